@@ -1,0 +1,37 @@
+# The front door for people: `make build`, `make demo`, `make test`. Everything below it is CMake with Ninja.
+SHELL := /bin/bash
+BUILD_DIR ?= build
+PRESET ?= release
+TORCH_DIR ?= $(CURDIR)/.deps/torch
+export TORCH_DIR
+JOBS ?= $(shell nproc)
+
+.PHONY: build deps test test-parity demo bench clean help
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+deps: ## Install missing Debian packages and bring the pinned LibTorch into .deps/
+	@scripts/bootstrap.sh
+
+$(BUILD_DIR)/build.ninja: CMakeLists.txt CMakePresets.json
+	@cmake --preset $(PRESET) -B $(BUILD_DIR) -DTORCH_DIR=$(TORCH_DIR)
+
+build: deps ## Build build/bin/megatron
+	@$(MAKE) --no-print-directory $(BUILD_DIR)/build.ninja
+	@cmake --build $(BUILD_DIR) -j $(JOBS) --target megatron_all
+
+test: build ## Build and run the fast tests (at most five minutes)
+	@cmake --build $(BUILD_DIR) -j $(JOBS) --target megatron_tests
+	@ctest --test-dir $(BUILD_DIR) --output-on-failure -j $(JOBS)
+
+test-parity: build ## Compare with transformers, megatron-core and the tokenizer packages in a virtual environment of their own
+	@tests/parity/run.sh
+
+demo: build ## Train a small GPT on real English for five to eight minutes and let it speak
+	@examples/demo/run.sh
+
+bench: build ## Time a training step beside PyTorch on the same shapes
+	@bench/run.sh
+
+clean: ## Remove the build folder
+	@rm -rf $(BUILD_DIR)

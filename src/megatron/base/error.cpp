@@ -1,0 +1,21 @@
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+std::string describe(const UserError::Parts& parts) {
+  std::string text = parts.what;
+  if (!parts.got.empty()) text += ": " + parts.got;
+  if (!parts.fix.empty()) text += "\n  fix: " + parts.fix;
+  return text;
+}
+
+}  // namespace
+
+UserError::UserError(Parts parts) : std::runtime_error(describe(parts)), parts_(std::move(parts)) {}
+
+void detail::check_failed(const char* expression, const char* file, int line, const std::string& message) {
+  throw InternalError(concatenate("internal error: ", message.empty() ? expression : message, " [", expression, " at ", file, ":", line, "]"));
+}
+
+}  // namespace megatron

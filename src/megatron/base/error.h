@@ -1,0 +1,48 @@
+// The two kinds of failure: a user's mistake (UserError, exit 2) and our own broken invariant (CHECK, exit 1).
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace megatron {
+
+/// A mistake in flags, files, data or the machine: printed without a stack, exit code 2. `what` names file, field or flag; `got` the
+/// value found (may be empty); `fix` says how to mend it (may be empty).
+class UserError : public std::runtime_error {
+ public:
+  struct Parts {
+    std::string what;
+    std::string got;
+    std::string fix;
+  };
+  explicit UserError(Parts parts);
+  explicit UserError(const std::string& what) : UserError(Parts{what, {}, {}}) {}
+  const Parts& parts() const { return parts_; }
+
+ private:
+  Parts parts_;
+};
+
+/// A broken invariant of ours: printed with file and line, exit code 1.
+class InternalError : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
+namespace detail {
+[[noreturn]] void check_failed(const char* expression, const char* file, int line, const std::string& message);
+
+template <class... Args>
+std::string concatenate(const Args&... args) {
+  std::ostringstream out;
+  (out << ... << args);
+  return out.str();
+}
+}  // namespace detail
+
+}  // namespace megatron
+
+/// Throws InternalError with the expression and the streamed message when `condition` is false. Always on.
+#define MEGATRON_CHECK(condition, ...) \
+  ((condition) ? (void)0 : ::megatron::detail::check_failed(#condition, __FILE__, __LINE__, ::megatron::detail::concatenate(__VA_ARGS__)))
