@@ -1,6 +1,14 @@
 # Finds the CPU half of a PyTorch wheel (TORCH_DIR: the folder `torch/` with include/ and lib/) and defines Torch::cpu.
 # The wheel's own TorchConfig.cmake demands a CUDA toolkit; we link torch_cpu and c10 only.
-set(TORCH_DIR "$ENV{TORCH_DIR}" CACHE PATH "Folder of LibTorch, or the torch folder of an installed wheel")
+if(NOT TORCH_DIR)
+  if(DEFINED ENV{TORCH_DIR})
+    set(TORCH_DIR "$ENV{TORCH_DIR}")
+  else()
+    set(TORCH_DIR ${CMAKE_SOURCE_DIR}/.deps/torch)
+  endif()
+endif()
+file(REAL_PATH ${TORCH_DIR} TORCH_DIR)
+set(TORCH_DIR ${TORCH_DIR} CACHE PATH "Folder of LibTorch, or the torch folder of an installed wheel" FORCE)
 if(NOT EXISTS ${TORCH_DIR}/lib/libtorch_cpu.so OR NOT EXISTS ${TORCH_DIR}/include/ATen/core/Tensor.h)
   message(FATAL_ERROR "TORCH_DIR=${TORCH_DIR} has no lib/libtorch_cpu.so or no include/ATen. "
     "Run `make deps`, or give TORCH_DIR=<the torch folder of a LibTorch 2.11 or of a Python environment with torch 2.11>.")
