@@ -1,0 +1,26 @@
+// What the training loop, evaluation and generation need of a language model, whatever its family.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "megatron/config/settings.h"
+#include "megatron/transformer/layer_state.h"
+#include "megatron/transformer/microbatch.h"
+#include "megatron/transformer/module.h"
+
+namespace megatron {
+
+class LanguageModel : public Module {
+ public:
+  using Module::Module;
+  virtual const TransformerConfig& config() const = 0;
+  /// Loss of one microbatch; `training` turns dropout on.
+  virtual StepOutput forward_step(const Microbatch& microbatch, bool training) = 0;
+  /// Logits float32 [b, s, vocab_size] (padding removed) of tokens int64 [b, s], which start at position `start`. `states` holds what earlier
+  /// calls left and receives this call's (keys and values); null for a single full pass. With `last_only`, s of the result is 1.
+  virtual at::Tensor logits(const at::Tensor& tokens, std::int64_t start, LayerStates* states, bool last_only) = 0;
+};
+
+}  // namespace megatron

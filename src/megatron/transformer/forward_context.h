@@ -1,0 +1,27 @@
+// What every layer of a forward pass shares: randomness, positions, rotary tables and, when generating, what layers remember.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string_view>
+
+#include "megatron/transformer/layer_state.h"
+#include "megatron/transformer/random_site.h"
+
+namespace megatron {
+
+struct ForwardContext {
+  std::uint64_t seed = 0;
+  bool training = false;           ///< dropout is on
+  at::Tensor sample_ordinals;      ///< int64 [b]
+  at::Tensor document_ids;         ///< int32 [b, s] or undefined
+  at::Tensor rotary_cos, rotary_sin;  ///< [s, 1 or b, 1, rotary_dim / 2] or undefined
+  LayerStates* states = nullptr;   ///< generating: one per layer
+  std::int64_t q_start = 0;        ///< generating: tokens already in the states
+
+  /// The dropout site `path.name`; inactive outside training.
+  DropoutSite dropout(std::string_view path, std::string_view name, double probability) const;
+};
+
+}  // namespace megatron

@@ -1,0 +1,19 @@
+// Output projection and cross entropy in one: logits exist for a chunk of tokens at a time.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "megatron/transformer/parameter.h"
+
+namespace megatron {
+
+struct TokenLoss {
+  at::Tensor loss_sum;      ///< scalar, differentiable: Σ mask·(−log p(label))
+  at::Tensor token_losses;  ///< [tokens] float32, detached, unmasked
+};
+
+/// hidden [tokens, h], weight [padded vocabulary, h], labels int64 [tokens], mask float32 [tokens]. Padded rows (past the weight's global
+/// rows) are outside the softmax. The logits of forward are kept for backward up to a fixed budget and computed again beyond it.
+TokenLoss linear_cross_entropy(const at::Tensor& hidden, Parameter& weight, const at::Tensor& labels, const at::Tensor& mask);
+
+}  // namespace megatron

@@ -1,0 +1,29 @@
+// The unit of work of a training step: named tensors of a few samples and the ordinals that give their random numbers coordinates.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+
+namespace megatron {
+
+struct Microbatch {
+  /// GPT: tokens, labels, position_ids int64 [b, s]; loss_mask float32 [b, s]; optionally document_ids int32 [b, s] (attention stays inside one).
+  std::map<std::string, at::Tensor> tensors;
+  /// int64 [b]: consumed samples at the start of the step + position in the global batch.
+  at::Tensor sample_ordinals;
+
+  const at::Tensor& at(const std::string& name) const;  ///< InternalError when absent
+  bool has(const std::string& name) const { return tensors.contains(name); }
+};
+
+/// What a forward step returns: Σ loss over counted tokens (differentiable), their number, and further named sums to report.
+struct StepOutput {
+  at::Tensor loss_sum;      ///< scalar
+  at::Tensor count;         ///< scalar float32: Σ loss_mask
+  at::Tensor token_losses;  ///< [b, s], detached: −log p(label)
+  std::map<std::string, at::Tensor> sums;
+};
+
+}  // namespace megatron

@@ -1,0 +1,86 @@
+// A parameter is declared first (name, sharding, initialisation, tags; no storage) and bound later to contiguous buckets by a ParamStore.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <string>
+
+#include "megatron/transformer/sharding.h"
+
+namespace megatron {
+
+class Parameter;
+
+/// How a weight is drawn. Every number has coordinates (site = parameter name, ordinal 0, index in the global shape), so a shard draws what
+/// the whole would.
+struct Init {
+  enum class Kind { constant, normal, uniform };
+  Kind kind = Kind::constant;
+  double value = 0;  ///< constant; standard deviation of N(0, σ); bound a of U(−a, a)
+
+  static Init zeros() { return {Kind::constant, 0}; }
+  static Init ones() { return {Kind::constant, 1}; }
+  static Init normal(double sigma) { return {Kind::normal, sigma}; }
+  /// Glorot's U(−a, a), a = √(6 / (fan_in + fan_out)).
+  static Init xavier_uniform(std::int64_t fan_in, std::int64_t fan_out);
+};
+
+struct ParameterTags {
+  bool no_decay = false;   ///< no weight decay (norm weights, biases)
+  bool embedding = false;  ///< word embedding or output layer: takes the decoupled learning rate
+  bool expert = false;
+  bool qk_norm = false;    ///< --apply-wd-to-qk-layernorm decides
+};
+
+struct ParameterSpec {
+  Sharding sharding;
+  Init init;
+  ParameterTags tags;
+};
+
+/// Where backward functions leave a parameter's gradient.
+class GradSink {
+ public:
+  virtual ~GradSink() = default;
+  /// Writes one contribution. `write(grad, fresh)` adds into `grad` (the main gradient, shape of the local value), or overwrites it when `fresh`:
+  /// nothing was contributed since the gradients were begun. A sink may run it at once or keep it for later (zero-bubble's W step).
+  virtual void contribute(Parameter& parameter, std::function<void(at::Tensor& grad, bool fresh)> write) = 0;
+};
+
+/// One weight of the model on this rank.
+class Parameter {
+ public:
+  Parameter(std::string name, ParameterSpec spec, Axis axis) : name_(std::move(name)), spec_(std::move(spec)), axis_(std::move(axis)) {}
+  Parameter(const Parameter&) = delete;
+  Parameter& operator=(const Parameter&) = delete;
+
+  const std::string& name() const { return name_; }
+  const ParameterSpec& spec() const { return spec_; }
+  const Sharding& sharding() const { return spec_.sharding; }
+  const Axis& axis() const { return axis_; }
+  Shape local_shape() const { return spec_.sharding.local_shape(axis_); }
+
+  /// The rank's weight, a view into a bucket. Valid after binding, and only inside forward and backward where weights are gathered on demand.
+  const at::Tensor& value() const { return value_; }
+  /// The main gradient; meaningful between ParamStore::finish_gradients and the next begin_gradients.
+  const at::Tensor& grad() const { return grad_; }
+
+  /// Called by backward functions: hands a contribution to the sink.
+  void contribute(std::function<void(at::Tensor& grad, bool fresh)> write) { sink_->contribute(*this, std::move(write)); }
+  /// Adds `gradient` (local shape) as a contribution.
+  void contribute(at::Tensor gradient);
+
+ private:
+  friend class ParamStore;
+  std::string name_;
+  ParameterSpec spec_;
+  Axis axis_;
+  at::Tensor value_, grad_;
+  GradSink* sink_ = nullptr;
+};
+
+/// The weight as an autograd variable for plain ATen operations: its gradient goes to the sink. Without grad mode, the value itself.
+at::Tensor tracked(Parameter& parameter);
+
+}  // namespace megatron
