@@ -1,44 +1,131 @@
 // One table of settings: each field is declared once, and flags, YAML/TOML keys, environment, --help, docs and dumps derive from it.
 //
-//   struct Options { std::string input; std::int64_t workers = 1; };
-//   FieldTable<Options> table;
-//   table.group("Input").field("input", &Options::input, "jsonl or text file").required();
-//   table.field("workers", &Options::workers, "threads that tokenize").at_least(1);
-//   Options options; Parsed parsed = parse_command_line(table, args, options, "preprocess-data");
+//   struct Options { std::string input; std::int64_t workers = 1; bool append_eod = false; };
+//   const FieldTable<Options>& options_table() {
+//     static const FieldTable<Options> table = [] {
+//       FieldTable<Options> t;
+//       t.group("Input");
+//       t.field("input", &Options::input, "jsonl or text file").required().value_name("FILE");
+//       t.field("workers", &Options::workers, "threads that tokenize").at_least(1);
+//       t.field("append_eod", &Options::append_eod, "end every document with the end-of-document token");
+//       return t;
+//     }();
+//     return table;
+//   }
+//   int run_example(std::span<const std::string> args) {
+//     Options options;
+//     parse_command_line(options_table(), args, options, "preprocess-data");   // UserError names every mistake; --help is handled
 #pragma once
 
-#include <any>
-#include <array>
-#include <cstdint>
-#include <functional>
-#include <map>
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
-#include <type_traits>
-#include <vector>
+#include "megatron/config/command_line.h"
+#include "megatron/config/field.h"
+#include "megatron/config/field_values.h"
 
 namespace megatron {
 
-/// Spelled-out names of an enum's values, declared once per enum by specialisation.
-template <class E>
-struct EnumNames;  // static constexpr std::array<std::pair<std::string_view, E>, N> value
+/// Gives a boolean that is on by default the flags --no-x and --disable-x.
+void declare_off_flags(Field& field);
 
-/// Type-erased declaration of one setting of an object.
-struct Field {
-  std::string name;                  ///< snake_case: YAML key; the flag is --kebab-case, the environment MEGATRON_UPPER_CASE
-  std::string group;
-  std::string help;
-  std::string value_name;            ///< "N", "FILE", "" for a switch
-  std::string default_text;
-  std::vector<std::string> choices;
-  std::vector<std::string> aliases;  ///< further flag spellings without "--"
-  std::string off_flag;              ///< for a bool that is on by default: the switch that turns it off, without "--"
-  bool is_switch = false, is_list = false, is_required = false, is_hidden = false;
-  /// Sets the member of `object` from text values; throws std::string (the reason) when they do not fit.
-  std::function<void(void* object, std::span<const std::string> values)> set;
-  std::function<std::string(const void* object)> get;
+/// Refines the field just declared.
+class FieldBuilder {
+ public:
+  explicit FieldBuilder(Field& field) : field_(field) {}
+  FieldBuilder& required() { return field_.is_required = true, *this; }
+  FieldBuilder& at_least(double bound) { return field_.minimum = bound, *this; }
+  FieldBuilder& at_most(double bound) { return field_.maximum = bound, *this; }
+  FieldBuilder& above(double bound) { return field_.minimum = bound, field_.minimum_is_excluded = true, *this; }
+  FieldBuilder& below(double bound) { return field_.maximum = bound, field_.maximum_is_excluded = true, *this; }
+  FieldBuilder& choices(std::vector<std::string> values) { return field_.choices = std::move(values), *this; }
+  /// A further spelling of the flag, without "--".
+  FieldBuilder& alias(std::string flag) { return field_.aliases.push_back(std::move(flag)), *this; }
+  /// The flag that turns a boolean off, in place of --no-x and --disable-x. May be called again for a second spelling.
+  FieldBuilder& off_flag(std::string flag);
+  FieldBuilder& value_name(std::string name) { return field_.value_name = std::move(name), *this; }
+  FieldBuilder& hidden() { return field_.is_hidden = true, *this; }
+  /// Taken from the words that belong to no flag; a list takes all that remain.
+  FieldBuilder& positional() { return field_.is_positional = true, *this; }
+  /// A list that takes one value for each occurrence of the flag: --prompt a --prompt b.
+  FieldBuilder& repeatable() { return field_.is_repeatable = true, *this; }
+  /// Said once on stderr when the field is given.
+  FieldBuilder& note(std::string text) { return field_.note = std::move(text), *this; }
+
+ private:
+  Field& field_;
 };
+
+/// The settings of a plain struct T, in the order in which they are shown.
+template <class T>
+class FieldTable {
+ public:
+  /// The paragraph at the head of the command's help.
+  FieldTable& about(std::string text) { return set_.about = std::move(text), *this; }
+  /// The title under which the following fields stand.
+  FieldTable& group(std::string title) { return group_ = std::move(title), *this; }
+
+  /// Declares the member as a setting; its value in a default-constructed T is the default.
+  template <class V>
+  FieldBuilder field(std::string name, V T::*member, std::string help) {
+    Field& added = add(std::move(name), std::move(help));
+    describe_type<V>(added);
+    added.set = [member](void* object, std::span<const std::string> values) { read_values(static_cast<T*>(object)->*member, values); };
+    added.get = [member](const void* object) { return write_values(static_cast<const T*>(object)->*member); };
+    finish(added);
+    return FieldBuilder(added);
+  }
+
+  /// Declares a switch that calls `act` on the object when given as true, and that is shown on when `is_on`.
+  FieldBuilder action(std::string name, std::function<void(T&)> act, std::function<bool(const T&)> is_on, std::string help) {
+    Field& added = add(std::move(name), std::move(help));
+    added.kind = ValueKind::boolean;
+    added.set = [act = std::move(act)](void* object, std::span<const std::string> values) {
+      if (boolean_value(single_value(values))) act(*static_cast<T*>(object));
+    };
+    added.get = [is_on = std::move(is_on)](const void* object) {
+      return std::vector<std::string>{is_on(*static_cast<const T*>(object)) ? "true" : "false"};
+    };
+    finish(added);
+    return FieldBuilder(added);
+  }
+
+  /// Declares every field of another table as a field of this one, acting on `member`.
+  template <class Inner>
+  FieldTable& include(Inner T::*member, const FieldTable<Inner>& inner) {
+    for (const Field& field : inner.set().fields) {
+      Field& added = set_.fields.emplace_back(field);
+      if (added.group.empty()) added.group = group_;
+      added.set = [member, set = field.set](void* object, std::span<const std::string> values) { set(&(static_cast<T*>(object)->*member), values); };
+      added.get = [member, get = field.get](const void* object) { return get(&(static_cast<const T*>(object)->*member)); };
+    }
+    return *this;
+  }
+
+  /// Declares a field that acts on nothing of T (a flag that is known but has no effect).
+  FieldTable& add_erased(Field field) { return set_.fields.push_back(std::move(field)), *this; }
+
+  const FieldSet& set() const { return set_; }
+
+ private:
+  Field& add(std::string name, std::string help) {
+    Field& field = set_.fields.emplace_back();
+    field.name = std::move(name);
+    field.help = std::move(help);
+    field.group = group_;
+    return field;
+  }
+  void finish(Field& field) {
+    const T defaults{};
+    field.default_values = field.get(&defaults);
+    declare_off_flags(field);
+  }
+
+  FieldSet set_;
+  std::string group_;
+};
+
+/// Fills `object` from the words after the command's name. Throws one UserError with every mistake, or HelpRequested on --help.
+template <class T>
+Parsed parse_command_line(const FieldTable<T>& table, std::span<const std::string> args, T& object, std::string_view command) {
+  return parse_command_line(table.set(), args, &object, command);
+}
 
 }  // namespace megatron

@@ -20,12 +20,12 @@ struct TransformerConfig {
   std::int64_t num_layers = 0;
   std::int64_t hidden_size = 0;
   std::int64_t num_attention_heads = 0;
-  std::int64_t ffn_hidden_size = 0;        ///< 0: 4·hidden, or ⌊8·hidden/3/64⌋·64 with a gated activation
-  std::int64_t kv_channels = 0;            ///< head dimension; 0: hidden/heads
+  std::int64_t ffn_hidden_size = 0;  ///< 0: 4·hidden, or ⌊8·hidden/3/64⌋·64 with a gated activation
+  std::int64_t kv_channels = 0;      ///< head dimension; 0: hidden/heads
   bool group_query_attention = false;
-  std::int64_t num_query_groups = 1;       ///< used only with group_query_attention; resolved() sets it to the heads otherwise
+  std::int64_t num_query_groups = 1;  ///< used only with group_query_attention; resolved() sets it to the heads otherwise
   std::int64_t max_position_embeddings = 0;
-  std::int64_t vocab_size = 0;             ///< the model's true vocabulary, unpadded
+  std::int64_t vocab_size = 0;  ///< the model's true vocabulary, unpadded
 
   Normalization normalization = Normalization::LayerNorm;
   NormPlacement norm_placement = NormPlacement::pre;
@@ -39,9 +39,9 @@ struct TransformerConfig {
   double rotary_percent = 1.0;
   bool rotary_interleaved = false;
   RopeScaling rope_scaling_type = RopeScaling::none;
-  double rope_scaling_factor = 8.0;        ///< linear: the interpolation factor; llama3 and yarn: theirs
-  double rope_low_freq_factor = 1.0;       ///< llama3
-  double rope_high_freq_factor = 4.0;      ///< llama3
+  double rope_scaling_factor = 8.0;                           ///< linear: the interpolation factor; llama3 and yarn: theirs
+  double rope_low_freq_factor = 1.0;                          ///< llama3
+  double rope_high_freq_factor = 4.0;                         ///< llama3
   std::int64_t rope_original_max_position_embeddings = 8192;  ///< llama3 (8192) and yarn (4096)
   double yarn_beta_fast = 32;
   double yarn_beta_slow = 1;
@@ -51,12 +51,12 @@ struct TransformerConfig {
   std::optional<double> yarn_attention_factor;  ///< Hugging Face's attention_factor when given
 
   Activation activation = Activation::gelu;
-  bool gated_linear_unit = false;          ///< SwiGLU = silu + gated, GEGLU = gelu + gated
+  bool gated_linear_unit = false;  ///< SwiGLU = silu + gated, GEGLU = gelu + gated
   bool add_bias_linear = true;
-  bool add_qkv_bias = false;               ///< bias on QKV although add_bias_linear is off
+  bool add_qkv_bias = false;  ///< bias on QKV although add_bias_linear is off
   bool untie_embeddings_and_output_weights = false;
   std::optional<std::array<std::int64_t, 2>> window_size;  ///< sliding window (left, right); −1 = unlimited
-  std::vector<std::int64_t> window_layers;  ///< per layer 1 = windowed, 0 = full; empty = every layer
+  std::vector<std::int64_t> window_layers;                 ///< per layer 1 = windowed, 0 = full; empty = every layer
 
   double hidden_dropout = 0.1;
   double attention_dropout = 0.1;
@@ -66,7 +66,7 @@ struct TransformerConfig {
   bool fp32_residual_connection = false;
   bool attention_softmax_in_fp32 = false;
   bool apply_query_key_layer_scaling = false;
-  std::optional<double> softmax_scale;     ///< default 1/√kv_channels
+  std::optional<double> softmax_scale;  ///< default 1/√kv_channels
 
   bool is_gated() const { return gated_linear_unit; }
   std::int64_t query_groups() const { return group_query_attention ? num_query_groups : num_attention_heads; }
@@ -81,12 +81,12 @@ struct ParallelConfig {
   bool sequence_parallel = false;
   bool use_distributed_optimizer = false;
   std::string distributed_backend = "nccl";
-  std::string device = "auto";             ///< auto | cpu | cuda
+  std::string device = "auto";  ///< auto | cpu | cuda
 };
 
 struct TrainingConfig {
   std::int64_t micro_batch_size = 0;
-  std::int64_t global_batch_size = 0;      ///< 0: micro_batch_size × data-parallel size
+  std::int64_t global_batch_size = 0;  ///< 0: micro_batch_size × data-parallel size
   std::int64_t seq_length = 0;
   std::int64_t train_iters = 0;
   std::int64_t train_samples = 0;
@@ -103,7 +103,7 @@ struct TrainingConfig {
 };
 
 struct OptimizerConfig {
-  std::string optimizer = "adam";          ///< adam | sgd
+  std::string optimizer = "adam";  ///< adam | sgd
   double weight_decay = 0.01;
   bool apply_wd_to_qk_layernorm = false;
   double clip_grad = 1.0;
@@ -136,7 +136,7 @@ struct SchedulerConfig {
 struct DataConfig {
   std::vector<std::string> data_path, train_data_path, valid_data_path, test_data_path;
   std::string data_args_path, per_split_data_args_path;
-  std::string split;                       ///< default "969, 30, 1" with data_path
+  std::string split;  ///< default "969, 30, 1" with data_path
   std::string data_cache_path;
   bool mock_data = false;
   bool mmap_bin_files = true;
@@ -148,7 +148,7 @@ struct DataConfig {
 };
 
 struct TokenizerConfig {
-  std::string tokenizer_type;              ///< NullTokenizer, ByteTokenizer, GPT2BPETokenizer, HuggingFaceTokenizer
+  std::string tokenizer_type;  ///< NullTokenizer, ByteTokenizer, GPT2BPETokenizer, HuggingFaceTokenizer
   std::string tokenizer_model, vocab_file, merge_file;
   std::optional<std::int64_t> vocab_size;
   std::int64_t make_vocab_size_divisible_by = 128;

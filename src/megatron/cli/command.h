@@ -1,0 +1,44 @@
+// The commands of `megatron`. To add one: write `int run_x(std::span<const std::string> args)` and its line in commands.cpp.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "megatron/config/field.h"
+
+namespace megatron {
+
+/// One command of the program.
+struct Command {
+  std::string_view name;
+  std::string_view summary;
+  std::string_view group;
+  /// Runs in this process without LibTorch; null: the engine runs it.
+  int (*run)(std::span<const std::string> args) = nullptr;
+  /// The command's flags, for completion and documentation; null: only the engine knows them.
+  const FieldSet& (*fields)() = nullptr;
+};
+
+/// Every command of this version, in the order of the help.
+std::span<const Command> commands();
+
+/// The command called `name`, or null.
+const Command* find_command(std::string_view name);
+
+/// Why a command that the design knows is not in this version; empty for any other word.
+std::string_view absent_command_reason(std::string_view name);
+
+/// `megatron help [command]`, `help --markdown`, `help --man`.
+int run_help(std::span<const std::string> args);
+const FieldSet& help_fields();
+
+/// `megatron completion bash|zsh|fish`: the shell's completion script on stdout.
+int run_completion(std::span<const std::string> args);
+const FieldSet& completion_fields();
+
+/// Loads libmegatron_engine.so from beside the program and runs the command there. UserError when it cannot be loaded.
+int run_in_engine(std::string_view command, std::span<const std::string> args);
+
+}  // namespace megatron

@@ -1,0 +1,36 @@
+// The table of commands.
+#include <algorithm>
+#include <array>
+
+#include "megatron/cli/command.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::array kCommands{
+    Command{"help", "show the help of a command", "About", run_help, help_fields},
+    Command{"completion", "print the completion script of bash, zsh or fish", "About", run_completion, completion_fields},
+};
+
+constexpr std::array kAbsent{
+    std::pair<std::string_view, std::string_view>{"serve", "use `megatron generate`"},
+    std::pair<std::string_view, std::string_view>{"launch", "this version runs on one rank: run `megatron pretrain` directly"},
+    std::pair<std::string_view, std::string_view>{"check", "this version runs on one rank: there is no layout to check"},
+    std::pair<std::string_view, std::string_view>{"plan", "this version runs on one rank: there is no layout to plan"},
+};
+
+}  // namespace
+
+std::span<const Command> commands() { return kCommands; }
+
+const Command* find_command(std::string_view name) {
+  const auto found = std::find_if(kCommands.begin(), kCommands.end(), [&](const Command& command) { return command.name == name; });
+  return found == kCommands.end() ? nullptr : &*found;
+}
+
+std::string_view absent_command_reason(std::string_view name) {
+  const auto found = std::find_if(kAbsent.begin(), kAbsent.end(), [&](const auto& entry) { return entry.first == name; });
+  return found == kAbsent.end() ? std::string_view{} : found->second;
+}
+
+}  // namespace megatron

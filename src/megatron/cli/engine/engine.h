@@ -1,0 +1,7 @@
+// The commands that the engine runs. To add one: declare it here, add its line in engine.cpp and in cli/commands.cpp.
+#pragma once
+
+#include <span>
+#include <string>
+
+namespace megatron {}  // namespace megatron

@@ -1,0 +1,172 @@
+#include "megatron/config/command_line.h"
+
+#include <unordered_map>
+
+#include "megatron/config/field_values.h"
+#include "megatron/config/help.h"
+
+namespace megatron {
+namespace {
+
+struct FlagMeaning {
+  const Field* field = nullptr;
+  bool turns_off = false;
+};
+
+/// A word that argparse would take for a flag: it starts with '-', is no negative number and holds no space.
+bool looks_like_flag(const std::string& word) {
+  if (word.size() < 2 || word[0] != '-' || word.find(' ') != std::string::npos) return false;
+  const bool digit = std::isdigit(static_cast<unsigned char>(word[1])) || (word[1] == '.' && word.size() > 2);
+  return !digit;
+}
+
+class FlagReader {
+ public:
+  FlagReader(const FieldSet& fields, std::span<const std::string> args, std::string_view command, Problems& problems)
+      : fields_(fields), args_(args), command_(command), problems_(problems) {
+    for (const Field& field : fields.fields) {
+      if (field.is_positional) {
+        positionals_.push_back(&field);
+        continue;
+      }
+      meanings_[field.flag()] = {&field, false};
+      for (const std::string& alias : field.aliases) meanings_["--" + alias] = {&field, false};
+      for (const std::string& off : field.off_flags) meanings_["--" + off] = {&field, true};
+    }
+  }
+
+  std::vector<Assignment> read() {
+    while (next_ < args_.size()) {
+      const std::string& word = args_[next_++];
+      if (word == "--") {
+        while (next_ < args_.size()) words_.push_back(args_[next_++]);
+      } else if (word == "--help" || word == "-h") {
+        throw HelpRequested{help_text(fields_, command_)};
+      } else if (looks_like_flag(word)) {
+        read_flag(word);
+      } else {
+        words_.push_back(word);
+      }
+    }
+    assign_positionals();
+    return std::move(found_);
+  }
+
+ private:
+  void read_flag(const std::string& word) {
+    const auto equals = word.find('=');
+    const std::string flag = word.substr(0, equals);
+    const auto meaning = meanings_.find(flag);
+    if (meaning == meanings_.end()) return unknown(flag, equals != std::string::npos);
+    const Field& field = *meaning->second.field;
+    std::vector<std::string> values;
+    if (equals != std::string::npos) values.push_back(word.substr(equals + 1));
+    if (field.is_switch()) {
+      if (values.empty()) values.push_back("true");
+      if (meaning->second.turns_off) invert(flag, values[0]);
+    } else if (values.empty()) {
+      values = take_values(field);
+      if (values.empty() && !(field.is_list && !field.is_repeatable)) {
+        problems_.add({flag, "expects a value", "write " + flag + " " + value_placeholder(field)});
+        return;
+      }
+    }
+    found_.push_back({&field, std::move(values), {Origin::Kind::flag, flag}});
+  }
+
+  void invert(const std::string& flag, std::string& value) {
+    try {
+      value = boolean_value(value) ? "false" : "true";
+    } catch (const FieldError& error) {
+      problems_.add({flag, error.reason, error.fix});
+      value = "false";
+    }
+  }
+
+  std::vector<std::string> take_values(const Field& field) {
+    std::vector<std::string> values;
+    const bool many = field.is_list && !field.is_repeatable;
+    while (next_ < args_.size() && !looks_like_flag(args_[next_]) && (many || values.empty())) values.push_back(args_[next_++]);
+    return values;
+  }
+
+  void unknown(const std::string& flag, bool has_value) {
+    std::vector<std::string> names{"--help"};
+    for (const auto& [name, meaning] : meanings_) names.push_back(name);
+    const std::string near = nearest_name(flag, names);
+    problems_.add({flag, "unknown flag", near.empty() ? "see megatron " + std::string(command_) + " --help" : "did you mean " + near + "?"});
+    if (has_value) return;
+    while (next_ < args_.size() && !looks_like_flag(args_[next_])) ++next_;
+  }
+
+  void assign_positionals() {
+    std::size_t used = 0;
+    for (const Field* field : positionals_) {
+      if (used == words_.size()) break;
+      const std::size_t count = field->is_list ? words_.size() - used : 1;
+      found_.push_back({field, {words_.begin() + used, words_.begin() + used + count}, {Origin::Kind::flag, field->name}});
+      used += count;
+    }
+    for (; used < words_.size(); ++used) {
+      problems_.add({"'" + words_[used] + "'", "belongs to no flag", "see megatron " + std::string(command_) + " --help"});
+    }
+  }
+
+  const FieldSet& fields_;
+  std::span<const std::string> args_;
+  std::string_view command_;
+  Problems& problems_;
+  std::unordered_map<std::string, FlagMeaning> meanings_;
+  std::vector<const Field*> positionals_;
+  std::vector<std::string> words_;
+  std::vector<Assignment> found_;
+  std::size_t next_ = 0;
+};
+
+/// The values that a repeatable field has after one more occurrence.
+std::vector<std::string> grown(const Assignment& assignment, const void* object, const Parsed& parsed) {
+  const Origin before = parsed.origin(assignment.field->name);
+  if (!assignment.field->is_repeatable || before.kind != assignment.origin.kind) return assignment.values;
+  std::vector<std::string> values = assignment.field->get(object);
+  values.insert(values.end(), assignment.values.begin(), assignment.values.end());
+  return values;
+}
+
+}  // namespace
+
+std::vector<Assignment> read_flags(const FieldSet& fields, std::span<const std::string> args, std::string_view command, Problems& problems) {
+  return FlagReader(fields, args, command, problems).read();
+}
+
+void apply_assignments(std::span<const Assignment> assignments, void* object, Parsed& parsed, Problems& problems) {
+  for (const Assignment& assignment : assignments) {
+    const Field& field = *assignment.field;
+    try {
+      assign(field, object, grown(assignment, object, parsed));
+    } catch (const FieldError& error) {
+      problems.add({assignment.origin.where, error.reason, error.fix});
+    }
+    if (!field.note.empty() && !parsed.is_set(field.name)) parsed.notes.push_back(assignment.origin.where + ": " + field.note);
+    parsed.origins[field.name] = assignment.origin;
+  }
+}
+
+void require_fields(const FieldSet& fields, const Parsed& parsed, Problems& problems) {
+  for (const Field& field : fields.fields) {
+    if (!field.is_required || parsed.is_set(field.name)) continue;
+    const std::string example = field.is_positional ? value_placeholder(field) : field.flag() + " " + value_placeholder(field);
+    problems.add({field.is_positional ? field.name : field.flag(), "is required", "add " + example + " (" + field.help + ")"});
+  }
+}
+
+Parsed parse_command_line(const FieldSet& fields, std::span<const std::string> args, void* object, std::string_view command) {
+  Problems problems;
+  Parsed parsed;
+  const auto assignments = read_flags(fields, args, command, problems);
+  apply_assignments(assignments, object, parsed, problems);
+  require_fields(fields, parsed, problems);
+  problems.throw_if_any();
+  return parsed;
+}
+
+}  // namespace megatron

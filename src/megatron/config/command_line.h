@@ -1,0 +1,59 @@
+// Words after a command's name → settings, with the origin of each. Flags are spelled as argparse takes them with allow_abbrev=False:
+// `--x v`, `--x=v`, lists up to the next flag, no abbreviations, `--` before words that are not flags.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "megatron/config/field.h"
+#include "megatron/config/problems.h"
+
+namespace megatron {
+
+/// Where a setting's value came from.
+struct Origin {
+  enum class Kind { default_value, file, environment, flag } kind = Kind::default_value;
+  std::string where;  ///< "run.yaml:12", "MEGATRON_LR", "--lr"; empty for a default
+};
+
+/// What a parse found beside the values themselves.
+struct Parsed {
+  std::map<std::string, Origin, std::less<>> origins;  ///< by field name; fields left at their default are absent
+  std::vector<std::string> notes;                      ///< remarks for stderr about flags that were accepted without effect
+
+  /// Whether the field was given anywhere (file, environment or flag).
+  bool is_set(std::string_view name) const { return origins.find(name) != origins.end(); }
+  Origin origin(std::string_view name) const {
+    const auto found = origins.find(name);
+    return found == origins.end() ? Origin{} : found->second;
+  }
+};
+
+/// Thrown when --help stands among the flags: print `text` on stdout and exit 0 (run_guarded does).
+struct HelpRequested {
+  std::string text;
+};
+
+/// Values for one field, before they are applied.
+struct Assignment {
+  const Field* field = nullptr;
+  std::vector<std::string> values;
+  Origin origin;
+};
+
+/// Splits the words into assignments; mistakes go to `problems`. Throws HelpRequested on --help or -h.
+std::vector<Assignment> read_flags(const FieldSet& fields, std::span<const std::string> args, std::string_view command, Problems& problems);
+
+/// Applies assignments in order (a later one wins, repeatable fields grow) and records origins and notes.
+void apply_assignments(std::span<const Assignment> assignments, void* object, Parsed& parsed, Problems& problems);
+
+/// Adds a problem for each required field that was not given.
+void require_fields(const FieldSet& fields, const Parsed& parsed, Problems& problems);
+
+/// read_flags, apply_assignments and require_fields; throws one UserError with every mistake.
+Parsed parse_command_line(const FieldSet& fields, std::span<const std::string> args, void* object, std::string_view command);
+
+}  // namespace megatron

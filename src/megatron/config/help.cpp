@@ -1,0 +1,110 @@
+#include "megatron/config/help.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "megatron/base/terminal.h"
+#include "megatron/config/field_values.h"
+
+namespace megatron {
+namespace {
+
+constexpr int kHelpColumn = 34;
+
+std::string usage_line(const FieldSet& fields, std::string_view command) {
+  std::string text = "usage: megatron " + std::string(command);
+  for (const Field& field : fields.fields) {
+    if (!field.is_positional) continue;
+    const std::string name = value_placeholder(field) + (field.is_list ? "..." : "");
+    text += field.is_required ? " " + name : " [" + name + "]";
+  }
+  for (const Field& field : fields.fields) {
+    if (field.is_required && !field.is_positional) text += " " + field_usage(field);
+  }
+  return text + " [flags]";
+}
+
+std::string range_text(const Field& field) {
+  std::string text;
+  if (field.minimum) text += (field.minimum_is_excluded ? "above " : "at least ") + number_text(*field.minimum);
+  if (field.maximum)
+    text += (text.empty() ? "" : ", ") + std::string(field.maximum_is_excluded ? "below " : "at most ") + number_text(*field.maximum);
+  return text;
+}
+
+std::string entry(const Field& field, int width) {
+  std::string text = "  " + field_usage(field);
+  if (static_cast<int>(text.size()) + 2 > kHelpColumn) {
+    text += "\n" + std::string(kHelpColumn, ' ');
+  } else {
+    text.resize(kHelpColumn, ' ');
+  }
+  return text + wrap_text(field_help(field), width - kHelpColumn, kHelpColumn) + "\n";
+}
+
+}  // namespace
+
+std::string wrap_text(std::string_view text, int width, int indent) {
+  std::string out;
+  int column = 0;
+  while (!text.empty()) {
+    const auto end = text.find_first_of(" \n");
+    const std::string_view word = text.substr(0, end);
+    if (column > 0 && column + 1 + static_cast<int>(word.size()) > width) {
+      out += "\n" + std::string(indent, ' ');
+      column = 0;
+    }
+    if (column > 0) out += ' ', ++column;
+    out += word;
+    column += static_cast<int>(word.size());
+    if (end == std::string_view::npos) break;
+    if (text[end] == '\n') out += "\n" + std::string(indent, ' '), column = 0;
+    text.remove_prefix(end + 1);
+  }
+  return out;
+}
+
+std::string field_usage(const Field& field) {
+  if (field.is_positional) return value_placeholder(field) + (field.is_list ? "..." : "");
+  if (field.is_switch()) {
+    const bool is_on = field.default_values == std::vector<std::string>{"true"};
+    return is_on && !field.off_flags.empty() ? "--" + field.off_flags.front() : field.flag();
+  }
+  const bool many = field.is_list && !field.is_repeatable && field.value_name != "N,N";
+  return field.flag() + " " + value_placeholder(field) + (many ? " ..." : "");
+}
+
+std::string field_help(const Field& field) {
+  std::string facts;
+  const auto add = [&](const std::string& fact) { facts += (facts.empty() ? "" : "; ") + fact; };
+  if (field.is_required) add("required");
+  if (!field.is_required && !field.is_switch() && !field.default_values.empty()) add("default: " + join_values(field.default_values));
+  if (const std::string range = range_text(field); !range.empty()) add(range);
+  if (field.is_repeatable) add("may be given several times");
+  if (!field.aliases.empty()) {
+    std::string also = "also";
+    for (const std::string& alias : field.aliases) also += " --" + alias;
+    add(also);
+  }
+  return facts.empty() ? field.help : field.help + " (" + facts + ")";
+}
+
+std::string help_text(const FieldSet& fields, std::string_view command, int width) {
+  if (width <= 0) width = terminal_width(STDOUT_FILENO);
+  std::string text = wrap_text(usage_line(fields, command), width, 8) + "\n";
+  if (!fields.about.empty()) text += "\n" + wrap_text(fields.about, width, 0) + "\n";
+  std::vector<std::string> groups;
+  for (const Field& field : fields.fields) {
+    if (!field.is_hidden && std::find(groups.begin(), groups.end(), field.group) == groups.end()) groups.push_back(field.group);
+  }
+  for (const std::string& group : groups) {
+    text += "\n" + (group.empty() ? "Flags" : group) + ":\n";
+    for (const Field& field : fields.fields) {
+      if (!field.is_hidden && field.group == group) text += entry(field, width);
+    }
+  }
+  return text + "\n  --help, -h                      show this text\n";
+}
+
+}  // namespace megatron

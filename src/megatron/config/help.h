@@ -1,0 +1,23 @@
+// The help of a command, made from its table of settings.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "megatron/config/field.h"
+
+namespace megatron {
+
+/// Usage line, paragraph, and the fields by group, wrapped to `width` columns; 0: the width of the terminal behind stdout.
+std::string help_text(const FieldSet& fields, std::string_view command, int width = 0);
+
+/// The text in lines of at most `width` columns, each but the first indented by `indent`.
+std::string wrap_text(std::string_view text, int width, int indent);
+
+/// The spelling shown in help and documentation: "--lr X", "--no-mmap-bin-files", "PREFIX".
+std::string field_usage(const Field& field);
+
+/// The help sentence with its default and range: "peak learning rate (default: 0.1; at least 0)".
+std::string field_help(const Field& field);
+
+}  // namespace megatron
