@@ -1,0 +1,44 @@
+# Sourced by tests/parity/run.sh and bench/run.sh: leaves in PYTHON the interpreter of a virtual environment that has the peers.
+# PARITY_VENV names another place for it; an environment that already satisfies requirements.txt is used as it is.
+
+parity_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+parity_venv=${PARITY_VENV:-$parity_root/.deps/parity-venv}
+parity_requirements=$parity_root/tests/parity/requirements.txt
+PYTHON=$parity_venv/bin/python
+
+make_parity_venv() {
+  [ -x "$PYTHON" ] && return 0
+  python3 -m venv "$parity_venv" >/dev/null 2>&1 && return 0
+  rm -rf "$parity_venv"
+  if [ "$(id -u)" = 0 ]; then apt-get install -y -qq python3-venv >/dev/null 2>&1; else sudo -n apt-get install -y -qq python3-venv >/dev/null 2>&1; fi
+  python3 -m venv "$parity_venv" >/dev/null && return 0
+  echo "The parity environment needs Python 3.10 or later with venv: sudo apt-get install -y python3-venv" >&2
+  return 2
+}
+
+install_parity_packages() {
+  echo "Fetching torch, transformers and megatron-core into $parity_venv (about 3 GB, once) ..."
+  "$PYTHON" -m pip install -q --disable-pip-version-check -r "$parity_requirements" && return 0
+  echo "A download failed; trying once more ..." >&2
+  "$PYTHON" -m pip install -q --disable-pip-version-check -r "$parity_requirements" && return 0
+  echo "Could not install the packages of $parity_requirements." >&2
+  echo "To supply them by hand: install them into any Python environment and set PARITY_VENV to its folder." >&2
+  return 2
+}
+
+parity_packages_present() {
+  "$PYTHON" - "$parity_requirements" <<'PYTHON_END' >/dev/null 2>&1
+import sys
+from importlib.metadata import version
+
+for line in open(sys.argv[1]):
+    name, _, wanted = line.strip().partition("==")
+    found = version(name.split("<")[0])
+    assert not wanted or found == wanted, (name, found, wanted)
+PYTHON_END
+}
+
+ensure_parity_environment() {
+  make_parity_venv || return $?
+  parity_packages_present || install_parity_packages
+}

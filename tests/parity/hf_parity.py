@@ -1,0 +1,157 @@
+"""Hugging Face directories against the real transformers: log-probabilities, loss, every gradient, greedy text, the round trip, and refusals."""
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoConfig, GPT2Config
+
+import corpus
+import hf_models
+import program
+from report import Report
+
+torch.set_num_threads(1)
+IGNORED_CONFIG_KEYS = {"transformers_version", "_name_or_path", "use_cache"}
+
+
+def check_forward(report, name, directory, model):
+    rows = np.random.default_rng(3).integers(0, model.config.vocab_size, (3, hf_models.SEQ_LENGTH + 1))
+    answers = program.score(directory, rows)
+    expected = hf_models.log_probabilities(model, rows)
+    report.close(f"{name}, log-probabilities", [answer["logprobs"] for answer in answers], expected)
+    report.close(f"{name}, score's loss", [answer["loss"] for answer in answers], -expected.astype(np.float64).mean(1))
+
+
+def check_gradients(report, name, directory, model, work, samples):
+    loss, expected = hf_models.loss_and_gradients(model, samples.rows)
+    measured_loss = program.sgd_step(samples, directory, work / "stepped")
+    after = program.read_hf(program.convert(work / "stepped", work / "stepped-hf", "hf"))
+    before = {key: tensor for key, tensor in program.read_hf(directory).items() if not is_buffer(key)}
+    spelled = {key: next(value for full, value in expected.items() if full.endswith(key)) for key in before}
+    report.close(f"{name}, loss", measured_loss, loss)
+    report.close_tensors(f"{name}, gradients", rename(program.gradients(before, rename(after, before)), spelled), spelled)
+
+
+def is_buffer(key):
+    """GPT-2's causal-mask buffers, which its first checkpoints carry beside the weights."""
+    return key.endswith(".attn.bias")
+
+
+def rename(tensors, like):
+    """Puts GPT-2's two spellings (with and without `transformer.`) on the names used in `like`."""
+    return {next((key for key in like if key == name or name == f"transformer.{key}" or key == f"transformer.{name}"), name): tensor
+            for name, tensor in tensors.items()}
+
+
+def check_round_trip(report, name, directory, work):
+    program.convert(directory, work / "ours", "megatron")
+    back = program.convert(work / "ours", work / "back", "hf")
+    before = {key: tensor for key, tensor in program.read_hf(directory).items() if not is_buffer(key)}
+    after = rename(program.read_hf(back), before)
+    differing = sorted(key for key in before if key not in after or before[key].tobytes() != after[key].tobytes())
+    extra = sorted(set(after) - set(before))
+    report.result(f"{name}, tensors after the round trip", not differing and not extra, f"{len(before)} tensors"
+                  if not differing and not extra else f"different or missing {differing}, unexpected {extra}")
+    wanted, found = (AutoConfig.from_pretrained(path).to_dict() for path in (directory, back))
+    changed = {key: (wanted.get(key), found.get(key)) for key in sorted(wanted.keys() | found.keys())
+               if key not in IGNORED_CONFIG_KEYS and wanted.get(key) != found.get(key)}
+    report.result(f"{name}, config after the round trip", not changed, f"{changed}" if changed else f"{len(wanted)} keys")
+
+
+def check_refusals(report, name, directory, work):
+    """A missing, an extra and a misshapen tensor must each be named with exit code 2."""
+    tensors = load_file(directory / "model.safetensors")
+    victim = next(key for key in tensors if "layers.1" in key or "h.1" in key)
+    broken = {
+        "missing tensor": ({key: tensor for key, tensor in tensors.items() if key != victim}, victim),
+        "extra tensor": (dict(tensors, **{"model.surprise.weight": torch.ones(3)}), "model.surprise.weight"),
+        "misshapen tensor": (dict(tensors, **{victim: torch.ones(5, 7)}), victim),
+    }
+    for kind, (content, named) in broken.items():
+        folder = work / kind.replace(" ", "-")
+        folder.mkdir()
+        (folder / "config.json").write_text((directory / "config.json").read_text())
+        save_file(content, folder / "model.safetensors", metadata={"format": "pt"})
+        with report.guard(f"{name}, {kind} is refused"):
+            done = program.run("convert", "--load", folder, "--save", work / "never", "--format", "megatron", expect=2)
+            message = done.stdout + done.stderr
+            report.result(f"{name}, {kind} is refused", named in message, "" if named in message else f"{named} not named in: {message}")
+
+
+def check_greedy(report, name, directory, model):
+    """Greedy decoding through the KV cache, ids as text of the NullTokenizer."""
+    prompt = np.random.default_rng(5).integers(0, model.config.vocab_size - 1, 9).tolist()
+    expected = hf_models.greedy(model, prompt, 24)
+    for flags in (["--temperature", 0], ["--top-k", 1]):
+        done = program.run("generate", "--load", directory, "--tokenizer-type", "NullTokenizer", "--vocab-size", model.config.vocab_size,
+                           "--prompt", " ".join(map(str, prompt)), "--max-new-tokens", 24, "--json", *flags)
+        found = generated_ids(done.stdout)
+        report.result(f"{name}, greedy text with {flags[0]} {flags[1]}", until_end(found) == until_end(expected, model.config.vocab_size - 1),
+                      "" if found == expected else f"expected {expected}, got {found}")
+
+
+def until_end(ids, end=None):
+    """Generation stops at the NullTokenizer's eod."""
+    return ids[: ids.index(end) + 1] if end in ids else ids
+
+
+def generated_ids(output):
+    answer = next(json.loads(line) for line in output.splitlines() if line.startswith("{"))
+    return [int(token) for token in answer["text"].split()]
+
+
+def check_variant(report, variant, work):
+    directory = work / "hf"
+    model = hf_models.save(variant, directory)
+    samples = corpus.make(work, vocab_size=model.config.vocab_size, seq_length=hf_models.SEQ_LENGTH)
+    with report.guard(f"{variant.name}, forward"):
+        check_forward(report, variant.name, directory, model)
+    with report.guard(f"{variant.name}, gradients"):
+        check_gradients(report, variant.name, directory, model, work, samples)
+    with report.guard(f"{variant.name}, round trip"):
+        check_round_trip(report, variant.name, directory, work)
+    with report.guard(f"{variant.name}, greedy"):
+        check_greedy(report, variant.name, directory, model)
+    if variant.name in ("gpt2", "qwen3"):
+        check_refusals(report, variant.name, directory, work)
+
+
+def check_tokenizer_directory(report, work):
+    """A directory with its own tokenizer.json: `generate` needs no tokenizer flags, its text equals transformers'."""
+    text = "the quick brown fox jumps over the lazy dog; pack my box with five dozen liquor jugs. " * 20
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=["<|endoftext|>"])
+    tokenizer.train_from_iterator([text], trainer)
+    size = tokenizer.get_vocab_size()
+    variant = hf_models.Variant("tokenizer.json", GPT2Config(vocab_size=size, n_positions=64, n_embd=64, n_layer=2, n_head=4,
+                                                             bos_token_id=0, eos_token_id=0))
+    model = hf_models.save(variant, work / "hf")
+    tokenizer.save(str(work / "hf/tokenizer.json"))
+    prompt = "the lazy fox"
+    expected = tokenizer.decode(until_end(hf_models.greedy(model, tokenizer.encode(prompt).ids, 20), 0))
+    done = program.run("generate", "--load", work / "hf", "--prompt", prompt, "--max-new-tokens", 20, "--temperature", 0, "--json")
+    found = next(json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))["text"]
+    report.result("greedy text with the directory's tokenizer.json", found.removeprefix(prompt) == expected,
+                  "" if found.removeprefix(prompt) == expected else f"expected {expected!r}, got {found!r}")
+
+
+def main():
+    report = Report()
+    wanted = sys.argv[1:]
+    for variant in hf_models.variants():
+        if not wanted or variant.name in wanted:
+            with tempfile.TemporaryDirectory() as work, report.guard(variant.name):
+                check_variant(report, variant, Path(work))
+    with tempfile.TemporaryDirectory() as work, report.guard("tokenizer.json"):
+        check_tokenizer_directory(report, Path(work))
+    return report.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""Runs the megatron program as a user would and reads what it prints. MEGATRON names the binary (default build/bin/megatron)."""
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from safetensors.numpy import load_file
+
+MEGATRON = os.environ.get("MEGATRON", str(Path(__file__).resolve().parents[2] / "build/bin/megatron"))
+SGD_LEARNING_RATE = 2.0**14  # a power of two so large that W − W' keeps the gradient's 24 bits
+
+
+class ProgramError(Exception):
+    """The program ended with another exit code than wanted; shows the command and all it printed."""
+
+
+def run(*arguments, stdin=None, expect=0, timeout=120):
+    """Runs `megatron arguments…` and returns the completed process; a wrong exit code raises ProgramError."""
+    command = [MEGATRON, *map(str, arguments)]
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout)
+    if done.returncode != expect:
+        raise ProgramError(f"exit {done.returncode}, expected {expect}: {' '.join(command)}\n{done.stdout}{done.stderr}")
+    return done
+
+
+def score(load, rows):
+    """Per-token log-probabilities of each row of ids."""
+    lines = "".join(json.dumps({"ids": [int(token) for token in row]}) + "\n" for row in rows)
+    answers = [json.loads(line) for line in run("score", "--load", load, stdin=lines).stdout.splitlines() if line.startswith("{")]
+    if len(answers) != len(rows):
+        raise ProgramError(f"score answered {len(answers)} lines for {len(rows)} rows")
+    return answers
+
+
+def log_values(output, name):
+    """The values of one field of Megatron's log line, in order of iterations."""
+    return [float(value) for value in re.findall(rf"\| {re.escape(name)}: +([-+.0-9Ee]+|nan|inf)", output)]
+
+
+def convert(load, save, kind):
+    run("convert", "--load", load, "--save", save, "--format", kind)
+    return Path(save)
+
+
+def pretrain(corpus, extra, timeout=120):
+    """`pretrain gpt` on a corpus.Corpus, deterministic in everything that touches the mathematics; returns its stdout."""
+    arguments = ["--tokenizer-type", "NullTokenizer", "--vocab-size", corpus.vocab_size, "--data-path", corpus.prefix, "--split", "1,0,0",
+                 "--seq-length", corpus.seq_length, "--seed", corpus.seed, "--hidden-dropout", 0, "--attention-dropout", 0,
+                 "--weight-decay", 0, "--lr-decay-style", "constant", "--eval-iters", 0, "--log-interval", 1, *extra]
+    return run("pretrain", "gpt", *arguments, timeout=timeout).stdout
+
+
+def sgd_step(corpus, load, save, extra=()):
+    """One plain SGD step over the corpus's samples (micro batches of two); returns the loss of the log line."""
+    output = pretrain(corpus, ["--load", load, "--save", save, "--save-interval", 1, "--train-iters", 1, "--micro-batch-size", 2,
+                               "--global-batch-size", corpus.num_samples, "--optimizer", "sgd", "--lr", SGD_LEARNING_RATE,
+                               "--sgd-momentum", 0, "--clip-grad", 0, *extra])
+    losses = log_values(output, "lm loss")
+    if len(losses) != 1:
+        raise ProgramError(f"expected one log line with `lm loss`, found {len(losses)} in\n{output}")
+    return losses[0]
+
+
+def gradients(before, after):
+    """(W − W')/lr of every tensor in two dictionaries, in float64."""
+    return {name: (before[name].astype("float64") - after[name].astype("float64")) / SGD_LEARNING_RATE for name in before if name in after}
+
+
+def read_hf(directory):
+    """All tensors of a Hugging Face directory as numpy arrays."""
+    tensors = {}
+    for file in sorted(Path(directory).glob("*.safetensors")):
+        tensors.update(load_file(file))
+    return tensors
