@@ -54,7 +54,6 @@ class ParamStore : private GradSink {
   std::vector<Parameter*> parameters_;
   std::unordered_map<std::string, Parameter*> by_name_;
   std::vector<ParamBucket> buckets_;
-  std::unordered_map<const Parameter*, bool> fresh_;
 };
 
 }  // namespace megatron

@@ -78,6 +78,7 @@ class Parameter {
   Axis axis_;
   at::Tensor value_, grad_;
   GradSink* sink_ = nullptr;
+  bool fresh_ = true;  ///< no contribution since the gradients were begun
 };
 
 /// The weight as an autograd variable for plain ATen operations: its gradient goes to the sink. Without grad mode, the value itself.
