@@ -1,0 +1,51 @@
+// The lines of a training log, spelled as Megatron-LM spells them so that its log readers work here. Pure functions from numbers to text.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace megatron {
+
+/// Name and value of each reported loss, in printing order ("lm loss").
+using NamedLosses = std::vector<std::pair<std::string, double>>;
+
+/// What one iteration line says: averages over the iterations since the last line.
+struct IterationReport {
+  std::int64_t iteration = 0;
+  std::int64_t train_iters = 0;
+  std::int64_t consumed_samples = 0;
+  std::int64_t skipped_samples = 0;  ///< shown when positive
+  double elapsed_ms = 0;             ///< per iteration
+  std::optional<double> throughput;  ///< TFLOP/s per GPU
+  double learning_rate = 0;
+  std::int64_t global_batch_size = 0;
+  NamedLosses losses;  ///< negative ones are left out, as Megatron does
+  double loss_scale = 1;
+  std::optional<double> grad_norm;
+  std::optional<std::int64_t> num_zeros;
+  std::optional<double> params_norm;
+  std::int64_t skipped_iterations = 0;
+  std::int64_t nan_iterations = 0;
+  double tokens_per_second = 0;
+};
+
+/// ` [time] iteration … |`; Megatron's fields in Megatron's order, then tokens per second.
+std::string iteration_line(const IterationReport& report, std::string_view time);
+
+/// The framed validation line: ` validation loss at {where} | lm loss value: … | lm loss PPL: … | ` between dashes; PPL = exp(min(20, loss)).
+std::string validation_block(std::string_view where, const NamedLosses& losses);
+
+/// exp(min(20, loss)).
+double perplexity(double loss);
+
+/// `[event] datetime: YYYY-MM-DD HH:MM:SS `
+std::string event_line(std::string_view event, std::string_view time);
+
+/// The local time as YYYY-MM-DD HH:MM:SS.
+std::string current_time();
+
+}  // namespace megatron

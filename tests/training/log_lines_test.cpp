@@ -1,0 +1,57 @@
+// Expected lines: Megatron-LM's training_log and evaluate_and_print_results format strings, evaluated by Python.
+#include "megatron/training/log_lines.h"
+
+#include <gtest/gtest.h>
+
+namespace megatron {
+namespace {
+
+IterationReport example() {
+  return {.iteration = 10,
+          .train_iters = 100,
+          .consumed_samples = 320,
+          .elapsed_ms = 123.44,
+          .throughput = 1.23,
+          .learning_rate = 1e-4,
+          .global_batch_size = 32,
+          .losses = {{"lm loss", 4.56789}},
+          .grad_norm = 1.2344,
+          .num_zeros = std::nullopt,
+          .params_norm = std::nullopt,
+          .tokens_per_second = 1234.4};
+}
+
+TEST(IterationLine, IsMegatronsLineWithTokensPerSecondBehind) {
+  EXPECT_EQ(iteration_line(example(), "2026-01-01 12:00:00"),
+            " [2026-01-01 12:00:00] iteration       10/     100 | consumed samples:          320 | elapsed time per iteration (ms): 123.4 | "
+            "throughput per GPU (TFLOP/s/GPU): 1.2 | learning rate: 1.000000E-04 | global batch size:    32 | lm loss: 4.567890E+00 | "
+            "loss scale: 1.0 | grad norm: 1.234 | number of skipped iterations:   0 | number of nan iterations:   0 | tokens per second: 1234 |");
+}
+
+TEST(IterationLine, OptionalFieldsStandWhereMegatronPutsThem) {
+  IterationReport report = example();
+  report.throughput.reset();
+  report.grad_norm.reset();
+  report.skipped_samples = 64;
+  report.num_zeros = 7;
+  report.params_norm = 42.5;
+  report.skipped_iterations = 2;
+  report.nan_iterations = 1;
+  EXPECT_EQ(iteration_line(report, "T"),
+            " [T] iteration       10/     100 | consumed samples:          320 | skipped samples:           64 | elapsed time per iteration "
+            "(ms): 123.4 | learning rate: 1.000000E-04 | global batch size:    32 | lm loss: 4.567890E+00 | loss scale: 1.0 | num zeros: 7 | "
+            "params norm: 42.500 | number of skipped iterations:   2 | number of nan iterations:   1 | tokens per second: 1234 |");
+}
+
+TEST(ValidationBlock, IsFramedByDashesOneLongerThanTheLine) {
+  const std::string line = " validation loss at iteration 10 | lm loss value: 1.500000E+00 | lm loss PPL: 4.481689E+00 | ";
+  const std::string frame(line.size() + 1, '-');
+  EXPECT_EQ(validation_block("iteration 10", {{"lm loss", 1.5}}), frame + "\n" + line + "\n" + frame);
+}
+
+TEST(ValidationBlock, PerplexityStopsAtExpOfTwenty) { EXPECT_DOUBLE_EQ(perplexity(1000), 485165195.4097903); }
+
+TEST(EventLine, HasMegatronsSpelling) { EXPECT_EQ(event_line("after training is done", "T"), "[after training is done] datetime: T "); }
+
+}  // namespace
+}  // namespace megatron
