@@ -30,7 +30,7 @@ std::string earlier_lines(const std::filesystem::path& path, std::int64_t iterat
 }  // namespace
 
 MetricsWriter::MetricsWriter(const std::filesystem::path& folder, std::int64_t iteration) : path_(folder / "metrics.jsonl") {
-  create_directories(folder);
+  megatron::create_directories(folder);
   write_file_atomically(path_, earlier_lines(path_, iteration));
   file_.open(path_, std::ios::app);
   if (!file_) throw UserError({path_.string() + " cannot be written", {}, "check the folder's permissions"});

@@ -30,7 +30,7 @@ StopSignals::StopSignals() {
   action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
   sigemptyset(&action.sa_mask);
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
-    MEGATRON_CHECK(sigaction(kSignals[i], &action, &earlier_actions[i]) == 0);
+    MEGATRON_CHECK(sigaction(kSignals[i], &action, &earlier_actions[i]) == 0, "signal ", kSignals[i]);
   }
 }
 
