@@ -14,15 +14,15 @@
 namespace megatron {
 
 struct StepResult {
-  bool applied = true;                  ///< false: non-finite gradients, nothing changed
-  double grad_norm = 0;                 ///< √ of the per-tensor float64 sums added in canonical name order, before clipping
-  std::int64_t num_zeros = 0;           ///< zeros in the gradients, when asked for
-  std::string non_finite_parameter;     ///< first (canonical order) parameter with a NaN or infinite gradient
+  bool applied = true;               ///< false: non-finite gradients, nothing changed
+  double grad_norm = 0;              ///< √ of the per-tensor float64 sums added in canonical name order, before clipping
+  std::int64_t num_zeros = 0;        ///< zeros in the gradients, when asked for
+  std::string non_finite_parameter;  ///< first (canonical order) parameter with a NaN or infinite gradient
 };
 
 struct StepOptions {
   double lr = 0;
-  double weight_decay = 0;              ///< of parameters without the no_decay tag
+  double weight_decay = 0;  ///< of parameters without the no_decay tag
   bool count_zeros = false;
 };
 

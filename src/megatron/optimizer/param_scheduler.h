@@ -1,0 +1,67 @@
+// Learning rate and weight decay as functions of the samples trained on (Megatron's OptimizerParamScheduler). No torch.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "megatron/base/json.h"
+#include "megatron/config/settings.h"
+
+namespace megatron {
+
+/// The whole law as plain data. Steps are samples: iteration flags are multiplied by the global batch size.
+struct ParamSchedule {
+  double init_lr = 0, max_lr = 0, min_lr = 0;
+  double lr_warmup_steps = 0;  ///< fractional with --lr-warmup-fraction
+  std::int64_t lr_decay_steps = 0;
+  LrDecayStyle lr_decay_style = LrDecayStyle::linear;
+  std::int64_t wsd_decay_steps = 0;  ///< length of WSD's anneal, which ends at lr_decay_steps
+  WsdDecayStyle lr_wsd_decay_style = WsdDecayStyle::exponential;
+  double start_wd = 0, end_wd = 0;
+  std::int64_t wd_incr_steps = 0;
+  WeightDecayIncrStyle wd_incr_style = WeightDecayIncrStyle::constant;
+
+  /// Learning rate of the update that follows `num_steps` samples: warm-up up to and including lr_warmup_steps, then the decay law, then min_lr.
+  double lr(std::int64_t num_steps) const;
+  /// Weight decay of that update: start_wd to end_wd over wd_incr_steps.
+  double weight_decay(std::int64_t num_steps) const;
+};
+
+/// The schedule of a run; `weight_decay` is --weight-decay. UserErrors name the flag that is missing or contradicts another.
+ParamSchedule make_param_schedule(const SchedulerConfig& scheduler, const TrainingConfig& training, double weight_decay);
+
+/// Which side wins where a resumed run's schedule differs from its checkpoint's.
+enum class ScheduleConflict {
+  refuse,          ///< UserError listing every difference
+  use_flags,       ///< --override-opt_param-scheduler
+  use_checkpoint,  ///< --use-checkpoint-opt_param-scheduler
+};
+
+/// What the two flags ask for; UserError when both are given.
+ScheduleConflict schedule_conflict(const SchedulerConfig& scheduler);
+
+/// A schedule and the samples it has seen; both belong to a checkpoint. Skipped updates do not advance it.
+class OptimizerParamScheduler {
+ public:
+  explicit OptimizerParamScheduler(ParamSchedule schedule) : schedule_(schedule) {}
+
+  const ParamSchedule& schedule() const { return schedule_; }
+  std::int64_t num_steps() const { return num_steps_; }
+  void set_num_steps(std::int64_t num_steps) { num_steps_ = num_steps; }
+  /// Called after an update that was applied, with the samples it trained on.
+  void advance(std::int64_t samples) { num_steps_ += samples; }
+
+  double lr() const { return schedule_.lr(num_steps_); }
+  double weight_decay() const { return schedule_.weight_decay(num_steps_); }
+
+  /// Megatron's keys (max_lr, min_lr, lr_warmup_steps, num_steps, lr_decay_style, …); the initial rate and WSD's values are not part of it.
+  Json state() const;
+  /// Takes num_steps from a state and settles differences as asked; `source` names the checkpoint in errors.
+  void restore(const Json& state, ScheduleConflict conflict, const std::string& source);
+
+ private:
+  ParamSchedule schedule_;
+  std::int64_t num_steps_ = 0;
+};
+
+}  // namespace megatron

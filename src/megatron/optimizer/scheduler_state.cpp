@@ -1,0 +1,114 @@
+// The scheduler's part of a checkpoint, and what happens when a resumed run asks for another schedule.
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "megatron/base/error.h"
+#include "megatron/optimizer/param_scheduler.h"
+
+namespace megatron {
+namespace {
+
+template <class E, std::size_t N>
+using Names = std::array<std::pair<std::string_view, E>, N>;
+
+constexpr Names<LrDecayStyle, 5> kDecayNames{{{"constant", LrDecayStyle::constant},
+                                              {"linear", LrDecayStyle::linear},
+                                              {"cosine", LrDecayStyle::cosine},
+                                              {"inverse-square-root", LrDecayStyle::inverse_square_root},
+                                              {"WSD", LrDecayStyle::WSD}}};
+constexpr Names<WeightDecayIncrStyle, 3> kIncrementNames{
+    {{"constant", WeightDecayIncrStyle::constant}, {"linear", WeightDecayIncrStyle::linear}, {"cosine", WeightDecayIncrStyle::cosine}}};
+
+template <class E, std::size_t N>
+std::string name_of(const Names<E, N>& names, E value) {
+  for (const auto& [name, candidate] : names) {
+    if (candidate == value) return std::string(name);
+  }
+  throw InternalError("a style without a name");
+}
+
+template <class E, std::size_t N>
+E value_of(const Names<E, N>& names, const Json& state, const std::string& key, const std::string& source) {
+  const std::string text = json_string(state, key, source);
+  for (const auto& [name, value] : names) {
+    if (name == text) return value;
+  }
+  throw UserError({source + ": unknown " + key, text, "the checkpoint was written by another program; resume with --override-opt_param-scheduler"});
+}
+
+struct Entry {
+  const char* key;
+  const char* flags;
+};
+
+constexpr Entry kEntries[] = {{"max_lr", "--lr"},
+                              {"min_lr", "--min-lr"},
+                              {"lr_warmup_steps", "--lr-warmup-iters, -samples or -fraction (in samples)"},
+                              {"lr_decay_steps", "--lr-decay-iters or -samples (in samples; by default the whole run)"},
+                              {"lr_decay_style", "--lr-decay-style"},
+                              {"start_wd", "--weight-decay or --start-weight-decay"},
+                              {"end_wd", "--weight-decay or --end-weight-decay"},
+                              {"wd_incr_steps", "--train-iters or --train-samples (in samples)"},
+                              {"wd_incr_style", "--weight-decay-incr-style"}};
+
+void refuse_differences(const Json& mine, const Json& theirs, const std::string& source) {
+  std::string differences;
+  for (const Entry& entry : kEntries) {
+    const Json& there = json_at(theirs, entry.key, source);
+    if (mine.at(entry.key) == there) continue;
+    differences +=
+        std::string("\n  ") + entry.key + ": " + mine.at(entry.key).dump() + " here, " + there.dump() + " in the checkpoint; set by " + entry.flags;
+  }
+  if (differences.empty()) return;
+  throw UserError(
+      {source + ": the learning rate or weight decay schedule differs from this run's flags", differences,
+       "give the same flags, or --override-opt_param-scheduler (these flags win) or --use-checkpoint-opt_param-scheduler (the checkpoint wins)"});
+}
+
+void take(ParamSchedule& schedule, const Json& state, const std::string& source) {
+  schedule.max_lr = json_double(state, "max_lr", source);
+  schedule.min_lr = json_double(state, "min_lr", source);
+  schedule.lr_warmup_steps = json_double(state, "lr_warmup_steps", source);
+  schedule.lr_decay_steps = json_int(state, "lr_decay_steps", source);
+  schedule.lr_decay_style = value_of(kDecayNames, state, "lr_decay_style", source);
+  schedule.start_wd = json_double(state, "start_wd", source);
+  schedule.end_wd = json_double(state, "end_wd", source);
+  schedule.wd_incr_steps = json_int(state, "wd_incr_steps", source);
+  schedule.wd_incr_style = value_of(kIncrementNames, state, "wd_incr_style", source);
+}
+
+}  // namespace
+
+ScheduleConflict schedule_conflict(const SchedulerConfig& scheduler) {
+  if (scheduler.override_opt_param_scheduler && scheduler.use_checkpoint_opt_param_scheduler) {
+    throw UserError({"--override-opt_param-scheduler excludes --use-checkpoint-opt_param-scheduler", "", "give one of them"});
+  }
+  if (scheduler.override_opt_param_scheduler) return ScheduleConflict::use_flags;
+  return scheduler.use_checkpoint_opt_param_scheduler ? ScheduleConflict::use_checkpoint : ScheduleConflict::refuse;
+}
+
+Json OptimizerParamScheduler::state() const {
+  return {{"max_lr", schedule_.max_lr},
+          {"min_lr", schedule_.min_lr},
+          {"lr_warmup_steps", schedule_.lr_warmup_steps},
+          {"num_steps", num_steps_},
+          {"lr_decay_style", name_of(kDecayNames, schedule_.lr_decay_style)},
+          {"lr_decay_steps", schedule_.lr_decay_steps},
+          {"start_wd", schedule_.start_wd},
+          {"end_wd", schedule_.end_wd},
+          {"wd_incr_style", name_of(kIncrementNames, schedule_.wd_incr_style)},
+          {"wd_incr_steps", schedule_.wd_incr_steps}};
+}
+
+void OptimizerParamScheduler::restore(const Json& state, ScheduleConflict conflict, const std::string& source) {
+  const std::int64_t num_steps = json_int(state, "num_steps", source);
+  if (num_steps < 0) throw UserError({source + ": num_steps is negative", std::to_string(num_steps), "the checkpoint is damaged"});
+  if (conflict == ScheduleConflict::refuse) refuse_differences(this->state(), state, source);
+  if (conflict == ScheduleConflict::use_checkpoint) take(schedule_, state, source);
+  num_steps_ = num_steps;
+}
+
+}  // namespace megatron
