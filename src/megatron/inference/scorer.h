@@ -1,0 +1,22 @@
+// How likely a model finds a text: log-probability of every token given those before it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "megatron/models/language_model.h"
+
+namespace megatron {
+
+struct Score {
+  std::vector<double> logprobs;  ///< [ids − 1], natural logarithm: log p(ids[i + 1] | ids[0 … i])
+  double loss = 0;               ///< −mean of logprobs; NaN when there are none
+};
+
+/// Scores one sequence of at least one id; errors are UserErrors that name `source`. `model` is bound. Long sequences pass through the layers'
+/// states in pieces, so that logits exist for a bounded number of tokens.
+Score score_tokens(LanguageModel& model, std::span<const std::int64_t> ids, const std::string& source);
+
+}  // namespace megatron
