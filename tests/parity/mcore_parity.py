@@ -1,0 +1,71 @@
+"""Our GPT against the real megatron-core 0.15 on a CPU: loss and every gradient per variant, then a short AdamW run."""
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+import checkpoint_files
+import corpus
+import mcore_models
+import mcore_training
+import program
+import weights
+from report import Report
+
+torch.set_num_threads(1)
+
+
+def random_checkpoint(variant, samples, directory):
+    """A checkpoint that our program wrote, its weights then replaced by values without a neutral one; returns those."""
+    program.pretrain(samples, [*mcore_models.COMMON_FLAGS, *variant.flags, "--save", directory, "--save-interval", 1, "--train-iters", 1,
+                               "--micro-batch-size", 1, "--global-batch-size", 1, "--optimizer", "sgd", "--lr", 0.01])
+    shapes = {name: tensor.shape for name, tensor in checkpoint_files.read_weights(directory).items()}
+    tensors = weights.perturbed(shapes, seed=11, zero_centered_gamma=variant.config.get("layernorm_zero_centered_gamma", False))
+    checkpoint_files.replace_weights(directory, tensors)
+    return tensors
+
+
+def check_gradients(report, variant, work):
+    samples = corpus.make(work, vocab_size=mcore_models.VOCAB_SIZE, seq_length=mcore_models.SEQ_LENGTH)
+    before = random_checkpoint(variant, samples, work / "initial")
+    model = mcore_models.build(variant)
+    mcore_models.fill(model, before)
+    loss, expected = mcore_models.loss_and_gradients(model, samples.rows)
+    flags = [*mcore_models.COMMON_FLAGS, *variant.flags, "--finetune"]
+    report.close(f"{variant.name}, loss", program.sgd_step(samples, work / "initial", work / "stepped", flags), loss)
+    after = checkpoint_files.read_weights(work / "stepped")
+    report.close_tensors(f"{variant.name}, gradients", program.gradients(before, after), expected)
+
+
+def check_training(report, variant, work):
+    """Eight iterations of AdamW with warm-up, cosine decay, weight decay and clipping: the log line's values follow megatron-core's."""
+    iterations, warmup, batch = 8, 2, 4
+    samples = corpus.make(work, vocab_size=mcore_models.VOCAB_SIZE, seq_length=mcore_models.SEQ_LENGTH, num_samples=iterations * batch)
+    before = random_checkpoint(variant, samples, work / "initial")
+    model = mcore_models.build(variant)
+    mcore_models.fill(model, before)
+    losses, norms, rates = mcore_training.train(model, samples.rows, iterations=iterations, warmup_iterations=warmup, global_batch_size=batch)
+    output = program.pretrain(samples, [*mcore_models.COMMON_FLAGS, *variant.flags, "--load", work / "initial", "--finetune", "--train-iters", iterations,
+                                        "--micro-batch-size", 2, "--global-batch-size", batch, "--lr-warmup-iters", warmup, *mcore_training.FLAGS])
+    report.close(f"{variant.name}, losses of {iterations} AdamW iterations", program.log_values(output, "lm loss"), losses)
+    report.close(f"{variant.name}, gradient norms", program.log_values(output, "grad norm"), norms, tolerance=2e-3)  # the log line shows three decimals
+    report.close(f"{variant.name}, learning rates", program.log_values(output, "learning rate"), rates, tolerance=1e-6)
+
+
+def main():
+    report = Report()
+    wanted = sys.argv[1:]
+    for variant in mcore_models.variants():
+        if not wanted or variant.name in wanted:
+            with tempfile.TemporaryDirectory() as work, report.guard(variant.name):
+                check_gradients(report, variant, Path(work))
+    if not wanted:
+        for variant in list(mcore_models.variants())[:3:2]:
+            with tempfile.TemporaryDirectory() as work, report.guard(f"{variant.name}, training"):
+                check_training(report, variant, Path(work))
+    return report.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
