@@ -3,6 +3,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import torch
 
 import checkpoint_files
@@ -10,19 +11,20 @@ import corpus
 import mcore_models
 import mcore_training
 import program
-import weights
 from report import Report
 
 torch.set_num_threads(1)
 
 
 def random_checkpoint(variant, samples, directory):
-    """A checkpoint that our program wrote, its weights then replaced by values without a neutral one; returns those."""
-    program.pretrain(samples, [*mcore_models.COMMON_FLAGS, *variant.flags, "--save", directory, "--save-interval", 1, "--train-iters", 1,
-                               "--micro-batch-size", 1, "--global-batch-size", 1, "--optimizer", "sgd", "--lr", 0.01])
-    shapes = {name: tensor.shape for name, tensor in checkpoint_files.read_weights(directory).items()}
-    tensors = weights.perturbed(shapes, seed=11, zero_centered_gamma=variant.config.get("layernorm_zero_centered_gamma", False))
-    checkpoint_files.replace_weights(directory, tensors)
+    """A checkpoint of our program after a few wild Adam steps, so that no norm weight or bias is neutral any more; returns its weights."""
+    program.pretrain(samples, [*mcore_models.COMMON_FLAGS, *variant.flags, "--init-method-std", 0.1, "--save", directory, "--save-interval", 4,
+                               "--train-iters", 4, "--micro-batch-size", 1, "--global-batch-size", 1, "--optimizer", "adam", "--lr", 0.05,
+                               "--lr-decay-style", "constant", "--clip-grad", 0])
+    tensors = checkpoint_files.read_weights(directory)
+    neutral = [name for name, tensor in tensors.items() if tensor.ndim == 1 and (np.unique(tensor).size < tensor.size // 2 or np.std(tensor) < 0.02)]
+    if neutral:
+        raise ValueError(f"still neutral after four steps: {neutral}")
     return tensors
 
 
@@ -49,7 +51,7 @@ def check_training(report, variant, work):
     output = program.pretrain(samples, [*mcore_models.COMMON_FLAGS, *variant.flags, "--load", work / "initial", "--finetune", "--train-iters", iterations,
                                         "--micro-batch-size", 2, "--global-batch-size", batch, "--lr-warmup-iters", warmup, *mcore_training.FLAGS])
     report.close(f"{variant.name}, losses of {iterations} AdamW iterations", program.log_values(output, "lm loss"), losses)
-    report.close(f"{variant.name}, gradient norms", program.log_values(output, "grad norm"), norms, tolerance=2e-3)  # the log line shows three decimals
+    report.close(f"{variant.name}, gradient norms", program.log_values(output, "grad norm"), norms, tolerance=5e-4)  # the log line shows three decimals
     report.close(f"{variant.name}, learning rates", program.log_values(output, "learning rate"), rates, tolerance=1e-6)
 
 

@@ -1,0 +1,46 @@
+"""Reads our checkpoints with the real safetensors package: a manifest of boxes beside safetensors files (docs/formats/checkpoint.md)."""
+import json
+from pathlib import Path
+
+import numpy as np
+from safetensors import safe_open
+
+
+def latest_folder(root):
+    """The committed folder that latest_checkpointed_iteration.txt names."""
+    root = Path(root)
+    if (root / "manifest.json").exists():
+        return root
+    latest = (root / "latest_checkpointed_iteration.txt").read_text().strip()
+    return root / ("release" if latest == "release" else f"iter_{int(latest):07d}")
+
+
+def read_manifest(root):
+    return json.loads((latest_folder(root) / "manifest.json").read_text())
+
+
+def assemble(folder, tensor):
+    """One global tensor from its boxes; every element must be covered once."""
+    whole, covered = None, np.zeros(tensor["shape"], dtype=np.int8)
+    for piece in tensor["pieces"]:
+        with safe_open(folder / piece["file"], framework="np") as file:
+            content = file.get_tensor(piece["key"])
+        if whole is None:
+            whole = np.empty(tensor["shape"], dtype=content.dtype)
+        box = tuple(slice(start, start + length) for start, length in zip(piece["offset"], piece["shape"]))
+        whole[box] = content.reshape(piece["shape"])
+        covered[box] += 1
+    if not (covered == 1).all():
+        raise ValueError("the pieces of a tensor do not tile it")
+    return whole
+
+
+def read_tensors(root, kind):
+    """All tensors of a kind ("weight" or "optimizer") by name."""
+    folder = latest_folder(root)
+    tensors = read_manifest(root)["tensors"]
+    return {name: assemble(folder, tensor) for name, tensor in tensors.items() if tensor["kind"] == kind}
+
+
+def read_weights(root):
+    return read_tensors(root, "weight")

@@ -1,0 +1,122 @@
+"""Our files opened by the real packages: safetensors with Megatron Core's names and layouts, transformers' loader, numpy's caches."""
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM
+
+import checkpoint_files
+import corpus
+import hf_models
+import program
+from report import Report
+
+torch.set_num_threads(1)
+
+
+def grouped_qkv(query, key, value, groups):
+    """Megatron Core's linear_qkv rows: for every group its queries, its key, its value."""
+    parts = [np.concatenate(parts) for parts in zip(*(np.split(tensor, groups) for tensor in (query, key, value)))]
+    return np.concatenate(parts)
+
+
+def expected_from_llama(hf, config):
+    """Transformer-Engine names and layouts of a Llama-like directory."""
+    expected = {"embedding.word_embeddings.weight": hf["model.embed_tokens.weight"], "decoder.final_layernorm.weight": hf["model.norm.weight"]}
+    if not config.tie_word_embeddings:
+        expected["output_layer.weight"] = hf["lm_head.weight"]
+    for layer in range(config.num_hidden_layers):
+        source, target = f"model.layers.{layer}.", f"decoder.layers.{layer}."
+        attention, mlp = source + "self_attn.", source + "mlp."
+        for part in ("weight", "bias"):
+            if f"{attention}q_proj.{part}" in hf:
+                expected[f"{target}self_attention.linear_qkv.{part}"] = grouped_qkv(*(hf[f"{attention}{name}_proj.{part}"] for name in "qkv"),
+                                                                                   config.num_key_value_heads)
+        for name in ("q", "k"):
+            if f"{attention}{name}_norm.weight" in hf:
+                expected[f"{target}self_attention.{name}_layernorm.weight"] = hf[f"{attention}{name}_norm.weight"]
+        expected[target + "self_attention.linear_proj.weight"] = hf[attention + "o_proj.weight"]
+        expected[target + "self_attention.linear_qkv.layer_norm_weight"] = hf[source + "input_layernorm.weight"]
+        expected[target + "mlp.linear_fc1.layer_norm_weight"] = hf[source + "post_attention_layernorm.weight"]
+        expected[target + "mlp.linear_fc1.weight"] = np.concatenate([hf[mlp + "gate_proj.weight"], hf[mlp + "up_proj.weight"]])
+        expected[target + "mlp.linear_fc2.weight"] = hf[mlp + "down_proj.weight"]
+    return expected
+
+
+def expected_from_gpt2(hf, config):
+    """Transformer-Engine names and layouts of a GPT-2 directory: Conv1D is transposed, q|k|v becomes per head."""
+    plain = {"wte.weight": "embedding.word_embeddings.weight", "wpe.weight": "embedding.position_embeddings.weight",
+             "ln_f.weight": "decoder.final_layernorm.weight", "ln_f.bias": "decoder.final_layernorm.bias"}
+    expected = {target: hf["transformer." + source] for source, target in plain.items()}
+    for layer in range(config.n_layer):
+        source, target = f"transformer.h.{layer}.", f"decoder.layers.{layer}."
+        for part in ("weight", "bias"):
+            rows = {name: np.ascontiguousarray(hf[f"{source}{name}.{part}"].T) for name in ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")}
+            expected[f"{target}self_attention.linear_qkv.{part}"] = grouped_qkv(*np.split(rows["attn.c_attn"], 3), config.n_head)
+            expected[f"{target}self_attention.linear_proj.{part}"] = rows["attn.c_proj"]
+            expected[f"{target}mlp.linear_fc1.{part}"] = rows["mlp.c_fc"]
+            expected[f"{target}mlp.linear_fc2.{part}"] = rows["mlp.c_proj"]
+            expected[f"{target}self_attention.linear_qkv.layer_norm_{part}"] = hf[f"{source}ln_1.{part}"]
+            expected[f"{target}mlp.linear_fc1.layer_norm_{part}"] = hf[f"{source}ln_2.{part}"]
+    return expected
+
+
+def compare_exactly(report, name, found, expected):
+    missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
+    different = sorted(key for key in expected.keys() & found.keys()
+                       if found[key].shape != expected[key].shape or found[key].tobytes() != np.ascontiguousarray(expected[key]).tobytes())
+    passed = not (missing or extra or different)
+    report.result(name, passed, f"{len(expected)} tensors" if passed else f"missing {missing}, unexpected {extra}, different {different}")
+
+
+def check_layout(report, variant, work):
+    """Hugging Face → our checkpoint: names and bytes; and back: transformers loads it with nothing missing."""
+    model = hf_models.save(variant, work / "hf")
+    ours = program.convert(work / "hf", work / "ours", "megatron")
+    expected = (expected_from_gpt2 if model.config.model_type == "gpt2" else expected_from_llama)(program.read_hf(work / "hf"), model.config)
+    compare_exactly(report, f"{variant.name}, names and layouts in our safetensors", checkpoint_files.read_weights(ours), expected)
+    back = program.convert(ours, work / "back", "hf")
+    loaded, notes = AutoModelForCausalLM.from_pretrained(back, output_loading_info=True)
+    problems = {key: value for key, value in notes.items() if value}
+    same = all(torch.equal(parameter, dict(model.named_parameters())[name]) for name, parameter in loaded.named_parameters())
+    report.result(f"{variant.name}, transformers loads our directory", same and not problems, str(problems or ""))
+
+
+def check_optimizer_state(report, samples, work):
+    """An Adam checkpoint holds two moments per weight, of its shape."""
+    program.pretrain(samples, ["--num-layers", 2, "--hidden-size", 32, "--num-attention-heads", 4, "--max-position-embeddings", 64, "--train-iters", 2,
+                               "--micro-batch-size", 2, "--global-batch-size", 2, "--lr", 0.01, "--save", work / "adam", "--save-interval", 2,
+                               "--data-cache-path", work / "cache"])
+    weights, moments = checkpoint_files.read_weights(work / "adam"), checkpoint_files.read_tensors(work / "adam", "optimizer")
+    shapes_agree = all(any(name.endswith(weight) and moment.shape == weights[weight].shape for weight in weights) for name, moment in moments.items())
+    report.result("Adam moments open with safetensors", len(moments) == 2 * len(weights) and shapes_agree, f"{len(moments)} tensors, {len(weights)} weights")
+
+
+def check_caches(report, samples, work):
+    """The index caches that training left open with numpy and hold what megatron-core's hold."""
+    reference = {path.name.split("-", 1)[1]: np.load(path) for path in Path(f"{samples.prefix}-reference-cache").glob("*.npy")}
+    found = {path.name.split("-", 1)[1]: np.load(path) for path in (work / "cache").rglob("*.npy")}
+    kinds = sorted({name.rsplit("-", 1)[1] for name in found})
+    report.result("index caches open with numpy", kinds == ["document_index.npy", "sample_index.npy", "shuffle_index.npy"], ", ".join(sorted(found)))
+    same = [name for name in reference if name in found and reference[name].dtype == found[name].dtype and np.array_equal(reference[name], found[name])]
+    report.result("index caches equal megatron-core's", len(same) == len(reference) > 0, f"{len(same)} of {sorted(reference)}")
+
+
+def main():
+    report = Report()
+    chosen = ("gpt2", "llama gqa llama3 rope", "qwen2", "qwen3 tied yarn")
+    for variant in hf_models.variants():
+        if variant.name in chosen:
+            with tempfile.TemporaryDirectory() as work, report.guard(variant.name):
+                check_layout(report, variant, Path(work))
+    with tempfile.TemporaryDirectory() as work, report.guard("optimizer state and caches"):
+        samples = corpus.make(work, vocab_size=131, seq_length=40)
+        check_optimizer_state(report, samples, Path(work))
+        check_caches(report, samples, Path(work))
+    return report.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
