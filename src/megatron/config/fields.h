@@ -46,6 +46,8 @@ class FieldBuilder {
   FieldBuilder& positional() { return field_.is_positional = true, *this; }
   /// A list that takes one value for each occurrence of the flag: --prompt a --prompt b.
   FieldBuilder& repeatable() { return field_.is_repeatable = true, *this; }
+  /// May be given as "none".
+  FieldBuilder& optional() { return field_.is_optional = true, *this; }
   /// Said once on stderr when the field is given.
   FieldBuilder& note(std::string text) { return field_.note = std::move(text), *this; }
 
@@ -73,18 +75,25 @@ class FieldTable {
     return FieldBuilder(added);
   }
 
-  /// Declares a switch that calls `act` on the object when given as true, and that is shown on when `is_on`.
-  FieldBuilder action(std::string name, std::function<void(T&)> act, std::function<bool(const T&)> is_on, std::string help) {
+  /// Declares a setting with its own reading and writing; `write` gives the values as text, empty when unset.
+  FieldBuilder custom(std::string name, ValueKind kind, std::function<void(T&, std::span<const std::string>)> read,
+                      std::function<std::vector<std::string>(const T&)> write, std::string help) {
     Field& added = add(std::move(name), std::move(help));
-    added.kind = ValueKind::boolean;
-    added.set = [act = std::move(act)](void* object, std::span<const std::string> values) {
-      if (boolean_value(single_value(values))) act(*static_cast<T*>(object));
-    };
-    added.get = [is_on = std::move(is_on)](const void* object) {
-      return std::vector<std::string>{is_on(*static_cast<const T*>(object)) ? "true" : "false"};
-    };
+    added.kind = kind;
+    added.set = [read = std::move(read)](void* object, std::span<const std::string> values) { read(*static_cast<T*>(object), values); };
+    added.get = [write = std::move(write)](const void* object) { return write(*static_cast<const T*>(object)); };
     finish(added);
     return FieldBuilder(added);
+  }
+
+  /// Declares a switch that calls `act` on the object when given as true, and that is shown on when `is_on`.
+  FieldBuilder action(std::string name, std::function<void(T&)> act, std::function<bool(const T&)> is_on, std::string help) {
+    return custom(
+        std::move(name), ValueKind::boolean,
+        [act = std::move(act)](T& object, std::span<const std::string> values) {
+          if (boolean_value(single_value(values))) act(object);
+        },
+        [is_on = std::move(is_on)](const T& object) { return std::vector<std::string>{is_on(object) ? "true" : "false"}; }, std::move(help));
   }
 
   /// Declares every field of another table as a field of this one, acting on `member`.

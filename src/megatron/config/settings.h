@@ -56,7 +56,8 @@ struct TransformerConfig {
   bool add_qkv_bias = false;  ///< bias on QKV although add_bias_linear is off
   bool untie_embeddings_and_output_weights = false;
   std::optional<std::array<std::int64_t, 2>> window_size;  ///< sliding window (left, right); −1 = unlimited
-  std::vector<std::int64_t> window_layers;                 ///< per layer 1 = windowed, 0 = full; empty = every layer
+  std::string window_attn_skip_freq;        ///< N: every N-th layer is full; or a list expression, 1 = windowed. resolve() makes window_layers of it
+  std::vector<std::int64_t> window_layers;  ///< per layer 1 = windowed, 0 = full; empty = every layer
 
   double hidden_dropout = 0.1;
   double attention_dropout = 0.1;

@@ -1,0 +1,22 @@
+#include "megatron/config/settings_tables.h"
+
+namespace megatron {
+
+const FieldTable<Settings>& settings_table() {
+  static const FieldTable<Settings> table = [] {
+    FieldTable<Settings> t;
+    t.include(&Settings::model, transformer_table());
+    t.include(&Settings::training, training_table());
+    t.include(&Settings::optimizer, optimizer_table());
+    t.include(&Settings::scheduler, scheduler_table());
+    t.include(&Settings::data, data_table());
+    t.include(&Settings::tokenizer, tokenizer_table());
+    t.include(&Settings::checkpoint, checkpoint_table());
+    t.include(&Settings::logger, logger_table());
+    t.include(&Settings::parallel, parallel_table());
+    return t;
+  }();
+  return table;
+}
+
+}  // namespace megatron
