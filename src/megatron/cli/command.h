@@ -38,6 +38,10 @@ const FieldSet& help_fields();
 int run_completion(std::span<const std::string> args);
 const FieldSet& completion_fields();
 
+/// `megatron pretrain` up to the engine.
+int run_pretrain_front(std::span<const std::string> args);
+const FieldSet& pretrain_fields();
+
 /// Loads libmegatron_engine.so from beside the program and runs the command there. UserError when it cannot be loaded.
 int run_in_engine(std::string_view command, std::span<const std::string> args);
 

@@ -1,17 +1,11 @@
 #include "megatron/config/command_line.h"
 
-#include <unordered_map>
-
+#include "megatron/config/field_index.h"
 #include "megatron/config/field_values.h"
 #include "megatron/config/help.h"
 
 namespace megatron {
 namespace {
-
-struct FlagMeaning {
-  const Field* field = nullptr;
-  bool turns_off = false;
-};
 
 /// A word that argparse would take for a flag: it starts with '-', is no negative number and holds no space.
 bool looks_like_flag(const std::string& word) {
@@ -23,15 +17,9 @@ bool looks_like_flag(const std::string& word) {
 class FlagReader {
  public:
   FlagReader(const FieldSet& fields, std::span<const std::string> args, std::string_view command, Problems& problems)
-      : fields_(fields), args_(args), command_(command), problems_(problems) {
+      : fields_(fields), index_(fields), args_(args), command_(command), problems_(problems) {
     for (const Field& field : fields.fields) {
-      if (field.is_positional) {
-        positionals_.push_back(&field);
-        continue;
-      }
-      meanings_[field.flag()] = {&field, false};
-      for (const std::string& alias : field.aliases) meanings_["--" + alias] = {&field, false};
-      for (const std::string& off : field.off_flags) meanings_["--" + off] = {&field, true};
+      if (field.is_positional) positionals_.push_back(&field);
     }
   }
 
@@ -56,14 +44,14 @@ class FlagReader {
   void read_flag(const std::string& word) {
     const auto equals = word.find('=');
     const std::string flag = word.substr(0, equals);
-    const auto meaning = meanings_.find(flag);
-    if (meaning == meanings_.end()) return unknown(flag, equals != std::string::npos);
-    const Field& field = *meaning->second.field;
+    const Spelling meaning = flag.starts_with("--") ? index_.find(flag.substr(2)) : Spelling{};
+    if (!meaning.field) return unknown(flag, equals != std::string::npos);
+    const Field& field = *meaning.field;
     std::vector<std::string> values;
     if (equals != std::string::npos) values.push_back(word.substr(equals + 1));
     if (field.is_switch()) {
       if (values.empty()) values.push_back("true");
-      if (meaning->second.turns_off) invert(flag, values[0]);
+      if (meaning.turns_off && !invert(flag, values[0])) return;
     } else if (values.empty()) {
       values = take_values(field);
       if (values.empty() && !(field.is_list && !field.is_repeatable)) {
@@ -74,12 +62,13 @@ class FlagReader {
     found_.push_back({&field, std::move(values), {Origin::Kind::flag, flag}});
   }
 
-  void invert(const std::string& flag, std::string& value) {
+  bool invert(const std::string& flag, std::string& value) {
     try {
-      value = boolean_value(value) ? "false" : "true";
+      value = inverted(value);
+      return true;
     } catch (const FieldError& error) {
       problems_.add({flag, error.reason, error.fix});
-      value = "false";
+      return false;
     }
   }
 
@@ -91,10 +80,8 @@ class FlagReader {
   }
 
   void unknown(const std::string& flag, bool has_value) {
-    std::vector<std::string> names{"--help"};
-    for (const auto& [name, meaning] : meanings_) names.push_back(name);
-    const std::string near = nearest_name(flag, names);
-    problems_.add({flag, "unknown flag", near.empty() ? "see megatron " + std::string(command_) + " --help" : "did you mean " + near + "?"});
+    const std::string near = index_.nearest(flag.substr(flag.find_first_not_of('-') == std::string::npos ? 0 : flag.find_first_not_of('-')));
+    problems_.add({flag, "unknown flag", near.empty() ? "see megatron " + std::string(command_) + " --help" : "did you mean --" + near + "?"});
     if (has_value) return;
     while (next_ < args_.size() && !looks_like_flag(args_[next_])) ++next_;
   }
@@ -113,10 +100,10 @@ class FlagReader {
   }
 
   const FieldSet& fields_;
+  FieldIndex index_;
   std::span<const std::string> args_;
   std::string_view command_;
   Problems& problems_;
-  std::unordered_map<std::string, FlagMeaning> meanings_;
   std::vector<const Field*> positionals_;
   std::vector<std::string> words_;
   std::vector<Assignment> found_;
@@ -145,10 +132,21 @@ void apply_assignments(std::span<const Assignment> assignments, void* object, Pa
       assign(field, object, grown(assignment, object, parsed));
     } catch (const FieldError& error) {
       problems.add({assignment.origin.where, error.reason, error.fix});
+      parsed.failed.insert(field.name);
     }
-    if (!field.note.empty() && !parsed.is_set(field.name)) parsed.notes.push_back(assignment.origin.where + ": " + field.note);
+    if (!field.note.empty() && !parsed.is_set(field.name)) parsed.notes[field.note].push_back(assignment.origin.where);
     parsed.origins[field.name] = assignment.origin;
   }
+}
+
+std::string notes_text(const Parsed& parsed) {
+  std::string text;
+  for (const auto& [remark, flags] : parsed.notes) {
+    text += "note: ";
+    for (std::size_t i = 0; i < flags.size(); ++i) text += (i ? ", " : "") + flags[i];
+    text += ": " + remark + "\n";
+  }
+  return text;
 }
 
 void require_fields(const FieldSet& fields, const Parsed& parsed, Problems& problems) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,7 +23,9 @@ struct Origin {
 /// What a parse found beside the values themselves.
 struct Parsed {
   std::map<std::string, Origin, std::less<>> origins;  ///< by field name; fields left at their default are absent
-  std::vector<std::string> notes;                      ///< remarks for stderr about flags that were accepted without effect
+  /// Remarks for stderr about flags accepted without effect: the remark and the flags it is about.
+  std::map<std::string, std::vector<std::string>> notes;
+  std::set<std::string, std::less<>> failed;  ///< names of fields whose values did not fit
 
   /// Whether the field was given anywhere (file, environment or flag).
   bool is_set(std::string_view name) const { return origins.find(name) != origins.end(); }
@@ -49,6 +52,9 @@ std::vector<Assignment> read_flags(const FieldSet& fields, std::span<const std::
 
 /// Applies assignments in order (a later one wins, repeatable fields grow) and records origins and notes.
 void apply_assignments(std::span<const Assignment> assignments, void* object, Parsed& parsed, Problems& problems);
+
+/// One line for each remark, with the flags it is about: "note: --a, --b: without effect …".
+std::string notes_text(const Parsed& parsed);
 
 /// Adds a problem for each required field that was not given.
 void require_fields(const FieldSet& fields, const Parsed& parsed, Problems& problems);

@@ -33,6 +33,12 @@ std::string range_text(const Field& field) {
   return text;
 }
 
+/// A default outside the range only marks a setting that must be given or is derived.
+bool has_default(const Field& field) {
+  if (field.is_required || field.is_switch() || field.default_values.empty()) return false;
+  return !field.minimum || number_value(field.default_values[0]) >= *field.minimum;
+}
+
 std::string entry(const Field& field, int width) {
   std::string text = "  " + field_usage(field);
   if (static_cast<int>(text.size()) + 2 > kHelpColumn) {
@@ -79,7 +85,7 @@ std::string field_help(const Field& field) {
   std::string facts;
   const auto add = [&](const std::string& fact) { facts += (facts.empty() ? "" : "; ") + fact; };
   if (field.is_required) add("required");
-  if (!field.is_required && !field.is_switch() && !field.default_values.empty()) add("default: " + join_values(field.default_values));
+  if (has_default(field)) add("default: " + join_values(field.default_values));
   if (const std::string range = range_text(field); !range.empty()) add(range);
   if (field.is_repeatable) add("may be given several times");
   if (!field.aliases.empty()) {

@@ -26,7 +26,7 @@ const FieldTable<SchedulerConfig>& scheduler_table() {
   using Config = SchedulerConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
-    t.group("Learning rate and weight decay over time");
+    t.group("Learning rate");
     t.field("lr", &Config::lr, "peak learning rate").at_least(0);
     t.field("min_lr", &Config::min_lr, "floor of the decay").at_least(0);
     t.field("lr_decay_style", &Config::lr_decay_style, "law of the decay");

@@ -51,7 +51,7 @@ const FieldTable<ParallelConfig>& parallel_table() {
   static const FieldTable<Config> table = [] {
     const char* one_rank = "without effect: this version runs on one rank";
     FieldTable<Config> t;
-    t.group("Parallel layout (this version runs on one rank)");
+    t.group("Parallel layout");
     t.field("tensor_model_parallel_size", &Config::tensor_model_parallel_size, "ranks that share each layer").at_least(1);
     t.field("pipeline_model_parallel_size", &Config::pipeline_model_parallel_size, "ranks that share the layers of the model").at_least(1);
     t.field("context_parallel_size", &Config::context_parallel_size, "ranks that share each sequence").at_least(1);

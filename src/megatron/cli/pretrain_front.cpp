@@ -1,0 +1,22 @@
+// What `megatron pretrain` does before the engine is loaded: help, --print-config, and every mistake in the flags, in milliseconds.
+#include <iostream>
+
+#include "megatron/cli/command.h"
+#include "megatron/config/print_config.h"
+#include "megatron/config/run_settings.h"
+
+namespace megatron {
+
+const FieldSet& pretrain_fields() { return run_table().set(); }
+
+int run_pretrain_front(std::span<const std::string> args) {
+  const Run run = read_run(args);
+  if (run.options.print_config) {
+    std::cout << (run.options.json ? config_json(run) : config_text(run));
+    return 0;
+  }
+  std::cerr << notes_text(run.parsed);
+  return run_in_engine("pretrain", args);
+}
+
+}  // namespace megatron

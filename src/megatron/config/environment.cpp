@@ -1,0 +1,50 @@
+#include "megatron/config/environment.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "megatron/config/field_index.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::string_view kPrefix = "MEGATRON_";
+
+std::string spelling_of(std::string_view variable) {
+  std::string text(variable.substr(kPrefix.size()));
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return c == '_' ? '-' : static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+std::vector<std::string> values_of(const Field& field, const std::string& text) {
+  if (!field.is_list || field.is_repeatable) return {text};
+  std::istringstream words(text);
+  std::vector<std::string> values;
+  for (std::string word; words >> word;) values.push_back(word);
+  return values;
+}
+
+}  // namespace
+
+std::vector<Assignment> read_environment(const FieldSet& fields, char** environment, std::map<std::string, std::vector<std::string>>& notes) {
+  const FieldIndex index(fields);
+  std::vector<Assignment> assignments;
+  for (char** entry = environment; *entry; ++entry) {
+    const std::string_view text(*entry);
+    const auto equals = text.find('=');
+    if (!text.starts_with(kPrefix) || equals == std::string_view::npos) continue;
+    const std::string variable(text.substr(0, equals));
+    const Spelling meaning = index.find(spelling_of(variable));
+    if (meaning.field && !meaning.turns_off) {
+      assignments.push_back({meaning.field, values_of(*meaning.field, std::string(text.substr(equals + 1))), {Origin::Kind::environment, variable}});
+      continue;
+    }
+    const std::string near = index.nearest(spelling_of(variable));
+    notes[near.empty() ? "names no setting" : "names no setting; did you mean " + std::string(kPrefix) + "…, as in --" + near + "?"].push_back(
+        variable);
+  }
+  std::sort(assignments.begin(), assignments.end(), [](const Assignment& a, const Assignment& b) { return a.origin.where < b.origin.where; });
+  return assignments;
+}
+
+}  // namespace megatron

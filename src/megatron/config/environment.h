@@ -1,0 +1,12 @@
+// Settings from the environment: MEGATRON_NUM_LAYERS=12 is --num-layers 12.
+#pragma once
+
+#include "megatron/config/command_line.h"
+
+namespace megatron {
+
+/// One assignment for each variable MEGATRON_X that names a field; a list is separated by spaces. A MEGATRON_X that names none is remarked
+/// on in `notes`, with the nearest name when there is one.
+std::vector<Assignment> read_environment(const FieldSet& fields, char** environment, std::map<std::string, std::vector<std::string>>& notes);
+
+}  // namespace megatron

@@ -1,0 +1,99 @@
+#include "megatron/config/known_flags.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "megatron/config/field_values.h"
+
+namespace megatron {
+namespace {
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const auto end = std::min(text.find(separator), text.size());
+    if (end > 0) parts.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
+/// Whether two spellings mean the same value: "1e-3" and ".001", "None" and "-".
+bool same_value(const std::string& a, const std::string& b) {
+  if (a == b || (b == "-" && (a.empty() || is_none(a)))) return true;
+  try {
+    return number_value(a) == number_value(b);
+  } catch (const FieldError&) {
+    return false;
+  }
+}
+
+bool all_neutral(std::span<const std::string> values, const std::vector<std::string>& neutral) {
+  return std::all_of(values.begin(), values.end(), [&](const std::string& value) {
+    return std::any_of(neutral.begin(), neutral.end(), [&](const std::string& known) { return same_value(value, known); });
+  });
+}
+
+void describe_switch(Field& field, std::string word) {
+  if (word.back() == '^') field.aliases.push_back("disable-" + word.substr(3, word.size() - 4));
+  if (word.back() == '?') field.off_flags.push_back("no-" + word.substr(0, word.size() - 1));
+  if (word.back() == '^' || word.back() == '?') word.pop_back();
+  field.kind = ValueKind::boolean;
+  field.name = word;
+}
+
+/// The neutral values of a refused flag, or the choices of an accepted one.
+std::vector<std::string> describe_value(Field& field, const std::string& word) {
+  const auto equals = word.find('=');
+  field.is_list = word[equals - 1] == '+';
+  field.name = word.substr(0, equals - (field.is_list ? 1 : 0));
+  const std::string right = word.substr(equals + 1);
+  if (right == "*") return {};
+  if (right.front() == '{') {
+    field.choices = split(std::string_view(right).substr(1, right.size() - 2), ',');
+    field.is_optional = true;
+    return {};
+  }
+  return split(right, ';');
+}
+
+Field make_field(const KnownFlags& flags, const std::string& word) {
+  Field field;
+  const bool is_value = word.find('=') != std::string::npos;
+  std::vector<std::string> neutral{"false"};
+  if (is_value) {
+    neutral = describe_value(field, word);
+  } else {
+    describe_switch(field, word);
+  }
+  const std::string flag_name = field.name;
+  std::replace(field.name.begin(), field.name.end(), '-', '_');
+  field.group = "Known flags of Megatron-LM";
+  field.is_hidden = true;
+  field.get = [](const void*) { return std::vector<std::string>{}; };
+  if (flags.treatment == KnownFlags::Treatment::accepted) {
+    field.help = field.note = flags.reason;
+    field.set = [is_value](void*, std::span<const std::string> values) {
+      if (!is_value) boolean_value(single_value(values));
+    };
+    return field;
+  }
+  field.help = flags.reason;
+  field.set = [reason = flags.reason, fix = flags.fix, neutral, is_value](void*, std::span<const std::string> values) {
+    const bool fits = is_value ? all_neutral(values, neutral) : !boolean_value(single_value(values));
+    if (!fits) throw FieldError{std::string(reason), std::string(fix)};
+  };
+  return field;
+}
+
+}  // namespace
+
+std::vector<Field> known_flag_fields() {
+  std::vector<Field> fields;
+  for (const KnownFlags& flags : known_flags()) {
+    for (const std::string& word : split(flags.words, ' ')) fields.push_back(make_field(flags, word));
+  }
+  return fields;
+}
+
+}  // namespace megatron

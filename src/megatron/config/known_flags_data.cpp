@@ -1,0 +1,235 @@
+// The flags of Megatron-LM that this version knows without acting on them. Words: `name` a switch; `name^` one that is also spelled
+// --disable-…; `name?` one that has a --no- twin; `name=a;b` a value with its neutral values (`-` is none, the first is Megatron's default);
+// `name={a,b}` or `name=*` the values accepted; `name+=…` a list.
+#include "megatron/config/known_flags.h"
+
+namespace megatron {
+namespace {
+
+using enum KnownFlags::Treatment;
+
+constexpr KnownFlags kKnownFlags[] = {
+    {accepted, "chooses among Megatron's own kernels: here one implementation serves, with the same mathematics", "",
+     "attention-backend={auto,flash,fused,unfused,local} flash-attention-version={2,3,4} use-flash-attn "
+     "transformer-impl={local,transformer_engine,inference_optimized} "
+     "use-mcore-models no-masked-softmax-fusion no-bias-gelu-fusion no-bias-swiglu-fusion no-bias-dropout-fusion no-rope-fusion "
+     "no-persist-layer-norm no-gradient-accumulation-fusion cross-entropy-loss-fusion cross-entropy-fusion-impl={native,te} "
+     "use-fused-weighted-squared-relu fused-residual-rmsnorm use-transformer-engine-op-fuser use-te-activation-func disable-jit-fuser "
+     "no-clone-scatter-output-in-embedding^ disable-bf16-reduced-precision-matmul no-create-attention-mask-in-dataloader flash-decode "
+     "moe-grouped-gemm moe-permute-fusion moe-router-fusion use-grouped-gemm-for-dense-mlp use-grouped-gemm-for-shared-expert "
+     "moe-use-grouped-tensor mla-down-proj-fusion disable-mamba-mem-eff-path te-rng-tracker inference-rng-tracker use-cpu-initialization "
+     "no-initialization init-model-with-meta-device deterministic-mode enable-experimental batch-invariant-backend={te_native,deepgemm,triton} "
+     "kitchen-attention-backend={sdpa,fa} optimizer-cuda-graph cuda-graph-warmup-steps=* no-gradient-reduce-div-fusion "
+     "moe-use-legacy-grouped-gemm"},
+    {accepted, "without effect: this version runs on one rank", "",
+     "pipeline-model-parallel-comm-backend={nccl,ucc} tp-comm-overlap no-tp-comm-bulk-wgrad^ no-tp-comm-bulk-dgrad^ no-tp-comm-overlap-ag^ "
+     "no-tp-comm-overlap-rs^ tp-comm-overlap-rs-dgrad no-tp-comm-split-ag^ no-tp-comm-split-rs^ tp-comm-bootstrap-backend={nccl,mpi,gloo} "
+     "tp-comm-overlap-cfg=* overlap-moe-expert-parallel-comm delay-wgrad-compute overlap-dispatch-backward-with-experts-wgrad "
+     "ep-overlap-early-attn-memory-release defer-embedding-wgrad-compute wgrad-deferral-limit=* overlap-p2p-communication-warmup-flush "
+     "high-priority-a2a-comm-stream moe-token-dispatcher-type={allgather,alltoall,flex} moe-flex-dispatcher-backend={deepep,hybridep,ncclep} "
+     "moe-shared-expert-overlap data-parallel-random-init check-weight-hash-across-dp-replicas-interval=* "
+     "account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split accumulate-allreduce-grads-in-fp32 grad-reduce-in-bf16 "
+     "use-ring-exchange-p2p microbatch-group-size-per-virtual-pipeline-stage=* distribute-saved-activations "
+     "symmetric-ar-type={two_shot,one_shot,multimem_all_reduce} distributed-timeout-minutes=* no-align-grad-reduce^ local-rank=* "
+     "use-megatron-fsdp use-torch-fsdp2 nccl-communicator-config-path=* use-tp-pp-dp-mapping disable-gloo-process-groups use-sharp "
+     "sharp-enabled-group={dp,dp_replica} high-priority-stream-groups+=* distributed-timeout-seconds-after-init=* flight-recorder-dump-path=* "
+     "flight-recorder-trace-buffer-size=* no-flight-recorder-dump-on-timeout^ flight-recorder-include-stack-trace "
+     "no-flight-recorder-include-only-active^ no-flight-recorder-extra-dump-on-exec^ no-overlap-p2p-communication overlap-grad-reduce "
+     "ddp-num-buckets=* ddp-bucket-size=* ddp-pad-buckets-for-high-nccl-busbw ddp-reduce-scatter-with-fp32-accumulation "
+     "gtp-remat-reduce-scatter-with-fp32-accumulation ddp-param-name-patterns-for-fp32-local-accumulation+=* ddp-average-in-collective "
+     "overlap-param-gather overlap-param-gather-with-optimizer-step no-align-param-gather megatron-fsdp-version={1,2} "
+     "no-use-layer-wise-param-layout use-nccl-ub disable-symmetric-registration gtp-remat-nccl-ub gtp-expert-remat-nccl-ub "
+     "fsdp-manual-registration create-all-gather-group data-parallel-sharding-strategy={no_shard,optim,optim_grads,optim_grads_params} "
+     "outer-dp-sharding-strategy={no_shard,optim} fsdp-double-buffer suggested-communication-unit-size=* enable-full-sharding-in-hsdp "
+     "torch-fsdp2-no-reshard-after-forward cp-comm-type+=* no-async-tensor-model-parallel-allreduce no-scatter-gather-tensors-in-pipeline"},
+    {accepted, "without effect: fp32 needs no loss scaling", "",
+     "loss-scale=* initial-loss-scale=* min-loss-scale=* loss-scale-window=* hysteresis=* fp16-lm-cross-entropy"},
+    {accepted, "without effect: checkpoints have one format here, load on any layout, carry checksums, and are written before the next step", "",
+     "async-save async-strategy={nvrx,mcore} use-persistent-ckpt-worker async-ckpt-cpu-priority=* async-ckpt-io-priority=* "
+     "async-ckpt-use-cpu-shm auto-detect-ckpt-format no-ckpt-fully-parallel-save ckpt-fully-parallel-save ckpt-fully-parallel-load "
+     "ckpt-fully-parallel-load-exchange-algo={broadcast,gather_rounds,gather_object} ckpt-fully-parallel-load-per-rank-objects "
+     "ckpt-fully-parallel-save-process-group={dp,ep_dp} ckpt-fully-parallel-load-process-group={dp,ep_dp} ckpt-assume-constant-structure "
+     "no-ckpt-load-validate-sharding-integrity^ dist-ckpt-save-pre-mcore-014 dist-ckpt-optim-fully-reshardable "
+     "distrib-optim-fully-reshardable-mem-efficient use-dist-ckpt dist-ckpt-format=* dist-ckpt-workers=* verify-integrity "
+     "ckpt-drop-redundant-extra-state no-save-tokenizer-assets^ use-mp-args-from-checkpoint-args no-use-tokenizer-model-from-checkpoint-args^"},
+    {accepted, "without effect: there is no Python, no GPU cache and no second process to look after", "",
+     "manual-gc manual-gc-interval=* no-manual-gc-eval^ empty-unused-memory-level={0,1,2} exit-signal-handler-for-dataloader no-pin-cpu-grads "
+     "no-pin-cpu-params train-sync-interval=* num-dataset-builder-threads=* dataloader-fast-cache-load dataloader-defer-npy-index-mmap "
+     "trust-remote-code tokenizer-hf-no-use-fast use-gigatoken disable-msc"},
+    {accepted, "without effect: SIGTERM always saves and exits", "", "exit-signal-handler exit-signal-handler-for-training"},
+    {accepted, "without effect: every metric of the log line goes to the JSON lines file", "",
+     "tensorboard-log-interval=* tensorboard-queue-size=* log-timers-to-tensorboard no-log-loss-scale-to-tensorboard^ "
+     "log-validation-ppl-to-tensorboard log-memory-to-tensorboard no-barrier-with-level-1-timing log-world-size-to-tensorboard "
+     "wandb-exp-name=* wandb-save-dir=* wandb-entity=* no-one-logger one-logger-project=* one-logger-run-name=* one-logger-async "
+     "app-tag-run-name=* app-tag-run-version=* logging-level=* log-progress"},
+    {accepted, "without effect: this version runs on one rank", "",
+     "megatron-fsdp-main-params-dtype={fp32,bf16,fp16,auto} megatron-fsdp-main-grads-dtype={fp32,bf16,fp16,auto} "
+     "megatron-fsdp-grad-comm-dtype={fp32,fp16,bf16,auto} megatron-fsdp-enable-fine-grained-param-gather megatron-fsdp-max-pool-double-buffer "
+     "fsdp-db-use-persist-buf-on-alloc-fail"},
+    {refused, "is no longer a flag of Megatron-LM", "use --micro-batch-size and --global-batch-size", "batch-size=-;0"},
+    {refused, "is no longer a flag of Megatron-LM", "use --lr-warmup-fraction or --lr-warmup-iters", "warmup=-;0"},
+    {refused, "is no longer a flag of Megatron-LM", "use --tensor-model-parallel-size", "model-parallel-size=-;0;1"},
+    {refused, "is no longer a flag of Megatron-LM", "leave it out: activations are kept", "checkpoint-activations"},
+    {refused, "reads a format of its own", "use --config with flat keys", "yaml-cfg=-"},
+    {refused, "loads Python code", "choose the architecture with its own flags", "spec+=-;local"},
+    {refused, "is not in this version", "give one --global-batch-size",
+     "rampup-batch-size+=- step-batch-size-schedule=- decrease-batch-size-if-needed"},
+    {refused, "is not supported: this version runs on one rank", "leave it out",
+     "decoder-first-pipeline-num-layers=-;0 decoder-last-pipeline-num-layers=-;0 pipeline-model-parallel-layout=- "
+     "num-layers-per-virtual-pipeline-stage=-;0 num-virtual-stages-per-pipeline-rank=-;0;1 tensor-parallel-num-weight-shards=-;0;1 "
+     "expert-tensor-parallel-num-weight-shards=-;0;1 hierarchical-context-parallel-sizes+=-;0 max-seqlen-per-dp-cp-rank=-;0 "
+     "hybrid-context-parallel num-distributed-optimizer-instances=1 fake-process-group lazy-mpu-init mtp-standalone"},
+    {refused, "is not in this version: activations are kept, and attention alone recomputes its scores", "use a smaller --micro-batch-size",
+     "recompute-granularity=- recompute-method=- recompute-num-layers=-;0 recompute-modules+=- recompute-activations moe-layer-recompute "
+     "mhc-recompute-layer-num=-;0"},
+    {refused, "is not in this version: everything stays in one memory", "leave it out",
+     "cpu-offloading-num-layers=0 cpu-offloading-retain-pinned-cpu-buffers fine-grained-activation-offloading offload-modules+=- "
+     "min-offloaded-tensor-size=1048576 delay-offload-until-cuda-graph delta-offload-bytes-across-pp-ranks=0 activation-offload-fraction=1 "
+     "fine-grained-offloading-max-inflight-offloads=-;0 optimizer-cpu-offload optimizer-offload-fraction=1 use-torch-optimizer-for-cpu-offload "
+     "overlap-cpu-optimizer-d2h-h2d moe-paged-stash moe-paged-stash-page-size=64 moe-paged-stash-buffer-size-factor-cuda=1.1 "
+     "moe-paged-stash-buffer-size-factor-cpu=0"},
+    {refused, "is not in this version: models are dense", "leave it out",
+     "num-experts=-;0 moe-layer-freq=1 moe-use-upcycling moe-router-load-balancing-type+=aux_loss moe-aux-loss-coeff+=0 "
+     "moe-upcycling-granularity=1 moe-shared-expert-intermediate-size=-;0 moe-shared-expert-gate moe-shared-expert-glu-interleave-size=-;0 "
+     "moe-ffn-hidden-size=-;0 moe-router-topk=2 moe-enable-routing-replay moe-router-padding-for-quantization moe-router-padding-for-fp8 "
+     "moe-router-num-groups=-;0 moe-router-group-topk=-;0 moe-router-pre-softmax moe-router-topk-scaling-factor=-;0;1 "
+     "moe-router-score-function=softmax moe-router-dtype=-;fp32;fp64 moe-router-enable-expert-bias moe-router-bias-update-rate=.001 "
+     "moe-router-quantile-balancing-ema=0 moe-router-force-load-balancing moe-router-force-biased=-;0 moe-single-grouped-weight "
+     "moe-single-grouped-bias moe-z-loss-coeff=-;0 moe-input-jitter-eps=-;0 moe-enable-deepep moe-permute-fusion-into-hybridep "
+     "moe-hybridep-pad-uneven-dispatch-inputs moe-per-layer-logging moe-expert-capacity-factor=-;0 moe-pad-expert-input-to-capacity "
+     "moe-pad-experts-for-cuda-graph-inference moe-token-drop-policy=probs moe-apply-probs-on-input moe-latent-size=-;0 "
+     "gtp-remat-opt-in-modules+=- moe-flex-dispatcher-num-sms=-;0 moe-deepep-num-sms=-;0 moe-hybridep-num-sms=-;0 "
+     "moe-hybridep-num-blocks-permute=-;0 moe-hybridep-num-blocks-unpermute=-;0 moe-hybridep-num-sms-preprocessing=108 moe-ncclep-zero-copy "
+     "moe-dispatch-fwd-dtype=bf16 moe-combine-bwd-dtype=bf16 moe-mlp-glu-interleave-size=-;0 moe-expert-rank-capacity-factor=-;0 "
+     "inference-moe-disable-fused-quant-kernels inference-moe-token-dispatcher-type=nvls moe-routing-trace-path=- "
+     "moe-routing-trace-max-training-iters=-;0 moe-routing-trace-capture-logits moe-routing-trace-capture-hidden-states "
+     "moe-routing-trace-dump-weights"},
+    {refused, "is not in this version: attention is multi-head, grouped or multi-query", "leave it out",
+     "multi-latent-attention q-lora-rank=-;0 kv-lora-rank=32 qk-head-dim=128 qk-pos-emb-head-dim=64 v-head-dim=128 cache-mla-latents "
+     "rope-type=-;rope"},
+    {refused, "is not in this version: the model predicts one token", "leave it out",
+     "mtp-num-layers=-;0 mtp-loss-scaling-factor=.1 mtp-use-repeated-layer mtp-detach-heads mtp-hsm mtp-hybrid-override-pattern=- "
+     "num-speculative-tokens=0"},
+    {refused, "is not in this version", "see --window-size, --qk-layernorm and --attention-dropout for what attention can do",
+     "softmax-type=vanilla qk-l2-norm qk-clip qk-clip-alpha=.5 qk-clip-threshold=100 attention-output-gate log-max-attention-logit "
+     "no-rope-freq=-;0 mrope-section+=-;0 relative-attention-num-buckets=32 relative-attention-max-distance=128 batch-invariant-mode "
+     "use-kitchen-attention experimental-attention-variant=- dsa-indexer-n-heads=-;0 dsa-indexer-head-dim=-;0 dsa-indexer-topk=-;0 "
+     "dsa-indexer-topk-freq=1 dsa-indexer-skip-topk-offset=0 dsa-indexer-loss-coeff=-;0 dsa-indexer-use-sparse-loss dsa-kernel-backend=none "
+     "dsa-indexer-rope-interleaved no-dsa-indexer-rotate-activation^ no-dsa-indexer-scoring-relu^ dsa-indexer-k-norm-epsilon=-;0 "
+     "dsa-indexer-k-norm-fp32 linear-conv-kernel-dim=4 linear-key-head-dim=128 linear-value-head-dim=128 linear-num-key-heads=16 "
+     "linear-num-value-heads=32 linear-attention-freq=-;0"},
+    {refused, "is not in this version", "see --swiglu, --geglu and --activation for what the MLP can do",
+     "glu-linear-offset=0 activation-func-clamp-value=-;0 mlp-chunks-for-prefill=1 mlp-chunks-for-training=1"},
+    {refused, "is not in this version: every layer is attention and MLP", "leave it out",
+     "enable-mhc-connections mhc-num-residual-streams=4 mhc-sinkhorn-iterations=20 mhc-init-gating-factor=.01 is-hybrid-model "
+     "mamba-state-dim=128 mamba-head-dim=64 mamba-num-groups=8 mamba-num-heads=-;0 gdp-num-householder=3 gdp-cutedsl-kernel "
+     "gdp-num-chunk-states-to-recompute=2 heterogeneous-layers-config-path=- heterogeneous-layers-config-encoded-json=- hybrid-layer-pattern=- "
+     "hybrid-override-pattern=- mamba-training-ssm-states-dtype=-;fp32 hybrid-attention-ratio=-;0 hybrid-mlp-ratio=-;0 use-legacy-models"},
+    {refused, "is not in this version", "set --init-method-std and --lr for the width",
+     "use-mup mup-width-mult=1 mup-base-hidden-size=-;0 mup-embedding-mult=1 mup-output-mult=1 mup-base-head-dim=-;0 mup-attn-scale-power=1"},
+    {refused, "is not in this version: fp32 only", "leave it out",
+     "fp8-format=- fp8-recipe=delayed fp8-quantizer-factory=- fp8-margin=0 fp8-interval=1 fp8-amax-history-len=1 "
+     "fp8-amax-compute-algo=most_recent no-fp8-wgrad^ fp8-output-proj first-last-layers-bf16 num-layers-at-start-in-bf16=1 "
+     "num-layers-at-end-in-bf16=1 fp4-format=- fp4-recipe=nvfp4 fp4-quantizer-factory=- fp4-param-gather fp8-param-gather "
+     "te-precision-config-file=- output-logit-dtype=-;fp32 reuse-grad-buf-for-mxfp8-param-ag keep-fp8-transpose-cache "
+     "use-precision-aware-optimizer main-grads-dtype=fp32 main-params-dtype=fp32 exp-avg-dtype=fp32 exp-avg-sq-dtype=fp32"},
+    {refused, "is not in this version: there is no CUDA", "leave it out",
+     "enable-cuda-graph external-cuda-graph cuda-graph-impl=none inference-cuda-graph-scope=- cuda-graph-scope+=- cuda-graph-modules+=-"},
+    {refused, "is not in this version", "use --optimizer adam or sgd",
+     "muon-momentum=.9 muon-no-split-qkv muon-nesterov muon-scale-mode=spectral muon-fp32-matmul-prec=medium muon-coefficient-type=quintic "
+     "muon-num-ns-steps=5 muon-tp-mode=duplicated muon-use-syrk muon-extra-scale-factor=1 muon-scalar-optimizer=adam lion-beta1=.95 "
+     "lion-beta2=.98 decoupled-lr=-;0 decoupled-min-lr=-;0 freeze-all-layers dump-param-to-param-group-map=-"},
+    {refused, "is no longer a flag of Megatron-LM", "use --apply-wd-to-qk-layernorm", "no-weight-decay-cond-type=-"},
+    {refused, "is not in this version: pretrain trains GPT", "leave it out",
+     "decoder-num-layers=-;0 decoder-seq-length=-;0 bert-no-binary-head onnx-safe=-;0;false mask-prob=.15 short-seq-prob=.1 sample-rate=1 "
+     "vocab-extra-ids=0"},
+    {refused, "is not in this version", "look into a checkpoint with `megatron checkpoint inspect`",
+     "save-params-interval=-;0 save-activations-interval=-;0 save-tokens-per-expert-interval=-;0 save-wgrads-interval=-;0 "
+     "save-dgrads-interval=-;0 config-logger-dir=-"},
+    {refused, "is not in this version", "leave it out: every checkpoint is kept, whole, under --save",
+     "save-retain-interval=-;0 non-persistent-save-interval=-;0 non-persistent-ckpt-type=- non-persistent-global-ckpt-dir=- "
+     "non-persistent-local-ckpt-dir=- non-persistent-local-ckpt-algo=fully_parallel replication replication-jump=-;0 replication-factor=2 "
+     "load-main-params-from-ckpt override-ckpt-iteration=-;0 ckpt-pg-tensors-cache-path=- ckpt-pg-tensors-cache-create "
+     "no-strict-fsdp-dtensor-load^ dist-ckpt-strictness=assume_ok_unexpected"},
+    {refused, "is not in this version", "use `megatron convert`",
+     "ckpt-convert-format=- ckpt-convert-save=- ckpt-convert-update-legacy-dist-opt-format"},
+    {refused, "is not in this version", "use --load DIR --finetune", "pretrained-checkpoint=-"},
+    {refused, "is not in this version", "evaluation uses --eval-iters, --eval-interval and the training batch size",
+     "start-eval-at-iter=-;0 eval-global-batch-size=-;0 eval-micro-batch-size=-;0 skip-train test-mode full-validation "
+     "multiple-validation-sets validation-set-names+=-"},
+    {refused, "is not in this version", "leave it out",
+     "fim-data fim-rate=.5 fim-spm-rate=.5 fim-split-sample=- fim-fragment-rate=-;0 fim-no-prefix=- fim-prefix-token=<fim_prefix> "
+     "fim-middle-token=<fim_middle> fim-suffix-token=<fim_suffix> fim-pad-token=<fim_pad> fim-eod-token=<|endoftext|> "
+     "dataloader-inter-document-masking phase-transition-iterations=- per-dataset-sequences-path=- object-storage-cache-path=- enable-msc sft "
+     "sft-tokenizer-prompt-format=nemotron-h-aligned"},
+    {refused, "is not in this version: the vocabulary is padded by --make-vocab-size-divisible-by, and padded rows are neither trained nor saved",
+     "use --vocab-size and --make-vocab-size-divisible-by", "padded-vocab-size=-;0 no-pad-vocab-size^"},
+    {refused, "is not in this version", "use NullTokenizer, ByteTokenizer, GPT2BPETokenizer or HuggingFaceTokenizer as they are",
+     "tokenizer-metadata=- tokenizer-special-tokens+=- tiktoken-pattern=- tiktoken-num-special-tokens=1000 tokenizer-sentencepiece-legacy "
+     "no-tokenizer-sentencepiece-ignore-extra-whitespaces^ tokenizer-hf-no-include-special-tokens null-tokenizer-eod-id=-;0 "
+     "null-tokenizer-pad-id=-1 chat-template=- tiktoken-special-tokens+=-"},
+    {refused, "is not in this version", "use --timing-log-level 2, or perf from outside",
+     "profile profile-step-start=10 profile-step-end=12 use-pytorch-profiler pytorch-profiler-collect-shapes "
+     "pytorch-profiler-collect-callstack pytorch-profiler-collect-chakra profile-ranks+=-;0 record-memory-history "
+     "memory-snapshot-path=snapshot.pickle record-shapes nvtx-ranges log-memory-interval=-;0 log-device-memory-used log-energy"},
+    {refused, "is not in this version", "loss and gradients are checked for NaN and infinity at every step",
+     "check-for-large-grads result-rejected-tracker-filename=- gpu-sniff-test-interval=-;0 exit-signal=15;SIGTERM adlr-autoresume "
+     "adlr-autoresume-interval=1000 log-straggler straggler-ctrlr-port=65535 straggler-minmax-count=1 disable-straggler-on-startup "
+     "run-workload-inspector-server inprocess-restart inprocess-max-iterations=-;0 inprocess-monitor-thread-interval=1 "
+     "inprocess-monitor-process-interval=1 inprocess-progress-watchdog-interval=1 inprocess-heartbeat-interval=30 inprocess-soft-timeout=60 "
+     "inprocess-hard-timeout=90 inprocess-heartbeat-timeout=60 inprocess-barrier-timeout=120 inprocess-completion-timeout=120 "
+     "inprocess-last-call-wait=1 inprocess-termination-grace-time=1 inprocess-granularity=node inprocess-active-world-size=1 "
+     "inprocess-empty-cuda-cache enable-ft-package calc-ft-timeouts ft-num-warmup-iters=5 error-injection-rate=0 "
+     "error-injection-type=transient_error rerun-mode=validate_results check-for-spiky-loss fault-injector-ranks=- "
+     "fault-injector-num-ranks=-;0 fault-injector-fault-types=- fault-injector-fault-probabilities=- fault-injector-fault-delay=-;0 "
+     "fault-injector-delay-start-iteration=-;0 fault-injector-mtti-seconds=-;0 fault-injector-offset-seconds=-;0 fault-injector-seed=-;0"},
+    {refused, "is not in this version: nothing is sent over the network", "read the JSON lines of metrics",
+     "wandb-project=- otel-enabled otel-service-name=- otel-span-groups=-"},
+    {refused, "is not in this version: pretrain trains on text", "leave it out",
+     "perform-rl-step rl-prompts-per-eval=32 grpo-prompts-per-step=32 grpo-group-size=2 rl-generation-lag=-;0 rl-max-inflight-requests=-;0 "
+     "rl-submission-granularity=B rl-consumption-granularity=B rl-durable-rollout-bank rl-rollout-bank-dir=- rl-rollout-bank-max-bytes=0 "
+     "grpo-iterations=2 grpo-clamp-eps-lower=.01 grpo-clamp-eps-upper=.01 grpo-kl-beta=.001 grpo-entropy-term-weight=0 "
+     "grpo-filter-groups-with-same-reward langrl-env-config=- rl-default-temperature=1 rl-default-top-p=0 rl-default-top-k=-1 "
+     "rl-offload-optimizer-during-inference rl-kv-cache-management-mode=persist rl-persist-cuda-graphs? rl-partial-rollouts? "
+     "rl-inference-logprobs-is-correction? rl-importance-sampling-truncation-coef=-;0 rl-use-sequence-packing? "
+     "rl-sequence-packing-max-sequences-per-bin=50 rl-sequence-packing-algo=fifo rl-training-cuda-graphs? "
+     "rl-inference-tensor-model-parallel-size=-;0 rl-inference-pipeline-model-parallel-size=-;0 rl-inference-expert-model-parallel-size=-;0 "
+     "rl-inference-expert-tensor-model-parallel-size=-;0 rl-inference-model-unified-memory-level=0 "
+     "rl-offload-inference-model-weights-when-idle? refit-method=gloo rl-verify-model-weights-swap? rl-skip-bos-token? rl-profile "
+     "rl-profile-dir=- rl-inference-parsers+=-"},
+    {refused, "is not in this version", "leave it out",
+     "logits-save-top-k=-;0 logits-save-top-p=-;0 logits-save-top-p-min-k=1 logits-save-dir=- logits-save-dtype=fp16 logits-load-dir=- "
+     "logits-load-decode-threads=4 logits-load-prefetch-factor=3 logits-load-msc-prefetch-depth=2 logits-load-kd-loss-alpha=1 "
+     "logits-load-ignore-errors"},
+    {refused, "belongs to Megatron-LM's inference engine", "use `megatron generate`",
+     "inference-batch-times-seqlen-threshold=-1 max-tokens-to-oom=12000 output-bert-embeddings bert-embedder-type=megatron "
+     "use-legacy-static-engine inference-max-requests=8 inference-max-seq-length=2560 inference-dynamic-batching "
+     "inference-dynamic-batching-buffer-size-gb=40 inference-dynamic-batching-paused-buffer-size-gb=-;0 "
+     "inference-dynamic-batching-mamba-memory-ratio=-;0 inference-dynamic-batching-block-size=256 inference-dynamic-batching-max-requests=-;0 "
+     "inference-dynamic-batching-max-tokens=-;0 inference-dynamic-batching-num-cuda-graphs=16 "
+     "inference-dynamic-batching-track-paused-request-events inference-dynamic-batching-track-generated-token-events decode-only-cuda-graphs "
+     "inference-cuda-graph-all-prefills inference-cuda-graph-max-tokens=512 inference-dynamic-batching-unified-memory-level=0 "
+     "enable-chunked-prefill inference-dynamic-batching-prefix-caching? inference-dynamic-batching-prefix-caching-eviction-policy=ref_zero "
+     "inference-dynamic-batching-prefix-caching-coordinator-policy=load_balanced inference-dynamic-batching-prefix-caching-routing-alpha=.5 "
+     "inference-dynamic-batching-prefix-caching-mamba-gb=-;0 inference-dynamic-batching-cuda-graph-mixed-prefill-count=16 "
+     "inference-dynamic-batching-cuda-graph-sizing-distribution=exponential inference-dynamic-batching-sampling-backend=torch "
+     "use-same-sampling-seed-across-dp-ranks inference-dynamic-batching-async-sched-mode=legacy "
+     "inference-dynamic-batching-logprobs-mode=raw_logprobs inference-logging-step-interval=0 inference-text-gen-server-logging? "
+     "inference-wandb-logging? inference-coordinator-port=-;0 mamba-inference-conv-states-dtype=bf16 mamba-inference-ssm-states-dtype=bf16 "
+     "inference-use-synchronous-zmq-collectives? inference-disable-ep-consensus? inference-shards=- nccl-all-reduce-for-prefill "
+     "inference-fuse-tp-communication inference-disable-triton-nvls-kernels inference-grouped-gemm-backend=vllm"},
+    {refused, "is not in this version: pretrain trains GPT", "leave it out",
+     "ict-head-size=-;0 biencoder-projection-dim=0 biencoder-shared-query-context-model ict-load=- bert-load=- titles-data-path=- "
+     "query-in-block-prob=.1 use-one-sent-docs evidence-data-path=- retriever-report-topk-accuracies+=-;0 retriever-score-scaling "
+     "block-data-path=- embedding-path=- indexer-batch-size=128 indexer-log-interval=1000 num-classes=1000 img-h=224 img-w=224 num-channels=3 "
+     "patch-dim=16 classes-fraction=1 data-per-class-fraction=1 no-data-sharding head-lr-mult=1 vision-pretraining "
+     "vision-pretraining-type=classify vision-backbone-type=vit swin-backbone-type=tiny mask-type=random mask-factor=1 iter-per-epoch=1250 "
+     "dino-local-img-size=96 dino-local-crops-number=10 dino-head-hidden-size=2048 dino-bottleneck-size=256 dino-freeze-last-layer=1 "
+     "dino-norm-last-layer dino-warmup-teacher-temp=.04 dino-teacher-temp=.07 dino-warmup-teacher-temp-epochs=30"},
+};
+
+}  // namespace
+
+std::span<const KnownFlags> known_flags() { return kKnownFlags; }
+
+}  // namespace megatron

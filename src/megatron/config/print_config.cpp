@@ -1,0 +1,131 @@
+#include "megatron/config/print_config.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "megatron/config/resolve.h"
+#include "megatron/config/settings_tables.h"
+
+namespace megatron {
+namespace {
+
+/// One line of the dump.
+struct Shown {
+  const Field* field;
+  std::vector<std::string> values;
+  std::string origin;  ///< default, derived, file, environment, flag
+  std::string where;
+};
+
+const char* origin_name(Origin::Kind kind) {
+  switch (kind) {
+    case Origin::Kind::default_value:
+      return "default";
+    case Origin::Kind::file:
+      return "file";
+    case Origin::Kind::environment:
+      return "environment";
+    case Origin::Kind::flag:
+      return "flag";
+  }
+  return "";
+}
+
+std::vector<Shown> shown_settings(const Run& run) {
+  Settings resolved = run.options.settings;
+  resolve(resolved);
+  std::vector<Shown> lines;
+  for (const Field& field : settings_table().set().fields) {
+    if (field.is_hidden) continue;
+    const Origin origin = run.parsed.origin(field.name);
+    Shown line{&field, field.get(&resolved), origin_name(origin.kind), origin.where};
+    if (line.values != field.get(&run.options.settings) || (origin.kind == Origin::Kind::default_value && line.values != field.default_values)) {
+      line.origin = "derived";
+      line.where.clear();
+    }
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+nlohmann::ordered_json typed(const Field& field, const std::string& value) {
+  switch (field.kind) {
+    case ValueKind::boolean:
+      return boolean_value(value);
+    case ValueKind::integer:
+      return integer_value(value);
+    case ValueKind::number:
+      return number_value(value);
+    case ValueKind::text:
+      return value;
+  }
+  return nullptr;
+}
+
+nlohmann::ordered_json json_value(const Field& field, const std::vector<std::string>& values) {
+  if (!field.is_list) return values.empty() ? nlohmann::ordered_json() : typed(field, values[0]);
+  if (field.is_optional && values.empty()) return nullptr;
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const std::string& value : values) list.push_back(typed(field, value));
+  return list;
+}
+
+/// The value as Python prints it.
+std::string python_text(const Field& field, const std::vector<std::string>& values) {
+  const bool quoted = field.kind == ValueKind::text;
+  if (field.is_list && (!values.empty() || !field.is_optional)) {
+    std::string text;
+    for (const std::string& value : values) text += (text.empty() ? "" : ", ") + (quoted ? "'" + value + "'" : value);
+    return "[" + text + "]";
+  }
+  if (values.empty()) return "None";
+  if (field.kind == ValueKind::boolean) return values[0] == "true" ? "True" : "False";
+  return values[0];
+}
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+}  // namespace
+
+std::string config_text(const Run& run) {
+  std::string text, group;
+  for (const Shown& line : shown_settings(run)) {
+    if (line.field->group != group) {
+      text += (text.empty() ? "" : "\n") + line.field->group + "\n";
+      group = line.field->group;
+    }
+    std::string row = "  " + line.field->name;
+    row.resize(std::max<std::size_t>(row.size() + 1, 45), ' ');
+    row += join_values(line.values);
+    row.resize(std::max<std::size_t>(row.size() + 1, 71), ' ');
+    text += row + line.origin + (line.where.empty() ? "" : " " + line.where) + "\n";
+  }
+  return text;
+}
+
+std::string config_json(const Run& run) {
+  nlohmann::ordered_json object = nlohmann::ordered_json::object();
+  for (const Shown& line : shown_settings(run)) {
+    object[line.field->name] = {{"value", json_value(*line.field, line.values)}, {"origin", line.origin}};
+    if (!line.where.empty()) object[line.field->name]["where"] = line.where;
+  }
+  return object.dump(2) + "\n";
+}
+
+std::string argument_dump(const Settings& settings) {
+  std::vector<std::string> lines;
+  for (const Field& field : settings_table().set().fields) {
+    if (field.is_hidden) continue;
+    const std::string dots(field.name.size() < 48 ? 48 - field.name.size() : 0, '.');
+    lines.push_back("  " + field.name + " " + dots + " " + python_text(field, field.get(&settings)));
+  }
+  std::sort(lines.begin(), lines.end(), [](const std::string& a, const std::string& b) { return lower(a) < lower(b); });
+  std::string text = "------------------------ arguments ------------------------\n";
+  for (const std::string& line : lines) text += line + "\n";
+  return text + "-------------------- end of arguments ---------------------\n";
+}
+
+}  // namespace megatron

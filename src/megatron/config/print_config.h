@@ -1,0 +1,19 @@
+// What a run will use, for people and for scripts.
+#pragma once
+
+#include <string>
+
+#include "megatron/config/run_settings.h"
+
+namespace megatron {
+
+/// Every setting with its value and origin, by group, in columns. Values that follow from others are shown as resolve() makes them.
+std::string config_text(const Run& run);
+
+/// The same as JSON: {"num_layers": {"value": 12, "origin": "flag", "where": "--num-layers"}, …}.
+std::string config_json(const Run& run);
+
+/// Megatron-LM's dump of its arguments, sorted, with dots up to column 48.
+std::string argument_dump(const Settings& settings);
+
+}  // namespace megatron

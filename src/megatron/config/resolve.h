@@ -1,0 +1,23 @@
+// Values that follow from others: Megatron-LM's defaults that depend on the rest of the settings.
+#pragma once
+
+#include <array>
+#include <optional>
+
+#include "megatron/config/settings.h"
+
+namespace megatron {
+
+/// Fills ffn_hidden_size, kv_channels, num_query_groups, window_layers and the kind of rope scaling. Values already given stay. Leaves alone
+/// what depends on a size that is still 0.
+void resolve(TransformerConfig& model);
+
+/// resolve(model), and: global_batch_size = micro_batch_size; max_position_embeddings = seq_length unless given;
+/// train_iters = train_samples / global_batch_size; split = "969, 30, 1" with data; mock data with "1,1,1" without;
+/// model.vocab_size = the tokenizer's --vocab-size unless given.
+void resolve(Settings& settings);
+
+/// The shares of a --split such as "969, 30, 1" or "98/2/0": one to three numbers that are not all 0; missing ones are 0. Not normalised.
+std::optional<std::array<double, 3>> split_shares(const std::string& split);
+
+}  // namespace megatron

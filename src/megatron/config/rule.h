@@ -1,0 +1,25 @@
+// One rule on several settings, for the lists of run_rules.cpp and model_rules.cpp.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "megatron/config/rules.h"
+
+namespace megatron {
+
+/// A rule is left out when one of its fields could not be read.
+struct Rule {
+  std::vector<std::string_view> fields;
+  bool (*is_broken)(const Settings& settings);
+  UserError::Parts (*message)(const Settings& settings);
+};
+
+inline std::string text_of(std::int64_t value) { return std::to_string(value); }
+
+/// Evaluates every rule.
+Problems evaluate(const std::vector<Rule>& rules, const Settings& settings, const FieldNames& skip);
+
+}  // namespace megatron

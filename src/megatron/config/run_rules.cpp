@@ -1,0 +1,243 @@
+// The rules on a run: batches, length, learning rate, data, and the limits of this version.
+#include <algorithm>
+
+#include "megatron/config/resolve.h"
+#include "megatron/config/rule.h"
+
+namespace megatron {
+namespace {
+
+using S = const Settings&;
+
+std::int64_t global_batch_size(S s) { return s.training.global_batch_size == 0 ? s.training.micro_batch_size : s.training.global_batch_size; }
+bool by_samples(S s) { return s.training.train_samples > 0; }
+bool uses_sample_schedule(S s) { return s.scheduler.lr_decay_samples || s.scheduler.lr_wsd_decay_samples || s.scheduler.lr_warmup_samples > 0; }
+bool uses_iteration_schedule(S s) { return s.scheduler.lr_decay_iters || s.scheduler.lr_wsd_decay_iters || s.scheduler.lr_warmup_iters > 0; }
+bool has_warmup_steps(S s) { return s.scheduler.lr_warmup_iters > 0 || s.scheduler.lr_warmup_samples > 0; }
+std::int64_t decay_steps(S s) {
+  return by_samples(s) ? s.scheduler.lr_decay_samples.value_or(s.training.train_samples)
+                       : s.scheduler.lr_decay_iters.value_or(s.training.train_iters);
+}
+std::int64_t warmup_steps(S s) { return by_samples(s) ? s.scheduler.lr_warmup_samples : s.scheduler.lr_warmup_iters; }
+
+int data_sources(S s) {
+  const DataConfig& d = s.data;
+  const bool splits = !d.train_data_path.empty() || !d.valid_data_path.empty() || !d.test_data_path.empty();
+  return !d.data_path.empty() + !d.data_args_path.empty() + splits + !d.per_split_data_args_path.empty() + d.mock_data;
+}
+
+const std::vector<Rule>& batch_rules() {
+  static const std::vector<Rule> rules = {
+      {{"micro_batch_size"},
+       [](S s) { return s.training.micro_batch_size == 0; },
+       [](S) {
+         return UserError::Parts{"--micro-batch-size", "is required", "add --micro-batch-size N, the samples of one forward pass"};
+       }},
+      {{"seq_length"},
+       [](S s) { return s.training.seq_length == 0; },
+       [](S) {
+         return UserError::Parts{"--seq-length", "is required", "add --seq-length N, the tokens of one sample"};
+       }},
+      {{"micro_batch_size", "global_batch_size"},
+       [](S s) { return s.training.micro_batch_size > 0 && global_batch_size(s) % s.training.micro_batch_size != 0; },
+       [](S s) {
+         const std::int64_t micro = s.training.micro_batch_size, global = s.training.global_batch_size;
+         return UserError::Parts{"--global-batch-size", text_of(global) + " is no multiple of --micro-batch-size " + text_of(micro),
+                                 "use --global-batch-size " + text_of(std::max<std::int64_t>(1, global / micro) * micro)};
+       }},
+      {{"train_iters", "train_samples"},
+       [](S s) { return s.training.train_iters == 0 && s.training.train_samples == 0; },
+       [](S) {
+         return UserError::Parts{"--train-iters", "is required", "add --train-iters N, or --train-samples N"};
+       }},
+      {{"train_iters", "train_samples"},
+       [](S s) { return s.training.train_iters > 0 && s.training.train_samples > 0; },
+       [](S s) {
+         return UserError::Parts{"--train-iters " + text_of(s.training.train_iters), "excludes --train-samples " + text_of(s.training.train_samples),
+                                 "give one of the two"};
+       }},
+      {{"train_samples", "global_batch_size"},
+       [](S s) { return s.training.train_samples > 0 && s.training.train_samples < global_batch_size(s); },
+       [](S s) {
+         return UserError::Parts{"--train-samples",
+                                 text_of(s.training.train_samples) + " is less than one global batch of " + text_of(global_batch_size(s)),
+                                 "train on at least " + text_of(global_batch_size(s)) + " samples"};
+       }},
+  };
+  return rules;
+}
+
+const std::vector<Rule>& schedule_rules() {
+  static const std::vector<Rule> rules = {
+      {{"lr"},
+       [](S s) { return !s.scheduler.lr; },
+       [](S) {
+         return UserError::Parts{"--lr", "is required", "add --lr X, the peak learning rate"};
+       }},
+      {{"lr", "min_lr"},
+       [](S s) { return s.scheduler.lr && s.scheduler.min_lr > *s.scheduler.lr; },
+       [](S s) {
+         return UserError::Parts{"--min-lr", detail::concatenate(s.scheduler.min_lr, " is above --lr ", *s.scheduler.lr), "lower --min-lr"};
+       }},
+      {{"lr", "lr_warmup_init"},
+       [](S s) { return s.scheduler.lr && s.scheduler.lr_warmup_init > *s.scheduler.lr; },
+       [](S s) {
+         return UserError::Parts{"--lr-warmup-init", detail::concatenate(s.scheduler.lr_warmup_init, " is above --lr ", *s.scheduler.lr),
+                                 "lower --lr-warmup-init"};
+       }},
+      {{"train_samples", "lr_decay_iters", "lr_wsd_decay_iters", "lr_warmup_iters"},
+       [](S s) { return by_samples(s) && uses_iteration_schedule(s); },
+       [](S) {
+         return UserError::Parts{"--train-samples", "excludes schedules in iterations",
+                                 "use --lr-decay-samples, --lr-wsd-decay-samples and --lr-warmup-samples"};
+       }},
+      {{"train_iters", "lr_decay_samples", "lr_wsd_decay_samples", "lr_warmup_samples"},
+       [](S s) { return s.training.train_iters > 0 && !by_samples(s) && uses_sample_schedule(s); },
+       [](S) {
+         return UserError::Parts{"--train-iters", "excludes schedules in samples",
+                                 "use --lr-decay-iters, --lr-wsd-decay-iters and --lr-warmup-iters"};
+       }},
+      {{"lr_warmup_fraction", "lr_warmup_iters", "lr_warmup_samples"},
+       [](S s) { return s.scheduler.lr_warmup_fraction && has_warmup_steps(s); },
+       [](S) {
+         return UserError::Parts{"--lr-warmup-fraction", "excludes --lr-warmup-iters and --lr-warmup-samples", "give one of them"};
+       }},
+      {{"lr_warmup_iters", "lr_warmup_samples", "lr_decay_iters", "lr_decay_samples", "train_iters", "train_samples"},
+       [](S s) { return decay_steps(s) > 0 && warmup_steps(s) >= decay_steps(s) && warmup_steps(s) > 0; },
+       [](S s) {
+         const std::string unit = by_samples(s) ? "samples" : "iters";
+         return UserError::Parts{"--lr-warmup-" + unit, text_of(warmup_steps(s)) + " leaves nothing of the decay's " + text_of(decay_steps(s)),
+                                 "warm up for less, or raise --lr-decay-" + unit};
+       }},
+      {{"lr_decay_style", "lr_wsd_decay_iters", "lr_wsd_decay_samples"},
+       [](S s) { return s.scheduler.lr_decay_style == LrDecayStyle::WSD && !s.scheduler.lr_wsd_decay_iters && !s.scheduler.lr_wsd_decay_samples; },
+       [](S s) {
+         return UserError::Parts{"--lr-decay-style WSD", "needs the length of its last phase",
+                                 by_samples(s) ? "add --lr-wsd-decay-samples N" : "add --lr-wsd-decay-iters N"};
+       }},
+      {{"weight_decay_incr_style", "start_weight_decay", "end_weight_decay"},
+       [](S s) {
+         return s.scheduler.weight_decay_incr_style != WeightDecayIncrStyle::constant &&
+                !(s.scheduler.start_weight_decay && s.scheduler.end_weight_decay);
+       },
+       [](S) {
+         return UserError::Parts{"--weight-decay-incr-style", "needs both ends of the weight decay",
+                                 "add --start-weight-decay X and --end-weight-decay X"};
+       }},
+      {{"weight_decay_incr_style", "start_weight_decay", "end_weight_decay"},
+       [](S s) {
+         return s.scheduler.weight_decay_incr_style == WeightDecayIncrStyle::constant &&
+                (s.scheduler.start_weight_decay || s.scheduler.end_weight_decay);
+       },
+       [](S) {
+         return UserError::Parts{"--start-weight-decay and --end-weight-decay", "have no place in a constant weight decay",
+                                 "add --weight-decay-incr-style linear or cosine, or use --weight-decay alone"};
+       }},
+      {{"override_opt_param_scheduler", "use_checkpoint_opt_param_scheduler"},
+       [](S s) { return s.scheduler.override_opt_param_scheduler && s.scheduler.use_checkpoint_opt_param_scheduler; },
+       [](S) {
+         return UserError::Parts{"--override-opt-param-scheduler", "excludes --use-checkpoint-opt-param-scheduler", "give one of the two"};
+       }},
+  };
+  return rules;
+}
+
+const std::vector<Rule>& data_rules() {
+  static const std::vector<Rule> rules = {
+      {{},
+       [](S s) { return data_sources(s) > 1; },
+       [](S) {
+         return UserError::Parts{"data", "comes from more than one place",
+                                 "give one of --data-path, --data-args-path, --train-data-path with --valid-data-path and --test-data-path, "
+                                 "--per-split-data-args-path, --mock-data"};
+       }},
+      {{"split"},
+       [](S s) { return !s.data.split.empty() && !split_shares(s.data.split); },
+       [](S s) {
+         return UserError::Parts{"--split", "'" + s.data.split + "' is not up to three shares, at least one above 0", "write --split 969,30,1"};
+       }},
+      {{"tokenizer_type", "vocab_size", "load"},
+       [](S s) { return s.tokenizer.tokenizer_type.empty() && !s.tokenizer.vocab_size && s.checkpoint.load.empty(); },
+       [](S) {
+         return UserError::Parts{"--tokenizer-type", "is required",
+                                 "add --tokenizer-type T with its files, or --tokenizer-type NullTokenizer --vocab-size N"};
+       }},
+      {{"tokenizer_type", "vocab_size"},
+       [](S s) { return s.tokenizer.tokenizer_type == "NullTokenizer" && !s.tokenizer.vocab_size; },
+       [](S) {
+         return UserError::Parts{"--tokenizer-type NullTokenizer", "needs --vocab-size", "add --vocab-size N"};
+       }},
+      {{"tokenizer_type", "vocab_file", "merge_file"},
+       [](S s) { return s.tokenizer.tokenizer_type == "GPT2BPETokenizer" && (s.tokenizer.vocab_file.empty() || s.tokenizer.merge_file.empty()); },
+       [](S) {
+         return UserError::Parts{"--tokenizer-type GPT2BPETokenizer", "needs --vocab-file and --merge-file",
+                                 "add --vocab-file vocab.json --merge-file merges.txt"};
+       }},
+      {{"tokenizer_type", "tokenizer_model"},
+       [](S s) { return s.tokenizer.tokenizer_type == "HuggingFaceTokenizer" && s.tokenizer.tokenizer_model.empty(); },
+       [](S) {
+         return UserError::Parts{"--tokenizer-type HuggingFaceTokenizer", "needs --tokenizer-model",
+                                 "add --tokenizer-model with a tokenizer.json or its folder"};
+       }},
+  };
+  return rules;
+}
+
+UserError::Parts one_rank(const char* flag, std::int64_t size) {
+  return {flag, "this version runs on one rank: the size must be 1, got " + text_of(size), std::string("leave ") + flag + " out"};
+}
+
+const std::vector<Rule>& version_rules() {
+  static const std::vector<Rule> rules = {
+      {{"tensor_model_parallel_size"},
+       [](S s) { return s.parallel.tensor_model_parallel_size > 1; },
+       [](S s) { return one_rank("--tensor-model-parallel-size", s.parallel.tensor_model_parallel_size); }},
+      {{"pipeline_model_parallel_size"},
+       [](S s) { return s.parallel.pipeline_model_parallel_size > 1; },
+       [](S s) { return one_rank("--pipeline-model-parallel-size", s.parallel.pipeline_model_parallel_size); }},
+      {{"context_parallel_size"},
+       [](S s) { return s.parallel.context_parallel_size > 1; },
+       [](S s) { return one_rank("--context-parallel-size", s.parallel.context_parallel_size); }},
+      {{"expert_model_parallel_size"},
+       [](S s) { return s.parallel.expert_model_parallel_size > 1; },
+       [](S s) { return one_rank("--expert-model-parallel-size", s.parallel.expert_model_parallel_size); }},
+      {{"expert_tensor_parallel_size"},
+       [](S s) { return s.parallel.expert_tensor_parallel_size.value_or(1) > 1; },
+       [](S s) { return one_rank("--expert-tensor-parallel-size", *s.parallel.expert_tensor_parallel_size); }},
+      {{"device"},
+       [](S s) { return s.parallel.device == "cuda"; },
+       [](S) {
+         return UserError::Parts{"--device cuda", "this version computes on the CPU", "use --device cpu or auto"};
+       }},
+      {{"bf16"},
+       [](S s) { return s.training.bf16; },
+       [](S) {
+         return UserError::Parts{"--bf16", "this version trains in fp32 only", "leave --bf16 out"};
+       }},
+      {{"fp16"},
+       [](S s) { return s.training.fp16; },
+       [](S) {
+         return UserError::Parts{"--fp16", "this version trains in fp32 only", "leave --fp16 out"};
+       }},
+  };
+  return rules;
+}
+
+}  // namespace
+
+Problems evaluate(const std::vector<Rule>& rules, const Settings& settings, const FieldNames& skip) {
+  Problems problems;
+  for (const Rule& rule : rules) {
+    const bool readable = std::none_of(rule.fields.begin(), rule.fields.end(), [&](std::string_view name) { return skip.contains(name); });
+    if (readable && rule.is_broken(settings)) problems.add(rule.message(settings));
+  }
+  return problems;
+}
+
+Problems validate_run(const Settings& settings, const FieldNames& skip) {
+  Problems problems;
+  for (const auto* rules : {&batch_rules(), &schedule_rules(), &data_rules(), &version_rules()}) problems.add(evaluate(*rules, settings, skip));
+  return problems;
+}
+
+}  // namespace megatron

@@ -1,0 +1,106 @@
+#include "megatron/config/run_settings.h"
+
+#include <unistd.h>
+
+#include <array>
+
+#include "megatron/config/config_file.h"
+#include "megatron/config/environment.h"
+#include "megatron/config/known_flags.h"
+#include "megatron/config/resolve.h"
+#include "megatron/config/rules.h"
+#include "megatron/config/settings_tables.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::array kActivationSwitches{"swiglu", "geglu", "quick_geglu", "squared_relu", "openai_gelu"};
+
+void append(std::vector<Assignment>& all, std::vector<Assignment> more) {
+  all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
+
+/// The files named by --config or MEGATRON_CONFIG, flags winning.
+std::vector<std::string> config_files(std::span<const Assignment> environment, std::span<const Assignment> flags) {
+  std::vector<std::string> from_environment, from_flags;
+  for (const Assignment& a : environment) {
+    if (a.field->name == "config") from_environment = a.values;
+  }
+  for (const Assignment& a : flags) {
+    if (a.field->name == "config") from_flags.insert(from_flags.end(), a.values.begin(), a.values.end());
+  }
+  return from_flags.empty() ? from_environment : from_flags;
+}
+
+void check_activation_switches(std::span<const Assignment> assignments, Problems& problems) {
+  std::set<std::string> given;
+  for (const Assignment& a : assignments) {
+    for (const char* name : kActivationSwitches) {
+      if (a.field->name == name && a.values == std::vector<std::string>{"true"}) given.insert(a.field->flag());
+    }
+  }
+  if (given.size() < 2) return;
+  problems.add({*given.begin(), "excludes " + *std::next(given.begin()), "give one of the two"});
+}
+
+/// YaRN's length of pretraining is 4096 in Megatron, Llama 3's 8192.
+void settle_original_length(TransformerConfig& model, const Parsed& parsed) {
+  const bool is_yarn = model.position_embedding_type == PositionEmbedding::yarn || model.rope_scaling_type == RopeScaling::yarn;
+  if (is_yarn && !parsed.is_set("rope_original_max_position_embeddings")) model.rope_original_max_position_embeddings = 4096;
+}
+
+void add_notes(const Settings& settings, Parsed& parsed) {
+  if (parsed.is_set("save_interval") && settings.checkpoint.save.empty())
+    parsed.notes["without effect: there is no --save"].push_back("--save-interval");
+  if (parsed.is_set("num_query_groups") && !settings.model.group_query_attention && settings.checkpoint.load.empty()) {
+    parsed.notes["without effect: there is no --group-query-attention"].push_back("--num-query-groups");
+  }
+}
+
+void check_rules(const Settings& settings, const Parsed& parsed, Problems& problems) {
+  problems.add(validate_run(settings, parsed.failed));
+  if (!settings.checkpoint.load.empty()) return;
+  Settings resolved = settings;
+  resolve(resolved);
+  problems.add(validate_model(resolved, parsed.failed));
+}
+
+}  // namespace
+
+const FieldTable<RunOptions>& run_table() {
+  static const FieldTable<RunOptions> table = [] {
+    FieldTable<RunOptions> t;
+    t.about("Trains a model with Megatron-LM's flags. Flags win over the environment (MEGATRON_NUM_LAYERS=12), that over --config files.");
+    t.group("Command");
+    t.field("model", &RunOptions::model, "kind of model").positional().choices({"gpt"});
+    t.field("config", &RunOptions::config, "YAML or TOML file of settings; a later one wins").repeatable().value_name("FILE");
+    t.field("print_config", &RunOptions::print_config, "print every setting with its origin, and stop");
+    t.field("json", &RunOptions::json, "print the settings as JSON");
+    t.include(&RunOptions::settings, settings_table());
+    for (Field& field : known_flag_fields()) t.add_erased(std::move(field));
+    return t;
+  }();
+  return table;
+}
+
+Run read_run(std::span<const std::string> args) {
+  const FieldSet& fields = run_table().set();
+  Problems problems;
+  Run run;
+  const auto flags = read_flags(fields, args, "pretrain", problems);
+  auto environment = read_environment(fields, ::environ, run.parsed.notes);
+  std::vector<Assignment> all;
+  for (const std::string& path : config_files(environment, flags)) append(all, read_config_file(fields, path, problems));
+  append(all, std::move(environment));
+  append(all, flags);
+  apply_assignments(all, &run.options, run.parsed, problems);
+  check_activation_switches(all, problems);
+  require_fields(fields, run.parsed, problems);
+  settle_original_length(run.options.settings.model, run.parsed);
+  add_notes(run.options.settings, run.parsed);
+  if (!run.options.print_config) check_rules(run.options.settings, run.parsed, problems);
+  problems.throw_if_any();
+  return run;
+}
+
+}  // namespace megatron

@@ -1,0 +1,69 @@
+// The YAML reader of config_file.h (JSON is a part of YAML).
+#include <yaml-cpp/yaml.h>
+
+#include "megatron/config/config_file.h"
+
+namespace megatron {
+namespace {
+
+class YamlReader {
+ public:
+  explicit YamlReader(const std::string& source) : source_(source) {}
+
+  std::vector<FileEntry> read(const std::string& text) {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    if (documents.empty() || documents[0].IsNull()) throw UserError({source_, "the file holds no settings", "write lines such as num_layers: 12"});
+    if (documents.size() > 1) fail(documents[1], "a second document starts here", "keep one document in the file");
+    if (!documents[0].IsMap()) fail(documents[0], "expected keys with values", "write lines such as num_layers: 12");
+    for (const auto& pair : documents[0]) {
+      const std::string key = key_text(pair.first);
+      if (pair.second.IsMap()) {
+        for (const auto& inner : pair.second) add(key, key_text(inner.first), inner.first, inner.second);
+      } else {
+        add("", key, pair.first, pair.second);
+      }
+    }
+    return std::move(entries_);
+  }
+
+ private:
+  [[noreturn]] void fail(const YAML::Node& node, const std::string& got, const std::string& fix) const {
+    throw UserError({source_ + ":" + std::to_string(node.Mark().line + 1), got, fix});
+  }
+
+  std::string key_text(const YAML::Node& key) const {
+    if (!key.IsScalar()) fail(key, "a key must be a word", "write lines such as num_layers: 12");
+    return key.Scalar();
+  }
+
+  void add(const std::string& section, const std::string& key, const YAML::Node& key_node, const YAML::Node& value) {
+    FileEntry entry{section, key, {}, value.IsNull(), key_node.Mark().line + 1};
+    if (value.IsScalar()) {
+      entry.values = {value.Scalar()};
+    } else if (value.IsSequence()) {
+      for (const YAML::Node& item : value) {
+        if (!item.IsScalar()) fail(item, "'" + key + "' must be a list of plain values", "");
+        entry.values.push_back(item.Scalar());
+      }
+    } else if (!value.IsNull()) {
+      fail(key_node, "'" + key + "' holds a section within a section", "write its keys one level higher");
+    }
+    entries_.push_back(std::move(entry));
+  }
+
+  const std::string& source_;
+  std::vector<FileEntry> entries_;
+};
+
+}  // namespace
+
+std::vector<FileEntry> parse_yaml(const std::string& text, const std::string& source) {
+  try {
+    return YamlReader(source).read(text);
+  } catch (const YAML::Exception& error) {
+    const std::string line = error.mark.is_null() ? "" : ":" + std::to_string(error.mark.line + 1);
+    throw UserError({source + line, "not valid YAML: " + error.msg, "check that the file is whole"});
+  }
+}
+
+}  // namespace megatron
