@@ -20,7 +20,8 @@ def run(*arguments, stdin=None, expect=0, timeout=120):
     command = [MEGATRON, *map(str, arguments)]
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout)
     if done.returncode != expect:
-        raise ProgramError(f"exit {done.returncode}, expected {expect}: {' '.join(command)}\n{done.stdout}{done.stderr}")
+        said = next((line for line in (done.stderr + done.stdout).splitlines() if line.strip()), "nothing was printed")
+        raise ProgramError(f"exit {done.returncode}, expected {expect}: {said}\n{' '.join(command)}\n{done.stdout}{done.stderr}")
     return done
 
 

@@ -7,7 +7,7 @@ source tests/parity/environment.sh
 ensure_parity_environment || exit $?
 
 export MEGATRON=${MEGATRON:-$PWD/build/bin/megatron}
-export PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
+export PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 HF_HUB_DISABLE_PROGRESS_BARS=1
 [ -x "$MEGATRON" ] || { echo "$MEGATRON is missing: run make build first." >&2; exit 2; }
 
 work=$(mktemp -d)
