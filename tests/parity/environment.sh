@@ -16,11 +16,17 @@ make_parity_venv() {
   return 2
 }
 
+pip_install() {
+  local wheels=()
+  [ -d "$parity_root/.deps/wheels" ] && wheels=(--find-links "$parity_root/.deps/wheels")
+  "$PYTHON" -m pip install -q --disable-pip-version-check "${wheels[@]}" -r "$parity_requirements"
+}
+
 install_parity_packages() {
   echo "Fetching torch, transformers and megatron-core into $parity_venv (about 3 GB, once) ..."
-  "$PYTHON" -m pip install -q --disable-pip-version-check -r "$parity_requirements" && return 0
+  pip_install && return 0
   echo "A download failed; trying once more ..." >&2
-  "$PYTHON" -m pip install -q --disable-pip-version-check -r "$parity_requirements" && return 0
+  pip_install && return 0
   echo "Could not install the packages of $parity_requirements." >&2
   echo "To supply them by hand: install them into any Python environment and set PARITY_VENV to its folder." >&2
   return 2

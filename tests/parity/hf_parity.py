@@ -86,18 +86,18 @@ def check_refusals(report, name, directory, work):
 def check_greedy(report, name, directory, model):
     """Greedy decoding through the KV cache, ids as text of the NullTokenizer."""
     prompt = np.random.default_rng(5).integers(0, model.config.vocab_size - 1, 9).tolist()
-    expected = hf_models.greedy(model, prompt, 24)
+    expected = until_end(hf_models.greedy(model, prompt, 24), model.config.vocab_size - 1)
     for flags in (["--temperature", 0], ["--top-k", 1]):
         done = program.run("generate", "--load", directory, "--tokenizer-type", "NullTokenizer", "--vocab-size", model.config.vocab_size,
                            "--prompt", " ".join(map(str, prompt)), "--max-new-tokens", 24, "--json", *flags)
         found = generated_ids(done.stdout)
-        report.result(f"{name}, greedy text with {flags[0]} {flags[1]}", until_end(found) == until_end(expected, model.config.vocab_size - 1),
-                      "" if found == expected else f"expected {expected}, got {found}")
+        report.result(f"{name}, greedy text with {flags[0]} {flags[1]}", found == expected,
+                      f"{len(found)} tokens" if found == expected else f"expected {expected}, got {found}")
 
 
-def until_end(ids, end=None):
-    """Generation stops at the NullTokenizer's eod."""
-    return ids[: ids.index(end) + 1] if end in ids else ids
+def until_end(ids, end):
+    """Generation stops before the end-of-document token."""
+    return ids[: ids.index(end)] if end in ids else ids
 
 
 def generated_ids(output):
