@@ -1,0 +1,16 @@
+// The loss over held-out samples: no dropout, no gradients.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "megatron/models/language_model.h"
+#include "megatron/training/microbatch_source.h"
+
+namespace megatron {
+
+/// Σloss / Σtokens over `num_microbatches` of the source; nothing when `stop` became true on the way.
+std::optional<double> evaluate(LanguageModel& model, MicrobatchSource& source, std::int64_t num_microbatches, const std::function<bool()>& stop);
+
+}  // namespace megatron

@@ -1,0 +1,28 @@
+#include "megatron/training/interval_log.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace megatron {
+
+void IntervalLog::add(const TrainStepResult& step) {
+  tokens_ += step.tokens;
+  if (step.update.applied) {
+    ++advanced_;
+    loss_ += step.loss();
+  } else {
+    ++skipped_;
+    if (!std::isfinite(step.loss_sum)) ++nan_;
+  }
+}
+
+void IntervalLog::fill(IterationReport& report, double elapsed_s) const {
+  const double iterations = static_cast<double>(std::max<std::int64_t>(iterations(), 1));
+  report.elapsed_ms = elapsed_s * 1000 / iterations;
+  report.losses = {{"lm loss", loss_ / static_cast<double>(std::max<std::int64_t>(advanced_, 1))}};
+  report.skipped_iterations = skipped_;
+  report.nan_iterations = nan_;
+  report.tokens_per_second = elapsed_s > 0 ? tokens_ / elapsed_s : 0;
+}
+
+}  // namespace megatron

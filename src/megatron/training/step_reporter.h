@@ -1,0 +1,47 @@
+// What becomes visible of a training step: Megatron's log line at intervals, timers, memory, and a line of metrics for every step.
+#pragma once
+
+#include <iosfwd>
+#include <optional>
+
+#include "megatron/training/interval_log.h"
+#include "megatron/training/metrics_writer.h"
+#include "megatron/training/trainer.h"
+
+namespace megatron {
+
+class StepReporter {
+ public:
+  /// Starts the interval's clock. Metrics go to metrics.jsonl in --tensorboard-dir, or else in --save; nowhere without either.
+  StepReporter(Trainer& trainer, std::ostream& out);
+
+  /// Reports the step that made iteration `progress.iteration`; `lr` was its learning rate and `elapsed_s` its time.
+  void report(const TrainStepResult& step, double lr, double elapsed_s);
+  /// Prints Megatron's framed line and writes the metrics of one evaluation.
+  void report_evaluation(std::string_view split, const std::string& where, double loss);
+
+ private:
+  void print_iteration(const TrainStepResult& step, double lr, std::optional<double> norm);
+  void write_metrics(const TrainStepResult& step, double lr, double elapsed_s, std::optional<double> norm);
+  void print_timers();
+
+  Trainer& trainer_;
+  std::ostream& out_;
+  MetricsWriter metrics_;
+  IntervalLog interval_;
+  std::int64_t first_iteration_;
+};
+
+/// The interval's clock stands still while this lives: during evaluations and saves.
+class PausedInterval {
+ public:
+  explicit PausedInterval(Timers& timers) : timers_(timers) { timers_.stop("interval-time"); }
+  PausedInterval(const PausedInterval&) = delete;
+  PausedInterval& operator=(const PausedInterval&) = delete;
+  ~PausedInterval() { timers_.start("interval-time"); }
+
+ private:
+  Timers& timers_;
+};
+
+}  // namespace megatron

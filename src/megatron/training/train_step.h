@@ -1,0 +1,42 @@
+// One training step: forward and backward of every microbatch, then one update of the weights.
+#pragma once
+
+#include <cstdint>
+
+#include "megatron/models/language_model.h"
+#include "megatron/optimizer/optimizer.h"
+#include "megatron/training/microbatch_source.h"
+#include "megatron/training/timers.h"
+#include "megatron/transformer/param_store.h"
+
+namespace megatron {
+
+struct TrainStepOptions {
+  std::int64_t iteration = 0;  ///< one-based, for messages
+  std::int64_t num_microbatches = 1;
+  std::int64_t first_ordinal = 0;         ///< consumed samples at the start of the step
+  bool calculate_per_token_loss = false;  ///< gradients divided once by the tokens of the step, not per microbatch
+  bool check_for_nan = true;              ///< throw NonFiniteError instead of skipping the update
+  StepOptions update;
+};
+
+struct TrainStepResult {
+  double loss_sum = 0;  ///< over the tokens counted by the loss mask
+  double tokens = 0;
+  StepResult update;
+  double loss() const { return loss_sum / (tokens > 0 ? tokens : 1); }
+};
+
+/// What a step works on.
+struct TrainStepParts {
+  LanguageModel& model;
+  ParamStore& weights;
+  Optimizer& optimizer;
+  MicrobatchSource& source;
+  Timers& timers;
+};
+
+/// Runs one step. Loss normalisation is Megatron's: each microbatch's Σloss over its own tokens, averaged over microbatches.
+TrainStepResult train_step(const TrainStepParts& parts, const TrainStepOptions& options);
+
+}  // namespace megatron
