@@ -17,8 +17,8 @@ void IntervalLog::add(const TrainStepResult& step) {
 }
 
 void IntervalLog::fill(IterationReport& report, double elapsed_s) const {
-  const double iterations = static_cast<double>(std::max<std::int64_t>(iterations(), 1));
-  report.elapsed_ms = elapsed_s * 1000 / iterations;
+  const double count = static_cast<double>(std::max<std::int64_t>(iterations(), 1));
+  report.elapsed_ms = elapsed_s * 1000 / count;
   report.losses = {{"lm loss", loss_ / static_cast<double>(std::max<std::int64_t>(advanced_, 1))}};
   report.skipped_iterations = skipped_;
   report.nan_iterations = nan_;

@@ -10,13 +10,13 @@ namespace {
 
 bool is_finite(const at::Tensor& tensor) { return at::isfinite(tensor).all().item<bool>(); }
 
-/// "samples 96, 97 (positions in the training data's order)"
+/// "samples 96, 97 of the training order"
 std::string sample_list(const Microbatch& microbatch) {
   std::string text;
   for (std::int64_t i = 0; i < microbatch.sample_ordinals.size(0); ++i) {
     text += (i ? ", " : "") + std::to_string(microbatch.sample_ordinals[i].item<std::int64_t>());
   }
-  return "samples " + text + " of the training order";
+  return (microbatch.sample_ordinals.size(0) == 1 ? "sample " : "samples ") + text + " of the training order";
 }
 
 std::string place(const std::vector<Microbatch>& batch, std::size_t index) {

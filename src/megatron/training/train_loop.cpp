@@ -34,6 +34,7 @@ class TrainLoop {
   bool is_skipped(std::int64_t iteration) const { return std::ranges::count(training_.iterations_to_skip, iteration) > 0; }
   std::int64_t num_microbatches() const { return training_.global_batch_size / training_.micro_batch_size; }
   std::int64_t evaluation_samples() const { return training_.eval_iters * training_.global_batch_size; }
+  int exit_code() const { return signals_.received() ? 128 + *signals_.received() : 0; }
   std::string at_iteration() const { return "iteration " + std::to_string(progress_.iteration); }
 
   void iterate();
@@ -72,14 +73,14 @@ int TrainLoop::run() {
     evaluate_if_due();
     if (const auto reason = save_or_stop()) {
       print_event("exiting program " + *reason);
-      return signals_.received() ? 128 + *signals_.received() : 0;
+      return exit_code();
     }
   }
   print_event("after training is done");
   save_once();
   evaluate_split(trainer_.valid.get(), "validation", at_iteration() + " on validation set");
   evaluate_split(trainer_.test.get(), "test", at_iteration() + " on test set");
-  return 0;
+  return exit_code();
 }
 
 void TrainLoop::iterate() {

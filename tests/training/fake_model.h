@@ -1,0 +1,83 @@
+// A model small enough to do by hand: one weight per token, loss Σ mask·½(w[token] − label)². Its gradient is Σ mask·(w[token] − label).
+// "poison" of zeros adds 0·√w: no loss, and at w = 0 a gradient of 0·∞ = NaN.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/tensor.h>
+
+#include <memory>
+#include <vector>
+
+#include "megatron/models/language_model.h"
+#include "megatron/training/trainer.h"
+
+namespace megatron::testing_models {
+
+class FakeModel : public LanguageModel {
+ public:
+  explicit FakeModel(std::int64_t vocabulary) : LanguageModel(nullptr, "") {
+    config_.vocab_size = vocabulary;
+    weight_ = &declare("decoder.weight", {.sharding = Sharding::replicated({vocabulary}), .init = Init::zeros(), .tags = {}}, Axis{});
+  }
+  const TransformerConfig& config() const override { return config_; }
+  StepOutput forward_step(const Microbatch& microbatch, bool training) override {
+    if (training) seen_ordinals.push_back(microbatch.sample_ordinals);
+    const at::Tensor mask = microbatch.at("loss_mask");
+    const at::Tensor error = tracked(*weight_).index({microbatch.at("tokens")}) - microbatch.at("labels");
+    at::Tensor losses = 0.5 * error * error;
+    if (microbatch.has("poison")) losses = losses + microbatch.at("poison") * tracked(*weight_).index({microbatch.at("tokens")}).sqrt();
+    return {.loss_sum = (losses * mask).sum(), .count = mask.sum(), .token_losses = losses.detach(), .sums = {}};
+  }
+  at::Tensor logits(const at::Tensor&, std::int64_t, LayerStates*, bool) override { return {}; }
+
+  std::vector<at::Tensor> seen_ordinals;
+
+ private:
+  TransformerConfig config_;
+  Parameter* weight_ = nullptr;
+};
+
+/// Plain gradient descent that refuses gradients that are not finite, as the interface asks.
+class FakeOptimizer : public Optimizer {
+ public:
+  explicit FakeOptimizer(ParamStore& store) : store_(store) {}
+  StepResult step(const StepOptions& options) override {
+    StepResult result;
+    for (Parameter* parameter : store_.parameters()) {
+      if (!parameter->grad().isfinite().all().item<bool>()) return {.applied = false, .non_finite_parameter = parameter->name()};
+      result.grad_norm = parameter->grad().norm().item<double>();
+      at::Tensor value = parameter->value();
+      value.sub_(parameter->grad(), options.lr);
+    }
+    ++steps_;
+    return result;
+  }
+  void visit_state(const std::function<void(const Parameter&, const std::string&, at::Tensor&)>&) override {}
+  std::int64_t num_steps() const override { return steps_; }
+  void set_num_steps(std::int64_t steps) override { steps_ = steps; }
+
+ private:
+  ParamStore& store_;
+  std::int64_t steps_ = 0;
+};
+
+/// Gives the listed microbatches in turn, again and again.
+class ListSource : public MicrobatchSource {
+ public:
+  explicit ListSource(std::vector<Microbatch> list) : list_(std::move(list)) {}
+  Microbatch next() override { return list_[taken++ % list_.size()]; }
+  std::size_t taken = 0;
+
+ private:
+  std::vector<Microbatch> list_;
+};
+
+/// One sample of a microbatch: tokens, labels and mask of one sequence.
+inline Microbatch microbatch(std::vector<std::int64_t> tokens, std::vector<float> labels, std::vector<float> mask) {
+  return {.tensors = {{"tokens", at::tensor(tokens).unsqueeze(0)},
+                      {"labels", at::tensor(labels).unsqueeze(0)},
+                      {"loss_mask", at::tensor(mask).unsqueeze(0)}},
+          .sample_ordinals = {}};
+}
+
+}  // namespace megatron::testing_models
