@@ -17,7 +17,7 @@ struct TrainStepOptions {
   std::int64_t first_ordinal = 0;         ///< consumed samples at the start of the step
   bool calculate_per_token_loss = false;  ///< gradients divided once by the tokens of the step, not per microbatch
   bool check_for_nan = true;              ///< throw NonFiniteError instead of skipping the update
-  StepOptions update;
+  StepOptions update = {};
 };
 
 struct TrainStepResult {

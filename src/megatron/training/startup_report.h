@@ -1,0 +1,27 @@
+// What a run says before its first step, in Megatron's words: the arguments, the layout, the vocabulary, the datasets, the memory.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "megatron/config/field.h"
+
+namespace megatron {
+
+/// Megatron's argument dump: every field, sorted without regard to case, dots up to column 48.
+std::string argument_dump(const FieldSet& fields, const void* object);
+
+/// `using world size: 1, data-parallel size: 1, …`
+std::string world_line();
+
+/// ` > padded vocab (size: …) with … dummy tokens (new size: …)`
+std::string padded_vocab_line(std::int64_t vocab_size, std::int64_t padded_size);
+
+/// The three sizes asked of the datasets.
+std::string dataset_sizes_block(const std::array<std::int64_t, 3>& samples);
+
+/// ` > number of parameters on (tensor, pipeline) model parallel rank (0, 0): N`
+std::string parameter_count_line(std::int64_t parameters);
+
+}  // namespace megatron
