@@ -21,6 +21,7 @@ file(GLOB TORCH_CUDA_STUB_DIRS ${TORCH_DIR}/../nvidia/*/lib)
 set_target_properties(Torch::cpu PROPERTIES
   IMPORTED_LOCATION ${TORCH_DIR}/lib/libtorch_cpu.so
   INTERFACE_LINK_LIBRARIES torch_c10
+  INTERFACE_COMPILE_DEFINITIONS AT_PER_OPERATOR_HEADERS
   INTERFACE_INCLUDE_DIRECTORIES "${TORCH_DIR}/include;${TORCH_DIR}/include/torch/csrc/api/include"
   INTERFACE_COMPILE_OPTIONS "-fopenmp"  # at::parallel_for is serial without it; the wheel's libgomp.so.1 is the one loaded
   INTERFACE_LINK_OPTIONS "-fopenmp;-Wl,--unresolved-symbols=ignore-in-shared-libs")

@@ -1,0 +1,16 @@
+// Activation functions of the MLP and their gated forms.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "megatron/config/settings.h"
+
+namespace megatron {
+
+/// f(x); gelu is the erf form, gelu_tanh the tanh form, quick_gelu x·σ(1.702·x).
+at::Tensor activate(const at::Tensor& x, Activation kind);
+
+/// f(gate)·up for x [..., 2f] = [gate | up].
+at::Tensor activate_gated(const at::Tensor& x, Activation kind);
+
+}  // namespace megatron

@@ -1,0 +1,34 @@
+// Word and learned position embeddings, with dropout.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "megatron/config/settings.h"
+#include "megatron/parallel/rank.h"
+#include "megatron/transformer/forward_context.h"
+#include "megatron/transformer/module.h"
+
+namespace megatron {
+
+/// Rows of `weight` [vocabulary, h] for ids int64 of any shape: [..., h]. The gradient is added row by row in order.
+at::Tensor embedding_lookup(const at::Tensor& ids, Parameter& weight);
+
+class LanguageModelEmbedding : public Module {
+ public:
+  LanguageModelEmbedding(Module* parent, const TransformerConfig& config, const Rank& rank, std::int64_t vocab_pad_multiple);
+  /// tokens, position_ids int64 [b, s] → [s, b, h].
+  at::Tensor forward(const at::Tensor& tokens, const at::Tensor& position_ids, const ForwardContext& context) const;
+  Parameter& word_embeddings() { return word_embeddings_.weight; }
+
+ private:
+  struct Table : Module {
+    Table(Module* parent, std::string_view name, Sharding sharding, Init init, const Axis& tp, bool is_word)
+        : Module(parent, name), weight(declare("weight", {.sharding = std::move(sharding), .init = init, .tags = {.embedding = is_word}}, tp)) {}
+    Parameter& weight;
+  };
+  const TransformerConfig& config_;
+  Table word_embeddings_;
+  std::unique_ptr<Table> position_embeddings_;
+};
+
+}  // namespace megatron

@@ -1,0 +1,41 @@
+#include "megatron/transformer/linear_layers.h"
+
+#include "megatron/transformer/linear.h"
+#include "megatron/transformer/weight_init.h"
+
+namespace megatron {
+
+ColumnParallelLinear::ColumnParallelLinear(Module* parent, std::string_view name, const TransformerConfig& config, const Axis& tp, Options options)
+    : Module(parent, name),
+      norm_weight_(options.with_norm ? &declare("layer_norm_weight", norm_weight_spec(config, options.in), tp) : nullptr),
+      norm_bias_(options.with_norm && config.normalization == Normalization::LayerNorm ? &declare("layer_norm_bias", norm_bias_spec(options.in), tp)
+                                                                                       : nullptr),
+      weight_(declare("weight",
+                      {.sharding = Sharding::split({options.out, options.in}, 0, options.blocks, options.repeats),
+                       .init = input_init(config, {options.out, options.in}),
+                       .tags = {}},
+                      tp)),
+      norm_options_(norm_options(config)) {
+  if (options.bias) {
+    bias_ = &declare(
+        "bias", {.sharding = Sharding::split({options.out}, 0, options.blocks, options.repeats), .init = Init::zeros(), .tags = {.no_decay = true}}, tp);
+  }
+}
+
+ColumnParallelLinear::Output ColumnParallelLinear::forward(const at::Tensor& x) const {
+  const at::Tensor normalised = norm_weight_ != nullptr ? norm(x, *norm_weight_, norm_bias_, norm_options_) : x;
+  return {linear(normalised, weight_, bias_), normalised};
+}
+
+RowParallelLinear::RowParallelLinear(Module* parent, std::string_view name, const TransformerConfig& config, const Axis& tp, std::int64_t in,
+                                     std::int64_t out)
+    : Module(parent, name),
+      weight_(declare("weight", {.sharding = Sharding::split({out, in}, 1), .init = residual_init(config, {out, in}), .tags = {}}, tp)) {
+  if (config.add_bias_linear) {
+    bias_ = &declare("bias", {.sharding = Sharding::replicated({out}), .init = Init::zeros(), .tags = {.no_decay = true}}, tp);
+  }
+}
+
+at::Tensor RowParallelLinear::forward(const at::Tensor& x) const { return linear(x, weight_, bias_); }
+
+}  // namespace megatron

@@ -1,0 +1,33 @@
+#include "megatron/transformer/mlp.h"
+
+#include "megatron/transformer/activation.h"
+
+namespace megatron {
+namespace {
+
+ColumnParallelLinear::Options fc1_options(const LayerArguments& arguments) {
+  const TransformerConfig& config = arguments.config;
+  const std::int64_t f = config.ffn_hidden_size;
+  ColumnParallelLinear::Options options{.in = config.hidden_size, .out = f, .blocks = {}, .bias = config.add_bias_linear, .with_norm = arguments.norm_inside};
+  if (config.gated_linear_unit) {
+    options.out = 2 * f;
+    options.blocks = {{f}, {f}};  // gate | up
+  }
+  return options;
+}
+
+}  // namespace
+
+Mlp::Mlp(Module* parent, std::string_view name, const LayerArguments& arguments)
+    : FeedForward(parent, name),
+      config_(arguments.config),
+      linear_fc1_(this, "linear_fc1", config_, arguments.rank.tp, fc1_options(arguments)),
+      linear_fc2_(this, "linear_fc2", config_, arguments.rank.tp, config_.ffn_hidden_size, config_.hidden_size) {}
+
+BlockOutput Mlp::forward(const at::Tensor& hidden_sbh, const ForwardContext& /*context*/) {
+  const auto [projected, normalised] = linear_fc1_.forward(hidden_sbh);
+  const at::Tensor activated = config_.gated_linear_unit ? activate_gated(projected, config_.activation) : activate(projected, config_.activation);
+  return {linear_fc2_.forward(activated), normalised};
+}
+
+}  // namespace megatron

@@ -1,0 +1,21 @@
+// The feed-forward block: fc2(f(fc1(norm(x)))), gated or not.
+#pragma once
+
+#include "megatron/transformer/forward_context.h"
+#include "megatron/transformer/layer_spec.h"
+#include "megatron/transformer/linear_layers.h"
+
+namespace megatron {
+
+class Mlp : public FeedForward {
+ public:
+  Mlp(Module* parent, std::string_view name, const LayerArguments& arguments);
+  BlockOutput forward(const at::Tensor& hidden_sbh, const ForwardContext& context) override;
+
+ private:
+  const TransformerConfig& config_;
+  ColumnParallelLinear linear_fc1_;
+  RowParallelLinear linear_fc2_;
+};
+
+}  // namespace megatron

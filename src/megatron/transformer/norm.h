@@ -1,0 +1,56 @@
+// LayerNorm (Ba et al. 2016) and RMSNorm (Zhang & Sennrich 2019), with Megatron's layernorm-1p (weight stored minus one).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string_view>
+
+#include "megatron/config/settings.h"
+#include "megatron/transformer/module.h"
+
+namespace megatron {
+
+struct NormOptions {
+  Normalization kind = Normalization::LayerNorm;
+  double epsilon = 1e-5;
+  bool weight_plus_one = false;
+};
+
+NormOptions norm_options(const TransformerConfig& config);
+
+/// Normalises the last dimension of x; weight [h], bias [h] or null (RMSNorm).
+at::Tensor norm(const at::Tensor& x, Parameter& weight, Parameter* bias, const NormOptions& options);
+
+/// The weight and, for LayerNorm, the bias of one norm. They belong to `owner`, so a linear layer can carry its own norm
+/// ("linear_qkv.layer_norm_weight").
+class NormParameters {
+ public:
+  struct Names {
+    std::string_view weight = "weight", bias = "bias";
+  };
+  NormParameters(const TransformerConfig& config, Parameter& weight, Parameter* bias) : options_(norm_options(config)), weight_(&weight), bias_(bias) {}
+  at::Tensor operator()(const at::Tensor& x) const { return norm(x, *weight_, bias_, options_); }
+
+ private:
+  NormOptions options_;
+  Parameter* weight_;
+  Parameter* bias_;
+};
+
+/// A norm of its own.
+class Norm : public Module {
+ public:
+  Norm(Module* parent, std::string_view name, const TransformerConfig& config, std::int64_t size, const Axis& tp, bool qk_norm = false);
+  at::Tensor forward(const at::Tensor& x) const { return parameters_of_norm_(x); }
+
+ private:
+  Parameter& weight_;
+  Parameter* bias_;
+  NormParameters parameters_of_norm_;
+};
+
+/// Declarations shared by Norm and by layers that carry one.
+ParameterSpec norm_weight_spec(const TransformerConfig& config, std::int64_t size, bool qk_norm = false);
+ParameterSpec norm_bias_spec(std::int64_t size, bool qk_norm = false);
+
+}  // namespace megatron

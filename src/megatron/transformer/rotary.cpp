@@ -1,0 +1,138 @@
+#include "megatron/transformer/rotary.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/outer.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/where.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "kernels/cpu/row_kernels.h"
+#include "megatron/base/error.h"
+#include "megatron/transformer/autograd_function.h"
+
+namespace megatron {
+namespace {
+
+at::Tensor base_frequencies(const TransformerConfig& config, std::int64_t dim) {
+  const at::Tensor exponent = at::arange(0, dim, 2, at::kFloat) / static_cast<double>(dim);
+  return 1.0 / at::pow(config.rotary_base, exponent);
+}
+
+/// Llama 3.1: long wavelengths are divided by the factor, short ones kept, the band between blended.
+at::Tensor llama3_frequencies(const TransformerConfig& config, const at::Tensor& inverse) {
+  const double original = static_cast<double>(config.rope_original_max_position_embeddings);
+  const double low_wavelength = original / config.rope_low_freq_factor, high_wavelength = original / config.rope_high_freq_factor;
+  const at::Tensor wavelength = 2 * std::numbers::pi / inverse;
+  const at::Tensor scaled = at::where(wavelength > low_wavelength, inverse / config.rope_scaling_factor, inverse);
+  const at::Tensor smooth = (original / wavelength - config.rope_low_freq_factor) / (config.rope_high_freq_factor - config.rope_low_freq_factor);
+  const at::Tensor blended = (1 - smooth) * scaled / config.rope_scaling_factor + smooth * scaled;
+  const at::Tensor medium = (wavelength >= high_wavelength).logical_and(wavelength <= low_wavelength);
+  return at::where(medium, blended, scaled);
+}
+
+/// YaRN: the channel whose wavelength makes `rotations` turns over the original context.
+double correction_dim(const TransformerConfig& config, std::int64_t dim, double rotations) {
+  const double original = static_cast<double>(config.rope_original_max_position_embeddings);
+  return dim * std::log(original / (rotations * 2 * std::numbers::pi)) / (2 * std::log(config.rotary_base));
+}
+
+at::Tensor yarn_frequencies(const TransformerConfig& config, std::int64_t dim, const at::Tensor& inverse) {
+  double low = correction_dim(config, dim, config.yarn_beta_fast), high = correction_dim(config, dim, config.yarn_beta_slow);
+  if (config.yarn_correction_range_round_to_int) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, static_cast<double>(dim - 1));
+  if (low == high) high += 0.001;
+  const at::Tensor ramp = ((at::arange(dim / 2, at::kFloat) - low) / (high - low)).clamp(0, 1);
+  const at::Tensor keep = 1 - ramp;
+  return inverse / config.rope_scaling_factor * (1 - keep) + inverse * keep;
+}
+
+double yarn_mscale(double scale, double mscale) { return scale <= 1 ? 1.0 : 0.1 * mscale * std::log(scale) + 1.0; }
+
+double yarn_concentration(const TransformerConfig& config) {
+  if (config.yarn_attention_factor) return *config.yarn_attention_factor;
+  const double scale = config.rope_scaling_factor;
+  if (config.yarn_mscale_all_dim == 0) return yarn_mscale(scale, config.yarn_mscale == 0 ? 1 : config.yarn_mscale);
+  return yarn_mscale(scale, config.yarn_mscale) / yarn_mscale(scale, config.yarn_mscale_all_dim);
+}
+
+at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool interleaved, double sign) {
+  const std::int64_t s = x.size(0), b = x.size(1), n = x.size(2), d = x.size(3);
+  const bool whole = x.stride(3) == 1 && x.stride(0) == b * x.stride(1);  // tokens are evenly spaced
+  const at::Tensor from = whole ? x : x.contiguous();
+  at::Tensor out = at::empty({s, b, n, d}, x.options());
+  const std::int64_t tokens_per_row = cos.size(0) == s ? b : 1;
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "rotary", [&] {
+    const auto *in = from.const_data_ptr<scalar_t>(), *cosines = cos.const_data_ptr<scalar_t>(), *sines = sin.const_data_ptr<scalar_t>();
+    auto* to = out.mutable_data_ptr<scalar_t>();
+    at::parallel_for(0, cos.size(0), std::max<std::int64_t>(1, 16384 / (n * d)), [&](std::int64_t begin, std::int64_t end) {
+      const std::int64_t token = begin * tokens_per_row;
+      const kernels::RotaryShape shape{.tokens = (end - begin) * tokens_per_row,
+                                       .heads = n,
+                                       .head_dim = d,
+                                       .rotary_dim = 2 * cos.size(1),
+                                       .token_stride = from.stride(1),
+                                       .head_stride = from.stride(2),
+                                       .tokens_per_row = tokens_per_row,
+                                       .interleaved = interleaved,
+                                       .sign = sign};
+      kernels::row_kernels<scalar_t>().rotary(in + token * from.stride(1), cosines + begin * cos.size(1), sines + begin * cos.size(1), to + token * n * d,
+                                              shape);
+    });
+  });
+  return out;
+}
+
+struct Rotary : torch::autograd::Function<Rotary> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool interleaved) {
+    context->save_for_backward({cos, sin});
+    context->saved_data["interleaved"] = interleaved;
+    return rotate(x, cos, sin, interleaved, 1);
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    return {rotate(gradients[0], saved[0], saved[1], context->saved_data["interleaved"].toBool(), -1), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+std::int64_t rotary_dim(const TransformerConfig& config) {
+  return static_cast<std::int64_t>(static_cast<double>(config.kv_channels) * config.rotary_percent) / 2 * 2;
+}
+
+RotaryFrequencies rotary_frequencies(const TransformerConfig& config) {
+  const std::int64_t dim = rotary_dim(config);
+  const at::Tensor inverse = base_frequencies(config, dim);
+  switch (config.rope_scaling_type) {
+    case RopeScaling::none: return {inverse};
+    case RopeScaling::linear: return {inverse / config.rope_scaling_factor};
+    case RopeScaling::llama3: return {llama3_frequencies(config, inverse)};
+    case RopeScaling::yarn: return {yarn_frequencies(config, dim, inverse), yarn_concentration(config)};
+  }
+  throw InternalError("a rope scaling without a formula");
+}
+
+RotaryTables rotary_tables(const RotaryFrequencies& frequencies, const at::Tensor& positions, c10::ScalarType dtype) {
+  const at::Tensor angles = at::outer(positions.reshape({-1}).to(at::kFloat), frequencies.inverse);
+  const auto table = [&](const at::Tensor& values) { return (values * frequencies.concentration).to(dtype).contiguous(); };
+  return {table(angles.cos()), table(angles.sin())};
+}
+
+at::Tensor apply_rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool interleaved) {
+  MEGATRON_CHECK(cos.size(0) == x.size(0) || cos.size(0) == x.size(0) * x.size(1), "rotary table of ", cos.size(0), " rows for ", x.size(0), " positions");
+  return Rotary::apply(x, cos, sin, interleaved);
+}
+
+}  // namespace megatron

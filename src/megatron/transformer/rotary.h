@@ -1,0 +1,34 @@
+// Rotary position embedding (Su et al. 2021) with the field's ways to stretch it: linear, Llama 3, YaRN (Peng et al. 2023).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "megatron/config/settings.h"
+
+namespace megatron {
+
+struct RotaryFrequencies {
+  at::Tensor inverse;        ///< [rotary_dim / 2] float32: angle per position
+  double concentration = 1;  ///< multiplies cos and sin (YaRN's attention factor)
+};
+
+/// Number of rotated channels of a head: rotary_percent of kv_channels, even.
+std::int64_t rotary_dim(const TransformerConfig& config);
+
+/// Frequencies as transformers and megatron-core compute them, in float32.
+RotaryFrequencies rotary_frequencies(const TransformerConfig& config);
+
+struct RotaryTables {
+  at::Tensor cos, sin;  ///< [s or s·b, rotary_dim / 2], dtype of the run
+};
+
+/// Tables for positions int64 [...]: one row per position in order.
+RotaryTables rotary_tables(const RotaryFrequencies& frequencies, const at::Tensor& positions, c10::ScalarType dtype);
+
+/// Rotates x [s, b, n, d] (any strides with unit last). Half-split pairs (i, i + r/2), or (2i, 2i + 1) when interleaved. Tables have s rows,
+/// or s·b rows when samples have positions of their own.
+at::Tensor apply_rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool interleaved);
+
+}  // namespace megatron

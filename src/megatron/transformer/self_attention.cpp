@@ -1,0 +1,95 @@
+#include "megatron/transformer/self_attention.h"
+
+#include <ATen/ops/empty.h>
+
+#include <cmath>
+
+#include "megatron/base/error.h"
+#include "megatron/transformer/rotary.h"
+
+namespace megatron {
+namespace {
+
+ColumnParallelLinear::Options qkv_options(const LayerArguments& arguments) {
+  const TransformerConfig& config = arguments.config;
+  const std::int64_t d = config.kv_channels, groups = config.query_groups();
+  const std::int64_t q_rows = config.num_attention_heads / groups * d;
+  return {.in = config.hidden_size,
+          .out = (config.num_attention_heads + 2 * groups) * d,
+          .blocks = {{q_rows}, {d, /*splittable=*/false}, {d, /*splittable=*/false}},
+          .repeats = groups,
+          .bias = config.add_bias_linear || config.add_qkv_bias,
+          .with_norm = arguments.norm_inside};
+}
+
+/// Slopes 2^(−8/n·(i+1)) for n a power of two.
+void append_slopes(std::int64_t n, std::int64_t count, std::int64_t step, std::vector<double>& slopes) {
+  for (std::int64_t i = 0; i < count; ++i) slopes.push_back(std::exp2(-8.0 / static_cast<double>(n) * static_cast<double>(i * step + 1)));
+}
+
+}  // namespace
+
+at::Tensor alibi_slopes(std::int64_t num_heads) {
+  const auto power = std::int64_t{1} << static_cast<int>(std::floor(std::log2(static_cast<double>(num_heads))));
+  std::vector<double> slopes;
+  append_slopes(power, power, 1, slopes);
+  append_slopes(2 * power, num_heads - power, 2, slopes);
+  at::Tensor result = at::empty({num_heads}, at::kDouble);
+  std::copy(slopes.begin(), slopes.end(), result.mutable_data_ptr<double>());
+  return result;
+}
+
+SelfAttention::SelfAttention(Module* parent, std::string_view name, const LayerArguments& arguments)
+    : Mixer(parent, name),
+      config_(arguments.config),
+      layer_index_(arguments.layer_index),
+      linear_qkv_(this, "linear_qkv", config_, arguments.rank.tp, qkv_options(arguments)),
+      linear_proj_(this, "linear_proj", config_, arguments.rank.tp, config_.num_attention_heads * config_.kv_channels, config_.hidden_size) {
+  if (config_.qk_layernorm) {
+    q_layernorm_ = std::make_unique<Norm>(this, "q_layernorm", config_, config_.kv_channels, arguments.rank.tp, /*qk_norm=*/true);
+    k_layernorm_ = std::make_unique<Norm>(this, "k_layernorm", config_, config_.kv_channels, arguments.rank.tp, /*qk_norm=*/true);
+  }
+  if (config_.position_embedding_type == PositionEmbedding::alibi) alibi_slopes_ = alibi_slopes(config_.num_attention_heads);
+}
+
+SelfAttention::QueryKeyValue SelfAttention::split(const at::Tensor& mixed) const {
+  const std::int64_t s = mixed.size(0), b = mixed.size(1), d = config_.kv_channels, g = config_.query_groups(), r = config_.num_attention_heads / g;
+  const at::Tensor grouped = mixed.view({s, b, g, r + 2, d});
+  at::Tensor q = grouped.narrow(3, 0, r).reshape({s, b, g * r, d}), k = grouped.select(3, r), v = grouped.select(3, r + 1);
+  if (q_layernorm_) {
+    q = q_layernorm_->forward(q);
+    k = k_layernorm_->forward(k);
+  }
+  return {q, k, v};
+}
+
+AttentionOptions SelfAttention::attention_options(const ForwardContext& context) const {
+  AttentionOptions options;
+  options.causal = true;
+  options.scale = config_.softmax_scale.value_or(1 / std::sqrt(static_cast<double>(config_.kv_channels)));
+  const bool windowed = config_.window_layers.empty() || config_.window_layers.at(layer_index_) != 0;
+  if (config_.window_size && windowed) options.window = *config_.window_size;
+  options.alibi_slopes = alibi_slopes_;
+  options.document_ids = context.document_ids;
+  options.q_start = context.q_start;
+  options.dropout = context.dropout(path(), "core_attention", config_.attention_dropout);
+  return options;
+}
+
+BlockOutput SelfAttention::forward(const at::Tensor& hidden_sbh, const ForwardContext& context) {
+  const auto [mixed, normalised] = linear_qkv_.forward(hidden_sbh);
+  auto [q, k, v] = split(mixed);
+  if (context.rotary_cos.defined()) {
+    q = apply_rotary(q, context.rotary_cos, context.rotary_sin, config_.rotary_interleaved);
+    k = apply_rotary(k, context.rotary_cos, context.rotary_sin, config_.rotary_interleaved);
+  }
+  if (context.states != nullptr) {
+    auto& slot = context.states->slots.at(layer_index_);
+    if (!slot) slot = std::make_unique<KeyValueState>();
+    std::tie(k, v) = static_cast<KeyValueState&>(*slot).append(k, v, context.q_start);
+  }
+  const at::Tensor out = core_attention(q, k, v, attention_options(context)).out;
+  return {linear_proj_.forward(out), normalised};
+}
+
+}  // namespace megatron

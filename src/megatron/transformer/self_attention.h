@@ -1,0 +1,36 @@
+// Self-attention: fused QKV projection (rows per query group: its q heads, k, v), optional norms on q and k, rotary embedding, attention, output.
+#pragma once
+
+#include <memory>
+
+#include "megatron/transformer/core_attention.h"
+#include "megatron/transformer/layer_spec.h"
+#include "megatron/transformer/linear_layers.h"
+#include "megatron/transformer/norm.h"
+
+namespace megatron {
+
+class SelfAttention : public Mixer {
+ public:
+  SelfAttention(Module* parent, std::string_view name, const LayerArguments& arguments);
+  BlockOutput forward(const at::Tensor& hidden_sbh, const ForwardContext& context) override;
+
+ private:
+  struct QueryKeyValue {
+    at::Tensor q, k, v;  ///< [s, b, n or g, d]
+  };
+  QueryKeyValue split(const at::Tensor& mixed) const;
+  AttentionOptions attention_options(const ForwardContext& context) const;
+
+  const TransformerConfig& config_;
+  std::int64_t layer_index_;
+  ColumnParallelLinear linear_qkv_;
+  std::unique_ptr<Norm> q_layernorm_, k_layernorm_;
+  RowParallelLinear linear_proj_;
+  at::Tensor alibi_slopes_;
+};
+
+/// ALiBi's geometric slopes for n heads (Press et al. 2022), powers of two and the interleaved rest.
+at::Tensor alibi_slopes(std::int64_t num_heads);
+
+}  // namespace megatron

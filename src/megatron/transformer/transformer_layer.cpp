@@ -1,0 +1,59 @@
+#include "megatron/transformer/transformer_layer.h"
+
+#include <ATen/TensorOperators.h>
+
+#include <string>
+
+#include "megatron/transformer/dropout.h"
+
+namespace megatron {
+namespace {
+
+LayerArguments with_norm_placement(LayerArguments arguments) {
+  arguments.norm_inside = arguments.config.norm_placement == NormPlacement::pre;
+  return arguments;
+}
+
+std::unique_ptr<Norm> post_norm(Module* parent, std::string_view name, const LayerArguments& arguments) {
+  if (arguments.config.norm_placement == NormPlacement::pre) return nullptr;
+  return std::make_unique<Norm>(parent, name, arguments.config, arguments.config.hidden_size, arguments.rank.tp);
+}
+
+}  // namespace
+
+TransformerLayer::TransformerLayer(Module* parent, std::string_view name, const TransformerLayerSpec& spec, const LayerArguments& arguments)
+    : Module(parent, name),
+      config_(arguments.config),
+      self_attention_(spec.self_attention(this, with_norm_placement(arguments))),
+      post_self_attn_layernorm_(post_norm(this, "post_self_attn_layernorm", arguments)),
+      mlp_(spec.mlp(this, with_norm_placement(arguments))),
+      post_mlp_layernorm_(post_norm(this, "post_mlp_layernorm", arguments)) {}
+
+at::Tensor TransformerLayer::add_residual(const BlockOutput& block, const at::Tensor& input, std::string_view site, const Norm* post_norm,
+                                          const ForwardContext& context) const {
+  const at::Tensor& residual = config_.apply_residual_connection_post_layernorm ? block.normalised : input;
+  const at::Tensor sum = dropout_add(block.out, residual, context.dropout(path(), site, config_.hidden_dropout), context.q_start);
+  return post_norm != nullptr ? post_norm->forward(sum) : sum;
+}
+
+at::Tensor TransformerLayer::forward(const at::Tensor& hidden_sbh, const ForwardContext& context) {
+  const at::Tensor attended = add_residual(self_attention_->forward(hidden_sbh, context), hidden_sbh, "self_attn_bda", post_self_attn_layernorm_.get(), context);
+  return add_residual(mlp_->forward(attended, context), attended, "mlp_bda", post_mlp_layernorm_.get(), context);
+}
+
+TransformerBlock::TransformerBlock(Module* parent, std::string_view name, const TransformerLayerSpec& spec, const TransformerConfig& config,
+                                   const Rank& rank)
+    : Module(parent, name) {
+  for (std::int64_t index = 0; index < config.num_layers; ++index) {
+    const LayerArguments arguments{.config = config, .rank = rank, .layer_index = index};
+    layers_.push_back(std::make_unique<TransformerLayer>(this, "layers." + std::to_string(index), spec, arguments));
+  }
+  if (config.norm_placement == NormPlacement::pre) final_layernorm_ = std::make_unique<Norm>(this, "final_layernorm", config, config.hidden_size, rank.tp);
+}
+
+at::Tensor TransformerBlock::forward(at::Tensor hidden_sbh, const ForwardContext& context) {
+  for (const auto& layer : layers_) hidden_sbh = layer->forward(hidden_sbh, context);
+  return final_layernorm_ ? final_layernorm_->forward(hidden_sbh) : hidden_sbh;
+}
+
+}  // namespace megatron
