@@ -1,0 +1,189 @@
+#include "megatron/datasets/builder.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "megatron/base/error.h"
+#include "megatron/datasets/blend.h"
+#include "megatron/datasets/blended_dataset.h"
+#include "megatron/datasets/gpt_dataset.h"
+#include "megatron/datasets/indexed_dataset.h"
+#include "megatron/datasets/mock_source.h"
+
+namespace megatron {
+namespace {
+
+using Sizes = std::array<std::optional<std::int64_t>, 3>;
+using SplitDatasets = std::array<std::shared_ptr<const GptDataset>, 3>;
+
+/// Calls body(0) … body(count − 1) on a few threads; the first exception by index is thrown after all have ended.
+void for_each_parallel(std::size_t count, const std::function<void(std::size_t)>& body) {
+  std::vector<std::exception_ptr> errors(count);
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t i = next++; i < count; i = next++) {
+      try {
+        body(i);
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    const std::size_t workers = std::min<std::size_t>({count, 8, std::max(1u, std::thread::hardware_concurrency())});
+    for (std::size_t i = 1; i < workers; ++i) threads.emplace_back(work);
+    work();
+  }
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+class Builder {
+ public:
+  Builder(const DataConfig& config, const DatasetRequest& request) : config_(config), request_(request) {
+    const DataTokenizer& tokenizer = request.tokenizer;
+    const bool ambiguous = tokenizer.pad == tokenizer.eod && !config.allow_ambiguous_pad_tokens;
+    options_ = {.sequence_length = request.sequence_length,
+                .seed = request.seed,
+                .cache_folder = config.data_cache_path,
+                .reset_position_ids = config.reset_position_ids,
+                .reset_attention_mask = config.reset_attention_mask,
+                .eod_mask_loss = config.eod_mask_loss,
+                .drop_last_partial_validation_sequence = request.drop_last_partial_validation_sequence,
+                .eod = tokenizer.eod,
+                .pad = ambiguous ? -1 : tokenizer.pad,
+                .tokenizer = tokenizer.identity};
+  }
+
+  Datasets build() {
+    for (const auto& wanted : request_.num_samples) {
+      if (wanted && *wanted < 0) throw UserError({"the number of samples of a split must not be negative", "got " + std::to_string(*wanted), ""});
+    }
+    const DataSources sources = data_sources(config_);
+    if (sources.is_mock()) {
+      build_mock();
+    } else if (sources.blend) {
+      options_.split_text = config_.split.empty() ? "969, 30, 1" : config_.split;
+      options_.split_matrix = parse_split(options_.split_text);
+      build_blend(*sources.blend, *options_.split_matrix, /*plain_when_single=*/!sources.blend->weights);
+    } else {
+      for (const Split split : kSplits) {
+        const auto index = static_cast<std::size_t>(split);
+        const auto& blend = (*sources.blend_per_split)[index];
+        SplitMatrix only;
+        only[index] = {0.0, 1.0};
+        if (blend) build_blend(*blend, only, /*plain_when_single=*/blend->prefixes.size() == 1);
+      }
+    }
+    refuse_missing();
+    return std::move(result_);
+  }
+
+ private:
+  void build_mock() {
+    options_.split_text = "1,1,1";
+    options_.split_matrix = parse_split(options_.split_text);
+    const auto source = std::make_shared<const MockTokenSource>(request_.tokenizer.vocab_size, request_.tokenizer.eod);
+    const SplitDatasets datasets = build_source(source, std::nullopt, *options_.split_matrix, request_.num_samples);
+    std::copy(datasets.begin(), datasets.end(), result_.splits.begin());
+  }
+
+  void build_blend(const Blend& blend, const SplitMatrix& matrix, bool plain_when_single) {
+    const bool plain = blend.prefixes.size() == 1 && plain_when_single;
+    std::vector<double> weights;
+    if (blend.weights && !plain) weights = normalize(*blend.weights);
+
+    SplitMatrix wanted = matrix;
+    for (std::size_t split = 0; split < 3 && !plain; ++split) {
+      if (request_.num_samples[split] == 0) wanted[split].reset();
+    }
+    std::vector<SplitDatasets> parts(blend.prefixes.size());
+    for_each_parallel(parts.size(), [&](std::size_t i) {
+      Sizes sizes = request_.num_samples;
+      if (!plain) {
+        for (std::size_t split = 0; split < 3; ++split)
+          if (wanted[split])
+            sizes[split] = weights.empty() ? std::optional<std::int64_t>() : target(split, weights[i], config_.mid_level_dataset_surplus);
+      }
+      const auto source = std::make_shared<const IndexedDataset>(blend.prefixes[i], IndexedDatasetOptions{.mmap = config_.mmap_bin_files});
+      parts[i] = build_source(source, blend.prefixes[i], wanted, sizes);
+    });
+    for (std::size_t split = 0; split < 3; ++split) {
+      if (!wanted[split]) continue;
+      result_.splits[split] = plain ? std::shared_ptr<const Dataset>(parts[0][split]) : mix(parts, split, weights);
+    }
+  }
+
+  /// megatron-core's ceil(ceil(size · weight) · (1 + surplus)).
+  std::int64_t target(std::size_t split, double weight, double surplus) const {
+    if (!request_.num_samples[split])
+      throw UserError({"one epoch of the " + std::string(split_name(kSplits[split])) + " split is asked of datasets with weights", "",
+                       "leave out the weights, or give the number of samples"});
+    const double share = std::ceil(static_cast<double>(*request_.num_samples[split]) * weight);
+    return static_cast<std::int64_t>(std::ceil(share * (1 + surplus)));
+  }
+
+  SplitDatasets build_source(const std::shared_ptr<const TokenSource>& source, const std::optional<std::string>& path, const SplitMatrix& matrix,
+                             const Sizes& sizes) {
+    const auto sequences = static_cast<std::int64_t>(source->sequence_lengths().size());
+    if (sequences > std::int64_t{1} << 31)
+      throw UserError({"dataset " + source->name() + ": more than 2147483648 sequences", "", "divide it into several datasets"});
+    SplitDatasets datasets;
+    std::vector<std::string> warnings;
+    for (const Split split : kSplits) {
+      const auto index = static_cast<std::size_t>(split);
+      if (!matrix[index]) continue;
+      const auto [begin, end] = split_range(*matrix[index], sequences);
+      if (begin == end && sizes[index] == 0) continue;
+      datasets[index] = std::make_shared<const GptDataset>(source, GptDatasetPart{path, begin, end, sizes[index], split}, options_, warnings);
+    }
+    const std::lock_guard lock(warnings_mutex_);
+    result_.warnings.insert(result_.warnings.end(), warnings.begin(), warnings.end());
+    return datasets;
+  }
+
+  std::shared_ptr<const Dataset> mix(const std::vector<SplitDatasets>& parts, std::size_t split, const std::vector<double>& weights) {
+    BlendOptions options{.weights = weights,
+                         .size = request_.num_samples[split],
+                         .cache_folder = config_.data_cache_path,
+                         .surplus = config_.mid_level_dataset_surplus};
+    std::vector<std::shared_ptr<const GptDataset>> datasets;
+    std::int64_t total = 0;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      datasets.push_back(parts[i][split]);
+      total += weights.empty() ? datasets.back()->size() : target(split, weights[i], 0.0);
+    }
+    if (options.size) options.size = weights.empty() ? std::min(*options.size, total) : total;
+    return std::make_shared<const BlendedDataset>(std::move(datasets), options, result_.warnings);
+  }
+
+  void refuse_missing() const {
+    for (std::size_t split = 0; split < 3; ++split) {
+      const auto& wanted = request_.num_samples[split];
+      const std::string name(split_name(kSplits[split]));
+      if (wanted.value_or(0) > 0 && !result_.splits[split])
+        throw UserError({std::to_string(*wanted) + " samples are asked of the " + name + " split, which has no data",
+                         options_.split_text.empty() ? "" : "--split " + options_.split_text,
+                         "give it a share with --split or data with --" + name + "-data-path, or ask for none of its samples (--eval-iters 0)"});
+    }
+  }
+
+  const DataConfig& config_;
+  const DatasetRequest& request_;
+  GptDatasetOptions options_;
+  std::mutex warnings_mutex_;
+  Datasets result_;
+};
+
+}  // namespace
+
+Datasets build_datasets(const DataConfig& config, const DatasetRequest& request) { return Builder(config, request).build(); }
+
+}  // namespace megatron

@@ -1,0 +1,34 @@
+// The JSON text that identifies a dataset's indices, in the very bytes of Python's json.dumps(indent=4), so that its MD5 is megatron-core's.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "megatron/base/json.h"
+#include "megatron/datasets/split.h"
+
+namespace megatron {
+
+/// json.dumps(value, indent=4): Python's float spelling, ASCII only, keys in order.
+std::string python_json(const OrderedJson& value);
+
+/// repr(value) of a Python float.
+std::string python_float(double value);
+
+/// What identifies a tokenizer in the description: Megatron's class path, the model's path and the constructor's arguments.
+struct TokenizerIdentity {
+  std::string class_path = "megatron.core.tokenizers.text.text_tokenizer.MegatronTokenizerText";
+  std::optional<std::string> path;
+  std::vector<std::pair<std::string, std::string>> arguments;
+};
+
+OrderedJson to_json(const TokenizerIdentity& tokenizer);
+
+/// megatron-core's split_matrix; null when each split has its own data.
+OrderedJson to_json(const std::optional<SplitMatrix>& matrix);
+
+}  // namespace megatron

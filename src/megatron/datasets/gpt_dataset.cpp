@@ -1,0 +1,149 @@
+#include "megatron/datasets/gpt_dataset.h"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+
+GptDataset::GptDataset(std::shared_ptr<const TokenSource> source, GptDatasetPart part, const GptDatasetOptions& options,
+                       std::vector<std::string>& warnings)
+    : source_(std::move(source)), part_(std::move(part)), options_(options) {
+  if (options_.sequence_length < 1) throw UserError({"--seq-length must be at least 1", "got " + std::to_string(options_.sequence_length), ""});
+  if (options_.seed < 0 || options_.seed > std::numeric_limits<std::uint32_t>::max())
+    throw UserError({"--seed must be from 0 to 4294967295 to order data", "got " + std::to_string(options_.seed), ""});
+
+  IndexCacheEntry entry{.class_name = "GPTDataset",
+                        .split = std::string(split_name(part_.split)),
+                        .description = python_json(identifiers()),
+                        .array_names = {"document_index", "sample_index", "shuffle_index"}};
+  if (part_.path) {
+    entry.folder = options_.cache_folder.empty() ? fs::path(*part_.path) / "cache" / "GPTDataset_indices" : fs::path(options_.cache_folder);
+    entry.sources = {*part_.path + ".idx"};
+  }
+  const auto build_arrays = [this] {
+    GptIndex index = build();
+    return Arrays{index.document_index, index.sample_index, index.shuffle_index};
+  };
+  Arrays arrays = load_or_build(
+      entry, build_arrays, [this](const Arrays& loaded) { return accepts(loaded); }, warnings);
+  index_ = {arrays[0], arrays[1], arrays[2]};
+}
+
+OrderedJson GptDataset::identifiers() const {
+  OrderedJson json;
+  json["class"] = "GPTDataset";
+  json["dataset_path"] = part_.path ? OrderedJson(*part_.path) : OrderedJson(nullptr);
+  json["num_samples"] = part_.num_samples ? OrderedJson(*part_.num_samples) : OrderedJson(nullptr);
+  json["index_split"] = std::string(split_name(part_.split));
+  json["random_seed"] = options_.seed;
+  json["sequence_length"] = options_.sequence_length;
+  json["split"] = options_.split_matrix ? OrderedJson(options_.split_text) : OrderedJson(nullptr);
+  json["split_matrix"] = to_json(options_.split_matrix);
+  json["tokenizer"] = to_json(options_.tokenizer);
+  return json;
+}
+
+void GptDataset::refuse_empty() const {
+  const std::string name(split_name(part_.split));
+  throw UserError({"dataset " + source_->name() + ": the " + name + " split has no tokens, but " +
+                       (part_.num_samples ? std::to_string(*part_.num_samples) + " samples are" : std::string("samples are")) + " asked of it",
+                   "it covers sequences " + std::to_string(part_.begin) + " to " + std::to_string(part_.end) + " of " +
+                       std::to_string(source_->sequence_lengths().size()),
+                   "give the " + name + " split a larger share with --split, or ask for none of its samples (--eval-iters 0)"});
+}
+
+GptIndex GptDataset::build() const {
+  source_->verify();
+  const GptIndexInput input{.lengths = source_->sequence_lengths(),
+                            .begin = part_.begin,
+                            .end = part_.end,
+                            .num_samples = part_.num_samples,
+                            .sequence_length = options_.sequence_length,
+                            .seed = static_cast<std::uint32_t>(options_.seed),
+                            .drop_last_partial_sequence = part_.split != Split::valid || options_.drop_last_partial_validation_sequence,
+                            .add_extra_token = options_.add_extra_token};
+  bool has_tokens = false;
+  for (std::int64_t i = input.begin; i < input.end && !has_tokens; ++i) has_tokens = input.lengths[static_cast<std::size_t>(i)] > 0;
+  if (!has_tokens) refuse_empty();
+
+  const EpochPlan plan = plan_epochs(input);
+  constexpr std::int64_t kMostDocuments = std::int64_t{1} << 33;
+  if (plan.num_epochs > kMostDocuments / (input.end - input.begin))
+    throw UserError({"dataset " + source_->name() + ": " + std::to_string(part_.num_samples.value_or(0)) + " samples would repeat the " +
+                         std::string(split_name(part_.split)) + " split " + std::to_string(plan.num_epochs) + " times",
+                     std::to_string(plan.tokens_per_epoch) + " tokens per repetition", "use a larger corpus or fewer samples"});
+  return build_gpt_index(input);
+}
+
+bool GptDataset::accepts(const Arrays& arrays) const {
+  const NpyArray &documents = arrays[0], &samples = arrays[1], &shuffle = arrays[2];
+  const std::int64_t sequences = part_.end - part_.begin;
+  return documents.shape().size() == 1 && samples.shape().size() == 2 && samples.shape()[1] == 2 && shuffle.shape().size() == 1 &&
+         samples.shape()[0] == shuffle.size() + 1 && sequences > 0 && documents.size() > 0 && documents.size() % sequences == 0 &&
+         shuffle.size() >= part_.num_samples.value_or(0);
+}
+
+std::vector<std::int64_t> GptDataset::text(std::int64_t index) const {
+  MEGATRON_CHECK(index >= 0 && index < size(), "sample ", index, " of ", size());
+  const auto broken = [&] {
+    return UserError({"the cached sample order of " + source_->name() + " does not fit the data", "sample " + std::to_string(index),
+                      "delete the cache folder " + (options_.cache_folder.empty() ? source_->name() + "/cache" : options_.cache_folder)});
+  };
+  const std::int64_t extra = options_.add_extra_token ? 1 : 0, wanted = options_.sequence_length + extra;
+  const std::int64_t number = index_.shuffle_index.at(index);
+  if (number < 0 || number >= size()) throw broken();
+  const std::int64_t first = index_.sample_index.at(2 * number), first_offset = index_.sample_index.at(2 * number + 1);
+  const std::int64_t last = index_.sample_index.at(2 * number + 2), last_end = index_.sample_index.at(2 * number + 3) + extra;
+  if (first < 0 || last < first || last >= index_.document_index.size()) throw broken();
+
+  const auto lengths = source_->sequence_lengths();
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(wanted), options_.pad);
+  std::int64_t filled = 0;
+  for (std::int64_t position = first; position <= last; ++position) {
+    const std::int64_t sequence = index_.document_index.at(position);
+    if (sequence < part_.begin || sequence >= part_.end) throw broken();
+    const std::int64_t length = lengths[static_cast<std::size_t>(sequence)];
+    const std::int64_t begin = position == first ? first_offset : 0;
+    const std::int64_t end = position == last ? last_end : length;
+    if (begin < 0 || begin > end || end > length || end - begin > wanted - filled) throw broken();
+    source_->read(sequence, begin, std::span(ids).subspan(static_cast<std::size_t>(filled), static_cast<std::size_t>(end - begin)));
+    filled += end - begin;
+  }
+  return ids;
+}
+
+Sample GptDataset::sample(std::int64_t index) const { return make_sample(text(index), options_); }
+
+std::string GptDataset::describe(std::int64_t index) const {
+  return "dataset " + source_->name() + ", " + std::string(split_name(part_.split)) + " sample " + std::to_string(index);
+}
+
+Sample make_sample(std::vector<std::int64_t> text, const GptDatasetOptions& options) {
+  const auto length = static_cast<std::size_t>(options.sequence_length);
+  if (!options.add_extra_token) text.push_back(options.pad);
+  MEGATRON_CHECK(text.size() == length + 1, "a sample of ", text.size(), " ids");
+
+  Sample sample;
+  sample.tokens.assign(text.begin(), text.end() - 1);
+  sample.labels.assign(text.begin() + 1, text.end());
+  sample.loss_mask.assign(length, 1.0f);
+  sample.position_ids.resize(length);
+  sample.document_starts = {0};
+  std::int64_t start = 0;
+  for (std::size_t i = 0; i < length; ++i) {
+    sample.position_ids[i] = static_cast<std::int64_t>(i) - start;
+    const bool is_eod = sample.tokens[i] == options.eod;
+    if ((is_eod && options.eod_mask_loss) || sample.labels[i] == options.pad) sample.loss_mask[i] = 0.0f;
+    if (is_eod && options.reset_position_ids) start = static_cast<std::int64_t>(i) + 1;
+    if (is_eod && options.reset_attention_mask && i + 1 < length) sample.document_starts.push_back(static_cast<std::int64_t>(i) + 1);
+  }
+  std::replace(sample.tokens.begin(), sample.tokens.end(), options.pad, std::int64_t{0});
+  std::replace(sample.labels.begin(), sample.labels.end(), options.pad, std::int64_t{0});
+  return sample;
+}
+
+}  // namespace megatron

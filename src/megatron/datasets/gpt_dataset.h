@@ -1,0 +1,71 @@
+// Samples of a fixed length cut from shuffled documents, as megatron-core's GPTDataset: same samples in the same order for the same seed.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "megatron/datasets/dataset.h"
+#include "megatron/datasets/description.h"
+#include "megatron/datasets/gpt_index.h"
+#include "megatron/datasets/index_cache.h"
+#include "megatron/datasets/split.h"
+#include "megatron/datasets/token_source.h"
+
+namespace megatron {
+
+struct GptDatasetOptions {
+  std::int64_t sequence_length = 0;
+  std::int64_t seed = 1234;     ///< 0 … 2³² − 1
+  std::string split_text = {};  ///< --split as given; part of the cache's name
+  std::optional<SplitMatrix> split_matrix = {};
+  std::string cache_folder = {};  ///< empty: beside the data
+  bool reset_position_ids = false;
+  bool reset_attention_mask = false;
+  bool eod_mask_loss = false;
+  bool drop_last_partial_validation_sequence = true;
+  bool add_extra_token = true;
+  std::int64_t eod = -1;
+  std::int64_t pad = -1;  ///< −1: no id is padding
+  TokenizerIdentity tokenizer = {};
+};
+
+/// The part of a source that one dataset shows.
+struct GptDatasetPart {
+  std::optional<std::string> path;          ///< prefix of the .bin/.idx pair; nothing for mock data, which is never cached
+  std::int64_t begin = 0, end = 0;          ///< sequences of the source
+  std::optional<std::int64_t> num_samples;  ///< at least so many samples, over as many epochs as needed; nothing: one epoch
+  Split split = Split::train;
+};
+
+class GptDataset : public Dataset {
+ public:
+  /// Loads or builds the indices; a UserError when samples are asked of a part without tokens.
+  GptDataset(std::shared_ptr<const TokenSource> source, GptDatasetPart part, const GptDatasetOptions& options, std::vector<std::string>& warnings);
+
+  std::int64_t size() const override { return index_.shuffle_index.size(); }
+  Sample sample(std::int64_t index) const override;
+  std::vector<std::int64_t> text(std::int64_t index) const override;
+  std::string describe(std::int64_t index) const override;
+
+  const GptIndex& index() const { return index_; }
+  const GptDatasetPart& part() const { return part_; }
+  /// What identifies the indices, as megatron-core writes it into the cache.
+  OrderedJson identifiers() const;
+
+ private:
+  GptIndex build() const;
+  bool accepts(const Arrays& arrays) const;
+  [[noreturn]] void refuse_empty() const;
+
+  std::shared_ptr<const TokenSource> source_;
+  GptDatasetPart part_;
+  GptDatasetOptions options_;
+  GptIndex index_;
+};
+
+/// Cuts raw ids into tokens and labels and derives masks and positions.
+Sample make_sample(std::vector<std::int64_t> text, const GptDatasetOptions& options);
+
+}  // namespace megatron

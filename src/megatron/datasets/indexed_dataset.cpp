@@ -1,0 +1,221 @@
+#include "megatron/datasets/indexed_dataset.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::string_view kMagic("MMIDIDX\0\0", 9);
+constexpr std::size_t kHeaderSize = 34;
+
+struct TypeFacts {
+  std::string_view name;
+  std::size_t size;
+};
+constexpr std::array<TypeFacts, 9> kTypes = {
+    {{"", 0}, {"uint8", 1}, {"int8", 1}, {"int16", 2}, {"int32", 4}, {"int64", 8}, {"float64", 8}, {"float32", 4}, {"uint16", 2}}};
+
+template <class T>
+T load(const std::byte* data) {
+  T value;
+  std::memcpy(&value, data, sizeof(T));
+  return value;
+}
+
+template <class T>
+void convert(const std::byte* data, std::span<std::int64_t> tokens) {
+  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int64_t>(load<T>(data + i * sizeof(T)));
+}
+
+/// False when a value is no token id (fractional, infinite or huge).
+template <class T>
+bool convert_real(const std::byte* data, std::span<std::int64_t> tokens) {
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const T value = load<T>(data + i * sizeof(T));
+    if (!(std::abs(value) < T(1e15)) || value != std::floor(value)) return false;
+    tokens[i] = static_cast<std::int64_t>(value);
+  }
+  return true;
+}
+
+bool convert(TokenType type, const std::byte* data, std::span<std::int64_t> tokens) {
+  switch (type) {
+    case TokenType::uint8:
+      convert<std::uint8_t>(data, tokens);
+      break;
+    case TokenType::int8:
+      convert<std::int8_t>(data, tokens);
+      break;
+    case TokenType::int16:
+      convert<std::int16_t>(data, tokens);
+      break;
+    case TokenType::int32:
+      convert<std::int32_t>(data, tokens);
+      break;
+    case TokenType::int64:
+      convert<std::int64_t>(data, tokens);
+      break;
+    case TokenType::uint16:
+      convert<std::uint16_t>(data, tokens);
+      break;
+    case TokenType::float64:
+      return convert_real<double>(data, tokens);
+    case TokenType::float32:
+      return convert_real<float>(data, tokens);
+  }
+  return true;
+}
+
+void require_files(const std::string& prefix) {
+  for (const char* extension : {".idx", ".bin"}) {
+    if (fs::exists(prefix + extension)) continue;
+    std::string fix = "give the path without .bin and .idx, as preprocess-data printed it";
+    if (fs::exists(prefix + "_text_document.idx")) fix = "did you mean " + prefix + "_text_document?";
+    if (prefix.ends_with(".bin") || prefix.ends_with(".idx")) fix = "leave out the extension: " + prefix.substr(0, prefix.size() - 4);
+    throw UserError({"dataset " + prefix + ": there is no file " + prefix + extension, "", fix});
+  }
+}
+
+}  // namespace
+
+std::size_t token_size(TokenType type) { return kTypes[static_cast<std::size_t>(type)].size; }
+std::string_view token_type_name(TokenType type) { return kTypes[static_cast<std::size_t>(type)].name; }
+TokenType token_type_for_vocabulary(std::int64_t vocab_size) { return vocab_size < 65500 ? TokenType::uint16 : TokenType::int32; }
+
+IndexedDataset::IndexedDataset(std::string prefix, IndexedDatasetOptions options) : prefix_(std::move(prefix)) {
+  require_files(prefix_);
+  index_ = MappedFile(prefix_ + ".idx");
+  open_bin(options.mmap);
+  parse_index(options.multimodal);
+}
+
+IndexedDataset::~IndexedDataset() {
+  if (bin_descriptor_ >= 0) ::close(bin_descriptor_);
+}
+
+void IndexedDataset::broken(const std::string& what, const std::string& got) const {
+  throw UserError({prefix_ + ".idx: " + what, got, "copy the dataset again, or make it again with preprocess-data"});
+}
+
+void IndexedDataset::open_bin(bool mmap) {
+  const std::string path = prefix_ + ".bin";
+  if (mmap) {
+    bin_ = MappedFile(path);
+    bin_size_ = bin_.size();
+    return;
+  }
+  bin_size_ = fs::file_size(path);
+  bin_descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (bin_descriptor_ < 0) throw UserError({"cannot open " + path, std::strerror(errno), "check the permissions"});
+}
+
+void IndexedDataset::parse_index(bool multimodal) {
+  const std::byte* data = index_.data();
+  const std::size_t size = index_.size();
+  if (size < kHeaderSize) broken("truncated header", std::to_string(size) + " bytes instead of " + std::to_string(kHeaderSize));
+  if (std::memcmp(data, kMagic.data(), kMagic.size()) != 0) broken("does not start with MMIDIDX: not an index of a Megatron dataset");
+  if (const auto version = load<std::uint64_t>(data + 9); version != 1) broken("field 'version' must be 1", "got " + std::to_string(version));
+  const auto code = load<std::uint8_t>(data + 17);
+  if (code < 1 || code > 8) broken("field 'dtype' must be a code from 1 to 8", "got " + std::to_string(code));
+  type_ = static_cast<TokenType>(code);
+
+  const auto sequences = load<std::uint64_t>(data + 18), documents = load<std::uint64_t>(data + 26);
+  const std::size_t body = size - kHeaderSize;
+  if (sequences > body / 12) broken("truncated: field 'sequence_count' needs more bytes than the file has", "got " + std::to_string(sequences));
+  if (documents > (body - 12 * sequences) / 8)
+    broken("truncated: field 'document_count' needs more bytes than the file has", "got " + std::to_string(documents));
+  if (documents == 0) broken("field 'document_count' must be at least 1", "got 0");
+  const std::size_t rest = body - 12 * sequences - 8 * documents;
+  if (multimodal ? rest != sequences : rest != 0 && rest != sequences)
+    broken(multimodal ? "a multimodal index needs one mode byte per sequence" : "bytes follow the end of the index",
+           std::to_string(rest) + " bytes for " + std::to_string(sequences) + " sequences");
+
+  data += kHeaderSize;
+  lengths_ = {data, sequences};
+  pointers_ = {data + 4 * sequences, sequences};
+  document_indices_ = {data + 12 * sequences, documents};
+  if (multimodal) modes_ = {data + 12 * sequences + 8 * documents, sequences};
+  if (document_indices_[0] != 0) broken("the first document index must be 0", "got " + std::to_string(document_indices_[0]));
+  if (const auto last = document_indices_[documents - 1]; last != num_sequences())
+    broken("the last document index must be the number of sequences, " + std::to_string(sequences), "got " + std::to_string(last));
+  if (sequences > 0) check_sequence(num_sequences() - 1);
+}
+
+/// The entry's tokens lie inside the .bin file.
+void IndexedDataset::check_sequence(std::int64_t sequence) const {
+  const std::int64_t length = lengths_[sequence], pointer = pointers_[sequence];
+  if (length < 0) broken("the length of sequence " + std::to_string(sequence) + " is negative", "got " + std::to_string(length));
+  if (pointer < 0) broken("the pointer of sequence " + std::to_string(sequence) + " is negative", "got " + std::to_string(pointer));
+  const std::uint64_t bytes = static_cast<std::uint64_t>(length) * token_size(type_);
+  if (bytes > bin_size_ || static_cast<std::uint64_t>(pointer) > bin_size_ - bytes)
+    broken("sequence " + std::to_string(sequence) + " lies outside " + prefix_ + ".bin",
+           "bytes " + std::to_string(pointer) + " + " + std::to_string(bytes) + " of " + std::to_string(bin_size_) +
+               "; one of the two files is truncated or foreign");
+}
+
+void IndexedDataset::verify() const {
+  std::call_once(verified_, [this] {
+    for (std::int64_t sequence = 0; sequence < num_sequences(); ++sequence) check_sequence(sequence);
+    for (std::int64_t document = 0; document < num_documents(); ++document) {
+      if (document_indices_[document + 1] < document_indices_[document])
+        broken("document indices must not decrease", "entry " + std::to_string(document + 1) + " is " +
+                                                         std::to_string(document_indices_[document + 1]) + " after " +
+                                                         std::to_string(document_indices_[document]));
+    }
+  });
+}
+
+std::int64_t IndexedDataset::num_tokens() const {
+  std::int64_t total = 0;
+  for (std::size_t i = 0; i < lengths_.size(); ++i) total += lengths_[i];
+  return total;
+}
+
+void IndexedDataset::read_bytes(std::uint64_t offset, std::span<std::byte> bytes) const {
+  MEGATRON_CHECK(bytes.size() <= bin_size_ && offset <= bin_size_ - bytes.size(), "read outside ", prefix_, ".bin");
+  if (bin_descriptor_ < 0) {
+    if (!bytes.empty()) std::memcpy(bytes.data(), bin_.data() + offset, bytes.size());
+    return;
+  }
+  while (!bytes.empty()) {
+    const ssize_t count = ::pread(bin_descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) throw UserError({"cannot read " + prefix_ + ".bin", count < 0 ? std::strerror(errno) : "the file became shorter", ""});
+    offset += static_cast<std::uint64_t>(count);
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+  }
+}
+
+void IndexedDataset::read(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> tokens) const {
+  if (tokens.empty()) return;
+  MEGATRON_CHECK(sequence >= 0 && sequence < num_sequences(), "sequence ", sequence, " of ", num_sequences(), " in ", prefix_);
+  check_sequence(sequence);
+  const std::int64_t length = lengths_[sequence];
+  MEGATRON_CHECK(offset >= 0 && offset <= length && std::int64_t(tokens.size()) <= length - offset, "sequence ", sequence, " of ", prefix_, " has ",
+                 length, " tokens");
+  const std::size_t size = token_size(type_);
+  const std::uint64_t position = static_cast<std::uint64_t>(pointers_[sequence]) + static_cast<std::uint64_t>(offset) * size;
+  bool whole = true;
+  if (bin_descriptor_ < 0) {
+    whole = convert(type_, bin_.data() + position, tokens);
+  } else {
+    std::vector<std::byte> bytes(tokens.size() * size);
+    read_bytes(position, bytes);
+    whole = convert(type_, bytes.data(), tokens);
+  }
+  if (!whole)
+    throw UserError(
+        {prefix_ + ".bin: sequence " + std::to_string(sequence) + " holds " + std::string(token_type_name(type_)) + " values that are no token ids",
+         "", ""});
+}
+
+}  // namespace megatron

@@ -1,0 +1,74 @@
+// Token sequences on disk in Megatron's format: `prefix.bin` holds the tokens back to back, `prefix.idx` their lengths, byte offsets and
+// documents. Format: docs/formats/indexed_dataset.md.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "megatron/base/files.h"
+#include "megatron/datasets/token_source.h"
+
+namespace megatron {
+
+/// Element types with their codes in the .idx header.
+enum class TokenType : std::uint8_t { uint8 = 1, int8 = 2, int16 = 3, int32 = 4, int64 = 5, float64 = 6, float32 = 7, uint16 = 8 };
+
+std::size_t token_size(TokenType type);
+std::string_view token_type_name(TokenType type);
+/// Megatron's choice for a vocabulary: uint16 below 65,500 ids, else int32.
+TokenType token_type_for_vocabulary(std::int64_t vocab_size);
+
+struct IndexedDatasetOptions {
+  bool mmap = true;         ///< map the .bin file; otherwise read it with pread
+  bool multimodal = false;  ///< the index ends with one mode byte per sequence
+};
+
+/// A reader of one `prefix.{bin,idx}`. Opening costs the same for any size: it checks the header and the ends; every access is checked
+/// again, and verify() checks every entry.
+class IndexedDataset : public TokenSource {
+ public:
+  explicit IndexedDataset(std::string prefix, IndexedDatasetOptions options = {});
+  ~IndexedDataset() override;
+
+  std::string name() const override { return prefix_; }
+  PackedView<std::int32_t> sequence_lengths() const override { return lengths_; }
+  void read(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> tokens) const override;
+  void verify() const override;
+
+  TokenType type() const { return type_; }
+  std::int64_t num_sequences() const { return static_cast<std::int64_t>(lengths_.size()); }
+  std::int64_t num_documents() const { return static_cast<std::int64_t>(document_indices_.size()) - 1; }
+  /// The sum of all lengths; reads the whole index.
+  std::int64_t num_tokens() const;
+  /// Byte offset of every sequence in the .bin file.
+  PackedView<std::int64_t> sequence_pointers() const { return pointers_; }
+  /// documents + 1 entries: the first sequence of every document, then the number of sequences.
+  PackedView<std::int64_t> document_indices() const { return document_indices_; }
+  /// One per sequence when multimodal, else empty.
+  PackedView<std::int8_t> sequence_modes() const { return modes_; }
+  std::uint64_t bin_size() const { return bin_size_; }
+  /// Copies raw bytes of the .bin file.
+  void read_bytes(std::uint64_t offset, std::span<std::byte> bytes) const;
+
+ private:
+  void parse_index(bool multimodal);
+  void open_bin(bool mmap);
+  [[noreturn]] void broken(const std::string& what, const std::string& got = "") const;
+  void check_sequence(std::int64_t sequence) const;
+
+  std::string prefix_;
+  MappedFile index_, bin_;
+  int bin_descriptor_ = -1;
+  std::uint64_t bin_size_ = 0;
+  TokenType type_ = TokenType::int32;
+  PackedView<std::int32_t> lengths_;
+  PackedView<std::int64_t> pointers_, document_indices_;
+  PackedView<std::int8_t> modes_;
+  mutable std::once_flag verified_;
+};
+
+}  // namespace megatron

@@ -1,0 +1,25 @@
+#include "megatron/datasets/mock_source.h"
+
+#include "megatron/base/error.h"
+#include "megatron/datasets/random_state.h"
+
+namespace megatron {
+
+MockTokenSource::MockTokenSource(std::int64_t vocab_size, std::int64_t eod)
+    : vocab_size_(vocab_size), eod_(eod), lengths_(Pcg64(0).integers(1, 4096, 100000)) {
+  MEGATRON_CHECK(vocab_size > 0, "mock data needs a vocabulary");
+}
+
+PackedView<std::int32_t> MockTokenSource::sequence_lengths() const { return {reinterpret_cast<const std::byte*>(lengths_.data()), lengths_.size()}; }
+
+void MockTokenSource::read(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> tokens) const {
+  const std::int64_t length = lengths_.at(static_cast<std::size_t>(sequence));
+  MEGATRON_CHECK(offset >= 0 && offset + std::int64_t(tokens.size()) <= length, "mock sequence ", sequence, " ends before ", offset, "+",
+                 tokens.size());
+  for (std::int64_t& token : tokens) {
+    ++offset;
+    token = offset == length ? eod_ : offset % vocab_size_;
+  }
+}
+
+}  // namespace megatron

@@ -1,0 +1,23 @@
+// Tokens without a corpus, as megatron-core's --mock-data: 100,000 sequences of lengths from numpy's default_rng(0).
+#pragma once
+
+#include <vector>
+
+#include "megatron/datasets/token_source.h"
+
+namespace megatron {
+
+/// Sequence i counts 1, 2, 3 … modulo the vocabulary and ends with the end-of-document id.
+class MockTokenSource : public TokenSource {
+ public:
+  MockTokenSource(std::int64_t vocab_size, std::int64_t eod);
+  std::string name() const override { return "mock data"; }
+  PackedView<std::int32_t> sequence_lengths() const override;
+  void read(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> tokens) const override;
+
+ private:
+  std::int64_t vocab_size_, eod_;
+  std::vector<std::int32_t> lengths_;
+};
+
+}  // namespace megatron

@@ -1,0 +1,51 @@
+// NumPy's .npy files (format version 1.0, C order), as far as index caches need them: small integer arrays, read by mapping.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "megatron/base/files.h"
+
+namespace megatron {
+
+enum class NpyType { int16, int32, int64, uint32 };
+
+/// An immutable integer array of one or two dimensions, in memory or mapped from a file. Copies share the values.
+class NpyArray {
+ public:
+  NpyArray() = default;
+  /// Takes over `values` as an array of `columns` columns (0: one-dimensional).
+  explicit NpyArray(std::vector<std::int16_t> values, std::int64_t columns = 0);
+  explicit NpyArray(std::vector<std::int32_t> values, std::int64_t columns = 0);
+  explicit NpyArray(std::vector<std::int64_t> values, std::int64_t columns = 0);
+  explicit NpyArray(std::vector<std::uint32_t> values, std::int64_t columns = 0);
+
+  /// Maps a .npy file; a UserError names the file and the field that is wrong.
+  static NpyArray load(const fs::path& path);
+  /// Writes the bytes that numpy.save writes.
+  void save(const fs::path& path) const;
+
+  NpyType type() const { return type_; }
+  /// One or two extents.
+  const std::vector<std::int64_t>& shape() const { return shape_; }
+  /// Number of elements.
+  std::int64_t size() const { return size_; }
+  /// Element `i` of the flattened array; 0 ≤ i < size().
+  std::int64_t at(std::int64_t i) const;
+
+ private:
+  template <class T>
+  void take(std::vector<T> values, std::int64_t columns, NpyType type);
+
+  NpyType type_ = NpyType::int32;
+  std::vector<std::int64_t> shape_ = {0};
+  std::int64_t size_ = 0;
+  const std::byte* data_ = nullptr;
+  std::shared_ptr<const void> owner_;
+};
+
+}  // namespace megatron

@@ -1,0 +1,79 @@
+// The random numbers of numpy and torch that fix the order of samples: numpy's RandomState (MT19937), default_rng (PCG64), torch.randperm.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace megatron {
+
+/// numpy.random.RandomState(seed): shuffles give numpy's permutations.
+class RandomState {
+ public:
+  explicit RandomState(std::uint32_t seed) : engine_(seed) {}
+
+  /// A uniform integer in [0, max], drawn by masked rejection.
+  std::uint64_t interval(std::uint64_t max) {
+    if (max == 0) return 0;
+    const std::uint64_t mask = ~std::uint64_t{0} >> std::countl_zero(max);
+    std::uint64_t value = 0;
+    do {
+      value = mask <= 0xffffffffu ? engine_() : next_uint64();
+      value &= mask;
+    } while (value > max);
+    return value;
+  }
+
+  /// RandomState.shuffle of a one-dimensional array.
+  template <class T>
+  void shuffle(std::span<T> values) {
+    constexpr std::size_t kBlock = 64;  // draws made ahead, so that the scattered reads overlap
+    std::array<std::size_t, kBlock> partners;
+    std::size_t last = values.empty() ? 0 : values.size() - 1;
+    while (last > 0) {
+      const std::size_t count = std::min(kBlock, last);
+      for (std::size_t i = 0; i < count; ++i) {
+        partners[i] = interval(last - i);
+        __builtin_prefetch(&values[partners[i]], 1);
+      }
+      for (std::size_t i = 0; i < count; ++i) std::swap(values[last - i], values[partners[i]]);
+      last -= count;
+    }
+  }
+
+ private:
+  std::uint64_t next_uint64() {
+    const std::uint64_t high = engine_();
+    return high << 32 | engine_();
+  }
+  std::mt19937 engine_;
+};
+
+/// numpy.random.default_rng(seed): SeedSequence, PCG64 and bounded 32-bit integers.
+class Pcg64 {
+ public:
+  explicit Pcg64(std::uint32_t seed);
+
+  /// default_rng(seed).integers(low, high, size=count, dtype=int32): uniform in [low, high).
+  std::vector<std::int32_t> integers(std::int32_t low, std::int32_t high, std::size_t count);
+
+ private:
+  __extension__ using Uint128 = unsigned __int128;
+  std::uint64_t next_uint64();
+  std::uint32_t next_uint32();
+  std::uint32_t bounded(std::uint32_t range);
+
+  Uint128 state_ = 0, increment_ = 0;
+  std::uint32_t spare_ = 0;
+  bool has_spare_ = false;
+};
+
+/// torch.randperm(count) on the CPU with a generator seeded by `seed`.
+std::vector<std::int64_t> torch_randperm(std::int64_t count, std::uint64_t seed);
+
+}  // namespace megatron

@@ -1,0 +1,44 @@
+// What a dataset draws from: numbered sequences of token ids. On disk (IndexedDataset) or computed (MockTokenSource).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+
+namespace megatron {
+
+/// A view of values packed in bytes at any alignment, as in .idx files.
+template <class T>
+class PackedView {
+ public:
+  PackedView() = default;
+  PackedView(const std::byte* data, std::size_t size) : data_(data), size_(size) {}
+  std::size_t size() const { return size_; }
+  T operator[](std::size_t i) const {
+    T value;
+    std::memcpy(&value, data_ + i * sizeof(T), sizeof(T));
+    return value;
+  }
+
+ private:
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+/// Sequences of token ids that many threads may read at once.
+class TokenSource {
+ public:
+  virtual ~TokenSource() = default;
+  /// How errors name it: the path prefix, or "mock data".
+  virtual std::string name() const = 0;
+  /// Tokens in every sequence.
+  virtual PackedView<std::int32_t> sequence_lengths() const = 0;
+  /// Fills `tokens` from `sequence`, starting at token `offset`; a UserError when the sequence ends before.
+  virtual void read(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> tokens) const = 0;
+  /// Checks every entry of the index once, before other indices are built from it; a UserError names file and entry.
+  virtual void verify() const {}
+};
+
+}  // namespace megatron

@@ -1,0 +1,156 @@
+// Orders printed by megatron-core 0.15.
+#include "megatron/datasets/blended_dataset.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "datasets/scratch.h"
+#include "megatron/datasets/blend.h"
+#include "megatron/datasets/builder.h"
+
+namespace megatron {
+namespace {
+
+using test::ScratchFolder;
+using ::testing::ElementsAre;
+using Pairs = std::vector<std::pair<std::int64_t, std::int64_t>>;
+
+Pairs pairs(const BlendIndex& index) {
+  Pairs result;
+  for (std::int64_t i = 0; i < index.dataset_index.size(); ++i) result.emplace_back(index.dataset_index.at(i), index.dataset_sample_index.at(i));
+  return result;
+}
+
+TEST(BlendIndex, FollowsTheLargestLag) {
+  EXPECT_EQ(pairs(build_blend_index({.3, .7}, 10)), (Pairs{{1, 0}, {0, 0}, {1, 1}, {1, 2}, {0, 1}, {1, 3}, {1, 4}, {0, 2}, {1, 5}, {1, 6}}));
+  EXPECT_EQ(pairs(build_blend_index({.5, .5}, 6)), (Pairs{{0, 0}, {1, 0}, {0, 1}, {1, 1}, {0, 2}, {1, 2}}));
+  EXPECT_EQ(pairs(build_blend_index({.001, .999}, 6)), (Pairs{{1, 0}, {0, 0}, {1, 1}, {1, 2}, {1, 3}, {1, 4}}));
+}
+
+TEST(BlendIndex, ExhaustsEveryDataset) {
+  EXPECT_EQ(pairs(build_exhaustive_blend_index({3, 1, 4})), (Pairs{{2, 0}, {0, 0}, {1, 0}, {2, 1}, {0, 1}, {2, 2}, {0, 2}, {2, 3}}));
+}
+
+TEST(ParseBlend, ReadsPrefixesAndWeights) {
+  EXPECT_THAT(parse_blend({"a", "b"}, "--data-path").prefixes, ElementsAre("a", "b"));
+  EXPECT_FALSE(parse_blend({"a", "b"}, "--data-path").weights);
+  const Blend blend = parse_blend({"0.3", "a", "7e-1", "b"}, "--data-path");
+  EXPECT_THAT(blend.prefixes, ElementsAre("a", "b"));
+  EXPECT_THAT(*blend.weights, ElementsAre(0.3, 0.7));
+  EXPECT_TRUE(parse_blend({"1", "a"}, "--data-path").weights);
+}
+
+TEST(ParseBlend, RefusesNonsense) {
+  using List = std::vector<std::string>;
+  for (const List& list :
+       {List{}, List{"0.3", "a", "b"}, List{"0.3", "a", "b", "c"}, List{"0", "a"}, List{"-1", "a"}, List{"nan", "a"}, List{"inf", "a"}}) {
+    EXPECT_NE(test::user_error([&] { parse_blend(list, "--data-path"); }).find("--data-path"), std::string::npos);
+  }
+}
+
+class BuilderTest : public ::testing::Test {
+ protected:
+  BuilderTest() {
+    test::write_corpus(folder_ / "a", test::small_corpus());
+    test::write_corpus(folder_ / "b", std::vector<std::vector<std::int32_t>>(30, {1, 2, 3, 4, 5, 6, 7}));
+    config_.data_cache_path = folder_ / "cache";
+    request_ = {.sequence_length = 8, .seed = 1234, .num_samples = {20, 4, 0}, .tokenizer = {.vocab_size = 100, .eod = 0}};
+  }
+  std::string error() {
+    return test::user_error([&] { build_datasets(config_, request_); });
+  }
+
+  ScratchFolder folder_;
+  DataConfig config_;
+  DatasetRequest request_;
+};
+
+TEST_F(BuilderTest, BuildsPlainSplits) {
+  config_.data_path = {folder_ / "a"};
+  config_.split = "80,20";
+  const Datasets datasets = build_datasets(config_, request_);
+  EXPECT_GE(datasets.train()->size(), 20);
+  EXPECT_GE(datasets.valid()->size(), 4);
+  EXPECT_EQ(datasets.test(), nullptr);
+}
+
+TEST_F(BuilderTest, BlendsByWeightAndBySize) {
+  config_.data_path = {"0.3", folder_ / "a", "0.7", folder_ / "b"};
+  config_.split = "80,20";
+  EXPECT_EQ(build_datasets(config_, request_).train()->size(), 20);
+  config_.data_path = {folder_ / "a", folder_ / "b"};
+  request_.num_samples = {std::nullopt, 3, 0};
+  const Datasets datasets = build_datasets(config_, request_);
+  EXPECT_EQ(datasets.valid()->size(), 3);
+  EXPECT_GT(datasets.train()->size(), 20);
+  EXPECT_NE(datasets.train()->describe(0).find("of the blend"), std::string::npos);
+}
+
+TEST_F(BuilderTest, TakesOneDatasetPerSplit) {
+  config_.train_data_path = {"0.5", folder_ / "a"};
+  config_.valid_data_path = {folder_ / "b"};
+  const Datasets datasets = build_datasets(config_, request_);
+  EXPECT_NE(datasets.valid()->describe(0).find("/b, valid"), std::string::npos);
+  request_.num_samples[2] = 1;
+  EXPECT_NE(error().find("test split, which has no data"), std::string::npos);
+}
+
+TEST_F(BuilderTest, ReadsArgumentFiles) {
+  test::spill(folder_ / "args.txt", "0.5 " + (folder_ / "a") + "\n 0.5 " + (folder_ / "b") + "\n");
+  config_.data_args_path = folder_ / "args.txt";
+  EXPECT_EQ(build_datasets(config_, request_).train()->size(), 20);
+  config_.data_args_path.clear();
+  test::spill(folder_ / "args.json", R"({"train": [")" + (folder_ / "a") + R"("], "valid": "1 )" + (folder_ / "b") + R"(", "test": null})");
+  config_.per_split_data_args_path = folder_ / "args.json";
+  EXPECT_GE(build_datasets(config_, request_).valid()->size(), 4);
+  test::spill(folder_ / "args.json", R"({"train": 5})");
+  EXPECT_NE(error().find("'train'"), std::string::npos);
+}
+
+TEST_F(BuilderTest, ExplainsMistakes) {
+  EXPECT_NE(error().find("no data was given"), std::string::npos);
+  config_.data_path = {folder_ / "nowhere"};
+  EXPECT_NE(error().find("nowhere.idx"), std::string::npos);
+  config_.mock_data = true;
+  EXPECT_NE(error().find("2 ways"), std::string::npos);
+  config_.mock_data = false;
+  config_.data_path = {folder_ / "a"};
+  request_.num_samples = {20, 4, 4};
+  config_.split = "100,0,0";
+  EXPECT_NE(error().find("valid split, which has no data"), std::string::npos);
+  config_.split = "99,1,0.1";
+  EXPECT_NE(error().find("split has no tokens"), std::string::npos);
+  config_.split = "80,10,10";
+  request_.num_samples = {-1, 0, 0};
+  EXPECT_NE(error().find("must not be negative"), std::string::npos);
+  request_ = {.sequence_length = 0, .num_samples = {1, 1, 1}};
+  EXPECT_NE(error().find("--seq-length"), std::string::npos);
+  request_ = {.sequence_length = 8, .seed = -3, .num_samples = {1, 1, 1}};
+  EXPECT_NE(error().find("--seed"), std::string::npos);
+}
+
+TEST_F(BuilderTest, BuildsMockData) {
+  config_.mock_data = true;
+  request_.sequence_length = 1024;
+  const Datasets datasets = build_datasets(config_, request_);
+  EXPECT_EQ(datasets.train()->text(0).size(), 1025u);
+  EXPECT_NE(datasets.test(), nullptr);
+}
+
+TEST_F(BuilderTest, IgnoresAPadThatIsTheEndOfDocument) {
+  test::write_corpus(folder_ / "z", std::vector<std::vector<std::int32_t>>(30, {1, 2, 3, 0, 5, 6, 7}));
+  config_.data_path = {folder_ / "z"};
+  config_.split = "100";
+  request_.num_samples = {5, 0, 0};
+  request_.tokenizer.pad = 0;
+  const auto zeros = [&] {
+    const Sample sample = build_datasets(config_, request_).train()->sample(0);
+    return std::count(sample.loss_mask.begin(), sample.loss_mask.end(), 0.0f);
+  };
+  EXPECT_EQ(zeros(), 0);
+  config_.allow_ambiguous_pad_tokens = true;
+  EXPECT_GT(zeros(), 0);
+}
+
+}  // namespace
+}  // namespace megatron

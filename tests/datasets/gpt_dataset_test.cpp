@@ -1,0 +1,179 @@
+// Indices and samples printed by megatron-core 0.15 for the same corpus.
+#include "megatron/datasets/gpt_dataset.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "datasets/scratch.h"
+#include "megatron/datasets/indexed_dataset.h"
+#include "megatron/datasets/mock_source.h"
+
+namespace megatron {
+namespace {
+
+using test::ScratchFolder;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+std::vector<std::int64_t> slice(const NpyArray& array, std::int64_t begin, std::int64_t count) {
+  if (begin < 0) begin += array.size();
+  std::vector<std::int64_t> values;
+  for (std::int64_t i = begin; i < begin + count; ++i) values.push_back(array.at(i));
+  return values;
+}
+
+/// The small corpus at sequence length 8, seed 1234, --split 80,15,5.
+class GptDatasetTest : public ::testing::Test {
+ protected:
+  GptDatasetTest() { test::write_corpus(folder_ / "a", test::small_corpus()); }
+
+  GptDataset make(Split split, std::optional<std::int64_t> num_samples) {
+    const auto source = std::make_shared<const IndexedDataset>(folder_ / "a");
+    const auto [begin, end] = split_range(*(*options_.split_matrix)[static_cast<std::size_t>(split)], 40);
+    return GptDataset(source, {folder_ / "a", begin, end, num_samples, split}, options_, warnings_);
+  }
+
+  ScratchFolder folder_;
+  GptDatasetOptions options_{.sequence_length = 8, .seed = 1234, .split_text = "80,15,5", .split_matrix = parse_split("80,15,5"), .eod = 0};
+  std::vector<std::string> warnings_;
+};
+
+TEST_F(GptDatasetTest, OrdersTrainingAsMegatronCore) {
+  const GptDataset train = make(Split::train, 100);
+  EXPECT_EQ(train.size(), 108);
+  EXPECT_THAT(slice(train.index().document_index, 0, 12), ElementsAre(8, 14, 28, 26, 31, 29, 3, 17, 27, 22, 1, 15));
+  EXPECT_THAT(slice(train.index().document_index, -5, 5), ElementsAre(1, 30, 18, 9, 20));
+  EXPECT_THAT(slice(train.index().sample_index, 0, 12), ElementsAre(0, 0, 0, 8, 2, 1, 4, 3, 4, 11, 5, 6));
+  EXPECT_THAT(slice(train.index().shuffle_index, 0, 8), ElementsAre(5, 68, 29, 6, 50, 31, 54, 13));
+  EXPECT_THAT(slice(train.index().shuffle_index, -4, 4), ElementsAre(90, 102, 97, 106));
+  EXPECT_THAT(train.sample(0).tokens, ElementsAre(10, 11, 12, 13, 22, 23, 24, 25));
+  EXPECT_THAT(train.sample(107).labels, ElementsAre(36, 37, 38, 39, 14, 15, 16, 17));
+}
+
+TEST_F(GptDatasetTest, OrdersOneEpochAndManyTinyDocuments) {
+  const GptDataset valid = make(Split::valid, 5);
+  EXPECT_THAT(slice(valid.index().shuffle_index, 0, 6), ElementsAre(0, 4, 3, 2, 5, 1));
+  EXPECT_THAT(valid.sample(0).tokens, ElementsAre(39, 40, 41, 42, 43, 44, 45, 46));
+  const GptDataset test = make(Split::test, 3);
+  EXPECT_EQ(test.size(), 3);
+  EXPECT_THAT(slice(test.index().document_index, 0, 12), ElementsAre(39, 39, 39, 38, 39, 38, 38, 38, 38, 39, 39, 39));
+  EXPECT_THAT(test.sample(0).tokens, ElementsAre(17, 18, 17, 18, 17, 18, 24, 24));
+  EXPECT_THAT(test.sample(2).labels, ElementsAre(17, 18, 17, 18, 17, 18, 24, 17));
+}
+
+TEST_F(GptDatasetTest, PadsTheLastValidationSample) {
+  options_.drop_last_partial_validation_sequence = false;
+  options_.pad = 0;
+  const GptDataset valid = make(Split::valid, 4);
+  ASSERT_EQ(valid.size(), 7);
+  const Sample last = valid.sample(5);
+  EXPECT_THAT(last.tokens, ElementsAre(11, 12, 46, 47, 48, 49, 0, 0));
+  EXPECT_THAT(last.labels, ElementsAre(12, 46, 47, 48, 49, 0, 0, 0));
+  EXPECT_THAT(last.loss_mask, ElementsAre(1, 1, 1, 1, 1, 0, 0, 0));
+}
+
+TEST_F(GptDatasetTest, RefusesAnEmptySplit) {
+  options_.split_matrix = parse_split("99,0.5,0.5");
+  const std::string error = test::user_error([&] { make(Split::test, 3); });
+  EXPECT_NE(error.find("test split has no tokens, but 3 samples are asked"), std::string::npos) << error;
+  options_.split_matrix = parse_split("1,0,0");
+  test::write_corpus(folder_ / "a", std::vector<std::vector<std::int32_t>>(40));
+  EXPECT_NE(test::user_error([&] { make(Split::train, 3); }).find("no tokens"), std::string::npos);
+  EXPECT_NE(test::user_error([&] { make(Split::train, std::nullopt); }).find("no tokens"), std::string::npos);
+}
+
+TEST_F(GptDatasetTest, RefusesAbsurdRepetition) {
+  options_.sequence_length = 1 << 20;
+  EXPECT_NE(test::user_error([&] { make(Split::test, 1 << 30); }).find("would repeat"), std::string::npos);
+}
+
+TEST_F(GptDatasetTest, CachesUnderMegatronCoresNames) {
+  options_.cache_folder = folder_ / "cache";
+  const GptDataset first = make(Split::train, 100);
+  int arrays = 0;
+  for (const auto& file : fs::directory_iterator(folder_ / "cache")) arrays += file.path().string().find("-GPTDataset-train-") != std::string::npos;
+  EXPECT_EQ(arrays, 5) << "three arrays, the description and the lock";
+  const auto before = fs::last_write_time(fs::directory_iterator(folder_ / "cache")->path());
+  EXPECT_EQ(make(Split::train, 100).text(17), first.text(17));
+  EXPECT_EQ(fs::last_write_time(fs::directory_iterator(folder_ / "cache")->path()), before);
+  EXPECT_THAT(warnings_, IsEmpty());
+}
+
+TEST_F(GptDatasetTest, CachesBesideTheDataByDefault) {
+  make(Split::train, 100);
+  EXPECT_FALSE(fs::is_empty(folder_ / "a/cache/GPTDataset_indices"));
+}
+
+TEST_F(GptDatasetTest, RebuildsBrokenAndOutdatedCaches) {
+  options_.cache_folder = folder_ / "cache";
+  const auto expected = make(Split::train, 100).text(3);
+  for (const auto& file : fs::directory_iterator(folder_ / "cache")) {
+    if (file.path().extension() == ".npy") fs::resize_file(file.path(), 50);
+  }
+  EXPECT_EQ(make(Split::train, 100).text(3), expected);
+  auto corpus = test::small_corpus();
+  for (auto& document : corpus) document.push_back(9);
+  test::write_corpus(folder_ / "a", corpus);
+  EXPECT_NE(make(Split::train, 100).text(3), expected);
+}
+
+TEST_F(GptDatasetTest, NamesACacheThatDoesNotFit) {
+  options_.cache_folder = folder_ / "cache";
+  const GptDataset train = make(Split::train, 100);
+  for (const auto& file : fs::directory_iterator(folder_ / "cache")) {
+    if (file.path().string().ends_with("document_index.npy"))
+      NpyArray(std::vector<std::int32_t>(static_cast<std::size_t>(train.index().document_index.size()), 1000)).save(file.path());
+  }
+  EXPECT_NE(test::user_error([&] { make(Split::train, 100).text(0); }).find("does not fit"), std::string::npos);
+}
+
+TEST_F(GptDatasetTest, WorksWithoutAWritableFolder) {
+  test::spill(folder_ / "file", "");
+  options_.cache_folder = folder_ / "file";
+  EXPECT_EQ(make(Split::train, 100).size(), 108);
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_NE(warnings_[0].find("--data-cache-path"), std::string::npos);
+}
+
+TEST_F(GptDatasetTest, BuildsOnceForManyThreads) {
+  options_.cache_folder = folder_ / "cache";
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([this] {
+      std::vector<std::string> warnings;
+      const GptDataset train(std::make_shared<const IndexedDataset>(folder_ / "a"), {folder_ / "a", 0, 32, 100, Split::train}, options_, warnings);
+      EXPECT_THAT(train.sample(0).tokens, ElementsAre(10, 11, 12, 13, 22, 23, 24, 25));
+    });
+  }
+}
+
+TEST(MakeSample, ResetsAndMasksAfterEndOfDocument) {
+  const GptDatasetOptions options{.sequence_length = 6, .reset_position_ids = true, .reset_attention_mask = true, .eod_mask_loss = true, .eod = 0};
+  const Sample sample = make_sample({5, 0, 7, 0, 0, 3, 2}, options);
+  EXPECT_THAT(sample.loss_mask, ElementsAre(1, 0, 1, 0, 0, 1));
+  EXPECT_THAT(sample.position_ids, ElementsAre(0, 1, 0, 1, 0, 0));
+  EXPECT_THAT(sample.document_starts, ElementsAre(0, 2, 4, 5));
+}
+
+TEST(MakeSample, WithoutExtraTokenTheLastLabelIsMasked) {
+  const Sample sample = make_sample({5, 6, 7}, {.sequence_length = 3, .add_extra_token = false});
+  EXPECT_THAT(sample.labels, ElementsAre(6, 7, 0));
+  EXPECT_THAT(sample.loss_mask, ElementsAre(1, 1, 0));
+}
+
+TEST(MockDataset, EqualsMegatronCore) {
+  const auto source = std::make_shared<const MockTokenSource>(5000, 4999);
+  std::vector<std::string> warnings;
+  const SplitMatrix thirds = parse_split("1,1,1");
+  const auto [begin, end] = split_range(*thirds[1], 100000);
+  const GptDataset valid(source, {std::nullopt, begin, end, 20, Split::valid}, {.sequence_length = 16, .seed = 7}, warnings);
+  EXPECT_EQ(valid.size(), 4259983);
+  EXPECT_EQ(valid.sample(0).tokens.front(), 853);
+  EXPECT_EQ(valid.sample(1).tokens.back(), 51);
+  EXPECT_EQ(valid.sample(9).labels.front(), 1830);
+}
+
+}  // namespace
+}  // namespace megatron

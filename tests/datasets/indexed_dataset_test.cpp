@@ -1,0 +1,175 @@
+#include "megatron/datasets/indexed_dataset.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "datasets/scratch.h"
+#include "megatron/base/md5.h"
+
+namespace megatron {
+namespace {
+
+using test::ScratchFolder;
+using ::testing::ElementsAre;
+
+std::vector<std::int64_t> read(const IndexedDataset& dataset, std::int64_t sequence, std::int64_t offset, std::size_t count) {
+  std::vector<std::int64_t> tokens(count);
+  dataset.read(sequence, offset, tokens);
+  return tokens;
+}
+
+TEST(IndexedDataset, WritesTheBytesOfMegatronCore) {
+  ScratchFolder folder;
+  test::write_corpus(folder / "a", test::small_corpus());
+  EXPECT_EQ(md5_hex(test::slurp(folder / "a.idx")), "26e0e6a238a29a00ecedd7876d3e2845");
+  EXPECT_EQ(md5_hex(test::slurp(folder / "a.bin")), "b303ac8a9492b00cfd7f3ebd9fd2acde");
+}
+
+class EveryType : public ::testing::TestWithParam<std::tuple<TokenType, bool>> {};
+
+TEST_P(EveryType, RoundTrips) {
+  const auto [type, mmap] = GetParam();
+  ScratchFolder folder;
+  test::write_corpus(folder / "a", {{1, 2, 127}, {}, {5}}, type);
+  const IndexedDataset dataset(folder / "a", {.mmap = mmap});
+  dataset.verify();
+  EXPECT_EQ(dataset.type(), type);
+  EXPECT_EQ(dataset.num_sequences(), 3);
+  EXPECT_EQ(dataset.num_documents(), 3);
+  EXPECT_EQ(dataset.num_tokens(), 4);
+  EXPECT_THAT(read(dataset, 0, 0, 3), ElementsAre(1, 2, 127));
+  EXPECT_THAT(read(dataset, 0, 1, 1), ElementsAre(2));
+  EXPECT_THAT(read(dataset, 1, 0, 0), ElementsAre());
+  EXPECT_THAT(read(dataset, 2, 0, 1), ElementsAre(5));
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, EveryType,
+                         ::testing::Combine(::testing::Values(TokenType::uint8, TokenType::int8, TokenType::int16, TokenType::int32, TokenType::int64,
+                                                              TokenType::float64, TokenType::float32, TokenType::uint16),
+                                            ::testing::Bool()));
+
+TEST(IndexedDataset, ChoosesTheTypeByVocabulary) {
+  EXPECT_EQ(token_type_for_vocabulary(65499), TokenType::uint16);
+  EXPECT_EQ(token_type_for_vocabulary(65500), TokenType::int32);
+}
+
+TEST(IndexedDatasetBuilder, RefusesIdsThatDoNotFit) {
+  ScratchFolder folder;
+  EXPECT_NE(test::user_error([&] { test::write_corpus(folder / "a", {{70000}}); }).find("token id 70000"), std::string::npos);
+  EXPECT_NE(test::user_error([&] { test::write_corpus(folder / "a", {{-1}}); }).find("token id -1"), std::string::npos);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(IndexedDatasetBuilder, JoinsDatasets) {
+  ScratchFolder folder;
+  test::write_corpus(folder / "a", {{1, 2}, {3}});
+  test::write_corpus(folder / "b", {{4}, {}, {5, 6}});
+  test::write_corpus(folder / "whole", {{1, 2}, {3}, {4}, {}, {5, 6}});
+  IndexedDatasetBuilder builder(folder / "ab", TokenType::uint16);
+  builder.add_dataset(IndexedDataset(folder / "a"));
+  builder.add_dataset(IndexedDataset(folder / "b"));
+  builder.finalize();
+  EXPECT_EQ(test::slurp(folder / "ab.bin"), test::slurp(folder / "whole.bin"));
+  EXPECT_EQ(test::slurp(folder / "ab.idx"), test::slurp(folder / "whole.idx"));
+  IndexedDatasetBuilder other(folder / "c", TokenType::int32);
+  EXPECT_NE(test::user_error([&] { other.add_dataset(IndexedDataset(folder / "a")); }).find("uint16"), std::string::npos);
+}
+
+TEST(IndexedDatasetBuilder, KeepsModes) {
+  ScratchFolder folder;
+  {
+    IndexedDatasetBuilder builder(folder / "m", TokenType::int32, /*multimodal=*/true);
+    builder.add_document(std::vector<std::int32_t>{1, 2, 3}, std::vector<std::int32_t>{1, 2}, std::vector<std::int8_t>{0, 1});
+    builder.add_document(std::vector<std::int32_t>{4}, std::vector<std::int32_t>{1});
+    builder.finalize();
+  }
+  const IndexedDataset dataset(folder / "m", {.multimodal = true});
+  ASSERT_EQ(dataset.sequence_modes().size(), 3u);
+  EXPECT_EQ(dataset.sequence_modes()[1], 1);
+  EXPECT_EQ(dataset.sequence_modes()[2], 0);
+  EXPECT_EQ(IndexedDataset(folder / "m").num_sequences(), 3);
+}
+
+TEST(IndexedDataset, ExplainsMissingFiles) {
+  ScratchFolder folder;
+  test::write_corpus(folder / "x_text_document", {{1}});
+  EXPECT_NE(test::user_error([&] { IndexedDataset dataset(folder / "x"); }).find("did you mean"), std::string::npos);
+  EXPECT_NE(test::user_error([&] { IndexedDataset dataset(folder / "x_text_document.bin"); }).find("leave out the extension"), std::string::npos);
+}
+
+struct BrokenIndex {
+  const char* name;
+  std::function<void(std::string& idx, std::string& bin)> damage;
+  const char* message;
+};
+
+template <class T>
+void put(std::string& bytes, std::size_t offset, T value) {
+  std::memcpy(bytes.data() + offset, &value, sizeof value);
+}
+
+// Three sequences of two int32 tokens: lengths at 34, pointers at 46, document indices at 70, end at 102.
+const BrokenIndex kBroken[] = {
+    {"empty", [](std::string& idx, std::string&) { idx.clear(); }, "truncated header"},
+    {"short header", [](std::string& idx, std::string&) { idx.resize(33); }, "truncated header"},
+    {"magic", [](std::string& idx, std::string&) { idx[0] = 'X'; }, "MMIDIDX"},
+    {"version", [](std::string& idx, std::string&) { put<std::uint64_t>(idx, 9, 2); }, "'version' must be 1: got 2"},
+    {"dtype 0", [](std::string& idx, std::string&) { idx[17] = 0; }, "'dtype'"},
+    {"dtype 9", [](std::string& idx, std::string&) { idx[17] = 9; }, "'dtype'"},
+    {"huge sequences", [](std::string& idx, std::string&) { put<std::uint64_t>(idx, 18, ~0ull); }, "'sequence_count'"},
+    {"huge documents", [](std::string& idx, std::string&) { put<std::uint64_t>(idx, 26, ~0ull / 8); }, "'document_count'"},
+    {"no documents", [](std::string& idx, std::string&) { put<std::uint64_t>(idx, 26, 0); }, "'document_count' must be at least 1"},
+    {"fewer sequences", [](std::string& idx, std::string&) { put<std::uint64_t>(idx, 18, 2); }, "bytes follow the end"},
+    {"truncated", [](std::string& idx, std::string&) { idx.resize(idx.size() - 1); }, "truncated"},
+    {"extra bytes", [](std::string& idx, std::string&) { idx += "zz"; }, "bytes follow the end"},
+    {"first document", [](std::string& idx, std::string&) { put<std::int64_t>(idx, 70, 1); }, "first document index must be 0"},
+    {"last document", [](std::string& idx, std::string&) { put<std::int64_t>(idx, 94, 4); },
+     "last document index must be the number of sequences, 3: got 4"},
+    {"decreasing documents", [](std::string& idx, std::string&) { put<std::int64_t>(idx, 78, 3); }, "must not decrease"},
+    {"negative length", [](std::string& idx, std::string&) { put<std::int32_t>(idx, 38, -5); }, "length of sequence 1 is negative: got -5"},
+    {"huge length", [](std::string& idx, std::string&) { put<std::int32_t>(idx, 38, 2147483647); }, "sequence 1 lies outside"},
+    {"negative pointer", [](std::string& idx, std::string&) { put<std::int64_t>(idx, 54, -8); }, "pointer of sequence 1 is negative"},
+    {"huge pointer", [](std::string& idx, std::string&) { put<std::int64_t>(idx, 54, INT64_MAX); }, "sequence 1 lies outside"},
+    {"short bin", [](std::string&, std::string& bin) { bin.resize(20); }, "sequence 2 lies outside"},
+    {"empty bin", [](std::string&, std::string& bin) { bin.clear(); }, "lies outside"},
+};
+
+TEST(IndexedDataset, RefusesBrokenFiles) {
+  ScratchFolder folder;
+  test::write_corpus(folder / "good", {{1, 2}, {3, 4}, {5, 6}}, TokenType::int32);
+  for (const BrokenIndex& broken : kBroken) {
+    std::string idx = test::slurp(folder / "good.idx"), bin = test::slurp(folder / "good.bin");
+    ASSERT_EQ(idx.size(), 102u);
+    broken.damage(idx, bin);
+    test::spill(folder / "bad.idx", idx);
+    test::spill(folder / "bad.bin", bin);
+    const std::string error = test::user_error([&] { IndexedDataset(folder / "bad").verify(); });
+    EXPECT_NE(error.find(broken.message), std::string::npos) << broken.name << ": " << error;
+    EXPECT_NE(error.find("bad.idx"), std::string::npos) << broken.name << ": " << error;
+  }
+}
+
+TEST(IndexedDataset, ChecksEveryAccess) {
+  ScratchFolder folder;
+  test::write_corpus(folder / "a", {{1, 2}, {3, 4}, {5, 6}}, TokenType::int32);
+  std::string idx = test::slurp(folder / "a.idx");
+  put<std::int64_t>(idx, 54, 1000);
+  test::spill(folder / "a.idx", idx);
+  const IndexedDataset dataset(folder / "a");
+  EXPECT_THAT(read(dataset, 0, 0, 2), ElementsAre(1, 2));
+  EXPECT_NE(test::user_error([&] { read(dataset, 1, 0, 2); }).find("sequence 1 lies outside"), std::string::npos);
+}
+
+TEST(IndexedDataset, RefusesRealNumbers) {
+  ScratchFolder folder;
+  test::write_corpus(folder / "a", {{1, 2}}, TokenType::float32);
+  std::string bin = test::slurp(folder / "a.bin");
+  put<float>(bin, 4, 0.5f);
+  test::spill(folder / "a.bin", bin);
+  EXPECT_NE(test::user_error([&] { read(IndexedDataset(folder / "a"), 0, 0, 2); }).find("no token ids"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace megatron

@@ -1,0 +1,59 @@
+// Values printed by numpy 2.4 and torch 2.11.
+#include "megatron/datasets/random_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace megatron {
+namespace {
+
+using ::testing::ElementsAre;
+
+template <class T>
+std::vector<T> counting(std::size_t count) {
+  std::vector<T> values(count);
+  std::iota(values.begin(), values.end(), T{0});
+  return values;
+}
+
+TEST(RandomState, ShufflesAsNumpy) {
+  RandomState random(1234);
+  auto ten = counting<std::int32_t>(10);
+  random.shuffle(std::span(ten));
+  EXPECT_THAT(ten, ElementsAre(7, 2, 9, 1, 0, 8, 4, 5, 6, 3));
+  auto six = counting<std::int64_t>(6);
+  random.shuffle(std::span(six));
+  EXPECT_THAT(six, ElementsAre(5, 0, 3, 4, 2, 1));
+  auto thousand = counting<std::uint32_t>(1000);
+  random.shuffle(std::span(thousand));
+  EXPECT_THAT(std::vector(thousand.begin(), thousand.begin() + 8), ElementsAre(99, 146, 422, 681, 60, 879, 648, 40));
+  EXPECT_THAT(std::vector(thousand.end() - 8, thousand.end()), ElementsAre(325, 476, 880, 120, 442, 374, 794, 892));
+}
+
+TEST(RandomState, TakesTheLargestSeedAndEmptyArrays) {
+  RandomState random(4294967295u);
+  std::vector<int> empty;
+  random.shuffle(std::span(empty));
+  auto eight = counting<std::int64_t>(8);
+  random.shuffle(std::span(eight));
+  EXPECT_THAT(eight, ElementsAre(1, 7, 6, 0, 5, 4, 2, 3));
+}
+
+TEST(Pcg64, DrawsDefaultRngIntegers) {
+  const auto values = Pcg64(0).integers(1, 4096, 100000);
+  EXPECT_THAT(std::vector(values.begin(), values.begin() + 8), ElementsAre(3484, 2609, 2094, 1105, 1261, 168, 309, 68));
+  EXPECT_THAT(std::vector(values.end() - 4, values.end()), ElementsAre(2592, 61, 100, 769));
+  EXPECT_EQ(std::accumulate(values.begin(), values.end(), std::int64_t{0}), 204637097);
+}
+
+TEST(TorchRandperm, EqualsTorch) {
+  EXPECT_THAT(torch_randperm(10, 0), ElementsAre(4, 1, 7, 5, 3, 9, 0, 8, 6, 2));
+  EXPECT_THAT(torch_randperm(7, 3), ElementsAre(5, 3, 4, 6, 0, 2, 1));
+  const auto thousand = torch_randperm(1000, 1);
+  EXPECT_THAT(std::vector(thousand.begin(), thousand.begin() + 10), ElementsAre(845, 303, 66, 436, 239, 593, 573, 999, 919, 268));
+}
+
+}  // namespace
+}  // namespace megatron
