@@ -22,11 +22,11 @@ Json parse_json(std::string_view text, const std::string& source) {
   try {
     return Json::parse(text);
   } catch (const Json::parse_error& error) {
-    const std::size_t position = std::min<std::size_t>(error.byte, text.size());
+    const std::size_t position = std::min<std::size_t>(error.byte > 0 ? error.byte - 1 : 0, text.size());
     const auto before = text.substr(0, position);
     const auto line = std::count(before.begin(), before.end(), '\n') + 1;
     const auto start = before.rfind('\n');
-    const auto column = start == std::string_view::npos ? position : position - start - 1;
+    const auto column = start == std::string_view::npos ? position + 1 : position - start;
     throw UserError({source + ": not valid JSON at line " + std::to_string(line) + ", column " + std::to_string(column),
                      text.empty() ? "the file is empty" : "", "check that the file is whole"});
   }

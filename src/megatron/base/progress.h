@@ -1,0 +1,54 @@
+// A one-line progress bar with the time that remains, on a terminal only: nothing is written to pipes and files.
+//
+//   Progress progress({.title = "tokenizing", .total = documents, .unit = "documents"});
+//   for (…) progress.update(done);
+//   // before other output to the terminal: progress.clear();
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace megatron {
+
+/// What a bar shows. `start` is what was done before (a resumed run): it counts for the bar, not for the speed.
+struct ProgressOptions {
+  std::string title = {};
+  std::uint64_t total = 0;  ///< 0: unknown, so no bar and no remaining time
+  std::uint64_t start = 0;
+  std::string unit = {};
+  std::optional<bool> enabled = {};  ///< unset: when stderr is a terminal
+};
+
+/// The line for `done` after `elapsed_s` seconds, at most `width` columns: "title  42% [####    ] 42/100 unit  7.0/s  remaining 0:08  detail".
+std::string progress_line(const ProgressOptions& options, std::uint64_t done, double elapsed_s, std::string_view detail, int width);
+
+/// "0:08", "12:34", "1:02:03" or "3 d 04:05".
+std::string duration_text(double seconds);
+
+/// Draws the line on stderr at most ten times a second, and removes it at the end. Safe to update from several threads.
+class Progress {
+ public:
+  explicit Progress(ProgressOptions options);
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress() { clear(); }
+
+  void update(std::uint64_t done, std::string_view detail = {});
+  /// Removes the line so that other output can be written; the next update draws it again.
+  void clear();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  ProgressOptions options_;
+  bool is_enabled_;
+  Clock::time_point begin_;
+  std::mutex mutex_;
+  Clock::time_point next_draw_;
+  bool is_drawn_ = false;
+};
+
+}  // namespace megatron

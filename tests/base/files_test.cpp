@@ -1,0 +1,121 @@
+#include "megatron/base/files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Files : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = fs::temp_directory_path() / ("megatron_files_" + std::to_string(::getpid()) + "_" + info->name());
+    megatron::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  fs::path folder_;
+};
+
+template <class Body>
+std::string message_of(const Body& body) {
+  try {
+    body();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST_F(Files, MapsWhatWasWritten) {
+  const std::string text("one\0two", 7);
+  write_file_atomically(folder_ / "a", text);
+  const MappedFile map(folder_ / "a");
+  ASSERT_EQ(map.size(), text.size());
+  EXPECT_EQ(std::memcmp(map.data(), text.data(), text.size()), 0);
+  EXPECT_EQ(read_file(folder_ / "a"), text);
+}
+
+TEST_F(Files, AnEmptyFileIsAnEmptyMap) {
+  write_file_atomically(folder_ / "empty", "");
+  EXPECT_EQ(MappedFile(folder_ / "empty").size(), 0u);
+  EXPECT_EQ(read_file(folder_ / "empty"), "");
+}
+
+TEST_F(Files, MovesTheMap) {
+  write_file_atomically(folder_ / "a", "abc");
+  MappedFile first(folder_ / "a");
+  MappedFile second(std::move(first));
+  EXPECT_EQ(second.size(), 3u);
+  MappedFile third;
+  third = std::move(second);
+  EXPECT_EQ(static_cast<char>(third.data()[2]), 'c');
+}
+
+TEST_F(Files, NamesThePathOfWhatIsMissing) {
+  const auto path = folder_ / "missing";
+  EXPECT_THAT(message_of([&] { read_file(path); }), HasSubstr(path.string()));
+  EXPECT_THAT(message_of([&] { MappedFile map(path); }), HasSubstr(path.string()));
+  EXPECT_THAT(message_of([&] { FileWriter writer(path / "below"); }), HasSubstr(path.string()));
+  EXPECT_THAT(message_of([&] { write_file_atomically(path / "below", "x"); }), HasSubstr(path.string()));
+  EXPECT_THAT(message_of([&] { read_file(folder_); }), HasSubstr(folder_.string()));
+  EXPECT_THAT(message_of([&] { MappedFile map(folder_); }), HasSubstr(folder_.string()));
+}
+
+TEST_F(Files, ReplacesAtomicallyAndLeavesNoNeighbour) {
+  write_file_atomically(folder_ / "a", "old");
+  write_file_atomically(folder_ / "a", "new");
+  EXPECT_EQ(read_file(folder_ / "a"), "new");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+}
+
+TEST_F(Files, WriterKeepsOrderAcrossItsBuffer) {
+  const std::string large(3 << 20, 'x');
+  FileWriter writer(folder_ / "big");
+  writer.write("head");
+  writer.write(large);
+  writer.write("tail");
+  EXPECT_EQ(writer.position(), large.size() + 8);
+  writer.close(true);
+  const std::string text = read_file(folder_ / "big");
+  EXPECT_TRUE(text == "head" + large + "tail");
+}
+
+TEST_F(Files, WriterReportsAFullDisk) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP();
+  EXPECT_THAT(message_of([] {
+                FileWriter writer("/dev/full");
+                writer.write("x");
+                writer.close();
+              }),
+              HasSubstr("/dev/full"));
+}
+
+TEST_F(Files, LockAdmitsOneAtATime) {
+  std::atomic<int> inside{0}, most{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 20; ++round) {
+        const FileLock lock(folder_ / "lock");
+        most = std::max(most.load(), ++inside);
+        --inside;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(most, 1);
+}
+
+}  // namespace
+}  // namespace megatron
