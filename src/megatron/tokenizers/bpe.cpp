@@ -1,0 +1,201 @@
+#include "megatron/tokenizers/bpe.h"
+
+#include <array>
+#include <bit>
+#include <cstdio>
+#include <queue>
+
+#include "megatron/base/error.h"
+#include "megatron/tokenizers/utf8.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::size_t kDirect = 0x400;
+constexpr std::size_t kShort = 24;  // up to here a linear scan for the lowest rank beats a queue
+
+std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
+  return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
+}
+
+std::size_t hash_pair(std::uint64_t pair) {
+  const std::uint64_t mixed = pair * 0x9E3779B97F4A7C15u;
+  return static_cast<std::size_t>(mixed ^ mixed >> 32);
+}
+
+}  // namespace
+
+Bpe::Bpe(Vocabulary vocabulary, const Merges& merges, BpeOptions options, const std::string& source)
+    : vocabulary_(std::move(vocabulary)), options_(std::move(options)) {
+  if (options_.unk_token) {
+    unk_id_ = vocabulary_.find(*options_.unk_token);
+    if (unk_id_ < 0) throw UserError({source + ": unk_token \"" + *options_.unk_token + "\" is not in the vocabulary", "", ""});
+  }
+  id_of_character_.assign(kDirect, -1);
+  for (char32_t c = 0; c < kDirect; ++c) {
+    std::string character;
+    append_utf8(character, c);
+    id_of_character_[c] = vocabulary_.find(character);
+  }
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    char name[8];
+    std::snprintf(name, sizeof name, "<0x%02X>", byte);
+    id_of_byte_.push_back(vocabulary_.find(name));
+  }
+  add_merges(merges, source);
+  whole_word_ = std::make_unique<std::atomic<WholeWord>[]>(static_cast<std::size_t>(vocabulary_.id_limit()));
+}
+
+Bpe::~Bpe() = default;
+Bpe::Bpe(Bpe&&) noexcept = default;
+
+void Bpe::add_merges(const Merges& merges, const std::string& source) {
+  merges_.resize(std::bit_ceil(merges.size() * 2 + 2));
+  const auto id_of = [&](const std::string& token, std::size_t rank) {
+    const std::int32_t id = vocabulary_.find(token);
+    if (id < 0)
+      throw UserError({source + ": merge " + std::to_string(rank) + " (\"" + merges[rank].first + "\" + \"" + merges[rank].second +
+                           "\") needs token \"" + token + "\", which is not in the vocabulary",
+                       "", "vocabulary and merges must come from the same tokenizer"});
+    return id;
+  };
+  const std::size_t prefix = options_.continuing_subword_prefix.size();
+  for (std::size_t rank = 0; rank < merges.size(); ++rank) {
+    const auto& [left, right] = merges[rank];
+    const std::uint64_t key = pair_key(id_of(left, rank), id_of(right, rank));
+    if (right.size() < prefix)
+      throw UserError({source + ": merge " + std::to_string(rank) + " has a right side shorter than continuing_subword_prefix", right, ""});
+    const std::int32_t merged = id_of(left + right.substr(prefix), rank);
+    std::size_t at = hash_pair(key) & (merges_.size() - 1);
+    while (merges_[at].pair != key && merges_[at].merge.id >= 0) at = (at + 1) & (merges_.size() - 1);
+    merges_[at] = {key, {static_cast<std::uint32_t>(rank), merged}};
+  }
+}
+
+Bpe::Merge Bpe::find_merge(std::int32_t left, std::int32_t right) const {
+  const std::uint64_t key = pair_key(left, right);
+  for (std::size_t at = hash_pair(key) & (merges_.size() - 1); merges_[at].merge.id >= 0; at = (at + 1) & (merges_.size() - 1))
+    if (merges_[at].pair == key) return merges_[at].merge;
+  return {};
+}
+
+void Bpe::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
+  if (word.empty()) return;
+  const std::int32_t whole = vocabulary_.find(word);
+  std::atomic<WholeWord>* memo = whole < 0 ? nullptr : &whole_word_[static_cast<std::size_t>(whole)];
+  if (whole >= 0 && (options_.ignore_merges || memo->load(std::memory_order_relaxed) == WholeWord::one_token)) {
+    ids.push_back(whole);
+    return;
+  }
+  const std::size_t start = ids.size();
+  append_initial(word, ids);
+  if (ids.size() - start <= kShort) {
+    merge_short(ids, start);
+  } else {
+    merge_long(ids, start);
+  }
+  if (memo != nullptr) {
+    const bool itself = ids.size() == start + 1 && ids[start] == whole;
+    memo->store(itself ? WholeWord::one_token : WholeWord::several, std::memory_order_relaxed);
+  }
+}
+
+std::int32_t Bpe::initial_id(std::string_view character, bool first, bool last) const {
+  const std::string& prefix = options_.continuing_subword_prefix;
+  const std::string& suffix = options_.end_of_word_suffix;
+  if (prefix.empty() && suffix.empty()) return vocabulary_.find(character);
+  return vocabulary_.find((first ? "" : prefix) + std::string(character) + (last ? suffix : ""));
+}
+
+bool Bpe::append_fallback(std::string_view character, bool first, bool last, std::vector<std::int32_t>& ids) const {
+  const std::string bytes = (first ? "" : options_.continuing_subword_prefix) + std::string(character) + (last ? options_.end_of_word_suffix : "");
+  for (const char byte : bytes)
+    if (id_of_byte_[static_cast<unsigned char>(byte)] < 0) return false;
+  for (const char byte : bytes) ids.push_back(id_of_byte_[static_cast<unsigned char>(byte)]);
+  return true;
+}
+
+void Bpe::append_initial(std::string_view word, std::vector<std::int32_t>& ids) const {
+  const bool direct = options_.continuing_subword_prefix.empty() && options_.end_of_word_suffix.empty();
+  bool unknown_pending = false;  // fuse_unk: byte tokens in between do not end the run, and come before its unk_token
+  for (std::size_t i = 0; i < word.size();) {
+    const std::size_t begin = i;
+    const char32_t c = next_code_point(word, i);
+    const std::string_view character = word.substr(begin, i - begin);
+    const std::int32_t id = direct && c < kDirect ? id_of_character_[c] : initial_id(character, begin == 0, i == word.size());
+    if (id >= 0) {
+      if (unknown_pending) ids.push_back(unk_id_);
+      unknown_pending = false;
+      ids.push_back(id);
+    } else if (options_.byte_fallback && append_fallback(character, begin == 0, i == word.size(), ids)) {
+      continue;
+    } else if (unk_id_ >= 0) {
+      if (unknown_pending && !options_.fuse_unk) ids.push_back(unk_id_);
+      unknown_pending = true;
+    }
+  }
+  if (unknown_pending) ids.push_back(unk_id_);
+}
+
+void Bpe::merge_short(std::vector<std::int32_t>& ids, std::size_t start) const {
+  std::size_t count = ids.size() - start;
+  std::array<Merge, kShort> merges;
+  for (std::size_t i = 0; i + 1 < count; ++i) merges[i] = find_merge(ids[start + i], ids[start + i + 1]);
+  while (count > 1) {
+    std::size_t best = 0;
+    for (std::size_t i = 1; i + 1 < count; ++i)
+      if (merges[i].rank < merges[best].rank) best = i;
+    if (merges[best].id < 0) break;
+    ids[start + best] = merges[best].id;
+    for (std::size_t i = best + 1; i + 1 < count; ++i) {
+      ids[start + i] = ids[start + i + 1];
+      merges[i - 1] = merges[i];
+    }
+    --count;
+    if (best > 0) merges[best - 1] = find_merge(ids[start + best - 1], ids[start + best]);
+    if (best + 1 < count) merges[best] = find_merge(ids[start + best], ids[start + best + 1]);
+  }
+  ids.resize(start + count);
+}
+
+void Bpe::merge_long(std::vector<std::int32_t>& ids, std::size_t start) const {
+  constexpr std::size_t kNone = ~std::size_t{0};
+  struct Node {
+    std::int32_t id;
+    std::size_t previous, next;
+  };
+  struct Candidate {
+    std::uint32_t rank;
+    std::size_t position;
+    std::int32_t id;
+    bool operator>(const Candidate& other) const { return rank != other.rank ? rank > other.rank : position > other.position; }
+  };
+  const std::size_t count = ids.size() - start;
+  std::vector<Node> nodes(count);
+  for (std::size_t i = 0; i < count; ++i) nodes[i] = {ids[start + i], i == 0 ? kNone : i - 1, i + 1 == count ? kNone : i + 1};
+  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
+  const auto offer = [&](std::size_t position) {
+    if (position == kNone || nodes[position].next == kNone) return;
+    const Merge merge = find_merge(nodes[position].id, nodes[nodes[position].next].id);
+    if (merge.id >= 0) queue.push({merge.rank, position, merge.id});
+  };
+  for (std::size_t i = 0; i < count; ++i) offer(i);
+  while (!queue.empty()) {
+    const Candidate top = queue.top();
+    queue.pop();
+    Node& node = nodes[top.position];
+    if (node.id < 0 || node.next == kNone) continue;
+    Node& right = nodes[node.next];
+    if (find_merge(node.id, right.id).id != top.id) continue;  // an outdated candidate
+    node.id = top.id;
+    node.next = right.next;
+    right.id = -1;
+    if (node.next != kNone) nodes[node.next].previous = top.position;
+    offer(node.previous);
+    offer(top.position);
+  }
+  ids.resize(start);
+  for (std::size_t i = 0; i != kNone; i = nodes[i].next) ids.push_back(nodes[i].id);
+}
+
+}  // namespace megatron

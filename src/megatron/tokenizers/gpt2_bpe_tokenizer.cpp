@@ -1,0 +1,80 @@
+#include "megatron/tokenizers/gpt2_bpe_tokenizer.h"
+
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/error.h"
+#include "megatron/base/files.h"
+#include "megatron/base/json.h"
+#include "megatron/tokenizers/byte_level.h"
+#include "megatron/tokenizers/gpt2_pattern.h"
+#include "megatron/tokenizers/unicode.h"
+#include "megatron/tokenizers/utf8.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::string_view kEndOfText = "<|endoftext|>";
+
+/// Lines "left right" after the "#version" header.
+Bpe::Merges read_merges(const fs::path& path) {
+  const std::string content = read_file(path);
+  Bpe::Merges merges;
+  std::size_t number = 0;
+  for (std::size_t at = 0; at < content.size();) {
+    const std::size_t end = std::min(content.find('\n', at), content.size());
+    std::string_view line = std::string_view(content).substr(at, end - at);
+    at = end + 1;
+    ++number;
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line.starts_with("#version")) continue;
+    const std::size_t space = line.find(' ');
+    if (space == std::string_view::npos || space == 0 || space + 1 == line.size() || line.find(' ', space + 1) != std::string_view::npos)
+      throw UserError({path.string() + ": line " + std::to_string(number) + " must be two tokens separated by one space",
+                       "got \"" + std::string(line.substr(0, 80)) + "\"", "check that the file is GPT-2's merges.txt and whole"});
+    merges.emplace_back(line.substr(0, space), line.substr(space + 1));
+  }
+  if (merges.empty()) throw UserError({path.string() + " has no merges", "", "check that the file is GPT-2's merges.txt and whole"});
+  return merges;
+}
+
+}  // namespace
+
+Gpt2BpeTokenizer::Gpt2BpeTokenizer(const fs::path& vocab_file, const fs::path& merge_file)
+    : bpe_(Vocabulary(read_json(vocab_file), vocab_file.string()), read_merges(merge_file), {}, merge_file.string()),
+      pattern_(std::string(kGpt2Pattern), "GPT-2's pattern"),
+      eod_(bpe_.vocabulary().find(kEndOfText)) {
+  if (eod_ < 0)
+    throw UserError({vocab_file.string() + ": token \"" + std::string(kEndOfText) + "\" is missing", "", "it marks the end of a document"});
+  for (int byte = 0; byte < 256; ++byte) {
+    std::string character;
+    append_byte_level(character, std::string(1, static_cast<char>(byte)));
+    if (bpe_.vocabulary().find(character) < 0)
+      throw UserError({vocab_file.string() + ": token \"" + character + "\" (byte " + std::to_string(byte) + ") is missing", "",
+                       "GPT-2's vocabulary has a token for every byte"});
+  }
+}
+
+std::vector<std::int32_t> Gpt2BpeTokenizer::encode(std::string_view text) const {
+  const auto replaced = replace_invalid_utf8(text);
+  if (replaced) text = *replaced;
+  std::string storage, word;
+  std::vector<Span> words;
+  Regex::Finder(pattern_).find_all(with_known_characters(text, storage), 0, words);
+  std::vector<std::int32_t> ids;
+  for (const Span& span : words) {
+    word.clear();
+    append_byte_level(word, text.substr(span.begin, span.end - span.begin));
+    bpe_.encode(word, ids);
+  }
+  return ids;
+}
+
+std::string Gpt2BpeTokenizer::decode(std::span<const std::int32_t> ids, SpecialTokens special) const {
+  std::string bytes;
+  for (const std::int32_t id : ids)
+    if (special == SpecialTokens::keep || id != eod_) append_bytes_of(bytes, bpe_.vocabulary().token(id));
+  auto replaced = replace_invalid_utf8(bytes);
+  return replaced ? std::move(*replaced) : bytes;
+}
+
+}  // namespace megatron

@@ -1,0 +1,28 @@
+// GPT-2's byte-level BPE from vocab.json and merges.txt.
+#pragma once
+
+#include <filesystem>
+
+#include "megatron/tokenizers/bpe.h"
+#include "megatron/tokenizers/regex.h"
+#include "megatron/tokenizers/tokenizer.h"
+
+namespace megatron {
+
+/// eod is <|endoftext|>; the text "<|endoftext|>" in a document is encoded as ordinary text, as Megatron's GPT2BPETokenizer does.
+class Gpt2BpeTokenizer : public Tokenizer {
+ public:
+  Gpt2BpeTokenizer(const std::filesystem::path& vocab_file, const std::filesystem::path& merge_file);
+  std::vector<std::int32_t> encode(std::string_view text) const override;
+  std::string decode(std::span<const std::int32_t> ids, SpecialTokens special) const override;
+  std::int64_t vocab_size() const override { return bpe_.vocabulary().id_limit(); }
+  std::int32_t eod() const override { return eod_; }
+  std::string_view name() const override { return "GPT2BPETokenizer"; }
+
+ private:
+  Bpe bpe_;
+  Regex pattern_;
+  std::int32_t eod_;
+};
+
+}  // namespace megatron

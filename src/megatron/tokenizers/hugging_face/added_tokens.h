@@ -1,0 +1,57 @@
+// tokenizer.json's "added_tokens": strings that are one token wherever they stand, found before the text is normalized or after it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "megatron/base/json.h"
+#include "megatron/tokenizers/hugging_face/normalizer.h"
+#include "megatron/tokenizers/hugging_face/token_trie.h"
+#include "megatron/tokenizers/vocabulary.h"
+
+namespace megatron::hugging_face {
+
+/// Immutable; safe from many threads.
+class AddedTokens {
+ public:
+  /// A stretch of text; id −1 for plain text.
+  using Stretch = TokenTrie::Match;
+
+  AddedTokens() = default;
+  /// `where` names file and field in errors: wrong types, empty contents, ids that are out of range, given twice or not those that the
+  /// `tokenizers` package would give. `normalizer` may be null.
+  AddedTokens(const Json& list, const Vocabulary& vocabulary, const Normalizer* normalizer, const std::string& where);
+
+  /// Cuts raw text at the tokens with normalized = false.
+  std::vector<Stretch> split_raw(std::string_view text) const { return split(text, raw_); }
+  /// Cuts normalized text at the tokens with normalized = true.
+  std::vector<Stretch> split_normalized(std::string_view text) const { return split(text, normalized_); }
+
+  /// The id of the token with this content, −1 when absent.
+  std::int32_t find(const std::string& content) const;
+  /// What the decoder sees for `id`: the content, normalized where the token is; nothing when `id` is no added token.
+  const std::string* decoded(std::int32_t id) const;
+  bool is_special(std::int32_t id) const;
+  /// Largest id + 1.
+  std::int32_t id_limit() const { return id_limit_; }
+
+ private:
+  struct Token {
+    std::string decoded;
+    bool special, single_word, lstrip, rstrip;
+  };
+  void add(const Json& entry, const Vocabulary& vocabulary, const Normalizer* normalizer, const std::string& where);
+  std::int32_t checked_id(const Json& entry, const std::string& content, const Vocabulary& vocabulary, const std::string& where);
+  std::vector<Stretch> split(std::string_view text, const TokenTrie& trie) const;
+
+  std::unordered_map<std::string, std::int32_t> id_of_content_;
+  std::unordered_map<std::int32_t, Token> tokens_;
+  TokenTrie raw_, normalized_;
+  std::int32_t next_id_ = 0, id_limit_ = 0;
+};
+
+}  // namespace megatron::hugging_face

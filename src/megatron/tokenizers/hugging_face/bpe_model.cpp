@@ -1,0 +1,62 @@
+#include "megatron/tokenizers/hugging_face/bpe_model.h"
+
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/error.h"
+#include "megatron/tokenizers/hugging_face/component.h"
+
+namespace megatron::hugging_face {
+namespace {
+
+std::string string_or_empty(const Json& model, const std::string& key, const std::string& where) {
+  return model.contains(key) && !model.at(key).is_null() ? json_string(model, key, where) : std::string();
+}
+
+std::pair<std::string, std::string> read_merge(const Json& entry, const std::string& where) {
+  const auto fail = [&]() -> std::pair<std::string, std::string> {
+    throw UserError({where + " must be \"left right\" or [\"left\", \"right\"]", "got " + entry.dump(), ""});
+  };
+  if (entry.is_array()) {
+    if (entry.size() != 2 || !entry[0].is_string() || !entry[1].is_string()) return fail();
+    return {entry[0].get<std::string>(), entry[1].get<std::string>()};
+  }
+  if (!entry.is_string()) return fail();
+  const std::string& text = entry.get_ref<const std::string&>();
+  const std::size_t space = text.find(' ');
+  if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) return fail();
+  return {text.substr(0, space), text.substr(space + 1)};
+}
+
+Bpe::Merges read_merges(const Json& model, const std::string& where) {
+  const Json& entries = array_at(model, "merges", where);
+  Bpe::Merges merges;
+  merges.reserve(entries.size());
+  std::size_t index = 0;
+  for (const Json& entry : entries) {
+    const std::size_t at = index++;
+    if (entry.is_string() && entry.get_ref<const std::string&>().starts_with("#version")) continue;
+    merges.push_back(read_merge(entry, where + ".merges[" + std::to_string(at) + "]"));
+  }
+  return merges;
+}
+
+}  // namespace
+
+Bpe make_bpe(const Json& model, const std::string& where) {
+  const bool untyped_bpe = model.is_object() && !model.contains("type") && model.contains("merges");
+  const std::string type = untyped_bpe ? "BPE" : component_type(model, where);
+  if (type != "BPE") unsupported_component(type, where);
+  if (model.contains("dropout") && !model.at("dropout").is_null() && json_double(model, "dropout", where) != 0)
+    throw UserError(
+        {where + ": field 'dropout' must be null", "got " + model.at("dropout").dump(), "random merges give a different text every time"});
+  BpeOptions options;
+  if (model.contains("unk_token") && !model.at("unk_token").is_null()) options.unk_token = json_string(model, "unk_token", where);
+  options.continuing_subword_prefix = string_or_empty(model, "continuing_subword_prefix", where);
+  options.end_of_word_suffix = string_or_empty(model, "end_of_word_suffix", where);
+  options.fuse_unk = bool_or(model, "fuse_unk", false, where);
+  options.byte_fallback = bool_or(model, "byte_fallback", false, where);
+  options.ignore_merges = bool_or(model, "ignore_merges", false, where);
+  return Bpe(Vocabulary(json_at(model, "vocab", where), where + ".vocab"), read_merges(model, where), std::move(options), where);
+}
+
+}  // namespace megatron::hugging_face

@@ -1,0 +1,158 @@
+#include "megatron/tokenizers/hugging_face/decoder.h"
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "megatron/base/error.h"
+#include "megatron/tokenizers/byte_level.h"
+#include "megatron/tokenizers/hugging_face/component.h"
+#include "megatron/tokenizers/hugging_face/normalizer.h"
+#include "megatron/tokenizers/utf8.h"
+
+namespace megatron::hugging_face {
+namespace {
+
+using Tokens = std::vector<std::string>;
+
+/// A decoder that is one function of the tokens.
+template <class Function>
+class Simple : public Decoder {
+ public:
+  explicit Simple(Function function) : function_(std::move(function)) {}
+  Tokens apply(Tokens tokens) const override { return function_(std::move(tokens)); }
+
+ private:
+  Function function_;
+};
+
+template <class Function>
+std::unique_ptr<Decoder> simple(Function function) {
+  return std::make_unique<Simple<Function>>(std::move(function));
+}
+
+Tokens decode_byte_level(const Tokens& tokens) {
+  std::string bytes;
+  for (const std::string& token : tokens) append_bytes_of(bytes, token);
+  auto replaced = replace_invalid_utf8(bytes);
+  return {replaced ? std::move(*replaced) : std::move(bytes)};
+}
+
+Tokens fuse(const Tokens& tokens) {
+  std::string text;
+  for (const std::string& token : tokens) text += token;
+  return {text};
+}
+
+/// The byte of <0xHH>.
+std::optional<char> byte_of(const std::string& token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
+  unsigned value = 0;
+  const auto [end, error] = std::from_chars(token.data() + 3, token.data() + 5, value, 16);
+  if (error != std::errc() || end != token.data() + 5) return std::nullopt;
+  return static_cast<char>(value);
+}
+
+Tokens decode_byte_fallback(const Tokens& tokens) {
+  Tokens out;
+  std::string bytes;
+  const auto flush = [&] {
+    if (bytes.empty()) return;
+    if (replace_invalid_utf8(bytes)) {
+      out.insert(out.end(), bytes.size(), "\xEF\xBF\xBD");
+    } else {
+      out.push_back(bytes);
+    }
+    bytes.clear();
+  };
+  for (const std::string& token : tokens) {
+    if (const auto byte = byte_of(token)) {
+      bytes += *byte;
+    } else {
+      flush();
+      out.push_back(token);
+    }
+  }
+  flush();
+  return out;
+}
+
+/// One character as UTF-8, of the field `key`.
+std::string character_of(const Json& component, const std::string& key, const std::string& where) {
+  std::string character = json_string(component, key, where);
+  std::size_t size = 0;
+  if (!character.empty()) next_code_point(character, size);
+  if (character.empty() || size != character.size())
+    throw UserError({where + ": field '" + key + "' must be one character", "got '" + character + "'", ""});
+  return character;
+}
+
+std::unique_ptr<Decoder> make_strip(const Json& component, const std::string& where) {
+  const std::int64_t start = json_int(component, "start", where), stop = json_int(component, "stop", where);
+  if (start < 0 || stop < 0) throw UserError({where + ": fields 'start' and 'stop' must not be negative", "", ""});
+  return simple([content = character_of(component, "content", where), start, stop](Tokens tokens) {
+    for (std::string& token : tokens) {
+      for (std::int64_t i = 0; i < start && token.starts_with(content); ++i) token.erase(0, content.size());
+      for (std::int64_t i = 0; i < stop && token.ends_with(content); ++i) token.resize(token.size() - content.size());
+    }
+    return tokens;
+  });
+}
+
+std::unique_ptr<Decoder> make_metaspace(const Json& component, const std::string& where) {
+  bool prepended = bool_or(component, "add_prefix_space", true, where);
+  if (component.contains("prepend_scheme")) prepended = json_string(component, "prepend_scheme", where) != "never";
+  return simple([replacement = character_of(component, "replacement", where), prepended](Tokens tokens) {
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      std::string text;
+      for (std::size_t at = 0; at < tokens[i].size();) {
+        const std::size_t begin = at;
+        next_code_point(tokens[i], at);
+        const std::string character = tokens[i].substr(begin, at - begin);
+        if (character != replacement) {
+          text += character;
+        } else if (i > 0 || !prepended) {
+          text += ' ';
+        }
+      }
+      tokens[i] = std::move(text);
+    }
+    return tokens;
+  });
+}
+
+std::unique_ptr<Decoder> make_replace(const Json& component, const std::string& where) {
+  std::shared_ptr<Normalizer> replace = make_normalizer(component, where);
+  return simple([replace](Tokens tokens) {
+    for (std::string& token : tokens) token = replace->apply(std::move(token));
+    return tokens;
+  });
+}
+
+std::unique_ptr<Decoder> make_sequence(const Json& component, const std::string& where) {
+  std::vector<std::shared_ptr<Decoder>> parts;
+  for (const Json& part : array_at(component, "decoders", where))
+    if (std::shared_ptr<Decoder> made = make_decoder(part, where + ".decoders[" + std::to_string(parts.size()) + "]"))
+      parts.push_back(std::move(made));
+  return simple([parts](Tokens tokens) {
+    for (const auto& part : parts) tokens = part->apply(std::move(tokens));
+    return tokens;
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<Decoder> make_decoder(const Json& component, const std::string& where) {
+  if (component.is_null()) return nullptr;
+  const std::string type = component_type(component, where);
+  if (type == "ByteLevel") return simple(decode_byte_level);
+  if (type == "Fuse") return simple(fuse);
+  if (type == "ByteFallback") return simple(decode_byte_fallback);
+  if (type == "Strip") return make_strip(component, where);
+  if (type == "Metaspace") return make_metaspace(component, where);
+  if (type == "Replace") return make_replace(component, where);
+  if (type == "Sequence") return make_sequence(component, where);
+  unsupported_component(type, where);
+}
+
+}  // namespace megatron::hugging_face

@@ -1,0 +1,48 @@
+// Tokenizers in the tokenizer.json format of the Hugging Face `tokenizers` package, with BPE models: GPT-2, Llama 3, Qwen and their kin.
+//   text → added tokens (raw) → normalizer → added tokens (normalized) → pre-tokenizer → BPE → post-processor
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "megatron/tokenizers/bpe.h"
+#include "megatron/tokenizers/hugging_face/added_tokens.h"
+#include "megatron/tokenizers/hugging_face/decoder.h"
+#include "megatron/tokenizers/hugging_face/normalizer.h"
+#include "megatron/tokenizers/hugging_face/post_processor.h"
+#include "megatron/tokenizers/hugging_face/pre_tokenizer.h"
+#include "megatron/tokenizers/hugging_face/special_tokens.h"
+#include "megatron/tokenizers/tokenizer.h"
+
+namespace megatron {
+
+/// encode and decode equal the package's on any text, special tokens added as its post-processor says.
+class HuggingFaceTokenizer : public Tokenizer {
+ public:
+  /// `path` is a tokenizer.json or a folder that holds one.
+  explicit HuggingFaceTokenizer(const std::filesystem::path& path);
+  std::vector<std::int32_t> encode(std::string_view text) const override;
+  std::string decode(std::span<const std::int32_t> ids, SpecialTokens special) const override;
+  std::int64_t vocab_size() const override { return id_limit_; }
+  std::int32_t eod() const override { return special_.eos; }
+  std::int32_t pad() const override { return special_.pad; }
+  std::int32_t bos() const override { return special_.bos; }
+  bool is_special(std::int32_t id) const override { return added_tokens_.is_special(id); }
+  std::string_view name() const override { return "HuggingFaceTokenizer"; }
+
+ private:
+  void encode_plain(std::string_view text, bool starts_document, std::vector<std::int32_t>& ids) const;
+  void encode_words(std::string_view text, bool starts_document, std::vector<std::int32_t>& ids) const;
+
+  std::unique_ptr<hugging_face::Normalizer> normalizer_;
+  std::unique_ptr<hugging_face::PreTokenizer> pre_tokenizer_;
+  std::optional<Bpe> bpe_;
+  hugging_face::AddedTokens added_tokens_;
+  hugging_face::PostProcessor post_processor_;
+  std::unique_ptr<hugging_face::Decoder> decoder_;
+  hugging_face::SpecialTokenIds special_;
+  std::int32_t id_limit_ = 0;
+};
+
+}  // namespace megatron

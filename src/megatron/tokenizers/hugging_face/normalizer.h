@@ -1,0 +1,21 @@
+// tokenizer.json's "normalizer": rewrites text before it is split.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "megatron/base/json.h"
+
+namespace megatron::hugging_face {
+
+/// Immutable; apply is safe from many threads.
+class Normalizer {
+ public:
+  virtual ~Normalizer() = default;
+  virtual std::string apply(std::string text) const = 0;
+};
+
+/// Nothing for null. `where` names file and field in errors.
+std::unique_ptr<Normalizer> make_normalizer(const Json& component, const std::string& where);
+
+}  // namespace megatron::hugging_face

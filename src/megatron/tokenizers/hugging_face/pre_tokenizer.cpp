@@ -1,0 +1,187 @@
+#include "megatron/tokenizers/hugging_face/pre_tokenizer.h"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "megatron/base/error.h"
+#include "megatron/tokenizers/byte_level.h"
+#include "megatron/tokenizers/gpt2_pattern.h"
+#include "megatron/tokenizers/hugging_face/component.h"
+#include "megatron/tokenizers/hugging_face/split.h"
+#include "megatron/tokenizers/unicode.h"
+
+namespace megatron::hugging_face {
+namespace {
+
+/// Rewrites every word by `append(out, word)`, each keeping its place.
+template <class Append>
+void rewrite_words(Words& words, Append append) {
+  std::string text;
+  text.reserve(words.text.size() + words.text.size() / 2);
+  for (Span& span : words.spans) {
+    const std::size_t begin = text.size();
+    append(text, std::string_view(words.text).substr(span.begin, span.end - span.begin));
+    span = {begin, text.size()};
+  }
+  words.text = std::move(text);
+}
+
+class Split : public PreTokenizer {
+ public:
+  Split(Regex pattern, SplitBehavior behavior, bool invert) : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
+  void apply(Words& words) const override { split_at_regex(words, pattern_, behavior_, invert_); }
+
+ private:
+  Regex pattern_;
+  SplitBehavior behavior_;
+  bool invert_;
+};
+
+class ByteLevel : public PreTokenizer {
+ public:
+  ByteLevel(bool add_prefix_space, bool use_regex, const std::string& where) : add_prefix_space_(add_prefix_space) {
+    if (use_regex) pattern_.emplace(std::string(kGpt2Pattern), where);
+  }
+  void apply(Words& words) const override {
+    if (add_prefix_space_) {
+      rewrite_words(words, [](std::string& out, std::string_view word) {
+        if (!word.starts_with(' ')) out += ' ';
+        out += word;
+      });
+    }
+    if (pattern_) split_at_regex(words, *pattern_, SplitBehavior::isolated, false);
+    rewrite_words(words, [](std::string& out, std::string_view word) { append_byte_level(out, word); });
+  }
+
+ private:
+  bool add_prefix_space_;
+  std::optional<Regex> pattern_;
+};
+
+class Digits : public PreTokenizer {
+ public:
+  explicit Digits(bool individual) : behavior_(individual ? SplitBehavior::isolated : SplitBehavior::contiguous) {}
+  void apply(Words& words) const override { split_at_characters(words, behavior_, is_numeric); }
+
+ private:
+  SplitBehavior behavior_;
+};
+
+class Punctuation : public PreTokenizer {
+ public:
+  explicit Punctuation(SplitBehavior behavior) : behavior_(behavior) {}
+  void apply(Words& words) const override { split_at_characters(words, behavior_, is_punctuation); }
+
+ private:
+  SplitBehavior behavior_;
+};
+
+class WhitespaceSplit : public PreTokenizer {
+ public:
+  void apply(Words& words) const override { split_at_characters(words, SplitBehavior::removed, is_white_space); }
+};
+
+/// \w+|[^\w\s]+
+class Whitespace : public PreTokenizer {
+ public:
+  void apply(Words& words) const override {
+    enum class Kind { space, word, other };
+    const auto kind_of = [](char32_t c) { return is_word(c) ? Kind::word : is_white_space(c) ? Kind::space : Kind::other; };
+    std::vector<Span> spans;
+    for (const Span& word : words.spans) {
+      Kind previous = Kind::space;
+      for (std::size_t i = word.begin; i < word.end;) {
+        const std::size_t begin = i;
+        const Kind kind = kind_of(next_code_point(words.text, i));
+        if (kind != Kind::space && kind == previous) {
+          spans.back().end = i;
+        } else if (kind != Kind::space) {
+          spans.push_back({begin, i});
+        }
+        previous = kind;
+      }
+    }
+    words.spans = std::move(spans);
+  }
+};
+
+class Metaspace : public PreTokenizer {
+ public:
+  enum class Prepend { first, never, always };
+  Metaspace(std::string replacement, Prepend prepend, bool split) : replacement_(std::move(replacement)), prepend_(prepend), split_(split) {
+    std::size_t i = 0;
+    character_ = next_code_point(replacement_, i);
+  }
+  void apply(Words& words) const override {
+    bool at_start = words.starts_document;
+    rewrite_words(words, [&](std::string& out, std::string_view word) {
+      const bool wanted = prepend_ == Prepend::always || (prepend_ == Prepend::first && at_start);
+      at_start = false;
+      if (wanted && !word.starts_with(' ') && !word.starts_with(replacement_)) out += replacement_;
+      for (const char c : word) c == ' ' ? out += replacement_ : out += c;
+    });
+    if (split_) split_at_characters(words, SplitBehavior::merged_with_next, [this](char32_t c) { return c == character_; });
+  }
+
+ private:
+  std::string replacement_;
+  char32_t character_ = 0;
+  Prepend prepend_;
+  bool split_;
+};
+
+class Sequence : public PreTokenizer {
+ public:
+  explicit Sequence(std::vector<std::unique_ptr<PreTokenizer>> parts) : parts_(std::move(parts)) {}
+  void apply(Words& words) const override {
+    for (const auto& part : parts_) part->apply(words);
+  }
+
+ private:
+  std::vector<std::unique_ptr<PreTokenizer>> parts_;
+};
+
+std::unique_ptr<PreTokenizer> make_sequence(const Json& component, const std::string& where) {
+  std::vector<std::unique_ptr<PreTokenizer>> parts;
+  for (const Json& part : array_at(component, "pretokenizers", where))
+    if (auto made = make_pre_tokenizer(part, where + ".pretokenizers[" + std::to_string(parts.size()) + "]")) parts.push_back(std::move(made));
+  return std::make_unique<Sequence>(std::move(parts));
+}
+
+std::unique_ptr<PreTokenizer> make_metaspace(const Json& component, const std::string& where) {
+  const std::string replacement = json_string(component, "replacement", where);
+  std::size_t size = 0;
+  if (!replacement.empty()) next_code_point(replacement, size);
+  if (replacement.empty() || size != replacement.size())
+    throw UserError({where + ": field 'replacement' must be one character", "got '" + replacement + "'", ""});
+  const std::string scheme = component.contains("prepend_scheme") ? json_string(component, "prepend_scheme", where) : "always";
+  if (scheme != "always" && scheme != "first" && scheme != "never")
+    throw UserError({where + ": field 'prepend_scheme' must be always, first or never", "got '" + scheme + "'", ""});
+  if (!bool_or(component, "add_prefix_space", true, where) && scheme != "never" && component.contains("prepend_scheme"))
+    throw UserError(
+        {where + ": fields 'add_prefix_space' and 'prepend_scheme' contradict each other", "false and '" + scheme + "'", "keep prepend_scheme only"});
+  auto prepend = scheme == "always" ? Metaspace::Prepend::always : scheme == "first" ? Metaspace::Prepend::first : Metaspace::Prepend::never;
+  if (!bool_or(component, "add_prefix_space", true, where)) prepend = Metaspace::Prepend::never;
+  return std::make_unique<Metaspace>(replacement, prepend, bool_or(component, "split", true, where));
+}
+
+}  // namespace
+
+std::unique_ptr<PreTokenizer> make_pre_tokenizer(const Json& component, const std::string& where) {
+  if (component.is_null()) return nullptr;
+  const std::string type = component_type(component, where);
+  if (type == "Sequence") return make_sequence(component, where);
+  if (type == "Split")
+    return std::make_unique<Split>(pattern_of(component, where), split_behavior_of(component, where), json_bool(component, "invert", where));
+  if (type == "ByteLevel")
+    return std::make_unique<ByteLevel>(json_bool(component, "add_prefix_space", where), bool_or(component, "use_regex", true, where), where);
+  if (type == "Digits") return std::make_unique<Digits>(json_bool(component, "individual_digits", where));
+  if (type == "Punctuation")
+    return std::make_unique<Punctuation>(component.contains("behavior") ? split_behavior_of(component, where) : SplitBehavior::isolated);
+  if (type == "Whitespace") return std::make_unique<Whitespace>();
+  if (type == "WhitespaceSplit") return std::make_unique<WhitespaceSplit>();
+  if (type == "Metaspace") return make_metaspace(component, where);
+  unsupported_component(type, where);
+}
+
+}  // namespace megatron::hugging_face

@@ -1,0 +1,66 @@
+// Cutting words at matches: the five behaviours of the `tokenizers` package.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "megatron/base/json.h"
+#include "megatron/tokenizers/hugging_face/pre_tokenizer.h"
+#include "megatron/tokenizers/utf8.h"
+
+namespace megatron::hugging_face {
+
+enum class SplitBehavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
+
+/// The behaviour named in `component`'s field "behavior".
+SplitBehavior split_behavior_of(const Json& component, const std::string& where);
+
+/// Collects the cuts of one word after the other.
+class Splitter {
+ public:
+  explicit Splitter(SplitBehavior behavior, bool invert = false) : behavior_(behavior), invert_(invert) {}
+
+  /// Cuts `word` at `matches` (in order, inside the word) into spans().
+  void cut(const Span& word, const std::vector<Span>& matches);
+
+  std::vector<Span>& spans() { return spans_; }
+
+ private:
+  struct Stretch {
+    Span span;
+    bool is_match;
+  };
+  void push(const Span& span) {
+    if (span.begin != span.end) spans_.push_back(span);
+  }
+  void merge_with_previous(std::size_t first);
+  void merge_with_next(std::size_t first);
+  void join_runs();
+
+  SplitBehavior behavior_;
+  bool invert_;
+  std::vector<Stretch> stretches_;
+  std::vector<Span> spans_;
+};
+
+/// Cuts every word at the single characters for which `is_match` holds.
+template <class Predicate>
+void split_at_characters(Words& words, SplitBehavior behavior, Predicate is_match) {
+  Splitter splitter(behavior);
+  std::vector<Span> matches;
+  for (const Span& word : words.spans) {
+    matches.clear();
+    for (std::size_t i = word.begin; i < word.end;) {
+      const std::size_t begin = i;
+      if (is_match(next_code_point(words.text, i))) matches.push_back({begin, i});
+    }
+    splitter.cut(word, matches);
+  }
+  words.spans = std::move(splitter.spans());
+}
+
+/// Cuts every word at the matches of `pattern`.
+void split_at_regex(Words& words, const Regex& pattern, SplitBehavior behavior, bool invert);
+
+}  // namespace megatron::hugging_face

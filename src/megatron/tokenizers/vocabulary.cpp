@@ -1,0 +1,65 @@
+#include "megatron/tokenizers/vocabulary.h"
+
+#include <bit>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+std::int32_t checked_id(const nlohmann::json& value, const std::string& token, const std::string& source) {
+  const std::string what = source + ": the id of token \"" + token + "\"";
+  if (!value.is_number_integer()) throw UserError({what + " must be an integer", "got " + value.dump(), ""});
+  if (!(value >= 0 && value <= kMaxTokenId)) throw UserError({what + " must be from 0 to " + std::to_string(kMaxTokenId), "got " + value.dump(), ""});
+  return value.get<std::int32_t>();
+}
+
+std::uint32_t hash_of(std::string_view token) {
+  const std::size_t hash = std::hash<std::string_view>{}(token);
+  return static_cast<std::uint32_t>(hash ^ hash >> 32);
+}
+
+}  // namespace
+
+Vocabulary::Vocabulary(const nlohmann::json& object, const std::string& source) {
+  if (!object.is_object()) throw UserError({source + " must be an object of tokens and ids", "got " + std::string(object.type_name()), ""});
+  if (object.empty()) throw UserError({source + " has no tokens", "", "check that the file is whole"});
+  slots_.resize(std::bit_ceil(object.size() * 2 + 2));
+  for (const auto& [token, value] : object.items()) {
+    const std::int32_t id = checked_id(value, token, source);
+    if (contains(id))
+      throw UserError({source + ": id " + std::to_string(id) + " is given twice", "to \"" + std::string(this->token(id)) + "\" and \"" + token + "\"",
+                       "every token needs its own id"});
+    insert(token, id);
+  }
+}
+
+void Vocabulary::insert(std::string_view token, std::int32_t id) {
+  if (id >= id_limit()) token_of_id_.resize(static_cast<std::size_t>(id) + 1);
+  token_of_id_[static_cast<std::size_t>(id)] = {arena_.size(), static_cast<std::uint32_t>(token.size())};
+  arena_.append(token);
+  const std::uint32_t hash = hash_of(token);
+  std::size_t at = hash & (slots_.size() - 1);
+  while (slots_[at].id >= 0) at = (at + 1) & (slots_.size() - 1);
+  slots_[at] = {hash, id};
+  ++size_;
+}
+
+std::int32_t Vocabulary::find(std::string_view token) const {
+  if (slots_.empty()) return -1;
+  const std::uint32_t hash = hash_of(token);
+  for (std::size_t at = hash & (slots_.size() - 1); slots_[at].id >= 0; at = (at + 1) & (slots_.size() - 1)) {
+    if (slots_[at].hash == hash && this->token(slots_[at].id) == token) return slots_[at].id;
+  }
+  return -1;
+}
+
+std::string_view Vocabulary::token(std::int32_t id) const {
+  if (!contains(id)) return {};
+  const Piece& piece = token_of_id_[static_cast<std::size_t>(id)];
+  return std::string_view(arena_).substr(piece.offset, piece.size);
+}
+
+}  // namespace megatron

@@ -1,0 +1,51 @@
+// Token strings and their ids, both ways, in one arena with an open-addressing index.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace megatron {
+
+/// The largest id a vocabulary file may use.
+inline constexpr std::int64_t kMaxTokenId = (std::int64_t{1} << 24) - 1;
+
+/// An immutable map between tokens and ids. Ids may have gaps.
+class Vocabulary {
+ public:
+  Vocabulary() = default;
+  /// From a JSON object {token: id}. `source` names file and field in errors: no object, empty, ids that are no integers, out of range or twice.
+  Vocabulary(const nlohmann::json& object, const std::string& source);
+
+  /// The id of `token`, −1 when absent.
+  std::int32_t find(std::string_view token) const;
+  /// The token of `id`, empty when there is none.
+  std::string_view token(std::int32_t id) const;
+  bool contains(std::int32_t id) const { return id >= 0 && id < id_limit() && token_of_id_[static_cast<std::size_t>(id)].size != kAbsent; }
+
+  /// Number of tokens.
+  std::int32_t size() const { return size_; }
+  /// Largest id + 1.
+  std::int32_t id_limit() const { return static_cast<std::int32_t>(token_of_id_.size()); }
+
+ private:
+  static constexpr std::uint32_t kAbsent = ~0u;
+  struct Piece {
+    std::uint64_t offset = 0;
+    std::uint32_t size = kAbsent;
+  };
+  struct Slot {
+    std::uint32_t hash = 0;
+    std::int32_t id = -1;
+  };
+  void insert(std::string_view token, std::int32_t id);
+
+  std::string arena_;
+  std::vector<Piece> token_of_id_;
+  std::vector<Slot> slots_;
+  std::int32_t size_ = 0;
+};
+
+}  // namespace megatron
