@@ -42,6 +42,10 @@ const FieldSet& completion_fields();
 int run_pretrain_front(std::span<const std::string> args);
 const FieldSet& pretrain_fields();
 
+/// `megatron tokenize`: lines on stdin to ids, one JSON array a line, and back.
+int run_tokenize(std::span<const std::string> args);
+const FieldSet& tokenize_fields();
+
 /// Loads libmegatron_engine.so from beside the program and runs the command there. UserError when it cannot be loaded.
 int run_in_engine(std::string_view command, std::span<const std::string> args);
 
