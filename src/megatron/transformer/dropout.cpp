@@ -6,6 +6,7 @@
 #include <ATen/ops/empty_like.h>
 
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include "kernels/cpu/row_kernels.h"
@@ -59,14 +60,16 @@ void run_rows(const at::Tensor& x, const at::Tensor& residual, at::Tensor& out, 
 }
 
 struct DropoutAdd : torch::autograd::Function<DropoutAdd> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& residual, const DropoutSite& site, std::int64_t s_start) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const std::optional<at::Tensor>& residual, const DropoutSite& site,
+                            std::int64_t s_start) {
     context->saved_data["key"] = static_cast<std::int64_t>(site.key);
     context->saved_data["probability"] = site.probability;
     context->saved_data["ordinals"] = site.sample_ordinals;
     context->saved_data["s_start"] = s_start;
+    context->saved_data["has_residual"] = residual.has_value();
     const at::Tensor rows = x.contiguous();
     at::Tensor out = at::empty_like(rows);
-    run_rows(rows, residual.defined() ? residual.contiguous() : residual, out, x.size(-1), hidden_coordinates(x, site, s_start), rule_of(site));
+    run_rows(rows, residual ? residual->contiguous() : at::Tensor(), out, x.size(-1), hidden_coordinates(x, site, s_start), rule_of(site));
     return out;
   }
 
@@ -77,7 +80,7 @@ struct DropoutAdd : torch::autograd::Function<DropoutAdd> {
     const at::Tensor dy = gradients[0].contiguous();
     at::Tensor dx = at::empty_like(dy);
     run_rows(dy, at::Tensor(), dx, dy.size(-1), hidden_coordinates(dy, site, context->saved_data["s_start"].toInt()), rule_of(site));
-    return {dx, gradients[0], at::Tensor(), at::Tensor()};
+    return {dx, context->saved_data["has_residual"].toBool() ? gradients[0] : at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -85,12 +88,12 @@ struct DropoutAdd : torch::autograd::Function<DropoutAdd> {
 
 at::Tensor dropout_add(const at::Tensor& x, const at::Tensor& residual, const DropoutSite& site, std::int64_t s_start) {
   if (!site.active()) return x + residual;
-  return DropoutAdd::apply(x, residual, site, s_start);
+  return DropoutAdd::apply(x, std::optional(residual), site, s_start);
 }
 
 at::Tensor dropout(const at::Tensor& x, const DropoutSite& site, std::int64_t s_start) {
   if (!site.active()) return x;
-  return DropoutAdd::apply(x, at::Tensor(), site, s_start);
+  return DropoutAdd::apply(x, std::optional<at::Tensor>(), site, s_start);
 }
 
 void dropout_scores_(at::Tensor& probabilities, const DropoutSite& site, std::int64_t q_start, std::int64_t total_q, std::int64_t k_start,

@@ -1,0 +1,146 @@
+// The whole GPT: loss at initialisation, gradients against central differences in float64, generation states against the full pass.
+#include "megatron/models/gpt_model.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "megatron/transformer/param_store.h"
+
+namespace megatron {
+namespace {
+
+TransformerConfig tiny() {
+  TransformerConfig config;
+  config.num_layers = 2;
+  config.hidden_size = 12;
+  config.num_attention_heads = 4;
+  config.kv_channels = 4;
+  config.ffn_hidden_size = 20;
+  config.num_query_groups = 4;
+  config.max_position_embeddings = 8;
+  config.vocab_size = 13;
+  config.hidden_dropout = 0.2;
+  config.attention_dropout = 0.3;
+  return config;
+}
+
+Microbatch batch_of(std::int64_t b, std::int64_t s, std::int64_t vocab) {
+  Microbatch microbatch;
+  const at::Tensor tokens = (at::arange(b * (s + 1)) * 7 % vocab).view({b, s + 1});
+  microbatch.tensors["tokens"] = tokens.narrow(1, 0, s).contiguous();
+  microbatch.tensors["labels"] = tokens.narrow(1, 1, s).contiguous();
+  microbatch.tensors["loss_mask"] = at::ones({b, s}, at::kFloat);
+  microbatch.tensors["loss_mask"][0][0] = 0;
+  microbatch.tensors["position_ids"] = at::arange(s).unsqueeze(0).expand({b, s}).contiguous();
+  microbatch.sample_ordinals = at::arange(b) + 5;
+  return microbatch;
+}
+
+struct Variant {
+  const char* name;
+  void (*change)(TransformerConfig&);
+};
+
+void llama(TransformerConfig& config) {
+  config.normalization = Normalization::RMSNorm;
+  config.position_embedding_type = PositionEmbedding::rope;
+  config.activation = Activation::silu;
+  config.gated_linear_unit = true;
+  config.add_bias_linear = false;
+  config.untie_embeddings_and_output_weights = true;
+  config.group_query_attention = true;
+  config.num_query_groups = 2;
+}
+
+class GptGradients : public testing::TestWithParam<Variant> {};
+
+TEST_P(GptGradients, EqualCentralDifferences) {
+  TransformerConfig config = tiny();
+  GetParam().change(config);
+  const Rank rank;
+  const auto model = make_gpt_model(config, rank, 8);
+  ParamStore store(*model, {.dtype = at::kDouble});
+  store.initialize(3);
+  for (const Parameter* parameter : store.parameters()) {  // no neutral norm or bias
+    at::Tensor value = parameter->value();
+    value.add_(at::sin(at::arange(value.numel(), at::kDouble) * 1.7 + 0.3).view(value.sizes()) * 0.1);
+    if (parameter->sharding().pad_multiple > 0) value.narrow(0, config.vocab_size, value.size(0) - config.vocab_size).zero_();
+  }
+  const Microbatch microbatch = batch_of(2, 6, config.vocab_size);
+  store.begin_gradients();
+  const StepOutput output = model->forward_step(microbatch, /*training=*/true);
+  (output.loss_sum / 11).backward();
+  store.finish_gradients();
+  for (const Parameter* parameter : store.parameters()) {
+    at::Tensor value = parameter->value();
+    const at::Tensor direction = at::cos(at::arange(value.numel(), at::kDouble) * 2.3).view(value.sizes());
+    if (parameter->sharding().pad_multiple > 0) direction.narrow(0, config.vocab_size, value.size(0) - config.vocab_size).zero_();
+    const double step = 1e-6;
+    const auto loss_at = [&](double offset) {
+      const at::NoGradGuard no_grad;
+      value.add_(direction, offset);
+      const double loss = model->forward_step(microbatch, true).loss_sum.item<double>() / 11;
+      value.sub_(direction, offset);
+      return loss;
+    };
+    const double numeric = (loss_at(step) - loss_at(-step)) / (2 * step);
+    const double analytic = (parameter->grad() * direction).sum().item<double>();
+    EXPECT_NEAR(analytic, numeric, 1e-7 * std::max(1.0, std::abs(numeric)) + 1e-8) << parameter->name();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Families, GptGradients,
+    testing::Values(Variant{"gpt2", [](TransformerConfig&) {}}, Variant{"llama", llama}, Variant{"post_norm",
+                                                                                                 [](TransformerConfig& config) {
+                                                                                                   config.norm_placement = NormPlacement::post;
+                                                                                                   config.position_embedding_type = PositionEmbedding::alibi;
+                                                                                                 }},
+                    Variant{"windowed_qk_norm",
+                            [](TransformerConfig& config) {
+                              llama(config);
+                              config.qk_layernorm = true;
+                              config.window_size = {{2, 0}};
+                              config.window_layers = {1, 0};
+                              config.rotary_interleaved = true;
+                              config.rotary_percent = 0.5;
+                              config.apply_layernorm_1p = true;
+                              config.add_qkv_bias = true;
+                            }},
+                    Variant{"residual_from_norm",
+                            [](TransformerConfig& config) {
+                              config.apply_residual_connection_post_layernorm = true;
+                              config.hidden_dropout = config.attention_dropout = 0;
+                              config.activation = Activation::squared_relu;
+                            }}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(GptModel, LossAtInitialisationIsThatOfAUniformGuess) {
+  TransformerConfig config = tiny();
+  config.init_method_std = 0.001;
+  const auto model = make_gpt_model(config, Rank{}, 8);
+  ParamStore store(*model, {});
+  store.initialize(1);
+  const StepOutput output = model->forward_step(batch_of(2, 6, config.vocab_size), false);
+  EXPECT_NEAR(output.loss_sum.item<double>() / output.count.item<double>(), std::log(13.0), 1e-3);
+}
+
+TEST(GptModel, StatesGiveTheLogitsOfTheFullPass) {
+  TransformerConfig config = tiny();
+  llama(config);
+  const auto model = make_gpt_model(config, Rank{}, 8);
+  ParamStore store(*model, {.dtype = at::kDouble, .with_gradients = false});
+  store.initialize(1);
+  const at::Tensor tokens = (at::arange(16) * 5 % 13).view({2, 8});
+  const at::Tensor full = model->logits(tokens, 0, nullptr, false);
+  LayerStates states;
+  std::vector<at::Tensor> parts = {model->logits(tokens.narrow(1, 0, 3), 0, &states, false)};
+  parts.push_back(model->logits(tokens.narrow(1, 3, 2), 3, &states, false));
+  for (std::int64_t i = 5; i < 8; ++i) parts.push_back(model->logits(tokens.narrow(1, i, 1), i, &states, true));
+  EXPECT_LT((at::cat(parts, 1) - full).abs().max().item<double>(), 1e-6);
+}
+
+}  // namespace
+}  // namespace megatron
