@@ -40,6 +40,7 @@ class Variant:
     flags: list
     config: dict
     model: dict = field(default_factory=dict)
+    attributes: dict = field(default_factory=dict)  # set on the TransformerConfig afterwards, as Megatron-LM does for YaRN
 
 
 def llama(name, flags=(), config=None, model=None):
@@ -62,6 +63,11 @@ def variants():
                   dict(rotary_interleaved=True), dict(rope, rotary_percent=0.5))
     yield llama("llama3 rope scaling", ["--use-rope-scaling", "--rope-scaling-factor", 8.0], None, dict(rope_scaling=True, rope_scaling_factor=8.0))
     yield llama("linear rope scaling", ["--rotary-seq-len-interpolation-factor", 4], None, dict(seq_len_interpolation_factor=4))
+    yield Variant("yarn", ["--position-embedding-type", "yarn", "--rotary-scaling-factor", 4, "--yarn-original-max-position-embeddings", 16,
+                           "--yarn-beta-fast", 8, "--yarn-beta-slow", 1, "--mscale", 1.0, "--mscale-all-dim", 0.0], {},
+                  dict(position_embedding_type="yarn"),
+                  dict(yarn_rotary_scaling_factor=4.0, yarn_original_max_position_embeddings=16, yarn_beta_fast=8.0, yarn_beta_slow=1.0,
+                       yarn_mscale=1.0, yarn_mscale_all_dim=0.0, yarn_correction_range_round_to_int=True))
     yield Variant("layernorm-1p", ["--apply-layernorm-1p"], dict(layernorm_zero_centered_gamma=True))
     yield llama("qk layernorm of rmsnorm", ["--qk-layernorm", *GQA_FLAGS], dict(qk_layernorm=True, **GQA_CONFIG))
     yield Variant("qk layernorm with biases", ["--qk-layernorm", "--position-embedding-type", "rope"], dict(qk_layernorm=True), rope)
@@ -112,6 +118,8 @@ def layer_norm_of(config):
 def build(variant):
     with layer_norm_of(variant.config):
         config = TransformerConfig(**{**COMMON_CONFIG, **variant.config})
+        for name, value in variant.attributes.items():
+            setattr(config, name, value)
         spec = get_gpt_layer_local_spec(qk_layernorm=config.qk_layernorm, normalization=config.normalization)
         arguments = dict(share_embeddings_and_output_weights=True, position_embedding_type="learned_absolute")
         return GPTModel(config, spec, VOCAB_SIZE, MAX_POSITIONS, **{**arguments, **variant.model})
