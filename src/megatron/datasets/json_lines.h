@@ -1,0 +1,33 @@
+// Texts out of JSON lines, fast.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace megatron {
+
+/// Reads the string members `keys` of one JSON object after another. Not thread-safe.
+class JsonLineParser {
+ public:
+  explicit JsonLineParser(std::vector<std::string> keys);
+  ~JsonLineParser();
+
+  /// For each key its texts: one for a string, several for a list of strings. Valid until the next call. `line` must be followed by
+  /// TextChunk::kPadding readable bytes; a UserError names `source`, "file:line".
+  const std::vector<std::vector<std::string_view>>& parse(std::string_view line, const std::string& source);
+
+ private:
+  void parse_exactly(std::string_view line, const std::string& source, const std::string& reason);
+  [[noreturn]] void refuse(const std::string& what, const std::string& source, const std::string& fix = "") const;
+  void require_all(const std::vector<bool>& found, const std::string& source) const;
+
+  struct Simd;
+  std::unique_ptr<Simd> simd_;
+  std::vector<std::string> keys_;
+  std::vector<std::vector<std::string_view>> texts_;
+  std::vector<std::unique_ptr<std::string>> owned_;
+};
+
+}  // namespace megatron

@@ -1,0 +1,162 @@
+#include "megatron/datasets/preprocess.h"
+
+#include <limits>
+#include <memory>
+#include <set>
+
+#include "megatron/base/error.h"
+#include "megatron/base/ordered_pool.h"
+#include "megatron/datasets/indexed_dataset_builder.h"
+#include "megatron/datasets/json_lines.h"
+#include "megatron/datasets/preprocess_progress.h"
+
+namespace megatron {
+namespace {
+
+/// The tokens of one key in a chunk of documents.
+struct KeyTokens {
+  std::vector<std::int32_t> tokens;
+  std::vector<std::int32_t> lengths;             ///< of each sequence
+  std::vector<std::int32_t> document_sequences;  ///< sequences of each document
+};
+
+struct EncodedChunk {
+  std::vector<KeyTokens> keys;
+  std::uint64_t text_bytes = 0, file_bytes = 0;
+};
+
+class ChunkEncoder {
+ public:
+  ChunkEncoder(const PreprocessOptions& options, const Encoder& encode) : options_(options), encode_(encode) {}
+
+  EncodedChunk operator()(const TextChunk& chunk) const {
+    EncodedChunk encoded{
+        .keys = std::vector<KeyTokens>(options_.json_keys.size()), .text_bytes = chunk.text().size(), .file_bytes = chunk.file_bytes};
+    if (chunk.kind == DocumentKind::json_line) {
+      encode_json(chunk, encoded);
+    } else {
+      for (const TextDocument& document : split_documents(chunk))
+        add_document(encoded.keys[0], {document.text}, chunk.file + ":" + std::to_string(document.line));
+    }
+    return encoded;
+  }
+
+ private:
+  void encode_json(const TextChunk& chunk, EncodedChunk& encoded) const {
+    JsonLineParser parser(options_.json_keys);
+    std::string_view text = chunk.text();
+    for (std::int64_t number = chunk.first_line; !text.empty(); ++number) {
+      const std::string_view line = text.substr(0, text.find('\n'));
+      text.remove_prefix(std::min(line.size() + 1, text.size()));
+      if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+      const std::string source = chunk.file + ":" + std::to_string(number);
+      const auto& texts = parser.parse(line, source);
+      for (std::size_t key = 0; key < texts.size(); ++key) add_document(encoded.keys[key], texts[key], source);
+    }
+  }
+
+  /// One sequence for each text that has tokens; a document without any keeps its place.
+  void add_document(KeyTokens& out, const std::vector<std::string_view>& texts, const std::string& source) const {
+    std::int32_t sequences = 0;
+    for (const std::string_view text : texts) {
+      const std::vector<std::int32_t> ids = encode_(text);
+      if (ids.empty()) continue;
+      for (const std::int32_t id : ids) {
+        if (id < 0 || id >= options_.vocab_size)
+          throw UserError(
+              {source + ": the tokenizer gave id " + std::to_string(id) + ", outside its vocabulary of " + std::to_string(options_.vocab_size), "",
+               "check --vocab-size and the text"});
+      }
+      if (ids.size() >= static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()))
+        throw UserError({source + ": a document of more than 2147483646 tokens", "", "divide it"});
+      out.tokens.insert(out.tokens.end(), ids.begin(), ids.end());
+      out.lengths.push_back(static_cast<std::int32_t>(ids.size()));
+      ++sequences;
+    }
+    if (sequences > 0 && options_.append_eod) {
+      out.tokens.push_back(static_cast<std::int32_t>(options_.eod));
+      ++out.lengths.back();
+    }
+    out.document_sequences.push_back(sequences);
+  }
+
+  const PreprocessOptions& options_;
+  const Encoder& encode_;
+};
+
+void write_documents(IndexedDatasetBuilder& builder, const KeyTokens& key) {
+  std::span<const std::int32_t> tokens(key.tokens), lengths(key.lengths);
+  for (const std::int32_t sequences : key.document_sequences) {
+    const auto own = lengths.first(static_cast<std::size_t>(sequences));
+    std::size_t count = 0;
+    for (const std::int32_t length : own) count += static_cast<std::size_t>(length);
+    builder.add_document(tokens.first(count), own);
+    tokens = tokens.subspan(count);
+    lengths = lengths.subspan(own.size());
+  }
+}
+
+void check(const PreprocessOptions& options, const std::vector<std::string>& files) {
+  MEGATRON_CHECK(options.vocab_size > 0 && options.workers > 0 && options.log_interval > 0, "options of preprocess");
+  if (options.json_keys.empty()) throw UserError({"--json-keys is empty", "", "name at least one field"});
+  if (std::set(options.json_keys.begin(), options.json_keys.end()).size() != options.json_keys.size())
+    throw UserError({"--json-keys names a field twice", "", ""});
+  if (options.append_eod && (options.eod < 0 || options.eod >= options.vocab_size))
+    throw UserError({"--append-eod: the tokenizer has no end-of-document token", "", "leave out --append-eod, or choose a tokenizer that has one"});
+  for (const std::string& file : files) {
+    if (is_text_file(file) && options.json_keys.size() > 1)
+      throw UserError(
+          {file + ": a text file has no fields", std::to_string(options.json_keys.size()) + " --json-keys were given", "leave out --json-keys"});
+  }
+}
+
+std::uint64_t total_size(const std::vector<std::string>& files) {
+  std::uint64_t total = 0;
+  for (const std::string& file : files) {
+    std::error_code code;
+    const auto size = fs::file_size(file, code);
+    if (code) return 0;
+    total += size;
+  }
+  return total;
+}
+
+}  // namespace
+
+PreprocessSummary preprocess(const PreprocessOptions& options, const Encoder& encode) {
+  const std::vector<std::string> files = expand_inputs(options.inputs);
+  check(options, files);
+  const TokenType type = token_type_for_vocabulary(options.vocab_size);
+  PreprocessSummary summary;
+  std::vector<std::unique_ptr<IndexedDatasetBuilder>> builders;
+  for (const std::string& key : options.json_keys) {
+    summary.outputs.push_back({.prefix = options.output_prefix + "_" + key + "_document"});
+    builders.push_back(std::make_unique<IndexedDatasetBuilder>(summary.outputs.back().prefix, type));
+  }
+
+  PreprocessProgress progress(options.log, options.log_is_terminal, options.log_interval, total_size(files));
+  ChunkReader reader(files, options.text_documents);
+  OrderedPool<TextChunk, EncodedChunk> pool(
+      {.workers = options.workers, .depth = 2 * options.workers + 2}, [&] { return reader.next(); }, ChunkEncoder(options, encode));
+  while (const std::optional<EncodedChunk> chunk = pool.next()) {
+    for (std::size_t key = 0; key < builders.size(); ++key) write_documents(*builders[key], chunk->keys[key]);
+    summary.text_bytes += chunk->text_bytes;
+    progress.update(builders[0]->num_documents(), summary.text_bytes, chunk->file_bytes);
+  }
+  for (std::size_t key = 0; key < builders.size(); ++key) {
+    const IndexedDatasetBuilder& builder = *builders[key];
+    if (builder.num_tokens() == 0)
+      throw UserError({"no tokens for " + summary.outputs[key].prefix, "the input has " + std::to_string(builder.num_documents()) + " documents",
+                       "check --input and --json-keys"});
+    auto& output = summary.outputs[key];
+    output.documents = builder.num_documents();
+    output.sequences = builder.num_sequences();
+    output.tokens = builder.num_tokens();
+    builders[key]->finalize();
+  }
+  progress.finish(builders[0]->num_documents(), summary.text_bytes);
+  summary.seconds = progress.seconds();
+  return summary;
+}
+
+}  // namespace megatron

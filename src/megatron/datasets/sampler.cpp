@@ -1,0 +1,67 @@
+#include "megatron/datasets/sampler.h"
+
+#include <string>
+
+#include "megatron/base/error.h"
+#include "megatron/datasets/random_state.h"
+
+namespace megatron {
+
+Sampler::Sampler(SamplerOptions options) : options_(options), consumed_(options.consumed_samples) {
+  MEGATRON_CHECK(options.micro_batch_size > 0 && options.data_parallel_size > 0, "batch of a sampler");
+  MEGATRON_CHECK(options.data_parallel_rank >= 0 && options.data_parallel_rank < options.data_parallel_size, "rank of a sampler");
+  MEGATRON_CHECK(options.consumed_samples >= 0, "consumed samples of a sampler");
+  if (options.total_samples < global_batch())
+    throw UserError(
+        {"the dataset has " + std::to_string(options.total_samples) + " samples, fewer than one batch of " + std::to_string(global_batch()), "",
+         "use more data, or a smaller --micro-batch-size or data-parallel size"});
+  if (options.kind == SamplerKind::single && consumed_ > options.total_samples)
+    throw UserError({std::to_string(consumed_) + " samples are consumed already, but the dataset has " + std::to_string(options.total_samples), "",
+                     "raise --train-iters or --train-samples, or use --dataloader-type cyclic"});
+  if (options.kind == SamplerKind::cyclic && consumed_ % global_batch() != 0)
+    throw UserError(
+        {"--dataloader-type cyclic can only go on at a multiple of micro-batch size x data-parallel size, " + std::to_string(global_batch()),
+         std::to_string(consumed_) + " samples are consumed", ""});
+}
+
+std::optional<BatchIndices> Sampler::next() {
+  if (options_.kind == SamplerKind::cyclic) return next_cyclic();
+  return next_single();
+}
+
+std::optional<BatchIndices> Sampler::next_single() {
+  if (consumed_ + global_batch() > options_.total_samples) return std::nullopt;
+  BatchIndices batch;
+  const std::int64_t first = consumed_ + options_.data_parallel_rank * options_.micro_batch_size;
+  for (std::int64_t row = 0; row < options_.micro_batch_size; ++row) batch.samples.push_back(first + row);
+  batch.ordinals = batch.samples;
+  consumed_ += global_batch();
+  return batch;
+}
+
+BatchIndices Sampler::next_cyclic() {
+  const std::int64_t batches = options_.total_samples / global_batch(), epoch_samples = batches * global_batch();
+  const std::int64_t epoch = consumed_ / epoch_samples, place = consumed_ % epoch_samples;
+  if (epoch != epoch_) {
+    const std::int64_t shared = options_.total_samples / options_.micro_batch_size * options_.micro_batch_size;
+    order_ = torch_randperm(options_.data_sharding ? batches * options_.micro_batch_size : shared, static_cast<std::uint64_t>(epoch));
+    epoch_ = epoch;
+  }
+  BatchIndices batch;
+  for (std::int64_t row = 0; row < options_.micro_batch_size; ++row) {
+    batch.samples.push_back(cyclic_sample(place, row));
+    const std::int64_t column = options_.data_sharding ? options_.data_parallel_rank * options_.micro_batch_size + row
+                                                       : row * options_.data_parallel_size + options_.data_parallel_rank;
+    batch.ordinals.push_back(consumed_ + column);
+  }
+  consumed_ += global_batch();
+  return batch;
+}
+
+std::int64_t Sampler::cyclic_sample(std::int64_t place, std::int64_t row) {
+  if (!options_.data_sharding) return order_[static_cast<std::size_t>(place + row * options_.data_parallel_size + options_.data_parallel_rank)];
+  const auto bucket = static_cast<std::int64_t>(order_.size());
+  return options_.data_parallel_rank * bucket + order_[static_cast<std::size_t>(place / options_.data_parallel_size + row)];
+}
+
+}  // namespace megatron

@@ -1,0 +1,130 @@
+#include "megatron/datasets/text_chunks.h"
+
+#include <glob.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
+bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n\f\v") == std::string_view::npos; }
+
+std::string_view without_line_end(std::string_view line) {
+  if (line.ends_with('\n')) line.remove_suffix(1);
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return line;
+}
+
+}  // namespace
+
+std::vector<std::string> expand_inputs(const std::vector<std::string>& patterns) {
+  std::vector<std::string> files;
+  for (const std::string& pattern : patterns) {
+    glob_t found{};
+    const int result = ::glob(pattern.c_str(), 0, nullptr, &found);
+    for (std::size_t i = 0; result == 0 && i < found.gl_pathc; ++i) files.emplace_back(found.gl_pathv[i]);
+    ::globfree(&found);
+    if (result != 0) throw UserError({"--input " + pattern, "there is no such file", "check the path"});
+  }
+  return files;
+}
+
+bool is_text_file(const std::string& file) {
+  std::string_view name = file;
+  for (const std::string_view compressed : {".gz", ".zst"}) {
+    if (name.ends_with(compressed)) name.remove_suffix(compressed.size());
+  }
+  return name.ends_with(".txt");
+}
+
+ChunkReader::ChunkReader(std::vector<std::string> files, DocumentKind text_kind, std::size_t chunk_size)
+    : files_(std::move(files)), text_kind_(text_kind), chunk_size_(chunk_size) {}
+
+bool ChunkReader::open_next_file() {
+  if (next_file_ == files_.size()) return false;
+  const std::string& file = files_[next_file_++];
+  stream_ = open_text(file);
+  kind_ = is_text_file(file) ? text_kind_ : DocumentKind::json_line;
+  line_ = 1;
+  return true;
+}
+
+/// How many bytes of `pending_` are whole documents; the first `known` are known to end none.
+std::size_t ChunkReader::complete_size(std::size_t known) const {
+  if (kind_ == DocumentKind::file) return 0;
+  std::size_t end = pending_.rfind('\n');
+  if (kind_ != DocumentKind::paragraph) return end == std::string::npos ? 0 : end + 1;
+  while (end != std::string::npos && end >= known) {
+    const std::size_t before = end == 0 ? std::string::npos : pending_.rfind('\n', end - 1);
+    const std::size_t start = before == std::string::npos ? 0 : before + 1;
+    if (is_blank(std::string_view(pending_).substr(start, end - start))) return end + 1;
+    end = before;
+  }
+  return 0;
+}
+
+TextChunk ChunkReader::take(std::size_t size) {
+  TextChunk chunk{.buffer = {}, .file = files_[next_file_ - 1], .first_line = line_, .kind = kind_, .file_bytes = finished_bytes_};
+  if (stream_) chunk.file_bytes += stream_->bytes_read();
+  std::string rest = pending_.substr(size);
+  pending_.resize(size);
+  chunk.buffer = std::exchange(pending_, std::move(rest));
+  const bool has_mark = line_ == 1 && chunk.buffer.starts_with(kByteOrderMark);
+  line_ += std::count(chunk.buffer.begin(), chunk.buffer.end(), '\n');
+  if (has_mark) chunk.buffer.erase(0, kByteOrderMark.size());
+  chunk.buffer.append(TextChunk::kPadding, '\0');
+  return chunk;
+}
+
+std::optional<TextChunk> ChunkReader::next() {
+  for (;;) {
+    if (!stream_ && !open_next_file()) return std::nullopt;
+    const std::size_t known = pending_.size();
+    std::size_t filled = known;
+    pending_.resize(known + chunk_size_);
+    while (filled < pending_.size()) {
+      const std::size_t count = stream_->read(pending_.data() + filled, pending_.size() - filled);
+      if (count == 0) break;
+      filled += count;
+    }
+    const bool at_end = filled < pending_.size();
+    pending_.resize(filled);
+    if (at_end) {
+      finished_bytes_ += stream_->bytes_read();
+      stream_.reset();
+      if (pending_.empty()) continue;
+      return take(pending_.size());
+    }
+    if (const std::size_t size = complete_size(known); size > 0) return take(size);
+  }
+}
+
+std::vector<TextDocument> split_documents(const TextChunk& chunk) {
+  std::vector<TextDocument> documents;
+  std::string_view text = chunk.text();
+  if (chunk.kind == DocumentKind::file) return {{text, chunk.first_line}};
+  std::int64_t number = chunk.first_line;
+  bool inside = false;  // of a paragraph
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n') == std::string_view::npos ? text.size() : text.find('\n') + 1);
+    text.remove_prefix(line.size());
+    const bool blank = is_blank(line);
+    if (chunk.kind == DocumentKind::paragraph && inside && !blank) {
+      const char* begin = documents.back().text.data();
+      documents.back().text = std::string_view(begin, static_cast<std::size_t>(line.data() + line.size() - begin));
+    } else if (!blank) {
+      documents.push_back({line, number});
+    }
+    inside = !blank;
+    ++number;
+  }
+  for (TextDocument& document : documents) document.text = without_line_end(document.text);
+  return documents;
+}
+
+}  // namespace megatron

@@ -1,0 +1,70 @@
+// Input files cut into pieces of whole documents, so that threads can tokenize them apart.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "megatron/base/files.h"
+#include "megatron/datasets/text_stream.h"
+
+namespace megatron {
+
+/// What one document of an input file is.
+enum class DocumentKind {
+  json_line,  ///< a line of JSON
+  paragraph,  ///< lines up to a blank line
+  line,       ///< a line of text
+  file,       ///< the whole file
+};
+
+/// Some documents of one file.
+struct TextChunk {
+  static constexpr std::size_t kPadding = 64;  ///< readable bytes after the text, for simdjson
+  std::string buffer;                          ///< the text, then kPadding bytes
+  std::string file;
+  std::int64_t first_line = 1;
+  DocumentKind kind = DocumentKind::json_line;
+  std::uint64_t file_bytes = 0;  ///< bytes of the (compressed) files read up to here
+  std::string_view text() const { return std::string_view(buffer).substr(0, buffer.size() - kPadding); }
+};
+
+/// The files that the patterns (paths or globs) name, each pattern's in alphabetical order; a UserError when one names none.
+std::vector<std::string> expand_inputs(const std::vector<std::string>& patterns);
+
+/// Whether the name, without .gz and .zst, ends in .txt.
+bool is_text_file(const std::string& file);
+
+/// Reads files one after another. Not thread-safe.
+class ChunkReader {
+ public:
+  /// `text_kind` is what a document of a .txt file is; all other files hold JSON lines.
+  ChunkReader(std::vector<std::string> files, DocumentKind text_kind, std::size_t chunk_size = std::size_t{1} << 20);
+  std::optional<TextChunk> next();
+
+ private:
+  bool open_next_file();
+  std::size_t complete_size(std::size_t known) const;
+  TextChunk take(std::size_t size);
+
+  std::vector<std::string> files_;
+  DocumentKind text_kind_, kind_ = DocumentKind::json_line;
+  std::size_t chunk_size_, next_file_ = 0;
+  std::unique_ptr<TextStream> stream_;
+  std::string pending_;
+  std::int64_t line_ = 1;
+  std::uint64_t finished_bytes_ = 0;
+};
+
+/// The documents of a chunk of text, in order: paragraphs without the blank lines around them and their last line's end, lines without their
+/// end, or the whole.
+struct TextDocument {
+  std::string_view text;
+  std::int64_t line = 1;
+};
+std::vector<TextDocument> split_documents(const TextChunk& chunk);
+
+}  // namespace megatron

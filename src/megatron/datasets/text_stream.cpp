@@ -1,0 +1,173 @@
+#include "megatron/datasets/text_stream.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::size_t kInputBuffer = std::size_t{1} << 18;
+
+[[noreturn]] void damaged(const fs::path& path, const std::string& how) {
+  throw UserError({path.string() + ": damaged or truncated " + how, "", "copy or download the file again"});
+}
+
+/// The bytes of the file as they are, with those looked at ahead.
+class PlainStream : public TextStream {
+ public:
+  explicit PlainStream(const fs::path& path) : path_(path) {
+    descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    struct stat status {};
+    if (descriptor_ >= 0 && ::fstat(descriptor_, &status) == 0 && S_ISDIR(status.st_mode)) {
+      ::close(descriptor_);
+      throw UserError({"cannot read " + path.string(), "it is a folder", "give its files, for example " + (path / "*.jsonl").string()});
+    }
+    if (descriptor_ < 0) throw UserError({"cannot open " + path.string(), std::strerror(errno), "check the path"});
+  }
+  PlainStream(const PlainStream&) = delete;
+  PlainStream& operator=(const PlainStream&) = delete;
+  ~PlainStream() override { ::close(descriptor_); }
+
+  /// The first bytes, which later reads give again.
+  std::string_view peek(std::size_t size) {
+    ahead_.resize(size);
+    std::size_t have = 0;
+    while (have < size) {
+      const std::size_t count = read_file(ahead_.data() + have, size - have);
+      if (count == 0) break;
+      have += count;
+    }
+    ahead_.resize(have);
+    return ahead_;
+  }
+
+  std::size_t read(char* data, std::size_t size) override {
+    std::size_t count = std::min(size, ahead_.size());
+    if (count > 0) {
+      std::memcpy(data, ahead_.data(), count);
+      ahead_.erase(0, count);
+    } else {
+      count = read_file(data, size);
+    }
+    bytes_read_ += count;
+    return count;
+  }
+
+  std::uint64_t bytes_read() const override { return bytes_read_; }
+  const fs::path& path() const { return path_; }
+
+ private:
+  std::size_t read_file(char* data, std::size_t size) {
+    for (;;) {
+      const ssize_t count = ::read(descriptor_, data, size);
+      if (count >= 0) return static_cast<std::size_t>(count);
+      if (errno != EINTR) throw UserError({"cannot read " + path_.string(), std::strerror(errno), ""});
+    }
+  }
+
+  fs::path path_;
+  int descriptor_ = -1;
+  std::string ahead_;
+  std::uint64_t bytes_read_ = 0;
+};
+
+class GzipStream : public TextStream {
+ public:
+  explicit GzipStream(std::unique_ptr<PlainStream> file) : file_(std::move(file)), input_(kInputBuffer) {
+    constexpr int kGzipOnly = 15 + 16;
+    MEGATRON_CHECK(::inflateInit2(&state_, kGzipOnly) == Z_OK, "zlib cannot start");
+  }
+  ~GzipStream() override { ::inflateEnd(&state_); }
+
+  std::size_t read(char* data, std::size_t size) override {
+    state_.next_out = reinterpret_cast<Bytef*>(data);
+    state_.avail_out = static_cast<uInt>(size);
+    while (state_.avail_out == size) {
+      if (state_.avail_in == 0 && !refill()) {
+        if (inside_member_) damaged(file_->path(), "gzip data");
+        break;
+      }
+      if (!inside_member_) ::inflateReset(&state_);
+      inside_member_ = true;
+      const int result = ::inflate(&state_, Z_NO_FLUSH);
+      if (result == Z_STREAM_END) {
+        inside_member_ = false;
+      } else if (result != Z_OK && result != Z_BUF_ERROR) {
+        damaged(file_->path(), "gzip data");
+      }
+    }
+    return size - state_.avail_out;
+  }
+
+  std::uint64_t bytes_read() const override { return file_->bytes_read(); }
+
+ private:
+  bool refill() {
+    state_.next_in = reinterpret_cast<Bytef*>(input_.data());
+    state_.avail_in = static_cast<uInt>(file_->read(input_.data(), input_.size()));
+    return state_.avail_in > 0;
+  }
+
+  std::unique_ptr<PlainStream> file_;
+  std::vector<char> input_;
+  z_stream state_{};
+  bool inside_member_ = true;
+};
+
+class ZstdStream : public TextStream {
+ public:
+  explicit ZstdStream(std::unique_ptr<PlainStream> file)
+      : file_(std::move(file)), input_(kInputBuffer), state_(ZSTD_createDStream(), ZSTD_freeDStream) {
+    constexpr int kLongestWindow = 31;
+    MEGATRON_CHECK(state_ != nullptr && !ZSTD_isError(ZSTD_DCtx_setParameter(state_.get(), ZSTD_d_windowLogMax, kLongestWindow)),
+                   "zstd cannot start");
+  }
+
+  std::size_t read(char* data, std::size_t size) override {
+    ZSTD_outBuffer out{data, size, 0};
+    while (out.pos == 0) {
+      if (in_.pos == in_.size) {
+        in_ = {input_.data(), file_->read(input_.data(), input_.size()), 0};
+        at_end_ = in_.size == 0;
+      }
+      if (at_end_ && !inside_frame_) break;
+      const std::size_t result = ZSTD_decompressStream(state_.get(), &out, &in_);
+      if (ZSTD_isError(result)) damaged(file_->path(), std::string("zstd data (") + ZSTD_getErrorName(result) + ")");
+      inside_frame_ = result != 0;
+      if (at_end_ && inside_frame_ && out.pos == 0) damaged(file_->path(), "zstd data");
+    }
+    return out.pos;
+  }
+
+  std::uint64_t bytes_read() const override { return file_->bytes_read(); }
+
+ private:
+  std::unique_ptr<PlainStream> file_;
+  std::vector<char> input_;
+  std::unique_ptr<ZSTD_DStream, std::size_t (*)(ZSTD_DStream*)> state_;
+  ZSTD_inBuffer in_{nullptr, 0, 0};
+  bool inside_frame_ = true, at_end_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<TextStream> open_text(const fs::path& path) {
+  auto file = std::make_unique<PlainStream>(path);
+  const std::string_view start = file->peek(4);
+  if (start.starts_with("\x1f\x8b")) return std::make_unique<GzipStream>(std::move(file));
+  if (start == "\x28\xb5\x2f\xfd") return std::make_unique<ZstdStream>(std::move(file));
+  return file;
+}
+
+}  // namespace megatron

@@ -1,0 +1,222 @@
+#include "megatron/datasets/preprocess.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include <sstream>
+
+#include "datasets/scratch.h"
+#include "megatron/datasets/indexed_dataset.h"
+#include "megatron/datasets/json_lines.h"
+
+namespace megatron {
+namespace {
+
+using test::ScratchFolder;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::vector<std::int32_t> bytes_of(std::string_view text) {
+  return {reinterpret_cast<const unsigned char*>(text.data()), reinterpret_cast<const unsigned char*>(text.data()) + text.size()};
+}
+
+std::string gzip(const std::string& text) {
+  z_stream state{};
+  deflateInit2(&state, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
+  std::string out(deflateBound(&state, text.size()), '\0');
+  state.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  state.avail_in = static_cast<uInt>(text.size());
+  state.next_out = reinterpret_cast<Bytef*>(out.data());
+  state.avail_out = static_cast<uInt>(out.size());
+  deflate(&state, Z_FINISH);
+  out.resize(state.total_out);
+  deflateEnd(&state);
+  return out;
+}
+
+std::string zstd(const std::string& text) {
+  std::string out(ZSTD_compressBound(text.size()), '\0');
+  out.resize(ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 3));
+  return out;
+}
+
+class PreprocessTest : public ::testing::Test {
+ protected:
+  PreprocessSummary run() { return preprocess(options_, bytes_of); }
+  std::string error() {
+    return test::user_error([&] { run(); });
+  }
+  /// Writes the content and makes it the input.
+  void input(const std::string& name, const std::string& content) {
+    test::spill(folder_ / name, content);
+    options_.inputs = {folder_ / name};
+  }
+  std::vector<std::string> documents(const std::string& key = "text") {
+    const IndexedDataset dataset(folder_ / ("out_" + key + "_document"));
+    dataset.verify();
+    std::vector<std::string> texts;
+    for (std::int64_t document = 0; document < dataset.num_documents(); ++document) {
+      auto& text = texts.emplace_back();
+      for (auto sequence = dataset.document_indices()[document]; sequence < dataset.document_indices()[document + 1]; ++sequence) {
+        std::vector<std::int64_t> ids(static_cast<std::size_t>(dataset.sequence_lengths()[sequence]));
+        dataset.read(sequence, 0, ids);
+        for (const auto id : ids) text += id == 256 ? '$' : static_cast<char>(id);
+        text += "|";
+      }
+    }
+    return texts;
+  }
+
+  ScratchFolder folder_;
+  PreprocessOptions options_{.inputs = {}, .output_prefix = folder_ / "out", .append_eod = true, .eod = 256, .vocab_size = 257, .workers = 3};
+};
+
+TEST_F(PreprocessTest, ReadsJsonLines) {
+  input(
+      "in.jsonl",
+      "{\"text\": \"a\\u00e9\\n\", \"n\": 1}\n\n{\"n\": [{}], \"text\": \"\"}\r\n{\"text\": [\"x\", \"\", \"yz\"]}\n{\"text\":\"1\",\"text\":\"2\"}");
+  const PreprocessSummary summary = run();
+  EXPECT_THAT(documents(), ElementsAre("a\xc3\xa9\n$|", "", "x|yz$|", "2$|"));
+  EXPECT_EQ(summary.outputs[0].documents, 4);
+  EXPECT_EQ(summary.outputs[0].sequences, 4);
+  EXPECT_EQ(IndexedDataset(folder_ / "out_text_document").type(), TokenType::uint16);
+}
+
+TEST_F(PreprocessTest, WritesOneDatasetForEachKey) {
+  input("in.jsonl", "{\"a\": \"1\", \"b\": \"22\"}\n{\"b\": \"4\", \"a\": \"333\"}\n");
+  options_.json_keys = {"a", "b"};
+  options_.append_eod = false;
+  run();
+  EXPECT_THAT(documents("a"), ElementsAre("1|", "333|"));
+  EXPECT_THAT(documents("b"), ElementsAre("22|", "4|"));
+}
+
+TEST_F(PreprocessTest, GivesTheSameFilesForAnyNumberOfWorkers) {
+  std::string lines;
+  for (int i = 0; i < 60000; ++i) lines += "{\"text\": \"" + std::string(static_cast<std::size_t>(i % 97), static_cast<char>('a' + i % 26)) + "\"}\n";
+  input("in.jsonl", lines);
+  options_.workers = 1;
+  run();
+  const std::string bin = test::slurp(folder_ / "out_text_document.bin"), idx = test::slurp(folder_ / "out_text_document.idx");
+  for (const auto& [name, content] : {std::pair<std::string, std::string>{"in.jsonl.gz", gzip(lines.substr(0, 1000)) + gzip(lines.substr(1000))},
+                                      {"in.jsonl.zst", zstd(lines.substr(0, 1000)) + zstd(lines.substr(1000))},
+                                      {"in.jsonl", lines}}) {
+    input(name, content);
+    options_.workers = 4;
+    run();
+    EXPECT_TRUE(test::slurp(folder_ / "out_text_document.bin") == bin && test::slurp(folder_ / "out_text_document.idx") == idx) << name;
+  }
+}
+
+TEST_F(PreprocessTest, CutsTextFiles) {
+  input("in.txt", "\xef\xbb\xbf\n\none\ntwo\n \t\nthree\r\n\r\n\n\nfour");
+  run();
+  EXPECT_THAT(documents(), ElementsAre("one\ntwo$|", "three$|", "four$|"));
+  options_.text_documents = DocumentKind::line;
+  run();
+  EXPECT_THAT(documents(), ElementsAre("one$|", "two$|", "three$|", "four$|"));
+  input("in.txt", "one\n\ntwo\n");
+  options_.text_documents = DocumentKind::file;
+  run();
+  EXPECT_THAT(documents(), ElementsAre("one\n\ntwo\n$|"));
+}
+
+TEST_F(PreprocessTest, KeepsParagraphsWholeOverChunks) {
+  const std::string text = "alpha\nbeta\n\ngamma\n\n\ndelta delta delta delta\nepsilon\n";
+  test::spill(folder_ / "in.txt", text);
+  for (std::size_t size = 1; size < 30; ++size) {
+    ChunkReader reader({folder_ / "in.txt"}, DocumentKind::paragraph, size);
+    std::vector<std::string> paragraphs;
+    std::vector<std::int64_t> lines;
+    while (const auto chunk = reader.next()) {
+      for (const TextDocument& document : split_documents(*chunk)) {
+        paragraphs.emplace_back(document.text);
+        lines.push_back(document.line);
+      }
+    }
+    EXPECT_THAT(paragraphs, ElementsAre("alpha\nbeta", "gamma", "delta delta delta delta\nepsilon")) << size;
+    EXPECT_THAT(lines, ElementsAre(1, 4, 7)) << size;
+  }
+}
+
+TEST_F(PreprocessTest, TakesGlobsInOrder) {
+  test::spill(folder_ / "b.jsonl", "{\"text\": \"b\"}");
+  test::spill(folder_ / "a.jsonl", "{\"text\": \"a\"}\n");
+  options_.inputs = {folder_ / "*.jsonl"};
+  run();
+  EXPECT_THAT(documents(), ElementsAre("a$|", "b$|"));
+}
+
+TEST_F(PreprocessTest, LogsInMegatronsWords) {
+  std::ostringstream log;
+  options_.log = &log;
+  options_.log_interval = 1;
+  input("in.jsonl", "{\"text\": \"a\"}\n");
+  run();
+  EXPECT_THAT(log.str(), HasSubstr("Processed 1 documents ("));
+  EXPECT_THAT(log.str(), HasSubstr(" docs/s, "));
+}
+
+TEST_F(PreprocessTest, NamesFileAndLineOfMistakesAndLeavesNothing) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"{\"text\": \"a\"}\n{\"text\": \"b\"\n", "in.jsonl:2: not valid JSON"},
+      {"{\"text\": \"a\"}\n[1]\n", "in.jsonl:2: expected a JSON object"},
+      {"{\"text\": \"a\"}\n\n{\"txt\": \"a\"}\n", "in.jsonl:3: no field 'text'"},
+      {"{\"text\": 5}\n", "in.jsonl:1: field 'text' must be a string"},
+      {"{\"text\": null}\n", "in.jsonl:1: field 'text' must be a string"},
+      {"{\"text\": [\"a\", 1]}\n", "in.jsonl:1: field 'text' must be a string"},
+      {"{\"text\": \"\xff\"}\n", "in.jsonl:1: not valid JSON"},
+      {"{\"text\": \"\\ud800\"}\n", "in.jsonl:1: not valid JSON"},
+      {"{\"text\": \"a\"} {}\n", "in.jsonl:1: not valid JSON"},
+      {"{\"text\": \"a\nb\"}\n", "in.jsonl:1: not valid JSON"},
+      {"", "no tokens"},
+      {"{\"text\": \"\"}\n", "no tokens"},
+  };
+  for (const auto& [content, message] : cases) {
+    input("in.jsonl", content);
+    EXPECT_THAT(error(), HasSubstr(message)) << content;
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator()), 1) << content;
+  }
+}
+
+TEST_F(PreprocessTest, RefusesDamagedCompression) {
+  const std::string text = "{\"text\": \"" + std::string(5000, 'x') + "\"}\n{\"text\": \"yyyyyyyyyyyyyyyyyy\"}\n";
+  const auto halve = [](std::string data) { return data.substr(0, data.size() / 2); };
+  input("in.jsonl.gz", halve(gzip(text)));
+  EXPECT_THAT(error(), HasSubstr("in.jsonl.gz: damaged or truncated gzip data"));
+  input("in.jsonl.gz", gzip(text) + "rubbish");
+  EXPECT_THAT(error(), HasSubstr("gzip data"));
+  input("in.jsonl.zst", halve(zstd(text)));
+  EXPECT_THAT(error(), HasSubstr("in.jsonl.zst: damaged or truncated zstd data"));
+}
+
+TEST_F(PreprocessTest, RefusesWrongOptions) {
+  options_.inputs = {folder_ / "nothing*.jsonl"};
+  EXPECT_THAT(error(), HasSubstr("there is no such file"));
+  input("in.txt", "a");
+  options_.json_keys = {"a", "b"};
+  EXPECT_THAT(error(), HasSubstr("in.txt: a text file has no fields"));
+  options_.json_keys = {"a", "a"};
+  EXPECT_THAT(error(), HasSubstr("twice"));
+  options_.json_keys = {"text"};
+  options_.vocab_size = 50;
+  options_.append_eod = false;
+  EXPECT_THAT(error(), HasSubstr("in.txt:1: the tokenizer gave id 97, outside its vocabulary of 50"));
+  options_.append_eod = true;
+  EXPECT_THAT(error(), HasSubstr("--append-eod"));
+}
+
+TEST(JsonLineParser, ReadsNumbersBeyond64Bits) {
+  JsonLineParser parser({"text"});
+  std::string line = R"({"id": 123456789012345678901234567890, "text": ["a", "b"]})";
+  const std::string_view view(line);
+  std::string padded = line + std::string(TextChunk::kPadding, '\0');
+  const auto& texts = parser.parse(std::string_view(padded).substr(0, view.size()), "x:1");
+  EXPECT_THAT(texts[0], ElementsAre("a", "b"));
+}
+
+}  // namespace
+}  // namespace megatron
