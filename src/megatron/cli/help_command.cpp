@@ -4,12 +4,14 @@
 #include "megatron/cli/command.h"
 #include "megatron/config/fields.h"
 #include "megatron/config/help.h"
+#include "megatron/config/reference.h"
 
 namespace megatron {
 namespace {
 
 struct HelpOptions {
   std::string command;
+  bool markdown = false, man = false;
 };
 
 const FieldTable<HelpOptions>& help_table() {
@@ -17,6 +19,8 @@ const FieldTable<HelpOptions>& help_table() {
     FieldTable<HelpOptions> t;
     t.about("Shows the commands, or the flags of one command.");
     t.field("command", &HelpOptions::command, "command to explain").positional().value_name("COMMAND");
+    t.field("markdown", &HelpOptions::markdown, "print docs/config.md");
+    t.field("man", &HelpOptions::man, "print the manual page megatron(1)");
     return t;
   }();
   return table;
@@ -41,6 +45,14 @@ void print_overview() {
   std::cout << "\n`megatron <command> --help` shows a command's flags. Exit codes: 0 done, 2 a mistake in the input, 1 internal error.\n";
 }
 
+void print_manual() {
+  std::vector<CommandManual> manuals;
+  for (const Command& command : commands()) {
+    manuals.push_back({command.name, command.summary, command.fields ? &command.fields() : nullptr});
+  }
+  std::cout << manual_page(manuals, MEGATRON_VERSION);
+}
+
 }  // namespace
 
 const FieldSet& help_fields() { return help_table().set(); }
@@ -48,6 +60,14 @@ const FieldSet& help_fields() { return help_table().set(); }
 int run_help(std::span<const std::string> args) {
   HelpOptions options;
   parse_command_line(help_table(), args, options, "help");
+  if (options.markdown) {
+    std::cout << config_markdown();
+    return 0;
+  }
+  if (options.man) {
+    print_manual();
+    return 0;
+  }
   if (options.command.empty()) {
     print_overview();
     return 0;

@@ -33,12 +33,6 @@ std::string range_text(const Field& field) {
   return text;
 }
 
-/// A default outside the range only marks a setting that must be given or is derived.
-bool has_default(const Field& field) {
-  if (field.is_required || field.is_switch() || field.default_values.empty()) return false;
-  return !field.minimum || number_value(field.default_values[0]) >= *field.minimum;
-}
-
 std::string entry(const Field& field, int width) {
   std::string text = "  " + field_usage(field);
   if (static_cast<int>(text.size()) + 2 > kHelpColumn) {
@@ -81,18 +75,26 @@ std::string field_usage(const Field& field) {
   return field.flag() + " " + value_placeholder(field) + (many ? " ..." : "");
 }
 
-std::string field_help(const Field& field) {
-  std::string facts;
-  const auto add = [&](const std::string& fact) { facts += (facts.empty() ? "" : "; ") + fact; };
-  if (field.is_required) add("required");
-  if (has_default(field)) add("default: " + join_values(field.default_values));
+bool has_default(const Field& field) {
+  if (field.is_required || field.is_switch() || field.default_values.empty()) return false;
+  return !field.minimum || number_value(field.default_values[0]) >= *field.minimum;
+}
+
+std::string field_limits(const Field& field) {
+  std::string text = field.is_required ? "required" : "";
+  const auto add = [&](const std::string& fact) { text += (text.empty() ? "" : "; ") + fact; };
   if (const std::string range = range_text(field); !range.empty()) add(range);
   if (field.is_repeatable) add("may be given several times");
-  if (!field.aliases.empty()) {
-    std::string also = "also";
-    for (const std::string& alias : field.aliases) also += " --" + alias;
-    add(also);
-  }
+  return text;
+}
+
+std::string field_help(const Field& field) {
+  std::string facts = has_default(field) ? "default: " + join_values(field.default_values) : "";
+  const auto add = [&](const std::string& fact) { facts += (facts.empty() ? "" : "; ") + fact; };
+  if (const std::string limits = field_limits(field); !limits.empty()) add(limits);
+  std::string also;
+  for (const std::string& alias : field.aliases) also += " --" + alias;
+  if (!also.empty()) add("also" + also);
   return facts.empty() ? field.help : field.help + " (" + facts + ")";
 }
 

@@ -17,7 +17,13 @@ std::string wrap_text(std::string_view text, int width, int indent);
 /// The spelling shown in help and documentation: "--lr X", "--no-mmap-bin-files", "PREFIX".
 std::string field_usage(const Field& field);
 
-/// The help sentence with its default and range: "peak learning rate (default: 0.1; at least 0)".
+/// Whether the default is a value of its own: one outside the range only marks a setting that must be given or is derived.
+bool has_default(const Field& field);
+
+/// "required; at least 0; may be given several times", as far as it holds.
+std::string field_limits(const Field& field);
+
+/// The help sentence with default, limits and other spellings: "peak learning rate (default: 0.1; at least 0)".
 std::string field_help(const Field& field);
 
 }  // namespace megatron

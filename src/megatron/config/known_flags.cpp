@@ -66,7 +66,6 @@ Field make_field(const KnownFlags& flags, const std::string& word) {
   } else {
     describe_switch(field, word);
   }
-  const std::string flag_name = field.name;
   std::replace(field.name.begin(), field.name.end(), '-', '_');
   field.group = "Known flags of Megatron-LM";
   field.is_hidden = true;
@@ -88,10 +87,16 @@ Field make_field(const KnownFlags& flags, const std::string& word) {
 
 }  // namespace
 
+std::vector<Field> known_flag_fields(const KnownFlags& flags) {
+  std::vector<Field> fields;
+  for (const std::string& word : split(flags.words, ' ')) fields.push_back(make_field(flags, word));
+  return fields;
+}
+
 std::vector<Field> known_flag_fields() {
   std::vector<Field> fields;
   for (const KnownFlags& flags : known_flags()) {
-    for (const std::string& word : split(flags.words, ' ')) fields.push_back(make_field(flags, word));
+    for (Field& field : known_flag_fields(flags)) fields.push_back(std::move(field));
   }
   return fields;
 }

@@ -20,7 +20,10 @@ struct KnownFlags {
 /// The whole table.
 std::span<const KnownFlags> known_flags();
 
-/// The table as hidden fields that set nothing, for FieldTable::add_erased.
+/// The flags of one entry as hidden fields.
+std::vector<Field> known_flag_fields(const KnownFlags& flags);
+
+/// The whole table as hidden fields that set nothing, for FieldTable::add_erased.
 std::vector<Field> known_flag_fields();
 
 }  // namespace megatron

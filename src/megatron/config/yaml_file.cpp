@@ -6,12 +6,28 @@
 namespace megatron {
 namespace {
 
+/// Whether the quoted scalar that starts at `position` ends before the file does: yaml-cpp lets one run off the end of the file.
+bool is_closed(const std::string& text, std::size_t position) {
+  if (position >= text.size()) return true;
+  const char quote = text[position];
+  if (quote != '"' && quote != '\'') return true;
+  for (std::size_t i = position + 1; i < text.size(); ++i) {
+    const bool is_escape = quote == '"' ? text[i] == '\\' : text[i] == quote && i + 1 < text.size() && text[i + 1] == quote;
+    if (is_escape) {
+      ++i;
+    } else if (text[i] == quote) {
+      return true;
+    }
+  }
+  return false;
+}
+
 class YamlReader {
  public:
-  explicit YamlReader(const std::string& source) : source_(source) {}
+  YamlReader(const std::string& text, const std::string& source) : text_(text), source_(source) {}
 
-  std::vector<FileEntry> read(const std::string& text) {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+  std::vector<FileEntry> read() {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text_);
     if (documents.empty() || documents[0].IsNull()) throw UserError({source_, "the file holds no settings", "write lines such as num_layers: 12"});
     if (documents.size() > 1) fail(documents[1], "a second document starts here", "keep one document in the file");
     if (!documents[0].IsMap()) fail(documents[0], "expected keys with values", "write lines such as num_layers: 12");
@@ -36,14 +52,20 @@ class YamlReader {
     return key.Scalar();
   }
 
+  std::string scalar_text(const YAML::Node& value) const {
+    const bool is_quoted = value.Tag() == "!";
+    if (is_quoted && !is_closed(text_, value.Mark().pos)) fail(value, "not valid YAML: a quote is not closed", "check that the file is whole");
+    return value.Scalar();
+  }
+
   void add(const std::string& section, const std::string& key, const YAML::Node& key_node, const YAML::Node& value) {
     FileEntry entry{section, key, {}, value.IsNull(), key_node.Mark().line + 1};
     if (value.IsScalar()) {
-      entry.values = {value.Scalar()};
+      entry.values = {scalar_text(value)};
     } else if (value.IsSequence()) {
       for (const YAML::Node& item : value) {
         if (!item.IsScalar()) fail(item, "'" + key + "' must be a list of plain values", "");
-        entry.values.push_back(item.Scalar());
+        entry.values.push_back(scalar_text(item));
       }
     } else if (!value.IsNull()) {
       fail(key_node, "'" + key + "' holds a section within a section", "write its keys one level higher");
@@ -51,6 +73,7 @@ class YamlReader {
     entries_.push_back(std::move(entry));
   }
 
+  const std::string& text_;
   const std::string& source_;
   std::vector<FileEntry> entries_;
 };
@@ -59,7 +82,7 @@ class YamlReader {
 
 std::vector<FileEntry> parse_yaml(const std::string& text, const std::string& source) {
   try {
-    return YamlReader(source).read(text);
+    return YamlReader(text, source).read();
   } catch (const YAML::Exception& error) {
     const std::string line = error.mark.is_null() ? "" : ":" + std::to_string(error.mark.line + 1);
     throw UserError({source + line, "not valid YAML: " + error.msg, "check that the file is whole"});

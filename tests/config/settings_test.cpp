@@ -1,0 +1,372 @@
+// The settings of a run: sources and their precedence, derived values, rules, Megatron's known flags.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "megatron/base/files.h"
+#include "megatron/config/list_expression.h"
+#include "megatron/config/print_config.h"
+#include "megatron/config/resolve.h"
+#include "megatron/config/rules.h"
+#include "megatron/config/run_settings.h"
+
+namespace megatron {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Words = std::vector<std::string>;
+
+const Words kSmall{"gpt",
+                   "--num-layers",
+                   "2",
+                   "--hidden-size",
+                   "64",
+                   "--num-attention-heads",
+                   "4",
+                   "--seq-length",
+                   "32",
+                   "--train-iters",
+                   "10",
+                   "--lr",
+                   "1e-3",
+                   "--micro-batch-size",
+                   "2",
+                   "--tokenizer-type",
+                   "NullTokenizer",
+                   "--vocab-size",
+                   "100"};
+
+Words small(const Words& more) {
+  Words words = kSmall;
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+megatron::Run run(const Words& more) { return read_run(small(more)); }
+
+std::string mistake(const Words& words) {
+  try {
+    read_run(words);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+Settings resolved(const Words& more) {
+  Settings settings = run(more).options.settings;
+  resolve(settings);
+  return settings;
+}
+
+TEST(RunSettings, DefaultsAreMegatrons) {
+  const Settings s = resolved({});
+  EXPECT_EQ(s.model.ffn_hidden_size, 256);
+  EXPECT_EQ(s.model.kv_channels, 16);
+  EXPECT_EQ(s.model.num_query_groups, 4);
+  EXPECT_EQ(s.model.max_position_embeddings, 32);
+  EXPECT_EQ(s.model.vocab_size, 100);
+  EXPECT_EQ(s.training.global_batch_size, 2);
+  EXPECT_TRUE(s.data.mock_data);
+  EXPECT_EQ(s.data.split, "1,1,1");
+  EXPECT_EQ(resolved({"--data-path", "p"}).data.split, "969, 30, 1");
+  EXPECT_FALSE(resolved({"--data-path", "p"}).data.mock_data);
+}
+
+TEST(RunSettings, GatedMlpsGetMegatronsWidth) {
+  // int(8·h/3/64)·64
+  EXPECT_EQ(resolved({"--swiglu", "--hidden-size", "512"}).model.ffn_hidden_size, 1344);
+  EXPECT_EQ(resolved({"--swiglu", "--hidden-size", "4096"}).model.ffn_hidden_size, 10880);
+  EXPECT_EQ(resolved({"--swiglu", "--ffn-hidden-size", "100"}).model.ffn_hidden_size, 100);
+}
+
+TEST(RunSettings, ActivationSwitches) {
+  const auto activation = [](const char* flag) { return resolved({flag}).model; };
+  EXPECT_TRUE(activation("--swiglu").activation == Activation::silu && activation("--swiglu").gated_linear_unit);
+  EXPECT_TRUE(activation("--geglu").activation == Activation::gelu && activation("--geglu").gated_linear_unit);
+  EXPECT_TRUE(activation("--quick-geglu").activation == Activation::quick_gelu && activation("--quick-geglu").gated_linear_unit);
+  EXPECT_TRUE(activation("--squared-relu").activation == Activation::squared_relu && !activation("--squared-relu").gated_linear_unit);
+  EXPECT_EQ(activation("--openai-gelu").activation, Activation::gelu_tanh);
+  EXPECT_THAT(mistake(small({"--swiglu", "--squared-relu"})), HasSubstr("--squared-relu: excludes --swiglu"));
+}
+
+TEST(RunSettings, SpellingsOfMegatron) {
+  EXPECT_FALSE(resolved({"--disable-bias-linear"}).model.add_bias_linear);
+  EXPECT_EQ(resolved({"--use-rotary-position-embeddings"}).model.position_embedding_type, PositionEmbedding::rope);
+  EXPECT_EQ(resolved({"--position-embedding-type", "alibi"}).model.position_embedding_type, PositionEmbedding::alibi);
+  EXPECT_EQ(resolved({"--position-embedding-type", "rope", "--use-rope-scaling"}).model.rope_scaling_type, RopeScaling::llama3);
+  const auto linear = resolved({"--position-embedding-type", "rope", "--rotary-seq-len-interpolation-factor", "4"}).model;
+  EXPECT_TRUE(linear.rope_scaling_type == RopeScaling::linear && linear.rope_scaling_factor == 4);
+  const auto yarn = resolved({"--position-embedding-type", "yarn", "--rotary-scaling-factor", "4", "--no-yarn-correction-range-round-to-int"}).model;
+  EXPECT_TRUE(yarn.rope_scaling_type == RopeScaling::yarn && yarn.rope_scaling_factor == 4 && !yarn.yarn_correction_range_round_to_int);
+  EXPECT_EQ(yarn.rope_original_max_position_embeddings, 4096);
+  EXPECT_EQ(
+      resolved({"--position-embedding-type", "yarn", "--yarn-original-max-position-embeddings", "8192"}).model.rope_original_max_position_embeddings,
+      8192);
+  EXPECT_TRUE(resolved({"--override-opt_param-scheduler"}).scheduler.override_opt_param_scheduler);
+  EXPECT_TRUE(resolved({"--override-opt-param-scheduler"}).scheduler.override_opt_param_scheduler);
+  const auto checkpoint =
+      resolved({"--no-save-optim", "--no-save-rng", "--no-load-optim", "--no-load-rng", "--persistent-save-interval", "7"}).checkpoint;
+  EXPECT_FALSE(checkpoint.save_optim || checkpoint.save_rng || checkpoint.load_optim || checkpoint.load_rng);
+  EXPECT_EQ(checkpoint.save_interval, 7);
+  EXPECT_FALSE(resolved({"--no-check-for-nan-in-loss-and-grad"}).training.check_for_nan_in_loss_and_grad);
+  EXPECT_FALSE(resolved({"--no-mmap-bin-files"}).data.mmap_bin_files);
+  EXPECT_EQ(resolved({"--lr-decay-style", "inverse-square-root"}).scheduler.lr_decay_style, LrDecayStyle::inverse_square_root);
+  EXPECT_THAT(resolved({"--data-path", "0.3", "a", "0.7", "b"}).data.data_path, ElementsAre("0.3", "a", "0.7", "b"));
+}
+
+TEST(RunSettings, WindowPatterns) {
+  EXPECT_THAT(resolved({"--window-size", "7,0", "--window-attn-skip-freq", "2"}).model.window_layers, ElementsAre(1, 0));
+  EXPECT_THAT(resolved({"--window-size", "7,0", "--num-layers", "4", "--window-attn-skip-freq", "([1]+[0])*2"}).model.window_layers,
+              ElementsAre(1, 0, 1, 0));
+  EXPECT_THAT(mistake(small({"--window-size", "7,0", "--window-attn-skip-freq", "[1]*3"})), HasSubstr("names 3 layers, --num-layers is 2"));
+  EXPECT_THAT(mistake(small({"--window-size", "7,0", "--window-attn-skip-freq", "x"})), HasSubstr("neither a number above 0 nor a list"));
+  EXPECT_THAT(mistake(small({"--window-attn-skip-freq", "2"})), HasSubstr("needs --window-size"));
+}
+
+TEST(ListExpression, ReadsPythonLists) {
+  EXPECT_THAT(*list_expression("([1]*3+[0])*2"), ElementsAre(1, 1, 1, 0, 1, 1, 1, 0));
+  EXPECT_THAT(*list_expression(" [ 1 , 0, ] "), ElementsAre(1, 0));
+  EXPECT_THAT(*list_expression("2*[1,2]"), ElementsAre(1, 2, 1, 2));
+  EXPECT_THAT(*list_expression("[]*5"), IsEmpty());
+  for (const char* text : {"", "3", "[1", "[1]]", "[1]+", "[1]*[2]", "[1]+2", "(1)", "[1 2]", "[-1]", "[1]*99999999", "[9999999999]", "import os"}) {
+    EXPECT_EQ(list_expression(text), std::nullopt) << text;
+  }
+  EXPECT_EQ(list_expression(std::string(100000, '(')), std::nullopt);
+}
+
+TEST(SplitShares, ReadsUpToThree) {
+  EXPECT_EQ(split_shares("969, 30, 1"), (std::array<double, 3>{969, 30, 1}));
+  EXPECT_EQ(split_shares("98/2"), (std::array<double, 3>{98, 2, 0}));
+  for (const char* text : {"", "a", "0,0,0", "1,2,3,4", "-1,2"}) EXPECT_EQ(split_shares(text), std::nullopt) << text;
+}
+
+TEST(Rules, EachNamesValuesAndFix) {
+  const std::vector<std::pair<Words, std::string>> table = {
+      {{"--hidden-size", "66"}, "--hidden-size: 66 is not divisible by --num-attention-heads 4"},
+      {{"--group-query-attention", "--num-query-groups", "3"}, "--num-query-groups: 3 does not divide --num-attention-heads 4"},
+      {{"--global-batch-size", "5"}, "--global-batch-size: 5 is no multiple of --micro-batch-size 2\n  fix: use --global-batch-size 4"},
+      {{"--max-position-embeddings", "16"}, "--max-position-embeddings: 16 is less than --seq-length 32"},
+      {{"--train-samples", "100"}, "--train-iters 10: excludes --train-samples 100"},
+      {{"--min-lr", "1"}, "--min-lr: 1 is above --lr 0.001"},
+      {{"--lr-warmup-init", "1"}, "--lr-warmup-init: 1 is above --lr 0.001"},
+      {{"--lr-warmup-iters", "10"}, "--lr-warmup-iters: 10 leaves nothing of the decay's 10"},
+      {{"--lr-warmup-iters", "5", "--lr-warmup-fraction", "0.1"}, "--lr-warmup-fraction: excludes"},
+      {{"--lr-decay-samples", "5"}, "excludes schedules in samples"},
+      {{"--lr-decay-style", "WSD"}, "needs the length of its last phase"},
+      {{"--weight-decay-incr-style", "cosine"}, "needs both ends"},
+      {{"--start-weight-decay", "0"}, "have no place in a constant weight decay"},
+      {{"--override-opt-param-scheduler", "--use-checkpoint-opt-param-scheduler"}, "give one of the two"},
+      {{"--data-path", "a", "--mock-data"}, "data: comes from more than one place"},
+      {{"--split", "0,0,0"}, "--split: '0,0,0' is not"},
+      {{"--tokenizer-type", "GPT2BPETokenizer"}, "needs --vocab-file and --merge-file"},
+      {{"--tokenizer-type", "HuggingFaceTokenizer"}, "needs --tokenizer-model"},
+      {{"--tensor-model-parallel-size", "2"}, "this version runs on one rank: the size must be 1, got 2"},
+      {{"--device", "cuda"}, "this version computes on the CPU"},
+      {{"--bf16"}, "this version trains in fp32 only"},
+      {{"--fp16"}, "this version trains in fp32 only"},
+      {{"--hidden-dropout", "1"}, "--hidden-dropout: must be below 1, got 1"},
+      {{"--eval-interval", "0"}, "--eval-interval: must be at least 1, got 0"},
+      {{"--seed", "0"}, "--seed: must be at least 1"},
+      {{"--position-embedding-type", "rope", "--rotary-percent", "0.2"}, "not an even number above 0"},
+      {{"--use-rope-scaling"}, "needs rotary positions"},
+      {{"--window-size", "-2,0"}, "has a side below -1"},
+      {{"--norm-placement", "post", "--apply-residual-connection-post-layernorm"}, "excludes --norm-placement post"},
+  };
+  for (const auto& [words, expected] : table) EXPECT_THAT(mistake(small(words)), HasSubstr(expected)) << words[0];
+}
+
+TEST(Rules, AllAreShownTogetherAndUnreadableFieldsOnce) {
+  const std::string text = mistake({"gpt", "--num-layers", "two"});
+  for (const char* flag : {"--num-layers: must be an integer, got 'two'", "--hidden-size: is required", "--num-attention-heads: is required",
+                           "--seq-length: is required", "--micro-batch-size: is required", "--train-iters: is required", "--lr: is required",
+                           "--tokenizer-type: is required"}) {
+    EXPECT_THAT(text, HasSubstr(flag));
+  }
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("--num-layers: is required")));
+}
+
+TEST(Rules, ArchitectureMayComeFromACheckpoint) {
+  const Words words{"gpt", "--load", "somewhere", "--seq-length", "8", "--train-iters", "1", "--lr", "1", "--micro-batch-size", "1"};
+  EXPECT_EQ(mistake(words), "accepted");
+}
+
+TEST(KnownFlags, AreAcceptedWhenNeutral) {
+  for (const Words& words : std::vector<Words>{{"--num-experts", "None"},
+                                               {"--num-experts", "0"},
+                                               {"--moe-router-topk", "2"},
+                                               {"--moe-aux-loss-coeff", "0"},
+                                               {"--moe-router-bias-update-rate", "1e-3"},
+                                               {"--recompute-modules", "None"},
+                                               {"--fp8-recipe", "delayed"},
+                                               {"--spec", "local"},
+                                               {"--multi-latent-attention=false"},
+                                               {"--no-rl-partial-rollouts"},
+                                               {"--fim-eod-token", "<|endoftext|>"},
+                                               {"--tensor-model-parallel-size", "1"},
+                                               {"--optimizer-offload-fraction", "1.0"},
+                                               {"--rl-default-top-k", "-1"}}) {
+    EXPECT_EQ(mistake(small(words)), "accepted") << words[0];
+  }
+}
+
+TEST(KnownFlags, AreRefusedWithReasonAndFix) {
+  EXPECT_THAT(mistake(small({"--num-experts", "8"})), HasSubstr("--num-experts: is not in this version: models are dense\n  fix: "));
+  EXPECT_THAT(mistake(small({"--multi-latent-attention"})), HasSubstr("is not in this version"));
+  EXPECT_THAT(mistake(small({"--batch-size", "8"})), HasSubstr("use --micro-batch-size"));
+  EXPECT_THAT(mistake(small({"--warmup", "1"})), HasSubstr("use --lr-warmup-fraction"));
+  EXPECT_THAT(mistake(small({"--yaml-cfg", "f"})), HasSubstr("use --config"));
+  EXPECT_THAT(mistake(small({"--wandb-project", "p"})), HasSubstr("JSON lines"));
+  EXPECT_THAT(mistake(small({"--transformer-impl", "nvidia"})), HasSubstr("must be one of local, transformer_engine, inference_optimized"));
+}
+
+TEST(KnownFlags, AreNotedOnce) {
+  const auto found =
+      run({"--use-flash-attn", "--no-masked-softmax-fusion", "--attention-backend", "flash", "--overlap-grad-reduce", "--use-flash-attn"});
+  EXPECT_EQ(found.parsed.notes.size(), 2u);
+  EXPECT_THAT(notes_text(found.parsed), HasSubstr("note: --use-flash-attn, --no-masked-softmax-fusion, --attention-backend: chooses among"));
+}
+
+TEST(KnownFlags, CoverMegatronOnceEach) {
+  std::set<std::string> seen;
+  std::size_t flags = 0;
+  for (const Field& field : run_table().set().fields) {
+    EXPECT_TRUE(seen.insert(field.name).second) << field.name << " is declared twice";
+    flags += 1 + field.aliases.size();
+  }
+  EXPECT_GE(flags, 838u);
+}
+
+class ConfigFile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("megatron_config_" + std::to_string(::getpid()));
+    fs::create_directories(folder_);
+  }
+  void TearDown() override {
+    fs::remove_all(folder_);
+    for (const char* name : {"MEGATRON_LR", "MEGATRON_NUM_LAYERS", "MEGATRON_CONFIG", "MEGATRON_HIDEN_SIZE", "MEGATRON_DATA_PATH"}) ::unsetenv(name);
+  }
+  std::string write(const std::string& name, const std::string& text) {
+    write_file_atomically(folder_ / name, text);
+    return (folder_ / name).string();
+  }
+  fs::path folder_;
+};
+
+TEST_F(ConfigFile, PrecedenceIsDefaultFileEnvironmentFlag) {
+  const std::string path = write("run.yaml", "num_layers: 3\nlr: 0.5\nhidden_size: 128\nseed: 7\n");
+  ::setenv("MEGATRON_NUM_LAYERS", "5", 1);
+  ::setenv("MEGATRON_LR", "0.25", 1);
+  const Words words{"gpt", "--config", path, "--lr", "0.125", "--print-config"};
+  const auto found = read_run(words);
+  EXPECT_EQ(found.options.settings.model.hidden_size, 128);
+  EXPECT_EQ(found.options.settings.model.num_layers, 5);
+  EXPECT_EQ(found.options.settings.scheduler.lr, 0.125);
+  EXPECT_EQ(found.parsed.origin("seed").where, path + ":4: seed");
+  EXPECT_EQ(found.parsed.origin("num_layers").where, "MEGATRON_NUM_LAYERS");
+  EXPECT_EQ(found.parsed.origin("lr").where, "--lr");
+}
+
+TEST_F(ConfigFile, ReadsSectionsListsAndSwitches) {
+  const std::string yaml = write("a.yaml",
+                                 "model:\n  num-layers: 3\n  window_size: [7, 0]\nlearning_rate:\n  lr: 1e-4\ndata:\n  data_path: [0.5, a, 0.5, b]\n"
+                                 "layers:\n  disable_bias_linear: true\nswiglu: yes\neval_interval: null\n");
+  const std::string toml =
+      write("b.toml", "seed = 9\nhidden_dropout = 0.0\n[data]\nsplit = \"9,1,0\"\nno_mmap_bin_files = true\niterations_to_skip = [3, 4]\n");
+  const Settings s = read_run(Words{"--config", yaml, "--config", toml, "--print-config"}).options.settings;
+  EXPECT_EQ(s.model.num_layers, 3);
+  EXPECT_EQ(s.model.window_size, (IntegerPair{7, 0}));
+  EXPECT_EQ(s.scheduler.lr, 1e-4);
+  EXPECT_THAT(s.data.data_path, ElementsAre("0.5", "a", "0.5", "b"));
+  EXPECT_FALSE(s.model.add_bias_linear);
+  EXPECT_EQ(s.model.activation, Activation::silu);
+  EXPECT_EQ(s.training.seed, 9);
+  EXPECT_EQ(s.model.hidden_dropout, 0);
+  EXPECT_FALSE(s.data.mmap_bin_files);
+  EXPECT_THAT(s.training.iterations_to_skip, ElementsAre(3, 4));
+}
+
+TEST_F(ConfigFile, TheEnvironmentNamesFilesListsAndTypos) {
+  ::setenv("MEGATRON_CONFIG", write("a.yaml", "num_layers: 6\n").c_str(), 1);
+  ::setenv("MEGATRON_DATA_PATH", "1 a 2 b", 1);
+  ::setenv("MEGATRON_HIDEN_SIZE", "4", 1);
+  const auto found = read_run(Words{"--print-config"});
+  EXPECT_EQ(found.options.settings.model.num_layers, 6);
+  EXPECT_THAT(found.options.settings.data.data_path, ElementsAre("1", "a", "2", "b"));
+  EXPECT_THAT(notes_text(found.parsed), AllOf(HasSubstr("MEGATRON_HIDEN_SIZE"), HasSubstr("--hidden-size")));
+}
+
+TEST_F(ConfigFile, BrokenFilesNameFileAndLine) {
+  struct Case {
+    std::string name, text, expected;
+  };
+  const std::vector<Case> table = {
+      {"empty.yaml", "", "empty.yaml: the file holds no settings"},
+      {"comment.yaml", "# nothing\n", "the file holds no settings"},
+      {"scalar.yaml", "just words", "scalar.yaml:1: expected keys with values"},
+      {"list.yaml", "- a\n- b\n", "list.yaml:1: expected keys with values"},
+      {"unknown.yaml", "lr: 1\nnum_layer: 3\n", "unknown.yaml:2: num_layer: unknown key\n  fix: did you mean num_layers?"},
+      {"section.yaml", "modle:\n  num_layers: 3\n", "section modle: unknown section\n  fix: did you mean model?"},
+      {"deep.yaml", "model:\n  inner:\n    num_layers: 3\n", "deep.yaml:2: 'inner' holds a section within a section"},
+      {"nested.yaml", "data_path: [[a]]\n", "must be a list of plain values"},
+      {"twice.yaml", "lr: 1\nmodel:\n  lr: 2\n", "twice.yaml:3: lr: was given before, in line 1"},
+      {"type.yaml", "lr: fast\n", "type.yaml:1: lr: must be a number, got 'fast'"},
+      {"range.yaml", "num_layers: -1\n", "range.yaml:1: num_layers: must be at least 1, got -1"},
+      {"many.yaml", "num_layers: [1, 2]\n", "num_layers: takes one value, got 2"},
+      {"switch.yaml", "disable_bias_linear: maybe\n", "must be true or false, got 'maybe'"},
+      {"open.yaml", "data_path: [a, b\n", "not valid YAML"},
+      {"quote.yaml", "split: \"9,1\n", "not valid YAML"},
+      {"quotes.yaml", "data_path: ['it''s', 'b\n", "not valid YAML"},
+      {"tab.yaml", "model:\n\tnum_layers: 3\n", "not valid YAML"},
+      {"two.yaml", "lr: 1\n---\nlr: 2\n", "a second document"},
+      {"alias.yaml", "lr: *unknown\n", "not valid YAML"},
+      {"self.yaml", "data_path: &a [*a]\n", "self.yaml"},
+      {"key.yaml", "[a, b]: 3\n", "a key must be a word"},
+      {"binary.yaml", std::string("\x00\x01\xff\xfe", 4), "binary.yaml"},
+      {"empty.toml", "", "the file holds no settings"},
+      {"broken.toml", "lr = \n", "broken.toml:1: not valid TOML"},
+      {"twice.toml", "lr = 1\nlr = 2\n", "twice.toml:2: not valid TOML"},
+      {"date.toml", "lr = 2020-01-01\n", "'lr' must be text, a number"},
+      {"unknown.toml", "[model]\nnum_layer = 3\n", "unknown.toml:2: num_layer: unknown key"},
+      {"deep.toml", "[model.inner]\nx = 3\n", "section within a section"},
+      {"kind.txt", "lr: 1\n", "is of no known kind"},
+      {"refused.yaml", "num_experts: 8\n", "refused.yaml:1: num_experts: is not in this version"},
+  };
+  for (const Case& c : table) {
+    EXPECT_THAT(mistake(Words{"--print-config", "--config", write(c.name, c.text)}), HasSubstr(c.expected)) << c.name;
+  }
+  EXPECT_THAT(mistake(Words{"--print-config", "--config", "/no/such.yaml"}), HasSubstr("/no/such.yaml"));
+  EXPECT_THAT(mistake(Words{"--print-config", "--config", folder_.string() + "/"}), HasSubstr("no known kind"));
+  EXPECT_NE(mistake(Words{"--print-config", "--config", write("brackets.yaml", "a: " + std::string(100000, '['))}), "accepted");
+}
+
+TEST(PrintConfig, ShowsValuesAndOrigins) {
+  const auto found = run({"--print-config"});
+  EXPECT_THAT(config_text(found), AllOf(HasSubstr("  num_layers                                 2                         flag --num-layers\n"),
+                                        HasSubstr("  ffn_hidden_size                            256                       derived\n"),
+                                        HasSubstr("  seed                                       1234                      default\n")));
+  EXPECT_THAT(config_json(found),
+              AllOf(HasSubstr("\"num_layers\": {\n    \"value\": 2,\n    \"origin\": \"flag\",\n    \"where\": \"--num-layers\"\n  }"),
+                    HasSubstr("\"lr\": {\n    \"value\": 0.001"), HasSubstr("\"eval_interval\": {\n    \"value\": null")));
+}
+
+TEST(PrintConfig, DumpsArgumentsAsMegatronDoes) {
+  const std::string text = argument_dump(resolved({"--data-path", "a", "b"}));
+  EXPECT_TRUE(text.starts_with("------------------------ arguments ------------------------\n  activation "));
+  EXPECT_TRUE(text.ends_with("-------------------- end of arguments ---------------------\n"));
+  // Python: '  {} {} {}'.format(name, '.' * (48 - len(name)), value)
+  EXPECT_THAT(text, HasSubstr("\n  num_layers ...................................... 2\n"));
+  EXPECT_THAT(text, HasSubstr(" ['a', 'b']\n"));
+  EXPECT_THAT(text, HasSubstr("\n  eval_interval ................................... None\n"));
+  EXPECT_THAT(text, HasSubstr("\n  add_bias_linear ................................. True\n"));
+}
+
+}  // namespace
+}  // namespace megatron
