@@ -1,0 +1,152 @@
+// Decoding with layer states gives the logits of a full pass: the same mathematics, sums in another order.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+
+#include "megatron/config/resolve.h"
+#include "megatron/inference/generator.h"
+#include "megatron/inference/scorer.h"
+#include "megatron/models/gpt_model.h"
+#include "megatron/transformer/param_store.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::int64_t kVocabSize = 61, kLength = 23;
+
+struct Variant {
+  std::string name;
+  TransformerConfig config;
+};
+
+TransformerConfig small_config() {
+  TransformerConfig config;
+  config.num_layers = 3;
+  config.hidden_size = 48;
+  config.num_attention_heads = 4;
+  config.max_position_embeddings = 64;
+  config.vocab_size = kVocabSize;
+  config.init_method_std = 0.3;  // far from uniform attention
+  return config;
+}
+
+std::vector<Variant> variants() {
+  std::vector<Variant> result;
+  const auto add = [&](std::string name, auto change) {
+    TransformerConfig config = small_config();
+    change(config);
+    resolve(config);
+    result.push_back({std::move(name), config});
+  };
+  add("learned", [](TransformerConfig&) {});
+  add("rope", [](TransformerConfig& c) {
+    c.position_embedding_type = PositionEmbedding::rope;
+    c.normalization = Normalization::RMSNorm;
+    c.gated_linear_unit = true;
+    c.activation = Activation::silu;
+    c.add_bias_linear = false;
+    c.untie_embeddings_and_output_weights = true;
+  });
+  add("grouped", [](TransformerConfig& c) {
+    c.position_embedding_type = PositionEmbedding::rope;
+    c.rotary_percent = 0.5;
+    c.rotary_interleaved = true;
+    c.group_query_attention = true;
+    c.num_query_groups = 2;
+    c.qk_layernorm = true;
+  });
+  add("window", [](TransformerConfig& c) {
+    c.position_embedding_type = PositionEmbedding::rope;
+    c.window_size = {5, 0};
+    c.window_layers = {1, 0, 1};
+  });
+  add("alibi", [](TransformerConfig& c) { c.position_embedding_type = PositionEmbedding::alibi; });
+  add("post_norm", [](TransformerConfig& c) {
+    c.position_embedding_type = PositionEmbedding::none;
+    c.norm_placement = NormPlacement::post;
+  });
+  return result;
+}
+
+struct BoundModel {
+  explicit BoundModel(const TransformerConfig& config, c10::ScalarType dtype = c10::kFloat)
+      : model(make_gpt_model(config, Rank{})), weights(*model, {.dtype = dtype, .with_gradients = false}) {
+    weights.initialize(/*seed=*/7);
+  }
+  std::unique_ptr<LanguageModel> model;
+  ParamStore weights;
+};
+
+std::vector<std::int64_t> sample_ids() {
+  std::vector<std::int64_t> ids(kLength);
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int64_t>((i * 37 + 11) % kVocabSize);
+  return ids;
+}
+
+at::Tensor sample_tokens() { return at::arange(kLength, c10::kLong).mul(37).add(11).remainder(kVocabSize).unsqueeze(0); }
+
+/// Logits of all tokens, passed in pieces that end at `ends`.
+at::Tensor logits_in_pieces(LanguageModel& model, const at::Tensor& tokens, const std::vector<std::int64_t>& ends) {
+  LayerStates states;
+  std::vector<at::Tensor> pieces;
+  std::int64_t start = 0;
+  for (const std::int64_t end : ends) {
+    pieces.push_back(model.logits(tokens.slice(1, start, end), start, &states, /*last_only=*/false));
+    start = end;
+  }
+  return at::cat(pieces, 1);
+}
+
+double largest_difference(const at::Tensor& a, const at::Tensor& b) { return a.sub(b).abs().max().item<double>() / b.abs().max().item<double>(); }
+
+class KeyValueCache : public testing::TestWithParam<Variant> {};
+
+TEST_P(KeyValueCache, DecodingEqualsAFullPass) {
+  std::vector<std::int64_t> one_by_one(kLength);
+  for (std::size_t i = 0; i < one_by_one.size(); ++i) one_by_one[i] = static_cast<std::int64_t>(i) + 1;
+  for (const auto& [dtype, tolerance] : {std::pair(c10::kFloat, 1e-5), std::pair(c10::kDouble, 2e-7)}) {  // float64: logits are rounded to float32
+    BoundModel bound(GetParam().config, dtype);
+    const at::Tensor tokens = sample_tokens();
+    const at::Tensor full = bound.model->logits(tokens, 0, nullptr, false);
+    ASSERT_EQ(full.sizes(), at::IntArrayRef({1, kLength, kVocabSize}));
+    EXPECT_LE(largest_difference(logits_in_pieces(*bound.model, tokens, one_by_one), full), tolerance);
+    EXPECT_LE(largest_difference(logits_in_pieces(*bound.model, tokens, {9, 10, 11, 17, kLength}), full), tolerance);
+  }
+}
+
+TEST_P(KeyValueCache, LastOnlyIsTheLastRow) {
+  BoundModel bound(GetParam().config);
+  const at::Tensor full = bound.model->logits(sample_tokens(), 0, nullptr, false), last = bound.model->logits(sample_tokens(), 0, nullptr, true);
+  EXPECT_LE(largest_difference(last, full.slice(1, kLength - 1)), 1e-5);
+}
+
+TEST_P(KeyValueCache, GreedyTextIsWhatFullPassesChoose) {
+  BoundModel bound(GetParam().config, c10::kDouble);
+  const std::vector<std::int64_t> prompt = {3, 1, 4, 1, 5};
+  const Generation generation = Generator(*bound.model, {.sampling = {.temperature = 0}, .max_new_tokens = 30}).generate(prompt, 0);
+  std::vector<std::int64_t> ids = prompt;
+  for (const std::int64_t id : generation.ids) {
+    const at::Tensor tokens = at::tensor(ids, c10::kLong).unsqueeze(0);
+    EXPECT_EQ(bound.model->logits(tokens, 0, nullptr, true).argmax().item<std::int64_t>(), id) << "at position " << ids.size();
+    ids.push_back(id);
+  }
+  EXPECT_EQ(generation.ids.size(), 30u);
+}
+
+TEST_P(KeyValueCache, ScoreIsTheLogSoftmaxOfAFullPass) {
+  BoundModel bound(GetParam().config);
+  const std::vector<std::int64_t> ids = sample_ids();
+  const Score score = score_tokens(*bound.model, ids, "ids");
+  const at::Tensor logprobs = bound.model->logits(sample_tokens(), 0, nullptr, false).to(c10::kDouble).log_softmax(-1);
+  ASSERT_EQ(score.logprobs.size(), ids.size() - 1);
+  for (std::size_t i = 0; i + 1 < ids.size(); ++i) {
+    EXPECT_NEAR(score.logprobs[i], logprobs[0][static_cast<std::int64_t>(i)][ids[i + 1]].item<double>(), 1e-5);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, KeyValueCache, testing::ValuesIn(variants()), [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace megatron
