@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/base/json.h"
 #include "megatron/config/fields.h"
 #include "megatron/config/run_guarded.h"
 #include "megatron/datasets/indexed_dataset.h"
