@@ -9,11 +9,11 @@
 
 namespace megatron {
 
-class TextStream {
+class StreamingDecoder {
  public:
   using Decode = std::function<std::string(std::span<const std::int64_t> ids)>;
   /// `prompt` is not part of the text, but its end is decoded along with the first tokens (SentencePiece drops a leading space).
-  TextStream(Decode decode, std::span<const std::int64_t> prompt);
+  StreamingDecoder(Decode decode, std::span<const std::int64_t> prompt);
 
   /// The text that `id` completes; empty while a character is incomplete.
   std::string add(std::int64_t id);

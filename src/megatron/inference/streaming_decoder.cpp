@@ -1,4 +1,4 @@
-#include "megatron/inference/text_stream.h"
+#include "megatron/inference/streaming_decoder.h"
 
 #include <algorithm>
 #include <utility>
@@ -19,12 +19,12 @@ bool ends_in_part_of_a_character(const std::string& text) {
 
 }  // namespace
 
-TextStream::TextStream(Decode decode, std::span<const std::int64_t> prompt)
+StreamingDecoder::StreamingDecoder(Decode decode, std::span<const std::int64_t> prompt)
     : decode_(std::move(decode)),
       ids_(prompt.end() - static_cast<std::ptrdiff_t>(std::min(prompt.size(), kContextTokens)), prompt.end()),
       shown_(ids_.size()) {}
 
-std::string TextStream::advance(bool even_incomplete) {
+std::string StreamingDecoder::advance(bool even_incomplete) {
   const std::span<const std::int64_t> window = std::span(ids_).subspan(context_);
   const std::size_t old_size = decode_(window.first(shown_ - context_)).size();
   const std::string text = decode_(window);
@@ -34,11 +34,11 @@ std::string TextStream::advance(bool even_incomplete) {
   return text.substr(old_size);
 }
 
-std::string TextStream::add(std::int64_t id) {
+std::string StreamingDecoder::add(std::int64_t id) {
   ids_.push_back(id);
   return advance(ids_.size() - shown_ >= kMaxPending);
 }
 
-std::string TextStream::finish() { return shown_ < ids_.size() ? advance(true) : std::string{}; }
+std::string StreamingDecoder::finish() { return shown_ < ids_.size() ? advance(true) : std::string{}; }
 
 }  // namespace megatron
