@@ -12,15 +12,10 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
+#include "support/bare_module.h"
 
 namespace megatron {
 namespace {
-
-/// A module of bare parameters.
-struct Bare : Module {
-  Bare() : Module(nullptr, "") {}
-  Parameter& add(std::string_view name, ParameterSpec spec) { return declare(name, std::move(spec), Axis{}); }
-};
 
 ParameterSpec plain(Shape shape, ParameterTags tags = {}) { return {Sharding::replicated(std::move(shape)), Init::zeros(), tags}; }
 
@@ -54,7 +49,7 @@ void expect_near(const at::Tensor& actual, const Json& expected, double toleranc
 }
 
 void follow(const Json& example, c10::ScalarType dtype, double tolerance) {
-  Bare model;
+  BareModule model;
   model.add("weight", plain({3, 5}));
   model.add("bias", plain({5}, {.no_decay = true}));
   ParamStore store(model, {.dtype = dtype});
@@ -101,7 +96,7 @@ struct OneTensor {
     store->finish_gradients();
     return optimizer->step(options);
   }
-  Bare model;
+  BareModule model;
   Parameter* parameter = nullptr;
   std::optional<ParamStore> store;
   std::unique_ptr<Optimizer> optimizer;
@@ -124,7 +119,7 @@ TEST(Optimizer, PlainSgdSubtractsExactlyTheScaledGradient) {
 
 TEST(Optimizer, NonFiniteGradientsChangeNothingAndNameTheFirstParameter) {
   for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
-    Bare model;
+    BareModule model;
     for (const char* name : {"b", "c", "a"}) model.add(name, plain({4}));
     ParamStore store(model, {});
     OptimizerConfig config;
@@ -154,7 +149,7 @@ TEST(Optimizer, QkNormTagObeysItsOwnFlag) {
 }
 
 TEST(Optimizer, PaddingRowsAreNotCountedAsZeros) {
-  Bare model;
+  BareModule model;
   Parameter& word = model.add("word", {Sharding::vocabulary({5, 2}, 4), Init::zeros(), {}});
   ParamStore store(model, {});
   ASSERT_EQ(word.local_shape(), (Shape{8, 2}));
