@@ -94,11 +94,15 @@ at::Tensor hidden_mask(const AttentionOptions& options, const QueryBlock& block)
   return hidden;
 }
 
-/// Scores [b, n, q, k] after scale, softcap, ALiBi and mask.
+/// Scores [b, n, q, k] after scale, softcap, ALiBi and mask. With a softcap, `cap_slope` (may be null) receives its derivative 1 − tanh².
 at::Tensor scores_of(const at::Tensor& q_rows, const at::Tensor& k_rows, const AttentionShape& shape, const AttentionOptions& options,
-                     const QueryBlock& block) {
+                     const QueryBlock& block, at::Tensor* cap_slope = nullptr) {
   at::Tensor scores = at::bmm(q_rows, k_rows.transpose(1, 2)).mul_(options.scale).view({shape.b, shape.n, block.q_length, block.k_length});
-  if (options.softcap > 0) scores.div_(options.softcap).tanh_().mul_(options.softcap);
+  if (options.softcap > 0) {
+    scores.div_(options.softcap).tanh_();
+    if (cap_slope != nullptr) *cap_slope = 1 - scores.square();
+    scores.mul_(options.softcap);
+  }
   if (options.alibi_slopes.defined()) {
     const at::Tensor distance = (at::arange(block.k_length) + (options.k_start + block.k_begin)).unsqueeze(0) -
                                 (at::arange(block.q_length) + (options.q_start + block.q_begin)).unsqueeze(1);
@@ -127,7 +131,8 @@ struct BlockedAttention : torch::autograd::Function<BlockedAttention> {
     AttentionOptions value;
   };
 
-  static variable_list forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options) {
+  static variable_list forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                               const AttentionOptions& options) {
     const AttentionShape shape = shape_of(q, k, v);
     at::Tensor out = at::empty({shape.sq, shape.b, shape.n, shape.dv}, q.options());
     at::Tensor lse = at::empty({shape.b, shape.n, shape.sq}, q.options());
@@ -158,8 +163,8 @@ struct BlockedAttention : torch::autograd::Function<BlockedAttention> {
     at::Tensor dq = at::empty(q.sizes(), q.options()), dk = at::zeros(k.sizes(), k.options()), dv = at::zeros(v.sizes(), v.options());
     for_each_block(shape, options, [&](const QueryBlock& block) {
       const at::Tensor q_rows = group_rows(q, shape, block), k_rows = group_keys(k, shape, block), dout_rows = group_rows(dout, shape, block);
-      at::Tensor scores = scores_of(q_rows, k_rows, shape, options, block);
-      const at::Tensor capped = options.softcap > 0 ? (1 - (scores / options.softcap).square()) : at::Tensor();
+      at::Tensor cap_slope;
+      at::Tensor scores = scores_of(q_rows, k_rows, shape, options, block, &cap_slope);
       const at::Tensor p = probabilities_of(scores, lse.narrow(2, block.q_begin, block.q_length));
       at::Tensor dp = at::bmm(dout_rows, group_keys(v, shape, block).transpose(1, 2)).view_as(p);
       drop(dp, shape, options, block);
@@ -171,7 +176,7 @@ struct BlockedAttention : torch::autograd::Function<BlockedAttention> {
       const auto by_group = [&](const at::Tensor& x) { return x.view({shape.b * shape.g, -1, block.k_length}); };
       add_keys(dv, at::bmm(by_group(dropped).transpose(1, 2), dout_rows));
       at::Tensor ds = dp.sub_(delta.narrow(2, block.q_begin, block.q_length).unsqueeze(-1)).mul_(p);
-      if (capped.defined()) ds = ds.mul(capped).masked_fill_(p == 0, 0.0);
+      if (cap_slope.defined()) ds.mul_(cap_slope);
       ds.mul_(options.scale);
       dq.narrow(0, block.q_begin, block.q_length).copy_(ungroup_rows(at::bmm(by_group(ds), k_rows), shape, block));
       add_keys(dk, at::bmm(by_group(ds).transpose(1, 2), q_rows));

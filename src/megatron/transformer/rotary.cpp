@@ -1,8 +1,8 @@
 #include "megatron/transformer/rotary.h"
 
-#include <ATen/TensorOperators.h>
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -69,8 +69,10 @@ double yarn_concentration(const TransformerConfig& config) {
 
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool interleaved, double sign) {
   const std::int64_t s = x.size(0), b = x.size(1), n = x.size(2), d = x.size(3);
-  const bool whole = x.stride(3) == 1 && x.stride(0) == b * x.stride(1);  // tokens are evenly spaced
-  const at::Tensor from = whole ? x : x.contiguous();
+  // Tokens must be evenly spaced. The stride of a dimension of one element means nothing, also in a tensor that calls itself contiguous.
+  const bool even = x.stride(3) == 1 && (b == 1 || s == 1 || x.stride(0) == b * x.stride(1));
+  const at::Tensor from = even ? x : x.contiguous();
+  const std::int64_t token_stride = !even ? n * d : b == 1 ? x.stride(0) : x.stride(1), head_stride = even ? x.stride(2) : d;
   at::Tensor out = at::empty({s, b, n, d}, x.options());
   const std::int64_t tokens_per_row = cos.size(0) == s ? b : 1;
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "rotary", [&] {
@@ -82,13 +84,13 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
                                        .heads = n,
                                        .head_dim = d,
                                        .rotary_dim = 2 * cos.size(1),
-                                       .token_stride = from.stride(1),
-                                       .head_stride = from.stride(2),
+                                       .token_stride = token_stride,
+                                       .head_stride = head_stride,
                                        .tokens_per_row = tokens_per_row,
                                        .interleaved = interleaved,
                                        .sign = sign};
-      kernels::row_kernels<scalar_t>().rotary(in + token * from.stride(1), cosines + begin * cos.size(1), sines + begin * cos.size(1), to + token * n * d,
-                                              shape);
+      kernels::row_kernels<scalar_t>().rotary(in + token * token_stride, cosines + begin * cos.size(1), sines + begin * cos.size(1),
+                                              to + token * n * d, shape);
     });
   });
   return out;
@@ -116,10 +118,14 @@ RotaryFrequencies rotary_frequencies(const TransformerConfig& config) {
   const std::int64_t dim = rotary_dim(config);
   const at::Tensor inverse = base_frequencies(config, dim);
   switch (config.rope_scaling_type) {
-    case RopeScaling::none: return {inverse};
-    case RopeScaling::linear: return {inverse / config.rope_scaling_factor};
-    case RopeScaling::llama3: return {llama3_frequencies(config, inverse)};
-    case RopeScaling::yarn: return {yarn_frequencies(config, dim, inverse), yarn_concentration(config)};
+    case RopeScaling::none:
+      return {inverse};
+    case RopeScaling::linear:
+      return {inverse / config.rope_scaling_factor};
+    case RopeScaling::llama3:
+      return {llama3_frequencies(config, inverse)};
+    case RopeScaling::yarn:
+      return {yarn_frequencies(config, dim, inverse), yarn_concentration(config)};
   }
   throw InternalError("a rope scaling without a formula");
 }
@@ -131,7 +137,8 @@ RotaryTables rotary_tables(const RotaryFrequencies& frequencies, const at::Tenso
 }
 
 at::Tensor apply_rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool interleaved) {
-  MEGATRON_CHECK(cos.size(0) == x.size(0) || cos.size(0) == x.size(0) * x.size(1), "rotary table of ", cos.size(0), " rows for ", x.size(0), " positions");
+  MEGATRON_CHECK(cos.size(0) == x.size(0) || cos.size(0) == x.size(0) * x.size(1), "rotary table of ", cos.size(0), " rows for ", x.size(0),
+                 " positions");
   return Rotary::apply(x, cos, sin, interleaved);
 }
 
