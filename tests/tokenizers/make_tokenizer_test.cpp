@@ -1,0 +1,80 @@
+// Kinds by name and by recognition, and the two tokenizers without files.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "megatron/base/error.h"
+#include "megatron/base/files.h"
+#include "megatron/tokenizers/tokenizer.h"
+#include "tokenizers/temporary_folder.h"
+
+namespace megatron {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::fixture;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+using Ids = std::vector<std::int32_t>;
+
+std::string error_of(const TokenizerConfig& config) {
+  try {
+    make_tokenizer(config);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(NullTokenizer, ReadsIds) {
+  const auto tokenizer = make_tokenizer({.tokenizer_type = "NullTokenizer", .vocab_size = 100});
+  EXPECT_EQ(tokenizer->vocab_size(), 100);
+  EXPECT_EQ(tokenizer->eod(), 99);
+  EXPECT_EQ(tokenizer->pad(), -1);
+  EXPECT_THAT(tokenizer->encode(" 1 22  99\t0\r"), ElementsAre(1, 22, 99, 0));
+  EXPECT_EQ(tokenizer->decode(Ids{1, 22, 99}), "1 22 99");
+  EXPECT_EQ(tokenizer->name(), "NullTokenizer");
+  for (const char* text : {"x", "1 2x", "100", "-1", "1.5", "99999999999", "1,2", "\xFF"}) EXPECT_THROW(tokenizer->encode(text), UserError) << text;
+  EXPECT_THAT(error_of({.tokenizer_type = "NullTokenizer"}), HasSubstr("--vocab-size"));
+  EXPECT_THAT(error_of({.tokenizer_type = "NullTokenizer", .vocab_size = 0}), HasSubstr("from 1"));
+}
+
+TEST(ByteTokenizer, IsExactForAnyBytes) {
+  const auto tokenizer = make_tokenizer({.tokenizer_type = "ByteTokenizer"});
+  std::string all;
+  for (int byte = 0; byte < 256; ++byte) all += static_cast<char>(byte);
+  const Ids ids = tokenizer->encode(all);
+  ASSERT_EQ(ids.size(), 256u);
+  for (int byte = 0; byte < 256; ++byte) EXPECT_EQ(ids[static_cast<std::size_t>(byte)], byte);
+  EXPECT_EQ(tokenizer->decode(ids), all);
+  EXPECT_EQ(tokenizer->decode(Ids{104, 256, 105}), "hi");
+  EXPECT_EQ(tokenizer->eod(), 256);
+  EXPECT_EQ(tokenizer->vocab_size(), 257);
+}
+
+TEST(MakeTokenizer, RecognisesKindsFromFiles) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(make_tokenizer({.tokenizer_model = fixture("llama3.json")})->name(), "HuggingFaceTokenizer");
+  EXPECT_EQ(make_tokenizer({.tokenizer_model = fixture("gpt2")})->name(), "GPT2BPETokenizer");
+  EXPECT_EQ(make_tokenizer({.tokenizer_model = fixture("gpt2/vocab.json")})->name(), "GPT2BPETokenizer");
+  EXPECT_EQ(make_tokenizer({.vocab_file = fixture("gpt2/vocab.json"), .merge_file = fixture("gpt2/merges.txt")})->name(), "GPT2BPETokenizer");
+  folder.write("tokenizer.json", read_file(fixture("qwen2.json")));
+  EXPECT_EQ(make_tokenizer({.tokenizer_model = folder.path()})->name(), "HuggingFaceTokenizer");
+}
+
+TEST(MakeTokenizer, RefusesOtherKindsByName) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(error_of({}), HasSubstr("--tokenizer-model"));
+  EXPECT_THAT(error_of({.tokenizer_type = "BertWordPieceCase"}), HasSubstr("--tokenizer-type BertWordPieceCase is not supported"));
+  EXPECT_THAT(error_of({.tokenizer_type = "HuggingFaceTokenizer", .tokenizer_model = "gpt2"}), HasSubstr("gpt2 does not exist"));
+  EXPECT_THAT(error_of({.tokenizer_type = "HuggingFaceTokenizer"}), HasSubstr("needs --tokenizer-model"));
+  EXPECT_THAT(error_of({.tokenizer_type = "GPT2BPETokenizer", .vocab_file = "v"}), HasSubstr("needs --vocab-file and --merge-file"));
+  EXPECT_THAT(error_of({.tokenizer_model = folder.path()}), HasSubstr("holds no tokenizer.json"));
+  EXPECT_THAT(error_of({.tokenizer_model = folder.write("r50k.tiktoken", "IQ== 0\nIg== 1\n")}), HasSubstr("is a tiktoken vocabulary"));
+  EXPECT_THAT(error_of({.tokenizer_model = folder.write("sp.model", "\x0A\x0E\x0A\x05<unk>")}), HasSubstr("is a SentencePiece model"));
+  EXPECT_THAT(error_of({.tokenizer_model = folder.write("empty", "")}), HasSubstr("is empty"));
+  EXPECT_THAT(error_of({.tokenizer_model = folder.write("noise", "MZ\x01\x02")}), HasSubstr("no known kind"));
+  EXPECT_THAT(error_of({.tokenizer_model = folder.write("other.json", "{}")}), HasSubstr("field 'model' is missing"));
+}
+
+}  // namespace
+}  // namespace megatron
