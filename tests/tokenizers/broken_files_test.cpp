@@ -8,7 +8,7 @@
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/tokenizers/tokenizer.h"
-#include "tokenizers/temporary_folder.h"
+#include "tokenizers/helpers.h"
 
 namespace megatron {
 namespace {
@@ -23,9 +23,9 @@ const Json kTiny = Json::parse(R"({
   "normalizer": null, "pre_tokenizer": null, "post_processor": null, "decoder": null,
   "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}})");
 
-void expect_error(const TokenizerConfig& config, const std::string& file, const std::string& message) {
+void expect_error(const testing::Choice& choice, const std::string& file, const std::string& message) {
   try {
-    make_tokenizer(config);
+    testing::open(choice);
     ADD_FAILURE() << "accepted; expected: " << message;
   } catch (const UserError& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr(file), HasSubstr(message)));
@@ -110,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(BrokenTokenizerJson, TheUnbrokenOneIsAccepted) {
   const TemporaryFolder folder;
-  const auto tokenizer = make_tokenizer({.tokenizer_model = folder.write("tokenizer.json", kTiny.dump())});
+  const auto tokenizer = testing::open({.tokenizer_model = folder.write("tokenizer.json", kTiny.dump())});
   EXPECT_EQ(tokenizer->encode("ab<s>a"), (std::vector<std::int32_t>{2, 3, 0}));
 }
 

@@ -11,7 +11,7 @@
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/tokenizers/gpt2_bpe_tokenizer.h"
-#include "tokenizers/temporary_folder.h"
+#include "tokenizers/helpers.h"
 
 namespace megatron {
 namespace {
@@ -95,15 +95,17 @@ TEST(Gpt2BpeTokenizer, ReadsTheEndOfTextMarkInADocumentAsText) {
 TEST(HuggingFaceTokenizer, TakesSpecialIdsFromTheFilesBeside) {
   const TemporaryFolder folder;
   folder.write("tokenizer.json", read_file(fixture("qwen2.json")));
-  EXPECT_EQ(HuggingFaceTokenizer(folder.path()).eod(), 700) << "<|endoftext|> without a tokenizer_config.json";
+  const HuggingFaceTokenizer alone(folder.path());
+  const auto id_of = [&](const char* token) { return alone.encode(token).at(0); };
+  EXPECT_EQ(alone.eod(), id_of("<|endoftext|>"));
   folder.write("tokenizer_config.json", R"({"eos_token": {"content": "<|im_end|>"}, "pad_token": "<|endoftext|>", "bos_token": null})");
   const HuggingFaceTokenizer tokenizer(folder.path());
-  EXPECT_EQ(tokenizer.eod(), 702);
-  EXPECT_EQ(tokenizer.pad(), 700);
+  EXPECT_EQ(tokenizer.eod(), id_of("<|im_end|>"));
+  EXPECT_EQ(tokenizer.pad(), id_of("<|endoftext|>"));
   EXPECT_EQ(tokenizer.bos(), -1);
-  EXPECT_EQ(tokenizer.vocab_size(), 705);
-  EXPECT_TRUE(tokenizer.is_special(702));
-  EXPECT_FALSE(tokenizer.is_special(703)) << "<think> is added but not special";
+  EXPECT_EQ(tokenizer.vocab_size(), id_of("</think>") + 1) << "the last added token";
+  EXPECT_TRUE(tokenizer.is_special(id_of("<|im_start|>")));
+  EXPECT_FALSE(tokenizer.is_special(id_of("<think>"))) << "added but not special";
 }
 
 TEST(HuggingFaceTokenizer, DropsIdsOfThePaddedVocabularyInDecode) {

@@ -5,7 +5,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/tokenizers/tokenizer.h"
-#include "tokenizers/temporary_folder.h"
+#include "tokenizers/helpers.h"
 
 namespace megatron {
 namespace {
@@ -16,9 +16,9 @@ using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 using Ids = std::vector<std::int32_t>;
 
-std::string error_of(const TokenizerConfig& config) {
+std::string error_of(const testing::Choice& choice) {
   try {
-    make_tokenizer(config);
+    testing::open(choice);
   } catch (const UserError& error) {
     return error.what();
   }
@@ -26,7 +26,7 @@ std::string error_of(const TokenizerConfig& config) {
 }
 
 TEST(NullTokenizer, ReadsIds) {
-  const auto tokenizer = make_tokenizer({.tokenizer_type = "NullTokenizer", .vocab_size = 100});
+  const auto tokenizer = testing::open({.tokenizer_type = "NullTokenizer", .vocab_size = 100});
   EXPECT_EQ(tokenizer->vocab_size(), 100);
   EXPECT_EQ(tokenizer->eod(), 99);
   EXPECT_EQ(tokenizer->pad(), -1);
@@ -39,7 +39,7 @@ TEST(NullTokenizer, ReadsIds) {
 }
 
 TEST(ByteTokenizer, IsExactForAnyBytes) {
-  const auto tokenizer = make_tokenizer({.tokenizer_type = "ByteTokenizer"});
+  const auto tokenizer = testing::open({.tokenizer_type = "ByteTokenizer"});
   std::string all;
   for (int byte = 0; byte < 256; ++byte) all += static_cast<char>(byte);
   const Ids ids = tokenizer->encode(all);
@@ -53,12 +53,12 @@ TEST(ByteTokenizer, IsExactForAnyBytes) {
 
 TEST(MakeTokenizer, RecognisesKindsFromFiles) {
   const TemporaryFolder folder;
-  EXPECT_EQ(make_tokenizer({.tokenizer_model = fixture("llama3.json")})->name(), "HuggingFaceTokenizer");
-  EXPECT_EQ(make_tokenizer({.tokenizer_model = fixture("gpt2")})->name(), "GPT2BPETokenizer");
-  EXPECT_EQ(make_tokenizer({.tokenizer_model = fixture("gpt2/vocab.json")})->name(), "GPT2BPETokenizer");
-  EXPECT_EQ(make_tokenizer({.vocab_file = fixture("gpt2/vocab.json"), .merge_file = fixture("gpt2/merges.txt")})->name(), "GPT2BPETokenizer");
+  EXPECT_EQ(testing::open({.tokenizer_model = fixture("llama3.json")})->name(), "HuggingFaceTokenizer");
+  EXPECT_EQ(testing::open({.tokenizer_model = fixture("gpt2")})->name(), "GPT2BPETokenizer");
+  EXPECT_EQ(testing::open({.tokenizer_model = fixture("gpt2/vocab.json")})->name(), "GPT2BPETokenizer");
+  EXPECT_EQ(testing::open({.vocab_file = fixture("gpt2/vocab.json"), .merge_file = fixture("gpt2/merges.txt")})->name(), "GPT2BPETokenizer");
   folder.write("tokenizer.json", read_file(fixture("qwen2.json")));
-  EXPECT_EQ(make_tokenizer({.tokenizer_model = folder.path()})->name(), "HuggingFaceTokenizer");
+  EXPECT_EQ(testing::open({.tokenizer_model = folder.path()})->name(), "HuggingFaceTokenizer");
 }
 
 TEST(MakeTokenizer, RefusesOtherKindsByName) {

@@ -16,12 +16,12 @@ namespace megatron {
 
 /// Fields of tokenizer.json's BPE model.
 struct BpeOptions {
-  std::optional<std::string> unk_token;
-  std::string continuing_subword_prefix;  ///< put before every character of a word but the first
-  std::string end_of_word_suffix;         ///< put after a word's last character
-  bool fuse_unk = false;                  ///< one unk_token for a run of unknown characters
-  bool byte_fallback = false;             ///< an unknown character becomes its bytes' tokens <0x00>…<0xFF>
-  bool ignore_merges = false;             ///< a word that is a token is that token, whatever the merges say
+  std::optional<std::string> unk_token = {};
+  std::string continuing_subword_prefix = {};  ///< put before every character of a word but the first
+  std::string end_of_word_suffix = {};         ///< put after a word's last character
+  bool fuse_unk = false;                       ///< one unk_token for a run of unknown characters
+  bool byte_fallback = false;                  ///< an unknown character becomes its bytes' tokens <0x00>…<0xFF>
+  bool ignore_merges = false;                  ///< a word that is a token is that token, whatever the merges say
 };
 
 /// Immutable but for a lock-free memo; encode is safe from many threads.

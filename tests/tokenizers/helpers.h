@@ -1,12 +1,17 @@
-// A folder that goes away with the test.
+// What the tests of this room share: a folder that goes away with the test, the fixtures, opening a tokenizer.
 #pragma once
 
 #include <unistd.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "megatron/tokenizers/tokenizer.h"
 
 namespace megatron::testing {
 
@@ -33,5 +38,21 @@ class TemporaryFolder {
 
 /// The file or folder `name` of this room's fixtures.
 inline std::string fixture(const std::string& name) { return std::string(MEGATRON_SOURCE_DIR "/tests/tokenizers/fixtures/") + name; }
+
+/// The settings of one tokenizer, for designated initializers.
+struct Choice {
+  std::string tokenizer_type = {}, tokenizer_model = {}, vocab_file = {}, merge_file = {};
+  std::optional<std::int64_t> vocab_size = {};
+};
+
+inline std::unique_ptr<Tokenizer> open(const Choice& choice) {
+  TokenizerConfig config;
+  config.tokenizer_type = choice.tokenizer_type;
+  config.tokenizer_model = choice.tokenizer_model;
+  config.vocab_file = choice.vocab_file;
+  config.merge_file = choice.merge_file;
+  config.vocab_size = choice.vocab_size;
+  return make_tokenizer(config);
+}
 
 }  // namespace megatron::testing
