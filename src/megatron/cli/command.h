@@ -46,6 +46,14 @@ const FieldSet& pretrain_fields();
 int run_tokenize(std::span<const std::string> args);
 const FieldSet& tokenize_fields();
 
+/// `megatron preprocess-data`: text to .bin/.idx datasets.
+int run_preprocess_data(std::span<const std::string> args);
+const FieldSet& preprocess_data_fields();
+
+/// `megatron dataset show|info|merge`.
+int run_dataset(std::span<const std::string> args);
+const FieldSet& dataset_fields();
+
 /// Loads libmegatron_engine.so from beside the program and runs the command there. UserError when it cannot be loaded.
 int run_in_engine(std::string_view command, std::span<const std::string> args);
 

@@ -53,6 +53,7 @@ class Builder {
     options_ = {.sequence_length = request.sequence_length,
                 .seed = request.seed,
                 .cache_folder = config.data_cache_path,
+                .cache = request.cache,
                 .reset_position_ids = config.reset_position_ids,
                 .reset_attention_mask = config.reset_attention_mask,
                 .eod_mask_loss = config.eod_mask_loss,
@@ -82,7 +83,6 @@ class Builder {
         if (blend) build_blend(*blend, only, /*plain_when_single=*/blend->prefixes.size() == 1);
       }
     }
-    refuse_missing();
     return std::move(result_);
   }
 
@@ -152,7 +152,7 @@ class Builder {
   std::shared_ptr<const Dataset> mix(const std::vector<SplitDatasets>& parts, std::size_t split, const std::vector<double>& weights) {
     BlendOptions options{.weights = weights,
                          .size = request_.num_samples[split],
-                         .cache_folder = config_.data_cache_path,
+                         .cache_folder = request_.cache ? config_.data_cache_path : "",
                          .surplus = config_.mid_level_dataset_surplus};
     std::vector<std::shared_ptr<const GptDataset>> datasets;
     std::int64_t total = 0;
@@ -164,17 +164,6 @@ class Builder {
     return std::make_shared<const BlendedDataset>(std::move(datasets), options, result_.warnings);
   }
 
-  void refuse_missing() const {
-    for (std::size_t split = 0; split < 3; ++split) {
-      const auto& wanted = request_.num_samples[split];
-      const std::string name(split_name(kSplits[split]));
-      if (wanted.value_or(0) > 0 && !result_.splits[split])
-        throw UserError({std::to_string(*wanted) + " samples are asked of the " + name + " split, which has no data",
-                         options_.split_text.empty() ? "" : "--split " + options_.split_text,
-                         "give it a share with --split or data with --" + name + "-data-path, or ask for none of its samples (--eval-iters 0)"});
-    }
-  }
-
   const DataConfig& config_;
   const DatasetRequest& request_;
   GptDatasetOptions options_;
@@ -183,6 +172,13 @@ class Builder {
 };
 
 }  // namespace
+
+const Dataset& Datasets::require(Split split) const {
+  const std::string name(split_name(split));
+  const auto& dataset = splits[static_cast<std::size_t>(split)];
+  if (!dataset) throw UserError({"the " + name + " split has no data", "", "give it a share with --split, or data with --" + name + "-data-path"});
+  return *dataset;
+}
 
 Datasets build_datasets(const DataConfig& config, const DatasetRequest& request) { return Builder(config, request).build(); }
 

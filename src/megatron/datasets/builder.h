@@ -9,34 +9,31 @@
 #include <vector>
 
 #include "megatron/config/settings.h"
+#include "megatron/datasets/data_tokenizer.h"
 #include "megatron/datasets/dataset.h"
-#include "megatron/datasets/description.h"
+#include "megatron/datasets/split.h"
 
 namespace megatron {
-
-/// What datasets need to know of a tokenizer.
-struct DataTokenizer {
-  std::int64_t vocab_size = 0;  ///< used by mock data only
-  std::int64_t eod = -1;
-  std::int64_t pad = -1;  ///< −1: none. Equal to `eod`: ignored unless allow_ambiguous_pad_tokens
-  TokenizerIdentity identity = {};
-};
 
 struct DatasetRequest {
   std::int64_t sequence_length = 0;
   std::int64_t seed = 1234;
-  /// Samples of train, valid and test; nothing: one epoch (only without weights). A split without data is refused when samples are asked of it.
+  /// Samples of train, valid and test; nothing: one epoch (only without weights). Samples asked of a split whose share of a corpus rounds to
+  /// nothing are refused.
   std::array<std::optional<std::int64_t>, 3> num_samples = {};
   bool drop_last_partial_validation_sequence = true;
+  bool cache = true;  ///< keep orders on disk
   DataTokenizer tokenizer = {};
 };
 
 struct Datasets {
-  std::array<std::shared_ptr<const Dataset>, 3> splits;  ///< train, valid, test; null where the split is empty and nothing was asked of it
+  std::array<std::shared_ptr<const Dataset>, 3> splits;  ///< train, valid, test; null: no share of the data, or nothing asked of an empty one
   std::vector<std::string> warnings;                     ///< to be shown once
   const Dataset* train() const { return splits[0].get(); }
   const Dataset* valid() const { return splits[1].get(); }
   const Dataset* test() const { return splits[2].get(); }
+  /// The split; a UserError when it is null.
+  const Dataset& require(Split split) const;
 };
 
 /// Builds or loads all indices, several datasets at a time. Callers in other processes find the caches made.

@@ -20,7 +20,7 @@ GptDataset::GptDataset(std::shared_ptr<const TokenSource> source, GptDatasetPart
                         .split = std::string(split_name(part_.split)),
                         .description = python_json(identifiers()),
                         .array_names = {"document_index", "sample_index", "shuffle_index"}};
-  if (part_.path) {
+  if (part_.path && options_.cache) {
     entry.folder = options_.cache_folder.empty() ? fs::path(*part_.path) / "cache" / "GPTDataset_indices" : fs::path(options_.cache_folder);
     entry.sources = {*part_.path + ".idx"};
   }

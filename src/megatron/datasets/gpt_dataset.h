@@ -21,6 +21,7 @@ struct GptDatasetOptions {
   std::string split_text = {};  ///< --split as given; part of the cache's name
   std::optional<SplitMatrix> split_matrix = {};
   std::string cache_folder = {};  ///< empty: beside the data
+  bool cache = true;              ///< keep the order on disk
   bool reset_position_ids = false;
   bool reset_attention_mask = false;
   bool eod_mask_loss = false;

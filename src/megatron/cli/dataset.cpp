@@ -1,0 +1,146 @@
+// `megatron dataset show|info|merge`: what training will see, what a .bin/.idx pair holds, and several pairs joined into one.
+#include <algorithm>
+#include <charconv>
+#include <iostream>
+
+#include "megatron/base/error.h"
+#include "megatron/cli/command.h"
+#include "megatron/config/fields.h"
+#include "megatron/config/problems.h"
+#include "megatron/config/settings_tables.h"
+#include "megatron/datasets/builder.h"
+#include "megatron/datasets/indexed_dataset.h"
+#include "megatron/datasets/indexed_dataset_builder.h"
+#include "megatron/datasets/split.h"
+
+namespace megatron {
+namespace {
+
+struct DatasetCommandOptions {
+  std::vector<std::string> words;
+  std::optional<std::int64_t> seq_length;
+  std::int64_t seed = 1234;
+  std::string num_samples = "none,none,none";
+  std::string split_name = "train";
+  std::int64_t start = 0, count = 10, vocab_size = 50257;
+  std::string output_prefix;
+  bool multimodal = false;
+  DataConfig data;
+};
+
+const FieldTable<DatasetCommandOptions>& dataset_table() {
+  using Options = DatasetCommandOptions;
+  static const FieldTable<Options> table = [] {
+    FieldTable<Options> t;
+    t.about(
+        "show: samples in training order, one JSON line each. info PREFIX...: documents, tokens and type. merge PREFIX... --output-prefix P: "
+        "joins datasets.");
+    t.field("action", &Options::words, "show, info PREFIX... or merge PREFIX...").positional().value_name("WORD");
+    t.group("Samples to show");
+    t.field("seq_length", &Options::seq_length, "tokens of a sample").at_least(1);
+    t.field("seed", &Options::seed, "seed of the order").at_least(0).at_most(4294967295.0);
+    t.field("num_samples", &Options::num_samples, "samples of train, valid and test that the order is made for; none: one epoch").value_name("T,V,E");
+    t.field("split_name", &Options::split_name, "split to show").choices({"train", "valid", "test"});
+    t.field("start", &Options::start, "first sample").at_least(0);
+    t.field("count", &Options::count, "number of samples, as far as there are so many").at_least(0);
+    t.field("vocab_size", &Options::vocab_size, "vocabulary of --mock-data, whose last id ends documents").at_least(1);
+    t.group("Merging");
+    t.field("output_prefix", &Options::output_prefix, "the merged dataset").value_name("PREFIX");
+    t.field("multimodal", &Options::multimodal, "the datasets hold modes");
+    t.include(&Options::data, data_table());
+    return t;
+  }();
+  return table;
+}
+
+std::array<std::optional<std::int64_t>, 3> parse_sizes(const std::string& text) {
+  const auto wrong = [&] {
+    return UserError({"--num-samples must be three numbers, each a count or none", "got " + text, "for example 1000,100,10"});
+  };
+  std::array<std::optional<std::int64_t>, 3> sizes;
+  std::string_view rest = text;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::string_view word = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+    if (word == "none") continue;
+    std::int64_t size = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), size);
+    if (error != std::errc() || end != word.data() + word.size() || size < 0) throw wrong();
+    sizes[i] = size;
+  }
+  if (!rest.empty() || std::count(text.begin(), text.end(), ',') != 2) throw wrong();
+  return sizes;
+}
+
+int show(const DatasetCommandOptions& options) {
+  if (!options.seq_length) throw UserError({"dataset show needs --seq-length", "", ""});
+  const DatasetRequest request{.sequence_length = *options.seq_length,
+                               .seed = options.seed,
+                               .num_samples = parse_sizes(options.num_samples),
+                               .cache = !options.data.data_cache_path.empty(),
+                               .tokenizer = {.vocab_size = options.vocab_size, .eod = options.vocab_size - 1}};
+  const Datasets datasets = build_datasets(options.data, request);
+  for (const std::string& warning : datasets.warnings) std::cerr << "note: " << warning << "\n";
+  const auto name = std::find_if(kSplits.begin(), kSplits.end(), [&](Split split) { return split_name(split) == options.split_name; });
+  const Dataset& dataset = datasets.require(*name);
+  if (options.start > dataset.size())
+    throw UserError({"--start " + std::to_string(options.start) + " is beyond the end",
+                     "the " + options.split_name + " split has " + std::to_string(dataset.size()) + " samples", ""});
+  const std::int64_t end = options.start + std::min(options.count, dataset.size() - options.start);
+  std::string line;
+  for (std::int64_t index = options.start; index < end && std::cout; ++index) {
+    line = "{\"index\":" + std::to_string(index) + ",\"tokens\":[";
+    bool first = true;
+    for (const std::int64_t token : dataset.text(index)) {
+      if (!std::exchange(first, false)) line += ',';
+      line += std::to_string(token);
+    }
+    std::cout << line << "]}\n";
+  }
+  return 0;
+}
+
+int info(const std::vector<std::string>& prefixes) {
+  if (prefixes.empty()) throw UserError({"dataset info needs the prefix of a .bin/.idx pair", "", "megatron dataset info data/my_text_document"});
+  for (const std::string& prefix : prefixes) {
+    const IndexedDataset dataset(prefix);
+    dataset.verify();
+    if (prefixes.size() > 1) std::cout << prefix << "\n";
+    std::cout << "documents: " << dataset.num_documents() << "\nsequences: " << dataset.num_sequences() << "\ntokens: " << dataset.num_tokens()
+              << "\ndtype: " << token_type_name(dataset.type()) << "\nbytes: " << dataset.bin_size() << "\n";
+  }
+  return 0;
+}
+
+int merge(const std::vector<std::string>& prefixes, const DatasetCommandOptions& options) {
+  if (prefixes.empty() || options.output_prefix.empty())
+    throw UserError({"dataset merge needs prefixes and --output-prefix", "",
+                     "megatron dataset merge data/a_text_document data/b_text_document --output-prefix data/all"});
+  const IndexedDatasetOptions reading{.multimodal = options.multimodal};
+  IndexedDatasetBuilder builder(options.output_prefix, IndexedDataset(prefixes[0], reading).type(), options.multimodal);
+  for (const std::string& prefix : prefixes) builder.add_dataset(IndexedDataset(prefix, reading));
+  builder.finalize();
+  std::cout << options.output_prefix << ": " << builder.num_documents() << " documents, " << builder.num_tokens() << " tokens\n";
+  return 0;
+}
+
+}  // namespace
+
+const FieldSet& dataset_fields() { return dataset_table().set(); }
+
+int run_dataset(std::span<const std::string> args) {
+  DatasetCommandOptions options;
+  const Parsed parsed = parse_command_line(dataset_table(), args, options, "dataset");
+  std::cerr << notes_text(parsed);
+  const std::string action = options.words.empty() ? "" : options.words[0];
+  const std::vector<std::string> prefixes(options.words.begin() + (options.words.empty() ? 0 : 1), options.words.end());
+  if (action == "info") return info(prefixes);
+  if (action == "merge") return merge(prefixes, options);
+  if (action != "show")
+    throw UserError(
+        {"dataset: the first word must be show, info or merge", action.empty() ? "got none" : "got " + action, "see megatron dataset --help"});
+  if (!prefixes.empty()) throw UserError({"dataset show: unexpected word " + prefixes[0], "", "give datasets with --data-path"});
+  return show(options);
+}
+
+}  // namespace megatron

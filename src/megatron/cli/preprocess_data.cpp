@@ -1,0 +1,105 @@
+// `megatron preprocess-data`: jsonl and text to .bin/.idx datasets, with Megatron-LM's flags.
+#include <unistd.h>
+
+#include <iostream>
+#include <thread>
+
+#include "megatron/base/error.h"
+#include "megatron/base/format.h"
+#include "megatron/base/terminal.h"
+#include "megatron/cli/command.h"
+#include "megatron/config/fields.h"
+#include "megatron/config/settings_tables.h"
+#include "megatron/datasets/indexed_dataset.h"
+#include "megatron/datasets/preprocess.h"
+#include "megatron/tokenizers/tokenizer.h"
+
+namespace megatron {
+
+template <>
+struct EnumNames<DocumentKind> {
+  static constexpr std::array<std::pair<std::string_view, DocumentKind>, 3> value{
+      {{"paragraph", DocumentKind::paragraph}, {"line", DocumentKind::line}, {"file", DocumentKind::file}}};
+};
+
+namespace {
+
+struct PreprocessDataOptions {
+  std::vector<std::string> input, json_keys = {"text"};
+  std::string output_prefix;
+  DocumentKind text_documents = DocumentKind::paragraph;
+  bool append_eod = false, split_sentences = false, keep_newlines = false, keep_sequential_samples = false, find_optimal_num_workers = false;
+  std::string lang = "english";
+  std::int64_t workers = std::max(1u, std::thread::hardware_concurrency());
+  std::int64_t partitions = 1, log_interval = 1000;
+  TokenizerConfig tokenizer;
+};
+
+const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
+  using Options = PreprocessDataOptions;
+  static const FieldTable<Options> table = [] {
+    FieldTable<Options> t;
+    t.about("Tokenizes JSON lines or text into PREFIX_text_document.bin and .idx, byte for byte as Megatron-LM does.");
+    t.group("Input and output");
+    t.field("input", &Options::input, "files or globs; .txt is text, all else JSON lines; .gz and .zst are unpacked").required().value_name("FILE");
+    t.field("json_keys", &Options::json_keys, "fields that hold text; a dataset is written for each").value_name("KEY");
+    t.field("output_prefix", &Options::output_prefix, "the datasets are PREFIX_KEY_document").required().value_name("PREFIX");
+    t.field("text_documents", &Options::text_documents, "a document of a .txt file: lines up to a blank line, a line, or the file");
+    t.field("append_eod", &Options::append_eod, "end every document with the end-of-document token");
+    t.field("workers", &Options::workers, "threads that tokenize").at_least(1).at_most(1024);
+    t.field("log_interval", &Options::log_interval, "documents between lines of progress").at_least(1);
+    t.field("partitions", &Options::partitions, "accepted for Megatron's scripts")
+        .at_least(1)
+        .note("the input is one stream: documents keep their order");
+    t.field("keep_sequential_samples", &Options::keep_sequential_samples, "always so: documents keep their order");
+    t.field("split_sentences", &Options::split_sentences, "not supported").hidden();
+    t.field("keep_newlines", &Options::keep_newlines, "only with --split-sentences").hidden();
+    t.field("lang", &Options::lang, "only with --split-sentences").hidden();
+    t.field("find_optimal_num_workers", &Options::find_optimal_num_workers, "not supported").hidden();
+    t.include(&Options::tokenizer, tokenizer_table());
+    return t;
+  }();
+  return table;
+}
+
+void refuse_unsupported(const PreprocessDataOptions& options) {
+  if (options.split_sentences)
+    throw UserError({"--split-sentences", "sentences are needed by BERT and T5 only, which this version does not train", "leave it out"});
+  if (options.find_optimal_num_workers)
+    throw UserError({"--find-optimal-num-workers", "threads of one process need no search", "leave out --workers to use every core"});
+}
+
+void report(const PreprocessSummary& summary, TokenType type) {
+  for (const auto& output : summary.outputs) {
+    std::cout << output.prefix << ": " << output.documents << " documents, " << output.tokens << " tokens, " << token_type_name(type)
+              << format(" (%.1f MB of text in %.1f s)\n", static_cast<double>(summary.text_bytes) / 1e6, summary.seconds);
+  }
+}
+
+}  // namespace
+
+const FieldSet& preprocess_data_fields() { return preprocess_data_table().set(); }
+
+int run_preprocess_data(std::span<const std::string> args) {
+  PreprocessDataOptions options;
+  const Parsed parsed = parse_command_line(preprocess_data_table(), args, options, "preprocess-data");
+  std::cerr << notes_text(parsed);
+  refuse_unsupported(options);
+  const auto tokenizer = make_tokenizer(options.tokenizer);
+  const PreprocessOptions preprocess_options{.inputs = options.input,
+                                             .json_keys = options.json_keys,
+                                             .output_prefix = options.output_prefix,
+                                             .text_documents = options.text_documents,
+                                             .append_eod = options.append_eod,
+                                             .eod = tokenizer->eod(),
+                                             .vocab_size = tokenizer->vocab_size(),
+                                             .workers = options.workers,
+                                             .log_interval = options.log_interval,
+                                             .log = &std::cerr,
+                                             .log_is_terminal = is_terminal(STDERR_FILENO)};
+  const PreprocessSummary summary = preprocess(preprocess_options, [&](std::string_view text) { return tokenizer->encode(text); });
+  report(summary, token_type_for_vocabulary(tokenizer->vocab_size()));
+  return 0;
+}
+
+}  // namespace megatron
