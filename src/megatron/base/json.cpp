@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
@@ -16,26 +18,76 @@ namespace {
   throw UserError({source + ": field '" + key + "' must be " + expected, "got " + got, ""});
 }
 
-}  // namespace
+struct Place {
+  std::size_t line, column;
+};
 
-Json parse_json(std::string_view text, const std::string& source) {
+Place place_of(std::string_view text, std::size_t position) {
+  const auto before = text.substr(0, std::min(position, text.size()));
+  const auto start = before.rfind('\n');
+  return {static_cast<std::size_t>(std::count(before.begin(), before.end(), '\n')) + 1,
+          start == std::string_view::npos ? before.size() + 1 : before.size() - start};
+}
+
+std::string at_place(std::string_view text, std::size_t position) {
+  const Place place = place_of(text, position);
+  return " at line " + std::to_string(place.line) + ", column " + std::to_string(place.column);
+}
+
+/// Deep values would exhaust the stack of whatever walks them later.
+void limit_depth(std::string_view text, const std::string& source) {
+  constexpr int kDeepest = 200;
+  int depth = 0;
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c == '\\') ++i;
+      quoted = c != '"';
+    } else if (c == '"') {
+      quoted = true;
+    } else if ((c == '{' || c == '[') && ++depth > kDeepest) {
+      throw UserError({source + ": nested deeper than " + std::to_string(kDeepest) + at_place(text, i), "", "check that the file is whole"});
+    } else if (c == '}' || c == ']') {
+      --depth;
+    }
+  }
+}
+
+Json parse(std::string_view text, const std::string& source, const Json::parser_callback_t& callback) {
+  limit_depth(text, source);
   try {
-    return Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    const std::size_t position = std::min<std::size_t>(error.byte > 0 ? error.byte - 1 : 0, text.size());
-    const auto before = text.substr(0, position);
-    const auto line = std::count(before.begin(), before.end(), '\n') + 1;
-    const auto start = before.rfind('\n');
-    const auto column = start == std::string_view::npos ? position + 1 : position - start;
-    throw UserError({source + ": not valid JSON at line " + std::to_string(line) + ", column " + std::to_string(column),
+    return Json::parse(text, callback);
+  } catch (const Json::exception& error) {
+    const auto* syntax = dynamic_cast<const Json::parse_error*>(&error);
+    throw UserError({source + ": not valid JSON" + at_place(text, syntax != nullptr && syntax->byte > 0 ? syntax->byte - 1 : 0),
                      text.empty() ? "the file is empty" : "", "check that the file is whole"});
   }
+}
+
+}  // namespace
+
+Json parse_json(std::string_view text, const std::string& source) { return parse(text, source, nullptr); }
+
+Json parse_json_unique_keys(std::string_view text, const std::string& source) {
+  std::vector<std::set<std::string>> keys;
+  return parse(text, source, [&](int depth, Json::parse_event_t event, Json& parsed) {
+    const auto level = static_cast<std::size_t>(depth);
+    if (event == Json::parse_event_t::object_start) {
+      keys.resize(level + 1);
+      keys[level].clear();
+    } else if (event == Json::parse_event_t::key && !keys[level - 1].insert(parsed.get<std::string>()).second) {
+      throw UserError({source + ": key '" + parsed.get<std::string>() + "' appears twice in one object", "", "check that the file is whole"});
+    }
+    return true;
+  });
 }
 
 Json read_json(const std::filesystem::path& path) { return parse_json(read_file(path), path.string()); }
 
 const Json& json_at(const Json& object, const std::string& key, const std::string& source) {
-  if (!object.is_object()) throw UserError({source + ": expected a JSON object with field '" + key + "'", "got " + std::string(object.type_name()), ""});
+  if (!object.is_object())
+    throw UserError({source + ": expected a JSON object with field '" + key + "'", "got " + std::string(object.type_name()), ""});
   const auto found = object.find(key);
   if (found == object.end()) throw UserError({source + ": field '" + key + "' is missing", "", ""});
   return *found;

@@ -12,8 +12,11 @@ using Json = nlohmann::json;
 /// Keeps the order of keys: for files that people read.
 using OrderedJson = nlohmann::ordered_json;
 
-/// Parses `text`; a syntax error is a UserError naming `source` with line and column.
+/// Parses `text`; a syntax error, or nesting deeper than 200, is a UserError naming `source` with line and column.
 Json parse_json(std::string_view text, const std::string& source);
+
+/// parse_json that also refuses an object with the same key twice.
+Json parse_json_unique_keys(std::string_view text, const std::string& source);
 
 /// Reads and parses a file.
 Json read_json(const std::filesystem::path& path);

@@ -1,0 +1,19 @@
+#include "megatron/base/checksum.h"
+
+#include <xxhash.h>
+
+#include <cstdio>
+
+namespace megatron {
+
+std::uint64_t checksum(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+
+std::uint64_t checksum(std::string_view text) { return XXH3_64bits(text.data(), text.size()); }
+
+std::string checksum_text(std::uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+}  // namespace megatron

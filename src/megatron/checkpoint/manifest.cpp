@@ -1,0 +1,178 @@
+#include "megatron/checkpoint/manifest.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/checksum.h"
+#include "megatron/base/error.h"
+#include "megatron/base/files.h"
+
+namespace megatron {
+namespace {
+
+constexpr const char* kFormat = "megatron-checkpoint";
+constexpr std::int64_t kVersion = 1;
+
+[[noreturn]] void broken(const std::string& place, const std::string& what, const std::string& got = {}) {
+  throw UserError({place + ": " + what, got, "the checkpoint is damaged: load another one"});
+}
+
+Json to_json(const TrainingProgress& progress) {
+  return {{"iteration", progress.iteration},
+          {"consumed_train_samples", progress.consumed_train_samples},
+          {"skipped_train_samples", progress.skipped_train_samples},
+          {"consumed_valid_samples", progress.consumed_valid_samples},
+          {"scheduler_num_steps", progress.scheduler_num_steps},
+          {"floating_point_operations", progress.floating_point_operations}};
+}
+
+Json to_json(const Piece& piece) {
+  return {{"file", piece.file},
+          {"key", piece.key},
+          {"offset", piece.region.offset},
+          {"shape", piece.region.shape},
+          {"xxh3", checksum_text(piece.checksum)}};
+}
+
+Json to_json(const ManifestTensor& tensor) {
+  Json pieces = Json::array();
+  for (const Piece& piece : tensor.pieces) pieces.push_back(to_json(piece));
+  return {{"kind", tensor.kind == TensorKind::weight ? "weight" : "optimizer"},
+          {"dtype", std::string(stored_type_name(tensor.type))},
+          {"shape", tensor.shape},
+          {"pieces", pieces}};
+}
+
+Json to_json(const Manifest& manifest) {
+  Json tensors = Json::object(), files = Json::object();
+  for (const auto& [name, tensor] : manifest.tensors) tensors[name] = to_json(tensor);
+  for (const auto& [name, value] : manifest.files) files[name] = checksum_text(value);
+  Json json = {{"format", kFormat},        {"format_version", kVersion}, {"progress", to_json(manifest.progress)},
+               {"model", manifest.model},  {"settings", manifest.settings}, {"model_type", manifest.model_type},
+               {"files", files},           {"tensors", tensors},         {"optimizer", nullptr}};
+  if (manifest.optimizer) json["optimizer"] = {{"name", manifest.optimizer->name}, {"num_steps", manifest.optimizer->num_steps}};
+  return json;
+}
+
+std::int64_t count(const Json& object, const char* key, const std::string& place) {
+  const std::int64_t value = json_int(object, key, place);
+  if (value < 0) broken(place, std::string("field '") + key + "' must not be negative", std::to_string(value));
+  return value;
+}
+
+TrainingProgress read_progress(const Json& json, const std::string& source) {
+  const std::string place = source + ": progress";
+  return {.iteration = count(json, "iteration", place),
+          .consumed_train_samples = count(json, "consumed_train_samples", place),
+          .skipped_train_samples = count(json, "skipped_train_samples", place),
+          .consumed_valid_samples = count(json, "consumed_valid_samples", place),
+          .scheduler_num_steps = count(json, "scheduler_num_steps", place),
+          .floating_point_operations = json_double(json, "floating_point_operations", place)};
+}
+
+Shape read_extents(const Json& object, const char* key, const std::string& place) {
+  const Json& list = json_at(object, key, place);
+  if (!list.is_array()) broken(place, std::string("field '") + key + "' must be a list of integers");
+  Shape shape;
+  for (const Json& extent : list) {
+    if (!extent.is_number_integer() || (extent.is_number_unsigned() && extent.get<std::uint64_t>() > (std::uint64_t{1} << 62)) ||
+        extent.get<std::int64_t>() < 0) {
+      broken(place, std::string("field '") + key + "' must hold non-negative integers", extent.dump());
+    }
+    shape.push_back(extent.get<std::int64_t>());
+  }
+  return shape;
+}
+
+std::uint64_t read_checksum(const Json& json, const std::string& place) {
+  const std::string text = json.is_string() ? json.get<std::string>() : std::string();
+  if (text.size() != 16 || text.find_first_not_of("0123456789abcdef") != std::string::npos) broken(place, "a checksum must be 16 hexadecimal digits", json.dump());
+  return std::stoull(text, nullptr, 16);
+}
+
+Piece read_piece(const Json& json, const std::string& place) {
+  Piece piece{.file = json_string(json, "file", place),
+              .key = json_string(json, "key", place),
+              .region = {read_extents(json, "offset", place), read_extents(json, "shape", place)},
+              .checksum = read_checksum(json_at(json, "xxh3", place), place)};
+  if (piece.file.empty() || piece.file == ".." || piece.file.find('/') != std::string::npos) broken(place, "a piece's file must be a plain name", piece.file);
+  return piece;
+}
+
+ManifestTensor read_tensor(const Json& json, const std::string& place) {
+  ManifestTensor tensor{.shape = read_extents(json, "shape", place), .pieces = {}};
+  const std::string kind = json_string(json, "kind", place), type = json_string(json, "dtype", place);
+  if (kind != "weight" && kind != "optimizer") broken(place, "unknown kind", kind);
+  tensor.kind = kind == "weight" ? TensorKind::weight : TensorKind::optimizer;
+  const auto known = find_stored_type(type);
+  if (!known) broken(place, "unknown dtype", type);
+  tensor.type = *known;
+  const Json& pieces = json_at(json, "pieces", place);
+  if (!pieces.is_array()) broken(place, "field 'pieces' must be a list");
+  std::vector<Region> regions;
+  for (const Json& piece : pieces) {
+    tensor.pieces.push_back(read_piece(piece, place));
+    regions.push_back(tensor.pieces.back().region);
+  }
+  if (const std::string fault = tiling_fault(tensor.shape, regions); !fault.empty()) broken(place, fault);
+  return tensor;
+}
+
+const Json& object_at(const Json& json, const char* key, const std::string& source) {
+  const Json& value = json_at(json, key, source);
+  if (!value.is_object()) broken(source, std::string("field '") + key + "' must be an object");
+  return value;
+}
+
+void check_format(const Json& json, const std::string& source) {
+  if (const std::string format = json_string(json, "format", source); format != kFormat) broken(source, "field 'format' must be " + std::string(kFormat), format);
+  const std::int64_t version = json_int(json, "format_version", source);
+  if (version != kVersion) {
+    throw UserError({source + ": format_version " + std::to_string(version) + " is not known", "this program writes and reads version " + std::to_string(kVersion),
+                     "use the version of the program that wrote the checkpoint"});
+  }
+}
+
+void check_own_checksum(Json json, const std::string& source) {
+  const std::uint64_t stored = read_checksum(json_at(json, "xxh3", source), source);
+  json.erase("xxh3");
+  if (checksum(json.dump()) != stored) broken(source, "its content does not match its own checksum (field 'xxh3')");
+}
+
+}  // namespace
+
+std::string manifest_text(const Manifest& manifest) {
+  Json json = to_json(manifest);
+  json["xxh3"] = checksum_text(checksum(json.dump()));
+  return json.dump(1) + "\n";
+}
+
+Manifest parse_manifest(const std::string& text, const std::string& source) {
+  const Json json = parse_json_unique_keys(text, source);
+  check_format(json, source);
+  check_own_checksum(json, source);
+  Manifest manifest;
+  manifest.progress = read_progress(json_at(json, "progress", source), source);
+  manifest.model = object_at(json, "model", source);
+  manifest.settings = object_at(json, "settings", source);
+  manifest.model_type = json_string(json, "model_type", source);
+  if (const Json& optimizer = json_at(json, "optimizer", source); !optimizer.is_null()) {
+    const std::string place = source + ": optimizer";
+    manifest.optimizer = OptimizerRecord{json_string(optimizer, "name", place), count(optimizer, "num_steps", place)};
+  }
+  for (const auto& [name, value] : object_at(json, "files", source).items()) {
+    if (name.empty() || name[0] == '/' || name.find("..") != std::string::npos) broken(source, "a carried file must lie below the folder", name);
+    manifest.files[name] = read_checksum(value, source + ": file '" + name + "'");
+  }
+  for (const auto& [name, value] : object_at(json, "tensors", source).items()) {
+    manifest.tensors.emplace(name, read_tensor(value, source + ": tensor '" + name + "'"));
+  }
+  return manifest;
+}
+
+Manifest read_manifest(const std::filesystem::path& folder) {
+  const fs::path path = folder / kManifestFile;
+  return parse_manifest(read_file(path), path.string());
+}
+
+}  // namespace megatron

@@ -1,0 +1,65 @@
+// The manifest of one checkpoint folder (docs/formats/checkpoint.md): which boxes of which global tensors lie in which file, with
+// checksums; and everything that is not a tensor.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "megatron/base/json.h"
+#include "megatron/checkpoint/box_math.h"
+#include "megatron/checkpoint/stored_type.h"
+#include "megatron/checkpoint/training_progress.h"
+
+namespace megatron {
+
+enum class TensorKind { weight, optimizer };
+
+/// One box of a global tensor and where it lies.
+struct Piece {
+  std::string file;  ///< safetensors file beside the manifest
+  std::string key;   ///< tensor in that file
+  Region region;
+  std::uint64_t checksum = 0;
+};
+
+/// A global tensor; its pieces tile it exactly.
+struct ManifestTensor {
+  TensorKind kind = TensorKind::weight;
+  StoredType type = StoredType::F32;
+  Shape shape;
+  std::vector<Piece> pieces;
+};
+
+struct OptimizerRecord {
+  std::string name;  ///< adam, sgd
+  std::int64_t num_steps = 0;
+  bool operator==(const OptimizerRecord&) const = default;
+};
+
+struct Manifest {
+  TrainingProgress progress;
+  Json model;     ///< architecture_to_json
+  Json settings;  ///< for people and for the diff on resume
+  std::optional<OptimizerRecord> optimizer;
+  std::string model_type;                               ///< Hugging Face family the weights came from; "" for none
+  std::map<std::string, std::uint64_t> files;           ///< carried files (relative path → checksum)
+  std::map<std::string, ManifestTensor> tensors;        ///< weights by name; optimizer state as "<state>.<name>"
+};
+
+inline constexpr const char* kManifestFile = "manifest.json";
+
+/// The manifest as indented text with its own checksum.
+std::string manifest_text(const Manifest& manifest);
+
+/// Parses and validates; errors name `source` and the tensor.
+Manifest parse_manifest(const std::string& text, const std::string& source);
+
+/// Reads folder/manifest.json.
+Manifest read_manifest(const std::filesystem::path& folder);
+
+}  // namespace megatron

@@ -1,0 +1,177 @@
+#include "megatron/checkpoint/safetensors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "megatron/base/error.h"
+#include "megatron/base/json.h"
+#include "megatron/checkpoint/box_math.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::uint64_t kLongestHeader = 100'000'000;
+constexpr std::uint64_t kLengthBytes = 8;
+
+[[noreturn]] void broken(const std::string& source, const std::string& what, const std::string& got = {}) {
+  throw UserError({source + ": " + what, got, "the file is damaged or not a safetensors file: copy or download it again"});
+}
+
+[[noreturn]] void broken_tensor(const std::string& source, const std::string& name, const std::string& what, const std::string& got = {}) {
+  broken(source, "tensor '" + name + "': " + what, got);
+}
+
+std::string_view header_text(const MappedFile& file) {
+  const std::string source = file.path().string();
+  if (file.size() < kLengthBytes) broken(source, "too short for a safetensors header", std::to_string(file.size()) + " bytes");
+  std::uint64_t length = 0;
+  std::memcpy(&length, file.data(), kLengthBytes);
+  if (length > kLongestHeader) broken(source, "header length exceeds 100 MB", std::to_string(length));
+  if (length > file.size() - kLengthBytes) broken(source, "header length exceeds the file", std::to_string(length) + " bytes of " + std::to_string(file.size()));
+  const std::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes, length);
+  if (text.empty() || text.front() != '{') broken(source, "the header must be a JSON object");
+  return text;
+}
+
+std::uint64_t unsigned_field(const Json& value, const std::string& source, const std::string& name, const char* field) {
+  if (!value.is_number_unsigned()) broken_tensor(source, name, std::string(field) + " must hold non-negative integers", value.dump());
+  return value.get<std::uint64_t>();
+}
+
+Shape read_shape(const Json& entry, const std::string& source, const std::string& name) {
+  const Json& json = json_at(entry, "shape", source + ": tensor '" + name + "'");
+  if (!json.is_array()) broken_tensor(source, name, "shape must be a list");
+  Shape shape;
+  for (const Json& extent : json) {
+    const std::uint64_t value = unsigned_field(extent, source, name, "shape");
+    if (value > (std::uint64_t{1} << 62)) broken_tensor(source, name, "shape is too large", json.dump());
+    shape.push_back(static_cast<std::int64_t>(value));
+  }
+  return shape;
+}
+
+StoredTensor read_entry(const std::string& name, const Json& entry, const std::string& source) {
+  const std::string place = source + ": tensor '" + name + "'";
+  StoredTensor tensor{.name = name, .shape = {}};
+  const std::string type = json_string(entry, "dtype", place);
+  const auto known = find_stored_type(type);
+  if (!known) broken_tensor(source, name, "unknown dtype", type);
+  tensor.type = *known;
+  tensor.shape = read_shape(entry, source, name);
+  const Json& offsets = json_at(entry, "data_offsets", place);
+  if (!offsets.is_array() || offsets.size() != 2) broken_tensor(source, name, "data_offsets must be [begin, end]");
+  tensor.begin = unsigned_field(offsets[0], source, name, "data_offsets");
+  tensor.end = unsigned_field(offsets[1], source, name, "data_offsets");
+  for (const auto& [key, value] : entry.items()) {
+    if (key != "dtype" && key != "shape" && key != "data_offsets") broken_tensor(source, name, "unknown field", key);
+  }
+  return tensor;
+}
+
+void check_sizes(const StoredTensor& tensor, std::uint64_t data_size, const std::string& source) {
+  const std::string got = "[" + std::to_string(tensor.begin) + ", " + std::to_string(tensor.end) + "]";
+  if (tensor.end < tensor.begin) broken_tensor(source, tensor.name, "data_offsets run backwards", got);
+  if (tensor.end > data_size) broken_tensor(source, tensor.name, "data_offsets lie outside the file", got + " of " + std::to_string(data_size) + " bytes");
+  const auto elements = checked_elements(tensor.shape);
+  std::uint64_t bytes = 0;
+  if (!elements || __builtin_mul_overflow(static_cast<std::uint64_t>(*elements), element_bytes(tensor.type), &bytes) || bytes != tensor.num_bytes()) {
+    broken_tensor(source, tensor.name, "shape and dtype do not match data_offsets",
+                  shape_text(tensor.shape) + " " + std::string(stored_type_name(tensor.type)) + " in " + std::to_string(tensor.num_bytes()) + " bytes");
+  }
+}
+
+void check_no_holes(const std::vector<StoredTensor>& tensors, std::uint64_t data_size, const std::string& source) {
+  std::uint64_t position = 0;
+  for (const StoredTensor& tensor : tensors) {
+    if (tensor.begin != position) {
+      broken_tensor(source, tensor.name, tensor.begin < position ? "its data overlaps the tensor before it" : "there is a hole before its data",
+                    "begins at " + std::to_string(tensor.begin) + ", expected " + std::to_string(position));
+    }
+    position = tensor.end;
+  }
+  if (position != data_size) {
+    broken(source, "the file's size does not match its header", std::to_string(data_size) + " bytes of data, expected " + std::to_string(position));
+  }
+}
+
+std::map<std::string, std::string> read_metadata(const Json& object, const std::string& source) {
+  std::map<std::string, std::string> metadata;
+  if (!object.is_object()) broken(source, "__metadata__ must be an object of strings");
+  for (const auto& [key, value] : object.items()) {
+    if (!value.is_string()) broken(source, "__metadata__ field '" + key + "' must be a string");
+    metadata[key] = value.get<std::string>();
+  }
+  return metadata;
+}
+
+std::string header_of(const std::vector<TensorHead>& heads, const std::map<std::string, std::string>& metadata) {
+  Json header = Json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  std::uint64_t position = 0;
+  for (const TensorHead& head : heads) {
+    const std::uint64_t end = position + head.num_bytes();
+    MEGATRON_CHECK(!header.contains(head.name), "tensor ", head.name, " twice in one file");
+    header[head.name] = {{"dtype", std::string(stored_type_name(head.type))}, {"shape", head.shape}, {"data_offsets", {position, end}}};
+    position = end;
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  return text;
+}
+
+}  // namespace
+
+SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {
+  const std::string source = path.string();
+  const std::string_view text = header_text(file_);
+  data_ = file_.bytes().subspan(kLengthBytes + text.size());
+  const Json header = parse_json_unique_keys(text, source + ": header");
+  for (const auto& [name, entry] : header.items()) {
+    if (name == "__metadata__") {
+      metadata_ = read_metadata(entry, source);
+      continue;
+    }
+    tensors_.push_back(read_entry(name, entry, source));
+    check_sizes(tensors_.back(), data_.size(), source);
+  }
+  std::sort(tensors_.begin(), tensors_.end(),
+            [](const StoredTensor& a, const StoredTensor& b) { return a.begin != b.begin ? a.begin < b.begin : a.end < b.end; });
+  check_no_holes(tensors_, data_.size(), source);
+  for (std::size_t i = 0; i < tensors_.size(); ++i) by_name_.emplace(tensors_[i].name, i);
+}
+
+const StoredTensor* SafetensorsFile::find(std::string_view name) const {
+  const auto found = by_name_.find(std::string(name));
+  return found == by_name_.end() ? nullptr : &tensors_[found->second];
+}
+
+std::uint64_t TensorHead::num_bytes() const { return static_cast<std::uint64_t>(num_elements(shape)) * element_bytes(type); }
+
+void sort_for_writing(std::vector<TensorHead>& heads) {
+  std::stable_sort(heads.begin(), heads.end(), [](const TensorHead& a, const TensorHead& b) { return element_bytes(a.type) > element_bytes(b.type); });
+}
+
+SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<TensorHead> heads, const std::map<std::string, std::string>& metadata)
+    : heads_(std::move(heads)), writer_(path) {
+  sort_for_writing(heads_);
+  const std::string text = header_of(heads_, metadata);
+  const std::uint64_t length = text.size();
+  writer_.write(&length, sizeof length);
+  writer_.write(text);
+}
+
+void SafetensorsWriter::write(std::span<const std::byte> bytes) {
+  MEGATRON_CHECK(next_ < heads_.size(), "more tensors than heads");
+  MEGATRON_CHECK(bytes.size() == heads_[next_].num_bytes(), "tensor ", heads_[next_].name, " has ", bytes.size(), " bytes");
+  writer_.write(bytes.data(), bytes.size());
+  ++next_;
+}
+
+void SafetensorsWriter::close() {
+  MEGATRON_CHECK(next_ == heads_.size(), "a tensor was not written");
+  writer_.close(/*sync=*/true);
+}
+
+}  // namespace megatron

@@ -1,0 +1,80 @@
+// safetensors files (docs/formats/safetensors.md): a JSON header and one run of bytes. The reader maps the file and validates it whole;
+// the writer streams.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "megatron/base/files.h"
+#include "megatron/checkpoint/stored_type.h"
+#include "megatron/transformer/sharding.h"
+
+namespace megatron {
+
+struct StoredTensor {
+  std::string name;
+  StoredType type = StoredType::F32;
+  Shape shape;
+  std::uint64_t begin = 0, end = 0;  ///< bytes after the header
+
+  std::uint64_t num_bytes() const { return end - begin; }
+};
+
+/// A mapped file. Construction checks everything: header length, JSON, names, dtypes, shapes, offsets without holes or overlaps, size.
+class SafetensorsFile {
+ public:
+  explicit SafetensorsFile(const fs::path& path);
+
+  const fs::path& path() const { return file_.path(); }
+  /// Ascending in the file.
+  const std::vector<StoredTensor>& tensors() const { return tensors_; }
+  /// Null when there is none of that name.
+  const StoredTensor* find(std::string_view name) const;
+  /// Valid as long as this object. Aligned to the element only when the writer saw to it.
+  std::span<const std::byte> bytes(const StoredTensor& tensor) const { return data_.subspan(tensor.begin, tensor.num_bytes()); }
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+
+ private:
+  MappedFile file_;
+  std::span<const std::byte> data_;
+  std::vector<StoredTensor> tensors_;
+  std::unordered_map<std::string, std::size_t> by_name_;
+  std::map<std::string, std::string> metadata_;
+};
+
+/// What a file will hold; the writer assigns the offsets.
+struct TensorHead {
+  std::string name;
+  StoredType type = StoredType::F32;
+  Shape shape;
+
+  std::uint64_t num_bytes() const;
+};
+
+/// Writes the header at once, then takes the tensors' bytes one by one in `order()`: larger elements first, so that every tensor is aligned.
+class SafetensorsWriter {
+ public:
+  SafetensorsWriter(const fs::path& path, std::vector<TensorHead> heads, const std::map<std::string, std::string>& metadata = {});
+
+  const std::vector<TensorHead>& order() const { return heads_; }
+  /// The bytes of the next tensor of order(), whole.
+  void write(std::span<const std::byte> bytes);
+  /// Flushes to the disk; call after the last tensor.
+  void close();
+
+ private:
+  std::vector<TensorHead> heads_;
+  FileWriter writer_;
+  std::size_t next_ = 0;
+};
+
+/// Sorts heads as a writer would, so that a caller can prepare its data in that order.
+void sort_for_writing(std::vector<TensorHead>& heads);
+
+}  // namespace megatron

@@ -1,0 +1,17 @@
+// Element types of tensors in files, with safetensors' spelling.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace megatron {
+
+enum class StoredType { BOOL, U8, I8, F8_E5M2, F8_E4M3, F8_E8M0, I16, U16, F16, BF16, I32, U32, F32, C64, F64, I64, U64 };
+
+std::string_view stored_type_name(StoredType type);
+/// Nothing for a spelling that is not known.
+std::optional<StoredType> find_stored_type(std::string_view name);
+std::uint64_t element_bytes(StoredType type);
+
+}  // namespace megatron

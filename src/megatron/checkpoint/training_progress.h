@@ -1,0 +1,18 @@
+// Everything besides tensors that a run needs to go on as if it had never stopped.
+#pragma once
+
+#include <cstdint>
+
+namespace megatron {
+
+struct TrainingProgress {
+  std::int64_t iteration = 0;
+  std::int64_t consumed_train_samples = 0;
+  std::int64_t skipped_train_samples = 0;
+  std::int64_t consumed_valid_samples = 0;
+  std::int64_t scheduler_num_steps = 0;  ///< in samples
+  double floating_point_operations = 0;
+  bool operator==(const TrainingProgress&) const = default;
+};
+
+}  // namespace megatron
