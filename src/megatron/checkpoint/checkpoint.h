@@ -27,9 +27,9 @@ struct TrainingProgress {
 
 struct SaveRequest {
   const TransformerConfig* model = nullptr;
-  const Settings* settings = nullptr;     ///< dumped for people and for the diff on resume
+  const Settings* settings = nullptr;  ///< dumped for people and for the diff on resume
   const ParamStore* weights = nullptr;
-  Optimizer* optimizer = nullptr;         ///< null: --no-save-optim
+  Optimizer* optimizer = nullptr;  ///< null: --no-save-optim
   TrainingProgress progress;
 };
 

@@ -47,9 +47,15 @@ Json to_json(const Manifest& manifest) {
   Json tensors = Json::object(), files = Json::object();
   for (const auto& [name, tensor] : manifest.tensors) tensors[name] = to_json(tensor);
   for (const auto& [name, value] : manifest.files) files[name] = checksum_text(value);
-  Json json = {{"format", kFormat},        {"format_version", kVersion}, {"progress", to_json(manifest.progress)},
-               {"model", manifest.model},  {"settings", manifest.settings}, {"model_type", manifest.model_type},
-               {"files", files},           {"tensors", tensors},         {"optimizer", nullptr}};
+  Json json = {{"format", kFormat},
+               {"format_version", kVersion},
+               {"progress", to_json(manifest.progress)},
+               {"model", manifest.model},
+               {"settings", manifest.settings},
+               {"model_type", manifest.model_type},
+               {"files", files},
+               {"tensors", tensors},
+               {"optimizer", nullptr}};
   if (manifest.optimizer) json["optimizer"] = {{"name", manifest.optimizer->name}, {"num_steps", manifest.optimizer->num_steps}};
   return json;
 }
@@ -86,7 +92,8 @@ Shape read_extents(const Json& object, const char* key, const std::string& place
 
 std::uint64_t read_checksum(const Json& json, const std::string& place) {
   const std::string text = json.is_string() ? json.get<std::string>() : std::string();
-  if (text.size() != 16 || text.find_first_not_of("0123456789abcdef") != std::string::npos) broken(place, "a checksum must be 16 hexadecimal digits", json.dump());
+  if (text.size() != 16 || text.find_first_not_of("0123456789abcdef") != std::string::npos)
+    broken(place, "a checksum must be 16 hexadecimal digits", json.dump());
   return std::stoull(text, nullptr, 16);
 }
 
@@ -95,7 +102,8 @@ Piece read_piece(const Json& json, const std::string& place) {
               .key = json_string(json, "key", place),
               .region = {read_extents(json, "offset", place), read_extents(json, "shape", place)},
               .checksum = read_checksum(json_at(json, "xxh3", place), place)};
-  if (piece.file.empty() || piece.file == ".." || piece.file.find('/') != std::string::npos) broken(place, "a piece's file must be a plain name", piece.file);
+  if (piece.file.empty() || piece.file == ".." || piece.file.find('/') != std::string::npos)
+    broken(place, "a piece's file must be a plain name", piece.file);
   return piece;
 }
 
@@ -125,10 +133,12 @@ const Json& object_at(const Json& json, const char* key, const std::string& sour
 }
 
 void check_format(const Json& json, const std::string& source) {
-  if (const std::string format = json_string(json, "format", source); format != kFormat) broken(source, "field 'format' must be " + std::string(kFormat), format);
+  if (const std::string format = json_string(json, "format", source); format != kFormat)
+    broken(source, "field 'format' must be " + std::string(kFormat), format);
   const std::int64_t version = json_int(json, "format_version", source);
   if (version != kVersion) {
-    throw UserError({source + ": format_version " + std::to_string(version) + " is not known", "this program writes and reads version " + std::to_string(kVersion),
+    throw UserError({source + ": format_version " + std::to_string(version) + " is not known",
+                     "this program writes and reads version " + std::to_string(kVersion),
                      "use the version of the program that wrote the checkpoint"});
   }
 }

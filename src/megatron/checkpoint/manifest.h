@@ -46,9 +46,9 @@ struct Manifest {
   Json model;     ///< architecture_to_json
   Json settings;  ///< for people and for the diff on resume
   std::optional<OptimizerRecord> optimizer;
-  std::string model_type;                               ///< Hugging Face family the weights came from; "" for none
-  std::map<std::string, std::uint64_t> files;           ///< carried files (relative path → checksum)
-  std::map<std::string, ManifestTensor> tensors;        ///< weights by name; optimizer state as "<state>.<name>"
+  std::string model_type;                         ///< Hugging Face family the weights came from; "" for none
+  std::map<std::string, std::uint64_t> files;     ///< carried files (relative path → checksum)
+  std::map<std::string, ManifestTensor> tensors;  ///< weights by name; optimizer state as "<state>.<name>"
 };
 
 inline constexpr const char* kManifestFile = "manifest.json";

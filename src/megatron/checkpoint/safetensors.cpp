@@ -29,7 +29,8 @@ std::string_view header_text(const MappedFile& file) {
   std::uint64_t length = 0;
   std::memcpy(&length, file.data(), kLengthBytes);
   if (length > kLongestHeader) broken(source, "header length exceeds 100 MB", std::to_string(length));
-  if (length > file.size() - kLengthBytes) broken(source, "header length exceeds the file", std::to_string(length) + " bytes of " + std::to_string(file.size()));
+  if (length > file.size() - kLengthBytes)
+    broken(source, "header length exceeds the file", std::to_string(length) + " bytes of " + std::to_string(file.size()));
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes, length);
   if (text.empty() || text.front() != '{') broken(source, "the header must be a JSON object");
   return text;
@@ -73,12 +74,14 @@ StoredTensor read_entry(const std::string& name, const Json& entry, const std::s
 void check_sizes(const StoredTensor& tensor, std::uint64_t data_size, const std::string& source) {
   const std::string got = "[" + std::to_string(tensor.begin) + ", " + std::to_string(tensor.end) + "]";
   if (tensor.end < tensor.begin) broken_tensor(source, tensor.name, "data_offsets run backwards", got);
-  if (tensor.end > data_size) broken_tensor(source, tensor.name, "data_offsets lie outside the file", got + " of " + std::to_string(data_size) + " bytes");
+  if (tensor.end > data_size)
+    broken_tensor(source, tensor.name, "data_offsets lie outside the file", got + " of " + std::to_string(data_size) + " bytes");
   const auto elements = checked_elements(tensor.shape);
   std::uint64_t bytes = 0;
   if (!elements || __builtin_mul_overflow(static_cast<std::uint64_t>(*elements), element_bytes(tensor.type), &bytes) || bytes != tensor.num_bytes()) {
-    broken_tensor(source, tensor.name, "shape and dtype do not match data_offsets",
-                  shape_text(tensor.shape) + " " + std::string(stored_type_name(tensor.type)) + " in " + std::to_string(tensor.num_bytes()) + " bytes");
+    broken_tensor(
+        source, tensor.name, "shape and dtype do not match data_offsets",
+        shape_text(tensor.shape) + " " + std::string(stored_type_name(tensor.type)) + " in " + std::to_string(tensor.num_bytes()) + " bytes");
   }
 }
 
@@ -150,7 +153,8 @@ const StoredTensor* SafetensorsFile::find(std::string_view name) const {
 std::uint64_t TensorHead::num_bytes() const { return static_cast<std::uint64_t>(num_elements(shape)) * element_bytes(type); }
 
 void sort_for_writing(std::vector<TensorHead>& heads) {
-  std::stable_sort(heads.begin(), heads.end(), [](const TensorHead& a, const TensorHead& b) { return element_bytes(a.type) > element_bytes(b.type); });
+  std::stable_sort(heads.begin(), heads.end(),
+                   [](const TensorHead& a, const TensorHead& b) { return element_bytes(a.type) > element_bytes(b.type); });
 }
 
 SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<TensorHead> heads, const std::map<std::string, std::string>& metadata)

@@ -1,0 +1,258 @@
+#include "megatron/models/architecture.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/error.h"
+#include "megatron/config/settings_names.h"
+
+namespace megatron {
+namespace {
+
+using Config = TransformerConfig;
+using Table = FieldTable<Config>;
+
+void add_sizes(Table& t) {
+  t.field("num_layers", &Config::num_layers, "");
+  t.field("hidden_size", &Config::hidden_size, "");
+  t.field("num_attention_heads", &Config::num_attention_heads, "");
+  t.field("ffn_hidden_size", &Config::ffn_hidden_size, "");
+  t.field("kv_channels", &Config::kv_channels, "");
+  t.field("group_query_attention", &Config::group_query_attention, "");
+  t.field("num_query_groups", &Config::num_query_groups, "");
+  t.field("max_position_embeddings", &Config::max_position_embeddings, "");
+  t.field("vocab_size", &Config::vocab_size, "");
+  t.field("untie_embeddings_and_output_weights", &Config::untie_embeddings_and_output_weights, "");
+}
+
+void add_layers(Table& t) {
+  t.field("normalization", &Config::normalization, "");
+  t.field("norm_placement", &Config::norm_placement, "");
+  t.field("norm_epsilon", &Config::norm_epsilon, "");
+  t.field("apply_layernorm_1p", &Config::apply_layernorm_1p, "");
+  t.field("apply_residual_connection_post_layernorm", &Config::apply_residual_connection_post_layernorm, "");
+  t.field("qk_layernorm", &Config::qk_layernorm, "");
+  t.field("activation", &Config::activation, "");
+  t.field("gated_linear_unit", &Config::gated_linear_unit, "");
+  t.field("add_bias_linear", &Config::add_bias_linear, "");
+  t.field("add_qkv_bias", &Config::add_qkv_bias, "");
+  t.field("window_size", &Config::window_size, "");
+  t.field("window_layers", &Config::window_layers, "");
+  t.field("softmax_scale", &Config::softmax_scale, "");
+}
+
+void add_positions(Table& t) {
+  t.field("position_embedding_type", &Config::position_embedding_type, "");
+  t.field("rotary_base", &Config::rotary_base, "");
+  t.field("rotary_percent", &Config::rotary_percent, "");
+  t.field("rotary_interleaved", &Config::rotary_interleaved, "");
+  t.field("rope_scaling_type", &Config::rope_scaling_type, "");
+  t.field("rope_scaling_factor", &Config::rope_scaling_factor, "");
+  t.field("rope_low_freq_factor", &Config::rope_low_freq_factor, "");
+  t.field("rope_high_freq_factor", &Config::rope_high_freq_factor, "");
+  t.field("rope_original_max_position_embeddings", &Config::rope_original_max_position_embeddings, "");
+  t.field("yarn_beta_fast", &Config::yarn_beta_fast, "");
+  t.field("yarn_beta_slow", &Config::yarn_beta_slow, "");
+  t.field("yarn_mscale", &Config::yarn_mscale, "");
+  t.field("yarn_mscale_all_dim", &Config::yarn_mscale_all_dim, "");
+  t.field("yarn_correction_range_round_to_int", &Config::yarn_correction_range_round_to_int, "");
+  t.field("yarn_attention_factor", &Config::yarn_attention_factor, "");
+}
+
+Json scalar_to_json(const Field& field, const std::string& text) {
+  switch (field.kind) {
+    case ValueKind::boolean:
+      return boolean_value(text);
+    case ValueKind::integer:
+      return integer_value(text);
+    case ValueKind::number:
+      return number_value(text);
+    case ValueKind::text:
+      break;
+  }
+  return text;
+}
+
+Json member_to_json(const Field& field, const Config& config) {
+  const std::vector<std::string> values = field.get(&config);
+  if (field.is_list && field.kind != ValueKind::text) {
+    Json list = Json::array();
+    for (const std::string& value : values) list.push_back(scalar_to_json(field, value));
+    return list;
+  }
+  return values.empty() ? Json(nullptr) : scalar_to_json(field, values.front());
+}
+
+std::string scalar_from_json(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_null()) return "none";
+  if (value.is_object() || value.is_array()) throw FieldError{"must be a single value"};
+  return value.dump();
+}
+
+void read_member(const Field& field, const Json& object, Config& config, const std::string& source) {
+  const Json& value = json_at(object, field.name, source);
+  try {
+    std::vector<std::string> values;
+    if (value.is_array()) {
+      for (const Json& item : value) values.push_back(scalar_from_json(item));
+    } else {
+      values.push_back(scalar_from_json(value));
+    }
+    field.set(&config, values);
+  } catch (const FieldError& error) {
+    throw UserError({source + ": field '" + field.name + "' " + error.reason, "", error.fix});
+  }
+}
+
+void check_size(std::int64_t value, std::int64_t most, const char* name, const std::string& source) {
+  if (value < 1 || value > most) {
+    throw UserError({source + ": field '" + name + "' must be between 1 and " + std::to_string(most), "got " + std::to_string(value), ""});
+  }
+}
+
+void clear_rope_scaling(Config& c) {
+  const Config d;
+  const bool llama3 = c.rope_scaling_type == RopeScaling::llama3, yarn = c.rope_scaling_type == RopeScaling::yarn;
+  if (c.rope_scaling_type == RopeScaling::none) c.rope_scaling_factor = d.rope_scaling_factor;
+  if (!llama3) {
+    c.rope_low_freq_factor = d.rope_low_freq_factor;
+    c.rope_high_freq_factor = d.rope_high_freq_factor;
+  }
+  if (!llama3 && !yarn) c.rope_original_max_position_embeddings = d.rope_original_max_position_embeddings;
+  if (yarn) return;
+  c.yarn_beta_fast = d.yarn_beta_fast;
+  c.yarn_beta_slow = d.yarn_beta_slow;
+  c.yarn_mscale = d.yarn_mscale;
+  c.yarn_mscale_all_dim = d.yarn_mscale_all_dim;
+  c.yarn_correction_range_round_to_int = d.yarn_correction_range_round_to_int;
+  c.yarn_attention_factor = d.yarn_attention_factor;
+}
+
+void clear_rotary(Config& c) {
+  const Config d;
+  c.rotary_base = d.rotary_base;
+  c.rotary_percent = d.rotary_percent;
+  c.rotary_interleaved = d.rotary_interleaved;
+  c.rope_scaling_type = d.rope_scaling_type;
+}
+
+void settle_positions(Config& c) {
+  if (c.position_embedding_type == PositionEmbedding::yarn) {
+    c.position_embedding_type = PositionEmbedding::rope;
+    c.rope_scaling_type = RopeScaling::yarn;
+  }
+  if (c.position_embedding_type != PositionEmbedding::rope) clear_rotary(c);
+  clear_rope_scaling(c);
+  if (c.position_embedding_type != PositionEmbedding::learned_absolute) c.max_position_embeddings = 0;
+}
+
+void settle_window(Config& c) {
+  const auto all = [&](std::int64_t value) {
+    return std::all_of(c.window_layers.begin(), c.window_layers.end(), [&](std::int64_t layer) { return layer == value; });
+  };
+  if (!c.window_layers.empty() && all(0)) c.window_size.reset();
+  if (c.window_size && (*c.window_size)[0] < 0) c.window_size.reset();
+  if (c.window_size) (*c.window_size)[1] = 0;
+  if (!c.window_size || all(1)) c.window_layers.clear();
+}
+
+}  // namespace
+
+const FieldTable<TransformerConfig>& forward_members() {
+  static const Table table = [] {
+    Table t;
+    add_sizes(t);
+    add_layers(t);
+    add_positions(t);
+    return t;
+  }();
+  return table;
+}
+
+const FieldTable<TransformerConfig>& training_members() {
+  static const Table table = [] {
+    Table t;
+    t.field("hidden_dropout", &Config::hidden_dropout, "");
+    t.field("attention_dropout", &Config::attention_dropout, "");
+    t.field("init_method_std", &Config::init_method_std, "");
+    t.field("embedding_init_method_std", &Config::embedding_init_method_std, "");
+    t.field("init_method_xavier_uniform", &Config::init_method_xavier_uniform, "");
+    t.field("fp32_residual_connection", &Config::fp32_residual_connection, "");
+    t.field("attention_softmax_in_fp32", &Config::attention_softmax_in_fp32, "");
+    t.field("apply_query_key_layer_scaling", &Config::apply_query_key_layer_scaling, "");
+    return t;
+  }();
+  return table;
+}
+
+Json architecture_to_json(const TransformerConfig& config) {
+  Json json = Json::object();
+  for (const auto* table : {&forward_members(), &training_members()}) {
+    for (const Field& field : table->set().fields) json[field.name] = member_to_json(field, config);
+  }
+  return json;
+}
+
+TransformerConfig architecture_from_json(const Json& json, const std::string& source) {
+  TransformerConfig config;
+  std::size_t known = 0;
+  for (const auto* table : {&forward_members(), &training_members()}) {
+    for (const Field& field : table->set().fields) read_member(field, json, config, source);
+    known += table->set().fields.size();
+  }
+  for (const auto& [name, value] : json.items()) {
+    if (json.size() == known) break;
+    if (!forward_members().set().find_name(name) && !training_members().set().find_name(name)) {
+      throw UserError({source + ": unknown field '" + name + "'", "", "use the version of the program that wrote it"});
+    }
+  }
+  check_sizes(config, source);
+  return config;
+}
+
+void check_sizes(const TransformerConfig& c, const std::string& source) {
+  constexpr std::int64_t kWide = std::int64_t{1} << 24, kLong = std::int64_t{1} << 31;
+  check_size(c.num_layers, 100'000, "num_layers", source);
+  check_size(c.hidden_size, kWide, "hidden_size", source);
+  check_size(c.num_attention_heads, kWide, "num_attention_heads", source);
+  check_size(c.vocab_size, kLong, "vocab_size", source);
+  const TransformerConfig full = canonical_architecture(c);
+  check_size(full.ffn_hidden_size, kWide, "ffn_hidden_size", source);
+  check_size(full.kv_channels, kWide, "kv_channels", source);
+  check_size(full.num_query_groups, kWide, "num_query_groups", source);
+  if (c.position_embedding_type == PositionEmbedding::learned_absolute) check_size(c.max_position_embeddings, kLong, "max_position_embeddings", source);
+  if (full.num_attention_heads % full.num_query_groups != 0) {
+    throw UserError({source + ": num_attention_heads must be a multiple of num_query_groups",
+                     "got " + std::to_string(full.num_attention_heads) + " and " + std::to_string(full.num_query_groups), ""});
+  }
+  if (!c.window_layers.empty() && static_cast<std::int64_t>(c.window_layers.size()) != c.num_layers) {
+    throw UserError({source + ": window_layers must name every layer",
+                     "got " + std::to_string(c.window_layers.size()) + " for " + std::to_string(c.num_layers) + " layers", ""});
+  }
+}
+
+TransformerConfig canonical_architecture(TransformerConfig c) {
+  c.num_query_groups = c.query_groups();
+  c.group_query_attention = c.num_query_groups != c.num_attention_heads;
+  if (c.kv_channels == 0 && c.num_attention_heads > 0) c.kv_channels = c.hidden_size / c.num_attention_heads;
+  if (c.ffn_hidden_size == 0) c.ffn_hidden_size = c.gated_linear_unit ? c.hidden_size * 8 / 3 / 64 * 64 : 4 * c.hidden_size;
+  if (c.add_bias_linear) c.add_qkv_bias = false;
+  if (c.softmax_scale && c.kv_channels > 0 && *c.softmax_scale == 1.0 / std::sqrt(static_cast<double>(c.kv_channels))) c.softmax_scale.reset();
+  settle_positions(c);
+  settle_window(c);
+  return c;
+}
+
+std::vector<ArchitectureDifference> forward_differences(const TransformerConfig& left, const TransformerConfig& right) {
+  const TransformerConfig a = canonical_architecture(left), b = canonical_architecture(right);
+  std::vector<ArchitectureDifference> differences;
+  for (const Field& field : forward_members().set().fields) {
+    const auto left_values = field.get(&a), right_values = field.get(&b);
+    if (left_values != right_values) differences.push_back({field.name, join_values(left_values), join_values(right_values)});
+  }
+  return differences;
+}
+
+}  // namespace megatron

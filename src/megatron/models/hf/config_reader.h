@@ -1,0 +1,42 @@
+// Typed access to a config.json: absent and null are the same there, and every error names file and field.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "megatron/base/json.h"
+
+namespace megatron {
+
+class ConfigReader {
+ public:
+  ConfigReader(const Json& object, std::string source);
+
+  const std::string& source() const { return source_; }
+  bool has(const std::string& key) const { return find(key) != nullptr; }
+  /// Whether the key is written at all, null included.
+  bool mentions(const std::string& key) const { return object_.contains(key); }
+  /// Null when absent or null.
+  const Json* find(const std::string& key) const;
+
+  std::int64_t integer(const std::string& key) const;
+  std::int64_t integer(const std::string& key, std::int64_t otherwise) const { return has(key) ? integer(key) : otherwise; }
+  double number(const std::string& key) const;
+  double number(const std::string& key, double otherwise) const { return has(key) ? number(key) : otherwise; }
+  bool boolean(const std::string& key, bool otherwise) const;
+  std::string text(const std::string& key, const std::string& otherwise) const;
+  std::optional<double> optional_number(const std::string& key) const { return has(key) ? std::optional(number(key)) : std::nullopt; }
+  /// The object below `key`; an empty one when absent.
+  ConfigReader section(const std::string& key) const;
+
+  /// UserError: the field's value is not supported; `fix` says what is.
+  [[noreturn]] void unsupported(const std::string& key, const std::string& fix) const;
+
+ private:
+  Json object_;
+  std::string source_;
+};
+
+}  // namespace megatron

@@ -1,0 +1,23 @@
+// The arithmetic of WeightTransform: Hugging Face tensors ↔ ours, in global shapes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "megatron/config/settings.h"
+#include "megatron/models/hf/weight_map.h"
+#include "megatron/transformer/sharding.h"
+
+namespace megatron {
+
+/// Shapes of the tensors that a parameter of shape `ours` is made of, in the order of WeightLink::theirs.
+std::vector<Shape> their_shapes(WeightTransform transform, const TransformerConfig& model, const Shape& ours);
+
+/// One of ours from theirs (shapes as their_shapes gives them).
+at::Tensor to_ours(WeightTransform transform, const TransformerConfig& model, const std::vector<at::Tensor>& theirs);
+
+/// Theirs from one of ours.
+std::vector<at::Tensor> to_theirs(WeightTransform transform, const TransformerConfig& model, const at::Tensor& ours);
+
+}  // namespace megatron
