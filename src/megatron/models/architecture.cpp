@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/config/resolve.h"
+#include "megatron/config/rules.h"
 #include "megatron/config/settings_names.h"
 
 namespace megatron {
@@ -222,7 +224,8 @@ void check_sizes(const TransformerConfig& c, const std::string& source) {
   check_size(full.ffn_hidden_size, kWide, "ffn_hidden_size", source);
   check_size(full.kv_channels, kWide, "kv_channels", source);
   check_size(full.num_query_groups, kWide, "num_query_groups", source);
-  if (c.position_embedding_type == PositionEmbedding::learned_absolute) check_size(c.max_position_embeddings, kLong, "max_position_embeddings", source);
+  if (c.position_embedding_type == PositionEmbedding::learned_absolute)
+    check_size(c.max_position_embeddings, kLong, "max_position_embeddings", source);
   if (full.num_attention_heads % full.num_query_groups != 0) {
     throw UserError({source + ": num_attention_heads must be a multiple of num_query_groups",
                      "got " + std::to_string(full.num_attention_heads) + " and " + std::to_string(full.num_query_groups), ""});
@@ -231,13 +234,16 @@ void check_sizes(const TransformerConfig& c, const std::string& source) {
     throw UserError({source + ": window_layers must name every layer",
                      "got " + std::to_string(c.window_layers.size()) + " for " + std::to_string(c.num_layers) + " layers", ""});
   }
+  if (const Problems problems = validate_model(full); !problems.empty()) {
+    UserError::Parts first = problems.list().front();
+    first.what = source + ": " + first.what;
+    throw UserError(first);
+  }
 }
 
 TransformerConfig canonical_architecture(TransformerConfig c) {
-  c.num_query_groups = c.query_groups();
+  resolve(c);
   c.group_query_attention = c.num_query_groups != c.num_attention_heads;
-  if (c.kv_channels == 0 && c.num_attention_heads > 0) c.kv_channels = c.hidden_size / c.num_attention_heads;
-  if (c.ffn_hidden_size == 0) c.ffn_hidden_size = c.gated_linear_unit ? c.hidden_size * 8 / 3 / 64 * 64 : 4 * c.hidden_size;
   if (c.add_bias_linear) c.add_qkv_bias = false;
   if (c.softmax_scale && c.kv_channels > 0 && *c.softmax_scale == 1.0 / std::sqrt(static_cast<double>(c.kv_channels))) c.softmax_scale.reset();
   settle_positions(c);

@@ -26,8 +26,7 @@ struct LlamaKind {
 
 constexpr std::array kLlamaKinds{
     LlamaKind{.model_type = "llama", .default_key_value_heads = {}, .default_head_dim = {}, .reads_attention_bias = true, .reads_mlp_bias = true},
-    LlamaKind{
-        .model_type = "qwen2", .default_key_value_heads = 32, .default_head_dim = {}, .qkv_bias = true, .window = LlamaKind::Window::by_layer},
+    LlamaKind{.model_type = "qwen2", .default_key_value_heads = 32, .default_head_dim = {}, .qkv_bias = true, .window = LlamaKind::Window::by_layer},
     LlamaKind{.model_type = "qwen3",
               .default_key_value_heads = 32,
               .default_head_dim = 128,
@@ -176,9 +175,9 @@ void read_llama_sizes(const ConfigReader& config, const LlamaKind& kind, Transfo
   const std::int64_t default_groups = nulled ? model.num_attention_heads : kind.default_key_value_heads.value_or(model.num_attention_heads);
   model.num_query_groups = config.integer("num_key_value_heads", default_groups);
   model.group_query_attention = model.num_query_groups != model.num_attention_heads;
-  model.kv_channels = config.has("head_dim")                                            ? config.integer("head_dim")
+  model.kv_channels = config.has("head_dim")                                  ? config.integer("head_dim")
                       : kind.default_head_dim && !config.mentions("head_dim") ? *kind.default_head_dim
-                                                                                        : even_head_dim(config, "hidden_size", "num_attention_heads");
+                                                                              : even_head_dim(config, "hidden_size", "num_attention_heads");
 }
 
 HfConfig read_llama(const ConfigReader& config, const LlamaKind& kind) {
@@ -222,7 +221,8 @@ HfConfig read_gpt2(const ConfigReader& config) {
   model.attention_dropout = config.number("attn_pdrop", 0.1);
   model.init_method_std = config.number("initializer_range", 0.02);
   if (config.number("embd_pdrop", 0.1) != model.hidden_dropout) {
-    result.notes.push_back(config.source() + ": resid_pdrop and embd_pdrop differ; training uses resid_pdrop for both unless --hidden-dropout is given");
+    result.notes.push_back(config.source() +
+                           ": resid_pdrop and embd_pdrop differ; training uses resid_pdrop for both unless --hidden-dropout is given");
   }
   return result;
 }

@@ -58,9 +58,8 @@ constexpr std::array kLlamaRules{
     WeightRule{"decoder.layers.{i}.self_attention.linear_proj.weight", {"model.layers.{i}.self_attn.o_proj.weight"}},
     WeightRule{"decoder.layers.{i}.self_attention.linear_proj.bias", {"model.layers.{i}.self_attn.o_proj.bias"}},
     WeightRule{"decoder.layers.{i}.mlp.linear_fc1.layer_norm_weight", {"model.layers.{i}.post_attention_layernorm.weight"}},
-    WeightRule{"decoder.layers.{i}.mlp.linear_fc1.weight",
-               {"model.layers.{i}.mlp.gate_proj.weight", "model.layers.{i}.mlp.up_proj.weight"},
-               T::gate_up},
+    WeightRule{
+        "decoder.layers.{i}.mlp.linear_fc1.weight", {"model.layers.{i}.mlp.gate_proj.weight", "model.layers.{i}.mlp.up_proj.weight"}, T::gate_up},
     WeightRule{"decoder.layers.{i}.mlp.linear_fc1.bias", {"model.layers.{i}.mlp.gate_proj.bias", "model.layers.{i}.mlp.up_proj.bias"}, T::gate_up},
     WeightRule{"decoder.layers.{i}.mlp.linear_fc2.weight", {"model.layers.{i}.mlp.down_proj.weight"}},
     WeightRule{"decoder.layers.{i}.mlp.linear_fc2.bias", {"model.layers.{i}.mlp.down_proj.bias"}},
@@ -69,7 +68,7 @@ constexpr std::array kLlamaRules{
 };
 
 constexpr std::array kFamilies{
-    WeightFamily{"gpt2", "transformer.", kGpt2Rules}, WeightFamily{"llama", "model.", kLlamaRules}, WeightFamily{"qwen2", "model.", kLlamaRules},
+    WeightFamily{"gpt2", "transformer.", kGpt2Rules},   WeightFamily{"llama", "model.", kLlamaRules},   WeightFamily{"qwen2", "model.", kLlamaRules},
     WeightFamily{"qwen3", "model.", kLlamaRules, true}, WeightFamily{"mistral", "model.", kLlamaRules},
 };
 

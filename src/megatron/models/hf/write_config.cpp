@@ -63,7 +63,9 @@ void write_llama(const TransformerConfig& model, const std::string& model_type, 
   json["hidden_size"] = model.hidden_size;
   json["num_attention_heads"] = model.num_attention_heads;
   json["num_key_value_heads"] = model.num_query_groups;
-  json["head_dim"] = model.kv_channels;
+  if (model_type != "qwen2" || json.contains("head_dim") || model.kv_channels * model.num_attention_heads != model.hidden_size) {
+    json["head_dim"] = model.kv_channels;
+  }
   json["intermediate_size"] = model.ffn_hidden_size;
   json["hidden_act"] = activation_name(model.activation);
   json["rms_norm_eps"] = model.norm_epsilon;
@@ -78,7 +80,8 @@ void write_gpt2(const TransformerConfig& model, Json& json) {
   json["n_layer"] = model.num_layers;
   json["n_embd"] = model.hidden_size;
   json["n_head"] = model.num_attention_heads;
-  json["n_positions"] = json["n_ctx"] = model.max_position_embeddings;
+  json["n_positions"] = model.max_position_embeddings;
+  if (json.contains("n_ctx")) json["n_ctx"] = model.max_position_embeddings;
   json["n_inner"] = model.ffn_hidden_size == 4 * model.hidden_size ? Json(nullptr) : Json(model.ffn_hidden_size);
   json["activation_function"] = model.activation == Activation::gelu_tanh ? "gelu_new" : std::string(activation_name(model.activation));
   json["layer_norm_epsilon"] = model.norm_epsilon;
@@ -113,26 +116,46 @@ void check_expressed(const TransformerConfig& model, const std::string& model_ty
   }
 }
 
+/// Whether an original config.json already describes the model, so that its own spelling may stay.
+bool says_the_same(const Json& original, const TransformerConfig& model) {
+  const HfConfig there = parse_hf_config(original, "config.json");
+  const auto same_member = [&](const Field& field) { return field.get(&there.model) == field.get(&model); };
+  for (const std::string& knob : there.given_knobs) {
+    if (!same_member(*training_members().set().find_name(knob))) return false;
+  }
+  return there.model.max_position_embeddings == model.max_position_embeddings && forward_differences(there.model, model).empty();
+}
+
+void write_model(const TransformerConfig& model, const std::string& family, Json& json) {
+  TransformerConfig full = canonical_architecture(model);
+  full.max_position_embeddings = model.max_position_embeddings;
+  json["model_type"] = family;
+  json["vocab_size"] = full.vocab_size;
+  json["initializer_range"] = full.init_method_std;
+  json["tie_word_embeddings"] = !full.untie_embeddings_and_output_weights;
+  if (family == "gpt2") {
+    write_gpt2(full, json);
+  } else {
+    json["max_position_embeddings"] = full.max_position_embeddings;
+    write_llama(full, family, json);
+  }
+}
+
+/// Keeps to the spelling that is there: "dtype" since transformers 4.56, "torch_dtype" before.
+void write_dtype(std::string_view dtype, Json& json) {
+  const bool old_only = json.contains("torch_dtype") && !json.contains("dtype");
+  if (!old_only) json["dtype"] = std::string(dtype);
+  if (json.contains("torch_dtype")) json["torch_dtype"] = std::string(dtype);
+}
+
 }  // namespace
 
 Json make_hf_config(const TransformerConfig& model, std::string_view model_type, std::string_view dtype, const Json* original) {
   const std::string family(model_type);
   const bool same = original != nullptr && original->value("model_type", "") == family;
   Json json = same ? *original : fresh_config(family);
-  const TransformerConfig full = canonical_architecture(model);
-  json["model_type"] = family;
-  json["vocab_size"] = model.vocab_size;
-  json["initializer_range"] = model.init_method_std;
-  json["tie_word_embeddings"] = !model.untie_embeddings_and_output_weights;
-  json["dtype"] = json["torch_dtype"] = std::string(dtype);
-  if (family == "gpt2") {
-    TransformerConfig sized = full;
-    sized.max_position_embeddings = model.max_position_embeddings;
-    write_gpt2(sized, json);
-  } else {
-    json["max_position_embeddings"] = model.max_position_embeddings;
-    write_llama(full, family, json);
-  }
+  if (!same || !says_the_same(json, model)) write_model(model, family, json);
+  write_dtype(dtype, json);
   check_expressed(model, family, json);
   return json;
 }

@@ -1,0 +1,95 @@
+#include "megatron/checkpoint/checkpoint_root.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+
+#include "megatron/base/error.h"
+#include "megatron/base/files.h"
+#include "megatron/checkpoint/manifest.h"
+#include "megatron/checkpoint/pending_folder.h"
+
+namespace megatron {
+namespace {
+
+bool is_committed(const fs::path& folder) { return fs::exists(folder / kManifestFile); }
+
+std::optional<std::int64_t> number(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (code != std::errc{} || end != text.data() + text.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+std::string trimmed(const std::string& text) {
+  const auto first = text.find_first_not_of(" \t\r\n"), last = text.find_last_not_of(" \t\r\n");
+  return first == std::string::npos ? "" : text.substr(first, last - first + 1);
+}
+
+std::string list_of(const std::vector<std::int64_t>& iterations) {
+  std::string text;
+  for (const std::int64_t iteration : iterations) text += (text.empty() ? "" : ", ") + std::to_string(iteration);
+  return text.empty() ? "none" : text;
+}
+
+fs::path require_committed(const fs::path& root, const std::string& name, const std::string& wanted_by) {
+  if (is_committed(root / name)) return root / name;
+  throw UserError({wanted_by + ": there is no complete checkpoint " + (root / name).string(), "complete ones: " + list_of(committed_iterations(root)),
+                   "choose one of them with --ckpt-step"});
+}
+
+}  // namespace
+
+std::string iteration_folder(std::int64_t iteration) {
+  char name[32];
+  std::snprintf(name, sizeof name, "iter_%07lld", static_cast<long long>(iteration));
+  return name;
+}
+
+std::optional<Tracked> read_tracker(const std::filesystem::path& root) {
+  const fs::path path = root / kTrackerFile;
+  if (!fs::exists(path)) return std::nullopt;
+  const std::string text = trimmed(read_file(path));
+  if (text == kReleaseFolder) return Tracked{};
+  const auto iteration = number(text);
+  if (!iteration) {
+    throw UserError({path.string() + ": must hold an iteration or the word release",
+                     text.empty() ? "it is empty" : "got '" + text.substr(0, 60) + "'", "write the iteration to load into it"});
+  }
+  return Tracked{iteration};
+}
+
+std::vector<std::int64_t> committed_iterations(const std::filesystem::path& root) {
+  std::vector<std::int64_t> iterations;
+  for (const auto& entry : fs::directory_iterator(root)) {
+    const std::string name = entry.path().filename().string();
+    const auto iteration = name.starts_with("iter_") ? number(name.substr(5)) : std::nullopt;
+    if (iteration && iteration_folder(*iteration) == name && is_committed(entry.path())) iterations.push_back(*iteration);
+  }
+  std::ranges::sort(iterations);
+  return iterations;
+}
+
+std::optional<std::filesystem::path> find_checkpoint_folder(const std::filesystem::path& root, std::optional<std::int64_t> step) {
+  if (is_committed(root)) return root;
+  const auto tracked = read_tracker(root);
+  const std::vector<std::int64_t> committed = committed_iterations(root);
+  if (step) {
+    if (!tracked && committed.empty()) return std::nullopt;
+    return require_committed(root, iteration_folder(*step), "--ckpt-step " + std::to_string(*step));
+  }
+  if (tracked)
+    return require_committed(root, tracked->iteration ? iteration_folder(*tracked->iteration) : kReleaseFolder, (root / kTrackerFile).string());
+  if (!committed.empty()) return root / iteration_folder(committed.back());
+  return is_committed(root / kReleaseFolder) ? std::optional(root / kReleaseFolder) : std::nullopt;
+}
+
+std::vector<std::filesystem::path> all_checkpoint_folders(const std::filesystem::path& root) {
+  if (is_committed(root)) return {root};
+  std::vector<std::filesystem::path> folders;
+  if (is_committed(root / kReleaseFolder)) folders.push_back(root / kReleaseFolder);
+  for (const std::int64_t iteration : committed_iterations(root)) folders.push_back(root / iteration_folder(iteration));
+  return folders;
+}
+
+}  // namespace megatron

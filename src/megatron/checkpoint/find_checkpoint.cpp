@@ -1,0 +1,106 @@
+// Recognises what --load names.
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/error.h"
+#include "megatron/base/files.h"
+#include "megatron/checkpoint/checkpoint.h"
+#include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/hf_directory.h"
+#include "megatron/checkpoint/manifest.h"
+#include "megatron/checkpoint/pending_folder.h"
+#include "megatron/checkpoint/tensor_bytes.h"
+#include "megatron/config/resolve.h"
+#include "megatron/models/architecture.h"
+
+namespace megatron {
+namespace {
+
+std::set<std::string> all_knobs() {
+  std::set<std::string> names;
+  for (const Field& field : training_members().set().fields) names.insert(field.name);
+  return names;
+}
+
+at::ScalarType first_weight_type(const Manifest& manifest, const std::string& place) {
+  for (const auto& [name, tensor] : manifest.tensors) {
+    if (tensor.kind == TensorKind::weight) return scalar_type_of(tensor.type, place + ": tensor '" + name + "'");
+  }
+  throw UserError({place + ": holds no weights", "", "load another checkpoint"});
+}
+
+CheckpointSource megatron_source(const fs::path& folder) {
+  const Manifest manifest = read_manifest(folder);
+  const std::string place = (folder / kManifestFile).string();
+  CheckpointSource source{.kind = CheckpointSource::Kind::megatron,
+                          .folder = folder,
+                          .is_release = folder.filename() == kReleaseFolder,
+                          .iteration = manifest.progress.iteration,
+                          .model = architecture_from_json(manifest.model, place + ": model"),
+                          .given_knobs = all_knobs(),
+                          .notes = {},
+                          .weight_type = first_weight_type(manifest, place),
+                          .model_type = manifest.model_type,
+                          .carried = {}};
+  for (const auto& [name, expected] : manifest.files) source.carried[fs::path(name).filename().string()] = read_file(folder / name);
+  resolve(source.model);
+  return source;
+}
+
+CheckpointSource hugging_face_source(const fs::path& folder) {
+  const HfDirectory directory(folder);
+  const HfConfig& config = directory.config();
+  CheckpointSource source{.kind = CheckpointSource::Kind::hugging_face,
+                          .folder = folder,
+                          .is_release = true,
+                          .model = config.model,
+                          .given_knobs = config.given_knobs,
+                          .notes = config.notes,
+                          .model_type = config.model_type,
+                          .carried = read_carried_files(folder)};
+  if (directory.tensors().empty()) throw UserError({folder.string() + ": the safetensors hold no tensors", "", "download the folder again"});
+  const auto& [name, entry] = *directory.tensors().begin();
+  source.weight_type = scalar_type_of(entry.tensor->type, entry.file->path().string() + ": tensor '" + entry.tensor->name + "'");
+  resolve(source.model);
+  return source;
+}
+
+/// Checkpoints that Megatron-LM itself wrote are recognised to be refused with a way out.
+void refuse_foreign_checkpoint(const fs::path& folder) {
+  for (const char* mark : {"metadata.json", ".metadata", "common.pt", "mp_rank_00"}) {
+    if (!fs::exists(folder / mark)) continue;
+    throw UserError({folder.string() + ": a checkpoint of Megatron-LM in a torch format", std::string("it holds ") + mark,
+                     "export it with Megatron-LM to a Hugging Face directory, and load that"});
+  }
+}
+
+void refuse_foreign_folder(const fs::path& root) {
+  refuse_foreign_checkpoint(root);
+  if (fs::exists(root / kTrackerFile)) {
+    if (const auto tracked = read_tracker(root))
+      refuse_foreign_checkpoint(root / (tracked->iteration ? iteration_folder(*tracked->iteration) : kReleaseFolder));
+  }
+}
+
+bool holds_only_uncommitted(const fs::path& root) {
+  for (const auto& entry : fs::directory_iterator(root)) {
+    if (!is_uncommitted_name(entry.path().filename().string())) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::optional<CheckpointSource> find_checkpoint(const std::filesystem::path& root, std::optional<std::int64_t> step) {
+  if (!fs::exists(root)) return std::nullopt;
+  if (!fs::is_directory(root))
+    throw UserError({"--load " + root.string() + ": is a file", "", "give the folder of a checkpoint or of a Hugging Face model"});
+  if (holds_only_uncommitted(root)) return std::nullopt;
+  refuse_foreign_folder(root);
+  if (const auto folder = find_checkpoint_folder(root, step)) return megatron_source(*folder);
+  if (looks_like_hf_directory(root)) return hugging_face_source(root);
+  throw UserError({"--load " + root.string() + ": neither a checkpoint nor a Hugging Face directory",
+                   std::string("no ") + kTrackerFile + ", no iter_ folder with a " + kManifestFile + ", no config.json",
+                   "give the folder that --save wrote, or one with config.json and safetensors"});
+}
+
+}  // namespace megatron

@@ -1,0 +1,25 @@
+// The steps that every writer of a checkpoint takes: lock, clean, check space, write aside, commit, point the tracker at it.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "megatron/checkpoint/hf_directory.h"
+#include "megatron/checkpoint/manifest.h"
+#include "megatron/checkpoint/piece_writer.h"
+
+namespace megatron {
+
+/// What a checkpoint folder shall hold; the manifest's tensors and files are filled in by the writer.
+struct CheckpointContent {
+  Manifest manifest;
+  std::vector<PieceToWrite> weights, optimizer;
+  CarriedFiles carried;
+};
+
+/// Writes root/<name> and then the tracker with `tracker_text`. Returns the folder.
+std::filesystem::path write_checkpoint(const std::filesystem::path& root, const std::string& name, const std::string& tracker_text,
+                                       CheckpointContent content);
+
+}  // namespace megatron

@@ -1,0 +1,90 @@
+#include "megatron/checkpoint/hf_directory.h"
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "megatron/base/error.h"
+#include "megatron/base/files.h"
+#include "megatron/base/json.h"
+#include "megatron/models/hf/weight_map.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::array kCarried{"config.json",
+                              "generation_config.json",
+                              "tokenizer.json",
+                              "tokenizer_config.json",
+                              "special_tokens_map.json",
+                              "tokenizer.model",
+                              "vocab.json",
+                              "merges.txt",
+                              "added_tokens.json",
+                              "chat_template.jinja",
+                              "chat_template.json"};
+constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+
+/// Tensor name → file name, as the index says.
+std::map<std::string, std::string> read_index(const fs::path& path) {
+  const std::string source = path.string();
+  const Json json = read_json(path);
+  const Json& weight_map = json_at(json, "weight_map", source);
+  if (!weight_map.is_object()) throw UserError({source + ": field 'weight_map' must be an object", "", ""});
+  std::map<std::string, std::string> files;
+  for (const auto& [tensor, value] : weight_map.items()) {
+    const std::string file = value.is_string() ? value.get<std::string>() : std::string();
+    if (file.empty() || file.find('/') != std::string::npos) {
+      throw UserError({source + ": weight_map of tensor '" + tensor + "' must name a file of the folder", "got " + value.dump(), ""});
+    }
+    files[tensor] = file;
+  }
+  return files;
+}
+
+}  // namespace
+
+bool looks_like_hf_directory(const std::filesystem::path& folder) { return fs::is_regular_file(folder / "config.json"); }
+
+CarriedFiles read_carried_files(const std::filesystem::path& folder) {
+  CarriedFiles files;
+  for (const char* name : kCarried) {
+    if (fs::is_regular_file(folder / name)) files[name] = read_file(folder / name);
+  }
+  return files;
+}
+
+HfDirectory::HfDirectory(const std::filesystem::path& folder) : folder_(folder) {
+  const fs::path config = folder / "config.json";
+  config_ = parse_hf_config(read_json(config), config.string());
+  if (fs::exists(folder / kSingleFile)) {
+    open(kSingleFile);
+    return;
+  }
+  if (!fs::exists(folder / kIndexFile)) {
+    throw UserError({folder.string() + ": no model.safetensors and no model.safetensors.index.json beside config.json", "",
+                     "save the model as safetensors (model.save_pretrained does)"});
+  }
+  const auto index = read_index(folder / kIndexFile);
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : index) names.insert(file);
+  for (const std::string& name : names) open(name);
+  for (const auto& [tensor, file] : index) {
+    const auto found = tensors_.find(full_hf_name(config_.model_type, tensor));
+    if (found == tensors_.end() || found->second.file->path().filename() != file) {
+      throw UserError({(folder / kIndexFile).string() + ": tensor '" + tensor + "' is not in " + file, "", "download the folder again"});
+    }
+  }
+}
+
+void HfDirectory::open(const std::string& name) {
+  files_.push_back(std::make_unique<SafetensorsFile>(folder_ / name));
+  const SafetensorsFile& file = *files_.back();
+  for (const StoredTensor& tensor : file.tensors()) {
+    const bool is_new = tensors_.emplace(full_hf_name(config_.model_type, tensor.name), Entry{&file, &tensor}).second;
+    if (!is_new) throw UserError({file.path().string() + ": tensor '" + tensor.name + "' occurs twice in the folder", "", "remove one of them"});
+  }
+}
+
+}  // namespace megatron

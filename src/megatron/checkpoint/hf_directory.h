@@ -1,0 +1,47 @@
+// A Hugging Face directory as files: config.json, the safetensors that the index names, and what belongs beside weights.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "megatron/checkpoint/safetensors.h"
+#include "megatron/models/hf/hf_config.h"
+
+namespace megatron {
+
+/// config.json, generation_config.json and the tokenizer's files: carried from directory to checkpoint and back, by name.
+using CarriedFiles = std::map<std::string, std::string>;
+
+/// Whether the folder has a config.json.
+bool looks_like_hf_directory(const std::filesystem::path& folder);
+
+/// Reads the carried files that exist in `folder`.
+CarriedFiles read_carried_files(const std::filesystem::path& folder);
+
+class HfDirectory {
+ public:
+  /// Reads config.json and the weights' headers; UserErrors name file and field.
+  explicit HfDirectory(const std::filesystem::path& folder);
+
+  struct Entry {
+    const SafetensorsFile* file;
+    const StoredTensor* tensor;
+  };
+  const std::filesystem::path& folder() const { return folder_; }
+  const HfConfig& config() const { return config_; }
+  /// By the family's full names ("model.…", "transformer.…", "lm_head.weight").
+  const std::map<std::string, Entry>& tensors() const { return tensors_; }
+
+ private:
+  void open(const std::string& name);
+
+  std::filesystem::path folder_;
+  HfConfig config_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::map<std::string, Entry> tensors_;
+};
+
+}  // namespace megatron

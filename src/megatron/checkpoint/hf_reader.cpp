@@ -1,0 +1,102 @@
+#include "megatron/checkpoint/hf_reader.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "megatron/base/error.h"
+#include "megatron/checkpoint/name_list.h"
+#include "megatron/checkpoint/tensor_bytes.h"
+#include "megatron/config/resolve.h"
+#include "megatron/models/gpt_model.h"
+#include "megatron/models/hf/weight_transforms.h"
+
+namespace megatron {
+namespace {
+
+TransformerConfig resolved(TransformerConfig model) {
+  resolve(model);
+  return model;
+}
+
+std::string place_of(const HfDirectory::Entry& entry) { return entry.file->path().string() + ": tensor '" + entry.tensor->name + "'"; }
+
+}  // namespace
+
+std::vector<WeightInfo> declared_weights(const TransformerConfig& model) {
+  std::vector<WeightInfo> weights;
+  const auto gpt = make_gpt_model(resolved(model), Rank{});
+  gpt->visit([&](Module& module) {
+    for (const auto& parameter : module.parameters()) weights.push_back({parameter->name(), parameter->sharding().global_shape});
+  });
+  std::ranges::sort(weights, {}, &WeightInfo::name);
+  return weights;
+}
+
+HfReader::HfReader(const std::filesystem::path& folder) : directory_(folder), model_(resolved(directory_.config().model)) {
+  weights_ = declared_weights(model_);
+  link();
+}
+
+void HfReader::link() {
+  std::vector<std::string> names, missing;
+  for (const WeightInfo& info : weights_) names.push_back(info.name);
+  for (WeightLink& link : link_weights(config().model_type, names)) links_.emplace(link.ours, std::move(link));
+  std::map<std::string, const WeightLink*> users;
+  for (WeightInfo& info : weights_) {
+    const WeightLink& link = links_.at(info.name);
+    const std::vector<Shape> shapes = their_shapes(link.transform, model_, info.shape);
+    for (std::size_t i = 0; i < link.theirs.size(); ++i) {
+      const auto found = directory_.tensors().find(link.theirs[i]);
+      users.emplace(link.theirs[i], &link);
+      if (found == directory_.tensors().end()) {
+        missing.push_back(link.theirs[i]);
+        continue;
+      }
+      const StoredTensor& tensor = *found->second.tensor;
+      if (tensor.shape != shapes[i]) {
+        throw UserError({place_of(found->second) + " has another shape than config.json says",
+                         shape_text(tensor.shape) + ", expected " + shape_text(shapes[i]), "check that config.json belongs to these weights"});
+      }
+      info.type = scalar_type_of(tensor.type, place_of(found->second));
+    }
+  }
+  require_no_names(directory_.folder().string() + ": tensors are missing", missing);
+  check_unused(users);
+}
+
+void HfReader::check_unused(const std::map<std::string, const WeightLink*>& users) const {
+  std::vector<std::string> unused;
+  for (const auto& [name, entry] : directory_.tensors()) {
+    if (users.contains(name) || is_hf_buffer(config().model_type, name)) continue;
+    if (name == kHfOutputLayer && !model_.untie_embeddings_and_output_weights) {
+      if (repeats_embedding(entry)) continue;
+      throw UserError(
+          {place_of(entry) + " differs from the embedding although config.json ties them", "", "set tie_word_embeddings to false in config.json"});
+    }
+    unused.push_back(entry.tensor->name);
+  }
+  require_no_names(directory_.folder().string() + ": tensors that model_type '" + config().model_type + "' has no use for", unused);
+}
+
+bool HfReader::repeats_embedding(const HfDirectory::Entry& output_layer) const {
+  const auto& embedding = directory_.tensors().at(hf_embedding_name(config().model_type));
+  if (embedding.tensor->type != output_layer.tensor->type || embedding.tensor->shape != output_layer.tensor->shape) return false;
+  const auto left = embedding.file->bytes(*embedding.tensor), right = output_layer.file->bytes(*output_layer.tensor);
+  return std::memcmp(left.data(), right.data(), left.size()) == 0;
+}
+
+void HfReader::copy_region(const std::string& name, const Region& region, at::Tensor destination) {
+  if (name != last_name_) {
+    const WeightLink& link = links_.at(name);
+    std::vector<at::Tensor> theirs;
+    for (const std::string& their_name : link.theirs) {
+      const auto& entry = directory_.tensors().at(their_name);
+      theirs.push_back(view_tensor(*entry.file, *entry.tensor));
+    }
+    last_ = to_ours(link.transform, model_, theirs);
+    last_name_ = name;
+  }
+  destination.copy_(narrow_to(last_, region.offset, region.shape));
+}
+
+}  // namespace megatron

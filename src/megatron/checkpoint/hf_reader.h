@@ -1,0 +1,39 @@
+// The weights of a Hugging Face directory by our names. Construction shows that every tensor is used once and every parameter filled once.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "megatron/checkpoint/hf_directory.h"
+#include "megatron/checkpoint/weight_reader.h"
+#include "megatron/models/hf/weight_map.h"
+
+namespace megatron {
+
+class HfReader : public WeightReader {
+ public:
+  explicit HfReader(const std::filesystem::path& folder);
+
+  const HfConfig& config() const { return directory_.config(); }
+  const std::vector<WeightInfo>& weights() const override { return weights_; }
+  void copy_region(const std::string& name, const Region& region, at::Tensor destination) override;
+
+ private:
+  void link();
+  void check_unused(const std::map<std::string, const WeightLink*>& users) const;
+  bool repeats_embedding(const HfDirectory::Entry& output_layer) const;
+
+  HfDirectory directory_;
+  TransformerConfig model_;  ///< resolved
+  std::vector<WeightInfo> weights_;
+  std::map<std::string, WeightLink> links_;
+  std::string last_name_;
+  at::Tensor last_;
+};
+
+/// Names and global shapes of the parameters of a GPT, ascending by name.
+std::vector<WeightInfo> declared_weights(const TransformerConfig& model);
+
+}  // namespace megatron

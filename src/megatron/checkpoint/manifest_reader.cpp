@@ -1,0 +1,55 @@
+#include "megatron/checkpoint/manifest_reader.h"
+
+#include "megatron/base/checksum.h"
+#include "megatron/base/error.h"
+#include "megatron/checkpoint/tensor_bytes.h"
+
+namespace megatron {
+
+ManifestReader::ManifestReader(std::filesystem::path folder) : folder_(std::move(folder)), manifest_(read_manifest(folder_)) {
+  for (const auto& [name, tensor] : manifest_.tensors) {
+    const std::string place = (folder_ / kManifestFile).string() + ": tensor '" + name + "'";
+    const at::ScalarType type = scalar_type_of(tensor.type, place);
+    if (tensor.kind == TensorKind::weight) weights_.push_back({name, tensor.shape, type});
+  }
+}
+
+const SafetensorsFile& ManifestReader::file(const std::string& name) {
+  auto& file = files_[name];
+  if (!file) file = std::make_unique<SafetensorsFile>(folder_ / name);
+  return *file;
+}
+
+at::Tensor ManifestReader::piece_tensor(const std::string& name, const ManifestTensor& tensor, const Piece& piece) {
+  const SafetensorsFile& source = file(piece.file);
+  const std::string place = source.path().string() + ": tensor '" + name + "'";
+  const StoredTensor* stored = source.find(piece.key);
+  if (stored == nullptr) throw UserError({place + ": missing", "the manifest names key '" + piece.key + "'", "load another checkpoint"});
+  if (stored->type != tensor.type || stored->shape != piece.region.shape) {
+    throw UserError({place + ": dtype or shape differs from the manifest",
+                     std::string(stored_type_name(stored->type)) + " " + shape_text(stored->shape) + ", the manifest says " +
+                         std::string(stored_type_name(tensor.type)) + " " + shape_text(piece.region.shape),
+                     "load another checkpoint"});
+  }
+  if (verified_.insert(&piece).second && checksum(source.bytes(*stored)) != piece.checksum) {
+    verified_.erase(&piece);
+    throw UserError({place + ": checksum does not match", "the data changed since it was written", "load another checkpoint"});
+  }
+  return view_tensor(source, *stored);
+}
+
+void ManifestReader::copy_region(const std::string& name, const Region& region, at::Tensor destination) {
+  const ManifestTensor& tensor = manifest_.tensors.at(name);
+  const auto relative = [](Shape offset, const Shape& origin) {
+    for (std::size_t dim = 0; dim < offset.size(); ++dim) offset[dim] -= origin[dim];
+    return offset;
+  };
+  for (const Piece& piece : tensor.pieces) {
+    const auto common = intersect(piece.region, region);
+    if (!common) continue;
+    const at::Tensor from = narrow_to(piece_tensor(name, tensor, piece), relative(common->offset, piece.region.offset), common->shape);
+    narrow_to(destination, relative(common->offset, region.offset), common->shape).copy_(from);
+  }
+}
+
+}  // namespace megatron

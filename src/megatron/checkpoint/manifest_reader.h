@@ -1,0 +1,37 @@
+// Reads tensors of one of our checkpoint folders by boxes, every piece's checksum verified before its first use.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "megatron/checkpoint/manifest.h"
+#include "megatron/checkpoint/safetensors.h"
+#include "megatron/checkpoint/weight_reader.h"
+
+namespace megatron {
+
+class ManifestReader : public WeightReader {
+ public:
+  explicit ManifestReader(std::filesystem::path folder);
+
+  const Manifest& manifest() const { return manifest_; }
+  const std::vector<WeightInfo>& weights() const override { return weights_; }
+  /// Also reads optimizer state, by its name in the manifest.
+  void copy_region(const std::string& name, const Region& region, at::Tensor destination) override;
+
+  /// The file, key, dtype, shape and checksum of a piece; UserError naming file and tensor.
+  at::Tensor piece_tensor(const std::string& name, const ManifestTensor& tensor, const Piece& piece);
+  const SafetensorsFile& file(const std::string& name);
+
+ private:
+  std::filesystem::path folder_;
+  Manifest manifest_;
+  std::vector<WeightInfo> weights_;
+  std::map<std::string, std::unique_ptr<SafetensorsFile>> files_;
+  std::set<const Piece*> verified_;
+};
+
+}  // namespace megatron

@@ -1,0 +1,59 @@
+// A training run's checkpoint: the boxes of every weight and of the optimizer's state.
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/error.h"
+#include "megatron/checkpoint/checkpoint.h"
+#include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/folder_writer.h"
+#include "megatron/checkpoint/tensor_bytes.h"
+#include "megatron/config/settings_tables.h"
+#include "megatron/models/architecture.h"
+
+namespace megatron {
+namespace {
+
+Json settings_to_json(const Settings& settings) {
+  Json json = Json::object();
+  for (const Field& field : settings_table().set().fields) json[field.name] = join_values(field.get(&settings));
+  return json;
+}
+
+/// One piece per box of the parameter; `tensor` has its local shape.
+void add_pieces(const std::string& name, TensorKind kind, const Parameter& parameter, const at::Tensor& tensor, std::vector<PieceToWrite>& pieces) {
+  for (const Box& box : parameter.sharding().boxes(parameter.axis())) {
+    pieces.push_back({.name = name,
+                      .kind = kind,
+                      .type = stored_type_of(tensor.scalar_type()),
+                      .global_shape = parameter.sharding().global_shape,
+                      .region = {box.global_offset, box.shape},
+                      .tensor = [part = narrow_to(tensor, box.local_offset, box.shape)] { return part; }});
+  }
+}
+
+}  // namespace
+
+std::filesystem::path save_checkpoint(const std::filesystem::path& root, const SaveRequest& request) {
+  MEGATRON_CHECK(request.model != nullptr && request.weights != nullptr, "a checkpoint needs a model and its weights");
+  CheckpointContent content;
+  content.manifest.progress = request.progress;
+  content.manifest.model = architecture_to_json(*request.model);
+  content.manifest.settings = request.settings != nullptr ? settings_to_json(*request.settings) : Json::object();
+  if (request.origin != nullptr) {
+    content.manifest.model_type = request.origin->model_type;
+    content.carried = request.origin->carried;
+  }
+  for (const Parameter* parameter : request.weights->parameters()) {
+    add_pieces(parameter->name(), TensorKind::weight, *parameter, parameter->value(), content.weights);
+  }
+  if (request.optimizer != nullptr) {
+    content.manifest.optimizer =
+        OptimizerRecord{request.settings != nullptr ? request.settings->optimizer.optimizer : "", request.optimizer->num_steps()};
+    request.optimizer->visit_state([&](const Parameter& parameter, const std::string& state, at::Tensor& tensor) {
+      add_pieces(state + "." + parameter.name(), TensorKind::optimizer, parameter, tensor, content.optimizer);
+    });
+  }
+  const std::int64_t iteration = request.progress.iteration;
+  return write_checkpoint(root, iteration_folder(iteration), std::to_string(iteration), std::move(content));
+}
+
+}  // namespace megatron

@@ -1,0 +1,75 @@
+#include "megatron/checkpoint/tensor_bytes.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+struct TypePair {
+  at::ScalarType scalar;
+  StoredType stored;
+  const char* name;
+};
+
+constexpr std::array kPairs{
+    TypePair{at::kFloat, StoredType::F32, "float32"},
+    TypePair{at::kDouble, StoredType::F64, "float64"},
+    TypePair{at::kBFloat16, StoredType::BF16, "bfloat16"},
+    TypePair{at::kHalf, StoredType::F16, "float16"},
+};
+
+}  // namespace
+
+StoredType stored_type_of(at::ScalarType type) {
+  for (const TypePair& pair : kPairs) {
+    if (pair.scalar == type) return pair.stored;
+  }
+  throw UserError(std::string("checkpoints do not hold tensors of type ") + c10::toString(type));
+}
+
+at::ScalarType scalar_type_of(StoredType type, const std::string& place) {
+  for (const TypePair& pair : kPairs) {
+    if (pair.stored == type) return pair.scalar;
+  }
+  throw UserError({place + ": dtype is not supported for weights", std::string(stored_type_name(type)), "use weights in F32, BF16 or F16"});
+}
+
+std::string dtype_name(at::ScalarType type) {
+  for (const TypePair& pair : kPairs) {
+    if (pair.scalar == type) return pair.name;
+  }
+  return c10::toString(type);
+}
+
+at::Tensor view_tensor(const SafetensorsFile& file, const StoredTensor& stored) {
+  const at::ScalarType type = scalar_type_of(stored.type, file.path().string() + ": tensor '" + stored.name + "'");
+  const auto bytes = file.bytes(stored);
+  const auto options = at::TensorOptions().dtype(type);
+  if (bytes.empty()) return at::empty(stored.shape, options);
+  if (reinterpret_cast<std::uintptr_t>(bytes.data()) % element_bytes(stored.type) == 0) {
+    return at::from_blob(const_cast<std::byte*>(bytes.data()), stored.shape, options);
+  }
+  at::Tensor copy = at::empty(stored.shape, options);
+  std::memcpy(copy.data_ptr(), bytes.data(), bytes.size());
+  return copy;
+}
+
+at::Tensor packed(const at::Tensor& tensor) { return tensor.detach().cpu().contiguous(); }
+
+std::span<const std::byte> bytes_of(const at::Tensor& packed_tensor) {
+  return {static_cast<const std::byte*>(packed_tensor.const_data_ptr()), static_cast<std::size_t>(packed_tensor.nbytes())};
+}
+
+at::Tensor narrow_to(at::Tensor tensor, const Shape& offset, const Shape& shape) {
+  for (std::size_t dim = 0; dim < shape.size(); ++dim) tensor = tensor.narrow(static_cast<std::int64_t>(dim), offset[dim], shape[dim]);
+  return tensor;
+}
+
+}  // namespace megatron

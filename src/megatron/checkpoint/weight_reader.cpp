@@ -1,0 +1,59 @@
+#include "megatron/checkpoint/weight_reader.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "megatron/base/error.h"
+#include "megatron/checkpoint/name_list.h"
+#include "megatron/checkpoint/tensor_bytes.h"
+#include "megatron/transformer/param_store.h"
+
+namespace megatron {
+
+const WeightInfo* WeightReader::find(const std::string& name) const {
+  const auto found = std::ranges::lower_bound(weights(), name, {}, &WeightInfo::name);
+  return found == weights().end() || found->name != name ? nullptr : &*found;
+}
+
+at::Tensor WeightReader::read(const std::string& name) {
+  const WeightInfo* info = find(name);
+  MEGATRON_CHECK(info != nullptr, "no weight named ", name);
+  at::Tensor whole = at::empty(info->shape, at::TensorOptions().dtype(info->type));
+  copy_region(name, {Shape(info->shape.size(), 0), info->shape}, whole);
+  return whole;
+}
+
+void fill_local(const Sharding& sharding, const Axis& axis, at::Tensor local,
+                const std::function<void(const Region& region, at::Tensor destination)>& copy_region) {
+  const std::vector<Box> boxes = sharding.boxes(axis);
+  std::int64_t filled = 0;
+  for (const Box& box : boxes) filled += num_elements(box.shape);
+  if (filled < local.numel()) local.zero_();
+  for (const Box& box : boxes) copy_region({box.global_offset, box.shape}, narrow_to(local, box.local_offset, box.shape));
+}
+
+void fill_store(WeightReader& reader, const std::string& source, ParamStore& store) {
+  std::vector<std::string> missing, unexpected;
+  for (const Parameter* parameter : store.parameters()) {
+    const WeightInfo* info = reader.find(parameter->name());
+    if (info == nullptr) {
+      missing.push_back(parameter->name());
+    } else if (info->shape != parameter->sharding().global_shape) {
+      throw UserError({source + ": tensor '" + info->name + "' has another shape than the model",
+                       shape_text(info->shape) + ", the model has " + shape_text(parameter->sharding().global_shape),
+                       "use the settings of the checkpoint"});
+    }
+  }
+  for (const WeightInfo& info : reader.weights()) {
+    if (store.find(info.name) == nullptr) unexpected.push_back(info.name);
+  }
+  require_no_names(source + ": the model has parameters that are missing there", missing);
+  require_no_names(source + ": holds tensors that the model does not have", unexpected);
+  for (const Parameter* parameter : store.parameters()) {
+    fill_local(parameter->sharding(), parameter->axis(), parameter->value(),
+               [&](const Region& region, at::Tensor destination) { reader.copy_region(parameter->name(), region, std::move(destination)); });
+  }
+}
+
+}  // namespace megatron
