@@ -18,7 +18,7 @@ void write_text(const fs::path& path, const std::string& text) {
 
 void write_carried(const fs::path& folder, const CarriedFiles& carried, Manifest& manifest) {
   if (carried.empty()) return;
-  create_directories(folder / kCarriedFolder);
+  megatron::create_directories(folder / kCarriedFolder);
   for (const auto& [name, text] : carried) {
     write_text(folder / kCarriedFolder / name, text);
     manifest.files[std::string(kCarriedFolder) + "/" + name] = checksum(text);
@@ -35,7 +35,7 @@ std::uint64_t carried_bytes(const CarriedFiles& carried) {
 
 std::filesystem::path write_checkpoint(const std::filesystem::path& root, const std::string& name, const std::string& tracker_text,
                                        CheckpointContent content) {
-  create_directories(root);
+  megatron::create_directories(root);
   const FolderLock lock(root);
   remove_uncommitted(root);
   require_free_space(root, num_bytes(content.weights) + num_bytes(content.optimizer) + carried_bytes(content.carried));

@@ -77,7 +77,7 @@ void remove_uncommitted(const fs::path& root) {
 PendingFolder::PendingFolder(fs::path final_path) : final_path_(without_trailing_slash(std::move(final_path))) {
   path_ = final_path_.string() + kMark + unique_suffix();
   remove_tree(path_);
-  create_directories(path_);
+  megatron::create_directories(path_);
 }
 
 PendingFolder::~PendingFolder() {

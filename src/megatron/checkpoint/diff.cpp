@@ -1,0 +1,70 @@
+#include "megatron/checkpoint/diff.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/abs.h>
+#include <ATen/ops/eq.h>
+#include <ATen/ops/isnan.h>
+#include <ATen/ops/max.h>
+#include <ATen/ops/sub.h>
+
+#include <cstdio>
+#include <set>
+
+#include "megatron/base/error.h"
+#include "megatron/checkpoint/open_weights.h"
+
+namespace megatron {
+namespace {
+
+std::unique_ptr<WeightReader> open(const std::filesystem::path& root) {
+  const auto source = find_checkpoint(root);
+  if (!source) throw UserError({root.string() + ": there is no checkpoint", "", "check the path"});
+  return open_weights(*source);
+}
+
+double largest_difference(const at::Tensor& left, const at::Tensor& right) {
+  if (left.numel() == 0) return 0;
+  const at::Tensor a = left.to(at::kDouble), b = right.to(at::kDouble);
+  const at::Tensor distance = at::abs(at::sub(a, b));
+  const at::Tensor same = at::eq(a, b).logical_or(at::isnan(a).logical_and(at::isnan(b)));
+  return at::max(distance.masked_fill(same, 0)).item<double>();
+}
+
+TensorDifference compare(const std::string& name, WeightReader& left, WeightReader& right) {
+  const WeightInfo *a = left.find(name), *b = right.find(name);
+  if (a == nullptr || b == nullptr) return {name, a == nullptr ? "only in the second" : "only in the first"};
+  if (a->shape != b->shape) return {name, "shapes " + shape_text(a->shape) + " and " + shape_text(b->shape)};
+  return {name, "", largest_difference(left.read(name), right.read(name))};
+}
+
+}  // namespace
+
+std::vector<TensorDifference> diff_checkpoints(const std::filesystem::path& left, const std::filesystem::path& right) {
+  const auto a = open(left), b = open(right);
+  std::set<std::string> names;
+  for (const WeightReader* reader : {a.get(), b.get()}) {
+    for (const WeightInfo& info : reader->weights()) names.insert(info.name);
+  }
+  std::vector<TensorDifference> differences;
+  for (const std::string& name : names) differences.push_back(compare(name, *a, *b));
+  return differences;
+}
+
+std::string difference_text(const std::vector<TensorDifference>& differences) {
+  std::string text;
+  std::size_t count = 0;
+  double largest = 0;
+  for (const TensorDifference& difference : differences) {
+    if (difference.remark.empty() && difference.largest == 0) continue;
+    ++count;
+    char number[32];
+    std::snprintf(number, sizeof number, "%.6e", difference.largest);
+    text += difference.name + "  " + (difference.remark.empty() ? number : difference.remark) + "\n";
+    if (!(difference.largest <= largest)) largest = difference.largest;
+  }
+  char closing[128];
+  std::snprintf(closing, sizeof closing, "%zu of %zu tensors differ; largest difference %.6e\n", count, differences.size(), largest);
+  return text + closing;
+}
+
+}  // namespace megatron

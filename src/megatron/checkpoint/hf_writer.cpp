@@ -1,0 +1,163 @@
+#include "megatron/checkpoint/hf_writer.h"
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/error.h"
+#include "megatron/base/files.h"
+#include "megatron/base/json.h"
+#include "megatron/checkpoint/pending_folder.h"
+#include "megatron/checkpoint/safetensors.h"
+#include "megatron/checkpoint/tensor_bytes.h"
+#include "megatron/config/resolve.h"
+#include "megatron/models/hf/weight_map.h"
+#include "megatron/models/hf/weight_transforms.h"
+
+namespace megatron {
+namespace {
+
+/// One tensor of the export: part `part` of a link.
+struct ExportTensor {
+  TensorHead head;
+  const WeightLink* link;
+  std::size_t part;
+};
+
+struct Plan {
+  std::string model_type;
+  Json config;
+  std::vector<WeightLink> links;
+  at::ScalarType type = at::kFloat;
+  std::vector<std::vector<ExportTensor>> files;
+  std::uint64_t total_bytes = 0;
+};
+
+at::ScalarType common_type(const WeightReader& reader) {
+  const auto& weights = reader.weights();
+  MEGATRON_CHECK(!weights.empty(), "nothing to export");
+  for (const WeightInfo& info : weights) {
+    if (info.type != weights.front().type) return at::kFloat;
+  }
+  return weights.front().type;
+}
+
+void choose_family(const WeightReader& reader, const HfExport& request, Plan& plan) {
+  std::vector<std::string> names, families;
+  for (const WeightInfo& info : reader.weights()) names.push_back(info.name);
+  if (!request.model_type.empty()) {
+    families.push_back(request.model_type);
+  } else {
+    for (const std::string_view family : hf_families()) families.emplace_back(family);
+  }
+  const auto original = request.carried.find("config.json");
+  const Json original_json = original != request.carried.end() ? parse_json(original->second, "the carried config.json") : Json();
+  std::string reasons;
+  for (const std::string& family : families) {
+    try {
+      plan.links = link_weights(family, names);
+      plan.config = make_hf_config(request.model, family, dtype_name(plan.type), original_json.is_object() ? &original_json : nullptr);
+      plan.model_type = family;
+      return;
+    } catch (const UserError& error) {
+      if (families.size() == 1) throw;
+      reasons += "\n  " + std::string(error.what());
+    }
+  }
+  throw UserError({"no Hugging Face family can hold this model", reasons, "keep it in --format megatron"});
+}
+
+void plan_files(const WeightReader& reader, const HfExport& request, Plan& plan) {
+  TransformerConfig model = request.model;
+  resolve(model);
+  std::uint64_t used = 0;
+  for (const WeightLink& link : plan.links) {
+    const std::vector<Shape> shapes = their_shapes(link.transform, model, reader.find(link.ours)->shape);
+    for (std::size_t part = 0; part < shapes.size(); ++part) {
+      ExportTensor tensor{{link.theirs[part], stored_type_of(plan.type), shapes[part]}, &link, part};
+      const std::uint64_t size = tensor.head.num_bytes();
+      if (plan.files.empty() || used + size > request.most_bytes) {
+        plan.files.emplace_back();
+        used = 0;
+      }
+      used += size;
+      plan.total_bytes += size;
+      plan.files.back().push_back(std::move(tensor));
+    }
+  }
+}
+
+std::string file_name(std::size_t index, std::size_t count) {
+  if (count == 1) return "model.safetensors";
+  char name[64];
+  std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", index + 1, count);
+  return name;
+}
+
+/// Converts link by link; the parts of one link follow each other.
+class LinkConverter {
+ public:
+  LinkConverter(WeightReader& reader, TransformerConfig model, at::ScalarType type) : reader_(reader), model_(std::move(model)), type_(type) {
+    resolve(model_);
+  }
+  at::Tensor convert(const ExportTensor& tensor) {
+    if (tensor.link != last_link_) {
+      last_ = to_theirs(tensor.link->transform, model_, reader_.read(tensor.link->ours));
+      last_link_ = tensor.link;
+    }
+    return packed(last_[tensor.part].to(type_));
+  }
+
+ private:
+  WeightReader& reader_;
+  TransformerConfig model_;
+  at::ScalarType type_;
+  const WeightLink* last_link_ = nullptr;
+  std::vector<at::Tensor> last_;
+};
+
+void write_weights(WeightReader& reader, const HfExport& request, const Plan& plan, const fs::path& folder) {
+  LinkConverter converter(reader, request.model, plan.type);
+  Json weight_map = Json::object();
+  for (std::size_t index = 0; index < plan.files.size(); ++index) {
+    const std::string name = file_name(index, plan.files.size());
+    std::vector<TensorHead> heads;
+    for (const ExportTensor& tensor : plan.files[index]) heads.push_back(tensor.head);
+    SafetensorsWriter writer(folder / name, std::move(heads), {{"format", "pt"}});
+    for (const ExportTensor& tensor : plan.files[index]) {
+      writer.write(bytes_of(converter.convert(tensor)));
+      weight_map[tensor.head.name] = name;
+    }
+    writer.close();
+  }
+  if (plan.files.size() == 1) return;
+  const Json index = {{"metadata", {{"total_size", plan.total_bytes}}}, {"weight_map", weight_map}};
+  write_file_atomically(folder / "model.safetensors.index.json", index.dump(2) + "\n");
+}
+
+void require_new_folder(const fs::path& folder) {
+  if (fs::exists(folder) && !(fs::is_directory(folder) && fs::is_empty(folder))) {
+    throw UserError({"--save " + folder.string() + ": is not empty", "", "choose a new folder"});
+  }
+}
+
+}  // namespace
+
+void write_hf_directory(WeightReader& reader, const HfExport& request, const std::filesystem::path& folder) {
+  require_new_folder(folder);
+  Plan plan;
+  plan.type = request.dtype.value_or(common_type(reader));
+  choose_family(reader, request, plan);
+  plan_files(reader, request, plan);
+  const fs::path parent = fs::absolute(folder).lexically_normal().parent_path();
+  megatron::create_directories(parent);
+  require_free_space(parent, plan.total_bytes);
+  PendingFolder pending(folder);
+  write_weights(reader, request, plan, pending.path());
+  for (const auto& [name, text] : request.carried) {
+    if (name != "config.json") write_file_atomically(pending.path() / name, text);
+  }
+  write_file_atomically(pending.path() / "config.json", plan.config.dump(2) + "\n");
+  pending.commit();
+}
+
+}  // namespace megatron

@@ -1,0 +1,26 @@
+// Writes weights as a Hugging Face directory: config.json, safetensors (with an index beyond 5 GB) and the carried files.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "megatron/checkpoint/hf_directory.h"
+#include "megatron/checkpoint/weight_reader.h"
+#include "megatron/config/settings.h"
+
+namespace megatron {
+
+struct HfExport {
+  TransformerConfig model;
+  std::string model_type;                 ///< "": the first family whose mapping is total
+  std::optional<at::ScalarType> dtype;    ///< nothing: as stored
+  CarriedFiles carried;                   ///< its config.json lends the keys that are not ours
+  std::uint64_t most_bytes = 5'000'000'000;  ///< of one file
+};
+
+/// Writes `folder`, which must not exist or be empty; it appears whole or not at all.
+void write_hf_directory(WeightReader& reader, const HfExport& request, const std::filesystem::path& folder);
+
+}  // namespace megatron
