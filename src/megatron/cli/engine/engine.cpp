@@ -14,7 +14,10 @@ namespace {
 using EngineCommand = int (*)(std::span<const std::string> args);
 
 const std::vector<std::pair<std::string_view, EngineCommand>>& engine_commands() {
-  static const std::vector<std::pair<std::string_view, EngineCommand>> table = {};
+  static const std::vector<std::pair<std::string_view, EngineCommand>> table = {
+      {"convert", run_convert},
+      {"checkpoint", run_checkpoint},
+  };
   return table;
 }
 

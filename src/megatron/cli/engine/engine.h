@@ -4,4 +4,9 @@
 #include <span>
 #include <string>
 
-namespace megatron {}  // namespace megatron
+namespace megatron {
+
+int run_convert(std::span<const std::string> args);
+int run_checkpoint(std::span<const std::string> args);
+
+}  // namespace megatron

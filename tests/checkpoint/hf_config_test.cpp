@@ -1,0 +1,228 @@
+#include "megatron/models/hf/hf_config.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/expect_user_error.h"
+#include "checkpoint/mutate.h"
+#include "megatron/models/architecture.h"
+
+namespace megatron {
+namespace {
+
+Json llama(const Json& changes = Json::object()) {
+  Json json = {{"model_type", "llama"},       {"vocab_size", 128},         {"hidden_size", 64},        {"intermediate_size", 112},
+               {"num_hidden_layers", 3},      {"num_attention_heads", 4},  {"num_key_value_heads", 2}, {"max_position_embeddings", 256},
+               {"rms_norm_eps", 1e-5},        {"rope_theta", 500000.0},    {"hidden_act", "silu"},     {"tie_word_embeddings", false}};
+  json.merge_patch(changes);
+  return json;
+}
+
+Json gpt2(const Json& changes = Json::object()) {
+  Json json = {{"model_type", "gpt2"}, {"vocab_size", 128}, {"n_embd", 64}, {"n_head", 4}, {"n_layer", 2}, {"n_positions", 32}};
+  json.merge_patch(changes);
+  return json;
+}
+
+TransformerConfig model_of(const Json& json) { return parse_hf_config(json, "config.json").model; }
+
+TEST(HfConfig, ReadsLlamaOfEitherAge) {
+  const TransformerConfig model = model_of(llama());
+  EXPECT_EQ(model.num_layers, 3);
+  EXPECT_EQ(model.ffn_hidden_size, 112);
+  EXPECT_EQ(model.query_groups(), 2);
+  EXPECT_EQ(model.kv_channels, 16);
+  EXPECT_EQ(model.normalization, Normalization::RMSNorm);
+  EXPECT_EQ(model.norm_epsilon, 1e-5);
+  EXPECT_EQ(model.rotary_base, 500000.0);
+  EXPECT_TRUE(model.gated_linear_unit && model.activation == Activation::silu);
+  EXPECT_FALSE(model.add_bias_linear || model.add_qkv_bias);
+  EXPECT_TRUE(model.untie_embeddings_and_output_weights);
+
+  const Json scaling = {{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 64}};
+  Json parameters = scaling;
+  parameters["rope_theta"] = 500000.0;
+  Json newer = llama({{"rope_theta", nullptr}});
+  newer["rope_parameters"] = parameters;
+  Json older = llama();
+  older["rope_scaling"] = scaling;
+  Json oldest = older;
+  oldest["rope_scaling"].erase("rope_type");
+  oldest["rope_scaling"]["type"] = "llama3";
+  for (const Json& json : {newer, older, oldest}) {
+    const TransformerConfig scaled = model_of(json);
+    EXPECT_EQ(scaled.rope_scaling_type, RopeScaling::llama3);
+    EXPECT_EQ(scaled.rope_scaling_factor, 8.0);
+    EXPECT_EQ(scaled.rope_original_max_position_embeddings, 64);
+    EXPECT_TRUE(forward_differences(model_of(newer), scaled).empty());
+  }
+}
+
+// Defaults of the configuration classes of transformers 5.
+TEST(HfConfig, TakesTheFamilysDefaults) {
+  Json bare = llama();
+  for (const char* key : {"rms_norm_eps", "rope_theta", "hidden_act", "tie_word_embeddings", "num_key_value_heads"}) bare.erase(key);
+  EXPECT_EQ(model_of(bare).norm_epsilon, 1e-6);
+  EXPECT_EQ(model_of(bare).rotary_base, 10000.0);
+  EXPECT_EQ(model_of(bare).query_groups(), 4);
+  bare["model_type"] = "mistral";
+  bare["num_attention_heads"] = 16;
+  EXPECT_EQ(model_of(bare).query_groups(), 8);
+  EXPECT_EQ(model_of(bare).window_size->at(0), 4095);
+  bare["sliding_window"] = nullptr;
+  EXPECT_FALSE(model_of(bare).window_size.has_value());
+  bare["model_type"] = "qwen3";
+  bare["num_key_value_heads"] = nullptr;
+  EXPECT_EQ(model_of(bare).kv_channels, 128);
+  EXPECT_TRUE(model_of(bare).qk_layernorm);
+  EXPECT_EQ(model_of(bare).query_groups(), 16);
+}
+
+TEST(HfConfig, ReadsGpt2) {
+  const HfConfig config = parse_hf_config(gpt2({{"resid_pdrop", 0.2}, {"embd_pdrop", 0.2}, {"n_inner", 96}, {"scale_attn_weights", false}}), "c");
+  EXPECT_EQ(config.model.activation, Activation::gelu_tanh);
+  EXPECT_EQ(config.model.hidden_dropout, 0.2);
+  EXPECT_EQ(config.model.ffn_hidden_size, 96);
+  EXPECT_EQ(config.model.softmax_scale, 1.0);
+  EXPECT_TRUE(config.model.add_bias_linear);
+  EXPECT_FALSE(config.model.untie_embeddings_and_output_weights);
+  EXPECT_TRUE(config.given_knobs.contains("hidden_dropout"));
+  EXPECT_TRUE(config.notes.empty());
+  EXPECT_EQ(parse_hf_config(gpt2({{"embd_pdrop", 0.0}}), "c").notes.size(), 1u);
+}
+
+TEST(HfConfig, ReadsSlidingWindows) {
+  const TransformerConfig mistral = model_of(llama({{"model_type", "mistral"}, {"sliding_window", 7}}));
+  EXPECT_EQ(*mistral.window_size, (std::array<std::int64_t, 2>{6, 0}));
+  const Json qwen = llama({{"model_type", "qwen2"}, {"sliding_window", 7}, {"max_window_layers", 1}});
+  EXPECT_FALSE(model_of(qwen).window_size.has_value());
+  Json enabled = qwen;
+  enabled["use_sliding_window"] = true;
+  EXPECT_EQ(model_of(enabled).window_layers, (std::vector<std::int64_t>{0, 1, 1}));
+  EXPECT_TRUE(model_of(enabled).add_qkv_bias);
+  enabled["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention"};
+  EXPECT_EQ(model_of(enabled).window_layers, (std::vector<std::int64_t>{1, 0, 1}));
+}
+
+TEST(HfConfig, NamesTheFieldThatIsNotSupported) {
+  struct Case {
+    Json json;
+    std::vector<std::string> words;
+  };
+  Json without_layers = llama();
+  without_layers.erase("num_hidden_layers");
+  const std::vector<Case> cases{
+      {llama({{"model_type", "mamba"}}), {"model_type", "mamba"}},
+      {llama({{"model_type", 3}}), {"model_type"}},
+      {Json::array(), {"config.json"}},
+      {without_layers, {"num_hidden_layers", "missing"}},
+      {llama({{"num_hidden_layers", "3"}}), {"num_hidden_layers", "integer"}},
+      {llama({{"num_hidden_layers", 0}}), {"num_layers"}},
+      {llama({{"num_hidden_layers", 1e12}}), {"num_hidden_layers"}},
+      {llama({{"hidden_size", -64}}), {"hidden_size"}},
+      {llama({{"hidden_size", 66}}), {"hidden_size", "multiple"}},
+      {llama({{"num_key_value_heads", 3}}), {"num_query_groups", "4 and 3"}},
+      {llama({{"head_dim", 15}}), {"config.json", "15"}},
+      {llama({{"hidden_act", "mish"}}), {"hidden_act", "mish"}},
+      {llama({{"rms_norm_eps", 0}}), {"rms_norm_eps"}},
+      {llama({{"rope_theta", "x"}}), {"rope_theta"}},
+      {llama({{"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}}}), {"rope_scaling", "rope_type", "dynamic"}},
+      {llama({{"rope_parameters", {{"rope_type", "longrope"}}}}), {"rope_parameters", "rope_type", "longrope"}},
+      {llama({{"rope_scaling", {{"type", "linear"}}}}), {"rope_scaling", "factor"}},
+      {llama({{"rope_scaling", 3}}), {"rope_scaling"}},
+      {llama({{"rope_parameters", {{"full_attention", Json::object()}, {"rope_theta", 1.0}}}}), {"full_attention"}},
+      {llama({{"partial_rotary_factor", 0.5}}), {"partial_rotary_factor"}},
+      {llama({{"attention_bias", true}}), {"attention_bias"}},
+      {llama({{"quantization_config", {{"bits", 4}}}}), {"quantization_config"}},
+      {llama({{"attention_dropout", 1.5}}), {"dropout"}},
+      {llama({{"model_type", "qwen2"}, {"layer_types", {"full_attention"}}}), {"layer_types"}},
+      {llama({{"model_type", "mistral"}, {"sliding_window", 0}}), {"sliding_window"}},
+      {gpt2({{"activation_function", "tanh"}}), {"activation_function", "tanh"}},
+      {gpt2({{"add_cross_attention", true}}), {"add_cross_attention"}},
+      {gpt2({{"scale_attn_by_inverse_layer_idx", true}}), {"scale_attn_by_inverse_layer_idx"}},
+      {gpt2({{"n_positions", 0}}), {"max_position_embeddings"}},
+      {gpt2({{"n_head", 0}}), {"n_head"}},
+  };
+  for (const Case& broken : cases) {
+    std::vector<std::string> words = broken.words;
+    words.push_back("config.json");
+    expect_user_error([&] { model_of(broken.json); }, words, broken.json.dump());
+  }
+}
+
+TEST(HfConfig, WritesWhatItReads) {
+  const Json yarn = {{"rope_type", "yarn"}, {"rope_theta", 1e6}, {"factor", 4.0}, {"original_max_position_embeddings", 64}, {"attention_factor", 1.1}};
+  const std::vector<Json> configs{
+      llama(),
+      llama({{"attention_bias", true}, {"mlp_bias", true}, {"tie_word_embeddings", true}, {"head_dim", 24}}),
+      llama({{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}}),
+      llama({{"model_type", "qwen2"}, {"use_sliding_window", true}, {"sliding_window", 9}, {"max_window_layers", 2}}),
+      llama({{"model_type", "qwen3"}, {"head_dim", 32}, {"rope_parameters", yarn}}),
+      llama({{"model_type", "mistral"}, {"sliding_window", 9}}),
+      gpt2(),
+      gpt2({{"n_inner", 100}, {"activation_function", "relu"}, {"tie_word_embeddings", false}, {"scale_attn_weights", false}}),
+  };
+  for (const Json& json : configs) {
+    const HfConfig config = parse_hf_config(json, "c");
+    const Json fresh = make_hf_config(config.model, config.model_type, "bfloat16", nullptr);
+    EXPECT_TRUE(forward_differences(config.model, model_of(fresh)).empty()) << fresh;
+    EXPECT_EQ(fresh.at("dtype"), "bfloat16");
+  }
+}
+
+TEST(HfConfig, KeepsTheKeysOfTheOriginal) {
+  const Json original = llama({{"torch_dtype", "bfloat16"}, {"my_own_key", {1, 2}}, {"eos_token_id", 2}});
+  TransformerConfig model = model_of(original);
+  Json same = make_hf_config(model, "llama", "float32", &original);
+  EXPECT_EQ(same.at("torch_dtype"), "float32");
+  same["torch_dtype"] = "bfloat16";
+  EXPECT_EQ(same, original);
+  model.rotary_base = 20000;
+  const Json changed = make_hf_config(model, "llama", "float32", &original);
+  EXPECT_EQ(changed.at("my_own_key"), original.at("my_own_key"));
+  EXPECT_EQ(changed.at("rope_theta"), 20000.0);
+  EXPECT_EQ(changed.at("rope_parameters").at("rope_theta"), 20000.0);
+}
+
+TEST(HfConfig, RefusesWhatAFamilyCannotExpress) {
+  TransformerConfig model = model_of(llama());
+  model.window_size = {{8, 0}};
+  expect_user_error([&] { make_hf_config(model, "llama", "float32", nullptr); }, {"llama", "window_size"});
+  model.apply_layernorm_1p = true;
+  expect_user_error([&] { make_hf_config(model, "mistral", "float32", nullptr); }, {"mistral", "apply_layernorm_1p"});
+  expect_user_error([&] { make_hf_config(model, "gpt2", "float32", nullptr); }, {"gpt2", "position_embedding_type"});
+}
+
+TEST(HfConfig, SurvivesRandomDamage) {
+  std::mt19937 random(3);
+  const std::string texts[] = {llama({{"rope_scaling", {{"type", "yarn"}, {"factor", 2.0}}}}).dump(), gpt2().dump(),
+                               llama({{"model_type", "qwen2"}, {"use_sliding_window", true}, {"layer_types", nullptr}}).dump()};
+  for (int round = 0; round < 2000; ++round) {
+    try {
+      parse_hf_config(parse_json(mutate(texts[round % 3], random), "c"), "c");
+    } catch (const UserError&) {
+    }
+  }
+}
+
+TEST(Architecture, StoresEveryMember) {
+  TransformerConfig model = model_of(llama({{"model_type", "qwen2"}, {"use_sliding_window", true}, {"sliding_window", 9}, {"max_window_layers", 2}}));
+  model.embedding_init_method_std = 0.5;
+  model.yarn_attention_factor = 1.0 / 3;
+  const Json json = architecture_to_json(model);
+  const TransformerConfig back = architecture_from_json(json, "m");
+  EXPECT_EQ(architecture_to_json(back), json);
+  EXPECT_EQ(back.yarn_attention_factor, 1.0 / 3);
+  EXPECT_EQ(back.window_layers, model.window_layers);
+  Json unknown = json, missing = json, wrong = json;
+  unknown["surprise"] = 1;
+  missing.erase("hidden_size");
+  wrong["hidden_size"] = "wide";
+  expect_user_error([&] { architecture_from_json(unknown, "m"); }, {"m", "surprise"});
+  expect_user_error([&] { architecture_from_json(missing, "m"); }, {"m", "hidden_size"});
+  expect_user_error([&] { architecture_from_json(wrong, "m"); }, {"m", "hidden_size"});
+}
+
+}  // namespace
+}  // namespace megatron

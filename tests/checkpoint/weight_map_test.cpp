@@ -1,0 +1,80 @@
+#include "megatron/models/hf/weight_map.h"
+
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/expect_user_error.h"
+#include "megatron/models/hf/weight_transforms.h"
+
+namespace megatron {
+namespace {
+
+TEST(WeightMap, LinksLayersByPattern) {
+  const std::vector<std::string> names{"decoder.layers.12.self_attention.linear_qkv.weight", "output_layer.weight"};
+  const auto links = link_weights("qwen2", names);
+  EXPECT_EQ(links[0].theirs,
+            (std::vector<std::string>{"model.layers.12.self_attn.q_proj.weight", "model.layers.12.self_attn.k_proj.weight", "model.layers.12.self_attn.v_proj.weight"}));
+  EXPECT_EQ(links[1].theirs, std::vector<std::string>{"lm_head.weight"});
+}
+
+TEST(WeightMap, NamesParametersWithoutAHome) {
+  const std::vector<std::string> names{"embedding.position_embeddings.weight", "decoder.layers.0.self_attention.q_layernorm.weight", "output_layer.weight"};
+  expect_user_error([&] { link_weights("llama", names); }, {"llama", names[0], names[1]});
+  EXPECT_NO_THROW(link_weights("qwen3", std::span(names).subspan(1)));
+}
+
+TEST(WeightMap, CompletesNamesOfBaseModels) {
+  EXPECT_EQ(full_hf_name("gpt2", "h.0.ln_1.weight"), "transformer.h.0.ln_1.weight");
+  EXPECT_EQ(full_hf_name("llama", "model.norm.weight"), "model.norm.weight");
+  EXPECT_EQ(full_hf_name("llama", "lm_head.weight"), "lm_head.weight");
+  EXPECT_TRUE(is_hf_buffer("gpt2", "transformer.h.0.attn.bias"));
+  EXPECT_FALSE(is_hf_buffer("gpt2", "transformer.h.0.attn.c_attn.bias"));
+  EXPECT_TRUE(is_hf_buffer("llama", "model.layers.0.self_attn.rotary_emb.inv_freq"));
+}
+
+TransformerConfig grouped() {
+  TransformerConfig model;
+  model.num_attention_heads = 4;
+  model.group_query_attention = true;
+  model.num_query_groups = 2;
+  model.kv_channels = 1;
+  model.hidden_size = 3;
+  return model;
+}
+
+// Megatron Core's rows: for each group its queries, its key, its value.
+TEST(WeightTransforms, InterleavesQueryGroups) {
+  const at::Tensor q = at::arange(4), k = at::arange(10, 12), v = at::arange(20, 22);
+  const at::Tensor bias = to_ours(WeightTransform::query_groups, grouped(), {q, k, v});
+  EXPECT_TRUE(bias.equal(at::tensor({0, 1, 10, 20, 2, 3, 11, 21})));
+}
+
+TEST(WeightTransforms, OrdersGpt2ByHead) {
+  TransformerConfig model;
+  model.num_attention_heads = 2;
+  model.hidden_size = 2;
+  const at::Tensor bias = to_ours(WeightTransform::gpt2_qkv, model, {at::tensor({0, 1, 10, 11, 20, 21})});
+  EXPECT_TRUE(bias.equal(at::tensor({0, 10, 20, 1, 11, 21})));
+  const at::Tensor conv = at::arange(12).view({2, 6});
+  const at::Tensor weight = to_ours(WeightTransform::gpt2_qkv, model, {conv});
+  EXPECT_TRUE(weight.select(0, 1).equal(conv.select(1, 2)));
+}
+
+TEST(WeightTransforms, GoThereAndBack) {
+  const TransformerConfig model = grouped();
+  const std::pair<WeightTransform, Shape> cases[] = {
+      {WeightTransform::copy, {5, 3}},      {WeightTransform::transpose, {5, 3}}, {WeightTransform::query_groups, {8, 3}},
+      {WeightTransform::query_groups, {8}}, {WeightTransform::gate_up, {6, 3}},   {WeightTransform::gpt2_qkv, {8, 3}},
+  };
+  for (const auto& [transform, shape] : cases) {
+    const at::Tensor ours = at::arange(num_elements(shape)).view(shape);
+    const auto theirs = to_theirs(transform, model, ours);
+    const auto shapes = their_shapes(transform, model, shape);
+    ASSERT_EQ(theirs.size(), shapes.size());
+    for (std::size_t i = 0; i < theirs.size(); ++i) EXPECT_EQ(Shape(theirs[i].sizes().vec()), shapes[i]);
+    EXPECT_TRUE(to_ours(transform, model, theirs).equal(ours)) << static_cast<int>(transform);
+  }
+}
+
+}  // namespace
+}  // namespace megatron
