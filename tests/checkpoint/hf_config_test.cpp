@@ -12,9 +12,9 @@ namespace megatron {
 namespace {
 
 Json llama(const Json& changes = Json::object()) {
-  Json json = {{"model_type", "llama"},       {"vocab_size", 128},         {"hidden_size", 64},        {"intermediate_size", 112},
-               {"num_hidden_layers", 3},      {"num_attention_heads", 4},  {"num_key_value_heads", 2}, {"max_position_embeddings", 256},
-               {"rms_norm_eps", 1e-5},        {"rope_theta", 500000.0},    {"hidden_act", "silu"},     {"tie_word_embeddings", false}};
+  Json json = {{"model_type", "llama"},  {"vocab_size", 128},        {"hidden_size", 64},        {"intermediate_size", 112},
+               {"num_hidden_layers", 3}, {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"max_position_embeddings", 256},
+               {"rms_norm_eps", 1e-5},   {"rope_theta", 500000.0},   {"hidden_act", "silu"},     {"tie_word_embeddings", false}};
   json.merge_patch(changes);
   return json;
 }
@@ -40,7 +40,8 @@ TEST(HfConfig, ReadsLlamaOfEitherAge) {
   EXPECT_FALSE(model.add_bias_linear || model.add_qkv_bias);
   EXPECT_TRUE(model.untie_embeddings_and_output_weights);
 
-  const Json scaling = {{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 64}};
+  const Json scaling = {
+      {"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 64}};
   Json parameters = scaling;
   parameters["rope_theta"] = 500000.0;
   Json newer = llama({{"rope_theta", nullptr}});
@@ -152,7 +153,8 @@ TEST(HfConfig, NamesTheFieldThatIsNotSupported) {
 }
 
 TEST(HfConfig, WritesWhatItReads) {
-  const Json yarn = {{"rope_type", "yarn"}, {"rope_theta", 1e6}, {"factor", 4.0}, {"original_max_position_embeddings", 64}, {"attention_factor", 1.1}};
+  const Json yarn = {
+      {"rope_type", "yarn"}, {"rope_theta", 1e6}, {"factor", 4.0}, {"original_max_position_embeddings", 64}, {"attention_factor", 1.1}};
   const std::vector<Json> configs{
       llama(),
       llama({{"attention_bias", true}, {"mlp_bias", true}, {"tie_word_embeddings", true}, {"head_dim", 24}}),

@@ -62,11 +62,27 @@ TEST(Manifest, NamesWhatIsBroken) {
       {"kind", [](Json& j) { j["tensors"]["w"]["kind"] = "x"; }, {"'w'", "kind"}},
       {"dtype", [](Json& j) { j["tensors"]["w"]["dtype"] = "F31"; }, {"'w'", "dtype", "F31"}},
       {"no shape", [](Json& j) { j["tensors"]["w"].erase("shape"); }, {"'w'", "shape"}},
-      {"negative shape", [](Json& j) { j["tensors"]["w"]["shape"] = {-4, 6}; }, {"'w'", "shape"}},
-      {"huge shape", [](Json& j) { j["tensors"]["w"]["shape"] = {std::int64_t{1} << 62, 6}; }, {"'w'", "not valid"}},
+      {"negative shape",
+       [](Json& j) {
+         j["tensors"]["w"]["shape"] = {-4, 6};
+       },
+       {"'w'", "shape"}},
+      {"huge shape",
+       [](Json& j) {
+         j["tensors"]["w"]["shape"] = {std::int64_t{1} << 62, 6};
+       },
+       {"'w'", "not valid"}},
       {"missing piece", [](Json& j) { j["tensors"]["w"]["pieces"].erase(2); }, {"'w'", "12 of 24 elements"}},
-      {"overlap", [&](Json& j) { piece(j)["offset"] = {1, 1}; }, {"'w'", "overlap"}},
-      {"outside", [&](Json& j) { piece(j)["offset"] = {2, 0}; }, {"'w'", "outside"}},
+      {"overlap",
+       [&](Json& j) {
+         piece(j)["offset"] = {1, 1};
+       },
+       {"'w'", "overlap"}},
+      {"outside",
+       [&](Json& j) {
+         piece(j)["offset"] = {2, 0};
+       },
+       {"'w'", "outside"}},
       {"other rank", [&](Json& j) { piece(j)["offset"] = {2}; }, {"'w'", "outside"}},
       {"path", [&](Json& j) { piece(j)["file"] = "../x"; }, {"'w'", "plain name"}},
       {"checksum", [&](Json& j) { piece(j)["xxh3"] = "12"; }, {"'w'", "16 hexadecimal"}},

@@ -12,13 +12,14 @@ namespace {
 TEST(WeightMap, LinksLayersByPattern) {
   const std::vector<std::string> names{"decoder.layers.12.self_attention.linear_qkv.weight", "output_layer.weight"};
   const auto links = link_weights("qwen2", names);
-  EXPECT_EQ(links[0].theirs,
-            (std::vector<std::string>{"model.layers.12.self_attn.q_proj.weight", "model.layers.12.self_attn.k_proj.weight", "model.layers.12.self_attn.v_proj.weight"}));
+  EXPECT_EQ(links[0].theirs, (std::vector<std::string>{"model.layers.12.self_attn.q_proj.weight", "model.layers.12.self_attn.k_proj.weight",
+                                                       "model.layers.12.self_attn.v_proj.weight"}));
   EXPECT_EQ(links[1].theirs, std::vector<std::string>{"lm_head.weight"});
 }
 
 TEST(WeightMap, NamesParametersWithoutAHome) {
-  const std::vector<std::string> names{"embedding.position_embeddings.weight", "decoder.layers.0.self_attention.q_layernorm.weight", "output_layer.weight"};
+  const std::vector<std::string> names{"embedding.position_embeddings.weight", "decoder.layers.0.self_attention.q_layernorm.weight",
+                                       "output_layer.weight"};
   expect_user_error([&] { link_weights("llama", names); }, {"llama", names[0], names[1]});
   EXPECT_NO_THROW(link_weights("qwen3", std::span(names).subspan(1)));
 }

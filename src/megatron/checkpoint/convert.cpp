@@ -50,7 +50,8 @@ std::filesystem::path convert_checkpoint(const ConvertRequest& request) {
   const auto reader = open_weights(*source);
   if (request.format == "megatron") return write_release(*reader, *source, request);
   MEGATRON_CHECK(request.format == "hf", "unknown format ", request.format);
-  write_hf_directory(*reader, {.model = source->model, .model_type = export_family(*source, request), .dtype = request.dtype, .carried = source->carried},
+  write_hf_directory(*reader,
+                     {.model = source->model, .model_type = export_family(*source, request), .dtype = request.dtype, .carried = source->carried},
                      request.save);
   return request.save;
 }

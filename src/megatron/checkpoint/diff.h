@@ -9,8 +9,8 @@ namespace megatron {
 
 struct TensorDifference {
   std::string name;
-  std::string remark;        ///< "only in A", "shapes [2] and [3]"; empty when both could be compared
-  double largest = 0;        ///< max |a − b|; NaN when one side is NaN where the other is not
+  std::string remark;  ///< "only in A", "shapes [2] and [3]"; empty when both could be compared
+  double largest = 0;  ///< max |a − b|; NaN when one side is NaN where the other is not
 };
 
 /// Every weight of both sources, ascending by name. Each is anything that --load takes.

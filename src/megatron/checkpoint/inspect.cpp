@@ -16,8 +16,8 @@ namespace {
 
 Json tensor_row(const std::string& name, const char* kind, StoredType type, const Shape& shape, std::size_t pieces) {
   const std::int64_t elements = num_elements(shape);
-  return {{"name", name},     {"kind", kind},         {"dtype", std::string(stored_type_name(type))},
-          {"shape", shape},   {"elements", elements}, {"bytes", static_cast<std::uint64_t>(elements) * element_bytes(type)},
+  return {{"name", name},    {"kind", kind},         {"dtype", std::string(stored_type_name(type))},
+          {"shape", shape},  {"elements", elements}, {"bytes", static_cast<std::uint64_t>(elements) * element_bytes(type)},
           {"pieces", pieces}};
 }
 
@@ -67,7 +67,9 @@ std::string human_bytes(std::uint64_t bytes) {
   return text;
 }
 
-std::string line(const std::string& label, const std::string& value) { return label + std::string(label.size() < 18 ? 18 - label.size() : 1, ' ') + value + "\n"; }
+std::string line(const std::string& label, const std::string& value) {
+  return label + std::string(label.size() < 18 ? 18 - label.size() : 1, ' ') + value + "\n";
+}
 
 std::string padded(std::string text, std::size_t width) {
   if (text.size() < width) text.resize(width, ' ');
@@ -90,10 +92,11 @@ std::string tensor_table(const Json& tensors) {
 }
 
 std::string model_line(const Json& model) {
-  return std::to_string(model.at("num_layers").get<std::int64_t>()) + " layers, hidden " + std::to_string(model.at("hidden_size").get<std::int64_t>()) +
-         ", " + std::to_string(model.at("num_attention_heads").get<std::int64_t>()) + " heads in " +
-         std::to_string(model.at("num_query_groups").get<std::int64_t>()) + " query groups, ffn " +
-         std::to_string(model.at("ffn_hidden_size").get<std::int64_t>()) + ", vocabulary " + std::to_string(model.at("vocab_size").get<std::int64_t>());
+  return std::to_string(model.at("num_layers").get<std::int64_t>()) + " layers, hidden " +
+         std::to_string(model.at("hidden_size").get<std::int64_t>()) + ", " + std::to_string(model.at("num_attention_heads").get<std::int64_t>()) +
+         " heads in " + std::to_string(model.at("num_query_groups").get<std::int64_t>()) + " query groups, ffn " +
+         std::to_string(model.at("ffn_hidden_size").get<std::int64_t>()) + ", vocabulary " +
+         std::to_string(model.at("vocab_size").get<std::int64_t>());
 }
 
 }  // namespace
@@ -102,12 +105,8 @@ Json inspect_checkpoint(const std::filesystem::path& root) {
   const auto source = find_checkpoint(root);
   if (!source) throw UserError({root.string() + ": there is no checkpoint", "", "check the path"});
   const bool ours = source->kind == CheckpointSource::Kind::megatron;
-  Json json = {{"folder", source->folder.string()},
-               {"format", ours ? "megatron" : "hf"},
-               {"release", source->is_release},
-               {"model_type", source->model_type},
-               {"model", architecture_to_json(source->model)},
-               {"tensors", Json::array()}};
+  Json json = {{"folder", source->folder.string()}, {"format", ours ? "megatron" : "hf"},           {"release", source->is_release},
+               {"model_type", source->model_type},  {"model", architecture_to_json(source->model)}, {"tensors", Json::array()}};
   ours ? add_manifest(source->folder, json) : add_directory(source->folder, json);
   json["files"] = files_of(source->folder);
   json["parameters"] = sum_of(json["tensors"], "weight", "elements");
@@ -126,13 +125,15 @@ std::string inspection_text(const Json& json) {
     text += line("consumed samples", std::to_string(json.at("consumed_train_samples").get<std::int64_t>()));
   }
   text += line("model", model_line(json.at("model")));
-  text += line("parameters", std::to_string(json.at("parameters").get<std::uint64_t>()) + " (" + human_bytes(json.at("weight_bytes").get<std::uint64_t>()) + ")");
+  text += line("parameters",
+               std::to_string(json.at("parameters").get<std::uint64_t>()) + " (" + human_bytes(json.at("weight_bytes").get<std::uint64_t>()) + ")");
   if (json.contains("optimizer")) {
     text += line("optimizer", json.at("optimizer").at("name").get<std::string>() + " after " +
                                   std::to_string(json.at("optimizer").at("num_steps").get<std::int64_t>()) + " steps (" +
                                   human_bytes(json.at("optimizer_bytes").get<std::uint64_t>()) + ")");
   }
-  for (const Json& file : json.at("files")) text += line("file", file.at("name").get<std::string>() + " (" + human_bytes(file.at("bytes").get<std::uint64_t>()) + ")");
+  for (const Json& file : json.at("files"))
+    text += line("file", file.at("name").get<std::string>() + " (" + human_bytes(file.at("bytes").get<std::uint64_t>()) + ")");
   return text + tensor_table(json.at("tensors"));
 }
 

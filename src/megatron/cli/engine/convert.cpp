@@ -22,8 +22,9 @@ const FieldTable<ConvertOptions>& convert_table() {
     t.group("Conversion");
     t.field("load", &ConvertOptions::load, "folder that --save of pretrain wrote, or a Hugging Face directory").required().value_name("DIR");
     t.field("save", &ConvertOptions::save, "folder to write").required().value_name("DIR");
-    t.field("format", &ConvertOptions::format, "hf: a Hugging Face directory; megatron: a release checkpoint").required().choices(
-        {"hf", "megatron", "gguf"});
+    t.field("format", &ConvertOptions::format, "hf: a Hugging Face directory; megatron: a release checkpoint")
+        .required()
+        .choices({"hf", "megatron", "gguf"});
     t.field("hf_model_type", &ConvertOptions::hf_model_type,
             "family to write with --format hf; default: where the weights came from, else the first that can hold them")
         .choices({"gpt2", "llama", "qwen2", "qwen3", "mistral"});
