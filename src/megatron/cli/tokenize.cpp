@@ -101,6 +101,14 @@ std::vector<std::int32_t> parse_ids(std::string_view line, std::size_t number, s
   return ids;
 }
 
+std::vector<std::int32_t> encode_line(const Tokenizer& tokenizer, std::string_view line, std::size_t number) {
+  try {
+    return tokenizer.encode(line);
+  } catch (const UserError& error) {
+    throw UserError({"stdin, line " + std::to_string(number) + ": " + error.parts().what, error.parts().got, error.parts().fix});
+  }
+}
+
 }  // namespace
 
 const FieldSet& tokenize_fields() { return tokenize_table().set(); }
@@ -118,7 +126,7 @@ int run_tokenize(std::span<const std::string> args) {
     if (options.decode) {
       out = tokenizer->decode(parse_ids(line, number, tokenizer->vocab_size()), special);
     } else {
-      append_json(out, tokenizer->encode(line));
+      append_json(out, encode_line(*tokenizer, line, number));
     }
     out += '\n';
     std::cout.write(out.data(), static_cast<std::streamsize>(out.size()));
