@@ -1,0 +1,142 @@
+// What a batch is cut into must not matter: samples alone or together, documents packed or apart, weights on one rank or many.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "megatron/models/gpt_model.h"
+#include "support/gradient_check.h"
+
+namespace megatron {
+namespace {
+
+TransformerConfig small(PositionEmbedding positions) {
+  TransformerConfig config;
+  config.num_layers = 2;
+  config.hidden_size = 12;
+  config.num_attention_heads = 4;
+  config.kv_channels = 4;
+  config.ffn_hidden_size = 20;
+  config.group_query_attention = true;
+  config.num_query_groups = 2;
+  config.max_position_embeddings = 8;
+  config.vocab_size = 13;
+  config.position_embedding_type = positions;
+  config.init_method_std = 0.3;
+  return config;
+}
+
+Microbatch make_batch(std::int64_t b, std::int64_t s) {
+  Microbatch batch;
+  const at::Tensor tokens = (at::arange(b * (s + 1)).square() * 7 % 13).view({b, s + 1});
+  batch.tensors["tokens"] = tokens.narrow(1, 0, s).contiguous();
+  batch.tensors["labels"] = tokens.narrow(1, 1, s).contiguous();
+  batch.tensors["loss_mask"] = at::ones({b, s}, at::kFloat);
+  batch.tensors["loss_mask"][0][1] = 0;
+  batch.tensors["position_ids"] = at::arange(s).expand({b, s}).contiguous();
+  batch.sample_ordinals = at::arange(b) + 5;
+  return batch;
+}
+
+Microbatch sample_of(const Microbatch& batch, std::int64_t index) {
+  Microbatch sample;
+  for (const auto& [name, tensor] : batch.tensors) sample.tensors[name] = tensor.narrow(0, index, 1);
+  sample.sample_ordinals = batch.sample_ordinals.narrow(0, index, 1);
+  return sample;
+}
+
+class GptBatches : public testing::TestWithParam<PositionEmbedding> {};
+
+TEST_P(GptBatches, GradientOfOneSampleEqualsCentralDifferences) {
+  for (const double dropout : {0.0, 0.2}) {
+    TransformerConfig config = small(GetParam());
+    config.hidden_dropout = config.attention_dropout = dropout;
+    const auto model = make_gpt_model(config, Rank{}, 8);
+    ParamStore store(*model, {.dtype = at::kDouble});
+    store.initialize(3);
+    const Microbatch batch = make_batch(1, 4);
+    check_gradients([&] { return model->forward_step(batch, true).loss_sum; }, {}, &store, {.tolerance = 1e-7, .max_elements = 4});
+  }
+}
+
+TEST_P(GptBatches, SamplesOneByOneGiveTheGradientsOfTheBatch) {
+  const auto model = make_gpt_model(small(GetParam()), Rank{}, 8);
+  ParamStore store(*model, {.dtype = at::kDouble});
+  store.initialize(3);
+  const Microbatch batch = make_batch(3, 6);
+  const auto gradients = [&](const std::vector<Microbatch>& parts) {
+    store.begin_gradients();
+    for (const Microbatch& part : parts) model->forward_step(part, true).loss_sum.backward();
+    store.finish_gradients();
+    std::vector<at::Tensor> result;
+    for (const Parameter* parameter : store.parameters()) result.push_back(parameter->grad().clone());
+    return result;
+  };
+  const auto whole = gradients({batch}), apart = gradients({sample_of(batch, 0), sample_of(batch, 1), sample_of(batch, 2)});
+  for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_LT(difference(apart[i], whole[i]), 1e-12) << store.parameters()[i]->name();
+}
+
+TEST_P(GptBatches, PackedDocumentsEqualDocumentsAlone) {
+  const auto model = make_gpt_model(small(GetParam()), Rank{}, 8);
+  ParamStore store(*model, {.dtype = at::kDouble});
+  store.initialize(3);
+  Microbatch packed = make_batch(2, 7);
+  const std::int64_t cuts[2] = {3, 4};  // the second document of each sample starts here
+  packed.tensors["document_ids"] = at::zeros({2, 7}, at::kInt);
+  std::vector<at::Tensor> alone(2);
+  for (std::int64_t i = 0; i < 2; ++i) {
+    packed.tensors["document_ids"][i].narrow(0, cuts[i], 7 - cuts[i]).fill_(1);
+    packed.tensors["position_ids"][i].narrow(0, cuts[i], 7 - cuts[i]).copy_(at::arange(7 - cuts[i]));
+    std::vector<at::Tensor> losses;
+    for (const auto& [begin, count] : {std::pair<std::int64_t, std::int64_t>{0, cuts[i]}, {cuts[i], 7 - cuts[i]}}) {
+      Microbatch document = sample_of(packed, i);
+      document.tensors.erase("document_ids");
+      for (auto& [name, tensor] : document.tensors) tensor = tensor.narrow(1, begin, count);
+      losses.push_back(model->forward_step(document, false).token_losses);
+    }
+    alone[i] = at::cat(losses, 1);
+  }
+  EXPECT_LT(difference(model->forward_step(packed, false).token_losses, at::cat(alone, 0)), 1e-6);
+}
+
+INSTANTIATE_TEST_SUITE_P(Positions, GptBatches,
+                         testing::Values(PositionEmbedding::learned_absolute, PositionEmbedding::rope, PositionEmbedding::none),
+                         [](const auto& info) {
+                           return info.param == PositionEmbedding::rope ? "rope" : info.param == PositionEmbedding::none ? "none" : "learned";
+                         });
+
+TEST(GptShards, DrawTheWeightsOfTheWholeModel) {
+  TransformerConfig config = small(PositionEmbedding::rope);
+  config.gated_linear_unit = true;
+  config.untie_embeddings_and_output_weights = true;
+  const auto draw = [&](const Axis& tp, const std::function<void(const ParamStore&)>& use) {
+    Rank rank;
+    rank.tp = tp;
+    const auto model = make_gpt_model(config, rank, 8);
+    ParamStore store(*model, {});
+    store.initialize(9);
+    use(store);
+  };
+  draw({}, [&](const ParamStore& whole) {
+    for (const std::int64_t size : {2, 4}) {
+      for (std::int64_t rank = 0; rank < size; ++rank) {
+        draw({"tp", rank, size}, [&](const ParamStore& shard) {
+          ASSERT_EQ(shard.parameters().size(), whole.parameters().size());
+          for (const Parameter* mine : shard.parameters()) {
+            const Parameter* full = whole.find(mine->name());
+            ASSERT_NE(full, nullptr) << mine->name();
+            for (const Box& box : mine->sharding().boxes(mine->axis())) {
+              at::Tensor local = mine->value(), global = full->value();
+              for (std::size_t d = 0; d < box.shape.size(); ++d) {
+                local = local.narrow(static_cast<std::int64_t>(d), box.local_offset[d], box.shape[d]);
+                global = global.narrow(static_cast<std::int64_t>(d), box.global_offset[d], box.shape[d]);
+              }
+              EXPECT_TRUE(at::equal(local, global)) << mine->name() << " on rank " << rank << " of " << size;
+            }
+          }
+        });
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace megatron
