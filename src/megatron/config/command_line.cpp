@@ -16,9 +16,9 @@ bool looks_like_flag(const std::string& word) {
 
 class FlagReader {
  public:
-  FlagReader(const FieldSet& fields, std::span<const std::string> args, std::string_view command, Problems& problems)
-      : fields_(fields), index_(fields), args_(args), command_(command), problems_(problems) {
-    for (const Field& field : fields.fields) {
+  FlagReader(const FieldIndex& index, std::span<const std::string> args, std::string_view command, Problems& problems)
+      : index_(index), args_(args), command_(command), problems_(problems) {
+    for (const Field& field : index.fields().fields) {
       if (field.is_positional) positionals_.push_back(&field);
     }
   }
@@ -29,7 +29,7 @@ class FlagReader {
       if (word == "--") {
         while (next_ < args_.size()) words_.push_back(args_[next_++]);
       } else if (word == "--help" || word == "-h") {
-        throw HelpRequested{help_text(fields_, command_)};
+        throw HelpRequested{help_text(index_.fields(), command_)};
       } else if (looks_like_flag(word)) {
         read_flag(word);
       } else {
@@ -99,8 +99,7 @@ class FlagReader {
     }
   }
 
-  const FieldSet& fields_;
-  FieldIndex index_;
+  const FieldIndex& index_;
   std::span<const std::string> args_;
   std::string_view command_;
   Problems& problems_;
@@ -121,8 +120,8 @@ std::vector<std::string> grown(const Assignment& assignment, const void* object,
 
 }  // namespace
 
-std::vector<Assignment> read_flags(const FieldSet& fields, std::span<const std::string> args, std::string_view command, Problems& problems) {
-  return FlagReader(fields, args, command, problems).read();
+std::vector<Assignment> read_flags(const FieldIndex& index, std::span<const std::string> args, std::string_view command, Problems& problems) {
+  return FlagReader(index, args, command, problems).read();
 }
 
 void apply_assignments(std::span<const Assignment> assignments, void* object, Parsed& parsed, Problems& problems) {
@@ -160,7 +159,8 @@ void require_fields(const FieldSet& fields, const Parsed& parsed, Problems& prob
 Parsed parse_command_line(const FieldSet& fields, std::span<const std::string> args, void* object, std::string_view command) {
   Problems problems;
   Parsed parsed;
-  const auto assignments = read_flags(fields, args, command, problems);
+  const FieldIndex index(fields);
+  const auto assignments = read_flags(index, args, command, problems);
   apply_assignments(assignments, object, parsed, problems);
   require_fields(fields, parsed, problems);
   problems.throw_if_any();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "megatron/config/field.h"
+#include "megatron/config/field_index.h"
 #include "megatron/config/problems.h"
 
 namespace megatron {
@@ -48,7 +49,7 @@ struct Assignment {
 };
 
 /// Splits the words into assignments; mistakes go to `problems`. Throws HelpRequested on --help or -h.
-std::vector<Assignment> read_flags(const FieldSet& fields, std::span<const std::string> args, std::string_view command, Problems& problems);
+std::vector<Assignment> read_flags(const FieldIndex& index, std::span<const std::string> args, std::string_view command, Problems& problems);
 
 /// Applies assignments in order (a later one wins, repeatable fields grow) and records origins and notes.
 void apply_assignments(std::span<const Assignment> assignments, void* object, Parsed& parsed, Problems& problems);

@@ -24,8 +24,8 @@ std::string snake(std::string text) {
 /// Matches the entries of one file with fields.
 class EntryMatcher {
  public:
-  EntryMatcher(const FieldSet& fields, std::string source, Problems& problems) : index_(fields), source_(std::move(source)), problems_(problems) {
-    for (const Field& field : fields.fields) sections_.insert(section_name(field.group));
+  EntryMatcher(const FieldIndex& index, std::string source, Problems& problems) : index_(index), source_(std::move(source)), problems_(problems) {
+    for (const Field& field : index.fields().fields) sections_.insert(section_name(field.group));
   }
 
   std::optional<Assignment> match(const FileEntry& entry) {
@@ -66,7 +66,7 @@ class EntryMatcher {
     }
   }
 
-  FieldIndex index_;
+  const FieldIndex& index_;
   std::string source_;
   Problems& problems_;
   std::set<std::string> sections_, reported_;
@@ -81,7 +81,7 @@ std::string section_name(std::string_view group) {
   return name;
 }
 
-std::vector<Assignment> read_config_file(const FieldSet& fields, const std::filesystem::path& path, Problems& problems) {
+std::vector<Assignment> read_config_file(const FieldIndex& index, const std::filesystem::path& path, Problems& problems) {
   const std::string extension = path.extension().string();
   const bool is_yaml = extension == ".yaml" || extension == ".yml" || extension == ".json";
   if (!is_yaml && extension != ".toml") {
@@ -91,7 +91,7 @@ std::vector<Assignment> read_config_file(const FieldSet& fields, const std::file
   std::vector<Assignment> assignments;
   try {
     const std::string text = read_file(path);
-    EntryMatcher matcher(fields, path.string(), problems);
+    EntryMatcher matcher(index, path.string(), problems);
     for (const FileEntry& entry : is_yaml ? parse_yaml(text, path.string()) : parse_toml(text, path.string())) {
       if (auto assignment = matcher.match(entry)) assignments.push_back(std::move(*assignment));
     }

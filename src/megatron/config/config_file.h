@@ -25,7 +25,7 @@ std::vector<FileEntry> parse_yaml(const std::string& text, const std::string& so
 std::vector<FileEntry> parse_toml(const std::string& text, const std::string& source);
 
 /// Reads the file and matches its keys with the fields; mistakes go to `problems`.
-std::vector<Assignment> read_config_file(const FieldSet& fields, const std::filesystem::path& path, Problems& problems);
+std::vector<Assignment> read_config_file(const FieldIndex& index, const std::filesystem::path& path, Problems& problems);
 
 /// A group's title as a section name: "Learning rate" is learning_rate.
 std::string section_name(std::string_view group);

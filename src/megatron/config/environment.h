@@ -7,6 +7,6 @@ namespace megatron {
 
 /// One assignment for each variable MEGATRON_X that names a field; a list is separated by spaces. A MEGATRON_X that names none is remarked
 /// on in `notes`, with the nearest name when there is one.
-std::vector<Assignment> read_environment(const FieldSet& fields, char** environment, std::map<std::string, std::vector<std::string>>& notes);
+std::vector<Assignment> read_environment(const FieldIndex& index, char** environment, std::map<std::string, std::vector<std::string>>& notes);
 
 }  // namespace megatron

@@ -5,7 +5,7 @@
 
 namespace megatron {
 
-FieldIndex::FieldIndex(const FieldSet& fields) {
+FieldIndex::FieldIndex(const FieldSet& fields) : fields_(fields) {
   for (const Field& field : fields.fields) {
     if (field.is_positional) continue;
     spellings_[field.flag().substr(2)] = {&field, false};

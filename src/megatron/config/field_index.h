@@ -20,12 +20,14 @@ struct Spelling {
 class FieldIndex {
  public:
   explicit FieldIndex(const FieldSet& fields);
+  const FieldSet& fields() const { return fields_; }
   /// The meaning of a kebab-case spelling without "--"; its field is null when unknown.
   Spelling find(const std::string& spelling) const;
   /// The known spelling nearest to this one, or "".
   std::string nearest(const std::string& spelling) const;
 
  private:
+  const FieldSet& fields_;
   std::unordered_map<std::string, Spelling> spellings_;
 };
 

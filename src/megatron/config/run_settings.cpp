@@ -84,18 +84,18 @@ const FieldTable<RunOptions>& run_table() {
 }
 
 Run read_run(std::span<const std::string> args) {
-  const FieldSet& fields = run_table().set();
+  static const FieldIndex index(run_table().set());
   Problems problems;
   Run run;
-  const auto flags = read_flags(fields, args, "pretrain", problems);
-  auto environment = read_environment(fields, ::environ, run.parsed.notes);
+  const auto flags = read_flags(index, args, "pretrain", problems);
+  auto environment = read_environment(index, ::environ, run.parsed.notes);
   std::vector<Assignment> all;
-  for (const std::string& path : config_files(environment, flags)) append(all, read_config_file(fields, path, problems));
+  for (const std::string& path : config_files(environment, flags)) append(all, read_config_file(index, path, problems));
   append(all, std::move(environment));
   append(all, flags);
   apply_assignments(all, &run.options, run.parsed, problems);
   check_activation_switches(all, problems);
-  require_fields(fields, run.parsed, problems);
+  require_fields(index.fields(), run.parsed, problems);
   settle_original_length(run.options.settings.model, run.parsed);
   add_notes(run.options.settings, run.parsed);
   if (!run.options.print_config) check_rules(run.options.settings, run.parsed, problems);

@@ -1,6 +1,8 @@
 // The YAML reader of config_file.h (JSON is a part of YAML).
 #include <yaml-cpp/yaml.h>
 
+#include <sstream>
+
 #include "megatron/config/config_file.h"
 
 namespace megatron {
@@ -22,16 +24,33 @@ bool is_closed(const std::string& text, std::size_t position) {
   return false;
 }
 
+/// The line at which a second document starts, or 0. Found here because yaml-cpp's LoadAll does not end on some malformed files.
+int second_document(const std::string& text) {
+  std::istringstream lines(text);
+  bool has_content = false, has_ended = false;
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    const bool starts = line == "---" || line.starts_with("--- ");
+    const bool is_blank = line.find_first_not_of(" \t") == std::string::npos || line[0] == '#' || line[0] == '%';
+    if (has_content && (starts || (has_ended && !is_blank))) return number;
+    if (line == "..." && has_content) has_ended = true;
+    if (!starts && !is_blank) has_content = true;
+  }
+  return 0;
+}
+
 class YamlReader {
  public:
   YamlReader(const std::string& text, const std::string& source) : text_(text), source_(source) {}
 
   std::vector<FileEntry> read() {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text_);
-    if (documents.empty() || documents[0].IsNull()) throw UserError({source_, "the file holds no settings", "write lines such as num_layers: 12"});
-    if (documents.size() > 1) fail(documents[1], "a second document starts here", "keep one document in the file");
-    if (!documents[0].IsMap()) fail(documents[0], "expected keys with values", "write lines such as num_layers: 12");
-    for (const auto& pair : documents[0]) {
+    if (const int line = second_document(text_); line > 0) fail(line, "a second document starts here", "keep one document in the file");
+    const YAML::Node document = YAML::Load(text_);
+    if (document.IsNull()) throw UserError({source_, "the file holds no settings", "write lines such as num_layers: 12"});
+    if (!document.IsMap()) fail(document, "expected keys with values", "write lines such as num_layers: 12");
+    for (const auto& pair : document) {
       const std::string key = key_text(pair.first);
       if (pair.second.IsMap()) {
         for (const auto& inner : pair.second) add(key, key_text(inner.first), inner.first, inner.second);
@@ -43,9 +62,10 @@ class YamlReader {
   }
 
  private:
-  [[noreturn]] void fail(const YAML::Node& node, const std::string& got, const std::string& fix) const {
-    throw UserError({source_ + ":" + std::to_string(node.Mark().line + 1), got, fix});
+  [[noreturn]] void fail(int line, const std::string& got, const std::string& fix) const {
+    throw UserError({source_ + ":" + std::to_string(line), got, fix});
   }
+  [[noreturn]] void fail(const YAML::Node& node, const std::string& got, const std::string& fix) const { fail(node.Mark().line + 1, got, fix); }
 
   std::string key_text(const YAML::Node& key) const {
     if (!key.IsScalar()) fail(key, "a key must be a word", "write lines such as num_layers: 12");
