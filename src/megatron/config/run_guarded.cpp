@@ -1,8 +1,9 @@
 #include "megatron/config/run_guarded.h"
 
-#include <cerrno>
+#include <poll.h>
+#include <unistd.h>
+
 #include <cstdio>
-#include <cstring>
 #include <iostream>
 #include <new>
 
@@ -16,12 +17,16 @@ void report(std::string_view command, const std::string& text) {
   std::cerr << name << ": " << text << std::endl;
 }
 
+/// Whether stdout is a pipe or socket whose reader has gone.
+bool reader_is_gone() {
+  pollfd state{STDOUT_FILENO, POLLOUT, 0};
+  return ::poll(&state, 1, 0) == 1 && (state.revents & POLLERR) != 0;
+}
+
 void flush_stdout() {
-  errno = 0;
   std::cout.flush();
   const bool ok = std::cout.good() && std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
-  if (ok || errno == EPIPE) return;
-  throw UserError({"standard output", errno ? std::strerror(errno) : "could not be written", "free space, or write elsewhere"});
+  if (!ok && !reader_is_gone()) throw UserError({"standard output", "could not be written", "free space on its disk, or write elsewhere"});
 }
 
 }  // namespace
