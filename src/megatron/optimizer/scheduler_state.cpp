@@ -1,39 +1,18 @@
 // The scheduler's part of a checkpoint, and what happens when a resumed run asks for another schedule.
-#include <array>
 #include <nlohmann/json.hpp>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "megatron/base/error.h"
+#include "megatron/config/field_values.h"
+#include "megatron/config/settings_names.h"
 #include "megatron/optimizer/param_scheduler.h"
 
 namespace megatron {
 namespace {
 
-template <class E, std::size_t N>
-using Names = std::array<std::pair<std::string_view, E>, N>;
-
-constexpr Names<LrDecayStyle, 5> kDecayNames{{{"constant", LrDecayStyle::constant},
-                                              {"linear", LrDecayStyle::linear},
-                                              {"cosine", LrDecayStyle::cosine},
-                                              {"inverse-square-root", LrDecayStyle::inverse_square_root},
-                                              {"WSD", LrDecayStyle::WSD}}};
-constexpr Names<WeightDecayIncrStyle, 3> kIncrementNames{
-    {{"constant", WeightDecayIncrStyle::constant}, {"linear", WeightDecayIncrStyle::linear}, {"cosine", WeightDecayIncrStyle::cosine}}};
-
-template <class E, std::size_t N>
-std::string name_of(const Names<E, N>& names, E value) {
-  for (const auto& [name, candidate] : names) {
-    if (candidate == value) return std::string(name);
-  }
-  throw InternalError("a style without a name");
-}
-
-template <class E, std::size_t N>
-E value_of(const Names<E, N>& names, const Json& state, const std::string& key, const std::string& source) {
+template <class E>
+E value_of(const Json& state, const std::string& key, const std::string& source) {
   const std::string text = json_string(state, key, source);
-  for (const auto& [name, value] : names) {
+  for (const auto& [name, value] : EnumNames<E>::value) {
     if (name == text) return value;
   }
   throw UserError({source + ": unknown " + key, text, "the checkpoint was written by another program; resume with --override-opt_param-scheduler"});
@@ -73,11 +52,11 @@ void take(ParamSchedule& schedule, const Json& state, const std::string& source)
   schedule.min_lr = json_double(state, "min_lr", source);
   schedule.lr_warmup_steps = json_double(state, "lr_warmup_steps", source);
   schedule.lr_decay_steps = json_int(state, "lr_decay_steps", source);
-  schedule.lr_decay_style = value_of(kDecayNames, state, "lr_decay_style", source);
+  schedule.lr_decay_style = value_of<LrDecayStyle>(state, "lr_decay_style", source);
   schedule.start_wd = json_double(state, "start_wd", source);
   schedule.end_wd = json_double(state, "end_wd", source);
   schedule.wd_incr_steps = json_int(state, "wd_incr_steps", source);
-  schedule.wd_incr_style = value_of(kIncrementNames, state, "wd_incr_style", source);
+  schedule.wd_incr_style = value_of<WeightDecayIncrStyle>(state, "wd_incr_style", source);
 }
 
 }  // namespace
@@ -95,11 +74,11 @@ Json OptimizerParamScheduler::state() const {
           {"min_lr", schedule_.min_lr},
           {"lr_warmup_steps", schedule_.lr_warmup_steps},
           {"num_steps", num_steps_},
-          {"lr_decay_style", name_of(kDecayNames, schedule_.lr_decay_style)},
+          {"lr_decay_style", scalar_text(schedule_.lr_decay_style)},
           {"lr_decay_steps", schedule_.lr_decay_steps},
           {"start_wd", schedule_.start_wd},
           {"end_wd", schedule_.end_wd},
-          {"wd_incr_style", name_of(kIncrementNames, schedule_.wd_incr_style)},
+          {"wd_incr_style", scalar_text(schedule_.wd_incr_style)},
           {"wd_incr_steps", schedule_.wd_incr_steps}};
 }
 
