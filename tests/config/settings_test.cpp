@@ -144,6 +144,7 @@ TEST(ListExpression, ReadsPythonLists) {
 TEST(SplitShares, ReadsUpToThree) {
   EXPECT_EQ(split_shares("969, 30, 1"), (std::array<double, 3>{969, 30, 1}));
   EXPECT_EQ(split_shares("98/2"), (std::array<double, 3>{98, 2, 0}));
+  EXPECT_EQ(split_shares("9;1"), (std::array<double, 3>{9, 1, 0}));
   for (const char* text : {"", "a", "0,0,0", "1,2,3,4", "-1,2"}) EXPECT_EQ(split_shares(text), std::nullopt) << text;
 }
 

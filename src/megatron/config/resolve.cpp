@@ -64,7 +64,8 @@ void resolve(Settings& settings) {
 
 std::optional<std::array<double, 3>> split_shares(const std::string& split) {
   std::string text = split;
-  std::replace(text.begin(), text.end(), '/', ',');
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return std::string_view("/;:\t").find(c) != std::string_view::npos; }, ',');
   const auto parts = split_numbers(std::vector<std::string>{text});
   if (parts.empty() || parts.size() > 3) return std::nullopt;
   std::array<double, 3> shares{};

@@ -48,7 +48,7 @@ const std::vector<Rule>& batch_rules() {
       {{"train_iters", "train_samples"},
        [](S s) { return s.training.train_iters == 0 && s.training.train_samples == 0; },
        [](S) {
-         return UserError::Parts{"--train-iters", "is required", "add --train-iters N, or --train-samples N"};
+         return UserError::Parts{"--train-iters", "is required, and above 0", "add --train-iters N, or --train-samples N"};
        }},
       {{"train_iters", "train_samples"},
        [](S s) { return s.training.train_iters > 0 && s.training.train_samples > 0; },
@@ -67,7 +67,7 @@ const std::vector<Rule>& batch_rules() {
   return rules;
 }
 
-const std::vector<Rule>& schedule_rules() {
+const std::vector<Rule>& learning_rate_rules() {
   static const std::vector<Rule> rules = {
       {{"lr"},
        [](S s) { return !s.scheduler.lr; },
@@ -97,6 +97,12 @@ const std::vector<Rule>& schedule_rules() {
          return UserError::Parts{"--train-iters", "excludes schedules in samples",
                                  "use --lr-decay-iters, --lr-wsd-decay-iters and --lr-warmup-iters"};
        }},
+  };
+  return rules;
+}
+
+const std::vector<Rule>& phase_rules() {
+  static const std::vector<Rule> rules = {
       {{"lr_warmup_fraction", "lr_warmup_iters", "lr_warmup_samples"},
        [](S s) { return s.scheduler.lr_warmup_fraction && has_warmup_steps(s); },
        [](S) {
@@ -115,6 +121,12 @@ const std::vector<Rule>& schedule_rules() {
          return UserError::Parts{"--lr-decay-style WSD", "needs the length of its last phase",
                                  by_samples(s) ? "add --lr-wsd-decay-samples N" : "add --lr-wsd-decay-iters N"};
        }},
+  };
+  return rules;
+}
+
+const std::vector<Rule>& weight_decay_rules() {
+  static const std::vector<Rule> rules = {
       {{"weight_decay_incr_style", "start_weight_decay", "end_weight_decay"},
        [](S s) {
          return s.scheduler.weight_decay_incr_style != WeightDecayIncrStyle::constant &&
@@ -236,7 +248,8 @@ Problems evaluate(const std::vector<Rule>& rules, const Settings& settings, cons
 
 Problems validate_run(const Settings& settings, const FieldNames& skip) {
   Problems problems;
-  for (const auto* rules : {&batch_rules(), &schedule_rules(), &data_rules(), &version_rules()}) problems.add(evaluate(*rules, settings, skip));
+  for (const auto* rules : {&batch_rules(), &learning_rate_rules(), &phase_rules(), &weight_decay_rules(), &data_rules(), &version_rules()})
+    problems.add(evaluate(*rules, settings, skip));
   return problems;
 }
 
