@@ -3,27 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "megatron/config/fields.h"
-
 namespace megatron {
 namespace {
-
-struct Options {
-  double lr = 0.5;
-  std::int64_t Eval_iters = 3;
-};
-
-TEST(ArgumentDump, IsSortedWithoutCaseWithDotsToColumn48) {
-  FieldTable<Options> table;
-  table.field("lr", &Options::lr, "help");
-  table.field("Eval_iters", &Options::Eval_iters, "help");
-  const Options options;
-  EXPECT_EQ(argument_dump(table.set(), &options),
-            "------------------------ arguments ------------------------\n"
-            "  Eval_iters ...................................... 3\n"
-            "  lr .............................................. 0.5\n"
-            "-------------------- end of arguments ---------------------");
-}
 
 TEST(StartupReport, LinesAreMegatrons) {
   EXPECT_EQ(padded_vocab_line(257, 384), " > padded vocab (size: 257) with 127 dummy tokens (new size: 384)");

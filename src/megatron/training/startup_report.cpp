@@ -1,37 +1,8 @@
 #include "megatron/training/startup_report.h"
 
-#include <algorithm>
-#include <cctype>
-#include <vector>
-
 #include "megatron/base/format.h"
 
 namespace megatron {
-namespace {
-
-std::string argument_line(const std::string& name, const std::string& value) {
-  const std::string dots(name.size() < 48 ? 48 - name.size() : 0, '.');
-  return "  " + name + " " + dots + " " + value + "\n";
-}
-
-bool less_without_case(const std::string& left, const std::string& right) {
-  return std::ranges::lexicographical_compare(
-      left, right, {}, [](unsigned char c) { return std::tolower(c); }, [](unsigned char c) { return std::tolower(c); });
-}
-
-}  // namespace
-
-std::string argument_dump(const FieldSet& fields, const void* object) {
-  std::vector<std::string> lines;
-  for (const Field& field : fields.fields) {
-    if (!field.is_hidden) lines.push_back(argument_line(field.name, join_values(field.get(object))));
-  }
-  std::ranges::sort(lines, less_without_case);
-  std::string text = "------------------------ arguments ------------------------\n";
-  for (const std::string& line : lines) text += line;
-  return text + "-------------------- end of arguments ---------------------";
-}
-
 std::string world_line() {
   return "using world size: 1, data-parallel size: 1, context-parallel size: 1, hierarchical context-parallel sizes: None, "
          "tensor-model-parallel size: 1, pipeline-model-parallel size: 1";

@@ -1,16 +1,11 @@
-// What a run says before its first step, in Megatron's words: the arguments, the layout, the vocabulary, the datasets, the memory.
+// What a run says before its first step, in Megatron's words: the layout, the vocabulary, the datasets, the memory.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <string>
 
-#include "megatron/config/field.h"
-
 namespace megatron {
-
-/// Megatron's argument dump: every field, sorted without regard to case, dots up to column 48.
-std::string argument_dump(const FieldSet& fields, const void* object);
 
 /// `using world size: 1, data-parallel size: 1, …`
 std::string world_line();
