@@ -2,10 +2,17 @@
 #pragma once
 
 #include <iosfwd>
+#include <optional>
 
 #include "megatron/training/trainer.h"
 
 namespace megatron {
+
+/// What --load names; nothing, after Megatron's warning, when there is no checkpoint. UserError with --exit-on-missing-checkpoint.
+std::optional<CheckpointSource> find_checkpoint_to_load(const CheckpointConfig& config, std::ostream& out);
+
+/// Fills weights and, unless the flags or the kind of source forbid it, progress, optimizer and schedule from trainer.source.
+void load_trainer(Trainer& trainer, std::ostream& out);
 
 /// Saves the trainer at its iteration into --save.
 void save_trainer(Trainer& trainer, std::ostream& out);

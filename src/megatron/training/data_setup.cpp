@@ -29,6 +29,8 @@ TokenizerIdentity identity(const TokenizerConfig& config) {
   return result;
 }
 
+SamplerKind sampler_kind(const DataConfig& config) { return config.dataloader_type == "cyclic" ? SamplerKind::cyclic : SamplerKind::single; }
+
 }  // namespace
 
 std::array<std::int64_t, 3> wanted_samples(const Settings& settings) {
@@ -53,10 +55,11 @@ void set_up_data(Trainer& trainer, const Tokenizer& tokenizer, std::ostream& out
   for (const std::string& warning : datasets.warnings) out << "WARNING: " << warning << std::endl;
   const auto source = [&](std::size_t split, std::int64_t first_sample) -> std::unique_ptr<MicrobatchSource> {
     if (samples[split] == 0 || !datasets.splits[split]) return nullptr;
-    return make_dataset_source(datasets.splits[split], {.micro_batch_size = settings.training.micro_batch_size,
-                                                        .first_sample = first_sample,
-                                                        .vocab_size = settings.model.vocab_size,
-                                                        .num_workers = settings.data.num_workers,
+    return make_dataset_source(datasets.splits[split], {.loader = {.sampler = {.kind = sampler_kind(settings.data),
+                                                                               .consumed_samples = first_sample,
+                                                                               .micro_batch_size = settings.training.micro_batch_size},
+                                                                   .workers = settings.data.num_workers,
+                                                                   .vocab_size = settings.model.vocab_size},
                                                         .document_masks = settings.data.reset_attention_mask});
   };
   trainer.train = source(0, trainer.progress.consumed_train_samples);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "megatron/base/format.h"
 #include "megatron/training/log_lines.h"
 #include "megatron/training/params_norm.h"
 #include "megatron/training/process_memory.h"
@@ -20,9 +21,10 @@ MetricsWriter make_metrics_writer(const Settings& settings, std::int64_t iterati
 
 }  // namespace
 
-StepReporter::StepReporter(Trainer& trainer, std::ostream& out)
+StepReporter::StepReporter(Trainer& trainer, std::ostream& out, Progress& bar)
     : trainer_(trainer),
       out_(out),
+      bar_(bar),
       metrics_(make_metrics_writer(trainer.settings, trainer.progress.iteration)),
       first_iteration_(trainer.progress.iteration + 1) {
   trainer_.timers.start("interval-time");
@@ -34,12 +36,17 @@ void StepReporter::report(const TrainStepResult& step, double lr, double elapsed
   write_metrics(step, lr, elapsed_s, norm);
   const std::int64_t iteration = trainer_.progress.iteration;
   const bool is_first = iteration == first_iteration_, closes_interval = iteration % trainer_.settings.logger.log_interval == 0;
-  if (is_first || closes_interval) print_iteration(step, lr, norm);
+  if (is_first || closes_interval) {
+    bar_.clear();
+    print_iteration(step, lr, norm);
+  }
   if (is_first) out_ << memory_line(iteration) << std::endl;
-  if (!closes_interval) return;
-  interval_.reset();
-  trainer_.timers.reset("interval-time");
-  print_timers();
+  if (closes_interval) {
+    interval_.reset();
+    trainer_.timers.reset("interval-time");
+    print_timers();
+  }
+  bar_.update(static_cast<std::uint64_t>(iteration), format("loss %.4f", step.loss()));
 }
 
 void StepReporter::print_iteration(const TrainStepResult& step, double lr, std::optional<double> norm) {

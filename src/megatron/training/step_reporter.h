@@ -4,6 +4,7 @@
 #include <iosfwd>
 #include <optional>
 
+#include "megatron/base/progress.h"
 #include "megatron/training/interval_log.h"
 #include "megatron/training/metrics_writer.h"
 #include "megatron/training/trainer.h"
@@ -12,8 +13,9 @@ namespace megatron {
 
 class StepReporter {
  public:
-  /// Starts the interval's clock. Metrics go to metrics.jsonl in --tensorboard-dir, or else in --save; nowhere without either.
-  StepReporter(Trainer& trainer, std::ostream& out);
+  /// Starts the interval's clock. Metrics go to metrics.jsonl in --tensorboard-dir, or else in --save; nowhere without either. `bar` is updated, and
+  /// cleared before lines.
+  StepReporter(Trainer& trainer, std::ostream& out, Progress& bar);
 
   /// Reports the step that made iteration `progress.iteration`; `lr` was its learning rate and `elapsed_s` its time.
   void report(const TrainStepResult& step, double lr, double elapsed_s);
@@ -27,6 +29,7 @@ class StepReporter {
 
   Trainer& trainer_;
   std::ostream& out_;
+  Progress& bar_;
   MetricsWriter metrics_;
   IntervalLog interval_;
   std::int64_t first_iteration_;

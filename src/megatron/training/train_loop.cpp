@@ -25,7 +25,11 @@ class TrainLoop {
         training_(trainer.settings.training),
         progress_(trainer.progress),
         out_(out),
-        reporter_(trainer, out),
+        bar_({.title = "training",
+              .total = static_cast<std::uint64_t>(trainer.settings.training.train_iters),
+              .start = static_cast<std::uint64_t>(trainer.progress.iteration),
+              .unit = "iterations"}),
+        reporter_(trainer, out, bar_),
         saved_iteration_(trainer.progress.iteration) {}
 
   int run();
@@ -50,13 +54,17 @@ class TrainLoop {
   std::optional<std::string> reason_to_stop();
   bool divides_iteration(std::optional<std::int64_t> interval) const { return interval && progress_.iteration % *interval == 0; }
   void save_once();
-  void print_event(const std::string& event) { out_ << event_line(event, current_time()) << std::endl; }
+  void print_event(const std::string& event) {
+    bar_.clear();
+    out_ << event_line(event, current_time()) << std::endl;
+  }
 
   Trainer& trainer_;
   const TrainingConfig& training_;
   TrainingProgress& progress_;
   std::ostream& out_;
   StopSignals signals_;
+  Progress bar_;
   StepReporter reporter_;
   std::int64_t saved_iteration_;
 };
@@ -102,6 +110,7 @@ void TrainLoop::iterate() {
 }
 
 void TrainLoop::skip_iteration() {
+  bar_.clear();
   out_ << "skipping iteration " << progress_.iteration + 1 << ": its samples are passed over" << std::endl;
   for (std::int64_t i = 0; i < num_microbatches(); ++i) trainer_.train->next();
   count_iteration(training_.global_batch_size);
@@ -134,6 +143,7 @@ void TrainLoop::evaluate_split(MicrobatchSource* source, std::string_view split,
   }
   if (!loss) return;
   progress_.consumed_valid_samples += evaluation_samples();
+  bar_.clear();
   out_ << trainer_.timers.report(std::array<std::string_view, 1>{"evaluate"}) << '\n';
   reporter_.report_evaluation(split, where, *loss);
 }
@@ -155,6 +165,7 @@ std::optional<std::string> TrainLoop::reason_to_stop() {
 void TrainLoop::save_once() {
   if (trainer_.settings.checkpoint.save.empty() || saved_iteration_ == progress_.iteration) return;
   const PausedInterval paused(trainer_.timers);
+  bar_.clear();
   save_trainer(trainer_, out_);
   saved_iteration_ = progress_.iteration;
 }

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/config/settings.h"
@@ -19,6 +20,7 @@ namespace megatron {
 struct Trainer {
   Settings settings;  ///< resolved and valid
   Rank rank;
+  std::optional<CheckpointSource> source;  ///< what --load gave
   std::unique_ptr<LanguageModel> model;
   std::unique_ptr<ParamStore> weights;
   std::unique_ptr<Optimizer> optimizer;

@@ -1,0 +1,19 @@
+// What a resumed run does differently from the run that saved its checkpoint.
+#pragma once
+
+#include <string>
+
+#include "megatron/base/json.h"
+#include "megatron/config/settings.h"
+#include "megatron/optimizer/param_scheduler.h"
+
+namespace megatron {
+
+/// One line for each setting that differs from the checkpoint's `saved` dump; "" when none does.
+std::string settings_differences(const Json& saved, const Settings& settings);
+
+/// The schedule's state as the saved settings make it, `num_steps` in. Lengths that follow from the length of the run are this run's: a run may
+/// be prolonged.
+Json saved_schedule_state(const Json& saved, const Settings& settings, std::int64_t num_steps);
+
+}  // namespace megatron

@@ -1,0 +1,147 @@
+#include "megatron/training/setup.h"
+
+#include <ATen/Parallel.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <ostream>
+
+#include "megatron/base/files.h"
+#include "megatron/config/print_config.h"
+#include "megatron/config/resolve.h"
+#include "megatron/config/rules.h"
+#include "megatron/models/gpt_model.h"
+#include "megatron/models/model_cost.h"
+#include "megatron/training/architecture_source.h"
+#include "megatron/training/checkpointing.h"
+#include "megatron/training/data_setup.h"
+#include "megatron/training/startup_report.h"
+
+namespace megatron {
+namespace {
+
+/// OMP_NUM_THREADS, or the processors this process may use.
+int num_threads() {
+  if (const char* given = std::getenv("OMP_NUM_THREADS")) {
+    const int threads = std::atoi(given);
+    if (threads > 0) return threads;
+  }
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+}
+
+/// Fails before hours of training, not after, when --save cannot be written.
+void check_save_folder(const std::string& folder) {
+  if (folder.empty()) return;
+  megatron::create_directories(folder);
+  const fs::path probe = fs::path(folder) / ".write_test";
+  write_file_atomically(probe, "");
+  fs::remove(probe);
+}
+
+/// The tokenizer of the data: without a type, --vocab-size or the loaded model's vocabulary of bare ids.
+std::unique_ptr<Tokenizer> open_tokenizer(const TokenizerConfig& config, std::int64_t model_vocab_size) {
+  TokenizerConfig chosen = config;
+  if (config.tokenizer_type.empty() && config.tokenizer_model.empty() && config.vocab_file.empty()) {
+    chosen.tokenizer_type = "NullTokenizer";
+    chosen.vocab_size = config.vocab_size.value_or(model_vocab_size);
+  }
+  return make_tokenizer(chosen);
+}
+
+/// The model's vocabulary: the checkpoint's, else --vocab-size, else the tokenizer's, which must not be larger.
+void settle_vocab_size(Settings& settings, const Tokenizer& tokenizer) {
+  std::int64_t& size = settings.model.vocab_size;
+  const bool is_loaded = size > 0;
+  if (!is_loaded) size = settings.tokenizer.vocab_size.value_or(tokenizer.vocab_size());
+  if (tokenizer.vocab_size() <= size) return;
+  throw UserError({"the tokenizer has " + std::to_string(tokenizer.vocab_size()) + " ids", "the model's vocabulary has " + std::to_string(size),
+                   is_loaded ? "use the tokenizer of the loaded model" : "leave --vocab-size out, or make it as large as the tokenizer's"});
+}
+
+std::int64_t padded_vocab_size(const Settings& settings) {
+  const std::int64_t multiple = settings.tokenizer.make_vocab_size_divisible_by * settings.parallel.tensor_model_parallel_size;
+  return (settings.model.vocab_size + multiple - 1) / multiple * multiple;
+}
+
+class Setup {
+ public:
+  Setup(const Run& run, std::ostream& out) : run_(run), out_(out) {}
+
+  Trainer build() {
+    settle_settings();
+    out_ << world_line() << '\n' << argument_dump(settings()) << std::endl;
+    out_ << padded_vocab_line(settings().model.vocab_size, padded_vocab_size(settings())) << std::endl;
+    {
+      const auto timing = trainer_.timers.scope("model-and-optimizer-setup");
+      build_model();
+      build_optimizer();
+    }
+    report_cost();
+    {
+      const auto timing = trainer_.timers.scope("train/valid/test-data-iterators-setup");
+      set_up_data(trainer_, *tokenizer_, out_);
+    }
+    out_ << trainer_.timers.report(std::array<std::string_view, 2>{"model-and-optimizer-setup", "train/valid/test-data-iterators-setup"})
+         << std::endl;
+    return std::move(trainer_);
+  }
+
+ private:
+  Settings& settings() { return trainer_.settings; }
+
+  void settle_settings() {
+    settings() = run_.options.settings;
+    trainer_.source = find_checkpoint_to_load(settings().checkpoint, out_);
+    if (trainer_.source) settings().model = merge_architecture(settings().model, run_.parsed, *trainer_.source);
+    tokenizer_ = open_tokenizer(settings().tokenizer, settings().model.vocab_size);
+    settle_vocab_size(settings(), *tokenizer_);
+    resolve(settings());
+    validate_model(settings()).throw_if_any();
+    if (run_.options.settings.training.train_samples > 0) out_ << "setting training iterations to " << settings().training.train_iters << std::endl;
+    check_save_folder(settings().checkpoint.save);
+    trainer_.timers = Timers(static_cast<int>(settings().logger.timing_log_level), timer_statistic(settings().logger.timing_log_option));
+    trainer_.rank.seed = static_cast<std::uint64_t>(settings().training.seed);
+  }
+
+  void build_model() {
+    out_ << "building GPT model ..." << std::endl;
+    trainer_.model = make_gpt_model(settings().model, trainer_.rank, settings().tokenizer.make_vocab_size_divisible_by);
+    trainer_.weights = std::make_unique<ParamStore>(*trainer_.model, ParamStore::Options{});
+    out_ << parameter_count_line(trainer_.weights->num_parameters()) << std::endl;
+    if (!trainer_.source) trainer_.weights->initialize(trainer_.rank.seed);
+  }
+
+  void build_optimizer() {
+    trainer_.optimizer = make_optimizer(settings().optimizer, *trainer_.weights);
+    trainer_.scheduler = OptimizerParamScheduler(make_param_schedule(settings().scheduler, settings().training, settings().optimizer.weight_decay));
+    if (trainer_.source) load_trainer(trainer_, out_);
+  }
+
+  void report_cost() {
+    const TrainingConfig& training = settings().training;
+    const ModelDimensions dimensions = model_dimensions(settings().model, padded_vocab_size(settings()));
+    trainer_.flops_per_iteration = num_floating_point_operations(dimensions, training.global_batch_size, training.seq_length);
+    const MemoryLayout layout{.micro_batch_size = training.micro_batch_size,
+                              .sequence_length = training.seq_length,
+                              .num_microbatches = training.global_batch_size / training.micro_batch_size};
+    out_ << theoretical_memory_report(dimensions, layout, /*verbose=*/true) << std::endl;
+  }
+
+  const Run& run_;
+  std::ostream& out_;
+  Trainer trainer_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+};
+
+}  // namespace
+
+Trainer set_up(const Run& run, std::ostream& out) {
+  at::set_num_threads(num_threads());
+  return Setup(run, out).build();
+}
+
+}  // namespace megatron

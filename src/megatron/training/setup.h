@@ -1,0 +1,15 @@
+// From settings to a trainer that is ready to run.
+#pragma once
+
+#include <iosfwd>
+
+#include "megatron/config/run_settings.h"
+#include "megatron/training/trainer.h"
+
+namespace megatron {
+
+/// Resolves and checks the settings, opens the tokenizer, builds (or loads) model, optimizer and schedule, and the datasets, printing
+/// Megatron's lines to `out`. UserErrors for every mistake.
+Trainer set_up(const Run& run, std::ostream& out);
+
+}  // namespace megatron
