@@ -9,12 +9,12 @@
 #include <ostream>
 
 #include "megatron/base/files.h"
+#include "megatron/checkpoint/merge_architecture.h"
 #include "megatron/config/print_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/rules.h"
 #include "megatron/models/gpt_model.h"
 #include "megatron/models/model_cost.h"
-#include "megatron/training/architecture_source.h"
 #include "megatron/training/checkpointing.h"
 #include "megatron/training/data_setup.h"
 #include "megatron/training/startup_report.h"
@@ -96,7 +96,7 @@ class Setup {
   void settle_settings() {
     settings() = run_.options.settings;
     trainer_.source = find_checkpoint_to_load(settings().checkpoint, out_);
-    if (trainer_.source) settings().model = merge_architecture(settings().model, run_.parsed, *trainer_.source);
+    if (trainer_.source) settings().model = merge_architecture(*trainer_.source, settings().model, run_.parsed);
     tokenizer_ = open_tokenizer(settings().tokenizer, settings().model.vocab_size);
     settle_vocab_size(settings(), *tokenizer_);
     resolve(settings());

@@ -15,6 +15,7 @@ using EngineCommand = int (*)(std::span<const std::string> args);
 
 const std::vector<std::pair<std::string_view, EngineCommand>>& engine_commands() {
   static const std::vector<std::pair<std::string_view, EngineCommand>> table = {
+      {"pretrain", run_pretrain},
       {"convert", run_convert},
       {"checkpoint", run_checkpoint},
   };

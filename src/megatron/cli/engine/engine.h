@@ -6,6 +6,7 @@
 
 namespace megatron {
 
+int run_pretrain(std::span<const std::string> args);
 int run_convert(std::span<const std::string> args);
 int run_checkpoint(std::span<const std::string> args);
 
