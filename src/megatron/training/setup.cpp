@@ -73,7 +73,7 @@ class Setup {
 
   Trainer build() {
     settle_settings();
-    out_ << world_line() << '\n' << argument_dump(settings()) << std::endl;
+    out_ << world_line() << '\n' << argument_dump(settings());
     out_ << padded_vocab_line(settings().model.vocab_size, padded_vocab_size(settings())) << std::endl;
     {
       const auto timing = trainer_.timers.scope("model-and-optimizer-setup");
@@ -128,7 +128,7 @@ class Setup {
     const MemoryLayout layout{.micro_batch_size = training.micro_batch_size,
                               .sequence_length = training.seq_length,
                               .num_microbatches = training.global_batch_size / training.micro_batch_size};
-    out_ << theoretical_memory_report(dimensions, layout, /*verbose=*/true) << std::endl;
+    out_ << theoretical_memory_report(dimensions, layout, /*verbose=*/true) << std::flush;
   }
 
   const Run& run_;
