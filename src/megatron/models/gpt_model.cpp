@@ -86,7 +86,9 @@ class GptModel : public LanguageModel {
       const at::Tensor rows = shared_positions(positions);
       std::tie(context.rotary_cos, context.rotary_sin) = tables(rows);
     }
-    return decoder_.forward(embedding_.forward(tokens, positions, context), context);
+    context.hooks = unit_hooks_;
+    const at::Tensor embedded = run_unit(context.hooks, embedding_, [&] { return embedding_.forward(tokens, positions, context); });
+    return decoder_.forward(embedded, context);
   }
 
   /// One row of positions when all samples share it (tables of s rows), else all in [s, b] order.

@@ -9,6 +9,7 @@
 #include "megatron/transformer/layer_state.h"
 #include "megatron/transformer/microbatch.h"
 #include "megatron/transformer/module.h"
+#include "megatron/transformer/unit_hooks.h"
 
 namespace megatron {
 
@@ -16,11 +17,16 @@ class LanguageModel : public Module {
  public:
   using Module::Module;
   virtual const TransformerConfig& config() const = 0;
+  /// Hooks around the units of the coming forward passes; null for none. They must outlive their use.
+  void set_unit_hooks(UnitHooks* hooks) { unit_hooks_ = hooks; }
   /// Loss of one microbatch; `training` turns dropout on.
   virtual StepOutput forward_step(const Microbatch& microbatch, bool training) = 0;
   /// Logits float32 [b, s, vocab_size] (padding removed) of tokens int64 [b, s], which start at position `start`. `states` holds what earlier
   /// calls left and receives this call's (keys and values); null for a single full pass. With `last_only`, s of the result is 1.
   virtual at::Tensor logits(const at::Tensor& tokens, std::int64_t start, LayerStates* states, bool last_only) = 0;
+
+ protected:
+  UnitHooks* unit_hooks_ = nullptr;
 };
 
 }  // namespace megatron

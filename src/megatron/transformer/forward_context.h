@@ -8,6 +8,7 @@
 
 #include "megatron/transformer/layer_state.h"
 #include "megatron/transformer/random_site.h"
+#include "megatron/transformer/unit_hooks.h"
 
 namespace megatron {
 
@@ -19,6 +20,7 @@ struct ForwardContext {
   at::Tensor rotary_cos, rotary_sin;  ///< [s, 1 or b, 1, rotary_dim / 2] or undefined
   LayerStates* states = nullptr;   ///< generating: one per layer
   std::int64_t q_start = 0;        ///< generating: tokens already in the states
+  UnitHooks* hooks = nullptr;      ///< called around every unit
 
   /// The dropout site `path.name`; inactive outside training.
   DropoutSite dropout(std::string_view path, std::string_view name, double probability) const;

@@ -52,8 +52,11 @@ TransformerBlock::TransformerBlock(Module* parent, std::string_view name, const 
 }
 
 at::Tensor TransformerBlock::forward(at::Tensor hidden_sbh, const ForwardContext& context) {
-  for (const auto& layer : layers_) hidden_sbh = layer->forward(hidden_sbh, context);
-  return final_layernorm_ ? final_layernorm_->forward(hidden_sbh) : hidden_sbh;
+  for (const auto& layer : layers_) {
+    hidden_sbh = run_unit(context.hooks, *layer, [&] { return layer->forward(hidden_sbh, context); });
+  }
+  if (!final_layernorm_) return hidden_sbh;
+  return run_unit(context.hooks, *final_layernorm_, [&] { return final_layernorm_->forward(hidden_sbh); });
 }
 
 }  // namespace megatron
