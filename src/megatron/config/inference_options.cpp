@@ -1,0 +1,72 @@
+#include "megatron/config/inference_options.h"
+
+#include "megatron/base/error.h"
+#include "megatron/config/settings_tables.h"
+
+namespace megatron {
+namespace {
+
+template <class Options>
+void declare_model(FieldTable<Options>& table) {
+  table.group("Model");
+  table.field("load", &Options::load, "checkpoint or Hugging Face folder").required().value_name("DIR");
+  table.field("ckpt_step", &Options::ckpt_step, "iteration to load; none: the latest").at_least(0);
+}
+
+}  // namespace
+
+const FieldTable<GenerateOptions>& generate_table() {
+  static const FieldTable<GenerateOptions> table = [] {
+    using Options = GenerateOptions;
+    FieldTable<Options> t;
+    t.about(
+        "Continues each prompt until the end of the document or --max-new-tokens. Without tokenizer flags, the checkpoint's own tokenizer serves.");
+    declare_model(t);
+    t.group("Prompts");
+    t.field("prompt", &Options::prompt, "text to continue; may be given again").repeatable().value_name("TEXT");
+    t.field("prompt_file", &Options::prompt_file, "one prompt per line; in a .jsonl file, the field \"text\" of each").value_name("FILE");
+    t.group("Sampling");
+    t.field("max_new_tokens", &Options::max_new_tokens, "tokens to add at most").at_least(0);
+    t.field("temperature", &Options::temperature, "divides the logits; 0 takes the most likely token").at_least(0);
+    t.field("top_k", &Options::top_k, "draw among the k most likely tokens; 0: all").at_least(0).alias("top_k");
+    t.field("top_p", &Options::top_p, "draw among the most likely tokens that together exceed this probability; 0: all")
+        .at_least(0)
+        .at_most(1)
+        .alias("top_p");
+    t.field("seed", &Options::seed, "of the draws; a text depends on it, the prompt and the prompt's number alone").at_least(0);
+    t.group("Output");
+    t.field("json", &Options::json, "print prompt, prompt_ids, text, ids and finish_reason per prompt; text and ids are what was added");
+    t.include(&Options::tokenizer, tokenizer_table());
+    return t;
+  }();
+  return table;
+}
+
+const FieldTable<ScoreOptions>& score_table() {
+  static const FieldTable<ScoreOptions> table = [] {
+    FieldTable<ScoreOptions> t;
+    t.about(
+        "Reads {\"ids\": [...]} per line from standard input and prints {\"logprobs\": [...], \"loss\": x}: the log-probability of every id given "
+        "those before it, and minus their mean. A single id has no log-probability and the loss null.");
+    declare_model(t);
+    return t;
+  }();
+  return table;
+}
+
+GenerateOptions read_generate_options(std::span<const std::string> args) {
+  GenerateOptions options;
+  parse_command_line(generate_table(), args, options, "generate");
+  if (options.prompt.empty() && options.prompt_file.empty()) {
+    throw UserError({"no prompt", "", "give --prompt TEXT (as often as you like) or --prompt-file FILE"});
+  }
+  return options;
+}
+
+ScoreOptions read_score_options(std::span<const std::string> args) {
+  ScoreOptions options;
+  parse_command_line(score_table(), args, options, "score");
+  return options;
+}
+
+}  // namespace megatron

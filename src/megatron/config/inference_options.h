@@ -1,0 +1,40 @@
+// The settings of `generate` and `score`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "megatron/config/fields.h"
+#include "megatron/config/settings.h"
+
+namespace megatron {
+
+struct GenerateOptions {
+  std::string load;
+  std::optional<std::int64_t> ckpt_step;
+  TokenizerConfig tokenizer;
+  std::vector<std::string> prompt;
+  std::string prompt_file;
+  std::int64_t max_new_tokens = 128;
+  double temperature = 1;
+  std::int64_t top_k = 0;
+  double top_p = 0;
+  std::int64_t seed = 1234;
+  bool json = false;
+};
+
+struct ScoreOptions {
+  std::string load;
+  std::optional<std::int64_t> ckpt_step;
+};
+
+const FieldTable<GenerateOptions>& generate_table();
+const FieldTable<ScoreOptions>& score_table();
+
+/// Parses the flags of `generate`; a UserError also when there is no prompt.
+GenerateOptions read_generate_options(std::span<const std::string> args);
+ScoreOptions read_score_options(std::span<const std::string> args);
+
+}  // namespace megatron

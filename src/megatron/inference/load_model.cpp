@@ -1,0 +1,23 @@
+#include "megatron/inference/load_model.h"
+
+#include <string>
+
+#include "megatron/base/error.h"
+#include "megatron/models/gpt_model.h"
+
+namespace megatron {
+
+LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int64_t> step) {
+  auto source = find_checkpoint(root, step);
+  if (!source) {
+    throw UserError({"--load " + root.string(), "no checkpoint there",
+                     "give the --save folder of a training run, or a Hugging Face folder (config.json and safetensors files)"});
+  }
+  LoadedModel loaded{.source = std::move(*source), .model = nullptr, .weights = nullptr};
+  loaded.model = make_gpt_model(loaded.source.model, Rank{});
+  loaded.weights = std::make_unique<ParamStore>(*loaded.model, ParamStore::Options{.with_gradients = false});
+  load_weights(loaded.source, *loaded.weights);
+  return loaded;
+}
+
+}  // namespace megatron

@@ -1,0 +1,24 @@
+// A trained model, ready to run: architecture and weights from a checkpoint of ours or a Hugging Face folder.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "megatron/checkpoint/checkpoint.h"
+#include "megatron/models/language_model.h"
+#include "megatron/transformer/param_store.h"
+
+namespace megatron {
+
+struct LoadedModel {
+  CheckpointSource source;
+  std::unique_ptr<LanguageModel> model;
+  std::unique_ptr<ParamStore> weights;  ///< without gradients; goes before the model
+};
+
+/// Loads the checkpoint at `root` (`step`, or the latest) in float32, without optimizer state. UserError when there is none.
+LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int64_t> step);
+
+}  // namespace megatron
