@@ -42,6 +42,12 @@ const FieldSet& completion_fields();
 int run_pretrain_front(std::span<const std::string> args);
 const FieldSet& pretrain_fields();
 
+/// `megatron generate` and `megatron score` up to the engine.
+int run_generate_front(std::span<const std::string> args);
+const FieldSet& generate_fields();
+int run_score_front(std::span<const std::string> args);
+const FieldSet& score_fields();
+
 /// `megatron tokenize`: lines on stdin to ids, one JSON array a line, and back.
 int run_tokenize(std::span<const std::string> args);
 const FieldSet& tokenize_fields();

@@ -12,6 +12,8 @@ constexpr std::array kCommands{
     Command{"preprocess-data", "text to .bin/.idx datasets", "Data", run_preprocess_data, preprocess_data_fields},
     Command{"dataset", "show samples, describe and merge datasets", "Data", run_dataset, dataset_fields},
     Command{"tokenize", "text lines to token ids and back", "Data", run_tokenize, tokenize_fields},
+    Command{"generate", "continue texts with a trained model", "Use", run_generate_front, generate_fields},
+    Command{"score", "log-probabilities of token ids", "Use", run_score_front, score_fields},
     Command{"convert", "weights between checkpoints and Hugging Face directories", "Checkpoints"},
     Command{"checkpoint", "inspect, verify or compare checkpoints", "Checkpoints"},
     Command{"help", "show the help of a command", "About", run_help, help_fields},

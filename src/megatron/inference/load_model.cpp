@@ -7,6 +7,13 @@
 
 namespace megatron {
 
+namespace {
+
+/// The layers compute in float32 and float64; weights in 16 bits are widened, which changes none of them.
+c10::ScalarType compute_type(c10::ScalarType stored) { return stored == c10::kDouble ? c10::kDouble : c10::kFloat; }
+
+}  // namespace
+
 LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int64_t> step) {
   auto source = find_checkpoint(root, step);
   if (!source) {
@@ -15,7 +22,8 @@ LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int
   }
   LoadedModel loaded{.source = std::move(*source), .model = nullptr, .weights = nullptr};
   loaded.model = make_gpt_model(loaded.source.model, Rank{});
-  loaded.weights = std::make_unique<ParamStore>(*loaded.model, ParamStore::Options{.with_gradients = false});
+  loaded.weights =
+      std::make_unique<ParamStore>(*loaded.model, ParamStore::Options{.dtype = compute_type(loaded.source.weight_type), .with_gradients = false});
   load_weights(loaded.source, *loaded.weights);
   return loaded;
 }

@@ -18,7 +18,8 @@ struct LoadedModel {
   std::unique_ptr<ParamStore> weights;  ///< without gradients; goes before the model
 };
 
-/// Loads the checkpoint at `root` (`step`, or the latest) in float32, without optimizer state. UserError when there is none.
+/// Loads the checkpoint at `root` (`step`, or the latest) without optimizer state, in float32, or float64 when its weights
+/// are. UserError when there is none.
 LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int64_t> step);
 
 }  // namespace megatron

@@ -16,6 +16,8 @@ using EngineCommand = int (*)(std::span<const std::string> args);
 const std::vector<std::pair<std::string_view, EngineCommand>>& engine_commands() {
   static const std::vector<std::pair<std::string_view, EngineCommand>> table = {
       {"pretrain", run_pretrain},
+      {"generate", run_generate},
+      {"score", run_score},
       {"convert", run_convert},
       {"checkpoint", run_checkpoint},
   };

@@ -9,5 +9,7 @@ namespace megatron {
 int run_pretrain(std::span<const std::string> args);
 int run_convert(std::span<const std::string> args);
 int run_checkpoint(std::span<const std::string> args);
+int run_generate(std::span<const std::string> args);
+int run_score(std::span<const std::string> args);
 
 }  // namespace megatron
