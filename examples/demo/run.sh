@@ -34,7 +34,8 @@ if [ -n "${DEMO_TEXT:-}" ]; then
   prompts=("The" "It was" "And")
 else
   command -v bible >/dev/null || fail "the King James Bible is missing: \`sudo apt-get install bible-kjv\`, or give DEMO_TEXT=file"
-  bible -f 'gen1:1-rev22:21' >"$out/text.txt"
+  # A blank line before each chapter: `preprocess-data` takes the paragraphs of a .txt file as documents.
+  bible -f 'gen1:1-rev22:21' | awk '{ chapter = $1; sub(/:.*/, "", chapter) } NR > 1 && chapter != last { print "" } { print; last = chapter }' >"$out/text.txt"
   prompts=("Ge1:1 In the beginning" "And Jesus said unto them," "Thou shalt not")
 fi
 printf '%s: %d lines, %d bytes\n' "$out/text.txt" "$(wc -l <"$out/text.txt")" "$(wc -c <"$out/text.txt")"

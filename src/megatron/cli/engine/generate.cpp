@@ -81,6 +81,7 @@ int run_generate(std::span<const std::string> args) {
   const GenerateOptions options = read_generate_options(args);
   const std::vector<std::string> prompts = all_prompts(options);
   const LoadedModel loaded = load_model(options.load, options.ckpt_step);
+  for (const std::string& note : loaded.source.notes) std::cerr << note << "\n";
   const StoredTokenizer stored = open_tokenizer(options.tokenizer, loaded.source);
   const SamplingOptions sampling{
       .temperature = options.temperature, .top_k = options.top_k, .top_p = options.top_p, .seed = static_cast<std::uint64_t>(options.seed)};
