@@ -1,11 +1,13 @@
 """Our files opened by the real packages: safetensors with Megatron Core's names and layouts, transformers' loader, numpy's caches."""
+import json
 import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 import checkpoint_files
 import corpus
@@ -84,6 +86,23 @@ def check_layout(report, variant, work):
     report.result(f"{variant.name}, transformers loads our directory", same and not problems, str(problems or ""))
 
 
+def check_half_precision(report, dtype, work):
+    """Half-precision weights, unknown config keys and the files beside them come back as they were."""
+    model = hf_models.build(LlamaConfig(**hf_models.COMMON, vocab_size=131), seed=7).to(dtype)
+    model.save_pretrained(work / "hf")
+    config = json.loads((work / "hf/config.json").read_text()) | {"a_key_of_tomorrow": {"list": [1, 2.5, None]}}
+    (work / "hf/config.json").write_text(json.dumps(config))
+    (work / "hf/tokenizer_config.json").write_text('{"chat_template": "{{ messages }}"}')
+    program.convert(work / "hf", work / "ours", "megatron")
+    back = program.convert(work / "ours", work / "back", "hf")
+    before, after = (load_file(folder / "model.safetensors") for folder in (work / "hf", back))
+    same = before.keys() == after.keys() and all(before[key].dtype == after[key].dtype and torch.equal(before[key], after[key]) for key in before)
+    report.result(f"{dtype} weights after the round trip", same, f"{len(before)} tensors")
+    kept = json.loads((back / "config.json").read_text()) == config and (back / "tokenizer_config.json").read_bytes() == \
+        (work / "hf/tokenizer_config.json").read_bytes()
+    report.result(f"{dtype}, config.json and carried files after the round trip", kept)
+
+
 def check_optimizer_state(report, samples, work):
     """An Adam checkpoint holds two moments per weight, of its shape."""
     program.pretrain(samples, ["--num-layers", 2, "--hidden-size", 32, "--num-attention-heads", 4, "--max-position-embeddings", 64, "--train-iters", 2,
@@ -111,6 +130,9 @@ def main():
         if variant.name in chosen:
             with tempfile.TemporaryDirectory() as work, report.guard(variant.name):
                 check_layout(report, variant, Path(work))
+    for dtype in (torch.bfloat16, torch.float16):
+        with tempfile.TemporaryDirectory() as work, report.guard(str(dtype)):
+            check_half_precision(report, dtype, Path(work))
     with tempfile.TemporaryDirectory() as work, report.guard("optimizer state and caches"):
         samples = corpus.make(work, vocab_size=131, seq_length=40)
         check_optimizer_state(report, samples, Path(work))

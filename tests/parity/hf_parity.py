@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoConfig, GPT2Config
+from transformers import AutoConfig, GPT2Config, LlamaConfig
 
 import corpus
 import hf_models
@@ -121,6 +121,15 @@ def check_variant(report, variant, work):
         check_refusals(report, variant.name, directory, work)
 
 
+def check_half_precision(report, work):
+    """bfloat16 weights are scored in bfloat16: near transformers' float32 on the same weights, and no nearer than bfloat16 allows."""
+    model = hf_models.build(LlamaConfig(**hf_models.COMMON, vocab_size=131), seed=7).to(torch.bfloat16)
+    model.save_pretrained(work / "hf")
+    rows = np.random.default_rng(3).integers(0, 131, (3, hf_models.SEQ_LENGTH + 1))
+    expected = hf_models.log_probabilities(model.float(), rows)
+    report.close("llama bfloat16, log-probabilities", [answer["logprobs"] for answer in program.score(work / "hf", rows)], expected, tolerance=2e-2)
+
+
 def check_tokenizer_directory(report, work):
     """A directory with its own tokenizer.json: `generate` needs no tokenizer flags, its text equals transformers'."""
     text = "the quick brown fox jumps over the lazy dog; pack my box with five dozen liquor jugs. " * 20
@@ -148,6 +157,8 @@ def main():
         if not wanted or variant.name in wanted:
             with tempfile.TemporaryDirectory() as work, report.guard(variant.name):
                 check_variant(report, variant, Path(work))
+    with tempfile.TemporaryDirectory() as work, report.guard("llama bfloat16"):
+        check_half_precision(report, Path(work))
     with tempfile.TemporaryDirectory() as work, report.guard("tokenizer.json"):
         check_tokenizer_directory(report, Path(work))
     return report.finish()
