@@ -24,8 +24,6 @@ class Regex {
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
 
-  const std::string& pattern() const { return pattern_; }
-
   /// The matches in one text from left to right. Holds scratch memory: one per thread, reusable over many texts.
   class Finder {
    public:
