@@ -209,6 +209,15 @@ TEST_F(PreprocessTest, RefusesWrongOptions) {
   EXPECT_THAT(error(), HasSubstr("--append-eod"));
 }
 
+TEST_F(PreprocessTest, NamesTheLineThatTheTokenizerRefuses) {
+  input("in.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
+  const Encoder only_a = [](std::string_view text) {
+    if (text != "a") throw UserError({"not an a", std::string(text), "write a"});
+    return bytes_of(text);
+  };
+  EXPECT_THAT(test::user_error([&] { preprocess(options_, only_a); }), HasSubstr("in.jsonl:2: not an a: b"));
+}
+
 TEST(JsonLineParser, ReadsNumbersBeyond64Bits) {
   JsonLineParser parser({"text"});
   std::string line = R"({"id": 123456789012345678901234567890, "text": ["a", "b"]})";

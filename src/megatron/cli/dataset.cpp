@@ -73,7 +73,7 @@ std::array<std::optional<std::int64_t>, 3> parse_sizes(const std::string& text) 
 }
 
 int show(const DatasetCommandOptions& options) {
-  if (!options.seq_length) throw UserError({"dataset show needs --seq-length", "", ""});
+  if (!options.seq_length) throw UserError({"show needs --seq-length", "", ""});
   const DatasetRequest request{.sequence_length = *options.seq_length,
                                .seed = options.seed,
                                .num_samples = parse_sizes(options.num_samples),
@@ -101,7 +101,7 @@ int show(const DatasetCommandOptions& options) {
 }
 
 int info(const std::vector<std::string>& prefixes) {
-  if (prefixes.empty()) throw UserError({"dataset info needs the prefix of a .bin/.idx pair", "", "megatron dataset info data/my_text_document"});
+  if (prefixes.empty()) throw UserError({"info needs the prefix of a .bin/.idx pair", "", "megatron dataset info data/my_text_document"});
   for (const std::string& prefix : prefixes) {
     const IndexedDataset dataset(prefix);
     dataset.verify();
@@ -114,7 +114,7 @@ int info(const std::vector<std::string>& prefixes) {
 
 int merge(const std::vector<std::string>& prefixes, const DatasetCommandOptions& options) {
   if (prefixes.empty() || options.output_prefix.empty())
-    throw UserError({"dataset merge needs prefixes and --output-prefix", "",
+    throw UserError({"merge needs prefixes and --output-prefix", "",
                      "megatron dataset merge data/a_text_document data/b_text_document --output-prefix data/all"});
   const IndexedDatasetOptions reading{.multimodal = options.multimodal};
   IndexedDatasetBuilder builder(options.output_prefix, IndexedDataset(prefixes[0], reading).type(), options.multimodal);
@@ -137,9 +137,8 @@ int run_dataset(std::span<const std::string> args) {
   if (action == "info") return info(prefixes);
   if (action == "merge") return merge(prefixes, options);
   if (action != "show")
-    throw UserError(
-        {"dataset: the first word must be show, info or merge", action.empty() ? "got none" : "got " + action, "see megatron dataset --help"});
-  if (!prefixes.empty()) throw UserError({"dataset show: unexpected word " + prefixes[0], "", "give datasets with --data-path"});
+    throw UserError({"the first word must be show, info or merge", action.empty() ? "got none" : "got " + action, "see megatron dataset --help"});
+  if (!prefixes.empty()) throw UserError({"show: unexpected word " + prefixes[0], "", "give datasets with --data-path"});
   return show(options);
 }
 

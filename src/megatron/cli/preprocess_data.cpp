@@ -98,6 +98,8 @@ int run_preprocess_data(std::span<const std::string> args) {
                                              .log = &std::cerr,
                                              .log_is_terminal = is_terminal(STDERR_FILENO)};
   const PreprocessSummary summary = preprocess(preprocess_options, [&](std::string_view text) { return tokenizer->encode(text); });
+  if (summary.outputs[0].documents == 1)
+    std::cerr << "note: this is one document: --split cannot divide it; --text-documents line makes one of every line of a .txt file\n";
   report(summary, token_type_for_vocabulary(tokenizer->vocab_size()));
   return 0;
 }

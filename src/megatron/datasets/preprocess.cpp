@@ -59,7 +59,7 @@ class ChunkEncoder {
   void add_document(KeyTokens& out, const std::vector<std::string_view>& texts, const std::string& source) const {
     std::int32_t sequences = 0;
     for (const std::string_view text : texts) {
-      const std::vector<std::int32_t> ids = encode_(text);
+      const std::vector<std::int32_t> ids = encode(text, source);
       if (ids.empty()) continue;
       for (const std::int32_t id : ids) {
         if (id < 0 || id >= options_.vocab_size)
@@ -78,6 +78,13 @@ class ChunkEncoder {
       ++out.lengths.back();
     }
     out.document_sequences.push_back(sequences);
+  }
+
+  /// A text that the tokenizer refuses is named by file and line.
+  std::vector<std::int32_t> encode(std::string_view text, const std::string& source) const try {
+    return encode_(text);
+  } catch (const UserError& error) {
+    throw UserError({source + ": " + error.parts().what, error.parts().got, error.parts().fix});
   }
 
   const PreprocessOptions& options_;
