@@ -86,11 +86,11 @@ ParamSchedule make_param_schedule(const SchedulerConfig& scheduler, const Traini
   schedule.min_lr = scheduler.min_lr;
   schedule.lr_decay_style = scheduler.lr_decay_style;
   schedule.lr_wsd_decay_style = scheduler.lr_wsd_decay_style;
-  if (training.train_iters > 0) {
-    take_iterations(schedule, scheduler, training);
-  } else {
-    require(training.train_samples > 0, "--train-iters or --train-samples is missing", "", "give the length of the run");
+  if (training.train_samples > 0) {
     take_samples(schedule, scheduler, training);
+  } else {
+    require(training.train_iters > 0, "--train-iters or --train-samples is missing", "", "give the length of the run");
+    take_iterations(schedule, scheduler, training);
   }
   take_warmup_fraction(schedule, scheduler);
   take_weight_decay(schedule, scheduler, weight_decay);

@@ -30,15 +30,15 @@ StepReporter::StepReporter(Trainer& trainer, std::ostream& out, Progress& bar)
   trainer_.timers.start("interval-time");
 }
 
-void StepReporter::report(const TrainStepResult& step, double lr, double elapsed_s) {
+void StepReporter::report(const TrainStepResult& step, double elapsed_s) {
   interval_.add(step);
   const auto norm = trainer_.settings.logger.log_params_norm ? std::optional(params_norm(*trainer_.weights)) : std::nullopt;
-  write_metrics(step, lr, elapsed_s, norm);
+  write_metrics(step, elapsed_s, norm);
   const std::int64_t iteration = trainer_.progress.iteration;
   const bool is_first = iteration == first_iteration_, closes_interval = iteration % trainer_.settings.logger.log_interval == 0;
   if (is_first || closes_interval) {
     bar_.clear();
-    print_iteration(step, lr, norm);
+    print_iteration(step, norm);
   }
   if (is_first) out_ << memory_line(iteration) << std::endl;
   if (closes_interval) {
@@ -49,14 +49,14 @@ void StepReporter::report(const TrainStepResult& step, double lr, double elapsed
   bar_.update(static_cast<std::uint64_t>(iteration), format("loss %.4f", step.loss()));
 }
 
-void StepReporter::print_iteration(const TrainStepResult& step, double lr, std::optional<double> norm) {
+void StepReporter::print_iteration(const TrainStepResult& step, std::optional<double> norm) {
   const Settings& settings = trainer_.settings;
   IterationReport report{.iteration = trainer_.progress.iteration,
                          .train_iters = settings.training.train_iters,
                          .consumed_samples = trainer_.progress.consumed_train_samples,
                          .skipped_samples = trainer_.progress.skipped_train_samples,
                          .throughput = std::nullopt,
-                         .learning_rate = lr,
+                         .learning_rate = trainer_.scheduler.lr(),
                          .global_batch_size = settings.training.global_batch_size,
                          .losses = {},
                          .grad_norm = step.update.grad_norm,
@@ -68,11 +68,11 @@ void StepReporter::print_iteration(const TrainStepResult& step, double lr, std::
   out_ << iteration_line(report, current_time()) << std::endl;
 }
 
-void StepReporter::write_metrics(const TrainStepResult& step, double lr, double elapsed_s, std::optional<double> norm) {
+void StepReporter::write_metrics(const TrainStepResult& step, double elapsed_s, std::optional<double> norm) {
   OrderedJson line{{"iteration", trainer_.progress.iteration},
                    {"consumed_train_samples", trainer_.progress.consumed_train_samples},
                    {"lm loss", step.loss()},
-                   {"learning_rate", lr},
+                   {"learning_rate", trainer_.scheduler.lr()},
                    {"grad_norm", step.update.grad_norm},
                    {"skipped", !step.update.applied},
                    {"elapsed_ms", elapsed_s * 1000},

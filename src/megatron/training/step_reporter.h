@@ -17,14 +17,14 @@ class StepReporter {
   /// cleared before lines.
   StepReporter(Trainer& trainer, std::ostream& out, Progress& bar);
 
-  /// Reports the step that made iteration `progress.iteration`; `lr` was its learning rate and `elapsed_s` its time.
-  void report(const TrainStepResult& step, double lr, double elapsed_s);
+  /// Reports the step that made iteration `progress.iteration` in `elapsed_s`. As in Megatron, the learning rate shown is that of the next step.
+  void report(const TrainStepResult& step, double elapsed_s);
   /// Prints Megatron's framed line and writes the metrics of one evaluation.
   void report_evaluation(std::string_view split, const std::string& where, double loss);
 
  private:
-  void print_iteration(const TrainStepResult& step, double lr, std::optional<double> norm);
-  void write_metrics(const TrainStepResult& step, double lr, double elapsed_s, std::optional<double> norm);
+  void print_iteration(const TrainStepResult& step, std::optional<double> norm);
+  void write_metrics(const TrainStepResult& step, double elapsed_s, std::optional<double> norm);
   void print_timers();
 
   Trainer& trainer_;

@@ -93,20 +93,19 @@ int TrainLoop::run() {
 
 void TrainLoop::iterate() {
   const Clock::time_point start = Clock::now();
-  const double lr = trainer_.scheduler.lr();
   const TrainStepParts parts{*trainer_.model, *trainer_.weights, *trainer_.optimizer, *trainer_.train, trainer_.timers};
-  const TrainStepResult step = train_step(
-      parts,
-      {.iteration = progress_.iteration + 1,
-       .num_microbatches = num_microbatches(),
-       .first_ordinal = progress_.consumed_train_samples,
-       .calculate_per_token_loss = training_.calculate_per_token_loss,
-       .check_for_nan = training_.check_for_nan_in_loss_and_grad,
-       .update = {.lr = lr, .weight_decay = trainer_.scheduler.weight_decay(), .count_zeros = trainer_.settings.logger.log_num_zeros_in_grad}});
+  const TrainStepResult step = train_step(parts, {.iteration = progress_.iteration + 1,
+                                                  .num_microbatches = num_microbatches(),
+                                                  .first_ordinal = progress_.consumed_train_samples,
+                                                  .calculate_per_token_loss = training_.calculate_per_token_loss,
+                                                  .check_for_nan = training_.check_for_nan_in_loss_and_grad,
+                                                  .update = {.lr = trainer_.scheduler.lr(),
+                                                             .weight_decay = trainer_.scheduler.weight_decay(),
+                                                             .count_zeros = trainer_.settings.logger.log_num_zeros_in_grad}});
   if (step.update.applied) trainer_.scheduler.advance(training_.global_batch_size);
   progress_.floating_point_operations += trainer_.flops_per_iteration;
   count_iteration(0);
-  reporter_.report(step, lr, seconds_since(start));
+  reporter_.report(step, seconds_since(start));
 }
 
 void TrainLoop::skip_iteration() {

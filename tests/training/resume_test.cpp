@@ -1,0 +1,118 @@
+// Stopped and resumed = never stopped, bit for bit: weights, optimizer state, progress, losses. Dropout is on, evaluations lie between.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <map>
+#include <regex>
+
+#include "training/small_run.h"
+
+namespace megatron {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class ResumeTest : public testing::Test {
+ protected:
+  std::filesystem::path root_ = std::filesystem::temp_directory_path() / ("resume_test." + std::to_string(getpid()));
+  void TearDown() override { std::filesystem::remove_all(root_); }
+  std::string folder(const std::string& name) const { return (root_ / name).string(); }
+};
+
+std::map<std::string, at::Tensor> tensors(Trainer& trainer) {
+  std::map<std::string, at::Tensor> all;
+  for (const Parameter* parameter : trainer.weights->parameters()) all[parameter->name()] = parameter->value().clone();
+  trainer.optimizer->visit_state(
+      [&](const Parameter& parameter, const std::string& state, at::Tensor& tensor) { all[state + "." + parameter.name()] = tensor.clone(); });
+  return all;
+}
+
+/// Each loss line of a log without its times: iteration and validation lines of iterations past `after`.
+std::vector<std::string> losses(const std::string& log, int after) {
+  static const std::regex line("iteration +([0-9]+)(?:/| on | \\|).*?(lm loss(?: value)?: [0-9.E+-]+)");
+  std::vector<std::string> found;
+  for (std::sregex_iterator i(log.begin(), log.end(), line), end; i != end; ++i) {
+    if (std::stoi((*i)[1]) > after) found.push_back((*i)[1].str() + " " + (*i)[2].str());
+  }
+  return found;
+}
+
+void expect_same(small_run::Outcome& left, small_run::Outcome& right) {
+  const auto a = tensors(left.trainer), b = tensors(right.trainer);
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, tensor] : a) EXPECT_TRUE(torch::equal(tensor, b.at(name))) << name;
+  EXPECT_EQ(left.trainer.progress, right.trainer.progress);
+  EXPECT_EQ(left.trainer.optimizer->num_steps(), right.trainer.optimizer->num_steps());
+}
+
+TEST_F(ResumeTest, StoppedAndResumedEqualsNeverStopped) {
+  auto whole = small_run::run({});
+  small_run::run({"--save", folder("a"), "--exit-interval", "4"});
+  auto resumed = small_run::run({"--load", folder("a")});
+  EXPECT_THAT(resumed.log, HasSubstr("at iteration 4"));
+  expect_same(whole, resumed);
+  EXPECT_EQ(losses(whole.log, 4), losses(resumed.log, 4));
+  EXPECT_FALSE(losses(resumed.log, 4).empty());
+}
+
+TEST_F(ResumeTest, SgdToo) {
+  auto whole = small_run::run({"--optimizer", "sgd"});
+  small_run::run({"--optimizer", "sgd", "--save", folder("a"), "--exit-interval", "5"});
+  auto resumed = small_run::run({"--optimizer", "sgd", "--load", folder("a")});
+  expect_same(whole, resumed);
+}
+
+TEST_F(ResumeTest, ProlongedRunStretchesItsSchedule) {
+  small_run::run({"--save", folder("a"), "--train-iters", "4"});
+  const auto resumed = small_run::run({"--load", folder("a"), "--train-iters", "6"});
+  EXPECT_EQ(resumed.trainer.progress.iteration, 6);
+  EXPECT_THAT(resumed.log, HasSubstr("  train_iters: 4 in the checkpoint, 6 here\n"));
+}
+
+TEST_F(ResumeTest, AnotherLearningRateNeedsALeaveToOverride) {
+  small_run::run({"--save", folder("a"), "--exit-interval", "4"});
+  EXPECT_THROW(small_run::run({"--load", folder("a"), "--lr", "2e-2"}), UserError);
+  EXPECT_EQ(small_run::run({"--load", folder("a"), "--lr", "2e-2", "--override-opt_param-scheduler"}).trainer.scheduler.schedule().max_lr, 2e-2);
+  EXPECT_EQ(small_run::run({"--load", folder("a"), "--lr", "2e-2", "--use-checkpoint-opt_param-scheduler"}).trainer.scheduler.schedule().max_lr,
+            1e-2);
+}
+
+TEST_F(ResumeTest, FinetuneStartsAtIterationZeroWithoutOptimizer) {
+  auto first = small_run::run({"--save", folder("a"), "--train-iters", "3"});
+  std::ostringstream out;
+  Trainer trainer = set_up(read_run(small_run::flags({"--load", folder("a"), "--finetune"})), out);
+  EXPECT_EQ(trainer.progress, TrainingProgress{});
+  EXPECT_EQ(trainer.optimizer->num_steps(), 0);
+  EXPECT_TRUE(torch::equal(trainer.weights->parameters()[0]->value(), first.trainer.weights->parameters()[0]->value()));
+}
+
+TEST_F(ResumeTest, WithoutOptimizerTheIterationStays) {
+  small_run::run({"--save", folder("a"), "--train-iters", "3", "--no-save-optim"});
+  std::ostringstream out;
+  const Trainer trainer = set_up(read_run(small_run::flags({"--load", folder("a"), "--no-load-optim"})), out);
+  EXPECT_EQ(trainer.progress.iteration, 3);
+  EXPECT_EQ(trainer.optimizer->num_steps(), 0);
+  EXPECT_THROW(small_run::run({"--load", folder("a")}), UserError);
+}
+
+TEST_F(ResumeTest, MissingCheckpointWarnsAndStartsFromScratch) {
+  const auto outcome = small_run::run({"--load", folder("nothing"), "--train-iters", "3"});
+  EXPECT_THAT(outcome.log, HasSubstr("WARNING: could not find the metadata file"));
+  EXPECT_EQ(outcome.trainer.progress.iteration, 3);
+  EXPECT_THROW(small_run::run({"--load", folder("nothing"), "--exit-on-missing-checkpoint"}), UserError);
+}
+
+TEST_F(ResumeTest, FinishedRunTrainsNoFurther) {
+  small_run::run({"--save", folder("a"), "--train-iters", "3"});
+  const auto again = small_run::run({"--load", folder("a"), "--train-iters", "3"});
+  EXPECT_EQ(again.trainer.progress.iteration, 3);
+  EXPECT_THAT(again.log, Not(HasSubstr("consumed samples")));
+}
+
+}  // namespace
+}  // namespace megatron

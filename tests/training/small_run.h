@@ -1,0 +1,67 @@
+// A tiny GPT on mock data as `megatron pretrain` would set it up, for tests of whole runs.
+#pragma once
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "megatron/config/run_settings.h"
+#include "megatron/training/setup.h"
+#include "megatron/training/train_loop.h"
+
+namespace megatron::small_run {
+
+/// Two layers of width 32 with dropout, Adam, evaluation every 2 of 8 iterations; `more` flags come last and win.
+inline std::vector<std::string> flags(const std::vector<std::string>& more) {
+  std::vector<std::string> all{"gpt",
+                               "--num-layers",
+                               "2",
+                               "--hidden-size",
+                               "32",
+                               "--num-attention-heads",
+                               "2",
+                               "--seq-length",
+                               "16",
+                               "--vocab-size",
+                               "64",
+                               "--tokenizer-type",
+                               "NullTokenizer",
+                               "--mock-data",
+                               "--micro-batch-size",
+                               "2",
+                               "--global-batch-size",
+                               "4",
+                               "--train-iters",
+                               "8",
+                               "--lr",
+                               "1e-2",
+                               "--lr-warmup-iters",
+                               "2",
+                               "--eval-interval",
+                               "2",
+                               "--eval-iters",
+                               "1",
+                               "--log-interval",
+                               "1",
+                               "--num-workers",
+                               "1"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+struct Outcome {
+  int code = 0;
+  std::string log;
+  Trainer trainer;
+};
+
+/// Sets up and trains.
+inline Outcome run(const std::vector<std::string>& more) {
+  std::ostringstream out;
+  Outcome outcome{.code = 0, .log = {}, .trainer = set_up(read_run(flags(more)), out)};
+  outcome.code = train(outcome.trainer, out);
+  outcome.log = out.str();
+  return outcome;
+}
+
+}  // namespace megatron::small_run
