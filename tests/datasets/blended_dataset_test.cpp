@@ -128,6 +128,13 @@ TEST_F(BuilderTest, ExplainsMistakes) {
   EXPECT_NE(error().find("--seed"), std::string::npos);
 }
 
+TEST_F(BuilderTest, SaysOnceThatNothingIsCached) {
+  test::spill(folder_ / "file", "");
+  config_.data_cache_path = folder_ / "file";
+  config_.data_path = {"1", folder_ / "a", "2", folder_ / "b"};
+  EXPECT_EQ(build_datasets(config_, request_).warnings.size(), 1u);
+}
+
 TEST_F(BuilderTest, BuildsMockData) {
   config_.mock_data = true;
   request_.sequence_length = 1024;

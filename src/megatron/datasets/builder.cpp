@@ -83,6 +83,8 @@ class Builder {
         if (blend) build_blend(*blend, only, /*plain_when_single=*/blend->prefixes.size() == 1);
       }
     }
+    std::sort(result_.warnings.begin(), result_.warnings.end());
+    result_.warnings.erase(std::unique(result_.warnings.begin(), result_.warnings.end()), result_.warnings.end());
     return std::move(result_);
   }
 

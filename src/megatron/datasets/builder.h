@@ -9,11 +9,19 @@
 #include <vector>
 
 #include "megatron/config/settings.h"
-#include "megatron/datasets/data_tokenizer.h"
 #include "megatron/datasets/dataset.h"
+#include "megatron/datasets/description.h"
 #include "megatron/datasets/split.h"
 
 namespace megatron {
+
+/// What datasets need to know of a tokenizer.
+struct DataTokenizer {
+  std::int64_t vocab_size = 0;  ///< used by mock data only
+  std::int64_t eod = -1;
+  std::int64_t pad = -1;  ///< −1: none. Equal to `eod`: ignored unless allow_ambiguous_pad_tokens
+  TokenizerIdentity identity = {};
+};
 
 struct DatasetRequest {
   std::int64_t sequence_length = 0;
