@@ -175,6 +175,7 @@ TEST(Rules, EachNamesValuesAndFix) {
       {{"--hidden-dropout", "1"}, "--hidden-dropout: must be below 1, got 1"},
       {{"--eval-interval", "0"}, "--eval-interval: must be at least 1, got 0"},
       {{"--seed", "0"}, "--seed: must be at least 1"},
+      {{"--hidden-size", "9223372036854775807"}, "--hidden-size: must be at most 1000000000"},
       {{"--position-embedding-type", "rope", "--rotary-percent", "0.2"}, "not an even number above 0"},
       {{"--use-rope-scaling"}, "needs rotary positions"},
       {{"--window-size", "-2,0"}, "has a side below -1"},

@@ -18,7 +18,7 @@ const FieldTable<DataConfig>& data_table() {
     t.field("data_cache_path", &Config::data_cache_path, "folder of the index caches").value_name("DIR");
     t.field("mock_data", &Config::mock_data, "synthetic data");
     t.field("mmap_bin_files", &Config::mmap_bin_files, "read .bin files instead of mapping them");
-    t.field("num_workers", &Config::num_workers, "threads that prepare batches").at_least(0);
+    t.field("num_workers", &Config::num_workers, "threads that prepare batches").at_least(0).at_most(1024);
     t.field("dataloader_type", &Config::dataloader_type, "single: once through in order; cyclic: shuffled, again and again")
         .choices({"single", "cyclic"});
     t.field("reset_position_ids", &Config::reset_position_ids, "count positions from each end of document");
@@ -41,8 +41,10 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
     t.field("tokenizer_model", &Config::tokenizer_model, "tokenizer.json, or the folder that holds it").value_name("FILE");
     t.field("vocab_file", &Config::vocab_file, "vocab.json of GPT-2's kind").value_name("FILE");
     t.field("merge_file", &Config::merge_file, "merges.txt of GPT-2's kind").value_name("FILE");
-    t.field("vocab_size", &Config::vocab_size, "size of the vocabulary, for NullTokenizer").at_least(1);
-    t.field("make_vocab_size_divisible_by", &Config::make_vocab_size_divisible_by, "the vocabulary is padded to a multiple of this").at_least(1);
+    t.field("vocab_size", &Config::vocab_size, "size of the vocabulary, for NullTokenizer").at_least(1).at_most(kLargestSize);
+    t.field("make_vocab_size_divisible_by", &Config::make_vocab_size_divisible_by, "the vocabulary is padded to a multiple of this")
+        .at_least(1)
+        .at_most(kLargestSize);
     return t;
   }();
   return table;
@@ -54,9 +56,12 @@ const FieldTable<CheckpointConfig>& checkpoint_table() {
     FieldTable<Config> t;
     t.group("Checkpoints");
     t.field("save", &Config::save, "folder to save to").value_name("DIR");
-    t.field("save_interval", &Config::save_interval, "iterations between checkpoints").at_least(1).alias("persistent-save-interval");
+    t.field("save_interval", &Config::save_interval, "iterations between checkpoints")
+        .at_least(1)
+        .alias("persistent-save-interval")
+        .at_most(kLargestSize);
     t.field("load", &Config::load, "checkpoint or Hugging Face folder to start from").value_name("DIR");
-    t.field("ckpt_step", &Config::ckpt_step, "iteration to load; none: the latest").at_least(0);
+    t.field("ckpt_step", &Config::ckpt_step, "iteration to load.at_most(kLargestSize); none: the latest").at_least(0);
     t.field("finetune", &Config::finetune, "load the weights only, and start at iteration 0");
     t.field("use_checkpoint_args", &Config::use_checkpoint_args, "take the architecture from the checkpoint")
         .note("is always so: flags may repeat it, not contradict it");

@@ -58,6 +58,9 @@ double number_value(const std::string& text) {
 }
 
 std::string number_text(double value) {
+  constexpr double kExactIntegers = 1e15;
+  if (value == std::floor(value) && std::abs(value) >= 1000 && std::abs(value) < kExactIntegers)
+    return std::to_string(static_cast<std::int64_t>(value));
   char buffer[32];
   const auto [end, code] = std::to_chars(buffer, buffer + sizeof buffer, value);
   return {buffer, end};

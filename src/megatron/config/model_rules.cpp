@@ -17,8 +17,21 @@ std::int64_t rotary_channels(S s) { return static_cast<std::int64_t>(static_cast
 
 UserError::Parts required(const char* flag, const char* meaning) { return {flag, "is required", std::string("add ") + flag + " N, " + meaning}; }
 
+std::int64_t largest_size(S s) {
+  const TransformerConfig& m = s.model;
+  return std::max(
+      {m.hidden_size, m.num_attention_heads, m.ffn_hidden_size, m.kv_channels, m.num_query_groups, m.vocab_size, m.max_position_embeddings});
+}
+
 const std::vector<Rule>& size_rules() {
   static const std::vector<Rule> rules = {
+      {{},
+       [](S s) { return largest_size(s) > kLargestSize || s.model.num_layers > kMostLayers; },
+       [](S s) {
+         return UserError::Parts{"the model",
+                                 text_of(s.model.num_layers) + " layers, with a size of " + text_of(largest_size(s)) + ", is beyond all bounds",
+                                 "sizes end at " + text_of(kLargestSize) + ", layers at " + text_of(kMostLayers)};
+       }},
       {{"num_layers"}, [](S s) { return s.model.num_layers <= 0; }, [](S) { return required("--num-layers", "the transformer layers"); }},
       {{"hidden_size"}, [](S s) { return s.model.hidden_size <= 0; }, [](S) { return required("--hidden-size", "the width of the model"); }},
       {{"num_attention_heads"},

@@ -10,11 +10,12 @@ namespace {
 
 /// Megatron's rule for gated MLPs: two thirds of four times the hidden size, down to a multiple of 64.
 std::int64_t default_ffn_hidden_size(const TransformerConfig& model) {
+  if (model.hidden_size > kLargestSize) return 0;  // validate_model names it
   return model.gated_linear_unit ? model.hidden_size * 8 / 3 / 64 * 64 : 4 * model.hidden_size;
 }
 
 void resolve_window_layers(TransformerConfig& model) {
-  if (model.window_attn_skip_freq.empty() || !model.window_layers.empty() || model.num_layers <= 0) return;
+  if (model.window_attn_skip_freq.empty() || !model.window_layers.empty() || model.num_layers <= 0 || model.num_layers > kMostLayers) return;
   if (auto list = list_expression(model.window_attn_skip_freq)) {
     model.window_layers = std::move(*list);
     return;

@@ -9,6 +9,9 @@
 
 namespace megatron {
 
+/// Bounds within which products of sizes stay inside 64 bits.
+inline constexpr std::int64_t kLargestSize = 1'000'000'000, kMostLayers = 100'000, kMostSamples = kLargestSize * kLargestSize;
+
 enum class Normalization { LayerNorm, RMSNorm };
 enum class PositionEmbedding { learned_absolute, rope, yarn, alibi, none };
 enum class Activation { gelu, gelu_tanh, relu, squared_relu, silu, quick_gelu };

@@ -8,22 +8,24 @@ const FieldTable<TrainingConfig>& training_table() {
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
     t.group("Training");
-    t.field("micro_batch_size", &Config::micro_batch_size, "samples in one forward pass").at_least(1);
-    t.field("global_batch_size", &Config::global_batch_size, "samples in one step; 0: the micro batch size").at_least(0);
-    t.field("seq_length", &Config::seq_length, "tokens in a sample").at_least(1).alias("encoder-seq-length");
-    t.field("train_iters", &Config::train_iters, "steps of the whole run").at_least(0);
-    t.field("train_samples", &Config::train_samples, "samples of the whole run, in place of --train-iters").at_least(0);
+    t.field("micro_batch_size", &Config::micro_batch_size, "samples in one forward pass").at_least(1).at_most(kLargestSize);
+    t.field("global_batch_size", &Config::global_batch_size, "samples in one step.at_most(kLargestSize); 0: the micro batch size").at_least(0);
+    t.field("seq_length", &Config::seq_length, "tokens in a sample").at_least(1).alias("encoder-seq-length").at_most(kLargestSize);
+    t.field("train_iters", &Config::train_iters, "steps of the whole run").at_least(0).at_most(kLargestSize);
+    t.field("train_samples", &Config::train_samples, "samples of the whole run, in place of --train-iters").at_least(0).at_most(kMostSamples);
     t.field("seed", &Config::seed, "seed of weights, dropout and data order").at_least(1);
     t.field("calculate_per_token_loss", &Config::calculate_per_token_loss, "average the loss over the tokens of the global batch");
     t.field("check_for_nan_in_loss_and_grad", &Config::check_for_nan_in_loss_and_grad, "do not stop at a loss or gradient that is not finite");
-    t.field("iterations_to_skip", &Config::iterations_to_skip, "iterations whose data is passed over, counted from 1").at_least(1);
-    t.field("exit_interval", &Config::exit_interval, "stop after an iteration divisible by this").at_least(1);
+    t.field("iterations_to_skip", &Config::iterations_to_skip, "iterations whose data is passed over, counted from 1")
+        .at_least(1)
+        .at_most(kLargestSize);
+    t.field("exit_interval", &Config::exit_interval, "stop after an iteration divisible by this").at_least(1).at_most(kLargestSize);
     t.field("exit_duration_in_mins", &Config::exit_duration_in_mins, "save and stop after so many minutes").above(0);
     t.field("bf16", &Config::bf16, "mixed precision with bfloat16 (not in this version)");
     t.field("fp16", &Config::fp16, "mixed precision with float16 (not in this version)");
     t.group("Evaluation");
-    t.field("eval_iters", &Config::eval_iters, "iterations of one evaluation").at_least(0);
-    t.field("eval_interval", &Config::eval_interval, "iterations between evaluations; none: no evaluation").at_least(1);
+    t.field("eval_iters", &Config::eval_iters, "iterations of one evaluation").at_least(0).at_most(kLargestSize);
+    t.field("eval_interval", &Config::eval_interval, "iterations between evaluations.at_most(kLargestSize); none: no evaluation").at_least(1);
     return t;
   }();
   return table;
@@ -34,7 +36,7 @@ const FieldTable<LoggerConfig>& logger_table() {
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
     t.group("Logging");
-    t.field("log_interval", &Config::log_interval, "iterations between log lines").at_least(1);
+    t.field("log_interval", &Config::log_interval, "iterations between log lines").at_least(1).at_most(kLargestSize);
     t.field("log_throughput", &Config::log_throughput, "add TFLOP/s to the log line");
     t.field("log_params_norm", &Config::log_params_norm, "add the norm of the parameters");
     t.field("log_num_zeros_in_grad", &Config::log_num_zeros_in_grad, "add the number of zeros in the gradient");
