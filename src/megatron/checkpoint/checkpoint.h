@@ -22,15 +22,15 @@ namespace megatron {
 struct CheckpointSource {
   enum class Kind { megatron, hugging_face };
   Kind kind = Kind::megatron;
-  std::filesystem::path folder;  ///< iter_%07d or release of ours, or the Hugging Face folder
-  bool is_release = false;       ///< weights only: training starts at iteration 0 without optimizer state
+  std::filesystem::path folder = {};  ///< iter_%07d or release of ours, or the Hugging Face folder
+  bool is_release = false;            ///< weights only: training starts at iteration 0 without optimizer state
   std::int64_t iteration = 0;
-  TransformerConfig model;            ///< the architecture stored there (config.json or the manifest), resolved
-  std::set<std::string> given_knobs;  ///< training members (dropout, init std) that the source decides; see merge_architecture
-  std::vector<std::string> notes;     ///< remarks for stderr
+  TransformerConfig model = {};            ///< the architecture stored there (config.json or the manifest), resolved
+  std::set<std::string> given_knobs = {};  ///< training members (dropout, init std) that the source decides; see merge_architecture
+  std::vector<std::string> notes = {};     ///< remarks for stderr
   at::ScalarType weight_type = at::kFloat;
-  std::string model_type;  ///< Hugging Face model_type the weights came from, "" when unknown
-  CarriedFiles carried;    ///< its config.json, tokenizer.json, …, kept for later exports
+  std::string model_type = {};  ///< Hugging Face model_type the weights came from, "" when unknown
+  CarriedFiles carried = {};    ///< its config.json, tokenizer.json, …, kept for later exports
 };
 
 struct SaveRequest {
@@ -38,7 +38,7 @@ struct SaveRequest {
   const Settings* settings = nullptr;  ///< dumped for people and for the diff on resume; may be null
   const ParamStore* weights = nullptr;
   Optimizer* optimizer = nullptr;  ///< null: --no-save-optim
-  TrainingProgress progress;
+  TrainingProgress progress = {};
   const CheckpointSource* origin = nullptr;  ///< what --load gave: its model_type and files are carried on; may be null
 };
 

@@ -10,11 +10,11 @@
 namespace megatron {
 
 struct ConvertRequest {
-  std::filesystem::path load, save;
-  std::string format;                    ///< hf | megatron
-  std::string hf_model_type;             ///< "": where the weights came from, else the first family that can hold them
-  std::optional<c10::ScalarType> dtype;  ///< nothing: as stored
-  std::optional<std::int64_t> step;
+  std::filesystem::path load = {}, save = {};
+  std::string format = {};                    ///< hf | megatron
+  std::string hf_model_type = {};             ///< "": where the weights came from, else the first family that can hold them
+  std::optional<c10::ScalarType> dtype = {};  ///< nothing: as stored
+  std::optional<std::int64_t> step = {};
 };
 
 /// Returns the folder that was written.

@@ -13,10 +13,10 @@
 namespace megatron {
 
 struct HfExport {
-  TransformerConfig model;
-  std::string model_type;                    ///< "": the first family whose mapping is total
-  std::optional<at::ScalarType> dtype;       ///< nothing: as stored
-  CarriedFiles carried;                      ///< its config.json lends the keys that are not ours
+  TransformerConfig model = {};
+  std::string model_type = {};               ///< "": the first family whose mapping is total
+  std::optional<at::ScalarType> dtype = {};  ///< nothing: as stored
+  CarriedFiles carried = {};                 ///< its config.json lends the keys that are not ours
   std::uint64_t most_bytes = 5'000'000'000;  ///< of one file
 };
 

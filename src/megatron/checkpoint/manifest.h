@@ -21,9 +21,9 @@ enum class TensorKind { weight, optimizer };
 
 /// One box of a global tensor and where it lies.
 struct Piece {
-  std::string file;  ///< safetensors file beside the manifest
-  std::string key;   ///< tensor in that file
-  Region region;
+  std::string file = {};  ///< safetensors file beside the manifest
+  std::string key = {};   ///< tensor in that file
+  Region region = {};
   std::uint64_t checksum = 0;
 };
 
@@ -31,8 +31,8 @@ struct Piece {
 struct ManifestTensor {
   TensorKind kind = TensorKind::weight;
   StoredType type = StoredType::F32;
-  Shape shape;
-  std::vector<Piece> pieces;
+  Shape shape = {};
+  std::vector<Piece> pieces = {};
 };
 
 struct OptimizerRecord {

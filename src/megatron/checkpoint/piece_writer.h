@@ -16,12 +16,12 @@ namespace megatron {
 
 /// A box of a global tensor that is to be written. `tensor` is called once, when its turn comes.
 struct PieceToWrite {
-  std::string name;
+  std::string name = {};
   TensorKind kind = TensorKind::weight;
   StoredType type = StoredType::F32;
-  Shape global_shape;
-  Region region;
-  std::function<at::Tensor()> tensor;
+  Shape global_shape = {};
+  Region region = {};
+  std::function<at::Tensor()> tensor = {};
 };
 
 struct PieceFiles {

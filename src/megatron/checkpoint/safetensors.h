@@ -18,9 +18,9 @@
 namespace megatron {
 
 struct StoredTensor {
-  std::string name;
+  std::string name = {};
   StoredType type = StoredType::F32;
-  Shape shape;
+  Shape shape = {};
   std::uint64_t begin = 0, end = 0;  ///< bytes after the header
 
   std::uint64_t num_bytes() const { return end - begin; }
@@ -50,9 +50,9 @@ class SafetensorsFile {
 
 /// What a file will hold; the writer assigns the offsets.
 struct TensorHead {
-  std::string name;
+  std::string name = {};
   StoredType type = StoredType::F32;
-  Shape shape;
+  Shape shape = {};
 
   std::uint64_t num_bytes() const;
 };

@@ -15,10 +15,10 @@
 namespace megatron {
 
 struct HfConfig {
-  TransformerConfig model;
-  std::string model_type;
-  std::set<std::string> given_knobs;  ///< training members (dropout, init std) that the family's config.json decides
-  std::vector<std::string> notes;     ///< remarks for the user
+  TransformerConfig model = {};
+  std::string model_type = {};
+  std::set<std::string> given_knobs = {};  ///< training members (dropout, init std) that the family's config.json decides
+  std::vector<std::string> notes = {};     ///< remarks for the user
 };
 
 /// The families in the order in which an export tries them.

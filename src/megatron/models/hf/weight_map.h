@@ -19,8 +19,8 @@ enum class WeightTransform {
 
 /// One of our parameters and the tensors it is made of.
 struct WeightLink {
-  std::string ours;
-  std::vector<std::string> theirs;
+  std::string ours = {};
+  std::vector<std::string> theirs = {};
   WeightTransform transform = WeightTransform::copy;
 };
 

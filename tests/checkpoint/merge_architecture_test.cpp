@@ -1,0 +1,70 @@
+#include "megatron/checkpoint/merge_architecture.h"
+
+#include <gtest/gtest.h>
+
+#include "checkpoint/expect_user_error.h"
+#include "checkpoint/temporary_folder.h"
+#include "checkpoint/tiny_run.h"
+
+namespace megatron {
+namespace {
+
+CheckpointSource source_of(const TransformerConfig& model, std::set<std::string> knobs = {}) {
+  CheckpointSource source;
+  source.folder = "ckpt";
+  source.model = model;
+  source.given_knobs = std::move(knobs);
+  return source;
+}
+
+Parsed given(std::initializer_list<const char*> names) {
+  Parsed parsed;
+  for (const char* name : names) parsed.origins[name] = Origin{Origin::Kind::flag, std::string("--") + name};
+  return parsed;
+}
+
+TEST(MergeArchitecture, TakesTheCheckpointsAndTheFlagsKnobs) {
+  TransformerConfig there = tiny_llama(), flags;
+  there.attention_dropout = 0;
+  there.init_method_std = 0.5;
+  flags.init_method_std = 0.25;
+  const TransformerConfig merged = merge_architecture(source_of(there, {"attention_dropout", "init_method_std"}), flags, given({"init_method_std"}));
+  EXPECT_EQ(merged.hidden_size, 16);
+  EXPECT_EQ(merged.attention_dropout, 0);
+  EXPECT_EQ(merged.hidden_dropout, 0.1);
+  EXPECT_EQ(merged.init_method_std, 0.25);
+}
+
+TEST(MergeArchitecture, AcceptsFlagsThatAgree) {
+  TransformerConfig flags;
+  flags.num_layers = 2;
+  flags.activation = Activation::silu;
+  flags.gated_linear_unit = flags.group_query_attention = true;
+  flags.num_query_groups = 2;
+  flags.max_position_embeddings = 64;
+  const auto parsed = given({"num_layers", "swiglu", "group_query_attention", "num_query_groups", "max_position_embeddings"});
+  EXPECT_EQ(merge_architecture(source_of(tiny_llama()), flags, parsed).max_position_embeddings, 64);
+}
+
+TEST(MergeArchitecture, NamesEveryContradiction) {
+  TransformerConfig flags;
+  flags.num_layers = 3;
+  flags.activation = Activation::squared_relu;
+  flags.rotary_base = 5;
+  const auto parsed = given({"num_layers", "squared_relu", "rotary_base", "add_qkv_bias"});
+  expect_user_error([&] { merge_architecture(source_of(tiny_llama()), flags, parsed); },
+                    {"--num_layers", "is 2 there, the flag says 3", "--squared_relu", "silu", "--rotary_base", "10000"});
+}
+
+TEST(MergeArchitecture, KeepsLearnedPositions) {
+  TransformerConfig there = tiny_llama(), flags;
+  there.position_embedding_type = PositionEmbedding::learned_absolute;
+  flags.max_position_embeddings = 16;
+  expect_user_error([&] { merge_architecture(source_of(there), flags, given({"max_position_embeddings"})); },
+                    {"max_position_embeddings", "32", "16"});
+  flags.rotary_base = 7;
+  EXPECT_NO_THROW(merge_architecture(source_of(there), flags, given({"rotary_base"})));
+}
+
+}  // namespace
+}  // namespace megatron

@@ -1,0 +1,149 @@
+// A tensor written by any number of ranks loads onto any other: the values are compared with index arithmetic on the global tensor.
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/expect_user_error.h"
+#include "checkpoint/temporary_folder.h"
+#include "megatron/base/files.h"
+#include "megatron/checkpoint/manifest_reader.h"
+#include "megatron/checkpoint/piece_writer.h"
+#include "megatron/checkpoint/tensor_bytes.h"
+
+namespace megatron {
+namespace {
+
+Axis rank_of(std::int64_t rank, std::int64_t size) { return {"tp", rank, size}; }
+
+at::Tensor numbered(const Shape& shape) { return at::arange(num_elements(shape), at::kFloat).view(shape); }
+
+/// The rank's tensor by Sharding's boxes, rows beyond the vocabulary zero.
+at::Tensor local_of(const at::Tensor& global, const Sharding& sharding, const Axis& axis) {
+  at::Tensor local = at::zeros(sharding.local_shape(axis));
+  for (const Box& box : sharding.boxes(axis)) narrow_to(local, box.local_offset, box.shape).copy_(narrow_to(global, box.global_offset, box.shape));
+  return local;
+}
+
+/// Writes the tensor as `ranks` ranks would, one file each.
+void write_as(std::int64_t ranks, const at::Tensor& global, const Sharding& sharding, const fs::path& folder) {
+  Manifest manifest;
+  manifest.model = manifest.settings = Json::object();
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    const Axis axis = rank_of(rank, ranks);
+    const at::Tensor local = local_of(global, sharding, axis);
+    std::vector<PieceToWrite> pieces;
+    for (const Box& box : sharding.boxes(axis)) {
+      pieces.push_back({.name = "w",
+                        .global_shape = sharding.global_shape,
+                        .region = {box.global_offset, box.shape},
+                        .tensor = [part = narrow_to(local, box.local_offset, box.shape)] { return part; }});
+    }
+    write_pieces(folder, {.rank = rank}, std::move(pieces), manifest.tensors);
+  }
+  write_file_atomically(folder / kManifestFile, manifest_text(manifest));
+}
+
+at::Tensor load_on(ManifestReader& reader, const Sharding& sharding, const Axis& axis) {
+  at::Tensor local = at::full(sharding.local_shape(axis), -1.0f);
+  fill_local(sharding, axis, local, [&](const Region& region, at::Tensor destination) { reader.copy_region("w", region, std::move(destination)); });
+  return local;
+}
+
+void expect_rows(const at::Tensor& local, const at::Tensor& global, const std::vector<std::int64_t>& rows) {
+  ASSERT_EQ(local.size(0), static_cast<std::int64_t>(rows.size()));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const at::Tensor expected = rows[i] < 0 ? at::zeros_like(local[0]) : global[rows[i]];
+    EXPECT_TRUE(local[static_cast<std::int64_t>(i)].equal(expected)) << "row " << i;
+  }
+}
+
+TEST(ShardedLoad, SplitsPlainRowsAndColumns) {
+  const TemporaryFolder folder;
+  const at::Tensor global = numbered({8, 12});
+  write_as(1, global, Sharding::replicated({8, 12}), folder.path());
+  ManifestReader reader(folder.path());
+  for (std::int64_t rank = 0; rank < 4; ++rank) {
+    expect_rows(load_on(reader, Sharding::split({8, 12}, 0), rank_of(rank, 4)), global, {2 * rank, 2 * rank + 1});
+    EXPECT_TRUE(load_on(reader, Sharding::split({8, 12}, 1), rank_of(rank, 4)).equal(global.narrow(1, 3 * rank, 3)));
+  }
+}
+
+// Four query groups of two query heads, a key and a value, one row each: a rank of four holds one group.
+TEST(ShardedLoad, SplitsQueryGroups) {
+  const TemporaryFolder folder;
+  const at::Tensor global = numbered({16, 3});
+  const Sharding sharding = Sharding::split({16, 3}, 0, {{2}, {1, false}, {1, false}}, 4);
+  write_as(1, global, sharding, folder.path());
+  ManifestReader reader(folder.path());
+  for (std::int64_t rank = 0; rank < 4; ++rank) {
+    expect_rows(load_on(reader, sharding, rank_of(rank, 4)), global, {4 * rank, 4 * rank + 1, 4 * rank + 2, 4 * rank + 3});
+  }
+}
+
+// Two groups of four query heads on four ranks: queries are divided, key and value replicated on the two ranks that share a group.
+TEST(ShardedLoad, ReplicatesKeysOfSharedGroups) {
+  const TemporaryFolder folder;
+  const at::Tensor global = numbered({12, 2});
+  const Sharding sharding = Sharding::split({12, 2}, 0, {{4}, {1, false}, {1, false}}, 2);
+  write_as(1, global, sharding, folder.path());
+  ManifestReader reader(folder.path());
+  expect_rows(load_on(reader, sharding, rank_of(0, 4)), global, {0, 1, 4, 5});
+  expect_rows(load_on(reader, sharding, rank_of(1, 4)), global, {2, 3, 4, 5});
+  expect_rows(load_on(reader, sharding, rank_of(3, 4)), global, {8, 9, 10, 11});
+}
+
+TEST(ShardedLoad, SplitsGateAndUp) {
+  const TemporaryFolder folder;
+  const at::Tensor global = numbered({16, 2});
+  const Sharding sharding = Sharding::split({16, 2}, 0, {{8}, {8}});
+  write_as(2, global, sharding, folder.path());
+  ManifestReader reader(folder.path());
+  for (std::int64_t rank = 0; rank < 4; ++rank) {
+    expect_rows(load_on(reader, sharding, rank_of(rank, 4)), global, {2 * rank, 2 * rank + 1, 8 + 2 * rank, 9 + 2 * rank});
+  }
+}
+
+// 10 rows, padded to 4 on each of four ranks: the third holds two rows and two of padding, the fourth only padding.
+TEST(ShardedLoad, LeavesVocabularyPaddingZero) {
+  const TemporaryFolder folder;
+  const at::Tensor global = numbered({10, 2}).add_(1);
+  const Sharding sharding = Sharding::vocabulary({10, 2}, 4);
+  write_as(1, global, sharding, folder.path());
+  ManifestReader reader(folder.path());
+  expect_rows(load_on(reader, sharding, rank_of(1, 4)), global, {4, 5, 6, 7});
+  expect_rows(load_on(reader, sharding, rank_of(2, 4)), global, {8, 9, -1, -1});
+  expect_rows(load_on(reader, sharding, rank_of(3, 4)), global, {-1, -1, -1, -1});
+}
+
+TEST(ShardedLoad, ReshardsBetweenAnyTwoNumbersOfRanks) {
+  const Sharding shardings[] = {Sharding::split({8, 12}, 0), Sharding::split({8, 12}, 1), Sharding::split({16, 2}, 0, {{8}, {8}}),
+                                Sharding::split({16, 3}, 0, {{2}, {1, false}, {1, false}}, 4), Sharding::vocabulary({10, 2}, 4)};
+  for (const Sharding& sharding : shardings) {
+    const at::Tensor global = numbered(sharding.global_shape);
+    for (const std::int64_t from : {1, 2, 4}) {
+      const TemporaryFolder folder;
+      write_as(from, global, sharding, folder.path());
+      ManifestReader reader(folder.path());
+      EXPECT_TRUE(load_on(reader, Sharding::replicated(sharding.global_shape), rank_of(0, 1)).equal(global));
+      for (const std::int64_t to : {1, 2, 4}) {
+        for (std::int64_t rank = 0; rank < to; ++rank) {
+          EXPECT_TRUE(load_on(reader, sharding, rank_of(rank, to)).equal(local_of(global, sharding, rank_of(rank, to))));
+        }
+      }
+    }
+  }
+}
+
+TEST(ShardedLoad, BoundsTheSizeOfAFile) {
+  const TemporaryFolder folder;
+  std::map<std::string, ManifestTensor> tensors;
+  std::vector<PieceToWrite> pieces;
+  for (const char* name : {"a", "b", "c"}) {
+    pieces.push_back({.name = name, .global_shape = {4}, .region = {{0}, {4}}, .tensor = [] { return numbered({4}); }});
+  }
+  write_pieces(folder.path(), {.prefix = "weights", .rank = 2, .most_bytes = 40}, std::move(pieces), tensors);
+  EXPECT_EQ(tensors.at("b").pieces[0].file, "weights_00002.safetensors");
+  EXPECT_EQ(tensors.at("c").pieces[0].file, "weights_00002_001.safetensors");
+}
+
+}  // namespace
+}  // namespace megatron

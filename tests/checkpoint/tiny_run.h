@@ -1,0 +1,69 @@
+// A tiny Llama with weights and an optimizer, for tests of saving and loading.
+#pragma once
+
+#include <ATen/ops/rand_like.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "megatron/checkpoint/checkpoint.h"
+#include "megatron/config/resolve.h"
+#include "megatron/models/gpt_model.h"
+
+namespace megatron {
+
+inline TransformerConfig tiny_llama() {
+  TransformerConfig model;
+  model.num_layers = 2;
+  model.hidden_size = 16;
+  model.num_attention_heads = 4;
+  model.group_query_attention = true;
+  model.num_query_groups = 2;
+  model.ffn_hidden_size = 24;
+  model.vocab_size = 19;
+  model.max_position_embeddings = 32;
+  model.normalization = Normalization::RMSNorm;
+  model.position_embedding_type = PositionEmbedding::rope;
+  model.activation = Activation::silu;
+  model.gated_linear_unit = true;
+  model.add_bias_linear = false;
+  model.untie_embeddings_and_output_weights = true;
+  resolve(model);
+  return model;
+}
+
+/// A model with its weights and an Adam whose state is random.
+struct TinyRun {
+  explicit TinyRun(std::uint64_t seed, const TransformerConfig& config = tiny_llama(), const std::string& name = "adam") {
+    settings.model = config;
+    settings.optimizer.optimizer = name;
+    model = make_gpt_model(config, Rank{});
+    store = std::make_unique<ParamStore>(*model, ParamStore::Options{});
+    store->initialize(seed);
+    optimizer = make_optimizer(settings.optimizer, *store);
+    optimizer->visit_state(
+        [&](const Parameter&, const std::string&, at::Tensor& tensor) { tensor.copy_(at::rand_like(tensor).add_(static_cast<double>(seed))); });
+    optimizer->set_num_steps(static_cast<std::int64_t>(seed));
+  }
+  SaveRequest request(std::int64_t iteration) const {
+    return {.model = &settings.model,
+            .settings = &settings,
+            .weights = store.get(),
+            .optimizer = optimizer.get(),
+            .progress = {.iteration = iteration, .consumed_train_samples = 8 * iteration, .floating_point_operations = 1e21 / 3}};
+  }
+  std::vector<at::Tensor> tensors() const {
+    std::vector<at::Tensor> all;
+    for (const Parameter* parameter : store->parameters()) all.push_back(parameter->value());
+    optimizer->visit_state([&](const Parameter&, const std::string&, at::Tensor& tensor) { all.push_back(tensor); });
+    return all;
+  }
+
+  Settings settings;
+  std::unique_ptr<LanguageModel> model;
+  std::unique_ptr<ParamStore> store;
+  std::unique_ptr<Optimizer> optimizer;
+};
+
+}  // namespace megatron
