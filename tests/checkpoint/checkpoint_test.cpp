@@ -74,7 +74,7 @@ TEST(Checkpoint, RefusesASecondWriter) {
 }
 
 TEST(Checkpoint, ChecksFreeSpaceFirst) {
-  expect_user_error([] { require_free_space("/", std::uint64_t{1} << 60); }, {"free space", "1152921504606846976"});
+  expect_user_error([] { require_free_space("/", std::uint64_t{1} << 60); }, {"free space", "1152921504607895552"});
 }
 
 TEST(Checkpoint, FindsNothingInMissingEmptyAndUncommittedFolders) {

@@ -42,8 +42,10 @@ struct TinyRun {
     store = std::make_unique<ParamStore>(*model, ParamStore::Options{});
     store->initialize(seed);
     optimizer = make_optimizer(settings.optimizer, *store);
-    optimizer->visit_state(
-        [&](const Parameter&, const std::string&, at::Tensor& tensor) { tensor.copy_(at::rand_like(tensor).add_(static_cast<double>(seed))); });
+    optimizer->visit_state([&](const Parameter& parameter, const std::string&, at::Tensor& tensor) {
+      const std::int64_t true_rows = parameter.sharding().global_shape[0];  // padding of the vocabulary stays zero
+      tensor.narrow(0, 0, true_rows).copy_(at::rand_like(tensor).add_(static_cast<double>(seed)).narrow(0, 0, true_rows));
+    });
     optimizer->set_num_steps(static_cast<std::int64_t>(seed));
   }
   SaveRequest request(std::int64_t iteration) const {
