@@ -17,6 +17,7 @@ std::string with_header(const std::string& header, const std::string& data) {
 }
 
 void write(const fs::path& path, const std::string& content) {
+  fs::remove(path);  // rewriting a file in place would wait for the disk
   FileWriter writer(path);
   writer.write(content);
   writer.close();
