@@ -58,6 +58,7 @@ std::vector<std::int64_t> end_of_text_ids(const CheckpointSource& source) {
   if (found == source.carried.end()) return {};
   const std::string place = (source.folder / found->first).string();
   const Json config = parse_json(found->second, place);
+  if (!config.is_object()) throw UserError({place, config.type_name(), "expected an object"});
   const auto ids = config.find("eos_token_id");
   if (ids == config.end() || ids->is_null()) return {};
   std::vector<std::int64_t> result;

@@ -1,0 +1,125 @@
+// What generate and score find in a checkpoint: the model, the tokenizer it was trained with, the tokens that end a text.
+#include "megatron/inference/load_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "megatron/base/error.h"
+#include "megatron/base/files.h"
+#include "megatron/config/resolve.h"
+#include "megatron/inference/scorer.h"
+#include "megatron/inference/stored_tokenizer.h"
+#include "megatron/models/gpt_model.h"
+
+namespace megatron {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class LoadModel : public testing::Test {
+ protected:
+  LoadModel() {
+    settings_.model.num_layers = 1;
+    settings_.model.hidden_size = 16;
+    settings_.model.num_attention_heads = 2;
+    settings_.model.max_position_embeddings = 8;
+    settings_.model.vocab_size = 300;
+    resolve(settings_.model);
+  }
+  void SetUp() override { megatron::create_directories(root_); }
+  void TearDown() override { fs::remove_all(root_); }
+
+  void save() {
+    model_ = make_gpt_model(settings_.model, Rank{});
+    weights_ = std::make_unique<ParamStore>(*model_, ParamStore::Options{.with_gradients = false});
+    weights_->initialize(3);
+    save_checkpoint(root_, {.model = &settings_.model, .settings = &settings_, .weights = weights_.get(), .progress = {.iteration = 5}});
+  }
+
+  const fs::path root_ = fs::temp_directory_path() / ("megatron_load_model_" + std::to_string(getpid()));
+  Settings settings_;
+  std::unique_ptr<LanguageModel> model_;
+  std::unique_ptr<ParamStore> weights_;
+};
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST_F(LoadModel, RunsAsTheModelThatWasSaved) {
+  save();
+  const LoadedModel loaded = load_model(root_, std::nullopt);
+  const std::vector<std::int64_t> ids = {1, 2, 299, 4};
+  EXPECT_EQ(score_tokens(*loaded.model, ids, "ids").logprobs, score_tokens(*model_, ids, "ids").logprobs);
+}
+
+TEST_F(LoadModel, MissingCheckpointsAreUserErrors) {
+  EXPECT_THAT(message_of([&] { load_model(root_ / "none", std::nullopt); }), HasSubstr("--load"));
+  EXPECT_THAT(message_of([&] { load_model(root_, std::nullopt); }), HasSubstr("no checkpoint"));
+  save();
+  EXPECT_THROW(load_model(root_, 4), UserError);
+}
+
+TEST_F(LoadModel, TheTokenizerOfTheRunServes) {
+  settings_.tokenizer.tokenizer_type = "NullTokenizer";
+  settings_.tokenizer.vocab_size = 200;
+  save();
+  const StoredTokenizer stored = open_tokenizer({}, load_model(root_, std::nullopt).source);
+  EXPECT_EQ(stored.tokenizer->name(), "NullTokenizer");
+  EXPECT_THAT(stored.stop_ids, ElementsAre(199));
+}
+
+TEST_F(LoadModel, FlagsNameAnotherTokenizer) {
+  settings_.tokenizer.tokenizer_type = "NullTokenizer";
+  settings_.tokenizer.vocab_size = 200;
+  save();
+  TokenizerConfig flags;
+  flags.tokenizer_type = "ByteTokenizer";
+  const StoredTokenizer stored = open_tokenizer(flags, load_model(root_, std::nullopt).source);
+  EXPECT_EQ(stored.tokenizer->name(), "ByteTokenizer");
+  EXPECT_THAT(stored.stop_ids, ElementsAre(256));
+}
+
+TEST_F(LoadModel, WithoutATokenizerTheFlagsAreNamed) {
+  save();
+  const CheckpointSource source = load_model(root_, std::nullopt).source;
+  EXPECT_THAT(message_of([&] { open_tokenizer({}, source); }), HasSubstr("--tokenizer-type"));
+}
+
+/// A folder as Hugging Face writes it, as far as tokenizers are concerned.
+CheckpointSource hugging_face_folder(const fs::path& folder, const std::string& generation_config) {
+  write_file_atomically(folder / "tokenizer.json",
+                        R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "<end>": 3}, "merges": ["a b"]},
+                            "added_tokens": [{"id": 3, "content": "<end>", "single_word": false, "lstrip": false, "rstrip": false,
+                                              "normalized": false, "special": true}]})");
+  CheckpointSource source{.kind = CheckpointSource::Kind::hugging_face, .folder = folder, .model = {}, .given_knobs = {}, .notes = {}, .carried = {}};
+  if (!generation_config.empty()) source.carried["generation_config.json"] = generation_config;
+  return source;
+}
+
+TEST_F(LoadModel, AHuggingFaceFolderBringsItsTokenizerAndItsEnds) {
+  const StoredTokenizer one = open_tokenizer({}, hugging_face_folder(root_, R"({"eos_token_id": 3})"));
+  EXPECT_THAT(one.tokenizer->encode("ab"), ElementsAre(2));
+  EXPECT_THAT(one.stop_ids, testing::Contains(3));
+  const StoredTokenizer several = open_tokenizer({}, hugging_face_folder(root_, R"({"eos_token_id": [1, 3]})"));
+  EXPECT_THAT(several.stop_ids, testing::IsSupersetOf({1, 3}));
+  EXPECT_NO_THROW(open_tokenizer({}, hugging_face_folder(root_, R"({"eos_token_id": null})")));
+  EXPECT_NO_THROW(open_tokenizer({}, hugging_face_folder(root_, "")));
+}
+
+TEST_F(LoadModel, BrokenEndsNameFileAndField) {
+  for (const char* broken : {R"({"eos_token_id": "x"})", R"({"eos_token_id": [1.5]})", "{", "[]"}) {
+    const std::string message = message_of([&] { open_tokenizer({}, hugging_face_folder(root_, broken)); });
+    EXPECT_THAT(message, HasSubstr("generation_config.json")) << broken;
+  }
+}
+
+}  // namespace
+}  // namespace megatron
