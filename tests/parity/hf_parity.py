@@ -122,7 +122,7 @@ def check_variant(report, variant, work):
 
 
 def check_half_precision(report, work):
-    """bfloat16 weights are scored in bfloat16: near transformers' float32 on the same weights, and no nearer than bfloat16 allows."""
+    """bfloat16 weights are scored in bfloat16: near transformers' float32 on the same weights."""
     model = hf_models.build(LlamaConfig(**hf_models.COMMON, vocab_size=131), seed=7).to(torch.bfloat16)
     model.save_pretrained(work / "hf")
     rows = np.random.default_rng(3).integers(0, 131, (3, hf_models.SEQ_LENGTH + 1))
