@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "checkpoint/expect_user_error.h"
 #include "checkpoint/mutate.h"
 #include "megatron/base/checksum.h"
@@ -12,8 +14,8 @@ namespace {
 Manifest example() {
   Manifest manifest;
   manifest.progress = {.iteration = 7, .consumed_train_samples = 56, .scheduler_num_steps = 56, .floating_point_operations = 1.25e20};
-  manifest.model = {{"num_layers", 2}};
-  manifest.settings = {{"lr", "0.001"}};
+  manifest.model = Json{{"num_layers", 2}};
+  manifest.settings = Json{{"lr", "0.001"}};
   manifest.optimizer = OptimizerRecord{"adam", 7};
   manifest.model_type = "llama";
   manifest.files["hugging_face/config.json"] = 42;

@@ -35,7 +35,7 @@ CheckpointSource megatron_source(const fs::path& folder) {
                           .folder = folder,
                           .is_release = folder.filename() == kReleaseFolder,
                           .iteration = manifest.progress.iteration,
-                          .model = architecture_from_json(manifest.model, place + ": model"),
+                          .model = architecture_from_json(*manifest.model, place + ": model"),
                           .given_knobs = all_knobs(),
                           .notes = {},
                           .weight_type = first_weight_type(manifest, place),

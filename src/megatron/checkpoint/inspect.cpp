@@ -26,7 +26,7 @@ void add_manifest(const fs::path& folder, Json& json) {
   json["iteration"] = manifest.progress.iteration;
   json["consumed_train_samples"] = manifest.progress.consumed_train_samples;
   json["consumed_valid_samples"] = manifest.progress.consumed_valid_samples;
-  json["settings"] = manifest.settings;
+  json["settings"] = *manifest.settings;
   if (manifest.optimizer) json["optimizer"] = {{"name", manifest.optimizer->name}, {"num_steps", manifest.optimizer->num_steps}};
   for (const auto& [name, tensor] : manifest.tensors) {
     const char* kind = tensor.kind == TensorKind::weight ? "weight" : "optimizer";

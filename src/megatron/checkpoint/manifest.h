@@ -5,12 +5,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_box.h"
 #include "megatron/checkpoint/box_math.h"
 #include "megatron/checkpoint/stored_type.h"
 #include "megatron/checkpoint/training_progress.h"
@@ -43,8 +42,8 @@ struct OptimizerRecord {
 
 struct Manifest {
   TrainingProgress progress;
-  Json model;     ///< architecture_to_json
-  Json settings;  ///< for people and for the diff on resume
+  JsonBox model;     ///< architecture_to_json
+  JsonBox settings;  ///< for people and for the diff on resume
   std::optional<OptimizerRecord> optimizer;
   std::string model_type;                         ///< Hugging Face family the weights came from; "" for none
   std::map<std::string, std::uint64_t> files;     ///< carried files (relative path → checksum)

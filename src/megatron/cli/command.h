@@ -60,6 +60,12 @@ const FieldSet& preprocess_data_fields();
 int run_dataset(std::span<const std::string> args);
 const FieldSet& dataset_fields();
 
+/// `megatron convert` and `megatron checkpoint` up to the engine.
+int run_convert_front(std::span<const std::string> args);
+const FieldSet& convert_fields();
+int run_checkpoint_front(std::span<const std::string> args);
+const FieldSet& checkpoint_fields();
+
 /// Loads libmegatron_engine.so from beside the program and runs the command there. UserError when it cannot be loaded.
 int run_in_engine(std::string_view command, std::span<const std::string> args);
 

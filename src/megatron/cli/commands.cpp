@@ -14,8 +14,8 @@ constexpr std::array kCommands{
     Command{"tokenize", "text lines to token ids and back", "Data", run_tokenize, tokenize_fields},
     Command{"generate", "continue texts with a trained model", "Use", run_generate_front, generate_fields},
     Command{"score", "log-probabilities of token ids", "Use", run_score_front, score_fields},
-    Command{"convert", "weights between checkpoints and Hugging Face directories", "Checkpoints"},
-    Command{"checkpoint", "inspect, verify or compare checkpoints", "Checkpoints"},
+    Command{"convert", "weights between checkpoints and Hugging Face directories", "Checkpoints", run_convert_front, convert_fields},
+    Command{"checkpoint", "inspect, verify or compare checkpoints", "Checkpoints", run_checkpoint_front, checkpoint_fields},
     Command{"help", "show the help of a command", "About", run_help, help_fields},
     Command{"completion", "print the completion script of bash, zsh or fish", "About", run_completion, completion_fields},
 };

@@ -23,8 +23,8 @@ bool names_a_tokenizer(const TokenizerConfig& config) {
 TokenizerConfig trained_with(const Manifest& manifest) {
   TokenizerConfig config;
   for (const Field& field : tokenizer_table().set().fields) {
-    const auto found = manifest.settings.find(field.name);
-    if (found == manifest.settings.end() || !found->is_string()) continue;
+    const auto found = manifest.settings->find(field.name);
+    if (found == manifest.settings->end() || !found->is_string()) continue;
     const std::string text = found->get<std::string>();
     if (!text.empty() && !is_none(text)) assign(field, &config, std::span(&text, 1));
   }

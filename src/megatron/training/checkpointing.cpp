@@ -1,6 +1,7 @@
 #include "megatron/training/checkpointing.h"
 
 #include <array>
+#include <nlohmann/json.hpp>
 #include <ostream>
 
 #include "megatron/base/error.h"
@@ -28,12 +29,12 @@ void load_schedule(Trainer& trainer, const Json& saved_settings) {
 /// Takes up the run that saved the checkpoint where it stood.
 void resume(Trainer& trainer, std::ostream& out) {
   const Manifest manifest = read_manifest(trainer.source->folder);
-  const std::string differences = settings_differences(manifest.settings, trainer.settings);
+  const std::string differences = settings_differences(*manifest.settings, trainer.settings);
   if (!differences.empty()) out << " settings that differ from the checkpoint's:\n" << differences;
   trainer.progress = load_progress(*trainer.source);
   if (!trainer.settings.checkpoint.load_optim) return;
   load_optimizer(*trainer.source, *trainer.optimizer);
-  load_schedule(trainer, manifest.settings);
+  load_schedule(trainer, *manifest.settings);
 }
 
 }  // namespace

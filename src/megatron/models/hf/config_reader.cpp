@@ -1,31 +1,35 @@
 #include "megatron/models/hf/config_reader.h"
 
+#include <nlohmann/json.hpp>
+
 #include "megatron/base/error.h"
 
 namespace megatron {
 
 ConfigReader::ConfigReader(const Json& object, std::string source) : object_(object), source_(std::move(source)) {
-  if (!object_.is_object()) throw UserError({source_ + ": must be a JSON object", "got " + std::string(object_.type_name()), ""});
+  if (!object_->is_object()) throw UserError({source_ + ": must be a JSON object", "got " + std::string(object_->type_name()), ""});
 }
+
+bool ConfigReader::mentions(const std::string& key) const { return object_->contains(key); }
 
 const Json* ConfigReader::find(const std::string& key) const {
-  const auto found = object_.find(key);
-  return found == object_.end() || found->is_null() ? nullptr : &*found;
+  const auto found = object_->find(key);
+  return found == object_->end() || found->is_null() ? nullptr : &*found;
 }
 
-std::int64_t ConfigReader::integer(const std::string& key) const { return json_int(object_, key, source_); }
+std::int64_t ConfigReader::integer(const std::string& key) const { return json_int(*object_, key, source_); }
 
-double ConfigReader::number(const std::string& key) const { return json_double(object_, key, source_); }
+double ConfigReader::number(const std::string& key) const { return json_double(*object_, key, source_); }
 
-bool ConfigReader::boolean(const std::string& key, bool otherwise) const { return has(key) ? json_bool(object_, key, source_) : otherwise; }
+bool ConfigReader::boolean(const std::string& key, bool otherwise) const { return has(key) ? json_bool(*object_, key, source_) : otherwise; }
 
 std::string ConfigReader::text(const std::string& key, const std::string& otherwise) const {
-  return has(key) ? json_string(object_, key, source_) : otherwise;
+  return has(key) ? json_string(*object_, key, source_) : otherwise;
 }
 
 ConfigReader ConfigReader::section(const std::string& key) const {
   const Json* value = find(key);
-  return {value != nullptr ? *value : Json::object(), source_ + ": field '" + key + "'"};
+  return {value != nullptr ? *value : Json(Json::object()), source_ + ": field '" + key + "'"};
 }
 
 void ConfigReader::unsupported(const std::string& key, const std::string& fix) const {

@@ -2,11 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_box.h"
 
 namespace megatron {
 
@@ -17,7 +16,7 @@ class ConfigReader {
   const std::string& source() const { return source_; }
   bool has(const std::string& key) const { return find(key) != nullptr; }
   /// Whether the key is written at all, null included.
-  bool mentions(const std::string& key) const { return object_.contains(key); }
+  bool mentions(const std::string& key) const;
   /// Null when absent or null.
   const Json* find(const std::string& key) const;
 
@@ -35,7 +34,7 @@ class ConfigReader {
   [[noreturn]] void unsupported(const std::string& key, const std::string& fix) const;
 
  private:
-  Json object_;
+  JsonBox object_;
   std::string source_;
 };
 

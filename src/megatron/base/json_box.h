@@ -1,0 +1,33 @@
+// A JSON value as a member of a class whose header must not pull in nlohmann/json.hpp.
+#pragma once
+
+#include <memory>
+
+#include "megatron/base/json.h"
+
+namespace megatron {
+
+/// Owns a Json (null at first) with value semantics; a moved-from box may only be assigned or destroyed.
+class JsonBox {
+ public:
+  JsonBox();
+  JsonBox(const Json& value);
+  JsonBox(const JsonBox& other);
+  JsonBox(JsonBox&&) noexcept = default;
+  JsonBox& operator=(const JsonBox& other);
+  JsonBox& operator=(JsonBox&&) noexcept = default;
+  ~JsonBox();
+
+  const Json& operator*() const { return *value_; }
+  Json& operator*() { return *value_; }
+  const Json* operator->() const { return value_.get(); }
+  Json* operator->() { return value_.get(); }
+
+ private:
+  struct Delete {
+    void operator()(Json* value) const;
+  };
+  std::unique_ptr<Json, Delete> value_;
+};
+
+}  // namespace megatron

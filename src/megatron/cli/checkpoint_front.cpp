@@ -1,0 +1,21 @@
+// What `megatron convert` and `megatron checkpoint` do before the engine is loaded: help and every mistake in the flags, in milliseconds.
+#include "megatron/cli/command.h"
+#include "megatron/config/checkpoint_options.h"
+
+namespace megatron {
+
+const FieldSet& convert_fields() { return convert_table().set(); }
+
+int run_convert_front(std::span<const std::string> args) {
+  read_convert_options(args);
+  return run_in_engine("convert", args);
+}
+
+const FieldSet& checkpoint_fields() { return checkpoint_command_table().set(); }
+
+int run_checkpoint_front(std::span<const std::string> args) {
+  read_checkpoint_options(args);
+  return run_in_engine("checkpoint", args);
+}
+
+}  // namespace megatron

@@ -1,0 +1,63 @@
+#include "megatron/config/checkpoint_options.h"
+
+namespace megatron {
+namespace {
+
+void require_folders(const CheckpointOptions& options) {
+  const std::size_t wanted = options.action == "diff" ? 2 : 1;
+  if (options.folders.size() == wanted) return;
+  throw UserError({"checkpoint " + options.action, "takes " + std::to_string(wanted) + " folder(s), got " + std::to_string(options.folders.size()),
+                   options.action == "diff" ? "write: megatron checkpoint diff A B" : "write: megatron checkpoint " + options.action + " DIR"});
+}
+
+}  // namespace
+
+const FieldTable<ConvertOptions>& convert_table() {
+  static const FieldTable<ConvertOptions> table = [] {
+    FieldTable<ConvertOptions> t;
+    t.about("Converts the weights of a checkpoint or of a Hugging Face directory; the format of the input is recognised.");
+    t.group("Conversion");
+    t.field("load", &ConvertOptions::load, "folder that --save of pretrain wrote, or a Hugging Face directory").required().value_name("DIR");
+    t.field("save", &ConvertOptions::save, "folder to write").required().value_name("DIR");
+    t.field("format", &ConvertOptions::format, "hf: a Hugging Face directory; megatron: a release checkpoint")
+        .required()
+        .choices({"hf", "megatron", "gguf"});
+    t.field("hf_model_type", &ConvertOptions::hf_model_type,
+            "family to write with --format hf; default: where the weights came from, else the first that can hold them")
+        .choices({"gpt2", "llama", "qwen2", "qwen3", "mistral"});
+    t.field("dtype", &ConvertOptions::dtype, "type of the written weights; default: as stored").choices({"fp32", "bf16", "fp16"});
+    t.field("ckpt_step", &ConvertOptions::ckpt_step, "iteration to load; default: the latest").at_least(0);
+    return t;
+  }();
+  return table;
+}
+
+const FieldTable<CheckpointOptions>& checkpoint_command_table() {
+  static const FieldTable<CheckpointOptions> table = [] {
+    FieldTable<CheckpointOptions> t;
+    t.about("inspect DIR: what it holds. verify DIR: every checksum. diff A B: the largest difference of each weight.");
+    t.group("Checkpoint");
+    t.field("action", &CheckpointOptions::action, "what to do").positional().required().choices({"inspect", "verify", "diff"});
+    t.field("folders", &CheckpointOptions::folders, "checkpoints or Hugging Face directories").positional().value_name("DIR");
+    t.field("json", &CheckpointOptions::json, "inspect: as JSON");
+    t.field("all", &CheckpointOptions::all, "verify: every iteration, not only the latest");
+    return t;
+  }();
+  return table;
+}
+
+ConvertOptions read_convert_options(std::span<const std::string> args) {
+  ConvertOptions options;
+  parse_command_line(convert_table(), args, options, "convert");
+  if (options.format == "gguf") throw UserError({"--format gguf", "not in this version", "use --format hf, and llama.cpp's converter from there"});
+  return options;
+}
+
+CheckpointOptions read_checkpoint_options(std::span<const std::string> args) {
+  CheckpointOptions options;
+  parse_command_line(checkpoint_command_table(), args, options, "checkpoint");
+  require_folders(options);
+  return options;
+}
+
+}  // namespace megatron

@@ -1,0 +1,32 @@
+// The settings of `convert` and `checkpoint`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "megatron/config/fields.h"
+
+namespace megatron {
+
+struct ConvertOptions {
+  std::string load, save, format, hf_model_type, dtype;
+  std::optional<std::int64_t> ckpt_step;
+};
+
+struct CheckpointOptions {
+  std::string action;  ///< inspect, verify, diff
+  std::vector<std::string> folders;
+  bool json = false, all = false;
+};
+
+const FieldTable<ConvertOptions>& convert_table();
+const FieldTable<CheckpointOptions>& checkpoint_command_table();
+
+/// Parses the flags of `convert`; a UserError also for a format that is not in this version.
+ConvertOptions read_convert_options(std::span<const std::string> args);
+/// Parses the words of `checkpoint`; a UserError also when the action takes another number of folders.
+CheckpointOptions read_checkpoint_options(std::span<const std::string> args);
+
+}  // namespace megatron
