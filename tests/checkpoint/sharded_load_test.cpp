@@ -2,6 +2,8 @@
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "checkpoint/expect_user_error.h"
 #include "checkpoint/temporary_folder.h"
 #include "megatron/base/files.h"
