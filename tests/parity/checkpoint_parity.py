@@ -16,6 +16,11 @@ import program
 from report import Report
 
 torch.set_num_threads(1)
+SMALL_FLAGS = ["--num-layers", 2, "--hidden-size", 64, "--num-attention-heads", 4, "--max-position-embeddings", 64]
+LLAMA_FLAGS = ["--normalization", "RMSNorm", "--position-embedding-type", "rope", "--swiglu", "--disable-bias-linear",
+               "--untie-embeddings-and-output-weights", "--group-query-attention", "--num-query-groups", 2]
+EXPORTS = {"gpt2": ["--openai-gelu"], "llama": [*LLAMA_FLAGS, "--use-rope-scaling"], "qwen2": [*LLAMA_FLAGS, "--add-qkv-bias"],
+           "qwen3": [*LLAMA_FLAGS, "--qk-layernorm", "--kv-channels", 24], "mistral": [*LLAMA_FLAGS, "--window-size", "6,0"]}
 
 
 def grouped_qkv(query, key, value, groups):
@@ -103,9 +108,20 @@ def check_half_precision(report, dtype, work):
     report.result(f"{dtype}, config.json and carried files after the round trip", kept)
 
 
+def check_export(report, family, flags, work):
+    """A model that began here becomes a directory of the family that can hold it: transformers gives the same log-probabilities as `score`."""
+    samples = corpus.make(work, vocab_size=131, seq_length=40)
+    program.pretrain(samples, [*SMALL_FLAGS, *flags, "--init-method-std", 0.1, "--train-iters", 3, "--micro-batch-size", 1, "--global-batch-size", 1,
+                               "--lr", 0.05, "--lr-decay-style", "constant", "--clip-grad", 0, "--save", work / "ours", "--save-interval", 3])
+    model = AutoModelForCausalLM.from_pretrained(program.convert(work / "ours", work / "hf", "hf"), attn_implementation="eager").eval()
+    ours = [answer["logprobs"] for answer in program.score(work / "ours", samples.rows)]
+    report.close(f"export to {family}, log-probabilities", ours, hf_models.log_probabilities(model, samples.rows))
+    report.result(f"export to {family}, model_type", model.config.model_type == family, model.config.model_type)
+
+
 def check_optimizer_state(report, samples, work):
     """An Adam checkpoint holds two moments per weight, of its shape."""
-    program.pretrain(samples, ["--num-layers", 2, "--hidden-size", 32, "--num-attention-heads", 4, "--max-position-embeddings", 64, "--train-iters", 2,
+    program.pretrain(samples, [*SMALL_FLAGS, "--train-iters", 2,
                                "--micro-batch-size", 2, "--global-batch-size", 2, "--lr", 0.01, "--save", work / "adam", "--save-interval", 2,
                                "--data-cache-path", work / "cache"])
     weights, moments = checkpoint_files.read_weights(work / "adam"), checkpoint_files.read_tensors(work / "adam", "optimizer")
@@ -133,6 +149,9 @@ def main():
     for dtype in (torch.bfloat16, torch.float16):
         with tempfile.TemporaryDirectory() as work, report.guard(str(dtype)):
             check_half_precision(report, dtype, Path(work))
+    for family, flags in EXPORTS.items():
+        with tempfile.TemporaryDirectory() as work, report.guard(f"export to {family}"):
+            check_export(report, family, flags, Path(work))
     with tempfile.TemporaryDirectory() as work, report.guard("optimizer state and caches"):
         samples = corpus.make(work, vocab_size=131, seq_length=40)
         check_optimizer_state(report, samples, Path(work))
