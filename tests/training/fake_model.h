@@ -2,6 +2,8 @@
 // "poison" of zeros adds 0·√w: no loss, and at w = 0 a gradient of 0·∞ = NaN.
 #pragma once
 
+#include <ATen/TensorIndexing.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/tensor.h>
 

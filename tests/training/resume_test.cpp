@@ -1,7 +1,6 @@
 // Stopped and resumed = never stopped, bit for bit: weights, optimizer state, progress, losses. Dropout is on, evaluations lie between.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -45,7 +44,7 @@ std::vector<std::string> losses(const std::string& log, int after) {
 void expect_same(small_run::Outcome& left, small_run::Outcome& right) {
   const auto a = tensors(left.trainer), b = tensors(right.trainer);
   ASSERT_EQ(a.size(), b.size());
-  for (const auto& [name, tensor] : a) EXPECT_TRUE(torch::equal(tensor, b.at(name))) << name;
+  for (const auto& [name, tensor] : a) EXPECT_TRUE(tensor.equal(b.at(name))) << name;
   EXPECT_EQ(left.trainer.progress, right.trainer.progress);
   EXPECT_EQ(left.trainer.optimizer->num_steps(), right.trainer.optimizer->num_steps());
 }
@@ -88,7 +87,7 @@ TEST_F(ResumeTest, FinetuneStartsAtIterationZeroWithoutOptimizer) {
   Trainer trainer = set_up(read_run(small_run::flags({"--load", folder("a"), "--finetune"})), out);
   EXPECT_EQ(trainer.progress, TrainingProgress{});
   EXPECT_EQ(trainer.optimizer->num_steps(), 0);
-  EXPECT_TRUE(torch::equal(trainer.weights->parameters()[0]->value(), first.trainer.weights->parameters()[0]->value()));
+  EXPECT_TRUE(trainer.weights->parameters()[0]->value().equal(first.trainer.weights->parameters()[0]->value()));
 }
 
 TEST_F(ResumeTest, WithoutOptimizerTheIterationStays) {

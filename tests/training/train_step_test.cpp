@@ -1,9 +1,9 @@
 // Expected gradients follow from Megatron's normalisation by hand: mean over microbatches of (Σ loss / tokens), or Σ loss / Σ tokens.
 #include "megatron/training/train_step.h"
 
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <limits>
 
