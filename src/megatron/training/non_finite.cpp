@@ -1,9 +1,12 @@
 #include "megatron/training/non_finite.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/isfinite.h>
 
 #include <cmath>
 #include <optional>
+
+#include "megatron/transformer/unit_hooks.h"
 
 namespace megatron {
 namespace {
@@ -35,6 +38,29 @@ std::optional<std::string> first_non_finite_weight(const ParamStore& weights) {
   return std::nullopt;
 }
 
+/// Remembers the first unit whose output is not finite.
+class FirstNonFiniteUnit : public UnitHooks {
+ public:
+  void after_forward(const Module& unit, const at::Tensor& output) override {
+    if (path_.empty() && !is_finite(output)) path_ = unit.path();
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+/// Runs the microbatch again, with the same dropout, and says where its activations leave the finite numbers.
+std::string non_finite_unit(const TrainStepParts& parts, const Microbatch& microbatch) {
+  const at::NoGradGuard no_grad;
+  FirstNonFiniteUnit hooks;
+  parts.model.set_unit_hooks(&hooks);
+  parts.model.forward_step(microbatch, /*training=*/true);
+  parts.model.set_unit_hooks(nullptr);
+  return hooks.path().empty() ? "every unit's output is finite: the output layer or the loss overflowed"
+                              : "the first output that is not finite: of " + hooks.path();
+}
+
 /// Whether this microbatch alone gives `parameter` a gradient that is not finite.
 bool is_at_fault(const TrainStepParts& parts, const Microbatch& microbatch, const Parameter& parameter) {
   parts.weights.begin_gradients();
@@ -50,7 +76,8 @@ NonFiniteError non_finite_loss(const TrainStepParts& parts, const TrainStepOptio
   std::string text =
       "iteration " + std::to_string(options.iteration) + ": the loss of " + place(batch, index) + " is " + (std::isnan(loss) ? "NaN" : "infinite");
   const auto weight = first_non_finite_weight(parts.weights);
-  text += weight ? "\n  the first weight that is not finite: " + *weight : "\n  every weight is finite: the activations overflowed";
+  text += weight ? "\n  the first weight that is not finite: " + *weight : "\n  every weight is finite";
+  text += "\n  " + non_finite_unit(parts, batch[index]);
   return NonFiniteError(text + advice(options));
 }
 
