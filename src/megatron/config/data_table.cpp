@@ -61,7 +61,7 @@ const FieldTable<CheckpointConfig>& checkpoint_table() {
         .alias("persistent-save-interval")
         .at_most(kLargestSize);
     t.field("load", &Config::load, "checkpoint or Hugging Face folder to start from").value_name("DIR");
-    t.field("ckpt_step", &Config::ckpt_step, "iteration to load.at_most(kLargestSize); none: the latest").at_least(0);
+    t.field("ckpt_step", &Config::ckpt_step, "iteration to load; none: the latest").at_least(0).at_most(kLargestSize);
     t.field("finetune", &Config::finetune, "load the weights only, and start at iteration 0");
     t.field("use_checkpoint_args", &Config::use_checkpoint_args, "take the architecture from the checkpoint")
         .note("is always so: flags may repeat it, not contradict it");

@@ -30,7 +30,7 @@ const FieldTable<SchedulerConfig>& scheduler_table() {
     t.field("lr", &Config::lr, "peak learning rate").at_least(0);
     t.field("min_lr", &Config::min_lr, "floor of the decay").at_least(0);
     t.field("lr_decay_style", &Config::lr_decay_style, "law of the decay");
-    t.field("lr_decay_iters", &Config::lr_decay_iters, "iterations of the decay.at_most(kLargestSize); none: the whole run").at_least(1);
+    t.field("lr_decay_iters", &Config::lr_decay_iters, "iterations of the decay; none: the whole run").at_least(1).at_most(kLargestSize);
     t.field("lr_decay_samples", &Config::lr_decay_samples, "samples of the decay, with --train-samples").at_least(1).at_most(kMostSamples);
     t.field("lr_wsd_decay_style", &Config::lr_wsd_decay_style, "law of WSD's last phase");
     t.field("lr_wsd_decay_iters", &Config::lr_wsd_decay_iters, "iterations of WSD's last phase").at_least(0).at_most(kLargestSize);

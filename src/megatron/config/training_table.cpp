@@ -9,7 +9,7 @@ const FieldTable<TrainingConfig>& training_table() {
     FieldTable<Config> t;
     t.group("Training");
     t.field("micro_batch_size", &Config::micro_batch_size, "samples in one forward pass").at_least(1).at_most(kLargestSize);
-    t.field("global_batch_size", &Config::global_batch_size, "samples in one step.at_most(kLargestSize); 0: the micro batch size").at_least(0);
+    t.field("global_batch_size", &Config::global_batch_size, "samples in one step; 0: the micro batch size").at_least(0).at_most(kLargestSize);
     t.field("seq_length", &Config::seq_length, "tokens in a sample").at_least(1).alias("encoder-seq-length").at_most(kLargestSize);
     t.field("train_iters", &Config::train_iters, "steps of the whole run").at_least(0).at_most(kLargestSize);
     t.field("train_samples", &Config::train_samples, "samples of the whole run, in place of --train-iters").at_least(0).at_most(kMostSamples);
@@ -25,7 +25,7 @@ const FieldTable<TrainingConfig>& training_table() {
     t.field("fp16", &Config::fp16, "mixed precision with float16 (not in this version)");
     t.group("Evaluation");
     t.field("eval_iters", &Config::eval_iters, "iterations of one evaluation").at_least(0).at_most(kLargestSize);
-    t.field("eval_interval", &Config::eval_interval, "iterations between evaluations.at_most(kLargestSize); none: no evaluation").at_least(1);
+    t.field("eval_interval", &Config::eval_interval, "iterations between evaluations; none: no evaluation").at_least(1).at_most(kLargestSize);
     return t;
   }();
   return table;

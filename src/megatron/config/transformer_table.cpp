@@ -13,14 +13,15 @@ void add_size(Table& t) {
   t.field("num_layers", &Config::num_layers, "transformer layers").at_least(1).alias("encoder-num-layers").at_most(kMostLayers);
   t.field("hidden_size", &Config::hidden_size, "width of the model").at_least(1).at_most(kLargestSize);
   t.field("num_attention_heads", &Config::num_attention_heads, "query heads").at_least(1).at_most(kLargestSize);
-  t.field("ffn_hidden_size", &Config::ffn_hidden_size, "width of the MLP.at_most(kLargestSize); 0: 4 x hidden size, 8/3 x with a gated activation")
-      .at_least(0);
-  t.field("kv_channels", &Config::kv_channels, "width of one head.at_most(kLargestSize); 0: hidden size / heads").at_least(0);
+  t.field("ffn_hidden_size", &Config::ffn_hidden_size, "width of the MLP; 0: 4 x hidden size, 8/3 x with a gated activation")
+      .at_least(0)
+      .at_most(kLargestSize);
+  t.field("kv_channels", &Config::kv_channels, "width of one head; 0: hidden size / heads").at_least(0).at_most(kLargestSize);
   t.field("group_query_attention", &Config::group_query_attention, "share keys and values between groups of query heads");
   t.field("num_query_groups", &Config::num_query_groups, "groups of keys and values, with --group-query-attention").at_least(1).at_most(kLargestSize);
-  t.field("max_position_embeddings", &Config::max_position_embeddings,
-          "longest sequence of learned positions.at_most(kLargestSize); 0: the sequence length")
-      .at_least(0);
+  t.field("max_position_embeddings", &Config::max_position_embeddings, "longest sequence of learned positions; 0: the sequence length")
+      .at_least(0)
+      .at_most(kLargestSize);
   t.field("untie_embeddings_and_output_weights", &Config::untie_embeddings_and_output_weights, "give the output layer weights of its own");
 }
 
@@ -84,9 +85,10 @@ void add_rope_scaling(Table& t) {
   t.field("rope_low_freq_factor", &Config::rope_low_freq_factor, "Llama 3's scaling: low frequency factor").above(0);
   t.field("rope_high_freq_factor", &Config::rope_high_freq_factor, "Llama 3's scaling: high frequency factor").above(0);
   t.field("rope_original_max_position_embeddings", &Config::rope_original_max_position_embeddings,
-          "length of pretraining.at_most(kLargestSize); 4096 with yarn unless given")
+          "length of pretraining; 4096 with yarn unless given")
       .at_least(1)
-      .alias("yarn-original-max-position-embeddings");
+      .alias("yarn-original-max-position-embeddings")
+      .at_most(kLargestSize);
   t.field("yarn_beta_fast", &Config::yarn_beta_fast, "YaRN: rotations above which a dimension is not stretched").above(0);
   t.field("yarn_beta_slow", &Config::yarn_beta_slow, "YaRN: rotations below which a dimension is stretched in full").above(0);
   t.field("yarn_mscale", &Config::yarn_mscale, "YaRN: scale of the attention").at_least(0).alias("mscale");
