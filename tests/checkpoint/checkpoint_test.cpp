@@ -82,6 +82,8 @@ TEST(Checkpoint, FindsNothingInMissingEmptyAndUncommittedFolders) {
   EXPECT_FALSE(find_checkpoint(root / "missing"));
   EXPECT_FALSE(find_checkpoint(root.path()));
   fs::create_directories(root / "iter_0000006.tmp-host-1");
+  write_file_atomically(root / "metrics.jsonl", "{}");
+  write_file_atomically(root / (std::string(kTrackerFile) + ".tmp.12"), "6");
   EXPECT_FALSE(find_checkpoint(root.path()));
 }
 

@@ -81,9 +81,11 @@ void refuse_foreign_folder(const fs::path& root) {
   }
 }
 
-bool holds_only_uncommitted(const fs::path& root) {
+/// What a run leaves in its --save folder before its first checkpoint is committed.
+bool holds_no_checkpoint_yet(const fs::path& root) {
   for (const auto& entry : fs::directory_iterator(root)) {
-    if (!is_uncommitted_name(entry.path().filename().string())) return false;
+    const std::string name = entry.path().filename().string();
+    if (!is_uncommitted_name(name) && name != "metrics.jsonl") return false;
   }
   return true;
 }
@@ -94,7 +96,7 @@ std::optional<CheckpointSource> find_checkpoint(const std::filesystem::path& roo
   if (!fs::exists(root)) return std::nullopt;
   if (!fs::is_directory(root))
     throw UserError({"--load " + root.string() + ": is a file", "", "give the folder of a checkpoint or of a Hugging Face model"});
-  if (holds_only_uncommitted(root)) return std::nullopt;
+  if (holds_no_checkpoint_yet(root)) return std::nullopt;
   refuse_foreign_folder(root);
   if (const auto folder = find_checkpoint_folder(root, step)) return megatron_source(*folder);
   if (looks_like_hf_directory(root)) return hugging_face_source(root);

@@ -16,6 +16,7 @@ namespace megatron {
 namespace {
 
 constexpr const char* kMark = ".tmp-";
+constexpr const char* kFileMark = ".tmp.";  ///< of write_file_atomically
 constexpr std::uint64_t kSpareBytes = std::uint64_t{1} << 20;
 
 void remove_tree(const fs::path& path) {
@@ -64,12 +65,12 @@ void require_free_space(const fs::path& folder, std::uint64_t bytes) {
                    "free space there, or choose another folder"});
 }
 
-bool is_uncommitted_name(const std::string& name) { return name.find(kMark) != std::string::npos; }
+bool is_uncommitted_name(const std::string& name) { return name.find(kMark) != std::string::npos || name.find(kFileMark) != std::string::npos; }
 
 void remove_uncommitted(const fs::path& root) {
   std::vector<fs::path> leftovers;
   for (const auto& entry : fs::directory_iterator(root)) {
-    if (entry.is_directory() && is_uncommitted_name(entry.path().filename().string())) leftovers.push_back(entry.path());
+    if (is_uncommitted_name(entry.path().filename().string())) leftovers.push_back(entry.path());
   }
   for (const fs::path& path : leftovers) remove_tree(path);
 }

@@ -24,7 +24,7 @@ class FolderLock {
 /// UserError when the disk below `folder` has less than `bytes` and a little more available.
 void require_free_space(const fs::path& folder, std::uint64_t bytes);
 
-/// Whether `name` is that of a folder that was never committed ("iter_0000010.tmp-…").
+/// Whether `name` is that of a folder or file that was never put in place ("iter_0000010.tmp-…").
 bool is_uncommitted_name(const std::string& name);
 
 /// Removes what interrupted writers left below `root`. Call under a FolderLock.

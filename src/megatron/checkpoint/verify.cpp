@@ -77,7 +77,7 @@ void verify_checkpoints(const std::filesystem::path& root, bool all, std::ostrea
   std::string message;
   for (const fs::path& folder : folders) {
     const std::vector<std::string> faults = verify_folder(folder);
-    out << folder.string() << ": " << (faults.empty() ? "whole" : std::to_string(faults.size()) + " faults") << "\n";
+    out << folder.string() << ": " << (faults.empty() ? "whole" : "damaged") << "\n";
     for (const std::string& fault : faults) message += "\n  " + fault;
   }
   if (!message.empty()) throw UserError({"damaged checkpoint", message, "load another iteration with --ckpt-step"});
