@@ -1,6 +1,7 @@
 #include "megatron/training/setup.h"
 
 #include <ATen/Parallel.h>
+#include <malloc.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -31,6 +32,14 @@ int num_threads() {
   cpu_set_t set;
   CPU_ZERO(&set);
   return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+}
+
+/// A step allocates what the step before freed: the process keeps it, instead of handing pages back and faulting them in again (two thirds of
+/// all page faults, 4 % of a small model's step).
+void keep_freed_memory() {
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, -1);
+  mallopt(M_TOP_PAD, 64 << 20);
 }
 
 /// Fails before hours of training, not after, when --save cannot be written.
@@ -140,6 +149,7 @@ class Setup {
 }  // namespace
 
 Trainer set_up(const Run& run, std::ostream& out) {
+  keep_freed_memory();
   at::set_num_threads(num_threads());
   return Setup(run, out).build();
 }
