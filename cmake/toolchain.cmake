@@ -14,7 +14,7 @@ endif()
 option(MEGATRON_WERROR "Warnings are errors" OFF)
 set(MEGATRON_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them")
 
-add_compile_options(-Wall -Wextra -Wno-unused-parameter -fno-math-errno)  # nobody reads errno after sqrt: it becomes one instruction
+add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -fno-math-errno)  # nobody reads errno after sqrt: it becomes one instruction
 if(MEGATRON_WERROR)
   add_compile_options(-Werror)
 endif()

@@ -111,14 +111,24 @@ void rms_norm_backward_input(const T* dy, const T* x, const T* weight, const T* 
   }
 }
 
+/// Rows are summed in blocks, blocks in double: thousands of rows (every head of every token under q and k norms) keep their last digits.
 template <class T>
 void rms_norm_backward_weight(const T* dy, const T* x, const T* rstd, T* dweight, std::int64_t rows, std::int64_t columns, std::int64_t begin,
                               std::int64_t end) {
-  for (std::int64_t c = begin; c < end; ++c) dweight[c] = 0;
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const T* x_row = x + row * columns;
-    const T* dy_row = dy + row * columns;
-    for (std::int64_t c = begin; c < end; ++c) dweight[c] += dy_row[c] * (x_row[c] * rstd[row]);
+  constexpr std::int64_t kColumns = 64, kRows = 32;
+  for (std::int64_t first = begin; first < end; first += kColumns) {
+    const std::int64_t count = end - first < kColumns ? end - first : kColumns;
+    double total[kColumns] = {};
+    for (std::int64_t block = 0; block < rows; block += kRows) {
+      T partial[kColumns] = {};
+      for (std::int64_t row = block; row < rows && row < block + kRows; ++row) {
+        const T* x_row = x + row * columns + first;
+        const T* dy_row = dy + row * columns + first;
+        for (std::int64_t c = 0; c < count; ++c) partial[c] += dy_row[c] * (x_row[c] * rstd[row]);
+      }
+      for (std::int64_t c = 0; c < count; ++c) total[c] += static_cast<double>(partial[c]);
+    }
+    for (std::int64_t c = 0; c < count; ++c) dweight[first + c] = static_cast<T>(total[c]);
   }
 }
 
