@@ -33,7 +33,8 @@ struct RowKernels {
   void (*dropout)(const T* x, const T* residual, T* out, std::int64_t rows, std::int64_t columns, RowCoordinates coordinates, DropoutRule rule);
   /// y = x·rstd·(weight + offset), rstd = 1/√(mean(x²) + ε) per row.
   void (*rms_norm)(const T* x, const T* weight, T* y, T* rstd, std::int64_t rows, std::int64_t columns, double epsilon, double offset);
-  void (*rms_norm_backward_input)(const T* dy, const T* x, const T* weight, const T* rstd, T* dx, std::int64_t rows, std::int64_t columns, double offset);
+  void (*rms_norm_backward_input)(const T* dy, const T* x, const T* weight, const T* rstd, T* dx, std::int64_t rows, std::int64_t columns,
+                                  double offset);
   /// dweight[c] = Σ over all rows of dy·x·rstd for columns [begin, end) of `columns`; rows added in ascending order.
   void (*rms_norm_backward_weight)(const T* dy, const T* x, const T* rstd, T* dweight, std::int64_t rows, std::int64_t columns, std::int64_t begin,
                                    std::int64_t end);

@@ -21,7 +21,7 @@ bool is_current(const IndexCacheEntry& entry) {
   if (code) return false;
   for (const fs::path& source : entry.sources) {
     const auto changed = fs::last_write_time(source, code);
-    if (code || changed > built) return false;
+    if (code || changed >= built) return false;  // the clock of files ticks in milliseconds: a tie may hide a change
   }
   return true;
 }

@@ -13,12 +13,18 @@ namespace megatron {
 
 at::Tensor activate(const at::Tensor& x, Activation kind) {
   switch (kind) {
-    case Activation::gelu: return at::gelu(x, "none");
-    case Activation::gelu_tanh: return at::gelu(x, "tanh");
-    case Activation::relu: return at::relu(x);
-    case Activation::squared_relu: return at::square(at::relu(x));
-    case Activation::silu: return at::silu(x);
-    case Activation::quick_gelu: return x * at::sigmoid(x * 1.702);
+    case Activation::gelu:
+      return at::gelu(x, "none");
+    case Activation::gelu_tanh:
+      return at::gelu(x, "tanh");
+    case Activation::relu:
+      return at::relu(x);
+    case Activation::squared_relu:
+      return at::square(at::relu(x));
+    case Activation::silu:
+      return at::silu(x);
+    case Activation::quick_gelu:
+      return x * at::sigmoid(x * 1.702);
   }
   throw InternalError("an activation without a formula");
 }

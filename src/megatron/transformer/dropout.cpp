@@ -1,8 +1,8 @@
 #include "megatron/transformer/dropout.h"
 
-#include <ATen/TensorOperators.h>
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
 
 #include <cmath>

@@ -36,8 +36,8 @@ at::Tensor embedding_lookup(const at::Tensor& ids, Parameter& weight) { return L
 LanguageModelEmbedding::LanguageModelEmbedding(Module* parent, const TransformerConfig& config, const Rank& rank, std::int64_t vocab_pad_multiple)
     : Module(parent, "embedding"),
       config_(config),
-      word_embeddings_(this, "word_embeddings", Sharding::vocabulary({config.vocab_size, config.hidden_size}, vocab_pad_multiple), embedding_init(config),
-                       rank.tp, /*is_word=*/true) {
+      word_embeddings_(this, "word_embeddings", Sharding::vocabulary({config.vocab_size, config.hidden_size}, vocab_pad_multiple),
+                       embedding_init(config), rank.tp, /*is_word=*/true) {
   if (config.position_embedding_type == PositionEmbedding::learned_absolute) {
     position_embeddings_ =
         std::make_unique<Table>(this, "position_embeddings", Sharding::replicated({config.max_position_embeddings, config.hidden_size}),

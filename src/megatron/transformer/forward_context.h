@@ -14,13 +14,13 @@ namespace megatron {
 
 struct ForwardContext {
   std::uint64_t seed = 0;
-  bool training = false;           ///< dropout is on
-  at::Tensor sample_ordinals;      ///< int64 [b]
-  at::Tensor document_ids;         ///< int32 [b, s] or undefined
+  bool training = false;              ///< dropout is on
+  at::Tensor sample_ordinals;         ///< int64 [b]
+  at::Tensor document_ids;            ///< int32 [b, s] or undefined
   at::Tensor rotary_cos, rotary_sin;  ///< [s, 1 or b, 1, rotary_dim / 2] or undefined
-  LayerStates* states = nullptr;   ///< generating: one per layer
-  std::int64_t q_start = 0;        ///< generating: tokens already in the states
-  UnitHooks* hooks = nullptr;      ///< called around every unit
+  LayerStates* states = nullptr;      ///< generating: one per layer
+  std::int64_t q_start = 0;           ///< generating: tokens already in the states
+  UnitHooks* hooks = nullptr;         ///< called around every unit
 
   /// The dropout site `path.name`; inactive outside training.
   DropoutSite dropout(std::string_view path, std::string_view name, double probability) const;

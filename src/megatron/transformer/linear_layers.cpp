@@ -18,7 +18,8 @@ ColumnParallelLinear::ColumnParallelLinear(Module* parent, std::string_view name
       norm_options_(norm_options(config)) {
   if (options.bias) {
     bias_ = &declare(
-        "bias", {.sharding = Sharding::split({options.out}, 0, options.blocks, options.repeats), .init = Init::zeros(), .tags = {.no_decay = true}}, tp);
+        "bias", {.sharding = Sharding::split({options.out}, 0, options.blocks, options.repeats), .init = Init::zeros(), .tags = {.no_decay = true}},
+        tp);
   }
 }
 

@@ -19,8 +19,8 @@
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kChunkElements = std::int64_t{1} << 23;     // logits of one chunk: 32 MiB in fp32
-constexpr std::int64_t kKeptElements = std::int64_t{6} << 23;      // logits kept for backward: at most 192 MiB in fp32
+constexpr std::int64_t kChunkElements = std::int64_t{1} << 23;  // logits of one chunk: 32 MiB in fp32
+constexpr std::int64_t kKeptElements = std::int64_t{6} << 23;   // logits kept for backward: at most 192 MiB in fp32
 
 std::int64_t chunk_rows(std::int64_t v) { return std::max<std::int64_t>(16, kChunkElements / v); }
 

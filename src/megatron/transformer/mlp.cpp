@@ -8,7 +8,8 @@ namespace {
 ColumnParallelLinear::Options fc1_options(const LayerArguments& arguments) {
   const TransformerConfig& config = arguments.config;
   const std::int64_t f = config.ffn_hidden_size;
-  ColumnParallelLinear::Options options{.in = config.hidden_size, .out = f, .blocks = {}, .bias = config.add_bias_linear, .with_norm = arguments.norm_inside};
+  ColumnParallelLinear::Options options{
+      .in = config.hidden_size, .out = f, .blocks = {}, .bias = config.add_bias_linear, .with_norm = arguments.norm_inside};
   if (config.gated_linear_unit) {
     options.out = 2 * f;
     options.blocks = {{f}, {f}};  // gate | up

@@ -1,8 +1,8 @@
 #include "megatron/transformer/norm.h"
 
-#include <ATen/TensorOperators.h>
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_layer_norm.h>
@@ -56,7 +56,8 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
       auto* to = y.mutable_data_ptr<scalar_t>();
       auto* rstd_to = rstd.mutable_data_ptr<scalar_t>();
       at::parallel_for(0, rows, std::max<std::int64_t>(1, 16384 / columns), [&](std::int64_t begin, std::int64_t end) {
-        kernels::row_kernels<scalar_t>().rms_norm(from + begin * columns, scale, to + begin * columns, rstd_to + begin, end - begin, columns, epsilon, offset);
+        kernels::row_kernels<scalar_t>().rms_norm(from + begin * columns, scale, to + begin * columns, rstd_to + begin, end - begin, columns, epsilon,
+                                                  offset);
       });
     });
     context->save_for_backward({x, rstd});
@@ -79,8 +80,8 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
       const auto* scale = weight->value().const_data_ptr<scalar_t>();
       auto *dx_to = dx.mutable_data_ptr<scalar_t>(), *dweight_to = dweight.mutable_data_ptr<scalar_t>();
       at::parallel_for(0, rows, std::max<std::int64_t>(1, 16384 / columns), [&](std::int64_t begin, std::int64_t end) {
-        table.rms_norm_backward_input(dy_from + begin * columns, x_from + begin * columns, scale, rstd_from + begin, dx_to + begin * columns, end - begin,
-                                      columns, offset);
+        table.rms_norm_backward_input(dy_from + begin * columns, x_from + begin * columns, scale, rstd_from + begin, dx_to + begin * columns,
+                                      end - begin, columns, offset);
       });
       at::parallel_for(0, columns, 64, [&](std::int64_t begin, std::int64_t end) {
         table.rms_norm_backward_weight(dy_from, x_from, rstd_from, dweight_to, rows, columns, begin, end);
@@ -98,7 +99,8 @@ NormOptions norm_options(const TransformerConfig& config) {
 }
 
 at::Tensor norm(const at::Tensor& x, Parameter& weight, Parameter* bias, const NormOptions& options) {
-  if (options.kind == Normalization::RMSNorm) return RmsNorm::apply(x, gradient_anchor(), &weight, options.epsilon, options.weight_plus_one ? 1.0 : 0.0);
+  if (options.kind == Normalization::RMSNorm)
+    return RmsNorm::apply(x, gradient_anchor(), &weight, options.epsilon, options.weight_plus_one ? 1.0 : 0.0);
   return LayerNorm::apply(x, gradient_anchor(), &weight, bias, options.epsilon, options.weight_plus_one);
 }
 
@@ -116,6 +118,6 @@ Norm::Norm(Module* parent, std::string_view name, const TransformerConfig& confi
     : Module(parent, name),
       weight_(declare("weight", norm_weight_spec(config, size, qk_norm), tp)),
       bias_(config.normalization == Normalization::LayerNorm ? &declare("bias", norm_bias_spec(size, qk_norm), tp) : nullptr),
-      parameters_of_norm_(config, weight_, bias_) {}
+      options_(norm_options(config)) {}
 
 }  // namespace megatron

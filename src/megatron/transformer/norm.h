@@ -21,32 +21,16 @@ NormOptions norm_options(const TransformerConfig& config);
 /// Normalises the last dimension of x; weight [h], bias [h] or null (RMSNorm).
 at::Tensor norm(const at::Tensor& x, Parameter& weight, Parameter* bias, const NormOptions& options);
 
-/// The weight and, for LayerNorm, the bias of one norm. They belong to `owner`, so a linear layer can carry its own norm
-/// ("linear_qkv.layer_norm_weight").
-class NormParameters {
- public:
-  struct Names {
-    std::string_view weight = "weight", bias = "bias";
-  };
-  NormParameters(const TransformerConfig& config, Parameter& weight, Parameter* bias) : options_(norm_options(config)), weight_(&weight), bias_(bias) {}
-  at::Tensor operator()(const at::Tensor& x) const { return norm(x, *weight_, bias_, options_); }
-
- private:
-  NormOptions options_;
-  Parameter* weight_;
-  Parameter* bias_;
-};
-
 /// A norm of its own.
 class Norm : public Module {
  public:
   Norm(Module* parent, std::string_view name, const TransformerConfig& config, std::int64_t size, const Axis& tp, bool qk_norm = false);
-  at::Tensor forward(const at::Tensor& x) const { return parameters_of_norm_(x); }
+  at::Tensor forward(const at::Tensor& x) const { return norm(x, weight_, bias_, options_); }
 
  private:
   Parameter& weight_;
   Parameter* bias_;
-  NormParameters parameters_of_norm_;
+  NormOptions options_;
 };
 
 /// Declarations shared by Norm and by layers that carry one.

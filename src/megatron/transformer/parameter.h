@@ -30,7 +30,7 @@ struct ParameterTags {
   bool no_decay = false;   ///< no weight decay (norm weights, biases)
   bool embedding = false;  ///< word embedding or output layer: takes the decoupled learning rate
   bool expert = false;
-  bool qk_norm = false;    ///< --apply-wd-to-qk-layernorm decides
+  bool qk_norm = false;  ///< --apply-wd-to-qk-layernorm decides
 };
 
 struct ParameterSpec {

@@ -26,8 +26,8 @@ struct ShardBlock {
 /// The layout of one parameter over one mesh axis. The split dimension holds `repeats` equal runs of `blocks` (QKV: one run of q|k|v per
 /// query group). With at least as many repeats as ranks, ranks take whole repeats; otherwise a repeat's splittable blocks are divided.
 struct Sharding {
-  Shape global_shape;            ///< true shape: vocabulary unpadded
-  int split_dim = -1;            ///< −1: replicated on every rank
+  Shape global_shape;  ///< true shape: vocabulary unpadded
+  int split_dim = -1;  ///< −1: replicated on every rank
   std::int64_t repeats = 1;
   std::vector<ShardBlock> blocks;  ///< empty: one block of global_shape[split_dim] / repeats
   std::int64_t pad_multiple = 0;   ///< > 0: every rank holds the same multiple of it; rows past the global end are local padding (vocabulary)

@@ -37,7 +37,8 @@ at::Tensor TransformerLayer::add_residual(const BlockOutput& block, const at::Te
 }
 
 at::Tensor TransformerLayer::forward(const at::Tensor& hidden_sbh, const ForwardContext& context) {
-  const at::Tensor attended = add_residual(self_attention_->forward(hidden_sbh, context), hidden_sbh, "self_attn_bda", post_self_attn_layernorm_.get(), context);
+  const at::Tensor attended =
+      add_residual(self_attention_->forward(hidden_sbh, context), hidden_sbh, "self_attn_bda", post_self_attn_layernorm_.get(), context);
   return add_residual(mlp_->forward(attended, context), attended, "mlp_bda", post_mlp_layernorm_.get(), context);
 }
 
@@ -48,7 +49,8 @@ TransformerBlock::TransformerBlock(Module* parent, std::string_view name, const 
     const LayerArguments arguments{.config = config, .rank = rank, .layer_index = index};
     layers_.push_back(std::make_unique<TransformerLayer>(this, "layers." + std::to_string(index), spec, arguments));
   }
-  if (config.norm_placement == NormPlacement::pre) final_layernorm_ = std::make_unique<Norm>(this, "final_layernorm", config, config.hidden_size, rank.tp);
+  if (config.norm_placement == NormPlacement::pre)
+    final_layernorm_ = std::make_unique<Norm>(this, "final_layernorm", config, config.hidden_size, rank.tp);
 }
 
 at::Tensor TransformerBlock::forward(at::Tensor hidden_sbh, const ForwardContext& context) {
