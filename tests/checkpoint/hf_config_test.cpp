@@ -121,6 +121,8 @@ TEST(HfConfig, NamesTheFieldThatIsNotSupported) {
       {llama({{"num_hidden_layers", "3"}}), {"num_hidden_layers", "integer"}},
       {llama({{"num_hidden_layers", 0}}), {"num_layers"}},
       {llama({{"num_hidden_layers", 1e12}}), {"num_hidden_layers"}},
+      {llama({{"model_type", "qwen3"}, {"num_hidden_layers", std::int64_t{1} << 60}}), {"num_layers"}},
+      {gpt2({{"n_embd", std::int64_t{1} << 62}}), {"hidden_size"}},
       {llama({{"hidden_size", -64}}), {"hidden_size"}},
       {llama({{"hidden_size", 66}}), {"hidden_size", "multiple"}},
       {llama({{"num_key_value_heads", 3}}), {"num_query_groups", "4 and 3"}},

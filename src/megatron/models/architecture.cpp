@@ -216,7 +216,7 @@ TransformerConfig architecture_from_json(const Json& json, const std::string& so
 
 void check_sizes(const TransformerConfig& c, const std::string& source) {
   constexpr std::int64_t kWide = std::int64_t{1} << 24, kLong = std::int64_t{1} << 31;
-  check_size(c.num_layers, 100'000, "num_layers", source);
+  check_size(c.num_layers, 10'000, "num_layers", source);
   check_size(c.hidden_size, kWide, "hidden_size", source);
   check_size(c.num_attention_heads, kWide, "num_attention_heads", source);
   check_size(c.vocab_size, kLong, "vocab_size", source);

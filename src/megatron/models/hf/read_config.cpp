@@ -184,6 +184,7 @@ HfConfig read_llama(const ConfigReader& config, const LlamaKind& kind) {
   HfConfig result{.model = {}, .model_type = std::string(kind.model_type), .given_knobs = {"attention_dropout", "init_method_std"}, .notes = {}};
   TransformerConfig& model = result.model;
   read_llama_sizes(config, kind, model);
+  check_sizes(model, config.source());  // before anything is counted by layers
   model.normalization = Normalization::RMSNorm;
   model.norm_epsilon = positive(config, "rms_norm_eps", config.number("rms_norm_eps", 1e-6));
   model.activation = read_activation(config, "hidden_act", "silu");
@@ -210,7 +211,7 @@ HfConfig read_gpt2(const ConfigReader& config) {
   model.kv_channels = even_head_dim(config, hidden, heads);
   model.hidden_size = config.integer(hidden);
   model.num_attention_heads = model.num_query_groups = config.integer(heads);
-  model.ffn_hidden_size = config.has("n_inner") ? config.integer("n_inner") : 4 * model.hidden_size;
+  model.ffn_hidden_size = config.integer("n_inner", 0);  // 0: four times the hidden size
   model.max_position_embeddings = config.integer(spelled(config, "n_positions", "max_position_embeddings"));
   model.vocab_size = config.integer("vocab_size");
   model.norm_epsilon = positive(config, "layer_norm_epsilon", config.number("layer_norm_epsilon", 1e-5));
