@@ -1,5 +1,6 @@
 #include "megatron/inference/load_model.h"
 
+#include <iostream>
 #include <string>
 
 #include "megatron/base/error.h"
@@ -20,6 +21,7 @@ LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int
     throw UserError({"--load " + root.string(), "no checkpoint there",
                      "give the --save folder of a training run, or a Hugging Face folder (config.json and safetensors files)"});
   }
+  for (const std::string& note : source->notes) std::cerr << "note: " << note << '\n';
   LoadedModel loaded{.source = std::move(*source), .model = nullptr, .weights = nullptr};
   loaded.model = make_gpt_model(loaded.source.model, Rank{});
   loaded.weights =

@@ -42,7 +42,10 @@ void resume(Trainer& trainer, std::ostream& out) {
 std::optional<CheckpointSource> find_checkpoint_to_load(const CheckpointConfig& config, std::ostream& out) {
   if (config.load.empty()) return std::nullopt;
   std::optional<CheckpointSource> source = find_checkpoint(config.load, config.ckpt_step);
-  if (source) return source;
+  if (source) {
+    for (const std::string& note : source->notes) out << "note: " << note << std::endl;
+    return source;
+  }
   if (config.exit_on_missing_checkpoint)
     throw UserError({"--load " + config.load, "holds no checkpoint, and --exit-on-missing-checkpoint is given", "check the path"});
   out << "WARNING: could not find the metadata file " << config.load << "/latest_checkpointed_iteration.txt\n"
