@@ -113,12 +113,12 @@ headline "What counting achieves"
 typed ngram_baseline --data-path "$data" --split "$split" --json | tee "$out/ngrams.json"
 
 sequence=256
-batch=16
+batch=8
 evaluations=$(($(number "$out/ngrams.json" valid_tokens) / (sequence * batch)))
 [ "$evaluations" -gt 0 ] || fail "the text is too short: its validation part needs at least $((sequence * batch)) bytes"
 model=(--num-layers 4 --hidden-size 192 --ffn-hidden-size 640 --num-attention-heads 3 --seq-length "$sequence" --position-embedding-type rope
   --normalization RMSNorm --swiglu --disable-bias-linear --hidden-dropout 0 --attention-dropout 0)
-recipe=(--micro-batch-size "$batch" --global-batch-size "$batch" --lr 4e-3 --min-lr 2e-4 --lr-decay-style cosine --lr-warmup-fraction 0.05
+recipe=(--micro-batch-size "$batch" --global-batch-size "$batch" --lr 3e-3 --min-lr 1.5e-4 --lr-decay-style cosine --lr-warmup-fraction 0.05
   --weight-decay 0.1 --adam-beta2 0.95 --data-path "$data" --split "$split" --tokenizer-type ByteTokenizer)
 
 headline "How fast is this machine?"
