@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "megatron/base/error.h"
+#include "support/message_of.h"
 
 namespace megatron {
 namespace {
@@ -26,16 +27,6 @@ class Files : public ::testing::Test {
 
   fs::path folder_;
 };
-
-template <class Body>
-std::string message_of(const Body& body) {
-  try {
-    body();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST_F(Files, MapsWhatWasWritten) {
   const std::string text("one\0two", 7);

@@ -6,21 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "support/message_of.h"
 
 namespace megatron {
 namespace {
 
 using ::testing::HasSubstr;
-
-template <class Body>
-std::string message_of(const Body& body) {
-  try {
-    body();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(Json, ReadsTypedMembers) {
   const Json object = parse_json(R"({"i": -3, "d": 1.5, "b": true, "s": "x", "whole": 2})", "f");

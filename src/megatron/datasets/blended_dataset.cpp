@@ -16,15 +16,15 @@ double lag(double weight, std::int64_t position, std::int64_t drawn) {
   return weight * std::max(static_cast<double>(position), 1.0) - static_cast<double>(drawn);
 }
 
-}  // namespace
-
-BlendIndex build_blend_index(const std::vector<double>& weights, std::int64_t size) {
+/// Draws `size` samples, each from the dataset that lags most (the first of equals) among those with fewer than `limits` drawn.
+BlendIndex draw_lagging(const std::vector<double>& weights, const std::vector<std::int64_t>& limits, std::int64_t size) {
   std::vector<std::int16_t> datasets(static_cast<std::size_t>(size));
   std::vector<std::int64_t> samples(static_cast<std::size_t>(size)), drawn(weights.size(), 0);
   for (std::int64_t position = 0; position < size; ++position) {
     std::size_t chosen = 0;
-    double most = lag(weights[0], position, drawn[0]);
-    for (std::size_t dataset = 1; dataset < weights.size(); ++dataset) {
+    double most = std::numeric_limits<double>::lowest();
+    for (std::size_t dataset = 0; dataset < weights.size(); ++dataset) {
+      if (drawn[dataset] == limits[dataset]) continue;
       const double candidate = lag(weights[dataset], position, drawn[dataset]);
       if (candidate > most) {
         most = candidate;
@@ -37,27 +37,17 @@ BlendIndex build_blend_index(const std::vector<double>& weights, std::int64_t si
   return {NpyArray(std::move(datasets)), NpyArray(std::move(samples))};
 }
 
+}  // namespace
+
+BlendIndex build_blend_index(const std::vector<double>& weights, std::int64_t size) {
+  return draw_lagging(weights, std::vector<std::int64_t>(weights.size(), std::numeric_limits<std::int64_t>::max()), size);
+}
+
 BlendIndex build_exhaustive_blend_index(const std::vector<std::int64_t>& sizes) {
   const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
   std::vector<double> weights;
   for (const std::int64_t size : sizes) weights.push_back(static_cast<double>(size) / static_cast<double>(total));
-  std::vector<std::int16_t> datasets(static_cast<std::size_t>(total));
-  std::vector<std::int64_t> samples(static_cast<std::size_t>(total)), drawn(sizes.size(), 0);
-  for (std::int64_t position = 0; position < total; ++position) {
-    std::size_t chosen = 0;
-    double most = std::numeric_limits<double>::lowest();
-    for (std::size_t dataset = 0; dataset < sizes.size(); ++dataset) {
-      if (drawn[dataset] == sizes[dataset]) continue;
-      const double candidate = lag(weights[dataset], position, drawn[dataset]);
-      if (candidate > most) {
-        most = candidate;
-        chosen = dataset;
-      }
-    }
-    datasets[static_cast<std::size_t>(position)] = static_cast<std::int16_t>(chosen);
-    samples[static_cast<std::size_t>(position)] = drawn[chosen]++;
-  }
-  return {NpyArray(std::move(datasets)), NpyArray(std::move(samples))};
+  return draw_lagging(weights, sizes, total);
 }
 
 BlendedDataset::BlendedDataset(std::vector<std::shared_ptr<const GptDataset>> datasets, const BlendOptions& options,
