@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/transformer/layer_state.h"
 #include "megatron/transformer/microbatch.h"
 #include "megatron/transformer/module.h"

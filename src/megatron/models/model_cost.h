@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 
 namespace megatron {
 

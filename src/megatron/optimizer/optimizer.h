@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "megatron/config/settings.h"
+#include "megatron/config/optimizer_config.h"
 #include "megatron/transformer/param_store.h"
 
 namespace megatron {

@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 
 namespace megatron {
 

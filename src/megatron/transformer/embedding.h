@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/transformer/forward_context.h"
 #include "megatron/transformer/module.h"

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string_view>
 
-#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/transformer/forward_context.h"
 #include "megatron/transformer/module.h"

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/transformer/module.h"
 #include "megatron/transformer/norm.h"
 

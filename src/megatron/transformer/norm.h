@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/transformer/module.h"
 
 namespace megatron {

@@ -22,9 +22,9 @@ ParamBucket allocate(const std::vector<Parameter*>& parameters, const ParamStore
     bucket.offsets.push_back(size);
     size += (num_elements(parameter->local_shape()) + kAlignment - 1) / kAlignment * kAlignment;
   }
-  const auto tensor_options = at::TensorOptions().device(options.device).dtype(options.dtype);
-  bucket.value = at::zeros({size}, tensor_options);
-  if (options.with_gradients) bucket.grad = at::zeros({size}, tensor_options);
+  const auto tensor_options = at::TensorOptions().device(options.device);
+  bucket.value = at::zeros({size}, tensor_options.dtype(options.dtype));
+  if (options.with_gradients) bucket.grad = at::zeros({size}, tensor_options.dtype(options.grad_dtype.value_or(options.dtype)));
   return bucket;
 }
 

@@ -5,6 +5,7 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -14,7 +15,8 @@
 
 namespace megatron {
 
-/// A contiguous run of parameters of one dtype: `value` and `grad` are flat, parameter i starts at element offsets[i] (multiples of 16 elements).
+/// A contiguous run of parameters: `value` and `grad`, each of one dtype, are flat, parameter i starts at element offsets[i] (multiples of 16
+/// elements).
 struct ParamBucket {
   at::Tensor value, grad;
   std::vector<Parameter*> parameters;
@@ -25,8 +27,9 @@ class ParamStore : private GradSink {
  public:
   struct Options {
     c10::Device device{c10::kCPU};
-    c10::ScalarType dtype = c10::kFloat;
-    bool with_gradients = true;  ///< false for inference: no gradient storage
+    c10::ScalarType dtype = c10::kFloat;             ///< of the weights that layers compute with
+    std::optional<c10::ScalarType> grad_dtype = {};  ///< of the main gradients; none: that of the weights
+    bool with_gradients = true;                      ///< false for inference: no gradient storage
   };
   /// Allocates storage for every parameter below `model` and binds it. The model must outlive the store.
   ParamStore(Module& model, Options options);

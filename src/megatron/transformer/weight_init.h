@@ -1,7 +1,7 @@
 // Megatron's initialisation rules: N(0, σ) for inputs, N(0, σ/√(2·layers)) for projections back into the residual stream, or Glorot.
 #pragma once
 
-#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/transformer/parameter.h"
 
 namespace megatron {

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/models/hf/weight_map.h"
 #include "megatron/transformer/sharding.h"
 
