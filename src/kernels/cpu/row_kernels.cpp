@@ -4,21 +4,15 @@
 
 namespace megatron::kernels {
 namespace avx2 {
-template <class T>
-RowKernels<T> table();
+RowKernels table();
 }
 namespace avx512 {
-template <class T>
-RowKernels<T> table();
+RowKernels table();
 }
 
-template <class T>
-const RowKernels<T>& row_kernels() {
-  static const RowKernels<T> chosen = cpu_has_avx512() ? avx512::table<T>() : cpu_has_avx2() ? avx2::table<T>() : portable::table<T>();
+const RowKernels& row_kernels() {
+  static const RowKernels chosen = cpu_has_avx512() ? avx512::table() : cpu_has_avx2() ? avx2::table() : portable::table();
   return chosen;
 }
-
-template const RowKernels<float>& row_kernels<float>();
-template const RowKernels<double>& row_kernels<double>();
 
 }  // namespace megatron::kernels

@@ -13,6 +13,7 @@
 #include "megatron/transformer/loss.h"
 #include "megatron/transformer/mlp.h"
 #include "megatron/transformer/rotary.h"
+#include "megatron/transformer/row_operations.h"
 #include "megatron/transformer/self_attention.h"
 #include "megatron/transformer/transformer_layer.h"
 #include "megatron/transformer/weight_init.h"
@@ -72,7 +73,7 @@ class GptModel : public LanguageModel {
     const at::NoGradGuard no_grad;
     if (states != nullptr) states->slots.resize(decoder_.num_layers());
     ForwardContext context{.seed = rank_.seed, .states = states, .q_start = start};
-    const at::Tensor positions = (at::arange(tokens.size(1), at::kLong) + start).unsqueeze(0).expand_as(tokens);
+    const at::Tensor positions = at::arange(start, start + tokens.size(1), tokens.options().dtype(at::kLong)).unsqueeze(0);
     at::Tensor hidden_sbh = hidden(tokens, positions, context);
     if (last_only) hidden_sbh = hidden_sbh.narrow(0, hidden_sbh.size(0) - 1, 1);
     const at::Tensor weight = output_weight().value().narrow(0, 0, config_.vocab_size);
@@ -83,22 +84,17 @@ class GptModel : public LanguageModel {
  private:
   at::Tensor hidden(const at::Tensor& tokens, const at::Tensor& positions, ForwardContext& context) {
     if (rotary_) {
-      const at::Tensor rows = shared_positions(positions);
-      std::tie(context.rotary_cos, context.rotary_sin) = tables(rows);
+      std::tie(context.rotary_cos, context.rotary_sin) = tables(positions.t().reshape({-1}));
     }
     context.hooks = unit_hooks_;
     const at::Tensor embedded = run_unit(context.hooks, embedding_, [&] { return embedding_.forward(tokens, positions, context); });
     return decoder_.forward(embedded, context);
   }
 
-  /// One row of positions when all samples share it (tables of s rows), else all in [s, b] order.
-  static at::Tensor shared_positions(const at::Tensor& positions_bs) {
-    const at::Tensor first = positions_bs.narrow(0, 0, 1);
-    return positions_bs.size(0) == 1 || positions_bs.equal(first.expand_as(positions_bs)) ? first.reshape({-1}) : positions_bs.t().reshape({-1});
-  }
-
+  /// Tables of s rows when all samples share their positions, else of s·b.
   std::pair<at::Tensor, at::Tensor> tables(const at::Tensor& positions) {
-    const RotaryTables result = rotary_tables(*rotary_, positions, embedding_.word_embeddings().value().scalar_type());
+    if (rotary_->inverse.device() != positions.device()) rotary_->inverse = rotary_->inverse.to(positions.device());
+    const RotaryTables result = rotary_tables(*rotary_, positions, compute_type(embedding_.word_embeddings().value().scalar_type()));
     return {result.cos, result.sin};
   }
 

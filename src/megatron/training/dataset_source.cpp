@@ -1,6 +1,7 @@
 #include "megatron/training/dataset_source.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
 
 #include <algorithm>
 
@@ -17,11 +18,17 @@ at::Tensor matrix(const Batch& batch, const std::vector<T>& values, at::ScalarTy
   return tensor;
 }
 
+/// [1, s] when all samples count alike, so that nothing on the device has to be compared.
+at::Tensor positions(const Batch& batch) {
+  const at::Tensor all = matrix(batch, batch.position_ids, at::kLong);
+  return at::equal(all, all.narrow(0, 0, 1).expand_as(all)) ? all.narrow(0, 0, 1) : all;
+}
+
 Microbatch to_microbatch(const Batch& batch, bool document_masks) {
   Microbatch result;
   result.tensors["tokens"] = matrix(batch, batch.tokens, at::kLong);
   result.tensors["labels"] = matrix(batch, batch.labels, at::kLong);
-  result.tensors["position_ids"] = matrix(batch, batch.position_ids, at::kLong);
+  result.tensors["position_ids"] = positions(batch);
   result.tensors["loss_mask"] = matrix(batch, batch.loss_mask, at::kFloat);
   if (document_masks) result.tensors["document_ids"] = matrix(batch, document_ids(batch), at::kInt);
   return result;

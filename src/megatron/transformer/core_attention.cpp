@@ -7,6 +7,7 @@
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/logsumexp.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -77,10 +78,17 @@ at::Tensor group_keys(const at::Tensor& x_sbgd, const AttentionShape& shape, con
   return x_sbgd.narrow(0, block.k_begin, block.k_length).permute({1, 2, 0, 3}).reshape({shape.b * shape.g, block.k_length, x_sbgd.size(3)});
 }
 
+/// Positions of the block's queries [q, 1] and keys [1, k].
+std::pair<at::Tensor, at::Tensor> positions_of(const AttentionOptions& options, const QueryBlock& block, const at::Device& device) {
+  const auto from = [&](std::int64_t first, std::int64_t count) {
+    return at::arange(first, first + count, at::TensorOptions(at::kLong).device(device));
+  };
+  return {from(options.q_start + block.q_begin, block.q_length).unsqueeze(1), from(options.k_start + block.k_begin, block.k_length).unsqueeze(0)};
+}
+
 /// True where a query may not see a key: [q, k], or [b, 1, q, k] with documents; undefined when everything is visible.
-at::Tensor hidden_mask(const AttentionOptions& options, const QueryBlock& block) {
-  const at::Tensor q_position = (at::arange(block.q_length) + (options.q_start + block.q_begin)).unsqueeze(1);
-  const at::Tensor k_position = (at::arange(block.k_length) + (options.k_start + block.k_begin)).unsqueeze(0);
+at::Tensor hidden_mask(const AttentionOptions& options, const QueryBlock& block, const at::Device& device) {
+  const auto [q_position, k_position] = positions_of(options, block, device);
   at::Tensor hidden;
   const auto hide = [&](const at::Tensor& more) { hidden = hidden.defined() ? hidden.logical_or(more) : more; };
   if (options.causal) hide(k_position > q_position);
@@ -104,11 +112,10 @@ at::Tensor scores_of(const at::Tensor& q_rows, const at::Tensor& k_rows, const A
     scores.mul_(options.softcap);
   }
   if (options.alibi_slopes.defined()) {
-    const at::Tensor distance = (at::arange(block.k_length) + (options.k_start + block.k_begin)).unsqueeze(0) -
-                                (at::arange(block.q_length) + (options.q_start + block.q_begin)).unsqueeze(1);
-    scores.add_(options.alibi_slopes.to(scores.scalar_type()).view({shape.n, 1, 1}) * distance.to(scores.scalar_type()));
+    const auto [q_position, k_position] = positions_of(options, block, scores.device());
+    scores.add_(options.alibi_slopes.to(scores.scalar_type()).view({shape.n, 1, 1}) * (k_position - q_position).to(scores.scalar_type()));
   }
-  const at::Tensor hidden = hidden_mask(options, block);
+  const at::Tensor hidden = hidden_mask(options, block, scores.device());
   if (hidden.defined()) scores.masked_fill_(hidden, -std::numeric_limits<double>::infinity());
   return scores;
 }
@@ -185,7 +192,13 @@ struct BlockedAttention : torch::autograd::Function<BlockedAttention> {
   }
 };
 
-/// ATen's flash kernel sees no dropout, window, bias or softcap; its causal mask starts at the top left, so queries must start where keys do
+/// ATen's fused kernel of the device, on [b, n or g, s, d].
+at::Tensor flash_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal, double scale) {
+  if (q.is_cpu()) return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, std::nullopt, scale));
+  return at::scaled_dot_product_attention(q, k, v, std::nullopt, 0.0, causal, scale, /*enable_gqa=*/q.size(1) != k.size(1));
+}
+
+/// ATen's flash kernels see no dropout, window, bias or softcap; their causal mask starts at the top left, so queries must start where keys do
 /// (or be a single one at the end).
 bool flash_fits(const AttentionShape& shape, const AttentionOptions& options) {
   const bool plain = !options.dropout.active() && options.window[0] < 0 && options.window[1] < 0 && options.softcap == 0 &&
@@ -202,8 +215,7 @@ AttentionResult core_attention(const at::Tensor& q, const at::Tensor& k, const a
   if (flash_fits(shape, options)) {
     const bool causal = options.causal && shape.sq > 1;
     const auto heads_first = [](const at::Tensor& x) { return x.permute({1, 2, 0, 3}); };
-    const at::Tensor out = std::get<0>(
-        at::_scaled_dot_product_flash_attention_for_cpu(heads_first(q), heads_first(k), heads_first(v), 0.0, causal, std::nullopt, options.scale));
+    const at::Tensor out = flash_attention(heads_first(q), heads_first(k), heads_first(v), causal, options.scale);
     return {out.permute({2, 0, 1, 3}).reshape({shape.sq, shape.b, shape.n * shape.dv}), at::Tensor()};
   }
   const variable_list results = BlockedAttention::apply(q, k, v, options);

@@ -47,7 +47,7 @@ LanguageModelEmbedding::LanguageModelEmbedding(Module* parent, const Transformer
 
 at::Tensor LanguageModelEmbedding::forward(const at::Tensor& tokens, const at::Tensor& position_ids, const ForwardContext& context) const {
   at::Tensor hidden_sbh = embedding_lookup(tokens.t(), word_embeddings_.weight);
-  if (position_embeddings_) hidden_sbh = hidden_sbh + embedding_lookup(position_ids.t(), position_embeddings_->weight);
+  if (position_embeddings_) hidden_sbh = hidden_sbh + embedding_lookup(position_ids.expand_as(tokens).t(), position_embeddings_->weight);
   return dropout(hidden_sbh, context.dropout(path(), "dropout", config_.hidden_dropout), context.q_start);
 }
 

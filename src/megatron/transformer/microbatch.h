@@ -9,9 +9,10 @@
 namespace megatron {
 
 struct Microbatch {
-  /// GPT: tokens, labels, position_ids int64 [b, s]; loss_mask float32 [b, s]; optionally document_ids int32 [b, s] (attention stays inside one).
+  /// GPT: tokens, labels int64 [b, s]; position_ids int64 [b, s], or [1, s] when all samples share them; loss_mask float32 [b, s]; optionally
+  /// document_ids int32 [b, s] (attention stays inside one).
   std::map<std::string, at::Tensor> tensors;
-  /// int64 [b]: consumed samples at the start of the step + position in the global batch.
+  /// int64 [b], on the device of the others: consumed samples at the start of the step + position in the global batch.
   at::Tensor sample_ordinals;
 
   const at::Tensor& at(const std::string& name) const;  ///< InternalError when absent

@@ -1,17 +1,11 @@
 #include "megatron/transformer/norm.h"
 
-#include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 
-#include <algorithm>
-
-#include "kernels/cpu/row_kernels.h"
 #include "megatron/transformer/autograd_function.h"
+#include "megatron/transformer/row_operations.h"
 
 namespace megatron {
 namespace {
@@ -48,18 +42,7 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& /*anchor*/, Parameter* weight, double epsilon,
                             double offset) {
     const at::Tensor x = input.contiguous();
-    const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
-    at::Tensor y = at::empty_like(x), rstd = at::empty({rows}, x.options());
-    AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "rms_norm", [&] {
-      const auto* from = x.const_data_ptr<scalar_t>();
-      const auto* scale = weight->value().const_data_ptr<scalar_t>();
-      auto* to = y.mutable_data_ptr<scalar_t>();
-      auto* rstd_to = rstd.mutable_data_ptr<scalar_t>();
-      at::parallel_for(0, rows, std::max<std::int64_t>(1, 16384 / columns), [&](std::int64_t begin, std::int64_t end) {
-        kernels::row_kernels<scalar_t>().rms_norm(from + begin * columns, scale, to + begin * columns, rstd_to + begin, end - begin, columns, epsilon,
-                                                  offset);
-      });
-    });
+    auto [y, rstd] = rms_norm_rows(x, weight->value(), epsilon, offset);
     context->save_for_backward({x, rstd});
     save_pointer(context, "weight", weight);
     context->saved_data["offset"] = offset;
@@ -69,24 +52,8 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
     auto* weight = load_pointer<Parameter>(context, "weight");
-    const double offset = context->saved_data["offset"].toDouble();
-    const at::Tensor &x = saved[0], &rstd = saved[1];
-    const at::Tensor dy = gradients[0].contiguous();
-    const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
-    at::Tensor dx = at::empty_like(x), dweight = at::empty({columns}, x.options());
-    AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "rms_norm_backward", [&] {
-      const auto& table = kernels::row_kernels<scalar_t>();
-      const auto *dy_from = dy.const_data_ptr<scalar_t>(), *x_from = x.const_data_ptr<scalar_t>(), *rstd_from = rstd.const_data_ptr<scalar_t>();
-      const auto* scale = weight->value().const_data_ptr<scalar_t>();
-      auto *dx_to = dx.mutable_data_ptr<scalar_t>(), *dweight_to = dweight.mutable_data_ptr<scalar_t>();
-      at::parallel_for(0, rows, std::max<std::int64_t>(1, 16384 / columns), [&](std::int64_t begin, std::int64_t end) {
-        table.rms_norm_backward_input(dy_from + begin * columns, x_from + begin * columns, scale, rstd_from + begin, dx_to + begin * columns,
-                                      end - begin, columns, offset);
-      });
-      at::parallel_for(0, columns, 64, [&](std::int64_t begin, std::int64_t end) {
-        table.rms_norm_backward_weight(dy_from, x_from, rstd_from, dweight_to, rows, columns, begin, end);
-      });
-    });
+    auto [dx, dweight] =
+        rms_norm_rows_backward(gradients[0].contiguous(), saved[0], weight->value(), saved[1], context->saved_data["offset"].toDouble());
     weight->contribute(dweight);
     return {dx, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }

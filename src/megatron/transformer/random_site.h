@@ -10,7 +10,7 @@ namespace megatron {
 struct DropoutSite {
   double probability = 0;      ///< of dropping; 0 = off
   std::uint64_t key = 0;       ///< philox_key(seed, site name)
-  at::Tensor sample_ordinals;  ///< int64 [b] on the CPU
+  at::Tensor sample_ordinals;  ///< int64 [b] on the device of the numbers
   bool active() const { return probability > 0; }
 };
 

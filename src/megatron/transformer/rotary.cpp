@@ -1,10 +1,7 @@
 #include "megatron/transformer/rotary.h"
 
-#include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
@@ -14,9 +11,9 @@
 #include <cmath>
 #include <numbers>
 
-#include "kernels/cpu/row_kernels.h"
 #include "megatron/base/error.h"
 #include "megatron/transformer/autograd_function.h"
+#include "megatron/transformer/row_operations.h"
 
 namespace megatron {
 namespace {
@@ -67,44 +64,15 @@ double yarn_concentration(const TransformerConfig& config) {
   return yarn_mscale(scale, config.yarn_mscale) / yarn_mscale(scale, config.yarn_mscale_all_dim);
 }
 
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool interleaved, double sign) {
-  const std::int64_t s = x.size(0), b = x.size(1), n = x.size(2), d = x.size(3);
-  // Tokens must be evenly spaced. The stride of a dimension of one element means nothing, also in a tensor that calls itself contiguous.
-  const bool even = x.stride(3) == 1 && (b == 1 || s == 1 || x.stride(0) == b * x.stride(1));
-  const at::Tensor from = even ? x : x.contiguous();
-  const std::int64_t token_stride = !even ? n * d : b == 1 ? x.stride(0) : x.stride(1), head_stride = even ? x.stride(2) : d;
-  at::Tensor out = at::empty({s, b, n, d}, x.options());
-  const std::int64_t tokens_per_row = cos.size(0) == s ? b : 1;
-  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "rotary", [&] {
-    const auto *in = from.const_data_ptr<scalar_t>(), *cosines = cos.const_data_ptr<scalar_t>(), *sines = sin.const_data_ptr<scalar_t>();
-    auto* to = out.mutable_data_ptr<scalar_t>();
-    at::parallel_for(0, cos.size(0), std::max<std::int64_t>(1, 16384 / (n * d)), [&](std::int64_t begin, std::int64_t end) {
-      const std::int64_t token = begin * tokens_per_row;
-      const kernels::RotaryShape shape{.tokens = (end - begin) * tokens_per_row,
-                                       .heads = n,
-                                       .head_dim = d,
-                                       .rotary_dim = 2 * cos.size(1),
-                                       .token_stride = token_stride,
-                                       .head_stride = head_stride,
-                                       .tokens_per_row = tokens_per_row,
-                                       .interleaved = interleaved,
-                                       .sign = sign};
-      kernels::row_kernels<scalar_t>().rotary(in + token * token_stride, cosines + begin * cos.size(1), sines + begin * cos.size(1),
-                                              to + token * n * d, shape);
-    });
-  });
-  return out;
-}
-
 struct Rotary : torch::autograd::Function<Rotary> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool interleaved) {
     context->save_for_backward({cos, sin});
     context->saved_data["interleaved"] = interleaved;
-    return rotate(x, cos, sin, interleaved, 1);
+    return rotary_rows(x, cos, sin, interleaved, 1);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
-    return {rotate(gradients[0], saved[0], saved[1], context->saved_data["interleaved"].toBool(), -1), at::Tensor(), at::Tensor(), at::Tensor()};
+    return {rotary_rows(gradients[0], saved[0], saved[1], context->saved_data["interleaved"].toBool(), -1), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 

@@ -21,14 +21,14 @@ std::int64_t rotary_dim(const TransformerConfig& config);
 RotaryFrequencies rotary_frequencies(const TransformerConfig& config);
 
 struct RotaryTables {
-  at::Tensor cos, sin;  ///< [s or s·b, rotary_dim / 2], dtype of the run
+  at::Tensor cos, sin;  ///< [s or s·b, rotary_dim / 2]
 };
 
-/// Tables for positions int64 [...]: one row per position in order.
+/// Tables for positions int64 [...]: one row per position in order; on the device of both tensors.
 RotaryTables rotary_tables(const RotaryFrequencies& frequencies, const at::Tensor& positions, c10::ScalarType dtype);
 
-/// Rotates x [s, b, n, d] (any strides with unit last). Half-split pairs (i, i + r/2), or (2i, 2i + 1) when interleaved. Tables have s rows,
-/// or s·b rows when samples have positions of their own.
+/// Rotates x [s, b, n, d] (any strides with unit last). Half-split pairs (i, i + r/2), or (2i, 2i + 1) when interleaved. Tables of compute_type
+/// have s rows, or s·b rows when samples have positions of their own.
 at::Tensor apply_rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool interleaved);
 
 }  // namespace megatron

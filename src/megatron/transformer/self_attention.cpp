@@ -63,12 +63,13 @@ SelfAttention::QueryKeyValue SelfAttention::split(const at::Tensor& mixed) const
   return {q, k, v};
 }
 
-AttentionOptions SelfAttention::attention_options(const ForwardContext& context) const {
+AttentionOptions SelfAttention::attention_options(const ForwardContext& context, const at::Device& device) {
   AttentionOptions options;
   options.causal = true;
   options.scale = config_.softmax_scale.value_or(1 / std::sqrt(static_cast<double>(config_.kv_channels)));
   const bool windowed = config_.window_layers.empty() || config_.window_layers.at(layer_index_) != 0;
   if (config_.window_size && windowed) options.window = *config_.window_size;
+  if (alibi_slopes_.defined() && alibi_slopes_.device() != device) alibi_slopes_ = alibi_slopes_.to(device);
   options.alibi_slopes = alibi_slopes_;
   options.document_ids = context.document_ids;
   options.q_start = context.q_start;
@@ -88,7 +89,7 @@ BlockOutput SelfAttention::forward(const at::Tensor& hidden_sbh, const ForwardCo
     if (!slot) slot = std::make_unique<KeyValueState>();
     std::tie(k, v) = static_cast<KeyValueState&>(*slot).append(k, v, context.q_start);
   }
-  const at::Tensor out = core_attention(q, k, v, attention_options(context)).out;
+  const at::Tensor out = core_attention(q, k, v, attention_options(context, q.device())).out;
   return {linear_proj_.forward(out), normalised};
 }
 

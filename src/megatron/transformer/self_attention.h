@@ -20,7 +20,7 @@ class SelfAttention : public Mixer {
     at::Tensor q, k, v;  ///< [s, b, n or g, d]
   };
   QueryKeyValue split(const at::Tensor& mixed) const;
-  AttentionOptions attention_options(const ForwardContext& context) const;
+  AttentionOptions attention_options(const ForwardContext& context, const at::Device& device);
 
   const TransformerConfig& config_;
   std::int64_t layer_index_;

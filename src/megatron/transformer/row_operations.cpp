@@ -1,0 +1,164 @@
+#include "megatron/transformer/row_operations.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "kernels/cpu/row_kernels.h"
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::int64_t kGrainElements = 16384;  // fewer are not worth a second thread
+
+std::atomic<const kernels::RowOperations*>& cuda_slot() {
+  static std::atomic<const kernels::RowOperations*> operations{nullptr};
+  return operations;
+}
+
+const kernels::RowOperations& cuda_operations() {
+  const kernels::RowOperations* operations = cuda_slot().load(std::memory_order_acquire);
+  MEGATRON_CHECK(operations != nullptr, "tensors are on a CUDA device, but no plugin has provided its kernels");
+  return *operations;
+}
+
+kernels::Type type_of(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case c10::kFloat:
+      return kernels::Type::f32;
+    case c10::kDouble:
+      return kernels::Type::f64;
+    case c10::kBFloat16:
+      return kernels::Type::bf16;
+    case c10::kHalf:
+      return kernels::Type::f16;
+    default:
+      throw InternalError(std::string("row operations on ") + c10::toString(tensor.scalar_type()));
+  }
+}
+
+/// A kernel reads and writes two dtypes together when they are equal or one is float32 and the other 16 bits wide.
+void check_pair(const at::Tensor& a, const at::Tensor& b) {
+  const auto is_half = [](const at::Tensor& x) { return x.element_size() == 2; };
+  const auto is_float = [](const at::Tensor& x) { return x.scalar_type() == c10::kFloat; };
+  MEGATRON_CHECK(a.scalar_type() == b.scalar_type() || (is_float(a) && is_half(b)) || (is_half(a) && is_float(b)), "row operations on ",
+                 c10::toString(a.scalar_type()), " with ", c10::toString(b.scalar_type()));
+}
+
+/// Runs a CPU kernel on shares of [0, count), each of about kGrainElements elements or more.
+template <class Arguments>
+void on_threads(void (*kernel)(const Arguments&, std::int64_t, std::int64_t), const Arguments& arguments, std::int64_t count,
+                std::int64_t elements_each, std::int64_t multiple = 1) {
+  const std::int64_t units = (count + multiple - 1) / multiple, elements = elements_each * multiple;
+  const std::int64_t grain = std::max<std::int64_t>(1, kGrainElements / std::max<std::int64_t>(elements, 1));
+  at::parallel_for(0, units, grain,
+                   [&](std::int64_t begin, std::int64_t end) { kernel(arguments, begin * multiple, std::min(end * multiple, count)); });
+}
+
+}  // namespace
+
+void provide_cuda_row_operations(const kernels::RowOperations& operations) { cuda_slot().store(&operations, std::memory_order_release); }
+
+c10::ScalarType compute_type(c10::ScalarType storage) { return storage == c10::kDouble ? c10::kDouble : c10::kFloat; }
+
+void dropout_rows(const at::Tensor& x, const at::Tensor& residual, at::Tensor& out, const kernels::RowCoordinates& coordinates,
+                  const kernels::DropoutRule& rule) {
+  if (x.numel() == 0) return;
+  check_pair(x, out);
+  MEGATRON_CHECK(!residual.defined() || residual.scalar_type() == out.scalar_type(), "a residual of another dtype than the sum");
+  const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
+  const kernels::DropoutArguments arguments{.x = x.const_data_ptr(),
+                                            .residual = residual.defined() ? residual.const_data_ptr() : nullptr,
+                                            .out = out.mutable_data_ptr(),
+                                            .x_type = type_of(x),
+                                            .out_type = type_of(out),
+                                            .rows = rows,
+                                            .columns = columns,
+                                            .coordinates = coordinates,
+                                            .rule = rule};
+  if (x.is_cuda()) return cuda_operations().dropout(arguments);
+  on_threads(kernels::row_kernels().dropout, arguments, rows, columns);
+}
+
+RmsNormRows rms_norm_rows(const at::Tensor& x, const at::Tensor& weight, double epsilon, double offset) {
+  check_pair(x, weight);
+  const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
+  RmsNormRows result{.y = at::empty(x.sizes(), x.options().dtype(weight.scalar_type())),
+                     .rstd = at::empty({rows}, x.options().dtype(compute_type(x.scalar_type())))};
+  const kernels::RmsNormArguments arguments{.x = x.const_data_ptr(),
+                                            .weight = weight.const_data_ptr(),
+                                            .y = result.y.mutable_data_ptr(),
+                                            .rstd = result.rstd.mutable_data_ptr(),
+                                            .x_type = type_of(x),
+                                            .y_type = type_of(weight),
+                                            .rows = rows,
+                                            .columns = columns,
+                                            .epsilon = epsilon,
+                                            .offset = offset};
+  if (x.is_cuda()) {
+    cuda_operations().rms_norm(arguments);
+  } else {
+    on_threads(kernels::row_kernels().rms_norm, arguments, rows, columns);
+  }
+  return result;
+}
+
+RmsNormGradients rms_norm_rows_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd, double offset) {
+  MEGATRON_CHECK(dy.scalar_type() == weight.scalar_type() && dy.is_contiguous() && x.is_contiguous(), "gradient of a norm");
+  const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
+  RmsNormGradients result{.dx = at::empty_like(x), .dweight = at::empty({columns}, rstd.options())};
+  const kernels::RmsNormBackwardArguments arguments{.dy = dy.const_data_ptr(),
+                                                    .x = x.const_data_ptr(),
+                                                    .weight = weight.const_data_ptr(),
+                                                    .rstd = rstd.const_data_ptr(),
+                                                    .dx = result.dx.mutable_data_ptr(),
+                                                    .dweight = result.dweight.mutable_data_ptr(),
+                                                    .x_type = type_of(x),
+                                                    .y_type = type_of(dy),
+                                                    .rows = rows,
+                                                    .columns = columns,
+                                                    .offset = offset};
+  if (x.is_cuda()) {
+    cuda_operations().rms_norm_backward(arguments);
+  } else {
+    on_threads(kernels::row_kernels().rms_norm_backward_input, arguments, rows, columns);
+    on_threads(kernels::row_kernels().rms_norm_backward_weight, arguments, columns, rows, /*multiple=*/64);
+  }
+  return result;
+}
+
+at::Tensor rotary_rows(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool interleaved, double sign) {
+  const std::int64_t s = x.size(0), b = x.size(1), n = x.size(2), d = x.size(3);
+  // Tokens must be evenly spaced. The stride of a dimension of one element means nothing, also in a tensor that calls itself contiguous.
+  const bool even = x.stride(3) == 1 && (b == 1 || s == 1 || x.stride(0) == b * x.stride(1));
+  const at::Tensor from = even ? x : x.contiguous();
+  at::Tensor out = at::empty({s, b, n, d}, x.options());
+  const kernels::RotaryArguments arguments{.x = from.const_data_ptr(),
+                                           .cos = cos.const_data_ptr(),
+                                           .sin = sin.const_data_ptr(),
+                                           .out = out.mutable_data_ptr(),
+                                           .type = type_of(x),
+                                           .tokens = s * b,
+                                           .heads = n,
+                                           .head_dim = d,
+                                           .rotary_dim = 2 * cos.size(1),
+                                           .token_stride = !even    ? n * d
+                                                           : b == 1 ? x.stride(0)
+                                                                    : x.stride(1),
+                                           .head_stride = even ? x.stride(2) : d,
+                                           .tokens_per_row = cos.size(0) == s ? b : 1,
+                                           .interleaved = interleaved,
+                                           .sign = sign};
+  if (x.is_cuda()) {
+    cuda_operations().rotary(arguments);
+  } else {
+    on_threads(kernels::row_kernels().rotary, arguments, arguments.tokens, n * d);
+  }
+  return out;
+}
+
+}  // namespace megatron

@@ -1,0 +1,36 @@
+// The fused row operations on tensors, whatever their device: the processor's kernels here, an accelerator's from the table its plugin provides.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "kernels/row_operations.h"
+
+namespace megatron {
+
+/// Makes `operations` (which stays valid) the kernels of CUDA tensors; called once, when the plugin has been loaded.
+void provide_cuda_row_operations(const kernels::RowOperations& operations);
+
+/// The dtype in which sums and statistics of `storage` are kept: float64 for float64, else float32.
+c10::ScalarType compute_type(c10::ScalarType storage);
+
+/// out = residual + dropout(x) over contiguous rows of the last dimension; `residual` undefined or like out; out may be x.
+void dropout_rows(const at::Tensor& x, const at::Tensor& residual, at::Tensor& out, const kernels::RowCoordinates& coordinates,
+                  const kernels::DropoutRule& rule);
+
+struct RmsNormRows {
+  at::Tensor y;     ///< like x, in the weight's dtype
+  at::Tensor rstd;  ///< [rows], compute_type
+};
+/// y = x·rstd·(weight + offset) for contiguous x; x in the weight's dtype, or float32 above a 16-bit weight.
+RmsNormRows rms_norm_rows(const at::Tensor& x, const at::Tensor& weight, double epsilon, double offset);
+
+struct RmsNormGradients {
+  at::Tensor dx;       ///< like x
+  at::Tensor dweight;  ///< [columns], compute_type
+};
+RmsNormGradients rms_norm_rows_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd, double offset);
+
+/// Rotates x [s, b, n, d] by tables [s or s·b, rotary_dim / 2] of compute_type; `sign` −1 is the transpose. Contiguous result.
+at::Tensor rotary_rows(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool interleaved, double sign);
+
+}  // namespace megatron
