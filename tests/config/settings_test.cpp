@@ -170,8 +170,18 @@ TEST(Rules, EachNamesValuesAndFix) {
       {{"--tokenizer-type", "HuggingFaceTokenizer"}, "needs --tokenizer-model"},
       {{"--tensor-model-parallel-size", "2"}, "this version runs on one rank: the size must be 1, got 2"},
       {{"--device", "cuda"}, "this version computes on the CPU"},
-      {{"--bf16"}, "this version trains in fp32 only"},
-      {{"--fp16"}, "this version trains in fp32 only"},
+      {{"--bf16", "--fp16"}, "--bf16: excludes --fp16"},
+      {{"--grad-reduce-in-bf16"}, "--grad-reduce-in-bf16: needs --bf16"},
+      {{"--bf16", "--grad-reduce-in-bf16", "--accumulate-allreduce-grads-in-fp32"}, "excludes --accumulate-allreduce-grads-in-fp32"},
+      {{"--loss-scale", "1024"}, "--loss-scale: 1024 has no place in fp32"},
+      {{"--fp16", "--min-loss-scale", "8", "--initial-loss-scale", "4"}, "--min-loss-scale: 8 is above --initial-loss-scale 4"},
+      {{"--loss-scale-window", "0"}, "--loss-scale-window: must be at least 1, got 0"},
+      {{"--exp-avg-dtype", "bf16"}, "--exp-avg-dtype bf16 --exp-avg-sq-dtype fp32: states below fp32 need --use-precision-aware-optimizer"},
+      {{"--use-precision-aware-optimizer", "--exp-avg-sq-dtype", "fp8"}, "fp8 is not in this version"},
+      {{"--use-precision-aware-optimizer", "--main-params-dtype", "fp16"}, "--main-params-dtype fp16: is not in this version"},
+      {{"--use-precision-aware-optimizer", "--main-grads-dtype", "bf16"}, "--main-grads-dtype bf16: needs --bf16"},
+      {{"--bf16", "--main-grads-dtype", "bf16"}, "--main-grads-dtype bf16: needs --use-precision-aware-optimizer"},
+      {{"--use-precision-aware-optimizer", "--optimizer", "sgd"}, "has no place with --optimizer sgd"},
       {{"--hidden-dropout", "1"}, "--hidden-dropout: must be below 1, got 1"},
       {{"--eval-interval", "0"}, "--eval-interval: must be at least 1, got 0"},
       {{"--seed", "0"}, "--seed: must be at least 1"},
@@ -361,7 +371,7 @@ TEST(PrintConfig, ShowsValuesAndOrigins) {
 
 TEST(PrintConfig, DumpsArgumentsAsMegatronDoes) {
   const std::string text = argument_dump(resolved({"--data-path", "a", "b"}));
-  EXPECT_TRUE(text.starts_with("------------------------ arguments ------------------------\n  activation "));
+  EXPECT_TRUE(text.starts_with("------------------------ arguments ------------------------\n  accumulate_allreduce_grads_in_fp32 "));
   EXPECT_TRUE(text.ends_with("-------------------- end of arguments ---------------------\n"));
   // Python: '  {} {} {}'.format(name, '.' * (48 - len(name)), value)
   EXPECT_THAT(text, HasSubstr("\n  num_layers ...................................... 2\n"));

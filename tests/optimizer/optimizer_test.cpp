@@ -194,7 +194,7 @@ TEST(Optimizer, StateSavedAndRestoredContinuesTheSameTrajectory) {
     second.optimizer = make_optimizer(config, *second.store);
     std::map<std::string, at::Tensor> saved;
     first.optimizer->visit_state([&](const Parameter&, const std::string& name, at::Tensor& tensor) { saved[name] = tensor.clone(); });
-    second.optimizer->visit_state([&](const Parameter&, const std::string& name, at::Tensor& tensor) { tensor = saved.at(name); });
+    second.optimizer->visit_state([&](const Parameter&, const std::string& name, at::Tensor& tensor) { tensor.copy_(saved.at(name)); });
     second.optimizer->set_num_steps(first.optimizer->num_steps());
     for (OneTensor* one : {&first, &second}) one->step(config, at::ones({100}), options);
     EXPECT_TRUE(at::equal(first.parameter->value(), second.parameter->value())) << kind;

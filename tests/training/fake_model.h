@@ -5,7 +5,9 @@
 #include <ATen/TensorIndexing.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <memory>
 #include <vector>
@@ -42,24 +44,35 @@ class FakeModel : public LanguageModel {
 /// Plain gradient descent that refuses gradients that are not finite, as the interface asks.
 class FakeOptimizer : public Optimizer {
  public:
-  explicit FakeOptimizer(ParamStore& store) : store_(store) {}
-  StepResult step(const StepOptions& options) override {
-    StepResult result;
-    for (Parameter* parameter : store_.parameters()) {
-      if (!parameter->grad().isfinite().all().item<bool>()) return {.applied = false, .non_finite_parameter = parameter->name()};
-      result.grad_norm = parameter->grad().norm().item<double>();
-      at::Tensor value = parameter->value();
-      value.sub_(parameter->grad(), options.lr);
+  explicit FakeOptimizer(ParamStore& store) : main_(store) {}
+  at::Tensor loss_scale() const override { return at::ones({}, at::kDouble); }
+  void queue_step(const StepOptions& options) override {
+    result_ = {};
+    if (options.veto.defined() && options.veto.item<double>() != 0) result_.applied = false;
+    for (const Parameter* parameter : main_.parameters()) {
+      if (parameter->grad().isfinite().all().item<bool>()) continue;
+      result_ = {.applied = false, .non_finite_parameter = parameter->name()};
+      return;
     }
-    ++steps_;
-    return result;
+    for (std::size_t i = 0; result_.applied && i < main_.tensors().size(); ++i) {
+      const at::Tensor& grad = main_.parameters()[i]->grad();
+      result_.grad_norm = grad.norm().item<double>();
+      main_.tensors()[i].sub_(grad, options.lr);
+    }
+    steps_ += result_.applied;
   }
+  at::Tensor findings() const override { return at::zeros({0}, at::kDouble); }
+  StepResult result(const double* /*findings*/) const override { return result_; }
+  MainParameters& main_parameters() override { return main_; }
   void visit_state(const std::function<void(const Parameter&, const std::string&, at::Tensor&)>&) override {}
   std::int64_t num_steps() const override { return steps_; }
   void set_num_steps(std::int64_t steps) override { steps_ = steps; }
+  std::optional<LossScaleState> loss_scale_state() const override { return std::nullopt; }
+  void set_loss_scale_state(const LossScaleState&) override {}
 
  private:
-  ParamStore& store_;
+  MainParameters main_;
+  StepResult result_;
   std::int64_t steps_ = 0;
 };
 

@@ -18,6 +18,9 @@
 
 namespace megatron {
 
+/// Main parameters are stored as optimizer state of this name: main_param.<weight>.
+inline constexpr const char* kMainParameterPrefix = "main_param.";
+
 /// What --load names, recognised but not read yet.
 struct CheckpointSource {
   enum class Kind { megatron, hugging_face };
@@ -52,6 +55,10 @@ std::optional<CheckpointSource> find_checkpoint(const std::filesystem::path& roo
 
 /// Fills every weight of `store` from the source, each exactly once, checksums verified; UserErrors name the tensor.
 void load_weights(const CheckpointSource& source, ParamStore& store);
+
+/// The same for training: float32 main parameters are taken from the checkpoint where it has them, else from its weights in the precision they
+/// are stored in, and 16-bit weights of `store` are rounded from them.
+void load_weights(const CheckpointSource& source, ParamStore& store, MainParameters& main);
 
 /// Restores the optimizer's state; UserError when the checkpoint has none or another optimizer's.
 void load_optimizer(const CheckpointSource& source, Optimizer& optimizer);

@@ -28,6 +28,7 @@ void add_manifest(const fs::path& folder, Json& json) {
   json["consumed_valid_samples"] = manifest.progress.consumed_valid_samples;
   json["settings"] = *manifest.settings;
   if (manifest.optimizer) json["optimizer"] = {{"name", manifest.optimizer->name}, {"num_steps", manifest.optimizer->num_steps}};
+  if (manifest.optimizer && manifest.optimizer->loss_scale) json["optimizer"]["loss_scale"] = manifest.optimizer->loss_scale->scale;
   for (const auto& [name, tensor] : manifest.tensors) {
     const char* kind = tensor.kind == TensorKind::weight ? "weight" : "optimizer";
     json["tensors"].push_back(tensor_row(name, kind, tensor.type, tensor.shape, tensor.pieces.size()));
@@ -131,6 +132,7 @@ std::string inspection_text(const Json& json) {
     text += line("optimizer", json.at("optimizer").at("name").get<std::string>() + " after " +
                                   std::to_string(json.at("optimizer").at("num_steps").get<std::int64_t>()) + " steps (" +
                                   human_bytes(json.at("optimizer_bytes").get<std::uint64_t>()) + ")");
+    if (const auto& optimizer = json.at("optimizer"); optimizer.contains("loss_scale")) text += line("loss scale", optimizer.at("loss_scale").dump());
   }
   for (const Json& file : json.at("files"))
     text += line("file", file.at("name").get<std::string>() + " (" + human_bytes(file.at("bytes").get<std::uint64_t>()) + ")");

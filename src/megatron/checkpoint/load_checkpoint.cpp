@@ -19,6 +19,30 @@ void check_state(const Parameter& parameter, const std::string& name, const Mani
                    shape_text(tensor.shape) + ", expected " + shape_text(parameter.sharding().global_shape), kWithoutOptimizer});
 }
 
+void fill_tensor(WeightReader& reader, const Parameter& parameter, const std::string& name, const at::Tensor& tensor) {
+  fill_local(parameter.sharding(), parameter.axis(), tensor,
+             [&](const Region& region, at::Tensor destination) { reader.copy_region(name, region, std::move(destination)); });
+}
+
+/// The float32 weights that a run in 16 bits left there.
+void load_main_parameters(const std::filesystem::path& folder, const MainParameters& main) {
+  ManifestReader reader(folder);
+  const std::string place = folder.string();
+  std::vector<std::string> missing;
+  for (std::size_t i = 0; i < main.tensors().size(); ++i) {
+    const Parameter& parameter = *main.parameters()[i];
+    const std::string name = kMainParameterPrefix + parameter.name();
+    const auto found = reader.manifest().tensors.find(name);
+    if (found == reader.manifest().tensors.end()) {
+      missing.push_back(name);
+      continue;
+    }
+    check_state(parameter, name, found->second, place);
+    fill_tensor(reader, parameter, name, main.tensors()[i]);
+  }
+  require_no_names(place + ": some main parameters are missing there", missing);
+}
+
 }  // namespace
 
 std::unique_ptr<WeightReader> open_weights(const CheckpointSource& source) {
@@ -27,6 +51,20 @@ std::unique_ptr<WeightReader> open_weights(const CheckpointSource& source) {
 }
 
 void load_weights(const CheckpointSource& source, ParamStore& store) { fill_store(*open_weights(source), source.folder.string(), store); }
+
+void load_weights(const CheckpointSource& source, ParamStore& store, MainParameters& main) {
+  load_weights(source, store);
+  main.take_weights();
+  const bool is_ours = source.kind == CheckpointSource::Kind::megatron;
+  if (is_ours && read_manifest(source.folder).tensors.contains(kMainParameterPrefix + main.parameters().front()->name())) {
+    load_main_parameters(source.folder, main);
+  } else if (main.are_separate()) {
+    const auto reader = open_weights(source);
+    for (std::size_t i = 0; i < main.tensors().size(); ++i)
+      fill_tensor(*reader, *main.parameters()[i], main.parameters()[i]->name(), main.tensors()[i]);
+  }
+  main.write_weights();
+}
 
 void load_optimizer(const CheckpointSource& source, Optimizer& optimizer) {
   const std::string place = source.folder.string();
@@ -45,17 +83,17 @@ void load_optimizer(const CheckpointSource& source, Optimizer& optimizer) {
     }
     visited.insert(name);
     check_state(parameter, name, found->second, place);
-    fill_local(parameter.sharding(), parameter.axis(), tensor,
-               [&](const Region& region, at::Tensor destination) { reader.copy_region(name, region, std::move(destination)); });
+    fill_tensor(reader, parameter, name, tensor);
   });
   for (const auto& [name, tensor] : manifest.tensors) {
-    if (tensor.kind == TensorKind::optimizer && !visited.contains(name)) unused.push_back(name);
+    if (tensor.kind == TensorKind::optimizer && !visited.contains(name) && !name.starts_with(kMainParameterPrefix)) unused.push_back(name);
   }
   if (!missing.empty() || !unused.empty()) {
     throw UserError({place + ": holds the state of another optimizer (" + manifest.optimizer->name + ")",
                      missing.empty() ? "not used: " + name_list(unused) : "missing: " + name_list(missing), kWithoutOptimizer});
   }
   optimizer.set_num_steps(manifest.optimizer->num_steps);
+  if (manifest.optimizer->loss_scale) optimizer.set_loss_scale_state(*manifest.optimizer->loss_scale);
 }
 
 TrainingProgress load_progress(const CheckpointSource& source) {

@@ -43,6 +43,14 @@ Json to_json(const ManifestTensor& tensor) {
           {"pieces", pieces}};
 }
 
+Json to_json(const OptimizerRecord& optimizer) {
+  Json json = {{"name", optimizer.name}, {"num_steps", optimizer.num_steps}};
+  if (const auto& scale = optimizer.loss_scale) {
+    json["loss_scale"] = {{"scale", scale->scale}, {"growth_tracker", scale->growth_tracker}, {"hysteresis_tracker", scale->hysteresis_tracker}};
+  }
+  return json;
+}
+
 Json to_json(const Manifest& manifest) {
   Json tensors = Json::object(), files = Json::object();
   for (const auto& [name, tensor] : manifest.tensors) tensors[name] = to_json(tensor);
@@ -56,7 +64,7 @@ Json to_json(const Manifest& manifest) {
                {"files", files},
                {"tensors", tensors},
                {"optimizer", nullptr}};
-  if (manifest.optimizer) json["optimizer"] = {{"name", manifest.optimizer->name}, {"num_steps", manifest.optimizer->num_steps}};
+  if (manifest.optimizer) json["optimizer"] = to_json(*manifest.optimizer);
   return json;
 }
 
@@ -64,6 +72,18 @@ std::int64_t count(const Json& object, const char* key, const std::string& place
   const std::int64_t value = json_int(object, key, place);
   if (value < 0) broken(place, std::string("field '") + key + "' must not be negative", std::to_string(value));
   return value;
+}
+
+/// Nothing when the optimizer had no dynamic loss scale.
+std::optional<LossScaleState> read_loss_scale(const Json& optimizer, const std::string& optimizer_place) {
+  if (!optimizer.contains("loss_scale")) return std::nullopt;
+  const Json& json = optimizer.at("loss_scale");
+  const std::string place = optimizer_place + ": loss_scale";
+  const LossScaleState state{.scale = json_double(json, "scale", place),
+                             .growth_tracker = count(json, "growth_tracker", place),
+                             .hysteresis_tracker = json_int(json, "hysteresis_tracker", place)};
+  if (!(state.scale > 0)) broken(place, "field 'scale' must be positive", std::to_string(state.scale));
+  return state;
 }
 
 TrainingProgress read_progress(const Json& json, const std::string& source) {
@@ -168,7 +188,9 @@ Manifest parse_manifest(const std::string& text, const std::string& source) {
   manifest.model_type = json_string(json, "model_type", source);
   if (const Json& optimizer = json_at(json, "optimizer", source); !optimizer.is_null()) {
     const std::string place = source + ": optimizer";
-    manifest.optimizer = OptimizerRecord{json_string(optimizer, "name", place), count(optimizer, "num_steps", place)};
+    manifest.optimizer = OptimizerRecord{.name = json_string(optimizer, "name", place),
+                                         .num_steps = count(optimizer, "num_steps", place),
+                                         .loss_scale = read_loss_scale(optimizer, place)};
   }
   for (const auto& [name, value] : object_at(json, "files", source).items()) {
     if (name.empty() || name[0] == '/' || name.find("..") != std::string::npos) broken(source, "a carried file must lie below the folder", name);

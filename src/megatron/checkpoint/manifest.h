@@ -13,6 +13,7 @@
 #include "megatron/checkpoint/box_math.h"
 #include "megatron/checkpoint/stored_type.h"
 #include "megatron/checkpoint/training_progress.h"
+#include "megatron/optimizer/loss_scaling.h"
 
 namespace megatron {
 
@@ -35,8 +36,9 @@ struct ManifestTensor {
 };
 
 struct OptimizerRecord {
-  std::string name;  ///< adam, sgd
+  std::string name = {};  ///< adam, sgd
   std::int64_t num_steps = 0;
+  std::optional<LossScaleState> loss_scale = {};  ///< of fp16 with a dynamic scale
   bool operator==(const OptimizerRecord&) const = default;
 };
 

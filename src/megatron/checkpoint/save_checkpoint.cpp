@@ -30,6 +30,15 @@ void add_pieces(const std::string& name, TensorKind kind, const Parameter& param
   }
 }
 
+/// The float32 weights behind 16-bit ones.
+void add_main_parameters(const MainParameters& main, std::vector<PieceToWrite>& pieces) {
+  if (!main.are_separate()) return;
+  for (std::size_t i = 0; i < main.tensors().size(); ++i) {
+    const Parameter& parameter = *main.parameters()[i];
+    add_pieces(kMainParameterPrefix + parameter.name(), TensorKind::optimizer, parameter, main.tensors()[i], pieces);
+  }
+}
+
 }  // namespace
 
 std::filesystem::path save_checkpoint(const std::filesystem::path& root, const SaveRequest& request) {
@@ -46,8 +55,10 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, const S
     add_pieces(parameter->name(), TensorKind::weight, *parameter, parameter->value(), content.weights);
   }
   if (request.optimizer != nullptr) {
-    content.manifest.optimizer =
-        OptimizerRecord{request.settings != nullptr ? request.settings->optimizer.optimizer : "", request.optimizer->num_steps()};
+    content.manifest.optimizer = OptimizerRecord{.name = request.settings != nullptr ? request.settings->optimizer.optimizer : "",
+                                                 .num_steps = request.optimizer->num_steps(),
+                                                 .loss_scale = request.optimizer->loss_scale_state()};
+    add_main_parameters(request.optimizer->main_parameters(), content.optimizer);
     request.optimizer->visit_state([&](const Parameter& parameter, const std::string& state, at::Tensor& tensor) {
       add_pieces(state + "." + parameter.name(), TensorKind::optimizer, parameter, tensor, content.optimizer);
     });

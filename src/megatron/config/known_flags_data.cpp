@@ -28,7 +28,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "ep-overlap-early-attn-memory-release defer-embedding-wgrad-compute wgrad-deferral-limit=* overlap-p2p-communication-warmup-flush "
      "high-priority-a2a-comm-stream moe-token-dispatcher-type={allgather,alltoall,flex} moe-flex-dispatcher-backend={deepep,hybridep,ncclep} "
      "moe-shared-expert-overlap data-parallel-random-init check-weight-hash-across-dp-replicas-interval=* "
-     "account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split accumulate-allreduce-grads-in-fp32 grad-reduce-in-bf16 "
+     "account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split "
      "use-ring-exchange-p2p microbatch-group-size-per-virtual-pipeline-stage=* distribute-saved-activations "
      "symmetric-ar-type={two_shot,one_shot,multimem_all_reduce} distributed-timeout-minutes=* no-align-grad-reduce^ local-rank=* "
      "use-megatron-fsdp use-torch-fsdp2 nccl-communicator-config-path=* use-tp-pp-dp-mapping disable-gloo-process-groups use-sharp "
@@ -42,8 +42,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "fsdp-manual-registration create-all-gather-group data-parallel-sharding-strategy={no_shard,optim,optim_grads,optim_grads_params} "
      "outer-dp-sharding-strategy={no_shard,optim} fsdp-double-buffer suggested-communication-unit-size=* enable-full-sharding-in-hsdp "
      "torch-fsdp2-no-reshard-after-forward cp-comm-type+=* no-async-tensor-model-parallel-allreduce no-scatter-gather-tensors-in-pipeline"},
-    {accepted, "without effect: fp32 needs no loss scaling", "",
-     "loss-scale=* initial-loss-scale=* min-loss-scale=* loss-scale-window=* hysteresis=* fp16-lm-cross-entropy"},
+    {accepted, "without effect: the loss is always computed in fp32", "", "fp16-lm-cross-entropy"},
     {accepted, "without effect: checkpoints have one format here, load on any layout, carry checksums, and are written before the next step", "",
      "async-save async-strategy={nvrx,mcore} use-persistent-ckpt-worker async-ckpt-cpu-priority=* async-ckpt-io-priority=* "
      "async-ckpt-use-cpu-shm auto-detect-ckpt-format no-ckpt-fully-parallel-save ckpt-fully-parallel-save ckpt-fully-parallel-load "
@@ -127,12 +126,11 @@ constexpr KnownFlags kKnownFlags[] = {
      "hybrid-override-pattern=- mamba-training-ssm-states-dtype=-;fp32 hybrid-attention-ratio=-;0 hybrid-mlp-ratio=-;0 use-legacy-models"},
     {refused, "is not in this version", "set --init-method-std and --lr for the width",
      "use-mup mup-width-mult=1 mup-base-hidden-size=-;0 mup-embedding-mult=1 mup-output-mult=1 mup-base-head-dim=-;0 mup-attn-scale-power=1"},
-    {refused, "is not in this version: fp32 only", "leave it out",
+    {refused, "is not in this version", "use --bf16",
      "fp8-format=- fp8-recipe=delayed fp8-quantizer-factory=- fp8-margin=0 fp8-interval=1 fp8-amax-history-len=1 "
      "fp8-amax-compute-algo=most_recent no-fp8-wgrad^ fp8-output-proj first-last-layers-bf16 num-layers-at-start-in-bf16=1 "
      "num-layers-at-end-in-bf16=1 fp4-format=- fp4-recipe=nvfp4 fp4-quantizer-factory=- fp4-param-gather fp8-param-gather "
-     "te-precision-config-file=- output-logit-dtype=-;fp32 reuse-grad-buf-for-mxfp8-param-ag keep-fp8-transpose-cache "
-     "use-precision-aware-optimizer main-grads-dtype=fp32 main-params-dtype=fp32 exp-avg-dtype=fp32 exp-avg-sq-dtype=fp32"},
+     "te-precision-config-file=- output-logit-dtype=-;fp32 reuse-grad-buf-for-mxfp8-param-ag keep-fp8-transpose-cache"},
     {refused, "is not in this version: there is no CUDA", "leave it out",
      "enable-cuda-graph external-cuda-graph cuda-graph-impl=none inference-cuda-graph-scope=- cuda-graph-scope+=- cuda-graph-modules+=-"},
     {refused, "is not in this version", "use --optimizer adam or sgd",

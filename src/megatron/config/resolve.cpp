@@ -43,6 +43,15 @@ void resolve_data(DataConfig& data) {
   if (is_blend && data.split.empty()) data.split = "969, 30, 1";
 }
 
+/// Main gradients are fp32 unless asked otherwise; a dynamic loss scale looks for infinite gradients itself.
+void resolve_precision(Settings& settings) {
+  TrainingConfig& training = settings.training;
+  const bool has_16_bits = training.bf16 || training.fp16;
+  if (has_16_bits && !training.grad_reduce_in_bf16 && settings.optimizer.main_grads_dtype == "fp32")
+    training.accumulate_allreduce_grads_in_fp32 = true;
+  if (training.fp16 && training.loss_scale.loss_scale.value_or(0) == 0) training.check_for_nan_in_loss_and_grad = false;
+}
+
 }  // namespace
 
 void resolve(TransformerConfig& model) {
@@ -60,6 +69,7 @@ void resolve(Settings& settings) {
   if (training.train_iters == 0 && training.global_batch_size > 0) training.train_iters = training.train_samples / training.global_batch_size;
   if (settings.model.max_position_embeddings == 0) settings.model.max_position_embeddings = training.seq_length;
   if (settings.model.vocab_size == 0) settings.model.vocab_size = settings.tokenizer.vocab_size.value_or(0);
+  resolve_precision(settings);
   resolve_data(settings.data);
 }
 

@@ -221,16 +221,6 @@ const std::vector<Rule>& version_rules() {
        [](S) {
          return UserError::Parts{"--device cuda", "this version computes on the CPU", "use --device cpu or auto"};
        }},
-      {{"bf16"},
-       [](S s) { return s.training.bf16; },
-       [](S) {
-         return UserError::Parts{"--bf16", "this version trains in fp32 only", "leave --bf16 out"};
-       }},
-      {{"fp16"},
-       [](S s) { return s.training.fp16; },
-       [](S) {
-         return UserError::Parts{"--fp16", "this version trains in fp32 only", "leave --fp16 out"};
-       }},
   };
   return rules;
 }
@@ -250,6 +240,7 @@ Problems validate_run(const Settings& settings, const FieldNames& skip) {
   Problems problems;
   for (const auto* rules : {&batch_rules(), &learning_rate_rules(), &phase_rules(), &weight_decay_rules(), &data_rules(), &version_rules()})
     problems.add(evaluate(*rules, settings, skip));
+  problems.add(validate_precision(settings, skip));
   return problems;
 }
 

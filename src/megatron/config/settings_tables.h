@@ -16,6 +16,10 @@ const FieldTable<TokenizerConfig>& tokenizer_table();
 const FieldTable<CheckpointConfig>& checkpoint_table();
 const FieldTable<LoggerConfig>& logger_table();
 
+/// The fields that 16-bit training needs, as part of the tables of training and optimizer.
+void add_precision_fields(FieldTable<TrainingConfig>& table);
+void add_precision_fields(FieldTable<OptimizerConfig>& table);
+
 /// All of the above.
 const FieldTable<Settings>& settings_table();
 

@@ -21,8 +21,7 @@ const FieldTable<TrainingConfig>& training_table() {
         .at_most(kLargestSize);
     t.field("exit_interval", &Config::exit_interval, "stop after an iteration divisible by this").at_least(1).at_most(kLargestSize);
     t.field("exit_duration_in_mins", &Config::exit_duration_in_mins, "save and stop after so many minutes").above(0);
-    t.field("bf16", &Config::bf16, "mixed precision with bfloat16 (not in this version)");
-    t.field("fp16", &Config::fp16, "mixed precision with float16 (not in this version)");
+    add_precision_fields(t);
     t.group("Evaluation");
     t.field("eval_iters", &Config::eval_iters, "iterations of one evaluation").at_least(0).at_most(kLargestSize);
     t.field("eval_interval", &Config::eval_interval, "iterations between evaluations; none: no evaluation").at_least(1).at_most(kLargestSize);

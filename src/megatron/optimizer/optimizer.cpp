@@ -1,162 +1,157 @@
-// AdamW and SGD with momentum over the parameters of a store: one fused pass over gradients, weights and state.
+// AdamW and SGD with momentum over the parameters of a store: one pass over gradients for their norm, one over everything for the update.
 #include "megatron/optimizer/optimizer.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 
-#include <cmath>
-
-#include "kernels/cpu/optimizer_kernels.h"
 #include "megatron/base/error.h"
-#include "megatron/optimizer/chunks.h"
-#include "megatron/optimizer/cpu_tensors.h"
-#include "megatron/optimizer/gradient_summary.h"
+#include "megatron/optimizer/check_config.h"
+#include "megatron/optimizer/cpu_operations.h"
+#include "megatron/optimizer/optimizer_state.h"
+#include "megatron/optimizer/update_chunks.h"
 
 namespace megatron {
 namespace {
 
-bool is_decayed(const ParameterTags& tags, const OptimizerConfig& config) { return tags.qk_norm ? config.apply_wd_to_qk_layernorm : !tags.no_decay; }
+constexpr std::int64_t kNumScalars = sizeof(kernels::StepScalars) / sizeof(double);
 
-/// One zero tensor per parameter, all in one allocation.
-std::vector<at::Tensor> make_state(const std::vector<Parameter*>& parameters) {
-  constexpr std::int64_t kAlignment = 16;
-  std::vector<std::int64_t> offsets;
-  std::int64_t size = 0;
-  for (const Parameter* parameter : parameters) {
-    offsets.push_back(size);
-    size += (parameter->value().numel() + kAlignment - 1) / kAlignment * kAlignment;
+class PhaseScope {
+ public:
+  PhaseScope(StepPhases* phases, const char* name) : phases_(phases), name_(name) {
+    if (phases_ != nullptr) phases_->begin(name_);
   }
-  std::vector<at::Tensor> state;
-  if (parameters.empty()) return state;
-  const at::Tensor flat = at::zeros({size}, parameters.front()->value().options());
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const at::Tensor& value = parameters[i]->value();
-    state.push_back(flat.narrow(0, offsets[i], value.numel()).view(value.sizes()));
+  PhaseScope(const PhaseScope&) = delete;
+  PhaseScope& operator=(const PhaseScope&) = delete;
+  ~PhaseScope() {
+    if (phases_ != nullptr) phases_->end(name_);
   }
-  return state;
+
+ private:
+  StepPhases* phases_;
+  const char* name_;
+};
+
+kernels::StepRules step_rules(const OptimizerConfig& config, const LossScaling& scaling) {
+  return {.rule = config.optimizer == "adam" ? kernels::UpdateRule::adamw : kernels::UpdateRule::sgd,
+          .clip_grad = config.clip_grad,
+          .beta1 = config.adam_beta1,
+          .beta2 = config.adam_beta2,
+          .eps = config.adam_eps,
+          .momentum = config.sgd_momentum,
+          .scales_dynamically = scaling.is_dynamic,
+          .min_loss_scale = scaling.min,
+          .loss_scale_window = static_cast<double>(scaling.window),
+          .hysteresis = static_cast<double>(scaling.hysteresis)};
 }
 
-/// What both rules share: the check, the norm, the clip, the walk over chunks and the books.
-class ChunkedOptimizer : public Optimizer {
+class FusedOptimizer final : public Optimizer {
  public:
-  ChunkedOptimizer(const OptimizerConfig& config, ParamStore& store)
-      : config_(config), parameters_(store.parameters()), chunks_(make_chunks(parameters_)) {}
+  FusedOptimizer(const OptimizerConfig& config, ParamStore& store, const LossScaling& scaling)
+      : main_(store), states_(make_states(config, main_)), chunks_(make_update_chunks(config, main_, states_)), num_padding_(count_padding(main_)) {
+    kernels::StepScalars start;
+    start.loss_scale = scaling.initial;
+    start.hysteresis_tracker = static_cast<double>(scaling.hysteresis);
+    const c10::Device device = store.buckets().front().value.device();
+    const auto numbers = at::TensorOptions().dtype(at::kDouble);
+    scalars_ = at::empty({kNumScalars}, numbers.device(device));
+    write(start);
+    partial_ = at::empty({static_cast<std::int64_t>(chunks_.size())}, numbers.device(device));
+    const auto bytes = static_cast<std::int64_t>(chunks_.size() * sizeof(kernels::UpdateChunk));
+    table_ = at::from_blob(chunks_.data(), {bytes}, at::TensorOptions().dtype(at::kByte)).to(device);
+    plan_ = {.chunks = static_cast<const kernels::UpdateChunk*>(table_.const_data_ptr()),
+             .num_chunks = static_cast<std::int64_t>(chunks_.size()),
+             .types = update_types(main_, states_),
+             .rules = step_rules(config, scaling),
+             .partial = partial_.mutable_data_ptr<double>(),
+             .scalars = static_cast<kernels::StepScalars*>(scalars_.mutable_data_ptr())};
+  }
 
-  StepResult step(const StepOptions& options) final {
-    GradientSummary summary = summarize_gradients(parameters_, chunks_, options.count_zeros);
-    StepResult result{.applied = summary.non_finite_parameter.empty(),
-                      .grad_norm = summary.norm,
-                      .num_zeros = summary.num_zeros,
-                      .non_finite_parameter = std::move(summary.non_finite_parameter)};
-    if (!result.applied) return result;
-    ++num_steps_;
-    update(options, clip_factor(result.grad_norm, config_.clip_grad));
+  at::Tensor loss_scale() const override { return scalars_[offsetof(kernels::StepScalars, loss_scale) / sizeof(double)]; }
+
+  void queue_step(const StepOptions& options) override {
+    {
+      const PhaseScope phase(options.phases, "optimizer-unscale-and-check-inf");
+      operations_.sum_squares(plan_);
+    }
+    {
+      const PhaseScope phase(options.phases, "optimizer-clip-main-grad");
+      const double* veto = options.veto.defined() ? options.veto.const_data_ptr<double>() : nullptr;
+      operations_.settle(plan_, {.lr = {options.lr, options.decoupled_lr.value_or(options.lr)}, .weight_decay = options.weight_decay, .veto = veto});
+    }
+    if (options.count_zeros) {
+      const PhaseScope phase(options.phases, "optimizer-count-zeros");
+      operations_.count_zeros(plan_, num_padding_);
+    }
+    const PhaseScope phase(options.phases, "optimizer-inner-step");
+    operations_.update(plan_);
+  }
+
+  at::Tensor findings() const override { return scalars_; }
+
+  StepResult result(const double* findings) const override {
+    const auto& found = *reinterpret_cast<const kernels::StepScalars*>(findings);
+    StepResult result{.applied = found.applied != 0,
+                      .grad_norm = found.grad_norm,
+                      .num_zeros = static_cast<std::int64_t>(found.num_zeros),
+                      .non_finite_parameter = {},
+                      .loss_scale = found.loss_scale};
+    if (found.first_non_finite >= 0) result.non_finite_parameter = main_.parameters()[static_cast<std::size_t>(found.first_non_finite)]->name();
     return result;
   }
 
-  std::int64_t num_steps() const final { return num_steps_; }
-  void set_num_steps(std::int64_t steps) final { num_steps_ = steps; }
-
- protected:
-  virtual void update(const StepOptions& options, double grad_scale) = 0;
-
-  /// Calls `apply(chunk, parameter, weight pointer, gradient pointer)` for every chunk, in parallel.
-  template <class Apply>
-  void for_each_chunk(const Apply& apply) {
-    for_each_parallel(chunks_.size(), [&](std::size_t i) {
-      const Chunk& chunk = chunks_[i];
-      const Parameter& parameter = *parameters_[chunk.parameter];
-      with_scalar_type(parameter.value(), [&]<class T>() {
-        apply(chunk, parameter, elements<T>(parameter.value()) + chunk.begin, elements<T>(parameter.grad()) + chunk.begin);
-      });
-    });
-  }
-
-  void visit_tensors(std::vector<at::Tensor>& tensors, const char* name,
-                     const std::function<void(const Parameter&, const std::string&, at::Tensor&)>& visitor) {
-    for (std::size_t i = 0; i < tensors.size(); ++i) visitor(*parameters_[i], name, tensors[i]);
-  }
-
-  OptimizerConfig config_;
-  std::vector<Parameter*> parameters_;
-  std::vector<Chunk> chunks_;
-  std::int64_t num_steps_ = 0;
-};
-
-class Adamw final : public ChunkedOptimizer {
- public:
-  Adamw(const OptimizerConfig& config, ParamStore& store)
-      : ChunkedOptimizer(config, store), exp_avg_(make_state(parameters_)), exp_avg_sq_(make_state(parameters_)) {}
+  MainParameters& main_parameters() override { return main_; }
 
   void visit_state(const std::function<void(const Parameter&, const std::string&, at::Tensor&)>& visitor) override {
-    visit_tensors(exp_avg_, "exp_avg", visitor);
-    visit_tensors(exp_avg_sq_, "exp_avg_sq", visitor);
+    for (OptimizerState& state : states_) state.visit(visitor);
+  }
+
+  std::int64_t num_steps() const override { return static_cast<std::int64_t>(read().num_steps); }
+  void set_num_steps(std::int64_t steps) override {
+    kernels::StepScalars scalars = read();
+    scalars.num_steps = static_cast<double>(steps);
+    write(scalars);
+  }
+
+  std::optional<LossScaleState> loss_scale_state() const override {
+    if (!plan_.rules.scales_dynamically) return std::nullopt;
+    const kernels::StepScalars scalars = read();
+    return LossScaleState{scalars.loss_scale, static_cast<std::int64_t>(scalars.growth_tracker),
+                          static_cast<std::int64_t>(scalars.hysteresis_tracker)};
+  }
+  void set_loss_scale_state(const LossScaleState& state) override {
+    if (!plan_.rules.scales_dynamically) return;
+    kernels::StepScalars scalars = read();
+    scalars.loss_scale = state.scale;
+    scalars.growth_tracker = static_cast<double>(state.growth_tracker);
+    scalars.hysteresis_tracker = static_cast<double>(state.hysteresis_tracker);
+    write(scalars);
   }
 
  private:
-  void update(const StepOptions& options, double grad_scale) override {
-    const double steps = static_cast<double>(num_steps_);
-    kernels::AdamwCoefficients plain{.grad_scale = grad_scale,
-                                     .beta1 = config_.adam_beta1,
-                                     .beta2 = config_.adam_beta2,
-                                     .eps = config_.adam_eps,
-                                     .step_size = options.lr / (1 - std::pow(config_.adam_beta1, steps)),
-                                     .inverse_root = 1 / std::sqrt(1 - std::pow(config_.adam_beta2, steps))};
-    kernels::AdamwCoefficients decayed = plain;
-    decayed.decay = options.lr * options.weight_decay;
-    for_each_chunk([&]<class T>(const Chunk& chunk, const Parameter& parameter, T* weight, const T* grad) {
-      T* exp_avg = elements<T>(exp_avg_[chunk.parameter]) + chunk.begin;
-      T* exp_avg_sq = elements<T>(exp_avg_sq_[chunk.parameter]) + chunk.begin;
-      kernels::adamw(weight, grad, exp_avg, exp_avg_sq, chunk.count, is_decayed(parameter.spec().tags, config_) ? decayed : plain);
-    });
-  }
+  kernels::StepScalars read() const { return *static_cast<const kernels::StepScalars*>(scalars_.cpu().const_data_ptr()); }
+  void write(kernels::StepScalars scalars) { scalars_.copy_(at::from_blob(&scalars, {kNumScalars}, at::TensorOptions().dtype(at::kDouble))); }
 
-  std::vector<at::Tensor> exp_avg_, exp_avg_sq_;
+  const kernels::OptimizerOperations& operations_ = cpu_optimizer_operations();
+  MainParameters main_;
+  std::vector<OptimizerState> states_;
+  std::vector<kernels::UpdateChunk> chunks_;
+  double num_padding_;
+  at::Tensor scalars_, partial_, table_;
+  kernels::UpdatePlan plan_{};
 };
-
-class Sgd final : public ChunkedOptimizer {
- public:
-  Sgd(const OptimizerConfig& config, ParamStore& store) : ChunkedOptimizer(config, store) {
-    if (config.sgd_momentum != 0) momentum_buffer_ = make_state(parameters_);
-  }
-
-  void visit_state(const std::function<void(const Parameter&, const std::string&, at::Tensor&)>& visitor) override {
-    visit_tensors(momentum_buffer_, "momentum_buffer", visitor);
-  }
-
- private:
-  void update(const StepOptions& options, double grad_scale) override {
-    const kernels::SgdCoefficients plain{.grad_scale = grad_scale, .momentum = config_.sgd_momentum, .lr = options.lr};
-    kernels::SgdCoefficients decayed = plain;
-    decayed.weight_decay = options.weight_decay;
-    for_each_chunk([&]<class T>(const Chunk& chunk, const Parameter& parameter, T* weight, const T* grad) {
-      T* momentum = momentum_buffer_.empty() ? nullptr : elements<T>(momentum_buffer_[chunk.parameter]) + chunk.begin;
-      kernels::sgd(weight, grad, momentum, chunk.count, is_decayed(parameter.spec().tags, config_) ? decayed : plain);
-    });
-  }
-
-  std::vector<at::Tensor> momentum_buffer_;
-};
-
-void require(bool condition, const char* what, const std::string& got, const char* fix) {
-  if (!condition) throw UserError({what, got, fix});
-}
-
-void check(const OptimizerConfig& config) {
-  const auto is_beta = [](double beta) { return beta >= 0 && beta < 1; };
-  require(is_beta(config.adam_beta1), "--adam-beta1 must lie in [0, 1)", std::to_string(config.adam_beta1), "0.9 is usual");
-  require(is_beta(config.adam_beta2), "--adam-beta2 must lie in [0, 1)", std::to_string(config.adam_beta2), "0.999 or 0.95 are usual");
-  require(config.adam_eps >= 0, "--adam-eps must not be negative", std::to_string(config.adam_eps), "1e-8 is usual");
-  require(config.sgd_momentum >= 0, "--sgd-momentum must not be negative", std::to_string(config.sgd_momentum), "0.9 is usual");
-  require(config.clip_grad >= 0, "--clip-grad must not be negative", std::to_string(config.clip_grad), "0 turns clipping off");
-}
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, ParamStore& store) {
-  check(config);
-  if (config.optimizer == "adam") return std::make_unique<Adamw>(config, store);
-  if (config.optimizer == "sgd") return std::make_unique<Sgd>(config, store);
-  throw UserError({"--optimizer", config.optimizer, "choose adam or sgd"});
+StepResult Optimizer::step(const StepOptions& options) {
+  queue_step(options);
+  const at::Tensor found = findings().cpu();
+  return result(found.const_data_ptr<double>());
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, ParamStore& store, const LossScaling& scaling) {
+  check_config(config);
+  return std::make_unique<FusedOptimizer>(config, store, scaling);
 }
 
 }  // namespace megatron

@@ -62,7 +62,7 @@ void load_trainer(Trainer& trainer, std::ostream& out) {
     out << " loading " << (source.is_release ? "release " : "") << "checkpoint from " << root;
     if (!source.is_release) out << " at iteration " << source.iteration;
     out << std::endl;
-    load_weights(source, *trainer.weights);
+    load_weights(source, *trainer.weights, trainer.optimizer->main_parameters());
     if (is_resume) resume(trainer, out);
     out << "  successfully loaded checkpoint from " << root << ' ' << kPlace << " at iteration " << trainer.progress.iteration << std::endl;
   }

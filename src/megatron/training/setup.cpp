@@ -76,6 +76,16 @@ std::int64_t padded_vocab_size(const Settings& settings) {
   return (settings.model.vocab_size + multiple - 1) / multiple * multiple;
 }
 
+/// Types of the weights and of their main gradients.
+ParamStore::Options store_options(const Settings& settings) {
+  const TrainingConfig& training = settings.training;
+  const bool has_bf16_gradients = training.grad_reduce_in_bf16 || settings.optimizer.main_grads_dtype == "bf16";
+  return {.dtype = training.bf16   ? at::kBFloat16
+                   : training.fp16 ? at::kHalf
+                                   : at::kFloat,
+          .grad_dtype = has_bf16_gradients ? at::kBFloat16 : at::kFloat};
+}
+
 class Setup {
  public:
   Setup(const Run& run, std::ostream& out) : run_(run), out_(out) {}
@@ -119,15 +129,18 @@ class Setup {
   void build_model() {
     out_ << "building GPT model ..." << std::endl;
     trainer_.model = make_gpt_model(settings().model, trainer_.rank, settings().tokenizer.make_vocab_size_divisible_by);
-    trainer_.weights = std::make_unique<ParamStore>(*trainer_.model, ParamStore::Options{});
+    trainer_.weights = std::make_unique<ParamStore>(*trainer_.model, store_options(settings()));
     out_ << parameter_count_line(trainer_.weights->num_parameters()) << std::endl;
-    if (!trainer_.source) trainer_.weights->initialize(trainer_.rank.seed);
   }
 
   void build_optimizer() {
-    trainer_.optimizer = make_optimizer(settings().optimizer, *trainer_.weights);
+    trainer_.optimizer = make_optimizer(settings().optimizer, *trainer_.weights, loss_scaling(settings().training));
     trainer_.scheduler = OptimizerParamScheduler(make_param_schedule(settings().scheduler, settings().training, settings().optimizer.weight_decay));
-    if (trainer_.source) load_trainer(trainer_, out_);
+    if (trainer_.source) {
+      load_trainer(trainer_, out_);
+    } else {
+      trainer_.optimizer->main_parameters().initialize(trainer_.rank.seed);
+    }
   }
 
   void report_cost() {

@@ -6,7 +6,6 @@
 
 #include "megatron/base/format.h"
 #include "megatron/training/log_lines.h"
-#include "megatron/training/params_norm.h"
 #include "megatron/training/process_memory.h"
 
 namespace megatron {
@@ -32,7 +31,7 @@ StepReporter::StepReporter(Trainer& trainer, std::ostream& out, Progress& bar)
 
 void StepReporter::report(const TrainStepResult& step, double elapsed_s) {
   interval_.add(step);
-  const auto norm = trainer_.settings.logger.log_params_norm ? std::optional(params_norm(*trainer_.weights)) : std::nullopt;
+  const auto norm = trainer_.settings.logger.log_params_norm ? std::optional(trainer_.optimizer->main_parameters().norm()) : std::nullopt;
   write_metrics(step, elapsed_s, norm);
   const std::int64_t iteration = trainer_.progress.iteration;
   const bool is_first = iteration == first_iteration_, closes_interval = iteration % trainer_.settings.logger.log_interval == 0;
@@ -59,6 +58,7 @@ void StepReporter::print_iteration(const TrainStepResult& step, std::optional<do
                          .learning_rate = trainer_.scheduler.lr(),
                          .global_batch_size = settings.training.global_batch_size,
                          .losses = {},
+                         .loss_scale = step.update.loss_scale,
                          .grad_norm = step.update.grad_norm,
                          .num_zeros = std::nullopt,
                          .params_norm = norm};
@@ -74,6 +74,7 @@ void StepReporter::write_metrics(const TrainStepResult& step, double elapsed_s, 
                    {"lm loss", step.loss()},
                    {"learning_rate", trainer_.scheduler.lr()},
                    {"grad_norm", step.update.grad_norm},
+                   {"loss_scale", step.update.loss_scale},
                    {"skipped", !step.update.applied},
                    {"elapsed_ms", elapsed_s * 1000},
                    {"tokens_per_second", step.tokens / elapsed_s}};

@@ -1,10 +1,13 @@
 #include "megatron/training/train_step.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/zeros.h>
 
-#include <algorithm>
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include "megatron/training/non_finite.h"
@@ -20,7 +23,7 @@ std::vector<Microbatch> fetch(const TrainStepParts& parts, const TrainStepOption
   for (std::int64_t i = 0; i < options.num_microbatches; ++i) {
     Microbatch& microbatch = batch.emplace_back(parts.source.next());
     const std::int64_t samples = microbatch.at("tokens").size(0);
-    microbatch.sample_ordinals = at::arange(ordinal, ordinal + samples, at::kLong);
+    microbatch.sample_ordinals = at::arange(ordinal, ordinal + samples, microbatch.at("tokens").options().dtype(at::kLong));
     ordinal += samples;
   }
   return batch;
@@ -31,41 +34,95 @@ StepOutput forward(const TrainStepParts& parts, const Microbatch& microbatch) {
   return parts.model.forward_step(microbatch, /*training=*/true);
 }
 
-void backward(const TrainStepParts& parts, const StepOutput& output, double scale) {
+/// What a step's microbatches came to, on the device: float64 [num_microbatches].
+struct StepLosses {
+  at::Tensor sums, tokens;
+};
+
+/// What backward starts from: the loss scale over what the loss is averaged over.
+at::Tensor gradient_scale(const TrainStepParts& parts, const TrainStepOptions& options, const at::Tensor& tokens) {
+  const at::Tensor scale = parts.optimizer.loss_scale();
+  if (options.calculate_per_token_loss) return scale;
+  return scale * (tokens.clamp_min(1) * static_cast<double>(options.num_microbatches)).reciprocal();
+}
+
+void backward(const TrainStepParts& parts, const StepOutput& output, const at::Tensor& scale) {
   const auto timing = parts.timers.scope("backward-compute", 2);
-  output.loss_sum.backward(at::scalar_tensor(scale, output.loss_sum.options()));
+  output.loss_sum.backward(scale.to(output.loss_sum.scalar_type()));
 }
 
-double gradient_scale(const TrainStepOptions& options, double tokens) {
-  if (options.calculate_per_token_loss) return 1;
-  return 1 / (std::max(tokens, 1.0) * static_cast<double>(options.num_microbatches));
-}
-
-void forward_backward(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch, TrainStepResult& result) {
+StepLosses forward_backward(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch) {
   const auto timing = parts.timers.scope("forward-backward", 1);
+  const at::Tensor scale = parts.optimizer.loss_scale();
+  const at::Tensor empty = at::zeros({options.num_microbatches}, scale.options());
+  StepLosses losses{empty, empty.clone()};
   parts.weights.begin_gradients();
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const StepOutput output = forward(parts, batch[i]);
-    const double loss_sum = output.loss_sum.item<double>(), tokens = output.count.item<double>();
-    if (options.check_for_nan && !std::isfinite(loss_sum)) throw non_finite_loss(parts, options, batch, i, loss_sum);
-    backward(parts, output, gradient_scale(options, tokens));
-    result.loss_sum += loss_sum;
-    result.tokens += tokens;
+    const auto index = static_cast<std::int64_t>(i);
+    losses.sums[index].copy_(output.loss_sum.detach());
+    losses.tokens[index].copy_(output.count);
+    backward(parts, output, gradient_scale(parts, options, losses.tokens[index]));
   }
   parts.weights.finish_gradients();
-  if (!options.calculate_per_token_loss) return;
-  for (const ParamBucket& bucket : parts.weights.buckets()) bucket.grad.div_(std::max(result.tokens, 1.0));
+  if (!options.calculate_per_token_loss) return losses;
+  for (const ParamBucket& bucket : parts.weights.buckets()) bucket.grad.div_(losses.tokens.sum().clamp_min(1));
+  return losses;
+}
+
+/// The optimizer's phases as timers of level 1.
+class TimedPhases : public StepPhases {
+ public:
+  explicit TimedPhases(Timers& timers) : timers_(timers) {}
+  void begin(const char* phase) override { scope_.emplace(timers_, phase, 1); }
+  void end(const char* /*phase*/) override { scope_.reset(); }
+
+ private:
+  Timers& timers_;
+  std::optional<Timers::Scope> scope_;
+};
+
+void update(const TrainStepParts& parts, const TrainStepOptions& options, const StepLosses& losses) {
+  const auto timing = parts.timers.scope("optimizer", 1);
+  TimedPhases phases(parts.timers);
+  StepOptions update = options.update;
+  update.phases = &phases;
+  if (options.check_for_nan) update.veto = at::isfinite(losses.sums).logical_not().any().to(at::kDouble);
+  parts.optimizer.queue_step(update);
+}
+
+/// The one place where the host waits for the step.
+TrainStepResult read(const TrainStepParts& parts, const TrainStepOptions& options, const StepLosses& losses) {
+  const at::Tensor numbers = at::cat({losses.sums, losses.tokens, parts.optimizer.findings()}).cpu();
+  const double* sums = numbers.const_data_ptr<double>();
+  const double* tokens = sums + options.num_microbatches;
+  TrainStepResult result;
+  result.microbatch_losses.assign(sums, tokens);
+  for (std::int64_t i = 0; i < options.num_microbatches; ++i) {
+    result.loss_sum += sums[i];
+    result.tokens += tokens[i];
+  }
+  result.update = parts.optimizer.result(tokens + options.num_microbatches);
+  return result;
+}
+
+void check(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch, const TrainStepResult& result) {
+  if (result.update.applied) return;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const double loss = result.microbatch_losses[i];
+    if (!std::isfinite(loss)) throw non_finite_loss(parts, options, batch, i, loss);
+  }
+  throw non_finite_gradient(parts, options, batch, result.update.non_finite_parameter);
 }
 
 }  // namespace
 
 TrainStepResult train_step(const TrainStepParts& parts, const TrainStepOptions& options) {
-  TrainStepResult result;
   const std::vector<Microbatch> batch = fetch(parts, options);
-  forward_backward(parts, options, batch, result);
-  const auto timing = parts.timers.scope("optimizer", 1);
-  result.update = parts.optimizer.step(options.update);
-  if (!result.update.applied && options.check_for_nan) throw non_finite_gradient(parts, options, batch, result.update.non_finite_parameter);
+  const StepLosses losses = forward_backward(parts, options, batch);
+  update(parts, options, losses);
+  TrainStepResult result = read(parts, options, losses);
+  if (options.check_for_nan) check(parts, options, batch, result);
   return result;
 }
 

@@ -1,7 +1,9 @@
-// One training step: forward and backward of every microbatch, then one update of the weights.
+// One training step: forward and backward of every microbatch, then one update of the weights. All of it is queued on the device; the host reads
+// what came of it once, at the end.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "megatron/models/language_model.h"
 #include "megatron/optimizer/optimizer.h"
@@ -23,6 +25,7 @@ struct TrainStepOptions {
 struct TrainStepResult {
   double loss_sum = 0;  ///< over the tokens counted by the loss mask
   double tokens = 0;
+  std::vector<double> microbatch_losses = {};  ///< Σ of each microbatch, in order
   StepResult update;
   double loss() const { return loss_sum / (tokens > 0 ? tokens : 1); }
 };
@@ -36,7 +39,8 @@ struct TrainStepParts {
   Timers& timers;
 };
 
-/// Runs one step. Loss normalisation is Megatron's: each microbatch's Σloss over its own tokens, averaged over microbatches.
+/// Runs one step. A loss or gradient that is not finite leaves weights and optimizer state as they are; with `check_for_nan` it throws
+/// NonFiniteError. Loss normalisation is Megatron's: each microbatch's Σloss over its own tokens, averaged over microbatches.
 TrainStepResult train_step(const TrainStepParts& parts, const TrainStepOptions& options);
 
 }  // namespace megatron

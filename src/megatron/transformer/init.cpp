@@ -79,6 +79,7 @@ void initialize_parameter(const Parameter& parameter, at::Tensor value, std::uin
   const Shape local = parameter.local_shape();
   value.zero_();
   at::Tensor flat = value.view({-1});
+  const at::ScalarType main_type = value.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;  // 16-bit weights are rounded float32 ones
   const std::uint64_t key = philox_key(seed, parameter.name());
   for (const Box& box : parameter.sharding().boxes(parameter.axis())) {
     for_each_run(box, parameter.sharding().global_shape, local, [&](std::int64_t global_index, std::int64_t local_index, std::int64_t length) {
@@ -91,7 +92,7 @@ void initialize_parameter(const Parameter& parameter, at::Tensor value, std::uin
         for (std::int64_t chunk = begin; chunk < end; ++chunk) {
           const std::int64_t offset = chunk * kChunk, count = std::min(kChunk, length - offset);
           draw(init, key, global_index + offset, std::span(numbers).first(count));
-          flat.narrow(0, local_index + offset, count).copy_(at::from_blob(numbers.data(), {count}, at::kDouble));
+          flat.narrow(0, local_index + offset, count).copy_(at::from_blob(numbers.data(), {count}, at::kDouble).to(main_type));
         }
       });
     });

@@ -1,0 +1,100 @@
+// The numbers of one optimizer step. They live in the memory of the device that holds the weights, kernels read and write them there, and the
+// host reads them once, after the step: whether a step is applied, its clipping, its bias correction and the next loss scale need no host.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define MEGATRON_ON_DEVICE __host__ __device__
+#else
+#define MEGATRON_ON_DEVICE
+#endif
+
+namespace megatron::kernels {
+
+/// All float64, so that the whole is one small tensor; counts and flags are whole numbers.
+struct StepScalars {
+  // carried from step to step
+  double num_steps = 0;  ///< updates applied
+  double loss_scale = 1;
+  double growth_tracker = 0, hysteresis_tracker = 0;
+  // of the last step
+  double applied = 0;
+  double grad_norm = 0;          ///< of the unscaled gradients, before clipping
+  double first_non_finite = -1;  ///< parameter whose gradient is not finite, or −1
+  double num_zeros = 0;          ///< when counted
+  double grad_scale = 1;         ///< what gradients are multiplied by: clipping over loss scale
+  double lr[2] = {0, 0};         ///< of each group of parameters: the default one, the decoupled one
+  double weight_decay = 0;
+  double bias_correction1 = 1, bias_correction2 = 1;  ///< 1 − beta^num_steps
+};
+
+enum class UpdateRule : std::int32_t { adamw, sgd };
+
+/// What does not change from step to step.
+struct StepRules {
+  UpdateRule rule = UpdateRule::adamw;
+  double clip_grad = 0;  ///< 0: none
+  double beta1 = 0, beta2 = 0, eps = 0;
+  double momentum = 0;
+  bool scales_dynamically = false;  ///< Megatron's DynamicGradScaler
+  double min_loss_scale = 1;
+  double loss_scale_window = 1000;
+  double hysteresis = 2;
+};
+
+/// What the host asks of a step.
+struct StepInputs {
+  double lr[2] = {0, 0};
+  double weight_decay = 0;
+  const double* veto = nullptr;  ///< on the device: not 0 when a loss is not finite, and everything stays as it is; null for none
+};
+
+/// Megatron's dynamic loss scale: `hysteresis` bad steps halve it, down to the least; `loss_scale_window` good steps in a row double it.
+MEGATRON_ON_DEVICE inline void update_loss_scale(StepScalars& s, const StepRules& rules, bool is_finite) {
+  if (!rules.scales_dynamically) return;
+  if (!is_finite) {
+    s.growth_tracker = 0;
+    s.hysteresis_tracker -= 1;
+    if (s.hysteresis_tracker <= 0) s.loss_scale = s.loss_scale * 0.5 > rules.min_loss_scale ? s.loss_scale * 0.5 : rules.min_loss_scale;
+    return;
+  }
+  s.growth_tracker += 1;
+  if (s.growth_tracker != rules.loss_scale_window) return;
+  s.growth_tracker = 0;
+  s.hysteresis_tracker = rules.hysteresis;
+  s.loss_scale *= 2;
+}
+
+/// Turns the sums of squares of chunks (`parameter_of(c)` ascending) into all that the update needs. Sums are taken per parameter, then over
+/// parameters, in this order.
+template <class ParameterOf>
+MEGATRON_ON_DEVICE inline void settle_step(StepScalars& s, const StepRules& rules, const StepInputs& inputs, const double* squares,
+                                           std::int64_t num_chunks, ParameterOf parameter_of) {
+  double sum = 0;
+  s.first_non_finite = -1;
+  for (std::int64_t c = 0; c < num_chunks;) {
+    const std::int64_t parameter = parameter_of(c);
+    double of_parameter = 0;
+    for (; c < num_chunks && parameter_of(c) == parameter; ++c) of_parameter += squares[c];
+    sum += of_parameter;
+    if (s.first_non_finite < 0 && !(of_parameter - of_parameter == 0)) s.first_non_finite = static_cast<double>(parameter);
+  }
+  const double inverse_scale = 1 / s.loss_scale;
+  const bool is_finite = s.first_non_finite < 0, is_vetoed = inputs.veto != nullptr && *inputs.veto != 0;
+  s.grad_norm = sqrt(sum) * inverse_scale;
+  s.applied = is_finite && !is_vetoed;
+  if (!is_vetoed) update_loss_scale(s, rules, is_finite);
+  if (s.applied == 0) return;
+  const double clip = rules.clip_grad > 0 ? rules.clip_grad / (s.grad_norm + 1e-6) : 1;
+  s.grad_scale = inverse_scale * (clip < 1 ? clip : 1);
+  s.num_steps += 1;
+  s.lr[0] = inputs.lr[0];
+  s.lr[1] = inputs.lr[1];
+  s.weight_decay = inputs.weight_decay;
+  s.bias_correction1 = 1 - pow(rules.beta1, s.num_steps);
+  s.bias_correction2 = 1 - pow(rules.beta2, s.num_steps);
+}
+
+}  // namespace megatron::kernels
