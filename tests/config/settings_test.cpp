@@ -170,6 +170,8 @@ TEST(Rules, EachNamesValuesAndFix) {
       {{"--tokenizer-type", "HuggingFaceTokenizer"}, "needs --tokenizer-model"},
       {{"--tensor-model-parallel-size", "2"}, "this version runs on one rank: the size must be 1, got 2"},
       {{"--device", "cuda"}, "this version computes on the CPU"},
+      {{"--decoupled-min-lr", "1e-5"}, "--decoupled-min-lr: has no place without --decoupled-lr"},
+      {{"--decoupled-lr", "1e-3", "--decoupled-min-lr", "1"}, "--decoupled-min-lr: 1 is above --decoupled-lr 0.001"},
       {{"--bf16", "--fp16"}, "--bf16: excludes --fp16"},
       {{"--grad-reduce-in-bf16"}, "--grad-reduce-in-bf16: needs --bf16"},
       {{"--bf16", "--grad-reduce-in-bf16", "--accumulate-allreduce-grads-in-fp32"}, "excludes --accumulate-allreduce-grads-in-fp32"},

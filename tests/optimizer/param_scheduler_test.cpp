@@ -57,6 +57,34 @@ TEST(ParamSchedule, EqualsMegatronCore) {
   }
 }
 
+TEST(ParamSchedule, DecoupledRatesFollowTheSameLaw) {
+  const Json fixture = read_json(MEGATRON_SOURCE_DIR "/tests/optimizer/fixtures/lr_schedules.json");
+  for (const Json& example : fixture.at("cases")) {
+    ParamSchedule schedule = schedule_of(example.at("settings"));
+    EXPECT_EQ(schedule.decoupled_lr(5), std::nullopt);
+    schedule.decoupled_max_lr = schedule.max_lr;
+    schedule.decoupled_min_lr = schedule.min_lr;
+    schedule.max_lr *= 3;  // whatever the other parameters do
+    for (const Json& point : example.at("points")) {
+      EXPECT_NEAR(*schedule.decoupled_lr(point.at("step")), point.at("lr").get<double>(), 1e-15 * schedule.max_lr);
+    }
+  }
+}
+
+TEST(ParamSchedule, DecoupledFloorIsThatOfTheOthersUnlessGiven) {
+  Settings settings;
+  settings.scheduler.lr = 1e-3;
+  settings.scheduler.min_lr = 1e-4;
+  settings.training.train_iters = 10;
+  settings.training.global_batch_size = 1;
+  EXPECT_EQ(make_param_schedule(settings).decoupled_lr(0), std::nullopt);
+  settings.optimizer.decoupled_lr = 5e-3;
+  EXPECT_DOUBLE_EQ(*make_param_schedule(settings).decoupled_lr(0), 5e-3);
+  EXPECT_DOUBLE_EQ(*make_param_schedule(settings).decoupled_lr(10), 1e-4);
+  settings.optimizer.decoupled_min_lr = 2e-3;
+  EXPECT_DOUBLE_EQ(*make_param_schedule(settings).decoupled_lr(10), 2e-3);
+}
+
 SchedulerConfig scheduler_config() {
   SchedulerConfig config;
   config.lr = 1e-3;

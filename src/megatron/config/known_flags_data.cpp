@@ -136,7 +136,7 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is not in this version", "use --optimizer adam or sgd",
      "muon-momentum=.9 muon-no-split-qkv muon-nesterov muon-scale-mode=spectral muon-fp32-matmul-prec=medium muon-coefficient-type=quintic "
      "muon-num-ns-steps=5 muon-tp-mode=duplicated muon-use-syrk muon-extra-scale-factor=1 muon-scalar-optimizer=adam lion-beta1=.95 "
-     "lion-beta2=.98 decoupled-lr=-;0 decoupled-min-lr=-;0 freeze-all-layers dump-param-to-param-group-map=-"},
+     "lion-beta2=.98 freeze-all-layers dump-param-to-param-group-map=-"},
     {refused, "is no longer a flag of Megatron-LM", "use --apply-wd-to-qk-layernorm", "no-weight-decay-cond-type=-"},
     {refused, "is not in this version: pretrain trains GPT", "leave it out",
      "decoder-num-layers=-;0 decoder-seq-length=-;0 bert-no-binary-head onnx-safe=-;0;false mask-prob=.15 short-seq-prob=.1 sample-rate=1 "

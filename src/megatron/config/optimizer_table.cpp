@@ -17,6 +17,8 @@ const FieldTable<OptimizerConfig>& optimizer_table() {
     t.field("adam_beta2", &Config::adam_beta2, "decay of Adam's second moment").at_least(0).below(1);
     t.field("adam_eps", &Config::adam_eps, "Adam's epsilon").above(0);
     t.field("sgd_momentum", &Config::sgd_momentum, "momentum of SGD").at_least(0).below(1);
+    t.field("decoupled_lr", &Config::decoupled_lr, "peak learning rate of the word embedding and the output layer; none: --lr").at_least(0);
+    t.field("decoupled_min_lr", &Config::decoupled_min_lr, "floor of that learning rate; none: --min-lr").at_least(0);
     add_precision_fields(t);
     return t;
   }();

@@ -10,6 +10,7 @@ namespace {
 using S = const Settings&;
 
 std::int64_t global_batch_size(S s) { return s.training.global_batch_size == 0 ? s.training.micro_batch_size : s.training.global_batch_size; }
+double decoupled_min_lr(S s) { return s.optimizer.decoupled_min_lr.value_or(s.scheduler.min_lr); }
 bool by_samples(S s) { return s.training.train_samples > 0; }
 bool uses_sample_schedule(S s) { return s.scheduler.lr_decay_samples || s.scheduler.lr_wsd_decay_samples || s.scheduler.lr_warmup_samples > 0; }
 bool uses_iteration_schedule(S s) { return s.scheduler.lr_decay_iters || s.scheduler.lr_wsd_decay_iters || s.scheduler.lr_warmup_iters > 0; }
@@ -84,6 +85,18 @@ const std::vector<Rule>& learning_rate_rules() {
        [](S s) {
          return UserError::Parts{"--lr-warmup-init", detail::concatenate(s.scheduler.lr_warmup_init, " is above --lr ", *s.scheduler.lr),
                                  "lower --lr-warmup-init"};
+       }},
+      {{"decoupled_lr", "decoupled_min_lr"},
+       [](S s) { return s.optimizer.decoupled_min_lr && !s.optimizer.decoupled_lr; },
+       [](S) {
+         return UserError::Parts{"--decoupled-min-lr", "has no place without --decoupled-lr", "add --decoupled-lr X"};
+       }},
+      {{"decoupled_lr", "decoupled_min_lr", "min_lr"},
+       [](S s) { return s.optimizer.decoupled_lr && decoupled_min_lr(s) > *s.optimizer.decoupled_lr; },
+       [](S s) {
+         return UserError::Parts{s.optimizer.decoupled_min_lr ? "--decoupled-min-lr" : "--min-lr",
+                                 detail::concatenate(decoupled_min_lr(s), " is above --decoupled-lr ", *s.optimizer.decoupled_lr),
+                                 s.optimizer.decoupled_min_lr ? "lower --decoupled-min-lr" : "add a lower --decoupled-min-lr"};
        }},
       {{"train_samples", "lr_decay_iters", "lr_wsd_decay_iters", "lr_warmup_iters"},
        [](S s) { return by_samples(s) && uses_iteration_schedule(s); },

@@ -98,4 +98,11 @@ ParamSchedule make_param_schedule(const SchedulerConfig& scheduler, const Traini
   return schedule;
 }
 
+ParamSchedule make_param_schedule(const Settings& settings) {
+  ParamSchedule schedule = make_param_schedule(settings.scheduler, settings.training, settings.optimizer.weight_decay);
+  schedule.decoupled_max_lr = settings.optimizer.decoupled_lr;
+  schedule.decoupled_min_lr = settings.optimizer.decoupled_min_lr.value_or(schedule.min_lr);
+  return schedule;
+}
+
 }  // namespace megatron

@@ -56,6 +56,14 @@ double ParamSchedule::lr(std::int64_t num_steps) const {
   return min_lr + decay_coefficient(*this, steps) * (max_lr - min_lr);
 }
 
+std::optional<double> ParamSchedule::decoupled_lr(std::int64_t num_steps) const {
+  if (!decoupled_max_lr) return std::nullopt;
+  ParamSchedule decoupled = *this;
+  decoupled.max_lr = *decoupled_max_lr;
+  decoupled.min_lr = decoupled_min_lr;
+  return decoupled.lr(num_steps);
+}
+
 double ParamSchedule::weight_decay(std::int64_t num_steps) const {
   if (num_steps > wd_incr_steps || wd_incr_style == WeightDecayIncrStyle::constant) return end_wd;
   const double ratio = static_cast<double>(num_steps) / static_cast<double>(wd_incr_steps);

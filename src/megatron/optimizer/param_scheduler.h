@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "megatron/base/json.h"
@@ -12,6 +13,8 @@ namespace megatron {
 /// The whole law as plain data. Steps are samples: iteration flags are multiplied by the global batch size.
 struct ParamSchedule {
   double init_lr = 0, max_lr = 0, min_lr = 0;
+  std::optional<double> decoupled_max_lr = {};  ///< of the word embedding and the output layer; none: they are like the others
+  double decoupled_min_lr = 0;
   double lr_warmup_steps = 0;  ///< fractional with --lr-warmup-fraction
   std::int64_t lr_decay_steps = 0;
   LrDecayStyle lr_decay_style = LrDecayStyle::linear;
@@ -23,12 +26,17 @@ struct ParamSchedule {
 
   /// Learning rate of the update that follows `num_steps` samples: warm-up up to and including lr_warmup_steps, then the decay law, then min_lr.
   double lr(std::int64_t num_steps) const;
+  /// The same law between the decoupled rates; none without them.
+  std::optional<double> decoupled_lr(std::int64_t num_steps) const;
   /// Weight decay of that update: start_wd to end_wd over wd_incr_steps.
   double weight_decay(std::int64_t num_steps) const;
 };
 
 /// The schedule of a run; `weight_decay` is --weight-decay. UserErrors name the flag that is missing or contradicts another.
 ParamSchedule make_param_schedule(const SchedulerConfig& scheduler, const TrainingConfig& training, double weight_decay);
+
+/// The same with the decoupled rates.
+ParamSchedule make_param_schedule(const Settings& settings);
 
 /// Which side wins where a resumed run's schedule differs from its checkpoint's.
 enum class ScheduleConflict {
@@ -52,6 +60,7 @@ class OptimizerParamScheduler {
   void advance(std::int64_t samples) { num_steps_ += samples; }
 
   double lr() const { return schedule_.lr(num_steps_); }
+  std::optional<double> decoupled_lr() const { return schedule_.decoupled_lr(num_steps_); }
   double weight_decay() const { return schedule_.weight_decay(num_steps_); }
 
   /// Megatron's keys (max_lr, min_lr, lr_warmup_steps, num_steps, lr_decay_style, …); the initial rate and WSD's values are not part of it.

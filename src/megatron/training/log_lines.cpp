@@ -21,7 +21,9 @@ std::string progress_fields(const IterationReport& report) {
 }
 
 std::string update_fields(const IterationReport& report) {
-  std::string line = format(" learning rate: %.6E | global batch size: %5lld |", report.learning_rate, Integer{report.global_batch_size});
+  std::string line = format(" learning rate: %.6E |", report.learning_rate);
+  if (report.decoupled_learning_rate) line += format(" decoupled learning rate: %.6E |", *report.decoupled_learning_rate);
+  line += format(" global batch size: %5lld |", Integer{report.global_batch_size});
   for (const auto& [name, value] : report.losses) {
     if (!(value < 0)) line += format(" %s: %.6E |", name.c_str(), value);
   }

@@ -22,6 +22,7 @@ struct IterationReport {
   double elapsed_ms = 0;             ///< per iteration
   std::optional<double> throughput;  ///< TFLOP/s per GPU
   double learning_rate = 0;
+  std::optional<double> decoupled_learning_rate = {};
   std::int64_t global_batch_size = 0;
   NamedLosses losses;  ///< negative ones are left out, as Megatron does
   double loss_scale = 1;

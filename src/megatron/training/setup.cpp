@@ -135,7 +135,7 @@ class Setup {
 
   void build_optimizer() {
     trainer_.optimizer = make_optimizer(settings().optimizer, *trainer_.weights, loss_scaling(settings().training));
-    trainer_.scheduler = OptimizerParamScheduler(make_param_schedule(settings().scheduler, settings().training, settings().optimizer.weight_decay));
+    trainer_.scheduler = OptimizerParamScheduler(make_param_schedule(settings()));
     if (trainer_.source) {
       load_trainer(trainer_, out_);
     } else {

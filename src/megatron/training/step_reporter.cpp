@@ -56,6 +56,7 @@ void StepReporter::print_iteration(const TrainStepResult& step, std::optional<do
                          .skipped_samples = trainer_.progress.skipped_train_samples,
                          .throughput = std::nullopt,
                          .learning_rate = trainer_.scheduler.lr(),
+                         .decoupled_learning_rate = trainer_.scheduler.decoupled_lr(),
                          .global_batch_size = settings.training.global_batch_size,
                          .losses = {},
                          .loss_scale = step.update.loss_scale,
@@ -78,6 +79,7 @@ void StepReporter::write_metrics(const TrainStepResult& step, double elapsed_s, 
                    {"skipped", !step.update.applied},
                    {"elapsed_ms", elapsed_s * 1000},
                    {"tokens_per_second", step.tokens / elapsed_s}};
+  if (const auto lr = trainer_.scheduler.decoupled_lr()) line["decoupled_learning_rate"] = *lr;
   if (norm) line["params_norm"] = *norm;
   if (trainer_.settings.logger.log_num_zeros_in_grad) line["num_zeros"] = step.update.num_zeros;
   metrics_.write(line);

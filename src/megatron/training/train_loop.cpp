@@ -100,6 +100,7 @@ void TrainLoop::iterate() {
                                                   .calculate_per_token_loss = training_.calculate_per_token_loss,
                                                   .check_for_nan = training_.check_for_nan_in_loss_and_grad,
                                                   .update = {.lr = trainer_.scheduler.lr(),
+                                                             .decoupled_lr = trainer_.scheduler.decoupled_lr(),
                                                              .weight_decay = trainer_.scheduler.weight_decay(),
                                                              .count_zeros = trainer_.settings.logger.log_num_zeros_in_grad}});
   if (step.update.applied) trainer_.scheduler.advance(training_.global_batch_size);
