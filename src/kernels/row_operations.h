@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-namespace megatron::kernels {
+#include "kernels/type.h"
 
-enum class Type { f32, f64, bf16, f16 };
+namespace megatron::kernels {
 
 /// Where the rows of a random site lie. Row r = (outer·middle + m)·inner + i starts at element
 /// base + outer·outer_step + m·middle_step + i·inner_step of its sample, which is number i (`sample_is_inner`) or number `outer`.

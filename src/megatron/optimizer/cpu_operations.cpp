@@ -1,8 +1,8 @@
-#include "megatron/optimizer/cpu_operations.h"
-
+// The operations of a step on the CPU.
 #include <ATen/Parallel.h>
 
 #include "kernels/cpu/optimizer_kernels.h"
+#include "megatron/optimizer/optimizer_operations.h"
 
 namespace megatron {
 namespace {

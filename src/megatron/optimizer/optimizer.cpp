@@ -7,7 +7,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/optimizer/check_config.h"
-#include "megatron/optimizer/cpu_operations.h"
+#include "megatron/optimizer/optimizer_operations.h"
 #include "megatron/optimizer/optimizer_state.h"
 #include "megatron/optimizer/update_chunks.h"
 
@@ -48,7 +48,11 @@ kernels::StepRules step_rules(const OptimizerConfig& config, const LossScaling& 
 class FusedOptimizer final : public Optimizer {
  public:
   FusedOptimizer(const OptimizerConfig& config, ParamStore& store, const LossScaling& scaling)
-      : main_(store), states_(make_states(config, main_)), chunks_(make_update_chunks(config, main_, states_)), num_padding_(count_padding(main_)) {
+      : main_(store),
+        operations_(optimizer_operations(store.buckets().front().value.device())),
+        states_(make_states(config, main_)),
+        chunks_(make_update_chunks(config, main_, states_)),
+        num_padding_(count_padding(main_)) {
     kernels::StepScalars start;
     start.loss_scale = scaling.initial;
     start.hysteresis_tracker = static_cast<double>(scaling.hysteresis);
@@ -132,8 +136,8 @@ class FusedOptimizer final : public Optimizer {
   kernels::StepScalars read() const { return *static_cast<const kernels::StepScalars*>(scalars_.cpu().const_data_ptr()); }
   void write(kernels::StepScalars scalars) { scalars_.copy_(at::from_blob(&scalars, {kNumScalars}, at::TensorOptions().dtype(at::kDouble))); }
 
-  const kernels::OptimizerOperations& operations_ = cpu_optimizer_operations();
   MainParameters main_;
+  const kernels::OptimizerOperations& operations_;
   std::vector<OptimizerState> states_;
   std::vector<kernels::UpdateChunk> chunks_;
   double num_padding_;

@@ -1,0 +1,26 @@
+#include "megatron/optimizer/optimizer_operations.h"
+
+#include <atomic>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+std::atomic<const kernels::OptimizerOperations*>& cuda_slot() {
+  static std::atomic<const kernels::OptimizerOperations*> operations{nullptr};
+  return operations;
+}
+
+}  // namespace
+
+void provide_cuda_optimizer_operations(const kernels::OptimizerOperations& operations) { cuda_slot().store(&operations, std::memory_order_release); }
+
+const kernels::OptimizerOperations& optimizer_operations(c10::Device device) {
+  if (device.is_cpu()) return cpu_optimizer_operations();
+  const kernels::OptimizerOperations* operations = cuda_slot().load(std::memory_order_acquire);
+  MEGATRON_CHECK(device.is_cuda() && operations != nullptr, "weights are on ", device, ", but no plugin has provided its kernels");
+  return *operations;
+}
+
+}  // namespace megatron
