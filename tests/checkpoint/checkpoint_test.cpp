@@ -70,7 +70,18 @@ TEST(Checkpoint, ReplacesAnIterationAndRemovesWhatInterruptedWritersLeft) {
 TEST(Checkpoint, RefusesASecondWriter) {
   const TemporaryFolder root;
   const FolderLock lock(root.path());
-  expect_user_error([&] { save_checkpoint(root.path(), TinyRun(1).request(1)); }, {"another process", root.path().string()});
+  expect_user_error([&] { save_checkpoint(root.path(), TinyRun(1).request(1)); }, {"another run", root.path().string(), "process " + std::to_string(::getpid())});
+}
+
+TEST(Checkpoint, AcceptsTheCallersLock) {
+  const TemporaryFolder root;
+  const FolderLock lock(root.path());
+  const TinyRun run(1);
+  SaveRequest request = run.request(1);
+  request.lock = &lock;
+  save_checkpoint(root.path(), request);
+  EXPECT_TRUE(lock.is_in_place());
+  EXPECT_EQ(find_checkpoint(root.path())->iteration, 1);
 }
 
 TEST(Checkpoint, ChecksFreeSpaceFirst) {

@@ -39,7 +39,7 @@ void write_as(std::int64_t ranks, const at::Tensor& global, const Sharding& shar
                         .region = {box.global_offset, box.shape},
                         .tensor = [part = narrow_to(local, box.local_offset, box.shape)] { return part; }});
     }
-    write_pieces(folder, {.rank = rank}, std::move(pieces), manifest.tensors);
+    write_pieces(folder, {.rank = rank}, std::move(pieces), manifest);
   }
   write_file_atomically(folder / kManifestFile, manifest_text(manifest));
 }
@@ -137,14 +137,14 @@ TEST(ShardedLoad, ReshardsBetweenAnyTwoNumbersOfRanks) {
 
 TEST(ShardedLoad, BoundsTheSizeOfAFile) {
   const TemporaryFolder folder;
-  std::map<std::string, ManifestTensor> tensors;
+  Manifest manifest;
   std::vector<PieceToWrite> pieces;
   for (const char* name : {"a", "b", "c"}) {
     pieces.push_back({.name = name, .global_shape = {4}, .region = {{0}, {4}}, .tensor = [] { return numbered({4}); }});
   }
-  write_pieces(folder.path(), {.prefix = "weights", .rank = 2, .most_bytes = 40}, std::move(pieces), tensors);
-  EXPECT_EQ(tensors.at("b").pieces[0].file, "weights_00002.safetensors");
-  EXPECT_EQ(tensors.at("c").pieces[0].file, "weights_00002_001.safetensors");
+  write_pieces(folder.path(), {.prefix = "weights", .rank = 2, .most_bytes = 40}, std::move(pieces), manifest);
+  EXPECT_EQ(manifest.tensors.at("b").pieces[0].file, "weights_00002.safetensors");
+  EXPECT_EQ(manifest.tensors.at("c").pieces[0].file, "weights_00002_001.safetensors");
 }
 
 }  // namespace

@@ -9,26 +9,45 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "megatron/base/error.h"
 
 namespace megatron {
 namespace {
 
-constexpr std::size_t kWriteBuffer = std::size_t{1} << 20;
+[[noreturn]] void fail(const std::string& action, const fs::path& path) { fail_file(action, path, errno); }
 
-[[noreturn]] void fail(const std::string& action, const fs::path& path) {
-  const int code = errno;
-  std::string fix;
-  if (code == ENOENT) fix = "check the path";
-  if (code == EACCES || code == EROFS) fix = "check the permissions, or choose another folder";
-  if (code == ENOSPC || code == EDQUOT) fix = "free space on that disk, or choose another folder";
-  throw UserError({"cannot " + action + " " + path.string(), std::strerror(code), fix});
+std::string fix_for(int code) {
+  switch (code) {
+    case ENOENT:
+      return "check the path";
+    case EEXIST:
+    case ENOTDIR:
+      return "a file is in the way: remove it, or choose another folder";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return "check the permissions, or choose another folder";
+    case ENOSPC:
+      return "free space on that disk, or choose another folder";
+    case EDQUOT:
+      return "free some of your quota on that disk, or choose another folder";
+    case EFBIG:
+      return "raise the limit of a file's size (ulimit -f), or choose another file system";
+    case EIO:
+    case ESTALE:
+      return "check the disk (dmesg), or choose another folder";
+    default:
+      return {};
+  }
 }
 
-void write_all(int descriptor, const char* data, std::size_t size, const fs::path& path) {
+fs::path parent_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
+
+void write_all(FileSystem& files, int descriptor, const char* data, std::size_t size, const fs::path& path) {
   while (size > 0) {
-    const ssize_t written = ::write(descriptor, data, size);
+    const ssize_t written = files.write(descriptor, data, size);
     if (written < 0) {
       if (errno == EINTR) continue;
       fail("write", path);
@@ -39,6 +58,12 @@ void write_all(int descriptor, const char* data, std::size_t size, const fs::pat
 }
 
 }  // namespace
+
+void fail_file(const std::string& action, const fs::path& path, int code) {
+  const char* name = ::strerrorname_np(code);
+  const std::string got = std::strerror(code) + (name ? " (" + std::string(name) + ")" : std::string());
+  throw UserError({"cannot " + action + " " + path.string(), got, fix_for(code)});
+}
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -99,65 +124,79 @@ std::string read_file(const fs::path& path) {
   return content;
 }
 
-void write_file_atomically(const fs::path& path, std::string_view content) {
+void write_file_atomically(const fs::path& path, std::string_view content, FileSystem& files) {
   const fs::path temporary = path.string() + ".tmp." + std::to_string(::getpid());
-  {
-    FileWriter writer(temporary);
-    writer.write(content);
-    writer.close(/*sync=*/true);
+  try {
+    write_file(temporary, content, files);
+    if (files.rename(temporary, path) != 0) fail("rename to", path);
+  } catch (const UserError&) {
+    files.remove(temporary);
+    throw;
   }
-  if (::rename(temporary.c_str(), path.c_str()) != 0) fail("rename to", path);
-  fsync_path(path.has_parent_path() ? path.parent_path() : fs::path("."));
+  sync_folder(parent_of(path), files);
 }
 
-void fsync_path(const fs::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) fail("open", path);
-  const int result = ::fsync(descriptor);
-  const int code = errno;
-  ::close(descriptor);
-  errno = code;
-  if (result != 0 && code != EINVAL && code != EROFS) fail("flush", path);
+void write_file(const fs::path& path, std::string_view content, FileSystem& files) {
+  FileWriter writer(path, files);
+  writer.write(content);
+  writer.close(/*sync=*/true);
 }
 
-void create_directories(const fs::path& path) {
+void sync_folder(const fs::path& folder, FileSystem& files) {
+  if (files.sync_folder(folder) != 0) fail("flush", folder);
+}
+
+void create_directories(const fs::path& path, FileSystem& files) {
   std::error_code code;
-  fs::create_directories(path, code);
-  if (code) {
-    errno = code.value();
-    fail("create folder", path);
-  }
+  if (path.empty() || fs::is_directory(path, code)) return;
+  if (!path.has_filename()) return create_directories(path.parent_path(), files);
+  create_directories(path.parent_path(), files);
+  if (files.make_folder(path) == 0) return sync_folder(parent_of(path), files);
+  const int reason = errno;
+  if (!fs::is_directory(path, code)) fail_file("create folder", path, reason);
 }
 
-FileWriter::FileWriter(const fs::path& path) : path_(path) {
-  descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+void remove_tree(const fs::path& path, FileSystem& files) {
+  std::error_code code;
+  if (fs::is_directory(fs::symlink_status(path, code))) {
+    std::vector<fs::path> entries;
+    for (const auto& entry : fs::directory_iterator(path, code)) entries.push_back(entry.path());
+    if (code) fail_file("read folder", path, code.value());
+    for (const fs::path& entry : entries) remove_tree(entry, files);
+  }
+  if (files.remove(path) != 0 && errno != ENOENT) fail("remove", path);
+}
+
+FileWriter::FileWriter(const fs::path& path, FileSystem& files) : path_(path), files_(files) {
+  descriptor_ = files_.create(path);
   if (descriptor_ < 0) fail("create", path);
-  buffer_.reserve(kWriteBuffer);
+  buffer_.reserve(files_.buffer_bytes());
 }
 
 FileWriter::~FileWriter() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+  if (descriptor_ >= 0) files_.close(descriptor_);
 }
 
 void FileWriter::write(const void* data, std::size_t size) {
   position_ += size;
-  if (buffer_.size() + size > kWriteBuffer) flush();
-  if (size >= kWriteBuffer) {
-    write_all(descriptor_, static_cast<const char*>(data), size, path_);
+  const std::size_t limit = files_.buffer_bytes();
+  if (buffer_.size() + size > limit) flush();
+  if (size >= limit) {
+    write_all(files_, descriptor_, static_cast<const char*>(data), size, path_);
   } else {
     buffer_.append(static_cast<const char*>(data), size);
   }
 }
 
 void FileWriter::flush() {
-  write_all(descriptor_, buffer_.data(), buffer_.size(), path_);
+  if (!buffer_.empty()) write_all(files_, descriptor_, buffer_.data(), buffer_.size(), path_);
   buffer_.clear();
 }
 
 void FileWriter::close(bool sync) {
   flush();
-  if (sync && ::fsync(descriptor_) != 0 && errno != EINVAL) fail("flush", path_);
-  if (::close(std::exchange(descriptor_, -1)) != 0) fail("close", path_);
+  if (sync && files_.sync(descriptor_) != 0) fail("flush", path_);
+  if (files_.close(std::exchange(descriptor_, -1)) != 0) fail("close", path_);
 }
 
 FileLock::FileLock(const fs::path& path) {

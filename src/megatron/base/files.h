@@ -9,9 +9,14 @@
 #include <string>
 #include <string_view>
 
+#include "megatron/base/file_system.h"
+
 namespace megatron {
 
 namespace fs = std::filesystem;
+
+/// The UserError for a call that failed with errno `code`: "cannot <action> <path>: No space left on device (ENOSPC)", and what to do.
+[[noreturn]] void fail_file(const std::string& action, const fs::path& path, int code);
 
 /// A file mapped read-only; the bytes live as long as the object. Movable.
 class MappedFile {
@@ -37,18 +42,24 @@ class MappedFile {
 std::string read_file(const fs::path& path);
 
 /// Writes a temporary neighbour, fsyncs it and renames it into place: readers see the old file or the new one.
-void write_file_atomically(const fs::path& path, std::string_view content);
+void write_file_atomically(const fs::path& path, std::string_view content, FileSystem& files = disk());
 
-/// Flushes a file or folder to the disk.
-void fsync_path(const fs::path& path);
+/// Writes and fsyncs a file in place: for folders that nobody reads yet.
+void write_file(const fs::path& path, std::string_view content, FileSystem& files = disk());
+
+/// Makes the names in a folder durable.
+void sync_folder(const fs::path& folder, FileSystem& files = disk());
 
 /// Creates the folder and its parents.
-void create_directories(const fs::path& path);
+void create_directories(const fs::path& path, FileSystem& files = disk());
+
+/// Removes a file or a folder with all it holds; nothing when there is none. Links are not followed.
+void remove_tree(const fs::path& path, FileSystem& files = disk());
 
 /// A writer of one file through a large buffer that reports every failed write with the path. Call close() to see late errors.
 class FileWriter {
  public:
-  explicit FileWriter(const fs::path& path);
+  explicit FileWriter(const fs::path& path, FileSystem& files = disk());
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
   ~FileWriter();
@@ -66,6 +77,7 @@ class FileWriter {
  private:
   void flush();
   fs::path path_;
+  FileSystem& files_;
   int descriptor_ = -1;
   std::uint64_t position_ = 0;
   std::string buffer_;

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "megatron/base/file_system.h"
+#include "megatron/checkpoint/folder_lock.h"
 #include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/training_progress.h"
 #include "megatron/config/settings.h"
@@ -43,10 +45,12 @@ struct SaveRequest {
   Optimizer* optimizer = nullptr;  ///< null: --no-save-optim
   TrainingProgress progress = {};
   const CheckpointSource* origin = nullptr;  ///< what --load gave: its model_type and files are carried on; may be null
+  const FolderLock* lock = nullptr;          ///< the caller's lock on the root; null: taken for the time of the save
+  FileSystem* files = nullptr;               ///< null: the disk
 };
 
-/// Writes root/iter_%07d (or replaces it) and then latest_checkpointed_iteration.txt. Returns the folder. UserError when the disk is full or
-/// another process writes below `root`; the checkpoints that were there stay whole.
+/// Writes root/iter_%07d (or replaces it) and then latest_checkpointed_iteration.txt. Returns the folder. UserError naming file and errno when the
+/// disk is full or fails, or when another process writes below `root`; the checkpoints that were there stay whole, what was begun is removed.
 std::filesystem::path save_checkpoint(const std::filesystem::path& root, const SaveRequest& request);
 
 /// Looks at `root`: our checkpoint (at `step` or the latest), one of its iter_ folders, or a Hugging Face folder. Nothing when it is missing,

@@ -6,13 +6,20 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/checkpoint/leftovers.h"
 #include "megatron/checkpoint/manifest.h"
-#include "megatron/checkpoint/pending_folder.h"
 
 namespace megatron {
 namespace {
 
 bool is_committed(const fs::path& folder) { return fs::exists(folder / kManifestFile); }
+
+/// root/`name`, or where an interrupted replacement left it; nothing when there is no complete one.
+std::optional<fs::path> committed_folder(const fs::path& root, const std::string& name) {
+  if (is_committed(root / name)) return root / name;
+  const auto aside = find_set_aside(root, name);
+  return aside && is_committed(*aside) ? aside : std::nullopt;
+}
 
 std::optional<std::int64_t> number(std::string_view text) {
   std::int64_t value = 0;
@@ -33,7 +40,7 @@ std::string list_of(const std::vector<std::int64_t>& iterations) {
 }
 
 fs::path require_committed(const fs::path& root, const std::string& name, const std::string& wanted_by) {
-  if (is_committed(root / name)) return root / name;
+  if (const auto folder = committed_folder(root, name)) return *folder;
   throw UserError({wanted_by + ": there is no complete checkpoint " + (root / name).string(), "complete ones: " + list_of(committed_iterations(root)),
                    "choose one of them with --ckpt-step"});
 }
@@ -54,7 +61,7 @@ std::optional<Tracked> read_tracker(const std::filesystem::path& root) {
   const auto iteration = number(text);
   if (!iteration) {
     throw UserError({path.string() + ": must hold an iteration or the word release",
-                     text.empty() ? "it is empty" : "got '" + text.substr(0, 60) + "'", "write the iteration to load into it"});
+                     text.empty() ? "it is empty" : "got '" + text.substr(0, 60) + "'", "write the iteration to load into it, or give --ckpt-step"});
   }
   return Tracked{iteration};
 }
@@ -62,7 +69,8 @@ std::optional<Tracked> read_tracker(const std::filesystem::path& root) {
 std::vector<std::int64_t> committed_iterations(const std::filesystem::path& root) {
   std::vector<std::int64_t> iterations;
   for (const auto& entry : fs::directory_iterator(root)) {
-    const std::string name = entry.path().filename().string();
+    std::string name = entry.path().filename().string();
+    if (const auto leftover = parse_leftover(name); leftover && leftover->is_old && !fs::exists(root / leftover->base)) name = leftover->base;
     const auto iteration = name.starts_with("iter_") ? number(name.substr(5)) : std::nullopt;
     if (iteration && iteration_folder(*iteration) == name && is_committed(entry.path())) iterations.push_back(*iteration);
   }
@@ -72,23 +80,22 @@ std::vector<std::int64_t> committed_iterations(const std::filesystem::path& root
 
 std::optional<std::filesystem::path> find_checkpoint_folder(const std::filesystem::path& root, std::optional<std::int64_t> step) {
   if (is_committed(root)) return root;
-  const auto tracked = read_tracker(root);
   const std::vector<std::int64_t> committed = committed_iterations(root);
   if (step) {
-    if (!tracked && committed.empty()) return std::nullopt;
+    if (!fs::exists(root / kTrackerFile) && committed.empty()) return std::nullopt;
     return require_committed(root, iteration_folder(*step), "--ckpt-step " + std::to_string(*step));
   }
+  const auto tracked = read_tracker(root);
   if (tracked)
     return require_committed(root, tracked->iteration ? iteration_folder(*tracked->iteration) : kReleaseFolder, (root / kTrackerFile).string());
-  if (!committed.empty()) return root / iteration_folder(committed.back());
-  return is_committed(root / kReleaseFolder) ? std::optional(root / kReleaseFolder) : std::nullopt;
+  return committed_folder(root, committed.empty() ? kReleaseFolder : iteration_folder(committed.back()));
 }
 
 std::vector<std::filesystem::path> all_checkpoint_folders(const std::filesystem::path& root) {
   if (is_committed(root)) return {root};
   std::vector<std::filesystem::path> folders;
   if (is_committed(root / kReleaseFolder)) folders.push_back(root / kReleaseFolder);
-  for (const std::int64_t iteration : committed_iterations(root)) folders.push_back(root / iteration_folder(iteration));
+  for (const std::int64_t iteration : committed_iterations(root)) folders.push_back(*committed_folder(root, iteration_folder(iteration)));
   return folders;
 }
 

@@ -1,13 +1,14 @@
 // Recognises what --load names.
 #include <nlohmann/json.hpp>
 
+#include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/hf_directory.h"
+#include "megatron/checkpoint/leftovers.h"
 #include "megatron/checkpoint/manifest.h"
-#include "megatron/checkpoint/pending_folder.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/config/resolve.h"
 #include "megatron/models/architecture.h"
@@ -28,6 +29,15 @@ at::ScalarType first_weight_type(const Manifest& manifest, const std::string& pl
   throw UserError({place + ": holds no weights", "", "load another checkpoint"});
 }
 
+std::string read_carried(const fs::path& path, std::uint64_t expected) {
+  std::string text = read_file(path);
+  if (checksum(text) != expected) {
+    throw UserError(
+        {path.string() + ": checksum does not match", "the file changed since it was written", "load another iteration with --ckpt-step"});
+  }
+  return text;
+}
+
 CheckpointSource megatron_source(const fs::path& folder) {
   const Manifest manifest = read_manifest(folder);
   const std::string place = (folder / kManifestFile).string();
@@ -41,7 +51,7 @@ CheckpointSource megatron_source(const fs::path& folder) {
                           .weight_type = first_weight_type(manifest, place),
                           .model_type = manifest.model_type,
                           .carried = {}};
-  for (const auto& [name, expected] : manifest.files) source.carried[fs::path(name).filename().string()] = read_file(folder / name);
+  for (const auto& [name, expected] : manifest.files) source.carried[fs::path(name).filename().string()] = read_carried(folder / name, expected);
   resolve(source.model);
   return source;
 }
@@ -75,17 +85,16 @@ void refuse_foreign_checkpoint(const fs::path& folder) {
 
 void refuse_foreign_folder(const fs::path& root) {
   refuse_foreign_checkpoint(root);
-  if (fs::exists(root / kTrackerFile)) {
-    if (const auto tracked = read_tracker(root))
-      refuse_foreign_checkpoint(root / (tracked->iteration ? iteration_folder(*tracked->iteration) : kReleaseFolder));
-  }
+  if (!fs::exists(root / kTrackerFile) || !all_checkpoint_folders(root).empty()) return;
+  if (const auto tracked = read_tracker(root))
+    refuse_foreign_checkpoint(root / (tracked->iteration ? iteration_folder(*tracked->iteration) : kReleaseFolder));
 }
 
 /// What a run leaves in its --save folder before its first checkpoint is committed.
 bool holds_no_checkpoint_yet(const fs::path& root) {
   for (const auto& entry : fs::directory_iterator(root)) {
     const std::string name = entry.path().filename().string();
-    if (!is_uncommitted_name(name) && name != "metrics.jsonl") return false;
+    if (!is_uncommitted_name(name) && name != "metrics.jsonl" && name != kLockFile) return false;
   }
   return true;
 }

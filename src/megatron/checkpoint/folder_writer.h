@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "megatron/base/file_system.h"
+#include "megatron/checkpoint/folder_lock.h"
 #include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/checkpoint/piece_writer.h"
@@ -18,8 +20,9 @@ struct CheckpointContent {
   CarriedFiles carried;
 };
 
-/// Writes root/<name> and then the tracker with `tracker_text`. Returns the folder.
+/// Writes root/<name> and then the tracker with `tracker_text`, all through `files`. `lock` is the caller's lock on `root`; null: taken for the
+/// time of the call. Returns the folder. UserError naming file and errno when a call fails: what was there before stays, what was begun goes.
 std::filesystem::path write_checkpoint(const std::filesystem::path& root, const std::string& name, const std::string& tracker_text,
-                                       CheckpointContent content);
+                                       CheckpointContent content, const FolderLock* lock = nullptr, FileSystem& files = disk());
 
 }  // namespace megatron

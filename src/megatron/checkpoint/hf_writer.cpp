@@ -6,6 +6,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
+#include "megatron/checkpoint/leftovers.h"
 #include "megatron/checkpoint/pending_folder.h"
 #include "megatron/checkpoint/safetensors.h"
 #include "megatron/checkpoint/tensor_bytes.h"
@@ -131,7 +132,7 @@ void write_weights(WeightReader& reader, const HfExport& request, const Plan& pl
   }
   if (plan.files.size() == 1) return;
   const Json index = {{"metadata", {{"total_size", plan.total_bytes}}}, {"weight_map", weight_map}};
-  write_file_atomically(folder / "model.safetensors.index.json", index.dump(2) + "\n");
+  write_file(folder / "model.safetensors.index.json", index.dump(2) + "\n");
 }
 
 void require_new_folder(const fs::path& folder) {
@@ -150,13 +151,14 @@ void write_hf_directory(WeightReader& reader, const HfExport& request, const std
   plan_files(reader, request, plan);
   const fs::path parent = fs::absolute(folder).lexically_normal().parent_path();
   megatron::create_directories(parent);
+  remove_leftovers_of(fs::absolute(folder).lexically_normal());
   require_free_space(parent, plan.total_bytes);
   PendingFolder pending(folder);
   write_weights(reader, request, plan, pending.path());
   for (const auto& [name, text] : request.carried) {
-    if (name != "config.json") write_file_atomically(pending.path() / name, text);
+    if (name != "config.json") write_file(pending.path() / name, text);
   }
-  write_file_atomically(pending.path() / "config.json", plan.config.dump(2) + "\n");
+  write_file(pending.path() / "config.json", plan.config.dump(2) + "\n");
   pending.commit();
 }
 

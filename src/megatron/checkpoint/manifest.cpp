@@ -52,9 +52,10 @@ Json to_json(const OptimizerRecord& optimizer) {
 }
 
 Json to_json(const Manifest& manifest) {
-  Json tensors = Json::object(), files = Json::object();
+  Json tensors = Json::object(), files = Json::object(), headers = Json::object();
   for (const auto& [name, tensor] : manifest.tensors) tensors[name] = to_json(tensor);
   for (const auto& [name, value] : manifest.files) files[name] = checksum_text(value);
+  for (const auto& [name, value] : manifest.headers) headers[name] = checksum_text(value);
   Json json = {{"format", kFormat},
                {"format_version", kVersion},
                {"progress", to_json(manifest.progress)},
@@ -62,6 +63,7 @@ Json to_json(const Manifest& manifest) {
                {"settings", *manifest.settings},
                {"model_type", manifest.model_type},
                {"files", files},
+               {"headers", headers},
                {"tensors", tensors},
                {"optimizer", nullptr}};
   if (manifest.optimizer) json["optimizer"] = to_json(*manifest.optimizer);
@@ -195,6 +197,11 @@ Manifest parse_manifest(const std::string& text, const std::string& source) {
   for (const auto& [name, value] : object_at(json, "files", source).items()) {
     if (name.empty() || name[0] == '/' || name.find("..") != std::string::npos) broken(source, "a carried file must lie below the folder", name);
     manifest.files[name] = read_checksum(value, source + ": file '" + name + "'");
+  }
+  if (json.contains("headers")) {
+    for (const auto& [name, value] : object_at(json, "headers", source).items()) {
+      manifest.headers[name] = read_checksum(value, source + ": header of '" + name + "'");
+    }
   }
   for (const auto& [name, value] : object_at(json, "tensors", source).items()) {
     manifest.tensors.emplace(name, read_tensor(value, source + ": tensor '" + name + "'"));

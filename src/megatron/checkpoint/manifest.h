@@ -49,6 +49,7 @@ struct Manifest {
   std::optional<OptimizerRecord> optimizer;
   std::string model_type;                         ///< Hugging Face family the weights came from; "" for none
   std::map<std::string, std::uint64_t> files;     ///< carried files (relative path → checksum)
+  std::map<std::string, std::uint64_t> headers;   ///< safetensors files: checksum of the header
   std::map<std::string, ManifestTensor> tensors;  ///< weights by name; optimizer state as "<state>.<name>"
 };
 

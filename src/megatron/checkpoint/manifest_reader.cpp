@@ -5,6 +5,11 @@
 #include "megatron/checkpoint/tensor_bytes.h"
 
 namespace megatron {
+namespace {
+
+constexpr const char* kOtherIteration = "load another iteration with --ckpt-step (`megatron checkpoint verify --all DIR` says which are whole)";
+
+}  // namespace
 
 ManifestReader::ManifestReader(std::filesystem::path folder) : folder_(std::move(folder)), manifest_(read_manifest(folder_)) {
   for (const auto& [name, tensor] : manifest_.tensors) {
@@ -16,7 +21,13 @@ ManifestReader::ManifestReader(std::filesystem::path folder) : folder_(std::move
 
 const SafetensorsFile& ManifestReader::file(const std::string& name) {
   auto& file = files_[name];
-  if (!file) file = std::make_unique<SafetensorsFile>(folder_ / name);
+  if (file) return *file;
+  auto opened = std::make_unique<SafetensorsFile>(folder_ / name);
+  const auto expected = manifest_.headers.find(name);
+  if (expected != manifest_.headers.end() && checksum(opened->header_bytes()) != expected->second) {
+    throw UserError({opened->path().string() + ": checksum of the header does not match", "the data changed since it was written", kOtherIteration});
+  }
+  file = std::move(opened);
   return *file;
 }
 
@@ -24,16 +35,16 @@ at::Tensor ManifestReader::piece_tensor(const std::string& name, const ManifestT
   const SafetensorsFile& source = file(piece.file);
   const std::string place = source.path().string() + ": tensor '" + name + "'";
   const StoredTensor* stored = source.find(piece.key);
-  if (stored == nullptr) throw UserError({place + ": missing", "the manifest names key '" + piece.key + "'", "load another checkpoint"});
+  if (stored == nullptr) throw UserError({place + ": missing", "the manifest names key '" + piece.key + "'", kOtherIteration});
   if (stored->type != tensor.type || stored->shape != piece.region.shape) {
     throw UserError({place + ": dtype or shape differs from the manifest",
                      std::string(stored_type_name(stored->type)) + " " + shape_text(stored->shape) + ", the manifest says " +
                          std::string(stored_type_name(tensor.type)) + " " + shape_text(piece.region.shape),
-                     "load another checkpoint"});
+                     kOtherIteration});
   }
   if (verified_.insert(&piece).second && checksum(source.bytes(*stored)) != piece.checksum) {
     verified_.erase(&piece);
-    throw UserError({place + ": checksum does not match", "the data changed since it was written", "load another checkpoint"});
+    throw UserError({place + ": checksum does not match", "the data changed since it was written", kOtherIteration});
   }
   return view_tensor(source, *stored);
 }

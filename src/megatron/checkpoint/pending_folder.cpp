@@ -1,106 +1,97 @@
 #include "megatron/checkpoint/pending_folder.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <vector>
+#include <string>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/checkpoint/leftovers.h"
 
 namespace megatron {
 namespace {
 
-constexpr const char* kMark = ".tmp-";
-constexpr const char* kFileMark = ".tmp.";  ///< of write_file_atomically
 constexpr std::uint64_t kSpareBytes = std::uint64_t{1} << 20;
-
-void remove_tree(const fs::path& path) {
-  std::error_code code;
-  fs::remove_all(path, code);
-  if (code) throw UserError({"cannot remove " + path.string(), code.message(), "remove it by hand"});
-}
-
-void rename_folder(const fs::path& from, const fs::path& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) throw UserError({"cannot rename " + from.string() + " to " + to.string(), std::strerror(errno), ""});
-}
-
-/// Swaps two names in one step; false where the file system cannot.
-bool exchange(const fs::path& a, const fs::path& b) { return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0; }
-
-std::string unique_suffix() {
-  char host[256] = {};
-  ::gethostname(host, sizeof host - 1);
-  return std::string(host) + "-" + std::to_string(::getpid());
-}
 
 fs::path parent_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
 
 /// "/a/b/" → "/a/b": the temporary name must be a neighbour.
 fs::path without_trailing_slash(fs::path path) { return path.has_filename() ? path : path.parent_path(); }
 
+fs::path set_aside_name(const fs::path& path) { return path.string() + ".old" + pending_mark(); }
+
+[[noreturn]] void too_little_space(const fs::path& folder, const std::string& got) {
+  throw UserError({"not enough free space at " + folder.string(), got, "free space there, or choose another folder"});
+}
+
+/// What statvfs does not say: whether this user's quota has room. File systems that cannot tell let it pass.
+void try_to_reserve(const fs::path& folder, std::uint64_t bytes, FileSystem& files) {
+  const fs::path path = folder / (".space.tmp." + std::to_string(::getpid()));
+  const int descriptor = files.create(path);
+  if (descriptor < 0) fail_file("create", path, errno);
+  const int code = files.reserve(descriptor, bytes) == 0 ? 0 : errno;
+  files.close(descriptor);
+  remove_if_possible(path, files);
+  if (code == EDQUOT) too_little_space(folder, "your quota does not hold the " + std::to_string(bytes) + " bytes that are needed");
+  if (code == ENOSPC) too_little_space(folder, "the disk does not hold the " + std::to_string(bytes) + " bytes that are needed");
+}
+
 }  // namespace
 
-FolderLock::FolderLock(const fs::path& folder) {
-  descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor_ < 0) throw UserError({"cannot open folder " + folder.string(), std::strerror(errno), "check the path"});
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    ::close(descriptor_);
-    throw UserError({"another process is writing into " + folder.string(), "", "give each run its own folder"});
+void require_free_space(const fs::path& folder, std::uint64_t bytes, FileSystem& files) {
+  const std::uint64_t needed = bytes + kSpareBytes;
+  const auto free = files.free_bytes(folder);
+  if (free && *free < needed) too_little_space(folder, std::to_string(*free) + " bytes are free, " + std::to_string(needed) + " are needed");
+  try_to_reserve(folder, needed, files);
+}
+
+void discard_folder(const fs::path& folder, FileSystem& files) {
+  const fs::path path = without_trailing_slash(folder);
+  const fs::path unnamed = path.string() + pending_mark();
+  if (files.rename(path, unnamed) != 0) fail_file("remove", path, errno);
+  sync_folder(parent_of(path), files);
+  remove_tree(unnamed, files);
+}
+
+PendingFolder::PendingFolder(fs::path final_path, FileSystem& files) : files_(files), final_path_(without_trailing_slash(std::move(final_path))) {
+  path_ = final_path_.string() + pending_mark();
+  remove_tree(path_, files_);
+  try {
+    megatron::create_directories(path_, files_);
+  } catch (const UserError&) {
+    remove_if_possible(path_, files_);
+    throw;
   }
-}
-
-FolderLock::~FolderLock() { ::close(descriptor_); }
-
-void require_free_space(const fs::path& folder, std::uint64_t bytes) {
-  std::error_code code;
-  const fs::space_info space = fs::space(folder, code);
-  if (code || space.available >= bytes + kSpareBytes) return;
-  throw UserError({"not enough free space at " + folder.string(),
-                   std::to_string(space.available) + " bytes are free, " + std::to_string(bytes + kSpareBytes) + " are needed",
-                   "free space there, or choose another folder"});
-}
-
-bool is_uncommitted_name(const std::string& name) { return name.find(kMark) != std::string::npos || name.find(kFileMark) != std::string::npos; }
-
-void remove_uncommitted(const fs::path& root) {
-  std::vector<fs::path> leftovers;
-  for (const auto& entry : fs::directory_iterator(root)) {
-    if (is_uncommitted_name(entry.path().filename().string())) leftovers.push_back(entry.path());
-  }
-  for (const fs::path& path : leftovers) remove_tree(path);
-}
-
-PendingFolder::PendingFolder(fs::path final_path) : final_path_(without_trailing_slash(std::move(final_path))) {
-  path_ = final_path_.string() + kMark + unique_suffix();
-  remove_tree(path_);
-  megatron::create_directories(path_);
 }
 
 PendingFolder::~PendingFolder() {
-  std::error_code ignored;  // an error is already on its way; the next save removes what is left
-  if (!committed_) fs::remove_all(path_, ignored);
+  if (!committed_) remove_if_possible(path_, files_);
 }
 
 void PendingFolder::commit() {
-  for (const auto& entry : fs::recursive_directory_iterator(path_)) fsync_path(entry.path());
-  fsync_path(path_);
-  if (!fs::exists(final_path_)) {
-    rename_folder(path_, final_path_);
-  } else if (exchange(path_, final_path_)) {
-    remove_tree(path_);
-  } else {
-    const fs::path old = final_path_.string() + ".old" + kMark + unique_suffix();
-    rename_folder(final_path_, old);
-    rename_folder(path_, final_path_);
-    remove_tree(old);
+  for (const auto& entry : fs::recursive_directory_iterator(path_)) {
+    if (entry.is_directory()) sync_folder(entry.path(), files_);
   }
+  sync_folder(path_, files_);
+  const fs::path replaced = put_in_place();
   committed_ = true;
-  fsync_path(parent_of(final_path_));
+  sync_folder(parent_of(final_path_), files_);
+  if (!replaced.empty()) remove_if_possible(replaced, files_);
+}
+
+fs::path PendingFolder::put_in_place() {
+  if (fs::exists(final_path_)) {
+    if (files_.exchange(path_, final_path_) == 0) return path_;
+    const fs::path aside = set_aside_name(final_path_);
+    if (files_.rename(final_path_, aside) != 0) fail_file("rename", final_path_, errno);
+    if (files_.rename(path_, final_path_) == 0) return aside;
+    const int code = errno;
+    files_.rename(aside, final_path_);
+    fail_file("rename to", final_path_, code);
+  }
+  if (files_.rename(path_, final_path_) != 0) fail_file("rename to", final_path_, errno);
+  return {};
 }
 
 }  // namespace megatron

@@ -3,37 +3,24 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <string>
+
+#include "megatron/base/file_system.h"
 
 namespace megatron {
 
 namespace fs = std::filesystem;
 
-/// Only one process at a time may write below a folder; released on destruction or when the process ends. A second one gets a UserError.
-class FolderLock {
- public:
-  explicit FolderLock(const fs::path& folder);
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-  ~FolderLock();
+/// UserError when the disk below `folder`, or this user's quota there, has less than `bytes` and a little more available.
+void require_free_space(const fs::path& folder, std::uint64_t bytes, FileSystem& files = disk());
 
- private:
-  int descriptor_ = -1;
-};
+/// Removes a committed folder: it loses its name in one step, so no reader finds half of it.
+void discard_folder(const fs::path& folder, FileSystem& files = disk());
 
-/// UserError when the disk below `folder` has less than `bytes` and a little more available.
-void require_free_space(const fs::path& folder, std::uint64_t bytes);
-
-/// Whether `name` is that of a folder or file that was never put in place ("iter_0000010.tmp-…").
-bool is_uncommitted_name(const std::string& name);
-
-/// Removes what interrupted writers left below `root`. Call under a FolderLock.
-void remove_uncommitted(const fs::path& root);
-
-/// Makes `final_path`.tmp-<host>-<pid>; commit() flushes it and puts it in place, taking an older folder of that name away in the same step.
+/// Makes `final_path`.tmp-<host>-<pid>; commit() puts it in place, taking an older folder of that name away in the same step. Whoever writes into
+/// it flushes each file. An uncommitted one is removed on destruction.
 class PendingFolder {
  public:
-  explicit PendingFolder(fs::path final_path);
+  explicit PendingFolder(fs::path final_path, FileSystem& files = disk());
   PendingFolder(const PendingFolder&) = delete;
   PendingFolder& operator=(const PendingFolder&) = delete;
   ~PendingFolder();
@@ -42,6 +29,10 @@ class PendingFolder {
   void commit();
 
  private:
+  /// Where the replaced folder is now; empty when there was none.
+  fs::path put_in_place();
+
+  FileSystem& files_;
   fs::path final_path_, path_;
   bool committed_ = false;
 };

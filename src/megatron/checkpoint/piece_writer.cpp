@@ -44,22 +44,23 @@ std::vector<std::vector<PieceToWrite>> into_files(std::vector<PieceToWrite> piec
   return groups;
 }
 
-void write_file(const std::filesystem::path& folder, const std::string& name, const std::vector<PieceToWrite>& pieces,
-                std::map<std::string, ManifestTensor>& tensors) {
+void write_file(const std::filesystem::path& folder, const std::string& name, const std::vector<PieceToWrite>& pieces, Manifest& manifest,
+                FileSystem& through) {
   std::vector<TensorHead> heads;
   std::unordered_map<std::string, const PieceToWrite*> by_key;
   for (const PieceToWrite& piece : pieces) {
     heads.push_back({key_of(piece), piece.type, piece.region.shape});
     by_key.emplace(heads.back().name, &piece);
   }
-  SafetensorsWriter writer(folder / name, std::move(heads), {{"format", "pt"}});
+  SafetensorsWriter writer(folder / name, std::move(heads), {{"format", "pt"}}, through);
+  manifest.headers[name] = writer.header_checksum();
   for (const TensorHead& head : writer.order()) {
     const PieceToWrite& piece = *by_key.at(head.name);
     const at::Tensor content = packed(piece.tensor());
     MEGATRON_CHECK(stored_type_of(content.scalar_type()) == piece.type, "piece of ", piece.name, " has another type than planned");
     const auto bytes = bytes_of(content);
     writer.write(bytes);
-    ManifestTensor& tensor = tensors[piece.name];
+    ManifestTensor& tensor = manifest.tensors[piece.name];
     tensor.kind = piece.kind;
     tensor.type = piece.type;
     tensor.shape = piece.global_shape;
@@ -76,10 +77,10 @@ std::uint64_t num_bytes(const std::vector<PieceToWrite>& pieces) {
   return total;
 }
 
-void write_pieces(const std::filesystem::path& folder, const PieceFiles& files, std::vector<PieceToWrite> pieces,
-                  std::map<std::string, ManifestTensor>& tensors) {
+void write_pieces(const std::filesystem::path& folder, const PieceFiles& files, std::vector<PieceToWrite> pieces, Manifest& manifest,
+                  FileSystem& through) {
   const auto groups = into_files(std::move(pieces), files.most_bytes);
-  for (std::size_t part = 0; part < groups.size(); ++part) write_file(folder, file_name(files, part), groups[part], tensors);
+  for (std::size_t part = 0; part < groups.size(); ++part) write_file(folder, file_name(files, part), groups[part], manifest, through);
 }
 
 }  // namespace megatron

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
+#include "megatron/base/file_system.h"
 #include "megatron/checkpoint/manifest.h"
 
 namespace megatron {
@@ -32,8 +32,8 @@ struct PieceFiles {
 
 std::uint64_t num_bytes(const std::vector<PieceToWrite>& pieces);
 
-/// Writes the pieces below `folder` and records them in `tensors`.
-void write_pieces(const std::filesystem::path& folder, const PieceFiles& files, std::vector<PieceToWrite> pieces,
-                  std::map<std::string, ManifestTensor>& tensors);
+/// Writes the pieces below `folder` through `through` and records them, and the files' headers, in `manifest`.
+void write_pieces(const std::filesystem::path& folder, const PieceFiles& files, std::vector<PieceToWrite> pieces, Manifest& manifest,
+                  FileSystem& through = disk());
 
 }  // namespace megatron

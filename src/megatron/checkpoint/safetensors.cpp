@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "megatron/checkpoint/box_math.h"
@@ -157,13 +158,15 @@ void sort_for_writing(std::vector<TensorHead>& heads) {
                    [](const TensorHead& a, const TensorHead& b) { return element_bytes(a.type) > element_bytes(b.type); });
 }
 
-SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<TensorHead> heads, const std::map<std::string, std::string>& metadata)
-    : heads_(std::move(heads)), writer_(path) {
+SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<TensorHead> heads, const std::map<std::string, std::string>& metadata,
+                                     FileSystem& files)
+    : heads_(std::move(heads)), writer_(path, files) {
   sort_for_writing(heads_);
   const std::string text = header_of(heads_, metadata);
   const std::uint64_t length = text.size();
-  writer_.write(&length, sizeof length);
-  writer_.write(text);
+  const std::string header = std::string(reinterpret_cast<const char*>(&length), sizeof length) + text;
+  header_checksum_ = checksum(header);
+  writer_.write(header);
 }
 
 void SafetensorsWriter::write(std::span<const std::byte> bytes) {

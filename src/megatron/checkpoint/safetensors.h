@@ -39,6 +39,8 @@ class SafetensorsFile {
   /// Valid as long as this object. Aligned to the element only when the writer saw to it.
   std::span<const std::byte> bytes(const StoredTensor& tensor) const { return data_.subspan(tensor.begin, tensor.num_bytes()); }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  /// What lies before the data: length and JSON.
+  std::span<const std::byte> header_bytes() const { return file_.bytes().first(file_.size() - data_.size()); }
 
  private:
   MappedFile file_;
@@ -60,9 +62,12 @@ struct TensorHead {
 /// Writes the header at once, then takes the tensors' bytes one by one in `order()`: larger elements first, so that every tensor is aligned.
 class SafetensorsWriter {
  public:
-  SafetensorsWriter(const fs::path& path, std::vector<TensorHead> heads, const std::map<std::string, std::string>& metadata = {});
+  SafetensorsWriter(const fs::path& path, std::vector<TensorHead> heads, const std::map<std::string, std::string>& metadata = {},
+                    FileSystem& files = disk());
 
   const std::vector<TensorHead>& order() const { return heads_; }
+  /// Checksum of what lies before the data.
+  std::uint64_t header_checksum() const { return header_checksum_; }
   /// The bytes of the next tensor of order(), whole.
   void write(std::span<const std::byte> bytes);
   /// Flushes to the disk; call after the last tensor.
@@ -71,6 +76,7 @@ class SafetensorsWriter {
  private:
   std::vector<TensorHead> heads_;
   FileWriter writer_;
+  std::uint64_t header_checksum_ = 0;
   std::size_t next_ = 0;
 };
 

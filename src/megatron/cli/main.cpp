@@ -45,5 +45,6 @@ int main_program(const std::vector<std::string>& args) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_DFL);
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails and is reported
   return megatron::main_program({argv + std::min(argc, 1), argv + argc});
 }

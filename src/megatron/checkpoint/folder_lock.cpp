@@ -1,0 +1,76 @@
+#include "megatron/checkpoint/folder_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <ctime>
+
+#include "megatron/base/error.h"
+#include "megatron/base/files.h"
+
+namespace megatron {
+namespace {
+
+std::string description_of_this_process() {
+  char time[32] = {};
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  std::strftime(time, sizeof time, "%Y-%m-%d %H:%M:%S", ::localtime_r(&now, &local));
+  return "process " + std::to_string(::getpid()) + " on host " + host_name() + ", since " + time;
+}
+
+/// Who holds the lock, for a message; the file may be empty when its disk is full.
+std::string holder_in(int descriptor) {
+  char text[512];
+  const ssize_t count = ::pread(descriptor, text, sizeof text, 0);
+  return count > 0 ? "held by " + std::string(text, static_cast<std::size_t>(count)) : "its holder left no name";
+}
+
+bool is_same_file(int descriptor, const fs::path& path) {
+  struct stat open {
+  }, named{};
+  return ::fstat(descriptor, &open) == 0 && ::stat(path.c_str(), &named) == 0 && open.st_ino == named.st_ino && open.st_dev == named.st_dev;
+}
+
+}  // namespace
+
+std::string host_name() {
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  return host;
+}
+
+FolderLock::FolderLock(const fs::path& folder) : path_(folder / kLockFile) {
+  while (!acquire()) {
+  }
+  const std::string text = description_of_this_process();
+  if (::ftruncate(descriptor_, 0) != 0 || ::pwrite(descriptor_, text.data(), text.size(), 0) < 0) return;  // the lock holds without a name
+}
+
+/// False when the file was removed by its last holder between open and lock.
+bool FolderLock::acquire() {
+  descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (descriptor_ < 0) fail_file("create lock", path_, errno);
+  const int result = ::flock(descriptor_, LOCK_EX | LOCK_NB), code = errno;
+  if (result != 0 && code == EWOULDBLOCK) {
+    const std::string holder = holder_in(descriptor_);
+    ::close(descriptor_);
+    throw UserError({"another run writes into " + path_.parent_path().string(), holder, "give each run its own folder, or end that process"});
+  }
+  is_enforced_ = result == 0;
+  if (is_same_file(descriptor_, path_)) return true;
+  ::close(descriptor_);
+  return false;
+}
+
+FolderLock::~FolderLock() {
+  if (is_enforced_ && is_in_place()) ::unlink(path_.c_str());
+  ::close(descriptor_);
+}
+
+bool FolderLock::is_in_place() const { return is_same_file(descriptor_, path_); }
+
+}  // namespace megatron

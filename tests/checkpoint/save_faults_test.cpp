@@ -1,0 +1,271 @@
+// Every call of a save goes wrong in every way: the checkpoint before it loads bit for bit, or the new one is complete, and what was changed
+// silently is named. A tiny model, whose save makes some hundred calls.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <sstream>
+
+#include "checkpoint/expect_user_error.h"
+#include "checkpoint/faulty_disk.h"
+#include "checkpoint/temporary_folder.h"
+#include "checkpoint/tiny_run.h"
+#include "megatron/base/files.h"
+#include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/leftovers.h"
+#include "megatron/checkpoint/verify.h"
+
+namespace megatron {
+namespace {
+
+using testing::AnyOf;
+using testing::HasSubstr;
+
+struct Scenario {
+  const char* name;
+  std::int64_t before, after;  ///< iterations of the checkpoint that is there and of the one that is saved
+  bool can_exchange = true;
+};
+
+/// In memory where there is such a place: thousands of saves, none of which is to last.
+fs::path quick_folder() { return fs::is_directory("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path(); }
+
+TransformerConfig one_layer() {
+  TransformerConfig model = tiny_llama();
+  model.num_layers = 1;
+  return model;
+}
+
+constexpr Scenario kNewIteration{"a new iteration", 4, 5}, kSameIteration{"the same iteration", 5, 5},
+    kWithoutExchange{"the same iteration, no exchange of names", 5, 5, false};
+
+class SaveFaults : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    before_ = std::make_unique<TinyRun>(1, one_layer());
+    after_ = std::make_unique<TinyRun>(2, one_layer());
+    scratch_ = std::make_unique<TinyRun>(3, one_layer());
+  }
+  static void TearDownTestSuite() {
+    before_.reset();
+    after_.reset();
+    scratch_.reset();
+  }
+
+  /// A folder with a checkpoint and the parts of an earlier crash.
+  void prepare(const Scenario& scenario) {
+    fs::remove_all(root_);
+    FaultyDisk quick({});
+    save(*before_, scenario.before, quick);
+    fs::create_directories(root_ / "iter_0000003.tmp-elsewhere-17");
+    std::ofstream(root_ / "iter_0000003.tmp-elsewhere-17/weights_00000.safetensors") << "part";
+  }
+
+  void save(const TinyRun& run, std::int64_t iteration, FileSystem& files) {
+    SaveRequest request = run.request(iteration);
+    request.settings = nullptr;
+    request.files = &files;
+    save_checkpoint(root_, request);
+  }
+
+  /// The calls of a save that succeeds.
+  std::vector<FaultyDisk::Call> calls_of(const Scenario& scenario) {
+    prepare(scenario);
+    FaultyDisk files({.can_exchange = scenario.can_exchange});
+    save(*after_, scenario.after, files);
+    return files.calls();
+  }
+
+  /// Saves over `files`; what the save said when it failed.
+  std::optional<std::string> try_save(const Scenario& scenario, FileSystem& files) {
+    try {
+      save(*after_, scenario.after, files);
+    } catch (const UserError& error) {
+      return error.what();
+    } catch (const Killed&) {
+    }
+    return std::nullopt;
+  }
+
+  void load(std::optional<std::int64_t> step = std::nullopt) {
+    const auto source = find_checkpoint(root_, step);
+    ASSERT_TRUE(source) << "no checkpoint";
+    load_weights(*source, *scratch_->store);
+    load_optimizer(*source, *scratch_->optimizer);
+  }
+
+  static bool scratch_equals(const TinyRun& run) {
+    const auto a = scratch_->tensors(), b = run.tensors();
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      if (!a[i].equal(b[i])) return false;
+    }
+    return scratch_->optimizer->num_steps() == run.optimizer->num_steps();
+  }
+
+  void expect_one_whole_checkpoint(const Scenario& scenario) {
+    ASSERT_NO_THROW(load());
+    EXPECT_TRUE(scratch_equals(*before_) || scratch_equals(*after_)) << "neither the old nor the new content";
+    std::ostringstream out;
+    EXPECT_NO_THROW(verify_checkpoints(root_, true, out));
+    if (scenario.before == scenario.after) return;
+    ASSERT_NO_THROW(load(scenario.before));
+    EXPECT_TRUE(scratch_equals(*before_)) << "the earlier checkpoint changed";
+  }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const auto& entry : fs::directory_iterator(root_)) all.push_back(entry.path().filename());
+    return all;
+  }
+
+  /// The next save, over a sound disk, succeeds and leaves nothing of the crash.
+  void expect_recovery() {
+    FaultyDisk sound({});
+    ASSERT_NO_THROW(save(*after_, 6, sound));
+    ASSERT_NO_THROW(load());
+    EXPECT_TRUE(scratch_equals(*after_));
+    for (const std::string& name : names()) EXPECT_FALSE(is_uncommitted_name(name)) << name;
+  }
+
+  /// Runs `check` after a save in which the fault meets each call in turn.
+  void at_every_call(const Scenario& scenario, Fault fault, const std::function<void(const std::optional<std::string>& said)>& check) {
+    const auto calls = calls_of(scenario);
+    ASSERT_GT(calls.size(), 40u);
+    for (std::size_t at = 0; at < calls.size() && !HasFailure(); ++at) {
+      SCOPED_TRACE(std::string(scenario.name) + ", call " + std::to_string(at) + " of " + std::to_string(calls.size()) + ": " + calls[at].name + " " +
+                   calls[at].path.string());
+      prepare(scenario);
+      FaultyDisk files({.fault = fault, .at = at, .can_exchange = scenario.can_exchange});
+      check(try_save(scenario, files));
+    }
+  }
+
+  const TemporaryFolder folder_{quick_folder()};
+  const fs::path root_ = folder_ / "save";
+  static std::unique_ptr<TinyRun> before_, after_, scratch_;
+};
+
+std::unique_ptr<TinyRun> SaveFaults::before_, SaveFaults::after_, SaveFaults::scratch_;
+
+class StoppedSaves : public SaveFaults, public testing::WithParamInterface<std::tuple<Scenario, Fault>> {};
+
+TEST_P(StoppedSaves, LeaveOneWholeCheckpointAndTheNextSaveRecovers) {
+  const auto& [scenario, fault] = GetParam();
+  at_every_call(scenario, fault, [&, scenario = scenario](const auto& said) {
+    EXPECT_EQ(said, std::nullopt);
+    expect_one_whole_checkpoint(scenario);
+    expect_recovery();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(AtEveryCall, StoppedSaves,
+                         testing::Combine(testing::Values(kNewIteration, kSameIteration, kWithoutExchange),
+                                          testing::Values(Fault::kill, Fault::power_loss)));
+
+struct ErrorCase {
+  Fault fault;
+  const char* errno_name;
+  bool leaves_parts;  ///< the disk does not even allow the removal
+};
+
+class FailedSaves : public SaveFaults, public testing::WithParamInterface<std::tuple<Scenario, ErrorCase>> {};
+
+TEST_P(FailedSaves, NameFileAndErrnoAndLoseNothing) {
+  const auto& [scenario, error] = GetParam();
+  int failures = 0;
+  at_every_call(scenario, error.fault, [&, scenario = scenario, error = error](const std::optional<std::string>& said) {
+    if (said) {
+      ++failures;
+      EXPECT_THAT(*said, HasSubstr(root_.string()));
+      EXPECT_THAT(*said, AnyOf(HasSubstr(error.errno_name), HasSubstr("not enough free space")));
+    }
+    expect_one_whole_checkpoint(scenario);
+    if (!said) {
+      ASSERT_NO_THROW(load());
+      EXPECT_TRUE(scratch_equals(*after_)) << "said to have succeeded";
+    } else if (!error.leaves_parts && scenario.before != scenario.after) {  // a replaced folder stays when its successor may not be durable
+      for (const std::string& name : names()) EXPECT_FALSE(is_uncommitted_name(name) && !name.starts_with("iter_0000003")) << name;
+    }
+    expect_recovery();
+  });
+  EXPECT_GT(failures, 30);
+}
+
+INSTANTIATE_TEST_SUITE_P(AtEveryCall, FailedSaves,
+                         testing::Combine(testing::Values(kNewIteration, kSameIteration),
+                                          testing::Values(ErrorCase{Fault::no_space, "ENOSPC", false}, ErrorCase{Fault::full_disk, "ENOSPC", false},
+                                                          ErrorCase{Fault::quota, "EDQUOT", false}, ErrorCase{Fault::io_error, "EIO", false},
+                                                          ErrorCase{Fault::dead_disk, "EIO", true})));
+
+TEST_F(SaveFaults, ShortAndInterruptedWritesAreGoneOnWith) {
+  for (const Fault fault : {Fault::short_write, Fault::interruption}) {
+    at_every_call(kNewIteration, fault, [&](const auto& said) {
+      EXPECT_EQ(said, std::nullopt);
+      ASSERT_NO_THROW(load());
+      EXPECT_TRUE(scratch_equals(*after_));
+    });
+  }
+}
+
+/// The text of whatever `action` throws; nothing when it succeeds.
+std::optional<std::string> complaint(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return std::nullopt;
+}
+
+class SilentDamage : public SaveFaults, public testing::WithParamInterface<FaultyDisk::Options> {};
+
+TEST_P(SilentDamage, IsNamedByVerifyAndByLoading) {
+  const auto calls = calls_of(kNewIteration);
+  int found = 0, harmless = 0;
+  for (std::size_t at = 0; at < calls.size() && !HasFailure(); ++at) {
+    if (calls[at].name != "write") continue;
+    const std::string file = calls[at].path.filename();
+    SCOPED_TRACE("call " + std::to_string(at) + ", write to " + file);
+    prepare(kNewIteration);
+    FaultyDisk::Options options = GetParam();
+    options.at = at;
+    FaultyDisk files(options);
+    EXPECT_EQ(try_save(kNewIteration, files), std::nullopt);
+
+    const auto loading = complaint([&] { load(); });
+    const auto verifying = complaint([&] {
+      std::ostringstream out;
+      verify_checkpoints(root_, false, out);
+    });
+    EXPECT_EQ(loading.has_value(), verifying.has_value());
+    if (loading) {
+      ++found;
+      const std::string name = file.substr(0, file.find(".tmp."));
+      EXPECT_THAT(*loading, HasSubstr(name));
+      EXPECT_THAT(*verifying, HasSubstr(name));
+      if (file.ends_with(".safetensors")) {
+        EXPECT_THAT(*loading, AnyOf(HasSubstr("tensor '"), HasSubstr("header"), HasSubstr("size")));
+        EXPECT_THAT(*verifying, AnyOf(HasSubstr("tensor '"), HasSubstr("header"), HasSubstr("size")));
+      }
+    } else {
+      ++harmless;
+      EXPECT_TRUE(scratch_equals(*after_) || scratch_equals(*before_)) << "damage was loaded";
+    }
+    ASSERT_NO_THROW(load(4));
+    EXPECT_TRUE(scratch_equals(*before_));
+  }
+  EXPECT_GT(found, 20);
+  EXPECT_LE(harmless, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(AtEveryWrite, SilentDamage,
+                         testing::Values(FaultyDisk::Options{.fault = Fault::truncate}, FaultyDisk::Options{.fault = Fault::flip},
+                                         FaultyDisk::Options{.fault = Fault::flip, .flip_at = 0.31},
+                                         FaultyDisk::Options{.fault = Fault::flip, .flip_at = 0.5},
+                                         FaultyDisk::Options{.fault = Fault::flip, .flip_at = 0.77},
+                                         FaultyDisk::Options{.fault = Fault::flip, .flip_at = 1}));
+
+}  // namespace
+}  // namespace megatron
