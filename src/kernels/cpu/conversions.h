@@ -1,4 +1,4 @@
-// Between f32 and the storage types, with one rounding to nearest even.
+// Between f32 and the storage types, with one rounding to nearest even. The result does not depend on the instruction set.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +7,20 @@
 
 namespace megatron::kernels {
 
-/// `from` may be of any type; f64 is rounded.
-void to_f32(const void* from, Type type, float* to, std::int64_t count);
-void from_f32(const float* from, void* to, Type type, std::int64_t count);
+struct Conversions {
+  /// Storage may be of any type; f64 is rounded.
+  void (*to_f32)(const void* from, Type type, float* to, std::int64_t count);
+  void (*from_f32)(const float* from, void* to, Type type, std::int64_t count);
+  /// f16 with a scale for each kStateBlock elements, a power of two that brings the largest of them into [2¹⁴, 2¹⁵): decoding is exact, and
+  /// encoding what was decoded gives the same bits.
+  void (*decode_blocks)(const std::uint16_t* from, const float* scales, float* to, std::int64_t count);
+  void (*encode_blocks)(const float* from, std::uint16_t* to, float* scales, std::int64_t count);
+};
 
-/// f16 with a scale for each kStateBlock elements, a power of two that brings the largest of them into [2¹⁴, 2¹⁵): decoding is exact, and
-/// encoding what was decoded gives the same bits.
-void decode_blocks(const std::uint16_t* from, const float* scales, float* to, std::int64_t count);
-void encode_blocks(const float* from, std::uint16_t* to, float* scales, std::int64_t count);
+/// The table for this processor.
+const Conversions& conversions();
 
 /// Bytes of one element.
-std::int64_t size_of(Type type);
+constexpr std::int64_t size_of(Type type) { return type == Type::f64 ? 8 : type == Type::f32 ? 4 : 2; }
 
 }  // namespace megatron::kernels

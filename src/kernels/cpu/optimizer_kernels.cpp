@@ -104,18 +104,18 @@ class StateBlock {
     values_ = buffer_;
     if (type_ == Type::f16) {
       scale_ = chunk.state_scale[index] + begin / kStateBlock;
-      decode_blocks(static_cast<std::uint16_t*>(stored_), scale_, buffer_, count_);
+      conversions().decode_blocks(static_cast<std::uint16_t*>(stored_), scale_, buffer_, count_);
     } else {
-      to_f32(stored_, type_, buffer_, count_);
+      conversions().to_f32(stored_, type_, buffer_, count_);
     }
   }
   float* values() { return values_; }
   void write_back() {
     if (values_ != buffer_) return;
     if (type_ == Type::f16) {
-      encode_blocks(buffer_, static_cast<std::uint16_t*>(stored_), scale_, count_);
+      conversions().encode_blocks(buffer_, static_cast<std::uint16_t*>(stored_), scale_, count_);
     } else {
-      from_f32(buffer_, stored_, type_, count_);
+      conversions().from_f32(buffer_, stored_, type_, count_);
     }
   }
 
@@ -136,14 +136,14 @@ void update_mixed(const UpdateChunk& chunk, const UpdateTypes& types, const Step
     float* main = static_cast<float*>(chunk.main) + begin;
     const auto* grad = static_cast<const float*>(at(chunk.grad, types.grad, begin));
     if (types.grad != Type::f32) {
-      to_f32(grad, types.grad, grad_buffer, count);
+      conversions().to_f32(grad, types.grad, grad_buffer, count);
       grad = grad_buffer;
     }
     StateBlock first(chunk, types, 0, begin, count), second(chunk, types, 1, begin, count);
     apply_rule(main, grad, first.values(), second.values(), count, chunk, rules, scalars);
     first.write_back();
     second.write_back();
-    if (chunk.weight != nullptr) from_f32(main, at(chunk.weight, types.weight, begin), types.weight, count);
+    if (chunk.weight != nullptr) conversions().from_f32(main, at(chunk.weight, types.weight, begin), types.weight, count);
   }
 }
 
@@ -185,7 +185,7 @@ Number over_pieces(const void* values, Type type, std::int64_t count, Measure me
   Number total = 0;
   for (std::int64_t begin = 0; begin < count; begin += kPiece) {
     const std::int64_t size = std::min(kPiece, count - begin);
-    to_f32(at(values, type, begin), type, buffer, size);
+    conversions().to_f32(at(values, type, begin), type, buffer, size);
     total += measure(buffer, size);
   }
   return total;

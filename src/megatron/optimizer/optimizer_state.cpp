@@ -32,9 +32,9 @@ void OptimizerState::visit_scaled(std::size_t index, const Visitor& visitor) {
   const at::Tensor packed = tensors_[index].cpu(), scales = scales_[index].cpu();
   const auto bits = static_cast<std::uint16_t*>(packed.mutable_data_ptr());
   at::Tensor wide = at::empty(packed.sizes(), packed.options().dtype(at::kFloat));
-  kernels::decode_blocks(bits, scales.const_data_ptr<float>(), wide.mutable_data_ptr<float>(), wide.numel());
+  kernels::conversions().decode_blocks(bits, scales.const_data_ptr<float>(), wide.mutable_data_ptr<float>(), wide.numel());
   visitor(*parameters_[index], name_, wide);
-  kernels::encode_blocks(wide.const_data_ptr<float>(), bits, scales.mutable_data_ptr<float>(), wide.numel());
+  kernels::conversions().encode_blocks(wide.const_data_ptr<float>(), bits, scales.mutable_data_ptr<float>(), wide.numel());
   tensors_[index].copy_(packed);
   scales_[index].copy_(scales);
 }
