@@ -361,6 +361,25 @@ TEST_F(ConfigFile, BrokenFilesNameFileAndLine) {
   EXPECT_NE(mistake(Words{"--print-config", "--config", write("brackets.yaml", "a: " + std::string(100000, '['))}), "accepted");
 }
 
+TEST(Precision, KnobsOfADynamicLossScaleAreNotedWhereThereIsNone) {
+  for (const Words& words : {Words{"--bf16"}, Words{"--fp16", "--loss-scale", "128"}, Words{}}) {
+    Words all = words;
+    all.insert(all.end(), {"--initial-loss-scale", "65536", "--hysteresis", "3"});
+    EXPECT_THAT(notes_text(run(all).parsed), HasSubstr("--initial-loss-scale, --hysteresis: without effect: only --fp16 without --loss-scale"));
+  }
+  EXPECT_EQ(notes_text(run({"--fp16", "--initial-loss-scale", "65536"}).parsed), "");
+}
+
+TEST(Precision, FollowsTheFlags) {
+  EXPECT_TRUE(resolved({"--bf16"}).training.accumulate_allreduce_grads_in_fp32);
+  EXPECT_FALSE(resolved({"--bf16", "--grad-reduce-in-bf16"}).training.accumulate_allreduce_grads_in_fp32);
+  EXPECT_FALSE(resolved({}).training.accumulate_allreduce_grads_in_fp32);
+  EXPECT_TRUE(resolved({"--bf16"}).training.check_for_nan_in_loss_and_grad);
+  EXPECT_FALSE(resolved({"--fp16"}).training.check_for_nan_in_loss_and_grad);
+  EXPECT_TRUE(resolved({"--fp16", "--loss-scale", "128"}).training.check_for_nan_in_loss_and_grad);
+  EXPECT_FALSE(resolved({"--fp16", "--loss-scale", "0"}).training.check_for_nan_in_loss_and_grad);  // 0 is dynamic, as in Megatron
+}
+
 TEST(PrintConfig, ShowsValuesAndOrigins) {
   const auto found = run({"--print-config"});
   EXPECT_THAT(config_text(found), AllOf(HasSubstr("  num_layers                                 2                         flag --num-layers\n"),

@@ -49,7 +49,17 @@ void settle_original_length(TransformerConfig& model, const Parsed& parsed) {
   if (is_yarn && !parsed.is_set("rope_original_max_position_embeddings")) model.rope_original_max_position_embeddings = 4096;
 }
 
+/// The knobs of a dynamic loss scale where there is none.
+void add_loss_scale_notes(const TrainingConfig& training, Parsed& parsed) {
+  if (training.fp16 && training.loss_scale.loss_scale.value_or(0) == 0) return;
+  for (const char* name : {"initial_loss_scale", "min_loss_scale", "loss_scale_window", "hysteresis"}) {
+    if (parsed.is_set(name))
+      parsed.notes["without effect: only --fp16 without --loss-scale has a dynamic loss scale"].push_back(parsed.origin(name).where);
+  }
+}
+
 void add_notes(const Settings& settings, Parsed& parsed) {
+  add_loss_scale_notes(settings.training, parsed);
   if (parsed.is_set("save_interval") && settings.checkpoint.save.empty())
     parsed.notes["without effect: there is no --save"].push_back("--save-interval");
   if (parsed.is_set("num_query_groups") && !settings.model.group_query_attention && settings.checkpoint.load.empty()) {
