@@ -154,6 +154,29 @@ TEST(Rules, EachNamesValuesAndFix) {
       {{"--group-query-attention", "--num-query-groups", "3"}, "--num-query-groups: 3 does not divide --num-attention-heads 4"},
       {{"--global-batch-size", "5"}, "--global-batch-size: 5 is no multiple of --micro-batch-size 2\n  fix: use --global-batch-size 4"},
       {{"--max-position-embeddings", "16"}, "--max-position-embeddings: 16 is less than --seq-length 32"},
+      {{"--rampup-batch-size", "2", "2"}, "--rampup-batch-size: takes three numbers, got 2"},
+      {{"--rampup-batch-size", "2", "0", "8"}, "--rampup-batch-size: must be at least 1"},
+      {{"--rampup-batch-size", "4", "2", "8"}, "--rampup-batch-size: starts at 4, above --global-batch-size 2"},
+      {{"--rampup-batch-size", "2", "4", "8", "--global-batch-size", "8"}, "increments of 4 do not lead from 2 to --global-batch-size 8"},
+      {{"--rampup-batch-size", "1", "1", "8", "--global-batch-size", "4"},
+       "--rampup-batch-size: a batch of 1 is no multiple of --micro-batch-size 2"},
+      {{"--step-batch-size-schedule", "0:2 K"}, "--step-batch-size-schedule: 'K' has no colon"},
+      {{"--step-batch-size-schedule", "0:2 64:3"}, "--step-batch-size-schedule: a batch of 3 is no multiple of --micro-batch-size 2"},
+      {{"--step-batch-size-schedule", "0:2", "--global-batch-size", "2"}, "--step-batch-size-schedule: excludes --global-batch-size"},
+      {{"--step-batch-size-schedule", "0:2", "--rampup-batch-size", "2", "2", "8"}, "--step-batch-size-schedule: excludes --rampup-batch-size"},
+      {{"--step-batch-size-schedule", "0:2", "--decrease-batch-size-if-needed"}, "excludes --decrease-batch-size-if-needed"},
+      {{"--global-batch-size", "1", "--decrease-batch-size-if-needed"}, "--micro-batch-size: 2 is more than the first batch of 1"},
+      {{"--eval-global-batch-size", "3"}, "--eval-global-batch-size: 3 is no multiple of the micro batch size of evaluation, 2"},
+      {{"--eval-micro-batch-size", "3"}, "--eval-global-batch-size: 2 is no multiple of the micro batch size of evaluation, 3"},
+      {{"--validation-set-names", "a"}, "--validation-set-names: needs --multiple-validation-sets"},
+      {{"--save-retain-interval", "4", "--save-interval", "3"}, "--save-retain-interval: 4 is no multiple of --save-interval 3"},
+      {{"--save-retain-interval", "4", "--save", "x"}, "--save-retain-interval: needs --save-interval"},
+      {{"--non-persistent-save-interval", "4"}, "--non-persistent-save-interval: needs --non-persistent-ckpt-type"},
+      {{"--non-persistent-ckpt-type", "local"}, "needs --non-persistent-local-ckpt-dir"},
+      {{"--non-persistent-ckpt-type", "global", "--non-persistent-global-ckpt-dir", "a/../b", "--save", "b"}, "is the folder of --save or --load"},
+      {{"--non-persistent-ckpt-type", "in_memory"}, "--non-persistent-ckpt-type: must be one of global, local"},
+      {{"--exit-signal", "SIGKILL"}, "--exit-signal: must be one of"},
+      {{"--test-mode"}, "runs no tests"},
       {{"--train-samples", "100"}, "--train-iters 10: excludes --train-samples 100"},
       {{"--min-lr", "1"}, "--min-lr: 1 is above --lr 0.001"},
       {{"--lr-warmup-init", "1"}, "--lr-warmup-init: 1 is above --lr 0.001"},
@@ -194,6 +217,19 @@ TEST(Rules, EachNamesValuesAndFix) {
       {{"--norm-placement", "post", "--apply-residual-connection-post-layernorm"}, "excludes --norm-placement post"},
   };
   for (const auto& [words, expected] : table) EXPECT_THAT(mistake(small(words)), HasSubstr(expected)) << words[0];
+}
+
+TEST(RunSettings, LengthInSamplesFollowsTheBatchSizes) {
+  EXPECT_EQ(resolved({"--train-iters", "0", "--train-samples", "20", "--global-batch-size", "8", "--rampup-batch-size", "2", "2", "6"})
+                .training.train_iters,
+            3);  // 2, 4 and 8; what is left of 20 is no step of 8
+  const auto steps = resolved({"--train-iters", "0", "--train-samples", "20", "--step-batch-size-schedule", "0:2 128:8"}).training;
+  EXPECT_EQ(steps.global_batch_size, 8);
+  EXPECT_EQ(steps.train_iters, 4);  // 2, 2, 8, 8
+}
+
+TEST(Rules, EvaluationAloneNeedsNoScheduleOfTraining) {
+  EXPECT_EQ(mistake({"gpt", "--load", "somewhere", "--seq-length", "8", "--micro-batch-size", "1", "--skip-train"}), "accepted");
 }
 
 TEST(Rules, AllAreShownTogetherAndUnreadableFieldsOnce) {

@@ -70,7 +70,7 @@ TEST_F(ResumeTest, ProlongedRunStretchesItsSchedule) {
   small_run::run({"--save", folder("a"), "--train-iters", "4"});
   const auto resumed = small_run::run({"--load", folder("a"), "--train-iters", "6"});
   EXPECT_EQ(resumed.trainer.progress.iteration, 6);
-  EXPECT_THAT(resumed.log, HasSubstr("  train_iters: 4 in the checkpoint, 6 here\n"));
+  EXPECT_THAT(resumed.log, HasSubstr("    --train-iters: 4 in the checkpoint, 6 now: schedules that end with the run stretch"));
 }
 
 TEST_F(ResumeTest, AnotherLearningRateNeedsALeaveToOverride) {

@@ -16,14 +16,34 @@ TEST(StopSignals, RemembersTheFirstSignal) {
   EXPECT_EQ(signal_name(SIGTERM), "SIGTERM");
 }
 
-TEST(StopSignals, SecondSignalOfAKindEndsTheProcess) {
+TEST(StopSignals, SecondSignalIsAnsweredAndTheThirdEndsTheProcess) {
   EXPECT_EXIT(
       {
         StopSignals signals;
         std::raise(SIGTERM);
+        std::raise(SIGUSR1);
         std::raise(SIGTERM);
       },
-      testing::KilledBySignal(SIGTERM), "");
+      testing::KilledBySignal(SIGTERM), "stop requested: .*stop requested again: ");
+}
+
+TEST(StopSignals, FurtherSignalIsCaughtWhenAskedFor) {
+  StopSignals signals("SIGUSR2");
+  std::raise(SIGUSR2);
+  EXPECT_EQ(signals.received(), SIGUSR2);
+  EXPECT_EXIT(
+      {
+        StopSignals without;
+        std::raise(SIGUSR2);
+      },
+      testing::KilledBySignal(SIGUSR2), "");
+}
+
+TEST(StopSignals, SchedulersSignalsShareOneExitCode) {
+  EXPECT_EQ(exit_code_after(SIGTERM), 143);
+  EXPECT_EQ(exit_code_after(SIGUSR1), 143);
+  EXPECT_EQ(exit_code_after(SIGINT), 130);
+  EXPECT_EQ(exit_code_after(SIGUSR2), 140);
 }
 
 TEST(StopSignals, NewObjectForgetsAnOlderSignal) {

@@ -94,7 +94,8 @@ void refuse_foreign_folder(const fs::path& root) {
 bool holds_no_checkpoint_yet(const fs::path& root) {
   for (const auto& entry : fs::directory_iterator(root)) {
     const std::string name = entry.path().filename().string();
-    if (!is_uncommitted_name(name) && name != "metrics.jsonl" && name != kLockFile) return false;
+    const bool is_expected = name == "metrics.jsonl" || name == "progress.txt" || name == "non_persistent" || name == kLockFile;
+    if (!is_uncommitted_name(name) && !is_expected) return false;
   }
   return true;
 }

@@ -60,6 +60,17 @@ const FieldTable<CheckpointConfig>& checkpoint_table() {
         .at_least(1)
         .alias("persistent-save-interval")
         .at_most(kLargestSize);
+    t.field("save_retain_interval", &Config::save_retain_interval, "keep the checkpoints of these iterations and the last one only; none: keep all")
+        .at_least(1)
+        .at_most(kLargestSize);
+    t.field("non_persistent_save_interval", &Config::non_persistent_save_interval, "iterations between checkpoints of which only the newest is kept")
+        .at_least(1)
+        .at_most(kLargestSize);
+    t.field("non_persistent_ckpt_type", &Config::non_persistent_ckpt_type, "where these lie: global, beside the others; local, on this machine")
+        .choices({"global", "local"});
+    t.field("non_persistent_global_ckpt_dir", &Config::non_persistent_global_ckpt_dir, "their folder; none: non_persistent in --save and --load")
+        .value_name("DIR");
+    t.field("non_persistent_local_ckpt_dir", &Config::non_persistent_local_ckpt_dir, "their folder on this machine").value_name("DIR");
     t.field("load", &Config::load, "checkpoint or Hugging Face folder to start from").value_name("DIR");
     t.field("ckpt_step", &Config::ckpt_step, "iteration to load; none: the latest").at_least(0).at_most(kLargestSize);
     t.field("finetune", &Config::finetune, "load the weights only, and start at iteration 0");

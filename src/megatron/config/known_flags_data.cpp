@@ -44,7 +44,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "torch-fsdp2-no-reshard-after-forward cp-comm-type+=* no-async-tensor-model-parallel-allreduce no-scatter-gather-tensors-in-pipeline"},
     {accepted, "without effect: the loss is always computed in fp32", "", "fp16-lm-cross-entropy"},
     {accepted, "without effect: checkpoints have one format here, load on any layout, carry checksums, and are written before the next step", "",
-     "async-save async-strategy={nvrx,mcore} use-persistent-ckpt-worker async-ckpt-cpu-priority=* async-ckpt-io-priority=* "
+     "non-persistent-local-ckpt-algo={fully_parallel,atomic} async-save async-strategy={nvrx,mcore} use-persistent-ckpt-worker "
+     "async-ckpt-cpu-priority=* async-ckpt-io-priority=* "
      "async-ckpt-use-cpu-shm auto-detect-ckpt-format no-ckpt-fully-parallel-save ckpt-fully-parallel-save ckpt-fully-parallel-load "
      "ckpt-fully-parallel-load-exchange-algo={broadcast,gather_rounds,gather_object} ckpt-fully-parallel-load-per-rank-objects "
      "ckpt-fully-parallel-save-process-group={dp,ep_dp} ckpt-fully-parallel-load-process-group={dp,ep_dp} ckpt-assume-constant-structure "
@@ -55,24 +56,23 @@ constexpr KnownFlags kKnownFlags[] = {
      "manual-gc manual-gc-interval=* no-manual-gc-eval^ empty-unused-memory-level={0,1,2} exit-signal-handler-for-dataloader no-pin-cpu-grads "
      "no-pin-cpu-params train-sync-interval=* num-dataset-builder-threads=* dataloader-fast-cache-load dataloader-defer-npy-index-mmap "
      "trust-remote-code tokenizer-hf-no-use-fast use-gigatoken disable-msc"},
-    {accepted, "without effect: SIGTERM always saves and exits", "", "exit-signal-handler exit-signal-handler-for-training"},
+    {accepted, "without effect: SIGTERM, SIGUSR1 and SIGINT always save and exit", "", "exit-signal-handler exit-signal-handler-for-training"},
     {accepted, "without effect: every metric of the log line goes to the JSON lines file", "",
      "tensorboard-log-interval=* tensorboard-queue-size=* log-timers-to-tensorboard no-log-loss-scale-to-tensorboard^ "
      "log-validation-ppl-to-tensorboard log-memory-to-tensorboard no-barrier-with-level-1-timing log-world-size-to-tensorboard "
      "wandb-exp-name=* wandb-save-dir=* wandb-entity=* no-one-logger one-logger-project=* one-logger-run-name=* one-logger-async "
-     "app-tag-run-name=* app-tag-run-version=* logging-level=* log-progress"},
+     "app-tag-run-name=* app-tag-run-version=* logging-level=*"},
     {accepted, "without effect: this version runs on one rank", "",
      "megatron-fsdp-main-params-dtype={fp32,bf16,fp16,auto} megatron-fsdp-main-grads-dtype={fp32,bf16,fp16,auto} "
      "megatron-fsdp-grad-comm-dtype={fp32,fp16,bf16,auto} megatron-fsdp-enable-fine-grained-param-gather megatron-fsdp-max-pool-double-buffer "
      "fsdp-db-use-persist-buf-on-alloc-fail"},
     {refused, "is no longer a flag of Megatron-LM", "use --micro-batch-size and --global-batch-size", "batch-size=-;0"},
+    {refused, "runs no tests in Megatron-LM's training either", "leave it out; `make test` tests the program", "test-mode"},
     {refused, "is no longer a flag of Megatron-LM", "use --lr-warmup-fraction or --lr-warmup-iters", "warmup=-;0"},
     {refused, "is no longer a flag of Megatron-LM", "use --tensor-model-parallel-size", "model-parallel-size=-;0;1"},
     {refused, "is no longer a flag of Megatron-LM", "leave it out: activations are kept", "checkpoint-activations"},
     {refused, "reads a format of its own", "use --config with flat keys", "yaml-cfg=-"},
     {refused, "loads Python code", "choose the architecture with its own flags", "spec+=-;local"},
-    {refused, "is not in this version", "give one --global-batch-size",
-     "rampup-batch-size+=- step-batch-size-schedule=- decrease-batch-size-if-needed"},
     {refused, "is not supported: this version runs on one rank", "leave it out",
      "decoder-first-pipeline-num-layers=-;0 decoder-last-pipeline-num-layers=-;0 pipeline-model-parallel-layout=- "
      "num-layers-per-virtual-pipeline-stage=-;0 num-virtual-stages-per-pipeline-rank=-;0;1 tensor-parallel-num-weight-shards=-;0;1 "
@@ -144,17 +144,13 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is not in this version", "look into a checkpoint with `megatron checkpoint inspect`",
      "save-params-interval=-;0 save-activations-interval=-;0 save-tokens-per-expert-interval=-;0 save-wgrads-interval=-;0 "
      "save-dgrads-interval=-;0 config-logger-dir=-"},
-    {refused, "is not in this version", "leave it out: every checkpoint is kept, whole, under --save",
-     "save-retain-interval=-;0 non-persistent-save-interval=-;0 non-persistent-ckpt-type=- non-persistent-global-ckpt-dir=- "
-     "non-persistent-local-ckpt-dir=- non-persistent-local-ckpt-algo=fully_parallel replication replication-jump=-;0 replication-factor=2 "
-     "load-main-params-from-ckpt override-ckpt-iteration=-;0 ckpt-pg-tensors-cache-path=- ckpt-pg-tensors-cache-create "
+    {refused, "is not in this version", "leave it out: checkpoints are whole, under --save",
+     "replication replication-jump=-;0 replication-factor=2 load-main-params-from-ckpt override-ckpt-iteration=-;0 ckpt-pg-tensors-cache-path=- "
+     "ckpt-pg-tensors-cache-create "
      "no-strict-fsdp-dtensor-load^ dist-ckpt-strictness=assume_ok_unexpected"},
     {refused, "is not in this version", "use `megatron convert`",
      "ckpt-convert-format=- ckpt-convert-save=- ckpt-convert-update-legacy-dist-opt-format"},
     {refused, "is not in this version", "use --load DIR --finetune", "pretrained-checkpoint=-"},
-    {refused, "is not in this version", "evaluation uses --eval-iters, --eval-interval and the training batch size",
-     "start-eval-at-iter=-;0 eval-global-batch-size=-;0 eval-micro-batch-size=-;0 skip-train test-mode full-validation "
-     "multiple-validation-sets validation-set-names+=-"},
     {refused, "is not in this version", "leave it out",
      "fim-data fim-rate=.5 fim-spm-rate=.5 fim-split-sample=- fim-fragment-rate=-;0 fim-no-prefix=- fim-prefix-token=<fim_prefix> "
      "fim-middle-token=<fim_middle> fim-suffix-token=<fim_suffix> fim-pad-token=<fim_pad> fim-eod-token=<|endoftext|> "
@@ -171,7 +167,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "pytorch-profiler-collect-callstack pytorch-profiler-collect-chakra profile-ranks+=-;0 record-memory-history "
      "memory-snapshot-path=snapshot.pickle record-shapes nvtx-ranges log-memory-interval=-;0 log-device-memory-used log-energy"},
     {refused, "is not in this version", "loss and gradients are checked for NaN and infinity at every step",
-     "check-for-large-grads result-rejected-tracker-filename=- gpu-sniff-test-interval=-;0 exit-signal=15;SIGTERM adlr-autoresume "
+     "check-for-large-grads result-rejected-tracker-filename=- gpu-sniff-test-interval=-;0 adlr-autoresume "
      "adlr-autoresume-interval=1000 log-straggler straggler-ctrlr-port=65535 straggler-minmax-count=1 disable-straggler-on-startup "
      "run-workload-inspector-server inprocess-restart inprocess-max-iterations=-;0 inprocess-monitor-thread-interval=1 "
      "inprocess-monitor-process-interval=1 inprocess-progress-watchdog-interval=1 inprocess-heartbeat-interval=30 inprocess-soft-timeout=60 "

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "megatron/config/batch_schedule.h"
 #include "megatron/config/field_values.h"
 #include "megatron/config/list_expression.h"
 
@@ -26,6 +27,16 @@ void resolve_window_layers(TransformerConfig& model) {
     for (std::int64_t layer = 1; layer <= model.num_layers; ++layer) model.window_layers.push_back(layer % every != 0);
   } catch (const FieldError&) {
     return;  // validate_model names it
+  }
+}
+
+void resolve_batches(TrainingConfig& training) {
+  try {
+    const NumMicrobatchesCalculator batches(training);
+    training.global_batch_size = batches.final_batch_size();
+    if (training.train_iters == 0) training.train_iters = batches.iterations_for(training.train_samples);
+  } catch (const UserError&) {
+    return;  // validate_run names it
   }
 }
 
@@ -65,8 +76,7 @@ void resolve(TransformerConfig& model) {
 void resolve(Settings& settings) {
   resolve(settings.model);
   TrainingConfig& training = settings.training;
-  if (training.global_batch_size == 0) training.global_batch_size = training.micro_batch_size;
-  if (training.train_iters == 0 && training.global_batch_size > 0) training.train_iters = training.train_samples / training.global_batch_size;
+  resolve_batches(training);
   if (settings.model.max_position_embeddings == 0) settings.model.max_position_embeddings = training.seq_length;
   if (settings.model.vocab_size == 0) settings.model.vocab_size = settings.tokenizer.vocab_size.value_or(0);
   resolve_precision(settings);

@@ -12,8 +12,8 @@ namespace megatron {
 /// what depends on a size that is still 0.
 void resolve(TransformerConfig& model);
 
-/// resolve(model), and: global_batch_size = micro_batch_size; max_position_embeddings = seq_length unless given;
-/// train_iters = train_samples / global_batch_size; split = "969, 30, 1" with data; mock data with "1,1,1" without;
+/// resolve(model), and: global_batch_size = micro_batch_size, or the last of the step schedule; max_position_embeddings = seq_length unless given;
+/// train_iters from train_samples; split = "969, 30, 1" with data; mock data with "1,1,1" without;
 /// model.vocab_size = the tokenizer's --vocab-size unless given.
 void resolve(Settings& settings);
 

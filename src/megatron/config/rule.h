@@ -19,6 +19,13 @@ struct Rule {
 
 inline std::string text_of(std::int64_t value) { return std::to_string(value); }
 
+/// Batches and the length of a run (batch_rules.cpp).
+const std::vector<Rule>& batch_rules();
+/// Validation: sets, batches, intervals (evaluation_rules.cpp).
+const std::vector<Rule>& evaluation_rules();
+/// Saving, keeping and loading checkpoints, and stopping (checkpoint_rules.cpp).
+const std::vector<Rule>& checkpoint_rules();
+
 /// Evaluates every rule.
 Problems evaluate(const std::vector<Rule>& rules, const Settings& settings, const FieldNames& skip);
 

@@ -1,4 +1,4 @@
-// The rules on a run: batches, length, learning rate, data, and the limits of this version.
+// The rules on a run: learning rate, data, and the limits of this version.
 #include <algorithm>
 
 #include "megatron/config/resolve.h"
@@ -9,7 +9,6 @@ namespace {
 
 using S = const Settings&;
 
-std::int64_t global_batch_size(S s) { return s.training.global_batch_size == 0 ? s.training.micro_batch_size : s.training.global_batch_size; }
 double decoupled_min_lr(S s) { return s.optimizer.decoupled_min_lr.value_or(s.scheduler.min_lr); }
 bool by_samples(S s) { return s.training.train_samples > 0; }
 bool uses_sample_schedule(S s) { return s.scheduler.lr_decay_samples || s.scheduler.lr_wsd_decay_samples || s.scheduler.lr_warmup_samples > 0; }
@@ -27,51 +26,10 @@ int data_sources(S s) {
   return !d.data_path.empty() + !d.data_args_path.empty() + splits + !d.per_split_data_args_path.empty() + d.mock_data;
 }
 
-const std::vector<Rule>& batch_rules() {
-  static const std::vector<Rule> rules = {
-      {{"micro_batch_size"},
-       [](S s) { return s.training.micro_batch_size == 0; },
-       [](S) {
-         return UserError::Parts{"--micro-batch-size", "is required", "add --micro-batch-size N, the samples of one forward pass"};
-       }},
-      {{"seq_length"},
-       [](S s) { return s.training.seq_length == 0; },
-       [](S) {
-         return UserError::Parts{"--seq-length", "is required", "add --seq-length N, the tokens of one sample"};
-       }},
-      {{"micro_batch_size", "global_batch_size"},
-       [](S s) { return s.training.micro_batch_size > 0 && global_batch_size(s) % s.training.micro_batch_size != 0; },
-       [](S s) {
-         const std::int64_t micro = s.training.micro_batch_size, global = s.training.global_batch_size;
-         return UserError::Parts{"--global-batch-size", text_of(global) + " is no multiple of --micro-batch-size " + text_of(micro),
-                                 "use --global-batch-size " + text_of(std::max<std::int64_t>(1, global / micro) * micro)};
-       }},
-      {{"train_iters", "train_samples"},
-       [](S s) { return s.training.train_iters == 0 && s.training.train_samples == 0; },
-       [](S) {
-         return UserError::Parts{"--train-iters", "is required, and above 0", "add --train-iters N, or --train-samples N"};
-       }},
-      {{"train_iters", "train_samples"},
-       [](S s) { return s.training.train_iters > 0 && s.training.train_samples > 0; },
-       [](S s) {
-         return UserError::Parts{"--train-iters " + text_of(s.training.train_iters), "excludes --train-samples " + text_of(s.training.train_samples),
-                                 "give one of the two"};
-       }},
-      {{"train_samples", "global_batch_size"},
-       [](S s) { return s.training.train_samples > 0 && s.training.train_samples < global_batch_size(s); },
-       [](S s) {
-         return UserError::Parts{"--train-samples",
-                                 text_of(s.training.train_samples) + " is less than one global batch of " + text_of(global_batch_size(s)),
-                                 "train on at least " + text_of(global_batch_size(s)) + " samples"};
-       }},
-  };
-  return rules;
-}
-
 const std::vector<Rule>& learning_rate_rules() {
   static const std::vector<Rule> rules = {
       {{"lr"},
-       [](S s) { return !s.scheduler.lr; },
+       [](S s) { return !s.scheduler.lr && !s.training.skip_train; },
        [](S) {
          return UserError::Parts{"--lr", "is required", "add --lr X, the peak learning rate"};
        }},
@@ -251,7 +209,8 @@ Problems evaluate(const std::vector<Rule>& rules, const Settings& settings, cons
 
 Problems validate_run(const Settings& settings, const FieldNames& skip) {
   Problems problems;
-  for (const auto* rules : {&batch_rules(), &learning_rate_rules(), &phase_rules(), &weight_decay_rules(), &data_rules(), &version_rules()})
+  for (const auto* rules : {&batch_rules(), &evaluation_rules(), &checkpoint_rules(), &learning_rate_rules(), &phase_rules(), &weight_decay_rules(),
+                            &data_rules(), &version_rules()})
     problems.add(evaluate(*rules, settings, skip));
   problems.add(validate_precision(settings, skip));
   return problems;

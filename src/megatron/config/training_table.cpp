@@ -2,6 +2,38 @@
 #include "megatron/config/settings_tables.h"
 
 namespace megatron {
+namespace {
+
+void add_batch_size_fields(FieldTable<TrainingConfig>& t) {
+  using Config = TrainingConfig;
+  t.group("Batch size over time");
+  t.field("rampup_batch_size", &Config::rampup_batch_size, "first batch size, increment, and samples until --global-batch-size is reached")
+      .at_least(1)
+      .at_most(kMostSamples)
+      .value_name("START INCREMENT SAMPLES");
+  t.field("step_batch_size_schedule", &Config::step_batch_size_schedule, "\"0:768 250B:1536\": from these tokens on, these batch sizes")
+      .value_name("TOKENS:SIZE ...");
+  t.field("decrease_batch_size_if_needed", &Config::decrease_batch_size_if_needed, "round a batch size down to a multiple of the micro batch size");
+}
+
+void add_evaluation_fields(FieldTable<TrainingConfig>& t) {
+  using Config = TrainingConfig;
+  t.group("Evaluation");
+  t.field("eval_iters", &Config::eval_iters, "iterations of one evaluation").at_least(0).at_most(kLargestSize);
+  t.field("eval_interval", &Config::eval_interval, "iterations between evaluations; none: no evaluation").at_least(1).at_most(kLargestSize);
+  t.field("start_eval_at_iter", &Config::start_eval_at_iter, "first training iteration that may be evaluated").at_least(0).at_most(kLargestSize);
+  t.field("eval_global_batch_size", &Config::eval_global_batch_size, "samples in one iteration of evaluation; none: --global-batch-size")
+      .at_least(1)
+      .at_most(kLargestSize);
+  t.field("eval_micro_batch_size", &Config::eval_micro_batch_size, "samples in one forward pass of evaluation; none: --micro-batch-size")
+      .at_least(1)
+      .at_most(kLargestSize);
+  t.field("full_validation", &Config::full_validation, "evaluate on the whole validation set each time");
+  t.field("multiple_validation_sets", &Config::multiple_validation_sets, "a loss for each prefix of --valid-data-path");
+  t.field("validation_set_names", &Config::validation_set_names, "names of these sets in the log, in place of 0, 1, ...").value_name("NAME");
+}
+
+}  // namespace
 
 const FieldTable<TrainingConfig>& training_table() {
   using Config = TrainingConfig;
@@ -19,12 +51,14 @@ const FieldTable<TrainingConfig>& training_table() {
     t.field("iterations_to_skip", &Config::iterations_to_skip, "iterations whose data is passed over, counted from 1")
         .at_least(1)
         .at_most(kLargestSize);
+    t.field("skip_train", &Config::skip_train, "evaluate the loaded model, and train nothing");
     t.field("exit_interval", &Config::exit_interval, "stop after an iteration divisible by this").at_least(1).at_most(kLargestSize);
     t.field("exit_duration_in_mins", &Config::exit_duration_in_mins, "save and stop after so many minutes").above(0);
+    t.field("exit_signal", &Config::exit_signal, "a further signal to save and stop at; SIGTERM, SIGUSR1 and SIGINT always are")
+        .choices({"SIGTERM", "SIGUSR1", "SIGUSR2", "SIGINT", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGXCPU"});
     add_precision_fields(t);
-    t.group("Evaluation");
-    t.field("eval_iters", &Config::eval_iters, "iterations of one evaluation").at_least(0).at_most(kLargestSize);
-    t.field("eval_interval", &Config::eval_interval, "iterations between evaluations; none: no evaluation").at_least(1).at_most(kLargestSize);
+    add_batch_size_fields(t);
+    add_evaluation_fields(t);
     return t;
   }();
   return table;
@@ -39,6 +73,7 @@ const FieldTable<LoggerConfig>& logger_table() {
     t.field("log_throughput", &Config::log_throughput, "add TFLOP/s to the log line");
     t.field("log_params_norm", &Config::log_params_norm, "add the norm of the parameters");
     t.field("log_num_zeros_in_grad", &Config::log_num_zeros_in_grad, "add the number of zeros in the gradient");
+    t.field("log_progress", &Config::log_progress, "write progress.txt in --save: starts, checkpoints, throughput");
     t.field("timing_log_level", &Config::timing_log_level, "0: iterations; 1: coarse timers; 2: fine timers").at_least(0).at_most(2);
     t.field("timing_log_option", &Config::timing_log_option, "statistic of the timers over ranks").choices({"max", "minmax", "all"});
     t.field("tensorboard_dir", &Config::tensorboard_dir, "folder of the metrics, when not under --save").value_name("DIR");

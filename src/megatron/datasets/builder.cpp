@@ -80,9 +80,15 @@ class Builder {
         const auto& blend = (*sources.blend_per_split)[index];
         SplitMatrix only;
         only[index] = {0.0, 1.0};
-        if (blend) build_blend(*blend, only, /*plain_when_single=*/blend->prefixes.size() == 1);
+        if (!blend) continue;
+        if (split == Split::valid && request_.multiple_validation_sets) {
+          build_validation_sets(*blend, only);
+        } else {
+          build_blend(*blend, only, /*plain_when_single=*/blend->prefixes.size() == 1);
+        }
       }
     }
+    if (result_.valid_sets.empty() && result_.splits[1]) result_.valid_sets = {result_.splits[1]};
     std::sort(result_.warnings.begin(), result_.warnings.end());
     result_.warnings.erase(std::unique(result_.warnings.begin(), result_.warnings.end()), result_.warnings.end());
     return std::move(result_);
@@ -120,6 +126,13 @@ class Builder {
     for (std::size_t split = 0; split < 3; ++split) {
       if (!wanted[split]) continue;
       result_.splits[split] = plain ? std::shared_ptr<const Dataset>(parts[0][split]) : mix(parts, split, weights);
+    }
+  }
+
+  void build_validation_sets(const Blend& blend, const SplitMatrix& only) {
+    for (const std::string& prefix : blend.prefixes) {
+      build_blend({.prefixes = {prefix}, .weights = {}}, only, /*plain_when_single=*/true);
+      if (result_.splits[1]) result_.valid_sets.push_back(std::move(result_.splits[1]));
     }
   }
 

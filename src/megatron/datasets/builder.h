@@ -30,13 +30,15 @@ struct DatasetRequest {
   /// nothing are refused.
   std::array<std::optional<std::int64_t>, 3> num_samples = {};
   bool drop_last_partial_validation_sequence = true;
-  bool cache = true;  ///< keep orders on disk
+  bool multiple_validation_sets = false;  ///< a set for each prefix of the validation split's own data, instead of their blend
+  bool cache = true;                      ///< keep orders on disk
   DataTokenizer tokenizer = {};
 };
 
 struct Datasets {
-  std::array<std::shared_ptr<const Dataset>, 3> splits;  ///< train, valid, test; null: no share of the data, or nothing asked of an empty one
-  std::vector<std::string> warnings;                     ///< to be shown once
+  std::array<std::shared_ptr<const Dataset>, 3> splits;    ///< train, valid, test; null: no share of the data, or nothing asked of an empty one
+  std::vector<std::shared_ptr<const Dataset>> valid_sets;  ///< the valid split, or its several sets (splits[1] is null then)
+  std::vector<std::string> warnings;                       ///< to be shown once
   const Dataset* train() const { return splits[0].get(); }
   const Dataset* valid() const { return splits[1].get(); }
   const Dataset* test() const { return splits[2].get(); }

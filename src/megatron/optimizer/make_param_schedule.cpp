@@ -1,7 +1,9 @@
 // From flags to a schedule in samples: Megatron-LM's defaults and cross-field rules.
+#include <algorithm>
 #include <string>
 
 #include "megatron/base/error.h"
+#include "megatron/config/batch_schedule.h"
 #include "megatron/optimizer/param_scheduler.h"
 
 namespace megatron {
@@ -12,15 +14,20 @@ void require(bool condition, const std::string& what, const std::string& got, co
 }
 
 void take_iterations(ParamSchedule& schedule, const SchedulerConfig& config, const TrainingConfig& training) {
-  const std::int64_t batch = training.global_batch_size;
-  require(batch > 0, "--global-batch-size must be positive to count a schedule in samples", std::to_string(batch), "give --global-batch-size");
+  require(training.global_batch_size > 0 || !training.step_batch_size_schedule.empty(),
+          "--global-batch-size must be positive to count a schedule in samples", std::to_string(training.global_batch_size),
+          "give --global-batch-size");
+  const NumMicrobatchesCalculator batches(training);
   require(!config.lr_decay_samples && !config.lr_wsd_decay_samples && config.lr_warmup_samples == 0,
           "--lr-decay-samples, --lr-wsd-decay-samples and --lr-warmup-samples need --train-samples", "",
           "use --lr-decay-iters, --lr-wsd-decay-iters and --lr-warmup-iters with --train-iters");
-  schedule.lr_decay_steps = config.lr_decay_iters.value_or(training.train_iters) * batch;
-  schedule.wd_incr_steps = training.train_iters * batch;
-  schedule.wsd_decay_steps = config.lr_wsd_decay_iters.value_or(0) * batch;
-  schedule.lr_warmup_steps = static_cast<double>(config.lr_warmup_iters * batch);
+  const std::int64_t decay_iters = config.lr_decay_iters.value_or(training.train_iters);
+  const std::int64_t anneal_start = std::max<std::int64_t>(0, decay_iters - config.lr_wsd_decay_iters.value_or(0));
+  schedule.lr_decay_steps = batches.samples_after(decay_iters);
+  schedule.wd_incr_steps = batches.samples_after(training.train_iters);
+  schedule.wsd_decay_steps = batches.is_constant() ? config.lr_wsd_decay_iters.value_or(0) * batches.final_batch_size()
+                                                   : schedule.lr_decay_steps - batches.samples_after(anneal_start);
+  schedule.lr_warmup_steps = static_cast<double>(batches.samples_after(config.lr_warmup_iters));
 }
 
 void take_samples(ParamSchedule& schedule, const SchedulerConfig& config, const TrainingConfig& training) {

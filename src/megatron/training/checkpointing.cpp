@@ -7,6 +7,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/checkpoint/manifest.h"
+#include "megatron/config/checkpoint_folders.h"
 #include "megatron/training/log_lines.h"
 #include "megatron/training/resume_differences.h"
 
@@ -30,11 +31,36 @@ void load_schedule(Trainer& trainer, const Json& saved_settings) {
 void resume(Trainer& trainer, std::ostream& out) {
   const Manifest manifest = read_manifest(trainer.source->folder);
   const std::string differences = settings_differences(*manifest.settings, trainer.settings);
-  if (!differences.empty()) out << " settings that differ from the checkpoint's:\n" << differences;
+  if (!differences.empty()) out << " flags that differ from the checkpoint's:\n" << differences;
   trainer.progress = load_progress(*trainer.source);
-  if (!trainer.settings.checkpoint.load_optim) return;
+  if (!trainer.settings.checkpoint.load_optim || !trainer.optimizer) return;
   load_optimizer(*trainer.source, *trainer.optimizer);
   load_schedule(trainer, *manifest.settings);
+}
+
+/// The non-persistent checkpoint to take in place of `lasting`: one that is not older. --ckpt-step asks for a lasting one.
+std::optional<CheckpointSource> find_non_persistent(const CheckpointConfig& config, const std::optional<CheckpointSource>& lasting,
+                                                    std::ostream& out) {
+  const std::string folder = non_persistent_folder(config, config.load);
+  if (folder.empty() || config.ckpt_step) return std::nullopt;
+  std::optional<CheckpointSource> recent = find_checkpoint(folder);
+  if (!recent) {
+    out << "WARNING: could not find the metadata file " << folder << "/latest_checkpointed_iteration.txt\n"
+        << "    will not load any non-persistent checkpoint" << std::endl;
+    return std::nullopt;
+  }
+  if (lasting && lasting->iteration > recent->iteration) {
+    out << "WARNING: non-persistent checkpoints are older than persistent checkpoint" << std::endl;
+    return std::nullopt;
+  }
+  out << "Loading from a non-persistent checkpoint (non-persistent iter " << recent->iteration << ')' << std::endl;
+  return recent;
+}
+
+/// The folder that `source` was found in, as the flags name it.
+std::string root_of(const CheckpointSource& source, const CheckpointConfig& config) {
+  const std::string non_persistent = non_persistent_folder(config, config.load);
+  return !non_persistent.empty() && source.folder.parent_path() == non_persistent ? non_persistent : config.load;
 }
 
 }  // namespace
@@ -42,6 +68,7 @@ void resume(Trainer& trainer, std::ostream& out) {
 std::optional<CheckpointSource> find_checkpoint_to_load(const CheckpointConfig& config, std::ostream& out) {
   if (config.load.empty()) return std::nullopt;
   std::optional<CheckpointSource> source = find_checkpoint(config.load, config.ckpt_step);
+  if (auto recent = find_non_persistent(config, source, out)) source = std::move(recent);
   if (source) {
     for (const std::string& note : source->notes) out << "note: " << note << std::endl;
     return source;
@@ -58,33 +85,35 @@ void load_trainer(Trainer& trainer, std::ostream& out) {
   const bool is_resume = !source.is_release && !trainer.settings.checkpoint.finetune;
   {
     const auto timing = trainer.timers.scope("load-checkpoint");
-    const std::string& root = trainer.settings.checkpoint.load;
+    const std::string root = root_of(source, trainer.settings.checkpoint);
     out << " loading " << (source.is_release ? "release " : "") << "checkpoint from " << root;
     if (!source.is_release) out << " at iteration " << source.iteration;
     out << std::endl;
-    load_weights(source, *trainer.weights, trainer.optimizer->main_parameters());
+    if (trainer.optimizer) {
+      load_weights(source, *trainer.weights, trainer.optimizer->main_parameters());
+    } else {
+      load_weights(source, *trainer.weights);
+    }
     if (is_resume) resume(trainer, out);
     out << "  successfully loaded checkpoint from " << root << ' ' << kPlace << " at iteration " << trainer.progress.iteration << std::endl;
   }
   print_timer(trainer, "load-checkpoint", out);
 }
 
-void save_trainer(Trainer& trainer, std::ostream& out) {
-  const CheckpointConfig& config = trainer.settings.checkpoint;
+void save_trainer(Trainer& trainer, const std::string& root, std::string_view timer, std::ostream& out) {
   const std::string iteration = format("%7lld", static_cast<long long>(trainer.progress.iteration));
   {
-    const auto timing = trainer.timers.scope("save-checkpoint");
-    out << '[' << current_time() << "] saving checkpoint at iteration " << iteration << " to " << config.save << " in megatron format" << std::endl;
-    save_checkpoint(config.save, {.model = &trainer.settings.model,
-                                  .settings = &trainer.settings,
-                                  .weights = trainer.weights.get(),
-                                  .optimizer = config.save_optim ? trainer.optimizer.get() : nullptr,
-                                  .progress = trainer.progress,
-                                  .origin = trainer.source ? &*trainer.source : nullptr});
-    out << "  [" << current_time() << "] successfully saved checkpoint from iteration " << iteration << " to " << config.save << ' ' << kPlace
-        << std::endl;
+    const auto timing = trainer.timers.scope(timer);
+    out << '[' << current_time() << "] saving checkpoint at iteration " << iteration << " to " << root << " in megatron format" << std::endl;
+    save_checkpoint(root, {.model = &trainer.settings.model,
+                           .settings = &trainer.settings,
+                           .weights = trainer.weights.get(),
+                           .optimizer = trainer.settings.checkpoint.save_optim ? trainer.optimizer.get() : nullptr,
+                           .progress = trainer.progress,
+                           .origin = trainer.source ? &*trainer.source : nullptr});
+    out << "  [" << current_time() << "] successfully saved checkpoint from iteration " << iteration << " to " << root << ' ' << kPlace << std::endl;
   }
-  print_timer(trainer, "save-checkpoint", out);
+  print_timer(trainer, timer, out);
 }
 
 }  // namespace megatron

@@ -2,6 +2,8 @@
 
 #include <ostream>
 
+#include "megatron/base/error.h"
+#include "megatron/config/evaluation_plan.h"
 #include "megatron/config/resolve.h"
 #include "megatron/datasets/blend.h"
 #include "megatron/datasets/builder.h"
@@ -31,40 +33,98 @@ TokenizerIdentity identity(const TokenizerConfig& config) {
 
 SamplerKind sampler_kind(const DataConfig& config) { return config.dataloader_type == "cyclic" ? SamplerKind::cyclic : SamplerKind::single; }
 
+class DataSetup {
+ public:
+  DataSetup(Trainer& trainer, std::ostream& out)
+      : trainer_(trainer), settings_(trainer.settings), plan_(evaluation_plan(trainer.settings.training)), out_(out) {}
+
+  void run(const Tokenizer& tokenizer) {
+    const auto samples = wanted_samples(settings_);
+    out_ << dataset_sizes_block(samples) << std::endl;
+    const Datasets datasets = build_datasets(
+        settings_.data,
+        {.sequence_length = settings_.training.seq_length,
+         .seed = settings_.training.seed,
+         .num_samples = samples,
+         .multiple_validation_sets = settings_.training.multiple_validation_sets,
+         .tokenizer = {
+             .vocab_size = tokenizer.vocab_size(), .eod = tokenizer.eod(), .pad = tokenizer.pad(), .identity = identity(settings_.tokenizer)}});
+    for (const std::string& warning : datasets.warnings) out_ << "WARNING: " << warning << std::endl;
+    if (samples[0] != 0 && datasets.splits[0])
+      trainer_.train =
+          make_dataset_source(datasets.splits[0], source_options(settings_.training.micro_batch_size, trainer_.progress.consumed_train_samples));
+    if (samples[1] != 0) add_validation_sets(datasets.valid_sets);
+    if (samples[2] != 0 && datasets.splits[2]) trainer_.test = evaluation_set(datasets.splits[2], "", plan_.num_microbatches());
+  }
+
+ private:
+  DatasetSourceOptions source_options(std::int64_t micro_batch_size, std::int64_t first_sample) const {
+    return {.loader = {.sampler = {.kind = sampler_kind(settings_.data), .consumed_samples = first_sample, .micro_batch_size = micro_batch_size},
+                       .workers = settings_.data.num_workers,
+                       .vocab_size = settings_.model.vocab_size},
+            .document_masks = settings_.data.reset_attention_mask};
+  }
+
+  EvaluationSet evaluation_set(const std::shared_ptr<const Dataset>& dataset, const std::string& suffix, std::int64_t num_microbatches) const {
+    return {.suffix = suffix,
+            .num_microbatches = num_microbatches,
+            .num_samples = num_microbatches * plan_.micro_batch_size,
+            .open = [dataset, options = source_options(plan_.micro_batch_size, 0)](std::int64_t first_sample) {
+              DatasetSourceOptions from = options;
+              from.loader.sampler.consumed_samples = first_sample;
+              return make_dataset_source(dataset, from);
+            }};
+  }
+
+  void add_validation_sets(const std::vector<std::shared_ptr<const Dataset>>& sets) {
+    const TrainingConfig& training = settings_.training;
+    if (!training.validation_set_names.empty() && training.validation_set_names.size() != sets.size())
+      throw UserError({"--validation-set-names gives " + std::to_string(training.validation_set_names.size()) + " names",
+                       "there are " + std::to_string(sets.size()) + " validation sets", "give one name for each prefix of --valid-data-path"});
+    for (std::size_t i = 0; i < sets.size(); ++i) {
+      const std::string name = training.validation_set_names.empty() ? std::to_string(i) : training.validation_set_names[i];
+      const std::string suffix = training.multiple_validation_sets ? "-" + name : "";
+      trainer_.valid.push_back(evaluation_set(sets[i], suffix, training.full_validation ? whole(*sets[i], suffix) : plan_.num_microbatches()));
+      trainer_.valid.back().is_whole = training.full_validation;
+    }
+  }
+
+  /// Microbatches of a whole set, without a last one that is not full.
+  std::int64_t whole(const Dataset& dataset, const std::string& suffix) const {
+    const std::int64_t size = dataset.size(), microbatches = size / plan_.micro_batch_size;
+    if (microbatches == 0)
+      throw UserError({"the validation" + suffix + " set has " + std::to_string(size) + " samples, fewer than one microbatch of " +
+                           std::to_string(plan_.micro_batch_size),
+                       "", "use more data, or a smaller --eval-micro-batch-size"});
+    out_ << " > each evaluation of the validation" << suffix << " set takes " << microbatches * plan_.micro_batch_size << " of its " << size
+         << " samples" << std::endl;
+    return microbatches;
+  }
+
+  Trainer& trainer_;
+  const Settings& settings_;
+  EvaluationPlan plan_;
+  std::ostream& out_;
+};
+
 }  // namespace
 
-std::array<std::int64_t, 3> wanted_samples(const Settings& settings) {
+std::array<std::optional<std::int64_t>, 3> wanted_samples(const Settings& settings) {
   const TrainingConfig& training = settings.training;
+  const EvaluationPlan plan = evaluation_plan(training);
   const std::array<bool, 3> has_data = splits_with_data(settings.data);
-  const std::int64_t evaluation = training.eval_interval ? training.eval_iters * training.global_batch_size : 0;
-  const std::int64_t evaluations = training.eval_interval ? training.train_iters / *training.eval_interval + 1 : 0;
-  const std::int64_t train = training.train_samples > 0 ? training.train_samples : training.train_iters * training.global_batch_size;
-  return {train, has_data[1] ? evaluations * evaluation : 0, has_data[2] ? evaluation : 0};
+  const std::int64_t train =
+      training.train_samples > 0 ? training.train_samples : NumMicrobatchesCalculator(training).samples_after(training.train_iters);
+  const bool at_end = plan.interval > 0 || training.full_validation || training.skip_train;
+  const std::int64_t evaluations = training.skip_train ? 1 : plan.evaluations_until(training.train_iters) + (at_end ? 1 : 0);
+  std::array<std::optional<std::int64_t>, 3> samples{training.skip_train ? 0 : train, has_data[1] ? evaluations * plan.num_samples() : 0,
+                                                     has_data[2] && at_end ? plan.num_samples() : 0};
+  if (training.full_validation && has_data[1]) samples[1].reset();
+  return samples;
 }
 
 void set_up_data(Trainer& trainer, const Tokenizer& tokenizer, std::ostream& out) {
-  const Settings& settings = trainer.settings;
-  const std::array<std::int64_t, 3> samples = wanted_samples(settings);
-  out << dataset_sizes_block(samples) << std::endl;
-  DatasetRequest request{
-      .sequence_length = settings.training.seq_length,
-      .seed = settings.training.seed,
-      .num_samples = {samples[0], samples[1], samples[2]},
-      .tokenizer = {.vocab_size = tokenizer.vocab_size(), .eod = tokenizer.eod(), .pad = tokenizer.pad(), .identity = identity(settings.tokenizer)}};
-  const Datasets datasets = build_datasets(settings.data, request);
-  for (const std::string& warning : datasets.warnings) out << "WARNING: " << warning << std::endl;
-  const auto source = [&](std::size_t split, std::int64_t first_sample) -> std::unique_ptr<MicrobatchSource> {
-    if (samples[split] == 0 || !datasets.splits[split]) return nullptr;
-    return make_dataset_source(datasets.splits[split], {.loader = {.sampler = {.kind = sampler_kind(settings.data),
-                                                                               .consumed_samples = first_sample,
-                                                                               .micro_batch_size = settings.training.micro_batch_size},
-                                                                   .workers = settings.data.num_workers,
-                                                                   .vocab_size = settings.model.vocab_size},
-                                                        .document_masks = settings.data.reset_attention_mask});
-  };
-  trainer.train = source(0, trainer.progress.consumed_train_samples);
-  trainer.valid = source(1, trainer.progress.consumed_valid_samples);
-  trainer.test = source(2, 0);
+  DataSetup(trainer, out).run(tokenizer);
   out << "> finished creating GPT datasets ..." << std::endl;
 }
 

@@ -38,7 +38,8 @@ class DatasetSource : public MicrobatchSource {
  public:
   DatasetSource(std::shared_ptr<const Dataset> dataset, const DatasetSourceOptions& options) : dataset_(std::move(dataset)), options_(options) {
     SamplerOptions& sampler = options_.loader.sampler;
-    if (sampler.kind == SamplerKind::single) sampler.consumed_samples %= std::max<std::int64_t>(dataset_->size(), 1);
+    const std::int64_t usable = dataset_->size() / sampler.micro_batch_size * sampler.micro_batch_size;
+    if (sampler.kind == SamplerKind::single) sampler.consumed_samples %= std::max<std::int64_t>(usable, 1);
     open();
   }
 

@@ -44,8 +44,8 @@ std::string iteration_line(const IterationReport& report, std::string_view time)
 
 double perplexity(double loss) { return std::exp(std::min(20.0, loss)); }
 
-std::string validation_block(std::string_view where, const NamedLosses& losses) {
-  std::string line = " validation loss at " + std::string(where) + " | ";
+std::string validation_block(std::string_view where, const NamedLosses& losses, std::string_view suffix) {
+  std::string line = " validation" + std::string(suffix) + " loss at " + std::string(where) + " | ";
   for (const auto& [name, value] : losses) {
     line += format("%s value: %.6E | %s PPL: %.6E | ", name.c_str(), value, name.c_str(), perplexity(value));
   }

@@ -38,7 +38,8 @@ struct IterationReport {
 std::string iteration_line(const IterationReport& report, std::string_view time);
 
 /// The framed validation line: ` validation loss at {where} | lm loss value: … | lm loss PPL: … | ` between dashes; PPL = exp(min(20, loss)).
-std::string validation_block(std::string_view where, const NamedLosses& losses);
+/// `suffix` follows the word validation: "-name" for one of several sets.
+std::string validation_block(std::string_view where, const NamedLosses& losses, std::string_view suffix = {});
 
 /// exp(min(20, loss)).
 double perplexity(double loss);

@@ -9,7 +9,8 @@
 
 namespace megatron {
 
-/// One line for each setting that differs from the checkpoint's `saved` dump; "" when none does.
+/// One line for each flag that differs from the checkpoint's `saved` dump, with what follows from it; "  ! " marks those after which the run is no
+/// longer the one that was saved. "" when none differs.
 std::string settings_differences(const Json& saved, const Settings& settings);
 
 /// The schedule's state as the saved settings make it, `num_steps` in. Lengths that follow from the length of the run are this run's: a run may

@@ -11,6 +11,7 @@
 
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/merge_architecture.h"
+#include "megatron/config/checkpoint_folders.h"
 #include "megatron/config/print_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/rules.h"
@@ -83,7 +84,8 @@ ParamStore::Options store_options(const Settings& settings) {
   return {.dtype = training.bf16   ? at::kBFloat16
                    : training.fp16 ? at::kHalf
                                    : at::kFloat,
-          .grad_dtype = has_bf16_gradients ? at::kBFloat16 : at::kFloat};
+          .grad_dtype = has_bf16_gradients ? at::kBFloat16 : at::kFloat,
+          .with_gradients = !training.skip_train};
 }
 
 class Setup {
@@ -120,8 +122,11 @@ class Setup {
     settle_vocab_size(settings(), *tokenizer_);
     resolve(settings());
     validate_model(settings()).throw_if_any();
-    if (run_.options.settings.training.train_samples > 0) out_ << "setting training iterations to " << settings().training.train_iters << std::endl;
+    if (run_.options.settings.training.train_samples > 0 && !settings().training.skip_train)
+      out_ << "setting training iterations to " << settings().training.train_iters << std::endl;
     check_save_folder(settings().checkpoint.save);
+    if (settings().checkpoint.non_persistent_save_interval && !settings().checkpoint.save.empty())
+      check_save_folder(non_persistent_folder(settings().checkpoint, settings().checkpoint.save));
     trainer_.timers = Timers(static_cast<int>(settings().logger.timing_log_level), timer_statistic(settings().logger.timing_log_option));
     trainer_.rank.seed = static_cast<std::uint64_t>(settings().training.seed);
   }
@@ -134,22 +139,38 @@ class Setup {
   }
 
   void build_optimizer() {
-    trainer_.optimizer = make_optimizer(settings().optimizer, *trainer_.weights, loss_scaling(settings().training));
-    trainer_.scheduler = OptimizerParamScheduler(make_param_schedule(settings()));
+    if (!settings().training.skip_train) {
+      trainer_.optimizer = make_optimizer(settings().optimizer, *trainer_.weights, loss_scaling(settings().training));
+      trainer_.scheduler = OptimizerParamScheduler(make_param_schedule(settings()));
+    }
     if (trainer_.source) {
       load_trainer(trainer_, out_);
-    } else {
+    } else if (trainer_.optimizer) {
       trainer_.optimizer->main_parameters().initialize(trainer_.rank.seed);
+    } else {
+      trainer_.weights->initialize(trainer_.rank.seed);
     }
+    settle_batch();
+  }
+
+  void settle_batch() {
+    const std::int64_t consumed = trainer_.progress.consumed_train_samples;
+    trainer_.batches = NumMicrobatchesCalculator(settings().training);
+    trainer_.batch = trainer_.batches.at(consumed);
+    if (settings().training.skip_train) return;
+    if (const auto size = trainer_.batches.indivisible_size(consumed))
+      throw UserError({"a batch of " + std::to_string(*size) + " samples, due from here on (" + std::to_string(consumed) + " samples are consumed)",
+                       "is no multiple of --micro-batch-size " + std::to_string(settings().training.micro_batch_size),
+                       "choose sizes that are, or add --decrease-batch-size-if-needed"});
   }
 
   void report_cost() {
     const TrainingConfig& training = settings().training;
     const ModelDimensions dimensions = model_dimensions(settings().model, padded_vocab_size(settings()));
-    trainer_.flops_per_iteration = num_floating_point_operations(dimensions, training.global_batch_size, training.seq_length);
-    const MemoryLayout layout{.micro_batch_size = training.micro_batch_size,
-                              .sequence_length = training.seq_length,
-                              .num_microbatches = training.global_batch_size / training.micro_batch_size};
+    trainer_.flops_per_sample = num_floating_point_operations(dimensions, 1, training.seq_length);
+    trainer_.flops_per_iteration = trainer_.flops_per_sample * static_cast<double>(trainer_.batch.running_batch_size);
+    const MemoryLayout layout{
+        .micro_batch_size = training.micro_batch_size, .sequence_length = training.seq_length, .num_microbatches = trainer_.batch.num_microbatches};
     out_ << theoretical_memory_report(dimensions, layout, /*verbose=*/true) << std::flush;
   }
 

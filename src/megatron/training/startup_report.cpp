@@ -14,9 +14,10 @@ std::string padded_vocab_line(std::int64_t vocab_size, std::int64_t padded_size)
                 Integer{padded_size});
 }
 
-std::string dataset_sizes_block(const std::array<std::int64_t, 3>& samples) {
-  return "> building train, validation, and test datasets ...\n > datasets target sizes (minimum size):\n    train:      " +
-         std::to_string(samples[0]) + "\n    validation: " + std::to_string(samples[1]) + "\n    test:       " + std::to_string(samples[2]);
+std::string dataset_sizes_block(const std::array<std::optional<std::int64_t>, 3>& samples) {
+  const auto text = [&](std::size_t split) { return samples[split] ? std::to_string(*samples[split]) : "None"; };
+  return "> building train, validation, and test datasets ...\n > datasets target sizes (minimum size):\n    train:      " + text(0) +
+         "\n    validation: " + text(1) + "\n    test:       " + text(2);
 }
 
 std::string parameter_count_line(std::int64_t parameters) {

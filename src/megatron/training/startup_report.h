@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace megatron {
@@ -13,8 +14,8 @@ std::string world_line();
 /// ` > padded vocab (size: …) with … dummy tokens (new size: …)`
 std::string padded_vocab_line(std::int64_t vocab_size, std::int64_t padded_size);
 
-/// The three sizes asked of the datasets.
-std::string dataset_sizes_block(const std::array<std::int64_t, 3>& samples);
+/// The three sizes asked of the datasets; nothing is None: one epoch.
+std::string dataset_sizes_block(const std::array<std::optional<std::int64_t>, 3>& samples);
 
 /// ` > number of parameters on (tensor, pipeline) model parallel rank (0, 0): N`
 std::string parameter_count_line(std::int64_t parameters);

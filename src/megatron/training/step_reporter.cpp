@@ -57,7 +57,7 @@ void StepReporter::print_iteration(const TrainStepResult& step, std::optional<do
                          .throughput = std::nullopt,
                          .learning_rate = trainer_.scheduler.lr(),
                          .decoupled_learning_rate = trainer_.scheduler.decoupled_lr(),
-                         .global_batch_size = settings.training.global_batch_size,
+                         .global_batch_size = trainer_.batch.running_batch_size,
                          .losses = {},
                          .loss_scale = step.update.loss_scale,
                          .grad_norm = step.update.grad_norm,
@@ -85,8 +85,8 @@ void StepReporter::write_metrics(const TrainStepResult& step, double elapsed_s, 
   metrics_.write(line);
 }
 
-void StepReporter::report_evaluation(std::string_view split, const std::string& where, double loss) {
-  out_ << validation_block(where, {{"lm loss", loss}}) << std::endl;
+void StepReporter::report_evaluation(std::string_view split, const std::string& where, double loss, std::string_view suffix) {
+  out_ << validation_block(where, {{"lm loss", loss}}, suffix) << std::endl;
   metrics_.write({{"iteration", trainer_.progress.iteration}, {"split", split}, {"lm loss", loss}, {"lm loss ppl", perplexity(loss)}});
 }
 

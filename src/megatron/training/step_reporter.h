@@ -19,8 +19,8 @@ class StepReporter {
 
   /// Reports the step that made iteration `progress.iteration` in `elapsed_s`. As in Megatron, the learning rate shown is that of the next step.
   void report(const TrainStepResult& step, double elapsed_s);
-  /// Prints Megatron's framed line and writes the metrics of one evaluation.
-  void report_evaluation(std::string_view split, const std::string& where, double loss);
+  /// Prints Megatron's framed line and writes the metrics of one evaluation; `suffix` tells one of several validation sets.
+  void report_evaluation(std::string_view split, const std::string& where, double loss, std::string_view suffix = {});
 
  private:
   void print_iteration(const TrainStepResult& step, std::optional<double> norm);

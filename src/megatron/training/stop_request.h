@@ -1,4 +1,5 @@
-// Polite stopping: SIGTERM and SIGINT ask the loop to finish its iteration and save; a second one of the same kind ends the process at once.
+// Polite stopping: a signal asks the loop to finish its iteration, save and exit. A second one changes nothing, so a save is never cut off by a
+// scheduler that repeats itself; a third one ends the process at once.
 #pragma once
 
 #include <optional>
@@ -6,10 +7,12 @@
 
 namespace megatron {
 
-/// Catches SIGTERM and SIGINT while it lives; the earlier handlers come back afterwards. At most one may live at a time.
+/// Catches SIGTERM, SIGUSR1, SIGINT and one further signal while it lives; the earlier handlers come back afterwards. At most one may live at a
+/// time.
 class StopSignals {
  public:
-  StopSignals();
+  /// `further` is a value of --exit-signal.
+  explicit StopSignals(const std::string& further = "SIGTERM");
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
   ~StopSignals();
@@ -18,7 +21,10 @@ class StopSignals {
   std::optional<int> received() const;
 };
 
-/// "SIGTERM" or "SIGINT".
+/// "SIGTERM", "SIGUSR1", …
 std::string signal_name(int signal);
+
+/// 143 after SIGTERM and SIGUSR1, with which schedulers announce the end of a job, so that one code means "saved, to be resumed"; else 128 + signal.
+int exit_code_after(int signal);
 
 }  // namespace megatron

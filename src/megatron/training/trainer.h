@@ -1,17 +1,20 @@
 // Everything a running training owns. setup.h builds it from settings, train_loop.h runs it.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "megatron/checkpoint/checkpoint.h"
+#include "megatron/config/batch_schedule.h"
 #include "megatron/config/settings.h"
 #include "megatron/models/language_model.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/optimizer/param_scheduler.h"
 #include "megatron/parallel/rank.h"
+#include "megatron/training/evaluation_set.h"
 #include "megatron/training/microbatch_source.h"
+#include "megatron/training/run_clock.h"
 #include "megatron/training/timers.h"
 #include "megatron/transformer/param_store.h"
 
@@ -23,13 +26,18 @@ struct Trainer {
   std::optional<CheckpointSource> source;  ///< what --load gave
   std::unique_ptr<LanguageModel> model;
   std::unique_ptr<ParamStore> weights;
-  std::unique_ptr<Optimizer> optimizer;
+  std::unique_ptr<Optimizer> optimizer;  ///< null with --skip-train
   OptimizerParamScheduler scheduler{ParamSchedule{}};
-  std::unique_ptr<MicrobatchSource> train, valid, test;  ///< at the positions of `progress`; null: none
+  NumMicrobatchesCalculator batches;
+  StepBatch batch;                          ///< of the step in progress, or of the last one
+  std::unique_ptr<MicrobatchSource> train;  ///< at the position of `progress`; null with --skip-train
+  std::vector<EvaluationSet> valid;
+  std::optional<EvaluationSet> test;
   TrainingProgress progress;
-  double flops_per_iteration = 0;
+  double flops_per_sample = 0, flops_per_iteration = 0;
   Timers timers{0, TimerStatistic::minmax};
-  std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
+  RunClock clock;
+  double started_s = clock.monotonic_s();
 };
 
 }  // namespace megatron

@@ -1,0 +1,87 @@
+#include "megatron/training/run_saver.h"
+
+#include <cstdlib>
+#include <ostream>
+
+#include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/config/checkpoint_folders.h"
+#include "megatron/training/checkpointing.h"
+#include "megatron/training/retention.h"
+#include "megatron/training/step_reporter.h"
+
+namespace megatron {
+namespace {
+
+constexpr double kExpectedBytesPerSecond = 100e6;  ///< of a save, before one was measured: a slow shared disk
+
+std::unique_ptr<ProgressLog> make_progress_log(const Trainer& trainer) {
+  const Settings& settings = trainer.settings;
+  if (!settings.logger.log_progress || settings.checkpoint.save.empty() || settings.training.skip_train) return nullptr;
+  const char* job = std::getenv("SLURM_JOB_ID");
+  return std::make_unique<ProgressLog>(
+      settings.checkpoint.save,
+      ProgressLog::Options{.job_id = job != nullptr ? job : "", .floating_point_operations = trainer.progress.floating_point_operations},
+      trainer.clock);
+}
+
+/// The iteration that the tracker names; 0 without one.
+std::int64_t tracked_iteration(const std::string& root) {
+  const auto tracked = std::filesystem::exists(root) ? read_tracker(root) : std::nullopt;
+  return tracked ? tracked->iteration.value_or(0) : 0;
+}
+
+}  // namespace
+
+RunSaver::RunSaver(Trainer& trainer, std::ostream& out, Progress& bar, JobDeadline* deadline)
+    : trainer_(trainer),
+      config_(trainer.settings.checkpoint),
+      out_(out),
+      bar_(bar),
+      deadline_(deadline),
+      log_(make_progress_log(trainer)),
+      saved_iteration_(trainer.progress.iteration) {
+  if (log_) log_->start();
+  const double bytes = 12 * static_cast<double>(trainer.weights->num_parameters());  // weights and Adam's two moments
+  if (deadline_ != nullptr) deadline_->note_save(bytes / kExpectedBytesPerSecond);
+}
+
+bool RunSaver::divides_iteration(std::optional<std::int64_t> interval) const { return interval && trainer_.progress.iteration % *interval == 0; }
+
+void RunSaver::save_if_due() {
+  if (divides_iteration(config_.save_interval)) return save();
+  if (divides_iteration(config_.non_persistent_save_interval)) save_non_persistent();
+}
+
+void RunSaver::save() {
+  const std::int64_t iteration = trainer_.progress.iteration;
+  if (config_.save.empty() || saved_iteration_ == iteration) return;
+  const PausedInterval paused(trainer_.timers);
+  bar_.clear();
+  const std::int64_t previous = config_.save_retain_interval ? tracked_iteration(config_.save) : 0;
+  const double start = trainer_.clock.monotonic_s();
+  save_trainer(trainer_, config_.save, "save-checkpoint", out_);
+  if (deadline_ != nullptr) deadline_->note_save(trainer_.clock.monotonic_s() - start);
+  saved_iteration_ = iteration;
+  note_saved();
+  if (config_.save_retain_interval) retain_multiples(config_.save, previous, iteration, *config_.save_retain_interval, out_);
+}
+
+void RunSaver::save_non_persistent() {
+  if (config_.save.empty()) return;
+  const PausedInterval paused(trainer_.timers);
+  bar_.clear();
+  const std::string folder = non_persistent_folder(config_, config_.save);
+  save_trainer(trainer_, folder, "save-checkpoint-non-persistent", out_);
+  keep_only(folder, trainer_.progress.iteration, out_);
+}
+
+void RunSaver::note_saved() {
+  if (!log_) return;
+  const TrainingProgress& progress = trainer_.progress;
+  log_->saved({.iteration = progress.iteration,
+               .floating_point_operations = progress.floating_point_operations,
+               .tokens = static_cast<double>(progress.consumed_train_samples) * static_cast<double>(trainer_.settings.training.seq_length),
+               .elapsed_s = trainer_.clock.monotonic_s() - trainer_.started_s});
+}
+
+}  // namespace megatron

@@ -1,0 +1,39 @@
+// When a run saves: at intervals, before its batch size changes, at its end; what it keeps, and what it notes about it.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <memory>
+
+#include "megatron/base/progress.h"
+#include "megatron/training/job_deadline.h"
+#include "megatron/training/progress_log.h"
+#include "megatron/training/trainer.h"
+
+namespace megatron {
+
+class RunSaver {
+ public:
+  /// `deadline` learns how long saves take; may be null. Begins progress.txt with --log-progress.
+  RunSaver(Trainer& trainer, std::ostream& out, Progress& bar, JobDeadline* deadline);
+
+  /// Saves where --save-interval or --non-persistent-save-interval say so.
+  void save_if_due();
+  /// Saves to --save, unless there is none or it holds this iteration.
+  void save();
+
+ private:
+  bool divides_iteration(std::optional<std::int64_t> interval) const;
+  void save_non_persistent();
+  void note_saved();
+
+  Trainer& trainer_;
+  const CheckpointConfig& config_;
+  std::ostream& out_;
+  Progress& bar_;
+  JobDeadline* deadline_;
+  std::unique_ptr<ProgressLog> log_;
+  std::int64_t saved_iteration_;
+};
+
+}  // namespace megatron
