@@ -28,15 +28,15 @@ TEST(StopSignals, SecondSignalIsAnsweredAndTheThirdEndsTheProcess) {
 }
 
 TEST(StopSignals, FurtherSignalIsCaughtWhenAskedFor) {
-  StopSignals signals("SIGUSR2");
-  std::raise(SIGUSR2);
-  EXPECT_EQ(signals.received(), SIGUSR2);
   EXPECT_EXIT(
       {
         StopSignals without;
         std::raise(SIGUSR2);
       },
       testing::KilledBySignal(SIGUSR2), "");
+  StopSignals signals("SIGUSR2");
+  std::raise(SIGUSR2);
+  EXPECT_EQ(signals.received(), SIGUSR2);
 }
 
 TEST(StopSignals, SchedulersSignalsShareOneExitCode) {
