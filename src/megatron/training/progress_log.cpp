@@ -72,21 +72,22 @@ void ProgressLog::saved(const SavedProgress& progress) {
 }
 
 ProgressLog::Origin ProgressLog::origin() const {
-  std::optional<Origin> found;
+  const Origin none{clock_.epoch_s(), options_.floating_point_operations};
+  Origin found = none;
+  bool is_found = false;
   double latest_operations = 0;
   std::ifstream file(path_);
   for (std::string line; std::getline(file, line);) {
     const std::vector<std::string> fields = fields_of(line);
     if (fields.size() < 4) continue;
     if (fields[3] == "Saved checkpoint" && fields.size() > 7) latest_operations = number_after_colon(fields[7]);
-    if (static_cast<std::int64_t>(number_after_colon(fields[2])) != options_.world_size) {
-      found.reset();
-      continue;
-    }
+    if (static_cast<std::int64_t>(number_after_colon(fields[2])) != options_.world_size) is_found = false;
     const auto time = time_value(fields[0]);
-    if (fields[3] == "Starting job" && !found && time) found = Origin{*time, latest_operations};
+    if (is_found || fields[3] != "Starting job" || !time || static_cast<std::int64_t>(number_after_colon(fields[2])) != options_.world_size) continue;
+    found = {*time, latest_operations};
+    is_found = true;
   }
-  return found.value_or(Origin{clock_.epoch_s(), options_.floating_point_operations});
+  return is_found ? found : none;
 }
 
 void ProgressLog::append(const std::string& text) {
