@@ -5,6 +5,7 @@ Every case lists the scheduler's settings and, for chosen step counts, the learn
 """
 import json
 import os
+import random
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,6 +36,33 @@ def cases():
     yield dict(BASE, lr_decay_style="cosine", lr_warmup_steps=0.07 * 100)
     for style in ("linear", "cosine"):
         yield dict(BASE, start_wd=0.033, end_wd=0.33, wd_incr_style=style, wd_incr_steps=60)
+    yield from edge_cases()
+    yield from drawn_cases()
+
+
+def edge_cases():
+    for style in STYLES:
+        yield dict(BASE, lr_decay_style=style, lr_warmup_steps=99, init_lr=6e-4)  # the decay is one step long
+        yield dict(BASE, lr_decay_style=style, min_lr=6e-4)  # no decay at all
+        yield dict(BASE, lr_decay_style=style, lr_decay_steps=1, wd_incr_steps=1)
+    for style in WSD_STYLES:
+        for anneal in (0, 1, 87, 100):  # none, one step, all after the warm-up, more than that
+            yield dict(BASE, lr_decay_style="WSD", wsd_decay_steps=anneal, lr_wsd_decay_style=style, lr_warmup_steps=13)
+
+
+def drawn_cases():
+    """Schedules in samples, as --train-samples yields them, up to lengths where rounding could show."""
+    rng = random.Random(7)
+    for _ in range(60):
+        decay = rng.randint(10, 10 ** rng.randint(2, 11))
+        peak = 10 ** rng.uniform(-6, 0)
+        weights = sorted(rng.uniform(0, 0.5) for _ in range(2))
+        grows = rng.choice(("constant", "linear", "cosine"))
+        yield dict(init_lr=peak * rng.random(), max_lr=peak, min_lr=peak * rng.choice((0, 0.1, rng.random())),
+                   lr_warmup_steps=rng.choice((0, rng.randrange(decay), rng.random() * 0.5 * decay)), lr_decay_steps=decay,
+                   lr_decay_style=rng.choice(STYLES + ("WSD",)), wsd_decay_steps=rng.randint(1, decay), lr_wsd_decay_style=rng.choice(WSD_STYLES),
+                   start_wd=weights[1 if grows == "constant" else 0], end_wd=weights[1], wd_incr_steps=rng.randint(decay // 2, 2 * decay),
+                   wd_incr_style=grows)
 
 
 def steps_of(case):

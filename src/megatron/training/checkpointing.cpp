@@ -23,7 +23,9 @@ void print_timer(Trainer& trainer, std::string_view name, std::ostream& out) {
 
 void load_schedule(Trainer& trainer, const Json& saved_settings) {
   const SchedulerConfig& config = trainer.settings.scheduler;
-  const Json state = saved_schedule_state(saved_settings, trainer.settings, trainer.progress.scheduler_num_steps);
+  const std::int64_t num_steps = trainer.progress.scheduler_num_steps;
+  if (schedule_conflict(config) == ScheduleConflict::use_flags) return trainer.scheduler.set_num_steps(num_steps);
+  const Json state = saved_schedule_state(saved_settings, trainer.settings, num_steps);
   trainer.scheduler.restore(state, schedule_conflict(config), trainer.source->folder.string());
 }
 

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "megatron/config/batch_schedule.h"
 #include "megatron/config/settings_tables.h"
 
 namespace megatron {
@@ -106,6 +107,13 @@ void read_saved(const Json& saved, const FieldSet& fields, void* object) {
   }
 }
 
+/// The length of this run in the unit of the saved one.
+void take_length(TrainingConfig& there, const TrainingConfig& here) {
+  there.train_iters = here.train_iters;
+  if (there.train_samples > 0)
+    there.train_samples = here.train_samples > 0 ? here.train_samples : NumMicrobatchesCalculator(here).samples_after(here.train_iters);
+}
+
 }  // namespace
 
 std::string settings_differences(const Json& saved, const Settings& settings) {
@@ -127,8 +135,7 @@ Json saved_schedule_state(const Json& saved, const Settings& settings, std::int6
   read_saved(saved, scheduler_table().set(), &there.scheduler);
   read_saved(saved, training_table().set(), &there.training);
   read_saved(saved, optimizer_table().set(), &there.optimizer);
-  there.training.train_iters = settings.training.train_iters;
-  there.training.train_samples = settings.training.train_samples;
+  take_length(there.training, settings.training);
   OptimizerParamScheduler scheduler(make_param_schedule(there.scheduler, there.training, there.optimizer.weight_decay));
   scheduler.set_num_steps(num_steps);
   return scheduler.state();

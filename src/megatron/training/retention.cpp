@@ -2,6 +2,7 @@
 
 #include <ostream>
 
+#include "megatron/base/error.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/pending_folder.h"
 
@@ -14,7 +15,12 @@ void remove_checkpoint(const std::filesystem::path& root, std::int64_t iteration
     return;
   }
   if (!fs::exists(folder)) return;
-  discard_folder(folder);
+  try {
+    discard_folder(folder);
+  } catch (const UserError& error) {
+    out << "WARNING: an older checkpoint stays, training goes on: " << error.what() << std::endl;
+    return;
+  }
   out << "  removed the checkpoint of iteration " << iteration << " from " << root.string() << std::endl;
 }
 

@@ -85,13 +85,13 @@ std::optional<std::string> TrainLoop::make_round() {
   settle_batch();
   if (is_skipped(progress_.iteration + 1)) {
     skip_iteration();
-    return std::nullopt;
+  } else {
+    const double start = trainer_.clock.monotonic_s();
+    iterate();
+    validator_.evaluate_if_due();
+    if (deadline() != nullptr) deadline()->note_round(trainer_.clock.monotonic_s() - start);
+    saver_.save_if_due();
   }
-  const double start = trainer_.clock.monotonic_s();
-  iterate();
-  validator_.evaluate_if_due();
-  if (deadline() != nullptr) deadline()->note_round(trainer_.clock.monotonic_s() - start);
-  saver_.save_if_due();
   const auto reason = exit_.reason(progress_.iteration);
   if (reason) saver_.save();
   return reason;

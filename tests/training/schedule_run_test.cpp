@@ -1,0 +1,210 @@
+// Runs whose batch size changes, that evaluate on several sets or only evaluate; stopped anywhere and resumed, they are the run that never stopped.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/error.h"
+#include "megatron/base/files.h"
+#include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/datasets/indexed_dataset_builder.h"
+#include "megatron/training/resume_differences.h"
+#include "training/small_run.h"
+
+namespace megatron {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+using Words = std::vector<std::string>;
+
+class ScheduleRunTest : public testing::Test {
+ protected:
+  fs::path root_ = fs::temp_directory_path() / ("schedule_run_test." + std::to_string(getpid()));
+  void SetUp() override { fs::create_directories(root_); }
+  void TearDown() override { fs::remove_all(root_); }
+  std::string folder(const std::string& name) const { return (root_ / name).string(); }
+
+  /// A data set of `documents` documents of 24 tokens.
+  std::string corpus(const std::string& name, int documents) {
+    IndexedDatasetBuilder builder(folder(name), TokenType::uint16);
+    for (int document = 0; document < documents; ++document) {
+      std::vector<std::int32_t> tokens;
+      for (int i = 0; i < 24; ++i) tokens.push_back((document * 7 + i * 3) % 60);
+      builder.add_document(tokens, std::vector<std::int32_t>{24});
+    }
+    builder.finalize();
+    return folder(name);
+  }
+};
+
+Words joined(Words left, const Words& right) {
+  left.insert(left.end(), right.begin(), right.end());
+  return left;
+}
+
+/// The losses of the steps by iteration, from metrics.jsonl.
+std::map<std::int64_t, double> losses(const std::string& folder) {
+  std::map<std::int64_t, double> found;
+  std::istringstream lines(read_file(folder + "/metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const Json object = Json::parse(line);
+    if (!object.contains("split")) found[object.at("iteration")] = object.at("lm loss");
+  }
+  return found;
+}
+
+void expect_resume_is_exact(const Words& flags, const std::string& folder, std::int64_t iterations) {
+  auto whole = small_run::run(joined(flags, {"--save", folder + "/whole"}));
+  ASSERT_EQ(whole.trainer.progress.iteration, iterations);
+  const auto expected = losses(folder + "/whole");
+  for (std::int64_t stop = 1; stop < iterations; ++stop) {
+    const std::string parts = folder + "/stop" + std::to_string(stop);
+    small_run::run(joined(flags, {"--save", parts, "--exit-interval", std::to_string(stop)}));
+    auto resumed = small_run::run(joined(flags, {"--save", parts, "--load", parts, "--ckpt-step", std::to_string(stop)}));
+    EXPECT_EQ(resumed.trainer.progress, whole.trainer.progress) << stop;
+    EXPECT_EQ(losses(parts), expected) << stop;
+    EXPECT_TRUE(resumed.trainer.weights->buckets()[0].value.equal(whole.trainer.weights->buckets()[0].value)) << stop;
+  }
+}
+
+TEST_F(ScheduleRunTest, RampResumesExactlyAtAnyIteration) {
+  expect_resume_is_exact({"--train-iters", "0", "--train-samples", "44", "--lr-warmup-iters", "0", "--lr-warmup-samples", "6", "--global-batch-size",
+                          "8", "--rampup-batch-size", "2", "2", "14"},
+                         root_.string(), 8);
+}
+
+TEST_F(ScheduleRunTest, StepScheduleResumesExactlyAtAnyIteration) {
+  expect_resume_is_exact(
+      {"--train-iters", "6", "--global-batch-size", "0", "--step-batch-size-schedule", "0:2 64:4 192:8", "--iterations-to-skip", "3"}, root_.string(),
+      6);
+}
+
+TEST_F(ScheduleRunTest, RampSavesBeforeEachChangeAndCountsItsSamples) {
+  const auto outcome = small_run::run({"--train-iters", "0", "--train-samples", "20", "--lr-warmup-iters", "0", "--global-batch-size", "6",
+                                       "--rampup-batch-size", "2", "2", "6", "--save", folder("a"), "--log-interval", "1"});
+  // 2, 2, 4 (3 samples for each increment), then 6 and 6.
+  EXPECT_THAT(committed_iterations(folder("a")), ElementsAre(2, 3, 5));
+  EXPECT_EQ(outcome.trainer.progress.consumed_train_samples, 20);
+  EXPECT_EQ(outcome.trainer.scheduler.num_steps(), 20);
+  EXPECT_THAT(outcome.log, HasSubstr("batch size changes from 2 to 4 after 4 samples\n"));
+  EXPECT_THAT(outcome.log, HasSubstr("global batch size:     4 |"));
+  EXPECT_EQ(outcome.trainer.progress.floating_point_operations, 20 * outcome.trainer.flops_per_sample);
+}
+
+TEST_F(ScheduleRunTest, DecreasedBatchesCountWhatTheyLeaveOut) {
+  const auto outcome = small_run::run({"--global-batch-size", "5", "--decrease-batch-size-if-needed", "--train-iters", "4"});
+  EXPECT_EQ(outcome.trainer.progress.consumed_train_samples, 16);
+  EXPECT_EQ(outcome.trainer.progress.skipped_train_samples, 4);
+  EXPECT_EQ(outcome.trainer.scheduler.num_steps(), 16);
+  EXPECT_THAT(outcome.log, HasSubstr("| skipped samples:            4 |"));
+}
+
+TEST_F(ScheduleRunTest, IterationsAreConvertedWithTheRamp) {
+  const auto outcome =
+      small_run::run({"--train-iters", "5", "--lr-warmup-iters", "2", "--global-batch-size", "6", "--rampup-batch-size", "2", "2", "6"});
+  EXPECT_EQ(outcome.trainer.scheduler.schedule().lr_warmup_steps, 4);
+  EXPECT_EQ(outcome.trainer.scheduler.schedule().lr_decay_steps, 20);
+  EXPECT_EQ(outcome.trainer.scheduler.lr(), 0);
+}
+
+TEST_F(ScheduleRunTest, BatchThatCannotBeCutIsRefusedBeforeTraining) {
+  small_run::run({"--save", folder("a"), "--exit-interval", "2"});
+  try {
+    small_run::run({"--load", folder("a"), "--global-batch-size", "0", "--step-batch-size-schedule", "0:4 160:9", "--override-opt-param-scheduler"});
+    ADD_FAILURE() << "accepted";
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("a batch of 9 samples, due from here on (8 samples are consumed)"));
+  }
+}
+
+TEST_F(ScheduleRunTest, SeveralValidationSetsHaveALossEach) {
+  const Words data{"--train-data-path", corpus("t", 40),    "--valid-data-path", corpus("v", 9),
+                   corpus("w", 5),      "--test-data-path", corpus("x", 20),     "--multiple-validation-sets"};
+  Words flags = joined(small_run::flags({}), data);
+  flags.erase(std::find(flags.begin(), flags.end(), "--mock-data"));
+  const auto run = [&](const Words& more) {
+    std::ostringstream out;
+    Trainer trainer = set_up(read_run(joined(flags, more)), out);
+    train(trainer, out);
+    return small_run::Outcome{.code = 0, .log = out.str(), .trainer = std::move(trainer)};
+  };
+  const auto whole = run({"--full-validation", "--validation-set-names", "near", "far", "--save", folder("a")});
+  // 9 · 24 tokens hold 13 samples of 16 tokens and a next one, in pairs 12; 5 · 24 hold 7, in pairs 6.
+  EXPECT_THAT(whole.log, HasSubstr("    validation: None\n"));
+  EXPECT_THAT(whole.log, HasSubstr("validation-near set takes 12 of its 13 samples"));
+  EXPECT_THAT(whole.log, HasSubstr(" validation-near loss at iteration 2 | lm loss value: "));
+  EXPECT_THAT(whole.log, HasSubstr(" validation-far loss at iteration 8 on validation set | lm loss value: "));
+  EXPECT_THAT(whole.log, HasSubstr(" validation loss at iteration 8 on test set | "));
+  EXPECT_EQ(whole.trainer.progress.consumed_valid_samples, 5 * 18);
+  EXPECT_THAT(read_file(folder("a") + "/metrics.jsonl"), HasSubstr("\"split\":\"validation-far\""));
+
+  const auto counted = run({"--eval-iters", "2", "--eval-global-batch-size", "2", "--eval-micro-batch-size", "1", "--start-eval-at-iter", "5"});
+  EXPECT_THAT(counted.log, HasSubstr(" validation-1 loss at iteration 6 | "));
+  EXPECT_THAT(counted.log, Not(HasSubstr("loss at iteration 4 |")));
+  EXPECT_EQ(counted.trainer.progress.consumed_valid_samples, 3 * 2 * 4);
+
+  EXPECT_THROW(run({"--validation-set-names", "one"}), UserError);
+}
+
+/// A whole validation is the mean over every sample: evaluating the same samples in other pieces gives the same value.
+TEST_F(ScheduleRunTest, FullValidationIsTheMeanOfTheSet) {
+  Words flags = joined(small_run::flags({"--skip-train", "--full-validation"}),
+                       {"--train-data-path", corpus("t", 40), "--valid-data-path", corpus("v", 9), "--test-data-path", corpus("x", 20)});
+  flags.erase(std::find(flags.begin(), flags.end(), "--mock-data"));
+  const auto loss = [&](const Words& more) {
+    std::ostringstream out;
+    Trainer trainer = set_up(read_run(joined(flags, more)), out);
+    EXPECT_EQ(train(trainer, out), 0);
+    EXPECT_EQ(trainer.optimizer, nullptr);
+    EXPECT_EQ(trainer.train, nullptr);
+    EXPECT_THAT(out.str(), HasSubstr("skipping training (--skip-train is on) ..."));
+    return std::stod(out.str().substr(out.str().find("lm loss value: ") + 15));
+  };
+  EXPECT_NEAR(loss({"--eval-global-batch-size", "1", "--eval-micro-batch-size", "1"}),
+              loss({"--eval-global-batch-size", "13", "--eval-micro-batch-size", "13"}), 2e-6);
+}
+
+TEST_F(ScheduleRunTest, EvaluationAloneReadsACheckpointAndChangesNothing) {
+  const auto trained = small_run::run({"--save", folder("a"), "--train-iters", "4"});
+  const auto evaluated = small_run::run({"--load", folder("a"), "--skip-train"});
+  const auto line = [](const std::string& log) { return log.substr(log.rfind("iteration 4 on test set")); };
+  EXPECT_EQ(line(evaluated.log), line(trained.log));
+  EXPECT_THAT(committed_iterations(folder("a")), ElementsAre(4));
+}
+
+TEST_F(ScheduleRunTest, FinetuneStartsItsRampAnew) {
+  small_run::run({"--save", folder("a"), "--train-iters", "4"});
+  const auto outcome = small_run::run({"--load", folder("a"), "--finetune", "--global-batch-size", "8", "--rampup-batch-size", "2", "2", "8"});
+  EXPECT_THAT(outcome.log, HasSubstr("iteration        1/       8 | consumed samples:            2 |"));
+  EXPECT_EQ(outcome.trainer.progress.iteration, 8);
+}
+
+TEST_F(ScheduleRunTest, DifferencesSayWhatFollows) {
+  small_run::run({"--save", folder("a"), "--exit-interval", "4"});
+  const std::string log = small_run::run({"--load", folder("a"), "--seed", "7", "--lr", "2e-2", "--override-opt-param-scheduler", "--log-interval",
+                                          "2", "--clip-grad", "0.5"})
+                              .log;
+  EXPECT_THAT(log, HasSubstr(" flags that differ from the checkpoint's:\n"));
+  EXPECT_THAT(log, HasSubstr("  ! --seed: 1234 in the checkpoint, 7 now: another order of the data and other dropout from here on\n"));
+  EXPECT_THAT(log, HasSubstr("    --lr: 0.01 in the checkpoint, 0.02 now: 0.02 holds, by --override-opt-param-scheduler\n"));
+  EXPECT_THAT(log, HasSubstr("    --clip-grad: 1 in the checkpoint, 0.5 now: holds from here on\n"));
+  EXPECT_THAT(log, HasSubstr("    --log-interval: 1 in the checkpoint, 2 now\n"));
+}
+
+TEST(ResumeDifferences, EachWayOutOfAScheduleConflictIsNamed) {
+  const Json saved{{"lr", "0.01"}};
+  Settings settings;
+  settings.scheduler.lr = 0.5;
+  EXPECT_THAT(settings_differences(saved, settings),
+              HasSubstr("add --override-opt-param-scheduler for 0.5, or --use-checkpoint-opt-param-scheduler for 0.01"));
+  settings.scheduler.use_checkpoint_opt_param_scheduler = true;
+  EXPECT_THAT(settings_differences(saved, settings), HasSubstr("0.01 holds, by --use-checkpoint-opt-param-scheduler"));
+}
+
+}  // namespace
+}  // namespace megatron
