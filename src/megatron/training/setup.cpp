@@ -114,8 +114,16 @@ class Setup {
  private:
   Settings& settings() { return trainer_.settings; }
 
-  void settle_settings() {
+  /// A run that only evaluates leaves the folders of the run that trained alone.
+  void take_settings() {
     settings() = run_.options.settings;
+    if (!settings().training.skip_train) return;
+    settings().checkpoint.save.clear();
+    settings().logger.tensorboard_dir.clear();
+  }
+
+  void settle_settings() {
+    take_settings();
     trainer_.source = find_checkpoint_to_load(settings().checkpoint, out_);
     if (trainer_.source) settings().model = merge_architecture(*trainer_.source, settings().model, run_.parsed);
     tokenizer_ = open_tokenizer(settings().tokenizer, settings().model.vocab_size);
