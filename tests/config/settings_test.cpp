@@ -156,6 +156,7 @@ TEST(Rules, EachNamesValuesAndFix) {
       {{"--max-position-embeddings", "16"}, "--max-position-embeddings: 16 is less than --seq-length 32"},
       {{"--rampup-batch-size", "2", "2"}, "--rampup-batch-size: takes three numbers, got 2"},
       {{"--rampup-batch-size", "2", "0", "8"}, "--rampup-batch-size: must be at least 1"},
+      {{"--rampup-batch-size", "1", "1", "8", "--global-batch-size", "1000000000", "--micro-batch-size", "1"}, "has more than a million increments"},
       {{"--rampup-batch-size", "4", "2", "8"}, "--rampup-batch-size: starts at 4, above --global-batch-size 2"},
       {{"--rampup-batch-size", "2", "4", "8", "--global-batch-size", "8"}, "increments of 4 do not lead from 2 to --global-batch-size 8"},
       {{"--rampup-batch-size", "1", "1", "8", "--global-batch-size", "4"},
