@@ -11,6 +11,8 @@ void declare_model(FieldTable<Options>& table) {
   table.group("Model");
   table.field("load", &Options::load, "checkpoint or Hugging Face folder").required().value_name("DIR");
   table.field("ckpt_step", &Options::ckpt_step, "iteration to load; none: the latest").at_least(0);
+  table.field("device", &Options::device, "where to compute; auto: a GPU when driver and CUDA plugin are there, else the CPU")
+      .choices({"auto", "cpu", "cuda"});
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ namespace megatron {
 struct GenerateOptions {
   std::string load;
   std::optional<std::int64_t> ckpt_step;
+  std::string device = "auto";  ///< auto | cpu | cuda
   TokenizerConfig tokenizer;
   std::vector<std::string> prompt;
   std::string prompt_file;
@@ -28,6 +29,7 @@ struct GenerateOptions {
 struct ScoreOptions {
   std::string load;
   std::optional<std::int64_t> ckpt_step;
+  std::string device = "auto";  ///< auto | cpu | cuda
 };
 
 const FieldTable<GenerateOptions>& generate_table();

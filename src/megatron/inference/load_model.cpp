@@ -15,7 +15,7 @@ c10::ScalarType compute_type(c10::ScalarType stored) { return stored == c10::kDo
 
 }  // namespace
 
-LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int64_t> step) {
+LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int64_t> step, c10::Device device) {
   auto source = find_checkpoint(root, step);
   if (!source) {
     throw UserError({"--load " + root.string(), "no checkpoint there",
@@ -23,9 +23,9 @@ LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int
   }
   for (const std::string& note : source->notes) std::cerr << "note: " << note << '\n';
   LoadedModel loaded{.source = std::move(*source), .model = nullptr, .weights = nullptr};
-  loaded.model = make_gpt_model(loaded.source.model, Rank{});
-  loaded.weights =
-      std::make_unique<ParamStore>(*loaded.model, ParamStore::Options{.dtype = compute_type(loaded.source.weight_type), .with_gradients = false});
+  loaded.model = make_gpt_model(loaded.source.model, Rank{.device = device});
+  loaded.weights = std::make_unique<ParamStore>(
+      *loaded.model, ParamStore::Options{.device = device, .dtype = compute_type(loaded.source.weight_type), .with_gradients = false});
   load_weights(loaded.source, *loaded.weights);
   return loaded;
 }

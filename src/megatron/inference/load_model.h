@@ -1,6 +1,8 @@
 // A trained model, ready to run: architecture and weights from a checkpoint of ours or a Hugging Face folder.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -18,8 +20,8 @@ struct LoadedModel {
   std::unique_ptr<ParamStore> weights;  ///< without gradients; goes before the model
 };
 
-/// Loads the checkpoint at `root` (`step`, or the latest) without optimizer state, in float32, or float64 when its weights
+/// Loads the checkpoint at `root` (`step`, or the latest) without optimizer state onto `device`, in float32, or float64 when its weights
 /// are. UserError when there is none.
-LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int64_t> step);
+LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int64_t> step, c10::Device device = c10::kCPU);
 
 }  // namespace megatron
