@@ -2,6 +2,7 @@
 
 #include "megatron/parallel/cuda_plugin.h"
 #include "megatron/parallel/device_choice.h"
+#include "megatron/transformer/row_operations.h"
 
 namespace megatron {
 namespace {
@@ -11,6 +12,7 @@ std::string open_plugin() {
   const OpenedPlugin opened = open_cuda_plugin(cuda_plugin_path());
   if (opened.plugin == nullptr) return opened.problem;
   if (const std::string problem = opened.plugin->device_problem(); !problem.empty()) return "CUDA reports: " + problem;
+  provide_cuda_row_operations(*opened.plugin->rows);
   return "";
 }
 
