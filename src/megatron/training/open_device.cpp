@@ -1,5 +1,6 @@
 #include "megatron/training/open_device.h"
 
+#include "megatron/optimizer/optimizer_operations.h"
 #include "megatron/parallel/cuda_plugin.h"
 #include "megatron/parallel/device_choice.h"
 #include "megatron/transformer/row_operations.h"
@@ -13,6 +14,7 @@ std::string open_plugin() {
   if (opened.plugin == nullptr) return opened.problem;
   if (const std::string problem = opened.plugin->device_problem(); !problem.empty()) return "CUDA reports: " + problem;
   provide_cuda_row_operations(*opened.plugin->rows);
+  provide_cuda_optimizer_operations(*opened.plugin->optimizer);
   return "";
 }
 
