@@ -83,7 +83,7 @@ if [ ! -e .deps/torch/.complete ]; then
   echo "Unpacking LibTorch ..."
   rm -rf "$staging" && mkdir -p "$staging"
   for wheel in $(wheels_of "${wheels[@]}"); do unpack "$staging" "$wheel" 'torch/lib/*' 'torch/include/*' 'nvidia/*'; done
-  rm -f "$staging"/torch/lib/libtorch_{cuda,cuda_linalg,nvshmem,python}.so
+  rm -f "$staging"/torch/lib/lib{torch_cuda,torch_cuda_linalg,torch_nvshmem,torch_python,c10_cuda,caffe2_nvrtc}.so
   rm -rf .deps/torch .deps/nvidia
   mv "$staging/nvidia" .deps/nvidia && mv "$staging/torch" .deps/torch && rmdir "$staging"
   touch .deps/torch/.complete
@@ -94,8 +94,8 @@ if [ ! -e .deps/torch/lib/libtorch_cuda.so ]; then
   [ -n "$(wheels_of "$torch_wheel")" ] || download "531 MB" "$torch_wheel"
   echo "Unpacking the CUDA half of LibTorch ..."
   rm -rf "$staging" && mkdir -p "$staging"
-  unpack "$staging" "$(wheels_of "$torch_wheel")" torch/lib/libtorch_{cuda,cuda_linalg,nvshmem}.so
-  mv "$staging"/torch/lib/libtorch_{cuda_linalg,nvshmem}.so .deps/torch/lib/
+  unpack "$staging" "$(wheels_of "$torch_wheel")" torch/lib/lib{torch_cuda,torch_cuda_linalg,torch_nvshmem,c10_cuda,caffe2_nvrtc}.so
+  mv "$staging"/torch/lib/lib{torch_cuda_linalg,torch_nvshmem,c10_cuda,caffe2_nvrtc}.so .deps/torch/lib/
   mv "$staging"/torch/lib/libtorch_cuda.so .deps/torch/lib/ && rm -rf "$staging" # last: its presence says that all are there
 fi
 [ "$CUDA" = run ] && [ ! -e .deps/nvidia/.complete ] || exit 0
