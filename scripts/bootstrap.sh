@@ -48,7 +48,7 @@ download() {
   echo "Fetching $* ($size) ..."
   pip=$(command -v pip3 || command -v pip)
   "$pip" download -q --no-deps --only-binary=:all: --python-version 3.11 --implementation cp \
-    --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux_2_17_x86_64 \
+    --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux_2_18_x86_64 --platform manylinux_2_17_x86_64 \
     --platform manylinux2014_x86_64 -d .deps/wheels --disable-pip-version-check --find-links .deps/wheels "$@" && return
   cat >&2 <<EOF
 Could not download $* from the Python package index.

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "megatron/base/error.h"
+#include "megatron/training/prefetch_source.h"
 
 namespace megatron {
 namespace {
@@ -65,7 +66,8 @@ class DatasetSource : public MicrobatchSource {
 }  // namespace
 
 std::unique_ptr<MicrobatchSource> make_dataset_source(std::shared_ptr<const Dataset> dataset, const DatasetSourceOptions& options) {
-  return std::make_unique<DatasetSource>(std::move(dataset), options);
+  return prefetched(std::make_unique<DatasetSource>(std::move(dataset), options),
+                    {.device = options.device, .in_thread = options.loader.workers > 0});
 }
 
 }  // namespace megatron
