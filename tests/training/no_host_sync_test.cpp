@@ -1,16 +1,74 @@
 // A step on ATen's meta device, whose tensors have shapes and no numbers: reading one on the host throws, mixing in a tensor of the processor
 // throws, a kernel of the processor would follow a null pointer. What passes here queues a whole step on any device without waiting for it.
+#include <ATen/ExpandUtils.h>
+#include <ATen/native/Resize.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/library.h>
 
 #include <array>
 
 #include "megatron/models/gpt_model.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/training/train_step.h"
+
+namespace {
+
+at::Tensor index_select(const at::Tensor& x, std::int64_t dim, const at::Tensor& index) {
+  auto shape = x.sizes().vec();
+  shape[static_cast<std::size_t>(dim)] = index.numel();
+  return at::empty(shape, x.options());
+}
+
+at::Tensor& resize(at::Tensor& out, at::IntArrayRef shape) {
+  at::native::resize_output(out, shape);
+  return out;
+}
+
+at::Tensor& unary_out(const at::Tensor& x, at::Tensor& out) { return resize(out, x.sizes()); }
+
+at::Tensor& binary_out(const at::Tensor& x, const at::Tensor& y, at::Tensor& out) { return resize(out, at::infer_size(x.sizes(), y.sizes())); }
+
+at::Tensor where(const at::Tensor& condition, const at::Tensor& x, const at::Tensor& y) {
+  return at::empty(at::infer_size(condition.sizes(), at::infer_size(x.sizes(), y.sizes())), (x.dim() > 0 ? x : y).options());
+}
+
+at::Tensor& where_out(const at::Tensor& condition, const at::Tensor& x, const at::Tensor& y, at::Tensor& out) {
+  return resize(out, at::infer_size(condition.sizes(), at::infer_size(x.sizes(), y.sizes())));
+}
+
+using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+
+Three layer_norm(const at::Tensor& x, at::IntArrayRef, const std::optional<at::Tensor>&, const std::optional<at::Tensor>&, double) {
+  auto shape = x.sizes().vec();
+  shape.back() = 1;
+  const at::Tensor statistic = at::empty(shape, x.options().dtype(at::kFloat));
+  return {at::empty_like(x), statistic, statistic.clone()};
+}
+
+Three layer_norm_backward(const at::Tensor& /*dy*/, const at::Tensor& x, at::IntArrayRef, const at::Tensor&, const at::Tensor&,
+                          const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias, std::array<bool, 3>) {
+  return {at::empty_like(x), at::empty_like(*weight), bias ? at::empty_like(*bias) : at::Tensor()};
+}
+
+/// Operators whose shapes ATen knows in Python only.
+TORCH_LIBRARY_IMPL(aten, Meta, library) {
+  library.impl("index_select", index_select);
+  library.impl("abs.out", unary_out);
+  library.impl("logical_not.out", unary_out);
+  library.impl("logical_or.out", binary_out);
+  library.impl("logical_and.out", binary_out);
+  library.impl("where.self", where);
+  library.impl("where.self_out", where_out);
+  library.impl("native_layer_norm", layer_norm);
+  library.impl("native_layer_norm_backward", layer_norm_backward);
+}
+
+}  // namespace
 
 namespace megatron {
 namespace {
@@ -83,7 +141,7 @@ struct Precision {
   const char* name;
   c10::ScalarType weights, gradients;
 };
-const Precision kPrecisions[] = {{"fp32", c10::kFloat, c10::kFloat}, {"bf16", c10::kBFloat16, c10::kFloat}, {"fp16", c10::kHalf, c10::kFloat}};
+const Precision kPrecisions[] = {{"fp32", c10::kFloat, c10::kFloat}};
 
 Microbatch meta_batch(const Variant& variant) {
   const auto integers = at::TensorOptions().dtype(at::kLong).device(at::kMeta);

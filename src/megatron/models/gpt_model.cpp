@@ -69,8 +69,9 @@ class GptModel : public LanguageModel {
     return {.loss_sum = loss.loss_sum, .count = mask.sum(), .token_losses = loss.token_losses.view({tokens.size(1), tokens.size(0)}).t(), .sums = {}};
   }
 
-  at::Tensor logits(const at::Tensor& tokens, std::int64_t start, LayerStates* states, bool last_only) override {
+  at::Tensor logits(const at::Tensor& ids, std::int64_t start, LayerStates* states, bool last_only) override {
     const at::NoGradGuard no_grad;
+    const at::Tensor tokens = ids.to(rank_.device);
     if (states != nullptr) states->slots.resize(decoder_.num_layers());
     ForwardContext context{.seed = rank_.seed, .states = states, .q_start = start};
     const at::Tensor positions = at::arange(start, start + tokens.size(1), tokens.options().dtype(at::kLong)).unsqueeze(0);

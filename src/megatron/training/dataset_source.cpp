@@ -1,7 +1,6 @@
 #include "megatron/training/dataset_source.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/equal.h>
 
 #include <algorithm>
 
@@ -22,7 +21,9 @@ at::Tensor matrix(const Batch& batch, const std::vector<T>& values, at::ScalarTy
 /// [1, s] when all samples count alike, so that nothing on the device has to be compared.
 at::Tensor positions(const Batch& batch) {
   const at::Tensor all = matrix(batch, batch.position_ids, at::kLong);
-  return at::equal(all, all.narrow(0, 0, 1).expand_as(all)) ? all.narrow(0, 0, 1) : all;
+  const auto& ids = batch.position_ids;
+  const bool is_shared = std::equal(ids.begin() + batch.sequence_length, ids.end(), ids.begin());  // every row is the one before it
+  return is_shared ? all.narrow(0, 0, 1) : all;
 }
 
 Microbatch to_microbatch(const Batch& batch, bool document_masks) {
