@@ -193,7 +193,6 @@ TEST(Rules, EachNamesValuesAndFix) {
       {{"--tokenizer-type", "GPT2BPETokenizer"}, "needs --vocab-file and --merge-file"},
       {{"--tokenizer-type", "HuggingFaceTokenizer"}, "needs --tokenizer-model"},
       {{"--tensor-model-parallel-size", "2"}, "this version runs on one rank: the size must be 1, got 2"},
-      {{"--device", "cuda"}, "this version computes on the CPU"},
       {{"--decoupled-min-lr", "1e-5"}, "--decoupled-min-lr: has no place without --decoupled-lr"},
       {{"--decoupled-lr", "1e-3", "--decoupled-min-lr", "1"}, "--decoupled-min-lr: 1 is above --decoupled-lr 0.001"},
       {{"--bf16", "--fp16"}, "--bf16: excludes --fp16"},
