@@ -1,8 +1,6 @@
 // The loader's batches as microbatches of tensors.
 #pragma once
 
-#include <c10/core/Device.h>
-
 #include <memory>
 
 #include "megatron/datasets/loader.h"
@@ -12,8 +10,7 @@ namespace megatron {
 
 struct DatasetSourceOptions {
   LoaderOptions loader = {};
-  bool document_masks = false;    ///< attention stays inside documents: adds document_ids
-  c10::Device device{c10::kCPU};  ///< of the microbatches
+  bool document_masks = false;  ///< attention stays inside documents: adds document_ids
 };
 
 /// Batches from options.loader.sampler.consumed_samples on, from the start again at the dataset's end.
