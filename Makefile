@@ -5,19 +5,23 @@ PRESET ?= release
 TORCH_DIR ?= $(CURDIR)/.deps/torch
 export TORCH_DIR
 JOBS ?= $(shell nproc)
+# CUDA=1: also the plugin lib/libmegatron_cuda.so (needs nvcc 13). `make deps CUDA=run` fetches what LibTorch needs to run on a GPU (2 GB).
+CUDA ?=
+export CUDA
 
 .PHONY: build deps test test-parity demo bench clean help
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-deps: ## Install missing Debian packages and bring the pinned LibTorch into .deps/
+deps: ## Install missing Debian packages and bring the pinned LibTorch into .deps/ (CUDA=run: with the libraries to run on a GPU)
 	@scripts/bootstrap.sh
 
 $(BUILD_DIR)/build.ninja: CMakeLists.txt CMakePresets.json
 	@cmake --preset $(PRESET) -B $(BUILD_DIR) -DTORCH_DIR=$(TORCH_DIR)
 
-build: deps ## Build build/bin/megatron
+build: deps ## Build build/bin/megatron (CUDA=1: with the plugin for NVIDIA GPUs)
 	@$(MAKE) --no-print-directory $(BUILD_DIR)/build.ninja
+	@$(if $(CUDA),cmake -B $(BUILD_DIR) -DMEGATRON_CUDA=ON)
 	@cmake --build $(BUILD_DIR) -j $(JOBS) --target megatron_all
 
 test: build ## Build and run the fast tests (at most five minutes)

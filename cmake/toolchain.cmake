@@ -14,12 +14,13 @@ endif()
 option(MEGATRON_WERROR "Warnings are errors" OFF)
 set(MEGATRON_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them")
 
-add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -fno-math-errno)  # nobody reads errno after sqrt: it becomes one instruction
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra> $<$<COMPILE_LANGUAGE:CXX>:-Wno-unused-parameter>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers> $<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno>)  # nobody reads errno after sqrt: it becomes one instruction
 if(MEGATRON_WERROR)
-  add_compile_options(-Werror)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
 if(MEGATRON_SANITIZE)
-  add_compile_options(-fsanitize=${MEGATRON_SANITIZE} -fno-omit-frame-pointer)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${MEGATRON_SANITIZE}> $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)
   add_link_options(-fsanitize=${MEGATRON_SANITIZE})
 endif()
 

@@ -101,9 +101,9 @@ def save(variant, directory, seed=7):
 
 
 def log_probabilities(model, rows):
-    """log p(ids[t+1] | ids[..t]) of each row: [rows, length − 1]; the softmax in float32 at least."""
+    """log p(ids[t+1] | ids[..t]) of each row: [rows, length − 1]."""
     with torch.no_grad():
-        logits = model(torch.as_tensor(rows)).logits.float()
+        logits = model(torch.as_tensor(rows)).logits
     return torch.log_softmax(logits[:, :-1], -1).gather(-1, torch.as_tensor(rows)[:, 1:, None])[..., 0].numpy()
 
 

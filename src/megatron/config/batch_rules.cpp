@@ -13,6 +13,7 @@ std::int64_t global_batch_size(S s) { return s.training.global_batch_size == 0 ?
 bool has_steps(S s) { return !s.training.step_batch_size_schedule.empty(); }
 bool has_ramp(S s) { return s.training.rampup_batch_size.size() == 3; }
 std::int64_t ramp_distance(S s) { return global_batch_size(s) - s.training.rampup_batch_size[0]; }
+bool ramp_is_too_fine(S s) { return has_ramp(s) && ramp_distance(s) / s.training.rampup_batch_size[1] > kMostRampIncrements; }
 bool ramp_is_whole(S s) { return !has_ramp(s) || (ramp_distance(s) >= 0 && ramp_distance(s) % s.training.rampup_batch_size[1] == 0); }
 
 std::optional<UserError::Parts> step_schedule_mistake(S s) {
@@ -27,7 +28,8 @@ std::optional<UserError::Parts> step_schedule_mistake(S s) {
 
 /// Nothing while the flags do not make a schedule.
 std::optional<NumMicrobatchesCalculator> batches(S s) {
-  if (step_schedule_mistake(s) || s.training.seq_length < 1 || s.training.micro_batch_size < 1 || !ramp_is_whole(s)) return std::nullopt;
+  if (step_schedule_mistake(s) || s.training.seq_length < 1 || s.training.micro_batch_size < 1 || !ramp_is_whole(s) || ramp_is_too_fine(s))
+    return std::nullopt;
   return NumMicrobatchesCalculator(s.training);
 }
 
@@ -113,6 +115,11 @@ std::vector<Rule> size_rules() {
 
 std::vector<Rule> ramp_rules() {
   return {
+      {{"rampup_batch_size", "global_batch_size"},
+       [](S s) { return ramp_is_too_fine(s); },
+       [](S) {
+         return UserError::Parts{"--rampup-batch-size", "has more than a million increments", "choose a larger increment"};
+       }},
       {{"rampup_batch_size"},
        [](S s) { return !s.training.rampup_batch_size.empty() && !has_ramp(s); },
        [](S s) {

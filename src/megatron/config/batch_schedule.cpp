@@ -75,6 +75,7 @@ NumMicrobatchesCalculator::NumMicrobatchesCalculator(const TrainingConfig& train
   Ramp ramp{.start = training.rampup_batch_size[0], .increment = training.rampup_batch_size[1], .samples = training.rampup_batch_size[2]};
   const std::int64_t increments = (final_batch_size_ - ramp.start) / ramp.increment;
   if (increments < 1) return;
+  if (increments > kMostRampIncrements) throw UserError({"--rampup-batch-size", "has more than a million increments", "choose a larger increment"});
   ramp.samples_per_increment = static_cast<double>(ramp.samples) / static_cast<double>(increments);
   ramp_ = ramp;
 }

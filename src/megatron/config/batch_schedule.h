@@ -12,6 +12,8 @@
 
 namespace megatron {
 
+inline constexpr std::int64_t kMostRampIncrements = 1'000'000;
+
 /// The batch of one step, in samples of all data-parallel ranks together.
 struct StepBatch {
   std::int64_t global_batch_size = 0;   ///< what the schedule asks for
@@ -33,7 +35,7 @@ std::vector<BatchSizeStep> parse_batch_size_steps(const std::string& text, std::
 class NumMicrobatchesCalculator {
  public:
   NumMicrobatchesCalculator() = default;
-  /// From the batch flags, resolved or not; UserError when the step schedule cannot be read.
+  /// From the batch flags, resolved or not; UserError when the step schedule cannot be read or the ramp has too many increments.
   explicit NumMicrobatchesCalculator(const TrainingConfig& training, std::int64_t data_parallel_size = 1);
 
   /// The batch of the step that follows `consumed_samples`.

@@ -11,14 +11,10 @@
 
 namespace megatron {
 
-/// In which numbers a model computes: the checkpoint's own unless one is set.
-struct ComputeOptions {
-  bool bf16 = false, fp16 = false, fp32 = false;
-};
-
-struct GenerateOptions : ComputeOptions {
+struct GenerateOptions {
   std::string load;
   std::optional<std::int64_t> ckpt_step;
+  std::string device = "auto";  ///< auto | cpu | cuda
   TokenizerConfig tokenizer;
   std::vector<std::string> prompt;
   std::string prompt_file;
@@ -30,15 +26,16 @@ struct GenerateOptions : ComputeOptions {
   bool json = false;
 };
 
-struct ScoreOptions : ComputeOptions {
+struct ScoreOptions {
   std::string load;
   std::optional<std::int64_t> ckpt_step;
+  std::string device = "auto";  ///< auto | cpu | cuda
 };
 
 const FieldTable<GenerateOptions>& generate_table();
 const FieldTable<ScoreOptions>& score_table();
 
-/// Parses the flags of `generate`; a UserError also when there is no prompt or more than one kind of numbers.
+/// Parses the flags of `generate`; a UserError also when there is no prompt.
 GenerateOptions read_generate_options(std::span<const std::string> args);
 ScoreOptions read_score_options(std::span<const std::string> args);
 

@@ -187,11 +187,6 @@ const std::vector<Rule>& version_rules() {
       {{"expert_tensor_parallel_size"},
        [](S s) { return s.parallel.expert_tensor_parallel_size.value_or(1) > 1; },
        [](S s) { return one_rank("--expert-tensor-parallel-size", *s.parallel.expert_tensor_parallel_size); }},
-      {{"device"},
-       [](S s) { return s.parallel.device == "cuda"; },
-       [](S) {
-         return UserError::Parts{"--device cuda", "this version computes on the CPU", "use --device cpu or auto"};
-       }},
   };
   return rules;
 }

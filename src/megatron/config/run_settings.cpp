@@ -43,6 +43,11 @@ void check_activation_switches(std::span<const Assignment> assignments, Problems
   problems.add({*given.begin(), "excludes " + *std::next(given.begin()), "give one of the two"});
 }
 
+std::string flag_of(const std::string& name) {
+  const Field* field = settings_table().set().find_name(name);
+  return field->flag();
+}
+
 /// YaRN's length of pretraining is 4096 in Megatron, Llama 3's 8192.
 void settle_original_length(TransformerConfig& model, const Parsed& parsed) {
   const bool is_yarn = model.position_embedding_type == PositionEmbedding::yarn || model.rope_scaling_type == RopeScaling::yarn;
@@ -62,6 +67,15 @@ void add_notes(const Settings& settings, Parsed& parsed) {
   add_loss_scale_notes(settings.training, parsed);
   if (parsed.is_set("save_interval") && settings.checkpoint.save.empty())
     parsed.notes["without effect: there is no --save"].push_back("--save-interval");
+  const bool evaluates_only = settings.training.skip_train;
+  for (const char* name : {"save", "tensorboard_dir"}) {
+    if (evaluates_only && parsed.is_set(name)) parsed.notes["without effect: --skip-train writes nothing"].push_back(flag_of(name));
+  }
+  for (const char* name : {"save_retain_interval", "non_persistent_save_interval", "log_progress"}) {
+    if (settings.checkpoint.save.empty() && parsed.is_set(name)) parsed.notes["without effect: there is no --save"].push_back(flag_of(name));
+  }
+  if (settings.training.start_eval_at_iter && !settings.training.eval_interval)
+    parsed.notes["without effect: there is no --eval-interval"].push_back("--start-eval-at-iter");
   if (parsed.is_set("num_query_groups") && !settings.model.group_query_attention && settings.checkpoint.load.empty()) {
     parsed.notes["without effect: there is no --group-query-attention"].push_back("--num-query-groups");
   }

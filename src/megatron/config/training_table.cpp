@@ -96,7 +96,8 @@ const FieldTable<ParallelConfig>& parallel_table() {
     t.field("sequence_parallel", &Config::sequence_parallel, "split norms and dropout along the sequence").note(one_rank);
     t.field("use_distributed_optimizer", &Config::use_distributed_optimizer, "split the optimizer over data-parallel ranks").note(one_rank);
     t.field("distributed_backend", &Config::distributed_backend, "library of the communication between ranks").choices({"nccl", "gloo"});
-    t.field("device", &Config::device, "where to compute; auto: the CPU in this version").choices({"auto", "cpu", "cuda"});
+    t.field("device", &Config::device, "where to compute; auto: a GPU when driver and CUDA plugin are there, else the CPU")
+        .choices({"auto", "cpu", "cuda"});
     return t;
   }();
   return table;

@@ -43,7 +43,7 @@ Generation Generator::generate(std::span<const std::int64_t> prompt, std::uint64
       result.finish_reason = FinishReason::max_positions;
       break;
     }
-    const at::Tensor logits = model_.logits(token_tensor(input), length, &states, /*last_only=*/true).to(c10::kFloat).contiguous();
+    const at::Tensor logits = model_.logits(token_tensor(input), length, &states, /*last_only=*/true).to(c10::kCPU, c10::kFloat).contiguous();
     length += static_cast<std::int64_t>(input.size());
     const std::span<const float> values(logits.const_data_ptr<float>(), static_cast<std::size_t>(logits.numel()));
     const std::int64_t id = sample_token(values, options_.sampling, {prompt_index, static_cast<std::uint64_t>(length)});

@@ -1,13 +1,14 @@
 // A trained model, ready to run: architecture and weights from a checkpoint of ours or a Hugging Face folder.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
 
 #include "megatron/checkpoint/checkpoint.h"
-#include "megatron/config/inference_options.h"
 #include "megatron/models/language_model.h"
 #include "megatron/transformer/param_store.h"
 
@@ -19,11 +20,8 @@ struct LoadedModel {
   std::unique_ptr<ParamStore> weights;  ///< without gradients; goes before the model
 };
 
-/// The type that the flags name; none: the checkpoint's own.
-std::optional<c10::ScalarType> requested_type(const ComputeOptions& options);
-
-/// Loads the checkpoint at `root` (`step`, or the latest) without optimizer state. It computes in `type`, or in its weights' own. UserError
-/// when there is none.
-LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int64_t> step, std::optional<c10::ScalarType> type = {});
+/// Loads the checkpoint at `root` (`step`, or the latest) without optimizer state onto `device`, in float32, or float64 when its weights
+/// are. UserError when there is none.
+LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int64_t> step, c10::Device device = c10::kCPU);
 
 }  // namespace megatron

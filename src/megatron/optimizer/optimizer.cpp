@@ -67,7 +67,7 @@ class FusedOptimizer final : public Optimizer {
              .num_chunks = static_cast<std::int64_t>(chunks_.size()),
              .types = update_types(main_, states_),
              .rules = step_rules(config, scaling),
-             .partial = partial_.mutable_data_ptr<double>(),
+             .partial = static_cast<double*>(partial_.mutable_data_ptr()),
              .scalars = static_cast<kernels::StepScalars*>(scalars_.mutable_data_ptr())};
   }
 
@@ -80,7 +80,7 @@ class FusedOptimizer final : public Optimizer {
     }
     {
       const PhaseScope phase(options.phases, "optimizer-clip-main-grad");
-      const double* veto = options.veto.defined() ? options.veto.const_data_ptr<double>() : nullptr;
+      const double* veto = options.veto.defined() ? static_cast<const double*>(options.veto.const_data_ptr()) : nullptr;
       operations_.settle(plan_, {.lr = {options.lr, options.decoupled_lr.value_or(options.lr)}, .weight_decay = options.weight_decay, .veto = veto});
     }
     if (options.count_zeros) {

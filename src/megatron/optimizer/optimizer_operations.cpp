@@ -12,12 +12,18 @@ std::atomic<const kernels::OptimizerOperations*>& cuda_slot() {
   return operations;
 }
 
+constexpr kernels::OptimizerOperations kMetaOperations{.sum_squares = [](const kernels::UpdatePlan&) {},
+                                                       .settle = [](const kernels::UpdatePlan&, const kernels::StepInputs&) {},
+                                                       .count_zeros = [](const kernels::UpdatePlan&, double) {},
+                                                       .update = [](const kernels::UpdatePlan&) {}};
+
 }  // namespace
 
 void provide_cuda_optimizer_operations(const kernels::OptimizerOperations& operations) { cuda_slot().store(&operations, std::memory_order_release); }
 
 const kernels::OptimizerOperations& optimizer_operations(c10::Device device) {
   if (device.is_cpu()) return cpu_optimizer_operations();
+  if (device.is_meta()) return kMetaOperations;
   const kernels::OptimizerOperations* operations = cuda_slot().load(std::memory_order_acquire);
   MEGATRON_CHECK(device.is_cuda() && operations != nullptr, "weights are on ", device, ", but no plugin has provided its kernels");
   return *operations;

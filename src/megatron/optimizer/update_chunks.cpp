@@ -44,7 +44,7 @@ kernels::UpdateChunk whole(std::size_t index, const OptimizerConfig& config, con
                              .is_decayed = is_decayed(tags, config)};
   for (std::size_t s = 0; s < states.size(); ++s) {
     chunk.state[s] = elements(states[s].tensors()[index]);
-    if (!states[s].scales().empty()) chunk.state_scale[s] = states[s].scales()[index].mutable_data_ptr<float>();
+    if (!states[s].scales().empty()) chunk.state_scale[s] = static_cast<float*>(elements(states[s].scales()[index]));
   }
   return chunk;
 }

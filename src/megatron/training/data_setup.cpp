@@ -62,7 +62,8 @@ class DataSetup {
     return {.loader = {.sampler = {.kind = sampler_kind(settings_.data), .consumed_samples = first_sample, .micro_batch_size = micro_batch_size},
                        .workers = settings_.data.num_workers,
                        .vocab_size = settings_.model.vocab_size},
-            .document_masks = settings_.data.reset_attention_mask};
+            .document_masks = settings_.data.reset_attention_mask,
+            .device = trainer_.rank.device};
   }
 
   EvaluationSet evaluation_set(const std::shared_ptr<const Dataset>& dataset, const std::string& suffix, std::int64_t num_microbatches) const {

@@ -1,11 +1,11 @@
 #include "megatron/training/dataset_source.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/equal.h>
 
 #include <algorithm>
 
 #include "megatron/base/error.h"
+#include "megatron/training/prefetch_source.h"
 
 namespace megatron {
 namespace {
@@ -21,7 +21,9 @@ at::Tensor matrix(const Batch& batch, const std::vector<T>& values, at::ScalarTy
 /// [1, s] when all samples count alike, so that nothing on the device has to be compared.
 at::Tensor positions(const Batch& batch) {
   const at::Tensor all = matrix(batch, batch.position_ids, at::kLong);
-  return at::equal(all, all.narrow(0, 0, 1).expand_as(all)) ? all.narrow(0, 0, 1) : all;
+  const auto& ids = batch.position_ids;
+  const bool is_shared = std::equal(ids.begin() + batch.sequence_length, ids.end(), ids.begin());  // every row is the one before it
+  return is_shared ? all.narrow(0, 0, 1) : all;
 }
 
 Microbatch to_microbatch(const Batch& batch, bool document_masks) {
@@ -65,7 +67,8 @@ class DatasetSource : public MicrobatchSource {
 }  // namespace
 
 std::unique_ptr<MicrobatchSource> make_dataset_source(std::shared_ptr<const Dataset> dataset, const DatasetSourceOptions& options) {
-  return std::make_unique<DatasetSource>(std::move(dataset), options);
+  return prefetched(std::make_unique<DatasetSource>(std::move(dataset), options),
+                    {.device = options.device, .in_thread = options.loader.workers > 0});
 }
 
 }  // namespace megatron

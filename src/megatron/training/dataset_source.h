@@ -1,6 +1,8 @@
 // The loader's batches as microbatches of tensors.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <memory>
 
 #include "megatron/datasets/loader.h"
@@ -10,7 +12,8 @@ namespace megatron {
 
 struct DatasetSourceOptions {
   LoaderOptions loader = {};
-  bool document_masks = false;  ///< attention stays inside documents: adds document_ids
+  bool document_masks = false;    ///< attention stays inside documents: adds document_ids
+  c10::Device device{c10::kCPU};  ///< of the microbatches
 };
 
 /// Batches from options.loader.sampler.consumed_samples on, from the start again at the dataset's end.

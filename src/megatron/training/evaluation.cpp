@@ -13,7 +13,7 @@ std::optional<double> evaluate(LanguageModel& model, MicrobatchSource& source, s
   for (std::int64_t i = 0; i < num_microbatches; ++i) {
     if (stop()) return std::nullopt;
     Microbatch microbatch = source.next();
-    microbatch.sample_ordinals = at::zeros({microbatch.at("tokens").size(0)}, at::kLong);
+    microbatch.sample_ordinals = at::zeros({microbatch.at("tokens").size(0)}, microbatch.at("tokens").options().dtype(at::kLong));
     const StepOutput output = model.forward_step(microbatch, /*training=*/false);
     loss_sum += output.loss_sum.item<double>();
     tokens += output.count.item<double>();

@@ -49,6 +49,8 @@ constexpr std::pair<std::string_view, std::string_view> kNotable[] = {
     {"train_samples", "schedules that end with the run stretch; data sets are ordered anew if they now need another number of epochs"},
     {"micro_batch_size", "the same samples, summed in another order"},
     {"clip_grad", "holds from here on"},
+    {"hidden_dropout", "holds from here on"},
+    {"attention_dropout", "holds from here on"},
     {"adam_beta1", "holds from here on"},
     {"adam_beta2", "holds from here on"},
     {"adam_eps", "holds from here on"},

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <ostream>
 
+#include "megatron/base/error.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/config/checkpoint_folders.h"
 #include "megatron/training/checkpointing.h"
@@ -78,10 +79,14 @@ void RunSaver::save_non_persistent() {
 void RunSaver::note_saved() {
   if (!log_) return;
   const TrainingProgress& progress = trainer_.progress;
-  log_->saved({.iteration = progress.iteration,
-               .floating_point_operations = progress.floating_point_operations,
-               .tokens = static_cast<double>(progress.consumed_train_samples) * static_cast<double>(trainer_.settings.training.seq_length),
-               .elapsed_s = trainer_.clock.monotonic_s() - trainer_.started_s});
+  try {
+    log_->saved({.iteration = progress.iteration,
+                 .floating_point_operations = progress.floating_point_operations,
+                 .tokens = static_cast<double>(progress.consumed_train_samples) * static_cast<double>(trainer_.settings.training.seq_length),
+                 .elapsed_s = trainer_.clock.monotonic_s() - trainer_.started_s});
+  } catch (const UserError& error) {
+    out_ << "WARNING: training goes on without a line of progress: " << error.what() << std::endl;
+  }
 }
 
 }  // namespace megatron

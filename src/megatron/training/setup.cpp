@@ -19,6 +19,7 @@
 #include "megatron/models/model_cost.h"
 #include "megatron/training/checkpointing.h"
 #include "megatron/training/data_setup.h"
+#include "megatron/training/open_device.h"
 #include "megatron/training/startup_report.h"
 
 namespace megatron {
@@ -78,10 +79,11 @@ std::int64_t padded_vocab_size(const Settings& settings) {
 }
 
 /// Types of the weights and of their main gradients.
-ParamStore::Options store_options(const Settings& settings) {
+ParamStore::Options store_options(const Settings& settings, c10::Device device) {
   const TrainingConfig& training = settings.training;
   const bool has_bf16_gradients = training.grad_reduce_in_bf16 || settings.optimizer.main_grads_dtype == "bf16";
-  return {.dtype = training.bf16   ? at::kBFloat16
+  return {.device = device,
+          .dtype = training.bf16   ? at::kBFloat16
                    : training.fp16 ? at::kHalf
                                    : at::kFloat,
           .grad_dtype = has_bf16_gradients ? at::kBFloat16 : at::kFloat,
@@ -90,11 +92,11 @@ ParamStore::Options store_options(const Settings& settings) {
 
 class Setup {
  public:
-  Setup(const Run& run, std::ostream& out) : run_(run), out_(out) {}
+  Setup(const Run& run, const OpenedDevice& device, std::ostream& out) : run_(run), device_(device), out_(out) {}
 
   Trainer build() {
     settle_settings();
-    out_ << world_line() << '\n' << argument_dump(settings());
+    out_ << world_line() << '\n' << device_line(device_) << '\n' << argument_dump(settings());
     out_ << padded_vocab_line(settings().model.vocab_size, padded_vocab_size(settings())) << std::endl;
     {
       const auto timing = trainer_.timers.scope("model-and-optimizer-setup");
@@ -114,8 +116,16 @@ class Setup {
  private:
   Settings& settings() { return trainer_.settings; }
 
-  void settle_settings() {
+  /// A run that only evaluates leaves the folders of the run that trained alone.
+  void take_settings() {
     settings() = run_.options.settings;
+    if (!settings().training.skip_train) return;
+    settings().checkpoint.save.clear();
+    settings().logger.tensorboard_dir.clear();
+  }
+
+  void settle_settings() {
+    take_settings();
     trainer_.source = find_checkpoint_to_load(settings().checkpoint, out_);
     if (trainer_.source) settings().model = merge_architecture(*trainer_.source, settings().model, run_.parsed);
     tokenizer_ = open_tokenizer(settings().tokenizer, settings().model.vocab_size);
@@ -128,13 +138,14 @@ class Setup {
     if (settings().checkpoint.non_persistent_save_interval && !settings().checkpoint.save.empty())
       check_save_folder(non_persistent_folder(settings().checkpoint, settings().checkpoint.save));
     trainer_.timers = Timers(static_cast<int>(settings().logger.timing_log_level), timer_statistic(settings().logger.timing_log_option));
+    trainer_.rank.device = device_.device;
     trainer_.rank.seed = static_cast<std::uint64_t>(settings().training.seed);
   }
 
   void build_model() {
     out_ << "building GPT model ..." << std::endl;
     trainer_.model = make_gpt_model(settings().model, trainer_.rank, settings().tokenizer.make_vocab_size_divisible_by);
-    trainer_.weights = std::make_unique<ParamStore>(*trainer_.model, store_options(settings()));
+    trainer_.weights = std::make_unique<ParamStore>(*trainer_.model, store_options(settings(), trainer_.rank.device));
     out_ << parameter_count_line(trainer_.weights->num_parameters()) << std::endl;
   }
 
@@ -175,6 +186,7 @@ class Setup {
   }
 
   const Run& run_;
+  const OpenedDevice device_;
   std::ostream& out_;
   Trainer trainer_;
   std::unique_ptr<Tokenizer> tokenizer_;
@@ -183,9 +195,10 @@ class Setup {
 }  // namespace
 
 Trainer set_up(const Run& run, std::ostream& out) {
+  const OpenedDevice device = open_device(run.options.settings.parallel.device);
   keep_freed_memory();
   at::set_num_threads(num_threads());
-  return Setup(run, out).build();
+  return Setup(run, device, out).build();
 }
 
 }  // namespace megatron

@@ -25,7 +25,7 @@ constexpr std::array<std::pair<std::string_view, int>, 8> kNames{{{"SIGTERM", SI
                                                                   {"SIGALRM", SIGALRM},
                                                                   {"SIGXCPU", SIGXCPU}}};
 
-constexpr std::string_view kFirst = "\nstop requested: the run finishes its iteration, saves and exits\n";
+constexpr std::string_view kFirst = "\nstop requested: the run finishes its iteration, saves if --save is given, and exits\n";
 constexpr std::string_view kSecond = "\nstop requested again: the run is already stopping; a third signal ends it at once, without a checkpoint\n";
 
 /// Signals belong to the process, so what a handler may touch does too: the first one that came (0 = none), and how many.

@@ -33,10 +33,17 @@ void Validator::evaluate_at_end() {
   if (const auto loss = loss_of(*trainer_.test, 0)) report(*trainer_.test, "test", iteration + " on test set", *loss);
 }
 
+/// Where the next evaluation of `set` begins: its share of the samples that all sets have consumed, at the start of a microbatch.
+std::int64_t Validator::first_sample(const EvaluationSet& set) const {
+  if (set.is_whole) return 0;
+  const auto sets = static_cast<std::int64_t>(trainer_.valid.size());
+  return trainer_.progress.consumed_valid_samples / sets / plan_.micro_batch_size * plan_.micro_batch_size;
+}
+
 void Validator::evaluate_valid(const std::string& where) {
-  const std::int64_t all = samples_per_evaluation(), evaluations = all > 0 ? trainer_.progress.consumed_valid_samples / all : 0;
+  const std::int64_t all = samples_per_evaluation();
   for (const EvaluationSet& set : trainer_.valid) {
-    const auto loss = loss_of(set, set.is_whole ? 0 : evaluations * set.num_samples);
+    const auto loss = loss_of(set, first_sample(set));
     if (!loss) return;
     report(set, "validation" + set.suffix, where, *loss);
   }

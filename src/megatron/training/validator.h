@@ -25,6 +25,7 @@ class Validator {
  private:
   bool is_due() const;
   std::int64_t samples_per_evaluation() const;
+  std::int64_t first_sample(const EvaluationSet& set) const;
   void evaluate_valid(const std::string& where);
   /// The loss from `first_sample` on; nothing when stopped.
   std::optional<double> loss_of(const EvaluationSet& set, std::int64_t first_sample);

@@ -24,7 +24,7 @@ const std::int64_t* ordinals_of(const DropoutSite& site, const at::Tensor& x, st
                  "dropout needs one ordinal per sample");
   MEGATRON_CHECK(site.sample_ordinals.device() == x.device(), "sample ordinals on ", site.sample_ordinals.device().str(), ", numbers on ",
                  x.device().str());
-  return site.sample_ordinals.const_data_ptr<std::int64_t>();
+  return static_cast<const std::int64_t*>(site.sample_ordinals.const_data_ptr());
 }
 
 /// Rows of x [s, b, h], whose first position is `s_start`.

@@ -1,6 +1,7 @@
 #include "megatron/transformer/init.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
@@ -75,6 +76,12 @@ void draw(const Init& init, std::uint64_t key, std::int64_t first, std::span<dou
 }
 
 void initialize_parameter(const Parameter& parameter, at::Tensor value, std::uint64_t seed) {
+  if (!value.is_cpu()) {  // drawn here, copied once
+    const at::Tensor drawn = at::empty(value.sizes(), value.options().device(at::kCPU));
+    initialize_parameter(parameter, drawn, seed);
+    value.copy_(drawn);
+    return;
+  }
   const Init& init = parameter.spec().init;
   const Shape local = parameter.local_shape();
   value.zero_();

@@ -20,9 +20,17 @@ std::atomic<const kernels::RowOperations*>& cuda_slot() {
   return operations;
 }
 
-const kernels::RowOperations& cuda_operations() {
+/// On ATen's meta device, which has shapes and no numbers, nothing is computed.
+constexpr kernels::RowOperations kMetaOperations{.dropout = [](const kernels::DropoutArguments&) {},
+                                                 .rms_norm = [](const kernels::RmsNormArguments&) {},
+                                                 .rms_norm_backward = [](const kernels::RmsNormBackwardArguments&) {},
+                                                 .rotary = [](const kernels::RotaryArguments&) {}};
+
+/// The kernels of a device that is not the processor.
+const kernels::RowOperations& accelerator_operations(const at::Tensor& x) {
+  if (x.is_meta()) return kMetaOperations;
   const kernels::RowOperations* operations = cuda_slot().load(std::memory_order_acquire);
-  MEGATRON_CHECK(operations != nullptr, "tensors are on a CUDA device, but no plugin has provided its kernels");
+  MEGATRON_CHECK(x.is_cuda() && operations != nullptr, "tensors are on ", x.device().str(), ", for which no plugin has provided kernels");
   return *operations;
 }
 
@@ -80,7 +88,7 @@ void dropout_rows(const at::Tensor& x, const at::Tensor& residual, at::Tensor& o
                                             .columns = columns,
                                             .coordinates = coordinates,
                                             .rule = rule};
-  if (x.is_cuda()) return cuda_operations().dropout(arguments);
+  if (!x.is_cpu()) return accelerator_operations(x).dropout(arguments);
   on_threads(kernels::row_kernels().dropout, arguments, rows, columns);
 }
 
@@ -99,8 +107,8 @@ RmsNormRows rms_norm_rows(const at::Tensor& x, const at::Tensor& weight, double 
                                             .columns = columns,
                                             .epsilon = epsilon,
                                             .offset = offset};
-  if (x.is_cuda()) {
-    cuda_operations().rms_norm(arguments);
+  if (!x.is_cpu()) {
+    accelerator_operations(x).rms_norm(arguments);
   } else {
     on_threads(kernels::row_kernels().rms_norm, arguments, rows, columns);
   }
@@ -122,8 +130,8 @@ RmsNormGradients rms_norm_rows_backward(const at::Tensor& dy, const at::Tensor& 
                                                     .rows = rows,
                                                     .columns = columns,
                                                     .offset = offset};
-  if (x.is_cuda()) {
-    cuda_operations().rms_norm_backward(arguments);
+  if (!x.is_cpu()) {
+    accelerator_operations(x).rms_norm_backward(arguments);
   } else {
     on_threads(kernels::row_kernels().rms_norm_backward_input, arguments, rows, columns);
     on_threads(kernels::row_kernels().rms_norm_backward_weight, arguments, columns, rows, /*multiple=*/64);
@@ -153,8 +161,8 @@ at::Tensor rotary_rows(const at::Tensor& x, const at::Tensor& cos, const at::Ten
                                            .tokens_per_row = cos.size(0) == s ? b : 1,
                                            .interleaved = interleaved,
                                            .sign = sign};
-  if (x.is_cuda()) {
-    cuda_operations().rotary(arguments);
+  if (!x.is_cpu()) {
+    accelerator_operations(x).rotary(arguments);
   } else {
     on_threads(kernels::row_kernels().rotary, arguments, arguments.tokens, n * d);
   }

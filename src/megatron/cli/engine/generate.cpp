@@ -13,6 +13,7 @@
 #include "megatron/inference/load_model.h"
 #include "megatron/inference/stored_tokenizer.h"
 #include "megatron/inference/streaming_decoder.h"
+#include "megatron/training/open_device.h"
 
 namespace megatron {
 namespace {
@@ -80,7 +81,7 @@ void stream_text(Generator& generator, const Tokenizer& tokenizer, const std::st
 int run_generate(std::span<const std::string> args) {
   const GenerateOptions options = read_generate_options(args);
   const std::vector<std::string> prompts = all_prompts(options);
-  const LoadedModel loaded = load_model(options.load, options.ckpt_step, requested_type(options));
+  const LoadedModel loaded = load_model(options.load, options.ckpt_step, open_device(options.device).device);
   for (const std::string& note : loaded.source.notes) std::cerr << note << "\n";
   const StoredTokenizer stored = open_tokenizer(options.tokenizer, loaded.source);
   const SamplingOptions sampling{

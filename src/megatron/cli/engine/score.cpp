@@ -9,6 +9,7 @@
 #include "megatron/config/inference_options.h"
 #include "megatron/inference/load_model.h"
 #include "megatron/inference/scorer.h"
+#include "megatron/training/open_device.h"
 
 namespace megatron {
 namespace {
@@ -29,7 +30,7 @@ std::vector<std::int64_t> read_ids(const std::string& line, const std::string& s
 
 int run_score(std::span<const std::string> args) {
   const ScoreOptions options = read_score_options(args);
-  const LoadedModel loaded = load_model(options.load, options.ckpt_step, requested_type(options));
+  const LoadedModel loaded = load_model(options.load, options.ckpt_step, open_device(options.device).device);
   for (const std::string& note : loaded.source.notes) std::cerr << note << "\n";
   std::string line;
   for (std::int64_t number = 1; std::getline(std::cin, line); ++number) {

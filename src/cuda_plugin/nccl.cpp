@@ -1,0 +1,11 @@
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
+#include "cuda_plugin/operations.h"
+
+namespace megatron::cuda_plugin {
+
+c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) {
+  return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size);
+}
+
+}  // namespace megatron::cuda_plugin

@@ -1,0 +1,26 @@
+// The parts of the plugin's table, and what its launches share.
+#pragma once
+
+#include <c10/util/intrusive_ptr.h>
+
+#include "kernels/optimizer_operations.h"
+#include "kernels/row_operations.h"
+
+namespace c10d {
+class Backend;
+class Store;
+}  // namespace c10d
+
+namespace megatron::cuda_plugin {
+
+extern const kernels::RowOperations kRowOperations;
+extern const kernels::OptimizerOperations kOptimizerOperations;
+
+/// ATen's current stream of the calling thread's device, a cudaStream_t.
+void* current_stream();
+/// Throws c10::Error when a launch failed; `kernel` names it.
+void check_launch(const char* kernel, const char* problem);
+
+c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size);
+
+}  // namespace megatron::cuda_plugin

@@ -1,0 +1,24 @@
+#include "cuda_plugin/operations.h"
+#include "kernels/cuda/launchers.h"
+
+namespace megatron::cuda_plugin {
+namespace {
+
+void sum_squares(const kernels::UpdatePlan& plan) { check_launch("sum_squares", kernels::cuda::sum_squares(plan, current_stream())); }
+
+void settle(const kernels::UpdatePlan& plan, const kernels::StepInputs& inputs) {
+  check_launch("settle", kernels::cuda::settle(plan, inputs, current_stream()));
+}
+
+void count_zeros(const kernels::UpdatePlan& plan, double num_padding) {
+  check_launch("count_zeros", kernels::cuda::count_zeros(plan, num_padding, current_stream()));
+}
+
+void update(const kernels::UpdatePlan& plan) { check_launch("update", kernels::cuda::update(plan, current_stream())); }
+
+}  // namespace
+
+constinit const kernels::OptimizerOperations kOptimizerOperations{
+    .sum_squares = sum_squares, .settle = settle, .count_zeros = count_zeros, .update = update};
+
+}  // namespace megatron::cuda_plugin

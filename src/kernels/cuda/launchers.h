@@ -1,0 +1,25 @@
+// What the .cu files offer to the plugin: the row and optimizer operations on a given stream (a cudaStream_t). Nothing waits; null, or the text
+// of a launch error, comes back.
+#pragma once
+
+#include "kernels/optimizer_operations.h"
+#include "kernels/row_operations.h"
+
+namespace megatron::kernels::cuda {
+
+const char* dropout(const DropoutArguments& arguments, void* stream);
+const char* rms_norm(const RmsNormArguments& arguments, void* stream);
+/// `scratch` holds weight_gradient_scratch(arguments) bytes.
+const char* rms_norm_backward(const RmsNormBackwardArguments& arguments, void* scratch, void* stream);
+std::int64_t weight_gradient_scratch(const RmsNormBackwardArguments& arguments);
+const char* rotary(const RotaryArguments& arguments, void* stream);
+
+const char* sum_squares(const UpdatePlan& plan, void* stream);
+const char* settle(const UpdatePlan& plan, const StepInputs& inputs, void* stream);
+const char* count_zeros(const UpdatePlan& plan, double num_padding, void* stream);
+const char* update(const UpdatePlan& plan, void* stream);
+
+/// Null, or why the current device cannot run these kernels.
+const char* device_problem();
+
+}  // namespace megatron::kernels::cuda

@@ -1,0 +1,172 @@
+// Statistics of the gradients and the update rules: a team for each chunk. The formulas are those of kernels/cpu/optimizer_kernels.cpp; every
+// number of the step is read from the device's memory.
+#pragma once
+
+#include "kernels/cuda/team.h"
+#include "kernels/optimizer_operations.h"
+
+namespace megatron::kernels::cuda {
+
+inline constexpr int kChunkTeam = kStateBlock;  // a round of the team is one block of an f16 state
+
+/// Leaves `value` where chunk `index` keeps its partial sum.
+MEGATRON_ANY_TEAM
+template <class Team>
+MEGATRON_HD void leave_partial(const UpdatePlan& plan, std::int64_t index, const Team& team, double value) {
+  double* to = plan.partial + index;
+  team.each([=](int thread) {
+    if (thread == 0) *to = value;
+  });
+}
+
+MEGATRON_ANY_TEAM
+template <class Team>
+MEGATRON_HD void square_chunk(const UpdatePlan& plan, std::int64_t index, const Team& team) {
+  const UpdateChunk& chunk = plan.chunks[index];
+  const void* grad = chunk.grad;
+  const std::int64_t count = chunk.count;
+  const Type type = plan.types.grad;
+  leave_partial(plan, index, team, team.template sum<double>([=](int thread) {
+    double partial = 0;
+    for (std::int64_t i = thread; i < count; i += Team::size) {
+      const double g = load_element<double>(grad, type, i);
+      partial += g * g;
+    }
+    return partial;
+  }));
+}
+
+MEGATRON_ANY_TEAM
+template <class Team>
+MEGATRON_HD void count_chunk_zeros(const UpdatePlan& plan, std::int64_t index, const Team& team) {
+  const UpdateChunk& chunk = plan.chunks[index];
+  const void* grad = chunk.grad;
+  const std::int64_t count = chunk.count;
+  const Type type = plan.types.grad;
+  leave_partial(plan, index, team, team.template sum<double>([=](int thread) {
+    double partial = 0;
+    for (std::int64_t i = thread; i < count; i += Team::size) partial += load_element<double>(grad, type, i) == 0 ? 1 : 0;
+    return partial;
+  }));
+}
+
+/// One thread.
+MEGATRON_HD inline void settle(const UpdatePlan& plan, const StepInputs& inputs) {
+  const UpdateChunk* chunks = plan.chunks;
+  settle_step(*plan.scalars, plan.rules, inputs, plan.partial, plan.num_chunks, [chunks](std::int64_t c) { return chunks[c].parameter; });
+}
+
+/// One thread.
+MEGATRON_HD inline void settle_zeros(const UpdatePlan& plan, double num_padding) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < plan.num_chunks; ++i) sum += plan.partial[i];
+  plan.scalars->num_zeros = sum - num_padding;
+}
+
+/// The numbers of a step as one chunk uses them; C is the type of the main weights.
+template <class C>
+struct ChunkScalars {
+  UpdateRule rule;
+  C grad_scale, beta1, rest1, beta2, rest2, eps, step_size, inverse_root, decay;  ///< AdamW; decay = lr·weight_decay
+  C momentum, lr, weight_decay;                                                   ///< SGD
+};
+
+template <class C>
+MEGATRON_HD ChunkScalars<C> chunk_scalars(const UpdatePlan& plan, const UpdateChunk& chunk) {
+  const StepScalars& s = *plan.scalars;
+  const StepRules& r = plan.rules;
+  const double lr = s.lr[chunk.group], weight_decay = chunk.is_decayed ? s.weight_decay : 0;
+  return {r.rule,
+          static_cast<C>(s.grad_scale),
+          static_cast<C>(r.beta1),
+          static_cast<C>(1 - r.beta1),
+          static_cast<C>(r.beta2),
+          static_cast<C>(1 - r.beta2),
+          static_cast<C>(r.eps),
+          static_cast<C>(lr / s.bias_correction1),
+          static_cast<C>(1 / square_root(s.bias_correction2)),
+          static_cast<C>(lr * weight_decay),
+          static_cast<C>(r.momentum),
+          static_cast<C>(lr),
+          static_cast<C>(weight_decay)};
+}
+
+/// An element's states and weight after the update.
+template <class C>
+struct Updated {
+  C state[2];
+  C weight;
+};
+
+/// State `which` of element i; f16 states carry a scale for each block.
+template <class C>
+MEGATRON_HD C load_state(const UpdatePlan& plan, const UpdateChunk& chunk, int which, std::int64_t i) {
+  const C value = load_element<C>(chunk.state[which], plan.types.state[which], i);
+  return plan.types.state[which] == Type::f16 ? value * static_cast<C>(chunk.state_scale[which][i / kStateBlock]) : value;
+}
+
+/// Reads element i and changes nothing.
+template <class C>
+MEGATRON_HD Updated<C> updated(const UpdatePlan& plan, const UpdateChunk& chunk, const ChunkScalars<C>& s, std::int64_t i) {
+  const C g = load_element<C>(chunk.grad, plan.types.grad, i) * s.grad_scale, weight = static_cast<const C*>(chunk.main)[i];
+  if (s.rule == UpdateRule::adamw) {
+    const C m = s.beta1 * load_state<C>(plan, chunk, 0, i) + s.rest1 * g;
+    const C v = s.beta2 * load_state<C>(plan, chunk, 1, i) + s.rest2 * (g * g);
+    return {{m, v}, weight - (s.step_size * (m / (square_root(v) * s.inverse_root + s.eps)) + s.decay * weight)};
+  }
+  C step = g + s.weight_decay * weight;
+  if (chunk.state[0] != nullptr) step = s.momentum * load_state<C>(plan, chunk, 0, i) + step;
+  return {{step, C(0)}, weight - s.lr * step};
+}
+
+/// The power of two that brings `largest`, rounded to the eleven bits of f16, into [2¹⁴, 2¹⁵).
+MEGATRON_HD inline float block_scale(float largest) {
+  if (!(largest > 0) || !(largest - largest == 0)) return 1;
+  int exponent = 0;
+  const float mantissa = std::frexp(largest, &exponent);
+  if (std::nearbyint(mantissa * 2048) == 2048) ++exponent;
+  return std::ldexp(1.0f, exponent - 15 > -126 ? exponent - 15 : -126);
+}
+
+/// Elements [begin, begin + kStateBlock) of a chunk, one for each thread.
+MEGATRON_ANY_TEAM
+template <class C, class Team>
+MEGATRON_HD void update_block(const UpdatePlan& plan, const UpdateChunk& chunk, const ChunkScalars<C>& scalars, std::int64_t begin,
+                              const Team& team) {
+  float scale[2] = {1, 1};
+  for (int which = 0; which < 2; ++which) {
+    if (chunk.state[which] == nullptr || plan.types.state[which] != Type::f16) continue;
+    scale[which] = block_scale(team.template max<float>([&](int thread) {
+      if (begin + thread >= chunk.count) return 0.0f;
+      return std::fabs(static_cast<float>(updated(plan, chunk, scalars, begin + thread).state[which]));
+    }));
+  }
+  team.each([&](int thread) {
+    const std::int64_t i = begin + thread;
+    if (i >= chunk.count) return;
+    const Updated<C> now = updated(plan, chunk, scalars, i);
+    for (int which = 0; which < 2; ++which) {
+      if (chunk.state[which] == nullptr) continue;
+      const bool is_scaled = plan.types.state[which] == Type::f16;
+      store_element(chunk.state[which], plan.types.state[which], i, is_scaled ? now.state[which] / static_cast<C>(scale[which]) : now.state[which]);
+    }
+    static_cast<C*>(chunk.main)[i] = now.weight;
+    if (chunk.weight != nullptr) store_element(chunk.weight, plan.types.weight, i, now.weight);
+  });
+  team.wait();  // every thread has read the old scales
+  team.each([&](int thread) {
+    if (thread > 1 || chunk.state[thread] == nullptr || plan.types.state[thread] != Type::f16) return;
+    chunk.state_scale[thread][begin / kStateBlock] = scale[thread];
+  });
+}
+
+MEGATRON_ANY_TEAM
+template <class C, class Team>
+MEGATRON_HD void update_chunk(const UpdatePlan& plan, std::int64_t index, const Team& team) {
+  if (plan.scalars->applied == 0) return;
+  const UpdateChunk& chunk = plan.chunks[index];
+  const ChunkScalars<C> scalars = chunk_scalars<C>(plan, chunk);
+  for (std::int64_t begin = 0; begin < chunk.count; begin += Team::size) update_block(plan, chunk, scalars, begin, team);
+}
+
+}  // namespace megatron::kernels::cuda

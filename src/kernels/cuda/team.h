@@ -1,0 +1,95 @@
+// A team is the threads that work on one row or chunk together. Bodies are written once against it: on the device its threads run at the same
+// time, on the host SerialTeam walks through them. Sums fold the lanes pairwise in one order, so both give the same bits.
+#pragma once
+
+#include "kernels/cuda/portable.h"
+
+namespace megatron::kernels::cuda {
+
+/// The team on the host, for tests.
+template <int kSize>
+struct SerialTeam {
+  static constexpr int size = kSize;
+
+  /// Calls body(thread) for every thread.
+  template <class Body>
+  void each(const Body& body) const {
+    for (int thread = 0; thread < kSize; ++thread) body(thread);
+  }
+
+  /// Σ term(thread), folded: lane i takes lane i + half, half = size/2 … 1.
+  template <class Number, class Term>
+  Number sum(const Term& term) const {
+    Number lanes[kSize];
+    for (int thread = 0; thread < kSize; ++thread) lanes[thread] = term(thread);
+    for (int half = kSize / 2; half > 0; half /= 2) {
+      for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+    }
+    return lanes[0];
+  }
+
+  /// The largest term(thread).
+  template <class Number, class Term>
+  Number max(const Term& term) const {
+    Number largest = term(0);
+    for (int thread = 1; thread < kSize; ++thread) {
+      const Number mine = term(thread);
+      if (mine > largest) largest = mine;
+    }
+    return largest;
+  }
+
+  /// Every thread has done what stands before it.
+  void wait() const {}
+};
+
+#if defined(__CUDACC__)
+/// The team on the device: kSize = 32 is a warp (several in a block, threadIdx.y), more is a whole block.
+template <int kSize>
+struct DeviceTeam {
+  static constexpr int size = kSize;
+  static constexpr int kPerBlock = kSize == 32 ? 8 : 1;
+
+  __device__ static void wait() {
+    if constexpr (kSize == 32) {
+      __syncwarp();
+    } else {
+      __syncthreads();
+    }
+  }
+
+  template <class Body>
+  __device__ void each(const Body& body) const {
+    body(static_cast<int>(threadIdx.x));
+  }
+
+  template <class Number, class Term>
+  __device__ Number sum(const Term& term) const {
+    return fold<Number>(term, [](Number a, Number b) { return a + b; });
+  }
+
+  template <class Number, class Term>
+  __device__ Number max(const Term& term) const {
+    return fold<Number>(term, [](Number a, Number b) { return b > a ? b : a; });
+  }
+
+ private:
+  template <class Number, class Term, class Join>
+  __device__ Number fold(const Term& term, const Join& join) const {
+    __shared__ Number shared[kPerBlock][kSize];
+    Number* lanes = shared[threadIdx.y];
+    const int thread = static_cast<int>(threadIdx.x);
+    lanes[thread] = term(thread);
+    wait();
+    for (int half = kSize / 2; half > 0; half /= 2) {
+      if (thread < half) lanes[thread] = join(lanes[thread], lanes[thread + half]);
+      wait();
+    }
+    const Number result = lanes[0];
+    wait();
+    return result;
+  }
+};
+#endif
+
+}  // namespace megatron::kernels::cuda

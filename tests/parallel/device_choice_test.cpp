@@ -1,0 +1,75 @@
+#include "megatron/parallel/device_choice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "megatron/base/error.h"
+#include "megatron/parallel/cuda_plugin.h"
+
+namespace megatron {
+namespace {
+
+using testing::HasSubstr;
+
+const CudaDriver kGpu{.num_gpus = 1, .gpu_name = "NVIDIA H100", .problem = ""};
+const CudaDriver kNoDriver{.num_gpus = 0, .gpu_name = "", .problem = "no NVIDIA driver: libcuda.so.1 is not there"};
+
+DeviceProbes probes(const CudaDriver& driver, const std::string& plugin_problem = "") {
+  return {.driver = [driver] { return driver; }, .open_plugin = [plugin_problem] { return plugin_problem; }};
+}
+
+/// The message with which `wanted` is refused.
+std::string refusal(const std::string& wanted, const DeviceProbes& probes) {
+  try {
+    choose_device(wanted, probes);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << wanted << " was not refused";
+  return "";
+}
+
+TEST(DeviceChoice, CpuAsksNobody) {
+  const DeviceProbes probes{.driver = []() -> CudaDriver { throw InternalError("asked"); },
+                            .open_plugin = []() -> std::string { throw InternalError("asked"); }};
+  EXPECT_FALSE(choose_device("cpu", probes).is_cuda);
+}
+
+TEST(DeviceChoice, AutoTakesTheGpuWhenEverythingIsThere) {
+  const DeviceChoice choice = choose_device("auto", probes(kGpu));
+  EXPECT_TRUE(choice.is_cuda);
+  EXPECT_EQ(choice.reason, "NVIDIA H100");
+  EXPECT_TRUE(choose_device("cuda", probes(kGpu)).is_cuda);
+}
+
+TEST(DeviceChoice, AutoSaysWhatIsMissing) {
+  EXPECT_FALSE(choose_device("auto", probes(kNoDriver)).is_cuda);
+  EXPECT_THAT(choose_device("auto", probes(kNoDriver)).reason, HasSubstr("no NVIDIA driver"));
+  const DeviceChoice without_plugin = choose_device("auto", probes(kGpu, "lib/libmegatron_cuda.so does not exist"));
+  EXPECT_FALSE(without_plugin.is_cuda);
+  EXPECT_THAT(without_plugin.reason, testing::AllOf(HasSubstr("NVIDIA H100"), HasSubstr("libmegatron_cuda.so does not exist")));
+}
+
+TEST(DeviceChoice, ThePluginIsNotOpenedWithoutADriver) {
+  const DeviceProbes probes{.driver = [] { return kNoDriver; }, .open_plugin = []() -> std::string { throw InternalError("opened"); }};
+  EXPECT_FALSE(choose_device("auto", probes).is_cuda);
+}
+
+TEST(DeviceChoice, CudaIsRefusedWithTheRemedy) {
+  EXPECT_THAT(refusal("cuda", probes(kNoDriver)),
+              testing::AllOf(HasSubstr("--device cuda"), HasSubstr("libcuda.so.1"), HasSubstr("install the NVIDIA driver")));
+  EXPECT_THAT(refusal("cuda", probes(kGpu, "libmegatron_cuda.so does not exist")), HasSubstr("make build CUDA=1"));
+  EXPECT_THAT(refusal("cuda", probes(kGpu, "libcufile.so.0: cannot open shared object file: No such file or directory")),
+              HasSubstr("make deps CUDA=run"));
+}
+
+TEST(CudaPlugin, AbsentAndForeignLibrariesAreNamed) {
+  EXPECT_THAT(open_cuda_plugin("/nowhere/libmegatron_cuda.so").problem, HasSubstr("/nowhere/libmegatron_cuda.so does not exist"));
+  EXPECT_THAT(open_cuda_plugin("/proc/self/maps").problem, HasSubstr("cannot be opened"));
+  const OpenedPlugin foreign = open_cuda_plugin("/lib/x86_64-linux-gnu/libm.so.6");
+  EXPECT_EQ(foreign.plugin, nullptr);
+  EXPECT_THAT(foreign.problem, HasSubstr("is not of this version"));
+}
+
+}  // namespace
+}  // namespace megatron
