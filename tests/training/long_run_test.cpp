@@ -211,6 +211,16 @@ TEST_F(LongRunTest, JumpingWallClockChangesNothing) {
   EXPECT_THAT(read_file(folder("a") + "/progress.txt"), Not(ContainsRegex("throughput: (-|inf|nan)")));
 }
 
+TEST_F(LongRunTest, AbandonedEvaluationIsMadeByTheRunThatResumes) {
+  const auto stopped = small_run::run({"--exit-duration-in-mins", "1e-9", "--eval-interval", "1", "--save", folder("a")});
+  EXPECT_EQ(stopped.trainer.progress.consumed_valid_samples, 0);
+  EXPECT_THAT(stopped.log, Not(HasSubstr("validation loss")));
+  const auto resumed = small_run::run({"--eval-interval", "1", "--load", folder("a"), "--exit-interval", "2"});
+  EXPECT_THAT(resumed.log, HasSubstr("validation loss at iteration 1 |"));
+  EXPECT_THAT(resumed.log, HasSubstr("validation loss at iteration 2 |"));
+  EXPECT_EQ(resumed.trainer.progress.consumed_valid_samples, 2 * 4);
+}
+
 TEST_F(LongRunTest, SlurmsEndStopsWithACheckpoint) {
   std::ostringstream out;
   Trainer trainer = set_up(read_run(small_run::flags({"--train-iters", "1000", "--lr-warmup-iters", "0", "--save", folder("a")})), out);
