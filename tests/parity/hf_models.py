@@ -101,9 +101,9 @@ def save(variant, directory, seed=7):
 
 
 def log_probabilities(model, rows):
-    """log p(ids[t+1] | ids[..t]) of each row: [rows, length − 1]."""
+    """log p(ids[t+1] | ids[..t]) of each row: [rows, length − 1]; the softmax in float32 at least."""
     with torch.no_grad():
-        logits = model(torch.as_tensor(rows)).logits
+        logits = model(torch.as_tensor(rows)).logits.float()
     return torch.log_softmax(logits[:, :-1], -1).gather(-1, torch.as_tensor(rows)[:, 1:, None])[..., 0].numpy()
 
 

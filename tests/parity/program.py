@@ -25,10 +25,10 @@ def run(*arguments, stdin=None, expect=0, timeout=120):
     return done
 
 
-def score(load, rows):
+def score(load, rows, extra=()):
     """Per-token log-probabilities of each row of ids."""
     lines = "".join(json.dumps({"ids": [int(token) for token in row]}) + "\n" for row in rows)
-    answers = [json.loads(line) for line in run("score", "--load", load, stdin=lines).stdout.splitlines() if line.startswith("{")]
+    answers = [json.loads(line) for line in run("score", "--load", load, *extra, stdin=lines).stdout.splitlines() if line.startswith("{")]
     if len(answers) != len(rows):
         raise ProgramError(f"score answered {len(answers)} lines for {len(rows)} rows")
     return answers

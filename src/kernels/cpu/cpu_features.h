@@ -5,5 +5,7 @@ namespace megatron::kernels {
 
 bool cpu_has_avx2();
 bool cpu_has_avx512();
+bool cpu_has_bf16_products();  ///< AVX512-BF16: dot products of bf16 into fp32
+bool cpu_has_f16_products();   ///< AVX512-FP16
 
 }  // namespace megatron::kernels

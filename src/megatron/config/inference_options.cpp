@@ -13,6 +13,16 @@ void declare_model(FieldTable<Options>& table) {
   table.field("ckpt_step", &Options::ckpt_step, "iteration to load; none: the latest").at_least(0);
   table.field("device", &Options::device, "where to compute; auto: a GPU when driver and CUDA plugin are there, else the CPU")
       .choices({"auto", "cpu", "cuda"});
+  using Flag = bool Options::*;
+  table.field("bf16", Flag{&Options::bf16}, "compute in bfloat16, whatever the weights' own type");
+  table.field("fp16", Flag{&Options::fp16}, "compute in float16");
+  table.field("fp32", Flag{&Options::fp32}, "compute in float32");
+}
+
+void check_compute_options(const ComputeOptions& options) {
+  if (options.bf16 + options.fp16 + options.fp32 <= 1) return;
+  const std::string got = std::string(options.bf16 ? "--bf16 " : "") + (options.fp16 ? "--fp16 " : "") + (options.fp32 ? "--fp32 " : "");
+  throw UserError({got + "together", "a model computes in one type", "give at most one of them; none: the checkpoint's own"});
 }
 
 }  // namespace
@@ -59,6 +69,7 @@ const FieldTable<ScoreOptions>& score_table() {
 GenerateOptions read_generate_options(std::span<const std::string> args) {
   GenerateOptions options;
   parse_command_line(generate_table(), args, options, "generate");
+  check_compute_options(options);
   if (options.prompt.empty() && options.prompt_file.empty()) {
     throw UserError({"no prompt", "", "give --prompt TEXT (as often as you like) or --prompt-file FILE"});
   }
@@ -68,6 +79,7 @@ GenerateOptions read_generate_options(std::span<const std::string> args) {
 ScoreOptions read_score_options(std::span<const std::string> args) {
   ScoreOptions options;
   parse_command_line(score_table(), args, options, "score");
+  check_compute_options(options);
   return options;
 }
 

@@ -11,7 +11,12 @@
 
 namespace megatron {
 
-struct GenerateOptions {
+/// In which numbers a model computes: the checkpoint's own unless one is set.
+struct ComputeOptions {
+  bool bf16 = false, fp16 = false, fp32 = false;
+};
+
+struct GenerateOptions : ComputeOptions {
   std::string load;
   std::optional<std::int64_t> ckpt_step;
   std::string device = "auto";  ///< auto | cpu | cuda
@@ -26,7 +31,7 @@ struct GenerateOptions {
   bool json = false;
 };
 
-struct ScoreOptions {
+struct ScoreOptions : ComputeOptions {
   std::string load;
   std::optional<std::int64_t> ckpt_step;
   std::string device = "auto";  ///< auto | cpu | cuda
@@ -35,7 +40,7 @@ struct ScoreOptions {
 const FieldTable<GenerateOptions>& generate_table();
 const FieldTable<ScoreOptions>& score_table();
 
-/// Parses the flags of `generate`; a UserError also when there is no prompt.
+/// Parses the flags of `generate`; a UserError also when there is no prompt or more than one kind of numbers.
 GenerateOptions read_generate_options(std::span<const std::string> args);
 ScoreOptions read_score_options(std::span<const std::string> args);
 

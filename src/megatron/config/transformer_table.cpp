@@ -121,7 +121,7 @@ void add_regularisation(Table& t) {
   t.field("embedding_init_method_std", &Config::embedding_init_method_std, "that of the embeddings").at_least(0);
   t.field("init_method_xavier_uniform", &Config::init_method_xavier_uniform, "Xavier-uniform initial weights");
   t.field("fp32_residual_connection", &Config::fp32_residual_connection, "keep the residual stream in fp32");
-  t.field("attention_softmax_in_fp32", &Config::attention_softmax_in_fp32, "attention softmax in fp32");
+  t.field("attention_softmax_in_fp32", &Config::attention_softmax_in_fp32, "without effect: attention is always computed in fp32 inside");
   t.field("apply_query_key_layer_scaling", &Config::apply_query_key_layer_scaling, "divide the attention scores by the layer's number");
 }
 

@@ -7,15 +7,24 @@
 #include "megatron/models/gpt_model.h"
 
 namespace megatron {
-
 namespace {
 
-/// The layers compute in float32 and float64; weights in 16 bits are widened, which changes none of them.
-c10::ScalarType compute_type(c10::ScalarType stored) { return stored == c10::kDouble ? c10::kDouble : c10::kFloat; }
+/// Layers compute in 16, 32 and 64 bits; anything narrower is widened to float32.
+c10::ScalarType own_type(c10::ScalarType stored) {
+  const bool computable = stored == c10::kBFloat16 || stored == c10::kHalf || stored == c10::kDouble;
+  return computable ? stored : c10::kFloat;
+}
 
 }  // namespace
 
-LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int64_t> step, c10::Device device) {
+std::optional<c10::ScalarType> requested_type(const ComputeOptions& options) {
+  if (options.bf16) return c10::kBFloat16;
+  if (options.fp16) return c10::kHalf;
+  if (options.fp32) return c10::kFloat;
+  return std::nullopt;
+}
+
+LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int64_t> step, LoadModelOptions options) {
   auto source = find_checkpoint(root, step);
   if (!source) {
     throw UserError({"--load " + root.string(), "no checkpoint there",
@@ -23,9 +32,9 @@ LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int
   }
   for (const std::string& note : source->notes) std::cerr << "note: " << note << '\n';
   LoadedModel loaded{.source = std::move(*source), .model = nullptr, .weights = nullptr};
-  loaded.model = make_gpt_model(loaded.source.model, Rank{.device = device});
-  loaded.weights = std::make_unique<ParamStore>(
-      *loaded.model, ParamStore::Options{.device = device, .dtype = compute_type(loaded.source.weight_type), .with_gradients = false});
+  loaded.model = make_gpt_model(loaded.source.model, Rank{.device = options.device});
+  const c10::ScalarType type = options.type.value_or(own_type(loaded.source.weight_type));
+  loaded.weights = std::make_unique<ParamStore>(*loaded.model, ParamStore::Options{.device = options.device, .dtype = type, .with_gradients = false});
   load_weights(loaded.source, *loaded.weights);
   return loaded;
 }

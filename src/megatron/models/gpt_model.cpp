@@ -4,13 +4,13 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/mm.h>
 
 #include <optional>
 
 #include "megatron/base/error.h"
 #include "megatron/transformer/embedding.h"
 #include "megatron/transformer/loss.h"
+#include "megatron/transformer/matrix_product.h"
 #include "megatron/transformer/mlp.h"
 #include "megatron/transformer/rotary.h"
 #include "megatron/transformer/row_operations.h"
@@ -78,7 +78,8 @@ class GptModel : public LanguageModel {
     at::Tensor hidden_sbh = hidden(tokens, positions, context);
     if (last_only) hidden_sbh = hidden_sbh.narrow(0, hidden_sbh.size(0) - 1, 1);
     const at::Tensor weight = output_weight().value().narrow(0, 0, config_.vocab_size);
-    const at::Tensor logits_sbv = at::mm(hidden_sbh.reshape({-1, config_.hidden_size}), weight.t()).view({hidden_sbh.size(0), tokens.size(0), -1});
+    const at::Tensor logits_sbv = matrix_product(hidden_sbh.reshape({-1, config_.hidden_size}), weight.t(), compute_type(weight.scalar_type()))
+                                      .view({hidden_sbh.size(0), tokens.size(0), -1});
     return logits_sbv.transpose(0, 1).to(at::kFloat);
   }
 

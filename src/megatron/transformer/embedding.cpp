@@ -6,6 +6,7 @@
 #include "megatron/base/error.h"
 #include "megatron/transformer/autograd_function.h"
 #include "megatron/transformer/dropout.h"
+#include "megatron/transformer/row_operations.h"
 #include "megatron/transformer/weight_init.h"
 
 namespace megatron {
@@ -23,7 +24,7 @@ struct Lookup : torch::autograd::Function<Lookup> {
     const at::Tensor rows = gradients[0].reshape({ids.numel(), -1});
     load_pointer<Parameter>(context, "weight")->contribute([ids, rows](at::Tensor& grad, bool fresh) {
       if (fresh) grad.zero_();
-      grad.index_add_(0, ids, rows);
+      grad.index_add_(0, ids, rows.to(grad.scalar_type()));
     });
     return {at::Tensor(), at::Tensor(), at::Tensor()};
   }
@@ -48,6 +49,7 @@ LanguageModelEmbedding::LanguageModelEmbedding(Module* parent, const Transformer
 at::Tensor LanguageModelEmbedding::forward(const at::Tensor& tokens, const at::Tensor& position_ids, const ForwardContext& context) const {
   at::Tensor hidden_sbh = embedding_lookup(tokens.t(), word_embeddings_.weight);
   if (position_embeddings_) hidden_sbh = hidden_sbh + embedding_lookup(position_ids.expand_as(tokens).t(), position_embeddings_->weight);
+  if (config_.fp32_residual_connection) hidden_sbh = hidden_sbh.to(compute_type(hidden_sbh.scalar_type()));
   return dropout(hidden_sbh, context.dropout(path(), "dropout", config_.hidden_dropout), context.q_start);
 }
 

@@ -16,7 +16,8 @@ at::Tensor embedding_lookup(const at::Tensor& ids, Parameter& weight);
 class LanguageModelEmbedding : public Module {
  public:
   LanguageModelEmbedding(Module* parent, const TransformerConfig& config, const Rank& rank, std::int64_t vocab_pad_multiple);
-  /// tokens int64 [b, s], position_ids int64 [b, s] or [1, s] → [s, b, h].
+  /// tokens int64 [b, s], position_ids int64 [b, s] or [1, s] → [s, b, h] in the weights' dtype, or float32 with
+  /// --fp32-residual-connection.
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& position_ids, const ForwardContext& context) const;
   Parameter& word_embeddings() { return word_embeddings_.weight; }
 

@@ -1,11 +1,11 @@
 #include "megatron/transformer/linear.h"
 
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 
 #include "megatron/base/error.h"
 #include "megatron/transformer/autograd_function.h"
+#include "megatron/transformer/matrix_product.h"
+#include "megatron/transformer/row_operations.h"
 
 namespace megatron {
 namespace {
@@ -14,8 +14,8 @@ at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
 /// Adds dyᵀ·x to the main gradient of `weight` and the column sums of dy to that of `bias`.
 void contribute_gradients(Parameter& weight, Parameter* bias, const at::Tensor& dy, const at::Tensor& x) {
-  weight.contribute([dy, x](at::Tensor& grad, bool fresh) { at::addmm_out(grad, grad, dy.t(), x, /*beta=*/fresh ? 0 : 1); });
-  if (bias != nullptr) bias->contribute(dy.sum(0));
+  weight.contribute([dy, x](at::Tensor& grad, bool fresh) { matrix_product_into(grad, dy.t(), x, /*accumulate=*/!fresh); });
+  if (bias != nullptr) bias->contribute(at::sum(dy, {0}, /*keepdim=*/false, compute_type(dy.scalar_type())));
 }
 
 struct Linear : torch::autograd::Function<Linear> {
@@ -23,8 +23,7 @@ struct Linear : torch::autograd::Function<Linear> {
     context->save_for_backward({x});
     save_pointer(context, "weight", weight);
     save_pointer(context, "bias", bias);
-    const at::Tensor rows = rows_of(x);
-    const at::Tensor y = bias != nullptr ? at::addmm(bias->value(), rows, weight->value().t()) : at::mm(rows, weight->value().t());
+    const at::Tensor y = matrix_product(rows_of(x), weight->value().t(), x.scalar_type(), bias != nullptr ? bias->value() : at::Tensor());
     auto shape = x.sizes().vec();
     shape.back() = weight->value().size(0);
     return y.view(shape);
@@ -35,7 +34,7 @@ struct Linear : torch::autograd::Function<Linear> {
     Parameter* weight = load_pointer<Parameter>(context, "weight");
     const at::Tensor dy = rows_of(gradients[0]);
     at::Tensor dx;
-    if (context->needs_input_grad(0)) dx = at::mm(dy, weight->value()).view(x.sizes());
+    if (context->needs_input_grad(0)) dx = matrix_product(dy, weight->value(), dy.scalar_type()).view(x.sizes());
     contribute_gradients(*weight, load_pointer<Parameter>(context, "bias"), dy, rows_of(x));
     return {dx, at::Tensor(), at::Tensor(), at::Tensor()};
   }
@@ -45,7 +44,7 @@ struct Linear : torch::autograd::Function<Linear> {
 
 at::Tensor linear(const at::Tensor& x, Parameter& weight, Parameter* bias) {
   MEGATRON_CHECK(x.size(-1) == weight.value().size(1), weight.name(), " takes ", weight.value().size(1), " features, got ", x.size(-1));
-  return Linear::apply(x, gradient_anchor(), &weight, bias);
+  return Linear::apply(x.to(weight.value().scalar_type()), gradient_anchor(), &weight, bias);
 }
 
 }  // namespace megatron

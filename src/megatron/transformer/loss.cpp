@@ -15,6 +15,8 @@
 
 #include "megatron/base/error.h"
 #include "megatron/transformer/autograd_function.h"
+#include "megatron/transformer/matrix_product.h"
+#include "megatron/transformer/row_operations.h"
 
 namespace megatron {
 namespace {
@@ -34,6 +36,20 @@ void to_gradient_(at::Tensor& logits, const at::Tensor& lse, const at::Tensor& l
   logits.mul_(mask.to(logits.scalar_type()).unsqueeze(1));
 }
 
+/// d loss / d hidden and d loss / d weight of a chunk. To 16 bits, the gradient is rounded after scaling: a loss scale must act before.
+void propagate(at::Tensor& dlogits, const at::Tensor& scale, const at::Tensor& hidden, const at::Tensor& w, at::Tensor& dhidden, at::Tensor& dw,
+               bool accumulate) {
+  if (dlogits.scalar_type() != hidden.scalar_type()) {
+    const at::Tensor rounded = dlogits.mul_(scale).to(hidden.scalar_type());
+    matrix_product_into(dhidden, rounded, w, /*accumulate=*/false);
+    matrix_product_into(dw, rounded.t(), hidden, accumulate);
+    return;
+  }
+  at::mm_out(dhidden, dlogits, w);
+  dhidden.mul_(scale);
+  at::addmm_out(dw, dw, dlogits.t(), hidden * scale, /*beta=*/accumulate ? 1 : 0);
+}
+
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   struct Kept : torch::CustomClassHolder {
     std::vector<at::Tensor> gradients;  ///< of the first chunks, as far as the budget goes
@@ -43,13 +59,14 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
                                const at::Tensor& labels, const at::Tensor& mask, bool keep) {
     const at::Tensor w = true_rows(*weight, weight->value());
     const std::int64_t t = hidden.size(0), v = w.size(0), rows = chunk_rows(v);
-    at::Tensor lse = at::empty({t}, hidden.options()), losses = at::empty({t}, hidden.options());
+    const c10::ScalarType wide = compute_type(hidden.scalar_type());
+    at::Tensor lse = at::empty({t}, hidden.options().dtype(wide)), losses = at::empty_like(lse);
     auto kept = c10::make_intrusive<Kept>();
     std::int64_t budget = keep ? kKeptElements : 0;
     for (std::int64_t begin = 0; begin < t; begin += rows) {
       const std::int64_t count = std::min(rows, t - begin);
       const at::Tensor chunk_labels = labels.narrow(0, begin, count);
-      at::Tensor logits = at::mm(hidden.narrow(0, begin, count), w.t());
+      at::Tensor logits = matrix_product(hidden.narrow(0, begin, count), w.t(), wide);
       const at::Tensor chunk_lse = at::logsumexp(logits, {1});
       lse.narrow(0, begin, count).copy_(chunk_lse);
       losses.narrow(0, begin, count).copy_(chunk_lse - logits.gather(1, chunk_labels.unsqueeze(1)).squeeze(1));
@@ -86,13 +103,11 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
         if (index < static_cast<std::int64_t>(kept.size())) {
           dlogits = std::move(kept[index]);
         } else {
-          dlogits = at::mm(chunk, w.t());
+          dlogits = matrix_product(chunk, w.t(), lse.scalar_type());
           to_gradient_(dlogits, lse.narrow(0, begin, count), labels.narrow(0, begin, count), mask.narrow(0, begin, count));
         }
         at::Tensor dchunk = dhidden.narrow(0, begin, count);
-        at::mm_out(dchunk, dlogits, w);
-        dchunk.mul_(scale);
-        at::addmm_out(dw, dw, dlogits.t(), chunk * scale, /*beta=*/fresh && begin == 0 ? 0 : 1);
+        propagate(dlogits, scale, chunk, w, dchunk, dw, /*accumulate=*/!fresh || begin > 0);
       }
     });
     kept.clear();

@@ -8,12 +8,13 @@
 namespace megatron {
 
 struct TokenLoss {
-  at::Tensor loss_sum;      ///< scalar, differentiable: Σ mask·(−log p(label))
+  at::Tensor loss_sum;      ///< scalar (float32 over 16 bits), differentiable: Σ mask·(−log p(label))
   at::Tensor token_losses;  ///< [tokens] float32, detached, unmasked
 };
 
 /// hidden [tokens, h], weight [padded vocabulary, h], labels int64 [tokens], mask float32 [tokens]. Padded rows (past the weight's global
-/// rows) are outside the softmax. The logits of forward are kept for backward up to a fixed budget and computed again beyond it.
+/// rows) are outside the softmax. Over 16-bit inputs logits, softmax and losses are float32, and the gradient of the logits is rounded once. The
+/// logits of forward are kept for backward up to a fixed budget and computed again beyond it.
 TokenLoss linear_cross_entropy(const at::Tensor& hidden, Parameter& weight, const at::Tensor& labels, const at::Tensor& mask);
 
 }  // namespace megatron

@@ -4,37 +4,46 @@
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 
+#include <optional>
+
 #include "megatron/transformer/autograd_function.h"
 #include "megatron/transformer/row_operations.h"
 
 namespace megatron {
 namespace {
 
-at::Tensor effective_weight(const Parameter& weight, bool plus_one) { return plus_one ? weight.value() + 1 : weight.value(); }
+/// In the dtype of statistics.
+at::Tensor widened(const at::Tensor& tensor) { return tensor.to(compute_type(tensor.scalar_type())); }
+
+at::Tensor effective_weight(const Parameter& weight, bool plus_one) { return plus_one ? widened(weight.value()) + 1 : widened(weight.value()); }
+
+std::optional<at::Tensor> effective_bias(const Parameter* bias) { return bias != nullptr ? std::optional(widened(bias->value())) : std::nullopt; }
+
+/// What ATen normalises with float32 weights: on the processor also 16-bit rows (statistics in float32), elsewhere rows of the weights' dtype.
+at::Tensor normalisable(const at::Tensor& x) { return x.is_cpu() ? x : widened(x); }
 
 struct LayerNorm : torch::autograd::Function<LayerNorm> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& /*anchor*/, Parameter* weight, Parameter* bias,
                             double epsilon, bool plus_one) {
-    auto [y, mean, rstd] = at::native_layer_norm(x, {x.size(-1)}, effective_weight(*weight, plus_one),
-                                                 bias != nullptr ? std::optional(bias->value()) : std::nullopt, epsilon);
+    auto [y, mean, rstd] = at::native_layer_norm(normalisable(x), {x.size(-1)}, effective_weight(*weight, plus_one), effective_bias(bias), epsilon);
     context->save_for_backward({x, mean, rstd});
     save_pointer(context, "weight", weight);
     save_pointer(context, "bias", bias);
     context->saved_data["plus_one"] = plus_one;
-    return y;
+    return y.to(weight->value().scalar_type());
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
     auto* weight = load_pointer<Parameter>(context, "weight");
     auto* bias = load_pointer<Parameter>(context, "bias");
-    const at::Tensor& x = saved[0];
-    auto [dx, dweight, dbias] = at::native_layer_norm_backward(
-        gradients[0].contiguous(), x, {x.size(-1)}, saved[1], saved[2], effective_weight(*weight, context->saved_data["plus_one"].toBool()),
-        bias != nullptr ? std::optional(bias->value()) : std::nullopt, {true, true, bias != nullptr});
+    const at::Tensor x = widened(saved[0]);  // ATen sums gradients of weights in the dtype of x
+    auto [dx, dweight, dbias] = at::native_layer_norm_backward(gradients[0].to(x.scalar_type()).contiguous(), x, {x.size(-1)}, saved[1], saved[2],
+                                                               effective_weight(*weight, context->saved_data["plus_one"].toBool()),
+                                                               effective_bias(bias), {true, true, bias != nullptr});
     weight->contribute(dweight);
     if (bias != nullptr) bias->contribute(dbias);
-    return {dx, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    return {dx.to(saved[0].scalar_type()), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 

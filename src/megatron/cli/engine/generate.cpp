@@ -81,7 +81,8 @@ void stream_text(Generator& generator, const Tokenizer& tokenizer, const std::st
 int run_generate(std::span<const std::string> args) {
   const GenerateOptions options = read_generate_options(args);
   const std::vector<std::string> prompts = all_prompts(options);
-  const LoadedModel loaded = load_model(options.load, options.ckpt_step, open_device(options.device).device);
+  const LoadedModel loaded =
+      load_model(options.load, options.ckpt_step, {.device = open_device(options.device).device, .type = requested_type(options)});
   for (const std::string& note : loaded.source.notes) std::cerr << note << "\n";
   const StoredTokenizer stored = open_tokenizer(options.tokenizer, loaded.source);
   const SamplingOptions sampling{

@@ -30,7 +30,8 @@ std::vector<std::int64_t> read_ids(const std::string& line, const std::string& s
 
 int run_score(std::span<const std::string> args) {
   const ScoreOptions options = read_score_options(args);
-  const LoadedModel loaded = load_model(options.load, options.ckpt_step, open_device(options.device).device);
+  const LoadedModel loaded =
+      load_model(options.load, options.ckpt_step, {.device = open_device(options.device).device, .type = requested_type(options)});
   for (const std::string& note : loaded.source.notes) std::cerr << note << "\n";
   std::string line;
   for (std::int64_t number = 1; std::getline(std::cin, line); ++number) {

@@ -1,0 +1,141 @@
+// The whole GPT over 16-bit weights: near the same weights in float64, main gradients in float32, the residual stream's type, generation states.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <map>
+#include <string>
+
+#include "megatron/models/gpt_model.h"
+#include "megatron/transformer/param_store.h"
+
+namespace megatron {
+namespace {
+
+TransformerConfig gpt2() {
+  TransformerConfig config;
+  config.num_layers = 2;
+  config.hidden_size = 32;
+  config.num_attention_heads = config.num_query_groups = 4;
+  config.kv_channels = 8;
+  config.ffn_hidden_size = 64;
+  config.max_position_embeddings = 16;
+  config.vocab_size = 61;
+  config.init_method_std = 0.2;
+  return config;
+}
+
+TransformerConfig llama() {
+  TransformerConfig config = gpt2();
+  config.normalization = Normalization::RMSNorm;
+  config.position_embedding_type = PositionEmbedding::rope;
+  config.activation = Activation::silu;
+  config.gated_linear_unit = true;
+  config.add_bias_linear = false;
+  config.untie_embeddings_and_output_weights = true;
+  config.group_query_attention = true;
+  config.num_query_groups = 2;
+  return config;
+}
+
+Microbatch batch_of(std::int64_t b, std::int64_t s, std::int64_t vocab) {
+  Microbatch microbatch;
+  const at::Tensor tokens = (at::arange(b * (s + 1)) * 7 % vocab).view({b, s + 1});
+  microbatch.tensors["tokens"] = tokens.narrow(1, 0, s).contiguous();
+  microbatch.tensors["labels"] = tokens.narrow(1, 1, s).contiguous();
+  microbatch.tensors["loss_mask"] = at::ones({b, s}, at::kFloat);
+  microbatch.tensors["position_ids"] = at::arange(s).unsqueeze(0);
+  microbatch.sample_ordinals = at::arange(b) + 5;
+  return microbatch;
+}
+
+struct Trained {
+  std::unique_ptr<LanguageModel> model;
+  std::unique_ptr<ParamStore> store;
+};
+
+/// A model with no neutral norm or bias.
+Trained model_of(const TransformerConfig& config, at::ScalarType type) {
+  Trained result{make_gpt_model(config, Rank{}, 8), nullptr};
+  const at::ScalarType gradients = type == at::kDouble ? at::kDouble : at::kFloat;
+  result.store = std::make_unique<ParamStore>(*result.model, ParamStore::Options{.dtype = type, .grad_dtype = gradients});
+  result.store->initialize(3);
+  for (const Parameter* parameter : result.store->parameters()) {
+    at::Tensor value = parameter->value();
+    value.add_(at::sin(at::arange(value.numel(), at::kDouble) * 1.7).view(value.sizes()) * 0.1);
+    if (parameter->sharding().pad_multiple > 0) value.narrow(0, config.vocab_size, value.size(0) - config.vocab_size).zero_();
+  }
+  return result;
+}
+
+double step(const Trained& trained, const Microbatch& microbatch) {
+  trained.store->begin_gradients();
+  const StepOutput output = trained.model->forward_step(microbatch, /*training=*/true);
+  output.loss_sum.backward();
+  trained.store->finish_gradients();
+  return output.loss_sum.item<double>();
+}
+
+class GptHalfPrecision : public testing::TestWithParam<at::ScalarType> {
+ protected:
+  at::ScalarType type() const { return GetParam(); }
+  double unit_roundoff() const { return type() == at::kBFloat16 ? 0x1p-8 : 0x1p-11; }
+};
+
+/// A pass rounds some twenty times a layer; errors that add up at random stay below 16·u of each gradient's norm.
+TEST_P(GptHalfPrecision, IsNearFloat64OnTheSameWeights) {
+  for (TransformerConfig config : {gpt2(), llama()}) {
+    for (const bool fp32_residual : {false, true}) {
+      config.fp32_residual_connection = fp32_residual;
+      const Trained half = model_of(config, type()), exact = model_of(config, at::kDouble);
+      for (std::size_t i = 0; i < half.store->parameters().size(); ++i)
+        at::Tensor(exact.store->parameters()[i]->value()).copy_(half.store->parameters()[i]->value());
+      const Microbatch microbatch = batch_of(2, 16, config.vocab_size);
+      const double loss = step(half, microbatch), exact_loss = step(exact, microbatch);
+      EXPECT_NEAR(loss, exact_loss, 2 * unit_roundoff() * exact_loss);
+      for (std::size_t i = 0; i < half.store->parameters().size(); ++i) {
+        const Parameter &mine = *half.store->parameters()[i], &other = *exact.store->parameters()[i];
+        EXPECT_EQ(mine.grad().scalar_type(), at::kFloat);
+        const double error = (mine.grad().to(at::kDouble) - other.grad()).norm().item<double>();
+        EXPECT_LE(error, 16 * unit_roundoff() * other.grad().norm().item<double>()) << mine.name();
+      }
+    }
+  }
+}
+
+struct OutputTypes : UnitHooks {
+  std::map<std::string, at::ScalarType> types;
+  void after_forward(const Module& unit, const at::Tensor& output) override { types[unit.path()] = output.scalar_type(); }
+};
+
+TEST_P(GptHalfPrecision, TheResidualStreamIsFloat32OnRequest) {
+  for (const bool fp32_residual : {false, true}) {
+    TransformerConfig config = gpt2();
+    config.fp32_residual_connection = fp32_residual;
+    const Trained trained = model_of(config, type());
+    OutputTypes outputs;
+    trained.model->set_unit_hooks(&outputs);
+    trained.model->forward_step(batch_of(2, 6, config.vocab_size), /*training=*/true);
+    const at::ScalarType stream = fp32_residual ? at::kFloat : type();
+    const std::map<std::string, at::ScalarType> expected = {
+        {"embedding", stream}, {"decoder.layers.0", stream}, {"decoder.layers.1", stream}, {"decoder.final_layernorm", type()}};
+    EXPECT_EQ(outputs.types, expected);
+  }
+}
+
+TEST_P(GptHalfPrecision, StatesGiveTheLogitsOfTheFullPass) {
+  const TransformerConfig config = llama();
+  const Trained trained = model_of(config, type());
+  const at::Tensor tokens = (at::arange(16) * 5 % 61).view({2, 8});
+  const at::Tensor full = trained.model->logits(tokens, 0, nullptr, false);
+  EXPECT_EQ(full.scalar_type(), at::kFloat);
+  LayerStates states;
+  std::vector<at::Tensor> parts = {trained.model->logits(tokens.narrow(1, 0, 5), 0, &states, false)};
+  for (std::int64_t i = 5; i < 8; ++i) parts.push_back(trained.model->logits(tokens.narrow(1, i, 1), i, &states, true));
+  EXPECT_LT((at::cat(parts, 1) - full).norm().item<double>(), 8 * unit_roundoff() * full.norm().item<double>());
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, GptHalfPrecision, testing::Values(at::kBFloat16, at::kHalf),
+                         [](const auto& info) { return info.param == at::kBFloat16 ? "bfloat16" : "float16"; });
+
+}  // namespace
+}  // namespace megatron
