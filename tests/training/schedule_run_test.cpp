@@ -47,6 +47,16 @@ Words joined(Words left, const Words& right) {
   return left;
 }
 
+/// A small run on files: `data` in place of the mock data.
+small_run::Outcome run_on(const Words& data, const Words& more) {
+  Words flags = joined(small_run::flags(data), more);
+  flags.erase(std::find(flags.begin(), flags.end(), "--mock-data"));
+  std::ostringstream out;
+  Trainer trainer = set_up(read_run(flags), out);
+  const int code = train(trainer, out);
+  return {.code = code, .log = out.str(), .trainer = std::move(trainer)};
+}
+
 /// The losses of the steps by iteration, from metrics.jsonl.
 std::map<std::int64_t, double> losses(const std::string& folder) {
   std::map<std::int64_t, double> found;
@@ -58,14 +68,15 @@ std::map<std::int64_t, double> losses(const std::string& folder) {
   return found;
 }
 
-void expect_resume_is_exact(const Words& flags, const std::string& folder, std::int64_t iterations) {
-  auto whole = small_run::run(joined(flags, {"--save", folder + "/whole"}));
+void expect_resume_is_exact(const std::string& corpus, const Words& flags, const std::string& folder, std::int64_t iterations) {
+  const Words data{"--data-path", corpus, "--split", "80,10,10"};
+  auto whole = run_on(data, joined(flags, {"--save", folder + "/whole"}));
   ASSERT_EQ(whole.trainer.progress.iteration, iterations);
   const auto expected = losses(folder + "/whole");
   for (std::int64_t stop = 1; stop < iterations; ++stop) {
     const std::string parts = folder + "/stop" + std::to_string(stop);
-    small_run::run(joined(flags, {"--save", parts, "--exit-interval", std::to_string(stop)}));
-    auto resumed = small_run::run(joined(flags, {"--save", parts, "--load", parts, "--ckpt-step", std::to_string(stop)}));
+    run_on(data, joined(flags, {"--save", parts, "--exit-interval", std::to_string(stop)}));
+    auto resumed = run_on(data, joined(flags, {"--save", parts, "--load", parts, "--ckpt-step", std::to_string(stop)}));
     EXPECT_EQ(resumed.trainer.progress, whole.trainer.progress) << stop;
     EXPECT_EQ(losses(parts), expected) << stop;
     EXPECT_TRUE(resumed.trainer.weights->buckets()[0].value.equal(whole.trainer.weights->buckets()[0].value)) << stop;
@@ -73,13 +84,15 @@ void expect_resume_is_exact(const Words& flags, const std::string& folder, std::
 }
 
 TEST_F(ScheduleRunTest, RampResumesExactlyAtAnyIteration) {
-  expect_resume_is_exact({"--train-iters", "0", "--train-samples", "44", "--lr-warmup-iters", "0", "--lr-warmup-samples", "6", "--global-batch-size",
+  expect_resume_is_exact(corpus("c", 40),
+                         {"--train-iters", "0", "--train-samples", "44", "--lr-warmup-iters", "0", "--lr-warmup-samples", "6", "--global-batch-size",
                           "8", "--rampup-batch-size", "2", "2", "14"},
                          root_.string(), 8);
 }
 
 TEST_F(ScheduleRunTest, StepScheduleResumesExactlyAtAnyIteration) {
   expect_resume_is_exact(
+      corpus("c", 40),
       {"--train-iters", "6", "--global-batch-size", "0", "--step-batch-size-schedule", "0:2 64:4 192:8", "--iterations-to-skip", "3"}, root_.string(),
       6);
 }
@@ -125,14 +138,7 @@ TEST_F(ScheduleRunTest, BatchThatCannotBeCutIsRefusedBeforeTraining) {
 TEST_F(ScheduleRunTest, SeveralValidationSetsHaveALossEach) {
   const Words data{"--train-data-path", corpus("t", 40),    "--valid-data-path", corpus("v", 9),
                    corpus("w", 5),      "--test-data-path", corpus("x", 20),     "--multiple-validation-sets"};
-  Words flags = joined(small_run::flags({}), data);
-  flags.erase(std::find(flags.begin(), flags.end(), "--mock-data"));
-  const auto run = [&](const Words& more) {
-    std::ostringstream out;
-    Trainer trainer = set_up(read_run(joined(flags, more)), out);
-    train(trainer, out);
-    return small_run::Outcome{.code = 0, .log = out.str(), .trainer = std::move(trainer)};
-  };
+  const auto run = [&](const Words& more) { return run_on(data, more); };
   const auto whole = run({"--full-validation", "--validation-set-names", "near", "far", "--save", folder("a")});
   // 9 · 24 tokens hold 13 samples of 16 tokens and a next one, in pairs 12; 5 · 24 hold 7, in pairs 6.
   EXPECT_THAT(whole.log, HasSubstr("    validation: None\n"));
@@ -153,17 +159,14 @@ TEST_F(ScheduleRunTest, SeveralValidationSetsHaveALossEach) {
 
 /// A whole validation is the mean over every sample: evaluating the same samples in other pieces gives the same value.
 TEST_F(ScheduleRunTest, FullValidationIsTheMeanOfTheSet) {
-  Words flags = joined(small_run::flags({"--skip-train", "--full-validation"}),
-                       {"--train-data-path", corpus("t", 40), "--valid-data-path", corpus("v", 9), "--test-data-path", corpus("x", 20)});
-  flags.erase(std::find(flags.begin(), flags.end(), "--mock-data"));
+  const Words data{"--train-data-path", corpus("t", 40), "--valid-data-path", corpus("v", 9), "--test-data-path", corpus("x", 20)};
   const auto loss = [&](const Words& more) {
-    std::ostringstream out;
-    Trainer trainer = set_up(read_run(joined(flags, more)), out);
-    EXPECT_EQ(train(trainer, out), 0);
-    EXPECT_EQ(trainer.optimizer, nullptr);
-    EXPECT_EQ(trainer.train, nullptr);
-    EXPECT_THAT(out.str(), HasSubstr("skipping training (--skip-train is on) ..."));
-    return std::stod(out.str().substr(out.str().find("lm loss value: ") + 15));
+    const auto outcome = run_on(data, joined(more, {"--skip-train", "--full-validation"}));
+    EXPECT_EQ(outcome.code, 0);
+    EXPECT_EQ(outcome.trainer.optimizer, nullptr);
+    EXPECT_EQ(outcome.trainer.train, nullptr);
+    EXPECT_THAT(outcome.log, HasSubstr("skipping training (--skip-train is on) ..."));
+    return std::stod(outcome.log.substr(outcome.log.find("lm loss value: ") + 15));
   };
   EXPECT_NEAR(loss({"--eval-global-batch-size", "1", "--eval-micro-batch-size", "1"}),
               loss({"--eval-global-batch-size", "13", "--eval-micro-batch-size", "13"}), 2e-6);
