@@ -60,7 +60,8 @@ TEST_P(HostReadsOf, NoneInAStep) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpt, HostReadsOf,
-                         testing::Values(std::vector<std::string>{}, std::vector<std::string>{"--calculate-per-token-loss"},
+                         testing::Values(std::vector<std::string>{}, std::vector<std::string>{"--bf16", "--calculate-per-token-loss"},
+                                         std::vector<std::string>{"--fp16", "--loss-scale", "128"},
                                          std::vector<std::string>{"--optimizer", "sgd", "--attention-dropout", "0"},
                                          std::vector<std::string>{"--position-embedding-type", "rope", "--normalization", "RMSNorm", "--swiglu",
                                                                   "--window-size", "4,0"}));
