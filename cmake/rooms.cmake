@@ -30,6 +30,15 @@ function(megatron_kernels)
   endforeach()
 endfunction()
 
+# The parts of the report's page, embedded in the room that writes it.
+function(megatron_report_page)
+  set(FOLDER ${CMAKE_SOURCE_DIR}/src/megatron/metrics/report)
+  set(SOURCE ${CMAKE_BINARY_DIR}/generated/report_assets.cpp)
+  megatron_embed(OUTPUT ${SOURCE} HEADER megatron/metrics/report/assets.h FUNCTION report_assets STRUCT ReportAssets
+                 FILES ${FOLDER}/page.html ${FOLDER}/style.css ${FOLDER}/scales.js ${FOLDER}/chart.js ${FOLDER}/controls.js)
+  target_sources(megatron_metrics PRIVATE ${SOURCE})
+endfunction()
+
 # bin/megatron links no torch; commands that need the engine load lib/libmegatron_engine.so.
 function(megatron_programs)
   file(GLOB FRONT CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/megatron/cli/*.cpp)
@@ -53,7 +62,7 @@ function(megatron_tests)
   find_package(GTest REQUIRED)
   include(GoogleTest)
   add_custom_target(megatron_tests)
-  foreach(ROOM kernels base config tokenizers datasets parallel transformer models optimizer checkpoint training inference cli layouts)
+  foreach(ROOM kernels base config metrics tokenizers datasets parallel transformer models optimizer checkpoint training inference cli layouts)
     file(GLOB SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${ROOM}/*_test.cpp)
     if(SOURCES)
       add_executable(${ROOM}_tests EXCLUDE_FROM_ALL ${SOURCES})

@@ -6,6 +6,16 @@ parity_venv=${PARITY_VENV:-$parity_root/.deps/parity-venv}
 parity_requirements=$parity_root/tests/parity/requirements.txt
 PYTHON=$parity_venv/bin/python
 
+# The browser that opens the report. Without it, the check of the report fails and says so.
+ensure_browser() {
+  [ -n "${CHROMIUM:-}" ] || command -v chromium >/dev/null || command -v google-chrome >/dev/null && return 0
+  echo "Installing chromium (once) ..." >&2
+  local run=""
+  [ "$(id -u)" = 0 ] || run="sudo -n"
+  DEBIAN_FRONTEND=noninteractive $run apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null 2>&1 ||
+    { $run apt-get update -qq && DEBIAN_FRONTEND=noninteractive $run apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; } >/dev/null 2>&1 || true
+}
+
 make_parity_venv() {
   [ -x "$PYTHON" ] && return 0
   python3 -m venv "$parity_venv" >/dev/null 2>&1 && return 0

@@ -5,6 +5,7 @@ set -uo pipefail
 cd "$(dirname "$0")/../.."
 source tests/parity/environment.sh
 ensure_parity_environment || exit $?
+ensure_browser
 
 export MEGATRON=${MEGATRON:-$PWD/build/bin/megatron}
 export PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 HF_HUB_DISABLE_PROGRESS_BARS=1

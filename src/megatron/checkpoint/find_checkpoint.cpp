@@ -1,4 +1,5 @@
 // Recognises what --load names.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/checksum.h"
@@ -90,12 +91,17 @@ void refuse_foreign_folder(const fs::path& root) {
     refuse_foreign_checkpoint(root / (tracked->iteration ? iteration_folder(*tracked->iteration) : kReleaseFolder));
 }
 
+/// What a run writes beside its checkpoints.
+bool is_about_the_run(std::string_view name) {
+  constexpr std::string_view kNames[] = {"metrics.jsonl", "progress.txt", "non_persistent", "report.html", "profile"};
+  return std::ranges::find(kNames, name) != std::end(kNames) || name.starts_with("events.out.tfevents.");
+}
+
 /// What a run leaves in its --save folder before its first checkpoint is committed.
 bool holds_no_checkpoint_yet(const fs::path& root) {
   for (const auto& entry : fs::directory_iterator(root)) {
     const std::string name = entry.path().filename().string();
-    const bool is_expected = name == "metrics.jsonl" || name == "progress.txt" || name == "non_persistent" || name == kLockFile;
-    if (!is_uncommitted_name(name) && !is_expected) return false;
+    if (!is_uncommitted_name(name) && name != kLockFile && !is_about_the_run(name)) return false;
   }
   return true;
 }

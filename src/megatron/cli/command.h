@@ -60,6 +60,10 @@ const FieldSet& preprocess_data_fields();
 int run_dataset(std::span<const std::string> args);
 const FieldSet& dataset_fields();
 
+/// `megatron report DIR...`: the charts of a run as an HTML page.
+int run_report(std::span<const std::string> args);
+const FieldSet& report_fields();
+
 /// `megatron convert` and `megatron checkpoint` up to the engine.
 int run_convert_front(std::span<const std::string> args);
 const FieldSet& convert_fields();

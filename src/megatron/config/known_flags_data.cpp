@@ -58,10 +58,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "trust-remote-code tokenizer-hf-no-use-fast use-gigatoken disable-msc"},
     {accepted, "without effect: SIGTERM, SIGUSR1 and SIGINT always save and exit", "", "exit-signal-handler exit-signal-handler-for-training"},
     {accepted, "without effect: every metric of the log line goes to the JSON lines file", "",
-     "tensorboard-log-interval=* tensorboard-queue-size=* log-timers-to-tensorboard no-log-loss-scale-to-tensorboard^ "
-     "log-validation-ppl-to-tensorboard log-memory-to-tensorboard no-barrier-with-level-1-timing log-world-size-to-tensorboard "
-     "wandb-exp-name=* wandb-save-dir=* wandb-entity=* no-one-logger one-logger-project=* one-logger-run-name=* one-logger-async "
-     "app-tag-run-name=* app-tag-run-version=* logging-level=*"},
+     "no-barrier-with-level-1-timing wandb-exp-name=* wandb-save-dir=* wandb-entity=* no-one-logger one-logger-project=* one-logger-run-name=* "
+     "one-logger-async app-tag-run-name=* app-tag-run-version=* logging-level=*"},
     {accepted, "without effect: this version runs on one rank", "",
      "megatron-fsdp-main-params-dtype={fp32,bf16,fp16,auto} megatron-fsdp-main-grads-dtype={fp32,bf16,fp16,auto} "
      "megatron-fsdp-grad-comm-dtype={fp32,fp16,bf16,auto} megatron-fsdp-enable-fine-grained-param-gather megatron-fsdp-max-pool-double-buffer "
@@ -162,10 +160,10 @@ constexpr KnownFlags kKnownFlags[] = {
      "tokenizer-metadata=- tokenizer-special-tokens+=- tiktoken-pattern=- tiktoken-num-special-tokens=1000 tokenizer-sentencepiece-legacy "
      "no-tokenizer-sentencepiece-ignore-extra-whitespaces^ tokenizer-hf-no-include-special-tokens null-tokenizer-eod-id=-;0 "
      "null-tokenizer-pad-id=-1 chat-template=- tiktoken-special-tokens+=-"},
-    {refused, "is not in this version", "use --timing-log-level 2, or perf from outside",
-     "profile profile-step-start=10 profile-step-end=12 use-pytorch-profiler pytorch-profiler-collect-shapes "
-     "pytorch-profiler-collect-callstack pytorch-profiler-collect-chakra profile-ranks+=-;0 record-memory-history "
-     "memory-snapshot-path=snapshot.pickle record-shapes nvtx-ranges log-memory-interval=-;0 log-device-memory-used log-energy"},
+    {accepted, "without effect: --profile records every operator with its shapes, by a recorder of our own", "",
+     "use-pytorch-profiler pytorch-profiler-collect-shapes record-shapes nvtx-ranges"},
+    {refused, "is not in this version", "use --profile, or --log-memory for the memory",
+     "pytorch-profiler-collect-callstack pytorch-profiler-collect-chakra record-memory-history memory-snapshot-path=snapshot.pickle log-energy"},
     {refused, "is not in this version", "loss and gradients are checked for NaN and infinity at every step",
      "check-for-large-grads result-rejected-tracker-filename=- gpu-sniff-test-interval=-;0 adlr-autoresume "
      "adlr-autoresume-interval=1000 log-straggler straggler-ctrlr-port=65535 straggler-minmax-count=1 disable-straggler-on-startup "

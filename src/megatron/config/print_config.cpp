@@ -115,16 +115,20 @@ std::string config_json(const Run& run) {
   return object.dump(2) + "\n";
 }
 
-std::string argument_dump(const Settings& settings) {
-  std::vector<std::string> lines;
+std::vector<std::pair<std::string, std::string>> argument_values(const Settings& settings) {
+  std::vector<std::pair<std::string, std::string>> values;
   for (const Field& field : settings_table().set().fields) {
-    if (field.is_hidden) continue;
-    const std::string dots(field.name.size() < 48 ? 48 - field.name.size() : 0, '.');
-    lines.push_back("  " + field.name + " " + dots + " " + python_text(field, field.get(&settings)));
+    if (!field.is_hidden) values.emplace_back(field.name, python_text(field, field.get(&settings)));
   }
-  std::sort(lines.begin(), lines.end(), [](const std::string& a, const std::string& b) { return lower(a) < lower(b); });
+  std::sort(values.begin(), values.end(), [](const auto& a, const auto& b) { return lower(a.first) < lower(b.first); });
+  return values;
+}
+
+std::string argument_dump(const Settings& settings) {
   std::string text = "------------------------ arguments ------------------------\n";
-  for (const std::string& line : lines) text += line + "\n";
+  for (const auto& [name, value] : argument_values(settings)) {
+    text += "  " + name + " " + std::string(name.size() < 48 ? 48 - name.size() : 0, '.') + " " + value + "\n";
+  }
   return text + "-------------------- end of arguments ---------------------\n";
 }
 

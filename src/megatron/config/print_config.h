@@ -2,6 +2,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "megatron/config/run_settings.h"
 
@@ -12,6 +14,9 @@ std::string config_text(const Run& run);
 
 /// The same as JSON: {"num_layers": {"value": 12, "origin": "flag", "where": "--num-layers"}, …}.
 std::string config_json(const Run& run);
+
+/// Every setting's name and value in Python's spelling, sorted by name.
+std::vector<std::pair<std::string, std::string>> argument_values(const Settings& settings);
 
 /// Megatron-LM's dump of its arguments, sorted, with dots up to column 48.
 std::string argument_dump(const Settings& settings);

@@ -18,6 +18,9 @@ Problems validate_run(const Settings& settings, const FieldNames& skip = {});
 /// The part of validate_run on types of numbers and the scaling of the loss.
 Problems validate_precision(const Settings& settings, const FieldNames& skip = {});
 
+/// The part of validate_run on what a run shows and leaves.
+Problems validate_sight(const Settings& settings, const FieldNames& skip = {});
+
 /// The rules on the architecture, which may come from flags, a checkpoint or config.json. Call after resolve().
 Problems validate_model(const Settings& settings, const FieldNames& skip = {});
 

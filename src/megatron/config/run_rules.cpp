@@ -208,6 +208,7 @@ Problems validate_run(const Settings& settings, const FieldNames& skip) {
                             &data_rules(), &version_rules()})
     problems.add(evaluate(*rules, settings, skip));
   problems.add(validate_precision(settings, skip));
+  problems.add(validate_sight(settings, skip));
   return problems;
 }
 

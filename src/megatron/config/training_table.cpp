@@ -1,4 +1,4 @@
-// The flags of the loop: batches, length of the run, evaluation, stopping, precision; logging; the parallel layout.
+// The flags of the loop: batches, length of the run, evaluation, stopping, precision; the parallel layout.
 #include "megatron/config/settings_tables.h"
 
 namespace megatron {
@@ -59,24 +59,6 @@ const FieldTable<TrainingConfig>& training_table() {
     add_precision_fields(t);
     add_batch_size_fields(t);
     add_evaluation_fields(t);
-    return t;
-  }();
-  return table;
-}
-
-const FieldTable<LoggerConfig>& logger_table() {
-  using Config = LoggerConfig;
-  static const FieldTable<Config> table = [] {
-    FieldTable<Config> t;
-    t.group("Logging");
-    t.field("log_interval", &Config::log_interval, "iterations between log lines").at_least(1).at_most(kLargestSize);
-    t.field("log_throughput", &Config::log_throughput, "add TFLOP/s to the log line");
-    t.field("log_params_norm", &Config::log_params_norm, "add the norm of the parameters");
-    t.field("log_num_zeros_in_grad", &Config::log_num_zeros_in_grad, "add the number of zeros in the gradient");
-    t.field("log_progress", &Config::log_progress, "write progress.txt in --save: starts, checkpoints, throughput");
-    t.field("timing_log_level", &Config::timing_log_level, "0: iterations; 1: coarse timers; 2: fine timers").at_least(0).at_most(2);
-    t.field("timing_log_option", &Config::timing_log_option, "statistic of the timers over ranks").choices({"max", "minmax", "all"});
-    t.field("tensorboard_dir", &Config::tensorboard_dir, "folder of the metrics, when not under --save").value_name("DIR");
     return t;
   }();
   return table;

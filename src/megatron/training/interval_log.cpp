@@ -5,7 +5,8 @@
 
 namespace megatron {
 
-void IntervalLog::add(const TrainStepResult& step) {
+void IntervalLog::add(const TrainStepResult& step, double samples) {
+  samples_ += samples;
   tokens_ += step.tokens;
   if (step.update.applied) {
     ++advanced_;
@@ -22,7 +23,6 @@ void IntervalLog::fill(IterationReport& report, double elapsed_s) const {
   report.losses = {{"lm loss", loss_ / static_cast<double>(std::max<std::int64_t>(advanced_, 1))}};
   report.skipped_iterations = skipped_;
   report.nan_iterations = nan_;
-  report.tokens_per_second = elapsed_s > 0 ? tokens_ / elapsed_s : 0;
 }
 
 }  // namespace megatron

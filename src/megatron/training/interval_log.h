@@ -11,15 +11,17 @@ namespace megatron {
 class IntervalLog {
  public:
   /// Counts one iteration; the loss of a skipped update is left out of the average.
-  void add(const TrainStepResult& step);
+  void add(const TrainStepResult& step, double samples);
   std::int64_t iterations() const { return advanced_ + skipped_; }
+  double tokens() const { return tokens_; }
+  double samples() const { return samples_; }
   /// Fills the fields of `report` that are averages or counts over the interval.
   void fill(IterationReport& report, double elapsed_s) const;
   void reset() { *this = {}; }
 
  private:
   std::int64_t advanced_ = 0, skipped_ = 0, nan_ = 0;
-  double loss_ = 0, tokens_ = 0;
+  double loss_ = 0, tokens_ = 0, samples_ = 0;
 };
 
 }  // namespace megatron

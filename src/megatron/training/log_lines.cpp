@@ -1,7 +1,5 @@
 #include "megatron/training/log_lines.h"
 
-#include <algorithm>
-#include <cmath>
 #include <ctime>
 
 #include "megatron/base/format.h"
@@ -34,15 +32,19 @@ std::string update_fields(const IterationReport& report) {
   return line;
 }
 
+std::string count_fields(const IterationReport& report) {
+  std::string line = format(" number of skipped iterations: %3lld | number of nan iterations: %3lld | tokens per second: %.0f |",
+                            Integer{report.skipped_iterations}, Integer{report.nan_iterations}, report.tokens_per_second);
+  if (report.mfu) line += format(" MFU: %.1f%% |", *report.mfu * 100);
+  if (report.mfu_causal) line += format(" MFU (causal): %.1f%% |", *report.mfu_causal * 100);
+  return line;
+}
+
 }  // namespace
 
 std::string iteration_line(const IterationReport& report, std::string_view time) {
-  return " [" + std::string(time) + "]" + progress_fields(report) + update_fields(report) +
-         format(" number of skipped iterations: %3lld | number of nan iterations: %3lld | tokens per second: %.0f |",
-                Integer{report.skipped_iterations}, Integer{report.nan_iterations}, report.tokens_per_second);
+  return " [" + std::string(time) + "]" + progress_fields(report) + update_fields(report) + count_fields(report);
 }
-
-double perplexity(double loss) { return std::exp(std::min(20.0, loss)); }
 
 std::string validation_block(std::string_view where, const NamedLosses& losses, std::string_view suffix) {
   std::string line = " validation" + std::string(suffix) + " loss at " + std::string(where) + " | ";

@@ -5,13 +5,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
+
+#include "megatron/metrics/step_metrics.h"
 
 namespace megatron {
-
-/// Name and value of each reported loss, in printing order ("lm loss").
-using NamedLosses = std::vector<std::pair<std::string, double>>;
 
 /// What one iteration line says: averages over the iterations since the last line.
 struct IterationReport {
@@ -32,17 +29,15 @@ struct IterationReport {
   std::int64_t skipped_iterations = 0;
   std::int64_t nan_iterations = 0;
   double tokens_per_second = 0;
+  std::optional<double> mfu, mfu_causal;  ///< see ThroughputMetrics
 };
 
-/// ` [time] iteration … |`; Megatron's fields in Megatron's order, then tokens per second.
+/// ` [time] iteration … |`; Megatron's fields in Megatron's order, then tokens per second and MFU.
 std::string iteration_line(const IterationReport& report, std::string_view time);
 
 /// The framed validation line: ` validation loss at {where} | lm loss value: … | lm loss PPL: … | ` between dashes; PPL = exp(min(20, loss)).
 /// `suffix` follows the word validation: "-name" for one of several sets.
 std::string validation_block(std::string_view where, const NamedLosses& losses, std::string_view suffix = {});
-
-/// exp(min(20, loss)).
-double perplexity(double loss);
 
 /// `[event] datetime: YYYY-MM-DD HH:MM:SS `
 std::string event_line(std::string_view event, std::string_view time);

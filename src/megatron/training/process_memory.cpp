@@ -1,5 +1,8 @@
 #include "megatron/training/process_memory.h"
 
+#include <c10/core/CachingDeviceAllocator.h>
+#include <malloc.h>
+
 #include <fstream>
 
 #include "megatron/base/format.h"
@@ -7,22 +10,56 @@
 namespace megatron {
 namespace {
 
-/// A "Key:  123 kB" line of /proc/self/status in megabytes; 0 when absent.
-double status_megabytes(std::string_view key) {
-  std::ifstream status("/proc/self/status");
+constexpr double kKilobyte = 1024, kMegabyte = kKilobyte * 1024;
+
+/// A "Key:  123 kB" line of a file of /proc in bytes; 0 when absent.
+double proc_bytes(const char* path, std::string_view key) {
+  std::ifstream file(path);
   std::string word;
   double kilobytes = 0;
-  while (status >> word) {
-    if (word == key && status >> kilobytes) return kilobytes / 1024;
+  while (file >> word) {
+    if (word == key && file >> kilobytes) return kilobytes * kKilobyte;
   }
   return 0;
 }
 
+MemoryMetrics host_memory() {
+  const struct mallinfo2 heap = ::mallinfo2();
+  return {.reserved_bytes = proc_bytes("/proc/self/status", "VmRSS:"),
+          .max_reserved_bytes = proc_bytes("/proc/self/status", "VmHWM:"),
+          .allocated_bytes = static_cast<double>(heap.uordblks + heap.hblkhd)};
+}
+
 }  // namespace
 
-std::string memory_line(std::int64_t iterations) {
-  return format("[Rank 0] (after %lld iterations) memory (MB) | resident: %.2f | max resident: %.2f", static_cast<long long>(iterations),
-                status_megabytes("VmRSS:"), status_megabytes("VmHWM:"));
+MemoryMetrics process_memory(c10::Device device) {
+  if (device.is_cpu()) return host_memory();
+  const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
+  const auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return {.reserved_bytes = static_cast<double>(stats.reserved_bytes[all].current),
+          .max_reserved_bytes = static_cast<double>(stats.reserved_bytes[all].peak),
+          .allocated_bytes = static_cast<double>(stats.allocated_bytes[all].current),
+          .max_allocated_bytes = static_cast<double>(stats.allocated_bytes[all].peak),
+          .allocated_count = static_cast<double>(stats.allocation[all].current)};
+}
+
+double device_memory_used(c10::Device device) {
+  if (device.is_cpu()) return proc_bytes("/proc/meminfo", "MemTotal:") - proc_bytes("/proc/meminfo", "MemAvailable:");
+  const auto [free, total] = c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index());
+  return static_cast<double>(total) - static_cast<double>(free);
+}
+
+std::string memory_line(std::int64_t iterations, c10::Device device, bool with_device_total) {
+  const MemoryMetrics memory = process_memory(device);
+  std::string line = format("[Rank 0] (after %lld iterations) memory (MB) | ", static_cast<long long>(iterations));
+  if (memory.max_allocated_bytes) {
+    line += format("allocated: %.2f | max allocated: %.2f | reserved: %.2f | max reserved: %.2f", memory.allocated_bytes / kMegabyte,
+                   *memory.max_allocated_bytes / kMegabyte, memory.reserved_bytes / kMegabyte, memory.max_reserved_bytes / kMegabyte);
+  } else {
+    line += format("resident: %.2f | max resident: %.2f", memory.reserved_bytes / kMegabyte, memory.max_reserved_bytes / kMegabyte);
+  }
+  if (with_device_total) line += format(" | total device memory used: %.2f", device_memory_used(device) / kMegabyte);
+  return line;
 }
 
 }  // namespace megatron

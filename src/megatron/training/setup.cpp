@@ -16,11 +16,12 @@
 #include "megatron/config/resolve.h"
 #include "megatron/config/rules.h"
 #include "megatron/models/gpt_model.h"
-#include "megatron/models/model_cost.h"
 #include "megatron/training/checkpointing.h"
 #include "megatron/training/data_setup.h"
 #include "megatron/training/open_device.h"
+#include "megatron/training/run_costs.h"
 #include "megatron/training/startup_report.h"
+#include "megatron/training/tensor_memory.h"
 
 namespace megatron {
 namespace {
@@ -71,11 +72,6 @@ void settle_vocab_size(Settings& settings, const Tokenizer& tokenizer) {
   if (tokenizer.vocab_size() <= size) return;
   throw UserError({"the tokenizer has " + std::to_string(tokenizer.vocab_size()) + " ids", "the model's vocabulary has " + std::to_string(size),
                    is_loaded ? "use the tokenizer of the loaded model" : "leave --vocab-size out, or make it as large as the tokenizer's"});
-}
-
-std::int64_t padded_vocab_size(const Settings& settings) {
-  const std::int64_t multiple = settings.tokenizer.make_vocab_size_divisible_by * settings.parallel.tensor_model_parallel_size;
-  return (settings.model.vocab_size + multiple - 1) / multiple * multiple;
 }
 
 /// Types of the weights and of their main gradients.
@@ -139,6 +135,7 @@ class Setup {
       check_save_folder(non_persistent_folder(settings().checkpoint, settings().checkpoint.save));
     trainer_.timers = Timers(static_cast<int>(settings().logger.timing_log_level), timer_statistic(settings().logger.timing_log_option));
     trainer_.rank.device = device_.device;
+    if (settings().logger.log_memory) start_counting_tensor_memory();
     trainer_.rank.seed = static_cast<std::uint64_t>(settings().training.seed);
   }
 
@@ -176,13 +173,11 @@ class Setup {
   }
 
   void report_cost() {
+    const ModelDimensions dimensions = run_dimensions(settings());
     const TrainingConfig& training = settings().training;
-    const ModelDimensions dimensions = model_dimensions(settings().model, padded_vocab_size(settings()));
     trainer_.flops_per_sample = num_floating_point_operations(dimensions, 1, training.seq_length);
     trainer_.flops_per_iteration = trainer_.flops_per_sample * static_cast<double>(trainer_.batch.running_batch_size);
-    const MemoryLayout layout{
-        .micro_batch_size = training.micro_batch_size, .sequence_length = training.seq_length, .num_microbatches = trainer_.batch.num_microbatches};
-    out_ << theoretical_memory_report(dimensions, layout, /*verbose=*/true) << std::flush;
+    out_ << theoretical_memory_report(dimensions, run_memory_layout(settings(), trainer_.batch.num_microbatches), /*verbose=*/true) << std::flush;
   }
 
   const Run& run_;

@@ -5,17 +5,41 @@
 #include <ostream>
 
 #include "megatron/base/format.h"
+#include "megatron/config/print_config.h"
+#include "megatron/training/device_peak.h"
 #include "megatron/training/log_lines.h"
+#include "megatron/training/memory_parts.h"
 #include "megatron/training/process_memory.h"
+#include "megatron/training/run_costs.h"
+#include "megatron/training/run_record.h"
 
 namespace megatron {
 namespace {
 
-constexpr std::array<std::string_view, 5> kStepTimers{"forward-backward", "forward-compute", "backward-compute", "batch-generator", "optimizer"};
+/// Megatron's list, in its order.
+constexpr std::array<std::string_view, 12> kStepTimers{"forward-backward",
+                                                       "forward-compute",
+                                                       "backward-compute",
+                                                       "batch-generator",
+                                                       "all-grads-sync",
+                                                       "optimizer-copy-to-main-grad",
+                                                       "optimizer-unscale-and-check-inf",
+                                                       "optimizer-clip-main-grad",
+                                                       "optimizer-count-zeros",
+                                                       "optimizer-inner-step",
+                                                       "optimizer-copy-main-to-model-params",
+                                                       "optimizer"};
 
 MetricsWriter make_metrics_writer(const Settings& settings, std::int64_t iteration) {
   const std::string& folder = settings.logger.tensorboard_dir.empty() ? settings.checkpoint.save : settings.logger.tensorboard_dir;
   return folder.empty() ? MetricsWriter() : MetricsWriter(folder, iteration);
+}
+
+ThroughputMeter make_throughput_meter(const Trainer& trainer) {
+  const Settings& settings = trainer.settings;
+  const at::Tensor& weights = trainer.weights->buckets().front().value;
+  const auto peak = settings.logger.log_throughput ? std::optional(measured_peak_flops(weights.device(), weights.scalar_type())) : std::nullopt;
+  return {sample_flops(run_dimensions(settings), settings.training.seq_length), peak};
 }
 
 }  // namespace
@@ -24,75 +48,131 @@ StepReporter::StepReporter(Trainer& trainer, std::ostream& out, Progress& bar)
     : trainer_(trainer),
       out_(out),
       bar_(bar),
+      profiler_(trainer, out),
+      throughput_(make_throughput_meter(trainer)),
       metrics_(make_metrics_writer(trainer.settings, trainer.progress.iteration)),
+      tensorboard_(trainer.settings.logger, trainer.progress.iteration),
       first_iteration_(trainer.progress.iteration + 1) {
+  metrics_.write(run_record(trainer));
+  tensorboard_.add_settings(argument_values(trainer.settings), trainer.progress.iteration);
+  const LoggerConfig& logger = trainer.settings.logger;
+  if (!logger.prometheus_file.empty()) write_prometheus_file(logger.prometheus_file, prometheus_.text());
+  if (logger.prometheus_port) prometheus_server_.emplace(static_cast<int>(*logger.prometheus_port), [this] { return prometheus_.text(); });
+  forget_peak_tensor_memory(trainer.rank.device);
   trainer_.timers.start("interval-time");
 }
 
+void StepReporter::write(const auto& metrics) {
+  metrics_.write(json_line(metrics));
+  tensorboard_.add(metrics);
+  prometheus_.add(metrics);
+  const std::string& file = trainer_.settings.logger.prometheus_file;
+  if (!file.empty()) write_prometheus_file(file, prometheus_.text());
+}
+
 void StepReporter::report(const TrainStepResult& step, double elapsed_s) {
-  interval_.add(step);
-  const auto norm = trainer_.settings.logger.log_params_norm ? std::optional(trainer_.optimizer->main_parameters().norm()) : std::nullopt;
-  write_metrics(step, elapsed_s, norm);
-  const std::int64_t iteration = trainer_.progress.iteration;
+  profiler_.after_step();
+  const StepMetrics metrics = metrics_of(step, elapsed_s);
+  interval_.add(step, static_cast<double>(trainer_.batch.running_batch_size));
+  write(metrics);
+  const std::int64_t iteration = metrics.iteration;
   const bool is_first = iteration == first_iteration_, closes_interval = iteration % trainer_.settings.logger.log_interval == 0;
-  if (is_first || closes_interval) {
-    bar_.clear();
-    print_iteration(step, norm);
-  }
-  if (is_first) out_ << memory_line(iteration) << std::endl;
-  if (closes_interval) {
-    interval_.reset();
-    trainer_.timers.reset("interval-time");
-    print_timers();
-  }
+  if (is_first || closes_interval) print_iteration(metrics);
+  report_memory();
+  if (closes_interval) close_interval();
   bar_.update(static_cast<std::uint64_t>(iteration), format("loss %.4f", step.loss()));
 }
 
-void StepReporter::print_iteration(const TrainStepResult& step, std::optional<double> norm) {
-  const Settings& settings = trainer_.settings;
-  IterationReport report{.iteration = trainer_.progress.iteration,
-                         .train_iters = settings.training.train_iters,
-                         .consumed_samples = trainer_.progress.consumed_train_samples,
-                         .skipped_samples = trainer_.progress.skipped_train_samples,
-                         .throughput = std::nullopt,
-                         .learning_rate = trainer_.scheduler.lr(),
-                         .decoupled_learning_rate = trainer_.scheduler.decoupled_lr(),
-                         .global_batch_size = trainer_.batch.running_batch_size,
-                         .losses = {},
-                         .loss_scale = step.update.loss_scale,
-                         .grad_norm = step.update.grad_norm,
-                         .num_zeros = std::nullopt,
-                         .params_norm = norm};
-  interval_.fill(report, trainer_.timers.seconds("interval-time"));
-  if (settings.logger.log_num_zeros_in_grad) report.num_zeros = step.update.num_zeros;
-  if (settings.logger.log_throughput) report.throughput = trainer_.flops_per_iteration / (report.elapsed_ms / 1000 * 1e12);
+void StepReporter::report_memory() {
+  const LoggerConfig& logger = trainer_.settings.logger;
+  const std::int64_t iteration = trainer_.progress.iteration;
+  const bool is_due = logger.log_memory_interval && iteration % *logger.log_memory_interval == 0;
+  if (!is_due && iteration > first_iteration_ + 1) return;
+  const c10::Device device = trainer_.rank.device;
+  bar_.clear();
+  out_ << memory_line(iteration, device, logger.log_device_memory_used) << std::endl;
+  if (!logger.log_memory) return;
+  const TheoreticalMemory theory =
+      theoretical_memory(run_dimensions(trainer_.settings), run_memory_layout(trainer_.settings, trainer_.batch.num_microbatches));
+  out_ << memory_table(iteration, measure_memory(*trainer_.weights, *trainer_.optimizer), theory) << std::endl;
+  forget_peak_tensor_memory(device);
+}
+
+StepMetrics StepReporter::metrics_of(const TrainStepResult& step, double elapsed_s) const {
+  const TrainingProgress& progress = trainer_.progress;
+  const LoggerConfig& logger = trainer_.settings.logger;
+  const double samples = static_cast<double>(trainer_.batch.running_batch_size);
+  StepMetrics metrics{.iteration = progress.iteration,
+                      .train_iters = trainer_.settings.training.train_iters,
+                      .consumed_samples = progress.consumed_train_samples,
+                      .skipped_samples = progress.skipped_train_samples,
+                      .global_batch_size = trainer_.batch.running_batch_size,
+                      .losses = {{"lm loss", step.loss()}},
+                      .learning_rate = trainer_.scheduler.lr(),
+                      .decoupled_learning_rate = trainer_.scheduler.decoupled_lr(),
+                      .loss_scale = step.update.loss_scale,
+                      .grad_norm = step.update.grad_norm,
+                      .is_skipped = !step.update.applied,
+                      .elapsed_s = elapsed_s,
+                      .throughput = throughput_.rates({.samples = samples, .tokens = step.tokens, .seconds = elapsed_s}),
+                      .memory = process_memory(trainer_.rank.device)};
+  if (logger.log_params_norm) metrics.params_norm = trainer_.optimizer->main_parameters().norm();
+  if (logger.log_num_zeros_in_grad) metrics.num_zeros = step.update.num_zeros;
+  return metrics;
+}
+
+void StepReporter::print_iteration(const StepMetrics& step) {
+  IterationReport report{.iteration = step.iteration,
+                         .train_iters = step.train_iters,
+                         .consumed_samples = step.consumed_samples,
+                         .skipped_samples = step.skipped_samples,
+                         .learning_rate = step.learning_rate,
+                         .decoupled_learning_rate = step.decoupled_learning_rate,
+                         .global_batch_size = step.global_batch_size,
+                         .loss_scale = step.loss_scale,
+                         .grad_norm = step.grad_norm,
+                         .num_zeros = step.num_zeros,
+                         .params_norm = step.params_norm};
+  const double seconds = trainer_.timers.seconds("interval-time");
+  const ThroughputMetrics rates = throughput_.rates({.samples = interval_.samples(), .tokens = interval_.tokens(), .seconds = seconds});
+  interval_.fill(report, seconds);
+  report.tokens_per_second = rates.tokens_per_second;
+  if (trainer_.settings.logger.log_throughput) {
+    report.throughput = rates.flops_per_second / 1e12;
+    report.mfu = rates.mfu;
+    report.mfu_causal = rates.mfu_causal;
+  }
+  bar_.clear();
   out_ << iteration_line(report, current_time()) << std::endl;
 }
 
-void StepReporter::write_metrics(const TrainStepResult& step, double elapsed_s, std::optional<double> norm) {
-  OrderedJson line{{"iteration", trainer_.progress.iteration},
-                   {"consumed_train_samples", trainer_.progress.consumed_train_samples},
-                   {"lm loss", step.loss()},
-                   {"learning_rate", trainer_.scheduler.lr()},
-                   {"grad_norm", step.update.grad_norm},
-                   {"loss_scale", step.update.loss_scale},
-                   {"skipped", !step.update.applied},
-                   {"elapsed_ms", elapsed_s * 1000},
-                   {"tokens_per_second", step.tokens / elapsed_s}};
-  if (const auto lr = trainer_.scheduler.decoupled_lr()) line["decoupled_learning_rate"] = *lr;
-  if (norm) line["params_norm"] = *norm;
-  if (trainer_.settings.logger.log_num_zeros_in_grad) line["num_zeros"] = step.update.num_zeros;
-  metrics_.write(line);
+/// Timers are printed and charted as means over the interval, then all start anew.
+void StepReporter::close_interval() {
+  Timers& timers = trainer_.timers;
+  const double iterations = static_cast<double>(trainer_.settings.logger.log_interval);
+  const double seconds = timers.seconds("interval-time");
+  IntervalMetrics interval{.iteration = trainer_.progress.iteration, .iteration_s = seconds / static_cast<double>(interval_.iterations())};
+  if (trainer_.settings.logger.log_throughput)
+    interval.throughput = throughput_.rates({interval_.samples(), interval_.tokens(), seconds}).flops_per_second / 1e12;
+  for (const std::string_view name : kStepTimers) {
+    if (const double total = timers.seconds(name); total > 0) interval.timer_means.emplace_back(name, total / iterations);
+  }
+  tensorboard_.add(interval);
+  tensorboard_.flush();
+  const std::string times = timers.report(kStepTimers, iterations);
+  if (!times.empty()) out_ << times << std::endl;
+  interval_.reset();
+  timers.reset("interval-time");
 }
 
 void StepReporter::report_evaluation(std::string_view split, const std::string& where, double loss, std::string_view suffix) {
   out_ << validation_block(where, {{"lm loss", loss}}, suffix) << std::endl;
-  metrics_.write({{"iteration", trainer_.progress.iteration}, {"split", split}, {"lm loss", loss}, {"lm loss ppl", perplexity(loss)}});
-}
-
-void StepReporter::print_timers() {
-  const std::string times = trainer_.timers.report(kStepTimers, static_cast<double>(trainer_.settings.logger.log_interval));
-  if (!times.empty()) out_ << times << std::endl;
+  const EvaluationMetrics metrics{.iteration = trainer_.progress.iteration,
+                                  .consumed_samples = trainer_.progress.consumed_train_samples,
+                                  .split = std::string(split),
+                                  .suffix = std::string(suffix),
+                                  .losses = {{"lm loss", loss}}};
+  write(metrics);
 }
 
 }  // namespace megatron

@@ -1,36 +1,52 @@
-// What becomes visible of a training step: Megatron's log line at intervals, timers, memory, and a line of metrics for every step.
+// What becomes visible of a training step: Megatron's log line at intervals, timers, memory, and every step's metrics in files.
 #pragma once
 
 #include <iosfwd>
 #include <optional>
 
 #include "megatron/base/progress.h"
+#include "megatron/metrics/metrics_writer.h"
+#include "megatron/metrics/prometheus.h"
+#include "megatron/metrics/tensorboard.h"
 #include "megatron/training/interval_log.h"
-#include "megatron/training/metrics_writer.h"
+#include "megatron/training/profile/step_profiler.h"
+#include "megatron/training/prometheus_server.h"
+#include "megatron/training/throughput.h"
 #include "megatron/training/trainer.h"
 
 namespace megatron {
 
 class StepReporter {
  public:
-  /// Starts the interval's clock. Metrics go to metrics.jsonl in --tensorboard-dir, or else in --save; nowhere without either. `bar` is updated, and
-  /// cleared before lines.
+  /// Starts the interval's clock. Metrics go to metrics.jsonl in --tensorboard-dir, or else in --save (nowhere without either), and to the event
+  /// files of --tensorboard-dir. `bar` is updated, and cleared before lines.
   StepReporter(Trainer& trainer, std::ostream& out, Progress& bar);
 
+  /// Call before each step.
+  void begin_step() { profiler_.before_step(); }
   /// Reports the step that made iteration `progress.iteration` in `elapsed_s`. As in Megatron, the learning rate shown is that of the next step.
   void report(const TrainStepResult& step, double elapsed_s);
   /// Prints Megatron's framed line and writes the metrics of one evaluation; `suffix` tells one of several validation sets.
   void report_evaluation(std::string_view split, const std::string& where, double loss, std::string_view suffix = {});
 
  private:
-  void print_iteration(const TrainStepResult& step, std::optional<double> norm);
-  void write_metrics(const TrainStepResult& step, double elapsed_s, std::optional<double> norm);
-  void print_timers();
+  StepMetrics metrics_of(const TrainStepResult& step, double elapsed_s) const;
+  void print_iteration(const StepMetrics& step);
+  /// After the first two iterations, and at --log-memory-interval.
+  void report_memory();
+  void close_interval();
+  /// Gives a step's or an evaluation's metrics to every file.
+  void write(const auto& metrics);
 
   Trainer& trainer_;
   std::ostream& out_;
   Progress& bar_;
+  StepProfiler profiler_;
+  ThroughputMeter throughput_;
   MetricsWriter metrics_;
+  TensorBoard tensorboard_;
+  PrometheusState prometheus_;
+  std::optional<PrometheusServer> prometheus_server_;
   IntervalLog interval_;
   std::int64_t first_iteration_;
 };

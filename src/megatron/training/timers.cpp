@@ -29,12 +29,14 @@ TimerStatistic timer_statistic(std::string_view name) {
   throw UserError({"--timing-log-option", std::string(name), "one of max, minmax, all"});
 }
 
-Timers::Scope::Scope(Timers& timers, std::string_view name, int level) : timers_(level <= timers.log_level_ ? &timers : nullptr), name_(name) {
-  if (timers_) timers_->start(name_);
+Timers::Scope::Scope(Timers& timers, std::string_view name, int level) : timers_(timers), name_(name), is_measured_(level <= timers.log_level_) {
+  if (is_measured_) timers_.start(name_);
+  if (timers_.listener_ != nullptr) timers_.listener_->on_start(name_);
 }
 
 Timers::Scope::~Scope() {
-  if (timers_) timers_->stop(name_);
+  if (timers_.listener_ != nullptr) timers_.listener_->on_stop(name_);
+  if (is_measured_) timers_.stop(name_);
 }
 
 void Timers::start(std::string_view name) {

@@ -19,6 +19,14 @@ enum class TimerStatistic { max, minmax, all };
 /// "max", "minmax" or "all"; UserError otherwise.
 TimerStatistic timer_statistic(std::string_view name);
 
+/// Hears when scopes begin and end, whatever their level.
+class TimerListener {
+ public:
+  virtual ~TimerListener() = default;
+  virtual void on_start(std::string_view timer) = 0;
+  virtual void on_stop(std::string_view timer) = 0;
+};
+
 class Timers {
  public:
   Timers(int log_level, TimerStatistic statistic) : log_level_(log_level), statistic_(statistic) {}
@@ -32,11 +40,15 @@ class Timers {
     ~Scope();
 
    private:
-    Timers* timers_;
+    Timers& timers_;
     std::string_view name_;
+    bool is_measured_;
   };
   /// `name` must outlive the scope (a literal).
   [[nodiscard]] Scope scope(std::string_view name, int level = 0) { return {*this, name, level}; }
+
+  /// Null for none; it must outlive its use.
+  void set_listener(TimerListener* listener) { listener_ = listener; }
 
   void start(std::string_view name);
   void stop(std::string_view name);
@@ -56,6 +68,7 @@ class Timers {
   };
   int log_level_;
   TimerStatistic statistic_;
+  TimerListener* listener_ = nullptr;
   std::map<std::string, Timer, std::less<>> timers_;
 };
 

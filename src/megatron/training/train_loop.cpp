@@ -110,6 +110,7 @@ void TrainLoop::settle_batch() {
 }
 
 void TrainLoop::iterate() {
+  reporter_.begin_step();
   const double start = trainer_.clock.monotonic_s();
   const TrainStepParts parts{*trainer_.model, *trainer_.weights, *trainer_.optimizer, *trainer_.train, trainer_.timers};
   const TrainStepResult step = train_step(parts, {.iteration = progress_.iteration + 1,

@@ -1,4 +1,4 @@
-#include "megatron/training/metrics_writer.h"
+#include "megatron/metrics/metrics_writer.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

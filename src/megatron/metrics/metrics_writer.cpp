@@ -1,4 +1,4 @@
-#include "megatron/training/metrics_writer.h"
+#include "megatron/metrics/metrics_writer.h"
 
 #include <nlohmann/json.hpp>
 #include <sstream>

@@ -1,0 +1,40 @@
+// The rules on what a run shows and leaves: the profile and its folder.
+#include "megatron/config/rule.h"
+
+namespace megatron {
+namespace {
+
+using S = const Settings&;
+
+bool has_folder(S s) { return !s.logger.profile_dir.empty() || !s.logger.tensorboard_dir.empty() || !s.checkpoint.save.empty(); }
+
+const std::vector<Rule>& profile_rules() {
+  static const std::vector<Rule> rules = {
+      {{"profile", "profile_step_start", "profile_step_end"},
+       [](S s) { return s.logger.profile && s.logger.profile_step_end <= s.logger.profile_step_start; },
+       [](S s) {
+         return UserError::Parts{"--profile-step-end",
+                                 text_of(s.logger.profile_step_end) + " is not above --profile-step-start " + text_of(s.logger.profile_step_start),
+                                 "record from 10 to 12 iterations done, for example"};
+       }},
+      {{"profile", "profile_step_end", "train_iters"},
+       [](S s) { return s.logger.profile && s.training.train_iters > 0 && s.logger.profile_step_end > s.training.train_iters; },
+       [](S s) {
+         return UserError::Parts{"--profile-step-end",
+                                 text_of(s.logger.profile_step_end) + " is beyond --train-iters " + text_of(s.training.train_iters),
+                                 "add --profile-step-start and --profile-step-end inside the run, or train for longer"};
+       }},
+      {{"profile", "profile_dir", "tensorboard_dir", "save"},
+       [](S s) { return s.logger.profile && !has_folder(s); },
+       [](S) {
+         return UserError::Parts{"--profile", "has no folder for its trace", "add --profile-dir DIR, --tensorboard-dir DIR or --save DIR"};
+       }},
+  };
+  return rules;
+}
+
+}  // namespace
+
+Problems validate_sight(const Settings& settings, const FieldNames& skip) { return evaluate(profile_rules(), settings, skip); }
+
+}  // namespace megatron

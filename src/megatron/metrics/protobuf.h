@@ -1,0 +1,48 @@
+// The wire format of Protocol Buffers, as far as TensorBoard's events need it: writing fields of a message, and walking over them.
+// https://protobuf.dev/programming-guides/encoding
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace megatron {
+
+/// Builds one message, field by field.
+class ProtobufWriter {
+ public:
+  ProtobufWriter& add_integer(int field, std::uint64_t value);
+  ProtobufWriter& add_double(int field, double value);
+  ProtobufWriter& add_float(int field, float value);
+  /// A string, or an inner message's bytes().
+  ProtobufWriter& add_bytes(int field, std::string_view value);
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  void add_tag(int field, int wire_type);
+  void add_varint(std::uint64_t value);
+  template <class T>
+  void add_fixed(T value);
+  std::string bytes_;
+};
+
+/// Walks over the fields of a message; unknown ones may be skipped by looking at the next.
+class ProtobufReader {
+ public:
+  struct FieldValue {
+    int field = 0;
+    std::uint64_t integer = 0;  ///< of a varint, or the raw bits of a fixed32 or fixed64
+    std::string_view bytes;     ///< of a length-delimited field
+  };
+  explicit ProtobufReader(std::string_view message) : rest_(message) {}
+  /// The next field; nothing at the end or where the message is broken.
+  std::optional<FieldValue> next();
+
+ private:
+  std::optional<std::uint64_t> varint();
+  std::optional<std::uint64_t> fixed(std::size_t size);
+  std::string_view rest_;
+};
+
+}  // namespace megatron

@@ -1,0 +1,140 @@
+#include "megatron/metrics/report/run_log.h"
+
+#include <simdjson.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+
+#include "megatron/base/error.h"
+#include "megatron/base/files.h"
+
+namespace megatron {
+namespace {
+
+using Object = simdjson::dom::object;
+using Element = simdjson::dom::element;
+
+/// The line with NaN, Infinity and -Infinity outside strings made null.
+std::string without_python_numbers(std::string_view line) {
+  std::string text;
+  bool quoted = false;
+  for (std::size_t i = 0; i < line.size();) {
+    if (quoted && line[i] == '\\' && i + 1 < line.size()) {
+      text += line.substr(i, 2);
+      i += 2;
+      continue;
+    }
+    if (line[i] == '"') quoted = !quoted;
+    std::size_t matched = 0;
+    for (const std::string_view word : {"NaN", "-Infinity", "Infinity"}) {
+      if (!quoted && line.substr(i).starts_with(word)) matched = word.size();
+      if (matched > 0) break;
+    }
+    if (matched > 0) {
+      text += "null";
+      i += matched;
+    } else {
+      text += line[i++];
+    }
+  }
+  return text;
+}
+
+/// Numbers and booleans as they are, null as NaN; nothing for other kinds.
+std::optional<double> number(const Element& value) {
+  double result = 0;
+  if (value.get(result) == simdjson::SUCCESS) return result;
+  bool flag = false;
+  if (value.get(flag) == simdjson::SUCCESS) return flag ? 1 : 0;
+  if (value.is_null()) return std::numeric_limits<double>::quiet_NaN();
+  return std::nullopt;
+}
+
+Series& series_of(RunLog& log, std::string_view key) {
+  const auto found = log.steps.find(key);
+  return found != log.steps.end() ? found->second : log.steps[std::string(key)];
+}
+
+void read_object(const Object& object, std::int64_t iteration, RunLog& log) {
+  Element run;
+  if (object["run"].get(run) == simdjson::SUCCESS && run.is_object()) {
+    log.starts.emplace_back(Json::parse(simdjson::minify(run), nullptr, /*allow_exceptions=*/false));
+    log.start_iterations.push_back(iteration);
+    return;
+  }
+  std::string_view split;
+  const bool is_evaluation = object["split"].get(split) == simdjson::SUCCESS;
+  for (const auto& [key, value] : object) {
+    if (key == "iteration") continue;
+    const auto y = number(value);
+    if (!y) continue;
+    Series& series = is_evaluation ? log.evaluations[std::string(key) + " " + std::string(split)] : series_of(log, key);
+    series.add(static_cast<double>(iteration), *y);
+  }
+}
+
+class LineReader {
+ public:
+  bool read(std::string_view line, RunLog& log) { return read_as_it_is(line, log) || read_as_it_is(without_python_numbers(line), log); }
+
+ private:
+  bool read_as_it_is(std::string_view line, RunLog& log) {
+    Object object;
+    std::int64_t iteration = 0;
+    if (parser_.parse(line.data(), line.size()).get(object) != simdjson::SUCCESS) return false;
+    if (object["iteration"].get(iteration) != simdjson::SUCCESS || iteration < 0) return false;
+    read_object(object, iteration, log);
+    return true;
+  }
+  simdjson::dom::parser parser_;
+};
+
+void count_unreadable(std::string_view line, RunLog& log) {
+  if (++log.unreadable_lines > 1) return;
+  log.first_unreadable = "line " + std::to_string(log.lines) + ": " + std::string(line.substr(0, 60)) + (line.size() > 60 ? "…" : "");
+}
+
+}  // namespace
+
+void Series::settle() {
+  const bool is_ascending = std::adjacent_find(x.begin(), x.end(), std::greater_equal<>()) == x.end();
+  if (is_ascending) return;
+  std::vector<std::size_t> order(x.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return x[a] < x[b]; });
+  Series sorted;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (i + 1 == order.size() || x[order[i]] != x[order[i + 1]]) sorted.add(x[order[i]], y[order[i]]);
+  }
+  *this = std::move(sorted);
+}
+
+bool read_metrics_line(std::string_view line, RunLog& log) { return LineReader().read(line, log); }
+
+RunLog read_run_log(const fs::path& path) {
+  const fs::path file = fs::is_directory(path) ? path / "metrics.jsonl" : path;
+  if (!fs::exists(file)) {
+    throw UserError({"there are no metrics of a run in " + path.string(), file.string() + " does not exist",
+                     "give the --save or --tensorboard-dir folder of a run, or its metrics.jsonl"});
+  }
+  RunLog log{.name = fs::weakly_canonical(file).parent_path().filename().string()};
+  const MappedFile mapped(file);
+  std::string_view rest(reinterpret_cast<const char*>(mapped.data()), mapped.size());
+  LineReader reader;
+  while (!rest.empty()) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    ++log.lines;
+    if (!reader.read(line, log)) count_unreadable(line, log);
+  }
+  for (auto* group : {&log.steps, &log.evaluations}) {
+    for (auto& [key, series] : *group) series.settle();
+  }
+  return log;
+}
+
+}  // namespace megatron

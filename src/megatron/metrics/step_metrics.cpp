@@ -1,0 +1,49 @@
+#include "megatron/metrics/step_metrics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace megatron {
+namespace {
+
+template <class T>
+void add_if(OrderedJson& line, const char* key, const std::optional<T>& value) {
+  if (value) line[key] = *value;
+}
+
+}  // namespace
+
+double perplexity(double loss) { return std::exp(std::min(20.0, loss)); }
+
+OrderedJson json_line(const StepMetrics& step) {
+  OrderedJson line{{"iteration", step.iteration}, {"consumed_train_samples", step.consumed_samples}};
+  for (const auto& [name, value] : step.losses) line[name] = value;
+  line["learning_rate"] = step.learning_rate;
+  add_if(line, "decoupled_learning_rate", step.decoupled_learning_rate);
+  line["global_batch_size"] = step.global_batch_size;
+  line["loss_scale"] = step.loss_scale;
+  add_if(line, "grad_norm", step.grad_norm);
+  add_if(line, "params_norm", step.params_norm);
+  add_if(line, "num_zeros", step.num_zeros);
+  line["skipped"] = step.is_skipped;
+  line["elapsed_ms"] = step.elapsed_s * 1000;
+  line["tokens_per_second"] = step.throughput.tokens_per_second;
+  line["tflops"] = step.throughput.flops_per_second / 1e12;
+  add_if(line, "mfu", step.throughput.mfu);
+  add_if(line, "mfu_causal", step.throughput.mfu_causal);
+  if (step.memory) line["memory_bytes"] = step.memory->reserved_bytes;
+  return line;
+}
+
+OrderedJson json_line(const EvaluationMetrics& evaluation) {
+  OrderedJson line{
+      {"iteration", evaluation.iteration}, {"consumed_train_samples", evaluation.consumed_samples}, {"split", evaluation.split + evaluation.suffix}};
+  for (const auto& [name, value] : evaluation.losses) {
+    line[name] = value;
+    line[name + " ppl"] = perplexity(value);
+  }
+  return line;
+}
+
+}  // namespace megatron

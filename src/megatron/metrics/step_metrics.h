@@ -1,0 +1,63 @@
+// What is known after a training step or an evaluation, as every writer of metrics takes it: plain numbers.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "megatron/base/json.h"
+
+namespace megatron {
+
+/// Name and value of each reported loss, in printing order ("lm loss").
+using NamedLosses = std::vector<std::pair<std::string, double>>;
+
+/// Memory of this process in bytes: on a GPU what the caching allocator holds and has given out, on a CPU the resident set and the heap.
+struct MemoryMetrics {
+  double reserved_bytes = 0, max_reserved_bytes = 0;
+  double allocated_bytes = 0;
+  std::optional<double> max_allocated_bytes;  ///< on a GPU
+  std::optional<double> allocated_count;      ///< blocks given out, on a GPU
+};
+
+/// Rates of a step or of an interval, per device.
+struct ThroughputMetrics {
+  double tokens_per_second = 0;
+  double flops_per_second = 0;       ///< model FLOP/s as Megatron counts them: causal attention once, recomputation not at all
+  std::optional<double> mfu;         ///< share of the peak with full attention counted (PaLM, appendix B)
+  std::optional<double> mfu_causal;  ///< the same with the masked half of attention left out
+};
+
+struct StepMetrics {
+  std::int64_t iteration = 0, train_iters = 0;
+  std::int64_t consumed_samples = 0, skipped_samples = 0;
+  std::int64_t global_batch_size = 0, world_size = 1;
+  NamedLosses losses;
+  double learning_rate = 0;
+  std::optional<double> decoupled_learning_rate;
+  double loss_scale = 1;
+  std::optional<double> grad_norm, params_norm;
+  std::optional<std::int64_t> num_zeros;
+  bool is_skipped = false;  ///< the update was not applied
+  double elapsed_s = 0;
+  ThroughputMetrics throughput;
+  std::optional<MemoryMetrics> memory;
+};
+
+struct EvaluationMetrics {
+  std::int64_t iteration = 0, consumed_samples = 0;
+  std::string split;   ///< "validation" or "test"
+  std::string suffix;  ///< "-name" of one of several validation sets
+  NamedLosses losses;
+};
+
+/// exp(min(20, loss)), as Megatron shows it.
+double perplexity(double loss);
+
+/// One line of metrics.jsonl.
+OrderedJson json_line(const StepMetrics& step);
+OrderedJson json_line(const EvaluationMetrics& evaluation);
+
+}  // namespace megatron

@@ -1,0 +1,25 @@
+// How fast a device can multiply matrices, the denominator of MFU: measured on a CPU, known by name on a GPU.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include <optional>
+#include <string_view>
+
+namespace megatron {
+
+/// Dense peak of a GPU in FLOP/s for matrix products of `dtype`, by its name as the driver gives it ("NVIDIA H100 80GB HBM3"): NVIDIA's data
+/// sheets without sparsity; float32 is computed without TF32. Nothing for a GPU or dtype that the table lacks.
+std::optional<double> gpu_peak_flops(std::string_view name, c10::ScalarType dtype);
+
+/// Memory bandwidth of the same GPU in bytes/s.
+std::optional<double> gpu_peak_bandwidth(std::string_view name);
+
+/// Best of several matrix products, on a CPU with the threads set, in FLOP/s; takes a few tenths of a second.
+double measured_peak_flops(c10::Device device, c10::ScalarType dtype);
+
+/// Best of several copies of a buffer larger than the caches, in bytes read and written per second.
+double measured_peak_bandwidth(c10::Device device);
+
+}  // namespace megatron

@@ -1,0 +1,28 @@
+// What --profile leaves: a table for people, and a trace in Chrome's Trace Event format for ui.perfetto.dev.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "megatron/training/profile/op_recorder.h"
+
+namespace megatron {
+
+/// How fast the device can be, for the fraction of roofline: FLOP/s in the model's dtype, bytes/s of its memory.
+struct DevicePeak {
+  double flops_per_second = 0, bytes_per_second = 0;
+};
+
+struct ProfileHead {
+  std::int64_t first_iteration = 0, num_steps = 1;
+  DevicePeak peak;
+};
+
+/// Phases and modules by time, then operators by their own time: per step calls, ms in all and in itself, share, GB, GFLOP, and the fraction of
+/// roofline: the least time that FLOPs or bytes would need at the peak, over the time it took.
+std::string profile_table(const ProfileHead& head, std::span<const RecordedOp> ops);
+
+/// One complete event ("ph": "X") per entry, times in microseconds from the first; bytes, FLOPs and shapes as args.
+std::string trace_json(std::span<const RecordedOp> ops, int rank);
+
+}  // namespace megatron

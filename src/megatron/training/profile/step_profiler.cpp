@@ -1,0 +1,108 @@
+#include "megatron/training/profile/step_profiler.h"
+
+#include <algorithm>
+#include <ostream>
+
+#include "megatron/base/files.h"
+#include "megatron/training/device_peak.h"
+
+namespace megatron {
+namespace {
+
+constexpr const char* kStep = "step";
+
+bool is_wanted(const LoggerConfig& logger) {
+  constexpr std::int64_t kRank = 0;
+  return logger.profile && (logger.profile_ranks.empty() || std::ranges::count(logger.profile_ranks, kRank) > 0);
+}
+
+DevicePeak device_peak(const ParamStore& weights) {
+  const at::Tensor& value = weights.buckets().front().value;
+  return {.flops_per_second = measured_peak_flops(value.device(), value.scalar_type()), .bytes_per_second = measured_peak_bandwidth(value.device())};
+}
+
+}  // namespace
+
+StepProfiler::StepProfiler(Trainer& trainer, std::ostream& out) : trainer_(trainer), out_(out), is_wanted_(is_wanted(trainer.settings.logger)) {}
+
+StepProfiler::~StepProfiler() {
+  if (!recorder_) return;
+  trainer_.model->set_unit_hooks(nullptr);
+  trainer_.timers.set_listener(nullptr);
+}
+
+void StepProfiler::before_step() {
+  if (!is_wanted_) return;
+  const LoggerConfig& logger = trainer_.settings.logger;
+  const std::int64_t done = trainer_.progress.iteration;
+  if (!recorder_ && done >= logger.profile_step_start && done < logger.profile_step_end) start();
+  if (!recorder_) return;
+  is_in_step_ = true;
+  recorder_->begin(kStep, RecordedOp::Kind::phase);
+}
+
+void StepProfiler::after_step() {
+  if (!recorder_) return;
+  recorder_->end(kStep);
+  is_in_step_ = false;
+  if (trainer_.progress.iteration >= trainer_.settings.logger.profile_step_end) finish();
+}
+
+void StepProfiler::start() {
+  first_iteration_ = trainer_.progress.iteration + 1;
+  recorder_ = std::make_unique<OpRecorder>(trainer_.rank.device);
+  trainer_.model->set_unit_hooks(this);
+  trainer_.timers.set_listener(this);
+}
+
+void StepProfiler::finish() {
+  trainer_.model->set_unit_hooks(nullptr);
+  trainer_.timers.set_listener(nullptr);
+  const std::vector<RecordedOp> ops = recorder_->take();
+  recorder_.reset();
+  is_wanted_ = false;
+  const std::string path = trace_path();
+  megatron::create_directories(fs::path(path).parent_path());
+  write_file_atomically(path, trace_json(ops, 0));
+  const ProfileHead head{
+      .first_iteration = first_iteration_, .num_steps = trainer_.progress.iteration - first_iteration_ + 1, .peak = device_peak(*trainer_.weights)};
+  out_ << profile_table(head, ops) << "\ntrace for ui.perfetto.dev: " << path << std::endl;
+}
+
+std::string StepProfiler::trace_path() const {
+  const Settings& settings = trainer_.settings;
+  fs::path folder = settings.logger.profile_dir;
+  if (folder.empty())
+    folder = fs::path(settings.logger.tensorboard_dir.empty() ? settings.checkpoint.save : settings.logger.tensorboard_dir) / "profile";
+  return folder / ("rank_0_iteration_" + std::to_string(first_iteration_) + ".trace.json");
+}
+
+void StepProfiler::before_forward(const Module& unit) {
+  if (is_in_step_) recorder_->begin(unit.path(), RecordedOp::Kind::module);
+}
+
+/// A unit's backward pass runs from the gradient of its output to the gradient of the output before it.
+void StepProfiler::after_forward(const Module& unit, const at::Tensor& output) {
+  if (!is_in_step_) return;
+  recorder_->end(unit.path());
+  if (!output.requires_grad()) return;
+  const std::string name = unit.path() + " (backward)";
+  output.register_hook([this, name](const at::Tensor& /*gradient*/) {
+    if (!is_in_step_) return;
+    if (!backward_unit_.empty()) recorder_->end(backward_unit_);
+    recorder_->begin(name, RecordedOp::Kind::module);
+    backward_unit_ = name;
+  });
+}
+
+void StepProfiler::on_start(std::string_view timer) {
+  if (is_in_step_) recorder_->begin(std::string(timer), RecordedOp::Kind::phase);
+}
+
+void StepProfiler::on_stop(std::string_view timer) {
+  if (!is_in_step_) return;
+  recorder_->end(std::string(timer));
+  backward_unit_.clear();
+}
+
+}  // namespace megatron

@@ -1,0 +1,43 @@
+#include "megatron/training/run_record.h"
+
+#include <ATen/Parallel.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "megatron/config/print_config.h"
+#include "megatron/training/log_lines.h"
+
+namespace megatron {
+namespace {
+
+std::string processor_name() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    if (line.starts_with("model name")) return line.substr(std::min(line.size(), line.find(':') + 2));
+  }
+  return "unknown processor";
+}
+
+std::string machine() {
+  char host[256] = "localhost";
+  ::gethostname(host, sizeof host - 1);
+  return std::string(host) + ", " + processor_name() + ", " + std::to_string(at::get_num_threads()) + " threads";
+}
+
+}  // namespace
+
+OrderedJson run_record(const Trainer& trainer) {
+  OrderedJson settings = OrderedJson::object();
+  for (const auto& [name, value] : argument_values(trainer.settings)) settings[name] = value;
+  return {{"iteration", trainer.progress.iteration},
+          {"run",
+           {{"started", current_time()},
+            {"machine", machine()},
+            {"parameters", trainer.weights->num_parameters()},
+            {"flops_per_iteration", trainer.flops_per_iteration},
+            {"settings", std::move(settings)}}}};
+}
+
+}  // namespace megatron

@@ -1,0 +1,116 @@
+// Bytes: tensorboard's own RecordWriter and Event class (PyPI tensorboard), printed by Python.
+#include "megatron/metrics/event_file.h"
+
+#include <fstream>
+
+#include "megatron/base/error.h"
+#include "megatron/metrics/protobuf.h"
+#include "metrics/scratch_folder.h"
+
+namespace megatron {
+namespace {
+
+std::string from_hex(std::string_view hex) {
+  std::string bytes;
+  for (std::size_t i = 0; i < hex.size(); i += 2) bytes += static_cast<char>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16));
+  return bytes;
+}
+
+TEST(FramedRecord, IsTensorFlows) { EXPECT_EQ(framed_record("abc"), from_hex("0300000000000000b099490e6162636e57f121")); }
+
+TEST(Protobuf, EncodesAnEventAsItsClassDoes) {
+  const ProtobufWriter value = ProtobufWriter().add_bytes(1, "lm loss").add_float(2, 2.5f);
+  const ProtobufWriter event =
+      ProtobufWriter().add_double(1, 1.5).add_integer(2, 300).add_bytes(5, ProtobufWriter().add_bytes(1, value.bytes()).bytes());
+  EXPECT_EQ(event.bytes(), from_hex("09000000000000f83f10ac022a100a0e0a076c6d206c6f73731500002040"));
+}
+
+TEST(Protobuf, ReaderStopsAtBrokenMessages) {
+  const std::string whole = ProtobufWriter().add_integer(2, 300).add_bytes(5, "abc").bytes();
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    ProtobufReader reader(std::string_view(whole).substr(0, size));
+    int fields = 0;
+    while (reader.next()) ++fields;
+    EXPECT_LT(fields, 2);
+  }
+  EXPECT_FALSE(ProtobufReader("\x0b").next()) << "a group, which nobody writes any more";
+}
+
+class EventFileTest : public ScratchFolder {
+ protected:
+  std::vector<EventRecord> records(const fs::path& path) const {
+    std::vector<EventRecord> found;
+    read_events(path, [&](const EventRecord& record) {
+      found.push_back(record);
+      return true;
+    });
+    return found;
+  }
+  fs::path only_file() const { return fs::directory_iterator(folder_)->path(); }
+  void write_iterations(int first, int last) {
+    EventFile file(folder_, 10);
+    for (int i = first; i <= last; ++i) {
+      file.add_scalars({{"lm loss", 1.0 / i}}, i);
+      file.add_scalars({{"lm loss vs samples", 1.0 / i}}, i * 1000);
+    }
+    file.flush();
+  }
+};
+
+TEST_F(EventFileTest, HoldsVersionThenPoints) {
+  write_iterations(1, 2);
+  EXPECT_TRUE(only_file().filename().string().starts_with("events.out.tfevents."));
+  const auto found = records(only_file());
+  ASSERT_EQ(found.size(), 5u);
+  EXPECT_EQ(found[0].writer, "megatron");
+  EXPECT_EQ(found[3].tags, std::vector<std::string>{"lm loss"});
+  EXPECT_EQ(found[4].step, 2000);
+}
+
+TEST_F(EventFileTest, QueueIsWrittenWhenFull) {
+  EventFile file(folder_, 3);
+  const auto empty = fs::file_size(file.path());
+  file.add_scalars({{"a", 1}}, 1);
+  file.add_scalars({{"a", 1}}, 2);
+  EXPECT_EQ(fs::file_size(file.path()), empty);
+  file.add_scalars({{"a", 1}}, 3);
+  EXPECT_EQ(records(file.path()).size(), 4u);
+}
+
+TEST_F(EventFileTest, ResumeDropsWhatComesAgain) {
+  write_iterations(1, 4);
+  drop_events_after(folder_, 2);
+  const auto found = records(only_file());
+  ASSERT_EQ(found.size(), 5u);
+  EXPECT_EQ(found.back().step, 2000);
+}
+
+TEST_F(EventFileTest, ResumeDropsATornTailAndLeavesOtherWritersAlone) {
+  write_iterations(1, 2);
+  const auto whole = fs::file_size(only_file());
+  std::ofstream(only_file(), std::ios::app | std::ios::binary) << framed_record("abc").substr(0, 9);
+  fs::create_directories(folder_);
+  const fs::path other = folder_ / "events.out.tfevents.1.other";
+  std::ofstream(other, std::ios::binary) << framed_record(ProtobufWriter().add_integer(2, 9).bytes());
+  const auto other_size = fs::file_size(other);
+  drop_events_after(folder_, 5);
+  EXPECT_EQ(fs::file_size(other), other_size);
+  for (const auto& entry : fs::directory_iterator(folder_)) {
+    if (entry.path() != other) {
+      EXPECT_EQ(entry.file_size(), whole);
+    }
+  }
+}
+
+TEST_F(EventFileTest, DamagedRecordsEndTheReading) {
+  write_iterations(1, 3);
+  std::string bytes = read_file(only_file());
+  bytes[bytes.size() - 8] = static_cast<char>(bytes[bytes.size() - 8] ^ 1);
+  std::ofstream(only_file(), std::ios::binary) << bytes;
+  EXPECT_EQ(records(only_file()).size(), 6u);
+}
+
+TEST_F(EventFileTest, UnwritableFolderIsTheUsersMistake) { EXPECT_THROW(EventFile("/dev/null/events", 1), UserError); }
+
+}  // namespace
+}  // namespace megatron
