@@ -62,7 +62,7 @@ std::vector<Include> includes_under(const fs::path& folder) {
   const std::regex pattern(R"(^\s*#\s*include\s*[<"]([^>"]+)[>"])");
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     const auto extension = entry.path().extension();
-    if (extension != ".h" && extension != ".cpp") continue;
+    if (extension != ".h" && extension != ".cpp" && extension != ".cu" && extension != ".cuh") continue;
     std::ifstream lines(entry.path());
     std::smatch match;
     for (std::string line; std::getline(lines, line);) {

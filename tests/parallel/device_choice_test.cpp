@@ -61,6 +61,9 @@ TEST(DeviceChoice, CudaIsRefusedWithTheRemedy) {
   EXPECT_THAT(refusal("cuda", probes(kGpu, "libmegatron_cuda.so does not exist")), HasSubstr("make build CUDA=1"));
   EXPECT_THAT(refusal("cuda", probes(kGpu, "libcufile.so.0: cannot open shared object file: No such file or directory")),
               HasSubstr("make deps CUDA=run"));
+  EXPECT_THAT(refusal("cuda", probes(kGpu, "CUDA reports: CUDA driver version is insufficient for CUDA runtime version")), HasSubstr("580 or later"));
+  EXPECT_THAT(refusal("cuda", probes(kGpu, "CUDA reports: no kernel image is available for execution on the device")),
+              HasSubstr("MEGATRON_CUDA_ARCHITECTURES"));
 }
 
 TEST(CudaPlugin, AbsentAndForeignLibrariesAreNamed) {

@@ -55,6 +55,11 @@ Three layer_norm_backward(const at::Tensor& /*dy*/, const at::Tensor& x, at::Int
   return {at::empty_like(x), at::empty_like(*weight), bias ? at::empty_like(*bias) : at::Tensor()};
 }
 
+at::Tensor& addmm_out(const at::Tensor& sum, const at::Tensor& /*a*/, const at::Tensor& /*b*/, at::ScalarType, const at::Scalar&, const at::Scalar&,
+                      at::Tensor& out) {
+  return resize(out, sum.sizes());
+}
+
 /// Operators whose shapes ATen knows in Python only.
 TORCH_LIBRARY_IMPL(aten, Meta, library) {
   library.impl("index_select", index_select);
@@ -62,6 +67,7 @@ TORCH_LIBRARY_IMPL(aten, Meta, library) {
   library.impl("logical_not.out", unary_out);
   library.impl("logical_or.out", binary_out);
   library.impl("logical_and.out", binary_out);
+  library.impl("addmm.dtype_out", addmm_out);
   library.impl("where.self", where);
   library.impl("where.self_out", where_out);
   library.impl("native_layer_norm", layer_norm);
@@ -141,7 +147,7 @@ struct Precision {
   const char* name;
   c10::ScalarType weights, gradients;
 };
-const Precision kPrecisions[] = {{"fp32", c10::kFloat, c10::kFloat}};
+const Precision kPrecisions[] = {{"fp32", c10::kFloat, c10::kFloat}, {"bf16", c10::kBFloat16, c10::kFloat}, {"fp16", c10::kHalf, c10::kFloat}};
 
 Microbatch meta_batch(const Variant& variant) {
   const auto integers = at::TensorOptions().dtype(at::kLong).device(at::kMeta);

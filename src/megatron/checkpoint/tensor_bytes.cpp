@@ -61,7 +61,12 @@ at::Tensor view_tensor(const SafetensorsFile& file, const StoredTensor& stored) 
   return copy;
 }
 
-at::Tensor packed(const at::Tensor& tensor) { return tensor.detach().cpu().contiguous(); }
+at::Tensor packed(const at::Tensor& tensor) {
+  if (!tensor.is_cuda()) return tensor.detach().cpu().contiguous();
+  // Pinned memory is filled at the full speed of the bus, and ATen keeps it for the next tensor.
+  at::Tensor staged = at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(true));
+  return staged.copy_(tensor.detach());
+}
 
 std::span<const std::byte> bytes_of(const at::Tensor& packed_tensor) {
   return {static_cast<const std::byte*>(packed_tensor.const_data_ptr()), static_cast<std::size_t>(packed_tensor.nbytes())};

@@ -10,10 +10,14 @@ DeviceChoice refuse_or_fall_back(const std::string& wanted, const std::string& p
   return {.is_cuda = false, .reason = problem};
 }
 
-/// Loader errors end in a missing library; version and symbol errors mean another build.
+/// What helps against a plugin's problem, told by the words of the loader and of the CUDA runtime.
 std::string plugin_fix(const std::string& problem) {
   if (problem.find("cannot open shared object file") != std::string::npos) {
     return "the NVIDIA libraries that LibTorch needs are fetched with `make deps CUDA=run`, or found through LD_LIBRARY_PATH; or use --device cpu";
+  }
+  if (problem.find("driver version") != std::string::npos) return "CUDA 13 needs an NVIDIA driver of version 580 or later; or use --device cpu";
+  if (problem.find("no kernel image") != std::string::npos) {
+    return "build the plugin for this GPU (cmake -B build -DMEGATRON_CUDA_ARCHITECTURES=...), or use --device cpu";
   }
   return "build it with `make build CUDA=1`, or use --device cpu";
 }
