@@ -69,11 +69,10 @@ struct Trained {
 };
 
 Trained gradients_on(c10::Device device, bool is_llama) {
-  const auto settings =
-      read_run(small_run::flags(is_llama ? std::vector<std::string>{"--position-embedding-type", "rope", "--normalization", "RMSNorm", "--swiglu",
-                                                                    "--disable-bias-linear", "--qk-layernorm"}
-                                         : std::vector<std::string>{}))
-          .options.settings;
+  auto settings = read_run(small_run::flags(is_llama ? std::vector<std::string>{"--position-embedding-type", "rope", "--normalization", "RMSNorm",
+                                                                                "--swiglu", "--disable-bias-linear", "--qk-layernorm"}
+                                                     : std::vector<std::string>{}))
+                      .options.settings;
   settings.model.vocab_size = 64;
   resolve(settings);
   Trained result{.model = make_gpt_model(settings.model, Rank{.device = device}), .weights = nullptr};
