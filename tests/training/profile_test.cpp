@@ -11,6 +11,7 @@
 #include "megatron/training/profile/op_cost.h"
 #include "megatron/training/profile/op_recorder.h"
 #include "megatron/training/profile/profile_output.h"
+#include "megatron/transformer/row_operations.h"
 
 namespace megatron {
 namespace {
@@ -80,6 +81,13 @@ TEST(OpRecorder, CountsBytesAndTimeOnce) {
   EXPECT_EQ(flops, 2.0 * 4 * 8 * 16 * 32);
   EXPECT_EQ(self, outermost) << "own times add up to the time of what was called";
   EXPECT_EQ(find(ops, "aten::linear").bytes, 0);
+}
+
+TEST(OpRecorder, SeesKernelsOfOurOwn) {
+  const auto ops = record([](OpRecorder&) { rms_norm_rows(at::ones({4, 8}), at::ones({8}), 1e-5, 0); });
+  const RecordedOp& norm = find(ops, "megatron::rms_norm_rows");
+  EXPECT_EQ(norm.bytes, 4.0 * (4 * 8 + 8 + 4 * 8));
+  EXPECT_EQ(norm.kind, Kind::op);
 }
 
 TEST(OpRecorder, EndsWhatWasLeftOpenInside) {

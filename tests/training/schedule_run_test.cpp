@@ -63,7 +63,7 @@ std::map<std::int64_t, double> losses(const std::string& folder) {
   std::istringstream lines(read_file(folder + "/metrics.jsonl"));
   for (std::string line; std::getline(lines, line);) {
     const Json object = Json::parse(line);
-    if (!object.contains("split")) found[object.at("iteration")] = object.at("lm loss");
+    if (!object.contains("split") && !object.contains("run")) found[object.at("iteration")] = object.at("lm loss");
   }
   return found;
 }

@@ -108,4 +108,14 @@ double measured_peak_bandwidth(c10::Device device) {
   return 2.0 * static_cast<double>(source.nbytes()) / best_time(device, 0.2, [&] { target.copy_(source); });
 }
 
+double peak_flops(c10::Device device, std::string_view name, c10::ScalarType dtype) {
+  const auto known = gpu_peak_flops(name, dtype);
+  return known ? *known : measured_peak_flops(device, dtype);
+}
+
+double peak_bandwidth(c10::Device device, std::string_view name) {
+  const auto known = gpu_peak_bandwidth(name);
+  return known ? *known : measured_peak_bandwidth(device);
+}
+
 }  // namespace megatron

@@ -22,4 +22,8 @@ double measured_peak_flops(c10::Device device, c10::ScalarType dtype);
 /// Best of several copies of a buffer larger than the caches, in bytes read and written per second.
 double measured_peak_bandwidth(c10::Device device);
 
+/// By the table or else measured; `name` is a GPU's, empty for a CPU.
+double peak_flops(c10::Device device, std::string_view name, c10::ScalarType dtype);
+double peak_bandwidth(c10::Device device, std::string_view name);
+
 }  // namespace megatron

@@ -20,10 +20,11 @@ std::string processor_name() {
   return "unknown processor";
 }
 
-std::string machine() {
+std::string machine(const std::string& device_name) {
   char host[256] = "localhost";
   ::gethostname(host, sizeof host - 1);
-  return std::string(host) + ", " + processor_name() + ", " + std::to_string(at::get_num_threads()) + " threads";
+  return std::string(host) + ", " + (device_name.empty() ? "" : device_name + ", ") + processor_name() + ", " +
+         std::to_string(at::get_num_threads()) + " threads";
 }
 
 }  // namespace
@@ -34,7 +35,7 @@ OrderedJson run_record(const Trainer& trainer) {
   return {{"iteration", trainer.progress.iteration},
           {"run",
            {{"started", current_time()},
-            {"machine", machine()},
+            {"machine", machine(trainer.device_name)},
             {"parameters", trainer.weights->num_parameters()},
             {"flops_per_iteration", trainer.flops_per_iteration},
             {"settings", std::move(settings)}}}};

@@ -135,6 +135,7 @@ class Setup {
       check_save_folder(non_persistent_folder(settings().checkpoint, settings().checkpoint.save));
     trainer_.timers = Timers(static_cast<int>(settings().logger.timing_log_level), timer_statistic(settings().logger.timing_log_option));
     trainer_.rank.device = device_.device;
+    if (!device_.device.is_cpu()) trainer_.device_name = device_.reason;
     if (settings().logger.log_memory) start_counting_tensor_memory();
     trainer_.rank.seed = static_cast<std::uint64_t>(settings().training.seed);
   }

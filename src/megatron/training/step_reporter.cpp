@@ -38,7 +38,8 @@ MetricsWriter make_metrics_writer(const Settings& settings, std::int64_t iterati
 ThroughputMeter make_throughput_meter(const Trainer& trainer) {
   const Settings& settings = trainer.settings;
   const at::Tensor& weights = trainer.weights->buckets().front().value;
-  const auto peak = settings.logger.log_throughput ? std::optional(measured_peak_flops(weights.device(), weights.scalar_type())) : std::nullopt;
+  const auto peak =
+      settings.logger.log_throughput ? std::optional(peak_flops(weights.device(), trainer.device_name, weights.scalar_type())) : std::nullopt;
   return {sample_flops(run_dimensions(settings), settings.training.seq_length), peak};
 }
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "megatron/checkpoint/checkpoint.h"
@@ -23,6 +24,7 @@ namespace megatron {
 struct Trainer {
   Settings settings;  ///< resolved and valid
   Rank rank;
+  std::string device_name;  ///< the GPU's, as its driver gives it; empty on a CPU
   std::optional<CheckpointSource> source;  ///< what --load gave
   std::unique_ptr<LanguageModel> model;
   std::unique_ptr<ParamStore> weights;

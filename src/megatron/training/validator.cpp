@@ -45,7 +45,7 @@ void Validator::evaluate_valid(const std::string& where) {
   for (const EvaluationSet& set : trainer_.valid) {
     const auto loss = loss_of(set, first_sample(set));
     if (!loss) return;
-    report(set, "validation" + set.suffix, where, *loss);
+    report(set, "validation", where, *loss);
   }
   trainer_.progress.consumed_valid_samples += all;
 }

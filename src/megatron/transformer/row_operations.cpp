@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/row_kernels.h"
 #include "megatron/base/error.h"
+#include "megatron/transformer/op_scope.h"
 
 namespace megatron {
 namespace {
@@ -76,6 +77,7 @@ c10::ScalarType compute_type(c10::ScalarType storage) { return storage == c10::k
 void dropout_rows(const at::Tensor& x, const at::Tensor& residual, at::Tensor& out, const kernels::RowCoordinates& coordinates,
                   const kernels::DropoutRule& rule) {
   if (x.numel() == 0) return;
+  const OpScope scope("megatron::dropout_rows", {x, residual, out});
   check_pair(x, out);
   MEGATRON_CHECK(!residual.defined() || residual.scalar_type() == out.scalar_type(), "a residual of another dtype than the sum");
   const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
@@ -93,6 +95,7 @@ void dropout_rows(const at::Tensor& x, const at::Tensor& residual, at::Tensor& o
 }
 
 RmsNormRows rms_norm_rows(const at::Tensor& x, const at::Tensor& weight, double epsilon, double offset) {
+  const OpScope scope("megatron::rms_norm_rows", {x, weight, x});
   check_pair(x, weight);
   const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
   RmsNormRows result{.y = at::empty(x.sizes(), x.options().dtype(weight.scalar_type())),
@@ -116,6 +119,7 @@ RmsNormRows rms_norm_rows(const at::Tensor& x, const at::Tensor& weight, double 
 }
 
 RmsNormGradients rms_norm_rows_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd, double offset) {
+  const OpScope scope("megatron::rms_norm_rows_backward", {dy, x, weight, x});
   MEGATRON_CHECK(dy.scalar_type() == weight.scalar_type() && dy.is_contiguous() && x.is_contiguous(), "gradient of a norm");
   const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
   RmsNormGradients result{.dx = at::empty_like(x), .dweight = at::empty({columns}, rstd.options())};
@@ -140,6 +144,7 @@ RmsNormGradients rms_norm_rows_backward(const at::Tensor& dy, const at::Tensor& 
 }
 
 at::Tensor rotary_rows(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool interleaved, double sign) {
+  const OpScope scope("megatron::rotary_rows", {x, cos, sin, x});
   const std::int64_t s = x.size(0), b = x.size(1), n = x.size(2), d = x.size(3);
   // Tokens must be evenly spaced. The stride of a dimension of one element means nothing, also in a tensor that calls itself contiguous.
   const bool even = x.stride(3) == 1 && (b == 1 || s == 1 || x.stride(0) == b * x.stride(1));

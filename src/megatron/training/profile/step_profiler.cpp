@@ -16,9 +16,10 @@ bool is_wanted(const LoggerConfig& logger) {
   return logger.profile && (logger.profile_ranks.empty() || std::ranges::count(logger.profile_ranks, kRank) > 0);
 }
 
-DevicePeak device_peak(const ParamStore& weights) {
-  const at::Tensor& value = weights.buckets().front().value;
-  return {.flops_per_second = measured_peak_flops(value.device(), value.scalar_type()), .bytes_per_second = measured_peak_bandwidth(value.device())};
+DevicePeak device_peak(const Trainer& trainer) {
+  const at::Tensor& value = trainer.weights->buckets().front().value;
+  return {.flops_per_second = peak_flops(value.device(), trainer.device_name, value.scalar_type()),
+          .bytes_per_second = peak_bandwidth(value.device(), trainer.device_name)};
 }
 
 }  // namespace
@@ -65,7 +66,7 @@ void StepProfiler::finish() {
   megatron::create_directories(fs::path(path).parent_path());
   write_file_atomically(path, trace_json(ops, 0));
   const ProfileHead head{
-      .first_iteration = first_iteration_, .num_steps = trainer_.progress.iteration - first_iteration_ + 1, .peak = device_peak(*trainer_.weights)};
+      .first_iteration = first_iteration_, .num_steps = trainer_.progress.iteration - first_iteration_ + 1, .peak = device_peak(trainer_)};
   out_ << profile_table(head, ops) << "\ntrace for ui.perfetto.dev: " << path << std::endl;
 }
 
