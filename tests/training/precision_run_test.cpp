@@ -78,18 +78,21 @@ TEST(PrecisionRun, LearnsWhatFp32Learns) {
 }
 
 TEST(PrecisionRun, SkippedStepsAreCountedAndDoNotAdvanceTheSchedule) {
-  auto outcome = small_run::run({"--fp16", "--initial-loss-scale", "1e12", "--hysteresis", "1"});
+  auto outcome = small_run::run({"--fp16", "--initial-loss-scale", "8388608", "--hysteresis", "1", "--log-num-zeros-in-grad"});
   const auto skipped = numbers(outcome.log, "number of skipped iterations");
   const auto scales = numbers(outcome.log, "loss scale");
   ASSERT_EQ(scales.size(), 8u);
   std::int64_t applied = 0;
-  double scale = 1e12;
+  double scale = 8388608;
   for (std::size_t i = 0; i < skipped.size(); ++i) {
     if (skipped[i] > 0) scale /= 2;
     applied += skipped[i] == 0;
     EXPECT_NEAR(scales[i], scale, 0.1) << i;
   }
   EXPECT_GT(skipped[0], 0) << outcome.log;
+  EXPECT_GT(applied, 0) << outcome.log;
+  EXPECT_EQ(numbers(outcome.log, "grad norm").size(), static_cast<std::size_t>(applied)) << "a skipped step has no norm";
+  EXPECT_EQ(numbers(outcome.log, "num zeros").size(), static_cast<std::size_t>(applied));
   EXPECT_EQ(outcome.trainer.optimizer->num_steps(), applied);
   EXPECT_EQ(outcome.trainer.scheduler.num_steps(), applied * 4);
   EXPECT_EQ(outcome.trainer.progress.consumed_train_samples, 8 * 4);

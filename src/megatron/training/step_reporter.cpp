@@ -112,13 +112,13 @@ StepMetrics StepReporter::metrics_of(const TrainStepResult& step, double elapsed
                       .learning_rate = trainer_.scheduler.lr(),
                       .decoupled_learning_rate = trainer_.scheduler.decoupled_lr(),
                       .loss_scale = step.update.loss_scale,
-                      .grad_norm = step.update.grad_norm,
+                      .grad_norm = step.update.applied ? std::optional(step.update.grad_norm) : std::nullopt,  // as Megatron: none of a skipped step
                       .is_skipped = !step.update.applied,
                       .elapsed_s = elapsed_s,
                       .throughput = throughput_.rates({.samples = samples, .tokens = step.tokens, .seconds = elapsed_s}),
                       .memory = process_memory(trainer_.rank.device)};
   if (logger.log_params_norm) metrics.params_norm = trainer_.optimizer->main_parameters().norm();
-  if (logger.log_num_zeros_in_grad) metrics.num_zeros = step.update.num_zeros;
+  if (logger.log_num_zeros_in_grad && step.update.applied) metrics.num_zeros = step.update.num_zeros;
   return metrics;
 }
 
