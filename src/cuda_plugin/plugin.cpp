@@ -1,5 +1,4 @@
 // libmegatron_cuda.so: hands the engine its table.
-#include <c10/cuda/CUDAFunctions.h>
 #include <cuda_runtime_api.h>
 
 #include "cuda_plugin/operations.h"
