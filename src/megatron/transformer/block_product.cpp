@@ -11,6 +11,8 @@
 #include <array>
 
 #include "kernels/cpu/cpu_features.h"
+#include "megatron/transformer/op_scope.h"
+#include "megatron/transformer/op_scope.h"
 
 namespace megatron {
 namespace {
@@ -108,6 +110,7 @@ bool block_product(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bo
   const bool is_bf16 = a.scalar_type() == c10::kBFloat16;
   if (is_bf16 ? !available<at::BFloat16>(kernels::cpu_has_bf16_products()) : !available<at::Half>(kernels::cpu_has_f16_products())) return false;
   if (out.numel() == 0 || a.size(1) == 0 || a.size(1) % 2 != 0 || out.stride(1) != 1) return false;
+  const OpScope scope("megatron::block_product", {a, b, out});
   // A weight as bᵀ is read in place, and the small operand packed, by making the transposed product.
   const bool transposed = !rows_contiguous(b) && rows_contiguous(b.t());
   const at::Tensor left = transposed ? b.t() : rows_contiguous(a) ? a : a.contiguous();
