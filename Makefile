@@ -9,7 +9,7 @@ JOBS ?= $(shell nproc)
 CUDA ?=
 export CUDA
 
-.PHONY: build deps test test-parity demo bench clean help
+.PHONY: build deps test test-nightly test-parity demo examples tutorial bench clean help
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
@@ -26,13 +26,23 @@ build: deps ## Build build/bin/megatron (CUDA=1: with the plugin for NVIDIA GPUs
 
 test: build ## Build and run the fast tests (at most five minutes)
 	@cmake --build $(BUILD_DIR) -j $(JOBS) --target megatron_tests
-	@ctest --test-dir $(BUILD_DIR) --output-on-failure -j $(JOBS)
+	@ctest --test-dir $(BUILD_DIR) --output-on-failure -j $(JOBS) -LE nightly
+
+test-nightly: build ## Run the tests that take too long for every day: a hundred runs killed at random moments
+	@cmake --build $(BUILD_DIR) -j $(JOBS) --target megatron_tests
+	@ctest --test-dir $(BUILD_DIR) --output-on-failure -L nightly
 
 test-parity: build ## Compare with transformers, megatron-core and the tokenizer packages in a virtual environment of their own
 	@tests/parity/run.sh
 
 demo: build ## Train a small GPT on real English for five to eight minutes and let it speak
 	@examples/demo/run.sh
+
+examples: build ## Run the recipes of examples/ for a few steps
+	@examples/run.sh
+
+tutorial: build ## Run every command of docs/tutorial.md
+	@scripts/run_tutorial.sh
 
 bench: build ## Time a training step beside PyTorch on the same shapes
 	@bench/run.sh

@@ -41,7 +41,7 @@ void write_content(const fs::path& folder, CheckpointContent content, FileSystem
 }  // namespace
 
 std::filesystem::path write_checkpoint(const std::filesystem::path& root, const std::string& name, const std::string& tracker_text,
-                                       CheckpointContent content, const FolderLock* lock, FileSystem& files) {
+                                       CheckpointContent content, const FolderLock* lock, FileSystem& files) try {
   megatron::create_directories(root, files);
   std::optional<FolderLock> own_lock;
   if (lock == nullptr) lock = &own_lock.emplace(root);
@@ -52,6 +52,8 @@ std::filesystem::path write_checkpoint(const std::filesystem::path& root, const 
   pending.commit();
   write_file_atomically(root / kTrackerFile, tracker_text, files);
   return root / name;
+} catch (const fs::filesystem_error& error) {
+  fail_file("read folder", error.path1(), error.code().value());
 }
 
 }  // namespace megatron

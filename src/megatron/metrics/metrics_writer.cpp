@@ -1,5 +1,6 @@
 #include "megatron/metrics/metrics_writer.h"
 
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -38,8 +39,13 @@ MetricsWriter::MetricsWriter(const std::filesystem::path& folder, std::int64_t i
 
 void MetricsWriter::write(const OrderedJson& object) {
   if (path_.empty()) return;
+  if (is_torn_) file_ << '\n';
   file_ << object.dump() << '\n' << std::flush;
-  if (!file_) throw UserError({path_.string() + " cannot be written", {}, "check the free space of its disk"});
+  const bool failed = !file_;
+  if (failed && !is_torn_)
+    std::cerr << "WARNING: " << path_.string() << " cannot be written, lines are missing: check the free space of its disk" << std::endl;
+  is_torn_ = failed;
+  file_.clear();
 }
 
 }  // namespace megatron

@@ -19,12 +19,13 @@ class MetricsWriter {
   /// The folder is created; UserError when that or the file cannot be written.
   MetricsWriter(const std::filesystem::path& folder, std::int64_t iteration);
 
-  /// Appends one object, which must hold "iteration", and flushes it.
+  /// Appends one object, which must hold "iteration", and flushes it. When that fails, training goes on after one warning.
   void write(const OrderedJson& object);
 
  private:
   std::filesystem::path path_;
   std::ofstream file_;
+  bool is_torn_ = false;  ///< the last write failed, perhaps in the middle of a line
 };
 
 }  // namespace megatron

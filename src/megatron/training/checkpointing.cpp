@@ -1,6 +1,7 @@
 #include "megatron/training/checkpointing.h"
 
 #include <array>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
@@ -102,7 +103,8 @@ void load_trainer(Trainer& trainer, std::ostream& out) {
   print_timer(trainer, "load-checkpoint", out);
 }
 
-void save_trainer(Trainer& trainer, const std::string& root, std::string_view timer, std::ostream& out) {
+void save_trainer(Trainer& trainer, SaveFolder& folder, std::string_view timer, std::ostream& out) {
+  const std::string root = folder.path().string();
   const std::string iteration = format("%7lld", static_cast<long long>(trainer.progress.iteration));
   {
     const auto timing = trainer.timers.scope(timer);
@@ -112,7 +114,9 @@ void save_trainer(Trainer& trainer, const std::string& root, std::string_view ti
                            .weights = trainer.weights.get(),
                            .optimizer = trainer.settings.checkpoint.save_optim ? trainer.optimizer.get() : nullptr,
                            .progress = trainer.progress,
-                           .origin = trainer.source ? &*trainer.source : nullptr});
+                           .origin = trainer.source ? &*trainer.source : nullptr,
+                           .lock = &folder.lock(std::cerr),
+                           .files = &folder.files()});
     out << "  [" << current_time() << "] successfully saved checkpoint from iteration " << iteration << " to " << root << ' ' << kPlace << std::endl;
   }
   print_timer(trainer, timer, out);

@@ -1,11 +1,11 @@
 #include "megatron/training/run_saver.h"
 
 #include <cstdlib>
-#include <ostream>
+#include <functional>
+#include <iostream>
 
 #include "megatron/base/error.h"
 #include "megatron/checkpoint/checkpoint_root.h"
-#include "megatron/config/checkpoint_folders.h"
 #include "megatron/training/checkpointing.h"
 #include "megatron/training/retention.h"
 #include "megatron/training/step_reporter.h"
@@ -31,6 +31,17 @@ std::int64_t tracked_iteration(const std::string& root) {
   return tracked ? tracked->iteration.value_or(0) : 0;
 }
 
+/// For a save that comes again.
+void or_warn(Progress& bar, std::int64_t iteration, const std::function<void()>& save) {
+  try {
+    save();
+  } catch (const UserError& error) {
+    bar.clear();
+    std::cerr << "WARNING: saving iteration " << iteration << " failed: " << error.what()
+              << "\n    training goes on, and the next save tries again; the checkpoints before it are whole" << std::endl;
+  }
+}
+
 }  // namespace
 
 RunSaver::RunSaver(Trainer& trainer, std::ostream& out, Progress& bar, JobDeadline* deadline)
@@ -49,18 +60,34 @@ RunSaver::RunSaver(Trainer& trainer, std::ostream& out, Progress& bar, JobDeadli
 bool RunSaver::divides_iteration(std::optional<std::int64_t> interval) const { return interval && trainer_.progress.iteration % *interval == 0; }
 
 void RunSaver::save_if_due() {
-  if (divides_iteration(config_.save_interval)) return save();
-  if (divides_iteration(config_.non_persistent_save_interval)) save_non_persistent();
+  if (divides_iteration(config_.save_interval)) return try_to_save();
+  if (divides_iteration(config_.non_persistent_save_interval)) or_warn(bar_, trainer_.progress.iteration, [this] { save_non_persistent(); });
+}
+
+void RunSaver::try_to_save() {
+  or_warn(bar_, trainer_.progress.iteration, [this] { save(); });
+}
+
+void RunSaver::save_at_end() {
+  try {
+    save();
+  } catch (const UserError& error) {
+    const std::int64_t latest = tracked_iteration(config_.save);
+    const std::string there =
+        latest > 0 ? "the latest complete checkpoint is of iteration " + std::to_string(latest) : "there is no complete checkpoint";
+    throw UserError({"the last save, of iteration " + std::to_string(trainer_.progress.iteration) + ", failed (" + there + "): " + error.parts().what,
+                     error.parts().got, error.parts().fix});
+  }
 }
 
 void RunSaver::save() {
   const std::int64_t iteration = trainer_.progress.iteration;
-  if (config_.save.empty() || saved_iteration_ == iteration) return;
+  if (trainer_.save_folder == nullptr || saved_iteration_ == iteration) return;
   const PausedInterval paused(trainer_.timers);
   bar_.clear();
   const std::int64_t previous = config_.save_retain_interval ? tracked_iteration(config_.save) : 0;
   const double start = trainer_.clock.monotonic_s();
-  save_trainer(trainer_, config_.save, "save-checkpoint", out_);
+  save_trainer(trainer_, *trainer_.save_folder, "save-checkpoint", out_);
   if (deadline_ != nullptr) deadline_->note_save(trainer_.clock.monotonic_s() - start);
   saved_iteration_ = iteration;
   note_saved();
@@ -68,12 +95,11 @@ void RunSaver::save() {
 }
 
 void RunSaver::save_non_persistent() {
-  if (config_.save.empty()) return;
+  if (trainer_.non_persistent_folder == nullptr) return;
   const PausedInterval paused(trainer_.timers);
   bar_.clear();
-  const std::string folder = non_persistent_folder(config_, config_.save);
-  save_trainer(trainer_, folder, "save-checkpoint-non-persistent", out_);
-  keep_only(folder, trainer_.progress.iteration, out_);
+  save_trainer(trainer_, *trainer_.non_persistent_folder, "save-checkpoint-non-persistent", out_);
+  keep_only(trainer_.non_persistent_folder->path(), trainer_.progress.iteration, out_);
 }
 
 void RunSaver::note_saved() {

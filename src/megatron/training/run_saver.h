@@ -17,13 +17,16 @@ class RunSaver {
   /// `deadline` learns how long saves take; may be null. Begins progress.txt with --log-progress.
   RunSaver(Trainer& trainer, std::ostream& out, Progress& bar, JobDeadline* deadline);
 
-  /// Saves where --save-interval or --non-persistent-save-interval say so.
+  /// Saves where --save-interval or --non-persistent-save-interval say so. When that fails, training goes on after a warning.
   void save_if_due();
-  /// Saves to --save, unless there is none or it holds this iteration.
-  void save();
+  /// Saves to --save, unless there is none or it holds this iteration; a failure is a warning.
+  void try_to_save();
+  /// The same for the last save of a run: a failure is a UserError that names the checkpoint that there is.
+  void save_at_end();
 
  private:
   bool divides_iteration(std::optional<std::int64_t> interval) const;
+  void save();
   void save_non_persistent();
   void note_saved();
 

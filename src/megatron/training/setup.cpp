@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <ostream>
 
-#include "megatron/base/files.h"
 #include "megatron/checkpoint/merge_architecture.h"
 #include "megatron/config/checkpoint_folders.h"
 #include "megatron/config/print_config.h"
@@ -43,15 +42,6 @@ void keep_freed_memory() {
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, -1);
   mallopt(M_TOP_PAD, 64 << 20);
-}
-
-/// Fails before hours of training, not after, when --save cannot be written.
-void check_save_folder(const std::string& folder) {
-  if (folder.empty()) return;
-  megatron::create_directories(folder);
-  const fs::path probe = fs::path(folder) / ".write_test";
-  write_file_atomically(probe, "");
-  fs::remove(probe);
 }
 
 /// The tokenizer of the data: without a type, --vocab-size or the loaded model's vocabulary of bare ids.
@@ -130,14 +120,20 @@ class Setup {
     validate_model(settings()).throw_if_any();
     if (run_.options.settings.training.train_samples > 0 && !settings().training.skip_train)
       out_ << "setting training iterations to " << settings().training.train_iters << std::endl;
-    check_save_folder(settings().checkpoint.save);
-    if (settings().checkpoint.non_persistent_save_interval && !settings().checkpoint.save.empty())
-      check_save_folder(non_persistent_folder(settings().checkpoint, settings().checkpoint.save));
+    open_save_folders();
     trainer_.timers = Timers(static_cast<int>(settings().logger.timing_log_level), timer_statistic(settings().logger.timing_log_option));
     trainer_.rank.device = device_.device;
     if (!device_.device.is_cpu()) trainer_.device_name = device_.reason;
     if (settings().logger.log_memory) start_counting_tensor_memory();
     trainer_.rank.seed = static_cast<std::uint64_t>(settings().training.seed);
+  }
+
+  void open_save_folders() {
+    const CheckpointConfig& config = settings().checkpoint;
+    if (config.save.empty()) return;
+    trainer_.save_folder = std::make_unique<SaveFolder>(config.save);
+    if (config.non_persistent_save_interval)
+      trainer_.non_persistent_folder = std::make_unique<SaveFolder>(non_persistent_folder(config, config.save));
   }
 
   void build_model() {

@@ -76,7 +76,7 @@ int TrainLoop::run() {
     }
   }
   print_event("after training is done");
-  saver_.save();
+  saver_.save_at_end();
   validator_.evaluate_at_end();
   return exit_.exit_code();
 }
@@ -93,7 +93,7 @@ std::optional<std::string> TrainLoop::make_round() {
     saver_.save_if_due();
   }
   const auto reason = exit_.reason(progress_.iteration);
-  if (reason) saver_.save();
+  if (reason) saver_.save_at_end();
   return reason;
 }
 
@@ -101,7 +101,7 @@ std::optional<std::string> TrainLoop::make_round() {
 void TrainLoop::settle_batch() {
   const StepBatch next = trainer_.batches.at(progress_.consumed_train_samples);
   if (next == trainer_.batch) return;
-  if (next.num_microbatches != trainer_.batch.num_microbatches && progress_.iteration > 0) saver_.save();
+  if (next.num_microbatches != trainer_.batch.num_microbatches && progress_.iteration > 0) saver_.try_to_save();
   bar_.clear();
   out_ << "batch size changes from " << trainer_.batch.running_batch_size << " to " << next.running_batch_size << " after "
        << progress_.consumed_train_samples << " samples" << std::endl;
@@ -144,6 +144,11 @@ void TrainLoop::count_iteration(std::int64_t skipped_samples) {
 
 }  // namespace
 
-int train(Trainer& trainer, std::ostream& out) { return TrainLoop(trainer, out).run(); }
+int train(Trainer& trainer, std::ostream& out) {
+  const int code = TrainLoop(trainer, out).run();
+  trainer.save_folder.reset();  // the run is over: another one may save there
+  trainer.non_persistent_folder.reset();
+  return code;
+}
 
 }  // namespace megatron

@@ -16,6 +16,7 @@
 #include "megatron/training/evaluation_set.h"
 #include "megatron/training/microbatch_source.h"
 #include "megatron/training/run_clock.h"
+#include "megatron/training/save_folder.h"
 #include "megatron/training/timers.h"
 #include "megatron/transformer/param_store.h"
 
@@ -35,6 +36,7 @@ struct Trainer {
   std::unique_ptr<MicrobatchSource> train;  ///< at the position of `progress`; null with --skip-train
   std::vector<EvaluationSet> valid;
   std::optional<EvaluationSet> test;
+  std::unique_ptr<SaveFolder> save_folder, non_persistent_folder;  ///< null: nothing is saved there
   TrainingProgress progress;
   double flops_per_sample = 0, flops_per_iteration = 0;
   Timers timers{0, TimerStatistic::minmax};

@@ -1,0 +1,108 @@
+// Saves that fail: training goes on after the ones at intervals, and the last one decides the exit. Folders that cannot be saved to.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+
+#include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/verify.h"
+#include "support/message_of.h"
+#include "training/small_run.h"
+
+namespace megatron {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+/// Has no room for the first files of weights.
+class FullAtFirst : public FileSystem {
+ public:
+  explicit FullAtFirst(int times) : times_(times) {}
+  int create(const fs::path& path) override {
+    if (path.filename().string().starts_with("weights") && times_-- > 0) {
+      errno = ENOSPC;
+      return -1;
+    }
+    return FileSystem::create(path);
+  }
+
+ private:
+  int times_;
+};
+
+class FailedSaves : public testing::Test {
+ protected:
+  fs::path root_ = fs::temp_directory_path() / ("failed_saves_test." + std::to_string(getpid()));
+  std::string save_ = (root_ / "save").string();
+  void SetUp() override { fs::create_directories(root_); }
+  void TearDown() override { fs::remove_all(root_); }
+
+  Trainer set_up_run(const std::vector<std::string>& more) {
+    std::vector<std::string> all{"--save", save_};
+    all.insert(all.end(), more.begin(), more.end());
+    return set_up(read_run(small_run::flags(all)), out_);
+  }
+
+  std::ostringstream out_;
+};
+
+TEST_F(FailedSaves, TrainingGoesOnAfterThoseAtIntervals) {
+  Trainer trainer = set_up_run({"--save-interval", "2"});
+  FullAtFirst disk(2);
+  trainer.save_folder.reset();
+  trainer.save_folder = std::make_unique<SaveFolder>(save_, disk);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(train(trainer, out_), 0);
+  const std::string errors = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(errors,
+              AllOf(HasSubstr("WARNING: saving iteration 2 failed: cannot create"), HasSubstr("weights_00000.safetensors"), HasSubstr("ENOSPC"),
+                    HasSubstr("saving iteration 4 failed"), HasSubstr("training goes on"), Not(HasSubstr("saving iteration 6"))));
+  EXPECT_THAT(committed_iterations(save_), ElementsAre(6, 8));
+  EXPECT_THAT(verify_folder(root_ / "save/iter_0000006"), IsEmpty());
+}
+
+TEST_F(FailedSaves, TheLastOneIsAnErrorThatNamesWhatThereIs) {
+  Trainer trainer = set_up_run({"--save-interval", "4"});
+  FullAtFirst disk(100);
+  trainer.save_folder.reset();
+  trainer.save_folder = std::make_unique<SaveFolder>(save_, disk);
+  testing::internal::CaptureStderr();
+  EXPECT_THAT(message_of([&] { train(trainer, out_); }), AllOf(HasSubstr("the last save, of iteration 8, failed (there is no complete checkpoint)"),
+                                                               HasSubstr("ENOSPC"), HasSubstr("free space")));
+  testing::internal::GetCapturedStderr();
+  EXPECT_THAT(out_.str(), HasSubstr("iteration        8/       8"));
+}
+
+TEST_F(FailedSaves, AFolderThatVanishesIsMadeAgain) {
+  Trainer trainer = set_up_run({"--train-iters", "4", "--save-interval", "2"});
+  fs::remove_all(save_);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(train(trainer, out_), 0);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("has vanished since the run began"));
+  EXPECT_THAT(committed_iterations(save_), ElementsAre(2, 4));
+}
+
+TEST_F(FailedSaves, ASecondRunIsToldWhoHoldsTheFolder) {
+  const Trainer first = set_up_run({});
+  EXPECT_THAT(message_of([&] { set_up_run({}); }),
+              AllOf(HasSubstr("another run writes into " + save_), HasSubstr("process " + std::to_string(getpid()) + " on host ")));
+}
+
+TEST_F(FailedSaves, FoldersThatCannotBeWrittenAreRefusedBeforeTraining) {
+  std::ofstream(root_ / "file") << "x";
+  save_ = (root_ / "file").string();
+  EXPECT_THAT(message_of([&] { set_up_run({}); }), AllOf(HasSubstr("--save " + save_), HasSubstr("is a file")));
+  save_ = (root_ / "file/below").string();
+  EXPECT_THAT(message_of([&] { set_up_run({}); }), AllOf(HasSubstr((root_ / "file").string()), HasSubstr("EEXIST")));
+  save_ = "/proc/megatron";
+  EXPECT_THAT(message_of([&] { set_up_run({}); }), AllOf(HasSubstr("cannot create folder /proc/megatron"), HasSubstr("fix: ")));
+}
+
+}  // namespace
+}  // namespace megatron
