@@ -33,20 +33,20 @@ struct DropoutArguments {
   DropoutRule rule;
 };
 
-/// y = x·rstd·(weight + offset), rstd = 1/√(mean(x²) + ε) per row.
+/// y = x·rstd·(weight + offset), rstd = 1/√(mean(x²) + ε) per row; weight [columns] in f32 (f64 with f64).
 struct RmsNormArguments {
   const void *x, *weight;
   void *y, *rstd;       ///< rstd [rows] in f32 (f64 with f64)
-  Type x_type, y_type;  ///< y's also of the weight; equal, or x in f32 and y 16 bits wide
+  Type x_type, y_type;  ///< equal, or x in f32 and y 16 bits wide
   std::int64_t rows, columns;
   double epsilon, offset;
 };
 
-/// dx and dweight[c] = Σ over rows of dy·x·rstd, overwritten; dweight in f32 (f64 with f64).
+/// dx and dweight[c] = Σ over rows of dy·x·rstd, overwritten; weight and dweight in f32 (f64 with f64).
 struct RmsNormBackwardArguments {
   const void *dy, *x, *weight, *rstd;
   void *dx, *dweight;
-  Type x_type, y_type;  ///< of x and dx; of dy and weight
+  Type x_type, y_type;  ///< of x and dx; of dy
   std::int64_t rows, columns;
   double offset;
 };

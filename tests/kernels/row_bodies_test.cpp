@@ -135,7 +135,7 @@ double norm_tolerance(const Storage& stored, std::int64_t columns) {
 TEST(CudaRmsNorm, AgreesWithTheFormula) {
   for_each_norm([](TypePair types, NormCase shape) {
     const auto count = static_cast<std::size_t>(shape.rows * shape.columns);
-    const Storage x = numbers(types.a, count, 3, 2), weight = numbers(types.b, static_cast<std::size_t>(shape.columns), 4);
+    const Storage x = numbers(types.a, count, 3, 2), weight = numbers(compute_type(types.a), static_cast<std::size_t>(shape.columns), 4);
     Storage y(types.b, count), rstd(compute_type(types.a), static_cast<std::size_t>(shape.rows));
     const RmsNormArguments arguments{.x = x.data(),
                                      .weight = weight.data(),
@@ -165,8 +165,8 @@ TEST(CudaRmsNorm, AgreesWithTheFormula) {
 TEST(CudaRmsNorm, BackwardAgreesWithTheFormulaAndTheProcessor) {
   for_each_norm([](TypePair types, NormCase shape) {
     const auto count = static_cast<std::size_t>(shape.rows * shape.columns), columns = static_cast<std::size_t>(shape.columns);
-    const Storage x = numbers(types.a, count, 5, 2), dy = numbers(types.b, count, 6), weight = numbers(types.b, columns, 7);
     const Type inner = compute_type(types.a);
+    const Storage x = numbers(types.a, count, 5, 2), dy = numbers(types.b, count, 6), weight = numbers(inner, columns, 7);
     Storage rstd(inner, static_cast<std::size_t>(shape.rows)), dx(types.a, count), dweight(inner, columns), expected_dweight(inner, columns);
     for (std::size_t row = 0; row < rstd.size(); ++row) {
       double sum = 0;

@@ -102,14 +102,14 @@ template <class X, class Y>
 void rms_norm_rows(const RmsNormArguments& a, std::int64_t begin, std::int64_t end) {
   using C = Compute<X>;
   const C shift = static_cast<C>(a.offset);
-  const Y* weight = static_cast<const Y*>(a.weight);
+  const C* weight = static_cast<const C*>(a.weight);
   for (std::int64_t row = begin; row < end; ++row) {
     const X* x = static_cast<const X*>(a.x) + row * a.columns;
     Y* y = static_cast<Y*>(a.y) + row * a.columns;
     const C sum = lane_sum<C>(a.columns, [x](std::int64_t c) { return load(x[c]) * load(x[c]); });
     const C scale = C(1) / std::sqrt(sum / static_cast<C>(a.columns) + static_cast<C>(a.epsilon));
     static_cast<C*>(a.rstd)[row] = scale;
-    for (std::int64_t c = 0; c < a.columns; ++c) store(y[c], load(x[c]) * scale * (load(weight[c]) + shift));
+    for (std::int64_t c = 0; c < a.columns; ++c) store(y[c], load(x[c]) * scale * (weight[c] + shift));
   }
 }
 
@@ -117,15 +117,15 @@ template <class X, class Y>
 void rms_norm_backward_input_rows(const RmsNormBackwardArguments& a, std::int64_t begin, std::int64_t end) {
   using C = Compute<X>;
   const C shift = static_cast<C>(a.offset);
-  const Y* weight = static_cast<const Y*>(a.weight);
+  const C* weight = static_cast<const C*>(a.weight);
   for (std::int64_t row = begin; row < end; ++row) {
     const X* x = static_cast<const X*>(a.x) + row * a.columns;
     const Y* dy = static_cast<const Y*>(a.dy) + row * a.columns;
     X* dx = static_cast<X*>(a.dx) + row * a.columns;
     const C scale = static_cast<const C*>(a.rstd)[row];
-    const C dot = lane_sum<C>(a.columns, [=](std::int64_t c) { return load(dy[c]) * (load(weight[c]) + shift) * load(x[c]); });
+    const C dot = lane_sum<C>(a.columns, [=](std::int64_t c) { return load(dy[c]) * (weight[c] + shift) * load(x[c]); });
     const C pull = dot * scale * scale / static_cast<C>(a.columns);
-    for (std::int64_t c = 0; c < a.columns; ++c) store(dx[c], scale * (load(dy[c]) * (load(weight[c]) + shift) - load(x[c]) * pull));
+    for (std::int64_t c = 0; c < a.columns; ++c) store(dx[c], scale * (load(dy[c]) * (weight[c] + shift) - load(x[c]) * pull));
   }
 }
 

@@ -11,7 +11,7 @@ template <class X, class Y, class Team>
 MEGATRON_HD void rms_norm_row(const RmsNormArguments& a, std::int64_t row, const Team& team) {
   using C = Compute<X>;
   const X* x = static_cast<const X*>(a.x) + row * a.columns;
-  const Y* weight = static_cast<const Y*>(a.weight);
+  const C* weight = static_cast<const C*>(a.weight);
   Y* y = static_cast<Y*>(a.y) + row * a.columns;
   const std::int64_t columns = a.columns;
   const C sum = team.template sum<C>([=](int thread) {
@@ -23,7 +23,7 @@ MEGATRON_HD void rms_norm_row(const RmsNormArguments& a, std::int64_t row, const
   C* rstd = static_cast<C*>(a.rstd) + row;
   team.each([=](int thread) {
     if (thread == 0) *rstd = scale;
-    for (std::int64_t c = thread; c < columns; c += Team::size) store(y[c], load(x[c]) * scale * (load(weight[c]) + shift));
+    for (std::int64_t c = thread; c < columns; c += Team::size) store(y[c], load(x[c]) * scale * (weight[c] + shift));
   });
 }
 
@@ -33,18 +33,18 @@ MEGATRON_HD void rms_norm_backward_row(const RmsNormBackwardArguments& a, std::i
   using C = Compute<X>;
   const X* x = static_cast<const X*>(a.x) + row * a.columns;
   const Y* dy = static_cast<const Y*>(a.dy) + row * a.columns;
-  const Y* weight = static_cast<const Y*>(a.weight);
+  const C* weight = static_cast<const C*>(a.weight);
   X* dx = static_cast<X*>(a.dx) + row * a.columns;
   const std::int64_t columns = a.columns;
   const C shift = static_cast<C>(a.offset), scale = static_cast<const C*>(a.rstd)[row];
   const C dot = team.template sum<C>([=](int thread) {
     C partial = 0;
-    for (std::int64_t c = thread; c < columns; c += Team::size) partial += load(dy[c]) * (load(weight[c]) + shift) * load(x[c]);
+    for (std::int64_t c = thread; c < columns; c += Team::size) partial += load(dy[c]) * (weight[c] + shift) * load(x[c]);
     return partial;
   });
   const C pull = dot * scale * scale / static_cast<C>(columns);
   team.each([=](int thread) {
-    for (std::int64_t c = thread; c < columns; c += Team::size) store(dx[c], scale * (load(dy[c]) * (load(weight[c]) + shift) - load(x[c]) * pull));
+    for (std::int64_t c = thread; c < columns; c += Team::size) store(dx[c], scale * (load(dy[c]) * (weight[c] + shift) - load(x[c]) * pull));
   });
 }
 

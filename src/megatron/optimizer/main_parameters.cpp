@@ -17,6 +17,13 @@ MainParameters::MainParameters(ParamStore& store)
   if (!are_separate_)
     std::ranges::transform(parameters_, std::back_inserter(tensors_), [](const Parameter* parameter) { return parameter->value(); });
   take_weights();
+  if (!are_separate_) return;
+  for (std::size_t i = 0; i < tensors_.size(); ++i) parameters_[i]->set_main(tensors_[i]);
+}
+
+MainParameters::~MainParameters() {
+  if (!are_separate_) return;
+  for (Parameter* parameter : parameters_) parameter->set_main({});
 }
 
 void MainParameters::initialize(std::uint64_t seed) {

@@ -15,6 +15,9 @@ class MainParameters {
  public:
   /// Copies the weights of `store`, which must outlive this, when they have 16 bits.
   explicit MainParameters(ParamStore& store);
+  MainParameters(const MainParameters&) = delete;
+  MainParameters& operator=(const MainParameters&) = delete;
+  ~MainParameters();
 
   /// Whether there are copies.
   bool are_separate() const { return are_separate_; }

@@ -15,9 +15,13 @@ namespace {
 /// In the dtype of statistics.
 at::Tensor widened(const at::Tensor& tensor) { return tensor.to(compute_type(tensor.scalar_type())); }
 
-at::Tensor effective_weight(const Parameter& weight, bool plus_one) { return plus_one ? widened(weight.value()) + 1 : widened(weight.value()); }
+at::Tensor effective_weight(const Parameter& weight, bool plus_one) {
+  return plus_one ? widened(weight.precise_value()) + 1 : widened(weight.precise_value());
+}
 
-std::optional<at::Tensor> effective_bias(const Parameter* bias) { return bias != nullptr ? std::optional(widened(bias->value())) : std::nullopt; }
+std::optional<at::Tensor> effective_bias(const Parameter* bias) {
+  return bias != nullptr ? std::optional(widened(bias->precise_value())) : std::nullopt;
+}
 
 /// What ATen normalises with float32 weights: on the processor also 16-bit rows (statistics in float32), elsewhere rows of the weights' dtype.
 at::Tensor normalisable(const at::Tensor& x) { return x.is_cpu() ? x : widened(x); }
@@ -51,7 +55,7 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& /*anchor*/, Parameter* weight, double epsilon,
                             double offset) {
     const at::Tensor x = input.contiguous();
-    auto [y, rstd] = rms_norm_rows(x, weight->value(), epsilon, offset);
+    auto [y, rstd] = rms_norm_rows(x, widened(weight->precise_value()), weight->value().scalar_type(), epsilon, offset);
     context->save_for_backward({x, rstd});
     save_pointer(context, "weight", weight);
     context->saved_data["offset"] = offset;
@@ -61,8 +65,8 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
     auto* weight = load_pointer<Parameter>(context, "weight");
-    auto [dx, dweight] =
-        rms_norm_rows_backward(gradients[0].contiguous(), saved[0], weight->value(), saved[1], context->saved_data["offset"].toDouble());
+    auto [dx, dweight] = rms_norm_rows_backward(gradients[0].contiguous(), saved[0], widened(weight->precise_value()), saved[1],
+                                                context->saved_data["offset"].toDouble());
     weight->contribute(dweight);
     return {dx, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }

@@ -19,7 +19,7 @@ struct NormOptions {
 NormOptions norm_options(const TransformerConfig& config);
 
 /// Normalises the last dimension of x; weight [h], bias [h] or null (RMSNorm). The result has the weight's dtype; x may be float32 above 16-bit
-/// weights.
+/// weights. 16-bit weights are read as the optimizer's float32 copies where there are.
 at::Tensor norm(const at::Tensor& x, Parameter& weight, Parameter* bias, const NormOptions& options);
 
 /// A norm of its own.

@@ -66,6 +66,12 @@ class Parameter {
   /// The main gradient; meaningful between ParamStore::finish_gradients and the next begin_gradients.
   const at::Tensor& grad() const { return grad_; }
 
+  /// The weight that updates work on, in float32, where the optimizer keeps one beside a 16-bit value: for layers of few weights whose rounding
+  /// would move everything behind them (norms: a step changes a weight near 1 by less than its last bit). value() elsewhere.
+  const at::Tensor& precise_value() const { return main_.defined() ? main_ : value_; }
+  /// Set by the owner of the main weights, and undefined when those are gone.
+  void set_main(at::Tensor main) { main_ = std::move(main); }
+
   /// Called by backward functions: hands a contribution to the sink.
   void contribute(std::function<void(at::Tensor& grad, bool fresh)> write) { sink_->contribute(*this, std::move(write)); }
   /// Adds `gradient` (local shape) as a contribution.
@@ -76,7 +82,7 @@ class Parameter {
   std::string name_;
   ParameterSpec spec_;
   Axis axis_;
-  at::Tensor value_, grad_;
+  at::Tensor value_, grad_, main_;
   GradSink* sink_ = nullptr;
   bool fresh_ = true;  ///< no contribution since the gradients were begun
 };

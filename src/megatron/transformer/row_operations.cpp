@@ -94,18 +94,17 @@ void dropout_rows(const at::Tensor& x, const at::Tensor& residual, at::Tensor& o
   on_threads(kernels::row_kernels().dropout, arguments, rows, columns);
 }
 
-RmsNormRows rms_norm_rows(const at::Tensor& x, const at::Tensor& weight, double epsilon, double offset) {
+RmsNormRows rms_norm_rows(const at::Tensor& x, const at::Tensor& weight, c10::ScalarType type, double epsilon, double offset) {
   const OpScope scope("megatron::rms_norm_rows", {x, weight, x});
-  check_pair(x, weight);
+  MEGATRON_CHECK(weight.scalar_type() == compute_type(type) && weight.is_contiguous(), "weight of a norm");
   const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
-  RmsNormRows result{.y = at::empty(x.sizes(), x.options().dtype(weight.scalar_type())),
-                     .rstd = at::empty({rows}, x.options().dtype(compute_type(x.scalar_type())))};
+  RmsNormRows result{.y = at::empty(x.sizes(), x.options().dtype(type)), .rstd = at::empty({rows}, x.options().dtype(compute_type(x.scalar_type())))};
   const kernels::RmsNormArguments arguments{.x = x.const_data_ptr(),
                                             .weight = weight.const_data_ptr(),
                                             .y = result.y.mutable_data_ptr(),
                                             .rstd = result.rstd.mutable_data_ptr(),
                                             .x_type = type_of(x),
-                                            .y_type = type_of(weight),
+                                            .y_type = type_of(result.y),
                                             .rows = rows,
                                             .columns = columns,
                                             .epsilon = epsilon,
@@ -120,7 +119,7 @@ RmsNormRows rms_norm_rows(const at::Tensor& x, const at::Tensor& weight, double 
 
 RmsNormGradients rms_norm_rows_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd, double offset) {
   const OpScope scope("megatron::rms_norm_rows_backward", {dy, x, weight, x});
-  MEGATRON_CHECK(dy.scalar_type() == weight.scalar_type() && dy.is_contiguous() && x.is_contiguous(), "gradient of a norm");
+  MEGATRON_CHECK(weight.scalar_type() == compute_type(dy.scalar_type()) && dy.is_contiguous() && x.is_contiguous(), "gradient of a norm");
   const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
   RmsNormGradients result{.dx = at::empty_like(x), .dweight = at::empty({columns}, rstd.options())};
   const kernels::RmsNormBackwardArguments arguments{.dy = dy.const_data_ptr(),

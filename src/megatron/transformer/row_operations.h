@@ -18,11 +18,11 @@ void dropout_rows(const at::Tensor& x, const at::Tensor& residual, at::Tensor& o
                   const kernels::DropoutRule& rule);
 
 struct RmsNormRows {
-  at::Tensor y;     ///< like x, in the weight's dtype
+  at::Tensor y;     ///< like x
   at::Tensor rstd;  ///< [rows], compute_type
 };
-/// y = x·rstd·(weight + offset) for contiguous x; x in the weight's dtype, or float32 above a 16-bit weight.
-RmsNormRows rms_norm_rows(const at::Tensor& x, const at::Tensor& weight, double epsilon, double offset);
+/// y = x·rstd·(weight + offset) in dtype `type` for contiguous x of that dtype, or of float32 above 16 bits; weight in compute_type.
+RmsNormRows rms_norm_rows(const at::Tensor& x, const at::Tensor& weight, c10::ScalarType type, double epsilon, double offset);
 
 struct RmsNormGradients {
   at::Tensor dx;       ///< like x
