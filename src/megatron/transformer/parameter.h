@@ -82,9 +82,10 @@ class Parameter {
   std::string name_;
   ParameterSpec spec_;
   Axis axis_;
-  at::Tensor value_, grad_, main_;
+  at::Tensor value_, grad_;
   GradSink* sink_ = nullptr;
   bool fresh_ = true;  ///< no contribution since the gradients were begun
+  at::Tensor main_;
 };
 
 /// The weight as an autograd variable for plain ATen operations: its gradient goes to the sink. Without grad mode, the value itself.
