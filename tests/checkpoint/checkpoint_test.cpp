@@ -70,7 +70,8 @@ TEST(Checkpoint, ReplacesAnIterationAndRemovesWhatInterruptedWritersLeft) {
 TEST(Checkpoint, RefusesASecondWriter) {
   const TemporaryFolder root;
   const FolderLock lock(root.path());
-  expect_user_error([&] { save_checkpoint(root.path(), TinyRun(1).request(1)); }, {"another run", root.path().string(), "process " + std::to_string(::getpid())});
+  expect_user_error([&] { save_checkpoint(root.path(), TinyRun(1).request(1)); },
+                    {"another run", root.path().string(), "process " + std::to_string(::getpid())});
 }
 
 TEST(Checkpoint, AcceptsTheCallersLock) {
@@ -155,6 +156,18 @@ TEST(Checkpoint, NamesDamagedDataBeforeUsingIt) {
   EXPECT_THAT(verify_folder(folder)[0], testing::HasSubstr("weights_00000.safetensors"));
   fs::remove(folder / "optimizer_00000.safetensors");
   EXPECT_EQ(verify_folder(folder).size(), 2u);
+}
+
+// A change that no reader of safetensors would notice.
+TEST(Checkpoint, NamesADamagedHeader) {
+  const TemporaryFolder root;
+  const fs::path weights = save_checkpoint(root.path(), TinyRun(1).request(5)) / "weights_00000.safetensors";
+  const std::size_t at = read_file(weights).find("\"pt\"");
+  ASSERT_NE(at, std::string::npos);
+  overwrite(weights, at + 1, 'q');
+  TinyRun loaded(2);
+  expect_user_error([&] { load_weights(*find_checkpoint(root.path()), *loaded.store); }, {"weights_00000.safetensors", "header"});
+  EXPECT_THAT(verify_folder(root / "iter_0000005"), testing::ElementsAre(testing::HasSubstr("checksum of the header")));
 }
 
 TEST(Checkpoint, VerifiesEveryIteration) {
