@@ -66,6 +66,7 @@ class GptModel : public LanguageModel {
     const auto by_position = [](const at::Tensor& x_bs) { return x_bs.t().reshape({-1}); };
     const TokenLoss loss =
         linear_cross_entropy(hidden_sbh.reshape({-1, config_.hidden_size}), output_weight(), by_position(microbatch.at("labels")), by_position(mask));
+    show_op(unit_hooks_, *this, "loss", loss.loss_sum);
     return {.loss_sum = loss.loss_sum, .count = mask.sum(), .token_losses = loss.token_losses.view({tokens.size(1), tokens.size(0)}).t(), .sums = {}};
   }
 

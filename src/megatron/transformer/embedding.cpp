@@ -48,9 +48,15 @@ LanguageModelEmbedding::LanguageModelEmbedding(Module* parent, const Transformer
 
 at::Tensor LanguageModelEmbedding::forward(const at::Tensor& tokens, const at::Tensor& position_ids, const ForwardContext& context) const {
   at::Tensor hidden_sbh = embedding_lookup(tokens.t(), word_embeddings_.weight);
-  if (position_embeddings_) hidden_sbh = hidden_sbh + embedding_lookup(position_ids.expand_as(tokens).t(), position_embeddings_->weight);
+  show_op(context.hooks, word_embeddings_, "", hidden_sbh);
+  if (position_embeddings_) {
+    hidden_sbh = hidden_sbh + embedding_lookup(position_ids.expand_as(tokens).t(), position_embeddings_->weight);
+    show_op(context.hooks, *position_embeddings_, "", hidden_sbh);
+  }
   if (config_.fp32_residual_connection) hidden_sbh = hidden_sbh.to(compute_type(hidden_sbh.scalar_type()));
-  return dropout(hidden_sbh, context.dropout(path(), "dropout", config_.hidden_dropout), context.q_start);
+  const at::Tensor dropped = dropout(hidden_sbh, context.dropout(path(), "dropout", config_.hidden_dropout), context.q_start);
+  show_op(context.hooks, *this, "dropout", dropped);
+  return dropped;
 }
 
 }  // namespace megatron

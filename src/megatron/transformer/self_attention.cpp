@@ -79,7 +79,13 @@ AttentionOptions SelfAttention::attention_options(const ForwardContext& context,
 
 BlockOutput SelfAttention::forward(const at::Tensor& hidden_sbh, const ForwardContext& context) {
   const auto [mixed, normalised] = linear_qkv_.forward(hidden_sbh);
+  if (config_.norm_placement == NormPlacement::pre) show_op(context.hooks, linear_qkv_, "layer_norm", normalised);
+  show_op(context.hooks, linear_qkv_, "", mixed);
   auto [q, k, v] = split(mixed);
+  if (q_layernorm_) {
+    show_op(context.hooks, *q_layernorm_, "", q);
+    show_op(context.hooks, *k_layernorm_, "", k);
+  }
   if (context.rotary_cos.defined()) {
     q = apply_rotary(q, context.rotary_cos, context.rotary_sin, config_.rotary_interleaved);
     k = apply_rotary(k, context.rotary_cos, context.rotary_sin, config_.rotary_interleaved);
@@ -89,8 +95,14 @@ BlockOutput SelfAttention::forward(const at::Tensor& hidden_sbh, const ForwardCo
     if (!slot) slot = std::make_unique<KeyValueState>();
     std::tie(k, v) = static_cast<KeyValueState&>(*slot).append(k, v, context.q_start);
   }
+  show_op(context.hooks, *this, "query", q);
+  show_op(context.hooks, *this, "key", k);
+  show_op(context.hooks, *this, "value", v);
   const at::Tensor out = core_attention(q, k, v, attention_options(context, q.device())).out;
-  return {linear_proj_.forward(out), normalised};
+  show_op(context.hooks, *this, "core_attention", out);
+  const at::Tensor projected = linear_proj_.forward(out);
+  show_op(context.hooks, linear_proj_, "", projected);
+  return {projected, normalised};
 }
 
 }  // namespace megatron

@@ -33,7 +33,11 @@ at::Tensor TransformerLayer::add_residual(const BlockOutput& block, const at::Te
                                           const ForwardContext& context) const {
   const at::Tensor& residual = config_.apply_residual_connection_post_layernorm ? block.normalised : input;
   const at::Tensor sum = dropout_add(block.out, residual, context.dropout(path(), site, config_.hidden_dropout), context.q_start);
-  return post_norm != nullptr ? post_norm->forward(sum) : sum;
+  show_op(context.hooks, *this, site, sum);
+  if (post_norm == nullptr) return sum;
+  const at::Tensor normalised = post_norm->forward(sum);
+  show_op(context.hooks, *post_norm, "", normalised);
+  return normalised;
 }
 
 at::Tensor TransformerLayer::forward(const at::Tensor& hidden_sbh, const ForwardContext& context) {
@@ -58,7 +62,9 @@ at::Tensor TransformerBlock::forward(at::Tensor hidden_sbh, const ForwardContext
     hidden_sbh = run_unit(context.hooks, *layer, [&] { return layer->forward(hidden_sbh, context); });
   }
   if (!final_layernorm_) return hidden_sbh;
-  return run_unit(context.hooks, *final_layernorm_, [&] { return final_layernorm_->forward(hidden_sbh); });
+  const at::Tensor normalised = run_unit(context.hooks, *final_layernorm_, [&] { return final_layernorm_->forward(hidden_sbh); });
+  show_op(context.hooks, *final_layernorm_, "", normalised);
+  return normalised;
 }
 
 }  // namespace megatron
