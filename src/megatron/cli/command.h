@@ -42,6 +42,10 @@ const FieldSet& completion_fields();
 int run_pretrain_front(std::span<const std::string> args);
 const FieldSet& pretrain_fields();
 
+/// `megatron replay` up to the engine.
+int run_replay_front(std::span<const std::string> args);
+const FieldSet& replay_fields();
+
 /// `megatron generate` and `megatron score` up to the engine.
 int run_generate_front(std::span<const std::string> args);
 const FieldSet& generate_fields();

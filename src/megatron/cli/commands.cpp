@@ -10,6 +10,7 @@ namespace {
 constexpr std::array kCommands{
     Command{"pretrain", "train a model", "Train", run_pretrain_front, pretrain_fields},
     Command{"report", "charts of a run as an HTML page", "Train", run_report, report_fields},
+    Command{"replay", "run a saved microbatch again with every op watched", "Train", run_replay_front, replay_fields},
     Command{"preprocess-data", "text to .bin/.idx datasets", "Data", run_preprocess_data, preprocess_data_fields},
     Command{"dataset", "show samples, describe and merge datasets", "Data", run_dataset, dataset_fields},
     Command{"tokenize", "text lines to token ids and back", "Data", run_tokenize, tokenize_fields},

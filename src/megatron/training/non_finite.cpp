@@ -1,26 +1,12 @@
 #include "megatron/training/non_finite.h"
 
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/isfinite.h>
-
 #include <cmath>
-#include <optional>
 
-#include "megatron/transformer/unit_hooks.h"
+#include "megatron/training/diagnosis/explanation.h"
+#include "megatron/training/diagnosis/op_trace.h"
 
 namespace megatron {
 namespace {
-
-bool is_finite(const at::Tensor& tensor) { return at::isfinite(tensor).all().item<bool>(); }
-
-/// "samples 96, 97 of the training order"
-std::string sample_list(const Microbatch& microbatch) {
-  std::string text;
-  for (std::int64_t i = 0; i < microbatch.sample_ordinals.size(0); ++i) {
-    text += (i ? ", " : "") + std::to_string(microbatch.sample_ordinals[i].item<std::int64_t>());
-  }
-  return (microbatch.sample_ordinals.size(0) == 1 ? "sample " : "samples ") + text + " of the training order";
-}
 
 std::string place(const std::vector<Microbatch>& batch, std::size_t index) {
   return "microbatch " + std::to_string(index + 1) + " of " + std::to_string(batch.size()) + " (" + sample_list(batch[index]) + ")";
@@ -31,66 +17,32 @@ std::string advice(const TrainStepOptions& options) {
          std::to_string(options.iteration) + ", or skip such updates with --no-check-for-nan-in-loss-and-grad";
 }
 
-std::optional<std::string> first_non_finite_weight(const ParamStore& weights) {
-  for (const Parameter* parameter : weights.parameters()) {
-    if (!is_finite(parameter->value())) return parameter->name();
-  }
-  return std::nullopt;
+OpTrace trace(const TrainStepParts& parts, const TrainStepOptions& options, const Microbatch& microbatch) {
+  return trace_microbatch(parts.model, parts.weights, microbatch,
+                          {.per_token = options.calculate_per_token_loss, .gradient_factor = 1 / static_cast<double>(options.num_microbatches)});
 }
 
-/// Remembers the first unit whose output is not finite.
-class FirstNonFiniteUnit : public UnitHooks {
- public:
-  void after_forward(const Module& unit, const at::Tensor& output) override {
-    if (path_.empty() && !is_finite(output)) path_ = unit.path();
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-/// Runs the microbatch again, with the same dropout, and says where its activations leave the finite numbers.
-std::string non_finite_unit(const TrainStepParts& parts, const Microbatch& microbatch) {
-  const at::NoGradGuard no_grad;
-  FirstNonFiniteUnit hooks;
-  parts.model.set_unit_hooks(&hooks);
-  parts.model.forward_step(microbatch, /*training=*/true);
-  parts.model.set_unit_hooks(nullptr);
-  return hooks.path().empty() ? "every unit's output is finite: the output layer or the loss overflowed"
-                              : "the first output that is not finite: of " + hooks.path();
-}
-
-/// Whether this microbatch alone gives `parameter` a gradient that is not finite.
-bool is_at_fault(const TrainStepParts& parts, const Microbatch& microbatch, const Parameter& parameter) {
-  parts.weights.begin_gradients();
-  parts.model.forward_step(microbatch, /*training=*/true).loss_sum.backward();
-  parts.weights.finish_gradients();
-  return !is_finite(parameter.grad());
-}
+std::string at_iteration(const TrainStepOptions& options) { return "iteration " + std::to_string(options.iteration) + ": "; }
 
 }  // namespace
 
 NonFiniteError non_finite_loss(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch, std::size_t index,
                                double loss) {
-  std::string text =
-      "iteration " + std::to_string(options.iteration) + ": the loss of " + place(batch, index) + " is " + (std::isnan(loss) ? "NaN" : "infinite");
-  const auto weight = first_non_finite_weight(parts.weights);
-  text += weight ? "\n  the first weight that is not finite: " + *weight : "\n  every weight is finite";
-  text += "\n  " + non_finite_unit(parts, batch[index]);
-  return NonFiniteError(text + advice(options));
+  const OpTrace found = trace(parts, options, batch[index]);
+  const std::string text = at_iteration(options) + "the loss of " + place(batch, index) + " is " + (std::isnan(loss) ? "NaN" : "infinite");
+  return {text + explain(found, parts.weights, batch[index]) + advice(options), {batch[index], index, found.gradient_scale}};
 }
 
 NonFiniteError non_finite_gradient(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch,
                                    const std::string& parameter) {
-  std::string text = "iteration " + std::to_string(options.iteration) + ": the gradient of " + parameter + " is not finite (every loss was)";
-  const Parameter* found = parts.weights.find(parameter);
-  for (std::size_t i = 0; found && i < batch.size(); ++i) {
-    if (!is_at_fault(parts, batch[i], *found)) continue;
-    text += "\n  first in " + place(batch, i);
-    break;
+  const std::string text = at_iteration(options) + "the gradient of " + parameter + " is not finite (every loss was)";
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const OpTrace found = trace(parts, options, batch[i]);
+    if (!found.first_bad) continue;
+    return {text + "\n  first in " + place(batch, i) + explain(found, parts.weights, batch[i]) + advice(options),
+            {batch[i], i, found.gradient_scale}};
   }
-  return NonFiniteError(text + advice(options));
+  return {text + "\n  each microbatch alone gives finite gradients: their sum overflows" + advice(options), {batch.front(), 0, 0}};
 }
 
 }  // namespace megatron

@@ -10,6 +10,7 @@ int run_pretrain(std::span<const std::string> args);
 int run_convert(std::span<const std::string> args);
 int run_checkpoint(std::span<const std::string> args);
 int run_generate(std::span<const std::string> args);
+int run_replay(std::span<const std::string> args);
 int run_score(std::span<const std::string> args);
 
 }  // namespace megatron

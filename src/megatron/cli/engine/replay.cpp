@@ -1,0 +1,21 @@
+// `megatron replay`: a saved microbatch through the model with every op watched.
+#include "megatron/training/diagnosis/replay.h"
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "megatron/cli/engine/engine.h"
+
+namespace megatron {
+
+int run_replay(std::span<const std::string> args) {
+  const ReplayOptions options = read_replay_options(args);
+  const Replay result = replay(options);
+  if (options.json)
+    std::cout << replay_json(result).dump() << std::endl;
+  else
+    std::cout << replay_table(result) << std::flush;
+  return 0;
+}
+
+}  // namespace megatron

@@ -1,0 +1,14 @@
+// What `megatron replay` does before the engine is loaded: help and every mistake in the flags.
+#include "megatron/cli/command.h"
+#include "megatron/config/replay_options.h"
+
+namespace megatron {
+
+const FieldSet& replay_fields() { return replay_table().set(); }
+
+int run_replay_front(std::span<const std::string> args) {
+  read_replay_options(args);
+  return run_in_engine("replay", args);
+}
+
+}  // namespace megatron
