@@ -45,7 +45,7 @@ TEST(NonFinite, OverflowNamesTheLayer) {
     train_step({*model, weights, optimizer, source, timers}, {.num_microbatches = 1, .check_for_nan = true});
     FAIL();
   } catch (const NonFiniteError& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("every weight is finite\n  the first output that is not finite: of decoder.layers.1\n"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("every weight is finite\n  first op at fault: decoder.layers.1.mlp.activation, forward\n"));
   }
 }
 

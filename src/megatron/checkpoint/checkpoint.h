@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "megatron/base/file_system.h"
+#include "megatron/base/json_box.h"
 #include "megatron/checkpoint/folder_lock.h"
 #include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/training_progress.h"
@@ -43,6 +44,7 @@ struct SaveRequest {
   const Settings* settings = nullptr;  ///< dumped for people and for the diff on resume; may be null
   const ParamStore* weights = nullptr;
   Optimizer* optimizer = nullptr;  ///< null: --no-save-optim
+  JsonBox rerun_state = {};        ///< of a step that is to be run again; null: none
   TrainingProgress progress = {};
   const CheckpointSource* origin = nullptr;  ///< what --load gave: its model_type and files are carried on; may be null
   const FolderLock* lock = nullptr;          ///< the caller's lock on the root; null: taken for the time of the save

@@ -66,6 +66,7 @@ Json to_json(const Manifest& manifest) {
                {"headers", headers},
                {"tensors", tensors},
                {"optimizer", nullptr}};
+  if (!manifest.rerun_state->is_null()) json["rerun_state_machine"] = *manifest.rerun_state;
   if (manifest.optimizer) json["optimizer"] = to_json(*manifest.optimizer);
   return json;
 }
@@ -188,6 +189,7 @@ Manifest parse_manifest(const std::string& text, const std::string& source) {
   manifest.model = object_at(json, "model", source);
   manifest.settings = object_at(json, "settings", source);
   manifest.model_type = json_string(json, "model_type", source);
+  if (json.contains("rerun_state_machine")) manifest.rerun_state = object_at(json, "rerun_state_machine", source);
   if (const Json& optimizer = json_at(json, "optimizer", source); !optimizer.is_null()) {
     const std::string place = source + ": optimizer";
     manifest.optimizer = OptimizerRecord{.name = json_string(optimizer, "name", place),

@@ -47,6 +47,7 @@ struct Manifest {
   JsonBox model;     ///< architecture_to_json
   JsonBox settings;  ///< for people and for the diff on resume
   std::optional<OptimizerRecord> optimizer;
+  JsonBox rerun_state;                            ///< of a step that is to be run again; null: none
   std::string model_type;                         ///< Hugging Face family the weights came from; "" for none
   std::map<std::string, std::uint64_t> files;     ///< carried files (relative path → checksum)
   std::map<std::string, std::uint64_t> headers;   ///< safetensors files: checksum of the header

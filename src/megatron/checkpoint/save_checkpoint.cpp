@@ -54,6 +54,7 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, const S
   for (const Parameter* parameter : request.weights->parameters()) {
     add_pieces(parameter->name(), TensorKind::weight, *parameter, parameter->value(), content.weights);
   }
+  content.manifest.rerun_state = request.rerun_state;
   if (request.optimizer != nullptr) {
     content.manifest.optimizer = OptimizerRecord{.name = request.settings != nullptr ? request.settings->optimizer.optimizer : "",
                                                  .num_steps = request.optimizer->num_steps(),

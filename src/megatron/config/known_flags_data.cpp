@@ -18,7 +18,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "no-clone-scatter-output-in-embedding^ disable-bf16-reduced-precision-matmul no-create-attention-mask-in-dataloader flash-decode "
      "moe-grouped-gemm moe-permute-fusion moe-router-fusion use-grouped-gemm-for-dense-mlp use-grouped-gemm-for-shared-expert "
      "moe-use-grouped-tensor mla-down-proj-fusion disable-mamba-mem-eff-path te-rng-tracker inference-rng-tracker use-cpu-initialization "
-     "no-initialization init-model-with-meta-device deterministic-mode enable-experimental batch-invariant-backend={te_native,deepgemm,triton} "
+     "no-initialization init-model-with-meta-device enable-experimental batch-invariant-backend={te_native,deepgemm,triton} "
      "kitchen-attention-backend={sdpa,fa} optimizer-cuda-graph cuda-graph-warmup-steps=* no-gradient-reduce-div-fusion "
      "moe-use-legacy-grouped-gemm"},
     {accepted, "without effect: this version runs on one rank", "",
@@ -165,14 +165,14 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is not in this version", "use --profile, or --log-memory for the memory",
      "pytorch-profiler-collect-callstack pytorch-profiler-collect-chakra record-memory-history memory-snapshot-path=snapshot.pickle log-energy"},
     {refused, "is not in this version", "loss and gradients are checked for NaN and infinity at every step",
-     "check-for-large-grads result-rejected-tracker-filename=- gpu-sniff-test-interval=-;0 adlr-autoresume "
+     "gpu-sniff-test-interval=-;0 adlr-autoresume "
      "adlr-autoresume-interval=1000 log-straggler straggler-ctrlr-port=65535 straggler-minmax-count=1 disable-straggler-on-startup "
      "run-workload-inspector-server inprocess-restart inprocess-max-iterations=-;0 inprocess-monitor-thread-interval=1 "
      "inprocess-monitor-process-interval=1 inprocess-progress-watchdog-interval=1 inprocess-heartbeat-interval=30 inprocess-soft-timeout=60 "
      "inprocess-hard-timeout=90 inprocess-heartbeat-timeout=60 inprocess-barrier-timeout=120 inprocess-completion-timeout=120 "
      "inprocess-last-call-wait=1 inprocess-termination-grace-time=1 inprocess-granularity=node inprocess-active-world-size=1 "
-     "inprocess-empty-cuda-cache enable-ft-package calc-ft-timeouts ft-num-warmup-iters=5 error-injection-rate=0 "
-     "error-injection-type=transient_error rerun-mode=validate_results check-for-spiky-loss fault-injector-ranks=- "
+     "inprocess-empty-cuda-cache enable-ft-package calc-ft-timeouts ft-num-warmup-iters=5 "
+     "fault-injector-ranks=- "
      "fault-injector-num-ranks=-;0 fault-injector-fault-types=- fault-injector-fault-probabilities=- fault-injector-fault-delay=-;0 "
      "fault-injector-delay-start-iteration=-;0 fault-injector-mtti-seconds=-;0 fault-injector-offset-seconds=-;0 fault-injector-seed=-;0"},
     {refused, "is not in this version: nothing is sent over the network", "read the JSON lines of metrics",

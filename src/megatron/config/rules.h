@@ -15,6 +15,9 @@ using FieldNames = std::set<std::string, std::less<>>;
 /// value could not be read) are left out. Call before resolve().
 Problems validate_run(const Settings& settings, const FieldNames& skip = {});
 
+/// The part of validate_run on result validation.
+Problems validate_reruns(const Settings& settings, const FieldNames& skip = {});
+
 /// The part of validate_run on types of numbers and the scaling of the loss.
 Problems validate_precision(const Settings& settings, const FieldNames& skip = {});
 

@@ -209,6 +209,7 @@ Problems validate_run(const Settings& settings, const FieldNames& skip) {
     problems.add(evaluate(*rules, settings, skip));
   problems.add(validate_precision(settings, skip));
   problems.add(validate_sight(settings, skip));
+  problems.add(validate_reruns(settings, skip));
   return problems;
 }
 

@@ -7,6 +7,7 @@ const FieldTable<Settings>& settings_table() {
     FieldTable<Settings> t;
     t.include(&Settings::model, transformer_table());
     t.include(&Settings::training, training_table());
+    t.include(&Settings::rerun, rerun_table());
     t.include(&Settings::optimizer, optimizer_table());
     t.include(&Settings::scheduler, scheduler_table());
     t.include(&Settings::data, data_table());

@@ -9,6 +9,7 @@ namespace megatron {
 const FieldTable<TransformerConfig>& transformer_table();
 const FieldTable<ParallelConfig>& parallel_table();
 const FieldTable<TrainingConfig>& training_table();
+const FieldTable<RerunConfig>& rerun_table();
 const FieldTable<OptimizerConfig>& optimizer_table();
 const FieldTable<SchedulerConfig>& scheduler_table();
 const FieldTable<DataConfig>& data_table();

@@ -46,6 +46,7 @@ const FieldTable<TrainingConfig>& training_table() {
     t.field("train_iters", &Config::train_iters, "steps of the whole run").at_least(0).at_most(kLargestSize);
     t.field("train_samples", &Config::train_samples, "samples of the whole run, in place of --train-iters").at_least(0).at_most(kMostSamples);
     t.field("seed", &Config::seed, "seed of weights, dropout and data order").at_least(1);
+    t.field("deterministic_mode", &Config::deterministic_mode, "the same bits from any number of threads; what cannot give them is refused");
     t.field("calculate_per_token_loss", &Config::calculate_per_token_loss, "average the loss over the tokens of the global batch");
     t.field("check_for_nan_in_loss_and_grad", &Config::check_for_nan_in_loss_and_grad, "do not stop at a loss or gradient that is not finite");
     t.field("iterations_to_skip", &Config::iterations_to_skip, "iterations whose data is passed over, counted from 1")

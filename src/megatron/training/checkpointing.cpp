@@ -36,6 +36,7 @@ void resume(Trainer& trainer, std::ostream& out) {
   const std::string differences = settings_differences(*manifest.settings, trainer.settings);
   if (!differences.empty()) out << " flags that differ from the checkpoint's:\n" << differences;
   trainer.progress = load_progress(*trainer.source);
+  trainer.rerun_state = manifest.rerun_state;
   if (!trainer.settings.checkpoint.load_optim || !trainer.optimizer) return;
   load_optimizer(*trainer.source, *trainer.optimizer);
   load_schedule(trainer, *manifest.settings);
@@ -113,6 +114,7 @@ void save_trainer(Trainer& trainer, SaveFolder& folder, std::string_view timer, 
                            .settings = &trainer.settings,
                            .weights = trainer.weights.get(),
                            .optimizer = trainer.settings.checkpoint.save_optim ? trainer.optimizer.get() : nullptr,
+                           .rerun_state = trainer.rerun_state,
                            .progress = trainer.progress,
                            .origin = trainer.source ? &*trainer.source : nullptr,
                            .lock = &folder.lock(std::cerr),

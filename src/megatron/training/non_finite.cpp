@@ -19,18 +19,32 @@ std::string advice(const TrainStepOptions& options) {
 
 OpTrace trace(const TrainStepParts& parts, const TrainStepOptions& options, const Microbatch& microbatch) {
   return trace_microbatch(parts.model, parts.weights, microbatch,
-                          {.per_token = options.calculate_per_token_loss, .gradient_factor = 1 / static_cast<double>(options.num_microbatches)});
+                          {.per_token = options.calculate_per_token_loss,
+                           .gradient_factor = parts.optimizer.loss_scale().item<double>() / static_cast<double>(options.num_microbatches)});
+}
+
+SuspectMicrobatch suspect_of(const std::vector<Microbatch>& batch, std::size_t index, const OpTrace& trace) {
+  return {batch[index], index, static_cast<std::int64_t>(batch.size()), trace.gradient_scale};
 }
 
 std::string at_iteration(const TrainStepOptions& options) { return "iteration " + std::to_string(options.iteration) + ": "; }
 
 }  // namespace
 
+NonFiniteError non_finite_step(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch,
+                               const TrainStepResult& result) {
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const double loss = result.microbatch_losses[i];
+    if (!std::isfinite(loss)) return non_finite_loss(parts, options, batch, i, loss);
+  }
+  return non_finite_gradient(parts, options, batch, result.update.non_finite_parameter);
+}
+
 NonFiniteError non_finite_loss(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch, std::size_t index,
                                double loss) {
   const OpTrace found = trace(parts, options, batch[index]);
   const std::string text = at_iteration(options) + "the loss of " + place(batch, index) + " is " + (std::isnan(loss) ? "NaN" : "infinite");
-  return {text + explain(found, parts.weights, batch[index]) + advice(options), {batch[index], index, found.gradient_scale}};
+  return {text + explain(found, parts.weights, batch[index]) + advice(options), suspect_of(batch, index, found)};
 }
 
 NonFiniteError non_finite_gradient(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch,
@@ -40,9 +54,9 @@ NonFiniteError non_finite_gradient(const TrainStepParts& parts, const TrainStepO
     const OpTrace found = trace(parts, options, batch[i]);
     if (!found.first_bad) continue;
     return {text + "\n  first in " + place(batch, i) + explain(found, parts.weights, batch[i]) + advice(options),
-            {batch[i], i, found.gradient_scale}};
+            suspect_of(batch, i, found)};
   }
-  return {text + "\n  each microbatch alone gives finite gradients: their sum overflows" + advice(options), {batch.front(), 0, 0}};
+  return {text + "\n  each microbatch alone gives finite gradients: their sum overflows" + advice(options), suspect_of(batch, 0, {})};
 }
 
 }  // namespace megatron

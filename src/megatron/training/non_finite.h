@@ -13,7 +13,8 @@ namespace megatron {
 /// The microbatch at fault, as it can be run again.
 struct SuspectMicrobatch {
   Microbatch microbatch = {};
-  std::size_t index = 0;      ///< in its step
+  std::size_t index = 0;  ///< in its step
+  std::int64_t num_microbatches = 1;
   double gradient_scale = 0;  ///< of its loss before backward
 };
 
@@ -26,6 +27,10 @@ class NonFiniteError : public std::runtime_error {
  private:
   SuspectMicrobatch suspect_;
 };
+
+/// The error for a step whose update was not applied: of its first loss that is not finite, or of its gradients.
+NonFiniteError non_finite_step(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch,
+                               const TrainStepResult& result);
 
 /// The error for microbatch `index` of the batch, whose loss came out as `loss`; runs it again, every op watched. Overwrites the gradients.
 NonFiniteError non_finite_loss(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch, std::size_t index,

@@ -23,6 +23,11 @@ class RunSaver {
   void try_to_save();
   /// The same for the last save of a run: a failure is a UserError that names the checkpoint that there is.
   void save_at_end();
+  /// As save_at_end, even if --save holds this iteration: something besides the weights has changed.
+  void save_again() {
+    saved_iteration_ = -1;
+    save_at_end();
+  }
 
  private:
   bool divides_iteration(std::optional<std::int64_t> interval) const;

@@ -18,6 +18,7 @@
 #include "megatron/training/checkpointing.h"
 #include "megatron/training/data_setup.h"
 #include "megatron/training/open_device.h"
+#include "megatron/training/reruns/tracker_file.h"
 #include "megatron/training/run_costs.h"
 #include "megatron/training/startup_report.h"
 #include "megatron/training/tensor_memory.h"
@@ -121,6 +122,7 @@ class Setup {
     if (run_.options.settings.training.train_samples > 0 && !settings().training.skip_train)
       out_ << "setting training iterations to " << settings().training.train_iters << std::endl;
     open_save_folders();
+    skip_rejected_iterations(settings(), out_);
     trainer_.timers = Timers(static_cast<int>(settings().logger.timing_log_level), timer_statistic(settings().logger.timing_log_option));
     trainer_.rank.device = device_.device;
     if (!device_.device.is_cpu()) trainer_.device_name = device_.reason;

@@ -6,6 +6,7 @@
 
 #include "megatron/training/exit_conditions.h"
 #include "megatron/training/log_lines.h"
+#include "megatron/training/reruns/guarded_step.h"
 #include "megatron/training/run_saver.h"
 #include "megatron/training/step_reporter.h"
 #include "megatron/training/train_step.h"
@@ -29,7 +30,8 @@ class TrainLoop {
               .unit = "iterations"}),
         reporter_(trainer, out, bar_),
         saver_(trainer, out, bar_, deadline()),
-        validator_(trainer, reporter_, out, bar_, [this] { return exit_.is_urgent(); }) {}
+        validator_(trainer, reporter_, out, bar_, [this] { return exit_.is_urgent(); }),
+        guarded_(trainer, out) {}
 
   int run();
 
@@ -40,7 +42,9 @@ class TrainLoop {
   void settle_batch();
   /// Makes the next iteration with all that belongs to it; the reason to stop after it, or nothing.
   std::optional<std::string> make_round();
+  /// One step; nothing counts when its result was rejected (rejection_).
   void iterate();
+  GuardedStep::Outcome run_step(const TrainStepParts& parts, const TrainStepOptions& options);
   void skip_iteration();
   void count_iteration(std::int64_t skipped_samples);
   void print_event(const std::string& event) {
@@ -58,6 +62,8 @@ class TrainLoop {
   StepReporter reporter_;
   RunSaver saver_;
   Validator validator_;
+  GuardedStep guarded_;
+  std::optional<int> rejection_;  ///< exit code of a rejected result
 };
 
 int TrainLoop::run() {
@@ -72,7 +78,7 @@ int TrainLoop::run() {
   while (progress_.iteration < training_.train_iters) {
     if (const auto reason = make_round()) {
       print_event("exiting program " + *reason);
-      return exit_.exit_code();
+      return rejection_.value_or(exit_.exit_code());
     }
   }
   print_event("after training is done");
@@ -88,6 +94,7 @@ std::optional<std::string> TrainLoop::make_round() {
   } else {
     const double start = trainer_.clock.monotonic_s();
     iterate();
+    if (rejection_) return "at iteration " + std::to_string(progress_.iteration);
     validator_.evaluate_if_due();
     if (deadline() != nullptr) deadline()->note_round(trainer_.clock.monotonic_s() - start);
     saver_.save_if_due();
@@ -109,19 +116,33 @@ void TrainLoop::settle_batch() {
   trainer_.batch = next;
 }
 
+/// The step as the rerun state machine lets it happen; when training diverges, the last good weights are kept for a look at the cause.
+GuardedStep::Outcome TrainLoop::run_step(const TrainStepParts& parts, const TrainStepOptions& options) {
+  try {
+    return guarded_.run(parts, options);
+  } catch (const NonFiniteError&) {
+    saver_.try_to_save();
+    throw;
+  }
+}
+
 void TrainLoop::iterate() {
   reporter_.begin_step();
   const double start = trainer_.clock.monotonic_s();
   const TrainStepParts parts{*trainer_.model, *trainer_.weights, *trainer_.optimizer, *trainer_.train, trainer_.timers};
-  const TrainStepResult step = train_step(parts, {.iteration = progress_.iteration + 1,
-                                                  .num_microbatches = trainer_.batch.num_microbatches,
-                                                  .first_ordinal = progress_.consumed_train_samples,
-                                                  .calculate_per_token_loss = training_.calculate_per_token_loss,
-                                                  .check_for_nan = training_.check_for_nan_in_loss_and_grad,
-                                                  .update = {.lr = trainer_.scheduler.lr(),
-                                                             .decoupled_lr = trainer_.scheduler.decoupled_lr(),
-                                                             .weight_decay = trainer_.scheduler.weight_decay(),
-                                                             .count_zeros = trainer_.settings.logger.log_num_zeros_in_grad}});
+  const GuardedStep::Outcome outcome = run_step(parts, {.iteration = progress_.iteration + 1,
+                                                        .num_microbatches = trainer_.batch.num_microbatches,
+                                                        .first_ordinal = progress_.consumed_train_samples,
+                                                        .calculate_per_token_loss = training_.calculate_per_token_loss,
+                                                        .check_for_nan = training_.check_for_nan_in_loss_and_grad,
+                                                        .update = {.lr = trainer_.scheduler.lr(),
+                                                                   .decoupled_lr = trainer_.scheduler.decoupled_lr(),
+                                                                   .weight_decay = trainer_.scheduler.weight_decay(),
+                                                                   .count_zeros = trainer_.settings.logger.log_num_zeros_in_grad}});
+  rejection_ = outcome.exit_code;
+  if (outcome.save) saver_.save_again();
+  if (rejection_) return;
+  const TrainStepResult& step = outcome.step;
   if (step.update.applied) trainer_.scheduler.advance(trainer_.batch.running_batch_size);
   progress_.floating_point_operations += trainer_.flops_per_iteration;
   count_iteration(trainer_.batch.global_batch_size - trainer_.batch.running_batch_size);

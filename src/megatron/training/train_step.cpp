@@ -6,17 +6,14 @@
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/zeros.h>
 
-#include <cmath>
 #include <optional>
 #include <vector>
 
 #include "megatron/training/non_finite.h"
 
 namespace megatron {
-namespace {
 
-/// Gives the samples of the step their coordinates: ordinals first_ordinal, first_ordinal + 1, …
-std::vector<Microbatch> fetch(const TrainStepParts& parts, const TrainStepOptions& options) {
+std::vector<Microbatch> fetch_microbatches(const TrainStepParts& parts, const TrainStepOptions& options) {
   const auto timing = parts.timers.scope("batch-generator", 2);
   std::vector<Microbatch> batch;
   std::int64_t ordinal = options.first_ordinal;
@@ -29,15 +26,12 @@ std::vector<Microbatch> fetch(const TrainStepParts& parts, const TrainStepOption
   return batch;
 }
 
+namespace {
+
 StepOutput forward(const TrainStepParts& parts, const Microbatch& microbatch) {
   const auto timing = parts.timers.scope("forward-compute", 2);
   return parts.model.forward_step(microbatch, /*training=*/true);
 }
-
-/// What a step's microbatches came to, on the device: float64 [num_microbatches].
-struct StepLosses {
-  at::Tensor sums, tokens;
-};
 
 /// What backward starts from: the loss scale over what the loss is averaged over.
 at::Tensor gradient_scale(const TrainStepParts& parts, const TrainStepOptions& options, const at::Tensor& tokens) {
@@ -50,6 +44,8 @@ void backward(const TrainStepParts& parts, const StepOutput& output, const at::T
   const auto timing = parts.timers.scope("backward-compute", 2);
   output.loss_sum.backward(scale.to(output.loss_sum.scalar_type()));
 }
+
+}  // namespace
 
 StepLosses forward_backward(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch) {
   const auto timing = parts.timers.scope("forward-backward", 1);
@@ -70,6 +66,8 @@ StepLosses forward_backward(const TrainStepParts& parts, const TrainStepOptions&
   return losses;
 }
 
+namespace {
+
 /// The optimizer's phases as timers of level 1.
 class TimedPhases : public StepPhases {
  public:
@@ -82,7 +80,9 @@ class TimedPhases : public StepPhases {
   std::optional<Timers::Scope> scope_;
 };
 
-void update(const TrainStepParts& parts, const TrainStepOptions& options, const StepLosses& losses) {
+}  // namespace
+
+void update_weights(const TrainStepParts& parts, const TrainStepOptions& options, const StepLosses& losses) {
   const auto timing = parts.timers.scope("optimizer", 1);
   TimedPhases phases(parts.timers);
   StepOptions update = options.update;
@@ -91,8 +91,7 @@ void update(const TrainStepParts& parts, const TrainStepOptions& options, const 
   parts.optimizer.queue_step(update);
 }
 
-/// The one place where the host waits for the step.
-TrainStepResult read(const TrainStepParts& parts, const TrainStepOptions& options, const StepLosses& losses) {
+TrainStepResult read_step(const TrainStepParts& parts, const TrainStepOptions& options, const StepLosses& losses) {
   const at::Tensor numbers = at::cat({losses.sums, losses.tokens, parts.optimizer.findings()}).cpu();
   const double* sums = numbers.const_data_ptr<double>();
   const double* tokens = sums + options.num_microbatches;
@@ -106,23 +105,12 @@ TrainStepResult read(const TrainStepParts& parts, const TrainStepOptions& option
   return result;
 }
 
-void check(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch, const TrainStepResult& result) {
-  if (result.update.applied) return;
-  for (std::size_t i = 0; i < batch.size(); ++i) {
-    const double loss = result.microbatch_losses[i];
-    if (!std::isfinite(loss)) throw non_finite_loss(parts, options, batch, i, loss);
-  }
-  throw non_finite_gradient(parts, options, batch, result.update.non_finite_parameter);
-}
-
-}  // namespace
-
 TrainStepResult train_step(const TrainStepParts& parts, const TrainStepOptions& options) {
-  const std::vector<Microbatch> batch = fetch(parts, options);
+  const std::vector<Microbatch> batch = fetch_microbatches(parts, options);
   const StepLosses losses = forward_backward(parts, options, batch);
-  update(parts, options, losses);
-  TrainStepResult result = read(parts, options, losses);
-  if (options.check_for_nan) check(parts, options, batch, result);
+  update_weights(parts, options, losses);
+  TrainStepResult result = read_step(parts, options, losses);
+  if (options.check_for_nan && !result.update.applied) throw non_finite_step(parts, options, batch, result);
   return result;
 }
 

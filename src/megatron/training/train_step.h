@@ -39,8 +39,23 @@ struct TrainStepParts {
   Timers& timers;
 };
 
-/// Runs one step. A loss or gradient that is not finite leaves weights and optimizer state as they are; with `check_for_nan` it throws
-/// NonFiniteError. Loss normalisation is Megatron's: each microbatch's Σloss over its own tokens, averaged over microbatches.
+/// What a step's microbatches came to, on the device: float64 [num_microbatches].
+struct StepLosses {
+  at::Tensor sums, tokens;
+};
+
+/// The step's microbatches; gives its samples their coordinates: ordinals first_ordinal, first_ordinal + 1, …
+std::vector<Microbatch> fetch_microbatches(const TrainStepParts& parts, const TrainStepOptions& options);
+/// Queues forward and backward of every microbatch: the finished gradients of the step, whatever they were before. Changes nothing else, so it may
+/// be repeated.
+StepLosses forward_backward(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch);
+/// Queues the update. A loss or gradient that is not finite leaves the weights as they are.
+void update_weights(const TrainStepParts& parts, const TrainStepOptions& options, const StepLosses& losses);
+/// The one place where the host waits for the step.
+TrainStepResult read_step(const TrainStepParts& parts, const TrainStepOptions& options, const StepLosses& losses);
+
+/// Runs one step: the four above. A loss or gradient that is not finite leaves weights and optimizer state as they are; with `check_for_nan` it
+/// throws NonFiniteError. Loss normalisation is Megatron's: each microbatch's Σloss over its own tokens, averaged over microbatches.
 TrainStepResult train_step(const TrainStepParts& parts, const TrainStepOptions& options);
 
 }  // namespace megatron

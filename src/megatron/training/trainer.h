@@ -38,6 +38,7 @@ struct Trainer {
   std::optional<EvaluationSet> test;
   std::unique_ptr<SaveFolder> save_folder, non_persistent_folder;  ///< null: nothing is saved there
   TrainingProgress progress;
+  JsonBox rerun_state;  ///< of a step that is to be run again (reruns/); null: none
   double flops_per_sample = 0, flops_per_iteration = 0;
   Timers timers{0, TimerStatistic::minmax};
   RunClock clock;

@@ -21,6 +21,8 @@ c10::ScalarType compute_type(const std::string& precision) {
 
 /// --load, else where the run left its weights; nothing for the initial weights of a run that began from scratch.
 std::optional<CheckpointSource> find_weights(const ReplayOptions& options, const SavedBatch& batch) {
+  if (options.load.empty() && batch.checkpoint_iteration < 0)
+    throw UserError({options.file + ": the run kept no checkpoint of the weights it had", "", "give --load DIR, the nearest checkpoint of the run"});
   if (options.load.empty() && batch.checkpoint_root.empty()) return std::nullopt;
   const bool is_given = !options.load.empty();
   const std::string& root = is_given ? options.load : batch.checkpoint_root;
@@ -89,7 +91,7 @@ OrderedJson to_json(const FirstBadOp& bad, const Microbatch& microbatch) {
 Replay replay(const ReplayOptions& options) {
   Replay result{.batch = load_batch(options.file)};
   result.model = make_gpt_model(result.batch.model, Rank{.seed = result.batch.seed}, result.batch.vocab_pad_multiple);
-  result.weights = std::make_unique<ParamStore>(*result.model, ParamStore::Options{.dtype = compute_type(result.batch.precision)});
+  result.weights = std::make_unique<ParamStore>(*result.model, ParamStore::Options{.dtype = compute_type(result.batch.precision), .grad_dtype = c10::kFloat});
   result.weights_from = fill_weights(result, options);
   result.trace =
       trace_microbatch(*result.model, *result.weights, result.batch.microbatch, {.per_token = true, .gradient_factor = result.batch.gradient_scale});

@@ -78,7 +78,10 @@ void check_tensors(const SavedBatch& batch, const std::string& source) {
   for (const char* name : {"tokens", "labels", "position_ids", "loss_mask"}) {
     const auto found = tensors.find(name);
     if (found == tensors.end()) broken(source, std::string("has no tensor '") + name + "'");
-    if (found->second.dim() != 2 || found->second.numel() == 0 || found->second.sizes() != tensors.at("tokens").sizes())
+    const at::Tensor& tensor = found->second;
+    const bool one_row = std::string(name) == "position_ids" && tensor.dim() == 2 && tensor.size(0) == 1;  // shared by all samples
+    if (tensor.dim() != 2 || tensor.numel() == 0 || tensor.size(1) != tensors.at("tokens").size(1) ||
+        (!one_row && tensor.size(0) != tensors.at("tokens").size(0)))
       broken(source, std::string("tensor '") + name + "' is not of the shape of 'tokens', [samples, positions]");
     if ((found->second.scalar_type() == at::kLong) != (std::string(name) != "loss_mask"))
       broken(source, std::string("tensor '") + name + "' has the wrong type");

@@ -20,7 +20,7 @@ struct SavedBatch {
   TransformerConfig model = {};  ///< resolved
   std::string precision = "fp32";
   std::string checkpoint_root = {};       ///< folder whose checkpoint holds the weights; empty: the run's initial weights, drawn from the seed
-  std::int64_t checkpoint_iteration = 0;  ///< of that checkpoint
+  std::int64_t checkpoint_iteration = 0;  ///< of that checkpoint; −1: no checkpoint has the weights
   std::string cause = {};                 ///< the message of the run
 };
 

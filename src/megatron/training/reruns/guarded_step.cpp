@@ -1,14 +1,17 @@
 #include "megatron/training/reruns/guarded_step.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
-#include <iostream>
+#include <nlohmann/json.hpp>
 #include <ostream>
 
 #include "megatron/base/error.h"
+#include "megatron/training/diagnosis/explanation.h"
 #include "megatron/training/reruns/save_suspect.h"
 
 namespace megatron {
@@ -23,12 +26,11 @@ const ResultCheck kNanGrad{.message = "found NaN in local grad norm for bucket #
 const ResultCheck kInfGrad{.message = "found Inf in local grad norm for bucket #0 in backward pass before data-parallel communication collective",
                            .rejects = ResultCheck::Rejects::inf,
                            .tolerance = 0.001};
-const ResultCheck kLargeGrad{
-    .message = "found unexpected large grads in bucket #0 in backward pass before data-parallel communication collective",
-    .rejects = ResultCheck::Rejects::large,
-    .context = "grads",
-    .tolerance = 0.001,
-    .fatal = false};
+const ResultCheck kLargeGrad{.message = "found unexpected large grads in bucket #0 in backward pass before data-parallel communication collective",
+                             .rejects = ResultCheck::Rejects::large,
+                             .context = "grads",
+                             .tolerance = 0.001,
+                             .fatal = false};
 
 ComputePlace this_place(const Rank& rank) {
   char name[256] = "";
@@ -58,13 +60,32 @@ double gradient_norm(const ParamStore& weights) {
   return std::sqrt(sum);
 }
 
+std::vector<double> read_losses(const StepLosses& losses) {
+  const at::Tensor sums = losses.sums.cpu();
+  return {sums.const_data_ptr<double>(), sums.const_data_ptr<double>() + sums.numel()};
+}
+
+/// What a step without an update would have returned.
+TrainStepResult failed_step(const ParamStore& weights, const std::vector<double>& losses) {
+  TrainStepResult result;
+  result.microbatch_losses = losses;
+  result.update.applied = false;
+  for (const Parameter* parameter : weights.parameters()) {
+    if (at::isfinite(parameter->grad()).all().item<bool>()) continue;
+    result.update.non_finite_parameter = parameter->name();
+    break;
+  }
+  return result;
+}
+
 }  // namespace
 
-GuardedStep::GuardedStep(Trainer& trainer, std::ostream& out) : trainer_(trainer), out_(out), machine_(machine_options(trainer, out)) {
+GuardedStep::GuardedStep(Trainer& trainer, std::ostream& out)
+    : trainer_(trainer), out_(out), machine_(machine_options(trainer, out)), first_iteration_(trainer.progress.iteration) {
   machine_.restore(*trainer.rerun_state, "the checkpoint's rerun state");
 }
 
-/// Whether results must be known before the weights change. A NaN or Inf leaves them alone by itself.
+/// Whether results must be known before the weights change. A NaN or Inf leaves the weights alone by itself.
 bool GuardedStep::reads_before_update() const {
   const RerunConfig& config = trainer_.settings.rerun;
   return config.check_for_spiky_loss || config.check_for_large_grads || machine_.mode() == RerunMode::report_stats || machine_.injects_errors() ||
@@ -72,21 +93,85 @@ bool GuardedStep::reads_before_update() const {
 }
 
 GuardedStep::Outcome GuardedStep::run(const TrainStepParts& parts, const TrainStepOptions& options) {
-  if (machine_.mode() == RerunMode::disabled) return {.step = run_unguarded(parts, options)};
-  machine_.begin(options.iteration);
   Outcome outcome;
   const std::vector<Microbatch> batch = fetch_microbatches(parts, options);
+  const Step step{parts, options, batch};
   const StepLosses losses = forward_backward(parts, options, batch);
-  if (reads_before_update()) {
-    stop(judge(parts, options, batch, {read_losses(losses), gradient_norm(parts.weights)}), outcome);
+  machine_.begin(options.iteration);
+  const bool reads_first = reads_before_update(), is_guarded = machine_.mode() != RerunMode::disabled;
+  if (is_guarded && reads_first) {
+    judge(step, {read_losses(losses), gradient_norm(parts.weights)}, outcome);
     if (outcome.exit_code) return outcome;
   }
   update_weights(parts, options, losses);
   outcome.step = read_step(parts, options, losses);
-  if (!reads_before_update() && options.check_for_nan) {
-    stop(judge(parts, options, batch, {outcome.step.microbatch_losses, outcome.step.update.grad_norm}), outcome);
-  }
+  if (is_guarded && !reads_first) judge(step, {outcome.step.microbatch_losses, outcome.step.update.grad_norm}, outcome);
+  if (!outcome.exit_code && options.check_for_nan && !outcome.step.update.applied) diverge(step, outcome.step);
   return outcome;
+}
+
+void GuardedStep::judge(const Step& step, Results results, Outcome& outcome) {
+  machine_.should_run();
+  validate(results, step.options);
+  while (machine_.should_run()) {
+    const StepLosses losses = forward_backward(step.parts, step.options, step.batch);
+    results = {read_losses(losses), gradient_norm(step.parts.weights)};
+    validate(results, step.options);
+  }
+  const RerunStateMachine::Verdict verdict = machine_.verdict();
+  if (verdict.exit) stop(step, results, verdict, outcome);
+}
+
+void GuardedStep::validate(const Results& results, const TrainStepOptions& options) {
+  const RerunConfig& config = trainer_.settings.rerun;
+  for (const double loss : results.losses) {
+    if (options.check_for_nan) {
+      machine_.validate(loss, kNanLoss);
+      machine_.validate(loss, kInfLoss);
+    }
+    if (config.check_for_spiky_loss) machine_.validate(loss, kSpikyLoss);
+  }
+  if (options.check_for_nan) {
+    machine_.validate(results.grad_norm, kNanGrad);
+    machine_.validate(results.grad_norm, kInfGrad);
+  }
+  if (config.check_for_large_grads) machine_.validate(results.grad_norm, kLargeGrad);
+}
+
+void GuardedStep::stop(const Step& step, const Results& results, const RerunStateMachine::Verdict& verdict, Outcome& outcome) {
+  trainer_.rerun_state = machine_.to_json();
+  outcome.exit_code = verdict.exit_code;
+  outcome.save = verdict.save;
+  out_ << explanation(step, results) << std::flush;
+  if (verdict.exit_code != kExitResumeToDisambiguate || !trainer_.settings.checkpoint.save.empty()) return;
+  out_ << "Without --save there is no checkpoint to resume from: the diagnostic ends here" << std::endl;
+  outcome.exit_code = kExitFailedOnResultValidation;
+}
+
+/// What is wrong with the step's numbers, in words; nothing to say when they are finite (an injected error, a spike that did not come back).
+std::string GuardedStep::explanation(const Step& step, const Results& results) {
+  const bool losses_are_finite = std::ranges::all_of(results.losses, [](double loss) { return std::isfinite(loss); });
+  if (losses_are_finite && std::isfinite(results.grad_norm)) {
+    if (!machine_.is_reproducible() || machine_.rejected_message() != kSpikyLoss.message) return {};
+    const auto index = static_cast<std::size_t>(machine_.rejected_sequence() - 1);
+    const Microbatch& microbatch = step.batch.at(index);
+    const std::string cause =
+        "iteration " + std::to_string(step.options.iteration) + ": the loss of " + sample_list(microbatch) + " is unexpectedly large";
+    const SuspectMicrobatch suspect{microbatch, index, static_cast<std::int64_t>(step.batch.size()), 1 / static_cast<double>(step.batch.size())};
+    return cause + save_suspect(trainer_, suspect, first_iteration_, cause) + "\n";
+  }
+  const NonFiniteError error = non_finite_step(step.parts, step.options, step.batch, failed_step(step.parts.weights, results.losses));
+  return error.what() + save_suspect(trainer_, error.suspect(), first_iteration_, error.what()) + "\n";
+}
+
+void GuardedStep::diverge(const Step& step, const TrainStepResult& result) {
+  const NonFiniteError error = non_finite_step(step.parts, step.options, step.batch, result);
+  for (const double loss : result.microbatch_losses) {
+    if (!std::isfinite(loss)) machine_.track_unguarded(loss, std::isnan(loss) ? kNanLoss : kInfLoss);
+  }
+  if (!std::isfinite(result.update.grad_norm))
+    machine_.track_unguarded(result.update.grad_norm, std::isnan(result.update.grad_norm) ? kNanGrad : kInfGrad);
+  throw NonFiniteError(error.what() + save_suspect(trainer_, error.suspect(), first_iteration_, error.what()), error.suspect());
 }
 
 }  // namespace megatron

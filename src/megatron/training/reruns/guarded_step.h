@@ -4,6 +4,7 @@
 
 #include <iosfwd>
 #include <optional>
+#include <vector>
 
 #include "megatron/training/non_finite.h"
 #include "megatron/training/reruns/rerun_state_machine.h"
@@ -16,37 +17,41 @@ class GuardedStep {
  public:
   struct Outcome {
     TrainStepResult step = {};
-    bool save = false;             ///< a checkpoint is wanted of the state before the step
-    std::optional<int> exit_code;  ///< set: the step did not count, the run stops
+    std::optional<int> exit_code = {};  ///< set: the step did not count and the run stops with this code
+    bool save = false;                  ///< first with a checkpoint of the state before the step
   };
 
   /// Takes up trainer.rerun_state. UserError when the tracker file cannot be written.
   GuardedStep(Trainer& trainer, std::ostream& out);
 
-  /// Runs one step. NonFiniteError (whose batch is saved) with reruns disabled, and in the first step of a run, before which there is nothing to
-  /// compare with.
+  /// Runs one step. Throws NonFiniteError, its microbatch saved, with reruns disabled and in the first step of a run, before which there is nothing
+  /// to go back to.
   Outcome run(const TrainStepParts& parts, const TrainStepOptions& options);
 
  private:
+  /// The step at hand.
+  struct Step {
+    const TrainStepParts& parts;
+    const TrainStepOptions& options;
+    const std::vector<Microbatch>& batch;
+  };
   struct Results {
     std::vector<double> losses;  ///< Σ of each microbatch
     double grad_norm = 0;
   };
 
-  TrainStepResult run_unguarded(const TrainStepParts& parts, const TrainStepOptions& options);
-  /// Validates the first run's results and reruns as the machine asks.
-  RerunStateMachine::Verdict judge(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch, Results results);
-  Results run_again(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch);
-  void validate(const Results& results, bool check_for_nan);
   bool reads_before_update() const;
-  void stop(const RerunStateMachine::Verdict& verdict, Outcome& outcome);
-  void explain_rejection(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch);
-  NonFiniteError error_of(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch, const Results& results);
+  /// Takes the machine through the step, whose first run gave `results`; runs it again as the machine asks.
+  void judge(const Step& step, Results results, Outcome& outcome);
+  void validate(const Results& results, const TrainStepOptions& options);
+  void stop(const Step& step, const Results& results, const RerunStateMachine::Verdict& verdict, Outcome& outcome);
+  std::string explanation(const Step& step, const Results& results);
+  [[noreturn]] void diverge(const Step& step, const TrainStepResult& result);
 
   Trainer& trainer_;
   std::ostream& out_;
   RerunStateMachine machine_;
-  Results last_;  ///< of the run at hand
+  std::int64_t first_iteration_;
 };
 
 }  // namespace megatron

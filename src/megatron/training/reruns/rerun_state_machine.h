@@ -51,6 +51,11 @@ class RerunStateMachine {
   RerunState state() const { return state_; }
   /// Whether a result of this step was rejected and came back the same.
   bool is_reproducible() const { return checkpoint_requested_; }
+  /// With reruns disabled or in the first step: notes in the tracker file which result stops the run.
+  void track_unguarded(double result, const ResultCheck& check) { track(RerunStatus::rerun_disabled, result, check.message); }
+  /// The step's first rejected result: its check's message and its place among the calls of that check, from 1.
+  const std::string& rejected_message() const { return failed_.message; }
+  std::int64_t rejected_sequence() const { return failed_.sequence; }
   bool injects_errors() const { return injector_.is_on(); }
 
   /// For the checkpoint: null when no step is to be run again.

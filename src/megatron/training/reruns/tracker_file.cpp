@@ -82,4 +82,19 @@ SkippedIterations iterations_to_skip(const std::string& path) {
   return result;
 }
 
+void skip_rejected_iterations(Settings& settings, std::ostream& out) {
+  const std::string& path = settings.rerun.result_rejected_tracker_filename;
+  if (path.empty()) return;
+  const SkippedIterations found = iterations_to_skip(path);
+  const auto listed = [](const std::vector<std::int64_t>& iterations) {
+    std::string text;
+    for (const std::int64_t iteration : iterations) text += (text.empty() ? "" : ", ") + std::to_string(iteration);
+    return "[" + text + "]";
+  };
+  out << "Will skip these iterations from tracker file: " << listed(found.to_skip) << std::endl;
+  if (!found.to_ignore.empty()) out << "Will not skip these iterations due to multiple rank errors: " << listed(found.to_ignore) << std::endl;
+  auto& skipped = settings.training.iterations_to_skip;
+  skipped.insert(skipped.end(), found.to_skip.begin(), found.to_skip.end());
+}
+
 }  // namespace megatron

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <string>
 #include <vector>
 
+#include "megatron/config/settings.h"
 #include "megatron/training/reruns/rerun_state.h"
 
 namespace megatron {
@@ -36,6 +38,9 @@ struct SkippedIterations {
 /// Reads what append() wrote (here or in Megatron-LM): an iteration is skipped when one rank failed at it twice with reruns disabled, or
 /// reproducibly; not when several ranks of one job did. An absent file gives none; lines of another form are passed over.
 SkippedIterations iterations_to_skip(const std::string& path);
+
+/// Adds the iterations that the settings' tracker file names to --iterations-to-skip, and says so.
+void skip_rejected_iterations(Settings& settings, std::ostream& out);
 
 /// Python's spelling of a float: "nan", "inf", "4.5".
 std::string result_text(double result);
