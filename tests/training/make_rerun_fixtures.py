@@ -10,7 +10,13 @@ from pathlib import Path
 from unittest import mock
 
 import torch
-from megatron.core import rerun_state_machine as rsm
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "parity"))
+import mcore_cpu  # noqa: E402  megatron-core without a CUDA device
+
+mcore_cpu.init()
+
+from megatron.core import rerun_state_machine as rsm  # noqa: E402
 
 NODE = ["a"]
 REAL_TENSOR = torch.tensor

@@ -12,6 +12,10 @@ void add_log_fields(FieldTable<Config>& t) {
   t.field("log_throughput", &Config::log_throughput, "add TFLOP/s and MFU to the log line");
   t.field("log_params_norm", &Config::log_params_norm, "add the norm of the parameters");
   t.field("log_num_zeros_in_grad", &Config::log_num_zeros_in_grad, "add the number of zeros in the gradient");
+  t.field("log_layer_norms_interval", &Config::log_layer_norms_interval,
+          "iterations between tables of each layer's norms of weights, gradients and activations")
+      .at_least(1)
+      .at_most(kLargestSize);
   t.field("log_progress", &Config::log_progress, "write progress.txt in --save: starts, checkpoints, throughput");
   t.field("timing_log_level", &Config::timing_log_level, "0: iterations; 1: coarse timers; 2: fine timers").at_least(0).at_most(2);
   t.field("timing_log_option", &Config::timing_log_option, "statistic of the timers over ranks").choices({"max", "minmax", "all"});

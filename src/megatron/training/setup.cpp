@@ -17,6 +17,7 @@
 #include "megatron/models/gpt_model.h"
 #include "megatron/training/checkpointing.h"
 #include "megatron/training/data_setup.h"
+#include "megatron/training/determinism.h"
 #include "megatron/training/open_device.h"
 #include "megatron/training/reruns/tracker_file.h"
 #include "megatron/training/run_costs.h"
@@ -189,6 +190,7 @@ class Setup {
 }  // namespace
 
 Trainer set_up(const Run& run, std::ostream& out) {
+  set_determinism(run.options.settings.training);
   const OpenedDevice device = open_device(run.options.settings.parallel.device);
   keep_freed_memory();
   at::set_num_threads(num_threads());

@@ -7,6 +7,7 @@
 #include "megatron/base/format.h"
 #include "megatron/config/print_config.h"
 #include "megatron/training/device_peak.h"
+#include "megatron/training/layer_norms.h"
 #include "megatron/training/log_lines.h"
 #include "megatron/training/memory_parts.h"
 #include "megatron/training/process_memory.h"
@@ -63,8 +64,10 @@ StepReporter::StepReporter(Trainer& trainer, std::ostream& out, Progress& bar)
   trainer_.timers.start("interval-time");
 }
 
-void StepReporter::write(const auto& metrics) {
-  metrics_.write(json_line(metrics));
+void StepReporter::write(const auto& metrics, const LayerNormTable* norms) {
+  OrderedJson line = json_line(metrics);
+  if (norms != nullptr) line["layer_norms"] = layer_norm_json(*norms);
+  metrics_.write(line);
   tensorboard_.add(metrics);
   prometheus_.add(metrics);
   const std::string& file = trainer_.settings.logger.prometheus_file;
@@ -75,10 +78,14 @@ void StepReporter::report(const TrainStepResult& step, double elapsed_s) {
   profiler_.after_step();
   const StepMetrics metrics = metrics_of(step, elapsed_s);
   interval_.add(step, static_cast<double>(trainer_.batch.running_batch_size));
-  write(metrics);
+  write(metrics, step.layer_norms.get());
   const std::int64_t iteration = metrics.iteration;
   const bool is_first = iteration == first_iteration_, closes_interval = iteration % trainer_.settings.logger.log_interval == 0;
   if (is_first || closes_interval) print_iteration(metrics);
+  if (step.layer_norms) {
+    bar_.clear();
+    out_ << layer_norm_text(*step.layer_norms, iteration) << std::flush;
+  }
   report_memory();
   if (closes_interval) close_interval();
   bar_.update(static_cast<std::uint64_t>(iteration), format("loss %.4f", step.loss()));

@@ -36,7 +36,7 @@ class StepReporter {
   void report_memory();
   void close_interval();
   /// Gives a step's or an evaluation's metrics to every file.
-  void write(const auto& metrics);
+  void write(const auto& metrics, const LayerNormTable* norms = nullptr);
 
   Trainer& trainer_;
   std::ostream& out_;

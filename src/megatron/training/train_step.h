@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "megatron/models/language_model.h"
@@ -22,11 +23,14 @@ struct TrainStepOptions {
   StepOptions update = {};
 };
 
+struct LayerNormTable;
+
 struct TrainStepResult {
   double loss_sum = 0;  ///< over the tokens counted by the loss mask
   double tokens = 0;
   std::vector<double> microbatch_losses = {};  ///< Σ of each microbatch, in order
   StepResult update;
+  std::shared_ptr<const LayerNormTable> layer_norms = {};  ///< where --log-layer-norms-interval asks for them
   double loss() const { return loss_sum / (tokens > 0 ? tokens : 1); }
 };
 

@@ -1,6 +1,7 @@
 #include "megatron/transformer/mlp.h"
 
 #include "megatron/transformer/activation.h"
+#include "megatron/transformer/fixed_blocks.h"
 
 namespace megatron {
 namespace {
@@ -25,11 +26,16 @@ Mlp::Mlp(Module* parent, std::string_view name, const LayerArguments& arguments)
       linear_fc1_(this, "linear_fc1", config_, arguments.rank.tp, fc1_options(arguments)),
       linear_fc2_(this, "linear_fc2", config_, arguments.rank.tp, config_.ffn_hidden_size, config_.hidden_size) {}
 
+at::Tensor Mlp::act(const at::Tensor& projected) const {
+  if (wants_determinism() && projected.is_cpu()) return activate_in_fixed_blocks(projected, config_.activation, config_.gated_linear_unit);
+  return config_.gated_linear_unit ? activate_gated(projected, config_.activation) : activate(projected, config_.activation);
+}
+
 BlockOutput Mlp::forward(const at::Tensor& hidden_sbh, const ForwardContext& context) {
   const auto [projected, normalised] = linear_fc1_.forward(hidden_sbh);
   if (config_.norm_placement == NormPlacement::pre) show_op(context.hooks, linear_fc1_, "layer_norm", normalised);
   show_op(context.hooks, linear_fc1_, "", projected);
-  const at::Tensor activated = config_.gated_linear_unit ? activate_gated(projected, config_.activation) : activate(projected, config_.activation);
+  const at::Tensor activated = act(projected);
   show_op(context.hooks, *this, "activation", activated);
   const at::Tensor out = linear_fc2_.forward(activated);
   show_op(context.hooks, linear_fc2_, "", out);

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "megatron/transformer/autograd_function.h"
+#include "megatron/transformer/fixed_blocks.h"
 #include "megatron/transformer/row_operations.h"
 
 namespace megatron {
@@ -26,6 +27,14 @@ std::optional<at::Tensor> effective_bias(const Parameter* bias) {
 /// What ATen normalises with float32 weights: on the processor also 16-bit rows (statistics in float32), elsewhere rows of the weights' dtype.
 at::Tensor normalisable(const at::Tensor& x) { return x.is_cpu() ? x : widened(x); }
 
+/// Σ over rows of dy·(x − mean)·rstd, and of dy. ATen adds each thread's rows first; here a column is added in one order.
+std::pair<at::Tensor, at::Tensor> weight_gradients_in_fixed_order(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
+                                                                  const at::Tensor& rstd) {
+  const at::Tensor rows = dy.reshape({-1, dy.size(-1)}).to(mean.scalar_type());
+  const at::Tensor normalised = ((x - mean) * rstd).reshape(rows.sizes());
+  return {(rows * normalised).sum(0), rows.sum(0)};
+}
+
 struct LayerNorm : torch::autograd::Function<LayerNorm> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& /*anchor*/, Parameter* weight, Parameter* bias,
                             double epsilon, bool plus_one) {
@@ -42,9 +51,11 @@ struct LayerNorm : torch::autograd::Function<LayerNorm> {
     auto* weight = load_pointer<Parameter>(context, "weight");
     auto* bias = load_pointer<Parameter>(context, "bias");
     const at::Tensor x = widened(saved[0]);  // ATen sums gradients of weights in the dtype of x
+    const bool in_fixed_order = wants_determinism() && x.is_cpu();
     auto [dx, dweight, dbias] = at::native_layer_norm_backward(gradients[0].to(x.scalar_type()).contiguous(), x, {x.size(-1)}, saved[1], saved[2],
                                                                effective_weight(*weight, context->saved_data["plus_one"].toBool()),
-                                                               effective_bias(bias), {true, true, bias != nullptr});
+                                                               effective_bias(bias), {true, !in_fixed_order, !in_fixed_order && bias != nullptr});
+    if (in_fixed_order) std::tie(dweight, dbias) = weight_gradients_in_fixed_order(gradients[0], x, saved[1], saved[2]);
     weight->contribute(dweight);
     if (bias != nullptr) bias->contribute(dbias);
     return {dx.to(saved[0].scalar_type()), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};

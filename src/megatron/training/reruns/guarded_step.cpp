@@ -12,6 +12,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/training/diagnosis/explanation.h"
+#include "megatron/training/layer_norms.h"
 #include "megatron/training/reruns/save_suspect.h"
 
 namespace megatron {
@@ -96,7 +97,11 @@ GuardedStep::Outcome GuardedStep::run(const TrainStepParts& parts, const TrainSt
   Outcome outcome;
   const std::vector<Microbatch> batch = fetch_microbatches(parts, options);
   const Step step{parts, options, batch};
+  std::optional<LayerNormWatch> norms;
+  const auto& interval = trainer_.settings.logger.log_layer_norms_interval;
+  if (interval && options.iteration % *interval == 0) norms.emplace(parts.model, parts.weights, parts.optimizer);
   const StepLosses losses = forward_backward(parts, options, batch);
+  if (norms) norms->after_backward();
   machine_.begin(options.iteration);
   const bool reads_first = reads_before_update(), is_guarded = machine_.mode() != RerunMode::disabled;
   if (is_guarded && reads_first) {
@@ -105,6 +110,7 @@ GuardedStep::Outcome GuardedStep::run(const TrainStepParts& parts, const TrainSt
   }
   update_weights(parts, options, losses);
   outcome.step = read_step(parts, options, losses);
+  if (norms) outcome.step.layer_norms = std::make_shared<const LayerNormTable>(norms->after_update());
   if (is_guarded && !reads_first) judge(step, {outcome.step.microbatch_losses, outcome.step.update.grad_norm}, outcome);
   if (!outcome.exit_code && options.check_for_nan && !outcome.step.update.applied) diverge(step, outcome.step);
   return outcome;
