@@ -34,7 +34,8 @@ RerunStateMachine::Verdict run_step(RerunStateMachine& machine, std::int64_t ite
 class FixtureTest : public testing::Test {
  protected:
   RerunStateMachine machine(const std::string& node, const std::string& mode = "validate_results") {
-    return RerunStateMachine({.mode = rerun_mode(mode), .place = {.node = node, .device = 0}, .log = [this](const std::string& line) { log_.push_back(line); }});
+    return RerunStateMachine(
+        {.mode = rerun_mode(mode), .place = {.node = node, .device = 0}, .log = [this](const std::string& line) { log_.push_back(line); }});
   }
   std::vector<std::string> log_;
 };
@@ -74,7 +75,8 @@ TEST_F(FixtureTest, EveryScenarioEndsAsInMegatronCore) {
 TEST(RerunStateMachine, OnACpuTheRestartedRunIsTheSecondOpinion) {
   std::vector<std::string> log;
   const auto make = [&] {
-    return RerunStateMachine({.place = {.node = "a", .device = 0, .has_alternative = false}, .log = [&](const std::string& line) { log.push_back(line); }});
+    return RerunStateMachine(
+        {.place = {.node = "a", .device = 0, .has_alternative = false}, .log = [&](const std::string& line) { log.push_back(line); }});
   };
   RerunStateMachine first = make();
   run_step(first, 1, {{1.0}});
@@ -101,7 +103,8 @@ TEST(RerunStateMachine, ARerunWhoseIterationIsPassedOverIsGivenUp) {
 
 TEST(RerunStateMachine, DamagedStateIsAUserError) {
   RerunStateMachine machine({.log = [](const std::string&) {}});
-  for (const char* text : {"{}", "[]", "3", R"({"iteration": "x"})", R"({"iteration": 1, "failed_message": "m", "failed_sequence": 1, "initial_result": "1",
+  for (const char* text :
+       {"{}", "[]", "3", R"({"iteration": "x"})", R"({"iteration": 1, "failed_message": "m", "failed_sequence": 1, "initial_result": "1",
         "suspicious_node": "n", "suspicious_device": 0, "injected_error": "no_such", "largest": {}})"}) {
     EXPECT_THROW(machine.restore(Json::parse(text), "state"), UserError) << text;
   }
@@ -110,8 +113,10 @@ TEST(RerunStateMachine, DamagedStateIsAUserError) {
 TEST(RerunStateMachine, InjectedErrorsWalkThroughTheStates) {
   const auto run = [](RerunDiagnostic type, std::vector<int>& codes) {
     const auto options = [&](std::int64_t rate) {
-      return RerunStateMachine::Options{
-          .error_injection_rate = rate, .error_injection_type = type, .place = {.node = "a", .has_alternative = false}, .log = [](const std::string&) {}};
+      return RerunStateMachine::Options{.error_injection_rate = rate,
+                                        .error_injection_type = type,
+                                        .place = {.node = "a", .has_alternative = false},
+                                        .log = [](const std::string&) {}};
     };
     RerunStateMachine first(options(1));
     run_step(first, 1, {{1.0}});
@@ -140,9 +145,10 @@ TEST(TrackerFile, IterationsThatFailedTwiceAreSkipped) {
   EXPECT_THAT(iterations_to_skip(path.string()).to_skip, testing::IsEmpty());
   tracker.append({.iteration = 5, .status = RerunStatus::second_rerun_reproducible, .result = NAN, .message = "m"});
   tracker.append({.iteration = 7, .status = RerunStatus::rerun_disabled, .result = 1.5, .message = "m"});
-  std::ofstream(path, std::ios::app) << "not a line of ours\n"
-                                     << "ts=t node=n2 device=1 jobID=N/A rank=1 iteration=7 status=RerunValidationStatus.RERUN_DISABLED result=1 message='m'\n"
-                                     << "ts=t node=n2 device=1 jobID=N/A rank=1 iteration=7 status=rerun_disabled result=1 message='m'\n";
+  std::ofstream(path, std::ios::app)
+      << "not a line of ours\n"
+      << "ts=t node=n2 device=1 jobID=N/A rank=1 iteration=7 status=RerunValidationStatus.RERUN_DISABLED result=1 message='m'\n"
+      << "ts=t node=n2 device=1 jobID=N/A rank=1 iteration=7 status=rerun_disabled result=1 message='m'\n";
   const SkippedIterations found = iterations_to_skip(path.string());
   EXPECT_THAT(found.to_skip, testing::ElementsAre(5));
   EXPECT_THAT(found.to_ignore, testing::ElementsAre(7));

@@ -94,7 +94,7 @@ void refuse_foreign_folder(const fs::path& root) {
 /// What a run writes beside its checkpoints.
 bool is_about_the_run(std::string_view name) {
   constexpr std::string_view kNames[] = {"metrics.jsonl", "progress.txt", "non_persistent", "report.html", "profile"};
-  return std::ranges::find(kNames, name) != std::end(kNames) || name.starts_with("events.out.tfevents.");
+  return std::ranges::find(kNames, name) != std::end(kNames) || name.starts_with("events.out.tfevents.") || name.starts_with("batch_iter_");
 }
 
 /// What a run leaves in its --save folder before its first checkpoint is committed.

@@ -1,6 +1,7 @@
 #include "megatron/training/diagnosis/replay.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
@@ -56,12 +57,20 @@ std::string fill_weights(Replay& replay, const ReplayOptions& options) {
   return text;
 }
 
+/// Root mean square and largest value of what is finite; dashes when nothing is known or nothing is finite.
 std::string cells(const std::optional<TensorStatistics>& statistics) {
-  if (!statistics) return format("%10s %10s", "-", "-");
-  std::string text = format("%10.3g %10.3g", statistics->rms, statistics->max_abs);
-  if (!statistics->finite())
-    text += format(" (%lld NaN, %lld Inf)", static_cast<long long>(statistics->num_nan), static_cast<long long>(statistics->num_inf));
-  return text;
+  const bool has_numbers = statistics && statistics->num_nan + statistics->num_inf < statistics->num_elements();
+  return has_numbers ? format("%10.3g %10.3g", statistics->rms, statistics->max_abs) : format("%10s %10s", "-", "-");
+}
+
+std::string counts(const TensorStatistics& statistics, const char* of) {
+  if (statistics.finite()) return {};
+  return format("  %s: %lld NaN, %lld Inf", of, static_cast<long long>(statistics.num_nan), static_cast<long long>(statistics.num_inf));
+}
+
+std::string loss_text(double loss) {
+  if (std::isnan(loss)) return "NaN";
+  return std::isinf(loss) ? "infinite" : format("%.6E", loss);
 }
 
 OrderedJson to_json(const TensorStatistics& statistics) {
@@ -91,7 +100,8 @@ OrderedJson to_json(const FirstBadOp& bad, const Microbatch& microbatch) {
 Replay replay(const ReplayOptions& options) {
   Replay result{.batch = load_batch(options.file)};
   result.model = make_gpt_model(result.batch.model, Rank{.seed = result.batch.seed}, result.batch.vocab_pad_multiple);
-  result.weights = std::make_unique<ParamStore>(*result.model, ParamStore::Options{.dtype = compute_type(result.batch.precision), .grad_dtype = c10::kFloat});
+  result.weights =
+      std::make_unique<ParamStore>(*result.model, ParamStore::Options{.dtype = compute_type(result.batch.precision), .grad_dtype = c10::kFloat});
   result.weights_from = fill_weights(result, options);
   result.trace =
       trace_microbatch(*result.model, *result.weights, result.batch.microbatch, {.per_token = true, .gradient_factor = result.batch.gradient_scale});
@@ -109,9 +119,9 @@ std::string replay_table(const Replay& replay) {
   text += format("%-*s %-16s %10s %10s %10s %10s\n", columns, "op", "shape", "rms", "max", "grad rms", "grad max");
   for (const OpRecord& record : replay.trace.ops) {
     text += format("%-*s %-16s ", columns, record.op.c_str(), shape_text(record.output.shape).c_str()) + cells(record.output) + " " +
-            cells(record.gradient) + "\n";
+            cells(record.gradient) + counts(record.output, "output") + (record.gradient ? counts(*record.gradient, "gradient") : "") + "\n";
   }
-  text += format("\nloss: %.6E over %.0f tokens", replay.trace.loss_sum / std::max(replay.trace.tokens, 1.0), replay.trace.tokens);
+  text += "\nloss: " + loss_text(replay.trace.loss_sum / std::max(replay.trace.tokens, 1.0)) + format(" over %.0f tokens", replay.trace.tokens);
   if (!replay.trace.first_bad) return text + "\nevery op gave finite numbers, forward and backward\n";
   return text + explain(replay.trace, *replay.weights, batch.microbatch) + "\n";
 }

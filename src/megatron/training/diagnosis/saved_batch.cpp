@@ -72,6 +72,14 @@ at::Tensor read_tensor(const SafetensorsFile& file, const StoredTensor& stored) 
   throw UserError({source + ": " + what, "", "give a batch_iter_….safetensors file that `megatron pretrain` wrote"});
 }
 
+/// Ids that index a table of `size` rows.
+void check_ids(const at::Tensor& ids, const char* name, std::int64_t size, const std::string& source) {
+  const std::int64_t least = ids.min().item<std::int64_t>(), most = ids.max().item<std::int64_t>();
+  if (least >= 0 && most < size) return;
+  broken(source, format("tensor '%s' holds id %lld, outside the %lld of the model", name, static_cast<long long>(least < 0 ? least : most),
+                        static_cast<long long>(size)));
+}
+
 /// What a forward pass would trip over: shapes that disagree, ids outside the vocabulary.
 void check_tensors(const SavedBatch& batch, const std::string& source) {
   const auto& tensors = batch.microbatch.tensors;
@@ -89,13 +97,9 @@ void check_tensors(const SavedBatch& batch, const std::string& source) {
   if (!batch.microbatch.sample_ordinals.defined() || batch.microbatch.sample_ordinals.scalar_type() != at::kLong ||
       batch.microbatch.sample_ordinals.sizes() != at::IntArrayRef{tensors.at("tokens").size(0)})
     broken(source, "tensor 'sample_ordinals' must be one integer per sample");
-  for (const char* name : {"tokens", "labels"}) {
-    const at::Tensor& ids = tensors.at(name);
-    const std::int64_t least = ids.min().item<std::int64_t>(), most = ids.max().item<std::int64_t>();
-    if (least < 0 || most >= batch.model.vocab_size)
-      broken(source, format("tensor '%s' holds id %lld, outside the vocabulary of %lld", name, static_cast<long long>(least < 0 ? least : most),
-                            static_cast<long long>(batch.model.vocab_size)));
-  }
+  for (const char* name : {"tokens", "labels"}) check_ids(tensors.at(name), name, batch.model.vocab_size, source);
+  const bool has_table = batch.model.position_embedding_type == PositionEmbedding::learned_absolute;
+  check_ids(tensors.at("position_ids"), "position_ids", has_table ? batch.model.max_position_embeddings : std::int64_t{1} << 40, source);
 }
 
 }  // namespace

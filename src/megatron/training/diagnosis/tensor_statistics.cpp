@@ -54,7 +54,7 @@ std::string describe(const TensorStatistics& statistics) {
   const std::int64_t count = statistics.num_elements();
   if (count == 1) return counts;
   return counts + " among " + std::to_string(count) + " elements, the first at " + shape_text(statistics.first_bad) +
-         format("; the finite ones reach %.3g", statistics.max_abs);
+         (statistics.num_nan + statistics.num_inf == count ? std::string() : format("; the finite ones reach %.3g", statistics.max_abs));
 }
 
 std::vector<std::int64_t> bad_indices(const at::Tensor& tensor, std::int64_t dim) {

@@ -1,0 +1,85 @@
+// A saved batch comes back as it was; broken files are named with what is wrong in them.
+#include "megatron/training/diagnosis/saved_batch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <filesystem>
+
+#include "megatron/base/error.h"
+#include "megatron/config/resolve.h"
+#include "support/message_of.h"
+
+namespace megatron {
+namespace {
+
+SavedBatch small_batch() {
+  SavedBatch batch{.iteration = 7,
+                   .index = 1,
+                   .num_microbatches = 4,
+                   .gradient_scale = 0.125,
+                   .seed = 99,
+                   .checkpoint_root = "/runs/x",
+                   .checkpoint_iteration = 6,
+                   .cause = "why"};
+  batch.model.num_layers = 1;
+  batch.model.hidden_size = 8;
+  batch.model.num_attention_heads = 2;
+  batch.model.max_position_embeddings = 4;
+  batch.model.vocab_size = 10;
+  resolve(batch.model);
+  auto& tensors = batch.microbatch.tensors;
+  tensors["tokens"] = torch::arange(8).view({2, 4});
+  tensors["labels"] = torch::arange(8).view({2, 4}) + 1;
+  tensors["position_ids"] = torch::arange(4).unsqueeze(0);
+  tensors["loss_mask"] = torch::ones({2, 4});
+  batch.microbatch.sample_ordinals = torch::tensor({40, 41}, torch::kLong);
+  return batch;
+}
+
+class SavedBatchTest : public testing::Test {
+ protected:
+  SavedBatchTest() { std::filesystem::create_directories(folder_); }
+  ~SavedBatchTest() override { std::filesystem::remove_all(folder_); }
+  /// The message of loading a batch that `spoil` has changed.
+  std::string message(const std::function<void(SavedBatch&)>& spoil) {
+    SavedBatch batch = small_batch();
+    spoil(batch);
+    save_batch(path_, batch);
+    return message_of([&] { load_batch(path_); });
+  }
+  std::filesystem::path folder_ = std::filesystem::temp_directory_path() / ("saved_batch_test_" + std::to_string(getpid())),
+                        path_ = folder_ / "batch.safetensors";
+};
+
+TEST_F(SavedBatchTest, ComesBackAsItWas) {
+  const SavedBatch batch = small_batch();
+  save_batch(path_, batch);
+  const SavedBatch back = load_batch(path_);
+  EXPECT_EQ(back.iteration, 7);
+  EXPECT_EQ(back.gradient_scale, 0.125);
+  EXPECT_EQ(back.seed, 99u);
+  EXPECT_EQ(back.checkpoint_root, "/runs/x");
+  EXPECT_EQ(back.cause, "why");
+  EXPECT_EQ(back.model.hidden_size, 8);
+  for (const auto& [name, tensor] : batch.microbatch.tensors) EXPECT_TRUE(back.microbatch.at(name).equal(tensor)) << name;
+  EXPECT_TRUE(back.microbatch.sample_ordinals.equal(batch.microbatch.sample_ordinals));
+  EXPECT_EQ(saved_batch_path("d", batch), "d/batch_iter_0000007_microbatch_2.safetensors");
+}
+
+TEST_F(SavedBatchTest, BrokenFilesAreNamed) {
+  using testing::HasSubstr;
+  EXPECT_THAT(message([](SavedBatch& b) { b.microbatch.tensors.erase("labels"); }), HasSubstr("has no tensor 'labels'"));
+  EXPECT_THAT(message([](SavedBatch& b) { b.microbatch.tensors["tokens"][1][3] = 10; }),
+              HasSubstr("'tokens' holds id 10, outside the 10 of the model"));
+  EXPECT_THAT(message([](SavedBatch& b) { b.microbatch.tensors["labels"][0][0] = -1; }), HasSubstr("'labels' holds id -1"));
+  EXPECT_THAT(message([](SavedBatch& b) { b.microbatch.tensors["loss_mask"] = torch::ones({2, 3}); }), HasSubstr("'loss_mask' is not of the shape"));
+  EXPECT_THAT(message([](SavedBatch& b) { b.microbatch.tensors["tokens"] = torch::ones({2, 4}); }), HasSubstr("'tokens' has the wrong type"));
+  EXPECT_THAT(message([](SavedBatch& b) { b.microbatch.tensors["position_ids"][0][3] = 4; }), HasSubstr("'position_ids' holds id 4, outside the 4"));
+  EXPECT_THAT(message([](SavedBatch& b) { b.microbatch.sample_ordinals = torch::ones({1}, torch::kLong); }), HasSubstr("'sample_ordinals'"));
+  EXPECT_THAT(message([](SavedBatch& b) { b.model.hidden_size = 0; }), HasSubstr("hidden_size"));
+}
+
+}  // namespace
+}  // namespace megatron
