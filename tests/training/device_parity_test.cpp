@@ -49,7 +49,8 @@ TEST_F(DeviceParity, DropoutDrawsTheSameMask) {
 TEST_F(DeviceParity, NormsAndRotationsAgree) {
   for (const std::int64_t columns : {64, 1500}) {
     const at::Tensor x = numbers({70, columns}, 0), weight = numbers({columns}, 1), dy = numbers({70, columns}, 2);
-    const RmsNormRows expected = rms_norm_rows(x, weight, 1e-5, 1), got = rms_norm_rows(x.to(device()), weight.to(device()), 1e-5, 1);
+    const RmsNormRows expected = rms_norm_rows(x, weight, at::kFloat, 1e-5, 1),
+                      got = rms_norm_rows(x.to(device()), weight.to(device()), at::kFloat, 1e-5, 1);
     EXPECT_LT(distance(got.y, expected.y), 1e-6);
     const RmsNormGradients gradients = rms_norm_rows_backward(dy, x, weight, expected.rstd, 1);
     const RmsNormGradients on_device = rms_norm_rows_backward(dy.to(device()), x.to(device()), weight.to(device()), got.rstd, 1);

@@ -74,7 +74,13 @@ TEST_F(TrainLoopTest, SkippedIterationsPassOverSamplesWithoutUpdate) {
 }
 
 TEST_F(TrainLoopTest, DivergenceStopsWithoutTheLastUpdate) {
-  EXPECT_THROW(run({"--lr", "1e30", "--lr-warmup-iters", "0", "--clip-grad", "0", "--optimizer", "sgd"}), NonFiniteError);
+  const std::vector<std::string> flags{"--lr", "1e30", "--lr-warmup-iters", "0", "--clip-grad", "0", "--optimizer", "sgd", "--save", root_.string()};
+  std::vector<std::string> at_once = flags;
+  at_once.insert(at_once.end(), {"--rerun-mode", "disabled"});
+  EXPECT_THROW(run(at_once), NonFiniteError);
+  const auto outcome = run(flags);
+  EXPECT_EQ(outcome.code, 16);
+  EXPECT_EQ(outcome.trainer.progress.iteration, 1);
 }
 
 TEST_F(TrainLoopTest, WithoutTheCheckNonFiniteUpdatesAreSkippedAndCounted) {
