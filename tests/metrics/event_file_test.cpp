@@ -1,6 +1,9 @@
 // Bytes: tensorboard's own RecordWriter and Event class (PyPI tensorboard), printed by Python.
 #include "megatron/metrics/event_file.h"
 
+#include <sys/resource.h>
+
+#include <csignal>
 #include <fstream>
 
 #include "megatron/base/error.h"
@@ -75,6 +78,38 @@ TEST_F(EventFileTest, QueueIsWrittenWhenFull) {
   EXPECT_EQ(fs::file_size(file.path()), empty);
   file.add_scalars({{"a", 1}}, 3);
   EXPECT_EQ(records(file.path()).size(), 4u);
+}
+
+/// Files of this process cannot grow past `bytes` while this lives: a disk that is full.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) : signal_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &limit_);
+    const rlimit small{.rlim_cur = bytes, .rlim_max = limit_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &small);
+  }
+  ~FullDisk() {
+    ::setrlimit(RLIMIT_FSIZE, &limit_);
+    std::signal(SIGXFSZ, signal_);
+  }
+
+ private:
+  rlimit limit_{};
+  void (*signal_)(int);
+};
+
+TEST_F(EventFileTest, AFullDiskCostsOnlyWhatCouldNotBeWritten) {
+  EventFile file(folder_, 100);
+  {
+    const FullDisk full(fs::file_size(file.path()) + 20);  // in the middle of the next record
+    file.add_scalars({{"lost", 1}}, 1);
+    file.flush();
+  }
+  file.add_scalars({{"kept", 1}}, 2);
+  file.flush();
+  const auto found = records(file.path());
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[1].tags, std::vector<std::string>{"kept"});
 }
 
 TEST_F(EventFileTest, ResumeDropsWhatComesAgain) {

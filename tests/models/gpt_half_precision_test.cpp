@@ -113,7 +113,7 @@ TEST_P(GptHalfPrecision, TheResidualStreamIsFloat32OnRequest) {
     config.fp32_residual_connection = fp32_residual;
     const Trained trained = model_of(config, type());
     OutputTypes outputs;
-    trained.model->set_unit_hooks(&outputs);
+    const UnitHooksScope hooked(*trained.model, outputs);
     trained.model->forward_step(batch_of(2, 6, config.vocab_size), /*training=*/true);
     const at::ScalarType stream = fp32_residual ? at::kFloat : type();
     const std::map<std::string, at::ScalarType> expected = {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iostream>
 
 #include "megatron/base/crc32c.h"
 #include "megatron/base/error.h"
@@ -111,6 +112,7 @@ EventFile::EventFile(const fs::path& folder, std::size_t queue_size) : queue_siz
   megatron::create_directories(folder);
   path_ = unused_name(folder);
   file_.open(path_, std::ios::binary);
+  if (!file_) throw UserError({path_.string() + " cannot be written", {}, "check the folder's permissions and the free space of its disk"});
   add(event_at(0).add_bytes(kFileVersion, "brain.Event:2").add_bytes(kSourceMetadata, ProtobufWriter().add_bytes(1, kWriter).bytes()).bytes());
   flush();
 }
@@ -146,10 +148,26 @@ void EventFile::add(std::string_view event) {
 
 void EventFile::flush() {
   file_ << queue_ << std::flush;
-  if (!file_) throw UserError({path_.string() + " cannot be written", {}, "check the folder's permissions and the free space of its disk"});
+  if (file_) {
+    size_ += queue_.size();
+  } else {
+    drop_torn_record();
+  }
   queue_.clear();
   queued_events_ = 0;
   last_flush_ = std::chrono::steady_clock::now();
+}
+
+/// A full disk costs charts some points, never the run: the file keeps its whole records, and later ones follow them.
+void EventFile::drop_torn_record() {
+  if (!has_failed_)
+    std::cerr << "WARNING: " << path_.string() << " cannot be written, events are missing: check the free space of its disk" << std::endl;
+  has_failed_ = true;
+  file_.close();  // with what its buffer could not write
+  file_.clear();
+  std::error_code ignored;  // a file that cannot be cut still ends readers at its torn record
+  fs::resize_file(path_, size_, ignored);
+  file_.open(path_, std::ios::binary | std::ios::app);
 }
 
 void read_events(const fs::path& path, const std::function<bool(const EventRecord&)>& visitor) {

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <utility>
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/transformer/layer_state.h"
@@ -17,8 +18,6 @@ class LanguageModel : public Module {
  public:
   using Module::Module;
   virtual const TransformerConfig& config() const = 0;
-  /// Hooks around the units of the coming forward passes; null for none. They must outlive their use.
-  void set_unit_hooks(UnitHooks* hooks) { unit_hooks_ = hooks; }
   /// Loss of one microbatch; `training` turns dropout on.
   virtual StepOutput forward_step(const Microbatch& microbatch, bool training) = 0;
   /// Logits float32 [b, s, vocab_size] (padding removed) of tokens int64 [b, s], which start at position `start`. `states` holds what earlier
@@ -26,7 +25,21 @@ class LanguageModel : public Module {
   virtual at::Tensor logits(const at::Tensor& tokens, std::int64_t start, LayerStates* states, bool last_only) = 0;
 
  protected:
+  friend class UnitHooksScope;
   UnitHooks* unit_hooks_ = nullptr;
+};
+
+/// Hooks around the units of a model's forward passes for as long as this lives; those before it, if any, rest meanwhile. Scopes nest.
+class UnitHooksScope {
+ public:
+  UnitHooksScope(LanguageModel& model, UnitHooks& hooks) : model_(model), previous_(std::exchange(model.unit_hooks_, &hooks)) {}
+  UnitHooksScope(const UnitHooksScope&) = delete;
+  UnitHooksScope& operator=(const UnitHooksScope&) = delete;
+  ~UnitHooksScope() { model_.unit_hooks_ = previous_; }
+
+ private:
+  LanguageModel& model_;
+  UnitHooks* previous_;
 };
 
 }  // namespace megatron

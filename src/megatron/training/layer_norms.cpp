@@ -51,12 +51,9 @@ std::vector<Row> rows(const LayerNormTable& table) {
 
 }  // namespace
 
-LayerNormWatch::LayerNormWatch(LanguageModel& model, ParamStore& weights, Optimizer& optimizer)
-    : model_(model), weights_(weights), optimizer_(optimizer) {
-  model_.set_unit_hooks(this);
+LayerNormWatch::LayerNormWatch(LanguageModel& model, ParamStore& weights, Optimizer& optimizer) : weights_(weights), optimizer_(optimizer) {
+  hooks_.emplace(model, static_cast<UnitHooks&>(*this));
 }
-
-LayerNormWatch::~LayerNormWatch() { model_.set_unit_hooks(nullptr); }
 
 void LayerNormWatch::after_forward(const Module& unit, const at::Tensor& output) {
   const at::NoGradGuard no_grad;
@@ -66,7 +63,7 @@ void LayerNormWatch::after_forward(const Module& unit, const at::Tensor& output)
 
 void LayerNormWatch::after_backward() {
   const at::NoGradGuard no_grad;
-  model_.set_unit_hooks(nullptr);
+  hooks_.reset();
   const double scale = optimizer_.loss_scale().item<double>();
   const std::vector<Parameter*>& parameters = weights_.parameters();
   const auto main = optimizer_.main_parameters().tensors();

@@ -35,7 +35,6 @@ class LayerNormWatch : private UnitHooks {
   LayerNormWatch(LanguageModel& model, ParamStore& weights, Optimizer& optimizer);
   LayerNormWatch(const LayerNormWatch&) = delete;
   LayerNormWatch& operator=(const LayerNormWatch&) = delete;
-  ~LayerNormWatch() override;
 
   /// The step's gradients are finished, the weights not changed yet.
   void after_backward();
@@ -45,12 +44,12 @@ class LayerNormWatch : private UnitHooks {
  private:
   void after_forward(const Module& unit, const at::Tensor& output) override;
 
-  LanguageModel& model_;
   ParamStore& weights_;
   Optimizer& optimizer_;
   std::map<std::string, at::Tensor> mean_squares_;
   std::vector<at::Tensor> before_;
   LayerNormTable table_;
+  std::optional<UnitHooksScope> hooks_;  ///< until backward is done
 };
 
 /// One line per layer: norm of its weights, of its gradients, update / weight, rms of its output.

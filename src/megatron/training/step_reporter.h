@@ -24,6 +24,8 @@ class StepReporter {
 
   /// Call before each step.
   void begin_step() { profiler_.before_step(); }
+  /// Call when the run stops after a whole step.
+  void close() { profiler_.close(); }
   /// Reports the step that made iteration `progress.iteration` in `elapsed_s`. As in Megatron, the learning rate shown is that of the next step.
   void report(const TrainStepResult& step, double elapsed_s);
   /// Prints Megatron's framed line and writes the metrics of one evaluation; `suffix` tells one of several validation sets.

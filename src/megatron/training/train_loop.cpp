@@ -77,10 +77,12 @@ int TrainLoop::run() {
   validator_.evaluate_if_due();
   while (progress_.iteration < training_.train_iters) {
     if (const auto reason = make_round()) {
+      reporter_.close();
       print_event("exiting program " + *reason);
       return rejection_.value_or(exit_.exit_code());
     }
   }
+  reporter_.close();
   print_event("after training is done");
   saver_.save_at_end();
   validator_.evaluate_at_end();

@@ -16,7 +16,7 @@ struct Lookup : torch::autograd::Function<Lookup> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& ids, const at::Tensor& /*anchor*/, Parameter* weight) {
     context->save_for_backward({ids});
     save_pointer(context, "weight", weight);
-    return at::embedding(weight->value(), ids);
+    return at::embedding(weight->precise_value(), ids);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -53,7 +53,8 @@ at::Tensor LanguageModelEmbedding::forward(const at::Tensor& tokens, const at::T
     hidden_sbh = hidden_sbh + embedding_lookup(position_ids.expand_as(tokens).t(), position_embeddings_->weight);
     show_op(context.hooks, *position_embeddings_, "", hidden_sbh);
   }
-  if (config_.fp32_residual_connection) hidden_sbh = hidden_sbh.to(compute_type(hidden_sbh.scalar_type()));
+  const auto type = word_embeddings_.weight.value().scalar_type();
+  hidden_sbh = hidden_sbh.to(config_.fp32_residual_connection ? compute_type(type) : type);
   const at::Tensor dropped = dropout(hidden_sbh, context.dropout(path(), "dropout", config_.hidden_dropout), context.q_start);
   show_op(context.hooks, *this, "dropout", dropped);
   return dropped;

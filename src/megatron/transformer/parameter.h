@@ -66,8 +66,9 @@ class Parameter {
   /// The main gradient; meaningful between ParamStore::finish_gradients and the next begin_gradients.
   const at::Tensor& grad() const { return grad_; }
 
-  /// The weight that updates work on, in float32, where the optimizer keeps one beside a 16-bit value: for layers of few weights whose rounding
-  /// would move everything behind them (norms: a step changes a weight near 1 by less than its last bit). value() elsewhere.
+  /// The weight that updates work on, in float32, where the optimizer keeps one beside a 16-bit value: for weights that enter no matrix product
+  /// and whose rounding would move everything behind them (embeddings; norms, where a step changes a weight near 1 by less than its last bit).
+  /// value() elsewhere.
   const at::Tensor& precise_value() const { return main_.defined() ? main_ : value_; }
   /// Set by the owner of the main weights, and undefined when those are gone.
   void set_main(at::Tensor main) { main_ = std::move(main); }

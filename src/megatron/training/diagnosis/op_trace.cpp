@@ -167,18 +167,6 @@ void Tracer::after_backward() {
   }
 }
 
-/// Hooks of a model for as long as this lives.
-class HookedModel {
- public:
-  HookedModel(LanguageModel& model, UnitHooks& hooks) : model_(model) { model.set_unit_hooks(&hooks); }
-  HookedModel(const HookedModel&) = delete;
-  HookedModel& operator=(const HookedModel&) = delete;
-  ~HookedModel() { model_.set_unit_hooks(nullptr); }
-
- private:
-  LanguageModel& model_;
-};
-
 void run_backward(Tracer& tracer, ParamStore& weights, const StepOutput& output, double scale) {
   for (const ParamBucket& bucket : weights.buckets()) bucket.grad.zero_();
   weights.begin_gradients();
@@ -205,7 +193,7 @@ std::vector<const Parameter*> parameters_of(const ParamStore& weights, const std
 OpTrace trace_microbatch(LanguageModel& model, ParamStore& weights, const Microbatch& microbatch, const TraceOptions& options) {
   Tracer tracer(model, weights, microbatch);
   const at::AutoGradMode with_gradients(options.backward);
-  const HookedModel hooked(model, tracer);
+  const UnitHooksScope hooked(model, tracer);
   const StepOutput output = model.forward_step(microbatch, options.training);
   tracer.after_loss(output);
   OpTrace& trace = tracer.trace();

@@ -27,9 +27,7 @@ DevicePeak device_peak(const Trainer& trainer) {
 StepProfiler::StepProfiler(Trainer& trainer, std::ostream& out) : trainer_(trainer), out_(out), is_wanted_(is_wanted(trainer.settings.logger)) {}
 
 StepProfiler::~StepProfiler() {
-  if (!recorder_) return;
-  trainer_.model->set_unit_hooks(nullptr);
-  trainer_.timers.set_listener(nullptr);
+  if (recorder_) trainer_.timers.set_listener(nullptr);
 }
 
 void StepProfiler::before_step() {
@@ -49,15 +47,19 @@ void StepProfiler::after_step() {
   if (trainer_.progress.iteration >= trainer_.settings.logger.profile_step_end) finish();
 }
 
+void StepProfiler::close() {
+  if (recorder_ && !is_in_step_) finish();
+}
+
 void StepProfiler::start() {
   first_iteration_ = trainer_.progress.iteration + 1;
   recorder_ = std::make_unique<OpRecorder>(trainer_.rank.device);
-  trainer_.model->set_unit_hooks(this);
+  hooks_.emplace(*trainer_.model, static_cast<UnitHooks&>(*this));
   trainer_.timers.set_listener(this);
 }
 
 void StepProfiler::finish() {
-  trainer_.model->set_unit_hooks(nullptr);
+  hooks_.reset();
   trainer_.timers.set_listener(nullptr);
   const std::vector<RecordedOp> ops = recorder_->take();
   recorder_.reset();

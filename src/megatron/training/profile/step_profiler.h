@@ -3,6 +3,7 @@
 
 #include <iosfwd>
 #include <memory>
+#include <optional>
 
 #include "megatron/training/profile/op_recorder.h"
 #include "megatron/training/profile/profile_output.h"
@@ -22,6 +23,8 @@ class StepProfiler : private UnitHooks, private TimerListener {
   void before_step();
   /// Call after each step, `progress.iteration` being the one just done; prints and writes after --profile-step-end.
   void after_step();
+  /// Call when the run stops: prints and writes what was recorded of a window cut short.
+  void close();
 
  private:
   void start();
@@ -39,6 +42,7 @@ class StepProfiler : private UnitHooks, private TimerListener {
   std::int64_t first_iteration_ = 0;
   std::string backward_unit_;  ///< the module whose backward pass runs
   std::unique_ptr<OpRecorder> recorder_;
+  std::optional<UnitHooksScope> hooks_;
 };
 
 }  // namespace megatron
