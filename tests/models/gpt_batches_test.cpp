@@ -4,21 +4,16 @@
 
 #include "megatron/models/gpt_model.h"
 #include "support/gradient_check.h"
+#include "support/tiny_gpt.h"
 
 namespace megatron {
 namespace {
 
 TransformerConfig small(PositionEmbedding positions) {
-  TransformerConfig config;
-  config.num_layers = 2;
-  config.hidden_size = 12;
-  config.num_attention_heads = 4;
-  config.kv_channels = 4;
-  config.ffn_hidden_size = 20;
+  TransformerConfig config = tiny_gpt();
+  config.hidden_dropout = config.attention_dropout = 0.1;
   config.group_query_attention = true;
   config.num_query_groups = 2;
-  config.max_position_embeddings = 8;
-  config.vocab_size = 13;
   config.position_embedding_type = positions;
   config.init_method_std = 0.3;
   return config;

@@ -7,45 +7,27 @@
 
 #include "megatron/models/gpt_model.h"
 #include "megatron/transformer/param_store.h"
+#include "support/tiny_gpt.h"
 
 namespace megatron {
 namespace {
 
 TransformerConfig gpt2() {
-  TransformerConfig config;
-  config.num_layers = 2;
+  TransformerConfig config = tiny_gpt();
   config.hidden_size = 32;
-  config.num_attention_heads = config.num_query_groups = 4;
   config.kv_channels = 8;
   config.ffn_hidden_size = 64;
   config.max_position_embeddings = 16;
   config.vocab_size = 61;
+  config.hidden_dropout = config.attention_dropout = 0.1;
   config.init_method_std = 0.2;
   return config;
 }
 
 TransformerConfig llama() {
   TransformerConfig config = gpt2();
-  config.normalization = Normalization::RMSNorm;
-  config.position_embedding_type = PositionEmbedding::rope;
-  config.activation = Activation::silu;
-  config.gated_linear_unit = true;
-  config.add_bias_linear = false;
-  config.untie_embeddings_and_output_weights = true;
-  config.group_query_attention = true;
-  config.num_query_groups = 2;
+  make_llama(config);
   return config;
-}
-
-Microbatch batch_of(std::int64_t b, std::int64_t s, std::int64_t vocab) {
-  Microbatch microbatch;
-  const at::Tensor tokens = (at::arange(b * (s + 1)) * 7 % vocab).view({b, s + 1});
-  microbatch.tensors["tokens"] = tokens.narrow(1, 0, s).contiguous();
-  microbatch.tensors["labels"] = tokens.narrow(1, 1, s).contiguous();
-  microbatch.tensors["loss_mask"] = at::ones({b, s}, at::kFloat);
-  microbatch.tensors["position_ids"] = at::arange(s).unsqueeze(0);
-  microbatch.sample_ordinals = at::arange(b) + 5;
-  return microbatch;
 }
 
 struct Trained {
@@ -89,7 +71,7 @@ TEST_P(GptHalfPrecision, IsNearFloat64OnTheSameWeights) {
       const Trained half = model_of(config, type()), exact = model_of(config, at::kDouble);
       for (std::size_t i = 0; i < half.store->parameters().size(); ++i)
         at::Tensor(exact.store->parameters()[i]->value()).copy_(half.store->parameters()[i]->value());
-      const Microbatch microbatch = batch_of(2, 16, config.vocab_size);
+      const Microbatch microbatch = patterned_batch(2, 16, config.vocab_size);
       const double loss = step(half, microbatch), exact_loss = step(exact, microbatch);
       EXPECT_NEAR(loss, exact_loss, 2 * unit_roundoff() * exact_loss);
       for (std::size_t i = 0; i < half.store->parameters().size(); ++i) {
@@ -114,7 +96,7 @@ TEST_P(GptHalfPrecision, TheResidualStreamIsFloat32OnRequest) {
     const Trained trained = model_of(config, type());
     OutputTypes outputs;
     const UnitHooksScope hooked(*trained.model, outputs);
-    trained.model->forward_step(batch_of(2, 6, config.vocab_size), /*training=*/true);
+    trained.model->forward_step(patterned_batch(2, 6, config.vocab_size), /*training=*/true);
     const at::ScalarType stream = fp32_residual ? at::kFloat : type();
     const std::map<std::string, at::ScalarType> expected = {
         {"embedding", stream}, {"decoder.layers.0", stream}, {"decoder.layers.1", stream}, {"decoder.final_layernorm", type()}};

@@ -7,34 +7,16 @@
 #include <cmath>
 
 #include "megatron/transformer/param_store.h"
+#include "support/tiny_gpt.h"
 
 namespace megatron {
 namespace {
 
-TransformerConfig tiny() {
-  TransformerConfig config;
-  config.num_layers = 2;
-  config.hidden_size = 12;
-  config.num_attention_heads = 4;
-  config.kv_channels = 4;
-  config.ffn_hidden_size = 20;
-  config.num_query_groups = 4;
-  config.max_position_embeddings = 8;
-  config.vocab_size = 13;
-  config.hidden_dropout = 0.2;
-  config.attention_dropout = 0.3;
-  return config;
-}
-
+/// The first token does not count; positions of each sample.
 Microbatch batch_of(std::int64_t b, std::int64_t s, std::int64_t vocab) {
-  Microbatch microbatch;
-  const at::Tensor tokens = (at::arange(b * (s + 1)) * 7 % vocab).view({b, s + 1});
-  microbatch.tensors["tokens"] = tokens.narrow(1, 0, s).contiguous();
-  microbatch.tensors["labels"] = tokens.narrow(1, 1, s).contiguous();
-  microbatch.tensors["loss_mask"] = at::ones({b, s}, at::kFloat);
+  Microbatch microbatch = patterned_batch(b, s, vocab);
   microbatch.tensors["loss_mask"][0][0] = 0;
-  microbatch.tensors["position_ids"] = at::arange(s).unsqueeze(0).expand({b, s}).contiguous();
-  microbatch.sample_ordinals = at::arange(b) + 5;
+  microbatch.tensors["position_ids"] = microbatch.at("position_ids").expand({b, s}).contiguous();
   return microbatch;
 }
 
@@ -43,21 +25,10 @@ struct Variant {
   void (*change)(TransformerConfig&);
 };
 
-void llama(TransformerConfig& config) {
-  config.normalization = Normalization::RMSNorm;
-  config.position_embedding_type = PositionEmbedding::rope;
-  config.activation = Activation::silu;
-  config.gated_linear_unit = true;
-  config.add_bias_linear = false;
-  config.untie_embeddings_and_output_weights = true;
-  config.group_query_attention = true;
-  config.num_query_groups = 2;
-}
-
 class GptGradients : public testing::TestWithParam<Variant> {};
 
 TEST_P(GptGradients, EqualCentralDifferences) {
-  TransformerConfig config = tiny();
+  TransformerConfig config = tiny_gpt();
   GetParam().change(config);
   const Rank rank;
   const auto model = make_gpt_model(config, rank, 8);
@@ -91,34 +62,34 @@ TEST_P(GptGradients, EqualCentralDifferences) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Families, GptGradients,
-    testing::Values(Variant{"gpt2", [](TransformerConfig&) {}}, Variant{"llama", llama}, Variant{"post_norm",
-                                                                                                 [](TransformerConfig& config) {
-                                                                                                   config.norm_placement = NormPlacement::post;
-                                                                                                   config.position_embedding_type = PositionEmbedding::alibi;
-                                                                                                 }},
-                    Variant{"windowed_qk_norm",
-                            [](TransformerConfig& config) {
-                              llama(config);
-                              config.qk_layernorm = true;
-                              config.window_size = {{2, 0}};
-                              config.window_layers = {1, 0};
-                              config.rotary_interleaved = true;
-                              config.rotary_percent = 0.5;
-                              config.apply_layernorm_1p = true;
-                              config.add_qkv_bias = true;
-                            }},
-                    Variant{"residual_from_norm",
-                            [](TransformerConfig& config) {
-                              config.apply_residual_connection_post_layernorm = true;
-                              config.hidden_dropout = config.attention_dropout = 0;
-                              config.activation = Activation::squared_relu;
-                            }}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Families, GptGradients,
+                         testing::Values(Variant{"gpt2", [](TransformerConfig&) {}}, Variant{"llama", make_llama},
+                                         Variant{"post_norm",
+                                                 [](TransformerConfig& config) {
+                                                   config.norm_placement = NormPlacement::post;
+                                                   config.position_embedding_type = PositionEmbedding::alibi;
+                                                 }},
+                                         Variant{"windowed_qk_norm",
+                                                 [](TransformerConfig& config) {
+                                                   make_llama(config);
+                                                   config.qk_layernorm = true;
+                                                   config.window_size = {{2, 0}};
+                                                   config.window_layers = {1, 0};
+                                                   config.rotary_interleaved = true;
+                                                   config.rotary_percent = 0.5;
+                                                   config.apply_layernorm_1p = true;
+                                                   config.add_qkv_bias = true;
+                                                 }},
+                                         Variant{"residual_from_norm",
+                                                 [](TransformerConfig& config) {
+                                                   config.apply_residual_connection_post_layernorm = true;
+                                                   config.hidden_dropout = config.attention_dropout = 0;
+                                                   config.activation = Activation::squared_relu;
+                                                 }}),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(GptModel, LossAtInitialisationIsThatOfAUniformGuess) {
-  TransformerConfig config = tiny();
+  TransformerConfig config = tiny_gpt();
   config.init_method_std = 0.001;
   const auto model = make_gpt_model(config, Rank{}, 8);
   ParamStore store(*model, {});
@@ -128,8 +99,8 @@ TEST(GptModel, LossAtInitialisationIsThatOfAUniformGuess) {
 }
 
 TEST(GptModel, StatesGiveTheLogitsOfTheFullPass) {
-  TransformerConfig config = tiny();
-  llama(config);
+  TransformerConfig config = tiny_gpt();
+  make_llama(config);
   const auto model = make_gpt_model(config, Rank{}, 8);
   ParamStore store(*model, {.dtype = at::kDouble, .with_gradients = false});
   store.initialize(1);

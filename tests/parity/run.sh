@@ -14,6 +14,7 @@ export PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export TMPDIR=$work
+export TORCH_EXTENSIONS_DIR=$work/extensions  # megatron-core compiles one when imported, and waits for ever where another run left its lock
 
 if [ $# -gt 0 ]; then scripts=("${@/%/_parity.py}"); else scripts=($(cd tests/parity && ls *_parity.py)); fi
 passed=0 failed=0

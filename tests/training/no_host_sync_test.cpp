@@ -15,6 +15,7 @@
 #include "megatron/models/gpt_model.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/training/train_step.h"
+#include "support/tiny_gpt.h"
 
 namespace {
 
@@ -79,22 +80,7 @@ TORCH_LIBRARY_IMPL(aten, Meta, library) {
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kSamples = 2, kSequence = 8, kVocabulary = 13;
-
-TransformerConfig tiny() {
-  TransformerConfig config;
-  config.num_layers = 2;
-  config.hidden_size = 16;
-  config.num_attention_heads = 4;
-  config.kv_channels = 4;
-  config.ffn_hidden_size = 20;
-  config.num_query_groups = 4;
-  config.max_position_embeddings = kSequence;
-  config.vocab_size = kVocabulary;
-  config.hidden_dropout = 0.2;
-  config.attention_dropout = 0.3;
-  return config;
-}
+constexpr std::int64_t kSamples = 2, kSequence = 8;
 
 struct Variant {
   const char* name;
@@ -104,14 +90,7 @@ struct Variant {
 };
 
 void llama(TransformerConfig& config) {
-  config.normalization = Normalization::RMSNorm;
-  config.position_embedding_type = PositionEmbedding::rope;
-  config.activation = Activation::silu;
-  config.gated_linear_unit = true;
-  config.add_bias_linear = false;
-  config.untie_embeddings_and_output_weights = true;
-  config.group_query_attention = true;
-  config.num_query_groups = 2;
+  make_llama(config);
   config.hidden_dropout = config.attention_dropout = 0;
 }
 
@@ -175,7 +154,7 @@ class NoHostSync : public testing::TestWithParam<std::tuple<Variant, Precision>>
 /// The one read of a step stands behind everything that it queues.
 TEST_P(NoHostSync, AStepReadsNothingBeforeItsEnd) {
   const auto& [variant, precision] = GetParam();
-  TransformerConfig config = tiny();
+  TransformerConfig config = tiny_gpt();
   variant.change(config);
   const Rank rank{.device = c10::Device(c10::kMeta)};
   const auto model = make_gpt_model(config, rank, /*vocab_pad_multiple=*/8);

@@ -42,7 +42,8 @@ void print_overview() {
       std::cout << name << command.summary << "\n";
     }
   }
-  std::cout << "\n`megatron <command> --help` shows a command's flags. Exit codes: 0 done, 2 a mistake in the input, 1 internal error.\n";
+  std::cout << "\n`megatron <command> --help` shows a command's flags. Exit codes: 0 done, 2 a mistake in the input, 1 internal error,\n"
+               "143 stopped by SIGTERM after saving, 16 and 17 a step whose result was not accepted.\n";
 }
 
 void print_manual() {

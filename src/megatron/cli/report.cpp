@@ -22,7 +22,7 @@ const FieldTable<ReportOptions>& report_table() {
   static const FieldTable<Options> table = [] {
     FieldTable<Options> t;
     t.about("Charts of one or several runs (loss, learning rate, gradient norm, throughput, memory, step times) as one HTML page without network.");
-    t.field("runs", &Options::runs, "the --save or --tensorboard-dir folder of a run, or a metrics.jsonl").positional().value_name("DIR...");
+    t.field("runs", &Options::runs, "the --save or --tensorboard-dir folder of a run, or a metrics.jsonl").positional().value_name("DIR");
     t.field("output", &Options::output, "the page; default: report.html in the first DIR").value_name("FILE");
     return t;
   }();
