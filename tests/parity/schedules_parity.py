@@ -77,6 +77,7 @@ def measured(case, folder):
     output = run("pretrain", "gpt", *MODEL, *flags(case), "--tensorboard-dir", folder).stdout
     sizes = [int(size) for size in re.findall(r"\| global batch size: +(\d+)", output)]
     lines = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
+    lines = [line for line in lines if "learning_rate" in line]  # the record of the start has none
     return [(line["consumed_train_samples"], size, line["learning_rate"]) for line, size in zip(lines, sizes, strict=True)]
 
 
