@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "megatron/base/error.h"
-#include "megatron/optimizer/flat_tensors.h"
+#include "megatron/transformer/kernel_type.h"
 
 namespace megatron {
 namespace {

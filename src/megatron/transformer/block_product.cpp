@@ -12,7 +12,6 @@
 
 #include "kernels/cpu/cpu_features.h"
 #include "megatron/transformer/op_scope.h"
-#include "megatron/transformer/op_scope.h"
 
 namespace megatron {
 namespace {

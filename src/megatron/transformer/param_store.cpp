@@ -7,24 +7,20 @@
 #include <algorithm>
 
 #include "megatron/base/error.h"
+#include "megatron/transformer/flat_layout.h"
 #include "megatron/transformer/init.h"
 
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kAlignment = 16;  // elements: 64 bytes in fp32
-
 ParamBucket allocate(const std::vector<Parameter*>& parameters, const ParamStore::Options& options) {
   ParamBucket bucket;
   bucket.parameters = parameters;
-  std::int64_t size = 0;
-  for (const Parameter* parameter : parameters) {
-    bucket.offsets.push_back(size);
-    size += (num_elements(parameter->local_shape()) + kAlignment - 1) / kAlignment * kAlignment;
-  }
+  FlatLayout layout = flat_layout(parameters);
+  bucket.offsets = std::move(layout.offsets);
   const auto tensor_options = at::TensorOptions().device(options.device);
-  bucket.value = at::zeros({size}, tensor_options.dtype(options.dtype));
-  if (options.with_gradients) bucket.grad = at::zeros({size}, tensor_options.dtype(options.grad_dtype.value_or(options.dtype)));
+  bucket.value = at::zeros({layout.size}, tensor_options.dtype(options.dtype));
+  if (options.with_gradients) bucket.grad = at::zeros({layout.size}, tensor_options.dtype(options.grad_dtype.value_or(options.dtype)));
   return bucket;
 }
 

@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/row_kernels.h"
 #include "megatron/base/error.h"
+#include "megatron/transformer/kernel_type.h"
 #include "megatron/transformer/op_scope.h"
 
 namespace megatron {
@@ -33,21 +34,6 @@ const kernels::RowOperations& accelerator_operations(const at::Tensor& x) {
   const kernels::RowOperations* operations = cuda_slot().load(std::memory_order_acquire);
   MEGATRON_CHECK(x.is_cuda() && operations != nullptr, "tensors are on ", x.device().str(), ", for which no plugin has provided kernels");
   return *operations;
-}
-
-kernels::Type type_of(const at::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case c10::kFloat:
-      return kernels::Type::f32;
-    case c10::kDouble:
-      return kernels::Type::f64;
-    case c10::kBFloat16:
-      return kernels::Type::bf16;
-    case c10::kHalf:
-      return kernels::Type::f16;
-    default:
-      throw InternalError(std::string("row operations on ") + c10::toString(tensor.scalar_type()));
-  }
 }
 
 /// A kernel reads and writes two dtypes together when they are equal or one is float32 and the other 16 bits wide.
@@ -84,8 +70,8 @@ void dropout_rows(const at::Tensor& x, const at::Tensor& residual, at::Tensor& o
   const kernels::DropoutArguments arguments{.x = x.const_data_ptr(),
                                             .residual = residual.defined() ? residual.const_data_ptr() : nullptr,
                                             .out = out.mutable_data_ptr(),
-                                            .x_type = type_of(x),
-                                            .out_type = type_of(out),
+                                            .x_type = kernel_type(x.scalar_type()),
+                                            .out_type = kernel_type(out.scalar_type()),
                                             .rows = rows,
                                             .columns = columns,
                                             .coordinates = coordinates,
@@ -103,8 +89,8 @@ RmsNormRows rms_norm_rows(const at::Tensor& x, const at::Tensor& weight, c10::Sc
                                             .weight = weight.const_data_ptr(),
                                             .y = result.y.mutable_data_ptr(),
                                             .rstd = result.rstd.mutable_data_ptr(),
-                                            .x_type = type_of(x),
-                                            .y_type = type_of(result.y),
+                                            .x_type = kernel_type(x.scalar_type()),
+                                            .y_type = kernel_type(result.y.scalar_type()),
                                             .rows = rows,
                                             .columns = columns,
                                             .epsilon = epsilon,
@@ -128,8 +114,8 @@ RmsNormGradients rms_norm_rows_backward(const at::Tensor& dy, const at::Tensor& 
                                                     .rstd = rstd.const_data_ptr(),
                                                     .dx = result.dx.mutable_data_ptr(),
                                                     .dweight = result.dweight.mutable_data_ptr(),
-                                                    .x_type = type_of(x),
-                                                    .y_type = type_of(dy),
+                                                    .x_type = kernel_type(x.scalar_type()),
+                                                    .y_type = kernel_type(dy.scalar_type()),
                                                     .rows = rows,
                                                     .columns = columns,
                                                     .offset = offset};
@@ -153,7 +139,7 @@ at::Tensor rotary_rows(const at::Tensor& x, const at::Tensor& cos, const at::Ten
                                            .cos = cos.const_data_ptr(),
                                            .sin = sin.const_data_ptr(),
                                            .out = out.mutable_data_ptr(),
-                                           .type = type_of(x),
+                                           .type = kernel_type(x.scalar_type()),
                                            .tokens = s * b,
                                            .heads = n,
                                            .head_dim = d,
