@@ -37,7 +37,7 @@ OrderedJson run_record(const Trainer& trainer) {
            {{"started", current_time()},
             {"machine", machine(trainer.device_name)},
             {"parameters", trainer.weights->num_parameters()},
-            {"flops_per_iteration", trainer.flops_per_iteration},
+            {"flops_per_iteration", trainer.flops_per_iteration()},
             {"settings", std::move(settings)}}}};
 }
 

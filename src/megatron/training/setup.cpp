@@ -176,7 +176,6 @@ class Setup {
     const ModelDimensions dimensions = run_dimensions(settings());
     const TrainingConfig& training = settings().training;
     trainer_.flops_per_sample = num_floating_point_operations(dimensions, 1, training.seq_length);
-    trainer_.flops_per_iteration = trainer_.flops_per_sample * static_cast<double>(trainer_.batch.running_batch_size);
     out_ << theoretical_memory_report(dimensions, run_memory_layout(settings(), trainer_.batch.num_microbatches), /*verbose=*/true) << std::flush;
   }
 

@@ -114,7 +114,6 @@ void TrainLoop::settle_batch() {
   bar_.clear();
   out_ << "batch size changes from " << trainer_.batch.running_batch_size << " to " << next.running_batch_size << " after "
        << progress_.consumed_train_samples << " samples" << std::endl;
-  trainer_.flops_per_iteration = trainer_.flops_per_sample * static_cast<double>(next.running_batch_size);
   trainer_.batch = next;
 }
 
@@ -146,7 +145,7 @@ void TrainLoop::iterate() {
   if (rejection_) return;
   const TrainStepResult& step = outcome.step;
   if (step.update.applied) trainer_.scheduler.advance(trainer_.batch.running_batch_size);
-  progress_.floating_point_operations += trainer_.flops_per_iteration;
+  progress_.floating_point_operations += trainer_.flops_per_iteration();
   count_iteration(trainer_.batch.global_batch_size - trainer_.batch.running_batch_size);
   reporter_.report(step, trainer_.clock.monotonic_s() - start);
 }

@@ -39,10 +39,13 @@ struct Trainer {
   std::unique_ptr<SaveFolder> save_folder, non_persistent_folder;  ///< null: nothing is saved there
   TrainingProgress progress;
   JsonBox rerun_state;  ///< of a step that is to be run again (reruns/); null: none
-  double flops_per_sample = 0, flops_per_iteration = 0;
+  double flops_per_sample = 0;
   Timers timers{0, TimerStatistic::minmax};
   RunClock clock;
   double started_s = clock.monotonic_s();
+
+  /// Of the step in progress, whose batch may differ from the next one's.
+  double flops_per_iteration() const { return flops_per_sample * static_cast<double>(batch.running_batch_size); }
 };
 
 }  // namespace megatron
