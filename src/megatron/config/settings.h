@@ -17,9 +17,24 @@ struct ParallelConfig {
   std::int64_t context_parallel_size = 1;
   std::int64_t expert_model_parallel_size = 1;
   std::optional<std::int64_t> expert_tensor_parallel_size;
+  bool use_tp_pp_dp_mapping = false;  ///< rank order tp-cp-ep-pp-dp instead of tp-cp-ep-dp-pp
   bool sequence_parallel = false;
-  bool use_distributed_optimizer = false;
+  bool tp_comm_overlap = false;                           ///< products and their collectives in pieces that overlap
+  bool no_async_tensor_model_parallel_allreduce = false;  ///< the input gradient is reduced before the weight gradient is computed
+  bool use_distributed_optimizer = false;                 ///< ZeRO-1: optimizer state is split over the data-parallel ranks
+  std::int64_t num_distributed_optimizer_instances = 1;   ///< shards within each of them, sums across them
+  bool overlap_grad_reduce = false, overlap_param_gather = false;
+  std::optional<std::int64_t> ddp_bucket_size, ddp_num_buckets;  ///< elements of a gradient bucket; or how many there are
+  bool ddp_pad_buckets_for_high_nccl_busbw = false;
+  bool ddp_average_in_collective = false;
+  bool ddp_reduce_scatter_with_fp32_accumulation = false;
+  std::string ddp_grad_compression = "none";                       ///< none | bf16 | low-rank
+  std::int64_t ddp_grad_compression_rank = 4;                      ///< of low-rank
+  std::int64_t check_weight_hash_across_dp_replicas_interval = 0;  ///< iterations; 0: never
   std::string distributed_backend = "nccl";
+  std::string cpu_transport = "auto";  ///< auto | shared-memory | gloo: between processors' ranks
+  double distributed_timeout_minutes = 10;
+  bool log_comm = false;
   std::string device = "auto";  ///< auto | cpu | cuda
 };
 

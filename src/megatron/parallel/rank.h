@@ -10,7 +10,12 @@
 namespace megatron {
 
 struct Rank {
-  Axis tp{"tp"}, dp{"dp"}, pp{"pp"};
+  std::int64_t index = 0;  ///< in the world
+  Axis tp{"tp"}, cp{"cp"}, dp{"dp"}, pp{"pp"};
+  Axis dp_cp{"dp-cp"};  ///< the ranks that hold the same weights
+  Axis model{"tp-pp"};  ///< the ranks that hold one replica of the model
+  Axis world{"world"};
+  bool sequence_parallel = false;  ///< the sequence is split over tp between layers' products
   c10::Device device{c10::kCPU};
   std::uint64_t seed = 1234;  ///< of every random site (base/philox.h)
 };

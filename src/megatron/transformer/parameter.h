@@ -37,6 +37,7 @@ struct ParameterSpec {
   Sharding sharding;
   Init init;
   ParameterTags tags;
+  bool sum_over_tp = false;  ///< replicated, but each tensor-parallel rank computes a part of its gradient: the parts are summed
 };
 
 /// Where backward functions leave a parameter's gradient.
