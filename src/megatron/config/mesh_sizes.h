@@ -1,0 +1,33 @@
+// The degrees of parallelism as numbers, and what they ask of the size of the world.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "megatron/config/problems.h"
+#include "megatron/config/settings.h"
+
+namespace megatron {
+
+/// Ranks along each axis of the mesh; what remains of the world is data parallel.
+struct MeshSizes {
+  std::int64_t tp = 1, cp = 1, ep = 1;
+  std::optional<std::int64_t> etp;  ///< tensor parallel ranks of an expert; none: tp
+  std::int64_t pp = 1;
+  std::string order = "tp-cp-ep-dp-pp";  ///< fastest axis first; axes of size 1 may be left out
+
+  std::int64_t expert_tp() const { return etp.value_or(tp); }
+};
+
+MeshSizes mesh_sizes(const ParallelConfig& parallel);
+
+/// The ways in which a world of `world_size` ranks cannot be cut into these sizes; they name Megatron's flags.
+Problems check_sizes(const MeshSizes& sizes, std::int64_t world_size);
+
+/// world_size ÷ (tp · cp · pp), for sizes that check_sizes accepts.
+std::int64_t data_parallel_size(const MeshSizes& sizes, std::int64_t world_size);
+/// world_size ÷ (etp · ep · pp), for sizes that check_sizes accepts.
+std::int64_t expert_data_parallel_size(const MeshSizes& sizes, std::int64_t world_size);
+
+}  // namespace megatron

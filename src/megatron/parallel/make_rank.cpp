@@ -1,0 +1,31 @@
+#include "megatron/parallel/make_rank.h"
+
+#include <initializer_list>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+
+Rank make_rank(const Mesh& mesh, std::int64_t index, const RankOptions& options) {
+  Rank rank;
+  rank.index = index;
+  for (Axis* axis : {&rank.tp, &rank.cp, &rank.dp, &rank.pp, &rank.dp_cp, &rank.model, &rank.world}) {
+    axis->rank = mesh.coordinate(index, axis->name);
+    axis->size = mesh.size(axis->name);
+  }
+  rank.sequence_parallel = options.sequence_parallel && rank.tp.size > 1;
+  rank.device = options.device;
+  rank.seed = options.seed;
+  return rank;
+}
+
+Rank make_rank(const Mesh& mesh, Communicators& communicators, const RankOptions& options) {
+  MEGATRON_CHECK(communicators.world_size() == mesh.world_size(), "a mesh of ", mesh.world_size(), " in a world of ", communicators.world_size());
+  Rank rank = make_rank(mesh, communicators.rank(), options);
+  for (Axis* axis : {&rank.tp, &rank.cp, &rank.dp, &rank.pp, &rank.dp_cp, &rank.model, &rank.world}) {
+    if (axis->size > 1) axis->comm = communicators.group(mesh.group(rank.index, axis->name), axis->name);
+  }
+  return rank;
+}
+
+}  // namespace megatron

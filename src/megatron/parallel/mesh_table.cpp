@@ -1,0 +1,89 @@
+// A mesh as a table for people.
+#include <algorithm>
+#include <array>
+#include <iomanip>
+#include <sstream>
+
+#include "megatron/parallel/mesh.h"
+
+namespace megatron {
+namespace {
+
+struct Row {
+  const char* axis;
+  const char* purpose;
+};
+
+constexpr std::array kDenseRows{
+    Row{"tp", "share each layer's matrices (and, with --sequence-parallel, the sequence between them)"},
+    Row{"cp", "share each sequence"},
+    Row{"dp", "hold the same weights, see different samples"},
+    Row{"pp", "hold consecutive layers"},
+    Row{"dp-cp", "sum gradients, share the distributed optimizer"},
+    Row{"tp-cp", "share one sequence's activations"},
+    Row{"tp-pp", "hold one replica of the model"},
+};
+constexpr std::array kExpertRows{
+    Row{"etp", "share each expert's matrices"},
+    Row{"ep", "hold different experts"},
+    Row{"edp", "hold the same experts"},
+    Row{"tp-ep", "exchange tokens"},
+};
+
+constexpr std::size_t kGroupsWidth = 60;
+
+/// "0-7" for neighbours, "0 8 16" for a few, "0 8 .. 56" for many.
+std::string text_of(const RankList& ranks) {
+  if (ranks.size() > 2 && ranks.back() - ranks.front() == static_cast<std::int64_t>(ranks.size()) - 1) {
+    return std::to_string(ranks.front()) + "-" + std::to_string(ranks.back());
+  }
+  if (ranks.size() > 4) return std::to_string(ranks[0]) + " " + std::to_string(ranks[1]) + " .. " + std::to_string(ranks.back());
+  std::string text;
+  for (const std::int64_t rank : ranks) text += (text.empty() ? "" : " ") + std::to_string(rank);
+  return text;
+}
+
+/// As many groups as fit on the line, and the last.
+std::string groups_text(const Mesh& mesh, const char* axis) {
+  const RankList first = mesh.group(0, axis), last = mesh.group(mesh.world_size() - 1, axis);
+  if (first == last) return text_of(first);
+  const std::string cut = text_of(first) + " | .. | " + text_of(last);
+  if (static_cast<std::size_t>(mesh.num_groups(axis)) > kGroupsWidth / 2) return cut;
+  std::string all;
+  for (const RankList& group : mesh.groups(axis)) all += (all.empty() ? "" : " | ") + text_of(group);
+  return all.size() <= kGroupsWidth ? all : cut;
+}
+
+/// A product says something of its own when more than one of its factors is above 1.
+bool is_worth_a_row(const Mesh& mesh, const char* axis) {
+  const auto factors = split_dims(axis);
+  const std::string_view axis_name = axis;
+  const bool of_experts = axis_name == "tp-ep";
+  const auto size = [&](std::string_view factor) { return mesh.size(of_experts && factor == "tp" ? "etp" : factor); };
+  const auto above_1 = std::count_if(factors.begin(), factors.end(), [&](std::string_view factor) { return size(factor) > 1; });
+  return above_1 == static_cast<std::ptrdiff_t>(factors.size());
+}
+
+void add_row(const Mesh& mesh, const Row& row, std::ostringstream& out) {
+  if (!is_worth_a_row(mesh, row.axis)) return;
+  out << "  " << std::left << std::setw(7) << row.axis << std::right << std::setw(6) << mesh.size(row.axis) << "  " << std::left
+      << std::setw(kGroupsWidth) << groups_text(mesh, row.axis) << "  " << row.purpose << "\n";
+}
+
+}  // namespace
+
+std::string Mesh::table() const {
+  std::ostringstream out;
+  out << "mesh of " << world_size() << (world_size() == 1 ? " rank" : " ranks") << ", order " << sizes_.order << "\n";
+  if (world_size() == 1) return out.str();
+  out << "  " << std::left << std::setw(7) << "axis" << std::right << std::setw(6) << "ranks"
+      << "  " << std::left << std::setw(kGroupsWidth) << "groups"
+      << "  these ranks\n";
+  for (const Row& row : kDenseRows) add_row(*this, row, out);
+  if (sizes_.ep > 1 || sizes_.expert_tp() != sizes_.tp) {
+    for (const Row& row : kExpertRows) add_row(*this, row, out);
+  }
+  return out.str();
+}
+
+}  // namespace megatron

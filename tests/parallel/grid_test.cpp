@@ -1,0 +1,109 @@
+// The grid against its definition, and groups made over it by hand.
+#include "megatron/parallel/grid.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "fake_communicators.h"
+#include "megatron/base/error.h"
+#include "megatron/parallel/hyper_comm_grid.h"
+
+namespace megatron {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string mistake(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+// The example of megatron-core's docstring of generate_masked_orthogonal_rank_groups: sizes 2, 3, 4.
+TEST(Grid, ExampleOfMegatronCore) {
+  const Grid grid({2, 3, 4}, {"tp", "dp", "pp"});
+  EXPECT_EQ(grid.num_ranks(), 24);
+  const auto dp = grid.groups("dp");
+  ASSERT_EQ(dp.size(), 8U);
+  EXPECT_THAT(dp[0], ElementsAre(0, 2, 4));
+  EXPECT_THAT(dp[1], ElementsAre(1, 3, 5));
+  EXPECT_THAT(dp[7], ElementsAre(19, 21, 23));
+  EXPECT_THAT(grid.group(21, "dp"), ElementsAre(19, 21, 23));
+  EXPECT_EQ(grid.coordinate(21, "dp"), 1);
+  EXPECT_EQ(grid.canonical("pp-tp"), "tp-pp");
+}
+
+// 8 ranks in order tp-pp-dp of sizes 2, 2, 2 (the same docstring).
+TEST(Grid, FirstDimensionIsFastest) {
+  const Grid grid({2, 2, 2}, {"tp", "pp", "dp"});
+  EXPECT_THAT(grid.groups("dp"), ElementsAre(ElementsAre(0, 4), ElementsAre(1, 5), ElementsAre(2, 6), ElementsAre(3, 7)));
+  EXPECT_THAT(grid.groups("dp-tp"), ElementsAre(ElementsAre(0, 1, 4, 5), ElementsAre(2, 3, 6, 7)));
+  EXPECT_THAT(grid.coordinates(6), ElementsAre(0, 1, 1));
+  EXPECT_EQ(grid.rank_at({0, 1, 1}), 6);
+}
+
+TEST(Grid, StartsAtItsOffset) {
+  const Grid grid({2, 2}, {"tp", "dp"}, 10);
+  EXPECT_FALSE(grid.contains(9));
+  EXPECT_TRUE(grid.contains(13));
+  EXPECT_FALSE(grid.contains(14));
+  EXPECT_THAT(grid.groups("dp"), ElementsAre(ElementsAre(10, 12), ElementsAre(11, 13)));
+  EXPECT_EQ(grid.coordinate(13, "dp"), 1);
+  EXPECT_THROW(grid.group(9, "dp"), InternalError);
+}
+
+TEST(Grid, MistakesAreNamed) {
+  const Grid grid({2, 2}, {"tp", "dp"});
+  EXPECT_THAT(mistake([&] { grid.size("pp"); }), HasSubstr("dimension 'pp': is not in the grid tp-dp"));
+  EXPECT_THAT(mistake([&] { grid.size(""); }), HasSubstr("dimension '': is not in the grid"));
+  EXPECT_THAT(mistake([&] { grid.size("tp-"); }), HasSubstr("dimension '': is not in the grid"));
+  EXPECT_THAT(mistake([&] { grid.size("tp-tp"); }), HasSubstr("name tp twice"));
+  EXPECT_THAT(mistake([] { Grid({2}, {"tp", "dp"}); }), HasSubstr("2 names for 1 sizes"));
+  EXPECT_THAT(mistake([] { Grid({2, 0}, {"tp", "dp"}); }), HasSubstr("dp is 0"));
+  EXPECT_THAT(mistake([] { Grid({2, 2}, {"tp", "tp"}); }), HasSubstr("two dimensions named tp"));
+  EXPECT_THAT(mistake([] { Grid({2}, {"tp-dp"}); }), HasSubstr("use names without '-'"));
+  EXPECT_THAT(mistake([] { Grid({2}, {"tp"}, -1); }), HasSubstr("starts at rank -1"));
+  EXPECT_THAT(mistake([] { Grid({1'000'000'000, 1'000'000'000}, {"tp", "dp"}); }), HasSubstr("more ranks than any world"));
+}
+
+TEST(HyperCommGrid, MakesEachGroupOnce) {
+  FakeCommunicators communicators(7, 24);
+  HyperCommGrid grid(Grid({2, 3, 4}, {"tp", "cp", "dp"}), communicators);
+  EXPECT_THAT(mistake([&] { grid.get_pg("tp-dp"); }), HasSubstr("group tp-dp: has not been made"));
+  const auto made = grid.create_pg("dp-tp");
+  ASSERT_NE(made, nullptr);
+  EXPECT_THAT(made->ranks(), ElementsAre(0, 1, 6, 7, 12, 13, 18, 19));
+  EXPECT_EQ(made->name(), "tp-dp");
+  EXPECT_EQ(grid.get_pg("tp-dp"), made);
+  EXPECT_THAT(mistake([&] { grid.create_pg("tp-dp"); }), HasSubstr("group tp-dp: has been made before"));
+  EXPECT_THAT(communicators.made(), ElementsAre("tp-dp"));
+  EXPECT_EQ(grid.get_rank_enum("cp").size(), 8U);
+}
+
+TEST(HyperCommGrid, ViewsFactorTheSameRanks) {
+  FakeCommunicators communicators(5, 8);
+  HyperCommGrid grid(Grid({2, 4}, {"tp", "dp"}), communicators);
+  grid.register_view("expert", {4, 2}, {"ep", "edp"});
+  EXPECT_THAT(grid.create_pg("ep", "expert")->ranks(), ElementsAre(4, 5, 6, 7));
+  EXPECT_THAT(grid.create_pg("edp", "expert")->ranks(), ElementsAre(1, 5));
+  EXPECT_THAT(mistake([&] { grid.create_pg("ep"); }), HasSubstr("'ep': is not in the grid tp-dp"));
+  EXPECT_THAT(mistake([&] { grid.register_view("expert", {8}, {"ep"}); }), HasSubstr("exists already"));
+  EXPECT_THAT(mistake([&] { grid.register_view("half", {4}, {"ep"}); }), HasSubstr("has 4 ranks, the grid 8"));
+  EXPECT_THAT(mistake([&] { grid.create_pg("ep", "other"); }), HasSubstr("view other: does not exist"));
+}
+
+TEST(HyperCommGrid, LivesInsideALargerWorld) {
+  FakeCommunicators inside(6, 8), outside(2, 8);
+  EXPECT_THAT(HyperCommGrid(Grid({2, 2}, {"tp", "dp"}, 4), inside).create_pg("dp")->ranks(), ElementsAre(4, 6));
+  EXPECT_EQ(HyperCommGrid(Grid({2, 2}, {"tp", "dp"}, 4), outside).create_pg("dp"), nullptr);
+  EXPECT_THAT(mistake([&] { HyperCommGrid(Grid({2, 3}, {"tp", "dp"}, 4), inside); }), HasSubstr("needs ranks 4 to 9, the world has 8"));
+}
+
+}  // namespace
+}  // namespace megatron
