@@ -9,6 +9,12 @@
 
 namespace megatron {
 
+/// How products with split weights exchange their rows over tp.
+struct TensorParallelOptions {
+  bool async_allreduce = true;      ///< an input gradient is on its way while the weight gradient is computed
+  std::int64_t overlap_chunks = 1;  ///< > 1: a product and its collective run in so many pieces of the sequence, one under the other
+};
+
 struct Rank {
   std::int64_t index = 0;  ///< in the world
   Axis tp{"tp"}, cp{"cp"}, dp{"dp"}, pp{"pp"};
@@ -16,6 +22,7 @@ struct Rank {
   Axis model{"tp-pp"};  ///< the ranks that hold one replica of the model
   Axis world{"world"};
   bool sequence_parallel = false;  ///< the sequence is split over tp between layers' products
+  TensorParallelOptions tp_options;
   c10::Device device{c10::kCPU};
   std::uint64_t seed = 1234;  ///< of every random site (base/philox.h)
 };
