@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "megatron/parallel/comm.h"
+#include "megatron/parallel/comm_counters.h"
 
 namespace megatron {
 
@@ -19,6 +20,8 @@ class Communicators {
   virtual std::shared_ptr<Comm> group(const std::vector<std::int64_t>& ranks, const std::string& name) = 0;
   /// Every peer's present and future calls fail with `reason`: one rank's end is the end of all.
   virtual void abort(const std::string& reason) = 0;
+  /// Of all groups of this rank.
+  virtual CommCounters& counters() = 0;
 };
 
 }  // namespace megatron

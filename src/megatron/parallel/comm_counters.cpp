@@ -1,0 +1,80 @@
+#include "megatron/parallel/comm_counters.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace megatron {
+namespace {
+
+std::string table_line(const char* axis, const char* operation, const char* what, const std::string& calls, const std::string& megabytes,
+                       const std::string& milliseconds) {
+  char line[256];
+  std::snprintf(line, sizeof(line), "%-10s %-14s %-28s %10s %12s %12s\n", axis, operation, what, calls.c_str(), megabytes.c_str(),
+                milliseconds.c_str());
+  return line;
+}
+
+std::string number(double value, int digits) {
+  char text[48];
+  std::snprintf(text, sizeof(text), "%.*f", digits, value);
+  return text;
+}
+
+template <class Counts>
+std::vector<CommCount> values_of(const Counts& counts) {
+  std::vector<CommCount> rows;
+  for (const auto& [key, count] : counts) rows.push_back(count);
+  return rows;
+}
+
+}  // namespace
+
+CommCount& CommCounters::count_of(const std::string& axis, const char* operation, const char* what) {
+  CommCount& count = counts_[Key{axis, operation, what}];
+  if (count.operation.empty()) count = {.axis = axis, .operation = operation, .what = what};
+  return count;
+}
+
+void CommCounters::add_call(const std::string& axis, const char* operation, const char* what, std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  CommCount& count = count_of(axis, operation, what);
+  ++count.calls;
+  count.bytes += bytes;
+}
+
+void CommCounters::add_exposed(const std::string& axis, const char* operation, const char* what, double milliseconds) {
+  const std::lock_guard lock(mutex_);
+  count_of(axis, operation, what).exposed_ms += milliseconds;
+}
+
+std::vector<CommCount> CommCounters::rows() const {
+  const std::lock_guard lock(mutex_);
+  return values_of(counts_);
+}
+
+std::vector<CommCount> CommCounters::take() {
+  std::map<Key, CommCount> counts;
+  {
+    const std::lock_guard lock(mutex_);
+    counts.swap(counts_);
+  }
+  return values_of(counts);
+}
+
+std::string format_comm_table(const std::vector<CommCount>& rows, std::int64_t steps) {
+  if (rows.empty()) return {};
+  const double divisor = static_cast<double>(std::max<std::int64_t>(steps, 1));
+  std::string table = table_line("axis", "operation", "what", "calls", "MB", "exposed ms");
+  CommCount total;
+  for (const CommCount& row : rows) {
+    total.calls += row.calls;
+    total.bytes += row.bytes;
+    total.exposed_ms += row.exposed_ms;
+    table += table_line(row.axis.c_str(), row.operation.c_str(), row.what.c_str(), number(static_cast<double>(row.calls) / divisor, 1),
+                        number(static_cast<double>(row.bytes) / 1e6 / divisor, 3), number(row.exposed_ms / divisor, 2));
+  }
+  return table + table_line("total", "", "", number(static_cast<double>(total.calls) / divisor, 1),
+                            number(static_cast<double>(total.bytes) / 1e6 / divisor, 3), number(total.exposed_ms / divisor, 2));
+}
+
+}  // namespace megatron

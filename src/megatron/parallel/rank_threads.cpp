@@ -1,0 +1,103 @@
+#include "megatron/parallel/rank_threads.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "megatron/base/error.h"
+#include "megatron/parallel/transport/exchange_transport.h"
+#include "megatron/parallel/transport/lane_comm.h"
+
+namespace megatron {
+namespace {
+
+using Ranks = std::vector<std::int64_t>;
+
+/// What the rank threads share.
+class ThreadWorld {
+ public:
+  ThreadWorld(std::int64_t size, std::chrono::milliseconds timeout)
+      : timeout(timeout), board(std::make_shared<RankBoard>(SharedBlock::of_threads(RankBoard::bytes(size)), size)) {}
+
+  /// Where the ranks meet: made by the first that asks.
+  std::shared_ptr<SharedBlock> meeting_place(const Ranks& ranks) {
+    const std::lock_guard lock(mutex_);
+    std::shared_ptr<SharedBlock>& block = blocks_[ranks];
+    if (!block) block = SharedBlock::of_threads(ExchangeArea::bytes(static_cast<std::int64_t>(ranks.size())));
+    return block;
+  }
+
+  void fail(std::int64_t rank, const std::string& reason, std::exception_ptr error) {
+    const std::lock_guard lock(mutex_);
+    if (!first_) first_ = std::move(error);
+    board->fail(name_ranks({rank}) + " failed: " + reason);
+  }
+  std::exception_ptr first_failure() const { return first_; }
+
+  const std::chrono::milliseconds timeout;
+  const std::shared_ptr<RankBoard> board;
+
+ private:
+  std::mutex mutex_;
+  std::map<Ranks, std::shared_ptr<SharedBlock>> blocks_;
+  std::exception_ptr first_ = {};
+};
+
+class ThreadCommunicators final : public Communicators {
+ public:
+  ThreadCommunicators(ThreadWorld& world, std::int64_t rank, std::int64_t size) : world_(world), rank_(rank), size_(size) {}
+  std::int64_t rank() const override { return rank_; }
+  std::int64_t world_size() const override { return size_; }
+  void abort(const std::string& reason) override { world_.board->fail(reason); }
+  CommCounters& counters() override { return *counters_; }
+
+  std::shared_ptr<Comm> group(const Ranks& ranks, const std::string& name) override {
+    const auto own = std::lower_bound(ranks.begin(), ranks.end(), rank_);
+    MEGATRON_CHECK(own != ranks.end() && *own == rank_, "rank ", rank_, " asks for the group '", name, "' of other ranks");
+    if (ranks.size() == 1) return nullptr;
+    std::shared_ptr<Comm>& comm = groups_[ranks];
+    if (!comm) {
+      GroupPlace place{name, ranks, own - ranks.begin()};
+      ExchangeArea area(world_.meeting_place(ranks), place.size());
+      auto transport = std::make_shared<ExchangeTransport>(std::move(area), place, world_.board, world_.timeout);
+      comm = std::make_shared<LaneComm>(std::move(place), std::move(transport), counters_);
+    }
+    return comm;
+  }
+
+ private:
+  ThreadWorld& world_;
+  std::int64_t rank_, size_;
+  std::shared_ptr<CommCounters> counters_ = std::make_shared<CommCounters>();
+  std::map<Ranks, std::shared_ptr<Comm>> groups_;
+};
+
+void run_one(ThreadWorld& world, std::int64_t rank, std::int64_t size, const std::function<void(Communicators&)>& body) {
+  at::set_num_threads(1);
+  try {
+    ThreadCommunicators communicators(world, rank, size);
+    body(communicators);
+  } catch (const std::exception& error) {
+    world.fail(rank, error.what(), std::current_exception());
+  } catch (...) {
+    world.fail(rank, "an exception of unknown type", std::current_exception());
+  }
+  world.board->leave(rank);
+}
+
+}  // namespace
+
+void run_rank_threads(std::int64_t world_size, const std::function<void(Communicators&)>& body, const RankThreadOptions& options) {
+  ThreadWorld world(world_size, options.timeout);
+  std::vector<std::thread> threads;
+  for (std::int64_t rank = 0; rank < world_size; ++rank) threads.emplace_back([&, rank] { run_one(world, rank, world_size, body); });
+  for (std::thread& thread : threads) thread.join();
+  if (const std::exception_ptr failure = world.first_failure()) std::rethrow_exception(failure);
+}
+
+}  // namespace megatron

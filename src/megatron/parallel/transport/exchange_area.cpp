@@ -1,0 +1,51 @@
+#include "megatron/parallel/transport/exchange_area.h"
+
+#include <algorithm>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::int64_t kPage = 4096;
+constexpr std::int64_t kLargestPiece = 128 << 10;
+constexpr std::int64_t kRingsTogether = 1 << 30;  ///< addresses set aside; pages are used as pairs speak
+
+std::size_t page_up(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+}  // namespace
+
+ExchangeArea::Layout::Layout(std::int64_t ranks) : ranks(ranks) {
+  const auto n = static_cast<std::size_t>(ranks);
+  piece_bytes = std::clamp(kRingsTogether / (ranks * ranks * kRingDepth) / kPage * kPage, kPage, kLargestPiece);
+  cells = page_up(sizeof(Doorbell));
+  slots = page_up(cells + n * sizeof(RankCell));
+  rings = slots + n * 2 * kSlotBytes;
+  pieces = page_up(rings + n * n * sizeof(MessageRing));
+  end = pieces + n * n * static_cast<std::size_t>(kRingDepth * piece_bytes);
+}
+
+std::size_t ExchangeArea::bytes(std::int64_t ranks) { return Layout(ranks).end; }
+
+ExchangeArea::ExchangeArea(std::shared_ptr<SharedBlock> block, std::int64_t ranks) : block_(std::move(block)), layout_(ranks) {
+  MEGATRON_CHECK(block_->bytes() >= layout_.end, "the meeting place of ", ranks, " ranks is too small");
+}
+
+Doorbell& ExchangeArea::bell() const { return *reinterpret_cast<Doorbell*>(block_->data()); }
+
+RankCell& ExchangeArea::cell(std::int64_t rank) const { return reinterpret_cast<RankCell*>(block_->data() + layout_.cells)[rank]; }
+
+std::byte* ExchangeArea::slot(std::int64_t rank, std::uint64_t round) const {
+  return block_->data() + layout_.slots + (2 * static_cast<std::size_t>(rank) + round % 2) * kSlotBytes;
+}
+
+MessageRing& ExchangeArea::ring(std::int64_t from, std::int64_t to) const {
+  return reinterpret_cast<MessageRing*>(block_->data() + layout_.rings)[from * layout_.ranks + to];
+}
+
+std::byte* ExchangeArea::piece(std::int64_t from, std::int64_t to, std::uint64_t index) const {
+  const std::int64_t place = (from * layout_.ranks + to) * kRingDepth + static_cast<std::int64_t>(index % kRingDepth);
+  return block_->data() + layout_.pieces + static_cast<std::size_t>(place * layout_.piece_bytes);
+}
+
+}  // namespace megatron

@@ -1,0 +1,56 @@
+// Memory in which the ranks of a group on one host meet: two slots per rank for collectives, a ring per ordered pair for messages. The same for
+// threads and processes; only where the memory comes from differs (shared_block.h).
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "megatron/parallel/transport/call_header.h"
+#include "megatron/parallel/transport/doorbell.h"
+#include "megatron/parallel/transport/shared_block.h"
+
+namespace megatron {
+
+inline constexpr std::int64_t kSlotBytes = 512 << 10;
+inline constexpr std::int64_t kRingDepth = 4;
+
+/// Of one rank: how many rounds it has reached, and its last two calls.
+struct alignas(64) RankCell {
+  std::atomic<std::uint64_t> round;
+  CallHeader headers[2];
+};
+
+/// Of one ordered pair of ranks: pieces written and read so far.
+struct alignas(64) MessageRing {
+  Doorbell bell;
+  alignas(64) std::atomic<std::uint64_t> written;
+  alignas(64) std::atomic<std::uint64_t> read;
+  CallHeader headers[kRingDepth];
+};
+
+class ExchangeArea {
+ public:
+  static std::size_t bytes(std::int64_t ranks);
+  /// `block` of zeros at first, the same for all `ranks`.
+  ExchangeArea(std::shared_ptr<SharedBlock> block, std::int64_t ranks);
+
+  Doorbell& bell() const;  ///< rings when a round is complete
+  RankCell& cell(std::int64_t rank) const;
+  std::byte* slot(std::int64_t rank, std::uint64_t round) const;
+  MessageRing& ring(std::int64_t from, std::int64_t to) const;
+  std::byte* piece(std::int64_t from, std::int64_t to, std::uint64_t index) const;
+  std::int64_t piece_bytes() const { return layout_.piece_bytes; }
+
+ private:
+  struct Layout {
+    explicit Layout(std::int64_t ranks);
+    std::int64_t ranks, piece_bytes;
+    std::size_t cells, slots, rings, pieces, end;  ///< where each part begins
+  };
+  std::shared_ptr<SharedBlock> block_;
+  Layout layout_;
+};
+
+}  // namespace megatron

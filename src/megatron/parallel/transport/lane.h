@@ -1,0 +1,47 @@
+// Runs tasks one after the other: on the caller's thread while nothing is pending, else on a thread of its own that starts with the first task
+// that nobody waits for at once. After a failure every later task fails alike.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace megatron {
+
+class Lane {
+ public:
+  struct Task {
+    std::function<void()> body;
+    bool done = false;
+    std::exception_ptr error = {};
+  };
+
+  Lane() = default;
+  /// Finishes what is pending.
+  ~Lane();
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  void run(const std::function<void()>& body);
+  std::shared_ptr<Task> post(std::function<void()> body);
+  /// Throws what the task threw.
+  void wait(const std::shared_ptr<Task>& task);
+
+ private:
+  void work();
+  std::exception_ptr attempt(const std::function<void()>& body, const std::exception_ptr& earlier);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<Task>> tasks_;
+  bool busy_ = false;  ///< a task is running, here or there
+  bool ending_ = false;
+  std::exception_ptr failure_ = {};
+  std::thread thread_;
+};
+
+}  // namespace megatron

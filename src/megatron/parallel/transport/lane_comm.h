@@ -1,0 +1,41 @@
+// Comm over a transport that blocks: calls run in order on lanes (one for collectives, one per direction and partner for messages), and every call
+// is counted.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "megatron/parallel/comm.h"
+#include "megatron/parallel/comm_counters.h"
+#include "megatron/parallel/transport/lane.h"
+#include "megatron/parallel/transport/patience.h"
+#include "megatron/parallel/transport/transport.h"
+
+namespace megatron {
+
+class LaneComm final : public Comm {
+ public:
+  LaneComm(GroupPlace place, std::shared_ptr<Transport> transport, std::shared_ptr<CommCounters> counters);
+  std::int64_t rank() const override { return place_.rank; }
+  std::int64_t size() const override { return place_.size(); }
+  const std::string& name() const override { return place_.name; }
+  const std::vector<std::int64_t>& ranks() const override { return place_.ranks; }
+
+ protected:
+  PendingWork start(CommCall call) override;
+  void run(CommCall call) override;
+
+ private:
+  std::shared_ptr<Lane> lane_of(const CommCall& call);
+  void count(const CommCall& call) const;
+
+  GroupPlace place_;
+  std::shared_ptr<Transport> transport_;
+  std::shared_ptr<CommCounters> counters_;
+  std::mutex mutex_;
+  std::map<std::pair<CommOperation, std::int64_t>, std::shared_ptr<Lane>> lanes_;
+};
+
+}  // namespace megatron

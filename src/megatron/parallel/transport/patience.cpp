@@ -1,0 +1,44 @@
+#include "megatron/parallel/transport/patience.h"
+
+#include <cstdio>
+#include <thread>
+
+namespace megatron {
+namespace {
+
+std::string seconds(std::chrono::milliseconds time) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g s", static_cast<double>(time.count()) / 1000.0);
+  return text;
+}
+
+}  // namespace
+
+std::string name_ranks(const std::vector<std::int64_t>& ranks) {
+  std::string names = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) names += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return names;
+}
+
+Patience::Patience(GroupPlace place, std::shared_ptr<RankBoard> board, std::chrono::milliseconds timeout)
+    : place_(std::move(place)), board_(std::move(board)), timeout_(timeout), spins_(place_.size() <= std::thread::hardware_concurrency() ? 200 : 0) {}
+
+void Patience::fail(const CommCall& call, const std::string& trouble) const {
+  throw CommError(describe(call) + " on " + place_.name + ": " + trouble);
+}
+
+std::string Patience::trouble_of(const std::vector<std::int64_t>& missing, std::chrono::steady_clock::time_point begin) const {
+  if (board_->failed()) return board_->failure();
+  if (cancelled_) return "given up, because this rank is ending";
+  std::vector<std::int64_t> absent, left;
+  for (const std::int64_t member : missing) {
+    const std::int64_t rank = place_.ranks[static_cast<std::size_t>(member)];
+    absent.push_back(rank);
+    if (board_->has_left(rank)) left.push_back(rank);
+  }
+  if (!left.empty()) return name_ranks(left) + (left.size() == 1 ? " has ended" : " have ended");
+  if (std::chrono::steady_clock::now() - begin < timeout_) return {};
+  return name_ranks(absent) + (absent.size() == 1 ? " has" : " have") + " not arrived after " + seconds(timeout_);
+}
+
+}  // namespace megatron

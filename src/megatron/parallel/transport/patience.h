@@ -1,0 +1,65 @@
+// How a rank waits for its peers: spin a little, sleep on a doorbell, and give up when a peer has failed or left, when the timeout has passed, or
+// when this rank itself is ending.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "megatron/parallel/comm.h"
+#include "megatron/parallel/transport/doorbell.h"
+#include "megatron/parallel/transport/rank_board.h"
+
+namespace megatron {
+
+/// A group as one of its ranks sees it.
+struct GroupPlace {
+  std::string name;                 ///< of the axis
+  std::vector<std::int64_t> ranks;  ///< of the world, ascending
+  std::int64_t rank = 0;            ///< in the group
+  std::int64_t size() const { return static_cast<std::int64_t>(ranks.size()); }
+};
+
+/// "rank 3", "ranks 2, 5".
+std::string name_ranks(const std::vector<std::int64_t>& ranks);
+
+class Patience {
+ public:
+  Patience(GroupPlace place, std::shared_ptr<RankBoard> board, std::chrono::milliseconds timeout);
+
+  /// Returns once met() holds, which some peer makes true and then rings `bell`. missing() lists the ranks (in the group) still waited for.
+  template <class Met, class Missing>
+  void wait(Doorbell& bell, const CommCall& call, const Met& met, const Missing& missing) const {
+    for (int turn = 0; turn < spins_; ++turn) {
+      if (met()) return;
+      __builtin_ia32_pause();
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    while (true) {
+      const std::uint32_t seen = bell.ticks();
+      if (met()) return;
+      bell.sleep(seen, std::chrono::milliseconds(20));
+      if (met()) return;
+      const std::string trouble = trouble_of(missing(), begin);
+      if (!trouble.empty() && !met()) fail(call, trouble);
+    }
+  }
+  [[noreturn]] void fail(const CommCall& call, const std::string& trouble) const;
+
+  /// Every wait of this rank in this group ends with `reason`.
+  void cancel() { cancelled_ = true; }
+  const GroupPlace& place() const { return place_; }
+
+ private:
+  std::string trouble_of(const std::vector<std::int64_t>& missing, std::chrono::steady_clock::time_point begin) const;
+  GroupPlace place_;
+  std::shared_ptr<RankBoard> board_;
+  std::chrono::milliseconds timeout_;
+  int spins_;
+  std::atomic<bool> cancelled_{false};
+};
+
+}  // namespace megatron
