@@ -16,14 +16,10 @@ class FakeComm final : public Comm {
   std::int64_t size() const override { return static_cast<std::int64_t>(ranks_.size()); }
   const std::string& name() const override { return name_; }
   const std::vector<std::int64_t>& ranks() const override { return ranks_; }
-  PendingWork start_all_reduce(const at::Tensor&, const char*, ReduceOp) override { return nothing(); }
-  PendingWork start_all_gather(const at::Tensor&, const at::Tensor&, const char*) override { return nothing(); }
-  PendingWork start_reduce_scatter(const at::Tensor&, const at::Tensor&, const char*, ReduceOp) override { return nothing(); }
-  PendingWork start_all_to_all(const at::Tensor&, const at::Tensor&, const char*) override { return nothing(); }
-  PendingWork start_broadcast(const at::Tensor&, std::int64_t, const char*) override { return nothing(); }
-  PendingWork start_send(const at::Tensor&, std::int64_t, const char*) override { return nothing(); }
-  PendingWork start_recv(const at::Tensor&, std::int64_t, const char*) override { return nothing(); }
-  void barrier(const char*) override { nothing(); }
+
+ protected:
+  PendingWork start(CommCall) override { return nothing(); }
+  void run(CommCall) override { nothing(); }
 
  private:
   [[noreturn]] PendingWork nothing() { throw CommError("a fake communicator moves nothing"); }
@@ -48,6 +44,7 @@ class FakeCommunicators final : public Communicators {
     return made = std::make_shared<FakeComm>(position - ranks.begin(), ranks, name);
   }
   void abort(const std::string&) override {}
+  CommCounters& counters() override { return counters_; }
 
   /// The names of the groups made, in order.
   const std::vector<std::string>& made() const { return names_; }
@@ -56,6 +53,7 @@ class FakeCommunicators final : public Communicators {
   std::int64_t rank_, world_size_;
   std::map<std::vector<std::int64_t>, std::shared_ptr<Comm>> groups_;
   std::vector<std::string> names_;
+  CommCounters counters_;
 };
 
 }  // namespace megatron
