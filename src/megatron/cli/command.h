@@ -19,6 +19,8 @@ struct Command {
   int (*run)(std::span<const std::string> args) = nullptr;
   /// The command's flags, for completion and documentation; null: only the engine knows them.
   const FieldSet& (*fields)() = nullptr;
+  /// Throws what `run` would throw at once, without doing anything: `launch` asks before it starts ranks. Null: there is nothing to ask.
+  void (*check)(std::span<const std::string> args) = nullptr;
 };
 
 /// Every command of this version, in the order of the help.
@@ -29,6 +31,12 @@ const Command* find_command(std::string_view name);
 
 /// Why a command that the design knows is not in this version; empty for any other word.
 std::string_view absent_command_reason(std::string_view name);
+
+/// Runs the command that the words say and returns its exit code; throws nothing.
+int dispatch(const std::vector<std::string>& words);
+
+/// UserError for a word that is no command: the nearest one, or why it is not in this version.
+[[noreturn]] void refuse_command(const std::string& name);
 
 /// `megatron help [command]`, `help --markdown`, `help --man`.
 int run_help(std::span<const std::string> args);
@@ -41,6 +49,11 @@ const FieldSet& completion_fields();
 /// `megatron pretrain` up to the engine.
 int run_pretrain_front(std::span<const std::string> args);
 const FieldSet& pretrain_fields();
+void check_pretrain(std::span<const std::string> args);
+
+/// `megatron launch … -- <command>`: the command as many ranks.
+int run_launch(std::span<const std::string> args);
+const FieldSet& launch_fields();
 
 /// `megatron replay` up to the engine.
 int run_replay_front(std::span<const std::string> args);
@@ -74,7 +87,9 @@ const FieldSet& convert_fields();
 int run_checkpoint_front(std::span<const std::string> args);
 const FieldSet& checkpoint_fields();
 
-/// Loads libmegatron_engine.so from beside the program and runs the command there. UserError when it cannot be loaded.
+/// Loads libmegatron_engine.so from beside the program; processes forked afterwards have it. UserError when it cannot be loaded.
+void preload_engine();
+/// Runs the command in the engine, loading it when that has not been done.
 int run_in_engine(std::string_view command, std::span<const std::string> args);
 
 }  // namespace megatron

@@ -8,7 +8,8 @@ namespace megatron {
 namespace {
 
 constexpr std::array kCommands{
-    Command{"pretrain", "train a model", "Train", run_pretrain_front, pretrain_fields},
+    Command{"pretrain", "train a model", "Train", run_pretrain_front, pretrain_fields, check_pretrain},
+    Command{"launch", "run a command as many ranks", "Train", run_launch, launch_fields},
     Command{"report", "charts of a run as an HTML page", "Train", run_report, report_fields},
     Command{"replay", "run a saved microbatch again with every op watched", "Train", run_replay_front, replay_fields},
     Command{"preprocess-data", "text to .bin/.idx datasets", "Data", run_preprocess_data, preprocess_data_fields},
@@ -24,7 +25,6 @@ constexpr std::array kCommands{
 
 constexpr std::array kAbsent{
     std::pair<std::string_view, std::string_view>{"serve", "use `megatron generate`"},
-    std::pair<std::string_view, std::string_view>{"launch", "this version runs on one rank: run `megatron pretrain` directly"},
     std::pair<std::string_view, std::string_view>{"check", "this version runs on one rank: there is no layout to check"},
     std::pair<std::string_view, std::string_view>{"plan", "this version runs on one rank: there is no layout to plan"},
 };

@@ -39,6 +39,8 @@ EngineMain* load_engine() {
 
 }  // namespace
 
+void preload_engine() { load_engine(); }
+
 int run_in_engine(std::string_view command, std::span<const std::string> args) {
   EngineMain* engine_main = load_engine();
   // A training run outlives the reader of its log; sockets between ranks report their own errors.

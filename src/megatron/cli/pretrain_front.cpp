@@ -9,6 +9,8 @@ namespace megatron {
 
 const FieldSet& pretrain_fields() { return run_table().set(); }
 
+void check_pretrain(std::span<const std::string> args) { read_run(args); }
+
 int run_pretrain_front(std::span<const std::string> args) {
   const Run run = read_run(args);
   if (run.options.print_config) {

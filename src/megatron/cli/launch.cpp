@@ -1,0 +1,104 @@
+// `megatron launch … -- <command>`: starts the ranks of this host, and starts them again where that may help.
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+
+#include "megatron/base/error.h"
+#include "megatron/base/listening_socket.h"
+#include "megatron/cli/command.h"
+#include "megatron/cli/launch_supervisor.h"
+#include "megatron/config/launch_options.h"
+#include "megatron/config/print_config.h"
+
+namespace megatron {
+namespace {
+
+std::int64_t num_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+}
+
+/// The GPUs that CUDA_VISIBLE_DEVICES leaves of those the driver shows. The driver itself is not asked: CUDA does not survive a fork.
+std::int64_t num_gpus() {
+  std::int64_t devices = 0;
+  while (std::filesystem::exists("/dev/nvidia" + std::to_string(devices))) ++devices;
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (!visible) return devices;
+  const std::string_view list(visible);
+  if (list.empty() || list.starts_with("-")) return 0;
+  return std::min<std::int64_t>(devices, 1 + std::ranges::count(list, ','));
+}
+
+/// A mistake in the command is one message here, not one from every rank.
+void check_command(const std::vector<std::string>& words) {
+  const Command* command = find_command(words[0]);
+  if (!command) refuse_command(words[0]);
+  if (command->name == "launch") throw UserError({"megatron launch", "cannot launch itself", "write one command behind --"});
+  if (command->check) command->check(std::span(words).subspan(1));
+}
+
+/// Exit codes after which the same start would end the same way, or that are no failure.
+bool is_final(const Outcome& outcome) { return outcome.code == 0 || outcome.code == 2 || outcome.code == 143 || outcome.was_signalled; }
+
+void report(const Outcome& outcome) {
+  if (outcome.code == 0 || outcome.code == 2 || outcome.was_signalled) return;  // nothing failed, or its message stands there already
+  std::cerr << "megatron launch: rank " << *outcome.rank << " " << outcome.description;
+  if (!outcome.last_lines.empty()) std::cerr << "; the end of its stderr:";
+  std::cerr << "\n";
+  for (const std::string& line : outcome.last_lines) std::cerr << "  " << line;
+  std::cerr << std::flush;
+}
+
+class Launch {
+ public:
+  explicit Launch(const LaunchPlan& plan) : plan_(plan) {}
+
+  int run() {
+    for (std::int64_t restart = 0;; ++restart) {
+      const Outcome outcome = run_once(restart);
+      report(outcome);
+      if (is_final(outcome) || restart == plan_.max_restarts) return outcome.code;
+      std::cerr << "megatron launch: restart " << restart + 1 << " of " << plan_.max_restarts << std::endl;
+    }
+  }
+
+ private:
+  Outcome run_once(std::int64_t restart) {
+    std::optional<ListeningSocket> socket;
+    const bool is_one_host = plan_.num_nodes == 1 && plan_.master_addr.starts_with("127.");
+    if (plan_.node_rank == 0) socket.emplace(ListeningPort{.port = plan_.master_port, .loopback_only = is_one_host});
+    if (restart == 0) preload_engine();
+    std::vector<RankProcess> processes = start_ranks({.plan = plan_,
+                                                      .restart_count = restart,
+                                                      .signal_mask = signals_.mask_before(),
+                                                      .socket = socket ? &*socket : nullptr,
+                                                      .standard_output = &out_,
+                                                      .standard_error = &err_});
+    socket.reset();
+    return Supervisor(std::move(processes), plan_.grace_s, signals_, out_, err_).run();
+  }
+
+  const LaunchPlan& plan_;
+  SignalQueue signals_;
+  OutputQueue out_{STDOUT_FILENO}, err_{STDERR_FILENO};
+};
+
+}  // namespace
+
+const FieldSet& launch_fields() { return launch_table().set(); }
+
+int run_launch(std::span<const std::string> args) {
+  const LaunchPlan plan = read_launch_plan(args, process_variables(), {.num_cpus = num_cpus(), .num_gpus = num_gpus()});
+  check_command(plan.command);
+  std::signal(SIGPIPE, SIG_IGN);
+  return Launch(plan).run();
+}
+
+}  // namespace megatron

@@ -1,0 +1,89 @@
+#include "megatron/cli/launch_output.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "megatron/base/files.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::size_t kLongestLine = 1 << 16;  ///< longer ones are broken
+constexpr std::size_t kKeptLines = 10;
+
+}  // namespace
+
+void OutputQueue::add(std::string_view text) {
+  if (!is_closed_) text_ += text;
+}
+
+void OutputQueue::write_some() {
+  // A pipe that is ready takes PIPE_BUF bytes without blocking.
+  const ssize_t written = ::write(descriptor_, text_.data(), std::min<std::size_t>(text_.size(), PIPE_BUF));
+  if (written >= 0) {
+    text_.erase(0, static_cast<std::size_t>(written));
+  } else if (errno != EAGAIN && errno != EINTR) {
+    is_closed_ = true;
+    text_.clear();
+  }
+}
+
+RankLog::RankLog(const fs::path& path, bool starts_empty)
+    : descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (starts_empty ? O_TRUNC : 0), 0666)) {
+  if (descriptor_ < 0) fail_file("open", path, errno);
+}
+
+RankLog::~RankLog() { ::close(descriptor_); }
+
+void RankLog::append(std::string_view text) {
+  const ssize_t written = ::write(descriptor_, text.data(), text.size());
+  (void)written;  // what a full disk loses here still reaches the launcher's own output
+}
+
+RankStream::RankStream(int pipe, std::string prefix, Targets targets) : pipe_(pipe), prefix_(std::move(prefix)), targets_(std::move(targets)) {}
+
+RankStream::~RankStream() { close(); }
+
+void RankStream::close() {
+  if (pipe_ < 0) return;
+  if (!partial_.empty()) forward_line(partial_ + "\n");
+  partial_.clear();
+  ::close(pipe_);
+  pipe_ = -1;
+}
+
+void RankStream::read_some() {
+  std::array<char, kLongestLine> buffer;
+  const ssize_t count = ::read(pipe_, buffer.data(), buffer.size());
+  if (count > 0) return take({buffer.data(), static_cast<std::size_t>(count)});
+  if (count < 0 && (errno == EINTR || errno == EAGAIN)) return;
+  close();
+}
+
+void RankStream::take(std::string_view text) {
+  if (targets_.log) targets_.log->append(text);
+  partial_ += text;
+  std::size_t from = 0;
+  for (std::size_t end; (end = partial_.find('\n', from)) != std::string::npos; from = end + 1) {
+    forward_line(std::string_view(partial_).substr(from, end + 1 - from));
+  }
+  partial_.erase(0, from);
+  if (partial_.size() >= kLongestLine) {
+    forward_line(partial_ + "\n");
+    partial_.clear();
+  }
+}
+
+void RankStream::forward_line(std::string_view line) {
+  targets_.queue->add(prefix_);
+  targets_.queue->add(line);
+  last_lines_.emplace_back(line);
+  if (last_lines_.size() > kKeptLines) last_lines_.pop_front();
+}
+
+}  // namespace megatron

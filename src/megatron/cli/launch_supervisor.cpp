@@ -1,0 +1,178 @@
+#include "megatron/cli/launch_supervisor.h"
+
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+/// What a person or a scheduler may send to a run; all of them are the ranks' business.
+constexpr std::array kForwarded{SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU};
+/// Ranks hear of another one's failure by themselves, and end with its cause known; this is their time for it before SIGTERM.
+constexpr double kOwnEnd_s = 2;
+
+int exit_code(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
+
+std::string describe(int status) {
+  if (!WIFSIGNALED(status)) return "ended with exit code " + std::to_string(WEXITSTATUS(status));
+  const char* name = ::sigabbrev_np(WTERMSIG(status));
+  return "was killed by signal " + std::to_string(WTERMSIG(status)) + (name ? " (SIG" + std::string(name) + ")" : "");
+}
+
+/// Of failures seen at the same moment, the one that is likelier the cause: a killed rank, then a crash of its own kind, then the general error.
+int gravity(int status) {
+  if (WIFSIGNALED(status)) return 3;
+  return WEXITSTATUS(status) == 0 ? 0 : WEXITSTATUS(status) == 1 ? 1 : 2;
+}
+
+std::chrono::steady_clock::duration seconds(double count) {
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(count));
+}
+
+}  // namespace
+
+SignalQueue::SignalQueue() {
+  sigset_t mask;
+  ::sigemptyset(&mask);
+  ::sigaddset(&mask, SIGCHLD);
+  for (const int signal : kForwarded) ::sigaddset(&mask, signal);
+  ::sigprocmask(SIG_BLOCK, &mask, &before_);
+  descriptor_ = ::signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC);
+  MEGATRON_CHECK(descriptor_ >= 0, "signalfd: ", std::strerror(errno));
+}
+
+SignalQueue::~SignalQueue() {
+  ::close(descriptor_);
+  ::sigprocmask(SIG_SETMASK, &before_, nullptr);
+}
+
+std::optional<int> SignalQueue::take() {
+  signalfd_siginfo info{};
+  if (::read(descriptor_, &info, sizeof info) != sizeof info) return std::nullopt;
+  return static_cast<int>(info.ssi_signo);
+}
+
+Supervisor::Supervisor(std::vector<RankProcess> processes, double grace_s, SignalQueue& signals, OutputQueue& out, OutputQueue& err)
+    : processes_(std::move(processes)), grace_s_(grace_s), signals_(signals), out_(out), err_(err) {}
+
+Outcome Supervisor::run() {
+  while (any_running()) {
+    wait_for_events();
+    handle_signals();
+    end_others();
+  }
+  drain();
+  return outcome_;
+}
+
+bool Supervisor::any_running() const { return std::ranges::any_of(processes_, &RankProcess::is_running); }
+
+/// Sleeps until a rank writes or ends, a signal comes, a reader takes output, or the time of those that must end is over.
+void Supervisor::wait_for_events() {
+  std::vector<pollfd> events{{signals_.descriptor(), POLLIN, 0}};
+  std::vector<RankStream*> streams;
+  for (OutputQueue* queue : {&out_, &err_}) events.push_back({queue->is_empty() ? -1 : queue->descriptor(), POLLOUT, 0});
+  for (const RankProcess& process : processes_) {
+    for (RankStream* stream : {process.out.get(), process.err.get()}) {
+      if (!stream || !stream->can_read()) continue;
+      streams.push_back(stream);
+      events.push_back({stream->descriptor(), POLLIN, 0});
+    }
+  }
+  int timeout_ms = -1;
+  for (const auto& deadline : {terminate_at_, kill_at_}) {
+    if (!deadline) continue;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
+    const int wait_ms = static_cast<int>(std::max<std::int64_t>(0, left));
+    timeout_ms = timeout_ms < 0 ? wait_ms : std::min(timeout_ms, wait_ms);
+  }
+  if (::poll(events.data(), events.size(), timeout_ms) <= 0) return;
+  if (events[1].revents != 0) out_.write_some();
+  if (events[2].revents != 0) err_.write_some();
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    if (events[i + 3].revents != 0) streams[i]->read_some();
+  }
+}
+
+void Supervisor::handle_signals() {
+  while (const auto signal = signals_.take()) {
+    if (*signal == SIGCHLD) {
+      reap();
+    } else {
+      outcome_.was_signalled = true;
+      signal_all(*signal);
+    }
+  }
+}
+
+void Supervisor::reap() {
+  struct End {
+    RankProcess* process;
+    int status;
+  };
+  std::vector<End> ended;
+  int status = 0;
+  for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+    const auto process = std::ranges::find(processes_, pid, &RankProcess::pid);
+    if (process == processes_.end()) continue;
+    process->is_running = false;
+    ended.push_back({&*process, status});
+  }
+  std::ranges::stable_sort(ended, [](const End& a, const End& b) { return gravity(a.status) > gravity(b.status); });
+  if (!ended.empty() && exit_code(ended[0].status) != 0 && !outcome_.rank) remember_failure(*ended[0].process, ended[0].status);
+}
+
+void Supervisor::remember_failure(const RankProcess& process, int status) {
+  outcome_.code = exit_code(status);
+  outcome_.rank = process.rank;
+  outcome_.description = describe(status);
+  const bool stopped_as_asked = !WIFSIGNALED(status) && WEXITSTATUS(status) > 128;
+  if (stopped_as_asked) return;  // the others are saving, and end in their own time
+  terminate_at_ = Clock::now() + seconds(std::min(kOwnEnd_s, grace_s_));
+}
+
+void Supervisor::end_others() {
+  const auto now = Clock::now();
+  if (terminate_at_ && now >= *terminate_at_) {
+    signal_all(SIGTERM);
+    kill_at_ = now + seconds(grace_s_);
+    terminate_at_.reset();
+  }
+  if (kill_at_ && now >= *kill_at_) {
+    signal_all(SIGKILL);
+    kill_at_.reset();
+  }
+}
+
+void Supervisor::signal_all(int signal) {
+  for (const RankProcess& process : processes_) {
+    if (process.is_running) ::kill(process.pid, signal);
+  }
+}
+
+bool Supervisor::has_output() const {
+  return !out_.is_empty() || !err_.is_empty() || std::ranges::any_of(processes_, [](const RankProcess& process) {
+    return (process.out && process.out->is_open()) || (process.err && process.err->is_open());
+  });
+}
+
+/// Writes what the ended ranks have left in their pipes.
+void Supervisor::drain() {
+  terminate_at_.reset();
+  kill_at_.reset();
+  while (has_output()) wait_for_events();
+  if (!outcome_.rank) return;
+  const auto failed = std::ranges::find(processes_, *outcome_.rank, &RankProcess::rank);
+  if (failed->err) outcome_.last_lines.assign(failed->err->last_lines().begin(), failed->err->last_lines().end());
+}
+
+}  // namespace megatron

@@ -1,0 +1,153 @@
+#include "megatron/config/launch_options.h"
+
+#include <algorithm>
+
+#include "megatron/base/error.h"
+#include "megatron/config/launch_variables.h"
+
+namespace megatron {
+namespace {
+
+/// The launch environment without the number of ranks in this pod, which it is this program's task to start.
+LaunchEnvironment outer_environment(const VariableLookup& variables) {
+  return find_launch_environment(
+      [&](const std::string& name) { return name == "PET_NPROC_PER_NODE" ? std::optional<std::string>() : variables(name); });
+}
+
+std::int64_t num_ranks(const std::string& text, const std::string& source, const HostProcessors& host) {
+  if (text == "auto") return host.num_gpus > 0 ? host.num_gpus : host.num_cpus;
+  if (text == "cpu") return host.num_cpus;
+  if (text == "gpu") {
+    if (host.num_gpus == 0) throw UserError({source + " gpu", "this host has no GPU", "give a number, or cpu"});
+    return host.num_gpus;
+  }
+  const bool is_number = !text.empty() && text.size() < 7 && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+  const std::int64_t number = is_number ? std::stoll(text) : 0;
+  if (number < 1) throw UserError({source, "must be a number of at least 1, or auto, cpu, gpu; got '" + text + "'", ""});
+  return number;
+}
+
+class PlanReader {
+ public:
+  PlanReader(const LaunchOptions& options, const VariableLookup& lookup) : options_(options), variables_(lookup), lookup_(lookup) {}
+
+  LaunchPlan read(const HostProcessors& host) {
+    read_ranks(host);
+    read_nodes();
+    read_master();
+    plan_.max_restarts = options_.max_restarts ? *options_.max_restarts : variables_.number("PET_MAX_RESTARTS").value_or(0);
+    plan_.prefix = options_.prefix == "all" ? LinePrefix::all : options_.prefix == "none" ? LinePrefix::none : LinePrefix::others;
+    plan_.log_dir = options_.log_dir;
+    plan_.grace_s = options_.grace_seconds;
+    return std::move(plan_);
+  }
+
+ private:
+  void read_ranks(const HostProcessors& host) {
+    const auto variable = variables_.text("PET_NPROC_PER_NODE");
+    const bool has_flag = options_.nproc_per_node.has_value();
+    plan_.ranks_per_node =
+        num_ranks(has_flag ? *options_.nproc_per_node : variable.value_or("1"), has_flag ? "--nproc-per-node" : "PET_NPROC_PER_NODE", host);
+  }
+
+  void read_nodes() {
+    if (options_.nnodes || variables_.has("PET_NNODES")) {
+      plan_.num_nodes = options_.nnodes ? *options_.nnodes : *variables_.number("PET_NNODES");
+    } else {
+      outer_ = outer_environment(lookup_);
+      if (outer_.world_size > 1 && outer_.local_world_size > 1) {
+        throw UserError({"megatron launch", outer_.source + " has started it " + std::to_string(outer_.local_world_size) + " times on this host",
+                         "start it once on each host, or give --nnodes 1 for runs of their own"});
+      }
+      plan_.num_nodes = outer_.world_size;
+      plan_.node_rank = outer_.rank;
+    }
+    if (plan_.num_nodes < 1) throw UserError({"PET_NNODES", "must be at least 1", ""});
+    if (options_.node_rank) {
+      plan_.node_rank = *options_.node_rank;
+    } else if (outer_.world_size == 1) {
+      const auto node = variables_.number_of({"PET_NODE_RANK", "JOB_COMPLETION_INDEX"});
+      if (plan_.num_nodes > 1 && !node)
+        throw UserError({"--node-rank", "is required with --nnodes " + std::to_string(plan_.num_nodes), "0 on the first host, 1 on the next, …"});
+      if (plan_.num_nodes > 1) plan_.node_rank = *node;
+    }
+    if (plan_.node_rank >= plan_.num_nodes) {
+      throw UserError(
+          {"--node-rank " + std::to_string(plan_.node_rank), "must be below --nnodes " + std::to_string(plan_.num_nodes), "number the hosts from 0"});
+    }
+  }
+
+  void read_master() {
+    if (options_.master_addr) plan_.master_addr = *options_.master_addr;
+    if (options_.master_port) plan_.master_port = *options_.master_port;
+    if (plan_.num_nodes == 1) return;
+    if (!options_.master_addr) {
+      const auto address = variables_.text_of({"PET_MASTER_ADDR", "MASTER_ADDR"});
+      if (!address && outer_.master_addr.empty())
+        throw UserError({"--master-addr", "is required with --nnodes " + std::to_string(plan_.num_nodes), "the name or address of the first host"});
+      plan_.master_addr = address ? *address : outer_.master_addr;
+    }
+    if (!options_.master_port) {
+      const auto port = variables_.number_of({"PET_MASTER_PORT", "MASTER_PORT"});
+      plan_.master_port = port ? *port : outer_.world_size > 1 ? outer_.master_port : 29500;
+    }
+  }
+
+  const LaunchOptions& options_;
+  LaunchVariables variables_;
+  const VariableLookup& lookup_;
+  LaunchEnvironment outer_;
+  LaunchPlan plan_;
+};
+
+}  // namespace
+
+const FieldTable<LaunchOptions>& launch_table() {
+  using Options = LaunchOptions;
+  static const FieldTable<Options> table = [] {
+    FieldTable<Options> t;
+    t.about(
+        "Runs a command as many ranks: megatron launch --nproc-per-node 8 -- pretrain gpt …  What no flag says is taken from torchrun's PET_* "
+        "variables, or from Slurm, MPI or Kubernetes when one of them starts this command once on every host.");
+    t.group("Ranks");
+    t.field("nproc_per_node", &Options::nproc_per_node, "ranks on this host: a number, or auto (one for each GPU, else for each processor), gpu, cpu")
+        .alias("nproc_per_node")
+        .alias("nproc")
+        .value_name("N");
+    t.field("nnodes", &Options::nnodes, "hosts; start this command on each").at_least(1);
+    t.field("node_rank", &Options::node_rank, "number of this host, from 0").alias("node_rank").at_least(0);
+    t.field("master_addr", &Options::master_addr, "name or address of the first host").alias("master_addr").value_name("HOST");
+    t.field("master_port", &Options::master_port, "port where the ranks meet; on one host any free one, on several 29500")
+        .alias("master_port")
+        .at_least(1)
+        .at_most(65535);
+    t.group("Failures");
+    t.field("max_restarts", &Options::max_restarts, "how often all ranks are started again after a failure; never after exit codes 0, 2 and 143")
+        .alias("max_restarts")
+        .at_least(0);
+    t.field("grace_seconds", &Options::grace_seconds, "time that ranks have to end by themselves after another one has failed").at_least(0);
+    t.group("Output");
+    t.field("prefix", &Options::prefix, "lines that begin with [rank k]: all, those of the other ranks than 0, none")
+        .choices({"all", "others", "none"});
+    t.field("log_dir", &Options::log_dir, "also write each rank's output to rank_<k>.log in this folder").alias("log_dir").value_name("DIR");
+    return t;
+  }();
+  return table;
+}
+
+LaunchPlan read_launch_plan(std::span<const std::string> args, const VariableLookup& variables, const HostProcessors& host) {
+  const auto separator = std::ranges::find(args, std::string("--"));
+  const auto num_flags = static_cast<std::size_t>(separator - args.begin());
+  const bool wants_help = std::ranges::count(args, std::string("--help")) + std::ranges::count(args, std::string("-h")) > 0;
+  const UserError no_command(
+      {"megatron launch", "no command to run", "write it behind --, as in: megatron launch --nproc-per-node 2 -- pretrain gpt …"});
+  if (separator == args.end() && !wants_help) throw no_command;
+  LaunchOptions options;
+  parse_command_line(launch_table(), args.first(num_flags), options, "launch");
+  if (num_flags + 1 >= args.size()) throw no_command;
+  LaunchPlan plan = PlanReader(options, variables).read(host);
+  plan.command.assign(separator + 1, args.end());
+  return plan;
+}
+
+}  // namespace megatron

@@ -1,0 +1,49 @@
+// What `megatron launch` is told, by flags, by torchrun's PET_* variables, or by a launcher that started it once on every host.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "megatron/config/fields.h"
+#include "megatron/config/launch_environment.h"
+
+namespace megatron {
+
+struct LaunchOptions {
+  std::optional<std::string> nproc_per_node;
+  std::optional<std::int64_t> nnodes, node_rank, master_port, max_restarts;
+  std::optional<std::string> master_addr;
+  std::string prefix = "others";
+  std::string log_dir;
+  double grace_seconds = 15;
+};
+
+const FieldTable<LaunchOptions>& launch_table();
+
+/// What this host can run, for --nproc-per-node auto, cpu and gpu.
+struct HostProcessors {
+  std::int64_t num_cpus = 1, num_gpus = 0;
+};
+
+enum class LinePrefix { all, others, none };
+
+/// The ranks to start on this host and where they meet.
+struct LaunchPlan {
+  std::int64_t ranks_per_node = 1, num_nodes = 1, node_rank = 0, max_restarts = 0;
+  std::string master_addr = "127.0.0.1";
+  std::int64_t master_port = 0;  ///< 0: any free one
+  LinePrefix prefix = LinePrefix::others;
+  std::string log_dir;
+  double grace_s = 15;  ///< between SIGTERM and SIGKILL
+  std::vector<std::string> command;
+
+  std::int64_t world_size() const { return ranks_per_node * num_nodes; }
+};
+
+/// Reads flags up to `--` and the command behind it, then the variables for what no flag says. UserError with every mistake.
+LaunchPlan read_launch_plan(std::span<const std::string> args, const VariableLookup& variables, const HostProcessors& host);
+
+}  // namespace megatron
