@@ -1,0 +1,87 @@
+#include "megatron/parallel/collectives.h"
+
+#include <ATen/ops/empty.h>
+
+#include <utility>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+bool alone(const Axis& axis, const char* what) {
+  if (axis.size == 1) return true;
+  MEGATRON_CHECK(axis.comm != nullptr, "'", what, "' needs the group of the axis ", axis.name, " of size ", axis.size);
+  return false;
+}
+
+/// The shape of `in` with its first dimension `multiply`/`divide` times as long.
+at::Tensor resized(const Axis& axis, const at::Tensor& in, const char* what, std::int64_t multiply, std::int64_t divide) {
+  MEGATRON_CHECK(in.dim() > 0 && in.size(0) % divide == 0, "'", what, "': the first dimension does not divide by ", axis.name, " (", divide, ")");
+  std::vector<std::int64_t> shape = in.sizes().vec();
+  shape[0] = shape[0] * multiply / divide;
+  return at::empty(shape, in.options());
+}
+
+}  // namespace
+
+void all_reduce_(const Axis& axis, const at::Tensor& tensor, const char* what, ReduceOp op) {
+  if (!alone(axis, what)) axis.comm->all_reduce(tensor, what, op);
+}
+
+PendingTensor start_all_reduce_(const Axis& axis, const at::Tensor& tensor, const char* what, ReduceOp op) {
+  if (alone(axis, what)) return {tensor};
+  return {tensor, axis.comm->start_all_reduce(tensor, what, op)};
+}
+
+at::Tensor all_gather(const Axis& axis, const at::Tensor& in, const char* what) {
+  if (alone(axis, what)) return in;
+  at::Tensor out = resized(axis, in, what, axis.size, 1);
+  axis.comm->all_gather(out, in.contiguous(), what);
+  return out;
+}
+
+PendingTensor start_all_gather(const Axis& axis, const at::Tensor& in, const char* what) {
+  if (alone(axis, what)) return {in};
+  at::Tensor out = resized(axis, in, what, axis.size, 1), packed = in.contiguous();
+  PendingWork work = axis.comm->start_all_gather(out, packed, what);
+  return {std::move(out), std::move(work), std::move(packed)};
+}
+
+at::Tensor reduce_scatter(const Axis& axis, const at::Tensor& in, const char* what, ReduceOp op) {
+  if (alone(axis, what)) return in;
+  at::Tensor out = resized(axis, in, what, 1, axis.size);
+  axis.comm->reduce_scatter(out, in.contiguous(), what, op);
+  return out;
+}
+
+PendingTensor start_reduce_scatter(const Axis& axis, const at::Tensor& in, const char* what, ReduceOp op) {
+  if (alone(axis, what)) return {in};
+  at::Tensor out = resized(axis, in, what, 1, axis.size), packed = in.contiguous();
+  PendingWork work = axis.comm->start_reduce_scatter(out, packed, what, op);
+  return {std::move(out), std::move(work), std::move(packed)};
+}
+
+at::Tensor all_to_all(const Axis& axis, const at::Tensor& in, const char* what) {
+  if (alone(axis, what)) return in;
+  at::Tensor out = resized(axis, in, what, axis.size, axis.size);
+  axis.comm->all_to_all(out, in.contiguous(), what);
+  return out;
+}
+
+PendingTensor start_all_to_all(const Axis& axis, const at::Tensor& in, const char* what) {
+  if (alone(axis, what)) return {in};
+  at::Tensor out = resized(axis, in, what, axis.size, axis.size), packed = in.contiguous();
+  PendingWork work = axis.comm->start_all_to_all(out, packed, what);
+  return {std::move(out), std::move(work), std::move(packed)};
+}
+
+void broadcast_(const Axis& axis, const at::Tensor& tensor, std::int64_t root, const char* what) {
+  if (!alone(axis, what)) axis.comm->broadcast(tensor, root, what);
+}
+
+void barrier(const Axis& axis, const char* what) {
+  if (!alone(axis, what)) axis.comm->barrier(what);
+}
+
+}  // namespace megatron
