@@ -192,7 +192,6 @@ TEST(Rules, EachNamesValuesAndFix) {
       {{"--split", "0,0,0"}, "--split: '0,0,0' is not"},
       {{"--tokenizer-type", "GPT2BPETokenizer"}, "needs --vocab-file and --merge-file"},
       {{"--tokenizer-type", "HuggingFaceTokenizer"}, "needs --tokenizer-model"},
-      {{"--tensor-model-parallel-size", "2"}, "this version runs on one rank: the size must be 1, got 2"},
       {{"--decoupled-min-lr", "1e-5"}, "--decoupled-min-lr: has no place without --decoupled-lr"},
       {{"--decoupled-lr", "1e-3", "--decoupled-min-lr", "1"}, "--decoupled-min-lr: 1 is above --decoupled-lr 0.001"},
       {{"--bf16", "--fp16"}, "--bf16: excludes --fp16"},
@@ -278,7 +277,7 @@ TEST(KnownFlags, AreRefusedWithReasonAndFix) {
 
 TEST(KnownFlags, AreNotedOnce) {
   const auto found =
-      run({"--use-flash-attn", "--no-masked-softmax-fusion", "--attention-backend", "flash", "--overlap-grad-reduce", "--use-flash-attn"});
+      run({"--use-flash-attn", "--no-masked-softmax-fusion", "--attention-backend", "flash", "--local-rank", "0", "--use-flash-attn"});
   EXPECT_EQ(found.parsed.notes.size(), 2u);
   EXPECT_THAT(notes_text(found.parsed), HasSubstr("note: --use-flash-attn, --no-masked-softmax-fusion, --attention-backend: chooses among"));
 }

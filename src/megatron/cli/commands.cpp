@@ -25,8 +25,8 @@ constexpr std::array kCommands{
 
 constexpr std::array kAbsent{
     std::pair<std::string_view, std::string_view>{"serve", "use `megatron generate`"},
-    std::pair<std::string_view, std::string_view>{"check", "this version runs on one rank: there is no layout to check"},
-    std::pair<std::string_view, std::string_view>{"plan", "this version runs on one rank: there is no layout to plan"},
+    std::pair<std::string_view, std::string_view>{"check", "not in this version: `megatron launch --nproc-per-node N` runs a small model in the layout"},
+    std::pair<std::string_view, std::string_view>{"plan", "not in this version: choose a layout with docs/parallelism.md"},
 };
 
 }  // namespace

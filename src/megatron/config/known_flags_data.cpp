@@ -21,27 +21,43 @@ constexpr KnownFlags kKnownFlags[] = {
      "no-initialization init-model-with-meta-device enable-experimental batch-invariant-backend={te_native,deepgemm,triton} "
      "kitchen-attention-backend={sdpa,fa} optimizer-cuda-graph cuda-graph-warmup-steps=* no-gradient-reduce-div-fusion "
      "moe-use-legacy-grouped-gemm"},
-    {accepted, "without effect: this version runs on one rank", "",
-     "pipeline-model-parallel-comm-backend={nccl,ucc} tp-comm-overlap no-tp-comm-bulk-wgrad^ no-tp-comm-bulk-dgrad^ no-tp-comm-overlap-ag^ "
-     "no-tp-comm-overlap-rs^ tp-comm-overlap-rs-dgrad no-tp-comm-split-ag^ no-tp-comm-split-rs^ tp-comm-bootstrap-backend={nccl,mpi,gloo} "
-     "tp-comm-overlap-cfg=* overlap-moe-expert-parallel-comm delay-wgrad-compute overlap-dispatch-backward-with-experts-wgrad "
-     "ep-overlap-early-attn-memory-release defer-embedding-wgrad-compute wgrad-deferral-limit=* overlap-p2p-communication-warmup-flush "
+    {accepted, "without effect: every rank has all layers in this version, there are no pipeline stages", "",
+     "pipeline-model-parallel-comm-backend={nccl,ucc} defer-embedding-wgrad-compute wgrad-deferral-limit=* "
+     "overlap-p2p-communication-warmup-flush no-overlap-p2p-communication account-for-embedding-in-pipeline-split "
+     "account-for-loss-in-pipeline-split use-ring-exchange-p2p microbatch-group-size-per-virtual-pipeline-stage=* "
+     "no-scatter-gather-tensors-in-pipeline no-align-grad-reduce^ no-align-param-gather overlap-param-gather-with-optimizer-step"},
+    {accepted, "without effect: models have no experts in this version", "",
+     "overlap-moe-expert-parallel-comm delay-wgrad-compute overlap-dispatch-backward-with-experts-wgrad ep-overlap-early-attn-memory-release "
      "high-priority-a2a-comm-stream moe-token-dispatcher-type={allgather,alltoall,flex} moe-flex-dispatcher-backend={deepep,hybridep,ncclep} "
-     "moe-shared-expert-overlap data-parallel-random-init check-weight-hash-across-dp-replicas-interval=* "
-     "account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split "
-     "use-ring-exchange-p2p microbatch-group-size-per-virtual-pipeline-stage=* distribute-saved-activations "
-     "symmetric-ar-type={two_shot,one_shot,multimem_all_reduce} distributed-timeout-minutes=* no-align-grad-reduce^ local-rank=* "
-     "use-megatron-fsdp use-torch-fsdp2 nccl-communicator-config-path=* use-tp-pp-dp-mapping disable-gloo-process-groups use-sharp "
-     "sharp-enabled-group={dp,dp_replica} high-priority-stream-groups+=* distributed-timeout-seconds-after-init=* flight-recorder-dump-path=* "
-     "flight-recorder-trace-buffer-size=* no-flight-recorder-dump-on-timeout^ flight-recorder-include-stack-trace "
-     "no-flight-recorder-include-only-active^ no-flight-recorder-extra-dump-on-exec^ no-overlap-p2p-communication overlap-grad-reduce "
-     "ddp-num-buckets=* ddp-bucket-size=* ddp-pad-buckets-for-high-nccl-busbw ddp-reduce-scatter-with-fp32-accumulation "
-     "gtp-remat-reduce-scatter-with-fp32-accumulation ddp-param-name-patterns-for-fp32-local-accumulation+=* ddp-average-in-collective "
-     "overlap-param-gather overlap-param-gather-with-optimizer-step no-align-param-gather megatron-fsdp-version={1,2} "
-     "no-use-layer-wise-param-layout use-nccl-ub disable-symmetric-registration gtp-remat-nccl-ub gtp-expert-remat-nccl-ub "
-     "fsdp-manual-registration create-all-gather-group data-parallel-sharding-strategy={no_shard,optim,optim_grads,optim_grads_params} "
-     "outer-dp-sharding-strategy={no_shard,optim} fsdp-double-buffer suggested-communication-unit-size=* enable-full-sharding-in-hsdp "
-     "torch-fsdp2-no-reshard-after-forward cp-comm-type+=* no-async-tensor-model-parallel-allreduce no-scatter-gather-tensors-in-pipeline"},
+     "moe-shared-expert-overlap"},
+    {accepted, "without effect: attention sees a whole sequence in this version", "", "cp-comm-type+=*"},
+    {accepted, "tunes Transformer Engine's overlap: --tp-comm-overlap has one way here", "",
+     "no-tp-comm-bulk-wgrad^ no-tp-comm-bulk-dgrad^ no-tp-comm-overlap-ag^ no-tp-comm-overlap-rs^ tp-comm-overlap-rs-dgrad no-tp-comm-split-ag^ "
+     "no-tp-comm-split-rs^ tp-comm-bootstrap-backend={nccl,mpi,gloo} tp-comm-overlap-cfg=* "
+     "symmetric-ar-type={two_shot,one_shot,multimem_all_reduce}"},
+    {accepted, "tunes NCCL or PyTorch's process groups, which keep their own defaults here", "",
+     "nccl-communicator-config-path=* disable-gloo-process-groups use-sharp sharp-enabled-group={dp,dp_replica} high-priority-stream-groups+=* "
+     "use-nccl-ub disable-symmetric-registration flight-recorder-dump-path=* flight-recorder-trace-buffer-size=* "
+     "no-flight-recorder-dump-on-timeout^ flight-recorder-include-stack-trace no-flight-recorder-include-only-active^ "
+     "no-flight-recorder-extra-dump-on-exec^"},
+    {accepted, "without effect: --distributed-timeout-minutes holds for the whole run", "", "distributed-timeout-seconds-after-init=*"},
+    {accepted, "without effect: a rank learns its place from the launcher's environment", "", "local-rank=*"},
+    {accepted, "without effect: every replica starts with the same weights, drawn by their place in the model", "", "data-parallel-random-init"},
+    {accepted, "without effect: activations are kept, not recomputed", "", "distribute-saved-activations"},
+    {accepted, "without effect: weights have no GTP shards in this version", "",
+     "gtp-remat-reduce-scatter-with-fp32-accumulation gtp-remat-nccl-ub gtp-expert-remat-nccl-ub"},
+    {accepted, "without effect: the distributed optimizer has one layout of shards here", "", "no-use-layer-wise-param-layout"},
+    {accepted, "without effect: there is no --use-megatron-fsdp or --use-torch-fsdp2 in this version", "",
+     "megatron-fsdp-version={1,2} fsdp-manual-registration create-all-gather-group "
+     "data-parallel-sharding-strategy={no_shard,optim,optim_grads,optim_grads_params} outer-dp-sharding-strategy={no_shard,optim} "
+     "fsdp-double-buffer suggested-communication-unit-size=* enable-full-sharding-in-hsdp torch-fsdp2-no-reshard-after-forward "
+     "megatron-fsdp-main-params-dtype={fp32,bf16,fp16,auto} megatron-fsdp-main-grads-dtype={fp32,bf16,fp16,auto} "
+     "megatron-fsdp-grad-comm-dtype={fp32,fp16,bf16,auto} megatron-fsdp-enable-fine-grained-param-gather megatron-fsdp-max-pool-double-buffer "
+     "fsdp-db-use-persist-buf-on-alloc-fail"},
+    {refused, "is not in this version: weights are not split over data-parallel ranks", "use --use-distributed-optimizer",
+     "use-megatron-fsdp use-torch-fsdp2"},
+    {refused, "is not in this version: gradients of one run accumulate in one type", "leave --grad-reduce-in-bf16 out to accumulate all in fp32",
+     "ddp-param-name-patterns-for-fp32-local-accumulation+=-"},
     {accepted, "without effect: the loss is always computed in fp32", "", "fp16-lm-cross-entropy"},
     {accepted, "without effect: checkpoints have one format here, load on any layout, carry checksums, and are written before the next step", "",
      "non-persistent-local-ckpt-algo={fully_parallel,atomic} async-save async-strategy={nvrx,mcore} use-persistent-ckpt-worker "
@@ -52,7 +68,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "no-ckpt-load-validate-sharding-integrity^ dist-ckpt-save-pre-mcore-014 dist-ckpt-optim-fully-reshardable "
      "distrib-optim-fully-reshardable-mem-efficient use-dist-ckpt dist-ckpt-format=* dist-ckpt-workers=* verify-integrity "
      "ckpt-drop-redundant-extra-state no-save-tokenizer-assets^ use-mp-args-from-checkpoint-args no-use-tokenizer-model-from-checkpoint-args^"},
-    {accepted, "without effect: there is no Python, no GPU cache and no second process to look after", "",
+    {accepted, "without effect: there is no Python, no GPU cache and no worker process to look after", "",
      "manual-gc manual-gc-interval=* no-manual-gc-eval^ empty-unused-memory-level={0,1,2} exit-signal-handler-for-dataloader no-pin-cpu-grads "
      "no-pin-cpu-params train-sync-interval=* num-dataset-builder-threads=* dataloader-fast-cache-load dataloader-defer-npy-index-mmap "
      "trust-remote-code tokenizer-hf-no-use-fast use-gigatoken disable-msc"},
@@ -60,10 +76,6 @@ constexpr KnownFlags kKnownFlags[] = {
     {accepted, "without effect: every metric of the log line goes to the JSON lines file", "",
      "no-barrier-with-level-1-timing wandb-exp-name=* wandb-save-dir=* wandb-entity=* no-one-logger one-logger-project=* one-logger-run-name=* "
      "one-logger-async app-tag-run-name=* app-tag-run-version=* logging-level=*"},
-    {accepted, "without effect: this version runs on one rank", "",
-     "megatron-fsdp-main-params-dtype={fp32,bf16,fp16,auto} megatron-fsdp-main-grads-dtype={fp32,bf16,fp16,auto} "
-     "megatron-fsdp-grad-comm-dtype={fp32,fp16,bf16,auto} megatron-fsdp-enable-fine-grained-param-gather megatron-fsdp-max-pool-double-buffer "
-     "fsdp-db-use-persist-buf-on-alloc-fail"},
     {refused, "is no longer a flag of Megatron-LM", "use --micro-batch-size and --global-batch-size", "batch-size=-;0"},
     {refused, "runs no tests in Megatron-LM's training either", "leave it out; `make test` tests the program", "test-mode"},
     {refused, "is no longer a flag of Megatron-LM", "use --lr-warmup-fraction or --lr-warmup-iters", "warmup=-;0"},
@@ -71,11 +83,16 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is no longer a flag of Megatron-LM", "leave it out: activations are kept", "checkpoint-activations"},
     {refused, "reads a format of its own", "use --config with flat keys", "yaml-cfg=-"},
     {refused, "loads Python code", "choose the architecture with its own flags", "spec+=-;local"},
-    {refused, "is not supported: this version runs on one rank", "leave it out",
+    {refused, "is not in this version: every rank has all layers, there are no pipeline stages",
+     "leave it out; --tensor-model-parallel-size splits layers",
      "decoder-first-pipeline-num-layers=-;0 decoder-last-pipeline-num-layers=-;0 pipeline-model-parallel-layout=- "
-     "num-layers-per-virtual-pipeline-stage=-;0 num-virtual-stages-per-pipeline-rank=-;0;1 tensor-parallel-num-weight-shards=-;0;1 "
-     "expert-tensor-parallel-num-weight-shards=-;0;1 hierarchical-context-parallel-sizes+=-;0 max-seqlen-per-dp-cp-rank=-;0 "
-     "hybrid-context-parallel num-distributed-optimizer-instances=1 fake-process-group lazy-mpu-init mtp-standalone"},
+     "num-layers-per-virtual-pipeline-stage=-;0 num-virtual-stages-per-pipeline-rank=-;0;1 mtp-standalone"},
+    {refused, "is not in this version: weights have no GTP shards", "use --tensor-model-parallel-size",
+     "tensor-parallel-num-weight-shards=-;0;1 expert-tensor-parallel-num-weight-shards=-;0;1"},
+    {refused, "is not in this version: attention sees a whole sequence", "leave it out",
+     "hierarchical-context-parallel-sizes+=-;0 max-seqlen-per-dp-cp-rank=-;0 hybrid-context-parallel"},
+    {refused, "is a test mode of Megatron-LM's process groups", "leave it out; `megatron launch --nproc-per-node N` runs any layout on a processor",
+     "fake-process-group lazy-mpu-init"},
     {refused, "is not in this version: activations are kept, and attention alone recomputes its scores", "use a smaller --micro-batch-size",
      "recompute-granularity=- recompute-method=- recompute-num-layers=-;0 recompute-modules+=- recompute-activations moe-layer-recompute "
      "mhc-recompute-layer-num=-;0"},

@@ -30,9 +30,9 @@ void resolve_window_layers(TransformerConfig& model) {
   }
 }
 
-void resolve_batches(TrainingConfig& training) {
+void resolve_batches(TrainingConfig& training, std::int64_t data_parallel_size) {
   try {
-    const NumMicrobatchesCalculator batches(training);
+    const NumMicrobatchesCalculator batches(training, data_parallel_size);
     training.global_batch_size = batches.final_batch_size();
     if (training.train_iters == 0) training.train_iters = batches.iterations_for(training.train_samples);
   } catch (const UserError&) {
@@ -73,10 +73,10 @@ void resolve(TransformerConfig& model) {
   resolve_window_layers(model);
 }
 
-void resolve(Settings& settings) {
+void resolve(Settings& settings, std::int64_t data_parallel_size) {
   resolve(settings.model);
   TrainingConfig& training = settings.training;
-  resolve_batches(training);
+  resolve_batches(training, data_parallel_size);
   if (settings.model.max_position_embeddings == 0) settings.model.max_position_embeddings = training.seq_length;
   if (settings.model.vocab_size == 0) settings.model.vocab_size = settings.tokenizer.vocab_size.value_or(0);
   resolve_precision(settings);

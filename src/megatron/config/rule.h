@@ -25,6 +25,10 @@ const std::vector<Rule>& batch_rules();
 const std::vector<Rule>& evaluation_rules();
 /// Saving, keeping and loading checkpoints, and stopping (checkpoint_rules.cpp).
 const std::vector<Rule>& checkpoint_rules();
+/// What the parallel flags ask of each other, and the limits of this version (parallel_rules.cpp).
+const std::vector<Rule>& parallel_rules();
+/// What the degrees of parallelism ask of the architecture (parallel_rules.cpp).
+const std::vector<Rule>& split_rules();
 
 /// Evaluates every rule.
 Problems evaluate(const std::vector<Rule>& rules, const Settings& settings, const FieldNames& skip);

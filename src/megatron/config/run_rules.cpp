@@ -1,4 +1,4 @@
-// The rules on a run: learning rate, data, and the limits of this version.
+// The rules on a run: learning rate and data, and all rules together.
 #include <algorithm>
 
 #include "megatron/config/resolve.h"
@@ -166,31 +166,6 @@ const std::vector<Rule>& data_rules() {
   return rules;
 }
 
-UserError::Parts one_rank(const char* flag, std::int64_t size) {
-  return {flag, "this version runs on one rank: the size must be 1, got " + text_of(size), std::string("leave ") + flag + " out"};
-}
-
-const std::vector<Rule>& version_rules() {
-  static const std::vector<Rule> rules = {
-      {{"tensor_model_parallel_size"},
-       [](S s) { return s.parallel.tensor_model_parallel_size > 1; },
-       [](S s) { return one_rank("--tensor-model-parallel-size", s.parallel.tensor_model_parallel_size); }},
-      {{"pipeline_model_parallel_size"},
-       [](S s) { return s.parallel.pipeline_model_parallel_size > 1; },
-       [](S s) { return one_rank("--pipeline-model-parallel-size", s.parallel.pipeline_model_parallel_size); }},
-      {{"context_parallel_size"},
-       [](S s) { return s.parallel.context_parallel_size > 1; },
-       [](S s) { return one_rank("--context-parallel-size", s.parallel.context_parallel_size); }},
-      {{"expert_model_parallel_size"},
-       [](S s) { return s.parallel.expert_model_parallel_size > 1; },
-       [](S s) { return one_rank("--expert-model-parallel-size", s.parallel.expert_model_parallel_size); }},
-      {{"expert_tensor_parallel_size"},
-       [](S s) { return s.parallel.expert_tensor_parallel_size.value_or(1) > 1; },
-       [](S s) { return one_rank("--expert-tensor-parallel-size", *s.parallel.expert_tensor_parallel_size); }},
-  };
-  return rules;
-}
-
 }  // namespace
 
 Problems evaluate(const std::vector<Rule>& rules, const Settings& settings, const FieldNames& skip) {
@@ -205,7 +180,7 @@ Problems evaluate(const std::vector<Rule>& rules, const Settings& settings, cons
 Problems validate_run(const Settings& settings, const FieldNames& skip) {
   Problems problems;
   for (const auto* rules : {&batch_rules(), &evaluation_rules(), &checkpoint_rules(), &learning_rate_rules(), &phase_rules(), &weight_decay_rules(),
-                            &data_rules(), &version_rules()})
+                            &data_rules(), &parallel_rules()})
     problems.add(evaluate(*rules, settings, skip));
   problems.add(validate_precision(settings, skip));
   problems.add(validate_sight(settings, skip));

@@ -10,6 +10,7 @@
 #include "megatron/config/resolve.h"
 #include "megatron/config/rules.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/world_rules.h"
 
 namespace megatron {
 namespace {
@@ -74,6 +75,8 @@ void add_notes(const Settings& settings, Parsed& parsed) {
   for (const char* name : {"save_retain_interval", "non_persistent_save_interval", "log_progress"}) {
     if (settings.checkpoint.save.empty() && parsed.is_set(name)) parsed.notes["without effect: there is no --save"].push_back(flag_of(name));
   }
+  if (parsed.is_set("ddp_grad_compression_rank") && settings.parallel.ddp_grad_compression != "low-rank")
+    parsed.notes["without effect: there is no --ddp-grad-compression low-rank"].push_back("--ddp-grad-compression-rank");
   if (settings.training.start_eval_at_iter && !settings.training.eval_interval)
     parsed.notes["without effect: there is no --eval-interval"].push_back("--start-eval-at-iter");
   if (parsed.is_set("num_query_groups") && !settings.model.group_query_attention && settings.checkpoint.load.empty()) {
@@ -81,11 +84,21 @@ void add_notes(const Settings& settings, Parsed& parsed) {
   }
 }
 
-void check_rules(const Settings& settings, const Parsed& parsed, Problems& problems) {
-  problems.add(validate_run(settings, parsed.failed));
+/// The settings with the global batch size that this many replicas have by default.
+Settings with_global_batch(Settings settings, std::int64_t num_replicas) {
+  TrainingConfig& t = settings.training;
+  if (t.global_batch_size == 0 && t.step_batch_size_schedule.empty()) t.global_batch_size = t.micro_batch_size * num_replicas;
+  return settings;
+}
+
+void check_rules(const Settings& settings, const Parsed& parsed, std::int64_t world_size, Problems& problems) {
+  const bool fits = check_sizes(mesh_sizes(settings.parallel), world_size).empty();
+  const std::int64_t num_replicas = fits ? data_parallel_size(settings, world_size) : 1;
+  problems.add(validate_run(with_global_batch(settings, num_replicas), parsed.failed));
+  problems.add(check_world(settings, world_size, parsed.failed));
   if (!settings.checkpoint.load.empty()) return;
   Settings resolved = settings;
-  resolve(resolved);
+  resolve(resolved, num_replicas);
   problems.add(validate_model(resolved, parsed.failed));
 }
 
@@ -107,7 +120,7 @@ const FieldTable<RunOptions>& run_table() {
   return table;
 }
 
-Run read_run(std::span<const std::string> args) {
+Run read_run(std::span<const std::string> args, std::int64_t world_size) {
   static const FieldIndex index(run_table().set());
   Problems problems;
   Run run;
@@ -122,7 +135,7 @@ Run read_run(std::span<const std::string> args) {
   require_fields(index.fields(), run.parsed, problems);
   settle_original_length(run.options.settings.model, run.parsed);
   add_notes(run.options.settings, run.parsed);
-  if (!run.options.print_config) check_rules(run.options.settings, run.parsed, problems);
+  if (!run.options.print_config) check_rules(run.options.settings, run.parsed, world_size, problems);
   problems.throw_if_any();
   return run;
 }

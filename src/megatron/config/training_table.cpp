@@ -1,4 +1,4 @@
-// The flags of the loop: batches, length of the run, evaluation, stopping, precision; the parallel layout.
+// The flags of the loop: batches, length of the run, evaluation, stopping, precision.
 #include "megatron/config/settings_tables.h"
 
 namespace megatron {
@@ -41,7 +41,9 @@ const FieldTable<TrainingConfig>& training_table() {
     FieldTable<Config> t;
     t.group("Training");
     t.field("micro_batch_size", &Config::micro_batch_size, "samples in one forward pass").at_least(1).at_most(kLargestSize);
-    t.field("global_batch_size", &Config::global_batch_size, "samples in one step; 0: the micro batch size").at_least(0).at_most(kLargestSize);
+    t.field("global_batch_size", &Config::global_batch_size, "samples in one step; 0: the micro batch size x data-parallel ranks")
+        .at_least(0)
+        .at_most(kLargestSize);
     t.field("seq_length", &Config::seq_length, "tokens in a sample").at_least(1).alias("encoder-seq-length").at_most(kLargestSize);
     t.field("train_iters", &Config::train_iters, "steps of the whole run").at_least(0).at_most(kLargestSize);
     t.field("train_samples", &Config::train_samples, "samples of the whole run, in place of --train-iters").at_least(0).at_most(kMostSamples);
@@ -60,27 +62,6 @@ const FieldTable<TrainingConfig>& training_table() {
     add_precision_fields(t);
     add_batch_size_fields(t);
     add_evaluation_fields(t);
-    return t;
-  }();
-  return table;
-}
-
-const FieldTable<ParallelConfig>& parallel_table() {
-  using Config = ParallelConfig;
-  static const FieldTable<Config> table = [] {
-    const char* one_rank = "without effect: this version runs on one rank";
-    FieldTable<Config> t;
-    t.group("Parallel layout");
-    t.field("tensor_model_parallel_size", &Config::tensor_model_parallel_size, "ranks that share each layer").at_least(1);
-    t.field("pipeline_model_parallel_size", &Config::pipeline_model_parallel_size, "ranks that share the layers of the model").at_least(1);
-    t.field("context_parallel_size", &Config::context_parallel_size, "ranks that share each sequence").at_least(1);
-    t.field("expert_model_parallel_size", &Config::expert_model_parallel_size, "ranks that share the experts").at_least(1);
-    t.field("expert_tensor_parallel_size", &Config::expert_tensor_parallel_size, "ranks that share each expert").at_least(1);
-    t.field("sequence_parallel", &Config::sequence_parallel, "split norms and dropout along the sequence").note(one_rank);
-    t.field("use_distributed_optimizer", &Config::use_distributed_optimizer, "split the optimizer over data-parallel ranks").note(one_rank);
-    t.field("distributed_backend", &Config::distributed_backend, "library of the communication between ranks").choices({"nccl", "gloo"});
-    t.field("device", &Config::device, "where to compute; auto: a GPU when driver and CUDA plugin are there, else the CPU")
-        .choices({"auto", "cpu", "cuda"});
     return t;
   }();
   return table;
