@@ -30,11 +30,16 @@ void Patience::fail(const CommCall& call, const std::string& trouble) const {
 std::string Patience::trouble_of(const std::vector<std::int64_t>& missing, std::chrono::steady_clock::time_point begin) const {
   if (board_->failed()) return board_->failure();
   if (cancelled_) return "given up, because this rank is ending";
-  std::vector<std::int64_t> absent, left;
+  std::vector<std::int64_t> absent, left, dead;
   for (const std::int64_t member : missing) {
     const std::int64_t rank = place_.ranks[static_cast<std::size_t>(member)];
     absent.push_back(rank);
     if (board_->has_left(rank)) left.push_back(rank);
+    if (board_->is_dead(rank)) dead.push_back(rank);
+  }
+  if (!dead.empty()) {
+    board_->fail(name_ranks(dead) + " died");
+    return board_->failure();
   }
   if (!left.empty()) return name_ranks(left) + (left.size() == 1 ? " has ended" : " have ended");
   if (std::chrono::steady_clock::now() - begin < timeout_) return {};

@@ -1,5 +1,7 @@
 #include "megatron/parallel/transport/rank_board.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -15,13 +17,16 @@ enum FailureState : std::uint32_t { kNone, kBeingWritten, kWritten };
 
 struct RankBoard::Memory {
   std::atomic<std::uint32_t> failure_state;
-  char reason[2044];
-  std::atomic<std::uint32_t> left[1];  ///< per rank of the world
+  char reason[2044];  ///< ends with a zero byte
 };
 
-std::size_t RankBoard::bytes(std::int64_t world_size) {
-  return sizeof(Memory) + static_cast<std::size_t>(world_size) * sizeof(std::atomic<std::uint32_t>);
-}
+/// One per rank of the world, behind Memory.
+struct RankBoard::RankEntry {
+  std::atomic<std::int32_t> process;
+  std::atomic<std::uint32_t> left;
+};
+
+std::size_t RankBoard::bytes(std::int64_t world_size) { return sizeof(Memory) + static_cast<std::size_t>(world_size) * sizeof(RankEntry); }
 
 RankBoard::RankBoard(std::shared_ptr<SharedBlock> block, std::int64_t world_size) : block_(std::move(block)) {
   MEGATRON_CHECK(block_->bytes() >= bytes(world_size), "the board of ", world_size, " ranks is too small");
@@ -41,8 +46,19 @@ bool RankBoard::failed() const { return memory().failure_state.load() == kWritte
 
 std::string RankBoard::failure() const { return failed() ? memory().reason : std::string(); }
 
-void RankBoard::leave(std::int64_t rank) { memory().left[rank].store(1); }
+RankBoard::RankEntry& RankBoard::entry(std::int64_t rank) const { return reinterpret_cast<RankEntry*>(block_->data() + sizeof(Memory))[rank]; }
 
-bool RankBoard::has_left(std::int64_t rank) const { return memory().left[rank].load() != 0; }
+void RankBoard::enter(std::int64_t rank) { entry(rank).process.store(::getpid()); }
+
+void RankBoard::leave(std::int64_t rank) { entry(rank).left.store(1); }
+
+bool RankBoard::has_left(std::int64_t rank) const { return entry(rank).left.load() != 0; }
+
+bool RankBoard::is_dead(std::int64_t rank) {
+  const std::int32_t process = entry(rank).process.load();
+  if (process == 0 || has_left(rank)) return false;
+  const std::lock_guard lock(mutex_);
+  return watches_.try_emplace(rank, process).first->second.has_ended() && !has_left(rank);
+}
 
 }  // namespace megatron

@@ -3,10 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
-#include <vector>
 
+#include "megatron/parallel/transport/process_watch.h"
 #include "megatron/parallel/transport/shared_block.h"
 
 namespace megatron {
@@ -23,14 +25,22 @@ class RankBoard {
   /// Empty while nothing has failed.
   std::string failure() const;
 
-  /// `rank` (of the world) makes no further call.
+  /// `rank` (of the world) is this process: from now on others notice its end.
+  void enter(std::int64_t rank);
+  /// `rank` makes no further call.
   void leave(std::int64_t rank);
   bool has_left(std::int64_t rank) const;
+  /// The process of `rank` has ended without leaving; false where it never entered.
+  bool is_dead(std::int64_t rank);
 
  private:
   struct Memory;
+  struct RankEntry;
   Memory& memory() const;
+  RankEntry& entry(std::int64_t rank) const;
   std::shared_ptr<SharedBlock> block_;
+  std::mutex mutex_;
+  std::map<std::int64_t, ProcessWatch> watches_;
 };
 
 }  // namespace megatron

@@ -1,0 +1,163 @@
+// Ranks as processes: the same results over shared memory, Gloo and both; ends of peers by name; nothing left behind.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <set>
+
+#include "parallel/rank_processes.h"
+#include "support/rank_numbers.h"
+
+namespace megatron {
+namespace {
+
+using testing::AnyOf;
+using testing::HasSubstr;
+
+/// Not a test of its own: what a child process runs.
+TEST(RankProcess, DISABLED_Body) {
+  if (child_variable("MEGATRON_TEST_BODY").empty()) GTEST_SKIP() << "started by other tests";
+  const int code = run_child();
+  std::exit(code);
+}
+
+std::vector<std::string> one_host(std::size_t ranks) { return std::vector<std::string>(ranks, "a"); }
+
+void expect_all_well(const ProcessPlan& plan) {
+  RankProcesses processes(plan);
+  const std::vector<ProcessEnd> ends = processes.ends();
+  for (std::size_t rank = 0; rank < ends.size(); ++rank) {
+    EXPECT_EQ(ends[rank].code, 0) << "rank " << rank << " of " << plan.body << ": " << ends[rank].text << " signal " << ends[rank].signal;
+  }
+}
+
+std::set<std::string> files_of_shared_memory() {
+  std::set<std::string> names;
+  for (const auto& file : std::filesystem::directory_iterator("/dev/shm")) names.insert(file.path().filename());
+  return names;
+}
+
+/// Values whose sums are exact, so that every transport must agree with arithmetic to the bit.
+at::Tensor values_of(std::int64_t rank, std::int64_t elements, at::ScalarType type) {
+  return at::arange(elements, at::kLong).mul(7).add(rank * 3).remainder(16).to(type);
+}
+
+void check_every_collective(Comm& comm, std::int64_t elements, at::ScalarType type) {
+  const std::int64_t world = comm.size();
+  at::Tensor sum = at::zeros({elements * world}, type);
+  std::vector<at::Tensor> inputs;
+  for (std::int64_t rank = 0; rank < world; ++rank) {
+    inputs.push_back(values_of(rank, elements * world, type));
+    sum += inputs.back();
+  }
+  const at::Tensor& mine = inputs[static_cast<std::size_t>(comm.rank())];
+  const auto own = [&](const at::Tensor& whole) { return whole.narrow(0, comm.rank() * elements, elements); };
+  at::Tensor reduced = mine.clone(), part = at::empty({elements}, type), whole = at::empty_like(sum), mixed = at::empty_like(sum);
+  comm.all_reduce(reduced, "gradients");
+  EXPECT_TRUE(at::equal(reduced, sum));
+  comm.reduce_scatter(part, mine, "shards");
+  EXPECT_TRUE(at::equal(part, own(sum)));
+  comm.all_gather(whole, part, "weights");
+  EXPECT_TRUE(at::equal(whole, sum));
+  comm.all_to_all(mixed, mine, "tokens");
+  for (std::int64_t rank = 0; rank < world; ++rank) {
+    EXPECT_TRUE(at::equal(mixed.narrow(0, rank * elements, elements), own(inputs[static_cast<std::size_t>(rank)])));
+  }
+  for (std::int64_t root = 0; root < world; ++root) {
+    at::Tensor sent = mine.clone();
+    comm.broadcast(sent, root, "seed");
+    EXPECT_TRUE(at::equal(sent, inputs[static_cast<std::size_t>(root)]));
+  }
+  const std::int64_t next = (comm.rank() + 1) % world, previous = (comm.rank() + world - 1) % world;
+  at::Tensor received = at::empty_like(mine);
+  const PendingWork sending = comm.start_send(mine, next, "activations");
+  comm.recv(received, previous, "activations");
+  sending->wait();
+  EXPECT_TRUE(at::equal(received, inputs[static_cast<std::size_t>(previous)]));
+  comm.barrier("end");
+}
+
+const RankBodyOf collectives_("collectives", [](Communicators& world) {
+  const auto comm = world.group(first_ranks(world.world_size()), "world");
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kLong}) {
+    for (const std::int64_t elements : {0, 5, 3000, 200'000}) check_every_collective(*comm, elements, type);
+  }
+});
+
+TEST(ProcessCommunicators, CollectivesInSharedMemory) {
+  expect_all_well({.body = "collectives", .hosts = one_host(3), .transport = "shared-memory"});
+}
+
+const RankBodyOf many_groups_("many groups", [](Communicators& world) {
+  const std::int64_t pair = world.rank() / 2 * 2;
+  const auto tp = world.group({pair, pair + 1}, "tp"), dp = world.group({world.rank() % 2, world.rank() % 2 + 2}, "dp");
+  at::Tensor a = at::full({10}, static_cast<double>(world.rank())), b = a.clone();
+  const PendingWork first = tp->start_all_reduce(a, "a"), second = dp->start_all_reduce(b, "b");
+  second->wait();
+  first->wait();
+  EXPECT_EQ(a[0].item<double>(), static_cast<double>(2 * pair + 1));
+  EXPECT_EQ(b[0].item<double>(), static_cast<double>(2 * (world.rank() % 2) + 2));
+});
+
+TEST(ProcessCommunicators, OverlappingGroups) { expect_all_well({.body = "many groups", .hosts = one_host(4)}); }
+
+const RankBodyOf one_waits_("one is killed", [](Communicators& world) {
+  const auto comm = world.group(first_ranks(world.world_size()), "dp");
+  comm->barrier("start");
+  if (world.rank() == 1) ::raise(SIGKILL);
+  comm->barrier("end");
+});
+
+void expect_death_is_named(const ProcessPlan& plan) {
+  const auto begin = std::chrono::steady_clock::now();
+  RankProcesses processes(plan);
+  const std::vector<ProcessEnd> ends = processes.ends();
+  EXPECT_EQ(ends[1].signal, SIGKILL);
+  EXPECT_EQ(ends[0].code, 1);
+  EXPECT_EQ(ends[2].code, 1);
+  EXPECT_THAT(ends[0].text, HasSubstr("barrier 'end' on dp: rank 1 died"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+}
+
+TEST(ProcessCommunicators, ADeadPeerIsNamed) { expect_death_is_named({.body = "one is killed", .hosts = one_host(3)}); }
+
+const RankBodyOf one_fails_("one fails", [](Communicators& world) {
+  const auto comm = world.group(first_ranks(world.world_size()), "dp");
+  comm->barrier("start");
+  if (world.rank() == 1) throw std::runtime_error("out of luck");
+  comm->barrier("end");
+});
+
+TEST(ProcessCommunicators, AFailureIsTheFailureOfAll) {
+  RankProcesses processes({.body = "one fails", .hosts = one_host(3)});
+  const std::vector<ProcessEnd> ends = processes.ends();
+  EXPECT_EQ(ends[1].text, "out of luck");
+  EXPECT_EQ(ends[0].text, "barrier 'end' on dp: rank 1 failed: out of luck");
+}
+
+const RankBodyOf one_absent_("one is absent", [](Communicators& world) {
+  if (world.rank() == 1) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  } else {
+    world.group(first_ranks(world.world_size()), "dp")->barrier("end");
+  }
+});
+
+TEST(ProcessCommunicators, ATimeoutNamesTheAbsent) {
+  RankProcesses processes({.body = "one is absent", .hosts = one_host(3), .timeout_ms = 500});
+  EXPECT_EQ(processes.ends()[0].text, "barrier 'end' on dp: rank 1 has not arrived after 0.5 s");
+}
+
+TEST(ProcessCommunicators, LeaveNothingInSharedMemory) {
+  const std::set<std::string> before = files_of_shared_memory();
+  expect_all_well({.body = "collectives", .hosts = one_host(2)});
+  RankProcesses processes({.body = "one is absent", .hosts = one_host(3), .timeout_ms = 10'000});
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  for (std::size_t rank = 0; rank < 3; ++rank) ::kill(processes.process(rank), SIGKILL);
+  processes.ends();
+  EXPECT_EQ(files_of_shared_memory(), before);
+}
+
+}  // namespace
+}  // namespace megatron
