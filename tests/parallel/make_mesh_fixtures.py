@@ -1,75 +1,118 @@
-"""Writes fixtures/mesh_groups.txt: the groups that megatron-core's RankGenerator makes for every order and many shapes, dense and expert.
+"""Writes fixtures/mesh_groups.txt: every group that megatron-core's initialize_model_parallel makes, for every order and many shapes.
 
-Run with tests/parity's environment. One world a line: `order tp cp ep etp pp world`, then `axis=` and the first eight digits of the MD5 of all
-groups in megatron-core's order, written 0,1;2,3.
-A world that megatron-core refuses has `refused` in place of the groups.
+Run with tests/parity's environment. One world a line: `order tp cp ep etp pp world instances`, then `axis=` and the first eight digits of the
+MD5 of all groups of that axis in megatron-core's order, written 0,1;2,3. A world that megatron-core refuses ends in `refused`.
+`make_mesh_fixtures.py FILE SEED COUNT` writes COUNT worlds of random orders and larger shapes instead.
 """
 
 import hashlib
 import itertools
 import random
 import sys
+from collections import defaultdict
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "parity"))
 import mcore_cpu  # noqa: E402  megatron-core without a CUDA device
 
 mcore_cpu.init()
 
-from megatron.core.parallel_state import RankGenerator  # noqa: E402
+from megatron.core import parallel_state  # noqa: E402
 
-DENSE = ["tp", "cp", "dp", "pp", "dp-cp", "tp-cp", "tp-dp", "tp-pp", "tp-dp-cp"]
-EXPERT = {"ep": "ep", "etp": "tp", "edp": "dp", "tp-ep": "tp-ep", "tp-ep-pp": "tp-ep-pp"}
-DEGREES = [1, 1, 2, 2, 3, 4, 6]
+AXES = ["tp", "cp", "ep", "dp", "pp"]
+# megatron-core's description of a group, and what it is called here
+NAMES = {
+    "DATA_PARALLEL_GROUP_WITH_CP": "dp-cp",
+    "DATA_PARALLEL_GROUP": "dp",
+    "CONTEXT_PARALLEL_GROUP": "cp",
+    "MODEL_PARALLEL_GROUP": "tp-pp",
+    "TENSOR_MODEL_PARALLEL_GROUP": "tp",
+    "PIPELINE_MODEL_PARALLEL_GROUP": "pp",
+    "EMBEDDING_GROUP": "embd",
+    "POSITION_EMBEDDING_GROUP": "pos_embd",
+    "TENSOR_AND_DATA_PARALLEL_GROUP_WITH_CP": "tp-dp-cp",
+    "TENSOR_AND_DATA_PARALLEL_GROUP": "tp-dp",
+    "TENSOR_AND_CONTEXT_PARALLEL_GROUP": "tp-cp",
+    "EXPERT_MODEL_PARALLEL_GROUP": "ep",
+    "EXPERT_TENSOR_PARALLEL_GROUP": "etp",
+    "EXPERT_TENSOR_AND_MODEL_PARALLEL_GROUP": "tp-ep",
+    "EXPERT_TENSOR_MODEL_PIPELINE_PARALLEL_GROUP": "tp-ep-pp",
+    "EXPERT_DATA_PARALLEL_GROUP": "edp",
+    "INTRA_PARTIAL_DATA_PARALLEL_GROUP_WITH_CP": "intra-dp-cp",
+    "HIERARCHICAL_EXPERT_DATA_PARALLEL_GROUP_L0": "intra-edp",
+    "HIERARCHICAL_EXPERT_DATA_PARALLEL_GROUP_L1": "inter-edp",
+}
+
+
+def real_groups(order, tp, cp, ep, etp, pp, world, instances):
+    """All groups by name, or None when megatron-core refuses the world."""
+    made = defaultdict(list)
+
+    def create_group(ranks=None, group_desc=None, **_):
+        made[NAMES.get(group_desc)].append(list(ranks))
+        return group_desc
+
+    parallel_state.destroy_model_parallel()
+    with (mock.patch.object(parallel_state, "create_group", create_group),
+          mock.patch("torch.distributed.get_world_size", lambda: world), mock.patch("torch.distributed.get_rank", lambda: 0)):
+        try:
+            parallel_state.initialize_model_parallel(
+                tensor_model_parallel_size=tp, context_parallel_size=cp, expert_model_parallel_size=ep, expert_tensor_parallel_size=etp,
+                pipeline_model_parallel_size=pp, order=order, num_distributed_optimizer_instances=instances, create_gloo_process_groups=False)
+        except (AssertionError, RuntimeError):
+            return None
+    made.pop(None, None)
+    return made
 
 
 def checksum(groups):
     return hashlib.md5(";".join(",".join(map(str, group)) for group in groups).encode()).hexdigest()[:8]
 
 
-def generators(order, tp, cp, ep, etp, pp, world):
-    """What initialize_model_parallel builds and checks, in its words."""
-    dense = RankGenerator(tp=tp, ep=1, dp=world // (tp * cp * pp), pp=pp, cp=cp, order=order)
-    expert = RankGenerator(tp=etp, ep=ep, dp=world // (etp * ep * pp), pp=pp, cp=1, order=order)
-    if dense.get_ranks("pp") != expert.get_ranks("pp"):
-        raise RuntimeError("pipeline groups differ")
-    return dense, expert
+def line(*world):
+    groups = real_groups(*world)
+    found = ["refused"] if groups is None else [f"{name}={checksum(groups[name])}" for name in sorted(groups)]
+    return " ".join([*map(str, world), *found])
 
 
-def line(order, tp, cp, ep, etp, pp, world):
-    head = f"{order} {tp} {cp} {ep} {etp} {pp} {world}"
-    try:
-        dense, expert = generators(order, tp, cp, ep, etp, pp, world)
-    except RuntimeError:
-        return f"{head} refused"
-    sums = [f"{axis}={checksum(dense.get_ranks(axis))}" for axis in DENSE]
-    sums += [f"{axis}={checksum(expert.get_ranks(token))}" for axis, token in EXPERT.items()]
-    return f"{head} {' '.join(sums)}"
+def random_world(draw, order, degrees):
+    named = order.split("-")
+    size = {axis: draw.choice(degrees) if axis in named else 1 for axis in AXES}
+    etp = draw.choice([size["tp"], size["tp"], draw.choice(degrees)]) if "tp" in named else 1
+    dense, expert = size["tp"] * size["cp"] * size["pp"], etp * size["ep"] * size["pp"]
+    replicas = draw.choice([1, 2, 4, 6]) if "dp" in named else 1
+    world = next(n for n in itertools.count(dense * replicas, dense) if n % expert == 0)
+    instances = draw.choice([1, 2]) if replicas % 2 == 0 else 1
+    return order, size["tp"], size["cp"], size["ep"], etp, size["pp"], world, instances
 
 
-def orders():
-    """Every permutation, and those that leave axes out."""
-    axes = ["tp", "cp", "ep", "dp", "pp"]
-    yield from ("-".join(order) for length in (5, 4, 3) for order in itertools.permutations(axes, length))
+def systematic_worlds(draw):
+    """Every order of all axes, and of those that leave axes out."""
+    for length in (5, 4, 3):
+        for order in itertools.permutations(AXES, length):
+            for _ in range(4 if length == 5 else 1):
+                yield random_world(draw, "-".join(order), [1, 1, 2, 2, 3, 4])
+
+
+def random_worlds(draw, count):
+    for _ in range(count):
+        yield random_world(draw, "-".join(draw.sample(AXES, draw.choice([5, 5, 4]))), [1, 1, 2, 3, 4, 5, 6, 8])
+
+
+def write(path, worlds):
+    lines = [line(*world) for world in worlds]
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")
+    return len(lines), sum(text.endswith("refused") for text in lines)
 
 
 def main():
-    draw = random.Random(20260101)
-    lines = []
-    for order in orders():
-        for _ in range(4 if order.count("-") == 4 else 1):
-            named = order.split("-")
-            size = {axis: draw.choice(DEGREES) if axis in named else 1 for axis in ("tp", "cp", "ep", "pp")}
-            etp = draw.choice([size["tp"], size["tp"], 1])
-            if "tp" not in named:
-                etp = 1
-            dense, expert = size["tp"] * size["cp"] * size["pp"], etp * size["ep"] * size["pp"]
-            world = next(n for n in range(dense * draw.choice([1, 2, 4]), 10**6, dense) if n % expert == 0)
-            lines.append(line(order, size["tp"], size["cp"], size["ep"], etp, size["pp"], world))
-    path = Path(__file__).parent / "fixtures" / "mesh_groups.txt"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("\n".join(lines) + "\n")
-    print(f"{len(lines)} worlds, {sum('refused' in text for text in lines)} refused: {path}")
+    if len(sys.argv) == 4:
+        counts = write(Path(sys.argv[1]), random_worlds(random.Random(int(sys.argv[2])), int(sys.argv[3])))
+    else:
+        counts = write(Path(__file__).parent / "fixtures" / "mesh_groups.txt", systematic_worlds(random.Random(20260101)))
+    print(f"{counts[0]} worlds, {counts[1]} refused by megatron-core")
 
 
 if __name__ == "__main__":
