@@ -256,12 +256,11 @@ TEST(Mesh, UnknownAxesAreNamed) {
 TEST(Mesh, TableOfASmallWorld) {
   EXPECT_EQ(Mesh({.tp = 2, .pp = 2}, 8).table(),
             "mesh of 8 ranks, order tp-cp-ep-dp-pp\n"
-            "  axis    ranks  groups                                                        these ranks\n"
-            "  tp          2  0 1 | 2 3 | 4 5 | 6 7                                         share each layer's matrices (and, with "
-            "--sequence-parallel, the sequence between them)\n"
-            "  dp          2  0 2 | 1 3 | 4 6 | 5 7                                         hold the same weights, see different samples\n"
-            "  pp          2  0 4 | 1 5 | 2 6 | 3 7                                         hold consecutive layers\n"
-            "  tp-pp       4  0 1 4 5 | 2 3 6 7                                             hold one replica of the model\n");
+            "  axis    ranks  groups                 these ranks\n"
+            "  tp          2  0 1 | 2 3 | 4 5 | 6 7  share each layer's matrices (and, with --sequence-parallel, the sequence between them)\n"
+            "  dp          2  0 2 | 1 3 | 4 6 | 5 7  hold the same weights, see different samples\n"
+            "  pp          2  0 4 | 1 5 | 2 6 | 3 7  hold consecutive layers\n"
+            "  tp-pp       4  0 1 4 5 | 2 3 6 7      hold one replica of the model\n");
   EXPECT_EQ(Mesh({}, 1).table(), "mesh of 1 rank, order tp-cp-ep-dp-pp\n");
 }
 

@@ -3,6 +3,8 @@
 #include <array>
 #include <iomanip>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 #include "megatron/parallel/mesh.h"
 
@@ -64,10 +66,17 @@ bool is_worth_a_row(const Mesh& mesh, const char* axis) {
   return above_1 == static_cast<std::ptrdiff_t>(factors.size());
 }
 
-void add_row(const Mesh& mesh, const Row& row, std::ostringstream& out) {
-  if (!is_worth_a_row(mesh, row.axis)) return;
-  out << "  " << std::left << std::setw(7) << row.axis << std::right << std::setw(6) << mesh.size(row.axis) << "  " << std::left
-      << std::setw(kGroupsWidth) << groups_text(mesh, row.axis) << "  " << row.purpose << "\n";
+/// The rows that say something of this mesh, with the text of their groups.
+std::vector<std::pair<Row, std::string>> rows_of(const Mesh& mesh) {
+  std::vector<std::pair<Row, std::string>> rows;
+  const auto add = [&](const auto& candidates) {
+    for (const Row& row : candidates) {
+      if (is_worth_a_row(mesh, row.axis)) rows.emplace_back(row, groups_text(mesh, row.axis));
+    }
+  };
+  add(kDenseRows);
+  if (mesh.sizes().ep > 1 || mesh.sizes().expert_tp() != mesh.sizes().tp) add(kExpertRows);
+  return rows;
 }
 
 }  // namespace
@@ -76,13 +85,15 @@ std::string Mesh::table() const {
   std::ostringstream out;
   out << "mesh of " << world_size() << (world_size() == 1 ? " rank" : " ranks") << ", order " << sizes_.order << "\n";
   if (world_size() == 1) return out.str();
-  out << "  " << std::left << std::setw(7) << "axis" << std::right << std::setw(6) << "ranks"
-      << "  " << std::left << std::setw(kGroupsWidth) << "groups"
-      << "  these ranks\n";
-  for (const Row& row : kDenseRows) add_row(*this, row, out);
-  if (sizes_.ep > 1 || sizes_.expert_tp() != sizes_.tp) {
-    for (const Row& row : kExpertRows) add_row(*this, row, out);
-  }
+  const auto rows = rows_of(*this);
+  std::size_t width = 6;
+  for (const auto& [row, groups] : rows) width = std::max(width, groups.size());
+  const auto add_line = [&](const std::string& axis, const std::string& size, const std::string& groups, const std::string& purpose) {
+    out << "  " << std::left << std::setw(7) << axis << std::right << std::setw(6) << size << "  " << std::left << std::setw(static_cast<int>(width))
+        << groups << "  " << purpose << "\n";
+  };
+  add_line("axis", "ranks", "groups", "these ranks");
+  for (const auto& [row, groups] : rows) add_line(row.axis, std::to_string(this->size(row.axis)), groups, row.purpose);
   return out.str();
 }
 
