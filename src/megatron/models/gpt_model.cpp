@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "megatron/base/error.h"
+#include "megatron/parallel/regions.h"
 #include "megatron/transformer/embedding.h"
 #include "megatron/transformer/loss.h"
 #include "megatron/transformer/matrix_product.h"
@@ -62,7 +63,8 @@ class GptModel : public LanguageModel {
     const at::Tensor &tokens = microbatch.at("tokens"), &positions = microbatch.at("position_ids"), &mask = microbatch.at("loss_mask");
     ForwardContext context{.seed = rank_.seed, .training = training, .sample_ordinals = microbatch.sample_ordinals};
     if (microbatch.has("document_ids")) context.document_ids = microbatch.at("document_ids");
-    const at::Tensor hidden_sbh = hidden(tokens, positions, context);
+    context.sequence_parallel = rank_.sequence_parallel;
+    const at::Tensor hidden_sbh = whole_for_output(hidden(tokens, positions, context), context);
     const auto by_position = [](const at::Tensor& x_bs) { return x_bs.t().reshape({-1}); };
     const TokenLoss loss =
         linear_cross_entropy(hidden_sbh.reshape({-1, config_.hidden_size}), output_weight(), by_position(microbatch.at("labels")), by_position(mask));
@@ -78,10 +80,11 @@ class GptModel : public LanguageModel {
     const at::Tensor positions = at::arange(start, start + tokens.size(1), tokens.options().dtype(at::kLong)).unsqueeze(0);
     at::Tensor hidden_sbh = hidden(tokens, positions, context);
     if (last_only) hidden_sbh = hidden_sbh.narrow(0, hidden_sbh.size(0) - 1, 1);
-    const at::Tensor weight = output_weight().value().narrow(0, 0, config_.vocab_size);
-    const at::Tensor logits_sbv = matrix_product(hidden_sbh.reshape({-1, config_.hidden_size}), weight.t(), compute_type(weight.scalar_type()))
-                                      .view({hidden_sbh.size(0), tokens.size(0), -1});
-    return logits_sbv.transpose(0, 1).to(at::kFloat);
+    const bool whole = rank_.tp.size == 1;
+    const at::Tensor weight = whole ? output_weight().value().narrow(0, 0, config_.vocab_size) : output_weight().value();
+    const at::Tensor mine = matrix_product(hidden_sbh.reshape({-1, config_.hidden_size}), weight.t(), compute_type(weight.scalar_type()));
+    const at::Tensor logits_sbv = gather_from_split(mine, rank_.tp, "logits").narrow(1, 0, config_.vocab_size);
+    return logits_sbv.reshape({hidden_sbh.size(0), tokens.size(0), -1}).transpose(0, 1).to(at::kFloat);
   }
 
  private:
@@ -90,8 +93,19 @@ class GptModel : public LanguageModel {
       std::tie(context.rotary_cos, context.rotary_sin) = tables(positions.t().reshape({-1}));
     }
     context.hooks = unit_hooks_;
+    context.s_start = context.q_start;
+    if (context.sequence_parallel) {
+      MEGATRON_CHECK(tokens.size(1) % rank_.tp.size == 0, "a sequence of ", tokens.size(1), " cannot be split over tp=", rank_.tp.size);
+      context.s_start += rank_.tp.rank * (tokens.size(1) / rank_.tp.size);
+    }
     const at::Tensor embedded = run_unit(context.hooks, embedding_, [&] { return embedding_.forward(tokens, positions, context); });
     return decoder_.forward(embedded, context);
+  }
+
+  /// The decoder's output with all positions, for the product with this rank's part of the vocabulary.
+  at::Tensor whole_for_output(const at::Tensor& hidden_sbh, const ForwardContext& context) const {
+    return context.sequence_parallel ? gather_from_sequence(hidden_sbh, rank_.tp, "output_layer")
+                                     : copy_to_split(hidden_sbh, rank_.tp, "output_layer");
   }
 
   /// Tables of s rows when all samples share their positions, else of s·b.

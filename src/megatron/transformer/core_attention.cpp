@@ -122,8 +122,12 @@ at::Tensor scores_of(const at::Tensor& q_rows, const at::Tensor& k_rows, const A
 
 void drop(at::Tensor& probabilities, const AttentionShape& shape, const AttentionOptions& options, const QueryBlock& block) {
   if (!options.dropout.active()) return;
-  dropout_scores_(probabilities, options.dropout, options.q_start + block.q_begin, options.q_start + shape.sq, options.k_start + block.k_begin,
-                  options.k_start + shape.sk);
+  dropout_scores_(probabilities, options.dropout,
+                  {.first_head = options.first_head,
+                   .q_start = options.q_start + block.q_begin,
+                   .total_q = options.q_start + shape.sq,
+                   .k_start = options.k_start + block.k_begin,
+                   .total_k = options.k_start + shape.sk});
 }
 
 /// exp(scores − lse), zero in rows that see nothing.

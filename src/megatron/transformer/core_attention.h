@@ -15,12 +15,13 @@ struct AttentionOptions {
   bool causal = true;
   std::array<std::int64_t, 2> window{-1, -1};  ///< keys seen left and right of a query; −1 = unlimited
   double scale = 1;
-  double softcap = 0;        ///< > 0: scores become cap·tanh(score / cap) (Gemma 2)
-  at::Tensor alibi_slopes;   ///< [n] or undefined: adds slope·(k position − q position) (Press et al. 2022)
-  at::Tensor document_ids;   ///< int32 [b, s] or undefined: a query sees keys of its own document only
-  std::int64_t q_start = 0;  ///< position of the first query
-  std::int64_t k_start = 0;  ///< position of the first key
-  DropoutSite dropout;       ///< element = flat index in [n, q, k] of the unsharded per-sample tensor
+  double softcap = 0;           ///< > 0: scores become cap·tanh(score / cap) (Gemma 2)
+  at::Tensor alibi_slopes;      ///< [n] or undefined: adds slope·(k position − q position) (Press et al. 2022)
+  at::Tensor document_ids;      ///< int32 [b, s] or undefined: a query sees keys of its own document only
+  std::int64_t q_start = 0;     ///< position of the first query
+  std::int64_t k_start = 0;     ///< position of the first key
+  std::int64_t first_head = 0;  ///< of q, in the unsharded model
+  DropoutSite dropout;          ///< element = flat index in [n, q, k] of the unsharded per-sample tensor
 };
 
 struct AttentionResult {

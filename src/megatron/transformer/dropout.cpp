@@ -79,16 +79,16 @@ at::Tensor dropout(const at::Tensor& x, const DropoutSite& site, std::int64_t s_
   return DropoutAdd::apply(x, std::optional<at::Tensor>(), site, s_start);
 }
 
-void dropout_scores_(at::Tensor& probabilities, const DropoutSite& site, std::int64_t q_start, std::int64_t total_q, std::int64_t k_start,
-                     std::int64_t total_k) {
+void dropout_scores_(at::Tensor& probabilities, const DropoutSite& site, const ScoreBlock& block) {
   const std::int64_t b = probabilities.size(0);
-  const auto row_step = static_cast<std::uint64_t>(total_k);
+  const auto row_step = static_cast<std::uint64_t>(block.total_k), head_step = static_cast<std::uint64_t>(block.total_q) * row_step;
   const kernels::RowCoordinates coordinates{.ordinals = ordinals_of(site, probabilities, b),
                                             .middle = probabilities.size(1),
                                             .inner = probabilities.size(2),
-                                            .base = static_cast<std::uint64_t>(q_start) * row_step + static_cast<std::uint64_t>(k_start),
+                                            .base = static_cast<std::uint64_t>(block.first_head) * head_step +
+                                                    static_cast<std::uint64_t>(block.q_start) * row_step + static_cast<std::uint64_t>(block.k_start),
                                             .outer_step = 0,
-                                            .middle_step = static_cast<std::uint64_t>(total_q) * row_step,
+                                            .middle_step = head_step,
                                             .inner_step = row_step,
                                             .sample_is_inner = false};
   dropout_rows(probabilities, at::Tensor(), probabilities, coordinates, rule_of(site));

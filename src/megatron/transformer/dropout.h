@@ -15,9 +15,13 @@ at::Tensor dropout_add(const at::Tensor& x, const at::Tensor& residual, const Dr
 /// dropout(x) for x [s, b, h].
 at::Tensor dropout(const at::Tensor& x, const DropoutSite& site, std::int64_t s_start = 0);
 
-/// Drops in place from a block of attention probabilities [b, n, q, k] (contiguous) whose first row and column are `q_start` and `k_start`
-/// of per-sample scores [n, total_q, total_k]; its heads are the first of the model. Not differentiable: attention calls it in both passes.
-void dropout_scores_(at::Tensor& probabilities, const DropoutSite& site, std::int64_t q_start, std::int64_t total_q, std::int64_t k_start,
-                     std::int64_t total_k);
+/// Where a block of attention scores lies in the per-sample scores [all heads, total_q, total_k].
+struct ScoreBlock {
+  std::int64_t first_head = 0;
+  std::int64_t q_start = 0, total_q = 0, k_start = 0, total_k = 0;
+};
+
+/// Drops in place from a block of attention probabilities [b, n, q, k] (contiguous). Not differentiable: attention calls it in both passes.
+void dropout_scores_(at::Tensor& probabilities, const DropoutSite& site, const ScoreBlock& block);
 
 }  // namespace megatron

@@ -1,4 +1,4 @@
-// Word and learned position embeddings, with dropout.
+// Word and learned position embeddings, with dropout. The vocabulary is split over tp.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,21 +10,22 @@
 
 namespace megatron {
 
-/// Rows of `weight` [vocabulary, h] for ids int64 of any shape: [..., h]. The gradient is added row by row in order.
+/// Rows of `weight` [vocabulary, h] for ids int64 of any shape: [..., h], zeros for ids whose rows another rank holds. The gradient is added row by
+/// row in order.
 at::Tensor embedding_lookup(const at::Tensor& ids, Parameter& weight);
 
 class LanguageModelEmbedding : public Module {
  public:
   LanguageModelEmbedding(Module* parent, const TransformerConfig& config, const Rank& rank, std::int64_t vocab_pad_multiple);
   /// tokens int64 [b, s], position_ids int64 [b, s] or [1, s] → [s, b, h] in the weights' dtype, or float32 with
-  /// --fp32-residual-connection.
+  /// --fp32-residual-connection; with sequence parallelism this rank's slice. Collective over tp.
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& position_ids, const ForwardContext& context) const;
   Parameter& word_embeddings() { return word_embeddings_.weight; }
 
  private:
   struct Table : Module {
-    Table(Module* parent, std::string_view name, Sharding sharding, Init init, const Axis& tp, bool is_word)
-        : Module(parent, name), weight(declare("weight", {.sharding = std::move(sharding), .init = init, .tags = {.embedding = is_word}}, tp)) {}
+    Table(Module* parent, std::string_view name, ParameterSpec spec, const Axis& tp)
+        : Module(parent, name), weight(declare("weight", std::move(spec), tp)) {}
     Parameter& weight;
   };
   const TransformerConfig& config_;

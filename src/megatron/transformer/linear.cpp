@@ -12,39 +12,73 @@ namespace {
 
 at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
-/// Adds dyᵀ·x to the main gradient of `weight` and the column sums of dy to that of `bias`.
-void contribute_gradients(Parameter& weight, Parameter* bias, const at::Tensor& dy, const at::Tensor& x) {
-  weight.contribute([dy, x](at::Tensor& grad, bool fresh) { matrix_product_into(grad, dy.t(), x, /*accumulate=*/!fresh); });
-  if (bias != nullptr) bias->contribute(at::sum(dy, {0}, /*keepdim=*/false, compute_type(dy.scalar_type())));
-}
-
 struct Linear : torch::autograd::Function<Linear> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& /*anchor*/, Parameter* weight, Parameter* bias) {
+  using Input = LinearExchange::Input;
+  using Output = LinearExchange::Output;
+  struct Exchange : torch::CustomClassHolder {
+    LinearExchange value;
+  };
+
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& /*anchor*/, Parameter* weight, Parameter* bias,
+                            const LinearExchange& exchange) {
     context->save_for_backward({x});
     save_pointer(context, "weight", weight);
     save_pointer(context, "bias", bias);
-    const at::Tensor y = matrix_product(rows_of(x), weight->value().t(), x.scalar_type(), bias != nullptr ? bias->value() : at::Tensor());
+    auto holder = c10::make_intrusive<Exchange>();
+    holder->value = exchange;
+    context->saved_data["exchange"] = c10::IValue::make_capsule(std::move(holder));
+    const at::Tensor y = product(rows_of(x), *weight, bias, exchange);
     auto shape = x.sizes().vec();
-    shape.back() = weight->value().size(0);
+    if (exchange.input == Input::gathered) shape.front() *= weight->axis().size;
+    if (exchange.output == Output::reduce_scattered) shape.front() /= weight->axis().size;
+    shape.back() = y.size(1);
     return y.view(shape);
+  }
+
+  /// Rows in, rows out.
+  static at::Tensor product(const at::Tensor& x, const Parameter& weight, const Parameter* bias, const LinearExchange& exchange) {
+    const RowGroup group{weight.axis(), exchange.options.overlap_chunks, exchange.what};
+    const at::Tensor w = weight.value().t(), b = bias != nullptr ? bias->value() : at::Tensor();
+    if (exchange.output != Output::own) {
+      at::Tensor y = summed_product(x, w, exchange.output == Output::reduce_scattered, group);
+      return b.defined() ? y.add_(b) : y;
+    }
+    return exchange.input == Input::gathered ? gathered_product(x, w, b, group) : matrix_product(x, w, x.scalar_type(), b);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const at::Tensor x = context->get_saved_variables()[0];
-    Parameter* weight = load_pointer<Parameter>(context, "weight");
-    const at::Tensor dy = rows_of(gradients[0]);
-    at::Tensor dx;
-    if (context->needs_input_grad(0)) dx = matrix_product(dy, weight->value(), dy.scalar_type()).view(x.sizes());
-    contribute_gradients(*weight, load_pointer<Parameter>(context, "bias"), dy, rows_of(x));
-    return {dx, at::Tensor(), at::Tensor(), at::Tensor()};
+    Parameter& weight = *load_pointer<Parameter>(context, "weight");
+    Parameter* bias = load_pointer<Parameter>(context, "bias");
+    const auto holder = context->saved_data["exchange"].toCapsule();
+    const LinearExchange& exchange = static_cast<const Exchange&>(*holder).value;
+    const RowGroup group{weight.axis(), exchange.options.overlap_chunks, exchange.what};
+    const bool gathered = exchange.input == Input::gathered;
+
+    at::Tensor dy = rows_of(gradients[0]), dx;
+    if (bias != nullptr) bias->contribute(at::sum(dy, {0}, /*keepdim=*/false, compute_type(dy.scalar_type())));
+    PendingRows all_x = gathered ? start_gather_rows(rows_of(x), group) : PendingRows(rows_of(x));
+    if (exchange.output == Output::reduce_scattered) {
+      at::Tensor all_dy;
+      dx = gathered_product(dy, weight.value(), {}, group, &all_dy);
+      dy = all_dy;
+    } else if (context->needs_input_grad(0)) {
+      dx = matrix_product(dy, weight.value(), dy.scalar_type());
+    }
+    const at::Tensor x_rows = all_x.get();
+    PendingRows sent = dx.defined() && exchange.input != Input::own ? start_sum_rows(dx, gathered, group) : PendingRows(dx);
+    if (!exchange.options.async_allreduce) sent = PendingRows(sent.get());
+    weight.contribute([dy, x_rows](at::Tensor& grad, bool fresh) { matrix_product_into(grad, dy.t(), x_rows, /*accumulate=*/!fresh); });
+    dx = sent.get();
+    return {dx.defined() ? dx.view(x.sizes()) : dx, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
 
-at::Tensor linear(const at::Tensor& x, Parameter& weight, Parameter* bias) {
+at::Tensor linear(const at::Tensor& x, Parameter& weight, Parameter* bias, const LinearExchange& exchange) {
   MEGATRON_CHECK(x.size(-1) == weight.value().size(1), weight.name(), " takes ", weight.value().size(1), " features, got ", x.size(-1));
-  return Linear::apply(x.to(weight.value().scalar_type()), gradient_anchor(), &weight, bias);
+  return Linear::apply(x.to(weight.value().scalar_type()), gradient_anchor(), &weight, bias, weight.axis().size == 1 ? LinearExchange{} : exchange);
 }
 
 }  // namespace megatron

@@ -5,38 +5,49 @@
 
 namespace megatron {
 
-ColumnParallelLinear::ColumnParallelLinear(Module* parent, std::string_view name, const TransformerConfig& config, const Axis& tp, Options options)
+ColumnParallelLinear::ColumnParallelLinear(Module* parent, const char* name, const TransformerConfig& config, const Rank& rank, Options options)
     : Module(parent, name),
-      norm_weight_(options.with_norm ? &declare("layer_norm_weight", norm_weight_spec(config, options.in), tp) : nullptr),
-      norm_bias_(options.with_norm && config.normalization == Normalization::LayerNorm ? &declare("layer_norm_bias", norm_bias_spec(options.in), tp)
-                                                                                       : nullptr),
+      norm_weight_(options.with_norm ? &declare("layer_norm_weight", norm_weight_spec(config, options.in, rank), rank.tp) : nullptr),
+      norm_bias_(options.with_norm && config.normalization == Normalization::LayerNorm
+                     ? &declare("layer_norm_bias", norm_bias_spec(options.in, rank), rank.tp)
+                     : nullptr),
       weight_(declare("weight",
                       {.sharding = Sharding::split({options.out, options.in}, 0, options.blocks, options.repeats),
                        .init = input_init(config, {options.out, options.in}),
                        .tags = {}},
-                      tp)),
-      norm_options_(norm_options(config)) {
+                      rank.tp)),
+      norm_options_(norm_options(config)),
+      exchange_{.options = rank.tp_options, .what = name} {
   if (options.bias) {
     bias_ = &declare(
         "bias", {.sharding = Sharding::split({options.out}, 0, options.blocks, options.repeats), .init = Init::zeros(), .tags = {.no_decay = true}},
-        tp);
+        rank.tp);
   }
 }
 
-ColumnParallelLinear::Output ColumnParallelLinear::forward(const at::Tensor& x) const {
+ColumnParallelLinear::Output ColumnParallelLinear::forward(const at::Tensor& x, const ForwardContext& context) const {
   const at::Tensor normalised = norm_weight_ != nullptr ? norm(x, *norm_weight_, norm_bias_, norm_options_) : x;
-  return {linear(normalised, weight_, bias_), normalised};
+  LinearExchange exchange = exchange_;
+  exchange.input = context.sequence_parallel ? LinearExchange::Input::gathered : LinearExchange::Input::copied;
+  return {linear(normalised, weight_, bias_, exchange), normalised};
 }
 
-RowParallelLinear::RowParallelLinear(Module* parent, std::string_view name, const TransformerConfig& config, const Axis& tp, std::int64_t in,
+RowParallelLinear::RowParallelLinear(Module* parent, const char* name, const TransformerConfig& config, const Rank& rank, std::int64_t in,
                                      std::int64_t out)
     : Module(parent, name),
-      weight_(declare("weight", {.sharding = Sharding::split({out, in}, 1), .init = residual_init(config, {out, in}), .tags = {}}, tp)) {
+      weight_(declare("weight", {.sharding = Sharding::split({out, in}, 1), .init = residual_init(config, {out, in}), .tags = {}}, rank.tp)),
+      exchange_{.options = rank.tp_options, .what = name} {
   if (config.add_bias_linear) {
-    bias_ = &declare("bias", {.sharding = Sharding::replicated({out}), .init = Init::zeros(), .tags = {.no_decay = true}}, tp);
+    bias_ = &declare(
+        "bias", {.sharding = Sharding::replicated({out}), .init = Init::zeros(), .tags = {.no_decay = true}, .sum_over_tp = rank.sequence_parallel},
+        rank.tp);
   }
 }
 
-at::Tensor RowParallelLinear::forward(const at::Tensor& x) const { return linear(x, weight_, bias_); }
+at::Tensor RowParallelLinear::forward(const at::Tensor& x, const ForwardContext& context) const {
+  LinearExchange exchange = exchange_;
+  exchange.output = context.sequence_parallel ? LinearExchange::Output::reduce_scattered : LinearExchange::Output::reduced;
+  return linear(x, weight_, bias_, exchange);
+}
 
 }  // namespace megatron

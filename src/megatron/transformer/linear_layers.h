@@ -7,13 +7,16 @@
 #include <string_view>
 
 #include "megatron/config/transformer_config.h"
+#include "megatron/parallel/rank.h"
+#include "megatron/transformer/forward_context.h"
+#include "megatron/transformer/linear_exchange.h"
 #include "megatron/transformer/module.h"
 #include "megatron/transformer/norm.h"
 
 namespace megatron {
 
 /// y = norm(x)·Wᵀ + b with W [out, in] split over its rows; the norm in front is optional and carries Transformer Engine's names
-/// (layer_norm_weight, layer_norm_bias).
+/// (layer_norm_weight, layer_norm_bias). `name`, here and below, is a literal: it also names collectives.
 class ColumnParallelLinear : public Module {
  public:
   struct Options {
@@ -25,10 +28,11 @@ class ColumnParallelLinear : public Module {
   };
   struct Output {
     at::Tensor y;           ///< [s, b, out / tp]
-    at::Tensor normalised;  ///< input of the product: norm(x), or x without a norm
+    at::Tensor normalised;  ///< norm(x), or x without a norm: [s, b, in], with sequence parallelism this rank's slice
   };
-  ColumnParallelLinear(Module* parent, std::string_view name, const TransformerConfig& config, const Axis& tp, Options options);
-  Output forward(const at::Tensor& x) const;
+  ColumnParallelLinear(Module* parent, const char* name, const TransformerConfig& config, const Rank& rank, Options options);
+  /// Collective over tp, as every forward below.
+  Output forward(const at::Tensor& x, const ForwardContext& context) const;
 
  private:
   Parameter* norm_weight_ = nullptr;
@@ -36,17 +40,19 @@ class ColumnParallelLinear : public Module {
   Parameter& weight_;
   Parameter* bias_ = nullptr;
   NormOptions norm_options_;
+  LinearExchange exchange_;
 };
 
-/// y = x·Wᵀ + b with W [out, in] split over its columns; the bias is whole on every rank.
+/// y = x·Wᵀ + b with W [out, in] split over its columns: y is summed over tp, the bias is whole on every rank.
 class RowParallelLinear : public Module {
  public:
-  RowParallelLinear(Module* parent, std::string_view name, const TransformerConfig& config, const Axis& tp, std::int64_t in, std::int64_t out);
-  at::Tensor forward(const at::Tensor& x) const;
+  RowParallelLinear(Module* parent, const char* name, const TransformerConfig& config, const Rank& rank, std::int64_t in, std::int64_t out);
+  at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
 
  private:
   Parameter& weight_;
   Parameter* bias_ = nullptr;
+  LinearExchange exchange_;
 };
 
 }  // namespace megatron

@@ -1,4 +1,4 @@
-// t tokens, h hidden channels, v true vocabulary (padded rows of the weight are never read).
+// t tokens, h hidden channels, v this rank's part of the true vocabulary (padded rows of the weight are never read; a rank may hold nothing else).
 #include "megatron/transformer/loss.h"
 
 #include <ATen/TensorOperators.h>
@@ -6,14 +6,19 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/full_like.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "megatron/base/error.h"
+#include "megatron/parallel/comm.h"
 #include "megatron/transformer/autograd_function.h"
 #include "megatron/transformer/matrix_product.h"
 #include "megatron/transformer/row_operations.h"
@@ -24,16 +29,54 @@ namespace {
 constexpr std::int64_t kChunkElements = std::int64_t{1} << 23;  // logits of one chunk: 32 MiB in fp32
 constexpr std::int64_t kKeptElements = std::int64_t{6} << 23;   // logits kept for backward: at most 192 MiB in fp32
 
-std::int64_t chunk_rows(std::int64_t v) { return std::max<std::int64_t>(16, kChunkElements / v); }
+std::int64_t chunk_rows(std::int64_t v) { return std::max<std::int64_t>(16, kChunkElements / std::max<std::int64_t>(v, 1)); }
 
-at::Tensor true_rows(const Parameter& weight, const at::Tensor& tensor) { return tensor.narrow(0, 0, weight.sharding().global_shape[0]); }
+/// Rows of the global vocabulary on this rank.
+struct VocabularyPart {
+  std::int64_t first, count;
+};
+
+VocabularyPart part_of(const Parameter& weight) {
+  const std::int64_t local = weight.value().size(0), first = weight.axis().rank * local;
+  return {first, std::clamp<std::int64_t>(weight.sharding().global_shape[0] - first, 0, local)};
+}
+
+/// The column of each label among this rank's logits, and whether it is there (undefined on one rank: it is).
+struct LabelColumns {
+  at::Tensor columns, here;
+  LabelColumns narrow(std::int64_t begin, std::int64_t count) const {
+    return {columns.narrow(0, begin, count), here.defined() ? here.narrow(0, begin, count) : here};
+  }
+};
+
+LabelColumns columns_of(const at::Tensor& labels, const Parameter& weight) {
+  if (weight.axis().size == 1) return {labels, at::Tensor()};
+  const VocabularyPart part = part_of(weight);
+  const at::Tensor here = (labels >= part.first).logical_and(labels < part.first + part.count);
+  return {(labels - part.first).masked_fill(here.logical_not(), 0), here};
+}
+
+/// The label's logit, 0 where another rank has it.
+at::Tensor label_logits(const at::Tensor& logits, const LabelColumns& labels) {
+  const at::Tensor found = logits.gather(1, labels.columns.unsqueeze(1)).squeeze(1);
+  return labels.here.defined() ? found.masked_fill(labels.here.logical_not(), 0) : found;
+}
 
 /// Turns logits into d loss / d logits in place: mask·(softmax − one-hot).
-void to_gradient_(at::Tensor& logits, const at::Tensor& lse, const at::Tensor& labels, const at::Tensor& mask) {
+void to_gradient_(at::Tensor& logits, const at::Tensor& lse, const LabelColumns& labels, const at::Tensor& mask) {
   logits.sub_(lse.unsqueeze(1)).exp_();
-  const at::Tensor column = labels.unsqueeze(1);
-  logits.scatter_add_(1, column, at::full_like(lse, -1).unsqueeze(1));
+  const at::Tensor one = labels.here.defined() ? labels.here.to(lse.scalar_type()) : at::ones_like(lse);
+  logits.scatter_add_(1, labels.columns.unsqueeze(1), one.neg().unsqueeze(1));
   logits.mul_(mask.to(logits.scalar_type()).unsqueeze(1));
+}
+
+/// log Σ exp and label's logit of the whole vocabulary from those of the ranks' parts, in place and in one collective.
+void combine_(at::Tensor& lse, at::Tensor& label_logit, const Axis& axis) {
+  if (axis.size == 1) return;
+  const at::Tensor all = at::empty({axis.size, 2, lse.size(0)}, lse.options());
+  axis.comm->all_gather(all, at::stack({lse, label_logit}).unsqueeze(0), "cross entropy");
+  lse = at::logsumexp(all.select(1, 0), {0});
+  label_logit = all.select(1, 1).sum(0);
 }
 
 /// d loss / d hidden and d loss / d weight of a chunk. To 16 bits, the gradient is rounded after scaling: a loss scale must act before.
@@ -52,30 +95,28 @@ void propagate(at::Tensor& dlogits, const at::Tensor& scale, const at::Tensor& h
 
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   struct Kept : torch::CustomClassHolder {
-    std::vector<at::Tensor> gradients;  ///< of the first chunks, as far as the budget goes
+    std::vector<at::Tensor> logits;  ///< of the first chunks, as far as the budget goes
   };
 
   static variable_list forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& /*anchor*/, Parameter* weight,
                                const at::Tensor& labels, const at::Tensor& mask, bool keep) {
-    const at::Tensor w = true_rows(*weight, weight->value());
+    const at::Tensor w = weight->value().narrow(0, 0, part_of(*weight).count);
     const std::int64_t t = hidden.size(0), v = w.size(0), rows = chunk_rows(v);
+    const LabelColumns columns = columns_of(labels, *weight);
     const c10::ScalarType wide = compute_type(hidden.scalar_type());
-    at::Tensor lse = at::empty({t}, hidden.options().dtype(wide)), losses = at::empty_like(lse);
+    at::Tensor lse = at::full({t}, -std::numeric_limits<double>::infinity(), hidden.options().dtype(wide)), label_logit = at::zeros_like(lse);
     auto kept = c10::make_intrusive<Kept>();
     std::int64_t budget = keep ? kKeptElements : 0;
-    for (std::int64_t begin = 0; begin < t; begin += rows) {
+    for (std::int64_t begin = 0; begin < t && v > 0; begin += rows) {
       const std::int64_t count = std::min(rows, t - begin);
-      const at::Tensor chunk_labels = labels.narrow(0, begin, count);
-      at::Tensor logits = matrix_product(hidden.narrow(0, begin, count), w.t(), wide);
-      const at::Tensor chunk_lse = at::logsumexp(logits, {1});
-      lse.narrow(0, begin, count).copy_(chunk_lse);
-      losses.narrow(0, begin, count).copy_(chunk_lse - logits.gather(1, chunk_labels.unsqueeze(1)).squeeze(1));
+      const at::Tensor logits = matrix_product(hidden.narrow(0, begin, count), w.t(), wide);
+      lse.narrow(0, begin, count).copy_(at::logsumexp(logits, {1}));
+      label_logit.narrow(0, begin, count).copy_(label_logits(logits, columns.narrow(begin, count)));
       budget -= logits.numel();
-      if (budget >= 0) {
-        to_gradient_(logits, chunk_lse, chunk_labels, mask.narrow(0, begin, count));
-        kept->gradients.push_back(logits);
-      }
+      if (budget >= 0) kept->logits.push_back(logits);
     }
+    combine_(lse, label_logit, weight->axis());
+    const at::Tensor losses = lse - label_logit;
     context->save_for_backward({hidden, labels, mask, lse});
     save_pointer(context, "weight", weight);
     context->saved_data["kept"] = c10::IValue::make_capsule(std::move(kept));
@@ -88,24 +129,21 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
     const auto saved = context->get_saved_variables();
     const at::Tensor &hidden = saved[0], &labels = saved[1], &mask = saved[2], &lse = saved[3], &scale = gradients[0];
     auto* weight = load_pointer<Parameter>(context, "weight");
-    const at::Tensor w = true_rows(*weight, weight->value());
+    const at::Tensor w = weight->value().narrow(0, 0, part_of(*weight).count);
+    const LabelColumns columns = columns_of(labels, *weight);
     const auto holder = context->saved_data["kept"].toCapsule();
-    auto& kept = static_cast<Kept&>(*holder).gradients;
-    const std::int64_t t = hidden.size(0), rows = chunk_rows(w.size(0));
-    at::Tensor dhidden = at::empty_like(hidden);
+    auto& kept = static_cast<Kept&>(*holder).logits;
+    const std::int64_t t = hidden.size(0), v = w.size(0), rows = chunk_rows(v);
+    at::Tensor dhidden = v > 0 ? at::empty_like(hidden) : at::zeros_like(hidden);
     weight->contribute([&](at::Tensor& grad, bool fresh) {
-      if (fresh && grad.size(0) > w.size(0)) grad.narrow(0, w.size(0), grad.size(0) - w.size(0)).zero_();
-      at::Tensor dw = true_rows(*weight, grad);
-      for (std::int64_t begin = 0, index = 0; begin < t; begin += rows, ++index) {
+      if (fresh && grad.size(0) > v) grad.narrow(0, v, grad.size(0) - v).zero_();
+      at::Tensor dw = grad.narrow(0, 0, v);
+      for (std::int64_t begin = 0, index = 0; begin < t && v > 0; begin += rows, ++index) {
         const std::int64_t count = std::min(rows, t - begin);
         const at::Tensor chunk = hidden.narrow(0, begin, count);
-        at::Tensor dlogits;
-        if (index < static_cast<std::int64_t>(kept.size())) {
-          dlogits = std::move(kept[index]);
-        } else {
-          dlogits = matrix_product(chunk, w.t(), lse.scalar_type());
-          to_gradient_(dlogits, lse.narrow(0, begin, count), labels.narrow(0, begin, count), mask.narrow(0, begin, count));
-        }
+        const bool is_kept = index < static_cast<std::int64_t>(kept.size());
+        at::Tensor dlogits = is_kept ? std::move(kept[index]) : matrix_product(chunk, w.t(), lse.scalar_type());
+        to_gradient_(dlogits, lse.narrow(0, begin, count), columns.narrow(begin, count), mask.narrow(0, begin, count));
         at::Tensor dchunk = dhidden.narrow(0, begin, count);
         propagate(dlogits, scale, chunk, w, dchunk, dw, /*accumulate=*/!fresh || begin > 0);
       }

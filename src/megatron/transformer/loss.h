@@ -14,7 +14,8 @@ struct TokenLoss {
 
 /// hidden [tokens, h], weight [padded vocabulary, h], labels int64 [tokens], mask float32 [tokens]. Padded rows (past the weight's global
 /// rows) are outside the softmax. Over 16-bit inputs logits, softmax and losses are float32, and the gradient of the logits is rounded once. The
-/// logits of forward are kept for backward up to a fixed budget and computed again beyond it.
+/// logits of forward are kept for backward up to a fixed budget and computed again beyond it. Collective over the weight's axis: each rank has the
+/// logits of its rows of the vocabulary, and hidden's gradient is this rank's part of a sum (copy_to_split or gather_from_sequence in front).
 TokenLoss linear_cross_entropy(const at::Tensor& hidden, Parameter& weight, const at::Tensor& labels, const at::Tensor& mask);
 
 }  // namespace megatron

@@ -95,20 +95,24 @@ at::Tensor norm(const at::Tensor& x, Parameter& weight, Parameter* bias, const N
   return LayerNorm::apply(x, gradient_anchor(), &weight, bias, options.epsilon, options.weight_plus_one);
 }
 
-ParameterSpec norm_weight_spec(const TransformerConfig& config, std::int64_t size, bool qk_norm) {
+ParameterSpec norm_weight_spec(const TransformerConfig& config, std::int64_t size, const Rank& rank, NormPlace place) {
+  ParameterSpec spec = norm_bias_spec(size, rank, place);
+  if (!config.apply_layernorm_1p) spec.init = Init::ones();
+  return spec;
+}
+
+ParameterSpec norm_bias_spec(std::int64_t size, const Rank& rank, NormPlace place) {
+  const bool on_heads = place == NormPlace::heads;
   return {.sharding = Sharding::replicated({size}),
-          .init = config.apply_layernorm_1p ? Init::zeros() : Init::ones(),
-          .tags = {.no_decay = true, .qk_norm = qk_norm}};
+          .init = Init::zeros(),
+          .tags = {.no_decay = true, .qk_norm = on_heads},
+          .sum_over_tp = on_heads || rank.sequence_parallel};
 }
 
-ParameterSpec norm_bias_spec(std::int64_t size, bool qk_norm) {
-  return {.sharding = Sharding::replicated({size}), .init = Init::zeros(), .tags = {.no_decay = true, .qk_norm = qk_norm}};
-}
-
-Norm::Norm(Module* parent, std::string_view name, const TransformerConfig& config, std::int64_t size, const Axis& tp, bool qk_norm)
+Norm::Norm(Module* parent, std::string_view name, const TransformerConfig& config, std::int64_t size, const Rank& rank, NormPlace place)
     : Module(parent, name),
-      weight_(declare("weight", norm_weight_spec(config, size, qk_norm), tp)),
-      bias_(config.normalization == Normalization::LayerNorm ? &declare("bias", norm_bias_spec(size, qk_norm), tp) : nullptr),
+      weight_(declare("weight", norm_weight_spec(config, size, rank, place), rank.tp)),
+      bias_(config.normalization == Normalization::LayerNorm ? &declare("bias", norm_bias_spec(size, rank, place), rank.tp) : nullptr),
       options_(norm_options(config)) {}
 
 }  // namespace megatron

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "megatron/config/transformer_config.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/transformer/module.h"
 
 namespace megatron {
@@ -22,10 +23,17 @@ NormOptions norm_options(const TransformerConfig& config);
 /// weights. 16-bit weights are read as the optimizer's float32 copies where there are.
 at::Tensor norm(const at::Tensor& x, Parameter& weight, Parameter* bias, const NormOptions& options);
 
+/// What a norm stands on, which decides whether each tensor-parallel rank sees the whole gradient of its weight.
+enum class NormPlace {
+  hidden,  ///< hidden rows: a part of the gradient with sequence parallelism
+  heads    ///< the rank's queries or keys: always a part
+};
+
 /// A norm of its own.
 class Norm : public Module {
  public:
-  Norm(Module* parent, std::string_view name, const TransformerConfig& config, std::int64_t size, const Axis& tp, bool qk_norm = false);
+  Norm(Module* parent, std::string_view name, const TransformerConfig& config, std::int64_t size, const Rank& rank,
+       NormPlace place = NormPlace::hidden);
   at::Tensor forward(const at::Tensor& x) const { return norm(x, weight_, bias_, options_); }
 
  private:
@@ -35,7 +43,7 @@ class Norm : public Module {
 };
 
 /// Declarations shared by Norm and by layers that carry one.
-ParameterSpec norm_weight_spec(const TransformerConfig& config, std::int64_t size, bool qk_norm = false);
-ParameterSpec norm_bias_spec(std::int64_t size, bool qk_norm = false);
+ParameterSpec norm_weight_spec(const TransformerConfig& config, std::int64_t size, const Rank& rank, NormPlace place = NormPlace::hidden);
+ParameterSpec norm_bias_spec(std::int64_t size, const Rank& rank, NormPlace place = NormPlace::hidden);
 
 }  // namespace megatron

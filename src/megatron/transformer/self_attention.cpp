@@ -2,7 +2,9 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "megatron/base/error.h"
 #include "megatron/transformer/rotary.h"
@@ -20,6 +22,14 @@ ColumnParallelLinear::Options qkv_options(const LayerArguments& arguments) {
           .repeats = groups,
           .bias = config.add_bias_linear || config.add_qkv_bias,
           .with_norm = arguments.norm_inside};
+}
+
+std::int64_t local_heads(const TransformerConfig& config, const Axis& tp) {
+  if (config.num_attention_heads % tp.size != 0) {
+    throw UserError({std::to_string(config.num_attention_heads) + " attention heads cannot be split over tp=" + std::to_string(tp.size), "",
+                     "choose a --tensor-model-parallel-size that divides --num-attention-heads"});
+  }
+  return config.num_attention_heads / tp.size;
 }
 
 /// Slopes 2^(−8/n·(i+1)) for n a power of two.
@@ -43,17 +53,21 @@ SelfAttention::SelfAttention(Module* parent, std::string_view name, const LayerA
     : Mixer(parent, name),
       config_(arguments.config),
       layer_index_(arguments.layer_index),
-      linear_qkv_(this, "linear_qkv", config_, arguments.rank.tp, qkv_options(arguments)),
-      linear_proj_(this, "linear_proj", config_, arguments.rank.tp, config_.num_attention_heads * config_.kv_channels, config_.hidden_size) {
+      heads_(local_heads(config_, arguments.rank.tp)),
+      groups_(std::max<std::int64_t>(1, config_.query_groups() / arguments.rank.tp.size)),
+      first_head_(arguments.rank.tp.rank * heads_),
+      linear_qkv_(this, "linear_qkv", config_, arguments.rank, qkv_options(arguments)),
+      linear_proj_(this, "linear_proj", config_, arguments.rank, config_.num_attention_heads * config_.kv_channels, config_.hidden_size) {
   if (config_.qk_layernorm) {
-    q_layernorm_ = std::make_unique<Norm>(this, "q_layernorm", config_, config_.kv_channels, arguments.rank.tp, /*qk_norm=*/true);
-    k_layernorm_ = std::make_unique<Norm>(this, "k_layernorm", config_, config_.kv_channels, arguments.rank.tp, /*qk_norm=*/true);
+    q_layernorm_ = std::make_unique<Norm>(this, "q_layernorm", config_, config_.kv_channels, arguments.rank, NormPlace::heads);
+    k_layernorm_ = std::make_unique<Norm>(this, "k_layernorm", config_, config_.kv_channels, arguments.rank, NormPlace::heads);
   }
-  if (config_.position_embedding_type == PositionEmbedding::alibi) alibi_slopes_ = alibi_slopes(config_.num_attention_heads);
+  if (config_.position_embedding_type == PositionEmbedding::alibi)
+    alibi_slopes_ = alibi_slopes(config_.num_attention_heads).narrow(0, first_head_, heads_);
 }
 
 SelfAttention::QueryKeyValue SelfAttention::split(const at::Tensor& mixed) const {
-  const std::int64_t s = mixed.size(0), b = mixed.size(1), d = config_.kv_channels, g = config_.query_groups(), r = config_.num_attention_heads / g;
+  const std::int64_t s = mixed.size(0), b = mixed.size(1), d = config_.kv_channels, g = groups_, r = heads_ / g;
   const at::Tensor grouped = mixed.view({s, b, g, r + 2, d});
   at::Tensor q = grouped.narrow(3, 0, r).reshape({s, b, g * r, d}), k = grouped.select(3, r), v = grouped.select(3, r + 1);
   if (q_layernorm_) {
@@ -73,12 +87,13 @@ AttentionOptions SelfAttention::attention_options(const ForwardContext& context,
   options.alibi_slopes = alibi_slopes_;
   options.document_ids = context.document_ids;
   options.q_start = context.q_start;
+  options.first_head = first_head_;
   options.dropout = context.dropout(path(), "core_attention", config_.attention_dropout);
   return options;
 }
 
 BlockOutput SelfAttention::forward(const at::Tensor& hidden_sbh, const ForwardContext& context) {
-  const auto [mixed, normalised] = linear_qkv_.forward(hidden_sbh);
+  const auto [mixed, normalised] = linear_qkv_.forward(hidden_sbh, context);
   if (config_.norm_placement == NormPlacement::pre) show_op(context.hooks, linear_qkv_, "layer_norm", normalised);
   show_op(context.hooks, linear_qkv_, "", mixed);
   auto [q, k, v] = split(mixed);
@@ -100,7 +115,7 @@ BlockOutput SelfAttention::forward(const at::Tensor& hidden_sbh, const ForwardCo
   show_op(context.hooks, *this, "value", v);
   const at::Tensor out = core_attention(q, k, v, attention_options(context, q.device())).out;
   show_op(context.hooks, *this, "core_attention", out);
-  const at::Tensor projected = linear_proj_.forward(out);
+  const at::Tensor projected = linear_proj_.forward(out, context);
   show_op(context.hooks, linear_proj_, "", projected);
   return {projected, normalised};
 }

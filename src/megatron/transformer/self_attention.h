@@ -24,6 +24,7 @@ class SelfAttention : public Mixer {
 
   const TransformerConfig& config_;
   std::int64_t layer_index_;
+  std::int64_t heads_, groups_, first_head_;  ///< of this rank
   ColumnParallelLinear linear_qkv_;
   std::unique_ptr<Norm> q_layernorm_, k_layernorm_;
   RowParallelLinear linear_proj_;

@@ -16,7 +16,7 @@ LayerArguments with_norm_placement(LayerArguments arguments) {
 
 std::unique_ptr<Norm> post_norm(Module* parent, std::string_view name, const LayerArguments& arguments) {
   if (arguments.config.norm_placement == NormPlacement::pre) return nullptr;
-  return std::make_unique<Norm>(parent, name, arguments.config, arguments.config.hidden_size, arguments.rank.tp);
+  return std::make_unique<Norm>(parent, name, arguments.config, arguments.config.hidden_size, arguments.rank);
 }
 
 }  // namespace
@@ -32,7 +32,7 @@ TransformerLayer::TransformerLayer(Module* parent, std::string_view name, const 
 at::Tensor TransformerLayer::add_residual(const BlockOutput& block, const at::Tensor& input, std::string_view site, const Norm* post_norm,
                                           const ForwardContext& context) const {
   const at::Tensor& residual = config_.apply_residual_connection_post_layernorm ? block.normalised : input;
-  const at::Tensor sum = dropout_add(block.out, residual, context.dropout(path(), site, config_.hidden_dropout), context.q_start);
+  const at::Tensor sum = dropout_add(block.out, residual, context.dropout(path(), site, config_.hidden_dropout), context.s_start);
   show_op(context.hooks, *this, site, sum);
   if (post_norm == nullptr) return sum;
   const at::Tensor normalised = post_norm->forward(sum);
@@ -54,7 +54,7 @@ TransformerBlock::TransformerBlock(Module* parent, std::string_view name, const 
     layers_.push_back(std::make_unique<TransformerLayer>(this, "layers." + std::to_string(index), spec, arguments));
   }
   if (config.norm_placement == NormPlacement::pre)
-    final_layernorm_ = std::make_unique<Norm>(this, "final_layernorm", config, config.hidden_size, rank.tp);
+    final_layernorm_ = std::make_unique<Norm>(this, "final_layernorm", config, config.hidden_size, rank);
 }
 
 at::Tensor TransformerBlock::forward(at::Tensor hidden_sbh, const ForwardContext& context) {

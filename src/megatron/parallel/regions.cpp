@@ -1,0 +1,120 @@
+#include "megatron/parallel/regions.h"
+
+#include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "megatron/base/error.h"
+#include "megatron/parallel/comm.h"
+
+namespace megatron {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+enum class Passage { identity, all_reduce, all_gather, reduce_scatter, slice, gather_features, slice_features };
+
+std::int64_t slice_length(const at::Tensor& x, const Axis& axis) {
+  MEGATRON_CHECK(x.size(0) % axis.size == 0, "a sequence of ", x.size(0), " cannot be split over ", axis.name, "=", axis.size);
+  return x.size(0) / axis.size;
+}
+
+at::Tensor with_length(const at::Tensor& x, std::int64_t length) {
+  auto shape = x.sizes().vec();
+  shape[0] = length;
+  return at::empty(shape, x.options());
+}
+
+at::Tensor pass(Passage passage, const at::Tensor& x, const Axis& axis, const char* what) {
+  switch (passage) {
+    case Passage::identity:
+      return x.alias();
+    case Passage::all_reduce: {
+      const at::Tensor sum = x.clone(at::MemoryFormat::Contiguous);
+      axis.comm->all_reduce(sum, what);
+      return sum;
+    }
+    case Passage::all_gather: {
+      const at::Tensor whole = with_length(x, x.size(0) * axis.size);
+      axis.comm->all_gather(whole, x.contiguous(), what);
+      return whole;
+    }
+    case Passage::reduce_scatter: {
+      const at::Tensor mine = with_length(x, slice_length(x, axis));
+      axis.comm->reduce_scatter(mine, x.contiguous(), what);
+      return mine;
+    }
+    case Passage::slice: {
+      const std::int64_t length = slice_length(x, axis);
+      return x.narrow(0, axis.rank * length, length).contiguous();
+    }
+    case Passage::gather_features: {
+      at::Tensor parts = at::empty({axis.size, x.numel() / x.size(-1), x.size(-1)}, x.options());
+      axis.comm->all_gather(parts, x.contiguous().view({1, -1, x.size(-1)}), what);
+      auto shape = x.sizes().vec();
+      shape.back() *= axis.size;
+      return parts.transpose(0, 1).reshape(shape);
+    }
+    case Passage::slice_features: {
+      const std::int64_t length = x.size(-1) / axis.size;
+      return x.narrow(-1, axis.rank * length, length).contiguous();
+    }
+  }
+  MEGATRON_CHECK(false, "no such passage");
+}
+
+/// The axis is captured: backward may run on another thread.
+struct Route : torch::CustomClassHolder {
+  Axis axis;
+  const char* what = "";
+  Passage backward = Passage::identity;
+};
+
+struct Region : torch::autograd::Function<Region> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const Axis& axis, const char* what, Passage forward, Passage backward) {
+    auto route = c10::make_intrusive<Route>();
+    route->axis = axis;
+    route->what = what;
+    route->backward = backward;
+    context->saved_data["route"] = c10::IValue::make_capsule(std::move(route));
+    return pass(forward, x, axis, what);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto holder = context->saved_data["route"].toCapsule();
+    const auto& route = static_cast<const Route&>(*holder);
+    return {pass(route.backward, gradients[0], route.axis, route.what), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+at::Tensor region(const at::Tensor& x, const Axis& axis, const char* what, Passage forward, Passage backward) {
+  return axis.size == 1 ? x : Region::apply(x, axis, what, forward, backward);
+}
+
+}  // namespace
+
+at::Tensor copy_to_split(const at::Tensor& x, const Axis& axis, const char* what) {
+  return region(x, axis, what, Passage::identity, Passage::all_reduce);
+}
+
+at::Tensor reduce_from_split(const at::Tensor& x, const Axis& axis, const char* what) {
+  return region(x, axis, what, Passage::all_reduce, Passage::identity);
+}
+
+at::Tensor gather_from_split(const at::Tensor& x, const Axis& axis, const char* what) {
+  return region(x, axis, what, Passage::gather_features, Passage::slice_features);
+}
+
+at::Tensor gather_from_sequence(const at::Tensor& x, const Axis& axis, const char* what) {
+  return region(x, axis, what, Passage::all_gather, Passage::reduce_scatter);
+}
+
+at::Tensor reduce_scatter_to_sequence(const at::Tensor& x, const Axis& axis, const char* what) {
+  return region(x, axis, what, Passage::reduce_scatter, Passage::all_gather);
+}
+
+at::Tensor scatter_to_sequence(const at::Tensor& x, const Axis& axis, const char* what) {
+  return region(x, axis, what, Passage::slice, Passage::all_gather);
+}
+
+}  // namespace megatron

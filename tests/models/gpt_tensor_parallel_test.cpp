@@ -1,0 +1,136 @@
+// One mathematics on any tensor-parallel layout: loss and every gradient of a GPT are those of one rank, dropout included.
+#include <gtest/gtest.h>
+
+#include "support/gradient_check.h"
+#include "support/tensor_parallel.h"
+#include "support/tiny_gpt.h"
+
+namespace megatron {
+namespace {
+
+struct Variant {
+  const char* name;
+  void (*change)(TransformerConfig&);
+};
+
+constexpr Variant kVariants[] = {
+    {"gpt2", [](TransformerConfig&) {}},
+    {"gpt2_untied", [](TransformerConfig& config) { config.untie_embeddings_and_output_weights = true; }},
+    {"llama", make_llama},
+    {"one_group",
+     [](TransformerConfig& config) {
+       make_llama(config);
+       config.num_query_groups = 1;
+       config.qk_layernorm = true;
+       config.add_qkv_bias = true;
+       config.untie_embeddings_and_output_weights = false;
+     }},
+    {"four_groups",
+     [](TransformerConfig& config) {
+       make_llama(config);
+       config.num_attention_heads = 8;
+       config.num_query_groups = 4;
+       config.rotary_interleaved = true;
+       config.qk_layernorm = true;
+       config.normalization = Normalization::LayerNorm;
+       config.apply_layernorm_1p = true;
+     }},
+    {"post_norm_alibi",
+     [](TransformerConfig& config) {
+       config.norm_placement = NormPlacement::post;
+       config.position_embedding_type = PositionEmbedding::alibi;
+       config.activation = Activation::squared_relu;
+     }},
+    {"windowed",
+     [](TransformerConfig& config) {
+       config.window_size = {{2, 0}};
+       config.window_layers = {1, 0};
+       config.position_embedding_type = PositionEmbedding::none;
+       config.fp32_residual_connection = true;
+     }},
+    {"residual_from_norm",
+     [](TransformerConfig& config) {
+       config.apply_residual_connection_post_layernorm = true;
+       config.hidden_dropout = config.attention_dropout = 0;
+     }},
+    {"one_token_vocabulary_part", [](TransformerConfig& config) { config.vocab_size = 9; }},
+};
+
+constexpr TensorLayout kLayouts[] = {
+    {.tp = 2},
+    {.tp = 2, .sequence_parallel = true},
+    {.tp = 4},
+    {.tp = 4, .sequence_parallel = true},
+    {.tp = 2, .options = {.async_allreduce = false}},
+    {.tp = 2, .options = {.overlap_chunks = 3}},
+    {.tp = 4, .sequence_parallel = true, .options = {.overlap_chunks = 2}},
+};
+
+/// Eight positions in two samples, one of two documents; the first token does not count.
+Microbatch batch_for(const TransformerConfig& config, std::int64_t s = 8) {
+  Microbatch batch = patterned_batch(2, s, config.vocab_size);
+  batch.tensors["loss_mask"][0][0] = 0;
+  batch.tensors["document_ids"] = at::zeros({2, s}, at::kInt);
+  batch.tensors["document_ids"][1].narrow(0, 3, s - 3).fill_(1);
+  return batch;
+}
+
+TransformerConfig config_of(const Variant& variant) {
+  TransformerConfig config = tiny_gpt();
+  config.init_method_std = 0.3;
+  variant.change(config);
+  return config;
+}
+
+void expect_same(const std::map<std::string, at::Tensor>& actual, const std::map<std::string, at::Tensor>& expected, double tolerance) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (const auto& [name, tensor] : expected) EXPECT_LE(difference(actual.at(name), tensor), tolerance) << name;
+}
+
+class GptTensorParallel : public testing::TestWithParam<Variant> {};
+
+TEST_P(GptTensorParallel, EqualsOneRank) {
+  const TransformerConfig config = config_of(GetParam());
+  const Microbatch batch = batch_for(config);
+  const GptResult one = run_gpt(config, batch, {});
+  for (const TensorLayout& layout : kLayouts) {
+    SCOPED_TRACE(layout.name());
+    const GptResult many = run_gpt(config, batch, {.layout = layout});
+    EXPECT_NEAR(many.loss, one.loss, 1e-12 * one.loss);
+    EXPECT_LE(difference(many.token_losses, one.token_losses), 1e-6);
+    expect_same(many.weights, one.weights, 0);
+    expect_same(many.gradients, one.gradients, 1e-12);
+  }
+}
+
+TEST_P(GptTensorParallel, EqualsOneRankInFloat32) {
+  const TransformerConfig config = config_of(GetParam());
+  const Microbatch batch = batch_for(config);
+  const GptResult one = run_gpt(config, batch, {.store = {}});
+  for (const bool sequence_parallel : {false, true}) {
+    const GptResult many = run_gpt(config, batch, {.layout = {.tp = 4, .sequence_parallel = sequence_parallel}, .store = {}});
+    EXPECT_NEAR(many.loss, one.loss, 1e-6 * one.loss);
+    for (const auto& [name, gradient] : one.gradients) {
+      EXPECT_LE((many.gradients.at(name) - gradient).norm().item<double>(), 1e-5 * gradient.norm().item<double>()) << name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GptTensorParallel, testing::ValuesIn(kVariants), [](const auto& info) { return info.param.name; });
+
+TEST(GptTensorParallel, ThreeRanks) {
+  TransformerConfig config = config_of({"", make_llama});
+  config.num_attention_heads = 6;
+  config.num_query_groups = 3;
+  config.ffn_hidden_size = 21;
+  const Microbatch batch = batch_for(config, 6);
+  const GptResult one = run_gpt(config, batch, {});
+  for (const bool sequence_parallel : {false, true}) {
+    const GptResult many = run_gpt(config, batch, {.layout = {.tp = 3, .sequence_parallel = sequence_parallel}});
+    EXPECT_NEAR(many.loss, one.loss, 1e-12 * one.loss);
+    expect_same(many.gradients, one.gradients, 1e-12);
+  }
+}
+
+}  // namespace
+}  // namespace megatron

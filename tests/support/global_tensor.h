@@ -1,0 +1,104 @@
+// Parameters of all tensor-parallel ranks as the tensors of one: what comparisons of layouts stand on.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "megatron/parallel/comm.h"
+#include "megatron/transformer/param_store.h"
+
+namespace megatron {
+
+inline at::Tensor box_of(at::Tensor tensor, const Shape& offset, const Shape& shape) {
+  for (std::size_t d = 0; d < shape.size(); ++d) tensor = tensor.narrow(static_cast<std::int64_t>(d), offset[d], shape[d]);
+  return tensor;
+}
+
+/// Calls use(piece of `local`, the same piece of `global`) for every box the rank holds.
+inline void for_each_box(const Parameter& parameter, const at::Tensor& local, const at::Tensor& global,
+                         const std::function<void(at::Tensor local, at::Tensor global)>& use) {
+  for (const Box& box : parameter.sharding().boxes(parameter.axis())) {
+    use(box_of(local, box.local_offset, box.shape), box_of(global, box.global_offset, box.shape));
+  }
+}
+
+/// Tensors in their global shapes, put together by the threads of all ranks.
+class GlobalTensors {
+ public:
+  /// Adds what a rank holds. Pieces that several ranks hold must be bit for bit the same; padding must be zero.
+  void put(const Parameter& parameter, const at::Tensor& local) {
+    const std::lock_guard lock(mutex_);
+    const auto [entry, is_new] = entries_.try_emplace(parameter.name());
+    Entry& global = entry->second;
+    if (is_new) {
+      global.value = at::zeros(parameter.sharding().global_shape, local.options());
+      global.known = at::zeros(parameter.sharding().global_shape, at::kBool);
+    }
+    at::Tensor padding = local.abs();
+    for_each_box(parameter, local, global.value, [&](const at::Tensor& mine, at::Tensor whole) {
+      const at::Tensor known = known_part(parameter, global, mine, whole);
+      EXPECT_TRUE(at::equal(at::where(known, whole, mine), mine)) << "ranks differ in " << parameter.name();
+      whole.copy_(mine);
+    });
+    for_each_box(parameter, padding, global.known, [](at::Tensor mine, at::Tensor known) {
+      mine.zero_();
+      known.fill_(true);
+    });
+    EXPECT_EQ(padding.sum().item<double>(), 0) << "padding of " << parameter.name();
+  }
+
+  /// Every element must have come from some rank.
+  std::map<std::string, at::Tensor> take() const {
+    std::map<std::string, at::Tensor> result;
+    for (const auto& [name, entry] : entries_) {
+      EXPECT_TRUE(entry.known.all().item<bool>()) << name << " is not held whole";
+      result[name] = entry.value;
+    }
+    return result;
+  }
+
+ private:
+  struct Entry {
+    at::Tensor value, known;
+  };
+  /// The part of `known` that corresponds to `whole`, a view of the entry's value.
+  static at::Tensor known_part(const Parameter&, const Entry& entry, const at::Tensor& mine, const at::Tensor& whole) {
+    return entry.known.as_strided(mine.sizes(), whole.strides(), whole.storage_offset());
+  }
+  std::mutex mutex_;
+  std::map<std::string, Entry> entries_;
+};
+
+/// A tensor of the parameter's global shape, the same on every layout: irregular values in (−scale, scale).
+inline at::Tensor irregular_like(const Parameter& parameter, double scale) {
+  const Shape& shape = parameter.sharding().global_shape;
+  return (at::sin(at::arange(num_elements(shape), at::kDouble) * 1.7 + 0.3) * scale).view(shape);
+}
+
+/// Adds irregular values to every weight, so that no norm or bias is neutral; the same on every layout.
+inline void disturb(const ParamStore& store, double scale) {
+  for (const Parameter* parameter : store.parameters()) {
+    for_each_box(*parameter, parameter->value(), irregular_like(*parameter, scale),
+                 [](const at::Tensor& mine, const at::Tensor& change) { mine.add_(change); });
+  }
+}
+
+/// Sums the parts of gradients that tensor-parallel ranks computed apart. Collective over tp.
+inline void sum_gradient_parts(const ParamStore& store) {
+  for (const Parameter* parameter : store.parameters()) {
+    if (parameter->axis().size == 1) continue;
+    const bool shared_rows = std::ranges::any_of(parameter->sharding().blocks, [](const ShardBlock& block) { return !block.splittable; });
+    if (!parameter->spec().sum_over_tp && !shared_rows) continue;
+    const at::Tensor whole = at::zeros(parameter->sharding().global_shape, parameter->grad().options());
+    for_each_box(*parameter, parameter->grad(), whole, [](const at::Tensor& mine, const at::Tensor& global) { global.copy_(mine); });
+    parameter->axis().comm->all_reduce(whole, "gradient parts");
+    for_each_box(*parameter, parameter->grad(), whole, [](const at::Tensor& mine, const at::Tensor& global) { mine.copy_(global); });
+  }
+}
+
+}  // namespace megatron
