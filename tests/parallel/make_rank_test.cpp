@@ -1,0 +1,65 @@
+// Ranks of a mesh that really speak: every axis sums over its own group.
+#include "megatron/parallel/make_rank.h"
+
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <numeric>
+
+#include "megatron/parallel/hyper_comm_grid.h"
+#include "megatron/parallel/rank_threads.h"
+
+namespace megatron {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// The sum of all members' numbers in the world, asked of the group itself.
+double sum_of_ranks(Comm& comm, std::int64_t rank) {
+  const at::Tensor number = at::full({1}, static_cast<double>(rank));
+  comm.all_reduce(number, "numbers");
+  return number.item<double>();
+}
+
+double expected_sum(const RankList& ranks) { return std::accumulate(ranks.begin(), ranks.end(), 0.0); }
+
+void run(std::int64_t world_size, const std::function<void(Communicators&)>& body) { run_rank_threads(world_size, body, {.timeout = 20s}); }
+
+TEST(MakeRank, EveryAxisSpeaksToItsGroup) {
+  const Mesh mesh({.tp = 2, .cp = 2, .pp = 2}, 16);
+  run(16, [&](Communicators& communicators) {
+    const Rank rank = make_rank(mesh, communicators);
+    for (const Axis* axis : {&rank.tp, &rank.cp, &rank.dp, &rank.pp, &rank.dp_cp, &rank.model, &rank.world}) {
+      EXPECT_EQ(axis->comm->rank(), axis->rank) << axis->name;
+      EXPECT_EQ(sum_of_ranks(*axis->comm, rank.index), expected_sum(mesh.group(rank.index, axis->name))) << axis->name << " of rank " << rank.index;
+    }
+  });
+}
+
+TEST(MakeRank, AxesOfTheSameRanksShareAGroup) {
+  run(2, [](Communicators& communicators) {
+    const Rank rank = make_rank(Mesh({}, 2), communicators);
+    EXPECT_EQ(rank.tp.comm, nullptr);
+    EXPECT_EQ(rank.dp.comm, rank.dp_cp.comm);
+    EXPECT_EQ(rank.dp.comm, rank.world.comm);
+    EXPECT_EQ(rank.dp.comm->name(), "dp");
+  });
+}
+
+TEST(HyperCommGrid, GroupsOfAPartOfTheWorldSpeak) {
+  run(6, [](Communicators& communicators) {
+    HyperCommGrid grid(Grid({2, 2}, {"tp", "dp"}, 2), communicators);
+    grid.register_view("expert", {4}, {"ep"});
+    const auto dp = grid.create_pg("dp"), ep = grid.create_pg("ep", "expert");
+    const std::int64_t rank = communicators.rank();
+    EXPECT_EQ(dp == nullptr, rank < 2);
+    if (!dp) return;
+    EXPECT_EQ(sum_of_ranks(*dp, rank), expected_sum(grid.grid().group(rank, "dp")));
+    EXPECT_EQ(sum_of_ranks(*ep, rank), 2 + 3 + 4 + 5);
+  });
+}
+
+}  // namespace
+}  // namespace megatron
