@@ -89,6 +89,12 @@ TEST(ProcessCommunicators, CollectivesInSharedMemory) {
   expect_all_well({.body = "collectives", .hosts = one_host(3), .transport = "shared-memory"});
 }
 
+TEST(ProcessCommunicators, CollectivesOverGloo) { expect_all_well({.body = "collectives", .hosts = one_host(3), .transport = "gloo"}); }
+
+TEST(ProcessCommunicators, CollectivesOverHostsWithEquallyManyRanks) { expect_all_well({.body = "collectives", .hosts = {"a", "b", "a", "b"}}); }
+
+TEST(ProcessCommunicators, CollectivesOverHostsWithUnequalRanks) { expect_all_well({.body = "collectives", .hosts = {"a", "a", "b"}}); }
+
 const RankBodyOf many_groups_("many groups", [](Communicators& world) {
   const std::int64_t pair = world.rank() / 2 * 2;
   const auto tp = world.group({pair, pair + 1}, "tp"), dp = world.group({world.rank() % 2, world.rank() % 2 + 2}, "dp");
@@ -116,11 +122,13 @@ void expect_death_is_named(const ProcessPlan& plan) {
   EXPECT_EQ(ends[1].signal, SIGKILL);
   EXPECT_EQ(ends[0].code, 1);
   EXPECT_EQ(ends[2].code, 1);
-  EXPECT_THAT(ends[0].text, HasSubstr("barrier 'end' on dp: rank 1 died"));
+  EXPECT_THAT(ends[0].text, AnyOf(HasSubstr("barrier 'end' on dp: rank 1 died"), HasSubstr("barrier 'end' on dp: rank 1 is gone")));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 }
 
 TEST(ProcessCommunicators, ADeadPeerIsNamed) { expect_death_is_named({.body = "one is killed", .hosts = one_host(3)}); }
+
+TEST(ProcessCommunicators, ADeadPeerOnAnotherHostIsNamed) { expect_death_is_named({.body = "one is killed", .hosts = {"a", "b", "c"}}); }
 
 const RankBodyOf one_fails_("one fails", [](Communicators& world) {
   const auto comm = world.group(first_ranks(world.world_size()), "dp");
@@ -129,24 +137,27 @@ const RankBodyOf one_fails_("one fails", [](Communicators& world) {
   comm->barrier("end");
 });
 
-TEST(ProcessCommunicators, AFailureIsTheFailureOfAll) {
-  RankProcesses processes({.body = "one fails", .hosts = one_host(3)});
-  const std::vector<ProcessEnd> ends = processes.ends();
-  EXPECT_EQ(ends[1].text, "out of luck");
-  EXPECT_EQ(ends[0].text, "barrier 'end' on dp: rank 1 failed: out of luck");
+TEST(ProcessCommunicators, AFailureIsTheFailureOfAllOnEveryHost) {
+  for (const std::vector<std::string>& hosts : {one_host(3), {"a", "b", "b"}, {"a", "b", "a", "b"}}) {
+    RankProcesses processes({.body = "one fails", .hosts = hosts});
+    const std::vector<ProcessEnd> ends = processes.ends();
+    for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+      EXPECT_EQ(ends[rank].text, rank == 1 ? "out of luck" : "barrier 'end' on dp: rank 1 failed: out of luck");
+    }
+  }
 }
 
 const RankBodyOf one_absent_("one is absent", [](Communicators& world) {
-  if (world.rank() == 1) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-  } else {
-    world.group(first_ranks(world.world_size()), "dp")->barrier("end");
-  }
+  const auto comm = world.group(first_ranks(world.world_size()), "dp");
+  if (world.rank() == 1) return std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  comm->barrier("end");
 });
 
 TEST(ProcessCommunicators, ATimeoutNamesTheAbsent) {
-  RankProcesses processes({.body = "one is absent", .hosts = one_host(3), .timeout_ms = 500});
-  EXPECT_EQ(processes.ends()[0].text, "barrier 'end' on dp: rank 1 has not arrived after 0.5 s");
+  for (const char* transport : {"shared-memory", "gloo"}) {
+    RankProcesses processes({.body = "one is absent", .hosts = one_host(3), .transport = transport, .timeout_ms = 500});
+    EXPECT_EQ(processes.ends()[0].text, "barrier 'end' on dp: rank 1 has not arrived after 0.5 s") << transport;
+  }
 }
 
 TEST(ProcessCommunicators, LeaveNothingInSharedMemory) {

@@ -2,13 +2,18 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 #include "megatron/parallel/transport/exchange_transport.h"
+#include "megatron/parallel/transport/failure_watch.h"
+#include "megatron/parallel/transport/gloo_channel.h"
+#include "megatron/parallel/transport/hierarchical_transport.h"
 #include "megatron/parallel/transport/lane_comm.h"
+#include "megatron/parallel/transport/message_transport.h"
 #include "megatron/parallel/transport/places.h"
 
 namespace megatron {
@@ -23,28 +28,54 @@ std::string key_of(const Ranks& ranks) {
   return "group/" + std::to_string(ranks.size()) + "-" + checksum_text(checksum(text));
 }
 
+Ranks count_up(std::int64_t size) {
+  Ranks ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+/// The members (ranks in the group) as a group of their own, this rank among them.
+GroupPlace subgroup(const GroupPlace& place, const Ranks& members) {
+  GroupPlace part{.name = place.name};
+  for (const std::int64_t member : members) {
+    if (member == place.rank) part.rank = part.size();
+    part.ranks.push_back(place.ranks[static_cast<std::size_t>(member)]);
+  }
+  return part;
+}
+
 class ProcessCommunicators final : public Communicators {
  public:
   ProcessCommunicators(StoreTalk talk, const ProcessOptions& options)
       : talk_(std::move(talk)), options_(options), places_(find_places(talk_, options)) {}
   ~ProcessCommunicators() override {
     groups_.clear();
+    watch_.reset();
     places_.board->leave(options_.rank);
   }
   std::int64_t rank() const override { return options_.rank; }
   std::int64_t world_size() const override { return options_.world_size; }
   CommCounters& counters() override { return *counters_; }
-  void abort(const std::string& reason) override { places_.board->fail(reason); }
+  void abort(const std::string& reason) override {
+    places_.board->fail(reason);
+    if (watch_) watch_->tell();
+  }
   std::shared_ptr<Comm> group(const Ranks& ranks, const std::string& name) override;
 
  private:
   std::shared_ptr<Transport> transport_of(const GroupPlace& place);
   std::shared_ptr<Transport> shared_memory(const GroupPlace& place);
+  std::shared_ptr<ByteChannel> channel_of(const GroupPlace& place);
+  /// Messages of the channel of a whole group between those of its ranks that are `members`.
+  std::shared_ptr<Transport> messages(std::shared_ptr<ByteChannel> channel, const GroupPlace& place, const Ranks& members);
+  std::shared_ptr<Transport> hierarchical(const GroupPlace& place, const std::vector<Ranks>& members);
+  bool one_place(const Ranks& ranks) const;
 
   StoreTalk talk_;
   ProcessOptions options_;
   Places places_;
   std::shared_ptr<CommCounters> counters_ = std::make_shared<CommCounters>();
+  std::unique_ptr<FailureWatch> watch_;  ///< only where some group has no shared memory
   std::map<Ranks, std::shared_ptr<Comm>> groups_;
 };
 
@@ -60,7 +91,48 @@ std::shared_ptr<Comm> ProcessCommunicators::group(const Ranks& ranks, const std:
   return comm;
 }
 
-std::shared_ptr<Transport> ProcessCommunicators::transport_of(const GroupPlace& place) { return shared_memory(place); }
+bool ProcessCommunicators::one_place(const Ranks& ranks) const {
+  const auto first_of = [&](std::int64_t rank) { return places_.first_of[static_cast<std::size_t>(rank)]; };
+  return std::all_of(ranks.begin(), ranks.end(), [&](std::int64_t rank) { return first_of(rank) == first_of(ranks.front()); });
+}
+
+std::shared_ptr<Transport> ProcessCommunicators::transport_of(const GroupPlace& place) {
+  if (one_place(place.ranks)) return shared_memory(place);
+  const std::vector<Ranks> members = even_places(place.ranks, places_.first_of);
+  return members.empty() ? messages(channel_of(place), place, count_up(place.size())) : hierarchical(place, members);
+}
+
+std::shared_ptr<ByteChannel> ProcessCommunicators::channel_of(const GroupPlace& place) {
+  if (!watch_) watch_ = std::make_unique<FailureWatch>(talk_, places_.board);
+  const std::string key = key_of(place.ranks);
+  talk_.set(key + "/ready/" + std::to_string(options_.rank), "");
+  talk_.await(key + "/ready", place.ranks, "making the group " + place.name, [&] { return places_.board->failure(); });
+  const GlooOptions options{.rank = place.rank, .size = place.size(), .address = options_.address, .timeout = options_.timeout};
+  std::shared_ptr<ByteChannel> channel = connect_gloo(talk_.corner(key + "/gloo"), options);
+  watch_->guard(channel);
+  return channel;
+}
+
+std::shared_ptr<Transport> ProcessCommunicators::messages(std::shared_ptr<ByteChannel> channel, const GroupPlace& place, const Ranks& members) {
+  return std::make_shared<MessageTransport>(std::move(channel), members, subgroup(place, members), places_.board, options_.timeout);
+}
+
+std::shared_ptr<Transport> ProcessCommunicators::hierarchical(const GroupPlace& place, const std::vector<Ranks>& members) {
+  HierarchicalTransport::Levels levels{.members = members};
+  Ranks fellows;
+  for (std::size_t host = 0; host < members.size(); ++host) {
+    const auto own = std::find(members[host].begin(), members[host].end(), place.rank);
+    if (own == members[host].end()) continue;
+    levels.host = static_cast<std::int64_t>(host);
+    levels.index = own - members[host].begin();
+  }
+  for (const Ranks& host : members) fellows.push_back(host[static_cast<std::size_t>(levels.index)]);
+  const std::shared_ptr<ByteChannel> channel = channel_of(place);
+  levels.inside = shared_memory(subgroup(place, members[static_cast<std::size_t>(levels.host)]));
+  levels.across = messages(channel, place, fellows);
+  levels.flat = messages(channel, place, count_up(place.size()));
+  return std::make_shared<HierarchicalTransport>(std::move(levels));
+}
 
 /// The first rank makes the memory, the others open it.
 std::shared_ptr<Transport> ProcessCommunicators::shared_memory(const GroupPlace& place) {

@@ -91,10 +91,7 @@ void ExchangeTransport::compare_headers(const CommCall& call) {
   const CallHeader& mine = area_.cell(rank_).headers[call_ % 2];
   for (std::int64_t member = 0; member < size_; ++member) {
     const CallHeader& theirs = area_.cell(member).headers[call_ % 2];
-    if (same(mine, theirs)) continue;
-    const std::vector<std::int64_t>& ranks = patience_.place().ranks;
-    patience_.fail(call, "ranks disagree: rank " + std::to_string(ranks[static_cast<std::size_t>(rank_)]) + " is in " + describe(mine) + ", rank " +
-                             std::to_string(ranks[static_cast<std::size_t>(member)]) + " in " + describe(theirs));
+    if (!same(mine, theirs)) throw CommError(disagreement(call, patience_.place(), mine, member, theirs));
   }
 }
 
@@ -249,7 +246,7 @@ void ExchangeTransport::receive(const CommCall& call) {
     patience_.wait(
         ring.bell, call, [&] { return ring.written.load() > index; }, [&] { return std::vector<std::int64_t>{call.peer}; });
     const CallHeader& sent = ring.headers[index % kRingDepth];
-    if (!same_message(header, sent)) patience_.fail(call, "the partner's call is " + describe(sent) + ", this rank's is " + describe(header));
+    if (!same_message(header, sent)) throw CommError(disagreement(call, patience_.place(), header, call.peer, sent));
     copy_bytes(bytes_of(call.out) + begin, area_.piece(call.peer, rank_, index), count);
     ring.read.store(index + 1);
     ring.bell.ring();

@@ -4,20 +4,22 @@
 #include <thread>
 
 namespace megatron {
-namespace {
-
-std::string seconds(std::chrono::milliseconds time) {
+std::string time_text(std::chrono::milliseconds time) {
   char text[32];
   std::snprintf(text, sizeof(text), "%g s", static_cast<double>(time.count()) / 1000.0);
   return text;
 }
 
-}  // namespace
-
 std::string name_ranks(const std::vector<std::int64_t>& ranks) {
   std::string names = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < ranks.size(); ++i) names += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
   return names;
+}
+
+std::string disagreement(const CommCall& call, const GroupPlace& place, const CallHeader& mine, std::int64_t member, const CallHeader& theirs) {
+  const auto rank_of = [&](std::int64_t index) { return std::to_string(place.ranks[static_cast<std::size_t>(index)]); };
+  return describe(call) + " on " + place.name + ": ranks disagree: rank " + rank_of(place.rank) + " is in " + describe(mine) + ", rank " +
+         rank_of(member) + " in " + describe(theirs);
 }
 
 Patience::Patience(GroupPlace place, std::shared_ptr<RankBoard> board, std::chrono::milliseconds timeout)
@@ -43,7 +45,7 @@ std::string Patience::trouble_of(const std::vector<std::int64_t>& missing, std::
   }
   if (!left.empty()) return name_ranks(left) + (left.size() == 1 ? " has ended" : " have ended");
   if (std::chrono::steady_clock::now() - begin < timeout_) return {};
-  return name_ranks(absent) + (absent.size() == 1 ? " has" : " have") + " not arrived after " + seconds(timeout_);
+  return name_ranks(absent) + (absent.size() == 1 ? " has" : " have") + " not arrived after " + time_text(timeout_);
 }
 
 }  // namespace megatron

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "megatron/parallel/comm.h"
+#include "megatron/parallel/transport/call_header.h"
 #include "megatron/parallel/transport/doorbell.h"
 #include "megatron/parallel/transport/rank_board.h"
 
@@ -25,6 +26,10 @@ struct GroupPlace {
 
 /// "rank 3", "ranks 2, 5".
 std::string name_ranks(const std::vector<std::int64_t>& ranks);
+/// "60 s".
+std::string time_text(std::chrono::milliseconds time);
+/// The text of the CommError when this rank's call and a member's differ.
+std::string disagreement(const CommCall& call, const GroupPlace& place, const CallHeader& mine, std::int64_t member, const CallHeader& theirs);
 
 class Patience {
  public:

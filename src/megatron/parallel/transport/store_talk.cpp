@@ -49,8 +49,7 @@ std::vector<std::string> StoreTalk::await(const std::string& key, const std::vec
       for (std::size_t i = next; i < ranks.size(); ++i) {
         if (!has(key + "/" + std::to_string(ranks[i]))) missing.push_back(ranks[i]);
       }
-      reason =
-          name_ranks(missing) + (missing.size() == 1 ? " has" : " have") + " not arrived after " + std::to_string(timeout_.count() / 1000) + " s";
+      reason = name_ranks(missing) + (missing.size() == 1 ? " has" : " have") + " not arrived after " + time_text(timeout_);
     }
     if (!reason.empty()) throw CommError(what + ": " + reason);
     std::this_thread::sleep_for(pause);

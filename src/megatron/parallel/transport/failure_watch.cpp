@@ -1,0 +1,69 @@
+#include "megatron/parallel/transport/failure_watch.h"
+
+#include <chrono>
+#include <exception>
+
+namespace megatron {
+namespace {
+
+constexpr const char* kFailureKey = "failure";
+constexpr std::chrono::milliseconds kInterval{200};
+
+}  // namespace
+
+FailureWatch::FailureWatch(StoreTalk& talk, std::shared_ptr<RankBoard> board) : talk_(talk), board_(std::move(board)), thread_([this] { watch(); }) {}
+
+FailureWatch::~FailureWatch() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void FailureWatch::guard(std::weak_ptr<ByteChannel> channel) {
+  const std::lock_guard lock(mutex_);
+  channels_.push_back(std::move(channel));
+}
+
+void FailureWatch::tell() {
+  try {
+    if (board_->failed() && !talk_.has(kFailureKey)) talk_.set(kFailureKey, board_->failure());
+  } catch (const std::exception&) {
+    // The store has gone with its host; the others notice that by themselves.
+  }
+}
+
+/// False when there is nothing more to look for.
+bool FailureWatch::look() {
+  try {
+    if (!board_->failed() && talk_.has(kFailureKey)) board_->fail(talk_.get(kFailureKey));
+  } catch (const std::exception&) {
+    return false;  // the store has gone: at the end of a run nothing is wrong, else a connection breaks and says so
+  }
+  return !board_->failed();
+}
+
+void FailureWatch::cancel_channels() {
+  std::vector<std::weak_ptr<ByteChannel>> channels;
+  {
+    const std::lock_guard lock(mutex_);
+    channels = channels_;
+  }
+  for (const auto& weak : channels) {
+    if (const auto channel = weak.lock()) channel->cancel();
+  }
+}
+
+void FailureWatch::watch() {
+  while (look()) {
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, kInterval, [this] { return ending_; })) return;
+  }
+  if (!board_->failed()) return;
+  tell();
+  cancel_channels();
+}
+
+}  // namespace megatron

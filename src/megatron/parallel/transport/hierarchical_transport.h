@@ -1,0 +1,47 @@
+// A group whose ranks lie on several hosts, equally many on each: shared memory inside a host, messages between the ranks with the same index of all
+// hosts. A large all-reduce is a reduce-scatter inside, an all-reduce across and an all-gather inside, so every byte leaves a host once. Sums are
+// formed per host in the order of ranks, then over the hosts.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "megatron/parallel/transport/patience.h"
+#include "megatron/parallel/transport/transport.h"
+
+namespace megatron {
+
+class HierarchicalTransport final : public Transport {
+ public:
+  struct Levels {
+    std::shared_ptr<Transport> inside;               ///< the ranks of this host
+    std::shared_ptr<Transport> across;               ///< this rank's fellows of the same index, one per host
+    std::shared_ptr<Transport> flat;                 ///< the whole group
+    std::vector<std::vector<std::int64_t>> members;  ///< [host][index] → rank in the group; hosts in the order of `across`
+    std::int64_t host = 0, index = 0;                ///< of this rank
+  };
+  explicit HierarchicalTransport(Levels levels) : levels_(std::move(levels)) {}
+  void run(const CommCall& call) override;
+  void cancel() override;
+
+ private:
+  void all_reduce(const CommCall& call);
+  void all_gather(const CommCall& call);
+  void reduce_scatter(const CommCall& call);
+  void broadcast(const CommCall& call);
+  void barrier(const CommCall& call);
+  void message(const CommCall& call);
+  std::int64_t hosts() const { return static_cast<std::int64_t>(levels_.members.size()); }
+  std::int64_t per_host() const { return static_cast<std::int64_t>(levels_.members.front().size()); }
+  std::int64_t member(std::int64_t host, std::int64_t index) const {
+    return levels_.members[static_cast<std::size_t>(host)][static_cast<std::size_t>(index)];
+  }
+
+  Levels levels_;
+};
+
+/// The members of a group by place, [place][index] in the group; empty unless there are several places, all with equally many, more than one.
+std::vector<std::vector<std::int64_t>> even_places(const std::vector<std::int64_t>& ranks, const std::vector<std::int64_t>& first_of);
+
+}  // namespace megatron

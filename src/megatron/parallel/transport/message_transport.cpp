@@ -1,0 +1,232 @@
+#include "megatron/parallel/transport/message_transport.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "megatron/parallel/transport/reduction.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::uint32_t kCollectiveTag = 1, kMessageTag = 2;
+constexpr std::int64_t kChunkBytes = 16 << 20;  ///< bounds the memory for parts that wait to be added
+constexpr std::chrono::milliseconds kReasonPatience{1500};
+
+std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
+
+std::span<std::byte> part_of(std::byte* data, std::int64_t begin, std::int64_t bytes) { return {data + begin, static_cast<std::size_t>(bytes)}; }
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
+}  // namespace
+
+MessageTransport::MessageTransport(std::shared_ptr<ByteChannel> channel, std::vector<std::int64_t> members, GroupPlace place,
+                                   std::shared_ptr<RankBoard> board, std::chrono::milliseconds timeout)
+    : channel_(std::move(channel)), members_(std::move(members)), place_(std::move(place)), board_(std::move(board)), timeout_(timeout) {}
+
+void MessageTransport::run(const CommCall& call) {
+  if (call.operation == CommOperation::send) return send(call);
+  if (call.operation == CommOperation::recv) return receive(call);
+  const Greetings greetings = greet(call);
+  compare(call, greetings);
+  if (fits(call.in)) return finish_small(call, greetings);
+  switch (call.operation) {
+    case CommOperation::all_reduce:
+      return all_reduce(call);
+    case CommOperation::all_gather:
+      return all_gather(call);
+    case CommOperation::reduce_scatter:
+      return reduce_scatter(call);
+    case CommOperation::all_to_all:
+      return all_to_all(call);
+    default:
+      return broadcast(call);
+  }
+}
+
+// ---- transfers ----
+
+/// The words for a broken transfer: why a peer is gone may arrive a moment after its connection has closed.
+void MessageTransport::wait(const CommCall& call, Transfer& transfer, std::int64_t member) const {
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    return transfer.wait();
+  } catch (const std::exception& error) {
+    const std::string rank = name_ranks({world_rank(member)});
+    std::string trouble = rank + " is gone (" + first_line(error.what()) + ")";
+    if (std::chrono::steady_clock::now() - begin >= timeout_) trouble = rank + " has not arrived after " + time_text(timeout_);
+    const auto limit = std::chrono::steady_clock::now() + kReasonPatience;
+    while (!board_->failed() && std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    throw CommError(describe(call) + " on " + place_.name + ": " + (board_->failed() ? board_->failure() : trouble));
+  }
+}
+
+void MessageTransport::exchange(const CommCall& call, const PartOf& out, const PartOf& in) {
+  struct Under {
+    std::int64_t member;
+    std::unique_ptr<Transfer> transfer;
+  };
+  std::vector<Under> under_way;
+  for (std::int64_t step = 1; step < place_.size(); ++step) {
+    const std::int64_t from = (place_.rank + place_.size() - step) % place_.size();
+    const std::span<std::byte> part = in(from);
+    if (!part.empty())
+      under_way.push_back({from, channel_->start_receive(members_[static_cast<std::size_t>(from)], kCollectiveTag, part.data(), part.size())});
+  }
+  for (std::int64_t step = 1; step < place_.size(); ++step) {
+    const std::int64_t to = (place_.rank + step) % place_.size();
+    const std::span<std::byte> part = out(to);
+    if (!part.empty())
+      under_way.push_back({to, channel_->start_send(members_[static_cast<std::size_t>(to)], kCollectiveTag, part.data(), part.size())});
+  }
+  for (const Under& one : under_way) wait(call, *one.transfer, one.member);
+}
+
+MessageTransport::Greetings MessageTransport::greet(const CommCall& call) {
+  Greetings greetings(static_cast<std::size_t>(place_.size()));
+  Greeting& mine = greetings[static_cast<std::size_t>(place_.rank)];
+  mine.header = header_of(call);
+  if (fits(call.in) && call.in.defined()) copy_bytes(mine.input, bytes_of(call.in), static_cast<std::int64_t>(call.in.nbytes()));
+  const auto greeting = [&](std::int64_t member) {
+    return part_of(reinterpret_cast<std::byte*>(&greetings[static_cast<std::size_t>(member)]), 0, sizeof(Greeting));
+  };
+  exchange(
+      call, [&](std::int64_t) { return greeting(place_.rank); }, greeting);
+  return greetings;
+}
+
+void MessageTransport::compare(const CommCall& call, const Greetings& greetings) const {
+  const CallHeader& mine = greetings[static_cast<std::size_t>(place_.rank)].header;
+  for (std::int64_t member = 0; member < place_.size(); ++member) {
+    const CallHeader& theirs = greetings[static_cast<std::size_t>(member)].header;
+    if (!same(mine, theirs)) throw CommError(disagreement(call, place_, mine, member, theirs));
+  }
+}
+
+// ---- collectives ----
+
+void MessageTransport::finish_small(const CommCall& call, const Greetings& greetings) {
+  if (!call.out.defined()) return;
+  const auto out = static_cast<std::int64_t>(call.out.nbytes()), in = static_cast<std::int64_t>(call.in.nbytes());
+  const bool reduces = call.operation == CommOperation::all_reduce || call.operation == CommOperation::reduce_scatter;
+  const std::int64_t offset = call.operation == CommOperation::reduce_scatter ? place_.rank * out : 0;
+  if (reduces) {
+    std::vector<const void*> inputs;
+    for (const Greeting& greeting : greetings) inputs.push_back(greeting.input + offset);
+    return reduce_inputs(call.out.data_ptr(), inputs, call.out.numel(), call.out.scalar_type(), call.reduce);
+  }
+  if (call.operation == CommOperation::broadcast) {
+    return copy_bytes(bytes_of(call.out), greetings[static_cast<std::size_t>(call.peer)].input, out);
+  }
+  const bool gathers = call.operation == CommOperation::all_gather;
+  const std::int64_t bytes = gathers ? in : in / place_.size();
+  for (std::int64_t member = 0; member < place_.size(); ++member) {
+    const std::byte* from = greetings[static_cast<std::size_t>(member)].input + (gathers ? 0 : place_.rank * bytes);
+    copy_bytes(bytes_of(call.out) + member * bytes, from, bytes);
+  }
+}
+
+void MessageTransport::all_reduce(const CommCall& call) {
+  const auto item = static_cast<std::int64_t>(call.out.element_size());
+  for (std::int64_t begin = 0, step = kChunkBytes / item; begin < call.out.numel(); begin += step) {
+    all_reduce_chunk(call, bytes_of(call.out) + begin * item, std::min(step, call.out.numel() - begin));
+  }
+}
+
+/// Every rank adds its part of the chunk, then all collect the parts.
+void MessageTransport::all_reduce_chunk(const CommCall& call, std::byte* data, std::int64_t elements) {
+  const auto item = static_cast<std::int64_t>(call.out.element_size());
+  const std::int64_t share = (elements + place_.size() - 1) / place_.size();
+  const auto part = [&](std::int64_t member) {
+    const std::int64_t begin = std::min(member * share, elements);
+    return part_of(data, begin * item, (std::min(begin + share, elements) - begin) * item);
+  };
+  const std::span<std::byte> mine = part(place_.rank);
+  const auto bytes = static_cast<std::int64_t>(mine.size());
+  std::vector<std::byte> received(mine.size() * static_cast<std::size_t>(place_.size()));
+  exchange(call, part, [&](std::int64_t member) { return part_of(received.data(), member * bytes, bytes); });
+  std::vector<const void*> inputs;
+  for (std::int64_t member = 0; member < place_.size(); ++member) {
+    inputs.push_back(member == place_.rank ? mine.data() : received.data() + member * bytes);
+  }
+  reduce_inputs(mine.data(), inputs, bytes / item, call.out.scalar_type(), call.reduce);
+  exchange(
+      call, [&](std::int64_t) { return mine; }, part);
+}
+
+void MessageTransport::all_gather(const CommCall& call) {
+  const auto bytes = static_cast<std::int64_t>(call.in.nbytes());
+  exchange(
+      call, [&](std::int64_t) { return part_of(bytes_of(call.in), 0, bytes); },
+      [&](std::int64_t member) { return part_of(bytes_of(call.out), member * bytes, bytes); });
+  copy_bytes(bytes_of(call.out) + place_.rank * bytes, bytes_of(call.in), bytes);
+}
+
+void MessageTransport::reduce_scatter(const CommCall& call) {
+  const auto bytes = static_cast<std::int64_t>(call.out.nbytes());
+  std::vector<std::byte> received(static_cast<std::size_t>(bytes * place_.size()));
+  exchange(
+      call, [&](std::int64_t member) { return part_of(bytes_of(call.in), member * bytes, bytes); },
+      [&](std::int64_t member) { return part_of(received.data(), member * bytes, bytes); });
+  std::vector<const void*> inputs;
+  for (std::int64_t member = 0; member < place_.size(); ++member) {
+    inputs.push_back((member == place_.rank ? bytes_of(call.in) : received.data()) + member * bytes);
+  }
+  reduce_inputs(call.out.data_ptr(), inputs, call.out.numel(), call.out.scalar_type(), call.reduce);
+}
+
+void MessageTransport::all_to_all(const CommCall& call) {
+  const std::int64_t bytes = static_cast<std::int64_t>(call.in.nbytes()) / place_.size();
+  const auto part = [&](const at::Tensor& tensor) {
+    return [&tensor, bytes](std::int64_t member) { return part_of(bytes_of(tensor), member * bytes, bytes); };
+  };
+  exchange(call, part(call.in), part(call.out));
+  copy_bytes(bytes_of(call.out) + place_.rank * bytes, bytes_of(call.in) + place_.rank * bytes, bytes);
+}
+
+/// The root sends each rank a part, and all collect the parts: the root's connection carries the tensor twice, not once per rank.
+void MessageTransport::broadcast(const CommCall& call) {
+  const auto bytes = static_cast<std::int64_t>(call.out.nbytes());
+  const std::int64_t share = (bytes + place_.size() - 1) / place_.size();
+  const auto part = [&](std::int64_t member) {
+    const std::int64_t begin = std::min(member * share, bytes);
+    return part_of(bytes_of(call.out), begin, std::min(begin + share, bytes) - begin);
+  };
+  const auto only = [](bool travels, std::span<std::byte> bytes) { return travels ? bytes : std::span<std::byte>{}; };
+  exchange(
+      call, [&](std::int64_t member) { return only(place_.rank == call.peer, part(member)); },
+      [&](std::int64_t member) { return only(member == call.peer, part(place_.rank)); });
+  exchange(
+      call, [&](std::int64_t member) { return only(member != call.peer, part(place_.rank)); },
+      [&](std::int64_t member) { return only(place_.rank != call.peer, part(member)); });
+}
+
+// ---- messages ----
+
+void MessageTransport::send(const CommCall& call) {
+  const std::int64_t to = members_[static_cast<std::size_t>(call.peer)];
+  Greeting greeting{.header = header_of(call)};
+  if (fits(call.in)) copy_bytes(greeting.input, bytes_of(call.in), static_cast<std::int64_t>(call.in.nbytes()));
+  const auto first = channel_->start_send(to, kMessageTag, &greeting, sizeof(greeting));
+  const auto rest = fits(call.in) ? nullptr : channel_->start_send(to, kMessageTag, call.in.data_ptr(), call.in.nbytes());
+  wait(call, *first, call.peer);
+  if (rest) wait(call, *rest, call.peer);
+}
+
+void MessageTransport::receive(const CommCall& call) {
+  const std::int64_t from = members_[static_cast<std::size_t>(call.peer)];
+  Greeting greeting;
+  const auto first = channel_->start_receive(from, kMessageTag, &greeting, sizeof(greeting));
+  wait(call, *first, call.peer);
+  const CallHeader mine = header_of(call);
+  if (!same_message(mine, greeting.header)) throw CommError(disagreement(call, place_, mine, call.peer, greeting.header));
+  if (fits(call.out)) return copy_bytes(bytes_of(call.out), greeting.input, static_cast<std::int64_t>(call.out.nbytes()));
+  wait(call, *channel_->start_receive(from, kMessageTag, call.out.data_ptr(), call.out.nbytes()), call.peer);
+}
+
+}  // namespace megatron

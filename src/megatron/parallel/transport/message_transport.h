@@ -1,0 +1,62 @@
+// Collectives made of messages. A call begins with a greeting between all pairs: what each is about to do, and its whole input when that is small.
+// Larger tensors follow in parts, each to the rank that adds it; sums are formed in the order of ranks, so they have the bits of shared memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "megatron/parallel/transport/byte_channel.h"
+#include "megatron/parallel/transport/call_header.h"
+#include "megatron/parallel/transport/patience.h"
+#include "megatron/parallel/transport/transport.h"
+
+namespace megatron {
+
+class MessageTransport final : public Transport {
+ public:
+  /// `members`: the channel's rank of each rank of the group.
+  MessageTransport(std::shared_ptr<ByteChannel> channel, std::vector<std::int64_t> members, GroupPlace place, std::shared_ptr<RankBoard> board,
+                   std::chrono::milliseconds timeout);
+  void run(const CommCall& call) override;
+  void cancel() override { channel_->cancel(); }
+
+ private:
+  static constexpr std::size_t kGreetingBytes = 4096;
+  struct Greeting {
+    CallHeader header;
+    std::byte input[kGreetingBytes - sizeof(CallHeader)];
+  };
+  using Greetings = std::vector<Greeting>;
+  /// Where the bytes for, or of, a member lie.
+  using PartOf = std::function<std::span<std::byte>(std::int64_t member)>;
+
+  static bool fits(const at::Tensor& input) { return !input.defined() || input.nbytes() <= sizeof(Greeting::input); }
+  Greetings greet(const CommCall& call);
+  void compare(const CommCall& call, const Greetings& greetings) const;
+  void finish_small(const CommCall& call, const Greetings& greetings);
+  void all_reduce(const CommCall& call);
+  void all_reduce_chunk(const CommCall& call, std::byte* data, std::int64_t elements);
+  void all_gather(const CommCall& call);
+  void reduce_scatter(const CommCall& call);
+  void all_to_all(const CommCall& call);
+  void broadcast(const CommCall& call);
+  void send(const CommCall& call);
+  void receive(const CommCall& call);
+
+  /// Sends out(m) to every other member m and receives in(m) from it; empty parts do not travel.
+  void exchange(const CommCall& call, const PartOf& out, const PartOf& in);
+  void wait(const CommCall& call, Transfer& transfer, std::int64_t member) const;
+  std::int64_t world_rank(std::int64_t member) const { return place_.ranks[static_cast<std::size_t>(member)]; }
+
+  std::shared_ptr<ByteChannel> channel_;
+  std::vector<std::int64_t> members_;
+  GroupPlace place_;
+  std::shared_ptr<RankBoard> board_;
+  std::chrono::milliseconds timeout_;
+};
+
+}  // namespace megatron
