@@ -66,6 +66,13 @@ ListeningSocket::ListeningSocket(const ListeningPort& wanted) {
   port_ = listening_port(descriptor_);
 }
 
+ListeningSocket ListeningSocket::adopt(int descriptor) {
+  ListeningSocket socket;
+  socket.descriptor_ = descriptor;
+  socket.port_ = listening_port(descriptor);
+  return socket;
+}
+
 ListeningSocket::ListeningSocket(ListeningSocket&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)), port_(std::exchange(other.port_, 0)) {}
 

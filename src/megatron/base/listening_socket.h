@@ -16,6 +16,8 @@ class ListeningSocket {
  public:
   /// UserError naming the port when it cannot be had.
   explicit ListeningSocket(const ListeningPort& wanted);
+  /// Takes over an open one.
+  static ListeningSocket adopt(int descriptor);
   ListeningSocket(ListeningSocket&& other) noexcept;
   ListeningSocket& operator=(ListeningSocket&& other) noexcept;
   ~ListeningSocket();
@@ -26,6 +28,7 @@ class ListeningSocket {
   int release();
 
  private:
+  ListeningSocket() = default;
   int descriptor_ = -1;
   std::int64_t port_ = 0;
 };

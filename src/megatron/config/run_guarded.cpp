@@ -12,11 +12,6 @@
 namespace megatron {
 namespace {
 
-void report(std::string_view command, const std::string& text) {
-  const std::string name = command.empty() ? "megatron" : "megatron " + std::string(command);
-  std::cerr << name << ": " << text << std::endl;
-}
-
 /// Whether stdout is a pipe or socket whose reader has gone.
 bool reader_is_gone() {
   pollfd state{STDOUT_FILENO, POLLOUT, 0};
@@ -31,6 +26,28 @@ void flush_stdout() {
 
 }  // namespace
 
+CommandFailure command_failure(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const UserError& error) {
+    return {2, std::string("error: ") + error.what()};
+  } catch (const InternalError& error) {
+    return {1, error.what()};
+  } catch (const std::bad_alloc&) {
+    return {1, "error: out of memory"};
+  } catch (const std::exception& error) {
+    return {1, std::string("internal error: ") + error.what()};
+  } catch (...) {
+    return {1, "internal error: an exception of unknown type"};
+  }
+}
+
+void report_failure(std::string_view command, const std::string& text) {
+  std::cout.flush();
+  const std::string name = command.empty() ? "megatron" : "megatron " + std::string(command);
+  std::cerr << name << ": " << text << std::endl;
+}
+
 int run_guarded(std::string_view command, const std::function<int()>& body) {
   try {
     const int code = body();
@@ -39,20 +56,11 @@ int run_guarded(std::string_view command, const std::function<int()>& body) {
   } catch (const HelpRequested& help) {
     std::cout << help.text << std::flush;
     return 0;
-  } catch (const UserError& error) {
-    std::cout.flush();
-    report(command, std::string("error: ") + error.what());
-    return 2;
-  } catch (const InternalError& error) {
-    report(command, error.what());
-  } catch (const std::bad_alloc&) {
-    report(command, "error: out of memory");
-  } catch (const std::exception& error) {
-    report(command, std::string("internal error: ") + error.what());
   } catch (...) {
-    report(command, "internal error: an exception of unknown type");
+    const CommandFailure failure = command_failure(std::current_exception());
+    report_failure(command, failure.text);
+    return failure.code;
   }
-  return 1;
 }
 
 }  // namespace megatron

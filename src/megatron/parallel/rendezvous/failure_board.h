@@ -1,0 +1,55 @@
+// One rank's end is the end of all: the first failure of a run is written where every rank sees it at once, so that one of them prints it and
+// the others leave.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "megatron/parallel/rendezvous/run_store.h"
+
+namespace megatron {
+
+struct RankFailure {
+  std::int64_t rank = 0;
+  std::string host;
+  int code = 1;  ///< with which every rank ends
+  std::string text;
+};
+
+/// The board of one start of a run, over one connection. Keys: `failure`; `end/<rank>` and the waits of the rendezvous, which it ends.
+class FailureBoard {
+ public:
+  /// What the rendezvous and the last goodbye wait for; set by post() too.
+  static constexpr const char* kAllHere = "all-here";
+  static constexpr const char* kGo = "go";
+  static constexpr const char* kOver = "over";
+  static constexpr const char* kStop = "stop";  ///< the value of such a key after a failure
+
+  FailureBoard(RunStore store, std::int64_t world_size) : store_(std::move(store)), world_size_(world_size) {}
+
+  /// Writes the failure unless there is one, and wakes everybody. The failure that stands on the board.
+  RankFailure post(const RankFailure& failure);
+  std::optional<RankFailure> first();
+  /// Returns when there is a failure, or when the rank leaves.
+  void wait_for_end(std::int64_t rank);
+  void wake(std::int64_t rank);
+
+  void set_printed();
+  bool wait_until_printed(std::chrono::milliseconds timeout);
+
+  /// This rank needs the store no longer. The last one to say so wakes the host of the store.
+  void leave();
+  /// Returns when everybody has left, or one has failed.
+  void wait_until_over();
+  /// Whether, in this time, everybody has left, after a failure too.
+  bool wait_until_all_left(std::chrono::milliseconds timeout);
+
+ private:
+  RunStore store_;
+  std::int64_t world_size_;
+};
+
+}  // namespace megatron

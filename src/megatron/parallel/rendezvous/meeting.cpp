@@ -1,0 +1,161 @@
+#include "megatron/parallel/rendezvous/meeting.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/error.h"
+#include "megatron/base/format.h"
+#include "megatron/base/json.h"
+
+namespace megatron {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+std::string record_key(std::int64_t rank) { return "rank/" + std::to_string(rank); }
+std::string settings_key(std::int64_t rank) { return "settings/" + std::to_string(rank); }
+
+milliseconds remaining(Clock::time_point until) { return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(until - Clock::now())); }
+
+/// Runs of consecutive ranks with one host and one number of sharers: what rank 0 tells everybody, short also for thousands of ranks.
+Json hosts_json(const std::vector<RankRecord>& records) {
+  std::map<std::string, std::int64_t> index_of_host;
+  std::map<std::pair<std::string, std::string>, std::int64_t> sharers;
+  Json names = Json::array(), runs = Json::array();
+  for (const RankRecord& record : records) {
+    if (index_of_host.emplace(record.host_id, names.size()).second) names.push_back(record.host);
+    ++sharers[{record.host_id, record.processors}];
+  }
+  for (const RankRecord& record : records) {
+    const Json host = index_of_host[record.host_id], sharing = sharers[{record.host_id, record.processors}];
+    if (runs.empty() || runs.back()[0] != host || runs.back()[1] != sharing) runs.push_back({host, sharing, 0});
+    runs.back()[2] = runs.back()[2].get<std::int64_t>() + 1;
+  }
+  return {{"hosts", names}, {"runs", runs}};
+}
+
+RunHosts read_hosts(const Json& json, std::int64_t rank) {
+  RunHosts hosts{.names = json["hosts"].get<std::vector<std::string>>(), .host_of_rank = {}};
+  for (const Json& run : json["runs"]) {
+    const auto first = static_cast<std::int64_t>(hosts.host_of_rank.size()), count = run[2].get<std::int64_t>();
+    if (rank >= first && rank < first + count) hosts.ranks_sharing_processors = run[1].get<std::int64_t>();
+    hosts.host_of_rank.insert(hosts.host_of_rank.end(), static_cast<std::size_t>(count), run[0].get<std::int64_t>());
+  }
+  return hosts;
+}
+
+class Meeting {
+ public:
+  Meeting(const LaunchEnvironment& environment, RunStore& store, FailureBoard& board, const RendezvousOptions& options)
+      : environment_(environment), store_(store), board_(board), options_(options), own_(own_record(options.settings)) {}
+
+  RunHosts run() {
+    arrive();
+    if (environment_.rank == 0) {
+      wait_for_all();
+      return open();
+    }
+    return hear();
+  }
+
+ private:
+  void arrive() {
+    const std::string text = write_record(own_);
+    const std::string standing = store_.compare_set(record_key(environment_.rank), "", text);
+    if (standing != text) {
+      const RankRecord other = read_record(standing);
+      throw UserError(
+          {"rank " + std::to_string(environment_.rank) + " was started twice",
+           "on " + other.host + " (pid " + std::to_string(other.pid) + ") and on " + own_.host + " (pid " + std::to_string(own_.pid) + ")",
+           "give every process its own RANK (--node-rank of each host), and every run a port of its own"});
+    }
+    if (store_.add("arrived", 1) == environment_.world_size) store_.set(FailureBoard::kAllHere, "yes");
+  }
+
+  /// Rank 0 until everybody has arrived; says who is missing.
+  void wait_for_all() {
+    const auto start = Clock::now();
+    const milliseconds interval = options_.progress_interval;
+    for (milliseconds speak = std::min(interval, options_.timeout); !store_.poll(FailureBoard::kAllHere, remaining(start + speak));) {
+      const double waited_s = std::chrono::duration<double>(Clock::now() - start).count();
+      if (speak == options_.timeout) throw missing_error(waited_s);
+      options_.progress("waiting for " + missing_text() + format(" (%.0f s)", waited_s));
+      speak = std::min(speak + (speak < 10 * interval ? interval : 10 * interval), options_.timeout);
+    }
+    throw_if_stopped(FailureBoard::kAllHere);
+  }
+
+  std::string missing_text() {
+    std::vector<std::int64_t> missing;
+    for (std::int64_t rank = 0; rank < environment_.world_size; ++rank) {
+      if (!store_.find(record_key(rank))) missing.push_back(rank);
+    }
+    return (missing.size() == 1 ? "rank " : "ranks ") + rank_list_text(missing) + " of " + std::to_string(environment_.world_size);
+  }
+
+  UserError missing_error(double waited_s) {
+    return UserError({"the ranks of this run", missing_text() + format(" did not come within %.0f s", waited_s),
+                      "start them or see why they ended; they must reach " + environment_.master_addr + ":" +
+                          std::to_string(environment_.master_port) + " (--distributed-timeout-minutes sets how long to wait)"});
+  }
+
+  void throw_if_stopped(const char* key) {
+    if (store_.find(key) != FailureBoard::kStop) return;
+    if (const auto failure = board_.first()) throw PeerFailed(*failure);
+  }
+
+  /// Rank 0: compares settings, then tells everybody who is where.
+  RunHosts open() {
+    std::vector<std::string> keys;
+    for (std::int64_t rank = 0; rank < environment_.world_size; ++rank) keys.push_back(record_key(rank));
+    std::vector<RankRecord> records;
+    for (const std::string& text : store_.get_all(keys)) records.push_back(read_record(text));
+    std::vector<std::int64_t> others;
+    for (std::int64_t rank = 1; rank < environment_.world_size; ++rank) {
+      if (records[static_cast<std::size_t>(rank)].settings_hash != own_.settings_hash) others.push_back(rank);
+    }
+    if (!others.empty()) throw different_settings(others);
+    const Json hosts = hosts_json(records);
+    store_.set(FailureBoard::kGo, hosts.dump(-1, ' ', false, Json::error_handler_t::replace));
+    return read_hosts(hosts, 0);
+  }
+
+  UserError different_settings(const std::vector<std::int64_t>& ranks) {
+    store_.set(FailureBoard::kGo, Json{{"tell_settings", ranks[0]}}.dump());
+    std::string difference = "otherwise than rank 0";
+    if (store_.poll(settings_key(ranks[0]), milliseconds(10'000)))
+      difference = first_difference(read_settings(store_.get_all({settings_key(ranks[0])})[0]), options_.settings);
+    const std::string more = ranks.size() > 1 ? "ranks " + rank_list_text(ranks) + " differ from rank 0" : "";
+    return UserError({"rank " + std::to_string(ranks[0]) + " was started " + difference, more, "start every rank with the same command"});
+  }
+
+  /// The others: what rank 0 says.
+  RunHosts hear() {
+    store_.wait(FailureBoard::kGo);
+    const std::string text = store_.get_all({FailureBoard::kGo})[0];
+    throw_if_stopped(FailureBoard::kGo);
+    const Json json = parse_json(text, "rank 0's answer in the run's store");
+    if (!json.contains("tell_settings")) return read_hosts(json, environment_.rank);
+    if (json["tell_settings"] == environment_.rank) store_.set(settings_key(environment_.rank), write_settings(options_.settings));
+    board_.wait_for_end(environment_.rank);
+    const auto failure = board_.first();
+    MEGATRON_CHECK(failure, "rank 0 refused the settings without a failure");
+    throw PeerFailed(*failure);
+  }
+
+  const LaunchEnvironment& environment_;
+  RunStore& store_;
+  FailureBoard& board_;
+  const RendezvousOptions& options_;
+  const RankRecord own_;
+};
+
+}  // namespace
+
+RunHosts meet(const LaunchEnvironment& environment, RunStore& store, FailureBoard& board, const RendezvousOptions& options) {
+  return Meeting(environment, store, board, options).run();
+}
+
+}  // namespace megatron

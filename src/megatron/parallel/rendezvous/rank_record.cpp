@@ -1,0 +1,113 @@
+#include "megatron/parallel/rendezvous/rank_record.h"
+
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <climits>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/checksum.h"
+#include "megatron/base/json.h"
+
+namespace megatron {
+namespace {
+
+std::string host_name() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown host";
+}
+
+std::string boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  file >> id;
+  return id;
+}
+
+std::string host_identity() {
+  struct stat network {
+  }, memory{};
+  ::stat("/proc/self/ns/net", &network);
+  ::stat("/dev/shm", &memory);
+  return host_name() + "|" + boot_id() + "|" + std::to_string(network.st_ino) + "|" + std::to_string(memory.st_dev);
+}
+
+std::string processor_mask() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return "";
+  std::string mask;
+  for (int cpu = 0; cpu < CPU_SETSIZE; cpu += 4) {
+    int digit = 0;
+    for (int bit = 0; bit < 4; ++bit) digit |= CPU_ISSET(cpu + bit, &set) ? 1 << bit : 0;
+    mask += "0123456789abcdef"[digit];
+  }
+  mask.erase(mask.find_last_not_of('0') + 1);
+  return mask;
+}
+
+std::string quoted(const std::string& name, const std::string& value) { return name + " " + (value.empty() ? "''" : value); }
+
+}  // namespace
+
+RankRecord own_record(const SettingsText& settings) {
+  return {host_name(), host_identity(), ::getpid(), processor_mask(), checksum_text(checksum(write_settings(settings)))};
+}
+
+std::string write_record(const RankRecord& record) {
+  return Json{
+      {"host", record.host}, {"host_id", record.host_id}, {"pid", record.pid}, {"cpus", record.processors}, {"settings", record.settings_hash}}
+      .dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+RankRecord read_record(const std::string& text) {
+  const std::string source = "a rank's record in the run's store";
+  const Json json = parse_json(text, source);
+  return {json_string(json, "host", source), json_string(json, "host_id", source), json_int(json, "pid", source), json_string(json, "cpus", source),
+          json_string(json, "settings", source)};
+}
+
+std::string write_settings(const SettingsText& settings) { return Json(settings).dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+SettingsText read_settings(const std::string& text) { return parse_json(text, "a rank's settings in the run's store").get<SettingsText>(); }
+
+std::string first_difference(const SettingsText& of_other, const SettingsText& of_rank_0) {
+  const std::map<std::string, std::string> others(of_other.begin(), of_other.end()), own(of_rank_0.begin(), of_rank_0.end());
+  std::string text;
+  int num_differences = 0;
+  const auto note = [&](const std::string& other, const std::string& rank_0) {
+    if (num_differences++ == 0) text = other + ", rank 0 " + rank_0;
+  };
+  for (const auto& [name, value] : of_rank_0) {
+    const auto found = others.find(name);
+    if (found == others.end()) {
+      note("without " + name, "with " + quoted(name, value));
+    } else if (found->second != value) {
+      note("with " + quoted(name, found->second), "with " + quoted(name, value));
+    }
+  }
+  for (const auto& [name, value] : of_other) {
+    if (!own.contains(name)) note("with " + quoted(name, value), "without " + name);
+  }
+  if (num_differences == 2) text += " (and one more setting differs)";
+  if (num_differences > 2) text += " (and " + std::to_string(num_differences - 1) + " more settings differ)";
+  return text;
+}
+
+std::string rank_list_text(const std::vector<std::int64_t>& ranks) {
+  std::string text;
+  for (std::size_t i = 0, next; i < ranks.size(); i = next) {
+    for (next = i + 1; next < ranks.size() && ranks[next] == ranks[next - 1] + 1;) ++next;
+    if (next - i == 2) next = i + 1;
+    text += (text.empty() ? "" : ", ") + std::to_string(ranks[i]);
+    if (next - i > 1) text += "-" + std::to_string(ranks[next - 1]);
+  }
+  return text;
+}
+
+}  // namespace megatron

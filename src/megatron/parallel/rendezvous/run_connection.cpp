@@ -1,0 +1,82 @@
+#include "megatron/parallel/rendezvous/run_connection.h"
+
+#include <unistd.h>
+
+#include "megatron/base/error.h"
+#include "megatron/base/format.h"
+#include "megatron/parallel/rendezvous/reach_store.h"
+
+namespace megatron {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr const char* kRestartKey = "megatron/restart";
+
+std::string prefix_of(const LaunchEnvironment& environment, std::int64_t restart_count) {
+  return "megatron/" + environment.run_id + "/" + std::to_string(restart_count);
+}
+
+StoreAddress address_of(const LaunchEnvironment& environment) {
+  return {hosts_store(environment) ? "127.0.0.1" : environment.master_addr, environment.master_port};
+}
+
+/// The socket that `megatron launch` has opened, or one of our own.
+ListeningSocket listening_socket(const LaunchEnvironment& environment) {
+  if (environment.listening_socket && listening_port(*environment.listening_socket) == environment.master_port)
+    return ListeningSocket::adopt(::dup(*environment.listening_socket));
+  const bool is_one_host = environment.num_nodes == 1 && environment.master_addr.starts_with("127.");
+  return ListeningSocket({.port = environment.master_port, .loopback_only = is_one_host});
+}
+
+bool is_late_name(const LaunchEnvironment& environment) { return environment.source.starts_with("Kubernetes") || environment.source == "PyTorchJob"; }
+
+RunStore open_root(const LaunchEnvironment& environment, const ConnectionOptions& options) {
+  if (hosts_store(environment)) return RunStore::host(listening_socket(environment), options.timeout);
+  const StoreAddress address = address_of(environment);
+  await_store(address, {.timeout = options.timeout,
+                        .name_timeout = milliseconds(is_late_name(environment) ? 120'000 : 5'000),  // a pod's name appears with the pod
+                        .progress = [&](double waited_s, const std::string& reason) {
+                          if (environment.local_rank == 0 && options.progress)
+                            options.progress(format("waiting for rank 0 at %s (%.0f s): ", address.text().c_str(), waited_s) + reason);
+                        }});
+  try {
+    return RunStore::connect(address, options.timeout);
+  } catch (const StoreLost& error) {
+    throw UserError({"what answers at " + address.text(), std::string("is not rank 0 of this run: ") + error.what(),
+                     "choose a port that nobody uses, with --master-port, or MASTER_PORT on every rank"});
+  }
+}
+
+/// Several launchers restart their hosts' ranks each for itself; the highest count is the run's. Who lags behind leaves and is started again.
+void agree_on_restart(RunStore& root, const LaunchEnvironment& environment) {
+  if (environment.source != "megatron launch" || environment.num_nodes == 1) return;
+  const std::int64_t own = environment.restart_count;
+  for (std::string seen;;) {
+    const std::string now = root.compare_set(kRestartKey, seen, std::to_string(own));
+    if (now == std::to_string(own)) return;
+    const std::int64_t count = std::stoll(now);
+    if (count > own) throw InternalError("the ranks of another host were started again (restart " + now + "): leaving to be started again too");
+    if (now != seen) {
+      seen = now;
+      FailureBoard(root.with_prefix(prefix_of(environment, count)), environment.world_size)
+          .post({environment.rank, "", 1, "error: the ranks of host " + std::to_string(environment.node_rank) + " were started again"});
+    }
+  }
+}
+
+}  // namespace
+
+bool hosts_store(const LaunchEnvironment& environment) { return environment.rank == 0 && !environment.agent_store; }
+
+RunStore open_store(const LaunchEnvironment& environment, const ConnectionOptions& options) {
+  RunStore root = open_root(environment, options);
+  agree_on_restart(root, environment);
+  return root.with_prefix(prefix_of(environment, environment.restart_count));
+}
+
+RunStore reopen_store(const LaunchEnvironment& environment, milliseconds timeout) {
+  return RunStore::connect(address_of(environment), timeout).with_prefix(prefix_of(environment, environment.restart_count));
+}
+
+}  // namespace megatron

@@ -1,0 +1,270 @@
+// Processes that meet, and how they end when something is wrong: one message, on rank 0, and the same exit code everywhere.
+#include "megatron/parallel/world.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "megatron/base/error.h"
+#include "megatron/parallel/comm.h"
+#include "parallel/forked_ranks.h"
+
+namespace megatron {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::AllOf;
+using testing::Each;
+using testing::Field;
+using testing::HasSubstr;
+
+RendezvousOptions options_with(SettingsText settings = {}, milliseconds timeout = milliseconds(20'000)) {
+  return {.timeout = timeout, .settings = std::move(settings)};
+}
+
+/// Ranks that run `body` after `environment` has been made theirs.
+std::vector<ForkedRank> run_world(
+    std::int64_t size, const std::function<int(World&)>& body, const std::function<void(LaunchEnvironment&)>& change = [](LaunchEnvironment&) {}) {
+  const std::int64_t port = free_port();
+  return fork_ranks(size, [&](std::int64_t rank) {
+    LaunchEnvironment environment = environment_of(rank, size, port);
+    change(environment);
+    return run_guarded("pretrain", [&] { return run_rank("pretrain", body, environment); });
+  });
+}
+
+void expect_codes(const std::vector<ForkedRank>& ranks, int code) {
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) EXPECT_EQ(ranks[rank].code, code) << "rank " << rank << ": " << ranks[rank].errors;
+}
+
+/// Rank 0 has said exactly this; the others nothing.
+void expect_one_message(const std::vector<ForkedRank>& ranks, const std::string& message) {
+  EXPECT_EQ(ranks[0].errors, message);
+  for (std::size_t rank = 1; rank < ranks.size(); ++rank) EXPECT_EQ(ranks[rank].errors, "") << "rank " << rank;
+}
+
+TEST(World, OfOneProcessNeedsNoStore) {
+  World world({}, "pretrain");
+  world.join({});
+  EXPECT_EQ(world.hosts().names.size(), 1u);
+  EXPECT_FALSE(world.store());
+  world.leave();
+}
+
+TEST(World, MeetsAndShares) {
+  const auto ranks = run_world(4, [](World& world) {
+    world.join(options_with({{"--lr", "0.1"}}));
+    const std::string key = "from/" + std::to_string(world.environment().rank);
+    world.store()->set(key, std::vector<std::uint8_t>{7});
+    const std::string other = "from/" + std::to_string((world.environment().rank + 1) % 4);
+    const bool is_shared = world.store()->get(other) == std::vector<std::uint8_t>{7} && world.new_store()->get(key) == std::vector<std::uint8_t>{7};
+    const bool is_one_host = world.hosts().names.size() == 1 && world.hosts().host_of_rank == std::vector<std::int64_t>(4, 0);
+    return is_shared && is_one_host && world.hosts().ranks_sharing_processors == 4 ? 0 : 1;
+  });
+  expect_codes(ranks, 0);
+  expect_one_message(ranks, "");
+}
+
+TEST(World, LeavesTogether) {
+  const auto ranks = run_world(3, [](World& world) {
+    world.join(options_with());
+    std::this_thread::sleep_for(milliseconds(300 * world.environment().rank));
+    return 0;
+  });
+  expect_codes(ranks, 0);
+  expect_one_message(ranks, "");
+}
+
+TEST(World, NamesTheFirstDifferentSetting) {
+  const auto ranks = run_world(4, [](World& world) {
+    const bool is_odd = world.environment().rank == 3;
+    world.join(options_with({{"--seed", "1"}, {"--lr", is_odd ? "0.1" : "0.2"}, {"--seq-length", is_odd ? "8" : "16"}}));
+    return 0;
+  });
+  expect_codes(ranks, 2);
+  expect_one_message(ranks,
+                     "megatron pretrain: error: rank 3 was started with --lr 0.1, rank 0 with --lr 0.2 (and one more setting differs)\n"
+                     "  fix: start every rank with the same command\n");
+}
+
+TEST(World, NamesMissingRanks) {
+  const std::int64_t port = free_port();
+  const auto ranks = fork_ranks(2, [&](std::int64_t rank) {
+    const auto body = [](World& world) {
+      world.join({.timeout = milliseconds(3000), .progress_interval = milliseconds(2000)});
+      return 0;
+    };
+    return run_guarded("pretrain", [&] { return run_rank("pretrain", body, environment_of(rank, 4, port)); });
+  });
+  expect_codes(ranks, 2);
+  expect_one_message(ranks,
+                     "waiting for ranks 2, 3 of 4 (2 s)\n"
+                     "megatron pretrain: error: the ranks of this run: ranks 2, 3 of 4 did not come within 3 s\n"
+                     "  fix: start them or see why they ended; they must reach 127.0.0.1:" +
+                         std::to_string(port) + " (--distributed-timeout-minutes sets how long to wait)\n");
+}
+
+TEST(World, FailsEverywhereWhenOneRankFailsBefore) {
+  const auto ranks = run_world(4, [](World& world) {
+    if (world.environment().rank == 2) throw UserError({"--data-path books", "does not exist", "check the path"});
+    world.join(options_with());
+    return 0;
+  });
+  expect_codes(ranks, 2);
+  EXPECT_THAT(ranks[0].errors,
+              testing::MatchesRegex("megatron pretrain: rank 2 on .*: error: --data-path books: does not exist\n  fix: check the path\n"));
+  for (const int rank : {1, 2, 3}) EXPECT_EQ(ranks[rank].errors, "");
+  EXPECT_LT(ranks[3].seconds, 10);
+}
+
+TEST(World, PrintsOnceWhatEveryRankFindsBefore) {
+  const auto ranks = run_world(4, [](World&) -> int { throw UserError({"--num-layers", "is required", ""}); });
+  expect_codes(ranks, 2);
+  expect_one_message(ranks, "megatron pretrain: error: --num-layers: is required\n");
+  EXPECT_LT(ranks[3].seconds, 10);
+}
+
+TEST(World, PrintsOnceWhatEveryRankFindsAfter) {
+  const auto ranks = run_world(4, [](World& world) -> int {
+    world.join(options_with());
+    throw UserError({"--tensor-model-parallel-size 3", "does not divide 4 ranks", ""});
+  });
+  expect_codes(ranks, 2);
+  expect_one_message(ranks, "megatron pretrain: error: --tensor-model-parallel-size 3: does not divide 4 ranks\n");
+}
+
+TEST(World, EndsTheWaitsOfTheOthers) {
+  const auto ranks = run_world(3, [](World& world) -> int {
+    world.join(options_with());
+    if (world.environment().rank == 1) throw std::runtime_error("out of luck");
+    std::promise<std::string> reason;
+    world.on_failure([&](const std::string& text) { reason.set_value(text); });
+    const std::string text = reason.get_future().get();
+    world.on_failure(nullptr);
+    throw CommError("all_reduce on dp: " + text);
+  });
+  expect_codes(ranks, 1);
+  EXPECT_THAT(ranks[0].errors, testing::MatchesRegex("megatron pretrain: rank 1 on .*: internal error: out of luck\n"));
+  EXPECT_EQ(ranks[1].errors + ranks[2].errors, "");
+  EXPECT_LT(ranks[2].seconds, 8);
+}
+
+TEST(World, EndsARankThatDoesNotListen) {
+  const auto ranks = run_world(3, [](World& world) -> int {
+    world.join(options_with());
+    if (world.environment().rank == 2) throw UserError({"a file", "is gone", ""});
+    std::this_thread::sleep_for(std::chrono::hours(1));
+    return 0;
+  });
+  expect_codes(ranks, 2);
+  EXPECT_THAT(ranks[0].errors, HasSubstr("rank 2 on "));
+  EXPECT_LT(ranks[1].seconds, 20);
+}
+
+TEST(World, EndsWithTheCodeThatARankReturned) {
+  const auto ranks = run_world(3, [](World& world) -> int {
+    world.join(options_with());
+    if (world.environment().rank == 1) return 17;
+    std::promise<void> end;
+    world.on_failure([&](const std::string&) { end.set_value(); });
+    end.get_future().get();
+    throw CommError("broken");
+  });
+  expect_codes(ranks, 17);
+  expect_one_message(ranks, "");
+}
+
+TEST(World, NoticesThatRank0WasKilled) {
+  const auto ranks = run_world(3, [](World& world) -> int {
+    world.join(options_with());
+    if (world.environment().rank == 0) {
+      std::this_thread::sleep_for(milliseconds(300));
+      ::raise(SIGKILL);
+    }
+    std::promise<void> end;
+    world.on_failure([&](const std::string&) { end.set_value(); });
+    end.get_future().get();
+    throw CommError("broken");
+  });
+  EXPECT_EQ(ranks[0].code, 128 + SIGKILL);
+  EXPECT_EQ(ranks[1].code, 1);
+  EXPECT_EQ(ranks[2].code, 1);
+  EXPECT_LT(ranks[2].seconds, 10);
+}
+
+TEST(World, RefusesARankThatWasStartedTwice) {
+  const auto ranks = run_world(
+      3,
+      [](World& world) {
+        world.join(options_with());
+        return 0;
+      },
+      [](LaunchEnvironment& environment) { environment.rank = std::min<std::int64_t>(environment.rank, 1); });
+  expect_codes(ranks, 2);
+  EXPECT_THAT(ranks[0].errors, HasSubstr("rank 1 was started twice: on "));
+}
+
+TEST(World, NamesAPortInUse) {
+  const ListeningSocket taken({.port = 0, .loopback_only = true});
+  const auto ranks = fork_ranks(1, [&](std::int64_t rank) {
+    return run_guarded("pretrain", [&] {
+      return run_rank(
+          "pretrain", [](World& world) { return world.join(options_with()), 0; }, environment_of(rank, 2, taken.port()));
+    });
+  });
+  expect_codes(ranks, 2);
+  EXPECT_THAT(ranks[0].errors, HasSubstr("error: port " + std::to_string(taken.port()) + " of this host: is in use by another process"));
+  EXPECT_LT(ranks[0].seconds, 3);
+}
+
+TEST(World, NamesAMasterThatNobodyKnows) {
+  const auto ranks = fork_ranks(
+      1,
+      [&](std::int64_t) {
+        LaunchEnvironment environment = environment_of(1, 2, 29500);
+        environment.master_addr = "no-such-host.invalid";
+        return run_guarded("pretrain", [&] {
+          return run_rank(
+              "pretrain", [](World& world) { return world.join(options_with()), 0; }, environment);
+        });
+      },
+      60);
+  expect_codes(ranks, 2);
+  EXPECT_THAT(ranks[0].errors, HasSubstr("error: the host of rank 0, no-such-host.invalid: its name is not known here"));
+}
+
+TEST(World, NamesAMasterThatDoesNotAnswer) {
+  const std::int64_t port = free_port();
+  const auto ranks = fork_ranks(
+      1,
+      [&](std::int64_t) {
+        return run_guarded("pretrain", [&] {
+          return run_rank(
+              "pretrain", [](World& world) { return world.join(options_with({}, milliseconds(1000))), 0; }, environment_of(1, 2, port));
+        });
+      },
+      60);
+  expect_codes(ranks, 2);
+  EXPECT_THAT(ranks[0].errors, HasSubstr("error: rank 0 at 127.0.0.1:" + std::to_string(port) + ": does not answer after"));
+}
+
+TEST(RankList, IsShort) {
+  EXPECT_EQ(rank_list_text({3}), "3");
+  EXPECT_EQ(rank_list_text({3, 4}), "3, 4");
+  EXPECT_EQ(rank_list_text({0, 1, 2, 5, 7, 8, 9}), "0-2, 5, 7-9");
+}
+
+TEST(FirstDifference, IsNamedFromBothSides) {
+  EXPECT_EQ(first_difference({{"--a", "1"}}, {{"--a", "1"}}), "");
+  EXPECT_EQ(first_difference({{"--a", "1"}}, {{"--a", "2"}}), "with --a 1, rank 0 with --a 2");
+  EXPECT_EQ(first_difference({}, {{"--a", "2"}}), "without --a, rank 0 with --a 2");
+  EXPECT_EQ(first_difference({{"--a", ""}}, {}), "with --a '', rank 0 without --a");
+  EXPECT_EQ(first_difference({{"--a", "1"}, {"--b", "1"}, {"--c", "1"}}, {{"--a", "2"}, {"--b", "2"}, {"--c", "2"}}),
+            "with --a 1, rank 0 with --a 2 (and 2 more settings differ)");
+}
+
+}  // namespace
+}  // namespace megatron
