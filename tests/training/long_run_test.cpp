@@ -46,7 +46,8 @@ TEST(ExitConditions, DurationRunsOnTheMonotonicClock) {
   TrainingConfig training;
   training.exit_duration_in_mins = 2;
   const RunClock clock = time.clock();
-  const ExitConditions conditions(training, clock, clock.monotonic_s(), nullptr);
+  const Rank rank;
+  ExitConditions conditions(training, clock, clock.monotonic_s(), nullptr, rank);
   time.epoch_s += 10L * 365 * 86400;
   EXPECT_EQ(conditions.reason(1), std::nullopt);
   time.epoch_s -= 20L * 365 * 86400;
@@ -72,7 +73,7 @@ TEST(JobDeadline, StopsWhenARoundAndASaveMightNotFit) {
   time.monotonic_s += 2;
   EXPECT_TRUE(deadline.is_near());
   TrainingConfig training;
-  EXPECT_THAT(*ExitConditions(training, clock, 0, &deadline).reason(7), HasSubstr("before the end of its Slurm job: 3:59 are left"));
+  EXPECT_THAT(*ExitConditions(training, clock, 0, &deadline, Rank()).reason(7), HasSubstr("before the end of its Slurm job: 3:59 are left"));
 }
 
 TEST(JobDeadline, EnvironmentIsHeededWhereItMakesSense) {

@@ -166,7 +166,7 @@ TEST_P(NoHostSync, AStepReadsNothingBeforeItsEnd) {
   Timers timers(2, TimerStatistic::minmax);
   const TrainStepOptions options{.num_microbatches = 2, .update = {.lr = 1e-3, .weight_decay = 0.1, .count_zeros = true}};
   try {
-    train_step({*model, weights, *optimizer, source, timers}, options);
+    train_step({*model, weights, *optimizer, source, timers, Rank()}, options);
     FAIL() << "the step's result was read from the meta device";
   } catch (const std::exception& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("Cannot copy out of meta tensor")) << error.what();

@@ -42,7 +42,7 @@ TEST(NonFinite, OverflowNamesTheLayer) {
   Timers timers(0, TimerStatistic::minmax);
   testing_models::ListSource source({ones()});
   try {
-    train_step({*model, weights, optimizer, source, timers}, {.num_microbatches = 1, .check_for_nan = true});
+    train_step({*model, weights, optimizer, source, timers, Rank()}, {.num_microbatches = 1, .check_for_nan = true});
     FAIL();
   } catch (const NonFiniteError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("every weight is finite\n  first op at fault: decoder.layers.1.mlp.activation, forward\n"));

@@ -30,7 +30,7 @@ struct StepRun {
   TrainStepResult step(std::vector<Microbatch> batch, TrainStepOptions options) {
     options.num_microbatches = static_cast<std::int64_t>(batch.size());
     ListSource source(std::move(batch));
-    return train_step({model, weights, *optimizer, source, timers}, options);
+    return train_step({model, weights, *optimizer, source, timers, Rank()}, options);
   }
   std::vector<float> main() const {
     const at::Tensor& tensor = optimizer->main_parameters().tensors()[0];

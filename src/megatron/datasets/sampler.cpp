@@ -31,7 +31,7 @@ std::optional<BatchIndices> Sampler::next() {
 
 std::optional<BatchIndices> Sampler::next_single() {
   if (consumed_ + global_batch() > options_.total_samples) return std::nullopt;
-  BatchIndices batch;
+  BatchIndices batch{.first_ordinal = consumed_};
   const std::int64_t first = consumed_ + options_.data_parallel_rank * options_.micro_batch_size;
   for (std::int64_t row = 0; row < options_.micro_batch_size; ++row) batch.samples.push_back(first + row);
   batch.ordinals = batch.samples;
@@ -47,7 +47,7 @@ BatchIndices Sampler::next_cyclic() {
     order_ = torch_randperm(options_.data_sharding ? batches * options_.micro_batch_size : shared, static_cast<std::uint64_t>(epoch));
     epoch_ = epoch;
   }
-  BatchIndices batch;
+  BatchIndices batch{.first_ordinal = consumed_};
   for (std::int64_t row = 0; row < options_.micro_batch_size; ++row) {
     batch.samples.push_back(cyclic_sample(place, row));
     const std::int64_t column = options_.data_sharding ? options_.data_parallel_rank * options_.micro_batch_size + row

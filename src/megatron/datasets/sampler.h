@@ -26,6 +26,7 @@ struct SamplerOptions {
 struct BatchIndices {
   std::vector<std::int64_t> samples;   ///< numbers in the dataset
   std::vector<std::int64_t> ordinals;  ///< consumed_samples counted over all ranks when each sample's turn comes: coordinates of dropout
+  std::int64_t first_ordinal = 0;      ///< of the batches that all ranks take at this time
 };
 
 /// Gives the batches of one rank in order. UserErrors on sizes that cannot work.

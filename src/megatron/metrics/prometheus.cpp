@@ -67,7 +67,16 @@ void write_mfu(Writer& out, const ThroughputMetrics& rates) {
   if (rates.mfu_causal) out.sample(*rates.mfu_causal, label("attention", "causal"));
 }
 
+void write_traffic(Writer& out, const std::vector<AxisTraffic>& traffic) {
+  if (traffic.empty()) return;
+  out.family("megatron_training_communication_bytes", "gauge", "Bytes of the last step's collectives on rank 0.");
+  for (const AxisTraffic& axis : traffic) out.sample(static_cast<double>(axis.bytes), label("axis", axis.axis));
+  out.family("megatron_training_communication_exposed_seconds", "gauge", "Time of the last step in which rank 0 waited for others.");
+  for (const AxisTraffic& axis : traffic) out.sample(axis.exposed_ms / 1000, label("axis", axis.axis));
+}
+
 void write_step(Writer& out, const StepMetrics& step) {
+  write_traffic(out, step.traffic);
   out.gauge("megatron_training_iteration", "Iterations done.", static_cast<double>(step.iteration));
   out.gauge("megatron_training_iterations_planned", "Iterations of the whole run.", static_cast<double>(step.train_iters));
   out.gauge("megatron_training_consumed_samples", "Samples trained on.", static_cast<double>(step.consumed_samples));

@@ -32,6 +32,8 @@ OrderedJson json_line(const StepMetrics& step) {
   line["tflops"] = step.throughput.flops_per_second / 1e12;
   add_if(line, "mfu", step.throughput.mfu);
   add_if(line, "mfu_causal", step.throughput.mfu_causal);
+  for (const AxisTraffic& axis : step.traffic)
+    line["communication"][axis.axis] = {{"calls", axis.calls}, {"bytes", axis.bytes}, {"exposed_ms", axis.exposed_ms}};
   if (step.memory) line["memory_bytes"] = step.memory->reserved_bytes;
   return line;
 }

@@ -30,6 +30,13 @@ struct ThroughputMetrics {
   std::optional<double> mfu_causal;  ///< the same with the masked half of attention left out
 };
 
+/// What a step sent over one axis of the mesh, on this rank.
+struct AxisTraffic {
+  std::string axis;
+  std::int64_t calls = 0, bytes = 0;
+  double exposed_ms = 0;  ///< the rank stood still
+};
+
 struct StepMetrics {
   std::int64_t iteration = 0, train_iters = 0;
   std::int64_t consumed_samples = 0, skipped_samples = 0;
@@ -44,6 +51,7 @@ struct StepMetrics {
   double elapsed_s = 0;
   ThroughputMetrics throughput;
   std::optional<MemoryMetrics> memory;
+  std::vector<AxisTraffic> traffic = {};  ///< with --log-comm
 };
 
 struct EvaluationMetrics {

@@ -48,6 +48,10 @@ void TensorBoard::add(const StepMetrics& step) {
     over_iterations.emplace_back("mem-max-allocated-bytes", step.memory->max_allocated_bytes.value_or(step.memory->max_reserved_bytes));
     add_if(over_iterations, "mem-allocated-count", step.memory->allocated_count);
   }
+  for (const AxisTraffic& axis : step.traffic) {
+    over_iterations.emplace_back("communication-bytes/" + axis.axis, static_cast<double>(axis.bytes));
+    over_iterations.emplace_back("communication-exposed-ms/" + axis.axis, axis.exposed_ms);
+  }
   if (!over_iterations.empty()) file_->add_scalars(over_iterations, step.iteration);
   add_over_both(both, step.iteration, step.consumed_samples);
 }

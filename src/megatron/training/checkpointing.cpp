@@ -15,7 +15,11 @@
 namespace megatron {
 namespace {
 
-constexpr const char* kPlace = "[ t 1/1, p 1/1 ]";
+/// This rank's place, as Megatron writes it.
+std::string place(const Rank& rank) {
+  const auto of = [](const Axis& axis) { return std::to_string(axis.rank + 1) + "/" + std::to_string(axis.size); };
+  return "[ t " + of(rank.tp) + ", p " + of(rank.pp) + " ]";
+}
 
 void print_timer(Trainer& trainer, std::string_view name, std::ostream& out) {
   const std::string times = trainer.timers.report(std::array<std::string_view, 1>{name});
@@ -99,7 +103,8 @@ void load_trainer(Trainer& trainer, std::ostream& out) {
       load_weights(source, *trainer.weights);
     }
     if (is_resume) resume(trainer, out);
-    out << "  successfully loaded checkpoint from " << root << ' ' << kPlace << " at iteration " << trainer.progress.iteration << std::endl;
+    out << "  successfully loaded checkpoint from " << root << ' ' << place(trainer.rank) << " at iteration " << trainer.progress.iteration
+        << std::endl;
   }
   print_timer(trainer, "load-checkpoint", out);
 }
@@ -117,9 +122,10 @@ void save_trainer(Trainer& trainer, SaveFolder& folder, std::string_view timer, 
                            .rerun_state = trainer.rerun_state,
                            .progress = trainer.progress,
                            .origin = trainer.source ? &*trainer.source : nullptr,
-                           .lock = &folder.lock(std::cerr),
+                           .lock = folder.lock(std::cerr),
                            .files = &folder.files()});
-    out << "  [" << current_time() << "] successfully saved checkpoint from iteration " << iteration << " to " << root << ' ' << kPlace << std::endl;
+    out << "  [" << current_time() << "] successfully saved checkpoint from iteration " << iteration << " to " << root << ' ' << place(trainer.rank)
+        << std::endl;
   }
   print_timer(trainer, timer, out);
 }

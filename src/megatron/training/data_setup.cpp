@@ -36,10 +36,14 @@ SamplerKind sampler_kind(const DataConfig& config) { return config.dataloader_ty
 class DataSetup {
  public:
   DataSetup(Trainer& trainer, std::ostream& out)
-      : trainer_(trainer), settings_(trainer.settings), plan_(evaluation_plan(trainer.settings.training)), out_(out) {}
+      : trainer_(trainer),
+        settings_(trainer.settings),
+        dp_(trainer.rank.dp),
+        plan_(evaluation_plan(trainer.settings.training, dp_.size)),
+        out_(out) {}
 
   void run(const Tokenizer& tokenizer) {
-    const auto samples = wanted_samples(settings_);
+    const auto samples = wanted_samples(settings_, dp_.size);
     out_ << dataset_sizes_block(samples) << std::endl;
     const Datasets datasets = build_datasets(
         settings_.data,
@@ -59,7 +63,11 @@ class DataSetup {
 
  private:
   DatasetSourceOptions source_options(std::int64_t micro_batch_size, std::int64_t first_sample) const {
-    return {.loader = {.sampler = {.kind = sampler_kind(settings_.data), .consumed_samples = first_sample, .micro_batch_size = micro_batch_size},
+    return {.loader = {.sampler = {.kind = sampler_kind(settings_.data),
+                                   .consumed_samples = first_sample,
+                                   .micro_batch_size = micro_batch_size,
+                                   .data_parallel_rank = dp_.rank,
+                                   .data_parallel_size = dp_.size},
                        .workers = settings_.data.num_workers,
                        .vocab_size = settings_.model.vocab_size},
             .document_masks = settings_.data.reset_attention_mask,
@@ -69,7 +77,7 @@ class DataSetup {
   EvaluationSet evaluation_set(const std::shared_ptr<const Dataset>& dataset, const std::string& suffix, std::int64_t num_microbatches) const {
     return {.suffix = suffix,
             .num_microbatches = num_microbatches,
-            .num_samples = num_microbatches * plan_.micro_batch_size,
+            .num_samples = num_microbatches * samples_together(),
             .open = [dataset, options = source_options(plan_.micro_batch_size, 0)](std::int64_t first_sample) {
               DatasetSourceOptions from = options;
               from.loader.sampler.consumed_samples = first_sample;
@@ -92,27 +100,32 @@ class DataSetup {
 
   /// Microbatches of a whole set, without a last one that is not full.
   std::int64_t whole(const Dataset& dataset, const std::string& suffix) const {
-    const std::int64_t size = dataset.size(), microbatches = size / plan_.micro_batch_size;
+    const std::int64_t size = dataset.size(), microbatches = size / samples_together();
     if (microbatches == 0)
-      throw UserError({"the validation" + suffix + " set has " + std::to_string(size) + " samples, fewer than one microbatch of " +
-                           std::to_string(plan_.micro_batch_size),
-                       "", "use more data, or a smaller --eval-micro-batch-size"});
-    out_ << " > each evaluation of the validation" << suffix << " set takes " << microbatches * plan_.micro_batch_size << " of its " << size
-         << " samples" << std::endl;
+      throw UserError(
+          {"the validation" + suffix + " set has " + std::to_string(size) + " samples, fewer than one microbatch of " +
+               (dp_.size > 1 ? std::to_string(plan_.micro_batch_size) + " for each of " + std::to_string(dp_.size) + " data-parallel ranks"
+                             : std::to_string(plan_.micro_batch_size)),
+           "", "use more data, or a smaller --eval-micro-batch-size"});
+    out_ << " > each evaluation of the validation" << suffix << " set takes " << microbatches * samples_together() << " of its " << size << " samples"
+         << std::endl;
     return microbatches;
   }
 
+  std::int64_t samples_together() const { return plan_.micro_batch_size * dp_.size; }
+
   Trainer& trainer_;
   const Settings& settings_;
+  const Axis& dp_;
   EvaluationPlan plan_;
   std::ostream& out_;
 };
 
 }  // namespace
 
-std::array<std::optional<std::int64_t>, 3> wanted_samples(const Settings& settings) {
+std::array<std::optional<std::int64_t>, 3> wanted_samples(const Settings& settings, std::int64_t data_parallel_size) {
   const TrainingConfig& training = settings.training;
-  const EvaluationPlan plan = evaluation_plan(training);
+  const EvaluationPlan plan = evaluation_plan(training, data_parallel_size);
   const std::array<bool, 3> has_data = splits_with_data(settings.data);
   const std::int64_t train =
       training.train_samples > 0 ? training.train_samples : NumMicrobatchesCalculator(training).samples_after(training.train_iters);

@@ -26,12 +26,21 @@ at::Tensor positions(const Batch& batch) {
   return is_shared ? all.narrow(0, 0, 1) : all;
 }
 
+/// int64 [rows]: places among the samples that all data-parallel ranks take at this time.
+at::Tensor places(const BatchIndices& indices) {
+  at::Tensor tensor = at::empty({static_cast<std::int64_t>(indices.ordinals.size())}, at::kLong);
+  std::ranges::transform(indices.ordinals, tensor.mutable_data_ptr<std::int64_t>(),
+                         [&](std::int64_t ordinal) { return ordinal - indices.first_ordinal; });
+  return tensor;
+}
+
 Microbatch to_microbatch(const Batch& batch, bool document_masks) {
   Microbatch result;
   result.tensors["tokens"] = matrix(batch, batch.tokens, at::kLong);
   result.tensors["labels"] = matrix(batch, batch.labels, at::kLong);
   result.tensors["position_ids"] = positions(batch);
   result.tensors["loss_mask"] = matrix(batch, batch.loss_mask, at::kFloat);
+  result.sample_ordinals = places(batch.indices);
   if (document_masks) result.tensors["document_ids"] = matrix(batch, document_ids(batch), at::kInt);
   return result;
 }
@@ -40,7 +49,8 @@ class DatasetSource : public MicrobatchSource {
  public:
   DatasetSource(std::shared_ptr<const Dataset> dataset, const DatasetSourceOptions& options) : dataset_(std::move(dataset)), options_(options) {
     SamplerOptions& sampler = options_.loader.sampler;
-    const std::int64_t usable = dataset_->size() / sampler.micro_batch_size * sampler.micro_batch_size;
+    const std::int64_t together = sampler.micro_batch_size * sampler.data_parallel_size;
+    const std::int64_t usable = dataset_->size() / together * together;
     if (sampler.kind == SamplerKind::single) sampler.consumed_samples %= std::max<std::int64_t>(usable, 1);
     open();
   }

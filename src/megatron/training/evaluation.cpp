@@ -7,7 +7,8 @@
 
 namespace megatron {
 
-std::optional<double> evaluate(LanguageModel& model, MicrobatchSource& source, std::int64_t num_microbatches, const std::function<bool()>& stop) {
+std::optional<double> evaluate(LanguageModel& model, MicrobatchSource& source, std::int64_t num_microbatches, const Meeting& dp,
+                               const std::function<bool()>& stop) {
   const c10::NoGradGuard no_gradients;
   double loss_sum = 0, tokens = 0;
   for (std::int64_t i = 0; i < num_microbatches; ++i) {
@@ -18,7 +19,8 @@ std::optional<double> evaluate(LanguageModel& model, MicrobatchSource& source, s
     loss_sum += output.loss_sum.item<double>();
     tokens += output.count.item<double>();
   }
-  return loss_sum / std::max(tokens, 1.0);
+  const std::vector<double> all = sums(dp, {loss_sum, tokens}, "evaluation");
+  return all[0] / std::max(all[1], 1.0);
 }
 
 }  // namespace megatron

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "megatron/training/agreement.h"
 #include "megatron/training/diagnosis/explanation.h"
 #include "megatron/training/diagnosis/op_trace.h"
 
@@ -17,14 +18,24 @@ std::string advice(const TrainStepOptions& options) {
          std::to_string(options.iteration) + ", or skip such updates with --no-check-for-nan-in-loss-and-grad";
 }
 
+bool on_any_rank(const Rank& rank, bool here) { return largest({rank.world, rank.device}, {here ? 1.0 : 0.0}, "diagnosis")[0] != 0; }
+
 OpTrace trace(const TrainStepParts& parts, const TrainStepOptions& options, const Microbatch& microbatch) {
-  return trace_microbatch(parts.model, parts.weights, microbatch,
-                          {.per_token = options.calculate_per_token_loss,
-                           .gradient_factor = parts.optimizer.loss_scale().item<double>() / static_cast<double>(options.num_microbatches)});
+  return trace_microbatch(
+      parts.model, parts.weights, microbatch,
+      {.per_token = options.calculate_per_token_loss,
+       .gradient_factor = parts.optimizer.loss_scale().item<double>() / static_cast<double>(options.num_microbatches * parts.rank.dp_cp.size),
+       .on_any_rank = [&parts](bool here) { return on_any_rank(parts.rank, here); }});
 }
 
-SuspectMicrobatch suspect_of(const std::vector<Microbatch>& batch, std::size_t index, const OpTrace& trace) {
-  return {batch[index], index, static_cast<std::int64_t>(batch.size()), trace.gradient_scale};
+/// The suspect is that of the ranks that met the first bad op; of the first rank when none did.
+SuspectMicrobatch suspect_of(const Rank& rank, const std::vector<Microbatch>& batch, std::size_t index, const OpTrace& trace) {
+  const bool is_bad = trace.first_bad.has_value();
+  return {.microbatch = batch[index],
+          .index = index,
+          .num_microbatches = static_cast<std::int64_t>(batch.size()),
+          .gradient_scale = trace.gradient_scale,
+          .is_here = on_any_rank(rank, is_bad) ? is_bad : rank.index == 0};
 }
 
 std::string at_iteration(const TrainStepOptions& options) { return "iteration " + std::to_string(options.iteration) + ": "; }
@@ -44,7 +55,7 @@ NonFiniteError non_finite_loss(const TrainStepParts& parts, const TrainStepOptio
                                double loss) {
   const OpTrace found = trace(parts, options, batch[index]);
   const std::string text = at_iteration(options) + "the loss of " + place(batch, index) + " is " + (std::isnan(loss) ? "NaN" : "infinite");
-  return {text + explain(found, parts.weights, batch[index]) + advice(options), suspect_of(batch, index, found)};
+  return {text + explain(found, parts.weights, batch[index]) + advice(options), suspect_of(parts.rank, batch, index, found)};
 }
 
 NonFiniteError non_finite_gradient(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch,
@@ -52,11 +63,11 @@ NonFiniteError non_finite_gradient(const TrainStepParts& parts, const TrainStepO
   const std::string text = at_iteration(options) + "the gradient of " + parameter + " is not finite (every loss was)";
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const OpTrace found = trace(parts, options, batch[i]);
-    if (!found.first_bad) continue;
+    if (!on_any_rank(parts.rank, found.first_bad.has_value())) continue;
     return {text + "\n  first in " + place(batch, i) + explain(found, parts.weights, batch[i]) + advice(options),
-            suspect_of(batch, i, found)};
+            suspect_of(parts.rank, batch, i, found)};
   }
-  return {text + "\n  each microbatch alone gives finite gradients: their sum overflows" + advice(options), suspect_of(batch, 0, {})};
+  return {text + "\n  each microbatch alone gives finite gradients: their sum overflows" + advice(options), suspect_of(parts.rank, batch, 0, {})};
 }
 
 }  // namespace megatron

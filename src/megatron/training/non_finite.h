@@ -16,6 +16,7 @@ struct SuspectMicrobatch {
   std::size_t index = 0;  ///< in its step
   std::int64_t num_microbatches = 1;
   double gradient_scale = 0;  ///< of its loss before backward
+  bool is_here = true;        ///< this rank's; on the others the error says less
 };
 
 /// Training diverged: printed without a stack, exit 1. The weights are those of the last good step.
@@ -28,7 +29,7 @@ class NonFiniteError : public std::runtime_error {
   SuspectMicrobatch suspect_;
 };
 
-/// The error for a step whose update was not applied: of its first loss that is not finite, or of its gradients.
+/// The error for a step whose update was not applied: of its first loss that is not finite, or of its gradients. Collective over the world.
 NonFiniteError non_finite_step(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch,
                                const TrainStepResult& result);
 

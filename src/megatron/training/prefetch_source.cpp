@@ -43,16 +43,19 @@ class Feed {
     const c10::Stream stream = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
     staged.copied->block(stream);
     for (auto& [name, tensor] : staged.microbatch.tensors) tensor.record_stream(stream);
+    if (staged.microbatch.sample_ordinals.defined()) staged.microbatch.sample_ordinals.record_stream(stream);
     return std::move(staged.microbatch);
   }
 
  private:
   /// Pinned memory is what lets a copy run by itself; ATen keeps it until the copy is done.
   Microbatch copy(const Microbatch& host) const {
+    const auto sent = [this](const at::Tensor& tensor) {
+      return (stream_ ? tensor.pin_memory() : tensor).to(device_, /*non_blocking=*/stream_.has_value());
+    };
     Microbatch result;
-    for (const auto& [name, tensor] : host.tensors) {
-      result.tensors[name] = (stream_ ? tensor.pin_memory() : tensor).to(device_, /*non_blocking=*/stream_.has_value());
-    }
+    for (const auto& [name, tensor] : host.tensors) result.tensors[name] = sent(tensor);
+    if (host.sample_ordinals.defined()) result.sample_ordinals = sent(host.sample_ordinals);
     return result;
   }
 

@@ -3,6 +3,7 @@
 
 #include "megatron/config/settings.h"
 #include "megatron/models/model_cost.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 
@@ -10,6 +11,6 @@ namespace megatron {
 std::int64_t padded_vocab_size(const Settings& settings);
 
 ModelDimensions run_dimensions(const Settings& settings);
-MemoryLayout run_memory_layout(const Settings& settings, std::int64_t num_microbatches);
+MemoryLayout run_memory_layout(const Settings& settings, const Rank& rank, std::int64_t num_microbatches);
 
 }  // namespace megatron

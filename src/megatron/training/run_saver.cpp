@@ -17,12 +17,13 @@ constexpr double kExpectedBytesPerSecond = 100e6;  ///< of a save, before one wa
 
 std::unique_ptr<ProgressLog> make_progress_log(const Trainer& trainer) {
   const Settings& settings = trainer.settings;
-  if (!settings.logger.log_progress || settings.checkpoint.save.empty() || settings.training.skip_train) return nullptr;
+  if (trainer.rank.index != 0 || !settings.logger.log_progress || settings.checkpoint.save.empty() || settings.training.skip_train) return nullptr;
   const char* job = std::getenv("SLURM_JOB_ID");
-  return std::make_unique<ProgressLog>(
-      settings.checkpoint.save,
-      ProgressLog::Options{.job_id = job != nullptr ? job : "", .floating_point_operations = trainer.progress.floating_point_operations},
-      trainer.clock);
+  return std::make_unique<ProgressLog>(settings.checkpoint.save,
+                                       ProgressLog::Options{.job_id = job != nullptr ? job : "",
+                                                            .world_size = trainer.rank.world.size,
+                                                            .floating_point_operations = trainer.progress.floating_point_operations},
+                                       trainer.clock);
 }
 
 /// The iteration that the tracker names; 0 without one.
@@ -32,12 +33,13 @@ std::int64_t tracked_iteration(const std::string& root) {
 }
 
 /// For a save that comes again.
-void or_warn(Progress& bar, std::int64_t iteration, const std::function<void()>& save) {
+void or_warn(Progress& bar, const Trainer& trainer, const std::function<void()>& save) {
   try {
     save();
   } catch (const UserError& error) {
     bar.clear();
-    std::cerr << "WARNING: saving iteration " << iteration << " failed: " << error.what()
+    if (trainer.rank.index != 0) return;
+    std::cerr << "WARNING: saving iteration " << trainer.progress.iteration << " failed: " << error.what()
               << "\n    training goes on, and the next save tries again; the checkpoints before it are whole" << std::endl;
   }
 }
@@ -61,11 +63,11 @@ bool RunSaver::divides_iteration(std::optional<std::int64_t> interval) const { r
 
 void RunSaver::save_if_due() {
   if (divides_iteration(config_.save_interval)) return try_to_save();
-  if (divides_iteration(config_.non_persistent_save_interval)) or_warn(bar_, trainer_.progress.iteration, [this] { save_non_persistent(); });
+  if (divides_iteration(config_.non_persistent_save_interval)) or_warn(bar_, trainer_, [this] { save_non_persistent(); });
 }
 
 void RunSaver::try_to_save() {
-  or_warn(bar_, trainer_.progress.iteration, [this] { save(); });
+  or_warn(bar_, trainer_, [this] { save(); });
 }
 
 void RunSaver::save_at_end() {
@@ -91,7 +93,8 @@ void RunSaver::save() {
   if (deadline_ != nullptr) deadline_->note_save(trainer_.clock.monotonic_s() - start);
   saved_iteration_ = iteration;
   note_saved();
-  if (config_.save_retain_interval) retain_multiples(config_.save, previous, iteration, *config_.save_retain_interval, out_);
+  if (config_.save_retain_interval && trainer_.rank.index == 0)
+    retain_multiples(config_.save, previous, iteration, *config_.save_retain_interval, out_);
 }
 
 void RunSaver::save_non_persistent() {
@@ -99,7 +102,7 @@ void RunSaver::save_non_persistent() {
   const PausedInterval paused(trainer_.timers);
   bar_.clear();
   save_trainer(trainer_, *trainer_.non_persistent_folder, "save-checkpoint-non-persistent", out_);
-  keep_only(trainer_.non_persistent_folder->path(), trainer_.progress.iteration, out_);
+  if (trainer_.rank.index == 0) keep_only(trainer_.non_persistent_folder->path(), trainer_.progress.iteration, out_);
 }
 
 void RunSaver::note_saved() {

@@ -7,7 +7,8 @@
 
 namespace megatron {
 
-SaveFolder::SaveFolder(std::filesystem::path path, FileSystem& files) : path_(std::move(path)), files_(files) {
+SaveFolder::SaveFolder(std::filesystem::path path, FileSystem& files, bool is_leader) : path_(std::move(path)), files_(files) {
+  if (!is_leader) return;
   if (fs::exists(path_) && !fs::is_directory(path_)) throw UserError({"--save " + path_.string(), "is a file", "give a folder"});
   open();
 }
@@ -21,12 +22,13 @@ void SaveFolder::open() {
   remove_tree(probe, files_);
 }
 
-const FolderLock& SaveFolder::lock(std::ostream& err) {
+const FolderLock* SaveFolder::lock(std::ostream& err) {
+  if (lock_ == nullptr) return nullptr;
   if (!lock_->is_in_place()) {
     err << "WARNING: " << path_.string() << " has vanished since the run began; it is made again" << std::endl;
     open();
   }
-  return *lock_;
+  return lock_.get();
 }
 
 }  // namespace megatron

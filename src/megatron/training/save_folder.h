@@ -12,13 +12,14 @@ namespace megatron {
 
 class SaveFolder {
  public:
-  /// Creates the folder, writes a file there and takes its lock. UserError when it is a file, cannot be written, or another run holds it.
-  explicit SaveFolder(std::filesystem::path path, FileSystem& files = disk());
+  /// The leader, one rank of a run, creates the folder, writes a file there and takes its lock: UserError when it is a file, cannot be written, or
+  /// another run holds it. The others follow it.
+  explicit SaveFolder(std::filesystem::path path, FileSystem& files = disk(), bool is_leader = true);
 
   const std::filesystem::path& path() const { return path_; }
   FileSystem& files() const { return files_; }
-  /// The lock to save under. A folder that has vanished since is made and locked again, which is said on `err`.
-  const FolderLock& lock(std::ostream& err);
+  /// The lock to save under; null for a follower. A folder that has vanished since is made and locked again, which is said on `err`.
+  const FolderLock* lock(std::ostream& err);
 
  private:
   void open();

@@ -14,7 +14,10 @@
 #include "megatron/config/print_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/rules.h"
+#include "megatron/config/world_rules.h"
 #include "megatron/models/gpt_model.h"
+#include "megatron/parallel/make_rank.h"
+#include "megatron/training/agreement.h"
 #include "megatron/training/checkpointing.h"
 #include "megatron/training/data_setup.h"
 #include "megatron/training/determinism.h"
@@ -27,15 +30,16 @@
 namespace megatron {
 namespace {
 
-/// OMP_NUM_THREADS, or the processors this process may use.
-int num_threads() {
+/// OMP_NUM_THREADS, or this rank's share of the processors that it may use.
+int num_threads(std::int64_t local_world_size) {
   if (const char* given = std::getenv("OMP_NUM_THREADS")) {
     const int threads = std::atoi(given);
     if (threads > 0) return threads;
   }
   cpu_set_t set;
   CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+  const int processors = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  return std::max(1, processors / static_cast<int>(local_world_size));
 }
 
 /// A step allocates what the step before freed: the process keeps it, instead of handing pages back and faulting them in again (two thirds of
@@ -78,13 +82,15 @@ ParamStore::Options store_options(const Settings& settings, c10::Device device) 
           .with_gradients = !training.skip_train};
 }
 
+constexpr std::int64_t kOverlapChunks = 4;  ///< pieces of a product with --tp-comm-overlap
+
 class Setup {
  public:
-  Setup(const Run& run, const OpenedDevice& device, std::ostream& out) : run_(run), device_(device), out_(out) {}
+  Setup(const Run& run, const OpenedDevice& device, const World& world, std::ostream& out) : run_(run), device_(device), world_(world), out_(out) {}
 
   Trainer build() {
     settle_settings();
-    out_ << world_line() << '\n' << device_line(device_) << '\n' << argument_dump(settings());
+    out_ << world_line(trainer_.rank) << '\n' << device_line(device_) << '\n' << argument_dump(settings());
     out_ << padded_vocab_line(settings().model.vocab_size, padded_vocab_size(settings())) << std::endl;
     {
       const auto timing = trainer_.timers.scope("model-and-optimizer-setup");
@@ -107,13 +113,31 @@ class Setup {
   /// A run that only evaluates leaves the folders of the run that trained alone.
   void take_settings() {
     settings() = run_.options.settings;
+    trainer_.world = world_;
     if (!settings().training.skip_train) return;
     settings().checkpoint.save.clear();
     settings().logger.tensorboard_dir.clear();
   }
 
+  /// This rank's place among those that train together.
+  void take_place() {
+    const ParallelConfig& parallel = settings().parallel;
+    const std::int64_t world_size = world_.communicators != nullptr ? world_.communicators->world_size() : 1;
+    check_world(settings(), world_size).throw_if_any();
+    const RankOptions options{
+        .device = device_.device, .seed = static_cast<std::uint64_t>(settings().training.seed), .sequence_parallel = parallel.sequence_parallel};
+    const Mesh mesh(mesh_sizes(parallel), world_size);
+    trainer_.rank = world_.communicators != nullptr ? make_rank(mesh, *world_.communicators, options) : make_rank(mesh, 0, options);
+    trainer_.rank.tp_options = {.async_allreduce = !parallel.no_async_tensor_model_parallel_allreduce,
+                                .overlap_chunks = parallel.tp_comm_overlap ? kOverlapChunks : 1};
+    if (world_size > 1) out_ << mesh.table() << std::flush;
+    TrainingConfig& training = settings().training;
+    if (training.global_batch_size == 0) training.global_batch_size = training.micro_batch_size * trainer_.rank.dp.size;
+  }
+
   void settle_settings() {
     take_settings();
+    take_place();
     trainer_.source = find_checkpoint_to_load(settings().checkpoint, out_);
     if (trainer_.source) settings().model = merge_architecture(*trainer_.source, settings().model, run_.parsed);
     tokenizer_ = open_tokenizer(settings().tokenizer, settings().model.vocab_size);
@@ -125,18 +149,20 @@ class Setup {
     open_save_folders();
     skip_rejected_iterations(settings(), out_);
     trainer_.timers = Timers(static_cast<int>(settings().logger.timing_log_level), timer_statistic(settings().logger.timing_log_option));
-    trainer_.rank.device = device_.device;
+    trainer_.timers.set_gather([axis = trainer_.rank.world, device = trainer_.rank.device](const std::vector<double>& mine) {
+      return gathered({axis, device}, mine, "timers");
+    });
     if (!device_.device.is_cpu()) trainer_.device_name = device_.reason;
     if (settings().logger.log_memory) start_counting_tensor_memory();
-    trainer_.rank.seed = static_cast<std::uint64_t>(settings().training.seed);
   }
 
   void open_save_folders() {
     const CheckpointConfig& config = settings().checkpoint;
     if (config.save.empty()) return;
-    trainer_.save_folder = std::make_unique<SaveFolder>(config.save);
+    const bool is_leader = trainer_.rank.index == 0;
+    trainer_.save_folder = std::make_unique<SaveFolder>(config.save, disk(), is_leader);
     if (config.non_persistent_save_interval)
-      trainer_.non_persistent_folder = std::make_unique<SaveFolder>(non_persistent_folder(config, config.save));
+      trainer_.non_persistent_folder = std::make_unique<SaveFolder>(non_persistent_folder(config, config.save), disk(), is_leader);
   }
 
   void build_model() {
@@ -163,24 +189,31 @@ class Setup {
 
   void settle_batch() {
     const std::int64_t consumed = trainer_.progress.consumed_train_samples;
-    trainer_.batches = NumMicrobatchesCalculator(settings().training);
+    trainer_.batches = NumMicrobatchesCalculator(settings().training, trainer_.rank.dp.size);
     trainer_.batch = trainer_.batches.at(consumed);
     if (settings().training.skip_train) return;
     if (const auto size = trainer_.batches.indivisible_size(consumed))
       throw UserError({"a batch of " + std::to_string(*size) + " samples, due from here on (" + std::to_string(consumed) + " samples are consumed)",
-                       "is no multiple of --micro-batch-size " + std::to_string(settings().training.micro_batch_size),
+                       "is no multiple of --micro-batch-size " + std::to_string(settings().training.micro_batch_size) + ranks_text(),
                        "choose sizes that are, or add --decrease-batch-size-if-needed"});
+  }
+
+  std::string ranks_text() const {
+    const std::int64_t ranks = trainer_.rank.dp.size;
+    return ranks == 1 ? "" : " times " + std::to_string(ranks) + " data-parallel ranks";
   }
 
   void report_cost() {
     const ModelDimensions dimensions = run_dimensions(settings());
     const TrainingConfig& training = settings().training;
     trainer_.flops_per_sample = num_floating_point_operations(dimensions, 1, training.seq_length);
-    out_ << theoretical_memory_report(dimensions, run_memory_layout(settings(), trainer_.batch.num_microbatches), /*verbose=*/true) << std::flush;
+    out_ << theoretical_memory_report(dimensions, run_memory_layout(settings(), trainer_.rank, trainer_.batch.num_microbatches), /*verbose=*/true)
+         << std::flush;
   }
 
   const Run& run_;
   const OpenedDevice device_;
+  const World& world_;
   std::ostream& out_;
   Trainer trainer_;
   std::unique_ptr<Tokenizer> tokenizer_;
@@ -188,12 +221,12 @@ class Setup {
 
 }  // namespace
 
-Trainer set_up(const Run& run, std::ostream& out) {
+Trainer set_up(const Run& run, std::ostream& out, const World& world) {
   set_determinism(run.options.settings.training);
   const OpenedDevice device = open_device(run.options.settings.parallel.device);
   keep_freed_memory();
-  at::set_num_threads(num_threads());
-  return Setup(run, device, out).build();
+  at::set_num_threads(num_threads(world.local_world_size));
+  return Setup(run, device, world, out).build();
 }
 
 }  // namespace megatron

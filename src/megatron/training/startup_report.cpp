@@ -3,9 +3,13 @@
 #include "megatron/base/format.h"
 
 namespace megatron {
-std::string world_line() {
-  return "using world size: 1, data-parallel size: 1, context-parallel size: 1, hierarchical context-parallel sizes: None, "
-         "tensor-model-parallel size: 1, pipeline-model-parallel size: 1";
+
+std::string world_line(const Rank& rank) {
+  using Integer = long long;
+  return format(
+      "using world size: %lld, data-parallel size: %lld, context-parallel size: %lld, hierarchical context-parallel sizes: None, "
+      "tensor-model-parallel size: %lld, pipeline-model-parallel size: %lld",
+      Integer{rank.world.size}, Integer{rank.dp.size}, Integer{rank.cp.size}, Integer{rank.tp.size}, Integer{rank.pp.size});
 }
 
 std::string padded_vocab_line(std::int64_t vocab_size, std::int64_t padded_size) {

@@ -6,10 +6,12 @@
 #include <optional>
 #include <string>
 
+#include "megatron/parallel/rank.h"
+
 namespace megatron {
 
 /// `using world size: 1, data-parallel size: 1, …`
-std::string world_line();
+std::string world_line(const Rank& rank);
 
 /// ` > padded vocab (size: …) with … dummy tokens (new size: …)`
 std::string padded_vocab_line(std::int64_t vocab_size, std::int64_t padded_size);

@@ -31,9 +31,20 @@ constexpr std::array<std::string_view, 12> kStepTimers{"forward-backward",
                                                        "optimizer-copy-main-to-model-params",
                                                        "optimizer"};
 
-MetricsWriter make_metrics_writer(const Settings& settings, std::int64_t iteration) {
+MetricsWriter make_metrics_writer(const Trainer& trainer) {
+  const Settings& settings = trainer.settings;
   const std::string& folder = settings.logger.tensorboard_dir.empty() ? settings.checkpoint.save : settings.logger.tensorboard_dir;
-  return folder.empty() ? MetricsWriter() : MetricsWriter(folder, iteration);
+  return folder.empty() || trainer.rank.index != 0 ? MetricsWriter() : MetricsWriter(folder, trainer.progress.iteration);
+}
+
+/// One rank writes files for all.
+LoggerConfig logger_of(const Trainer& trainer) {
+  LoggerConfig logger = trainer.settings.logger;
+  if (trainer.rank.index == 0) return logger;
+  logger.tensorboard_dir.clear();
+  logger.prometheus_file.clear();
+  logger.prometheus_port.reset();
+  return logger;
 }
 
 ThroughputMeter make_throughput_meter(const Trainer& trainer) {
@@ -41,7 +52,7 @@ ThroughputMeter make_throughput_meter(const Trainer& trainer) {
   const at::Tensor& weights = trainer.weights->buckets().front().value;
   const auto peak =
       settings.logger.log_throughput ? std::optional(peak_flops(weights.device(), trainer.device_name, weights.scalar_type())) : std::nullopt;
-  return {sample_flops(run_dimensions(settings), settings.training.seq_length), peak};
+  return {sample_flops(run_dimensions(settings), settings.training.seq_length), peak, static_cast<double>(trainer.rank.world.size)};
 }
 
 }  // namespace
@@ -50,16 +61,17 @@ StepReporter::StepReporter(Trainer& trainer, std::ostream& out, Progress& bar)
     : trainer_(trainer),
       out_(out),
       bar_(bar),
+      logger_(logger_of(trainer)),
       profiler_(trainer, out),
       throughput_(make_throughput_meter(trainer)),
-      metrics_(make_metrics_writer(trainer.settings, trainer.progress.iteration)),
-      tensorboard_(trainer.settings.logger, trainer.progress.iteration),
+      metrics_(make_metrics_writer(trainer)),
+      tensorboard_(logger_, trainer.progress.iteration),
+      comm_log_(trainer.world.communicators, trainer.settings.parallel.log_comm),
       first_iteration_(trainer.progress.iteration + 1) {
   metrics_.write(run_record(trainer));
   tensorboard_.add_settings(argument_values(trainer.settings), trainer.progress.iteration);
-  const LoggerConfig& logger = trainer.settings.logger;
-  if (!logger.prometheus_file.empty()) write_prometheus_file(logger.prometheus_file, prometheus_.text());
-  if (logger.prometheus_port) prometheus_server_.emplace(static_cast<int>(*logger.prometheus_port), [this] { return prometheus_.text(); });
+  if (!logger_.prometheus_file.empty()) write_prometheus_file(logger_.prometheus_file, prometheus_.text());
+  if (logger_.prometheus_port) prometheus_server_.emplace(static_cast<int>(*logger_.prometheus_port), [this] { return prometheus_.text(); });
   forget_peak_tensor_memory(trainer.rank.device);
   trainer_.timers.start("interval-time");
 }
@@ -70,7 +82,7 @@ void StepReporter::write(const auto& metrics, const LayerNormTable* norms) {
   metrics_.write(line);
   tensorboard_.add(metrics);
   prometheus_.add(metrics);
-  const std::string& file = trainer_.settings.logger.prometheus_file;
+  const std::string& file = logger_.prometheus_file;
   if (!file.empty()) write_prometheus_file(file, prometheus_.text());
 }
 
@@ -101,12 +113,12 @@ void StepReporter::report_memory() {
   out_ << memory_line(iteration, device, logger.log_device_memory_used) << std::endl;
   if (!logger.log_memory) return;
   const TheoreticalMemory theory =
-      theoretical_memory(run_dimensions(trainer_.settings), run_memory_layout(trainer_.settings, trainer_.batch.num_microbatches));
+      theoretical_memory(run_dimensions(trainer_.settings), run_memory_layout(trainer_.settings, trainer_.rank, trainer_.batch.num_microbatches));
   out_ << memory_table(iteration, measure_memory(*trainer_.weights, *trainer_.optimizer), theory) << std::endl;
   forget_peak_tensor_memory(device);
 }
 
-StepMetrics StepReporter::metrics_of(const TrainStepResult& step, double elapsed_s) const {
+StepMetrics StepReporter::metrics_of(const TrainStepResult& step, double elapsed_s) {
   const TrainingProgress& progress = trainer_.progress;
   const LoggerConfig& logger = trainer_.settings.logger;
   const double samples = static_cast<double>(trainer_.batch.running_batch_size);
@@ -115,6 +127,7 @@ StepMetrics StepReporter::metrics_of(const TrainStepResult& step, double elapsed
                       .consumed_samples = progress.consumed_train_samples,
                       .skipped_samples = progress.skipped_train_samples,
                       .global_batch_size = trainer_.batch.running_batch_size,
+                      .world_size = trainer_.rank.world.size,
                       .losses = {{"lm loss", step.loss()}},
                       .learning_rate = trainer_.scheduler.lr(),
                       .decoupled_learning_rate = trainer_.scheduler.decoupled_lr(),
@@ -123,7 +136,8 @@ StepMetrics StepReporter::metrics_of(const TrainStepResult& step, double elapsed
                       .is_skipped = !step.update.applied,
                       .elapsed_s = elapsed_s,
                       .throughput = throughput_.rates({.samples = samples, .tokens = step.tokens, .seconds = elapsed_s}),
-                      .memory = process_memory(trainer_.rank.device)};
+                      .memory = process_memory(trainer_.rank.device),
+                      .traffic = comm_log_.take_step()};
   if (logger.log_params_norm) metrics.params_norm = trainer_.optimizer->main_parameters().norm();
   if (logger.log_num_zeros_in_grad && step.update.applied) metrics.num_zeros = step.update.num_zeros;
   return metrics;
@@ -169,6 +183,7 @@ void StepReporter::close_interval() {
   tensorboard_.flush();
   const std::string times = timers.report(kStepTimers, iterations);
   if (!times.empty()) out_ << times << std::endl;
+  out_ << comm_log_.take_table(trainer_.rank.index) << std::flush;
   interval_.reset();
   timers.reset("interval-time");
 }

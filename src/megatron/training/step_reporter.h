@@ -8,6 +8,7 @@
 #include "megatron/metrics/metrics_writer.h"
 #include "megatron/metrics/prometheus.h"
 #include "megatron/metrics/tensorboard.h"
+#include "megatron/training/comm_log.h"
 #include "megatron/training/interval_log.h"
 #include "megatron/training/profile/step_profiler.h"
 #include "megatron/training/prometheus_server.h"
@@ -18,8 +19,8 @@ namespace megatron {
 
 class StepReporter {
  public:
-  /// Starts the interval's clock. Metrics go to metrics.jsonl in --tensorboard-dir, or else in --save (nowhere without either), and to the event
-  /// files of --tensorboard-dir. `bar` is updated, and cleared before lines.
+  /// Starts the interval's clock. On rank 0, metrics go to metrics.jsonl in --tensorboard-dir, or else in --save (nowhere without either), and to the
+  /// event files of --tensorboard-dir. `bar` is updated, and cleared before lines.
   StepReporter(Trainer& trainer, std::ostream& out, Progress& bar);
 
   /// Call before each step.
@@ -32,7 +33,7 @@ class StepReporter {
   void report_evaluation(std::string_view split, const std::string& where, double loss, std::string_view suffix = {});
 
  private:
-  StepMetrics metrics_of(const TrainStepResult& step, double elapsed_s) const;
+  StepMetrics metrics_of(const TrainStepResult& step, double elapsed_s);
   void print_iteration(const StepMetrics& step);
   /// After the first two iterations, and at --log-memory-interval.
   void report_memory();
@@ -43,12 +44,14 @@ class StepReporter {
   Trainer& trainer_;
   std::ostream& out_;
   Progress& bar_;
+  LoggerConfig logger_;  ///< of this rank
   StepProfiler profiler_;
   ThroughputMeter throughput_;
   MetricsWriter metrics_;
   TensorBoard tensorboard_;
   PrometheusState prometheus_;
   std::optional<PrometheusServer> prometheus_server_;
+  CommLog comm_log_;
   IntervalLog interval_;
   std::int64_t first_iteration_;
 };

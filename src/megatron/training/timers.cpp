@@ -1,23 +1,29 @@
 #include "megatron/training/timers.h"
 
+#include <algorithm>
+
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 
 namespace megatron {
 namespace {
 
-std::string timer_line(std::string_view name, double milliseconds, TimerStatistic statistic) {
+/// `milliseconds` of each rank.
+std::string timer_line(std::string_view name, const std::vector<double>& milliseconds, TimerStatistic statistic) {
+  const auto [least, most] = std::ranges::minmax(milliseconds);
   std::string title = std::string(name) + ' ';
   title.resize(std::max<std::size_t>(title.size(), 48), '.');
   switch (statistic) {
     case TimerStatistic::minmax:
-      return format("\n    %s: (%.2f, %.2f)", title.c_str(), milliseconds, milliseconds);
+      return format("\n    %s: (%.2f, %.2f)", title.c_str(), least, most);
     case TimerStatistic::max:
-      return format("\n    %s: %.2f", title.c_str(), milliseconds);
+      return format("\n    %s: %.2f", title.c_str(), most);
     case TimerStatistic::all:
       break;
   }
-  return "\n  " + std::string(name) + format(":\n     rank %2d: %.2f", 0, milliseconds);
+  std::string lines = "\n  " + std::string(name) + ":";
+  for (std::size_t rank = 0; rank < milliseconds.size(); ++rank) lines += format("\n     rank %2zu: %.2f", rank, milliseconds[rank]);
+  return lines;
 }
 
 }  // namespace
@@ -71,12 +77,17 @@ void Timers::reset(std::string_view name) {
 }
 
 std::string Timers::report(std::span<const std::string_view> names, double divisor) {
-  std::string lines;
+  std::vector<double> mine;
   for (const std::string_view name : names) {
-    const double milliseconds = seconds(name) * 1000 / divisor;
-    if (milliseconds == 0) continue;
-    lines += timer_line(name, milliseconds, statistic_);
+    mine.push_back(seconds(name) * 1000 / divisor);
     reset(name);
+  }
+  const std::vector<std::vector<double>> ranks = gather_ ? gather_(mine) : std::vector<std::vector<double>>{mine};
+  std::string lines;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    std::vector<double> milliseconds;
+    for (const std::vector<double>& rank : ranks) milliseconds.push_back(rank[i]);
+    if (std::ranges::max(milliseconds) > 0) lines += timer_line(names[i], milliseconds, statistic_);
   }
   if (lines.empty()) return {};
   const std::string_view heading = statistic_ == TimerStatistic::minmax ? "(min, max) time across ranks (ms):"

@@ -6,10 +6,12 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace megatron {
 
@@ -18,6 +20,9 @@ enum class TimerStatistic { max, minmax, all };
 
 /// "max", "minmax" or "all"; UserError otherwise.
 TimerStatistic timer_statistic(std::string_view name);
+
+/// Every rank's numbers for this rank's, in rank order; collective over the ranks that report.
+using GatherTimes = std::function<std::vector<std::vector<double>>(const std::vector<double>& mine)>;
 
 /// Hears when scopes begin and end, whatever their level.
 class TimerListener {
@@ -56,7 +61,11 @@ class Timers {
   double seconds(std::string_view name) const;
   void reset(std::string_view name);
 
-  /// Megatron's block of those `names` that ran, in milliseconds divided by `divisor`, and resets them; "" when none ran.
+  /// Without one, a report is of this rank alone.
+  void set_gather(GatherTimes gather) { gather_ = std::move(gather); }
+
+  /// Megatron's block of those `names` that ran on some rank, in milliseconds divided by `divisor`, and resets them; "" when none ran. Collective
+  /// over the ranks of the gather.
   std::string report(std::span<const std::string_view> names, double divisor = 1);
 
  private:
@@ -69,6 +78,7 @@ class Timers {
   int log_level_;
   TimerStatistic statistic_;
   TimerListener* listener_ = nullptr;
+  GatherTimes gather_;
   std::map<std::string, Timer, std::less<>> timers_;
 };
 

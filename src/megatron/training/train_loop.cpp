@@ -23,11 +23,12 @@ class TrainLoop {
         progress_(trainer.progress),
         out_(out),
         announced_(slurm_deadline(std::getenv("SLURM_JOB_END_TIME"), trainer.clock, !trainer.settings.checkpoint.save.empty())),
-        exit_(training_, trainer.clock, trainer.started_s, deadline()),
+        exit_(training_, trainer.clock, trainer.started_s, deadline(), trainer.rank),
         bar_({.title = "training",
               .total = static_cast<std::uint64_t>(training_.train_iters),
               .start = static_cast<std::uint64_t>(trainer.progress.iteration),
-              .unit = "iterations"}),
+              .unit = "iterations",
+              .enabled = trainer.rank.index == 0 ? std::nullopt : std::optional(false)}),
         reporter_(trainer, out, bar_),
         saver_(trainer, out, bar_, deadline()),
         validator_(trainer, reporter_, out, bar_, [this] { return exit_.is_urgent(); }),
@@ -130,7 +131,7 @@ GuardedStep::Outcome TrainLoop::run_step(const TrainStepParts& parts, const Trai
 void TrainLoop::iterate() {
   reporter_.begin_step();
   const double start = trainer_.clock.monotonic_s();
-  const TrainStepParts parts{*trainer_.model, *trainer_.weights, *trainer_.optimizer, *trainer_.train, trainer_.timers};
+  const TrainStepParts parts{*trainer_.model, *trainer_.weights, *trainer_.optimizer, *trainer_.train, trainer_.timers, trainer_.rank};
   const GuardedStep::Outcome outcome = run_step(parts, {.iteration = progress_.iteration + 1,
                                                         .num_microbatches = trainer_.batch.num_microbatches,
                                                         .first_ordinal = progress_.consumed_train_samples,

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "megatron/parallel/comm.h"
 #include "megatron/training/non_finite.h"
 
 namespace megatron {
@@ -16,12 +17,15 @@ namespace megatron {
 std::vector<Microbatch> fetch_microbatches(const TrainStepParts& parts, const TrainStepOptions& options) {
   const auto timing = parts.timers.scope("batch-generator", 2);
   std::vector<Microbatch> batch;
-  std::int64_t ordinal = options.first_ordinal;
+  const Axis& dp = parts.rank.dp;
+  std::int64_t first = options.first_ordinal;  // of the ranks' microbatches that are made at the same time
   for (std::int64_t i = 0; i < options.num_microbatches; ++i) {
     Microbatch& microbatch = batch.emplace_back(parts.source.next());
     const std::int64_t samples = microbatch.at("tokens").size(0);
-    microbatch.sample_ordinals = at::arange(ordinal, ordinal + samples, microbatch.at("tokens").options().dtype(at::kLong));
-    ordinal += samples;
+    if (!microbatch.sample_ordinals.defined())
+      microbatch.sample_ordinals = at::arange(dp.rank * samples, (dp.rank + 1) * samples, microbatch.at("tokens").options().dtype(at::kLong));
+    microbatch.sample_ordinals = microbatch.sample_ordinals + first;
+    first += samples * dp.size;
   }
   return batch;
 }
@@ -37,12 +41,22 @@ StepOutput forward(const TrainStepParts& parts, const Microbatch& microbatch) {
 at::Tensor gradient_scale(const TrainStepParts& parts, const TrainStepOptions& options, const at::Tensor& tokens) {
   const at::Tensor scale = parts.optimizer.loss_scale();
   if (options.calculate_per_token_loss) return scale;
-  return scale * (tokens.clamp_min(1) * static_cast<double>(options.num_microbatches)).reciprocal();
+  const double microbatches = static_cast<double>(options.num_microbatches * parts.rank.dp_cp.size);
+  return scale * (tokens.clamp_min(1) * microbatches).reciprocal();
 }
 
 void backward(const TrainStepParts& parts, const StepOutput& output, const at::Tensor& scale) {
   const auto timing = parts.timers.scope("backward-compute", 2);
   output.loss_sum.backward(scale.to(output.loss_sum.scalar_type()));
+}
+
+/// Adds up what the data-parallel ranks counted.
+void add_ranks(const Axis& axis, StepLosses& losses) {
+  if (axis.size == 1) return;
+  const at::Tensor both = at::cat({losses.sums, losses.tokens});
+  axis.comm->all_reduce(both, "losses");
+  const std::int64_t count = losses.sums.numel();
+  losses = {both.narrow(0, 0, count), both.narrow(0, count, count)};
 }
 
 }  // namespace
@@ -61,6 +75,7 @@ StepLosses forward_backward(const TrainStepParts& parts, const TrainStepOptions&
     backward(parts, output, gradient_scale(parts, options, losses.tokens[index]));
   }
   parts.weights.finish_gradients();
+  add_ranks(parts.rank.dp_cp, losses);
   if (!options.calculate_per_token_loss) return losses;
   for (const ParamBucket& bucket : parts.weights.buckets()) bucket.grad.div_(losses.tokens.sum().clamp_min(1));
   return losses;

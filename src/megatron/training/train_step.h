@@ -8,6 +8,7 @@
 
 #include "megatron/models/language_model.h"
 #include "megatron/optimizer/optimizer.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/training/microbatch_source.h"
 #include "megatron/training/timers.h"
 #include "megatron/transformer/param_store.h"
@@ -41,14 +42,15 @@ struct TrainStepParts {
   Optimizer& optimizer;
   MicrobatchSource& source;
   Timers& timers;
+  const Rank& rank;
 };
 
-/// What a step's microbatches came to, on the device: float64 [num_microbatches].
+/// What a step's microbatches came to on all data-parallel ranks together, on the device: float64 [num_microbatches].
 struct StepLosses {
   at::Tensor sums, tokens;
 };
 
-/// The step's microbatches; gives its samples their coordinates: ordinals first_ordinal, first_ordinal + 1, …
+/// The step's microbatches of this rank; gives its samples their coordinates: first_ordinal and their place in the global batch.
 std::vector<Microbatch> fetch_microbatches(const TrainStepParts& parts, const TrainStepOptions& options);
 /// Queues forward and backward of every microbatch: the finished gradients of the step, whatever they were before. Changes nothing else, so it may
 /// be repeated.
@@ -58,8 +60,9 @@ void update_weights(const TrainStepParts& parts, const TrainStepOptions& options
 /// The one place where the host waits for the step.
 TrainStepResult read_step(const TrainStepParts& parts, const TrainStepOptions& options, const StepLosses& losses);
 
-/// Runs one step: the four above. A loss or gradient that is not finite leaves weights and optimizer state as they are; with `check_for_nan` it
-/// throws NonFiniteError. Loss normalisation is Megatron's: each microbatch's Σloss over its own tokens, averaged over microbatches.
+/// Runs one step: the four above, collective over the world. A loss or gradient that is not finite leaves weights and optimizer state as they are;
+/// with `check_for_nan` it throws NonFiniteError. Loss normalisation is Megatron's: each microbatch's Σloss over its own tokens, averaged over the
+/// microbatches of all data-parallel ranks.
 TrainStepResult train_step(const TrainStepParts& parts, const TrainStepOptions& options);
 
 }  // namespace megatron

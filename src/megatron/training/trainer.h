@@ -18,14 +18,16 @@
 #include "megatron/training/run_clock.h"
 #include "megatron/training/save_folder.h"
 #include "megatron/training/timers.h"
+#include "megatron/training/world.h"
 #include "megatron/transformer/param_store.h"
 
 namespace megatron {
 
 struct Trainer {
   Settings settings;  ///< resolved and valid
+  World world;
   Rank rank;
-  std::string device_name;  ///< the GPU's, as its driver gives it; empty on a CPU
+  std::string device_name;                 ///< the GPU's, as its driver gives it; empty on a CPU
   std::optional<CheckpointSource> source;  ///< what --load gave
   std::unique_ptr<LanguageModel> model;
   std::unique_ptr<ParamStore> weights;

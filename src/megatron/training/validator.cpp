@@ -8,7 +8,12 @@
 namespace megatron {
 
 Validator::Validator(Trainer& trainer, StepReporter& reporter, std::ostream& out, Progress& bar, std::function<bool()> stop)
-    : trainer_(trainer), reporter_(reporter), out_(out), bar_(bar), stop_(std::move(stop)), plan_(evaluation_plan(trainer.settings.training)) {}
+    : trainer_(trainer),
+      reporter_(reporter),
+      out_(out),
+      bar_(bar),
+      stop_(std::move(stop)),
+      plan_(evaluation_plan(trainer.settings.training, trainer.rank.dp.size)) {}
 
 std::int64_t Validator::samples_per_evaluation() const {
   std::int64_t samples = 0;
@@ -37,7 +42,8 @@ void Validator::evaluate_at_end() {
 std::int64_t Validator::first_sample(const EvaluationSet& set) const {
   if (set.is_whole) return 0;
   const auto sets = static_cast<std::int64_t>(trainer_.valid.size());
-  return trainer_.progress.consumed_valid_samples / sets / plan_.micro_batch_size * plan_.micro_batch_size;
+  const std::int64_t together = plan_.micro_batch_size * plan_.data_parallel_size;
+  return trainer_.progress.consumed_valid_samples / sets / together * together;
 }
 
 void Validator::evaluate_valid(const std::string& where) {
@@ -53,7 +59,7 @@ void Validator::evaluate_valid(const std::string& where) {
 std::optional<double> Validator::loss_of(const EvaluationSet& set, std::int64_t first_sample) {
   const PausedInterval paused(trainer_.timers);
   const auto timing = trainer_.timers.scope("evaluate");
-  return evaluate(*trainer_.model, *set.open(first_sample), set.num_microbatches, stop_);
+  return evaluate(*trainer_.model, *set.open(first_sample), set.num_microbatches, {trainer_.rank.dp_cp, trainer_.rank.device}, stop_);
 }
 
 void Validator::report(const EvaluationSet& set, std::string_view split, const std::string& where, double loss) {

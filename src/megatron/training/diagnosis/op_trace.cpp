@@ -198,7 +198,8 @@ OpTrace trace_microbatch(LanguageModel& model, ParamStore& weights, const Microb
   tracer.after_loss(output);
   OpTrace& trace = tracer.trace();
   trace.gradient_scale = options.gradient_factor / (options.per_token ? 1 : std::max(trace.tokens, 1.0));
-  if (!options.backward || trace.first_bad) return trace;
+  const bool is_bad = options.on_any_rank ? options.on_any_rank(trace.first_bad.has_value()) : trace.first_bad.has_value();
+  if (!options.backward || is_bad) return trace;
   run_backward(tracer, weights, output, trace.gradient_scale);
   return trace;
 }

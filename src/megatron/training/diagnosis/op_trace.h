@@ -2,6 +2,7 @@
 // first op whose own work made a number that is not finite. The rerun draws the same dropout, for randomness has coordinates.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,13 +41,15 @@ struct OpTrace {
 };
 
 struct TraceOptions {
-  bool per_token = false;      ///< the loss is not divided by the microbatch's tokens
-  double gradient_factor = 1;  ///< further factor of the loss before backward: the loss scale over the number of microbatches
-  bool backward = true;        ///< false: forward only
-  bool training = true;        ///< dropout is on
+  bool per_token = false;                           ///< the loss is not divided by the microbatch's tokens
+  double gradient_factor = 1;                       ///< further factor of the loss before backward: the loss scale over the number of microbatches
+  bool backward = true;                             ///< false: forward only
+  bool training = true;                             ///< dropout is on
+  std::function<bool(bool here)> on_any_rank = {};  ///< collective over the ranks that trace together; none: this rank is alone
 };
 
-/// Overwrites the gradients of `weights`, changes nothing else. Backward is left out once forward has met a number that is not finite.
+/// Overwrites the gradients of `weights`, changes nothing else. Backward is left out once forward has met a number that is not finite on any
+/// rank.
 OpTrace trace_microbatch(LanguageModel& model, ParamStore& weights, const Microbatch& microbatch, const TraceOptions& options = {});
 
 /// The parameters that belong to an op: those below its path, or, of a norm inside a linear, those that begin with it.

@@ -11,9 +11,8 @@ namespace {
 
 constexpr const char* kStep = "step";
 
-bool is_wanted(const LoggerConfig& logger) {
-  constexpr std::int64_t kRank = 0;
-  return logger.profile && (logger.profile_ranks.empty() || std::ranges::count(logger.profile_ranks, kRank) > 0);
+bool is_wanted(const LoggerConfig& logger, std::int64_t rank) {
+  return logger.profile && (logger.profile_ranks.empty() || std::ranges::count(logger.profile_ranks, rank) > 0);
 }
 
 DevicePeak device_peak(const Trainer& trainer) {
@@ -24,7 +23,8 @@ DevicePeak device_peak(const Trainer& trainer) {
 
 }  // namespace
 
-StepProfiler::StepProfiler(Trainer& trainer, std::ostream& out) : trainer_(trainer), out_(out), is_wanted_(is_wanted(trainer.settings.logger)) {}
+StepProfiler::StepProfiler(Trainer& trainer, std::ostream& out)
+    : trainer_(trainer), out_(out), is_wanted_(is_wanted(trainer.settings.logger, trainer.rank.index)) {}
 
 StepProfiler::~StepProfiler() {
   if (recorder_) trainer_.timers.set_listener(nullptr);
@@ -66,7 +66,7 @@ void StepProfiler::finish() {
   is_wanted_ = false;
   const std::string path = trace_path();
   megatron::create_directories(fs::path(path).parent_path());
-  write_file_atomically(path, trace_json(ops, 0));
+  write_file_atomically(path, trace_json(ops, static_cast<int>(trainer_.rank.index)));
   const ProfileHead head{
       .first_iteration = first_iteration_, .num_steps = trainer_.progress.iteration - first_iteration_ + 1, .peak = device_peak(trainer_)};
   out_ << profile_table(head, ops) << "\ntrace for ui.perfetto.dev: " << path << std::endl;
@@ -77,7 +77,7 @@ std::string StepProfiler::trace_path() const {
   fs::path folder = settings.logger.profile_dir;
   if (folder.empty())
     folder = fs::path(settings.logger.tensorboard_dir.empty() ? settings.checkpoint.save : settings.logger.tensorboard_dir) / "profile";
-  return folder / ("rank_0_iteration_" + std::to_string(first_iteration_) + ".trace.json");
+  return folder / ("rank_" + std::to_string(trainer_.rank.index) + "_iteration_" + std::to_string(first_iteration_) + ".trace.json");
 }
 
 void StepProfiler::before_forward(const Module& unit) {

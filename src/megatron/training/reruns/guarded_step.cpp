@@ -11,6 +11,7 @@
 #include <ostream>
 
 #include "megatron/base/error.h"
+#include "megatron/training/agreement.h"
 #include "megatron/training/diagnosis/explanation.h"
 #include "megatron/training/layer_norms.h"
 #include "megatron/training/reruns/save_suspect.h"
@@ -163,11 +164,24 @@ std::string GuardedStep::explanation(const Step& step, const Results& results) {
     const Microbatch& microbatch = step.batch.at(index);
     const std::string cause =
         "iteration " + std::to_string(step.options.iteration) + ": the loss of " + sample_list(microbatch) + " is unexpectedly large";
-    const SuspectMicrobatch suspect{microbatch, index, static_cast<std::int64_t>(step.batch.size()), 1 / static_cast<double>(step.batch.size())};
-    return cause + save_suspect(trainer_, suspect, first_iteration_, cause) + "\n";
+    const SuspectMicrobatch suspect{.microbatch = microbatch,
+                                    .index = index,
+                                    .num_microbatches = static_cast<std::int64_t>(step.batch.size()),
+                                    .gradient_scale = 1 / static_cast<double>(step.batch.size())};
+    return told(suspect, cause) + "\n";
   }
   const NonFiniteError error = non_finite_step(step.parts, step.options, step.batch, failed_step(step.parts.weights, results.losses));
-  return error.what() + save_suspect(trainer_, error.suspect(), first_iteration_, error.what()) + "\n";
+  return told(error.suspect(), error.what()) + "\n";
+}
+
+std::string GuardedStep::told(const SuspectMicrobatch& suspect, const std::string& cause) {
+  const Rank& rank = trainer_.rank;
+  const Meeting meeting{rank.world, rank.device};
+  const std::vector<std::vector<double>> here = gathered(meeting, {suspect.is_here ? 1.0 : 0.0}, "diagnosis");
+  const std::int64_t teller = std::ranges::find(here, 1.0, [](const auto& flags) { return flags[0]; }) - here.begin();
+  const std::string mine = rank.index == teller ? cause + save_suspect(trainer_, suspect, first_iteration_, cause) : "";
+  if (rank.world.size == 1) return mine;
+  return "rank " + std::to_string(teller) + ": " + gathered_texts(meeting, mine, "diagnosis").at(static_cast<std::size_t>(teller));
 }
 
 void GuardedStep::diverge(const Step& step, const TrainStepResult& result) {
@@ -177,7 +191,7 @@ void GuardedStep::diverge(const Step& step, const TrainStepResult& result) {
   }
   if (!std::isfinite(result.update.grad_norm))
     machine_.track_unguarded(result.update.grad_norm, std::isnan(result.update.grad_norm) ? kNanGrad : kInfGrad);
-  throw NonFiniteError(error.what() + save_suspect(trainer_, error.suspect(), first_iteration_, error.what()), error.suspect());
+  throw NonFiniteError(told(error.suspect(), error.what()), error.suspect());
 }
 
 }  // namespace megatron

@@ -46,6 +46,8 @@ class GuardedStep {
   void validate(const Results& results, const TrainStepOptions& options);
   void stop(const Step& step, const Results& results, const RerunStateMachine::Verdict& verdict, Outcome& outcome);
   std::string explanation(const Step& step, const Results& results);
+  /// What the rank that has the suspect says of it, with where it is saved; the same on every rank.
+  std::string told(const SuspectMicrobatch& suspect, const std::string& cause);
   [[noreturn]] void diverge(const Step& step, const TrainStepResult& result);
 
   Trainer& trainer_;

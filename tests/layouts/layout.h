@@ -1,0 +1,165 @@
+// A way to cut a run over ranks, and the runs that are cut: what the table of layouts is made of.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace megatron::layouts {
+
+struct Layout {
+  std::int64_t tp = 1, dp = 1;
+  bool sequence_parallel = false, tp_comm_overlap = false;
+  bool distributed_optimizer = false, overlap_grad_reduce = false, overlap_param_gather = false;
+
+  std::int64_t world_size() const { return tp * dp; }
+
+  /// Whether Megatron's rules allow it.
+  bool is_valid() const {
+    if ((sequence_parallel || tp_comm_overlap) && tp == 1) return false;
+    return !overlap_param_gather || (distributed_optimizer && overlap_grad_reduce);
+  }
+
+  std::vector<std::string> flags() const {
+    std::vector<std::string> all{"--tensor-model-parallel-size", std::to_string(tp)};
+    if (sequence_parallel) all.emplace_back("--sequence-parallel");
+    if (tp_comm_overlap) all.emplace_back("--tp-comm-overlap");
+    if (distributed_optimizer) all.emplace_back("--use-distributed-optimizer");
+    if (overlap_grad_reduce) all.insert(all.end(), {"--overlap-grad-reduce", "--ddp-bucket-size", "2000"});
+    if (overlap_param_gather) all.emplace_back("--overlap-param-gather");
+    return all;
+  }
+
+  /// "dp 4 --tensor-model-parallel-size 2 --sequence-parallel".
+  std::string text() const {
+    std::string words = "dp " + std::to_string(dp);
+    for (const std::string& flag : flags()) words += " " + flag;
+    return words;
+  }
+};
+
+/// A model with its training, as flags after the common ones.
+struct Family {
+  std::string name;
+  std::vector<std::string> flags;
+};
+
+/// Every family of models, dropout on.
+inline const std::vector<Family>& families() {
+  static const std::vector<Family> all = {
+      {"gpt", {"--eod-mask-loss"}},
+      {"llama",
+       {"--normalization", "RMSNorm", "--position-embedding-type", "rope", "--swiglu", "--disable-bias-linear",
+        "--untie-embeddings-and-output-weights", "--group-query-attention", "--num-query-groups", "2"}},
+      {"qwen",
+       {"--normalization", "RMSNorm", "--position-embedding-type", "rope", "--swiglu", "--disable-bias-linear", "--add-qkv-bias", "--qk-layernorm",
+        "--group-query-attention", "--num-query-groups", "1", "--calculate-per-token-loss", "--eod-mask-loss"}},
+      {"bloom", {"--position-embedding-type", "alibi", "--apply-residual-connection-post-layernorm", "--window-size", "6,0"}},
+  };
+  return all;
+}
+
+/// Flags that all runs share: a tiny model on mock data, 8 samples a step in microbatches of one.
+inline std::vector<std::string> common_flags() {
+  return {"gpt",
+          "--num-layers",
+          "2",
+          "--hidden-size",
+          "32",
+          "--num-attention-heads",
+          "4",
+          "--ffn-hidden-size",
+          "48",
+          "--seq-length",
+          "16",
+          "--vocab-size",
+          "61",
+          "--tokenizer-type",
+          "NullTokenizer",
+          "--mock-data",
+          "--micro-batch-size",
+          "1",
+          "--global-batch-size",
+          "8",
+          "--num-workers",
+          "0",
+          "--make-vocab-size-divisible-by",
+          "8",
+          "--lr",
+          "1e-2",
+          "--seed",
+          "77",
+          "--eval-iters",
+          "0"};
+}
+
+/// A family in a layout.
+struct Case {
+  std::size_t family = 0;
+  Layout layout;
+};
+
+inline constexpr std::array<std::int64_t, 3> kDegrees{1, 2, 4};
+
+/// Every valid combination.
+inline std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (std::size_t family = 0; family < families().size(); ++family) {
+    for (const std::int64_t tp : kDegrees) {
+      for (const std::int64_t dp : kDegrees) {
+        for (unsigned bits = 0; bits < 32; ++bits) {
+          const auto bit = [bits](unsigned place) { return (bits >> place & 1) != 0; };
+          const Layout layout{tp, dp, bit(0), bit(1), bit(2), bit(3), bit(4)};
+          if (layout.is_valid()) cases.push_back({family, layout});
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+/// The choices of a case, one number each.
+inline std::array<std::int64_t, 8> choices(const Case& one) {
+  const Layout& l = one.layout;
+  return {static_cast<std::int64_t>(one.family),
+          l.tp,
+          l.dp,
+          l.sequence_parallel,
+          l.tp_comm_overlap,
+          l.distributed_optimizer,
+          l.overlap_grad_reduce,
+          l.overlap_param_gather};
+}
+
+/// A few cases in which every pair of choices that can occur together does: each time the case that brings most new pairs.
+inline std::vector<Case> pairwise_cases() {
+  using Pair = std::array<std::int64_t, 4>;
+  const auto pairs_of = [](const Case& one) {
+    std::vector<Pair> pairs;
+    const auto values = choices(one);
+    for (std::size_t a = 0; a < values.size(); ++a) {
+      for (std::size_t b = a + 1; b < values.size(); ++b)
+        pairs.push_back({static_cast<std::int64_t>(a), values[a], static_cast<std::int64_t>(b), values[b]});
+    }
+    return pairs;
+  };
+  const std::vector<Case> all = all_cases();
+  std::set<Pair> open;
+  for (const Case& one : all) {
+    for (const Pair& pair : pairs_of(one)) open.insert(pair);
+  }
+  std::vector<Case> chosen;
+  while (!open.empty()) {
+    const auto gain = [&](const Case& one) { return std::ranges::count_if(pairs_of(one), [&](const Pair& pair) { return open.contains(pair); }); };
+    const Case& best = *std::ranges::max_element(all, {}, gain);
+    for (const Pair& pair : pairs_of(best)) open.erase(pair);
+    chosen.push_back(best);
+  }
+  return chosen;
+}
+
+}  // namespace megatron::layouts

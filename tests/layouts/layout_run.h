@@ -1,0 +1,108 @@
+// Runs a training in a layout, every rank a thread of this process, and tells what came of it in terms of the whole model.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <map>
+#include <mutex>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "layouts/layout.h"
+#include "megatron/config/run_settings.h"
+#include "megatron/optimizer/param_scheduler.h"
+#include "megatron/parallel/rank_threads.h"
+#include "megatron/training/setup.h"
+#include "megatron/training/train_step.h"
+
+namespace megatron::layouts {
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+struct Outcome {
+  std::vector<double> losses, grad_norms;  ///< of each step
+  Tensors before, after;                   ///< the whole weights, before the first step and after the last, float64
+};
+
+/// Copies this rank's part of every weight to its place in the whole ones.
+inline void add_part(const ParamStore& weights, Tensors& whole) {
+  for (const Parameter* parameter : weights.parameters()) {
+    const Shape& shape = parameter->sharding().global_shape;
+    at::Tensor& tensor = whole.try_emplace(parameter->name(), at::zeros(shape, at::kDouble)).first->second;
+    for (const Box& box : parameter->sharding().boxes(parameter->axis())) {
+      at::Tensor to = tensor, from = parameter->value();
+      for (std::size_t d = 0; d < shape.size(); ++d) {
+        const auto dim = static_cast<std::int64_t>(d);
+        to = to.narrow(dim, box.global_offset[d], box.shape[d]);
+        from = from.narrow(dim, box.local_offset[d], box.shape[d]);
+      }
+      to.copy_(from);
+    }
+  }
+}
+
+/// The next step of a trainer, as the loop makes it.
+inline TrainStepResult make_step(Trainer& trainer) {
+  trainer.batch = trainer.batches.at(trainer.progress.consumed_train_samples);
+  const TrainStepParts parts{*trainer.model, *trainer.weights, *trainer.optimizer, *trainer.train, trainer.timers, trainer.rank};
+  TrainStepResult step = train_step(parts, {.iteration = trainer.progress.iteration + 1,
+                                            .num_microbatches = trainer.batch.num_microbatches,
+                                            .first_ordinal = trainer.progress.consumed_train_samples,
+                                            .calculate_per_token_loss = trainer.settings.training.calculate_per_token_loss,
+                                            .update = {.lr = trainer.scheduler.lr(), .weight_decay = trainer.scheduler.weight_decay()}});
+  trainer.scheduler.advance(trainer.batch.running_batch_size);
+  ++trainer.progress.iteration;
+  trainer.progress.consumed_train_samples += trainer.batch.running_batch_size;
+  return step;
+}
+
+/// Trains for --train-iters steps.
+inline Outcome train_in_layout(const std::vector<std::string>& flags, std::int64_t world_size) {
+  const Run run = read_run(flags);
+  Outcome outcome;
+  std::mutex mutex;
+  run_rank_threads(world_size, [&](Communicators& communicators) {
+    std::ostream silent(nullptr);
+    Trainer trainer = set_up(run, silent, {.communicators = &communicators, .local_world_size = 1 << 20});
+    const auto keep = [&](Tensors& whole) {
+      const std::scoped_lock lock(mutex);
+      add_part(*trainer.weights, whole);
+    };
+    keep(outcome.before);
+    for (std::int64_t i = 0; i < trainer.settings.training.train_iters; ++i) {
+      const TrainStepResult step = make_step(trainer);
+      if (communicators.rank() != 0) continue;
+      outcome.losses.push_back(step.loss());
+      outcome.grad_norms.push_back(step.update.grad_norm);
+    }
+    keep(outcome.after);
+  });
+  return outcome;
+}
+
+/// The flags of a case, `more` last.
+inline std::vector<std::string> flags_of(const Case& one, const std::vector<std::string>& more) {
+  std::vector<std::string> all = common_flags();
+  for (const auto& part : {families()[one.family].flags, one.layout.flags(), more}) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+inline Outcome train_case(const Case& one, const std::vector<std::string>& more) {
+  return train_in_layout(flags_of(one, more), one.layout.world_size());
+}
+
+/// max |a − b| / max |b|.
+inline double relative_distance(const at::Tensor& a, const at::Tensor& b) {
+  const double scale = b.abs().max().item<double>();
+  return (a - b).abs().max().item<double>() / (scale > 0 ? scale : 1);
+}
+
+/// The largest relative distance of two curves' points.
+inline double curve_distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double most = a.size() == b.size() ? 0 : INFINITY;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) most = std::max(most, std::abs(a[i] - b[i]) / std::abs(b[i]));
+  return most;
+}
+
+}  // namespace megatron::layouts

@@ -1,0 +1,90 @@
+// Layout never changes the mathematics: every family of models in every layout has the loss, the gradients and the curve of one rank.
+//
+// The fast set covers every pair of choices; MEGATRON_TEST_LAYOUTS=all takes every combination, and random ones from MEGATRON_TEST_SEED.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+
+#include "layouts/layout_run.h"
+
+namespace megatron::layouts {
+namespace {
+
+bool wants_all() {
+  const char* wanted = std::getenv("MEGATRON_TEST_LAYOUTS");
+  return wanted != nullptr && std::string(wanted) == "all";
+}
+
+/// W − W' = lr·gradient; a learning rate of 2¹⁴ leaves the gradient all the bits.
+const std::vector<std::string> kOneSgdStep{"--optimizer",    "sgd", "--sgd-momentum", "0",     "--clip-grad",   "0",
+                                           "--weight-decay", "0",   "--lr",           "16384", "--train-iters", "1"};
+const std::vector<std::string> kTwentySteps{"--train-iters", "20", "--lr-warmup-iters", "5"};
+
+std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+/// One rank's run of a family; made once.
+const Outcome& reference(std::size_t family, const std::vector<std::string>& more) {
+  static std::map<std::pair<std::size_t, std::vector<std::string>>, Outcome> known;
+  const auto key = std::pair(family, more);
+  auto found = known.find(key);
+  if (found == known.end()) found = known.emplace(key, train_case({family, {}}, more)).first;
+  return found->second;
+}
+
+void expect_one_ranks_gradients(const Case& one) {
+  const Outcome &expected = reference(one.family, kOneSgdStep), actual = train_case(one, kOneSgdStep);
+  EXPECT_LE(curve_distance(actual.losses, expected.losses), 1e-6) << "loss of the first step";
+  EXPECT_LE(curve_distance(actual.grad_norms, expected.grad_norms), 1e-5) << "gradient norm";
+  ASSERT_EQ(actual.after.size(), expected.after.size());
+  for (const auto& [name, after] : expected.after) {
+    ASSERT_TRUE(actual.after.contains(name)) << name;
+    EXPECT_TRUE(actual.before.at(name).equal(expected.before.at(name))) << name << " is drawn otherwise";
+    const at::Tensor expected_gradient = expected.before.at(name) - after, gradient = actual.before.at(name) - actual.after.at(name);
+    EXPECT_LE(relative_distance(gradient, expected_gradient), 1e-5) << "gradient of " << name;
+  }
+}
+
+void expect_one_ranks_curve(const Case& one) {
+  EXPECT_LE(curve_distance(train_case(one, kTwentySteps).losses, reference(one.family, kTwentySteps).losses), 1e-5) << "20 steps";
+}
+
+void expect_one_rank(const Case& one) {
+  SCOPED_TRACE(families()[one.family].name + ", " + one.layout.text());
+  expect_one_ranks_gradients(one);
+  expect_one_ranks_curve(one);
+}
+
+TEST(Layouts, TrainAsOneRankDoes) {
+  const std::vector<Case> cases = wants_all() ? all_cases() : pairwise_cases();
+  RecordProperty("cases", static_cast<int>(cases.size()));
+  for (const Case& one : cases) expect_one_rank(one);
+}
+
+TEST(Layouts, RandomOnesTrainAsOneRankDoes) {
+  const char* given = std::getenv("MEGATRON_TEST_SEED");
+  const unsigned seed = given != nullptr ? static_cast<unsigned>(std::atoi(given)) : std::random_device()();
+  SCOPED_TRACE("MEGATRON_TEST_SEED=" + std::to_string(seed));
+  std::mt19937 random(seed);
+  const std::vector<Case> all = all_cases();
+  for (int i = 0; i < (wants_all() ? 50 : 2); ++i) expect_one_rank(all[random() % all.size()]);
+}
+
+/// In bf16 rounding differs with the order of sums: the distance to the float32 run is what one rank's is, give or take.
+TEST(Layouts, InBf16TheyAreNoFartherFromFp32) {
+  const std::vector<std::string> bf16 = joined(kTwentySteps, {"--bf16"});
+  std::vector<Case> cases = pairwise_cases();
+  if (!wants_all()) cases.resize(6);
+  for (const Case& one : cases) {
+    SCOPED_TRACE(families()[one.family].name + ", " + one.layout.text());
+    const std::vector<double>& exact = reference(one.family, kTwentySteps).losses;
+    const double of_one_rank = curve_distance(reference(one.family, bf16).losses, exact);
+    EXPECT_LE(curve_distance(train_case(one, bf16).losses, exact), 1.5 * of_one_rank);
+  }
+}
+
+}  // namespace
+}  // namespace megatron::layouts
