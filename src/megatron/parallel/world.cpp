@@ -22,6 +22,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+constexpr const char* kKeysOfTheRun = "run";  ///< apart from those of the rendezvous
+
 constexpr seconds kEarlyPatience{10};  ///< for reaching rank 0 with news of a failure before the ranks have met
 constexpr seconds kPrintPatience{5};   ///< for rank 0 to print a failure of ours
 constexpr seconds kLastGrace{5};       ///< for this rank's main thread to end after another's failure
@@ -274,14 +276,26 @@ World::World(LaunchEnvironment environment, std::string command) : state_(std::m
 World::~World() = default;
 const LaunchEnvironment& World::environment() const { return state_->environment(); }
 const RunHosts& World::hosts() const { return state_->hosts(); }
+ProcessOptions World::process_options() const {
+  return {.rank = environment().rank,
+          .world_size = environment().world_size,
+          .host = hosts().own_identity,
+          .address = hosts().own_address,
+          .timeout = state_->timeout()};
+}
+
 void World::join(const RendezvousOptions& options) { state_->join(options); }
 void World::on_failure(std::function<void(const std::string&)> callback) { state_->on_failure(std::move(callback)); }
 void World::leave() { state_->leave(); }
 
-c10::intrusive_ptr<c10d::Store> World::store() const { return state_->store() ? state_->store()->store() : c10::intrusive_ptr<c10d::Store>(); }
+c10::intrusive_ptr<c10d::Store> World::store() const {
+  if (!state_->store()) return {};
+  return state_->store()->with_prefix(kKeysOfTheRun).store();
+}
 
 c10::intrusive_ptr<c10d::Store> World::new_store() const {
-  return state_->store() ? reopen_store(environment(), state_->timeout()).store() : c10::intrusive_ptr<c10d::Store>();
+  if (!state_->store()) return {};
+  return reopen_store(environment(), state_->timeout()).with_prefix(kKeysOfTheRun).store();
 }
 
 int World::end_in_failure(const std::exception_ptr& exception) {

@@ -3,11 +3,13 @@
 //
 //   int run_pretrain(args) {
 //     return run_rank("pretrain", [&](World& world) {
-//       const Run run = read_run(args);                                       // a UserError here ends every rank with exit code 2
+//       const Run run = read_run(args);  // a UserError here ends every rank with exit code 2
 //       world.join({.timeout = …, .settings = …});
-//       world.on_failure([&](const std::string& reason) { communicators.abort(reason); });
+//       const auto communicators = world.environment().world_size > 1 ? make_process_communicators(world.store(), world.process_options()) : nullptr;
+//       world.on_failure([&](const std::string& reason) { communicators->abort(reason); });
 //       …
 //       world.on_failure(nullptr);
+//       return code;
 //     });
 //   }
 #pragma once
@@ -21,6 +23,7 @@
 
 #include "megatron/config/launch_environment.h"
 #include "megatron/config/run_guarded.h"
+#include "megatron/parallel/process_communicators.h"
 #include "megatron/parallel/rendezvous/meeting.h"
 
 namespace c10d {
@@ -43,6 +46,8 @@ class World {
   /// were started with other settings; PeerFailed when another rank has failed.
   void join(const RendezvousOptions& options);
   const RunHosts& hosts() const;
+  /// What make_process_communicators is to know about this rank; device and transport are the caller's.
+  ProcessOptions process_options() const;
 
   /// For making communicators: a client of this rank's own, for the calling thread only; null for one process. Its keys belong to this start of
   /// the run alone.

@@ -7,6 +7,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/base/json.h"
+#include "megatron/base/listening_socket.h"
 
 namespace megatron {
 namespace {
@@ -23,9 +24,12 @@ milliseconds remaining(Clock::time_point until) { return std::max(milliseconds(0
 Json hosts_json(const std::vector<RankRecord>& records) {
   std::map<std::string, std::int64_t> index_of_host;
   std::map<std::pair<std::string, std::string>, std::int64_t> sharers;
-  Json names = Json::array(), runs = Json::array();
+  Json names = Json::array(), addresses = Json::array(), runs = Json::array();
   for (const RankRecord& record : records) {
-    if (index_of_host.emplace(record.host_id, names.size()).second) names.push_back(record.host);
+    if (index_of_host.emplace(record.host_id, names.size()).second) {
+      names.push_back(record.host);
+      addresses.push_back(record.address);
+    }
     ++sharers[{record.host_id, record.processors}];
   }
   for (const RankRecord& record : records) {
@@ -33,23 +37,36 @@ Json hosts_json(const std::vector<RankRecord>& records) {
     if (runs.empty() || runs.back()[0] != host || runs.back()[1] != sharing) runs.push_back({host, sharing, 0});
     runs.back()[2] = runs.back()[2].get<std::int64_t>() + 1;
   }
-  return {{"hosts", names}, {"runs", runs}};
+  return {{"hosts", names}, {"addresses", addresses}, {"runs", runs}};
 }
 
-RunHosts read_hosts(const Json& json, std::int64_t rank) {
-  RunHosts hosts{.names = json["hosts"].get<std::vector<std::string>>(), .host_of_rank = {}};
+/// A host that knows itself by a loopback address (Debian's 127.0.1.1) asks how it would speak to another one.
+std::string address_for_others(const Json& addresses, std::size_t own) {
+  const std::string address = addresses[own].get<std::string>();
+  if (addresses.size() == 1) return "127.0.0.1";
+  if (!address.empty() && !is_loopback(address.c_str())) return address;
+  for (const Json& other : addresses) {
+    const std::string host = other.get<std::string>();
+    if (!host.empty() && !is_loopback(host.c_str())) return address_towards(host);
+  }
+  return address;
+}
+
+RunHosts read_hosts(const Json& json, const RankRecord& own, std::int64_t rank) {
+  RunHosts hosts{.names = json["hosts"].get<std::vector<std::string>>(), .host_of_rank = {}, .own_identity = own.host_id};
   for (const Json& run : json["runs"]) {
     const auto first = static_cast<std::int64_t>(hosts.host_of_rank.size()), count = run[2].get<std::int64_t>();
     if (rank >= first && rank < first + count) hosts.ranks_sharing_processors = run[1].get<std::int64_t>();
     hosts.host_of_rank.insert(hosts.host_of_rank.end(), static_cast<std::size_t>(count), run[0].get<std::int64_t>());
   }
+  hosts.own_address = address_for_others(json["addresses"], static_cast<std::size_t>(hosts.host_of_rank[static_cast<std::size_t>(rank)]));
   return hosts;
 }
 
 class Meeting {
  public:
   Meeting(const LaunchEnvironment& environment, RunStore& store, FailureBoard& board, const RendezvousOptions& options)
-      : environment_(environment), store_(store), board_(board), options_(options), own_(own_record(options.settings)) {}
+      : environment_(environment), store_(store), board_(board), options_(options), own_(own_record(options.settings, environment.master_addr)) {}
 
   RunHosts run() {
     arrive();
@@ -119,7 +136,7 @@ class Meeting {
     if (!others.empty()) throw different_settings(others);
     const Json hosts = hosts_json(records);
     store_.set(FailureBoard::kGo, hosts.dump(-1, ' ', false, Json::error_handler_t::replace));
-    return read_hosts(hosts, 0);
+    return read_hosts(hosts, own_, 0);
   }
 
   UserError different_settings(const std::vector<std::int64_t>& ranks) {
@@ -137,7 +154,7 @@ class Meeting {
     const std::string text = store_.get_all({FailureBoard::kGo})[0];
     throw_if_stopped(FailureBoard::kGo);
     const Json json = parse_json(text, "rank 0's answer in the run's store");
-    if (!json.contains("tell_settings")) return read_hosts(json, environment_.rank);
+    if (!json.contains("tell_settings")) return read_hosts(json, own_, environment_.rank);
     if (json["tell_settings"] == environment_.rank) store_.set(settings_key(environment_.rank), write_settings(options_.settings));
     board_.wait_for_end(environment_.rank);
     const auto failure = board_.first();

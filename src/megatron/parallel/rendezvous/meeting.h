@@ -27,6 +27,8 @@ struct RendezvousOptions {
 struct RunHosts {
   std::vector<std::string> names;             ///< in the order of their first ranks
   std::vector<std::int64_t> host_of_rank;     ///< index into names
+  std::string own_identity;                   ///< equal for ranks that share memory and network
+  std::string own_address = "127.0.0.1";      ///< of this host as the others reach it, in digits
   std::int64_t ranks_sharing_processors = 1;  ///< ranks, this one among them, that may use the same processors of this host
 };
 

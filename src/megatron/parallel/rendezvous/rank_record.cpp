@@ -1,6 +1,8 @@
 #include "megatron/parallel/rendezvous/rank_record.h"
 
+#include <netdb.h>
 #include <sched.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/checksum.h"
@@ -55,21 +58,39 @@ std::string quoted(const std::string& name, const std::string& value) { return n
 
 }  // namespace
 
-RankRecord own_record(const SettingsText& settings) {
-  return {host_name(), host_identity(), ::getpid(), processor_mask(), checksum_text(checksum(write_settings(settings)))};
+std::string address_towards(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;  // which connects without sending anything
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), "9", &hints, &found) != 0) return "";
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(found, &::freeaddrinfo);
+  const int descriptor = ::socket(list->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_storage own{};
+  socklen_t length = sizeof own;
+  std::array<char, NI_MAXHOST> text{};
+  const bool is_known = descriptor >= 0 && ::connect(descriptor, list->ai_addr, list->ai_addrlen) == 0 &&
+                        ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
+                        ::getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) == 0;
+  if (descriptor >= 0) ::close(descriptor);
+  return is_known ? text.data() : "";
+}
+
+RankRecord own_record(const SettingsText& settings, const std::string& towards) {
+  return {host_name(), host_identity(),  towards.empty() ? "" : address_towards(towards),
+          ::getpid(),  processor_mask(), checksum_text(checksum(write_settings(settings)))};
 }
 
 std::string write_record(const RankRecord& record) {
-  return Json{
-      {"host", record.host}, {"host_id", record.host_id}, {"pid", record.pid}, {"cpus", record.processors}, {"settings", record.settings_hash}}
+  return Json{{"host", record.host}, {"host_id", record.host_id}, {"address", record.address},
+              {"pid", record.pid},   {"cpus", record.processors}, {"settings", record.settings_hash}}
       .dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 RankRecord read_record(const std::string& text) {
   const std::string source = "a rank's record in the run's store";
   const Json json = parse_json(text, source);
-  return {json_string(json, "host", source), json_string(json, "host_id", source), json_int(json, "pid", source), json_string(json, "cpus", source),
-          json_string(json, "settings", source)};
+  return {json_string(json, "host", source), json_string(json, "host_id", source), json_string(json, "address", source),
+          json_int(json, "pid", source),     json_string(json, "cpus", source),    json_string(json, "settings", source)};
 }
 
 std::string write_settings(const SettingsText& settings) { return Json(settings).dump(-1, ' ', false, Json::error_handler_t::replace); }
