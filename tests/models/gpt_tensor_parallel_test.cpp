@@ -1,6 +1,8 @@
 // One mathematics on any tensor-parallel layout: loss and every gradient of a GPT are those of one rank, dropout included.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "support/gradient_check.h"
 #include "support/tensor_parallel.h"
 #include "support/tiny_gpt.h"
@@ -131,6 +133,34 @@ TEST(GptTensorParallel, ThreeRanks) {
     expect_same(many.gradients, one.gradients, 1e-12);
   }
 }
+
+/// √Σ over all gradients of |a − b|².
+double distance(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
+  double sum = 0;
+  for (const auto& [name, gradient] : a) sum += (gradient.to(at::kDouble) - b.at(name).to(at::kDouble)).square().sum().item<double>();
+  return std::sqrt(sum);
+}
+
+class GptTensorParallelTypes : public testing::TestWithParam<c10::ScalarType> {};
+
+/// Rounding partial sums to 16 bits must cost little beside what 16 bits cost one rank.
+TEST_P(GptTensorParallelTypes, AreAsCloseToFloat32AsOneRank) {
+  for (const Variant& variant : {kVariants[0], kVariants[2]}) {
+    const TransformerConfig config = config_of(variant);
+    const Microbatch batch = batch_for(config);
+    const ParamStore::Options half{.dtype = GetParam(), .grad_dtype = at::kFloat};
+    const GptResult exact = run_gpt(config, batch, {.store = {}}), one = run_gpt(config, batch, {.store = half});
+    const double expected = distance(one.gradients, exact.gradients);
+    for (const bool sequence_parallel : {false, true}) {
+      const GptResult many = run_gpt(config, batch, {.layout = {.tp = 2, .sequence_parallel = sequence_parallel}, .store = half});
+      EXPECT_LE(distance(many.gradients, exact.gradients), 1.5 * expected) << variant.name;
+      expect_same(many.weights, one.weights, 0);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Halves, GptTensorParallelTypes, testing::Values(at::kBFloat16, at::kHalf),
+                         [](const auto& info) { return c10::toString(info.param); });
 
 }  // namespace
 }  // namespace megatron

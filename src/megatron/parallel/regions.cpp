@@ -1,10 +1,9 @@
 #include "megatron/parallel/regions.h"
 
-#include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "megatron/base/error.h"
-#include "megatron/parallel/comm.h"
+#include "megatron/parallel/collectives.h"
 
 namespace megatron {
 namespace {
@@ -14,43 +13,26 @@ using torch::autograd::variable_list;
 
 enum class Passage { identity, all_reduce, all_gather, reduce_scatter, slice, gather_features, slice_features };
 
-std::int64_t slice_length(const at::Tensor& x, const Axis& axis) {
-  MEGATRON_CHECK(x.size(0) % axis.size == 0, "a sequence of ", x.size(0), " cannot be split over ", axis.name, "=", axis.size);
-  return x.size(0) / axis.size;
-}
-
-at::Tensor with_length(const at::Tensor& x, std::int64_t length) {
-  auto shape = x.sizes().vec();
-  shape[0] = length;
-  return at::empty(shape, x.options());
-}
-
 at::Tensor pass(Passage passage, const at::Tensor& x, const Axis& axis, const char* what) {
   switch (passage) {
     case Passage::identity:
       return x.alias();
     case Passage::all_reduce: {
       const at::Tensor sum = x.clone(at::MemoryFormat::Contiguous);
-      axis.comm->all_reduce(sum, what);
+      all_reduce_(axis, sum, what);
       return sum;
     }
-    case Passage::all_gather: {
-      const at::Tensor whole = with_length(x, x.size(0) * axis.size);
-      axis.comm->all_gather(whole, x.contiguous(), what);
-      return whole;
-    }
-    case Passage::reduce_scatter: {
-      const at::Tensor mine = with_length(x, slice_length(x, axis));
-      axis.comm->reduce_scatter(mine, x.contiguous(), what);
-      return mine;
-    }
+    case Passage::all_gather:
+      return all_gather(axis, x, what);
+    case Passage::reduce_scatter:
+      return reduce_scatter(axis, x, what);
     case Passage::slice: {
-      const std::int64_t length = slice_length(x, axis);
+      MEGATRON_CHECK(x.size(0) % axis.size == 0, "a sequence of ", x.size(0), " cannot be split over ", axis.name, "=", axis.size);
+      const std::int64_t length = x.size(0) / axis.size;
       return x.narrow(0, axis.rank * length, length).contiguous();
     }
     case Passage::gather_features: {
-      at::Tensor parts = at::empty({axis.size, x.numel() / x.size(-1), x.size(-1)}, x.options());
-      axis.comm->all_gather(parts, x.contiguous().view({1, -1, x.size(-1)}), what);
+      const at::Tensor parts = all_gather(axis, x.reshape({1, -1, x.size(-1)}), what);
       auto shape = x.sizes().vec();
       shape.back() *= axis.size;
       return parts.transpose(0, 1).reshape(shape);

@@ -3,6 +3,7 @@
 #include <ATen/ops/sum.h>
 
 #include "megatron/base/error.h"
+#include "megatron/parallel/collectives.h"
 #include "megatron/transformer/autograd_function.h"
 #include "megatron/transformer/matrix_product.h"
 #include "megatron/transformer/row_operations.h"
@@ -52,12 +53,13 @@ struct Linear : torch::autograd::Function<Linear> {
     Parameter* bias = load_pointer<Parameter>(context, "bias");
     const auto holder = context->saved_data["exchange"].toCapsule();
     const LinearExchange& exchange = static_cast<const Exchange&>(*holder).value;
-    const RowGroup group{weight.axis(), exchange.options.overlap_chunks, exchange.what};
+    const Axis& axis = weight.axis();
+    const RowGroup group{axis, exchange.options.overlap_chunks, exchange.what};
     const bool gathered = exchange.input == Input::gathered;
 
     at::Tensor dy = rows_of(gradients[0]), dx;
     if (bias != nullptr) bias->contribute(at::sum(dy, {0}, /*keepdim=*/false, compute_type(dy.scalar_type())));
-    PendingRows all_x = gathered ? start_gather_rows(rows_of(x), group) : PendingRows(rows_of(x));
+    PendingTensor all_x = gathered ? start_all_gather(axis, rows_of(x), exchange.what) : PendingTensor{rows_of(x)};
     if (exchange.output == Output::reduce_scattered) {
       at::Tensor all_dy;
       dx = gathered_product(dy, weight.value(), {}, group, &all_dy);
@@ -65,11 +67,13 @@ struct Linear : torch::autograd::Function<Linear> {
     } else if (context->needs_input_grad(0)) {
       dx = matrix_product(dy, weight.value(), dy.scalar_type());
     }
-    const at::Tensor x_rows = all_x.get();
-    PendingRows sent = dx.defined() && exchange.input != Input::own ? start_sum_rows(dx, gathered, group) : PendingRows(dx);
-    if (!exchange.options.async_allreduce) sent = PendingRows(sent.get());
+    const at::Tensor x_rows = all_x.wait();
+    PendingTensor sent{dx};
+    if (dx.defined() && exchange.input != Input::own)
+      sent = gathered ? start_reduce_scatter(axis, dx, exchange.what) : start_all_reduce_(axis, dx, exchange.what);
+    if (!exchange.options.async_allreduce) sent.wait();
     weight.contribute([dy, x_rows](at::Tensor& grad, bool fresh) { matrix_product_into(grad, dy.t(), x_rows, /*accumulate=*/!fresh); });
-    dx = sent.get();
+    dx = sent.wait();
     return {dx.defined() ? dx.view(x.sizes()) : dx, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };

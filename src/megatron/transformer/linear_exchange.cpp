@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "megatron/base/error.h"
+#include "megatron/parallel/collectives.h"
 #include "megatron/transformer/matrix_product.h"
 
 namespace megatron {
@@ -38,53 +39,34 @@ std::int64_t slice_rows(const at::Tensor& x, const Axis& axis) {
 
 at::Tensor summed_and_scattered(const at::Tensor& x, const at::Tensor& b, const std::vector<Run>& runs, const RowGroup& group) {
   const at::Tensor out = at::empty({slice_rows(x, group.axis), b.size(1)}, x.options());
-  std::vector<PendingWork> under_way;
+  std::vector<PendingTensor> under_way;
   for (const Run& run : runs) {
     const at::Tensor part = matrix_product(run_of_each(x, run, group.axis).reshape({-1, x.size(1)}), b, x.scalar_type());
-    under_way.push_back(group.axis.comm->start_reduce_scatter(out.narrow(0, run.begin, run.count), part, group.what));
+    under_way.push_back(start_reduce_scatter(group.axis, part, group.what));
   }
-  for (const PendingWork& work : under_way) work->wait();
+  for (std::size_t i = 0; i < runs.size(); ++i) out.narrow(0, runs[i].begin, runs[i].count).copy_(under_way[i].wait());
   return out;
 }
 
 }  // namespace
 
-at::Tensor PendingRows::get() {
-  if (work_) work_->wait();
-  work_.reset();
-  return rows_;
-}
-
-PendingRows start_gather_rows(const at::Tensor& x, const RowGroup& group) {
-  at::Tensor all = at::empty({x.size(0) * group.axis.size, x.size(1)}, x.options());
-  PendingWork work = group.axis.comm->start_all_gather(all, x.contiguous(), group.what);
-  return PendingRows(std::move(all), std::move(work));
-}
-
-PendingRows start_sum_rows(const at::Tensor& x, bool scatter, const RowGroup& group) {
-  if (!scatter) return PendingRows(x, group.axis.comm->start_all_reduce(x, group.what));
-  at::Tensor mine = at::empty({slice_rows(x, group.axis), x.size(1)}, x.options());
-  PendingWork work = group.axis.comm->start_reduce_scatter(mine, x, group.what);
-  return PendingRows(std::move(mine), std::move(work));
-}
-
 at::Tensor gathered_product(const at::Tensor& x, const at::Tensor& b, const at::Tensor& bias, const RowGroup& group, at::Tensor* all) {
   const std::vector<Run> runs = runs_of(x.size(0), group.chunks);
   const std::int64_t rows = x.size(0) * group.axis.size;
   if (runs.size() == 1) {
-    const at::Tensor gathered = start_gather_rows(x, group).get();
+    const at::Tensor gathered = all_gather(group.axis, x, group.what);
     if (all != nullptr) *all = gathered;
     return matrix_product(gathered, b, x.scalar_type(), bias);
   }
-  std::vector<PendingRows> arriving;
-  for (const Run& run : runs) arriving.push_back(start_gather_rows(x.narrow(0, run.begin, run.count), group));
+  std::vector<PendingTensor> arriving;
+  for (const Run& run : runs) arriving.push_back(start_all_gather(group.axis, x.narrow(0, run.begin, run.count), group.what));
   const at::Tensor y = at::empty({rows, b.size(1)}, x.options());
   if (all != nullptr) *all = at::empty({rows, x.size(1)}, x.options());
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const auto put = [&](const at::Tensor& whole, const at::Tensor& part) {
       run_of_each(whole, runs[i], group.axis).copy_(part.view({group.axis.size, runs[i].count, -1}));
     };
-    const at::Tensor piece = arriving[i].get();
+    const at::Tensor piece = arriving[i].wait();
     put(y, matrix_product(piece, b, x.scalar_type(), bias));
     if (all != nullptr) put(*all, piece);
   }
@@ -93,16 +75,21 @@ at::Tensor gathered_product(const at::Tensor& x, const at::Tensor& b, const at::
 
 at::Tensor summed_product(const at::Tensor& x, const at::Tensor& b, bool scatter, const RowGroup& group) {
   const std::vector<Run> runs = runs_of(scatter ? slice_rows(x, group.axis) : x.size(0), group.chunks);
-  if (runs.size() == 1) return start_sum_rows(matrix_product(x, b, x.scalar_type()), scatter, group).get();
+  if (runs.size() == 1) {
+    at::Tensor part = matrix_product(x, b, x.scalar_type());
+    if (scatter) return reduce_scatter(group.axis, part, group.what);
+    all_reduce_(group.axis, part, group.what);
+    return part;
+  }
   if (scatter) return summed_and_scattered(x, b, runs, group);
   const at::Tensor out = at::empty({x.size(0), b.size(1)}, x.options());
-  std::vector<PendingWork> under_way;
+  std::vector<PendingTensor> under_way;
   for (const Run& run : runs) {
     at::Tensor part = out.narrow(0, run.begin, run.count);
     matrix_product_into(part, x.narrow(0, run.begin, run.count), b, /*accumulate=*/false);
-    under_way.push_back(group.axis.comm->start_all_reduce(part, group.what));
+    under_way.push_back(start_all_reduce_(group.axis, part, group.what));
   }
-  for (const PendingWork& work : under_way) work->wait();
+  for (PendingTensor& sum : under_way) sum.wait();
   return out;
 }
 

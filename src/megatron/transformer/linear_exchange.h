@@ -4,7 +4,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "megatron/parallel/comm.h"
 #include "megatron/parallel/rank.h"
 
 namespace megatron {
@@ -33,23 +32,6 @@ struct RowGroup {
   std::int64_t chunks = 1;
   const char* what = "linear";
 };
-
-/// Rows whose collective is under way.
-class PendingRows {
- public:
-  explicit PendingRows(at::Tensor rows, PendingWork work = nullptr) : rows_(std::move(rows)), work_(std::move(work)) {}
-  at::Tensor get();
-
- private:
-  at::Tensor rows_;
-  PendingWork work_;
-};
-
-/// All ranks' rows [size·m, k] of x [m, k], in one piece.
-PendingRows start_gather_rows(const at::Tensor& x, const RowGroup& group);
-
-/// The sum over the ranks of x, in one piece: all rows in x's own memory, or with `scatter` this rank's slice.
-PendingRows start_sum_rows(const at::Tensor& x, bool scatter, const RowGroup& group);
 
 /// All ranks' rows of x [m, k], times b [k, n], plus bias [n] or undefined: [size·m, n]. `all` (may be null) receives the rows [size·m, k]. In
 /// several pieces, one is multiplied while later ones arrive.

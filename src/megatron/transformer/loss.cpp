@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "megatron/base/error.h"
-#include "megatron/parallel/comm.h"
+#include "megatron/parallel/collectives.h"
 #include "megatron/transformer/autograd_function.h"
 #include "megatron/transformer/matrix_product.h"
 #include "megatron/transformer/row_operations.h"
@@ -73,8 +73,7 @@ void to_gradient_(at::Tensor& logits, const at::Tensor& lse, const LabelColumns&
 /// log Σ exp and label's logit of the whole vocabulary from those of the ranks' parts, in place and in one collective.
 void combine_(at::Tensor& lse, at::Tensor& label_logit, const Axis& axis) {
   if (axis.size == 1) return;
-  const at::Tensor all = at::empty({axis.size, 2, lse.size(0)}, lse.options());
-  axis.comm->all_gather(all, at::stack({lse, label_logit}).unsqueeze(0), "cross entropy");
+  const at::Tensor all = all_gather(axis, at::stack({lse, label_logit}).unsqueeze(0), "cross_entropy");
   lse = at::logsumexp(all.select(1, 0), {0});
   label_logit = all.select(1, 1).sum(0);
 }
