@@ -1,7 +1,9 @@
-// What `megatron pretrain` does before the engine is loaded: help, --print-config, and every mistake in the flags, in milliseconds.
+// What `megatron pretrain` does before the engine is loaded: help, --print-config, and every mistake in the flags, in milliseconds. The ranks of a
+// larger run meet first, so that one of them speaks for all.
 #include <iostream>
 
 #include "megatron/cli/command.h"
+#include "megatron/config/launch_environment.h"
 #include "megatron/config/print_config.h"
 #include "megatron/config/run_settings.h"
 
@@ -12,6 +14,7 @@ const FieldSet& pretrain_fields() { return run_table().set(); }
 void check_pretrain(std::span<const std::string> args) { read_run(args); }
 
 int run_pretrain_front(std::span<const std::string> args) {
+  if (find_launch_environment().world_size > 1) return run_in_engine("pretrain", args);
   const Run run = read_run(args);
   if (run.options.print_config) {
     std::cout << (run.options.json ? config_json(run) : config_text(run));

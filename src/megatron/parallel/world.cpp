@@ -284,6 +284,10 @@ ProcessOptions World::process_options() const {
           .timeout = state_->timeout()};
 }
 
+std::unique_ptr<Communicators> World::make_communicators(const ProcessOptions& options) const {
+  return environment().world_size > 1 ? make_process_communicators(store(), options) : nullptr;
+}
+
 void World::join(const RendezvousOptions& options) { state_->join(options); }
 void World::on_failure(std::function<void(const std::string&)> callback) { state_->on_failure(std::move(callback)); }
 void World::leave() { state_->leave(); }

@@ -5,7 +5,7 @@
 //     return run_rank("pretrain", [&](World& world) {
 //       const Run run = read_run(args);  // a UserError here ends every rank with exit code 2
 //       world.join({.timeout = …, .settings = …});
-//       const auto communicators = world.environment().world_size > 1 ? make_process_communicators(world.store(), world.process_options()) : nullptr;
+//       const auto communicators = world.make_communicators(world.process_options());
 //       world.on_failure([&](const std::string& reason) { communicators->abort(reason); });
 //       …
 //       world.on_failure(nullptr);
@@ -49,7 +49,10 @@ class World {
   /// What make_process_communicators is to know about this rank; device and transport are the caller's.
   ProcessOptions process_options() const;
 
-  /// For making communicators: a client of this rank's own, for the calling thread only; null for one process. Its keys belong to this start of
+  /// The communicators of this rank; null for one process. Collective over all ranks. UserError as make_process_communicators.
+  std::unique_ptr<Communicators> make_communicators(const ProcessOptions& options) const;
+
+  /// A client of this rank's own, for the calling thread only; null for one process. Its keys belong to this start of
   /// the run alone.
   c10::intrusive_ptr<c10d::Store> store() const;
   /// A further client of the same keys, for another thread.

@@ -86,7 +86,8 @@ constexpr std::int64_t kOverlapChunks = 4;  ///< pieces of a product with --tp-c
 
 class Setup {
  public:
-  Setup(const Run& run, const OpenedDevice& device, const World& world, std::ostream& out) : run_(run), device_(device), world_(world), out_(out) {}
+  Setup(const Run& run, const OpenedDevice& device, const RankInWorld& world, std::ostream& out)
+      : run_(run), device_(device), world_(world), out_(out) {}
 
   Trainer build() {
     settle_settings();
@@ -213,7 +214,7 @@ class Setup {
 
   const Run& run_;
   const OpenedDevice device_;
-  const World& world_;
+  const RankInWorld& world_;
   std::ostream& out_;
   Trainer trainer_;
   std::unique_ptr<Tokenizer> tokenizer_;
@@ -221,9 +222,9 @@ class Setup {
 
 }  // namespace
 
-Trainer set_up(const Run& run, std::ostream& out, const World& world) {
+Trainer set_up(const Run& run, std::ostream& out, const RankInWorld& world) {
   set_determinism(run.options.settings.training);
-  const OpenedDevice device = open_device(run.options.settings.parallel.device);
+  const OpenedDevice device = world.device ? *world.device : open_device(run.options.settings.parallel.device);
   keep_freed_memory();
   at::set_num_threads(num_threads(world.local_world_size));
   return Setup(run, device, world, out).build();

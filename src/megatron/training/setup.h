@@ -4,13 +4,13 @@
 #include <iosfwd>
 
 #include "megatron/config/run_settings.h"
+#include "megatron/training/rank_in_world.h"
 #include "megatron/training/trainer.h"
-#include "megatron/training/world.h"
 
 namespace megatron {
 
 /// Resolves and checks the settings, opens the tokenizer, builds (or loads) this rank's part of model, optimizer and schedule, and the datasets,
 /// printing Megatron's lines to `out`. UserErrors for every mistake. Collective over the world.
-Trainer set_up(const Run& run, std::ostream& out, const World& world = {});
+Trainer set_up(const Run& run, std::ostream& out, const RankInWorld& world = {});
 
 }  // namespace megatron

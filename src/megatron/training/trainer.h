@@ -15,17 +15,17 @@
 #include "megatron/parallel/rank.h"
 #include "megatron/training/evaluation_set.h"
 #include "megatron/training/microbatch_source.h"
+#include "megatron/training/rank_in_world.h"
 #include "megatron/training/run_clock.h"
 #include "megatron/training/save_folder.h"
 #include "megatron/training/timers.h"
-#include "megatron/training/world.h"
 #include "megatron/transformer/param_store.h"
 
 namespace megatron {
 
 struct Trainer {
   Settings settings;  ///< resolved and valid
-  World world;
+  RankInWorld world;
   Rank rank;
   std::string device_name;                 ///< the GPU's, as its driver gives it; empty on a CPU
   std::optional<CheckpointSource> source;  ///< what --load gave
