@@ -58,6 +58,13 @@ function(megatron_programs)
   endif()
 endfunction()
 
+# Programs that measure (bench/): built by name only.
+function(megatron_benches)
+  add_executable(collectives_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/collectives/collectives_bench.cpp)
+  target_link_libraries(collectives_bench PRIVATE megatron_parallel)
+  set_target_properties(collectives_bench PROPERTIES BUILD_RPATH "${TORCH_RPATH}")
+endfunction()
+
 function(megatron_tests)
   find_package(GTest REQUIRED)
   include(GoogleTest)

@@ -1,5 +1,6 @@
 #include "megatron/parallel/transport/patience.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <thread>
 
@@ -23,10 +24,19 @@ std::string disagreement(const CommCall& call, const GroupPlace& place, const Ca
 }
 
 Patience::Patience(GroupPlace place, std::shared_ptr<RankBoard> board, std::chrono::milliseconds timeout)
-    : place_(std::move(place)), board_(std::move(board)), timeout_(timeout), spins_(place_.size() <= std::thread::hardware_concurrency() ? 200 : 0) {}
+    : place_(std::move(place)), board_(std::move(board)), timeout_(timeout), may_spin_(place_.size() <= std::thread::hardware_concurrency()) {}
 
 void Patience::fail(const CommCall& call, const std::string& trouble) const {
   throw CommError(describe(call) + " on " + place_.name + ": " + trouble);
+}
+
+void Patience::learn(std::chrono::steady_clock::duration slept) const {
+  if (slept < std::chrono::microseconds(500)) {
+    if (++short_sleeps_ >= proof_needed_) spins_ = kManySpins;
+    return;
+  }
+  short_sleeps_ = 0;
+  if (spins_.exchange(kFewSpins) == kManySpins) proof_needed_ = std::min(2 * proof_needed_, 4096);
 }
 
 std::string Patience::trouble_of(const std::vector<std::int64_t>& missing, std::chrono::steady_clock::time_point begin) const {

@@ -17,14 +17,14 @@ template <class T>
 using Accumulator = std::conditional_t<std::is_same_v<T, c10::BFloat16> || std::is_same_v<T, c10::Half>, float, T>;
 
 template <ReduceOp kOp, class A>
-A combine(A total, A next) {
+[[gnu::always_inline]] inline A combine(A total, A next) {
   if constexpr (kOp == ReduceOp::max) return total > next || total != total ? total : next;
   if constexpr (kOp == ReduceOp::min) return total < next || total != total ? total : next;
   return static_cast<A>(total + next);
 }
 
 template <class T, ReduceOp kOp>
-void reduce_block(T* out, const std::vector<const void*>& inputs, std::int64_t begin, std::int64_t count) {
+[[gnu::always_inline]] inline void reduce_block(T* out, const std::vector<const void*>& inputs, std::int64_t begin, std::int64_t count) {
   using A = Accumulator<T>;
   A total[kBlock];
   const T* first = static_cast<const T*>(inputs.front()) + begin;
@@ -41,14 +41,14 @@ void reduce_block(T* out, const std::vector<const void*>& inputs, std::int64_t b
 }
 
 template <class T, ReduceOp kOp>
-void reduce_all(void* out, const std::vector<const void*>& inputs, std::int64_t elements) {
+[[gnu::always_inline]] inline void reduce_all(void* out, const std::vector<const void*>& inputs, std::int64_t elements) {
   for (std::int64_t begin = 0; begin < elements; begin += kBlock) {
     reduce_block<T, kOp>(static_cast<T*>(out), inputs, begin, std::min(kBlock, elements - begin));
   }
 }
 
 template <class T>
-void reduce_type(void* out, const std::vector<const void*>& inputs, std::int64_t elements, ReduceOp op) {
+[[gnu::always_inline]] inline void reduce_type(void* out, const std::vector<const void*>& inputs, std::int64_t elements, ReduceOp op) {
   switch (op) {
     case ReduceOp::sum:
       return reduce_all<T, ReduceOp::sum>(out, inputs, elements);
@@ -57,14 +57,12 @@ void reduce_type(void* out, const std::vector<const void*>& inputs, std::int64_t
     case ReduceOp::min:
       return reduce_all<T, ReduceOp::min>(out, inputs, elements);
     case ReduceOp::average:
-      MEGATRON_CHECK(!std::is_integral_v<T>, "an average of integers between ranks");
       return reduce_all<T, ReduceOp::average>(out, inputs, elements);
   }
 }
 
-}  // namespace
-
-void reduce_inputs(void* out, const std::vector<const void*>& inputs, std::int64_t elements, c10::ScalarType type, ReduceOp op) {
+[[gnu::always_inline]] inline void reduce_any(void* out, const std::vector<const void*>& inputs, std::int64_t elements, c10::ScalarType type,
+                                              ReduceOp op) {
   switch (type) {
     case c10::ScalarType::Float:
       return reduce_type<float>(out, inputs, elements, op);
@@ -78,11 +76,40 @@ void reduce_inputs(void* out, const std::vector<const void*>& inputs, std::int64
       return reduce_type<std::int64_t>(out, inputs, elements, op);
     case c10::ScalarType::Int:
       return reduce_type<std::int32_t>(out, inputs, elements, op);
-    case c10::ScalarType::Byte:
-      return reduce_type<std::uint8_t>(out, inputs, elements, op);
     default:
-      MEGATRON_CHECK(false, "ranks cannot reduce tensors of ", c10::toString(type));
+      return reduce_type<std::uint8_t>(out, inputs, elements, op);
   }
+}
+
+// One body, compiled for three instruction sets; all give the same bits.
+using Reduce = void (*)(void*, const std::vector<const void*>&, std::int64_t, c10::ScalarType, ReduceOp);
+
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] void reduce_avx512(void* out, const std::vector<const void*>& inputs, std::int64_t elements,
+                                                                         c10::ScalarType type, ReduceOp op) {
+  reduce_any(out, inputs, elements, type, op);
+}
+[[gnu::target("avx2")]] void reduce_avx2(void* out, const std::vector<const void*>& inputs, std::int64_t elements, c10::ScalarType type,
+                                         ReduceOp op) {
+  reduce_any(out, inputs, elements, type, op);
+}
+void reduce_baseline(void* out, const std::vector<const void*>& inputs, std::int64_t elements, c10::ScalarType type, ReduceOp op) {
+  reduce_any(out, inputs, elements, type, op);
+}
+
+Reduce reduce_of_this_processor() {
+  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) return reduce_avx512;
+  return __builtin_cpu_supports("avx2") ? reduce_avx2 : reduce_baseline;
+}
+
+}  // namespace
+
+void reduce_inputs(void* out, const std::vector<const void*>& inputs, std::int64_t elements, c10::ScalarType type, ReduceOp op) {
+  const auto known = {c10::ScalarType::Float, c10::ScalarType::BFloat16, c10::ScalarType::Half, c10::ScalarType::Double,
+                      c10::ScalarType::Long,  c10::ScalarType::Int,      c10::ScalarType::Byte};
+  MEGATRON_CHECK(std::find(known.begin(), known.end(), type) != known.end(), "ranks cannot reduce tensors of ", c10::toString(type));
+  MEGATRON_CHECK(op != ReduceOp::average || c10::isFloatingType(type), "an average of integers between ranks");
+  static const Reduce reduce = reduce_of_this_processor();
+  reduce(out, inputs, elements, type, op);
 }
 
 }  // namespace megatron
