@@ -59,7 +59,7 @@ inline TrainStepResult make_step(Trainer& trainer) {
 
 /// Trains for --train-iters steps.
 inline Outcome train_in_layout(const std::vector<std::string>& flags, std::int64_t world_size) {
-  const Run run = read_run(flags);
+  const Run run = read_run(flags, world_size);
   Outcome outcome;
   std::mutex mutex;
   run_rank_threads(world_size, [&](Communicators& communicators) {

@@ -1,6 +1,7 @@
 // The commands of `megatron`. To add one: write `int run_x(std::span<const std::string> args)` and its line in commands.cpp.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,7 +21,7 @@ struct Command {
   /// The command's flags, for completion and documentation; null: only the engine knows them.
   const FieldSet& (*fields)() = nullptr;
   /// Throws what `run` would throw at once, without doing anything: `launch` asks before it starts ranks. Null: there is nothing to ask.
-  void (*check)(std::span<const std::string> args) = nullptr;
+  void (*check)(std::span<const std::string> args, std::int64_t world_size) = nullptr;
 };
 
 /// Every command of this version, in the order of the help.
@@ -49,7 +50,7 @@ const FieldSet& completion_fields();
 /// `megatron pretrain` up to the engine.
 int run_pretrain_front(std::span<const std::string> args);
 const FieldSet& pretrain_fields();
-void check_pretrain(std::span<const std::string> args);
+void check_pretrain(std::span<const std::string> args, std::int64_t world_size);
 
 /// `megatron launch … -- <command>`: the command as many ranks.
 int run_launch(std::span<const std::string> args);

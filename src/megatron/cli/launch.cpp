@@ -37,11 +37,11 @@ std::int64_t num_gpus() {
 }
 
 /// A mistake in the command is one message here, not one from every rank.
-void check_command(const std::vector<std::string>& words) {
+void check_command(const std::vector<std::string>& words, std::int64_t world_size) {
   const Command* command = find_command(words[0]);
   if (!command) refuse_command(words[0]);
   if (command->name == "launch") throw UserError({"megatron launch", "cannot launch itself", "write one command behind --"});
-  if (command->check) command->check(std::span(words).subspan(1));
+  if (command->check) command->check(std::span(words).subspan(1), world_size);
 }
 
 /// Exit codes after which the same start would end the same way, or that are no failure.
@@ -96,7 +96,7 @@ const FieldSet& launch_fields() { return launch_table().set(); }
 
 int run_launch(std::span<const std::string> args) {
   const LaunchPlan plan = read_launch_plan(args, process_variables(), {.num_cpus = num_cpus(), .num_gpus = num_gpus()});
-  check_command(plan.command);
+  check_command(plan.command, plan.world_size());
   std::signal(SIGPIPE, SIG_IGN);
   return Launch(plan).run();
 }

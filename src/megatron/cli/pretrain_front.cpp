@@ -11,7 +11,7 @@ namespace megatron {
 
 const FieldSet& pretrain_fields() { return run_table().set(); }
 
-void check_pretrain(std::span<const std::string> args) { read_run(args); }
+void check_pretrain(std::span<const std::string> args, std::int64_t world_size) { read_run(args, world_size); }
 
 int run_pretrain_front(std::span<const std::string> args) {
   if (find_launch_environment().world_size > 1) return run_in_engine("pretrain", args);

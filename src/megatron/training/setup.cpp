@@ -132,8 +132,6 @@ class Setup {
     trainer_.rank.tp_options = {.async_allreduce = !parallel.no_async_tensor_model_parallel_allreduce,
                                 .overlap_chunks = parallel.tp_comm_overlap ? kOverlapChunks : 1};
     if (world_size > 1) out_ << mesh.table() << std::flush;
-    TrainingConfig& training = settings().training;
-    if (training.global_batch_size == 0) training.global_batch_size = training.micro_batch_size * trainer_.rank.dp.size;
   }
 
   void settle_settings() {
@@ -143,7 +141,7 @@ class Setup {
     if (trainer_.source) settings().model = merge_architecture(*trainer_.source, settings().model, run_.parsed);
     tokenizer_ = open_tokenizer(settings().tokenizer, settings().model.vocab_size);
     settle_vocab_size(settings(), *tokenizer_);
-    resolve(settings());
+    resolve(settings(), trainer_.rank.dp.size);
     validate_model(settings()).throw_if_any();
     if (run_.options.settings.training.train_samples > 0 && !settings().training.skip_train)
       out_ << "setting training iterations to " << settings().training.train_iters << std::endl;

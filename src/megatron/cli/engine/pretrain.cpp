@@ -62,8 +62,8 @@ class FailureLink {
 };
 
 int pretrain_as(World& world, std::span<const std::string> args) {
-  const Run run = read_run(args);
   const LaunchEnvironment& environment = world.environment();
+  const Run run = read_run(args, environment.world_size);
   const ParallelConfig& parallel = run.options.settings.parallel;
   if (environment.world_size > 1 && environment.rank == 0) std::cerr << notes_text(run.parsed);
   world.join({.timeout = timeout_of(parallel), .settings = argument_values(run.options.settings)});
