@@ -3,17 +3,20 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
+#include "megatron/parallel/cuda_plugin.h"
 #include "megatron/parallel/transport/exchange_transport.h"
 #include "megatron/parallel/transport/failure_watch.h"
 #include "megatron/parallel/transport/gloo_channel.h"
 #include "megatron/parallel/transport/hierarchical_transport.h"
 #include "megatron/parallel/transport/lane_comm.h"
 #include "megatron/parallel/transport/message_transport.h"
+#include "megatron/parallel/transport/nccl_comm.h"
 #include "megatron/parallel/transport/places.h"
 
 namespace megatron {
@@ -69,13 +72,17 @@ class ProcessCommunicators final : public Communicators {
   /// Messages of the channel of a whole group between those of its ranks that are `members`.
   std::shared_ptr<Transport> messages(std::shared_ptr<ByteChannel> channel, const GroupPlace& place, const Ranks& members);
   std::shared_ptr<Transport> hierarchical(const GroupPlace& place, const std::vector<Ranks>& members);
+  std::shared_ptr<Comm> on_gpus(const GroupPlace& place);
+  void start_watch() {
+    if (!watch_) watch_ = std::make_unique<FailureWatch>(talk_, places_.board);
+  }
   bool one_place(const Ranks& ranks) const;
 
   StoreTalk talk_;
   ProcessOptions options_;
   Places places_;
   std::shared_ptr<CommCounters> counters_ = std::make_shared<CommCounters>();
-  std::unique_ptr<FailureWatch> watch_;  ///< only where some group has no shared memory
+  std::unique_ptr<FailureWatch> watch_;  ///< where a transport cannot look at the board while it waits
   std::map<Ranks, std::shared_ptr<Comm>> groups_;
 };
 
@@ -86,7 +93,7 @@ std::shared_ptr<Comm> ProcessCommunicators::group(const Ranks& ranks, const std:
   std::shared_ptr<Comm>& comm = groups_[ranks];
   if (!comm) {
     GroupPlace place{name, ranks, own - ranks.begin()};
-    comm = std::make_shared<LaneComm>(place, transport_of(place), counters_);
+    comm = options_.device.is_cuda() ? on_gpus(place) : std::make_shared<LaneComm>(place, transport_of(place), counters_);
   }
   return comm;
 }
@@ -102,14 +109,31 @@ std::shared_ptr<Transport> ProcessCommunicators::transport_of(const GroupPlace& 
   return members.empty() ? messages(channel_of(place), place, count_up(place.size())) : hierarchical(place, members);
 }
 
+std::shared_ptr<Comm> ProcessCommunicators::on_gpus(const GroupPlace& place) {
+  const auto store = talk_.corner(key_of(place.ranks) + "/nccl");
+  auto backend = options_.cuda != nullptr ? options_.cuda->make_nccl(store, static_cast<int>(place.rank), static_cast<int>(place.size())) : nullptr;
+  if (!backend) {
+    throw UserError({.what = "several ranks on GPUs need NCCL",
+                     .got = "a CUDA plugin built without it",
+                     .fix = "build with nccl.h of NCCL 2.28 (make build CUDA=1), or use --device cpu"});
+  }
+  start_watch();
+  watch_->guard([weak = c10::weak_intrusive_ptr<c10d::Backend>(backend)] {
+    if (const auto alive = weak.lock()) alive->abort();
+  });
+  return std::make_shared<NcclComm>(place, transport_of(place), counters_, std::move(backend), options_.timeout);
+}
+
 std::shared_ptr<ByteChannel> ProcessCommunicators::channel_of(const GroupPlace& place) {
-  if (!watch_) watch_ = std::make_unique<FailureWatch>(talk_, places_.board);
+  start_watch();
   const std::string key = key_of(place.ranks);
   talk_.set(key + "/ready/" + std::to_string(options_.rank), "");
   talk_.await(key + "/ready", place.ranks, "making the group " + place.name, [&] { return places_.board->failure(); });
   const GlooOptions options{.rank = place.rank, .size = place.size(), .address = options_.address, .timeout = options_.timeout};
   std::shared_ptr<ByteChannel> channel = connect_gloo(talk_.corner(key + "/gloo"), options);
-  watch_->guard(channel);
+  watch_->guard([weak = std::weak_ptr(channel)] {
+    if (const auto alive = weak.lock()) alive->cancel();
+  });
   return channel;
 }
 

@@ -22,9 +22,9 @@ FailureWatch::~FailureWatch() {
   thread_.join();
 }
 
-void FailureWatch::guard(std::weak_ptr<ByteChannel> channel) {
+void FailureWatch::guard(std::function<void()> cancel) {
   const std::lock_guard lock(mutex_);
-  channels_.push_back(std::move(channel));
+  cancels_.push_back(std::move(cancel));
 }
 
 void FailureWatch::tell() {
@@ -45,15 +45,13 @@ bool FailureWatch::look() {
   return !board_->failed();
 }
 
-void FailureWatch::cancel_channels() {
-  std::vector<std::weak_ptr<ByteChannel>> channels;
+void FailureWatch::cancel_all() {
+  std::vector<std::function<void()>> cancels;
   {
     const std::lock_guard lock(mutex_);
-    channels = channels_;
+    cancels = cancels_;
   }
-  for (const auto& weak : channels) {
-    if (const auto channel = weak.lock()) channel->cancel();
-  }
+  for (const auto& cancel : cancels) cancel();
 }
 
 void FailureWatch::watch() {
@@ -63,7 +61,7 @@ void FailureWatch::watch() {
   }
   if (!board_->failed()) return;
   tell();
-  cancel_channels();
+  cancel_all();
 }
 
 }  // namespace megatron

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
-#include "megatron/parallel/transport/byte_channel.h"
 #include "megatron/parallel/transport/rank_board.h"
 #include "megatron/parallel/transport/store_talk.h"
 
@@ -21,21 +21,22 @@ class FailureWatch {
   FailureWatch(const FailureWatch&) = delete;
   FailureWatch& operator=(const FailureWatch&) = delete;
 
-  void guard(std::weak_ptr<ByteChannel> channel);
+  /// Calls `cancel` once something has failed; it holds what it cancels weakly.
+  void guard(std::function<void()> cancel);
   /// Tells the other hosts at once what the board knows.
   void tell();
 
  private:
   void watch();
   bool look();
-  void cancel_channels();
+  void cancel_all();
 
   StoreTalk& talk_;
   std::shared_ptr<RankBoard> board_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ending_ = false;
-  std::vector<std::weak_ptr<ByteChannel>> channels_;
+  std::vector<std::function<void()>> cancels_;
   std::thread thread_;
 };
 

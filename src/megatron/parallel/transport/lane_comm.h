@@ -15,7 +15,7 @@
 
 namespace megatron {
 
-class LaneComm final : public Comm {
+class LaneComm : public Comm {
  public:
   LaneComm(GroupPlace place, std::shared_ptr<Transport> transport, std::shared_ptr<CommCounters> counters);
   std::int64_t rank() const override { return place_.rank; }
@@ -26,13 +26,14 @@ class LaneComm final : public Comm {
  protected:
   PendingWork start(CommCall call) override;
   void run(CommCall call) override;
+  const std::shared_ptr<CommCounters>& counters() const { return counters_; }
 
  private:
   std::shared_ptr<Lane> lane_of(const CommCall& call);
-  void count(const CommCall& call) const;
+  void check_memory(const CommCall& call) const;
 
-  GroupPlace place_;
   std::shared_ptr<Transport> transport_;
+  GroupPlace place_;
   std::shared_ptr<CommCounters> counters_;
   std::mutex mutex_;
   std::map<std::pair<CommOperation, std::int64_t>, std::shared_ptr<Lane>> lanes_;

@@ -1,0 +1,35 @@
+// How calls reach the counters: once when they begin, and with every moment the caller stands still for them.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "megatron/parallel/comm.h"
+#include "megatron/parallel/comm_counters.h"
+
+namespace megatron {
+
+/// A call's row among the counters.
+struct CountedCall {
+  std::string axis;
+  CommOperation operation;
+  const char* what;
+};
+
+CountedCall count_call(CommCounters& counters, const std::string& axis, const CommCall& call);
+
+/// Adds the time until its end to what the call exposed.
+class Exposure {
+ public:
+  Exposure(CommCounters& counters, CountedCall call) : counters_(counters), call_(std::move(call)) {}
+  ~Exposure();
+  Exposure(const Exposure&) = delete;
+  Exposure& operator=(const Exposure&) = delete;
+
+ private:
+  CommCounters& counters_;
+  CountedCall call_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace megatron

@@ -1,0 +1,105 @@
+#include "megatron/parallel/transport/nccl_comm.h"
+
+#include <c10/util/Exception.h>
+
+#include <exception>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+#include "megatron/parallel/transport/exposure.h"
+
+namespace megatron {
+namespace {
+
+c10d::ReduceOp reduce_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+      return c10d::ReduceOp::SUM;
+    case ReduceOp::average:
+      return c10d::ReduceOp::AVG;
+    case ReduceOp::max:
+      return c10d::ReduceOp::MAX;
+    case ReduceOp::min:
+      return c10d::ReduceOp::MIN;
+  }
+  return c10d::ReduceOp::SUM;
+}
+
+bool on_gpu(const CommCall& call) { return (call.in.defined() && call.in.is_cuda()) || (call.out.defined() && call.out.is_cuda()); }
+
+/// Tensors that autograd knows must not be recorded by a collective.
+at::Tensor plain(const at::Tensor& tensor) { return tensor.detach(); }
+
+class NcclWork final : public Work {
+ public:
+  NcclWork(c10::intrusive_ptr<c10d::Work> work, std::shared_ptr<CommCounters> counters, CountedCall call)
+      : work_(std::move(work)), counters_(std::move(counters)), call_(std::move(call)) {}
+  ~NcclWork() override {
+    if (!work_ || std::uncaught_exceptions() > exceptions_) return;
+    try {
+      work_->wait();
+    } catch (const std::exception&) {
+      // Whoever needed the result would have waited; the group reports its failure at the next call.
+    }
+  }
+  void wait() override {
+    if (!work_) return;
+    const Exposure exposure(*counters_, call_);
+    const c10::intrusive_ptr<c10d::Work> work = std::move(work_);
+    try {
+      work->wait();
+    } catch (const c10::Error& error) {
+      throw CommError(std::string(name_of(call_.operation)) + " '" + call_.what + "' on " + call_.axis + ": " + error.what_without_backtrace());
+    }
+  }
+
+ private:
+  c10::intrusive_ptr<c10d::Work> work_;
+  std::shared_ptr<CommCounters> counters_;
+  CountedCall call_;
+  int exceptions_ = std::uncaught_exceptions();
+};
+
+}  // namespace
+
+NcclComm::NcclComm(GroupPlace place, std::shared_ptr<Transport> host, std::shared_ptr<CommCounters> counters,
+                   c10::intrusive_ptr<c10d::Backend> backend, std::chrono::milliseconds timeout)
+    : LaneComm(std::move(place), std::move(host), std::move(counters)), backend_(std::move(backend)), timeout_(timeout) {}
+
+NcclComm::~NcclComm() = default;
+
+c10::intrusive_ptr<c10d::Work> NcclComm::queue(const CommCall& call) {
+  at::Tensor out = call.out.defined() ? plain(call.out) : at::Tensor(), in = call.in.defined() ? plain(call.in) : at::Tensor();
+  std::vector<at::Tensor> outs{out}, ins{in};
+  std::vector<std::int64_t> equal_parts;
+  const int peer = static_cast<int>(call.peer);
+  switch (call.operation) {
+    case CommOperation::all_reduce:
+      return backend_->allreduce(outs, {.reduceOp = reduce_of(call.reduce), .timeout = timeout_});
+    case CommOperation::all_gather:
+      return backend_->_allgather_base(out, in, {.timeout = timeout_});
+    case CommOperation::reduce_scatter:
+      return backend_->_reduce_scatter_base(out, in, {.reduceOp = reduce_of(call.reduce), .timeout = timeout_});
+    case CommOperation::all_to_all:
+      return backend_->alltoall_base(out, in, equal_parts, equal_parts, {.timeout = timeout_});
+    case CommOperation::broadcast:
+      return backend_->broadcast(outs, {.rootRank = call.peer, .timeout = timeout_});
+    case CommOperation::send:
+      return backend_->send(ins, peer, 0);
+    default:
+      return backend_->recv(outs, peer, 0);
+  }
+}
+
+PendingWork NcclComm::start(CommCall call) {
+  if (!on_gpu(call)) return LaneComm::start(std::move(call));
+  CountedCall counted = count_call(*counters(), name(), call);
+  return std::make_unique<NcclWork>(queue(call), counters(), std::move(counted));
+}
+
+void NcclComm::run(CommCall call) {
+  if (!on_gpu(call)) return LaneComm::run(std::move(call));
+  start(std::move(call))->wait();
+}
+
+}  // namespace megatron
