@@ -3,8 +3,8 @@
 #include <iostream>
 
 #include "megatron/cli/engine/engine.h"
-#include "megatron/config/print_config.h"
 #include "megatron/config/run_settings.h"
+#include "megatron/config/settings_tables.h"
 #include "megatron/parallel/cuda_plugin.h"
 #include "megatron/parallel/world.h"
 #include "megatron/training/non_finite.h"
@@ -16,6 +16,13 @@ namespace {
 
 std::chrono::milliseconds timeout_of(const ParallelConfig& parallel) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(parallel.distributed_timeout_minutes * 60'000));
+}
+
+/// What every rank must have been started with.
+SettingsText flags_of(const Settings& settings) {
+  SettingsText flags;
+  for (const Field& field : settings_table().set().fields) flags.emplace_back(field.flag(), join_values(field.get(&settings)));
+  return flags;
 }
 
 CpuTransport cpu_transport(const ParallelConfig& parallel) {
@@ -66,7 +73,7 @@ int pretrain_as(World& world, std::span<const std::string> args) {
   const Run run = read_run(args, environment.world_size);
   const ParallelConfig& parallel = run.options.settings.parallel;
   if (environment.world_size > 1 && environment.rank == 0) std::cerr << notes_text(run.parsed);
-  world.join({.timeout = timeout_of(parallel), .settings = argument_values(run.options.settings)});
+  world.join({.timeout = timeout_of(parallel), .settings = flags_of(run.options.settings)});
   const OpenedDevice device = open_device(parallel.device, environment.local_rank);
   const std::unique_ptr<Communicators> communicators = communicators_of(world, parallel, device.device);
   const FailureLink link(world, communicators.get());
