@@ -16,6 +16,16 @@ ensure_browser() {
     { $run apt-get update -qq && DEBIAN_FRONTEND=noninteractive $run apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; } >/dev/null 2>&1 || true
 }
 
+# The real mpirun, which starts ranks. Without it, its checks fail and say so.
+ensure_mpirun() {
+  command -v mpirun >/dev/null && return 0
+  echo "Installing openmpi-bin (once) ..." >&2
+  local run=""
+  [ "$(id -u)" = 0 ] || run="sudo -n"
+  DEBIAN_FRONTEND=noninteractive $run apt-get install -y -qq --no-install-recommends openmpi-bin >/dev/null 2>&1 ||
+    { $run apt-get update -qq && DEBIAN_FRONTEND=noninteractive $run apt-get install -y -qq --no-install-recommends openmpi-bin; } >/dev/null 2>&1 || true
+}
+
 make_parity_venv() {
   [ -x "$PYTHON" ] && return 0
   python3 -m venv "$parity_venv" >/dev/null 2>&1 && return 0

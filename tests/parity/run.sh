@@ -6,6 +6,7 @@ cd "$(dirname "$0")/../.."
 source tests/parity/environment.sh
 ensure_parity_environment || exit $?
 ensure_browser
+ensure_mpirun
 
 export MEGATRON=${MEGATRON:-$PWD/build/bin/megatron}
 export PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 HF_HUB_DISABLE_PROGRESS_BARS=1

@@ -20,7 +20,7 @@ struct Command {
   int (*run)(std::span<const std::string> args) = nullptr;
   /// The command's flags, for completion and documentation; null: only the engine knows them.
   const FieldSet& (*fields)() = nullptr;
-  /// Throws what `run` would throw at once, without doing anything: `launch` asks before it starts ranks. Null: there is nothing to ask.
+  /// Throws what `run` would throw at once in a world of so many ranks: `launch` asks before it starts them. Null: there is nothing to ask.
   void (*check)(std::span<const std::string> args, std::int64_t world_size) = nullptr;
 };
 

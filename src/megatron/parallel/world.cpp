@@ -1,10 +1,12 @@
 #include "megatron/parallel/world.h"
 
+#include <c10/util/Logging.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <mutex>
 #include <optional>
@@ -93,7 +95,13 @@ class World::State {
   bool is_joined_ = false, is_leaving_ = false, is_printed_ = false, is_over_ = false;
 };
 
+/// c10d warns, with a stack trace, of every socket that a leaving peer closes, and of addresses without a name. What matters of it we say ourselves.
+void quiet_c10d() {
+  if (!std::getenv("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = c10::GLOG_ERROR;
+}
+
 void World::State::connect(const ConnectionOptions& options) {
+  quiet_c10d();
   timeout_ = options.timeout;
   has_tried_ = true;
   store_ = open_store(environment_, options);

@@ -72,7 +72,6 @@ int pretrain_as(World& world, std::span<const std::string> args) {
   const LaunchEnvironment& environment = world.environment();
   const Run run = read_run(args, environment.world_size);
   const ParallelConfig& parallel = run.options.settings.parallel;
-  if (environment.world_size > 1 && environment.rank == 0) std::cerr << notes_text(run.parsed);
   world.join({.timeout = timeout_of(parallel), .settings = flags_of(run.options.settings)});
   const OpenedDevice device = open_device(parallel.device, environment.local_rank);
   const std::unique_ptr<Communicators> communicators = communicators_of(world, parallel, device.device);

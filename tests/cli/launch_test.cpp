@@ -1,0 +1,274 @@
+// `megatron launch` with real ranks: what happens when one is killed, when the launcher gets a signal or dies, and on two hosts.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <regex>
+#include <thread>
+
+#include "megatron/base/files.h"
+#include "megatron/base/listening_socket.h"
+
+namespace megatron {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using Words = std::vector<std::string>;
+
+const std::string kProgram = std::string(MEGATRON_BINARY_DIR) + "/bin/megatron";
+const Words kTraining{"pretrain",
+                      "gpt",
+                      "--num-layers",
+                      "1",
+                      "--hidden-size",
+                      "16",
+                      "--num-attention-heads",
+                      "2",
+                      "--seq-length",
+                      "8",
+                      "--vocab-size",
+                      "32",
+                      "--tokenizer-type",
+                      "NullTokenizer",
+                      "--mock-data",
+                      "--micro-batch-size",
+                      "1",
+                      "--global-batch-size",
+                      "4",
+                      "--lr",
+                      "1e-3",
+                      "--lr-decay-style",
+                      "constant",
+                      "--eval-iters",
+                      "0",
+                      "--log-interval",
+                      "1",
+                      "--num-workers",
+                      "1"};
+
+Words joined(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+/// `megatron launch …` running in the background, in a session of its own.
+class RunningLaunch {
+ public:
+  explicit RunningLaunch(const Words& words) {
+    Words all = joined({"megatron", "launch"}, words);
+    std::vector<char*> pointers;
+    for (std::string& word : all) pointers.push_back(word.data());
+    pointers.push_back(nullptr);
+    pid_ = ::fork();
+    if (pid_ != 0) return;
+    ::setsid();
+    const int out = ::open(log_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    ::dup2(out, STDOUT_FILENO);
+    ::dup2(out, STDERR_FILENO);
+    ::close(out);
+    ::execv(kProgram.c_str(), pointers.data());
+    ::_exit(127);
+  }
+  ~RunningLaunch() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    fs::remove(log_);
+  }
+
+  pid_t pid() const { return pid_; }
+  std::string output() const { return fs::exists(log_) ? read_file(log_) : ""; }
+
+  /// The ranks, in order.
+  std::vector<pid_t> ranks() const {
+    std::ifstream file("/proc/" + std::to_string(pid_) + "/task/" + std::to_string(pid_) + "/children");
+    std::vector<pid_t> pids;
+    for (pid_t pid; file >> pid;) pids.push_back(pid);
+    return pids;
+  }
+
+  bool wait_for(const std::string& text, int times = 1) const {
+    return becomes_true([&] {
+      int found = 0;
+      const std::string all = output();
+      for (std::size_t at = 0; (at = all.find(text, at)) != std::string::npos; at += text.size()) ++found;
+      return found >= times;
+    });
+  }
+
+  /// The exit code, 128 + signal when killed, −1 when it does not end.
+  int wait() const {
+    int status = 0;
+    if (!becomes_true([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; })) return -1;
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
+
+  static bool becomes_true(const std::function<bool()>& condition, milliseconds limit = milliseconds(30'000)) {
+    const auto deadline = std::chrono::steady_clock::now() + limit;
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+    return true;
+  }
+
+ private:
+  pid_t pid_ = -1;
+  const fs::path log_ = fs::temp_directory_path() / ("megatron-launch-" + std::to_string(::getpid()) + ".log");
+};
+
+bool are_gone(const std::vector<pid_t>& pids) {
+  return RunningLaunch::becomes_true([&] {
+    for (const pid_t pid : pids) {
+      if (::kill(pid, 0) == 0) return false;
+    }
+    return true;
+  });
+}
+
+Words long_training(const Words& flags = {}) {
+  return joined(joined(joined({"--nproc-per-node", "2"}, flags), {"--"}), joined(kTraining, {"--train-iters", "100000"}));
+}
+
+TEST(Launch, AKilledRankEndsAllAndIsNamed) {
+  const RunningLaunch launch(long_training({"--grace-seconds", "5"}));
+  ASSERT_TRUE(launch.wait_for(" iteration ", 3)) << launch.output();
+  const auto ranks = launch.ranks();
+  ASSERT_THAT(ranks, SizeIs(2));
+  ::kill(ranks[1], SIGKILL);
+  EXPECT_EQ(launch.wait(), 128 + SIGKILL) << launch.output();
+  EXPECT_THAT(launch.output(), HasSubstr("megatron launch: rank 1 was killed by signal 9 (SIGKILL)"));
+  EXPECT_TRUE(are_gone(ranks));
+}
+
+TEST(Launch, DiesWithItsRanks) {
+  const RunningLaunch launch(long_training());
+  ASSERT_TRUE(launch.wait_for(" iteration ")) << launch.output();
+  const auto ranks = launch.ranks();
+  ASSERT_THAT(ranks, SizeIs(2));
+  ::kill(launch.pid(), SIGKILL);
+  EXPECT_TRUE(are_gone(ranks));
+}
+
+TEST(Launch, PassesSignalsOn) {
+  const RunningLaunch launch(long_training());
+  ASSERT_TRUE(launch.wait_for(" iteration ")) << launch.output();
+  const auto ranks = launch.ranks();
+  ::kill(launch.pid(), SIGTERM);
+  EXPECT_EQ(launch.wait(), 143) << launch.output();
+  EXPECT_TRUE(are_gone(ranks));
+}
+
+TEST(Launch, StartsAgainWhatWasKilled) {
+  const RunningLaunch launch(long_training({"--max-restarts", "1", "--grace-seconds", "5"}));
+  ASSERT_TRUE(launch.wait_for(" iteration ")) << launch.output();
+  const auto first = launch.ranks();
+  ASSERT_THAT(first, SizeIs(2));
+  ::kill(first[1], SIGKILL);
+  ASSERT_TRUE(launch.wait_for("megatron launch: restart 1 of 1")) << launch.output();
+  ASSERT_TRUE(RunningLaunch::becomes_true([&] { return launch.output().rfind(" iteration ") > launch.output().rfind("restart 1 of 1"); }));
+  const auto second = launch.ranks();
+  ASSERT_THAT(second, SizeIs(2));
+  EXPECT_NE(first, second);
+  ::kill(second[0], SIGKILL);
+  EXPECT_EQ(launch.wait(), 128 + SIGKILL) << launch.output();
+  EXPECT_TRUE(are_gone(second));
+}
+
+TEST(Launch, NamesAPortInUseAtOnce) {
+  const ListeningSocket taken({.port = 0, .loopback_only = true});
+  const auto start = std::chrono::steady_clock::now();
+  const RunningLaunch launch(long_training({"--master-port", std::to_string(taken.port())}));
+  EXPECT_EQ(launch.wait(), 2);
+  EXPECT_EQ(launch.output(),
+            "megatron launch: error: port " + std::to_string(taken.port()) +
+                " of this host: is in use by another process\n  fix: choose another with --master-port, or MASTER_PORT on every rank\n");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+}
+
+/// What a shell command prints, with its exit code.
+std::pair<int, std::string> shell(const std::string& command) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(("{ " + command + "\n} 2>&1").c_str(), "r"), [](FILE*) { return 0; });
+  std::string text;
+  std::array<char, 4096> buffer{};
+  for (std::size_t count; (count = std::fread(buffer.data(), 1, buffer.size(), pipe.get())) > 0;) text.append(buffer.data(), count);
+  const int status = ::pclose(pipe.get());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, text};
+}
+
+std::string losses(const std::string& log) {
+  static const std::regex loss(R"(lm loss: [^ ]+)");
+  std::string found;
+  for (std::sregex_iterator i(log.begin(), log.end(), loss), end; i != end; ++i) found += i->str() + "\n";
+  return found;
+}
+
+/// Two network namespaces (two_hosts.sh), for as long as it lives.
+class TwoHosts : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto [code, text] = shell(script_ + " up " + name_);
+    if (code == 77) GTEST_SKIP() << "!! NOT RUN: " << text;
+    ASSERT_EQ(code, 0) << text;
+  }
+  void TearDown() override { shell(script_ + " down " + name_); }
+
+  std::string on(int host, const std::string& flags, const std::string& training) const {
+    return "timeout 60 " + script_ + " on " + name_ + " " + std::to_string(host) + " " + kProgram + " launch --nnodes 2 --node-rank " +
+           std::to_string(host - 1) + " --master-addr host1 " + flags + " -- " + training;
+  }
+
+  const std::string script_ = std::string(MEGATRON_SOURCE_DIR) + "/tests/cli/two_hosts.sh";
+  const std::string name_ = "mgl" + std::to_string(::getpid() % 100'000);
+};
+
+std::string words_of(const Words& words) {
+  std::string text;
+  for (const std::string& word : words) text += word + " ";
+  return text;
+}
+
+TEST_F(TwoHosts, TrainAsOne) {
+  const std::string training = words_of(joined(kTraining, {"--train-iters", "4"}));
+  const auto [code, text] =
+      shell(on(2, "--nproc-per-node 2", training) + " >/dev/null & " + on(1, "--nproc-per-node 2", training) + "; first=$?; wait $! && exit $first");
+  EXPECT_EQ(code, 0) << text;
+  const auto [one_host_code, one_host] = shell(kProgram + " launch --nproc-per-node 4 -- " + training);
+  EXPECT_EQ(one_host_code, 0) << one_host;
+  EXPECT_EQ(losses(text), losses(one_host)) << text;
+  EXPECT_THAT(losses(text), HasSubstr("lm loss")) << text;
+}
+
+TEST_F(TwoHosts, FailTogether) {
+  const std::string training = words_of(joined(kTraining, {"--train-iters", "4"}));
+  const auto [code, text] = shell(on(2, "", training + "--lr 2e-3") + " & " + on(1, "", training) + "; first=$?; wait $!; echo codes $first $?");
+  EXPECT_THAT(text, HasSubstr("codes 2 2"));
+  EXPECT_THAT(text, HasSubstr("megatron pretrain: error: rank 1 was started with --lr 0.002, rank 0 with --lr 0.001\n"));
+}
+
+TEST_F(TwoHosts, RestartTogether) {
+  const fs::path log = fs::temp_directory_path() / name_;
+  const std::string flags = "--max-restarts 3 --grace-seconds 5", training = words_of(joined(kTraining, {"--train-iters", "500"}));
+  const std::string kill_a_rank = "for i in $(seq 300); do grep -q ' iteration ' " + log.string() +
+                                  " && break; sleep 0.1; done; kill -9 $(ip netns pids " + name_ + "-2 | sort -n | tail -1); ";
+  const auto [code, text] = shell("PATH=$PATH:/usr/sbin; " + on(1, flags, training) + " >" + log.string() + " & first=$!; " + on(2, flags, training) +
+                                  " & second=$!; " + kill_a_rank + "wait $first; code=$?; wait $second; echo codes $code $?");
+  EXPECT_THAT(text, HasSubstr("codes 0 0"));
+  EXPECT_THAT(text, HasSubstr("megatron launch: rank 1 was killed by signal 9 (SIGKILL)\nmegatron launch: restart 1 of 3\n"));
+  EXPECT_THAT(text, HasSubstr("megatron launch: rank 0 ended with exit code 1"));
+  EXPECT_THAT(read_file(log), HasSubstr(" iteration      500/     500 "));
+  fs::remove(log);
+}
+
+}  // namespace
+}  // namespace megatron
