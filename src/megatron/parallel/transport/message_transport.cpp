@@ -10,7 +10,7 @@ namespace megatron {
 namespace {
 
 constexpr std::uint32_t kCollectiveTag = 1, kMessageTag = 2;
-constexpr std::int64_t kChunkBytes = 16 << 20;  ///< bounds the memory for parts that wait to be added
+constexpr std::int64_t kChunkBytes = 64 << 20;  ///< bounds the memory for parts that wait to be added
 constexpr std::chrono::milliseconds kReasonPatience{1500};
 
 std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
@@ -148,13 +148,8 @@ void MessageTransport::all_reduce_chunk(const CommCall& call, std::byte* data, s
   };
   const std::span<std::byte> mine = part(place_.rank);
   const auto bytes = static_cast<std::int64_t>(mine.size());
-  std::vector<std::byte> received(mine.size() * static_cast<std::size_t>(place_.size()));
-  exchange(call, part, [&](std::int64_t member) { return part_of(received.data(), member * bytes, bytes); });
-  std::vector<const void*> inputs;
-  for (std::int64_t member = 0; member < place_.size(); ++member) {
-    inputs.push_back(member == place_.rank ? mine.data() : received.data() + member * bytes);
-  }
-  reduce_inputs(mine.data(), inputs, bytes / item, call.out.scalar_type(), call.reduce);
+  exchange(call, part, received_parts(bytes));
+  reduce_received(call, mine.data(), mine.data(), bytes);
   exchange(
       call, [&](std::int64_t) { return mine; }, part);
 }
@@ -169,15 +164,24 @@ void MessageTransport::all_gather(const CommCall& call) {
 
 void MessageTransport::reduce_scatter(const CommCall& call) {
   const auto bytes = static_cast<std::int64_t>(call.out.nbytes());
-  std::vector<std::byte> received(static_cast<std::size_t>(bytes * place_.size()));
-  exchange(
-      call, [&](std::int64_t member) { return part_of(bytes_of(call.in), member * bytes, bytes); },
-      [&](std::int64_t member) { return part_of(received.data(), member * bytes, bytes); });
-  std::vector<const void*> inputs;
-  for (std::int64_t member = 0; member < place_.size(); ++member) {
-    inputs.push_back((member == place_.rank ? bytes_of(call.in) : received.data()) + member * bytes);
+  const std::int64_t step = std::max<std::int64_t>(kChunkBytes / place_.size() / 64 * 64, 64);
+  for (std::int64_t begin = 0; begin < bytes; begin += step) {
+    const std::int64_t count = std::min(step, bytes - begin);
+    exchange(
+        call, [&](std::int64_t member) { return part_of(bytes_of(call.in), member * bytes + begin, count); }, received_parts(count));
+    reduce_received(call, bytes_of(call.out) + begin, bytes_of(call.in) + place_.rank * bytes + begin, count);
   }
-  reduce_inputs(call.out.data_ptr(), inputs, call.out.numel(), call.out.scalar_type(), call.reduce);
+}
+
+MessageTransport::PartOf MessageTransport::received_parts(std::int64_t bytes) {
+  received_.resize(std::max(received_.size(), static_cast<std::size_t>(bytes * place_.size())));
+  return [this, bytes](std::int64_t member) { return part_of(received_.data(), member * bytes, bytes); };
+}
+
+void MessageTransport::reduce_received(const CommCall& call, std::byte* out, const std::byte* own, std::int64_t bytes) {
+  std::vector<const void*> inputs;
+  for (std::int64_t member = 0; member < place_.size(); ++member) inputs.push_back(member == place_.rank ? own : received_.data() + member * bytes);
+  reduce_inputs(out, inputs, bytes / static_cast<std::int64_t>(call.out.element_size()), call.out.scalar_type(), call.reduce);
 }
 
 void MessageTransport::all_to_all(const CommCall& call) {

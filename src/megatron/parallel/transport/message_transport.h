@@ -25,7 +25,7 @@ class MessageTransport final : public Transport {
   void cancel() override { channel_->cancel(); }
 
  private:
-  static constexpr std::size_t kGreetingBytes = 4096;
+  static constexpr std::size_t kGreetingBytes = 8192;
   struct Greeting {
     CallHeader header;
     std::byte input[kGreetingBytes - sizeof(CallHeader)];
@@ -47,6 +47,10 @@ class MessageTransport final : public Transport {
   void send(const CommCall& call);
   void receive(const CommCall& call);
 
+  /// Room for a part of `bytes` of every member, and their sum with this rank's own, in the order of ranks.
+  PartOf received_parts(std::int64_t bytes);
+  void reduce_received(const CommCall& call, std::byte* out, const std::byte* own, std::int64_t bytes);
+
   /// Sends out(m) to every other member m and receives in(m) from it; empty parts do not travel.
   void exchange(const CommCall& call, const PartOf& out, const PartOf& in);
   void wait(const CommCall& call, Transfer& transfer, std::int64_t member) const;
@@ -57,6 +61,7 @@ class MessageTransport final : public Transport {
   GroupPlace place_;
   std::shared_ptr<RankBoard> board_;
   std::chrono::milliseconds timeout_;
+  std::vector<std::byte> received_;  ///< of the collective under way
 };
 
 }  // namespace megatron

@@ -30,13 +30,19 @@ void Patience::fail(const CommCall& call, const std::string& trouble) const {
   throw CommError(describe(call) + " on " + place_.name + ": " + trouble);
 }
 
-void Patience::learn(std::chrono::steady_clock::duration slept) const {
-  if (slept < std::chrono::microseconds(500)) {
-    if (++short_sleeps_ >= proof_needed_) spins_ = kManySpins;
-    return;
+void Patience::spun(int turns) const {
+  if (turns > kFewSpins && ++good_spins_ % 16 == 0) proof_needed_ = std::max(proof_needed_ / 2, kLeastProof);
+}
+
+void Patience::slept(std::chrono::steady_clock::duration time) const {
+  if (spins_ == kManySpins) {
+    spins_ = kFewSpins;
+    proof_needed_ = std::min(2 * proof_needed_, kMostProof);
   }
+  short_sleeps_ = time < std::chrono::microseconds(500) ? short_sleeps_ + 1 : 0;
+  if (short_sleeps_ < proof_needed_) return;
   short_sleeps_ = 0;
-  if (spins_.exchange(kFewSpins) == kManySpins) proof_needed_ = std::min(2 * proof_needed_, 4096);
+  spins_ = kManySpins;
 }
 
 std::string Patience::trouble_of(const std::vector<std::int64_t>& missing, std::chrono::steady_clock::time_point begin) const {

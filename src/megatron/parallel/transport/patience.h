@@ -33,14 +33,15 @@ std::string disagreement(const CommCall& call, const GroupPlace& place, const Ca
 
 class Patience {
  public:
-  static constexpr int kFewSpins = 200, kManySpins = 12'800;
+  static constexpr int kFewSpins = 200, kManySpins = 5000, kLeastProof = 8, kMostProof = 4096;
   Patience(GroupPlace place, std::shared_ptr<RankBoard> board, std::chrono::milliseconds timeout);
 
   /// Returns once met() holds, which some peer makes true and then rings `bell`. missing() lists the ranks (in the group) still waited for.
   template <class Met, class Missing>
   void wait(Doorbell& bell, const CommCall& call, const Met& met, const Missing& missing) const {
-    for (int turn = spins(); turn > 0; --turn) {
-      if (met()) return;
+    const int spins = may_spin_ ? spins_.load(std::memory_order_relaxed) : 0;
+    for (int turn = 0; turn < spins; ++turn) {
+      if (met()) return spun(turn);
       __builtin_ia32_pause();
     }
     const auto begin = std::chrono::steady_clock::now();
@@ -52,7 +53,7 @@ class Patience {
       const std::string trouble = trouble_of(missing(), begin);
       if (!trouble.empty() && !met()) fail(call, trouble);
     }
-    learn(std::chrono::steady_clock::now() - begin);
+    slept(std::chrono::steady_clock::now() - begin);
   }
   [[noreturn]] void fail(const CommCall& call, const std::string& trouble) const;
 
@@ -62,16 +63,16 @@ class Patience {
 
  private:
   std::string trouble_of(const std::vector<std::int64_t>& missing, std::chrono::steady_clock::time_point begin) const;
-  int spins() const { return may_spin_ ? spins_.load(std::memory_order_relaxed) : 0; }
-  void learn(std::chrono::steady_clock::duration slept) const;
+  void spun(int turns) const;
+  void slept(std::chrono::steady_clock::duration time) const;
 
   GroupPlace place_;
   std::shared_ptr<RankBoard> board_;
   std::chrono::milliseconds timeout_;
   bool may_spin_;  ///< every rank of the group can have a core
-  // Turns to spin before sleeping: many once enough sleeps in a row were so short that waking up was most of them; few again when a peer kept this
-  // rank waiting all the same, as on a machine with more work than cores. Each such disappointment doubles the proof needed.
-  mutable std::atomic<int> spins_{kFewSpins}, short_sleeps_{0}, proof_needed_{8};
+  // Turns to spin before sleeping: many once enough sleeps in a row were so short that waking up was most of them, few again as soon as many do not
+  // suffice (a peer computes, or waits for this very core). That doubles the proof needed for the next try; success makes it less.
+  mutable std::atomic<int> spins_{kFewSpins}, short_sleeps_{0}, good_spins_{0}, proof_needed_{kLeastProof};
   std::atomic<bool> cancelled_{false};
 };
 
