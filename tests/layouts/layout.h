@@ -20,7 +20,7 @@ struct Layout {
 
   /// Whether Megatron's rules allow it.
   bool is_valid() const {
-    if ((sequence_parallel || tp_comm_overlap) && tp == 1) return false;
+    if ((sequence_parallel && tp == 1) || (tp_comm_overlap && !sequence_parallel)) return false;
     return !overlap_param_gather || (distributed_optimizer && overlap_grad_reduce);
   }
 
