@@ -3,17 +3,14 @@
 
 #include <cstdint>
 
+#include "kernels/block_sums.h"
 #include "kernels/step_scalars.h"
 #include "kernels/type.h"
 
 namespace megatron::kernels {
 
-/// Elements of an fp16 state that share one scale, a power of two.
-inline constexpr std::int64_t kStateBlock = 256;
-/// Most elements of a chunk; chunks of a parameter begin at multiples of it.
-inline constexpr std::int64_t kChunkElements = 1 << 16;
-
-/// A piece of one parameter. Pointers are to its first element.
+/// A piece of one parameter: 2^level blocks of kStateBlock elements (block_sums.h), fewer where the parameter ends. Pointers are to its first
+/// element.
 struct UpdateChunk {
   void* main;    ///< the weights that the update works on
   void* weight;  ///< where they are rounded to afterwards; null when `main` is what the model computes with
@@ -21,8 +18,9 @@ struct UpdateChunk {
   void* state[2];         ///< AdamW: exp_avg, exp_avg_sq; SGD: momentum_buffer or null
   float* state_scale[2];  ///< of f16 states: one for each kStateBlock elements; else null
   std::int64_t count;
-  std::int32_t parameter;  ///< ascending
-  std::int32_t group;      ///< of the learning rate
+  std::int64_t slot;                  ///< of its sum
+  std::int64_t skip_begin, skip_end;  ///< elements that statistics leave out: padding, and what another rank counts
+  std::int32_t group;                 ///< of the learning rate
   bool is_decayed;
 };
 
@@ -38,16 +36,20 @@ struct UpdatePlan {
   std::int64_t num_chunks;
   UpdateTypes types;
   StepRules rules;
-  double* partial;  ///< [num_chunks], scratch
+  SumTable table;
+  double* sums;            ///< one for each slot; those of other ranks' chunks are left alone
+  double* parameter_sums;  ///< [table.num_parameters]
   StepScalars* scalars;
 };
 
 /// The kernels of a device; they queue their work and do not wait for it.
 struct OptimizerOperations {
-  void (*sum_squares)(const UpdatePlan&);                      ///< partial[c] = Σ gradient² in float64, one fixed order
-  void (*settle)(const UpdatePlan&, const StepInputs&);        ///< settle_step on the partial sums
-  void (*count_zeros)(const UpdatePlan&, double num_padding);  ///< scalars->num_zeros = zeros among the gradients − num_padding
-  void (*update)(const UpdatePlan&);                           ///< the rule, one pass; nothing when !scalars->applied
+  void (*sum_squares)(const UpdatePlan&);                ///< sums[slot] = Σ gradient² in float64, one fixed order
+  void (*count_zeros)(const UpdatePlan&);                ///< sums[slot] = zeros among the gradients
+  void (*fold_sums)(const UpdatePlan&);                  ///< parameter_sums[p] = what the slots of parameter p add up to
+  void (*settle)(const UpdatePlan&, const StepInputs&);  ///< settle_step on the parameters' sums
+  void (*settle_zeros)(const UpdatePlan&);               ///< scalars->num_zeros = Σ of the parameters' sums
+  void (*update)(const UpdatePlan&);                     ///< the rule, one pass; nothing when !scalars->applied
 };
 
 }  // namespace megatron::kernels

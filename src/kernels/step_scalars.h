@@ -5,11 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#if defined(__CUDACC__)
-#define MEGATRON_ON_DEVICE __host__ __device__
-#else
-#define MEGATRON_ON_DEVICE
-#endif
+#include "kernels/on_device.h"
 
 namespace megatron::kernels {
 
@@ -67,19 +63,14 @@ MEGATRON_ON_DEVICE inline void update_loss_scale(StepScalars& s, const StepRules
   s.loss_scale *= 2;
 }
 
-/// Turns the sums of squares of chunks (`parameter_of(c)` ascending) into all that the update needs. Sums are taken per parameter, then over
-/// parameters, in this order.
-template <class ParameterOf>
+/// Turns the parameters' sums of squares, in canonical order, into all that the update needs.
 MEGATRON_ON_DEVICE inline void settle_step(StepScalars& s, const StepRules& rules, const StepInputs& inputs, const double* squares,
-                                           std::int64_t num_chunks, ParameterOf parameter_of) {
+                                           std::int64_t num_parameters) {
   double sum = 0;
   s.first_non_finite = -1;
-  for (std::int64_t c = 0; c < num_chunks;) {
-    const std::int64_t parameter = parameter_of(c);
-    double of_parameter = 0;
-    for (; c < num_chunks && parameter_of(c) == parameter; ++c) of_parameter += squares[c];
-    sum += of_parameter;
-    if (s.first_non_finite < 0 && !(of_parameter - of_parameter == 0)) s.first_non_finite = static_cast<double>(parameter);
+  for (std::int64_t p = 0; p < num_parameters; ++p) {
+    sum += squares[p];
+    if (s.first_non_finite < 0 && !(squares[p] - squares[p] == 0)) s.first_non_finite = static_cast<double>(p);
   }
   const double inverse_scale = 1 / s.loss_scale;
   const bool is_finite = s.first_non_finite < 0, is_vetoed = inputs.veto != nullptr && *inputs.veto != 0;

@@ -57,7 +57,7 @@ struct TypedRun {
 
 std::vector<at::Tensor> states(TypedRun& run) {
   std::vector<at::Tensor> all;
-  run.optimizer->visit_state([&](const Parameter&, const std::string&, at::Tensor& tensor) { all.push_back(tensor.clone()); });
+  run.optimizer->visit_state([&](const ParameterPiece&, const std::string&, at::Tensor& tensor) { all.push_back(tensor.clone()); });
   return all;
 }
 
@@ -68,7 +68,7 @@ void expect_equal(const std::vector<at::Tensor>& left, const std::vector<at::Ten
 
 void expect_rounded(TypedRun& run) {
   for (std::size_t i = 0; i < run.main().tensors().size(); ++i) {
-    const at::Tensor& value = run.main().parameters()[i]->value();
+    const at::Tensor value = run.main().pieces()[i].parameter->value().flatten();
     EXPECT_TRUE(at::equal(value, run.main().tensors()[i].to(value.scalar_type())));
   }
 }

@@ -8,6 +8,7 @@
 #include "checkpoint/temporary_folder.h"
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/manifest_reader.h"
+#include "megatron/checkpoint/piece_boxes.h"
 #include "megatron/checkpoint/piece_writer.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 
@@ -46,7 +47,8 @@ void write_as(std::int64_t ranks, const at::Tensor& global, const Sharding& shar
 
 at::Tensor load_on(ManifestReader& reader, const Sharding& sharding, const Axis& axis) {
   at::Tensor local = at::full(sharding.local_shape(axis), -1.0f);
-  fill_local(sharding, axis, local, [&](const Region& region, at::Tensor destination) { reader.copy_region("w", region, std::move(destination)); });
+  Parameter parameter("w", {.sharding = sharding, .init = Init::zeros(), .tags = {}}, axis);
+  fill_piece(reader, whole_piece(parameter), "w", local.view({-1}));
   return local;
 }
 

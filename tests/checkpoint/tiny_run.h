@@ -42,9 +42,9 @@ struct TinyRun {
     store = std::make_unique<ParamStore>(*model, ParamStore::Options{});
     store->initialize(seed);
     optimizer = make_optimizer(settings.optimizer, *store);
-    optimizer->visit_state([&](const Parameter& parameter, const std::string&, at::Tensor& tensor) {
-      const std::int64_t true_rows = parameter.sharding().global_shape[0];  // padding of the vocabulary stays zero
-      tensor.narrow(0, 0, true_rows).copy_(at::rand_like(tensor).add_(static_cast<double>(seed)).narrow(0, 0, true_rows));
+    optimizer->visit_state([&](const ParameterPiece& piece, const std::string&, at::Tensor& tensor) {
+      const std::int64_t true_size = num_elements(piece.parameter->sharding().global_shape);  // padding of the vocabulary stays zero
+      tensor.narrow(0, 0, true_size).copy_(at::rand_like(tensor).add_(static_cast<double>(seed)).narrow(0, 0, true_size));
     });
     optimizer->set_num_steps(static_cast<std::int64_t>(seed));
   }
@@ -58,7 +58,7 @@ struct TinyRun {
   std::vector<at::Tensor> tensors() const {
     std::vector<at::Tensor> all;
     for (const Parameter* parameter : store->parameters()) all.push_back(parameter->value());
-    optimizer->visit_state([&](const Parameter&, const std::string&, at::Tensor& tensor) { all.push_back(tensor); });
+    optimizer->visit_state([&](const ParameterPiece&, const std::string&, at::Tensor& tensor) { all.push_back(tensor); });
     return all;
   }
 

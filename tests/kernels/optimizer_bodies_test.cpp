@@ -55,7 +55,9 @@ struct Memory {
             .state = {has_momentum ? at(state0) : nullptr, has_momentum ? at(state1) : nullptr},
             .state_scale = {scale(types.state[0], scales0), scale(types.state[1], scales1)},
             .count = count,
-            .parameter = group,
+            .slot = group,
+            .skip_begin = 0,
+            .skip_end = 0,
             .group = group,
             .is_decayed = is_decayed};
   }
@@ -71,6 +73,7 @@ StepRules rules_of(UpdateRule rule) {
 /// A whole step as the launches make it, the chunks in descending order.
 void cuda_step(const UpdatePlan& plan, const StepInputs& inputs) {
   for (std::int64_t i = plan.num_chunks - 1; i >= 0; --i) cuda::square_chunk(plan, i, ChunkTeam{});
+  for (std::int64_t p = 0; p < plan.table.num_parameters; ++p) cuda::fold_sum(plan, p);
   cuda::settle(plan, inputs);
   for (std::int64_t i = plan.num_chunks - 1; i >= 0; --i) {
     if (plan.types.main == Type::f64) {
@@ -81,13 +84,20 @@ void cuda_step(const UpdatePlan& plan, const StepInputs& inputs) {
   }
 }
 
+/// Each chunk is a parameter of its own.
+constexpr SumSlot kSlots[] = {{kChunkLevel, true}, {kChunkLevel, true}};
+constexpr std::int64_t kFirstSlot[] = {0, 1, 2};
+
+/// `partial` holds the sums of chunks, then those of parameters.
 UpdatePlan plan_of(const std::vector<UpdateChunk>& chunks, const Memory& memory, UpdateRule rule, std::vector<double>& partial,
                    StepScalars& scalars) {
   return {.chunks = chunks.data(),
           .num_chunks = static_cast<std::int64_t>(chunks.size()),
           .types = memory.types,
           .rules = rules_of(rule),
-          .partial = partial.data(),
+          .table = {kSlots, kFirstSlot, 2},
+          .sums = partial.data(),
+          .parameter_sums = partial.data() + chunks.size(),
           .scalars = &scalars};
 }
 
@@ -114,7 +124,7 @@ TEST(CudaOptimizer, GivesTheBitsOfTheProcessor) {
         Memory expected(test.types, test.has_weight, has_momentum), got = expected;
         auto chunks = got.chunks();
         const auto expected_chunks = expected.chunks();
-        std::vector<double> partial(chunks.size());
+        std::vector<double> partial(2 * chunks.size());
         StepScalars scalars;
         const UpdatePlan plan = plan_of(chunks, got, rule, partial, scalars);
         for (int step = 0; step < 3; ++step) {
@@ -135,7 +145,7 @@ TEST(CudaOptimizer, ASkippedStepChangesNothing) {
     memory.grad.set(Memory::kFirst + 7, bad);
     const Memory before = memory;
     auto chunks = memory.chunks();
-    std::vector<double> partial(chunks.size());
+    std::vector<double> partial(2 * chunks.size());
     StepScalars scalars;
     cuda_step(plan_of(chunks, memory, UpdateRule::adamw, partial, scalars), {.lr = {1, 1}, .weight_decay = 0.1});
     EXPECT_EQ(scalars.applied, 0);
@@ -149,7 +159,7 @@ TEST(CudaOptimizer, VetoesAreReadWhereTheyLie) {
   Memory memory(kCases[0].types, false, true);
   const Memory before = memory;
   auto chunks = memory.chunks();
-  std::vector<double> partial(chunks.size());
+  std::vector<double> partial(2 * chunks.size());
   StepScalars scalars;
   const double veto = 1;
   cuda_step(plan_of(chunks, memory, UpdateRule::adamw, partial, scalars), {.lr = {1, 1}, .weight_decay = 0.1, .veto = &veto});
@@ -162,7 +172,7 @@ TEST(CudaOptimizer, StatisticsAgreeWithLongDouble) {
     Memory memory(test.types, test.has_weight, true);
     for (const std::size_t zero : {0, 5, 800}) memory.grad.set(zero, 0);
     auto chunks = memory.chunks();
-    std::vector<double> partial(chunks.size());
+    std::vector<double> partial(2 * chunks.size());
     StepScalars scalars;
     const UpdatePlan plan = plan_of(chunks, memory, UpdateRule::adamw, partial, scalars);
     cuda_step(plan, {.lr = {0, 0}});
@@ -170,8 +180,9 @@ TEST(CudaOptimizer, StatisticsAgreeWithLongDouble) {
     for (std::size_t i = 0; i < memory.grad.size(); ++i) sum += static_cast<long double>(memory.grad[i]) * static_cast<long double>(memory.grad[i]);
     EXPECT_NEAR(scalars.grad_norm / static_cast<double>(std::sqrt(sum)), 1, 1e-14);
     for (std::int64_t i = 0; i < plan.num_chunks; ++i) cuda::count_chunk_zeros(plan, i, ChunkTeam{});
-    cuda::settle_zeros(plan, 1);
-    EXPECT_EQ(scalars.num_zeros, 2);
+    for (std::int64_t p = 0; p < 2; ++p) cuda::fold_sum(plan, p);
+    cuda::settle_zeros(plan);
+    EXPECT_EQ(scalars.num_zeros, 3);
   }
 }
 

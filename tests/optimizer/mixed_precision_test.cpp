@@ -45,7 +45,9 @@ struct Training {
     store.emplace(model, options);
     optimizer = make_optimizer(config, *store, scaling);
   }
-  const at::Tensor& main(const std::string& name) { return optimizer->main_parameters().tensors()[name == "bias" ? 0 : 1]; }
+  at::Tensor main(const std::string& name) {
+    return optimizer->main_parameters().tensors()[name == "bias" ? 0 : 1].view(store->find(name)->local_shape());
+  }
   const at::Tensor& weight(const std::string& name) { return store->find(name)->value(); }
   StepResult step(const StepOptions& options, const std::map<std::string, at::Tensor>& gradients) {
     store->begin_gradients();
@@ -59,8 +61,9 @@ struct Training {
       all[name] = weight(name).clone();
       all[std::string("main_") + name] = main(name).clone();
     }
-    optimizer->visit_state(
-        [&](const Parameter& parameter, const std::string& state, at::Tensor& tensor) { all[state + "." + parameter.name()] = tensor.clone(); });
+    optimizer->visit_state([&](const ParameterPiece& piece, const std::string& state, at::Tensor& tensor) {
+      all[state + "." + piece.parameter->name()] = tensor.clone().view(piece.parameter->local_shape());
+    });
     return all;
   }
 
@@ -189,8 +192,9 @@ void expect_resume_to_be_exact(const OptimizerConfig& config, const LossScaling&
   auto saved = first.everything();
   for (const char* name : {"weight", "bias"}) second.main(name).copy_(saved.at(std::string("main_") + name));
   second.optimizer->main_parameters().write_weights();
-  second.optimizer->visit_state(
-      [&](const Parameter& parameter, const std::string& state, at::Tensor& tensor) { tensor.copy_(saved.at(state + "." + parameter.name())); });
+  second.optimizer->visit_state([&](const ParameterPiece& piece, const std::string& state, at::Tensor& tensor) {
+    tensor.copy_(saved.at(state + "." + piece.parameter->name()).flatten());
+  });
   second.optimizer->set_num_steps(first.optimizer->num_steps());
   if (const auto scale = first.optimizer->loss_scale_state()) second.optimizer->set_loss_scale_state(*scale);
   for (Training* training : {&first, &second}) {

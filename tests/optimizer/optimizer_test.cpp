@@ -67,8 +67,8 @@ void follow(const Json& example, c10::ScalarType dtype, double tolerance) {
     for (const char* name : {"weight", "bias"}) expect_near(store.find(name)->value(), step.at(name), tolerance, example.at("settings").dump());
   }
   std::map<std::string, at::Tensor> state;
-  optimizer->visit_state([&](const Parameter& parameter, const std::string& name, at::Tensor& tensor) {
-    if (parameter.name() == "weight") state[name] = tensor;
+  optimizer->visit_state([&](const ParameterPiece& piece, const std::string& name, at::Tensor& tensor) {
+    if (piece.parameter->name() == "weight") state[name] = tensor.view(piece.parameter->local_shape());
   });
   EXPECT_EQ(state.size(), example.at("state").size());
   for (const auto& [name, values] : example.at("state").items()) expect_near(state.at(name), values, tolerance, name);
@@ -134,7 +134,7 @@ TEST(Optimizer, NonFiniteGradientsChangeNothingAndNameTheFirstParameter) {
     EXPECT_EQ(result.non_finite_parameter, "b");
     EXPECT_EQ(optimizer->num_steps(), 0);
     EXPECT_EQ(store.find("a")->value().abs().max().item<double>(), 0);
-    optimizer->visit_state([](const Parameter&, const std::string&, at::Tensor& t) { EXPECT_EQ(t.abs().max().item<double>(), 0); });
+    optimizer->visit_state([](const ParameterPiece&, const std::string&, at::Tensor& t) { EXPECT_EQ(t.abs().max().item<double>(), 0); });
   }
 }
 
@@ -193,8 +193,8 @@ TEST(Optimizer, StateSavedAndRestoredContinuesTheSameTrajectory) {
     second.parameter->value().copy_(first.parameter->value());
     second.optimizer = make_optimizer(config, *second.store);
     std::map<std::string, at::Tensor> saved;
-    first.optimizer->visit_state([&](const Parameter&, const std::string& name, at::Tensor& tensor) { saved[name] = tensor.clone(); });
-    second.optimizer->visit_state([&](const Parameter&, const std::string& name, at::Tensor& tensor) { tensor.copy_(saved.at(name)); });
+    first.optimizer->visit_state([&](const ParameterPiece&, const std::string& name, at::Tensor& tensor) { saved[name] = tensor.clone(); });
+    second.optimizer->visit_state([&](const ParameterPiece&, const std::string& name, at::Tensor& tensor) { tensor.copy_(saved.at(name)); });
     second.optimizer->set_num_steps(first.optimizer->num_steps());
     for (OneTensor* one : {&first, &second}) one->step(config, at::ones({100}), options);
     EXPECT_TRUE(at::equal(first.parameter->value(), second.parameter->value())) << kind;

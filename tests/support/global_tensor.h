@@ -9,7 +9,6 @@
 #include <mutex>
 #include <string>
 
-#include "megatron/parallel/comm.h"
 #include "megatron/transformer/param_store.h"
 
 namespace megatron {
@@ -85,19 +84,6 @@ inline void disturb(const ParamStore& store, double scale) {
   for (const Parameter* parameter : store.parameters()) {
     for_each_box(*parameter, parameter->value(), irregular_like(*parameter, scale),
                  [](const at::Tensor& mine, const at::Tensor& change) { mine.add_(change); });
-  }
-}
-
-/// Sums the parts of gradients that tensor-parallel ranks computed apart. Collective over tp.
-inline void sum_gradient_parts(const ParamStore& store) {
-  for (const Parameter* parameter : store.parameters()) {
-    if (parameter->axis().size == 1) continue;
-    const bool shared_rows = std::ranges::any_of(parameter->sharding().blocks, [](const ShardBlock& block) { return !block.splittable; });
-    if (!parameter->spec().sum_over_tp && !shared_rows) continue;
-    const at::Tensor whole = at::zeros(parameter->sharding().global_shape, parameter->grad().options());
-    for_each_box(*parameter, parameter->grad(), whole, [](const at::Tensor& mine, const at::Tensor& global) { global.copy_(mine); });
-    parameter->axis().comm->all_reduce(whole, "gradient parts");
-    for_each_box(*parameter, parameter->grad(), whole, [](const at::Tensor& mine, const at::Tensor& global) { mine.copy_(global); });
   }
 }
 

@@ -36,7 +36,6 @@ inline GptResult run_gpt(const TransformerConfig& config, const Microbatch& micr
     const StepOutput output = model->forward_step(microbatch, /*training=*/true);
     (output.loss_sum / output.count.to(output.loss_sum.scalar_type())).backward();
     store.finish_gradients();
-    sum_gradient_parts(store);
     for (const Parameter* parameter : store.parameters()) {
       weights.put(*parameter, parameter->value());
       gradients.put(*parameter, parameter->grad());

@@ -49,13 +49,14 @@ class FakeOptimizer : public Optimizer {
   void queue_step(const StepOptions& options) override {
     result_ = {};
     if (options.veto.defined() && options.veto.item<double>() != 0) result_.applied = false;
-    for (const Parameter* parameter : main_.parameters()) {
+    for (const ParameterPiece& piece : main_.pieces()) {
+      const Parameter* parameter = piece.parameter;
       if (parameter->grad().isfinite().all().item<bool>()) continue;
       result_ = {.applied = false, .non_finite_parameter = parameter->name()};
       return;
     }
     for (std::size_t i = 0; result_.applied && i < main_.tensors().size(); ++i) {
-      const at::Tensor& grad = main_.parameters()[i]->grad();
+      const at::Tensor grad = main_.pieces()[i].of(main_.pieces()[i].parameter->grad());
       result_.grad_norm = grad.norm().item<double>();
       main_.tensors()[i].sub_(grad, options.lr);
     }
@@ -64,7 +65,8 @@ class FakeOptimizer : public Optimizer {
   at::Tensor findings() const override { return at::zeros({0}, at::kDouble); }
   StepResult result(const double* /*findings*/) const override { return result_; }
   MainParameters& main_parameters() override { return main_; }
-  void visit_state(const std::function<void(const Parameter&, const std::string&, at::Tensor&)>&) override {}
+  void visit_state(const OptimizerState::Visitor&) override {}
+  std::int64_t num_state_bytes() const override { return 0; }
   std::int64_t num_steps() const override { return steps_; }
   void set_num_steps(std::int64_t steps) override { steps_ = steps; }
   std::optional<LossScaleState> loss_scale_state() const override { return std::nullopt; }

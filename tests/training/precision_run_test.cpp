@@ -32,11 +32,12 @@ std::map<std::string, at::Tensor> tensors(Trainer& trainer) {
   std::map<std::string, at::Tensor> all;
   const MainParameters& main = trainer.optimizer->main_parameters();
   for (std::size_t i = 0; i < main.tensors().size(); ++i) {
-    all[main.parameters()[i]->name()] = main.parameters()[i]->value().clone();
-    all["main." + main.parameters()[i]->name()] = main.tensors()[i].clone();
+    all[main.pieces()[i].parameter->name()] = main.parameters()[i]->value().clone();
+    all["main." + main.pieces()[i].parameter->name()] = main.tensors()[i].clone();
   }
-  trainer.optimizer->visit_state(
-      [&](const Parameter& parameter, const std::string& state, at::Tensor& tensor) { all[state + "." + parameter.name()] = tensor.clone(); });
+  trainer.optimizer->visit_state([&](const ParameterPiece& piece, const std::string& state, at::Tensor& tensor) {
+    all[state + "." + piece.parameter->name()] = tensor.clone();
+  });
   return all;
 }
 

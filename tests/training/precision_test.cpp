@@ -87,7 +87,7 @@ TEST(Precision, NanLossLeavesWeightsStatesAndScaleAlone) {
   run.step(uneven_batch(), {.update = {.lr = 0.1}});
   const auto before = run.main();
   std::map<std::string, at::Tensor> states;
-  run.optimizer->visit_state([&](const Parameter&, const std::string& name, at::Tensor& tensor) { states[name] = tensor.clone(); });
+  run.optimizer->visit_state([&](const ParameterPiece&, const std::string& name, at::Tensor& tensor) { states[name] = tensor.clone(); });
   const auto scale = run.optimizer->loss_scale_state();
   auto batch = uneven_batch();
   batch.push_back(microbatch({3, 1}, {std::numeric_limits<float>::quiet_NaN(), 2}, {1, 1}));
@@ -100,7 +100,8 @@ TEST(Precision, NanLossLeavesWeightsStatesAndScaleAlone) {
   EXPECT_EQ(run.main(), before);
   EXPECT_EQ(run.optimizer->loss_scale_state(), scale);
   EXPECT_EQ(run.optimizer->num_steps(), 1);
-  run.optimizer->visit_state([&](const Parameter&, const std::string& name, at::Tensor& tensor) { EXPECT_TRUE(at::equal(tensor, states[name])); });
+  run.optimizer->visit_state(
+      [&](const ParameterPiece&, const std::string& name, at::Tensor& tensor) { EXPECT_TRUE(at::equal(tensor, states[name])); });
 }
 
 TEST(Precision, PhasesOfTheOptimizerAreTimedUnderMegatronsNames) {

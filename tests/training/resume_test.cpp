@@ -26,8 +26,9 @@ class ResumeTest : public testing::Test {
 std::map<std::string, at::Tensor> tensors(Trainer& trainer) {
   std::map<std::string, at::Tensor> all;
   for (const Parameter* parameter : trainer.weights->parameters()) all[parameter->name()] = parameter->value().clone();
-  trainer.optimizer->visit_state(
-      [&](const Parameter& parameter, const std::string& state, at::Tensor& tensor) { all[state + "." + parameter.name()] = tensor.clone(); });
+  trainer.optimizer->visit_state([&](const ParameterPiece& piece, const std::string& state, at::Tensor& tensor) {
+    all[state + "." + piece.parameter->name()] = tensor.clone();
+  });
   return all;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "kernels/cpu/conversions.h"
 
@@ -153,21 +154,27 @@ void update_plain(const UpdateChunk& chunk, const StepRules& rules, const StepSc
              chunk.count, chunk, rules, scalars);
 }
 
+constexpr int kLanes = 32, kLanesAtOnce = 16;
+
+/// Lane l adds the squares of elements l, l + 32, …; then lane i takes lane i + half, half = 16 … 1.
 template <class T>
 double squares(const T* values, std::int64_t count) {
-  constexpr int kLanes = 16;
   double lanes[kLanes] = {};
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const double x = values[i + lane];
-      lanes[lane] += x * x;
+  if (count == kStateBlock) {
+    for (int first = 0; first < kLanes; first += kLanesAtOnce) {
+      double sums[kLanesAtOnce] = {};
+      for (std::int64_t i = first; i < kStateBlock; i += kLanes) {
+        for (int lane = 0; lane < kLanesAtOnce; ++lane) sums[lane] += static_cast<double>(values[i + lane]) * static_cast<double>(values[i + lane]);
+      }
+      std::copy_n(sums, kLanesAtOnce, lanes + first);
     }
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) lanes[i % kLanes] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
   }
-  for (int lane = 0; i < count; ++i, ++lane) lanes[lane] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
-  double sum = 0;
-  for (const double lane : lanes) sum += lane;
-  return sum;
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+  }
+  return lanes[0];
 }
 
 template <class T>
@@ -177,18 +184,24 @@ std::int64_t zeros(const T* values, std::int64_t count) {
   return found;
 }
 
-/// Adds `measure(f32 values, count)` over pieces of 16-bit values.
-template <class Number, class Measure>
-Number over_pieces(const void* values, Type type, std::int64_t count, Measure measure) {
-  constexpr std::int64_t kPiece = 1024;
-  float buffer[kPiece];
-  Number total = 0;
-  for (std::int64_t begin = 0; begin < count; begin += kPiece) {
-    const std::int64_t size = std::min(kPiece, count - begin);
-    conversions().to_f32(at(values, type, begin), type, buffer, size);
-    total += measure(buffer, size);
-  }
-  return total;
+/// Calls use(values, count) with elements [begin, end) of a gradient in f32 or f64, a block at most.
+template <class Use>
+auto with_block(const UpdateChunk& chunk, Type type, std::int64_t begin, std::int64_t end, Use use) {
+  const void* values = at(chunk.grad, type, begin);
+  if (type == Type::f64) return use(static_cast<const double*>(values), end - begin);
+  if (type == Type::f32) return use(static_cast<const float*>(values), end - begin);
+  float buffer[kBlock];
+  conversions().to_f32(values, type, buffer, end - begin);
+  return use(static_cast<const float*>(buffer), end - begin);
+}
+
+/// A block some of whose elements do not count.
+double squares_of_some(const UpdateChunk& chunk, Type type, std::int64_t begin, std::int64_t end) {
+  return with_block(chunk, type, begin, end, [&](const auto* values, std::int64_t count) {
+    std::remove_cvref_t<decltype(*values)> counted[kBlock];
+    for (std::int64_t i = 0; i < count; ++i) counted[i] = begin + i >= chunk.skip_begin && begin + i < chunk.skip_end ? 0 : values[i];
+    return squares(counted, count);
+  });
 }
 
 }  // namespace
@@ -202,16 +215,29 @@ void update_chunk(const UpdateChunk& chunk, const UpdateTypes& types, const Step
   update_mixed(chunk, types, rules, scalars);
 }
 
-double sum_of_squares(const void* values, Type type, std::int64_t count) {
-  if (type == Type::f32) return squares(static_cast<const float*>(values), count);
-  if (type == Type::f64) return squares(static_cast<const double*>(values), count);
-  return over_pieces<double>(values, type, count, squares<float>);
+double sum_of_squares(const UpdateChunk& chunk, Type type) {
+  double blocks[kChunkElements / kBlock];
+  std::int64_t num_blocks = 0;
+  for (std::int64_t begin = 0; begin < chunk.count; begin += kBlock) {
+    const std::int64_t end = std::min(begin + kBlock, chunk.count);
+    const bool all_count = end <= chunk.skip_begin || begin >= chunk.skip_end;
+    blocks[num_blocks++] = all_count
+                               ? with_block(chunk, type, begin, end, [](const auto* values, std::int64_t count) { return squares(values, count); })
+                               : squares_of_some(chunk, type, begin, end);
+  }
+  return add_pairwise(blocks, num_blocks);
 }
 
-std::int64_t count_zeros(const void* values, Type type, std::int64_t count) {
-  if (type == Type::f32) return zeros(static_cast<const float*>(values), count);
-  if (type == Type::f64) return zeros(static_cast<const double*>(values), count);
-  return over_pieces<std::int64_t>(values, type, count, zeros<float>);
+std::int64_t count_zeros(const UpdateChunk& chunk, Type type) {
+  std::int64_t found = 0;
+  const auto add = [&](std::int64_t begin, std::int64_t end) {
+    for (; begin < end; begin += kBlock)
+      found +=
+          with_block(chunk, type, begin, std::min(begin + kBlock, end), [](const auto* values, std::int64_t count) { return zeros(values, count); });
+  };
+  add(0, chunk.skip_begin);
+  add(chunk.skip_end, chunk.count);
+  return found;
 }
 
 }  // namespace megatron::kernels

@@ -11,9 +11,9 @@ namespace megatron::kernels {
 /// The rule on one chunk in any storage: 16-bit gradients and states pass through f32, the weight is rounded from `main`.
 void update_chunk(const UpdateChunk& chunk, const UpdateTypes& types, const StepRules& rules, const StepScalars& scalars);
 
-/// Σ x² in double, in one fixed order.
-double sum_of_squares(const void* values, Type type, std::int64_t count);
+/// Σ gradient² of a chunk in double: pairwise over blocks, whose elements are added in one fixed order.
+double sum_of_squares(const UpdateChunk& chunk, Type type);
 
-std::int64_t count_zeros(const void* values, Type type, std::int64_t count);
+std::int64_t count_zeros(const UpdateChunk& chunk, Type type);
 
 }  // namespace megatron::kernels

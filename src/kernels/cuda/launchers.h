@@ -15,8 +15,10 @@ std::int64_t weight_gradient_scratch(const RmsNormBackwardArguments& arguments);
 const char* rotary(const RotaryArguments& arguments, void* stream);
 
 const char* sum_squares(const UpdatePlan& plan, void* stream);
+const char* count_zeros(const UpdatePlan& plan, void* stream);
+const char* fold_sums(const UpdatePlan& plan, void* stream);
 const char* settle(const UpdatePlan& plan, const StepInputs& inputs, void* stream);
-const char* count_zeros(const UpdatePlan& plan, double num_padding, void* stream);
+const char* settle_zeros(const UpdatePlan& plan, void* stream);
 const char* update(const UpdatePlan& plan, void* stream);
 
 /// Null, or why the current device cannot run these kernels.

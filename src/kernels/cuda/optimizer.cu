@@ -36,13 +36,12 @@ struct Settle {
   __device__ static void run(const SettleCall& call, std::int64_t) { settle(call.plan, call.inputs); }
 };
 
-struct SettleZerosCall {
-  UpdatePlan plan;
-  double num_padding;
+struct SettleZeros {
+  __device__ static void run(const UpdatePlan& plan, std::int64_t) { settle_zeros(plan); }
 };
 
-struct SettleZeros {
-  __device__ static void run(const SettleZerosCall& call, std::int64_t) { settle_zeros(call.plan, call.num_padding); }
+struct FoldSum {
+  __device__ static void run(const UpdatePlan& plan, std::int64_t parameter) { fold_sum(plan, parameter); }
 };
 
 }  // namespace
@@ -52,14 +51,23 @@ const char* sum_squares(const UpdatePlan& plan, void* stream) {
   return launch_error();
 }
 
+const char* count_zeros(const UpdatePlan& plan, void* stream) {
+  for_each_team<CountChunkZeros, kChunkTeam>(plan, plan.num_chunks, stream);
+  return launch_error();
+}
+
+const char* fold_sums(const UpdatePlan& plan, void* stream) {
+  for_each_item<FoldSum>(plan, plan.table.num_parameters, stream);
+  return launch_error();
+}
+
 const char* settle(const UpdatePlan& plan, const StepInputs& inputs, void* stream) {
   for_each_item<Settle>(SettleCall{plan, inputs}, 1, stream);
   return launch_error();
 }
 
-const char* count_zeros(const UpdatePlan& plan, double num_padding, void* stream) {
-  for_each_team<CountChunkZeros, kChunkTeam>(plan, plan.num_chunks, stream);
-  for_each_item<SettleZeros>(SettleZerosCall{plan, num_padding}, 1, stream);
+const char* settle_zeros(const UpdatePlan& plan, void* stream) {
+  for_each_item<SettleZeros>(plan, 1, stream);
   return launch_error();
 }
 

@@ -8,12 +8,13 @@
 namespace megatron::kernels::cuda {
 
 inline constexpr int kChunkTeam = kStateBlock;  // a round of the team is one block of an f16 state
+static_assert(kChunkTeam == kChunkElements / kStateBlock, "a thread for each block of a chunk");
 
-/// Leaves `value` where chunk `index` keeps its partial sum.
+/// Leaves `value` as the sum of chunk `index`.
 MEGATRON_ANY_TEAM
 template <class Team>
-MEGATRON_HD void leave_partial(const UpdatePlan& plan, std::int64_t index, const Team& team, double value) {
-  double* to = plan.partial + index;
+MEGATRON_HD void leave_sum(const UpdatePlan& plan, std::int64_t index, const Team& team, double value) {
+  double* to = plan.sums + plan.chunks[index].slot;
   team.each([=](int thread) {
     if (thread == 0) *to = value;
   });
@@ -24,12 +25,13 @@ template <class Team>
 MEGATRON_HD void square_chunk(const UpdatePlan& plan, std::int64_t index, const Team& team) {
   const UpdateChunk& chunk = plan.chunks[index];
   const void* grad = chunk.grad;
-  const std::int64_t count = chunk.count;
+  const std::int64_t count = chunk.count, skip_begin = chunk.skip_begin, skip_end = chunk.skip_end;
   const Type type = plan.types.grad;
-  leave_partial(plan, index, team, team.template sum<double>([=](int thread) {
+  leave_sum(plan, index, team, team.template sum_of_runs<double>([=](int run, int lane) {
+    const std::int64_t begin = run * kStateBlock, end = begin + kStateBlock < count ? begin + kStateBlock : count;
     double partial = 0;
-    for (std::int64_t i = thread; i < count; i += Team::size) {
-      const double g = load_element<double>(grad, type, i);
+    for (std::int64_t i = begin + lane; i < end; i += Team::kLanes) {
+      const double g = i >= skip_begin && i < skip_end ? 0 : load_element<double>(grad, type, i);
       partial += g * g;
     }
     return partial;
@@ -41,26 +43,33 @@ template <class Team>
 MEGATRON_HD void count_chunk_zeros(const UpdatePlan& plan, std::int64_t index, const Team& team) {
   const UpdateChunk& chunk = plan.chunks[index];
   const void* grad = chunk.grad;
-  const std::int64_t count = chunk.count;
+  const std::int64_t count = chunk.count, skip_begin = chunk.skip_begin, skip_end = chunk.skip_end;
   const Type type = plan.types.grad;
-  leave_partial(plan, index, team, team.template sum<double>([=](int thread) {
+  leave_sum(plan, index, team, team.template sum<double>([=](int thread) {
     double partial = 0;
-    for (std::int64_t i = thread; i < count; i += Team::size) partial += load_element<double>(grad, type, i) == 0 ? 1 : 0;
+    for (std::int64_t i = thread; i < count; i += Team::size) {
+      if (i < skip_begin || i >= skip_end) partial += load_element<double>(grad, type, i) == 0 ? 1 : 0;
+    }
     return partial;
   }));
 }
 
-/// One thread.
-MEGATRON_HD inline void settle(const UpdatePlan& plan, const StepInputs& inputs) {
-  const UpdateChunk* chunks = plan.chunks;
-  settle_step(*plan.scalars, plan.rules, inputs, plan.partial, plan.num_chunks, [chunks](std::int64_t c) { return chunks[c].parameter; });
+/// One thread for each parameter.
+MEGATRON_HD inline void fold_sum(const UpdatePlan& plan, std::int64_t parameter) {
+  const std::int64_t* first = plan.table.first_slot + parameter;
+  plan.parameter_sums[parameter] = sum_slots(plan.table.slots, plan.sums, first[0], first[1]);
 }
 
 /// One thread.
-MEGATRON_HD inline void settle_zeros(const UpdatePlan& plan, double num_padding) {
+MEGATRON_HD inline void settle(const UpdatePlan& plan, const StepInputs& inputs) {
+  settle_step(*plan.scalars, plan.rules, inputs, plan.parameter_sums, plan.table.num_parameters);
+}
+
+/// One thread.
+MEGATRON_HD inline void settle_zeros(const UpdatePlan& plan) {
   double sum = 0;
-  for (std::int64_t i = 0; i < plan.num_chunks; ++i) sum += plan.partial[i];
-  plan.scalars->num_zeros = sum - num_padding;
+  for (std::int64_t p = 0; p < plan.table.num_parameters; ++p) sum += plan.parameter_sums[p];
+  plan.scalars->num_zeros = sum;
 }
 
 /// The numbers of a step as one chunk uses them; C is the type of the main weights.

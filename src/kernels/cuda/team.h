@@ -28,6 +28,19 @@ struct SerialTeam {
     return lanes[0];
   }
 
+  static constexpr int kLanes = 32;
+
+  /// A run for each thread: Σ over lanes of term(run, lane), folded, then runs added pairwise.
+  template <class Number, class Term>
+  Number sum_of_runs(const Term& term) const {
+    Number runs[kSize];
+    for (int run = 0; run < kSize; ++run) runs[run] = SerialTeam<kLanes>().template sum<Number>([&](int lane) { return term(run, lane); });
+    for (int step = 1; step < kSize; step *= 2) {
+      for (int run = 0; run < kSize; run += 2 * step) runs[run] += runs[run + step];
+    }
+    return runs[0];
+  }
+
   /// The largest term(thread).
   template <class Number, class Term>
   Number max(const Term& term) const {
@@ -66,6 +79,29 @@ struct DeviceTeam {
   template <class Number, class Term>
   __device__ Number sum(const Term& term) const {
     return fold<Number>(term, [](Number a, Number b) { return a + b; });
+  }
+
+  static constexpr int kLanes = 32;
+
+  /// A warp takes every eighth run of a team of 256.
+  template <class Number, class Term>
+  __device__ Number sum_of_runs(const Term& term) const {
+    static_assert(kSize % kLanes == 0 && kPerBlock == 1, "whole warps, one team in a block");
+    __shared__ Number runs[kSize];
+    const int thread = static_cast<int>(threadIdx.x), lane = thread % kLanes;
+    for (int run = thread / kLanes; run < kSize; run += kSize / kLanes) {
+      Number sum = term(run, lane);
+      for (int half = kLanes / 2; half > 0; half /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, half);
+      if (lane == 0) runs[run] = sum;
+    }
+    wait();
+    for (int step = 1; step < kSize; step *= 2) {
+      if (thread % (2 * step) == 0) runs[thread] += runs[thread + step];
+      wait();
+    }
+    const Number result = runs[0];
+    wait();
+    return result;
   }
 
   template <class Number, class Term>

@@ -19,18 +19,13 @@ void check_state(const Parameter& parameter, const std::string& name, const Mani
                    shape_text(tensor.shape) + ", expected " + shape_text(parameter.sharding().global_shape), kWithoutOptimizer});
 }
 
-void fill_tensor(WeightReader& reader, const Parameter& parameter, const std::string& name, const at::Tensor& tensor) {
-  fill_local(parameter.sharding(), parameter.axis(), tensor,
-             [&](const Region& region, at::Tensor destination) { reader.copy_region(name, region, std::move(destination)); });
-}
-
 /// The float32 weights that a run in 16 bits left there.
 void load_main_parameters(const std::filesystem::path& folder, const MainParameters& main) {
   ManifestReader reader(folder);
   const std::string place = folder.string();
   std::vector<std::string> missing;
   for (std::size_t i = 0; i < main.tensors().size(); ++i) {
-    const Parameter& parameter = *main.parameters()[i];
+    const Parameter& parameter = *main.pieces()[i].parameter;
     const std::string name = kMainParameterPrefix + parameter.name();
     const auto found = reader.manifest().tensors.find(name);
     if (found == reader.manifest().tensors.end()) {
@@ -38,7 +33,7 @@ void load_main_parameters(const std::filesystem::path& folder, const MainParamet
       continue;
     }
     check_state(parameter, name, found->second, place);
-    fill_tensor(reader, parameter, name, main.tensors()[i]);
+    fill_piece(reader, main.pieces()[i], name, main.tensors()[i]);
   }
   require_no_names(place + ": some main parameters are missing there", missing);
 }
@@ -56,12 +51,12 @@ void load_weights(const CheckpointSource& source, ParamStore& store, MainParamet
   load_weights(source, store);
   main.take_weights();
   const bool is_ours = source.kind == CheckpointSource::Kind::megatron;
-  if (is_ours && read_manifest(source.folder).tensors.contains(kMainParameterPrefix + main.parameters().front()->name())) {
+  if (is_ours && read_manifest(source.folder).tensors.contains(kMainParameterPrefix + store.parameters().front()->name())) {
     load_main_parameters(source.folder, main);
   } else if (main.are_separate()) {
     const auto reader = open_weights(source);
     for (std::size_t i = 0; i < main.tensors().size(); ++i)
-      fill_tensor(*reader, *main.parameters()[i], main.parameters()[i]->name(), main.tensors()[i]);
+      fill_piece(*reader, main.pieces()[i], main.pieces()[i].parameter->name(), main.tensors()[i]);
   }
   main.write_weights();
 }
@@ -74,7 +69,8 @@ void load_optimizer(const CheckpointSource& source, Optimizer& optimizer) {
   if (!manifest.optimizer) throw UserError({place + ": holds no optimizer state", "it was saved without", kWithoutOptimizer});
   std::vector<std::string> missing, unused;
   std::set<std::string> visited;
-  optimizer.visit_state([&](const Parameter& parameter, const std::string& state, at::Tensor& tensor) {
+  optimizer.visit_state([&](const ParameterPiece& piece, const std::string& state, at::Tensor& flat) {
+    const Parameter& parameter = *piece.parameter;
     const std::string name = state + "." + parameter.name();
     const auto found = manifest.tensors.find(name);
     if (found == manifest.tensors.end() || found->second.kind != TensorKind::optimizer) {
@@ -83,7 +79,7 @@ void load_optimizer(const CheckpointSource& source, Optimizer& optimizer) {
     }
     visited.insert(name);
     check_state(parameter, name, found->second, place);
-    fill_tensor(reader, parameter, name, tensor);
+    fill_piece(reader, piece, name, flat);
   });
   for (const auto& [name, tensor] : manifest.tensors) {
     if (tensor.kind == TensorKind::optimizer && !visited.contains(name) && !name.starts_with(kMainParameterPrefix)) unused.push_back(name);

@@ -1,10 +1,13 @@
 // A training run's checkpoint: the boxes of every weight and of the optimizer's state.
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "megatron/base/error.h"
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/folder_writer.h"
+#include "megatron/checkpoint/piece_boxes.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/models/architecture.h"
@@ -18,25 +21,56 @@ Json settings_to_json(const Settings& settings) {
   return json;
 }
 
-/// One piece per box of the parameter; `tensor` has its local shape.
-void add_pieces(const std::string& name, TensorKind kind, const Parameter& parameter, const at::Tensor& tensor, std::vector<PieceToWrite>& pieces) {
-  for (const Box& box : parameter.sharding().boxes(parameter.axis())) {
-    pieces.push_back({.name = name,
-                      .kind = kind,
-                      .type = stored_type_of(tensor.scalar_type()),
-                      .global_shape = parameter.sharding().global_shape,
-                      .region = {box.global_offset, box.shape},
-                      .tensor = [part = narrow_to(tensor, box.local_offset, box.shape)] { return part; }});
+/// Which parameters this rank writes of what every data-parallel rank holds: each rank about as much as the others.
+std::set<const Parameter*> written_here(const ParamStore& store) {
+  const Axis& all = store.data_parallel().all;
+  std::vector<std::int64_t> load(static_cast<std::size_t>(all.size), 0);
+  std::set<const Parameter*> mine;
+  for (const Parameter* parameter : store.parameters()) {
+    const auto least = std::ranges::min_element(load);
+    *least += num_elements(parameter->local_shape());
+    if (least - load.begin() == all.rank) mine.insert(parameter);
   }
+  return mine;
 }
 
-/// The float32 weights behind 16-bit ones.
-void add_main_parameters(const MainParameters& main, std::vector<PieceToWrite>& pieces) {
-  if (!main.are_separate()) return;
-  for (std::size_t i = 0; i < main.tensors().size(); ++i) {
-    const Parameter& parameter = *main.parameters()[i];
-    add_pieces(kMainParameterPrefix + parameter.name(), TensorKind::optimizer, parameter, main.tensors()[i], pieces);
+/// Collects what this rank writes: of each tensor the boxes that no other rank writes.
+class PieceList {
+ public:
+  explicit PieceList(const ParamStore& store) : data_parallel_(store.data_parallel()), mine_(written_here(store)) {}
+
+  void add_weights(const ParamStore& store, std::vector<PieceToWrite>& pieces) const {
+    for (Parameter* parameter : store.parameters()) {
+      if (mine_.contains(parameter)) add(parameter->name(), TensorKind::weight, whole_piece(*parameter), parameter->value().view({-1}), pieces);
+    }
   }
+  /// `flat` is the optimizer's: whole on every rank, or a slice that only the instances of the optimizer share.
+  void add_state(const std::string& name, const ParameterPiece& piece, const at::Tensor& flat, std::vector<PieceToWrite>& pieces) const {
+    const bool is_mine = data_parallel_.shard.size > 1 ? data_parallel_.replica.rank == 0 : mine_.contains(piece.parameter);
+    if (is_mine) add(name + piece.parameter->name(), TensorKind::optimizer, piece, flat, pieces);
+  }
+
+ private:
+  static void add(const std::string& name, TensorKind kind, const ParameterPiece& piece, const at::Tensor& flat, std::vector<PieceToWrite>& pieces) {
+    const Parameter& parameter = *piece.parameter;
+    for (PieceBox& box : piece_boxes(piece, flat, parameter.sharding().owned_boxes(parameter.axis()))) {
+      pieces.push_back({.name = name,
+                        .kind = kind,
+                        .type = stored_type_of(flat.scalar_type()),
+                        .global_shape = parameter.sharding().global_shape,
+                        .region = std::move(box.region),
+                        .tensor = [part = std::move(box.tensor)] { return part; }});
+    }
+  }
+
+  const DataParallel& data_parallel_;
+  std::set<const Parameter*> mine_;
+};
+
+/// The float32 weights behind 16-bit ones.
+void add_main_parameters(const PieceList& list, const MainParameters& main, std::vector<PieceToWrite>& pieces) {
+  if (!main.are_separate()) return;
+  for (std::size_t i = 0; i < main.tensors().size(); ++i) list.add_state(kMainParameterPrefix, main.pieces()[i], main.tensors()[i], pieces);
 }
 
 }  // namespace
@@ -51,17 +85,16 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, const S
     content.manifest.model_type = request.origin->model_type;
     content.carried = request.origin->carried;
   }
-  for (const Parameter* parameter : request.weights->parameters()) {
-    add_pieces(parameter->name(), TensorKind::weight, *parameter, parameter->value(), content.weights);
-  }
+  const PieceList list(*request.weights);
+  list.add_weights(*request.weights, content.weights);
   content.manifest.rerun_state = request.rerun_state;
   if (request.optimizer != nullptr) {
     content.manifest.optimizer = OptimizerRecord{.name = request.settings != nullptr ? request.settings->optimizer.optimizer : "",
                                                  .num_steps = request.optimizer->num_steps(),
                                                  .loss_scale = request.optimizer->loss_scale_state()};
-    add_main_parameters(request.optimizer->main_parameters(), content.optimizer);
-    request.optimizer->visit_state([&](const Parameter& parameter, const std::string& state, at::Tensor& tensor) {
-      add_pieces(state + "." + parameter.name(), TensorKind::optimizer, parameter, tensor, content.optimizer);
+    add_main_parameters(list, request.optimizer->main_parameters(), content.optimizer);
+    request.optimizer->visit_state([&](const ParameterPiece& piece, const std::string& state, at::Tensor& flat) {
+      list.add_state(state + ".", piece, flat, content.optimizer);
     });
   }
   const std::int64_t iteration = request.progress.iteration;

@@ -6,8 +6,8 @@
 
 #include "megatron/base/error.h"
 #include "megatron/checkpoint/name_list.h"
+#include "megatron/checkpoint/piece_boxes.h"
 #include "megatron/checkpoint/tensor_bytes.h"
-#include "megatron/transformer/param_store.h"
 
 namespace megatron {
 
@@ -24,13 +24,13 @@ at::Tensor WeightReader::read(const std::string& name) {
   return whole;
 }
 
-void fill_local(const Sharding& sharding, const Axis& axis, at::Tensor local,
-                const std::function<void(const Region& region, at::Tensor destination)>& copy_region) {
-  const std::vector<Box> boxes = sharding.boxes(axis);
+void fill_piece(WeightReader& reader, const ParameterPiece& piece, const std::string& name, at::Tensor flat) {
+  const Parameter& parameter = *piece.parameter;
+  std::vector<PieceBox> boxes = piece_boxes(piece, flat, parameter.sharding().boxes(parameter.axis()));
   std::int64_t filled = 0;
-  for (const Box& box : boxes) filled += num_elements(box.shape);
-  if (filled < local.numel()) local.zero_();
-  for (const Box& box : boxes) copy_region({box.global_offset, box.shape}, narrow_to(local, box.local_offset, box.shape));
+  for (const PieceBox& box : boxes) filled += box.tensor.numel();
+  if (filled < flat.numel()) flat.zero_();
+  for (PieceBox& box : boxes) reader.copy_region(name, box.region, std::move(box.tensor));
 }
 
 void fill_store(WeightReader& reader, const std::string& source, ParamStore& store) {
@@ -50,10 +50,7 @@ void fill_store(WeightReader& reader, const std::string& source, ParamStore& sto
   }
   require_no_names(source + ": the model has parameters that are missing there", missing);
   require_no_names(source + ": holds tensors that the model does not have", unexpected);
-  for (const Parameter* parameter : store.parameters()) {
-    fill_local(parameter->sharding(), parameter->axis(), parameter->value(),
-               [&](const Region& region, at::Tensor destination) { reader.copy_region(parameter->name(), region, std::move(destination)); });
-  }
+  for (Parameter* parameter : store.parameters()) fill_piece(reader, whole_piece(*parameter), parameter->name(), parameter->value().view({-1}));
 }
 
 }  // namespace megatron

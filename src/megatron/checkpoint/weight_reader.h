@@ -3,17 +3,14 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "megatron/checkpoint/box_math.h"
-#include "megatron/transformer/sharding.h"
+#include "megatron/transformer/param_store.h"
 
 namespace megatron {
-
-class ParamStore;
 
 struct WeightInfo {
   std::string name;
@@ -35,9 +32,8 @@ class WeightReader {
   at::Tensor read(const std::string& name);
 };
 
-/// Fills a rank's piece of a global tensor, box by box; local padding becomes zero.
-void fill_local(const Sharding& sharding, const Axis& axis, at::Tensor local,
-                const std::function<void(const Region& region, at::Tensor destination)>& copy_region);
+/// Fills `flat`, the elements of `piece`, from the global tensor `name`; local padding becomes zero.
+void fill_piece(WeightReader& reader, const ParameterPiece& piece, const std::string& name, at::Tensor flat);
 
 /// Fills every parameter of the store exactly once. UserError naming tensors that are missing, left over or of another shape.
 void fill_store(WeightReader& reader, const std::string& source, ParamStore& store);

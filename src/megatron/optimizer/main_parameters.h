@@ -1,12 +1,15 @@
 // The weights that updates work on. Where the model computes in 16 bits these are float32 copies, of which the model's weights are the rounding;
-// else they are the model's own weights.
+// else they are the model's own weights. With a distributed optimizer a rank has those of its pieces, and all of those that layers read precisely.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "megatron/optimizer/param_gather.h"
+#include "megatron/optimizer/parameter_sums.h"
 #include "megatron/transformer/param_store.h"
 
 namespace megatron {
@@ -21,23 +24,37 @@ class MainParameters {
 
   /// Whether there are copies.
   bool are_separate() const { return are_separate_; }
-  /// In canonical order; tensor i belongs to parameter i.
-  const std::vector<Parameter*>& parameters() const { return parameters_; }
+  /// In canonical order; tensor i, flat, is the main weights of piece i.
+  const std::vector<ParameterPiece>& pieces() const { return store_.pieces(); }
   const std::vector<at::Tensor>& tensors() const { return tensors_; }
+  /// Sums over the parameters of the whole model.
+  const ParameterSums& sums() const { return sums_; }
+  /// Bytes of the copies.
+  std::int64_t num_bytes() const;
 
   /// Draws every weight by its coordinates and rounds the model's from them.
   void initialize(std::uint64_t seed);
   /// Takes the model's weights, after those were changed from outside.
   void take_weights();
-  /// Rounds the model's weights from these, after these were changed from outside.
+  /// Rounds the model's weights from these, after these were changed from outside. Collective over the store's shard axis.
   void write_weights();
-  /// √ of the per-tensor float64 sums of squares, added in canonical order.
+  /// After an update of the pieces: makes the model's weights whole. Collective over the store's shard axis.
+  void share_weights();
+  /// Waits for weights that are still on their way.
+  void finish_sharing();
+  /// √ of the per-tensor float64 sums of squares, added in canonical order. Collective over shard and model axis.
   double norm() const;
 
  private:
-  std::vector<Parameter*> parameters_;
-  std::vector<at::Tensor> tensors_;
+  /// The copies of a bucket: its own slice, or the whole of a precise one.
+  at::Tensor part(std::size_t bucket, const at::Tensor& value) const;
+
+  ParamStore& store_;
   bool are_separate_;
+  std::vector<at::Tensor> copies_;  ///< of each bucket; empty unless separate
+  std::vector<at::Tensor> tensors_;
+  ParameterSums sums_;
+  std::optional<ParamGather> gather_;
 };
 
 }  // namespace megatron

@@ -3,12 +3,12 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/zeros.h>
 
-#include "megatron/base/error.h"
+#include <numeric>
+
 #include "megatron/optimizer/check_config.h"
+#include "megatron/optimizer/device_table.h"
 #include "megatron/optimizer/optimizer_operations.h"
-#include "megatron/optimizer/optimizer_state.h"
 #include "megatron/optimizer/update_chunks.h"
 
 namespace megatron {
@@ -48,27 +48,23 @@ kernels::StepRules step_rules(const OptimizerConfig& config, const LossScaling& 
 class FusedOptimizer final : public Optimizer {
  public:
   FusedOptimizer(const OptimizerConfig& config, ParamStore& store, const LossScaling& scaling)
-      : main_(store),
-        operations_(optimizer_operations(store.buckets().front().value.device())),
-        states_(make_states(config, main_)),
-        chunks_(make_update_chunks(config, main_, states_)),
-        num_padding_(count_padding(main_)) {
+      : main_(store), operations_(optimizer_operations(store.device())), states_(make_states(config, store, main_)) {
     kernels::StepScalars start;
     start.loss_scale = scaling.initial;
     start.hysteresis_tracker = static_cast<double>(scaling.hysteresis);
-    const c10::Device device = store.buckets().front().value.device();
-    const auto numbers = at::TensorOptions().dtype(at::kDouble);
-    scalars_ = at::empty({kNumScalars}, numbers.device(device));
+    scalars_ = at::empty({kNumScalars}, at::TensorOptions().dtype(at::kDouble).device(store.device()));
     write(start);
-    partial_ = at::empty({static_cast<std::int64_t>(chunks_.size())}, numbers.device(device));
-    const auto bytes = static_cast<std::int64_t>(chunks_.size() * sizeof(kernels::UpdateChunk));
-    table_ = at::from_blob(chunks_.data(), {bytes}, at::TensorOptions().dtype(at::kByte)).to(device);
+    const std::vector<kernels::UpdateChunk> chunks = make_update_chunks(config, store, main_, states_);
+    table_ = device_table(chunks, store.device());
     plan_ = {.chunks = static_cast<const kernels::UpdateChunk*>(table_.const_data_ptr()),
-             .num_chunks = static_cast<std::int64_t>(chunks_.size()),
-             .types = update_types(main_, states_),
+             .num_chunks = static_cast<std::int64_t>(chunks.size()),
+             .types = update_types(store, main_, states_),
              .rules = step_rules(config, scaling),
-             .partial = static_cast<double*>(partial_.mutable_data_ptr()),
+             .table = {},
+             .sums = nullptr,
+             .parameter_sums = nullptr,
              .scalars = static_cast<kernels::StepScalars*>(scalars_.mutable_data_ptr())};
+    main_.sums().fill(plan_);
   }
 
   at::Tensor loss_scale() const override { return scalars_[offsetof(kernels::StepScalars, loss_scale) / sizeof(double)]; }
@@ -76,7 +72,7 @@ class FusedOptimizer final : public Optimizer {
   void queue_step(const StepOptions& options) override {
     {
       const PhaseScope phase(options.phases, "optimizer-unscale-and-check-inf");
-      operations_.sum_squares(plan_);
+      main_.sums().run(operations_.sum_squares, plan_);
     }
     {
       const PhaseScope phase(options.phases, "optimizer-clip-main-grad");
@@ -85,13 +81,23 @@ class FusedOptimizer final : public Optimizer {
     }
     if (options.count_zeros) {
       const PhaseScope phase(options.phases, "optimizer-count-zeros");
-      operations_.count_zeros(plan_, num_padding_);
+      main_.sums().run(operations_.count_zeros, plan_);
+      operations_.settle_zeros(plan_);
     }
-    const PhaseScope phase(options.phases, "optimizer-inner-step");
-    operations_.update(plan_);
+    {
+      const PhaseScope phase(options.phases, "optimizer-inner-step");
+      operations_.update(plan_);
+    }
+    const PhaseScope phase(options.phases, "params-all-gather");
+    main_.share_weights();
   }
 
   at::Tensor findings() const override { return scalars_; }
+
+  std::int64_t num_state_bytes() const override {
+    return std::accumulate(states_.begin(), states_.end(), std::int64_t{0},
+                           [](std::int64_t bytes, const OptimizerState& state) { return bytes + state.num_bytes(); });
+  }
 
   StepResult result(const double* findings) const override {
     const auto& found = *reinterpret_cast<const kernels::StepScalars*>(findings);
@@ -100,13 +106,13 @@ class FusedOptimizer final : public Optimizer {
                       .num_zeros = static_cast<std::int64_t>(found.num_zeros),
                       .non_finite_parameter = {},
                       .loss_scale = found.loss_scale};
-    if (found.first_non_finite >= 0) result.non_finite_parameter = main_.parameters()[static_cast<std::size_t>(found.first_non_finite)]->name();
+    if (found.first_non_finite >= 0) result.non_finite_parameter = main_.sums().names()[static_cast<std::size_t>(found.first_non_finite)];
     return result;
   }
 
   MainParameters& main_parameters() override { return main_; }
 
-  void visit_state(const std::function<void(const Parameter&, const std::string&, at::Tensor&)>& visitor) override {
+  void visit_state(const OptimizerState::Visitor& visitor) override {
     for (OptimizerState& state : states_) state.visit(visitor);
   }
 
@@ -139,9 +145,7 @@ class FusedOptimizer final : public Optimizer {
   MainParameters main_;
   const kernels::OptimizerOperations& operations_;
   std::vector<OptimizerState> states_;
-  std::vector<kernels::UpdateChunk> chunks_;
-  double num_padding_;
-  at::Tensor scalars_, partial_, table_;
+  at::Tensor scalars_, table_;
   kernels::UpdatePlan plan_{};
 };
 

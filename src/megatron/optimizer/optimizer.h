@@ -7,7 +7,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +14,7 @@
 #include "megatron/config/optimizer_config.h"
 #include "megatron/optimizer/loss_scaling.h"
 #include "megatron/optimizer/main_parameters.h"
+#include "megatron/optimizer/optimizer_state.h"
 #include "megatron/transformer/param_store.h"
 
 namespace megatron {
@@ -40,7 +40,7 @@ struct StepOptions {
   std::optional<double> decoupled_lr = {};  ///< of parameters tagged embedding; none: lr
   double weight_decay = 0;                  ///< of parameters without the no_decay tag
   bool count_zeros = false;
-  at::Tensor veto = {};          ///< float64 scalar on the device of the weights: if it is not 0, nothing changes; undefined: none
+  at::Tensor veto = {};  ///< float64 scalar on the device of the weights, the same on all ranks: if it is not 0, nothing changes; undefined: none
   StepPhases* phases = nullptr;  ///< may be null
 };
 
@@ -51,7 +51,7 @@ class Optimizer {
   /// The loss scale of the coming step: a float64 scalar on the device of the weights.
   virtual at::Tensor loss_scale() const = 0;
   /// Queues a whole step: checks the gradients for NaN and infinity, unscales and clips them and updates the weights. Gradients must be
-  /// finished.
+  /// finished. Collective over the store's shard and model axes.
   virtual void queue_step(const StepOptions& options) = 0;
   /// What the last step found, a float64 vector on the device of the weights, to be read together with what else the host wants to know.
   virtual at::Tensor findings() const = 0;
@@ -61,9 +61,10 @@ class Optimizer {
   StepResult step(const StepOptions& options);
 
   virtual MainParameters& main_parameters() = 0;
-  /// Visits every state tensor (local shape of its parameter): Adam's "exp_avg" and "exp_avg_sq", SGD's "momentum_buffer". The visitor may fill
-  /// the tensor, not replace it.
-  virtual void visit_state(const std::function<void(const Parameter&, const std::string& state, at::Tensor& tensor)>& visitor) = 0;
+  /// Visits the state of every piece of this rank: Adam's "exp_avg" and "exp_avg_sq", SGD's "momentum_buffer". The visitor may fill the tensor,
+  /// not replace it.
+  virtual void visit_state(const OptimizerState::Visitor& visitor) = 0;
+  virtual std::int64_t num_state_bytes() const = 0;
   /// Updates applied so far (Adam's bias correction); saved and restored with the state.
   virtual std::int64_t num_steps() const = 0;
   virtual void set_num_steps(std::int64_t steps) = 0;

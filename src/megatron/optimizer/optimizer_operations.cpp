@@ -12,10 +12,13 @@ std::atomic<const kernels::OptimizerOperations*>& cuda_slot() {
   return operations;
 }
 
-constexpr kernels::OptimizerOperations kMetaOperations{.sum_squares = [](const kernels::UpdatePlan&) {},
+constexpr auto kNothing = [](const kernels::UpdatePlan&) {};
+constexpr kernels::OptimizerOperations kMetaOperations{.sum_squares = kNothing,
+                                                       .count_zeros = kNothing,
+                                                       .fold_sums = kNothing,
                                                        .settle = [](const kernels::UpdatePlan&, const kernels::StepInputs&) {},
-                                                       .count_zeros = [](const kernels::UpdatePlan&, double) {},
-                                                       .update = [](const kernels::UpdatePlan&) {}};
+                                                       .settle_zeros = kNothing,
+                                                       .update = kNothing};
 
 }  // namespace
 

@@ -12,15 +12,12 @@
 namespace megatron {
 
 /// The states that the configured rule keeps.
-std::vector<OptimizerState> make_states(const OptimizerConfig& config, const MainParameters& main);
+std::vector<OptimizerState> make_states(const OptimizerConfig& config, const ParamStore& store, const MainParameters& main);
 
-/// Ascending by parameter. Valid as long as the tensors stay where they are.
-std::vector<kernels::UpdateChunk> make_update_chunks(const OptimizerConfig& config, const MainParameters& main,
+/// One chunk for each run of main.sums(). Valid as long as the tensors stay where they are.
+std::vector<kernels::UpdateChunk> make_update_chunks(const OptimizerConfig& config, const ParamStore& store, const MainParameters& main,
                                                      const std::vector<OptimizerState>& states);
 
-kernels::UpdateTypes update_types(const MainParameters& main, const std::vector<OptimizerState>& states);
-
-/// Elements of padding rows, whose gradients are zero.
-double count_padding(const MainParameters& main);
+kernels::UpdateTypes update_types(const ParamStore& store, const MainParameters& main, const std::vector<OptimizerState>& states);
 
 }  // namespace megatron

@@ -21,7 +21,7 @@ struct OptimizerOperations;
 }  // namespace kernels
 
 /// Counts changes of CudaPlugin and of the structures it passes.
-inline constexpr std::int32_t kCudaPluginVersion = 1;
+inline constexpr std::int32_t kCudaPluginVersion = 2;
 
 struct CudaPlugin {
   std::int32_t version;

@@ -13,8 +13,6 @@
 namespace megatron {
 namespace {
 
-double norm_of(const at::Tensor& tensor) { return at::linalg_vector_norm(tensor.detach(), 2, std::nullopt, false, at::kDouble).item<double>(); }
-
 double ratio(double update, double weight) { return weight > 0 ? update / weight : 0; }
 
 /// "decoder.layers.3" of "decoder.layers.3.mlp.linear_fc1.weight"; "embedding", "decoder.final_layernorm", "output_layer".
@@ -65,18 +63,21 @@ void LayerNormWatch::after_backward() {
   const at::NoGradGuard no_grad;
   hooks_.reset();
   const double scale = optimizer_.loss_scale().item<double>();
-  const std::vector<Parameter*>& parameters = weights_.parameters();
-  const auto main = optimizer_.main_parameters().tensors();
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    before_.push_back(main[i].clone());
-    table_.parameters.push_back({.name = parameters[i]->name(), .weight = norm_of(main[i]), .gradient = norm_of(parameters[i]->grad()) / scale});
-  }
+  const MainParameters& main = optimizer_.main_parameters();
+  for (const at::Tensor& tensor : main.tensors()) before_.push_back(tensor.clone());
+  const std::vector<double> weights = parameter_norms(main.sums(), weights_, before_);
+  const std::vector<double> gradients = parameter_norms(main.sums(), weights_, piece_gradients(weights_));
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    table_.parameters.push_back({.name = main.sums().names()[i], .weight = weights[i], .gradient = gradients[i] / scale});
 }
 
 LayerNormTable LayerNormWatch::after_update() {
   const at::NoGradGuard no_grad;
-  const auto main = optimizer_.main_parameters().tensors();
-  for (std::size_t i = 0; i < before_.size(); ++i) table_.parameters[i].update = norm_of(main[i].to(at::kDouble) - before_[i].to(at::kDouble));
+  const MainParameters& main = optimizer_.main_parameters();
+  std::vector<at::Tensor> changes;
+  for (std::size_t i = 0; i < before_.size(); ++i) changes.push_back(main.tensors()[i].to(at::kDouble) - before_[i].to(at::kDouble));
+  const std::vector<double> updates = parameter_norms(main.sums(), weights_, changes);
+  for (std::size_t i = 0; i < updates.size(); ++i) table_.parameters[i].update = updates[i];
   for (const auto& [unit, mean_square] : mean_squares_) table_.activation_rms[unit] = std::sqrt(mean_square.item<double>());
   return std::move(table_);
 }

@@ -36,7 +36,7 @@ class LayerNormWatch : private UnitHooks {
   LayerNormWatch(const LayerNormWatch&) = delete;
   LayerNormWatch& operator=(const LayerNormWatch&) = delete;
 
-  /// The step's gradients are finished, the weights not changed yet.
+  /// The step's gradients are finished, the weights not changed yet. Both are collective over the store's shard and model axes.
   void after_backward();
   /// The weights have changed; waits for the device.
   LayerNormTable after_update();

@@ -99,11 +99,8 @@ ModelMemory model_memory(const ParamStore& weights, Optimizer& optimizer) {
     memory.parameters += bytes(bucket.value);
     memory.gradients += bytes(bucket.grad);
   }
-  const MainParameters& main = optimizer.main_parameters();
-  if (main.are_separate()) {
-    for (const at::Tensor& tensor : main.tensors()) memory.main_parameters += bytes(tensor);
-  }
-  optimizer.visit_state([&](const Parameter&, const std::string&, at::Tensor& tensor) { memory.optimizer_state += bytes(tensor); });
+  memory.main_parameters = static_cast<double>(optimizer.main_parameters().num_bytes());
+  memory.optimizer_state = static_cast<double>(optimizer.num_state_bytes());
   return memory;
 }
 

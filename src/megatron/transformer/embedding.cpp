@@ -58,12 +58,12 @@ LanguageModelEmbedding::LanguageModelEmbedding(Module* parent, const Transformer
       word_embeddings_(this, "word_embeddings",
                        {.sharding = Sharding::vocabulary({config.vocab_size, config.hidden_size}, vocab_pad_multiple),
                         .init = embedding_init(config),
-                        .tags = {.embedding = true}},
+                        .tags = {.embedding = true, .precise = true}},
                        rank.tp) {
   if (config.position_embedding_type == PositionEmbedding::learned_absolute) {
     const ParameterSpec spec{.sharding = Sharding::replicated({config.max_position_embeddings, config.hidden_size}),
                              .init = embedding_init(config),
-                             .tags = {},
+                             .tags = {.precise = true},
                              .sum_over_tp = rank.sequence_parallel};
     position_embeddings_ = std::make_unique<Table>(this, "position_embeddings", spec, rank.tp);
   }

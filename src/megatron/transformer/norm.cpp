@@ -105,7 +105,7 @@ ParameterSpec norm_bias_spec(std::int64_t size, const Rank& rank, NormPlace plac
   const bool on_heads = place == NormPlace::heads;
   return {.sharding = Sharding::replicated({size}),
           .init = Init::zeros(),
-          .tags = {.no_decay = true, .qk_norm = on_heads},
+          .tags = {.no_decay = true, .qk_norm = on_heads, .precise = true},
           .sum_over_tp = on_heads || rank.sequence_parallel};
 }
 

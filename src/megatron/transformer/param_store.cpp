@@ -1,32 +1,44 @@
 #include "megatron/transformer/param_store.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
 #include "megatron/base/error.h"
-#include "megatron/transformer/flat_layout.h"
+#include "megatron/transformer/bucket_layout.h"
 #include "megatron/transformer/init.h"
 
 namespace megatron {
 namespace {
 
-ParamBucket allocate(const std::vector<Parameter*>& parameters, const ParamStore::Options& options) {
-  ParamBucket bucket;
-  bucket.parameters = parameters;
-  FlatLayout layout = flat_layout(parameters);
-  bucket.offsets = std::move(layout.offsets);
+ParamBucket allocate(BucketLayout layout, const ParamStore::Options& options) {
+  const Axis& shard = options.data_parallel.shard;
+  ParamBucket bucket{.value = {},
+                     .grad = {},
+                     .parameters = std::move(layout.parameters),
+                     .offsets = std::move(layout.offsets),
+                     .is_precise = layout.is_precise,
+                     .own_begin = layout.size / shard.size * shard.rank,
+                     .own_size = layout.size / shard.size};
   const auto tensor_options = at::TensorOptions().device(options.device);
   bucket.value = at::zeros({layout.size}, tensor_options.dtype(options.dtype));
   if (options.with_gradients) bucket.grad = at::zeros({layout.size}, tensor_options.dtype(options.grad_dtype.value_or(options.dtype)));
   return bucket;
 }
 
+void append_pieces(const ParamBucket& bucket, std::size_t index, std::vector<ParameterPiece>& pieces) {
+  for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {
+    const std::int64_t offset = bucket.offsets[i], size = num_elements(bucket.parameters[i]->local_shape());
+    const std::int64_t begin = std::max(offset, bucket.own_begin), end = std::min(offset + size, bucket.own_begin + bucket.own_size);
+    if (begin >= end) continue;
+    pieces.push_back({.parameter = bucket.parameters[i], .first = begin - offset, .count = end - begin, .bucket = index, .offset = begin});
+  }
+}
+
 }  // namespace
 
-ParamStore::ParamStore(Module& model, Options options) {
+ParamStore::ParamStore(Module& model, Options options) : options_(std::move(options)) {
   std::vector<Parameter*> declared;
   model.visit([&](Module& module) {
     for (const auto& parameter : module.parameters()) declared.push_back(parameter.get());
@@ -37,17 +49,34 @@ ParamStore::ParamStore(Module& model, Options options) {
   }
   parameters_ = declared;
   std::ranges::sort(parameters_, {}, &Parameter::name);
-  buckets_.push_back(allocate(declared, options));
-  for (const ParamBucket& bucket : buckets_) {
+  const bool separates_precise = options_.with_gradients && c10::elementSize(options_.dtype) == 2;
+  for (BucketLayout& layout : bucket_layouts(declared, options_.data_parallel, separates_precise))
+    buckets_.push_back(allocate(std::move(layout), options_));
+  bind();
+}
+
+void ParamStore::bind() {
+  books_.resize(parameters_.size());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    parameters_[i]->index_ = i;
+    parameters_[i]->sink_ = this;
+  }
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const ParamBucket& bucket = buckets_[b];
     for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {
       Parameter& parameter = *bucket.parameters[i];
       const Shape shape = parameter.local_shape();
       const auto view = [&](const at::Tensor& flat) { return flat.narrow(0, bucket.offsets[i], num_elements(shape)).view(shape); };
       parameter.value_ = view(bucket.value);
       if (bucket.grad.defined()) parameter.grad_ = view(bucket.grad);
-      parameter.sink_ = this;
+      books_[parameter.index_].bucket = b;
     }
+    append_pieces(bucket, b, pieces_);
   }
+  std::ranges::sort(pieces_, {}, [](const ParameterPiece& piece) { return piece.parameter->index_; });
+  if (!options_.with_gradients) return;
+  if (options_.data_parallel.all.size > 1) reducer_.emplace(buckets_, options_.data_parallel);
+  tp_gradients_.emplace(pieces_);
 }
 
 ParamStore::~ParamStore() {
@@ -76,19 +105,79 @@ void ParamStore::initialize(std::uint64_t seed) {
 
 void ParamStore::begin_gradients() {
   for (Parameter* parameter : parameters_) parameter->fresh_ = true;
+  for (Book& book : books_) book.seen = 0;
+  is_last_ = false;
+  num_started_ = 0;
 }
 
-void ParamStore::finish_gradients() {
-  for (Parameter* parameter : parameters_) {
+void ParamStore::begin_microbatch(bool is_last) {
+  if (!reducer_ || !options_.data_parallel.overlaps_grad_reduce) return;
+  close_microbatch();
+  is_last_ = is_last && is_counted_;
+  if (!is_last_) return;
+  num_expected_.assign(buckets_.size(), 0);
+  for (const Book& book : books_) num_expected_[book.bucket] += book.expected > 0;
+}
+
+void ParamStore::close_microbatch() {
+  const bool is_first = !is_counted_ && std::ranges::any_of(books_, [](const Book& book) { return book.seen > 0; });
+  for (Book& book : books_) {
+    if (is_first) book.expected = book.seen;
+    book.seen = 0;
+  }
+  is_counted_ = is_counted_ || is_first;
+}
+
+void ParamStore::zero_fresh(const ParamBucket& bucket) {
+  for (Parameter* parameter : bucket.parameters) {
     if (parameter->fresh_) parameter->grad_.zero_();
     parameter->fresh_ = false;
   }
 }
 
+void ParamStore::finish_local_gradients() {
+  for (const ParamBucket& bucket : buckets_) zero_fresh(bucket);
+  is_last_ = false;
+}
+
+void ParamStore::finish_gradients() {
+  close_microbatch();
+  finish_local_gradients();
+  if (reducer_) {
+    while (num_started_ < buckets_.size()) reducer_->start(num_started_++);
+    reducer_->finish();
+  }
+  tp_gradients_->sum();
+}
+
+void ParamStore::gather_gradients() {
+  const Axis& shard = options_.data_parallel.shard;
+  if (shard.size == 1) return;
+  for (const ParamBucket& bucket : buckets_) shard.comm->all_gather(bucket.grad, bucket.own(bucket.grad), "whole gradients");
+}
+
 void ParamStore::contribute(Parameter& parameter, std::function<void(at::Tensor& grad, bool fresh)> write) {
   MEGATRON_CHECK(parameter.grad_.defined(), "backward through ", parameter.name(), ", whose store has no gradients");
+  MEGATRON_CHECK(num_started_ <= books_[parameter.index_].bucket, parameter.name(),
+                 " got more contributions to its gradient than in microbatches before");
   write(parameter.grad_, parameter.fresh_);
   parameter.fresh_ = false;
+  if (reducer_) count(parameter);
+}
+
+void ParamStore::count(const Parameter& parameter) {
+  Book& book = books_[parameter.index_];
+  ++book.seen;
+  if (!is_last_ || book.seen != book.expected) return;
+  --num_expected_[book.bucket];
+  start_complete_buckets();
+}
+
+void ParamStore::start_complete_buckets() {
+  for (; num_started_ < buckets_.size() && num_expected_[num_started_] == 0; ++num_started_) {
+    zero_fresh(buckets_[num_started_]);
+    reducer_->start(num_started_);
+  }
 }
 
 }  // namespace megatron

@@ -11,17 +11,12 @@
 #include <unordered_map>
 #include <vector>
 
+#include "megatron/transformer/grad_reducer.h"
 #include "megatron/transformer/module.h"
+#include "megatron/transformer/param_bucket.h"
+#include "megatron/transformer/tensor_parallel_gradients.h"
 
 namespace megatron {
-
-/// A contiguous run of parameters: `value` and `grad`, each of one dtype, are flat, parameter i starts at element offsets[i] (multiples of 16
-/// elements).
-struct ParamBucket {
-  at::Tensor value, grad;
-  std::vector<Parameter*> parameters;
-  std::vector<std::int64_t> offsets;
-};
 
 class ParamStore : private GradSink {
  public:
@@ -30,6 +25,8 @@ class ParamStore : private GradSink {
     c10::ScalarType dtype = c10::kFloat;             ///< of the weights that layers compute with
     std::optional<c10::ScalarType> grad_dtype = {};  ///< of the main gradients; none: that of the weights
     bool with_gradients = true;                      ///< false for inference: no gradient storage
+    DataParallel data_parallel = {};                 ///< the default: no other rank holds these weights
+    Axis model{"tp-pp"};                             ///< the ranks that hold one replica of the model
   };
   /// Allocates storage for every parameter below `model` and binds it. The model must outlive the store.
   ParamStore(Module& model, Options options);
@@ -41,22 +38,57 @@ class ParamStore : private GradSink {
   const std::vector<Parameter*>& parameters() const { return parameters_; }
   /// Null when there is none of that name.
   Parameter* find(std::string_view name) const;
+  /// In the order in which backward finishes them.
   const std::vector<ParamBucket>& buckets() const { return buckets_; }
+  /// What this rank's slices of the buckets hold, in canonical order; at most one piece of a parameter.
+  const std::vector<ParameterPiece>& pieces() const { return pieces_; }
+  const DataParallel& data_parallel() const { return options_.data_parallel; }
+  const Axis& model_axis() const { return options_.model; }
+  c10::Device device() const { return options_.device; }
   std::int64_t num_parameters() const;  ///< true (unpadded) elements held by this rank
 
   /// Draws every weight by its coordinates; padding rows are zero.
   void initialize(std::uint64_t seed);
+
   /// Makes every gradient logically zero; the first contribution overwrites.
   void begin_gradients();
-  /// Zeroes the gradients nothing contributed to; gradients are then valid.
+  /// Before each microbatch of a step that overlaps gradients' sums with backward. During the last one a bucket's sum starts as soon as all its
+  /// gradients are there; how many contributions a parameter gets is learnt from the first microbatch ever.
+  void begin_microbatch(bool is_last);
+  /// Zeroes the gradients nothing contributed to and adds up what ranks computed: over the ranks with the same weights (into this rank's slice
+  /// with a distributed optimizer), then over tp where parts were computed. Gradients are then valid. Collective over both.
   void finish_gradients();
+  /// The same without the sums: this rank's own gradients.
+  void finish_local_gradients();
+  /// With a distributed optimizer: makes finished gradients whole on every rank. Collective over data_parallel().shard.
+  void gather_gradients();
 
  private:
+  void bind();
   void contribute(Parameter& parameter, std::function<void(at::Tensor& grad, bool fresh)> write) override;
+  void count(const Parameter& parameter);
+  void zero_fresh(const ParamBucket& bucket);
+  void close_microbatch();
+  /// Starts the sums of the buckets that are complete, none before those in front of it.
+  void start_complete_buckets();
 
+  /// Contributions to a parameter in a microbatch: until now, and how many it gets (0: not known, or none).
+  struct Book {
+    std::int64_t seen = 0, expected = 0;
+    std::size_t bucket = 0;
+  };
+
+  Options options_;
   std::vector<Parameter*> parameters_;
   std::unordered_map<std::string, Parameter*> by_name_;
   std::vector<ParamBucket> buckets_;
+  std::vector<ParameterPiece> pieces_;
+  std::vector<Book> books_;                 ///< of parameters_
+  std::vector<std::int64_t> num_expected_;  ///< parameters of each bucket that the last microbatch has not finished yet
+  bool is_counted_ = false, is_last_ = false;
+  std::size_t num_started_ = 0;
+  std::optional<GradReducer> reducer_;
+  std::optional<TensorParallelGradients> tp_gradients_;
 };
 
 }  // namespace megatron

@@ -31,6 +31,7 @@ struct ParameterTags {
   bool embedding = false;  ///< word embedding or output layer: takes the decoupled learning rate
   bool expert = false;
   bool qk_norm = false;  ///< --apply-wd-to-qk-layernorm decides
+  bool precise = false;  ///< read through precise_value(): every rank needs all of it in float32
 };
 
 struct ParameterSpec {
@@ -49,6 +50,14 @@ class GradSink {
   virtual void contribute(Parameter& parameter, std::function<void(at::Tensor& grad, bool fresh)> write) = 0;
 };
 
+/// Waits for weights that other ranks are still sending.
+class ValueGate {
+ public:
+  virtual ~ValueGate() = default;
+  /// Called before the parameter's value is read; afterwards it is there.
+  virtual void open(const Parameter& parameter) = 0;
+};
+
 /// One weight of the model on this rank.
 class Parameter {
  public:
@@ -63,16 +72,25 @@ class Parameter {
   Shape local_shape() const { return spec_.sharding.local_shape(axis_); }
 
   /// The rank's weight, a view into a bucket. Valid after binding, and only inside forward and backward where weights are gathered on demand.
-  const at::Tensor& value() const { return value_; }
-  /// The main gradient; meaningful between ParamStore::finish_gradients and the next begin_gradients.
+  const at::Tensor& value() const {
+    if (gate_ != nullptr) gate_->open(*this);
+    return value_;
+  }
+  /// The main gradient; meaningful between ParamStore::finish_gradients and the next begin_gradients. With a distributed optimizer only this
+  /// rank's piece is, until ParamStore::gather_gradients.
   const at::Tensor& grad() const { return grad_; }
 
   /// The weight that updates work on, in float32, where the optimizer keeps one beside a 16-bit value: for weights that enter no matrix product
   /// and whose rounding would move everything behind them (embeddings; norms, where a step changes a weight near 1 by less than its last bit).
   /// value() elsewhere.
-  const at::Tensor& precise_value() const { return main_.defined() ? main_ : value_; }
-  /// Set by the owner of the main weights, and undefined when those are gone.
+  const at::Tensor& precise_value() const {
+    const at::Tensor& rounded = value();
+    return main_.defined() ? main_ : rounded;
+  }
+  /// Set by the owner of the main weights for parameters tagged precise, and undefined when those are gone.
   void set_main(at::Tensor main) { main_ = std::move(main); }
+  /// Set while reads of the value have to ask; null: the value is there.
+  void set_gate(ValueGate* gate) { gate_ = gate; }
 
   /// Called by backward functions: hands a contribution to the sink.
   void contribute(std::function<void(at::Tensor& grad, bool fresh)> write) { sink_->contribute(*this, std::move(write)); }
@@ -86,7 +104,9 @@ class Parameter {
   Axis axis_;
   at::Tensor value_, grad_;
   GradSink* sink_ = nullptr;
-  bool fresh_ = true;  ///< no contribution since the gradients were begun
+  ValueGate* gate_ = nullptr;
+  bool fresh_ = true;      ///< no contribution since the gradients were begun
+  std::size_t index_ = 0;  ///< among the parameters of its store
   at::Tensor main_;
 };
 

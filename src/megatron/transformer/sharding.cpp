@@ -8,17 +8,15 @@
 namespace megatron {
 namespace {
 
-/// A run of rows along the split dimension: global begin and length.
+/// A run of rows along the split dimension: global begin, local begin and length.
 struct Interval {
-  std::int64_t begin, length;
+  std::int64_t begin, local, length;
+  bool is_shared = false;  ///< other ranks hold it too
 };
 
-void append(std::vector<Interval>& intervals, std::int64_t begin, std::int64_t length) {
-  if (!intervals.empty() && intervals.back().begin + intervals.back().length == begin) {
-    intervals.back().length += length;
-  } else {
-    intervals.push_back({begin, length});
-  }
+void append(std::vector<Interval>& intervals, std::int64_t begin, std::int64_t length, bool is_shared = false) {
+  const std::int64_t local = intervals.empty() ? 0 : intervals.back().local + intervals.back().length;
+  intervals.push_back({begin, local, length, is_shared});
 }
 
 std::int64_t divide(std::int64_t size, std::int64_t parts, const Axis& axis) {
@@ -59,9 +57,33 @@ std::vector<Interval> intervals_of(const Sharding& sharding, const Axis& axis) {
       const std::int64_t local = divide(block.size, sharers, axis);
       append(result, begin + part * local, local);
     } else {
-      append(result, begin, block.size);
+      append(result, begin, block.size, sharers > 1);
     }
     begin += block.size;
+  }
+  return result;
+}
+
+/// Neighbours that touch in the global tensor and in the local one become one box.
+std::vector<Box> boxes_of(const std::vector<Interval>& intervals, const Sharding& sharding) {
+  const int dim = sharding.split_dim;
+  const Shape zero(sharding.global_shape.size(), 0);
+  std::vector<Box> result;
+  for (const Interval& interval : intervals) {
+    if (interval.length == 0) continue;
+    if (!result.empty()) {
+      Box& last = result.back();
+      const std::int64_t rows = last.shape[dim];
+      if (last.global_offset[dim] + rows == interval.begin && last.local_offset[dim] + rows == interval.local) {
+        last.shape[dim] += interval.length;
+        continue;
+      }
+    }
+    Box box{zero, zero, sharding.global_shape};
+    box.global_offset[dim] = interval.begin;
+    box.local_offset[dim] = interval.local;
+    box.shape[dim] = interval.length;
+    result.push_back(std::move(box));
   }
   return result;
 }
@@ -89,18 +111,21 @@ Shape Sharding::local_shape(const Axis& axis) const {
 std::vector<Box> Sharding::boxes(const Axis& axis) const {
   const Shape zero(global_shape.size(), 0);
   if (split_dim < 0) return {{zero, zero, global_shape}};
-  std::vector<Box> result;
-  std::int64_t local = 0;
-  for (const Interval& interval : intervals_of(*this, axis)) {
-    if (interval.length == 0) continue;
-    Box box{zero, zero, global_shape};
-    box.global_offset[split_dim] = interval.begin;
-    box.local_offset[split_dim] = local;
-    box.shape[split_dim] = interval.length;
-    local += interval.length;
-    result.push_back(std::move(box));
-  }
-  return result;
+  return boxes_of(intervals_of(*this, axis), *this);
+}
+
+std::vector<Box> Sharding::owned_boxes(const Axis& axis) const {
+  if (split_dim < 0) return axis.rank == 0 ? boxes(axis) : std::vector<Box>{};
+  std::vector<Interval> owned = intervals_of(*this, axis);
+  if (axis.rank % num_sharers(axis) != 0) std::erase_if(owned, &Interval::is_shared);
+  return boxes_of(owned, *this);
+}
+
+std::vector<Box> Sharding::shared_boxes(const Axis& axis) const {
+  if (split_dim < 0) return {};
+  std::vector<Interval> shared = intervals_of(*this, axis);
+  std::erase_if(shared, [](const Interval& interval) { return !interval.is_shared; });
+  return boxes_of(shared, *this);
 }
 
 }  // namespace megatron

@@ -44,6 +44,11 @@ struct Sharding {
   Shape local_shape(const Axis& axis) const;
   /// The pieces of the global tensor that the rank holds, ascending in local offset; local padding is in none of them.
   std::vector<Box> boxes(const Axis& axis) const;
+  /// boxes() without what a lower rank of the axis holds too: over all ranks they tile the global tensor.
+  std::vector<Box> owned_boxes(const Axis& axis) const;
+  /// The blocks of a split tensor that the ranks [k·num_sharers, (k + 1)·num_sharers) all hold, where num_sharers > 1.
+  std::vector<Box> shared_boxes(const Axis& axis) const;
+  std::int64_t num_sharers(const Axis& axis) const { return repeats >= axis.size ? 1 : axis.size / repeats; }
 };
 
 /// Product of the extents.

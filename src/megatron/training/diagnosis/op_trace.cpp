@@ -171,7 +171,7 @@ void run_backward(Tracer& tracer, ParamStore& weights, const StepOutput& output,
   for (const ParamBucket& bucket : weights.buckets()) bucket.grad.zero_();
   weights.begin_gradients();
   output.loss_sum.backward(at::scalar_tensor(scale, output.loss_sum.options()));
-  weights.finish_gradients();
+  weights.finish_local_gradients();
   tracer.after_backward();
 }
 

@@ -1,8 +1,6 @@
 #include "megatron/training/reruns/guarded_step.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/isfinite.h>
-#include <ATen/ops/linalg_vector_norm.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -51,14 +49,12 @@ RerunStateMachine::Options machine_options(const Trainer& trainer, std::ostream&
           .log = [&out](const std::string& message) { out << message << std::endl; }};
 }
 
-/// √Σ of squares over all parameters, in float64.
-double gradient_norm(const ParamStore& weights) {
+/// √Σ of squares over all parameters, in float64. Collective over shard and model axis.
+double gradient_norm(const TrainStepParts& parts) {
   const at::NoGradGuard no_grad;
   double sum = 0;
-  for (const Parameter* parameter : weights.parameters()) {
-    const double norm = at::linalg_vector_norm(parameter->grad(), 2, std::nullopt, false, at::kDouble).item<double>();
+  for (const double norm : parameter_norms(parts.optimizer.main_parameters().sums(), parts.weights, piece_gradients(parts.weights)))
     sum += norm * norm;
-  }
   return std::sqrt(sum);
 }
 
@@ -67,16 +63,16 @@ std::vector<double> read_losses(const StepLosses& losses) {
   return {sums.const_data_ptr<double>(), sums.const_data_ptr<double>() + sums.numel()};
 }
 
-/// What a step without an update would have returned.
-TrainStepResult failed_step(const ParamStore& weights, const std::vector<double>& losses) {
+/// What a step without an update would have returned. Collective over shard and model axis.
+TrainStepResult failed_step(const TrainStepParts& parts, const std::vector<double>& losses) {
+  const at::NoGradGuard no_grad;
+  const ParameterSums& sums = parts.optimizer.main_parameters().sums();
   TrainStepResult result;
   result.microbatch_losses = losses;
   result.update.applied = false;
-  for (const Parameter* parameter : weights.parameters()) {
-    if (at::isfinite(parameter->grad()).all().item<bool>()) continue;
-    result.update.non_finite_parameter = parameter->name();
-    break;
-  }
+  const std::vector<double> norms = parameter_norms(sums, parts.weights, piece_gradients(parts.weights));
+  const auto first = std::ranges::find_if(norms, [](double norm) { return !std::isfinite(norm); });
+  if (first != norms.end()) result.update.non_finite_parameter = sums.names()[static_cast<std::size_t>(first - norms.begin())];
   return result;
 }
 
@@ -106,7 +102,7 @@ GuardedStep::Outcome GuardedStep::run(const TrainStepParts& parts, const TrainSt
   machine_.begin(options.iteration);
   const bool reads_first = reads_before_update(), is_guarded = machine_.mode() != RerunMode::disabled;
   if (is_guarded && reads_first) {
-    judge(step, {read_losses(losses), gradient_norm(parts.weights)}, outcome);
+    judge(step, {read_losses(losses), gradient_norm(parts)}, outcome);
     if (outcome.exit_code) return outcome;
   }
   update_weights(parts, options, losses);
@@ -122,7 +118,7 @@ void GuardedStep::judge(const Step& step, Results results, Outcome& outcome) {
   validate(results, step.options);
   while (machine_.should_run()) {
     const StepLosses losses = forward_backward(step.parts, step.options, step.batch);
-    results = {read_losses(losses), gradient_norm(step.parts.weights)};
+    results = {read_losses(losses), gradient_norm(step.parts)};
     validate(results, step.options);
   }
   const RerunStateMachine::Verdict verdict = machine_.verdict();
@@ -170,7 +166,7 @@ std::string GuardedStep::explanation(const Step& step, const Results& results) {
                                     .gradient_scale = 1 / static_cast<double>(step.batch.size())};
     return told(suspect, cause) + "\n";
   }
-  const NonFiniteError error = non_finite_step(step.parts, step.options, step.batch, failed_step(step.parts.weights, results.losses));
+  const NonFiniteError error = non_finite_step(step.parts, step.options, step.batch, failed_step(step.parts, results.losses));
   return told(error.suspect(), error.what()) + "\n";
 }
 

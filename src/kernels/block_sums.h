@@ -1,0 +1,59 @@
+// Sums over a parameter whose bits do not depend on who holds which part of it: elements are added in blocks, blocks pairwise into chunks, chunks
+// in order. A rank that holds some blocks of a chunk hands out the sums of the largest subtrees it can form; whoever has them all adds them up to
+// what one rank with the whole chunk would have.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/on_device.h"
+
+namespace megatron::kernels {
+
+/// Elements of a block: of an fp16 state they also share one scale, a power of two.
+inline constexpr std::int64_t kStateBlock = 256;
+/// A whole chunk has 2^kChunkLevel blocks; chunks of a parameter begin at multiples of it.
+inline constexpr std::int32_t kChunkLevel = 8;
+inline constexpr std::int64_t kChunkElements = kStateBlock << kChunkLevel;
+
+/// The sum over 2^level blocks that begin at a multiple of 2^level; past the parameter's end blocks are zero.
+struct SumSlot {
+  std::int32_t level;
+  bool ends_chunk;
+};
+
+/// The slots of each parameter of the model, ascending by name and by element: those of parameter p are [first_slot[p], first_slot[p + 1]).
+struct SumTable {
+  const SumSlot* slots;
+  const std::int64_t* first_slot;
+  std::int64_t num_parameters;
+};
+
+/// Neighbours are added until one number is left.
+MEGATRON_ON_DEVICE inline double add_pairwise(double* numbers, std::int64_t count) {
+  if (count == 0) return 0;
+  for (; count > 1; count = (count + 1) / 2) {
+    for (std::int64_t i = 0; i < count / 2; ++i) numbers[i] = numbers[2 * i] + numbers[2 * i + 1];
+    if (count % 2 == 1) numbers[count / 2] = numbers[count - 1];
+  }
+  return numbers[0];
+}
+
+/// Adds the sums of a parameter's slots [begin, end): subtrees to chunks, chunks in order.
+MEGATRON_ON_DEVICE inline double sum_slots(const SumSlot* slots, const double* sums, std::int64_t begin, std::int64_t end) {
+  double total = 0, open[kChunkLevel + 2];
+  std::int32_t levels[kChunkLevel + 2], depth = 0;
+  for (std::int64_t s = begin; s < end; ++s) {
+    double sum = sums[s];
+    std::int32_t level = slots[s].level;
+    for (; depth > 0 && levels[depth - 1] == level; ++level) sum = open[--depth] + sum;
+    open[depth] = sum;
+    levels[depth++] = level;
+    if (!slots[s].ends_chunk) continue;
+    for (; depth > 1; --depth) open[depth - 2] += open[depth - 1];
+    total += open[0];
+    depth = 0;
+  }
+  return total;
+}
+
+}  // namespace megatron::kernels

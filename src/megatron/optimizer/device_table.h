@@ -1,0 +1,20 @@
+// Plain structures in the memory of a device.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+
+#include <type_traits>
+#include <vector>
+
+namespace megatron {
+
+/// The bytes of `rows` on `device`.
+template <class Row>
+at::Tensor device_table(const std::vector<Row>& rows, c10::Device device) {
+  static_assert(std::is_trivially_copyable_v<Row>);
+  const auto bytes = static_cast<std::int64_t>(rows.size() * sizeof(Row));
+  return at::from_blob(const_cast<Row*>(rows.data()), {bytes}, at::TensorOptions().dtype(at::kByte)).to(device, false, /*copy=*/true);
+}
+
+}  // namespace megatron

@@ -1,0 +1,92 @@
+#include "megatron/optimizer/sum_layout.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+using kernels::kChunkElements;
+using kernels::kStateBlock;
+
+/// Where a parameter lies in its bucket, whose slices have `slice` elements.
+struct Place {
+  std::int64_t offset, size, slice;
+};
+
+/// Calls run(begin, end, level, owner) for the largest subtrees of blocks [begin, end) of a chunk that one slice holds, ascending.
+template <class Run>
+void for_each_subtree(const Place& place, std::int64_t chunk_begin, const Run& run) {
+  const std::int64_t chunk_end = std::min(chunk_begin + kChunkElements, place.size);
+  for (std::int64_t begin = chunk_begin; begin < chunk_end;) {
+    const std::int64_t owner = (place.offset + begin) / place.slice, cut = (owner + 1) * place.slice - place.offset;
+    const bool ends = cut >= chunk_end;
+    std::int64_t block = (begin - chunk_begin) / kStateBlock;
+    const std::int64_t last = ends ? kChunkElements / kStateBlock : (cut - chunk_begin) / kStateBlock;  // zero blocks follow the parameter's end
+    while (block < last && chunk_begin + block * kStateBlock < chunk_end) {
+      std::int32_t level = block == 0 ? kernels::kChunkLevel : std::countr_zero(static_cast<std::uint64_t>(block));
+      while (block + (std::int64_t{1} << level) > last) --level;
+      const std::int64_t first = chunk_begin + block * kStateBlock;
+      block += std::int64_t{1} << level;
+      run(first, std::min(chunk_begin + block * kStateBlock, chunk_end), level, owner);
+    }
+    begin = ends ? chunk_end : cut;
+  }
+}
+
+}  // namespace
+
+SumLayout sum_layout(const ParamStore& store) {
+  std::unordered_map<const Parameter*, Place> places;
+  for (const ParamBucket& bucket : store.buckets()) {
+    for (std::size_t i = 0; i < bucket.parameters.size(); ++i)
+      places[bucket.parameters[i]] = {bucket.offsets[i], num_elements(bucket.parameters[i]->local_shape()), bucket.own_size};
+  }
+  SumLayout layout;
+  std::size_t piece = 0;
+  for (const Parameter* parameter : store.parameters()) {
+    const Place& place = places.at(parameter);
+    layout.first_slot.push_back(static_cast<std::int64_t>(layout.slots.size()));
+    const bool is_mine = piece < store.pieces().size() && store.pieces()[piece].parameter == parameter;
+    for (std::int64_t chunk = 0; chunk < place.size; chunk += kChunkElements) {
+      for_each_subtree(place, chunk, [&](std::int64_t begin, std::int64_t end, std::int32_t level, std::int64_t owner) {
+        const auto slot = static_cast<std::int64_t>(layout.slots.size());
+        layout.slots.push_back({level, end == std::min(chunk + kChunkElements, place.size)});
+        if (is_mine && owner == store.data_parallel().shard.rank)
+          layout.runs.push_back({piece, begin - store.pieces()[piece].first, end - begin, slot});
+      });
+    }
+    if (is_mine) ++piece;
+  }
+  layout.first_slot.push_back(static_cast<std::int64_t>(layout.slots.size()));
+  return layout;
+}
+
+Skipped skipped_elements(const Parameter& parameter) {
+  const Shape local = parameter.local_shape();
+  const std::int64_t size = num_elements(local);
+  const std::vector<Box> owned = parameter.sharding().owned_boxes(parameter.axis());
+  std::int64_t counted = 0;
+  for (const Box& box : owned) counted += num_elements(box.shape);
+  if (counted == size) return {};
+  if (counted == 0) return {0, size};
+  MEGATRON_CHECK(parameter.sharding().split_dim == 0, parameter.name(), ": what is counted elsewhere is no run of rows");
+  const std::int64_t row = size / local[0];
+  Skipped gap;
+  const auto leave_out = [&](std::int64_t begin, std::int64_t end) {
+    if (begin == end) return;
+    MEGATRON_CHECK(gap.begin == gap.end, parameter.name(), ": what is counted elsewhere is no single run of rows");
+    gap = {begin * row, end * row};
+  };
+  std::int64_t rows = 0;
+  for (const Box& box : owned) {
+    leave_out(rows, box.local_offset[0]);
+    rows = box.local_offset[0] + box.shape[0];
+  }
+  leave_out(rows, local[0]);
+  return gap;
+}
+
+}  // namespace megatron

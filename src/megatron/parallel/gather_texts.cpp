@@ -1,0 +1,38 @@
+#include "megatron/parallel/gather_texts.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "megatron/base/error.h"
+#include "megatron/parallel/comm.h"
+
+namespace megatron {
+
+std::vector<std::string> gather_texts(const Axis& axis, const std::string& text, c10::Device device) {
+  if (axis.size == 1) return {text};
+  MEGATRON_CHECK(axis.comm != nullptr, "the axis ", axis.name, " has no group");
+  const auto options = at::TensorOptions().device(device);
+  const at::Tensor size = at::full({1}, static_cast<std::int64_t>(text.size()), options.dtype(at::kLong));
+  const at::Tensor sizes = at::empty({axis.size}, size.options());
+  axis.comm->all_gather(sizes, size, "sizes of texts");
+  const at::Tensor sizes_here = sizes.cpu();
+  const std::int64_t* lengths = sizes_here.const_data_ptr<std::int64_t>();
+  const std::int64_t longest = std::max<std::int64_t>(1, *std::max_element(lengths, lengths + axis.size));
+  const at::Tensor mine = at::zeros({1, longest}, at::kByte);
+  if (!text.empty()) std::memcpy(mine.mutable_data_ptr(), text.data(), text.size());
+  const at::Tensor all = at::empty({axis.size, longest}, options.dtype(at::kByte));
+  axis.comm->all_gather(all, mine.to(device), "texts");
+  const at::Tensor all_here = all.cpu();
+  std::vector<std::string> texts;
+  for (std::int64_t rank = 0; rank < axis.size; ++rank) {
+    texts.emplace_back(reinterpret_cast<const char*>(all_here.const_data_ptr<std::uint8_t>()) + rank * longest,
+                       static_cast<std::size_t>(lengths[rank]));
+  }
+  return texts;
+}
+
+}  // namespace megatron

@@ -1,0 +1,16 @@
+// Every rank's text on every rank: names, manifests, messages of errors.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <string>
+#include <vector>
+
+#include "megatron/parallel/axis.h"
+
+namespace megatron {
+
+/// The texts in the order of ranks. Collective over `axis`, whose transport carries tensors of `device`.
+std::vector<std::string> gather_texts(const Axis& axis, const std::string& text, c10::Device device = c10::kCPU);
+
+}  // namespace megatron
