@@ -32,7 +32,7 @@ std::map<std::string, at::Tensor> tensors(Trainer& trainer) {
   std::map<std::string, at::Tensor> all;
   const MainParameters& main = trainer.optimizer->main_parameters();
   for (std::size_t i = 0; i < main.tensors().size(); ++i) {
-    all[main.pieces()[i].parameter->name()] = main.parameters()[i]->value().clone();
+    all[main.pieces()[i].parameter->name()] = main.pieces()[i].parameter->value().clone();
     all["main." + main.pieces()[i].parameter->name()] = main.tensors()[i].clone();
   }
   trainer.optimizer->visit_state([&](const ParameterPiece& piece, const std::string& state, at::Tensor& tensor) {

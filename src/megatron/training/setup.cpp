@@ -70,16 +70,18 @@ void settle_vocab_size(Settings& settings, const Tokenizer& tokenizer) {
                    is_loaded ? "use the tokenizer of the loaded model" : "leave --vocab-size out, or make it as large as the tokenizer's"});
 }
 
-/// Types of the weights and of their main gradients.
-ParamStore::Options store_options(const Settings& settings, c10::Device device) {
+/// Types of the weights and of their main gradients, and who shares them.
+ParamStore::Options store_options(const Settings& settings, const Rank& rank, Communicators* communicators) {
   const TrainingConfig& training = settings.training;
   const bool has_bf16_gradients = training.grad_reduce_in_bf16 || settings.optimizer.main_grads_dtype == "bf16";
-  return {.device = device,
+  return {.device = rank.device,
           .dtype = training.bf16   ? at::kBFloat16
                    : training.fp16 ? at::kHalf
                                    : at::kFloat,
           .grad_dtype = has_bf16_gradients ? at::kBFloat16 : at::kFloat,
-          .with_gradients = !training.skip_train};
+          .with_gradients = !training.skip_train,
+          .data_parallel = data_parallel(settings.parallel, rank, communicators),
+          .model = rank.model};
 }
 
 constexpr std::int64_t kOverlapChunks = 4;  ///< pieces of a product with --tp-comm-overlap
@@ -167,7 +169,7 @@ class Setup {
   void build_model() {
     out_ << "building GPT model ..." << std::endl;
     trainer_.model = make_gpt_model(settings().model, trainer_.rank, settings().tokenizer.make_vocab_size_divisible_by);
-    trainer_.weights = std::make_unique<ParamStore>(*trainer_.model, store_options(settings(), trainer_.rank.device));
+    trainer_.weights = std::make_unique<ParamStore>(*trainer_.model, store_options(settings(), trainer_.rank, nullptr));
     out_ << parameter_count_line(trainer_.weights->num_parameters()) << std::endl;
   }
 

@@ -68,6 +68,7 @@ StepLosses forward_backward(const TrainStepParts& parts, const TrainStepOptions&
   StepLosses losses{empty, empty.clone()};
   parts.weights.begin_gradients();
   for (std::size_t i = 0; i < batch.size(); ++i) {
+    parts.weights.begin_microbatch(i + 1 == batch.size());
     const StepOutput output = forward(parts, batch[i]);
     const auto index = static_cast<std::int64_t>(i);
     losses.sums[index].copy_(output.loss_sum.detach());

@@ -1,0 +1,51 @@
+// Data-parallel ranks as threads of this process.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "megatron/parallel/make_rank.h"
+#include "megatron/parallel/rank_threads.h"
+#include "megatron/transformer/data_parallel.h"
+
+namespace megatron {
+
+struct DataLayout {
+  std::int64_t dp = 1, tp = 1;
+  bool distributed_optimizer = false;
+  bool overlap = false;
+  std::int64_t instances = 1;
+  std::int64_t bucket_elements = 0;  ///< 0: one bucket
+
+  std::string name() const {
+    return "dp" + std::to_string(dp) + (tp > 1 ? "_tp" + std::to_string(tp) : "") + (distributed_optimizer ? "_zero" : "") +
+           (instances > 1 ? "_instances" + std::to_string(instances) : "") + (overlap ? "_overlap" : "") +
+           (bucket_elements > 0 ? "_buckets" : "");
+  }
+  ParallelConfig config() const {
+    ParallelConfig config;
+    config.use_distributed_optimizer = distributed_optimizer;
+    config.num_distributed_optimizer_instances = instances;
+    config.overlap_grad_reduce = overlap;
+    config.overlap_param_gather = overlap && distributed_optimizer;
+    return config;
+  }
+};
+
+/// How the rank of a layout shares its weights.
+inline DataParallel data_parallel_of(const DataLayout& layout, const Rank& rank, Communicators& communicators) {
+  DataParallel options = data_parallel(layout.config(), rank, &communicators);
+  options.bucket_elements = layout.bucket_elements;
+  return options;
+}
+
+/// Runs `body` on every rank of the layout.
+inline void on_data_ranks(const DataLayout& layout, const std::function<void(const Rank&, Communicators&)>& body) {
+  const Mesh mesh({.tp = layout.tp}, layout.dp * layout.tp);
+  const auto run = [&](Communicators& communicators) { body(make_rank(mesh, communicators), communicators); };
+  run_rank_threads(layout.dp * layout.tp, run, {.timeout = std::chrono::seconds(20)});
+}
+
+}  // namespace megatron
