@@ -3,12 +3,14 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
 
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/format.h"
+#include "megatron/parallel/collectives.h"
 
 namespace megatron {
 namespace {
@@ -78,8 +80,21 @@ LayerNormTable LayerNormWatch::after_update() {
   for (std::size_t i = 0; i < before_.size(); ++i) changes.push_back(main.tensors()[i].to(at::kDouble) - before_[i].to(at::kDouble));
   const std::vector<double> updates = parameter_norms(main.sums(), weights_, changes);
   for (std::size_t i = 0; i < updates.size(); ++i) table_.parameters[i].update = updates[i];
-  for (const auto& [unit, mean_square] : mean_squares_) table_.activation_rms[unit] = std::sqrt(mean_square.item<double>());
+  take_activations();
   return std::move(table_);
+}
+
+/// Ranks hold other samples, or other parts of the sequence, as many each: the mean of their means is that of the whole.
+void LayerNormWatch::take_activations() {
+  std::vector<at::Tensor> mine;
+  for (const auto& [unit, mean_square] : mean_squares_) mine.push_back(mean_square);
+  if (mine.empty()) return;
+  const at::Tensor means = at::stack(mine);
+  all_reduce_(weights_.data_parallel().all, means, "layer norms", ReduceOp::average);
+  all_reduce_(weights_.model_axis(), means, "layer norms", ReduceOp::average);
+  const at::Tensor host = means.cpu();
+  const double* mean = host.const_data_ptr<double>();
+  for (const auto& [unit, mean_square] : mean_squares_) table_.activation_rms[unit] = std::sqrt(*mean++);
 }
 
 std::string layer_norm_text(const LayerNormTable& table, std::int64_t iteration) {

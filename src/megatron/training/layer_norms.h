@@ -43,6 +43,7 @@ class LayerNormWatch : private UnitHooks {
 
  private:
   void after_forward(const Module& unit, const at::Tensor& output) override;
+  void take_activations();
 
   ParamStore& weights_;
   Optimizer& optimizer_;

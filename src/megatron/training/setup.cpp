@@ -169,7 +169,7 @@ class Setup {
   void build_model() {
     out_ << "building GPT model ..." << std::endl;
     trainer_.model = make_gpt_model(settings().model, trainer_.rank, settings().tokenizer.make_vocab_size_divisible_by);
-    trainer_.weights = std::make_unique<ParamStore>(*trainer_.model, store_options(settings(), trainer_.rank, nullptr));
+    trainer_.weights = std::make_unique<ParamStore>(*trainer_.model, store_options(settings(), trainer_.rank, world_.communicators));
     out_ << parameter_count_line(trainer_.weights->num_parameters()) << std::endl;
   }
 
