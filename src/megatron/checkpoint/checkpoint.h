@@ -47,12 +47,14 @@ struct SaveRequest {
   JsonBox rerun_state = {};        ///< of a step that is to be run again; null: none
   TrainingProgress progress = {};
   const CheckpointSource* origin = nullptr;  ///< what --load gave: its model_type and files are carried on; may be null
-  const FolderLock* lock = nullptr;          ///< the caller's lock on the root; null: taken for the time of the save
+  const FolderLock* lock = nullptr;          ///< the caller's lock on the root, of rank 0; null: taken for the time of the save
   FileSystem* files = nullptr;               ///< null: the disk
+  Axis world{"world"};                       ///< the ranks that hold the parts of the model and write them together
 };
 
 /// Writes root/iter_%07d (or replaces it) and then latest_checkpointed_iteration.txt. Returns the folder. UserError naming file and errno when the
 /// disk is full or fails, or when another process writes below `root`; the checkpoints that were there stay whole, what was begun is removed.
+/// Collective over the world: every rank writes its pieces, into a folder that all see.
 std::filesystem::path save_checkpoint(const std::filesystem::path& root, const SaveRequest& request);
 
 /// Looks at `root`: our checkpoint (at `step` or the latest), one of its iter_ folders, or a Hugging Face folder. Nothing when it is missing,

@@ -4,7 +4,9 @@
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/files.h"
+#include "megatron/base/error.h"
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/joint_steps.h"
 #include "megatron/checkpoint/leftovers.h"
 #include "megatron/checkpoint/pending_folder.h"
 
@@ -30,27 +32,80 @@ std::uint64_t needed_bytes(const CheckpointContent& content) {
   return bytes;
 }
 
-void write_content(const fs::path& folder, CheckpointContent content, FileSystem& files) {
-  Manifest& manifest = content.manifest;
-  write_pieces(folder, {.prefix = "weights"}, std::move(content.weights), manifest, files);
-  write_pieces(folder, {.prefix = "optimizer"}, std::move(content.optimizer), manifest, files);
-  write_carried(folder, content.carried, manifest, files);
-  write_file(folder / kManifestFile, manifest_text(manifest), files);
-}
+/// One write by all ranks.
+class JointWrite {
+ public:
+  JointWrite(const fs::path& root, CheckpointContent content, const WriteOptions& options)
+      : root_(root), content_(std::move(content)), options_(options), steps_(options.world, options.device) {}
+
+  void run(const std::string& name, const std::string& tracker_text) {
+    const std::vector<std::string> bytes = steps_.on_all([&] { return std::to_string(needed_bytes(content_)); });
+    const fs::path folder = steps_.on_first([&] { return begin(name, bytes).string(); });
+    steps_.on_all([&] { return require_shared(folder); });
+    const std::vector<std::string> parts = steps_.on_all([&] { return write(folder); });
+    steps_.on_first([&] { return finish(parts, tracker_text); });
+  }
+
+ private:
+  /// The folder that all write into.
+  fs::path begin(const std::string& name, const std::vector<std::string>& bytes) {
+    FileSystem& files = options_.files;
+    megatron::create_directories(root_, files);
+    const FolderLock* lock = options_.lock;
+    if (lock == nullptr) lock = &own_lock_.emplace(root_);
+    remove_uncommitted(root_, lock->is_enforced(), files);
+    std::uint64_t needed = 0;
+    for (const std::string& text : bytes) needed += std::stoull(text);
+    require_free_space(root_, needed, files);
+    return fs::absolute(pending_.emplace(root_ / name, files).path());
+  }
+
+  std::string require_shared(const fs::path& folder) const {
+    if (steps_.rank() == 0 || fs::is_directory(folder)) return {};
+    throw UserError({"--save " + root_.string() + ": " + host_name() + " does not see what rank 0 writes there", folder.string() + " is missing",
+                     "save to a folder that all hosts share"});
+  }
+
+  /// Writes this rank's pieces; what they add to the manifest.
+  std::string write(const fs::path& folder) {
+    Manifest& manifest = content_.manifest;
+    const std::int64_t rank = steps_.rank();
+    write_pieces(folder, {.prefix = "weights", .rank = rank}, std::move(content_.weights), manifest, options_.files);
+    write_pieces(folder, {.prefix = "optimizer", .rank = rank}, std::move(content_.optimizer), manifest, options_.files);
+    return rank == 0 ? std::string() : manifest_part_text(manifest);
+  }
+
+  std::string finish(const std::vector<std::string>& parts, const std::string& tracker_text) {
+    Manifest& manifest = content_.manifest;
+    const fs::path folder = pending_->path();
+    for (std::size_t rank = 1; rank < parts.size(); ++rank) add_manifest_part(manifest, parts[rank], "what rank " + std::to_string(rank) + " wrote");
+    for (const auto& [file, header] : manifest.headers) {
+      if (!fs::exists(folder / file))
+        throw UserError({"--save " + root_.string() + ": rank 0 does not see " + file + ", which another rank wrote", "",
+                         "save to a folder that all hosts share"});
+    }
+    const std::string fault = parts.size() > 1 ? tiling_fault(manifest) : std::string();
+    MEGATRON_CHECK(fault.empty(), "ranks wrote pieces that do not fit: ", fault);
+    write_carried(folder, content_.carried, manifest, options_.files);
+    write_file(folder / kManifestFile, manifest_text(manifest), options_.files);
+    pending_->commit();
+    write_file_atomically(root_ / kTrackerFile, tracker_text, options_.files);
+    return {};
+  }
+
+  const fs::path& root_;
+  CheckpointContent content_;
+  const WriteOptions& options_;
+  const JointSteps steps_;
+  std::optional<FolderLock> own_lock_;     ///< of rank 0
+  std::optional<PendingFolder> pending_;  ///< of rank 0
+};
 
 }  // namespace
 
 std::filesystem::path write_checkpoint(const std::filesystem::path& root, const std::string& name, const std::string& tracker_text,
-                                       CheckpointContent content, const FolderLock* lock, FileSystem& files) try {
-  megatron::create_directories(root, files);
-  std::optional<FolderLock> own_lock;
-  if (lock == nullptr) lock = &own_lock.emplace(root);
-  remove_uncommitted(root, lock->is_enforced(), files);
-  require_free_space(root, needed_bytes(content), files);
-  PendingFolder pending(root / name, files);
-  write_content(pending.path(), std::move(content), files);
-  pending.commit();
-  write_file_atomically(root / kTrackerFile, tracker_text, files);
+                                       CheckpointContent content, const WriteOptions& options) try {
+  JointWrite(root, std::move(content), options).run(name, tracker_text);
   return root / name;
 } catch (const fs::filesystem_error& error) {
   fail_file("read folder", error.path1(), error.code().value());

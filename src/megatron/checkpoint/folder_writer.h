@@ -1,6 +1,8 @@
 // The steps that every writer of a checkpoint takes: lock, clean, check space, write aside, commit, point the tracker at it.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/checkpoint/piece_writer.h"
+#include "megatron/parallel/axis.h"
 
 namespace megatron {
 
@@ -20,9 +23,17 @@ struct CheckpointContent {
   CarriedFiles carried;
 };
 
-/// Writes root/<name> and then the tracker with `tracker_text`, all through `files`. `lock` is the caller's lock on `root`; null: taken for the
-/// time of the call. Returns the folder. UserError naming file and errno when a call fails: what was there before stays, what was begun goes.
+struct WriteOptions {
+  const FolderLock* lock = nullptr;  ///< the caller's lock on the root (of rank 0); null: taken for the time of the call
+  FileSystem& files = disk();
+  Axis world{"world"};               ///< the ranks that write together
+  c10::Device device{c10::kCPU};     ///< where their tensors lie
+};
+
+/// Writes root/<name> and then the tracker with `tracker_text`. Every rank writes the pieces of its content into one pending folder; the rest of
+/// the content, and the commit, are rank 0's. Returns the folder. UserError naming file and errno when a call fails, on all ranks: what was there
+/// before stays, what was begun goes. Collective over the world.
 std::filesystem::path write_checkpoint(const std::filesystem::path& root, const std::string& name, const std::string& tracker_text,
-                                       CheckpointContent content, const FolderLock* lock = nullptr, FileSystem& files = disk());
+                                       CheckpointContent content, const WriteOptions& options = {});
 
 }  // namespace megatron

@@ -51,20 +51,28 @@ Json to_json(const OptimizerRecord& optimizer) {
   return json;
 }
 
+Json to_json(const std::map<std::string, std::uint64_t>& checksums) {
+  Json json = Json::object();
+  for (const auto& [name, value] : checksums) json[name] = checksum_text(value);
+  return json;
+}
+
+Json to_json(const std::map<std::string, ManifestTensor>& tensors) {
+  Json json = Json::object();
+  for (const auto& [name, tensor] : tensors) json[name] = to_json(tensor);
+  return json;
+}
+
 Json to_json(const Manifest& manifest) {
-  Json tensors = Json::object(), files = Json::object(), headers = Json::object();
-  for (const auto& [name, tensor] : manifest.tensors) tensors[name] = to_json(tensor);
-  for (const auto& [name, value] : manifest.files) files[name] = checksum_text(value);
-  for (const auto& [name, value] : manifest.headers) headers[name] = checksum_text(value);
   Json json = {{"format", kFormat},
                {"format_version", kVersion},
                {"progress", to_json(manifest.progress)},
                {"model", *manifest.model},
                {"settings", *manifest.settings},
                {"model_type", manifest.model_type},
-               {"files", files},
-               {"headers", headers},
-               {"tensors", tensors},
+               {"files", to_json(manifest.files)},
+               {"headers", to_json(manifest.headers)},
+               {"tensors", to_json(manifest.tensors)},
                {"optimizer", nullptr}};
   if (!manifest.rerun_state->is_null()) json["rerun_state_machine"] = *manifest.rerun_state;
   if (manifest.optimizer) json["optimizer"] = to_json(*manifest.optimizer);
@@ -140,19 +148,26 @@ ManifestTensor read_tensor(const Json& json, const std::string& place) {
   tensor.type = *known;
   const Json& pieces = json_at(json, "pieces", place);
   if (!pieces.is_array()) broken(place, "field 'pieces' must be a list");
-  std::vector<Region> regions;
-  for (const Json& piece : pieces) {
-    tensor.pieces.push_back(read_piece(piece, place));
-    regions.push_back(tensor.pieces.back().region);
-  }
-  if (const std::string fault = tiling_fault(tensor.shape, regions); !fault.empty()) broken(place, fault);
+  for (const Json& piece : pieces) tensor.pieces.push_back(read_piece(piece, place));
   return tensor;
+}
+
+std::string tiling_fault(const ManifestTensor& tensor) {
+  std::vector<Region> regions;
+  for (const Piece& piece : tensor.pieces) regions.push_back(piece.region);
+  return tiling_fault(tensor.shape, regions);
 }
 
 const Json& object_at(const Json& json, const char* key, const std::string& source) {
   const Json& value = json_at(json, key, source);
   if (!value.is_object()) broken(source, std::string("field '") + key + "' must be an object");
   return value;
+}
+
+void read_headers(const Json& json, const std::string& source, Manifest& manifest) {
+  for (const auto& [name, value] : object_at(json, "headers", source).items()) {
+    manifest.headers[name] = read_checksum(value, source + ": header of '" + name + "'");
+  }
 }
 
 void check_format(const Json& json, const std::string& source) {
@@ -200,15 +215,34 @@ Manifest parse_manifest(const std::string& text, const std::string& source) {
     if (name.empty() || name[0] == '/' || name.find("..") != std::string::npos) broken(source, "a carried file must lie below the folder", name);
     manifest.files[name] = read_checksum(value, source + ": file '" + name + "'");
   }
-  if (json.contains("headers")) {
-    for (const auto& [name, value] : object_at(json, "headers", source).items()) {
-      manifest.headers[name] = read_checksum(value, source + ": header of '" + name + "'");
-    }
-  }
+  if (json.contains("headers")) read_headers(json, source, manifest);
   for (const auto& [name, value] : object_at(json, "tensors", source).items()) {
-    manifest.tensors.emplace(name, read_tensor(value, source + ": tensor '" + name + "'"));
+    const std::string place = source + ": tensor '" + name + "'";
+    const ManifestTensor& tensor = manifest.tensors.emplace(name, read_tensor(value, place)).first->second;
+    if (const std::string fault = tiling_fault(tensor); !fault.empty()) broken(place, fault);
   }
   return manifest;
+}
+
+std::string manifest_part_text(const Manifest& manifest) {
+  return Json{{"headers", to_json(manifest.headers)}, {"tensors", to_json(manifest.tensors)}}.dump();
+}
+
+void add_manifest_part(Manifest& manifest, const std::string& text, const std::string& source) {
+  const Json json = parse_json_unique_keys(text, source);
+  read_headers(json, source, manifest);
+  for (const auto& [name, value] : object_at(json, "tensors", source).items()) {
+    ManifestTensor part = read_tensor(value, source + ": tensor '" + name + "'");
+    const auto [known, is_new] = manifest.tensors.try_emplace(name, part);
+    if (!is_new) std::ranges::move(part.pieces, std::back_inserter(known->second.pieces));
+  }
+}
+
+std::string tiling_fault(const Manifest& manifest) {
+  for (const auto& [name, tensor] : manifest.tensors) {
+    if (const std::string fault = tiling_fault(tensor); !fault.empty()) return "tensor '" + name + "': " + fault;
+  }
+  return {};
 }
 
 Manifest read_manifest(const std::filesystem::path& folder) {

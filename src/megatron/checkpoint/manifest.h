@@ -62,6 +62,13 @@ std::string manifest_text(const Manifest& manifest);
 /// Parses and validates; errors name `source` and the tensor.
 Manifest parse_manifest(const std::string& text, const std::string& source);
 
+/// Headers and tensors alone: what one of several writers adds.
+std::string manifest_part_text(const Manifest& manifest);
+void add_manifest_part(Manifest& manifest, const std::string& text, const std::string& source);
+
+/// Why the pieces of a tensor do not tile it, naming the tensor; empty when all do.
+std::string tiling_fault(const Manifest& manifest);
+
 /// Reads folder/manifest.json.
 Manifest read_manifest(const std::filesystem::path& folder);
 

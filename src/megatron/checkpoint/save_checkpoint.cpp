@@ -98,8 +98,11 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, const S
     });
   }
   const std::int64_t iteration = request.progress.iteration;
-  return write_checkpoint(root, iteration_folder(iteration), std::to_string(iteration), std::move(content), request.lock,
-                          request.files != nullptr ? *request.files : disk());
+  return write_checkpoint(root, iteration_folder(iteration), std::to_string(iteration), std::move(content),
+                          {.lock = request.lock,
+                           .files = request.files != nullptr ? *request.files : disk(),
+                           .world = request.world,
+                           .device = request.weights->device()});
 }
 
 }  // namespace megatron

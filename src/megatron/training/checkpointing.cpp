@@ -123,7 +123,8 @@ void save_trainer(Trainer& trainer, SaveFolder& folder, std::string_view timer, 
                            .progress = trainer.progress,
                            .origin = trainer.source ? &*trainer.source : nullptr,
                            .lock = folder.lock(std::cerr),
-                           .files = &folder.files()});
+                           .files = &folder.files(),
+                           .world = trainer.rank.world});
     out << "  [" << current_time() << "] successfully saved checkpoint from iteration " << iteration << " to " << root << ' ' << place(trainer.rank)
         << std::endl;
   }

@@ -1,0 +1,32 @@
+// Steps that several ranks take together: each succeeds on all of them or fails on all of them, with the message of the first that failed.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "megatron/parallel/axis.h"
+
+namespace megatron {
+
+class JointSteps {
+ public:
+  /// Tensors that travel lie on `device`.
+  JointSteps(const Axis& world, c10::Device device) : world_(world), device_(device) {}
+
+  std::int64_t rank() const { return world_.rank; }
+  std::int64_t size() const { return world_.size; }
+  /// Runs `step` on every rank and gives all their texts, by rank. Throws on all ranks when it throws on one: there what it threw, elsewhere the
+  /// same text with the rank's number. Collective over the world.
+  std::vector<std::string> on_all(const std::function<std::string()>& step) const;
+  /// The same for rank 0 alone; the others get its text.
+  std::string on_first(const std::function<std::string()>& step) const;
+
+ private:
+  const Axis& world_;
+  c10::Device device_;
+};
+
+}  // namespace megatron
