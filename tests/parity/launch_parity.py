@@ -20,7 +20,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 PRETRAIN = [program.MEGATRON, "pretrain", "gpt", "--num-layers", "2", "--hidden-size", "32", "--num-attention-heads", "4", "--seq-length", "16",
             "--vocab-size", "64", "--tokenizer-type", "NullTokenizer", "--mock-data", "--micro-batch-size", "1", "--global-batch-size", "8",
             "--tensor-model-parallel-size", "2", "--train-iters", "4", "--lr", "1e-2", "--lr-decay-style", "constant", "--eval-iters", "0",
-            "--log-interval", "1", "--num-workers", "1", "--distributed-timeout-minutes", "1"]
+            "--log-interval", "1", "--num-workers", "1", "--distributed-timeout-minutes", "5"]
 
 
 class Ended:
@@ -28,7 +28,7 @@ class Ended:
         self.codes, self.output, self.seconds = codes, output, seconds
 
 
-def run(commands, limit_s=120):
+def run(commands, limit_s=400):
     """Runs commands side by side in sessions of their own; their exit codes and what they all said."""
     start = time.monotonic()
     with tempfile.TemporaryFile("w+") as log:
