@@ -69,7 +69,8 @@ def main() -> None:
     options = parser.parse_args()
 
     transports = ["memcpy", "threads", "shared-memory", "gloo", "torch gloo"]
-    result = {"date": datetime.date.today().isoformat(), "processor": processor(), "cores": os.cpu_count(), "rounds": options.rounds, "turns": []}
+    result = {"date": datetime.date.today().isoformat(), "processor": processor(), "cores": os.cpu_count(), "rounds": options.rounds,
+              "real_time_priority": os.sched_getscheduler(0) != os.SCHED_OTHER, "turns": []}
     for ranks in options.ranks:
         turns: dict[str, list[dict[int, float]]] = {transport: [] for transport in transports}
         for index in range(options.rounds):
@@ -80,8 +81,8 @@ def main() -> None:
         medians = {name: {size: statistics.median(t[size] for t in seen) for size in seen[0]} for name, seen in turns.items()}
         print_table(medians, ranks)
         result[f"median_seconds_{ranks}_ranks"] = medians
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(result, indent=1) + "\n")
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_text(json.dumps(result, indent=1) + "\n")
 
 
 def processor() -> str:
