@@ -40,7 +40,7 @@ class GlobalTensors {
     }
     at::Tensor padding = local.abs();
     for_each_box(parameter, local, global.value, [&](const at::Tensor& mine, at::Tensor whole) {
-      const at::Tensor known = known_part(parameter, global, mine, whole);
+      const at::Tensor known = known_part(global, mine, whole);
       EXPECT_TRUE(at::equal(at::where(known, whole, mine), mine)) << "ranks differ in " << parameter.name();
       whole.copy_(mine);
     });
@@ -66,7 +66,7 @@ class GlobalTensors {
     at::Tensor value, known;
   };
   /// The part of `known` that corresponds to `whole`, a view of the entry's value.
-  static at::Tensor known_part(const Parameter&, const Entry& entry, const at::Tensor& mine, const at::Tensor& whole) {
+  static at::Tensor known_part(const Entry& entry, const at::Tensor& mine, const at::Tensor& whole) {
     return entry.known.as_strided(mine.sizes(), whole.strides(), whole.storage_offset());
   }
   std::mutex mutex_;
