@@ -21,8 +21,7 @@ struct DataLayout {
 
   std::string name() const {
     return "dp" + std::to_string(dp) + (tp > 1 ? "_tp" + std::to_string(tp) : "") + (distributed_optimizer ? "_zero" : "") +
-           (instances > 1 ? "_instances" + std::to_string(instances) : "") + (overlap ? "_overlap" : "") +
-           (bucket_elements > 0 ? "_buckets" : "");
+           (instances > 1 ? "_instances" + std::to_string(instances) : "") + (overlap ? "_overlap" : "") + (bucket_elements > 0 ? "_buckets" : "");
   }
   ParallelConfig config() const {
     ParallelConfig config;

@@ -66,6 +66,7 @@ class FakeOptimizer : public Optimizer {
   StepResult result(const double* /*findings*/) const override { return result_; }
   MainParameters& main_parameters() override { return main_; }
   void visit_state(const OptimizerState::Visitor&) override {}
+  std::vector<std::string> state_names() const override { return {}; }
   std::int64_t num_state_bytes() const override { return 0; }
   std::int64_t num_steps() const override { return steps_; }
   void set_num_steps(std::int64_t steps) override { steps_ = steps; }

@@ -3,8 +3,8 @@
 #include <optional>
 
 #include "megatron/base/checksum.h"
-#include "megatron/base/files.h"
 #include "megatron/base/error.h"
+#include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/joint_steps.h"
 #include "megatron/checkpoint/leftovers.h"
@@ -97,7 +97,7 @@ class JointWrite {
   CheckpointContent content_;
   const WriteOptions& options_;
   const JointSteps steps_;
-  std::optional<FolderLock> own_lock_;     ///< of rank 0
+  std::optional<FolderLock> own_lock_;    ///< of rank 0
   std::optional<PendingFolder> pending_;  ///< of rank 0
 };
 

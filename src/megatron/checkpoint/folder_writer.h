@@ -26,8 +26,8 @@ struct CheckpointContent {
 struct WriteOptions {
   const FolderLock* lock = nullptr;  ///< the caller's lock on the root (of rank 0); null: taken for the time of the call
   FileSystem& files = disk();
-  Axis world{"world"};               ///< the ranks that write together
-  c10::Device device{c10::kCPU};     ///< where their tensors lie
+  Axis world{"world"};            ///< the ranks that write together
+  c10::Device device{c10::kCPU};  ///< where their tensors lie
 };
 
 /// Writes root/<name> and then the tracker with `tracker_text`. Every rank writes the pieces of its content into one pending folder; the rest of

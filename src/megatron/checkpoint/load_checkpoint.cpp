@@ -1,5 +1,6 @@
 // From a recognised source into a model and an optimizer.
 #include <memory>
+#include <set>
 
 #include "megatron/base/error.h"
 #include "megatron/checkpoint/checkpoint.h"
@@ -20,22 +21,42 @@ void check_state(const Parameter& parameter, const std::string& name, const Mani
 }
 
 /// The float32 weights that a run in 16 bits left there.
-void load_main_parameters(const std::filesystem::path& folder, const MainParameters& main) {
+void load_main_parameters(const std::filesystem::path& folder, const ParamStore& store, const MainParameters& main) {
   ManifestReader reader(folder);
   const std::string place = folder.string();
   std::vector<std::string> missing;
-  for (std::size_t i = 0; i < main.tensors().size(); ++i) {
-    const Parameter& parameter = *main.pieces()[i].parameter;
-    const std::string name = kMainParameterPrefix + parameter.name();
+  for (const Parameter* parameter : store.parameters()) {
+    const std::string name = kMainParameterPrefix + parameter->name();
     const auto found = reader.manifest().tensors.find(name);
     if (found == reader.manifest().tensors.end()) {
       missing.push_back(name);
-      continue;
+    } else {
+      check_state(*parameter, name, found->second, place);
     }
-    check_state(parameter, name, found->second, place);
-    fill_piece(reader, main.pieces()[i], name, main.tensors()[i]);
   }
   require_no_names(place + ": some main parameters are missing there", missing);
+  for (std::size_t i = 0; i < main.tensors().size(); ++i)
+    fill_piece(reader, main.pieces()[i], kMainParameterPrefix + main.pieces()[i].parameter->name(), main.tensors()[i]);
+}
+
+/// UserError unless the checkpoint holds exactly the states that the optimizer keeps of every parameter of the model: the same on every rank.
+void check_states(const Manifest& manifest, Optimizer& optimizer, const std::string& place) {
+  std::set<std::string> kept;
+  std::vector<std::string> missing, unused;
+  for (const std::string& state : optimizer.state_names()) {
+    for (const std::string& parameter : optimizer.main_parameters().sums().names()) {
+      const std::string name = state + "." + parameter;
+      const auto found = manifest.tensors.find(name);
+      kept.insert(name);
+      if (found == manifest.tensors.end() || found->second.kind != TensorKind::optimizer) missing.push_back(name);
+    }
+  }
+  for (const auto& [name, tensor] : manifest.tensors) {
+    if (tensor.kind == TensorKind::optimizer && !kept.contains(name) && !name.starts_with(kMainParameterPrefix)) unused.push_back(name);
+  }
+  if (missing.empty() && unused.empty()) return;
+  throw UserError({place + ": holds the state of another optimizer (" + manifest.optimizer->name + ")",
+                   missing.empty() ? "not used: " + name_list(unused) : "missing: " + name_list(missing), kWithoutOptimizer});
 }
 
 }  // namespace
@@ -52,7 +73,7 @@ void load_weights(const CheckpointSource& source, ParamStore& store, MainParamet
   main.take_weights();
   const bool is_ours = source.kind == CheckpointSource::Kind::megatron;
   if (is_ours && read_manifest(source.folder).tensors.contains(kMainParameterPrefix + store.parameters().front()->name())) {
-    load_main_parameters(source.folder, main);
+    load_main_parameters(source.folder, store, main);
   } else if (main.are_separate()) {
     const auto reader = open_weights(source);
     for (std::size_t i = 0; i < main.tensors().size(); ++i)
@@ -67,27 +88,12 @@ void load_optimizer(const CheckpointSource& source, Optimizer& optimizer) {
   ManifestReader reader(source.folder);
   const Manifest& manifest = reader.manifest();
   if (!manifest.optimizer) throw UserError({place + ": holds no optimizer state", "it was saved without", kWithoutOptimizer});
-  std::vector<std::string> missing, unused;
-  std::set<std::string> visited;
+  check_states(manifest, optimizer, place);
   optimizer.visit_state([&](const ParameterPiece& piece, const std::string& state, at::Tensor& flat) {
-    const Parameter& parameter = *piece.parameter;
-    const std::string name = state + "." + parameter.name();
-    const auto found = manifest.tensors.find(name);
-    if (found == manifest.tensors.end() || found->second.kind != TensorKind::optimizer) {
-      missing.push_back(name);
-      return;
-    }
-    visited.insert(name);
-    check_state(parameter, name, found->second, place);
+    const std::string name = state + "." + piece.parameter->name();
+    check_state(*piece.parameter, name, manifest.tensors.at(name), place);
     fill_piece(reader, piece, name, flat);
   });
-  for (const auto& [name, tensor] : manifest.tensors) {
-    if (tensor.kind == TensorKind::optimizer && !visited.contains(name) && !name.starts_with(kMainParameterPrefix)) unused.push_back(name);
-  }
-  if (!missing.empty() || !unused.empty()) {
-    throw UserError({place + ": holds the state of another optimizer (" + manifest.optimizer->name + ")",
-                     missing.empty() ? "not used: " + name_list(unused) : "missing: " + name_list(missing), kWithoutOptimizer});
-  }
   optimizer.set_num_steps(manifest.optimizer->num_steps);
   if (manifest.optimizer->loss_scale) optimizer.set_loss_scale_state(*manifest.optimizer->loss_scale);
 }

@@ -94,6 +94,11 @@ class FusedOptimizer final : public Optimizer {
 
   at::Tensor findings() const override { return scalars_; }
 
+  std::vector<std::string> state_names() const override {
+    std::vector<std::string> names;
+    for (const OptimizerState& state : states_) names.push_back(state.name());
+    return names;
+  }
   std::int64_t num_state_bytes() const override {
     return std::accumulate(states_.begin(), states_.end(), std::int64_t{0},
                            [](std::int64_t bytes, const OptimizerState& state) { return bytes + state.num_bytes(); });

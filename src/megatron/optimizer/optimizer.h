@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "megatron/config/optimizer_config.h"
 #include "megatron/optimizer/loss_scaling.h"
@@ -64,6 +65,7 @@ class Optimizer {
   /// Visits the state of every piece of this rank: Adam's "exp_avg" and "exp_avg_sq", SGD's "momentum_buffer". The visitor may fill the tensor,
   /// not replace it.
   virtual void visit_state(const OptimizerState::Visitor& visitor) = 0;
+  virtual std::vector<std::string> state_names() const = 0;
   virtual std::int64_t num_state_bytes() const = 0;
   /// Updates applied so far (Adam's bias correction); saved and restored with the state.
   virtual std::int64_t num_steps() const = 0;

@@ -19,6 +19,7 @@ class OptimizerState {
   /// All zero. float16 states have a scale, a power of two, for each kernels::kStateBlock elements of a parameter.
   OptimizerState(std::string name, const ParamStore& store, at::ScalarType dtype);
 
+  const std::string& name() const { return name_; }
   at::ScalarType dtype() const { return dtype_; }
   /// One for each piece, flat.
   const std::vector<at::Tensor>& tensors() const { return tensors_; }
