@@ -1,9 +1,8 @@
-// What ranks tell each other between steps: numbers and texts of the host, in a few bytes. Identities on an axis of one rank.
+// What ranks tell each other between steps: numbers of the host, in a few bytes. Identities on an axis of one rank.
 #pragma once
 
 #include <c10/core/Device.h>
 
-#include <string>
 #include <vector>
 
 #include "megatron/parallel/axis.h"
@@ -22,7 +21,5 @@ std::vector<double> largest(const Meeting& meeting, std::vector<double> numbers,
 std::vector<double> sums(const Meeting& meeting, std::vector<double> numbers, const char* what);
 /// Every rank's numbers (as many on each), in rank order. Collective over the axis.
 std::vector<std::vector<double>> gathered(const Meeting& meeting, const std::vector<double>& numbers, const char* what);
-/// Every rank's text, in rank order. Collective over the axis.
-std::vector<std::string> gathered_texts(const Meeting& meeting, const std::string& text, const char* what);
 
 }  // namespace megatron

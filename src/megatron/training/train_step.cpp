@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "megatron/parallel/comm.h"
+#include "megatron/parallel/collectives.h"
 #include "megatron/training/non_finite.h"
 
 namespace megatron {
@@ -54,7 +54,7 @@ void backward(const TrainStepParts& parts, const StepOutput& output, const at::T
 void add_ranks(const Axis& axis, StepLosses& losses) {
   if (axis.size == 1) return;
   const at::Tensor both = at::cat({losses.sums, losses.tokens});
-  axis.comm->all_reduce(both, "losses");
+  all_reduce_(axis, both, "losses");
   const std::int64_t count = losses.sums.numel();
   losses = {both.narrow(0, 0, count), both.narrow(0, count, count)};
 }
