@@ -81,8 +81,9 @@ void check_every_collective(Comm& comm, std::int64_t elements, at::ScalarType ty
 const RankBodyOf collectives_("collectives", [](Communicators& world) {
   const auto comm = world.group(first_ranks(world.world_size()), "world");
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kLong}) {
-    for (const std::int64_t elements : {0, 5, 3000, 200'000}) check_every_collective(*comm, elements, type);
+    for (const std::int64_t elements : {0, 5, 3000}) check_every_collective(*comm, elements, type);
   }
+  check_every_collective(*comm, 100'000, at::kFloat);
 });
 
 TEST(ProcessCommunicators, CollectivesInSharedMemory) {

@@ -103,7 +103,7 @@ class RankProcesses {
   pid_t process(std::size_t rank) const { return processes_[rank]; }
 
   /// Waits for all; kills those still running after `patience`.
-  std::vector<ProcessEnd> ends(std::chrono::seconds patience = std::chrono::seconds(60)) {
+  std::vector<ProcessEnd> ends(std::chrono::seconds patience = std::chrono::seconds(150)) {
     std::vector<ProcessEnd> ends(processes_.size());
     const auto limit = std::chrono::steady_clock::now() + patience;
     for (std::size_t rank = 0; rank < processes_.size(); ++rank) {

@@ -13,7 +13,7 @@
 
 namespace megatron {
 
-inline constexpr std::int64_t kSlotBytes = 1 << 20;
+inline constexpr std::int64_t kSlotBytes = 2 << 20;
 inline constexpr std::int64_t kRingDepth = 4;
 
 /// Of one rank: how many rounds it has reached, and its last two calls.
