@@ -6,7 +6,7 @@
 namespace megatron {
 
 ExitConditions::ExitConditions(const TrainingConfig& training, const RunClock& clock, double started_s, const JobDeadline* deadline, const Rank& rank)
-    : training_(training), clock_(clock), started_s_(started_s), deadline_(deadline), rank_(rank), signals_(training.exit_signal) {}
+    : training_(training), clock_(clock), started_s_(started_s), deadline_(deadline), rank_(rank), signals_(training.exit_signal, rank.index == 0) {}
 
 ExitConditions::Causes ExitConditions::agreed() const {
   const std::vector<double> causes = largest(

@@ -31,9 +31,11 @@ constexpr std::string_view kSecond = "\nstop requested again: the run is already
 /// Signals belong to the process, so what a handler may touch does too: the first one that came (0 = none), and how many.
 std::atomic<int> first_signal{0}, num_signals{0};
 static_assert(std::atomic<int>::is_always_lock_free);
+std::atomic<bool> is_told{true};
 std::vector<std::pair<int, struct sigaction>> earlier_actions;
 
 void say(std::string_view text) {
+  if (!is_told) return;
   const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
   (void)written;  // nobody to tell
 }
@@ -61,7 +63,8 @@ int signal_number(const std::string& name) {
 
 }  // namespace
 
-StopSignals::StopSignals(const std::string& further) {
+StopSignals::StopSignals(const std::string& further, bool speaks) {
+  is_told = speaks;
   first_signal = num_signals = 0;
   struct sigaction action {};
   action.sa_handler = remember_signal;

@@ -11,8 +11,8 @@ namespace megatron {
 /// time.
 class StopSignals {
  public:
-  /// `further` is a value of --exit-signal.
-  explicit StopSignals(const std::string& further = "SIGTERM");
+  /// `further` is a value of --exit-signal. What a signal brings is told on stderr, by one rank of a run.
+  explicit StopSignals(const std::string& further = "SIGTERM", bool speaks = true);
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
   ~StopSignals();
