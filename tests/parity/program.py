@@ -44,19 +44,21 @@ def convert(load, save, kind):
     return Path(save)
 
 
-def pretrain(corpus, extra, timeout=120):
-    """`pretrain gpt` on a corpus.Corpus, deterministic in everything that touches the mathematics; returns its stdout."""
+def pretrain(corpus, extra, timeout=120, ranks=1):
+    """`pretrain gpt` on a corpus.Corpus, deterministic in everything that touches the mathematics, on that many processes; returns its stdout."""
     arguments = ["--tokenizer-type", "NullTokenizer", "--vocab-size", corpus.vocab_size, "--data-path", corpus.prefix, "--split", "1,0,0",
                  "--seq-length", corpus.seq_length, "--seed", corpus.seed, "--hidden-dropout", 0, "--attention-dropout", 0,
                  "--eval-iters", 0, "--log-interval", 1, *extra]
-    return run("pretrain", "gpt", *arguments, timeout=timeout).stdout
+    launcher = ["launch", "--nproc-per-node", ranks, "--"] if ranks > 1 else []
+    return run(*launcher, "pretrain", "gpt", *arguments, timeout=timeout).stdout
 
 
-def sgd_step(corpus, load, save, extra=()):
+def sgd_step(corpus, load, save, extra=(), ranks=1):
     """One plain SGD step over the corpus's samples (micro batches of two); returns the loss of the log line."""
     output = pretrain(corpus, ["--load", load, "--save", save, "--save-interval", 1, "--train-iters", 1, "--micro-batch-size", 2,
                                "--global-batch-size", corpus.num_samples, "--optimizer", "sgd", "--lr", SGD_LEARNING_RATE,
-                               "--lr-decay-style", "constant", "--weight-decay", 0, "--sgd-momentum", 0, "--clip-grad", 0, *extra])
+                               "--lr-decay-style", "constant", "--weight-decay", 0, "--sgd-momentum", 0, "--clip-grad", 0, *extra],
+                      ranks=ranks)
     losses = log_values(output, "lm loss")
     if len(losses) != 1:
         raise ProgramError(f"expected one log line with `lm loss`, found {len(losses)} in\n{output}")
