@@ -94,6 +94,12 @@ const std::vector<Rule>& data_parallel_rules() {
          return UserError::Parts{"--ddp-grad-compression low-rank", "excludes --use-distributed-optimizer, whose shards cut through matrices",
                                  "use --ddp-grad-compression bf16, or leave --use-distributed-optimizer out"};
        }},
+      {{"ddp_grad_compression", "fp16"},
+       [](S s) { return has_low_rank(s) && s.training.fp16; },
+       [](S) {
+         return UserError::Parts{"--ddp-grad-compression low-rank", "excludes --fp16, whose loss scale changes the unit of the remembered error",
+                                 "use --bf16, or --ddp-grad-compression bf16"};
+       }},
   };
   return rules;
 }

@@ -70,6 +70,7 @@ class FusedOptimizer final : public Optimizer {
   at::Tensor loss_scale() const override { return scalars_[offsetof(kernels::StepScalars, loss_scale) / sizeof(double)]; }
 
   void queue_step(const StepOptions& options) override {
+    main_.finish_sharing();  // weights that no layer has read may still be on their way
     {
       const PhaseScope phase(options.phases, "optimizer-unscale-and-check-inf");
       main_.sums().run(operations_.sum_squares, plan_);

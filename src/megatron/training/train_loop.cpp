@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <ostream>
 
+#include "megatron/optimizer/replica_check.h"
 #include "megatron/training/exit_conditions.h"
 #include "megatron/training/log_lines.h"
 #include "megatron/training/reruns/guarded_step.h"
@@ -98,6 +99,8 @@ std::optional<std::string> TrainLoop::make_round() {
     const double start = trainer_.clock.monotonic_s();
     iterate();
     if (rejection_) return "at iteration " + std::to_string(progress_.iteration);
+    const std::int64_t interval = trainer_.settings.parallel.check_weight_hash_across_dp_replicas_interval;
+    if (interval > 0 && progress_.iteration % interval == 0) check_replicas(*trainer_.weights);
     validator_.evaluate_if_due();
     if (deadline() != nullptr) deadline()->note_round(trainer_.clock.monotonic_s() - start);
     saver_.save_if_due();

@@ -41,8 +41,8 @@ StepOutput forward(const TrainStepParts& parts, const Microbatch& microbatch) {
 at::Tensor gradient_scale(const TrainStepParts& parts, const TrainStepOptions& options, const at::Tensor& tokens) {
   const at::Tensor scale = parts.optimizer.loss_scale();
   if (options.calculate_per_token_loss) return scale;
-  const double microbatches = static_cast<double>(options.num_microbatches * parts.rank.dp_cp.size);
-  return scale * (tokens.clamp_min(1) * microbatches).reciprocal();
+  const std::int64_t ranks = parts.weights.data_parallel().averages ? 1 : parts.rank.dp_cp.size;
+  return scale * (tokens.clamp_min(1) * static_cast<double>(options.num_microbatches * ranks)).reciprocal();
 }
 
 void backward(const TrainStepParts& parts, const StepOutput& output, const at::Tensor& scale) {

@@ -43,6 +43,8 @@ DataParallel data_parallel(const ParallelConfig& config, const Rank& rank, Commu
   result.overlaps_param_gather = config.overlap_param_gather;
   result.averages = config.ddp_average_in_collective;
   result.accumulates_in_fp32 = config.ddp_reduce_scatter_with_fp32_accumulation;
+  result.compression = config.ddp_grad_compression;
+  result.compression_rank = config.ddp_grad_compression_rank;
   return result;
 }
 

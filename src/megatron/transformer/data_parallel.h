@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "megatron/config/settings.h"
 #include "megatron/parallel/axis.h"
@@ -24,6 +25,8 @@ struct DataParallel {
   bool overlaps_param_gather = false;  ///< a bucket is gathered until its first weight is read
   bool averages = false;               ///< gradients are divided by all.size; else only summed
   bool accumulates_in_fp32 = false;    ///< 16-bit gradients travel as they are and are added in float32
+  std::string compression = "none";    ///< what gradients travel as (grad_compression.h): none | bf16 | low-rank
+  std::int64_t compression_rank = 4;   ///< columns of low-rank
 };
 
 /// What the flags ask of `rank`. Collective over rank.dp_cp when there are several instances; `communicators` makes their groups and may be null

@@ -1,0 +1,12 @@
+// Whether the ranks that should hold the same weights do.
+#pragma once
+
+#include "megatron/transformer/param_store.h"
+
+namespace megatron {
+
+/// Compares checksums of every weight, and of its float32 form where layers read that, over the store's data-parallel ranks. UserError on all of
+/// them that names parameters and the ranks that differ from the first. Collective over data_parallel().all.
+void check_replicas(const ParamStore& store);
+
+}  // namespace megatron

@@ -1,0 +1,68 @@
+// What data-parallel ranks hold: memory as the formula says, and weights that are compared.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "megatron/base/error.h"
+#include "megatron/optimizer/optimizer.h"
+#include "megatron/optimizer/replica_check.h"
+#include "support/bare_module.h"
+#include "support/data_parallel_ranks.h"
+
+namespace megatron {
+namespace {
+
+/// Embeddings and norms are 2 % of it, as in a model of seven thousand million weights.
+struct UsualModel : BareModule {
+  UsualModel() {
+    add("embedding", normal_spec({1000, 20}, {.embedding = true, .precise = true}));
+    for (int layer = 0; layer < 10; ++layer) {
+      add("norm" + std::to_string(layer), normal_spec({200}, {.no_decay = true, .precise = true}));
+      add("matrix" + std::to_string(layer), normal_spec({307, 331}));
+    }
+  }
+};
+
+double bytes_of(const at::Tensor& tensor) { return static_cast<double>(tensor.storage().nbytes()); }
+
+/// Megatron's 6 + 12/d bytes for each weight in bfloat16 with float32 gradients; precise ones have their float32 weights on every rank.
+TEST(DistributedOptimizerMemory, IsMegatronsFormula) {
+  for (const std::int64_t d : {1, 2, 4}) {
+    on_data_ranks({.dp = d, .distributed_optimizer = true}, [&](const Rank& rank, Communicators& communicators) {
+      UsualModel model;
+      ParamStore store(model, {.dtype = at::kBFloat16,
+                               .grad_dtype = at::kFloat,
+                               .data_parallel = data_parallel_of({.dp = d, .distributed_optimizer = true}, rank, communicators)});
+      const auto optimizer = make_optimizer(OptimizerConfig{}, store);
+      double bytes = static_cast<double>(optimizer->main_parameters().num_bytes() + optimizer->num_state_bytes()), elements = 0, precise = 0;
+      for (const ParamBucket& bucket : store.buckets()) {
+        bytes += bytes_of(bucket.value) + bytes_of(bucket.grad);
+        elements += static_cast<double>(bucket.value.numel());
+        if (bucket.is_precise) precise += static_cast<double>(bucket.value.numel());
+      }
+      const double ranks = static_cast<double>(d), formula = 6 + 12 / ranks;
+      EXPECT_EQ(bytes, elements * formula + precise * (4 - 4 / ranks));
+      EXPECT_NEAR(bytes / static_cast<double>(store.num_parameters()) / formula, 1, 0.03) << d;
+    });
+  }
+}
+
+TEST(ReplicaCheck, NamesParametersAndRanks) {
+  on_data_ranks({.dp = 3}, [&](const Rank& rank, Communicators& communicators) {
+    UsualModel model;
+    ParamStore store(model, {.data_parallel = data_parallel_of({.dp = 3}, rank, communicators)});
+    store.initialize(1);
+    check_replicas(store);
+    if (rank.index == 2) store.find("matrix3")->value()[5][7].mul_(1 + 0x1p-20);
+    try {
+      check_replicas(store);
+      ADD_FAILURE() << "a difference was not found";
+    } catch (const UserError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("matrix3: ranks 2 differ from rank 0"));
+      EXPECT_THAT(error.what(), testing::Not(testing::HasSubstr("matrix4")));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace megatron
