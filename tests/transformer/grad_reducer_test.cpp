@@ -92,11 +92,11 @@ TEST(GradReducer, StartsABucketWhenItsLastContributionOfTheLastMicrobatchIsThere
       store.begin_microbatch(is_last);
       contribute(model.tied);
       contribute(model.last);
-      EXPECT_EQ(comm->started, is_last ? Sizes{512} : Sizes{}) << "the tied weight waits for its second use";
+      EXPECT_EQ(comm->started, (is_last ? Sizes{512} : Sizes{})) << "the tied weight waits for its second use";
       contribute(model.tied);
-      EXPECT_EQ(comm->started, is_last ? Sizes{512, 1536} : Sizes{});
+      EXPECT_EQ(comm->started, (is_last ? Sizes{512, 1536} : Sizes{}));
       contribute(model.first);
-      EXPECT_EQ(comm->started, is_last ? Sizes{512, 1536, 512} : Sizes{});
+      EXPECT_EQ(comm->started, (is_last ? Sizes{512, 1536, 512} : Sizes{}));
     }
     store.finish_gradients();
     EXPECT_THAT(comm->started, ElementsAre(512, 1536, 512));
@@ -181,7 +181,10 @@ TEST(GradCompression, LowRankKeepsMatricesOfLowRank) {
 
 /// What a step leaves out comes later: over many steps the sums lack no more than a bounded rest.
 TEST(GradCompression, LowRankRemembersItsError) {
-  const auto gradient = [](std::int64_t rank) { return irregular(48, 64, 1.7 + 0.11 * static_cast<double>(rank)); };
+  const auto gradient = [](std::int64_t rank) {
+    const at::Tensor index = at::arange(48 * 64, at::kDouble) + 11.0 * static_cast<double>(rank);
+    return at::sin(index * index * 0.37).view({48, 64});
+  };
   const at::Tensor sum = gradient(0) + gradient(1);
   const auto change = [](DataParallel& options) {
     options.compression = "low-rank";

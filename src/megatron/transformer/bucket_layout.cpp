@@ -18,8 +18,8 @@ std::int64_t round_up(std::int64_t number, std::int64_t multiple) { return (numb
 std::int64_t closing_size(const std::vector<Parameter*>& declared, const DataParallel& options) {
   if (!options.num_buckets) return options.bucket_elements;
   std::int64_t total = 0;
-  for (const Parameter* parameter : declared) total += num_elements(parameter->local_shape());
-  return std::max<std::int64_t>(1, total / *options.num_buckets);
+  for (const Parameter* parameter : declared) total += round_up(num_elements(parameter->local_shape()), kernels::kStateBlock);
+  return std::max<std::int64_t>(1, round_up(total, *options.num_buckets) / *options.num_buckets);
 }
 
 }  // namespace
