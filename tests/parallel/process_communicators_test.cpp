@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <chrono>
 #include <filesystem>
 #include <set>
+#include <thread>
 
 #include "parallel/rank_processes.h"
 #include "support/rank_numbers.h"
@@ -95,6 +97,21 @@ TEST(ProcessCommunicators, CollectivesOverGloo) { expect_all_well({.body = "coll
 TEST(ProcessCommunicators, CollectivesOverHostsWithEquallyManyRanks) { expect_all_well({.body = "collectives", .hosts = {"a", "b", "a", "b"}}); }
 
 TEST(ProcessCommunicators, CollectivesOverHostsWithUnequalRanks) { expect_all_well({.body = "collectives", .hosts = {"a", "a", "b"}}); }
+
+/// The ranks of a host as a group by themselves, and as one host's part of a larger group, which its first rank makes late.
+const RankBodyOf same_ranks_twice_("same ranks twice", [](Communicators& world) {
+  const std::int64_t first = world.rank() / 2 * 2;
+  const auto alone = world.group({first, first + 1}, "tp");
+  check_every_collective(*alone, 5, at::kFloat);
+  if (world.rank() == first) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const auto all = world.group(first_ranks(world.world_size()), "world");
+  for (int i = 0; i < 20; ++i) {
+    check_every_collective(*all, 5, at::kFloat);
+    check_every_collective(*alone, 5, at::kFloat);
+  }
+});
+
+TEST(ProcessCommunicators, AHostsRanksMayBeAGroupOfTheirOwn) { expect_all_well({.body = "same ranks twice", .hosts = {"a", "a", "b", "b"}}); }
 
 const RankBodyOf many_groups_("many groups", [](Communicators& world) {
   const std::int64_t pair = world.rank() / 2 * 2;

@@ -67,7 +67,7 @@ class ProcessCommunicators final : public Communicators {
 
  private:
   std::shared_ptr<Transport> transport_of(const GroupPlace& place);
-  std::shared_ptr<Transport> shared_memory(const GroupPlace& place);
+  std::shared_ptr<Transport> shared_memory(const GroupPlace& place, const std::string& key);
   std::shared_ptr<ByteChannel> channel_of(const GroupPlace& place);
   /// Messages of the channel of a whole group between those of its ranks that are `members`.
   std::shared_ptr<Transport> messages(std::shared_ptr<ByteChannel> channel, const GroupPlace& place, const Ranks& members);
@@ -104,7 +104,7 @@ bool ProcessCommunicators::one_place(const Ranks& ranks) const {
 }
 
 std::shared_ptr<Transport> ProcessCommunicators::transport_of(const GroupPlace& place) {
-  if (one_place(place.ranks)) return shared_memory(place);
+  if (one_place(place.ranks)) return shared_memory(place, key_of(place.ranks));
   const std::vector<Ranks> members = even_places(place.ranks, places_.first_of);
   return members.empty() ? messages(channel_of(place), place, count_up(place.size())) : hierarchical(place, members);
 }
@@ -152,17 +152,18 @@ std::shared_ptr<Transport> ProcessCommunicators::hierarchical(const GroupPlace& 
   }
   for (const Ranks& host : members) fellows.push_back(host[static_cast<std::size_t>(levels.index)]);
   const std::shared_ptr<ByteChannel> channel = channel_of(place);
-  levels.inside = shared_memory(subgroup(place, members[static_cast<std::size_t>(levels.host)]));
+  // Its own memory: a group of the same ranks by itself has another.
+  levels.inside = shared_memory(subgroup(place, members[static_cast<std::size_t>(levels.host)]), key_of(place.ranks) + "/inside");
   levels.across = messages(channel, place, fellows);
   levels.flat = messages(channel, place, count_up(place.size()));
   return std::make_shared<HierarchicalTransport>(std::move(levels));
 }
 
-/// The first rank makes the memory, the others open it.
-std::shared_ptr<Transport> ProcessCommunicators::shared_memory(const GroupPlace& place) {
+/// The first rank makes the memory, the others open it. `key` belongs to this group alone.
+std::shared_ptr<Transport> ProcessCommunicators::shared_memory(const GroupPlace& place, const std::string& key) {
   const std::size_t bytes = ExchangeArea::bytes(place.size());
   const std::int64_t first = place.ranks.front();
-  const std::string key = key_of(place.ranks), what = "making the group " + place.name;
+  const std::string what = "making the group " + place.name;
   std::shared_ptr<SharedBlock> block;
   if (place.rank == 0) {
     block = SharedBlock::of_processes(bytes);
