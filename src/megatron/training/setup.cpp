@@ -227,7 +227,9 @@ Trainer set_up(const Run& run, std::ostream& out, const RankInWorld& world) {
   const OpenedDevice device = world.device ? *world.device : open_device(run.options.settings.parallel.device);
   keep_freed_memory();
   at::set_num_threads(num_threads(world.local_world_size));
-  return Setup(run, device, world, out).build();
+  Trainer trainer = Setup(run, device, world, out).build();
+  malloc_trim(0);  // what reading settings, tokenizer and data needed goes back before the first step
+  return trainer;
 }
 
 }  // namespace megatron
