@@ -35,6 +35,7 @@ bool is_head(std::string_view line) {
 
 double* kind_of(MappedMemory& memory, std::string_view head) {
   const std::string_view path = mapping_path(head);
+  if (path == "[heap]") return &memory.heap;
   if (path.empty() || path.front() != '/') return &memory.anonymous;
   const bool is_executable = head.substr(head.find(' ') + 1, 4).find('x') != std::string_view::npos;
   const bool is_library = path.find(".so") != std::string_view::npos || path.ends_with("/megatron") || path.ends_with("_tests");
@@ -108,6 +109,7 @@ MemoryParts host_memory_parts(const ModelMemory& model, const TensorMemory& tens
   MemoryParts result{.parts = {}, .total = mapped.total()};
   add_tensors(result, model, tensors);
   result.parts.emplace_back("heap without tensors", heap_bytes - tensors.live_bytes);
+  result.parts.emplace_back("freed, kept by the allocator", std::max(0.0, mapped.heap - heap_bytes));
   result.parts.emplace_back("mapped data files", mapped.data_files);
   result.parts.emplace_back("program and libraries", mapped.program);
   add_remainder(result);

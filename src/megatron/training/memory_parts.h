@@ -15,10 +15,11 @@ namespace megatron {
 
 /// Resident bytes of the process's mappings by kind (/proc/self/smaps).
 struct MappedMemory {
-  double anonymous = 0;  ///< heap, stacks
+  double heap = 0;       ///< of the main thread, which holds nearly all; given out or freed
+  double anonymous = 0;  ///< other heaps, stacks
   double data_files = 0;
   double program = 0;  ///< the program and its libraries
-  double total() const { return anonymous + data_files + program; }
+  double total() const { return heap + anonymous + data_files + program; }
 };
 
 /// Sums a text in the format of /proc/self/smaps.
