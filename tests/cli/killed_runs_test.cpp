@@ -15,6 +15,7 @@
 #include <regex>
 #include <thread>
 
+#include "cli/tiny_training.h"
 #include "megatron/base/files.h"
 
 namespace megatron {
@@ -23,36 +24,7 @@ namespace {
 using Milliseconds = std::chrono::milliseconds;
 using Losses = std::map<std::int64_t, std::string>;  ///< iteration → "lm loss: … grad norm: …" as the log prints it
 
-const std::vector<std::string> kFlags{"gpt",
-                                      "--num-layers",
-                                      "1",
-                                      "--hidden-size",
-                                      "16",
-                                      "--num-attention-heads",
-                                      "2",
-                                      "--seq-length",
-                                      "8",
-                                      "--vocab-size",
-                                      "32",
-                                      "--tokenizer-type",
-                                      "NullTokenizer",
-                                      "--mock-data",
-                                      "--micro-batch-size",
-                                      "2",
-                                      "--global-batch-size",
-                                      "2",
-                                      "--train-iters",
-                                      "20000",
-                                      "--lr",
-                                      "1e-3",
-                                      "--lr-decay-style",
-                                      "constant",
-                                      "--eval-iters",
-                                      "0",
-                                      "--log-interval",
-                                      "1",
-                                      "--num-workers",
-                                      "1"};
+const std::vector<std::string> kFlags = tiny_training({"--micro-batch-size", "2", "--global-batch-size", "2", "--train-iters", "20000"});
 
 std::uint64_t number_from_environment(const char* name, std::uint64_t otherwise) {
   const char* text = std::getenv(name);

@@ -13,6 +13,7 @@
 #include <regex>
 #include <thread>
 
+#include "cli/tiny_training.h"
 #include "megatron/base/files.h"
 #include "megatron/base/listening_socket.h"
 
@@ -27,40 +28,13 @@ using testing::SizeIs;
 using Words = std::vector<std::string>;
 
 const std::string kProgram = std::string(MEGATRON_BINARY_DIR) + "/bin/megatron";
-const Words kTraining{"pretrain",
-                      "gpt",
-                      "--num-layers",
-                      "1",
-                      "--hidden-size",
-                      "16",
-                      "--num-attention-heads",
-                      "2",
-                      "--seq-length",
-                      "8",
-                      "--vocab-size",
-                      "32",
-                      "--tokenizer-type",
-                      "NullTokenizer",
-                      "--mock-data",
-                      "--micro-batch-size",
-                      "1",
-                      "--global-batch-size",
-                      "4",
-                      "--lr",
-                      "1e-3",
-                      "--lr-decay-style",
-                      "constant",
-                      "--eval-iters",
-                      "0",
-                      "--log-interval",
-                      "1",
-                      "--num-workers",
-                      "1"};
 
 Words joined(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }
+
+const Words kTraining = joined({"pretrain"}, tiny_training({"--micro-batch-size", "1", "--global-batch-size", "4"}));
 
 /// `megatron launch …` running in the background, in a session of its own.
 class RunningLaunch {

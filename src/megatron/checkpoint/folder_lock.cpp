@@ -10,6 +10,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/base/machine.h"
 
 namespace megatron {
 namespace {
@@ -36,12 +37,6 @@ bool is_same_file(int descriptor, const fs::path& path) {
 }
 
 }  // namespace
-
-std::string host_name() {
-  char host[256] = {};
-  ::gethostname(host, sizeof host - 1);
-  return host;
-}
 
 FolderLock::FolderLock(const fs::path& folder) : path_(folder / kLockFile) {
   while (!acquire()) {

@@ -29,7 +29,4 @@ class FolderLock {
   bool is_enforced_ = true;
 };
 
-/// The name of this machine, as pending folders and locks carry it.
-std::string host_name();
-
 }  // namespace megatron

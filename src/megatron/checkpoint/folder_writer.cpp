@@ -5,6 +5,7 @@
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/base/machine.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/joint_steps.h"
 #include "megatron/checkpoint/leftovers.h"

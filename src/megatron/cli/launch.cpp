@@ -1,5 +1,4 @@
 // `megatron launch … -- <command>`: starts the ranks of this host, and starts them again where that may help.
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/listening_socket.h"
+#include "megatron/base/machine.h"
 #include "megatron/cli/command.h"
 #include "megatron/cli/launch_supervisor.h"
 #include "megatron/config/launch_options.h"
@@ -18,12 +18,6 @@
 
 namespace megatron {
 namespace {
-
-std::int64_t num_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
-}
 
 /// The GPUs that CUDA_VISIBLE_DEVICES leaves of those the driver shows. The driver itself is not asked: CUDA does not survive a fork.
 std::int64_t num_gpus() {
@@ -95,7 +89,7 @@ class Launch {
 const FieldSet& launch_fields() { return launch_table().set(); }
 
 int run_launch(std::span<const std::string> args) {
-  const LaunchPlan plan = read_launch_plan(args, process_variables(), {.num_cpus = num_cpus(), .num_gpus = num_gpus()});
+  const LaunchPlan plan = read_launch_plan(args, process_variables(), {.num_cpus = num_processors(), .num_gpus = num_gpus()});
   check_command(plan.command, plan.world_size());
   std::signal(SIGPIPE, SIG_IGN);
   return Launch(plan).run();

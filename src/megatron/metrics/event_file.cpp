@@ -11,6 +11,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/format.h"
+#include "megatron/base/machine.h"
 #include "megatron/metrics/protobuf.h"
 
 namespace megatron {
@@ -38,12 +39,6 @@ ProtobufWriter event_at(std::int64_t step) {
   event.add_double(kWallTime, wall_time());
   if (step != 0) event.add_integer(kStep, static_cast<std::uint64_t>(step));
   return event;
-}
-
-std::string host_name() {
-  char name[256] = "localhost";
-  ::gethostname(name, sizeof name - 1);
-  return name;
 }
 
 fs::path unused_name(const fs::path& folder) {

@@ -23,6 +23,8 @@ class CommCounters {
  public:
   void add_call(const std::string& axis, const char* operation, const char* what, std::int64_t bytes);
   void add_exposed(const std::string& axis, const char* operation, const char* what, double milliseconds);
+  /// Adds to the row of the same axis, operation and name.
+  void add(const CommCount& row);
   /// In the order of axis, operation, name.
   std::vector<CommCount> rows() const;
   /// The rows since the last take().
@@ -30,7 +32,7 @@ class CommCounters {
 
  private:
   using Key = std::tuple<std::string, std::string, std::string>;
-  CommCount& count_of(const std::string& axis, const char* operation, const char* what);
+  CommCount& count_of(const std::string& axis, const std::string& operation, const std::string& what);
   mutable std::mutex mutex_;
   std::map<Key, CommCount> counts_;
 };

@@ -22,7 +22,7 @@ class CommLog {
 
  private:
   CommCounters* counters_;
-  std::vector<CommCount> interval_;
+  CommCounters interval_;
   std::int64_t steps_ = 0;
 };
 

@@ -1,11 +1,11 @@
 #include "megatron/training/run_record.h"
 
 #include <ATen/Parallel.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "megatron/base/machine.h"
 #include "megatron/config/print_config.h"
 #include "megatron/training/log_lines.h"
 
@@ -21,10 +21,8 @@ std::string processor_name() {
 }
 
 std::string machine(const std::string& device_name) {
-  char host[256] = "localhost";
-  ::gethostname(host, sizeof host - 1);
-  return std::string(host) + ", " + (device_name.empty() ? "" : device_name + ", ") + processor_name() + ", " +
-         std::to_string(at::get_num_threads()) + " threads";
+  return host_name() + ", " + (device_name.empty() ? "" : device_name + ", ") + processor_name() + ", " + std::to_string(at::get_num_threads()) +
+         " threads";
 }
 
 }  // namespace

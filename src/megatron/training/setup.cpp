@@ -2,13 +2,13 @@
 
 #include <ATen/Parallel.h>
 #include <malloc.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <ostream>
 
+#include "megatron/base/machine.h"
 #include "megatron/checkpoint/merge_architecture.h"
 #include "megatron/config/checkpoint_folders.h"
 #include "megatron/config/print_config.h"
@@ -36,10 +36,7 @@ int num_threads(std::int64_t local_world_size) {
     const int threads = std::atoi(given);
     if (threads > 0) return threads;
   }
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  const int processors = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  return std::max(1, processors / static_cast<int>(local_world_size));
+  return std::max(1, num_processors() / static_cast<int>(local_world_size));
 }
 
 /// A step allocates what the step before freed: the process keeps it, instead of handing pages back and faulting them in again (two thirds of

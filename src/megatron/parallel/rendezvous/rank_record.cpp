@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <climits>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -16,14 +15,10 @@
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/json.h"
+#include "megatron/base/machine.h"
 
 namespace megatron {
 namespace {
-
-std::string host_name() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown host";
-}
 
 std::string boot_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");

@@ -33,23 +33,9 @@ ExchangeTransport::ExchangeTransport(ExchangeArea area, GroupPlace place, std::s
     : area_(std::move(area)), patience_(place, std::move(board), timeout), rank_(place.rank), size_(place.size()) {}
 
 void ExchangeTransport::run(const CommCall& call) {
-  if (call.operation == CommOperation::send) return send(call);
-  if (call.operation == CommOperation::recv) return receive(call);
-  announce(call);
-  switch (call.operation) {
-    case CommOperation::all_reduce:
-      return all_reduce(call);
-    case CommOperation::all_gather:
-      return all_gather(call);
-    case CommOperation::reduce_scatter:
-      return reduce_scatter(call);
-    case CommOperation::all_to_all:
-      return all_to_all(call);
-    case CommOperation::broadcast:
-      return broadcast(call);
-    default:
-      return barrier(call);
-  }
+  const bool is_message = call.operation == CommOperation::send || call.operation == CommOperation::recv;
+  if (!is_message) announce(call);
+  dispatch(call);
 }
 
 // ---- rounds ----

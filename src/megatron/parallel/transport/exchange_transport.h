@@ -11,7 +11,7 @@
 
 namespace megatron {
 
-class ExchangeTransport final : public Transport {
+class ExchangeTransport final : public OperationTransport {
  public:
   ExchangeTransport(ExchangeArea area, GroupPlace place, std::shared_ptr<RankBoard> board, std::chrono::milliseconds timeout);
   void run(const CommCall& call) override;
@@ -21,16 +21,16 @@ class ExchangeTransport final : public Transport {
   struct Range {
     std::int64_t begin, count;
   };
-  void barrier(const CommCall& call);
-  void all_reduce(const CommCall& call);
+  void barrier(const CommCall& call) override;
+  void all_reduce(const CommCall& call) override;
   void all_reduce_at_once(const CommCall& call);
   void all_reduce_chunk(const CommCall& call, Range chunk);
-  void all_gather(const CommCall& call);
-  void reduce_scatter(const CommCall& call);
-  void all_to_all(const CommCall& call);
-  void broadcast(const CommCall& call);
-  void send(const CommCall& call);
-  void receive(const CommCall& call);
+  void all_gather(const CommCall& call) override;
+  void reduce_scatter(const CommCall& call) override;
+  void all_to_all(const CommCall& call) override;
+  void broadcast(const CommCall& call) override;
+  void send(const CommCall& call) override;
+  void receive(const CommCall& call) override;
 
   /// Writes this rank's slot with write(slot), waits until all have, then read()s the others' slots of the same round.
   template <class Write, class Read>

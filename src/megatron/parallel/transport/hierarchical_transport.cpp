@@ -32,22 +32,7 @@ std::vector<std::vector<std::int64_t>> even_places(const std::vector<std::int64_
 
 void HierarchicalTransport::run(const CommCall& call) {
   const at::NoGradGuard no_grad;
-  switch (call.operation) {
-    case CommOperation::all_reduce:
-      return all_reduce(call);
-    case CommOperation::all_gather:
-      return all_gather(call);
-    case CommOperation::reduce_scatter:
-      return reduce_scatter(call);
-    case CommOperation::broadcast:
-      return broadcast(call);
-    case CommOperation::barrier:
-      return barrier(call);
-    case CommOperation::all_to_all:
-      return levels_.flat->run(call);
-    default:
-      return message(call);
-  }
+  dispatch(call);
 }
 
 void HierarchicalTransport::cancel() {

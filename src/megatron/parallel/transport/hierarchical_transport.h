@@ -12,7 +12,7 @@
 
 namespace megatron {
 
-class HierarchicalTransport final : public Transport {
+class HierarchicalTransport final : public OperationTransport {
  public:
   struct Levels {
     std::shared_ptr<Transport> inside;               ///< the ranks of this host
@@ -26,11 +26,14 @@ class HierarchicalTransport final : public Transport {
   void cancel() override;
 
  private:
-  void all_reduce(const CommCall& call);
-  void all_gather(const CommCall& call);
-  void reduce_scatter(const CommCall& call);
-  void broadcast(const CommCall& call);
-  void barrier(const CommCall& call);
+  void all_reduce(const CommCall& call) override;
+  void all_gather(const CommCall& call) override;
+  void reduce_scatter(const CommCall& call) override;
+  void broadcast(const CommCall& call) override;
+  void barrier(const CommCall& call) override;
+  void all_to_all(const CommCall& call) override { levels_.flat->run(call); }
+  void send(const CommCall& call) override { message(call); }
+  void receive(const CommCall& call) override { message(call); }
   void message(const CommCall& call);
   std::int64_t hosts() const { return static_cast<std::int64_t>(levels_.members.size()); }
   std::int64_t per_host() const { return static_cast<std::int64_t>(levels_.members.front().size()); }

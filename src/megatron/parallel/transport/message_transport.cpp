@@ -30,23 +30,11 @@ MessageTransport::MessageTransport(std::shared_ptr<ByteChannel> channel, std::ve
     : channel_(std::move(channel)), members_(std::move(members)), place_(std::move(place)), board_(std::move(board)), timeout_(timeout) {}
 
 void MessageTransport::run(const CommCall& call) {
-  if (call.operation == CommOperation::send) return send(call);
-  if (call.operation == CommOperation::recv) return receive(call);
+  const bool is_message = call.operation == CommOperation::send || call.operation == CommOperation::recv;
+  if (is_message) return dispatch(call);
   const Greetings greetings = greet(call);
   compare(call, greetings);
-  if (fits(call.in)) return finish_small(call, greetings);
-  switch (call.operation) {
-    case CommOperation::all_reduce:
-      return all_reduce(call);
-    case CommOperation::all_gather:
-      return all_gather(call);
-    case CommOperation::reduce_scatter:
-      return reduce_scatter(call);
-    case CommOperation::all_to_all:
-      return all_to_all(call);
-    default:
-      return broadcast(call);
-  }
+  fits(call.in) ? finish_small(call, greetings) : dispatch(call);
 }
 
 // ---- transfers ----

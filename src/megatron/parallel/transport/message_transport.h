@@ -16,7 +16,7 @@
 
 namespace megatron {
 
-class MessageTransport final : public Transport {
+class MessageTransport final : public OperationTransport {
  public:
   /// `members`: the channel's rank of each rank of the group.
   MessageTransport(std::shared_ptr<ByteChannel> channel, std::vector<std::int64_t> members, GroupPlace place, std::shared_ptr<RankBoard> board,
@@ -38,14 +38,15 @@ class MessageTransport final : public Transport {
   Greetings greet(const CommCall& call);
   void compare(const CommCall& call, const Greetings& greetings) const;
   void finish_small(const CommCall& call, const Greetings& greetings);
-  void all_reduce(const CommCall& call);
+  void barrier(const CommCall& /*call*/) override {}  ///< the greeting was all
+  void all_reduce(const CommCall& call) override;
   void all_reduce_chunk(const CommCall& call, std::byte* data, std::int64_t elements);
-  void all_gather(const CommCall& call);
-  void reduce_scatter(const CommCall& call);
-  void all_to_all(const CommCall& call);
-  void broadcast(const CommCall& call);
-  void send(const CommCall& call);
-  void receive(const CommCall& call);
+  void all_gather(const CommCall& call) override;
+  void reduce_scatter(const CommCall& call) override;
+  void all_to_all(const CommCall& call) override;
+  void broadcast(const CommCall& call) override;
+  void send(const CommCall& call) override;
+  void receive(const CommCall& call) override;
 
   /// Room for a part of `bytes` of every member, and their sum with this rank's own, in the order of ranks.
   PartOf received_parts(std::int64_t bytes);

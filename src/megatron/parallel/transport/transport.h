@@ -15,4 +15,19 @@ class Transport {
   virtual void cancel() = 0;
 };
 
+/// A transport with a function for each operation.
+class OperationTransport : public Transport {
+ protected:
+  /// Calls the one of `call`.
+  void dispatch(const CommCall& call);
+  virtual void barrier(const CommCall& call) = 0;
+  virtual void all_reduce(const CommCall& call) = 0;
+  virtual void all_gather(const CommCall& call) = 0;
+  virtual void reduce_scatter(const CommCall& call) = 0;
+  virtual void all_to_all(const CommCall& call) = 0;
+  virtual void broadcast(const CommCall& call) = 0;
+  virtual void send(const CommCall& call) = 0;
+  virtual void receive(const CommCall& call) = 0;
+};
+
 }  // namespace megatron

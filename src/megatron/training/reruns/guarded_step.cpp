@@ -1,7 +1,6 @@
 #include "megatron/training/reruns/guarded_step.h"
 
 #include <ATen/core/grad_mode.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +8,7 @@
 #include <ostream>
 
 #include "megatron/base/error.h"
+#include "megatron/base/machine.h"
 #include "megatron/parallel/gather_texts.h"
 #include "megatron/training/agreement.h"
 #include "megatron/training/diagnosis/explanation.h"
@@ -34,9 +34,7 @@ const ResultCheck kLargeGrad{.message = "found unexpected large grads in bucket 
                              .fatal = false};
 
 ComputePlace this_place(const Rank& rank) {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  return {.node = name, .device = rank.device.is_cpu() ? 0 : rank.device.index(), .has_alternative = !rank.device.is_cpu()};
+  return {.node = host_name(), .device = rank.device.is_cpu() ? 0 : rank.device.index(), .has_alternative = !rank.device.is_cpu()};
 }
 
 RerunStateMachine::Options machine_options(const Trainer& trainer, std::ostream& out) {
