@@ -17,6 +17,15 @@ struct ParallelConfig {
   std::int64_t context_parallel_size = 1;
   std::int64_t expert_model_parallel_size = 1;
   std::optional<std::int64_t> expert_tensor_parallel_size;
+  std::string pipeline_schedule;  ///< empty: 1f1b, or interleaved with several chunks
+  std::optional<std::int64_t> num_layers_per_virtual_pipeline_stage, num_virtual_stages_per_pipeline_rank;  ///< either sets the chunks of a rank
+  std::optional<std::int64_t> microbatch_group_size_per_virtual_pipeline_stage;                             ///< of interleaved; none: the ranks
+  std::optional<std::int64_t> decoder_first_pipeline_num_layers, decoder_last_pipeline_num_layers;          ///< of the first and the last rank
+  bool account_for_embedding_in_pipeline_split = false, account_for_loss_in_pipeline_split = false;         ///< counts as a layer
+  std::string pipeline_model_parallel_layout;                                                               ///< "Et*3|(tt|)*5mL"
+  std::string pipeline_split = "even";                                                                      ///< even | measured
+  std::optional<double> pipeline_activation_limit;  ///< microbatches whose activations a rank may keep (of all its chunks together)
+  bool overlap_p2p_communication = true;
   bool use_tp_pp_dp_mapping = false;  ///< rank order tp-cp-ep-pp-dp instead of tp-cp-ep-dp-pp
   bool sequence_parallel = false;
   bool tp_comm_overlap = false;                           ///< products and their collectives in pieces that overlap
@@ -137,6 +146,7 @@ struct LoggerConfig {
   std::int64_t profile_step_start = 10, profile_step_end = 12;
   std::vector<std::int64_t> profile_ranks;
   std::string profile_dir;
+  std::string trace;  ///< folder of the pipeline's timeline
 };
 
 /// All settings of a `pretrain` run.
