@@ -24,7 +24,7 @@ class ExchangeTransport final : public OperationTransport {
   void barrier(const CommCall& call) override;
   void all_reduce(const CommCall& call) override;
   void all_reduce_at_once(const CommCall& call);
-  void all_reduce_chunks(const CommCall& call, std::int64_t num_chunks, std::int64_t share);
+  void all_reduce_chunk(const CommCall& call, Range chunk);
   void all_gather(const CommCall& call) override;
   void reduce_scatter(const CommCall& call) override;
   void all_to_all(const CommCall& call) override;
