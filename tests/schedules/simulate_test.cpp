@@ -1,0 +1,152 @@
+#include "megatron/schedules/simulate.h"
+
+#include <gtest/gtest.h>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+constexpr ScheduleStep F(std::int32_t microbatch, std::int32_t chunk = 0) { return {StepKind::forward, microbatch, chunk}; }
+constexpr ScheduleStep BW(std::int32_t microbatch, std::int32_t chunk = 0) { return {StepKind::backward, microbatch, chunk}; }
+constexpr ScheduleStep B(std::int32_t microbatch, std::int32_t chunk = 0) { return {StepKind::backward_input, microbatch, chunk}; }
+constexpr ScheduleStep W(std::int32_t microbatch, std::int32_t chunk = 0) { return {StepKind::backward_weight, microbatch, chunk}; }
+constexpr ScheduleStep joined(ScheduleStep step) { return {step.kind, step.microbatch, step.chunk, true}; }
+
+Schedule table(std::vector<std::vector<ScheduleStep>> ranks, std::int64_t microbatches, std::int64_t chunks = 1,
+               ChunkOrder order = ChunkOrder::loop) {
+  Schedule schedule{.name = "by hand", .num_chunks = chunks, .num_microbatches = microbatches, .order = order, .ranks = std::move(ranks)};
+  schedule.num_ranks = static_cast<std::int64_t>(schedule.ranks.size());
+  return schedule;
+}
+
+/// One forward and one backward in turn, after enough forwards to fill the pipeline.
+Schedule one_forward_one_backward(std::int32_t ranks, std::int32_t microbatches) {
+  std::vector<std::vector<ScheduleStep>> steps(static_cast<std::size_t>(ranks));
+  for (std::int32_t rank = 0; rank < ranks; ++rank) {
+    auto& list = steps[static_cast<std::size_t>(rank)];
+    const std::int32_t warmup = std::min(ranks - 1 - rank, microbatches);
+    for (std::int32_t i = 0; i < warmup; ++i) list.push_back(F(i));
+    for (std::int32_t i = 0; i < microbatches; ++i) {
+      if (i + warmup < microbatches) list.push_back(F(i + warmup));
+      list.push_back(BW(i));
+    }
+  }
+  return table(std::move(steps), microbatches);
+}
+
+TEST(Simulate, OneRankIsNeverIdle) {
+  const Schedule schedule = table({{F(0), BW(0), F(1), BW(1)}}, 2);
+  const Simulation run = simulate(schedule, even_costs(schedule, {.forward_s = 1, .backward_input_s = 2, .backward_weight_s = 3}));
+  EXPECT_EQ(run.makespan_s, 12);
+  EXPECT_EQ(run.bubble(0), 0);
+  EXPECT_EQ(run.total_bubble(), 0);
+  EXPECT_EQ(run.peak_activation[0], 1);
+  EXPECT_EQ(run.spans[0][3].begin_s, 7);
+  EXPECT_EQ(run.spans[0][3].end_s, 12);
+}
+
+TEST(Simulate, OneForwardOneBackwardAsItsFormula) {
+  for (const std::int32_t p : {2, 3, 4, 8}) {
+    for (const std::int32_t m : {8, 16, 33}) {
+      const Schedule schedule = one_forward_one_backward(p, m);
+      const StageCost cost{.forward_s = 1, .backward_input_s = 1.5, .backward_weight_s = 0.75, .activation = 2};
+      const Simulation run = simulate(schedule, even_costs(schedule, cost));
+      const double stage = 1 + 1.5 + 0.75;
+      EXPECT_DOUBLE_EQ(run.makespan_s, (m + p - 1) * stage);
+      EXPECT_NEAR(run.total_bubble(), (p - 1.0) / (m + p - 1.0), 1e-12);
+      for (std::int32_t rank = 0; rank < p; ++rank) {
+        const auto at = static_cast<std::size_t>(rank);
+        EXPECT_DOUBLE_EQ(run.busy_s[at], m * stage);
+        EXPECT_DOUBLE_EQ(run.peak_activation[at], 2.0 * (p - rank));
+        EXPECT_DOUBLE_EQ(run.first_s[at], rank) << "forwards come down one by one";
+      }
+    }
+  }
+}
+
+TEST(Simulate, MessagesTakeTimeBetweenRanksOnly) {
+  const Schedule schedule = table({{F(0), BW(0)}, {F(0), BW(0)}, {F(0), BW(0)}}, 1);
+  EXPECT_DOUBLE_EQ(simulate(schedule, even_costs(schedule, {}, 0.25)).makespan_s, 9 + 4 * 0.25);
+  const Schedule v = table({{F(0, 0), F(0, 1), BW(0, 1), BW(0, 0)}}, 1, 2);
+  EXPECT_DOUBLE_EQ(simulate(v, even_costs(v, {}, 0.25)).makespan_s, 6);
+}
+
+TEST(Simulate, TheTurnOfAVNeedsNoMessage) {
+  const Schedule schedule = table({{F(0, 0), F(0, 1), BW(0, 1), BW(0, 0)}, {F(0, 0), F(0, 1), BW(0, 1), BW(0, 0)}}, 1, 2, ChunkOrder::v);
+  const Simulation run = simulate(schedule, even_costs(schedule, {}, 10));
+  EXPECT_DOUBLE_EQ(run.makespan_s, 4 * 3 + 4 * 10);
+  EXPECT_DOUBLE_EQ(run.spans[1][1].begin_s, run.spans[1][0].end_s);
+}
+
+TEST(Simulate, WeightGradientsFillTheWait) {
+  const Schedule schedule = table({{F(0), F(1), B(0), B(1), W(0), W(1)}, {F(0), B(0), F(1), B(1), W(0), W(1)}}, 2);
+  const Simulation run = simulate(schedule, even_costs(schedule));
+  EXPECT_DOUBLE_EQ(run.makespan_s, 8);
+  EXPECT_DOUBLE_EQ(run.spans[0][2].begin_s, 3) << "as soon as the last stage's B is there";
+  EXPECT_DOUBLE_EQ(run.busy_s[0], 6);
+  EXPECT_DOUBLE_EQ(run.bubble(0), 1 - 6.0 / 8);
+}
+
+TEST(Simulate, ActivationsShrinkWithBAndGoWithW) {
+  const Schedule schedule = table({{F(0), B(0), F(1), B(1), W(0), W(1)}}, 2);
+  const auto peak = [&](double kept) {
+    return simulate(schedule, even_costs(schedule, {.activation = 4, .weight_gradient = kept})).peak_activation[0];
+  };
+  EXPECT_DOUBLE_EQ(peak(1), 5);
+  EXPECT_DOUBLE_EQ(peak(4), 8);
+  EXPECT_DOUBLE_EQ(peak(6), 12) << "what W needs may be more than what B needs";
+}
+
+TEST(Simulate, JoinedStepsBeginAndEndTogether) {
+  const Schedule schedule = table({{F(0), joined(F(1)), BW(0), BW(1)}}, 2);
+  CostModel costs = even_costs(schedule);
+  costs.joined = 0.75;
+  const Simulation run = simulate(schedule, costs);
+  EXPECT_DOUBLE_EQ(run.spans[0][1].begin_s, 1);
+  EXPECT_DOUBLE_EQ(run.spans[0][1].end_s, 1 + 0.75 * 3);
+  EXPECT_DOUBLE_EQ(run.spans[0][2].begin_s, 1);
+  EXPECT_DOUBLE_EQ(run.spans[0][2].end_s, 1 + 0.75 * 3);
+  EXPECT_DOUBLE_EQ(run.makespan_s, 1 + 0.75 * 3 + 2);
+  EXPECT_DOUBLE_EQ(run.busy_s[0], run.makespan_s);
+}
+
+TEST(Simulate, AJoinedPairWaitsForBoth) {
+  const ScheduleStep recv{StepKind::recv_backward, 0, 0};
+  const Schedule schedule = table({{F(0), joined(F(1)), recv, BW(0), BW(1)}, {F(0), BW(0), F(1), BW(1)}}, 2);
+  const Simulation run = simulate(schedule, even_costs(schedule));
+  EXPECT_DOUBLE_EQ(run.spans[0][1].begin_s, 4) << "when the other rank's backward is done";
+  EXPECT_DOUBLE_EQ(run.makespan_s, 4 + 3 + 1 + 2 + 2);
+}
+
+TEST(Simulate, MessagesArePostedWithoutTime) {
+  const ScheduleStep send{StepKind::send_forward, 0, 0}, recv{StepKind::recv_forward, 0, 0};
+  const Schedule schedule = table({{F(0), send, BW(0)}, {recv, F(0), BW(0)}}, 1);
+  const Simulation run = simulate(schedule, even_costs(schedule, {}, 0.5));
+  EXPECT_DOUBLE_EQ(run.spans[0][1].begin_s, 1);
+  EXPECT_DOUBLE_EQ(run.spans[0][1].end_s, 1);
+  EXPECT_DOUBLE_EQ(run.spans[1][0].begin_s, 0);
+  EXPECT_DOUBLE_EQ(run.spans[1][1].begin_s, 1.5);
+}
+
+TEST(Simulate, ForwardOnlyKeepsNothing) {
+  const Schedule schedule = table({{F(0), F(1), F(2)}}, 3);
+  EXPECT_DOUBLE_EQ(simulate(schedule, even_costs(schedule)).peak_activation[0], 1);
+}
+
+TEST(Simulate, UnevenStagesWaitForTheSlowest) {
+  Schedule schedule = one_forward_one_backward(2, 3);
+  CostModel costs = even_costs(schedule);
+  costs.stages[1] = {.forward_s = 2, .backward_input_s = 2, .backward_weight_s = 2};
+  const Simulation run = simulate(schedule, costs);
+  EXPECT_DOUBLE_EQ(run.makespan_s, 1 + 3 * 6 + 2) << "the last stage runs through";
+  EXPECT_DOUBLE_EQ(run.bubble(1), 0);
+}
+
+TEST(Simulate, RefusesATableThatNeverEnds) {
+  const Schedule schedule = table({{BW(0), F(0)}}, 1);
+  EXPECT_THROW(simulate(schedule, even_costs(schedule)), InternalError);
+}
+
+}  // namespace
+}  // namespace megatron
