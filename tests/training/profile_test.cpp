@@ -125,7 +125,8 @@ TEST(ProfileTable, GivesTheFractionOfRoofline) {
 }
 
 TEST(TraceJson, IsAListOfCompleteEvents) {
-  const Json trace = Json::parse(trace_json(example(), 3));
+  const TraceTrack track = trace_track(example(), 3);
+  const Json trace = Json::parse(trace_json({&track, 1}));
   const Json& event = trace.at("traceEvents").at(1);
   EXPECT_EQ(event.at("ph"), "X");
   EXPECT_EQ(event.at("ts"), 1.0);

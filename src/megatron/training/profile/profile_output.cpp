@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "megatron/base/format.h"
-#include "megatron/base/json.h"
 
 namespace megatron {
 namespace {
@@ -121,27 +119,15 @@ std::string profile_table(const ProfileHead& head, std::span<const RecordedOp> o
   return title + stretch_rows(head, ops, steps_ns) + operator_rows(head, ops, steps_ns);
 }
 
-std::string trace_json(std::span<const RecordedOp> ops, int rank) {
-  std::int64_t origin = ops.empty() ? 0 : ops.front().start_ns;
-  for (const RecordedOp& op : ops) origin = std::min(origin, op.start_ns);
-  OrderedJson events = OrderedJson::array();
-  events.push_back({{"ph", "M"}, {"name", "process_name"}, {"pid", rank}, {"args", {{"name", "rank " + std::to_string(rank)}}}});
+TraceTrack trace_track(std::span<const RecordedOp> ops, int rank) {
+  TraceTrack track{.process = rank, .process_name = "rank " + std::to_string(rank)};
   for (const RecordedOp& op : ops) {
-    OrderedJson event{{"ph", "X"},
-                      {"name", short_name(op.name)},
-                      {"cat", category(op.kind)},
-                      {"pid", rank},
-                      {"tid", 0},
-                      {"ts", static_cast<double>(op.start_ns - origin) / 1e3},
-                      {"dur", static_cast<double>(op.duration_ns) / 1e3},
-                      {"args", OrderedJson::object()}};
-    if (op.bytes > 0) event["args"]["bytes"] = op.bytes;
-    if (op.flops > 0) event["args"]["FLOPs"] = op.flops;
-    if (!op.shapes.empty()) event["args"]["shapes"] = op.shapes;
-    events.push_back(std::move(event));
+    TraceSpan& span = track.spans.emplace_back(TraceSpan{short_name(op.name), category(op.kind), op.start_ns, op.duration_ns});
+    if (op.bytes > 0) span.args.emplace_back("bytes", op.bytes);
+    if (op.flops > 0) span.args.emplace_back("FLOPs", op.flops);
+    if (!op.shapes.empty()) span.args.emplace_back("shapes", op.shapes);
   }
-  const OrderedJson trace{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}};
-  return trace.dump(-1, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace);
+  return track;
 }
 
 }  // namespace megatron

@@ -1,9 +1,10 @@
-// What --profile leaves: a table for people, and a trace in Chrome's Trace Event format for ui.perfetto.dev.
+// What --profile leaves: a table for people, and a trace for ui.perfetto.dev.
 #pragma once
 
 #include <span>
 #include <string>
 
+#include "megatron/base/trace.h"
 #include "megatron/training/profile/op_recorder.h"
 
 namespace megatron {
@@ -22,7 +23,7 @@ struct ProfileHead {
 /// roofline: the least time that FLOPs or bytes would need at the peak, over the time it took.
 std::string profile_table(const ProfileHead& head, std::span<const RecordedOp> ops);
 
-/// One complete event ("ph": "X") per entry, times in microseconds from the first; bytes, FLOPs and shapes as args.
-std::string trace_json(std::span<const RecordedOp> ops, int rank);
+/// What was recorded as the track of its rank (trace_json writes it); bytes, FLOPs and shapes as args.
+TraceTrack trace_track(std::span<const RecordedOp> ops, int rank);
 
 }  // namespace megatron

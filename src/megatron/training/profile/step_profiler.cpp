@@ -66,7 +66,8 @@ void StepProfiler::finish() {
   is_wanted_ = false;
   const std::string path = trace_path();
   megatron::create_directories(fs::path(path).parent_path());
-  write_file_atomically(path, trace_json(ops, static_cast<int>(trainer_.rank.index)));
+  const TraceTrack track = trace_track(ops, static_cast<int>(trainer_.rank.index));
+  write_file_atomically(path, trace_json({&track, 1}));
   const ProfileHead head{
       .first_iteration = first_iteration_, .num_steps = trainer_.progress.iteration - first_iteration_ + 1, .peak = device_peak(trainer_)};
   out_ << profile_table(head, ops) << "\ntrace for ui.perfetto.dev: " << path << std::endl;
