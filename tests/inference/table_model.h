@@ -19,7 +19,7 @@ class SuccessorModel : public LanguageModel {
   }
   TransformerConfig& mutable_config() { return config_; }
   const TransformerConfig& config() const override { return config_; }
-  StepOutput forward_step(const Microbatch&, bool) override { throw std::logic_error("SuccessorModel does not train"); }
+  StageOutput forward_chunk(std::int64_t, const Microbatch&, const Activations&, bool) override { throw std::logic_error("SuccessorModel does not train"); }
   at::Tensor logits(const at::Tensor& tokens, std::int64_t start, LayerStates*, bool last_only) override {
     calls.push_back({start, tokens.size(1)});
     const at::Tensor last = last_only ? tokens.slice(1, tokens.size(1) - 1) : tokens;

@@ -114,9 +114,8 @@ class Collector {
 
 void train(const Rank& rank, ParamStore& store, Optimizer& optimizer, Collector& collector) {
   for (int step = 0; step < kSteps; ++step) {
-    store.begin_gradients();
+    store.begin_gradients(kMicrobatches);
     for (int microbatch = 0; microbatch < kMicrobatches; ++microbatch) {
-      store.begin_microbatch(microbatch == kMicrobatches - 1);
       for (Parameter* parameter : store.parameters()) {  // a parameter is read in forward, in some order
         EXPECT_EQ(parameter->value().numel(), num_elements(parameter->local_shape()));
       }

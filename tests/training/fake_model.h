@@ -24,13 +24,13 @@ class FakeModel : public LanguageModel {
     weight_ = &declare("decoder.weight", {.sharding = Sharding::replicated({vocabulary}), .init = Init::zeros(), .tags = {}}, Axis{});
   }
   const TransformerConfig& config() const override { return config_; }
-  StepOutput forward_step(const Microbatch& microbatch, bool training) override {
+  StageOutput forward_chunk(std::int64_t, const Microbatch& microbatch, const Activations&, bool training) override {
     if (training) seen_ordinals.push_back(microbatch.sample_ordinals);
     const at::Tensor mask = microbatch.at("loss_mask");
     const at::Tensor error = tracked(*weight_).index({microbatch.at("tokens")}) - microbatch.at("labels");
     at::Tensor losses = 0.5 * error * error;
     if (microbatch.has("poison")) losses = losses + microbatch.at("poison") * tracked(*weight_).index({microbatch.at("tokens")}).sqrt();
-    return {.loss_sum = (losses * mask).sum(), .count = mask.sum(), .token_losses = losses.detach(), .sums = {}};
+    return {.activations = {}, .loss = StepOutput{.loss_sum = (losses * mask).sum(), .count = mask.sum(), .token_losses = losses.detach(), .sums = {}}};
   }
   at::Tensor logits(const at::Tensor&, std::int64_t, LayerStates*, bool) override { return {}; }
 

@@ -174,14 +174,16 @@ class BackwardModel : public LanguageModel {
     weight_ = &declare("first.weight", {.sharding = Sharding::replicated({10}), .init = Init::ones(), .tags = {}}, Axis{});
   }
   const TransformerConfig& config() const override { return config_; }
-  StepOutput forward_step(const Microbatch& microbatch, bool) override {
+  StageOutput forward_chunk(std::int64_t, const Microbatch& microbatch, const Activations&, bool) override {
     const at::Tensor first = tracked(*weight_).index({microbatch.at("tokens").t()}).unsqueeze(2);
     show_op(unit_hooks_, *this, "first", first);
     const at::Tensor second = SpoilGradient::apply(first * 2.0);
     show_op(unit_hooks_, *this, "second", second);
     const at::Tensor loss = second.sum();
     show_op(unit_hooks_, *this, "loss", loss);
-    return {.loss_sum = loss, .count = microbatch.at("loss_mask").sum(), .token_losses = second.detach().squeeze(2).t(), .sums = {}};
+    return {.activations = {},
+            .loss = StepOutput{
+                .loss_sum = loss, .count = microbatch.at("loss_mask").sum(), .token_losses = second.detach().squeeze(2).t(), .sums = {}}};
   }
   at::Tensor logits(const at::Tensor&, std::int64_t, LayerStates*, bool) override { return {}; }
 

@@ -87,9 +87,8 @@ TEST(GradReducer, StartsABucketWhenItsLastContributionOfTheLastMicrobatchIsThere
   const auto contribute = [](Parameter& parameter) { parameter.contribute(at::ones(parameter.local_shape())); };
   for (int step = 0; step < 2; ++step) {
     comm->started.clear();
-    store.begin_gradients();
-    for (const bool is_last : {false, true}) {
-      store.begin_microbatch(is_last);
+    store.begin_gradients(/*num_microbatches=*/2);
+    for (const bool is_last : {false, step > 0}) {
       contribute(model.tied);
       contribute(model.last);
       EXPECT_EQ(comm->started, (is_last ? Sizes{512} : Sizes{})) << "the tied weight waits for its second use";
@@ -102,8 +101,7 @@ TEST(GradReducer, StartsABucketWhenItsLastContributionOfTheLastMicrobatchIsThere
     EXPECT_THAT(comm->started, ElementsAre(512, 1536, 512));
     EXPECT_EQ(model.tied.grad()[0][0].item<double>(), 4);
   }
-  store.begin_gradients();
-  store.begin_microbatch(true);
+  store.begin_gradients(1);
   contribute(model.last);
   EXPECT_THROW(contribute(model.last), InternalError) << "its sum is under way";
 }

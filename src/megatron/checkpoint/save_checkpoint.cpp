@@ -53,7 +53,7 @@ class PieceList {
  private:
   static void add(const std::string& name, TensorKind kind, const ParameterPiece& piece, const at::Tensor& flat, std::vector<PieceToWrite>& pieces) {
     const Parameter& parameter = *piece.parameter;
-    for (PieceBox& box : piece_boxes(piece, flat, parameter.sharding().owned_boxes(parameter.axis()))) {
+    for (PieceBox& box : piece_boxes(piece, flat, parameter.owned_boxes())) {
       pieces.push_back({.name = name,
                         .kind = kind,
                         .type = stored_type_of(flat.scalar_type()),

@@ -6,6 +6,9 @@
 #include <ATen/ops/arange.h>
 
 #include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "megatron/base/error.h"
 #include "megatron/parallel/regions.h"
@@ -31,64 +34,116 @@ TransformerLayerSpec gpt_layer_spec() {
           }};
 }
 
-/// The untied output projection; its product is part of the loss.
+/// An output projection of its own, or the copy of the word embeddings on a rank that needs them for its output only; its product is part of the
+/// loss.
 class OutputLayer : public Module {
  public:
-  OutputLayer(Module* parent, const TransformerConfig& config, const Rank& rank, std::int64_t vocab_pad_multiple)
-      : Module(parent, "output_layer"),
-        weight(declare("weight",
-                       {.sharding = Sharding::vocabulary({config.vocab_size, config.hidden_size}, vocab_pad_multiple),
-                        .init = input_init(config, {config.vocab_size, config.hidden_size}),
-                        .tags = {.embedding = true}},
-                       rank.tp)) {}
+  OutputLayer(Module* parent, std::string_view name, ParameterSpec spec, const Rank& rank)
+      : Module(parent, name), weight(declare("weight", std::move(spec), rank.tp)) {}
   Parameter& weight;
 };
 
+ParameterSpec output_spec(const TransformerConfig& config, std::int64_t vocab_pad_multiple) {
+  return {.sharding = Sharding::vocabulary({config.vocab_size, config.hidden_size}, vocab_pad_multiple),
+          .init = input_init(config, {config.vocab_size, config.hidden_size}),
+          .tags = {.embedding = true}};
+}
+
+/// What of the model a rank holds.
+struct Part {
+  struct Chunk {
+    StageLayers stage;
+    std::int64_t begin = 0;  ///< of its layers, among the rank's
+    bool is_first = false;
+  };
+  std::vector<Chunk> chunks;
+  std::vector<std::int64_t> layers;
+  bool has_embedding = false, has_output = false;
+  bool is_tied_elsewhere = false;  ///< embedding and output are one weight on two ranks, of which this is one
+};
+
+Part part_of(const PipelineLayout& layout, const TransformerConfig& config, std::int64_t rank) {
+  Part part;
+  bool embeds[2] = {false, false}, outputs[2] = {false, false};  // here, elsewhere
+  for (std::int64_t r = 0; r < layout.num_ranks; ++r) {
+    for (std::int64_t c = 0; c < layout.num_chunks; ++c) {
+      const StageLayers& stage = layout.of(r, c);
+      embeds[r != rank] |= stage.has_embedding;
+      outputs[r != rank] |= stage.has_output;
+      if (r != rank) continue;
+      part.chunks.push_back({stage, static_cast<std::int64_t>(part.layers.size()), stage_of(layout.order, layout.num_ranks, r, c) == 0});
+      for (std::int64_t i = 0; i < stage.num_layers; ++i) part.layers.push_back(stage.first_layer + i);
+    }
+  }
+  part.has_embedding = embeds[0];
+  part.has_output = outputs[0];
+  part.is_tied_elsewhere = !config.untie_embeddings_and_output_weights && ((embeds[0] && outputs[1]) || (outputs[0] && embeds[1]));
+  return part;
+}
+
 class GptModel : public LanguageModel {
  public:
-  GptModel(const TransformerConfig& config, const Rank& rank, std::int64_t vocab_pad_multiple)
-      : LanguageModel(nullptr, ""),
-        config_(config),
-        rank_(rank),
-        embedding_(this, config_, rank_, vocab_pad_multiple),
-        decoder_(this, "decoder", gpt_layer_spec(), config_, rank_) {
-    if (config_.untie_embeddings_and_output_weights) output_layer_.emplace(this, config_, rank_, vocab_pad_multiple);
+  GptModel(const TransformerConfig& config, const Rank& rank, const GptOptions& options, Part part)
+      : LanguageModel(nullptr, ""), config_(config), rank_(rank), part_(std::move(part)), dtype_(options.dtype) {
+    const auto shared = [&](StageSharing sharing) {
+      return word_embedding_spec(config_, options.vocab_pad_multiple, part_.is_tied_elsewhere ? sharing : StageSharing::none);
+    };
+    if (part_.has_embedding) embedding_.emplace(this, config_, rank_, shared(StageSharing::original));
+    decoder_.emplace(this, "decoder", gpt_layer_spec(), LayerArguments{.config = config_, .rank = rank_}, part_.layers, part_.has_output);
+    if (part_.has_output && config_.untie_embeddings_and_output_weights) {
+      output_layer_.emplace(this, "output_layer", output_spec(config_, options.vocab_pad_multiple), rank_);
+    } else if (part_.has_output && !part_.has_embedding) {
+      output_layer_.emplace(this, "embedding.word_embeddings", shared(StageSharing::copy), rank_);
+    }
     const auto type = config_.position_embedding_type;
     if (type == PositionEmbedding::rope || type == PositionEmbedding::yarn) rotary_ = rotary_frequencies(config_);
+    visit([this](Module& module) {
+      if (!module.parameters().empty()) weight_ = module.parameters().front().get();
+    });
   }
 
   const TransformerConfig& config() const override { return config_; }
+  std::int64_t num_chunks() const override { return static_cast<std::int64_t>(part_.chunks.size()); }
 
-  StepOutput forward_step(const Microbatch& microbatch, bool training) override {
-    const at::Tensor &tokens = microbatch.at("tokens"), &positions = microbatch.at("position_ids"), &mask = microbatch.at("loss_mask");
+  std::vector<ActivationSpec> input_specs(std::int64_t chunk, const Microbatch& microbatch) const override {
+    if (this->chunk(chunk).is_first) return {};
+    return {hidden_spec(microbatch)};
+  }
+
+  std::vector<ActivationSpec> output_specs(std::int64_t chunk, const Microbatch& microbatch) const override {
+    if (this->chunk(chunk).stage.has_output) return {};
+    return {hidden_spec(microbatch)};
+  }
+
+  StageOutput forward_chunk(std::int64_t chunk, const Microbatch& microbatch, const Activations& in, bool training) override {
+    const at::Tensor &tokens = microbatch.at("tokens"), &positions = microbatch.at("position_ids");
     ForwardContext context{.seed = rank_.seed, .training = training, .sample_ordinals = microbatch.sample_ordinals};
     if (microbatch.has("document_ids")) context.document_ids = microbatch.at("document_ids");
     context.sequence_parallel = rank_.sequence_parallel;
-    const at::Tensor hidden_sbh = whole_for_output(hidden(tokens, positions, context), context);
-    const auto by_position = [](const at::Tensor& x_bs) { return x_bs.t().reshape({-1}); };
-    const TokenLoss loss =
-        linear_cross_entropy(hidden_sbh.reshape({-1, config_.hidden_size}), output_weight(), by_position(microbatch.at("labels")), by_position(mask));
-    show_op(unit_hooks_, *this, "loss", loss.loss_sum);
-    return {.loss_sum = loss.loss_sum, .count = mask.sum(), .token_losses = loss.token_losses.view({tokens.size(1), tokens.size(0)}).t(), .sums = {}};
+    const at::Tensor hidden_sbh = hidden(this->chunk(chunk), tokens, positions, in, context);
+    if (!this->chunk(chunk).stage.has_output) return {.activations = {hidden_sbh}, .loss = {}};
+    return {.activations = {}, .loss = loss(hidden_sbh, microbatch, context)};
   }
 
   at::Tensor logits(const at::Tensor& ids, std::int64_t start, LayerStates* states, bool last_only) override {
+    return infer_chunk(0, {.tokens = ids, .start = start, .states = states, .last_only = last_only}, {}).front();
+  }
+
+  Activations infer_chunk(std::int64_t chunk, const InferencePass& pass, const Activations& in) override {
     const at::NoGradGuard no_grad;
-    const at::Tensor tokens = ids.to(rank_.device);
-    if (states != nullptr) states->slots.resize(decoder_.num_layers());
-    ForwardContext context{.seed = rank_.seed, .states = states, .q_start = start};
-    const at::Tensor positions = at::arange(start, start + tokens.size(1), tokens.options().dtype(at::kLong)).unsqueeze(0);
-    at::Tensor hidden_sbh = hidden(tokens, positions, context);
-    if (last_only) hidden_sbh = hidden_sbh.narrow(0, hidden_sbh.size(0) - 1, 1);
-    const bool whole = rank_.tp.size == 1;
-    const at::Tensor weight = whole ? output_weight().value().narrow(0, 0, config_.vocab_size) : output_weight().value();
-    const at::Tensor mine = matrix_product(hidden_sbh.reshape({-1, config_.hidden_size}), weight.t(), compute_type(weight.scalar_type()));
-    const at::Tensor logits_sbv = gather_from_split(mine, rank_.tp, "logits").narrow(1, 0, config_.vocab_size);
-    return logits_sbv.reshape({hidden_sbh.size(0), tokens.size(0), -1}).transpose(0, 1).to(at::kFloat);
+    const at::Tensor tokens = pass.tokens.to(rank_.device);
+    if (pass.states != nullptr) pass.states->slots.resize(static_cast<std::size_t>(config_.num_layers));
+    ForwardContext context{.seed = rank_.seed, .states = pass.states, .q_start = pass.start};
+    const at::Tensor positions = at::arange(pass.start, pass.start + tokens.size(1), tokens.options().dtype(at::kLong)).unsqueeze(0);
+    const at::Tensor hidden_sbh = hidden(this->chunk(chunk), tokens, positions, in, context);
+    if (!this->chunk(chunk).stage.has_output) return {hidden_sbh};
+    return {logits_of(pass.last_only ? hidden_sbh.narrow(0, hidden_sbh.size(0) - 1, 1) : hidden_sbh)};
   }
 
  private:
-  at::Tensor hidden(const at::Tensor& tokens, const at::Tensor& positions, ForwardContext& context) {
+  const Part::Chunk& chunk(std::int64_t index) const { return part_.chunks[static_cast<std::size_t>(index)]; }
+
+  at::Tensor hidden(const Part::Chunk& chunk, const at::Tensor& tokens, const at::Tensor& positions, const Activations& in, ForwardContext& context) {
     if (rotary_) {
       std::tie(context.rotary_cos, context.rotary_sin) = tables(positions.t().reshape({-1}));
     }
@@ -98,8 +153,29 @@ class GptModel : public LanguageModel {
       MEGATRON_CHECK(tokens.size(1) % rank_.tp.size == 0, "a sequence of ", tokens.size(1), " cannot be split over tp=", rank_.tp.size);
       context.s_start += rank_.tp.rank * (tokens.size(1) / rank_.tp.size);
     }
-    const at::Tensor embedded = run_unit(context.hooks, embedding_, [&] { return embedding_.forward(tokens, positions, context); });
-    return decoder_.forward(embedded, context);
+    MEGATRON_CHECK(in.size() == (chunk.is_first ? 0 : 1), "a stage was given ", in.size(), " activations");
+    at::Tensor hidden_sbh = chunk.is_first ? at::Tensor() : in.front();
+    if (chunk.stage.has_embedding) hidden_sbh = run_unit(context.hooks, *embedding_, [&] { return embedding_->forward(tokens, positions, context); });
+    hidden_sbh = decoder_->forward(hidden_sbh, context, chunk.begin, chunk.stage.num_layers);
+    return chunk.stage.has_output ? decoder_->finish(hidden_sbh, context) : hidden_sbh;
+  }
+
+  StepOutput loss(const at::Tensor& decoded_sbh, const Microbatch& microbatch, const ForwardContext& context) {
+    const at::Tensor &tokens = microbatch.at("tokens"), &mask = microbatch.at("loss_mask");
+    const at::Tensor hidden_sbh = whole_for_output(decoded_sbh, context);
+    const auto by_position = [](const at::Tensor& x_bs) { return x_bs.t().reshape({-1}); };
+    const TokenLoss loss =
+        linear_cross_entropy(hidden_sbh.reshape({-1, config_.hidden_size}), output_weight(), by_position(microbatch.at("labels")), by_position(mask));
+    show_op(unit_hooks_, *this, "loss", loss.loss_sum);
+    return {.loss_sum = loss.loss_sum, .count = mask.sum(), .token_losses = loss.token_losses.view({tokens.size(1), tokens.size(0)}).t(), .sums = {}};
+  }
+
+  at::Tensor logits_of(const at::Tensor& hidden_sbh) {
+    const bool whole = rank_.tp.size == 1;
+    const at::Tensor weight = whole ? output_weight().value().narrow(0, 0, config_.vocab_size) : output_weight().value();
+    const at::Tensor mine = matrix_product(hidden_sbh.reshape({-1, config_.hidden_size}), weight.t(), compute_type(weight.scalar_type()));
+    const at::Tensor logits_sbv = gather_from_split(mine, rank_.tp, "logits").narrow(1, 0, config_.vocab_size);
+    return logits_sbv.reshape({hidden_sbh.size(0), hidden_sbh.size(1), -1}).transpose(0, 1).to(at::kFloat);
   }
 
   /// The decoder's output with all positions, for the product with this rank's part of the vocabulary.
@@ -111,26 +187,46 @@ class GptModel : public LanguageModel {
   /// Tables of s rows when all samples share their positions, else of s·b.
   std::pair<at::Tensor, at::Tensor> tables(const at::Tensor& positions) {
     if (rotary_->inverse.device() != positions.device()) rotary_->inverse = rotary_->inverse.to(positions.device());
-    const RotaryTables result = rotary_tables(*rotary_, positions, compute_type(embedding_.word_embeddings().value().scalar_type()));
+    const RotaryTables result = rotary_tables(*rotary_, positions, compute_type(weight_type()));
     return {result.cos, result.sin};
   }
 
-  Parameter& output_weight() { return output_layer_ ? output_layer_->weight : embedding_.word_embeddings(); }
+  Parameter& output_weight() { return output_layer_ ? output_layer_->weight : embedding_->word_embeddings(); }
+
+  /// Of all weights of the model.
+  c10::ScalarType weight_type() const { return weight_ != nullptr ? weight_->value().scalar_type() : dtype_; }
+
+  /// Of the hidden rows between layers: this rank's slice with sequence parallelism.
+  ActivationSpec hidden_spec(const Microbatch& microbatch) const {
+    const at::Tensor& tokens = microbatch.at("tokens");
+    return {"hidden",
+            {tokens.size(1) / (rank_.sequence_parallel ? rank_.tp.size : 1), tokens.size(0), config_.hidden_size},
+            config_.fp32_residual_connection ? compute_type(weight_type()) : weight_type()};
+  }
 
   const TransformerConfig config_;
   const Rank rank_;
-  LanguageModelEmbedding embedding_;
-  TransformerBlock decoder_;
+  const Part part_;
+  std::optional<LanguageModelEmbedding> embedding_;
+  std::optional<TransformerBlock> decoder_;
   std::optional<OutputLayer> output_layer_;
   std::optional<RotaryFrequencies> rotary_;
+  const c10::ScalarType dtype_;
+  const Parameter* weight_ = nullptr;  ///< one of them; null on a rank without any
 };
 
 }  // namespace
 
-std::unique_ptr<LanguageModel> make_gpt_model(const TransformerConfig& config, const Rank& rank, std::int64_t vocab_pad_multiple) {
+std::unique_ptr<LanguageModel> make_gpt_model(const TransformerConfig& config, const Rank& rank, const GptOptions& options) {
   MEGATRON_CHECK(config.num_layers > 0 && config.hidden_size > 0 && config.vocab_size > 0 && config.kv_channels > 0 && config.ffn_hidden_size > 0,
                  "the model's config is not resolved");
-  return std::make_unique<GptModel>(config, rank, vocab_pad_multiple);
+  Part part =
+      part_of(options.layout != nullptr ? *options.layout : whole_model(config.num_layers), config, options.layout != nullptr ? rank.pp.rank : 0);
+  return std::make_unique<GptModel>(config, rank, options, std::move(part));
+}
+
+std::unique_ptr<LanguageModel> make_gpt_model(const TransformerConfig& config, const Rank& rank, std::int64_t vocab_pad_multiple) {
+  return make_gpt_model(config, rank, GptOptions{.vocab_pad_multiple = vocab_pad_multiple});
 }
 
 }  // namespace megatron

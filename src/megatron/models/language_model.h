@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/transformer/layer_state.h"
@@ -14,15 +15,33 @@
 
 namespace megatron {
 
+/// A pass without gradients over tokens int64 [b, s] that start at position `start`.
+struct InferencePass {
+  at::Tensor tokens;
+  std::int64_t start = 0;
+  LayerStates* states = nullptr;
+  bool last_only = false;
+};
+
 class LanguageModel : public Module {
  public:
   using Module::Module;
   virtual const TransformerConfig& config() const = 0;
-  /// Loss of one microbatch; `training` turns dropout on.
-  virtual StepOutput forward_step(const Microbatch& microbatch, bool training) = 0;
+  /// Stages of the pipeline that this rank holds.
+  virtual std::int64_t num_chunks() const { return 1; }
+  /// What chunk `chunk` takes from the stage before; nothing on the first stage.
+  virtual std::vector<ActivationSpec> input_specs(std::int64_t /*chunk*/, const Microbatch& /*microbatch*/) const { return {}; }
+  /// What chunk `chunk` hands to the next stage; nothing on the last.
+  virtual std::vector<ActivationSpec> output_specs(std::int64_t /*chunk*/, const Microbatch& /*microbatch*/) const { return {}; }
+  /// Runs one stage on a microbatch; `training` turns dropout on. `in` as input_specs says.
+  virtual StageOutput forward_chunk(std::int64_t chunk, const Microbatch& microbatch, const Activations& in, bool training) = 0;
+  /// Loss of one microbatch, where this rank holds the whole model.
+  StepOutput forward_step(const Microbatch& microbatch, bool training);
   /// Logits float32 [b, s, vocab_size] (padding removed) of tokens int64 [b, s], which start at position `start`. `states` holds what earlier
   /// calls left and receives this call's (keys and values); null for a single full pass. With `last_only`, s of the result is 1.
   virtual at::Tensor logits(const at::Tensor& tokens, std::int64_t start, LayerStates* states, bool last_only) = 0;
+  /// One stage of that: hidden rows for the next stage or, on the last one, the logits.
+  virtual Activations infer_chunk(std::int64_t chunk, const InferencePass& pass, const Activations& in);
 
  protected:
   friend class UnitHooksScope;

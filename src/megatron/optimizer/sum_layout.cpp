@@ -67,7 +67,7 @@ SumLayout sum_layout(const ParamStore& store) {
 Skipped skipped_elements(const Parameter& parameter) {
   const Shape local = parameter.local_shape();
   const std::int64_t size = num_elements(local);
-  const std::vector<Box> owned = parameter.sharding().owned_boxes(parameter.axis());
+  const std::vector<Box> owned = parameter.owned_boxes();
   std::int64_t counted = 0;
   for (const Box& box : owned) counted += num_elements(box.shape);
   if (counted == size) return {};

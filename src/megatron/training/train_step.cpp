@@ -66,9 +66,8 @@ StepLosses forward_backward(const TrainStepParts& parts, const TrainStepOptions&
   const at::Tensor scale = parts.optimizer.loss_scale();
   const at::Tensor empty = at::zeros({options.num_microbatches}, scale.options());
   StepLosses losses{empty, empty.clone()};
-  parts.weights.begin_gradients();
+  parts.weights.begin_gradients(options.num_microbatches);
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    parts.weights.begin_microbatch(i + 1 == batch.size());
     const StepOutput output = forward(parts, batch[i]);
     const auto index = static_cast<std::int64_t>(i);
     losses.sums[index].copy_(output.loss_sum.detach());

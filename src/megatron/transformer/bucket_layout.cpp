@@ -39,14 +39,16 @@ std::vector<BucketLayout> bucket_layouts(const std::vector<Parameter*>& declared
   };
   for (std::size_t place = 0; place < declared.size(); ++place) {
     Parameter* parameter = declared[declared.size() - 1 - place];
-    const bool is_precise = separates_precise && parameter->spec().tags.precise;
-    BucketLayout& bucket = open[is_precise].bucket;
+    const bool is_precise = separates_precise && parameter->spec().tags.precise, is_shared = parameter->spec().sharing != StageSharing::none;
+    Open alone;
+    Open& chosen = is_shared ? alone : open[is_precise];
+    BucketLayout& bucket = chosen.bucket;
     bucket.is_precise = is_precise;
     bucket.parameters.push_back(parameter);
     bucket.offsets.push_back(bucket.size);
     bucket.size += round_up(num_elements(parameter->local_shape()), kernels::kStateBlock);
-    open[is_precise].last = place;
-    if (closing > 0 && bucket.size >= closing) close(open[is_precise]);
+    chosen.last = place;
+    if (is_shared || (closing > 0 && bucket.size >= closing)) close(chosen);
   }
   for (Open& rest : open) close(rest);
   std::vector<BucketLayout> layouts;

@@ -52,14 +52,16 @@ struct Lookup : torch::autograd::Function<Lookup> {
 
 at::Tensor embedding_lookup(const at::Tensor& ids, Parameter& weight) { return Lookup::apply(ids, gradient_anchor(), &weight); }
 
-LanguageModelEmbedding::LanguageModelEmbedding(Module* parent, const TransformerConfig& config, const Rank& rank, std::int64_t vocab_pad_multiple)
-    : Module(parent, "embedding"),
-      config_(config),
-      word_embeddings_(this, "word_embeddings",
-                       {.sharding = Sharding::vocabulary({config.vocab_size, config.hidden_size}, vocab_pad_multiple),
-                        .init = embedding_init(config),
-                        .tags = {.embedding = true, .precise = true}},
-                       rank.tp) {
+ParameterSpec word_embedding_spec(const TransformerConfig& config, std::int64_t vocab_pad_multiple, StageSharing sharing) {
+  return {.sharding = Sharding::vocabulary({config.vocab_size, config.hidden_size}, vocab_pad_multiple),
+          .init = embedding_init(config),
+          .tags = {.embedding = true, .precise = true},
+          .sharing = sharing};
+}
+
+LanguageModelEmbedding::LanguageModelEmbedding(Module* parent, const TransformerConfig& config, const Rank& rank,
+                                               const ParameterSpec& word_embeddings)
+    : Module(parent, "embedding"), config_(config), word_embeddings_(this, "word_embeddings", word_embeddings, rank.tp) {
   if (config.position_embedding_type == PositionEmbedding::learned_absolute) {
     const ParameterSpec spec{.sharding = Sharding::replicated({config.max_position_embeddings, config.hidden_size}),
                              .init = embedding_init(config),

@@ -14,9 +14,12 @@ namespace megatron {
 /// row in order.
 at::Tensor embedding_lookup(const at::Tensor& ids, Parameter& weight);
 
+/// The word embeddings' weight, wherever a stage declares it.
+ParameterSpec word_embedding_spec(const TransformerConfig& config, std::int64_t vocab_pad_multiple, StageSharing sharing);
+
 class LanguageModelEmbedding : public Module {
  public:
-  LanguageModelEmbedding(Module* parent, const TransformerConfig& config, const Rank& rank, std::int64_t vocab_pad_multiple);
+  LanguageModelEmbedding(Module* parent, const TransformerConfig& config, const Rank& rank, const ParameterSpec& word_embeddings);
   /// tokens int64 [b, s], position_ids int64 [b, s] or [1, s] → [s, b, h] in the weights' dtype, or float32 with
   /// --fp32-residual-connection; with sequence parallelism this rank's slice. Collective over tp.
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& position_ids, const ForwardContext& context) const;

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "megatron/base/error.h"
@@ -78,18 +79,78 @@ void combine_(at::Tensor& lse, at::Tensor& label_logit, const Axis& axis) {
   label_logit = all.select(1, 1).sum(0);
 }
 
-/// d loss / d hidden and d loss / d weight of a chunk. To 16 bits, the gradient is rounded after scaling: a loss scale must act before.
-void propagate(at::Tensor& dlogits, const at::Tensor& scale, const at::Tensor& hidden, const at::Tensor& w, at::Tensor& dhidden, at::Tensor& dw,
-               bool accumulate) {
-  if (dlogits.scalar_type() != hidden.scalar_type()) {
-    const at::Tensor rounded = dlogits.mul_(scale).to(hidden.scalar_type());
-    matrix_product_into(dhidden, rounded, w, /*accumulate=*/false);
-    matrix_product_into(dw, rounded.t(), hidden, accumulate);
-    return;
+/// What backward knows of all tokens; `logits` are those that forward kept, of the first chunks.
+struct Backward {
+  at::Tensor hidden, lse, mask, scale;
+  LabelColumns labels;
+  std::vector<at::Tensor> logits;
+  Parameter* weight;
+
+  at::Tensor w() const { return weight->value().narrow(0, 0, part_of(*weight).count); }
+  bool scales_last() const { return lse.scalar_type() == hidden.scalar_type(); }
+
+  /// d loss / d logits of a chunk, whose logits are computed again where they were not kept. To 16 bits it is rounded after scaling: a loss scale
+  /// must act before. Else the scale is left to the products.
+  at::Tensor logit_gradient(std::size_t index, std::int64_t begin, std::int64_t count) {
+    at::Tensor gradient =
+        index < logits.size() ? std::move(logits[index]) : matrix_product(hidden.narrow(0, begin, count), w().t(), lse.scalar_type());
+    to_gradient_(gradient, lse.narrow(0, begin, count), labels.narrow(begin, count), mask.narrow(0, begin, count));
+    return scales_last() ? gradient : gradient.mul_(scale).to(hidden.scalar_type());
   }
-  at::mm_out(dhidden, dlogits, w);
-  dhidden.mul_(scale);
-  at::addmm_out(dw, dw, dlogits.t(), hidden * scale, /*beta=*/accumulate ? 1 : 0);
+  void input_gradient(const at::Tensor& dlogits, at::Tensor dhidden) const {
+    if (!scales_last()) return matrix_product_into(dhidden, dlogits, w(), /*accumulate=*/false);
+    at::mm_out(dhidden, dlogits, w());
+    dhidden.mul_(scale);
+  }
+  void weight_gradient(const at::Tensor& dlogits, std::int64_t begin, at::Tensor dw, bool accumulate) const {
+    const at::Tensor chunk = hidden.narrow(0, begin, dlogits.size(0));
+    if (!scales_last()) return matrix_product_into(dw, dlogits.t(), chunk, accumulate);
+    at::addmm_out(dw, dw, dlogits.t(), chunk * scale, /*beta=*/accumulate ? 1 : 0);
+  }
+  /// Calls body(index, begin, count) for every chunk.
+  template <class Body>
+  void for_chunks(const Body& body) const {
+    const std::int64_t t = hidden.size(0), v = w().size(0), rows = chunk_rows(v);
+    std::size_t index = 0;
+    for (std::int64_t begin = 0; begin < t && v > 0; begin += rows) body(index++, begin, std::min(rows, t - begin));
+  }
+  /// This rank's true rows of the weight's gradient; padding is zeroed the first time.
+  at::Tensor true_rows(at::Tensor& grad, bool fresh) const {
+    const std::int64_t v = w().size(0);
+    if (fresh && grad.size(0) > v) grad.narrow(0, v, grad.size(0) - v).zero_();
+    return grad.narrow(0, 0, v);
+  }
+};
+
+/// Both gradients, chunk by chunk.
+void propagate(Backward& all, at::Tensor& dhidden) {
+  all.weight->contribute([&](at::Tensor& grad, bool fresh) {
+    at::Tensor dw = all.true_rows(grad, fresh);
+    all.for_chunks([&](std::size_t index, std::int64_t begin, std::int64_t count) {
+      const at::Tensor dlogits = all.logit_gradient(index, begin, count);
+      all.input_gradient(dlogits, dhidden.narrow(0, begin, count));
+      all.weight_gradient(dlogits, begin, dw, /*accumulate=*/!fresh || begin > 0);
+    });
+  });
+}
+
+/// The input's gradient now, the weight's when the sink asks: the logits' gradients wait for it where the logits were kept, and are computed again
+/// elsewhere.
+void propagate_input_first(Backward all, at::Tensor& dhidden) {
+  std::vector<at::Tensor> kept(all.logits.size());
+  all.for_chunks([&](std::size_t index, std::int64_t begin, std::int64_t count) {
+    const at::Tensor dlogits = all.logit_gradient(index, begin, count);
+    all.input_gradient(dlogits, dhidden.narrow(0, begin, count));
+    if (index < kept.size()) kept[index] = dlogits;
+  });
+  all.logits.clear();
+  all.weight->contribute([all = std::move(all), kept = std::move(kept)](at::Tensor& grad, bool fresh) mutable {
+    at::Tensor dw = all.true_rows(grad, fresh);
+    all.for_chunks([&](std::size_t index, std::int64_t begin, std::int64_t count) {
+      const at::Tensor dlogits = index < kept.size() ? kept[index] : all.logit_gradient(index, begin, count);
+      all.weight_gradient(dlogits, begin, dw, /*accumulate=*/!fresh || begin > 0);
+    });
+  });
 }
 
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
@@ -126,28 +187,21 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
-    const at::Tensor &hidden = saved[0], &labels = saved[1], &mask = saved[2], &lse = saved[3], &scale = gradients[0];
     auto* weight = load_pointer<Parameter>(context, "weight");
-    const at::Tensor w = weight->value().narrow(0, 0, part_of(*weight).count);
-    const LabelColumns columns = columns_of(labels, *weight);
     const auto holder = context->saved_data["kept"].toCapsule();
-    auto& kept = static_cast<Kept&>(*holder).logits;
-    const std::int64_t t = hidden.size(0), v = w.size(0), rows = chunk_rows(v);
-    at::Tensor dhidden = v > 0 ? at::empty_like(hidden) : at::zeros_like(hidden);
-    weight->contribute([&](at::Tensor& grad, bool fresh) {
-      if (fresh && grad.size(0) > v) grad.narrow(0, v, grad.size(0) - v).zero_();
-      at::Tensor dw = grad.narrow(0, 0, v);
-      for (std::int64_t begin = 0, index = 0; begin < t && v > 0; begin += rows, ++index) {
-        const std::int64_t count = std::min(rows, t - begin);
-        const at::Tensor chunk = hidden.narrow(0, begin, count);
-        const bool is_kept = index < static_cast<std::int64_t>(kept.size());
-        at::Tensor dlogits = is_kept ? std::move(kept[index]) : matrix_product(chunk, w.t(), lse.scalar_type());
-        to_gradient_(dlogits, lse.narrow(0, begin, count), columns.narrow(begin, count), mask.narrow(0, begin, count));
-        at::Tensor dchunk = dhidden.narrow(0, begin, count);
-        propagate(dlogits, scale, chunk, w, dchunk, dw, /*accumulate=*/!fresh || begin > 0);
-      }
-    });
-    kept.clear();
+    Backward all{.hidden = saved[0],
+                 .lse = saved[3],
+                 .mask = saved[2],
+                 .scale = gradients[0],
+                 .labels = columns_of(saved[1], *weight),
+                 .logits = std::exchange(static_cast<Kept&>(*holder).logits, {}),
+                 .weight = weight};
+    at::Tensor dhidden = all.w().size(0) > 0 ? at::empty_like(all.hidden) : at::zeros_like(all.hidden);
+    if (weight->defers_gradient()) {
+      propagate_input_first(std::move(all), dhidden);
+    } else {
+      propagate(all, dhidden);
+    }
     return {dhidden, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };

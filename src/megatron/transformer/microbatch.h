@@ -2,9 +2,13 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace megatron {
 
@@ -19,12 +23,26 @@ struct Microbatch {
   bool has(const std::string& name) const { return tensors.contains(name); }
 };
 
+/// What passes from a stage of the pipeline to the next: tensors in a fixed order, and what the receiver must know of each beforehand.
+using Activations = std::vector<at::Tensor>;
+struct ActivationSpec {
+  std::string name;  ///< "hidden"
+  std::vector<std::int64_t> shape;
+  c10::ScalarType dtype = c10::kFloat;
+};
+
 /// What a forward step returns: Σ loss over counted tokens (differentiable), their number, and further named sums to report.
 struct StepOutput {
   at::Tensor loss_sum;      ///< scalar
   at::Tensor count;         ///< scalar float32: Σ loss_mask
   at::Tensor token_losses;  ///< [b, s], detached: −log p(label)
   std::map<std::string, at::Tensor> sums;
+};
+
+/// What a stage hands on: activations to the next stage or, on the last one, the loss.
+struct StageOutput {
+  Activations activations;
+  std::optional<StepOutput> loss;
 };
 
 }  // namespace megatron

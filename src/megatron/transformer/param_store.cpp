@@ -103,29 +103,21 @@ void ParamStore::initialize(std::uint64_t seed) {
   for (const Parameter* parameter : parameters_) initialize_parameter(*parameter, parameter->value(), seed);
 }
 
-void ParamStore::begin_gradients() {
+void ParamStore::begin_gradients(std::int64_t num_microbatches) {
   for (Parameter* parameter : parameters_) parameter->fresh_ = true;
   for (Book& book : books_) book.seen = 0;
-  is_last_ = false;
   num_started_ = 0;
-}
-
-void ParamStore::begin_microbatch(bool is_last) {
-  if (!reducer_ || !options_.data_parallel.overlaps_grad_reduce) return;
-  close_microbatch();
-  is_last_ = is_last && is_counted_;
-  if (!is_last_) return;
+  num_expected_.clear();
+  num_microbatches_ = options_.data_parallel.overlaps_grad_reduce ? num_microbatches : 0;
+  if (!is_counted_ || num_microbatches_ == 0) return;
   num_expected_.assign(buckets_.size(), 0);
-  for (const Book& book : books_) num_expected_[book.bucket] += book.expected > 0;
+  for (const Book& book : books_) num_expected_[book.bucket] += book.per_microbatch > 0;
 }
 
-void ParamStore::close_microbatch() {
-  const bool is_first = !is_counted_ && std::ranges::any_of(books_, [](const Book& book) { return book.seen > 0; });
-  for (Book& book : books_) {
-    if (is_first) book.expected = book.seen;
-    book.seen = 0;
-  }
-  is_counted_ = is_counted_ || is_first;
+void ParamStore::learn_counts() {
+  if (is_counted_ || num_microbatches_ == 0) return;
+  for (Book& book : books_) book.per_microbatch = book.seen / num_microbatches_;
+  is_counted_ = true;
 }
 
 void ParamStore::zero_fresh(const ParamBucket& bucket) {
@@ -137,17 +129,27 @@ void ParamStore::zero_fresh(const ParamBucket& bucket) {
 
 void ParamStore::finish_local_gradients() {
   for (const ParamBucket& bucket : buckets_) zero_fresh(bucket);
-  is_last_ = false;
+  num_expected_.clear();
 }
 
 void ParamStore::finish_gradients() {
-  close_microbatch();
+  learn_counts();
   finish_local_gradients();
   if (reducer_) {
     while (num_started_ < buckets_.size()) reducer_->start(num_started_++);
     reducer_->finish();
   }
+  sum_over_stages();
   tp_gradients_->sum();
+}
+
+/// A shared weight has a bucket of its own, which is the same on both ranks, and so are its slices.
+void ParamStore::sum_over_stages() {
+  for (const ParamBucket& bucket : buckets_) {
+    if (bucket.parameters.front()->spec().sharing == StageSharing::none) continue;
+    MEGATRON_CHECK(options_.embedding.size == 2, bucket.parameters.front()->name(), " is shared by two stages: give the group of their ranks");
+    options_.embedding.comm->all_reduce(bucket.own(bucket.grad), "shared embedding gradients");
+  }
 }
 
 void ParamStore::gather_gradients() {
@@ -158,8 +160,13 @@ void ParamStore::gather_gradients() {
 
 void ParamStore::contribute(Parameter& parameter, std::function<void(at::Tensor& grad, bool fresh)> write) {
   MEGATRON_CHECK(parameter.grad_.defined(), "backward through ", parameter.name(), ", whose store has no gradients");
+  if (queue_ == nullptr) return write_now(parameter, write);
+  queue_->push_back([this, &parameter, write = std::move(write)] { write_now(parameter, write); });
+}
+
+void ParamStore::write_now(Parameter& parameter, const std::function<void(at::Tensor& grad, bool fresh)>& write) {
   MEGATRON_CHECK(num_started_ <= books_[parameter.index_].bucket, parameter.name(),
-                 " got more contributions to its gradient than in microbatches before");
+                 " got more contributions to its gradient than in the steps before");
   write(parameter.grad_, parameter.fresh_);
   parameter.fresh_ = false;
   if (reducer_) count(parameter);
@@ -168,7 +175,7 @@ void ParamStore::contribute(Parameter& parameter, std::function<void(at::Tensor&
 void ParamStore::count(const Parameter& parameter) {
   Book& book = books_[parameter.index_];
   ++book.seen;
-  if (!is_last_ || book.seen != book.expected) return;
+  if (num_expected_.empty() || book.seen != book.per_microbatch * num_microbatches_) return;
   --num_expected_[book.bucket];
   start_complete_buckets();
 }

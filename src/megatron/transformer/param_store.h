@@ -5,6 +5,7 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,6 +28,7 @@ class ParamStore : private GradSink {
     bool with_gradients = true;                      ///< false for inference: no gradient storage
     DataParallel data_parallel = {};                 ///< the default: no other rank holds these weights
     Axis model{"tp-pp"};                             ///< the ranks that hold one replica of the model
+    Axis embedding{"embd"};                          ///< the ranks that hold the weights which two stages share
   };
   /// Allocates storage for every parameter below `model` and binds it. The model must outlive the store.
   ParamStore(Module& model, Options options);
@@ -50,13 +52,15 @@ class ParamStore : private GradSink {
   /// Draws every weight by its coordinates; padding rows are zero.
   void initialize(std::uint64_t seed);
 
-  /// Makes every gradient logically zero; the first contribution overwrites.
-  void begin_gradients();
-  /// Before each microbatch of a step that overlaps gradients' sums with backward. During the last one a bucket's sum starts as soon as all its
-  /// gradients are there; how many contributions a parameter gets is learnt from the first microbatch ever.
-  void begin_microbatch(bool is_last);
+  /// Makes every gradient logically zero; the first contribution overwrites. With the number of the step's microbatches, gradients' sums overlap
+  /// backward where data_parallel() asks for it: a bucket's sum starts as soon as all its gradients are there. How many contributions a parameter
+  /// gets of a microbatch is learnt from the first such step.
+  void begin_gradients(std::int64_t num_microbatches = 0);
+  /// While `queue` is set, contributions are put there instead of being written; running them in order writes them. Null: written at once.
+  void defer_into(std::vector<std::function<void()>>* queue) { queue_ = queue; }
   /// Zeroes the gradients nothing contributed to and adds up what ranks computed: over the ranks with the same weights (into this rank's slice
-  /// with a distributed optimizer), then over tp where parts were computed. Gradients are then valid. Collective over both.
+  /// with a distributed optimizer), over the stages that share a weight, then over tp where parts were computed. Gradients are then valid.
+  /// Collective over these.
   void finish_gradients();
   /// The same without the sums: this rank's own gradients.
   void finish_local_gradients();
@@ -66,15 +70,18 @@ class ParamStore : private GradSink {
  private:
   void bind();
   void contribute(Parameter& parameter, std::function<void(at::Tensor& grad, bool fresh)> write) override;
+  bool defers() const override { return queue_ != nullptr; }
+  void write_now(Parameter& parameter, const std::function<void(at::Tensor& grad, bool fresh)>& write);
   void count(const Parameter& parameter);
   void zero_fresh(const ParamBucket& bucket);
-  void close_microbatch();
+  void learn_counts();
+  void sum_over_stages();
   /// Starts the sums of the buckets that are complete, none before those in front of it.
   void start_complete_buckets();
 
-  /// Contributions to a parameter in a microbatch: until now, and how many it gets (0: not known, or none).
+  /// Contributions to a parameter: in this step until now, and of each microbatch (0: not known, or none).
   struct Book {
-    std::int64_t seen = 0, expected = 0;
+    std::int64_t seen = 0, per_microbatch = 0;
     std::size_t bucket = 0;
   };
 
@@ -84,9 +91,11 @@ class ParamStore : private GradSink {
   std::vector<ParamBucket> buckets_;
   std::vector<ParameterPiece> pieces_;
   std::vector<Book> books_;                 ///< of parameters_
-  std::vector<std::int64_t> num_expected_;  ///< parameters of each bucket that the last microbatch has not finished yet
-  bool is_counted_ = false, is_last_ = false;
+  std::vector<std::int64_t> num_expected_;  ///< parameters of each bucket that this step has not finished yet; empty: sums wait for the end
+  bool is_counted_ = false;
+  std::int64_t num_microbatches_ = 0;  ///< of this step; 0: not told
   std::size_t num_started_ = 0;
+  std::vector<std::function<void()>>* queue_ = nullptr;
   std::optional<GradReducer> reducer_;
   std::optional<TensorParallelGradients> tp_gradients_;
 };

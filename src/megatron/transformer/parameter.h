@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -34,11 +35,19 @@ struct ParameterTags {
   bool precise = false;  ///< read through precise_value(): every rank needs all of it in float32
 };
 
+/// A weight that two ranks of a pipeline hold because two stages use it (tied embeddings): their gradients are added, so both stay the same.
+enum class StageSharing : std::uint8_t {
+  none,
+  original,  ///< counted and saved here
+  copy       ///< counted and saved on the other rank
+};
+
 struct ParameterSpec {
   Sharding sharding;
   Init init;
   ParameterTags tags;
   bool sum_over_tp = false;  ///< replicated, but each tensor-parallel rank computes a part of its gradient: the parts are summed
+  StageSharing sharing = StageSharing::none;
 };
 
 /// Where backward functions leave a parameter's gradient.
@@ -48,6 +57,8 @@ class GradSink {
   /// Writes one contribution. `write(grad, fresh)` adds into `grad` (the main gradient, shape of the local value), or overwrites it when `fresh`:
   /// nothing was contributed since the gradients were begun. A sink may run it at once or keep it for later (zero-bubble's W step).
   virtual void contribute(Parameter& parameter, std::function<void(at::Tensor& grad, bool fresh)> write) = 0;
+  /// Whether contributions are kept for later: `write` then must own what it needs.
+  virtual bool defers() const = 0;
 };
 
 /// Waits for weights that other ranks are still sending.
@@ -70,6 +81,8 @@ class Parameter {
   const Sharding& sharding() const { return spec_.sharding; }
   const Axis& axis() const { return axis_; }
   Shape local_shape() const { return spec_.sharding.local_shape(axis_); }
+  /// The pieces of the global tensor that are counted and saved on this rank.
+  std::vector<Box> owned_boxes() const { return spec_.sharing == StageSharing::copy ? std::vector<Box>{} : spec_.sharding.owned_boxes(axis_); }
 
   /// The rank's weight, a view into a bucket. Valid after binding, and only inside forward and backward where weights are gathered on demand.
   const at::Tensor& value() const {
@@ -94,6 +107,8 @@ class Parameter {
 
   /// Called by backward functions: hands a contribution to the sink.
   void contribute(std::function<void(at::Tensor& grad, bool fresh)> write) { sink_->contribute(*this, std::move(write)); }
+  /// GradSink::defers() of the sink.
+  bool defers_gradient() const { return sink_->defers(); }
   /// Adds `gradient` (local shape) as a contribution.
   void contribute(at::Tensor gradient);
 

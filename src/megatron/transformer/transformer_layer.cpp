@@ -46,21 +46,28 @@ at::Tensor TransformerLayer::forward(const at::Tensor& hidden_sbh, const Forward
   return add_residual(mlp_->forward(attended, context), attended, "mlp_bda", post_mlp_layernorm_.get(), context);
 }
 
-TransformerBlock::TransformerBlock(Module* parent, std::string_view name, const TransformerLayerSpec& spec, const TransformerConfig& config,
-                                   const Rank& rank)
+TransformerBlock::TransformerBlock(Module* parent, std::string_view name, const TransformerLayerSpec& spec, const LayerArguments& arguments,
+                                   const std::vector<std::int64_t>& layers, bool has_final_norm)
     : Module(parent, name) {
-  for (std::int64_t index = 0; index < config.num_layers; ++index) {
-    const LayerArguments arguments{.config = config, .rank = rank, .layer_index = index};
-    layers_.push_back(std::make_unique<TransformerLayer>(this, "layers." + std::to_string(index), spec, arguments));
+  LayerArguments own = arguments;
+  for (const std::int64_t layer : layers) {
+    own.layer_index = layer;
+    layers_.push_back(std::make_unique<TransformerLayer>(this, "layers." + std::to_string(layer), spec, own));
   }
-  if (config.norm_placement == NormPlacement::pre)
-    final_layernorm_ = std::make_unique<Norm>(this, "final_layernorm", config, config.hidden_size, rank);
+  const TransformerConfig& config = arguments.config;
+  if (has_final_norm && config.norm_placement == NormPlacement::pre)
+    final_layernorm_ = std::make_unique<Norm>(this, "final_layernorm", config, config.hidden_size, arguments.rank);
 }
 
-at::Tensor TransformerBlock::forward(at::Tensor hidden_sbh, const ForwardContext& context) {
-  for (const auto& layer : layers_) {
-    hidden_sbh = run_unit(context.hooks, *layer, [&] { return layer->forward(hidden_sbh, context); });
+at::Tensor TransformerBlock::forward(at::Tensor hidden_sbh, const ForwardContext& context, std::int64_t begin, std::int64_t count) {
+  for (std::int64_t i = begin; i < begin + count; ++i) {
+    TransformerLayer& layer = *layers_[static_cast<std::size_t>(i)];
+    hidden_sbh = run_unit(context.hooks, layer, [&] { return layer.forward(hidden_sbh, context); });
   }
+  return hidden_sbh;
+}
+
+at::Tensor TransformerBlock::finish(const at::Tensor& hidden_sbh, const ForwardContext& context) const {
   if (!final_layernorm_) return hidden_sbh;
   const at::Tensor normalised = run_unit(context.hooks, *final_layernorm_, [&] { return final_layernorm_->forward(hidden_sbh); });
   show_op(context.hooks, *final_layernorm_, "", normalised);

@@ -25,11 +25,16 @@ class TransformerLayer : public Module {
   std::unique_ptr<Norm> post_mlp_layernorm_;
 };
 
-/// The layers of a stage and, on the last one and with pre-norm, the final norm.
+/// The layers of this rank's stages and, on the last one and with pre-norm, the final norm.
 class TransformerBlock : public Module {
  public:
-  TransformerBlock(Module* parent, std::string_view name, const TransformerLayerSpec& spec, const TransformerConfig& config, const Rank& rank);
-  at::Tensor forward(at::Tensor hidden_sbh, const ForwardContext& context);
+  /// `layers`: which of the model's layers, in the order of the model.
+  TransformerBlock(Module* parent, std::string_view name, const TransformerLayerSpec& spec, const LayerArguments& arguments,
+                   const std::vector<std::int64_t>& layers, bool has_final_norm);
+  /// Through `count` of the layers, from the `begin`-th that this rank holds.
+  at::Tensor forward(at::Tensor hidden_sbh, const ForwardContext& context, std::int64_t begin, std::int64_t count);
+  /// The final norm; nothing with post-norm.
+  at::Tensor finish(const at::Tensor& hidden_sbh, const ForwardContext& context) const;
   std::int64_t num_layers() const { return static_cast<std::int64_t>(layers_.size()); }
 
  private:

@@ -1,0 +1,192 @@
+#include "megatron/pipeline/run_schedule.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <utility>
+
+#include "megatron/base/error.h"
+#include "megatron/parallel/comm.h"
+
+namespace megatron {
+namespace {
+
+/// A tensor on its way from another rank.
+struct Arriving {
+  at::Tensor tensor;
+  PendingWork work;
+};
+
+/// What is known of one microbatch in one chunk, between its first step and its last.
+struct Passage {
+  std::vector<Arriving> arriving_in, arriving_grad;
+  Activations in;                               ///< leaves; their gradients go back
+  Activations out, in_grad;                     ///< to be sent
+  torch::autograd::edge_list roots;             ///< where backward starts
+  torch::autograd::variable_list root_grads;    ///< with what; empty until it has arrived
+  std::vector<std::function<void()>> deferred;  ///< writes of weight gradients
+};
+
+class Interpreter {
+ public:
+  Interpreter(const Schedule& schedule, const PipelineParts& parts, const PipelinePass& pass)
+      : schedule_(schedule), parts_(parts), pass_(pass), passages_(static_cast<std::size_t>(schedule.num_chunks * schedule.num_microbatches)) {
+    MEGATRON_CHECK(parts.pp.size == schedule.num_ranks, "a schedule of ", schedule.num_ranks, " ranks on an axis of ", parts.pp.size);
+    MEGATRON_CHECK(parts.model.num_chunks() == schedule.num_chunks, "a schedule of ", schedule.num_chunks, " chunks for ", parts.model.num_chunks());
+    MEGATRON_CHECK(static_cast<std::int64_t>(pass.batch.size()) == schedule.num_microbatches, "a schedule of ", schedule.num_microbatches,
+                   " microbatches for ", pass.batch.size());
+  }
+
+  void run() {
+    for (const ScheduleStep& step : schedule_.ranks[static_cast<std::size_t>(parts_.pp.rank)]) {
+      if (is_message(step.kind)) {
+        exchange(step);
+        continue;
+      }
+      if (pass_.listener != nullptr) pass_.listener->begin(step);
+      compute(step);
+      if (pass_.listener != nullptr) pass_.listener->end(step);
+    }
+    for (const PendingWork& work : sent_) work->wait();
+  }
+
+ private:
+  void compute(const ScheduleStep& step) {
+    switch (step.kind) {
+      case StepKind::forward:
+        return forward(step);
+      case StepKind::backward:
+        return backward(step);
+      case StepKind::backward_input:
+        parts_.weights.defer_into(&passage(step).deferred);
+        backward(step);
+        return parts_.weights.defer_into(nullptr);
+      default:
+        return write_deferred(passage(step));
+    }
+  }
+
+  void exchange(const ScheduleStep& step) {
+    Passage& at = passage(step);
+    const std::int64_t stage = stage_of(step);
+    switch (step.kind) {
+      case StepKind::send_forward:
+        return send(std::exchange(at.out, {}), stage + 1, "activations");
+      case StepKind::recv_forward:
+        at.arriving_in = receive(parts_.model.input_specs(step.chunk, microbatch(step)), stage - 1, "activations");
+        return;
+      case StepKind::send_backward:
+        return send(std::exchange(at.in_grad, {}), stage - 1, "activation gradients");
+      default:
+        at.arriving_grad = receive(parts_.model.output_specs(step.chunk, microbatch(step)), stage + 1, "activation gradients");
+    }
+  }
+
+  // ---- steps ----
+
+  void forward(const ScheduleStep& step) {
+    Passage& at = passage(step);
+    for (Arriving& input : at.arriving_in) at.in.push_back(arrived(input));
+    at.arriving_in.clear();
+    if (pass_.training) {
+      for (at::Tensor& input : at.in) input = input.detach().set_requires_grad(true);
+    }
+    StageOutput output = parts_.model.forward_chunk(step.chunk, microbatch(step), at.in, pass_.training);
+    if (!pass_.training) at.in.clear();
+    if (output.loss) return take_loss(step, *output.loss);
+    for (const at::Tensor& activation : output.activations) {
+      if (pass_.training) at.roots.push_back(torch::autograd::impl::gradient_edge(activation));
+    }
+    hand_on(step, std::move(output.activations));
+  }
+
+  void take_loss(const ScheduleStep& step, const StepOutput& output) {
+    Passage& at = passage(step);
+    const at::Tensor scale = pass_.on_loss(static_cast<std::size_t>(step.microbatch), output);
+    if (!pass_.training) return;
+    at.roots = {torch::autograd::impl::gradient_edge(output.loss_sum)};
+    at.root_grads = {scale.to(output.loss_sum.scalar_type())};
+  }
+
+  /// Only the graph knows the output afterwards: its memory is free once it is sent, unless backward reads it.
+  void hand_on(const ScheduleStep& step, Activations output) {
+    for (at::Tensor& activation : output) activation = activation.detach().contiguous();
+    if (Passage* next = neighbour(step, stage_of(step) + 1)) {
+      next->in = std::move(output);
+    } else {
+      passage(step).out = std::move(output);
+    }
+  }
+
+  void backward(const ScheduleStep& step) {
+    Passage& at = passage(step);
+    for (Arriving& gradient : at.arriving_grad) at.root_grads.push_back(arrived(gradient));
+    at.arriving_grad.clear();
+    const auto roots = std::exchange(at.roots, {});
+    const auto grads = std::exchange(at.root_grads, {});
+    MEGATRON_CHECK(!roots.empty() && roots.size() == grads.size(), "backward of microbatch ", step.microbatch, " before its forward");
+    torch::autograd::Engine::get_default_engine().execute(roots, grads, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true);
+    Activations gradients;
+    for (const at::Tensor& input : std::exchange(at.in, {}))
+      gradients.push_back(input.grad().defined() ? input.grad().detach().contiguous() : at::zeros_like(input));
+    if (gradients.empty()) return;
+    if (Passage* previous = neighbour(step, stage_of(step) - 1)) {
+      previous->root_grads = {gradients.begin(), gradients.end()};
+    } else {
+      at.in_grad = std::move(gradients);
+    }
+  }
+
+  static void write_deferred(Passage& at) {
+    for (const auto& write : std::exchange(at.deferred, {})) write();
+  }
+
+  // ---- messages ----
+
+  void send(const Activations& tensors, std::int64_t to_stage, const char* what) {
+    for (const at::Tensor& tensor : tensors) sent_.push_back(parts_.pp.comm->start_send(tensor, schedule_.rank_of(to_stage), what));
+  }
+
+  std::vector<Arriving> receive(const std::vector<ActivationSpec>& specs, std::int64_t from_stage, const char* what) {
+    std::vector<Arriving> arriving;
+    for (const ActivationSpec& spec : specs) {
+      const at::Tensor tensor = at::empty(spec.shape, at::TensorOptions().dtype(spec.dtype).device(parts_.weights.device()));
+      arriving.push_back({tensor, parts_.pp.comm->start_recv(tensor, schedule_.rank_of(from_stage), what)});
+    }
+    return arriving;
+  }
+
+  static at::Tensor arrived(Arriving& message) {
+    message.work->wait();
+    return std::move(message.tensor);
+  }
+
+  // ---- places ----
+
+  std::int64_t stage_of(const ScheduleStep& step) const { return schedule_.stage_of(parts_.pp.rank, step.chunk); }
+  const Microbatch& microbatch(const ScheduleStep& step) const { return pass_.batch[static_cast<std::size_t>(step.microbatch)]; }
+  Passage& passage(std::int64_t chunk, std::int64_t microbatch) {
+    return passages_[static_cast<std::size_t>(chunk * schedule_.num_microbatches + microbatch)];
+  }
+  Passage& passage(const ScheduleStep& step) { return passage(step.chunk, step.microbatch); }
+  /// The same microbatch in the stage beside, where this rank holds it too.
+  Passage* neighbour(const ScheduleStep& step, std::int64_t stage) {
+    if (schedule_.rank_of(stage) != parts_.pp.rank) return nullptr;
+    return &passage(schedule_.chunk_of(stage), step.microbatch);
+  }
+
+  const Schedule& schedule_;
+  const PipelineParts& parts_;
+  const PipelinePass& pass_;
+  std::vector<Passage> passages_;
+  std::vector<PendingWork> sent_;
+};
+
+}  // namespace
+
+void run_schedule(const Schedule& schedule, const PipelineParts& parts, const PipelinePass& pass) { Interpreter(schedule, parts, pass).run(); }
+
+}  // namespace megatron

@@ -1,0 +1,42 @@
+// The interpreter of schedules: runs the steps of this rank one after the other. Activations and their gradients travel while other steps compute;
+// an activation is let go as soon as it is sent, and a weight's gradients are put off where the schedule has a step of their own for them.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include "megatron/models/language_model.h"
+#include "megatron/parallel/axis.h"
+#include "megatron/schedules/schedule.h"
+#include "megatron/transformer/param_store.h"
+
+namespace megatron {
+
+/// Hears of every computing step of a rank.
+class StepListener {
+ public:
+  virtual ~StepListener() = default;
+  virtual void begin(const ScheduleStep& step) = 0;
+  virtual void end(const ScheduleStep& step) = 0;
+};
+
+struct PipelineParts {
+  LanguageModel& model;
+  ParamStore& weights;
+  const Axis& pp;  ///< rank r of it holds the chunks of the schedule's rank r
+};
+
+struct PipelinePass {
+  const std::vector<Microbatch>& batch;  ///< the same microbatches on every stage
+  bool training = true;                  ///< dropout is on, and the schedule has backward steps
+  /// Called where the last stage is, after each of its forwards: what backward starts from (a scalar; undefined without backward).
+  std::function<at::Tensor(std::size_t microbatch, const StepOutput& output)> on_loss;
+  StepListener* listener = nullptr;
+};
+
+/// Runs this rank's steps of a valid schedule with messages (schedules/validate.h). Gradients are left to parts.weights, between its begin_gradients
+/// and finish_gradients. Collective over pp.
+void run_schedule(const Schedule& schedule, const PipelineParts& parts, const PipelinePass& pass);
+
+}  // namespace megatron
