@@ -1,0 +1,141 @@
+#include "megatron/schedules/make_schedule.h"
+
+#include <algorithm>
+#include <array>
+
+#include "megatron/base/error.h"
+#include "megatron/schedules/rank_steps.h"
+
+namespace megatron {
+namespace {
+
+struct Kind {
+  std::string_view name;
+  ChunkOrder order;
+  std::int64_t num_chunks;  ///< 0: any
+  Generator generator;
+};
+
+constexpr std::array<Kind, 8> kKinds{{
+    {"gpipe", ChunkOrder::loop, 1, gpipe},
+    {"1f1b", ChunkOrder::loop, 1, one_f_one_b},
+    {"interleaved", ChunkOrder::loop, 0, interleaved},
+    {"zb-h1", ChunkOrder::loop, 1, zb_h1},
+    {"zb-h2", ChunkOrder::loop, 1, zb_h2},
+    {"zb-v", ChunkOrder::v, 2, zb_v},
+    {"dualpipe-v", ChunkOrder::v, 2, dualpipe_v},
+    {"combined-1f1b", ChunkOrder::loop, 0, combined_1f1b},
+}};
+
+std::string joined_names() {
+  std::string names;
+  for (const Kind& kind : kKinds) names += (names.empty() ? "" : ", ") + std::string(kind.name);
+  return names;
+}
+
+const Kind& kind_of(std::string_view name) {
+  const auto* const found = std::find_if(kKinds.begin(), kKinds.end(), [&](const Kind& kind) { return kind.name == name; });
+  if (found == kKinds.end()) {
+    throw UserError({.what = "--pipeline-schedule: there is no such schedule", .got = std::string(name), .fix = "choose one of " + joined_names()});
+  }
+  return *found;
+}
+
+std::string flag_of(const Kind& kind) { return "--pipeline-schedule " + std::string(kind.name); }
+
+std::string counted(std::int64_t count, const std::string& word) { return std::to_string(count) + " " + word + (count == 1 ? "" : "s"); }
+
+void require_fixed_chunks(const Kind& kind, std::int64_t num_chunks) {
+  if (kind.num_chunks == 0 || kind.num_chunks == num_chunks) return;
+  const std::string fix = kind.num_chunks == 1 ? "leave --num-virtual-stages-per-pipeline-rank away, or choose interleaved or combined-1f1b"
+                                               : "use --num-virtual-stages-per-pipeline-rank " + std::to_string(kind.num_chunks);
+  throw UserError({.what = flag_of(kind) + " has " + counted(kind.num_chunks, "chunk") + " per rank", .got = std::to_string(num_chunks), .fix = fix});
+}
+
+void require_group(const Kind& kind, const ScheduleRequest& request) {
+  const std::int64_t group = request.microbatch_group, most = std::max(request.num_ranks, request.num_microbatches);
+  if (group == 0 || (group >= request.num_ranks && group <= most)) return;
+  throw UserError({.what = "--microbatch-group-size-per-virtual-pipeline-stage does not fit " + flag_of(kind) + " on " +
+                           counted(request.num_ranks, "pipeline rank") + " with " + counted(request.num_microbatches, "microbatch") +
+                           (request.num_microbatches == 1 ? "" : "es"),
+                   .got = std::to_string(group),
+                   .fix = "use " + std::to_string(request.num_ranks) + (most == request.num_ranks ? std::string() : " to " + std::to_string(most))});
+}
+
+void require_fit(const Kind& kind, const ScheduleRequest& request) {
+  if (request.num_ranks < 1 || request.num_chunks < 1) {
+    throw UserError({.what = flag_of(kind) + " needs at least 1 pipeline rank and 1 chunk per rank",
+                     .got = counted(request.num_ranks, "rank") + ", " + counted(request.num_chunks, "chunk"),
+                     .fix = "use --pipeline-model-parallel-size 1 or more"});
+  }
+  require_fixed_chunks(kind, request.num_chunks);
+  if (kind.name == "interleaved" && request.num_chunks == 1) {
+    throw UserError({.what = flag_of(kind) + " needs at least 2 chunks per rank",
+                     .got = "1",
+                     .fix = "use --num-virtual-stages-per-pipeline-rank 2 or more, or --pipeline-schedule 1f1b"});
+  }
+  if (request.num_microbatches < smallest_num_microbatches(request)) {
+    throw UserError({.what = flag_of(kind) + " needs at least " + counted(smallest_num_microbatches(request), "microbatch") + " per step",
+                     .got = std::to_string(request.num_microbatches),
+                     .fix = "raise --global-batch-size or lower --micro-batch-size"});
+  }
+  if (kind.num_chunks == 0) require_group(kind, request);
+}
+
+std::int64_t group_of(const ScheduleRequest& request) { return request.microbatch_group == 0 ? request.num_ranks : request.microbatch_group; }
+
+/// How many microbatches the generator writes for; those that do not exist are left out again (RankSteps).
+std::int64_t written_microbatches(const Kind& kind, const ScheduleRequest& request) {
+  const std::int64_t ranks = request.num_ranks, count = request.num_microbatches;
+  if (kind.name == "zb-v") return std::max(count, 2 * ranks - 1);
+  if (kind.name == "dualpipe-v") return std::max(count, 2 * ranks);
+  // A last group shorter than the pipeline would make ranks wait for one another.
+  const std::int64_t rest = count % group_of(request);
+  return request.num_chunks > 1 && rest > 0 && rest < ranks ? count - rest + ranks : count;
+}
+
+Schedule write(const Kind& kind, const ScheduleRequest& request, Generator generator, std::int64_t written) {
+  Schedule schedule{.name = request.name,
+                    .num_ranks = request.num_ranks,
+                    .num_chunks = request.num_chunks,
+                    .num_microbatches = request.num_microbatches,
+                    .order = kind.order,
+                    .ranks = {}};
+  for (std::int64_t rank = 0; rank < request.num_ranks; ++rank) {
+    RankSteps steps(request.num_chunks, request.num_microbatches);
+    generator({request.num_ranks, request.num_chunks, written, group_of(request), rank}, steps);
+    schedule.ranks.push_back(steps.take());
+  }
+  return schedule;
+}
+
+}  // namespace
+
+const std::vector<std::string>& schedule_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const Kind& kind : kKinds) all.emplace_back(kind.name);
+    return all;
+  }();
+  return names;
+}
+
+ChunkOrder chunk_order_of(std::string_view name) { return kind_of(name).order; }
+
+std::int64_t fixed_num_chunks(std::string_view name) { return kind_of(name).num_chunks; }
+
+std::int64_t smallest_num_microbatches(const ScheduleRequest& /*request*/) { return 1; }
+
+Schedule make_schedule(const ScheduleRequest& request) {
+  const Kind& kind = kind_of(request.name);
+  require_fit(kind, request);
+  return write(kind, request, kind.generator, written_microbatches(kind, request));
+}
+
+Schedule make_forward_schedule(const ScheduleRequest& request) {
+  const Kind& kind = kind_of(request.name);
+  require_fit(kind, request);
+  return write(kind, request, kind.order == ChunkOrder::v ? forward_in_v : forward_in_groups, request.num_microbatches);
+}
+
+}  // namespace megatron

@@ -1,0 +1,60 @@
+// GPipe (1811.06965), 1F1B (PipeDream-flush, 2006.09503), interleaved 1F1B (2104.04473) and combined 1F1B: some forwards ahead, then forward and
+// backward in turn, then the backwards that are left.
+#include <algorithm>
+
+#include "megatron/schedules/rank_steps.h"
+
+namespace megatron {
+namespace {
+
+/// The chunk of every forward, in order; that of the k-th backward is its mirror image.
+std::vector<std::int64_t> chunks_in_groups(const RankPlace& place) {
+  std::vector<std::int64_t> chunks;
+  chunks.reserve(place.num_microbatches * place.num_chunks);
+  for (std::int64_t begin = 0; begin < place.num_microbatches; begin += place.microbatch_group) {
+    const std::int64_t size = std::min(place.microbatch_group, place.num_microbatches - begin);
+    for (std::int64_t chunk = 0; chunk < place.num_chunks; ++chunk) chunks.insert(chunks.end(), size, chunk);
+  }
+  return chunks;
+}
+
+enum class Pairs { apart, joined };
+
+void alternate(const RankPlace& place, std::int64_t num_ahead, Pairs pairs, RankSteps& steps) {
+  const std::vector<std::int64_t> chunks = chunks_in_groups(place);
+  const auto count = static_cast<std::int64_t>(chunks.size());
+  num_ahead = std::min(num_ahead, count);
+  for (std::int64_t i = 0; i < num_ahead; ++i) steps.forward(chunks[i]);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t backward_chunk = place.num_chunks - 1 - chunks[i];
+    if (i + num_ahead >= count) {
+      steps.backward(backward_chunk);
+    } else if (pairs == Pairs::joined) {
+      steps.forward_and_backward(chunks[i + num_ahead], backward_chunk);
+    } else {
+      steps.forward(chunks[i + num_ahead]);
+      steps.backward(backward_chunk);
+    }
+  }
+}
+
+/// Megatron's: the last rank's first backward comes once a whole group has passed all chunks but the last; each rank before it is two forwards ahead.
+std::int64_t interleaved_ahead(const RankPlace& place) {
+  return 2 * (place.num_ranks - place.rank - 1) + (place.num_chunks - 1) * place.microbatch_group;
+}
+
+}  // namespace
+
+void gpipe(const RankPlace& place, RankSteps& steps) { alternate(place, place.num_microbatches, Pairs::apart, steps); }
+
+void one_f_one_b(const RankPlace& place, RankSteps& steps) { alternate(place, place.num_ranks - place.rank - 1, Pairs::apart, steps); }
+
+void interleaved(const RankPlace& place, RankSteps& steps) { alternate(place, interleaved_ahead(place), Pairs::apart, steps); }
+
+void combined_1f1b(const RankPlace& place, RankSteps& steps) { alternate(place, interleaved_ahead(place) + 1, Pairs::joined, steps); }
+
+void forward_in_groups(const RankPlace& place, RankSteps& steps) {
+  for (const std::int64_t chunk : chunks_in_groups(place)) steps.forward(chunk);
+}
+
+}  // namespace megatron

@@ -1,0 +1,66 @@
+#include <algorithm>
+#include <vector>
+
+#include "megatron/schedules/routes.h"
+#include "megatron/schedules/validate_parts.h"
+
+namespace megatron {
+namespace {
+
+struct Posted {
+  std::int64_t index;  ///< of the step, on the rank that posts it
+  ScheduleStep other;  ///< what the other rank must post for it
+};
+
+/// The messages of one kind (sends or receives) of one rank, by the rank at the other end.
+struct ByRank {
+  struct List {
+    std::int64_t rank;
+    std::vector<Posted> posted;
+  };
+  std::vector<List> lists;
+
+  std::vector<Posted>& with(std::int64_t rank) {
+    const auto found = std::find_if(lists.begin(), lists.end(), [&](const List& list) { return list.rank == rank; });
+    if (found != lists.end()) return found->posted;
+    lists.push_back({rank, {}});
+    return lists.back().posted;
+  }
+};
+
+struct Mail {
+  std::vector<ByRank> sent, received;
+};
+
+Mail mail_of(const Schedule& schedule) {
+  Mail mail{std::vector<ByRank>(schedule.num_ranks), std::vector<ByRank>(schedule.num_ranks)};
+  for (std::int64_t rank = 0; rank < schedule.num_ranks; ++rank) {
+    const std::vector<ScheduleStep>& steps = schedule.ranks[rank];
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      if (!is_message(steps[i].kind)) continue;
+      const std::optional<MessageEnd> end = other_end(schedule, rank, steps[i]);
+      const bool is_send = steps[i].kind == StepKind::send_forward || steps[i].kind == StepKind::send_backward;
+      if (end) (is_send ? mail.sent : mail.received)[rank].with(end->rank).push_back({static_cast<std::int64_t>(i), end->step});
+    }
+  }
+  return mail;
+}
+
+}  // namespace
+
+std::optional<std::string> problem_of_message_order(const Schedule& schedule) {
+  Mail mail = mail_of(schedule);
+  for (std::int64_t from = 0; from < schedule.num_ranks; ++from) {
+    for (const auto& [to, sent] : mail.sent[from].lists) {
+      const std::vector<Posted>& received = mail.received[to].with(from);
+      for (std::size_t i = 0; i < std::min(sent.size(), received.size()); ++i) {
+        if (schedule.ranks[to][received[i].index] == sent[i].other) continue;
+        return at_step(schedule, to, received[i].index) + ": rank " + std::to_string(from) + " sends " +
+               name_of(schedule.ranks[from][sent[i].index]) + " first, in its step " + std::to_string(sent[i].index);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace megatron

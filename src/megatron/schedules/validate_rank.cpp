@@ -1,0 +1,180 @@
+#include <array>
+#include <vector>
+
+#include "megatron/schedules/routes.h"
+#include "megatron/schedules/validate_parts.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::array kAllKinds = {StepKind::forward,      StepKind::backward,     StepKind::backward_input, StepKind::backward_weight,
+                                  StepKind::send_forward, StepKind::recv_forward, StepKind::send_backward,  StepKind::recv_backward};
+
+using Problem = std::optional<std::string>;
+
+bool is_backward(StepKind kind) { return kind == StepKind::backward || kind == StepKind::backward_input; }
+
+class RankCheck {
+ public:
+  RankCheck(const Schedule& schedule, std::int64_t rank, bool with_backward)
+      : x_schedule(schedule),
+        x_rank(rank),
+        x_with_backward(with_backward),
+        x_steps(schedule.ranks[rank]),
+        x_done(schedule.num_chunks * schedule.num_microbatches),
+        x_next_weight(schedule.num_chunks) {
+    for (std::int64_t chunk = 0; chunk < schedule.num_chunks; ++chunk) x_routes.push_back(routes_of(static_cast<std::int32_t>(chunk)));
+  }
+
+  Problem problem() {
+    for (std::size_t i = 0; i < x_steps.size(); ++i) {
+      if (const char* wrong = wrong_with(i)) return at_step(x_schedule, x_rank, static_cast<std::int64_t>(i)) + ": " + wrong;
+      mark(x_steps[i]);
+    }
+    return missing();
+  }
+
+ private:
+  /// Of one chunk: whether its neighbours are on other ranks; if they are on this one, which chunk.
+  struct Routes {
+    bool receives_forward = false, sends_forward = false, receives_backward = false, sends_backward = false;
+    std::int64_t before = -1, behind = -1;
+  };
+
+  Routes routes_of(std::int32_t chunk) const {
+    const auto travels = [&](StepKind kind) { return other_end(x_schedule, x_rank, {kind, 0, chunk}).has_value(); };
+    const std::int64_t stage = x_schedule.stage_of(x_rank, chunk);
+    const auto own_chunk = [&](std::int64_t other) {
+      const bool is_own = other >= 0 && other < x_schedule.num_stages() && x_schedule.rank_of(other) == x_rank;
+      return is_own ? x_schedule.chunk_of(other) : -1;
+    };
+    return {travels(StepKind::recv_forward),
+            travels(StepKind::send_forward),
+            x_with_backward && travels(StepKind::recv_backward),
+            x_with_backward && travels(StepKind::send_backward),
+            own_chunk(stage - 1),
+            own_chunk(stage + 1)};
+  }
+
+  static unsigned bit(StepKind kind) { return 1U << static_cast<unsigned>(kind); }
+  unsigned& done(std::int64_t chunk, std::int64_t microbatch) { return x_done[chunk * x_schedule.num_microbatches + microbatch]; }
+  bool has(std::int64_t chunk, std::int64_t microbatch, StepKind kind) { return (done(chunk, microbatch) & bit(kind)) != 0; }
+  bool has_backward(std::int64_t chunk, std::int64_t microbatch) {
+    return has(chunk, microbatch, StepKind::backward) || has(chunk, microbatch, StepKind::backward_input);
+  }
+
+  void mark(const ScheduleStep& step) {
+    done(step.chunk, step.microbatch) |= bit(step.kind);
+    if (step.kind == StepKind::backward || step.kind == StepKind::backward_weight) ++x_next_weight[step.chunk];
+  }
+
+  const char* wrong_with(std::size_t index) {
+    const ScheduleStep& step = x_steps[index];
+    if (step.chunk < 0 || step.chunk >= x_schedule.num_chunks) return "there is no such chunk";
+    if (step.microbatch < 0 || step.microbatch >= x_schedule.num_microbatches) return "there is no such microbatch";
+    if (has(step.chunk, step.microbatch, step.kind)) return "it has been done before";
+    if (step.joins_next) {
+      if (const char* wrong = wrong_with_pair(index)) return wrong;
+    }
+    return is_message(step.kind) ? wrong_with_message(step) : wrong_with_computing(step);
+  }
+
+  const char* wrong_with_pair(std::size_t index) const {
+    if (x_steps[index].kind != StepKind::forward) return "only a forward can be joined with the step behind it";
+    if (index + 1 == x_steps.size() || !is_backward(x_steps[index + 1].kind)) return "it is joined with a step that is no backward";
+    if (x_steps[index].microbatch == x_steps[index + 1].microbatch) return "it is joined with a backward of its own microbatch, which needs it";
+    return nullptr;
+  }
+
+  const char* wrong_with_computing(const ScheduleStep& step) {
+    if (step.kind == StepKind::forward) return wrong_with_forward(step);
+    if (!x_with_backward) return "an evaluation has no backward";
+    if (is_backward(step.kind)) {
+      if (const char* wrong = wrong_with_backward(step)) return wrong;
+    } else if (!has(step.chunk, step.microbatch, StepKind::backward_input)) {
+      return "its B has not been done";
+    }
+    const bool adds_weight_gradient = step.kind != StepKind::backward_input;
+    if (adds_weight_gradient && step.microbatch != x_next_weight[step.chunk])
+      return "the weight gradients of the chunk are not in the order of microbatches";
+    return nullptr;
+  }
+
+  const char* wrong_with_forward(const ScheduleStep& step) {
+    const Routes& routes = x_routes[step.chunk];
+    if (routes.receives_forward && !has(step.chunk, step.microbatch, StepKind::recv_forward)) return "its input has not been received";
+    if (routes.before >= 0 && !has(routes.before, step.microbatch, StepKind::forward)) return "the stage before it on this rank has not been done";
+    return nullptr;
+  }
+
+  const char* wrong_with_backward(const ScheduleStep& step) {
+    const Routes& routes = x_routes[step.chunk];
+    if (has_backward(step.chunk, step.microbatch)) return "its backward has been done before";
+    if (!has(step.chunk, step.microbatch, StepKind::forward)) return "its forward has not been done";
+    if (routes.receives_backward && !has(step.chunk, step.microbatch, StepKind::recv_backward)) return "its output gradient has not been received";
+    if (routes.behind >= 0 && !has_backward(routes.behind, step.microbatch)) return "the backward of the next stage, on this rank, has not been done";
+    return nullptr;
+  }
+
+  const char* wrong_with_message(const ScheduleStep& step) {
+    const Routes& routes = x_routes[step.chunk];
+    constexpr const char* kNowhere = "nothing travels there";
+    switch (step.kind) {
+      case StepKind::recv_forward:
+        return routes.receives_forward ? nullptr : kNowhere;
+      case StepKind::recv_backward:
+        return routes.receives_backward ? nullptr : kNowhere;
+      case StepKind::send_forward:
+        if (!routes.sends_forward) return kNowhere;
+        return has(step.chunk, step.microbatch, StepKind::forward) ? nullptr : "what it sends has not been computed";
+      default:
+        if (!routes.sends_backward) return kNowhere;
+        return has_backward(step.chunk, step.microbatch) ? nullptr : "what it sends has not been computed";
+    }
+  }
+
+  /// Everything that a rank must have done of each chunk and microbatch.
+  Problem missing() {
+    for (std::int64_t chunk = 0; chunk < x_schedule.num_chunks; ++chunk) {
+      for (std::int64_t microbatch = 0; microbatch < x_schedule.num_microbatches; ++microbatch) {
+        const unsigned lacking = expected(chunk, microbatch) & ~done(chunk, microbatch);
+        for (const StepKind kind : kAllKinds) {
+          if ((lacking & bit(kind)) == 0) continue;
+          const ScheduleStep step{kind, static_cast<std::int32_t>(microbatch), static_cast<std::int32_t>(chunk)};
+          return "rank " + std::to_string(x_rank) + ", behind its last step (" + std::to_string(x_steps.size()) + " steps): " + name_of(step) +
+                 " is missing";
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
+  unsigned expected(std::int64_t chunk, std::int64_t microbatch) {
+    const Routes& routes = x_routes[chunk];
+    unsigned kinds = bit(StepKind::forward);
+    if (routes.receives_forward) kinds |= bit(StepKind::recv_forward);
+    if (routes.sends_forward) kinds |= bit(StepKind::send_forward);
+    if (!x_with_backward) return kinds;
+    const bool is_split = has(chunk, microbatch, StepKind::backward_input) || has(chunk, microbatch, StepKind::backward_weight);
+    kinds |= is_split ? bit(StepKind::backward_input) | bit(StepKind::backward_weight) : bit(StepKind::backward);
+    if (routes.receives_backward) kinds |= bit(StepKind::recv_backward);
+    if (routes.sends_backward) kinds |= bit(StepKind::send_backward);
+    return kinds;
+  }
+
+  const Schedule& x_schedule;
+  const std::int64_t x_rank;
+  const bool x_with_backward;
+  const std::vector<ScheduleStep>& x_steps;
+  std::vector<Routes> x_routes;
+  std::vector<unsigned> x_done;  ///< of each chunk and microbatch: a bit for each kind of step
+  std::vector<std::int64_t> x_next_weight;
+};
+
+}  // namespace
+
+std::optional<std::string> problem_of_rank(const Schedule& schedule, std::int64_t rank, bool with_backward) {
+  return RankCheck(schedule, rank, with_backward).problem();
+}
+
+}  // namespace megatron

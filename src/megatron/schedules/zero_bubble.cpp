@@ -1,0 +1,27 @@
+// ZB-H1 and ZB-H2 (Qi et al., Zero Bubble Pipeline Parallelism, 2401.10241): 1F1B whose weight gradients wait until a rank would be idle.
+#include <algorithm>
+
+#include "megatron/schedules/rank_steps.h"
+
+namespace megatron {
+namespace {
+
+/// `num_ahead` forwards first; the weight gradient of a microbatch comes `delay` backwards after its own.
+void split_backward(const RankPlace& place, std::int64_t num_ahead, std::int64_t delay, RankSteps& steps) {
+  const std::int64_t count = place.num_microbatches;
+  for (std::int64_t i = 0; i < std::min(num_ahead, count); ++i) steps.forward(0);
+  for (std::int64_t i = 0; i < count; ++i) {
+    steps.backward_input(0);
+    if (i >= delay) steps.backward_weight(0);
+    if (i + num_ahead < count) steps.forward(0);
+  }
+  for (std::int64_t i = 0; i < std::min(delay, count); ++i) steps.backward_weight(0);
+}
+
+}  // namespace
+
+void zb_h1(const RankPlace& place, RankSteps& steps) { split_backward(place, place.num_ranks - place.rank, place.rank, steps); }
+
+void zb_h2(const RankPlace& place, RankSteps& steps) { split_backward(place, 2 * (place.num_ranks - place.rank) - 1, 2 * place.rank, steps); }
+
+}  // namespace megatron
