@@ -1,22 +1,14 @@
 #include "megatron/schedules/make_schedule.h"
 
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include <random>
 
-#include "megatron/base/error.h"
 #include "megatron/schedules/messages.h"
 #include "megatron/schedules/validate.h"
-#include "schedules/timing.h"
 
 namespace megatron {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using testing::StepTimes;
-using testing::time_of;
-using testing::Timing;
 
 std::string described(const ScheduleRequest& request) {
   return request.name + ", " + std::to_string(request.num_ranks) + " ranks, " + std::to_string(request.num_chunks) + " chunks, " +
