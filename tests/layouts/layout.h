@@ -11,15 +11,48 @@
 
 namespace megatron::layouts {
 
+inline constexpr std::int64_t kMostRanks = 16;
+
+/// Stages and the order of their work.
+struct Pipeline {
+  std::int64_t ranks = 1, chunks = 1;  ///< chunks: of each rank, 0 where the schedule decides
+  std::string schedule = "1f1b";
+
+  std::vector<std::string> flags() const {
+    if (ranks == 1) return {};
+    std::vector<std::string> all{"--pipeline-model-parallel-size", std::to_string(ranks), "--pipeline-schedule", schedule};
+    if (chunks > 1) all.insert(all.end(), {"--num-virtual-stages-per-pipeline-rank", std::to_string(chunks)});
+    return all;
+  }
+};
+
+/// Every schedule, with the stages it needs at most. Layouts hold an index into this table.
+inline const std::vector<Pipeline>& pipelines() {
+  static const std::vector<Pipeline> all = {{},
+                                            {2, 1, "1f1b"},
+                                            {4, 1, "1f1b"},
+                                            {4, 1, "gpipe"},
+                                            {2, 2, "interleaved"},
+                                            {4, 1, "zb-h1"},
+                                            {2, 1, "zb-h2"},
+                                            {2, 0, "zb-v"},
+                                            {2, 0, "dualpipe-v"},
+                                            {2, 1, "combined-1f1b"},
+                                            {2, 2, "combined-1f1b"}};
+  return all;
+}
+
 struct Layout {
   std::int64_t tp = 1, dp = 1;
   bool sequence_parallel = false, tp_comm_overlap = false;
   bool distributed_optimizer = false, overlap_grad_reduce = false, overlap_param_gather = false;
+  std::size_t pipeline = 0;  ///< of pipelines()
 
-  std::int64_t world_size() const { return tp * dp; }
+  std::int64_t world_size() const { return tp * dp * pipelines()[pipeline].ranks; }
 
   /// Whether Megatron's rules allow it.
   bool is_valid() const {
+    if (world_size() > kMostRanks) return false;
     if ((sequence_parallel && tp == 1) || (tp_comm_overlap && !sequence_parallel)) return false;
     return !overlap_param_gather || (distributed_optimizer && overlap_grad_reduce);
   }
@@ -31,6 +64,8 @@ struct Layout {
     if (distributed_optimizer) all.emplace_back("--use-distributed-optimizer");
     if (overlap_grad_reduce) all.insert(all.end(), {"--overlap-grad-reduce", "--ddp-bucket-size", "2000"});
     if (overlap_param_gather) all.emplace_back("--overlap-param-gather");
+    const std::vector<std::string> stages = pipelines()[pipeline].flags();
+    all.insert(all.end(), stages.begin(), stages.end());
     return all;
   }
 
@@ -67,7 +102,7 @@ inline const std::vector<Family>& families() {
 inline std::vector<std::string> common_flags() {
   return {"gpt",
           "--num-layers",
-          "2",
+          "4",
           "--hidden-size",
           "32",
           "--num-attention-heads",
@@ -113,8 +148,10 @@ inline std::vector<Case> all_cases() {
       for (const std::int64_t dp : kDegrees) {
         for (unsigned bits = 0; bits < 32; ++bits) {
           const auto bit = [bits](unsigned place) { return (bits >> place & 1) != 0; };
-          const Layout layout{tp, dp, bit(0), bit(1), bit(2), bit(3), bit(4)};
-          if (layout.is_valid()) cases.push_back({family, layout});
+          for (std::size_t pipeline = 0; pipeline < pipelines().size(); ++pipeline) {
+            const Layout layout{tp, dp, bit(0), bit(1), bit(2), bit(3), bit(4), pipeline};
+            if (layout.is_valid()) cases.push_back({family, layout});
+          }
         }
       }
     }
@@ -123,7 +160,7 @@ inline std::vector<Case> all_cases() {
 }
 
 /// The choices of a case, one number each.
-inline std::array<std::int64_t, 8> choices(const Case& one) {
+inline std::array<std::int64_t, 9> choices(const Case& one) {
   const Layout& l = one.layout;
   return {static_cast<std::int64_t>(one.family),
           l.tp,
@@ -132,7 +169,8 @@ inline std::array<std::int64_t, 8> choices(const Case& one) {
           l.tp_comm_overlap,
           l.distributed_optimizer,
           l.overlap_grad_reduce,
-          l.overlap_param_gather};
+          l.overlap_param_gather,
+          static_cast<std::int64_t>(l.pipeline)};
 }
 
 /// A few cases in which every pair of choices that can occur together does: each time the case that brings most new pairs.

@@ -45,7 +45,7 @@ inline void add_part(const ParamStore& weights, Tensors& whole) {
 /// The next step of a trainer, as the loop makes it.
 inline TrainStepResult make_step(Trainer& trainer) {
   trainer.batch = trainer.batches.at(trainer.progress.consumed_train_samples);
-  const TrainStepParts parts{*trainer.model, *trainer.weights, *trainer.optimizer, *trainer.train, trainer.timers, trainer.rank};
+  const TrainStepParts parts{*trainer.model, *trainer.weights, *trainer.optimizer, *trainer.train, trainer.timers, trainer.rank, trainer.pipeline};
   TrainStepResult step = train_step(parts, {.iteration = trainer.progress.iteration + 1,
                                             .num_microbatches = trainer.batch.num_microbatches,
                                             .first_ordinal = trainer.progress.consumed_train_samples,

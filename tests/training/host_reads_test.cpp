@@ -51,7 +51,7 @@ TEST_P(HostReadsOf, NoneInAStep) {
   std::ostringstream out;
   Trainer trainer = set_up(read_run(small_run::flags(GetParam())), out);
   testing_models::ListSource batch({trainer.train->next(), trainer.train->next()});  // data is made on the host
-  const TrainStepParts parts{*trainer.model, *trainer.weights, *trainer.optimizer, batch, trainer.timers, trainer.rank};
+  const TrainStepParts parts{*trainer.model, *trainer.weights, *trainer.optimizer, batch, trainer.timers, trainer.rank, trainer.pipeline};
   const TrainStepOptions options{.iteration = 1, .num_microbatches = 2, .update = {.lr = 1e-3, .weight_decay = 0.1, .count_zeros = true}};
   train_step(parts, options);
   const ReadCounter counter;

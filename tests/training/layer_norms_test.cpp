@@ -16,7 +16,7 @@ class LayerNormsTest : public testing::Test {
   LayerNormsTest() {
     std::ostringstream out;
     trainer_.emplace(set_up(read_run(small_run::flags({"--norm-epsilon", "1e-12"})), out));
-    const TrainStepParts parts{*trainer_->model, *trainer_->weights, *trainer_->optimizer, *trainer_->train, trainer_->timers, trainer_->rank};
+    const TrainStepParts parts{*trainer_->model, *trainer_->weights, *trainer_->optimizer, *trainer_->train, trainer_->timers, trainer_->rank, trainer_->pipeline};
     const TrainStepOptions options{.iteration = 1, .num_microbatches = 2, .update = {.lr = 1e-2, .count_zeros = true}};
     for (const Parameter* parameter : trainer_->weights->parameters()) before_.push_back(parameter->value().clone());
     LayerNormWatch watch(*trainer_->model, *trainer_->weights, *trainer_->optimizer);

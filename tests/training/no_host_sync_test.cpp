@@ -164,9 +164,10 @@ TEST_P(NoHostSync, AStepReadsNothingBeforeItsEnd) {
   const auto optimizer = make_optimizer({}, weights, {.initial = is_fp16 ? 65536.0 : 1.0, .is_dynamic = is_fp16});
   SameBatch source(meta_batch(variant));
   Timers timers(2, TimerStatistic::minmax);
+  PipelinePlan pipeline;
   const TrainStepOptions options{.num_microbatches = 2, .update = {.lr = 1e-3, .weight_decay = 0.1, .count_zeros = true}};
   try {
-    train_step({*model, weights, *optimizer, source, timers, Rank()}, options);
+    train_step({*model, weights, *optimizer, source, timers, Rank(), pipeline}, options);
     FAIL() << "the step's result was read from the meta device";
   } catch (const std::exception& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("Cannot copy out of meta tensor")) << error.what();

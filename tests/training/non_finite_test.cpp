@@ -40,9 +40,10 @@ TEST(NonFinite, OverflowNamesTheLayer) {
   fc1.mul_(1e25);
   testing_models::FakeOptimizer optimizer(weights);
   Timers timers(0, TimerStatistic::minmax);
+  PipelinePlan pipeline;
   testing_models::ListSource source({ones()});
   try {
-    train_step({*model, weights, optimizer, source, timers, Rank()}, {.num_microbatches = 1, .check_for_nan = true});
+    train_step({*model, weights, optimizer, source, timers, Rank(), pipeline}, {.num_microbatches = 1, .check_for_nan = true});
     FAIL();
   } catch (const NonFiniteError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("every weight is finite\n  first op at fault: decoder.layers.1.mlp.activation, forward\n"));

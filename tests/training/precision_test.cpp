@@ -30,7 +30,7 @@ struct StepRun {
   TrainStepResult step(std::vector<Microbatch> batch, TrainStepOptions options) {
     options.num_microbatches = static_cast<std::int64_t>(batch.size());
     ListSource source(std::move(batch));
-    return train_step({model, weights, *optimizer, source, timers, Rank()}, options);
+    return train_step({model, weights, *optimizer, source, timers, Rank(), pipeline}, options);
   }
   std::vector<float> main() const {
     const at::Tensor& tensor = optimizer->main_parameters().tensors()[0];
@@ -41,6 +41,7 @@ struct StepRun {
   ParamStore weights;
   std::unique_ptr<Optimizer> optimizer;
   Timers timers{1, TimerStatistic::minmax};
+  PipelinePlan pipeline;
 };
 
 std::vector<Microbatch> uneven_batch() { return {microbatch({0, 1}, {1, 2}, {1, 1}), microbatch({1, 2}, {4, 8}, {1, 0})}; }

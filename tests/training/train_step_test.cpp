@@ -23,11 +23,12 @@ class TrainStepTest : public testing::Test {
   FakeOptimizer optimizer_{weights_};
   Timers timers_{0, TimerStatistic::minmax};
   Rank rank_;
+  PipelinePlan pipeline_;
 
   TrainStepResult run(std::vector<Microbatch> batch, TrainStepOptions options) {
     options.num_microbatches = static_cast<std::int64_t>(batch.size());
     ListSource source(std::move(batch));
-    return train_step({model_, weights_, optimizer_, source, timers_, rank_}, options);
+    return train_step({model_, weights_, optimizer_, source, timers_, rank_, pipeline_}, options);
   }
   std::vector<float> weights() const {
     const at::Tensor value = weights_.parameters()[0]->value();

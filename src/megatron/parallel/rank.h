@@ -21,6 +21,7 @@ struct Rank {
   Axis dp_cp{"dp-cp"};  ///< the ranks that hold the same weights
   Axis model{"tp-pp"};  ///< the ranks that hold one replica of the model
   Axis world{"world"};
+  Axis embedding{"embd"};          ///< the two ranks of a pipeline that hold one weight of the embeddings, where they do; else size 1
   bool sequence_parallel = false;  ///< the sequence is split over tp between layers' products
   TensorParallelOptions tp_options;
   c10::Device device{c10::kCPU};

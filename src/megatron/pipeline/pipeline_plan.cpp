@@ -21,10 +21,13 @@ Schedule PipelinePlan::finished(const Schedule& schedule, bool with_backward) co
   return complete;
 }
 
+void PipelinePlan::use(const Schedule& schedule) { training_.insert_or_assign(schedule.num_microbatches, finished(schedule, true)); }
+
 const Schedule& PipelinePlan::training(std::int64_t num_microbatches) {
   const auto found = training_.find(num_microbatches);
   if (found != training_.end()) return found->second;
-  return training_.emplace(num_microbatches, finished(make_schedule(request(num_microbatches)), true)).first->second;
+  use(make_schedule(request(num_microbatches)));
+  return training_.at(num_microbatches);
 }
 
 const Schedule& PipelinePlan::evaluation(std::int64_t num_microbatches) {

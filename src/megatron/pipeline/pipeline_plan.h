@@ -18,7 +18,7 @@ class PipelinePlan {
     std::int64_t microbatch_group = 0;  ///< ScheduleRequest
     bool overlaps_messages = true;
     std::optional<double> activation_limit = {};  ///< microbatches whose activations a rank may keep
-    std::optional<CostModel> costs = {};          ///< measured; of the layout's stages
+    std::optional<CostModel> costs = {};          ///< of the layout's stages: what auto goes by
   };
   /// One rank with the whole model.
   PipelinePlan() : PipelinePlan(whole_model(0), {}) {}
@@ -26,6 +26,8 @@ class PipelinePlan {
 
   const PipelineLayout& layout() const { return layout_; }
   const Options& options() const { return options_; }
+  /// Makes a schedule, without messages, the one of its number of microbatches.
+  void use(const Schedule& schedule);
   /// Valid, with messages; made once for each number of microbatches. UserError when there is none.
   const Schedule& training(std::int64_t num_microbatches);
   const Schedule& evaluation(std::int64_t num_microbatches);

@@ -6,14 +6,23 @@
 #include <optional>
 
 #include "megatron/models/language_model.h"
-#include "megatron/training/agreement.h"
+#include "megatron/parallel/rank.h"
+#include "megatron/pipeline/pipeline_plan.h"
 #include "megatron/training/microbatch_source.h"
+#include "megatron/transformer/param_store.h"
 
 namespace megatron {
 
-/// Σloss / Σtokens over `num_microbatches` of the source on every rank of `dp` together; nothing when `stop` became true on the way, which it does
-/// on all ranks at once. Collective over the world.
-std::optional<double> evaluate(LanguageModel& model, MicrobatchSource& source, std::int64_t num_microbatches, const Meeting& dp,
+struct EvaluationParts {
+  LanguageModel& model;
+  ParamStore& weights;
+  PipelinePlan& pipeline;
+  const Rank& rank;
+};
+
+/// Σloss / Σtokens over `num_microbatches` of the source on every data-parallel rank together; nothing when `stop` became true on the way, which it
+/// does on all ranks at once. Collective over the world.
+std::optional<double> evaluate(const EvaluationParts& parts, MicrobatchSource& source, std::int64_t num_microbatches,
                                const std::function<bool()>& stop);
 
 }  // namespace megatron

@@ -22,10 +22,12 @@
 #include "megatron/training/data_setup.h"
 #include "megatron/training/determinism.h"
 #include "megatron/training/open_device.h"
+#include "megatron/training/plan_pipeline.h"
 #include "megatron/training/reruns/tracker_file.h"
 #include "megatron/training/run_costs.h"
 #include "megatron/training/startup_report.h"
 #include "megatron/training/tensor_memory.h"
+#include "megatron/training/weight_type.h"
 
 namespace megatron {
 namespace {
@@ -72,13 +74,12 @@ ParamStore::Options store_options(const Settings& settings, const Rank& rank, Co
   const TrainingConfig& training = settings.training;
   const bool has_bf16_gradients = training.grad_reduce_in_bf16 || settings.optimizer.main_grads_dtype == "bf16";
   return {.device = rank.device,
-          .dtype = training.bf16   ? at::kBFloat16
-                   : training.fp16 ? at::kHalf
-                                   : at::kFloat,
+          .dtype = weight_type(training),
           .grad_dtype = has_bf16_gradients ? at::kBFloat16 : at::kFloat,
           .with_gradients = !training.skip_train,
           .data_parallel = data_parallel(settings.parallel, rank, communicators),
-          .model = rank.model};
+          .model = rank.model,
+          .embedding = rank.embedding};
 }
 
 constexpr std::int64_t kOverlapChunks = 4;  ///< pieces of a product with --tp-comm-overlap
@@ -126,7 +127,7 @@ class Setup {
     check_world(settings(), world_size).throw_if_any();
     const RankOptions options{
         .device = device_.device, .seed = static_cast<std::uint64_t>(settings().training.seed), .sequence_parallel = parallel.sequence_parallel};
-    const Mesh mesh(mesh_sizes(parallel), world_size);
+    const Mesh& mesh = mesh_.emplace(mesh_sizes(parallel), world_size);
     trainer_.rank = world_.communicators != nullptr ? make_rank(mesh, *world_.communicators, options) : make_rank(mesh, 0, options);
     trainer_.rank.tp_options = {.async_allreduce = !parallel.no_async_tensor_model_parallel_allreduce,
                                 .overlap_chunks = parallel.tp_comm_overlap ? kOverlapChunks : 1};
@@ -144,6 +145,8 @@ class Setup {
     validate_model(settings()).throw_if_any();
     if (run_.options.settings.training.train_samples > 0 && !settings().training.skip_train)
       out_ << "setting training iterations to " << settings().training.train_iters << std::endl;
+    trainer_.pipeline = plan_pipeline(settings(), trainer_.rank, out_);
+    trainer_.rank.embedding = embedding_axis(settings(), trainer_.pipeline.layout(), *mesh_, trainer_.rank, world_.communicators);
     open_save_folders();
     skip_rejected_iterations(settings(), out_);
     trainer_.timers = Timers(static_cast<int>(settings().logger.timing_log_level), timer_statistic(settings().logger.timing_log_option));
@@ -165,7 +168,11 @@ class Setup {
 
   void build_model() {
     out_ << "building GPT model ..." << std::endl;
-    trainer_.model = make_gpt_model(settings().model, trainer_.rank, settings().tokenizer.make_vocab_size_divisible_by);
+    const PipelineLayout& layout = trainer_.pipeline.layout();
+    trainer_.model = make_gpt_model(
+        settings().model, trainer_.rank,
+        GptOptions{
+            .vocab_pad_multiple = settings().tokenizer.make_vocab_size_divisible_by, .dtype = weight_type(settings().training), .layout = &layout});
     trainer_.weights = std::make_unique<ParamStore>(*trainer_.model, store_options(settings(), trainer_.rank, world_.communicators));
     out_ << parameter_count_line(trainer_.weights->num_parameters()) << std::endl;
   }
@@ -194,6 +201,7 @@ class Setup {
       throw UserError({"a batch of " + std::to_string(*size) + " samples, due from here on (" + std::to_string(consumed) + " samples are consumed)",
                        "is no multiple of --micro-batch-size " + std::to_string(settings().training.micro_batch_size) + ranks_text(),
                        "choose sizes that are, or add --decrease-batch-size-if-needed"});
+    if (trainer_.batch.num_microbatches > 0) trainer_.pipeline.training(trainer_.batch.num_microbatches);  // UserError before anything starts
   }
 
   std::string ranks_text() const {
@@ -214,6 +222,7 @@ class Setup {
   const RankInWorld& world_;
   std::ostream& out_;
   Trainer trainer_;
+  std::optional<Mesh> mesh_;
   std::unique_ptr<Tokenizer> tokenizer_;
 };
 

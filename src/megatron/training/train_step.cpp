@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "megatron/parallel/collectives.h"
+#include "megatron/pipeline/run_schedule.h"
 #include "megatron/training/non_finite.h"
 
 namespace megatron {
@@ -32,11 +33,6 @@ std::vector<Microbatch> fetch_microbatches(const TrainStepParts& parts, const Tr
 
 namespace {
 
-StepOutput forward(const TrainStepParts& parts, const Microbatch& microbatch) {
-  const auto timing = parts.timers.scope("forward-compute", 2);
-  return parts.model.forward_step(microbatch, /*training=*/true);
-}
-
 /// What backward starts from: the loss scale over what the loss is averaged over.
 at::Tensor gradient_scale(const TrainStepParts& parts, const TrainStepOptions& options, const at::Tensor& tokens) {
   const at::Tensor scale = parts.optimizer.loss_scale();
@@ -45,12 +41,7 @@ at::Tensor gradient_scale(const TrainStepParts& parts, const TrainStepOptions& o
   return scale * (tokens.clamp_min(1) * static_cast<double>(options.num_microbatches * ranks)).reciprocal();
 }
 
-void backward(const TrainStepParts& parts, const StepOutput& output, const at::Tensor& scale) {
-  const auto timing = parts.timers.scope("backward-compute", 2);
-  output.loss_sum.backward(scale.to(output.loss_sum.scalar_type()));
-}
-
-/// Adds up what the data-parallel ranks counted.
+/// Adds up what the ranks of an axis counted.
 void add_ranks(const Axis& axis, StepLosses& losses) {
   if (axis.size == 1) return;
   const at::Tensor both = at::cat({losses.sums, losses.tokens});
@@ -59,6 +50,20 @@ void add_ranks(const Axis& axis, StepLosses& losses) {
   losses = {both.narrow(0, 0, count), both.narrow(0, count, count)};
 }
 
+/// The pipeline's steps as timers of level 2.
+class TimedSteps : public StepListener {
+ public:
+  explicit TimedSteps(Timers& timers) : timers_(timers) {}
+  void begin(const ScheduleStep& step) override {
+    scope_.emplace(timers_, step.kind == StepKind::forward ? "forward-compute" : "backward-compute", 2);
+  }
+  void end(const ScheduleStep& /*step*/) override { scope_.reset(); }
+
+ private:
+  Timers& timers_;
+  std::optional<Timers::Scope> scope_;
+};
+
 }  // namespace
 
 StepLosses forward_backward(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch) {
@@ -66,16 +71,19 @@ StepLosses forward_backward(const TrainStepParts& parts, const TrainStepOptions&
   const at::Tensor scale = parts.optimizer.loss_scale();
   const at::Tensor empty = at::zeros({options.num_microbatches}, scale.options());
   StepLosses losses{empty, empty.clone()};
-  parts.weights.begin_gradients(options.num_microbatches);
-  for (std::size_t i = 0; i < batch.size(); ++i) {
-    const StepOutput output = forward(parts, batch[i]);
-    const auto index = static_cast<std::int64_t>(i);
+  const auto on_loss = [&](std::size_t microbatch, const StepOutput& output) {
+    const auto index = static_cast<std::int64_t>(microbatch);
     losses.sums[index].copy_(output.loss_sum.detach());
     losses.tokens[index].copy_(output.count);
-    backward(parts, output, gradient_scale(parts, options, losses.tokens[index]));
-  }
+    return gradient_scale(parts, options, losses.tokens[index]);
+  };
+  TimedSteps timed(parts.timers);
+  parts.weights.begin_gradients(options.num_microbatches);
+  run_schedule(parts.pipeline.training(options.num_microbatches), {parts.model, parts.weights, parts.rank.pp},
+               {.batch = batch, .training = true, .on_loss = on_loss, .listener = &timed});
   parts.weights.finish_gradients();
   add_ranks(parts.rank.dp_cp, losses);
+  add_ranks(parts.rank.pp, losses);  // zeros but for the last stage's
   if (!options.calculate_per_token_loss) return losses;
   for (const ParamBucket& bucket : parts.weights.buckets()) bucket.grad.div_(losses.tokens.sum().clamp_min(1));
   return losses;

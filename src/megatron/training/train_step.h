@@ -9,6 +9,7 @@
 #include "megatron/models/language_model.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/parallel/rank.h"
+#include "megatron/pipeline/pipeline_plan.h"
 #include "megatron/training/microbatch_source.h"
 #include "megatron/training/timers.h"
 #include "megatron/transformer/param_store.h"
@@ -43,6 +44,7 @@ struct TrainStepParts {
   MicrobatchSource& source;
   Timers& timers;
   const Rank& rank;
+  PipelinePlan& pipeline;
 };
 
 /// What a step's microbatches came to on all data-parallel ranks together, on the device: float64 [num_microbatches].

@@ -13,6 +13,7 @@
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/optimizer/param_scheduler.h"
 #include "megatron/parallel/rank.h"
+#include "megatron/pipeline/pipeline_plan.h"
 #include "megatron/training/evaluation_set.h"
 #include "megatron/training/microbatch_source.h"
 #include "megatron/training/rank_in_world.h"
@@ -29,7 +30,8 @@ struct Trainer {
   Rank rank;
   std::string device_name;                 ///< the GPU's, as its driver gives it; empty on a CPU
   std::optional<CheckpointSource> source;  ///< what --load gave
-  std::unique_ptr<LanguageModel> model;
+  PipelinePlan pipeline;
+  std::unique_ptr<LanguageModel> model;  ///< the stages that this rank holds
   std::unique_ptr<ParamStore> weights;
   std::unique_ptr<Optimizer> optimizer;  ///< null with --skip-train
   OptimizerParamScheduler scheduler{ParamSchedule{}};

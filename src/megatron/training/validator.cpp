@@ -59,7 +59,7 @@ void Validator::evaluate_valid(const std::string& where) {
 std::optional<double> Validator::loss_of(const EvaluationSet& set, std::int64_t first_sample) {
   const PausedInterval paused(trainer_.timers);
   const auto timing = trainer_.timers.scope("evaluate");
-  return evaluate(*trainer_.model, *set.open(first_sample), set.num_microbatches, {trainer_.rank.dp_cp, trainer_.rank.device}, stop_);
+  return evaluate({*trainer_.model, *trainer_.weights, trainer_.pipeline, trainer_.rank}, *set.open(first_sample), set.num_microbatches, stop_);
 }
 
 void Validator::report(const EvaluationSet& set, std::string_view split, const std::string& where, double loss) {

@@ -1,0 +1,16 @@
+// What type a run's weights have.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include "megatron/config/settings.h"
+
+namespace megatron {
+
+/// Of the weights that layers compute with.
+inline c10::ScalarType weight_type(const TrainingConfig& training) {
+  if (training.bf16) return c10::kBFloat16;
+  return training.fp16 ? c10::kHalf : c10::kFloat;
+}
+
+}  // namespace megatron
