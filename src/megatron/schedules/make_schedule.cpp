@@ -1,3 +1,4 @@
+// The table of known schedules, and what their numbers must be.
 #include "megatron/schedules/make_schedule.h"
 
 #include <algorithm>

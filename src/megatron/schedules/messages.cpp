@@ -1,3 +1,4 @@
+// Collects what every rank is sent, then merges it into its steps as receives.
 #include "megatron/schedules/messages.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// What each rank sends to another, laid beside what that one receives.
 #include <algorithm>
 #include <vector>
 

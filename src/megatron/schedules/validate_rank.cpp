@@ -1,3 +1,4 @@
+// One rank seen alone: walks its steps once and notes, of each chunk and microbatch, what has been done.
 #include <array>
 #include <vector>
 
@@ -12,6 +13,7 @@ constexpr std::array kAllKinds = {StepKind::forward,      StepKind::backward,   
 
 using Problem = std::optional<std::string>;
 
+bool belongs_to_forward(StepKind kind) { return kind == StepKind::forward || kind == StepKind::send_forward || kind == StepKind::recv_forward; }
 bool is_backward(StepKind kind) { return kind == StepKind::backward || kind == StepKind::backward_input; }
 
 class RankCheck {
@@ -50,8 +52,8 @@ class RankCheck {
     };
     return {travels(StepKind::recv_forward),
             travels(StepKind::send_forward),
-            x_with_backward && travels(StepKind::recv_backward),
-            x_with_backward && travels(StepKind::send_backward),
+            travels(StepKind::recv_backward),
+            travels(StepKind::send_backward),
             own_chunk(stage - 1),
             own_chunk(stage + 1)};
   }
@@ -72,6 +74,7 @@ class RankCheck {
     const ScheduleStep& step = x_steps[index];
     if (step.chunk < 0 || step.chunk >= x_schedule.num_chunks) return "there is no such chunk";
     if (step.microbatch < 0 || step.microbatch >= x_schedule.num_microbatches) return "there is no such microbatch";
+    if (!x_with_backward && !belongs_to_forward(step.kind)) return "an evaluation has no backward";
     if (has(step.chunk, step.microbatch, step.kind)) return "it has been done before";
     if (step.joins_next) {
       if (const char* wrong = wrong_with_pair(index)) return wrong;
@@ -88,16 +91,13 @@ class RankCheck {
 
   const char* wrong_with_computing(const ScheduleStep& step) {
     if (step.kind == StepKind::forward) return wrong_with_forward(step);
-    if (!x_with_backward) return "an evaluation has no backward";
     if (is_backward(step.kind)) {
       if (const char* wrong = wrong_with_backward(step)) return wrong;
     } else if (!has(step.chunk, step.microbatch, StepKind::backward_input)) {
       return "its B has not been done";
     }
-    const bool adds_weight_gradient = step.kind != StepKind::backward_input;
-    if (adds_weight_gradient && step.microbatch != x_next_weight[step.chunk])
-      return "the weight gradients of the chunk are not in the order of microbatches";
-    return nullptr;
+    const bool is_in_order = step.kind == StepKind::backward_input || step.microbatch == x_next_weight[step.chunk];
+    return is_in_order ? nullptr : "the weight gradients of the chunk are not in the order of microbatches";
   }
 
   const char* wrong_with_forward(const ScheduleStep& step) {

@@ -1,3 +1,4 @@
+// Whether a schedule comes to its end, found by running it without times.
 #include <vector>
 
 #include "megatron/schedules/routes.h"

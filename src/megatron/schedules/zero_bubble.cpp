@@ -22,6 +22,11 @@ void split_backward(const RankPlace& place, std::int64_t num_ahead, std::int64_t
 
 void zb_h1(const RankPlace& place, RankSteps& steps) { split_backward(place, place.num_ranks - place.rank, place.rank, steps); }
 
-void zb_h2(const RankPlace& place, RankSteps& steps) { split_backward(place, 2 * (place.num_ranks - place.rank) - 1, 2 * place.rank, steps); }
+void zb_h2(const RankPlace& place, RankSteps& steps) {
+  const std::int64_t below = place.num_ranks - place.rank, above = place.rank;
+  // Up to twice the activations of ZB-H1, as far as there are microbatches to be ahead with.
+  const std::int64_t more = std::clamp<std::int64_t>(place.num_microbatches - place.num_ranks, 0, place.num_ranks - 1);
+  split_backward(place, below + std::min(more, below - 1), above + std::min(more, above), steps);
+}
 
 }  // namespace megatron
