@@ -21,13 +21,17 @@ constexpr KnownFlags kKnownFlags[] = {
      "no-initialization init-model-with-meta-device enable-experimental batch-invariant-backend={te_native,deepgemm,triton} "
      "kitchen-attention-backend={sdpa,fa} optimizer-cuda-graph cuda-graph-warmup-steps=* no-gradient-reduce-div-fusion "
      "moe-use-legacy-grouped-gemm"},
-    {accepted, "without effect: every rank has all layers in this version, there are no pipeline stages", "",
-     "pipeline-model-parallel-comm-backend={nccl,ucc} defer-embedding-wgrad-compute wgrad-deferral-limit=* "
-     "overlap-p2p-communication-warmup-flush no-overlap-p2p-communication account-for-embedding-in-pipeline-split "
-     "account-for-loss-in-pipeline-split use-ring-exchange-p2p microbatch-group-size-per-virtual-pipeline-stage=* "
-     "no-scatter-gather-tensors-in-pipeline no-align-grad-reduce^ no-align-param-gather overlap-param-gather-with-optimizer-step"},
+    {accepted, "chooses among Megatron's own ways to send between stages: here each message travels by itself, in warm-up and flush too", "",
+     "pipeline-model-parallel-comm-backend={nccl,ucc} use-ring-exchange-p2p no-scatter-gather-tensors-in-pipeline "
+     "overlap-p2p-communication-warmup-flush"},
+    {accepted, "tunes when Megatron's pipeline stages reduce gradients and gather weights, which changes no result", "",
+     "no-align-grad-reduce^ no-align-param-gather overlap-param-gather-with-optimizer-step"},
+    {accepted, "without effect: --pipeline-schedule zb-h1 puts weight gradients off, those of every layer", "",
+     "defer-embedding-wgrad-compute wgrad-deferral-limit=*"},
+    {refused, "is named as a schedule here", "use --pipeline-schedule combined-1f1b", "overlap-moe-expert-parallel-comm"},
+    {refused, "is named as a schedule here", "use --pipeline-schedule zb-h1, zb-h2 or zb-v", "delay-wgrad-compute"},
     {accepted, "without effect: models have no experts in this version", "",
-     "overlap-moe-expert-parallel-comm delay-wgrad-compute overlap-dispatch-backward-with-experts-wgrad ep-overlap-early-attn-memory-release "
+     "overlap-dispatch-backward-with-experts-wgrad ep-overlap-early-attn-memory-release "
      "high-priority-a2a-comm-stream moe-token-dispatcher-type={allgather,alltoall,flex} moe-flex-dispatcher-backend={deepep,hybridep,ncclep} "
      "moe-shared-expert-overlap"},
     {accepted, "without effect: attention sees a whole sequence in this version", "", "cp-comm-type+=*"},
@@ -83,10 +87,6 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is no longer a flag of Megatron-LM", "leave it out: activations are kept", "checkpoint-activations"},
     {refused, "reads a format of its own", "use --config with flat keys", "yaml-cfg=-"},
     {refused, "loads Python code", "choose the architecture with its own flags", "spec+=-;local"},
-    {refused, "is not in this version: every rank has all layers, there are no pipeline stages",
-     "leave it out; --tensor-model-parallel-size splits layers",
-     "decoder-first-pipeline-num-layers=-;0 decoder-last-pipeline-num-layers=-;0 pipeline-model-parallel-layout=- "
-     "num-layers-per-virtual-pipeline-stage=-;0 num-virtual-stages-per-pipeline-rank=-;0;1 mtp-standalone"},
     {refused, "is not in this version: weights have no GTP shards", "use --tensor-model-parallel-size",
      "tensor-parallel-num-weight-shards=-;0;1 expert-tensor-parallel-num-weight-shards=-;0;1"},
     {refused, "is not in this version: attention sees a whole sequence", "leave it out",
@@ -122,7 +122,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "multi-latent-attention q-lora-rank=-;0 kv-lora-rank=32 qk-head-dim=128 qk-pos-emb-head-dim=64 v-head-dim=128 cache-mla-latents "
      "rope-type=-;rope"},
     {refused, "is not in this version: the model predicts one token", "leave it out",
-     "mtp-num-layers=-;0 mtp-loss-scaling-factor=.1 mtp-use-repeated-layer mtp-detach-heads mtp-hsm mtp-hybrid-override-pattern=- "
+     "mtp-num-layers=-;0 mtp-standalone mtp-loss-scaling-factor=.1 mtp-use-repeated-layer mtp-detach-heads mtp-hsm mtp-hybrid-override-pattern=- "
      "num-speculative-tokens=0"},
     {refused, "is not in this version", "see --window-size, --qk-layernorm and --attention-dropout for what attention can do",
      "softmax-type=vanilla qk-l2-norm qk-clip qk-clip-alpha=.5 qk-clip-threshold=100 attention-output-gate log-max-attention-logit "

@@ -55,6 +55,8 @@ void add_profile_fields(FieldTable<Config>& t) {
   t.field("profile_step_end", &Config::profile_step_end, "iterations done when recording ends").at_least(1).at_most(kLargestSize);
   t.field("profile_ranks", &Config::profile_ranks, "ranks that record; none given: all").at_least(0).at_most(kLargestSize);
   t.field("profile_dir", &Config::profile_dir, "folder of the trace; default: profile in --tensorboard-dir, or else in --save").value_name("DIR");
+  t.field("trace", &Config::trace, "timeline of a run's pipeline, one track per rank, for ui.perfetto.dev, and measured beside predicted bubbles")
+      .value_name("DIR");
 }
 
 }  // namespace

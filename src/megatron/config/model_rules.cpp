@@ -148,7 +148,8 @@ const std::vector<Rule>& attention_rules() {
 
 Problems validate_model(const Settings& settings, const FieldNames& skip) {
   Problems problems;
-  for (const auto* rules : {&size_rules(), &position_rules(), &attention_rules(), &split_rules()}) problems.add(evaluate(*rules, settings, skip));
+  for (const auto* rules : {&size_rules(), &position_rules(), &attention_rules(), &split_rules(), &layout_rules()})
+    problems.add(evaluate(*rules, settings, skip));
   return problems;
 }
 

@@ -35,9 +35,6 @@ UserError::Parts indivisible(const char* flag, std::int64_t size, S s) {
 
 const std::vector<Rule>& version_rules() {
   static const std::vector<Rule> rules = {
-      {{"pipeline_model_parallel_size"},
-       [](S s) { return s.parallel.pipeline_model_parallel_size > 1; },
-       [](S s) { return not_yet("--pipeline-model-parallel-size", s.parallel.pipeline_model_parallel_size, "every rank has all layers"); }},
       {{"context_parallel_size"},
        [](S s) { return s.parallel.context_parallel_size > 1; },
        [](S s) { return not_yet("--context-parallel-size", s.parallel.context_parallel_size, "attention sees a whole sequence"); }},

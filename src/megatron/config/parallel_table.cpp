@@ -12,6 +12,46 @@ void add_tensor_fields(FieldTable<ParallelConfig>& t) {
           "reduce a layer's input gradient before its weight gradient is computed, not meanwhile");
 }
 
+void add_schedule_fields(FieldTable<ParallelConfig>& t) {
+  using Config = ParallelConfig;
+  t.group("Pipeline");
+  t.field("pipeline_schedule", &Config::pipeline_schedule,
+          "order of forwards and backwards; none: 1f1b, or interleaved with several chunks per rank; auto: the fastest that a search finds")
+      .choices({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "combined-1f1b", "auto"});
+  t.field("pipeline_activation_limit", &Config::pipeline_activation_limit,
+          "microbatches whose activations a rank may keep at a time; one in one of v chunks counts 1/v")
+      .above(0)
+      .at_most(kLargestSize);
+  t.field("microbatch_group_size_per_virtual_pipeline_stage", &Config::microbatch_group_size_per_virtual_pipeline_stage,
+          "of interleaved: microbatches that pass a chunk before the next chunk's turn; none: as many as ranks")
+      .at_least(1)
+      .at_most(kLargestSize);
+  t.field("overlap_p2p_communication", &Config::overlap_p2p_communication, "wait for each message between stages where it is sent and received");
+}
+
+void add_stage_fields(FieldTable<ParallelConfig>& t) {
+  using Config = ParallelConfig;
+  t.field("num_virtual_stages_per_pipeline_rank", &Config::num_virtual_stages_per_pipeline_rank, "chunks of the model on each rank")
+      .at_least(1)
+      .at_most(kLargestSize);
+  t.field("num_layers_per_virtual_pipeline_stage", &Config::num_layers_per_virtual_pipeline_stage,
+          "most layers of a chunk, in place of the number of chunks")
+      .at_least(1)
+      .at_most(kLargestSize);
+  t.field("decoder_first_pipeline_num_layers", &Config::decoder_first_pipeline_num_layers, "layers of the first rank; the others share the rest")
+      .at_least(1)
+      .at_most(kLargestSize);
+  t.field("decoder_last_pipeline_num_layers", &Config::decoder_last_pipeline_num_layers, "layers of the last rank; the others share the rest")
+      .at_least(1)
+      .at_most(kLargestSize);
+  t.field("account_for_embedding_in_pipeline_split", &Config::account_for_embedding_in_pipeline_split, "the embedding counts as a layer");
+  t.field("account_for_loss_in_pipeline_split", &Config::account_for_loss_in_pipeline_split, "the output layer and the loss count as a layer");
+  t.field("pipeline_model_parallel_layout", &Config::pipeline_model_parallel_layout,
+          "stage by stage: E embedding, t layer, L output, | next stage, x*n and (...)*n repeat");
+  t.field("pipeline_split", &Config::pipeline_split, "layers by number, or by what embedding, layer and output cost in a measurement before the run")
+      .choices({"even", "measured"});
+}
+
 void add_gradient_fields(FieldTable<ParallelConfig>& t) {
   using Config = ParallelConfig;
   t.group("Data parallelism");
@@ -75,6 +115,8 @@ const FieldTable<ParallelConfig>& parallel_table() {
     t.field("expert_tensor_parallel_size", &Config::expert_tensor_parallel_size, "ranks that share each expert").at_least(1).at_most(kLargestSize);
     t.field("use_tp_pp_dp_mapping", &Config::use_tp_pp_dp_mapping, "neighbouring ranks in the order tp-cp-ep-pp-dp instead of tp-cp-ep-dp-pp");
     add_tensor_fields(t);
+    add_schedule_fields(t);
+    add_stage_fields(t);
     add_gradient_fields(t);
     add_optimizer_fields(t);
     add_transport_fields(t);

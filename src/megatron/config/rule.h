@@ -27,6 +27,10 @@ const std::vector<Rule>& evaluation_rules();
 const std::vector<Rule>& checkpoint_rules();
 /// What the parallel flags ask of each other, and the limits of this version (parallel_rules.cpp).
 const std::vector<Rule>& parallel_rules();
+/// What the flags of the pipeline ask of each other (pipeline_rules.cpp).
+const std::vector<Rule>& pipeline_rules();
+/// Whether the layers fit the pipeline (pipeline_rules.cpp).
+const std::vector<Rule>& layout_rules();
 /// What the degrees of parallelism ask of the architecture (parallel_rules.cpp).
 const std::vector<Rule>& split_rules();
 

@@ -7,6 +7,7 @@
 #include "megatron/config/config_file.h"
 #include "megatron/config/environment.h"
 #include "megatron/config/known_flags.h"
+#include "megatron/config/pipeline_rules.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/rules.h"
 #include "megatron/config/settings_tables.h"
@@ -64,8 +65,20 @@ void add_loss_scale_notes(const TrainingConfig& training, Parsed& parsed) {
   }
 }
 
+/// Flags of a pipeline that may stay where there is none, as in Megatron.
+void add_pipeline_notes(const Settings& settings, Parsed& parsed) {
+  for (const char* name : {"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "overlap_p2p_communication"}) {
+    if (parsed.is_set(name) && settings.parallel.pipeline_model_parallel_size == 1)
+      parsed.notes["without effect: --pipeline-model-parallel-size is 1"].push_back(parsed.origin(name).where);
+  }
+  if (parsed.is_set("microbatch_group_size_per_virtual_pipeline_stage") && !has_microbatch_groups(settings))
+    parsed.notes["without effect: the schedule has one chunk per rank, or an order of its own"].push_back(
+        flag_of("microbatch_group_size_per_virtual_pipeline_stage"));
+}
+
 void add_notes(const Settings& settings, Parsed& parsed) {
   add_loss_scale_notes(settings.training, parsed);
+  add_pipeline_notes(settings, parsed);
   if (parsed.is_set("save_interval") && settings.checkpoint.save.empty())
     parsed.notes["without effect: there is no --save"].push_back("--save-interval");
   const bool evaluates_only = settings.training.skip_train;

@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "megatron/config/batch_schedule.h"
+#include "megatron/config/pipeline_rules.h"
 #include "megatron/config/rule.h"
 
 namespace megatron {
@@ -58,6 +59,13 @@ void check_first_batch(const TrainingConfig& t, std::int64_t num_replicas, Probl
   }
 }
 
+/// The first step's microbatches, where no checkpoint decides which step is the first.
+void check_pipeline(const Settings& s, std::int64_t num_replicas, Problems& problems) {
+  const auto here = batches(s.training, num_replicas);
+  if (!here || (!here->is_constant() && !s.checkpoint.load.empty())) return;
+  problems.add(check_pipeline_batches(s, here->at(0).num_microbatches));
+}
+
 void check_evaluation(const TrainingConfig& t, std::int64_t num_replicas, Problems& problems) {
   const std::int64_t micro = t.eval_micro_batch_size.value_or(t.micro_batch_size);
   const std::int64_t global = t.eval_global_batch_size.value_or(t.global_batch_size);
@@ -98,6 +106,9 @@ Problems check_world(const Settings& settings, std::int64_t world_size, const Fi
   check_global_batch(settings.training, num_replicas, problems);
   check_schedule(settings, num_replicas, problems);
   check_first_batch(settings.training, num_replicas, problems);
+  if (all_readable(skip, {"num_layers", "pipeline_schedule", "num_virtual_stages_per_pipeline_rank", "num_layers_per_virtual_pipeline_stage",
+                          "pipeline_model_parallel_layout", "microbatch_group_size_per_virtual_pipeline_stage"}))
+    check_pipeline(settings, num_replicas, problems);
   if (all_readable(skip, {"eval_global_batch_size", "eval_micro_batch_size"})) check_evaluation(settings.training, num_replicas, problems);
   return problems;
 }
