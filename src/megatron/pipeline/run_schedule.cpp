@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
@@ -141,6 +142,7 @@ class Interpreter {
   }
 
   static void write_deferred(Passage& at) {
+    const c10::NoGradGuard no_gradients;
     for (const auto& write : std::exchange(at.deferred, {})) write();
   }
 
