@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include <chrono>
+#include <ctime>
 #include <random>
 
 #include "megatron/base/error.h"
@@ -230,9 +230,9 @@ TEST(MakeSchedule, BadNumbersNameTheFlagAndTheFix) {
 
 TEST(MakeSchedule, LargeOnesAreMadeAndProvedWithinASecond) {
   for (const std::string& name : schedule_names()) {
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();  // the time of this process, whatever else the machine does
     EXPECT_EQ(problem_of(with_messages(make_schedule({name, 64, chunk_counts(name, 4).back(), 512}))), std::nullopt);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1)) << name;
+    EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 1) << name;
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "megatron/schedules/make_schedule.h"
 
 namespace megatron {
@@ -93,6 +95,44 @@ TEST(WithMessages, ForwardAndBackwardShareTheOrderOfAPair) {
   }
   EXPECT_EQ(received, sent);
   EXPECT_EQ(sent.size(), 3U * 4U) << "chunk 0 forward, both chunks backward";
+}
+
+/// Runs every rank up to the first message that has not been sent; whether all come to their end.
+bool ends_with_blocking_receives(const Schedule& schedule) {
+  std::vector<std::size_t> position(schedule.ranks.size());
+  std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> under_way;  // by sender and receiver
+  const auto passes = [&](std::int64_t rank, const ScheduleStep& step) {
+    if (!is_message(step.kind)) return true;
+    const bool is_send = step.kind == send_forward || step.kind == send_backward;
+    const bool goes_up = step.kind == send_forward || step.kind == recv_backward;
+    const std::int64_t other = schedule.rank_of(schedule.stage_of(rank, step.chunk) + (goes_up ? 1 : -1));
+    if (is_send) return ++under_way[{rank, other}] > 0;
+    return under_way[{other, rank}] > 0 && under_way[{other, rank}]-- > 0;
+  };
+  for (bool moves = true; moves;) {
+    moves = false;
+    for (std::size_t rank = 0; rank < position.size(); ++rank) {
+      const Steps& steps = schedule.ranks[rank];
+      for (; position[rank] < steps.size() && passes(static_cast<std::int64_t>(rank), steps[position[rank]]); moves = true) ++position[rank];
+    }
+  }
+  for (std::size_t rank = 0; rank < position.size(); ++rank) {
+    if (position[rank] != schedule.ranks[rank].size()) return false;
+  }
+  return true;
+}
+
+TEST(WithMessages, NotAheadAReceiveMayBlock) {
+  for (const std::string& name : schedule_names()) {
+    const std::int64_t chunks = fixed_num_chunks(name) != 0 ? fixed_num_chunks(name) : 3;
+    for (std::int64_t ranks = 1; ranks <= 6; ++ranks) {
+      for (std::int64_t microbatches = 1; microbatches <= 14; ++microbatches) {
+        const ScheduleRequest request{name, ranks, chunks, microbatches};
+        EXPECT_TRUE(ends_with_blocking_receives(with_messages(make_schedule(request), false))) << name << ' ' << ranks << ' ' << microbatches;
+        EXPECT_TRUE(ends_with_blocking_receives(with_messages(make_forward_schedule(request), false))) << name << ' ' << ranks << ' ' << microbatches;
+      }
+    }
+  }
 }
 
 }  // namespace
