@@ -1,9 +1,6 @@
 // Bad input of the parallel flags: what they ask of each other, of the architecture and of the world.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
+#include "config/small_run.h"
 #include "megatron/config/resolve.h"
-#include "megatron/config/run_settings.h"
 #include "megatron/config/world_rules.h"
 
 namespace megatron {
@@ -12,51 +9,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using Words = std::vector<std::string>;
-
-Words small(const Words& more) {
-  Words words{"gpt",
-              "--num-layers",
-              "2",
-              "--hidden-size",
-              "48",
-              "--num-attention-heads",
-              "6",
-              "--seq-length",
-              "32",
-              "--train-iters",
-              "10",
-              "--lr",
-              "1",
-              "--mock-data",
-              "--micro-batch-size",
-              "2",
-              "--tokenizer-type",
-              "NullTokenizer",
-              "--vocab-size",
-              "101"};
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
-std::string mistake(const Words& more, std::int64_t world_size = 1) {
-  try {
-    read_run(small(more), world_size);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
-struct BadRun {
-  Words words;
-  std::int64_t world_size;
-  std::string expected;
-};
-
-void expect_all(const std::vector<BadRun>& table) {
-  for (const BadRun& bad : table) EXPECT_THAT(mistake(bad.words, bad.world_size), HasSubstr(bad.expected)) << bad.words[0];
-}
 
 TEST(ParallelRules, FlagsAskForEachOther) {
   expect_all({
@@ -110,7 +62,6 @@ TEST(ParallelRules, TheArchitectureMustBeDivisible) {
 
 TEST(ParallelRules, WhatIsNotThereYetSaysWhy) {
   expect_all({
-      {{"--pipeline-model-parallel-size", "2"}, 2, "--pipeline-model-parallel-size: 2 is not in this version: every rank has all layers"},
       {{"--context-parallel-size", "2"}, 2, "--context-parallel-size: 2 is not in this version: attention sees a whole sequence"},
       {{"--expert-model-parallel-size", "2"}, 2, "--expert-model-parallel-size: 2 is not in this version: models have no experts"},
       {{"--expert-tensor-parallel-size", "2", "--tensor-model-parallel-size", "2"}, 2, "--expert-tensor-parallel-size: 2 is not in this version"},
@@ -169,10 +120,9 @@ TEST(WorldRules, AMistakeIsNamedOnce) {
 }
 
 TEST(WorldRules, AllAreShownTogether) {
-  const std::string text =
-      mistake({"--sequence-parallel", "--overlap-param-gather", "--pipeline-model-parallel-size", "3", "--global-batch-size", "5"}, 4);
-  for (const char* part : {"--sequence-parallel: has no", "--overlap-param-gather: needs", "--pipeline-model-parallel-size: 3 is not in",
-                           "--pipeline-model-parallel-size 3: needs a multiple of 3 processes, there are 4", "5 is no multiple"}) {
+  const std::string text = mistake({"--sequence-parallel", "--overlap-param-gather", "--context-parallel-size", "3", "--global-batch-size", "5"}, 4);
+  for (const char* part : {"--sequence-parallel: has no", "--overlap-param-gather: needs", "--context-parallel-size: 3 is not in",
+                           "--context-parallel-size 3: needs a multiple of 3 processes, there are 4", "5 is no multiple"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
 }

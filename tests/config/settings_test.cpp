@@ -427,7 +427,7 @@ TEST(PrintConfig, ShowsValuesAndOrigins) {
 
 TEST(PrintConfig, DumpsArgumentsAsMegatronDoes) {
   const std::string text = argument_dump(resolved({"--data-path", "a", "b"}));
-  EXPECT_TRUE(text.starts_with("------------------------ arguments ------------------------\n  accumulate_allreduce_grads_in_fp32 "));
+  EXPECT_TRUE(text.starts_with("------------------------ arguments ------------------------\n  account_for_embedding_in_pipeline_split ......... False\n"));
   EXPECT_TRUE(text.ends_with("-------------------- end of arguments ---------------------\n"));
   // Python: '  {} {} {}'.format(name, '.' * (48 - len(name)), value)
   EXPECT_THAT(text, HasSubstr("\n  num_layers ...................................... 2\n"));

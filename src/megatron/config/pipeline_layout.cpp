@@ -6,6 +6,7 @@
 #include "megatron/base/error.h"
 #include "megatron/config/balance.h"
 #include "megatron/config/layout_string.h"
+#include "megatron/schedules/make_schedule.h"
 
 namespace megatron {
 namespace {
@@ -14,7 +15,16 @@ using Counts = std::vector<std::int64_t>;
 
 std::string text_of(std::int64_t value) { return std::to_string(value); }
 
-bool is_v(std::string_view schedule) { return schedule == "zb-v" || schedule == "dualpipe-v"; }
+/// Chunks per rank that the schedule implies; 0 where it leaves the choice.
+std::int64_t implied_chunks(const ParallelConfig& parallel) {
+  const std::string& name = parallel.pipeline_schedule;
+  return name.empty() || name == "auto" ? 0 : fixed_num_chunks(name);
+}
+
+ChunkOrder order_of(const ParallelConfig& parallel) {
+  const std::string& name = parallel.pipeline_schedule;
+  return name.empty() || name == "auto" ? ChunkOrder::loop : chunk_order_of(name);
+}
 
 std::int64_t num_extra_units(const ParallelConfig& parallel) {
   return static_cast<std::int64_t>(parallel.account_for_embedding_in_pipeline_split) +
@@ -141,7 +151,7 @@ std::vector<StageLayers> stages_of_layout(const ParallelConfig& parallel, std::i
 
 void check_chunks(const ParallelConfig& parallel, const PipelineLayout& layout) {
   const std::string& name = parallel.pipeline_schedule;
-  const std::int64_t fixed = is_v(name) ? 2 : name.empty() || name == "auto" || name == "interleaved" || name == "combined-1f1b" ? 0 : 1;
+  const std::int64_t fixed = implied_chunks(parallel);
   const bool needs_several = name == "interleaved" && layout.num_chunks == 1;
   if (!needs_several && (fixed == 0 || fixed == layout.num_chunks)) return;
   const std::string has = layout.num_chunks == 1 ? "one chunk" : text_of(layout.num_chunks) + " chunks";
@@ -177,7 +187,7 @@ std::int64_t num_pipeline_chunks(const ParallelConfig& parallel, std::int64_t nu
   if (!parallel.pipeline_model_parallel_layout.empty()) return chunks_of_layout(parallel);
   if (parallel.num_virtual_stages_per_pipeline_rank) return *parallel.num_virtual_stages_per_pipeline_rank;
   if (parallel.num_layers_per_virtual_pipeline_stage) return chunks_of_size(parallel, num_layers);
-  return is_v(parallel.pipeline_schedule) ? 2 : 1;
+  return std::max<std::int64_t>(1, implied_chunks(parallel));
 }
 
 std::string schedule_name(const ParallelConfig& parallel, std::int64_t num_layers) {
@@ -186,9 +196,8 @@ std::string schedule_name(const ParallelConfig& parallel, std::int64_t num_layer
 }
 
 PipelineLayout pipeline_layout(const ParallelConfig& parallel, std::int64_t num_layers, const LayerCosts* measured) {
-  PipelineLayout layout{.num_ranks = parallel.pipeline_model_parallel_size,
-                        .num_chunks = num_pipeline_chunks(parallel, num_layers),
-                        .order = is_v(parallel.pipeline_schedule) ? ChunkOrder::v : ChunkOrder::loop};
+  PipelineLayout layout{
+      .num_ranks = parallel.pipeline_model_parallel_size, .num_chunks = num_pipeline_chunks(parallel, num_layers), .order = order_of(parallel)};
   check_chunks(parallel, layout);
   layout.stages = cut(parallel, num_layers, layout, measured);
   const std::int64_t sum = std::accumulate(layout.stages.begin(), layout.stages.end(), std::int64_t{0},

@@ -1,13 +1,18 @@
 // The rules on the flags of the pipeline: what they ask of each other, of the layers and of the batches.
 #include "megatron/config/pipeline_rules.h"
 
+#include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <optional>
 
 #include "megatron/config/balance.h"
+#include "megatron/config/field_values.h"
 #include "megatron/config/pipeline_layout.h"
 #include "megatron/config/rule.h"
 #include "megatron/schedules/make_schedule.h"
+#include "megatron/schedules/messages.h"
+#include "megatron/schedules/simulate.h"
 
 namespace megatron {
 namespace {
@@ -110,6 +115,21 @@ void check_group(const ScheduleRequest& request, Problems& problems) {
                 least == most ? "use " + text_of(least) : "use " + text_of(least) + " to " + text_of(most)});
 }
 
+/// Every chunk alike, and all that a forward keeps is kept until its weight gradients are there.
+void check_limit(const ScheduleRequest& request, double limit, Problems& problems) {
+  const Schedule schedule = with_messages(make_schedule(request));
+  const double share = 1 / static_cast<double>(request.num_chunks);
+  const std::vector<double> peaks = simulate(schedule, even_costs(schedule, {.activation = share, .weight_gradient = share})).peak_activation;
+  const auto worst = std::max_element(peaks.begin(), peaks.end());
+  const double rounding = 1e-6;
+  if (*worst <= limit + rounding) return;
+  const std::string peak = number_text(std::round(*worst / share) * share);
+  problems.add({"--pipeline-activation-limit",
+                number_text(limit) + " is less than the " + peak + " microbatches that rank " + text_of(worst - peaks.begin()) +
+                    " of the pipeline keeps with --pipeline-schedule " + request.name,
+                "use " + peak + " or more, or --pipeline-schedule auto, which looks for one that fits"});
+}
+
 }  // namespace
 
 const std::vector<Rule>& pipeline_rules() {
@@ -183,6 +203,8 @@ Problems check_pipeline_batches(S s, std::int64_t num_microbatches) {
   if (has_microbatch_groups(s)) request.microbatch_group = s.parallel.microbatch_group_size_per_virtual_pipeline_stage.value_or(0);
   if (request.name != "auto") check_fewest(request, problems);
   check_group(request, problems);
+  if (s.parallel.pipeline_activation_limit && problems.empty() && request.name != "auto")
+    check_limit(request, *s.parallel.pipeline_activation_limit, problems);
   return problems;
 }
 

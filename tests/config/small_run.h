@@ -1,0 +1,61 @@
+// A run whose flags are right, and what is said about it with more of them.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "megatron/config/run_settings.h"
+
+namespace megatron {
+
+using Words = std::vector<std::string>;
+
+inline Words small(const Words& more) {
+  Words words{"gpt",
+              "--num-layers",
+              "2",
+              "--hidden-size",
+              "48",
+              "--num-attention-heads",
+              "6",
+              "--seq-length",
+              "32",
+              "--train-iters",
+              "10",
+              "--lr",
+              "1",
+              "--mock-data",
+              "--micro-batch-size",
+              "2",
+              "--tokenizer-type",
+              "NullTokenizer",
+              "--vocab-size",
+              "101"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+/// The message, or "accepted".
+inline std::string mistake(const Words& more, std::int64_t world_size = 1) {
+  try {
+    read_run(small(more), world_size);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+struct BadRun {
+  Words words;
+  std::int64_t world_size;
+  std::string expected;
+};
+
+inline void expect_all(const std::vector<BadRun>& table) {
+  for (const BadRun& bad : table) EXPECT_THAT(mistake(bad.words, bad.world_size), ::testing::HasSubstr(bad.expected)) << bad.words[0];
+}
+
+}  // namespace megatron
