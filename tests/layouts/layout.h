@@ -18,6 +18,9 @@ struct Pipeline {
   std::int64_t ranks = 1, chunks = 1;  ///< chunks: of each rank, 0 where the schedule decides
   std::string schedule = "1f1b";
 
+  /// How stages lie on ranks, which is what other choices can meet: none, one each, several, V. What the schedules themselves do is for a test of
+  /// each of them.
+  std::int64_t shape() const { return ranks == 1 ? 0 : chunks == 1 ? 1 : chunks == 0 ? 3 : 2; }
   std::vector<std::string> flags() const {
     if (ranks == 1) return {};
     std::vector<std::string> all{"--pipeline-model-parallel-size", std::to_string(ranks), "--pipeline-schedule", schedule};
@@ -170,11 +173,12 @@ inline std::array<std::int64_t, 9> choices(const Case& one) {
           l.distributed_optimizer,
           l.overlap_grad_reduce,
           l.overlap_param_gather,
-          static_cast<std::int64_t>(l.pipeline)};
+          pipelines()[l.pipeline].shape()};
 }
 
-/// A few cases in which every pair of choices that can occur together does: each time the case that brings most new pairs.
-inline std::vector<Case> pairwise_cases() {
+/// A few cases of at most `most_ranks` in which every pair of choices that can occur together does: each time the case that brings most new pairs,
+/// the pipelines taking turns.
+inline std::vector<Case> pairwise_cases(std::int64_t most_ranks) {
   using Pair = std::array<std::int64_t, 4>;
   const auto pairs_of = [](const Case& one) {
     std::vector<Pair> pairs;
@@ -185,7 +189,8 @@ inline std::vector<Case> pairwise_cases() {
     }
     return pairs;
   };
-  const std::vector<Case> all = all_cases();
+  std::vector<Case> all = all_cases();
+  std::erase_if(all, [&](const Case& one) { return one.layout.world_size() > most_ranks; });
   std::set<Pair> open;
   for (const Case& one : all) {
     for (const Pair& pair : pairs_of(one)) open.insert(pair);
@@ -193,7 +198,10 @@ inline std::vector<Case> pairwise_cases() {
   std::vector<Case> chosen;
   while (!open.empty()) {
     const auto gain = [&](const Case& one) { return std::ranges::count_if(pairs_of(one), [&](const Pair& pair) { return open.contains(pair); }); };
-    const Case& best = *std::ranges::max_element(all, {}, gain);
+    const auto used = [&](const Case& one) {
+      return std::ranges::count_if(chosen, [&](const Case& other) { return other.layout.pipeline == one.layout.pipeline; });
+    };
+    const Case& best = *std::ranges::max_element(all, {}, [&](const Case& one) { return std::pair(gain(one), -used(one)); });
     for (const Pair& pair : pairs_of(best)) open.erase(pair);
     chosen.push_back(best);
   }

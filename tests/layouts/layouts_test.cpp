@@ -3,13 +3,17 @@
 // The fast set covers every pair of choices; MEGATRON_TEST_LAYOUTS=all takes every combination, and random ones from MEGATRON_TEST_SEED.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <random>
 
 #include "layouts/layout_run.h"
 
 namespace megatron::layouts {
 namespace {
+
+constexpr std::int64_t kMostRanksAtOnce = 8;  ///< of the fast set
 
 bool wants_all() {
   const char* wanted = std::getenv("MEGATRON_TEST_LAYOUTS");
@@ -59,7 +63,7 @@ void expect_one_rank(const Case& one) {
 }
 
 TEST(Layouts, TrainAsOneRankDoes) {
-  const std::vector<Case> cases = wants_all() ? all_cases() : pairwise_cases();
+  const std::vector<Case> cases = wants_all() ? all_cases() : pairwise_cases(kMostRanksAtOnce);
   RecordProperty("cases", static_cast<int>(cases.size()));
   for (const Case& one : cases) expect_one_rank(one);
 }
@@ -94,16 +98,26 @@ TEST(Layouts, EveryScheduleHasTheBitsOfOneRank) {
   }
 }
 
+/// Root mean square of a curve's relative distance to the exact one, over several seeds: that of a single run says little.
+double rounding_distance(const std::function<std::vector<double>(const std::vector<std::string>& seed)>& curve, std::size_t family) {
+  double squares = 0, points = 0;
+  for (const char* seed : {"77", "78", "79", "80", "81"}) {
+    const std::vector<double>&exact = reference(family, joined(kTwentySteps, {"--seed", seed})).losses, rounded = curve({"--seed", seed});
+    for (std::size_t i = 0; i < exact.size(); ++i) squares += std::pow(rounded[i] / exact[i] - 1, 2);
+    points += static_cast<double>(exact.size());
+  }
+  return std::sqrt(squares / points);
+}
+
 /// In bf16 rounding differs with the order of sums: the distance to the float32 run is what one rank's is, give or take.
 TEST(Layouts, InBf16TheyAreNoFartherFromFp32) {
   const std::vector<std::string> bf16 = joined(kTwentySteps, {"--bf16"});
-  std::vector<Case> cases = pairwise_cases();
-  if (!wants_all()) cases.resize(6);
+  std::vector<Case> cases = pairwise_cases(kMostRanksAtOnce);
+  if (!wants_all()) cases.resize(2);
   for (const Case& one : cases) {
     SCOPED_TRACE(families()[one.family].name + ", " + one.layout.text());
-    const std::vector<double>& exact = reference(one.family, kTwentySteps).losses;
-    const double of_one_rank = curve_distance(reference(one.family, bf16).losses, exact);
-    EXPECT_LE(curve_distance(train_case(one, bf16).losses, exact), 1.5 * of_one_rank);
+    const double of_one_rank = rounding_distance([&](const auto& seed) { return reference(one.family, joined(bf16, seed)).losses; }, one.family);
+    EXPECT_LE(rounding_distance([&](const auto& seed) { return train_case(one, joined(bf16, seed)).losses; }, one.family), 1.5 * of_one_rank);
   }
 }
 
