@@ -32,12 +32,12 @@ const char* const kLimit = "--pipeline-activation-limit";
 
 TEST(PipelineRules, ThereMustBeAPipeline) {
   expect_all({
-      {{kChunks, "2"}, 1, "--num-virtual-stages-per-pipeline-rank: without a pipeline: --pipeline-model-parallel-size is 1\n  fix: add"},
-      {{kSize, "1"}, 1, "--num-layers-per-virtual-pipeline-stage: without a pipeline"},
+      {{kChunks, "2"}, 1, "--num-virtual-stages-per-pipeline-rank: there is no pipeline, --pipeline-model-parallel-size is 1\n  fix: add"},
+      {{kSize, "1"}, 1, "--num-layers-per-virtual-pipeline-stage: there is no pipeline"},
       {{kSchedule, "zb-h1", kFirst, "1", kLayout, "EttL", "--pipeline-split", "measured", kLimit, "4"},
        1,
        "--pipeline-schedule, --decoder-first-pipeline-num-layers, --pipeline-model-parallel-layout, --pipeline-split measured, "
-       "--pipeline-activation-limit: without a pipeline: --pipeline-model-parallel-size is 1\n     fix: add --pipeline-model-parallel-size N above "
+       "--pipeline-activation-limit: there is no pipeline, --pipeline-model-parallel-size is 1\n     fix: add --pipeline-model-parallel-size N above "
        "1, "
        "or leave them out"},
   });
@@ -118,6 +118,7 @@ TEST(PipelineRules, ActivationsMustFit) {
        "--pipeline-activation-limit: 1.5 is less than the 2 microbatches that rank 0 of the pipeline keeps with --pipeline-schedule 1f1b\n  fix: use "
        "2"},
       {{kLimit, "7", kSchedule, "gpipe"}, 2, "7 is less than the 8 microbatches"},
+      {{kLimit, "2", kFirst, "6"}, 2, "2 is less than the 3 microbatches that rank 0"},  // three quarters of the layers, twice
       {{kLimit, "2", kChunks, "2"}, 2, "2 is less than the 2.5 microbatches that rank 0 of the pipeline keeps with --pipeline-schedule interleaved"},
   });
   for (const Words& fits :

@@ -211,7 +211,7 @@ TEST(MakeSchedule, BadNumbersNameTheFlagAndTheFix) {
       {{"dualpipe-v", 4, 4, 8}, {"--pipeline-schedule dualpipe-v has 2 chunks per rank", "4"}},
       {{"interleaved", 4, 1, 8}, {"--pipeline-schedule interleaved needs at least 2 chunks", "1f1b"}},
       {{"interleaved", 4, 2, 8, 3}, {"--microbatch-group-size-per-virtual-pipeline-stage", "3", "4 to 8"}},
-      {{"combined-1f1b", 4, 2, 8, 9}, {"--microbatch-group-size-per-virtual-pipeline-stage", "9", "4 to 8"}},
+      {{"combined-1f1b", 4, 2, 8, 2}, {"--microbatch-group-size-per-virtual-pipeline-stage", "2", "4 to 8"}},
       {{"gpipe", 4, 1, 0}, {"--pipeline-schedule gpipe needs at least 1 microbatch", "0", "--global-batch-size"}},
       {{"1f1b", 0, 1, 8}, {"--pipeline-schedule 1f1b needs at least 1 pipeline rank", "0", "--pipeline-model-parallel-size"}},
   };
@@ -226,6 +226,17 @@ TEST(MakeSchedule, BadNumbersNameTheFlagAndTheFix) {
       }
     }
   }
+}
+
+TEST(MakeSchedule, AGroupLargerThanTheBatchIsAMistakeOfTrainingOnly) {
+  try {
+    make_schedule({"combined-1f1b", 4, 2, 8, 9});
+    ADD_FAILURE() << "no error";
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("9\n  fix: use 4 to 8"));
+  }
+  EXPECT_EQ(make_forward_schedule({"interleaved", 4, 2, 8, 9}).ranks, make_forward_schedule({"interleaved", 4, 2, 8, 8}).ranks);
+  EXPECT_EQ(make_forward_schedule({"interleaved", 4, 2, 3, 9}).ranks, make_forward_schedule({"interleaved", 4, 2, 3, 4}).ranks);
 }
 
 TEST(MakeSchedule, LargeOnesAreMadeAndProvedWithinASecond) {

@@ -19,7 +19,7 @@ void add_schedule_fields(FieldTable<ParallelConfig>& t) {
           "order of forwards and backwards; none: 1f1b, or interleaved with several chunks per rank; auto: the fastest that a search finds")
       .choices({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "combined-1f1b", "auto"});
   t.field("pipeline_activation_limit", &Config::pipeline_activation_limit,
-          "microbatches whose activations a rank may keep at a time; one in one of v chunks counts 1/v")
+          "microbatches whose activations a rank may keep; one counts 1 in as many layers as a rank has on average")
       .above(0)
       .at_most(kLargestSize);
   t.field("microbatch_group_size_per_virtual_pipeline_stage", &Config::microbatch_group_size_per_virtual_pipeline_stage,

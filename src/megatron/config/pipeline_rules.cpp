@@ -115,18 +115,29 @@ void check_group(const ScheduleRequest& request, Problems& problems) {
                 least == most ? "use " + text_of(least) : "use " + text_of(least) + " to " + text_of(most)});
 }
 
-/// Every chunk alike, and all that a forward keeps is kept until its weight gradients are there.
-void check_limit(const ScheduleRequest& request, double limit, Problems& problems) {
+/// What the stages keep of a microbatch, a rank's share of the layers being 1; all of it until the weight gradients are there. Stages that are yet to
+/// be measured count alike.
+CostModel activations(S s, const Schedule& schedule) {
+  const double even = 1 / static_cast<double>(schedule.num_chunks);
+  CostModel costs = even_costs(schedule, {.activation = even, .weight_gradient = even});
+  if (s.model.num_layers < 1 || is_measured(s)) return costs;
+  const double share = static_cast<double>(s.model.num_layers) / static_cast<double>(schedule.num_ranks);
+  const PipelineLayout layout = pipeline_layout(s.parallel, s.model.num_layers);
+  for (std::size_t stage = 0; stage < layout.stages.size(); ++stage)
+    costs.stages[stage].activation = costs.stages[stage].weight_gradient = static_cast<double>(layout.stages[stage].num_layers) / share;
+  return costs;
+}
+
+void check_limit(S s, const ScheduleRequest& request, Problems& problems) {
   const Schedule schedule = with_messages(make_schedule(request));
-  const double share = 1 / static_cast<double>(request.num_chunks);
-  const std::vector<double> peaks = simulate(schedule, even_costs(schedule, {.activation = share, .weight_gradient = share})).peak_activation;
+  const std::vector<double> peaks = simulate(schedule, activations(s, schedule)).peak_activation;
   const auto worst = std::max_element(peaks.begin(), peaks.end());
-  const double rounding = 1e-6;
-  if (*worst <= limit + rounding) return;
-  const std::string peak = number_text(std::round(*worst / share) * share);
+  constexpr double kRounding = 1e-6;
+  if (*worst <= *s.parallel.pipeline_activation_limit + kRounding) return;
+  const std::string peak = number_text(std::ceil(*worst * 1000 - kRounding) / 1000);
   problems.add({"--pipeline-activation-limit",
-                number_text(limit) + " is less than the " + peak + " microbatches that rank " + text_of(worst - peaks.begin()) +
-                    " of the pipeline keeps with --pipeline-schedule " + request.name,
+                number_text(*s.parallel.pipeline_activation_limit) + " is less than the " + peak + " microbatches that rank " +
+                    text_of(worst - peaks.begin()) + " of the pipeline keeps with --pipeline-schedule " + request.name,
                 "use " + peak + " or more, or --pipeline-schedule auto, which looks for one that fits"});
 }
 
@@ -137,7 +148,7 @@ const std::vector<Rule>& pipeline_rules() {
       {{"pipeline_model_parallel_size"},
        [](S s) { return pp(s) == 1 && !pipeline_flags(s).empty(); },
        [](S s) {
-         return UserError::Parts{pipeline_flags(s), "without a pipeline: --pipeline-model-parallel-size is 1",
+         return UserError::Parts{pipeline_flags(s), "there is no pipeline, --pipeline-model-parallel-size is 1",
                                  "add --pipeline-model-parallel-size N above 1, or leave " + one_of(pipeline_flags(s)) + " out"};
        }},
       {{},
@@ -200,11 +211,11 @@ Problems check_pipeline_batches(S s, std::int64_t num_microbatches) {
                           .num_ranks = pp(s),
                           .num_chunks = num_pipeline_chunks(s.parallel, s.model.num_layers),
                           .num_microbatches = num_microbatches};
-  if (has_microbatch_groups(s)) request.microbatch_group = s.parallel.microbatch_group_size_per_virtual_pipeline_stage.value_or(0);
+  const bool has_groups = request.name == "auto" || fixed_num_chunks(request.name) == 0;
+  if (has_groups) request.microbatch_group = s.parallel.microbatch_group_size_per_virtual_pipeline_stage.value_or(0);
   if (request.name != "auto") check_fewest(request, problems);
   check_group(request, problems);
-  if (s.parallel.pipeline_activation_limit && problems.empty() && request.name != "auto")
-    check_limit(request, *s.parallel.pipeline_activation_limit, problems);
+  if (s.parallel.pipeline_activation_limit && problems.empty() && request.name != "auto") check_limit(s, request, problems);
   return problems;
 }
 

@@ -135,8 +135,10 @@ Schedule make_schedule(const ScheduleRequest& request) {
 
 Schedule make_forward_schedule(const ScheduleRequest& request) {
   const Kind& kind = kind_of(request.name);
-  require_fit(kind, request);
-  return write(kind, request, kind.order == ChunkOrder::v ? forward_in_v : forward_in_groups, request.num_microbatches);
+  ScheduleRequest fitting = request;  // evaluation may have fewer microbatches than a group of training
+  fitting.microbatch_group = std::min(request.microbatch_group, std::max(request.num_ranks, request.num_microbatches));
+  require_fit(kind, fitting);
+  return write(kind, fitting, kind.order == ChunkOrder::v ? forward_in_v : forward_in_groups, request.num_microbatches);
 }
 
 }  // namespace megatron
