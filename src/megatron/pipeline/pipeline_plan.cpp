@@ -1,5 +1,7 @@
 #include "megatron/pipeline/pipeline_plan.h"
 
+#include <cstdio>
+
 #include "megatron/base/error.h"
 #include "megatron/schedules/messages.h"
 #include "megatron/schedules/validate.h"
@@ -34,6 +36,37 @@ const Schedule& PipelinePlan::evaluation(std::int64_t num_microbatches) {
   const auto found = evaluation_.find(num_microbatches);
   if (found != evaluation_.end()) return found->second;
   return evaluation_.emplace(num_microbatches, finished(make_forward_schedule(request(num_microbatches)), false)).first->second;
+}
+
+namespace {
+
+/// "embedding, layers 0-3".
+std::string content_of(const StageLayers& stage) {
+  std::string text = stage.has_embedding ? "embedding" : "";
+  const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
+  const std::int64_t last = stage.first_layer + stage.num_layers - 1;
+  if (stage.num_layers == 1) add("layer " + std::to_string(stage.first_layer));
+  if (stage.num_layers > 1) add("layers " + std::to_string(stage.first_layer) + "-" + std::to_string(last));
+  if (stage.has_output) add("output");
+  return text.empty() ? "nothing" : text;
+}
+
+}  // namespace
+
+std::string PipelinePlan::table(std::int64_t num_microbatches) {
+  const Schedule& schedule = training(num_microbatches);
+  const Simulation expected = simulate(schedule, options_.costs.value_or(even_costs(schedule)));
+  char line[160];
+  std::snprintf(line, sizeof(line), "pipeline %s of %ld ranks, %ld stages, %ld microbatches; bubble %.1f %% %s\n", schedule.name.c_str(),
+                static_cast<long>(layout_.num_ranks), static_cast<long>(schedule.num_stages()), static_cast<long>(num_microbatches),
+                100 * expected.total_bubble(), options_.costs ? "with the measured times" : "were all stages alike");
+  std::string text = line;
+  for (std::int64_t rank = 0; rank < layout_.num_ranks; ++rank) {
+    text += "  rank " + std::to_string(rank) + "  ";
+    for (std::int64_t chunk = 0; chunk < layout_.num_chunks; ++chunk) text += (chunk == 0 ? "" : " | ") + content_of(layout_.of(rank, chunk));
+    text += '\n';
+  }
+  return text;
 }
 
 }  // namespace megatron

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 
 #include "megatron/config/pipeline_layout.h"
 #include "megatron/schedules/make_schedule.h"
@@ -31,6 +32,8 @@ class PipelinePlan {
   /// Valid, with messages; made once for each number of microbatches. UserError when there is none.
   const Schedule& training(std::int64_t num_microbatches);
   const Schedule& evaluation(std::int64_t num_microbatches);
+  /// For people: what each rank holds, and what the schedule of a step costs with the times at hand.
+  std::string table(std::int64_t num_microbatches);
 
  private:
   ScheduleRequest request(std::int64_t num_microbatches) const;

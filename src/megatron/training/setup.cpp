@@ -201,7 +201,7 @@ class Setup {
       throw UserError({"a batch of " + std::to_string(*size) + " samples, due from here on (" + std::to_string(consumed) + " samples are consumed)",
                        "is no multiple of --micro-batch-size " + std::to_string(settings().training.micro_batch_size) + ranks_text(),
                        "choose sizes that are, or add --decrease-batch-size-if-needed"});
-    if (trainer_.batch.num_microbatches > 0) trainer_.pipeline.training(trainer_.batch.num_microbatches);  // UserError before anything starts
+    if (trainer_.rank.pp.size > 1) out_ << trainer_.pipeline.table(trainer_.batch.num_microbatches) << std::flush;  // UserError when there is none
   }
 
   std::string ranks_text() const {
