@@ -28,7 +28,8 @@ class Simulator {
     for (const auto& steps : schedule.ranks) result_.spans.emplace_back(steps.size());
   }
 
-  Simulation run() {
+  /// None when ranks wait for each other for ever.
+  std::optional<Simulation> run() {
     for (std::size_t rank = 0; rank < schedule_.ranks.size(); ++rank) woken_.push_back(rank);
     while (!woken_.empty()) {
       const std::size_t rank = woken_.back();
@@ -36,7 +37,7 @@ class Simulator {
       advance(rank);
     }
     for (std::size_t rank = 0; rank < schedule_.ranks.size(); ++rank) {
-      MEGATRON_CHECK(next_[rank] == schedule_.ranks[rank].size(), schedule_.name, ": rank ", rank, " waits for ever at step ", next_[rank]);
+      if (next_[rank] != schedule_.ranks[rank].size()) return std::nullopt;
       result_.first_s[rank] = std::max(result_.first_s[rank], 0.0);
       result_.makespan_s = std::max(result_.makespan_s, result_.last_s[rank]);
       result_.peak_activation.push_back(peak_activation(rank));
@@ -183,6 +184,12 @@ double Simulation::total_bubble() const {
   return length > 0 ? 1 - busy / length : 0;
 }
 
-Simulation simulate(const Schedule& schedule, const CostModel& costs) { return Simulator(schedule, costs).run(); }
+std::optional<Simulation> try_simulate(const Schedule& schedule, const CostModel& costs) { return Simulator(schedule, costs).run(); }
+
+Simulation simulate(const Schedule& schedule, const CostModel& costs) {
+  std::optional<Simulation> run = try_simulate(schedule, costs);
+  MEGATRON_CHECK(run, schedule.name, ": ranks wait for each other for ever");
+  return *std::move(run);
+}
 
 }  // namespace megatron

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "megatron/schedules/schedule.h"
@@ -42,5 +43,7 @@ struct Simulation {
 
 /// Ranks run their steps in order, each as soon as what it needs is there. The schedule has messages and is valid (problem_of).
 Simulation simulate(const Schedule& schedule, const CostModel& costs);
+/// The same of a table that may not be valid: none when ranks wait for each other for ever.
+std::optional<Simulation> try_simulate(const Schedule& schedule, const CostModel& costs);
 
 }  // namespace megatron
