@@ -56,6 +56,10 @@ void check_pretrain(std::span<const std::string> args, std::int64_t world_size);
 int run_launch(std::span<const std::string> args);
 const FieldSet& launch_fields();
 
+/// `megatron plan --show-schedule`: pipeline schedules drawn and compared.
+int run_plan(std::span<const std::string> args);
+const FieldSet& plan_fields();
+
 /// `megatron replay` up to the engine.
 int run_replay_front(std::span<const std::string> args);
 const FieldSet& replay_fields();

@@ -12,6 +12,7 @@ constexpr std::array kCommands{
     Command{"launch", "run a command as many ranks", "Train", run_launch, launch_fields},
     Command{"report", "charts of a run as an HTML page", "Train", run_report, report_fields},
     Command{"replay", "run a saved microbatch again with every op watched", "Train", run_replay_front, replay_fields},
+    Command{"plan", "draw and compare pipeline schedules", "Train", run_plan, plan_fields},
     Command{"preprocess-data", "text to .bin/.idx datasets", "Data", run_preprocess_data, preprocess_data_fields},
     Command{"dataset", "show samples, describe and merge datasets", "Data", run_dataset, dataset_fields},
     Command{"tokenize", "text lines to token ids and back", "Data", run_tokenize, tokenize_fields},
@@ -25,8 +26,8 @@ constexpr std::array kCommands{
 
 constexpr std::array kAbsent{
     std::pair<std::string_view, std::string_view>{"serve", "use `megatron generate`"},
-    std::pair<std::string_view, std::string_view>{"check", "not in this version: `megatron launch --nproc-per-node N` runs a small model in the layout"},
-    std::pair<std::string_view, std::string_view>{"plan", "not in this version: choose a layout with docs/parallelism.md"},
+    std::pair<std::string_view, std::string_view>{"check",
+                                                  "not in this version: `megatron launch --nproc-per-node N` runs a small model in the layout"},
 };
 
 }  // namespace

@@ -1,0 +1,197 @@
+// `megatron plan --show-schedule`: draws and compares pipeline schedules.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+
+#include "megatron/base/error.h"
+#include "megatron/base/files.h"
+#include "megatron/base/terminal.h"
+#include "megatron/cli/command.h"
+#include "megatron/cli/plan_costs.h"
+#include "megatron/cli/plan_output.h"
+#include "megatron/config/fields.h"
+#include "megatron/schedules/draw.h"
+#include "megatron/schedules/make_schedule.h"
+#include "megatron/schedules/messages.h"
+#include "megatron/schedules/timeline.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::int64_t kLargestTable = 4'000'000;
+
+struct PlanOptions {
+  bool show_schedule = false, compare = false, json = false;
+  std::string svg, trace;
+  std::int64_t pipeline_model_parallel_size = 4;
+  std::string pipeline_schedule;
+  std::optional<std::int64_t> num_virtual_stages_per_pipeline_rank, microbatch_group_size_per_virtual_pipeline_stage;
+  std::optional<std::int64_t> num_microbatches, global_batch_size;
+  std::int64_t micro_batch_size = 1, data_parallel_size = 1;
+  std::vector<std::string> stage_times{"1,1,1"};
+  double message_time = 0, joined_time_share = 1;
+  std::optional<double> pipeline_activation_limit;
+};
+
+std::vector<std::string> schedule_choices() {
+  std::vector<std::string> names = schedule_names();
+  names.push_back("auto");
+  return names;
+}
+
+void add_pipeline_fields(FieldTable<PlanOptions>& t) {
+  using Options = PlanOptions;
+  t.group("Pipeline");
+  t.field("pipeline_model_parallel_size", &Options::pipeline_model_parallel_size, "ranks of the pipeline").at_least(1).at_most(4096);
+  t.field("pipeline_schedule", &Options::pipeline_schedule, "schedule; default: 1f1b, or interleaved with several chunks")
+      .choices(schedule_choices());
+  t.field("num_virtual_stages_per_pipeline_rank", &Options::num_virtual_stages_per_pipeline_rank, "chunks of each rank").at_least(1).at_most(64);
+  t.field("microbatch_group_size_per_virtual_pipeline_stage", &Options::microbatch_group_size_per_virtual_pipeline_stage,
+          "interleaved: microbatches that pass a chunk before the next chunk's turn; default: as many as ranks")
+      .at_least(1);
+  t.field("num_microbatches", &Options::num_microbatches, "microbatches of a step; default: twice as many as ranks").at_least(1).at_most(1e6);
+  t.field("global_batch_size", &Options::global_batch_size, "samples of a step, in place of --num-microbatches").at_least(1);
+  t.field("micro_batch_size", &Options::micro_batch_size, "samples of a microbatch").at_least(1);
+  t.field("data_parallel_size", &Options::data_parallel_size, "pipelines that share the samples of a step").at_least(1);
+  t.field("pipeline_activation_limit", &Options::pipeline_activation_limit, "microbatches whose activations a rank may keep").above(0);
+}
+
+const FieldTable<PlanOptions>& plan_table() {
+  using Options = PlanOptions;
+  static const FieldTable<Options> table = [] {
+    FieldTable<Options> t;
+    t.about("Draws a pipeline schedule and says how long it takes, how much of that is bubble and what the ranks keep; or compares all of them.");
+    t.field("show_schedule", &Options::show_schedule, "what this version plans: schedules; layouts are chosen with docs/parallelism.md");
+    t.field("compare", &Options::compare, "a table of all schedules in place of one drawing");
+    t.field("json", &Options::json, "every step with its times as JSON in place of the drawing");
+    t.field("svg", &Options::svg, "also draw into this file").value_name("FILE");
+    t.field("trace", &Options::trace, "also write a trace for ui.perfetto.dev").value_name("FILE");
+    add_pipeline_fields(t);
+    t.group("Times, in any unit");
+    t.field("stage_times", &Options::stage_times,
+            "times of forward, input gradients and weight gradients of a rank's layers; or one for each part of the model, in order, with what a "
+            "microbatch keeps there as an optional fourth number; or a file with such lines")
+        .value_name("F,B,W");
+    t.field("message_time", &Options::message_time, "time of a message between ranks").at_least(0);
+    t.field("joined_time_share", &Options::joined_time_share,
+            "combined-1f1b: time of a forward and backward that run interleaved, of the sum of both")
+        .above(0)
+        .at_most(1);
+    return t;
+  }();
+  return table;
+}
+
+std::int64_t num_microbatches(const PlanOptions& options) {
+  if (!options.global_batch_size) return options.num_microbatches.value_or(2 * options.pipeline_model_parallel_size);
+  if (options.num_microbatches) throw UserError({"--num-microbatches and --global-batch-size say the same thing", "", "leave one out"});
+  if (*options.global_batch_size % options.micro_batch_size != 0 ||
+      *options.global_batch_size / options.micro_batch_size % options.data_parallel_size != 0)
+    throw UserError({"--global-batch-size must be a multiple of --micro-batch-size times --data-parallel-size",
+                     "got " + std::to_string(*options.global_batch_size) + ", " + std::to_string(options.micro_batch_size) + " and " +
+                         std::to_string(options.data_parallel_size),
+                     ""});
+  return *options.global_batch_size / options.micro_batch_size / options.data_parallel_size;
+}
+
+CostModel costs_for(const PlanOptions& options, std::int64_t num_chunks) {
+  const auto parts = model_parts(options.stage_times, options.pipeline_model_parallel_size);
+  return {.stages = stage_costs(parts, options.pipeline_model_parallel_size * num_chunks),
+          .message_s = options.message_time,
+          .joined = options.joined_time_share};
+}
+
+/// The cuts that a search may choose from: those of the chunks that were asked for, else one and two.
+SearchRequest search_request(const PlanOptions& options) {
+  SearchRequest request{.num_ranks = options.pipeline_model_parallel_size,
+                        .num_microbatches = num_microbatches(options),
+                        .layouts = {},
+                        .activation_limit = options.pipeline_activation_limit.value_or(0),
+                        .microbatch_group = options.microbatch_group_size_per_virtual_pipeline_stage.value_or(0)};
+  const auto add = [&](std::int64_t chunks, ChunkOrder order) { request.layouts.push_back({chunks, order, costs_for(options, chunks)}); };
+  const auto given = options.num_virtual_stages_per_pipeline_rank;
+  if (!given || *given == 1) add(1, ChunkOrder::loop);
+  if (given && *given > 1) add(*given, ChunkOrder::loop);
+  if (!given && request.num_ranks > 1) add(2, ChunkOrder::loop);
+  if (given.value_or(request.num_ranks > 1 ? 2 : 1) == 2) add(2, ChunkOrder::v);
+  return request;
+}
+
+Candidate fixed_schedule(const PlanOptions& options) {
+  const auto given = options.num_virtual_stages_per_pipeline_rank;
+  ScheduleRequest request{.name = options.pipeline_schedule,
+                          .num_ranks = options.pipeline_model_parallel_size,
+                          .num_microbatches = num_microbatches(options),
+                          .microbatch_group = options.microbatch_group_size_per_virtual_pipeline_stage.value_or(0)};
+  if (request.name.empty()) request.name = given.value_or(1) > 1 ? "interleaved" : "1f1b";
+  request.num_chunks = given.value_or(std::max<std::int64_t>(1, fixed_num_chunks(request.name)));
+  Candidate candidate;
+  candidate.schedule = make_schedule(request);
+  candidate.costs = costs_for(options, request.num_chunks);
+  return candidate;
+}
+
+void check_size(const PlanOptions& options) {
+  const std::int64_t chunks = options.num_virtual_stages_per_pipeline_rank.value_or(2), microbatches = num_microbatches(options);
+  if (options.pipeline_model_parallel_size * chunks * microbatches <= kLargestTable) return;
+  throw UserError(
+      {"ranks times chunks times microbatches are too many to draw",
+       "got " + std::to_string(options.pipeline_model_parallel_size) + ", " + std::to_string(chunks) + " and " + std::to_string(microbatches),
+       "at most " + std::to_string(kLargestTable) + " in all"});
+}
+
+void compare(const PlanOptions& options) {
+  const SearchRequest request = search_request(options);
+  std::vector<Candidate> candidates = fixed_candidates(request);
+  candidates.push_back(search_schedule(request));
+  if (std::string& name = candidates.back().schedule.name; name != "auto") name = "auto = " + name;
+  std::cout << comparison(std::move(candidates), request.activation_limit) << shortest_text(request);
+}
+
+void refuse_beside_compare(const PlanOptions& options) {
+  const char* other = options.json                         ? "--json"
+                      : !options.svg.empty()               ? "--svg"
+                      : !options.trace.empty()             ? "--trace"
+                      : !options.pipeline_schedule.empty() ? "--pipeline-schedule"
+                                                           : nullptr;
+  if (other) throw UserError({"--compare prints a table of all schedules, " + std::string(other) + " is about one", "", "leave one of the two out"});
+}
+
+void check_limit(const PlanOptions& options, const Simulation& run) {
+  const double peak = *std::max_element(run.peak_activation.begin(), run.peak_activation.end());
+  const double limit = options.pipeline_activation_limit.value_or(peak);
+  if (peak > limit * (1 + 1e-9))
+    std::cerr << "note: a rank keeps the activations of " << peak << " microbatches, above --pipeline-activation-limit " << limit << "\n";
+}
+
+void show(const PlanOptions& options) {
+  const Candidate chosen = options.pipeline_schedule == "auto" ? search_schedule(search_request(options)) : fixed_schedule(options);
+  const Schedule schedule = with_messages(chosen.schedule);
+  const Simulation run = simulate(schedule, chosen.costs);
+  check_limit(options, run);
+  if (!options.svg.empty()) write_file_atomically(options.svg, draw_svg(schedule, run));
+  if (!options.trace.empty()) write_file_atomically(options.trace, trace_json(timeline(schedule, run.spans)));
+  const bool colour = is_terminal(STDOUT_FILENO) && std::getenv("NO_COLOR") == nullptr;
+  std::cout << (options.json ? plan_json(schedule, run) : draw_text(schedule, run, {.width = terminal_width(STDOUT_FILENO), .colour = colour}));
+}
+
+}  // namespace
+
+const FieldSet& plan_fields() { return plan_table().set(); }
+
+int run_plan(std::span<const std::string> args) {
+  PlanOptions options;
+  std::cerr << notes_text(parse_command_line(plan_table(), args, options, "plan"));
+  if (!options.show_schedule)
+    throw UserError(
+        {"plan shows pipeline schedules in this version: it needs --show-schedule", "",
+         "megatron plan --show-schedule --pipeline-model-parallel-size 4 --pipeline-schedule 1f1b; choose a layout with docs/parallelism.md"});
+  if (options.compare) refuse_beside_compare(options);
+  check_size(options);
+  options.compare ? compare(options) : show(options);
+  return 0;
+}
+
+}  // namespace megatron
