@@ -18,8 +18,8 @@ struct Pipeline {
   std::int64_t ranks = 1, chunks = 1;  ///< chunks: of each rank, 0 where the schedule decides
   std::string schedule = "1f1b";
 
-  /// How stages lie on ranks, which is what other choices can meet: none, one each, several, V. What the schedules themselves do is for a test of
-  /// each of them.
+  /// How stages lie on ranks, which is what other choices can meet: none, one each, several, V (or what a search chooses). What the schedules
+  /// themselves do is for a test of each of them.
   std::int64_t shape() const { return ranks == 1 ? 0 : chunks == 1 ? 1 : chunks == 0 ? 3 : 2; }
   std::vector<std::string> flags() const {
     if (ranks == 1) return {};
@@ -40,6 +40,7 @@ inline const std::vector<Pipeline>& pipelines() {
                                             {2, 1, "zb-h2"},
                                             {2, 0, "zb-v"},
                                             {2, 0, "dualpipe-v"},
+                                            {2, 0, "auto"},
                                             {2, 1, "combined-1f1b"},
                                             {2, 2, "combined-1f1b"}};
   return all;

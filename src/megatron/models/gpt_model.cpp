@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "megatron/base/error.h"
+#include "megatron/models/model_part.h"
 #include "megatron/parallel/regions.h"
 #include "megatron/transformer/embedding.h"
 #include "megatron/transformer/loss.h"
@@ -49,44 +50,13 @@ ParameterSpec output_spec(const TransformerConfig& config, std::int64_t vocab_pa
           .tags = {.embedding = true}};
 }
 
-/// What of the model a rank holds.
-struct Part {
-  struct Chunk {
-    StageLayers stage;
-    std::int64_t begin = 0;  ///< of its layers, among the rank's
-    bool is_first = false;
-  };
-  std::vector<Chunk> chunks;
-  std::vector<std::int64_t> layers;
-  bool has_embedding = false, has_output = false;
-  bool is_tied_elsewhere = false;  ///< embedding and output are one weight on two ranks, of which this is one
-};
-
-Part part_of(const PipelineLayout& layout, const TransformerConfig& config, std::int64_t rank) {
-  Part part;
-  bool embeds[2] = {false, false}, outputs[2] = {false, false};  // here, elsewhere
-  for (std::int64_t r = 0; r < layout.num_ranks; ++r) {
-    for (std::int64_t c = 0; c < layout.num_chunks; ++c) {
-      const StageLayers& stage = layout.of(r, c);
-      embeds[r != rank] |= stage.has_embedding;
-      outputs[r != rank] |= stage.has_output;
-      if (r != rank) continue;
-      part.chunks.push_back({stage, static_cast<std::int64_t>(part.layers.size()), stage_of(layout.order, layout.num_ranks, r, c) == 0});
-      for (std::int64_t i = 0; i < stage.num_layers; ++i) part.layers.push_back(stage.first_layer + i);
-    }
-  }
-  part.has_embedding = embeds[0];
-  part.has_output = outputs[0];
-  part.is_tied_elsewhere = !config.untie_embeddings_and_output_weights && ((embeds[0] && outputs[1]) || (outputs[0] && embeds[1]));
-  return part;
-}
-
 class GptModel : public LanguageModel {
  public:
-  GptModel(const TransformerConfig& config, const Rank& rank, const GptOptions& options, Part part)
+  GptModel(const TransformerConfig& config, const Rank& rank, const GptOptions& options, ModelPart part)
       : LanguageModel(nullptr, ""), config_(config), rank_(rank), part_(std::move(part)), dtype_(options.dtype) {
+    const bool is_shared = !config_.untie_embeddings_and_output_weights && part_.is_cut_between_ends;
     const auto shared = [&](StageSharing sharing) {
-      return word_embedding_spec(config_, options.vocab_pad_multiple, part_.is_tied_elsewhere ? sharing : StageSharing::none);
+      return word_embedding_spec(config_, options.vocab_pad_multiple, is_shared ? sharing : StageSharing::none);
     };
     if (part_.has_embedding) embedding_.emplace(this, config_, rank_, shared(StageSharing::original));
     decoder_.emplace(this, "decoder", gpt_layer_spec(), LayerArguments{.config = config_, .rank = rank_}, part_.layers, part_.has_output);
@@ -106,16 +76,17 @@ class GptModel : public LanguageModel {
   std::int64_t num_chunks() const override { return static_cast<std::int64_t>(part_.chunks.size()); }
 
   std::vector<ActivationSpec> input_specs(std::int64_t chunk, const Microbatch& microbatch) const override {
-    if (this->chunk(chunk).is_first) return {};
+    if (!this->chunk(chunk).takes_hidden) return {};
     return {hidden_spec(microbatch)};
   }
 
   std::vector<ActivationSpec> output_specs(std::int64_t chunk, const Microbatch& microbatch) const override {
-    if (this->chunk(chunk).stage.has_output) return {};
+    if (!this->chunk(chunk).gives_hidden) return {};
     return {hidden_spec(microbatch)};
   }
 
   StageOutput forward_chunk(std::int64_t chunk, const Microbatch& microbatch, const Activations& in, bool training) override {
+    if (this->chunk(chunk).is_empty()) return {};
     const at::Tensor &tokens = microbatch.at("tokens"), &positions = microbatch.at("position_ids");
     ForwardContext context{.seed = rank_.seed, .training = training, .sample_ordinals = microbatch.sample_ordinals};
     if (microbatch.has("document_ids")) context.document_ids = microbatch.at("document_ids");
@@ -130,6 +101,7 @@ class GptModel : public LanguageModel {
   }
 
   Activations infer_chunk(std::int64_t chunk, const InferencePass& pass, const Activations& in) override {
+    if (this->chunk(chunk).is_empty()) return {};
     const at::NoGradGuard no_grad;
     const at::Tensor tokens = pass.tokens.to(rank_.device);
     if (pass.states != nullptr) pass.states->slots.resize(static_cast<std::size_t>(config_.num_layers));
@@ -141,9 +113,9 @@ class GptModel : public LanguageModel {
   }
 
  private:
-  const Part::Chunk& chunk(std::int64_t index) const { return part_.chunks[static_cast<std::size_t>(index)]; }
+  const ModelChunk& chunk(std::int64_t index) const { return part_.chunks[static_cast<std::size_t>(index)]; }
 
-  at::Tensor hidden(const Part::Chunk& chunk, const at::Tensor& tokens, const at::Tensor& positions, const Activations& in, ForwardContext& context) {
+  at::Tensor hidden(const ModelChunk& chunk, const at::Tensor& tokens, const at::Tensor& positions, const Activations& in, ForwardContext& context) {
     if (rotary_) {
       std::tie(context.rotary_cos, context.rotary_sin) = tables(positions.t().reshape({-1}));
     }
@@ -153,8 +125,8 @@ class GptModel : public LanguageModel {
       MEGATRON_CHECK(tokens.size(1) % rank_.tp.size == 0, "a sequence of ", tokens.size(1), " cannot be split over tp=", rank_.tp.size);
       context.s_start += rank_.tp.rank * (tokens.size(1) / rank_.tp.size);
     }
-    MEGATRON_CHECK(in.size() == (chunk.is_first ? 0 : 1), "a stage was given ", in.size(), " activations");
-    at::Tensor hidden_sbh = chunk.is_first ? at::Tensor() : in.front();
+    MEGATRON_CHECK(in.size() == (chunk.takes_hidden ? 1 : 0), "a stage was given ", in.size(), " activations");
+    at::Tensor hidden_sbh = chunk.takes_hidden ? in.front() : at::Tensor();
     if (chunk.stage.has_embedding) hidden_sbh = run_unit(context.hooks, *embedding_, [&] { return embedding_->forward(tokens, positions, context); });
     hidden_sbh = decoder_->forward(hidden_sbh, context, chunk.begin, chunk.stage.num_layers);
     return chunk.stage.has_output ? decoder_->finish(hidden_sbh, context) : hidden_sbh;
@@ -206,7 +178,7 @@ class GptModel : public LanguageModel {
 
   const TransformerConfig config_;
   const Rank rank_;
-  const Part part_;
+  const ModelPart part_;
   std::optional<LanguageModelEmbedding> embedding_;
   std::optional<TransformerBlock> decoder_;
   std::optional<OutputLayer> output_layer_;
@@ -220,8 +192,8 @@ class GptModel : public LanguageModel {
 std::unique_ptr<LanguageModel> make_gpt_model(const TransformerConfig& config, const Rank& rank, const GptOptions& options) {
   MEGATRON_CHECK(config.num_layers > 0 && config.hidden_size > 0 && config.vocab_size > 0 && config.kv_channels > 0 && config.ffn_hidden_size > 0,
                  "the model's config is not resolved");
-  Part part =
-      part_of(options.layout != nullptr ? *options.layout : whole_model(config.num_layers), config, options.layout != nullptr ? rank.pp.rank : 0);
+  const PipelineLayout layout = options.layout != nullptr ? *options.layout : whole_model(config.num_layers);
+  ModelPart part = model_part(layout, options.layout != nullptr ? rank.pp.rank : 0);
   return std::make_unique<GptModel>(config, rank, options, std::move(part));
 }
 

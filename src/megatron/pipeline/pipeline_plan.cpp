@@ -23,12 +23,22 @@ Schedule PipelinePlan::finished(const Schedule& schedule, bool with_backward) co
   return complete;
 }
 
+Schedule PipelinePlan::searched(std::int64_t num_microbatches) const {
+  MEGATRON_CHECK(options_.costs.has_value(), "a schedule is looked for without what the stages cost");
+  return search_schedule({.num_ranks = layout_.num_ranks,
+                          .num_microbatches = num_microbatches,
+                          .layouts = {{layout_.num_chunks, layout_.order, *options_.costs}},
+                          .activation_limit = options_.activation_limit.value_or(0),
+                          .microbatch_group = options_.microbatch_group})
+      .schedule;
+}
+
 void PipelinePlan::use(const Schedule& schedule) { training_.insert_or_assign(schedule.num_microbatches, finished(schedule, true)); }
 
 const Schedule& PipelinePlan::training(std::int64_t num_microbatches) {
   const auto found = training_.find(num_microbatches);
   if (found != training_.end()) return found->second;
-  use(make_schedule(request(num_microbatches)));
+  use(options_.schedule == "auto" ? searched(num_microbatches) : make_schedule(request(num_microbatches)));
   return training_.at(num_microbatches);
 }
 

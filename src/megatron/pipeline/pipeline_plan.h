@@ -8,7 +8,7 @@
 
 #include "megatron/config/pipeline_layout.h"
 #include "megatron/schedules/make_schedule.h"
-#include "megatron/schedules/simulate.h"
+#include "megatron/schedules/search.h"
 
 namespace megatron {
 
@@ -37,6 +37,7 @@ class PipelinePlan {
 
  private:
   ScheduleRequest request(std::int64_t num_microbatches) const;
+  Schedule searched(std::int64_t num_microbatches) const;
   Schedule finished(const Schedule& schedule, bool with_backward) const;
 
   PipelineLayout layout_;

@@ -12,6 +12,45 @@
 namespace megatron {
 namespace {
 
+/// The layouts that a search may choose from: those of the given number of chunks, else of one and two.
+std::vector<PipelineLayout> searched_layouts(const ParallelConfig& parallel, std::int64_t num_layers, const LayerCosts& costs) {
+  std::vector<PipelineLayout> layouts;
+  const std::int64_t given = num_pipeline_chunks(parallel, num_layers);
+  const bool is_free = !parallel.num_layers_per_virtual_pipeline_stage && !parallel.num_virtual_stages_per_pipeline_rank &&
+                       parallel.pipeline_model_parallel_layout.empty();
+  const auto add = [&](const char* schedule, std::int64_t chunks) {
+    ParallelConfig config = parallel;
+    config.pipeline_schedule = schedule;
+    if (is_free) config.num_virtual_stages_per_pipeline_rank = chunks > 1 ? std::optional(chunks) : std::nullopt;
+    try {
+      layouts.push_back(pipeline_layout(config, num_layers, &costs));
+    } catch (const UserError&) {
+      if (!is_free) throw;  // of those that nobody asked for, one that does not fit is none
+    }
+  };
+  if (is_free || given == 1) add("1f1b", 1);
+  if (is_free || given > 1) add("interleaved", is_free ? 2 : given);
+  if (is_free || given == 2) add("zb-v", 2);
+  return layouts;
+}
+
+PipelinePlan searched_plan(const Settings& settings, const Rank& rank, const LayerTimes& times, PipelinePlan::Options options) {
+  const ParallelConfig& parallel = settings.parallel;
+  SearchRequest request{.num_ranks = parallel.pipeline_model_parallel_size,
+                        .num_microbatches = NumMicrobatchesCalculator(settings.training, rank.dp.size).at(0).num_microbatches,
+                        .activation_limit = options.activation_limit.value_or(0),
+                        .microbatch_group = options.microbatch_group};
+  const std::vector<PipelineLayout> layouts = searched_layouts(parallel, settings.model.num_layers, layer_costs(times));
+  for (const PipelineLayout& layout : layouts) request.layouts.push_back({layout.num_chunks, layout.order, stage_costs(times, layout)});
+  const Candidate best = search_schedule(request);
+  const auto chosen = std::ranges::find_if(
+      layouts, [&](const PipelineLayout& layout) { return layout.num_chunks == best.schedule.num_chunks && layout.order == best.schedule.order; });
+  options.costs = stage_costs(times, *chosen);
+  PipelinePlan plan(*chosen, std::move(options));
+  plan.use(best.schedule);
+  return plan;
+}
+
 }  // namespace
 
 PipelinePlan plan_pipeline(const Settings& settings, const Rank& rank, std::ostream& out) {
@@ -26,6 +65,7 @@ PipelinePlan plan_pipeline(const Settings& settings, const Rank& rank, std::ostr
     return {pipeline_layout(parallel, num_layers), std::move(options)};
   const LayerTimes times = measure_layers(settings, rank);
   out << describe(times) << std::endl;
+  if (is_searched) return searched_plan(settings, rank, times, std::move(options));
   const LayerCosts costs = layer_costs(times);
   return {pipeline_layout(parallel, num_layers, &costs), std::move(options)};
 }

@@ -17,8 +17,8 @@
 namespace megatron {
 namespace {
 
-/// Megatron's list, in its order.
-constexpr std::array<std::string_view, 12> kStepTimers{"forward-backward",
+/// Megatron's list, in its order, and our gathering of weights.
+constexpr std::array<std::string_view, 13> kStepTimers{"forward-backward",
                                                        "forward-compute",
                                                        "backward-compute",
                                                        "batch-generator",
@@ -29,6 +29,7 @@ constexpr std::array<std::string_view, 12> kStepTimers{"forward-backward",
                                                        "optimizer-count-zeros",
                                                        "optimizer-inner-step",
                                                        "optimizer-copy-main-to-model-params",
+                                                       "params-all-gather",
                                                        "optimizer"};
 
 MetricsWriter make_metrics_writer(const Trainer& trainer) {

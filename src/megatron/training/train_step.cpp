@@ -81,7 +81,10 @@ StepLosses forward_backward(const TrainStepParts& parts, const TrainStepOptions&
   parts.weights.begin_gradients(options.num_microbatches);
   run_schedule(parts.pipeline.training(options.num_microbatches), {parts.model, parts.weights, parts.rank.pp},
                {.batch = batch, .training = true, .on_loss = on_loss, .listener = &timed});
-  parts.weights.finish_gradients();
+  {
+    const auto sync = parts.timers.scope("all-grads-sync", 1);
+    parts.weights.finish_gradients();
+  }
   add_ranks(parts.rank.dp_cp, losses);
   add_ranks(parts.rank.pp, losses);  // zeros but for the last stage's
   if (!options.calculate_per_token_loss) return losses;

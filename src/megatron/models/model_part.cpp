@@ -1,0 +1,34 @@
+#include "megatron/models/model_part.h"
+
+#include <algorithm>
+
+namespace megatron {
+namespace {
+
+/// Whether rows pass between stage `place` - 1 and stage `place`.
+bool is_inside(const PipelineLayout& layout, std::int64_t place) {
+  const auto end = layout.stages.begin() + place;
+  return std::any_of(layout.stages.begin(), end, [](const StageLayers& stage) { return stage.has_embedding; }) &&
+         std::none_of(layout.stages.begin(), end, [](const StageLayers& stage) { return stage.has_output; });
+}
+
+}  // namespace
+
+ModelPart model_part(const PipelineLayout& layout, std::int64_t pipeline_rank) {
+  ModelPart part;
+  for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk) {
+    const StageLayers& stage = layout.of(pipeline_rank, chunk);
+    const std::int64_t place = stage_of(layout.order, layout.num_ranks, pipeline_rank, chunk);
+    part.chunks.push_back({.stage = stage,
+                           .begin = static_cast<std::int64_t>(part.layers.size()),
+                           .takes_hidden = is_inside(layout, place),
+                           .gives_hidden = is_inside(layout, place + 1)});
+    for (std::int64_t i = 0; i < stage.num_layers; ++i) part.layers.push_back(stage.first_layer + i);
+    part.has_embedding = part.has_embedding || stage.has_embedding;
+    part.has_output = part.has_output || stage.has_output;
+  }
+  part.is_cut_between_ends = part.has_embedding != part.has_output;
+  return part;
+}
+
+}  // namespace megatron

@@ -1,0 +1,29 @@
+// What of a model a rank holds: its stages of the pipeline, and which ends of the model are among them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "megatron/config/pipeline_layout.h"
+
+namespace megatron {
+
+struct ModelChunk {
+  StageLayers stage;
+  std::int64_t begin = 0;                           ///< of its layers, among the rank's
+  bool takes_hidden = false, gives_hidden = false;  ///< rows come from the stage before, go to the next
+  /// A stage in front of the embedding or behind the output.
+  bool is_empty() const { return !takes_hidden && !gives_hidden && !stage.has_output; }
+};
+
+struct ModelPart {
+  std::vector<ModelChunk> chunks;
+  std::vector<std::int64_t> layers;  ///< of all chunks
+  bool has_embedding = false, has_output = false;
+  bool is_cut_between_ends = false;  ///< one of the ends is here, the other on another rank
+};
+
+/// The part of the rank with this place on the pipeline's axis.
+ModelPart model_part(const PipelineLayout& layout, std::int64_t pipeline_rank);
+
+}  // namespace megatron
