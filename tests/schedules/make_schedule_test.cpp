@@ -206,11 +206,12 @@ struct BadRequest {
 TEST(MakeSchedule, BadNumbersNameTheFlagAndTheFix) {
   const std::vector<BadRequest> table = {
       {{"2f2b", 4, 1, 8}, {"--pipeline-schedule", "2f2b", "zb-h1", "dualpipe-v"}},
-      {{"1f1b", 4, 2, 8}, {"--pipeline-schedule 1f1b has 1 chunk per rank", "2", "interleaved"}},
-      {{"zb-v", 4, 1, 8}, {"--pipeline-schedule zb-v has 2 chunks per rank", "1", "--num-virtual-stages-per-pipeline-rank 2"}},
-      {{"dualpipe-v", 4, 4, 8}, {"--pipeline-schedule dualpipe-v has 2 chunks per rank", "4"}},
+      {{"1f1b", 4, 2, 8}, {"--pipeline-schedule 1f1b has 1 chunk per rank: got 2", "interleaved"}},
+      {{"zb-v", 4, 1, 8}, {"--pipeline-schedule zb-v has 2 chunks per rank: got 1", "--num-virtual-stages-per-pipeline-rank 2"}},
+      {{"dualpipe-v", 4, 4, 8}, {"--pipeline-schedule dualpipe-v has 2 chunks per rank: got 4"}},
       {{"interleaved", 4, 1, 8}, {"--pipeline-schedule interleaved needs at least 2 chunks", "1f1b"}},
-      {{"interleaved", 4, 2, 8, 3}, {"--microbatch-group-size-per-virtual-pipeline-stage", "3", "4 to 8"}},
+      {{"interleaved", 4, 2, 8, 3},
+       {"--microbatch-group-size-per-virtual-pipeline-stage", "on 4 pipeline ranks with 8 microbatches: got 3", "4 to 8"}},
       {{"combined-1f1b", 4, 2, 8, 2}, {"--microbatch-group-size-per-virtual-pipeline-stage", "2", "4 to 8"}},
       {{"gpipe", 4, 1, 0}, {"--pipeline-schedule gpipe needs at least 1 microbatch", "0", "--global-batch-size"}},
       {{"1f1b", 0, 1, 8}, {"--pipeline-schedule 1f1b needs at least 1 pipeline rank", "0", "--pipeline-model-parallel-size"}},

@@ -10,7 +10,7 @@ import sys
 import mcore_cpu
 
 mcore_cpu.init()
-import mcore_pipeline
+import mcore_order
 from program import run
 from report import Report
 
@@ -29,7 +29,7 @@ def ours(name, ranks, chunks, microbatches, group):
 
 
 def theirs(ranks, chunks, microbatches, group, combined=False):
-    return [mcore_pipeline.steps(ranks, chunks, microbatches, rank, group, combined=combined) for rank in range(ranks)]
+    return [mcore_order.steps(ranks, chunks, microbatches, rank, group, combined=combined) for rank in range(ranks)]
 
 
 def random_cases(chance):
