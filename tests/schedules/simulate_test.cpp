@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "megatron/base/error.h"
+#include "megatron/schedules/make_schedule.h"
 
 namespace megatron {
 namespace {
@@ -146,6 +149,58 @@ TEST(Simulate, UnevenStagesWaitForTheSlowest) {
 TEST(Simulate, RefusesATableThatNeverEnds) {
   const Schedule schedule = table({{BW(0), F(0)}}, 1);
   EXPECT_THROW(simulate(schedule, even_costs(schedule)), InternalError);
+}
+
+/// The ends of all steps as the longest way to them, by relaxation until nothing changes: slow, and nothing to get wrong.
+std::vector<std::vector<double>> ends_by_relaxation(const Schedule& schedule, const CostModel& costs) {
+  std::vector<std::vector<double>> ends;
+  for (const auto& steps : schedule.ranks) ends.emplace_back(steps.size(), 0);
+  const auto stage = [&](std::size_t rank, const ScheduleStep& step) { return schedule.stage_of(static_cast<std::int64_t>(rank), step.chunk); };
+  const auto is_backward = [](const ScheduleStep& step) { return step.kind == StepKind::backward || step.kind == StepKind::backward_input; };
+  const auto is_source = [&](const ScheduleStep& from, std::int64_t from_stage, const ScheduleStep& to, std::int64_t to_stage) {
+    if (from.microbatch != to.microbatch) return false;
+    if (to.kind == StepKind::forward) return from.kind == StepKind::forward && from_stage == to_stage - 1;
+    return is_backward(to) && is_backward(from) && from_stage == to_stage + 1;
+  };
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (std::size_t rank = 0; rank < ends.size(); ++rank) {
+      for (std::size_t i = 0; i < ends[rank].size(); ++i) {
+        const ScheduleStep& step = schedule.ranks[rank][i];
+        double begin = i > 0 ? ends[rank][i - 1] : 0;
+        for (std::size_t other = 0; other < ends.size(); ++other) {
+          for (std::size_t j = 0; j < ends[other].size(); ++j) {
+            if (is_source(schedule.ranks[other][j], stage(other, schedule.ranks[other][j]), step, stage(rank, step)))
+              begin = std::max(begin, ends[other][j] + (other == rank ? 0 : costs.message_s));
+          }
+        }
+        const StageCost& cost = costs.stages[static_cast<std::size_t>(stage(rank, step))];
+        const double time = step.kind == StepKind::forward           ? cost.forward_s
+                            : step.kind == StepKind::backward_input  ? cost.backward_input_s
+                            : step.kind == StepKind::backward_weight ? cost.backward_weight_s
+                                                                     : cost.backward_input_s + cost.backward_weight_s;
+        changed = changed || begin + time > ends[rank][i] + 1e-9;
+        ends[rank][i] = std::max(ends[rank][i], begin + time);
+      }
+    }
+  }
+  return ends;
+}
+
+TEST(Simulate, EndsEachStepAfterTheLongestWayToIt) {
+  std::mt19937 random(7);
+  std::uniform_real_distribution<double> time(0.1, 3);
+  for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v"}) {
+    const std::int64_t chunks = fixed_num_chunks(name) == 0 ? 3 : fixed_num_chunks(name);
+    const Schedule schedule = make_schedule({.name = name, .num_ranks = 3, .num_chunks = chunks, .num_microbatches = 5});
+    CostModel costs = even_costs(schedule, {}, time(random));
+    for (StageCost& stage : costs.stages) stage = {time(random), time(random), time(random)};
+    const Simulation run = simulate(schedule, costs);
+    const auto ends = ends_by_relaxation(schedule, costs);
+    for (std::size_t rank = 0; rank < ends.size(); ++rank) {
+      for (std::size_t i = 0; i < ends[rank].size(); ++i) EXPECT_NEAR(run.spans[rank][i].end_s, ends[rank][i], 1e-9) << name << ", rank " << rank;
+    }
+  }
 }
 
 }  // namespace
