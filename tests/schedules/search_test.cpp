@@ -159,6 +159,18 @@ TEST(Search, KeepsToALimitThatNoFixedScheduleMeets) {
   EXPECT_LT(found.total_bubble, 0.75) << "one microbatch at a time would be idle for 7/8";
 }
 
+TEST(Search, NeedsLittleMemoryAsTheVShapedSchedulesDo) {
+  // V-Min of 2405.15362: two thirds of 1F1B's idle time, here 21, in less than half of its memory.
+  SearchRequest request{.num_ranks = 8, .num_microbatches = 32, .layouts = {}};
+  const StageCost half{.forward_s = 0.5, .backward_input_s = 0.5, .backward_weight_s = 0.5, .activation = 0.5, .weight_gradient = 0.5};
+  request.layouts = {{2, ChunkOrder::v, {.stages = std::vector<StageCost>(16, half)}}};
+  request.activation_limit = 4;
+  request.effort = 10'000'000;
+  const Candidate found = search_schedule(request);
+  expect_right(found, request);
+  EXPECT_LE(found.makespan_s, 3 * 32 + 2.0 / 3 * 21);
+}
+
 TEST(Search, SaysWhyAFixedScheduleIsNotPossible) {
   SearchRequest request = uneven_request(4, 8, 0);
   request.microbatch_group = 3;

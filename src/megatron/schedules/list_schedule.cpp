@@ -44,6 +44,7 @@ class ListScheduler {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       ranks_[rank].chunks.resize(num_chunks_);
       ranks_[rank].limit = limit_of(rank);
+      interval_s_ = std::max(interval_s_, options.pace * work(rank));
     }
   }
 
@@ -91,6 +92,14 @@ class ListScheduler {
     return sum;
   }
 
+  /// Of one microbatch in all chunks.
+  double work(std::size_t rank) const {
+    double sum = 0;
+    for (std::size_t chunk = 0; chunk < num_chunks_; ++chunk)
+      sum += cost(rank, chunk).forward_s + cost(rank, chunk).backward_input_s + cost(rank, chunk).backward_weight_s;
+    return sum;
+  }
+
   double limit_of(std::size_t rank) const {
     const double whole = kept_from(rank, 0), place = ranks_.size() > 1 ? static_cast<double>(rank) / static_cast<double>(ranks_.size() - 1) : 0;
     const double depth = options_.first_depth + (options_.last_depth - options_.first_depth) * place;
@@ -133,7 +142,8 @@ class ListScheduler {
         consider(best, {start, start, options_.is_split ? StepKind::backward_input : StepKind::backward, chunk});
       }
       if (done.forward < request_.num_microbatches && has_room(rank, chunk)) {
-        const double start = std::max(state.free_s, at > 0 ? arrival(forward_ends_, at - 1, rank, done.forward) : 0);
+        const double ready = at > 0 ? arrival(forward_ends_, at - 1, rank, done.forward) : static_cast<double>(done.forward) * interval_s_;
+        const double start = std::max(state.free_s, ready);
         consider(best, {start, start + options_.forward_patience * times.forward_s, StepKind::forward, chunk});
       }
       if (done.weight < done.backward)
@@ -186,6 +196,7 @@ class ListScheduler {
   const SearchLayout& layout_;
   const ListOptions& options_;
   std::size_t num_chunks_;
+  double interval_s_ = 0;
   std::vector<RankState> ranks_;
   std::vector<double> forward_ends_, backward_ends_;  ///< [stage, microbatch]
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;

@@ -14,6 +14,7 @@ struct ListOptions {
   double last_depth = 0;             ///< and the last; those between them evenly in between
   double forward_patience = 0;       ///< waits for a backward rather than begin a forward: of the forward's time
   double weight_patience = 0;        ///< waits for a forward or backward rather than begin a weight gradient: of its time
+  double pace = 0;                   ///< least time between microbatches that enter the pipeline: of what the busiest rank does for one
   bool is_split = true;              ///< backwards are B and W; else both in one
   bool is_deep_first = true;         ///< of several chunks the later one goes first
   bool reserves_all_chunks = false;  ///< a microbatch enters only when all its chunks fit, as if it kept them at once

@@ -122,6 +122,7 @@ class Search {
       attempt(smallest);
     }
     for (int round = 0; round < 2; ++round) {
+      vary_pace(options, attempt);
       vary_depth(ranks, options, attempt);
       vary(&ListOptions::weight_patience, std::vector<double>{0, 0.3, 0.6, 1, 2});
       vary(&ListOptions::forward_patience, std::vector<double>{0, 0.3, 0.6, 1, 2});
@@ -130,6 +131,20 @@ class Search {
       vary(&ListOptions::is_split, std::vector<bool>{true, false});
     }
     if (found) keep(layout, *std::move(found));
+  }
+
+  /// Microbatches that enter at the right pace keep within a limit by themselves, better than ranks that stop for it.
+  template <class Attempt>
+  void vary_pace(const ListOptions& options, const Attempt& attempt) {
+    for (const double limit : {request_.activation_limit, 1.25 * request_.activation_limit, 0.0}) {
+      for (const double pace : {0.0, 0.25, 0.5, 0.67, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.4}) {
+        ListOptions changed = options;
+        changed.activation_limit = limit;
+        changed.pace = pace;
+        attempt(changed);
+      }
+      if (request_.activation_limit == 0) return;
+    }
   }
 
   template <class Attempt>

@@ -21,7 +21,7 @@ struct SearchRequest {
   std::vector<SearchLayout> layouts;  ///< at least one
   double activation_limit = 0;        ///< of every rank, in the unit of StageCost; 0: none
   std::int64_t microbatch_group = 0;  ///< of interleaved, as in ScheduleRequest
-  std::int64_t effort = 40'000'000;   ///< steps that are simulated in all: the bound of the time it takes
+  std::int64_t effort = 60'000'000;   ///< steps that are simulated in all: the bound of the time it takes
 };
 
 /// A fixed schedule under the costs of a layout; `problem` says why there is none.
