@@ -28,8 +28,7 @@ struct PlanOptions {
   std::int64_t pipeline_model_parallel_size = 4;
   std::string pipeline_schedule;
   std::optional<std::int64_t> num_virtual_stages_per_pipeline_rank, microbatch_group_size_per_virtual_pipeline_stage;
-  std::optional<std::int64_t> num_microbatches, global_batch_size;
-  std::int64_t micro_batch_size = 1, data_parallel_size = 1;
+  std::optional<std::int64_t> num_microbatches, global_batch_size, micro_batch_size, data_parallel_size;
   std::vector<std::string> stage_times{"1,1,1"};
   double message_time = 0, joined_time_share = 1;
   std::optional<double> pipeline_activation_limit;
@@ -53,8 +52,8 @@ void add_pipeline_fields(FieldTable<PlanOptions>& t) {
       .at_least(1);
   t.field("num_microbatches", &Options::num_microbatches, "microbatches of a step; default: twice as many as ranks").at_least(1).at_most(1e6);
   t.field("global_batch_size", &Options::global_batch_size, "samples of a step, in place of --num-microbatches").at_least(1);
-  t.field("micro_batch_size", &Options::micro_batch_size, "samples of a microbatch").at_least(1);
-  t.field("data_parallel_size", &Options::data_parallel_size, "pipelines that share the samples of a step").at_least(1);
+  t.field("micro_batch_size", &Options::micro_batch_size, "samples of a microbatch; default: 1").at_least(1);
+  t.field("data_parallel_size", &Options::data_parallel_size, "pipelines that share the samples of a step; default: 1").at_least(1);
   t.field("pipeline_activation_limit", &Options::pipeline_activation_limit, "microbatches whose activations a rank may keep").above(0);
 }
 
@@ -85,15 +84,17 @@ const FieldTable<PlanOptions>& plan_table() {
 }
 
 std::int64_t num_microbatches(const PlanOptions& options) {
-  if (!options.global_batch_size) return options.num_microbatches.value_or(2 * options.pipeline_model_parallel_size);
+  if (!options.global_batch_size) {
+    const char* alone = options.micro_batch_size ? "--micro-batch-size" : options.data_parallel_size ? "--data-parallel-size" : nullptr;
+    if (alone) throw UserError({std::string(alone) + " needs --global-batch-size", "", "or give --num-microbatches alone"});
+    return options.num_microbatches.value_or(2 * options.pipeline_model_parallel_size);
+  }
   if (options.num_microbatches) throw UserError({"--num-microbatches and --global-batch-size say the same thing", "", "leave one out"});
-  if (*options.global_batch_size % options.micro_batch_size != 0 ||
-      *options.global_batch_size / options.micro_batch_size % options.data_parallel_size != 0)
-    throw UserError({"--global-batch-size must be a multiple of --micro-batch-size times --data-parallel-size",
-                     "got " + std::to_string(*options.global_batch_size) + ", " + std::to_string(options.micro_batch_size) + " and " +
-                         std::to_string(options.data_parallel_size),
-                     ""});
-  return *options.global_batch_size / options.micro_batch_size / options.data_parallel_size;
+  const std::int64_t samples = *options.global_batch_size, each = options.micro_batch_size.value_or(1),
+                     pipelines = options.data_parallel_size.value_or(1);
+  if (samples % each == 0 && samples / each % pipelines == 0) return samples / each / pipelines;
+  throw UserError({"--global-batch-size must be a multiple of --micro-batch-size times --data-parallel-size",
+                   "got " + std::to_string(samples) + ", " + std::to_string(each) + " and " + std::to_string(pipelines), ""});
 }
 
 CostModel costs_for(const PlanOptions& options, std::int64_t num_chunks) {
@@ -126,6 +127,9 @@ Candidate fixed_schedule(const PlanOptions& options) {
                           .num_microbatches = num_microbatches(options),
                           .microbatch_group = options.microbatch_group_size_per_virtual_pipeline_stage.value_or(0)};
   if (request.name.empty()) request.name = given.value_or(1) > 1 ? "interleaved" : "1f1b";
+  if (request.microbatch_group > 0 && fixed_num_chunks(request.name) > 0)
+    throw UserError(
+        {"--microbatch-group-size-per-virtual-pipeline-stage has no meaning for --pipeline-schedule " + request.name, "", "leave it out"});
   request.num_chunks = given.value_or(std::max<std::int64_t>(1, fixed_num_chunks(request.name)));
   Candidate candidate;
   candidate.schedule = make_schedule(request);
