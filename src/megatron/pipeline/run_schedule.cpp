@@ -45,8 +45,10 @@ class Interpreter {
     for (const ScheduleStep& step : schedule_.ranks[static_cast<std::size_t>(parts_.pp.rank)]) {
       if (is_message(step.kind)) {
         exchange(step);
+        if (pass_.listener != nullptr) pass_.listener->posted(step);
         continue;
       }
+      await_message(step);
       if (pass_.listener != nullptr) pass_.listener->begin(step);
       compute(step);
       if (pass_.listener != nullptr) pass_.listener->end(step);
@@ -86,12 +88,25 @@ class Interpreter {
     }
   }
 
+  /// What the step needs of another rank is there afterwards.
+  void await_message(const ScheduleStep& step) {
+    Passage& at = passage(step);
+    const bool is_forward = step.kind == StepKind::forward;
+    auto arriving = std::exchange(is_forward ? at.arriving_in : at.arriving_grad, {});
+    if (arriving.empty()) return;
+    const ScheduleStep message{is_forward ? StepKind::recv_forward : StepKind::recv_backward, step.microbatch, step.chunk};
+    if (pass_.listener != nullptr) pass_.listener->begin_wait(message);
+    for (Arriving& tensor : arriving) {
+      tensor.work->wait();
+      (is_forward ? at.in : at.root_grads).push_back(std::move(tensor.tensor));
+    }
+    if (pass_.listener != nullptr) pass_.listener->end_wait(message);
+  }
+
   // ---- steps ----
 
   void forward(const ScheduleStep& step) {
     Passage& at = passage(step);
-    for (Arriving& input : at.arriving_in) at.in.push_back(arrived(input));
-    at.arriving_in.clear();
     if (pass_.training) {
       for (at::Tensor& input : at.in) input = input.detach().set_requires_grad(true);
     }
@@ -124,8 +139,6 @@ class Interpreter {
 
   void backward(const ScheduleStep& step) {
     Passage& at = passage(step);
-    for (Arriving& gradient : at.arriving_grad) at.root_grads.push_back(arrived(gradient));
-    at.arriving_grad.clear();
     const auto roots = std::exchange(at.roots, {});
     const auto grads = std::exchange(at.root_grads, {});
     MEGATRON_CHECK(!roots.empty() && roots.size() == grads.size(), "backward of microbatch ", step.microbatch, " before its forward");
@@ -159,11 +172,6 @@ class Interpreter {
       arriving.push_back({tensor, parts_.pp.comm->start_recv(tensor, schedule_.rank_of(from_stage), what)});
     }
     return arriving;
-  }
-
-  static at::Tensor arrived(Arriving& message) {
-    message.work->wait();
-    return std::move(message.tensor);
   }
 
   // ---- places ----

@@ -13,12 +13,18 @@
 
 namespace megatron {
 
-/// Hears of every computing step of a rank.
+/// Hears of every step of a rank.
 class StepListener {
  public:
   virtual ~StepListener() = default;
+  /// Of a step that computes: what it needs is there.
   virtual void begin(const ScheduleStep& step) = 0;
   virtual void end(const ScheduleStep& step) = 0;
+  /// A send or receive is under way from now on.
+  virtual void posted(const ScheduleStep& /*message*/) {}
+  /// The rank waits for a receive until end_wait.
+  virtual void begin_wait(const ScheduleStep& /*receive*/) {}
+  virtual void end_wait(const ScheduleStep& /*receive*/) {}
 };
 
 struct PipelineParts {

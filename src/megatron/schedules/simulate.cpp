@@ -171,13 +171,13 @@ CostModel even_costs(const Schedule& schedule, const StageCost& stage, double me
   return {.stages = std::vector<StageCost>(static_cast<std::size_t>(schedule.num_stages()), stage), .message_s = message_s};
 }
 
-double Simulation::bubble(std::int64_t rank) const {
+double PipelineTimes::bubble(std::int64_t rank) const {
   const auto at = static_cast<std::size_t>(rank);
   const double length = last_s[at] - first_s[at];
   return length > 0 ? 1 - busy_s[at] / length : 0;
 }
 
-double Simulation::total_bubble() const {
+double PipelineTimes::total_bubble() const {
   double busy = 0;
   for (const double rank : busy_s) busy += rank;
   const double length = makespan_s * static_cast<double>(busy_s.size());

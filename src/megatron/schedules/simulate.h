@@ -29,16 +29,20 @@ struct StepSpan {
   double begin_s = 0, end_s = 0;
 };
 
-struct Simulation {
-  std::vector<std::vector<StepSpan>> spans;  ///< of every step of every rank; of a message, when it is posted
+/// How long a pipeline took, simulated or measured (step_times.h).
+struct PipelineTimes {
   double makespan_s = 0;
   std::vector<double> busy_s, first_s, last_s;  ///< of each rank: computing, begin of its first and end of its last computing step
-  std::vector<double> peak_activation;          ///< of each rank, in the unit of StageCost
 
   /// 1 − busy ÷ (last end − first begin).
   double bubble(std::int64_t rank) const;
   /// The same of all ranks together: 1 − Σ busy ÷ (p · makespan).
   double total_bubble() const;
+};
+
+struct Simulation : PipelineTimes {
+  std::vector<std::vector<StepSpan>> spans;  ///< of every step of every rank; of a message, when it is posted
+  std::vector<double> peak_activation;       ///< of each rank, in the unit of StageCost
 };
 
 /// Ranks run their steps in order, each as soon as what it needs is there. The schedule has messages and is valid (problem_of).

@@ -24,14 +24,17 @@ const char* category_of(StepKind kind) {
   }
 }
 
-TraceSpan span_of(const Schedule& schedule, std::int64_t rank, const ScheduleStep& step, const StepSpan& span) {
-  const std::int64_t begin_ns = nanoseconds(span.begin_s);
-  return {
+TraceSpan span_of(const Schedule& schedule, std::int64_t rank, const TimedStep& timed) {
+  const ScheduleStep& step = timed.step;
+  const std::int64_t begin_ns = nanoseconds(timed.span.begin_s);
+  TraceSpan span{
       .name = label_of(schedule, step),
       .category = category_of(step.kind),
       .begin_ns = begin_ns,
-      .duration_ns = nanoseconds(span.end_s) - begin_ns,
+      .duration_ns = nanoseconds(timed.span.end_s) - begin_ns,
       .args = {{"microbatch", std::int64_t{step.microbatch}}, {"chunk", std::int64_t{step.chunk}}, {"stage", schedule.stage_of(rank, step.chunk)}}};
+  if (timed.posted_s) span.args.emplace_back("posted_us_before", (timed.span.begin_s - *timed.posted_s) * 1e6);
+  return span;
 }
 
 /// Puts the span on the first track that is free by then.
@@ -51,26 +54,38 @@ std::string label_of(const Schedule& schedule, const ScheduleStep& step) {
   return label;
 }
 
-std::vector<TraceTrack> timeline(const Schedule& schedule, const std::vector<std::vector<StepSpan>>& spans) {
+std::vector<TraceTrack> timeline(const Schedule& schedule, const StepTimes& ranks) {
   std::vector<TraceTrack> tracks;
-  for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
-    const auto& steps = schedule.ranks[r];
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
     const auto rank = static_cast<std::int64_t>(r);
-    MEGATRON_CHECK(spans.size() == schedule.ranks.size() && spans[r].size() == steps.size(), "times of other steps than the schedule's");
     TraceTrack computing{.process = rank, .process_name = "rank " + std::to_string(r), .thread_name = "computing", .spans = {}};
     std::vector<TraceTrack> messages;
-    for (std::size_t i = 0; i < steps.size(); ++i) {
-      TraceSpan span = span_of(schedule, rank, steps[i], spans[r][i]);
-      if (!is_message(steps[i].kind)) {
-        computing.spans.push_back(std::move(span));
-      } else if (span.duration_ns > 0) {
+    for (const TimedStep& timed : ranks[r]) {
+      TraceSpan span = span_of(schedule, rank, timed);
+      if (is_message(timed.step.kind)) {
         add_message(messages, rank, std::move(span));
+      } else {
+        computing.spans.push_back(std::move(span));
       }
     }
     tracks.push_back(std::move(computing));
     for (TraceTrack& track : messages) tracks.push_back(std::move(track));
   }
   return tracks;
+}
+
+std::vector<TraceTrack> timeline(const Schedule& schedule, const std::vector<std::vector<StepSpan>>& spans) {
+  MEGATRON_CHECK(spans.size() == schedule.ranks.size(), "times of other ranks than the schedule's");
+  StepTimes ranks;
+  for (std::size_t r = 0; r < spans.size(); ++r) {
+    const auto& steps = schedule.ranks[r];
+    MEGATRON_CHECK(spans[r].size() == steps.size(), "times of other steps than the schedule's");
+    auto& times = ranks.emplace_back();
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      if (!is_message(steps[i].kind) || nanoseconds(spans[r][i].end_s) > nanoseconds(spans[r][i].begin_s)) times.push_back({steps[i], spans[r][i]});
+    }
+  }
+  return timeline(schedule, ranks);
 }
 
 }  // namespace megatron

@@ -1,0 +1,39 @@
+// Notes when this rank computes and when it waits, while a schedule runs.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <vector>
+
+#include "megatron/pipeline/run_schedule.h"
+#include "megatron/schedules/step_times.h"
+
+namespace megatron {
+
+/// Seconds of the host's monotonic clock, which all processes of a host share.
+double monotonic_seconds();
+
+/// Times steps on the host's clock. On a GPU it waits for the device's current stream at every beginning and end: times are right, and what the host
+/// would have queued ahead it does not.
+class StepRecorder : public StepListener {
+ public:
+  explicit StepRecorder(c10::Device device) : device_(device) {}
+
+  void begin(const ScheduleStep& step) override;
+  void end(const ScheduleStep& step) override;
+  void posted(const ScheduleStep& message) override;
+  void begin_wait(const ScheduleStep& receive) override { begin(receive); }
+  void end_wait(const ScheduleStep& receive) override { end(receive); }
+
+  /// What was recorded since the last call, in the order in which it ended.
+  std::vector<TimedStep> take();
+
+ private:
+  double now() const;
+
+  c10::Device device_;
+  std::vector<TimedStep> open_, done_;
+  std::vector<TimedStep> receives_;  ///< posted, not waited for yet
+};
+
+}  // namespace megatron
