@@ -98,14 +98,6 @@ const std::vector<std::string_view> kLayoutFields{"num_layers",
                                                   "pipeline_model_parallel_layout",
                                                   "pipeline_split"};
 
-void check_fewest(const ScheduleRequest& request, Problems& problems) {
-  const std::int64_t fewest = smallest_num_microbatches(request);
-  if (request.num_microbatches >= fewest) return;
-  problems.add({"--pipeline-schedule " + request.name,
-                "needs " + text_of(fewest) + " microbatches in a batch, the first has " + text_of(request.num_microbatches),
-                "raise --global-batch-size to " + text_of(fewest) + " x --micro-batch-size x data-parallel ranks, or lower --micro-batch-size"});
-}
-
 void check_group(const ScheduleRequest& request, Problems& problems) {
   const std::int64_t group = request.microbatch_group, least = request.num_ranks, most = std::max(least, request.num_microbatches);
   if (group == 0 || (group >= least && group <= most)) return;
@@ -213,7 +205,6 @@ Problems check_pipeline_batches(S s, std::int64_t num_microbatches) {
                           .num_microbatches = num_microbatches};
   const bool has_groups = request.name == "auto" || fixed_num_chunks(request.name) == 0;
   if (has_groups) request.microbatch_group = s.parallel.microbatch_group_size_per_virtual_pipeline_stage.value_or(0);
-  if (request.name != "auto") check_fewest(request, problems);
   check_group(request, problems);
   if (s.parallel.pipeline_activation_limit && problems.empty() && request.name != "auto") check_limit(s, request, problems);
   return problems;
