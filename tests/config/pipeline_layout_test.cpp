@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
+
 #include "megatron/base/error.h"
 #include "megatron/config/balance.h"
 
@@ -87,6 +90,35 @@ TEST(PipelineLayout, NoLayerIsLostAndRanksDifferByLittle) {
       }
     }
   }
+}
+
+// Random flags are refused, or every layer has its place and the ends have what was asked for.
+TEST(PipelineLayout, NoFlagsLoseALayer) {
+  std::mt19937 random(17);
+  const auto below = [&](std::int64_t bound) { return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(bound)); };
+  int accepted = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    ParallelConfig parallel = chunks(1 + below(6), 1 + below(3));
+    if (below(4) == 0) parallel.pipeline_schedule = "zb-v", parallel.num_virtual_stages_per_pipeline_rank.reset();
+    if (below(2) == 0) parallel.decoder_first_pipeline_num_layers = 1 + below(8);
+    if (below(2) == 0) parallel.decoder_last_pipeline_num_layers = 1 + below(8);
+    const bool has_ends = parallel.decoder_first_pipeline_num_layers || parallel.decoder_last_pipeline_num_layers;
+    if (!has_ends) parallel.account_for_embedding_in_pipeline_split = below(2) == 0, parallel.account_for_loss_in_pipeline_split = below(2) == 0;
+    const std::int64_t num_layers = 1 + below(40);
+    if (mistake(parallel, num_layers) != "accepted") continue;
+    ++accepted;
+    const PipelineLayout layout = pipeline_layout(parallel, num_layers);
+    expect_whole(layout, num_layers);
+    const auto of_rank = [&](std::int64_t rank) {
+      std::int64_t sum = 0;
+      for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk) sum += layout.of(rank, chunk).num_layers;
+      return sum;
+    };
+    if (layout.num_ranks == 1) continue;
+    EXPECT_EQ(of_rank(0), parallel.decoder_first_pipeline_num_layers.value_or(of_rank(0)));
+    EXPECT_EQ(of_rank(layout.num_ranks - 1), parallel.decoder_last_pipeline_num_layers.value_or(of_rank(layout.num_ranks - 1)));
+  }
+  EXPECT_GT(accepted, 4'000);
 }
 
 TEST(PipelineLayout, ChunksOfARank) {
