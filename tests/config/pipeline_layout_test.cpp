@@ -142,7 +142,8 @@ TEST(PipelineLayout, LayersPerVirtualStage) {
   EXPECT_EQ(schedule_name(parallel, 8), "interleaved");
   EXPECT_EQ(schedule_name(parallel, 4), "1f1b");
   EXPECT_THAT(counts(parallel, 10), ElementsAre(1, 2, 2, 2, 2, 1));  // at most two
-  EXPECT_THAT(mistake(parallel, 2), HasSubstr("--num-layers-per-virtual-pipeline-stage: 2 is more than the 1 layers of a rank"));
+  EXPECT_THAT(mistake(parallel, 2), HasSubstr("--num-layers-per-virtual-pipeline-stage: 2 is more than the 1 layer of a rank (2 layers, "
+                                              "--pipeline-model-parallel-size 2)\n  fix: use at most 1"));
 }
 
 TEST(PipelineLayout, EndsOfTheModel) {

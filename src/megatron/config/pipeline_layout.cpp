@@ -47,9 +47,9 @@ std::int64_t chunks_of_size(const ParallelConfig& parallel, std::int64_t num_lay
   const std::int64_t units = num_layers + num_extra_units(parallel), most = rounded_up(units, p);
   if (size <= most) return rounded_up(units, p * size);
   throw UserError({"--num-layers-per-virtual-pipeline-stage",
-                   text_of(size) + " is more than the " + text_of(most) + " layers of a rank (" + text_of(num_layers) +
+                   text_of(size) + " is more than the " + text_of(most) + (most == 1 ? " layer" : " layers") + " of a rank (" + text_of(num_layers) +
                        " layers, --pipeline-model-parallel-size " + text_of(p) + ")",
-                   "use less than " + text_of(most) + ", or leave it out"});
+                   "use at most " + text_of(most) + ", or leave it out"});
 }
 
 /// `num_units` over `num_stages`: all get the same, and the odd ones go to stages in the middle. In V order they stand in front of the turn as long
