@@ -20,7 +20,7 @@ ExchangeArea::Layout::Layout(std::int64_t ranks) : ranks(ranks) {
   piece_bytes = std::clamp(kRingsTogether / (ranks * ranks * kRingDepth) / kPage * kPage, kPage, kLargestPiece);
   cells = page_up(sizeof(Doorbell));
   slots = page_up(cells + n * sizeof(RankCell));
-  rings = slots + n * 2 * kSlotBytes;
+  rings = slots + n * kSlots * kSlotBytes;
   pieces = page_up(rings + n * n * sizeof(MessageRing));
   end = pieces + n * n * static_cast<std::size_t>(kRingDepth * piece_bytes);
 }
@@ -36,7 +36,7 @@ Doorbell& ExchangeArea::bell() const { return *reinterpret_cast<Doorbell*>(block
 RankCell& ExchangeArea::cell(std::int64_t rank) const { return reinterpret_cast<RankCell*>(block_->data() + layout_.cells)[rank]; }
 
 std::byte* ExchangeArea::slot(std::int64_t rank, std::uint64_t round) const {
-  return block_->data() + layout_.slots + (2 * static_cast<std::size_t>(rank) + round % 2) * kSlotBytes;
+  return block_->data() + layout_.slots + (static_cast<std::size_t>(rank) * kSlots + round % kSlots) * kSlotBytes;
 }
 
 MessageRing& ExchangeArea::ring(std::int64_t from, std::int64_t to) const {

@@ -1,4 +1,4 @@
-// Memory in which the ranks of a group on one host meet: two slots per rank for collectives, a ring per ordered pair for messages. The same for
+// Memory in which the ranks of a group on one host meet: four slots per rank for collectives, a ring per ordered pair for messages. The same for
 // threads and processes; only where the memory comes from differs (shared_block.h).
 #pragma once
 
@@ -13,12 +13,13 @@
 
 namespace megatron {
 
-inline constexpr std::int64_t kSlotBytes = 2 << 20;
+inline constexpr std::int64_t kSlots = 4;              ///< of a rank; exchange_transport.h says why
+inline constexpr std::int64_t kSlotBytes = 512 << 10;  ///< a cache of the second level holds what a round touches
 inline constexpr std::int64_t kRingDepth = 4;
 
-/// Of one rank: how many rounds it has reached, and its last two calls.
+/// Of one rank: how many rounds it has announced, and its last two calls.
 struct alignas(64) RankCell {
-  std::atomic<std::uint64_t> round;
+  std::atomic<std::uint64_t> announced;
   CallHeader headers[2];
 };
 

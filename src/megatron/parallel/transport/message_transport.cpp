@@ -4,6 +4,7 @@
 #include <cstring>
 #include <thread>
 
+#include "megatron/parallel/transport/byte_copy.h"
 #include "megatron/parallel/transport/reduction.h"
 
 namespace megatron {
@@ -18,10 +19,6 @@ std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(t
 std::span<std::byte> part_of(std::byte* data, std::int64_t begin, std::int64_t bytes) { return {data + begin, static_cast<std::size_t>(bytes)}; }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
-void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<std::size_t>(bytes));
-}
 
 }  // namespace
 
