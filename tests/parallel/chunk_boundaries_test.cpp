@@ -1,6 +1,7 @@
 // Collectives through shared slots, one after another on one group, at sizes around the borders of chunks and in place: the bits of sums in rank
 // order, between threads and between processes. MEGATRON_TEST_SEED repeats a failure.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -77,6 +78,7 @@ void check(Comm& comm, std::int64_t kind, std::int64_t n, std::int64_t number, b
 }
 
 void follow(Communicators& world, std::uint64_t seed, std::int64_t operations) {
+  at::set_num_threads(1);
   Random random(seed);
   const auto comm = world.group(first_ranks(world.world_size()), "random");
   for (std::int64_t number = 0; number < operations && !testing::Test::HasFailure(); ++number) {
