@@ -230,18 +230,24 @@ TEST_F(TwoHosts, FailTogether) {
   EXPECT_THAT(text, HasSubstr("megatron pretrain: error: rank 1 was started with --lr 0.002, rank 0 with --lr 0.001\n"));
 }
 
-TEST_F(TwoHosts, RestartTogether) {
-  const fs::path log = fs::temp_directory_path() / name_;
-  const std::string flags = "--max-restarts 3 --grace-seconds 5", training = words_of(joined(kTraining, {"--train-iters", "300"}));
-  const std::string kill_a_rank = "for i in $(seq 300); do grep -q ' iteration ' " + log.string() +
+TEST_F(TwoHosts, RestartTogetherFromTheirCheckpoint) {
+  const fs::path folder = fs::temp_directory_path() / name_, log = folder / "log", saved = folder / "run";
+  fs::create_directories(folder);
+  const std::string flags = "--max-restarts 3 --grace-seconds 5";
+  const std::string training =
+      words_of(joined(kTraining, {"--train-iters", "300", "--save", saved.string(), "--load", saved.string(), "--save-interval", "50"}));
+  const std::string kill_a_rank = "for i in $(seq 300); do grep -q 'successfully saved checkpoint' " + log.string() +
                                   " && break; sleep 0.1; done; kill -9 $(ip netns pids " + name_ + "-2 | sort -n | tail -1); ";
   const auto [code, text] = shell("PATH=$PATH:/usr/sbin; " + on(1, flags, training) + " >" + log.string() + " & first=$!; " + on(2, flags, training) +
                                   " & second=$!; " + kill_a_rank + "wait $first; code=$?; wait $second; echo codes $code $?");
   EXPECT_THAT(text, HasSubstr("codes 0 0"));
   EXPECT_THAT(text, HasSubstr("megatron launch: rank 1 was killed by signal 9 (SIGKILL)\nmegatron launch: restart 1 of 3\n"));
   EXPECT_THAT(text, HasSubstr("megatron launch: rank 0 ended with exit code 1"));
-  EXPECT_THAT(read_file(log), HasSubstr(" iteration      300/     300 "));
-  fs::remove(log);
+  const std::string told = read_file(log), first_step = " iteration        1/     300 ";
+  EXPECT_THAT(told, HasSubstr("successfully loaded checkpoint"));
+  EXPECT_EQ(told.find(first_step), told.rfind(first_step)) << "the restart began anew";
+  EXPECT_THAT(told, HasSubstr(" iteration      300/     300 "));
+  fs::remove_all(folder);
 }
 
 }  // namespace
