@@ -11,9 +11,12 @@
 
 #include "megatron/base/error.h"
 #include "megatron/parallel/comm.h"
+#include "megatron/parallel/turns.h"
 
 namespace megatron {
 namespace {
+
+bool is_forward(StepKind kind) { return kind == StepKind::forward || kind == StepKind::send_forward || kind == StepKind::recv_forward; }
 
 /// A tensor on its way from another rank.
 struct Arriving {
@@ -42,21 +45,45 @@ class Interpreter {
   }
 
   void run() {
-    for (const ScheduleStep& step : schedule_.ranks[static_cast<std::size_t>(parts_.pp.rank)]) {
-      if (is_message(step.kind)) {
-        exchange(step);
-        if (pass_.listener != nullptr) pass_.listener->posted(step);
-        continue;
+    const std::vector<ScheduleStep>& steps = schedule_.ranks[static_cast<std::size_t>(parts_.pp.rank)];
+    std::function<bool()> before_backward = pass_.before_backward;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      if (before_backward && !is_forward(steps[i].kind) && !std::exchange(before_backward, nullptr)()) break;
+      if (is_message(steps[i].kind)) {
+        exchange(steps[i]);
+        if (pass_.listener != nullptr) pass_.listener->posted(steps[i]);
+      } else if (steps[i].joins_next && parts_.turns != nullptr) {
+        compute_joined(steps[i], steps[i + 1]);
+        ++i;
+      } else {
+        await_message(steps[i]);
+        begin(steps[i]);
+        compute(steps[i]);
+        end(steps[i]);
       }
-      await_message(step);
-      if (pass_.listener != nullptr) pass_.listener->begin(step);
-      compute(step);
-      if (pass_.listener != nullptr) pass_.listener->end(step);
     }
     for (const PendingWork& work : sent_) work->wait();
   }
 
  private:
+  void begin(const ScheduleStep& step) {
+    if (pass_.listener != nullptr) pass_.listener->begin(step);
+  }
+  void end(const ScheduleStep& step) {
+    if (pass_.listener != nullptr) pass_.listener->end(step);
+  }
+
+  /// Messages are waited for before: what the two wait for under each other's work is the same on all ranks that share a layer.
+  void compute_joined(const ScheduleStep& first, const ScheduleStep& second) {
+    await_message(first);
+    await_message(second);
+    begin(first);
+    begin(second);
+    parts_.turns->run([&] { compute(first); }, [&] { compute(second); });
+    end(second);
+    end(first);
+  }
+
   void compute(const ScheduleStep& step) {
     switch (step.kind) {
       case StepKind::forward:

@@ -13,11 +13,13 @@
 
 namespace megatron {
 
+class Turns;
+
 /// Hears of every step of a rank.
 class StepListener {
  public:
   virtual ~StepListener() = default;
-  /// Of a step that computes: what it needs is there.
+  /// Of a step that computes: what it needs is there. Of two joined steps the second begins and ends inside the first.
   virtual void begin(const ScheduleStep& step) = 0;
   virtual void end(const ScheduleStep& step) = 0;
   /// A send or receive is under way from now on.
@@ -30,7 +32,8 @@ class StepListener {
 struct PipelineParts {
   LanguageModel& model;
   ParamStore& weights;
-  const Axis& pp;  ///< rank r of it holds the chunks of the schedule's rank r
+  const Axis& pp;          ///< rank r of it holds the chunks of the schedule's rank r
+  Turns* turns = nullptr;  ///< of the layers' axis (turns_of): joined steps pass under each other; null: they run one after the other
 };
 
 struct PipelinePass {
@@ -38,6 +41,8 @@ struct PipelinePass {
   bool training = true;                  ///< dropout is on, and the schedule has backward steps
   /// Called where the last stage is, after each of its forwards: what backward starts from (a scalar; undefined without backward).
   std::function<at::Tensor(std::size_t microbatch, const StepOutput& output)> on_loss;
+  /// Called once, between this rank's last forward and its first backward, where all forwards come first: false ends the pass there.
+  std::function<bool()> before_backward = {};
   StepListener* listener = nullptr;
 };
 

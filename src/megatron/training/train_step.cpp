@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "megatron/parallel/collectives.h"
+#include "megatron/parallel/turn_comm.h"
 #include "megatron/pipeline/run_schedule.h"
 #include "megatron/training/non_finite.h"
 
@@ -79,7 +80,7 @@ StepLosses forward_backward(const TrainStepParts& parts, const TrainStepOptions&
   };
   TimedSteps timed(parts.timers);
   parts.weights.begin_gradients(options.num_microbatches);
-  run_schedule(parts.pipeline.training(options.num_microbatches), {parts.model, parts.weights, parts.rank.pp},
+  run_schedule(parts.pipeline.training(options.num_microbatches), {parts.model, parts.weights, parts.rank.pp, turns_of(parts.rank.tp)},
                {.batch = batch, .training = true, .on_loss = on_loss, .listener = &timed});
   {
     const auto sync = parts.timers.scope("all-grads-sync", 1);

@@ -1,0 +1,102 @@
+#include "megatron/parallel/turns.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ThreadLocalState.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+
+Turns::~Turns() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_ending_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+bool Turns::is_running() const {
+  const std::lock_guard lock(mutex_);
+  return is_running_;
+}
+
+void Turns::run(const std::function<void()>& first, const std::function<void()>& second) {
+  const std::function<void()> body = as_caller(second);
+  begin(body);
+  attempt(kFirst, first);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return has_ended_[kSecond]; });
+  is_running_ = false;
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+void Turns::begin(const std::function<void()>& second) {
+  const std::lock_guard lock(mutex_);
+  MEGATRON_CHECK(!is_running_, "a pair inside a pair");
+  is_running_ = true;
+  turn_ = kFirst;
+  has_ended_ = {false, false};
+  first_thread_ = std::this_thread::get_id();
+  second_ = &second;
+  if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
+}
+
+std::function<void()> Turns::as_caller(const std::function<void()>& body) {
+  std::optional<c10::Stream> stream;
+  if (!device_.is_cpu()) stream = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
+  return [this, &body, stream, state = at::ThreadLocalState(), num_threads = at::get_num_threads()] {
+    if (num_threads != std::exchange(num_threads_, num_threads)) at::set_num_threads(num_threads);
+    const at::ThreadLocalStateGuard same_state(state);
+    const c10::OptionalStreamGuard same_stream(stream);
+    body();
+  };
+}
+
+void Turns::serve() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return is_ending_ || (second_ != nullptr && turn_ == kSecond); });
+    if (is_ending_) return;
+    const std::function<void()>& body = *std::exchange(second_, nullptr);
+    lock.unlock();
+    attempt(kSecond, body);
+    lock.lock();
+  }
+}
+
+void Turns::attempt(Side side, const std::function<void()>& body) {
+  std::exception_ptr error;
+  try {
+    if (!failure_) body();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = error;
+    has_ended_[side] = true;
+    turn_ = side == kFirst ? kSecond : kFirst;
+  }
+  changed_.notify_all();
+}
+
+void Turns::hand_over() {
+  std::unique_lock lock(mutex_);
+  if (!is_running_) return;
+  const Side mine = std::this_thread::get_id() == first_thread_ ? kFirst : kSecond, other = mine == kFirst ? kSecond : kFirst;
+  if (!has_ended_[other]) {
+    turn_ = other;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return turn_ == mine; });
+  }
+  if (failure_) throw std::runtime_error("the other step of a joined pair failed");
+}
+
+}  // namespace megatron

@@ -1,0 +1,102 @@
+// Combined 1F1B: a forward and a backward that pass under each other give the bits of steps that run one after the other, however long anything
+// takes.
+#include <array>
+#include <random>
+#include <thread>
+
+#include "pipeline/staged_gpt.h"
+
+namespace megatron {
+namespace {
+
+TransformerConfig untied_gpt() {
+  TransformerConfig config = tiny_gpt();
+  config.num_layers = 4;
+  config.untie_embeddings_and_output_weights = true;
+  return config;
+}
+
+StagedRun combined(std::int64_t num_chunks) { return {.layout = even_layout("combined-1f1b", 2, num_chunks, 4), .schedule = "combined-1f1b"}; }
+
+TEST(JoinedSteps, GiveTheBitsOfStepsThatRunApart) {
+  const TransformerConfig config = untied_gpt();
+  const auto batch = numbered_batches(5, config.vocab_size);
+  const StepOutcome plain = run_staged(config, batch, {.layout = whole_model(4), .num_tensor_ranks = 2});
+  for (const std::int64_t chunks : {1, 2}) {
+    for (const bool sequence_parallel : {false, true}) {
+      StagedRun run = combined(chunks);
+      run.num_tensor_ranks = 2;
+      run.sequence_parallel = sequence_parallel;
+      const StepOutcome apart = run_staged(config, batch, run);
+      run.takes_turns = true;
+      expect_same_bits(run_staged(config, batch, run), apart);
+      if (!sequence_parallel) expect_same_bits(apart, plain);
+    }
+  }
+}
+
+TEST(JoinedSteps, GiveTheBitsOfStepsThatRunApartInBf16) {
+  const TransformerConfig config = untied_gpt();
+  const auto batch = numbered_batches(5, config.vocab_size);
+  StagedRun run = combined(1);
+  run.num_tensor_ranks = 2;
+  run.dtype = c10::kBFloat16;
+  const StepOutcome apart = run_staged(config, batch, run);
+  run.takes_turns = true;
+  expect_same_bits(run_staged(config, batch, run), apart);
+}
+
+/// Makes every op of a forward take another time on every rank and in every run.
+class RandomDelays : public UnitHooks {
+ public:
+  explicit RandomDelays(unsigned seed) : random_(seed) {}
+  void after_op(const std::string& /*op*/, const at::Tensor& /*output*/) override {
+    std::this_thread::sleep_for(std::chrono::microseconds(std::uniform_int_distribution<int>(0, 300)(random_)));
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+/// Were the order of collectives not the same on both ranks of a layer, the transport would refuse them.
+TEST(JoinedSteps, DoNotDependOnTime) {
+  const TransformerConfig config = untied_gpt();
+  const auto batch = numbered_batches(4, config.vocab_size);
+  StagedRun run = combined(1);
+  run.num_tensor_ranks = 2;
+  run.takes_turns = true;
+  const StepOutcome first = run_staged(config, batch, run);
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  for (unsigned i = 0; i < 10; ++i) {
+    run.hooks_of = [&](const Rank& rank) { return std::make_unique<RandomDelays>(seed + 4 * i + static_cast<unsigned>(rank.index)); };
+    expect_same_bits(run_staged(config, batch, run), first);
+  }
+}
+
+/// Every pair of one rank: which steps begin and end, on which threads the forwards run.
+class PairListener : public StepListener {
+ public:
+  void begin(const ScheduleStep& step) override { log += step.kind == StepKind::forward ? "F" : "B"; }
+  void end(const ScheduleStep& step) override { log += step.kind == StepKind::forward ? "f" : "b"; }
+  std::string log;
+};
+
+TEST(JoinedSteps, BeginAndEndInsideEachOther) {
+  const TransformerConfig config = untied_gpt();
+  const auto batch = numbered_batches(4, config.vocab_size);
+  StagedRun run = combined(1);
+  run.num_tensor_ranks = 2;
+  for (const bool takes_turns : {false, true}) {
+    std::array<PairListener, 4> listeners;
+    run.takes_turns = takes_turns;
+    run.listener_of = [&](const Rank& rank) { return &listeners[static_cast<std::size_t>(rank.index)]; };
+    run_staged(config, batch, run);
+    EXPECT_EQ(listeners[0].log, takes_turns ? "FfFfFfFBbfBbBbBb" : "FfFfFfFfBbBbBbBb");
+    EXPECT_EQ(listeners[2].log, takes_turns ? "FfFBbfFBbfFBbfBb" : "FfFfBbFfBbFfBbBb");
+    EXPECT_EQ(listeners[3].log, listeners[2].log);
+  }
+}
+
+}  // namespace
+}  // namespace megatron
