@@ -25,7 +25,11 @@ OpTrace trace(const TrainStepParts& parts, const TrainStepOptions& options, cons
       parts.model, parts.weights, microbatch,
       {.per_token = options.calculate_per_token_loss,
        .gradient_factor = parts.optimizer.loss_scale().item<double>() / static_cast<double>(options.num_microbatches * parts.rank.dp_cp.size),
-       .on_any_rank = [&parts](bool here) { return on_any_rank(parts.rank, here); }});
+       .pp = &parts.rank.pp,
+       .order = parts.pipeline.layout().order,
+       .least = [&parts](double place) {
+         return -largest({parts.rank.world, parts.rank.device}, {-place}, "diagnosis")[0];
+       }});
 }
 
 /// The suspect is that of the ranks that met the first bad op; of the first rank when none did.

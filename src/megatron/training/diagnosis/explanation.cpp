@@ -25,6 +25,7 @@ std::string sample_line(const FirstBadOp& bad, const Microbatch& microbatch) {
 
 std::string what_went_in(const FirstBadOp& bad) {
   if (bad.pass == FirstBadOp::Pass::backward) return bad.before ? "\n  the gradient that reached it is " + describe(*bad.before) : "";
+  if (bad.begins_stage) return "\n  its input came from the stage before, where every op gave finite numbers";
   if (!bad.before) return "\n  it is the first op: its inputs are token ids and positions";
   return "\n  before it, " + *bad.input + " is " + describe(*bad.before);
 }
