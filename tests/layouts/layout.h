@@ -15,8 +15,8 @@ inline constexpr std::int64_t kMostRanks = 16;
 
 /// Stages and the order of their work.
 struct Pipeline {
-  std::int64_t ranks = 1, chunks = 1;  ///< chunks: of each rank, 0 where the schedule decides
-  std::string schedule = "1f1b";
+  std::int64_t ranks = 1, chunks = 1;          ///< chunks: of each rank, 0 where the schedule decides
+  std::string schedule = "1f1b", stages = {};  ///< stages: --pipeline-model-parallel-layout
 
   /// How stages lie on ranks, which is what other choices can meet: none, one each, several, V (or what a search chooses). What the schedules
   /// themselves do is for a test of each of them.
@@ -25,6 +25,7 @@ struct Pipeline {
     if (ranks == 1) return {};
     std::vector<std::string> all{"--pipeline-model-parallel-size", std::to_string(ranks), "--pipeline-schedule", schedule};
     if (chunks > 1) all.insert(all.end(), {"--num-virtual-stages-per-pipeline-rank", std::to_string(chunks)});
+    if (!stages.empty()) all.insert(all.end(), {"--pipeline-model-parallel-layout", stages});
     return all;
   }
 };
@@ -42,7 +43,9 @@ inline const std::vector<Pipeline>& pipelines() {
                                             {2, 0, "dualpipe-v"},
                                             {2, 0, "auto"},
                                             {2, 1, "combined-1f1b"},
-                                            {2, 2, "combined-1f1b"}};
+                                            {2, 2, "combined-1f1b"},
+                                            {4, 1, "1f1b", "E|ttt|t|L"},
+                                            {2, 0, "zb-v", "|Ettt|tL|"}};
   return all;
 }
 

@@ -156,6 +156,7 @@ class Interpreter {
 
   /// Only the graph knows the output afterwards: its memory is free once it is sent, unless backward reads it.
   void hand_on(const ScheduleStep& step, Activations output) {
+    if (output.empty()) return;  // a stage without anything of the model
     for (at::Tensor& activation : output) activation = activation.detach().contiguous();
     if (Passage* next = neighbour(step, stage_of(step) + 1)) {
       next->in = std::move(output);
@@ -168,6 +169,7 @@ class Interpreter {
     Passage& at = passage(step);
     const auto roots = std::exchange(at.roots, {});
     const auto grads = std::exchange(at.root_grads, {});
+    if (roots.empty() && grads.empty() && parts_.model.output_specs(step.chunk, microbatch(step)).empty()) return;
     MEGATRON_CHECK(!roots.empty() && roots.size() == grads.size(), "backward of microbatch ", step.microbatch, " before its forward");
     torch::autograd::Engine::get_default_engine().execute(roots, grads, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true);
     Activations gradients;
