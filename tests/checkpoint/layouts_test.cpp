@@ -8,6 +8,8 @@
 #include "checkpoint/tiny_run.h"
 #include "megatron/base/error.h"
 #include "megatron/checkpoint/manifest.h"
+#include "megatron/checkpoint/verify.h"
+#include "megatron/config/pipeline_layout.h"
 #include "support/data_parallel_ranks.h"
 #include "support/global_tensor.h"
 
@@ -23,7 +25,26 @@ const DataLayout kLayouts[] = {
     {.tp = 4},
     {.dp = 2, .tp = 2, .distributed_optimizer = true, .overlap = true, .bucket_elements = 700},
     {.dp = 4, .distributed_optimizer = true, .instances = 2},
+    {.pp = 2},
+    {.pp = 4},
+    {.pp = 2, .stages = "Et|t|t|tL"},
+    {.pp = 2, .schedule = "zb-v"},
+    {.tp = 2, .pp = 2},
+    {.dp = 2, .distributed_optimizer = true, .bucket_elements = 700, .pp = 2},
+    {.dp = 2, .distributed_optimizer = true, .pp = 4, .stages = "E|tt||ttL"},
 };
+
+struct RunType {
+  at::ScalarType dtype = at::kFloat;
+  bool is_tied = false;
+};
+
+TransformerConfig model_of(const RunType& type) {
+  TransformerConfig model = tiny_llama();
+  model.num_layers = 4;
+  model.untie_embeddings_and_output_weights = !type.is_tied;
+  return model;
+}
 
 /// Numbers with all the bits of float32, the same for an element of the global tensor on every layout.
 at::Tensor expected_local(const Parameter& parameter, double scale) {
@@ -37,13 +58,15 @@ double scale_of(const std::string& state) { return state == "exp_avg" ? 0.3 : 0.
 
 /// A rank's model, weights and optimizer.
 struct RankRun {
-  RankRun(const DataLayout& layout, at::ScalarType type, const Rank& rank, Communicators& communicators) : place(rank) {
-    settings.model = tiny_llama();
+  RankRun(const DataLayout& layout, const RunType& type, const Rank& rank, Communicators& communicators)
+      : place(rank), stages(pipeline_layout(layout.config(), model_of(type).num_layers)) {
+    settings.model = model_of(type);
     settings.optimizer.optimizer = "adam";
-    model = make_gpt_model(settings.model, rank, 8);
+    model = make_gpt_model(settings.model, rank, {.vocab_pad_multiple = 8, .dtype = type.dtype, .layout = &stages});
     store = std::make_unique<ParamStore>(
-        *model, ParamStore::Options{
-                    .dtype = type, .grad_dtype = at::kFloat, .data_parallel = data_parallel_of(layout, rank, communicators), .model = rank.model});
+        *model,
+        ParamStore::Options{
+            .dtype = type.dtype, .grad_dtype = at::kFloat, .data_parallel = data_parallel_of(layout, rank, communicators), .model = rank.model});
     optimizer = make_optimizer(settings.optimizer, *store);
   }
   void fill() {
@@ -84,13 +107,14 @@ struct RankRun {
   }
 
   Rank place;
+  PipelineLayout stages;
   Settings settings;
   std::unique_ptr<LanguageModel> model;
   std::unique_ptr<ParamStore> store;
   std::unique_ptr<Optimizer> optimizer;
 };
 
-void save_at(const DataLayout& layout, at::ScalarType type, const std::filesystem::path& root) {
+void save_at(const DataLayout& layout, const RunType& type, const std::filesystem::path& root) {
   on_data_ranks(layout, [&](const Rank& rank, Communicators& communicators) {
     RankRun run(layout, type, rank, communicators);
     run.fill();
@@ -98,7 +122,18 @@ void save_at(const DataLayout& layout, at::ScalarType type, const std::filesyste
   });
 }
 
-void expect_loads_at(const DataLayout& layout, at::ScalarType type, const std::filesystem::path& root, const std::string& what) {
+/// Every element is in one place, whole.
+void expect_written_once(const std::filesystem::path& root, const std::string& what) {
+  const std::filesystem::path folder = root / "iter_0000005";
+  EXPECT_THAT(verify_folder(folder), testing::IsEmpty()) << what;
+  for (const auto& [name, tensor] : read_manifest(folder).tensors) {
+    std::int64_t written = 0;
+    for (const Piece& piece : tensor.pieces) written += num_elements(piece.region.shape);
+    EXPECT_EQ(written, num_elements(tensor.shape)) << what << ": " << name;
+  }
+}
+
+void expect_loads_at(const DataLayout& layout, const RunType& type, const std::filesystem::path& root, const std::string& what) {
   const auto source = find_checkpoint(root);
   ASSERT_TRUE(source.has_value()) << what;
   on_data_ranks(layout, [&](const Rank& rank, Communicators& communicators) {
@@ -109,29 +144,33 @@ void expect_loads_at(const DataLayout& layout, at::ScalarType type, const std::f
   });
 }
 
-class LayoutCheckpoint : public testing::TestWithParam<std::pair<at::ScalarType, at::ScalarType>> {};
+using Types = std::pair<at::ScalarType, at::ScalarType>;
+class LayoutCheckpoint : public testing::TestWithParam<std::tuple<Types, bool>> {};
 
 TEST_P(LayoutCheckpoint, EveryLayoutLoadsEveryOther) {
-  const auto [saved_type, loaded_type] = GetParam();
-  const bool is_change = saved_type != loaded_type;
+  const auto& [types, is_tied] = GetParam();
+  const RunType saved{types.first, is_tied}, loaded{types.second, is_tied};
   for (std::size_t i = 0; i < std::size(kLayouts); ++i) {
+    const std::string what = "from " + kLayouts[i].name();
     TemporaryFolder folder;
-    save_at(kLayouts[i], saved_type, folder.path());
+    save_at(kLayouts[i], saved, folder.path());
+    expect_written_once(folder.path(), what);
     // All pairs in one precision; across precisions each layout with the next.
     for (std::size_t j = 0; j < std::size(kLayouts); ++j) {
-      if (is_change && j != (i + 1) % std::size(kLayouts)) continue;
-      expect_loads_at(kLayouts[j], loaded_type, folder.path(), "from " + kLayouts[i].name());
+      if (saved.dtype != loaded.dtype && j != (i + 1) % std::size(kLayouts)) continue;
+      expect_loads_at(kLayouts[j], loaded, folder.path(), what);
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, LayoutCheckpoint,
-                         testing::Values(std::pair{at::kFloat, at::kFloat}, std::pair{at::kBFloat16, at::kBFloat16},
-                                         std::pair{at::kFloat, at::kBFloat16}, std::pair{at::kBFloat16, at::kFloat}));
+                         testing::Combine(testing::Values(Types{at::kFloat, at::kFloat}, Types{at::kBFloat16, at::kBFloat16},
+                                                          Types{at::kFloat, at::kBFloat16}, Types{at::kBFloat16, at::kFloat}),
+                                          testing::Bool()));
 
 TEST(LayoutCheckpoint, WhatRanksShareIsWrittenOnceAndByAll) {
   TemporaryFolder folder;
-  save_at({.dp = 2, .tp = 4}, at::kFloat, folder.path());
+  save_at({.dp = 2, .tp = 4}, {}, folder.path());
   const Manifest manifest = read_manifest(folder.path() / "iter_0000005");
   std::map<std::string, std::int64_t> by_file;
   for (const auto& [name, tensor] : manifest.tensors) {
@@ -150,7 +189,7 @@ TEST(LayoutCheckpoint, OneRanksFullDiskFailsAllAndLeavesNothing) {
     TemporaryFolder folder;
     const DataLayout layout{.dp = 3, .distributed_optimizer = true};
     on_data_ranks(layout, [&](const Rank& rank, Communicators& communicators) {
-      RankRun run(layout, at::kFloat, rank, communicators);
+      RankRun run(layout, {}, rank, communicators);
       run.fill();
       struct Full : FileSystem {
         ssize_t write(int, const void*, std::size_t) override {

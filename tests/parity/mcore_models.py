@@ -80,12 +80,12 @@ def variants():
                   dict(apply_query_key_layer_scaling=True, attention_softmax_in_fp32=True))
 
 
-def cpu_ones(*shape, device=None, **arguments):
-    """torch.ones where megatron-core's sliding-window mask asks for the device "cuda"."""
-    return torch_ones(*shape, device=None if device == "cuda" else device, **arguments)
+def on_cpu(create):
+    """torch.ones or torch.zeros where megatron-core asks for the device "cuda" (its sliding-window mask, its schedules' token counts)."""
+    return lambda *shape, device=None, **arguments: create(*shape, device=None if device == "cuda" else device, **arguments)
 
 
-torch_ones, torch.ones = torch.ones, cpu_ones
+torch.ones, torch.zeros = on_cpu(torch.ones), on_cpu(torch.zeros)
 
 
 class TorchLayerNormFunction:

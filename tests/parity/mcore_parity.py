@@ -16,9 +16,9 @@ from report import Report
 torch.set_num_threads(1)
 
 
-def random_checkpoint(variant, samples, directory):
+def random_checkpoint(variant, samples, directory, extra=()):
     """A checkpoint of our program after a few wild Adam steps, so that no norm weight or bias is neutral any more; returns its weights."""
-    program.pretrain(samples, [*mcore_models.COMMON_FLAGS, *variant.flags, "--init-method-std", 0.1, "--save", directory, "--save-interval", 4,
+    program.pretrain(samples, [*mcore_models.COMMON_FLAGS, *variant.flags, *extra, "--init-method-std", 0.1, "--save", directory, "--save-interval", 4,
                                "--train-iters", 4, "--micro-batch-size", 1, "--global-batch-size", 1, "--optimizer", "adam", "--lr", 0.05,
                                "--lr-decay-style", "constant", "--clip-grad", 0])
     tensors = checkpoint_files.read_weights(directory)

@@ -27,11 +27,11 @@ def variants():
     return {variant.name: variant for variant in mcore_models.variants()}
 
 
-def ask_megatron_core(cases, work):
-    """The answers of megatron-core's ranks, in order of the cases."""
+def ask_megatron_core(script, cases, work):
+    """The answers of megatron-core's ranks, in order of the cases; `script` is what each rank runs."""
     (work / "cases.json").write_text(json.dumps(cases))
     done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS),
-                           Path(__file__).with_name("mcore_tensor_parallel.py"), work],
+                           Path(__file__).with_name(script), work],
                           env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=600)
     if done.returncode != 0:
         raise RuntimeError("megatron-core's ranks failed\n" + done.stderr[-6000:])
@@ -66,7 +66,7 @@ def check_two_ranks(report, samples, work):
         np.savez(work / f"{name}.npz", **random_checkpoint(variants()[name], samples, work / name))
         cases += [dict(variant=name, sequence_parallel=sequence_parallel, vocab_size=VOCAB_SIZE, weights=f"{name}.npz", rows="rows.npy",
                        answer=f"{name}-{sequence_parallel}.npz") for sequence_parallel in (False, True)]
-    answers = {(case["variant"], case["sequence_parallel"]): answer for case, answer in zip(cases, ask_megatron_core(cases, work))}
+    answers = {(case["variant"], case["sequence_parallel"]): answer for case, answer in zip(cases, ask_megatron_core("mcore_tensor_parallel.py", cases, work))}
     losses = {key: float(answer.pop("loss")) for key, answer in answers.items()}
     for name in VARIANTS:
         def key(layout, name=name):

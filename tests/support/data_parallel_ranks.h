@@ -1,4 +1,4 @@
-// Data-parallel ranks as threads of this process.
+// Ranks that share data, tensors and stages, as threads of this process.
 #pragma once
 
 #include <chrono>
@@ -18,10 +18,14 @@ struct DataLayout {
   bool overlap = false;
   std::int64_t instances = 1;
   std::int64_t bucket_elements = 0;  ///< 0: one bucket
+  std::int64_t pp = 1;
+  std::string schedule = {}, stages = {};  ///< --pipeline-schedule, --pipeline-model-parallel-layout
 
+  std::int64_t world_size() const { return dp * tp * pp; }
   std::string name() const {
     return "dp" + std::to_string(dp) + (tp > 1 ? "_tp" + std::to_string(tp) : "") + (distributed_optimizer ? "_zero" : "") +
-           (instances > 1 ? "_instances" + std::to_string(instances) : "") + (overlap ? "_overlap" : "") + (bucket_elements > 0 ? "_buckets" : "");
+           (instances > 1 ? "_instances" + std::to_string(instances) : "") + (overlap ? "_overlap" : "") + (bucket_elements > 0 ? "_buckets" : "") +
+           (pp > 1 ? "_pp" + std::to_string(pp) + schedule + stages : "");
   }
   ParallelConfig config() const {
     ParallelConfig config;
@@ -29,6 +33,9 @@ struct DataLayout {
     config.num_distributed_optimizer_instances = instances;
     config.overlap_grad_reduce = overlap;
     config.overlap_param_gather = overlap && distributed_optimizer;
+    config.pipeline_model_parallel_size = pp;
+    config.pipeline_schedule = schedule;
+    config.pipeline_model_parallel_layout = stages;
     return config;
   }
 };
@@ -42,9 +49,9 @@ inline DataParallel data_parallel_of(const DataLayout& layout, const Rank& rank,
 
 /// Runs `body` on every rank of the layout.
 inline void on_data_ranks(const DataLayout& layout, const std::function<void(const Rank&, Communicators&)>& body) {
-  const Mesh mesh({.tp = layout.tp}, layout.dp * layout.tp);
+  const Mesh mesh({.tp = layout.tp, .pp = layout.pp}, layout.world_size());
   const auto run = [&](Communicators& communicators) { body(make_rank(mesh, communicators), communicators); };
-  run_rank_threads(layout.dp * layout.tp, run, {.timeout = std::chrono::seconds(20)});
+  run_rank_threads(layout.world_size(), run, {.timeout = std::chrono::seconds(20)});
 }
 
 }  // namespace megatron

@@ -61,7 +61,8 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, const S
 /// empty or holds only uncommitted parts; UserError for any other folder.
 std::optional<CheckpointSource> find_checkpoint(const std::filesystem::path& root, std::optional<std::int64_t> step = std::nullopt);
 
-/// Fills every weight of `store` from the source, each exactly once, checksums verified; UserErrors name the tensor.
+/// Fills every weight of `store` from the source, each exactly once, checksums verified; UserErrors name the tensor. Collective over
+/// store.model_axis().
 void load_weights(const CheckpointSource& source, ParamStore& store);
 
 /// The same for training: float32 main parameters are taken from the checkpoint where it has them, else from its weights in the precision they

@@ -72,7 +72,7 @@ void load_weights(const CheckpointSource& source, ParamStore& store, MainParamet
   load_weights(source, store);
   main.take_weights();
   const bool is_ours = source.kind == CheckpointSource::Kind::megatron;
-  if (is_ours && read_manifest(source.folder).tensors.contains(kMainParameterPrefix + store.parameters().front()->name())) {
+  if (is_ours && read_manifest(source.folder).tensors.contains(kMainParameterPrefix + main.sums().names().front())) {
     load_main_parameters(source.folder, store, main);
   } else if (main.are_separate()) {
     const auto reader = open_weights(source);

@@ -8,6 +8,7 @@
 #include "megatron/checkpoint/name_list.h"
 #include "megatron/checkpoint/piece_boxes.h"
 #include "megatron/checkpoint/tensor_bytes.h"
+#include "megatron/transformer/model_names.h"
 
 namespace megatron {
 
@@ -34,6 +35,7 @@ void fill_piece(WeightReader& reader, const ParameterPiece& piece, const std::st
 }
 
 void fill_store(WeightReader& reader, const std::string& source, ParamStore& store) {
+  const std::vector<std::string> names = model_names(store);
   std::vector<std::string> missing, unexpected;
   for (const Parameter* parameter : store.parameters()) {
     const WeightInfo* info = reader.find(parameter->name());
@@ -46,7 +48,7 @@ void fill_store(WeightReader& reader, const std::string& source, ParamStore& sto
     }
   }
   for (const WeightInfo& info : reader.weights()) {
-    if (store.find(info.name) == nullptr) unexpected.push_back(info.name);
+    if (!std::ranges::binary_search(names, info.name)) unexpected.push_back(info.name);
   }
   require_no_names(source + ": the model has parameters that are missing there", missing);
   require_no_names(source + ": holds tensors that the model does not have", unexpected);

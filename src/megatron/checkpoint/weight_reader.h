@@ -35,7 +35,8 @@ class WeightReader {
 /// Fills `flat`, the elements of `piece`, from the global tensor `name`; local padding becomes zero.
 void fill_piece(WeightReader& reader, const ParameterPiece& piece, const std::string& name, at::Tensor flat);
 
-/// Fills every parameter of the store exactly once. UserError naming tensors that are missing, left over or of another shape.
+/// Fills every parameter of the store exactly once. UserError naming tensors that are missing, of another shape, or in no rank's part of the model.
+/// Collective over store.model_axis().
 void fill_store(WeightReader& reader, const std::string& source, ParamStore& store);
 
 }  // namespace megatron

@@ -6,29 +6,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "megatron/base/error.h"
 #include "megatron/optimizer/device_table.h"
 #include "megatron/optimizer/optimizer_operations.h"
 #include "megatron/parallel/comm.h"
-#include "megatron/parallel/gather_texts.h"
 #include "megatron/transformer/kernel_type.h"
+#include "megatron/transformer/model_names.h"
 
 namespace megatron {
 namespace {
-
-/// The names of all ranks' parameters.
-std::vector<std::string> model_names(const ParamStore& store) {
-  std::string mine;
-  for (const Parameter* parameter : store.parameters()) mine += parameter->name() + '\n';
-  std::set<std::string> names;
-  for (const std::string& text : gather_texts(store.model_axis(), mine, store.device())) {
-    for (std::size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
-      names.insert(text.substr(begin, end - begin));
-  }
-  return {names.begin(), names.end()};
-}
 
 /// The slots of every parameter of the model: none for those that are not here.
 std::vector<std::int64_t> first_slots(const std::vector<std::string>& names, const ParamStore& store, const SumLayout& layout) {

@@ -11,7 +11,7 @@ namespace {
 bool is_decayed(const ParameterTags& tags, const OptimizerConfig& config) { return tags.qk_norm ? config.apply_wd_to_qk_layernorm : !tags.no_decay; }
 
 at::ScalarType main_type(const ParamStore& store, const MainParameters& main) {
-  return main.are_separate() ? at::kFloat : store.buckets().front().value.scalar_type();
+  return main.are_separate() || store.buckets().empty() ? at::kFloat : store.buckets().front().value.scalar_type();
 }
 
 at::ScalarType state_type(const std::string& name, at::ScalarType of_main) {

@@ -3,7 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +11,7 @@
 
 #include "megatron/base/format.h"
 #include "megatron/parallel/collectives.h"
+#include "megatron/parallel/gather_names.h"
 
 namespace megatron {
 namespace {
@@ -84,17 +85,25 @@ LayerNormTable LayerNormWatch::after_update() {
   return std::move(table_);
 }
 
-/// Ranks hold other samples, or other parts of the sequence, as many each: the mean of their means is that of the whole.
+/// Ranks hold other units, other samples, or other parts of the sequence, as many each: the mean of the means that ranks have of a unit is that of
+/// the whole.
 void LayerNormWatch::take_activations() {
-  std::vector<at::Tensor> mine;
-  for (const auto& [unit, mean_square] : mean_squares_) mine.push_back(mean_square);
-  if (mine.empty()) return;
-  const at::Tensor means = at::stack(mine);
-  all_reduce_(weights_.data_parallel().all, means, "layer norms", ReduceOp::average);
-  all_reduce_(weights_.model_axis(), means, "layer norms", ReduceOp::average);
-  const at::Tensor host = means.cpu();
-  const double* mean = host.const_data_ptr<double>();
-  for (const auto& [unit, mean_square] : mean_squares_) table_.activation_rms[unit] = std::sqrt(*mean++);
+  const Axis& model = weights_.model_axis();
+  std::vector<std::string> mine;
+  for (const auto& [unit, mean_square] : mean_squares_) mine.push_back(unit);
+  const std::vector<std::string> units = gather_names(model, mine, weights_.device());
+  const at::Tensor sums = at::zeros({2, static_cast<std::int64_t>(units.size())}, at::TensorOptions().dtype(at::kDouble).device(weights_.device()));
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    const auto found = mean_squares_.find(units[i]);
+    if (found == mean_squares_.end()) continue;
+    const auto column = static_cast<std::int64_t>(i);
+    sums[0][column].copy_(found->second);
+    sums[1][column].fill_(1);
+  }
+  all_reduce_(weights_.data_parallel().all, sums, "layer norms");
+  all_reduce_(model, sums, "layer norms");
+  const at::Tensor host = (sums[0] / sums[1]).cpu();
+  for (std::size_t i = 0; i < units.size(); ++i) table_.activation_rms[units[i]] = std::sqrt(host.const_data_ptr<double>()[i]);
 }
 
 std::string layer_norm_text(const LayerNormTable& table, std::int64_t iteration) {

@@ -124,7 +124,7 @@ MemoryParts device_memory_parts(const ModelMemory& model, const TensorMemory& te
 }
 
 MemoryParts measure_memory(const ParamStore& weights, Optimizer& optimizer) {
-  const c10::Device device = weights.buckets().front().value.device();
+  const c10::Device device = weights.device();
   const ModelMemory model = model_memory(weights, optimizer);
   const TensorMemory tensors = tensor_memory(device);
   if (!device.is_cpu()) return device_memory_parts(model, tensors);

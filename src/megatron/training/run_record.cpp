@@ -2,11 +2,13 @@
 
 #include <ATen/Parallel.h>
 
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/machine.h"
 #include "megatron/config/print_config.h"
+#include "megatron/training/agreement.h"
 #include "megatron/training/log_lines.h"
 
 namespace megatron {
@@ -25,6 +27,15 @@ std::string machine(const std::string& device_name) {
          " threads";
 }
 
+/// Each weight once, however many ranks hold it.
+std::int64_t num_model_parameters(const ParamStore& weights) {
+  std::int64_t mine = 0;
+  for (const Parameter* parameter : weights.parameters()) {
+    for (const Box& box : parameter->owned_boxes()) mine += num_elements(box.shape);
+  }
+  return std::llround(sums({weights.model_axis(), weights.device()}, {static_cast<double>(mine)}, "parameters").front());
+}
+
 }  // namespace
 
 OrderedJson run_record(const Trainer& trainer) {
@@ -34,7 +45,7 @@ OrderedJson run_record(const Trainer& trainer) {
           {"run",
            {{"started", current_time()},
             {"machine", machine(trainer.device_name)},
-            {"parameters", trainer.weights->num_parameters()},
+            {"parameters", num_model_parameters(*trainer.weights)},
             {"flops_per_iteration", trainer.flops_per_iteration()},
             {"settings", std::move(settings)}}}};
 }

@@ -6,7 +6,8 @@
 
 namespace megatron {
 
-/// {"iteration": …, "run": {"started": …, "machine": …, "parameters": …, "settings": {…}}}; values of settings are text in Python's spelling.
+/// {"iteration": …, "run": {"started": …, "machine": …, "parameters": …, "settings": {…}}}; values of settings are text in Python's spelling, parameters those of the
+/// whole model. Collective over the model's ranks.
 OrderedJson run_record(const Trainer& trainer);
 
 }  // namespace megatron

@@ -13,6 +13,7 @@
 #include "megatron/training/process_memory.h"
 #include "megatron/training/run_costs.h"
 #include "megatron/training/run_record.h"
+#include "megatron/training/weight_type.h"
 
 namespace megatron {
 namespace {
@@ -50,9 +51,9 @@ LoggerConfig logger_of(const Trainer& trainer) {
 
 ThroughputMeter make_throughput_meter(const Trainer& trainer) {
   const Settings& settings = trainer.settings;
-  const at::Tensor& weights = trainer.weights->buckets().front().value;
-  const auto peak =
-      settings.logger.log_throughput ? std::optional(peak_flops(weights.device(), trainer.device_name, weights.scalar_type())) : std::nullopt;
+  const auto peak = settings.logger.log_throughput
+                        ? std::optional(peak_flops(trainer.rank.device, trainer.device_name, weight_type(settings.training)))
+                        : std::nullopt;
   return {sample_flops(run_dimensions(settings), settings.training.seq_length), peak, static_cast<double>(trainer.rank.world.size)};
 }
 

@@ -5,6 +5,7 @@
 
 #include "megatron/base/files.h"
 #include "megatron/training/device_peak.h"
+#include "megatron/training/weight_type.h"
 
 namespace megatron {
 namespace {
@@ -16,9 +17,9 @@ bool is_wanted(const LoggerConfig& logger, std::int64_t rank) {
 }
 
 DevicePeak device_peak(const Trainer& trainer) {
-  const at::Tensor& value = trainer.weights->buckets().front().value;
-  return {.flops_per_second = peak_flops(value.device(), trainer.device_name, value.scalar_type()),
-          .bytes_per_second = peak_bandwidth(value.device(), trainer.device_name)};
+  const c10::Device device = trainer.rank.device;
+  return {.flops_per_second = peak_flops(device, trainer.device_name, weight_type(trainer.settings.training)),
+          .bytes_per_second = peak_bandwidth(device, trainer.device_name)};
 }
 
 }  // namespace

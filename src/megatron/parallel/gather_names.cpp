@@ -1,0 +1,20 @@
+#include "megatron/parallel/gather_names.h"
+
+#include <set>
+
+#include "megatron/parallel/gather_texts.h"
+
+namespace megatron {
+
+std::vector<std::string> gather_names(const Axis& axis, const std::vector<std::string>& names, c10::Device device) {
+  std::string mine;
+  for (const std::string& name : names) mine += name + '\n';
+  std::set<std::string> all;
+  for (const std::string& text : gather_texts(axis, mine, device)) {
+    for (std::size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
+      all.insert(text.substr(begin, end - begin));
+  }
+  return {all.begin(), all.end()};
+}
+
+}  // namespace megatron
