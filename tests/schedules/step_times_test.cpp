@@ -76,8 +76,9 @@ TEST(StepTimes, StepsThatTakeTurnsShareWhatTheyOverlap) {
   EXPECT_DOUBLE_EQ(times.makespan_s, 9) << "the wait before is no step";
   EXPECT_DOUBLE_EQ(times.bubble(0), 2.0 / 9);
   const CostModel costs = mean_costs(schedule, ranks);
-  EXPECT_DOUBLE_EQ(costs.stages[0].forward_s, 4) << "2 alone, half of 2 shared, 1 later";
-  EXPECT_DOUBLE_EQ(costs.stages[0].backward_input_s, 3);
+  EXPECT_DOUBLE_EQ(costs.stages[0].forward_s, 2 + 2.0 / 3 + 1) << "alone, a third of what is shared, and later";
+  EXPECT_DOUBLE_EQ(costs.stages[0].backward_input_s, 2 + 2 * 2.0 / 3);
+  EXPECT_DOUBLE_EQ(seconds_by_kind(ranks[0]).backward, 2 + 2 * 2.0 / 3);
 }
 
 TEST(StepTimes, OfNothingIsNothing) {

@@ -82,7 +82,7 @@ void add_notes(const Settings& settings, Parsed& parsed) {
   if (parsed.is_set("save_interval") && settings.checkpoint.save.empty())
     parsed.notes["without effect: there is no --save"].push_back("--save-interval");
   const bool evaluates_only = settings.training.skip_train;
-  for (const char* name : {"save", "tensorboard_dir"}) {
+  for (const char* name : {"save", "tensorboard_dir", "trace"}) {
     if (evaluates_only && parsed.is_set(name)) parsed.notes["without effect: --skip-train writes nothing"].push_back(flag_of(name));
   }
   for (const char* name : {"save_retain_interval", "non_persistent_save_interval", "log_progress"}) {

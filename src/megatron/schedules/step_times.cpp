@@ -1,7 +1,6 @@
 #include "megatron/schedules/step_times.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 
 namespace megatron {
@@ -16,32 +15,44 @@ Rank computing(const Rank& steps) {
   return kept;
 }
 
-/// How long each of a rank's stretches computed. Where two overlap, each counts for half: together they are as long as the rank was busy.
+double weight_of(StepKind kind) { return kind == StepKind::backward ? 2 : 1; }
+
+/// How long each of a rank's stretches computed. What two of them overlap is divided between them: together they are as long as the rank was busy.
 std::vector<double> shares(const Rank& steps) {
   std::vector<double> seconds;
   for (const TimedStep& timed : steps) seconds.push_back(timed.span.end_s - timed.span.begin_s);
   for (std::size_t i = 0; i < steps.size(); ++i) {
     for (std::size_t j = i + 1; j < steps.size() && steps[j].span.begin_s < steps[i].span.end_s; ++j) {
       const double both = std::min(steps[i].span.end_s, steps[j].span.end_s) - steps[j].span.begin_s;
-      seconds[i] -= both / 2;
-      seconds[j] -= both / 2;
+      const double first = weight_of(steps[i].step.kind), second = weight_of(steps[j].step.kind);
+      seconds[i] -= both * second / (first + second);
+      seconds[j] -= both * first / (first + second);
     }
   }
   return seconds;
 }
 
-/// Seconds of all steps of a stage, by kind.
-struct StageSeconds {
-  std::array<double, 4> of{};
-  double operator[](StepKind kind) const { return of[static_cast<std::size_t>(kind)]; }
-};
+void add(StepKind kind, double seconds, KindSeconds& sum) {
+  switch (kind) {
+    case StepKind::forward:
+      sum.forward += seconds;
+      break;
+    case StepKind::backward:
+      sum.backward += seconds;
+      break;
+    case StepKind::backward_input:
+      sum.backward_input += seconds;
+      break;
+    default:
+      sum.backward_weight += seconds;
+  }
+}
 
-StageCost cost_of(const StageSeconds& seconds, double num_microbatches) {
-  const double input = seconds[StepKind::backward_input], weight = seconds[StepKind::backward_weight];
-  const double backward = (seconds[StepKind::backward] + input + weight) / num_microbatches;
-  const double part = input + weight > 0 ? input / (input + weight) : 1;
-  return {
-      .forward_s = seconds[StepKind::forward] / num_microbatches, .backward_input_s = backward * part, .backward_weight_s = backward * (1 - part)};
+StageCost cost_of(const KindSeconds& seconds, double num_microbatches) {
+  const double split = seconds.backward_input + seconds.backward_weight;
+  const double backward = (seconds.backward + split) / num_microbatches;
+  const double part = split > 0 ? seconds.backward_input / split : 1;
+  return {.forward_s = seconds.forward / num_microbatches, .backward_input_s = backward * part, .backward_weight_s = backward * (1 - part)};
 }
 
 }  // namespace
@@ -68,18 +79,26 @@ PipelineTimes pipeline_times(const StepTimes& ranks) {
   return times;
 }
 
+KindSeconds seconds_by_kind(const Rank& rank) {
+  const Rank steps = computing(rank);
+  const std::vector<double> seconds = shares(steps);
+  KindSeconds sum;
+  for (std::size_t i = 0; i < steps.size(); ++i) add(steps[i].step.kind, seconds[i], sum);
+  return sum;
+}
+
 CostModel mean_costs(const Schedule& schedule, const StepTimes& ranks) {
-  std::vector<StageSeconds> stages(static_cast<std::size_t>(schedule.num_stages()));
+  std::vector<KindSeconds> stages(static_cast<std::size_t>(schedule.num_stages()));
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const Rank steps = computing(ranks[rank]);
     const std::vector<double> seconds = shares(steps);
     for (std::size_t i = 0; i < steps.size(); ++i) {
       const auto stage = static_cast<std::size_t>(schedule.stage_of(static_cast<std::int64_t>(rank), steps[i].step.chunk));
-      stages[stage].of[static_cast<std::size_t>(steps[i].step.kind)] += seconds[i];
+      add(steps[i].step.kind, seconds[i], stages[stage]);
     }
   }
   CostModel costs;
-  for (const StageSeconds& stage : stages) costs.stages.push_back(cost_of(stage, static_cast<double>(schedule.num_microbatches)));
+  for (const KindSeconds& stage : stages) costs.stages.push_back(cost_of(stage, static_cast<double>(schedule.num_microbatches)));
   return costs;
 }
 

@@ -65,6 +65,7 @@ StepReporter::StepReporter(Trainer& trainer, std::ostream& out, Progress& bar)
       bar_(bar),
       logger_(logger_of(trainer)),
       profiler_(trainer, out),
+      pipeline_trace_(trainer, out),
       throughput_(make_throughput_meter(trainer)),
       metrics_(make_metrics_writer(trainer)),
       tensorboard_(logger_, trainer.progress.iteration),
@@ -76,6 +77,17 @@ StepReporter::StepReporter(Trainer& trainer, std::ostream& out, Progress& bar)
   if (logger_.prometheus_port) prometheus_server_.emplace(static_cast<int>(*logger_.prometheus_port), [this] { return prometheus_.text(); });
   forget_peak_tensor_memory(trainer.rank.device);
   trainer_.timers.start("interval-time");
+}
+
+void StepReporter::begin_step() {
+  profiler_.before_step();
+  pipeline_trace_.before_step();
+}
+
+void StepReporter::close() {
+  profiler_.close();
+  bar_.clear();
+  pipeline_trace_.close();
 }
 
 void StepReporter::write(const auto& metrics, const LayerNormTable* norms) {
@@ -90,6 +102,7 @@ void StepReporter::write(const auto& metrics, const LayerNormTable* norms) {
 
 void StepReporter::report(const TrainStepResult& step, double elapsed_s) {
   profiler_.after_step();
+  pipeline_trace_.after_step();
   const StepMetrics metrics = metrics_of(step, elapsed_s);
   interval_.add(step, static_cast<double>(trainer_.batch.running_batch_size));
   write(metrics, step.layer_norms.get());

@@ -10,6 +10,7 @@
 #include "megatron/metrics/tensorboard.h"
 #include "megatron/training/comm_log.h"
 #include "megatron/training/interval_log.h"
+#include "megatron/training/pipeline_trace/pipeline_trace.h"
 #include "megatron/training/profile/step_profiler.h"
 #include "megatron/training/prometheus_server.h"
 #include "megatron/training/throughput.h"
@@ -24,9 +25,11 @@ class StepReporter {
   StepReporter(Trainer& trainer, std::ostream& out, Progress& bar);
 
   /// Call before each step.
-  void begin_step() { profiler_.before_step(); }
+  void begin_step();
+  /// What is to hear of the steps of the coming iteration's schedule, if anything.
+  StepListener* step_listener() { return pipeline_trace_.listener(); }
   /// Call when the run stops after a whole step.
-  void close() { profiler_.close(); }
+  void close();
   /// Reports the step that made iteration `progress.iteration` in `elapsed_s`. As in Megatron, the learning rate shown is that of the next step.
   void report(const TrainStepResult& step, double elapsed_s);
   /// Prints Megatron's framed line and writes the metrics of one evaluation; `suffix` tells one of several validation sets.
@@ -46,6 +49,7 @@ class StepReporter {
   Progress& bar_;
   LoggerConfig logger_;  ///< of this rank
   StepProfiler profiler_;
+  PipelineTrace pipeline_trace_;
   ThroughputMeter throughput_;
   MetricsWriter metrics_;
   TensorBoard tensorboard_;

@@ -37,12 +37,16 @@ TimerStatistic timer_statistic(std::string_view name) {
 
 Timers::Scope::Scope(Timers& timers, std::string_view name, int level) : timers_(timers), name_(name), is_measured_(level <= timers.log_level_) {
   if (is_measured_) timers_.start(name_);
-  if (timers_.listener_ != nullptr) timers_.listener_->on_start(name_);
+  for (TimerListener* listener : timers_.listeners_) listener->on_start(name_);
 }
 
 Timers::Scope::~Scope() {
-  if (timers_.listener_ != nullptr) timers_.listener_->on_stop(name_);
+  for (TimerListener* listener : timers_.listeners_) listener->on_stop(name_);
   if (is_measured_) timers_.stop(name_);
+}
+
+void Timers::add_listener(TimerListener& listener) {
+  if (std::ranges::find(listeners_, &listener) == listeners_.end()) listeners_.push_back(&listener);
 }
 
 void Timers::start(std::string_view name) {

@@ -52,8 +52,9 @@ class Timers {
   /// `name` must outlive the scope (a literal).
   [[nodiscard]] Scope scope(std::string_view name, int level = 0) { return {*this, name, level}; }
 
-  /// Null for none; it must outlive its use.
-  void set_listener(TimerListener* listener) { listener_ = listener; }
+  /// Each is heard once; it must outlive its use.
+  void add_listener(TimerListener& listener);
+  void remove_listener(TimerListener& listener) { std::erase(listeners_, &listener); }
 
   void start(std::string_view name);
   void stop(std::string_view name);
@@ -77,7 +78,7 @@ class Timers {
   };
   int log_level_;
   TimerStatistic statistic_;
-  TimerListener* listener_ = nullptr;
+  std::vector<TimerListener*> listeners_;
   GatherTimes gather_;
   std::map<std::string, Timer, std::less<>> timers_;
 };

@@ -134,7 +134,8 @@ GuardedStep::Outcome TrainLoop::run_step(const TrainStepParts& parts, const Trai
 void TrainLoop::iterate() {
   reporter_.begin_step();
   const double start = trainer_.clock.monotonic_s();
-  const TrainStepParts parts{*trainer_.model, *trainer_.weights, *trainer_.optimizer, *trainer_.train, trainer_.timers, trainer_.rank, trainer_.pipeline};
+  const TrainStepParts parts{*trainer_.model, *trainer_.weights, *trainer_.optimizer, *trainer_.train,
+                             trainer_.timers, trainer_.rank,     trainer_.pipeline,   reporter_.step_listener()};
   const GuardedStep::Outcome outcome = run_step(parts, {.iteration = progress_.iteration + 1,
                                                         .num_microbatches = trainer_.batch.num_microbatches,
                                                         .first_ordinal = progress_.consumed_train_samples,

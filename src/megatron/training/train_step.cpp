@@ -11,7 +11,6 @@
 
 #include "megatron/parallel/collectives.h"
 #include "megatron/parallel/turn_comm.h"
-#include "megatron/pipeline/run_schedule.h"
 #include "megatron/training/non_finite.h"
 
 namespace megatron {
@@ -51,17 +50,31 @@ void add_ranks(const Axis& axis, StepLosses& losses) {
   losses = {both.narrow(0, 0, count), both.narrow(0, count, count)};
 }
 
-/// The pipeline's steps as timers of level 2.
+/// The pipeline's steps as timers of level 2; hands on what it hears.
 class TimedSteps : public StepListener {
  public:
-  explicit TimedSteps(Timers& timers) : timers_(timers) {}
+  TimedSteps(Timers& timers, StepListener* next) : timers_(timers), next_(next) {}
   void begin(const ScheduleStep& step) override {
     scope_.emplace(timers_, step.kind == StepKind::forward ? "forward-compute" : "backward-compute", 2);
+    if (next_ != nullptr) next_->begin(step);
   }
-  void end(const ScheduleStep& /*step*/) override { scope_.reset(); }
+  void end(const ScheduleStep& step) override {
+    if (next_ != nullptr) next_->end(step);
+    scope_.reset();
+  }
+  void posted(const ScheduleStep& message) override {
+    if (next_ != nullptr) next_->posted(message);
+  }
+  void begin_wait(const ScheduleStep& receive) override {
+    if (next_ != nullptr) next_->begin_wait(receive);
+  }
+  void end_wait(const ScheduleStep& receive) override {
+    if (next_ != nullptr) next_->end_wait(receive);
+  }
 
  private:
   Timers& timers_;
+  StepListener* next_;
   std::optional<Timers::Scope> scope_;
 };
 
@@ -78,7 +91,7 @@ StepLosses forward_backward(const TrainStepParts& parts, const TrainStepOptions&
     losses.tokens[index].copy_(output.count);
     return gradient_scale(parts, options, losses.tokens[index]);
   };
-  TimedSteps timed(parts.timers);
+  TimedSteps timed(parts.timers, parts.steps);
   parts.weights.begin_gradients(options.num_microbatches);
   run_schedule(parts.pipeline.training(options.num_microbatches), {parts.model, parts.weights, parts.rank.pp, turns_of(parts.rank.tp)},
                {.batch = batch, .training = true, .on_loss = on_loss, .listener = &timed});

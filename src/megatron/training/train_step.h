@@ -10,6 +10,7 @@
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/pipeline/pipeline_plan.h"
+#include "megatron/pipeline/run_schedule.h"
 #include "megatron/training/microbatch_source.h"
 #include "megatron/training/timers.h"
 #include "megatron/transformer/param_store.h"
@@ -45,6 +46,7 @@ struct TrainStepParts {
   Timers& timers;
   const Rank& rank;
   PipelinePlan& pipeline;
+  StepListener* steps = nullptr;  ///< hears of the schedule's steps
 };
 
 /// What a step's microbatches came to on all data-parallel ranks together, on the device: float64 [num_microbatches].

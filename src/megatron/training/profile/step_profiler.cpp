@@ -28,7 +28,7 @@ StepProfiler::StepProfiler(Trainer& trainer, std::ostream& out)
     : trainer_(trainer), out_(out), is_wanted_(is_wanted(trainer.settings.logger, trainer.rank.index)) {}
 
 StepProfiler::~StepProfiler() {
-  if (recorder_) trainer_.timers.set_listener(nullptr);
+  if (recorder_) trainer_.timers.remove_listener(*this);
 }
 
 void StepProfiler::before_step() {
@@ -56,12 +56,12 @@ void StepProfiler::start() {
   first_iteration_ = trainer_.progress.iteration + 1;
   recorder_ = std::make_unique<OpRecorder>(trainer_.rank.device);
   hooks_.emplace(*trainer_.model, static_cast<UnitHooks&>(*this));
-  trainer_.timers.set_listener(this);
+  trainer_.timers.add_listener(*this);
 }
 
 void StepProfiler::finish() {
   hooks_.reset();
-  trainer_.timers.set_listener(nullptr);
+  trainer_.timers.remove_listener(*this);
   const std::vector<RecordedOp> ops = recorder_->take();
   recorder_.reset();
   is_wanted_ = false;
