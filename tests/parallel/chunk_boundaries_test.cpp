@@ -2,13 +2,16 @@
 // order, between threads and between processes. MEGATRON_TEST_SEED repeats a failure.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <emmintrin.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <memory>
 #include <random>
 
 #include "megatron/parallel/transport/byte_copy.h"
 #include "megatron/parallel/transport/exchange_area.h"
+#include "megatron/parallel/transport/line_probe.h"
 #include "parallel/rank_processes.h"
 #include "support/rank_numbers.h"
 
@@ -144,6 +147,21 @@ TEST(ByteCopy, MovesExactlyTheBytesFromAndToAnyAddress) {
       }
     }
   }
+}
+
+TEST(LineProbe, LinesOfACacheAreNearAndLinesOfMemoryAreFar) {
+  const auto probe = std::make_unique<LineProbe>();
+  int near = 0, far = 0;
+  for (std::uint64_t turn = 0; turn < 200; ++turn) {  // some may be disturbed
+    probe->renew(turn);
+    near += probe->is_far(turn) ? 0 : 1;
+    probe->renew(turn);
+    for (std::size_t byte = 0; byte < sizeof(LineProbe); byte += 64) _mm_clflush(reinterpret_cast<const std::byte*>(probe.get()) + byte);
+    _mm_mfence();
+    far += probe->is_far(turn) ? 1 : 0;
+  }
+  EXPECT_GT(near, 150);
+  EXPECT_GT(far, 50);
 }
 
 }  // namespace

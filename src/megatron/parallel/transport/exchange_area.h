@@ -9,6 +9,7 @@
 
 #include "megatron/parallel/transport/call_header.h"
 #include "megatron/parallel/transport/doorbell.h"
+#include "megatron/parallel/transport/line_probe.h"
 #include "megatron/parallel/transport/shared_block.h"
 
 namespace megatron {
@@ -17,10 +18,12 @@ inline constexpr std::int64_t kSlots = 4;              ///< of a rank; exchange_
 inline constexpr std::int64_t kSlotBytes = 512 << 10;  ///< a cache of the second level holds what a round touches
 inline constexpr std::int64_t kRingDepth = 4;
 
-/// Of one rank: how many rounds it has announced, and its last two calls.
+/// Of one rank: how many rounds it has announced, its last two calls, and how far it is from others.
 struct alignas(64) RankCell {
   std::atomic<std::uint64_t> announced;
+  std::atomic<bool> is_far;  ///< from the member that it measured last
   CallHeader headers[2];
+  LineProbe probe;
 };
 
 /// Of one ordered pair of ranks: pieces written and read so far.

@@ -2,19 +2,25 @@
 
 #include <algorithm>
 
-#include "megatron/parallel/transport/byte_copy.h"
 #include "megatron/parallel/transport/reduction.h"
 
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kAtOnceBytes = 8 << 10;   ///< up to here one round in which every rank adds everything beats sharing the work
-constexpr std::int64_t kShareAlignment = 64;     ///< bytes
-constexpr std::int64_t kStreamBytes = 16 << 20;  ///< from here on the caches will not hold a result until it is used
+constexpr std::int64_t kAtOnceBytes = 8 << 10;     ///< up to here one round in which every rank adds everything beats sharing the work
+constexpr std::int64_t kShareAlignment = 64;       ///< bytes
+constexpr std::int64_t kMeasuredBytes = 32 << 10;  ///< from here on it matters how slots are written
+constexpr std::int64_t kStreamBytes = 16 << 20;    ///< from here on the caches will not hold a result until it is used
 
 std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// Of the larger tensor.
+std::int64_t bytes_of(const CommCall& call) {
+  const auto bytes = [](const at::Tensor& tensor) { return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0; };
+  return std::max(bytes(call.out), bytes(call.in));
+}
 
 /// At least 1: an empty call is still a meeting.
 std::int64_t chunks_of(std::int64_t total, std::int64_t step) { return std::max<std::int64_t>(1, ceil_div(total, step)); }
@@ -38,7 +44,10 @@ ExchangeTransport::ExchangeTransport(ExchangeArea area, GroupPlace place, std::s
 
 void ExchangeTransport::run(const CommCall& call) {
   const bool is_message = call.operation == CommOperation::send || call.operation == CommOperation::recv;
-  if (!is_message) introduce(call);
+  if (!is_message) {
+    introduce(call);
+    choose_way(call);
+  }
   dispatch(call);
 }
 
@@ -52,6 +61,25 @@ void ExchangeTransport::compare_headers(const CommCall& call) {
     const CallHeader& theirs = area_.cell(member).headers[call_ % 2];
     if (!same(mine, theirs)) throw CommError(disagreement(call, patience_.place(), mine, member, theirs));
   }
+}
+
+/// A slot that other ranks read from far away is better written to memory than left in this rank's cache. One far pair is enough, since a slot has
+/// many readers. Every rank decides for its own slots; what it reads here may be of this call or of an earlier one.
+void ExchangeTransport::choose_way(const CommCall& call) {
+  measures_ = bytes_of(call) >= kMeasuredBytes;
+  slot_way_ = CopyWay::cached;
+  if (!measures_) return;
+  for (std::int64_t member = 0; member < size_; ++member) {
+    if (area_.cell(member).is_far.load(std::memory_order_relaxed)) slot_way_ = CopyWay::streamed;
+  }
+  area_.cell(rank_).probe.renew(call_);
+}
+
+/// Of another member in every call.
+void ExchangeTransport::measure_distance() {
+  const auto step = static_cast<std::int64_t>(call_ % static_cast<std::uint64_t>(size_ - 1));
+  const bool is_far = area_.cell((rank_ + 1 + step) % size_).probe.is_far(call_);
+  area_.cell(rank_).is_far.store(is_far, std::memory_order_relaxed);
 }
 
 bool ExchangeTransport::complete(std::uint64_t round) const {
@@ -93,7 +121,10 @@ void ExchangeTransport::rounds(const CommCall& call, std::int64_t count, const W
   for (std::int64_t round = 0; round < count; ++round) {
     if (round + 1 < count) begin(round + 1);
     await(call, round_ + static_cast<std::uint64_t>(round));
-    if (round == 0) compare_headers(call);
+    if (round == 0) {
+      compare_headers(call);
+      if (measures_) measure_distance();
+    }
     read(round);
   }
   finish_streams();
@@ -139,7 +170,7 @@ void ExchangeTransport::all_reduce_chunks(const CommCall& call, std::int64_t num
   const auto write = [&](std::int64_t round, std::byte* slot) {
     for (std::int64_t member = 0; member < size_ && round < num_chunks; ++member) {
       const Range theirs = part(round, member);
-      if (member != rank_) copy_bytes(slot + member * share, data + theirs.begin, theirs.count);
+      if (member != rank_) copy_bytes(slot + member * share, data + theirs.begin, theirs.count, slot_way_);
     }
   };
   const auto reduce = [&](std::int64_t round) {
@@ -148,7 +179,7 @@ void ExchangeTransport::all_reduce_chunks(const CommCall& call, std::int64_t num
       inputs[static_cast<std::size_t>(member)] = member == rank_ ? data + mine.begin : slot_of(member, round) + rank_ * share;
     }
     reduce_inputs(data + mine.begin, inputs, mine.count / item, call.out.scalar_type(), call.reduce,
-                  {.to = slot_of(rank_, round + 2) + rank_ * share});
+                  {.to = slot_of(rank_, round + 2) + rank_ * share, .way = slot_way_});
   };
   const auto collect = [&](std::int64_t round) {
     for (std::int64_t member = 0; member < size_; ++member) {
@@ -170,7 +201,7 @@ void ExchangeTransport::all_gather(const CommCall& call) {
       call, chunks_of(bytes, kSlotBytes),
       [&](std::int64_t round, std::byte* slot) {
         const Range chunk = range_of(round, kSlotBytes, bytes);
-        copy_bytes(slot, in + chunk.begin, chunk.count);
+        copy_bytes(slot, in + chunk.begin, chunk.count, slot_way_);
       },
       [&](std::int64_t round) {
         const Range chunk = range_of(round, kSlotBytes, bytes);
@@ -191,7 +222,7 @@ void ExchangeTransport::reduce_scatter(const CommCall& call) {
       [&](std::int64_t round, std::byte* slot) {
         const Range chunk = range_of(round, step, bytes);
         for (std::int64_t member = 0; member < size_; ++member) {
-          if (member != rank_) copy_bytes(slot + member * step, in + member * bytes + chunk.begin, chunk.count);
+          if (member != rank_) copy_bytes(slot + member * step, in + member * bytes + chunk.begin, chunk.count, slot_way_);
         }
       },
       [&](std::int64_t round) {
@@ -212,7 +243,7 @@ void ExchangeTransport::all_to_all(const CommCall& call) {
       [&](std::int64_t round, std::byte* slot) {
         const Range chunk = range_of(round, step, bytes);
         for (std::int64_t member = 0; member < size_; ++member) {
-          if (member != rank_) copy_bytes(slot + member * step, in + member * bytes + chunk.begin, chunk.count);
+          if (member != rank_) copy_bytes(slot + member * step, in + member * bytes + chunk.begin, chunk.count, slot_way_);
         }
       },
       [&](std::int64_t round) {
@@ -231,7 +262,7 @@ void ExchangeTransport::broadcast(const CommCall& call) {
       call, chunks_of(bytes, kSlotBytes),
       [&](std::int64_t round, std::byte* slot) {
         const Range chunk = range_of(round, kSlotBytes, bytes);
-        if (rank_ == call.peer) copy_bytes(slot, data + chunk.begin, chunk.count);
+        if (rank_ == call.peer) copy_bytes(slot, data + chunk.begin, chunk.count, slot_way_);
       },
       [&](std::int64_t round) {
         const Range chunk = range_of(round, kSlotBytes, bytes);

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "megatron/parallel/transport/byte_copy.h"
 #include "megatron/parallel/transport/exchange_area.h"
 #include "megatron/parallel/transport/patience.h"
 #include "megatron/parallel/transport/transport.h"
@@ -41,6 +42,8 @@ class ExchangeTransport final : public OperationTransport {
   void rounds(const CommCall& call, std::int64_t count, const Write& write, const Read& read);
   void introduce(const CommCall& call);
   void compare_headers(const CommCall& call);
+  void choose_way(const CommCall& call);
+  void measure_distance();
   void announce(std::uint64_t round);
   void await(const CommCall& call, std::uint64_t round);
   bool complete(std::uint64_t round) const;
@@ -52,8 +55,10 @@ class ExchangeTransport final : public OperationTransport {
   ExchangeArea area_;
   Patience patience_;
   std::int64_t rank_, size_;
-  std::uint64_t round_ = 0;  ///< rounds of the collectives that have ended
-  std::uint64_t call_ = 0;   ///< collectives begun
+  std::uint64_t round_ = 0;             ///< rounds of the collectives that have ended
+  std::uint64_t call_ = 0;              ///< collectives begun
+  bool measures_ = false;               ///< this call is large enough for it to matter how slots are written
+  CopyWay slot_way_ = CopyWay::cached;  ///< of this call
 };
 
 }  // namespace megatron
