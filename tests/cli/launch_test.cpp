@@ -125,6 +125,23 @@ TEST(Launch, AKilledRankEndsAllAndIsNamed) {
   EXPECT_TRUE(are_gone(ranks));
 }
 
+/// The other stages wait for messages that never come: they end by themselves, long before the launcher would kill them.
+TEST(Launch, AKilledStageEndsAllAndIsNamed) {
+  const Words stages{"--num-layers", "4", "--pipeline-model-parallel-size", "4", "--global-batch-size", "16", "--train-iters", "100000"};
+  for (const std::size_t victim : {0U, 2U}) {
+    const RunningLaunch launch(joined(joined({"--nproc-per-node", "4", "--grace-seconds", "60", "--"}, kTraining), stages));
+    ASSERT_TRUE(launch.wait_for(" iteration ", 3)) << launch.output();
+    const auto ranks = launch.ranks();
+    ASSERT_THAT(ranks, SizeIs(4));
+    const auto killed = std::chrono::steady_clock::now();
+    ::kill(ranks[victim], SIGKILL);
+    EXPECT_EQ(launch.wait(), 128 + SIGKILL) << launch.output();
+    EXPECT_LT(std::chrono::steady_clock::now() - killed, std::chrono::seconds(20));
+    EXPECT_THAT(launch.output(), HasSubstr("rank " + std::to_string(victim) + " was killed by signal 9 (SIGKILL)"));
+    EXPECT_TRUE(are_gone(ranks));
+  }
+}
+
 TEST(Launch, DiesWithItsRanks) {
   const RunningLaunch launch(long_training());
   ASSERT_TRUE(launch.wait_for(" iteration ")) << launch.output();

@@ -73,6 +73,7 @@ class ProcessCommunicators final : public Communicators {
   std::shared_ptr<Transport> messages(std::shared_ptr<ByteChannel> channel, const GroupPlace& place, const Ranks& members);
   std::shared_ptr<Transport> hierarchical(const GroupPlace& place, const std::vector<Ranks>& members);
   std::shared_ptr<Comm> on_gpus(const GroupPlace& place);
+  c10::intrusive_ptr<c10d::Backend> nccl(const GroupPlace& place, NcclComm::Traffic traffic);
   void start_watch() {
     if (!watch_) watch_ = std::make_unique<FailureWatch>(talk_, places_.board);
   }
@@ -110,7 +111,12 @@ std::shared_ptr<Transport> ProcessCommunicators::transport_of(const GroupPlace& 
 }
 
 std::shared_ptr<Comm> ProcessCommunicators::on_gpus(const GroupPlace& place) {
-  const auto store = talk_.corner(key_of(place.ranks) + "/nccl");
+  const auto make = [this, place](NcclComm::Traffic traffic) { return nccl(place, traffic); };
+  return std::make_shared<NcclComm>(place, transport_of(place), counters_, make, options_.timeout);
+}
+
+c10::intrusive_ptr<c10d::Backend> ProcessCommunicators::nccl(const GroupPlace& place, NcclComm::Traffic traffic) {
+  const auto store = talk_.corner(key_of(place.ranks) + "/nccl/" + std::to_string(static_cast<int>(traffic)));
   auto backend = options_.cuda != nullptr ? options_.cuda->make_nccl(store, static_cast<int>(place.rank), static_cast<int>(place.size())) : nullptr;
   if (!backend) {
     throw UserError({.what = "several ranks on GPUs need NCCL",
@@ -121,7 +127,7 @@ std::shared_ptr<Comm> ProcessCommunicators::on_gpus(const GroupPlace& place) {
   watch_->guard([weak = c10::weak_intrusive_ptr<c10d::Backend>(backend)] {
     if (const auto alive = weak.lock()) alive->abort();
   });
-  return std::make_shared<NcclComm>(place, transport_of(place), counters_, std::move(backend), options_.timeout);
+  return backend;
 }
 
 std::shared_ptr<ByteChannel> ProcessCommunicators::channel_of(const GroupPlace& place) {

@@ -62,32 +62,43 @@ class NcclWork final : public Work {
 
 }  // namespace
 
-NcclComm::NcclComm(GroupPlace place, std::shared_ptr<Transport> host, std::shared_ptr<CommCounters> counters,
-                   c10::intrusive_ptr<c10d::Backend> backend, std::chrono::milliseconds timeout)
-    : LaneComm(std::move(place), std::move(host), std::move(counters)), backend_(std::move(backend)), timeout_(timeout) {}
+NcclComm::NcclComm(GroupPlace place, std::shared_ptr<Transport> host, std::shared_ptr<CommCounters> counters, MakeBackend make,
+                   std::chrono::milliseconds timeout)
+    : LaneComm(std::move(place), std::move(host), std::move(counters)), make_(std::move(make)), timeout_(timeout) {
+  backends_[static_cast<std::size_t>(Traffic::collectives)] = make_(Traffic::collectives);
+}
 
 NcclComm::~NcclComm() = default;
 
+NcclComm::Traffic NcclComm::traffic_of(const CommCall& call) const {
+  if (call.operation == CommOperation::send) return call.peer > rank() ? Traffic::upward : Traffic::downward;
+  if (call.operation == CommOperation::recv) return call.peer < rank() ? Traffic::upward : Traffic::downward;
+  return Traffic::collectives;
+}
+
 c10::intrusive_ptr<c10d::Work> NcclComm::queue(const CommCall& call) {
+  const Traffic traffic = traffic_of(call);
+  c10::intrusive_ptr<c10d::Backend>& backend = backends_[static_cast<std::size_t>(traffic)];
+  if (!backend) backend = make_(traffic);
   at::Tensor out = call.out.defined() ? plain(call.out) : at::Tensor(), in = call.in.defined() ? plain(call.in) : at::Tensor();
   std::vector<at::Tensor> outs{out}, ins{in};
   std::vector<std::int64_t> equal_parts;
   const int peer = static_cast<int>(call.peer);
   switch (call.operation) {
     case CommOperation::all_reduce:
-      return backend_->allreduce(outs, {.reduceOp = reduce_of(call.reduce), .timeout = timeout_});
+      return backend->allreduce(outs, {.reduceOp = reduce_of(call.reduce), .timeout = timeout_});
     case CommOperation::all_gather:
-      return backend_->_allgather_base(out, in, {.timeout = timeout_});
+      return backend->_allgather_base(out, in, {.timeout = timeout_});
     case CommOperation::reduce_scatter:
-      return backend_->_reduce_scatter_base(out, in, {.reduceOp = reduce_of(call.reduce), .timeout = timeout_});
+      return backend->_reduce_scatter_base(out, in, {.reduceOp = reduce_of(call.reduce), .timeout = timeout_});
     case CommOperation::all_to_all:
-      return backend_->alltoall_base(out, in, equal_parts, equal_parts, {.timeout = timeout_});
+      return backend->alltoall_base(out, in, equal_parts, equal_parts, {.timeout = timeout_});
     case CommOperation::broadcast:
-      return backend_->broadcast(outs, {.rootRank = call.peer, .timeout = timeout_});
+      return backend->broadcast(outs, {.rootRank = call.peer, .timeout = timeout_});
     case CommOperation::send:
-      return backend_->send(ins, peer, 0);
+      return backend->send(ins, peer, 0);
     default:
-      return backend_->recv(outs, peer, 0);
+      return backend->recv(outs, peer, 0);
   }
 }
 

@@ -1,10 +1,16 @@
 // A group whose ranks have a GPU each: tensors on a GPU go through NCCL, tensors on the CPU (and barriers) as between any ranks. Waiting for a
 // GPU's tensor orders the current stream behind it; the host goes on, so exposed milliseconds are the host's alone. Not yet run on a GPU.
+//
+// c10d gives a pair of ranks one communicator and one stream for the messages of both directions: where each queues a send before its receive, both
+// would wait for ever. Messages from lower to higher ranks and those from higher to lower therefore have a backend each, made with the first message.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
 
+#include <array>
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "megatron/parallel/transport/lane_comm.h"
@@ -18,7 +24,11 @@ namespace megatron {
 
 class NcclComm final : public LaneComm {
  public:
-  NcclComm(GroupPlace place, std::shared_ptr<Transport> host, std::shared_ptr<CommCounters> counters, c10::intrusive_ptr<c10d::Backend> backend,
+  /// What a backend carries; ranks that talk through it ask for the same.
+  enum class Traffic : std::uint8_t { collectives, upward, downward };
+  using MakeBackend = std::function<c10::intrusive_ptr<c10d::Backend>(Traffic traffic)>;
+
+  NcclComm(GroupPlace place, std::shared_ptr<Transport> host, std::shared_ptr<CommCounters> counters, MakeBackend make,
            std::chrono::milliseconds timeout);
   ~NcclComm() override;
 
@@ -29,7 +39,10 @@ class NcclComm final : public LaneComm {
  private:
   c10::intrusive_ptr<c10d::Work> queue(const CommCall& call);
 
-  c10::intrusive_ptr<c10d::Backend> backend_;
+  Traffic traffic_of(const CommCall& call) const;
+
+  const MakeBackend make_;
+  std::array<c10::intrusive_ptr<c10d::Backend>, 3> backends_;  ///< by traffic; null: not needed yet
   std::chrono::milliseconds timeout_;
 };
 
