@@ -16,17 +16,20 @@ TransformerConfig untied_gpt() {
   return config;
 }
 
-StagedRun combined(std::int64_t num_chunks) { return {.layout = even_layout("combined-1f1b", 2, num_chunks, 4), .schedule = "combined-1f1b"}; }
+/// On two stages of two tensor-parallel ranks.
+StagedRun joined(const std::string& schedule, std::int64_t num_chunks) {
+  return {.layout = even_layout(schedule, 2, num_chunks, 4), .schedule = schedule, .num_tensor_ranks = 2};
+}
 
 TEST(JoinedSteps, GiveTheBitsOfStepsThatRunApart) {
   const TransformerConfig config = untied_gpt();
   const auto batch = numbered_batches(5, config.vocab_size);
   const StepOutcome plain = run_staged(config, batch, {.layout = whole_model(4), .num_tensor_ranks = 2});
-  for (const std::int64_t chunks : {1, 2}) {
+  for (StagedRun run : {joined("combined-1f1b", 1), joined("combined-1f1b", 2), joined("dualpipe-v", 2)}) {
+    SCOPED_TRACE(run.schedule);
     for (const bool sequence_parallel : {false, true}) {
-      StagedRun run = combined(chunks);
-      run.num_tensor_ranks = 2;
       run.sequence_parallel = sequence_parallel;
+      run.takes_turns = false;
       const StepOutcome apart = run_staged(config, batch, run);
       run.takes_turns = true;
       expect_same_bits(run_staged(config, batch, run), apart);
@@ -38,8 +41,7 @@ TEST(JoinedSteps, GiveTheBitsOfStepsThatRunApart) {
 TEST(JoinedSteps, GiveTheBitsOfStepsThatRunApartInBf16) {
   const TransformerConfig config = untied_gpt();
   const auto batch = numbered_batches(5, config.vocab_size);
-  StagedRun run = combined(1);
-  run.num_tensor_ranks = 2;
+  StagedRun run = joined("combined-1f1b", 1);
   run.dtype = c10::kBFloat16;
   const StepOutcome apart = run_staged(config, batch, run);
   run.takes_turns = true;
@@ -62,8 +64,7 @@ class RandomDelays : public UnitHooks {
 TEST(JoinedSteps, DoNotDependOnTime) {
   const TransformerConfig config = untied_gpt();
   const auto batch = numbered_batches(4, config.vocab_size);
-  StagedRun run = combined(1);
-  run.num_tensor_ranks = 2;
+  StagedRun run = joined("combined-1f1b", 1);
   run.takes_turns = true;
   const StepOutcome first = run_staged(config, batch, run);
   const unsigned seed = std::random_device{}();
@@ -85,8 +86,7 @@ class PairListener : public StepListener {
 TEST(JoinedSteps, BeginAndEndInsideEachOther) {
   const TransformerConfig config = untied_gpt();
   const auto batch = numbered_batches(4, config.vocab_size);
-  StagedRun run = combined(1);
-  run.num_tensor_ranks = 2;
+  StagedRun run = joined("combined-1f1b", 1);
   for (const bool takes_turns : {false, true}) {
     std::array<PairListener, 4> listeners;
     run.takes_turns = takes_turns;

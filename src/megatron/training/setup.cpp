@@ -83,9 +83,6 @@ ParamStore::Options store_options(const Settings& settings, const Rank& rank, Co
           .embedding = rank.embedding};
 }
 
-/// Whether steps of this pipeline pass under each other.
-bool may_join_steps(const PipelinePlan& pipeline) { return pipeline.options().schedule == "combined-1f1b" || pipeline.options().schedule == "auto"; }
-
 constexpr std::int64_t kOverlapChunks = 4;  ///< pieces of a product with --tp-comm-overlap
 
 class Setup {
@@ -150,7 +147,7 @@ class Setup {
     if (run_.options.settings.training.train_samples > 0 && !settings().training.skip_train)
       out_ << "setting training iterations to " << settings().training.train_iters << std::endl;
     trainer_.pipeline = plan_pipeline(settings(), trainer_.rank, out_);
-    if (may_join_steps(trainer_.pipeline)) take_turns(trainer_.rank.tp, trainer_.rank.device);
+    if (trainer_.rank.pp.size > 1) take_turns(trainer_.rank.tp, trainer_.rank.device);
     trainer_.rank.embedding = embedding_axis(settings(), trainer_.pipeline.layout(), *mesh_, trainer_.rank, world_.communicators);
     open_save_folders();
     skip_rejected_iterations(settings(), out_);
