@@ -1,9 +1,13 @@
 // Every schedule on 4 and 8 ranks (threads) whose stages only sleep: bubble, makespan and activations measured beside the simulator's.
-//   pipelines_bench [--rounds N] [--step-ms T] [--json FILE]
+//   pipelines_bench [--rounds N] [--step-ms T] [--json FILE]     (on a busy machine: chrt --rr 10 pipelines_bench …)
+#include <sched.h>
+
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <exception>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -22,7 +26,7 @@ namespace {
 
 struct Options {
   int rounds = 3;
-  double step_s = 0.010;  ///< F, B and W of one rank and one microbatch
+  double step_s = 0.020;  ///< F, B and W of one rank and one microbatch
   std::string json;
 };
 
@@ -63,6 +67,22 @@ double largest_difference(const PipelineTimes& measured, const PipelineTimes& si
     most = std::max(most, std::abs(measured.bubble(at) - simulated.bubble(at)));
   }
   return most;
+}
+
+std::string date() {
+  const std::time_t now = std::time(nullptr);
+  std::array<char, 11> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%d", std::localtime(&now));
+  return text.data();
+}
+
+/// As the kernel names it; "" where it does not.
+std::string processor() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name")) return line.substr(std::min(line.find(": ") + 2, line.size()));
+  }
+  return {};
 }
 
 double load() {
@@ -136,7 +156,13 @@ void run(const Options& options) {
   }
   if (options.json.empty()) return;
   std::ofstream file(options.json);
-  file << OrderedJson{{"cores", std::thread::hardware_concurrency()}, {"step_ms", options.step_s * 1e3}, {"cases", cases}}.dump(1) << "\n";
+  const OrderedJson result{{"date", date()},
+                           {"processor", processor()},
+                           {"cores", std::thread::hardware_concurrency()},
+                           {"real_time_priority", sched_getscheduler(0) != SCHED_OTHER},
+                           {"step_ms", options.step_s * 1e3},
+                           {"cases", cases}};
+  file << result.dump(1) << "\n";
   if (!file.flush()) throw std::runtime_error("cannot write " + options.json);
 }
 

@@ -28,7 +28,7 @@ TraceWindow trace_window(const LoggerConfig& logger, std::int64_t done, std::int
 PipelineTrace::PipelineTrace(Trainer& trainer, std::ostream& out)
     : trainer_(trainer),
       out_(out),
-      is_wanted_(!trainer.settings.logger.trace.empty()),
+      is_wanted_(!trainer.settings.logger.trace.empty() && !trainer.settings.training.skip_train),
       window_(trace_window(trainer.settings.logger, trainer.progress.iteration, trainer.settings.training.train_iters)),
       recorder_(trainer.rank.device),
       trace_{.rank = trainer.rank.index,
