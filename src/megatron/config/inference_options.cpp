@@ -1,28 +1,50 @@
 #include "megatron/config/inference_options.h"
 
+#include <array>
+
 #include "megatron/base/error.h"
+#include "megatron/config/mesh_sizes.h"
 #include "megatron/config/settings_tables.h"
 
 namespace megatron {
 namespace {
+
+/// What of the parallel flags means something without training.
+constexpr std::array kParallelFields{"tensor_model_parallel_size", "pipeline_model_parallel_size", "use_tp_pp_dp_mapping",
+                                     "device",                     "cpu_transport",                "distributed_timeout_minutes"};
+
+const FieldTable<ParallelConfig>& parallel_fields() {
+  static const FieldTable<ParallelConfig> table = [] {
+    FieldTable<ParallelConfig> t;
+    for (const char* name : kParallelFields) {
+      const Field* field = parallel_table().set().find_name(name);
+      MEGATRON_CHECK(field != nullptr, "no parallel setting is called ", name);
+      t.add_erased(*field);
+    }
+    return t;
+  }();
+  return table;
+}
 
 template <class Options>
 void declare_model(FieldTable<Options>& table) {
   table.group("Model");
   table.field("load", &Options::load, "checkpoint or Hugging Face folder").required().value_name("DIR");
   table.field("ckpt_step", &Options::ckpt_step, "iteration to load; none: the latest").at_least(0);
-  table.field("device", &Options::device, "where to compute; auto: a GPU when driver and CUDA plugin are there, else the CPU")
-      .choices({"auto", "cpu", "cuda"});
   using Flag = bool Options::*;
   table.field("bf16", Flag{&Options::bf16}, "compute in bfloat16, whatever the weights' own type");
   table.field("fp16", Flag{&Options::fp16}, "compute in float16");
   table.field("fp32", Flag{&Options::fp32}, "compute in float32");
+  table.include(static_cast<ParallelConfig Options::*>(&Options::parallel), parallel_fields());
 }
 
-void check_compute_options(const ComputeOptions& options) {
-  if (options.bf16 + options.fp16 + options.fp32 <= 1) return;
-  const std::string got = std::string(options.bf16 ? "--bf16 " : "") + (options.fp16 ? "--fp16 " : "") + (options.fp32 ? "--fp32 " : "");
-  throw UserError({got + "together", "a model computes in one type", "give at most one of them; none: the checkpoint's own"});
+void check_model_options(const ModelOptions& options, std::int64_t world_size) {
+  Problems problems = check_sizes(mesh_sizes(options.parallel), world_size);
+  if (options.bf16 + options.fp16 + options.fp32 > 1) {
+    const std::string got = std::string(options.bf16 ? "--bf16 " : "") + (options.fp16 ? "--fp16 " : "") + (options.fp32 ? "--fp32 " : "");
+    problems.add({got + "together", "a model computes in one type", "give at most one of them; none: the checkpoint's own"});
+  }
+  problems.throw_if_any();
 }
 
 }  // namespace
@@ -32,7 +54,8 @@ const FieldTable<GenerateOptions>& generate_table() {
     using Options = GenerateOptions;
     FieldTable<Options> t;
     t.about(
-        "Continues each prompt until the end of the document or --max-new-tokens. Without tokenizer flags, the checkpoint's own tokenizer serves.");
+        "Continues each prompt until the end of the document or --max-new-tokens. Without tokenizer flags, the checkpoint's own tokenizer serves. "
+        "Under `megatron launch` the model is cut over the ranks, and prompts are dealt to its replicas; the texts come in the prompts' order.");
     declare_model(t);
     t.group("Prompts");
     t.field("prompt", &Options::prompt, "text to continue; may be given again").repeatable().value_name("TEXT");
@@ -58,28 +81,31 @@ const FieldTable<ScoreOptions>& score_table() {
   static const FieldTable<ScoreOptions> table = [] {
     FieldTable<ScoreOptions> t;
     t.about(
-        "Reads {\"ids\": [...]} per line from standard input and prints {\"logprobs\": [...], \"loss\": x}: the log-probability of every id given "
-        "those before it, and minus their mean. A single id has no log-probability and the loss null.");
+        "Reads {\"ids\": [...]} per line and prints {\"logprobs\": [...], \"loss\": x}: the log-probability of every id given those before it, and "
+        "minus their mean. A single id has no log-probability and the loss null. Under `megatron launch`, whose standard input is empty, the lines "
+        "come from --input; the model is cut over the ranks, and lines are dealt to its replicas.");
     declare_model(t);
+    t.group("Input");
+    t.field("input", &ScoreOptions::input, "file of the lines; none: standard input").value_name("FILE");
     return t;
   }();
   return table;
 }
 
-GenerateOptions read_generate_options(std::span<const std::string> args) {
+GenerateOptions read_generate_options(std::span<const std::string> args, std::int64_t world_size) {
   GenerateOptions options;
   parse_command_line(generate_table(), args, options, "generate");
-  check_compute_options(options);
+  check_model_options(options, world_size);
   if (options.prompt.empty() && options.prompt_file.empty()) {
     throw UserError({"no prompt", "", "give --prompt TEXT (as often as you like) or --prompt-file FILE"});
   }
   return options;
 }
 
-ScoreOptions read_score_options(std::span<const std::string> args) {
+ScoreOptions read_score_options(std::span<const std::string> args, std::int64_t world_size) {
   ScoreOptions options;
   parse_command_line(score_table(), args, options, "score");
-  check_compute_options(options);
+  check_model_options(options, world_size);
   return options;
 }
 

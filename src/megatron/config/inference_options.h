@@ -16,10 +16,14 @@ struct ComputeOptions {
   bool bf16 = false, fp16 = false, fp32 = false;
 };
 
-struct GenerateOptions : ComputeOptions {
+/// Which model is run, and how it is cut over the ranks.
+struct ModelOptions : ComputeOptions {
   std::string load;
   std::optional<std::int64_t> ckpt_step;
-  std::string device = "auto";  ///< auto | cpu | cuda
+  ParallelConfig parallel;
+};
+
+struct GenerateOptions : ModelOptions {
   TokenizerConfig tokenizer;
   std::vector<std::string> prompt;
   std::string prompt_file;
@@ -31,17 +35,16 @@ struct GenerateOptions : ComputeOptions {
   bool json = false;
 };
 
-struct ScoreOptions : ComputeOptions {
-  std::string load;
-  std::optional<std::int64_t> ckpt_step;
-  std::string device = "auto";  ///< auto | cpu | cuda
+struct ScoreOptions : ModelOptions {
+  std::string input;  ///< file of JSON lines; empty: standard input
 };
 
 const FieldTable<GenerateOptions>& generate_table();
 const FieldTable<ScoreOptions>& score_table();
 
-/// Parses the flags of `generate`; a UserError also when there is no prompt or more than one kind of numbers.
-GenerateOptions read_generate_options(std::span<const std::string> args);
-ScoreOptions read_score_options(std::span<const std::string> args);
+/// Parses the flags of `generate`; a UserError also when there is no prompt, more than one kind of numbers, or no way to cut a model over
+/// `world_size` ranks as the flags say.
+GenerateOptions read_generate_options(std::span<const std::string> args, std::int64_t world_size = 1);
+ScoreOptions read_score_options(std::span<const std::string> args, std::int64_t world_size = 1);
 
 }  // namespace megatron

@@ -1,10 +1,13 @@
 #include "megatron/inference/load_model.h"
 
-#include <iostream>
 #include <string>
+#include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/config/pipeline_layout.h"
+#include "megatron/config/rules.h"
 #include "megatron/models/gpt_model.h"
+#include "megatron/pipeline/pipelined_logits.h"
 
 namespace megatron {
 namespace {
@@ -13,6 +16,15 @@ namespace {
 c10::ScalarType own_type(c10::ScalarType stored) {
   const bool computable = stored == c10::kBFloat16 || stored == c10::kHalf || stored == c10::kDouble;
   return computable ? stored : c10::kFloat;
+}
+
+/// UserError when the model cannot be cut like that.
+PipelineLayout layout_of(const TransformerConfig& model, const ParallelConfig& parallel) {
+  Settings settings;
+  settings.model = model;
+  settings.parallel = parallel;
+  validate_model(settings).throw_if_any();
+  return pipeline_layout(parallel, model.num_layers);
 }
 
 }  // namespace
@@ -24,18 +36,21 @@ std::optional<c10::ScalarType> requested_type(const ComputeOptions& options) {
   return std::nullopt;
 }
 
-LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int64_t> step, LoadModelOptions options) {
+LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int64_t> step, const LoadModelOptions& options) {
   auto source = find_checkpoint(root, step);
   if (!source) {
     throw UserError({"--load " + root.string(), "no checkpoint there",
                      "give the --save folder of a training run, or a Hugging Face folder (config.json and safetensors files)"});
   }
-  for (const std::string& note : source->notes) std::cerr << "note: " << note << '\n';
-  LoadedModel loaded{.source = std::move(*source), .model = nullptr, .weights = nullptr};
-  loaded.model = make_gpt_model(loaded.source.model, Rank{.device = options.device});
-  const c10::ScalarType type = options.type.value_or(own_type(loaded.source.weight_type));
-  loaded.weights = std::make_unique<ParamStore>(*loaded.model, ParamStore::Options{.device = options.device, .dtype = type, .with_gradients = false});
+  const PipelineLayout layout = layout_of(source->model, options.parallel);
+  const c10::ScalarType type = options.type.value_or(own_type(source->weight_type));
+  const Rank& rank = options.rank;
+  LoadedModel loaded{.source = std::move(*source), .stages = nullptr, .weights = nullptr, .answers = nullptr};
+  loaded.stages = make_gpt_model(loaded.source.model, rank, GptOptions{.dtype = type, .layout = &layout});
+  loaded.weights = std::make_unique<ParamStore>(
+      *loaded.stages, ParamStore::Options{.device = rank.device, .dtype = type, .with_gradients = false, .model = rank.model});
   load_weights(loaded.source, *loaded.weights);
+  if (rank.pp.size > 1) loaded.answers = std::make_unique<PipelinedLogits>(*loaded.stages, layout, rank);
   return loaded;
 }
 

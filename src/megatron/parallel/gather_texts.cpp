@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "megatron/base/error.h"
 #include "megatron/parallel/comm.h"
@@ -33,6 +34,20 @@ std::vector<std::string> gather_texts(const Axis& axis, const std::string& text,
                        static_cast<std::size_t>(lengths[rank]));
   }
   return texts;
+}
+
+std::vector<std::string> share_texts(const Axis& axis, const std::vector<std::string>& texts, c10::Device device) {
+  if (axis.size == 1) return texts;
+  std::string packed;  // "<size>:<text>" of each
+  for (const std::string& text : texts) packed += std::to_string(text.size()) + ':' + text;
+  const std::string all = gather_texts(axis, axis.rank == 0 ? packed : std::string(), device).front();
+  std::vector<std::string> shared;
+  for (std::size_t at = 0; at < all.size();) {
+    const std::size_t colon = all.find(':', at), size = std::stoull(all.substr(at, colon - at));
+    shared.push_back(all.substr(colon + 1, size));
+    at = colon + 1 + size;
+  }
+  return shared;
 }
 
 }  // namespace megatron
