@@ -80,7 +80,7 @@ TEST(WorldRules, DegreesDivideTheWorld) {
       {{tp, "2"},
        1,
        "--tensor-model-parallel-size 2: needs a multiple of 2 processes, this is one\n  fix: start 2 (`megatron launch --nproc-per-node 2 -- "
-       "pretrain ...`), or change the flags"},
+       "...`), or change the flags"},
       {{tp, "3"}, 4, "--tensor-model-parallel-size 3: needs a multiple of 3 processes, there are 4\n  fix: start 3 or 6"},
       {{tp, "6"}, 4, "start 6 (`megatron launch --nproc-per-node 6"},
   });

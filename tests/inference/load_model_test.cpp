@@ -57,7 +57,7 @@ TEST_F(LoadModel, RunsAsTheModelThatWasSaved) {
   save();
   const LoadedModel loaded = load_model(root_, std::nullopt);
   const std::vector<std::int64_t> ids = {1, 2, 299, 4};
-  EXPECT_EQ(score_tokens(*loaded.model, ids, "ids").logprobs, score_tokens(*model_, ids, "ids").logprobs);
+  EXPECT_EQ(score_tokens(loaded.model(), ids, "ids").logprobs, score_tokens(*model_, ids, "ids").logprobs);
 }
 
 TEST_F(LoadModel, MissingCheckpointsAreUserErrors) {

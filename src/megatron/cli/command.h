@@ -67,8 +67,10 @@ const FieldSet& replay_fields();
 /// `megatron generate` and `megatron score` up to the engine.
 int run_generate_front(std::span<const std::string> args);
 const FieldSet& generate_fields();
+void check_generate(std::span<const std::string> args, std::int64_t world_size);
 int run_score_front(std::span<const std::string> args);
 const FieldSet& score_fields();
+void check_score(std::span<const std::string> args, std::int64_t world_size);
 
 /// `megatron tokenize`: lines on stdin to ids, one JSON array a line, and back.
 int run_tokenize(std::span<const std::string> args);

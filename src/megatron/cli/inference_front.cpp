@@ -1,21 +1,25 @@
 // What `megatron generate` and `megatron score` do before the engine is loaded: help and every mistake in the flags, in milliseconds.
 #include "megatron/cli/command.h"
+#include "megatron/cli/rank_front.h"
 #include "megatron/config/inference_options.h"
 
 namespace megatron {
+namespace {
+
+int run_front(std::string_view command, std::span<const std::string> args, void (*check)(std::span<const std::string>, std::int64_t)) {
+  const LaunchEnvironment environment = find_launch_environment();
+  if (const auto code = read_as_rank(environment, command, args, [&] { check(args, environment.world_size); })) return *code;
+  return run_in_engine(command, args);
+}
+
+}  // namespace
 
 const FieldSet& generate_fields() { return generate_table().set(); }
-
-int run_generate_front(std::span<const std::string> args) {
-  read_generate_options(args);
-  return run_in_engine("generate", args);
-}
+void check_generate(std::span<const std::string> args, std::int64_t world_size) { read_generate_options(args, world_size); }
+int run_generate_front(std::span<const std::string> args) { return run_front("generate", args, check_generate); }
 
 const FieldSet& score_fields() { return score_table().set(); }
-
-int run_score_front(std::span<const std::string> args) {
-  read_score_options(args);
-  return run_in_engine("score", args);
-}
+void check_score(std::span<const std::string> args, std::int64_t world_size) { read_score_options(args, world_size); }
+int run_score_front(std::span<const std::string> args) { return run_front("score", args, check_score); }
 
 }  // namespace megatron

@@ -4,14 +4,23 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/mesh_sizes.h"
+#include "megatron/config/rule.h"
 #include "megatron/config/settings_tables.h"
 
 namespace megatron {
 namespace {
 
 /// What of the parallel flags means something without training.
-constexpr std::array kParallelFields{"tensor_model_parallel_size", "pipeline_model_parallel_size", "use_tp_pp_dp_mapping",
-                                     "device",                     "cpu_transport",                "distributed_timeout_minutes"};
+constexpr std::array kParallelFields{"tensor_model_parallel_size",
+                                     "pipeline_model_parallel_size",
+                                     "use_tp_pp_dp_mapping",
+                                     "num_virtual_stages_per_pipeline_rank",
+                                     "decoder_first_pipeline_num_layers",
+                                     "decoder_last_pipeline_num_layers",
+                                     "pipeline_model_parallel_layout",
+                                     "device",
+                                     "cpu_transport",
+                                     "distributed_timeout_minutes"};
 
 const FieldTable<ParallelConfig>& parallel_fields() {
   static const FieldTable<ParallelConfig> table = [] {
@@ -28,18 +37,27 @@ const FieldTable<ParallelConfig>& parallel_fields() {
 
 template <class Options>
 void declare_model(FieldTable<Options>& table) {
+  using Text = std::string Options::*;
+  using Number = std::optional<std::int64_t> Options::*;
   table.group("Model");
-  table.field("load", &Options::load, "checkpoint or Hugging Face folder").required().value_name("DIR");
-  table.field("ckpt_step", &Options::ckpt_step, "iteration to load; none: the latest").at_least(0);
+  table.field("load", Text{&Options::load}, "checkpoint or Hugging Face folder").required().value_name("DIR");
+  table.field("ckpt_step", Number{&Options::ckpt_step}, "iteration to load; none: the latest").at_least(0);
   using Flag = bool Options::*;
   table.field("bf16", Flag{&Options::bf16}, "compute in bfloat16, whatever the weights' own type");
   table.field("fp16", Flag{&Options::fp16}, "compute in float16");
   table.field("fp32", Flag{&Options::fp32}, "compute in float32");
+}
+
+template <class Options>
+void declare_parallel(FieldTable<Options>& table) {
   table.include(static_cast<ParallelConfig Options::*>(&Options::parallel), parallel_fields());
 }
 
 void check_model_options(const ModelOptions& options, std::int64_t world_size) {
+  Settings settings;
+  settings.parallel = options.parallel;
   Problems problems = check_sizes(mesh_sizes(options.parallel), world_size);
+  problems.add(evaluate(pipeline_rules(), settings, {}));
   if (options.bf16 + options.fp16 + options.fp32 > 1) {
     const std::string got = std::string(options.bf16 ? "--bf16 " : "") + (options.fp16 ? "--fp16 " : "") + (options.fp32 ? "--fp32 " : "");
     problems.add({got + "together", "a model computes in one type", "give at most one of them; none: the checkpoint's own"});
@@ -72,6 +90,7 @@ const FieldTable<GenerateOptions>& generate_table() {
     t.group("Output");
     t.field("json", &Options::json, "print prompt, prompt_ids, text, ids and finish_reason per prompt; text and ids are what was added");
     t.include(&Options::tokenizer, tokenizer_table());
+    declare_parallel(t);
     return t;
   }();
   return table;
@@ -87,6 +106,7 @@ const FieldTable<ScoreOptions>& score_table() {
     declare_model(t);
     t.group("Input");
     t.field("input", &ScoreOptions::input, "file of the lines; none: standard input").value_name("FILE");
+    declare_parallel(t);
     return t;
   }();
   return table;

@@ -53,7 +53,7 @@ void add_indivisible(const std::vector<Degree>& degrees, std::int64_t world_size
     problems.add({text_of(degrees), "is more than any world has processes", "lower them"});
   } else if (world_size % *product != 0) {
     const std::string number = worlds_near(*product, world_size);
-    const std::string example = "`megatron launch --nproc-per-node " + number.substr(0, number.find(' ')) + " -- pretrain ...`";
+    const std::string example = "`megatron launch --nproc-per-node " + number.substr(0, number.find(' ')) + " -- ...`";
     problems.add({text_of(degrees), "needs a multiple of " + std::to_string(*product) + " processes, " + processes(world_size),
                   "start " + number + " (" + example + "), or change the flags"});
   }

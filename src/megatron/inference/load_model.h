@@ -19,8 +19,8 @@ namespace megatron {
 /// A rank's part of a model. Goes in the opposite order.
 struct LoadedModel {
   CheckpointSource source;
-  std::unique_ptr<LanguageModel> stages;  ///< that this rank holds
-  std::unique_ptr<ParamStore> weights;    ///< theirs, without gradients
+  std::unique_ptr<LanguageModel> stages;   ///< that this rank holds
+  std::unique_ptr<ParamStore> weights;     ///< theirs, without gradients
   std::unique_ptr<LanguageModel> answers;  ///< for the stages of all ranks; null where this rank has them all
 
   /// The whole model, whoever holds it; its logits are the same on every rank.
@@ -28,9 +28,9 @@ struct LoadedModel {
 };
 
 struct LoadModelOptions {
-  Rank rank = {};                               ///< whose part is loaded, and its device
-  ParallelConfig parallel = {};                 ///< how the model is cut; of the rank's mesh
-  std::optional<c10::ScalarType> type = {};     ///< in which the model computes; none: its weights' own
+  Rank rank = {};                            ///< whose part is loaded, and its device
+  ParallelConfig parallel = {};              ///< how the model is cut; of the rank's mesh
+  std::optional<c10::ScalarType> type = {};  ///< in which the model computes; none: its weights' own
 };
 
 /// The type that the flags name; none: the checkpoint's own.

@@ -23,9 +23,9 @@ StageOutput PipelinedLogits::forward_chunk(std::int64_t chunk, const Microbatch&
 at::Tensor PipelinedLogits::logits(const at::Tensor& tokens, std::int64_t start, LayerStates* states, bool last_only) {
   const Activations left = run_stages({.tokens = tokens, .start = start, .states = states, .last_only = last_only});
   const std::int64_t last = rank_of(layout_.order, layout_.num_ranks, static_cast<std::int64_t>(layout_.stages.size()) - 1);
-  const at::Tensor logits_bsv = pp_.rank == last
-                                    ? left.front().contiguous()
-                                    : at::empty({tokens.size(0), last_only ? 1 : tokens.size(1), config().vocab_size}, at::device(device_).dtype(at::kFloat));
+  const at::Tensor logits_bsv =
+      pp_.rank == last ? left.front().contiguous()
+                       : at::empty({tokens.size(0), last_only ? 1 : tokens.size(1), config().vocab_size}, at::device(device_).dtype(at::kFloat));
   broadcast_(pp_, logits_bsv, last, "logits");
   return logits_bsv;
 }

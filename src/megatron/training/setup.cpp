@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <ostream>
 
 #include "megatron/base/machine.h"
@@ -32,15 +31,6 @@
 
 namespace megatron {
 namespace {
-
-/// OMP_NUM_THREADS, or this rank's share of the processors that it may use.
-int num_threads(std::int64_t local_world_size) {
-  if (const char* given = std::getenv("OMP_NUM_THREADS")) {
-    const int threads = std::atoi(given);
-    if (threads > 0) return threads;
-  }
-  return std::max(1, num_processors() / static_cast<int>(local_world_size));
-}
 
 /// A step allocates what the step before freed: the process keeps it, instead of handing pages back and faulting them in again (two thirds of
 /// all page faults, 4 % of a small model's step).
@@ -234,7 +224,7 @@ Trainer set_up(const Run& run, std::ostream& out, const RankInWorld& world) {
   set_determinism(run.options.settings.training);
   const OpenedDevice device = world.device ? *world.device : open_device(run.options.settings.parallel.device);
   keep_freed_memory();
-  at::set_num_threads(num_threads(world.local_world_size));
+  at::set_num_threads(num_threads_of_rank(world.local_world_size));
   Trainer trainer = Setup(run, device, world, out).build();
   malloc_trim(0);  // what reading settings, tokenizer and data needed goes back before the first step
   return trainer;

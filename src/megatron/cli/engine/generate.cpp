@@ -2,18 +2,18 @@
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/cli/engine/engine.h"
+#include "megatron/cli/engine/inference_rank.h"
 #include "megatron/config/inference_options.h"
 #include "megatron/inference/generator.h"
-#include "megatron/inference/load_model.h"
 #include "megatron/inference/stored_tokenizer.h"
 #include "megatron/inference/streaming_decoder.h"
-#include "megatron/training/open_device.h"
 
 namespace megatron {
 namespace {
@@ -53,51 +53,79 @@ std::vector<std::int64_t> prompt_ids(const Tokenizer& tokenizer, const std::stri
   return {begin};
 }
 
-std::string decode(const Tokenizer& tokenizer, std::span<const std::int64_t> ids) {
-  return tokenizer.decode(std::vector<std::int32_t>(ids.begin(), ids.end()));
-}
+/// Generates for one prompt after the other, as one rank of many, and writes what the flags ask for.
+class TextWriter {
+ public:
+  TextWriter(const GenerateOptions& options, const InferenceRank& rank)
+      : is_json_(options.json),
+        speaks_(rank.leads_replica()),
+        stored_(open_tokenizer(options.tokenizer, rank.loaded().source)),
+        generator_(rank.model(), {.sampling = {.temperature = options.temperature,
+                                               .top_k = options.top_k,
+                                               .top_p = options.top_p,
+                                               .seed = static_cast<std::uint64_t>(options.seed)},
+                                  .max_new_tokens = options.max_new_tokens,
+                                  .stop_ids = stored_.stop_ids}) {}
 
-void print_json(const Tokenizer& tokenizer, const std::string& prompt, const std::vector<std::int64_t>& ids, const Generation& generation) {
-  const OrderedJson object = {{"prompt", prompt},
-                              {"prompt_ids", ids},
-                              {"text", decode(tokenizer, generation.ids)},
-                              {"ids", generation.ids},
-                              {"finish_reason", finish_reason_name(generation.finish_reason)}};
-  std::cout << object.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) << std::endl;
-}
+  /// Collective over the ranks of a replica.
+  void write(const std::string& prompt, std::uint64_t index, std::ostream& out) {
+    const std::vector<std::int64_t> ids = prompt_ids(*stored_.tokenizer, prompt);
+    if (is_json_) return write_json(prompt, ids, generator_.generate(ids, index), out);
+    if (index > 0) out << "\n";
+    stream_text(prompt, ids, index, out);
+  }
 
-/// Writes prompt and continuation as it grows.
-void stream_text(Generator& generator, const Tokenizer& tokenizer, const std::string& prompt, const std::vector<std::int64_t>& ids,
-                 std::uint64_t index) {
-  StreamingDecoder stream([&tokenizer](std::span<const std::int64_t> window) { return decode(tokenizer, window); }, ids);
-  std::cout << prompt << std::flush;
-  const Generation generation = generator.generate(ids, index, [&](std::int64_t id) { std::cout << stream.add(id) << std::flush; });
-  std::cout << stream.finish() << std::endl;
-  if (generation.finish_reason == FinishReason::max_positions) std::cerr << "(the model has no position for another token)\n";
+ private:
+  void write_json(const std::string& prompt, const std::vector<std::int64_t>& ids, const Generation& generation, std::ostream& out) const {
+    const OrderedJson object = {{"prompt", prompt},
+                                {"prompt_ids", ids},
+                                {"text", decode(generation.ids)},
+                                {"ids", generation.ids},
+                                {"finish_reason", finish_reason_name(generation.finish_reason)}};
+    out << object.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) << std::endl;
+  }
+
+  /// Writes prompt and continuation as it grows.
+  void stream_text(const std::string& prompt, const std::vector<std::int64_t>& ids, std::uint64_t index, std::ostream& out) {
+    StreamingDecoder stream([this](std::span<const std::int64_t> window) { return decode(window); }, ids);
+    out << prompt << std::flush;
+    const Generation generation = generator_.generate(ids, index, [&](std::int64_t id) { out << stream.add(id) << std::flush; });
+    out << stream.finish() << std::endl;
+    if (speaks_ && generation.finish_reason == FinishReason::max_positions) std::cerr << "(the model has no position for another token)\n";
+  }
+
+  std::string decode(std::span<const std::int64_t> ids) const { return stored_.tokenizer->decode(std::vector<std::int32_t>(ids.begin(), ids.end())); }
+
+  const bool is_json_, speaks_;
+  const StoredTokenizer stored_;
+  Generator generator_;
+};
+
+int generate_as(World& world, std::span<const std::string> args) {
+  const LaunchEnvironment& environment = world.environment();
+  const GenerateOptions options = read_generate_options(args, environment.world_size);
+  const std::vector<std::string> read_here = environment.rank == 0 ? all_prompts(options) : std::vector<std::string>{};
+  const InferenceRank rank(world, options, flags_of(generate_table().set(), &options));
+  const std::vector<std::string> prompts = rank.share(read_here);
+  TextWriter writer(options, rank);
+  std::ostream silence(nullptr);
+  if (rank.num_replicas() == 1) {
+    for (std::size_t i = 0; i < prompts.size(); ++i) writer.write(prompts[i], i, rank.speaks() ? std::cout : silence);
+    return 0;
+  }
+  for (std::size_t first = 0; first < prompts.size(); first += static_cast<std::size_t>(rank.num_replicas())) {
+    const std::size_t mine = first + static_cast<std::size_t>(rank.replica());
+    std::ostringstream text;
+    if (mine < prompts.size()) writer.write(prompts[mine], mine, text);
+    for (const std::string& one : rank.gather(text.str())) (rank.speaks() ? std::cout : silence) << one << std::flush;
+  }
+  return 0;
 }
 
 }  // namespace
 
 int run_generate(std::span<const std::string> args) {
-  const GenerateOptions options = read_generate_options(args);
-  const std::vector<std::string> prompts = all_prompts(options);
-  const LoadedModel loaded =
-      load_model(options.load, options.ckpt_step, {.device = open_device(options.device).device, .type = requested_type(options)});
-  for (const std::string& note : loaded.source.notes) std::cerr << note << "\n";
-  const StoredTokenizer stored = open_tokenizer(options.tokenizer, loaded.source);
-  const SamplingOptions sampling{
-      .temperature = options.temperature, .top_k = options.top_k, .top_p = options.top_p, .seed = static_cast<std::uint64_t>(options.seed)};
-  Generator generator(*loaded.model, {.sampling = sampling, .max_new_tokens = options.max_new_tokens, .stop_ids = stored.stop_ids});
-  for (std::size_t i = 0; i < prompts.size(); ++i) {
-    const std::vector<std::int64_t> ids = prompt_ids(*stored.tokenizer, prompts[i]);
-    if (options.json) {
-      print_json(*stored.tokenizer, prompts[i], ids, generator.generate(ids, i));
-    } else {
-      if (i > 0) std::cout << "\n";
-      stream_text(generator, *stored.tokenizer, prompts[i], ids, i);
-    }
-  }
-  return 0;
+  return run_rank("generate", [&](World& world) { return generate_as(world, args); });
 }
 
 }  // namespace megatron

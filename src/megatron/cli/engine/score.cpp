@@ -1,15 +1,18 @@
 // `megatron score`: token ids in, their log-probabilities out, one JSON object per line.
+#include <cerrno>
+#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "megatron/base/error.h"
+#include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/cli/engine/engine.h"
+#include "megatron/cli/engine/inference_rank.h"
 #include "megatron/config/inference_options.h"
-#include "megatron/inference/load_model.h"
 #include "megatron/inference/scorer.h"
-#include "megatron/training/open_device.h"
 
 namespace megatron {
 namespace {
@@ -26,21 +29,66 @@ std::vector<std::int64_t> read_ids(const std::string& line, const std::string& s
   return result;
 }
 
+/// The lines to score, read by one rank as they come.
+class Lines {
+ public:
+  /// Of the file, or of standard input when `path` is empty. `was_launched`: by somebody who may not hand it on.
+  Lines(const std::string& path, bool was_launched) : name_(path.empty() ? "standard input" : path), needs_some_(path.empty() && was_launched) {
+    if (path.empty()) return;
+    file_.open(path);
+    if (!file_) fail_file("open", path, errno);
+  }
+
+  /// Up to `count` lines that are not blank, each behind what messages call it.
+  std::vector<std::string> next(std::int64_t count) {
+    std::vector<std::string> found;
+    std::istream& in = file_.is_open() ? file_ : std::cin;
+    for (std::string line; std::ssize(found) < 2 * count && std::getline(in, line);) {
+      ++number_;
+      if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+      found.push_back(name_ + ", line " + std::to_string(number_));
+      found.push_back(line);
+    }
+    if (number_ == 0 && needs_some_) {
+      throw UserError({name_, "is empty: a launcher gives its ranks none", "give the lines with --input FILE"});
+    }
+    return found;
+  }
+
+ private:
+  const std::string name_;
+  const bool needs_some_;
+  std::ifstream file_;
+  std::int64_t number_ = 0;
+};
+
+std::string scored(LanguageModel& model, const std::string& source, const std::string& line) {
+  const Score score = score_tokens(model, read_ids(line, source), source);
+  return OrderedJson({{"logprobs", score.logprobs}, {"loss", score.loss}}).dump();
+}
+
+int score_as(World& world, std::span<const std::string> args) {
+  const LaunchEnvironment& environment = world.environment();
+  const ScoreOptions options = read_score_options(args, environment.world_size);
+  std::optional<Lines> lines;  // of rank 0
+  if (environment.rank == 0) lines.emplace(options.input, !environment.master_addr.empty());
+  const InferenceRank rank(world, options, flags_of(score_table().set(), &options));
+  while (true) {
+    // One line for each replica: its name, its text.
+    const std::vector<std::string> round = rank.share(lines ? lines->next(rank.num_replicas()) : std::vector<std::string>{});
+    if (round.empty()) return 0;
+    const auto mine = static_cast<std::size_t>(2 * rank.replica());
+    const std::string result = mine < round.size() ? scored(rank.model(), round[mine], round[mine + 1]) : "";
+    for (const std::string& line : rank.gather(result)) {
+      if (rank.speaks() && !line.empty()) std::cout << line << std::endl;
+    }
+  }
+}
+
 }  // namespace
 
 int run_score(std::span<const std::string> args) {
-  const ScoreOptions options = read_score_options(args);
-  const LoadedModel loaded =
-      load_model(options.load, options.ckpt_step, {.device = open_device(options.device).device, .type = requested_type(options)});
-  for (const std::string& note : loaded.source.notes) std::cerr << note << "\n";
-  std::string line;
-  for (std::int64_t number = 1; std::getline(std::cin, line); ++number) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const std::string source = "standard input, line " + std::to_string(number);
-    const Score score = score_tokens(*loaded.model, read_ids(line, source), source);
-    std::cout << OrderedJson({{"logprobs", score.logprobs}, {"loss", score.loss}}).dump() << std::endl;
-  }
-  return 0;
+  return run_rank("score", [&](World& world) { return score_as(world, args); });
 }
 
 }  // namespace megatron

@@ -1,0 +1,23 @@
+#include "megatron/cli/engine/inference_rank.h"
+
+#include <ATen/Parallel.h>
+
+#include <iostream>
+
+#include "megatron/base/machine.h"
+#include "megatron/parallel/gather_texts.h"
+
+namespace megatron {
+
+InferenceRank::InferenceRank(World& world, const ModelOptions& options, const SettingsText& flags)
+    : joined_(world, options.parallel, flags), rank_(joined_.place(options.parallel)) {
+  at::set_num_threads(num_threads_of_rank(joined_.in_world().local_world_size));
+  loaded_.emplace(load_model(options.load, options.ckpt_step, {.rank = rank_, .parallel = options.parallel, .type = requested_type(options)}));
+  if (!speaks()) return;
+  for (const std::string& note : loaded_->source.notes) std::cerr << "note: " << note << '\n';
+}
+
+std::vector<std::string> InferenceRank::share(const std::vector<std::string>& texts) const { return share_texts(rank_.world, texts, rank_.device); }
+std::vector<std::string> InferenceRank::gather(const std::string& text) const { return gather_texts(rank_.dp, text, rank_.device); }
+
+}  // namespace megatron

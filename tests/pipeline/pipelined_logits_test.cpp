@@ -1,0 +1,123 @@
+// Logits through stages on many ranks are those of one rank: the same bits where only stages move, within rounding where tp splits sums.
+#include "megatron/pipeline/pipelined_logits.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+#include <gtest/gtest.h>
+
+#include "megatron/config/mesh_sizes.h"
+#include "megatron/models/gpt_model.h"
+#include "megatron/parallel/make_rank.h"
+#include "megatron/parallel/rank_threads.h"
+#include "megatron/transformer/param_store.h"
+#include "support/tiny_gpt.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::int64_t kVocabSize = 13, kSequence = 7;
+
+struct Family {
+  const char* name;
+  TransformerConfig config;
+};
+
+std::vector<Family> families() {
+  TransformerConfig base = tiny_gpt();
+  base.num_layers = 4;
+  base.init_method_std = 0.3;  // far from uniform attention
+  TransformerConfig llama = base, bloom = base;
+  make_llama(llama);
+  bloom.position_embedding_type = PositionEmbedding::alibi;
+  bloom.fp32_residual_connection = true;
+  return {{"gpt", base}, {"llama", llama}, {"bloom", bloom}};
+}
+
+struct Cut {
+  const char* name;
+  ParallelConfig parallel;
+};
+
+std::vector<Cut> stage_cuts() {
+  const auto cut = [](std::int64_t pp) {
+    ParallelConfig parallel;
+    parallel.pipeline_model_parallel_size = pp;
+    return parallel;
+  };
+  ParallelConfig chunks = cut(2), folded = cut(2), uneven = cut(4);
+  chunks.num_virtual_stages_per_pipeline_rank = 2;
+  folded.pipeline_schedule = "zb-v";
+  uneven.pipeline_model_parallel_layout = "E|ttt|t|L";
+  return {{"pp2", cut(2)}, {"pp4", cut(4)}, {"pp2 with two chunks", chunks}, {"pp2 folded", folded}, {"ends alone", uneven}};
+}
+
+/// What every rank sees: the logits of one full pass, and of a prompt of three tokens with four steps of one behind it.
+struct Seen {
+  at::Tensor full, stepped;
+};
+
+Seen look(LanguageModel& model) {
+  const c10::InferenceMode no_gradients;
+  const at::Tensor tokens = (at::arange(2 * kSequence) * 5 % kVocabSize).view({2, kSequence});
+  LayerStates states;
+  std::vector<at::Tensor> parts = {model.logits(tokens.narrow(1, 0, 3), 0, &states, true)};
+  for (std::int64_t i = 3; i < kSequence; ++i) parts.push_back(model.logits(tokens.narrow(1, i, 1), i, &states, i % 2 == 0));
+  return {model.logits(tokens, 0, nullptr, false), at::cat(parts, 1)};
+}
+
+/// By rank.
+std::vector<Seen> seen_in(const TransformerConfig& config, c10::ScalarType dtype, const ParallelConfig& parallel) {
+  const MeshSizes sizes = mesh_sizes(parallel);
+  std::vector<Seen> seen(static_cast<std::size_t>(sizes.tp * sizes.pp));
+  run_rank_threads(std::ssize(seen),
+                   [&](Communicators& communicators) {
+                     const Rank rank = make_rank(Mesh(sizes, communicators.world_size()), communicators);
+                     const PipelineLayout layout = pipeline_layout(parallel, config.num_layers);
+                     const auto stages = make_gpt_model(config, rank, GptOptions{.vocab_pad_multiple = 8, .dtype = dtype, .layout = &layout});
+                     ParamStore weights(*stages, {.dtype = dtype, .with_gradients = false, .model = rank.model});
+                     weights.initialize(1);
+                     PipelinedLogits whole(*stages, layout, rank);
+                     seen[static_cast<std::size_t>(rank.index)] = look(sizes.pp == 1 ? *stages : whole);
+                   },
+                   {.timeout = std::chrono::milliseconds(20'000)});
+  return seen;
+}
+
+TEST(PipelinedLogits, HaveTheBitsOfOneRank) {
+  for (const Family& family : families()) {
+    for (const c10::ScalarType dtype : {c10::kFloat, c10::kBFloat16}) {
+      const Seen one = seen_in(family.config, dtype, {}).front();
+      ASSERT_EQ(one.full.sizes(), at::IntArrayRef({2, kSequence, kVocabSize}));
+      ASSERT_EQ(one.stepped.sizes(), at::IntArrayRef({2, kSequence - 2, kVocabSize}));
+      for (const Cut& cut : stage_cuts()) {
+        for (const Seen& seen : seen_in(family.config, dtype, cut.parallel)) {
+          EXPECT_TRUE(at::equal(seen.full, one.full)) << family.name << ", " << cut.name << ", " << dtype;
+          EXPECT_TRUE(at::equal(seen.stepped, one.stepped)) << family.name << ", " << cut.name << ", " << dtype << ", in steps";
+        }
+      }
+    }
+  }
+}
+
+double difference(const at::Tensor& a, const at::Tensor& b) { return a.sub(b).abs().max().item<double>() / b.abs().max().item<double>(); }
+
+TEST(PipelinedLogits, OfTensorParallelStagesAreAlikeOnAllRanks) {
+  for (const Family& family : families()) {
+    const Seen one = seen_in(family.config, c10::kDouble, {}).front();
+    for (const std::int64_t num_chunks : {1, 2}) {
+      ParallelConfig parallel;
+      parallel.tensor_model_parallel_size = parallel.pipeline_model_parallel_size = 2;
+      if (num_chunks > 1) parallel.num_virtual_stages_per_pipeline_rank = num_chunks;
+      const std::vector<Seen> all = seen_in(family.config, c10::kDouble, parallel);
+      for (const Seen& seen : all) {
+        EXPECT_LE(difference(seen.full, one.full), 1e-6) << family.name;  // logits are float32
+        EXPECT_LE(difference(seen.stepped, one.stepped), 1e-6) << family.name;
+        EXPECT_TRUE(at::equal(seen.full, all[0].full)) << family.name << ": ranks would draw different tokens";
+        EXPECT_TRUE(at::equal(seen.stepped, all[0].stepped)) << family.name << ": ranks would draw different tokens";
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace megatron
