@@ -32,6 +32,7 @@ class RanksOfInference : public testing::Test {
     model_.num_query_groups = 2;
     model_.ffn_hidden_size = 24;
     model_.vocab_size = 61;
+    model_.max_position_embeddings = 64;
     model_.init_method_std = 0.3;
     model_.normalization = Normalization::RMSNorm;
     model_.position_embedding_type = PositionEmbedding::rope;
