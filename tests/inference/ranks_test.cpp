@@ -123,7 +123,7 @@ TEST_F(RanksOfInference, ModelsThatCannotBeCutAreUserErrors) {
   const auto message = [&](const ParallelConfig& parallel) { return message_of([&] { said(root_ / "ours", parallel); }); };
   EXPECT_THAT(message(cut(1, 8)), HasSubstr("--pipeline-model-parallel-size"));
   EXPECT_THAT(message(cut(3, 1)), HasSubstr("--num-attention-heads: 4 is no multiple of --tensor-model-parallel-size 3"));
-  EXPECT_THAT(message(cut(1, 2, 3)), HasSubstr("--num-virtual-stages-per-pipeline-rank"));
+  EXPECT_THAT(message(cut(1, 2, 3)), HasSubstr("2 x 3 chunks"));
 }
 
 TEST_F(RanksOfInference, TensorsThatNoRankTakesAreNamed) {
