@@ -30,5 +30,7 @@ if(CCACHE)
 endif()
 find_program(MOLD mold)
 if(MOLD)
-  add_link_options(-fuse-ld=mold)
+  # norelro: mold 1.10 lets the read-only part begin on a page that is not mapped, where code ends with its page and a thread-local variable follows;
+  # such a program does not start ("cannot apply additional memory protection after relocation").
+  add_link_options(-fuse-ld=mold -Wl,-z,norelro)
 endif()
