@@ -28,7 +28,7 @@ test: build ## Build and run the fast tests (at most five minutes)
 	@cmake --build $(BUILD_DIR) -j $(JOBS) --target megatron_tests
 	@ctest --test-dir $(BUILD_DIR) --output-on-failure -j $(JOBS) -LE nightly
 
-test-nightly: build ## Run the tests that take too long for every day: a hundred runs killed at random moments, every layout of every model
+test-nightly: build ## Run the tests that take too long for every day: a hundred runs killed at random moments, every layout of every model, bubbles by the clock
 	@cmake --build $(BUILD_DIR) -j $(JOBS) --target megatron_tests
 	@ctest --test-dir $(BUILD_DIR) --output-on-failure -L nightly
 

@@ -38,21 +38,6 @@ std::vector<StepKind> kinds_of(const Schedule& schedule) {
   return kinds;
 }
 
-const char* words_of(StepKind kind) {
-  switch (kind) {
-    case StepKind::forward:
-      return "forward";
-    case StepKind::backward:
-      return "backward";
-    case StepKind::backward_input:
-      return "input gradients";
-    case StepKind::backward_weight:
-      return "weight gradients";
-    default:
-      return "message";
-  }
-}
-
 std::string title_of(const Schedule& schedule) {
   return schedule.name + ": " + count(schedule.num_ranks, "rank") +
          (schedule.num_chunks > 1 ? ", " + count(schedule.num_chunks, "chunk") + " each" : "") + ", " + std::to_string(schedule.num_microbatches) +

@@ -19,9 +19,6 @@ std::vector<Cell> cells_of(const Schedule& schedule, const Simulation& run, std:
 /// The kinds of computing step that the schedule has, in order.
 std::vector<StepKind> kinds_of(const Schedule& schedule);
 
-/// "forward", "backward", "input gradients", "weight gradients".
-const char* words_of(StepKind kind);
-
 /// "zb-v: 4 ranks, 2 chunks each, 8 microbatches".
 std::string title_of(const Schedule& schedule);
 

@@ -24,6 +24,21 @@ const char* name_of(StepKind kind) {
   return "?";
 }
 
+const char* words_of(StepKind kind) {
+  switch (kind) {
+    case StepKind::forward:
+      return "forward";
+    case StepKind::backward:
+      return "backward";
+    case StepKind::backward_input:
+      return "input gradients";
+    case StepKind::backward_weight:
+      return "weight gradients";
+    default:
+      return "message";
+  }
+}
+
 std::int64_t stage_of(ChunkOrder order, std::int64_t num_ranks, std::int64_t rank, std::int64_t chunk) {
   const bool goes_up = order == ChunkOrder::v && chunk % 2 == 1;
   return chunk * num_ranks + (goes_up ? num_ranks - 1 - rank : rank);

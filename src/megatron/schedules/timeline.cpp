@@ -9,27 +9,12 @@ namespace {
 
 std::int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
 
-const char* category_of(StepKind kind) {
-  switch (kind) {
-    case StepKind::forward:
-      return "forward";
-    case StepKind::backward:
-      return "backward";
-    case StepKind::backward_input:
-      return "input gradients";
-    case StepKind::backward_weight:
-      return "weight gradients";
-    default:
-      return "message";
-  }
-}
-
 TraceSpan span_of(const Schedule& schedule, std::int64_t rank, const TimedStep& timed) {
   const ScheduleStep& step = timed.step;
   const std::int64_t begin_ns = nanoseconds(timed.span.begin_s);
   TraceSpan span{
       .name = label_of(schedule, step),
-      .category = category_of(step.kind),
+      .category = words_of(step.kind),
       .begin_ns = begin_ns,
       .duration_ns = nanoseconds(timed.span.end_s) - begin_ns,
       .args = {{"microbatch", std::int64_t{step.microbatch}}, {"chunk", std::int64_t{step.chunk}}, {"stage", schedule.stage_of(rank, step.chunk)}}};

@@ -212,6 +212,15 @@ void ExchangeTransport::all_gather(const CommCall& call) {
       });
 }
 
+/// Of what each of the others is to have of `in`, the piece of a round, in the order of the ranks.
+void ExchangeTransport::write_parts(std::byte* slot, const at::Tensor& in, Piece piece) const {
+  const std::int64_t bytes = static_cast<std::int64_t>(in.nbytes()) / size_;
+  const Range chunk = range_of(piece.round, piece.step, bytes);
+  for (std::int64_t member = 0; member < size_; ++member) {
+    if (member != rank_) copy_bytes(slot + member * piece.step, bytes_of(in) + member * bytes + chunk.begin, chunk.count, slot_way_);
+  }
+}
+
 void ExchangeTransport::reduce_scatter(const CommCall& call) {
   const std::int64_t item = static_cast<std::int64_t>(call.out.element_size()), bytes = static_cast<std::int64_t>(call.out.nbytes());
   const std::int64_t step = largest_share();
@@ -220,10 +229,7 @@ void ExchangeTransport::reduce_scatter(const CommCall& call) {
   rounds(
       call, chunks_of(bytes, step),
       [&](std::int64_t round, std::byte* slot) {
-        const Range chunk = range_of(round, step, bytes);
-        for (std::int64_t member = 0; member < size_; ++member) {
-          if (member != rank_) copy_bytes(slot + member * step, in + member * bytes + chunk.begin, chunk.count, slot_way_);
-        }
+        write_parts(slot, call.in, {round, step});
       },
       [&](std::int64_t round) {
         const Range chunk = range_of(round, step, bytes);
@@ -241,10 +247,7 @@ void ExchangeTransport::all_to_all(const CommCall& call) {
   rounds(
       call, chunks_of(bytes, step),
       [&](std::int64_t round, std::byte* slot) {
-        const Range chunk = range_of(round, step, bytes);
-        for (std::int64_t member = 0; member < size_; ++member) {
-          if (member != rank_) copy_bytes(slot + member * step, in + member * bytes + chunk.begin, chunk.count, slot_way_);
-        }
+        write_parts(slot, call.in, {round, step});
       },
       [&](std::int64_t round) {
         const Range chunk = range_of(round, step, bytes);

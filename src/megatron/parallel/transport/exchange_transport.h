@@ -40,6 +40,11 @@ class ExchangeTransport final : public OperationTransport {
   /// For every round: write(round, slot) into this rank's slot, and once all have, read(round) of the others' (slot_of). Rounds count from 0.
   template <class Write, class Read>
   void rounds(const CommCall& call, std::int64_t count, const Write& write, const Read& read);
+  /// Which piece of a part a round carries, and how long pieces are.
+  struct Piece {
+    std::int64_t round, step;
+  };
+  void write_parts(std::byte* slot, const at::Tensor& in, Piece piece) const;
   void introduce(const CommCall& call);
   void compare_headers(const CommCall& call);
   void choose_way(const CommCall& call);
