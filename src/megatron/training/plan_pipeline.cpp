@@ -12,15 +12,20 @@
 namespace megatron {
 namespace {
 
-/// The layouts that a search may choose from: those of the given number of chunks, else of one and two.
+/// The layouts that a search may choose from: those of the given number of chunks, else of one and two. Where no flag says which layers a stage has,
+/// stages are balanced by the times at hand.
 std::vector<PipelineLayout> searched_layouts(const ParallelConfig& parallel, std::int64_t num_layers, const LayerCosts& costs) {
   std::vector<PipelineLayout> layouts;
   const std::int64_t given = num_pipeline_chunks(parallel, num_layers);
   const bool is_free = !parallel.num_layers_per_virtual_pipeline_stage && !parallel.num_virtual_stages_per_pipeline_rank &&
                        parallel.pipeline_model_parallel_layout.empty();
+  const bool has_stages = !parallel.pipeline_model_parallel_layout.empty() || parallel.decoder_first_pipeline_num_layers ||
+                          parallel.decoder_last_pipeline_num_layers || parallel.account_for_embedding_in_pipeline_split ||
+                          parallel.account_for_loss_in_pipeline_split;
   const auto add = [&](const char* schedule, std::int64_t chunks) {
     ParallelConfig config = parallel;
     config.pipeline_schedule = schedule;
+    if (!has_stages) config.pipeline_split = "measured";
     if (is_free) config.num_virtual_stages_per_pipeline_rank = chunks > 1 ? std::optional(chunks) : std::nullopt;
     try {
       layouts.push_back(pipeline_layout(config, num_layers, &costs));
