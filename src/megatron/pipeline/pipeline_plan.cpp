@@ -7,9 +7,18 @@
 #include "megatron/schedules/validate.h"
 
 namespace megatron {
+namespace {
+
+/// Of the schedules by name, the plain one for a layout: what is searched for trains only, evaluation goes straight through the stages.
+const char* plain_schedule(const PipelineLayout& layout) {
+  if (layout.order == ChunkOrder::v) return "zb-v";
+  return layout.num_chunks > 1 ? "interleaved" : "1f1b";
+}
+
+}  // namespace
 
 ScheduleRequest PipelinePlan::request(std::int64_t num_microbatches) const {
-  return {.name = options_.schedule,
+  return {.name = options_.schedule == "auto" ? plain_schedule(layout_) : options_.schedule,
           .num_ranks = layout_.num_ranks,
           .num_chunks = layout_.num_chunks,
           .num_microbatches = num_microbatches,
