@@ -44,11 +44,15 @@ std::vector<Cut> stage_cuts() {
     parallel.pipeline_model_parallel_size = pp;
     return parallel;
   };
-  ParallelConfig chunks = cut(2), folded = cut(2), uneven = cut(4);
+  ParallelConfig chunks = cut(2), folded = cut(2), uneven = cut(4), behind = cut(4), around = cut(2);
   chunks.num_virtual_stages_per_pipeline_rank = 2;
   folded.pipeline_schedule = "zb-v";
   uneven.pipeline_model_parallel_layout = "E|ttt|t|L";
-  return {{"pp2", cut(2)}, {"pp4", cut(4)}, {"pp2 with two chunks", chunks}, {"pp2 folded", folded}, {"ends alone", uneven}};
+  behind.pipeline_model_parallel_layout = "E|ttt|tL|";
+  around.pipeline_model_parallel_layout = "|Ett|ttL|";
+  return {{"pp2", cut(2)},           {"pp4", cut(4)},        {"pp2 with two chunks", chunks},
+          {"pp2 folded", folded},    {"ends alone", uneven}, {"nothing behind the output", behind},
+          {"nothing around", around}};
 }
 
 /// What every rank sees: the logits of one full pass, and of a prompt of three tokens with four steps of one behind it.

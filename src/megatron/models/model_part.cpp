@@ -14,6 +14,10 @@ bool is_inside(const PipelineLayout& layout, std::int64_t place) {
 
 }  // namespace
 
+std::int64_t stage_with(const PipelineLayout& layout, bool StageLayers::*end) {
+  return std::ranges::find_if(layout.stages, [&](const StageLayers& stage) { return stage.*end; }) - layout.stages.begin();
+}
+
 ModelPart model_part(const PipelineLayout& layout, std::int64_t pipeline_rank) {
   ModelPart part;
   for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk) {

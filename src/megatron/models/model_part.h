@@ -23,6 +23,9 @@ struct ModelPart {
   bool is_cut_between_ends = false;  ///< one of the ends is here, the other on another rank
 };
 
+/// The stage that has the embedding, or the output: `end` is a member of StageLayers that is true for one stage.
+std::int64_t stage_with(const PipelineLayout& layout, bool StageLayers::*end);
+
 /// The part of the rank with this place on the pipeline's axis.
 ModelPart model_part(const PipelineLayout& layout, std::int64_t pipeline_rank);
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/models/model_part.h"
 #include "megatron/parallel/collectives.h"
 
 namespace megatron {
@@ -22,7 +23,7 @@ StageOutput PipelinedLogits::forward_chunk(std::int64_t chunk, const Microbatch&
 
 at::Tensor PipelinedLogits::logits(const at::Tensor& tokens, std::int64_t start, LayerStates* states, bool last_only) {
   const Activations left = run_stages({.tokens = tokens, .start = start, .states = states, .last_only = last_only});
-  const std::int64_t last = rank_of(layout_.order, layout_.num_ranks, static_cast<std::int64_t>(layout_.stages.size()) - 1);
+  const std::int64_t last = rank_of(layout_.order, layout_.num_ranks, stage_with(layout_, &StageLayers::has_output));
   const at::Tensor logits_bsv =
       pp_.rank == last ? left.front().contiguous()
                        : at::empty({tokens.size(0), last_only ? 1 : tokens.size(1), config().vocab_size}, at::device(device_).dtype(at::kFloat));
@@ -31,7 +32,7 @@ at::Tensor PipelinedLogits::logits(const at::Tensor& tokens, std::int64_t start,
 }
 
 Activations PipelinedLogits::run_stages(const InferencePass& pass) {
-  const auto num_stages = static_cast<std::int64_t>(layout_.stages.size());
+  const std::int64_t num_stages = stage_with(layout_, &StageLayers::has_output) + 1;  // there is nothing behind the output
   const auto holder = [&](std::int64_t stage) { return rank_of(layout_.order, layout_.num_ranks, stage); };
   Activations rows;
   for (std::int64_t stage = 0; stage < num_stages; ++stage) {

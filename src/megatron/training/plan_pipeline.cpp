@@ -7,6 +7,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/batch_schedule.h"
+#include "megatron/models/model_part.h"
 #include "megatron/training/measure_layers.h"
 
 namespace megatron {
@@ -77,10 +78,7 @@ PipelinePlan plan_pipeline(const Settings& settings, const Rank& rank, std::ostr
 
 Axis embedding_axis(const Settings& settings, const PipelineLayout& layout, const Mesh& mesh, const Rank& rank, Communicators* communicators) {
   Axis axis{"embd"};
-  const auto rank_with = [&](bool StageLayers::*part) {
-    const auto stage = std::ranges::find_if(layout.stages, [&](const StageLayers& one) { return one.*part; }) - layout.stages.begin();
-    return rank_of(layout.order, layout.num_ranks, stage);
-  };
+  const auto rank_with = [&](bool StageLayers::*end) { return rank_of(layout.order, layout.num_ranks, stage_with(layout, end)); };
   const std::int64_t first = rank_with(&StageLayers::has_embedding), last = rank_with(&StageLayers::has_output), mine = rank.pp.rank;
   if (settings.model.untie_embeddings_and_output_weights || first == last || (mine != first && mine != last)) return axis;
   const RankList stages = mesh.group(rank.index, "pp");
