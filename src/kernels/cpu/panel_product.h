@@ -1,0 +1,57 @@
+// The innermost product on the processor: rows of a times a packed panel of b, in f32. Matrix products and attention are made of it.
+//
+// Order of summation: an element of a call's product is Σ over depth in ascending order, one fused multiply-add after another, from zero; with
+// `accumulate` that sum is added to what `out` holds. Rows, columns and their number change no bit of an element, and with f32 operands no
+// instruction set does. (The bf16 instruction takes two neighbours of depth at a time: the odd one, then the even one.)
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/type.h"
+
+namespace megatron::kernels {
+
+/// Columns of a panel of b.
+inline constexpr std::int64_t kPanelColumns = 32;
+/// Rows that the kernels work on at a time; any number is right, multiples are fastest.
+inline constexpr std::int64_t kPanelRows = 12;
+
+/// What lies in memory along depth and across it (rows of a, columns of b); one of the two strides, in elements, is 1.
+struct PackArguments {
+  const void* from;
+  Type type;  ///< f32, bf16 or f16
+  std::int64_t depth_stride, cross_stride;
+  std::int64_t depth, count;
+  void* to;
+  std::int64_t to_stride;  ///< steps between neighbours of depth in the result (kPanelColumns for a panel); at least count
+};
+
+/// out [rows, columns] f32 (+)= a·panel. a lies in steps of 4 bytes, one f32 or two bf16 that are neighbours of depth: step s of row r is at
+/// a + 4·(r·row_stride + s·step_stride). So rows of a tensor are read as they lie (step_stride 1, row_stride in steps), or packed ones.
+struct PanelProductArguments {
+  const void* a;
+  std::int64_t row_stride, step_stride;
+  const void* panel;
+  float* out;
+  std::int64_t out_stride;
+  std::int64_t rows, columns;  ///< columns ≤ kPanelColumns
+  std::int64_t steps;          ///< of depth
+  bool accumulate;
+};
+
+struct PanelProduct {
+  Type type;  ///< of packed operands, f32 or bf16; wider than the storage where the processor does not multiply that
+  /// Packs to [steps, to_stride] steps, converted to `type`; what lies past count (up to to_stride) and past an odd depth is zero. With bf16 a step
+  /// holds the depths 2s and 2s + 1.
+  void (*pack)(const PackArguments&);
+  void (*multiply)(const PanelProductArguments&);
+
+  std::int64_t steps_of(std::int64_t depth) const { return type == Type::bf16 ? (depth + 1) / 2 : depth; }
+  /// Bytes of `count` rows or columns packed with this stride.
+  std::int64_t packed_bytes(std::int64_t depth, std::int64_t to_stride = kPanelColumns) const { return 4 * steps_of(depth) * to_stride; }
+};
+
+/// The fastest product of this processor for operands stored as f32, bf16 or f16.
+const PanelProduct& panel_product(Type storage);
+
+}  // namespace megatron::kernels
