@@ -1,0 +1,162 @@
+// Packing of operands into panels, compiled once per instruction set inside the namespace MEGATRON_KERNEL_ISA. What lies along depth is transposed in
+// squares of a vector's width, what lies across it is copied line by line.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/cpu/panel_product.h"
+#include "kernels/cpu/storage_types.h"
+
+namespace megatron::kernels::MEGATRON_KERNEL_ISA {
+
+#if defined(__AVX512F__)
+constexpr int kWidth = 16;
+#elif defined(__AVX2__)
+constexpr int kWidth = 8;
+#else
+constexpr int kWidth = 4;
+#endif
+using Vector = std::uint32_t __attribute__((vector_size(4 * kWidth)));
+
+/// Swaps the off-diagonal blocks of `kHalf` lanes: with halves 1, 2, 4 … a square is transposed.
+template <int kHalf>
+inline void swap_blocks(Vector* rows) {
+  if constexpr (kHalf < kWidth) {
+    Vector low, high;
+    for (int lane = 0; lane < kWidth; ++lane) {
+      const bool second = (lane & kHalf) != 0;
+      low[lane] = static_cast<std::uint32_t>(second ? kWidth + lane - kHalf : lane);
+      high[lane] = static_cast<std::uint32_t>(second ? kWidth + lane : lane + kHalf);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kWidth; ++i) {
+      if ((i & kHalf) != 0) continue;
+      const Vector first = rows[i], second = rows[i + kHalf];
+      rows[i] = __builtin_shuffle(first, second, low);
+      rows[i + kHalf] = __builtin_shuffle(first, second, high);
+    }
+    swap_blocks<2 * kHalf>(rows);
+  }
+}
+
+/// Steps [first, first + count ≤ kWidth) of a line along depth; zero behind them.
+template <class Stored>
+inline Vector load_steps(const Stored* line, std::int64_t first, std::int64_t count) {
+  Vector result{};
+  if constexpr (std::is_same_v<Stored, std::uint32_t>) {
+    std::memcpy(&result, line + first, static_cast<std::size_t>(4 * count));
+  } else {
+    float wide[kWidth] = {};
+    for (int i = 0; i < count; ++i) wide[i] = load(line[first + i]);
+    std::memcpy(&result, wide, sizeof result);
+  }
+  return result;
+}
+
+template <class Stored>
+inline Vector load_steps(const Stored* line, std::int64_t first) {
+  Vector result;
+  if constexpr (std::is_same_v<Stored, std::uint32_t>) {
+    std::memcpy(&result, line + first, sizeof result);
+  } else {
+    float wide[kWidth];
+    for (int i = 0; i < kWidth; ++i) wide[i] = load(line[first + i]);
+    std::memcpy(&result, wide, sizeof result);
+  }
+  return result;
+}
+
+/// Lines of `steps` steps each, one every `line_stride` elements; Stored is uint32_t where a step is copied as it is.
+template <class Stored>
+void pack_lines_along_depth(const PackArguments& p, std::int64_t steps, std::int64_t line_stride) {
+  const auto* from = static_cast<const Stored*>(p.from);
+  for (std::int64_t c = 0; c < p.to_stride; c += kWidth) {
+    const std::int64_t lines = std::clamp<std::int64_t>(p.count - c, 0, kWidth), room = std::min<std::int64_t>(kWidth, p.to_stride - c);
+    auto* to = static_cast<std::uint32_t*>(p.to) + c;
+    for (std::int64_t s = 0; s < steps; s += kWidth) {
+      const std::int64_t taken = std::min<std::int64_t>(kWidth, steps - s);
+      Vector square[kWidth];
+      if (lines == kWidth && taken == kWidth) {
+#pragma GCC unroll 16
+        for (int i = 0; i < kWidth; ++i) square[i] = load_steps(from + (c + i) * line_stride, s);
+      } else {
+        for (int i = 0; i < kWidth; ++i) square[i] = i < lines ? load_steps(from + (c + i) * line_stride, s, taken) : Vector{};
+      }
+      swap_blocks<1>(square);
+      for (std::int64_t i = 0; i < taken; ++i, to += p.to_stride) {
+        if (room == kWidth) {
+          std::memcpy(to, &square[i], sizeof(Vector));
+        } else {
+          std::memcpy(to, &square[i], static_cast<std::size_t>(4 * room));
+        }
+      }
+    }
+  }
+}
+
+/// Depth after depth, each widened to f32.
+template <class Stored>
+void pack_lines_across_depth(const PackArguments& p) {
+  auto* __restrict to = static_cast<float*>(p.to);
+  for (std::int64_t d = 0; d < p.depth; ++d, to += p.to_stride) {
+    const auto* __restrict line = static_cast<const Stored*>(p.from) + d * p.depth_stride;
+    for (std::int64_t c = 0; c < p.count; ++c) to[c] = load(line[c]);
+    for (std::int64_t c = p.count; c < p.to_stride; ++c) to[c] = 0;
+  }
+}
+
+/// To f32 from any storage.
+inline void pack_to_f32(const PackArguments& p) {
+  const bool along = p.depth_stride == 1 && p.count > 0;
+  if (p.type == Type::f32) return along ? pack_lines_along_depth<std::uint32_t>(p, p.depth, p.cross_stride) : pack_lines_across_depth<float>(p);
+  if (p.type == Type::bf16) return along ? pack_lines_along_depth<Bf16>(p, p.depth, p.cross_stride) : pack_lines_across_depth<Bf16>(p);
+  along ? pack_lines_along_depth<F16>(p, p.depth, p.cross_stride) : pack_lines_across_depth<F16>(p);
+}
+
+/// Two neighbours of depth side by side, `second` null behind an odd depth.
+inline void interleave(const std::uint16_t* __restrict first, const std::uint16_t* __restrict second, std::int64_t count,
+                       std::uint32_t* __restrict to) {
+  if (second == nullptr) {
+    for (std::int64_t c = 0; c < count; ++c) to[c] = first[c];
+    return;
+  }
+  for (std::int64_t c = 0; c < count; ++c) to[c] = static_cast<std::uint32_t>(first[c]) | static_cast<std::uint32_t>(second[c]) << 16;
+}
+
+/// An odd depth's last step, whose other half is zero.
+inline void pack_last_of_odd_depth(const PackArguments& p) {
+  const auto* from = static_cast<const std::uint16_t*>(p.from) + p.depth - 1;
+  auto* to = static_cast<std::uint32_t*>(p.to) + p.depth / 2 * p.to_stride;
+  for (std::int64_t c = 0; c < p.to_stride; ++c) to[c] = c < p.count ? from[c * p.cross_stride] : 0;
+}
+
+/// bf16 as it is, in pairs along depth.
+inline void pack_pairs(const PackArguments& p) {
+  const std::int64_t pairs = p.depth / 2;
+  const auto* from = static_cast<const std::uint16_t*>(p.from);
+  if (p.depth_stride == 1) {
+    if (p.cross_stride % 2 == 0) {
+      pack_lines_along_depth<std::uint32_t>(p, pairs, p.cross_stride / 2);
+    } else {
+      auto* to = static_cast<std::uint32_t*>(p.to);
+      for (std::int64_t s = 0; s < pairs; ++s, to += p.to_stride) {
+        for (std::int64_t c = 0; c < p.to_stride; ++c) {
+          to[c] = 0;
+          if (c < p.count) std::memcpy(to + c, from + c * p.cross_stride + 2 * s, 4);
+        }
+      }
+    }
+    if (p.depth % 2 != 0) pack_last_of_odd_depth(p);
+    return;
+  }
+  auto* to = static_cast<std::uint32_t*>(p.to);
+  for (std::int64_t d = 0; d < p.depth; d += 2, to += p.to_stride) {
+    const std::uint16_t* first = from + d * p.depth_stride;
+    interleave(first, d + 1 < p.depth ? first + p.depth_stride : nullptr, p.count, to);
+    std::fill(to + p.count, to + p.to_stride, 0u);
+  }
+}
+
+}  // namespace megatron::kernels::MEGATRON_KERNEL_ISA

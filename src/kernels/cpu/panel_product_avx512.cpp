@@ -1,0 +1,17 @@
+#define MEGATRON_KERNEL_ISA avx512
+#include "kernels/cpu/panel_product_avx512.h"
+
+#include "kernels/cpu/panel_pack_impl.h"
+
+namespace megatron::kernels::avx512 {
+namespace {
+
+struct FusedMultiplyAdd {
+  static __m512 add(__m512 sum, __m512 x, __m512 b) { return _mm512_fmadd_ps(x, b, sum); }
+};
+
+}  // namespace
+
+PanelProduct f32_product() { return {Type::f32, pack_to_f32, multiply<FusedMultiplyAdd>}; }
+
+}  // namespace megatron::kernels::avx512

@@ -1,0 +1,16 @@
+#define MEGATRON_KERNEL_ISA avx512bf16
+#include "kernels/cpu/panel_pack_impl.h"
+#include "kernels/cpu/panel_product_avx512.h"
+
+namespace megatron::kernels::avx512bf16 {
+namespace {
+
+struct DotOfPairs {
+  static __m512 add(__m512 sum, __m512 x, __m512 b) { return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(b)); }
+};
+
+}  // namespace
+
+PanelProduct bf16_product() { return {Type::bf16, pack_pairs, multiply<DotOfPairs>}; }
+
+}  // namespace megatron::kernels::avx512bf16
