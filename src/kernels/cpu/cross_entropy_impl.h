@@ -1,0 +1,120 @@
+// The cross entropy kernels' one implementation, compiled once per instruction set inside the namespace MEGATRON_KERNEL_ISA.
+#include <cstdint>
+
+#include "kernels/cpu/cross_entropy.h"
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/storage_types.h"
+
+namespace megatron::kernels::MEGATRON_KERNEL_ISA {
+
+inline constexpr std::int64_t kBlockColumns = 1024;
+inline constexpr int kSums = 4;  // of sixteen lanes
+
+/// Σ exp(logit − largest) of the columns so far.
+struct RunningSum {
+  float largest = -__builtin_inff();
+  Lanes sums[kSums] = {all(0), all(0), all(0), all(0)};
+
+  void add_block(const float* x, std::int64_t count) {
+    constexpr std::int64_t kStep = kSums * kNumLanes;
+    const float lowest = -__builtin_inff();
+    const std::int64_t whole = count - count % kStep;
+    Lanes found[kSums] = {all(largest), all(largest), all(largest), all(largest)};
+    for (std::int64_t c = 0; c < whole; c += kStep) {
+      for (int i = 0; i < kSums; ++i) found[i] = larger(load_lanes(x + c + i * kNumLanes), found[i]);
+    }
+    for (std::int64_t c = whole; c < count; c += kNumLanes) found[0] = larger(load_some(x + c, count - c, lowest), found[0]);
+    raise(largest_of(larger(larger(found[0], found[1]), larger(found[2], found[3]))));
+    const Lanes origin = all(largest);
+    for (std::int64_t c = 0; c < whole; c += kStep) {
+      for (int i = 0; i < kSums; ++i) sums[i] = sums[i] + exponential(load_lanes(x + c + i * kNumLanes) - origin);
+    }
+    for (std::int64_t c = whole, i = 0; c < count; c += kNumLanes, ++i) sums[i] = sums[i] + exponential(load_some(x + c, count - c, lowest) - origin);
+  }
+  void raise(float to) {
+    if (!(to > largest)) return;
+    const Lanes factor = exponential(all(largest - to));
+    for (Lanes& sum : sums) sum = sum * factor;
+    largest = to;
+  }
+  float log_of_sum() const {
+    const float sum = sum_of(((sums[0] + sums[1]) + sums[2]) + sums[3]);
+    return static_cast<float>(static_cast<double>(largest) + __builtin_log(static_cast<double>(sum)));
+  }
+};
+
+inline float log_sum_exp(const float* x, std::int64_t columns) {
+  RunningSum running;
+  for (std::int64_t c = 0; c < columns; c += kBlockColumns) running.add_block(x + c, columns - c < kBlockColumns ? columns - c : kBlockColumns);
+  return running.log_of_sum();
+}
+
+inline double log_sum_exp(const double* x, std::int64_t columns) {
+  double largest = -__builtin_inf(), sum = 0;
+  for (std::int64_t c = 0; c < columns; ++c) largest = x[c] > largest ? x[c] : largest;
+  for (std::int64_t c = 0; c < columns; ++c) sum += __builtin_exp(x[c] - largest);
+  return largest + __builtin_log(sum);
+}
+
+/// The label's column here, or −1.
+inline std::int64_t label_column(const CrossEntropyRows& rows, std::int64_t row) {
+  const std::int64_t column = rows.labels[row] - rows.first_column;
+  return column >= 0 && column < rows.columns ? column : -1;
+}
+
+template <class T>
+void statistics_of(const CrossEntropyStatistics& a, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t row = begin; row < end; ++row) {
+    const T* x = static_cast<const T*>(a.rows.logits) + row * a.rows.row_stride;
+    const std::int64_t label = label_column(a.rows, row);
+    static_cast<T*>(a.lse)[row] = log_sum_exp(x, a.rows.columns);
+    static_cast<T*>(a.label_logit)[row] = label < 0 ? 0 : x[label];
+  }
+}
+
+inline void statistics(const CrossEntropyStatistics& a, std::int64_t begin, std::int64_t end) {
+  a.rows.type == Type::f64 ? statistics_of<double>(a, begin, end) : statistics_of<float>(a, begin, end);
+}
+
+/// `to` may be x where their types are the same.
+template <class To>
+void gradient_of_row(const float* x, To* to, std::int64_t columns, std::int64_t label, float lse, float factor) {
+  const Lanes origin = all(lse), factors = all(factor);
+  float at_label[kNumLanes];
+  if (label >= 0) store_lanes(at_label, (exponential(all(x[label]) - origin) - all(1)) * factors);
+  std::int64_t c = 0;
+  for (; c + kNumLanes <= columns; c += kNumLanes) store_lanes(to + c, exponential(load_lanes(x + c) - origin) * factors);
+  store_some(to + c, columns - c, exponential(load_some(x + c, columns - c, lse) - origin) * factors);
+  if (label >= 0) store(to[label], at_label[0]);
+}
+
+inline void gradient_of_row(const double* x, double* to, std::int64_t columns, std::int64_t label, double lse, double factor) {
+  for (std::int64_t c = 0; c < columns; ++c) to[c] = (__builtin_exp(x[c] - lse) - (c == label ? 1 : 0)) * factor;
+}
+
+template <class T, class To>
+void gradient_of(const CrossEntropyGradient& a, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t row = begin; row < end; ++row) {
+    const T* x = static_cast<const T*>(a.rows.logits) + row * a.rows.row_stride;
+    To* to = static_cast<To*>(a.gradient) + row * a.gradient_row_stride;
+    const T factor = static_cast<T>(a.mask[row]) * static_cast<T>(a.scale);
+    gradient_of_row(x, to, a.rows.columns, label_column(a.rows, row), static_cast<const T*>(a.lse)[row], factor);
+  }
+}
+
+inline void gradient(const CrossEntropyGradient& a, std::int64_t begin, std::int64_t end) {
+  switch (a.gradient_type) {
+    case Type::f64:
+      return gradient_of<double, double>(a, begin, end);
+    case Type::f32:
+      return gradient_of<float, float>(a, begin, end);
+    case Type::bf16:
+      return gradient_of<float, Bf16>(a, begin, end);
+    case Type::f16:
+      return gradient_of<float, F16>(a, begin, end);
+  }
+}
+
+inline CrossEntropyKernels cross_entropy_table() { return {statistics, gradient}; }
+
+}  // namespace megatron::kernels::MEGATRON_KERNEL_ISA
