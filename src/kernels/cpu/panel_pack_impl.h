@@ -20,6 +20,13 @@ constexpr int kWidth = 4;
 #endif
 using Vector = std::uint32_t __attribute__((vector_size(4 * kWidth)));
 
+/// How far ahead of the work memory is asked for: lines are too many, and too far apart, for the processor to see a pattern.
+constexpr std::int64_t kStepsAhead = 64, kDepthsAhead = 12;
+
+inline void prefetch_line(const void* line, std::int64_t bytes) {
+  for (std::int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(static_cast<const char*>(line) + b);
+}
+
 /// Swaps the off-diagonal blocks of `kHalf` lanes: with halves 1, 2, 4 … a square is transposed.
 template <int kHalf>
 inline void swap_blocks(Vector* rows) {
@@ -80,7 +87,10 @@ void pack_lines_along_depth(const PackArguments& p, std::int64_t steps, std::int
       Vector square[kWidth];
       if (lines == kWidth && taken == kWidth) {
 #pragma GCC unroll 16
-        for (int i = 0; i < kWidth; ++i) square[i] = load_steps(from + (c + i) * line_stride, s);
+        for (int i = 0; i < kWidth; ++i) {
+          square[i] = load_steps(from + (c + i) * line_stride, s);
+          __builtin_prefetch(from + (c + i) * line_stride + s + kStepsAhead);
+        }
       } else {
         for (int i = 0; i < kWidth; ++i) square[i] = i < lines ? load_steps(from + (c + i) * line_stride, s, taken) : Vector{};
       }
@@ -102,6 +112,7 @@ void pack_lines_across_depth(const PackArguments& p) {
   auto* __restrict to = static_cast<float*>(p.to);
   for (std::int64_t d = 0; d < p.depth; ++d, to += p.to_stride) {
     const auto* __restrict line = static_cast<const Stored*>(p.from) + d * p.depth_stride;
+    prefetch_line(line + kDepthsAhead * p.depth_stride, p.count * static_cast<std::int64_t>(sizeof(Stored)));
     for (std::int64_t c = 0; c < p.count; ++c) to[c] = load(line[c]);
     for (std::int64_t c = p.count; c < p.to_stride; ++c) to[c] = 0;
   }
@@ -154,9 +165,35 @@ inline void pack_pairs(const PackArguments& p) {
   auto* to = static_cast<std::uint32_t*>(p.to);
   for (std::int64_t d = 0; d < p.depth; d += 2, to += p.to_stride) {
     const std::uint16_t* first = from + d * p.depth_stride;
+    prefetch_line(first + kDepthsAhead * p.depth_stride, 2 * p.count);
+    prefetch_line(first + (kDepthsAhead + 1) * p.depth_stride, 2 * p.count);
     interleave(first, d + 1 < p.depth ? first + p.depth_stride : nullptr, p.count, to);
     std::fill(to + p.count, to + p.to_stride, 0u);
   }
 }
+
+/// Lines along depth one behind the other, as they are; `Packed` is f32 or a bf16 that is one half of a step.
+template <class Stored, class Packed>
+void copy_lines(const PackArguments& p) {
+  const std::int64_t stride = p.to_stride * 4 / static_cast<std::int64_t>(sizeof(Packed));
+  for (std::int64_t c = 0; c < p.count; ++c) {
+    const auto* __restrict line = static_cast<const Stored*>(p.from) + c * p.cross_stride;
+    auto* __restrict to = static_cast<Packed*>(p.to) + c * stride;
+    prefetch_line(line + p.cross_stride, p.depth * static_cast<std::int64_t>(sizeof(Stored)));
+    if constexpr (std::is_same_v<Stored, Packed>) {
+      std::memcpy(to, line, static_cast<std::size_t>(p.depth) * sizeof(Stored));
+    } else {
+      for (std::int64_t d = 0; d < p.depth; ++d) to[d] = load(line[d]);
+    }
+    if (sizeof(Packed) == 2 && p.depth % 2 != 0) std::memset(to + p.depth, 0, sizeof(Packed));
+  }
+}
+
+inline void copy_lines_to_f32(const PackArguments& p) {
+  if (p.type == Type::f32) return copy_lines<float, float>(p);
+  p.type == Type::bf16 ? copy_lines<Bf16, float>(p) : copy_lines<F16, float>(p);
+}
+
+inline void copy_pairs(const PackArguments& p) { copy_lines<Bf16, Bf16>(p); }
 
 }  // namespace megatron::kernels::MEGATRON_KERNEL_ISA

@@ -24,7 +24,7 @@ void multiply(const PanelProductArguments& p) {
   }
 }
 
-PanelProduct f32_product() { return {Type::f32, pack_to_f32, multiply}; }
+PanelProduct f32_product() { return {Type::f32, pack_to_f32, copy_lines_to_f32, multiply}; }
 
 }  // namespace
 }  // namespace portable

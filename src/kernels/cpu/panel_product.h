@@ -44,6 +44,9 @@ struct PanelProduct {
   /// Packs to [steps, to_stride] steps, converted to `type`; what lies past count (up to to_stride) and past an odd depth is zero. With bf16 a step
   /// holds the depths 2s and 2s + 1.
   void (*pack)(const PackArguments&);
+  /// Copies lines that lie along depth (depth_stride 1) one behind the other, converted to `type`; here to_stride is the steps between two lines,
+  /// at least steps_of(depth). The half step past an odd depth is zero.
+  void (*copy)(const PackArguments&);
   void (*multiply)(const PanelProductArguments&);
 
   std::int64_t steps_of(std::int64_t depth) const { return type == Type::bf16 ? (depth + 1) / 2 : depth; }

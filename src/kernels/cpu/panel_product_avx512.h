@@ -19,6 +19,10 @@ inline __attribute__((always_inline)) void multiply_rows(const PanelProductArgum
   __m512 sums[kRows][2];
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = _mm512_setzero_ps();
+  for (int r = 0; r < kRows; ++r) {
+    _mm_prefetch(reinterpret_cast<const char*>(out + r * p.out_stride), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(out + r * p.out_stride + kPanelColumns - 1), _MM_HINT_T0);
+  }
   for (std::int64_t s = 0; s < p.steps; ++s, panel += kPanelColumns) {
     const __m512 b0 = _mm512_loadu_ps(panel), b1 = _mm512_loadu_ps(panel + 16);
 #pragma GCC unroll 12

@@ -27,7 +27,7 @@ double score_flops(const TensorShape& q, const TensorShape& k) {
 double op_flops(std::string_view name, std::span<const TensorShape> inputs) {
   const auto product = [&](std::size_t first) { return inputs.size() > first + 1 ? product_flops(inputs[first], inputs[first + 1]) : 0; };
   const auto scores = [&](std::size_t first) { return inputs.size() > first + 1 ? score_flops(inputs[first], inputs[first + 1]) : 0; };
-  if (name == "aten::mm" || name == "aten::bmm" || name == "aten::mv" || name == "megatron::block_product") return product(0);
+  if (name == "aten::mm" || name == "aten::bmm" || name == "aten::mv" || name == "megatron::block_product" || name == "megatron::matrix_product") return product(0);
   if (name == "aten::addmm" || name == "aten::baddbmm" || name == "aten::addbmm" || name == "aten::addmv") return product(1);
   if (name == "aten::dot") return inputs.empty() || inputs[0].sizes.empty() ? 0 : 2 * static_cast<double>(inputs[0].sizes[0]);
   if (!name.starts_with("aten::_scaled_dot_product_") && !name.starts_with("aten::_flash_attention")) return 0;

@@ -1,0 +1,8 @@
+#define MEGATRON_KERNEL_ISA avx2
+#include "kernels/cpu/gemm_rows_impl.h"
+
+namespace megatron::kernels::avx2 {
+
+void finish_gemm_rows(const GemmRows& rows) { finish(rows); }
+
+}  // namespace megatron::kernels::avx2

@@ -1,0 +1,79 @@
+#include "megatron/transformer/cpu_product.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "kernels/cpu/gemm.h"
+#include "megatron/base/error.h"
+#include "megatron/transformer/kernel_type.h"
+#include "megatron/transformer/op_scope.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::int64_t kProductsOfAThread = std::int64_t{1} << 18;  ///< fewer are done before another thread is awake
+
+/// One stride 1, also where a dimension of one element has a stride without meaning.
+at::Tensor readable(const at::Tensor& x) { return x.stride(0) == 1 || x.stride(1) == 1 || x.size(0) == 1 || x.size(1) == 1 ? x : x.contiguous(); }
+
+struct Strides {
+  std::int64_t row, column;
+};
+
+Strides strides_of(const at::Tensor& x) {
+  if (x.size(1) == 1) return {std::max<std::int64_t>(x.stride(0), 1), 1};
+  if (x.size(0) == 1 && x.stride(1) != 1) return {1, x.stride(1)};
+  return {x.stride(0), x.stride(1)};
+}
+
+std::int64_t threads_for(const kernels::GemmArguments& g) {
+  if (at::in_parallel_region()) return 1;
+  return std::clamp<std::int64_t>(g.m * g.n * g.k / kProductsOfAThread, 1, at::get_num_threads());
+}
+
+void run(const kernels::GemmArguments& arguments) {
+  const std::int64_t threads = threads_for(arguments);
+  const kernels::GemmPlan plan = kernels::plan_gemm(arguments, threads);
+  const std::int64_t each = (plan.workspace_bytes + 4095) / 4096 * 4096, units = plan.units(), share = (units + threads - 1) / threads;
+  const at::Tensor workspace = at::empty({threads * each}, at::kByte);
+  auto* memory = workspace.mutable_data_ptr<std::uint8_t>();
+  at::parallel_for(0, threads, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = begin; t < end; ++t)
+      kernels::run_gemm(arguments, plan, std::min(t * share, units), std::min((t + 1) * share, units), memory + t * each);
+  });
+}
+
+}  // namespace
+
+void cpu_product(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, bool accumulate) {
+  MEGATRON_CHECK(a.size(1) == b.size(0) && out.size(0) == a.size(0) && out.size(1) == b.size(1), "shapes of a product");
+  MEGATRON_CHECK(out.stride(1) == 1 || out.size(1) == 1, "a product into rows that are not contiguous");
+  if (out.numel() == 0) return;
+  if (a.size(1) == 0) {
+    if (!accumulate) out.zero_();
+    if (bias.defined()) out.add_(bias);
+    return;
+  }
+  const OpScope scope("megatron::matrix_product", {a, b, out});
+  const at::Tensor left = readable(a), right = readable(b), added = bias.defined() ? bias.contiguous() : bias;
+  const Strides a_strides = strides_of(left), b_strides = strides_of(right);
+  run({.a = left.const_data_ptr(),
+       .b = right.const_data_ptr(),
+       .type = kernel_type(a.scalar_type()),
+       .a_row_stride = a_strides.row,
+       .a_depth_stride = a_strides.column,
+       .b_depth_stride = b_strides.row,
+       .b_column_stride = b_strides.column,
+       .out = out.mutable_data_ptr(),
+       .out_type = kernel_type(out.scalar_type()),
+       .out_stride = out.size(0) == 1 ? out.size(1) : out.stride(0),
+       .bias = added.defined() ? added.const_data_ptr() : nullptr,
+       .m = a.size(0),
+       .n = b.size(1),
+       .k = a.size(1),
+       .accumulate = accumulate});
+}
+
+}  // namespace megatron

@@ -1,0 +1,159 @@
+// Whole matrix products: against float64 in every orientation and storage, the same bits however the work is cut and whoever stands beside a row.
+#include "kernels/cpu/gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "storage.h"
+
+namespace megatron::kernels {
+namespace {
+
+struct Product {
+  Type type = Type::f32, out_type = Type::f32;
+  std::int64_t m = 1, n = 1, k = 1;
+  bool a_transposed = false, b_transposed = false, accumulate = false, with_bias = false;
+};
+
+/// Operands with lines longer than they need be.
+struct Operands {
+  Product p;
+  std::int64_t a_line, b_line, out_line;
+  Storage a, b, bias, out;
+
+  explicit Operands(const Product& product)
+      : p(product),
+        a_line((p.a_transposed ? p.m : p.k) + 1),
+        b_line((p.b_transposed ? p.k : p.n) + 2),
+        out_line(p.n + 3),
+        a(numbers(p.type, static_cast<std::size_t>((p.a_transposed ? p.k : p.m) * a_line), 1)),
+        b(numbers(p.type, static_cast<std::size_t>((p.b_transposed ? p.n : p.k) * b_line), 2)),
+        bias(numbers(p.type, static_cast<std::size_t>(p.n), 3)),
+        out(numbers(p.out_type, static_cast<std::size_t>(p.m * out_line), 4)) {}
+
+  double a_at(std::int64_t i, std::int64_t d) const { return a[static_cast<std::size_t>(p.a_transposed ? d * a_line + i : i * a_line + d)]; }
+  double b_at(std::int64_t d, std::int64_t j) const { return b[static_cast<std::size_t>(p.b_transposed ? j * b_line + d : d * b_line + j)]; }
+
+  GemmArguments arguments() {
+    return {.a = a.data(),
+            .b = b.data(),
+            .type = p.type,
+            .a_row_stride = p.a_transposed ? 1 : a_line,
+            .a_depth_stride = p.a_transposed ? a_line : 1,
+            .b_depth_stride = p.b_transposed ? 1 : b_line,
+            .b_column_stride = p.b_transposed ? b_line : 1,
+            .out = out.data(),
+            .out_type = p.out_type,
+            .out_stride = out_line,
+            .bias = p.with_bias ? bias.data() : nullptr,
+            .m = p.m,
+            .n = p.n,
+            .k = p.k,
+            .accumulate = p.accumulate};
+  }
+};
+
+void run(const GemmArguments& arguments, std::int64_t threads, bool backwards = false) {
+  const GemmPlan plan = plan_gemm(arguments, threads);
+  const std::unique_ptr<void, decltype(&std::free)> workspace(std::aligned_alloc(64, static_cast<std::size_t>((plan.workspace_bytes + 63) / 64 * 64)),
+                                                              std::free);
+  for (std::int64_t u = 0; u < plan.units(); ++u) {
+    const std::int64_t unit = backwards ? plan.units() - 1 - u : u;
+    run_gemm(arguments, plan, unit, unit + 1, workspace.get());
+  }
+}
+
+void expect_equal_to_float64(const Product& product) {
+  Operands operands(product);
+  const Storage before = operands.out;
+  run(operands.arguments(), 3);
+  const double epsilon = product.out_type == Type::f32 ? 0x1p-23 : product.out_type == Type::bf16 ? 0x1p-8 : 0x1p-11;
+  for (std::int64_t i = 0; i < product.m; ++i) {
+    for (std::int64_t j = 0; j < operands.out_line; ++j) {
+      const auto index = static_cast<std::size_t>(i * operands.out_line + j);
+      if (j >= product.n) {
+        ASSERT_EQ(operands.out[index], before[index]) << "written past a row";
+        continue;
+      }
+      double expected = (product.accumulate ? before[index] : 0) + (product.with_bias ? operands.bias[static_cast<std::size_t>(j)] : 0), size = 1;
+      for (std::int64_t d = 0; d < product.k; ++d) {
+        expected += operands.a_at(i, d) * operands.b_at(d, j);
+        size += std::abs(operands.a_at(i, d) * operands.b_at(d, j));
+      }
+      const double tolerance = 0x1p-23 * std::sqrt(static_cast<double>(product.k)) * size + epsilon * (1 + std::abs(expected));
+      ASSERT_NEAR(operands.out[index], expected, tolerance) << product.m << "×" << product.n << "×" << product.k << " row " << i << " column " << j;
+    }
+  }
+}
+
+TEST(Gemm, EqualsFloat64InEveryOrientationAndStorage) {
+  for (const Type type : {Type::f32, Type::bf16, Type::f16}) {
+    for (const Type out : {Type::f32, type}) {
+      for (int way = 0; way < 16; ++way) {
+        Product product{.type = type,
+                        .out_type = out,
+                        .a_transposed = (way & 1) != 0,
+                        .b_transposed = (way & 2) != 0,
+                        .accumulate = (way & 4) != 0,
+                        .with_bias = (way & 8) != 0};
+        for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 1}, {13, 33, 7}, {50, 70, 129}}) {
+          product.m = m;
+          product.n = n;
+          product.k = k;
+          expect_equal_to_float64(product);
+        }
+      }
+      expect_equal_to_float64({.type = type, .out_type = out, .m = 101, .n = 65, .k = 1100});
+      expect_equal_to_float64({.type = type, .out_type = out, .m = 130, .n = 40, .k = 600, .a_transposed = true, .b_transposed = true});
+    }
+  }
+}
+
+TEST(Gemm, ThreadsAndOrderOfUnitsChangeNoBit) {
+  for (const Type type : {Type::f32, Type::bf16}) {
+    for (const bool transposed : {false, true}) {
+      const Product product{.type = type, .out_type = type, .m = 211, .n = 300, .k = 700, .a_transposed = transposed, .with_bias = true};
+      Operands alone(product);
+      run(alone.arguments(), 1);
+      for (const std::int64_t threads : {2, 5, 16, 64}) {
+        Operands shared(product);
+        run(shared.arguments(), threads, /*backwards=*/true);
+        EXPECT_EQ(shared.out, alone.out) << threads << " threads";
+      }
+    }
+  }
+}
+
+TEST(Gemm, ARowDoesNotDependOnItsBatch) {
+  for (const Type type : {Type::f32, Type::bf16}) {
+    const Product product{.type = type, .out_type = type, .m = 40, .n = 90, .k = 1300, .b_transposed = true};
+    Operands all(product);
+    run(all.arguments(), 2);
+    for (const std::int64_t first : {0, 7, 39}) {
+      for (const std::int64_t rows : {1, 3, 17}) {
+        if (first + rows > product.m) continue;
+        Operands some(product);
+        GemmArguments arguments = some.arguments();
+        arguments.a = static_cast<const char*>(arguments.a) + first * some.a_line * (type == Type::f32 ? 4 : 2);
+        arguments.m = rows;
+        run(arguments, 2);
+        for (std::int64_t i = 0; i < rows; ++i) {
+          for (std::int64_t j = 0; j < product.n; ++j) {
+            ASSERT_EQ(some.out[static_cast<std::size_t>(i * some.out_line + j)], all.out[static_cast<std::size_t>((first + i) * all.out_line + j)])
+                << "row " << first + i << " among " << rows;
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace megatron::kernels
