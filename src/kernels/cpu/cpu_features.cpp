@@ -31,6 +31,6 @@ bool cpu_has_bf16_products() { return cpu_has_avx512() && (extended_features().e
 
 bool cpu_has_f16_products() { return cpu_has_avx512() && (extended_features().edx0 >> 23 & 1) != 0; }
 
-bool cpu_has_amx() { return (extended_features().edx0 >> 22 & 1) != 0 && (extended_features().edx0 >> 24 & 1) != 0; }
+bool cpu_has_amx() { return cpu_has_bf16_products() && (extended_features().edx0 >> 22 & 1) != 0 && (extended_features().edx0 >> 24 & 1) != 0; }
 
 }  // namespace megatron::kernels

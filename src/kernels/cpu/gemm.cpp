@@ -29,7 +29,9 @@ bool lies_along_depth(const GemmArguments& g) { return g.a_depth_stride == 1 || 
 /// Sums start in the result itself where that is f32.
 bool sums_in_place(const GemmArguments& g) { return g.out_type == Type::f32; }
 
-std::int64_t panel_bytes() { return 4 * kDepthSteps * kPanelColumns; }
+/// Bytes of a block of depth of one panel.
+std::int64_t panel_bytes(const GemmArguments& g) { return 4 * std::min(kDepthSteps, panel_product(g.type).steps_of(g.k)) * kPanelColumns; }
+
 std::int64_t row_bytes(const GemmPlan& plan) { return 4 * kCopiedSteps * round_up(std::min(plan.rows_each, kRowsOfABlock), kPackedRows); }
 std::int64_t sum_stride(const GemmPlan& plan) { return plan.panels_each * kPanelColumns; }
 
@@ -39,14 +41,15 @@ class Unit {
   Unit(const GemmArguments& g, const GemmPlan& plan, std::int64_t index, void* workspace)
       : g_(g),
         product_(panel_product(g.type)),
-        copies_rows_(lies_along_depth(g)),
+        panel_bytes_(panel_bytes(g)),
+        copies_rows_(product_.reads_lines || lies_along_depth(g)),
         row_(index % plan.row_parts * plan.rows_each),
         rows_(std::min(plan.rows_each, g.m - row_)),
         column_(index / plan.row_parts * plan.panels_each * kPanelColumns),
         columns_(std::min(plan.panels_each * kPanelColumns, g.n - column_)) {
     auto* bytes = static_cast<char*>(workspace);
     panels_ = bytes;
-    packed_rows_ = panels_ + plan.panels_each * panel_bytes();
+    packed_rows_ = panels_ + plan.panels_each * panel_bytes_;
     if (sums_in_place(g)) {
       sums_ = static_cast<float*>(g.out) + row_ * g.out_stride + column_;
       sums_stride_ = g.out_stride;
@@ -75,7 +78,7 @@ class Unit {
                      .cross_stride = g_.b_column_stride,
                      .depth = count,
                      .count = std::min(kPanelColumns, columns_ - c),
-                     .to = panels_ + c / kPanelColumns * panel_bytes(),
+                     .to = panels_ + c / kPanelColumns * panel_bytes_,
                      .to_stride = kPanelColumns});
     }
   }
@@ -107,7 +110,7 @@ class Unit {
         product_.multiply({.a = packed_rows_ + 4 * kDepthSteps * r,
                            .row_stride = copies_rows_ ? kCopiedSteps : 1,
                            .step_stride = copies_rows_ ? 1 : kPackedRows,
-                           .panel = panels_ + c / kPanelColumns * panel_bytes(),
+                           .panel = panels_ + c / kPanelColumns * panel_bytes_,
                            .out = sums_ + (row + r) * sums_stride_ + c,
                            .out_stride = sums_stride_,
                            .rows = std::min(each, rows - r),
@@ -134,6 +137,7 @@ class Unit {
 
   const GemmArguments& g_;
   const PanelProduct& product_;
+  std::int64_t panel_bytes_;
   bool copies_rows_;
   std::int64_t row_, rows_, column_, columns_;
   char *panels_, *packed_rows_;
@@ -152,7 +156,7 @@ double cost_of(std::int64_t row_parts, std::int64_t rows, std::int64_t column_pa
 GemmPlan plan_gemm(const GemmArguments& g, std::int64_t threads) {
   const std::int64_t groups = divide_up(g.m, kPanelRows), panels = divide_up(g.n, kPanelColumns);
   const std::int64_t least_column_parts = divide_up(panels, kPanelsOfAUnit);
-  const bool copies = lies_along_depth(g);
+  const bool copies = panel_product(g.type).reads_lines || lies_along_depth(g);
   GemmPlan best{};
   double least = 0;
   for (std::int64_t row_parts = divide_up(g.m, kRowsOfAUnit); row_parts <= groups; row_parts *= 2) {
@@ -166,7 +170,7 @@ GemmPlan plan_gemm(const GemmArguments& g, std::int64_t threads) {
     }
     if (row_parts >= 4 * threads) break;
   }
-  best.workspace_bytes = best.panels_each * panel_bytes() + row_bytes(best) + (sums_in_place(g) ? 0 : 4 * best.rows_each * sum_stride(best));
+  best.workspace_bytes = best.panels_each * panel_bytes(g) + row_bytes(best) + (sums_in_place(g) ? 0 : 4 * best.rows_each * sum_stride(best));
   return best;
 }
 

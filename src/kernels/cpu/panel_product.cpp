@@ -24,7 +24,7 @@ void multiply(const PanelProductArguments& p) {
   }
 }
 
-PanelProduct f32_product() { return {Type::f32, pack_to_f32, copy_lines_to_f32, multiply}; }
+PanelProduct f32_product() { return {.type = Type::f32, .pack = pack_to_f32, .copy = copy_lines_to_f32, .multiply = multiply}; }
 
 }  // namespace
 }  // namespace portable
@@ -38,10 +38,24 @@ PanelProduct f32_product();
 namespace avx512bf16 {
 PanelProduct bf16_product();
 }
+namespace amx {
+bool is_usable();
+PanelProduct bf16_product();
+}  // namespace amx
+
+namespace {
+
+PanelProduct fastest_f32() { return cpu_has_avx512() ? avx512::f32_product() : cpu_has_avx2() ? avx2::f32_product() : portable::f32_product(); }
+
+PanelProduct fastest_bf16() {
+  if (cpu_has_amx() && amx::is_usable()) return amx::bf16_product();
+  return cpu_has_bf16_products() ? avx512bf16::bf16_product() : fastest_f32();
+}
+
+}  // namespace
 
 const PanelProduct& panel_product(Type storage) {
-  static const PanelProduct f32 = cpu_has_avx512() ? avx512::f32_product() : cpu_has_avx2() ? avx2::f32_product() : portable::f32_product();
-  static const PanelProduct bf16 = cpu_has_bf16_products() ? avx512bf16::bf16_product() : f32;
+  static const PanelProduct f32 = fastest_f32(), bf16 = fastest_bf16();
   return storage == Type::bf16 ? bf16 : f32;
 }
 

@@ -2,7 +2,7 @@
 //
 // Order of summation: an element of a call's product is Σ over depth in ascending order, one fused multiply-add after another, from zero; with
 // `accumulate` that sum is added to what `out` holds. Rows, columns and their number change no bit of an element, and with f32 operands no
-// instruction set does. (The bf16 instruction takes two neighbours of depth at a time: the odd one, then the even one.)
+// instruction set does. (The bf16 instructions take two neighbours of depth at a time, and AMX has an order of its own inside sixteen such pairs.)
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ struct PackArguments {
 };
 
 /// out [rows, columns] f32 (+)= a·panel. a lies in steps of 4 bytes, one f32 or two bf16 that are neighbours of depth: step s of row r is at
-/// a + 4·(r·row_stride + s·step_stride). So rows of a tensor are read as they lie (step_stride 1, row_stride in steps), or packed ones.
+/// a + 4·(r·row_stride + s·step_stride). So rows of a tensor are read as they lie (step_stride 1, row_stride in steps; all `steps` of them, so
+/// that depth must be a whole number of `multiple` steps), or packed ones.
 struct PanelProductArguments {
   const void* a;
   std::int64_t row_stride, step_stride;
@@ -40,16 +41,21 @@ struct PanelProductArguments {
 };
 
 struct PanelProduct {
-  Type type;  ///< of packed operands, f32 or bf16; wider than the storage where the processor does not multiply that
+  Type type;                  ///< of packed operands, f32 or bf16; wider than the storage where the processor does not multiply that
+  bool reads_lines = false;   ///< a must lie in lines (step_stride 1), and `copy` makes them of anything
+  std::int64_t multiple = 1;  ///< of steps: packing fills up with zeros
   /// Packs to [steps, to_stride] steps, converted to `type`; what lies past count (up to to_stride) and past an odd depth is zero. With bf16 a step
   /// holds the depths 2s and 2s + 1.
   void (*pack)(const PackArguments&);
-  /// Copies lines that lie along depth (depth_stride 1) one behind the other, converted to `type`; here to_stride is the steps between two lines,
-  /// at least steps_of(depth). The half step past an odd depth is zero.
+  /// Copies lines that lie along depth (depth_stride 1, but for reads_lines) one behind the other, converted to `type`; here to_stride is the steps
+  /// between two lines, at least steps_of(depth). What lies past depth is zero up to there.
   void (*copy)(const PackArguments&);
   void (*multiply)(const PanelProductArguments&);
 
-  std::int64_t steps_of(std::int64_t depth) const { return type == Type::bf16 ? (depth + 1) / 2 : depth; }
+  std::int64_t steps_of(std::int64_t depth) const {
+    const std::int64_t steps = type == Type::bf16 ? (depth + 1) / 2 : depth;
+    return (steps + multiple - 1) / multiple * multiple;
+  }
   /// Bytes of `count` rows or columns packed with this stride.
   std::int64_t packed_bytes(std::int64_t depth, std::int64_t to_stride = kPanelColumns) const { return 4 * steps_of(depth) * to_stride; }
 };

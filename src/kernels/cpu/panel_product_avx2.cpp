@@ -69,6 +69,6 @@ void multiply(const PanelProductArguments& p) {
 
 }  // namespace
 
-PanelProduct f32_product() { return {Type::f32, pack_to_f32, copy_lines_to_f32, multiply}; }
+PanelProduct f32_product() { return {.type = Type::f32, .pack = pack_to_f32, .copy = copy_lines_to_f32, .multiply = multiply}; }
 
 }  // namespace megatron::kernels::avx2

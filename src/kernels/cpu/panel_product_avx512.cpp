@@ -12,6 +12,6 @@ struct FusedMultiplyAdd {
 
 }  // namespace
 
-PanelProduct f32_product() { return {Type::f32, pack_to_f32, copy_lines_to_f32, multiply<FusedMultiplyAdd>}; }
+PanelProduct f32_product() { return {.type = Type::f32, .pack = pack_to_f32, .copy = copy_lines_to_f32, .multiply = multiply<FusedMultiplyAdd>}; }
 
 }  // namespace megatron::kernels::avx512

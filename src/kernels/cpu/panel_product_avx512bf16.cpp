@@ -11,6 +11,6 @@ struct DotOfPairs {
 
 }  // namespace
 
-PanelProduct bf16_product() { return {Type::bf16, pack_pairs, copy_pairs, multiply<DotOfPairs>}; }
+PanelProduct bf16_product() { return {.type = Type::bf16, .pack = pack_pairs, .copy = copy_pairs, .multiply = multiply<DotOfPairs>}; }
 
 }  // namespace megatron::kernels::avx512bf16

@@ -1,0 +1,137 @@
+// The AMX product on imitated tiles: lines, halves and strides are those of the processor, only the registers are ordinary memory. Where the
+// processor has AMX, the real tiles give the same sums.
+#define MEGATRON_KERNEL_ISA imitation
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/panel_product_amx.h"
+#include "storage.h"
+
+namespace megatron::kernels {
+namespace amx {
+bool is_usable();
+PanelProduct bf16_product();
+}  // namespace amx
+
+namespace {
+
+/// Lines of 64 bytes; what a register's configuration leaves out is poison.
+class ImitatedTiles {
+ public:
+  void configure(std::int64_t upper, std::int64_t lower) {
+    rows_[0] = upper;
+    rows_[1] = lower;
+  }
+  template <int kHalf>
+  static void clear() {
+    std::memset(sums_[kHalf], 0, sizeof sums_[kHalf]);
+  }
+  template <int kHalf>
+  static void load_rows(const char* lines, std::int64_t stride) {
+    for (std::int64_t i = 0; i < rows_[kHalf]; ++i) std::memcpy(a_[kHalf][i], lines + i * stride, 64);
+  }
+  template <int kHalf>
+  static void load_panel(const char* lines, std::int64_t stride) {
+    for (std::int64_t i = 0; i < 16; ++i) std::memcpy(b_[kHalf][i], lines + i * stride, 64);
+  }
+  template <int kHalf>
+  static void multiply() {
+    for (int side = 0; side < 2; ++side)
+      for (std::int64_t i = 0; i < rows_[kHalf]; ++i)
+        for (int pair = 0; pair < 16; ++pair)
+          for (int j = 0; j < 16; ++j)
+            for (int half = 0; half < 2; ++half) sums_[kHalf][side][i][j] += wide(a_[kHalf][i][2 * pair + half]) * wide(b_[side][pair][2 * j + half]);
+  }
+  template <int kHalf>
+  static void store(float* sums, std::int64_t stride) {
+    for (std::int64_t i = 0; i < rows_[kHalf]; ++i)
+      for (int side = 0; side < 2; ++side) std::memcpy(reinterpret_cast<char*>(sums) + i * stride + 64 * side, sums_[kHalf][side][i], 64);
+  }
+
+ private:
+  static float wide(std::uint16_t value) {
+    const std::uint32_t bits = std::uint32_t{value} << 16;
+    float result;
+    std::memcpy(&result, &bits, sizeof result);
+    return result;
+  }
+  static inline std::int64_t rows_[2];
+  static inline std::uint16_t a_[2][16][32], b_[2][16][32];
+  static inline float sums_[2][2][16][16];
+};
+
+/// out [rows, columns] = a·b, a along or across depth; lines of poison surround the operands.
+std::vector<float> product_of(const PanelProduct& product, const Storage& a, bool along, const Storage& b, std::int64_t rows, std::int64_t columns,
+                              std::int64_t depth, bool accumulate) {
+  const std::int64_t steps = product.steps_of(depth), line = steps + 16;
+  std::vector<std::uint32_t> lines(static_cast<std::size_t>(rows * line), 0x7FC07FC0u),
+      panel(static_cast<std::size_t>(steps * kPanelColumns), 0x7FC07FC0u);
+  product.copy({.from = a.data(),
+                .type = Type::bf16,
+                .depth_stride = along ? 1 : rows,
+                .cross_stride = along ? depth : 1,
+                .depth = depth,
+                .count = rows,
+                .to = lines.data(),
+                .to_stride = line});
+  product.pack({.from = b.data(),
+                .type = Type::bf16,
+                .depth_stride = columns,
+                .cross_stride = 1,
+                .depth = depth,
+                .count = columns,
+                .to = panel.data(),
+                .to_stride = kPanelColumns});
+  std::vector<float> out(static_cast<std::size_t>(rows * columns), 0.25f);
+  product.multiply({.a = lines.data(),
+                    .row_stride = line,
+                    .step_stride = 1,
+                    .panel = panel.data(),
+                    .out = out.data(),
+                    .out_stride = columns,
+                    .rows = rows,
+                    .columns = columns,
+                    .steps = steps,
+                    .accumulate = accumulate});
+  return out;
+}
+
+void expect_right(const PanelProduct& product) {
+  for (const bool along : {true, false}) {
+    for (const std::int64_t rows : {1, 15, 16, 17, 33, 70}) {
+      for (const std::int64_t columns : {1, 16, 31, 32}) {
+        for (const std::int64_t depth : {1, 2, 31, 32, 65, 300}) {
+          const Storage a = numbers(Type::bf16, static_cast<std::size_t>(rows * depth), 1),
+                        b = numbers(Type::bf16, static_cast<std::size_t>(depth * columns), 2);
+          const auto out = product_of(product, a, along, b, rows, columns, depth, /*accumulate=*/rows == 17);
+          for (std::int64_t r = 0; r < rows; ++r) {
+            for (std::int64_t c = 0; c < columns; ++c) {
+              double expected = rows == 17 ? 0.25 : 0, size = 1;
+              for (std::int64_t d = 0; d < depth; ++d) {
+                const double term = a[static_cast<std::size_t>(along ? r * depth + d : d * rows + r)] * b[static_cast<std::size_t>(d * columns + c)];
+                expected += term;
+                size += std::abs(term);
+              }
+              ASSERT_NEAR(out[static_cast<std::size_t>(r * columns + c)], expected, 0x1p-23 * std::sqrt(static_cast<double>(depth)) * size)
+                  << rows << "×" << columns << "×" << depth;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(TileProduct, EqualsFloat64OnImitatedTiles) { expect_right(imitation::tile_product<ImitatedTiles>()); }
+
+TEST(TileProduct, EqualsFloat64OnTheProcessorsTiles) {
+  if (!cpu_has_amx() || !amx::is_usable()) GTEST_SKIP() << "needs AMX";
+  expect_right(amx::bf16_product());
+}
+
+}  // namespace
+}  // namespace megatron::kernels
