@@ -70,8 +70,8 @@ TEST(LayerGradient, Activations) {
   for (const Activation kind : kActivations) {
     const at::Tensor x = random_input({3, 2, 8}, 3);
     check_gradients([&] { return weighted_sum(activate(x, kind)); }, {x}, nullptr);
-    check_gradients([&] { return weighted_sum(activate_gated(x, kind)); }, {x}, nullptr);
-    EXPECT_LT(difference(activate_gated(x, kind), activate(x.narrow(2, 0, 4), kind) * x.narrow(2, 4, 4)), 1e-15);
+    check_gradients([&] { return weighted_sum(activate(x, kind, /*gated=*/true)); }, {x}, nullptr);
+    EXPECT_LT(difference(activate(x, kind, /*gated=*/true), activate(x.narrow(2, 0, 4), kind) * x.narrow(2, 4, 4)), 1e-15);
   }
 }
 

@@ -42,7 +42,7 @@ inline void store(Bf16& to, float value) {
   std::uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
   const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  to.bits = static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : rounded);
+  to.bits = static_cast<std::uint16_t>(value != value ? 0x7fc0u : rounded);
 }
 
 /// Calls f(T{}) for the storage type.

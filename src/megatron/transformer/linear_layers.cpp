@@ -25,11 +25,11 @@ ColumnParallelLinear::ColumnParallelLinear(Module* parent, const char* name, con
   }
 }
 
-ColumnParallelLinear::Output ColumnParallelLinear::forward(const at::Tensor& x, const ForwardContext& context) const {
+ColumnParallelLinear::Output ColumnParallelLinear::forward(const at::Tensor& x, const ForwardContext& context, bool add_bias) const {
   const at::Tensor normalised = norm_weight_ != nullptr ? norm(x, *norm_weight_, norm_bias_, norm_options_) : x;
   LinearExchange exchange = exchange_;
   exchange.input = context.sequence_parallel ? LinearExchange::Input::gathered : LinearExchange::Input::copied;
-  return {linear(normalised, weight_, bias_, exchange), normalised};
+  return {linear(normalised, weight_, add_bias ? bias_ : nullptr, exchange), normalised};
 }
 
 RowParallelLinear::RowParallelLinear(Module* parent, const char* name, const TransformerConfig& config, const Rank& rank, std::int64_t in,

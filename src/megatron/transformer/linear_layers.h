@@ -31,8 +31,10 @@ class ColumnParallelLinear : public Module {
     at::Tensor normalised;  ///< norm(x), or x without a norm: [s, b, in], with sequence parallelism this rank's slice
   };
   ColumnParallelLinear(Module* parent, const char* name, const TransformerConfig& config, const Rank& rank, Options options);
-  /// Collective over tp, as every forward below.
-  Output forward(const at::Tensor& x, const ForwardContext& context) const;
+  /// Collective over tp, as every forward below. Without `add_bias`, what takes y adds the bias and contributes its gradient.
+  Output forward(const at::Tensor& x, const ForwardContext& context, bool add_bias = true) const;
+  /// b [out / tp], or null.
+  Parameter* bias() const { return bias_; }
 
  private:
   Parameter* norm_weight_ = nullptr;

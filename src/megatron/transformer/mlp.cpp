@@ -1,7 +1,8 @@
 #include "megatron/transformer/mlp.h"
 
+#include <ATen/TensorOperators.h>
+
 #include "megatron/transformer/activation.h"
-#include "megatron/transformer/fixed_blocks.h"
 
 namespace megatron {
 namespace {
@@ -26,16 +27,12 @@ Mlp::Mlp(Module* parent, std::string_view name, const LayerArguments& arguments)
       linear_fc1_(this, "linear_fc1", config_, arguments.rank, fc1_options(arguments)),
       linear_fc2_(this, "linear_fc2", config_, arguments.rank, config_.ffn_hidden_size, config_.hidden_size) {}
 
-at::Tensor Mlp::act(const at::Tensor& projected) const {
-  if (wants_determinism() && projected.is_cpu()) return activate_in_fixed_blocks(projected, config_.activation, config_.gated_linear_unit);
-  return config_.gated_linear_unit ? activate_gated(projected, config_.activation) : activate(projected, config_.activation);
-}
-
 BlockOutput Mlp::forward(const at::Tensor& hidden_sbh, const ForwardContext& context) {
-  const auto [projected, normalised] = linear_fc1_.forward(hidden_sbh, context);
+  Parameter* bias = hidden_sbh.is_cpu() ? linear_fc1_.bias() : nullptr;  // there the activation's kernel adds it
+  const auto [projected, normalised] = linear_fc1_.forward(hidden_sbh, context, /*add_bias=*/bias == nullptr);
   if (config_.norm_placement == NormPlacement::pre) show_op(context.hooks, linear_fc1_, "layer_norm", normalised);
-  show_op(context.hooks, linear_fc1_, "", projected);
-  const at::Tensor activated = act(projected);
+  if (context.hooks != nullptr) show_op(context.hooks, linear_fc1_, "", bias != nullptr ? projected + bias->value() : projected);
+  const at::Tensor activated = activate(projected, config_.activation, config_.gated_linear_unit, bias);
   show_op(context.hooks, *this, "activation", activated);
   const at::Tensor out = linear_fc2_.forward(activated, context);
   show_op(context.hooks, linear_fc2_, "", out);

@@ -13,8 +13,6 @@ class Mlp : public FeedForward {
   BlockOutput forward(const at::Tensor& hidden_sbh, const ForwardContext& context) override;
 
  private:
-  at::Tensor act(const at::Tensor& projected) const;
-
   const TransformerConfig& config_;
   ColumnParallelLinear linear_fc1_;
   RowParallelLinear linear_fc2_;

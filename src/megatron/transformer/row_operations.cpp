@@ -1,21 +1,19 @@
 #include "megatron/transformer/row_operations.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
-#include <algorithm>
 #include <atomic>
 
+#include "kernels/cpu/column_sums.h"
 #include "kernels/cpu/row_kernels.h"
 #include "megatron/base/error.h"
 #include "megatron/transformer/kernel_type.h"
+#include "megatron/transformer/on_threads.h"
 #include "megatron/transformer/op_scope.h"
 
 namespace megatron {
 namespace {
-
-constexpr std::int64_t kGrainElements = 16384;  // fewer are not worth a second thread
 
 std::atomic<const kernels::RowOperations*>& cuda_slot() {
   static std::atomic<const kernels::RowOperations*> operations{nullptr};
@@ -44,21 +42,23 @@ void check_pair(const at::Tensor& a, const at::Tensor& b) {
                  c10::toString(a.scalar_type()), " with ", c10::toString(b.scalar_type()));
 }
 
-/// Runs a CPU kernel on shares of [0, count), each of about kGrainElements elements or more.
-template <class Arguments>
-void on_threads(void (*kernel)(const Arguments&, std::int64_t, std::int64_t), const Arguments& arguments, std::int64_t count,
-                std::int64_t elements_each, std::int64_t multiple = 1) {
-  const std::int64_t units = (count + multiple - 1) / multiple, elements = elements_each * multiple;
-  const std::int64_t grain = std::max<std::int64_t>(1, kGrainElements / std::max<std::int64_t>(elements, 1));
-  at::parallel_for(0, units, grain,
-                   [&](std::int64_t begin, std::int64_t end) { kernel(arguments, begin * multiple, std::min(end * multiple, count)); });
-}
-
 }  // namespace
 
 void provide_cuda_row_operations(const kernels::RowOperations& operations) { cuda_slot().store(&operations, std::memory_order_release); }
 
 c10::ScalarType compute_type(c10::ScalarType storage) { return storage == c10::kDouble ? c10::kDouble : c10::kFloat; }
+
+at::Tensor added_row_blocks(const at::Tensor& blocks) {
+  at::Tensor sums = at::empty({blocks.size(1)}, blocks.options());
+  on_threads(kernels::add_row_blocks,
+             kernels::ColumnSumsArguments{.blocks = blocks.const_data_ptr(),
+                                          .sums = sums.mutable_data_ptr(),
+                                          .type = kernel_type(blocks.scalar_type()),
+                                          .num_blocks = blocks.size(0),
+                                          .columns = blocks.size(1)},
+             blocks.size(1), blocks.size(0), /*multiple=*/64);
+  return sums;
+}
 
 void dropout_rows(const at::Tensor& x, const at::Tensor& residual, at::Tensor& out, const kernels::RowCoordinates& coordinates,
                   const kernels::DropoutRule& rule) {

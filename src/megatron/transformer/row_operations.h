@@ -13,6 +13,9 @@ void provide_cuda_row_operations(const kernels::RowOperations& operations);
 /// The dtype in which sums and statistics of `storage` are kept: float64 for float64, else float32.
 c10::ScalarType compute_type(c10::ScalarType storage);
 
+/// Σ over the first dimension of [blocks, columns], each the sum over a block of rows: the gradient of a weight that every row has its own part in.
+at::Tensor added_row_blocks(const at::Tensor& blocks);
+
 /// out = residual + dropout(x) over contiguous rows of the last dimension; `residual` undefined or like out; out may be x.
 void dropout_rows(const at::Tensor& x, const at::Tensor& residual, at::Tensor& out, const kernels::RowCoordinates& coordinates,
                   const kernels::DropoutRule& rule);

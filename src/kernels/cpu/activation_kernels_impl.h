@@ -1,0 +1,104 @@
+// The activations' one implementation, compiled once per instruction set inside the namespace MEGATRON_KERNEL_ISA.
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cpu/activation_kernels.h"
+#include "kernels/cpu/activation_math.h"
+#include "kernels/cpu/column_sums.h"
+#include "kernels/cpu/storage_types.h"
+
+namespace megatron::kernels::MEGATRON_KERNEL_ISA {
+
+/// Calls use(F{}) for the activation.
+template <class Use>
+void with_activation(ActivationKind kind, Use use) {
+  switch (kind) {
+    case ActivationKind::gelu:
+      return use(Gelu{});
+    case ActivationKind::gelu_tanh:
+      return use(GeluTanh{});
+    case ActivationKind::relu:
+      return use(Relu{});
+    case ActivationKind::squared_relu:
+      return use(SquaredRelu{});
+    case ActivationKind::silu:
+      return use(Silu{});
+    case ActivationKind::quick_gelu:
+      return use(QuickGelu{});
+  }
+}
+
+template <class F, class T, bool gated>
+void activation_rows(const ActivationArguments& a, std::int64_t begin, std::int64_t end) {
+  using C = Compute<T>;
+  const std::int64_t columns = a.columns, width = gated ? 2 * columns : columns;
+  const C* bias = static_cast<const C*>(a.bias);
+  for (std::int64_t row = begin; row < end; ++row) {
+    const T* x = static_cast<const T*>(a.x) + row * width;
+    T* y = static_cast<T*>(a.y) + row * columns;
+#pragma omp simd
+    for (std::int64_t c = 0; c < columns; ++c) {
+      C value = F::at(load(x[c]) + bias[c]).value;
+      if constexpr (gated) value *= load(x[columns + c]) + bias[columns + c];
+      store(y[c], value);
+    }
+  }
+}
+
+/// Gradient of a row: before its rounding also added to `sums` when `summed`.
+template <class F, class T, bool gated, bool summed>
+void activation_backward_row(const T* dy, const T* x, const Compute<T>* bias, T* dx, Compute<T>* sums, std::int64_t columns) {
+  using C = Compute<T>;
+#pragma omp simd
+  for (std::int64_t c = 0; c < columns; ++c) {
+    const auto f = F::at(load(x[c]) + bias[c]);
+    C d = load(dy[c]) * f.slope;
+    if constexpr (gated) {
+      const C d_up = load(dy[c]) * f.value;
+      d *= load(x[columns + c]) + bias[columns + c];
+      store(dx[columns + c], d_up);
+      if constexpr (summed) sums[columns + c] += d_up;
+    }
+    store(dx[c], d);
+    if constexpr (summed) sums[c] += d;
+  }
+}
+
+template <class F, class T, bool gated>
+void activation_backward_blocks(const ActivationBackwardArguments& a, std::int64_t begin, std::int64_t end) {
+  using C = Compute<T>;
+  const std::int64_t columns = a.columns, width = gated ? 2 * columns : columns;
+  const C* bias = static_cast<const C*>(a.bias);
+  for (std::int64_t block = begin; block < end; ++block) {
+    C* sums = a.bias_blocks != nullptr ? static_cast<C*>(a.bias_blocks) + block * width : nullptr;
+    if (sums != nullptr) std::fill_n(sums, width, C(0));
+    for (std::int64_t row = block * kRowsOfABlock; row < std::min(a.rows, (block + 1) * kRowsOfABlock); ++row) {
+      const T* dy = static_cast<const T*>(a.dy) + row * columns;
+      const T* x = static_cast<const T*>(a.x) + row * width;
+      T* dx = static_cast<T*>(a.dx) + row * width;
+      if (sums != nullptr) {
+        activation_backward_row<F, T, gated, true>(dy, x, bias, dx, sums, columns);
+      } else {
+        activation_backward_row<F, T, gated, false>(dy, x, bias, dx, sums, columns);
+      }
+    }
+  }
+}
+
+inline void activation(const ActivationArguments& a, std::int64_t begin, std::int64_t end) {
+  with_activation(a.kind, [&]<class F>(F) {
+    with_type(a.type, [&]<class T>(T) { a.gated ? activation_rows<F, T, true>(a, begin, end) : activation_rows<F, T, false>(a, begin, end); });
+  });
+}
+
+inline void activation_backward(const ActivationBackwardArguments& a, std::int64_t begin, std::int64_t end) {
+  with_activation(a.kind, [&]<class F>(F) {
+    with_type(a.type, [&]<class T>(T) {
+      a.gated ? activation_backward_blocks<F, T, true>(a, begin, end) : activation_backward_blocks<F, T, false>(a, begin, end);
+    });
+  });
+}
+
+ActivationKernels activation_table() { return {activation, activation_backward}; }
+
+}  // namespace megatron::kernels::MEGATRON_KERNEL_ISA

@@ -1,0 +1,25 @@
+// Sums over the rows of a matrix for the gradients of biases and of norms: rows are added in blocks of fixed size in the computing type, blocks in
+// double in ascending order. So a sum depends neither on threads nor on the instruction set, and thousands of rows keep their last digits.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/type.h"
+
+namespace megatron::kernels {
+
+inline constexpr std::int64_t kRowsOfABlock = 32;
+
+constexpr std::int64_t row_blocks(std::int64_t rows) { return (rows + kRowsOfABlock - 1) / kRowsOfABlock; }
+
+/// sums[c] = Σ over blocks of blocks[·, c] for columns [begin, end); both of `type`, f32 or f64.
+struct ColumnSumsArguments {
+  const void* blocks;
+  void* sums;
+  Type type;
+  std::int64_t num_blocks, columns;
+};
+
+void add_row_blocks(const ColumnSumsArguments& arguments, std::int64_t begin, std::int64_t end);
+
+}  // namespace megatron::kernels

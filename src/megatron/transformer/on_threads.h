@@ -1,0 +1,23 @@
+// Shares the work of a processor's kernel among ATen's threads. Include only in .cpp files (the header behind it is heavy).
+#pragma once
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace megatron {
+
+/// Runs kernel(arguments, begin, end) on shares of [0, count). A unit stands for `elements_each` numbers; shares are multiples of `multiple` units
+/// and so large that a thread is worth its start.
+template <class Arguments>
+void on_threads(void (*kernel)(const Arguments&, std::int64_t, std::int64_t), const Arguments& arguments, std::int64_t count,
+                std::int64_t elements_each, std::int64_t multiple = 1) {
+  constexpr std::int64_t kGrainElements = 16384;
+  const std::int64_t groups = (count + multiple - 1) / multiple, elements = elements_each * multiple;
+  const std::int64_t grain = std::max<std::int64_t>(1, kGrainElements / std::max<std::int64_t>(elements, 1));
+  at::parallel_for(0, groups, grain,
+                   [&](std::int64_t begin, std::int64_t end) { kernel(arguments, begin * multiple, std::min(end * multiple, count)); });
+}
+
+}  // namespace megatron
