@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Times training steps beside PyTorch on the same shapes, in one run. `ranks` as the first argument: one rank and two
-# (bench/ranks.py). Further arguments go to the program.
+# Times training steps beside PyTorch on the same shapes, in one run (bench/suite/main.py). `ranks` as the first argument: one rank and two
+# (ranks.py); `startup`: how long ranks take to start (startup.py). Further arguments go to the program; --help lists them.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 source tests/parity/environment.sh
 ensure_parity_environment || exit $?
 export MEGATRON=${MEGATRON:-$PWD/build/bin/megatron} PYTHONDONTWRITEBYTECODE=1
 [ -x "$MEGATRON" ] || { echo "$MEGATRON is missing: run make build first." >&2; exit 2; }
-case "${1:-}" in ranks) shift; exec "$PYTHON" bench/ranks.py "$@" ;; esac
-exec "$PYTHON" bench/gpt2_124m.py "$@"
+program=main
+case "${1:-}" in ranks | startup) program=$1; shift ;; esac
+exec "$PYTHON" "bench/suite/$program.py" "$@"

@@ -1,19 +1,16 @@
 """How long ranks take to start: from the exec of `megatron launch --nproc-per-node N` to the line that rank 0 prints when all have met and can speak
 to each other, beside one rank without a launcher. Writes results/startup.json.
 
-  bench/startup.py [--ranks 8] [--rounds 7]"""
+  bench/run.sh startup [--ranks 8] [--rounds 7]"""
 import argparse
 import json
-import os
-import platform
 import statistics
 import subprocess
 import time
-from datetime import date
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-MEGATRON = os.environ.get("MEGATRON", str(ROOT / "build/bin/megatron"))
+import machine
+from inputs import MEGATRON, ROOT
+
 RUN = ["pretrain", "gpt", "--num-layers", "1", "--hidden-size", "16", "--num-attention-heads", "2", "--seq-length", "8", "--vocab-size", "32",
        "--tokenizer-type", "NullTokenizer", "--mock-data", "--micro-batch-size", "1", "--train-iters", "1", "--lr", "1e-3", "--eval-iters", "0"]
 JOINED = "using world size:"  # printed once the communicators exist
@@ -34,11 +31,6 @@ def seconds_to_join(command):
     return joined
 
 
-def processor():
-    names = [line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
-    return f"{len(os.sched_getaffinity(0))} x {names[0] if names else platform.machine()}"
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--ranks", type=int, default=8)
@@ -53,7 +45,7 @@ def main():
     results = {name: {"seconds": values[1:], "median_s": statistics.median(values[1:])} for name, values in times.items()}
     for name, result in results.items():
         print(f"{name:28} {result['median_s']:.2f} s   ({min(result['seconds']):.2f} to {max(result['seconds']):.2f})")
-    record = {"date": date.today().isoformat(), "processor": processor(), "load": round(os.getloadavg()[0], 1), "command": " ".join(RUN), "results": results}
+    record = {"machine": machine.describe(), "command": " ".join(RUN), "results": results}
     (ROOT / "bench/results/startup.json").write_text(json.dumps(record, indent=1) + "\n")
 
 

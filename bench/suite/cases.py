@@ -1,0 +1,73 @@
+"""What is timed: models, shapes and dtypes, as data. A case is one model on one batch shape; every contender of a case does the same training step."""
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Model:
+    """Sizes of a decoder; `family` chooses block, norm, activation and positions (gpt2 or llama)."""
+
+    name: str
+    family: str
+    layers: int
+    hidden: int
+    heads: int
+    groups: int
+    ffn: int
+    vocab: int
+    positions: int
+
+    def head_size(self):
+        return self.hidden // self.heads
+
+    def linears(self):
+        """(name, out features, in features, how many) of every weight matrix that multiplies activations, output head included."""
+        kv = self.groups * self.head_size()
+        gated = 2 if self.family == "llama" else 1
+        return [("qkv", self.hidden + 2 * kv, self.hidden, self.layers), ("attention output", self.hidden, self.hidden, self.layers),
+                ("mlp in", gated * self.ffn, self.hidden, self.layers), ("mlp out", self.hidden, self.ffn, self.layers),
+                ("head", self.vocab, self.hidden, 1)]
+
+    def parameters(self):
+        """How many there are, with the head tied to the embedding."""
+        matrices = sum(out * inner * count for _, out, inner, count in self.linears())
+        if self.family == "llama":
+            return matrices + self.hidden * (2 * self.layers + 1)
+        biases = sum(out * count for name, out, _, count in self.linears() if name != "head")
+        return matrices + biases + self.positions * self.hidden + 2 * self.hidden * (2 * self.layers + 1)
+
+
+GPT2 = Model("GPT-2 124M", "gpt2", layers=12, hidden=768, heads=12, groups=12, ffn=3072, vocab=50257, positions=1024)
+LLAMA = Model("Llama-like 110M", "llama", layers=12, hidden=768, heads=12, groups=4, ffn=2048, vocab=32000, positions=2048)
+TINY_GPT2 = Model("GPT-2, tiny", "gpt2", layers=2, hidden=64, heads=4, groups=4, ffn=256, vocab=512, positions=64)
+TINY_LLAMA = Model("Llama, tiny", "llama", layers=2, hidden=64, heads=4, groups=2, ffn=128, vocab=512, positions=64)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model on batch × seq tokens; `name` is what --only takes, together with the dtype."""
+
+    name: str
+    model: Model
+    batch: int
+    seq: int
+    device: str = "cpu"
+
+    def tokens(self):
+        return self.batch * self.seq
+
+    def title(self):
+        return f"{self.model.name}, {self.batch} × {self.seq}"
+
+
+CASES = [
+    Case("gpt2_4x256", GPT2, 4, 256),
+    Case("gpt2_4x64", GPT2, 4, 64),
+    Case("gpt2_1x1024", GPT2, 1, 1024),
+    Case("llama_4x256", LLAMA, 4, 256),
+]
+SMOKE_CASES = [Case("tiny_gpt2_2x32", TINY_GPT2, 2, 32), Case("tiny_llama_2x32", TINY_LLAMA, 2, 32)]
+CUDA_CASES = [Case("gpt2_16x1024", GPT2, 16, 1024, "cuda")]
+DTYPES = ("bf16", "fp32")
+
+# The training step that all of them do.
+LEARNING_RATE, WEIGHT_DECAY, BETAS, EPSILON, CLIP = 1e-4, 0.01, (0.9, 0.999), 1e-8, 1.0

@@ -1,0 +1,24 @@
+"""What the suite ran on."""
+import os
+import platform
+import re
+import subprocess
+import time
+from pathlib import Path
+
+
+def cores():
+    return len(os.sched_getaffinity(0))
+
+
+def describe(device="cpu"):
+    text = Path("/proc/cpuinfo").read_text()
+    names = re.findall(r"model name\s*: (.*)", text)
+    flags = (re.findall(r"flags\s*: (.*)", text) or [""])[0].split()
+    result = {"processor": names[0] if names else platform.processor(), "cores": cores(), "threads": os.environ.get("OMP_NUM_THREADS"),
+              "instructions": [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in flags],
+              "date": time.strftime("%Y-%m-%d"), "load": round(os.getloadavg()[0], 1)}
+    if device == "cuda":
+        query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader", "--id=0"]
+        result["gpu"] = subprocess.run(query, check=True, capture_output=True, text=True).stdout.strip()
+    return result

@@ -1,0 +1,110 @@
+"""The bench suite: one training step of ours beside PyTorch's, on the same shapes, from the same weights and tokens, in one run.
+
+Examples:
+  bench/run.sh                        everything, about 25 minutes
+  bench/run.sh --quick                fewer steps and shapes
+  bench/run.sh --only gpt2_4x256      one case; --only bf16 one dtype; --list names all"""
+import argparse
+import json
+import os
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import cases
+import curves
+import inputs
+import machine
+import measure
+import tables
+import turns
+
+QUICK_CASES = ("gpt2_4x64", "gpt2_4x256")
+
+
+def wanted_cases(options):
+    """(case, dtype) pairs of this run, in order."""
+    pool = cases.SMOKE_CASES if options.smoke else cases.CUDA_CASES if options.device == "cuda" else cases.CASES
+    pairs = [(case, dtype) for case in pool for dtype in cases.DTYPES if options.dtype in (None, dtype)]
+    if options.smoke:
+        pairs = list(zip(cases.SMOKE_CASES, cases.DTYPES, strict=True))
+    if options.quick and not options.only:
+        pairs = [(case, dtype) for case, dtype in pairs if case.name in QUICK_CASES and (dtype == "bf16" or case.name == "gpt2_4x256")]
+    return [(case, dtype) for case, dtype in pairs if all(word in f"{case.name}-{dtype}" for word in options.only)]
+
+
+def contenders_of(case, options):
+    names = ["megatron", "eager", "compiled", "transformers"] if case.device == "cpu" else ["megatron", "compiled"]
+    if options.smoke:
+        names.remove("compiled")  # compiling takes a minute
+    if options.peers is not None:
+        names = ["megatron", *(name for name in names if name in options.peers)]
+    return names
+
+
+def runs_of(case, dtype, options, work):
+    """{contender: Run} of a case."""
+    title, steps, warm = f"{case.name} {dtype}", options.steps + options.warm, options.warm
+    turns_of = {name: partial(turns.run, name, case, dtype, work, steps, warm) for name in contenders_of(case, options)}
+    turns_of["GEMMs only, torch.mm"] = partial(turns.gemm_bound, case, dtype, work, steps, warm)
+    return {name: measure.Run(name, turn, title) for name, turn in turns_of.items()}
+
+
+def measure_case(case, dtype, runs, options, progress):
+    rows = measure.measure(runs, options.rounds, progress)
+    differences, complaints = curves.check(rows, dtype)
+    bounds = [row["median_ms"] for name, row in rows.items() if name.startswith("GEMMs only")]
+    entry = {"name": case.name, "title": case.title(), "dtype": dtype, "batch": case.batch, "seq": case.seq, "tokens": case.tokens(),
+             "parameters": case.model.parameters(), "gemm_bound_ms": min(bounds, default=None), "contenders": rows,
+             "loss_difference": differences, "loss_curves_equal": not complaints}
+    print("\n".join(tables.case_lines(entry)), flush=True)
+    for complaint in complaints:
+        print(f"  LOSS CURVES DIFFER: {complaint}", file=sys.stderr, flush=True)
+    return entry
+
+
+def options_of(arguments):
+    parser = argparse.ArgumentParser(prog="bench/run.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="two rounds of few steps on the main shapes")
+    parser.add_argument("--smoke", action="store_true", help="tiny models: tests the suite, measures nothing")
+    parser.add_argument("--list", action="store_true", help="name the cases and end")
+    parser.add_argument("--only", action="append", default=[], help="only cases whose NAME-DTYPE contains this; repeated: all of them")
+    parser.add_argument("--peers", type=lambda text: text.split(","), help="some of eager,compiled,transformers")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--dtype", choices=cases.DTYPES)
+    parser.add_argument("--rounds", type=int, help="how often the contenders take turns (2)")
+    parser.add_argument("--steps", type=int, help="counted steps per turn (5; on a GPU 20)")
+    parser.add_argument("--output", type=Path, help="default: bench/results/suite.json; none with --smoke")
+    options = parser.parse_args(arguments)
+    options.rounds = options.rounds or (1 if options.smoke else 2)
+    options.steps = options.steps or (20 if options.device == "cuda" else 2 if options.quick or options.smoke else 5)
+    options.warm = 5 if options.device == "cuda" else 1 if options.quick or options.smoke else 2
+    name = "suite_cuda" if options.device == "cuda" else "suite_quick" if options.quick else "suite"
+    options.output = options.output or (None if options.smoke else inputs.ROOT / f"bench/results/{name}.json")
+    return options
+
+
+def main():
+    options = options_of(sys.argv[1:])
+    pairs = wanted_cases(options)
+    if options.list or not pairs:
+        print("\n".join(f"{case.name}-{dtype}".ljust(24) + case.title() for case, dtype in pairs) or "no case has such a name: see --list")
+        sys.exit(0 if options.list else 2)
+    os.environ.setdefault("OMP_NUM_THREADS", "1" if options.smoke else str(machine.cores()))
+    result = {"machine": machine.describe(options.device), "settings": {"rounds": options.rounds, "steps": options.steps, "warm": options.warm}, "cases": []}
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        all_runs = {pair: runs_of(*pair, options, work) for pair in pairs}
+        progress = measure.Progress(run for runs in all_runs.values() for run in runs.values() for _ in range(options.rounds))
+        for pair, runs in all_runs.items():
+            inputs.make_inputs(work, pair[0], options.steps + options.warm)
+            result["cases"].append(measure_case(*pair, runs, options, progress))
+            if options.output:
+                options.output.parent.mkdir(parents=True, exist_ok=True)
+                options.output.write_text(json.dumps(result, indent=1) + "\n")
+    sys.exit(0 if all(entry["loss_curves_equal"] for entry in result["cases"]) else 1)
+
+
+if __name__ == "__main__":
+    main()
