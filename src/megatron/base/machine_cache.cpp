@@ -44,7 +44,7 @@ std::string contents_of(const fs::path& path) {
 std::string keep(const fs::path& path, const std::string& text) {
   std::error_code failed;
   fs::create_directories(path.parent_path(), failed);
-  const fs::path temporary = path.string() + "." + std::to_string(::getpid());
+  const fs::path temporary = path.string() + "." + std::to_string(::getpid()) + "." + std::to_string(::gettid());
   {
     std::ofstream file(temporary, std::ios::binary);
     if (!(file << text).flush()) return text;

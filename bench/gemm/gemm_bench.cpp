@@ -1,0 +1,136 @@
+// Times the three products of a linear layer by shape, ours and the library's turn about, and the limits of the machine: what the innermost product
+// reaches from the first cache, and what memory moves. A JSON line each.
+//   gemm_bench [--dtype f32|bf16] [--turns N] TOKENS,IN,OUT …     (no shape: those of GPT-2 124M, batch 4 × 256)
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/panel_product.h"
+#include "megatron/transformer/cpu_product.h"
+#include "megatron/transformer/library_product.h"
+
+namespace megatron {
+namespace {
+
+struct LinearShape {
+  std::int64_t tokens, in, out;
+};
+
+template <class Work>
+double seconds_of(const Work& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double median(std::vector<double> seconds) {
+  std::sort(seconds.begin(), seconds.end());
+  return seconds[seconds.size() / 2];
+}
+
+/// out (+)= a·b by both makers, turn about.
+void time_product(const char* role, const LinearShape& shape, int turns, at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
+  std::vector<double> own, library;
+  for (int turn = -1; turn < turns; ++turn) {
+    const double ours = seconds_of([&] { cpu_product(out, a, b, {}, accumulate); });
+    const double theirs = seconds_of([&] { library_product_into(out, a, b, accumulate); });
+    if (turn < 0) continue;
+    own.push_back(ours);
+    library.push_back(theirs);
+  }
+  std::printf(
+      "{\"product\": \"%s\", \"tokens\": %ld, \"in\": %ld, \"out\": %ld, \"flops\": %.0f, \"own_seconds\": %.9f, \"library_seconds\": %.9f}\n", role,
+      shape.tokens, shape.in, shape.out, 2.0 * static_cast<double>(shape.tokens * shape.in * shape.out), median(own), median(library));
+  std::fflush(stdout);
+}
+
+void time_linear(const LinearShape& shape, c10::ScalarType type, int turns) {
+  const auto random = [&](std::int64_t rows, std::int64_t columns) { return at::randn({rows, columns}).to(type); };
+  const at::Tensor x = random(shape.tokens, shape.in), w = random(shape.out, shape.in), dy = random(shape.tokens, shape.out);
+  time_product("forward", shape, turns, at::zeros({shape.tokens, shape.out}, type), x, w.t(), false);
+  time_product("input_gradient", shape, turns, at::zeros({shape.tokens, shape.in}, type), dy, w, false);
+  time_product("weight_gradient", shape, turns, at::zeros({shape.out, shape.in}), dy.t(), x, true);
+}
+
+/// All threads at once, each from its own first cache.
+void time_peak(c10::ScalarType type) {
+  const kernels::PanelProduct& product = kernels::panel_product(type == c10::kFloat ? kernels::Type::f32 : kernels::Type::bf16);
+  constexpr std::int64_t kSteps = 64, kRows = 24, kRepeats = 20000;
+  const int threads = at::get_num_threads();
+  double best = 0;
+  for (int turn = 0; turn < 5; ++turn) {
+    const double seconds = seconds_of([&] {
+      at::parallel_for(0, threads, 1, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t t = begin; t < end; ++t) {
+          std::vector<float> a(kRows * kSteps), panel(kernels::kPanelColumns * kSteps), out(kRows * kernels::kPanelColumns);
+          for (std::int64_t i = 0; i < kRepeats; ++i)
+            product.multiply({a.data(), kSteps, 1, panel.data(), out.data(), kernels::kPanelColumns, kRows, kernels::kPanelColumns, kSteps, false});
+        }
+      });
+    });
+    const double each = 2.0 * kRows * kernels::kPanelColumns * kSteps * (product.type == kernels::Type::bf16 ? 2 : 1) * kRepeats;
+    best = std::max(best, each * threads / seconds);
+  }
+  std::printf("{\"limit\": \"peak\", \"flops_per_second\": %.0f, \"threads\": %d}\n", best, threads);
+}
+
+/// a = b + 3·c over arrays that no cache holds; 3 numbers move for each element.
+void time_memory() {
+  constexpr std::int64_t kCount = std::int64_t{1} << 25;
+  std::vector<float> a(kCount), b(kCount, 1.0f), c(kCount, 2.0f);
+  double best = 0;
+  for (int turn = 0; turn < 5; ++turn) {
+    const double seconds = seconds_of([&] {
+      at::parallel_for(0, kCount, 1 << 20, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i)
+          a[static_cast<std::size_t>(i)] = b[static_cast<std::size_t>(i)] + 3 * c[static_cast<std::size_t>(i)];
+      });
+    });
+    best = std::max(best, 12.0 * kCount / seconds);
+  }
+  std::printf("{\"limit\": \"memory\", \"bytes_per_second\": %.0f}\n", best);
+}
+
+LinearShape parse(const std::string& text) {
+  LinearShape shape{};
+  if (std::sscanf(text.c_str(), "%ld,%ld,%ld", &shape.tokens, &shape.in, &shape.out) == 3 && shape.tokens > 0 && shape.in > 0 && shape.out > 0)
+    return shape;
+  std::fprintf(stderr, "gemm_bench: \"%s\" is no shape: give TOKENS,IN,OUT\n", text.c_str());
+  std::exit(2);
+}
+
+int run(const std::vector<std::string>& arguments) {
+  const at::NoGradGuard no_grad;
+  c10::ScalarType type = c10::kFloat;
+  int turns = 9;
+  std::vector<LinearShape> shapes;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const bool has_value = i + 1 < arguments.size();
+    if (arguments[i] == "--dtype" && has_value) {
+      type = arguments[++i] == "bf16" ? c10::kBFloat16 : c10::kFloat;
+    } else if (arguments[i] == "--turns" && has_value) {
+      turns = std::max(1, std::atoi(arguments[++i].c_str()));
+    } else {
+      shapes.push_back(parse(arguments[i]));
+    }
+  }
+  if (shapes.empty()) shapes = {{1024, 768, 2304}, {1024, 768, 768}, {1024, 768, 3072}, {1024, 3072, 768}, {1024, 768, 50257}};
+  time_peak(type);
+  time_memory();
+  for (const LinearShape& shape : shapes) time_linear(shape, type, turns);
+  return 0;
+}
+
+}  // namespace
+}  // namespace megatron
+
+int main(int argc, char** argv) { return megatron::run({argv + 1, argv + argc}); }
