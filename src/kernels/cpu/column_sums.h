@@ -12,6 +12,17 @@ inline constexpr std::int64_t kRowsOfABlock = 32;
 
 constexpr std::int64_t row_blocks(std::int64_t rows) { return (rows + kRowsOfABlock - 1) / kRowsOfABlock; }
 
+/// blocks[b, c] = Σ over rows 32·b … of x[·, c] for blocks [begin, end), added one row after another in f32 (f64 with f64); x [rows, columns] of
+/// `type`.
+struct RowBlocksArguments {
+  const void* x;
+  Type type;
+  void* blocks;
+  std::int64_t rows, columns;
+};
+
+void sum_row_blocks(const RowBlocksArguments& arguments, std::int64_t begin, std::int64_t end);
+
 /// sums[c] = Σ over blocks of blocks[·, c] for columns [begin, end); both of `type`, f32 or f64.
 struct ColumnSumsArguments {
   const void* blocks;

@@ -1,12 +1,10 @@
 #include "megatron/transformer/linear.h"
 
-#include <ATen/ops/sum.h>
-
 #include "megatron/base/error.h"
 #include "megatron/parallel/collectives.h"
 #include "megatron/transformer/autograd_function.h"
+#include "megatron/transformer/column_sums.h"
 #include "megatron/transformer/matrix_product.h"
-#include "megatron/transformer/row_operations.h"
 
 namespace megatron {
 namespace {
@@ -58,7 +56,7 @@ struct Linear : torch::autograd::Function<Linear> {
     const bool gathered = exchange.input == Input::gathered;
 
     at::Tensor dy = rows_of(gradients[0]), dx;
-    if (bias != nullptr) bias->contribute(at::sum(dy, {0}, /*keepdim=*/false, compute_type(dy.scalar_type())));
+    if (bias != nullptr) bias->contribute(column_sums(dy));
     PendingTensor all_x = gathered ? start_all_gather(axis, rows_of(x), exchange.what) : PendingTensor{rows_of(x)};
     if (exchange.output == Output::reduce_scattered) {
       at::Tensor all_dy;
