@@ -43,14 +43,17 @@ TINY_LLAMA = Model("Llama, tiny", "llama", layers=2, hidden=64, heads=4, groups=
 
 
 @dataclass(frozen=True)
-class Case:
-    """One model on batch × seq tokens; `name` is what --only takes, together with the dtype."""
+class Step:
+    """A training step of one model on batch × seq tokens. `name` is what --only takes, together with the dtype."""
 
     name: str
     model: Model
     batch: int
     seq: int
     device: str = "cpu"
+    quick: bool = False  # also in --quick
+    ranks: bool = False  # also on two ranks
+    kind = "step"
 
     def tokens(self):
         return self.batch * self.seq
@@ -58,16 +61,85 @@ class Case:
     def title(self):
         return f"{self.model.name}, {self.batch} × {self.seq}"
 
+    def products(self):
+        """(rows, out features, in features, how many) of every product with a weight."""
+        return [(self.tokens(), out, inner, count) for _, out, inner, count in self.model.linears()]
 
+    def parameters(self):
+        return self.model.parameters()
+
+
+@dataclass(frozen=True)
+class Experts:
+    """One block of experts (router, SwiGLU experts, weighted sum), forward and backward, without an optimizer."""
+
+    name: str
+    rows: int
+    hidden: int
+    ffn: int
+    experts: int
+    top_k: int
+    device: str = "cpu"
+    quick: bool = False
+    ranks = False
+    kind = "experts"
+
+    def tokens(self):
+        return self.rows
+
+    def title(self):
+        return f"block of {self.experts} experts, top {self.top_k}, {self.hidden} → {self.ffn} (SwiGLU), {self.rows} tokens, forward and backward"
+
+    def products(self):
+        """As if the router gave every expert as many rows."""
+        rows = self.rows * self.top_k // self.experts
+        return [(rows, 2 * self.ffn, self.hidden, self.experts), (rows, self.hidden, self.ffn, self.experts)]
+
+    def parameters(self):
+        return self.experts * (3 * self.ffn * self.hidden + self.hidden)
+
+
+@dataclass(frozen=True)
+class Start:
+    """From the start of the program to the end of its first step, weights drawn afresh."""
+
+    name: str
+    step: Step
+    device: str = "cpu"
+    quick: bool = False
+    ranks = False
+    kind = "start"
+
+    def tokens(self):
+        return self.step.tokens()
+
+    def title(self):
+        return f"start to the end of the first step, {self.step.title()}"
+
+    def products(self):
+        return []
+
+    def parameters(self):
+        return self.step.parameters()
+
+
+GPT2_STEP = Step("gpt2_4x256", GPT2, 4, 256, quick=True, ranks=True)
 CASES = [
-    Case("gpt2_4x256", GPT2, 4, 256),
-    Case("gpt2_4x64", GPT2, 4, 64),
-    Case("gpt2_1x1024", GPT2, 1, 1024),
-    Case("llama_4x256", LLAMA, 4, 256),
+    GPT2_STEP,
+    Step("gpt2_4x64", GPT2, 4, 64, quick=True),
+    Step("gpt2_1x1024", GPT2, 1, 1024),
+    Step("llama_4x256", LLAMA, 4, 256),
+    Experts("experts_8x2", rows=1024, hidden=768, ffn=2048, experts=8, top_k=2),
+    Start("start_gpt2_4x256", GPT2_STEP),
 ]
-SMOKE_CASES = [Case("tiny_gpt2_2x32", TINY_GPT2, 2, 32), Case("tiny_llama_2x32", TINY_LLAMA, 2, 32)]
-CUDA_CASES = [Case("gpt2_16x1024", GPT2, 16, 1024, "cuda")]
+SMOKE_CASES = [Step("tiny_gpt2_2x32", TINY_GPT2, 2, 32), Step("tiny_llama_2x32", TINY_LLAMA, 2, 32), Experts("tiny_experts_4x2", 96, 64, 128, 4, 2)]
+CUDA_CASES = [Step("gpt2_16x1024", GPT2, 16, 1024, "cuda")]
 DTYPES = ("bf16", "fp32")
+
+
+def case_named(name):
+    return next(case for case in CASES + SMOKE_CASES + CUDA_CASES if case.name == name)
+
 
 # The training step that all of them do.
 LEARNING_RATE, WEIGHT_DECAY, BETAS, EPSILON, CLIP = 1e-4, 0.01, (0.9, 0.999), 1e-8, 1.0

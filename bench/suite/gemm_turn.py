@@ -1,5 +1,5 @@
-"""One turn of the GEMM-only bound, in a process of its own: exactly the products of one training step (every weight matrix, forward, input gradient and
-weight gradient) through torch.mm and nothing else; every layer has its own weights. Prints lines as torch_turn.py does, without a loss.
+"""One turn of the GEMM-only bound, in a process of its own: exactly the products of the case (every weight matrix, forward, input gradient and weight
+gradient) through torch.mm and nothing else; every layer has its own weights. Prints lines as torch_turn.py does, without a loss.
 
   gemm_turn.py CASE DTYPE STEPS"""
 import json
@@ -8,17 +8,17 @@ import time
 
 import torch
 
-import inputs
+import cases
 
 
 def products(case, dtype):
-    """The step's products as functions without arguments."""
+    """The products as functions without arguments."""
     def random(*shape):
         return torch.randn(*shape, device=case.device).to(dtype)
 
     forward, backward = [], []
-    for _, out, inner, count in case.model.linears():
-        x, gradient = random(case.tokens(), inner), random(case.tokens(), out)
+    for rows, out, inner, count in case.products():
+        x, gradient = random(rows, inner), random(rows, out)
         y, dx = torch.empty_like(gradient), torch.empty_like(x)
         for _ in range(count):
             w = random(out, inner)
@@ -31,7 +31,7 @@ def products(case, dtype):
 
 def main():
     name, dtype, steps = sys.argv[1:]
-    case = inputs.case_named(name)
+    case = cases.case_named(name)
     todo = products(case, torch.bfloat16 if dtype == "bf16" else torch.float32)
     for _ in range(int(steps)):
         start = time.perf_counter()

@@ -3,19 +3,14 @@ rows of it that training sees, for the peers)."""
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 
-import cases
-
 ROOT = Path(__file__).resolve().parents[2]
 MEGATRON = os.environ.get("MEGATRON", str(ROOT / "build/bin/megatron"))
 SEED = 1234
-
-
-def case_named(name):
-    return next(case for case in cases.CASES + cases.SMOKE_CASES + cases.CUDA_CASES if case.name == name)
 
 
 def weights_folder(work, case):
@@ -83,10 +78,19 @@ def make_tokens(work, case, steps):
     np.save(tokens_file(work, case), np.array(rows, dtype=np.int64))
 
 
+def experts_file(work, case):
+    return work / f"{case.name}.bin"
+
+
 def make_inputs(work, case, steps):
-    make_weights(work, case)
-    make_corpus(work, case)
-    make_tokens(work, case, steps)
+    """Everything that turns of `case` read, in the folder `work`."""
+    if case.kind == "step":
+        make_weights(work, case)
+        make_corpus(work, case)
+        make_tokens(work, case, steps)
+    elif case.kind == "experts":
+        sizes = map(str, (case.rows, case.hidden, case.ffn, case.experts, case.top_k))
+        subprocess.run([sys.executable, ROOT / "bench/moe_block/moe_turn.py", experts_file(work, case), "inputs", *sizes], check=True)
 
 
 def megatron(*arguments):

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import cases
+import commands
 import curves
 import inputs
 import machine
@@ -20,43 +21,45 @@ import measure
 import tables
 import turns
 
-QUICK_CASES = ("gpt2_4x64", "gpt2_4x256")
-
-
 def wanted_cases(options):
     """(case, dtype) pairs of this run, in order."""
     pool = cases.SMOKE_CASES if options.smoke else cases.CUDA_CASES if options.device == "cuda" else cases.CASES
     pairs = [(case, dtype) for case in pool for dtype in cases.DTYPES if options.dtype in (None, dtype)]
     if options.smoke:
-        pairs = list(zip(cases.SMOKE_CASES, cases.DTYPES, strict=True))
+        pairs = [(case, cases.DTYPES[i % 2]) for i, case in enumerate(pool)]
     if options.quick and not options.only:
-        pairs = [(case, dtype) for case, dtype in pairs if case.name in QUICK_CASES and (dtype == "bf16" or case.name == "gpt2_4x256")]
+        pairs = [(case, dtype) for case, dtype in pairs if case.quick and (dtype == "bf16" or case == cases.GPT2_STEP)]
     return [(case, dtype) for case, dtype in pairs if all(word in f"{case.name}-{dtype}" for word in options.only)]
 
 
 def contenders_of(case, options):
-    names = ["megatron", "eager", "compiled", "transformers"] if case.device == "cpu" else ["megatron", "compiled"]
+    names = commands.contenders_of(case)
     if options.smoke:
         names.remove("compiled")  # compiling takes a minute
-    if options.peers is not None:
-        names = ["megatron", *(name for name in names if name in options.peers)]
-    return names
+    return names if options.peers is None else [name for name in names if name == "megatron" or name in options.peers]
+
+
+def turn_functions(case, dtype, options, work):
+    """{contender: function that runs one turn} of a case."""
+    steps, warm, what = options.steps + options.warm, options.warm, f"{case.name} {dtype}"
+    if case.kind == "start":
+        return {name: partial(turns.start_seconds, commands.turn_of(name, case, dtype, work, 1), f"{name}, {what}", work)
+                for name in contenders_of(case, options)}
+    started = {name: commands.turn_of(name, case, dtype, work, steps) for name in contenders_of(case, options)}
+    started["GEMMs only, torch.mm"] = commands.gemm_turn(case, dtype, steps)
+    return {name: partial(turns.watch, turn, steps, warm, f"{name}, {what}", work) for name, turn in started.items()}
 
 
 def runs_of(case, dtype, options, work):
-    """{contender: Run} of a case."""
-    title, steps, warm = f"{case.name} {dtype}", options.steps + options.warm, options.warm
-    turns_of = {name: partial(turns.run, name, case, dtype, work, steps, warm) for name in contenders_of(case, options)}
-    turns_of["GEMMs only, torch.mm"] = partial(turns.gemm_bound, case, dtype, work, steps, warm)
-    return {name: measure.Run(name, turn, title) for name, turn in turns_of.items()}
+    return {name: measure.Run(name, turn, f"{case.name} {dtype}") for name, turn in turn_functions(case, dtype, options, work).items()}
 
 
 def measure_case(case, dtype, runs, options, progress):
     rows = measure.measure(runs, options.rounds, progress)
     differences, complaints = curves.check(rows, dtype)
     bounds = [row["median_ms"] for name, row in rows.items() if name.startswith("GEMMs only")]
-    entry = {"name": case.name, "title": case.title(), "dtype": dtype, "batch": case.batch, "seq": case.seq, "tokens": case.tokens(),
-             "parameters": case.model.parameters(), "gemm_bound_ms": min(bounds, default=None), "contenders": rows,
+    entry = {"name": case.name, "kind": case.kind, "title": case.title(), "dtype": dtype, "tokens": case.tokens(), "parameters": case.parameters(),
+             "gemm_bound_ms": min(bounds, default=None), "contenders": rows,
              "loss_difference": differences, "loss_curves_equal": not complaints}
     print("\n".join(tables.case_lines(entry)), flush=True)
     for complaint in complaints:

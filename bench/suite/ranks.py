@@ -9,12 +9,14 @@ import tempfile
 import time
 from pathlib import Path
 
+import cases
+import commands
 import inputs
 import machine
 import measure
 import turns
 
-CASE = inputs.case_named("gpt2_4x256")
+CASE = cases.GPT2_STEP
 DISTRIBUTED = {"use_distributed_optimizer": True, "overlap_grad_reduce": True, "overlap_param_gather": True}
 LAYOUTS = {
     "megatron, 1 rank": {"ranks": 1},
@@ -52,11 +54,11 @@ def ddp_steps(count):
     dist.destroy_process_group()
 
 
-def commands(work, steps):
+def commands_of(work, steps):
     """{name: command} of all that take turns."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     ddp = {name: [*torchrun, f"--nproc-per-node={ranks}", __file__, "--ddp-steps", str(steps)] for name, ranks in PEERS.items()}
-    return ddp | {name: turns.our_command(CASE, "fp32", work, steps, **layout) for name, layout in LAYOUTS.items()}
+    return ddp | {name: commands.our_step(CASE, "fp32", work, steps, **layout) for name, layout in LAYOUTS.items()}
 
 
 def show(result):
@@ -84,8 +86,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         inputs.make_inputs(work, CASE, steps)
-        runs = {name: measure.Run(name, lambda name=name, command=command: turns.watch(command, steps, 1, name, work))
-                for name, command in commands(work, steps).items()}
+        runs = {name: measure.Run(name, lambda name=name, command=command: turns.watch(commands.Turn(command), steps, 1, name, work))
+                for name, command in commands_of(work, steps).items()}
         progress = measure.Progress(run for run in runs.values() for _ in range(arguments.rounds))
         result = {"machine": machine.describe(), "dtype": "fp32", "rounds": arguments.rounds, "runs": measure.measure(runs, arguments.rounds, progress)}
     arguments.output.parent.mkdir(parents=True, exist_ok=True)

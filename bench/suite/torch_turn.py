@@ -1,6 +1,6 @@
 """One turn of a PyTorch contender, in a process of its own: prints one JSON line per training step with its milliseconds and its loss.
 
-  torch_turn.py CASE DTYPE eager|compiled|transformers WORK STEPS"""
+  torch_turn.py CASE DTYPE eager|compiled|transformers WORK|fresh STEPS"""
 import contextlib
 import json
 import sys
@@ -18,14 +18,15 @@ import plain_models
 
 
 def build(contender, case, weights):
-    """The model with the shared weights, and its forward to logits."""
+    """The model with the shared weights (none: fresh ones), and its forward to logits."""
     if contender == "transformers":
         from transformers import AutoModelForCausalLM
 
         model = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32).train().to(case.device)
         return model, lambda ids: model(ids, use_cache=False).logits
     model = plain_models.plain_model(case.model).train()
-    model.load(load_file(weights / "model.safetensors"))
+    if weights is not None:
+        model.load(load_file(weights / "model.safetensors"))
     model.to(case.device)
     return model, model
 
@@ -40,9 +41,10 @@ def make_optimizer(model):
 
 def main():
     name, dtype, contender, work, steps = sys.argv[1:]
-    case, steps = inputs.case_named(name), int(steps)
-    rows = torch.from_numpy(np.load(inputs.tokens_file(Path(work), case)))
-    model, forward = build(contender, case, inputs.weights_folder(Path(work), case))
+    case, steps = cases.case_named(name), int(steps)
+    fresh = work == "fresh"
+    rows = torch.randint(case.model.vocab, (steps * case.batch, case.seq + 1)) if fresh else torch.from_numpy(np.load(inputs.tokens_file(Path(work), case)))
+    model, forward = build(contender, case, None if fresh else inputs.weights_folder(Path(work), case))
     optimizer = make_optimizer(model)
 
     def loss_of(ids):

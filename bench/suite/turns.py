@@ -4,37 +4,11 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
 from pathlib import Path
 
-import cases
-import inputs
-
-HERE = Path(__file__).resolve().parent
 OUR_STEP = re.compile(r"elapsed time per iteration \(ms\): ([0-9.]+).*\| lm loss: ([-+.0-9Ee]+|nan|inf)")
-
-
-def our_command(case, dtype, work, steps, ranks=1, **changed):
-    """`megatron pretrain`, with more ranks under `megatron launch`; `changed` replaces or adds flags (underscores for hyphens, True for a switch)."""
-    flags = {
-        "--load": inputs.weights_folder(work, case), "--seq-length": case.seq, "--micro-batch-size": case.batch, "--global-batch-size": case.batch,
-        "--tokenizer-type": "NullTokenizer", "--vocab-size": case.model.vocab, "--data-path": inputs.corpus_prefix(work, case), "--split": "1,0,0",
-        "--data-cache-path": work / "cache", "--seed": inputs.SEED, "--train-iters": steps, "--hidden-dropout": 0, "--attention-dropout": 0,
-        "--optimizer": "adam", "--lr": cases.LEARNING_RATE, "--lr-decay-style": "constant", "--weight-decay": cases.WEIGHT_DECAY,
-        "--adam-beta1": cases.BETAS[0], "--adam-beta2": cases.BETAS[1], "--adam-eps": cases.EPSILON, "--clip-grad": cases.CLIP,
-        "--eval-iters": 0, "--log-interval": 1, "--device": case.device}
-    flags |= {"--bf16": True} if dtype == "bf16" else {}
-    flags |= {"--" + name.replace("_", "-"): value for name, value in changed.items()}
-    words = [str(word) for name, value in flags.items() for word in ([name] if value is True else [name, value])]
-    launcher = ["launch", "--nproc-per-node", str(ranks), "--"] if ranks > 1 else []
-    return [inputs.MEGATRON, *launcher, "pretrain", "gpt", *words]
-
-
-def command_of(contender, case, dtype, work, steps):
-    if contender == "megatron":
-        return our_command(case, dtype, work, steps)
-    return [sys.executable, str(HERE / "torch_turn.py"), case.name, dtype, contender, str(work), str(steps)]
+LLMC_STEP = re.compile(r"^step \d+: train loss [0-9.naif-]+ \(took ([0-9.]+) ms\)")  # its own weights and tokens: the loss says nothing here
 
 
 def step_of(line):
@@ -42,8 +16,10 @@ def step_of(line):
     if line.startswith('{"ms"'):
         row = json.loads(line)
         return row["ms"], row["loss"]
-    found = OUR_STEP.search(line)
-    return (float(found[1]), float(found[2])) if found else None
+    if found := OUR_STEP.search(line):
+        return float(found[1]), float(found[2])
+    found = LLMC_STEP.search(line)
+    return (float(found[1]), None) if found else None
 
 
 def peak_bytes(pid):
@@ -61,35 +37,51 @@ def forget_peak(pid):
         pass
 
 
-def run(contender, case, dtype, work, steps, warm):
+class Watched:
+    """What the lines of a running turn have told so far."""
+
+    def __init__(self, warm):
+        self.warm_ = warm
+        self.begun_ = time.monotonic()
+        self.times, self.losses, self.others = [], [], []
+        self.first_step_s = self.peak = None
+
+    def line(self, line, pid):
+        step = step_of(line)
+        if step is None:
+            self.others.append(line)
+            return
+        self.times.append(step[0])
+        self.losses.append(step[1])
+        self.first_step_s = self.first_step_s or time.monotonic() - self.begun_
+        if len(self.times) == self.warm_:
+            forget_peak(pid)
+        self.peak = peak_bytes(pid) or self.peak
+
+
+def watch(turn, steps, warm, what, work):
     """Runs `steps` steps of which the first `warm` are not counted; ends the suite with the process's own words if it fails."""
-    return watch(command_of(contender, case, dtype, work, steps), steps, warm, f"{contender}, {case.name}, {dtype}", work)
-
-
-def gemm_bound(case, dtype, work, steps, warm):
-    return watch([sys.executable, str(HERE / "gemm_turn.py"), case.name, dtype, str(steps)], steps, warm, f"GEMMs of {case.name}, {dtype}", work)
-
-
-def watch(command, steps, warm, what, work):
     errors = work / "errors.txt"
-    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(work / "inductor"), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    times, losses, others, peak = [], [], [], None
-    begun = time.monotonic()
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(work / "inductor"), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false",
+                   "TRANSFORMERS_VERBOSITY": "error", **turn.environment}
     with open(errors, "w") as error_file:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=error_file, text=True, env=environment)
-        for line in process.stdout:
-            step = step_of(line)
-            if step is None:
-                others.append(line)
-                continue
-            times.append(step[0])
-            losses.append(step[1])
-            if len(times) == 1:
-                first_step_s = time.monotonic() - begun
-            if len(times) == warm:
-                forget_peak(process.pid)
-            peak = peak_bytes(process.pid) or peak
+        process = subprocess.Popen(turn.command, stdout=subprocess.PIPE, stderr=error_file, text=True, env=environment, cwd=turn.folder)
+        seen = Watched(warm)
+        try:
+            for line in process.stdout:
+                seen.line(line, process.pid)
+                if turn.endless and len(seen.times) == steps:
+                    process.kill()
+        finally:
+            process.kill() if process.poll() is None and len(seen.times) < steps else None
         code = process.wait()
-    if code != 0 or len(times) != steps:
-        raise SystemExit(f"{what} ended with {code} after {len(times)} of {steps} steps:\n{' '.join(command)}\n{''.join(others)}{errors.read_text()}")
-    return {"steps_ms": times[warm:], "losses": losses, "first_step_s": first_step_s, "peak_bytes": peak}
+    if (code != 0 and not turn.endless) or len(seen.times) != steps:
+        said = "".join(seen.others) + errors.read_text()
+        raise SystemExit(f"{what} ended with {code} after {len(seen.times)} of {steps} steps:\n{' '.join(map(str, turn.command))}\n{said}")
+    return {"steps_ms": seen.times[warm:], "losses": seen.losses, "first_step_s": seen.first_step_s, "peak_bytes": seen.peak}
+
+
+def start_seconds(turn, what, work):
+    """As if the time to the end of the first step were a step's."""
+    seen = watch(turn, 1, 0, what, work)
+    return {**seen, "steps_ms": [seen["first_step_s"] * 1e3], "losses": [None]}

@@ -1,0 +1,97 @@
+"""One turn of a PyTorch contender on the block of experts, in a process of its own: prints what moe_block_bench prints. Before that, `inputs` writes the
+file that both read.
+
+  moe_turn.py FILE inputs TOKENS HIDDEN FFN EXPERTS TOP_K
+  moe_turn.py FILE fp32|bf16 eager|compiled|transformers STEPS"""
+import json
+import sys
+import time
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+def write_inputs(path, tokens, hidden, ffn, experts, top_k):
+    """Sizes, router, every expert's gate and up, every expert's down, the input, and the gradient of the output."""
+    random = np.random.default_rng(1234)
+    with open(path, "wb") as file:
+        np.array([tokens, hidden, ffn, experts, top_k], dtype=np.int64).tofile(file)
+        for shape, scale in [((experts, hidden), hidden**-0.5), ((experts, 2 * ffn, hidden), hidden**-0.5), ((experts, hidden, ffn), ffn**-0.5),
+                             ((tokens, hidden), 1.0), ((tokens, hidden), 1.0)]:
+            (random.standard_normal(shape, dtype=np.float32) * np.float32(scale)).tofile(file)
+
+
+def read_inputs(path):
+    with open(path, "rb") as file:
+        tokens, hidden, ffn, experts, top_k = np.fromfile(file, np.int64, 5)
+
+        def take(*shape):
+            return torch.from_numpy(np.fromfile(file, np.float32, int(np.prod(shape))).reshape(shape))
+
+        return int(top_k), [take(experts, hidden), take(experts, 2 * ffn, hidden), take(experts, hidden, ffn), take(tokens, hidden), take(tokens, hidden)]
+
+
+class PlainBlock(nn.Module):
+    """A loop over the experts, each on its rows."""
+
+    def __init__(self, router, gate_up, down, top_k):
+        super().__init__()
+        self.router, self.gate_up, self.down, self.top_k = nn.Parameter(router), nn.Parameter(gate_up), nn.Parameter(down), top_k
+
+    def forward(self, x):
+        shares, chosen = F.linear(x, self.router).float().softmax(-1).topk(self.top_k)
+        shares = (shares / shares.sum(-1, keepdim=True)).to(x.dtype)
+        out = torch.zeros_like(x)
+        for expert, (gate_up, down) in enumerate(zip(self.gate_up.unbind(), self.down.unbind(), strict=True)):
+            token, place = torch.where(chosen == expert)
+            gate, up = F.linear(x[token], gate_up).chunk(2, -1)
+            out.index_add_(0, token, F.linear(F.silu(gate) * up, down) * shares[token, place, None])
+        return out
+
+
+def transformers_block(router, gate_up, down, top_k):
+    """Mixtral's block with the same weights; and its parameters in the order of PlainBlock's."""
+    from transformers import MixtralConfig
+    from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
+
+    config = MixtralConfig(hidden_size=router.size(1), intermediate_size=down.size(2), num_local_experts=router.size(0), num_experts_per_tok=top_k)
+    config._experts_implementation = "grouped_mm"  # what from_pretrained chooses
+    block = MixtralSparseMoeBlock(config).train()
+    own = [block.gate.weight, block.experts.gate_up_proj, block.experts.down_proj]
+    for parameter, values in zip(own, (router, gate_up, down), strict=True):
+        parameter.data = values
+    return (lambda x: block(x[None])[0]), own
+
+
+def fingerprint(tensors):
+    return sum(tensor.double().square().sum().sqrt().item() for tensor in tensors)
+
+
+def main():
+    path, dtype, contender, steps = sys.argv[1:]
+    top_k, tensors = read_inputs(path)
+    router, gate_up, down, x, dy = (tensor.bfloat16() if dtype == "bf16" else tensor for tensor in tensors)
+    if contender == "transformers":
+        block, parameters = transformers_block(router, gate_up, down, top_k)
+    else:
+        block = PlainBlock(router, gate_up, down, top_k)
+        parameters = list(block.parameters())
+        block = torch.compile(block) if contender == "compiled" else block
+    x.requires_grad_()
+    for _ in range(int(steps)):
+        start = time.perf_counter()
+        for tensor in (x, *parameters):
+            tensor.grad = None
+        y = block(x)
+        y.backward(dy)
+        taken = (time.perf_counter() - start) * 1e3
+        print(json.dumps({"ms": taken, "loss": fingerprint([y, x.grad, *(parameter.grad for parameter in parameters)])}), flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[2] == "inputs":
+        write_inputs(sys.argv[1], *map(int, sys.argv[3:]))
+    else:
+        main()

@@ -1,0 +1,83 @@
+"""How each contender's turn is started: a command, and what differs in its environment."""
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import cases
+import inputs
+import machine
+
+HERE = Path(__file__).resolve().parent
+TWO_RANKS = "megatron, 2 ranks"
+
+
+@dataclass(frozen=True)
+class Turn:
+    command: list
+    environment: dict = field(default_factory=dict)
+    endless: bool = False  # goes on by itself: is stopped after its steps
+    folder: Path | None = None
+
+
+def our_program(name):
+    """A program of the suite that is built beside `megatron`."""
+    return Path(inputs.MEGATRON).parent / name
+
+
+def pretrain(case, dtype, steps, flags, ranks=1):
+    """`megatron pretrain gpt` with what all runs of a case have in common, and `flags` ({flag: value}, True for a switch)."""
+    flags = {
+        "--seq-length": case.seq, "--micro-batch-size": case.batch // ranks, "--global-batch-size": case.batch, "--tokenizer-type": "NullTokenizer",
+        "--vocab-size": case.model.vocab, "--seed": inputs.SEED, "--train-iters": steps, "--hidden-dropout": 0, "--attention-dropout": 0,
+        "--optimizer": "adam", "--lr": cases.LEARNING_RATE, "--lr-decay-style": "constant", "--weight-decay": cases.WEIGHT_DECAY,
+        "--adam-beta1": cases.BETAS[0], "--adam-beta2": cases.BETAS[1], "--adam-eps": cases.EPSILON, "--clip-grad": cases.CLIP,
+        "--eval-iters": 0, "--log-interval": 1, "--device": case.device, **({"--bf16": True} if dtype == "bf16" else {}), **flags}
+    words = [str(word) for name, value in flags.items() for word in ([name] if value is True else [name, value])]
+    launcher = ["launch", "--nproc-per-node", str(ranks), "--"] if ranks > 1 else []
+    return [inputs.MEGATRON, *launcher, "pretrain", "gpt", *words]
+
+
+def our_step(case, dtype, work, steps, ranks=1, **changed):
+    """The step on the shared weights and tokens; `changed` replaces or adds flags (underscores for hyphens)."""
+    data = {"--load": inputs.weights_folder(work, case), "--data-path": inputs.corpus_prefix(work, case), "--split": "1,0,0",
+            "--data-cache-path": work / "cache"}
+    return pretrain(case, dtype, steps, data | {"--" + name.replace("_", "-"): value for name, value in changed.items()}, ranks)
+
+
+def our_start(case, dtype):
+    """The step on weights of its own and mock data: nothing is read."""
+    model = case.model
+    return pretrain(case, dtype, 1, {"--num-layers": model.layers, "--hidden-size": model.hidden, "--num-attention-heads": model.heads,
+                                     "--max-position-embeddings": model.positions, "--openai-gelu": True, "--mock-data": True})
+
+
+def contenders_of(case):
+    if case.device == "cuda":
+        return ["megatron", "compiled"]
+    if case.kind == "start":
+        return ["megatron", "eager"]
+    others = [TWO_RANKS] if case.ranks and machine.cores() % 2 == 0 else []
+    return ["megatron", "eager", "compiled", "transformers", *others]
+
+
+def turn_of(contender, case, dtype, work, steps):
+    if case.kind == "experts":
+        file = str(inputs.experts_file(work, case))
+        if contender == "megatron":
+            return Turn([str(our_program("moe_block_bench")), file, dtype, str(steps)])
+        return Turn([sys.executable, str(inputs.ROOT / "bench/moe_block/moe_turn.py"), file, dtype, contender, str(steps)])
+    if case.kind == "start":
+        torch_turn = [sys.executable, str(HERE / "torch_turn.py"), case.step.name, dtype, contender, "fresh", "1"]
+        return Turn(our_start(case.step, dtype) if contender == "megatron" else torch_turn)
+    if contender == TWO_RANKS:
+        threads = {"OMP_NUM_THREADS": str(int(os.environ["OMP_NUM_THREADS"]) // 2)}
+        layout = {"use_distributed_optimizer": True, "overlap_grad_reduce": True, "overlap_param_gather": True}
+        return Turn(our_step(case, dtype, work, steps, ranks=2, **layout), threads)
+    if contender == "megatron":
+        return Turn(our_step(case, dtype, work, steps))
+    return Turn([sys.executable, str(HERE / "torch_turn.py"), case.name, dtype, contender, str(work), str(steps)])
+
+
+def gemm_turn(case, dtype, steps):
+    return Turn([sys.executable, str(HERE / "gemm_turn.py"), case.name, dtype, str(steps)])
