@@ -16,9 +16,12 @@ import cases
 import commands
 import curves
 import inputs
+import limits
+import llmc
 import machine
 import measure
 import tables
+import targets
 import turns
 
 def wanted_cases(options):
@@ -39,28 +42,32 @@ def contenders_of(case, options):
     return names if options.peers is None else [name for name in names if name == "megatron" or name in options.peers]
 
 
-def turn_functions(case, dtype, options, work):
-    """{contender: function that runs one turn} of a case."""
+def turn_functions(case, dtype, options, work, details):
+    """{contender: function that runs one turn} of a case; limits leave what else they found in `details`."""
     steps, warm, what = options.steps + options.warm, options.warm, f"{case.name} {dtype}"
     if case.kind == "start":
         return {name: partial(turns.start_seconds, commands.turn_of(name, case, dtype, work, 1), f"{name}, {what}", work)
                 for name in contenders_of(case, options)}
     started = {name: commands.turn_of(name, case, dtype, work, steps) for name in contenders_of(case, options)}
-    started["GEMMs only, torch.mm"] = commands.gemm_turn(case, dtype, steps)
-    return {name: partial(turns.watch, turn, steps, warm, f"{name}, {what}", work) for name, turn in started.items()}
+    if options.llmc and options.llmc[0] == case and dtype == "fp32":
+        started[llmc.NAME] = options.llmc[1]
+    started[limits.TORCH] = commands.gemm_turn(case, dtype, steps)
+    functions = {name: partial(turns.watch, turn, steps, warm, f"{name}, {what}", work) for name, turn in started.items()}
+    return functions | ({limits.BEST: partial(limits.of_products, case, dtype, details)} if limits.available(case) else {})
 
 
-def runs_of(case, dtype, options, work):
-    return {name: measure.Run(name, turn, f"{case.name} {dtype}") for name, turn in turn_functions(case, dtype, options, work).items()}
+def runs_of(case, dtype, options, work, details):
+    return {name: measure.Run(name, turn, f"{case.name} {dtype}") for name, turn in turn_functions(case, dtype, options, work, details).items()}
 
 
-def measure_case(case, dtype, runs, options, progress):
+def measure_case(case, dtype, runs, options, progress, details):
     rows = measure.measure(runs, options.rounds, progress)
     differences, complaints = curves.check(rows, dtype)
     bounds = [row["median_ms"] for name, row in rows.items() if name.startswith("GEMMs only")]
     entry = {"name": case.name, "kind": case.kind, "title": case.title(), "dtype": dtype, "tokens": case.tokens(), "parameters": case.parameters(),
-             "gemm_bound_ms": min(bounds, default=None), "contenders": rows,
-             "loss_difference": differences, "loss_curves_equal": not complaints}
+             "gflop_of_products": limits.gflop(case), "gemm_bound_ms": min(bounds, default=None),
+             "memory_floor_ms": limits.memory_floor_ms(case, dtype, details), "contenders": rows, "loss_difference": differences,
+             "loss_curves_equal": not complaints, "limits": details}
     print("\n".join(tables.case_lines(entry)), flush=True)
     for complaint in complaints:
         print(f"  LOSS CURVES DIFFER: {complaint}", file=sys.stderr, flush=True)
@@ -78,6 +85,7 @@ def options_of(arguments):
     parser.add_argument("--dtype", choices=cases.DTYPES)
     parser.add_argument("--rounds", type=int, help="how often the contenders take turns (2)")
     parser.add_argument("--steps", type=int, help="counted steps per turn (5; on a GPU 20)")
+    parser.add_argument("--llmc", type=Path, help="llm.c's train_gpt2, a contender in fp32 where its batch and sequence are a case's")
     parser.add_argument("--output", type=Path, help="default: bench/results/suite.json; none with --smoke")
     options = parser.parse_args(arguments)
     options.rounds = options.rounds or (1 if options.smoke else 2)
@@ -95,18 +103,35 @@ def main():
         print("\n".join(f"{case.name}-{dtype}".ljust(24) + case.title() for case, dtype in pairs) or "no case has such a name: see --list")
         sys.exit(0 if options.list else 2)
     os.environ.setdefault("OMP_NUM_THREADS", "1" if options.smoke else str(machine.cores()))
+    options.llmc = llmc.turn_for(options.llmc, [case for case, _ in pairs]) if options.llmc else None
     result = {"machine": machine.describe(options.device), "settings": {"rounds": options.rounds, "steps": options.steps, "warm": options.warm}, "cases": []}
     with tempfile.TemporaryDirectory() as folder:
-        work = Path(folder)
-        all_runs = {pair: runs_of(*pair, options, work) for pair in pairs}
-        progress = measure.Progress(run for runs in all_runs.values() for run in runs.values() for _ in range(options.rounds))
-        for pair, runs in all_runs.items():
-            inputs.make_inputs(work, pair[0], options.steps + options.warm)
-            result["cases"].append(measure_case(*pair, runs, options, progress))
-            if options.output:
-                options.output.parent.mkdir(parents=True, exist_ok=True)
-                options.output.write_text(json.dumps(result, indent=1) + "\n")
-    sys.exit(0 if all(entry["loss_curves_equal"] for entry in result["cases"]) else 1)
+        measure_all(pairs, options, Path(folder), result)
+    print("\n".join(targets.lines(result)))
+    equal = all(entry["loss_curves_equal"] for entry in result["cases"])
+    sys.exit(0 if equal else "Loss curves differ: the times above compare different computations.")
+
+
+def program_bytes(work):
+    """Resident memory of the programs themselves: with a model that needs none."""
+    case, steps = cases.SMOKE_CASES[0], 3
+    inputs.make_inputs(work, case, steps)
+    return {name: turns.watch(commands.turn_of(name, case, "fp32", work, steps), steps, 1, name, work)["peak_bytes"] for name in ("megatron", "eager")}
+
+
+def measure_all(pairs, options, work, result):
+    """Measures every case into `result`, which is written after each."""
+    result["program_bytes"] = program_bytes(work) if options.device == "cpu" and not options.smoke else {}
+    details = {pair: {} for pair in pairs}
+    all_runs = {pair: runs_of(*pair, options, work, details[pair]) for pair in pairs}
+    progress = measure.Progress(run for runs in all_runs.values() for run in runs.values() for _ in range(options.rounds))
+    for pair, runs in all_runs.items():
+        inputs.make_inputs(work, pair[0], options.steps + options.warm)
+        result["cases"].append(measure_case(*pair, runs, options, progress, details[pair]))
+        result["targets"] = targets.of(result)
+        if options.output:
+            options.output.parent.mkdir(parents=True, exist_ok=True)
+            options.output.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

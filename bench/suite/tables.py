@@ -1,23 +1,48 @@
 """What people read: a table per case, and what to be wary of."""
 SPREAD_WARNING = 0.10
+HEAD = f"  {'':22}{'median ms':>11}{'min':>9}{'max':>9}{'spread':>8}{'tokens/s':>10}{'of GEMM bound':>15}{'of limits':>11}{'ours faster':>13}{'loss differs':>14}"
 
 
-def case_lines(entry):
-    """A case of the results as lines of text."""
-    bound = entry.get("gemm_bound_ms")
-    rows = entry["contenders"]
-    ours = rows["megatron"]["median_ms"] if "megatron" in rows else None
-    lines = [f"\n{entry['title']}, {entry['dtype']}",
-             f"  {'':22}{'median ms':>11}{'min':>9}{'max':>9}{'spread':>8}{'tokens/s':>10}{'of GEMM bound':>15}{'ours faster':>13}{'loss differs':>14}"]
-    for name, row in rows.items():
-        share = f"{100 * bound / row['median_ms']:.0f} %" if bound and not name.startswith("GEMM") else ""
-        ratio = f"{row['median_ms'] / ours:.2f} ×" if ours and name != "megatron" and not name.startswith("GEMM") else ""
-        differs = entry["loss_difference"].get(name)
-        lines.append(f"  {name:22}{row['median_ms']:11.1f}{row['min_ms']:9.1f}{row['max_ms']:9.1f}{100 * row['spread']:6.0f} %"
-                     f"{entry['tokens'] / row['median_ms'] * 1e3:10.0f}{share:>15}{ratio:>13}" + (f"{differs:14.1e}" if differs is not None else ""))
-    return lines + warnings(entry)
+def is_limit(name):
+    return name.startswith("GEMMs only")
+
+
+def percent(part, whole):
+    return f"{100 * part / whole:.0f} %" if part else ""
+
+
+def row_line(name, row, entry):
+    bound, floor = entry["gemm_bound_ms"], entry["memory_floor_ms"]
+    ours = entry["contenders"].get("megatron", {}).get("median_ms")
+    cells = f"  {name:22}{row['median_ms']:11.1f}{row['min_ms']:9.1f}{row['max_ms']:9.1f}{100 * row['spread']:6.0f} %"
+    if is_limit(name):
+        return cells
+    ratio = f"{row['median_ms'] / ours:.2f} ×" if ours and name != "megatron" else ""
+    differs = entry["loss_difference"].get(name)
+    return (f"{cells}{entry['tokens'] / row['median_ms'] * 1e3:10.0f}{percent(bound, row['median_ms']):>15}"
+            f"{percent(bound and floor and bound + floor, row['median_ms']):>11}{ratio:>13}{'' if differs is None else f'{differs:.1e}':>14}").rstrip()
+
+
+def limit_line(entry):
+    """Where the limits lie, in the machine's terms."""
+    bound, found = entry["gemm_bound_ms"], entry["limits"]
+    if not bound:
+        return []
+    rate = entry["gflop_of_products"] / bound  # 10¹² a second
+    line = f"  products alone: {entry['gflop_of_products']:.0f} GFLOP in {bound:.1f} ms = {1e3 * rate:.0f} GFLOP/s"
+    if "peak_flops_per_second" in found:
+        line += f", {percent(rate * 1e12, found['peak_flops_per_second'])} of the arithmetic units' {found['peak_flops_per_second'] / 1e9:.0f}"
+    if entry["memory_floor_ms"]:
+        line += f"; memory {found['memory_bytes_per_second'] / 1e9:.1f} GB/s: AdamW moves its numbers in {entry['memory_floor_ms']:.1f} ms (limits: both)"
+    return [line]
 
 
 def warnings(entry):
     noisy = [f"{name} {100 * row['spread']:.0f} %" for name, row in entry["contenders"].items() if row["spread"] > SPREAD_WARNING]
     return [f"  !! noisy: quartiles far apart ({', '.join(noisy)}); is the machine idle?"] if noisy else []
+
+
+def case_lines(entry):
+    """A case of the results as lines of text."""
+    rows = [row_line(name, row, entry) for name, row in entry["contenders"].items()]
+    return [f"\n{entry['title']}, {entry['dtype']}", HEAD, *rows, *limit_line(entry), *warnings(entry), ""]

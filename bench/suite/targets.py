@@ -1,0 +1,99 @@
+"""The targets of the CPU training step beside what was measured, and beside the most that a peer's time and the measured products allow."""
+
+AMX = "amx_bf16"
+
+
+def find(result, name, dtype):
+    return next((entry for entry in result["cases"] if entry["name"] == name and entry["dtype"] == dtype), None)
+
+
+def median(entry, name):
+    row = entry["contenders"].get(name) if entry else None
+    return row["median_ms"] if row else None
+
+
+def ratio(entry, peer):
+    """How many times as fast as the peer ours is, and would be with nothing but the products; nothing where one was not measured."""
+    ours, theirs = median(entry, "megatron"), median(entry, peer)
+    if ours is None or theirs is None:
+        return None
+    bound = entry["gemm_bound_ms"]
+    return theirs / ours, theirs / bound if bound else None
+
+
+def speed(result, name, dtype, peer, wanted):
+    found = ratio(find(result, name, dtype), peer)
+    text = f"{name} {dtype}: times as fast as PyTorch {peer}"
+    return found and {"what": text, "unit": "×", "target": wanted, "measured": found[0], "possible": found[1], "met": found[0] >= wanted}
+
+
+def of_bound(result, name, dtype, wanted):
+    entry = find(result, name, dtype)
+    ours = median(entry, "megatron")
+    if ours is None or not entry["gemm_bound_ms"]:
+        return None
+    share, floor = entry["gemm_bound_ms"] / ours, entry["memory_floor_ms"]
+    possible = entry["gemm_bound_ms"] / (entry["gemm_bound_ms"] + floor) if floor else 1.0
+    return {"what": f"{name} {dtype}: share of the bound of products alone", "unit": "", "target": wanted, "measured": share, "possible": possible,
+            "met": share >= wanted}
+
+
+def state_bytes(entry, dtype, ours):
+    """Parameters, gradients and two moments in fp32, and our 16-bit copy."""
+    return entry["parameters"] * (18 if ours and dtype == "bf16" else 16)
+
+
+def working_memory(result, name, dtype, wanted):
+    """What a step needs beside parameters, gradients, optimizer state and the program itself."""
+    entry = find(result, name, dtype)
+    peaks = [entry["contenders"].get(contender, {}).get("peak_bytes") for contender in ("megatron", "eager")] if entry else [None]
+    programs = result.get("program_bytes", {})
+    if None in peaks or "megatron" not in programs or "eager" not in programs:
+        return None
+    ours, theirs = (peak - state_bytes(entry, dtype, name == "megatron") - programs[name] for peak, name in zip(peaks, ("megatron", "eager"), strict=True))
+    return {"what": f"{name} {dtype}: peak memory beside weights, gradients and optimizer, over eager's", "unit": "×", "target": wanted,
+            "measured": ours / theirs, "possible": None, "met": ours <= wanted * theirs, "at_most": True}
+
+
+def start(result, dtype, wanted):
+    measured = median(find(result, "start_gpt2_4x256", dtype), "megatron")
+    return measured and {"what": f"start of pretrain to the end of its first step, {dtype}", "unit": " s", "target": wanted, "measured": measured / 1e3,
+                         "possible": None, "met": measured / 1e3 <= wanted, "at_most": True}
+
+
+def two_ranks(result, dtype, wanted):
+    entry = find(result, "gpt2_4x256", dtype)
+    one, two = median(entry, "megatron"), median(entry, "megatron, 2 ranks")
+    return one and two and {"what": f"two ranks, each half of the threads: throughput of one rank, {dtype}", "unit": "×", "target": wanted,
+                            "measured": one / two, "possible": None, "met": one / two >= wanted}
+
+
+def of(result):
+    """Every target of which this run measured the parts."""
+    amx = AMX in result["machine"]["instructions"]
+    found = [
+        speed(result, "gpt2_4x256", "bf16", "eager", 2.2) if amx else None,
+        speed(result, "gpt2_4x256", "bf16", "compiled", 1.8 if amx else 1.5),
+        of_bound(result, "gpt2_4x256", "bf16", 0.6),
+        speed(result, "gpt2_4x256", "fp32", "eager", 1.35),
+        speed(result, "gpt2_4x256", "fp32", "compiled", 1.25),
+        of_bound(result, "gpt2_4x256", "fp32", 0.8),
+        speed(result, "gpt2_4x64", "bf16", "compiled", 2.5),
+        *(speed(result, "attention_1x8192", dtype, "eager", 2.0) for dtype in ("bf16", "fp32")),
+        *(working_memory(result, "gpt2_4x256", dtype, 0.5) for dtype in ("bf16", "fp32")),
+        *(start(result, dtype, 3.0) for dtype in ("bf16", "fp32")),
+        *(two_ranks(result, dtype, 0.9) for dtype in ("bf16", "fp32")),
+    ]
+    return [target for target in found if target]
+
+
+def lines(result):
+    if not result["targets"]:
+        return []
+    head = f"\nTargets{'':73}{'target':>9}{'measured':>10}{'possible':>10}"
+    rows = [head]
+    for row in result["targets"]:
+        possible = f"{row['possible']:.2f}{row['unit']}" if row["possible"] else ""
+        target = f"{'≤' if row.get('at_most') else '≥'} {row['target']}{row['unit']}"
+        rows.append(f"  {row['what']:78}{target:>9}{row['measured']:9.2f}{row['unit'] or ' '}{possible:>10}  {'met' if row['met'] else 'NOT met'}")
+    return [*rows, "  possible: with a step that is nothing but the measured products (or, as a share, products and one AdamW pass over memory)"]
