@@ -11,9 +11,9 @@
 namespace megatron::kernels {
 namespace {
 
-constexpr std::int64_t kRowsOfABlock = 96;   ///< of a: 96 KiB, together with a panel they fit the second cache
-constexpr std::int64_t kRowsOfAUnit = 1536;  ///< whole groups of kPanelRows; sums of a unit stay below 1.5 MiB
-constexpr std::int64_t kPanelsOfAUnit = 12;
+constexpr std::int64_t kRowsOfABlock = 96;               ///< of a: 96 KiB, together with a panel they fit the second cache
+constexpr std::int64_t kRowsOfAUnit = 1032;              ///< whole groups of kPanelRows; sums of a unit stay below 3.1 MiB
+constexpr std::int64_t kPanelsOfAUnit = 24;              ///< rows are brought once for so many
 constexpr std::int64_t kPackedRows = 48;                 ///< rows that are transposed side by side
 constexpr std::int64_t kCopiedSteps = kDepthSteps + 16;  ///< between copied rows: an odd number of cache lines, so that rows share no set
 
@@ -64,42 +64,39 @@ class Unit {
     for (std::int64_t depth = 0; depth < g_.k; depth += depth_block) {
       const std::int64_t count = std::min(depth_block, g_.k - depth);
       pack_panels(depth, count);
-      for (std::int64_t row = 0; row < rows_; row += kRowsOfABlock) multiply_rows(row, std::min(kRowsOfABlock, rows_ - row), depth, count);
+      for (std::int64_t row = 0; row < rows_; row += kRowsOfABlock) {
+        const std::int64_t rows = std::min(kRowsOfABlock, rows_ - row);
+        multiply_rows(row, rows, depth, count);
+        if (depth + count == g_.k) finish(row, rows);
+      }
     }
-    finish();
   }
 
  private:
   void pack_panels(std::int64_t depth, std::int64_t count) {
-    for (std::int64_t c = 0; c < columns_; c += kPanelColumns) {
-      product_.pack({.from = at(g_.b, g_.type, depth * g_.b_depth_stride + (column_ + c) * g_.b_column_stride),
-                     .type = g_.type,
-                     .depth_stride = g_.b_depth_stride,
-                     .cross_stride = g_.b_column_stride,
-                     .depth = count,
-                     .count = std::min(kPanelColumns, columns_ - c),
-                     .to = panels_ + c / kPanelColumns * panel_bytes_,
-                     .to_stride = kPanelColumns});
-    }
+    product_.pack({.from = at(g_.b, g_.type, depth * g_.b_depth_stride + column_ * g_.b_column_stride),
+                   .type = g_.type,
+                   .depth_stride = g_.b_depth_stride,
+                   .cross_stride = g_.b_column_stride,
+                   .depth = count,
+                   .count = columns_,
+                   .to = panels_,
+                   .to_stride = kPanelColumns,
+                   .panel_stride = panel_bytes_});
   }
 
   /// Brings a block of rows into this thread's memory: copied, or transposed in groups.
   void bring_rows(std::int64_t row, std::int64_t rows, std::int64_t depth, std::int64_t count) {
-    PackArguments pack{.from = nullptr,
-                       .type = g_.type,
-                       .depth_stride = g_.a_depth_stride,
-                       .cross_stride = g_.a_row_stride,
-                       .depth = count,
-                       .count = rows,
-                       .to = packed_rows_,
-                       .to_stride = copies_rows_ ? kCopiedSteps : kPackedRows};
-    const std::int64_t each = copies_rows_ ? rows : kPackedRows;
-    for (std::int64_t r = 0; r < rows; r += each) {
-      pack.from = at(g_.a, g_.type, (row_ + row + r) * g_.a_row_stride + depth * g_.a_depth_stride);
-      pack.to = packed_rows_ + 4 * kDepthSteps * r;
-      pack.count = std::min(each, rows - r);
-      copies_rows_ ? product_.copy(pack) : product_.pack(pack);
-    }
+    const PackArguments pack{.from = at(g_.a, g_.type, (row_ + row) * g_.a_row_stride + depth * g_.a_depth_stride),
+                             .type = g_.type,
+                             .depth_stride = g_.a_depth_stride,
+                             .cross_stride = g_.a_row_stride,
+                             .depth = count,
+                             .count = rows,
+                             .to = packed_rows_,
+                             .to_stride = copies_rows_ ? kCopiedSteps : kPackedRows,
+                             .panel_stride = 4 * kDepthSteps * kPackedRows};
+    copies_rows_ ? product_.copy(pack) : product_.pack(pack);
   }
 
   void multiply_rows(std::int64_t row, std::int64_t rows, std::int64_t depth, std::int64_t count) {
@@ -121,16 +118,17 @@ class Unit {
     }
   }
 
-  void finish() {
+  /// While the sums are in the cache.
+  void finish(std::int64_t row, std::int64_t rows) {
     if (sums_in_place(g_) && g_.bias == nullptr) return;
-    finish_gemm_rows({.sums = sums_,
+    finish_gemm_rows({.sums = sums_ + row * sums_stride_,
                       .sums_stride = sums_stride_,
                       .bias = g_.bias != nullptr ? at(g_.bias, g_.type, column_) : nullptr,
                       .bias_type = g_.type,
-                      .out = at(g_.out, g_.out_type, row_ * g_.out_stride + column_),
+                      .out = at(g_.out, g_.out_type, (row_ + row) * g_.out_stride + column_),
                       .out_type = g_.out_type,
                       .out_stride = g_.out_stride,
-                      .rows = rows_,
+                      .rows = rows,
                       .columns = columns_,
                       .accumulate = g_.accumulate && !sums_in_place(g_)});
   }
@@ -155,8 +153,8 @@ double cost_of(std::int64_t row_parts, std::int64_t rows, std::int64_t column_pa
 
 GemmPlan plan_gemm(const GemmArguments& g, std::int64_t threads) {
   const std::int64_t groups = divide_up(g.m, kPanelRows), panels = divide_up(g.n, kPanelColumns);
-  const std::int64_t least_column_parts = divide_up(panels, kPanelsOfAUnit);
   const bool copies = panel_product(g.type).reads_lines || lies_along_depth(g);
+  const std::int64_t least_column_parts = divide_up(panels, kPanelsOfAUnit);
   GemmPlan best{};
   double least = 0;
   for (std::int64_t row_parts = divide_up(g.m, kRowsOfAUnit); row_parts <= groups; row_parts *= 2) {

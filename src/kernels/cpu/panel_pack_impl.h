@@ -75,6 +75,14 @@ inline Vector load_steps(const Stored* line, std::int64_t first) {
   return result;
 }
 
+template <class Stored>
+inline Vector load_steps_as_f32(const Stored* line) {
+  if constexpr (std::is_same_v<Stored, float>)
+    return load_steps(reinterpret_cast<const std::uint32_t*>(line), 0);
+  else
+    return load_steps(line, 0);
+}
+
 /// Lines of `steps` steps each, one every `line_stride` elements; Stored is uint32_t where a step is copied as it is.
 template <class Stored>
 void pack_lines_along_depth(const PackArguments& p, std::int64_t steps, std::int64_t line_stride) {
@@ -106,20 +114,45 @@ void pack_lines_along_depth(const PackArguments& p, std::int64_t steps, std::int
   }
 }
 
-/// Depth after depth, each widened to f32.
+/// Calls pack(panel) for each of several panels.
+template <class Pack>
+void for_each_panel(const PackArguments& p, Pack pack) {
+  PackArguments panel = p;
+  for (std::int64_t c = 0; c < p.count; c += p.to_stride) {
+    panel.from = static_cast<const char*>(p.from) + c * p.cross_stride * (p.type == Type::f32 ? 4 : 2);
+    panel.count = std::min(p.to_stride, p.count - c);
+    panel.to = static_cast<char*>(p.to) + c / p.to_stride * p.panel_stride;
+    pack(panel);
+  }
+}
+
+/// A line of f32, 16-bit numbers widened.
+template <class Stored>
+inline void widen_line(const Stored* __restrict line, std::int64_t count, std::int64_t room, float* __restrict to) {
+  std::int64_t c = 0;
+  for (; c + kWidth <= count; c += kWidth) {
+    const Vector part = load_steps_as_f32(line + c);
+    std::memcpy(to + c, &part, sizeof part);
+  }
+  for (; c < count; ++c) to[c] = load(line[c]);
+  for (; c < room; ++c) to[c] = 0;
+}
+
+/// Depth after depth, each through all panels: memory is read in the order in which it lies.
 template <class Stored>
 void pack_lines_across_depth(const PackArguments& p) {
-  auto* __restrict to = static_cast<float*>(p.to);
-  for (std::int64_t d = 0; d < p.depth; ++d, to += p.to_stride) {
-    const auto* __restrict line = static_cast<const Stored*>(p.from) + d * p.depth_stride;
+  for (std::int64_t d = 0; d < p.depth; ++d) {
+    const auto* line = static_cast<const Stored*>(p.from) + d * p.depth_stride;
+    char* to = static_cast<char*>(p.to) + 4 * d * p.to_stride;
     prefetch_line(line + kDepthsAhead * p.depth_stride, p.count * static_cast<std::int64_t>(sizeof(Stored)));
-    for (std::int64_t c = 0; c < p.count; ++c) to[c] = load(line[c]);
-    for (std::int64_t c = p.count; c < p.to_stride; ++c) to[c] = 0;
+    for (std::int64_t c = 0; c < p.count; c += p.to_stride, to += p.panel_stride)
+      widen_line(line + c, std::min(p.to_stride, p.count - c), p.to_stride, reinterpret_cast<float*>(to));
   }
 }
 
 /// To f32 from any storage.
 inline void pack_to_f32(const PackArguments& p) {
+  if (p.depth_stride == 1 && p.count > p.to_stride) return for_each_panel(p, pack_to_f32);
   const bool along = p.depth_stride == 1 && p.count > 0;
   if (p.type == Type::f32) return along ? pack_lines_along_depth<std::uint32_t>(p, p.depth, p.cross_stride) : pack_lines_across_depth<float>(p);
   if (p.type == Type::bf16) return along ? pack_lines_along_depth<Bf16>(p, p.depth, p.cross_stride) : pack_lines_across_depth<Bf16>(p);
@@ -145,6 +178,7 @@ inline void pack_last_of_odd_depth(const PackArguments& p) {
 
 /// bf16 as it is, in pairs along depth.
 inline void pack_pairs(const PackArguments& p) {
+  if (p.depth_stride == 1 && p.count > p.to_stride) return for_each_panel(p, pack_pairs);
   const std::int64_t pairs = p.depth / 2;
   const auto* from = static_cast<const std::uint16_t*>(p.from);
   if (p.depth_stride == 1) {
@@ -162,13 +196,17 @@ inline void pack_pairs(const PackArguments& p) {
     if (p.depth % 2 != 0) pack_last_of_odd_depth(p);
     return;
   }
-  auto* to = static_cast<std::uint32_t*>(p.to);
-  for (std::int64_t d = 0; d < p.depth; d += 2, to += p.to_stride) {
-    const std::uint16_t* first = from + d * p.depth_stride;
+  for (std::int64_t d = 0; d < p.depth; d += 2) {
+    const std::uint16_t *first = from + d * p.depth_stride, *second = d + 1 < p.depth ? first + p.depth_stride : nullptr;
+    char* to = static_cast<char*>(p.to) + 2 * d * p.to_stride;
     prefetch_line(first + kDepthsAhead * p.depth_stride, 2 * p.count);
     prefetch_line(first + (kDepthsAhead + 1) * p.depth_stride, 2 * p.count);
-    interleave(first, d + 1 < p.depth ? first + p.depth_stride : nullptr, p.count, to);
-    std::fill(to + p.count, to + p.to_stride, 0u);
+    for (std::int64_t c = 0; c < p.count; c += p.to_stride, to += p.panel_stride) {
+      const std::int64_t count = std::min(p.to_stride, p.count - c);
+      auto* line = reinterpret_cast<std::uint32_t*>(to);
+      interleave(first + c, second != nullptr ? second + c : nullptr, count, line);
+      std::fill(line + count, line + p.to_stride, 0u);
+    }
   }
 }
 

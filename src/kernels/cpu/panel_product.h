@@ -24,6 +24,8 @@ struct PackArguments {
   std::int64_t depth, count;
   void* to;
   std::int64_t to_stride;  ///< steps between neighbours of depth in the result (kPanelColumns for a panel); at least count
+  /// Bytes between panels, when count is that of several: each of to_stride, the last may have fewer.
+  std::int64_t panel_stride = 0;
 };
 
 /// out [rows, columns] f32 (+)= a·panel. a lies in steps of 4 bytes, one f32 or two bf16 that are neighbours of depth: step s of row r is at

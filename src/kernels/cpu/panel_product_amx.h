@@ -16,7 +16,9 @@ constexpr std::int64_t kTile = 16, kTileBytes = 64;
 inline void pack_pairs_in_tiles(const PackArguments& p) {
   pack_pairs(p);
   const std::int64_t steps = (p.depth + 1) / 2, padded = (steps + kTile - 1) / kTile * kTile;
-  std::fill_n(static_cast<std::uint32_t*>(p.to) + steps * p.to_stride, (padded - steps) * p.to_stride, 0u);
+  char* panel = static_cast<char*>(p.to);
+  for (std::int64_t c = 0; c < p.count; c += p.to_stride, panel += p.panel_stride)
+    std::fill_n(reinterpret_cast<std::uint32_t*>(panel) + steps * p.to_stride, (padded - steps) * p.to_stride, 0u);
 }
 
 /// Sixteen steps of rows that lie across depth are packed side by side, then turned into lines.
