@@ -1,0 +1,399 @@
+// The backward pass, compiled once per instruction set inside the namespace MEGATRON_KERNEL_ISA.
+#pragma once
+
+#include <cstring>
+
+#include "kernels/cpu/attention_operands_impl.h"
+#include "kernels/cpu/attention_scores_impl.h"
+
+namespace megatron::kernels::MEGATRON_KERNEL_ISA {
+
+/// How gradients become parts, by the shape alone. A part walks over its blocks of keys for each of its heads. With few groups the heads of a group
+/// are parts of their own and leave partial dk and dv; with few heads the keys are dealt out to several parts, which leave partial dq.
+struct BackwardShape {
+  static constexpr std::int64_t kEnoughParts = 8;
+
+  explicit BackwardShape(const AttentionArguments& a)
+      : product(panel_product(a.type)),
+        heads(a.b * a.g >= kEnoughParts ? a.heads_per_group() : 1),
+        splits_heads(heads < a.heads_per_group()),
+        keys(blocks_that_hold({a.k_start, a.k_start + a.sk})),
+        chunks(std::max<std::int64_t>(1, std::min(blocks_of(kEnoughParts, std::max<std::int64_t>(1, a.b * a.n / heads)), keys.size()))),
+        query_blocks(blocks_of(a.sq, kQueries)),
+        q_stride(panels_of(a.d) * kPanelColumns),
+        v_stride(panels_of(a.dv) * kPanelColumns) {}
+
+  const PanelProduct& product;
+  std::int64_t heads;  ///< of a part, of one group
+  bool splits_heads;
+  Span keys;
+  std::int64_t chunks;  ///< chunk c of C has the blocks c, 2C − 1 − c, 2C + c, …: under a causal mask all have the same work
+  std::int64_t query_blocks;
+  std::int64_t q_stride, v_stride;  ///< of f32 sums over d and dv channels
+
+  std::int64_t parts(const AttentionArguments& a) const { return a.b * a.n / heads * chunks; }
+  bool has(std::int64_t chunk, std::int64_t block) const {
+    const std::int64_t place = (block - keys.begin) % (2 * chunks);
+    return place == chunk || place == 2 * chunks - 1 - chunk;
+  }
+};
+
+/// Sums that several parts have computed, in f32.
+struct BackwardShared {
+  BackwardShared(const AttentionArguments& a, const BackwardShape& shape, void* memory) {
+    Carver carver(memory);
+    dq = carver.take<float>(shape.chunks > 1 ? a.b * a.n * shape.chunks * a.sq * a.d : 0);
+    dk = carver.take<float>(shape.splits_heads ? a.b * a.n * a.sk * a.d : 0);
+    dv = carver.take<float>(shape.splits_heads ? a.b * a.n * a.sk * a.dv : 0);
+    bytes = carver.bytes();
+  }
+  float* dq;  ///< [b, n, chunks, sq, d]
+  float* dk;  ///< [b, n, sk, d]
+  float* dv;  ///< [b, n, sk, dv]
+  std::int64_t bytes;
+};
+
+struct BackwardScratch {
+  BackwardScratch(const AttentionArguments& a, const BackwardShape& shape, void* memory) {
+    const PanelProduct& product = shape.product;
+    Carver carver(memory);
+    queries = carver.take<std::uint32_t>(a.sq * product.steps_of(a.d));
+    douts = carver.take<std::uint32_t>(a.sq * product.steps_of(a.dv));
+    query_bytes = panels_of(a.d) * product.packed_bytes(kQueries);
+    dout_bytes = panels_of(a.dv) * product.packed_bytes(kQueries);
+    query_panels = carver.take<char>(shape.query_blocks * query_bytes);
+    dout_panels = carver.take<char>(shape.query_blocks * dout_bytes);
+    dq = carver.take<float>(a.sq * shape.q_stride);
+    lse = carver.take<float>(a.sq);
+    delta = carver.take<float>(a.sq);
+    out_row = carver.take<float>(a.dv);
+    dout_row = carver.take<float>(a.dv);
+    key_bytes = kKeys / kPanelColumns * product.packed_bytes(a.d);
+    value_bytes = kKeys / kPanelColumns * product.packed_bytes(a.dv);
+    depth_bytes = panels_of(a.d) * product.packed_bytes(kKeys);
+    const std::int64_t kept = shape.heads > 1 ? shape.keys.size() : 1;  // blocks of keys whose panels and sums outlive a head
+    panels = carver.take<char>(kept * (key_bytes + value_bytes + depth_bytes));
+    dk = carver.take<float>(kept * kKeys * shape.q_stride);
+    dv = carver.take<float>(kept * kKeys * shape.v_stride);
+    scores = carver.take<float>(kQueries * kKeys);
+    dscores = carver.take<float>(kQueries * kKeys);
+    probability_pairs = carver.take<std::uint32_t>(kQueries / 2 * kKeys);
+    dscore_pairs = carver.take<std::uint32_t>(kQueries / 2 * kKeys);
+    dscore_rows = carver.take<std::uint16_t>(kQueries * kKeys);
+    slopes = carver.take<float>(kKeys);
+    gathered = carver.take<char>(gathered_bytes(a));
+    bytes = carver.bytes();
+  }
+  std::uint32_t *queries, *douts;  ///< rows of a head, one after another
+  char *query_panels, *dout_panels;
+  float *dq, *lse, *delta;  ///< of a head; lse in base 2, ∞ where nothing is seen
+  float *out_row, *dout_row;
+  char* panels;  ///< of a block of keys: keys and values with channels as depth, keys with keys as depth
+  float *dk, *dv;
+  float *scores, *dscores;
+  std::uint32_t *probability_pairs, *dscore_pairs;  ///< bf16 of two neighbouring queries
+  std::uint16_t* dscore_rows;                       ///< bf16
+  float* slopes;
+  char* gathered;
+  std::int64_t query_bytes, dout_bytes, key_bytes, value_bytes, depth_bytes, bytes;
+};
+
+class BackwardPart {
+ public:
+  BackwardPart(const AttentionBackwardArguments& a, const BackwardShape& shape, const BackwardShared& shared, const BackwardScratch& scratch,
+               std::int64_t part)
+      : a_(a), shape_(shape), product_(shape.product), shared_(shared), s_(scratch), pairs_(shape.product.type == Type::bf16) {
+    chunk_ = part % shape.chunks;
+    const std::int64_t head = part / shape.chunks * shape.heads;  // over samples
+    sample_ = head / a.n;
+    first_head_ = head % a.n;
+    group_ = first_head_ / a.heads_per_group();
+  }
+
+  void run() {
+    for (std::int64_t h = first_head_; h < first_head_ + shape_.heads; ++h) {
+      start_head(h);
+      for (std::int64_t block = shape_.keys.begin; block < shape_.keys.end; ++block) {
+        if (!shape_.has(chunk_, block)) continue;
+        const std::int64_t kept = shape_.heads > 1 ? block - shape_.keys.begin : 0;
+        keys_ = s_.panels + kept * (s_.key_bytes + s_.value_bytes + s_.depth_bytes);
+        dk_ = s_.dk + kept * kKeys * shape_.q_stride;
+        dv_ = s_.dv + kept * kKeys * shape_.v_stride;
+        if (h == first_head_) start_keys(block);
+        for (std::int64_t q = 0; q < shape_.query_blocks; ++q) add(h, q, block);
+        if (h == first_head_ + shape_.heads - 1) finish_keys(h, block);
+      }
+      finish_head(h);
+    }
+  }
+
+ private:
+  void start_head(std::int64_t h) {
+    const Rows queries = rows_of(a_.q, a_.type, sample_, h, 0, a_.sq, a_.d), douts = rows_of(a_.dout, a_.type, sample_, h, 0, a_.sq, a_.dv);
+    copy_rows(product_, queries, s_.queries, product_.steps_of(a_.d));
+    copy_rows(product_, douts, s_.douts, product_.steps_of(a_.dv));
+    for (std::int64_t q = 0; q < shape_.query_blocks; ++q) {
+      const std::int64_t first = q * kQueries, count = std::min(kQueries, a_.sq - first);
+      pack_along(product_, rows_of(a_.q, a_.type, sample_, h, first, count, a_.d), kQueries, s_.query_panels + q * s_.query_bytes);
+      pack_along(product_, rows_of(a_.dout, a_.type, sample_, h, first, count, a_.dv), kQueries, s_.dout_panels + q * s_.dout_bytes);
+    }
+    for (std::int64_t i = 0; i < a_.sq; ++i) {
+      const float lse = a_.lse[(sample_ * a_.n + h) * a_.sq + i];
+      s_.lse[i] = lse == kHidden ? -kHidden : static_cast<float>(lse * kLog2E);
+      s_.delta[i] = delta_of(h, i);
+    }
+    std::memset(s_.dq, 0, static_cast<std::size_t>(4 * a_.sq * shape_.q_stride));
+  }
+
+  /// Σ over channels of dout·out in kLanes lanes, folded pairwise.
+  float delta_of(std::int64_t h, std::int64_t i) {
+    const Rows dout = rows_of(a_.dout, a_.type, sample_, h, i, 1, a_.dv);
+    const char* out = static_cast<const char*>(a_.out) + ((i * a_.b + sample_) * a_.n + h) * a_.dv * size_of(a_.type);
+    conversions().to_f32(dout.data, a_.type, s_.dout_row, a_.dv);
+    conversions().to_f32(out, a_.type, s_.out_row, a_.dv);
+    float lanes[kLanes] = {};
+    for (std::int64_t c = 0; c < a_.dv; ++c) lanes[c % kLanes] += s_.dout_row[c] * s_.out_row[c];
+    for (int half = kLanes / 2; half > 0; half /= 2) {
+      for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+    }
+    return lanes[0];
+  }
+
+  void start_keys(std::int64_t block) {
+    const Rows keys = block_rows(a_, a_.k, a_.d, sample_, group_, block, s_.gathered);
+    pack_across(product_, keys, keys_);
+    pack_along(product_, keys, kKeys, keys_ + s_.key_bytes + s_.value_bytes);
+    pack_across(product_, block_rows(a_, a_.v, a_.dv, sample_, group_, block, s_.gathered), keys_ + s_.key_bytes);
+    std::memset(dk_, 0, static_cast<std::size_t>(4 * kKeys * shape_.q_stride));
+    std::memset(dv_, 0, static_cast<std::size_t>(4 * kKeys * shape_.v_stride));
+  }
+
+  /// What a block of queries and a block of keys give each other.
+  void add(std::int64_t h, std::int64_t q, std::int64_t block) {
+    const std::int64_t first = q * kQueries, queries = std::min(kQueries, a_.sq - first);
+    Sight sight = sight_of(a_, sample_, first, queries, block);
+    if (sight.empty()) return;
+    if (pairs_) {  // whole pairs of rows
+      const Span whole{sight.row_begin / 2 * 2, std::min(queries, (sight.row_end + 1) / 2 * 2)};
+      sight.partial = sight.partial || whole.size() != sight.row_end - sight.row_begin;
+      sight.row_begin = whole.begin;
+      sight.row_end = whole.end;
+    }
+    const std::int64_t row = first + sight.row_begin, rows = sight.row_end - sight.row_begin;
+    multiply_across(s_.queries, row, rows, keys_, a_.d, sight, s_.scores);
+    multiply_across(s_.douts, row, rows, keys_ + s_.key_bytes, a_.dv, sight, s_.dscores);
+    const Scores scores(a_, sample_, block);
+    for (std::int64_t r = sight.row_begin; r < sight.row_end; ++r) differentiate(scores, sight, h, first, block, r);
+    if (pairs_) to_pairs(sight);
+    const std::int64_t depth = product_.steps_of(sight.row_begin);
+    multiply_transposed(pairs_ ? s_.probability_pairs : reinterpret_cast<const std::uint32_t*>(s_.scores), sight,
+                        s_.dout_panels + q * s_.dout_bytes + 4 * kPanelColumns * depth, a_.dv, dv_, shape_.v_stride);
+    multiply_transposed(pairs_ ? s_.dscore_pairs : reinterpret_cast<const std::uint32_t*>(s_.dscores), sight,
+                        s_.query_panels + q * s_.query_bytes + 4 * kPanelColumns * depth, a_.d, dk_, shape_.q_stride);
+    add_to_queries(sight, row, rows);
+  }
+
+  /// to[r, c] = rows·panels for the rectangle of `sight`.
+  void multiply_across(const std::uint32_t* from, std::int64_t row, std::int64_t rows, const char* panels, std::int64_t depth, const Sight& sight,
+                       float* to) const {
+    const std::int64_t steps = product_.steps_of(depth);
+    for (std::int64_t c = sight.panel_begin(); c < sight.panel_end(); c += kPanelColumns) {
+      product_.multiply({.a = from + row * steps,
+                         .row_stride = steps,
+                         .step_stride = 1,
+                         .panel = panels + c / kPanelColumns * product_.packed_bytes(depth),
+                         .out = to + sight.row_begin * kKeys + c,
+                         .out_stride = kKeys,
+                         .rows = rows,
+                         .columns = kPanelColumns,
+                         .steps = steps,
+                         .accumulate = false});
+    }
+  }
+
+  /// Scores become probabilities as they multiply v, their gradients p·(dp − delta)·(slope of the softcap).
+  void differentiate(const Scores& scores, const Sight& sight, std::int64_t h, std::int64_t first, std::int64_t block, std::int64_t r) {
+    float *p = s_.scores + r * kKeys, *dp = s_.dscores + r * kKeys;
+    const std::int64_t begin = sight.panel_begin(), end = sight.panel_end(), i = first + r;
+    scores.exponents(p, begin, end, i, h, sight.partial, s_.slopes);
+    const float lse = s_.lse[i], delta = s_.delta[i];
+    if (!a_.drops) {
+#pragma omp simd
+      for (std::int64_t c = begin; c < end; ++c) {
+        p[c] = exp2_f32(p[c] - lse);
+        dp[c] = p[c] * (dp[c] - delta);
+      }
+    } else {
+      const std::uint32_t* draws = draws_.of(a_, sample_, h, i, block, begin, end);
+      const auto scale = static_cast<float>(a_.rule.scale);
+#pragma omp simd
+      for (std::int64_t c = begin; c < end; ++c) {
+        const float keep = draws[c - begin] >= a_.rule.threshold ? scale : 0.0f, whole = exp2_f32(p[c] - lse);
+        dp[c] = whole * (dp[c] * keep - delta);
+        p[c] = whole * keep;
+      }
+    }
+    if (scores.caps()) {
+#pragma omp simd
+      for (std::int64_t c = begin; c < end; ++c) dp[c] *= s_.slopes[c];
+    }
+  }
+
+  /// bf16 as the products take them: pairs of queries where queries are the depth, rows where keys are.
+  void to_pairs(const Sight& sight) const {
+    const std::int64_t begin = sight.panel_begin(), end = sight.panel_end();
+    for (std::int64_t r = sight.row_begin; r < sight.row_end; r += 2) {
+      const bool alone = r + 1 == sight.row_end;
+      pair_rows(s_.scores + r * kKeys, alone, begin, end, s_.probability_pairs + r / 2 * kKeys);
+      pair_rows(s_.dscores + r * kKeys, alone, begin, end, s_.dscore_pairs + r / 2 * kKeys);
+    }
+    for (std::int64_t r = sight.row_begin; r < sight.row_end; ++r) {
+      const float* row = s_.dscores + r * kKeys;
+      std::uint16_t* to = s_.dscore_rows + r * kKeys;
+#pragma omp simd
+      for (std::int64_t c = begin; c < end; ++c) to[c] = bf16_bits(row[c]);
+    }
+  }
+
+  static void pair_rows(const float* first, bool alone, std::int64_t begin, std::int64_t end, std::uint32_t* to) {
+    const float* second = first + kKeys;
+    if (alone) {
+#pragma omp simd
+      for (std::int64_t c = begin; c < end; ++c) to[c] = bf16_bits(first[c]);
+    } else {
+#pragma omp simd
+      for (std::int64_t c = begin; c < end; ++c) to[c] = bf16_bits(first[c]) | std::uint32_t{bf16_bits(second[c])} << 16;
+    }
+  }
+
+  /// sums[key, channel] += Σ over queries of from[query, key]·panels[query, channel].
+  void multiply_transposed(const std::uint32_t* from, const Sight& sight, const char* panels, std::int64_t channels, float* sums,
+                           std::int64_t stride) const {
+    const std::int64_t key = sight.panel_begin(), depth = product_.steps_of(sight.row_begin);
+    for (std::int64_t c = 0; c < channels; c += kPanelColumns) {
+      product_.multiply({.a = from + depth * kKeys + key,
+                         .row_stride = 1,
+                         .step_stride = kKeys,
+                         .panel = panels + c / kPanelColumns * product_.packed_bytes(kQueries),
+                         .out = sums + key * stride + c,
+                         .out_stride = stride,
+                         .rows = sight.end - key,
+                         .columns = std::min(kPanelColumns, channels - c),
+                         .steps = product_.steps_of(sight.row_end) - depth,
+                         .accumulate = true});
+    }
+  }
+
+  void add_to_queries(const Sight& sight, std::int64_t row, std::int64_t rows) const {
+    const std::int64_t row_steps = product_.steps_of(kKeys), skipped = product_.steps_of(sight.panel_begin());
+    const std::uint32_t* from = pairs_ ? reinterpret_cast<const std::uint32_t*>(s_.dscore_rows) : reinterpret_cast<const std::uint32_t*>(s_.dscores);
+    const char* panels = keys_ + s_.key_bytes + s_.value_bytes + 4 * kPanelColumns * skipped;
+    for (std::int64_t c = 0; c < a_.d; c += kPanelColumns) {
+      product_.multiply({.a = from + sight.row_begin * row_steps + skipped,
+                         .row_stride = row_steps,
+                         .step_stride = 1,
+                         .panel = panels + c / kPanelColumns * product_.packed_bytes(kKeys),
+                         .out = s_.dq + row * shape_.q_stride + c,
+                         .out_stride = shape_.q_stride,
+                         .rows = rows,
+                         .columns = std::min(kPanelColumns, a_.d - c),
+                         .steps = product_.steps_of(sight.end) - skipped,
+                         .accumulate = true});
+    }
+  }
+
+  void finish_keys(std::int64_t h, std::int64_t block) const {
+    const std::int64_t start = block * kKeys, first = std::max(start, a_.k_start), end = std::min(start + kKeys, a_.k_start + a_.sk);
+    for (std::int64_t position = first; position < end; ++position) {
+      const float *dk = dk_ + (position - start) * shape_.q_stride, *dv = dv_ + (position - start) * shape_.v_stride;
+      const std::int64_t key = position - a_.k_start;
+      if (shape_.splits_heads) {
+        const std::int64_t row = (sample_ * a_.n + h) * a_.sk + key;
+        std::memcpy(shared_.dk + row * a_.d, dk, static_cast<std::size_t>(4 * a_.d));
+        std::memcpy(shared_.dv + row * a_.dv, dv, static_cast<std::size_t>(4 * a_.dv));
+      } else {
+        store_row(dk, static_cast<float>(a_.scale), gradient_row(a_, a_.dk, a_.dk_strides, key, sample_, group_), a_.type, a_.d);
+        store_row(dv, 1.0f, gradient_row(a_, a_.dvalue, a_.dvalue_strides, key, sample_, group_), a_.type, a_.dv);
+      }
+    }
+  }
+
+  void finish_head(std::int64_t h) const {
+    for (std::int64_t i = 0; i < a_.sq; ++i) {
+      const float* dq = s_.dq + i * shape_.q_stride;
+      if (shape_.chunks > 1) {
+        std::memcpy(shared_.dq + (((sample_ * a_.n + h) * shape_.chunks + chunk_) * a_.sq + i) * a_.d, dq, static_cast<std::size_t>(4 * a_.d));
+      } else {
+        store_row(dq, static_cast<float>(a_.scale), gradient_row(a_, a_.dq, a_.dq_strides, i, sample_, h), a_.type, a_.d);
+      }
+    }
+  }
+
+ public:
+  static void* gradient_row(const AttentionArguments& a, void* data, const std::array<std::int64_t, 3>& strides, std::int64_t position,
+                            std::int64_t sample, std::int64_t head) {
+    return static_cast<char*>(data) + (position * strides[0] + sample * strides[1] + head * strides[2]) * size_of(a.type);
+  }
+
+ private:
+  const AttentionBackwardArguments& a_;
+  const BackwardShape& shape_;
+  const PanelProduct& product_;
+  const BackwardShared& shared_;
+  const BackwardScratch& s_;
+  bool pairs_;
+  Draws draws_;
+  std::int64_t chunk_, sample_, first_head_, group_;
+  char* keys_;       ///< panels of the present block
+  float *dk_, *dv_;  ///< sums of the present block
+};
+
+/// Adds `count` partial rows, `step` apart, to the first.
+inline void add_rows(float* rows, std::int64_t count, std::int64_t step, std::int64_t channels) {
+  for (std::int64_t r = 1; r < count; ++r) {
+#pragma omp simd
+    for (std::int64_t c = 0; c < channels; ++c) rows[c] += rows[r * step + c];
+  }
+}
+
+/// The sums of partial gradients of one position: chunks and heads in ascending order. Positions of dq, if it has parts, come before those of dk and
+/// dv.
+inline void add_parts(const AttentionBackwardArguments& a, const BackwardShape& shape, const BackwardShared& shared, std::int64_t part) {
+  const auto scale = static_cast<float>(a.scale);
+  if (shape.chunks > 1 && part < a.sq) {
+    for (std::int64_t head = 0; head < a.b * a.n; ++head) {
+      float* rows = shared.dq + (head * shape.chunks * a.sq + part) * a.d;
+      add_rows(rows, shape.chunks, a.sq * a.d, a.d);
+      store_row(rows, scale, BackwardPart::gradient_row(a, a.dq, a.dq_strides, part, head / a.n, head % a.n), a.type, a.d);
+    }
+    return;
+  }
+  const std::int64_t key = part - (shape.chunks > 1 ? a.sq : 0), r = a.heads_per_group();
+  for (std::int64_t group = 0; group < a.b * a.g; ++group) {
+    float *dk = shared.dk + (group * r * a.sk + key) * a.d, *dv = shared.dv + (group * r * a.sk + key) * a.dv;
+    add_rows(dk, r, a.sk * a.d, a.d);
+    add_rows(dv, r, a.sk * a.dv, a.dv);
+    store_row(dk, scale, BackwardPart::gradient_row(a, a.dk, a.dk_strides, key, group / a.g, group % a.g), a.type, a.d);
+    store_row(dv, 1.0f, BackwardPart::gradient_row(a, a.dvalue, a.dvalue_strides, key, group / a.g, group % a.g), a.type, a.dv);
+  }
+}
+
+inline AttentionPlan backward_plan(const AttentionBackwardArguments& a) {
+  const BackwardShape shape(a);
+  return {.shared_bytes = BackwardShared(a, shape, nullptr).bytes,
+          .scratch_bytes = BackwardScratch(a, shape, nullptr).bytes,
+          .parts = {shape.parts(a), (shape.chunks > 1 ? a.sq : 0) + (shape.splits_heads ? a.sk : 0)}};
+}
+
+inline void backward(const AttentionBackwardArguments& a, int stage, std::int64_t begin, std::int64_t end, void* shared_memory, void* memory) {
+  const BackwardShape shape(a);
+  const BackwardShared shared(a, shape, shared_memory);
+  if (stage == 1) {
+    for (std::int64_t part = begin; part < end; ++part) add_parts(a, shape, shared, part);
+    return;
+  }
+  const BackwardScratch scratch(a, shape, memory);
+  for (std::int64_t part = begin; part < end; ++part) BackwardPart(a, shape, shared, scratch, part).run();
+}
+
+}  // namespace megatron::kernels::MEGATRON_KERNEL_ISA

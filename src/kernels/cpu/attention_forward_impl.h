@@ -1,0 +1,227 @@
+// The forward pass, compiled once per instruction set inside the namespace MEGATRON_KERNEL_ISA.
+#pragma once
+
+#include <math.h>
+
+#include <cstring>
+
+#include "kernels/cpu/attention_operands_impl.h"
+#include "kernels/cpu/attention_scores_impl.h"
+
+namespace megatron::kernels::MEGATRON_KERNEL_ISA {
+
+/// How queries become parts: rows of a block are `positions` queries of `heads` heads that share their keys, position after position.
+struct ForwardShape {
+  explicit ForwardShape(const AttentionArguments& a)
+      : product(panel_product(a.type)),
+        heads(std::min(a.heads_per_group(), kQueries)),
+        positions(kQueries / heads),
+        head_blocks(blocks_of(a.heads_per_group(), heads)),
+        query_blocks(blocks_of(a.sq, positions)),
+        keys(blocks_seen(a)),
+        key_bytes(kKeys / kPanelColumns * product.packed_bytes(a.d)),
+        value_bytes(panels_of(a.dv) * product.packed_bytes(kKeys)),
+        shares_packed(head_blocks * query_blocks > 1) {}
+
+  const PanelProduct& product;
+  std::int64_t heads, positions, head_blocks, query_blocks;
+  Span keys;
+  std::int64_t key_bytes, value_bytes;  ///< of a packed block
+  bool shares_packed;                   ///< else each block of keys is packed where it is used, once
+
+  std::int64_t parts(const AttentionArguments& a) const { return a.b * a.g * query_blocks * head_blocks; }
+};
+
+struct ForwardScratch {
+  ForwardScratch(const AttentionArguments& a, const ForwardShape& shape, void* memory) {
+    Carver carver(memory);
+    queries = carver.take<std::uint32_t>(kQueries * shape.product.steps_of(a.d));
+    scores = carver.take<float>(kQueries * kKeys);
+    halves = carver.take<std::uint16_t>(kQueries * kKeys);
+    out_stride = panels_of(a.dv) * kPanelColumns;
+    out = carver.take<float>(kQueries * out_stride);
+    sums = carver.take<float>(kQueries * kLanes);
+    top = carver.take<float>(kQueries);
+    packed = carver.take<char>(shape.shares_packed ? 0 : shape.key_bytes + shape.value_bytes);
+    gathered = carver.take<char>(gathered_bytes(a));
+    bytes = carver.bytes();
+  }
+  std::uint32_t* queries;
+  float* scores;
+  std::uint16_t* halves;  ///< probabilities in bf16, where products are
+  float* out;
+  float *sums, *top;  ///< of a row: Σ exp in kLanes lanes (lane = key position mod kLanes), largest exponent
+  char *packed, *gathered;
+  std::int64_t out_stride, bytes;
+};
+
+inline void pack_block(const AttentionArguments& a, const ForwardShape& shape, std::int64_t unit, std::int64_t block, char* to, void* gathered) {
+  const std::int64_t sample = unit / a.g, group = unit % a.g;
+  pack_across(shape.product, block_rows(a, a.k, a.d, sample, group, block, gathered), to);
+  pack_along(shape.product, block_rows(a, a.v, a.dv, sample, group, block, gathered), kKeys, to + shape.key_bytes);
+}
+
+/// A block of queries on its way over the blocks of keys.
+class ForwardBlock {
+ public:
+  ForwardBlock(const AttentionForwardArguments& a, const ForwardShape& shape, const ForwardScratch& scratch, std::int64_t part)
+      : a_(a), shape_(shape), s_(scratch) {
+    const std::int64_t head_block = part % shape.head_blocks, rest = part / shape.head_blocks;
+    unit_ = rest / shape.query_blocks;
+    // First, last, second, last but one …: under a causal mask neighbours together have the same work.
+    const std::int64_t folded = rest % shape.query_blocks, query_block = folded % 2 == 0 ? folded / 2 : shape.query_blocks - 1 - folded / 2;
+    sample_ = unit_ / a.g;
+    first_ = query_block * shape.positions;
+    positions_ = std::min(shape.positions, a.sq - first_);
+    first_head_ = unit_ % a.g * a.heads_per_group() + head_block * shape.heads;
+    heads_ = std::min(shape.heads, a.heads_per_group() - head_block * shape.heads);
+    rows_ = positions_ * heads_;
+  }
+
+  void run(const char* packed) {
+    start();
+    for (std::int64_t block = shape_.keys.begin; block < shape_.keys.end; ++block) {
+      const Sight sight = sight_of(a_, sample_, first_, positions_, block);
+      if (sight.empty()) continue;
+      const char* keys = s_.packed;
+      if (shape_.shares_packed) {
+        keys = packed + (unit_ * (shape_.keys.end - shape_.keys.begin) + block - shape_.keys.begin) * (shape_.key_bytes + shape_.value_bytes);
+      } else {
+        pack_block(a_, shape_, unit_, block, s_.packed, s_.gathered);
+      }
+      add(sight, block, keys, keys + shape_.key_bytes);
+    }
+    finish();
+  }
+
+ private:
+  void start() {
+    const std::int64_t steps = shape_.product.steps_of(a_.d);
+    for (std::int64_t h = 0; h < heads_; ++h)
+      copy_rows(shape_.product, rows_of(a_.q, a_.type, sample_, first_head_ + h, first_, positions_, a_.d), s_.queries + h * steps, heads_ * steps);
+    std::memset(s_.out, 0, static_cast<std::size_t>(4 * rows_ * s_.out_stride));
+    std::memset(s_.sums, 0, static_cast<std::size_t>(4 * rows_ * kLanes));
+    for (std::int64_t r = 0; r < rows_; ++r) s_.top[r] = kHidden;
+  }
+
+  void add(const Sight& sight, std::int64_t block, const char* keys, const char* values) {
+    const PanelProduct& product = shape_.product;
+    const std::int64_t first = sight.row_begin * heads_, count = sight.row_end * heads_ - first, steps = product.steps_of(a_.d);
+    for (std::int64_t c = sight.panel_begin(); c < sight.panel_end(); c += kPanelColumns) {
+      product.multiply({.a = s_.queries + first * steps,
+                        .row_stride = steps,
+                        .step_stride = 1,
+                        .panel = keys + c / kPanelColumns * product.packed_bytes(a_.d),
+                        .out = s_.scores + first * kKeys + c,
+                        .out_stride = kKeys,
+                        .rows = count,
+                        .columns = kPanelColumns,
+                        .steps = steps,
+                        .accumulate = false});
+    }
+    const Scores scores(a_, sample_, block);
+    for (std::int64_t r = first; r < first + count; ++r) join(scores, sight, block, r);
+    const bool halves = product.type == Type::bf16;
+    const std::int64_t skipped = product.steps_of(sight.panel_begin()), row_steps = product.steps_of(kKeys);
+    const std::uint32_t* probabilities =
+        halves ? reinterpret_cast<const std::uint32_t*>(s_.halves) : reinterpret_cast<const std::uint32_t*>(s_.scores);
+    for (std::int64_t c = 0; c < a_.dv; c += kPanelColumns) {
+      product.multiply({.a = probabilities + first * row_steps + skipped,
+                        .row_stride = row_steps,
+                        .step_stride = 1,
+                        .panel = values + c / kPanelColumns * product.packed_bytes(kKeys) + 4 * kPanelColumns * skipped,
+                        .out = s_.out + first * s_.out_stride + c,
+                        .out_stride = s_.out_stride,
+                        .rows = count,
+                        .columns = std::min(kPanelColumns, a_.dv - c),
+                        .steps = product.steps_of(sight.end) - skipped,
+                        .accumulate = true});
+    }
+  }
+
+  /// Turns a row of products into exp(score − largest so far), adds them to its sum, and shrinks what earlier blocks left where the largest has
+  /// grown.
+  void join(const Scores& scores, const Sight& sight, std::int64_t block, std::int64_t r) {
+    float* row = s_.scores + r * kKeys;
+    const std::int64_t begin = sight.panel_begin(), end = sight.panel_end(), i = first_ + r / heads_, h = first_head_ + r % heads_;
+    scores.exponents(row, begin, end, i, h, sight.partial, nullptr);
+    float most = s_.top[r];
+#pragma omp simd reduction(max : most)
+    for (std::int64_t c = begin; c < end; ++c) most = row[c] > most ? row[c] : most;
+    const float shift = most == kHidden ? 0.0f : most;
+    float* sums = s_.sums + r * kLanes;
+    if (most > s_.top[r]) shrink(r, exp2_f32(s_.top[r] - shift));
+    s_.top[r] = most;
+    for (std::int64_t c = begin; c < end; c += kLanes) {
+#pragma omp simd
+      for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+        const float p = exp2_f32(row[c + lane] - shift);
+        row[c + lane] = p;
+        sums[lane] += p;
+      }
+    }
+    if (a_.drops) {
+      const std::uint32_t* draws = draws_.of(a_, sample_, h, i, block, begin, end);
+#pragma omp simd
+      for (std::int64_t c = begin; c < end; ++c) row[c] = draws[c - begin] >= a_.rule.threshold ? row[c] : 0.0f;
+    }
+    if (shape_.product.type == Type::bf16) {
+      auto* to = reinterpret_cast<Bf16*>(s_.halves) + r * kKeys;
+#pragma omp simd
+      for (std::int64_t c = begin; c < end; ++c) to[c].bits = bf16_bits(row[c]);
+    }
+  }
+
+  void shrink(std::int64_t r, float factor) {
+    float *sums = s_.sums + r * kLanes, *out = s_.out + r * s_.out_stride;
+#pragma omp simd
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) sums[lane] *= factor;
+#pragma omp simd
+    for (std::int64_t c = 0; c < s_.out_stride; ++c) out[c] *= factor;
+  }
+
+  void finish() {
+    for (std::int64_t r = 0; r < rows_; ++r) {
+      const std::int64_t i = first_ + r / heads_, h = first_head_ + r % heads_;
+      float* sums = s_.sums + r * kLanes;
+      for (int half = kLanes / 2; half > 0; half /= 2) {
+        for (int lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
+      }
+      const bool blind = sums[0] == 0.0f;
+      const float scale = blind ? 0.0f : static_cast<float>((a_.drops ? a_.rule.scale : 1.0) / static_cast<double>(sums[0]));
+      char* to = static_cast<char*>(a_.out) + ((i * a_.b + sample_) * a_.n + h) * a_.dv * size_of(a_.type);
+      store_row(s_.out + r * s_.out_stride, scale, to, a_.type, a_.dv);
+      a_.lse[(sample_ * a_.n + h) * a_.sq + i] =
+          blind ? kHidden : static_cast<float>(kLn2 * static_cast<double>(s_.top[r]) + ::log(static_cast<double>(sums[0])));
+    }
+  }
+
+  const AttentionForwardArguments& a_;
+  const ForwardShape& shape_;
+  const ForwardScratch& s_;
+  Draws draws_;
+  std::int64_t unit_, sample_, first_, positions_, first_head_, heads_, rows_;
+};
+
+inline AttentionPlan forward_plan(const AttentionForwardArguments& a) {
+  const ForwardShape shape(a);
+  const std::int64_t blocks = shape.shares_packed ? a.b * a.g * (shape.keys.end - shape.keys.begin) : 0;
+  return {.shared_bytes = blocks * (shape.key_bytes + shape.value_bytes),
+          .scratch_bytes = ForwardScratch(a, shape, nullptr).bytes,
+          .parts = {blocks, shape.parts(a)}};
+}
+
+inline void forward(const AttentionForwardArguments& a, int stage, std::int64_t begin, std::int64_t end, void* shared, void* memory) {
+  const ForwardShape shape(a);
+  const ForwardScratch scratch(a, shape, memory);
+  auto* packed = static_cast<char*>(shared);
+  if (stage == 0) {
+    const std::int64_t blocks = shape.keys.end - shape.keys.begin;
+    for (std::int64_t part = begin; part < end; ++part)
+      pack_block(a, shape, part / blocks, shape.keys.begin + part % blocks, packed + part * (shape.key_bytes + shape.value_bytes), scratch.gathered);
+  } else {
+    for (std::int64_t part = begin; part < end; ++part) ForwardBlock(a, shape, scratch, part).run(packed);
+  }
+}
+
+}  // namespace megatron::kernels::MEGATRON_KERNEL_ISA

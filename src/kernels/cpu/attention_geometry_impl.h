@@ -1,0 +1,102 @@
+// Which keys a block of queries sees, and where its parts lie in memory. Included once per instruction set inside the namespace MEGATRON_KERNEL_ISA.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/panel_product.h"
+
+namespace megatron::kernels::MEGATRON_KERNEL_ISA {
+
+constexpr std::int64_t kKeys = kAttentionKeys;
+constexpr std::int64_t kQueries = 48;  // rows of a block: a multiple of kPanelRows
+
+struct Span {
+  std::int64_t begin, end;
+  std::int64_t size() const { return end > begin ? end - begin : 0; }
+};
+
+inline std::int64_t blocks_of(std::int64_t count, std::int64_t size) { return (count + size - 1) / size; }
+
+/// Absolute positions of the keys that query number `i` of the call sees, documents aside. Both ends grow with i.
+inline Span keys_seen(const AttentionArguments& a, std::int64_t i) {
+  const std::int64_t position = a.q_start + i;
+  Span seen{a.k_start, a.k_start + a.sk};
+  if (a.causal) seen.end = std::min(seen.end, position + 1);
+  if (a.window[0] >= 0) seen.begin = std::max(seen.begin, position - a.window[0]);
+  if (a.window[1] >= 0) seen.end = std::min(seen.end, position + a.window[1] + 1);
+  return seen;
+}
+
+/// Numbers of the blocks of keys that hold absolute positions [begin, end).
+inline Span blocks_that_hold(Span keys) { return keys.size() == 0 ? Span{0, 0} : Span{keys.begin / kKeys, blocks_of(keys.end, kKeys)}; }
+
+/// The blocks of keys that any query sees.
+inline Span blocks_seen(const AttentionArguments& a) {
+  return a.sq == 0 ? Span{0, 0} : blocks_that_hold({keys_seen(a, 0).begin, keys_seen(a, a.sq - 1).end});
+}
+
+/// What queries [first, first + count) see of a block of keys: a rectangle of positions (counted from `first`) and columns (from the block's first
+/// key).
+struct Sight {
+  std::int64_t row_begin = 0, row_end = 0;
+  std::int64_t begin = 0, end = 0;
+  bool partial = false;  ///< some of the rectangle, widened to whole panels of columns, is hidden
+  bool empty() const { return row_begin >= row_end || begin >= end; }
+  std::int64_t panel_begin() const { return begin / kPanelColumns * kPanelColumns; }
+  std::int64_t panel_end() const { return blocks_of(end, kPanelColumns) * kPanelColumns; }
+};
+
+struct DocumentRange {
+  std::int32_t least, most;
+};
+
+inline DocumentRange documents_of(const std::int32_t* ids, std::int64_t count) {
+  DocumentRange range{ids[0], ids[0]};
+  for (std::int64_t i = 1; i < count; ++i) {
+    range.least = ids[i] < range.least ? ids[i] : range.least;
+    range.most = ids[i] > range.most ? ids[i] : range.most;
+  }
+  return range;
+}
+
+inline Sight sight_of(const AttentionArguments& a, std::int64_t sample, std::int64_t first, std::int64_t count, std::int64_t block) {
+  const std::int64_t start = block * kKeys;
+  Sight sight{.row_end = count};
+  sight.begin = std::max(keys_seen(a, first).begin, start) - start;
+  sight.end = std::min(keys_seen(a, first + count - 1).end, start + kKeys) - start;
+  if (sight.empty()) return {};
+  while (sight.row_begin < sight.row_end && keys_seen(a, first + sight.row_begin).end <= start) ++sight.row_begin;
+  while (sight.row_begin < sight.row_end && keys_seen(a, first + sight.row_end - 1).begin >= start + kKeys) --sight.row_end;
+  if (sight.empty()) return {};
+  sight.partial = keys_seen(a, first + sight.row_begin).end < start + sight.panel_end() ||
+                  keys_seen(a, first + sight.row_end - 1).begin > start + sight.panel_begin();
+  if (a.document_ids != nullptr) {
+    const std::int32_t* ids = a.document_ids + sample * a.document_stride;
+    const DocumentRange keys = documents_of(ids + start + sight.begin - a.k_start, sight.end - sight.begin);
+    const DocumentRange queries = documents_of(ids + first + sight.row_begin, sight.row_end - sight.row_begin);
+    if (keys.most < queries.least || keys.least > queries.most) return {};
+    sight.partial = sight.partial || keys.least != keys.most || queries.least != queries.most;
+  }
+  return sight;
+}
+
+/// Hands out parts of a piece of memory, 64-byte aligned; from null it only counts.
+class Carver {
+ public:
+  explicit Carver(void* memory) : memory_(static_cast<char*>(memory)) {}
+  template <class T>
+  T* take(std::int64_t count) {
+    T* part = memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + bytes_);
+    bytes_ += blocks_of(count * static_cast<std::int64_t>(sizeof(T)), 64) * 64;
+    return part;
+  }
+  std::int64_t bytes() const { return bytes_; }
+
+ private:
+  char* memory_;
+  std::int64_t bytes_ = 0;
+};
+
+}  // namespace megatron::kernels::MEGATRON_KERNEL_ISA

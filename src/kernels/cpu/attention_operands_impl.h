@@ -1,0 +1,99 @@
+// Rows of q, k, v and gradients as operands of the panel product. Included once per instruction set inside the namespace MEGATRON_KERNEL_ISA.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/cpu/attention_geometry_impl.h"
+#include "kernels/cpu/conversions.h"
+#include "kernels/cpu/storage_types.h"
+
+namespace megatron::kernels::MEGATRON_KERNEL_ISA {
+
+/// Rows of `channels` numbers, `stride` elements apart.
+struct Rows {
+  const void* data;
+  Type type;
+  std::int64_t stride, count, channels;
+};
+
+inline Rows rows_of(const HeadsView& x, Type type, std::int64_t sample, std::int64_t head, std::int64_t first, std::int64_t count,
+                    std::int64_t channels) {
+  const std::int64_t offset = first * x.position_stride + sample * x.sample_stride + head * x.head_stride;
+  return {static_cast<const char*>(x.data) + offset * size_of(type), type, x.position_stride, count, channels};
+}
+
+inline std::int64_t panels_of(std::int64_t columns) { return blocks_of(columns, kPanelColumns); }
+
+/// Row after row, widened to the product's type; the depth is the channels.
+inline void copy_rows(const PanelProduct& product, const Rows& rows, std::uint32_t* to, std::int64_t to_stride) {
+  const std::int64_t bytes = rows.channels * size_of(rows.type), stride = rows.stride * size_of(rows.type);
+  const auto* from = static_cast<const char*>(rows.data);
+  for (std::int64_t r = 0; r < rows.count; ++r, from += stride, to += to_stride) {
+    if (rows.type == product.type) {
+      if (rows.channels % 2 != 0) to[product.steps_of(rows.channels) - 1] = 0;
+      std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    } else {
+      conversions().to_f32(from, rows.type, reinterpret_cast<float*>(to), rows.channels);
+    }
+  }
+}
+
+/// Panels of 32 rows each whose depth is the channels; panel p begins at p·packed_bytes(channels).
+inline void pack_across(const PanelProduct& product, const Rows& rows, void* to) {
+  for (std::int64_t first = 0; first < rows.count; first += kPanelColumns) {
+    product.pack({.from = static_cast<const char*>(rows.data) + first * rows.stride * size_of(rows.type),
+                  .type = rows.type,
+                  .depth_stride = 1,
+                  .cross_stride = rows.stride,
+                  .depth = rows.channels,
+                  .count = std::min(kPanelColumns, rows.count - first),
+                  .to = static_cast<char*>(to) + first / kPanelColumns * product.packed_bytes(rows.channels),
+                  .to_stride = kPanelColumns});
+  }
+}
+
+/// Panels of 32 channels each whose depth is the rows; panel p begins at p·packed_bytes(room), room ≥ the rows.
+inline void pack_along(const PanelProduct& product, const Rows& rows, std::int64_t room, void* to) {
+  for (std::int64_t first = 0; first < rows.channels; first += kPanelColumns) {
+    product.pack({.from = static_cast<const char*>(rows.data) + first * size_of(rows.type),
+                  .type = rows.type,
+                  .depth_stride = rows.stride,
+                  .cross_stride = 1,
+                  .depth = rows.count,
+                  .count = std::min(kPanelColumns, rows.channels - first),
+                  .to = static_cast<char*>(to) + first / kPanelColumns * product.packed_bytes(room),
+                  .to_stride = kPanelColumns});
+  }
+}
+
+/// The keys (or values) of a block. Where the first key of all lies inside the block, the rows before it are zeros and all are copied to `gathered`
+/// [kKeys, channels], so that every key keeps its place in the block.
+inline Rows block_rows(const AttentionArguments& a, const HeadsView& x, std::int64_t channels, std::int64_t sample, std::int64_t group,
+                       std::int64_t block, void* gathered) {
+  const std::int64_t start = block * kKeys, first = std::max(start, a.k_start), end = std::min(start + kKeys, a.k_start + a.sk);
+  const Rows rows = rows_of(x, a.type, sample, group, first - a.k_start, end - first, channels);
+  if (first == start) return rows;
+  const std::int64_t bytes = channels * size_of(a.type);
+  auto* to = static_cast<char*>(gathered);
+  std::memset(to, 0, static_cast<std::size_t>((first - start) * bytes));
+  for (std::int64_t r = 0; r < rows.count; ++r) {
+    std::memcpy(to + (first - start + r) * bytes, static_cast<const char*>(rows.data) + r * rows.stride * size_of(a.type),
+                static_cast<std::size_t>(bytes));
+  }
+  return {gathered, a.type, channels, end - start, channels};
+}
+
+inline std::int64_t gathered_bytes(const AttentionArguments& a) { return kKeys * std::max(a.d, a.dv) * size_of(a.type); }
+
+/// Stores factor·x in the storage type, rounded once.
+inline void store_row(const float* x, float factor, void* to, Type type, std::int64_t count) {
+  with_type(type, [&]<class T>(T) {
+    if constexpr (!std::is_same_v<T, double>) {
+      auto* out = static_cast<T*>(to);
+      for (std::int64_t i = 0; i < count; ++i) store(out[i], x[i] * factor);
+    }
+  });
+}
+
+}  // namespace megatron::kernels::MEGATRON_KERNEL_ISA

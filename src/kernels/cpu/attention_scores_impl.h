@@ -1,0 +1,111 @@
+// From products to exponents: scale, softcap, ALiBi, what is hidden, and dropout's draws. Included once per instruction set inside the namespace
+// MEGATRON_KERNEL_ISA.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "kernels/cpu/attention_geometry_impl.h"
+#include "kernels/cpu/philox_lanes.h"
+#include "kernels/cpu/vector_math.h"
+
+namespace megatron::kernels::MEGATRON_KERNEL_ISA {
+
+constexpr double kLog2E = 1.44269504088896340736, kLn2 = 0.69314718055994530942;
+constexpr float kHidden = -std::numeric_limits<float>::infinity();
+
+/// The upper half of a float, rounded to nearest even. A NaN stays one unless all its low bits are set, which arithmetic does not do.
+inline std::uint16_t bf16_bits(float value) {
+  const std::uint32_t bits = bits_of_float(value);
+  return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+/// Exponents have base 2: score·log2 e. The columns of a row are [begin, end), multiples of 16.
+class Scores {
+ public:
+  Scores(const AttentionArguments& a, std::int64_t sample, std::int64_t block)
+      : a_(a),
+        start_(block * kKeys),
+        caps_(a.softcap > 0),
+        inner_(static_cast<float>(a.scale / (caps_ ? a.softcap : 1.0))),
+        factor_(static_cast<float>(kLog2E * (caps_ ? a.softcap : a.scale))) {
+    if (a.document_ids == nullptr) return;
+    ids_ = a.document_ids + sample * a.document_stride;
+    for (std::int64_t c = 0; c < kKeys; ++c) {
+      const std::int64_t key = start_ + c - a.k_start;
+      documents_[c] = key >= 0 && key < a.sk ? ids_[key] : 0;
+    }
+  }
+
+  /// Turns the products of query number i and head h into exponents, −∞ where `partial` and hidden; `slopes`, if not null, receives the derivative of
+  /// the softcap.
+  void exponents(float* row, std::int64_t begin, std::int64_t end, std::int64_t i, std::int64_t h, bool partial, float* slopes) const {
+    if (!caps_) {
+#pragma omp simd
+      for (std::int64_t c = begin; c < end; ++c) row[c] *= factor_;
+    } else {
+      cap(row, begin, end, slopes);
+    }
+    if (a_.alibi_slopes != nullptr) {
+      const float slope = static_cast<float>(a_.alibi_slopes[h] * kLog2E);
+      const auto distance = static_cast<std::int32_t>(start_ - a_.q_start - i);
+#pragma omp simd
+      for (std::int32_t c = static_cast<std::int32_t>(begin); c < end; ++c) row[c] += slope * static_cast<float>(distance + c);
+    }
+    if (partial) hide(row, begin, end, i);
+  }
+
+  bool caps() const { return caps_; }
+
+ private:
+  void cap(float* row, std::int64_t begin, std::int64_t end, float* slopes) const {
+#pragma omp simd
+    for (std::int64_t c = begin; c < end; ++c) row[c] = tanh_f32(row[c] * inner_);
+    if (slopes != nullptr) {
+#pragma omp simd
+      for (std::int64_t c = begin; c < end; ++c) slopes[c] = 1.0f - row[c] * row[c];
+    }
+#pragma omp simd
+    for (std::int64_t c = begin; c < end; ++c) row[c] *= factor_;
+  }
+
+  void hide(float* row, std::int64_t begin, std::int64_t end, std::int64_t i) const {
+    const Span seen = keys_seen(a_, i);
+    const auto low = static_cast<std::int32_t>(std::max(seen.begin - start_, begin)),
+               high = static_cast<std::int32_t>(std::min(seen.end - start_, end));
+#pragma omp simd
+    for (std::int32_t c = static_cast<std::int32_t>(begin); c < end; ++c) row[c] = c >= low && c < high ? row[c] : kHidden;
+    if (ids_ == nullptr) return;
+    const std::int32_t mine = ids_[i];
+#pragma omp simd
+    for (std::int64_t c = begin; c < end; ++c) row[c] = documents_[c] == mine ? row[c] : kHidden;
+  }
+
+  const AttentionArguments& a_;
+  std::int64_t start_;
+  bool caps_;
+  float inner_, factor_;
+  const std::int32_t* ids_ = nullptr;
+  std::int32_t documents_[kKeys];
+};
+
+/// The draws of query number i and head h for the keys of a block.
+class Draws {
+ public:
+  /// draws[c − begin] belongs to column c in [begin, end).
+  const std::uint32_t* of(const AttentionArguments& a, std::int64_t sample, std::int64_t h, std::int64_t i, std::int64_t block, std::int64_t begin,
+                          std::int64_t end) {
+    const auto total_q = static_cast<std::uint64_t>(a.q_start + a.sq), total_k = static_cast<std::uint64_t>(a.k_start + a.sk);
+    const std::uint64_t row = (static_cast<std::uint64_t>(a.first_head + h) * total_q + static_cast<std::uint64_t>(a.q_start + i)) * total_k;
+    const std::uint64_t element = row + static_cast<std::uint64_t>(block * kKeys + begin);
+    const auto skip = static_cast<std::int64_t>(element % 4);
+    for (std::int64_t done = 0; done < skip + end - begin; done += 4 * kLanes)
+      draw_blocks(a.rule.key, element / 4 + static_cast<std::uint64_t>(done / 4), static_cast<std::uint64_t>(a.ordinals[sample]), draws_ + done);
+    return draws_ + skip;
+  }
+
+ private:
+  alignas(64) std::uint32_t draws_[kKeys + 4 * kLanes];
+};
+
+}  // namespace megatron::kernels::MEGATRON_KERNEL_ISA

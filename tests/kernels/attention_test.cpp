@@ -1,0 +1,324 @@
+// Attention's kernels against the textbook in float64, over ragged sizes and everything a score can be made of. Memory that they are lent is full of
+// NaN, and work is shared out in several ways, which must give the same bits.
+#include "kernels/cpu/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "kernels/cpu/panel_product.h"
+#include "megatron/base/philox.h"
+#include "storage.h"
+
+namespace megatron::kernels {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+struct Case {
+  std::string name;
+  std::int64_t sq, sk, b, n, g, d, dv;
+  std::function<void(AttentionArguments&)> set = [](AttentionArguments&) {};
+  bool with_documents = false;
+};
+
+/// Numbers [s, b, heads, channels] inside rows of a wider tensor, as a mixed projection leaves them.
+struct Heads {
+  Heads(Type type, std::int64_t s, std::int64_t b, std::int64_t heads, std::int64_t channels, std::uint64_t seed, double scale)
+      : values(numbers(type, static_cast<std::size_t>(s * b * (heads * channels + kGap)), seed, scale)), b(b), heads(heads), channels(channels) {}
+  static constexpr std::int64_t kGap = 5;
+  std::int64_t row() const { return heads * channels + kGap; }
+  HeadsView view() const { return {values.data(), b * row(), row(), channels}; }
+  std::array<std::int64_t, 3> strides() const { return {b * row(), row(), channels}; }
+  std::size_t at(std::int64_t s, std::int64_t sample, std::int64_t head, std::int64_t c) const {
+    return static_cast<std::size_t>((s * b + sample) * row() + head * channels + c);
+  }
+  double operator()(std::int64_t s, std::int64_t sample, std::int64_t head, std::int64_t c) const { return values[at(s, sample, head, c)]; }
+  Storage values;
+  std::int64_t b, heads, channels;
+};
+
+/// A problem with its results from the kernels.
+struct Problem {
+  Problem(const Case& c, Type type)
+      : q(type, c.sq, c.b, c.n, c.d, 1, 2),
+        k(type, c.sk, c.b, c.g, c.d, 2, 2),
+        v(type, c.sk, c.b, c.g, c.dv, 3, 2),
+        dout(type, c.sq, c.b, c.n, c.dv, 4, 1),
+        dq(type, c.sq, c.b, c.n, c.d, 5, 1),
+        dk(type, c.sk, c.b, c.g, c.d, 6, 1),
+        dv(type, c.sk, c.b, c.g, c.dv, 7, 1),
+        out(type, static_cast<std::size_t>(c.sq * c.b * c.n * c.dv)),
+        lse(static_cast<std::size_t>(c.b * c.n * c.sq)) {
+    arguments = {};
+    arguments.type = type;
+    arguments.sq = c.sq, arguments.sk = c.sk, arguments.b = c.b, arguments.n = c.n, arguments.g = c.g, arguments.d = c.d, arguments.dv = c.dv;
+    arguments.q = q.view(), arguments.k = k.view(), arguments.v = v.view();
+    arguments.causal = true;
+    arguments.window = {-1, -1};
+    arguments.scale = 0.4;
+    c.set(arguments);
+    for (std::int64_t h = 0; h < c.n; ++h) slopes.push_back(static_cast<float>(std::exp2(-1.0 - static_cast<double>(h))));
+    if (arguments.alibi_slopes != nullptr) arguments.alibi_slopes = slopes.data();
+    if (c.with_documents) {
+      const std::int64_t positions = std::max(c.sq, c.sk);
+      for (std::int64_t i = 0; i < c.b * positions; ++i) documents.push_back(static_cast<std::int32_t>(i % positions * (3 + i / positions) / 97));
+      arguments.document_ids = documents.data();
+      arguments.document_stride = positions;
+    }
+    arguments.ordinals = ordinals.data();
+  }
+
+  /// Runs both stages of a pass in ranges of `step` parts, the last range first, each with memory of its own.
+  template <class Plan, class Run, class Arguments>
+  static void run_pass(const Plan& plan_of, const Run& pass, const Arguments& a, std::int64_t step) {
+    const AttentionPlan plan = plan_of(a);
+    std::vector<char> shared(static_cast<std::size_t>(plan.shared_bytes + 64), '\xff');
+    for (int stage = 0; stage < 2; ++stage) {
+      const std::int64_t parts = plan.parts[static_cast<std::size_t>(stage)];
+      for (std::int64_t end = parts; end > 0; end -= std::min(step, end)) {
+        std::vector<char> scratch(static_cast<std::size_t>(plan.scratch_bytes + 64), '\xff');
+        pass(a, stage, std::max<std::int64_t>(0, end - step), end, shared.data(), scratch.data());
+      }
+    }
+  }
+
+  void forward(std::int64_t step = 1 << 20) {
+    AttentionForwardArguments a{arguments, out.data(), lse.data()};
+    run_pass(attention_kernels().forward_plan, attention_kernels().forward, a, step);
+  }
+
+  void backward(std::int64_t step = 1 << 20) {
+    AttentionBackwardArguments a{arguments,        out.data(),       lse.data(),   dout.view(),  dq.values.data(),
+                                 dk.values.data(), dv.values.data(), dq.strides(), dk.strides(), dv.strides()};
+    run_pass(attention_kernels().backward_plan, attention_kernels().backward, a, step);
+  }
+
+  Heads q, k, v, dout, dq, dk, dv;
+  Storage out;
+  std::vector<float> lse, slopes;
+  std::vector<std::int32_t> documents;
+  std::vector<std::int64_t> ordinals{3, (std::int64_t{1} << 40) + 5, 0};
+  AttentionArguments arguments;
+};
+
+/// Sums and, beside each, the sum of the sizes of what is rounded to 16 bits on the way.
+struct Sum {
+  double value = 0, spread = 0;
+  void add(double x, double rounded) { value += x, spread += std::abs(rounded); }
+};
+
+struct Textbook {
+  std::vector<Sum> out, dq, dk, dv;
+  std::vector<double> lse;
+};
+
+bool sees(const Problem& p, std::int64_t sample, std::int64_t i, std::int64_t j) {
+  const AttentionArguments& a = p.arguments;
+  const std::int64_t query = a.q_start + i, key = a.k_start + j;
+  if (a.causal && key > query) return false;
+  if (a.window[0] >= 0 && key < query - a.window[0]) return false;
+  if (a.window[1] >= 0 && key > query + a.window[1]) return false;
+  const std::int32_t* ids = a.document_ids == nullptr ? nullptr : a.document_ids + sample * a.document_stride;
+  return ids == nullptr || ids[i] == ids[j];
+}
+
+double keep_factor(const Problem& p, std::int64_t sample, std::int64_t h, std::int64_t i, std::int64_t j) {
+  const AttentionArguments& a = p.arguments;
+  if (!a.drops) return 1;
+  const std::int64_t total_q = a.q_start + a.sq, total_k = a.k_start + a.sk;
+  const auto element = static_cast<std::uint64_t>(((a.first_head + h) * total_q + a.q_start + i) * total_k + a.k_start + j);
+  const auto ordinal = static_cast<std::uint64_t>(p.ordinals[static_cast<std::size_t>(sample)]);
+  return philox_block(a.rule.key, element / 4, ordinal)[element % 4] >= a.rule.threshold ? a.rule.scale : 0;
+}
+
+/// One row: what query i of head h gives to its result and to gradients.
+void add_row(const Problem& p, std::int64_t sample, std::int64_t h, std::int64_t i, Textbook& book) {
+  const AttentionArguments& a = p.arguments;
+  const std::int64_t group = h / (a.n / a.g);
+  std::vector<double> score(static_cast<std::size_t>(a.sk)), slope(score.size(), 1.0), dp(score.size());
+  double most = -kInfinity, sum = 0, size = 0;
+  for (std::int64_t j = 0; j < a.sk; ++j) {
+    const auto at = static_cast<std::size_t>(j);
+    double dot = 0;
+    for (std::int64_t c = 0; c < a.d; ++c) dot += p.q(i, sample, h, c) * p.k(j, sample, group, c);
+    score[at] = dot * a.scale;
+    if (a.softcap > 0) {
+      const double t = std::tanh(score[at] / a.softcap);
+      score[at] = t * a.softcap;
+      slope[at] = 1 - t * t;
+    }
+    if (a.alibi_slopes != nullptr) score[at] += static_cast<double>(a.alibi_slopes[h]) * static_cast<double>(a.k_start + j - a.q_start - i);
+    if (!sees(p, sample, i, j)) score[at] = -kInfinity;
+    most = std::max(most, score[at]);
+  }
+  for (const double s : score) sum += most == -kInfinity ? 0 : std::exp(s - most);
+  book.lse[static_cast<std::size_t>((sample * a.n + h) * a.sq + i)] = sum == 0 ? -kInfinity : most + std::log(sum);
+  if (sum == 0) return;
+  Sum* out = &book.out[static_cast<std::size_t>(((i * a.b + sample) * a.n + h) * a.dv)];
+  double delta = 0;
+  for (std::int64_t j = 0; j < a.sk; ++j) {
+    const auto at = static_cast<std::size_t>(j);
+    score[at] = std::exp(score[at] - most) / sum;
+    const double kept = score[at] * keep_factor(p, sample, h, i, j);
+    for (std::int64_t c = 0; c < a.dv; ++c) {
+      const double v = p.v(j, sample, group, c), dout = p.dout(i, sample, h, c);
+      out[c].add(kept * v, kept * v);
+      book.dv[p.dv.at(j, sample, group, c)].add(kept * dout, kept * dout);
+      dp[at] += dout * v * keep_factor(p, sample, h, i, j);
+    }
+    delta += score[at] * dp[at];
+  }
+  for (std::int64_t c = 0; c < a.dv; ++c)
+    size += std::abs(p.dout(i, sample, h, c) * out[c].value) + std::abs(p.dout(i, sample, h, c)) * out[c].spread;
+  for (std::int64_t j = 0; j < a.sk; ++j) {
+    const auto at = static_cast<std::size_t>(j);
+    const double factor = score[at] * slope[at] * a.scale, ds = factor * (dp[at] - delta), rounded = std::abs(ds) + factor * size;
+    for (std::int64_t c = 0; c < a.d; ++c) {
+      book.dq[p.dq.at(i, sample, h, c)].add(ds * p.k(j, sample, group, c), rounded * p.k(j, sample, group, c));
+      book.dk[p.dk.at(j, sample, group, c)].add(ds * p.q(i, sample, h, c), rounded * p.q(i, sample, h, c));
+    }
+  }
+}
+
+Textbook textbook(const Problem& p) {
+  Textbook book{std::vector<Sum>(p.out.size()), std::vector<Sum>(p.dq.values.size()), std::vector<Sum>(p.dk.values.size()),
+                std::vector<Sum>(p.dv.values.size()), std::vector<double>(p.lse.size())};
+  for (std::int64_t sample = 0; sample < p.arguments.b; ++sample) {
+    for (std::int64_t h = 0; h < p.arguments.n; ++h) {
+      for (std::int64_t i = 0; i < p.arguments.sq; ++i) add_row(p, sample, h, i, book);
+    }
+  }
+  return book;
+}
+
+/// A result is rounded once to its type (u·|exact|); with 16 bits so are probabilities and gradients of scores, and the result inside delta
+/// (u·spread); sums in float32 may miss by 2⁻¹⁸ of the largest element.
+void expect_near(const Storage& actual, const std::vector<Sum>& exact, const std::string& what, std::int64_t row = 0, std::int64_t used = 0) {
+  const double u = actual.type() == Type::f32 ? 0 : epsilon_of(actual.type());
+  double most = 0, worst = 0;
+  for (const Sum& sum : exact) most = std::max({most, std::abs(sum.value), sum.spread * 0x1p-6});
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    if (row > 0 && static_cast<std::int64_t>(i) % row >= used) continue;  // between the rows of a view
+    const double error = std::abs(actual[i] - exact[i].value), bound = u * (std::abs(exact[i].value) + exact[i].spread) + 0x1p-18 * most + 0x1p-24;
+    worst = std::max(worst, std::isnan(error) ? kInfinity : error / bound);
+  }
+  EXPECT_LE(worst, 1) << what;
+}
+
+std::vector<Case> cases() {
+  const auto drop = [](AttentionArguments& a) {
+    a.drops = true;
+    a.rule = {.key = 77, .threshold = static_cast<std::uint32_t>(0.3 * 0x1p32), .scale = 1 / 0.7};
+    a.first_head = 2;
+  };
+  static const float kSome = 0;
+  return {
+      {"one", 1, 1, 1, 1, 1, 8, 8},
+      {"causal", 150, 150, 2, 2, 2, 16, 16},
+      {"a part of every block", 49, 49, 1, 3, 3, 20, 36},
+      {"odd channels", 65, 65, 1, 2, 1, 7, 5},
+      {"bidirectional", 100, 70, 1, 2, 2, 64, 64, [](auto& a) { a.causal = false; }},
+      {"groups", 97, 97, 2, 6, 2, 16, 16},
+      {"one group", 70, 70, 1, 5, 1, 8, 40},
+      {"more heads than rows of a block", 3, 9, 1, 50, 1, 4, 4, [](auto& a) { a.q_start = 6; }},
+      {"many groups of several heads", 70, 70, 3, 6, 3, 8, 8},
+      {"one query late", 1, 300, 2, 4, 2, 16, 16, [](auto& a) { a.q_start = 299; }},
+      {"a chunk late", 70, 200, 1, 2, 2, 16, 16, [](auto& a) { a.q_start = 130; }},
+      {"keys from the middle of a block", 130, 111, 1, 2, 1, 12, 12, [](auto& a) { a.q_start = 40, a.k_start = 39; }},
+      {"window", 300, 300, 1, 2, 2, 16, 16,
+       [](auto& a) {
+         a.window = {70, 0};
+       }},
+      {"window both sides", 200, 230, 1, 2, 2, 16, 16,
+       [](auto& a) {
+         a.causal = false, a.window = {40, 35};
+       }},
+      {"blind queries", 120, 100, 1, 2, 2, 16, 16,
+       [](auto& a) {
+         a.k_start = 65, a.causal = false, a.window = {-1, 0};
+       }},
+      {"softcap", 90, 90, 1, 2, 2, 16, 16, [](auto& a) { a.softcap = 3; }},
+      {"alibi", 90, 90, 1, 4, 2, 16, 16, [](auto& a) { a.alibi_slopes = &kSome; }},
+      {"documents", 200, 200, 2, 2, 2, 16, 16, [](auto&) {}, true},
+      {"documents both ways", 130, 130, 2, 2, 1, 16, 16, [](auto& a) { a.causal = false; }, true},
+      {"dropout", 71, 71, 3, 2, 2, 16, 16, drop},
+      {"everything", 130, 147, 2, 4, 2, 18, 10,
+       [drop](auto& a) {
+         drop(a);
+         a.q_start = 19, a.k_start = 2, a.window = {90, 0}, a.softcap = 4, a.alibi_slopes = &kSome;
+       },
+       true},
+  };
+}
+
+class Attention : public testing::TestWithParam<Type> {};
+
+TEST_P(Attention, EqualsTheTextbook) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(c.name);
+    Problem p(c, GetParam());
+    p.forward();
+    p.backward();
+    const Textbook exact = textbook(p);
+    expect_near(p.out, exact.out, "out");
+    for (std::size_t i = 0; i < p.lse.size(); ++i) {
+      if (exact.lse[i] == -kInfinity) {
+        EXPECT_EQ(p.lse[i], -kInfinity) << i;
+      } else {
+        EXPECT_NEAR(p.lse[i], exact.lse[i], 1e-5 * std::max(1.0, std::abs(exact.lse[i]))) << i;
+      }
+    }
+    expect_near(p.dq.values, exact.dq, "dq", p.dq.row(), c.n * c.d);
+    expect_near(p.dk.values, exact.dk, "dk", p.dk.row(), c.g * c.d);
+    expect_near(p.dv.values, exact.dv, "dv", p.dv.row(), c.g * c.dv);
+  }
+}
+
+TEST_P(Attention, DoesNotDependOnHowWorkIsShared) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(c.name);
+    Problem whole(c, GetParam()), parts(c, GetParam());
+    whole.forward(), whole.backward();
+    parts.forward(2), parts.backward(1);
+    EXPECT_EQ(whole.out, parts.out);
+    EXPECT_EQ(whole.lse, parts.lse);
+    EXPECT_EQ(whole.dq.values, parts.dq.values);
+    EXPECT_EQ(whole.dk.values, parts.dk.values);
+    EXPECT_EQ(whole.dv.values, parts.dv.values);
+  }
+}
+
+/// A query decoded alone, with the keys so far, gives the bits that it has among all the others.
+TEST_P(Attention, AQueryDoesNotDependOnTheOthers) {
+  const Case all{"all", 140, 140, 2, 4, 2, 24, 24};
+  Problem together(all, GetParam());
+  together.forward();
+  for (const std::int64_t i : {0, 1, 63, 64, 65, 100, 139}) {
+    for (const std::int64_t count : {std::int64_t{1}, std::min<std::int64_t>(5, 140 - i)}) {
+      Case few = all;
+      few.sq = count, few.sk = i + count;
+      few.set = [i](AttentionArguments& a) { a.q_start = i; };
+      Problem alone(few, GetParam());
+      alone.arguments.q = together.arguments.q;
+      alone.arguments.q.data = static_cast<const char*>(together.arguments.q.data) +
+                               static_cast<std::int64_t>(together.q.at(i, 0, 0, 0)) * (GetParam() == Type::f32 ? 4 : 2);
+      alone.arguments.k = together.arguments.k;
+      alone.arguments.v = together.arguments.v;
+      alone.forward();
+      const std::size_t row = static_cast<std::size_t>(all.b * all.n * all.dv);
+      for (std::size_t e = 0; e < alone.out.size(); ++e)
+        ASSERT_EQ(alone.out[e], together.out[static_cast<std::size_t>(i) * row + e]) << i << " " << e;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Attention, testing::Values(Type::f32, Type::bf16, Type::f16), [](const auto& info) {
+  return info.param == Type::f32 ? "f32" : info.param == Type::bf16 ? "bf16" : "f16";
+});
+
+}  // namespace
+}  // namespace megatron::kernels
