@@ -163,6 +163,24 @@ TEST_P(HalfPrecision, Activations) {
   }
 }
 
+/// Sizes of what attention sums, of |out|, |dq|, |dk| and |dv|: probabilities and gradients of scores enter products in 16 bits, and so does the
+/// result from which backward takes Σ p·dp.
+std::array<at::Tensor, 4> attention_spread(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& dout,
+                                           const AttentionOptions& options) {
+  const std::int64_t sk = k.size(0), b = k.size(1), g = k.size(2), r = q.size(2) / g;
+  const at::Tensor identity = at::eye(sk, at::kDouble).view({sk, 1, 1, sk}).expand({sk, b, g, sk});
+  AttentionOptions undropped = options;
+  undropped.dropout = {};
+  const auto probabilities = [&](const AttentionOptions& o) { return core_attention(q, k, identity, o).out.view({q.size(0), b, q.size(2), sk}); };
+  const auto of_heads = [r](const at::Tensor& x) { return x.abs().repeat_interleave(r, 2); };
+  const auto of_groups = [&](const at::Tensor& x) { return x.view({sk, b, g, r, -1}).sum(3); };
+  const at::Tensor kept = probabilities(options), whole = probabilities(undropped), d = dout.view({q.size(0), b, q.size(2), -1}).abs();
+  const at::Tensor out = at::einsum("qbnk,kbnc->qbnc", {kept, of_heads(v)}), delta = (d * out).sum(-1, true);
+  const at::Tensor ds = options.scale * (kept * at::einsum("qbnc,kbnc->qbnk", {d, of_heads(v)}) + 3 * whole * delta);
+  return {out.flatten(2), at::einsum("qbnk,kbnc->qbnc", {ds, of_heads(k)}), of_groups(at::einsum("qbnk,qbnc->kbnc", {ds, q.abs()})),
+          of_groups(at::einsum("qbnk,qbnc->kbnc", {kept, d}))};
+}
+
 TEST_P(HalfPrecision, Attention) {
   AttentionOptions plain, windowed, dropped;
   plain.scale = windowed.scale = dropped.scale = 0.3;
@@ -170,9 +188,25 @@ TEST_P(HalfPrecision, Attention) {
   windowed.softcap = 5;
   windowed.alibi_slopes = at::tensor({0.5, 0.25, 0.125, 0.0625}, at::kDouble);
   dropped.dropout = {.probability = 0.2, .key = philox_key(9, "attention"), .sample_ordinals = at::tensor({5, 3}, at::kLong)};
-  const at::Tensor q = input_of(type(), {12, 2, 4, 16}), k = input_of(type(), {12, 2, 2, 16}, 1), v = input_of(type(), {12, 2, 2, 16}, 2);
-  for (const AttentionOptions& options : {plain, windowed, dropped})
-    check([&](const auto& x, const auto&) { return core_attention(x[0], x[1], x[2], options).out; }, {q, k, v});
+  const std::vector<at::Tensor> inputs{input_of(type(), {12, 2, 4, 16}), input_of(type(), {12, 2, 2, 16}, 1), input_of(type(), {12, 2, 2, 16}, 2)};
+  for (const AttentionOptions& options : {plain, windowed, dropped}) {
+    std::vector<at::Tensor> half, exact;
+    for (const at::Tensor& x : inputs) {
+      half.push_back(x.clone().set_requires_grad(true));
+      exact.push_back(x.to(at::kDouble).set_requires_grad(true));
+    }
+    const at::Tensor out = core_attention(half[0], half[1], half[2], options).out,
+                     exact_out = core_attention(exact[0], exact[1], exact[2], options).out;
+    const at::Tensor dout = input_of(type(), out.sizes(), 2);
+    out.backward(dout);
+    exact_out.backward(dout.to(at::kDouble));
+    const auto spread = attention_spread(exact[0].detach(), exact[1].detach(), exact[2].detach(), dout.to(at::kDouble), options);
+    expect_rounded_once(out, exact_out, "result", unit_roundoff(type()), spread[0]);
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(half[i].grad().scalar_type(), type());
+      expect_rounded_once(half[i].grad(), exact[i].grad(), "gradient of input " + std::to_string(i), unit_roundoff(type()), spread[i + 1]);
+    }
+  }
 }
 
 TEST_P(HalfPrecision, EmbeddingGradientsAreFloat32) {

@@ -66,8 +66,6 @@ struct BackwardScratch {
     dq = carver.take<float>(a.sq * shape.q_stride);
     lse = carver.take<float>(a.sq);
     delta = carver.take<float>(a.sq);
-    out_row = carver.take<float>(a.dv);
-    dout_row = carver.take<float>(a.dv);
     key_bytes = kKeys / kPanelColumns * product.packed_bytes(a.d);
     value_bytes = kKeys / kPanelColumns * product.packed_bytes(a.dv);
     depth_bytes = panels_of(a.d) * product.packed_bytes(kKeys);
@@ -81,20 +79,19 @@ struct BackwardScratch {
     dscore_pairs = carver.take<std::uint32_t>(kQueries / 2 * kKeys);
     dscore_rows = carver.take<std::uint16_t>(kQueries * kKeys);
     slopes = carver.take<float>(kKeys);
-    gathered = carver.take<char>(gathered_bytes(a));
+    gathered = carver.take<std::uint32_t>(gathered_steps(a, product));
     bytes = carver.bytes();
   }
   std::uint32_t *queries, *douts;  ///< rows of a head, one after another
   char *query_panels, *dout_panels;
   float *dq, *lse, *delta;  ///< of a head; lse in base 2, ∞ where nothing is seen
-  float *out_row, *dout_row;
-  char* panels;  ///< of a block of keys: keys and values with channels as depth, keys with keys as depth
+  char* panels;             ///< of a block of keys: keys and values with channels as depth, keys with keys as depth
   float *dk, *dv;
   float *scores, *dscores;
   std::uint32_t *probability_pairs, *dscore_pairs;  ///< bf16 of two neighbouring queries
   std::uint16_t* dscore_rows;                       ///< bf16
   float* slopes;
-  char* gathered;
+  std::uint32_t* gathered;
   std::int64_t query_bytes, dout_bytes, key_bytes, value_bytes, depth_bytes, bytes;
 };
 
@@ -129,41 +126,49 @@ class BackwardPart {
 
  private:
   void start_head(std::int64_t h) {
-    const Rows queries = rows_of(a_.q, a_.type, sample_, h, 0, a_.sq, a_.d), douts = rows_of(a_.dout, a_.type, sample_, h, 0, a_.sq, a_.dv);
-    copy_rows(product_, queries, s_.queries, product_.steps_of(a_.d));
-    copy_rows(product_, douts, s_.douts, product_.steps_of(a_.dv));
     for (std::int64_t q = 0; q < shape_.query_blocks; ++q) {
-      const std::int64_t first = q * kQueries, count = std::min(kQueries, a_.sq - first);
-      pack_along(product_, rows_of(a_.q, a_.type, sample_, h, first, count, a_.d), kQueries, s_.query_panels + q * s_.query_bytes);
-      pack_along(product_, rows_of(a_.dout, a_.type, sample_, h, first, count, a_.dv), kQueries, s_.dout_panels + q * s_.dout_bytes);
+      const std::int64_t first = q * kQueries, count = std::min(kQueries, a_.sq - first), steps = product_.steps_of(a_.d),
+                         v_steps = product_.steps_of(a_.dv);
+      const Rows queries = rows_of(a_.q, a_.type, sample_, h, first, count, a_.d), douts = rows_of(a_.dout, a_.type, sample_, h, first, count, a_.dv);
+      pack_along(product_, copy_rows(product_, queries, s_.queries + first * steps, steps), kQueries, s_.query_panels + q * s_.query_bytes);
+      pack_along(product_, copy_rows(product_, douts, s_.douts + first * v_steps, v_steps), kQueries, s_.dout_panels + q * s_.dout_bytes);
     }
     for (std::int64_t i = 0; i < a_.sq; ++i) {
       const float lse = a_.lse[(sample_ * a_.n + h) * a_.sq + i];
       s_.lse[i] = lse == kHidden ? -kHidden : static_cast<float>(lse * kLog2E);
-      s_.delta[i] = delta_of(h, i);
     }
+    with_type(a_.type, [&]<class T>(T) { find_deltas<T>(h); });
     std::memset(s_.dq, 0, static_cast<std::size_t>(4 * a_.sq * shape_.q_stride));
   }
 
   /// Σ over channels of dout·out in kLanes lanes, folded pairwise.
-  float delta_of(std::int64_t h, std::int64_t i) {
-    const Rows dout = rows_of(a_.dout, a_.type, sample_, h, i, 1, a_.dv);
-    const char* out = static_cast<const char*>(a_.out) + ((i * a_.b + sample_) * a_.n + h) * a_.dv * size_of(a_.type);
-    conversions().to_f32(dout.data, a_.type, s_.dout_row, a_.dv);
-    conversions().to_f32(out, a_.type, s_.out_row, a_.dv);
-    float lanes[kLanes] = {};
-    for (std::int64_t c = 0; c < a_.dv; ++c) lanes[c % kLanes] += s_.dout_row[c] * s_.out_row[c];
-    for (int half = kLanes / 2; half > 0; half /= 2) {
-      for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+  template <class T>
+  void find_deltas(std::int64_t h) {
+    constexpr std::int64_t kAhead = 16;
+    const Rows outs{static_cast<const T*>(a_.out) + (sample_ * a_.n + h) * a_.dv, a_.type, a_.b * a_.n * a_.dv, a_.sq, a_.dv};
+    const Rows douts = rows_of(a_.dout, a_.type, sample_, h, 0, a_.sq, a_.dv);
+    for (std::int64_t i = 0; i < a_.sq; ++i) {
+      if (i + kAhead < a_.sq) fetch_row(outs, i + kAhead);
+      const T *out = static_cast<const T*>(outs.data) + i * outs.stride, *dout = static_cast<const T*>(douts.data) + i * douts.stride;
+      float lanes[kLanes] = {};
+      std::int64_t c = 0;
+      for (; c + kLanes <= a_.dv; c += kLanes) {
+#pragma omp simd
+        for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += static_cast<float>(load(dout[c + lane]) * load(out[c + lane]));
+      }
+      for (int lane = 0; c + lane < a_.dv; ++lane) lanes[lane] += static_cast<float>(load(dout[c + lane]) * load(out[c + lane]));
+      for (int half = kLanes / 2; half > 0; half /= 2) {
+        for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+      }
+      s_.delta[i] = lanes[0];
     }
-    return lanes[0];
   }
 
   void start_keys(std::int64_t block) {
-    const Rows keys = block_rows(a_, a_.k, a_.d, sample_, group_, block, s_.gathered);
+    const Rows keys = gather_block(a_, product_, a_.k, a_.d, sample_, group_, block, s_.gathered);
     pack_across(product_, keys, keys_);
     pack_along(product_, keys, kKeys, keys_ + s_.key_bytes + s_.value_bytes);
-    pack_across(product_, block_rows(a_, a_.v, a_.dv, sample_, group_, block, s_.gathered), keys_ + s_.key_bytes);
+    pack_across(product_, gather_block(a_, product_, a_.v, a_.dv, sample_, group_, block, s_.gathered), keys_ + s_.key_bytes);
     std::memset(dk_, 0, static_cast<std::size_t>(4 * kKeys * shape_.q_stride));
     std::memset(dv_, 0, static_cast<std::size_t>(4 * kKeys * shape_.v_stride));
   }

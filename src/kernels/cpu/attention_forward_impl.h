@@ -43,7 +43,7 @@ struct ForwardScratch {
     sums = carver.take<float>(kQueries * kLanes);
     top = carver.take<float>(kQueries);
     packed = carver.take<char>(shape.shares_packed ? 0 : shape.key_bytes + shape.value_bytes);
-    gathered = carver.take<char>(gathered_bytes(a));
+    gathered = carver.take<std::uint32_t>(gathered_steps(a, shape.product));
     bytes = carver.bytes();
   }
   std::uint32_t* queries;
@@ -51,14 +51,16 @@ struct ForwardScratch {
   std::uint16_t* halves;  ///< probabilities in bf16, where products are
   float* out;
   float *sums, *top;  ///< of a row: Σ exp in kLanes lanes (lane = key position mod kLanes), largest exponent
-  char *packed, *gathered;
+  char* packed;
+  std::uint32_t* gathered;
   std::int64_t out_stride, bytes;
 };
 
-inline void pack_block(const AttentionArguments& a, const ForwardShape& shape, std::int64_t unit, std::int64_t block, char* to, void* gathered) {
+inline void pack_block(const AttentionArguments& a, const ForwardShape& shape, std::int64_t unit, std::int64_t block, char* to,
+                       std::uint32_t* gathered) {
   const std::int64_t sample = unit / a.g, group = unit % a.g;
-  pack_across(shape.product, block_rows(a, a.k, a.d, sample, group, block, gathered), to);
-  pack_along(shape.product, block_rows(a, a.v, a.dv, sample, group, block, gathered), kKeys, to + shape.key_bytes);
+  pack_across(shape.product, gather_block(a, shape.product, a.k, a.d, sample, group, block, gathered), to);
+  pack_along(shape.product, gather_block(a, shape.product, a.v, a.dv, sample, group, block, gathered), kKeys, to + shape.key_bytes);
 }
 
 /// A block of queries on its way over the blocks of keys.

@@ -25,11 +25,21 @@ inline Rows rows_of(const HeadsView& x, Type type, std::int64_t sample, std::int
 
 inline std::int64_t panels_of(std::int64_t columns) { return blocks_of(columns, kPanelColumns); }
 
-/// Row after row, widened to the product's type; the depth is the channels.
-inline void copy_rows(const PanelProduct& product, const Rows& rows, std::uint32_t* to, std::int64_t to_stride) {
+/// Rows of a mixed tensor lie pages apart, where no processor looks ahead by itself.
+inline void fetch_row(const Rows& rows, std::int64_t r) {
+  const char* row = static_cast<const char*>(rows.data) + r * rows.stride * size_of(rows.type);
+  for (std::int64_t byte = 0; byte < rows.channels * size_of(rows.type); byte += 64) __builtin_prefetch(row + byte, 0, 2);
+}
+
+/// Row after row, widened to the product's type, with channels as depth. Returns them as rows to be packed.
+inline Rows copy_rows(const PanelProduct& product, const Rows& rows, std::uint32_t* to, std::int64_t to_stride) {
+  constexpr std::int64_t kAhead = 16;
+  const Rows result{to, product.type, to_stride * 4 / size_of(product.type), rows.count, rows.channels};
   const std::int64_t bytes = rows.channels * size_of(rows.type), stride = rows.stride * size_of(rows.type);
   const auto* from = static_cast<const char*>(rows.data);
+  for (std::int64_t r = 0; r < std::min(kAhead, rows.count); ++r) fetch_row(rows, r);
   for (std::int64_t r = 0; r < rows.count; ++r, from += stride, to += to_stride) {
+    if (r + kAhead < rows.count) fetch_row(rows, r + kAhead);
     if (rows.type == product.type) {
       if (rows.channels % 2 != 0) to[product.steps_of(rows.channels) - 1] = 0;
       std::memcpy(to, from, static_cast<std::size_t>(bytes));
@@ -37,6 +47,7 @@ inline void copy_rows(const PanelProduct& product, const Rows& rows, std::uint32
       conversions().to_f32(from, rows.type, reinterpret_cast<float*>(to), rows.channels);
     }
   }
+  return result;
 }
 
 /// Panels of 32 rows each whose depth is the channels; panel p begins at p·packed_bytes(channels).
@@ -67,24 +78,21 @@ inline void pack_along(const PanelProduct& product, const Rows& rows, std::int64
   }
 }
 
-/// The keys (or values) of a block. Where the first key of all lies inside the block, the rows before it are zeros and all are copied to `gathered`
-/// [kKeys, channels], so that every key keeps its place in the block.
-inline Rows block_rows(const AttentionArguments& a, const HeadsView& x, std::int64_t channels, std::int64_t sample, std::int64_t group,
-                       std::int64_t block, void* gathered) {
+/// The keys (or values) of a block, copied to `gathered` (kKeys rows). Where the first key of all lies inside the block, rows of zeros come before
+/// it, so that every key keeps its place.
+inline Rows gather_block(const AttentionArguments& a, const PanelProduct& product, const HeadsView& x, std::int64_t channels, std::int64_t sample,
+                         std::int64_t group, std::int64_t block, std::uint32_t* gathered) {
   const std::int64_t start = block * kKeys, first = std::max(start, a.k_start), end = std::min(start + kKeys, a.k_start + a.sk);
-  const Rows rows = rows_of(x, a.type, sample, group, first - a.k_start, end - first, channels);
-  if (first == start) return rows;
-  const std::int64_t bytes = channels * size_of(a.type);
-  auto* to = static_cast<char*>(gathered);
-  std::memset(to, 0, static_cast<std::size_t>((first - start) * bytes));
-  for (std::int64_t r = 0; r < rows.count; ++r) {
-    std::memcpy(to + (first - start + r) * bytes, static_cast<const char*>(rows.data) + r * rows.stride * size_of(a.type),
-                static_cast<std::size_t>(bytes));
-  }
-  return {gathered, a.type, channels, end - start, channels};
+  const std::int64_t steps = product.steps_of(channels), before = first - start;
+  std::memset(gathered, 0, static_cast<std::size_t>(4 * before * steps));
+  Rows rows = copy_rows(product, rows_of(x, a.type, sample, group, first - a.k_start, end - first, channels), gathered + before * steps, steps);
+  rows.data = gathered;
+  rows.count += before;
+  return rows;
 }
 
-inline std::int64_t gathered_bytes(const AttentionArguments& a) { return kKeys * std::max(a.d, a.dv) * size_of(a.type); }
+/// Steps of the largest block that is gathered.
+inline std::int64_t gathered_steps(const AttentionArguments& a, const PanelProduct& product) { return kKeys * product.steps_of(std::max(a.d, a.dv)); }
 
 /// Stores factor·x in the storage type, rounded once.
 inline void store_row(const float* x, float factor, void* to, Type type, std::int64_t count) {

@@ -2,7 +2,6 @@
 #include "megatron/transformer/core_attention.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
@@ -17,6 +16,7 @@
 #include "megatron/base/error.h"
 #include "megatron/transformer/autograd_function.h"
 #include "megatron/transformer/dropout.h"
+#include "megatron/transformer/fused_attention.h"
 
 namespace megatron {
 namespace {
@@ -196,12 +196,6 @@ struct BlockedAttention : torch::autograd::Function<BlockedAttention> {
   }
 };
 
-/// ATen's fused kernel of the device, on [b, n or g, s, d].
-at::Tensor flash_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal, double scale) {
-  if (q.is_cpu()) return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, std::nullopt, scale));
-  return at::scaled_dot_product_attention(q, k, v, std::nullopt, 0.0, causal, scale, /*enable_gqa=*/q.size(1) != k.size(1));
-}
-
 /// ATen's flash kernels see no dropout, window, bias or softcap; their causal mask starts at the top left, so queries must start where keys do
 /// (or be a single one at the end).
 bool flash_fits(const AttentionShape& shape, const AttentionOptions& options) {
@@ -212,24 +206,25 @@ bool flash_fits(const AttentionShape& shape, const AttentionOptions& options) {
   return shape.sq == 1 && options.q_start - options.k_start == shape.sk - 1;
 }
 
-/// ATen's kernels for 16 bits on the processor lose to widening (64 channels, 1,024 positions, forward + backward in ms: bf16 750, fp16 2,850,
-/// fp32 570; 16 channels, 40 positions: 2.1, 1.2, 0.24), which also rounds only once. An accelerator's fused kernel takes them as they are.
-bool computed_in_float(const at::Tensor& q, bool fused) { return q.element_size() == 2 && (q.is_cpu() || !fused); }
+/// The accelerator's fused kernel, on [b, n or g, s, d].
+AttentionResult accelerator_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
+                                      const AttentionOptions& options) {
+  const auto heads_first = [](const at::Tensor& x) { return x.permute({1, 2, 0, 3}); };
+  const at::Tensor out = at::scaled_dot_product_attention(heads_first(q), heads_first(k), heads_first(v), std::nullopt, 0.0,
+                                                          options.causal && shape.sq > 1, options.scale, /*enable_gqa=*/shape.n != shape.g);
+  return {out.permute({2, 0, 1, 3}).reshape({shape.sq, shape.b, shape.n * shape.dv}), at::Tensor()};
+}
 
 }  // namespace
 
 AttentionResult core_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options) {
   const AttentionShape shape = shape_of(q, k, v);
-  if (computed_in_float(q, flash_fits(shape, options))) {
+  if (fused_attention_takes(q)) return fused_attention(q, k, v, options);
+  if (!q.is_cpu() && flash_fits(shape, options)) return accelerator_attention(q, k, v, shape, options);
+  if (q.element_size() == 2) {
     AttentionResult result = core_attention(q.to(c10::kFloat), k.to(c10::kFloat), v.to(c10::kFloat), options);
     result.out = result.out.to(q.scalar_type());
     return result;
-  }
-  if (flash_fits(shape, options)) {
-    const bool causal = options.causal && shape.sq > 1;
-    const auto heads_first = [](const at::Tensor& x) { return x.permute({1, 2, 0, 3}); };
-    const at::Tensor out = flash_attention(heads_first(q), heads_first(k), heads_first(v), causal, options.scale);
-    return {out.permute({2, 0, 1, 3}).reshape({shape.sq, shape.b, shape.n * shape.dv}), at::Tensor()};
   }
   const variable_list results = BlockedAttention::apply(q, k, v, options);
   return {results[0].view({shape.sq, shape.b, shape.n * shape.dv}), results[1]};

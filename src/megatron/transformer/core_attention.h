@@ -26,12 +26,13 @@ struct AttentionOptions {
 
 struct AttentionResult {
   at::Tensor out;  ///< [sq, b, n·dv], the dtype of q
-  at::Tensor lse;  ///< [b, n, sq] float: log Σ exp of the scores; undefined on the fused path
+  at::Tensor lse;  ///< [b, n, sq] float: log Σ exp of the scores; undefined on an accelerator's fused path
 };
 
 /// q [sq, b, n, d], k [sk, b, g, d], v [sk, b, g, dv] with n a multiple of g (grouped queries). Memory O(sequence): scores exist for one block
-/// of queries at a time, and backward draws the same dropout mask again. 16-bit inputs are computed in float32 and rounded once. ATen's CPU flash
-/// kernel is used where it fits (no dropout, no window, equal head dimensions).
+/// at a time, and backward draws the same dropout mask again. The processor's own kernels compute float32 and 16 bits (fused_attention.h); an
+/// accelerator's fused kernel is used where it fits (no dropout, no window, equal head dimensions); the rest is products of blocks of queries, for 16
+/// bits in float32 and rounded once.
 AttentionResult core_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options);
 
 }  // namespace megatron

@@ -14,24 +14,11 @@
 namespace megatron {
 namespace {
 
-kernels::DropoutRule rule_of(const DropoutSite& site) {
-  MEGATRON_CHECK(site.probability >= 0 && site.probability < 1, "dropout probability ", site.probability);
-  return {.key = site.key, .threshold = static_cast<std::uint32_t>(std::floor(site.probability * 0x1p32)), .scale = 1 / (1 - site.probability)};
-}
-
-const std::int64_t* ordinals_of(const DropoutSite& site, const at::Tensor& x, std::int64_t samples) {
-  MEGATRON_CHECK(site.sample_ordinals.defined() && site.sample_ordinals.numel() == samples && site.sample_ordinals.is_contiguous(),
-                 "dropout needs one ordinal per sample");
-  MEGATRON_CHECK(site.sample_ordinals.device() == x.device(), "sample ordinals on ", site.sample_ordinals.device().str(), ", numbers on ",
-                 x.device().str());
-  return static_cast<const std::int64_t*>(site.sample_ordinals.const_data_ptr());
-}
-
 /// Rows of x [s, b, h], whose first position is `s_start`.
 kernels::RowCoordinates hidden_coordinates(const at::Tensor& x, const DropoutSite& site, std::int64_t s_start) {
   const std::int64_t b = x.size(1);
   const auto h = static_cast<std::uint64_t>(x.size(2));
-  return {.ordinals = ordinals_of(site, x, b),
+  return {.ordinals = dropout_ordinals(site, x, b),
           .middle = 1,
           .inner = b,
           .base = static_cast<std::uint64_t>(s_start) * h,
@@ -52,7 +39,7 @@ struct DropoutAdd : torch::autograd::Function<DropoutAdd> {
     context->saved_data["type"] = static_cast<std::int64_t>(x.scalar_type());
     const at::Tensor rows = x.contiguous();
     at::Tensor out = residual ? at::empty(x.sizes(), residual->options()) : at::empty_like(rows);
-    dropout_rows(rows, residual ? residual->contiguous() : at::Tensor(), out, hidden_coordinates(x, site, s_start), rule_of(site));
+    dropout_rows(rows, residual ? residual->contiguous() : at::Tensor(), out, hidden_coordinates(x, site, s_start), dropout_rule(site));
     return out;
   }
 
@@ -62,12 +49,25 @@ struct DropoutAdd : torch::autograd::Function<DropoutAdd> {
                            .sample_ordinals = context->saved_data["ordinals"].toTensor()};
     const at::Tensor dy = gradients[0].contiguous();
     at::Tensor dx = at::empty(dy.sizes(), dy.options().dtype(static_cast<c10::ScalarType>(context->saved_data["type"].toInt())));
-    dropout_rows(dy, at::Tensor(), dx, hidden_coordinates(dy, site, context->saved_data["s_start"].toInt()), rule_of(site));
+    dropout_rows(dy, at::Tensor(), dx, hidden_coordinates(dy, site, context->saved_data["s_start"].toInt()), dropout_rule(site));
     return {dx, context->saved_data["has_residual"].toBool() ? gradients[0] : at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
+
+kernels::DropoutRule dropout_rule(const DropoutSite& site) {
+  MEGATRON_CHECK(site.probability >= 0 && site.probability < 1, "dropout probability ", site.probability);
+  return {.key = site.key, .threshold = static_cast<std::uint32_t>(std::floor(site.probability * 0x1p32)), .scale = 1 / (1 - site.probability)};
+}
+
+const std::int64_t* dropout_ordinals(const DropoutSite& site, const at::Tensor& x, std::int64_t samples) {
+  MEGATRON_CHECK(site.sample_ordinals.defined() && site.sample_ordinals.numel() == samples && site.sample_ordinals.is_contiguous(),
+                 "dropout needs one ordinal per sample");
+  MEGATRON_CHECK(site.sample_ordinals.device() == x.device(), "sample ordinals on ", site.sample_ordinals.device().str(), ", numbers on ",
+                 x.device().str());
+  return static_cast<const std::int64_t*>(site.sample_ordinals.const_data_ptr());
+}
 
 at::Tensor dropout_add(const at::Tensor& x, const at::Tensor& residual, const DropoutSite& site, std::int64_t s_start) {
   if (!site.active()) return x + residual;
@@ -82,7 +82,7 @@ at::Tensor dropout(const at::Tensor& x, const DropoutSite& site, std::int64_t s_
 void dropout_scores_(at::Tensor& probabilities, const DropoutSite& site, const ScoreBlock& block) {
   const std::int64_t b = probabilities.size(0);
   const auto row_step = static_cast<std::uint64_t>(block.total_k), head_step = static_cast<std::uint64_t>(block.total_q) * row_step;
-  const kernels::RowCoordinates coordinates{.ordinals = ordinals_of(site, probabilities, b),
+  const kernels::RowCoordinates coordinates{.ordinals = dropout_ordinals(site, probabilities, b),
                                             .middle = probabilities.size(1),
                                             .inner = probabilities.size(2),
                                             .base = static_cast<std::uint64_t>(block.first_head) * head_step +
@@ -91,7 +91,7 @@ void dropout_scores_(at::Tensor& probabilities, const DropoutSite& site, const S
                                             .middle_step = head_step,
                                             .inner_step = row_step,
                                             .sample_is_inner = false};
-  dropout_rows(probabilities, at::Tensor(), probabilities, coordinates, rule_of(site));
+  dropout_rows(probabilities, at::Tensor(), probabilities, coordinates, dropout_rule(site));
 }
 
 }  // namespace megatron

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/row_operations.h"
 #include "megatron/transformer/random_site.h"
 
 namespace megatron {
@@ -14,6 +15,12 @@ at::Tensor dropout_add(const at::Tensor& x, const at::Tensor& residual, const Dr
 
 /// dropout(x) for x [s, b, h].
 at::Tensor dropout(const at::Tensor& x, const DropoutSite& site, std::int64_t s_start = 0);
+
+/// What the kernels compare draws with.
+kernels::DropoutRule dropout_rule(const DropoutSite& site);
+
+/// The ordinals of the `samples` in x, on its device.
+const std::int64_t* dropout_ordinals(const DropoutSite& site, const at::Tensor& x, std::int64_t samples);
 
 /// Where a block of attention scores lies in the per-sample scores [all heads, total_q, total_k].
 struct ScoreBlock {
