@@ -9,7 +9,8 @@
 #include <functional>
 #include <limits>
 
-#include "kernels/cpu/panel_product.h"
+#include "imitated_tiles.h"
+#include "kernels/cpu/conversions.h"
 #include "megatron/base/philox.h"
 #include "storage.h"
 
@@ -43,7 +44,7 @@ struct Heads {
 
 /// A problem with its results from the kernels.
 struct Problem {
-  Problem(const Case& c, Type type)
+  Problem(const Case& c, Type type, const PanelProduct* product)
       : q(type, c.sq, c.b, c.n, c.d, 1, 2),
         k(type, c.sk, c.b, c.g, c.d, 2, 2),
         v(type, c.sk, c.b, c.g, c.dv, 3, 2),
@@ -55,6 +56,7 @@ struct Problem {
         lse(static_cast<std::size_t>(c.b * c.n * c.sq)) {
     arguments = {};
     arguments.type = type;
+    arguments.product = product;
     arguments.sq = c.sq, arguments.sk = c.sk, arguments.b = c.b, arguments.n = c.n, arguments.g = c.g, arguments.d = c.d, arguments.dv = c.dv;
     arguments.q = q.view(), arguments.k = k.view(), arguments.v = v.view();
     arguments.causal = true;
@@ -255,12 +257,25 @@ std::vector<Case> cases() {
   };
 }
 
-class Attention : public testing::TestWithParam<Type> {};
+struct Kind {
+  const char* name;
+  Type type;
+  bool on_tiles = false;
+};
+
+class Attention : public testing::TestWithParam<Kind> {
+ protected:
+  Type type() const { return GetParam().type; }
+  const PanelProduct* product() const {
+    static const PanelProduct tiles = imitation::tile_product<ImitatedTiles>();
+    return GetParam().on_tiles ? &tiles : &panel_product(type());
+  }
+};
 
 TEST_P(Attention, EqualsTheTextbook) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.name);
-    Problem p(c, GetParam());
+    Problem p(c, type(), product());
     p.forward();
     p.backward();
     const Textbook exact = textbook(p);
@@ -281,7 +296,7 @@ TEST_P(Attention, EqualsTheTextbook) {
 TEST_P(Attention, DoesNotDependOnHowWorkIsShared) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.name);
-    Problem whole(c, GetParam()), parts(c, GetParam());
+    Problem whole(c, type(), product()), parts(c, type(), product());
     whole.forward(), whole.backward();
     parts.forward(2), parts.backward(1);
     EXPECT_EQ(whole.out, parts.out);
@@ -295,17 +310,17 @@ TEST_P(Attention, DoesNotDependOnHowWorkIsShared) {
 /// A query decoded alone, with the keys so far, gives the bits that it has among all the others.
 TEST_P(Attention, AQueryDoesNotDependOnTheOthers) {
   const Case all{"all", 140, 140, 2, 4, 2, 24, 24};
-  Problem together(all, GetParam());
+  Problem together(all, type(), product());
   together.forward();
   for (const std::int64_t i : {0, 1, 63, 64, 65, 100, 139}) {
     for (const std::int64_t count : {std::int64_t{1}, std::min<std::int64_t>(5, 140 - i)}) {
       Case few = all;
       few.sq = count, few.sk = i + count;
       few.set = [i](AttentionArguments& a) { a.q_start = i; };
-      Problem alone(few, GetParam());
+      Problem alone(few, type(), product());
       alone.arguments.q = together.arguments.q;
-      alone.arguments.q.data = static_cast<const char*>(together.arguments.q.data) +
-                               static_cast<std::int64_t>(together.q.at(i, 0, 0, 0)) * (GetParam() == Type::f32 ? 4 : 2);
+      alone.arguments.q.data =
+          static_cast<const char*>(together.arguments.q.data) + static_cast<std::int64_t>(together.q.at(i, 0, 0, 0)) * size_of(type());
       alone.arguments.k = together.arguments.k;
       alone.arguments.v = together.arguments.v;
       alone.forward();
@@ -316,9 +331,10 @@ TEST_P(Attention, AQueryDoesNotDependOnTheOthers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, Attention, testing::Values(Type::f32, Type::bf16, Type::f16), [](const auto& info) {
-  return info.param == Type::f32 ? "f32" : info.param == Type::bf16 ? "bf16" : "f16";
-});
+INSTANTIATE_TEST_SUITE_P(Types, Attention,
+                         testing::Values(Kind{"f32", Type::f32}, Kind{"bf16", Type::bf16}, Kind{"f16", Type::f16},
+                                         Kind{"bf16_on_tiles", Type::bf16, true}),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace megatron::kernels

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 
+#include "kernels/cpu/panel_product.h"
 #include "kernels/row_operations.h"
 
 namespace megatron::kernels {
@@ -22,7 +23,8 @@ struct HeadsView {
 };
 
 struct AttentionArguments {
-  Type type;  ///< of q, k, v, out and their gradients: f32, bf16 or f16
+  Type type;                    ///< of q, k, v, out and their gradients: f32, bf16 or f16
+  const PanelProduct* product;  ///< panel_product(type)
   std::int64_t sq, sk, b, n, g, d, dv;
   HeadsView q, k, v;
   bool causal;

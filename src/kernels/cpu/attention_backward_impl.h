@@ -14,7 +14,7 @@ struct BackwardShape {
   static constexpr std::int64_t kEnoughParts = 8;
 
   explicit BackwardShape(const AttentionArguments& a)
-      : product(panel_product(a.type)),
+      : product(*a.product),
         heads(a.b * a.g >= kEnoughParts ? a.heads_per_group() : 1),
         splits_heads(heads < a.heads_per_group()),
         keys(blocks_that_hold({a.k_start, a.k_start + a.sk})),
@@ -75,8 +75,9 @@ struct BackwardScratch {
     dv = carver.take<float>(kept * kKeys * shape.v_stride);
     scores = carver.take<float>(kQueries * kKeys);
     dscores = carver.take<float>(kQueries * kKeys);
-    probability_pairs = carver.take<std::uint32_t>(kQueries / 2 * kKeys);
-    dscore_pairs = carver.take<std::uint32_t>(kQueries / 2 * kKeys);
+    probability_steps = carver.take<std::uint32_t>(product.steps_of(kQueries) * kKeys);
+    dscore_steps = carver.take<std::uint32_t>(product.steps_of(kQueries) * kKeys);
+    probability_rows = carver.take<std::uint16_t>(kQueries * kKeys);
     dscore_rows = carver.take<std::uint16_t>(kQueries * kKeys);
     slopes = carver.take<float>(kKeys);
     gathered = carver.take<std::uint32_t>(gathered_steps(a, product));
@@ -88,8 +89,8 @@ struct BackwardScratch {
   char* panels;             ///< of a block of keys: keys and values with channels as depth, keys with keys as depth
   float *dk, *dv;
   float *scores, *dscores;
-  std::uint32_t *probability_pairs, *dscore_pairs;  ///< bf16 of two neighbouring queries
-  std::uint16_t* dscore_rows;                       ///< bf16
+  std::uint16_t *probability_rows, *dscore_rows;    ///< in bf16, where products are
+  std::uint32_t *probability_steps, *dscore_steps;  ///< the same with queries as depth: [steps, keys], or lines of keys for products that read those
   float* slopes;
   std::uint32_t* gathered;
   std::int64_t query_bytes, dout_bytes, key_bytes, value_bytes, depth_bytes, bytes;
@@ -178,8 +179,9 @@ class BackwardPart {
     const std::int64_t first = q * kQueries, queries = std::min(kQueries, a_.sq - first);
     Sight sight = sight_of(a_, sample_, first, queries, block);
     if (sight.empty()) return;
-    if (pairs_) {  // whole pairs of rows
-      const Span whole{sight.row_begin / 2 * 2, std::min(queries, (sight.row_end + 1) / 2 * 2)};
+    if (pairs_) {  // whole steps of the product
+      const std::int64_t step = 2 * product_.multiple;
+      const Span whole{sight.row_begin / step * step, std::min(queries, blocks_of(sight.row_end, step) * step)};
       sight.partial = sight.partial || whole.size() != sight.row_end - sight.row_begin;
       sight.row_begin = whole.begin;
       sight.row_end = whole.end;
@@ -189,11 +191,11 @@ class BackwardPart {
     multiply_across(s_.douts, row, rows, keys_ + s_.key_bytes, a_.dv, sight, s_.dscores);
     const Scores scores(a_, sample_, block);
     for (std::int64_t r = sight.row_begin; r < sight.row_end; ++r) differentiate(scores, sight, h, first, block, r);
-    if (pairs_) to_pairs(sight);
+    if (pairs_) round_to_steps(sight);
     const std::int64_t depth = product_.steps_of(sight.row_begin);
-    multiply_transposed(pairs_ ? s_.probability_pairs : reinterpret_cast<const std::uint32_t*>(s_.scores), sight,
+    multiply_transposed(pairs_ ? s_.probability_steps : reinterpret_cast<const std::uint32_t*>(s_.scores), sight,
                         s_.dout_panels + q * s_.dout_bytes + 4 * kPanelColumns * depth, a_.dv, dv_, shape_.v_stride);
-    multiply_transposed(pairs_ ? s_.dscore_pairs : reinterpret_cast<const std::uint32_t*>(s_.dscores), sight,
+    multiply_transposed(pairs_ ? s_.dscore_steps : reinterpret_cast<const std::uint32_t*>(s_.dscores), sight,
                         s_.query_panels + q * s_.query_bytes + 4 * kPanelColumns * depth, a_.d, dk_, shape_.q_stride);
     add_to_queries(sight, row, rows);
   }
@@ -244,20 +246,38 @@ class BackwardPart {
     }
   }
 
-  /// bf16 as the products take them: pairs of queries where queries are the depth, rows where keys are.
-  void to_pairs(const Sight& sight) const {
+  /// bf16 as the products take them: rows where keys are the depth, and steps where queries are.
+  void round_to_steps(const Sight& sight) const {
     const std::int64_t begin = sight.panel_begin(), end = sight.panel_end();
+    for (std::int64_t r = sight.row_begin; r < sight.row_end; ++r) round_row(s_.dscores + r * kKeys, begin, end, s_.dscore_rows + r * kKeys);
+    if (product_.reads_lines) {
+      for (std::int64_t r = sight.row_begin; r < sight.row_end; ++r) round_row(s_.scores + r * kKeys, begin, end, s_.probability_rows + r * kKeys);
+      turn_to_lines(s_.probability_rows, sight, s_.probability_steps);
+      turn_to_lines(s_.dscore_rows, sight, s_.dscore_steps);
+      return;
+    }
     for (std::int64_t r = sight.row_begin; r < sight.row_end; r += 2) {
       const bool alone = r + 1 == sight.row_end;
-      pair_rows(s_.scores + r * kKeys, alone, begin, end, s_.probability_pairs + r / 2 * kKeys);
-      pair_rows(s_.dscores + r * kKeys, alone, begin, end, s_.dscore_pairs + r / 2 * kKeys);
+      pair_rows(s_.scores + r * kKeys, alone, begin, end, s_.probability_steps + r / 2 * kKeys);
+      pair_rows(s_.dscores + r * kKeys, alone, begin, end, s_.dscore_steps + r / 2 * kKeys);
     }
-    for (std::int64_t r = sight.row_begin; r < sight.row_end; ++r) {
-      const float* row = s_.dscores + r * kKeys;
-      std::uint16_t* to = s_.dscore_rows + r * kKeys;
+  }
+
+  static void round_row(const float* row, std::int64_t begin, std::int64_t end, std::uint16_t* to) {
 #pragma omp simd
-      for (std::int64_t c = begin; c < end; ++c) to[c] = bf16_bits(row[c]);
-    }
+    for (std::int64_t c = begin; c < end; ++c) to[c] = bf16_bits(row[c]);
+  }
+
+  void turn_to_lines(const std::uint16_t* rows, const Sight& sight, std::uint32_t* lines) const {
+    const std::int64_t begin = sight.panel_begin(), stride = product_.steps_of(kQueries);
+    product_.copy({.from = rows + sight.row_begin * kKeys + begin,
+                   .type = Type::bf16,
+                   .depth_stride = kKeys,
+                   .cross_stride = 1,
+                   .depth = sight.row_end - sight.row_begin,
+                   .count = sight.panel_end() - begin,
+                   .to = lines + begin * stride,
+                   .to_stride = stride});
   }
 
   static void pair_rows(const float* first, bool alone, std::int64_t begin, std::int64_t end, std::uint32_t* to) {
@@ -275,10 +295,12 @@ class BackwardPart {
   void multiply_transposed(const std::uint32_t* from, const Sight& sight, const char* panels, std::int64_t channels, float* sums,
                            std::int64_t stride) const {
     const std::int64_t key = sight.panel_begin(), depth = product_.steps_of(sight.row_begin);
+    const bool lines = product_.reads_lines;
+    const std::int64_t line = product_.steps_of(kQueries);
     for (std::int64_t c = 0; c < channels; c += kPanelColumns) {
-      product_.multiply({.a = from + depth * kKeys + key,
-                         .row_stride = 1,
-                         .step_stride = kKeys,
+      product_.multiply({.a = lines ? from + key * line : from + depth * kKeys + key,
+                         .row_stride = lines ? line : 1,
+                         .step_stride = lines ? 1 : kKeys,
                          .panel = panels + c / kPanelColumns * product_.packed_bytes(kQueries),
                          .out = sums + key * stride + c,
                          .out_stride = stride,

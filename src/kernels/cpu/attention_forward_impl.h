@@ -13,7 +13,7 @@ namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 /// How queries become parts: rows of a block are `positions` queries of `heads` heads that share their keys, position after position.
 struct ForwardShape {
   explicit ForwardShape(const AttentionArguments& a)
-      : product(panel_product(a.type)),
+      : product(*a.product),
         heads(std::min(a.heads_per_group(), kQueries)),
         positions(kQueries / heads),
         head_blocks(blocks_of(a.heads_per_group(), heads)),

@@ -31,23 +31,22 @@ inline void fetch_row(const Rows& rows, std::int64_t r) {
   for (std::int64_t byte = 0; byte < rows.channels * size_of(rows.type); byte += 64) __builtin_prefetch(row + byte, 0, 2);
 }
 
-/// Row after row, widened to the product's type, with channels as depth. Returns them as rows to be packed.
+/// Row after row, converted to the product's type, with channels as depth. Returns them as rows to be packed.
 inline Rows copy_rows(const PanelProduct& product, const Rows& rows, std::uint32_t* to, std::int64_t to_stride) {
   constexpr std::int64_t kAhead = 16;
-  const Rows result{to, product.type, to_stride * 4 / size_of(product.type), rows.count, rows.channels};
-  const std::int64_t bytes = rows.channels * size_of(rows.type), stride = rows.stride * size_of(rows.type);
-  const auto* from = static_cast<const char*>(rows.data);
   for (std::int64_t r = 0; r < std::min(kAhead, rows.count); ++r) fetch_row(rows, r);
-  for (std::int64_t r = 0; r < rows.count; ++r, from += stride, to += to_stride) {
-    if (r + kAhead < rows.count) fetch_row(rows, r + kAhead);
-    if (rows.type == product.type) {
-      if (rows.channels % 2 != 0) to[product.steps_of(rows.channels) - 1] = 0;
-      std::memcpy(to, from, static_cast<std::size_t>(bytes));
-    } else {
-      conversions().to_f32(from, rows.type, reinterpret_cast<float*>(to), rows.channels);
-    }
+  for (std::int64_t first = 0; first < rows.count; first += kAhead) {
+    for (std::int64_t r = first + kAhead; r < std::min(first + 2 * kAhead, rows.count); ++r) fetch_row(rows, r);
+    product.copy({.from = static_cast<const char*>(rows.data) + first * rows.stride * size_of(rows.type),
+                  .type = rows.type,
+                  .depth_stride = 1,
+                  .cross_stride = rows.stride,
+                  .depth = rows.channels,
+                  .count = std::min(kAhead, rows.count - first),
+                  .to = to + first * to_stride,
+                  .to_stride = to_stride});
   }
-  return result;
+  return {to, product.type, to_stride * 4 / size_of(product.type), rows.count, rows.channels};
 }
 
 /// Panels of 32 rows each whose depth is the channels; panel p begins at p·packed_bytes(channels).

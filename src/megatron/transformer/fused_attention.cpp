@@ -31,7 +31,9 @@ kernels::HeadsView view_of(const at::Tensor& x) { return {x.const_data_ptr(), x.
 std::array<std::int64_t, 3> strides_of(const at::Tensor& x) { return {x.stride(0), x.stride(1), x.stride(2)}; }
 
 kernels::AttentionArguments arguments_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options) {
-  kernels::AttentionArguments a{.type = kernel_type(q.scalar_type()),
+  const kernels::Type type = kernel_type(q.scalar_type());
+  kernels::AttentionArguments a{.type = type,
+                                .product = &kernels::panel_product(type),
                                 .sq = q.size(0),
                                 .sk = k.size(0),
                                 .b = q.size(1),

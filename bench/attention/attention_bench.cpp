@@ -1,0 +1,117 @@
+// Times causal attention, forward and backward, on q, k and v that lie in one mixed tensor as a projection leaves them; run.py sets it beside
+// PyTorch's scaled_dot_product_attention.
+//   attention_bench [--dtype f32|bf16] [--repeats N] [--json FILE] [BxSxHEADSxGROUPSxCHANNELS ...]
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randn.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "megatron/transformer/core_attention.h"
+
+namespace megatron {
+namespace {
+
+struct Shape {
+  std::string name;
+  std::int64_t b, s, n, g, d;
+};
+
+Shape shape_of(const std::string& name) {
+  Shape shape{.name = name};
+  char x = 0;
+  std::istringstream in(name);
+  if (!(in >> shape.b >> x >> shape.s >> x >> shape.n >> x >> shape.g >> x >> shape.d)) throw std::runtime_error("not a shape: " + name);
+  return shape;
+}
+
+struct Times {
+  double forward_ms, backward_ms;
+};
+
+double milliseconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
+Times time_once(const Shape& shape, c10::ScalarType type) {
+  const std::int64_t r = shape.n / shape.g;
+  const auto [b, s, g, d] = std::array{shape.b, shape.s, shape.g, shape.d};
+  const at::Tensor mixed = at::randn({s, b, g * (r + 2) * d}, at::kFloat).to(type);
+  const auto part = [&](std::int64_t first, std::int64_t heads) {
+    return mixed.narrow(2, first * d, heads * d).view({s, b, heads, d}).detach().set_requires_grad(true);
+  };
+  const at::Tensor q = part(0, shape.n), k = part(shape.n, g), v = part(shape.n + g, g), dout = at::ones({s, b, shape.n * d}, type);
+  AttentionOptions options;
+  options.scale = 1 / std::sqrt(static_cast<double>(d));
+  const auto begin = std::chrono::steady_clock::now();
+  const at::Tensor out = core_attention(q, k, v, options).out;
+  const double forward = milliseconds_since(begin);
+  const auto turn = std::chrono::steady_clock::now();
+  out.backward(dout);
+  return {forward, milliseconds_since(turn)};
+}
+
+/// Medians, after one call that does not count.
+Times time_shape(const Shape& shape, c10::ScalarType type, int repeats) {
+  std::vector<double> forward, backward;
+  for (int i = -1; i < repeats; ++i) {
+    const Times times = time_once(shape, type);
+    if (i < 0) continue;
+    forward.push_back(times.forward_ms);
+    backward.push_back(times.backward_ms);
+  }
+  const auto median = [](std::vector<double>& x) {
+    std::sort(x.begin(), x.end());
+    return x[x.size() / 2];
+  };
+  return {median(forward), median(backward)};
+}
+
+int run(const std::vector<std::string>& words) {
+  std::string type = "f32", file;
+  int repeats = 5;
+  std::vector<Shape> shapes;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const auto value = [&] { return i + 1 < words.size() ? words[++i] : throw std::runtime_error(words[i] + " needs a value"); };
+    if (words[i] == "--dtype") {
+      type = value();
+    } else if (words[i] == "--repeats") {
+      repeats = std::stoi(value());
+    } else if (words[i] == "--json") {
+      file = value();
+    } else {
+      shapes.push_back(shape_of(words[i]));
+    }
+  }
+  if (type != "f32" && type != "bf16") throw std::runtime_error("--dtype is f32 or bf16");
+  if (shapes.empty()) shapes = {shape_of("4x256x12x12x64"), shape_of("1x8192x12x12x64")};
+  nlohmann::json rows = nlohmann::json::array();
+  for (const Shape& shape : shapes) {
+    const Times times = time_shape(shape, type == "f32" ? at::kFloat : at::kBFloat16, repeats);
+    std::printf("%-20s %-5s forward %9.2f ms   backward %9.2f ms\n", shape.name.c_str(), type.c_str(), times.forward_ms, times.backward_ms);
+    rows.push_back({{"shape", shape.name}, {"dtype", type}, {"forward_ms", times.forward_ms}, {"backward_ms", times.backward_ms}});
+  }
+  if (!file.empty()) std::ofstream(file) << rows.dump(1) << "\n";
+  return 0;
+}
+
+}  // namespace
+}  // namespace megatron
+
+int main(int count, char** words) {
+  try {
+    return megatron::run(std::vector<std::string>(words + 1, words + count));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "attention_bench: %s\n", error.what());
+    return 1;
+  }
+}
