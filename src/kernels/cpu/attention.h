@@ -14,7 +14,7 @@
 namespace megatron::kernels {
 
 /// Keys of a block.
-inline constexpr std::int64_t kAttentionKeys = 64;
+inline constexpr std::int64_t kAttentionKeys = 128;
 
 /// [s, b, heads, channels] as it lies: strides in elements, unit stride last.
 struct HeadsView {
