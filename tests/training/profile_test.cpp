@@ -30,6 +30,11 @@ TEST(OpFlops, CountTwoPerMultiplyAdd) {
   EXPECT_EQ(op_flops("aten::_scaled_dot_product_flash_attention_for_cpu", attention), 4.0 * 2 * 4 * 10 * 20 * 64);
   const std::vector<TensorShape> backward{{{2, 4, 10, 64}}, {{2, 4, 10, 64}}, {{2, 4, 20, 64}}};
   EXPECT_EQ(op_flops("aten::_scaled_dot_product_flash_attention_for_cpu_backward", backward), 10.0 * 2 * 4 * 10 * 20 * 64);
+  const std::vector<TensorShape> own{{{10, 2, 4, 64}}, {{20, 2, 2, 64}}, {{20, 2, 2, 32}}};
+  EXPECT_EQ(op_flops("megatron::attention", own), 2.0 * 2 * 4 * 10 * 20 * (64 + 32));
+  EXPECT_EQ(op_flops("megatron::causal_attention", own), 2.0 * 2 * 4 * (10 * 20 - 45) * (64 + 32));
+  const std::vector<TensorShape> own_backward{{{10, 2, 4, 32}}, own[0], own[1], own[2]};
+  EXPECT_EQ(op_flops("megatron::causal_attention_backward", own_backward), 2.0 * 2 * 4 * (10 * 20 - 45) * (3 * 64 + 2 * 32));
 }
 
 TEST(OpFlops, OfOddShapesAreNone) {

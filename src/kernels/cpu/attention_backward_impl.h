@@ -3,98 +3,10 @@
 
 #include <cstring>
 
-#include "kernels/cpu/attention_operands_impl.h"
+#include "kernels/cpu/attention_backward_memory_impl.h"
 #include "kernels/cpu/attention_scores_impl.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
-
-/// How gradients become parts, by the shape alone. A part walks over its blocks of keys for each of its heads. With few groups the heads of a group
-/// are parts of their own and leave partial dk and dv; with few heads the keys are dealt out to several parts, which leave partial dq.
-struct BackwardShape {
-  static constexpr std::int64_t kEnoughParts = 8;
-
-  explicit BackwardShape(const AttentionArguments& a)
-      : product(*a.product),
-        heads(a.b * a.g >= kEnoughParts ? a.heads_per_group() : 1),
-        splits_heads(heads < a.heads_per_group()),
-        keys(blocks_that_hold({a.k_start, a.k_start + a.sk})),
-        chunks(std::max<std::int64_t>(1, std::min(blocks_of(kEnoughParts, std::max<std::int64_t>(1, a.b * a.n / heads)), keys.size()))),
-        query_blocks(blocks_of(a.sq, kQueries)),
-        q_stride(panels_of(a.d) * kPanelColumns),
-        v_stride(panels_of(a.dv) * kPanelColumns) {}
-
-  const PanelProduct& product;
-  std::int64_t heads;  ///< of a part, of one group
-  bool splits_heads;
-  Span keys;
-  std::int64_t chunks;  ///< chunk c of C has the blocks c, 2C − 1 − c, 2C + c, …: under a causal mask all have the same work
-  std::int64_t query_blocks;
-  std::int64_t q_stride, v_stride;  ///< of f32 sums over d and dv channels
-
-  std::int64_t parts(const AttentionArguments& a) const { return a.b * a.n / heads * chunks; }
-  bool has(std::int64_t chunk, std::int64_t block) const {
-    const std::int64_t place = (block - keys.begin) % (2 * chunks);
-    return place == chunk || place == 2 * chunks - 1 - chunk;
-  }
-};
-
-/// Sums that several parts have computed, in f32.
-struct BackwardShared {
-  BackwardShared(const AttentionArguments& a, const BackwardShape& shape, void* memory) {
-    Carver carver(memory);
-    dq = carver.take<float>(shape.chunks > 1 ? a.b * a.n * shape.chunks * a.sq * a.d : 0);
-    dk = carver.take<float>(shape.splits_heads ? a.b * a.n * a.sk * a.d : 0);
-    dv = carver.take<float>(shape.splits_heads ? a.b * a.n * a.sk * a.dv : 0);
-    bytes = carver.bytes();
-  }
-  float* dq;  ///< [b, n, chunks, sq, d]
-  float* dk;  ///< [b, n, sk, d]
-  float* dv;  ///< [b, n, sk, dv]
-  std::int64_t bytes;
-};
-
-struct BackwardScratch {
-  BackwardScratch(const AttentionArguments& a, const BackwardShape& shape, void* memory) {
-    const PanelProduct& product = shape.product;
-    Carver carver(memory);
-    queries = carver.take<std::uint32_t>(a.sq * product.steps_of(a.d));
-    douts = carver.take<std::uint32_t>(a.sq * product.steps_of(a.dv));
-    query_bytes = panels_of(a.d) * product.packed_bytes(kQueries);
-    dout_bytes = panels_of(a.dv) * product.packed_bytes(kQueries);
-    query_panels = carver.take<char>(shape.query_blocks * query_bytes);
-    dout_panels = carver.take<char>(shape.query_blocks * dout_bytes);
-    dq = carver.take<float>(a.sq * shape.q_stride);
-    lse = carver.take<float>(a.sq);
-    delta = carver.take<float>(a.sq);
-    key_bytes = kKeys / kPanelColumns * product.packed_bytes(a.d);
-    value_bytes = kKeys / kPanelColumns * product.packed_bytes(a.dv);
-    depth_bytes = panels_of(a.d) * product.packed_bytes(kKeys);
-    const std::int64_t kept = shape.heads > 1 ? shape.keys.size() : 1;  // blocks of keys whose panels and sums outlive a head
-    panels = carver.take<char>(kept * (key_bytes + value_bytes + depth_bytes));
-    dk = carver.take<float>(kept * kKeys * shape.q_stride);
-    dv = carver.take<float>(kept * kKeys * shape.v_stride);
-    scores = carver.take<float>(kQueries * kKeys);
-    dscores = carver.take<float>(kQueries * kKeys);
-    probability_steps = carver.take<std::uint32_t>(product.steps_of(kQueries) * kKeys);
-    dscore_steps = carver.take<std::uint32_t>(product.steps_of(kQueries) * kKeys);
-    probability_rows = carver.take<std::uint16_t>(kQueries * kKeys);
-    dscore_rows = carver.take<std::uint16_t>(kQueries * kKeys);
-    slopes = carver.take<float>(kKeys);
-    gathered = carver.take<std::uint32_t>(gathered_steps(a, product));
-    bytes = carver.bytes();
-  }
-  std::uint32_t *queries, *douts;  ///< rows of a head, one after another
-  char *query_panels, *dout_panels;
-  float *dq, *lse, *delta;  ///< of a head; lse in base 2, ∞ where nothing is seen
-  char* panels;             ///< of a block of keys: keys and values with channels as depth, keys with keys as depth
-  float *dk, *dv;
-  float *scores, *dscores;
-  std::uint16_t *probability_rows, *dscore_rows;    ///< in bf16, where products are
-  std::uint32_t *probability_steps, *dscore_steps;  ///< the same with queries as depth: [steps, keys], or lines of keys for products that read those
-  float* slopes;
-  std::uint32_t* gathered;
-  std::int64_t query_bytes, dout_bytes, key_bytes, value_bytes, depth_bytes, bytes;
-};
 
 class BackwardPart {
  public:

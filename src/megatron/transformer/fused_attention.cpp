@@ -101,7 +101,7 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
     at::Tensor out = at::empty({q.size(0), q.size(1), q.size(2) * v.size(3)}, q.options());
     at::Tensor lse = at::empty({q.size(1), q.size(2), q.size(0)}, q.options().dtype(at::kFloat));
     auto holder = c10::make_intrusive<KernelOptions>(options);
-    const OpScope scope("megatron::attention", {q, k, v, out});
+    const OpScope scope(options.causal ? "megatron::causal_attention" : "megatron::attention", {q, k, v, out});
     const kernels::AttentionForwardArguments arguments{arguments_of(q_rows, k_rows, v_rows, holder->value), out.mutable_data_ptr(),
                                                        lse.mutable_data_ptr<float>()};
     run(kernels::attention_kernels().forward_plan, kernels::attention_kernels().forward, arguments);
@@ -118,7 +118,7 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
     const AttentionOptions& options = static_cast<const KernelOptions&>(*holder).value;
     const at::Tensor dout = with_unit_stride(gradients[0].contiguous().view({q.size(0), q.size(1), q.size(2), v.size(3)}));
     at::Tensor dq = at::empty(q.sizes(), q.options()), dk = at::empty(k.sizes(), k.options()), dv = at::empty(v.sizes(), v.options());
-    const OpScope scope("megatron::attention_backward", {dout, q, k, v, out, dq, dk, dv});
+    const OpScope scope(options.causal ? "megatron::causal_attention_backward" : "megatron::attention_backward", {dout, q, k, v, out, dq, dk, dv});
     const kernels::AttentionBackwardArguments arguments{arguments_of(q, k, v, options),
                                                         out.const_data_ptr(),
                                                         lse.const_data_ptr<float>(),
