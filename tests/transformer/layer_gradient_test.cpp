@@ -138,7 +138,7 @@ TEST(LayerGradient, CrossEntropyWithPaddedVocabulary) {
   EXPECT_LT(difference(result.token_losses, losses.to(at::kFloat)), 1e-6);
 }
 
-/// A vocabulary so large that logits come in several chunks, the last of which are computed again in backward.
+/// A vocabulary so large that logits come in several chunks and blocks.
 TEST(LayerGradient, CrossEntropyDoesNotDependOnItsChunks) {
   constexpr std::int64_t kVocabulary = 1 << 19, kTokens = 112;
   BareModule model;

@@ -69,8 +69,8 @@ TEST(TensorParallelLoss, EqualsOneRank) {
   }
 }
 
-/// So many logits that some are computed again in backward. A row's gradient is Σ (p − 1 where it is the label)·hidden.
-TEST(TensorParallelLoss, KeptAndRepeatedLogitsGiveTheGradient) {
+/// Logits in several chunks and blocks. A row's gradient is Σ (p − 1 where it is the label)·hidden.
+TEST(TensorParallelLoss, ManyLogitsGiveTheGradient) {
   constexpr std::int64_t kTokens = 208, kStep = 2503;
   const at::Tensor labels = at::arange(kTokens, at::kLong) * kStep;
   const Problem problem{

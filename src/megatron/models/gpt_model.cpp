@@ -136,10 +136,16 @@ class GptModel : public LanguageModel {
     const at::Tensor &tokens = microbatch.at("tokens"), &mask = microbatch.at("loss_mask");
     const at::Tensor hidden_sbh = whole_for_output(decoded_sbh, context);
     const auto by_position = [](const at::Tensor& x_bs) { return x_bs.t().reshape({-1}); };
-    const TokenLoss loss =
-        linear_cross_entropy(hidden_sbh.reshape({-1, config_.hidden_size}), output_weight(), by_position(microbatch.at("labels")), by_position(mask));
+    const TokenLoss loss = linear_cross_entropy(hidden_sbh.reshape({-1, config_.hidden_size}), output_weight(), by_position(microbatch.at("labels")),
+                                                by_position(mask), announced_gradient(microbatch));
     show_op(unit_hooks_, *this, "loss", loss.loss_sum);
     return {.loss_sum = loss.loss_sum, .count = mask.sum(), .token_losses = loss.token_losses.view({tokens.size(1), tokens.size(0)}).t(), .sums = {}};
+  }
+
+  /// On a rank with the whole model, backward follows forward.
+  AnnouncedGradient announced_gradient(const Microbatch& microbatch) const {
+    if (!microbatch.has("loss_gradient")) return {};
+    return {.value = microbatch.at("loss_gradient"), .writes_at_once = part_.chunks.size() == 1 && part_.has_embedding && part_.has_output};
   }
 
   at::Tensor logits_of(const at::Tensor& hidden_sbh) {

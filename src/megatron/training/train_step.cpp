@@ -41,6 +41,24 @@ at::Tensor gradient_scale(const TrainStepParts& parts, const TrainStepOptions& o
   return scale * (tokens.clamp_min(1) * static_cast<double>(options.num_microbatches * ranks)).reciprocal();
 }
 
+/// Whether each forward of a rank is followed by its backward.
+bool alternates(const Schedule& schedule) {
+  const std::vector<ScheduleStep>& steps = schedule.ranks.front();
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if ((steps[i].kind == StepKind::forward) != (i % 2 == 0)) return false;
+  }
+  return true;
+}
+
+/// The batch, told what each backward will start from. One rank whose forwards run ahead (GPipe) is not: what it writes in forward would come before
+/// the gradients of earlier microbatches.
+std::vector<Microbatch> announce_gradients(const TrainStepParts& parts, const TrainStepOptions& options, std::vector<Microbatch> batch) {
+  if (parts.rank.pp.size == 1 && !alternates(parts.pipeline.training(options.num_microbatches))) return batch;
+  for (Microbatch& microbatch : batch)
+    microbatch.tensors["loss_gradient"] = gradient_scale(parts, options, microbatch.at("loss_mask").sum().to(at::kDouble));
+  return batch;
+}
+
 /// Adds up what the ranks of an axis counted.
 void add_ranks(const Axis& axis, StepLosses& losses) {
   if (axis.size == 1) return;
@@ -91,10 +109,11 @@ StepLosses forward_backward(const TrainStepParts& parts, const TrainStepOptions&
     losses.tokens[index].copy_(output.count);
     return gradient_scale(parts, options, losses.tokens[index]);
   };
+  const std::vector<Microbatch> announced = announce_gradients(parts, options, batch);
   TimedSteps timed(parts.timers, parts.steps);
   parts.weights.begin_gradients(options.num_microbatches);
   run_schedule(parts.pipeline.training(options.num_microbatches), {parts.model, parts.weights, parts.rank.pp, turns_of(parts.rank.tp)},
-               {.batch = batch, .training = true, .on_loss = on_loss, .listener = &timed});
+               {.batch = announced, .training = true, .on_loss = on_loss, .listener = &timed});
   {
     const auto sync = parts.timers.scope("all-grads-sync", 1);
     parts.weights.finish_gradients();

@@ -1,216 +1,257 @@
 // t tokens, h hidden channels, v this rank's part of the true vocabulary (padded rows of the weight are never read; a rank may hold nothing else).
+//
+// Tokens go in blocks, whose logits' gradients fit the memory set aside for them, and blocks in chunks, whose logits fit the last cache. The weight's
+// gradient is added block by block: every way through this file makes the same blocks, so all give the same bits.
 #include "megatron/transformer/loss.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/logsumexp.h>
-#include <ATen/ops/mm.h>
-#include <ATen/ops/ones_like.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
-#include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "megatron/base/error.h"
 #include "megatron/parallel/collectives.h"
 #include "megatron/transformer/autograd_function.h"
+#include "megatron/transformer/cross_entropy.h"
 #include "megatron/transformer/matrix_product.h"
 #include "megatron/transformer/row_operations.h"
 
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kChunkElements = std::int64_t{1} << 23;  // logits of one chunk: 32 MiB in fp32
-constexpr std::int64_t kKeptElements = std::int64_t{6} << 23;   // logits kept for backward: at most 192 MiB in fp32
+constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+constexpr std::int64_t kChunkBytes = 16 * kMiB;             // logits of a chunk on the processor
+constexpr std::int64_t kAcceleratorChunkBytes = 64 * kMiB;  // and elsewhere, where no cache holds them anyway
+constexpr std::int64_t kBlockBytes = 64 * kMiB;             // gradients of a block's logits
+constexpr std::int64_t kKeptBytes = 192 * kMiB;             // gradients kept until the weight's is asked for; the others are computed again
 
-std::int64_t chunk_rows(std::int64_t v) { return std::max<std::int64_t>(16, kChunkElements / std::max<std::int64_t>(v, 1)); }
-
-/// Rows of the global vocabulary on this rank.
-struct VocabularyPart {
-  std::int64_t first, count;
+struct Tokens {
+  std::int64_t begin, count;
+  at::Tensor of(const at::Tensor& x) const { return x.narrow(0, begin, count); }
 };
 
-VocabularyPart part_of(const Parameter& weight) {
-  const std::int64_t local = weight.value().size(0), first = weight.axis().rank * local;
-  return {first, std::clamp<std::int64_t>(weight.sharding().global_shape[0] - first, 0, local)};
+/// The size of the fewest equal parts of `count` tokens that have at most `most`.
+std::int64_t part_size(std::int64_t count, std::int64_t most) {
+  const std::int64_t parts = std::max<std::int64_t>(1, (count + most - 1) / most);
+  return (count + parts - 1) / parts;
 }
 
-/// The column of each label among this rank's logits, and whether it is there (undefined on one rank: it is).
-struct LabelColumns {
-  at::Tensor columns, here;
-  LabelColumns narrow(std::int64_t begin, std::int64_t count) const {
-    return {columns.narrow(0, begin, count), here.defined() ? here.narrow(0, begin, count) : here};
-  }
-};
-
-LabelColumns columns_of(const at::Tensor& labels, const Parameter& weight) {
-  if (weight.axis().size == 1) return {labels, at::Tensor()};
-  const VocabularyPart part = part_of(weight);
-  const at::Tensor here = (labels >= part.first).logical_and(labels < part.first + part.count);
-  return {(labels - part.first).masked_fill(here.logical_not(), 0), here};
+/// Calls body(part) for parts of `size` tokens and the rest.
+template <class Body>
+void for_parts(Tokens all, std::int64_t size, const Body& body) {
+  const std::int64_t end = all.begin + all.count;
+  for (std::int64_t begin = all.begin; begin < end; begin += size) body(Tokens{begin, std::min(size, end - begin)});
 }
 
-/// The label's logit, 0 where another rank has it.
-at::Tensor label_logits(const at::Tensor& logits, const LabelColumns& labels) {
-  const at::Tensor found = logits.gather(1, labels.columns.unsqueeze(1)).squeeze(1);
-  return labels.here.defined() ? found.masked_fill(labels.here.logical_not(), 0) : found;
-}
-
-/// Turns logits into d loss / d logits in place: mask·(softmax − one-hot).
-void to_gradient_(at::Tensor& logits, const at::Tensor& lse, const LabelColumns& labels, const at::Tensor& mask) {
-  logits.sub_(lse.unsqueeze(1)).exp_();
-  const at::Tensor one = labels.here.defined() ? labels.here.to(lse.scalar_type()) : at::ones_like(lse);
-  logits.scatter_add_(1, labels.columns.unsqueeze(1), one.neg().unsqueeze(1));
-  logits.mul_(mask.to(logits.scalar_type()).unsqueeze(1));
-}
-
-/// log Σ exp and label's logit of the whole vocabulary from those of the ranks' parts, in place and in one collective.
-void combine_(at::Tensor& lse, at::Tensor& label_logit, const Axis& axis) {
-  if (axis.size == 1) return;
-  const at::Tensor all = all_gather(axis, at::stack({lse, label_logit}).unsqueeze(0), "cross_entropy");
-  lse = at::logsumexp(all.select(1, 0), {0});
-  label_logit = all.select(1, 1).sum(0);
-}
-
-/// What backward knows of all tokens; `logits` are those that forward kept, of the first chunks.
-struct Backward {
-  at::Tensor hidden, lse, mask, scale;
-  LabelColumns labels;
-  std::vector<at::Tensor> logits;
-  Parameter* weight;
-
-  at::Tensor w() const { return weight->value().narrow(0, 0, part_of(*weight).count); }
-  bool scales_last() const { return lse.scalar_type() == hidden.scalar_type(); }
-
-  /// d loss / d logits of a chunk, whose logits are computed again where they were not kept. To 16 bits it is rounded after scaling: a loss scale
-  /// must act before. Else the scale is left to the products.
-  at::Tensor logit_gradient(std::size_t index, std::int64_t begin, std::int64_t count) {
-    at::Tensor gradient =
-        index < logits.size() ? std::move(logits[index]) : matrix_product(hidden.narrow(0, begin, count), w().t(), lse.scalar_type());
-    to_gradient_(gradient, lse.narrow(0, begin, count), labels.narrow(begin, count), mask.narrow(0, begin, count));
-    return scales_last() ? gradient : gradient.mul_(scale).to(hidden.scalar_type());
+/// The projection of all tokens of a call and their loss.
+class Head {
+ public:
+  Head(at::Tensor hidden, at::Tensor labels, at::Tensor mask, Parameter& weight)
+      : hidden_(std::move(hidden)), labels_(labels.contiguous()), mask_(mask.contiguous()), weight_(&weight) {
+    const std::int64_t local = weight.value().size(0);
+    first_ = weight.axis().rank * local;
+    v_ = std::clamp<std::int64_t>(weight.sharding().global_shape[0] - first_, 0, local);
+    // The same on all ranks: each chunk is a collective.
+    const auto tokens_in = [local](std::int64_t bytes, c10::ScalarType type) {
+      return std::max<std::int64_t>(16, bytes / (local * static_cast<std::int64_t>(c10::elementSize(type))));
+    };
+    block_tokens_ = part_size(hidden_.size(0), tokens_in(kBlockBytes, hidden_.scalar_type()));
+    chunk_tokens_ = part_size(block_tokens_, tokens_in(hidden_.is_cpu() ? kChunkBytes : kAcceleratorChunkBytes, wide()));
+    lse_ = at::empty({hidden_.size(0)}, hidden_.options().dtype(wide()));
+    label_logit_ = at::empty_like(lse_);
   }
-  void input_gradient(const at::Tensor& dlogits, at::Tensor dhidden) const {
-    if (!scales_last()) return matrix_product_into(dhidden, dlogits, w(), /*accumulate=*/false);
-    at::mm_out(dhidden, dlogits, w());
-    dhidden.mul_(scale);
+
+  at::Tensor losses() const { return lse_ - label_logit_; }
+  c10::ScalarType wide() const { return compute_type(hidden_.scalar_type()); }
+
+  /// Computes what losses need.
+  void measure() {
+    at::Tensor logits = chunk_logits();
+    for_parts(all(), chunk_tokens_, [&](Tokens chunk) { measure(chunk, project(chunk, logits)); });
   }
-  void weight_gradient(const at::Tensor& dlogits, std::int64_t begin, at::Tensor dw, bool accumulate) const {
-    const at::Tensor chunk = hidden.narrow(0, begin, dlogits.size(0));
-    if (!scales_last()) return matrix_product_into(dw, dlogits.t(), chunk, accumulate);
-    at::addmm_out(dw, dw, dlogits.t(), chunk * scale, /*beta=*/accumulate ? 1 : 0);
+
+  /// Computes both gradients, the weight's as soon as the sink asks, which must be now. `measures`: and what losses need.
+  at::Tensor propagate(const at::Tensor& scale, bool measures) {
+    at::Tensor dhidden = empty_input_gradient();
+    weight_->contribute([&](at::Tensor& grad, bool fresh) {
+      at::Tensor dw = true_rows(grad, fresh), dlogits = at::empty({block_tokens_, v_}, hidden_.options());
+      for_parts(all(), block_tokens_, [&](Tokens block) {
+        const at::Tensor rows = dlogits.narrow(0, 0, block.count);
+        logit_gradient(block, scale, measures, rows);
+        input_gradient(block, rows, dhidden);
+        weight_gradient(block, rows, dw, /*accumulate=*/!fresh || block.begin > 0);
+      });
+    });
+    return dhidden;
   }
-  /// Calls body(index, begin, count) for every chunk.
-  template <class Body>
-  void for_chunks(const Body& body) const {
-    const std::int64_t t = hidden.size(0), v = w().size(0), rows = chunk_rows(v);
-    std::size_t index = 0;
-    for (std::int64_t begin = 0; begin < t && v > 0; begin += rows) body(index++, begin, std::min(rows, t - begin));
+
+  /// The input's gradient, and the gradients of the first blocks' logits for contribute().
+  struct Kept {
+    at::Tensor dhidden;
+    std::vector<at::Tensor> dlogits;
+  };
+  Kept propagate_to_input(const at::Tensor& scale, bool measures) {
+    Kept kept{empty_input_gradient(), {}};
+    std::int64_t budget = kKeptBytes;
+    for_parts(all(), block_tokens_, [&](Tokens block) {
+      const at::Tensor dlogits = at::empty({block.count, v_}, hidden_.options());
+      logit_gradient(block, scale, measures, dlogits);
+      input_gradient(block, dlogits, kept.dhidden);
+      budget -= static_cast<std::int64_t>(dlogits.nbytes());
+      if (budget >= 0) kept.dlogits.push_back(dlogits);
+    });
+    return kept;
   }
+
+  /// Hands the weight's gradient to the sink, which may ask for it later.
+  void contribute(std::vector<at::Tensor> kept, const at::Tensor& scale) const {
+    weight_->contribute([head = *this, kept = std::move(kept), scale](at::Tensor& grad, bool fresh) mutable {
+      at::Tensor dw = head.true_rows(grad, fresh);
+      std::size_t index = 0;
+      for_parts(head.all(), head.block_tokens_, [&](Tokens block) {
+        at::Tensor dlogits = index < kept.size() ? std::move(kept[index]) : at::empty({block.count, head.v_}, head.hidden_.options());
+        if (index++ >= kept.size()) head.logit_gradient(block, scale, /*measures=*/false, dlogits);
+        head.weight_gradient(block, dlogits, dw, /*accumulate=*/!fresh || block.begin > 0);
+      });
+    });
+  }
+
+  /// For the same head in backward.
+  const at::Tensor& lse() const { return lse_; }
+  void set_lse(at::Tensor lse) { lse_ = std::move(lse); }
+
+ private:
+  Tokens all() const { return {0, hidden_.size(0)}; }
+  at::Tensor w() const { return weight_->value().narrow(0, 0, v_); }
+  at::Tensor chunk_logits() const { return at::empty({chunk_tokens_, v_}, hidden_.options().dtype(wide())); }
+  at::Tensor empty_input_gradient() const { return v_ > 0 ? at::empty_like(hidden_) : at::zeros_like(hidden_); }
+
+  /// The logits of a chunk, in the first rows of `into`.
+  LabelledLogits project(Tokens chunk, const at::Tensor& into) const {
+    at::Tensor logits = into.narrow(0, 0, chunk.count);
+    if (v_ > 0) matrix_product_into(logits, chunk.of(hidden_), w().t(), /*accumulate=*/false);
+    return {logits, chunk.of(labels_), first_};
+  }
+
+  /// log Σ exp and label's logit of the whole vocabulary, from those of the ranks' parts in one collective.
+  void measure(Tokens chunk, const LabelledLogits& logits) {
+    at::Tensor lse = chunk.of(lse_), label_logit = chunk.of(label_logit_);
+    cross_entropy_statistics(logits, lse, label_logit);
+    const Axis& axis = weight_->axis();
+    if (axis.size == 1) return;
+    const at::Tensor parts = all_gather(axis, at::stack({lse, label_logit}).unsqueeze(0), "cross_entropy");
+    lse.copy_(at::logsumexp(parts.select(1, 0), {0}));
+    label_logit.copy_(parts.select(1, 1).sum(0));
+  }
+
+  /// d loss / d logits of a block.
+  void logit_gradient(Tokens block, const at::Tensor& scale, bool measures, const at::Tensor& dlogits) {
+    const bool in_place = dlogits.scalar_type() == wide();
+    const at::Tensor logits = in_place ? at::Tensor() : chunk_logits();
+    for_parts(block, chunk_tokens_, [&](Tokens chunk) {
+      const at::Tensor rows = dlogits.narrow(0, chunk.begin - block.begin, chunk.count);
+      const LabelledLogits labelled = project(chunk, in_place ? rows : logits);
+      if (measures) measure(chunk, labelled);
+      cross_entropy_gradient(labelled, chunk.of(lse_), chunk.of(mask_), scale, rows);
+    });
+  }
+
+  void input_gradient(Tokens block, const at::Tensor& dlogits, const at::Tensor& dhidden) const {
+    at::Tensor rows = block.of(dhidden);
+    if (v_ > 0) matrix_product_into(rows, dlogits, w(), /*accumulate=*/false);
+  }
+
+  void weight_gradient(Tokens block, const at::Tensor& dlogits, at::Tensor& dw, bool accumulate) const {
+    if (v_ > 0) matrix_product_into(dw, dlogits.t(), block.of(hidden_), accumulate);
+  }
+
   /// This rank's true rows of the weight's gradient; padding is zeroed the first time.
   at::Tensor true_rows(at::Tensor& grad, bool fresh) const {
-    const std::int64_t v = w().size(0);
-    if (fresh && grad.size(0) > v) grad.narrow(0, v, grad.size(0) - v).zero_();
-    return grad.narrow(0, 0, v);
+    if (fresh && grad.size(0) > v_) grad.narrow(0, v_, grad.size(0) - v_).zero_();
+    return grad.narrow(0, 0, v_);
   }
+
+  at::Tensor hidden_, labels_, mask_;
+  Parameter* weight_;
+  std::int64_t first_ = 0, v_ = 0;
+  std::int64_t chunk_tokens_ = 0, block_tokens_ = 0;
+  at::Tensor lse_, label_logit_;  ///< [t]
 };
 
-/// Both gradients, chunk by chunk.
-void propagate(Backward& all, at::Tensor& dhidden) {
-  all.weight->contribute([&](at::Tensor& grad, bool fresh) {
-    at::Tensor dw = all.true_rows(grad, fresh);
-    all.for_chunks([&](std::size_t index, std::int64_t begin, std::int64_t count) {
-      const at::Tensor dlogits = all.logit_gradient(index, begin, count);
-      all.input_gradient(dlogits, dhidden.narrow(0, begin, count));
-      all.weight_gradient(dlogits, begin, dw, /*accumulate=*/!fresh || begin > 0);
-    });
-  });
-}
-
-/// The input's gradient now, the weight's when the sink asks: the logits' gradients wait for it where the logits were kept, and are computed again
-/// elsewhere.
-void propagate_input_first(Backward all, at::Tensor& dhidden) {
-  std::vector<at::Tensor> kept(all.logits.size());
-  all.for_chunks([&](std::size_t index, std::int64_t begin, std::int64_t count) {
-    const at::Tensor dlogits = all.logit_gradient(index, begin, count);
-    all.input_gradient(dlogits, dhidden.narrow(0, begin, count));
-    if (index < kept.size()) kept[index] = dlogits;
-  });
-  all.logits.clear();
-  all.weight->contribute([all = std::move(all), kept = std::move(kept)](at::Tensor& grad, bool fresh) mutable {
-    at::Tensor dw = all.true_rows(grad, fresh);
-    all.for_chunks([&](std::size_t index, std::int64_t begin, std::int64_t count) {
-      const at::Tensor dlogits = index < kept.size() ? kept[index] : all.logit_gradient(index, begin, count);
-      all.weight_gradient(dlogits, begin, dw, /*accumulate=*/!fresh || begin > 0);
-    });
-  });
-}
-
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
-  struct Kept : torch::CustomClassHolder {
-    std::vector<at::Tensor> logits;  ///< of the first chunks, as far as the budget goes
+  /// What forward computed for backward under an announced gradient.
+  struct Early : torch::CustomClassHolder {
+    at::Tensor scale;
+    Head::Kept kept;
+    bool wrote = false;  ///< the weight's gradient
   };
 
   static variable_list forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& /*anchor*/, Parameter* weight,
-                               const at::Tensor& labels, const at::Tensor& mask, bool keep) {
-    const at::Tensor w = weight->value().narrow(0, 0, part_of(*weight).count);
-    const std::int64_t t = hidden.size(0), v = w.size(0), rows = chunk_rows(v);
-    const LabelColumns columns = columns_of(labels, *weight);
-    const c10::ScalarType wide = compute_type(hidden.scalar_type());
-    at::Tensor lse = at::full({t}, -std::numeric_limits<double>::infinity(), hidden.options().dtype(wide)), label_logit = at::zeros_like(lse);
-    auto kept = c10::make_intrusive<Kept>();
-    std::int64_t budget = keep ? kKeptElements : 0;
-    for (std::int64_t begin = 0; begin < t && v > 0; begin += rows) {
-      const std::int64_t count = std::min(rows, t - begin);
-      const at::Tensor logits = matrix_product(hidden.narrow(0, begin, count), w.t(), wide);
-      lse.narrow(0, begin, count).copy_(at::logsumexp(logits, {1}));
-      label_logit.narrow(0, begin, count).copy_(label_logits(logits, columns.narrow(begin, count)));
-      budget -= logits.numel();
-      if (budget >= 0) kept->logits.push_back(logits);
+                               const at::Tensor& labels, const at::Tensor& mask, const AnnouncedGradient& announced) {
+    Head head(hidden, labels, mask, *weight);
+    auto early = c10::make_intrusive<Early>();
+    if (announced.value.defined()) {
+      early->scale = announced.value.to(head.wide());
+      early->wrote = announced.writes_at_once && !weight->defers_gradient();
+      early->kept =
+          early->wrote ? Head::Kept{head.propagate(early->scale, /*measures=*/true), {}} : head.propagate_to_input(early->scale, /*measures=*/true);
+    } else {
+      head.measure();
     }
-    combine_(lse, label_logit, weight->axis());
-    const at::Tensor losses = lse - label_logit;
-    context->save_for_backward({hidden, labels, mask, lse});
+    if (!early->wrote) context->save_for_backward({hidden, labels, mask, head.lse()});
     save_pointer(context, "weight", weight);
-    context->saved_data["kept"] = c10::IValue::make_capsule(std::move(kept));
-    const at::Tensor sum = (losses.to(at::kDouble) * mask.to(at::kDouble)).sum().to(losses.scalar_type());
+    context->saved_data["early"] = c10::IValue::make_capsule(std::move(early));
+    const at::Tensor losses = head.losses(), sum = (losses.to(at::kDouble) * mask.to(at::kDouble)).sum().to(losses.scalar_type());
     context->mark_non_differentiable({losses});
     return {sum, losses};
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
+    auto& early = static_cast<Early&>(*context->saved_data["early"].toCapsule());
+    return {dhidden(context, early, gradients[0]), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+
+ private:
+  static at::Tensor dhidden(AutogradContext* context, Early& early, const at::Tensor& scale) {
+    const bool is_early = early.scale.defined();
+    MEGATRON_CHECK(!is_early || early.kept.dhidden.defined(), "backward of a loss for the second time");
+    MEGATRON_CHECK(!is_early || !scale.is_cpu() || scale.equal(early.scale), "backward of a loss starts from ", scale.item<double>(),
+                   ", but forward was told ", early.scale.item<double>());
+    if (early.wrote) return std::exchange(early.kept.dhidden, {});
     const auto saved = context->get_saved_variables();
     auto* weight = load_pointer<Parameter>(context, "weight");
-    const auto holder = context->saved_data["kept"].toCapsule();
-    Backward all{.hidden = saved[0],
-                 .lse = saved[3],
-                 .mask = saved[2],
-                 .scale = gradients[0],
-                 .labels = columns_of(saved[1], *weight),
-                 .logits = std::exchange(static_cast<Kept&>(*holder).logits, {}),
-                 .weight = weight};
-    at::Tensor dhidden = all.w().size(0) > 0 ? at::empty_like(all.hidden) : at::zeros_like(all.hidden);
-    if (weight->defers_gradient()) {
-      propagate_input_first(std::move(all), dhidden);
-    } else {
-      propagate(all, dhidden);
-    }
-    return {dhidden, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    Head head(saved[0], saved[1], saved[2], *weight);
+    head.set_lse(saved[3]);
+    if (!is_early && !weight->defers_gradient()) return head.propagate(scale, /*measures=*/false);
+    Head::Kept kept = is_early ? std::exchange(early.kept, {}) : head.propagate_to_input(scale, /*measures=*/false);
+    head.contribute(std::move(kept.dlogits), scale);
+    return kept.dhidden;
   }
 };
 
+/// Elsewhere than on the processor a look at the numbers would wait for them.
+void check_labels(const at::Tensor& labels, std::int64_t vocabulary) {
+  if (!labels.is_cpu() || labels.numel() == 0) return;
+  const auto least = labels.min().item<std::int64_t>(), largest = labels.max().item<std::int64_t>();
+  MEGATRON_CHECK(least >= 0 && largest < vocabulary, "labels from ", least, " to ", largest, " of a vocabulary of ", vocabulary);
+}
+
 }  // namespace
 
-TokenLoss linear_cross_entropy(const at::Tensor& hidden, Parameter& weight, const at::Tensor& labels, const at::Tensor& mask) {
+TokenLoss linear_cross_entropy(const at::Tensor& hidden, Parameter& weight, const at::Tensor& labels, const at::Tensor& mask,
+                               const AnnouncedGradient& announced) {
   MEGATRON_CHECK(hidden.dim() == 2 && labels.numel() == hidden.size(0) && mask.numel() == hidden.size(0), "loss shapes do not fit");
-  const variable_list results = LinearCrossEntropy::apply(hidden, gradient_anchor(), &weight, labels, mask, at::GradMode::is_enabled());
+  check_labels(labels, weight.sharding().global_shape[0]);
+  const variable_list results =
+      LinearCrossEntropy::apply(hidden, gradient_anchor(), &weight, labels, mask, at::GradMode::is_enabled() ? announced : AnnouncedGradient{});
   return {results[0], results[1].to(at::kFloat)};
 }
 

@@ -14,7 +14,7 @@ namespace megatron {
 
 struct Microbatch {
   /// GPT: tokens, labels int64 [b, s]; position_ids int64 [b, s], or [1, s] when all samples share them; loss_mask float32 [b, s]; optionally
-  /// document_ids int32 [b, s] (attention stays inside one).
+  /// document_ids int32 [b, s] (attention stays inside one) and loss_gradient, a scalar: what backward of the loss starts from.
   std::map<std::string, at::Tensor> tensors;
   /// int64 [b], on the device of the others: consumed samples at the start of the step + position in the global batch.
   at::Tensor sample_ordinals;

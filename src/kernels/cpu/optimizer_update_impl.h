@@ -1,0 +1,154 @@
+// The update rules, compiled once per instruction set inside the namespace MEGATRON_KERNEL_ISA: sixteen elements at a time, each read and written
+// once. Without contraction and with IEEE division and root, the bits are those of the formulas element by element.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/conversions.h"
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/optimizer_update.h"
+
+namespace megatron::kernels::MEGATRON_KERNEL_ISA {
+
+/// AdamW (Loshchilov and Hutter 2019) with the scalars of one step worked out: m ← beta1·m + (1 − beta1)·g and v ← beta2·v + (1 − beta2)·g² for
+/// g = grad_scale·gradient, then w ← w − (step_size·m / (√v·inverse_root + eps) + decay·w).
+template <class T>
+struct Adamw {
+  T grad_scale, decay, beta1, rest1, beta2, rest2, eps, step_size, inverse_root;
+
+  Adamw(const StepRules& rules, const StepScalars& scalars, const UpdateChunk& chunk)
+      : grad_scale(static_cast<T>(scalars.grad_scale)),
+        decay(static_cast<T>(chunk.is_decayed ? scalars.lr[chunk.group] * scalars.weight_decay : 0)),
+        beta1(static_cast<T>(rules.beta1)),
+        rest1(static_cast<T>(1 - rules.beta1)),
+        beta2(static_cast<T>(rules.beta2)),
+        rest2(static_cast<T>(1 - rules.beta2)),
+        eps(static_cast<T>(rules.eps)),
+        step_size(static_cast<T>(scalars.lr[chunk.group] / scalars.bias_correction1)),
+        inverse_root(static_cast<T>(1 / std::sqrt(scalars.bias_correction2))) {}
+};
+
+/// b ← momentum·b + g + weight_decay·w (L2) and w ← w − lr·b; without a buffer b = g + weight_decay·w.
+template <class T>
+struct Sgd {
+  T grad_scale, weight_decay, momentum, lr;
+
+  Sgd(const StepRules& rules, const StepScalars& scalars, const UpdateChunk& chunk)
+      : grad_scale(static_cast<T>(scalars.grad_scale)),
+        weight_decay(static_cast<T>(chunk.is_decayed ? scalars.weight_decay : 0)),
+        momentum(static_cast<T>(rules.momentum)),
+        lr(static_cast<T>(scalars.lr[chunk.group])) {}
+};
+
+inline Lanes load_at(const void* from, Type type, std::int64_t i, std::int64_t count) {
+  if (type == Type::bf16) return load_some(static_cast<const Bf16*>(from) + i, count, 0);
+  if (type == Type::f16) return load_some(static_cast<const F16*>(from) + i, count, 0);
+  return load_some(static_cast<const float*>(from) + i, count, 0);
+}
+
+inline void store_at(void* to, Type type, std::int64_t i, std::int64_t count, Lanes x) {
+  if (type == Type::bf16) return store_some(static_cast<Bf16*>(to) + i, count, x);
+  if (type == Type::f16) return store_some(static_cast<F16*>(to) + i, count, x);
+  store_some(static_cast<float*>(to) + i, count, x);
+}
+
+/// Sixteen elements of a chunk at a time: rule(i, count, gradient, weight) gives the new weight.
+template <class Rule>
+void for_lanes(const UpdateChunk& chunk, const UpdateTypes& types, Rule rule) {
+  for (std::int64_t i = 0; i < chunk.count; i += kNumLanes) {
+    const std::int64_t count = chunk.count - i;
+    const Lanes w = rule(i, count, load_at(chunk.grad, types.grad, i, count), load_at(chunk.main, Type::f32, i, count));
+    store_at(chunk.main, Type::f32, i, count, w);
+    if (chunk.weight != nullptr) store_at(chunk.weight, types.weight, i, count, w);
+  }
+}
+
+inline void adamw_lanes(const UpdateChunk& chunk, const UpdateTypes& types, const Adamw<float>& a) {
+  const Lanes scale = all(a.grad_scale), decay = all(a.decay), beta1 = all(a.beta1), rest1 = all(a.rest1), beta2 = all(a.beta2), rest2 = all(a.rest2);
+  const Lanes eps = all(a.eps), step_size = all(a.step_size), inverse_root = all(a.inverse_root);
+  for_lanes(chunk, types, [&](std::int64_t i, std::int64_t count, Lanes grad, Lanes w) {
+    const Lanes g = grad * scale;
+    const Lanes m = beta1 * load_at(chunk.state[0], types.state[0], i, count) + rest1 * g;
+    const Lanes v = beta2 * load_at(chunk.state[1], types.state[1], i, count) + rest2 * (g * g);
+    store_at(chunk.state[0], types.state[0], i, count, m);
+    store_at(chunk.state[1], types.state[1], i, count, v);
+    return w - (step_size * (m / (square_root(v) * inverse_root + eps)) + decay * w);
+  });
+}
+
+inline void sgd_lanes(const UpdateChunk& chunk, const UpdateTypes& types, const Sgd<float>& s) {
+  const Lanes scale = all(s.grad_scale), decay = all(s.weight_decay), momentum = all(s.momentum), lr = all(s.lr);
+  for_lanes(chunk, types, [&](std::int64_t i, std::int64_t count, Lanes grad, Lanes w) {
+    const Lanes g = grad * scale + decay * w;
+    if (chunk.state[0] == nullptr) return w - lr * g;
+    const Lanes b = momentum * load_at(chunk.state[0], types.state[0], i, count) + g;
+    store_at(chunk.state[0], types.state[0], i, count, b);
+    return w - lr * b;
+  });
+}
+
+inline void update_lanes(const UpdateChunk& chunk, const UpdateTypes& types, const StepRules& rules, const StepScalars& scalars) {
+  if (rules.rule == UpdateRule::adamw) {
+    adamw_lanes(chunk, types, Adamw<float>(rules, scalars, chunk));
+  } else {
+    sgd_lanes(chunk, types, Sgd<float>(rules, scalars, chunk));
+  }
+}
+
+inline void update_doubles(const UpdateChunk& chunk, const StepRules& rules, const StepScalars& scalars) {
+  auto* w = static_cast<double*>(chunk.main);
+  const auto* grad = static_cast<const double*>(chunk.grad);
+  auto *first = static_cast<double*>(chunk.state[0]), *second = static_cast<double*>(chunk.state[1]);
+  const Adamw<double> a(rules, scalars, chunk);
+  const Sgd<double> s(rules, scalars, chunk);
+  for (std::int64_t i = 0; i < chunk.count; ++i) {
+    const double g = grad[i] * a.grad_scale;
+    if (rules.rule == UpdateRule::adamw) {
+      const double m = a.beta1 * first[i] + a.rest1 * g, v = a.beta2 * second[i] + a.rest2 * (g * g);
+      first[i] = m;
+      second[i] = v;
+      w[i] -= a.step_size * (m / (std::sqrt(v) * a.inverse_root + a.eps)) + a.decay * w[i];
+    } else {
+      double b = g + s.weight_decay * w[i];
+      if (first != nullptr) first[i] = b = s.momentum * first[i] + b;
+      w[i] -= s.lr * b;
+    }
+  }
+}
+
+inline void* element_at(void* values, Type type, std::int64_t index) { return static_cast<char*>(values) + index * size_of(type); }
+
+/// With states of f16, whose blocks share a scale: block by block through f32.
+inline void update_scaled(const UpdateChunk& chunk, const UpdateTypes& types, const StepRules& rules, const StepScalars& scalars) {
+  float states[2][kStateBlock];
+  for (std::int64_t begin = 0; begin < chunk.count; begin += kStateBlock) {
+    UpdateChunk block = chunk;
+    UpdateTypes block_types = types;
+    block.count = std::min(kStateBlock, chunk.count - begin);
+    block.main = element_at(chunk.main, Type::f32, begin);
+    block.grad = static_cast<const char*>(chunk.grad) + begin * size_of(types.grad);
+    if (chunk.weight != nullptr) block.weight = element_at(chunk.weight, types.weight, begin);
+    for (int s = 0; s < 2; ++s) {
+      if (chunk.state[s] == nullptr) continue;
+      block.state[s] = element_at(chunk.state[s], types.state[s], begin);
+      if (types.state[s] != Type::f16) continue;
+      conversions().decode_blocks(static_cast<std::uint16_t*>(block.state[s]), chunk.state_scale[s] + begin / kStateBlock, states[s], block.count);
+      block.state[s] = states[s];
+      block_types.state[s] = Type::f32;
+    }
+    update_lanes(block, block_types, rules, scalars);
+    for (int s = 0; s < 2; ++s) {
+      if (chunk.state[s] == nullptr || types.state[s] != Type::f16) continue;
+      auto* stored = static_cast<std::uint16_t*>(element_at(chunk.state[s], Type::f16, begin));
+      conversions().encode_blocks(states[s], stored, chunk.state_scale[s] + begin / kStateBlock, block.count);
+    }
+  }
+}
+
+inline void update(const UpdateChunk& chunk, const UpdateTypes& types, const StepRules& rules, const StepScalars& scalars) {
+  const auto is_scaled = [&](int s) { return chunk.state[s] != nullptr && types.state[s] == Type::f16; };
+  if (types.main == Type::f64) return update_doubles(chunk, rules, scalars);
+  if (is_scaled(0) || is_scaled(1)) return update_scaled(chunk, types, rules, scalars);
+  update_lanes(chunk, types, rules, scalars);
+}
+
+}  // namespace megatron::kernels::MEGATRON_KERNEL_ISA
