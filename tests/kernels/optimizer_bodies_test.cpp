@@ -5,11 +5,19 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/optimizer_kernels.h"
+#include "kernels/cpu/optimizer_update.h"
 #include "kernels/cuda/optimizer_body.h"
 #include "storage.h"
 
 namespace megatron::kernels {
+namespace avx2 {
+UpdateKernel update_kernel();
+}
+namespace avx512 {
+UpdateKernel update_kernel();
+}
 namespace {
 
 using ChunkTeam = cuda::SerialTeam<cuda::kChunkTeam>;
@@ -134,6 +142,21 @@ TEST(CudaOptimizer, GivesTheBitsOfTheProcessor) {
           ASSERT_TRUE(got == expected) << "step " << step << ", rule " << static_cast<int>(rule) << ", case " << &test - kCases;
         }
         EXPECT_FALSE(got == Memory(test.types, test.has_weight, has_momentum));
+      }
+    }
+  }
+}
+
+TEST(Optimizer, EveryInstructionSetGivesTheSameBits) {
+  if (!cpu_has_avx512()) GTEST_SKIP() << "needs AVX-512";
+  for (const UpdateCase& test : kCases) {
+    for (const UpdateRule rule : {UpdateRule::adamw, UpdateRule::sgd}) {
+      Memory wide(test.types, test.has_weight, true), narrow = wide;
+      const StepScalars scalars{.grad_scale = 0.7, .lr = {1e-2, 1e-3}, .weight_decay = 0.1, .bias_correction1 = 0.1, .bias_correction2 = 0.05};
+      for (int step = 0; step < 3; ++step) {
+        for (const UpdateChunk& chunk : wide.chunks()) avx512::update_kernel()(chunk, test.types, rules_of(rule), scalars);
+        for (const UpdateChunk& chunk : narrow.chunks()) avx2::update_kernel()(chunk, test.types, rules_of(rule), scalars);
+        ASSERT_TRUE(wide == narrow) << "step " << step << ", rule " << static_cast<int>(rule) << ", case " << &test - kCases;
       }
     }
   }

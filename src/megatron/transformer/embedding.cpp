@@ -1,50 +1,144 @@
 #include "megatron/transformer/embedding.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/empty.h>
 
+#include <algorithm>
+#include <vector>
+
+#include "kernels/cpu/embedding.h"
 #include "megatron/base/error.h"
 #include "megatron/parallel/regions.h"
 #include "megatron/transformer/autograd_function.h"
 #include "megatron/transformer/dropout.h"
+#include "megatron/transformer/kernel_type.h"
+#include "megatron/transformer/op_scope.h"
 #include "megatron/transformer/row_operations.h"
 #include "megatron/transformer/weight_init.h"
 
 namespace megatron {
 namespace {
 
-/// Ids as rows of this rank's part of a table.
+constexpr std::int64_t kGrainElements = 16384;  // fewer are not worth a second thread
+
+/// The first row of the whole table that this rank holds.
+std::int64_t first_row(const Parameter& weight) { return weight.sharding().split_dim < 0 ? 0 : weight.axis().rank * weight.value().size(0); }
+
+/// Ids as rows of this rank's part of a table, for ATen.
 struct LocalIds {
   at::Tensor rows;       ///< any row where elsewhere
-  at::Tensor elsewhere;  ///< true where another rank holds the row; undefined when this one holds all
+  at::Tensor elsewhere;  ///< true where another rank holds the row
 };
 
-LocalIds local_ids(const at::Tensor& ids, const Parameter& weight) {
-  if (weight.sharding().split_dim < 0 || weight.axis().size == 1) return {ids, at::Tensor()};
-  const std::int64_t count = weight.value().size(0), first = weight.axis().rank * count;
+LocalIds local_ids(const at::Tensor& ids, std::int64_t first, std::int64_t count) {
   const at::Tensor elsewhere = (ids < first).logical_or(ids >= first + count);
   return {(ids - first).masked_fill(elsewhere, 0), elsewhere};
 }
+
+/// A table's rows for contiguous ids; each id must be a row of the whole table.
+kernels::EmbeddingTable kernel_table(const Parameter& weight, const at::Tensor& table, const at::Tensor& ids) {
+  const auto least = ids.min().item<std::int64_t>(), largest = ids.max().item<std::int64_t>();
+  MEGATRON_CHECK(least >= 0 && largest < weight.sharding().global_shape[0], "ids from ", least, " to ", largest, " for ", weight.name(), " of ",
+                 weight.sharding().global_shape[0], " rows");
+  return {.rows = table.const_data_ptr(), .ids = ids.const_data_ptr<std::int64_t>(), .first = first_row(weight), .count = table.size(0)};
+}
+
+/// Ids of tokens and the table they belong to.
+struct Lookups {
+  Parameter* weight = nullptr;  ///< null: no table
+  at::Tensor ids;               ///< contiguous
+};
+
+/// Rows of `words` + rows of `positions`, on the processor.
+at::Tensor look_up(const Lookups& words, const Lookups& positions, c10::ScalarType type) {
+  const at::Tensor table = words.weight->precise_value();
+  const at::Tensor other = positions.weight != nullptr ? positions.weight->precise_value() : at::Tensor();
+  const std::int64_t columns = table.size(1);
+  at::Tensor out = at::empty({words.ids.numel(), columns}, table.options().dtype(type));
+  if (out.numel() == 0) return out;
+  MEGATRON_CHECK(!other.defined() || other.scalar_type() == table.scalar_type(), "embedding tables of two dtypes");
+  const OpScope scope("megatron::embedding", {table, words.ids, out});
+  const kernels::EmbeddingArguments arguments{
+      .words = kernel_table(*words.weight, table, words.ids),
+      .positions = other.defined() ? kernel_table(*positions.weight, other, positions.ids) : kernels::EmbeddingTable{},
+      .table_type = kernel_type(table.scalar_type()),
+      .out = out.mutable_data_ptr(),
+      .out_type = kernel_type(type),
+      .columns = columns};
+  at::parallel_for(0, words.ids.numel(), std::max<std::int64_t>(1, kGrainElements / columns),
+                   [&](std::int64_t begin, std::int64_t end) { kernels::embedding_kernels().look_up(arguments, begin, end); });
+  return out;
+}
+
+/// grad[id − first] += row for the rows in order.
+void add_rows(at::Tensor& grad, const at::Tensor& ids, const at::Tensor& rows, std::int64_t first) {
+  if (!grad.is_cpu()) {
+    const auto [local, elsewhere] = local_ids(ids, first, grad.size(0));
+    grad.index_add_(0, local, rows.masked_fill(elsewhere.unsqueeze(1), 0).to(grad.scalar_type()));
+    return;
+  }
+  const OpScope scope("megatron::embedding_backward", {rows, ids, grad});
+  const kernels::EmbeddingGradientArguments arguments{.dy = rows.const_data_ptr(),
+                                                      .dy_type = kernel_type(rows.scalar_type()),
+                                                      .gradient = grad.mutable_data_ptr(),
+                                                      .gradient_type = kernel_type(grad.scalar_type()),
+                                                      .ids = ids.const_data_ptr<std::int64_t>(),
+                                                      .first = first,
+                                                      .count = grad.size(0),
+                                                      .tokens = ids.numel(),
+                                                      .columns = grad.size(1)};
+  at::parallel_for(0, grad.size(1), std::max<std::int64_t>(64, kGrainElements / std::max<std::int64_t>(ids.numel(), 1)),
+                   [&](std::int64_t begin, std::int64_t end) { kernels::embedding_kernels().add_rows(arguments, begin, end); });
+}
+
+void contribute_rows(const Lookups& lookups, const at::Tensor& dy) {
+  const at::Tensor rows = dy.reshape({lookups.ids.numel(), -1}).contiguous();
+  lookups.weight->contribute([ids = lookups.ids, rows, first = first_row(*lookups.weight)](at::Tensor& grad, bool fresh) {
+    if (fresh) grad.zero_();
+    add_rows(grad, ids, rows, first);
+  });
+}
+
+/// Flat ids of a gradient's tokens.
+at::Tensor flat(const at::Tensor& ids) { return ids.reshape({-1}).contiguous(); }
 
 struct Lookup : torch::autograd::Function<Lookup> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& ids, const at::Tensor& /*anchor*/, Parameter* weight) {
     context->save_for_backward({ids});
     save_pointer(context, "weight", weight);
-    const auto [rows, elsewhere] = local_ids(ids, *weight);
-    at::Tensor out = at::embedding(weight->precise_value(), rows);
-    return elsewhere.defined() ? out.masked_fill_(elsewhere.unsqueeze(-1), 0) : out;
+    const at::Tensor& table = weight->precise_value();
+    if (table.is_cpu()) {
+      std::vector<std::int64_t> shape = ids.sizes().vec();
+      shape.push_back(table.size(1));
+      return look_up({weight, flat(ids)}, {}, table.scalar_type()).view(shape);
+    }
+    const auto [rows, elsewhere] = local_ids(ids, first_row(*weight), table.size(0));
+    return at::embedding(table, rows).masked_fill_(elsewhere.unsqueeze(-1), 0);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    auto* weight = load_pointer<Parameter>(context, "weight");
-    const auto [ids, elsewhere] = local_ids(context->get_saved_variables()[0].reshape({-1}), *weight);
-    at::Tensor rows = gradients[0].reshape({ids.numel(), -1});
-    if (elsewhere.defined()) rows = rows.masked_fill(elsewhere.unsqueeze(1), 0);
-    weight->contribute([ids = ids, rows](at::Tensor& grad, bool fresh) {
-      if (fresh) grad.zero_();
-      grad.index_add_(0, ids, rows.to(grad.scalar_type()));
-    });
+    contribute_rows({load_pointer<Parameter>(context, "weight"), flat(context->get_saved_variables()[0])}, gradients[0]);
     return {at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+/// Words and positions (or none) in one pass, on the processor where this rank has the whole tables.
+struct LookupSum : torch::autograd::Function<LookupSum> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& ids, const at::Tensor& position_ids, const at::Tensor& /*anchor*/,
+                            Parameter* words, Parameter* positions, c10::ScalarType type) {
+    context->save_for_backward({ids, position_ids});
+    save_pointer(context, "words", words);
+    save_pointer(context, "positions", positions);
+    return look_up({words, flat(ids)}, {positions, flat(position_ids)}, type).view({ids.size(0), ids.size(1), -1});
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    contribute_rows({load_pointer<Parameter>(context, "words"), flat(saved[0])}, gradients[0]);
+    if (auto* positions = load_pointer<Parameter>(context, "positions")) contribute_rows({positions, flat(saved[1])}, gradients[0]);
+    return {at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -72,21 +166,32 @@ LanguageModelEmbedding::LanguageModelEmbedding(Module* parent, const Transformer
 }
 
 at::Tensor LanguageModelEmbedding::forward(const at::Tensor& tokens, const at::Tensor& position_ids, const ForwardContext& context) const {
+  const auto type = word_embeddings_.weight.value().scalar_type();
+  const auto residual_type = config_.fp32_residual_connection ? compute_type(type) : type;
+  const bool in_one_pass = tokens.is_cpu() && word_embeddings_.weight.axis().size == 1 && context.hooks == nullptr;
+  const at::Tensor hidden_sbh =
+      in_one_pass ? sum_in_one_pass(tokens, position_ids, residual_type) : sum(tokens, position_ids, context).to(residual_type);
+  const at::Tensor dropped = dropout(hidden_sbh, context.dropout(path(), "dropout", config_.hidden_dropout), context.s_start);
+  show_op(context.hooks, *this, "dropout", dropped);
+  return dropped;
+}
+
+at::Tensor LanguageModelEmbedding::sum_in_one_pass(const at::Tensor& tokens, const at::Tensor& position_ids, c10::ScalarType type) const {
+  Parameter* positions = position_embeddings_ ? &position_embeddings_->weight : nullptr;
+  return LookupSum::apply(tokens.t(), position_ids.expand_as(tokens).t(), gradient_anchor(), &word_embeddings_.weight, positions, type);
+}
+
+at::Tensor LanguageModelEmbedding::sum(const at::Tensor& tokens, const at::Tensor& position_ids, const ForwardContext& context) const {
   const Axis& tp = word_embeddings_.weight.axis();
   at::Tensor hidden_sbh = embedding_lookup(tokens.t(), word_embeddings_.weight);
   hidden_sbh = context.sequence_parallel ? reduce_scatter_to_sequence(hidden_sbh, tp, "word_embeddings")
                                          : reduce_from_split(hidden_sbh, tp, "word_embeddings");
   show_op(context.hooks, word_embeddings_, "", hidden_sbh);
-  if (position_embeddings_) {
-    const at::Tensor mine = position_ids.expand_as(tokens).narrow(1, context.s_start - context.q_start, hidden_sbh.size(0));
-    hidden_sbh = hidden_sbh + embedding_lookup(mine.t(), position_embeddings_->weight);
-    show_op(context.hooks, *position_embeddings_, "", hidden_sbh);
-  }
-  const auto type = word_embeddings_.weight.value().scalar_type();
-  hidden_sbh = hidden_sbh.to(config_.fp32_residual_connection ? compute_type(type) : type);
-  const at::Tensor dropped = dropout(hidden_sbh, context.dropout(path(), "dropout", config_.hidden_dropout), context.s_start);
-  show_op(context.hooks, *this, "dropout", dropped);
-  return dropped;
+  if (!position_embeddings_) return hidden_sbh;
+  const at::Tensor mine = position_ids.expand_as(tokens).narrow(1, context.s_start - context.q_start, hidden_sbh.size(0));
+  hidden_sbh = hidden_sbh + embedding_lookup(mine.t(), position_embeddings_->weight);
+  show_op(context.hooks, *position_embeddings_, "", hidden_sbh);
+  return hidden_sbh;
 }
 
 }  // namespace megatron

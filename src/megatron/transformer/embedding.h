@@ -31,6 +31,11 @@ class LanguageModelEmbedding : public Module {
         : Module(parent, name), weight(declare("weight", std::move(spec), tp)) {}
     Parameter& weight;
   };
+  /// Rows of words and positions [s, b, h] as this rank's layout has them, op by op.
+  at::Tensor sum(const at::Tensor& tokens, const at::Tensor& position_ids, const ForwardContext& context) const;
+  /// The same with one rounding to `type`, where a rank has the whole tables.
+  at::Tensor sum_in_one_pass(const at::Tensor& tokens, const at::Tensor& position_ids, c10::ScalarType type) const;
+
   const TransformerConfig& config_;
   Table word_embeddings_;
   std::unique_ptr<Table> position_embeddings_;
