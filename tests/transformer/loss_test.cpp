@@ -60,6 +60,7 @@ Gradients solve(const Problem& problem, const Way& way) {
       loss.loss_sum.backward(scale.to(loss.loss_sum.scalar_type()));
       store.defer_into(nullptr);
       EXPECT_EQ(later.size(), way.deferred ? 1 : 0);
+      const at::NoGradGuard no_grad;
       for (const auto& write : later) write();
       if (rank.index == 0) result = {loss.token_losses, hidden.grad(), {}};
     }
