@@ -7,6 +7,8 @@
 #include <numeric>
 #include <random>
 
+#include "kernels/cpu/column_sums.h"
+#include "kernels/cpu/norm_kernels.h"
 #include "kernels/cpu/row_kernels.h"
 #include "kernels/cuda/dropout_body.h"
 #include "kernels/cuda/rms_norm_body.h"
@@ -191,8 +193,20 @@ TEST(CudaRmsNorm, BackwardAgreesWithTheFormulaAndTheProcessor) {
       launch(static_cast<std::int64_t>(partial.size()), [&](std::int64_t item) { cuda::weight_gradient_partial<X, Y>(weight_call, item); });
       launch(shape.columns, [&](std::int64_t c) { cuda::weight_gradient_total<cuda::Compute<X>>(weight_call, c); });
     });
-    arguments.dweight = expected_dweight.data();
-    row_kernels().rms_norm_backward_weight(arguments, 0, shape.columns);
+    Storage blocks(inner, partial.size()), expected_dx(types.a, count);
+    norm_kernels().backward({.dy = dy.data(),
+                             .x = x.data(),
+                             .weight = weight.data(),
+                             .rstd = rstd.data(),
+                             .dx = expected_dx.data(),
+                             .weight_blocks = blocks.data(),
+                             .x_type = types.a,
+                             .y_type = types.b,
+                             .rows = shape.rows,
+                             .columns = shape.columns,
+                             .offset = 0.5},
+                            0, row_blocks(shape.rows));
+    add_row_blocks({blocks.data(), expected_dweight.data(), inner, row_blocks(shape.rows), shape.columns}, 0, shape.columns);
     ASSERT_EQ(dweight, expected_dweight) << shape.rows << " x " << shape.columns;
     for (std::size_t row = 0; row < rstd.size(); ++row) {
       const std::size_t first = row * columns;
@@ -233,7 +247,22 @@ TEST(CudaRotary, GivesTheBitsOfTheProcessor) {
                                       .tokens_per_row = tokens_per_row,
                                       .interleaved = interleaved,
                                       .sign = sign};
-            row_kernels().rotary(arguments, 0, kTokens);
+            row_kernels().heads({.from = x.data(),
+                                 .to = expected.data(),
+                                 .from_layout = {token_stride, 0, 0, head_stride, kHeads},
+                                 .to_layout = {kHeads * kHeadDim, 0, 0, kHeadDim, kHeads},
+                                 .type = type,
+                                 .tokens = kTokens,
+                                 .samples = 1,
+                                 .heads = kHeads,
+                                 .head_dim = kHeadDim,
+                                 .cos = cos.data(),
+                                 .sin = sin.data(),
+                                 .rotary_dim = rotary_dim,
+                                 .tokens_per_row = tokens_per_row,
+                                 .interleaved = interleaved,
+                                 .sign = sign},
+                                0, kTokens);
             arguments.out = got.data();
             with_element_types(type, type, [&]<class T, class>() {
               launch(kTokens * kHeads * cuda::rotary_items_per_head(arguments), [&](std::int64_t item) { cuda::rotary_item<T>(arguments, item); });

@@ -2,7 +2,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "megatron/base/philox.h"
 #include "megatron/transformer/activation.h"
+#include "megatron/transformer/dropout.h"
 #include "megatron/transformer/embedding.h"
 #include "megatron/transformer/linear.h"
 #include "megatron/transformer/loss.h"
@@ -63,6 +65,39 @@ TEST(LayerGradient, NormOfAStridedInput) {
   }
 }
 
+/// The stream's sum and its norm, both of them read behind: the same numbers as one after the other, and their gradients.
+TEST(LayerGradient, NormOfASum) {
+  const DropoutSite dropped{.probability = 0.3, .key = philox_key(9, "site"), .sample_ordinals = at::tensor({5, 3}, at::kLong)};
+  for (const Normalization kind : {Normalization::LayerNorm, Normalization::RMSNorm}) {
+    for (const DropoutSite& site : {dropped, DropoutSite{}}) {
+      BareModule model;
+      Parameter& weight = model.add("weight", normal_spec({7}));
+      Parameter* bias = kind == Normalization::LayerNorm ? &model.add("bias", normal_spec({7})) : nullptr;
+      ParamStore store(model, kDouble);
+      store.initialize(2);
+      const NormWeights weights{&weight, bias, {.kind = kind, .epsilon = 1e-3, .weight_plus_one = true}};
+      const at::Tensor stream = random_input({40, 2, 7}), branch = random_input({40, 2, 7}, 2);
+      const auto both = [&] { return norm_of_sum(stream, branch, site, 4, weights); };
+      const at::Tensor sum = dropout_add(branch, stream, site, 4);
+      EXPECT_TRUE(at::equal(both().sum, sum));
+      EXPECT_TRUE(at::equal(both().normalised, norm(sum, weight, bias, weights.options)));
+      check_gradients(
+          [&] {
+            const SumAndNorm found = both();
+            return weighted_sum(found.sum.sin()) + weighted_sum(found.normalised);
+          },
+          {stream, branch}, &store);
+      check_gradients([&] { return weighted_sum(both().sum); }, {stream, branch}, nullptr);
+      check_gradients(
+          [&] {
+            const SumAndNorm found = norm_of_stream(stream, weights);
+            return weighted_sum(found.sum.sin()) + weighted_sum(found.normalised);
+          },
+          {stream}, &store);
+    }
+  }
+}
+
 constexpr Activation kActivations[] = {Activation::gelu,         Activation::gelu_tanh, Activation::relu,
                                        Activation::squared_relu, Activation::silu,      Activation::quick_gelu};
 
@@ -102,7 +137,7 @@ TEST(LayerGradient, Mlp) {
       ParamStore store(model, kDouble);
       store.initialize(3);
       const at::Tensor x = random_input({2, 2, 6});
-      check_gradients([&] { return weighted_sum(mlp.forward(x, {}).out); }, {x}, &store);
+      check_gradients([&] { return weighted_sum(mlp.forward(norm_of_stream(x, mlp.input_norm()).normalised, {})); }, {x}, &store);
     }
   }
 }

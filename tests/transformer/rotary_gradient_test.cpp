@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "megatron/transformer/query_key_value.h"
 #include "megatron/transformer/rotary.h"
 #include "support/gradient_check.h"
 
@@ -61,6 +62,38 @@ TEST(RotaryGradient, AnyStrides) {
       SCOPED_TRACE(std::string(name) + " of " + std::to_string(b) + " samples");
       EXPECT_LT(difference(apply_rotary(view(), cos, sin, false).detach(), textbook(view(), cos, sin, false)), 1e-15);
       check_gradients([&] { return weighted_sum(apply_rotary(view(), cos, sin, false).permute({1, 2, 0, 3}).contiguous()); }, {leaf}, nullptr);
+    }
+  }
+}
+
+/// The fused projection's parts against slices and the textbook's rotation, and one mixed gradient of them.
+TEST(RotaryGradient, SplitOfTheFusedProjection) {
+  const std::int64_t s = 3, b = 2, d = 6;
+  const at::Tensor angles = at::arange(s * 2, at::kDouble).view({s, 2}) * 0.37;
+  for (const std::int64_t groups : {1, 2}) {
+    for (const std::int64_t r : {1, 3}) {
+      for (const bool rotates : {false, true}) {
+        for (const bool interleaved : {false, true}) {
+          const Rotation rotation{angles.cos(), angles.sin(), interleaved};
+          const at::Tensor mixed = random_input({s, b, groups * (r + 2) * d}), grouped = mixed.detach().view({s, b, groups, r + 2, d});
+          const auto expected = [&](const at::Tensor& x) {
+            const at::Tensor heads = x.reshape({s, b, -1, d});
+            return rotates ? textbook(heads, rotation.cos, rotation.sin, interleaved) : heads;
+          };
+          const auto split = [&] { return split_query_key_value(mixed, groups, d, rotates ? &rotation : nullptr); };
+          const QueryKeyValue got = split();
+          EXPECT_LT(difference(got.q.detach(), expected(grouped.narrow(3, 0, r))), 1e-15);
+          EXPECT_LT(difference(got.k.detach(), expected(grouped.select(3, r))), 1e-15);
+          EXPECT_TRUE(at::equal(got.v.detach(), grouped.select(3, r + 1)));
+          check_gradients(
+              [&] {
+                const QueryKeyValue parts = split();
+                return weighted_sum(parts.q.sin()) + weighted_sum(parts.k) * 2 + weighted_sum(parts.v.permute({1, 2, 0, 3}).square());
+              },
+              {mixed}, nullptr);
+          check_gradients([&] { return weighted_sum(split().k); }, {mixed}, nullptr);
+        }
+      }
     }
   }
 }

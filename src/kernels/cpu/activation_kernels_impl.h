@@ -28,19 +28,42 @@ void with_activation(ActivationKind kind, Use use) {
   }
 }
 
+/// A row's numbers in steps of Step::size: sixteen floats, or one f64. The first `count` of a step are there.
+template <class T>
+struct Step {
+  using V = Lanes;
+  static constexpr std::int64_t size = kNumLanes;
+  template <class From>
+  static V load(const From* from, std::int64_t count) {
+    return load_some(from, count, 0.0f);
+  }
+  template <class To>
+  static void store(To* to, std::int64_t count, V x) {
+    store_some(to, count, x);
+  }
+};
+
+template <>
+struct Step<double> {
+  using V = double;
+  static constexpr std::int64_t size = 1;
+  static double load(const double* from, std::int64_t) { return *from; }
+  static void store(double* to, std::int64_t, double x) { *to = x; }
+};
+
 template <class F, class T, bool gated>
 void activation_rows(const ActivationArguments& a, std::int64_t begin, std::int64_t end) {
-  using C = Compute<T>;
+  using S = Step<T>;
   const std::int64_t columns = a.columns, width = gated ? 2 * columns : columns;
-  const C* bias = static_cast<const C*>(a.bias);
+  const Compute<T>* bias = static_cast<const Compute<T>*>(a.bias);
   for (std::int64_t row = begin; row < end; ++row) {
     const T* x = static_cast<const T*>(a.x) + row * width;
     T* y = static_cast<T*>(a.y) + row * columns;
-#pragma omp simd
-    for (std::int64_t c = 0; c < columns; ++c) {
-      C value = F::at(load(x[c]) + bias[c]).value;
-      if constexpr (gated) value *= load(x[columns + c]) + bias[columns + c];
-      store(y[c], value);
+    for (std::int64_t c = 0; c < columns; c += S::size) {
+      const std::int64_t count = columns - c;
+      auto value = F::at(S::load(x + c, count) + S::load(bias + c, count)).value;
+      if constexpr (gated) value = value * (S::load(x + columns + c, count) + S::load(bias + columns + c, count));
+      S::store(y + c, count, value);
     }
   }
 }
@@ -48,19 +71,20 @@ void activation_rows(const ActivationArguments& a, std::int64_t begin, std::int6
 /// Gradient of a row: before its rounding also added to `sums` when `summed`.
 template <class F, class T, bool gated, bool summed>
 void activation_backward_row(const T* dy, const T* x, const Compute<T>* bias, T* dx, Compute<T>* sums, std::int64_t columns) {
-  using C = Compute<T>;
-#pragma omp simd
-  for (std::int64_t c = 0; c < columns; ++c) {
-    const auto f = F::at(load(x[c]) + bias[c]);
-    C d = load(dy[c]) * f.slope;
+  using S = Step<T>;
+  for (std::int64_t c = 0; c < columns; c += S::size) {
+    const std::int64_t count = columns - c;
+    const auto f = F::at(S::load(x + c, count) + S::load(bias + c, count));
+    const auto d_out = S::load(dy + c, count);
+    auto d = d_out * f.slope;
     if constexpr (gated) {
-      const C d_up = load(dy[c]) * f.value;
-      d *= load(x[columns + c]) + bias[columns + c];
-      store(dx[columns + c], d_up);
-      if constexpr (summed) sums[columns + c] += d_up;
+      const auto d_up = d_out * f.value;
+      d = d * (S::load(x + columns + c, count) + S::load(bias + columns + c, count));
+      S::store(dx + columns + c, count, d_up);
+      if constexpr (summed) S::store(sums + columns + c, count, S::load(sums + columns + c, count) + d_up);
     }
-    store(dx[c], d);
-    if constexpr (summed) sums[c] += d;
+    S::store(dx + c, count, d);
+    if constexpr (summed) S::store(sums + c, count, S::load(sums + c, count) + d);
   }
 }
 

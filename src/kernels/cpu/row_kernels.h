@@ -1,19 +1,35 @@
-// The row operations on the processor. Each instruction set has its table; `row_kernels()` picks at run time. Sums use sixteen fixed lanes,
-// so results do not depend on the instruction set.
+// The row operations on the processor. Each instruction set has its table; `row_kernels()` picks at run time. Results do not
+// depend on it.
 #pragma once
 
 #include "kernels/row_operations.h"
 
 namespace megatron::kernels {
 
-/// Every function works on a range [begin, end) of rows (dropout, norms), columns (the weight's gradient) or tokens (rotary), so that callers
-/// can share the work among threads.
+/// Where heads lie, in elements: head h of token t is at (t / samples)·position + (t mod samples)·sample + (h / group_heads)·group +
+/// (h mod group_heads)·head. Numbers of a head are neighbours.
+struct HeadLayout {
+  std::int64_t position, sample, group, head;
+  std::int64_t group_heads;
+};
+
+/// Copies heads to another place, rotated by position where there are tables [rows, rotary_dim / 2], in f32 (f64 with f64): see RotaryArguments.
+struct HeadsArguments {
+  const void* from;
+  void* to;
+  HeadLayout from_layout, to_layout;
+  Type type;
+  std::int64_t tokens, samples, heads, head_dim;
+  const void *cos, *sin;  ///< null: as they are
+  std::int64_t rotary_dim, tokens_per_row;
+  bool interleaved;
+  double sign;
+};
+
+/// Every function works on a range [begin, end) of rows (dropout) or tokens (heads), so that callers can share the work among threads.
 struct RowKernels {
   void (*dropout)(const DropoutArguments&, std::int64_t begin, std::int64_t end);
-  void (*rms_norm)(const RmsNormArguments&, std::int64_t begin, std::int64_t end);
-  void (*rms_norm_backward_input)(const RmsNormBackwardArguments&, std::int64_t begin, std::int64_t end);
-  void (*rms_norm_backward_weight)(const RmsNormBackwardArguments&, std::int64_t begin, std::int64_t end);
-  void (*rotary)(const RotaryArguments&, std::int64_t begin, std::int64_t end);
+  void (*heads)(const HeadsArguments&, std::int64_t begin, std::int64_t end);
 };
 
 /// The table for this processor.

@@ -10,15 +10,15 @@
 #include "megatron/base/error.h"
 #include "megatron/transformer/autograd_function.h"
 #include "megatron/transformer/row_operations.h"
+#include "megatron/transformer/saved_site.h"
 
 namespace megatron {
-namespace {
 
-/// Rows of x [s, b, h], whose first position is `s_start`.
-kernels::RowCoordinates hidden_coordinates(const at::Tensor& x, const DropoutSite& site, std::int64_t s_start) {
-  const std::int64_t b = x.size(1);
-  const auto h = static_cast<std::uint64_t>(x.size(2));
-  return {.ordinals = dropout_ordinals(site, x, b),
+kernels::RowCoordinates hidden_coordinates(const at::Tensor& shape, const DropoutSite& site, std::int64_t s_start) {
+  if (!site.active()) return {};
+  const std::int64_t b = shape.size(1);
+  const auto h = static_cast<std::uint64_t>(shape.size(2));
+  return {.ordinals = dropout_ordinals(site, shape, b),
           .middle = 1,
           .inner = b,
           .base = static_cast<std::uint64_t>(s_start) * h,
@@ -28,12 +28,12 @@ kernels::RowCoordinates hidden_coordinates(const at::Tensor& x, const DropoutSit
           .sample_is_inner = true};
 }
 
+namespace {
+
 struct DropoutAdd : torch::autograd::Function<DropoutAdd> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const std::optional<at::Tensor>& residual, const DropoutSite& site,
                             std::int64_t s_start) {
-    context->saved_data["key"] = static_cast<std::int64_t>(site.key);
-    context->saved_data["probability"] = site.probability;
-    context->saved_data["ordinals"] = site.sample_ordinals;
+    save_site(context, site);
     context->saved_data["s_start"] = s_start;
     context->saved_data["has_residual"] = residual.has_value();
     context->saved_data["type"] = static_cast<std::int64_t>(x.scalar_type());
@@ -44,9 +44,7 @@ struct DropoutAdd : torch::autograd::Function<DropoutAdd> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const DropoutSite site{.probability = context->saved_data["probability"].toDouble(),
-                           .key = static_cast<std::uint64_t>(context->saved_data["key"].toInt()),
-                           .sample_ordinals = context->saved_data["ordinals"].toTensor()};
+    const DropoutSite site = load_site(context);
     const at::Tensor dy = gradients[0].contiguous();
     at::Tensor dx = at::empty(dy.sizes(), dy.options().dtype(static_cast<c10::ScalarType>(context->saved_data["type"].toInt())));
     dropout_rows(dy, at::Tensor(), dx, hidden_coordinates(dy, site, context->saved_data["s_start"].toInt()), dropout_rule(site));

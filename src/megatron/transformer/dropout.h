@@ -10,14 +10,17 @@
 
 namespace megatron {
 
+/// The rule of a site; an inactive one keeps everything as it is.
+kernels::DropoutRule dropout_rule(const DropoutSite& site);
+
+/// Where rows of hidden numbers shaped [s, b, h], whose first position is `s_start`, lie in the samples. Nothing for an inactive site.
+kernels::RowCoordinates hidden_coordinates(const at::Tensor& shape, const DropoutSite& site, std::int64_t s_start);
+
 /// residual + dropout(x) for x, residual [s, b, h]; element = position·h + feature, position counted from `s_start`.
 at::Tensor dropout_add(const at::Tensor& x, const at::Tensor& residual, const DropoutSite& site, std::int64_t s_start = 0);
 
 /// dropout(x) for x [s, b, h].
 at::Tensor dropout(const at::Tensor& x, const DropoutSite& site, std::int64_t s_start = 0);
-
-/// What the kernels compare draws with.
-kernels::DropoutRule dropout_rule(const DropoutSite& site);
 
 /// The ordinals of the `samples` in x, on its device.
 const std::int64_t* dropout_ordinals(const DropoutSite& site, const at::Tensor& x, std::int64_t samples);

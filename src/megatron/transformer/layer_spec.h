@@ -11,6 +11,7 @@
 #include "megatron/parallel/rank.h"
 #include "megatron/transformer/forward_context.h"
 #include "megatron/transformer/module.h"
+#include "megatron/transformer/norm.h"
 
 namespace megatron {
 
@@ -19,26 +20,28 @@ struct LayerArguments {
   const TransformerConfig& config;
   const Rank& rank;
   std::int64_t layer_index = 0;  ///< 0-based, in the whole model
-  bool norm_inside = true;       ///< pre-norm: the block's first linear carries the norm
+  bool norm_inside = true;       ///< pre-norm: the block's first linear owns the norm's weights
 };
 
-struct BlockOutput {
-  at::Tensor out;         ///< [s, b, h], before dropout and residual
-  at::Tensor normalised;  ///< what the block's first linear saw (residual of --apply-residual-connection-post-layernorm)
+/// One of the two blocks between which a layer's stream runs. Input and output are [s, b, h], the output before dropout and residual.
+class Block : public Module {
+ public:
+  using Module::Module;
+  /// Of what the layer owes `forward` normalised; none when it takes the stream itself.
+  virtual NormWeights input_norm() const = 0;
+  virtual at::Tensor forward(const at::Tensor& input_sbh, const ForwardContext& context) = 0;
 };
 
 /// A block that mixes positions: attention now, state-space layers later.
-class Mixer : public Module {
+class Mixer : public Block {
  public:
-  using Module::Module;
-  virtual BlockOutput forward(const at::Tensor& hidden_sbh, const ForwardContext& context) = 0;
+  using Block::Block;
 };
 
 /// A block that works on each position: MLP now, mixture of experts later.
-class FeedForward : public Module {
+class FeedForward : public Block {
  public:
-  using Module::Module;
-  virtual BlockOutput forward(const at::Tensor& hidden_sbh, const ForwardContext& context) = 0;
+  using Block::Block;
 };
 
 struct TransformerLayerSpec {

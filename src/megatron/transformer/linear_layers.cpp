@@ -25,11 +25,10 @@ ColumnParallelLinear::ColumnParallelLinear(Module* parent, const char* name, con
   }
 }
 
-ColumnParallelLinear::Output ColumnParallelLinear::forward(const at::Tensor& x, const ForwardContext& context, bool add_bias) const {
-  const at::Tensor normalised = norm_weight_ != nullptr ? norm(x, *norm_weight_, norm_bias_, norm_options_) : x;
+at::Tensor ColumnParallelLinear::forward(const at::Tensor& x, const ForwardContext& context, bool add_bias) const {
   LinearExchange exchange = exchange_;
   exchange.input = context.sequence_parallel ? LinearExchange::Input::gathered : LinearExchange::Input::copied;
-  return {linear(normalised, weight_, add_bias ? bias_ : nullptr, exchange), normalised};
+  return linear(x, weight_, add_bias ? bias_ : nullptr, exchange);
 }
 
 RowParallelLinear::RowParallelLinear(Module* parent, const char* name, const TransformerConfig& config, const Rank& rank, std::int64_t in,

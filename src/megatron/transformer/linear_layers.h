@@ -15,8 +15,8 @@
 
 namespace megatron {
 
-/// y = norm(x)·Wᵀ + b with W [out, in] split over its rows; the norm in front is optional and carries Transformer Engine's names
-/// (layer_norm_weight, layer_norm_bias). `name`, here and below, is a literal: it also names collectives.
+/// y = x·Wᵀ + b with W [out, in] split over its rows. It may own the weights of the norm in front of it, under Transformer Engine's names
+/// (layer_norm_weight, layer_norm_bias), which the layer applies. `name`, here and below, is a literal: it also names collectives.
 class ColumnParallelLinear : public Module {
  public:
   struct Options {
@@ -26,13 +26,11 @@ class ColumnParallelLinear : public Module {
     bool bias = true;
     bool with_norm = false;
   };
-  struct Output {
-    at::Tensor y;           ///< [s, b, out / tp]
-    at::Tensor normalised;  ///< norm(x), or x without a norm: [s, b, in], with sequence parallelism this rank's slice
-  };
   ColumnParallelLinear(Module* parent, const char* name, const TransformerConfig& config, const Rank& rank, Options options);
   /// Collective over tp, as every forward below. Without `add_bias`, what takes y adds the bias and contributes its gradient.
-  Output forward(const at::Tensor& x, const ForwardContext& context, bool add_bias = true) const;
+  at::Tensor forward(const at::Tensor& x, const ForwardContext& context, bool add_bias = true) const;
+  /// Of x; none without with_norm.
+  NormWeights input_norm() const { return {norm_weight_, norm_bias_, norm_options_}; }
   /// b [out / tp], or null.
   Parameter* bias() const { return bias_; }
 

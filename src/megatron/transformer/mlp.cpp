@@ -27,16 +27,16 @@ Mlp::Mlp(Module* parent, std::string_view name, const LayerArguments& arguments)
       linear_fc1_(this, "linear_fc1", config_, arguments.rank, fc1_options(arguments)),
       linear_fc2_(this, "linear_fc2", config_, arguments.rank, config_.ffn_hidden_size, config_.hidden_size) {}
 
-BlockOutput Mlp::forward(const at::Tensor& hidden_sbh, const ForwardContext& context) {
-  Parameter* bias = hidden_sbh.is_cpu() ? linear_fc1_.bias() : nullptr;  // there the activation's kernel adds it
-  const auto [projected, normalised] = linear_fc1_.forward(hidden_sbh, context, /*add_bias=*/bias == nullptr);
-  if (config_.norm_placement == NormPlacement::pre) show_op(context.hooks, linear_fc1_, "layer_norm", normalised);
+at::Tensor Mlp::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
+  Parameter* bias = input_sbh.is_cpu() ? linear_fc1_.bias() : nullptr;  // there the activation's kernel adds it
+  const at::Tensor projected = linear_fc1_.forward(input_sbh, context, /*add_bias=*/bias == nullptr);
+  if (config_.norm_placement == NormPlacement::pre) show_op(context.hooks, linear_fc1_, "layer_norm", input_sbh);
   if (context.hooks != nullptr) show_op(context.hooks, linear_fc1_, "", bias != nullptr ? projected + bias->value() : projected);
   const at::Tensor activated = activate(projected, config_.activation, config_.gated_linear_unit, bias);
   show_op(context.hooks, *this, "activation", activated);
   const at::Tensor out = linear_fc2_.forward(activated, context);
   show_op(context.hooks, linear_fc2_, "", out);
-  return {out, normalised};
+  return out;
 }
 
 }  // namespace megatron

@@ -1,4 +1,4 @@
-// The feed-forward block: fc2(f(fc1(norm(x)))), gated or not.
+// The feed-forward block: fc2(f(fc1(x))), gated or not.
 #pragma once
 
 #include "megatron/transformer/forward_context.h"
@@ -10,7 +10,8 @@ namespace megatron {
 class Mlp : public FeedForward {
  public:
   Mlp(Module* parent, std::string_view name, const LayerArguments& arguments);
-  BlockOutput forward(const at::Tensor& hidden_sbh, const ForwardContext& context) override;
+  NormWeights input_norm() const override { return linear_fc1_.input_norm(); }
+  at::Tensor forward(const at::Tensor& input_sbh, const ForwardContext& context) override;
 
  private:
   const TransformerConfig& config_;

@@ -8,6 +8,7 @@
 #include "megatron/config/transformer_config.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/transformer/module.h"
+#include "megatron/transformer/random_site.h"
 
 namespace megatron {
 
@@ -19,9 +20,26 @@ struct NormOptions {
 
 NormOptions norm_options(const TransformerConfig& config);
 
+/// A norm whose weights belong to another module; without a weight there is none.
+struct NormWeights {
+  Parameter* weight = nullptr;
+  Parameter* bias = nullptr;
+  NormOptions options;
+};
+
 /// Normalises the last dimension of x; weight [h], bias [h] or null (RMSNorm). The result has the weight's dtype; x may be float32 above 16-bit
 /// weights. 16-bit weights are read as the optimizer's float32 copies where there are.
 at::Tensor norm(const at::Tensor& x, Parameter& weight, Parameter* bias, const NormOptions& options);
+
+struct SumAndNorm {
+  at::Tensor sum, normalised;  ///< without a norm the sum is both
+};
+
+/// {x, norm(x)}. Who reads x from here on instead of x itself lets the norm's backward pass add its gradient.
+SumAndNorm norm_of_stream(const at::Tensor& x, const NormWeights& weights);
+
+/// {sum, norm(sum)} of sum = stream + dropout(branch), [s, b, h], in one pass on the processor, backward too; see dropout_add.
+SumAndNorm norm_of_sum(const at::Tensor& stream, const at::Tensor& branch, const DropoutSite& site, std::int64_t s_start, const NormWeights& weights);
 
 /// What a norm stands on, which decides whether each tensor-parallel rank sees the whole gradient of its weight.
 enum class NormPlace {
@@ -35,6 +53,7 @@ class Norm : public Module {
   Norm(Module* parent, std::string_view name, const TransformerConfig& config, std::int64_t size, const Rank& rank,
        NormPlace place = NormPlace::hidden);
   at::Tensor forward(const at::Tensor& x) const { return norm(x, weight_, bias_, options_); }
+  NormWeights weights() const { return {&weight_, bias_, options_}; }
 
  private:
   Parameter& weight_;

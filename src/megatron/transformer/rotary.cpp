@@ -68,11 +68,12 @@ struct Rotary : torch::autograd::Function<Rotary> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool interleaved) {
     context->save_for_backward({cos, sin});
     context->saved_data["interleaved"] = interleaved;
-    return rotary_rows(x, cos, sin, interleaved, 1);
+    return rotary_rows(x, {cos, sin, interleaved, 1});
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
-    return {rotary_rows(gradients[0], saved[0], saved[1], context->saved_data["interleaved"].toBool(), -1), at::Tensor(), at::Tensor(), at::Tensor()};
+    return {rotary_rows(gradients[0], {saved[0], saved[1], context->saved_data["interleaved"].toBool(), -1}), at::Tensor(), at::Tensor(),
+            at::Tensor()};
   }
 };
 

@@ -9,6 +9,7 @@
 #include "kernels/cpu/row_kernels.h"
 #include "megatron/base/error.h"
 #include "megatron/transformer/kernel_type.h"
+#include "megatron/transformer/norm_rows.h"
 #include "megatron/transformer/on_threads.h"
 #include "megatron/transformer/op_scope.h"
 
@@ -81,6 +82,10 @@ void dropout_rows(const at::Tensor& x, const at::Tensor& residual, at::Tensor& o
 }
 
 RmsNormRows rms_norm_rows(const at::Tensor& x, const at::Tensor& weight, c10::ScalarType type, double epsilon, double offset) {
+  if (x.is_cpu()) {
+    const NormRows rows = norm_rows(x, nullptr, {.weight = weight, .bias = {}, .epsilon = epsilon, .offset = offset}, type);
+    return {rows.y, rows.rstd};
+  }
   const OpScope scope("megatron::rms_norm_rows", {x, weight, x});
   MEGATRON_CHECK(weight.scalar_type() == compute_type(type) && weight.is_contiguous(), "weight of a norm");
   const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
@@ -95,15 +100,16 @@ RmsNormRows rms_norm_rows(const at::Tensor& x, const at::Tensor& weight, c10::Sc
                                             .columns = columns,
                                             .epsilon = epsilon,
                                             .offset = offset};
-  if (!x.is_cpu()) {
-    accelerator_operations(x).rms_norm(arguments);
-  } else {
-    on_threads(kernels::row_kernels().rms_norm, arguments, rows, columns);
-  }
+  accelerator_operations(x).rms_norm(arguments);
   return result;
 }
 
 RmsNormGradients rms_norm_rows_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd, double offset) {
+  if (x.is_cpu()) {
+    NormGradients gradients =
+        norm_rows_backward(dy, {}, {.sum = x, .y = {}, .mean = {}, .rstd = rstd}, nullptr, {.weight = weight, .bias = {}, .offset = offset});
+    return {gradients.dsum, gradients.dweight};
+  }
   const OpScope scope("megatron::rms_norm_rows_backward", {dy, x, weight, x});
   MEGATRON_CHECK(weight.scalar_type() == compute_type(dy.scalar_type()) && dy.is_contiguous() && x.is_contiguous(), "gradient of a norm");
   const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
@@ -119,43 +125,80 @@ RmsNormGradients rms_norm_rows_backward(const at::Tensor& dy, const at::Tensor& 
                                                     .rows = rows,
                                                     .columns = columns,
                                                     .offset = offset};
-  if (!x.is_cpu()) {
-    accelerator_operations(x).rms_norm_backward(arguments);
-  } else {
-    on_threads(kernels::row_kernels().rms_norm_backward_input, arguments, rows, columns);
-    on_threads(kernels::row_kernels().rms_norm_backward_weight, arguments, columns, rows, /*multiple=*/64);
-  }
+  accelerator_operations(x).rms_norm_backward(arguments);
   return result;
 }
 
-at::Tensor rotary_rows(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool interleaved, double sign) {
-  const OpScope scope("megatron::rotary_rows", {x, cos, sin, x});
+namespace {
+
+/// Of [s, b, n, d] with unit last stride, whose heads lie one step apart; or of [s, b, g, r, d].
+kernels::HeadLayout layout_of(const at::Tensor& heads) {
+  const bool grouped = heads.dim() == 5;
+  return {.position = heads.stride(0),
+          .sample = heads.stride(1),
+          .group = heads.stride(2),
+          .head = grouped ? heads.stride(3) : 0,
+          .group_heads = grouped ? heads.size(3) : 1};
+}
+
+/// The rotation by an accelerator's kernel, whose tokens must be evenly spaced.
+at::Tensor rotated_evenly(const at::Tensor& x, const Rotation& rotation) {
   const std::int64_t s = x.size(0), b = x.size(1), n = x.size(2), d = x.size(3);
-  // Tokens must be evenly spaced. The stride of a dimension of one element means nothing, also in a tensor that calls itself contiguous.
+  // The stride of a dimension of one element means nothing, also in a tensor that calls itself contiguous.
   const bool even = x.stride(3) == 1 && (b == 1 || s == 1 || x.stride(0) == b * x.stride(1));
   const at::Tensor from = even ? x : x.contiguous();
   at::Tensor out = at::empty({s, b, n, d}, x.options());
-  const kernels::RotaryArguments arguments{.x = from.const_data_ptr(),
-                                           .cos = cos.const_data_ptr(),
-                                           .sin = sin.const_data_ptr(),
-                                           .out = out.mutable_data_ptr(),
-                                           .type = kernel_type(x.scalar_type()),
-                                           .tokens = s * b,
-                                           .heads = n,
-                                           .head_dim = d,
-                                           .rotary_dim = 2 * cos.size(1),
-                                           .token_stride = !even    ? n * d
-                                                           : b == 1 ? x.stride(0)
-                                                                    : x.stride(1),
-                                           .head_stride = even ? x.stride(2) : d,
-                                           .tokens_per_row = cos.size(0) == s ? b : 1,
-                                           .interleaved = interleaved,
-                                           .sign = sign};
-  if (!x.is_cpu()) {
-    accelerator_operations(x).rotary(arguments);
-  } else {
-    on_threads(kernels::row_kernels().rotary, arguments, arguments.tokens, n * d);
+  accelerator_operations(x).rotary({.x = from.const_data_ptr(),
+                                    .cos = rotation.cos.const_data_ptr(),
+                                    .sin = rotation.sin.const_data_ptr(),
+                                    .out = out.mutable_data_ptr(),
+                                    .type = kernel_type(x.scalar_type()),
+                                    .tokens = s * b,
+                                    .heads = n,
+                                    .head_dim = d,
+                                    .rotary_dim = 2 * rotation.cos.size(1),
+                                    .token_stride = !even    ? n * d
+                                                    : b == 1 ? x.stride(0)
+                                                             : x.stride(1),
+                                    .head_stride = even ? x.stride(2) : d,
+                                    .tokens_per_row = rotation.cos.size(0) == s ? b : 1,
+                                    .interleaved = rotation.interleaved,
+                                    .sign = rotation.sign});
+  return out;
+}
+
+}  // namespace
+
+void copy_heads(const at::Tensor& from, at::Tensor& to, const Rotation* rotation) {
+  const at::Tensor source = from.stride(-1) == 1 ? from : from.contiguous();
+  MEGATRON_CHECK(source.numel() == to.numel() && to.stride(-1) == 1 && source.scalar_type() == to.scalar_type(), "heads of different shapes");
+  if (to.numel() == 0) return;
+  const std::int64_t b = to.size(1), tokens = to.size(0) * b, d = to.size(-1), n = to.numel() / (tokens * d);
+  kernels::HeadsArguments arguments{.from = source.const_data_ptr(),
+                                    .to = to.mutable_data_ptr(),
+                                    .from_layout = layout_of(source),
+                                    .to_layout = layout_of(to),
+                                    .type = kernel_type(to.scalar_type()),
+                                    .tokens = tokens,
+                                    .samples = b,
+                                    .heads = n,
+                                    .head_dim = d};
+  if (rotation != nullptr) {
+    arguments.cos = rotation->cos.const_data_ptr();
+    arguments.sin = rotation->sin.const_data_ptr();
+    arguments.rotary_dim = 2 * rotation->cos.size(1);
+    arguments.tokens_per_row = rotation->cos.size(0) == to.size(0) ? b : 1;
+    arguments.interleaved = rotation->interleaved;
+    arguments.sign = rotation->sign;
   }
+  on_threads(kernels::row_kernels().heads, arguments, tokens, n * d);
+}
+
+at::Tensor rotary_rows(const at::Tensor& x, const Rotation& rotation) {
+  const OpScope scope("megatron::rotary_rows", {x, rotation.cos, rotation.sin, x});
+  if (!x.is_cpu()) return rotated_evenly(x, rotation);
+  at::Tensor out = at::empty(x.sizes(), x.options());
+  copy_heads(x, out, &rotation);
   return out;
 }
 

@@ -33,7 +33,18 @@ struct RmsNormGradients {
 };
 RmsNormGradients rms_norm_rows_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd, double offset);
 
-/// Rotates x [s, b, n, d] by tables [s or s·b, rotary_dim / 2] of compute_type; `sign` −1 is the transpose. Contiguous result.
-at::Tensor rotary_rows(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool interleaved, double sign);
+/// Rotary embedding: tables [s or s·b, rotary_dim / 2] of compute_type; `sign` −1 is the transpose.
+struct Rotation {
+  at::Tensor cos, sin;
+  bool interleaved = false;
+  double sign = 1;
+};
+
+/// x [s, b, n, d] rotated; contiguous result.
+at::Tensor rotary_rows(const at::Tensor& x, const Rotation& rotation);
+
+/// Copies heads, rotated unless `rotation` is null, on the processor: either tensor [s, b, n, d] or [s, b, g, r, d] with g·r = n, in any strides with
+/// unit last in `to`.
+void copy_heads(const at::Tensor& from, at::Tensor& to, const Rotation* rotation);
 
 }  // namespace megatron

@@ -66,15 +66,18 @@ SelfAttention::SelfAttention(Module* parent, std::string_view name, const LayerA
     alibi_slopes_ = alibi_slopes(config_.num_attention_heads).narrow(0, first_head_, heads_);
 }
 
-SelfAttention::QueryKeyValue SelfAttention::split(const at::Tensor& mixed) const {
-  const std::int64_t s = mixed.size(0), b = mixed.size(1), d = config_.kv_channels, g = groups_, r = heads_ / g;
-  const at::Tensor grouped = mixed.view({s, b, g, r + 2, d});
-  at::Tensor q = grouped.narrow(3, 0, r).reshape({s, b, g * r, d}), k = grouped.select(3, r), v = grouped.select(3, r + 1);
-  if (q_layernorm_) {
-    q = q_layernorm_->forward(q);
-    k = k_layernorm_->forward(k);
-  }
-  return {q, k, v};
+QueryKeyValue SelfAttention::split(const at::Tensor& mixed, const ForwardContext& context) const {
+  const Rotation rotation{context.rotary_cos, context.rotary_sin, config_.rotary_interleaved};
+  const bool rotates = rotation.cos.defined();
+  if (!q_layernorm_) return split_query_key_value(mixed, groups_, config_.kv_channels, rotates ? &rotation : nullptr);
+  auto [q, k, v] = split_query_key_value(mixed, groups_, config_.kv_channels, nullptr);
+  q = q_layernorm_->forward(q);
+  k = k_layernorm_->forward(k);
+  show_op(context.hooks, *q_layernorm_, "", q);
+  show_op(context.hooks, *k_layernorm_, "", k);
+  if (!rotates) return {q, k, v};
+  const auto rotated = [&](const at::Tensor& x) { return apply_rotary(x, rotation.cos, rotation.sin, rotation.interleaved); };
+  return {rotated(q), rotated(k), v};
 }
 
 AttentionOptions SelfAttention::attention_options(const ForwardContext& context, const at::Device& device) {
@@ -92,19 +95,11 @@ AttentionOptions SelfAttention::attention_options(const ForwardContext& context,
   return options;
 }
 
-BlockOutput SelfAttention::forward(const at::Tensor& hidden_sbh, const ForwardContext& context) {
-  const auto [mixed, normalised] = linear_qkv_.forward(hidden_sbh, context);
-  if (config_.norm_placement == NormPlacement::pre) show_op(context.hooks, linear_qkv_, "layer_norm", normalised);
+at::Tensor SelfAttention::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
+  const at::Tensor mixed = linear_qkv_.forward(input_sbh, context);
+  if (config_.norm_placement == NormPlacement::pre) show_op(context.hooks, linear_qkv_, "layer_norm", input_sbh);
   show_op(context.hooks, linear_qkv_, "", mixed);
-  auto [q, k, v] = split(mixed);
-  if (q_layernorm_) {
-    show_op(context.hooks, *q_layernorm_, "", q);
-    show_op(context.hooks, *k_layernorm_, "", k);
-  }
-  if (context.rotary_cos.defined()) {
-    q = apply_rotary(q, context.rotary_cos, context.rotary_sin, config_.rotary_interleaved);
-    k = apply_rotary(k, context.rotary_cos, context.rotary_sin, config_.rotary_interleaved);
-  }
+  auto [q, k, v] = split(mixed, context);
   if (context.states != nullptr) {
     auto& slot = context.states->slots.at(layer_index_);
     if (!slot) slot = std::make_unique<KeyValueState>();
@@ -117,7 +112,7 @@ BlockOutput SelfAttention::forward(const at::Tensor& hidden_sbh, const ForwardCo
   show_op(context.hooks, *this, "core_attention", out);
   const at::Tensor projected = linear_proj_.forward(out, context);
   show_op(context.hooks, linear_proj_, "", projected);
-  return {projected, normalised};
+  return projected;
 }
 
 }  // namespace megatron

@@ -7,19 +7,18 @@
 #include "megatron/transformer/layer_spec.h"
 #include "megatron/transformer/linear_layers.h"
 #include "megatron/transformer/norm.h"
+#include "megatron/transformer/query_key_value.h"
 
 namespace megatron {
 
 class SelfAttention : public Mixer {
  public:
   SelfAttention(Module* parent, std::string_view name, const LayerArguments& arguments);
-  BlockOutput forward(const at::Tensor& hidden_sbh, const ForwardContext& context) override;
+  NormWeights input_norm() const override { return linear_qkv_.input_norm(); }
+  at::Tensor forward(const at::Tensor& input_sbh, const ForwardContext& context) override;
 
  private:
-  struct QueryKeyValue {
-    at::Tensor q, k, v;  ///< [s, b, n or g, d]
-  };
-  QueryKeyValue split(const at::Tensor& mixed) const;
+  QueryKeyValue split(const at::Tensor& mixed, const ForwardContext& context) const;
   AttentionOptions attention_options(const ForwardContext& context, const at::Device& device);
 
   const TransformerConfig& config_;

@@ -1,10 +1,6 @@
 #include "megatron/transformer/transformer_layer.h"
 
-#include <ATen/TensorOperators.h>
-
 #include <string>
-
-#include "megatron/transformer/dropout.h"
 
 namespace megatron {
 namespace {
@@ -29,21 +25,22 @@ TransformerLayer::TransformerLayer(Module* parent, std::string_view name, const 
       mlp_(spec.mlp(this, with_norm_placement(arguments))),
       post_mlp_layernorm_(post_norm(this, "post_mlp_layernorm", arguments)) {}
 
-at::Tensor TransformerLayer::add_residual(const BlockOutput& block, const at::Tensor& input, std::string_view site, const Norm* post_norm,
-                                          const ForwardContext& context) const {
-  const at::Tensor& residual = config_.apply_residual_connection_post_layernorm ? block.normalised : input;
-  const at::Tensor sum = dropout_add(block.out, residual, context.dropout(path(), site, config_.hidden_dropout), context.s_start);
-  show_op(context.hooks, *this, site, sum);
-  if (post_norm == nullptr) return sum;
-  const at::Tensor normalised = post_norm->forward(sum);
-  show_op(context.hooks, *post_norm, "", normalised);
-  return normalised;
+SumAndNorm TransformerLayer::add_residual(const at::Tensor& out, const SumAndNorm& input, std::string_view site, const Norm* post_norm,
+                                          const NormWeights& next_norm, const ForwardContext& context) const {
+  const at::Tensor& residual = config_.apply_residual_connection_post_layernorm ? input.normalised : input.sum;
+  const SumAndNorm both = norm_of_sum(residual, out, context.dropout(path(), site, config_.hidden_dropout), context.s_start,
+                                      post_norm != nullptr ? post_norm->weights() : next_norm);
+  show_op(context.hooks, *this, site, both.sum);
+  if (post_norm == nullptr) return both;
+  show_op(context.hooks, *post_norm, "", both.normalised);
+  return {both.normalised, both.normalised};
 }
 
 at::Tensor TransformerLayer::forward(const at::Tensor& hidden_sbh, const ForwardContext& context) {
-  const at::Tensor attended =
-      add_residual(self_attention_->forward(hidden_sbh, context), hidden_sbh, "self_attn_bda", post_self_attn_layernorm_.get(), context);
-  return add_residual(mlp_->forward(attended, context), attended, "mlp_bda", post_mlp_layernorm_.get(), context);
+  const SumAndNorm input = norm_of_stream(hidden_sbh, self_attention_->input_norm());
+  const SumAndNorm attended = add_residual(self_attention_->forward(input.normalised, context), input, "self_attn_bda",
+                                           post_self_attn_layernorm_.get(), mlp_->input_norm(), context);
+  return add_residual(mlp_->forward(attended.normalised, context), attended, "mlp_bda", post_mlp_layernorm_.get(), {}, context).sum;
 }
 
 TransformerBlock::TransformerBlock(Module* parent, std::string_view name, const TransformerLayerSpec& spec, const LayerArguments& arguments,

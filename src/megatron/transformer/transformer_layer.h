@@ -15,7 +15,8 @@ class TransformerLayer : public Module {
   at::Tensor forward(const at::Tensor& hidden_sbh, const ForwardContext& context);
 
  private:
-  at::Tensor add_residual(const BlockOutput& block, const at::Tensor& input, std::string_view site, const Norm* post_norm,
+  /// A block's input as the layer has it: the stream, and what the block takes of it.
+  SumAndNorm add_residual(const at::Tensor& out, const SumAndNorm& input, std::string_view site, const Norm* post_norm, const NormWeights& next_norm,
                           const ForwardContext& context) const;
 
   const TransformerConfig& config_;
