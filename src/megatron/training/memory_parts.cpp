@@ -108,8 +108,8 @@ ModelMemory model_memory(const ParamStore& weights, Optimizer& optimizer) {
 MemoryParts host_memory_parts(const ModelMemory& model, const TensorMemory& tensors, const MappedMemory& mapped, double heap_bytes) {
   MemoryParts result{.parts = {}, .total = mapped.total()};
   add_tensors(result, model, tensors);
-  result.parts.emplace_back("heap without tensors", heap_bytes - tensors.live_bytes);
-  result.parts.emplace_back("freed, kept by the allocator", std::max(0.0, mapped.heap - heap_bytes));
+  result.parts.emplace_back("heap without tensors", heap_bytes);
+  result.parts.emplace_back("freed, kept by the allocator", std::max(0.0, mapped.heap - heap_bytes) + tensors.reserved_bytes - tensors.peak_bytes);
   result.parts.emplace_back("mapped data files", mapped.data_files);
   result.parts.emplace_back("program and libraries", mapped.program);
   add_remainder(result);

@@ -39,7 +39,7 @@ struct MemoryParts {
   double total = 0;
 };
 
-/// On a CPU: the process. `heap_bytes` is what the C library's heap has in use, tensors included.
+/// On a CPU: the process. `heap_bytes` is what the C library's heap has in use, where no tensors are.
 MemoryParts host_memory_parts(const ModelMemory& model, const TensorMemory& tensors, const MappedMemory& mapped, double heap_bytes);
 /// On a GPU: what the caching allocator has reserved.
 MemoryParts device_memory_parts(const ModelMemory& model, const TensorMemory& tensors);

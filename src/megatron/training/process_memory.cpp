@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "megatron/base/format.h"
+#include "megatron/training/tensor_memory.h"
 
 namespace megatron {
 namespace {
@@ -27,7 +28,7 @@ MemoryMetrics host_memory() {
   const struct mallinfo2 heap = ::mallinfo2();
   return {.reserved_bytes = proc_bytes("/proc/self/status", "VmRSS:"),
           .max_reserved_bytes = proc_bytes("/proc/self/status", "VmHWM:"),
-          .allocated_bytes = static_cast<double>(heap.uordblks + heap.hblkhd)};
+          .allocated_bytes = static_cast<double>(heap.uordblks + heap.hblkhd) + tensor_memory(c10::kCPU).live_bytes};
 }
 
 }  // namespace

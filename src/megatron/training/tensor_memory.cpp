@@ -2,42 +2,62 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
-#include <c10/core/impl/alloc_cpu.h>
-#include <malloc.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
+#include <new>
+
+#include "megatron/base/block_heap.h"
 
 namespace megatron {
 namespace {
 
-/// What the C library really set aside, the same when it is given back.
-std::int64_t size_of(void* data) { return static_cast<std::int64_t>(::malloc_usable_size(data)); }
+constexpr std::size_t kHugePage = 2 << 20, kSmallGrowth = 256 << 10;
+constexpr std::size_t kSmall = 16 << 10;  ///< blocks up to here have a heap of their own, or long-lived small ones would split the large
 
-/// LibTorch's own CPU allocation, counted.
-class CountingAllocator : public c10::Allocator {
+/// Twice this machine's memory: where blocks lie apart, addresses end later than memory.
+std::size_t address_space() { return 2 * static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
+
+class TensorAllocator : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
-    void* data = c10::alloc_cpu(bytes);
-    if (data != nullptr) add(size_of(data));
+    if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::kCPU)};
+    void* data = (bytes <= kSmall ? small_ : large_).allocate(bytes);
+    if (data == nullptr) throw std::bad_alloc();
+    add(static_cast<std::int64_t>(BlockHeap::size_of(data)));
     return {data, data, &release, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* target, const void* source, std::size_t bytes) const override { std::memcpy(target, source, bytes); }
 
-  static CountingAllocator& instance() {
-    static CountingAllocator allocator;
+  /// Lives for ever: tensors die late.
+  static TensorAllocator& instance() {
+    static TensorAllocator& allocator = *new TensorAllocator;
     return allocator;
   }
 
-  TensorMemory read() const { return {.live_bytes = static_cast<double>(live_.load()), .peak_bytes = static_cast<double>(peak_.load())}; }
+  TensorMemory read() const {
+    return {.live_bytes = static_cast<double>(live_.load()),
+            .peak_bytes = static_cast<double>(peak_.load()),
+            .reserved_bytes = static_cast<double>(small_.statistics().held_bytes + large_.statistics().held_bytes)};
+  }
+  TensorAllocations allocations() const {
+    const BlockHeap::Statistics small = small_.statistics(), large = large_.statistics();
+    return {.tensors = small.allocations + large.allocations, .system = small.system_calls + large.system_calls};
+  }
   void forget_peak() { peak_ = live_.load(); }
+  void give_back() {
+    small_.give_back();
+    large_.give_back();
+  }
 
  private:
   static void release(void* data) {
     if (data == nullptr) return;
-    instance().live_ -= size_of(data);
-    c10::free_cpu(data);
+    TensorAllocator& self = instance();
+    self.live_ -= static_cast<std::int64_t>(BlockHeap::size_of(data));
+    (self.small_.owns(data) ? self.small_ : self.large_).free(data);
   }
   void add(std::int64_t bytes) {
     const std::int64_t live = live_ += bytes;
@@ -46,6 +66,8 @@ class CountingAllocator : public c10::Allocator {
     }
   }
 
+  BlockHeap small_{{.address_space = address_space() / 8, .growth = kSmallGrowth, .huge_pages = false}};
+  BlockHeap large_{{.address_space = address_space(), .growth = kHugePage, .huge_pages = true}};
   std::atomic<std::int64_t> live_ = 0, peak_ = 0;
 };
 
@@ -53,10 +75,10 @@ c10::DeviceAllocator& caching_allocator(c10::Device device) { return *c10::getDe
 
 }  // namespace
 
-void start_counting_tensor_memory() { c10::SetAllocator(c10::kCPU, &CountingAllocator::instance(), /*priority=*/100); }
+void start_reusing_tensor_memory() { c10::SetAllocator(c10::kCPU, &TensorAllocator::instance(), /*priority=*/100); }
 
 TensorMemory tensor_memory(c10::Device device) {
-  if (device.is_cpu()) return CountingAllocator::instance().read();
+  if (device.is_cpu()) return TensorAllocator::instance().read();
   const auto stats = caching_allocator(device).getDeviceStats(device.index());
   const auto total = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   return {.live_bytes = static_cast<double>(stats.allocated_bytes[total].current),
@@ -66,10 +88,14 @@ TensorMemory tensor_memory(c10::Device device) {
 
 void forget_peak_tensor_memory(c10::Device device) {
   if (device.is_cpu()) {
-    CountingAllocator::instance().forget_peak();
+    TensorAllocator::instance().forget_peak();
   } else {
     caching_allocator(device).resetPeakStats(device.index());
   }
 }
+
+TensorAllocations tensor_allocations() { return TensorAllocator::instance().allocations(); }
+
+void give_back_tensor_memory() { TensorAllocator::instance().give_back(); }
 
 }  // namespace megatron

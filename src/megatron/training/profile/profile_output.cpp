@@ -9,7 +9,7 @@ namespace megatron {
 namespace {
 
 constexpr std::size_t kRows = 30;
-constexpr double kNanoseconds = 1e9;
+constexpr double kNanoseconds = 1e9, kMegabyte = 1024 * 1024;
 
 struct Row {
   std::string name;
@@ -51,6 +51,12 @@ std::string short_name(std::string name) {
   }
   if (name.starts_with("CppNode<") && name.ends_with(">")) name = name.substr(8, name.size() - 9);
   return name.size() > 46 ? name.substr(0, 45) + "~" : name;
+}
+
+std::string memory_line(const ProfileHead& head) {
+  const double steps = static_cast<double>(head.num_steps);
+  return format("\n  per step %.1f tensors were allocated, %.1f of them with new memory of the system; other objects needed %.2f MB of it",
+                head.memory.tensors / steps, head.memory.system / steps, head.memory.heap_growth / steps / kMegabyte);
 }
 
 std::string operator_rows(const ProfileHead& head, std::span<const RecordedOp> ops, double step_ns) {
@@ -116,7 +122,7 @@ std::string profile_table(const ProfileHead& head, std::span<const RecordedOp> o
       format("profile of iterations %lld to %lld: %.2f ms a step while recorded; peak %.1f GFLOP/s, %.1f GB/s",
              static_cast<long long>(head.first_iteration), static_cast<long long>(head.first_iteration + head.num_steps - 1),
              steps_ns / static_cast<double>(head.num_steps) / 1e6, head.peak.flops_per_second / 1e9, head.peak.bytes_per_second / 1e9);
-  return title + stretch_rows(head, ops, steps_ns) + operator_rows(head, ops, steps_ns);
+  return title + memory_line(head) + stretch_rows(head, ops, steps_ns) + operator_rows(head, ops, steps_ns);
 }
 
 TraceTrack trace_track(std::span<const RecordedOp> ops, int rank) {

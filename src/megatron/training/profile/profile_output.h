@@ -14,9 +14,17 @@ struct DevicePeak {
   double flops_per_second = 0, bytes_per_second = 0;
 };
 
+/// How often memory was asked for while the steps ran.
+struct ProfileMemory {
+  double tensors = 0;      ///< allocations of tensors on the CPU
+  double system = 0;       ///< of them not served from what earlier tensors freed
+  double heap_growth = 0;  ///< bytes by which the C library's heap grew
+};
+
 struct ProfileHead {
   std::int64_t first_iteration = 0, num_steps = 1;
   DevicePeak peak;
+  ProfileMemory memory;
 };
 
 /// Phases and modules by time, then operators by their own time: per step calls, ms in all and in itself, share, GB, GFLOP, and the fraction of

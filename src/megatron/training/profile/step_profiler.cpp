@@ -1,10 +1,13 @@
 #include "megatron/training/profile/step_profiler.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <ostream>
 
 #include "megatron/base/files.h"
 #include "megatron/training/device_peak.h"
+#include "megatron/training/tensor_memory.h"
 #include "megatron/training/weight_type.h"
 
 namespace megatron {
@@ -20,6 +23,18 @@ DevicePeak device_peak(const Trainer& trainer) {
   const c10::Device device = trainer.rank.device;
   return {.flops_per_second = peak_flops(device, trainer.device_name, weight_type(trainer.settings.training)),
           .bytes_per_second = peak_bandwidth(device, trainer.device_name)};
+}
+
+ProfileMemory count_memory() {
+  const TensorAllocations tensors = tensor_allocations();
+  const struct mallinfo2 heap = ::mallinfo2();
+  return {.tensors = static_cast<double>(tensors.tensors),
+          .system = static_cast<double>(tensors.system),
+          .heap_growth = static_cast<double>(heap.arena + heap.hblkhd)};
+}
+
+ProfileMemory operator-(const ProfileMemory& a, const ProfileMemory& b) {
+  return {.tensors = a.tensors - b.tensors, .system = a.system - b.system, .heap_growth = a.heap_growth - b.heap_growth};
 }
 
 }  // namespace
@@ -57,9 +72,11 @@ void StepProfiler::start() {
   recorder_ = std::make_unique<OpRecorder>(trainer_.rank.device);
   hooks_.emplace(*trainer_.model, static_cast<UnitHooks&>(*this));
   trainer_.timers.add_listener(*this);
+  at_start_ = count_memory();
 }
 
 void StepProfiler::finish() {
+  const ProfileMemory memory = count_memory() - at_start_;
   hooks_.reset();
   trainer_.timers.remove_listener(*this);
   const std::vector<RecordedOp> ops = recorder_->take();
@@ -69,8 +86,10 @@ void StepProfiler::finish() {
   megatron::create_directories(fs::path(path).parent_path());
   const TraceTrack track = trace_track(ops, static_cast<int>(trainer_.rank.index));
   write_file_atomically(path, trace_json({&track, 1}));
-  const ProfileHead head{
-      .first_iteration = first_iteration_, .num_steps = trainer_.progress.iteration - first_iteration_ + 1, .peak = device_peak(trainer_)};
+  const ProfileHead head{.first_iteration = first_iteration_,
+                         .num_steps = trainer_.progress.iteration - first_iteration_ + 1,
+                         .peak = device_peak(trainer_),
+                         .memory = memory};
   out_ << profile_table(head, ops) << "\ntrace for ui.perfetto.dev: " << path << std::endl;
 }
 

@@ -40,6 +40,7 @@ class StepProfiler : private UnitHooks, private TimerListener {
   bool is_wanted_;
   bool is_in_step_ = false;
   std::int64_t first_iteration_ = 0;
+  ProfileMemory at_start_;     ///< counts when recording started
   std::string backward_unit_;  ///< the module whose backward pass runs
   std::unique_ptr<OpRecorder> recorder_;
   std::optional<UnitHooksScope> hooks_;

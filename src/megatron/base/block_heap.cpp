@@ -1,0 +1,215 @@
+#include "megatron/base/block_heap.h"
+
+#include <sanitizer/asan_interface.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::size_t kLine = 64, kPage = 4096;
+constexpr std::size_t kLeast = std::size_t{1} << 20;  ///< address space below which there is no sense in trying
+constexpr int kLinear = 32;                           ///< sizes below so many lines have lists of their own; above, as many lists a doubling
+
+std::size_t round_up(std::size_t bytes, std::size_t multiple) { return (bytes + multiple - 1) / multiple * multiple; }
+
+/// The least number of bytes that leads from `data` to a multiple.
+std::size_t gap(const std::byte* data, std::size_t multiple) {
+  const auto at = reinterpret_cast<std::uintptr_t>(data);
+  return round_up(at, multiple) - at;
+}
+
+/// Address space that starts at a multiple of `alignment`; nullptr when the system grants none.
+std::byte* reserve(std::size_t bytes, std::size_t alignment) {
+  void* data = ::mmap(nullptr, bytes + alignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (data == MAP_FAILED) return nullptr;
+  auto* const begin = static_cast<std::byte*>(data);
+  const std::size_t head = gap(begin, alignment), tail = alignment - head;
+  if (head > 0) ::munmap(begin, head);
+  if (tail > 0) ::munmap(begin + head + bytes, tail);
+  return begin + head;
+}
+
+}  // namespace
+
+/// Stands before every block's bytes. Blocks lie one behind the other from base_ to top_; no two neighbours are free.
+struct alignas(kLine) BlockHeap::Block {
+  std::size_t size;        ///< with this head, a multiple of a line
+  Block* before;           ///< in memory; nullptr for the first
+  Block *next, *previous;  ///< in the list of free blocks
+  std::size_t returned;    ///< bytes of it that give_back handed to the system
+  bool is_free;
+
+  std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
+  std::size_t capacity() const { return size - sizeof(Block); }
+};
+
+BlockHeap::BlockHeap(const Options& options) : options_(options) {
+  for (std::size_t bytes = round_up(options.address_space, options.growth); base_ == nullptr && bytes >= kLeast; bytes /= 2) {
+    address_space_ = round_up(bytes, options.growth);
+    base_ = reserve(address_space_, options.growth);
+  }
+  MEGATRON_CHECK(base_ != nullptr, "no address space for a heap of ", options.address_space, " bytes");
+  top_ = base_;
+}
+
+BlockHeap::~BlockHeap() {
+  ASAN_UNPOISON_MEMORY_REGION(base_, top_ - base_);
+  ::munmap(base_, address_space_);
+}
+
+void* BlockHeap::allocate(std::size_t bytes) {
+  if (bytes > address_space_) return nullptr;
+  const std::size_t size = round_up(std::max<std::size_t>(bytes, 1), kLine) + sizeof(Block);
+  const std::lock_guard lock(mutex_);
+  Block* block = find(size);
+  if (block == nullptr && (block = grow(size)) == nullptr) return nullptr;
+  block->is_free = false;
+  split(block, size);
+  if (const std::size_t returned = std::exchange(block->returned, 0); returned > 0) {
+    returned_ -= returned;
+    ++counts_.system_calls;
+  }
+  ++counts_.allocations;
+  ASAN_UNPOISON_MEMORY_REGION(block->data(), block->capacity());
+  return block->data();
+}
+
+void BlockHeap::free(void* data) {
+  Block* block = static_cast<Block*>(data) - 1;
+  const std::lock_guard lock(mutex_);
+  MEGATRON_CHECK(!block->is_free, "a block of memory was freed twice");
+  insert(merged(block));
+}
+
+std::size_t BlockHeap::size_of(const void* data) { return (static_cast<const Block*>(data) - 1)->capacity(); }
+
+void BlockHeap::give_back() {
+  const std::lock_guard lock(mutex_);
+  for (Block* block = top_ == base_ ? nullptr : first_block(); block != nullptr; block = after(block)) {
+    if (!block->is_free) continue;
+    const std::size_t head = gap(block->data(), kPage);
+    if (block->capacity() < head + kPage) continue;
+    const std::size_t bytes = (block->capacity() - head) / kPage * kPage;
+    if (::madvise(block->data() + head, bytes, MADV_DONTNEED) != 0) continue;
+    returned_ += bytes - block->returned;
+    block->returned = bytes;
+  }
+}
+
+BlockHeap::Statistics BlockHeap::statistics() const {
+  const std::lock_guard lock(mutex_);
+  Statistics result = counts_;
+  result.held_bytes = static_cast<std::size_t>(top_ - base_) - returned_;
+  return result;
+}
+
+int BlockHeap::class_of(std::size_t size) {
+  const std::size_t lines = size / kLine;
+  if (lines < kLinear) return static_cast<int>(lines);
+  const int doubling = std::bit_width(lines) - std::bit_width(std::size_t{kLinear});
+  return std::min((doubling + 1) * kLinear + static_cast<int>((lines >> doubling) % kLinear), kWords * 64 - 1);
+}
+
+BlockHeap::Block* BlockHeap::after(Block* block) const {
+  return block == last_ ? nullptr : reinterpret_cast<Block*>(reinterpret_cast<std::byte*>(block) + block->size);
+}
+
+/// The smallest free block that is large enough, out of its list; of equal ones the one freed last, whose bytes may still be in a cache.
+BlockHeap::Block* BlockHeap::find(std::size_t size) {
+  for (int index = class_of(size); index < kWords * 64; ++index) {
+    const std::uint64_t rest = filled_[index / 64] >> (index % 64);
+    if (rest == 0) {
+      index |= 63;
+      continue;
+    }
+    index += std::countr_zero(rest);
+    Block* best = nullptr;
+    for (Block* block = free_[index]; block != nullptr && (best == nullptr || best->size != size); block = block->next) {
+      if (block->size >= size && (best == nullptr || block->size < best->size)) best = block;
+    }
+    if (best == nullptr) continue;
+    remove(best);
+    return best;
+  }
+  return nullptr;
+}
+
+/// A block of at least `size` at the top, in no list.
+BlockHeap::Block* BlockHeap::grow(std::size_t size) {
+  const bool extends = last_ != nullptr && last_->is_free;
+  const std::size_t bytes = round_up(size - (extends ? last_->size : 0), options_.growth);
+  if (bytes > address_space_ - static_cast<std::size_t>(top_ - base_)) return nullptr;
+  if (::mprotect(top_, bytes, PROT_READ | PROT_WRITE) != 0) return nullptr;
+  if (options_.huge_pages) ::madvise(top_, bytes, MADV_HUGEPAGE);
+  ++counts_.system_calls;
+  auto* block = reinterpret_cast<Block*>(top_);
+  top_ += bytes;
+  if (extends) {
+    remove(last_);
+    last_->size += bytes;
+    return last_;
+  }
+  *block = {.size = bytes, .before = last_, .next = nullptr, .previous = nullptr, .returned = 0, .is_free = true};
+  return last_ = block;
+}
+
+/// Keeps `size` of a block; the rest, where a block fits into it, is free.
+void BlockHeap::split(Block* block, std::size_t size) {
+  if (block->size < size + sizeof(Block) + kLine) return;
+  const std::size_t rest_size = block->size - size, returned = std::min(block->returned, rest_size);
+  auto* rest = reinterpret_cast<Block*>(reinterpret_cast<std::byte*>(block) + size);
+  ASAN_UNPOISON_MEMORY_REGION(rest, sizeof(Block));
+  *rest = {.size = rest_size, .before = block, .next = nullptr, .previous = nullptr, .returned = returned, .is_free = true};
+  if (Block* next = after(block)) next->before = rest;
+  if (last_ == block) last_ = rest;
+  block->size = size;
+  block->returned -= returned;
+  insert(rest);
+}
+
+BlockHeap::Block* BlockHeap::merged(Block* block) {
+  if (Block* next = after(block); next != nullptr && next->is_free) {
+    remove(next);
+    block->size += next->size;
+    block->returned += next->returned;
+    if (last_ == next) last_ = block;
+  }
+  if (Block* before = block->before; before != nullptr && before->is_free) {
+    remove(before);
+    before->size += block->size;
+    before->returned += block->returned;
+    if (last_ == block) last_ = before;
+    block = before;
+  }
+  if (Block* next = after(block)) next->before = block;
+  return block;
+}
+
+void BlockHeap::insert(Block* block) {
+  const int index = class_of(block->size);
+  block->is_free = true;
+  block->previous = nullptr;
+  block->next = free_[index];
+  if (block->next != nullptr) block->next->previous = block;
+  free_[index] = block;
+  filled_[index / 64] |= std::uint64_t{1} << (index % 64);
+  ASAN_POISON_MEMORY_REGION(block->data(), block->capacity());
+}
+
+void BlockHeap::remove(Block* block) {
+  const int index = class_of(block->size);
+  if (block->previous != nullptr) {
+    block->previous->next = block->next;
+  } else if ((free_[index] = block->next) == nullptr) {
+    filled_[index / 64] &= ~(std::uint64_t{1} << (index % 64));
+  }
+  if (block->next != nullptr) block->next->previous = block->previous;
+}
+
+}  // namespace megatron

@@ -1,0 +1,71 @@
+// Memory for blocks that come and go in the same sizes step after step: one stretch of address space whose pages stay when a block is freed.
+// Best fit with immediate merging of neighbours (boundary tags: Knuth, The Art of Computer Programming 1, 2.5; lists by size as in Masmano et al.,
+// "TLSF: a new dynamic memory allocator for real-time systems", ECRTS 2004), so a freed block serves any size and fragmentation stays small.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+
+namespace megatron {
+
+class BlockHeap {
+ public:
+  struct Options {
+    std::size_t address_space = 0;  ///< bytes set aside without memory behind them; less when the system grants less
+    std::size_t growth = 0;         ///< memory is taken from the system in multiples of it; a power of two of at least a page
+    bool huge_pages = false;        ///< asks for them (transparent huge pages, "madvise"): fewer page faults and misses of the TLB
+  };
+
+  struct Statistics {
+    std::size_t held_bytes = 0;     ///< taken from the system, in blocks or free
+    std::int64_t allocations = 0;   ///< blocks given out so far
+    std::int64_t system_calls = 0;  ///< how often memory was taken from the system, or taken back after give_back
+  };
+
+  explicit BlockHeap(const Options& options);
+  BlockHeap(const BlockHeap&) = delete;
+  BlockHeap& operator=(const BlockHeap&) = delete;
+  ~BlockHeap();
+
+  /// A block of at least `bytes` that starts at a cache line (64 bytes), from any thread; nullptr when there is no more memory.
+  void* allocate(std::size_t bytes);
+  /// Takes back a block of allocate(), from any thread.
+  void free(void* data);
+  bool owns(const void* data) const { return data >= base_ && data < base_ + address_space_; }
+  /// What a block really has, at least what was asked for.
+  static std::size_t size_of(const void* data);
+
+  /// Hands the pages of free blocks to the system; they come back, as zeros, when they are used again.
+  void give_back();
+  Statistics statistics() const;
+
+ private:
+  struct Block;
+  static constexpr int kWords = 16;
+
+  static int class_of(std::size_t size);
+  Block* first_block() const { return reinterpret_cast<Block*>(base_); }
+  Block* after(Block* block) const;
+  Block* find(std::size_t size);
+  Block* grow(std::size_t size);
+  void split(Block* block, std::size_t size);
+  /// With its free neighbours, not in a list yet.
+  Block* merged(Block* block);
+  void insert(Block* block);
+  void remove(Block* block);
+
+  const Options options_;
+  std::byte* base_ = nullptr;
+  std::size_t address_space_ = 0;
+  mutable std::mutex mutex_;
+  std::byte* top_ = nullptr;  ///< end of what was taken from the system
+  Block* last_ = nullptr;
+  std::size_t returned_ = 0;
+  Statistics counts_;
+  std::array<std::uint64_t, kWords> filled_{};  ///< which lists have blocks
+  std::array<Block*, kWords * 64> free_{};
+};
+
+}  // namespace megatron

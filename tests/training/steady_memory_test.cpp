@@ -1,0 +1,66 @@
+// Steps after the first ones live on the memory that the first ones freed.
+#include <gtest/gtest.h>
+
+#include "megatron/training/tensor_memory.h"
+#include "training/small_run.h"
+
+namespace megatron {
+namespace {
+
+using Flags = std::vector<std::string>;
+
+/// Reads the counts whenever a step's forward and backward passes begin.
+class Counts : public TimerListener {
+ public:
+  std::vector<TensorAllocations> at_step;
+
+ private:
+  void on_start(std::string_view timer) override {
+    if (timer == "forward-backward") at_step.push_back(tensor_allocations());
+  }
+  void on_stop(std::string_view /*timer*/) override {}
+};
+
+/// Large enough that a step's tensors fill many pages: four layers of width 256 on 2 x 2 sequences of 128.
+Flags larger(const Flags& more) {
+  Flags all{
+      "--num-layers", "4",    "--hidden-size", "256",  "--num-attention-heads", "4",    "--seq-length", "128", "--max-position-embeddings", "128",
+      "--vocab-size", "2048", "--lr",          "1e-4", "--eval-interval",       "1000", "--eval-iters", "0"};
+  all.insert(all.end(), more.begin(), more.end());
+  return small_run::flags(all);
+}
+
+class SteadyMemory : public testing::TestWithParam<Flags> {};
+
+TEST_P(SteadyMemory, ComesFromEarlierSteps) {
+  std::ostringstream log;
+  Trainer trainer = set_up(read_run(larger(GetParam())), log);
+  Counts counts;
+  trainer.timers.add_listener(counts);
+  const TensorAllocations before = tensor_allocations();
+  ASSERT_EQ(train(trainer, log), 0);
+  trainer.timers.remove_listener(counts);
+  ASSERT_EQ(counts.at_step.size(), 8u);
+  EXPECT_GT(counts.at_step[7].tensors, counts.at_step[2].tensors + 100) << "steps allocate tensors here";
+  EXPECT_EQ(tensor_allocations().system - counts.at_step[2].system, 0)
+      << "steps 3 to 8; the first two took " << counts.at_step[2].system - before.system;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SteadyMemory,
+                         testing::Values(Flags{}, Flags{"--bf16"}, Flags{"--fp16"},
+                                         Flags{"--bf16", "--swiglu", "--normalization", "RMSNorm", "--group-query-attention", "--num-query-groups",
+                                               "2", "--position-embedding-type", "rope", "--untie-embeddings-and-output-weights"},
+                                         Flags{"--hidden-dropout", "0", "--attention-dropout", "0", "--disable-bias-linear"}));
+
+TEST(TensorAllocations, CountMemoryThatWasGivenBack) {
+  std::ostringstream log;
+  Trainer trainer = set_up(read_run(larger({"--train-iters", "2"})), log);
+  ASSERT_EQ(train(trainer, log), 0);
+  const double held = tensor_memory(c10::kCPU).reserved_bytes;
+  give_back_tensor_memory();
+  EXPECT_LT(tensor_memory(c10::kCPU).reserved_bytes, held - (1 << 20));
+  EXPECT_GE(tensor_memory(c10::kCPU).reserved_bytes, tensor_memory(c10::kCPU).live_bytes);
+}
+
+}  // namespace
+}  // namespace megatron
