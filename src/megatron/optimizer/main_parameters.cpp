@@ -55,13 +55,15 @@ void MainParameters::initialize(std::uint64_t seed) {
   if (!are_separate_) return store_.initialize(seed);
   std::size_t piece = 0;
   for (Parameter* parameter : store_.parameters()) {
-    const at::Tensor drawn = at::empty(parameter->local_shape(), parameter->value().options().dtype(at::kFloat));
+    const bool is_owned = piece < tensors_.size() && pieces()[piece].parameter == parameter;
+    const bool is_whole = is_owned && pieces()[piece].count == parameter->value().numel();
+    const at::Tensor drawn = is_whole ? tensors_[piece].view(parameter->local_shape())
+                                      : at::empty(parameter->local_shape(), parameter->value().options().dtype(at::kFloat));
     initialize_parameter(*parameter, drawn, seed);
     at::Tensor(parameter->value()).copy_(drawn);
     if (parameter->spec().tags.precise) at::Tensor(parameter->precise_value()).copy_(drawn);
-    if (piece == tensors_.size() || pieces()[piece].parameter != parameter) continue;
-    tensors_[piece].copy_(pieces()[piece].of(drawn));
-    ++piece;
+    if (is_owned && !is_whole) tensors_[piece].copy_(pieces()[piece].of(drawn));
+    piece += is_owned;
   }
 }
 

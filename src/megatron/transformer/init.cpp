@@ -2,15 +2,16 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <numbers>
-#include <vector>
 
+#include "kernels/cpu/conversions.h"
+#include "kernels/cpu/draws.h"
 #include "megatron/base/philox.h"
+#include "megatron/transformer/kernel_type.h"
 
 namespace megatron {
 namespace {
@@ -33,6 +34,32 @@ std::array<double, 4> draw_block(const Init& init, std::uint64_t key, std::int64
     out[pair + 1] = radius * std::sin(angle);
   }
   return out;
+}
+
+double exact_normal(double std, std::uint64_t key, std::int64_t element) {
+  return draw_block(Init::normal(std), key, element / 4)[static_cast<std::size_t>(element % 4)];
+}
+
+/// Elements first … first + count of a site, at most kChunk, in float32: their float64 values rounded.
+void draw_floats(const Init& init, std::uint64_t key, std::int64_t first, std::int64_t count, float* out) {
+  if (init.kind == Init::Kind::normal) return kernels::draws().normals(init.value, key, first, count, out, exact_normal);
+  std::array<double, kChunk> numbers;
+  draw(init, key, first, std::span(numbers).first(static_cast<std::size_t>(count)));
+  std::copy_n(numbers.data(), count, out);
+}
+
+/// The same in the type of the weights; 16-bit ones are rounded float32 ones.
+void draw_chunk(const Init& init, std::uint64_t key, std::int64_t first, std::int64_t count, void* out, kernels::Type type) {
+  if (type == kernels::Type::f64) return draw(init, key, first, std::span(static_cast<double*>(out), static_cast<std::size_t>(count)));
+  if (type == kernels::Type::f32) return draw_floats(init, key, first, count, static_cast<float*>(out));
+  std::array<float, kChunk> numbers;
+  draw_floats(init, key, first, count, numbers.data());
+  kernels::conversions().from_f32(numbers.data(), out, type, count);
+}
+
+bool covers(const std::vector<Box>& boxes, std::int64_t elements) {
+  for (const Box& box : boxes) elements -= num_elements(box.shape);
+  return elements == 0;
 }
 
 /// Calls run(global index, local index, length) for every contiguous run of a box.
@@ -84,22 +111,22 @@ void initialize_parameter(const Parameter& parameter, at::Tensor value, std::uin
   }
   const Init& init = parameter.spec().init;
   const Shape local = parameter.local_shape();
-  value.zero_();
-  at::Tensor flat = value.view({-1});
-  const at::ScalarType main_type = value.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;  // 16-bit weights are rounded float32 ones
+  const std::vector<Box> boxes = parameter.sharding().boxes(parameter.axis());
+  if (!covers(boxes, value.numel())) value.zero_();
+  const at::Tensor flat = value.view({-1});
+  const kernels::Type type = kernel_type(value.scalar_type());
   const std::uint64_t key = philox_key(seed, parameter.name());
-  for (const Box& box : parameter.sharding().boxes(parameter.axis())) {
+  for (const Box& box : boxes) {
     for_each_run(box, parameter.sharding().global_shape, local, [&](std::int64_t global_index, std::int64_t local_index, std::int64_t length) {
       if (init.kind == Init::Kind::constant) {
         flat.narrow(0, local_index, length).fill_(init.value);
         return;
       }
+      auto* const bytes = static_cast<std::byte*>(flat.mutable_data_ptr()) + local_index * flat.element_size();
       at::parallel_for(0, (length + kChunk - 1) / kChunk, 1, [&](std::int64_t begin, std::int64_t end) {
-        std::vector<double> numbers(kChunk);
         for (std::int64_t chunk = begin; chunk < end; ++chunk) {
-          const std::int64_t offset = chunk * kChunk, count = std::min(kChunk, length - offset);
-          draw(init, key, global_index + offset, std::span(numbers).first(count));
-          flat.narrow(0, local_index + offset, count).copy_(at::from_blob(numbers.data(), {count}, at::kDouble).to(main_type));
+          const std::int64_t offset = chunk * kChunk;
+          draw_chunk(init, key, global_index + offset, std::min(kChunk, length - offset), bytes + offset * flat.element_size(), type);
         }
       });
     });
