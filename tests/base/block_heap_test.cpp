@@ -13,7 +13,7 @@ namespace megatron {
 namespace {
 
 constexpr std::size_t kMegabyte = 1 << 20;
-const BlockHeap::Options kOptions{.address_space = 256 * kMegabyte, .growth = kMegabyte, .huge_pages = false};
+const BlockHeap::Options kOptions{.address_space = 256 * kMegabyte, .growth = kMegabyte};
 
 /// Blocks with a pattern in them that nobody else may write.
 struct Blocks {

@@ -15,7 +15,6 @@ class BlockHeap {
   struct Options {
     std::size_t address_space = 0;  ///< bytes set aside without memory behind them; less when the system grants less
     std::size_t growth = 0;         ///< memory is taken from the system in multiples of it; a power of two of at least a page
-    bool huge_pages = false;        ///< asks for them (transparent huge pages, "madvise"): fewer page faults and misses of the TLB
   };
 
   struct Statistics {

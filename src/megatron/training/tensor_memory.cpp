@@ -13,7 +13,7 @@
 namespace megatron {
 namespace {
 
-constexpr std::size_t kHugePage = 2 << 20, kSmallGrowth = 256 << 10;
+constexpr std::size_t kGrowth = 2 << 20, kSmallGrowth = 256 << 10;
 constexpr std::size_t kSmall = 16 << 10;  ///< blocks up to here have a heap of their own, or long-lived small ones would split the large
 
 /// Twice this machine's memory: where blocks lie apart, addresses end later than memory.
@@ -66,8 +66,8 @@ class TensorAllocator : public c10::Allocator {
     }
   }
 
-  BlockHeap small_{{.address_space = address_space() / 8, .growth = kSmallGrowth, .huge_pages = false}};
-  BlockHeap large_{{.address_space = address_space(), .growth = kHugePage, .huge_pages = true}};
+  BlockHeap small_{{.address_space = address_space() / 8, .growth = kSmallGrowth}};
+  BlockHeap large_{{.address_space = address_space(), .growth = kGrowth}};
   std::atomic<std::int64_t> live_ = 0, peak_ = 0;
 };
 
