@@ -11,6 +11,7 @@
 #include "megatron/training/profile/op_cost.h"
 #include "megatron/training/profile/op_recorder.h"
 #include "megatron/training/profile/profile_output.h"
+#include "megatron/transformer/op_scope.h"
 #include "megatron/transformer/row_operations.h"
 
 namespace megatron {
@@ -95,6 +96,17 @@ TEST(OpRecorder, SeesKernelsOfOurOwn) {
   EXPECT_EQ(norm.kind, Kind::op);
 }
 
+TEST(OpRecorder, TakesTheCostThatAKernelGives) {
+  const auto ops = record([](OpRecorder&) {
+    const at::Tensor x = at::ones({4, 8});
+    const OpScope scope("megatron::attention", {x, x}, {.flops = 123, .bytes = 45});
+  });
+  const RecordedOp& attention = find(ops, "megatron::attention");
+  EXPECT_EQ(attention.flops, 123);
+  EXPECT_EQ(attention.bytes, 45);
+  EXPECT_EQ(attention.shapes, "[4, 8] [4, 8]");
+}
+
 TEST(OpRecorder, EndsWhatWasLeftOpenInside) {
   const auto ops = record([](OpRecorder& recorder) {
     recorder.begin("outer", Kind::phase);
@@ -127,6 +139,16 @@ TEST(ProfileTable, GivesTheFractionOfRoofline) {
   EXPECT_THAT(table, HasSubstr("50% compute")) << "2000 FLOPs need 2 of the 4 microseconds";
   EXPECT_THAT(table, HasSubstr("\n  Linear "));
   EXPECT_THAT(table, HasSubstr(" 40.0%")) << "of the step";
+}
+
+TEST(ProfileTable, SaysWhatCameFromACache) {
+  const std::vector<RecordedOp> ops{{.name = "aten::copy_", .kind = Kind::op, .duration_ns = 4000, .self_ns = 4000, .bytes = 6000},
+                                    {.name = "aten::add_", .kind = Kind::op, .duration_ns = 4000, .self_ns = 4000, .bytes = 3000}};
+  const std::string table =
+      profile_table({.num_steps = 2, .peak = {.flops_per_second = 1e9, .bytes_per_second = 1e9}, .memory = {.tensors = 30, .system = 4}}, ops);
+  EXPECT_THAT(table, HasSubstr("in cache: 1.5x memory"));
+  EXPECT_THAT(table, HasSubstr("75% memory"));
+  EXPECT_THAT(table, HasSubstr("per step 1.0 operators ran and 15.0 tensors were allocated, 2.0 of them with new memory"));
 }
 
 TEST(TraceJson, IsAListOfCompleteEvents) {

@@ -42,8 +42,9 @@ TEST_P(SteadyMemory, ComesFromEarlierSteps) {
   trainer.timers.remove_listener(counts);
   ASSERT_EQ(counts.at_step.size(), 8u);
   EXPECT_GT(counts.at_step[7].tensors, counts.at_step[2].tensors + 100) << "steps allocate tensors here";
-  EXPECT_EQ(tensor_allocations().system - counts.at_step[2].system, 0)
-      << "steps 3 to 8; the first two took " << counts.at_step[2].system - before.system;
+  for (std::size_t step = 3; step < counts.at_step.size(); ++step)
+    EXPECT_EQ(counts.at_step[step].system - counts.at_step[2].system, 0)
+        << "before step " << step + 1 << "; the first two took " << counts.at_step[2].system - before.system;
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SteadyMemory,
@@ -54,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(Models, SteadyMemory,
 
 TEST(TensorAllocations, CountMemoryThatWasGivenBack) {
   std::ostringstream log;
-  Trainer trainer = set_up(read_run(larger({"--train-iters", "2"})), log);
+  Trainer trainer = set_up(read_run(larger({"--train-iters", "4"})), log);
   ASSERT_EQ(train(trainer, log), 0);
   const double held = tensor_memory(c10::kCPU).reserved_bytes;
   give_back_tensor_memory();

@@ -70,11 +70,11 @@ void* BlockHeap::allocate(std::size_t bytes) {
   Block* block = find(size);
   if (block == nullptr && (block = grow(size)) == nullptr) return nullptr;
   block->is_free = false;
-  split(block, size);
-  if (const std::size_t returned = std::exchange(block->returned, 0); returned > 0) {
-    returned_ -= returned;
+  if (block->returned > 0) {  // where in the block is not known: all of it counts as taken back
+    returned_ -= std::exchange(block->returned, 0);
     ++counts_.system_calls;
   }
+  split(block, size);
   ++counts_.allocations;
   ASAN_UNPOISON_MEMORY_REGION(block->data(), block->capacity());
   return block->data();
@@ -120,7 +120,8 @@ BlockHeap::Block* BlockHeap::after(Block* block) const {
   return block == last_ ? nullptr : reinterpret_cast<Block*>(reinterpret_cast<std::byte*>(block) + block->size);
 }
 
-/// The smallest free block that is large enough, out of its list; of equal ones the one freed last, whose bytes may still be in a cache.
+/// The smallest free block that is large enough, out of its list; of equal ones the first in memory. So where a block comes to lie depends only on
+/// which blocks live, not on the past: steps that begin alike go on alike.
 BlockHeap::Block* BlockHeap::find(std::size_t size) {
   for (int index = class_of(size); index < kWords * 64; ++index) {
     const std::uint64_t rest = filled_[index / 64] >> (index % 64);
@@ -130,8 +131,8 @@ BlockHeap::Block* BlockHeap::find(std::size_t size) {
     }
     index += std::countr_zero(rest);
     Block* best = nullptr;
-    for (Block* block = free_[index]; block != nullptr && (best == nullptr || best->size != size); block = block->next) {
-      if (block->size >= size && (best == nullptr || block->size < best->size)) best = block;
+    for (Block* block = free_[index]; block != nullptr; block = block->next) {
+      if (block->size >= size && (best == nullptr || std::pair(block->size, block) < std::pair(best->size, best))) best = block;
     }
     if (best == nullptr) continue;
     remove(best);
@@ -161,14 +162,13 @@ BlockHeap::Block* BlockHeap::grow(std::size_t size) {
 /// Keeps `size` of a block; the rest, where a block fits into it, is free.
 void BlockHeap::split(Block* block, std::size_t size) {
   if (block->size < size + sizeof(Block) + kLine) return;
-  const std::size_t rest_size = block->size - size, returned = std::min(block->returned, rest_size);
+  const std::size_t rest_size = block->size - size;
   auto* rest = reinterpret_cast<Block*>(reinterpret_cast<std::byte*>(block) + size);
   ASAN_UNPOISON_MEMORY_REGION(rest, sizeof(Block));
-  *rest = {.size = rest_size, .before = block, .next = nullptr, .previous = nullptr, .returned = returned, .is_free = true};
+  *rest = {.size = rest_size, .before = block, .next = nullptr, .previous = nullptr, .returned = 0, .is_free = true};
   if (Block* next = after(block)) next->before = rest;
   if (last_ == block) last_ = rest;
   block->size = size;
-  block->returned -= returned;
   insert(rest);
 }
 

@@ -1,15 +1,21 @@
 #include "megatron/training/device_peak.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/sum.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <vector>
+
+#include "kernels/cpu/panel_product.h"
+#include "megatron/transformer/kernel_type.h"
 
 namespace megatron {
 namespace {
@@ -91,13 +97,36 @@ std::optional<double> gpu_peak_bandwidth(std::string_view name) {
   return gpu == nullptr ? std::nullopt : std::optional(gpu->bandwidth * 1e9);
 }
 
-double measured_peak_flops(c10::Device device, c10::ScalarType dtype) {
+/// One product of the innermost kernel after another in every thread, from its first cache.
+double innermost_product_flops(const kernels::PanelProduct& product) {
+  constexpr std::int64_t kSteps = 64, kRows = 24, kRepeats = 2000;
+  const int threads = at::get_num_threads();
+  const double seconds = best_time(c10::kCPU, 0.05, [&] {
+    at::parallel_for(0, threads, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t thread = begin; thread < end; ++thread) {
+        std::vector<float> a(kRows * kSteps), panel(kernels::kPanelColumns * kSteps), out(kRows * kernels::kPanelColumns);
+        for (std::int64_t i = 0; i < kRepeats; ++i)
+          product.multiply({a.data(), kSteps, 1, panel.data(), out.data(), kernels::kPanelColumns, kRows, kernels::kPanelColumns, kSteps, false});
+      }
+    });
+  });
+  const double pair = product.type == kernels::Type::bf16 ? 2 : 1;  // numbers in a step
+  return 2 * pair * static_cast<double>(kRows * kernels::kPanelColumns * kSteps * kRepeats) * threads / seconds;
+}
+
+double matrix_product_flops(c10::Device device, c10::ScalarType dtype) {
   const std::int64_t size = device.is_cpu() ? 1024 : 8192;
   const at::NoGradGuard no_grad;
   const auto options = at::TensorOptions().device(device).dtype(dtype);
   const at::Tensor a = at::ones({size, size}, options), b = at::ones({size, size}, options);
   const double operations = 2.0 * static_cast<double>(size) * static_cast<double>(size) * static_cast<double>(size);
-  return operations / best_time(device, 0.3, [&] { at::mm(a, b); });
+  return operations / best_time(device, device.is_cpu() ? 0.05 : 0.3, [&] { at::mm(a, b); });
+}
+
+double measured_peak_flops(c10::Device device, c10::ScalarType dtype) {
+  const double product = matrix_product_flops(device, dtype);
+  if (!device.is_cpu() || (dtype != c10::kFloat && dtype != c10::kBFloat16)) return product;
+  return std::max(product, innermost_product_flops(kernels::panel_product(kernel_type(dtype))));
 }
 
 double measured_peak_bandwidth(c10::Device device) {
@@ -105,7 +134,11 @@ double measured_peak_bandwidth(c10::Device device) {
   const at::NoGradGuard no_grad;
   const at::Tensor source = at::ones({elements}, at::TensorOptions().device(device).dtype(at::kFloat));
   at::Tensor target = at::ones_like(source);
-  return 2.0 * static_cast<double>(source.nbytes()) / best_time(device, 0.2, [&] { target.copy_(source); });
+  const auto bytes = static_cast<double>(source.nbytes());
+  const double read = bytes / best_time(device, 0.1, [&] { source.sum(); });
+  const double copied = 2 * bytes / best_time(device, 0.1, [&] { target.copy_(source); });
+  const double updated = 3 * bytes / best_time(device, 0.1, [&] { target.add_(source); });
+  return std::max({read, copied, updated});
 }
 
 double peak_flops(c10::Device device, std::string_view name, c10::ScalarType dtype) {

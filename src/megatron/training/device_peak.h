@@ -16,10 +16,10 @@ std::optional<double> gpu_peak_flops(std::string_view name, c10::ScalarType dtyp
 /// Memory bandwidth of the same GPU in bytes/s.
 std::optional<double> gpu_peak_bandwidth(std::string_view name);
 
-/// Best of several matrix products, on a CPU with the threads set, in FLOP/s; takes a few tenths of a second.
+/// Best of several matrix products in FLOP/s; on a CPU also of our innermost product from the first cache, in all threads. Takes a tenth of a second.
 double measured_peak_flops(c10::Device device, c10::ScalarType dtype);
 
-/// Best of several copies of a buffer larger than the caches, in bytes read and written per second.
+/// Best of reading, copying and updating buffers larger than the caches, in bytes read and written per second.
 double measured_peak_bandwidth(c10::Device device);
 
 /// By the table or else measured; `name` is a GPU's, empty for a CPU.

@@ -41,7 +41,9 @@ std::string roofline_text(const Row& row, const DevicePeak& peak) {
   const double by_flops = peak.flops_per_second > 0 ? row.flops / peak.flops_per_second : 0;
   const double by_bytes = peak.bytes_per_second > 0 ? row.bytes / peak.bytes_per_second : 0;
   if ((by_flops == 0 && by_bytes == 0) || row.self_ns == 0) return "-";
-  return format("%.0f%%", 100 * std::max(by_flops, by_bytes) / (row.self_ns / kNanoseconds)) + (by_flops >= by_bytes ? " compute" : " memory");
+  const double fraction = std::max(by_flops, by_bytes) / (row.self_ns / kNanoseconds);
+  if (by_bytes > by_flops && fraction > 1) return format("in cache: %.1fx memory", fraction);
+  return format("%.0f%%", 100 * fraction) + (by_flops >= by_bytes ? " compute" : " memory");
 }
 
 /// C++ names of autograd functions, without our namespaces.
@@ -53,10 +55,13 @@ std::string short_name(std::string name) {
   return name.size() > 46 ? name.substr(0, 45) + "~" : name;
 }
 
-std::string memory_line(const ProfileHead& head) {
+std::string overhead_line(const ProfileHead& head, std::span<const RecordedOp> ops) {
   const double steps = static_cast<double>(head.num_steps);
-  return format("\n  per step %.1f tensors were allocated, %.1f of them with new memory of the system; other objects needed %.2f MB of it",
-                head.memory.tensors / steps, head.memory.system / steps, head.memory.heap_growth / steps / kMegabyte);
+  const auto operators = static_cast<double>(std::ranges::count_if(ops, is_operator));
+  return format(
+      "\n  per step %.1f operators ran and %.1f tensors were allocated, %.1f of them with new memory of the system; the C library's heap grew by "
+      "%.2f MB",
+      operators / steps, head.memory.tensors / steps, head.memory.system / steps, head.memory.heap_growth / steps / kMegabyte);
 }
 
 std::string operator_rows(const ProfileHead& head, std::span<const RecordedOp> ops, double step_ns) {
@@ -122,7 +127,7 @@ std::string profile_table(const ProfileHead& head, std::span<const RecordedOp> o
       format("profile of iterations %lld to %lld: %.2f ms a step while recorded; peak %.1f GFLOP/s, %.1f GB/s",
              static_cast<long long>(head.first_iteration), static_cast<long long>(head.first_iteration + head.num_steps - 1),
              steps_ns / static_cast<double>(head.num_steps) / 1e6, head.peak.flops_per_second / 1e9, head.peak.bytes_per_second / 1e9);
-  return title + memory_line(head) + stretch_rows(head, ops, steps_ns) + operator_rows(head, ops, steps_ns);
+  return title + overhead_line(head, ops) + stretch_rows(head, ops, steps_ns) + operator_rows(head, ops, steps_ns);
 }
 
 TraceTrack trace_track(std::span<const RecordedOp> ops, int rank) {
