@@ -5,9 +5,12 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 source tests/parity/environment.sh
 ensure_parity_environment || exit $?
+ensure_python_headers
 export MEGATRON=${MEGATRON:-$PWD/build/bin/megatron} PYTHONDONTWRITEBYTECODE=1
 [ -x "$MEGATRON" ] || { echo "$MEGATRON is missing: run make build first." >&2; exit 2; }
-if [ -f build/build.ninja ] && [ "$MEGATRON" = "$PWD/build/bin/megatron" ]; then cmake --build build --target suite_programs >/dev/null || exit $?; fi
+if [ -f build/build.ninja ] && [ "$MEGATRON" = "$PWD/build/bin/megatron" ]; then
+  said=$(cmake --build build --target suite_programs 2>&1) || { echo "$said" >&2; exit 2; }
+fi
 program=main
 case "${1:-}" in ranks | startup) program=$1; shift ;; esac
 exec "$PYTHON" "bench/suite/$program.py" "$@"

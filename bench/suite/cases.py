@@ -100,6 +100,43 @@ class Experts:
 
 
 @dataclass(frozen=True)
+class Attention:
+    """Causal attention by itself, forward and backward."""
+
+    name: str
+    batch: int
+    seq: int
+    heads: int
+    groups: int
+    head_size: int
+    device: str = "cpu"
+    quick: bool = False
+    ranks = False
+    kind = "attention"
+
+    def tokens(self):
+        return self.batch * self.seq
+
+    def title(self):
+        heads = f"{self.heads} heads" if self.groups == self.heads else f"{self.heads} heads in {self.groups} groups"
+        return f"causal attention {self.batch} × {self.seq}, {heads} of {self.head_size}, forward and backward"
+
+    def products(self):
+        return []
+
+    def flop(self):
+        """Two products forward and five backward, half of each under the mask."""
+        return 7 * self.batch * self.heads * self.seq**2 * self.head_size
+
+    def parameters(self):
+        return 0
+
+    def shape(self):
+        """As the programs spell it."""
+        return f"{self.batch}x{self.seq}x{self.heads}x{self.groups}x{self.head_size}"
+
+
+@dataclass(frozen=True)
 class Start:
     """From the start of the program to the end of its first step, weights drawn afresh."""
 
@@ -130,9 +167,15 @@ CASES = [
     Step("gpt2_1x1024", GPT2, 1, 1024),
     Step("llama_4x256", LLAMA, 4, 256),
     Experts("experts_8x2", rows=1024, hidden=768, ffn=2048, experts=8, top_k=2),
+    Attention("attention_1x8192", 1, 8192, heads=12, groups=12, head_size=64),
     Start("start_gpt2_4x256", GPT2_STEP),
 ]
-SMOKE_CASES = [Step("tiny_gpt2_2x32", TINY_GPT2, 2, 32), Step("tiny_llama_2x32", TINY_LLAMA, 2, 32), Experts("tiny_experts_4x2", 96, 64, 128, 4, 2)]
+SMOKE_CASES = [
+    Step("tiny_gpt2_2x32", TINY_GPT2, 2, 32),
+    Step("tiny_llama_2x32", TINY_LLAMA, 2, 32),
+    Experts("tiny_experts_4x2", 96, 64, 128, 4, 2),
+    Attention("tiny_attention_1x128", 1, 128, heads=4, groups=2, head_size=16),
+]
 CUDA_CASES = [Step("gpt2_16x1024", GPT2, 16, 1024, "cuda")]
 DTYPES = ("bf16", "fp32")
 

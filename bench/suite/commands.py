@@ -10,6 +10,7 @@ import machine
 
 HERE = Path(__file__).resolve().parent
 TWO_RANKS = "megatron, 2 ranks"
+PRODUCT_DTYPES = {"fp32": "f32", "bf16": "bf16"}  # as our programs of products and attention spell them
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def our_start(case, dtype):
 def contenders_of(case):
     if case.device == "cuda":
         return ["megatron", "compiled"]
-    if case.kind == "start":
+    if case.kind in ("start", "attention"):
         return ["megatron", "eager"]
     others = [TWO_RANKS] if case.ranks and machine.cores() % 2 == 0 else []
     return ["megatron", "eager", "compiled", "transformers", *others]
@@ -67,6 +68,10 @@ def turn_of(contender, case, dtype, work, steps):
         if contender == "megatron":
             return Turn([str(our_program("moe_block_bench")), file, dtype, str(steps)])
         return Turn([sys.executable, str(inputs.ROOT / "bench/moe_block/moe_turn.py"), file, dtype, contender, str(steps)])
+    if case.kind == "attention":
+        torch_sdpa = [sys.executable, str(inputs.ROOT / "bench/attention/torch_sdpa.py")]
+        program = [str(our_program("attention_bench"))] if contender == "megatron" else torch_sdpa
+        return Turn([*program, "--dtype", PRODUCT_DTYPES[dtype], "--repeats", str(steps), case.shape()])
     if case.kind == "start":
         torch_turn = [sys.executable, str(HERE / "torch_turn.py"), case.step.name, dtype, contender, "fresh", "1"]
         return Turn(our_start(case.step, dtype) if contender == "megatron" else torch_turn)

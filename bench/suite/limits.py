@@ -7,24 +7,45 @@ import commands
 
 BEST = "GEMMs only, best"
 TORCH = "GEMMs only, torch.mm"
+PEAK = "arithmetic at its peak"
+NAMES = (BEST, TORCH, PEAK)
+
+
+def gemm_bench(shapes, dtype, details):
+    """Runs gemm_bench, leaves the machine's limits in `details` and returns the lines about products."""
+    command = [commands.our_program("gemm_bench"), "--dtype", commands.PRODUCT_DTYPES[dtype], "--turns", "5", *shapes]
+    lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    rows = [json.loads(line) for line in lines if line.startswith("{")]
+    for limit, key in (("peak", "flops_per_second"), ("memory", "bytes_per_second")):
+        name = f"{limit}_{key}"
+        details[name] = max([details.get(name, 0)] + [row[key] for row in rows if row.get("limit") == limit])
+    return [row for row in rows if "product" in row]
+
+
+def as_turn(milliseconds):
+    """Shaped like turns.watch's answer."""
+    return {"steps_ms": [milliseconds], "losses": [None], "first_step_s": 0.0, "peak_bytes": None}
 
 
 def of_products(case, dtype, details):
-    """A turn of gemm_bench on the case's products, shaped like turns.watch's answer; what it printed is left in `details`."""
+    """The case's products, each by the faster maker."""
     shapes = {f"{rows},{inner},{out}": count for rows, out, inner, count in case.products()}
-    kind = {"fp32": "f32", "bf16": "bf16"}[dtype]
-    program = commands.our_program("gemm_bench")
-    done = subprocess.run([program, "--dtype", kind, "--turns", "5", *shapes], check=True, stdout=subprocess.PIPE, text=True)
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    details["products"] = [row | {"count": shapes[f"{row['tokens']},{row['in']},{row['out']}"]} for row in rows if "product" in row]
-    details["peak_flops_per_second"] = max([details.get("peak_flops_per_second", 0)] + [row["flops_per_second"] for row in rows if row.get("limit") == "peak"])
-    details["memory_bytes_per_second"] = max([details.get("memory_bytes_per_second", 0)] + [row["bytes_per_second"] for row in rows if row.get("limit") == "memory"])
-    best = sum(row["count"] * min(row["own_seconds"], row["library_seconds"]) for row in details["products"])
-    return {"steps_ms": [best * 1e3], "losses": [None], "first_step_s": 0.0, "peak_bytes": None}
+    rows = gemm_bench(shapes, dtype, details)
+    details["products"] = [row | {"count": shapes[f"{row['tokens']},{row['in']},{row['out']}"]} for row in rows]
+    return as_turn(1e3 * sum(row["count"] * min(row["own_seconds"], row["library_seconds"]) for row in details["products"]))
 
 
-def available(case):
-    return case.device == "cpu" and commands.our_program("gemm_bench").exists()
+def of_attention(case, dtype, details):
+    """The operations of attention at the rate of the arithmetic units."""
+    gemm_bench(["64,64,64"], dtype, details)
+    return as_turn(1e3 * case.flop() / details["peak_flops_per_second"])
+
+
+def runs(case, dtype, details):
+    """{name: function that runs one turn} of the limits that our own programs measure."""
+    if case.device != "cpu" or not commands.our_program("gemm_bench").exists() or case.kind == "start":
+        return {}
+    return {PEAK: lambda: of_attention(case, dtype, details)} if case.kind == "attention" else {BEST: lambda: of_products(case, dtype, details)}
 
 
 def memory_floor_ms(case, dtype, details):
@@ -36,4 +57,6 @@ def memory_floor_ms(case, dtype, details):
 
 def gflop(case):
     """10⁹ operations of the case's products, forward and backward."""
+    if case.kind == "attention":
+        return case.flop() / 1e9
     return sum(6 * rows * out * inner * count for rows, out, inner, count in case.products()) / 1e9

@@ -20,6 +20,7 @@ import limits
 import llmc
 import machine
 import measure
+import smoke
 import tables
 import targets
 import turns
@@ -38,7 +39,7 @@ def wanted_cases(options):
 def contenders_of(case, options):
     names = commands.contenders_of(case)
     if options.smoke:
-        names.remove("compiled")  # compiling takes a minute
+        names = [name for name in names if name != "compiled"]  # compiling takes a minute
     return names if options.peers is None else [name for name in names if name == "megatron" or name in options.peers]
 
 
@@ -48,12 +49,15 @@ def turn_functions(case, dtype, options, work, details):
     if case.kind == "start":
         return {name: partial(turns.start_seconds, commands.turn_of(name, case, dtype, work, 1), f"{name}, {what}", work)
                 for name in contenders_of(case, options)}
-    started = {name: commands.turn_of(name, case, dtype, work, steps) for name in contenders_of(case, options)}
+    if case.kind == "attention":  # its programs print one median
+        started, steps, warm = {name: commands.turn_of(name, case, dtype, work, options.steps) for name in contenders_of(case, options)}, 1, 0
+    else:
+        started = {name: commands.turn_of(name, case, dtype, work, steps) for name in contenders_of(case, options)}
+        started[limits.TORCH] = commands.gemm_turn(case, dtype, steps)
     if options.llmc and options.llmc[0] == case and dtype == "fp32":
         started[llmc.NAME] = options.llmc[1]
-    started[limits.TORCH] = commands.gemm_turn(case, dtype, steps)
     functions = {name: partial(turns.watch, turn, steps, warm, f"{name}, {what}", work) for name, turn in started.items()}
-    return functions | ({limits.BEST: partial(limits.of_products, case, dtype, details)} if limits.available(case) else {})
+    return functions | limits.runs(case, dtype, details)
 
 
 def runs_of(case, dtype, options, work, details):
@@ -63,7 +67,7 @@ def runs_of(case, dtype, options, work, details):
 def measure_case(case, dtype, runs, options, progress, details):
     rows = measure.measure(runs, options.rounds, progress)
     differences, complaints = curves.check(rows, dtype)
-    bounds = [row["median_ms"] for name, row in rows.items() if name.startswith("GEMMs only")]
+    bounds = [row["median_ms"] for name, row in rows.items() if name in limits.NAMES]
     entry = {"name": case.name, "kind": case.kind, "title": case.title(), "dtype": dtype, "tokens": case.tokens(), "parameters": case.parameters(),
              "gflop_of_products": limits.gflop(case), "gemm_bound_ms": min(bounds, default=None),
              "memory_floor_ms": limits.memory_floor_ms(case, dtype, details), "contenders": rows, "loss_difference": differences,
@@ -107,6 +111,8 @@ def main():
     result = {"machine": machine.describe(options.device), "settings": {"rounds": options.rounds, "steps": options.steps, "warm": options.warm}, "cases": []}
     with tempfile.TemporaryDirectory() as folder:
         measure_all(pairs, options, Path(folder), result)
+        if options.smoke and not smoke.notices_another_learning_rate(result, Path(folder), options.steps + options.warm):
+            sys.exit("A run with another learning rate passed as equal: the comparison of losses is blind.")
     print("\n".join(targets.lines(result)))
     equal = all(entry["loss_curves_equal"] for entry in result["cases"])
     sys.exit(0 if equal else "Loss curves differ: the times above compare different computations.")

@@ -1,10 +1,9 @@
 """What people read: a table per case, and what to be wary of."""
+import limits
+
 SPREAD_WARNING = 0.10
-HEAD = f"  {'':22}{'median ms':>11}{'min':>9}{'max':>9}{'spread':>8}{'tokens/s':>10}{'of GEMM bound':>15}{'of limits':>11}{'ours faster':>13}{'loss differs':>14}"
-
-
-def is_limit(name):
-    return name.startswith("GEMMs only")
+HEAD = (f"  {'':22}{'median ms':>11}{'min':>9}{'max':>9}{'spread':>8}{'tokens/s':>10}{'of GEMM bound':>15}{'of limits':>11}"
+        f"{'ours faster':>13}{'loss differs':>14}")
 
 
 def percent(part, whole):
@@ -15,7 +14,7 @@ def row_line(name, row, entry):
     bound, floor = entry["gemm_bound_ms"], entry["memory_floor_ms"]
     ours = entry["contenders"].get("megatron", {}).get("median_ms")
     cells = f"  {name:22}{row['median_ms']:11.1f}{row['min_ms']:9.1f}{row['max_ms']:9.1f}{100 * row['spread']:6.0f} %"
-    if is_limit(name):
+    if name in limits.NAMES:
         return cells
     ratio = f"{row['median_ms'] / ours:.2f} ×" if ours and name != "megatron" else ""
     differs = entry["loss_difference"].get(name)
@@ -29,7 +28,8 @@ def limit_line(entry):
     if not bound:
         return []
     rate = entry["gflop_of_products"] / bound  # 10¹² a second
-    line = f"  products alone: {entry['gflop_of_products']:.0f} GFLOP in {bound:.1f} ms = {1e3 * rate:.0f} GFLOP/s"
+    what = "arithmetic at its peak" if limits.PEAK in entry["contenders"] else "products alone"
+    line = f"  {what}: {entry['gflop_of_products']:.0f} GFLOP in {bound:.1f} ms = {1e3 * rate:.0f} GFLOP/s"
     if "peak_flops_per_second" in found:
         line += f", {percent(rate * 1e12, found['peak_flops_per_second'])} of the arithmetic units' {found['peak_flops_per_second'] / 1e9:.0f}"
     if entry["memory_floor_ms"]:

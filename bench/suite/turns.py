@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 OUR_STEP = re.compile(r"elapsed time per iteration \(ms\): ([0-9.]+).*\| lm loss: ([-+.0-9Ee]+|nan|inf)")
+ATTENTION = re.compile(r"forward +([0-9.]+) ms +backward +([0-9.]+) ms")  # medians of several calls
 LLMC_STEP = re.compile(r"^step \d+: train loss [0-9.naif-]+ \(took ([0-9.]+) ms\)")  # its own weights and tokens: the loss says nothing here
 
 
@@ -18,6 +19,8 @@ def step_of(line):
         return row["ms"], row["loss"]
     if found := OUR_STEP.search(line):
         return float(found[1]), float(found[2])
+    if found := ATTENTION.search(line):
+        return float(found[1]) + float(found[2]), None
     found = LLMC_STEP.search(line)
     return (float(found[1]), None) if found else None
 

@@ -6,24 +6,28 @@ parity_venv=${PARITY_VENV:-$parity_root/.deps/parity-venv}
 parity_requirements=$parity_root/tests/parity/requirements.txt
 PYTHON=$parity_venv/bin/python
 
-# The browser that opens the report. Without it, the check of the report fails and says so.
-ensure_browser() {
-  [ -n "${CHROMIUM:-}" ] || command -v chromium >/dev/null || command -v google-chrome >/dev/null && return 0
-  echo "Installing chromium (once) ..." >&2
+# Installs Debian packages once, as root or through sudo; what needs them says so if that failed.
+install_packages() {
+  echo "Installing $* (once) ..." >&2
   local run=""
   [ "$(id -u)" = 0 ] || run="sudo -n"
-  DEBIAN_FRONTEND=noninteractive $run apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null 2>&1 ||
-    { $run apt-get update -qq && DEBIAN_FRONTEND=noninteractive $run apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; } >/dev/null 2>&1 || true
+  DEBIAN_FRONTEND=noninteractive $run apt-get install -y -qq --no-install-recommends "$@" >/dev/null 2>&1 ||
+    { $run apt-get update -qq && DEBIAN_FRONTEND=noninteractive $run apt-get install -y -qq --no-install-recommends "$@"; } >/dev/null 2>&1 || true
+}
+
+# The browser that opens the report. Without it, the check of the report fails and says so.
+ensure_browser() {
+  [ -n "${CHROMIUM:-}" ] || command -v chromium >/dev/null || command -v google-chrome >/dev/null || install_packages chromium fonts-dejavu-core
 }
 
 # The real mpirun, which starts ranks. Without it, its checks fail and say so.
 ensure_mpirun() {
-  command -v mpirun >/dev/null && return 0
-  echo "Installing openmpi-bin (once) ..." >&2
-  local run=""
-  [ "$(id -u)" = 0 ] || run="sudo -n"
-  DEBIAN_FRONTEND=noninteractive $run apt-get install -y -qq --no-install-recommends openmpi-bin >/dev/null 2>&1 ||
-    { $run apt-get update -qq && DEBIAN_FRONTEND=noninteractive $run apt-get install -y -qq --no-install-recommends openmpi-bin; } >/dev/null 2>&1 || true
+  command -v mpirun >/dev/null || install_packages openmpi-bin
+}
+
+# What torch.compile's C++ includes.
+ensure_python_headers() {
+  "$PYTHON" -c 'import os, sysconfig; assert os.path.exists(sysconfig.get_paths()["include"] + "/Python.h")' 2>/dev/null || install_packages python3-dev
 }
 
 make_parity_venv() {
