@@ -26,6 +26,12 @@ def our_program(name):
     return Path(inputs.MEGATRON).parent / name
 
 
+def missing_program(case):
+    """The program of ours that a case needs and that was not built, or nothing."""
+    name = {"experts": "moe_block_bench", "attention": "attention_bench"}.get(case.kind)
+    return name if name and not our_program(name).exists() else None
+
+
 def pretrain(case, dtype, steps, flags, ranks=1):
     """`megatron pretrain gpt` with what all runs of a case have in common, and `flags` ({flag: value}, True for a switch)."""
     flags = {

@@ -18,7 +18,7 @@ def activations(model, batch, seq):
 
 
 def printed_activations(program):
-    process = subprocess.Popen([program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=program.parent)
+    process = subprocess.Popen(["stdbuf", "-oL", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=program.parent)
     lines = []
     for line in process.stdout:
         lines.append(line)
@@ -35,5 +35,5 @@ def turn_for(path, all_cases):
     count = printed_activations(program)
     for case in all_cases:
         if case.kind == "step" and case.model.family == "gpt2" and activations(case.model, case.batch, case.seq) == count:
-            return case, commands.Turn([str(program)], endless=True, folder=program.parent)
+            return case, commands.Turn(["stdbuf", "-oL", str(program)], endless=True, folder=program.parent)
     raise SystemExit(f"{program} was built with a batch and sequence (B and T in train_gpt2.c) that no case has: {count} activations")

@@ -106,6 +106,9 @@ def main():
     if options.list or not pairs:
         print("\n".join(f"{case.name}-{dtype}".ljust(24) + case.title() for case, dtype in pairs) or "no case has such a name: see --list")
         sys.exit(0 if options.list else 2)
+    for name in {commands.missing_program(case) for case, _ in pairs} - {None}:
+        print(f"!! {name} is not beside megatron: its cases are left out", file=sys.stderr)
+    pairs = [(case, dtype) for case, dtype in pairs if not commands.missing_program(case)]
     os.environ.setdefault("OMP_NUM_THREADS", "1" if options.smoke else str(machine.cores()))
     options.llmc = llmc.turn_for(options.llmc, [case for case, _ in pairs]) if options.llmc else None
     result = {"machine": machine.describe(options.device), "settings": {"rounds": options.rounds, "steps": options.steps, "warm": options.warm}, "cases": []}
