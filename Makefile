@@ -44,8 +44,8 @@ examples: build ## Run the recipes of examples/ for a few steps
 tutorial: build ## Run every command of docs/tutorial.md
 	@scripts/run_tutorial.sh
 
-bench: build ## Time training steps beside PyTorch on the same shapes, about 25 minutes (QUICK=1: about 6)
-	@bench/run.sh $(if $(QUICK),--quick) $(if $(LLMC),--llmc $(LLMC))
+bench: build ## Time training steps beside PyTorch on the same shapes, about half an hour (QUICK=1: some minutes, FULL=1: an hour)
+	@bench/run.sh $(if $(QUICK),--quick) $(if $(FULL),--full) $(if $(LLMC),--llmc $(LLMC))
 
 clean: ## Remove the build folder
 	@rm -rf $(BUILD_DIR)

@@ -1,9 +1,10 @@
 """The bench suite: one training step of ours beside PyTorch's, on the same shapes, from the same weights and tokens, in one run.
 
 Examples:
-  bench/run.sh                        everything, about 25 minutes
+  bench/run.sh                        all shapes in bf16, one also in fp32
+  bench/run.sh --full                 all in both
   bench/run.sh --quick                fewer steps and shapes
-  bench/run.sh --only gpt2_4x256      one case; --only bf16 one dtype; --list names all"""
+  bench/run.sh --only gpt2_4x256      one case in both; --full --list names all"""
 import argparse
 import json
 import os
@@ -31,8 +32,10 @@ def wanted_cases(options):
     pairs = [(case, dtype) for case in pool for dtype in cases.DTYPES if options.dtype in (None, dtype)]
     if options.smoke:
         pairs = [(case, cases.DTYPES[i % 2]) for i, case in enumerate(pool)]
+    if not (options.full or options.only or options.smoke):  # fp32 only where a target asks for it
+        pairs = [(case, dtype) for case, dtype in pairs if dtype == "bf16" or case.kind != "step" or case == cases.GPT2_STEP]
     if options.quick and not options.only:
-        pairs = [(case, dtype) for case, dtype in pairs if case.quick and (dtype == "bf16" or case == cases.GPT2_STEP)]
+        pairs = [(case, dtype) for case, dtype in pairs if case.quick]
     return [(case, dtype) for case, dtype in pairs if all(word in f"{case.name}-{dtype}" for word in options.only)]
 
 
@@ -80,7 +83,8 @@ def measure_case(case, dtype, runs, options, progress, details):
 
 def options_of(arguments):
     parser = argparse.ArgumentParser(prog="bench/run.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="two rounds of few steps on the main shapes")
+    parser.add_argument("--quick", action="store_true", help="two rounds of few steps on two shapes")
+    parser.add_argument("--full", action="store_true", help="every shape also in fp32")
     parser.add_argument("--smoke", action="store_true", help="tiny models: tests the suite, measures nothing")
     parser.add_argument("--list", action="store_true", help="name the cases and end")
     parser.add_argument("--only", action="append", default=[], help="only cases whose NAME-DTYPE contains this; repeated: all of them")
@@ -94,7 +98,7 @@ def options_of(arguments):
     options = parser.parse_args(arguments)
     options.rounds = options.rounds or (1 if options.smoke else 2)
     options.steps = options.steps or (20 if options.device == "cuda" else 2 if options.quick or options.smoke else 5)
-    options.warm = 5 if options.device == "cuda" else 1 if options.quick or options.smoke else 2
+    options.warm = 5 if options.device == "cuda" else 1
     name = "suite_cuda" if options.device == "cuda" else "suite_quick" if options.quick else "suite"
     options.output = options.output or (None if options.smoke else inputs.ROOT / f"bench/results/{name}.json")
     return options
