@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Draws a result of the suite as bench/chart-light.svg and bench/chart-dark.svg, and writes its table into README.md between the marks <!-- bench --> and
-<!-- /bench -->, so that neither can differ from what was measured. Needs nothing but Python.
+"""Draws a result of the suite as bench/chart-light.svg and bench/chart-dark.svg, and writes its table into README.md and its targets into bench/README.md,
+between the marks <!-- bench --> and <!-- /bench -->, so that none of them can differ from what was measured. Needs nothing but Python.
 
   bench/chart.py [RESULT.json]     default: bench/results/suite.json
   bench/chart.py --publish         also keeps the result as bench/results/DATE_PROCESSOR_suite.json, and says so in README.md"""
@@ -31,7 +31,8 @@ def short_title(entry):
     if entry["kind"] == "experts":
         return ["block of 8 experts, top 2", f"{entry['tokens']} tokens"]
     if entry["kind"] == "attention":
-        return ["causal attention", "1 × 8192, 12 heads of 64"]
+        shape = entry["title"].removeprefix("causal attention ").partition(", ")[0]
+        return ["causal attention", shape + (", shared keys" if "groups" in entry["title"] else "")]
     name, _, shape = entry["title"].partition(", ")
     return [name, shape]
 
@@ -139,7 +140,8 @@ def table(result):
             rows = entry["contenders"]
             ours = rows["megatron"]["median_ms"]
             cells = [f"{entry['title'] if entry['kind'] == 'step' else ', '.join(short_title(entry))}, {dtype}", f"**{ours:.0f} ms**"]
-            cells += [f"{rows[name]['median_ms']:.0f} ms ({rows[name]['median_ms'] / ours:.2f} ×)" if name in rows else "" for name in ("eager", "compiled", "transformers")]
+            cells += [f"{rows[name]['median_ms']:.0f} ms ({rows[name]['median_ms'] / ours:.2f} ×)" if name in rows else ""
+                      for name in ("eager", "compiled", "transformers")]
             cells.append(f"{100 * entry['gemm_bound_ms'] / ours:.0f} %" if entry["gemm_bound_ms"] else "")
             lines.append("| " + " | ".join(cells) + " |")
     return lines
@@ -155,20 +157,22 @@ def target_table(result):
 
 
 def readme_section(result, kept):
-    source = f"[bench/results/{kept.name}](bench/results/{kept.name})" if kept else "one run of `make bench`"
-    return "\n".join([
-        BEGIN, "<picture>", '<source media="(prefers-color-scheme: dark)" srcset="bench/chart-dark.svg">',
+    source = f", [every step](bench/results/{kept.name})" if kept else ""
+    return [
+        "<picture>", '<source media="(prefers-color-scheme: dark)" srcset="bench/chart-dark.svg">',
         '<img alt="Training steps: times as fast as PyTorch eager" src="bench/chart-light.svg">', "</picture>", "",
-        f"Median step, {where(result)}, from {source}; in brackets how many times as long the peer takes. All start from the same weights and tokens,",
-        "and their losses agree step by step ([how it is measured](bench/README.md)).", "", *table(result), END])
+        f"Median step ({where(result)}{source}); in brackets how many times as long the peer takes. All start from the same weights and tokens, and",
+        "their losses agree step by step ([how it is measured, and how to read it](bench/README.md)).", "", *table(result)]
 
 
-def write_readme(result, kept):
-    path = ROOT / "README.md"
+def fill(page, lines):
+    """Puts the lines between the marks of a page."""
+    path = ROOT / page
     text = path.read_text()
     if BEGIN not in text:
-        raise SystemExit(f"README.md has no line {BEGIN}")
-    path.write_text(re.sub(f"{BEGIN}.*?{END}", lambda _: readme_section(result, kept), text, flags=re.DOTALL))
+        raise SystemExit(f"{page} has no line {BEGIN}")
+    content = "\n".join([BEGIN, *lines, END])
+    path.write_text(re.sub(f"{BEGIN}.*?{END}", lambda _: content, text, flags=re.DOTALL))
 
 
 def keep(source, result):
@@ -183,14 +187,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("result", nargs="?", type=Path, default=ROOT / "bench/results/suite.json")
     parser.add_argument("--publish", action="store_true")
-    parser.add_argument("--folder", type=Path, help="write the drawings there and leave README.md alone")
+    parser.add_argument("--folder", type=Path, help="write the drawings there and leave the pages alone")
     options = parser.parse_args()
     result = json.loads(options.result.read_text())
     for theme in THEMES:
         ((options.folder or ROOT / "bench") / f"chart-{theme}.svg").write_text(draw(result, theme))
     if options.folder is None:
-        write_readme(result, keep(options.result, result) if options.publish else None)
-    print("\n".join(target_table(result)))
+        kept = keep(options.result, result) if options.publish else None
+        fill("README.md", readme_section(result, kept))
+        fill("bench/README.md", [f"{where(result)}:", "", *target_table(result)])
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-// Times causal attention, forward and backward, on q, k and v that lie in one mixed tensor as a projection leaves them; run.py sets it beside
-// PyTorch's scaled_dot_product_attention.
+// Times causal attention, forward and backward, on q, k and v that lie in one mixed tensor as a projection leaves them; bench/suite sets it
+// beside PyTorch's scaled_dot_product_attention (torch_sdpa.py).
 //   attention_bench [--dtype f32|bf16] [--repeats N] [--json FILE] [BxSxHEADSxGROUPSxCHANNELS ...]
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>

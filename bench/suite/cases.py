@@ -53,6 +53,7 @@ class Step:
     device: str = "cpu"
     quick: bool = False  # also in --quick
     ranks: bool = False  # also on two ranks
+    full = False
     kind = "step"
 
     def tokens(self):
@@ -81,6 +82,7 @@ class Experts:
     top_k: int
     device: str = "cpu"
     quick: bool = False
+    full = False
     ranks = False
     kind = "experts"
 
@@ -111,6 +113,7 @@ class Attention:
     head_size: int
     device: str = "cpu"
     quick: bool = False
+    full: bool = False  # only in --full, or by name
     ranks = False
     kind = "attention"
 
@@ -144,6 +147,7 @@ class Start:
     step: Step
     device: str = "cpu"
     quick: bool = False
+    full = False
     ranks = False
     kind = "start"
 
@@ -168,6 +172,8 @@ CASES = [
     Step("llama_4x256", LLAMA, 4, 256),
     Experts("experts_8x2", rows=1024, hidden=768, ffn=2048, experts=8, top_k=2),
     Attention("attention_1x8192", 1, 8192, heads=12, groups=12, head_size=64),
+    Attention("attention_4x256", 4, 256, heads=12, groups=12, head_size=64, full=True),
+    Attention("attention_1x1024_gqa", 1, 1024, heads=12, groups=4, head_size=64, full=True),
     Start("start_gpt2_4x256", GPT2_STEP),
 ]
 SMOKE_CASES = [

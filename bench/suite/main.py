@@ -32,8 +32,9 @@ def wanted_cases(options):
     pairs = [(case, dtype) for case in pool for dtype in cases.DTYPES if options.dtype in (None, dtype)]
     if options.smoke:
         pairs = [(case, cases.DTYPES[i % 2]) for i, case in enumerate(pool)]
-    if not (options.full or options.only or options.smoke):  # fp32 only where a target asks for it
-        pairs = [(case, dtype) for case, dtype in pairs if dtype == "bf16" or case.kind != "step" or case == cases.GPT2_STEP]
+    if not (options.full or options.only or options.smoke):  # fp32 steps only where a target asks for them
+        pairs = [(case, dtype) for case, dtype in pairs
+                 if not case.full and (dtype == "bf16" or case.kind != "step" or case == cases.GPT2_STEP)]
     if options.quick and not options.only:
         pairs = [(case, dtype) for case, dtype in pairs if case.quick]
     return [(case, dtype) for case, dtype in pairs if all(word in f"{case.name}-{dtype}" for word in options.only)]

@@ -28,7 +28,8 @@ class Progress:
         self.seen_[run] = seconds
         mean = statistics.mean(self.seen_.values())
         left = sum(self.seen_.get(other, mean) for other in self.left_)
-        print(f"[{self.total_ - len(self.left_):3}/{self.total_}] {clock(time.monotonic() - self.begun_)}, about {clock(left)} left   {run.title} {run.name} {text}", flush=True)
+        done, now = self.total_ - len(self.left_), clock(time.monotonic() - self.begun_)
+        print(f"[{done:3}/{self.total_}] {now}, about {clock(left)} left   {run.title} {run.name} {text}", flush=True)
 
 
 def clock(seconds):
