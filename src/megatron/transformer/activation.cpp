@@ -148,8 +148,8 @@ struct BiasActivation : torch::autograd::Function<BiasActivation> {
                                                       .kind = kernel_kind(static_cast<Activation>(context->saved_data["kind"].toInt())),
                                                       .gated = context->saved_data["gated"].toBool()},
                  blocks, kernels::kRowsOfABlock * width);
-      if (bias != nullptr) bias->contribute(added_row_blocks(sums));
     }
+    if (bias != nullptr) bias->contribute(added_row_blocks(sums));
     return {dx, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
