@@ -87,7 +87,8 @@ Microbatch made_up_microbatch(const Settings& settings, c10::Device device) {
   microbatch.tensors = {{"tokens", tokens},
                         {"labels", tokens},
                         {"position_ids", at::arange(length, ids).unsqueeze(0)},
-                        {"loss_mask", at::ones({samples, length}, ids.dtype(at::kFloat))}};
+                        {"loss_mask", at::ones({samples, length}, ids.dtype(at::kFloat))},
+                        {"loss_gradient", at::ones({}, ids.dtype(at::kFloat))}};
   microbatch.sample_ordinals = at::arange(samples, ids);
   return microbatch;
 }
