@@ -26,6 +26,7 @@ import tables
 import targets
 import turns
 
+
 def wanted_cases(options):
     """(case, dtype) pairs of this run, in order."""
     pool = cases.SMOKE_CASES if options.smoke else cases.CUDA_CASES if options.device == "cuda" else cases.CASES
@@ -116,7 +117,7 @@ def main():
     pairs = [(case, dtype) for case, dtype in pairs if not commands.missing_program(case)]
     os.environ.setdefault("OMP_NUM_THREADS", "1" if options.smoke else str(machine.cores()))
     options.llmc = llmc.turn_for(options.llmc, [case for case, _ in pairs]) if options.llmc else None
-    result = {"machine": machine.describe(options.device), "settings": {"rounds": options.rounds, "steps": options.steps, "warm": options.warm}, "cases": []}
+    result = {"machine": machine.describe(options.device), "settings": {"rounds": options.rounds, "steps": options.steps, "warm": options.warm}, "cases": [], "targets": []}
     with tempfile.TemporaryDirectory() as folder:
         measure_all(pairs, options, Path(folder), result)
         if options.smoke and not smoke.notices_another_learning_rate(result, Path(folder), options.steps + options.warm):

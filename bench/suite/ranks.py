@@ -22,8 +22,8 @@ LAYOUTS = {
     "megatron, 1 rank": {"ranks": 1},
     "megatron, dp 2": {"ranks": 2, "micro_batch_size": 2, "overlap_grad_reduce": True},
     "megatron, dp 2, distributed optimizer": {"ranks": 2, "micro_batch_size": 2, **DISTRIBUTED},
-    "megatron, tp 2": {"ranks": 2, "tensor_model_parallel_size": 2},
-    "megatron, tp 2, sp": {"ranks": 2, "tensor_model_parallel_size": 2, "sequence_parallel": True},
+    "megatron, tp 2": {"ranks": 2, "micro_batch_size": 4, "tensor_model_parallel_size": 2},
+    "megatron, tp 2, sp": {"ranks": 2, "micro_batch_size": 4, "tensor_model_parallel_size": 2, "sequence_parallel": True},
 }
 PEERS = {"DDP, 1 rank": 1, "DDP, 2 ranks": 2}
 

@@ -37,6 +37,11 @@ def limit_line(entry):
     return [line]
 
 
+def memory_line(entry):
+    peaks = [f"{name} {row['peak_bytes'] / 2**30:.2f}" for name, row in entry["contenders"].items() if row.get("peak_bytes") and "ranks" not in name]
+    return [f"  peak resident memory in GiB, weights and all: {', '.join(peaks)}"] if peaks and entry["kind"] == "step" else []
+
+
 def warnings(entry):
     noisy = [f"{name} {100 * row['spread']:.0f} %" for name, row in entry["contenders"].items() if row["spread"] > SPREAD_WARNING]
     return [f"  !! noisy: quartiles far apart ({', '.join(noisy)}); is the machine idle?"] if noisy else []
@@ -45,4 +50,4 @@ def warnings(entry):
 def case_lines(entry):
     """A case of the results as lines of text."""
     rows = [row_line(name, row, entry) for name, row in entry["contenders"].items()]
-    return [f"\n{entry['title']}, {entry['dtype']}", HEAD, *rows, *limit_line(entry), *warnings(entry), ""]
+    return [f"\n{entry['title']}, {entry['dtype']}", HEAD, *rows, *limit_line(entry), *memory_line(entry), *warnings(entry), ""]
