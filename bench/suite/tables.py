@@ -38,7 +38,9 @@ def limit_line(entry):
 
 
 def memory_line(entry):
-    peaks = [f"{name} {row['peak_bytes'] / 2**30:.2f}" for name, row in entry["contenders"].items() if row.get("peak_bytes") and "ranks" not in name]
+    """Of single processes only."""
+    peaks = [f"{name} {row['peak_bytes'] / 2**30:.2f}" for name, row in entry["contenders"].items()
+             if row.get("peak_bytes") and "ranks" not in name and name not in limits.NAMES]
     return [f"  peak resident memory in GiB, weights and all: {', '.join(peaks)}"] if peaks and entry["kind"] == "step" else []
 
 
