@@ -117,7 +117,8 @@ def main():
     pairs = [(case, dtype) for case, dtype in pairs if not commands.missing_program(case)]
     os.environ.setdefault("OMP_NUM_THREADS", "1" if options.smoke else str(machine.cores()))
     options.llmc = llmc.turn_for(options.llmc, [case for case, _ in pairs]) if options.llmc else None
-    result = {"machine": machine.describe(options.device), "settings": {"rounds": options.rounds, "steps": options.steps, "warm": options.warm}, "cases": [], "targets": []}
+    settings = {"rounds": options.rounds, "steps": options.steps, "warm": options.warm}
+    result = {"machine": machine.describe(options.device), "settings": settings, "cases": [], "targets": []}
     with tempfile.TemporaryDirectory() as folder:
         measure_all(pairs, options, Path(folder), result)
         if options.smoke and not smoke.notices_another_learning_rate(result, Path(folder), options.steps + options.warm):
