@@ -78,10 +78,10 @@ class BackwardPart {
   }
 
   void start_keys(std::int64_t block) {
-    const Rows keys = gather_block(a_, product_, a_.k, a_.d, sample_, group_, block, s_.gathered);
+    const Rows keys = block_rows(a_, product_, a_.k, a_.d, sample_, group_, block, s_.gathered, true);
     pack_across(product_, keys, keys_);
     pack_along(product_, keys, kKeys, keys_ + s_.key_bytes + s_.value_bytes);
-    pack_across(product_, gather_block(a_, product_, a_.v, a_.dv, sample_, group_, block, s_.gathered), keys_ + s_.key_bytes);
+    pack_across(product_, block_rows(a_, product_, a_.v, a_.dv, sample_, group_, block, s_.gathered, true), keys_ + s_.key_bytes);
     std::memset(dk_, 0, static_cast<std::size_t>(4 * kKeys * shape_.q_stride));
     std::memset(dv_, 0, static_cast<std::size_t>(4 * kKeys * shape_.v_stride));
   }
@@ -103,7 +103,7 @@ class BackwardPart {
     multiply_across(s_.douts, row, rows, keys_ + s_.key_bytes, a_.dv, sight, s_.dscores);
     const Scores scores(a_, sample_, block);
     for (std::int64_t r = sight.row_begin; r < sight.row_end; ++r) differentiate(scores, sight, h, first, block, r);
-    if (pairs_) round_to_steps(sight);
+    if (pairs_) turn_to_steps(sight);
     const std::int64_t depth = product_.steps_of(sight.row_begin);
     multiply_transposed(pairs_ ? s_.probability_steps : reinterpret_cast<const std::uint32_t*>(s_.scores), sight,
                         s_.dout_panels + q * s_.dout_bytes + 4 * kPanelColumns * depth, a_.dv, dv_, shape_.v_stride);
@@ -132,52 +132,67 @@ class BackwardPart {
 
   /// Scores become probabilities as they multiply v, their gradients p·(dp − delta)·(slope of the softcap).
   void differentiate(const Scores& scores, const Sight& sight, std::int64_t h, std::int64_t first, std::int64_t block, std::int64_t r) {
-    float *p = s_.scores + r * kKeys, *dp = s_.dscores + r * kKeys;
     const std::int64_t begin = sight.panel_begin(), end = sight.panel_end(), i = first + r;
-    scores.exponents(p, begin, end, i, h, sight.partial, s_.slopes);
+    const Row row{s_.scores + r * kKeys, s_.dscores + r * kKeys, s_.probability_rows + r * kKeys, s_.dscore_rows + r * kKeys, begin, end};
+    scores.prepare(row.p, begin, end, i, h, sight.partial, s_.slopes);
     const float lse = s_.lse[i], delta = s_.delta[i];
-    if (!a_.drops) {
-#pragma omp simd
-      for (std::int64_t c = begin; c < end; ++c) {
-        p[c] = exp2_f32(p[c] - lse);
-        dp[c] = p[c] * (dp[c] - delta);
-      }
-    } else {
-      const std::uint32_t* draws = draws_.of(a_, sample_, h, i, block, begin, end);
-      const auto scale = static_cast<float>(a_.rule.scale);
-#pragma omp simd
-      for (std::int64_t c = begin; c < end; ++c) {
-        const float keep = draws[c - begin] >= a_.rule.threshold ? scale : 0.0f, whole = exp2_f32(p[c] - lse);
-        dp[c] = whole * (dp[c] * keep - delta);
-        p[c] = whole * keep;
-      }
+    if (!a_.drops && !scores.caps()) {
+      pairs_ ? differentiate_plain<true>(row, scores.factor(), lse, delta) : differentiate_plain<false>(row, scores.factor(), lse, delta);
+      return;
     }
-    if (scores.caps()) {
+    const std::uint32_t* draws = a_.drops ? draws_.of(a_, sample_, h, i, block, begin, end) : nullptr;
+    const auto scale = static_cast<float>(a_.rule.scale);
+    for (std::int64_t c = begin; c < end; ++c) {
+      const float keep = draws == nullptr ? 1.0f : draws[c - begin] >= a_.rule.threshold ? scale : 0.0f;
+      const float whole = exp2_f32(__builtin_fmaf(row.p[c], scores.factor(), -lse));
+      row.dp[c] = whole * (row.dp[c] * keep - delta) * (scores.caps() ? s_.slopes[c] : 1.0f);
+      row.p[c] = whole * keep;
+    }
+    if (pairs_) round_rows(row);
+  }
+
+  struct Row {
+    float *p, *dp;
+    std::uint16_t *p_half, *dp_half;
+    std::int64_t begin, end;
+  };
+
+  template <bool kHalves>
+  static void differentiate_plain(const Row& row, float factor, float lse, float delta) {
 #pragma omp simd
-      for (std::int64_t c = begin; c < end; ++c) dp[c] *= s_.slopes[c];
+    for (std::int64_t c = row.begin; c < row.end; ++c) {
+      const float p = exp2_f32(__builtin_fmaf(row.p[c], factor, -lse)), dp = p * (row.dp[c] - delta);
+      if constexpr (kHalves) {
+        row.p_half[c] = bf16_bits(p);
+        row.dp_half[c] = bf16_bits(dp);
+      } else {
+        row.p[c] = p;
+        row.dp[c] = dp;
+      }
     }
   }
 
-  /// bf16 as the products take them: rows where keys are the depth, and steps where queries are.
-  void round_to_steps(const Sight& sight) const {
-    const std::int64_t begin = sight.panel_begin(), end = sight.panel_end();
-    for (std::int64_t r = sight.row_begin; r < sight.row_end; ++r) round_row(s_.dscores + r * kKeys, begin, end, s_.dscore_rows + r * kKeys);
+  static void round_rows(const Row& row) {
+#pragma omp simd
+    for (std::int64_t c = row.begin; c < row.end; ++c) {
+      row.p_half[c] = bf16_bits(row.p[c]);
+      row.dp_half[c] = bf16_bits(row.dp[c]);
+    }
+  }
+
+  /// Rows of bf16 as products take them whose depth is the queries.
+  void turn_to_steps(const Sight& sight) const {
     if (product_.reads_lines) {
-      for (std::int64_t r = sight.row_begin; r < sight.row_end; ++r) round_row(s_.scores + r * kKeys, begin, end, s_.probability_rows + r * kKeys);
       turn_to_lines(s_.probability_rows, sight, s_.probability_steps);
       turn_to_lines(s_.dscore_rows, sight, s_.dscore_steps);
       return;
     }
+    const std::int64_t begin = sight.panel_begin(), end = sight.panel_end();
     for (std::int64_t r = sight.row_begin; r < sight.row_end; r += 2) {
       const bool alone = r + 1 == sight.row_end;
-      pair_rows(s_.scores + r * kKeys, alone, begin, end, s_.probability_steps + r / 2 * kKeys);
-      pair_rows(s_.dscores + r * kKeys, alone, begin, end, s_.dscore_steps + r / 2 * kKeys);
+      pair_rows(s_.probability_rows + r * kKeys, alone, begin, end, s_.probability_steps + r / 2 * kKeys);
+      pair_rows(s_.dscore_rows + r * kKeys, alone, begin, end, s_.dscore_steps + r / 2 * kKeys);
     }
-  }
-
-  static void round_row(const float* row, std::int64_t begin, std::int64_t end, std::uint16_t* to) {
-#pragma omp simd
-    for (std::int64_t c = begin; c < end; ++c) to[c] = bf16_bits(row[c]);
   }
 
   void turn_to_lines(const std::uint16_t* rows, const Sight& sight, std::uint32_t* lines) const {
@@ -192,14 +207,14 @@ class BackwardPart {
                    .to_stride = stride});
   }
 
-  static void pair_rows(const float* first, bool alone, std::int64_t begin, std::int64_t end, std::uint32_t* to) {
-    const float* second = first + kKeys;
+  static void pair_rows(const std::uint16_t* __restrict first, bool alone, std::int64_t begin, std::int64_t end, std::uint32_t* __restrict to) {
+    const std::uint16_t* second = first + kKeys;
     if (alone) {
 #pragma omp simd
-      for (std::int64_t c = begin; c < end; ++c) to[c] = bf16_bits(first[c]);
+      for (std::int64_t c = begin; c < end; ++c) to[c] = first[c];
     } else {
 #pragma omp simd
-      for (std::int64_t c = begin; c < end; ++c) to[c] = bf16_bits(first[c]) | std::uint32_t{bf16_bits(second[c])} << 16;
+      for (std::int64_t c = begin; c < end; ++c) to[c] = first[c] | std::uint32_t{second[c]} << 16;
     }
   }
 

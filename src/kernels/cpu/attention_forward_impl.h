@@ -59,8 +59,8 @@ struct ForwardScratch {
 inline void pack_block(const AttentionArguments& a, const ForwardShape& shape, std::int64_t unit, std::int64_t block, char* to,
                        std::uint32_t* gathered) {
   const std::int64_t sample = unit / a.g, group = unit % a.g;
-  pack_across(shape.product, gather_block(a, shape.product, a.k, a.d, sample, group, block, gathered), to);
-  pack_along(shape.product, gather_block(a, shape.product, a.v, a.dv, sample, group, block, gathered), kKeys, to + shape.key_bytes);
+  pack_across(shape.product, block_rows(a, shape.product, a.k, a.d, sample, group, block, gathered, false), to);
+  pack_along(shape.product, block_rows(a, shape.product, a.v, a.dv, sample, group, block, gathered, false), kKeys, to + shape.key_bytes);
 }
 
 /// A block of queries on its way over the blocks of keys.
@@ -146,31 +146,45 @@ class ForwardBlock {
   void join(const Scores& scores, const Sight& sight, std::int64_t block, std::int64_t r) {
     float* row = s_.scores + r * kKeys;
     const std::int64_t begin = sight.panel_begin(), end = sight.panel_end(), i = first_ + r / heads_, h = first_head_ + r % heads_;
-    scores.exponents(row, begin, end, i, h, sight.partial, nullptr);
-    float most = s_.top[r];
+    scores.prepare(row, begin, end, i, h, sight.partial, nullptr);
+    float most = kHidden;
 #pragma omp simd reduction(max : most)
     for (std::int64_t c = begin; c < end; ++c) most = row[c] > most ? row[c] : most;
+    most = std::max(s_.top[r], most * scores.factor());
     const float shift = most == kHidden ? 0.0f : most;
-    float* sums = s_.sums + r * kLanes;
     if (most > s_.top[r]) shrink(r, exp2_f32(s_.top[r] - shift));
     s_.top[r] = most;
-    for (std::int64_t c = begin; c < end; c += kLanes) {
+    const Row where{row, s_.sums + r * kLanes, s_.halves + r * kKeys, begin, end};
+    const std::uint32_t* draws = a_.drops ? draws_.of(a_, sample_, h, i, block, begin, end) : nullptr;
+    if (shape_.product.type == Type::bf16) {
+      draws == nullptr ? exponentiate<true, false>(where, scores.factor(), shift, draws)
+                       : exponentiate<true, true>(where, scores.factor(), shift, draws);
+    } else {
+      draws == nullptr ? exponentiate<false, false>(where, scores.factor(), shift, draws)
+                       : exponentiate<false, true>(where, scores.factor(), shift, draws);
+    }
+  }
+
+  struct Row {
+    float *scores, *sums;
+    std::uint16_t* halves;
+    std::int64_t begin, end;
+  };
+
+  template <bool kHalves, bool kDrops>
+  void exponentiate(const Row& row, float factor, float shift, const std::uint32_t* draws) const {
+    for (std::int64_t c = row.begin; c < row.end; c += kLanes) {
 #pragma omp simd
       for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-        const float p = exp2_f32(row[c + lane] - shift);
-        row[c + lane] = p;
-        sums[lane] += p;
+        float p = exp2_f32(__builtin_fmaf(row.scores[c + lane], factor, -shift));
+        row.sums[lane] += p;
+        if constexpr (kDrops) p = draws[c - row.begin + lane] >= a_.rule.threshold ? p : 0.0f;
+        if constexpr (kHalves) {
+          row.halves[c + lane] = bf16_bits(p);
+        } else {
+          row.scores[c + lane] = p;
+        }
       }
-    }
-    if (a_.drops) {
-      const std::uint32_t* draws = draws_.of(a_, sample_, h, i, block, begin, end);
-#pragma omp simd
-      for (std::int64_t c = begin; c < end; ++c) row[c] = draws[c - begin] >= a_.rule.threshold ? row[c] : 0.0f;
-    }
-    if (shape_.product.type == Type::bf16) {
-      auto* to = reinterpret_cast<Bf16*>(s_.halves) + r * kKeys;
-#pragma omp simd
-      for (std::int64_t c = begin; c < end; ++c) to[c].bits = bf16_bits(row[c]);
     }
   }
 

@@ -77,14 +77,16 @@ inline void pack_along(const PanelProduct& product, const Rows& rows, std::int64
   }
 }
 
-/// The keys (or values) of a block, copied to `gathered` (kKeys rows). Where the first key of all lies inside the block, rows of zeros come before
-/// it, so that every key keeps its place.
-inline Rows gather_block(const AttentionArguments& a, const PanelProduct& product, const HeadsView& x, std::int64_t channels, std::int64_t sample,
-                         std::int64_t group, std::int64_t block, std::uint32_t* gathered) {
+/// The keys (or values) of a block. Where the first key of all lies inside the block, they are copied to `gathered` (kKeys rows) behind rows of
+/// zeros, so that every key keeps its place; with `copies` always, for whoever reads them more than once.
+inline Rows block_rows(const AttentionArguments& a, const PanelProduct& product, const HeadsView& x, std::int64_t channels, std::int64_t sample,
+                       std::int64_t group, std::int64_t block, std::uint32_t* gathered, bool copies) {
   const std::int64_t start = block * kKeys, first = std::max(start, a.k_start), end = std::min(start + kKeys, a.k_start + a.sk);
   const std::int64_t steps = product.steps_of(channels), before = first - start;
+  const Rows source = rows_of(x, a.type, sample, group, first - a.k_start, end - first, channels);
+  if (before == 0 && !copies) return source;
   std::memset(gathered, 0, static_cast<std::size_t>(4 * before * steps));
-  Rows rows = copy_rows(product, rows_of(x, a.type, sample, group, first - a.k_start, end - first, channels), gathered + before * steps, steps);
+  Rows rows = copy_rows(product, source, gathered + before * steps, steps);
   rows.data = gathered;
   rows.count += before;
   return rows;

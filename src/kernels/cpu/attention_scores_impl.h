@@ -14,11 +14,9 @@ namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 constexpr double kLog2E = 1.44269504088896340736, kLn2 = 0.69314718055994530942;
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
-/// The upper half of a float, rounded to nearest even. A NaN stays one unless all its low bits are set, which arithmetic does not do.
-inline std::uint16_t bf16_bits(float value) {
-  const std::uint32_t bits = bits_of_float(value);
-  return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-}
+/// bf16 of an operand that is made on the way: rounded to nearest, halves away from zero, which takes two instructions. A NaN stays one unless all
+/// its low bits are set, which arithmetic does not do.
+inline std::uint16_t bf16_bits(float value) { return static_cast<std::uint16_t>((bits_of_float(value) + 0x8000u) >> 16); }
 
 /// Exponents have base 2: score·log2 e. The columns of a row are [begin, end), multiples of 16.
 class Scores {
@@ -28,7 +26,8 @@ class Scores {
         start_(block * kKeys),
         caps_(a.softcap > 0),
         inner_(static_cast<float>(a.scale / (caps_ ? a.softcap : 1.0))),
-        factor_(static_cast<float>(kLog2E * (caps_ ? a.softcap : a.scale))) {
+        scale_(static_cast<float>(kLog2E * (caps_ ? a.softcap : a.scale))),
+        scales_late_(!caps_ && a.alibi_slopes == nullptr && a.scale > 0) {
     if (a.document_ids == nullptr) return;
     ids_ = a.document_ids + sample * a.document_stride;
     for (std::int64_t c = 0; c < kKeys; ++c) {
@@ -37,14 +36,16 @@ class Scores {
     }
   }
 
-  /// Turns the products of query number i and head h into exponents, −∞ where `partial` and hidden; `slopes`, if not null, receives the derivative of
-  /// the softcap.
-  void exponents(float* row, std::int64_t begin, std::int64_t end, std::int64_t i, std::int64_t h, bool partial, float* slopes) const {
-    if (!caps_) {
+  /// What a row that `prepare` has left must be multiplied by to be exponents. Positive.
+  float factor() const { return scales_late_ ? scale_ : 1.0f; }
+
+  /// Turns the products of query number i and head h into exponents over factor(), −∞ where `partial` and hidden; `slopes`, if not null, receives the
+  /// derivative of the softcap.
+  void prepare(float* row, std::int64_t begin, std::int64_t end, std::int64_t i, std::int64_t h, bool partial, float* slopes) const {
+    if (!scales_late_) {
+      if (caps_) cap(row, begin, end, slopes);
 #pragma omp simd
-      for (std::int64_t c = begin; c < end; ++c) row[c] *= factor_;
-    } else {
-      cap(row, begin, end, slopes);
+      for (std::int64_t c = begin; c < end; ++c) row[c] *= scale_;
     }
     if (a_.alibi_slopes != nullptr) {
       const float slope = static_cast<float>(a_.alibi_slopes[h] * kLog2E);
@@ -65,8 +66,6 @@ class Scores {
 #pragma omp simd
       for (std::int64_t c = begin; c < end; ++c) slopes[c] = 1.0f - row[c] * row[c];
     }
-#pragma omp simd
-    for (std::int64_t c = begin; c < end; ++c) row[c] *= factor_;
   }
 
   void hide(float* row, std::int64_t begin, std::int64_t end, std::int64_t i) const {
@@ -84,7 +83,8 @@ class Scores {
   const AttentionArguments& a_;
   std::int64_t start_;
   bool caps_;
-  float inner_, factor_;
+  float inner_, scale_;
+  bool scales_late_;  ///< with the subtraction of the largest exponent, in one instruction
   const std::int32_t* ids_ = nullptr;
   std::int32_t documents_[kKeys];
 };

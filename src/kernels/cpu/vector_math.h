@@ -22,9 +22,9 @@ inline std::uint32_t bits_of_float(float value) {
 /// Added to and taken from |x| < 2²², it leaves the nearest integer, which the sum's low bits hold.
 inline constexpr float kRoundingShift = 0x1.8p23f;
 
-/// 2^x to within one unit in the last place for x in [−126, 127]; below that 0, at −∞ too; NaN stays. Not for larger x. exp2_f32(0) is 1.
+/// 2^x to within one unit in the last place for x in [−126, 127]; 0 below −126.5, at −∞ too; NaN stays. Not for larger x. exp2_f32(0) is 1.
 inline float exp2_f32(float x) {
-  const float clamped = x < -126.0f ? -126.0f : x;
+  const float clamped = x < -127.0f ? -127.0f : x;
   const float shifted = clamped + kRoundingShift;
   const float f = clamped - (shifted - kRoundingShift);  // in [−½, ½], exact; 2^f by a minimax polynomial (relative error 2e-9)
   float p = __builtin_fmaf(1.5345816e-4f, f, 1.3399931e-3f);
@@ -33,8 +33,7 @@ inline float exp2_f32(float x) {
   p = __builtin_fmaf(p, f, 2.4022646e-1f);
   p = __builtin_fmaf(p, f, 6.9314718e-1f);
   p = __builtin_fmaf(p, f, 1.0f);
-  const float power = float_of_bits((bits_of_float(shifted) << 23) + 0x3f800000u);
-  return x < -126.0f ? 0.0f : p * power;
+  return p * float_of_bits((bits_of_float(shifted) << 23) + 0x3f800000u);  // times 2^n; 2⁻¹²⁷ has the bits of 0
 }
 
 /// e^x to within 1.5 units in the last place; 0 below −86.98 (at −∞ too), ∞ from 88.73 on; NaN stays.
