@@ -1,6 +1,6 @@
 """Times the GPT-2 124M training step (batch 4 × 256 in all, fp32) on one rank and on two, one thread each, turn about: `megatron launch` with
-data or tensor parallelism beside PyTorch's DistributedDataParallel over Gloo on the same model. Prints medians, the gain from the second rank and
-the ratio to DistributedDataParallel."""
+data or tensor parallelism beside PyTorch's DistributedDataParallel over Gloo on the same model, and one rank that has both threads. Prints medians,
+the gain from the second rank and the ratio to DistributedDataParallel; --dtype bf16 and --only narrow it down."""
 import argparse
 import json
 import os
@@ -20,6 +20,7 @@ CASE = cases.GPT2_STEP
 DISTRIBUTED = {"use_distributed_optimizer": True, "overlap_grad_reduce": True, "overlap_param_gather": True}
 LAYOUTS = {
     "megatron, 1 rank": {"ranks": 1},
+    "megatron, 1 rank, 2 threads": {"ranks": 1},
     "megatron, dp 2": {"ranks": 2, "micro_batch_size": 2, "overlap_grad_reduce": True},
     "megatron, dp 2, distributed optimizer": {"ranks": 2, "micro_batch_size": 2, **DISTRIBUTED},
     "megatron, tp 2": {"ranks": 2, "micro_batch_size": 4, "tensor_model_parallel_size": 2},
@@ -54,27 +55,38 @@ def ddp_steps(count):
     dist.destroy_process_group()
 
 
-def commands_of(work, steps):
-    """{name: command} of all that take turns."""
+def turns_of(work, steps, dtype, only):
+    """{name: Turn} of all that take turns; DistributedDataParallel in fp32 only."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    ddp = {name: [*torchrun, f"--nproc-per-node={ranks}", __file__, "--ddp-steps", str(steps)] for name, ranks in PEERS.items()}
-    return ddp | {name: commands.our_step(CASE, "fp32", work, steps, **layout) for name, layout in LAYOUTS.items()}
+    ddp = {name: commands.Turn([*torchrun, f"--nproc-per-node={ranks}", __file__, "--ddp-steps", str(steps)])
+           for name, ranks in PEERS.items() if dtype == "fp32"}
+    ours = {name: commands.Turn(commands.our_step(CASE, dtype, work, steps, **layout), {"OMP_NUM_THREADS": "2" if "2 threads" in name else "1"})
+            for name, layout in LAYOUTS.items()}
+    return {name: turn for name, turn in (ddp | ours).items() if not only or any(word in name for word in only)}
 
 
 def show(result):
     where = result["machine"]
-    print(f"{CASE.model.name}, {CASE.batch} × {CASE.seq}, fp32, one thread a rank, {where['processor']}, {where['cores']} cores")
-    print(f"{'':40}{'median ms':>11}{'min':>9}{'max':>9}{'x 1 rank':>10}{'x DDP':>8}")
-    for name, row in result["runs"].items():
-        own = result["runs"]["megatron, 1 rank" if name in LAYOUTS else "DDP, 1 rank"]["median_ms"]
-        peer = result["runs"]["DDP, 1 rank" if name.endswith("1 rank") else "DDP, 2 ranks"]["median_ms"]
-        print(f"{name:40}{row['median_ms']:11.1f}{row['min_ms']:9.1f}{row['max_ms']:9.1f}{own / row['median_ms']:10.2f}{peer / row['median_ms']:8.2f}")
+    print(f"{CASE.model.name}, {CASE.batch} × {CASE.seq}, {result['dtype']}, one thread a rank, {where['processor']}, {where['cores']} cores")
+    print(f"{'':40}{'median ms':>11}{'min':>9}{'max':>9}{'x 1 rank':>10}{'x 2 thr.':>10}{'x DDP':>8}")
+    runs = result["runs"]
+
+    def ratio(to, row):
+        return f"{runs[to]['median_ms'] / row['median_ms']:.2f}" if to in runs else ""
+
+    for name, row in runs.items():
+        own = ratio("megatron, 1 rank" if name in LAYOUTS else "DDP, 1 rank", row)
+        threads = ratio("megatron, 1 rank, 2 threads", row) if name in LAYOUTS else ""
+        peer = ratio("DDP, 1 rank" if name.endswith("1 rank") else "DDP, 2 ranks", row)
+        print(f"{name:40}{row['median_ms']:11.1f}{row['min_ms']:9.1f}{row['max_ms']:9.1f}{own:>10}{threads:>10}{peer:>8}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="how often all take turns")
     parser.add_argument("--steps", type=int, default=3, help="counted steps per turn")
+    parser.add_argument("--dtype", choices=cases.DTYPES, default="fp32")
+    parser.add_argument("--only", action="append", default=[], help="only the lines whose name contains this; repeated: or this")
     parser.add_argument("--output", type=Path, default=inputs.ROOT / "bench/results/ranks.json")
     parser.add_argument("--ddp-steps", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -86,10 +98,10 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         inputs.make_inputs(work, CASE, steps)
-        runs = {name: measure.Run(name, lambda name=name, command=command: turns.watch(commands.Turn(command), steps, 1, name, work))
-                for name, command in commands_of(work, steps).items()}
+        runs = {name: measure.Run(name, lambda name=name, turn=turn: turns.watch(turn, steps, 1, name, work))
+                for name, turn in turns_of(work, steps, arguments.dtype, arguments.only).items()}
         progress = measure.Progress(run for run in runs.values() for _ in range(arguments.rounds))
-        result = {"machine": machine.describe(), "dtype": "fp32", "rounds": arguments.rounds, "runs": measure.measure(runs, arguments.rounds, progress)}
+        result = {"machine": machine.describe(), "dtype": arguments.dtype, "rounds": arguments.rounds, "runs": measure.measure(runs, arguments.rounds, progress)}
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(json.dumps(result, indent=1) + "\n")
     show(result)

@@ -1,5 +1,6 @@
 """How long ranks take to start: from the exec of `megatron launch --nproc-per-node N` to the line that rank 0 prints when all have met and can speak
-to each other, beside one rank without a launcher. Writes results/startup.json.
+to each other, beside one rank without a launcher; and of one rank of GPT-2 124M (4 × 256, mock data) the stages up to the end of the first step.
+Writes results/startup.json.
 
   bench/run.sh startup [--ranks 8] [--rounds 7]"""
 import argparse
@@ -8,6 +9,8 @@ import statistics
 import subprocess
 import time
 
+import cases
+import commands
 import machine
 from inputs import MEGATRON, ROOT
 
@@ -30,6 +33,47 @@ def seconds_to_join(command):
         raise SystemExit(f"{' '.join(command)} ended without the line '{JOINED}'")
     return joined
 
+STAGES = {  # how the first line begins that is printed when a stage is over
+    "program loaded, settings read": JOINED,
+    "weights and gradients set aside": " > number of parameters",
+    "optimizer made, weights drawn": "Theoretical memory",
+    "data opened": "[before the start of training step]",
+    "first step": " [",
+}
+
+
+def seconds_of_stages(dtype):
+    """{stage: seconds} of one start of GPT-2."""
+    start = last = time.monotonic()
+    command = commands.our_start(cases.GPT2_STEP, dtype)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    stages, seconds = iter(STAGES.items()), {}
+    stage, mark = next(stages)
+    for line in process.stdout:
+        if stage is None or not line.startswith(mark):
+            continue
+        now = time.monotonic()
+        seconds[stage], last = round(now - last, 3), now
+        stage, mark = next(stages, (None, None))
+    if process.wait() != 0 or stage is not None:
+        raise SystemExit(f"{' '.join(map(str, command))} ended before its stage '{stage}' did")
+    return seconds | {"from exec to the end of the first step": round(last - start, 3)}
+
+
+def measure_stages(rounds):
+    """{dtype: {stage: median seconds}}, turn about."""
+    turns = {dtype: [] for dtype in cases.DTYPES}
+    for _ in range(rounds):
+        for dtype, seen in turns.items():
+            seen.append(seconds_of_stages(dtype))
+    return {dtype: {stage: statistics.median(seconds[stage] for seconds in seen) for stage in seen[0]} for dtype, seen in turns.items()}
+
+
+def show_stages(stages):
+    print(f"\n{'GPT-2 124M, 4 x 256: seconds of':40}" + "".join(f"{dtype:>8}" for dtype in stages))
+    for stage in next(iter(stages.values())):
+        print(f"  {stage:38}" + "".join(f"{seconds[stage]:8.2f}" for seconds in stages.values()))
+
 
 def main():
     parser = argparse.ArgumentParser()
@@ -45,7 +89,9 @@ def main():
     results = {name: {"seconds": values[1:], "median_s": statistics.median(values[1:])} for name, values in times.items()}
     for name, result in results.items():
         print(f"{name:28} {result['median_s']:.2f} s   ({min(result['seconds']):.2f} to {max(result['seconds']):.2f})")
-    record = {"machine": machine.describe(), "command": " ".join(RUN), "results": results}
+    stages = measure_stages(arguments.rounds)
+    show_stages(stages)
+    record = {"machine": machine.describe(), "command": " ".join(RUN), "results": results, "stages": stages}
     (ROOT / "bench/results/startup.json").write_text(json.dumps(record, indent=1) + "\n")
 
 

@@ -52,6 +52,7 @@ struct Frame : at::ObserverContext {
   RecordedOp op;
   std::int64_t inner_ns = 0;
   bool has_working_child = false;
+  bool knows_cost = false;
 };
 
 /// Autograd's frame around a node and its hooks: modules' stretches begin inside it and end in a later one.
@@ -72,7 +73,7 @@ class OpRecorder::Log : public c10::DebugInfoBase {
     RecordedOp& op = frame.op;
     op.duration_ns = now_ns() - op.start_ns;
     op.self_ns = std::max<std::int64_t>(0, op.duration_ns - frame.inner_ns);
-    const bool is_leaf = op.flops > 0 || !frame.has_working_child;
+    const bool is_leaf = op.flops > 0 || frame.knows_cost || !frame.has_working_child;
     if (!is_leaf || op.kind != RecordedOp::Kind::op) op.bytes = 0;
     std::erase(open_, &frame);
     if (!open_.empty()) {
@@ -115,6 +116,7 @@ class OpRecorder::Log : public c10::DebugInfoBase {
       const auto cost = given_cost(frame->op.name, function.inputs());
       frame->op.flops = cost ? cost->flops : op_flops(frame->op.name, shapes);
       frame->op.bytes = cost ? cost->bytes : total_bytes(shapes);
+      frame->knows_cost = cost.has_value();
       frame->op.shapes = shapes_text(shapes);
     }
     frame->op.start_ns = now_ns();
