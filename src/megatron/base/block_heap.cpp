@@ -147,6 +147,7 @@ BlockHeap::Block* BlockHeap::grow(std::size_t size) {
   const std::size_t bytes = round_up(size - (extends ? last_->size : 0), options_.growth);
   if (bytes > address_space_ - static_cast<std::size_t>(top_ - base_)) return nullptr;
   if (::mprotect(top_, bytes, PROT_READ | PROT_WRITE) != 0) return nullptr;
+  if (options_.prepare != nullptr) options_.prepare(top_, bytes);
   ++counts_.system_calls;
   auto* block = reinterpret_cast<Block*>(top_);
   top_ += bytes;

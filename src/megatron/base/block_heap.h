@@ -15,6 +15,7 @@ class BlockHeap {
   struct Options {
     std::size_t address_space = 0;  ///< bytes set aside without memory behind them; less when the system grants less
     std::size_t growth = 0;         ///< memory is taken from the system in multiples of it; a power of two of at least a page
+    void (*prepare)(std::byte* data, std::size_t bytes) = nullptr;  ///< is shown what was taken before a block is made of it; must not allocate here
   };
 
   struct Statistics {
