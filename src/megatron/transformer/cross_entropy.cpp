@@ -25,6 +25,8 @@ LabelColumns columns_of(const LabelledLogits& rows) {
   return {column.masked_fill(here.logical_not(), 0).unsqueeze(1), here};
 }
 
+double bytes_of(const at::Tensor& x) { return static_cast<double>(x.nbytes()); }
+
 kernels::CrossEntropyRows kernel_rows(const LabelledLogits& rows) {
   const at::Tensor& logits = rows.logits;
   MEGATRON_CHECK(logits.stride(1) == 1 && rows.labels.is_contiguous() && rows.labels.scalar_type() == at::kLong, "logits and labels of a loss");
@@ -50,7 +52,7 @@ void cross_entropy_statistics(const LabelledLogits& rows, at::Tensor lse, at::Te
     label_logit.copy_(rows.logits.gather(1, labels.columns).squeeze(1).masked_fill(labels.here.logical_not(), 0));
     return;
   }
-  const OpScope scope("megatron::cross_entropy_statistics", {rows.logits, rows.labels, lse});
+  const OpScope scope("megatron::cross_entropy_statistics", {rows.logits, rows.labels, lse}, {.bytes = bytes_of(rows.logits)});
   const kernels::CrossEntropyStatistics arguments{kernel_rows(rows), lse.mutable_data_ptr(), label_logit.mutable_data_ptr()};
   at::parallel_for(0, rows.logits.size(0), 1,
                    [&](std::int64_t begin, std::int64_t end) { kernels::cross_entropy_kernels().statistics(arguments, begin, end); });
@@ -68,7 +70,7 @@ void cross_entropy_gradient(const LabelledLogits& rows, const at::Tensor& lse, c
     return;
   }
   MEGATRON_CHECK(gradient.stride(1) == 1 && mask.is_contiguous() && mask.scalar_type() == at::kFloat && lse.is_contiguous(), "gradient of a loss");
-  const OpScope scope("megatron::cross_entropy_gradient", {rows.logits, lse, gradient});
+  const OpScope scope("megatron::cross_entropy_gradient", {rows.logits, lse, gradient}, {.bytes = bytes_of(rows.logits) + bytes_of(gradient)});
   const kernels::CrossEntropyGradient arguments{.rows = kernel_rows(rows),
                                                 .lse = lse.const_data_ptr(),
                                                 .mask = mask.const_data_ptr<float>(),

@@ -59,7 +59,10 @@ at::Tensor look_up(const Lookups& words, const Lookups& positions, c10::ScalarTy
   at::Tensor out = at::empty({words.ids.numel(), columns}, table.options().dtype(type));
   if (out.numel() == 0) return out;
   MEGATRON_CHECK(!other.defined() || other.scalar_type() == table.scalar_type(), "embedding tables of two dtypes");
-  const OpScope scope("megatron::embedding", {table, words.ids, out});
+  const double numbers = static_cast<double>(out.numel()), tables = other.defined() ? 2 : 1;
+  const OpScope scope(
+      "megatron::embedding", {table, words.ids, out},
+      {.flops = numbers * (tables - 1), .bytes = numbers * (tables * static_cast<double>(table.element_size()) + out.element_size())});
   const kernels::EmbeddingArguments arguments{
       .words = kernel_table(*words.weight, table, words.ids),
       .positions = other.defined() ? kernel_table(*positions.weight, other, positions.ids) : kernels::EmbeddingTable{},
@@ -79,7 +82,9 @@ void add_rows(at::Tensor& grad, const at::Tensor& ids, const at::Tensor& rows, s
     grad.index_add_(0, local, rows.masked_fill(elsewhere.unsqueeze(1), 0).to(grad.scalar_type()));
     return;
   }
-  const OpScope scope("megatron::embedding_backward", {rows, ids, grad});
+  const double numbers = static_cast<double>(rows.numel());
+  const OpScope scope("megatron::embedding_backward", {rows, ids, grad},
+                      {.flops = numbers, .bytes = numbers * static_cast<double>(rows.element_size() + 2 * grad.element_size())});
   const kernels::EmbeddingGradientArguments arguments{.dy = rows.const_data_ptr(),
                                                       .dy_type = kernel_type(rows.scalar_type()),
                                                       .gradient = grad.mutable_data_ptr(),
