@@ -28,10 +28,11 @@ Mlp::Mlp(Module* parent, std::string_view name, const LayerArguments& arguments)
       linear_fc2_(this, "linear_fc2", config_, arguments.rank, config_.ffn_hidden_size, config_.hidden_size) {}
 
 at::Tensor Mlp::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
-  Parameter* bias = input_sbh.is_cpu() ? linear_fc1_.bias() : nullptr;  // there the activation's kernel adds it
+  // On the processor the activation's kernel adds it, unless the sum itself is watched.
+  Parameter* bias = input_sbh.is_cpu() && context.hooks == nullptr ? linear_fc1_.bias() : nullptr;
   const at::Tensor projected = linear_fc1_.forward(input_sbh, context, /*add_bias=*/bias == nullptr);
   if (config_.norm_placement == NormPlacement::pre) show_op(context.hooks, linear_fc1_, "layer_norm", input_sbh);
-  if (context.hooks != nullptr) show_op(context.hooks, linear_fc1_, "", bias != nullptr ? projected + bias->value() : projected);
+  show_op(context.hooks, linear_fc1_, "", projected);
   const at::Tensor activated = activate(projected, config_.activation, config_.gated_linear_unit, bias);
   show_op(context.hooks, *this, "activation", activated);
   const at::Tensor out = linear_fc2_.forward(activated, context);
