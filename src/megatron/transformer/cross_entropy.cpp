@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/cross_entropy.h"
 #include "megatron/base/error.h"
+#include "megatron/transformer/host_numbers.h"
 #include "megatron/transformer/kernel_type.h"
 #include "megatron/transformer/op_scope.h"
 
@@ -74,7 +75,7 @@ void cross_entropy_gradient(const LabelledLogits& rows, const at::Tensor& lse, c
   const kernels::CrossEntropyGradient arguments{.rows = kernel_rows(rows),
                                                 .lse = lse.const_data_ptr(),
                                                 .mask = mask.const_data_ptr<float>(),
-                                                .scale = scale.item<double>(),
+                                                .scale = number_of(scale),
                                                 .gradient = gradient.mutable_data_ptr(),
                                                 .gradient_type = kernel_type(gradient.scalar_type()),
                                                 .gradient_row_stride = gradient.stride(0)};

@@ -13,6 +13,7 @@
 #include "megatron/parallel/regions.h"
 #include "megatron/transformer/autograd_function.h"
 #include "megatron/transformer/dropout.h"
+#include "megatron/transformer/host_numbers.h"
 #include "megatron/transformer/kernel_type.h"
 #include "megatron/transformer/op_scope.h"
 #include "megatron/transformer/row_operations.h"
@@ -39,7 +40,7 @@ LocalIds local_ids(const at::Tensor& ids, std::int64_t first, std::int64_t count
 
 /// A table's rows for contiguous ids; each id must be a row of the whole table.
 kernels::EmbeddingTable kernel_table(const Parameter& weight, const at::Tensor& table, const at::Tensor& ids) {
-  const auto least = ids.min().item<std::int64_t>(), largest = ids.max().item<std::int64_t>();
+  const auto [least, largest] = range_of(ids);
   MEGATRON_CHECK(least >= 0 && largest < weight.sharding().global_shape[0], "ids from ", least, " to ", largest, " for ", weight.name(), " of ",
                  weight.sharding().global_shape[0], " rows");
   return {.rows = table.const_data_ptr(), .ids = ids.const_data_ptr<std::int64_t>(), .first = first_row(weight), .count = table.size(0)};

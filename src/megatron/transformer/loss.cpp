@@ -23,6 +23,7 @@
 #include "megatron/parallel/collectives.h"
 #include "megatron/transformer/autograd_function.h"
 #include "megatron/transformer/cross_entropy.h"
+#include "megatron/transformer/host_numbers.h"
 #include "megatron/transformer/matrix_product.h"
 #include "megatron/transformer/row_operations.h"
 
@@ -227,8 +228,8 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   static at::Tensor dhidden(AutogradContext* context, Early& early, const at::Tensor& scale) {
     const bool is_early = early.scale.defined();
     MEGATRON_CHECK(!is_early || early.kept.dhidden.defined(), "backward of a loss for the second time");
-    MEGATRON_CHECK(!is_early || !scale.is_cpu() || scale.equal(early.scale), "backward of a loss starts from ", scale.item<double>(),
-                   ", but forward was told ", early.scale.item<double>());
+    MEGATRON_CHECK(!is_early || !scale.is_cpu() || number_of(scale) == number_of(early.scale), "backward of a loss starts from ", number_of(scale),
+                   ", but forward was told ", number_of(early.scale));
     if (early.wrote) return std::exchange(early.kept.dhidden, {});
     const auto saved = context->get_saved_variables();
     auto* weight = load_pointer<Parameter>(context, "weight");
@@ -244,7 +245,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
 /// Elsewhere than on the processor a look at the numbers would wait for them.
 void check_labels(const at::Tensor& labels, std::int64_t vocabulary) {
   if (!labels.is_cpu() || labels.numel() == 0) return;
-  const auto least = labels.min().item<std::int64_t>(), largest = labels.max().item<std::int64_t>();
+  const auto [least, largest] = range_of(labels);
   MEGATRON_CHECK(least >= 0 && largest < vocabulary, "labels from ", least, " to ", largest, " of a vocabulary of ", vocabulary);
 }
 

@@ -28,8 +28,8 @@ Mlp::Mlp(Module* parent, std::string_view name, const LayerArguments& arguments)
       linear_fc2_(this, "linear_fc2", config_, arguments.rank, config_.ffn_hidden_size, config_.hidden_size) {}
 
 at::Tensor Mlp::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
-  // On the processor the activation's kernel adds it, unless the sum itself is watched.
-  Parameter* bias = input_sbh.is_cpu() && context.hooks == nullptr ? linear_fc1_.bias() : nullptr;
+  // On the processor the activation's kernel adds it, and hooks are shown the product before.
+  Parameter* bias = input_sbh.is_cpu() ? linear_fc1_.bias() : nullptr;
   const at::Tensor projected = linear_fc1_.forward(input_sbh, context, /*add_bias=*/bias == nullptr);
   if (config_.norm_placement == NormPlacement::pre) show_op(context.hooks, linear_fc1_, "layer_norm", input_sbh);
   show_op(context.hooks, linear_fc1_, "", projected);
