@@ -148,5 +148,23 @@ TEST(AlibiSlopes, FollowThePaper) {
   EXPECT_LT(difference(alibi_slopes(6), at::tensor({1 / 4., 1 / 16., 1 / 64., 1 / 256., 1 / 2., 1 / 8.}, at::kDouble)), 1e-15);
 }
 
+/// Scores of 10⁸ to 10⁹, whose float32 neighbours lie many exponents apart: the largest one wins, and nothing overflows.
+TEST(Attention, HugeScoresPickTheLargest) {
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    for (const double factor : {1.0, 3.3}) {
+      at::Tensor q = at::zeros({9, 1, 1, 16}), k = at::zeros({9, 1, 1, 16}), v = at::randn({9, 1, 1, 16});
+      q.select(3, 0).fill_(31234.5 * factor);
+      k.select(3, 0).copy_((at::arange(9) + 1).view({9, 1, 1}) * 10987.7);
+      q = q.to(type).requires_grad_();
+      k = k.to(type).requires_grad_();
+      v = v.to(type).requires_grad_();
+      const at::Tensor out = core_attention(q, k, v, with([](AttentionOptions& o) { o.scale = 0.3; })).out;
+      EXPECT_TRUE(at::equal(out.view({9, 16}), v.view({9, 16}))) << "a causal query sees its own key last and largest";
+      out.sum().backward();
+      for (const at::Tensor& x : {q, k, v}) EXPECT_TRUE(at::isfinite(x.grad()).all().item<bool>());
+    }
+  }
+}
+
 }  // namespace
 }  // namespace megatron

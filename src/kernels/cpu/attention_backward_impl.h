@@ -144,7 +144,7 @@ class BackwardPart {
     const auto scale = static_cast<float>(a_.rule.scale);
     for (std::int64_t c = begin; c < end; ++c) {
       const float keep = draws == nullptr ? 1.0f : draws[c - begin] >= a_.rule.threshold ? scale : 0.0f;
-      const float whole = exp2_f32(__builtin_fmaf(row.p[c], scores.factor(), -lse));
+      const float whole = probability(row.p[c] * scores.factor(), lse);
       row.dp[c] = whole * (row.dp[c] * keep - delta) * (scores.caps() ? s_.slopes[c] : 1.0f);
       row.p[c] = whole * keep;
     }
@@ -161,7 +161,7 @@ class BackwardPart {
   static void differentiate_plain(const Row& row, float factor, float lse, float delta) {
 #pragma omp simd
     for (std::int64_t c = row.begin; c < row.end; ++c) {
-      const float p = exp2_f32(__builtin_fmaf(row.p[c], factor, -lse)), dp = p * (row.dp[c] - delta);
+      const float p = probability(row.p[c] * factor, lse), dp = p * (row.dp[c] - delta);
       if constexpr (kHalves) {
         row.p_half[c] = bf16_bits(p);
         row.dp_half[c] = bf16_bits(dp);

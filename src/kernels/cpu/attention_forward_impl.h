@@ -176,7 +176,8 @@ class ForwardBlock {
     for (std::int64_t c = row.begin; c < row.end; c += kLanes) {
 #pragma omp simd
       for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-        float p = exp2_f32(__builtin_fmaf(row.scores[c + lane], factor, -shift));
+        // Rounded before the subtraction, as the largest was: a fused one leaves that with an exponent of its own, which may be huge.
+        float p = exp2_f32(row.scores[c + lane] * factor - shift);
         row.sums[lane] += p;
         if constexpr (kDrops) p = draws[c - row.begin + lane] >= a_.rule.threshold ? p : 0.0f;
         if constexpr (kHalves) {

@@ -18,6 +18,12 @@ constexpr float kHidden = -std::numeric_limits<float>::infinity();
 /// its low bits are set, which arithmetic does not do.
 inline std::uint16_t bf16_bits(float value) { return static_cast<std::uint16_t>((bits_of_float(value) + 0x8000u) >> 16); }
 
+/// 2^(exponent − lse), at most 1: of huge scores lse has lost the digits that say so.
+inline float probability(float exponent, float lse) {
+  const float x = exponent - lse;
+  return exp2_f32(x > 0.0f ? 0.0f : x);
+}
+
 /// Exponents have base 2: score·log2 e. The columns of a row are [begin, end), multiples of 16.
 class Scores {
  public:
@@ -84,7 +90,7 @@ class Scores {
   std::int64_t start_;
   bool caps_;
   float inner_, scale_;
-  bool scales_late_;  ///< with the subtraction of the largest exponent, in one instruction
+  bool scales_late_;  ///< right before the subtraction of the largest exponent
   const std::int32_t* ids_ = nullptr;
   std::int32_t documents_[kKeys];
 };

@@ -20,20 +20,24 @@ inline RowPlace place_of(const RowCoordinates& c, std::int64_t row) {
   return {first, static_cast<std::uint64_t>(c.ordinals[c.sample_is_inner ? i : outer])};
 }
 
-/// Everything is kept as it is.
+/// Everything is kept as it is: nothing is drawn, and no coordinates are needed.
 template <class X, class Out>
 void add_rows(const DropoutArguments& a, std::int64_t begin, std::int64_t end) {
   using C = Compute<Out>;
   const X* x = static_cast<const X*>(a.x);
   const Out* residual = static_cast<const Out*>(a.residual);
   Out* out = static_cast<Out*>(a.out);
+  if (residual == nullptr) {
+    for (std::int64_t i = begin * a.columns; i < end * a.columns; ++i) store(out[i], static_cast<C>(load(x[i])));
+    return;
+  }
 #pragma omp simd
   for (std::int64_t i = begin * a.columns; i < end * a.columns; ++i) store(out[i], load(residual[i]) + static_cast<C>(load(x[i])));
 }
 
 template <class X, class Out>
 void dropout_rows(const DropoutArguments& a, std::int64_t begin, std::int64_t end) {
-  if (a.rule.threshold == 0 && a.rule.scale == 1 && a.residual != nullptr) return add_rows<X, Out>(a, begin, end);
+  if (a.rule.threshold == 0 && a.rule.scale == 1) return add_rows<X, Out>(a, begin, end);
   using C = Compute<Out>;
   const C scale = static_cast<C>(a.rule.scale);
   constexpr std::int64_t kDraws = 4 * kLanes;
