@@ -10,19 +10,10 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/panel_product_variants.h"
 #include "storage.h"
 
 namespace megatron::kernels {
-namespace avx2 {
-PanelProduct f32_product();
-}
-namespace avx512 {
-PanelProduct f32_product();
-}
-namespace avx512bf16 {
-PanelProduct bf16_product();
-}
-
 namespace {
 
 struct Named {

@@ -8,14 +8,10 @@
 
 #include "imitated_tiles.h"
 #include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/panel_product_variants.h"
 #include "storage.h"
 
 namespace megatron::kernels {
-namespace amx {
-bool is_usable();
-PanelProduct bf16_product();
-}  // namespace amx
-
 namespace {
 
 /// out [rows, columns] = a·b, a along or across depth; lines of poison surround the operands.

@@ -51,30 +51,28 @@ inline Rows copy_rows(const PanelProduct& product, const Rows& rows, std::uint32
 
 /// Panels of 32 rows each whose depth is the channels; panel p begins at p·packed_bytes(channels).
 inline void pack_across(const PanelProduct& product, const Rows& rows, void* to) {
-  for (std::int64_t first = 0; first < rows.count; first += kPanelColumns) {
-    product.pack({.from = static_cast<const char*>(rows.data) + first * rows.stride * size_of(rows.type),
-                  .type = rows.type,
-                  .depth_stride = 1,
-                  .cross_stride = rows.stride,
-                  .depth = rows.channels,
-                  .count = std::min(kPanelColumns, rows.count - first),
-                  .to = static_cast<char*>(to) + first / kPanelColumns * product.packed_bytes(rows.channels),
-                  .to_stride = kPanelColumns});
-  }
+  product.pack({.from = rows.data,
+                .type = rows.type,
+                .depth_stride = 1,
+                .cross_stride = rows.stride,
+                .depth = rows.channels,
+                .count = rows.count,
+                .to = to,
+                .to_stride = kPanelColumns,
+                .panel_stride = product.packed_bytes(rows.channels)});
 }
 
 /// Panels of 32 channels each whose depth is the rows; panel p begins at p·packed_bytes(room), room ≥ the rows.
 inline void pack_along(const PanelProduct& product, const Rows& rows, std::int64_t room, void* to) {
-  for (std::int64_t first = 0; first < rows.channels; first += kPanelColumns) {
-    product.pack({.from = static_cast<const char*>(rows.data) + first * size_of(rows.type),
-                  .type = rows.type,
-                  .depth_stride = rows.stride,
-                  .cross_stride = 1,
-                  .depth = rows.count,
-                  .count = std::min(kPanelColumns, rows.channels - first),
-                  .to = static_cast<char*>(to) + first / kPanelColumns * product.packed_bytes(room),
-                  .to_stride = kPanelColumns});
-  }
+  product.pack({.from = rows.data,
+                .type = rows.type,
+                .depth_stride = rows.stride,
+                .cross_stride = 1,
+                .depth = rows.count,
+                .count = rows.channels,
+                .to = to,
+                .to_stride = kPanelColumns,
+                .panel_stride = product.packed_bytes(room)});
 }
 
 /// The keys (or values) of a block. Where the first key of all lies inside the block, they are copied to `gathered` (kKeys rows) behind rows of

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/panel_pack_impl.h"
+#include "kernels/cpu/panel_product_variants.h"
 
 namespace megatron::kernels {
 namespace portable {
@@ -28,20 +29,6 @@ PanelProduct f32_product() { return {.type = Type::f32, .pack = pack_to_f32, .co
 
 }  // namespace
 }  // namespace portable
-
-namespace avx2 {
-PanelProduct f32_product();
-}
-namespace avx512 {
-PanelProduct f32_product();
-}
-namespace avx512bf16 {
-PanelProduct bf16_product();
-}
-namespace amx {
-bool is_usable();
-PanelProduct bf16_product();
-}  // namespace amx
 
 namespace {
 

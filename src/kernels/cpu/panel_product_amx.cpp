@@ -7,6 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "kernels/cpu/panel_product_variants.h"
+
 namespace megatron::kernels::amx {
 namespace {
 
@@ -129,7 +131,6 @@ bool tiles_are_right(const PanelProduct& product) {
 
 }  // namespace
 
-/// Whether this process may use the tiles, and they give the right numbers.
 bool is_usable() {
   static const bool usable = tiles_are_granted() && tiles_are_right(tile_product<HardwareTiles>());
   return usable;
