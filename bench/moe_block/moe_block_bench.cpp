@@ -65,8 +65,8 @@ class MoeBlock : public Module {
     std::vector<at::Tensor> outputs;
     const std::vector<at::Tensor> parts = at::split_with_sizes(rows, counts);
     for (std::size_t e = 0; e < experts_.size(); ++e) {
-      const at::Tensor hidden = activate(linear(parts[e], *experts_[e].fc1, nullptr), Activation::silu, /*gated=*/true);
-      outputs.push_back(linear(hidden, *experts_[e].fc2, nullptr));
+      const at::Tensor hidden = linear(parts[e], *experts_[e].fc1, nullptr);
+      outputs.push_back(activated_linear(hidden, {Activation::silu, /*gated=*/true}, *experts_[e].fc2, nullptr));
     }
     return at::cat(outputs);
   }

@@ -97,15 +97,24 @@ Storage forward(const Case& c, const Inputs& in, const ActivationKernels& kernel
 }
 
 struct Gradients {
-  Storage dx, blocks, dbias;
+  Storage dx, blocks, dbias, y;  ///< y: what forward gives, made again
 };
 
 Gradients backward(const Case& c, const Inputs& in, const ActivationKernels& kernels, bool summed = true) {
   const Type wide = compute_type(c.type);
   const std::int64_t blocks = row_blocks(c.rows);
-  Gradients result{{c.type, c.x_count()}, {wide, static_cast<std::size_t>(blocks) * c.width()}, {wide, c.width()}};
-  kernels.backward({in.dy.data(), in.x.data(), in.bias.data(), result.dx.data(), summed ? result.blocks.data() : nullptr, c.type, c.rows, c.columns,
-                    c.kind, c.gated},
+  Gradients result{{c.type, c.x_count()}, {wide, static_cast<std::size_t>(blocks) * c.width()}, {wide, c.width()}, {c.type, c.y_count()}};
+  kernels.backward({.dy = in.dy.data(),
+                    .x = in.x.data(),
+                    .bias = in.bias.data(),
+                    .dx = result.dx.data(),
+                    .bias_blocks = summed ? result.blocks.data() : nullptr,
+                    .y = summed ? result.y.data() : nullptr,
+                    .type = c.type,
+                    .rows = c.rows,
+                    .columns = c.columns,
+                    .kind = c.kind,
+                    .gated = c.gated},
                    0, blocks);
   const auto width = static_cast<std::int64_t>(c.width());
   add_row_blocks({result.blocks.data(), result.dbias.data(), wide, blocks, width}, 0, width);
@@ -161,6 +170,7 @@ TEST(ActivationKernels, DependNeitherOnRowsNorOnTheInstructionSet) {
     const Storage y = forward(c, in, activation_kernels());
     const Gradients gradients = backward(c, in, activation_kernels());
     EXPECT_EQ(forward(c, in, activation_kernels(), /*row_by_row=*/true), y) << c.name();
+    EXPECT_EQ(gradients.y, y) << c.name();
     EXPECT_EQ(backward(c, in, activation_kernels(), /*summed=*/false).dx, gradients.dx) << c.name();
     if (c.type == Type::f64) return;
     const auto same = [&](const ActivationKernels& others) {

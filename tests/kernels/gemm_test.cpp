@@ -60,8 +60,7 @@ struct Operands {
   }
 };
 
-void run(const GemmArguments& arguments, std::int64_t threads, bool backwards = false) {
-  const GemmPlan plan = plan_gemm(arguments, threads);
+void run(const GemmArguments& arguments, const GemmPlan& plan, bool backwards = false) {
   const std::unique_ptr<void, decltype(&std::free)> workspace(std::aligned_alloc(64, static_cast<std::size_t>((plan.workspace_bytes + 63) / 64 * 64)),
                                                               std::free);
   for (std::int64_t u = 0; u < plan.units(); ++u) {
@@ -69,6 +68,8 @@ void run(const GemmArguments& arguments, std::int64_t threads, bool backwards = 
     run_gemm(arguments, plan, unit, unit + 1, workspace.get());
   }
 }
+
+void run(const GemmArguments& arguments, std::int64_t threads, bool backwards = false) { run(arguments, plan_gemm(arguments, threads), backwards); }
 
 void expect_equal_to_float64(const Product& product) {
   Operands operands(product);
@@ -113,6 +114,35 @@ TEST(Gemm, EqualsFloat64InEveryOrientationAndStorage) {
       expect_equal_to_float64({.type = type, .out_type = out, .m = 101, .n = 65, .k = 1100});
       expect_equal_to_float64({.type = type, .out_type = out, .m = 130, .n = 40, .k = 600, .a_transposed = true, .b_transposed = true});
     }
+  }
+}
+
+/// Depths of which the panels do not stay in the cache together.
+TEST(Gemm, DeepProductsEqualFloat64) {
+  for (const Type type : {Type::f32, Type::bf16, Type::f16}) {
+    for (const Type out : {Type::f32, type}) {
+      for (const bool accumulate : {false, true}) {
+        Product product{.type = type, .out_type = out, .m = 61, .n = 70, .k = 5001, .accumulate = accumulate, .with_bias = true};
+        EXPECT_GT(plan_gemm(Operands(product).arguments(), 1).passes, 1);
+        expect_equal_to_float64(product);
+      }
+    }
+  }
+}
+
+TEST(Gemm, PassesChangeNoBit) {
+  for (const Type type : {Type::f32, Type::bf16}) {
+    const Product product{.type = type, .out_type = type, .m = 61, .n = 70, .k = 1700, .with_bias = true};
+    Operands at_once(product), in_passes(product);
+    const GemmPlan plan = plan_gemm(at_once.arguments(), 1);
+    ASSERT_EQ(plan.passes, 1);
+    run(at_once.arguments(), plan);
+    GemmPlan cut = plan;
+    cut.steps_each = kDepthSteps;
+    cut.passes = (plan.steps_each + kDepthSteps - 1) / kDepthSteps;
+    cut.workspace_bytes += 4 * cut.rows_each * cut.panels_each * kPanelColumns;
+    run(in_passes.arguments(), cut);
+    EXPECT_EQ(in_passes.out, at_once.out);
   }
 }
 

@@ -64,7 +64,7 @@ inline Outcome train_in_layout(const std::vector<std::string>& flags, std::int64
   std::mutex mutex;
   run_rank_threads(world_size, [&](Communicators& communicators) {
     std::ostream silent(nullptr);
-    Trainer trainer = set_up(run, silent, {.communicators = &communicators, .local_world_size = 1 << 20});
+    Trainer trainer = set_up(run, silent, {.communicators = &communicators, .processors = {.count = 1 << 20}});
     const auto keep = [&](Tensors& whole) {
       const std::scoped_lock lock(mutex);
       add_part(*trainer.weights, whole);

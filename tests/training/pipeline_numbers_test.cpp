@@ -38,7 +38,7 @@ void on_ranks(std::int64_t world_size, const Words& flags, const std::function<v
   run_rank_threads(world_size,
                    [&](Communicators& communicators) {
                      std::ostringstream log;
-                     Trainer trainer = set_up(run, log, {.communicators = &communicators, .local_world_size = 1 << 20});
+                     Trainer trainer = set_up(run, log, {.communicators = &communicators, .processors = {.count = 1 << 20}});
                      use(trainer, log);
                    },
                    {.timeout = std::chrono::seconds(20)});

@@ -158,8 +158,8 @@ TEST_P(HalfPrecision, Activations) {
   const at::Tensor x = input_of(type(), {3, 2, 40}, 0, 3);
   for (const Activation kind :
        {Activation::gelu, Activation::gelu_tanh, Activation::relu, Activation::squared_relu, Activation::silu, Activation::quick_gelu}) {
-    check([&](const auto& x, const auto&) { return activate(x[0], kind); }, {x});
-    check([&](const auto& x, const auto&) { return activate(x[0], kind, /*gated=*/true); }, {x});
+    check([&](const auto& x, const auto&) { return activate(x[0], {kind}); }, {x});
+    check([&](const auto& x, const auto&) { return activate(x[0], {kind, /*gated=*/true}); }, {x});
   }
 }
 

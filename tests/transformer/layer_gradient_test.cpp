@@ -104,9 +104,64 @@ constexpr Activation kActivations[] = {Activation::gelu,         Activation::gel
 TEST(LayerGradient, Activations) {
   for (const Activation kind : kActivations) {
     const at::Tensor x = random_input({3, 2, 8}, 3);
-    check_gradients([&] { return weighted_sum(activate(x, kind)); }, {x}, nullptr);
-    check_gradients([&] { return weighted_sum(activate(x, kind, /*gated=*/true)); }, {x}, nullptr);
-    EXPECT_LT(difference(activate(x, kind, /*gated=*/true), activate(x.narrow(2, 0, 4), kind) * x.narrow(2, 4, 4)), 1e-15);
+    check_gradients([&] { return weighted_sum(activate(x, {kind})); }, {x}, nullptr);
+    check_gradients([&] { return weighted_sum(activate(x, {kind, /*gated=*/true})); }, {x}, nullptr);
+    EXPECT_LT(difference(activate(x, {kind, /*gated=*/true}), activate(x.narrow(2, 0, 4), {kind}) * x.narrow(2, 4, 4)), 1e-15);
+  }
+}
+
+/// f(x + b)·Wᵀ + c with the weights of one call.
+struct ActivatedLinear {
+  ActivatedLinear(bool gated, c10::ScalarType type) : gated(gated), store((declare(gated), model), {.dtype = type}) { store.initialize(1); }
+
+  BiasActivation activation(Activation kind) const { return {kind, gated, before}; }
+  at::Tensor at_once(const at::Tensor& x, Activation kind) const { return activated_linear(x, activation(kind), *weight, after); }
+  at::Tensor apart(const at::Tensor& x, Activation kind) const { return linear(activate(x, activation(kind)), *weight, after); }
+
+  BareModule model;
+  Parameter *before = nullptr, *weight = nullptr, *after = nullptr;
+  bool gated;
+  ParamStore store;
+
+ private:
+  void declare(bool gated) {
+    before = &model.add("before", normal_spec({gated ? 2 * kFeatures : kFeatures}));
+    weight = &model.add("weight", normal_spec({5, kFeatures}));
+    after = &model.add("after", normal_spec({5}));
+  }
+  static constexpr std::int64_t kFeatures = 21;
+};
+
+TEST(LayerGradient, ActivatedLinear) {
+  for (const bool gated : {false, true}) {
+    ActivatedLinear layer(gated, at::kDouble);
+    for (const Activation kind : kActivations) {
+      const at::Tensor x = random_input({3, 2, gated ? 42 : 21}, 3);
+      EXPECT_TRUE(at::equal(layer.at_once(x, kind), layer.apart(x, kind)));
+      check_gradients([&] { return weighted_sum(layer.at_once(x, kind)); }, {x}, &layer.store);
+    }
+  }
+}
+
+/// What is made twice has the same bits both times, in every gradient.
+TEST(LayerGradient, ActivatedLinearHasTheBitsOfItsParts) {
+  for (const c10::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (const bool gated : {false, true}) {
+      for (const Activation kind : kActivations) {
+        const auto gradients = [&](bool at_once) {
+          ActivatedLinear layer(gated, type);
+          at::Tensor x = random_input({35, 2, gated ? 42 : 21}, 3).to(type).detach().requires_grad_();
+          layer.store.begin_gradients();
+          const at::Tensor y = at_once ? layer.at_once(x, kind) : layer.apart(x, kind);
+          weighted_sum(y.to(at::kFloat)).backward();
+          layer.store.finish_gradients();
+          return std::vector<at::Tensor>{y.detach(), x.grad(), layer.before->grad().clone(), layer.weight->grad().clone(),
+                                         layer.after->grad().clone()};
+        };
+        const auto found = gradients(true), expected = gradients(false);
+        for (std::size_t i = 0; i < found.size(); ++i) EXPECT_TRUE(at::equal(found[i], expected[i])) << i << " of " << c10::toString(type);
+      }
+    }
   }
 }
 

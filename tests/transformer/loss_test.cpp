@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "megatron/base/error.h"
 #include "megatron/parallel/regions.h"
 #include "support/bare_module.h"
@@ -103,6 +105,19 @@ TEST(Loss, BackwardMustKeepToWhatWasAnnounced) {
   const at::Tensor hidden = at::ones({2, 4}).set_requires_grad(true), labels = at::zeros({2}, at::kLong), mask = at::ones({2});
   const TokenLoss loss = linear_cross_entropy(hidden, weight, labels, mask, {.value = at::scalar_tensor(2.0)});
   EXPECT_THROW((loss.loss_sum * 3).backward(), InternalError);
+}
+
+/// A NaN that was announced is a NaN in every gradient, for the diagnosis to find, and not a broken promise.
+TEST(Loss, ANumberThatIsNoneIsPassedOn) {
+  BareModule model;
+  Parameter& weight = model.add("weight", normal_spec({5, 4}));
+  ParamStore store(model, {});
+  store.initialize(5);
+  store.begin_gradients();
+  const at::Tensor hidden = at::ones({2, 4}).set_requires_grad(true), labels = at::zeros({2}, at::kLong), mask = at::ones({2});
+  const at::Tensor scale = at::scalar_tensor(std::nan(""));
+  linear_cross_entropy(hidden, weight, labels, mask, {.value = scale}).loss_sum.backward(scale);
+  EXPECT_TRUE(hidden.grad().isnan().all().item<bool>());
 }
 
 TEST(Loss, LabelsOutsideTheVocabularyAreRefused) {

@@ -20,10 +20,11 @@ struct ActivationArguments {
   bool gated;
 };
 
-/// dx, and into `bias_blocks` (may be null) the sum of dx before rounding over each block of kRowsOfABlock rows: [blocks, columns of x], f32 (f64).
+/// dx, into `bias_blocks` (may be null) the sum of dx before rounding over each block of kRowsOfABlock rows, [blocks, columns of x] in f32 (f64), and
+/// into `y` (may be null) what forward gave, the same bits.
 struct ActivationBackwardArguments {
   const void *dy, *x, *bias;
-  void *dx, *bias_blocks;
+  void *dx, *bias_blocks, *y;
   Type type;
   std::int64_t rows, columns;  ///< of dy
   ActivationKind kind;

@@ -68,21 +68,24 @@ void activation_rows(const ActivationArguments& a, std::int64_t begin, std::int6
   }
 }
 
-/// Gradient of a row: before its rounding also added to `sums` when `summed`.
+/// Gradient of a row: before its rounding also added to `sums` when `summed`. `y`, if not null, receives the row of the forward pass.
 template <class F, class T, bool gated, bool summed>
-void activation_backward_row(const T* dy, const T* x, const Compute<T>* bias, T* dx, Compute<T>* sums, std::int64_t columns) {
+void activation_backward_row(const T* dy, const T* x, const Compute<T>* bias, T* dx, Compute<T>* sums, T* y, std::int64_t columns) {
   using S = Step<T>;
   for (std::int64_t c = 0; c < columns; c += S::size) {
     const std::int64_t count = columns - c;
     const auto f = F::at(S::load(x + c, count) + S::load(bias + c, count));
     const auto d_out = S::load(dy + c, count);
     auto d = d_out * f.slope;
+    auto value = f.value;
     if constexpr (gated) {
-      const auto d_up = d_out * f.value;
-      d = d * (S::load(x + columns + c, count) + S::load(bias + columns + c, count));
+      const auto d_up = d_out * f.value, up = S::load(x + columns + c, count) + S::load(bias + columns + c, count);
+      d = d * up;
+      value = value * up;
       S::store(dx + columns + c, count, d_up);
       if constexpr (summed) S::store(sums + columns + c, count, S::load(sums + columns + c, count) + d_up);
     }
+    if (y != nullptr) S::store(y + c, count, value);
     S::store(dx + c, count, d);
     if constexpr (summed) S::store(sums + c, count, S::load(sums + c, count) + d);
   }
@@ -100,10 +103,11 @@ void activation_backward_blocks(const ActivationBackwardArguments& a, std::int64
       const T* dy = static_cast<const T*>(a.dy) + row * columns;
       const T* x = static_cast<const T*>(a.x) + row * width;
       T* dx = static_cast<T*>(a.dx) + row * width;
+      T* y = a.y != nullptr ? static_cast<T*>(a.y) + row * columns : nullptr;
       if (sums != nullptr) {
-        activation_backward_row<F, T, gated, true>(dy, x, bias, dx, sums, columns);
+        activation_backward_row<F, T, gated, true>(dy, x, bias, dx, sums, y, columns);
       } else {
-        activation_backward_row<F, T, gated, false>(dy, x, bias, dx, sums, columns);
+        activation_backward_row<F, T, gated, false>(dy, x, bias, dx, sums, y, columns);
       }
     }
   }

@@ -14,18 +14,6 @@ inline double constant(double x, double) { return x; }
 inline double fused(double a, double b, double c) { return a * b + c; }
 inline double where_less(double a, double b, double x, double y) { return a < b ? x : y; }
 
-/// 2^x for |x| ≤ 126 within one unit in the last place: a minimax polynomial (relative error 2e-9) of what x is away from a whole number.
-inline Lanes exp2_in_range(Lanes x) {
-  const Lanes shifter = all(0x1.8p23f), shifted = x + shifter, f = x - (shifted - shifter);
-  Lanes p = fused(all(1.5345816e-4f), f, all(1.3399931e-3f));
-  p = fused(p, f, all(9.618489e-3f));
-  p = fused(p, f, all(5.5503286e-2f));
-  p = fused(p, f, all(2.4022646e-1f));
-  p = fused(p, f, all(6.9314718e-1f));
-  p = fused(p, f, all(1.0f));
-  return scaled_by_power(p, shifted);
-}
-
 /// 1 / (1 + 2ˣ).
 inline Lanes falling_logistic2(Lanes x) { return all(1.0f) / (all(1.0f) + exp2_in_range(smaller(larger(x, all(-126.0f)), all(126.0f)))); }
 
@@ -70,8 +58,6 @@ struct Gelu {
     return {z * n.below, fused(z, n.density, n.below)};
   }
 };
-
-inline constexpr double kLog2E = 1.44269504088896340736;
 
 /// z·s and its slope for s = σ(argument), given s and the argument's slope.
 template <class V>

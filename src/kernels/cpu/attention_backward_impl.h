@@ -1,10 +1,12 @@
 // The backward pass, compiled once per instruction set inside the namespace MEGATRON_KERNEL_ISA.
 #pragma once
 
+#include <array>
 #include <cstring>
 
 #include "kernels/cpu/attention_backward_memory_impl.h"
 #include "kernels/cpu/attention_scores_impl.h"
+#include "kernels/cpu/fetch_ahead.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
@@ -40,11 +42,11 @@ class BackwardPart {
  private:
   void start_head(std::int64_t h) {
     for (std::int64_t q = 0; q < shape_.query_blocks; ++q) {
-      const std::int64_t first = q * kQueries, count = std::min(kQueries, a_.sq - first), steps = product_.steps_of(a_.d),
+      const std::int64_t first = q * kBackwardQueries, count = std::min(kBackwardQueries, a_.sq - first), steps = product_.steps_of(a_.d),
                          v_steps = product_.steps_of(a_.dv);
       const Rows queries = rows_of(a_.q, a_.type, sample_, h, first, count, a_.d), douts = rows_of(a_.dout, a_.type, sample_, h, first, count, a_.dv);
-      pack_along(product_, copy_rows(product_, queries, s_.queries + first * steps, steps), kQueries, s_.query_panels + q * s_.query_bytes);
-      pack_along(product_, copy_rows(product_, douts, s_.douts + first * v_steps, v_steps), kQueries, s_.dout_panels + q * s_.dout_bytes);
+      pack_along(product_, copy_rows(product_, queries, s_.queries + first * steps, steps), kBackwardQueries, s_.query_panels + q * s_.query_bytes);
+      pack_along(product_, copy_rows(product_, douts, s_.douts + first * v_steps, v_steps), kBackwardQueries, s_.dout_panels + q * s_.dout_bytes);
     }
     for (std::int64_t i = 0; i < a_.sq; ++i) {
       const float lse = a_.lse[(sample_ * a_.n + h) * a_.sq + i];
@@ -88,7 +90,7 @@ class BackwardPart {
 
   /// What a block of queries and a block of keys give each other.
   void add(std::int64_t h, std::int64_t q, std::int64_t block) {
-    const std::int64_t first = q * kQueries, queries = std::min(kQueries, a_.sq - first);
+    const std::int64_t first = q * kBackwardQueries, queries = std::min(kBackwardQueries, a_.sq - first);
     Sight sight = sight_of(a_, sample_, first, queries, block);
     if (sight.empty()) return;
     if (pairs_) {  // whole steps of the product
@@ -102,7 +104,12 @@ class BackwardPart {
     multiply_across(s_.queries, row, rows, keys_, a_.d, sight, s_.scores);
     multiply_across(s_.douts, row, rows, keys_ + s_.key_bytes, a_.dv, sight, s_.dscores);
     const Scores scores(a_, sample_, block);
-    for (std::int64_t r = sight.row_begin; r < sight.row_end; ++r) differentiate(scores, sight, h, first, block, r);
+    std::array<FetchAhead, 5> next = following(q);
+    for (FetchAhead& part : next) part.share_among(rows);
+    for (std::int64_t r = sight.row_begin; r < sight.row_end; ++r) {
+      for (FetchAhead& part : next) part.fetch_share();
+      differentiate(scores, sight, h, first, block, r);
+    }
     if (pairs_) turn_to_steps(sight);
     const std::int64_t depth = product_.steps_of(sight.row_begin);
     multiply_transposed(pairs_ ? s_.probability_steps : reinterpret_cast<const std::uint32_t*>(s_.scores), sight,
@@ -110,6 +117,17 @@ class BackwardPart {
     multiply_transposed(pairs_ ? s_.dscore_steps : reinterpret_cast<const std::uint32_t*>(s_.dscores), sight,
                         s_.query_panels + q * s_.query_bytes + 4 * kPanelColumns * depth, a_.d, dk_, shape_.q_stride);
     add_to_queries(sight, row, rows);
+  }
+
+  /// What add() reads of the next block of queries.
+  std::array<FetchAhead, 5> following(std::int64_t q) const {
+    const std::int64_t first = (q + 1) * kBackwardQueries, count = std::min(kBackwardQueries, a_.sq - first);
+    if (count <= 0) return {};
+    const std::int64_t steps = product_.steps_of(a_.d), v_steps = product_.steps_of(a_.dv);
+    return {FetchAhead(s_.queries + first * steps, 1, 0, 4 * count * steps), FetchAhead(s_.douts + first * v_steps, 1, 0, 4 * count * v_steps),
+            FetchAhead(s_.query_panels + (q + 1) * s_.query_bytes, 1, 0, s_.query_bytes),
+            FetchAhead(s_.dout_panels + (q + 1) * s_.dout_bytes, 1, 0, s_.dout_bytes),
+            FetchAhead(s_.dq + first * shape_.q_stride, 1, 0, 4 * count * shape_.q_stride)};
   }
 
   /// to[r, c] = rows·panels for the rectangle of `sight`.
@@ -141,14 +159,14 @@ class BackwardPart {
       return;
     }
     const std::uint32_t* draws = a_.drops ? draws_.of(a_, sample_, h, i, block, begin, end) : nullptr;
-    const auto scale = static_cast<float>(a_.rule.scale);
-    for (std::int64_t c = begin; c < end; ++c) {
-      const float keep = draws == nullptr ? 1.0f : draws[c - begin] >= a_.rule.threshold ? scale : 0.0f;
-      const float whole = probability(row.p[c] * scores.factor(), lse);
-      row.dp[c] = whole * (row.dp[c] * keep - delta) * (scores.caps() ? s_.slopes[c] : 1.0f);
-      row.p[c] = whole * keep;
+    const Lanes scale = all(static_cast<float>(a_.rule.scale));
+    for (std::int64_t c = begin; c < end; c += kNumLanes) {
+      const Lanes keep = draws == nullptr ? all(1) : where_kept(draws + c - begin, a_.rule.threshold, scale);
+      const Lanes whole = probability(load_lanes(row.p + c) * all(scores.factor()), all(lse));
+      const Lanes slope = scores.caps() ? load_lanes(s_.slopes + c) : all(1);
+      const Lanes p = whole * keep, dp = whole * (load_lanes(row.dp + c) * keep - all(delta)) * slope;
+      pairs_ ? store_columns<true>(row, c, p, dp) : store_columns<false>(row, c, p, dp);
     }
-    if (pairs_) round_rows(row);
   }
 
   struct Row {
@@ -157,26 +175,23 @@ class BackwardPart {
     std::int64_t begin, end;
   };
 
+  /// Sixteen columns of a row, as products take them.
   template <bool kHalves>
-  static void differentiate_plain(const Row& row, float factor, float lse, float delta) {
-#pragma omp simd
-    for (std::int64_t c = row.begin; c < row.end; ++c) {
-      const float p = probability(row.p[c] * factor, lse), dp = p * (row.dp[c] - delta);
-      if constexpr (kHalves) {
-        row.p_half[c] = bf16_bits(p);
-        row.dp_half[c] = bf16_bits(dp);
-      } else {
-        row.p[c] = p;
-        row.dp[c] = dp;
-      }
+  static void store_columns(const Row& row, std::int64_t c, Lanes p, Lanes dp) {
+    if constexpr (kHalves) {
+      store_operands(row.p_half + c, p);
+      store_operands(row.dp_half + c, dp);
+    } else {
+      store_lanes(row.p + c, p);
+      store_lanes(row.dp + c, dp);
     }
   }
 
-  static void round_rows(const Row& row) {
-#pragma omp simd
-    for (std::int64_t c = row.begin; c < row.end; ++c) {
-      row.p_half[c] = bf16_bits(row.p[c]);
-      row.dp_half[c] = bf16_bits(row.dp[c]);
+  template <bool kHalves>
+  static void differentiate_plain(const Row& row, float factor, float lse, float delta) {
+    for (std::int64_t c = row.begin; c < row.end; c += kNumLanes) {
+      const Lanes p = probability(load_lanes(row.p + c) * all(factor), all(lse));
+      store_columns<kHalves>(row, c, p, p * (load_lanes(row.dp + c) - all(delta)));
     }
   }
 
@@ -196,7 +211,7 @@ class BackwardPart {
   }
 
   void turn_to_lines(const std::uint16_t* rows, const Sight& sight, std::uint32_t* lines) const {
-    const std::int64_t begin = sight.panel_begin(), stride = product_.steps_of(kQueries);
+    const std::int64_t begin = sight.panel_begin(), stride = product_.steps_of(kBackwardQueries);
     product_.copy({.from = rows + sight.row_begin * kKeys + begin,
                    .type = Type::bf16,
                    .depth_stride = kKeys,
@@ -223,12 +238,12 @@ class BackwardPart {
                            std::int64_t stride) const {
     const std::int64_t key = sight.panel_begin(), depth = product_.steps_of(sight.row_begin);
     const bool lines = product_.reads_lines;
-    const std::int64_t line = product_.steps_of(kQueries);
+    const std::int64_t line = product_.steps_of(kBackwardQueries);
     for (std::int64_t c = 0; c < channels; c += kPanelColumns) {
       product_.multiply({.a = lines ? from + key * line : from + depth * kKeys + key,
                          .row_stride = lines ? line : 1,
                          .step_stride = lines ? 1 : kKeys,
-                         .panel = panels + c / kPanelColumns * product_.packed_bytes(kQueries),
+                         .panel = panels + c / kPanelColumns * product_.packed_bytes(kBackwardQueries),
                          .out = sums + key * stride + c,
                          .out_stride = stride,
                          .rows = sight.end - key,

@@ -20,7 +20,7 @@ struct BackwardShape {
         splits_heads(heads < a.heads_per_group()),
         keys(blocks_that_hold({a.k_start, a.k_start + a.sk})),
         chunks(std::max<std::int64_t>(1, std::min(blocks_of(kEnoughParts, std::max<std::int64_t>(1, a.b * a.n / heads)), keys.size()))),
-        query_blocks(blocks_of(a.sq, kQueries)),
+        query_blocks(blocks_of(a.sq, kBackwardQueries)),
         q_stride(panels_of(a.d) * kPanelColumns),
         v_stride(panels_of(a.dv) * kPanelColumns) {}
 
@@ -60,8 +60,8 @@ struct BackwardScratch {
     Carver carver(memory);
     queries = carver.take<std::uint32_t>(a.sq * product.steps_of(a.d));
     douts = carver.take<std::uint32_t>(a.sq * product.steps_of(a.dv));
-    query_bytes = panels_of(a.d) * product.packed_bytes(kQueries);
-    dout_bytes = panels_of(a.dv) * product.packed_bytes(kQueries);
+    query_bytes = panels_of(a.d) * product.packed_bytes(kBackwardQueries);
+    dout_bytes = panels_of(a.dv) * product.packed_bytes(kBackwardQueries);
     query_panels = carver.take<char>(shape.query_blocks * query_bytes);
     dout_panels = carver.take<char>(shape.query_blocks * dout_bytes);
     dq = carver.take<float>(a.sq * shape.q_stride);
@@ -74,12 +74,12 @@ struct BackwardScratch {
     panels = carver.take<char>(kept * (key_bytes + value_bytes + depth_bytes));
     dk = carver.take<float>(kept * kKeys * shape.q_stride);
     dv = carver.take<float>(kept * kKeys * shape.v_stride);
-    scores = carver.take<float>(kQueries * kKeys);
-    dscores = carver.take<float>(kQueries * kKeys);
-    probability_steps = carver.take<std::uint32_t>(product.steps_of(kQueries) * kKeys);
-    dscore_steps = carver.take<std::uint32_t>(product.steps_of(kQueries) * kKeys);
-    probability_rows = carver.take<std::uint16_t>(kQueries * kKeys);
-    dscore_rows = carver.take<std::uint16_t>(kQueries * kKeys);
+    scores = carver.take<float>(kBackwardQueries * kKeys);
+    dscores = carver.take<float>(kBackwardQueries * kKeys);
+    probability_steps = carver.take<std::uint32_t>(product.steps_of(kBackwardQueries) * kKeys);
+    dscore_steps = carver.take<std::uint32_t>(product.steps_of(kBackwardQueries) * kKeys);
+    probability_rows = carver.take<std::uint16_t>(kBackwardQueries * kKeys);
+    dscore_rows = carver.take<std::uint16_t>(kBackwardQueries * kKeys);
     slopes = carver.take<float>(kKeys);
     gathered = carver.take<std::uint32_t>(gathered_steps(a, product));
     bytes = carver.bytes();

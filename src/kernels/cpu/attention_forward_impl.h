@@ -14,8 +14,8 @@ namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 struct ForwardShape {
   explicit ForwardShape(const AttentionArguments& a)
       : product(*a.product),
-        heads(std::min(a.heads_per_group(), kQueries)),
-        positions(kQueries / heads),
+        heads(std::min(a.heads_per_group(), kForwardQueries)),
+        positions(kForwardQueries / heads),
         head_blocks(blocks_of(a.heads_per_group(), heads)),
         query_blocks(blocks_of(a.sq, positions)),
         keys(blocks_seen(a)),
@@ -35,13 +35,13 @@ struct ForwardShape {
 struct ForwardScratch {
   ForwardScratch(const AttentionArguments& a, const ForwardShape& shape, void* memory) {
     Carver carver(memory);
-    queries = carver.take<std::uint32_t>(kQueries * shape.product.steps_of(a.d));
-    scores = carver.take<float>(kQueries * kKeys);
-    halves = carver.take<std::uint16_t>(kQueries * kKeys);
+    queries = carver.take<std::uint32_t>(kForwardQueries * shape.product.steps_of(a.d));
+    scores = carver.take<float>(kForwardQueries * kKeys);
+    halves = carver.take<std::uint16_t>(kForwardQueries * kKeys);
     out_stride = panels_of(a.dv) * kPanelColumns;
-    out = carver.take<float>(kQueries * out_stride);
-    sums = carver.take<float>(kQueries * kLanes);
-    top = carver.take<float>(kQueries);
+    out = carver.take<float>(kForwardQueries * out_stride);
+    sums = carver.take<float>(kForwardQueries * kLanes);
+    top = carver.take<float>(kForwardQueries);
     packed = carver.take<char>(shape.shares_packed ? 0 : shape.key_bytes + shape.value_bytes);
     gathered = carver.take<std::uint32_t>(gathered_steps(a, shape.product));
     bytes = carver.bytes();
@@ -147,12 +147,10 @@ class ForwardBlock {
     float* row = s_.scores + r * kKeys;
     const std::int64_t begin = sight.panel_begin(), end = sight.panel_end(), i = first_ + r / heads_, h = first_head_ + r % heads_;
     scores.prepare(row, begin, end, i, h, sight.partial, nullptr);
-    float most = kHidden;
-#pragma omp simd reduction(max : most)
-    for (std::int64_t c = begin; c < end; ++c) most = row[c] > most ? row[c] : most;
-    most = std::max(s_.top[r], most * scores.factor());
-    const float shift = most == kHidden ? 0.0f : most;
-    if (most > s_.top[r]) shrink(r, exp2_f32(s_.top[r] - shift));
+    Lanes largest = all(kHidden);
+    for (std::int64_t c = begin; c < end; c += kNumLanes) largest = larger(load_lanes(row + c), largest);
+    const float most = std::max(s_.top[r], largest_of(largest) * scores.factor()), shift = most == kHidden ? 0.0f : most;
+    if (most > s_.top[r]) shrink(r, exp2(all(s_.top[r] - shift)));
     s_.top[r] = most;
     const Row where{row, s_.sums + r * kLanes, s_.halves + r * kKeys, begin, end};
     const std::uint32_t* draws = a_.drops ? draws_.of(a_, sample_, h, i, block, begin, end) : nullptr;
@@ -173,28 +171,25 @@ class ForwardBlock {
 
   template <bool kHalves, bool kDrops>
   void exponentiate(const Row& row, float factor, float shift, const std::uint32_t* draws) const {
-    for (std::int64_t c = row.begin; c < row.end; c += kLanes) {
-#pragma omp simd
-      for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-        // Rounded before the subtraction, as the largest was: a fused one leaves that with an exponent of its own, which may be huge.
-        float p = exp2_f32(row.scores[c + lane] * factor - shift);
-        row.sums[lane] += p;
-        if constexpr (kDrops) p = draws[c - row.begin + lane] >= a_.rule.threshold ? p : 0.0f;
-        if constexpr (kHalves) {
-          row.halves[c + lane] = bf16_bits(p);
-        } else {
-          row.scores[c + lane] = p;
-        }
+    Lanes sum = load_lanes(row.sums);
+    for (std::int64_t c = row.begin; c < row.end; c += kNumLanes) {
+      // Rounded before the subtraction, as the largest was: a fused one leaves that with an exponent of its own, which may be huge.
+      Lanes p = exp2(load_lanes(row.scores + c) * all(factor) - all(shift));
+      sum = sum + p;
+      if constexpr (kDrops) p = where_kept(draws + c - row.begin, a_.rule.threshold, p);
+      if constexpr (kHalves) {
+        store_operands(row.halves + c, p);
+      } else {
+        store_lanes(row.scores + c, p);
       }
     }
+    store_lanes(row.sums, sum);
   }
 
-  void shrink(std::int64_t r, float factor) {
+  void shrink(std::int64_t r, Lanes factor) {
     float *sums = s_.sums + r * kLanes, *out = s_.out + r * s_.out_stride;
-#pragma omp simd
-    for (std::int64_t lane = 0; lane < kLanes; ++lane) sums[lane] *= factor;
-#pragma omp simd
-    for (std::int64_t c = 0; c < s_.out_stride; ++c) out[c] *= factor;
+    store_lanes(sums, load_lanes(sums) * factor);
+    for (std::int64_t c = 0; c < s_.out_stride; c += kNumLanes) store_lanes(out + c, load_lanes(out + c) * factor);
   }
 
   void finish() {

@@ -10,7 +10,8 @@
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
 constexpr std::int64_t kKeys = kAttentionKeys;
-constexpr std::int64_t kQueries = 48;  // rows of a block: a multiple of kPanelRows
+// Rows of a block, multiples of kPanelRows: what belongs to a row stays in the first cache, products over queries are as deep as the second allows.
+constexpr std::int64_t kForwardQueries = 48, kBackwardQueries = 96;
 
 struct Span {
   std::int64_t begin, end;

@@ -6,23 +6,16 @@
 #include <limits>
 
 #include "kernels/cpu/attention_geometry_impl.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/philox_lanes.h"
-#include "kernels/cpu/vector_math.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
-constexpr double kLog2E = 1.44269504088896340736, kLn2 = 0.69314718055994530942;
+constexpr double kLn2 = 0.69314718055994530942;
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
-/// bf16 of an operand that is made on the way: rounded to nearest, halves away from zero, which takes two instructions. A NaN stays one unless all
-/// its low bits are set, which arithmetic does not do.
-inline std::uint16_t bf16_bits(float value) { return static_cast<std::uint16_t>((bits_of_float(value) + 0x8000u) >> 16); }
-
 /// 2^(exponent − lse), at most 1: of huge scores lse has lost the digits that say so.
-inline float probability(float exponent, float lse) {
-  const float x = exponent - lse;
-  return exp2_f32(x > 0.0f ? 0.0f : x);
-}
+inline Lanes probability(Lanes exponent, Lanes lse) { return exp2(smaller(all(0), exponent - lse)); }
 
 /// Exponents have base 2: score·log2 e. The columns of a row are [begin, end), multiples of 16.
 class Scores {
@@ -66,8 +59,7 @@ class Scores {
 
  private:
   void cap(float* row, std::int64_t begin, std::int64_t end, float* slopes) const {
-#pragma omp simd
-    for (std::int64_t c = begin; c < end; ++c) row[c] = tanh_f32(row[c] * inner_);
+    for (std::int64_t c = begin; c < end; c += kNumLanes) store_lanes(row + c, tanh(load_lanes(row + c) * all(inner_)));
     if (slopes != nullptr) {
 #pragma omp simd
       for (std::int64_t c = begin; c < end; ++c) slopes[c] = 1.0f - row[c] * row[c];

@@ -23,4 +23,8 @@ const Conversions& conversions();
 /// Bytes of one element.
 constexpr std::int64_t size_of(Type type) { return type == Type::f64 ? 8 : type == Type::f32 ? 4 : 2; }
 
+/// Where number `index` of an array lies.
+inline const char* element_at(const void* array, Type type, std::int64_t index) { return static_cast<const char*>(array) + index * size_of(type); }
+inline char* element_at(void* array, Type type, std::int64_t index) { return static_cast<char*>(array) + index * size_of(type); }
+
 }  // namespace megatron::kernels

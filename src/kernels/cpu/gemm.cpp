@@ -1,27 +1,25 @@
-// A unit is a range of rows by a group of panels. For each block of depth its panels are packed once into this thread's memory, where they serve all
-// rows of the unit; a is read as it lies where that is possible, and packed in blocks of rows elsewhere.
+// A unit is a range of rows by a group of panels. Its panels are packed once into this thread's memory, as many blocks of depth in one pass as stay
+// in the second cache, where they serve all rows of the unit. Where one pass is enough, sums never leave the first cache: a block of rows by a panel
+// is finished before the next is begun.
 #include "kernels/cpu/gemm.h"
 
 #include <algorithm>
 #include <cstdint>
 
 #include "kernels/cpu/conversions.h"
+#include "kernels/cpu/fetch_ahead.h"
 #include "kernels/cpu/gemm_rows.h"
 
 namespace megatron::kernels {
 namespace {
 
-constexpr std::int64_t kRowsOfABlock = 96;               ///< of a: 96 KiB, together with a panel they fit the second cache
-constexpr std::int64_t kRowsOfAUnit = 1032;              ///< whole groups of kPanelRows; sums of a unit stay below 3.1 MiB
-constexpr std::int64_t kPanelsOfAUnit = 24;              ///< rows are brought once for so many
-constexpr std::int64_t kPackedRows = 48;                 ///< rows that are transposed side by side
-constexpr std::int64_t kCopiedSteps = kDepthSteps + 16;  ///< between copied rows: an odd number of cache lines, so that rows share no set
+constexpr std::int64_t kRowsOfABlock = 48;        ///< of a: brought together, transposed side by side
+constexpr std::int64_t kRowsOfACall = 24;         ///< so few that what is fetched ahead between two calls does not queue
+constexpr std::int64_t kRowsOfAUnit = 1056;       ///< whole blocks
+constexpr std::int64_t kBlocksOfAPass = 8;        ///< of depth, at most
+constexpr std::int64_t kPanelBytes = 768 * 1024;  ///< of a unit's panels: they stay in the second cache
 
 constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return divide_up(a, b) * b; }
-
-const char* at(const void* base, Type type, std::int64_t element) { return static_cast<const char*>(base) + element * size_of(type); }
-char* at(void* base, Type type, std::int64_t element) { return static_cast<char*>(base) + element * size_of(type); }
 
 /// Whether rows of a only have to be copied: else they are transposed.
 bool lies_along_depth(const GemmArguments& g) { return g.a_depth_stride == 1 || g.k == 1; }
@@ -29,146 +27,202 @@ bool lies_along_depth(const GemmArguments& g) { return g.a_depth_stride == 1 || 
 /// Sums start in the result itself where that is f32.
 bool sums_in_place(const GemmArguments& g) { return g.out_type == Type::f32; }
 
-/// Bytes of a block of depth of one panel.
-std::int64_t panel_bytes(const GemmArguments& g) { return 4 * std::min(kDepthSteps, panel_product(g.type).steps_of(g.k)) * kPanelColumns; }
+/// Steps from a copied row to the next: an odd number of cache lines, so that rows share no set.
+std::int64_t copied_stride(const GemmPlan& plan) { return (divide_up(plan.steps_each, 16) | 1) * 16; }
 
-std::int64_t row_bytes(const GemmPlan& plan) { return 4 * kCopiedSteps * round_up(std::min(plan.rows_each, kRowsOfABlock), kPackedRows); }
-std::int64_t sum_stride(const GemmPlan& plan) { return plan.panels_each * kPanelColumns; }
+std::int64_t panel_bytes(const GemmPlan& plan) { return 4 * plan.steps_each * kPanelColumns; }
+std::int64_t row_bytes(const GemmPlan& plan) { return 4 * copied_stride(plan) * kRowsOfABlock; }
+
+/// Between rows of sums: one panel's at a time where a pass finishes them, else those of the unit.
+std::int64_t sum_stride(const GemmPlan& plan) { return plan.passes == 1 ? kPanelColumns : plan.panels_each * kPanelColumns; }
+std::int64_t sum_bytes(const GemmPlan& plan) { return 4 * sum_stride(plan) * (plan.passes == 1 ? kRowsOfABlock : plan.rows_each); }
 
 /// One unit: rows [row, row + rows) by panels from column on.
 class Unit {
  public:
   Unit(const GemmArguments& g, const GemmPlan& plan, std::int64_t index, void* workspace)
       : g_(g),
+        plan_(plan),
         product_(panel_product(g.type)),
-        panel_bytes_(panel_bytes(g)),
         copies_rows_(product_.reads_lines || lies_along_depth(g)),
+        row_stride_(copies_rows_ ? copied_stride(plan) : 1),
+        step_stride_(copies_rows_ ? 1 : kRowsOfABlock),
+        sum_stride_(sums_in_place(g) ? g.out_stride : sum_stride(plan)),
         row_(index % plan.row_parts * plan.rows_each),
         rows_(std::min(plan.rows_each, g.m - row_)),
         column_(index / plan.row_parts * plan.panels_each * kPanelColumns),
-        columns_(std::min(plan.panels_each * kPanelColumns, g.n - column_)) {
-    auto* bytes = static_cast<char*>(workspace);
-    panels_ = bytes;
-    packed_rows_ = panels_ + plan.panels_each * panel_bytes_;
-    if (sums_in_place(g)) {
-      sums_ = static_cast<float*>(g.out) + row_ * g.out_stride + column_;
-      sums_stride_ = g.out_stride;
-    } else {
-      sums_ = reinterpret_cast<float*>(packed_rows_ + row_bytes(plan));
-      sums_stride_ = sum_stride(plan);
-    }
-  }
+        columns_(std::min(plan.panels_each * kPanelColumns, g.n - column_)),
+        panels_(static_cast<char*>(workspace)),
+        packed_rows_(panels_ + plan.panels_each * panel_bytes(plan)),
+        sums_(reinterpret_cast<float*>(packed_rows_ + row_bytes(plan))) {}
 
   void run() {
-    const std::int64_t depth_block = product_.type == Type::bf16 ? 2 * kDepthSteps : kDepthSteps;
-    for (std::int64_t depth = 0; depth < g_.k; depth += depth_block) {
-      const std::int64_t count = std::min(depth_block, g_.k - depth);
-      pack_panels(depth, count);
+    const std::int64_t depth_of_pass = product_.type == Type::bf16 ? 2 * plan_.steps_each : plan_.steps_each;
+    for (std::int64_t depth = 0; depth < g_.k; depth += depth_of_pass) {
+      const Pass pass{.depth = depth, .count = std::min(depth_of_pass, g_.k - depth), .is_last = depth + depth_of_pass >= g_.k};
+      pack_panels(pass);
       for (std::int64_t row = 0; row < rows_; row += kRowsOfABlock) {
         const std::int64_t rows = std::min(kRowsOfABlock, rows_ - row);
-        multiply_rows(row, rows, depth, count);
-        if (depth + count == g_.k) finish(row, rows);
+        bring_rows(pass, row, rows);
+        FetchAhead next = lines_after(pass, row);
+        next.share_among(divide_up(columns_, kPanelColumns) * calls_of(pass, rows));
+        for (std::int64_t c = 0; c < columns_; c += kPanelColumns) multiply(pass, {row, rows, c, std::min(kPanelColumns, columns_ - c)}, next);
       }
     }
   }
 
  private:
-  void pack_panels(std::int64_t depth, std::int64_t count) {
-    product_.pack({.from = at(g_.b, g_.type, depth * g_.b_depth_stride + column_ * g_.b_column_stride),
+  /// A range of depth of which all panels are packed.
+  struct Pass {
+    std::int64_t depth, count;
+    bool is_last;
+  };
+  /// Rows of a block by a panel; within the unit.
+  struct Tile {
+    std::int64_t row, rows, column, columns;
+  };
+
+  void pack_panels(const Pass& pass) {
+    product_.pack({.from = element_at(g_.b, g_.type, pass.depth * g_.b_depth_stride + column_ * g_.b_column_stride),
                    .type = g_.type,
                    .depth_stride = g_.b_depth_stride,
                    .cross_stride = g_.b_column_stride,
-                   .depth = count,
+                   .depth = pass.count,
                    .count = columns_,
                    .to = panels_,
                    .to_stride = kPanelColumns,
-                   .panel_stride = panel_bytes_});
+                   .panel_stride = panel_bytes(plan_)});
   }
 
-  /// Brings a block of rows into this thread's memory: copied, or transposed in groups.
-  void bring_rows(std::int64_t row, std::int64_t rows, std::int64_t depth, std::int64_t count) {
-    const PackArguments pack{.from = at(g_.a, g_.type, (row_ + row) * g_.a_row_stride + depth * g_.a_depth_stride),
+  /// Brings a block of rows into this thread's memory, copied or transposed.
+  void bring_rows(const Pass& pass, std::int64_t row, std::int64_t rows) {
+    const PackArguments pack{.from = element_at(g_.a, g_.type, (row_ + row) * g_.a_row_stride + pass.depth * g_.a_depth_stride),
                              .type = g_.type,
                              .depth_stride = g_.a_depth_stride,
                              .cross_stride = g_.a_row_stride,
-                             .depth = count,
+                             .depth = pass.count,
                              .count = rows,
                              .to = packed_rows_,
-                             .to_stride = copies_rows_ ? kCopiedSteps : kPackedRows,
-                             .panel_stride = 4 * kDepthSteps * kPackedRows};
+                             .to_stride = copies_rows_ ? row_stride_ : kRowsOfABlock};
     copies_rows_ ? product_.copy(pack) : product_.pack(pack);
   }
 
-  void multiply_rows(std::int64_t row, std::int64_t rows, std::int64_t depth, std::int64_t count) {
-    bring_rows(row, rows, depth, count);
-    const std::int64_t each = copies_rows_ ? rows : kPackedRows;
-    for (std::int64_t c = 0; c < columns_; c += kPanelColumns) {
-      for (std::int64_t r = 0; r < rows; r += each) {
-        product_.multiply({.a = packed_rows_ + 4 * kDepthSteps * r,
-                           .row_stride = copies_rows_ ? kCopiedSteps : 1,
-                           .step_stride = copies_rows_ ? 1 : kPackedRows,
-                           .panel = panels_ + c / kPanelColumns * panel_bytes_,
-                           .out = sums_ + (row + r) * sums_stride_ + c,
-                           .out_stride = sums_stride_,
-                           .rows = std::min(each, rows - r),
-                           .columns = std::min(kPanelColumns, columns_ - c),
-                           .steps = product_.steps_of(count),
-                           .accumulate = depth > 0 || (sums_in_place(g_) && g_.accumulate)});
-      }
-    }
+  /// What bring_rows() will read next in this pass.
+  FetchAhead lines_after(const Pass& pass, std::int64_t row) const {
+    row += kRowsOfABlock;
+    if (row >= rows_) return {};
+    const std::int64_t rows = std::min(kRowsOfABlock, rows_ - row), size = size_of(g_.type);
+    const char* first = element_at(g_.a, g_.type, (row_ + row) * g_.a_row_stride + pass.depth * g_.a_depth_stride);
+    return lies_along_depth(g_) ? FetchAhead(first, rows, g_.a_row_stride * size, pass.count * size)
+                                : FetchAhead(first, pass.count, g_.a_depth_stride * size, rows * size);
   }
 
-  /// While the sums are in the cache.
-  void finish(std::int64_t row, std::int64_t rows) {
-    if (sums_in_place(g_) && g_.bias == nullptr) return;
-    finish_gemm_rows({.sums = sums_ + row * sums_stride_,
-                      .sums_stride = sums_stride_,
-                      .bias = g_.bias != nullptr ? at(g_.bias, g_.type, column_) : nullptr,
+  /// What a panel's results will be written to by this pass.
+  FetchAhead lines_of_results(const Pass& pass, const Tile& tile) const {
+    if (!pass.is_last || ends_in_sums()) return {};  // sums are fetched by the product
+    const std::int64_t size = size_of(g_.out_type);
+    return FetchAhead(result(tile), tile.rows, g_.out_stride * size, tile.columns * size);
+  }
+
+  /// Of the product, for a block of rows by a panel.
+  std::int64_t calls_of(const Pass& pass, std::int64_t rows) const {
+    return divide_up(rows, kRowsOfACall) * divide_up(product_.steps_of(pass.count), kDepthSteps);
+  }
+
+  void multiply(const Pass& pass, const Tile& tile, FetchAhead& next) {
+    const std::int64_t steps = product_.steps_of(pass.count);
+    const char* panel = panels_ + tile.column / kPanelColumns * panel_bytes(plan_);
+    float* sums = sums_of(tile);
+    FetchAhead results = lines_of_results(pass, tile);
+    results.share_among(calls_of(pass, tile.rows));
+    for (std::int64_t row = 0; row < tile.rows; row += kRowsOfACall) {
+      for (std::int64_t step = 0; step < steps; step += kDepthSteps) {
+        next.fetch_share();
+        results.fetch_share();
+        product_.multiply({.a = packed_rows_ + 4 * (step * step_stride_ + row * row_stride_),
+                           .row_stride = row_stride_,
+                           .step_stride = step_stride_,
+                           .panel = panel + 4 * step * kPanelColumns,
+                           .out = sums + row * sum_stride_,
+                           .out_stride = sum_stride_,
+                           .rows = std::min(kRowsOfACall, tile.rows - row),
+                           .columns = tile.columns,
+                           .steps = std::min(kDepthSteps, steps - step),
+                           .accumulate = pass.depth > 0 || step > 0 || (sums_in_place(g_) && g_.accumulate)});
+      }
+    }
+    if (pass.is_last && !ends_in_sums()) finish(tile, sums);
+  }
+
+  float* sums_of(const Tile& tile) const {
+    if (sums_in_place(g_)) return reinterpret_cast<float*>(result(tile));
+    return plan_.passes == 1 ? sums_ : sums_ + tile.row * sum_stride_ + tile.column;
+  }
+
+  char* result(const Tile& tile) const { return element_at(g_.out, g_.out_type, (row_ + tile.row) * g_.out_stride + column_ + tile.column); }
+
+  /// Whether the sums are the result.
+  bool ends_in_sums() const { return sums_in_place(g_) && g_.bias == nullptr; }
+
+  /// While the sums are in the first cache.
+  void finish(const Tile& tile, const float* sums) const {
+    finish_gemm_rows({.sums = sums,
+                      .sums_stride = sum_stride_,
+                      .bias = g_.bias != nullptr ? element_at(g_.bias, g_.type, column_ + tile.column) : nullptr,
                       .bias_type = g_.type,
-                      .out = at(g_.out, g_.out_type, (row_ + row) * g_.out_stride + column_),
+                      .out = result(tile),
                       .out_type = g_.out_type,
                       .out_stride = g_.out_stride,
-                      .rows = rows,
-                      .columns = columns_,
+                      .rows = tile.rows,
+                      .columns = tile.columns,
                       .accumulate = g_.accumulate && !sums_in_place(g_)});
   }
 
   const GemmArguments& g_;
+  const GemmPlan& plan_;
   const PanelProduct& product_;
-  std::int64_t panel_bytes_;
   bool copies_rows_;
+  std::int64_t row_stride_, step_stride_;  ///< of packed rows
+  std::int64_t sum_stride_;
   std::int64_t row_, rows_, column_, columns_;
   char *panels_, *packed_rows_;
   float* sums_;
-  std::int64_t sums_stride_;
 };
 
-/// The time of the busiest thread: multiplications, and what packing adds to them (packing a number costs about as much as eight multiplications).
-double cost_of(std::int64_t row_parts, std::int64_t rows, std::int64_t column_parts, std::int64_t panels, std::int64_t threads, bool copies) {
-  const double columns = static_cast<double>(panels * kPanelColumns), packing = 8 / static_cast<double>(rows) + (copies ? 1 : 8) / columns;
-  return static_cast<double>(divide_up(row_parts * column_parts, threads) * rows) * columns * (1 + packing);
+/// The time of the busiest thread in multiplications, with what packing and sums between passes add to them, in multiplications too: as measured, 24
+/// for a number that is packed, 40 for a sum that another pass goes on with (20 in f32, where multiplications take twice as long).
+double cost_of(const GemmPlan& plan, const GemmArguments& g, std::int64_t threads) {
+  const double rows = static_cast<double>(plan.rows_each), columns = static_cast<double>(plan.panels_each * kPanelColumns);
+  const double depth = static_cast<double>(g.k) / static_cast<double>(plan.passes);
+  const double extra = 24 / rows + 24 / columns + (plan.passes > 1 ? (g.type == Type::bf16 ? 40 : 20) / depth : 0);
+  return static_cast<double>(divide_up(plan.units(), threads)) * rows * columns * (1 + extra);
 }
 
 }  // namespace
 
 GemmPlan plan_gemm(const GemmArguments& g, std::int64_t threads) {
+  const PanelProduct& product = panel_product(g.type);
   const std::int64_t groups = divide_up(g.m, kPanelRows), panels = divide_up(g.n, kPanelColumns);
-  const bool copies = panel_product(g.type).reads_lines || lies_along_depth(g);
-  const std::int64_t least_column_parts = divide_up(panels, kPanelsOfAUnit);
+  const std::int64_t steps = product.steps_of(g.k), blocks = divide_up(steps, kDepthSteps);
   GemmPlan best{};
   double least = 0;
-  for (std::int64_t row_parts = divide_up(g.m, kRowsOfAUnit); row_parts <= groups; row_parts *= 2) {
-    const std::int64_t rows = divide_up(groups, row_parts) * kPanelRows;
-    for (std::int64_t parts = least_column_parts; parts <= std::min(panels, least_column_parts + 2 * threads); ++parts) {
-      const std::int64_t each = divide_up(panels, parts);
-      const double cost = cost_of(row_parts, rows, parts, each, threads, copies);
-      if (best.row_parts != 0 && cost >= least) continue;
-      least = cost;
-      best = {divide_up(groups * kPanelRows, rows), rows, divide_up(panels, each), each, 0};
+  for (std::int64_t blocks_each = 1; blocks_each <= std::min(blocks, kBlocksOfAPass); ++blocks_each) {
+    const std::int64_t passes = divide_up(blocks, blocks_each), steps_each = std::min(blocks_each * kDepthSteps, steps);
+    const std::int64_t least_column_parts = divide_up(panels, std::max<std::int64_t>(1, kPanelBytes / (4 * steps_each * kPanelColumns)));
+    for (std::int64_t row_parts = divide_up(g.m, kRowsOfAUnit); row_parts <= groups; row_parts *= 2) {
+      const std::int64_t rows = divide_up(groups, row_parts) * kPanelRows;
+      for (std::int64_t parts = least_column_parts; parts <= std::min(panels, least_column_parts + 2 * threads); ++parts) {
+        const std::int64_t each = divide_up(panels, parts);
+        const GemmPlan plan{divide_up(groups * kPanelRows, rows), rows, divide_up(panels, each), each, passes, steps_each, 0};
+        const double cost = cost_of(plan, g, threads);
+        if (best.row_parts != 0 && cost >= least) continue;
+        least = cost;
+        best = plan;
+      }
+      if (row_parts >= 4 * threads) break;
     }
-    if (row_parts >= 4 * threads) break;
   }
-  best.workspace_bytes = best.panels_each * panel_bytes(g) + row_bytes(best) + (sums_in_place(g) ? 0 : 4 * best.rows_each * sum_stride(best));
+  best.workspace_bytes = best.panels_each * panel_bytes(best) + row_bytes(best) + (sums_in_place(g) ? 0 : sum_bytes(best));
   return best;
 }
 

@@ -31,7 +31,8 @@ struct GemmArguments {
 struct GemmPlan {
   std::int64_t row_parts, rows_each;  ///< multiples of kPanelRows
   std::int64_t column_parts, panels_each;
-  std::int64_t workspace_bytes;  ///< of each thread
+  std::int64_t passes, steps_each;  ///< over depth; a pass has a multiple of kDepthSteps, or all
+  std::int64_t workspace_bytes;     ///< of each thread
   std::int64_t units() const { return row_parts * column_parts; }
 };
 

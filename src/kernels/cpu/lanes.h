@@ -14,6 +14,7 @@
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
 inline constexpr std::int64_t kNumLanes = 16;
+inline constexpr double kLog2E = 1.44269504088896340736;
 
 /// Sixteen floats.
 struct Lanes {
@@ -58,9 +59,20 @@ inline Lanes larger(Lanes a, Lanes b) { return {_mm512_max_ps(a.v, b.v)}; }
 inline Lanes smaller(Lanes a, Lanes b) { return {_mm512_min_ps(a.v, b.v)}; }
 /// a < b ? x : y
 inline Lanes where_less(Lanes a, Lanes b, Lanes x, Lanes y) { return {_mm512_mask_mov_ps(y.v, _mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), x.v)}; }
-/// x·2ⁿ for integers n whose results are normal numbers; `shifted` holds n + 1.5·2²³.
+/// x·2ⁿ for integers n whose results are normal numbers; `shifted` holds n + 1.5·2²³. Bits are added: of x = 1 and n = −127 comes 0.
 inline Lanes scaled_by_power(Lanes x, Lanes shifted) {
   return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x.v), _mm512_slli_epi32(_mm512_castps_si512(shifted.v), 23)))};
+}
+/// Where the draw is at least `threshold`, x; 0 elsewhere.
+inline Lanes where_kept(const std::uint32_t* draws, std::uint32_t threshold, Lanes x) {
+  const __mmask16 kept = _mm512_cmpge_epu32_mask(_mm512_loadu_si512(draws), _mm512_set1_epi32(static_cast<int>(threshold)));
+  return {_mm512_maskz_mov_ps(kept, x.v)};
+}
+/// bf16 of operands that are made on the way: rounded to nearest, halves away from zero, which takes two instructions. A NaN stays one unless all its
+/// low bits are set, which arithmetic does not do.
+inline void store_operands(std::uint16_t* to, Lanes x) {
+  const __m512i bits = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(x.v), _mm512_set1_epi32(0x8000)), 16);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(bits));
 }
 
 #elif defined(__AVX2__)
@@ -108,6 +120,19 @@ inline __m256 scaled_by_power(__m256 x, __m256 shifted) {
   return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), _mm256_slli_epi32(_mm256_castps_si256(shifted), 23)));
 }
 inline Lanes scaled_by_power(Lanes x, Lanes shifted) { return {scaled_by_power(x.low, shifted.low), scaled_by_power(x.high, shifted.high)}; }
+inline __m256 where_kept(const std::uint32_t* draws, __m256i threshold, __m256 x) {
+  const __m256i drawn = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(draws));
+  return _mm256_and_ps(x, _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_max_epu32(drawn, threshold), drawn)));
+}
+inline Lanes where_kept(const std::uint32_t* draws, std::uint32_t threshold, Lanes x) {
+  const __m256i least = _mm256_set1_epi32(static_cast<int>(threshold));
+  return {where_kept(draws, least, x.low), where_kept(draws + 8, least, x.high)};
+}
+inline __m256i upper_half(__m256 x) { return _mm256_srli_epi32(_mm256_add_epi32(_mm256_castps_si256(x), _mm256_set1_epi32(0x8000)), 16); }
+inline void store_operands(std::uint16_t* to, Lanes x) {
+  const __m256i packed = _mm256_packus_epi32(upper_half(x.low), upper_half(x.high));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(packed, 0xD8));
+}
 
 #else
 
@@ -162,6 +187,12 @@ inline Lanes scaled_by_power(Lanes x, Lanes shifted) {
     return __builtin_bit_cast(float, bits);
   });
 }
+inline Lanes where_kept(const std::uint32_t* draws, std::uint32_t threshold, Lanes x) {
+  return each([&](int i) { return draws[i] >= threshold ? x.v[i] : 0.0f; });
+}
+inline void store_operands(std::uint16_t* to, Lanes x) {
+  for (int i = 0; i < kNumLanes; ++i) to[i] = static_cast<std::uint16_t>((__builtin_bit_cast(std::uint32_t, x.v[i]) + 0x8000u) >> 16);
+}
 
 #endif
 
@@ -179,6 +210,40 @@ inline Lanes exponential(Lanes x) {
   const Lanes power = scaled_by_power(all(1) + fused(q, r * r, r), shifted);
   const Lanes finite = fused(all(0), r, power);  // NaN, whatever its bits
   return where_less(x, least, all(0), where_less(largest, x, all(__builtin_inff()), finite));
+}
+
+/// 2ᶠ for |f| ≤ ½ by a polynomial of least relative error (2·10⁻⁹); 1 for 0.
+inline Lanes exp2_of_fraction(Lanes f) {
+  Lanes p = fused(all(1.5345816e-4f), f, all(1.3399931e-3f));
+  p = fused(p, f, all(9.618489e-3f));
+  p = fused(p, f, all(5.5503286e-2f));
+  p = fused(p, f, all(2.4022646e-1f));
+  p = fused(p, f, all(6.9314718e-1f));
+  return fused(p, f, all(1));
+}
+
+/// 2ˣ for |x| ≤ 126 within one unit in the last place.
+inline Lanes exp2_in_range(Lanes x) {
+  const Lanes shifter = all(0x1.8p23f), shifted = x + shifter;
+  return scaled_by_power(exp2_of_fraction(x - (shifted - shifter)), shifted);
+}
+
+/// 2ˣ within one unit in the last place for x ≤ 127; 0 below −126.5, at −∞ too; NaN stays. Not for larger x.
+inline Lanes exp2(Lanes x) {
+  const Lanes shifter = all(0x1.8p23f), clamped = larger(all(-127), x), shifted = clamped + shifter;
+  return exp2_of_fraction(clamped - (shifted - shifter)) * scaled_by_power(all(1), shifted);
+}
+
+/// tanh x within two units in the last place; NaN stays. Below 0.6 it is x + x³·p(x²) with the polynomial of least relative error (3·10⁻⁹).
+inline Lanes tanh(Lanes x) {
+  const Lanes zero = all(0), size = where_less(x, zero, zero - x, x), square = x * x;
+  Lanes p = fused(all(-5.9058671e-3f), square, all(2.0805383e-2f));
+  p = fused(p, square, all(-5.3786684e-2f));
+  p = fused(p, square, all(1.3331959e-1f));
+  p = fused(p, square, all(-3.3333299e-1f));
+  const Lanes small = fused(size * square, p, size), e = exponential(all(-2) * size), large = (all(1) - e) / (all(1) + e);
+  const Lanes result = where_less(size, all(0.6f), small, large);
+  return where_less(x, zero, zero - result, result);
 }
 
 /// The first `count` ≤ 16 numbers; the other lanes hold `rest`.

@@ -11,8 +11,6 @@ namespace {
 
 constexpr std::int64_t kBlock = kStateBlock;
 
-const void* at(const void* values, Type type, std::int64_t index) { return static_cast<const char*>(values) + index * size_of(type); }
-
 constexpr int kLanes = 32, kLanesAtOnce = 16;
 
 /// Lane l adds the squares of elements l, l + 32, …; then lane i takes lane i + half, half = 16 … 1.
@@ -46,7 +44,7 @@ std::int64_t zeros(const T* values, std::int64_t count) {
 /// Calls use(values, count) with elements [begin, end) of a gradient in f32 or f64, a block at most.
 template <class Use>
 auto with_block(const UpdateChunk& chunk, Type type, std::int64_t begin, std::int64_t end, Use use) {
-  const void* values = at(chunk.grad, type, begin);
+  const void* values = element_at(chunk.grad, type, begin);
   if (type == Type::f64) return use(static_cast<const double*>(values), end - begin);
   if (type == Type::f32) return use(static_cast<const float*>(values), end - begin);
   float buffer[kBlock];

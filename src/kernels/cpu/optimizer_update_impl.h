@@ -115,8 +115,6 @@ inline void update_doubles(const UpdateChunk& chunk, const StepRules& rules, con
   }
 }
 
-inline void* element_at(void* values, Type type, std::int64_t index) { return static_cast<char*>(values) + index * size_of(type); }
-
 /// With states of f16, whose blocks share a scale: block by block through f32.
 inline void update_scaled(const UpdateChunk& chunk, const UpdateTypes& types, const StepRules& rules, const StepScalars& scalars) {
   float states[2][kStateBlock];
@@ -138,7 +136,7 @@ inline void update_scaled(const UpdateChunk& chunk, const UpdateTypes& types, co
     update_lanes(block, block_types, rules, scalars);
     for (int s = 0; s < 2; ++s) {
       if (chunk.state[s] == nullptr || types.state[s] != Type::f16) continue;
-      auto* stored = static_cast<std::uint16_t*>(element_at(chunk.state[s], Type::f16, begin));
+      auto* stored = reinterpret_cast<std::uint16_t*>(element_at(chunk.state[s], Type::f16, begin));
       conversions().encode_blocks(states[s], stored, chunk.state_scale[s] + begin / kStateBlock, block.count);
     }
   }

@@ -9,6 +9,38 @@
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
+template <int kRows>
+inline __attribute__((always_inline)) void store_whole(const PanelProductArguments& p, __m512 (&sums)[kRows][2], float* out) {
+#pragma GCC unroll 12
+  for (int r = 0; r < kRows; ++r, out += p.out_stride) {
+    if (p.accumulate) {
+      sums[r][0] = _mm512_add_ps(_mm512_loadu_ps(out), sums[r][0]);
+      sums[r][1] = _mm512_add_ps(_mm512_loadu_ps(out + 16), sums[r][1]);
+    }
+    _mm512_storeu_ps(out, sums[r][0]);
+    _mm512_storeu_ps(out + 16, sums[r][1]);
+  }
+}
+
+/// Fewer columns than a panel has.
+template <int kRows>
+inline __attribute__((always_inline)) void store_some(const PanelProductArguments& p, __m512 (&sums)[kRows][2], float* out) {
+  const auto mask = static_cast<std::uint32_t>((std::uint64_t{1} << p.columns) - 1);
+  const auto low = static_cast<__mmask16>(mask), high = static_cast<__mmask16>(mask >> 16);
+#pragma GCC unroll 12
+  for (int r = 0; r < kRows; ++r, out += p.out_stride) {
+    if (p.accumulate) {
+      sums[r][0] = _mm512_add_ps(_mm512_maskz_loadu_ps(low, out), sums[r][0]);
+      sums[r][1] = _mm512_add_ps(_mm512_maskz_loadu_ps(high, out + 16), sums[r][1]);
+    }
+    _mm512_mask_storeu_ps(out, low, sums[r][0]);
+    _mm512_mask_storeu_ps(out + 16, high, sums[r][1]);
+  }
+}
+
+/// Shallower products, attention's, write to what is in the first cache.
+constexpr std::int64_t kStepsToFetchResults = 128;
+
 /// `Steps::add(sums, x, b)` adds the products of one step; x is a step of a in every lane.
 template <class Steps, int kRows>
 inline __attribute__((always_inline)) void multiply_rows(const PanelProductArguments& p, const char* a, float* out) {
@@ -19,7 +51,7 @@ inline __attribute__((always_inline)) void multiply_rows(const PanelProductArgum
   __m512 sums[kRows][2];
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = _mm512_setzero_ps();
-  for (int r = 0; r < kRows; ++r) {
+  for (int r = 0; p.steps >= kStepsToFetchResults && r < kRows; ++r) {
     _mm_prefetch(reinterpret_cast<const char*>(out + r * p.out_stride), _MM_HINT_T0);
     _mm_prefetch(reinterpret_cast<const char*>(out + r * p.out_stride + kPanelColumns - 1), _MM_HINT_T0);
   }
@@ -34,17 +66,7 @@ inline __attribute__((always_inline)) void multiply_rows(const PanelProductArgum
 #pragma GCC unroll 4
     for (int g = 0; g < (kRows + 2) / 3; ++g) groups[g] += step_bytes;
   }
-  const auto mask = static_cast<std::uint32_t>((std::uint64_t{1} << p.columns) - 1);
-  const auto low = static_cast<__mmask16>(mask), high = static_cast<__mmask16>(mask >> 16);
-#pragma GCC unroll 12
-  for (int r = 0; r < kRows; ++r, out += p.out_stride) {
-    if (p.accumulate) {
-      sums[r][0] = _mm512_add_ps(_mm512_maskz_loadu_ps(low, out), sums[r][0]);
-      sums[r][1] = _mm512_add_ps(_mm512_maskz_loadu_ps(high, out + 16), sums[r][1]);
-    }
-    _mm512_mask_storeu_ps(out, low, sums[r][0]);
-    _mm512_mask_storeu_ps(out + 16, high, sums[r][1]);
-  }
+  p.columns == kPanelColumns ? store_whole<kRows>(p, sums, out) : store_some<kRows>(p, sums, out);
 }
 
 template <class Steps>

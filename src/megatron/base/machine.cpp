@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 namespace megatron {
 
@@ -18,14 +17,6 @@ int num_processors() {
   cpu_set_t set;
   CPU_ZERO(&set);
   return ::sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
-}
-
-int num_threads_of_rank(std::int64_t num_ranks) {
-  if (const char* given = std::getenv("OMP_NUM_THREADS")) {
-    const int threads = std::atoi(given);
-    if (threads > 0) return threads;
-  }
-  return std::max(1, num_processors() / static_cast<int>(num_ranks));
 }
 
 }  // namespace megatron

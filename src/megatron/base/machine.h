@@ -1,7 +1,6 @@
 // What the machine says of itself.
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 namespace megatron {
@@ -11,8 +10,5 @@ std::string host_name();
 
 /// The processors that this process may run on, at least 1.
 int num_processors();
-
-/// OMP_NUM_THREADS, or the share of these processors that one of `num_ranks` ranks takes; at least 1.
-int num_threads_of_rank(std::int64_t num_ranks);
 
 }  // namespace megatron

@@ -1,9 +1,9 @@
 // The ranks that train together, as one of them is given them.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 
+#include "megatron/base/processor_share.h"
 #include "megatron/parallel/communicators.h"
 #include "megatron/training/open_device.h"
 
@@ -11,7 +11,7 @@ namespace megatron {
 
 struct RankInWorld {
   Communicators* communicators = nullptr;   ///< null: this rank is alone; outlives the run
-  std::int64_t local_world_size = 1;        ///< ranks that share this machine's processors
+  ProcessorShare processors = {};           ///< of this host's ranks
   std::optional<OpenedDevice> device = {};  ///< none: opened by set_up, as --device says
 };
 

@@ -7,7 +7,6 @@
 #include <array>
 #include <ostream>
 
-#include "megatron/base/machine.h"
 #include "megatron/checkpoint/merge_architecture.h"
 #include "megatron/config/checkpoint_folders.h"
 #include "megatron/config/print_config.h"
@@ -224,7 +223,8 @@ Trainer set_up(const Run& run, std::ostream& out, const RankInWorld& world) {
   set_determinism(run.options.settings.training);
   const OpenedDevice device = world.device ? *world.device : open_device(run.options.settings.parallel.device);
   keep_freed_memory();
-  at::set_num_threads(num_threads_of_rank(world.local_world_size));
+  if (device.device.is_cpu()) pin_to(world.processors);
+  at::set_num_threads(num_threads_of(world.processors));
   Trainer trainer = Setup(run, device, world, out).build();
   malloc_trim(0);  // what reading settings, tokenizer, data and a checkpoint needed goes back before the first step
   give_back_tensor_memory();

@@ -100,65 +100,80 @@ at::Tensor wide_bias(const Parameter* bias, const at::Tensor& x) {
   return bias != nullptr ? bias->value().to(type).contiguous() : at::zeros({x.size(-1)}, x.options().dtype(type));
 }
 
-struct BiasActivation : torch::autograd::Function<BiasActivation> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& /*anchor*/, Activation kind, bool gated,
-                            Parameter* bias) {
-    const at::Tensor x = input.contiguous(), b = wide_bias(bias, x);
+at::Tensor empty_result(const at::Tensor& x, bool gated) {
+  at::DimVector shape(x.sizes());
+  if (gated) shape.back() /= 2;
+  return at::empty(shape, x.options());
+}
+
+struct ActivationFunction : torch::autograd::Function<ActivationFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& /*anchor*/, const BiasActivation& activation) {
+    const at::Tensor x = input.contiguous();
     context->save_for_backward({x});
-    context->saved_data["kind"] = static_cast<std::int64_t>(kind);
-    context->saved_data["gated"] = gated;
-    save_pointer(context, "bias", bias);
-    at::DimVector shape(x.sizes());
-    if (gated) shape.back() /= 2;
-    at::Tensor y = at::empty(shape, x.options());
-    if (y.numel() == 0) return y;
-    const OpScope scope("megatron::bias_activation", {x, b, y});
-    const std::int64_t columns = shape.back(), rows = y.numel() / columns;
-    on_threads(kernels::activation_kernels().forward,
-               kernels::ActivationArguments{.x = x.const_data_ptr(),
-                                            .bias = b.const_data_ptr(),
-                                            .y = y.mutable_data_ptr(),
-                                            .type = kernel_type(x.scalar_type()),
-                                            .rows = rows,
-                                            .columns = columns,
-                                            .kind = kernel_kind(kind),
-                                            .gated = gated},
-               rows, columns);
-    return y;
+    context->saved_data["kind"] = static_cast<std::int64_t>(activation.kind);
+    context->saved_data["gated"] = activation.gated;
+    save_pointer(context, "bias", activation.bias);
+    return activation_forward(x, activation);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const at::Tensor x = context->get_saved_variables()[0], dy = gradients[0].contiguous();
-    auto* bias = load_pointer<Parameter>(context, "bias");
-    const at::Tensor b = wide_bias(bias, x);
-    at::Tensor dx = at::empty_like(x);
-    const std::int64_t width = x.size(-1), columns = dy.size(-1), rows = x.numel() / width, blocks = kernels::row_blocks(rows);
-    at::Tensor sums = bias != nullptr ? at::empty({blocks, width}, b.options()) : at::Tensor();
-    {
-      const OpScope scope("megatron::bias_activation_backward", {dy, x, b, dx});
-      on_threads(kernels::activation_kernels().backward,
-                 kernels::ActivationBackwardArguments{.dy = dy.const_data_ptr(),
-                                                      .x = x.const_data_ptr(),
-                                                      .bias = b.const_data_ptr(),
-                                                      .dx = dx.mutable_data_ptr(),
-                                                      .bias_blocks = sums.defined() ? sums.mutable_data_ptr() : nullptr,
-                                                      .type = kernel_type(x.scalar_type()),
-                                                      .rows = rows,
-                                                      .columns = columns,
-                                                      .kind = kernel_kind(static_cast<Activation>(context->saved_data["kind"].toInt())),
-                                                      .gated = context->saved_data["gated"].toBool()},
-                 blocks, kernels::kRowsOfABlock * width);
-    }
-    if (bias != nullptr) bias->contribute(added_row_blocks(sums));
-    return {dx, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    const BiasActivation activation{static_cast<Activation>(context->saved_data["kind"].toInt()), context->saved_data["gated"].toBool(),
+                                    load_pointer<Parameter>(context, "bias")};
+    return {activation_backward(gradients[0], context->get_saved_variables()[0], activation), at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
 
-at::Tensor activate(const at::Tensor& x, Activation kind, bool gated, Parameter* bias) {
-  if (x.is_cpu()) return BiasActivation::apply(x, gradient_anchor(), kind, gated, bias);
-  return activate_by_formula(bias != nullptr ? x + tracked(*bias) : x, kind, gated);
+at::Tensor activation_forward(const at::Tensor& x, const BiasActivation& activation) {
+  at::Tensor y = empty_result(x, activation.gated);
+  if (y.numel() == 0) return y;
+  const at::Tensor bias = wide_bias(activation.bias, x);
+  const OpScope scope("megatron::bias_activation", {x, bias, y});
+  const std::int64_t columns = y.size(-1), rows = y.numel() / columns;
+  on_threads(kernels::activation_kernels().forward,
+             kernels::ActivationArguments{.x = x.const_data_ptr(),
+                                          .bias = bias.const_data_ptr(),
+                                          .y = y.mutable_data_ptr(),
+                                          .type = kernel_type(x.scalar_type()),
+                                          .rows = rows,
+                                          .columns = columns,
+                                          .kind = kernel_kind(activation.kind),
+                                          .gated = activation.gated},
+             rows, columns);
+  return y;
+}
+
+at::Tensor activation_backward(const at::Tensor& gradient, const at::Tensor& x, const BiasActivation& activation, at::Tensor* result) {
+  const at::Tensor dy = gradient.contiguous(), bias = wide_bias(activation.bias, x);
+  at::Tensor dx = at::empty_like(x);
+  const std::int64_t width = x.size(-1), columns = dy.size(-1), rows = x.numel() / width, blocks = kernels::row_blocks(rows);
+  at::Tensor sums = activation.bias != nullptr ? at::empty({blocks, width}, bias.options()) : at::Tensor();
+  if (result != nullptr) *result = empty_result(x, activation.gated);
+  {
+    const at::Tensor y = result != nullptr ? *result : at::Tensor();
+    const OpScope scope("megatron::bias_activation_backward", {dy, x, bias, dx, y});
+    on_threads(kernels::activation_kernels().backward,
+               kernels::ActivationBackwardArguments{.dy = dy.const_data_ptr(),
+                                                    .x = x.const_data_ptr(),
+                                                    .bias = bias.const_data_ptr(),
+                                                    .dx = dx.mutable_data_ptr(),
+                                                    .bias_blocks = sums.defined() ? sums.mutable_data_ptr() : nullptr,
+                                                    .y = y.defined() ? y.mutable_data_ptr() : nullptr,
+                                                    .type = kernel_type(x.scalar_type()),
+                                                    .rows = rows,
+                                                    .columns = columns,
+                                                    .kind = kernel_kind(activation.kind),
+                                                    .gated = activation.gated},
+               blocks, kernels::kRowsOfABlock * width);
+  }
+  if (activation.bias != nullptr) activation.bias->contribute(added_row_blocks(sums));
+  return dx;
+}
+
+at::Tensor activate(const at::Tensor& x, const BiasActivation& activation) {
+  if (x.is_cpu()) return ActivationFunction::apply(x, gradient_anchor(), activation);
+  return activate_by_formula(activation.bias != nullptr ? x + tracked(*activation.bias) : x, activation.kind, activation.gated);
 }
 
 }  // namespace megatron

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "megatron/transformer/activation.h"
 #include "megatron/transformer/linear_exchange.h"
 #include "megatron/transformer/parameter.h"
 
@@ -13,5 +14,10 @@ namespace megatron {
 /// dimension of x is the sequence, and only this rank's slice of x is kept for backward. A bias is added after a sum over the ranks. The input
 /// gradient is on its way while the weight gradient is computed.
 at::Tensor linear(const at::Tensor& x, Parameter& weight, Parameter* bias, const LinearExchange& exchange = {});
+
+/// linear() of the activation of x, on the processor. Only x is kept for backward: the pass that takes the gradient through the activation makes its
+/// result once more for the weight gradient. The same bits as one after the other. `exchange.input` must be `own`.
+at::Tensor activated_linear(const at::Tensor& x, const BiasActivation& activation, Parameter& weight, Parameter* bias,
+                            const LinearExchange& exchange = {});
 
 }  // namespace megatron

@@ -43,10 +43,18 @@ RowParallelLinear::RowParallelLinear(Module* parent, const char* name, const Tra
   }
 }
 
-at::Tensor RowParallelLinear::forward(const at::Tensor& x, const ForwardContext& context) const {
+LinearExchange RowParallelLinear::exchange(const ForwardContext& context) const {
   LinearExchange exchange = exchange_;
   exchange.output = context.sequence_parallel ? LinearExchange::Output::reduce_scattered : LinearExchange::Output::reduced;
-  return linear(x, weight_, bias_, exchange);
+  return exchange;
+}
+
+at::Tensor RowParallelLinear::forward(const at::Tensor& x, const ForwardContext& context) const {
+  return linear(x, weight_, bias_, exchange(context));
+}
+
+at::Tensor RowParallelLinear::forward(const at::Tensor& x, const BiasActivation& activation, const ForwardContext& context) const {
+  return activated_linear(x, activation, weight_, bias_, exchange(context));
 }
 
 }  // namespace megatron

@@ -8,6 +8,7 @@
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/parallel/rank.h"
+#include "megatron/transformer/activation.h"
 #include "megatron/transformer/forward_context.h"
 #include "megatron/transformer/linear_exchange.h"
 #include "megatron/transformer/module.h"
@@ -48,8 +49,12 @@ class RowParallelLinear : public Module {
  public:
   RowParallelLinear(Module* parent, const char* name, const TransformerConfig& config, const Rank& rank, std::int64_t in, std::int64_t out);
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
+  /// Of the activation of x, which is not kept for backward: activated_linear().
+  at::Tensor forward(const at::Tensor& x, const BiasActivation& activation, const ForwardContext& context) const;
 
  private:
+  LinearExchange exchange(const ForwardContext& context) const;
+
   Parameter& weight_;
   Parameter* bias_ = nullptr;
   LinearExchange exchange_;

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -191,6 +192,9 @@ class Head {
   at::Tensor lse_, label_logit_;  ///< [t]
 };
 
+/// Also of two that are none: what made a loss scale or a mask NaN is for those to find who look at losses and gradients.
+bool is_same_number(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   /// What forward computed for backward under an announced gradient.
   struct Early : torch::CustomClassHolder {
@@ -228,8 +232,8 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   static at::Tensor dhidden(AutogradContext* context, Early& early, const at::Tensor& scale) {
     const bool is_early = early.scale.defined();
     MEGATRON_CHECK(!is_early || early.kept.dhidden.defined(), "backward of a loss for the second time");
-    MEGATRON_CHECK(!is_early || !scale.is_cpu() || number_of(scale) == number_of(early.scale), "backward of a loss starts from ", number_of(scale),
-                   ", but forward was told ", number_of(early.scale));
+    MEGATRON_CHECK(!is_early || !scale.is_cpu() || is_same_number(number_of(scale), number_of(early.scale)), "backward of a loss starts from ",
+                   number_of(scale), ", but forward was told ", number_of(early.scale));
     if (early.wrote) return std::exchange(early.kept.dhidden, {});
     const auto saved = context->get_saved_variables();
     auto* weight = load_pointer<Parameter>(context, "weight");

@@ -1,9 +1,5 @@
 #include "megatron/transformer/mlp.h"
 
-#include <ATen/TensorOperators.h>
-
-#include "megatron/transformer/activation.h"
-
 namespace megatron {
 namespace {
 
@@ -33,11 +29,18 @@ at::Tensor Mlp::forward(const at::Tensor& input_sbh, const ForwardContext& conte
   const at::Tensor projected = linear_fc1_.forward(input_sbh, context, /*add_bias=*/bias == nullptr);
   if (config_.norm_placement == NormPlacement::pre) show_op(context.hooks, linear_fc1_, "layer_norm", input_sbh);
   show_op(context.hooks, linear_fc1_, "", projected);
-  const at::Tensor activated = activate(projected, config_.activation, config_.gated_linear_unit, bias);
-  show_op(context.hooks, *this, "activation", activated);
-  const at::Tensor out = linear_fc2_.forward(activated, context);
+  const BiasActivation activation{config_.activation, config_.gated_linear_unit, bias};
+  const at::Tensor out = product_of_activated(projected, activation, context);
   show_op(context.hooks, linear_fc2_, "", out);
   return out;
+}
+
+at::Tensor Mlp::product_of_activated(const at::Tensor& projected, const BiasActivation& activation, const ForwardContext& context) const {
+  // Hooks are shown the activation and its gradient: for them it is an operator of its own.
+  if (projected.is_cpu() && context.hooks == nullptr) return linear_fc2_.forward(projected, activation, context);
+  const at::Tensor activated = activate(projected, activation);
+  show_op(context.hooks, *this, "activation", activated);
+  return linear_fc2_.forward(activated, context);
 }
 
 }  // namespace megatron

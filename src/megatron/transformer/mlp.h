@@ -14,6 +14,9 @@ class Mlp : public FeedForward {
   at::Tensor forward(const at::Tensor& input_sbh, const ForwardContext& context) override;
 
  private:
+  /// fc2(f(projected)).
+  at::Tensor product_of_activated(const at::Tensor& projected, const BiasActivation& activation, const ForwardContext& context) const;
+
   const TransformerConfig& config_;
   ColumnParallelLinear linear_fc1_;
   RowParallelLinear linear_fc2_;

@@ -4,14 +4,16 @@
 
 #include <iostream>
 
-#include "megatron/base/machine.h"
+#include "megatron/base/processor_share.h"
 #include "megatron/parallel/gather_texts.h"
 
 namespace megatron {
 
 InferenceRank::InferenceRank(World& world, const ModelOptions& options, const SettingsText& flags)
     : joined_(world, options.parallel, flags), rank_(joined_.place(options.parallel)) {
-  at::set_num_threads(num_threads_of_rank(joined_.in_world().local_world_size));
+  const ProcessorShare processors = joined_.in_world().processors;
+  if (rank_.device.is_cpu()) pin_to(processors);
+  at::set_num_threads(num_threads_of(processors));
   loaded_.emplace(load_model(options.load, options.ckpt_step, {.rank = rank_, .parallel = options.parallel, .type = requested_type(options)}));
   if (!speaks()) return;
   for (const std::string& note : loaded_->source.notes) std::cerr << "note: " << note << '\n';

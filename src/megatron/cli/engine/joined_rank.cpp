@@ -49,7 +49,7 @@ JoinedRank::~JoinedRank() { world_.on_failure(nullptr); }
 
 RankInWorld JoinedRank::in_world() const {
   return {.communicators = communicators_.get(),
-          .local_world_size = world_.environment().world_size > 1 ? world_.hosts().ranks_sharing_processors : 1,
+          .processors = world_.environment().world_size > 1 ? world_.hosts().processors : ProcessorShare{},
           .device = device_};
 }
 

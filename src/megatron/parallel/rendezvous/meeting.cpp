@@ -20,10 +20,12 @@ std::string settings_key(std::int64_t rank) { return "settings/" + std::to_strin
 
 milliseconds remaining(Clock::time_point until) { return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(until - Clock::now())); }
 
-/// Runs of consecutive ranks with one host and one number of sharers: what rank 0 tells everybody, short also for thousands of ranks.
+/// Runs of consecutive ranks that share processors of one host, [host, sharers, place of the first among them, ranks]: what rank 0 tells everybody,
+/// short also for thousands of ranks.
 Json hosts_json(const std::vector<RankRecord>& records) {
   std::map<std::string, std::int64_t> index_of_host;
-  std::map<std::pair<std::string, std::string>, std::int64_t> sharers;
+  using Processors = std::pair<std::string, std::string>;  // host and set
+  std::map<Processors, std::int64_t> sharers, placed;
   Json names = Json::array(), addresses = Json::array(), runs = Json::array();
   for (const RankRecord& record : records) {
     if (index_of_host.emplace(record.host_id, names.size()).second) {
@@ -32,10 +34,13 @@ Json hosts_json(const std::vector<RankRecord>& records) {
     }
     ++sharers[{record.host_id, record.processors}];
   }
+  Processors last;
   for (const RankRecord& record : records) {
-    const Json host = index_of_host[record.host_id], sharing = sharers[{record.host_id, record.processors}];
-    if (runs.empty() || runs.back()[0] != host || runs.back()[1] != sharing) runs.push_back({host, sharing, 0});
-    runs.back()[2] = runs.back()[2].get<std::int64_t>() + 1;
+    const Processors own{record.host_id, record.processors};
+    const std::int64_t place = placed[own]++;
+    if (own != last) runs.push_back({index_of_host[record.host_id], sharers[own], place, 0});
+    runs.back()[3] = runs.back()[3].get<std::int64_t>() + 1;
+    last = own;
   }
   return {{"hosts", names}, {"addresses", addresses}, {"runs", runs}};
 }
@@ -55,8 +60,9 @@ std::string address_for_others(const Json& addresses, std::size_t own) {
 RunHosts read_hosts(const Json& json, const RankRecord& own, std::int64_t rank) {
   RunHosts hosts{.names = json["hosts"].get<std::vector<std::string>>(), .host_of_rank = {}, .own_identity = own.host_id};
   for (const Json& run : json["runs"]) {
-    const auto first = static_cast<std::int64_t>(hosts.host_of_rank.size()), count = run[2].get<std::int64_t>();
-    if (rank >= first && rank < first + count) hosts.ranks_sharing_processors = run[1].get<std::int64_t>();
+    const auto first = static_cast<std::int64_t>(hosts.host_of_rank.size()), count = run[3].get<std::int64_t>();
+    if (rank >= first && rank < first + count)
+      hosts.processors = {.index = run[2].get<std::int64_t>() + rank - first, .count = run[1].get<std::int64_t>()};
     hosts.host_of_rank.insert(hosts.host_of_rank.end(), static_cast<std::size_t>(count), run[0].get<std::int64_t>());
   }
   hosts.own_address = address_for_others(json["addresses"], static_cast<std::size_t>(hosts.host_of_rank[static_cast<std::size_t>(rank)]));

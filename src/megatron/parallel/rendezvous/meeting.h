@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "megatron/base/processor_share.h"
 #include "megatron/config/launch_environment.h"
 #include "megatron/parallel/rendezvous/failure_board.h"
 #include "megatron/parallel/rendezvous/rank_record.h"
@@ -25,11 +26,11 @@ struct RendezvousOptions {
 
 /// Which ranks run on which host.
 struct RunHosts {
-  std::vector<std::string> names;             ///< in the order of their first ranks
-  std::vector<std::int64_t> host_of_rank;     ///< index into names
-  std::string own_identity;                   ///< equal for ranks that share memory and network
-  std::string own_address = "127.0.0.1";      ///< of this host as the others reach it, in digits
-  std::int64_t ranks_sharing_processors = 1;  ///< ranks, this one among them, that may use the same processors of this host
+  std::vector<std::string> names;          ///< in the order of their first ranks
+  std::vector<std::int64_t> host_of_rank;  ///< index into names
+  std::string own_identity;                ///< equal for ranks that share memory and network
+  std::string own_address = "127.0.0.1";   ///< of this host as the others reach it, in digits
+  ProcessorShare processors = {};          ///< this rank among those that may run on the same processors of this host, by rank
 };
 
 /// Another rank has failed: its failure stands on the board.

@@ -1,0 +1,35 @@
+// Brings memory into the second cache before it is needed, a few lines at a time between pieces of other work, so that nobody waits for it.
+#pragma once
+
+#include <cstdint>
+
+namespace megatron::kernels {
+
+/// The cache lines of `runs` runs of `run_bytes` bytes, one every `stride_bytes`.
+class FetchAhead {
+ public:
+  FetchAhead() = default;
+  FetchAhead(const void* first, std::int64_t runs, std::int64_t stride_bytes, std::int64_t run_bytes)
+      : run_(static_cast<const char*>(first)), runs_(runs), stride_(stride_bytes), lines_each_((run_bytes + 2 * kLine - 2) / kLine) {}
+
+  /// What is left becomes `count` shares of about the same size.
+  void share_among(std::int64_t count) { share_ = (runs_ * lines_each_ + count - 1) / count; }
+
+  /// The next share, or what is left of it.
+  void fetch_share() {
+    for (std::int64_t i = 0; i < share_ && runs_ > 0; ++i) {
+      __builtin_prefetch(run_ + line_ * kLine, 0, 2);
+      if (++line_ < lines_each_) continue;
+      line_ = 0;
+      run_ += stride_;
+      --runs_;
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kLine = 64;
+  const char* run_ = nullptr;
+  std::int64_t runs_ = 0, stride_ = 0, lines_each_ = 0, line_ = 0, share_ = 0;
+};
+
+}  // namespace megatron::kernels
