@@ -73,11 +73,11 @@ function(megatron_benches)
   add_executable(pipelines_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/pipelines/pipelines_bench.cpp)
   target_link_libraries(pipelines_bench PRIVATE megatron_pipeline)
   target_include_directories(pipelines_bench PRIVATE ${CMAKE_SOURCE_DIR}/tests)
-  foreach(NAME gemm moe_block attention)
+  foreach(NAME gemm moe_block attention operators)
     add_executable(${NAME}_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/${NAME}/${NAME}_bench.cpp)
     target_link_libraries(${NAME}_bench PRIVATE megatron_transformer)
   endforeach()
-  set_target_properties(collectives_bench pipelines_bench gemm_bench moe_block_bench attention_bench PROPERTIES BUILD_RPATH "${TORCH_RPATH}")
+  set_target_properties(collectives_bench pipelines_bench gemm_bench moe_block_bench attention_bench operators_bench PROPERTIES BUILD_RPATH "${TORCH_RPATH}")
   add_custom_target(suite_programs DEPENDS megatron_all gemm_bench moe_block_bench attention_bench)  # what bench/run.sh runs
 endfunction()
 

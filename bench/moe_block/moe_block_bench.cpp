@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "megatron/base/error.h"
-#include "megatron/base/machine.h"
+#include "megatron/base/processor_share.h"
 #include "megatron/transformer/activation.h"
 #include "megatron/transformer/linear.h"
 #include "megatron/transformer/param_store.h"
@@ -112,7 +112,7 @@ double fingerprint(const MoeBlock& block, const Parameter& router, const at::Ten
 }
 
 void run(const std::string& path, bool bf16, int steps) {
-  at::set_num_threads(num_threads_of_rank(1));
+  at::set_num_threads(num_threads_of({}));
   std::ifstream file(path, std::ios::binary);
   const Sizes sizes = read_sizes(file);
   const auto type = bf16 ? at::kBFloat16 : at::kFloat;
