@@ -1,8 +1,7 @@
 // Times the operators between the products of a step, forward and backward, beside what PyTorch's eager mode does in their place, turn about: 1,024
 // tokens of GPT-2 124M. Ours contain what stands in brackets; PyTorch needs further operators for it, which are timed with it.
 //   operators_bench [--dtype f32|bf16] [--turns N] [--json FILE]
-#include <ATen/Context.h>
-#include <ATen/ops/arange.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/gelu.h>

@@ -13,13 +13,17 @@
 namespace megatron::kernels {
 namespace {
 
-constexpr std::int64_t kRowsOfABlock = 48;        ///< of a: brought together, transposed side by side
-constexpr std::int64_t kRowsOfACall = 24;         ///< so few that what is fetched ahead between two calls does not queue
+constexpr std::int64_t kRowsOfABlock = 48;        ///< of a, at least: brought together, transposed side by side
+constexpr std::int64_t kRowsOfACall = 24;         ///< at least, and so few that what is fetched ahead between two calls does not queue
 constexpr std::int64_t kRowsOfAUnit = 1056;       ///< whole blocks
 constexpr std::int64_t kBlocksOfAPass = 8;        ///< of depth, at most
 constexpr std::int64_t kPanelBytes = 768 * 1024;  ///< of a unit's panels: they stay in the second cache
 
 constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// Whole groups of the rows that the product works on at a time.
+std::int64_t rows_of_a_block(const PanelProduct& product) { return divide_up(kRowsOfABlock, product.rows) * product.rows; }
+std::int64_t rows_of_a_call(const PanelProduct& product) { return divide_up(kRowsOfACall, product.rows) * product.rows; }
 
 /// Whether rows of a only have to be copied: else they are transposed.
 bool lies_along_depth(const GemmArguments& g) { return g.a_depth_stride == 1 || g.k == 1; }
@@ -31,11 +35,13 @@ bool sums_in_place(const GemmArguments& g) { return g.out_type == Type::f32; }
 std::int64_t copied_stride(const GemmPlan& plan) { return (divide_up(plan.steps_each, 16) | 1) * 16; }
 
 std::int64_t panel_bytes(const GemmPlan& plan) { return 4 * plan.steps_each * kPanelColumns; }
-std::int64_t row_bytes(const GemmPlan& plan) { return 4 * copied_stride(plan) * kRowsOfABlock; }
+std::int64_t row_bytes(const GemmPlan& plan, const PanelProduct& product) { return 4 * copied_stride(plan) * rows_of_a_block(product); }
 
 /// Between rows of sums: one panel's at a time where a pass finishes them, else those of the unit.
 std::int64_t sum_stride(const GemmPlan& plan) { return plan.passes == 1 ? kPanelColumns : plan.panels_each * kPanelColumns; }
-std::int64_t sum_bytes(const GemmPlan& plan) { return 4 * sum_stride(plan) * (plan.passes == 1 ? kRowsOfABlock : plan.rows_each); }
+std::int64_t sum_bytes(const GemmPlan& plan, const PanelProduct& product) {
+  return 4 * sum_stride(plan) * (plan.passes == 1 ? rows_of_a_block(product) : plan.rows_each);
+}
 
 /// One unit: rows [row, row + rows) by panels from column on.
 class Unit {
@@ -44,9 +50,11 @@ class Unit {
       : g_(g),
         plan_(plan),
         product_(panel_product(g.type)),
+        block_rows_(rows_of_a_block(product_)),
+        call_rows_(rows_of_a_call(product_)),
         copies_rows_(product_.reads_lines || lies_along_depth(g)),
         row_stride_(copies_rows_ ? copied_stride(plan) : 1),
-        step_stride_(copies_rows_ ? 1 : kRowsOfABlock),
+        step_stride_(copies_rows_ ? 1 : block_rows_),
         sum_stride_(sums_in_place(g) ? g.out_stride : sum_stride(plan)),
         row_(index % plan.row_parts * plan.rows_each),
         rows_(std::min(plan.rows_each, g.m - row_)),
@@ -54,15 +62,15 @@ class Unit {
         columns_(std::min(plan.panels_each * kPanelColumns, g.n - column_)),
         panels_(static_cast<char*>(workspace)),
         packed_rows_(panels_ + plan.panels_each * panel_bytes(plan)),
-        sums_(reinterpret_cast<float*>(packed_rows_ + row_bytes(plan))) {}
+        sums_(reinterpret_cast<float*>(packed_rows_ + row_bytes(plan, product_))) {}
 
   void run() {
     const std::int64_t depth_of_pass = product_.type == Type::bf16 ? 2 * plan_.steps_each : plan_.steps_each;
     for (std::int64_t depth = 0; depth < g_.k; depth += depth_of_pass) {
       const Pass pass{.depth = depth, .count = std::min(depth_of_pass, g_.k - depth), .is_last = depth + depth_of_pass >= g_.k};
       pack_panels(pass);
-      for (std::int64_t row = 0; row < rows_; row += kRowsOfABlock) {
-        const std::int64_t rows = std::min(kRowsOfABlock, rows_ - row);
+      for (std::int64_t row = 0; row < rows_; row += block_rows_) {
+        const std::int64_t rows = std::min(block_rows_, rows_ - row);
         bring_rows(pass, row, rows);
         FetchAhead next = lines_after(pass, row);
         next.share_among(divide_up(columns_, kPanelColumns) * calls_of(pass, rows));
@@ -103,15 +111,15 @@ class Unit {
                              .depth = pass.count,
                              .count = rows,
                              .to = packed_rows_,
-                             .to_stride = copies_rows_ ? row_stride_ : kRowsOfABlock};
+                             .to_stride = copies_rows_ ? row_stride_ : block_rows_};
     copies_rows_ ? product_.copy(pack) : product_.pack(pack);
   }
 
   /// What bring_rows() will read next in this pass.
   FetchAhead lines_after(const Pass& pass, std::int64_t row) const {
-    row += kRowsOfABlock;
+    row += block_rows_;
     if (row >= rows_) return {};
-    const std::int64_t rows = std::min(kRowsOfABlock, rows_ - row), size = size_of(g_.type);
+    const std::int64_t rows = std::min(block_rows_, rows_ - row), size = size_of(g_.type);
     const char* first = element_at(g_.a, g_.type, (row_ + row) * g_.a_row_stride + pass.depth * g_.a_depth_stride);
     return lies_along_depth(g_) ? FetchAhead(first, rows, g_.a_row_stride * size, pass.count * size)
                                 : FetchAhead(first, pass.count, g_.a_depth_stride * size, rows * size);
@@ -126,7 +134,7 @@ class Unit {
 
   /// Of the product, for a block of rows by a panel.
   std::int64_t calls_of(const Pass& pass, std::int64_t rows) const {
-    return divide_up(rows, kRowsOfACall) * divide_up(product_.steps_of(pass.count), kDepthSteps);
+    return divide_up(rows, call_rows_) * divide_up(product_.steps_of(pass.count), kDepthSteps);
   }
 
   void multiply(const Pass& pass, const Tile& tile, FetchAhead& next) {
@@ -135,7 +143,7 @@ class Unit {
     float* sums = sums_of(tile);
     FetchAhead results = lines_of_results(pass, tile);
     results.share_among(calls_of(pass, tile.rows));
-    for (std::int64_t row = 0; row < tile.rows; row += kRowsOfACall) {
+    for (std::int64_t row = 0; row < tile.rows; row += call_rows_) {
       for (std::int64_t step = 0; step < steps; step += kDepthSteps) {
         next.fetch_share();
         results.fetch_share();
@@ -145,7 +153,7 @@ class Unit {
                            .panel = panel + 4 * step * kPanelColumns,
                            .out = sums + row * sum_stride_,
                            .out_stride = sum_stride_,
-                           .rows = std::min(kRowsOfACall, tile.rows - row),
+                           .rows = std::min(call_rows_, tile.rows - row),
                            .columns = tile.columns,
                            .steps = std::min(kDepthSteps, steps - step),
                            .accumulate = pass.depth > 0 || step > 0 || (sums_in_place(g_) && g_.accumulate)});
@@ -181,6 +189,7 @@ class Unit {
   const GemmArguments& g_;
   const GemmPlan& plan_;
   const PanelProduct& product_;
+  std::int64_t block_rows_, call_rows_;
   bool copies_rows_;
   std::int64_t row_stride_, step_stride_;  ///< of packed rows
   std::int64_t sum_stride_;
@@ -222,7 +231,7 @@ GemmPlan plan_gemm(const GemmArguments& g, std::int64_t threads) {
       if (row_parts >= 4 * threads) break;
     }
   }
-  best.workspace_bytes = best.panels_each * panel_bytes(best) + row_bytes(best) + (sums_in_place(g) ? 0 : sum_bytes(best));
+  best.workspace_bytes = best.panels_each * panel_bytes(best) + row_bytes(best, product) + (sums_in_place(g) ? 0 : sum_bytes(best, product));
   return best;
 }
 

@@ -13,7 +13,7 @@ namespace megatron::kernels {
 
 /// Columns of a panel of b.
 inline constexpr std::int64_t kPanelColumns = 32;
-/// Rows that the kernels work on at a time; any number is right, multiples are fastest.
+/// Rows that most products work on at a time.
 inline constexpr std::int64_t kPanelRows = 12;
 
 /// What lies in memory along depth and across it (rows of a, columns of b); one of the two strides, in elements, is 1.
@@ -43,9 +43,10 @@ struct PanelProductArguments {
 };
 
 struct PanelProduct {
-  Type type;                  ///< of packed operands, f32 or bf16; wider than the storage where the processor does not multiply that
-  bool reads_lines = false;   ///< a must lie in lines (step_stride 1), and `copy` makes them of anything
-  std::int64_t multiple = 1;  ///< of steps: packing fills up with zeros
+  Type type;                       ///< of packed operands, f32 or bf16; wider than the storage where the processor does not multiply that
+  bool reads_lines = false;        ///< a must lie in lines (step_stride 1), and `copy` makes them of anything
+  std::int64_t multiple = 1;       ///< of steps: packing fills up with zeros
+  std::int64_t rows = kPanelRows;  ///< worked on at a time: any number is right, multiples are fastest
   /// Packs to [steps, to_stride] steps, converted to `type`; what lies past count (up to to_stride) and past an odd depth is zero. With bf16 a step
   /// holds the depths 2s and 2s + 1.
   void (*pack)(const PackArguments&);

@@ -100,6 +100,7 @@ PanelProduct tile_product() {
   return {.type = Type::bf16,
           .reads_lines = true,
           .multiple = kTile,
+          .rows = 2 * kTile,
           .pack = pack_pairs_in_tiles,
           .copy = copy_pairs_in_tiles,
           .multiply = multiply_in_tiles<Tiles>};
