@@ -3,6 +3,9 @@
 # (ranks.py); `startup`: how long ranks take to start (startup.py). Further arguments go to the program; --help lists them.
 set -uo pipefail
 cd "$(dirname "$0")/.."
+program=main
+case "${1:-}" in ranks | startup) program=$1; shift ;; esac
+case " $* " in *" --help "* | *" -h "* | *" --list "*) exec python3 -B "bench/suite/$program.py" "$@" ;; esac  # nothing is installed to answer that
 source tests/parity/environment.sh
 ensure_parity_environment || exit $?
 ensure_python_headers
@@ -11,6 +14,4 @@ export MEGATRON=${MEGATRON:-$PWD/build/bin/megatron} PYTHONDONTWRITEBYTECODE=1
 if [ -f build/build.ninja ] && [ "$MEGATRON" = "$PWD/build/bin/megatron" ]; then
   said=$(cmake --build build --target suite_programs 2>&1) || { echo "$said" >&2; exit 2; }
 fi
-program=main
-case "${1:-}" in ranks | startup) program=$1; shift ;; esac
 exec "$PYTHON" "bench/suite/$program.py" "$@"

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
-
 ROOT = Path(__file__).resolve().parents[2]
 MEGATRON = os.environ.get("MEGATRON", str(ROOT / "build/bin/megatron"))
 SEED = 1234
@@ -52,6 +50,8 @@ def make_weights(work, case):
 
 def documents(vocab, count):
     """Documents of 200 to 600 tokens whose frequencies fall like those of words, so that the loss falls from the first steps on."""
+    import numpy as np  # here and below: the list of cases needs no package
+
     random = np.random.default_rng(SEED)
     for _ in range(count):
         length = int(random.integers(200, 600))
@@ -75,6 +75,8 @@ def make_tokens(work, case, steps):
     shown = megatron("dataset", "show", "--data-path", corpus_prefix(work, case), "--split", "1,0,0", "--seq-length", case.seq, "--seed", SEED,
                      "--num-samples", f"{samples},0,0", "--split-name", "train", "--start", 0, "--count", samples, "--data-cache-path", work / "cache")
     rows = [json.loads(line)["tokens"] for line in shown.splitlines() if line.startswith("{")]
+    import numpy as np
+
     np.save(tokens_file(work, case), np.array(rows, dtype=np.int64))
 
 

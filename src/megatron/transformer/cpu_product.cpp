@@ -8,6 +8,7 @@
 #include "kernels/cpu/gemm.h"
 #include "megatron/base/error.h"
 #include "megatron/transformer/kernel_type.h"
+#include "megatron/transformer/on_threads.h"
 #include "megatron/transformer/op_scope.h"
 
 namespace megatron {
@@ -36,13 +37,11 @@ std::int64_t threads_for(const kernels::GemmArguments& g) {
 void run(const kernels::GemmArguments& arguments) {
   const std::int64_t threads = threads_for(arguments);
   const kernels::GemmPlan plan = kernels::plan_gemm(arguments, threads);
-  const std::int64_t each = (plan.workspace_bytes + 4095) / 4096 * 4096, units = plan.units(), share = (units + threads - 1) / threads;
+  const std::int64_t each = (plan.workspace_bytes + 4095) / 4096 * 4096;
   const at::Tensor workspace = at::empty({threads * each}, at::kByte);
   auto* memory = workspace.mutable_data_ptr<std::uint8_t>();
-  at::parallel_for(0, threads, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t t = begin; t < end; ++t)
-      kernels::run_gemm(arguments, plan, std::min(t * share, units), std::min((t + 1) * share, units), memory + t * each);
-  });
+  share_units(plan.units(), threads,
+              [&](std::int64_t unit, std::int64_t thread) { kernels::run_gemm(arguments, plan, unit, unit + 1, memory + thread * each); });
 }
 
 }  // namespace

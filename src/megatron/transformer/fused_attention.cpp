@@ -10,6 +10,7 @@
 #include "megatron/transformer/autograd_function.h"
 #include "megatron/transformer/dropout.h"
 #include "megatron/transformer/kernel_type.h"
+#include "megatron/transformer/on_threads.h"
 #include "megatron/transformer/op_scope.h"
 
 namespace megatron {
@@ -75,21 +76,23 @@ kernels::AttentionArguments arguments_of(const at::Tensor& q, const at::Tensor& 
   return a;
 }
 
-/// Runs the stages of a pass, each in equal shares on the threads, with memory allocated once.
+constexpr std::int64_t kUnitsOfAThread = 8;  ///< of a stage
+
+/// Runs the stages of a pass, each shared among the threads, with memory allocated once.
 template <class Arguments>
 void run(kernels::AttentionPlan (*plan_of)(const Arguments&), void (*pass)(const Arguments&, int, std::int64_t, std::int64_t, void*, void*),
          const Arguments& arguments) {
   const kernels::AttentionPlan plan = plan_of(arguments);
-  const std::int64_t shares = std::min<std::int64_t>(at::get_num_threads(), std::max(plan.parts[0], plan.parts[1]));
+  const std::int64_t threads = std::min<std::int64_t>(at::get_num_threads(), std::max(plan.parts[0], plan.parts[1]));
   const std::int64_t shared_bytes = (plan.shared_bytes + 63) / 64 * 64, scratch_bytes = (plan.scratch_bytes + 63) / 64 * 64;
-  at::Tensor memory = at::empty({shared_bytes + shares * scratch_bytes}, at::kByte);
+  at::Tensor memory = at::empty({shared_bytes + threads * scratch_bytes}, at::kByte);
   auto* shared = static_cast<char*>(memory.mutable_data_ptr());
   for (int stage = 0; stage < 2; ++stage) {
     const std::int64_t parts = plan.parts[static_cast<std::size_t>(stage)];
     if (parts == 0) continue;
-    at::parallel_for(0, shares, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t share = begin; share < end; ++share)
-        pass(arguments, stage, parts * share / shares, parts * (share + 1) / shares, shared, shared + shared_bytes + share * scratch_bytes);
+    const std::int64_t units = std::min(parts, kUnitsOfAThread * threads);
+    share_units(units, threads, [&](std::int64_t unit, std::int64_t thread) {
+      pass(arguments, stage, parts * unit / units, parts * (unit + 1) / units, shared, shared + shared_bytes + thread * scratch_bytes);
     });
   }
 }
