@@ -156,13 +156,22 @@ def target_table(result):
     return lines
 
 
+def noise(result):
+    """A sentence for a run on a machine that others used: how far apart the quartiles of a contender's steps lie, over its median."""
+    spreads = sorted(row["spread"] for entry in result["cases"] for row in entry["contenders"].values())
+    if not spreads or spreads[-1] <= 0.1:
+        return []
+    return [f"The machine was not idle: the quartiles of a contender's steps lie {100 * spreads[len(spreads) // 2]:.0f} % of its median apart in the middle of all "
+            f"rows, {100 * spreads[-1]:.0f} % at most."]
+
+
 def readme_section(result, kept):
     source = f", [every step](bench/results/{kept.name})" if kept else ""
     return [
         "<picture>", '<source media="(prefers-color-scheme: dark)" srcset="bench/chart-dark.svg">',
         '<img alt="Training steps: times as fast as PyTorch eager" src="bench/chart-light.svg">', "</picture>", "",
         f"Median step ({where(result)}{source}); in brackets how many times as long the peer takes. All start from the same weights and tokens, and",
-        "their losses agree step by step ([how it is measured, and how to read it](bench/README.md)).", "", *table(result)]
+        "their losses agree step by step ([how it is measured, and how to read it](bench/README.md)).", *noise(result), "", *table(result)]
 
 
 def fill(page, lines):
