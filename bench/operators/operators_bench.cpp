@@ -86,15 +86,21 @@ class Operators {
   }
 
  private:
-  at::Tensor leaf(at::IntArrayRef shape) const { return at::randn(shape).to(type_).set_requires_grad(true); }
-  static at::Tensor copy_of(const Parameter& parameter) { return parameter.value().detach().clone().set_requires_grad(true); }
+  at::Tensor leaf(at::IntArrayRef shape) { return leaves_.emplace_back(at::randn(shape).to(type_).set_requires_grad(true)); }
+  at::Tensor copy_of(const Parameter& parameter) { return leaves_.emplace_back(parameter.value().detach().clone().set_requires_grad(true)); }
+  /// As a step begins: PyTorch's gradients are gone (zero_grad), or backward would add to those of the turn before.
+  void forget_gradients() {
+    for (at::Tensor& leaf : leaves_) leaf.mutable_grad() = at::Tensor();
+  }
 
   void compare(const char* name, const std::function<at::Tensor()>& ours, const std::function<at::Tensor()>& theirs, const at::Tensor& gradient) {
     Times own, peer;
     for (int turn = 0; turn <= turns_; ++turn) {
       store_.begin_gradients();
+      forget_gradients();
       own.add(ours, gradient);
       store_.finish_gradients();
+      forget_gradients();
       peer.add(theirs, gradient);
     }
     const double of[] = {median(own.forward_ms), median(own.backward_ms), median(peer.forward_ms), median(peer.backward_ms)};
@@ -154,6 +160,7 @@ class Operators {
   c10::ScalarType type_;
   int turns_;
   nlohmann::json& rows_;
+  std::vector<at::Tensor> leaves_;
   Weights weights_;
   Parameter &ffn_bias_, &norm_weight_, &norm_bias_, &vocabulary_;
   ParamStore store_;

@@ -67,6 +67,20 @@ TEST(ProcessorShare, PinsAThreadAndThoseItStarts) {
   EXPECT_EQ(num_processors(), all) << "the thread that asked for the others";
 }
 
+/// Pinning leaves fewer processors to count: it must not divide them once more.
+TEST(ProcessorShare, ARankHasAsManyThreadsAsItsShareHasProcessors) {
+  ::unsetenv("OMP_NUM_THREADS");
+  ::unsetenv("OMP_PROC_BIND");
+  const int all = num_processors();
+  for (int count = 1; count <= all; ++count) {
+    std::thread([&] {
+      const int threads = take_share({0, count}, /*pins=*/true);
+      EXPECT_EQ(threads, all / count);
+      EXPECT_EQ(num_processors(), count == 1 ? all : all / count);
+    }).join();
+  }
+}
+
 TEST(ProcessorShare, LeavesTheChoiceToTheUser) {
   const int all = num_processors();
   if (all == 1) GTEST_SKIP() << "one processor is nothing to share";

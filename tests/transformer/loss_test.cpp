@@ -96,28 +96,29 @@ TEST(Loss, GradientsDoNotDependOnTheWay) {
 /// Four blocks of tokens, of which three are kept.
 TEST(Loss, BlocksThatWereNotKeptAreComputedAgain) { expect_same_bits({.vocabulary = std::int64_t{1} << 19, .tokens = 112, .type = at::kFloat}); }
 
-TEST(Loss, BackwardMustKeepToWhatWasAnnounced) {
+/// Two tokens whose loss was told `announced`.
+struct AnnouncedLoss {
+  explicit AnnouncedLoss(const at::Tensor& announced) : store((model.add("weight", normal_spec({5, 4})), model), {}) {
+    store.initialize(5);
+    store.begin_gradients();
+    loss = linear_cross_entropy(hidden, *store.find("weight"), at::zeros({2}, at::kLong), at::ones({2}), {.value = announced}).loss_sum;
+  }
   BareModule model;
-  Parameter& weight = model.add("weight", normal_spec({5, 4}));
-  ParamStore store(model, {});
-  store.initialize(5);
-  store.begin_gradients();
-  const at::Tensor hidden = at::ones({2, 4}).set_requires_grad(true), labels = at::zeros({2}, at::kLong), mask = at::ones({2});
-  const TokenLoss loss = linear_cross_entropy(hidden, weight, labels, mask, {.value = at::scalar_tensor(2.0)});
-  EXPECT_THROW((loss.loss_sum * 3).backward(), InternalError);
+  ParamStore store;
+  at::Tensor hidden = at::ones({2, 4}).set_requires_grad(true), loss;
+};
+
+TEST(Loss, BackwardMustKeepToWhatWasAnnounced) {
+  const AnnouncedLoss told(at::scalar_tensor(2.0));
+  EXPECT_THROW((told.loss * 3).backward(), InternalError);
 }
 
 /// A NaN that was announced is a NaN in every gradient, for the diagnosis to find, and not a broken promise.
 TEST(Loss, ANumberThatIsNoneIsPassedOn) {
-  BareModule model;
-  Parameter& weight = model.add("weight", normal_spec({5, 4}));
-  ParamStore store(model, {});
-  store.initialize(5);
-  store.begin_gradients();
-  const at::Tensor hidden = at::ones({2, 4}).set_requires_grad(true), labels = at::zeros({2}, at::kLong), mask = at::ones({2});
   const at::Tensor scale = at::scalar_tensor(std::nan(""));
-  linear_cross_entropy(hidden, weight, labels, mask, {.value = scale}).loss_sum.backward(scale);
-  EXPECT_TRUE(hidden.grad().isnan().all().item<bool>());
+  const AnnouncedLoss told(scale);
+  told.loss.backward(scale);
+  EXPECT_TRUE(told.hidden.grad().isnan().all().item<bool>());
 }
 
 TEST(Loss, LabelsOutsideTheVocabularyAreRefused) {

@@ -80,4 +80,10 @@ void pin_to(const ProcessorShare& share) {
   ::sched_setaffinity(0, sizeof set, &set);  // where it is forbidden, ranks run wherever the system puts them, as without it
 }
 
+int take_share(const ProcessorShare& share, bool pins) {
+  const int threads = num_threads_of(share);  // before pinning leaves only this rank's share to count
+  if (pins) pin_to(share);
+  return threads;
+}
+
 }  // namespace megatron

@@ -28,4 +28,7 @@ std::vector<int> processors_of(const ProcessorShare& share, std::vector<Processo
 /// (OMP_PROC_BIND, OMP_PLACES or GOMP_CPU_AFFINITY is set).
 void pin_to(const ProcessorShare& share);
 
+/// What a rank does before it computes: num_threads_of() the processors that all of them may run on, and with `pins` pin_to() afterwards.
+int take_share(const ProcessorShare& share, bool pins);
+
 }  // namespace megatron

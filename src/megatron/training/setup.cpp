@@ -223,8 +223,7 @@ Trainer set_up(const Run& run, std::ostream& out, const RankInWorld& world) {
   set_determinism(run.options.settings.training);
   const OpenedDevice device = world.device ? *world.device : open_device(run.options.settings.parallel.device);
   keep_freed_memory();
-  if (device.device.is_cpu()) pin_to(world.processors);
-  at::set_num_threads(num_threads_of(world.processors));
+  at::set_num_threads(take_share(world.processors, /*pins=*/device.device.is_cpu()));
   Trainer trainer = Setup(run, device, world, out).build();
   malloc_trim(0);  // what reading settings, tokenizer, data and a checkpoint needed goes back before the first step
   give_back_tensor_memory();

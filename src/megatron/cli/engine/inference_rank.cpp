@@ -11,9 +11,7 @@ namespace megatron {
 
 InferenceRank::InferenceRank(World& world, const ModelOptions& options, const SettingsText& flags)
     : joined_(world, options.parallel, flags), rank_(joined_.place(options.parallel)) {
-  const ProcessorShare processors = joined_.in_world().processors;
-  if (rank_.device.is_cpu()) pin_to(processors);
-  at::set_num_threads(num_threads_of(processors));
+  at::set_num_threads(take_share(joined_.in_world().processors, /*pins=*/rank_.device.is_cpu()));
   loaded_.emplace(load_model(options.load, options.ckpt_step, {.rank = rank_, .parallel = options.parallel, .type = requested_type(options)}));
   if (!speaks()) return;
   for (const std::string& note : loaded_->source.notes) std::cerr << "note: " << note << '\n';
