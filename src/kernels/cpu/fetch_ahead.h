@@ -1,6 +1,7 @@
 // Brings memory into the second cache before it is needed, a few lines at a time between pieces of other work, so that nobody waits for it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace megatron::kernels {
@@ -17,9 +18,13 @@ class FetchAhead {
 
   /// The next share, or what is left of it.
   void fetch_share() {
-    for (std::int64_t i = 0; i < share_ && runs_ > 0; ++i) {
-      __builtin_prefetch(run_ + line_ * kLine, 0, 2);
-      if (++line_ < lines_each_) continue;
+    for (std::int64_t left = share_; left > 0 && runs_ > 0;) {
+      const std::int64_t count = std::min(left, lines_each_ - line_);
+      const char* const first = run_ + line_ * kLine;
+      for (std::int64_t i = 0; i < count; ++i) __builtin_prefetch(first + i * kLine, 0, 2);
+      left -= count;
+      line_ += count;
+      if (line_ < lines_each_) return;
       line_ = 0;
       run_ += stride_;
       --runs_;

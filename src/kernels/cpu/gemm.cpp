@@ -13,7 +13,8 @@
 namespace megatron::kernels {
 namespace {
 
-constexpr std::int64_t kRowsOfABlock = 48;        ///< of a, at least: brought together, transposed side by side
+constexpr std::int64_t kRowsOfABlock = 48;        ///< of a, at least: brought together
+constexpr std::int64_t kTransposedRows = 96;      ///< of a block, at least, that are transposed side by side: from whole cache lines
 constexpr std::int64_t kRowsOfACall = 24;         ///< at least, and so few that what is fetched ahead between two calls does not queue
 constexpr std::int64_t kRowsOfAUnit = 1056;       ///< whole blocks
 constexpr std::int64_t kBlocksOfAPass = 8;        ///< of depth, at most
@@ -21,12 +22,23 @@ constexpr std::int64_t kPanelBytes = 768 * 1024;  ///< of a unit's panels: they 
 
 constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// Whole groups of the rows that the product works on at a time.
-std::int64_t rows_of_a_block(const PanelProduct& product) { return divide_up(kRowsOfABlock, product.rows) * product.rows; }
-std::int64_t rows_of_a_call(const PanelProduct& product) { return divide_up(kRowsOfACall, product.rows) * product.rows; }
-
-/// Whether rows of a only have to be copied: else they are transposed.
 bool lies_along_depth(const GemmArguments& g) { return g.a_depth_stride == 1 || g.k == 1; }
+
+/// Whether rows of a have to be made of columns: else they are read where they lie, or copied.
+bool is_transposed(const GemmArguments& g, const PanelProduct& product) { return !product.reads_lines && !lies_along_depth(g); }
+
+/// Whole groups of the rows that the product works on at a time.
+std::int64_t whole_groups(std::int64_t rows, const PanelProduct& product) { return divide_up(rows, product.rows) * product.rows; }
+std::int64_t rows_of_a_block(const GemmArguments& g, const PanelProduct& product) {
+  return whole_groups(is_transposed(g, product) ? kTransposedRows : kRowsOfABlock, product);
+}
+
+/// Whether the product reads rows of a where they lie. At a multiple of 4 KiB the rows of a tile would push each other out of the first cache.
+bool reads_in_place(const GemmArguments& g, const PanelProduct& product) {
+  const std::int64_t row_bytes = g.a_row_stride * size_of(g.type), depth_bytes = g.k * size_of(g.type);
+  const bool has_whole_steps = reinterpret_cast<std::uintptr_t>(g.a) % 4 == 0 && row_bytes % 4 == 0 && depth_bytes % 4 == 0;
+  return lies_along_depth(g) && g.type == product.type && !product.reads_lines && has_whole_steps && row_bytes % 4096 != 0;
+}
 
 /// Sums start in the result itself where that is f32.
 bool sums_in_place(const GemmArguments& g) { return g.out_type == Type::f32; }
@@ -35,12 +47,26 @@ bool sums_in_place(const GemmArguments& g) { return g.out_type == Type::f32; }
 std::int64_t copied_stride(const GemmPlan& plan) { return (divide_up(plan.steps_each, 16) | 1) * 16; }
 
 std::int64_t panel_bytes(const GemmPlan& plan) { return 4 * plan.steps_each * kPanelColumns; }
-std::int64_t row_bytes(const GemmPlan& plan, const PanelProduct& product) { return 4 * copied_stride(plan) * rows_of_a_block(product); }
+std::int64_t block_bytes(const GemmArguments& g, const GemmPlan& plan, const PanelProduct& product) {
+  return 4 * copied_stride(plan) * rows_of_a_block(g, product);
+}
 
 /// Between rows of sums: one panel's at a time where a pass finishes them, else those of the unit.
 std::int64_t sum_stride(const GemmPlan& plan) { return plan.passes == 1 ? kPanelColumns : plan.panels_each * kPanelColumns; }
-std::int64_t sum_bytes(const GemmPlan& plan, const PanelProduct& product) {
-  return 4 * sum_stride(plan) * (plan.passes == 1 ? rows_of_a_block(product) : plan.rows_each);
+std::int64_t sum_bytes(const GemmArguments& g, const GemmPlan& plan, const PanelProduct& product) {
+  return 4 * sum_stride(plan) * (plan.passes == 1 ? rows_of_a_block(g, product) : plan.rows_each);
+}
+
+/// How the product reads a; its strides are in steps.
+struct RowsOfA {
+  enum { in_place, copied, transposed } are;
+  std::int64_t row_stride, step_stride;
+};
+
+RowsOfA rows_of_a(const GemmArguments& g, const GemmPlan& plan, const PanelProduct& product) {
+  if (reads_in_place(g, product)) return {RowsOfA::in_place, g.a_row_stride * size_of(g.type) / 4, 1};
+  if (is_transposed(g, product)) return {RowsOfA::transposed, 1, rows_of_a_block(g, product)};
+  return {RowsOfA::copied, copied_stride(plan), 1};
 }
 
 /// One unit: rows [row, row + rows) by panels from column on.
@@ -50,11 +76,9 @@ class Unit {
       : g_(g),
         plan_(plan),
         product_(panel_product(g.type)),
-        block_rows_(rows_of_a_block(product_)),
-        call_rows_(rows_of_a_call(product_)),
-        copies_rows_(product_.reads_lines || lies_along_depth(g)),
-        row_stride_(copies_rows_ ? copied_stride(plan) : 1),
-        step_stride_(copies_rows_ ? 1 : block_rows_),
+        block_rows_(rows_of_a_block(g, product_)),
+        call_rows_(whole_groups(kRowsOfACall, product_)),
+        rows_of_a_(rows_of_a(g, plan, product_)),
         sum_stride_(sums_in_place(g) ? g.out_stride : sum_stride(plan)),
         row_(index % plan.row_parts * plan.rows_each),
         rows_(std::min(plan.rows_each, g.m - row_)),
@@ -62,7 +86,7 @@ class Unit {
         columns_(std::min(plan.panels_each * kPanelColumns, g.n - column_)),
         panels_(static_cast<char*>(workspace)),
         packed_rows_(panels_ + plan.panels_each * panel_bytes(plan)),
-        sums_(reinterpret_cast<float*>(packed_rows_ + row_bytes(plan, product_))) {}
+        sums_(reinterpret_cast<float*>(packed_rows_ + block_bytes(g, plan, product_))) {}
 
   void run() {
     const std::int64_t depth_of_pass = product_.type == Type::bf16 ? 2 * plan_.steps_each : plan_.steps_each;
@@ -71,10 +95,10 @@ class Unit {
       pack_panels(pass);
       for (std::int64_t row = 0; row < rows_; row += block_rows_) {
         const std::int64_t rows = std::min(block_rows_, rows_ - row);
-        bring_rows(pass, row, rows);
+        const char* const a = bring_rows(pass, row, rows);
         FetchAhead next = lines_after(pass, row);
         next.share_among(divide_up(columns_, kPanelColumns) * calls_of(pass, rows));
-        for (std::int64_t c = 0; c < columns_; c += kPanelColumns) multiply(pass, {row, rows, c, std::min(kPanelColumns, columns_ - c)}, next);
+        for (std::int64_t c = 0; c < columns_; c += kPanelColumns) multiply(pass, {a, row, rows, c, std::min(kPanelColumns, columns_ - c)}, next);
       }
     }
   }
@@ -85,8 +109,9 @@ class Unit {
     std::int64_t depth, count;
     bool is_last;
   };
-  /// Rows of a block by a panel; within the unit.
+  /// Rows of a block by a panel; within the unit. They are read from `a` on.
   struct Tile {
+    const char* a;
     std::int64_t row, rows, column, columns;
   };
 
@@ -102,20 +127,24 @@ class Unit {
                    .panel_stride = panel_bytes(plan_)});
   }
 
-  /// Brings a block of rows into this thread's memory, copied or transposed.
-  void bring_rows(const Pass& pass, std::int64_t row, std::int64_t rows) {
-    const PackArguments pack{.from = element_at(g_.a, g_.type, (row_ + row) * g_.a_row_stride + pass.depth * g_.a_depth_stride),
+  /// Where a block of rows is read: unless that is where they lie, they are copied or transposed into this thread's memory.
+  const char* bring_rows(const Pass& pass, std::int64_t row, std::int64_t rows) {
+    const char* const first = element_at(g_.a, g_.type, (row_ + row) * g_.a_row_stride + pass.depth * g_.a_depth_stride);
+    if (rows_of_a_.are == RowsOfA::in_place) return first;
+    const bool copies = rows_of_a_.are == RowsOfA::copied;
+    const PackArguments pack{.from = first,
                              .type = g_.type,
                              .depth_stride = g_.a_depth_stride,
                              .cross_stride = g_.a_row_stride,
                              .depth = pass.count,
                              .count = rows,
                              .to = packed_rows_,
-                             .to_stride = copies_rows_ ? row_stride_ : block_rows_};
-    copies_rows_ ? product_.copy(pack) : product_.pack(pack);
+                             .to_stride = copies ? rows_of_a_.row_stride : rows_of_a_.step_stride};
+    copies ? product_.copy(pack) : product_.pack(pack);
+    return packed_rows_;
   }
 
-  /// What bring_rows() will read next in this pass.
+  /// What the next block of rows is made of, in this pass.
   FetchAhead lines_after(const Pass& pass, std::int64_t row) const {
     row += block_rows_;
     if (row >= rows_) return {};
@@ -143,13 +172,13 @@ class Unit {
     float* sums = sums_of(tile);
     FetchAhead results = lines_of_results(pass, tile);
     results.share_among(calls_of(pass, tile.rows));
-    for (std::int64_t row = 0; row < tile.rows; row += call_rows_) {
-      for (std::int64_t step = 0; step < steps; step += kDepthSteps) {
+    for (std::int64_t step = 0; step < steps; step += kDepthSteps) {  // a block of a panel serves all rows while it is in the first cache
+      for (std::int64_t row = 0; row < tile.rows; row += call_rows_) {
         next.fetch_share();
         results.fetch_share();
-        product_.multiply({.a = packed_rows_ + 4 * (step * step_stride_ + row * row_stride_),
-                           .row_stride = row_stride_,
-                           .step_stride = step_stride_,
+        product_.multiply({.a = tile.a + 4 * (step * rows_of_a_.step_stride + row * rows_of_a_.row_stride),
+                           .row_stride = rows_of_a_.row_stride,
+                           .step_stride = rows_of_a_.step_stride,
                            .panel = panel + 4 * step * kPanelColumns,
                            .out = sums + row * sum_stride_,
                            .out_stride = sum_stride_,
@@ -190,8 +219,7 @@ class Unit {
   const GemmPlan& plan_;
   const PanelProduct& product_;
   std::int64_t block_rows_, call_rows_;
-  bool copies_rows_;
-  std::int64_t row_stride_, step_stride_;  ///< of packed rows
+  RowsOfA rows_of_a_;
   std::int64_t sum_stride_;
   std::int64_t row_, rows_, column_, columns_;
   char *panels_, *packed_rows_;
@@ -231,7 +259,7 @@ GemmPlan plan_gemm(const GemmArguments& g, std::int64_t threads) {
       if (row_parts >= 4 * threads) break;
     }
   }
-  best.workspace_bytes = best.panels_each * panel_bytes(best) + row_bytes(best, product) + (sums_in_place(g) ? 0 : sum_bytes(best, product));
+  best.workspace_bytes = best.panels_each * panel_bytes(best) + block_bytes(g, best, product) + (sums_in_place(g) ? 0 : sum_bytes(g, best, product));
   return best;
 }
 
