@@ -77,7 +77,10 @@ function(megatron_benches)
     add_executable(${NAME}_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/${NAME}/${NAME}_bench.cpp)
     target_link_libraries(${NAME}_bench PRIVATE megatron_transformer)
   endforeach()
-  set_target_properties(collectives_bench pipelines_bench gemm_bench moe_block_bench attention_bench operators_bench PROPERTIES BUILD_RPATH "${TORCH_RPATH}")
+  foreach(NAME collectives pipelines gemm moe_block attention operators)
+    target_include_directories(${NAME}_bench PRIVATE ${CMAKE_SOURCE_DIR}/bench)
+    set_target_properties(${NAME}_bench PROPERTIES BUILD_RPATH "${TORCH_RPATH}")
+  endforeach()
   add_custom_target(suite_programs DEPENDS megatron_all gemm_bench moe_block_bench attention_bench)  # what bench/run.sh runs
 endfunction()
 

@@ -1,14 +1,12 @@
 // Times causal attention, forward and backward, on q, k and v that lie in one mixed tensor as a projection leaves them; bench/suite sets it
 // beside PyTorch's scaled_dot_product_attention (torch_sdpa.py).
-//   attention_bench [--dtype f32|bf16] [--repeats N] [--json FILE] [BxSxHEADSxGROUPSxCHANNELS ...]
+//   attention_bench [--dtype f32|bf16] [--turns N] [--json FILE] [BxSxHEADSxGROUPSxCHANNELS ...]
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <exception>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -17,6 +15,7 @@
 #include <vector>
 
 #include "megatron/transformer/core_attention.h"
+#include "program.h"
 
 namespace megatron {
 namespace {
@@ -61,57 +60,33 @@ Times time_once(const Shape& shape, c10::ScalarType type) {
 }
 
 /// Medians, after one call that does not count.
-Times time_shape(const Shape& shape, c10::ScalarType type, int repeats) {
+Times time_shape(const Shape& shape, c10::ScalarType type, int turns) {
   std::vector<double> forward, backward;
-  for (int i = -1; i < repeats; ++i) {
+  for (int i = -1; i < turns; ++i) {
     const Times times = time_once(shape, type);
     if (i < 0) continue;
     forward.push_back(times.forward_ms);
     backward.push_back(times.backward_ms);
   }
-  const auto median = [](std::vector<double>& x) {
-    std::sort(x.begin(), x.end());
-    return x[x.size() / 2];
-  };
-  return {median(forward), median(backward)};
+  return {bench::median(forward), bench::median(backward)};
 }
 
-int run(const std::vector<std::string>& words) {
-  std::string type = "f32", file;
-  int repeats = 5;
+void run(const std::vector<std::string>& words) {
+  const bench::Options options =
+      bench::options_of(words, "attention_bench [--dtype f32|bf16] [--turns N] [--json FILE] [SHAPE …], a SHAPE is BxSxHEADSxGROUPSxCHANNELS");
   std::vector<Shape> shapes;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const auto value = [&] { return i + 1 < words.size() ? words[++i] : throw std::runtime_error(words[i] + " needs a value"); };
-    if (words[i] == "--dtype") {
-      type = value();
-    } else if (words[i] == "--repeats") {
-      repeats = std::stoi(value());
-    } else if (words[i] == "--json") {
-      file = value();
-    } else {
-      shapes.push_back(shape_of(words[i]));
-    }
-  }
-  if (type != "f32" && type != "bf16") throw std::runtime_error("--dtype is f32 or bf16");
+  for (const std::string& shape : options.shapes) shapes.push_back(shape_of(shape));
   if (shapes.empty()) shapes = {shape_of("4x256x12x12x64"), shape_of("1x8192x12x12x64")};
   nlohmann::json rows = nlohmann::json::array();
   for (const Shape& shape : shapes) {
-    const Times times = time_shape(shape, type == "f32" ? at::kFloat : at::kBFloat16, repeats);
-    std::printf("%-20s %-5s forward %9.2f ms   backward %9.2f ms\n", shape.name.c_str(), type.c_str(), times.forward_ms, times.backward_ms);
-    rows.push_back({{"shape", shape.name}, {"dtype", type}, {"forward_ms", times.forward_ms}, {"backward_ms", times.backward_ms}});
+    const Times times = time_shape(shape, options.type(), options.turns);
+    std::printf("%-20s %-5s forward %9.2f ms   backward %9.2f ms\n", shape.name.c_str(), options.dtype.c_str(), times.forward_ms, times.backward_ms);
+    rows.push_back({{"shape", shape.name}, {"dtype", options.dtype}, {"forward_ms", times.forward_ms}, {"backward_ms", times.backward_ms}});
   }
-  if (!file.empty()) std::ofstream(file) << rows.dump(1) << "\n";
-  return 0;
+  if (!options.json.empty()) std::ofstream(options.json) << rows.dump(1) << "\n";
 }
 
 }  // namespace
 }  // namespace megatron
 
-int main(int count, char** words) {
-  try {
-    return megatron::run(std::vector<std::string>(words + 1, words + count));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "attention_bench: %s\n", error.what());
-    return 1;
-  }
-}
+int main(int count, char** words) { return megatron::bench::main_of(count, words, megatron::run); }

@@ -22,14 +22,14 @@ def time_once(shape: str, dtype: torch.dtype) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dtype", default="f32", choices=["f32", "bf16"])
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--json", default="")
     parser.add_argument("shapes", nargs="*", default=["4x256x12x12x64", "1x8192x12x12x64"])
     options = parser.parse_args()
     dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[options.dtype]
     rows = []
     for shape in options.shapes:
-        times = [time_once(shape, dtype) for _ in range(options.repeats + 1)][1:]
+        times = [time_once(shape, dtype) for _ in range(options.turns + 1)][1:]
         forward, backward = (statistics.median(x) for x in zip(*times))
         print(f"{shape:20} {options.dtype:5} forward {forward:9.2f} ms   backward {backward:9.2f} ms", flush=True)
         rows.append({"shape": shape, "dtype": options.dtype, "forward_ms": forward, "backward_ms": backward})

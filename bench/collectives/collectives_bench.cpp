@@ -7,13 +7,14 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <exception>
+#include <stdexcept>
 #include <string>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <vector>
 
 #include "megatron/parallel/process_communicators.h"
 #include "megatron/parallel/rank_threads.h"
+#include "program.h"
 
 namespace megatron {
 namespace {
@@ -32,8 +33,7 @@ double median_seconds(int repeats, const Body& body) {
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
     if (i >= 0) seconds.push_back(time.count());
   }
-  std::sort(seconds.begin(), seconds.end());
-  return seconds[seconds.size() / 2];
+  return bench::median(seconds);
 }
 
 void print(const std::string& transport, std::int64_t ranks, std::int64_t bytes, double seconds) {
@@ -74,7 +74,7 @@ void time_processes(const std::string& transport, std::int64_t ranks, std::int64
   }
 }
 
-int run(const std::vector<std::string>& words) {
+void run(const std::vector<std::string>& words) {
   const std::string transport = words.empty() ? "" : words[0];
   if (transport == "memcpy") {
     time_memcpy();
@@ -83,20 +83,11 @@ int run(const std::vector<std::string>& words) {
   } else if ((transport == "shared-memory" || transport == "gloo") && words.size() == 4) {
     time_processes(transport, std::stoll(words[1]), std::stoll(words[2]), std::stoi(words[3]));
   } else {
-    std::fprintf(stderr, "usage: collectives_bench memcpy | threads RANKS | shared-memory|gloo RANKS RANK PORT\n");
-    return 2;
+    throw std::invalid_argument("usage: collectives_bench memcpy | threads RANKS | shared-memory|gloo RANKS RANK PORT");
   }
-  return 0;
 }
 
 }  // namespace
 }  // namespace megatron
 
-int main(int count, char** words) {
-  try {
-    return megatron::run(std::vector<std::string>(words + 1, words + count));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "collectives_bench: %s\n", error.what());
-    return 1;
-  }
-}
+int main(int count, char** words) { return megatron::bench::main_of(count, words, megatron::run); }

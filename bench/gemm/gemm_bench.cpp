@@ -10,13 +10,14 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "kernels/cpu/panel_product.h"
 #include "megatron/transformer/cpu_product.h"
 #include "megatron/transformer/library_product.h"
+#include "program.h"
 
 namespace megatron {
 namespace {
@@ -32,11 +33,6 @@ double seconds_of(const Work& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-double median(std::vector<double> seconds) {
-  std::sort(seconds.begin(), seconds.end());
-  return seconds[seconds.size() / 2];
-}
-
 /// out (+)= a·b by both makers, turn about.
 void time_product(const char* role, const LinearShape& shape, int turns, at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
   std::vector<double> own, library;
@@ -49,7 +45,7 @@ void time_product(const char* role, const LinearShape& shape, int turns, at::Ten
   }
   std::printf(
       "{\"product\": \"%s\", \"tokens\": %ld, \"in\": %ld, \"out\": %ld, \"flops\": %.0f, \"own_seconds\": %.9f, \"library_seconds\": %.9f}\n", role,
-      shape.tokens, shape.in, shape.out, 2.0 * static_cast<double>(shape.tokens * shape.in * shape.out), median(own), median(library));
+      shape.tokens, shape.in, shape.out, 2.0 * static_cast<double>(shape.tokens * shape.in * shape.out), bench::median(own), bench::median(library));
   std::fflush(stdout);
 }
 
@@ -105,33 +101,21 @@ LinearShape parse(const std::string& text) {
   LinearShape shape{};
   if (std::sscanf(text.c_str(), "%ld,%ld,%ld", &shape.tokens, &shape.in, &shape.out) == 3 && shape.tokens > 0 && shape.in > 0 && shape.out > 0)
     return shape;
-  std::fprintf(stderr, "gemm_bench: \"%s\" is no shape: give TOKENS,IN,OUT\n", text.c_str());
-  std::exit(2);
+  throw std::invalid_argument("\"" + text + "\" is no shape: give TOKENS,IN,OUT");
 }
 
-int run(const std::vector<std::string>& arguments) {
+void run(const std::vector<std::string>& words) {
   const at::NoGradGuard no_grad;
-  c10::ScalarType type = c10::kFloat;
-  int turns = 9;
+  const bench::Options options = bench::options_of(words, "gemm_bench [--dtype f32|bf16] [--turns N] [SHAPE …], a SHAPE is TOKENS,IN,OUT");
   std::vector<LinearShape> shapes;
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const bool has_value = i + 1 < arguments.size();
-    if (arguments[i] == "--dtype" && has_value) {
-      type = arguments[++i] == "bf16" ? c10::kBFloat16 : c10::kFloat;
-    } else if (arguments[i] == "--turns" && has_value) {
-      turns = std::max(1, std::atoi(arguments[++i].c_str()));
-    } else {
-      shapes.push_back(parse(arguments[i]));
-    }
-  }
+  for (const std::string& shape : options.shapes) shapes.push_back(parse(shape));
   if (shapes.empty()) shapes = {{1024, 768, 2304}, {1024, 768, 768}, {1024, 768, 3072}, {1024, 3072, 768}, {1024, 768, 50257}};
-  time_peak(type);
+  time_peak(options.type());
   time_memory();
-  for (const LinearShape& shape : shapes) time_linear(shape, type, turns);
-  return 0;
+  for (const LinearShape& shape : shapes) time_linear(shape, options.type(), options.turns);
 }
 
 }  // namespace
 }  // namespace megatron
 
-int main(int argc, char** argv) { return megatron::run({argv + 1, argv + argc}); }
+int main(int count, char** words) { return megatron::bench::main_of(count, words, megatron::run); }

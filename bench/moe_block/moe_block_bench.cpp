@@ -8,9 +8,9 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <fstream>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -19,6 +19,7 @@
 #include "megatron/transformer/activation.h"
 #include "megatron/transformer/linear.h"
 #include "megatron/transformer/param_store.h"
+#include "program.h"
 
 namespace megatron {
 namespace {
@@ -111,11 +112,13 @@ double fingerprint(const MoeBlock& block, const Parameter& router, const at::Ten
   return sum;
 }
 
-void run(const std::string& path, bool bf16, int steps) {
+void run(const std::vector<std::string>& words) {
+  if (words.size() != 3) throw std::invalid_argument("usage: moe_block_bench FILE fp32|bf16 STEPS");
   at::set_num_threads(num_threads_of({}));
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file(words[0], std::ios::binary);
   const Sizes sizes = read_sizes(file);
-  const auto type = bf16 ? at::kBFloat16 : at::kFloat;
+  const auto type = words[1] == "bf16" ? at::kBFloat16 : at::kFloat;
+  const int steps = std::atoi(words[2].c_str());
   MoeBlock block(sizes);
   ParamStore store(block, {.dtype = type, .grad_dtype = at::kFloat});
   load(block, sizes, file);
@@ -136,16 +139,4 @@ void run(const std::string& path, bool bf16, int steps) {
 }  // namespace
 }  // namespace megatron
 
-int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::fprintf(stderr, "usage: moe_block_bench FILE fp32|bf16 STEPS\n");
-    return 2;
-  }
-  try {
-    megatron::run(argv[1], std::string(argv[2]) == "bf16", std::atoi(argv[3]));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-  return 0;
-}
+int main(int count, char** words) { return megatron::bench::main_of(count, words, megatron::run); }

@@ -13,15 +13,13 @@
 #include <ATen/ops/rms_norm.h>
 #include <ATen/ops/silu.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <exception>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "megatron/transformer/activation.h"
@@ -30,6 +28,7 @@
 #include "megatron/transformer/module.h"
 #include "megatron/transformer/norm.h"
 #include "megatron/transformer/param_store.h"
+#include "program.h"
 
 namespace megatron {
 namespace {
@@ -53,8 +52,7 @@ struct Times {
 /// Without the first, which fills caches and memory.
 double median(std::vector<double> values) {
   values.erase(values.begin());
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+  return bench::median(std::move(values));
 }
 
 class Weights : public Module {
@@ -166,37 +164,15 @@ class Operators {
   ParamStore store_;
 };
 
-int run(const std::vector<std::string>& words) {
-  std::string type = "f32", file;
-  int turns = 9;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const auto value = [&] { return i + 1 < words.size() ? words[++i] : throw std::runtime_error(words[i] + " needs a value"); };
-    if (words[i] == "--dtype") {
-      type = value();
-    } else if (words[i] == "--turns") {
-      turns = std::max(1, std::stoi(value()));
-    } else if (words[i] == "--json") {
-      file = value();
-    } else {
-      throw std::runtime_error("unknown: " + words[i] + " (there are --dtype f32|bf16, --turns N and --json FILE)");
-    }
-  }
-  if (type != "f32" && type != "bf16") throw std::runtime_error("--dtype is f32 or bf16");
-  std::printf("%-44s %9s %9s %11s %9s %11s\n", ("milliseconds, " + type).c_str(), "forward", "backward", "PyTorch f.", "b.", "faster");
+void run(const std::vector<std::string>& words) {
+  const bench::Options options = bench::options_of(words, "operators_bench [--dtype f32|bf16] [--turns N] [--json FILE]");
+  std::printf("%-44s %9s %9s %11s %9s %11s\n", ("milliseconds, " + options.dtype).c_str(), "forward", "backward", "PyTorch f.", "b.", "faster");
   nlohmann::json rows = nlohmann::json::array();
-  Operators(type == "f32" ? at::kFloat : at::kBFloat16, turns, rows).run();
-  if (!file.empty()) std::ofstream(file) << rows.dump(1) << "\n";
-  return 0;
+  Operators(options.type(), options.turns, rows).run();
+  if (!options.json.empty()) std::ofstream(options.json) << rows.dump(1) << "\n";
 }
 
 }  // namespace
 }  // namespace megatron
 
-int main(int count, char** words) {
-  try {
-    return megatron::run(std::vector<std::string>(words + 1, words + count));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "operators_bench: %s\n", error.what());
-    return 2;
-  }
-}
+int main(int count, char** words) { return megatron::bench::main_of(count, words, megatron::run); }

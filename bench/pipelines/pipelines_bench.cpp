@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
-#include <exception>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -19,6 +18,7 @@
 #include "megatron/base/json.h"
 #include "megatron/schedules/make_schedule.h"
 #include "megatron/schedules/messages.h"
+#include "program.h"
 #include "support/sleeping_pipeline.h"
 
 namespace megatron {
@@ -143,7 +143,8 @@ Options options_of(const std::vector<std::string>& words) {
   return options;
 }
 
-void run(const Options& options) {
+void run(const std::vector<std::string>& words) {
+  const Options options = options_of(words);
   OrderedJson cases = OrderedJson::array();
   std::printf(
       "medians of %d rounds; F, B and W of a rank: %.1f ms each a microbatch; points: differences of bubbles, of all ranks and at most\n"
@@ -169,12 +170,4 @@ void run(const Options& options) {
 }  // namespace
 }  // namespace megatron
 
-int main(int count, char** words) {
-  try {
-    megatron::run(megatron::options_of(std::vector<std::string>(words + 1, words + count)));
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "pipelines_bench: %s\n", error.what());
-    return 1;
-  }
-}
+int main(int count, char** words) { return megatron::bench::main_of(count, words, megatron::run); }

@@ -77,7 +77,7 @@ def turn_of(contender, case, dtype, work, steps):
     if case.kind == "attention":
         torch_sdpa = [sys.executable, str(inputs.ROOT / "bench/attention/torch_sdpa.py")]
         program = [str(our_program("attention_bench"))] if contender == "megatron" else torch_sdpa
-        return Turn([*program, "--dtype", PRODUCT_DTYPES[dtype], "--repeats", str(steps), case.shape()])
+        return Turn([*program, "--dtype", PRODUCT_DTYPES[dtype], "--turns", str(steps), case.shape()])
     if case.kind == "start":
         torch_turn = [sys.executable, str(HERE / "torch_turn.py"), case.step.name, dtype, contender, "fresh", "1"]
         return Turn(our_start(case.step, dtype) if contender == "megatron" else torch_turn)

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "storage.h"
@@ -20,6 +21,7 @@ struct Product {
   Type type = Type::f32, out_type = Type::f32;
   std::int64_t m = 1, n = 1, k = 1;
   bool a_transposed = false, b_transposed = false, accumulate = false, with_bias = false;
+  std::int64_t a_gap = 1;  ///< numbers between two lines of a: 1 keeps 16-bit rows from being read where they lie, 2 does not
 };
 
 /// Operands with lines longer than they need be.
@@ -30,7 +32,7 @@ struct Operands {
 
   explicit Operands(const Product& product)
       : p(product),
-        a_line((p.a_transposed ? p.m : p.k) + 1),
+        a_line((p.a_transposed ? p.m : p.k) + p.a_gap),
         b_line((p.b_transposed ? p.k : p.n) + 2),
         out_line(p.n + 3),
         a(numbers(p.type, static_cast<std::size_t>((p.a_transposed ? p.k : p.m) * a_line), 1)),
@@ -112,6 +114,7 @@ TEST(Gemm, EqualsFloat64InEveryOrientationAndStorage) {
         }
       }
       expect_equal_to_float64({.type = type, .out_type = out, .m = 101, .n = 65, .k = 1100});
+      expect_equal_to_float64({.type = type, .out_type = out, .m = 101, .n = 65, .k = 1100, .a_gap = 2});
       expect_equal_to_float64({.type = type, .out_type = out, .m = 130, .n = 40, .k = 600, .a_transposed = true, .b_transposed = true});
     }
   }
@@ -143,6 +146,28 @@ TEST(Gemm, PassesChangeNoBit) {
     cut.workspace_bytes += 4 * cut.rows_each * cut.panels_each * kPanelColumns;
     run(in_passes.arguments(), cut);
     EXPECT_EQ(in_passes.out, at_once.out);
+  }
+}
+
+/// Lines of 4,096 bytes are copied, others are read where they lie if a step of four bytes begins at each of them; lines along a are transposed.
+TEST(Gemm, WhereRowsAreReadChangesNoBit) {
+  for (const Type type : {Type::f32, Type::bf16}) {
+    const Product copied{
+        .type = type, .out_type = type, .m = 101, .n = 70, .k = 700, .with_bias = true, .a_gap = (type == Type::f32 ? 1024 : 2048) - 700};
+    Operands one(copied);
+    run(one.arguments(), 1);
+    for (const auto& [gap, transposed] : {std::pair<std::int64_t, bool>{1, false}, {2, false}, {1, true}}) {
+      Product product = copied;
+      product.a_gap = gap;
+      product.a_transposed = transposed;
+      Operands other(product);
+      for (std::int64_t i = 0; i < product.m; ++i) {
+        for (std::int64_t d = 0; d < product.k; ++d)
+          other.a.set(static_cast<std::size_t>(transposed ? d * other.a_line + i : i * other.a_line + d), one.a_at(i, d));
+      }
+      run(other.arguments(), 1);
+      EXPECT_EQ(other.out, one.out) << "gap " << gap << (transposed ? ", transposed" : "");
+    }
   }
 }
 

@@ -1,7 +1,6 @@
 #include "megatron/optimizer/main_parameters.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
@@ -19,7 +18,7 @@ MainParameters::MainParameters(ParamStore& store) : store_(store), are_separate_
   for (const ParamBucket& bucket : store.buckets()) {
     if (!are_separate_) break;
     const std::int64_t size = bucket.is_precise ? bucket.value.numel() : bucket.own_size;
-    copies_.push_back(at::zeros({size}, bucket.value.options().dtype(at::kFloat)));
+    copies_.push_back(at::empty({size}, bucket.value.options().dtype(at::kFloat)));
     for (std::size_t i = 0; bucket.is_precise && i < bucket.parameters.size(); ++i) {
       const at::Tensor& value = bucket.parameters[i]->value();
       bucket.parameters[i]->set_main(copies_.back().narrow(0, bucket.offsets[i], value.numel()).view(value.sizes()));
