@@ -1,12 +1,13 @@
-// What the programs of bench/ share: their command line, their end, and the median.
+// What the programs of bench/ share: their command line, their end, the median, and the file that --json names.
 #pragma once
 
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
+#include <fstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -28,9 +29,18 @@ struct Options {
   c10::ScalarType type() const { return dtype == "f32" ? c10::kFloat : c10::kBFloat16; }
 };
 
-/// `usage` is what stands behind the program's name; it also says which flags there are. Throws std::invalid_argument.
-inline Options options_of(const std::vector<std::string>& words, const std::string& usage) {
-  Options options;
+/// A number from 1 on. Throws std::invalid_argument.
+inline int count_of(const std::string& what, const std::string& text) {
+  int count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (error != std::errc() || end != text.data() + text.size() || count < 1)
+    throw std::invalid_argument(what + " is a number from 1 on, not \"" + text + "\"");
+  return count;
+}
+
+/// `usage`, with the program's name in front, decides which flags there are, and whether shapes: what it does not name is refused. `options` holds
+/// the defaults. Throws std::invalid_argument.
+inline Options options_of(const std::vector<std::string>& words, const std::string& usage, Options options = {}) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
     if (!word.starts_with("--")) {
@@ -40,7 +50,7 @@ inline Options options_of(const std::vector<std::string>& words, const std::stri
     if (usage.find("[" + word + " ") == std::string::npos || i + 1 == words.size()) throw std::invalid_argument("usage: " + usage);
     const std::string& value = words[++i];
     if (word == "--dtype") options.dtype = value;
-    if (word == "--turns") options.turns = std::max(1, std::atoi(value.c_str()));
+    if (word == "--turns") options.turns = count_of(word, value);
     if (word == "--json") options.json = value;
   }
   if (options.dtype != "f32" && options.dtype != "bf16") throw std::invalid_argument("--dtype is f32 or bf16, not " + options.dtype);
@@ -48,15 +58,22 @@ inline Options options_of(const std::vector<std::string>& words, const std::stri
   return options;
 }
 
-/// A program's main: run(words); exit code 2 and one line when it throws.
+/// Throws std::runtime_error when the file cannot be written.
+inline void write(const std::string& name, const std::string& text) {
+  std::ofstream file(name);
+  if (!(file << text << "\n").flush()) throw std::runtime_error("cannot write " + name);
+}
+
+/// A program's main: run(words). One line when it throws; the exit code is 2 for what the command line says (std::invalid_argument), else 1.
 template <class Run>
 int main_of(int count, char** words, const Run& run) {
   try {
     run(std::vector<std::string>(words + 1, words + count));
     return 0;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s: %s\n", std::string(words[0]).substr(std::string(words[0]).rfind('/') + 1).c_str(), error.what());
-    return 2;
+    const std::string program = words[0];
+    std::fprintf(stderr, "%s: %s\n", program.substr(program.rfind('/') + 1).c_str(), error.what());
+    return dynamic_cast<const std::invalid_argument*>(&error) != nullptr ? 2 : 1;
   }
 }
 

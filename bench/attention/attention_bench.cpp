@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
@@ -29,7 +28,7 @@ Shape shape_of(const std::string& name) {
   Shape shape{.name = name};
   char x = 0;
   std::istringstream in(name);
-  if (!(in >> shape.b >> x >> shape.s >> x >> shape.n >> x >> shape.g >> x >> shape.d)) throw std::runtime_error("not a shape: " + name);
+  if (!(in >> shape.b >> x >> shape.s >> x >> shape.n >> x >> shape.g >> x >> shape.d)) throw std::invalid_argument("not a shape: " + name);
   return shape;
 }
 
@@ -72,8 +71,8 @@ Times time_shape(const Shape& shape, c10::ScalarType type, int turns) {
 }
 
 void run(const std::vector<std::string>& words) {
-  const bench::Options options =
-      bench::options_of(words, "attention_bench [--dtype f32|bf16] [--turns N] [--json FILE] [SHAPE …], a SHAPE is BxSxHEADSxGROUPSxCHANNELS");
+  const bench::Options options = bench::options_of(
+      words, "attention_bench [--dtype f32|bf16] [--turns N] [--json FILE] [SHAPE …], a SHAPE is BxSxHEADSxGROUPSxCHANNELS", {.turns = 5});
   std::vector<Shape> shapes;
   for (const std::string& shape : options.shapes) shapes.push_back(shape_of(shape));
   if (shapes.empty()) shapes = {shape_of("4x256x12x12x64"), shape_of("1x8192x12x12x64")};
@@ -83,7 +82,7 @@ void run(const std::vector<std::string>& words) {
     std::printf("%-20s %-5s forward %9.2f ms   backward %9.2f ms\n", shape.name.c_str(), options.dtype.c_str(), times.forward_ms, times.backward_ms);
     rows.push_back({{"shape", shape.name}, {"dtype", options.dtype}, {"forward_ms", times.forward_ms}, {"backward_ms", times.backward_ms}});
   }
-  if (!options.json.empty()) std::ofstream(options.json) << rows.dump(1) << "\n";
+  if (!options.json.empty()) bench::write(options.json, rows.dump(1));
 }
 
 }  // namespace

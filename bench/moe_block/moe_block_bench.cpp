@@ -7,7 +7,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <stdexcept>
@@ -113,12 +112,12 @@ double fingerprint(const MoeBlock& block, const Parameter& router, const at::Ten
 }
 
 void run(const std::vector<std::string>& words) {
-  if (words.size() != 3) throw std::invalid_argument("usage: moe_block_bench FILE fp32|bf16 STEPS");
+  if (words.size() != 3 || (words[1] != "fp32" && words[1] != "bf16")) throw std::invalid_argument("usage: moe_block_bench FILE fp32|bf16 STEPS");
   at::set_num_threads(num_threads_of({}));
   std::ifstream file(words[0], std::ios::binary);
   const Sizes sizes = read_sizes(file);
   const auto type = words[1] == "bf16" ? at::kBFloat16 : at::kFloat;
-  const int steps = std::atoi(words[2].c_str());
+  const int steps = bench::count_of("STEPS", words[2]);
   MoeBlock block(sizes);
   ParamStore store(block, {.dtype = type, .grad_dtype = at::kFloat});
   load(block, sizes, file);

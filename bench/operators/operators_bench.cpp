@@ -15,7 +15,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -169,7 +168,7 @@ void run(const std::vector<std::string>& words) {
   std::printf("%-44s %9s %9s %11s %9s %11s\n", ("milliseconds, " + options.dtype).c_str(), "forward", "backward", "PyTorch f.", "b.", "faster");
   nlohmann::json rows = nlohmann::json::array();
   Operators(options.type(), options.turns, rows).run();
-  if (!options.json.empty()) std::ofstream(options.json) << rows.dump(1) << "\n";
+  if (!options.json.empty()) bench::write(options.json, rows.dump(1));
 }
 
 }  // namespace

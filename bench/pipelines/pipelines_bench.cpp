@@ -131,7 +131,7 @@ Options options_of(const std::vector<std::string>& words) {
   for (std::size_t i = 0; i < words.size(); i += 2) {
     if (i + 1 == words.size()) throw std::invalid_argument(words[i] + " needs a value");
     if (words[i] == "--rounds") {
-      options.rounds = std::max(1, std::stoi(words[i + 1]));
+      options.rounds = bench::count_of(words[i], words[i + 1]);
     } else if (words[i] == "--step-ms") {
       options.step_s = std::stod(words[i + 1]) / 1e3;
     } else if (words[i] == "--json") {
@@ -156,15 +156,13 @@ void run(const std::vector<std::string>& words) {
     print(cases.back());
   }
   if (options.json.empty()) return;
-  std::ofstream file(options.json);
   const OrderedJson result{{"date", date()},
                            {"processor", processor()},
                            {"cores", std::thread::hardware_concurrency()},
                            {"real_time_priority", sched_getscheduler(0) != SCHED_OTHER},
                            {"step_ms", options.step_s * 1e3},
                            {"cases", cases}};
-  file << result.dump(1) << "\n";
-  if (!file.flush()) throw std::runtime_error("cannot write " + options.json);
+  bench::write(options.json, result.dump(1));
 }
 
 }  // namespace

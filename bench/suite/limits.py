@@ -55,6 +55,12 @@ def memory_floor_ms(case, dtype, details):
     return case.parameters() * (30 if dtype == "bf16" else 28) / details["memory_bytes_per_second"] * 1e3
 
 
+def least_ms(entry):
+    """A step that is nothing but the measured products and, where it updates weights, AdamW's pass over memory; nothing where no products were measured."""
+    bound = entry["gemm_bound_ms"]
+    return bound and bound + (entry["memory_floor_ms"] or 0)
+
+
 def gflop(case):
     """10⁹ operations of the case's products, forward and backward."""
     if case.kind == "attention":

@@ -19,7 +19,7 @@ def row_line(name, row, entry):
     ratio = f"{row['median_ms'] / ours:.2f} ×" if ours and name != "megatron" else ""
     differs = entry["loss_difference"].get(name)
     return (f"{cells}{entry['tokens'] / row['median_ms'] * 1e3:10.0f}{percent(bound, row['median_ms']):>15}"
-            f"{percent(bound and floor and bound + floor, row['median_ms']):>11}{ratio:>13}{'' if differs is None else f'{differs:.1e}':>14}").rstrip()
+            f"{percent(floor and limits.least_ms(entry), row['median_ms']):>11}{ratio:>13}{'' if differs is None else f'{differs:.1e}':>14}").rstrip()
 
 
 def limit_line(entry):

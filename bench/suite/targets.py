@@ -1,4 +1,5 @@
 """The targets of the CPU training step beside what was measured, and beside the most that a peer's time and the measured products allow."""
+import limits
 
 AMX = "amx_bf16"
 
@@ -13,13 +14,12 @@ def median(entry, name):
 
 
 def ratio(entry, peer):
-    """How many times as fast as the peer ours is, and would be with nothing but the products and AdamW's pass over memory; nothing where one was not
-    measured."""
+    """How many times as fast as the peer ours is, and at most could be; nothing where one was not measured."""
     ours, theirs = median(entry, "megatron"), median(entry, peer)
     if ours is None or theirs is None:
         return None
-    bound = entry["gemm_bound_ms"]
-    return theirs / ours, theirs / (bound + (entry["memory_floor_ms"] or 0)) if bound else None
+    least = limits.least_ms(entry)
+    return theirs / ours, theirs / least if least else None
 
 
 def speed(result, name, dtype, peer, wanted):
@@ -33,8 +33,7 @@ def of_bound(result, name, dtype, wanted):
     ours = median(entry, "megatron")
     if ours is None or not entry["gemm_bound_ms"]:
         return None
-    share, floor = entry["gemm_bound_ms"] / ours, entry["memory_floor_ms"]
-    possible = entry["gemm_bound_ms"] / (entry["gemm_bound_ms"] + floor) if floor else 1.0
+    share, possible = entry["gemm_bound_ms"] / ours, entry["gemm_bound_ms"] / limits.least_ms(entry)
     return {"what": f"{name} {dtype}: share of the bound of products alone", "unit": "", "target": wanted, "measured": share, "possible": possible,
             "met": share >= wanted}
 

@@ -3,7 +3,7 @@
     import mcore_cpu; mcore_cpu.init(tp=1, pp=1, cp=1, ep=1)      # before any other megatron import
 
 It only removes megatron-core's assumptions that a CUDA device is present; the maths is untouched.
-Start several ranks with `torchrun --nproc-per-node N script.py`.
+peer_ranks.py starts several ranks; each calls finish() at its end.
 """
 import contextlib, os
 for k, v in dict(RANK='0', WORLD_SIZE='1', LOCAL_RANK='0', MASTER_ADDR='127.0.0.1', MASTER_PORT='29533', TORCH_CUDA_ARCH_LIST='9.0').items():
@@ -50,3 +50,9 @@ def init(tp=1, pp=1, cp=1, ep=1, vpp=None, **kw):
     import megatron.core.tensor_parallel.random as r
     r.CudaRNGStatesTracker.fork = lambda self, name=None: contextlib.nullcontext()
     return ps
+
+
+def finish():
+    """Ends a rank when the others are done too: one that leaves early takes its connections with it."""
+    dist.barrier()
+    dist.destroy_process_group()

@@ -1,6 +1,6 @@
 """One stage rank of the real megatron-core: loss and gradients of variants of mcore_models under its 1F1B and interleaved schedules.
 
-    torchrun --nproc-per-node N mcore_pipeline.py DIR
+    peer_ranks.run("mcore_pipeline.py", DIR, ranks=N)
 
 DIR/cases.json lists {"variant", "chunks", "num_layers", "num_microbatches", "vocab_size", "weights", "rows", "answer"}; weights are whole tensors by
 Transformer-Engine name (.npz), one chunk means 1F1B. Rank 0 writes each answer: the gradients of all stages, and "loss".
@@ -114,6 +114,7 @@ def main():
     directory = Path(sys.argv[1])
     for case in json.loads((directory / "cases.json").read_text()):
         answer(case, directory)
+    mcore_cpu.finish()
 
 
 main()

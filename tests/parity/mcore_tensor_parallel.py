@@ -1,6 +1,6 @@
 """One tensor-parallel rank of the real megatron-core: loss and gradients of variants of mcore_models, with or without sequence parallelism.
 
-    torchrun --nproc-per-node N mcore_tensor_parallel.py DIR
+    peer_ranks.run("mcore_tensor_parallel.py", DIR, ranks=N)
 
 DIR/cases.json lists {"variant", "sequence_parallel", "weights", "rows", "answer"}; weights are whole tensors by Transformer-Engine name (.npz). Rank 0
 writes each answer: the whole gradients, and "loss".
@@ -100,6 +100,7 @@ def main():
     directory = Path(sys.argv[1])
     for case in json.loads((directory / "cases.json").read_text()):
         answer(case, directory)
+    mcore_cpu.finish()
 
 
 main()

@@ -1,4 +1,4 @@
-"""Our GPT in a pipeline of two ranks against the real megatron-core's 1F1B and interleaved schedules (torchrun), on the same weights and
+"""Our GPT in a pipeline of two ranks against the real megatron-core's 1F1B and interleaved schedules, on the same weights and
 microbatches: loss and every gradient."""
 import sys
 import tempfile

@@ -20,7 +20,7 @@ export TORCH_EXTENSIONS_DIR=$work/extensions  # megatron-core compiles one when 
 if [ $# -gt 0 ]; then scripts=("${@/%/_parity.py}"); else scripts=($(cd tests/parity && ls *_parity.py)); fi
 passed=0 failed=0
 for script in "${scripts[@]}"; do
-  "$PYTHON" "tests/parity/$script" 2>"$work/errors" | tee "$work/output" | grep --line-buffered -E '^(ok|FAIL) '
+  "$PYTHON" "tests/parity/$script" 2>"$work/errors" | tee "$work/output" | grep --line-buffered -E '^(ok|FAIL|note) '
   status=${PIPESTATUS[0]}
   oks=$(grep -c '^ok ' "$work/output") fails=$(grep -c '^FAIL ' "$work/output")
   if [ "$status" != 0 ] || [ "$fails" -gt 0 ]; then

@@ -1,7 +1,5 @@
-"""Our GPT on two ranks against the real megatron-core on two tensor-parallel ranks (torchrun), on the same weights: loss and every gradient."""
+"""Our GPT on two ranks against the real megatron-core on two tensor-parallel ranks, on the same weights: loss and every gradient."""
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -12,6 +10,7 @@ import torch
 import checkpoint_files
 import corpus
 import mcore_models
+import peer_ranks
 import program
 from mcore_parity import random_checkpoint
 from report import Report
@@ -30,11 +29,7 @@ def variants():
 def ask_megatron_core(script, cases, work):
     """The answers of megatron-core's ranks, in order of the cases; `script` is what each rank runs."""
     (work / "cases.json").write_text(json.dumps(cases))
-    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS),
-                           Path(__file__).with_name(script), work],
-                          env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=600)
-    if done.returncode != 0:
-        raise RuntimeError("megatron-core's ranks failed\n" + done.stderr[-6000:])
+    peer_ranks.run(script, str(work), ranks=RANKS)
     return [dict(np.load(work / case["answer"])) for case in cases]
 
 
