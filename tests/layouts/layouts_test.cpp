@@ -3,9 +3,9 @@
 // The fast set covers every pair of choices; MEGATRON_TEST_LAYOUTS=all takes every combination, and random ones from MEGATRON_TEST_SEED.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <functional>
 #include <random>
 
 #include "layouts/layout_run.h"
@@ -98,26 +98,71 @@ TEST(Layouts, EveryScheduleHasTheBitsOfOneRank) {
   }
 }
 
-/// Root mean square of a curve's relative distance to the exact one, over several seeds: that of a single run says little.
-double rounding_distance(const std::function<std::vector<double>(const std::vector<std::string>& seed)>& curve, std::size_t family) {
-  double squares = 0, points = 0;
-  for (const char* seed : {"77", "78", "79", "80", "81"}) {
-    const std::vector<double>&exact = reference(family, joined(kTwentySteps, {"--seed", seed})).losses, rounded = curve({"--seed", seed});
-    for (std::size_t i = 0; i < exact.size(); ++i) squares += std::pow(rounded[i] / exact[i] - 1, 2);
-    points += static_cast<double>(exact.size());
+/// How far the gradients of a bf16 step are from those of the float32 one: root mean square over tensors of ‖difference‖ / ‖gradient‖.
+double gradient_distance(const Outcome& rounded, const Outcome& exact) {
+  double squares = 0;
+  for (const auto& [name, after] : exact.after) {
+    const at::Tensor gradient = exact.before.at(name) - after;
+    const at::Tensor difference = rounded.before.at(name) - rounded.after.at(name) - gradient;
+    squares += (difference.square().sum() / gradient.square().sum()).item<double>();
   }
-  return std::sqrt(squares / points);
+  return std::sqrt(squares / static_cast<double>(exact.after.size()));
 }
 
-/// In bf16 rounding differs with the order of sums: the distance to the float32 run is what one rank's is, give or take.
-TEST(Layouts, InBf16TheyAreNoFartherFromFp32) {
-  const std::vector<std::string> bf16 = joined(kTwentySteps, {"--bf16"});
+/// In bf16 rounding differs with the order of sums, over thousands of elements as much one way as the other: within 8 % with AVX512-BF16. One
+/// more rounding of all values would make it 1.4 times as far. Without tensor parallelism only the fp32 sums over ranks differ.
+TEST(Layouts, InBf16GradientsAreNoFartherFromFp32) {
+  const std::vector<std::string> bf16 = joined(kOneSgdStep, {"--bf16"});
+  for (const Case& one : wants_all() ? all_cases() : pairwise_cases(kMostRanksAtOnce)) {
+    SCOPED_TRACE(families()[one.family].name + ", " + one.layout.text());
+    const Outcome& exact = reference(one.family, kOneSgdStep);
+    const double of_one_rank = gradient_distance(reference(one.family, bf16), exact);
+    EXPECT_LE(gradient_distance(train_case(one, bf16), exact), (one.layout.tp == 1 ? 1.001 : 1.25) * of_one_rank);
+  }
+}
+
+/// Root mean square of a bf16 curve's relative distance to the float32 one.
+double rounding_distance(const std::vector<double>& rounded, const std::vector<double>& exact) {
+  double squares = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i) squares += std::pow(rounded[i] / exact[i] - 1, 2);
+  return std::sqrt(squares / static_cast<double>(exact.size()));
+}
+
+struct MeanOfSeeds {
+  double mean = 0, standard_error = 0;
+};
+
+/// ln(a layout's rounding distance / one rank's). Both are chance, and a curve that amplifies its rounding is far from float32 in either; hence
+/// ratios of the same seed, and their logarithms.
+MeanOfSeeds log_rounding_ratio(const Case& one) {
+  constexpr int kSeeds = 8;
+  double sum = 0, squares = 0;
+  for (int seed = 77; seed < 77 + kSeeds; ++seed) {
+    const std::vector<std::string> exact = joined(kTwentySteps, {"--seed", std::to_string(seed)}), bf16 = joined(exact, {"--bf16"});
+    const std::vector<double>& exact_losses = reference(one.family, exact).losses;
+    const double ratio =
+        std::log(rounding_distance(train_case(one, bf16).losses, exact_losses) / rounding_distance(reference(one.family, bf16).losses, exact_losses));
+    sum += ratio, squares += ratio * ratio;
+  }
+  const double mean = sum / kSeeds, variance = (squares - sum * mean) / (kSeeds - 1);
+  return {mean, std::sqrt(std::max(variance, 0.0) / kSeeds)};
+}
+
+/// A layout's curve may be no more than 1.5 times as far from float32 as one rank's, beyond what the seeds leave in doubt (two standard errors). The
+/// fast set takes tensor parallelism in the two families whose seeds agree best.
+TEST(Layouts, InBf16CurvesAreNoFartherFromFp32) {
   std::vector<Case> cases = pairwise_cases(kMostRanksAtOnce);
-  if (!wants_all()) cases.resize(2);
+  if (!wants_all()) {
+    std::erase_if(cases, [](const Case& one) {
+      return one.layout.tp == 1 || (families()[one.family].name != "llama" && families()[one.family].name != "bloom");
+    });
+    cases.resize(2);
+  }
   for (const Case& one : cases) {
     SCOPED_TRACE(families()[one.family].name + ", " + one.layout.text());
-    const double of_one_rank = rounding_distance([&](const auto& seed) { return reference(one.family, joined(bf16, seed)).losses; }, one.family);
-    EXPECT_LE(rounding_distance([&](const auto& seed) { return train_case(one, joined(bf16, seed)).losses; }, one.family), 1.5 * of_one_rank);
+    const MeanOfSeeds ratio = log_rounding_ratio(one);
+    EXPECT_LE(ratio.mean, std::log(1.5) + 2 * ratio.standard_error);
+    RecordProperty("ratio", std::to_string(std::exp(ratio.mean)) + " ± " + std::to_string(100 * ratio.standard_error) + " %");
   }
 }
 
