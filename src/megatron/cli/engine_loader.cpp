@@ -18,9 +18,10 @@ std::filesystem::path engine_path() {
 }
 
 /// Idle OpenMP threads spin for milliseconds by default, which starves a machine that runs anything else (steps took 100 times as long beside
-/// a compilation). A spin of some ten microseconds bridges neighbouring operations; then they sleep. The user's own choice wins.
+/// a compilation). A spin of some tens of microseconds bridges neighbouring operations, where waking up a thread would cost as much as a small
+/// operation does; then they sleep. The user's own choice wins.
 void limit_spinning() {
-  if (!std::getenv("OMP_WAIT_POLICY")) ::setenv("GOMP_SPINCOUNT", "200", /*overwrite=*/0);
+  if (!std::getenv("OMP_WAIT_POLICY")) ::setenv("GOMP_SPINCOUNT", "2000", /*overwrite=*/0);
 }
 
 EngineMain* load_engine() {
