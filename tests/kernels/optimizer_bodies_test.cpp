@@ -13,10 +13,10 @@
 
 namespace megatron::kernels {
 namespace avx2 {
-UpdateKernel update_kernel();
+OptimizerKernels optimizer_kernels();
 }
 namespace avx512 {
-UpdateKernel update_kernel();
+OptimizerKernels optimizer_kernels();
 }
 namespace {
 
@@ -154,11 +154,27 @@ TEST(Optimizer, EveryInstructionSetGivesTheSameBits) {
       Memory wide(test.types, test.has_weight, true), narrow = wide;
       const StepScalars scalars{.grad_scale = 0.7, .lr = {1e-2, 1e-3}, .weight_decay = 0.1, .bias_correction1 = 0.1, .bias_correction2 = 0.05};
       for (int step = 0; step < 3; ++step) {
-        for (const UpdateChunk& chunk : wide.chunks()) avx512::update_kernel()(chunk, test.types, rules_of(rule), scalars);
-        for (const UpdateChunk& chunk : narrow.chunks()) avx2::update_kernel()(chunk, test.types, rules_of(rule), scalars);
+        for (const UpdateChunk& chunk : wide.chunks()) avx512::optimizer_kernels().update(chunk, test.types, rules_of(rule), scalars);
+        for (const UpdateChunk& chunk : narrow.chunks()) avx2::optimizer_kernels().update(chunk, test.types, rules_of(rule), scalars);
         ASSERT_TRUE(wide == narrow) << "step " << step << ", rule " << static_cast<int>(rule) << ", case " << &test - kCases;
       }
     }
+  }
+}
+
+TEST(Optimizer, EveryInstructionSetAddsTheSameSquares) {
+  if (!cpu_has_avx512()) GTEST_SKIP() << "needs AVX-512";
+  constexpr std::int64_t kBlocks = 9;
+  const Storage grad = numbers(Type::f32, kBlocks * kStateBlock, 8, 1e-3);
+  const auto* values = static_cast<const float*>(grad.data());
+  double wide[kBlocks], narrow[kBlocks];
+  avx512::optimizer_kernels().block_squares(values, kBlocks, wide);
+  avx2::optimizer_kernels().block_squares(values, kBlocks, narrow);
+  for (std::int64_t b = 0; b < kBlocks; ++b) {
+    long double exact = 0;
+    for (std::int64_t i = 0; i < kStateBlock; ++i) exact += static_cast<long double>(values[b * kStateBlock + i]) * values[b * kStateBlock + i];
+    EXPECT_EQ(wide[b], narrow[b]);
+    EXPECT_NEAR(wide[b] / static_cast<double>(exact), 1, 1e-14);
   }
 }
 

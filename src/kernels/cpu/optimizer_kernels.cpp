@@ -1,8 +1,10 @@
+#define MEGATRON_KERNEL_ISA portable
 #include "kernels/cpu/optimizer_kernels.h"
 
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/cpu/block_squares_impl.h"
 #include "kernels/cpu/conversions.h"
 #include "kernels/cpu/optimizer_update.h"
 
@@ -10,29 +12,6 @@ namespace megatron::kernels {
 namespace {
 
 constexpr std::int64_t kBlock = kStateBlock;
-
-constexpr int kLanes = 32, kLanesAtOnce = 16;
-
-/// Lane l adds the squares of elements l, l + 32, …; then lane i takes lane i + half, half = 16 … 1.
-template <class T>
-double squares(const T* values, std::int64_t count) {
-  double lanes[kLanes] = {};
-  if (count == kStateBlock) {
-    for (int first = 0; first < kLanes; first += kLanesAtOnce) {
-      double sums[kLanesAtOnce] = {};
-      for (std::int64_t i = first; i < kStateBlock; i += kLanes) {
-        for (int lane = 0; lane < kLanesAtOnce; ++lane) sums[lane] += static_cast<double>(values[i + lane]) * static_cast<double>(values[i + lane]);
-      }
-      std::copy_n(sums, kLanesAtOnce, lanes + first);
-    }
-  } else {
-    for (std::int64_t i = 0; i < count; ++i) lanes[i % kLanes] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
-  }
-  for (int half = kLanes / 2; half > 0; half /= 2) {
-    for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-  }
-  return lanes[0];
-}
 
 template <class T>
 std::int64_t zeros(const T* values, std::int64_t count) {
@@ -57,25 +36,29 @@ double squares_of_some(const UpdateChunk& chunk, Type type, std::int64_t begin, 
   return with_block(chunk, type, begin, end, [&](const auto* values, std::int64_t count) {
     std::remove_cvref_t<decltype(*values)> counted[kBlock];
     for (std::int64_t i = 0; i < count; ++i) counted[i] = begin + i >= chunk.skip_begin && begin + i < chunk.skip_end ? 0 : values[i];
-    return squares(counted, count);
+    return portable::squares(counted, count);
   });
 }
 
 }  // namespace
 
 void update_chunk(const UpdateChunk& chunk, const UpdateTypes& types, const StepRules& rules, const StepScalars& scalars) {
-  update_kernel()(chunk, types, rules, scalars);
+  optimizer_kernels().update(chunk, types, rules, scalars);
 }
 
 double sum_of_squares(const UpdateChunk& chunk, Type type) {
   double blocks[kChunkElements / kBlock];
-  std::int64_t num_blocks = 0;
-  for (std::int64_t begin = 0; begin < chunk.count; begin += kBlock) {
+  std::int64_t num_blocks = 0, begin = 0;
+  if (type == Type::f32 && chunk.skip_begin == chunk.skip_end) {
+    num_blocks = chunk.count / kBlock;
+    begin = num_blocks * kBlock;
+    optimizer_kernels().block_squares(static_cast<const float*>(chunk.grad), num_blocks, blocks);
+  }
+  for (; begin < chunk.count; begin += kBlock) {
     const std::int64_t end = std::min(begin + kBlock, chunk.count);
     const bool all_count = end <= chunk.skip_begin || begin >= chunk.skip_end;
-    blocks[num_blocks++] = all_count
-                               ? with_block(chunk, type, begin, end, [](const auto* values, std::int64_t count) { return squares(values, count); })
-                               : squares_of_some(chunk, type, begin, end);
+    const auto of_all = [](const auto* values, std::int64_t count) { return portable::squares(values, count); };
+    blocks[num_blocks++] = all_count ? with_block(chunk, type, begin, end, of_all) : squares_of_some(chunk, type, begin, end);
   }
   return add_pairwise(blocks, num_blocks);
 }

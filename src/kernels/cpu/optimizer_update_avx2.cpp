@@ -1,8 +1,9 @@
 #define MEGATRON_KERNEL_ISA avx2
+#include "kernels/cpu/block_squares_impl.h"
 #include "kernels/cpu/optimizer_update_impl.h"
 
 namespace megatron::kernels::avx2 {
 
-UpdateKernel update_kernel() { return update; }
+OptimizerKernels optimizer_kernels() { return {update, block_squares}; }
 
 }  // namespace megatron::kernels::avx2

@@ -21,7 +21,7 @@ constexpr int kWidth = 4;
 using Vector = std::uint32_t __attribute__((vector_size(4 * kWidth)));
 
 /// How far ahead of the work memory is asked for: lines are too many, and too far apart, for the processor to see a pattern.
-constexpr std::int64_t kStepsAhead = 64, kDepthsAhead = 12;
+constexpr std::int64_t kDepthsAhead = 12;
 
 inline void prefetch_line(const void* line, std::int64_t bytes) {
   for (std::int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(static_cast<const char*>(line) + b);
@@ -97,7 +97,7 @@ void pack_lines_along_depth(const PackArguments& p, std::int64_t steps, std::int
 #pragma GCC unroll 16
         for (int i = 0; i < kWidth; ++i) {
           square[i] = load_steps(from + (c + i) * line_stride, s);
-          __builtin_prefetch(from + (c + i) * line_stride + s + kStepsAhead);
+          __builtin_prefetch(from + (c + kWidth + i) * line_stride + s, 0, 2);  // of the next lines: the longest way ahead that a cache holds
         }
       } else {
         for (int i = 0; i < kWidth; ++i) square[i] = i < lines ? load_steps(from + (c + i) * line_stride, s, taken) : Vector{};

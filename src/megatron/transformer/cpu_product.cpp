@@ -1,7 +1,6 @@
 #include "megatron/transformer/cpu_product.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
 
@@ -10,6 +9,7 @@
 #include "megatron/transformer/kernel_type.h"
 #include "megatron/transformer/on_threads.h"
 #include "megatron/transformer/op_scope.h"
+#include "megatron/transformer/thread_scratch.h"
 
 namespace megatron {
 namespace {
@@ -37,11 +37,8 @@ std::int64_t threads_for(const kernels::GemmArguments& g) {
 void run(const kernels::GemmArguments& arguments) {
   const std::int64_t threads = threads_for(arguments);
   const kernels::GemmPlan plan = kernels::plan_gemm(arguments, threads);
-  const std::int64_t each = (plan.workspace_bytes + 4095) / 4096 * 4096;
-  const at::Tensor workspace = at::empty({threads * each}, at::kByte);
-  auto* memory = workspace.mutable_data_ptr<std::uint8_t>();
   share_units(plan.units(), threads,
-              [&](std::int64_t unit, std::int64_t thread) { kernels::run_gemm(arguments, plan, unit, unit + 1, memory + thread * each); });
+              [&](std::int64_t unit) { kernels::run_gemm(arguments, plan, unit, unit + 1, thread_scratch(plan.workspace_bytes)); });
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "megatron/transformer/kernel_type.h"
 #include "megatron/transformer/on_threads.h"
 #include "megatron/transformer/op_scope.h"
+#include "megatron/transformer/thread_scratch.h"
 
 namespace megatron {
 namespace {
@@ -78,21 +79,19 @@ kernels::AttentionArguments arguments_of(const at::Tensor& q, const at::Tensor& 
 
 constexpr std::int64_t kUnitsOfAThread = 8;  ///< of a stage
 
-/// Runs the stages of a pass, each shared among the threads, with memory allocated once.
+/// Runs the stages of a pass, each shared among the threads.
 template <class Arguments>
 void run(kernels::AttentionPlan (*plan_of)(const Arguments&), void (*pass)(const Arguments&, int, std::int64_t, std::int64_t, void*, void*),
          const Arguments& arguments) {
   const kernels::AttentionPlan plan = plan_of(arguments);
   const std::int64_t threads = std::min<std::int64_t>(at::get_num_threads(), std::max(plan.parts[0], plan.parts[1]));
-  const std::int64_t shared_bytes = (plan.shared_bytes + 63) / 64 * 64, scratch_bytes = (plan.scratch_bytes + 63) / 64 * 64;
-  at::Tensor memory = at::empty({shared_bytes + threads * scratch_bytes}, at::kByte);
-  auto* shared = static_cast<char*>(memory.mutable_data_ptr());
+  const at::Tensor shared = at::empty({plan.shared_bytes}, at::kByte);
   for (int stage = 0; stage < 2; ++stage) {
     const std::int64_t parts = plan.parts[static_cast<std::size_t>(stage)];
     if (parts == 0) continue;
     const std::int64_t units = std::min(parts, kUnitsOfAThread * threads);
-    share_units(units, threads, [&](std::int64_t unit, std::int64_t thread) {
-      pass(arguments, stage, parts * unit / units, parts * (unit + 1) / units, shared, shared + shared_bytes + thread * scratch_bytes);
+    share_units(units, threads, [&](std::int64_t unit) {
+      pass(arguments, stage, parts * unit / units, parts * (unit + 1) / units, shared.mutable_data_ptr(), thread_scratch(plan.scratch_bytes));
     });
   }
 }

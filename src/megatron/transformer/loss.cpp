@@ -32,10 +32,9 @@ namespace megatron {
 namespace {
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
-constexpr std::int64_t kChunkBytes = 32 * kMiB;             // logits of a chunk on the processor
-constexpr std::int64_t kAcceleratorChunkBytes = 64 * kMiB;  // and elsewhere, where no cache holds them anyway
-constexpr std::int64_t kBlockBytes = 64 * kMiB;             // gradients of a block's logits
-constexpr std::int64_t kKeptBytes = 192 * kMiB;             // gradients kept until the weight's is asked for; the others are computed again
+constexpr std::int64_t kChunkBytes = 64 * kMiB;  // logits of a chunk: fewer would make packing the weights a large part of their product
+constexpr std::int64_t kBlockBytes = 64 * kMiB;  // gradients of a block's logits
+constexpr std::int64_t kKeptBytes = 192 * kMiB;  // gradients kept until the weight's is asked for; the others are computed again
 
 struct Tokens {
   std::int64_t begin, count;
@@ -70,7 +69,7 @@ class Head {
     // A power of two: products add tokens in such blocks too, so the weight's gradient does not depend on ours.
     block_tokens_ = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(tokens_in(kBlockBytes, hidden_.scalar_type()))));
     block_tokens_ = std::min(block_tokens_, hidden_.size(0));
-    chunk_tokens_ = part_size(block_tokens_, tokens_in(hidden_.is_cpu() ? kChunkBytes : kAcceleratorChunkBytes, wide()));
+    chunk_tokens_ = part_size(block_tokens_, tokens_in(kChunkBytes, wide()));
     lse_ = at::empty({hidden_.size(0)}, hidden_.options().dtype(wide()));
     label_logit_ = at::empty_like(lse_);
   }

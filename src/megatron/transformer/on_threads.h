@@ -21,15 +21,13 @@ void on_threads(void (*kernel)(const Arguments&, std::int64_t, std::int64_t), co
                    [&](std::int64_t begin, std::int64_t end) { kernel(arguments, begin * multiple, std::min(end * multiple, count)); });
 }
 
-/// Calls run(unit, thread) for units [0, count) on `threads` threads, each unit as soon as a thread is free: cores may differ in speed, or be taken
+/// Calls run(unit) for units [0, count) on `threads` threads, each unit as soon as a thread is free: cores may differ in speed, or be taken
 /// away for a while.
 template <class Run>
 void share_units(std::int64_t count, std::int64_t threads, const Run& run) {
   std::atomic<std::int64_t> next = 0;
-  at::parallel_for(0, threads, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t thread = begin; thread < end; ++thread) {
-      for (std::int64_t unit = next++; unit < count; unit = next++) run(unit, thread);
-    }
+  at::parallel_for(0, threads, 1, [&](std::int64_t, std::int64_t) {
+    for (std::int64_t unit = next++; unit < count; unit = next++) run(unit);
   });
 }
 
