@@ -1,6 +1,6 @@
 """One stage rank of the real megatron-core: loss and gradients of variants of mcore_models under its 1F1B and interleaved schedules.
 
-    peer_ranks.run("mcore_pipeline.py", DIR, ranks=N)
+    peer_ranks.run("mcore_pipeline.py", DIR, N)
 
 DIR/cases.json lists {"variant", "chunks", "num_layers", "num_microbatches", "vocab_size", "weights", "rows", "answer"}; weights are whole tensors by
 Transformer-Engine name (.npz), one chunk means 1F1B. Rank 0 writes each answer: the gradients of all stages, and "loss".

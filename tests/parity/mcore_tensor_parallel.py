@@ -1,6 +1,6 @@
 """One tensor-parallel rank of the real megatron-core: loss and gradients of variants of mcore_models, with or without sequence parallelism.
 
-    peer_ranks.run("mcore_tensor_parallel.py", DIR, ranks=N)
+    peer_ranks.run("mcore_tensor_parallel.py", DIR, N)
 
 DIR/cases.json lists {"variant", "sequence_parallel", "weights", "rows", "answer"}; weights are whole tensors by Transformer-Engine name (.npz). Rank 0
 writes each answer: the whole gradients, and "loss".

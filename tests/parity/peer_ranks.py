@@ -12,21 +12,22 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-TIMEOUT_SECONDS = 600
+TIMEOUT_SECONDS = 240
 ATTEMPTS = 2  # a reference that dies is asked again; it is its answer that counts
 
 
-def run(script, *arguments, ranks):
-    """Returns when all ranks have ended well; raises RuntimeError that says how each rank ended and quotes its last lines."""
+def run(script, directory, ranks):
+    """Starts `script DIRECTORY` as each rank; what they print goes into files there. Returns when all ranks have ended well; raises RuntimeError
+    that says how each rank ended and quotes its last lines."""
     for attempt in range(1, ATTEMPTS + 1):
-        failure = run_once(Path(__file__).with_name(script), arguments, ranks)
+        failure = run_once(Path(__file__).with_name(script), directory, ranks)
         if failure is None:
             return
         print(f"note {script}, attempt {attempt} of {ATTEMPTS}: {failure}", flush=True)
     raise RuntimeError(failure)
 
 
-def run_once(script, arguments, ranks):
+def run_once(script, directory, ranks):
     """None, or what went wrong."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     started = []
@@ -35,9 +36,9 @@ def run_once(script, arguments, ranks):
             environment = {**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
                            "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True", "GLOO_SOCKET_IFNAME": "lo",
                            "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
-            log = Path(arguments[0]) / f"{script.stem}-rank{rank}.log"
+            log = Path(directory) / f"{script.stem}-rank{rank}.log"
             with log.open("wb") as output:
-                started.append((subprocess.Popen([sys.executable, script, *arguments], env=environment, stdout=output, stderr=subprocess.STDOUT), log))
+                started.append((subprocess.Popen([sys.executable, script, directory], env=environment, stdout=output, stderr=subprocess.STDOUT), log))
         return first_failure(started)
     finally:
         for process, _ in started:

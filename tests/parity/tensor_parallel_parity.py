@@ -29,7 +29,7 @@ def variants():
 def ask_megatron_core(script, cases, work):
     """The answers of megatron-core's ranks, in order of the cases; `script` is what each rank runs."""
     (work / "cases.json").write_text(json.dumps(cases))
-    peer_ranks.run(script, str(work), ranks=RANKS)
+    peer_ranks.run(script, work, RANKS)
     return [dict(np.load(work / case["answer"])) for case in cases]
 
 
