@@ -12,7 +12,6 @@ using ::testing::Not;
 
 TEST(ParallelRules, FlagsAskForEachOther) {
   expect_all({
-      {{"--sequence-parallel"}, 4, "--sequence-parallel: has no ranks to split the sequence over\n  fix: add --tensor-model-parallel-size N"},
       {{"--tp-comm-overlap", "--tensor-model-parallel-size", "2"}, 2, "--tp-comm-overlap: needs --sequence-parallel"},
       {{"--overlap-param-gather"}, 2, "--overlap-param-gather: needs --use-distributed-optimizer and --overlap-grad-reduce"},
       {{"--overlap-param-gather", "--overlap-grad-reduce"}, 2, "--overlap-param-gather: needs --use-distributed-optimizer\n"},
@@ -120,9 +119,9 @@ TEST(WorldRules, AMistakeIsNamedOnce) {
 }
 
 TEST(WorldRules, AllAreShownTogether) {
-  const std::string text = mistake({"--sequence-parallel", "--overlap-param-gather", "--context-parallel-size", "3", "--global-batch-size", "5"}, 4);
-  for (const char* part : {"--sequence-parallel: has no", "--overlap-param-gather: needs", "--context-parallel-size: 3 is not in",
-                           "--context-parallel-size 3: needs a multiple of 3 processes, there are 4", "5 is no multiple"}) {
+  const std::string text = mistake({"--tensor-model-parallel-size", "2", "--tp-comm-overlap", "--overlap-param-gather", "--context-parallel-size", "3", "--global-batch-size", "5"}, 4);
+  for (const char* part : {"--tp-comm-overlap: needs --sequence-parallel", "--overlap-param-gather: needs", "--context-parallel-size: 3 is not in",
+                           "--context-parallel-size 3: needs a multiple of 6 processes, there are 4", "5 is no multiple"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
 }

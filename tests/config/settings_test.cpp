@@ -177,7 +177,6 @@ TEST(Rules, EachNamesValuesAndFix) {
       {{"--non-persistent-ckpt-type", "global", "--non-persistent-global-ckpt-dir", "a/../b", "--save", "b"}, "is the folder of --save or --load"},
       {{"--non-persistent-ckpt-type", "in_memory"}, "--non-persistent-ckpt-type: must be one of global, local"},
       {{"--exit-signal", "SIGKILL"}, "--exit-signal: must be one of"},
-      {{"--test-mode"}, "runs no tests"},
       {{"--train-samples", "100"}, "--train-iters 10: excludes --train-samples 100"},
       {{"--min-lr", "1"}, "--min-lr: 1 is above --lr 0.001"},
       {{"--lr-warmup-init", "1"}, "--lr-warmup-init: 1 is above --lr 0.001"},
@@ -235,7 +234,7 @@ TEST(Rules, AllAreShownTogetherAndUnreadableFieldsOnce) {
   const std::string text = mistake({"gpt", "--num-layers", "two"});
   for (const char* flag : {"--num-layers: must be an integer, got 'two'", "--hidden-size: is required", "--num-attention-heads: is required",
                            "--seq-length: is required", "--micro-batch-size: is required", "--train-iters: is required", "--lr: is required",
-                           "--tokenizer-type: is required"}) {
+                           "--vocab-file and --merge-file: are required"}) {
     EXPECT_THAT(text, HasSubstr(flag));
   }
   EXPECT_THAT(text, ::testing::Not(HasSubstr("--num-layers: is required")));
@@ -271,7 +270,7 @@ TEST(KnownFlags, AreRefusedWithReasonAndFix) {
   EXPECT_THAT(mistake(small({"--batch-size", "8"})), HasSubstr("use --micro-batch-size"));
   EXPECT_THAT(mistake(small({"--warmup", "1"})), HasSubstr("use --lr-warmup-fraction"));
   EXPECT_THAT(mistake(small({"--yaml-cfg", "f"})), HasSubstr("use --config"));
-  EXPECT_THAT(mistake(small({"--wandb-project", "p"})), HasSubstr("JSON lines"));
+  EXPECT_THAT(mistake(small({"--otel-enabled"})), HasSubstr("metrics.jsonl"));
   EXPECT_THAT(mistake(small({"--transformer-impl", "nvidia"})), HasSubstr("must be one of local, transformer_engine, inference_optimized"));
 }
 
@@ -300,7 +299,7 @@ class ConfigFile : public ::testing::Test {
   }
   void TearDown() override {
     fs::remove_all(folder_);
-    for (const char* name : {"MEGATRON_LR", "MEGATRON_NUM_LAYERS", "MEGATRON_CONFIG", "MEGATRON_HIDEN_SIZE", "MEGATRON_DATA_PATH"}) ::unsetenv(name);
+    for (const char* name : {"MEGATRON_LR", "MEGATRON_NUM_LAYERS", "MEGATRON_CONFIG", "MEGATRON_HIDEN_SIZE", "MEGATRON_DATA_PATH", "MEGATRON_CODE_DIR"}) ::unsetenv(name);
   }
   std::string write(const std::string& name, const std::string& text) {
     write_file_atomically(folder_ / name, text);
@@ -345,11 +344,13 @@ TEST_F(ConfigFile, ReadsSectionsListsAndSwitches) {
 TEST_F(ConfigFile, TheEnvironmentNamesFilesListsAndTypos) {
   ::setenv("MEGATRON_CONFIG", write("a.yaml", "num_layers: 6\n").c_str(), 1);
   ::setenv("MEGATRON_DATA_PATH", "1 a 2 b", 1);
-  ::setenv("MEGATRON_HIDEN_SIZE", "4", 1);
+  ::setenv("MEGATRON_CODE_DIR", "/src", 1);
   const auto found = read_run(Words{"--print-config"});
   EXPECT_EQ(found.options.settings.model.num_layers, 6);
   EXPECT_THAT(found.options.settings.data.data_path, ElementsAre("1", "a", "2", "b"));
-  EXPECT_THAT(notes_text(found.parsed), AllOf(HasSubstr("MEGATRON_HIDEN_SIZE"), HasSubstr("--hidden-size")));
+  EXPECT_THAT(notes_text(found.parsed), HasSubstr("note: MEGATRON_CODE_DIR: names no setting"));
+  ::setenv("MEGATRON_HIDEN_SIZE", "4", 1);
+  EXPECT_THAT(mistake(Words{"--print-config"}), AllOf(HasSubstr("MEGATRON_HIDEN_SIZE: names no setting"), HasSubstr("did you mean MEGATRON_HIDDEN_SIZE?")));
 }
 
 TEST_F(ConfigFile, BrokenFilesNameFileAndLine) {

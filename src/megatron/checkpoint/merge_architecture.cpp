@@ -1,7 +1,5 @@
 #include "megatron/checkpoint/merge_architecture.h"
 
-#include <map>
-
 #include "megatron/config/problems.h"
 #include "megatron/config/resolve.h"
 #include "megatron/models/architecture.h"
@@ -9,37 +7,10 @@
 namespace megatron {
 namespace {
 
-/// Flags that set a member under another name than its own.
-const std::multimap<std::string, std::string>& other_flags() {
-  static const std::multimap<std::string, std::string> flags{
-      {"activation", "swiglu"},
-      {"activation", "geglu"},
-      {"activation", "quick_geglu"},
-      {"activation", "squared_relu"},
-      {"activation", "openai_gelu"},
-      {"gated_linear_unit", "swiglu"},
-      {"gated_linear_unit", "geglu"},
-      {"gated_linear_unit", "quick_geglu"},
-      {"gated_linear_unit", "squared_relu"},
-      {"gated_linear_unit", "openai_gelu"},
-      {"position_embedding_type", "use_rotary_position_embeddings"},
-      {"position_embedding_type", "no_position_embedding"},
-      {"rope_scaling_type", "use_rope_scaling"},
-      {"rope_scaling_type", "rotary_seq_len_interpolation_factor"},
-      {"rope_scaling_factor", "rotary_seq_len_interpolation_factor"},
-      {"window_layers", "window_attn_skip_freq"},
-  };
-  return flags;
-}
-
 /// How the user gave the member ("--swiglu", "run.yaml:3"); empty when not given.
 std::string given_by(const std::string& member, const Parsed& parsed) {
-  if (parsed.is_set(member)) return parsed.origin(member).where;
-  const auto [first, last] = other_flags().equal_range(member);
-  for (auto flag = first; flag != last; ++flag) {
-    if (parsed.is_set(flag->second)) return parsed.origin(flag->second).where;
-  }
-  return {};
+  const std::string name = member == "window_layers" ? "window_attn_skip_freq" : member;
+  return parsed.is_set(name) ? parsed.origin(name).where : std::string();
 }
 
 void copy_member(const Field& field, const TransformerConfig& from, TransformerConfig& to) {

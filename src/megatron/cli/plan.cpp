@@ -12,6 +12,8 @@
 #include "megatron/cli/plan_costs.h"
 #include "megatron/cli/plan_output.h"
 #include "megatron/config/fields.h"
+#include "megatron/config/pipeline_layout.h"
+#include "megatron/config/run_flags.h"
 #include "megatron/schedules/draw.h"
 #include "megatron/schedules/make_schedule.h"
 #include "megatron/schedules/messages.h"
@@ -21,17 +23,23 @@ namespace megatron {
 namespace {
 
 constexpr std::int64_t kLargestTable = 4'000'000;
+constexpr const char* kUnused = "without effect on a schedule";
 
 struct PlanOptions {
   bool show_schedule = false, compare = false, json = false;
   std::string svg, trace;
   std::int64_t pipeline_model_parallel_size = 4;
   std::string pipeline_schedule;
+  std::int64_t num_layers = 0;
+  std::optional<std::int64_t> num_layers_per_virtual_pipeline_stage;
+  std::string pipeline_model_parallel_layout;
   std::optional<std::int64_t> num_virtual_stages_per_pipeline_rank, microbatch_group_size_per_virtual_pipeline_stage;
   std::optional<std::int64_t> num_microbatches, global_batch_size, micro_batch_size, data_parallel_size;
   std::vector<std::string> stage_times{"1,1,1"};
   double message_time = 0, joined_time_share = 1;
   std::optional<double> pipeline_activation_limit;
+  std::string model = "gpt";
+  Settings run;  ///< flags of a training run, given as they stand in its script
 };
 
 std::vector<std::string> schedule_choices() {
@@ -47,12 +55,17 @@ void add_pipeline_fields(FieldTable<PlanOptions>& t) {
   t.field("pipeline_schedule", &Options::pipeline_schedule, "schedule; default: 1f1b, or interleaved with several chunks")
       .choices(schedule_choices());
   t.field("num_virtual_stages_per_pipeline_rank", &Options::num_virtual_stages_per_pipeline_rank, "chunks of each rank").at_least(1).at_most(64);
+  t.field("num_layers", &Options::num_layers, "layers of the model, for --num-layers-per-virtual-pipeline-stage").at_least(1).at_most(kMostLayers);
+  t.field("num_layers_per_virtual_pipeline_stage", &Options::num_layers_per_virtual_pipeline_stage, "layers of a chunk, in place of the chunks of a rank")
+      .at_least(1);
+  t.field("pipeline_model_parallel_layout", &Options::pipeline_model_parallel_layout, "layers of each stage, whose number gives the chunks of a rank")
+      .value_name("LAYOUT");
   t.field("microbatch_group_size_per_virtual_pipeline_stage", &Options::microbatch_group_size_per_virtual_pipeline_stage,
           "interleaved: microbatches that pass a chunk before the next chunk's turn; default: as many as ranks")
       .at_least(1);
   t.field("num_microbatches", &Options::num_microbatches, "microbatches of a step; default: twice as many as ranks").at_least(1).at_most(1e6);
   t.field("global_batch_size", &Options::global_batch_size, "samples of a step, in place of --num-microbatches").at_least(1);
-  t.field("micro_batch_size", &Options::micro_batch_size, "samples of a microbatch; default: 1").at_least(1);
+  t.field("micro_batch_size", &Options::micro_batch_size, "samples of a microbatch; without --global-batch-size a step has one microbatch").at_least(1);
   t.field("data_parallel_size", &Options::data_parallel_size, "pipelines that share the samples of a step; default: 1").at_least(1);
   t.field("pipeline_activation_limit", &Options::pipeline_activation_limit, "microbatches whose activations a rank may keep").above(0);
 }
@@ -78,6 +91,8 @@ const FieldTable<PlanOptions>& plan_table() {
             "combined-1f1b: time of a forward and backward that run interleaved, of the sum of both")
         .above(0)
         .at_most(1);
+    t.field("model", &Options::model, "kind of model, as pretrain has it").positional().choices({"gpt"}).hidden();
+    include_run_flags(t, &Options::run, {.architecture = kUnused, .others = kUnused});
     return t;
   }();
   return table;
@@ -85,9 +100,8 @@ const FieldTable<PlanOptions>& plan_table() {
 
 std::int64_t num_microbatches(const PlanOptions& options) {
   if (!options.global_batch_size) {
-    const char* alone = options.micro_batch_size ? "--micro-batch-size" : options.data_parallel_size ? "--data-parallel-size" : nullptr;
-    if (alone) throw UserError({std::string(alone) + " needs --global-batch-size", "", "or give --num-microbatches alone"});
-    return options.num_microbatches.value_or(2 * options.pipeline_model_parallel_size);
+    const std::int64_t by_default = options.micro_batch_size ? 1 : 2 * options.pipeline_model_parallel_size;  // as in a run
+    return options.num_microbatches.value_or(by_default);
   }
   if (options.num_microbatches) throw UserError({"--num-microbatches and --global-batch-size say the same thing", "", "leave one out"});
   const std::int64_t samples = *options.global_batch_size, each = options.micro_batch_size.value_or(1),
@@ -135,6 +149,20 @@ Candidate fixed_schedule(const PlanOptions& options) {
   candidate.schedule = make_schedule(request);
   candidate.costs = costs_for(options, request.num_chunks);
   return candidate;
+}
+
+/// The chunks that a run with these flags would have.
+void take_chunks_of_run(PlanOptions& options) {
+  const bool has_layout = !options.pipeline_model_parallel_layout.empty();
+  if (options.num_virtual_stages_per_pipeline_rank || !(has_layout || options.num_layers_per_virtual_pipeline_stage)) return;
+  if (options.num_layers == 0)
+    throw UserError({has_layout ? "--pipeline-model-parallel-layout" : "--num-layers-per-virtual-pipeline-stage", "needs --num-layers", "add --num-layers N"});
+  ParallelConfig parallel;
+  parallel.pipeline_model_parallel_size = options.pipeline_model_parallel_size;
+  parallel.num_layers_per_virtual_pipeline_stage = options.num_layers_per_virtual_pipeline_stage;
+  parallel.pipeline_model_parallel_layout = options.pipeline_model_parallel_layout;
+  const std::int64_t chunks = num_pipeline_chunks(parallel, options.num_layers);
+  if (chunks > 1) options.num_virtual_stages_per_pipeline_rank = chunks;
 }
 
 void check_size(const PlanOptions& options) {
@@ -193,6 +221,7 @@ int run_plan(std::span<const std::string> args) {
         {"plan shows pipeline schedules in this version: it needs --show-schedule", "",
          "megatron plan --show-schedule --pipeline-model-parallel-size 4 --pipeline-schedule 1f1b; choose a layout with docs/parallelism.md"});
   if (options.compare) refuse_beside_compare(options);
+  take_chunks_of_run(options);
   check_size(options);
   options.compare ? compare(options) : show(options);
   return 0;

@@ -16,11 +16,11 @@ int run_pretrain_front(std::span<const std::string> args) {
   const LaunchEnvironment environment = find_launch_environment();
   Run run;
   if (const auto code = read_as_rank(environment, "pretrain", args, [&] { run = read_run(args, environment.world_size); })) return *code;
+  if (environment.rank == 0) std::cerr << notes_text(run.parsed);
   if (run.options.print_config) {
     if (environment.rank == 0) std::cout << (run.options.json ? config_json(run) : config_text(run));
     return 0;
   }
-  if (environment.rank == 0) std::cerr << notes_text(run.parsed);
   return run_in_engine("pretrain", args);
 }
 

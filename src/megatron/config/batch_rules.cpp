@@ -42,7 +42,7 @@ std::optional<std::int64_t> indivisible_size(S s) {
 
 std::vector<Rule> required_rules() {
   return {
-      {{"micro_batch_size"},
+      {{"micro_batch_size", "batch_size"},
        [](S s) { return s.training.micro_batch_size == 0; },
        [](S) {
          return UserError::Parts{"--micro-batch-size", "is required", "add --micro-batch-size N, the samples of one forward pass"};

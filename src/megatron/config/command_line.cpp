@@ -1,5 +1,8 @@
 #include "megatron/config/command_line.h"
 
+#include <algorithm>
+#include <map>
+
 #include "megatron/config/field_index.h"
 #include "megatron/config/field_values.h"
 #include "megatron/config/help.h"
@@ -80,8 +83,12 @@ class FlagReader {
   }
 
   void unknown(const std::string& flag, bool has_value) {
-    const std::string near = index_.nearest(flag.substr(flag.find_first_not_of('-') == std::string::npos ? 0 : flag.find_first_not_of('-')));
-    problems_.add({flag, "unknown flag", near.empty() ? "see megatron " + std::string(command_) + " --help" : "did you mean --" + near + "?"});
+    const std::string spelling = flag.substr(std::min(flag.find_first_not_of('-'), flag.size()));
+    if (spelling == "help") {
+      problems_.add({flag, "takes no value", "write --help alone, or search with megatron help WORD"});
+    } else {
+      problems_.add({flag, "unknown flag", index_.suggestion(spelling, command_)});
+    }
     if (has_value) return;
     while (next_ < args_.size() && !looks_like_flag(args_[next_])) ++next_;
   }
@@ -124,9 +131,40 @@ std::vector<Assignment> read_flags(const FieldIndex& index, std::span<const std:
   return FlagReader(index, args, command, problems).read();
 }
 
+namespace {
+
+/// Looks at flags that are given more than once with different values: the last one counts, as in argparse, but two spellings of one
+/// setting contradict each other.
+class Repetitions {
+ public:
+  Repetitions(Parsed& parsed, Problems& problems) : parsed_(parsed), problems_(problems) {}
+
+  void see(const Assignment& assignment) {
+    if (assignment.field->is_repeatable || assignment.origin.kind != Origin::Kind::flag) return;
+    const auto [found, is_first] = seen_.emplace(assignment.field, &assignment);
+    if (is_first) return;
+    const Assignment& before = *found->second;
+    const std::string& flag = assignment.origin.where;
+    if (before.values != assignment.values && before.origin.where == flag)
+      parsed_.notes["is given more than once: the last value counts"].push_back(flag + " " + join_values(assignment.values));
+    if (before.values != assignment.values && before.origin.where != flag)
+      problems_.add({flag, "contradicts " + before.origin.where + ": both are the same setting", "give one of the two"});
+    found->second = &assignment;
+  }
+
+ private:
+  Parsed& parsed_;
+  Problems& problems_;
+  std::map<const Field*, const Assignment*> seen_;
+};
+
+}  // namespace
+
 void apply_assignments(std::span<const Assignment> assignments, void* object, Parsed& parsed, Problems& problems) {
+  Repetitions repetitions(parsed, problems);
   for (const Assignment& assignment : assignments) {
     const Field& field = *assignment.field;
+    repetitions.see(assignment);
     try {
       assign(field, object, grown(assignment, object, parsed));
     } catch (const FieldError& error) {

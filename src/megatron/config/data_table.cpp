@@ -42,6 +42,9 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
     t.field("vocab_file", &Config::vocab_file, "vocab.json of GPT-2's kind").value_name("FILE");
     t.field("merge_file", &Config::merge_file, "merges.txt of GPT-2's kind").value_name("FILE");
     t.field("vocab_size", &Config::vocab_size, "size of the vocabulary, for NullTokenizer").at_least(1).at_most(kLargestSize);
+    t.field("padded_vocab_size", &Config::padded_vocab_size, "rows of the embedding, at least as many as the tokenizer has ids; none: as many")
+        .at_least(1)
+        .at_most(kLargestSize);
     t.field("make_vocab_size_divisible_by", &Config::make_vocab_size_divisible_by, "the vocabulary is padded to a multiple of this")
         .at_least(1)
         .at_most(kLargestSize);

@@ -27,7 +27,8 @@ std::vector<std::string> values_of(const Field& field, const std::string& text) 
 
 }  // namespace
 
-std::vector<Assignment> read_environment(const FieldIndex& index, char** environment, std::map<std::string, std::vector<std::string>>& notes) {
+std::vector<Assignment> read_environment(const FieldIndex& index, char** environment, std::map<std::string, std::vector<std::string>>& notes,
+                                         Problems& problems) {
   std::vector<Assignment> assignments;
   for (char** entry = environment; *entry; ++entry) {
     const std::string_view text(*entry);
@@ -41,8 +42,11 @@ std::vector<Assignment> read_environment(const FieldIndex& index, char** environ
       continue;
     }
     const std::string near = index.nearest(spelling_of(variable));
-    notes[near.empty() ? "names no setting" : "names no setting; did you mean " + std::string(kPrefix) + "…, as in --" + near + "?"].push_back(
-        variable);
+    if (near.empty() || !is_misspelt(spelling_of(variable), near)) {
+      notes["names no setting, and is not read"].push_back(variable);
+    } else {
+      problems.add({variable, "names no setting", "did you mean " + index.find(near).field->environment_name() + "? Unset the variable otherwise"});
+    }
   }
   std::sort(assignments.begin(), assignments.end(), [](const Assignment& a, const Assignment& b) { return a.origin.where < b.origin.where; });
   return assignments;

@@ -30,6 +30,7 @@ struct Field {
   bool is_optional = false;    ///< may be unset ("none")
   bool is_required = false;
   bool is_hidden = false;      ///< not in the help, the documentation and the dumps
+  bool is_refused = false;     ///< known, but refused unless its value is neutral
   bool is_positional = false;  ///< taken from the words that belong to no flag, in order of declaration
   std::optional<double> minimum, maximum;
   bool minimum_is_excluded = false, maximum_is_excluded = false;

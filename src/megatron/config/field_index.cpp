@@ -1,9 +1,71 @@
 #include "megatron/config/field_index.h"
 
+#include <algorithm>
+#include <array>
+
 #include "megatron/config/field_values.h"
 #include "megatron/config/problems.h"
 
 namespace megatron {
+namespace {
+
+/// What transformers, DeepSpeed, nanoGPT and torchtitan call Megatron-LM's flags.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 38> kOtherNames{{
+    {"learning-rate", "lr"},
+    {"max-steps", "train-iters"},
+    {"steps", "train-iters"},
+    {"iterations", "train-iters"},
+    {"max-iters", "train-iters"},
+    {"epochs", "train-samples"},
+    {"num-epochs", "train-samples"},
+    {"num-train-epochs", "train-samples"},
+    {"batch-size", "global-batch-size"},
+    {"train-batch-size", "global-batch-size"},
+    {"per-device-train-batch-size", "micro-batch-size"},
+    {"gradient-accumulation-steps", "global-batch-size"},
+    {"output-dir", "save"},
+    {"checkpoint-dir", "save"},
+    {"save-steps", "save-interval"},
+    {"eval-steps", "eval-interval"},
+    {"logging-steps", "log-interval"},
+    {"model-name-or-path", "load"},
+    {"resume", "load"},
+    {"resume-from-checkpoint", "load"},
+    {"model", "load"},
+    {"warmup-steps", "lr-warmup-iters"},
+    {"warmup-ratio", "lr-warmup-fraction"},
+    {"lr-scheduler-type", "lr-decay-style"},
+    {"max-grad-norm", "clip-grad"},
+    {"max-length", "seq-length"},
+    {"max-seq-length", "seq-length"},
+    {"block-size", "seq-length"},
+    {"context-length", "seq-length"},
+    {"layers", "num-layers"},
+    {"heads", "num-attention-heads"},
+    {"num-key-value-heads", "num-query-groups"},
+    {"intermediate-size", "ffn-hidden-size"},
+    {"rope-theta", "rotary-base"},
+    {"tokenizer", "tokenizer-model"},
+    {"tp", "tensor-model-parallel-size"},
+    {"pp", "pipeline-model-parallel-size"},
+    {"max-tokens", "max-new-tokens"},
+}};
+
+/// The longest word of a kebab-case name.
+std::string longest_word(const std::string& spelling) {
+  std::string longest, word;
+  for (const char c : spelling + "-") {
+    if (c != '-' && c != '_') {
+      word += c;
+    } else {
+      if (word.size() > longest.size()) longest = word;
+      word.clear();
+    }
+  }
+  return longest;
+}
+
+}  // namespace
 
 FieldIndex::FieldIndex(const FieldSet& fields) : fields_(fields) {
   for (const Field& field : fields.fields) {
@@ -19,14 +81,31 @@ Spelling FieldIndex::find(const std::string& spelling) const {
   return found == spellings_.end() ? Spelling{} : found->second;
 }
 
-std::string FieldIndex::nearest(const std::string& spelling) const {
-  std::vector<std::string> names{"help"};
+template <class Wanted>
+std::string FieldIndex::nearest_of(const std::string& spelling, Wanted wanted) const {
+  std::vector<std::string> names;
   for (const auto& [name, meaning] : spellings_) {
-    if (!meaning.field->is_hidden) names.push_back(name);
+    if (wanted(*meaning.field)) names.push_back(name);
   }
-  if (std::string near = nearest_name(spelling, names); !near.empty()) return near;
-  for (const auto& [name, meaning] : spellings_) names.push_back(name);
+  std::sort(names.begin(), names.end());
   return nearest_name(spelling, names);
+}
+
+std::string FieldIndex::nearest(const std::string& spelling) const {
+  std::string near = nearest_of(spelling, [](const Field& field) { return !field.is_hidden; });
+  return near.empty() ? nearest_of(spelling, [](const Field& field) { return field.is_hidden && !field.is_refused; }) : near;
+}
+
+std::string FieldIndex::suggestion(const std::string& spelling, std::string_view command) const {
+  for (const auto& [other, ours] : kOtherNames) {
+    if (spelling == other && find(std::string(ours)).field != nullptr) return "did you mean --" + std::string(ours) + "?";
+  }
+  if (const std::string near = nearest(spelling); !near.empty()) return "did you mean --" + near + "?";
+  const std::string refused = nearest_of(spelling, [](const Field& field) { return field.is_refused; });
+  if (!refused.empty()) return "the nearest flag of Megatron-LM, --" + refused + ", " + find(refused).field->help;
+  const std::string word = longest_word(spelling);
+  const std::string search = word.size() < 2 ? "" : ", or search with megatron help " + word;
+  return "see megatron " + std::string(command) + " --help" + search;
 }
 
 std::string inverted(const std::string& value) { return boolean_value(value) ? "false" : "true"; }

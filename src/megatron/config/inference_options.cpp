@@ -3,8 +3,11 @@
 #include <array>
 
 #include "megatron/base/error.h"
+#include "megatron/config/known_flags.h"
+#include "megatron/config/legacy_flags.h"
 #include "megatron/config/mesh_sizes.h"
 #include "megatron/config/rule.h"
+#include "megatron/config/run_flags.h"
 #include "megatron/config/settings_tables.h"
 
 namespace megatron {
@@ -53,6 +56,47 @@ void declare_parallel(FieldTable<Options>& table) {
   table.include(static_cast<ParallelConfig Options::*>(&Options::parallel), parallel_fields());
 }
 
+/// The flags of Megatron-LM's text-generation scripts beyond those of a training run.
+constexpr KnownFlags kGenerationFlags[] = {
+    {KnownFlags::Treatment::accepted, "without effect: prompts are generated one after the other, as fast as they can be", "",
+     "num-tokens-to-prompt+=* incoming-requests-per-step=* incoming-requests-per-sec=* incoming-requests-duration=* output-every-n-results=* "
+     "no-record-throughput drain-between-batches batch-boundaries=* suspend-resume-interval=* suspend-timeout=* "
+     "coordinator-schedule-output-path=* moe-routing-trace-max-inference-steps=* use-coordinator async-mode use-flashinfer-fused-rope"},
+    {KnownFlags::Treatment::accepted, "without effect: loading is always strict, every weight of the model must be in the checkpoint", "",
+     "inference-ckpt-non-strict"},
+    {KnownFlags::Treatment::refused, "is not in this version: models are GPT", "leave it out", "model-provider=gpt"},
+    {KnownFlags::Treatment::refused, "is not in this version", "use `megatron score` for the log-probabilities of token ids",
+     "return-log-probs skip-prompt-log-probs top-n-logprobs=0"},
+    {KnownFlags::Treatment::refused, "is not in this version", "use --json, and send standard output to the file", "output-path=- output-request-events"},
+    {KnownFlags::Treatment::refused, "is not in this version", "end texts with --max-new-tokens or --termination-id",
+     "stop-words+=- num-tokens-from-file"},
+    {KnownFlags::Treatment::refused, "measures Megatron-LM's inference engine", "leave it out", "inference-repeat-n=1 throughput-check-only"},
+};
+
+/// Accepts the flags of the run that trained the model, and of Megatron-LM's inference scripts.
+template <class Options>
+void declare_run_flags(FieldTable<Options>& table, const std::string& command) {
+  for (const KnownFlags& flags : kGenerationFlags) {
+    for (Field& field : known_flag_fields(flags)) table.add_erased(std::move(field));
+  }
+  include_run_flags(table, static_cast<Settings Options::*>(&Options::run),
+                    {.architecture = "comes from the checkpoint, with which it must agree",
+                     .others = "without effect: " + command + " trains nothing",
+                     .runs_inference = true});
+}
+
+/// Reads the flags of `table`, those of a training run included.
+template <class Options>
+Options read_options(const FieldTable<Options>& table, std::span<const std::string> args, std::string_view command) {
+  Options options;
+  Parsed parsed = parse_command_line(table, args, options, command);
+  Problems problems;
+  translate_legacy_flags(options.run, parsed, problems);
+  problems.throw_if_any();
+  options.parsed = std::move(parsed);
+  return options;
+}
+
 void check_model_options(const ModelOptions& options, std::int64_t world_size) {
   Settings settings;
   settings.parallel = options.parallel;
@@ -77,9 +121,12 @@ const FieldTable<GenerateOptions>& generate_table() {
     declare_model(t);
     t.group("Prompts");
     t.field("prompt", &Options::prompt, "text to continue; may be given again").repeatable().value_name("TEXT");
+    t.field("prompts", &Options::prompts, "texts to continue, as Megatron-LM's scripts give them").value_name("TEXT");
     t.field("prompt_file", &Options::prompt_file, "one prompt per line; in a .jsonl file, the field \"text\" of each").value_name("FILE");
+    t.field("prompt_file_num_truncate", &Options::prompt_file_num_truncate, "prompts to take of the file; none: all").at_least(1);
     t.group("Sampling");
-    t.field("max_new_tokens", &Options::max_new_tokens, "tokens to add at most").at_least(0);
+    t.field("max_new_tokens", &Options::max_new_tokens, "tokens to add at most").at_least(0).alias("num-tokens-to-generate");
+    t.field("termination_id", &Options::termination_id, "token id that ends a text; none: those of the tokenizer").at_least(0);
     t.field("temperature", &Options::temperature, "divides the logits; 0 takes the most likely token").at_least(0);
     t.field("top_k", &Options::top_k, "draw among the k most likely tokens; 0: all").at_least(0).alias("top_k");
     t.field("top_p", &Options::top_p, "draw among the most likely tokens that together exceed this probability; 0: all")
@@ -91,6 +138,7 @@ const FieldTable<GenerateOptions>& generate_table() {
     t.field("json", &Options::json, "print prompt, prompt_ids, text, ids and finish_reason per prompt; text and ids are what was added");
     t.include(&Options::tokenizer, tokenizer_table());
     declare_parallel(t);
+    declare_run_flags(t, "generate");
     return t;
   }();
   return table;
@@ -107,14 +155,15 @@ const FieldTable<ScoreOptions>& score_table() {
     t.group("Input");
     t.field("input", &ScoreOptions::input, "file of the lines; none: standard input").value_name("FILE");
     declare_parallel(t);
+    declare_run_flags(t, "score");
     return t;
   }();
   return table;
 }
 
 GenerateOptions read_generate_options(std::span<const std::string> args, std::int64_t world_size) {
-  GenerateOptions options;
-  parse_command_line(generate_table(), args, options, "generate");
+  GenerateOptions options = read_options(generate_table(), args, "generate");
+  options.prompt.insert(options.prompt.end(), options.prompts.begin(), options.prompts.end());
   check_model_options(options, world_size);
   if (options.prompt.empty() && options.prompt_file.empty()) {
     throw UserError({"no prompt", "", "give --prompt TEXT (as often as you like) or --prompt-file FILE"});
@@ -123,8 +172,7 @@ GenerateOptions read_generate_options(std::span<const std::string> args, std::in
 }
 
 ScoreOptions read_score_options(std::span<const std::string> args, std::int64_t world_size) {
-  ScoreOptions options;
-  parse_command_line(score_table(), args, options, "score");
+  ScoreOptions options = read_options(score_table(), args, "score");
   check_model_options(options, world_size);
   return options;
 }

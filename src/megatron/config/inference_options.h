@@ -21,17 +21,21 @@ struct ModelOptions : ComputeOptions {
   std::string load;
   std::optional<std::int64_t> ckpt_step;
   ParallelConfig parallel;
+  Settings run;   ///< flags of a training run, given as they stand in its script: the architecture must be the checkpoint's
+  Parsed parsed;  ///< what was given, and remarks for stderr
 };
 
 struct GenerateOptions : ModelOptions {
   TokenizerConfig tokenizer;
-  std::vector<std::string> prompt;
+  std::vector<std::string> prompt, prompts;  ///< read_generate_options() appends prompts to prompt
   std::string prompt_file;
+  std::optional<std::int64_t> prompt_file_num_truncate;  ///< prompts taken of the file; none: all
   std::int64_t max_new_tokens = 128;
   double temperature = 1;
   std::int64_t top_k = 0;
   double top_p = 0;
   std::int64_t seed = 1234;
+  std::optional<std::int64_t> termination_id;  ///< ends a text in place of the tokenizer's ids
   bool json = false;
 };
 

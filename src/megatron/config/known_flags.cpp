@@ -57,7 +57,7 @@ std::vector<std::string> describe_value(Field& field, const std::string& word) {
   return split(right, ';');
 }
 
-Field make_field(const KnownFlags& flags, const std::string& word) {
+Field make_field(const KnownFlags& flags, bool is_accepted, const std::string& word) {
   Field field;
   const bool is_value = word.find('=') != std::string::npos;
   std::vector<std::string> neutral{"false"};
@@ -70,14 +70,15 @@ Field make_field(const KnownFlags& flags, const std::string& word) {
   field.group = "Known flags of Megatron-LM";
   field.is_hidden = true;
   field.get = [](const void*) { return std::vector<std::string>{}; };
-  if (flags.treatment == KnownFlags::Treatment::accepted) {
-    field.help = field.note = flags.reason;
+  if (is_accepted) {
+    field.help = field.note = flags.treatment == KnownFlags::Treatment::inference ? "without effect: it tunes Megatron-LM's inference engine" : std::string(flags.reason);
     field.set = [is_value](void*, std::span<const std::string> values) {
       if (!is_value) boolean_value(single_value(values));
     };
     return field;
   }
   field.help = flags.reason;
+  field.is_refused = true;
   field.set = [reason = flags.reason, fix = flags.fix, neutral, is_value](void*, std::span<const std::string> values) {
     const bool fits = is_value ? all_neutral(values, neutral) : !boolean_value(single_value(values));
     if (!fits) throw FieldError{std::string(reason), std::string(fix)};
@@ -87,16 +88,18 @@ Field make_field(const KnownFlags& flags, const std::string& word) {
 
 }  // namespace
 
-std::vector<Field> known_flag_fields(const KnownFlags& flags) {
+std::vector<Field> known_flag_fields(const KnownFlags& flags, bool runs_inference) {
+  using enum KnownFlags::Treatment;
+  const bool is_accepted = flags.treatment == accepted || (flags.treatment == inference && runs_inference);
   std::vector<Field> fields;
-  for (const std::string& word : split(flags.words, ' ')) fields.push_back(make_field(flags, word));
+  for (const std::string& word : split(flags.words, ' ')) fields.push_back(make_field(flags, is_accepted, word));
   return fields;
 }
 
-std::vector<Field> known_flag_fields() {
+std::vector<Field> known_flag_fields(bool runs_inference) {
   std::vector<Field> fields;
   for (const KnownFlags& flags : known_flags()) {
-    for (Field& field : known_flag_fields(flags)) fields.push_back(std::move(field));
+    for (Field& field : known_flag_fields(flags, runs_inference)) fields.push_back(std::move(field));
   }
   return fields;
 }

@@ -78,13 +78,34 @@ constexpr KnownFlags kKnownFlags[] = {
      "trust-remote-code tokenizer-hf-no-use-fast use-gigatoken disable-msc"},
     {accepted, "without effect: SIGTERM, SIGUSR1 and SIGINT always save and exit", "", "exit-signal-handler exit-signal-handler-for-training"},
     {accepted, "without effect: every metric of the log line goes to the JSON lines file", "",
-     "no-barrier-with-level-1-timing wandb-exp-name=* wandb-save-dir=* wandb-entity=* no-one-logger one-logger-project=* one-logger-run-name=* "
+     "no-barrier-with-level-1-timing no-one-logger one-logger-project=* one-logger-run-name=* "
      "one-logger-async app-tag-run-name=* app-tag-run-version=* logging-level=*"},
     {refused, "is no longer a flag of Megatron-LM", "use --micro-batch-size and --global-batch-size", "batch-size=-;0"},
-    {refused, "runs no tests in Megatron-LM's training either", "leave it out; `make test` tests the program", "test-mode"},
+    {accepted, "without effect: it turns on self-tests inside Megatron-LM's layers", "", "test-mode"},
+    {accepted, "without effect: it chooses how Megatron-LM's post-training tools spell layers and checkpoints", "",
+     "export-te-mcore-model export-default-te-spec export-force-local-attention export-legacy-megatron"},
+    {refused, "is not in this version: models carry no quantizers, teachers or draft heads", "leave it out to train the model itself",
+     "modelopt-enabled export-kv-cache-quant=none export-real-quant-cfg=None;none export-quant-cfg=- export-kd-teacher-load=- "
+     "export-kd-teacher-model-config=- export-kd-teacher-ckpt-format=- export-kd-cfg=- export-offline-model qad-train-target=- "
+     "freeze-base-for-mtp export-model-type=GPTModel"},
+    {refused, "is not in this version: pretrain reads .bin and .idx files", "make them with `megatron preprocess-data`",
+     "finetune-hf-dataset=- finetune-data-split=train finetune-data-files+=-"},
+    {refused, "is not in this version", "give YaRN's settings with --position-embedding-type yarn and --yarn-...", "enable-gpt-oss"},
     {refused, "is no longer a flag of Megatron-LM", "use --lr-warmup-fraction or --lr-warmup-iters", "warmup=-;0"},
     {refused, "is no longer a flag of Megatron-LM", "use --tensor-model-parallel-size", "model-parallel-size=-;0;1"},
-    {refused, "is no longer a flag of Megatron-LM", "leave it out: activations are kept", "checkpoint-activations"},
+    {refused, "is an older name of Megatron-LM's --recompute-granularity full, which is not in this version", "leave it out: activations are kept, with the same results",
+     "checkpoint-activations activations-checkpoint-method=- activations-checkpoint-num-layers=-;0;1 distribute-checkpointed-activations "
+     "checkpoint-num-layers=-;0;1"},
+    {accepted, "without effect: an older flag of Megatron-LM that chose among its own implementations", "",
+     "DDP-impl={local,torch} no-contiguous-buffers-in-local-ddp use-contiguous-buffers-in-ddp use-contiguous-buffers-in-local-ddp "
+     "data-impl={mmap,lazy,cached,infer} mmap-warmup scaled-upper-triang-masked-softmax-fusion scaled-masked-softmax-fusion bias-gelu-fusion "
+     "bias-dropout-fusion no-query-key-layer-scaling delay-grad-reduce no-delay-grad-reduce delay-param-gather log-batch-size-to-tensorboard "
+     "log-learning-rate-to-tensorboard no-log-learnig-rate-to-tensorboard"},
+    {refused, "is an older flag of Megatron-LM", "give the embedding a stage of its own with --pipeline-model-parallel-layout", "standalone-embedding-stage"},
+    {refused, "is a flag of a fine-tuning script of its own", "give the second data set with --train-data-path and --valid-data-path", "data-path2+=-"},
+    {refused, "splits encoder-decoder models, which are not in this version", "leave it out", "pipeline-model-parallel-split-rank=-;0"},
+    {refused, "is an older name of --use-megatron-fsdp, which is not in this version", "use --use-distributed-optimizer", "use-custom-fsdp"},
+    {refused, "is an older name of --fp8-format, which is not in this version", "use --bf16", "fp8-e4m3 fp8-hybrid"},
     {refused, "reads a format of its own", "use --config with flat keys", "yaml-cfg=-"},
     {refused, "loads Python code", "choose the architecture with its own flags", "spec+=-;local"},
     {refused, "is not in this version: weights have no GTP shards", "use --tensor-model-parallel-size",
@@ -111,7 +132,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "moe-router-quantile-balancing-ema=0 moe-router-force-load-balancing moe-router-force-biased=-;0 moe-single-grouped-weight "
      "moe-single-grouped-bias moe-z-loss-coeff=-;0 moe-input-jitter-eps=-;0 moe-enable-deepep moe-permute-fusion-into-hybridep "
      "moe-hybridep-pad-uneven-dispatch-inputs moe-per-layer-logging moe-expert-capacity-factor=-;0 moe-pad-expert-input-to-capacity "
-     "moe-pad-experts-for-cuda-graph-inference moe-token-drop-policy=probs moe-apply-probs-on-input moe-latent-size=-;0 "
+     "moe-pad-experts-for-cuda-graph-inference moe-token-drop-policy=probs moe-apply-probs-on-input export-moe-apply-probs-on-input moe-latent-size=-;0 "
      "gtp-remat-opt-in-modules+=- moe-flex-dispatcher-num-sms=-;0 moe-deepep-num-sms=-;0 moe-hybridep-num-sms=-;0 "
      "moe-hybridep-num-blocks-permute=-;0 moe-hybridep-num-blocks-unpermute=-;0 moe-hybridep-num-sms-preprocessing=108 moe-ncclep-zero-copy "
      "moe-dispatch-fwd-dtype=bf16 moe-combine-bwd-dtype=bf16 moe-mlp-glu-interleave-size=-;0 moe-expert-rank-capacity-factor=-;0 "
@@ -125,7 +146,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "mtp-num-layers=-;0 mtp-standalone mtp-loss-scaling-factor=.1 mtp-use-repeated-layer mtp-detach-heads mtp-hsm mtp-hybrid-override-pattern=- "
      "num-speculative-tokens=0"},
     {refused, "is not in this version", "see --window-size, --qk-layernorm and --attention-dropout for what attention can do",
-     "softmax-type=vanilla qk-l2-norm qk-clip qk-clip-alpha=.5 qk-clip-threshold=100 attention-output-gate log-max-attention-logit "
+     "softmax-type=vanilla qk-l2-norm export-qk-l2-norm qk-clip qk-clip-alpha=.5 qk-clip-threshold=100 attention-output-gate log-max-attention-logit "
      "no-rope-freq=-;0 mrope-section+=-;0 relative-attention-num-buckets=32 relative-attention-max-distance=128 batch-invariant-mode "
      "use-kitchen-attention experimental-attention-variant=- dsa-indexer-n-heads=-;0 dsa-indexer-head-dim=-;0 dsa-indexer-topk=-;0 "
      "dsa-indexer-topk-freq=1 dsa-indexer-skip-topk-offset=0 dsa-indexer-loss-coeff=-;0 dsa-indexer-use-sparse-loss dsa-kernel-backend=none "
@@ -146,13 +167,13 @@ constexpr KnownFlags kKnownFlags[] = {
      "fp8-amax-compute-algo=most_recent no-fp8-wgrad^ fp8-output-proj first-last-layers-bf16 num-layers-at-start-in-bf16=1 "
      "num-layers-at-end-in-bf16=1 fp4-format=- fp4-recipe=nvfp4 fp4-quantizer-factory=- fp4-param-gather fp8-param-gather "
      "te-precision-config-file=- output-logit-dtype=-;fp32 reuse-grad-buf-for-mxfp8-param-ag keep-fp8-transpose-cache"},
-    {refused, "is not in this version: there is no CUDA", "leave it out",
-     "enable-cuda-graph external-cuda-graph cuda-graph-impl=none inference-cuda-graph-scope=- cuda-graph-scope+=- cuda-graph-modules+=-"},
+    {accepted, "without effect: steps run without CUDA graphs in this version, with the same results", "",
+     "enable-cuda-graph external-cuda-graph cuda-graph-impl={none,local,transformer_engine,full_iteration} inference-cuda-graph-scope={none,layer,block} "
+     "cuda-graph-scope+=* cuda-graph-modules+=*"},
     {refused, "is not in this version", "use --optimizer adam or sgd",
      "muon-momentum=.9 muon-no-split-qkv muon-nesterov muon-scale-mode=spectral muon-fp32-matmul-prec=medium muon-coefficient-type=quintic "
      "muon-num-ns-steps=5 muon-tp-mode=duplicated muon-use-syrk muon-extra-scale-factor=1 muon-scalar-optimizer=adam lion-beta1=.95 "
      "lion-beta2=.98 freeze-all-layers dump-param-to-param-group-map=-"},
-    {refused, "is no longer a flag of Megatron-LM", "use --apply-wd-to-qk-layernorm", "no-weight-decay-cond-type=-"},
     {refused, "is not in this version: pretrain trains GPT", "leave it out",
      "decoder-num-layers=-;0 decoder-seq-length=-;0 bert-no-binary-head onnx-safe=-;0;false mask-prob=.15 short-seq-prob=.1 sample-rate=1 "
      "vocab-extra-ids=0"},
@@ -161,8 +182,9 @@ constexpr KnownFlags kKnownFlags[] = {
      "save-dgrads-interval=-;0 config-logger-dir=-"},
     {refused, "is not in this version", "leave it out: checkpoints are whole, under --save",
      "replication replication-jump=-;0 replication-factor=2 load-main-params-from-ckpt override-ckpt-iteration=-;0 ckpt-pg-tensors-cache-path=- "
-     "ckpt-pg-tensors-cache-create "
-     "no-strict-fsdp-dtensor-load^ dist-ckpt-strictness=assume_ok_unexpected"},
+     "ckpt-pg-tensors-cache-create no-strict-fsdp-dtensor-load^"},
+    {accepted, "without effect: loading is always strict, every weight of the model must be in the checkpoint", "",
+     "dist-ckpt-strictness={assume_ok_unexpected,log_unexpected,log_all,raise_unexpected,raise_all,return_unexpected,return_all,ignore_all}"},
     {refused, "is not in this version", "use `megatron convert`",
      "ckpt-convert-format=- ckpt-convert-save=- ckpt-convert-update-legacy-dist-opt-format"},
     {refused, "is not in this version", "use --load DIR --finetune", "pretrained-checkpoint=-"},
@@ -172,15 +194,19 @@ constexpr KnownFlags kKnownFlags[] = {
      "dataloader-inter-document-masking phase-transition-iterations=- per-dataset-sequences-path=- object-storage-cache-path=- enable-msc sft "
      "sft-tokenizer-prompt-format=nemotron-h-aligned"},
     {refused, "is not in this version: the vocabulary is padded by --make-vocab-size-divisible-by, and padded rows are neither trained nor saved",
-     "use --vocab-size and --make-vocab-size-divisible-by", "padded-vocab-size=-;0 no-pad-vocab-size^"},
+     "use --vocab-size, --padded-vocab-size and --make-vocab-size-divisible-by", "no-pad-vocab-size^"},
     {refused, "is not in this version", "use NullTokenizer, ByteTokenizer, GPT2BPETokenizer or HuggingFaceTokenizer as they are",
-     "tokenizer-metadata=- tokenizer-special-tokens+=- tiktoken-pattern=- tiktoken-num-special-tokens=1000 tokenizer-sentencepiece-legacy "
-     "no-tokenizer-sentencepiece-ignore-extra-whitespaces^ tokenizer-hf-no-include-special-tokens null-tokenizer-eod-id=-;0 "
-     "null-tokenizer-pad-id=-1 chat-template=- tiktoken-special-tokens+=-"},
+     "tokenizer-metadata=- tokenizer-special-tokens+=- tokenizer-hf-no-include-special-tokens null-tokenizer-eod-id=-;0 "
+     "null-tokenizer-pad-id=-1 chat-template=-"},
+    {accepted, "without effect: only TikTokenizer reads it, and --tokenizer-type offers none in this version", "",
+     "tiktoken-pattern=* tiktoken-num-special-tokens=* tiktoken-special-tokens+=*"},
+    {accepted, "without effect: only SentencePieceTokenizer reads it, and --tokenizer-type offers none in this version", "",
+     "tokenizer-sentencepiece-legacy no-tokenizer-sentencepiece-ignore-extra-whitespaces^"},
     {accepted, "without effect: --profile records every operator with its shapes, by a recorder of our own", "",
      "use-pytorch-profiler pytorch-profiler-collect-shapes record-shapes nvtx-ranges"},
+    {accepted, "without effect: energy is not measured in this version", "", "log-energy"},
     {refused, "is not in this version", "use --profile, or --log-memory for the memory",
-     "pytorch-profiler-collect-callstack pytorch-profiler-collect-chakra record-memory-history memory-snapshot-path=snapshot.pickle log-energy"},
+     "pytorch-profiler-collect-callstack pytorch-profiler-collect-chakra record-memory-history memory-snapshot-path=snapshot.pickle"},
     {refused, "is not in this version", "loss and gradients are checked for NaN and infinity at every step",
      "gpu-sniff-test-interval=-;0 adlr-autoresume "
      "adlr-autoresume-interval=1000 log-straggler straggler-ctrlr-port=65535 straggler-minmax-count=1 disable-straggler-on-startup "
@@ -192,8 +218,10 @@ constexpr KnownFlags kKnownFlags[] = {
      "fault-injector-ranks=- "
      "fault-injector-num-ranks=-;0 fault-injector-fault-types=- fault-injector-fault-probabilities=- fault-injector-fault-delay=-;0 "
      "fault-injector-delay-start-iteration=-;0 fault-injector-mtti-seconds=-;0 fault-injector-offset-seconds=-;0 fault-injector-seed=-;0"},
-    {refused, "is not in this version: nothing is sent over the network", "read the JSON lines of metrics",
-     "wandb-project=- otel-enabled otel-service-name=- otel-span-groups=-"},
+    {accepted, "without effect: nothing is sent to Weights & Biases; metrics.jsonl under --save or --tensorboard-dir holds every metric", "",
+     "wandb-project=* wandb-exp-name=* wandb-save-dir=* wandb-entity=*"},
+    {refused, "is not in this version: nothing is sent over the network", "leave it out: metrics.jsonl holds every metric, and --prometheus-port serves them",
+     "otel-enabled otel-service-name=- otel-span-groups=-"},
     {refused, "is not in this version: pretrain trains on text", "leave it out",
      "perform-rl-step rl-prompts-per-eval=32 grpo-prompts-per-step=32 grpo-group-size=2 rl-generation-lag=-;0 rl-max-inflight-requests=-;0 "
      "rl-submission-granularity=B rl-consumption-granularity=B rl-durable-rollout-bank rl-rollout-bank-dir=- rl-rollout-bank-max-bytes=0 "
@@ -210,7 +238,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "logits-save-top-k=-;0 logits-save-top-p=-;0 logits-save-top-p-min-k=1 logits-save-dir=- logits-save-dtype=fp16 logits-load-dir=- "
      "logits-load-decode-threads=4 logits-load-prefetch-factor=3 logits-load-msc-prefetch-depth=2 logits-load-kd-loss-alpha=1 "
      "logits-load-ignore-errors"},
-    {refused, "belongs to Megatron-LM's inference engine", "use `megatron generate`",
+    {inference, "belongs to Megatron-LM's inference engine", "use `megatron generate`",
      "inference-batch-times-seqlen-threshold=-1 max-tokens-to-oom=12000 output-bert-embeddings bert-embedder-type=megatron "
      "use-legacy-static-engine inference-max-requests=8 inference-max-seq-length=2560 inference-dynamic-batching "
      "inference-dynamic-batching-buffer-size-gb=40 inference-dynamic-batching-paused-buffer-size-gb=-;0 "

@@ -67,6 +67,13 @@ const std::vector<Rule>& size_rules() {
                                  text_of(s.model.max_position_embeddings) + " is less than --seq-length " + text_of(s.training.seq_length),
                                  "raise --max-position-embeddings, or use --position-embedding-type rope"};
        }},
+      {{"padded_vocab_size", "vocab_size"},
+       [](S s) { return s.tokenizer.vocab_size && s.tokenizer.padded_vocab_size.value_or(*s.tokenizer.vocab_size) < *s.tokenizer.vocab_size; },
+       [](S s) {
+         return UserError::Parts{"--padded-vocab-size",
+                                 text_of(*s.tokenizer.padded_vocab_size) + " is less than --vocab-size " + text_of(*s.tokenizer.vocab_size),
+                                 "raise --padded-vocab-size, or leave it out"};
+       }},
       {{"vocab_size", "tokenizer_type"},
        [](S s) { return s.tokenizer.vocab_size && s.model.vocab_size > 0 && *s.tokenizer.vocab_size > s.model.vocab_size; },
        [](S s) {
@@ -79,6 +86,12 @@ const std::vector<Rule>& size_rules() {
 
 const std::vector<Rule>& position_rules() {
   static const std::vector<Rule> rules = {
+      {{"no_position_embedding", "position_embedding_type"},
+       [](S s) { return s.legacy.no_position_embedding && s.model.position_embedding_type == PositionEmbedding::learned_absolute; },
+       [](S) {
+         return UserError::Parts{"--no-position-embedding", "asks for no learned positions, which the model has",
+                                 "add --position-embedding-type rope, or none for a model without any positions"};
+       }},
       {{"rotary_percent", "kv_channels", "hidden_size", "num_attention_heads", "position_embedding_type"},
        [](S s) { return is_rotary(s) && s.model.kv_channels > 0 && (rotary_channels(s) < 2 || rotary_channels(s) % 2 != 0); },
        [](S s) {

@@ -50,12 +50,6 @@ const std::vector<Rule>& version_rules() {
 
 const std::vector<Rule>& tensor_rules() {
   static const std::vector<Rule> rules = {
-      {{"sequence_parallel", "tensor_model_parallel_size"},
-       [](S s) { return s.parallel.sequence_parallel && tp(s) == 1; },
-       [](S) {
-         return UserError::Parts{"--sequence-parallel", "has no ranks to split the sequence over",
-                                 "add --tensor-model-parallel-size N above 1, or leave --sequence-parallel out"};
-       }},
       {{"sequence_parallel", "tensor_model_parallel_size", "seq_length"},
        [](S s) { return s.parallel.sequence_parallel && tp(s) > 1 && s.training.seq_length % tp(s) != 0; },
        [](S s) {
@@ -64,7 +58,7 @@ const std::vector<Rule>& tensor_rules() {
                                  "use --seq-length " + text_of((s.training.seq_length / tp(s) + 1) * tp(s)) + ", or leave --sequence-parallel out"};
        }},
       {{"tp_comm_overlap", "sequence_parallel"},
-       [](S s) { return s.parallel.tp_comm_overlap && !s.parallel.sequence_parallel; },
+       [](S s) { return s.parallel.tp_comm_overlap && !s.parallel.sequence_parallel && tp(s) > 1; },
        [](S) {
          return UserError::Parts{"--tp-comm-overlap", "needs --sequence-parallel", "add --sequence-parallel, or leave --tp-comm-overlap out"};
        }},

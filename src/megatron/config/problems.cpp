@@ -39,6 +39,11 @@ void Problems::throw_if_any() const {
   throw UserError(text);
 }
 
+bool is_misspelt(std::string_view word, std::string_view name) {
+  constexpr std::size_t kShortest = 6, kLongest = 80;
+  return word.size() >= kShortest && word.size() <= kLongest && edit_distance(word, name) <= 2;
+}
+
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates) {
   constexpr std::size_t kLongest = 80;
   if (name.empty() || name.size() > kLongest) return {};

@@ -27,4 +27,7 @@ class Problems {
 /// The candidate closest to `name` in edit distance (insert, delete, replace, swap of neighbours), or "" when none is near.
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
 
+/// Whether `word` is `name` but for one or two letters. Short words say too little to tell.
+bool is_misspelt(std::string_view word, std::string_view name);
+
 }  // namespace megatron

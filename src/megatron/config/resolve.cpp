@@ -1,6 +1,7 @@
 #include "megatron/config/resolve.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "megatron/config/batch_schedule.h"
 #include "megatron/config/field_values.h"
@@ -9,10 +10,10 @@
 namespace megatron {
 namespace {
 
-/// Megatron's rule for gated MLPs: two thirds of four times the hidden size, down to a multiple of 64.
+/// Megatron's rule for gated MLPs: two thirds of four times the hidden size, down to a multiple of 64. --quick-geglu is left out of it.
 std::int64_t default_ffn_hidden_size(const TransformerConfig& model) {
   if (model.hidden_size > kLargestSize) return 0;  // validate_model names it
-  return model.gated_linear_unit ? model.hidden_size * 8 / 3 / 64 * 64 : 4 * model.hidden_size;
+  return model.gated_linear_unit && model.activation != Activation::quick_gelu ? model.hidden_size * 8 / 3 / 64 * 64 : 4 * model.hidden_size;
 }
 
 void resolve_window_layers(TransformerConfig& model) {
@@ -78,25 +79,30 @@ void resolve(Settings& settings, std::int64_t data_parallel_size) {
   TrainingConfig& training = settings.training;
   resolve_batches(training, data_parallel_size);
   if (settings.model.max_position_embeddings == 0) settings.model.max_position_embeddings = training.seq_length;
-  if (settings.model.vocab_size == 0) settings.model.vocab_size = settings.tokenizer.vocab_size.value_or(0);
+  const TokenizerConfig& tokenizer = settings.tokenizer;
+  if (settings.model.vocab_size == 0) settings.model.vocab_size = tokenizer.padded_vocab_size.value_or(tokenizer.vocab_size.value_or(0));
+  if (settings.parallel.tensor_model_parallel_size == 1) settings.parallel.sequence_parallel = settings.parallel.tp_comm_overlap = false;
   resolve_precision(settings);
   resolve_data(settings.data);
 }
 
 std::optional<std::array<double, 3>> split_shares(const std::string& split) {
-  std::string text = split;
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return std::string_view("/;:\t").find(c) != std::string_view::npos; }, ',');
-  const auto parts = split_numbers(std::vector<std::string>{text});
-  if (parts.empty() || parts.size() > 3) return std::nullopt;
+  const auto is_numeric = [](char c) { return c == '.' || (c >= '0' && c <= '9'); };
+  const auto is_refused = [](unsigned char c) { return c == '-' || std::isalpha(c) != 0; };
+  if (std::any_of(split.begin(), split.end(), is_refused)) return std::nullopt;
   std::array<double, 3> shares{};
-  try {
-    for (std::size_t i = 0; i < parts.size(); ++i) shares[i] = number_value(parts[i]);
-  } catch (const FieldError&) {
-    return std::nullopt;
+  std::size_t count = 0;
+  for (auto first = std::find_if(split.begin(), split.end(), is_numeric); first != split.end();) {
+    const auto last = std::find_if_not(first, split.end(), is_numeric);
+    if (count == shares.size()) return std::nullopt;
+    try {
+      shares[count++] = number_value(std::string(first, last));
+    } catch (const FieldError&) {
+      return std::nullopt;
+    }
+    first = std::find_if(last, split.end(), is_numeric);
   }
-  const bool positive = std::all_of(shares.begin(), shares.end(), [](double share) { return share >= 0; });
-  if (!positive || shares[0] + shares[1] + shares[2] <= 0) return std::nullopt;
+  if (shares[0] + shares[1] + shares[2] <= 0) return std::nullopt;
   return shares;
 }
 

@@ -139,11 +139,14 @@ const std::vector<Rule>& data_rules() {
        [](S s) {
          return UserError::Parts{"--split", "'" + s.data.split + "' is not up to three shares, at least one above 0", "write --split 969,30,1"};
        }},
-      {{"tokenizer_type", "vocab_size", "load"},
-       [](S s) { return s.tokenizer.tokenizer_type.empty() && !s.tokenizer.vocab_size && s.checkpoint.load.empty(); },
+      {{"tokenizer_type", "tokenizer_model", "vocab_size", "load"},
+       [](S s) {
+         const TokenizerConfig& t = s.tokenizer;
+         return t.tokenizer_type.empty() && t.tokenizer_model.empty() && !t.vocab_size && s.checkpoint.load.empty();
+       },
        [](S) {
-         return UserError::Parts{"--tokenizer-type", "is required",
-                                 "add --tokenizer-type T with its files, or --tokenizer-type NullTokenizer --vocab-size N"};
+         return UserError::Parts{"--vocab-file and --merge-file", "are required: the tokenizer is a GPT2BPETokenizer unless --tokenizer-type says otherwise",
+                                 "add both, or --tokenizer-model FILE, or --tokenizer-type NullTokenizer --vocab-size N"};
        }},
       {{"tokenizer_type", "vocab_size"},
        [](S s) { return s.tokenizer.tokenizer_type == "NullTokenizer" && !s.tokenizer.vocab_size; },

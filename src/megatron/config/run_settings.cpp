@@ -7,6 +7,7 @@
 #include "megatron/config/config_file.h"
 #include "megatron/config/environment.h"
 #include "megatron/config/known_flags.h"
+#include "megatron/config/legacy_flags.h"
 #include "megatron/config/pipeline_rules.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/rules.h"
@@ -15,8 +16,6 @@
 
 namespace megatron {
 namespace {
-
-constexpr std::array kActivationSwitches{"swiglu", "geglu", "quick_geglu", "squared_relu", "openai_gelu"};
 
 void append(std::vector<Assignment>& all, std::vector<Assignment> more) {
   all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
@@ -34,26 +33,9 @@ std::vector<std::string> config_files(std::span<const Assignment> environment, s
   return from_flags.empty() ? from_environment : from_flags;
 }
 
-void check_activation_switches(std::span<const Assignment> assignments, Problems& problems) {
-  std::set<std::string> given;
-  for (const Assignment& a : assignments) {
-    for (const char* name : kActivationSwitches) {
-      if (a.field->name == name && a.values == std::vector<std::string>{"true"}) given.insert(a.field->flag());
-    }
-  }
-  if (given.size() < 2) return;
-  problems.add({*given.begin(), "excludes " + *std::next(given.begin()), "give one of the two"});
-}
-
 std::string flag_of(const std::string& name) {
   const Field* field = settings_table().set().find_name(name);
   return field->flag();
-}
-
-/// YaRN's length of pretraining is 4096 in Megatron, Llama 3's 8192.
-void settle_original_length(TransformerConfig& model, const Parsed& parsed) {
-  const bool is_yarn = model.position_embedding_type == PositionEmbedding::yarn || model.rope_scaling_type == RopeScaling::yarn;
-  if (is_yarn && !parsed.is_set("rope_original_max_position_embeddings")) model.rope_original_max_position_embeddings = 4096;
 }
 
 /// The knobs of a dynamic loss scale where there is none.
@@ -76,9 +58,18 @@ void add_pipeline_notes(const Settings& settings, Parsed& parsed) {
         flag_of("microbatch_group_size_per_virtual_pipeline_stage"));
 }
 
+/// Flags of tensor parallelism that may stay where there is none; resolve() turns them off, as Megatron-LM does.
+void add_tensor_parallel_notes(const Settings& settings, Parsed& parsed) {
+  if (settings.parallel.tensor_model_parallel_size != 1) return;
+  for (const char* name : {"sequence_parallel", "tp_comm_overlap"}) {
+    if (parsed.is_set(name)) parsed.notes["is turned off: --tensor-model-parallel-size is 1"].push_back(parsed.origin(name).where);
+  }
+}
+
 void add_notes(const Settings& settings, Parsed& parsed) {
   add_loss_scale_notes(settings.training, parsed);
   add_pipeline_notes(settings, parsed);
+  add_tensor_parallel_notes(settings, parsed);
   if (parsed.is_set("save_interval") && settings.checkpoint.save.empty())
     parsed.notes["without effect: there is no --save"].push_back("--save-interval");
   const bool evaluates_only = settings.training.skip_train;
@@ -138,15 +129,14 @@ Run read_run(std::span<const std::string> args, std::int64_t world_size) {
   Problems problems;
   Run run;
   const auto flags = read_flags(index, args, "pretrain", problems);
-  auto environment = read_environment(index, ::environ, run.parsed.notes);
+  auto environment = read_environment(index, ::environ, run.parsed.notes, problems);
   std::vector<Assignment> all;
   for (const std::string& path : config_files(environment, flags)) append(all, read_config_file(index, path, problems));
   append(all, std::move(environment));
   append(all, flags);
   apply_assignments(all, &run.options, run.parsed, problems);
-  check_activation_switches(all, problems);
   require_fields(index.fields(), run.parsed, problems);
-  settle_original_length(run.options.settings.model, run.parsed);
+  translate_legacy_flags(run.options.settings, run.parsed, problems);
   add_notes(run.options.settings, run.parsed);
   if (!run.options.print_config) check_rules(run.options.settings, run.parsed, world_size, problems);
   problems.throw_if_any();

@@ -107,6 +107,7 @@ struct TokenizerConfig {
   std::string tokenizer_type;  ///< NullTokenizer, ByteTokenizer, GPT2BPETokenizer, HuggingFaceTokenizer
   std::string tokenizer_model, vocab_file, merge_file;
   std::optional<std::int64_t> vocab_size;
+  std::optional<std::int64_t> padded_vocab_size;  ///< rows of the embedding; none: as many as the tokenizer has ids
   std::int64_t make_vocab_size_divisible_by = 128;
 };
 
@@ -149,8 +150,18 @@ struct LoggerConfig {
   std::string trace;  ///< folder of the pipeline's timeline
 };
 
+/// Older flags as they were given; translate_legacy_flags() sets the settings that they stand for.
+struct LegacyFlags {
+  bool swiglu = false, geglu = false, quick_geglu = false, squared_relu = false, openai_gelu = false;
+  bool use_rotary_position_embeddings = false, no_position_embedding = false;
+  bool use_rope_scaling = false;
+  std::optional<double> rotary_seq_len_interpolation_factor, rotary_scaling_factor;
+  std::string no_weight_decay_cond_type;
+};
+
 /// All settings of a `pretrain` run.
 struct Settings {
+  LegacyFlags legacy;
   TransformerConfig model;
   ParallelConfig parallel;
   TrainingConfig training;

@@ -1,11 +1,14 @@
 #include "megatron/config/settings_tables.h"
 
+#include "megatron/config/legacy_flags.h"
+
 namespace megatron {
 
 const FieldTable<Settings>& settings_table() {
   static const FieldTable<Settings> table = [] {
     FieldTable<Settings> t;
     t.include(&Settings::model, transformer_table());
+    for (const Field& field : legacy_table().set().fields) t.add_erased(field);
     t.include(&Settings::training, training_table());
     t.include(&Settings::rerun, rerun_table());
     t.include(&Settings::optimizer, optimizer_table());

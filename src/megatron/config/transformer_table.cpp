@@ -13,7 +13,7 @@ void add_size(Table& t) {
   t.field("num_layers", &Config::num_layers, "transformer layers").at_least(1).alias("encoder-num-layers").at_most(kMostLayers);
   t.field("hidden_size", &Config::hidden_size, "width of the model").at_least(1).at_most(kLargestSize);
   t.field("num_attention_heads", &Config::num_attention_heads, "query heads").at_least(1).at_most(kLargestSize);
-  t.field("ffn_hidden_size", &Config::ffn_hidden_size, "width of the MLP; 0: 4 x hidden size, 8/3 x with a gated activation")
+  t.field("ffn_hidden_size", &Config::ffn_hidden_size, "width of the MLP; 0: 4 x hidden size, with --swiglu and --geglu 8/3 x in multiples of 64")
       .at_least(0)
       .at_most(kLargestSize);
   t.field("kv_channels", &Config::kv_channels, "width of one head; 0: hidden size / heads").at_least(0).at_most(kLargestSize);
@@ -40,48 +40,15 @@ void add_layers(Table& t) {
           "N: every N-th layer attends to all; or a list such as ([1]*3+[0])*2, 1 = windowed");
 }
 
-void set_activation(Config& config, Activation activation, bool gated) {
-  config.activation = activation;
-  config.gated_linear_unit = gated;
-}
-
-void add_activation(Table& t, const char* name, Activation activation, bool gated, const char* help) {
-  t.action(
-      name, [=](Config& c) { set_activation(c, activation, gated); },
-      [=](const Config& c) { return c.activation == activation && c.gated_linear_unit == gated; }, help);
-}
-
 void add_mlp(Table& t) {
   t.group("MLP");
   t.field("activation", &Config::activation, "activation of the MLP");
   t.field("gated_linear_unit", &Config::gated_linear_unit, "multiply the activation with a second projection");
-  add_activation(t, "swiglu", Activation::silu, true, "SwiGLU: --activation silu --gated-linear-unit");
-  add_activation(t, "geglu", Activation::gelu, true, "GEGLU: --activation gelu --gated-linear-unit");
-  add_activation(t, "quick_geglu", Activation::quick_gelu, true, "--activation quick_gelu --gated-linear-unit");
-  add_activation(t, "squared_relu", Activation::squared_relu, false, "--activation squared_relu");
-  add_activation(t, "openai_gelu", Activation::gelu_tanh, false, "--activation gelu_tanh");
 }
 
 void add_rope_scaling(Table& t) {
   t.field("rope_scaling_type", &Config::rope_scaling_type, "how rotary positions stretch beyond the length of pretraining");
-  t.action(
-      "use_rope_scaling", [](Config& c) { c.rope_scaling_type = RopeScaling::llama3; },
-      [](const Config& c) { return c.rope_scaling_type == RopeScaling::llama3; }, "Llama 3's scaling of rotary positions");
-  t.field("rope_scaling_factor", &Config::rope_scaling_factor, "factor of the scaling").above(0).alias("rotary-scaling-factor");
-  t.custom(
-       "rotary_seq_len_interpolation_factor", ValueKind::number,
-       [](Config& c, std::span<const std::string> values) {
-         if (is_none(single_value(values))) return;
-         c.rope_scaling_type = RopeScaling::linear;
-         c.rope_scaling_factor = number_value(values[0]);
-       },
-       [](const Config& c) {
-         return c.rope_scaling_type == RopeScaling::linear ? std::vector<std::string>{number_text(c.rope_scaling_factor)}
-                                                           : std::vector<std::string>{};
-       },
-       "linear interpolation of rotary positions by this factor")
-      .above(0)
-      .optional();
+  t.field("rope_scaling_factor", &Config::rope_scaling_factor, "factor of the scaling").above(0);
   t.field("rope_low_freq_factor", &Config::rope_low_freq_factor, "Llama 3's scaling: low frequency factor").above(0);
   t.field("rope_high_freq_factor", &Config::rope_high_freq_factor, "Llama 3's scaling: high frequency factor").above(0);
   t.field("rope_original_max_position_embeddings", &Config::rope_original_max_position_embeddings,
@@ -100,13 +67,6 @@ void add_rope_scaling(Table& t) {
 void add_positions(Table& t) {
   t.group("Positions");
   t.field("position_embedding_type", &Config::position_embedding_type, "how a token knows its place");
-  t.action(
-      "use_rotary_position_embeddings", [](Config& c) { c.position_embedding_type = PositionEmbedding::rope; },
-      [](const Config& c) { return c.position_embedding_type == PositionEmbedding::rope; }, "deprecated: --position-embedding-type rope");
-  t.action(
-       "no_position_embedding", [](Config& c) { c.position_embedding_type = PositionEmbedding::none; },
-       [](const Config& c) { return c.position_embedding_type == PositionEmbedding::none; }, "deprecated: --position-embedding-type none")
-      .hidden();
   t.field("rotary_base", &Config::rotary_base, "base of the rotary frequencies").above(0);
   t.field("rotary_percent", &Config::rotary_percent, "part of each head that is rotated").above(0).at_most(1);
   t.field("rotary_interleaved", &Config::rotary_interleaved, "rotate even and odd channels instead of the two halves");

@@ -172,9 +172,7 @@ CostModel even_costs(const Schedule& schedule, const StageCost& stage, double me
 }
 
 double PipelineTimes::bubble(std::int64_t rank) const {
-  const auto at = static_cast<std::size_t>(rank);
-  const double length = last_s[at] - first_s[at];
-  return length > 0 ? 1 - busy_s[at] / length : 0;
+  return makespan_s > 0 ? 1 - busy_s[static_cast<std::size_t>(rank)] / makespan_s : 0;
 }
 
 double PipelineTimes::total_bubble() const {

@@ -34,7 +34,8 @@ struct PipelineTimes {
   double makespan_s = 0;
   std::vector<double> busy_s, first_s, last_s;  ///< of each rank: computing, begin of its first and end of its last computing step
 
-  /// 1 − busy ÷ (last end − first begin).
+  /// The share of the step in which the rank computes nothing, also before its first and after its last computing step:
+  /// 1 − busy ÷ makespan.
   double bubble(std::int64_t rank) const;
   /// The same of all ranks together: 1 − Σ busy ÷ (p · makespan).
   double total_bubble() const;

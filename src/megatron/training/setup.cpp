@@ -54,8 +54,17 @@ std::unique_ptr<Tokenizer> open_tokenizer(const TokenizerConfig& config, std::in
 void settle_vocab_size(Settings& settings, const Tokenizer& tokenizer) {
   std::int64_t& size = settings.model.vocab_size;
   const bool is_loaded = size > 0;
-  if (!is_loaded) size = settings.tokenizer.vocab_size.value_or(tokenizer.vocab_size());
+  const TokenizerConfig& given = settings.tokenizer;
+  if (!is_loaded) size = given.padded_vocab_size.value_or(given.vocab_size.value_or(tokenizer.vocab_size()));
+  if (given.padded_vocab_size && *given.padded_vocab_size < size) {
+    throw UserError({"--padded-vocab-size " + std::to_string(*given.padded_vocab_size), "is less than the loaded model's vocabulary of " + std::to_string(size),
+                     "leave --padded-vocab-size out"});
+  }
   if (tokenizer.vocab_size() <= size) return;
+  if (given.padded_vocab_size == size) {
+    throw UserError({"--padded-vocab-size " + std::to_string(size), "is less than the tokenizer's " + std::to_string(tokenizer.vocab_size()) + " ids",
+                     "raise it to at least " + std::to_string(tokenizer.vocab_size())});
+  }
   throw UserError({"the tokenizer has " + std::to_string(tokenizer.vocab_size()) + " ids", "the model's vocabulary has " + std::to_string(size),
                    is_loaded ? "use the tokenizer of the loaded model" : "leave --vocab-size out, or make it as large as the tokenizer's"});
 }

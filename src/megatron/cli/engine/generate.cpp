@@ -1,4 +1,5 @@
 // `megatron generate`: continues prompts with a trained model, as text on the terminal or as JSON lines.
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -37,8 +38,10 @@ std::vector<std::string> file_prompts(const fs::path& path) {
 std::vector<std::string> all_prompts(const GenerateOptions& options) {
   std::vector<std::string> prompts = options.prompt;
   if (!options.prompt_file.empty()) {
-    const std::vector<std::string> more = file_prompts(options.prompt_file);
+    std::vector<std::string> more = file_prompts(options.prompt_file);
     if (more.empty()) throw UserError({"--prompt-file " + options.prompt_file, "holds no prompt", "write one prompt per line"});
+    const auto most = static_cast<std::size_t>(options.prompt_file_num_truncate.value_or(std::ssize(more)));
+    more.resize(std::min(more.size(), most));
     prompts.insert(prompts.end(), more.begin(), more.end());
   }
   return prompts;
@@ -65,7 +68,7 @@ class TextWriter {
                                                .top_p = options.top_p,
                                                .seed = static_cast<std::uint64_t>(options.seed)},
                                   .max_new_tokens = options.max_new_tokens,
-                                  .stop_ids = stored_.stop_ids}) {}
+                                  .stop_ids = options.termination_id ? std::vector<std::int64_t>{*options.termination_id} : stored_.stop_ids}) {}
 
   /// Collective over the ranks of a replica.
   void write(const std::string& prompt, std::uint64_t index, std::ostream& out) {

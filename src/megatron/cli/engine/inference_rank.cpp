@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "megatron/base/processor_share.h"
+#include "megatron/checkpoint/merge_architecture.h"
 #include "megatron/parallel/gather_texts.h"
 
 namespace megatron {
@@ -13,6 +14,7 @@ InferenceRank::InferenceRank(World& world, const ModelOptions& options, const Se
     : joined_(world, options.parallel, flags), rank_(joined_.place(options.parallel)) {
   at::set_num_threads(take_share(joined_.in_world().processors, /*pins=*/rank_.device.is_cpu()));
   loaded_.emplace(load_model(options.load, options.ckpt_step, {.rank = rank_, .parallel = options.parallel, .type = requested_type(options)}));
+  merge_architecture(loaded_->source, options.run.model, options.parsed);  // refuses flags that contradict the checkpoint
   if (!speaks()) return;
   for (const std::string& note : loaded_->source.notes) std::cerr << "note: " << note << '\n';
 }

@@ -77,9 +77,9 @@ class ReportMaker {
     const Simulation predicted = simulate(schedule, mean_costs(schedule, steps));
     for (std::size_t stage = 0; stage < pipeline.size(); ++stage) {
       StageShare share{.busy_s = measured.busy_s[stage],
-                       .length_s = measured.last_s[stage] - measured.first_s[stage],
+                       .length_s = measured.makespan_s,
                        .predicted_busy_s = predicted.busy_s[stage],
-                       .predicted_s = predicted.last_s[stage] - predicted.first_s[stage]};
+                       .predicted_s = predicted.makespan_s};
       add_steps(steps[stage], share);
       add(share, weight_, report_.world[static_cast<std::size_t>(pipeline[stage]->rank)]);
       busy_s_ += share.busy_s;

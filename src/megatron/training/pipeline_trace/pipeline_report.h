@@ -15,7 +15,7 @@ namespace megatron {
 struct StageShare {
   double forward_s = 0, backward_s = 0, weight_s = 0;  ///< backward_s: B, and W where it is no step of its own
   double busy_s = 0, waited_s = 0;
-  double length_s = 0;                           ///< from the first begin to the last end of what it computes
+  double length_s = 0;                           ///< of the step: from the first begin to the last end of what any rank computes
   double predicted_busy_s = 0, predicted_s = 0;  ///< busy and length in the simulation with each stage's mean times
 
   double bubble() const { return length_s > 0 ? 1 - busy_s / length_s : 0; }

@@ -1,0 +1,173 @@
+// Older and dependent flags against what Megatron-LM's own argument code makes of them (make_legacy_fixtures.py), in every order.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "megatron/base/json.h"
+#include "megatron/config/legacy_flags.h"
+#include "megatron/config/resolve.h"
+#include "megatron/config/run_settings.h"
+#include "megatron/config/settings_names.h"
+
+namespace megatron {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Words = std::vector<std::string>;
+
+/// The run of make_legacy_fixtures.py.
+Words small_gpt(const Words& flags) {
+  Words words{"gpt"};
+  const std::vector<std::pair<std::string, std::string>> base{
+      {"--num-layers", "2"},         {"--hidden-size", "64"},     {"--num-attention-heads", "4"},
+      {"--seq-length", "32"},        {"--micro-batch-size", "2"}, {"--max-position-embeddings", "32"},
+      {"--train-iters", "10"},       {"--lr", "1e-3"},            {"--vocab-file", "vocab.json"},
+      {"--merge-file", "merges.txt"}};
+  for (const auto& [flag, value] : base) {
+    const std::string alias = flag == "--num-layers" ? "--encoder-num-layers" : "--encoder-seq-length";
+    const bool is_replaced = (flag == "--num-layers" || flag == "--seq-length") && std::ranges::count(flags, alias) > 0;
+    if (!is_replaced) words.insert(words.end(), {flag, value});
+  }
+  words.insert(words.end(), flags.begin(), flags.end());
+  return words;
+}
+
+/// The message, or "accepted".
+std::string mistake(const Words& words) {
+  try {
+    read_run(words);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+std::string text_of_words(const Words& words) {
+  return std::accumulate(words.begin(), words.end(), std::string(), [](std::string a, const std::string& b) { return std::move(a) + " " + b; });
+}
+
+Settings settings_of(const Words& flags) {
+  Settings settings = read_run(small_gpt(flags)).options.settings;
+  resolve(settings);
+  return settings;
+}
+
+/// The settings under the names of the fixture.
+Json described(const Settings& s) {
+  const TransformerConfig& m = s.model;
+  Json scaling = Json::array();
+  if (m.rope_scaling_type != RopeScaling::none) scaling.push_back({write_values(m.rope_scaling_type)[0], m.rope_scaling_factor});
+  Json json = {{"num_layers", m.num_layers},
+               {"seq_length", s.training.seq_length},
+               {"global_batch_size", s.training.global_batch_size},
+               {"position_embedding_type", write_values(m.position_embedding_type)[0]},
+               {"scaling", scaling},
+               {"activation", write_values(m.activation)[0]},
+               {"gated_linear_unit", m.gated_linear_unit},
+               {"ffn_hidden_size", m.ffn_hidden_size},
+               {"kv_channels", m.kv_channels},
+               {"num_query_groups", m.num_query_groups},
+               {"add_bias_linear", m.add_bias_linear},
+               {"sequence_parallel", s.parallel.sequence_parallel},
+               {"tokenizer_type", s.tokenizer.tokenizer_type},
+               {"apply_wd_to_qk_layernorm", s.optimizer.apply_wd_to_qk_layernorm},
+               {"accumulate_allreduce_grads_in_fp32", s.training.accumulate_allreduce_grads_in_fp32},
+               {"check_for_nan_in_loss_and_grad", s.training.check_for_nan_in_loss_and_grad},
+               {"split", nullptr}};
+  return json;
+}
+
+/// The shares as Megatron-LM normalises them.
+std::vector<double> normalised(const std::array<double, 3>& shares) {
+  const double sum = shares[0] + shares[1] + shares[2];
+  return {shares[0] / sum, shares[1] / sum, shares[2] / sum};
+}
+
+/// --no-position-embedding beside positions that are none or YaRN's, which Megatron-LM refuses though nothing contradicts.
+bool is_redundant(const Words& flags) {
+  const auto has = [&](const char* word) { return std::ranges::count(flags, word) > 0; };
+  return has("--no-position-embedding") && (has("none") || has("yarn"));
+}
+
+TEST(LegacyFlags, MeanWhatMegatronsArgumentCodeMakesOfThem) {
+  const Json fixture = read_json(MEGATRON_SOURCE_DIR "/tests/config/fixtures/legacy_flags.json");
+  ASSERT_GT(fixture.size(), 60u);
+  for (const Json& example : fixture) {
+    const Words flags = example.at("flags").get<Words>();
+    SCOPED_TRACE(text_of_words(flags));
+    Json expected = example.at("result");
+    // Both scalings at once, which Megatron-LM allows, are refused here.
+    if (expected.is_null() || expected.at("scaling").size() > 1) {
+      if (is_redundant(flags)) continue;
+      EXPECT_NE(mistake(small_gpt(flags)), "accepted");
+      continue;
+    }
+    if (const std::string text = mistake(small_gpt(flags)); text != "accepted") {
+      ADD_FAILURE() << text;
+      continue;
+    }
+    const Settings settings = settings_of(flags);
+    // Main gradients of fp16 are kept in fp32 here, and Megatron-LM keeps them in fp16 (docs/precision.md).
+    if (settings.training.fp16) expected["accumulate_allreduce_grads_in_fp32"] = true;
+    const Json split = std::exchange(expected["split"], nullptr);
+    if (!split.is_null()) {
+      EXPECT_EQ(normalised(*split_shares(settings.data.split)), split.get<std::vector<double>>());
+    }
+    EXPECT_EQ(described(settings), expected);
+  }
+}
+
+TEST(LegacyFlags, NoPositionEmbeddingKeepsRotaryPositionsInAnyOrder) {
+  for (const Words& flags : std::vector<Words>{{"--position-embedding-type", "rope", "--no-position-embedding"},
+                                               {"--no-position-embedding", "--position-embedding-type", "rope"},
+                                               {"--use-rotary-position-embeddings", "--no-position-embedding"},
+                                               {"--no-position-embedding", "--use-rotary-position-embeddings"}}) {
+    EXPECT_EQ(settings_of(flags).model.position_embedding_type, PositionEmbedding::rope) << text_of_words(flags);
+  }
+  EXPECT_THAT(mistake(small_gpt({"--no-position-embedding"})), HasSubstr("add --position-embedding-type rope, or none"));
+}
+
+TEST(LegacyFlags, TwoSpellingsOfOneSettingContradictEachOther) {
+  for (const Words& flags : std::vector<Words>{{"--encoder-num-layers", "3", "--num-layers", "2"},
+                                               {"--num-layers", "2", "--encoder-num-layers", "3"},
+                                               {"--no-check-for-nan-in-loss-and-grad", "--check-for-nan-in-loss-and-grad"},
+                                               {"--swiglu", "--activation", "gelu"},
+                                               {"--activation", "gelu", "--swiglu"},
+                                               {"--gated-linear-unit", "--openai-gelu"},
+                                               {"--save-interval", "2", "--persistent-save-interval", "3"},
+                                               {"--geglu", "--quick-geglu"}}) {
+    const std::string text = mistake(small_gpt(flags));
+    EXPECT_THAT(text, testing::AnyOf(HasSubstr("contradicts"), HasSubstr("excludes"))) << text_of_words(flags);
+  }
+  EXPECT_EQ(mistake(small_gpt({"--encoder-seq-length", "32"})), "accepted");
+  EXPECT_EQ(mistake(small_gpt({"--swiglu", "--activation", "silu", "--gated-linear-unit"})), "accepted");
+}
+
+TEST(LegacyFlags, TheLastOfARepeatedFlagCountsAndIsNoted) {
+  const auto run = read_run(small_gpt({"--lr", "1e-4", "--seed", "3", "--seed", "3"}));
+  EXPECT_EQ(run.options.settings.scheduler.lr, 1e-4);
+  EXPECT_THAT(notes_text(run.parsed), HasSubstr("note: --lr 1e-4: is given more than once: the last value counts"));
+  EXPECT_THAT(notes_text(run.parsed), Not(HasSubstr("--seed")));
+}
+
+TEST(LegacyFlags, AFlagWinsOverAFileWhicheverOfThemIsLegacy) {
+  const auto run = read_run(small_gpt({"--activation", "gelu", "--gated-linear-unit=false"}));
+  EXPECT_EQ(run.options.settings.model.activation, Activation::gelu);
+  Settings settings;
+  settings.legacy.swiglu = true;
+  settings.model.activation = Activation::relu;
+  Parsed parsed;
+  parsed.origins["swiglu"] = {Origin::Kind::file, "run.yaml:3: swiglu"};
+  parsed.origins["activation"] = {Origin::Kind::flag, "--activation"};
+  Problems problems;
+  translate_legacy_flags(settings, parsed, problems);
+  EXPECT_TRUE(problems.empty());
+  EXPECT_EQ(settings.model.activation, Activation::relu);
+}
+
+}  // namespace
+}  // namespace megatron
