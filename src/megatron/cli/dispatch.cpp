@@ -1,9 +1,34 @@
 // From the words of the command line to a command: for the program itself and for every rank that `launch` forks.
+#include <algorithm>
+#include <array>
+#include <utility>
+
 #include "megatron/cli/command.h"
 #include "megatron/config/problems.h"
 #include "megatron/config/run_guarded.h"
 
 namespace megatron {
+namespace {
+
+/// What other programs call the commands.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kOtherNames{{
+    {"train", "pretrain gpt"},
+    {"training", "pretrain gpt"},
+    {"finetune", "pretrain gpt --finetune"},
+    {"preprocess", "preprocess-data"},
+    {"tokenizer", "tokenize"},
+    {"inference", "generate"},
+    {"infer", "generate"},
+    {"eval", "score"},
+    {"evaluate", "score"},
+    {"export", "convert"},
+    {"import", "convert"},
+    {"inspect", "checkpoint inspect"},
+    {"verify", "checkpoint verify"},
+    {"run", "launch"},
+}};
+
+}  // namespace
 
 void refuse_command(const std::string& name) {
   if (const auto reason = absent_command_reason(name); !reason.empty()) {
@@ -11,8 +36,11 @@ void refuse_command(const std::string& name) {
   }
   std::vector<std::string> names;
   for (const Command& command : commands()) names.emplace_back(command.name);
+  for (const auto& [other, command] : kOtherNames) names.emplace_back(other);
   const std::string near = nearest_name(name, names);
-  throw UserError({"'" + name + "'", "unknown command", near.empty() ? "see megatron --help" : "did you mean `megatron " + near + "`?"});
+  const auto other = std::find_if(kOtherNames.begin(), kOtherNames.end(), [&](const auto& pair) { return pair.first == near; });
+  const std::string meant = other == kOtherNames.end() ? near : std::string(other->second);
+  throw UserError({"'" + name + "'", "unknown command", meant.empty() ? "see megatron --help" : "did you mean `megatron " + meant + "`?"});
 }
 
 int dispatch(const std::vector<std::string>& words) {

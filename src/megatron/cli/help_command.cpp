@@ -1,4 +1,4 @@
-// `megatron help`: the list of commands, or one command's help.
+// `megatron help`: the list of commands, one command's help, or a search in the flags of all.
 #include <iostream>
 
 #include "megatron/cli/command.h"
@@ -17,8 +17,8 @@ struct HelpOptions {
 const FieldTable<HelpOptions>& help_table() {
   static const FieldTable<HelpOptions> table = [] {
     FieldTable<HelpOptions> t;
-    t.about("Shows the commands, or the flags of one command.");
-    t.field("command", &HelpOptions::command, "command to explain").positional().value_name("COMMAND");
+    t.about("Shows the commands, the flags of one command, or every flag about a word: megatron help learning, megatron help --lr.");
+    t.field("command", &HelpOptions::command, "command to explain, or a flag or word to search for").positional().value_name("COMMAND|WORD");
     t.field("markdown", &HelpOptions::markdown, "print docs/config.md");
     t.field("man", &HelpOptions::man, "print the manual page megatron(1)");
     return t;
@@ -54,12 +54,31 @@ void print_manual() {
   std::cout << manual_page(manuals, MEGATRON_VERSION);
 }
 
+/// Whether `megatron help` is asked about a flag of another command.
+bool is_flag_to_explain(std::span<const std::string> args) {
+  return args.size() == 1 && args[0].starts_with("--") && args[0] != "--help" && help_fields().find_name(args[0].substr(2)) == nullptr;
+}
+
+/// Prints the flags of all commands that mention the word.
+int search(const std::string& word) {
+  std::string text;
+  for (const Command& command : commands()) {
+    if (!command.fields) continue;
+    const std::string found = search_help(command.fields(), word, command.name == "pretrain");
+    if (!found.empty()) text += (text.empty() ? "" : "\n") + ("megatron " + std::string(command.name)) + ":\n" + found;
+  }
+  if (text.empty()) refuse_command(word);
+  std::cout << text;
+  return 0;
+}
+
 }  // namespace
 
 const FieldSet& help_fields() { return help_table().set(); }
 
 int run_help(std::span<const std::string> args) {
   HelpOptions options;
+  if (is_flag_to_explain(args)) return search(args[0]);
   parse_command_line(help_table(), args, options, "help");
   if (options.markdown) {
     std::cout << config_markdown();
@@ -74,7 +93,7 @@ int run_help(std::span<const std::string> args) {
     return 0;
   }
   const Command* command = find_command(options.command);
-  if (!command) throw UserError({"'" + options.command + "'", "unknown command", "see megatron --help"});
+  if (!command) return search(options.command);
   if (command->fields) {
     std::cout << help_text(command->fields(), command->name);
     return 0;

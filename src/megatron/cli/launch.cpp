@@ -13,6 +13,7 @@
 #include "megatron/base/machine.h"
 #include "megatron/cli/command.h"
 #include "megatron/cli/launch_supervisor.h"
+#include "megatron/cli/script_names.h"
 #include "megatron/config/launch_options.h"
 #include "megatron/config/print_config.h"
 
@@ -34,7 +35,7 @@ std::int64_t num_gpus() {
 void check_command(const std::vector<std::string>& words, std::int64_t world_size) {
   const Command* command = find_command(words[0]);
   if (!command) refuse_command(words[0]);
-  if (command->name == "launch") throw UserError({"megatron launch", "cannot launch itself", "write one command behind --"});
+  if (command->name == "launch") throw UserError({"the command behind --", "launch cannot launch itself", "write another command there"});
   if (command->check) command->check(std::span(words).subspan(1), world_size);
 }
 
@@ -89,7 +90,8 @@ class Launch {
 const FieldSet& launch_fields() { return launch_table().set(); }
 
 int run_launch(std::span<const std::string> args) {
-  const LaunchPlan plan = read_launch_plan(args, process_variables(), {.num_cpus = num_processors(), .num_gpus = num_gpus()});
+  LaunchPlan plan = read_launch_plan(args, process_variables(), {.num_cpus = num_processors(), .num_gpus = num_gpus()});
+  plan.command = with_script_translated(std::move(plan.command));
   check_command(plan.command, plan.world_size());
   std::signal(SIGPIPE, SIG_IGN);
   return Launch(plan).run();

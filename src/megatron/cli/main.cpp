@@ -1,8 +1,10 @@
 // The program `megatron`: finds the command and runs it, in this process or in the engine. Links no torch.
+#include <algorithm>
 #include <csignal>
 #include <iostream>
 
 #include "megatron/cli/command.h"
+#include "megatron/cli/script_names.h"
 #include "megatron/config/run_guarded.h"
 
 namespace megatron {
@@ -28,5 +30,7 @@ int main_program(const std::vector<std::string>& args) {
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_DFL);
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails and is reported
-  return megatron::main_program({argv + std::min(argc, 1), argv + argc});
+  std::vector<std::string> words = argc > 0 ? megatron::script_command(argv[0]) : std::vector<std::string>{};
+  words.insert(words.end(), argv + std::min(argc, 1), argv + argc);
+  return megatron::main_program(megatron::with_script_translated(std::move(words)));
 }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "megatron/base/terminal.h"
 #include "megatron/config/field_values.h"
@@ -44,7 +45,40 @@ std::string entry(const Field& field, int width) {
   return text + wrap_text(field_help(field), width - kHelpColumn, kHelpColumn) + "\n";
 }
 
+/// Lower case, with '-' for '_' and without the dashes in front.
+std::string search_form(std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of('-'), text.size()));
+  std::string form(text);
+  std::transform(form.begin(), form.end(), form.begin(),
+                 [](unsigned char c) { return c == '_' ? '-' : static_cast<char>(std::tolower(c)); });
+  return form;
+}
+
+bool mentions(const Field& field, const std::string& word) {
+  const auto holds = [&](const std::string& text) { return search_form(text).find(word) != std::string::npos; };
+  const auto any = [&](const std::vector<std::string>& texts) { return std::any_of(texts.begin(), texts.end(), holds); };
+  return holds(field.name) || holds(field.help) || any(field.aliases) || any(field.off_flags) || any(field.choices);
+}
+
+/// A flag that is only known, or stands for others.
+std::string hidden_entry(const Field& field, int width) {
+  const std::string text = field.is_refused ? field.help + " (refused unless its value is neutral)" : field.help;
+  return "  " + field.flag() + "\n" + std::string(kHelpColumn, ' ') + wrap_text(text, width - kHelpColumn, kHelpColumn) + "\n";
+}
+
 }  // namespace
+
+std::string search_help(const FieldSet& fields, std::string_view word, bool hidden, int width) {
+  if (width <= 0) width = terminal_width(STDOUT_FILENO);
+  const std::string form = search_form(word);
+  std::string text, hidden_text;
+  for (const Field& field : fields.fields) {
+    if (form.empty() || !mentions(field, form)) continue;
+    if (!field.is_hidden) text += entry(field, width);
+    if (field.is_hidden && hidden) hidden_text += hidden_entry(field, width);
+  }
+  return text + hidden_text;
+}
 
 std::string wrap_text(std::string_view text, int width, int indent) {
   std::string out;

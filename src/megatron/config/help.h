@@ -11,6 +11,10 @@ namespace megatron {
 /// Usage line, paragraph, and the fields by group, wrapped to `width` columns; 0: the width of the terminal behind stdout.
 std::string help_text(const FieldSet& fields, std::string_view command, int width = 0);
 
+/// The entries of the fields in whose name, other spellings, choices or help `word` stands, whatever its case and without its "--";
+/// "" when there is none. With `hidden`, also the flags that are only known.
+std::string search_help(const FieldSet& fields, std::string_view word, bool hidden, int width = 0);
+
 /// The text in lines of at most `width` columns, each but the first indented by `indent`.
 std::string wrap_text(std::string_view text, int width, int indent);
 

@@ -56,7 +56,7 @@ class PlanReader {
     } else {
       outer_ = outer_environment(lookup_);
       if (outer_.world_size > 1 && outer_.local_world_size > 1) {
-        throw UserError({"megatron launch", outer_.source + " has started it " + std::to_string(outer_.local_world_size) + " times on this host",
+        throw UserError({"this launcher", outer_.source + " has started it " + std::to_string(outer_.local_world_size) + " times on this host",
                          "start it once on each host, or give --nnodes 1 for runs of their own"});
       }
       plan_.num_nodes = outer_.world_size;
@@ -140,7 +140,7 @@ LaunchPlan read_launch_plan(std::span<const std::string> args, const VariableLoo
   const auto num_flags = static_cast<std::size_t>(separator - args.begin());
   const bool wants_help = std::ranges::count(args, std::string("--help")) + std::ranges::count(args, std::string("-h")) > 0;
   const UserError no_command(
-      {"megatron launch", "no command to run", "write it behind --, as in: megatron launch --nproc-per-node 2 -- pretrain gpt …"});
+      {"the command behind --", "is missing", "write it as in: megatron launch --nproc-per-node 2 -- pretrain gpt …"});
   if (separator == args.end() && !wants_help) throw no_command;
   LaunchOptions options;
   parse_command_line(launch_table(), args.first(num_flags), options, "launch");

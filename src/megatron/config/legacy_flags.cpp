@@ -195,8 +195,9 @@ class Translation {
     set("apply_wd_to_qk_layernorm", settings_.optimizer.apply_wd_to_qk_layernorm, true, "no_weight_decay_cond_type");
   }
 
-  /// pretrain_gpt.py's default; a tokenizer.json is recognised by itself.
+  /// pretrain_gpt.py's default; a tokenizer.json is recognised by itself. Other models, which are refused, have other defaults.
   void translate_tokenizer_type() {
+    if (parsed_.failed.contains("model")) return;
     TokenizerConfig& t = settings_.tokenizer;
     const bool has_files = !t.vocab_file.empty() || !t.merge_file.empty();
     if (t.tokenizer_type.empty() && t.tokenizer_model.empty() && has_files) t.tokenizer_type = "GPT2BPETokenizer";
