@@ -42,7 +42,7 @@ TEST(MergeArchitecture, AcceptsFlagsThatAgree) {
   flags.gated_linear_unit = flags.group_query_attention = true;
   flags.num_query_groups = 2;
   flags.max_position_embeddings = 64;
-  const auto parsed = given({"num_layers", "swiglu", "group_query_attention", "num_query_groups", "max_position_embeddings"});
+  const auto parsed = given({"num_layers", "activation", "gated_linear_unit", "group_query_attention", "num_query_groups", "max_position_embeddings"});
   EXPECT_EQ(merge_architecture(source_of(tiny_llama()), flags, parsed).max_position_embeddings, 64);
 }
 
@@ -51,9 +51,28 @@ TEST(MergeArchitecture, NamesEveryContradiction) {
   flags.num_layers = 3;
   flags.activation = Activation::squared_relu;
   flags.rotary_base = 5;
-  const auto parsed = given({"num_layers", "squared_relu", "rotary_base", "add_qkv_bias"});
+  const auto parsed = given({"num_layers", "activation", "rotary_base", "add_qkv_bias"});
   expect_user_error([&] { merge_architecture(source_of(tiny_llama()), flags, parsed); },
-                    {"--num_layers", "is 2 there, the flag says 3", "--squared_relu", "silu", "--rotary_base", "10000"});
+                    {"--num_layers", "is 2 there, the flag says 3", "--activation", "activation is silu there, the flag says squared_relu", "--rotary_base", "10000"});
+}
+
+TEST(MergeArchitecture, OneFlagIsOneContradiction) {
+  TransformerConfig flags;
+  flags.position_embedding_type = PositionEmbedding::learned_absolute;
+  flags.max_position_embeddings = 16;
+  Parsed parsed = given({"position_embedding_type", "max_position_embeddings"});
+  parsed.origins["activation"] = parsed.origins["gated_linear_unit"] = Origin{Origin::Kind::flag, "--openai-gelu"};
+  flags.activation = Activation::gelu_tanh;
+  try {
+    merge_architecture(source_of(tiny_llama()), flags, parsed);
+    ADD_FAILURE() << "accepted";
+  } catch (const UserError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("2 problems"), std::string::npos) << text;
+    EXPECT_NE(text.find("activation is silu there, the flag says gelu_tanh; gated_linear_unit is true there, the flag says false"), std::string::npos)
+        << text;
+    EXPECT_EQ(text.find("max_position_embeddings"), std::string::npos) << "follows from the positions: " << text;
+  }
 }
 
 TEST(MergeArchitecture, KeepsLearnedPositions) {

@@ -1,5 +1,7 @@
 #include "megatron/checkpoint/merge_architecture.h"
 
+#include <map>
+
 #include "megatron/config/problems.h"
 #include "megatron/config/resolve.h"
 #include "megatron/models/architecture.h"
@@ -37,13 +39,17 @@ TransformerConfig with_flags(const CheckpointSource& source, TransformerConfig f
 }
 
 void refuse_contradictions(const CheckpointSource& source, const TransformerConfig& candidate, const Parsed& parsed) {
-  Problems problems;
+  const bool differ_in_positions = source.model.position_embedding_type != candidate.position_embedding_type;
+  std::map<std::string, std::string> differences;  // by the flag: one may set several members
   for (const ArchitectureDifference& difference : forward_differences(source.model, candidate)) {
     const std::string where = given_by(difference.member, parsed);
     if (where.empty()) continue;
-    problems.add({where + " contradicts " + source.folder.string(),
-                  difference.member + " is " + difference.left + " there, the flag says " + difference.right, "leave it out"});
+    if (differ_in_positions && difference.member == "max_position_embeddings") continue;  // only learned positions have a number
+    std::string& text = differences[where];
+    text += (text.empty() ? "" : "; ") + difference.member + " is " + difference.left + " there, the flag says " + difference.right;
   }
+  Problems problems;
+  for (const auto& [where, text] : differences) problems.add({where + " contradicts " + source.folder.string(), text, "leave it out"});
   problems.throw_if_any();
 }
 

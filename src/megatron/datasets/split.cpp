@@ -1,11 +1,11 @@
 #include "megatron/datasets/split.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <span>
 
 #include "megatron/base/error.h"
+#include "megatron/config/resolve.h"
 
 namespace megatron {
 namespace {
@@ -33,10 +33,6 @@ double pairwise_sum(std::span<const double> values) {
   return pairwise_sum(values.first(half)) + pairwise_sum(values.subspan(half));
 }
 
-[[noreturn]] void wrong_split(const std::string& text, const std::string& reason) {
-  throw UserError({"--split " + text, reason, "give up to three weights for train, validation and test, for example 969,30,1"});
-}
-
 }  // namespace
 
 std::string_view split_name(Split split) {
@@ -51,27 +47,11 @@ std::vector<double> normalize(std::vector<double> weights) {
 }
 
 SplitMatrix parse_split(const std::string& text) {
-  std::vector<double> weights;
-  const char* position = text.data();
-  const char* const end = position + text.size();
-  const auto is_number = [](char c) { return c == '.' || (c >= '0' && c <= '9'); };
-  while (position != end) {
-    if (!is_number(*position)) {
-      if (std::string_view(", \t;:/").find(*position) == std::string_view::npos) wrong_split(text, "unexpected '" + std::string(1, *position) + "'");
-      ++position;
-      continue;
-    }
-    const char* const word_end = std::find_if_not(position, end, is_number);
-    double weight = 0;
-    const auto [parsed, error] = std::from_chars(position, word_end, weight, std::chars_format::fixed);
-    if (error != std::errc() || parsed != word_end) wrong_split(text, "'" + std::string(position, word_end) + "' is not a number");
-    weights.push_back(weight);
-    position = word_end;
-  }
-  if (weights.size() > 3) wrong_split(text, std::to_string(weights.size()) + " weights are too many");
-  if (std::all_of(weights.begin(), weights.end(), [](double weight) { return weight == 0; })) wrong_split(text, "no weight above zero");
-  weights.resize(3, 0.0);
-  weights = normalize(std::move(weights));
+  const auto shares = split_shares(text);
+  if (!shares)
+    throw UserError({"--split " + text, "is not up to three shares, at least one above 0",
+                     "give weights for train, validation and test, for example 969,30,1"});
+  const std::vector<double> weights = normalize({shares->begin(), shares->end()});
 
   SplitMatrix matrix;
   double begin = 0;
