@@ -8,7 +8,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 class Script:
-    """`flags` is a list of (flag, values); a later one wins, as in argparse. `name` is FOLDER/NAME."""
+    """`flags` holds (flag, values); a later one wins, as in argparse. `name` is FOLDER/NAME."""
 
     def __init__(self, path: pathlib.Path):
         self.name = f"{path.parent.name}/{path.stem}"

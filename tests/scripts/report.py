@@ -1,4 +1,4 @@
-"""Writes docs/published-scripts.md: what becomes of each published script, and which features the refused ones wait for."""
+"""Writes docs/published-scripts.md: what becomes of each script, and why it is refused."""
 
 import collections
 import pathlib
@@ -33,8 +33,16 @@ TITLES = {
 
 def reason_of(refusal) -> str:
     """Reason and advice without the value that a script happens to give, on one line."""
-    reason = refusal.reason.split(" ", 1)[1] if refusal.reason.split(" ")[0].isdigit() else refusal.reason
-    is_general = refusal.fix and refusal.flag not in refusal.fix and not refusal.fix.startswith(("see megatron", "leave it out"))
+    reason = (
+        refusal.reason.split(" ", 1)[1]
+        if refusal.reason.split(" ")[0].isdigit()
+        else refusal.reason
+    )
+    is_general = (
+        refusal.fix
+        and refusal.flag not in refusal.fix
+        and not refusal.fix.startswith(("see megatron", "leave it out"))
+    )
     text = reason
     if reason == "is not in this version":
         text += f"; {refusal.fix}" if is_general else f" (`{refusal.flag}`)"

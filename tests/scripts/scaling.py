@@ -1,4 +1,4 @@
-"""The one rule that makes every script small (README.md says it in words): at most two ranks, two steps, tiny sizes."""
+"""The one rule that makes every script small: two ranks, two steps, tiny sizes (see README.md)."""
 
 import re
 
@@ -6,10 +6,15 @@ from flags import Script
 
 HEAD_DIM = 16
 LONGEST = 64  # tokens of a sequence
-PIPELINE_PLACEMENT = ("--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank",
-                      "--pipeline-model-parallel-layout", "--decoder-first-pipeline-num-layers",
-                      "--decoder-last-pipeline-num-layers", "--account-for-embedding-in-pipeline-split")
-# Settings of Pai-Megatron-Patch's own data and tokenizer classes: what they choose is put in by this rule.
+PIPELINE_PLACEMENT = (
+    "--num-layers-per-virtual-pipeline-stage",
+    "--num-virtual-stages-per-pipeline-rank",
+    "--pipeline-model-parallel-layout",
+    "--decoder-first-pipeline-num-layers",
+    "--decoder-last-pipeline-num-layers",
+    "--account-for-embedding-in-pipeline-split",
+)
+# Settings of Pai-Megatron-Patch's own data and tokenizer classes, which data.py replaces.
 PATCH_ONLY = ("--patch-tokenizer-type", "--max-padding-length", "--extra-vocab-size", "--dataset")
 
 
@@ -37,12 +42,19 @@ class Scaled:
 
     def scale_model(self) -> None:
         number = self.script.number
-        has_chunks = self.script.has("--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank",
-                                     "--pipeline-model-parallel-layout")
+        has_chunks = self.script.has(
+            "--num-layers-per-virtual-pipeline-stage",
+            "--num-virtual-stages-per-pipeline-rank",
+            "--pipeline-model-parallel-layout",
+        )
         most = 2 * (2 if self.kept == "pipeline" or has_chunks else 1)
         self.layers = min(number("--num-layers", default=most), most)
         heads = number("--num-attention-heads", default=4)
-        groups = number("--num-query-groups", default=1) if self.script.has("--group-query-attention") else heads
+        groups = (
+            number("--num-query-groups", default=1)
+            if self.script.has("--group-query-attention")
+            else heads
+        )
         self.groups = min(groups, 2 if groups < heads else 4)
         self.heads = self.groups * min(max(heads // max(groups, 1), 1), 4)
         hidden = number("--hidden-size", default=heads * HEAD_DIM)
@@ -139,7 +151,9 @@ RULES = {
     "--num-virtual-stages-per-pipeline-rank": text(2),
     "--pipeline-model-parallel-layout": lambda s, v: s.layout(),
     "--decoder-first-pipeline-num-layers": text(1),
-    "--decoder-last-pipeline-num-layers": lambda s, v: s.layers - 1 if s.script.has("--decoder-first-pipeline-num-layers") else 1,
+    "--decoder-last-pipeline-num-layers": lambda s, v: (
+        s.layers - 1 if s.script.has("--decoder-first-pipeline-num-layers") else 1
+    ),
     "--micro-batch-size": lambda s, v: s.micro,
     "--batch-size": lambda s, v: s.micro,
     "--global-batch-size": lambda s, v: s.batch,
@@ -172,7 +186,9 @@ def small_flags(script: Script) -> tuple[list[tuple[str, list[str]]], int]:
             continue
         if flag == "--train-mode" and values == ["pretrain"]:
             continue
-        if scaled.cuts_tensor and (flag == "--sequence-parallel" or flag.startswith("--tp-comm-overlap")):
+        if scaled.cuts_tensor and (
+            flag == "--sequence-parallel" or flag.startswith("--tp-comm-overlap")
+        ):
             continue
         if flag == "--rampup-batch-size":
             values = [str(scaled.unit), str(scaled.batch - scaled.unit), str(scaled.unit)]
