@@ -37,7 +37,7 @@ class Scaled:
     def kept_axis(self, tensor: int, pipeline: int, context: int, expert: int) -> str:
         if pipeline > 1 and self.script.has(*PIPELINE_PLACEMENT):
             return "pipeline"
-        sizes = {"tensor": tensor, "pipeline": pipeline, "context": context, "expert": expert}
+        sizes = {"context": context, "expert": expert, "tensor": tensor, "pipeline": pipeline}
         return next((axis for axis, size in sizes.items() if size > 1), "data")
 
     def scale_model(self) -> None:
@@ -190,7 +190,9 @@ def small_flags(script: Script) -> tuple[list[tuple[str, list[str]]], int]:
             flag == "--sequence-parallel" or flag.startswith("--tp-comm-overlap")
         ):
             continue
-        if flag == "--rampup-batch-size":
+        if flag == "--hierarchical-context-parallel-sizes":
+            values = ["2" if scaled.kept == "context" else "1", "1"]
+        elif flag == "--rampup-batch-size":
             values = [str(scaled.unit), str(scaled.batch - scaled.unit), str(scaled.unit)]
         elif flag == "--step-batch-size-schedule":
             values = [scaled.step_schedule()]
@@ -198,7 +200,9 @@ def small_flags(script: Script) -> tuple[list[tuple[str, list[str]]], int]:
             values = [str(RULES[flag](scaled, values[0]))]
         small.append((flag, values))
     if not script.has("--train-iters", "--train-samples"):
-        small.append(("--train-iters", ["2"]))
+        in_samples = script.has("--lr-decay-samples", "--lr-warmup-samples")
+        length = ("--train-samples", scaled.samples) if in_samples else ("--train-iters", 2)
+        small.append((length[0], [str(length[1])]))
     if not script.has("--log-interval"):
         small.append(("--log-interval", ["1"]))
     if script.has("--fp16") and not script.has("--loss-scale", "--initial-loss-scale"):
