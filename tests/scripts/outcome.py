@@ -59,5 +59,7 @@ def split_problem(problem: str, fix: str) -> Refusal:
     choice = re.fullmatch(r"(must be one of .*), got '(.*)'", reason)
     if what == "model" and choice:
         return Refusal(f"pretrain {choice[2]}", "is another family of models", fix)
+    if reason == "belongs to no flag":
+        return Refusal("further words", reason, fix)
     flag = what.split(" ")[0] if what.startswith("--") else what
     return Refusal(f"{flag} {choice[2]}", choice[1], fix) if choice else Refusal(flag, reason, fix)

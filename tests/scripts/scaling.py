@@ -195,7 +195,8 @@ def small_flags(script: Script) -> tuple[list[tuple[str, list[str]]], int]:
         elif flag == "--rampup-batch-size":
             values = [str(scaled.unit), str(scaled.batch - scaled.unit), str(scaled.unit)]
         elif flag == "--step-batch-size-schedule":
-            values = [scaled.step_schedule()]
+            schedule = scaled.step_schedule()
+            values = schedule.split() if len(values) > 1 else [schedule]
         elif flag in RULES and values:
             values = [str(RULES[flag](scaled, values[0]))]
         small.append((flag, values))
