@@ -56,7 +56,6 @@ class PreprocessTest : public ::testing::Test {
   }
   std::vector<std::string> documents(const std::string& key = "text") {
     const IndexedDataset dataset(folder_ / ("out_" + key + "_document"));
-    dataset.verify();
     std::vector<std::string> texts;
     for (std::int64_t document = 0; document < dataset.num_documents(); ++document) {
       auto& text = texts.emplace_back();

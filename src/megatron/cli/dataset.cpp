@@ -104,7 +104,6 @@ int info(const std::vector<std::string>& prefixes) {
   if (prefixes.empty()) throw UserError({"info needs the prefix of a .bin/.idx pair", "", "megatron dataset info data/my_text_document"});
   for (const std::string& prefix : prefixes) {
     const IndexedDataset dataset(prefix);
-    dataset.verify();
     if (prefixes.size() > 1) std::cout << prefix << "\n";
     std::cout << "documents: " << dataset.num_documents() << "\nsequences: " << dataset.num_sequences() << "\ntokens: " << dataset.num_tokens()
               << "\ndtype: " << token_type_name(dataset.type()) << "\nbytes: " << dataset.bin_size() << "\n";
