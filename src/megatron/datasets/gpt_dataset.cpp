@@ -112,7 +112,8 @@ std::vector<std::int64_t> GptDataset::text(std::int64_t index) const {
     source_->read(sequence, begin, std::span(ids).subspan(static_cast<std::size_t>(filled), static_cast<std::size_t>(end - begin)));
     filled += end - begin;
   }
-  if (filled < wanted && number + 1 < size()) throw broken();  // only the last sample may end before its sequence does
+  // Only the last sample may end before its sequence does.
+  if (filled < wanted && number + 1 < size()) throw broken();
   return ids;
 }
 

@@ -26,8 +26,9 @@ struct IndexedDatasetOptions {
   bool multimodal = false;  ///< the index ends with one mode byte per sequence
 };
 
-/// A reader of one `prefix.{bin,idx}`. Opening checks every entry of the index, in one pass over it (some milliseconds for a
-/// million sequences); UserErrors name file, entry and value. Every access checks its entry again: files may change under a run.
+/// A reader of one `prefix.{bin,idx}`. Opening checks every entry of the index, in one pass over it
+/// (some milliseconds for a million sequences); UserErrors name file, entry and value. Every access
+/// checks its entry again: files may change under a run.
 class IndexedDataset : public TokenSource {
  public:
   explicit IndexedDataset(std::string prefix, IndexedDatasetOptions options = {});
@@ -35,7 +36,8 @@ class IndexedDataset : public TokenSource {
 
   std::string name() const override { return prefix_; }
   PackedView<std::int32_t> sequence_lengths() const override { return lengths_; }
-  void read(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> tokens) const override;
+  void read(std::int64_t sequence, std::int64_t offset,
+            std::span<std::int64_t> tokens) const override;
 
   TokenType type() const { return type_; }
   std::int64_t num_sequences() const { return static_cast<std::int64_t>(lengths_.size()); }
