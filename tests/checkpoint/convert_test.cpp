@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/expect_user_error.h"
@@ -46,6 +47,141 @@ TEST(Convert, NamesWhatNoFamilyCanHold) {
   expect_user_error([&] { convert_checkpoint({.load = root / "run", .save = root / "hf", .format = "hf"}); },
                     {"no Hugging Face family", "apply_layernorm_1p"});
   EXPECT_FALSE(fs::exists(root / "hf"));
+}
+
+/// A BPE of six tokens with its special tokens beside it.
+CarriedFiles tiny_tokenizer() {
+  return {
+      {"tokenizer.json",
+       R"({"added_tokens": [{"id": 5, "content": "<end>", "single_word": false, "lstrip": false,
+                             "rstrip": false, "normalized": false, "special": true}],
+           "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2, "ab": 3, "d": 4},
+                     "merges": ["a b"]}})"},
+      {"special_tokens_map.json", R"({"eos_token": "<end>", "pad_token": "d"})"}};
+}
+
+void expect_tiny_tokenizer(const fs::path& folder) {
+  for (const auto& [name, text] : tiny_tokenizer())
+    EXPECT_EQ(read_file(folder / name), text) << folder << name;
+  const Json config = read_json(folder / "config.json");
+  EXPECT_EQ(config.at("eos_token_id"), 5);
+  EXPECT_EQ(config.at("bos_token_id"), 5);
+  EXPECT_EQ(config.at("pad_token_id"), 4);
+  EXPECT_EQ(read_json(folder / "tokenizer_config.json").at("eos_token"), "<end>");
+}
+
+TEST(Convert, CarriesTheTokenizerEverywhere) {
+  const TemporaryFolder root;
+  fs::create_directory(root / "tokenizer");
+  for (const auto& [name, text] : tiny_tokenizer()) write_file(root / "tokenizer" / name, text);
+  TinyRun run(1);
+  run.settings.tokenizer.tokenizer_type = "HuggingFaceTokenizer";
+  run.settings.tokenizer.tokenizer_model = (root / "tokenizer").string();
+  SaveRequest request = run.request(5);
+  save_checkpoint(root / "named", request);  // the files are where the settings say
+  const CarriedFiles files = tiny_tokenizer();
+  request.tokenizer = &files;
+  save_checkpoint(root / "carried", request);
+  convert_checkpoint({.load = root / "named", .save = root / "hf of named", .format = "hf"});
+  convert_checkpoint(
+      {.load = root / "named", .save = root / "release of named", .format = "megatron"});
+  fs::remove_all(root / "tokenizer");
+
+  convert_checkpoint({.load = root / "carried", .save = root / "hf of carried", .format = "hf"});
+  convert_checkpoint(
+      {.load = root / "hf of carried", .save = root / "release", .format = "megatron"});
+  convert_checkpoint({.load = root / "release", .save = root / "hf of release", .format = "hf"});
+  convert_checkpoint({.load = root / "hf of release", .save = root / "hf of hf", .format = "hf"});
+  convert_checkpoint(
+      {.load = root / "release of named", .save = root / "hf of release of named", .format = "hf"});
+  for (const char* name :
+       {"hf of named", "hf of carried", "hf of release", "hf of hf", "hf of release of named"})
+    expect_tiny_tokenizer(root / name);
+
+  const Conversion lost =
+      convert_checkpoint({.load = root / "named", .save = root / "lost", .format = "hf"});
+  ASSERT_EQ(lost.notes.size(), 1u);
+  EXPECT_THAT(lost.notes[0], testing::HasSubstr("no tokenizer is written"));
+  EXPECT_THAT(lost.notes[0], testing::HasSubstr("(ENOENT); give --tokenizer-model"));
+}
+
+TEST(Convert, AnotherTokenizerTakesTheIdsOfTheFirst) {
+  const TemporaryFolder root;
+  save_checkpoint(root / "run", TinyRun(1).request(5));
+  convert_checkpoint({.load = root / "run", .save = root / "hf", .format = "hf"});
+  Json config = read_json(root / "hf/config.json");
+  config["eos_token_id"] = {7, 8};
+  write_file(root / "hf/config.json", config.dump());
+  write_file(root / "hf/tokenizer.json",
+             R"({"model": {"type": "BPE", "vocab": {"x": 0, "y": 1}, "merges": []}})");
+  write_file(root / "hf/generation_config.json", R"({"eos_token_id": [7, 8]})");
+  convert_checkpoint({.load = root / "hf", .save = root / "same", .format = "hf"});
+  EXPECT_EQ(read_json(root / "same/config.json").at("eos_token_id"), Json({7, 8}));
+
+  fs::create_directory(root / "tokenizer");
+  for (const auto& [name, text] : tiny_tokenizer()) write_file(root / "tokenizer" / name, text);
+  TokenizerConfig other;
+  other.tokenizer_model = (root / "tokenizer").string();
+  convert_checkpoint(
+      {.load = root / "hf", .save = root / "other", .format = "hf", .tokenizer = other});
+  expect_tiny_tokenizer(root / "other");
+  EXPECT_FALSE(fs::exists(root / "other/generation_config.json"));
+}
+
+TEST(Convert, RefusesWeightsThatAreNotFinite) {
+  const TemporaryFolder root;
+  TinyRun run(1);
+  run.store->find("output_layer.weight")->value()[3][2] = NAN;
+  run.store->find("decoder.final_layernorm.weight")->value()[1] = INFINITY;
+  save_checkpoint(root / "run", run.request(5));
+  for (const char* format : {"hf", "megatron"}) {
+    ConvertRequest request{.load = root / "run", .save = root / format, .format = format};
+    expect_user_error(
+        [&] { convert_checkpoint(request); },
+        {"weights that are not finite: 2", "'decoder.final_layernorm.weight': 1 of 16",
+         "'output_layer.weight': 1 of 304", "--keep-non-finite"});
+    EXPECT_FALSE(fs::exists(root / format));
+    request.keeps_non_finite = true;
+    EXPECT_THAT(convert_checkpoint(request).notes[0],
+                testing::HasSubstr("not finite:\n    tensor 'decoder.final_layernorm.weight'"));
+  }
+}
+
+TEST(Convert, RefusesATypeThatOverflows) {
+  const TemporaryFolder root;
+  TinyRun run(1);
+  run.store->find("output_layer.weight")->value()[3][2] = 1e5;
+  save_checkpoint(root / "run", run.request(5));
+  expect_user_error(
+      [&] {
+        convert_checkpoint(
+            {.load = root / "run", .save = root / "hf", .format = "hf", .dtype = at::kHalf});
+      },
+      {"'output_layer.weight': 1 of 304", "overflow in the type of --dtype"});
+  convert_checkpoint(
+      {.load = root / "run", .save = root / "hf", .format = "hf", .dtype = at::kBFloat16});
+}
+
+TEST(Convert, OverwritesNothing) {
+  const TemporaryFolder root;
+  save_checkpoint(root / "run", TinyRun(1).request(5));
+  for (const char* format : {"hf", "megatron"}) {
+    const std::string first = std::string(format) + " first";
+    convert_checkpoint({.load = root / "run", .save = root / first, .format = format});
+    fs::create_directory(root / "foreign");
+    write_file(root / "foreign/thesis.tex", "years of work");
+    for (const auto& [folder, held] :
+         {std::pair<std::string, std::string>{"run", "checkpoints"},
+          {first, std::string(format) == "hf" ? "a Hugging Face model" : "checkpoints"},
+          {"foreign", "thesis.tex"}}) {
+      expect_user_error(
+          [&] {
+            convert_checkpoint({.load = root / "run", .save = root / folder, .format = format});
+          },
+          {"--save", folder + ": is not empty: it holds " + held, "choose a new folder"});
+    }
+    EXPECT_EQ(find_checkpoint(root / "run")->iteration, 5);
+  }
 }
 
 TEST(Inspect, TellsWhatIsThere) {

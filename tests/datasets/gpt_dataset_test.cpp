@@ -129,6 +129,24 @@ TEST_F(GptDatasetTest, NamesACacheThatDoesNotFit) {
   EXPECT_NE(test::user_error([&] { make(Split::train, 100).text(0); }).find("does not fit"), std::string::npos);
 }
 
+TEST_F(GptDatasetTest, NamesACacheThatWouldPadASample) {
+  options_.cache_folder = folder_ / "cache";
+  const NpyArray order = make(Split::train, 100).index().sample_index;
+  std::vector<std::int32_t> values;
+  for (std::int64_t i = 0; i < order.size(); ++i)
+    values.push_back(static_cast<std::int32_t>(order.at(i)));
+  ASSERT_EQ(values[3], 8);  // where the first sample ends and the second begins
+  values[3] = 7;
+  for (const auto& file : fs::directory_iterator(folder_ / "cache")) {
+    if (file.path().string().ends_with("sample_index.npy")) NpyArray(values, 2).save(file.path());
+  }
+  const GptDataset train = make(Split::train, 100);
+  int refused = 0;
+  for (std::int64_t i = 0; i < train.size(); ++i)
+    refused += !test::user_error([&] { train.text(i); }).empty();
+  EXPECT_EQ(refused, 2);
+}
+
 TEST_F(GptDatasetTest, WorksWithoutAWritableFolder) {
   test::spill(folder_ / "file", "");
   options_.cache_folder = folder_ / "file";

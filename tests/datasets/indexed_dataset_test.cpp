@@ -34,7 +34,6 @@ TEST_P(EveryType, RoundTrips) {
   ScratchFolder folder;
   test::write_corpus(folder / "a", {{1, 2, 127}, {}, {5}}, type);
   const IndexedDataset dataset(folder / "a", {.mmap = mmap});
-  dataset.verify();
   EXPECT_EQ(dataset.type(), type);
   EXPECT_EQ(dataset.num_sequences(), 3);
   EXPECT_EQ(dataset.num_documents(), 3);
@@ -115,24 +114,51 @@ const BrokenIndex kBroken[] = {
     {"empty", [](std::string& idx, std::string&) { idx.clear(); }, "truncated header"},
     {"short header", [](std::string& idx, std::string&) { idx.resize(33); }, "truncated header"},
     {"magic", [](std::string& idx, std::string&) { idx[0] = 'X'; }, "MMIDIDX"},
-    {"version", [](std::string& idx, std::string&) { put<std::uint64_t>(idx, 9, 2); }, "'version' must be 1: got 2"},
+    {"version", [](std::string& idx, std::string&) { put<std::uint64_t>(idx, 9, 2); },
+     "'version' must be 1: got 2"},
     {"dtype 0", [](std::string& idx, std::string&) { idx[17] = 0; }, "'dtype'"},
     {"dtype 9", [](std::string& idx, std::string&) { idx[17] = 9; }, "'dtype'"},
-    {"huge sequences", [](std::string& idx, std::string&) { put<std::uint64_t>(idx, 18, ~0ull); }, "'sequence_count'"},
-    {"huge documents", [](std::string& idx, std::string&) { put<std::uint64_t>(idx, 26, ~0ull / 8); }, "'document_count'"},
-    {"no documents", [](std::string& idx, std::string&) { put<std::uint64_t>(idx, 26, 0); }, "'document_count' must be at least 1"},
-    {"fewer sequences", [](std::string& idx, std::string&) { put<std::uint64_t>(idx, 18, 2); }, "bytes follow the end"},
+    {"huge sequences", [](std::string& idx, std::string&) { put<std::uint64_t>(idx, 18, ~0ull); },
+     "'sequence_count'"},
+    {"huge documents",
+     [](std::string& idx, std::string&) { put<std::uint64_t>(idx, 26, ~0ull / 8); },
+     "'document_count'"},
+    {"no documents", [](std::string& idx, std::string&) { put<std::uint64_t>(idx, 26, 0); },
+     "'document_count' must be at least 1"},
+    {"fewer sequences", [](std::string& idx, std::string&) { put<std::uint64_t>(idx, 18, 2); },
+     "bytes follow the end"},
     {"truncated", [](std::string& idx, std::string&) { idx.resize(idx.size() - 1); }, "truncated"},
     {"extra bytes", [](std::string& idx, std::string&) { idx += "zz"; }, "bytes follow the end"},
-    {"first document", [](std::string& idx, std::string&) { put<std::int64_t>(idx, 70, 1); }, "first document index must be 0"},
+    {"first document", [](std::string& idx, std::string&) { put<std::int64_t>(idx, 70, 1); },
+     "first document index must be 0"},
     {"last document", [](std::string& idx, std::string&) { put<std::int64_t>(idx, 94, 4); },
      "last document index must be the number of sequences, 3: got 4"},
-    {"decreasing documents", [](std::string& idx, std::string&) { put<std::int64_t>(idx, 78, 3); }, "must not decrease"},
-    {"negative length", [](std::string& idx, std::string&) { put<std::int32_t>(idx, 38, -5); }, "length of sequence 1 is negative: got -5"},
-    {"huge length", [](std::string& idx, std::string&) { put<std::int32_t>(idx, 38, 2147483647); }, "sequence 1 lies outside"},
-    {"negative pointer", [](std::string& idx, std::string&) { put<std::int64_t>(idx, 54, -8); }, "pointer of sequence 1 is negative"},
-    {"huge pointer", [](std::string& idx, std::string&) { put<std::int64_t>(idx, 54, INT64_MAX); }, "sequence 1 lies outside"},
-    {"short bin", [](std::string&, std::string& bin) { bin.resize(20); }, "sequence 2 lies outside"},
+    {"decreasing documents", [](std::string& idx, std::string&) { put<std::int64_t>(idx, 78, 3); },
+     "must not decrease"},
+    {"negative length", [](std::string& idx, std::string&) { put<std::int32_t>(idx, 38, -5); },
+     "length of sequence 1 is negative: got -5"},
+    {"huge length", [](std::string& idx, std::string&) { put<std::int32_t>(idx, 38, 2147483647); },
+     "sequence 1 lies outside"},
+    {"negative pointer", [](std::string& idx, std::string&) { put<std::int64_t>(idx, 54, -8); },
+     "pointer of sequence 1 is negative"},
+    {"huge pointer", [](std::string& idx, std::string&) { put<std::int64_t>(idx, 54, INT64_MAX); },
+     "sequence 1 lies outside"},
+    {"odd pointer", [](std::string& idx, std::string&) { put<std::int64_t>(idx, 54, 9); },
+     "pointer of sequence 1 is no multiple of the 4 bytes of int32: got 9"},
+    {"overlapping pointer", [](std::string& idx, std::string&) { put<std::int64_t>(idx, 62, 8); },
+     "pointer of sequence 2 lies before the end of sequence 1: got 8, expected 16"},
+    {"decreasing pointer", [](std::string& idx, std::string&) { put<std::int64_t>(idx, 62, 0); },
+     "pointer of sequence 2 lies before"},
+    {"gap", [](std::string& idx, std::string&) { put<std::int32_t>(idx, 34, 1); },
+     "pointer of sequence 1 leaves a gap after the end of sequence 0: got 8, expected 4"},
+    {"late start", [](std::string& idx, std::string&) { put<std::int64_t>(idx, 46, 4); },
+     "pointer of sequence 0 leaves a gap after the file's begin: got 4, expected 0"},
+    {"shorter last sequence", [](std::string& idx, std::string&) { put<std::int32_t>(idx, 42, 1); },
+     "its 3 sequences cover 20 bytes of "},
+    {"long bin", [](std::string&, std::string& bin) { bin += "1234"; }, "that file has 28"},
+    {"odd bin", [](std::string&, std::string& bin) { bin += "1"; }, "that file has 25"},
+    {"short bin", [](std::string&, std::string& bin) { bin.resize(20); },
+     "sequence 2 lies outside"},
     {"empty bin", [](std::string&, std::string& bin) { bin.clear(); }, "lies outside"},
 };
 
@@ -145,19 +171,33 @@ TEST(IndexedDataset, RefusesBrokenFiles) {
     broken.damage(idx, bin);
     test::spill(folder / "bad.idx", idx);
     test::spill(folder / "bad.bin", bin);
-    const std::string error = test::user_error([&] { IndexedDataset(folder / "bad").verify(); });
+    const std::string error = test::user_error([&] { IndexedDataset dataset(folder / "bad"); });
     EXPECT_NE(error.find(broken.message), std::string::npos) << broken.name << ": " << error;
     EXPECT_NE(error.find("bad.idx"), std::string::npos) << broken.name << ": " << error;
+    EXPECT_NE(error.find("fix: copy the dataset again"), std::string::npos)
+        << broken.name << ": " << error;
   }
+}
+
+TEST(IndexedDataset, AnIndexOfEmptyDocumentsNeedsAnEmptyBin) {
+  ScratchFolder folder;
+  test::write_corpus(folder / "a", {{}, {}});
+  EXPECT_EQ(IndexedDataset(folder / "a").num_documents(), 2);
+  test::spill(folder / "a.bin", "12");
+  EXPECT_NE(test::user_error([&] { IndexedDataset dataset(folder / "a"); }).find("cover 0 bytes"),
+            std::string::npos);
 }
 
 TEST(IndexedDataset, ChecksEveryAccess) {
   ScratchFolder folder;
   test::write_corpus(folder / "a", {{1, 2}, {3, 4}, {5, 6}}, TokenType::int32);
-  std::string idx = test::slurp(folder / "a.idx");
-  put<std::int64_t>(idx, 54, 1000);
-  test::spill(folder / "a.idx", idx);
   const IndexedDataset dataset(folder / "a");
+  EXPECT_THAT(read(dataset, 1, 0, 2), ElementsAre(3, 4));
+  const std::int64_t pointer =
+      1000;  // written into the file that is open, as a careless copy would
+  std::fstream(folder / "a.idx", std::ios::in | std::ios::out | std::ios::binary)
+      .seekp(54)
+      .write(reinterpret_cast<const char*>(&pointer), sizeof pointer);
   EXPECT_THAT(read(dataset, 0, 0, 2), ElementsAre(1, 2));
   EXPECT_NE(test::user_error([&] { read(dataset, 1, 0, 2); }).find("sequence 1 lies outside"), std::string::npos);
 }

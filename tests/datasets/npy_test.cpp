@@ -44,6 +44,7 @@ TEST(Npy, RefusesBrokenFiles) {
       {good.substr(0, 9), "not a NumPy array"},
       {good.substr(0, 60), "truncated header"},
       {good.substr(0, good.size() - 1), "announces 3 values"},
+      {good + "1234", "bytes follow the values: header announces 12 bytes, the file holds 16"},
       {"X" + good.substr(1), "not a NumPy array"},
       {with("<i4", "<f4"), "'descr'"},
       {with("False", "True "), "fortran_order"},

@@ -56,7 +56,6 @@ class PreprocessTest : public ::testing::Test {
   }
   std::vector<std::string> documents(const std::string& key = "text") {
     const IndexedDataset dataset(folder_ / ("out_" + key + "_document"));
-    dataset.verify();
     std::vector<std::string> texts;
     for (std::int64_t document = 0; document < dataset.num_documents(); ++document) {
       auto& text = texts.emplace_back();
@@ -83,6 +82,38 @@ TEST_F(PreprocessTest, ReadsJsonLines) {
   EXPECT_EQ(summary.outputs[0].documents, 4);
   EXPECT_EQ(summary.outputs[0].sequences, 4);
   EXPECT_EQ(IndexedDataset(folder_ / "out_text_document").type(), TokenType::uint16);
+}
+
+// Expected texts are Python's bytes.decode('utf-8', errors='replace').
+TEST_F(PreprocessTest, ReadsInvalidUtf8AlikeInTextAndJson) {
+  const std::string bad =
+      "a\xff"
+      "b\xe2\x82"
+      "c";
+  for (const auto& [name, content] :
+       {std::pair<std::string, std::string>{"in.txt", "fine\n\n" + bad + "\n\n\xc3\xa9\n"},
+        {"in.jsonl", R"({"text":"fine"})"
+                     "\n\n"
+                     R"({"text":")" +
+                         bad +
+                         "\"}\n\n"
+                         R"({"text":"\u00e9"})"
+                         "\n"}}) {
+    input(name, content);
+    const PreprocessSummary summary = run();
+    EXPECT_THAT(documents(), ElementsAre("fine$|",
+                                         "a\xef\xbf\xbd"
+                                         "b\xef\xbf\xbd"
+                                         "c$|",
+                                         "\xc3\xa9$|"))
+        << name;
+    EXPECT_EQ(summary.invalid_documents, 1) << name;
+    EXPECT_EQ(summary.first_invalid, folder_ / name + ":3");
+  }
+  input("in.txt", bad);
+  options_.keeps_bytes = true;
+  EXPECT_EQ(run().invalid_documents, 0);
+  EXPECT_THAT(documents(), ElementsAre(bad + "$|"));
 }
 
 TEST_F(PreprocessTest, WritesOneDatasetForEachKey) {
@@ -168,7 +199,6 @@ TEST_F(PreprocessTest, NamesFileAndLineOfMistakesAndLeavesNothing) {
       {"{\"text\": 5}\n", "in.jsonl:1: field 'text' must be a string"},
       {"{\"text\": null}\n", "in.jsonl:1: field 'text' must be a string"},
       {"{\"text\": [\"a\", 1]}\n", "in.jsonl:1: field 'text' must be a string"},
-      {"{\"text\": \"\xff\"}\n", "in.jsonl:1: not valid JSON"},
       {"{\"text\": \"\\ud800\"}\n", "in.jsonl:1: not valid JSON"},
       {"{\"text\": \"a\"} {}\n", "in.jsonl:1: not valid JSON"},
       {"{\"text\": \"a\nb\"}\n", "in.jsonl:1: not valid JSON"},

@@ -7,6 +7,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/checkpoint/carried_tokenizer.h"
 #include "megatron/config/resolve.h"
 #include "megatron/inference/scorer.h"
 #include "megatron/inference/stored_tokenizer.h"
@@ -100,6 +101,8 @@ CheckpointSource hugging_face_folder(const fs::path& folder, const std::string& 
                             "added_tokens": [{"id": 3, "content": "<end>", "single_word": false, "lstrip": false, "rstrip": false,
                                               "normalized": false, "special": true}]})");
   CheckpointSource source{.kind = CheckpointSource::Kind::hugging_face, .folder = folder, .model = {}, .given_knobs = {}, .notes = {}, .carried = {}};
+  source.tokenizer = stored_tokenizer(folder);
+  source.model.vocab_size = 4;
   if (!generation_config.empty()) source.carried["generation_config.json"] = generation_config;
   return source;
 }
@@ -112,6 +115,35 @@ TEST_F(LoadModel, AHuggingFaceFolderBringsItsTokenizerAndItsEnds) {
   EXPECT_THAT(several.stop_ids, testing::IsSupersetOf({1, 3}));
   EXPECT_NO_THROW(open_tokenizer({}, hugging_face_folder(root_, R"({"eos_token_id": null})")));
   EXPECT_NO_THROW(open_tokenizer({}, hugging_face_folder(root_, "")));
+  CheckpointSource bare = hugging_face_folder(root_, "");
+  bare.carried["config.json"] = R"({"eos_token_id": 2})";
+  EXPECT_THAT(open_tokenizer({}, bare).stop_ids, testing::Contains(2));
+}
+
+TEST_F(LoadModel, AForeignTokenizerIsNoticed) {
+  CheckpointSource source = hugging_face_folder(root_, "");
+  const auto notes = [&](const TokenizerConfig& flags) {
+    return open_tokenizer(flags, source).notes;
+  };
+  TokenizerConfig flags;
+  flags.tokenizer_model = (root_ / "tokenizer.json").string();
+  EXPECT_THAT(notes(flags), testing::IsEmpty());  // the same file
+  std::string text = read_file(root_ / "tokenizer.json");
+  write_file_atomically(
+      root_ / "other.json",
+      text.replace(text.find("\"ab\": 2"), 7, "\"ba\": 2").replace(text.find("a b\"]"), 3, "b a"));
+  flags.tokenizer_model = (root_ / "other.json").string();
+  EXPECT_THAT(
+      notes(flags),
+      ElementsAre(HasSubstr("other.json is another tokenizer than the one of these weights")));
+  source.tokenizer = {};
+  EXPECT_THAT(notes(flags), testing::IsEmpty());  // what was used is unknown, and the sizes agree
+  source.model.vocab_size = 9;
+  EXPECT_THAT(notes(flags),
+              ElementsAre(HasSubstr("the tokenizer has 4 ids, the model's vocabulary 9")));
+  source.model.vocab_size = 3;
+  EXPECT_THAT(message_of([&] { notes(flags); }),
+              HasSubstr("the tokenizer has 4 ids: the model's vocabulary has 3"));
 }
 
 TEST_F(LoadModel, BrokenEndsNameFileAndField) {

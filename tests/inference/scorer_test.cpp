@@ -41,6 +41,18 @@ TEST(Scorer, OneTokenHasNoScore) {
   EXPECT_TRUE(std::isnan(score.loss));
 }
 
+TEST(Scorer, LogitsThatAreNotFiniteAreRefused) {
+  SuccessorModel model(10, /*sharpness=*/NAN);
+  try {
+    score_tokens(model, Ids{4, 5, 6}, "line 7");
+    ADD_FAILURE() << "accepted";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("line 7, ids[1]: the model's logit of token 0: NaN"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(Scorer, BadIdsNameTheirSource) {
   SuccessorModel model(10);
   model.mutable_config().position_embedding_type = PositionEmbedding::learned_absolute;

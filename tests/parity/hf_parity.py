@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoConfig, GPT2Config, LlamaConfig
+from transformers import AutoConfig, AutoTokenizer, GPT2Config, LlamaConfig
 
 import corpus
 import hf_models
@@ -150,6 +150,38 @@ def check_tokenizer_directory(report, work):
                   "" if found.removeprefix(prompt) == expected else f"expected {expected!r}, got {found!r}")
 
 
+def check_exported_tokenizers(report, work):
+    """The tokenizer of a run goes with its weights: AutoTokenizer opens the exported folder and gives the ids that `generate` reads there."""
+    text = "the quick brown fox jumps over the lazy dog; pack my box with five dozen liquor jugs. " * 20
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=["<|endoftext|>"])
+    tokenizer.train_from_iterator([text], trainer)
+    (work / "pair").mkdir()
+    (work / "whole").mkdir()
+    tokenizer.model.save(str(work / "pair"))
+    tokenizer.save(str(work / "whole/tokenizer.json"))
+    kinds = {
+        "HuggingFaceTokenizer": ["--tokenizer-model", work / "whole"],
+        "GPT2BPETokenizer": ["--vocab-file", work / "pair/vocab.json", "--merge-file", work / "pair/merges.txt"],
+        "ByteTokenizer": [],
+    }
+    sizes = ["--num-layers", 1, "--hidden-size", 32, "--num-attention-heads", 2, "--seq-length", 64, "--micro-batch-size", 2]
+    for kind, flags in kinds.items():
+        with report.guard(f"exported {kind}"):
+            program.run("pretrain", "gpt", *sizes, "--train-iters", 1, "--lr", 1e-3, "--mock-data", "--eval-iters", 0, "--tokenizer-type", kind, *flags,
+                        "--save", work / kind)
+            directory = program.convert(work / kind, work / f"{kind}-hf", "hf")
+            prompt = "The lazy fox, 12 jugs\nand a caf\u00e9"
+            done = program.run("generate", "--load", directory, "--prompt", prompt, "--max-new-tokens", 0, "--json")
+            ids = next(json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))["prompt_ids"]
+            theirs = AutoTokenizer.from_pretrained(directory)
+            same = theirs(prompt)["input_ids"] == ids and theirs.decode(ids) == prompt
+            ends = theirs.eos_token_id == json.loads((directory / "config.json").read_text())["eos_token_id"]
+            report.result(f"exported {kind}, ids and end of text", same and ends,
+                          f"{len(ids)} ids" if same and ends else f"{theirs(prompt)['input_ids']} != {ids}, or eos {theirs.eos_token_id}")
+
+
 def main():
     report = Report()
     wanted = sys.argv[1:]
@@ -161,6 +193,8 @@ def main():
         check_half_precision(report, Path(work))
     with tempfile.TemporaryDirectory() as work, report.guard("tokenizer.json"):
         check_tokenizer_directory(report, Path(work))
+    with tempfile.TemporaryDirectory() as work, report.guard("exported tokenizers"):
+        check_exported_tokenizers(report, Path(work))
     return report.finish()
 
 

@@ -71,6 +71,17 @@ TEST(MakeTokenizer, RefusesOtherKindsByName) {
   EXPECT_THAT(error_of({.tokenizer_model = folder.path()}), HasSubstr("holds no tokenizer.json"));
   EXPECT_THAT(error_of({.tokenizer_model = folder.write("r50k.tiktoken", "IQ== 0\nIg== 1\n")}), HasSubstr("is a tiktoken vocabulary"));
   EXPECT_THAT(error_of({.tokenizer_model = folder.write("sp.model", "\x0A\x0E\x0A\x05<unk>")}), HasSubstr("is a SentencePiece model"));
+  const std::string sentencepiece = folder.write("tokenizer.model", "\x0A\x0E\x0A\x05<unk>");
+  for (const testing::Choice& choice :
+       {testing::Choice{.tokenizer_type = "HuggingFaceTokenizer", .tokenizer_model = sentencepiece},
+        {.tokenizer_type = "GPT2BPETokenizer",
+        .vocab_file = sentencepiece,
+        .merge_file = sentencepiece},
+        {.tokenizer_type = "HuggingFaceTokenizer", .tokenizer_model = folder.path()},
+        {.tokenizer_model = folder.path()}}) {
+    EXPECT_THAT(error_of(choice), HasSubstr("is a SentencePiece model"));
+    EXPECT_THAT(error_of(choice), HasSubstr("tokenizer.json of the same model"));
+  }
   EXPECT_THAT(error_of({.tokenizer_model = folder.write("empty", "")}), HasSubstr("is empty"));
   EXPECT_THAT(error_of({.tokenizer_model = folder.write("noise", "MZ\x01\x02")}), HasSubstr("no known kind"));
   EXPECT_THAT(error_of({.tokenizer_model = folder.write("other.json", "{}")}), HasSubstr("field 'model' is missing"));

@@ -37,6 +37,8 @@ struct CheckpointSource {
   at::ScalarType weight_type = at::kFloat;
   std::string model_type = {};  ///< Hugging Face model_type the weights came from, "" when unknown
   CarriedFiles carried = {};    ///< its config.json, tokenizer.json, …, kept for later exports
+  /// The one that the weights were trained with; names none when nothing is stored.
+  TokenizerConfig tokenizer = {};
 };
 
 struct SaveRequest {
@@ -47,6 +49,8 @@ struct SaveRequest {
   JsonBox rerun_state = {};        ///< of a step that is to be run again; null: none
   TrainingProgress progress = {};
   const CheckpointSource* origin = nullptr;  ///< what --load gave: its model_type and files are carried on; may be null
+  /// Files of the run's tokenizer, carried instead of the origin's; may be null.
+  const CarriedFiles* tokenizer = nullptr;
   const FolderLock* lock = nullptr;          ///< the caller's lock on the root, of rank 0; null: taken for the time of the save
   FileSystem* files = nullptr;               ///< null: the disk
   Axis world{"world"};                       ///< the ranks that hold the parts of the model and write them together

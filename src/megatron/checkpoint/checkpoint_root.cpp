@@ -6,6 +6,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/checkpoint/folder_lock.h"
 #include "megatron/checkpoint/leftovers.h"
 #include "megatron/checkpoint/manifest.h"
 
@@ -89,6 +90,23 @@ std::optional<std::filesystem::path> find_checkpoint_folder(const std::filesyste
   if (tracked)
     return require_committed(root, tracked->iteration ? iteration_folder(*tracked->iteration) : kReleaseFolder, (root / kTrackerFile).string());
   return committed_folder(root, committed.empty() ? kReleaseFolder : iteration_folder(committed.back()));
+}
+
+void require_new_folder(const std::filesystem::path& folder) {
+  if (!fs::exists(folder)) return;
+  std::string found = fs::is_directory(folder) ? "" : "a file";
+  if (fs::is_directory(folder)) {
+    if (fs::exists(folder / "config.json")) found = "a Hugging Face model (config.json)";
+    if (!all_checkpoint_folders(folder).empty() || fs::exists(folder / kTrackerFile))
+      found = "checkpoints of a run or of a conversion";
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      const std::string name = entry.path().filename().string();
+      if (found.empty() && !is_uncommitted_name(name) && name != kLockFile) found = name;
+    }
+  }
+  if (found.empty()) return;
+  throw UserError({"--save " + folder.string() + ": is not empty", "it holds " + found,
+                   "choose a new folder; nothing is overwritten"});
 }
 
 std::vector<std::filesystem::path> all_checkpoint_folders(const std::filesystem::path& root) {

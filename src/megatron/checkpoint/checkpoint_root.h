@@ -28,6 +28,10 @@ std::vector<std::int64_t> committed_iterations(const std::filesystem::path& root
 /// The folder of ours to load: `step`, or what the tracker names, or the newest committed one. Nothing when `root` holds no checkpoint of ours.
 std::optional<std::filesystem::path> find_checkpoint_folder(const std::filesystem::path& root, std::optional<std::int64_t> step);
 
+/// UserError naming what is there unless a conversion may write into `folder`: it does not exist,
+/// is empty, or holds only what interrupted saves left.
+void require_new_folder(const std::filesystem::path& folder);
+
 /// Every committed folder of ours below `root` (or `root` itself), in order.
 std::vector<std::filesystem::path> all_checkpoint_folders(const std::filesystem::path& root);
 

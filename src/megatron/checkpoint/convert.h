@@ -6,6 +6,9 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "megatron/config/settings.h"
 
 namespace megatron {
 
@@ -15,9 +18,17 @@ struct ConvertRequest {
   std::string hf_model_type = {};             ///< "": where the weights came from, else the first family that can hold them
   std::optional<c10::ScalarType> dtype = {};  ///< nothing: as stored
   std::optional<std::int64_t> step = {};
+  TokenizerConfig tokenizer = {};  ///< written instead of the source's when it names one
+  bool keeps_non_finite = false;   ///< converts weights that are not finite all the same
 };
 
-/// Returns the folder that was written.
-std::filesystem::path convert_checkpoint(const ConvertRequest& request);
+struct Conversion {
+  std::filesystem::path folder;
+  std::vector<std::string> notes;  ///< remarks for stderr
+};
+
+/// Writes request.save, which must not exist or be empty. UserError naming the weights that are not
+/// finite, or would not be in `dtype`.
+Conversion convert_checkpoint(const ConvertRequest& request);
 
 }  // namespace megatron

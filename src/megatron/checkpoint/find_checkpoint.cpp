@@ -5,6 +5,7 @@
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/checkpoint/carried_tokenizer.h"
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/hf_directory.h"
@@ -51,7 +52,8 @@ CheckpointSource megatron_source(const fs::path& folder) {
                           .notes = {},
                           .weight_type = first_weight_type(manifest, place),
                           .model_type = manifest.model_type,
-                          .carried = {}};
+                          .carried = {},
+                          .tokenizer = stored_tokenizer(manifest, folder)};
   for (const auto& [name, expected] : manifest.files) source.carried[fs::path(name).filename().string()] = read_carried(folder / name, expected);
   resolve(source.model);
   return source;
@@ -67,7 +69,8 @@ CheckpointSource hugging_face_source(const fs::path& folder) {
                           .given_knobs = config.given_knobs,
                           .notes = config.notes,
                           .model_type = config.model_type,
-                          .carried = read_carried_files(folder)};
+                          .carried = read_carried_files(folder),
+                          .tokenizer = stored_tokenizer(folder)};
   if (directory.tensors().empty()) throw UserError({folder.string() + ": the safetensors hold no tensors", "", "download the folder again"});
   const auto& [name, entry] = *directory.tensors().begin();
   source.weight_type = scalar_type_of(entry.tensor->type, entry.file->path().string() + ": tensor '" + entry.tensor->name + "'");

@@ -1,30 +1,30 @@
 #include "megatron/checkpoint/hf_directory.h"
 
-#include <array>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
+#include "megatron/base/name_list.h"
 #include "megatron/models/hf/weight_map.h"
+#include "megatron/tokenizers/tokenizer_files.h"
 
 namespace megatron {
 namespace {
 
-constexpr std::array kCarried{"config.json",
-                              "generation_config.json",
-                              "tokenizer.json",
-                              "tokenizer_config.json",
-                              "special_tokens_map.json",
-                              "tokenizer.model",
-                              "vocab.json",
-                              "merges.txt",
-                              "added_tokens.json",
-                              "chat_template.jinja",
-                              "chat_template.json"};
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
+
+/// A shard that is not there is named with the index that asks for it.
+void require_shards(const fs::path& folder, const std::set<std::string>& names) {
+  std::vector<std::string> missing;
+  for (const std::string& name : names)
+    if (!fs::exists(folder / name)) missing.push_back(name);
+  require_no_names((folder / kIndexFile).string() + " names " + std::to_string(names.size()) +
+                       " files; missing of them beside it",
+                   missing, "download or copy them into " + folder.string());
+}
 
 /// Tensor name → file name, as the index says.
 std::map<std::string, std::string> read_index(const fs::path& path) {
@@ -49,9 +49,11 @@ bool looks_like_hf_directory(const std::filesystem::path& folder) { return fs::i
 
 CarriedFiles read_carried_files(const std::filesystem::path& folder) {
   CarriedFiles files;
-  for (const char* name : kCarried) {
+  const auto read = [&](const char* name) {
     if (fs::is_regular_file(folder / name)) files[name] = read_file(folder / name);
-  }
+  };
+  for (const char* name : {"config.json", "generation_config.json"}) read(name);
+  for (const char* name : tokenizer_file_names()) read(name);
   return files;
 }
 
@@ -69,6 +71,7 @@ HfDirectory::HfDirectory(const std::filesystem::path& folder) : folder_(folder) 
   const auto index = read_index(folder / kIndexFile);
   std::set<std::string> names;
   for (const auto& [tensor, file] : index) names.insert(file);
+  require_shards(folder, names);
   for (const std::string& name : names) open(name);
   for (const auto& [tensor, file] : index) {
     const auto found = tensors_.find(full_hf_name(config_.model_type, tensor));

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "megatron/base/error.h"
-#include "megatron/checkpoint/name_list.h"
+#include "megatron/base/name_list.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/config/resolve.h"
 #include "megatron/models/gpt_model.h"
@@ -60,7 +60,10 @@ void HfReader::link() {
       info.type = scalar_type_of(tensor.type, place_of(found->second));
     }
   }
-  require_no_names(directory_.folder().string() + ": tensors are missing", missing);
+  require_no_names(directory_.folder().string() + ": tensors that config.json asks for are missing",
+                   missing,
+                   "check that config.json belongs to these weights, and download the folder again "
+                   "if a file of it is missing");
   check_unused(users);
 }
 
@@ -75,7 +78,10 @@ void HfReader::check_unused(const std::map<std::string, const WeightLink*>& user
     }
     unused.push_back(entry.tensor->name);
   }
-  require_no_names(directory_.folder().string() + ": tensors that model_type '" + config().model_type + "' has no use for", unused);
+  require_no_names(directory_.folder().string() + ": tensors that model_type '" +
+                       config().model_type + "' has no use for",
+                   unused,
+                   "check model_type in config.json; merge adapters and undo quantisation first");
 }
 
 bool HfReader::repeats_embedding(const HfDirectory::Entry& output_layer) const {

@@ -6,6 +6,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
+#include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/leftovers.h"
 #include "megatron/checkpoint/pending_folder.h"
 #include "megatron/checkpoint/safetensors.h"
@@ -42,6 +43,21 @@ at::ScalarType common_type(const WeightReader& reader) {
   return weights.front().type;
 }
 
+/// The ids of special tokens: those of the original config.json, also when another family is
+/// written, else the tokenizer's.
+void write_token_ids(const Json& original, const TokenIds& ids, Json& config) {
+  const std::pair<const char*, std::optional<std::int64_t>> keys[] = {
+      {"bos_token_id", ids.bos}, {"eos_token_id", ids.eos}, {"pad_token_id", ids.pad}};
+  for (const auto& [key, id] : keys) {
+    const auto found = original.is_object() ? original.find(key) : original.end();
+    if (original.is_object() && found != original.end() && !found->is_null()) {
+      config[key] = *found;
+    } else if (id) {
+      config[key] = *id;
+    }
+  }
+}
+
 void choose_family(const WeightReader& reader, const HfExport& request, Plan& plan) {
   std::vector<std::string> names, families;
   for (const WeightInfo& info : reader.weights()) names.push_back(info.name);
@@ -58,6 +74,7 @@ void choose_family(const WeightReader& reader, const HfExport& request, Plan& pl
       plan.links = link_weights(family, names);
       plan.config = make_hf_config(request.model, family, dtype_name(plan.type), original_json.is_object() ? &original_json : nullptr);
       plan.model_type = family;
+      write_token_ids(original_json, request.ids, plan.config);
       return;
     } catch (const UserError& error) {
       if (families.size() == 1) throw;
@@ -133,12 +150,6 @@ void write_weights(WeightReader& reader, const HfExport& request, const Plan& pl
   if (plan.files.size() == 1) return;
   const Json index = {{"metadata", {{"total_size", plan.total_bytes}}}, {"weight_map", weight_map}};
   write_file(folder / "model.safetensors.index.json", index.dump(2) + "\n");
-}
-
-void require_new_folder(const fs::path& folder) {
-  if (fs::exists(folder) && !(fs::is_directory(folder) && fs::is_empty(folder))) {
-    throw UserError({"--save " + folder.string() + ": is not empty", "", "choose a new folder"});
-  }
 }
 
 }  // namespace

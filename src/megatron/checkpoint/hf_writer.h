@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "megatron/checkpoint/carried_tokenizer.h"
 #include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/weight_reader.h"
 #include "megatron/config/settings.h"
@@ -17,6 +18,7 @@ struct HfExport {
   std::string model_type = {};               ///< "": the first family whose mapping is total
   std::optional<at::ScalarType> dtype = {};  ///< nothing: as stored
   CarriedFiles carried = {};                 ///< its config.json lends the keys that are not ours
+  TokenIds ids = {};  ///< the tokenizer's, for config.json where the carried one has none
   std::uint64_t most_bytes = 5'000'000'000;  ///< of one file
 };
 

@@ -3,10 +3,10 @@
 #include <set>
 
 #include "megatron/base/error.h"
+#include "megatron/base/name_list.h"
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/hf_reader.h"
 #include "megatron/checkpoint/manifest_reader.h"
-#include "megatron/checkpoint/name_list.h"
 #include "megatron/checkpoint/open_weights.h"
 
 namespace megatron {
@@ -34,7 +34,7 @@ void load_main_parameters(const std::filesystem::path& folder, const ParamStore&
       check_state(*parameter, name, found->second, place);
     }
   }
-  require_no_names(place + ": some main parameters are missing there", missing);
+  require_no_names(place + ": some main parameters are missing there", missing, kWithoutOptimizer);
   for (std::size_t i = 0; i < main.tensors().size(); ++i)
     fill_piece(reader, main.pieces()[i], kMainParameterPrefix + main.pieces()[i].parameter->name(), main.tensors()[i]);
 }

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "megatron/base/error.h"
+#include "megatron/checkpoint/carried_tokenizer.h"
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/folder_writer.h"
@@ -85,6 +86,7 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, const S
     content.manifest.model_type = request.origin->model_type;
     content.carried = request.origin->carried;
   }
+  if (request.tokenizer != nullptr) carry_tokenizer(*request.tokenizer, content.carried);
   const PieceList list(*request.weights);
   list.add_weights(*request.weights, content.weights);
   content.manifest.rerun_state = request.rerun_state;

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "megatron/base/error.h"
-#include "megatron/checkpoint/name_list.h"
+#include "megatron/base/name_list.h"
 #include "megatron/checkpoint/piece_boxes.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/transformer/model_names.h"
@@ -50,8 +50,10 @@ void fill_store(WeightReader& reader, const std::string& source, ParamStore& sto
   for (const WeightInfo& info : reader.weights()) {
     if (!std::ranges::binary_search(names, info.name)) unexpected.push_back(info.name);
   }
-  require_no_names(source + ": the model has parameters that are missing there", missing);
-  require_no_names(source + ": holds tensors that the model does not have", unexpected);
+  require_no_names(source + ": the model has parameters that are missing there", missing,
+                   "load a checkpoint of this model, or use the settings of the checkpoint");
+  require_no_names(source + ": holds tensors that the model does not have", unexpected,
+                   "use the settings of the checkpoint");
   for (Parameter* parameter : store.parameters()) fill_piece(reader, whole_piece(*parameter), parameter->name(), parameter->value().view({-1}));
 }
 

@@ -2,8 +2,11 @@
 #include <algorithm>
 #include <charconv>
 #include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/base/json.h"
 #include "megatron/cli/command.h"
 #include "megatron/config/fields.h"
 #include "megatron/config/problems.h"
@@ -12,6 +15,7 @@
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/indexed_dataset_builder.h"
 #include "megatron/datasets/split.h"
+#include "megatron/tokenizers/tokenizer.h"
 
 namespace megatron {
 namespace {
@@ -24,16 +28,33 @@ struct DatasetCommandOptions {
   std::string split_name = "train";
   std::int64_t start = 0, count = 10, vocab_size = 50257;
   std::string output_prefix;
-  bool multimodal = false;
+  bool multimodal = false, decode = false;
+  TokenizerConfig tokenizer;
   DataConfig data;
 };
+
+/// The flags that name a tokenizer; --vocab-size is the command's own.
+const FieldTable<TokenizerConfig>& tokenizer_name_table() {
+  static const FieldTable<TokenizerConfig> table = [] {
+    FieldTable<TokenizerConfig> t;
+    for (const char* name : {"tokenizer_type", "tokenizer_model", "vocab_file", "merge_file"}) {
+      const Field* field = tokenizer_table().set().find_name(name);
+      MEGATRON_CHECK(field != nullptr, "no setting of the tokenizer is called ", name);
+      t.add_erased(*field);
+    }
+    return t;
+  }();
+  return table;
+}
 
 const FieldTable<DatasetCommandOptions>& dataset_table() {
   using Options = DatasetCommandOptions;
   static const FieldTable<Options> table = [] {
     FieldTable<Options> t;
     t.about(
-        "show: samples in training order, one JSON line each. info PREFIX...: documents, tokens and type. merge PREFIX... --output-prefix P: "
+        "show: samples in training order, one JSON line each: {\"index\":0,\"tokens\":[...]}, with "
+        "--decode also \"text\". info PREFIX...: documents, tokens and type. merge PREFIX... "
+        "--output-prefix P: "
         "joins datasets.");
     t.field("action", &Options::words, "show, info PREFIX... or merge PREFIX...").positional().value_name("WORD");
     t.group("Samples to show");
@@ -43,7 +64,14 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
     t.field("split_name", &Options::split_name, "split to show").choices({"train", "valid", "test"});
     t.field("start", &Options::start, "first sample").at_least(0);
     t.field("count", &Options::count, "number of samples, as far as there are so many").at_least(0);
-    t.field("vocab_size", &Options::vocab_size, "vocabulary of --mock-data, whose last id ends documents").at_least(1);
+    t.field("vocab_size", &Options::vocab_size,
+            "vocabulary of --mock-data and of NullTokenizer, whose last id ends documents")
+        .at_least(1);
+    t.group("Text of the samples");
+    t.field("decode", &Options::decode,
+            "add the text of each sample, with the tokenizer of the next flags; special tokens are "
+            "kept");
+    t.include(&Options::tokenizer, tokenizer_name_table());
     t.group("Merging");
     t.field("output_prefix", &Options::output_prefix, "the merged dataset").value_name("PREFIX");
     t.field("multimodal", &Options::multimodal, "the datasets hold modes");
@@ -72,8 +100,40 @@ std::array<std::optional<std::int64_t>, 3> parse_sizes(const std::string& text) 
   return sizes;
 }
 
+std::unique_ptr<Tokenizer> open_tokenizer(const DatasetCommandOptions& options) {
+  TokenizerConfig config = options.tokenizer;
+  if (!names_a_tokenizer(config))
+    throw UserError({"--decode needs the tokenizer that made the dataset", "",
+                     "give --tokenizer-model FILE or --tokenizer-type TYPE"});
+  config.vocab_size = options.vocab_size;
+  return make_tokenizer(config);
+}
+
+/// The ids as decode takes them, without padding; an id that the tokenizer does not have shows that
+/// it is another one.
+std::vector<std::int32_t> in_vocabulary(const std::vector<std::int64_t>& ids,
+                                        const Tokenizer& tokenizer, std::int64_t index) {
+  std::vector<std::int32_t> result;
+  for (const std::int64_t id : ids) {
+    if (id >= tokenizer.vocab_size())
+      throw UserError({"sample " + std::to_string(index) + " holds id " + std::to_string(id),
+                       "the tokenizer has " + std::to_string(tokenizer.vocab_size()) + " ids",
+                       "give the tokenizer that made the dataset"});
+    if (id >= 0) result.push_back(static_cast<std::int32_t>(id));
+  }
+  return result;
+}
+
+/// A JSON string; a character that a sample cuts becomes U+FFFD.
+std::string json_text(const std::string& text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 int show(const DatasetCommandOptions& options) {
   if (!options.seq_length) throw UserError({"show needs --seq-length", "", ""});
+  if (names_a_tokenizer(options.tokenizer) && !options.decode)
+    throw UserError({"a tokenizer is given, but not --decode", "",
+                     "add --decode to see the text of the samples, or leave the tokenizer out"});
   const DatasetRequest request{.sequence_length = *options.seq_length,
                                .seed = options.seed,
                                .num_samples = parse_sizes(options.num_samples),
@@ -87,15 +147,18 @@ int show(const DatasetCommandOptions& options) {
     throw UserError({"--start " + std::to_string(options.start) + " is beyond the end",
                      "the " + options.split_name + " split has " + std::to_string(dataset.size()) + " samples", ""});
   const std::int64_t end = options.start + std::min(options.count, dataset.size() - options.start);
+  const std::unique_ptr<Tokenizer> tokenizer = options.decode ? open_tokenizer(options) : nullptr;
   std::string line;
   for (std::int64_t index = options.start; index < end && std::cout; ++index) {
     line = "{\"index\":" + std::to_string(index) + ",\"tokens\":[";
-    bool first = true;
-    for (const std::int64_t token : dataset.text(index)) {
-      if (!std::exchange(first, false)) line += ',';
-      line += std::to_string(token);
-    }
-    std::cout << line << "]}\n";
+    const std::vector<std::int64_t> ids = dataset.text(index);
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      line += (i > 0 ? "," : "") + std::to_string(ids[i]);
+    line += ']';
+    if (tokenizer)
+      line += ",\"text\":" + json_text(tokenizer->decode(in_vocabulary(ids, *tokenizer, index),
+                                                         SpecialTokens::keep));
+    std::cout << line << "}\n";
   }
   return 0;
 }
@@ -104,7 +167,6 @@ int info(const std::vector<std::string>& prefixes) {
   if (prefixes.empty()) throw UserError({"info needs the prefix of a .bin/.idx pair", "", "megatron dataset info data/my_text_document"});
   for (const std::string& prefix : prefixes) {
     const IndexedDataset dataset(prefix);
-    dataset.verify();
     if (prefixes.size() > 1) std::cout << prefix << "\n";
     std::cout << "documents: " << dataset.num_documents() << "\nsequences: " << dataset.num_sequences() << "\ntokens: " << dataset.num_tokens()
               << "\ndtype: " << token_type_name(dataset.type()) << "\nbytes: " << dataset.bin_size() << "\n";

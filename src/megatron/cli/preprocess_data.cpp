@@ -95,9 +95,14 @@ int run_preprocess_data(std::span<const std::string> args) {
                                              .vocab_size = tokenizer->vocab_size(),
                                              .workers = options.workers,
                                              .log_interval = options.log_interval,
+                                             .keeps_bytes = tokenizer->keeps_bytes(),
                                              .log = &std::cerr,
                                              .log_is_terminal = is_terminal(STDERR_FILENO)};
   const PreprocessSummary summary = preprocess(preprocess_options, [&](std::string_view text) { return tokenizer->encode(text); });
+  if (summary.invalid_documents > 0)
+    std::cerr << "note: documents with bytes that are not UTF-8: " << summary.invalid_documents
+              << " (the first is " << summary.first_invalid
+              << "); each such part was read as U+FFFD\n";
   if (summary.outputs[0].documents == 1)
     std::cerr << "note: this is one document: --split cannot divide it; --text-documents line makes one of every line of a .txt file\n";
   report(summary, token_type_for_vocabulary(tokenizer->vocab_size()));

@@ -1,5 +1,7 @@
 #include "megatron/config/checkpoint_options.h"
 
+#include "megatron/config/settings_tables.h"
+
 namespace megatron {
 namespace {
 
@@ -15,18 +17,26 @@ void require_folders(const CheckpointOptions& options) {
 const FieldTable<ConvertOptions>& convert_table() {
   static const FieldTable<ConvertOptions> table = [] {
     FieldTable<ConvertOptions> t;
-    t.about("Converts the weights of a checkpoint or of a Hugging Face directory; the format of the input is recognised.");
+    t.about(
+        "Converts the weights of a checkpoint or of a Hugging Face directory; the format of the "
+        "input is recognised. The tokenizer goes with the "
+        "weights: that of the flags or, without any, the source's own.");
     t.group("Conversion");
     t.field("load", &ConvertOptions::load, "folder that --save of pretrain wrote, or a Hugging Face directory").required().value_name("DIR");
     t.field("save", &ConvertOptions::save, "folder to write").required().value_name("DIR");
-    t.field("format", &ConvertOptions::format, "hf: a Hugging Face directory; megatron: a release checkpoint")
+    t.field("format", &ConvertOptions::format,
+            "hf: a Hugging Face directory (from which llama.cpp's converter makes GGUF); megatron: "
+            "a release checkpoint")
         .required()
-        .choices({"hf", "megatron", "gguf"});
+        .choices({"hf", "megatron"});
     t.field("hf_model_type", &ConvertOptions::hf_model_type,
             "family to write with --format hf; default: where the weights came from, else the first that can hold them")
         .choices({"gpt2", "llama", "qwen2", "qwen3", "mistral"});
     t.field("dtype", &ConvertOptions::dtype, "type of the written weights; default: as stored").choices({"fp32", "bf16", "fp16"});
     t.field("ckpt_step", &ConvertOptions::ckpt_step, "iteration to load; default: the latest").at_least(0);
+    t.field("keep_non_finite", &ConvertOptions::keep_non_finite,
+            "convert weights that are NaN or infinite too, which are refused otherwise");
+    t.include(&ConvertOptions::tokenizer, tokenizer_table());
     return t;
   }();
   return table;
@@ -35,7 +45,9 @@ const FieldTable<ConvertOptions>& convert_table() {
 const FieldTable<CheckpointOptions>& checkpoint_command_table() {
   static const FieldTable<CheckpointOptions> table = [] {
     FieldTable<CheckpointOptions> t;
-    t.about("inspect DIR: what it holds. verify DIR: every checksum. diff A B: the largest difference of each weight.");
+    t.about(
+        "inspect DIR: what it holds. verify DIR: every checksum, and that every number is finite. "
+        "diff A B: the largest difference of each weight.");
     t.group("Checkpoint");
     t.field("action", &CheckpointOptions::action, "what to do").positional().required().choices({"inspect", "verify", "diff"});
     t.field("folders", &CheckpointOptions::folders, "checkpoints or Hugging Face directories").positional().value_name("DIR");
@@ -49,7 +61,6 @@ const FieldTable<CheckpointOptions>& checkpoint_command_table() {
 ConvertOptions read_convert_options(std::span<const std::string> args) {
   ConvertOptions options;
   parse_command_line(convert_table(), args, options, "convert");
-  if (options.format == "gguf") throw UserError({"--format gguf", "not in this version", "use --format hf, and llama.cpp's converter from there"});
   return options;
 }
 

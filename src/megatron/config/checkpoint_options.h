@@ -7,12 +7,15 @@
 #include <vector>
 
 #include "megatron/config/fields.h"
+#include "megatron/config/settings.h"
 
 namespace megatron {
 
 struct ConvertOptions {
   std::string load, save, format, hf_model_type, dtype;
   std::optional<std::int64_t> ckpt_step;
+  bool keep_non_finite = false;
+  TokenizerConfig tokenizer;
 };
 
 struct CheckpointOptions {
@@ -24,7 +27,7 @@ struct CheckpointOptions {
 const FieldTable<ConvertOptions>& convert_table();
 const FieldTable<CheckpointOptions>& checkpoint_command_table();
 
-/// Parses the flags of `convert`; a UserError also for a format that is not in this version.
+/// Parses the flags of `convert`.
 ConvertOptions read_convert_options(std::span<const std::string> args);
 /// Parses the words of `checkpoint`; a UserError also when the action takes another number of folders.
 CheckpointOptions read_checkpoint_options(std::span<const std::string> args);

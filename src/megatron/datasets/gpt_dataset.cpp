@@ -57,7 +57,6 @@ void GptDataset::refuse_empty() const {
 }
 
 GptIndex GptDataset::build() const {
-  source_->verify();
   const GptIndexInput input{.lengths = source_->sequence_lengths(),
                             .begin = part_.begin,
                             .end = part_.end,
@@ -113,6 +112,8 @@ std::vector<std::int64_t> GptDataset::text(std::int64_t index) const {
     source_->read(sequence, begin, std::span(ids).subspan(static_cast<std::size_t>(filled), static_cast<std::size_t>(end - begin)));
     filled += end - begin;
   }
+  // Only the last sample may end before its sequence does.
+  if (filled < wanted && number + 1 < size()) throw broken();
   return ids;
 }
 

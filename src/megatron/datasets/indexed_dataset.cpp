@@ -144,10 +144,8 @@ void IndexedDataset::parse_index(bool multimodal) {
   pointers_ = {data + 4 * sequences, sequences};
   document_indices_ = {data + 12 * sequences, documents};
   if (multimodal) modes_ = {data + 12 * sequences + 8 * documents, sequences};
-  if (document_indices_[0] != 0) broken("the first document index must be 0", "got " + std::to_string(document_indices_[0]));
-  if (const auto last = document_indices_[documents - 1]; last != num_sequences())
-    broken("the last document index must be the number of sequences, " + std::to_string(sequences), "got " + std::to_string(last));
-  if (sequences > 0) check_sequence(num_sequences() - 1);
+  check_sequences();
+  check_documents();
 }
 
 /// The entry's tokens lie inside the .bin file.
@@ -162,16 +160,54 @@ void IndexedDataset::check_sequence(std::int64_t sequence) const {
                "; one of the two files is truncated or foreign");
 }
 
-void IndexedDataset::verify() const {
-  std::call_once(verified_, [this] {
-    for (std::int64_t sequence = 0; sequence < num_sequences(); ++sequence) check_sequence(sequence);
-    for (std::int64_t document = 0; document < num_documents(); ++document) {
-      if (document_indices_[document + 1] < document_indices_[document])
-        broken("document indices must not decrease", "entry " + std::to_string(document + 1) + " is " +
-                                                         std::to_string(document_indices_[document + 1]) + " after " +
-                                                         std::to_string(document_indices_[document]));
-    }
-  });
+/// Every sequence begins where the one before it ends, and the last one ends the .bin file: so
+/// Megatron writes and merges datasets. Anything else would give tokens of other places.
+void IndexedDataset::check_sequences() const {
+  const auto size = static_cast<std::int64_t>(token_size(type_));
+  std::int64_t expected = 0;
+  for (std::int64_t sequence = 0; sequence < num_sequences(); ++sequence) {
+    const std::int64_t length = lengths_[sequence], end = expected + length * size;
+    if (length < 0 || pointers_[sequence] != expected ||
+        static_cast<std::uint64_t>(end) > bin_size_)
+      misplaced(sequence, expected);
+    expected = end;
+  }
+  if (static_cast<std::uint64_t>(expected) == bin_size_) return;
+  broken("its " + std::to_string(num_sequences()) + " sequences cover " + std::to_string(expected) +
+             " bytes of " + prefix_ + ".bin",
+         "that file has " + std::to_string(bin_size_) + "; the two files do not belong together");
+}
+
+void IndexedDataset::misplaced(std::int64_t sequence, std::int64_t expected) const {
+  check_sequence(sequence);
+  const std::int64_t pointer = pointers_[sequence];
+  const std::string name = "the pointer of sequence " + std::to_string(sequence);
+  const std::string got = "got " + std::to_string(pointer);
+  if (pointer % static_cast<std::int64_t>(token_size(type_)) != 0)
+    broken(name + " is no multiple of the " + std::to_string(token_size(type_)) + " bytes of " +
+               std::string(token_type_name(type_)),
+           got);
+  const std::string before =
+      sequence == 0 ? "the file's begin" : "the end of sequence " + std::to_string(sequence - 1);
+  broken(name + (pointer < expected ? " lies before " : " leaves a gap after ") + before,
+         got + ", expected " + std::to_string(expected));
+}
+
+void IndexedDataset::check_documents() const {
+  const std::int64_t last = num_documents();
+  if (document_indices_[0] != 0)
+    broken("the first document index must be 0", "got " + std::to_string(document_indices_[0]));
+  if (document_indices_[last] != num_sequences())
+    broken("the last document index must be the number of sequences, " +
+               std::to_string(num_sequences()),
+           "got " + std::to_string(document_indices_[last]));
+  for (std::int64_t document = 0; document < last; ++document) {
+    const std::int64_t begin = document_indices_[document], end = document_indices_[document + 1];
+    if (end < begin)
+      broken("document indices must not decrease", "entry " + std::to_string(document + 1) +
+                                                       " is " + std::to_string(end) + " after " +
+                                                       std::to_string(begin));
+  }
 }
 
 std::int64_t IndexedDataset::num_tokens() const {

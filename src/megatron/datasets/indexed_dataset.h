@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,8 +26,9 @@ struct IndexedDatasetOptions {
   bool multimodal = false;  ///< the index ends with one mode byte per sequence
 };
 
-/// A reader of one `prefix.{bin,idx}`. Opening costs the same for any size: it checks the header and the ends; every access is checked
-/// again, and verify() checks every entry.
+/// A reader of one `prefix.{bin,idx}`. Opening checks every entry of the index, in one pass over it
+/// (some milliseconds for a million sequences); UserErrors name file, entry and value. Every access
+/// checks its entry again: files may change under a run.
 class IndexedDataset : public TokenSource {
  public:
   explicit IndexedDataset(std::string prefix, IndexedDatasetOptions options = {});
@@ -36,8 +36,8 @@ class IndexedDataset : public TokenSource {
 
   std::string name() const override { return prefix_; }
   PackedView<std::int32_t> sequence_lengths() const override { return lengths_; }
-  void read(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> tokens) const override;
-  void verify() const override;
+  void read(std::int64_t sequence, std::int64_t offset,
+            std::span<std::int64_t> tokens) const override;
 
   TokenType type() const { return type_; }
   std::int64_t num_sequences() const { return static_cast<std::int64_t>(lengths_.size()); }
@@ -59,6 +59,10 @@ class IndexedDataset : public TokenSource {
   void open_bin(bool mmap);
   [[noreturn]] void broken(const std::string& what, const std::string& got = "") const;
   void check_sequence(std::int64_t sequence) const;
+  void check_sequences() const;
+  void check_documents() const;
+  /// Says what is wrong with an entry that does not begin at byte `expected`.
+  [[noreturn]] void misplaced(std::int64_t sequence, std::int64_t expected) const;
 
   std::string prefix_;
   MappedFile index_, bin_;
@@ -68,7 +72,6 @@ class IndexedDataset : public TokenSource {
   PackedView<std::int32_t> lengths_;
   PackedView<std::int64_t> pointers_, document_indices_;
   PackedView<std::int8_t> modes_;
-  mutable std::once_flag verified_;
 };
 
 }  // namespace megatron

@@ -88,7 +88,6 @@ void IndexedDatasetBuilder::add_dataset(const IndexedDataset& dataset) {
     throw UserError({"dataset " + dataset.name() + ": element type " + std::string(token_type_name(dataset.type())) + " differs from " +
                          std::string(token_type_name(type_)) + " of the datasets before it",
                      "", "make all parts with the same tokenizer"});
-  dataset.verify();
   if (multimodal_ && dataset.num_sequences() > 0 && dataset.sequence_modes().size() == 0)
     throw UserError({"dataset " + dataset.name() + ": has no sequence modes", "", "leave out --multimodal"});
   const std::int64_t first = num_sequences();

@@ -8,6 +8,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "megatron/datasets/text_chunks.h"
+#include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
 
@@ -33,8 +34,17 @@ void JsonLineParser::require_all(const std::vector<bool>& found, const std::stri
 const std::vector<std::vector<std::string_view>>& JsonLineParser::parse(std::string_view line, const std::string& source) {
   for (auto& texts : texts_) texts.clear();
   owned_.clear();
+  replaced_.clear();
   simdjson::dom::element element;
-  if (const auto error = simd_->parser.parse(line.data(), line.size(), /*realloc_if_needed=*/false).get(element)) {
+  auto error =
+      simd_->parser.parse(line.data(), line.size(), /*realloc_if_needed=*/false).get(element);
+  if (auto valid = error ? replace_invalid_utf8(line) : std::nullopt) {
+    const std::size_t size = valid->size();
+    replaced_ = std::move(*valid) + std::string(TextChunk::kPadding, '\0');
+    line = std::string_view(replaced_).substr(0, size);
+    error = simd_->parser.parse(line.data(), line.size(), /*realloc_if_needed=*/false).get(element);
+  }
+  if (error) {
     parse_exactly(line, source, simdjson::error_message(error));
     return texts_;
   }

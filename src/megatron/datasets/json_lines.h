@@ -14,9 +14,12 @@ class JsonLineParser {
   explicit JsonLineParser(std::vector<std::string> keys);
   ~JsonLineParser();
 
-  /// For each key its texts: one for a string, several for a list of strings. Valid until the next call. `line` must be followed by
-  /// TextChunk::kPadding readable bytes; a UserError names `source`, "file:line".
+  /// For each key its texts: one for a string, several for a list of strings. Valid until the next
+  /// call. `line` must be followed by TextChunk::kPadding readable bytes; a UserError names
+  /// `source`, "file:line". Bytes that are not UTF-8 are read as U+FFFD.
   const std::vector<std::vector<std::string_view>>& parse(std::string_view line, const std::string& source);
+  /// Whether the last line held bytes that are not UTF-8.
+  bool has_replaced() const { return !replaced_.empty(); }
 
  private:
   void parse_exactly(std::string_view line, const std::string& source, const std::string& reason);
@@ -28,6 +31,7 @@ class JsonLineParser {
   std::vector<std::string> keys_;
   std::vector<std::vector<std::string_view>> texts_;
   std::vector<std::unique_ptr<std::string>> owned_;
+  std::string replaced_;  // the line in valid UTF-8 with its padding, when it was not
 };
 
 }  // namespace megatron

@@ -97,13 +97,19 @@ NpyArray NpyArray::load(const fs::path& path) {
   NpyArray array;
   array.type_ = parse_type(header_value(header, "descr", path), path);
   array.shape_ = parse_shape(header_value(header, "shape", path), path);
-  const std::size_t available = (bytes.size() - 10 - header_size) / static_cast<std::size_t>(facts(array.type_).size);
+  const std::size_t value_size = static_cast<std::size_t>(facts(array.type_).size),
+                    data_size = bytes.size() - 10 - header_size;
+  const std::size_t available = data_size / value_size;
   std::size_t elements = 1;
   for (const std::int64_t extent : array.shape_) {
     if (__builtin_mul_overflow(elements, static_cast<std::size_t>(extent), &elements)) broken(path, "header field 'shape' is too large");
   }
   if (elements > available)
     broken(path, "truncated", "header announces " + std::to_string(elements) + " values, the file holds " + std::to_string(available));
+  if (elements * value_size != data_size)
+    broken(path, "bytes follow the values",
+           "header announces " + std::to_string(elements * value_size) + " bytes, the file holds " +
+               std::to_string(data_size));
   array.size_ = static_cast<std::int64_t>(elements);
   array.data_ = file->data() + 10 + header_size;
   array.owner_ = std::move(file);

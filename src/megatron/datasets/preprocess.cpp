@@ -9,6 +9,7 @@
 #include "megatron/datasets/indexed_dataset_builder.h"
 #include "megatron/datasets/json_lines.h"
 #include "megatron/datasets/preprocess_progress.h"
+#include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
 namespace {
@@ -23,6 +24,12 @@ struct KeyTokens {
 struct EncodedChunk {
   std::vector<KeyTokens> keys;
   std::uint64_t text_bytes = 0, file_bytes = 0;
+  std::int64_t invalid_documents = 0;
+  std::string first_invalid;
+
+  void note_invalid(const std::string& source) {
+    if (invalid_documents++ == 0) first_invalid = source;
+  }
 };
 
 class ChunkEncoder {
@@ -35,13 +42,21 @@ class ChunkEncoder {
     if (chunk.kind == DocumentKind::json_line) {
       encode_json(chunk, encoded);
     } else {
-      for (const TextDocument& document : split_documents(chunk))
-        add_document(encoded.keys[0], {document.text}, chunk.file + ":" + std::to_string(document.line));
+      encode_text(chunk, encoded);
     }
     return encoded;
   }
 
  private:
+  void encode_text(const TextChunk& chunk, EncodedChunk& encoded) const {
+    for (const TextDocument& document : split_documents(chunk)) {
+      const std::string source = chunk.file + ":" + std::to_string(document.line);
+      const auto valid = options_.keeps_bytes ? std::nullopt : replace_invalid_utf8(document.text);
+      if (valid) encoded.note_invalid(source);
+      add_document(encoded.keys[0], {valid ? std::string_view(*valid) : document.text}, source);
+    }
+  }
+
   void encode_json(const TextChunk& chunk, EncodedChunk& encoded) const {
     JsonLineParser parser(options_.json_keys);
     std::string_view text = chunk.text();
@@ -51,6 +66,7 @@ class ChunkEncoder {
       if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
       const std::string source = chunk.file + ":" + std::to_string(number);
       const auto& texts = parser.parse(line, source);
+      if (parser.has_replaced()) encoded.note_invalid(source);
       for (std::size_t key = 0; key < texts.size(); ++key) add_document(encoded.keys[key], texts[key], source);
     }
   }
@@ -148,6 +164,8 @@ PreprocessSummary preprocess(const PreprocessOptions& options, const Encoder& en
   while (const std::optional<EncodedChunk> chunk = pool.next()) {
     for (std::size_t key = 0; key < builders.size(); ++key) write_documents(*builders[key], chunk->keys[key]);
     summary.text_bytes += chunk->text_bytes;
+    if (summary.invalid_documents == 0) summary.first_invalid = chunk->first_invalid;
+    summary.invalid_documents += chunk->invalid_documents;
     progress.update(builders[0]->num_documents(), summary.text_bytes, chunk->file_bytes);
   }
   for (std::size_t key = 0; key < builders.size(); ++key) {

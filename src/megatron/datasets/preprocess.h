@@ -22,6 +22,8 @@ struct PreprocessOptions {
   std::int64_t vocab_size = 0;       ///< ids must be below it; it decides the element type
   std::int64_t workers = 1;          ///< threads that tokenize
   std::int64_t log_interval = 1000;  ///< documents between lines of progress
+  /// The tokenizer reads any bytes: texts of .txt files are not made valid UTF-8.
+  bool keeps_bytes = false;
   std::ostream* log = nullptr;
   bool log_is_terminal = false;  ///< one line that is rewritten, with the time left
 };
@@ -35,11 +37,16 @@ struct PreprocessSummary {
     std::int64_t documents = 0, sequences = 0, tokens = 0;
   };
   std::vector<Output> outputs;
+  /// How many held bytes that are not UTF-8, and "file:line" of the first.
+  std::int64_t invalid_documents = 0;
+  std::string first_invalid;
   std::uint64_t text_bytes = 0;
   double seconds = 0;
 };
 
-/// Writes the datasets byte for byte as Megatron's preprocess_data.py does. On an error (a UserError naming file and line) nothing is left.
+/// Bytes that are not UTF-8 are read as Python's errors='replace' reads them, in text and in JSON
+/// alike, and counted. Writes the datasets byte for byte as Megatron's preprocess_data.py does. On
+/// an error (a UserError naming file and line) nothing is left.
 PreprocessSummary preprocess(const PreprocessOptions& options, const Encoder& encode);
 
 }  // namespace megatron

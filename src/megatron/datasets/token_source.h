@@ -37,8 +37,6 @@ class TokenSource {
   virtual PackedView<std::int32_t> sequence_lengths() const = 0;
   /// Fills `tokens` from `sequence`, starting at token `offset`; a UserError when the sequence ends before.
   virtual void read(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> tokens) const = 0;
-  /// Checks every entry of the index once, before other indices are built from it; a UserError names file and entry.
-  virtual void verify() const {}
 };
 
 }  // namespace megatron

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/inference/finite_logits.h"
 #include "megatron/inference/token_ids.h"
 
 namespace megatron {
@@ -46,6 +47,9 @@ Generation Generator::generate(std::span<const std::int64_t> prompt, std::uint64
     const at::Tensor logits = model_.logits(token_tensor(input), length, &states, /*last_only=*/true).to(c10::kCPU, c10::kFloat).contiguous();
     length += static_cast<std::int64_t>(input.size());
     const std::span<const float> values(logits.const_data_ptr<float>(), static_cast<std::size_t>(logits.numel()));
+    check_logits(
+        model_, values,
+        "prompt " + std::to_string(prompt_index + 1) + ", position " + std::to_string(length));
     const std::int64_t id = sample_token(values, options_.sampling, {prompt_index, static_cast<std::uint64_t>(length)});
     if (std::find(options_.stop_ids.begin(), options_.stop_ids.end(), id) != options_.stop_ids.end()) {
       result.finish_reason = FinishReason::stop;

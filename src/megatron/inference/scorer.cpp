@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "megatron/base/error.h"
+#include "megatron/inference/finite_logits.h"
 #include "megatron/inference/token_ids.h"
 
 namespace megatron {
@@ -40,7 +41,14 @@ Score score_tokens(LanguageModel& model, std::span<const std::int64_t> ids, cons
     MEGATRON_CHECK(logits.numel() == count * vocab_size, "logits of ", count, " tokens have ", logits.numel(), " elements");
     for (std::int64_t i = 0; i < count; ++i) {
       const std::span<const float> row(logits.const_data_ptr<float>() + i * vocab_size, static_cast<std::size_t>(vocab_size));
-      score.logprobs.push_back(log_probability(row, ids[static_cast<std::size_t>(start + i + 1)]));
+      const double logprob = log_probability(row, ids[static_cast<std::size_t>(start + i + 1)]);
+      if (!std::isfinite(logprob)) {
+        check_logits(model, row, source + ", ids[" + std::to_string(start + i + 1) + "]");
+        refuse_logits(
+            model, source + ": the log-probability of ids[" + std::to_string(start + i + 1) + "]",
+            std::to_string(logprob));
+      }
+      score.logprobs.push_back(logprob);
     }
   }
   const double sum = std::accumulate(score.logprobs.begin(), score.logprobs.end(), 0.0);

@@ -2,59 +2,20 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
-#include "megatron/checkpoint/manifest.h"
-#include "megatron/config/settings_tables.h"
+#include "megatron/tokenizers/tokenizer_files.h"
 
 namespace megatron {
-
-namespace fs = std::filesystem;
-
 namespace {
 
-bool names_a_tokenizer(const TokenizerConfig& config) {
-  return !config.tokenizer_type.empty() || !config.tokenizer_model.empty() || !config.vocab_file.empty();
-}
-
-/// The tokenizer's settings of the run that saved the checkpoint.
-TokenizerConfig trained_with(const Manifest& manifest) {
-  TokenizerConfig config;
-  for (const Field& field : tokenizer_table().set().fields) {
-    const auto found = manifest.settings->find(field.name);
-    if (found == manifest.settings->end() || !found->is_string()) continue;
-    const std::string text = found->get<std::string>();
-    if (!text.empty() && !is_none(text)) assign(field, &config, std::span(&text, 1));
-  }
-  return config;
-}
-
-/// The folder that holds `name` among a checkpoint's carried files; empty when none does.
-fs::path carried_folder(const CheckpointSource& source, const Manifest& manifest, const std::string& name) {
-  for (const auto& [path, checksum] : manifest.files) {
-    if (fs::path(path).filename() == name) return source.folder / fs::path(path).parent_path();
-  }
-  return {};
-}
-
-TokenizerConfig stored_config(const CheckpointSource& source) {
-  fs::path folder = source.folder;
-  if (source.kind == CheckpointSource::Kind::megatron) {
-    const Manifest manifest = read_manifest(source.folder);
-    if (const TokenizerConfig config = trained_with(manifest); names_a_tokenizer(config)) return config;
-    folder = carried_folder(source, manifest, "tokenizer.json");
-    if (folder.empty()) folder = carried_folder(source, manifest, "vocab.json");
-  }
-  TokenizerConfig config;
-  if (!folder.empty() && (fs::exists(folder / "tokenizer.json") || fs::exists(folder / "vocab.json"))) config.tokenizer_model = folder.string();
-  return config;
-}
-
-/// eos_token_id of generation_config.json: one id or a list.
+/// eos_token_id of generation_config.json or, without that file, of config.json: one id or a list.
 std::vector<std::int64_t> end_of_text_ids(const CheckpointSource& source) {
-  const auto found = source.carried.find("generation_config.json");
+  auto found = source.carried.find("generation_config.json");
+  if (found == source.carried.end()) found = source.carried.find("config.json");
   if (found == source.carried.end()) return {};
   const std::string place = (source.folder / found->first).string();
   const Json config = parse_json(found->second, place);
@@ -69,20 +30,85 @@ std::vector<std::int64_t> end_of_text_ids(const CheckpointSource& source) {
   return result;
 }
 
+std::string description(const TokenizerConfig& config) {
+  if (!config.tokenizer_model.empty()) return config.tokenizer_model;
+  if (!config.vocab_file.empty()) return config.vocab_file;
+  return config.tokenizer_type +
+         (config.vocab_size ? " with " + std::to_string(*config.vocab_size) + " ids" : "");
+}
+
+/// Whether both mean the same vocabulary, by the files' content; nothing when that does not show.
+std::optional<bool> same_tokenizer(const TokenizerConfig& a, const TokenizerConfig& b) {
+  const auto left = tokenizer_files(a), right = tokenizer_files(b);
+  if (left.contains("tokenizer.json") && right.contains("tokenizer.json"))
+    return left.at("tokenizer.json") == right.at("tokenizer.json");
+  if (left.contains("merges.txt") && right.contains("merges.txt"))
+    return left.at("vocab.json") == right.at("vocab.json") &&
+           left.at("merges.txt") == right.at("merges.txt");
+  if (!left.empty() && !right.empty()) return std::nullopt;
+  return tokenizer_type(a) == tokenizer_type(b) && a.vocab_size == b.vocab_size;
+}
+
+/// Whether the tokenizer of the flags is the one of the weights; nothing when that one is unknown.
+std::optional<bool> is_own_tokenizer(const TokenizerConfig& flags, const CheckpointSource& source) {
+  if (!names_a_tokenizer(source.tokenizer)) return std::nullopt;
+  try {
+    const bool had_bare_ids = tokenizer_type(source.tokenizer) == "NullTokenizer";
+    if (had_bare_ids && tokenizer_type(flags) != "NullTokenizer") return std::nullopt;
+    return same_tokenizer(flags, source.tokenizer);
+  } catch (const UserError&) {
+    return std::nullopt;  // the files of the run are gone
+  }
+}
+
+/// Ids of a foreign tokenizer mean other texts to the model; bare ids mean themselves.
+void compare_with_model(const TokenizerConfig& flags, const CheckpointSource& source,
+                        StoredTokenizer& result) {
+  const auto is_own = is_own_tokenizer(flags, source);
+  if (is_own.value_or(false)) return;
+  const std::int64_t size = result.tokenizer->vocab_size(), rows = source.model.vocab_size;
+  if (size > rows)
+    throw UserError(
+        {"the tokenizer has " + std::to_string(size) + " ids",
+         "the model's vocabulary has " + std::to_string(rows),
+         "use the tokenizer that the model was trained with" +
+             std::string(names_a_tokenizer(source.tokenizer) ? ": leave the tokenizer's flags out"
+                                                             : "")});
+  if (result.tokenizer->name() == "NullTokenizer" && size == rows) return;
+  if (is_own) {
+    result.notes.push_back(
+        description(flags) + " is another tokenizer than the one of these weights (" +
+        description(source.tokenizer) + "): the model reads its ids as other texts");
+  } else if (size < rows) {
+    result.notes.push_back("the tokenizer has " + std::to_string(size) +
+                           " ids, the model's vocabulary " + std::to_string(rows) +
+                           ": check that the model was trained with it");
+  }
+}
+
+std::unique_ptr<Tokenizer> open_stored(const CheckpointSource& source) try {
+  return make_tokenizer(source.tokenizer);
+} catch (const UserError& error) {
+  throw UserError({"the tokenizer of " + source.folder.string() + ": " + error.parts().what,
+                   error.parts().got,
+                   "give --tokenizer-type or --tokenizer-model" +
+                       (error.parts().fix.empty() ? "" : "; " + error.parts().fix)});
+}
+
 }  // namespace
 
 StoredTokenizer open_tokenizer(const TokenizerConfig& flags, const CheckpointSource& source) {
   StoredTokenizer result;
   if (names_a_tokenizer(flags)) {
     result.tokenizer = make_tokenizer(flags);
-  } else {
-    const TokenizerConfig config = stored_config(source);
-    if (!names_a_tokenizer(config)) {
-      throw UserError(
-          {"--load " + source.folder.string(), "no tokenizer is stored with these weights", "give --tokenizer-type or --tokenizer-model"});
-    }
-    result.tokenizer = make_tokenizer(config);
+    compare_with_model(flags, source, result);
+  } else if (names_a_tokenizer(source.tokenizer)) {
+    result.tokenizer = open_stored(source);
     result.stop_ids = end_of_text_ids(source);
+  } else {
+    throw UserError({"--load " + source.folder.string(),
+                     "no tokenizer is stored with these weights",
+                     "give --tokenizer-type or --tokenizer-model"});
   }
   if (result.tokenizer->eod() >= 0) result.stop_ids.push_back(result.tokenizer->eod());
   return result;

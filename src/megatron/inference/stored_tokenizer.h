@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "megatron/checkpoint/checkpoint.h"
@@ -12,10 +13,15 @@ namespace megatron {
 
 struct StoredTokenizer {
   std::unique_ptr<Tokenizer> tokenizer;
-  std::vector<std::int64_t> stop_ids;  ///< end a text: the tokenizer's eod; with a stored tokenizer also generation_config.json's eos_token_id
+  /// End a text: the tokenizer's eod; with a stored one also eos_token_id of
+  /// generation_config.json or config.json.
+  std::vector<std::int64_t> stop_ids;
+  /// Remarks for stderr: the tokenizer of the flags is not the one of the weights.
+  std::vector<std::string> notes = {};
 };
 
-/// Opens the tokenizer of `flags` when they name one, else the checkpoint's. UserError when there is none.
+/// Opens the tokenizer of `flags` when they name one, else the checkpoint's. UserError when there
+/// is none, or when that of the flags has more ids than the model.
 StoredTokenizer open_tokenizer(const TokenizerConfig& flags, const CheckpointSource& source);
 
 }  // namespace megatron

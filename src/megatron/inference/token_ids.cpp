@@ -28,6 +28,22 @@ void check_token_ids(std::span<const std::int64_t> ids, const TransformerConfig&
   }
 }
 
+std::string length_note(const TransformerConfig& model, std::int64_t length,
+                        const std::string& source) {
+  const std::int64_t trained = model.max_position_embeddings;
+  if (trained <= 0 || length <= trained ||
+      model.position_embedding_type == PositionEmbedding::learned_absolute)
+    return {};
+  std::string note = source + " has " + std::to_string(length) +
+                     " tokens, the model was trained for " + std::to_string(trained) +
+                     " (max_position_embeddings): its answers beyond that are likely to be poor";
+  if (model.position_embedding_type == PositionEmbedding::rope)
+    note +=
+        "; training on with --rotary-seq-len-interpolation-factor or --use-rope-scaling extends a "
+        "model";
+  return note;
+}
+
 at::Tensor token_tensor(std::span<const std::int64_t> ids) {
   at::Tensor tokens = at::empty({1, static_cast<std::int64_t>(ids.size())}, at::TensorOptions().dtype(c10::kLong));
   std::copy(ids.begin(), ids.end(), tokens.mutable_data_ptr<std::int64_t>());

@@ -37,10 +37,18 @@ Bpe::Merges read_merges(const fs::path& path) {
   return merges;
 }
 
+Vocabulary read_vocabulary(const fs::path& path) {
+  const Json json = read_json(path);
+  if (json.is_object() && json.contains("model") && json.at("model").is_object())
+    throw UserError({path.string() + " is a tokenizer.json, not a vocab.json of GPT-2's kind", "",
+                     "give it with --tokenizer-model alone"});
+  return Vocabulary(json, path.string());
+}
+
 }  // namespace
 
 Gpt2BpeTokenizer::Gpt2BpeTokenizer(const fs::path& vocab_file, const fs::path& merge_file)
-    : bpe_(Vocabulary(read_json(vocab_file), vocab_file.string()), read_merges(merge_file), {}, merge_file.string()),
+    : bpe_(read_vocabulary(vocab_file), read_merges(merge_file), {}, merge_file.string()),
       pattern_(std::string(kGpt2Pattern), "GPT-2's pattern"),
       eod_(bpe_.vocabulary().find(kEndOfText)) {
   if (eod_ < 0)

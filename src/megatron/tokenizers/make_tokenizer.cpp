@@ -13,12 +13,59 @@
 #include "megatron/tokenizers/hugging_face/hugging_face_tokenizer.h"
 #include "megatron/tokenizers/null_tokenizer.h"
 #include "megatron/tokenizers/tokenizer.h"
+#include "megatron/tokenizers/tokenizer_files.h"
 
 namespace megatron {
 namespace {
 
 const char* const kSupported =
     "supported are NullTokenizer, ByteTokenizer, GPT2BPETokenizer and HuggingFaceTokenizer (tokenizer.json with a BPE model)";
+
+[[noreturn]] void unsupported(const std::string& what) { throw UserError({what, "", kSupported}); }
+
+[[noreturn]] void refuse_sentencepiece(const fs::path& path) {
+  throw UserError({path.string() + " is a SentencePiece model, which cannot be read yet", "",
+                   "give the tokenizer.json of the same model; transformers' "
+                   "AutoTokenizer.from_pretrained(folder).save_pretrained(folder) writes one"});
+}
+
+/// tiktoken files are lines of "base64 rank".
+bool looks_like_tiktoken(std::string_view head) {
+  const std::string_view line = head.substr(0, head.find('\n'));
+  const std::size_t space = line.find(' ');
+  if (space == std::string_view::npos || space == 0) return false;
+  const auto is_base64 = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '+' || c == '/' || c == '=';
+  };
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  return std::all_of(line.begin(), line.begin() + static_cast<std::ptrdiff_t>(space), is_base64) &&
+         space + 1 < line.size() &&
+         std::all_of(line.begin() + static_cast<std::ptrdiff_t>(space) + 1, line.end(), is_digit);
+}
+
+/// A SentencePiece model is a protobuf that begins with its first piece: field 1, whose length is
+/// that of a small message with its text as field 1.
+bool looks_like_sentencepiece(std::string_view head) {
+  return head.size() > 4 && head[0] == '\x0A' && static_cast<unsigned char>(head[1]) < 0x80 &&
+         head[2] == '\x0A' && head[3] < head[1];
+}
+
+/// Files of other kinds of tokenizers are named as such before they are read as JSON or as lines.
+void refuse_other_kinds(const fs::path& path) {
+  if (!fs::is_regular_file(path)) return;
+  const std::string content = read_file(path);
+  if (looks_like_sentencepiece(content)) refuse_sentencepiece(path);
+  if (looks_like_tiktoken(content))
+    unsupported(path.string() + " is a tiktoken vocabulary, which cannot be read yet");
+}
+
+[[noreturn]] void refuse_folder(const fs::path& folder) {
+  for (const char* name : {"tokenizer.model", "spiece.model"})
+    if (fs::exists(folder / name)) refuse_sentencepiece(folder / name);
+  throw UserError({"--tokenizer-model " + folder.string() +
+                       " holds no tokenizer.json and no vocab.json with merges.txt",
+                   "", kSupported});
+}
 
 std::unique_ptr<Tokenizer> open_null(const TokenizerConfig& config) {
   if (!config.vocab_size)
@@ -29,16 +76,9 @@ std::unique_ptr<Tokenizer> open_null(const TokenizerConfig& config) {
 std::unique_ptr<Tokenizer> open_byte(const TokenizerConfig&) { return std::make_unique<ByteTokenizer>(); }
 
 std::unique_ptr<Tokenizer> open_gpt2(const TokenizerConfig& config) {
-  fs::path vocab = config.vocab_file, merges = config.merge_file;
-  if (!config.tokenizer_model.empty()) {
-    const fs::path folder =
-        fs::is_directory(config.tokenizer_model) ? fs::path(config.tokenizer_model) : fs::path(config.tokenizer_model).parent_path();
-    if (vocab.empty()) vocab = fs::is_directory(config.tokenizer_model) ? folder / "vocab.json" : fs::path(config.tokenizer_model);
-    if (merges.empty()) merges = folder / "merges.txt";
-  }
-  if (vocab.empty() || merges.empty())
-    throw UserError({"GPT2BPETokenizer needs --vocab-file and --merge-file", "", "give vocab.json and merges.txt"});
-  return std::make_unique<Gpt2BpeTokenizer>(vocab, merges);
+  const Gpt2Files files = gpt2_files(config);
+  refuse_other_kinds(files.vocab);
+  return std::make_unique<Gpt2BpeTokenizer>(files.vocab, files.merges);
 }
 
 std::unique_ptr<Tokenizer> open_hugging_face(const TokenizerConfig& config) {
@@ -47,6 +87,10 @@ std::unique_ptr<Tokenizer> open_hugging_face(const TokenizerConfig& config) {
   if (!fs::exists(model))
     throw UserError({"--tokenizer-model " + model + " does not exist", "",
                      "give a tokenizer.json or a folder that holds one; names on the Hugging Face hub are not downloaded"});
+  if (fs::is_directory(model) && !fs::exists(fs::path(model) / "tokenizer.json"))
+    refuse_folder(model);
+  refuse_other_kinds(fs::is_directory(model) ? fs::path(model) / "tokenizer.json"
+                                             : fs::path(model));
   return std::make_unique<HuggingFaceTokenizer>(model);
 }
 
@@ -58,19 +102,6 @@ struct Kind {
 constexpr std::array kKinds = {Kind{"NullTokenizer", open_null}, Kind{"ByteTokenizer", open_byte}, Kind{"GPT2BPETokenizer", open_gpt2},
                                Kind{"HuggingFaceTokenizer", open_hugging_face}};
 
-[[noreturn]] void unsupported(const std::string& what) { throw UserError({what, "", kSupported}); }
-
-/// tiktoken files are lines of "base64 rank".
-bool looks_like_tiktoken(std::string_view head) {
-  const std::string_view line = head.substr(0, head.find('\n'));
-  const std::size_t space = line.find(' ');
-  if (space == std::string_view::npos || space == 0) return false;
-  const auto is_base64 = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '+' || c == '/' || c == '='; };
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  return std::all_of(line.begin(), line.begin() + static_cast<std::ptrdiff_t>(space), is_base64) && space + 1 < line.size() &&
-         std::all_of(line.begin() + static_cast<std::ptrdiff_t>(space) + 1, line.end(), is_digit);
-}
-
 std::string_view recognise_file(const fs::path& path) {
   const std::string content = read_file(path);
   const std::size_t first = content.find_first_not_of(" \t\r\n");
@@ -81,8 +112,7 @@ std::string_view recognise_file(const fs::path& path) {
     if (path.filename() == "vocab.json" || fs::exists(path.parent_path() / "merges.txt")) return "GPT2BPETokenizer";
     throw UserError({path.string() + ": field 'model' is missing", "", "give a tokenizer.json, or vocab.json beside merges.txt"});
   }
-  if (looks_like_tiktoken(content)) unsupported("--tokenizer-model " + path.string() + " is a tiktoken vocabulary, which is not supported");
-  if (content[0] == '\x0A') unsupported("--tokenizer-model " + path.string() + " is a SentencePiece model, which is not supported");
+  refuse_other_kinds(path);
   unsupported("--tokenizer-model " + path.string() + " is of no known kind");
 }
 
@@ -96,16 +126,25 @@ std::string_view recognise(const TokenizerConfig& config) {
   if (!fs::is_directory(model)) return recognise_file(model);
   if (fs::exists(model / "tokenizer.json")) return "HuggingFaceTokenizer";
   if (fs::exists(model / "vocab.json") && fs::exists(model / "merges.txt")) return "GPT2BPETokenizer";
-  throw UserError({"--tokenizer-model " + model.string() + " holds no tokenizer.json and no vocab.json with merges.txt", "", kSupported});
+  refuse_folder(model);
 }
 
 }  // namespace
 
+bool names_a_tokenizer(const TokenizerConfig& config) {
+  return !config.tokenizer_type.empty() || !config.tokenizer_model.empty() ||
+         !config.vocab_file.empty();
+}
+
+std::string tokenizer_type(const TokenizerConfig& config) {
+  return config.tokenizer_type.empty() ? std::string(recognise(config)) : config.tokenizer_type;
+}
+
 std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerConfig& config) {
-  const std::string_view type = config.tokenizer_type.empty() ? recognise(config) : std::string_view(config.tokenizer_type);
+  const std::string type = tokenizer_type(config);
   for (const Kind& kind : kKinds)
     if (kind.name == type) return kind.open(config);
-  unsupported("--tokenizer-type " + std::string(type) + " is not supported");
+  unsupported("--tokenizer-type " + type + " is not supported");
 }
 
 }  // namespace megatron

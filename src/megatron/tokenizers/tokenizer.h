@@ -20,8 +20,9 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  /// The ids of one document, as Megatron's preprocessing would write them (without the end-of-document token). Invalid UTF-8 is read as
-  /// Python's errors='replace' reads it.
+  /// The ids of one document, as Megatron's preprocessing would write them (without the
+  /// end-of-document token). Invalid UTF-8 is read as Python's errors='replace' reads it, unless
+  /// keeps_bytes().
   virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
 
   /// The text of `ids`; ids without a token (a model's padded vocabulary) give nothing. Valid UTF-8, but for ByteTokenizer.
@@ -36,9 +37,19 @@ class Tokenizer {
   virtual std::int32_t bos() const { return -1; }  ///< −1 when there is none
   virtual bool is_special(std::int32_t id) const { return id == eod(); }
 
+  /// Whether encode takes any bytes as they are, valid UTF-8 or not.
+  virtual bool keeps_bytes() const { return false; }
+
   /// The --tokenizer-type: "NullTokenizer", "HuggingFaceTokenizer" …
   virtual std::string_view name() const = 0;
 };
+
+/// Whether the settings name a tokenizer at all.
+bool names_a_tokenizer(const TokenizerConfig& config);
+
+/// The --tokenizer-type; without one, recognised from the files. UserError when they are of no
+/// known kind.
+std::string tokenizer_type(const TokenizerConfig& config);
 
 /// Opens the tokenizer of `config`; without a tokenizer_type the kind is recognised from the files. UserErrors name flag, file and field.
 std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerConfig& config);

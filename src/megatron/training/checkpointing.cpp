@@ -122,6 +122,7 @@ void save_trainer(Trainer& trainer, SaveFolder& folder, std::string_view timer, 
                            .rerun_state = trainer.rerun_state,
                            .progress = trainer.progress,
                            .origin = trainer.source ? &*trainer.source : nullptr,
+                           .tokenizer = &trainer.tokenizer_files,
                            .lock = folder.lock(std::cerr),
                            .files = &folder.files(),
                            .world = trainer.rank.world});

@@ -16,6 +16,7 @@
 #include "megatron/models/gpt_model.h"
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/turn_comm.h"
+#include "megatron/tokenizers/tokenizer_files.h"
 #include "megatron/training/agreement.h"
 #include "megatron/training/checkpointing.h"
 #include "megatron/training/data_setup.h"
@@ -140,6 +141,8 @@ class Setup {
     trainer_.source = find_checkpoint_to_load(settings().checkpoint, out_);
     if (trainer_.source) settings().model = merge_architecture(*trainer_.source, settings().model, run_.parsed);
     tokenizer_ = open_tokenizer(settings().tokenizer, settings().model.vocab_size);
+    if (trainer_.rank.world.rank == 0)
+      trainer_.tokenizer_files = tokenizer_files(settings().tokenizer);
     settle_vocab_size(settings(), *tokenizer_);
     resolve(settings(), trainer_.rank.dp.size);
     validate_model(settings()).throw_if_any();

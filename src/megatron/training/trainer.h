@@ -30,6 +30,8 @@ struct Trainer {
   Rank rank;
   std::string device_name;                 ///< the GPU's, as its driver gives it; empty on a CPU
   std::optional<CheckpointSource> source;  ///< what --load gave
+  CarriedFiles tokenizer_files;  ///< of the run's tokenizer, for its checkpoints; only on the rank
+                                 ///< that writes them
   PipelinePlan pipeline;
   std::unique_ptr<LanguageModel> model;  ///< the stages that this rank holds
   std::unique_ptr<ParamStore> weights;

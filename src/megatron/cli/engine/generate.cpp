@@ -15,12 +15,19 @@
 #include "megatron/inference/generator.h"
 #include "megatron/inference/stored_tokenizer.h"
 #include "megatron/inference/streaming_decoder.h"
+#include "megatron/inference/token_ids.h"
+#include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
 namespace {
 
 std::vector<std::string> file_prompts(const fs::path& path) {
-  const std::string content = read_file(path);
+  const std::string bytes = read_file(path);
+  const auto replaced = replace_invalid_utf8(bytes);
+  if (replaced)
+    std::cerr << "note: " << path.string()
+              << " holds bytes that are not UTF-8; they are read as U+FFFD\n";
+  const std::string& content = replaced ? *replaced : bytes;
   std::vector<std::string> prompts;
   std::size_t begin = 0;
   for (std::int64_t number = 1; begin < content.size(); ++number) {
@@ -62,20 +69,30 @@ class TextWriter {
   TextWriter(const GenerateOptions& options, const InferenceRank& rank)
       : is_json_(options.json),
         speaks_(rank.leads_replica()),
+        config_(rank.loaded().source.model),
         stored_(open_tokenizer(options.tokenizer, rank.loaded().source)),
         generator_(rank.model(), {.sampling = {.temperature = options.temperature,
                                                .top_k = options.top_k,
                                                .top_p = options.top_p,
                                                .seed = static_cast<std::uint64_t>(options.seed)},
                                   .max_new_tokens = options.max_new_tokens,
-                                  .stop_ids = options.termination_id ? std::vector<std::int64_t>{*options.termination_id} : stored_.stop_ids}) {}
+                                  .stop_ids = options.termination_id ? std::vector<std::int64_t>{*options.termination_id} : stored_.stop_ids}) {
+    for (const std::string& note : stored_.notes)
+      if (rank.speaks()) std::cerr << "note: " << note << "\n";
+  }
 
   /// Collective over the ranks of a replica.
   void write(const std::string& prompt, std::uint64_t index, std::ostream& out) {
     const std::vector<std::int64_t> ids = prompt_ids(*stored_.tokenizer, prompt);
-    if (is_json_) return write_json(prompt, ids, generator_.generate(ids, index), out);
-    if (index > 0) out << "\n";
-    stream_text(prompt, ids, index, out);
+    Generation generation;
+    if (is_json_) {
+      generation = generator_.generate(ids, index);
+      write_json(prompt, ids, generation, out);
+    } else {
+      if (index > 0) out << "\n";
+      generation = stream_text(prompt, ids, index, out);
+    }
+    note_length(std::ssize(ids) + std::ssize(generation.ids), index);
   }
 
  private:
@@ -89,17 +106,30 @@ class TextWriter {
   }
 
   /// Writes prompt and continuation as it grows.
-  void stream_text(const std::string& prompt, const std::vector<std::int64_t>& ids, std::uint64_t index, std::ostream& out) {
+  Generation stream_text(const std::string& prompt, const std::vector<std::int64_t>& ids,
+                         std::uint64_t index, std::ostream& out) {
     StreamingDecoder stream([this](std::span<const std::int64_t> window) { return decode(window); }, ids);
     out << prompt << std::flush;
     const Generation generation = generator_.generate(ids, index, [&](std::int64_t id) { out << stream.add(id) << std::flush; });
     out << stream.finish() << std::endl;
     if (speaks_ && generation.finish_reason == FinishReason::max_positions) std::cerr << "(the model has no position for another token)\n";
+    return generation;
+  }
+
+  /// Says once that a text has outgrown what the model was trained for.
+  void note_length(std::int64_t length, std::uint64_t index) {
+    if (!speaks_ || has_noted_length_) return;
+    const std::string note = length_note(
+        config_, length, "prompt " + std::to_string(index + 1) + " with its continuation");
+    has_noted_length_ = !note.empty();
+    if (has_noted_length_) std::cerr << "note: " << note << "\n";
   }
 
   std::string decode(std::span<const std::int64_t> ids) const { return stored_.tokenizer->decode(std::vector<std::int32_t>(ids.begin(), ids.end())); }
 
   const bool is_json_, speaks_;
+  bool has_noted_length_ = false;
+  const TransformerConfig config_;
   const StoredTokenizer stored_;
   Generator generator_;
 };

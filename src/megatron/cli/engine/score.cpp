@@ -13,6 +13,7 @@
 #include "megatron/cli/engine/inference_rank.h"
 #include "megatron/config/inference_options.h"
 #include "megatron/inference/scorer.h"
+#include "megatron/inference/token_ids.h"
 
 namespace megatron {
 namespace {
@@ -62,10 +63,34 @@ class Lines {
   std::int64_t number_ = 0;
 };
 
-std::string scored(LanguageModel& model, const std::string& source, const std::string& line) {
-  const Score score = score_tokens(model, read_ids(line, source), source);
-  return OrderedJson({{"logprobs", score.logprobs}, {"loss", score.loss}}).dump();
-}
+/// Scores lines as one rank of many.
+class LineScorer {
+ public:
+  explicit LineScorer(const InferenceRank& rank)
+      : model_(rank.model()), config_(rank.loaded().source.model), speaks_(rank.leads_replica()) {}
+
+  /// The answer to `line`. Collective over the ranks of a replica.
+  std::string answer(const std::string& source, const std::string& line) {
+    const std::vector<std::int64_t> ids = read_ids(line, source);
+    const Score score = score_tokens(model_, ids, source);
+    note_length(std::ssize(ids), source);
+    return OrderedJson({{"logprobs", score.logprobs}, {"loss", score.loss}}).dump();
+  }
+
+ private:
+  /// Says once that a sequence is longer than what the model was trained for.
+  void note_length(std::int64_t length, const std::string& source) {
+    if (!speaks_ || has_noted_length_) return;
+    const std::string note = length_note(config_, length, source);
+    has_noted_length_ = !note.empty();
+    if (has_noted_length_) std::cerr << "note: " << note << "\n";
+  }
+
+  LanguageModel& model_;
+  const TransformerConfig config_;
+  const bool speaks_;
+  bool has_noted_length_ = false;
+};
 
 int score_as(World& world, std::span<const std::string> args) {
   const LaunchEnvironment& environment = world.environment();
@@ -73,12 +98,14 @@ int score_as(World& world, std::span<const std::string> args) {
   std::optional<Lines> lines;  // of rank 0
   if (environment.rank == 0) lines.emplace(options.input, !environment.master_addr.empty());
   const InferenceRank rank(world, options, flags_of(score_table().set(), &options));
+  LineScorer scorer(rank);
   while (true) {
     // One line for each replica: its name, its text.
     const std::vector<std::string> round = rank.share(lines ? lines->next(rank.num_replicas()) : std::vector<std::string>{});
     if (round.empty()) return 0;
     const auto mine = static_cast<std::size_t>(2 * rank.replica());
-    const std::string result = mine < round.size() ? scored(rank.model(), round[mine], round[mine + 1]) : "";
+    const std::string result =
+        mine < round.size() ? scorer.answer(round[mine], round[mine + 1]) : "";
     for (const std::string& line : rank.gather(result)) {
       if (rank.speaks() && !line.empty()) std::cout << line << std::endl;
     }

@@ -5,6 +5,7 @@
 #include <cctype>
 
 #include "megatron/base/error.h"
+#include "megatron/base/name_list.h"
 
 namespace megatron {
 namespace {
@@ -108,12 +109,12 @@ const WeightRule* find_rule(const WeightFamily& family, const std::string& patte
 std::vector<WeightLink> link_weights(std::string_view model_type, std::span<const std::string> our_names) {
   const WeightFamily& family = family_of(model_type);
   std::vector<WeightLink> links;
-  std::string homeless;
+  std::vector<std::string> homeless;
   for (const std::string& name : our_names) {
     const LayerName split = split_layer(name);
     const WeightRule* rule = find_rule(family, split.pattern);
     if (rule == nullptr) {
-      homeless += (homeless.empty() ? "" : ", ") + name;
+      homeless.push_back(name);
       continue;
     }
     WeightLink link{.ours = name, .theirs = {}, .transform = rule->transform};
@@ -122,7 +123,10 @@ std::vector<WeightLink> link_weights(std::string_view model_type, std::span<cons
     }
     links.push_back(std::move(link));
   }
-  if (!homeless.empty()) throw UserError({"Hugging Face model_type '" + std::string(model_type) + "' has no tensors for", homeless, ""});
+  require_no_names("Hugging Face model_type '" + std::string(model_type) +
+                       "' has no tensors for parameters of the model",
+                   homeless,
+                   "choose another --hf-model-type, or keep the model in --format megatron");
   return links;
 }
 

@@ -1,0 +1,30 @@
+#include "megatron/base/name_list.h"
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+
+std::string name_list(std::span<const std::string> names) {
+  constexpr std::size_t kShown = 20;
+  std::string text;
+  for (std::size_t i = 0; i < names.size() && i < kShown; ++i)
+    text += (i > 0 ? ", " : "") + names[i];
+  if (names.size() > kShown) text += " and " + std::to_string(names.size() - kShown) + " more";
+  return text;
+}
+
+std::string name_lines(std::span<const std::string> names) {
+  constexpr std::size_t kShown = 10;
+  std::string text;
+  for (std::size_t i = 0; i < names.size() && i < kShown; ++i) text += "\n    " + names[i];
+  if (names.size() > kShown) text += "\n    and " + std::to_string(names.size() - kShown) + " more";
+  return text;
+}
+
+void require_no_names(const std::string& what, std::span<const std::string> names,
+                      const std::string& fix) {
+  if (!names.empty())
+    throw UserError({what, std::to_string(names.size()) + name_lines(names), fix});
+}
+
+}  // namespace megatron

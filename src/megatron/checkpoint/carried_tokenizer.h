@@ -1,0 +1,50 @@
+// The tokenizer that belongs to weights: which one it is, and its files on their way from run to
+// checkpoint to Hugging Face folder.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "megatron/base/json.h"
+#include "megatron/checkpoint/checkpoint.h"
+#include "megatron/checkpoint/manifest.h"
+
+namespace megatron {
+
+/// The tokenizer of one of our checkpoint folders: that of the run, with its files taken from the
+/// folder when it carries them. Names none when neither is stored.
+TokenizerConfig stored_tokenizer(const Manifest& manifest, const std::filesystem::path& folder);
+
+/// The tokenizer of a Hugging Face folder; names none when it has no files that can be read here.
+TokenizerConfig stored_tokenizer(const std::filesystem::path& hf_folder);
+
+/// Whether the files of a tokenizer are among `files`.
+bool carries_tokenizer(const CarriedFiles& files);
+
+/// Puts a tokenizer's files among those that a checkpoint carries. When they replace another
+/// vocabulary, the ids of bos, eos and pad in config.json and generation_config.json go: they
+/// belonged to that one.
+void carry_tokenizer(const CarriedFiles& tokenizer, CarriedFiles& files);
+
+/// The settings of `config` as a manifest stores them.
+Json tokenizer_settings(const TokenizerConfig& config);
+
+/// config.json's ids of the tokens that begin, end and pad a text; nothing where unknown.
+struct TokenIds {
+  std::optional<std::int64_t> bos, eos, pad;
+};
+
+/// What a Hugging Face folder says about its tokenizer.
+struct TokenizerExport {
+  TokenIds ids = {};
+  std::vector<std::string> notes = {};  ///< what is missing there, and why
+};
+
+/// Completes `files` for a Hugging Face folder whose tokenizer is `config`: its files where there
+/// are none, ByteTokenizer as a tokenizer.json, and a tokenizer_config.json that names the special
+/// tokens. What is not possible becomes a note.
+TokenizerExport export_tokenizer(const TokenizerConfig& config, CarriedFiles& files);
+
+}  // namespace megatron

@@ -1,0 +1,25 @@
+#include "megatron/checkpoint/non_finite.h"
+
+#include <ATen/ops/aminmax.h>
+#include <ATen/ops/isfinite.h>
+
+#include <cmath>
+#include <tuple>
+
+namespace megatron {
+
+std::int64_t count_non_finite(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return 0;
+  const auto [least, largest] = at::aminmax(tensor);  // both are NaN when one element is
+  if (std::isfinite(least.item<double>()) && std::isfinite(largest.item<double>())) return 0;
+  return tensor.numel() - at::isfinite(tensor).sum().item<std::int64_t>();
+}
+
+std::string non_finite_fault(const std::string& name, const at::Tensor& tensor) {
+  const std::int64_t count = count_non_finite(tensor);
+  if (count == 0) return {};
+  return "tensor '" + name + "': " + std::to_string(count) + " of " +
+         std::to_string(tensor.numel()) + " values are not finite";
+}
+
+}  // namespace megatron

@@ -1,0 +1,46 @@
+#include "megatron/inference/finite_logits.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "megatron/base/error.h"
+#include "megatron/base/name_list.h"
+#include "megatron/checkpoint/non_finite.h"
+
+namespace megatron {
+namespace {
+
+std::vector<std::string> non_finite_weights(LanguageModel& model) {
+  std::vector<std::string> names;
+  model.visit([&](Module& module) {
+    for (const auto& parameter : module.parameters())
+      if (parameter->value().defined() && count_non_finite(parameter->value()) > 0)
+        names.push_back(parameter->name());
+  });
+  return names;
+}
+
+}  // namespace
+
+void refuse_logits(LanguageModel& model, const std::string& place, const std::string& got) {
+  const std::vector<std::string> names = non_finite_weights(model);
+  const std::string weights =
+      names.empty() ? "" : "; weights that are not finite:" + name_lines(names);
+  throw UserError({place, got + weights,
+                   "the run diverged or the weights are damaged: load an earlier checkpoint "
+                   "(`megatron checkpoint verify` checks it)"});
+}
+
+void check_logits(LanguageModel& model, std::span<const float> logits, const std::string& place) {
+  const auto wrong = std::find_if(logits.begin(), logits.end(), [](float x) {
+    return std::isnan(x) || x == std::numeric_limits<float>::infinity();
+  });
+  if (wrong == logits.end()) return;
+  refuse_logits(model,
+                place + ": the model's logit of token " + std::to_string(wrong - logits.begin()),
+                std::isnan(*wrong) ? "NaN" : "infinity");
+}
+
+}  // namespace megatron

@@ -1,0 +1,18 @@
+// Answers of a model whose weights are damaged or diverged are refused, not printed.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "megatron/models/language_model.h"
+
+namespace megatron {
+
+/// UserError that says what of `place` is not finite, and which weights of `model` are not either.
+[[noreturn]] void refuse_logits(LanguageModel& model, const std::string& place,
+                                const std::string& got);
+
+/// refuse_logits when a logit is NaN or +infinity; −infinity is an impossible token.
+void check_logits(LanguageModel& model, std::span<const float> logits, const std::string& place);
+
+}  // namespace megatron

@@ -1,0 +1,108 @@
+#include "megatron/tokenizers/tokenizer_files.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "megatron/base/error.h"
+#include "megatron/base/files.h"
+#include "megatron/base/json.h"
+#include "megatron/tokenizers/byte_level.h"
+#include "megatron/tokenizers/tokenizer.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::array kNames{"tokenizer.json",
+                            "tokenizer_config.json",
+                            "special_tokens_map.json",
+                            "tokenizer.model",
+                            "vocab.json",
+                            "merges.txt",
+                            "added_tokens.json",
+                            "chat_template.jinja",
+                            "chat_template.json"};
+
+using Files = std::map<std::string, std::string>;
+
+/// Reads the files of `folder` that `files` does not name yet; those of a tokenizer of another kind
+/// stay there.
+void add_neighbours(const fs::path& folder, std::span<const std::string_view> others,
+                    Files& files) {
+  for (const char* name : kNames) {
+    const bool is_other = std::find(others.begin(), others.end(), name) != others.end();
+    if (!is_other && !files.contains(name) && fs::is_regular_file(folder / name))
+      files[name] = read_file(folder / name);
+  }
+}
+
+}  // namespace
+
+std::span<const char* const> tokenizer_file_names() { return kNames; }
+
+Gpt2Files gpt2_files(const TokenizerConfig& config) {
+  Gpt2Files files{config.vocab_file, config.merge_file};
+  if (!config.tokenizer_model.empty()) {
+    const fs::path model = config.tokenizer_model;
+    const fs::path folder = fs::is_directory(model) ? model : model.parent_path();
+    if (files.vocab.empty()) files.vocab = fs::is_directory(model) ? folder / "vocab.json" : model;
+    if (files.merges.empty()) files.merges = folder / "merges.txt";
+  }
+  if (files.vocab.empty() || files.merges.empty())
+    throw UserError({"GPT2BPETokenizer needs --vocab-file and --merge-file", "",
+                     "give vocab.json and merges.txt"});
+  return files;
+}
+
+Files tokenizer_files(const TokenizerConfig& config) {
+  Files files;
+  if (!names_a_tokenizer(config)) return files;
+  const std::string type = tokenizer_type(config);
+  if (type == "GPT2BPETokenizer") {
+    const auto [vocab, merges] = gpt2_files(config);
+    files = {{"vocab.json", read_file(vocab)}, {"merges.txt", read_file(merges)}};
+    constexpr std::array<std::string_view, 2> kOthers{"tokenizer.json", "tokenizer.model"};
+    if (vocab.filename() == "vocab.json") add_neighbours(vocab.parent_path(), kOthers, files);
+  } else if (type == "HuggingFaceTokenizer") {
+    const fs::path model = config.tokenizer_model;
+    const bool is_folder = fs::is_directory(model);
+    files = {{"tokenizer.json", read_file(is_folder ? model / "tokenizer.json" : model)}};
+    add_neighbours(is_folder ? model : model.parent_path(), {}, files);
+  }
+  return files;
+}
+
+std::string byte_tokenizer_json() {
+  constexpr std::int32_t kEnd = 256;
+  Json vocabulary = Json::object();
+  for (std::int32_t byte = 0; byte < kEnd; ++byte) {
+    std::string token;
+    append_byte_level(token, std::string(1, static_cast<char>(byte)));
+    vocabulary[token] = byte;
+  }
+  const Json end = {
+      {"id", kEnd},      {"content", kByteTokenizerEnd}, {"single_word", false}, {"lstrip", false},
+      {"rstrip", false}, {"normalized", false},          {"special", true}};
+  const Json byte_level = {{"type", "ByteLevel"},
+                           {"add_prefix_space", false},
+                           {"trim_offsets", true},
+                           {"use_regex", true}};
+  const Json model = {{"type", "BPE"},
+                      {"dropout", nullptr},
+                      {"unk_token", nullptr},
+                      {"continuing_subword_prefix", nullptr},
+                      {"end_of_word_suffix", nullptr},
+                      {"fuse_unk", false},
+                      {"byte_fallback", false},
+                      {"ignore_merges", false},
+                      {"vocab", vocabulary},
+                      {"merges", Json::array()}};
+  const Json root = {
+      {"version", "1.0"},          {"truncation", nullptr}, {"padding", nullptr},
+      {"added_tokens", {end}},     {"normalizer", nullptr}, {"pre_tokenizer", byte_level},
+      {"post_processor", nullptr}, {"decoder", byte_level}, {"model", model}};
+  return root.dump(2) + "\n";
+}
+
+}  // namespace megatron
