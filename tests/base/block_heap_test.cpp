@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <random>
 #include <thread>
@@ -137,6 +138,46 @@ TEST(BlockHeap, ServesThreads) {
       while (!blocks.live.empty()) blocks.drop(0);
     });
   for (std::thread& thread : threads) thread.join();
+}
+
+std::size_t mapped_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::size_t pages = 0;
+  file >> pages;
+  return pages * 4096;
+}
+
+/// What a limit of the address space (ulimit -v) counts.
+TEST(BlockHeap, WithoutAReservationItTakesAddressesAsItGrows) {
+  const std::size_t before = mapped_bytes();
+  BlockHeap::Options options = kOptions;
+  options.address_space = std::size_t{1} << 40;
+  options.reserves = false;
+  BlockHeap heap(options);
+  options.growth /= 4;
+  BlockHeap other(options);
+  EXPECT_LT(mapped_bytes() - before, kMegabyte);
+  Blocks blocks{heap}, others{other};
+  for (unsigned char i = 0; i < 50; ++i) {
+    blocks.add(std::size_t{i} * 20000 + 1, i);
+    others.add(std::size_t{i} * 10000 + 1, i);
+  }
+  EXPECT_LT(mapped_bytes() - before, 60 * kMegabyte);
+  for (const auto& [data, bytes] : blocks.live) EXPECT_FALSE(other.owns(data));
+  for (const auto& [data, bytes] : others.live) EXPECT_FALSE(heap.owns(data));
+  while (!blocks.live.empty()) blocks.drop(blocks.live.size() / 2);
+  while (!others.live.empty()) others.drop(0);
+}
+
+TEST(BlockHeap, AHeapThatEndedLeavesItsPlaceToTheNext) {
+  BlockHeap::Options options = kOptions;
+  options.reserves = false;
+  const std::size_t before = mapped_bytes();
+  for (int i = 0; i < 100; ++i) {
+    BlockHeap heap(options);
+    Blocks{heap}.add(kMegabyte, 1);
+  }
+  EXPECT_LT(mapped_bytes() - before, kMegabyte);
 }
 
 }  // namespace

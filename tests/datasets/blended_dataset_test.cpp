@@ -143,6 +143,55 @@ TEST_F(BuilderTest, BuildsMockData) {
   EXPECT_NE(datasets.test(), nullptr);
 }
 
+TEST_F(BuilderTest, OrdersMockDataWhenASampleIsRead) {
+  config_.mock_data = true;
+  request_.sequence_length = 512;
+  request_.num_samples = {200000, 4, 4};  // several epochs
+  const Datasets late = build_datasets(config_, request_);
+  config_.data_cache_path = folder_ / "cache";
+  const Datasets cached = build_datasets(config_, request_);
+  for (const auto& [one, other] :
+       {std::pair(late.train(), cached.train()), std::pair(late.valid(), cached.valid())}) {
+    ASSERT_EQ(one->size(), other->size());
+    for (const std::int64_t sample : {std::int64_t{0}, std::int64_t{77}, one->size() - 1})
+      EXPECT_EQ(one->text(sample), other->text(sample));
+  }
+  EXPECT_FALSE(fs::is_empty(folder_ / "cache")) << "ranks that name one cache build the order once";
+  EXPECT_EQ(cached.train()->text(5), build_datasets(config_, request_).train()->text(5));
+}
+
+TEST_F(BuilderTest, SaysThatMockDataIsDividedAsInMegatron) {
+  config_.mock_data = true;
+  config_.split = "98,1,1";
+  const Datasets datasets = build_datasets(config_, request_);
+  ASSERT_EQ(datasets.warnings.size(), 1u);
+  EXPECT_NE(
+      datasets.warnings[0].find("--split 98,1,1 has no effect: mock data are always divided 1,1,1"),
+      std::string::npos);
+  config_.split = "1,1,1";
+  EXPECT_TRUE(build_datasets(config_, request_).warnings.empty());
+}
+
+TEST_F(BuilderTest, SaysWhatSamplesTakeFromEachCorpus) {
+  test::write_corpus(folder_ / "x", std::vector<std::vector<std::int32_t>>(
+                                        10, std::vector<std::int32_t>(10, 1)));  // 100 tokens
+  test::write_corpus(folder_ / "y", std::vector<std::vector<std::int32_t>>(
+                                        10, std::vector<std::int32_t>(40, 1)));  // 400
+  config_.data_path = {"3", folder_ / "x", "1", folder_ / "y"};
+  config_.split = "100,0,0";
+  request_.sequence_length = 5;
+  request_.num_samples = {80, 0, 0};
+  const std::vector<CorpusShare> shares = build_datasets(config_, request_).train()->shares(80);
+  ASSERT_EQ(shares.size(), 2u);
+  EXPECT_EQ(shares[0].name, folder_ / "x");
+  EXPECT_DOUBLE_EQ(shares[0].weight, 0.75);
+  EXPECT_EQ(shares[0].tokens, 100);
+  EXPECT_EQ(shares[0].samples, 60);
+  EXPECT_DOUBLE_EQ(shares[0].epochs, 60 * 5 / 100.0);
+  EXPECT_EQ(shares[1].samples, 20);
+  EXPECT_DOUBLE_EQ(shares[1].epochs, 20 * 5 / 400.0);
+}
+
 TEST_F(BuilderTest, IgnoresAPadThatIsTheEndOfDocument) {
   test::write_corpus(folder_ / "z", std::vector<std::vector<std::int32_t>>(30, {1, 2, 3, 0, 5, 6, 7}));
   config_.data_path = {folder_ / "z"};

@@ -24,6 +24,7 @@ class CountingDataset : public Dataset {
   }
   std::vector<std::int64_t> text(std::int64_t index) const override { return {10 * index}; }
   std::string describe(std::int64_t index) const override { return "counting sample " + std::to_string(index); }
+  std::vector<CorpusShare> shares(std::int64_t /*samples*/) const override { return {}; }
 
  private:
   std::int64_t size_, broken_;

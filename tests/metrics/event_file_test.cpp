@@ -80,6 +80,19 @@ TEST_F(EventFileTest, QueueIsWrittenWhenFull) {
   EXPECT_EQ(records(file.path()).size(), 4u);
 }
 
+TEST_F(EventFileTest, AFileThatVanishesIsMadeAgain) {
+  EventFile file(folder_, 100);
+  file.add_scalars({{"lost", 1}}, 1);
+  file.flush();
+  fs::remove_all(folder_);
+  file.add_scalars({{"kept", 1}}, 2);
+  file.flush();
+  const auto found = records(file.path());
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].writer, "megatron");
+  EXPECT_EQ(found[1].tags, std::vector<std::string>{"kept"});
+}
+
 /// Files of this process cannot grow past `bytes` while this lives: a disk that is full.
 class FullDisk {
  public:

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -34,6 +35,38 @@ TEST_F(MetricsWriterTest, FreshRunStartsAnEmptyFile) {
   MetricsWriter(folder_, 0).write({{"iteration", 1}});
   MetricsWriter writer(folder_, 0);
   EXPECT_EQ(text(), "");
+}
+
+TEST_F(MetricsWriterTest, LinesOfAnotherRunAreKeptAside) {
+  const auto write_run = [&](int iterations) {
+    MetricsWriter writer(folder_, 0, EarlierLines::other_run);
+    writer.write({{"iteration", 0}, {"run", "record"}});
+    for (int i = 1; i <= iterations; ++i) writer.write({{"iteration", i}});
+    return writer.kept_copy();
+  };
+  EXPECT_EQ(write_run(2), "");
+  const std::string first = text();
+  EXPECT_EQ(write_run(0), folder_ / "metrics-1.jsonl");
+  EXPECT_EQ(read_file(folder_ / "metrics-1.jsonl"), first);
+  EXPECT_EQ(write_run(1), "") << "a record alone is nothing to keep";
+  EXPECT_EQ(write_run(1), folder_ / "metrics-2.jsonl");
+
+  const MetricsWriter fork(folder_, 1, EarlierLines::other_run);
+  EXPECT_EQ(fork.kept_copy(), "") << "nothing lies past iteration 1";
+}
+
+TEST_F(MetricsWriterTest, AFolderThatVanishesIsMadeAgain) {
+  MetricsWriter writer(folder_, 0);
+  writer.write({{"iteration", 0}, {"run", "record"}});
+  writer.write({{"iteration", 1}});
+  fs::remove_all(folder_);
+  testing::internal::CaptureStderr();
+  writer.write({{"iteration", 2}});
+  writer.write({{"iteration", 3}});
+  const std::string warnings = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(text(), "{\"iteration\":0,\"run\":\"record\"}\n{\"iteration\":2}\n{\"iteration\":3}\n");
+  EXPECT_NE(warnings.find("metrics.jsonl has vanished since the run began"), std::string::npos);
+  EXPECT_EQ(std::ranges::count(warnings, '\n'), 1);
 }
 
 TEST_F(MetricsWriterTest, FolderThatCannotBeMadeIsTheUsersMistake) { EXPECT_THROW(MetricsWriter("/dev/null/metrics", 0), UserError); }

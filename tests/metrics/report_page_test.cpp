@@ -82,6 +82,34 @@ TEST(Summary, SaysWhatTheLogKnows) {
   EXPECT_TRUE(summarise(RunLog{}).empty());
 }
 
+TEST(Summary, GivesTheLayoutAndTheEpochs) {
+  RunLog log;
+  log.starts.emplace_back(
+      Json{{"world_size", 8},
+           {"data_parallel_size", 2},
+           {"settings",
+            {{"tensor_model_parallel_size", "4"},
+             {"pipeline_model_parallel_size", "1"},
+             {"context_parallel_size", "1"}}},
+           {"data",
+            {{{"split", "train"}, {"source", "books"}, {"epochs", 0.75}, {"tokens", 2000000}},
+             {{"split", "validation"}, {"source", "books"}, {"epochs", 1}, {"tokens", 5}},
+             {{"split", "train"}, {"source", 7}, {"epochs", "many"}},
+             "garbled"}}});
+  log.start_iterations = {0};
+  const SummaryRows rows = summarise(log);
+  EXPECT_EQ(row(rows, "Layout"), "tp 4, pp 1, cp 1, dp 2 (8 ranks)");
+  EXPECT_EQ(row(rows, "Training data"), "books: 0.75 epochs of 2 M tokens");
+}
+
+TEST(Summary, ListsEverySetting) {
+  const SummaryRows settings = settings_of(small_run());
+  EXPECT_EQ(settings.size(), 3u);
+  EXPECT_EQ(row(settings, "seq_length"), "16");
+  EXPECT_EQ(row(settings, "num_layers"), "12") << "whatever the type";
+  EXPECT_TRUE(settings_of(RunLog{}).empty());
+}
+
 TEST(ReportPage, HoldsItsDataSafelyAndNeedsNoNetwork) {
   const std::string page = report_page({small_run()});
   EXPECT_THAT(page, Not(HasSubstr("</script><script>alert")));
@@ -90,6 +118,7 @@ TEST(ReportPage, HoldsItsDataSafelyAndNeedsNoNetwork) {
   const auto begin = page.find("id=\"runs\">") + 10, end = page.find("</script>", begin);
   const Json data = Json::parse(page.substr(begin, end - begin));
   EXPECT_EQ(data[0].at("series").at("lm loss").at("y"), Json({3, 2, 1}));
+  EXPECT_EQ(data[0].at("settings").size(), 3u);
 }
 
 }  // namespace

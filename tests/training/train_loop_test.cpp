@@ -74,11 +74,12 @@ TEST_F(TrainLoopTest, SkippedIterationsPassOverSamplesWithoutUpdate) {
 }
 
 TEST_F(TrainLoopTest, DivergenceStopsWithoutTheLastUpdate) {
-  const std::vector<std::string> flags{"--lr", "1e30", "--lr-warmup-iters", "0", "--clip-grad", "0", "--optimizer", "sgd", "--save", root_.string()};
-  std::vector<std::string> at_once = flags;
-  at_once.insert(at_once.end(), {"--rerun-mode", "disabled"});
+  const std::vector<std::string> flags{"--lr", "1e30", "--lr-warmup-iters", "0", "--clip-grad", "0", "--optimizer", "sgd", "--save"};
+  std::vector<std::string> at_once = flags, again = flags;
+  at_once.insert(at_once.end(), {root_ / "at_once", "--rerun-mode", "disabled"});
   EXPECT_THROW(run(at_once), NonFiniteError);
-  const auto outcome = run(flags);
+  again.push_back(root_ / "again");
+  const auto outcome = run(again);
   EXPECT_EQ(outcome.code, 16);
   EXPECT_EQ(outcome.trainer.progress.iteration, 1);
 }

@@ -35,6 +35,23 @@ std::byte* reserve(std::size_t bytes, std::size_t alignment) {
   return begin + head;
 }
 
+/// The places of heaps that grow without a reservation: far from where the system puts what
+/// processes map (from the top down) and their own heap.
+constexpr std::uintptr_t kFirstPlace = 0x1100'0000'0000;
+constexpr std::size_t kPlaceBytes = std::size_t{1} << 42;
+constexpr std::size_t kMostPlaces = 16;
+
+/// Maps exactly [data, data + bytes) if nothing is there yet.
+bool map_at(std::byte* data, std::size_t bytes, int protection) {
+  void* const mapped =
+      ::mmap(data, bytes, protection,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+  if (mapped == data) return true;
+  if (mapped != MAP_FAILED)
+    ::munmap(mapped, bytes);  // a kernel before 4.17 takes the address for a hint
+  return false;
+}
+
 }  // namespace
 
 /// Stands before every block's bytes. Blocks lie one behind the other from base_ to top_; no two neighbours are free.
@@ -50,17 +67,44 @@ struct alignas(kLine) BlockHeap::Block {
 };
 
 BlockHeap::BlockHeap(const Options& options) : options_(options) {
-  for (std::size_t bytes = round_up(options.address_space, options.growth); base_ == nullptr && bytes >= kLeast; bytes /= 2) {
-    address_space_ = round_up(bytes, options.growth);
-    base_ = reserve(address_space_, options.growth);
-  }
+  if (options.reserves || !begin_apart()) reserve_all();
   MEGATRON_CHECK(base_ != nullptr, "no address space for a heap of ", options.address_space, " bytes");
   top_ = base_;
 }
 
+void BlockHeap::reserve_all() {
+  for (std::size_t bytes = round_up(options_.address_space, options_.growth);
+       base_ == nullptr && bytes >= kLeast; bytes /= 2) {
+    address_space_ = round_up(bytes, options_.growth);
+    base_ = reserve(address_space_, options_.growth);
+  }
+}
+
+/// Takes a place of its own, marked by its first page, in which nobody else maps anything.
+bool BlockHeap::begin_apart() {
+  const std::size_t head = std::max(options_.growth, kPage);
+  for (std::size_t i = 0; i < kMostPlaces; ++i) {
+    auto* const place = reinterpret_cast<std::byte*>(kFirstPlace + i * kPlaceBytes);
+    if (!map_at(place, kPage, PROT_NONE)) continue;
+    place_ = place;
+    base_ = place + head;
+    address_space_ = std::min(round_up(options_.address_space, options_.growth), kPlaceBytes - head);
+    return true;
+  }
+  return false;
+}
+
 BlockHeap::~BlockHeap() {
-  ASAN_UNPOISON_MEMORY_REGION(base_, top_ - base_);
-  ::munmap(base_, address_space_);
+  const auto used = static_cast<std::size_t>(top_ - base_);
+  ASAN_UNPOISON_MEMORY_REGION(base_, used);
+  ::munmap(base_, place_ == nullptr ? address_space_ : used);
+  if (place_ != nullptr) ::munmap(place_, kPage);
+}
+
+/// Makes the next addresses of the heap usable.
+bool BlockHeap::provide(std::byte* data, std::size_t bytes) const {
+  return place_ == nullptr ? ::mprotect(data, bytes, PROT_READ | PROT_WRITE) == 0
+                      : map_at(data, bytes, PROT_READ | PROT_WRITE);
 }
 
 void* BlockHeap::allocate(std::size_t bytes) {
@@ -146,7 +190,7 @@ BlockHeap::Block* BlockHeap::grow(std::size_t size) {
   const bool extends = last_ != nullptr && last_->is_free;
   const std::size_t bytes = round_up(size - (extends ? last_->size : 0), options_.growth);
   if (bytes > address_space_ - static_cast<std::size_t>(top_ - base_)) return nullptr;
-  if (::mprotect(top_, bytes, PROT_READ | PROT_WRITE) != 0) return nullptr;
+  if (!provide(top_, bytes)) return nullptr;
   if (options_.prepare != nullptr) options_.prepare(top_, bytes);
   ++counts_.system_calls;
   auto* block = reinterpret_cast<Block*>(top_);

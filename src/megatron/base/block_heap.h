@@ -13,7 +13,10 @@ namespace megatron {
 class BlockHeap {
  public:
   struct Options {
-    std::size_t address_space = 0;  ///< bytes set aside without memory behind them; less when the system grants less
+    std::size_t address_space = 0;  ///< bytes it may grow to; less when the system grants less
+    bool reserves = true;  ///< sets all of it aside at once, without memory behind it; else takes
+                           ///< it as it grows, for processes whose address space is limited
+                           ///< (RLIMIT_AS, which counts what is set aside too)
     std::size_t growth = 0;         ///< memory is taken from the system in multiples of it; a power of two of at least a page
     void (*prepare)(std::byte* data, std::size_t bytes) = nullptr;  ///< is shown what was taken before a block is made of it; must not allocate here
   };
@@ -56,7 +59,12 @@ class BlockHeap {
   void insert(Block* block);
   void remove(Block* block);
 
+  void reserve_all();
+  bool begin_apart();
+  bool provide(std::byte* data, std::size_t bytes) const;
+
   const Options options_;
+  std::byte* place_ = nullptr;  ///< of a heap that takes addresses as it grows
   std::byte* base_ = nullptr;
   std::size_t address_space_ = 0;
   mutable std::mutex mutex_;

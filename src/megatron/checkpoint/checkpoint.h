@@ -65,6 +65,10 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, const S
 /// empty or holds only uncommitted parts; UserError for any other folder.
 std::optional<CheckpointSource> find_checkpoint(const std::filesystem::path& root, std::optional<std::int64_t> step = std::nullopt);
 
+/// The source that find_checkpoint found at `folder`, opened without looking around: for the ranks
+/// that follow the one that searched.
+CheckpointSource open_checkpoint(const std::filesystem::path& folder, CheckpointSource::Kind kind);
+
 /// Fills every weight of `store` from the source, each exactly once, checksums verified; UserErrors name the tensor. Collective over
 /// store.model_axis().
 void load_weights(const CheckpointSource& source, ParamStore& store);

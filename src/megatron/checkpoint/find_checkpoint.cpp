@@ -96,8 +96,12 @@ void refuse_foreign_folder(const fs::path& root) {
 
 /// What a run writes beside its checkpoints.
 bool is_about_the_run(std::string_view name) {
-  constexpr std::string_view kNames[] = {"metrics.jsonl", "progress.txt", "non_persistent", "report.html", "profile"};
-  return std::ranges::find(kNames, name) != std::end(kNames) || name.starts_with("events.out.tfevents.") || name.starts_with("batch_iter_");
+  constexpr std::string_view kNames[] = {"metrics.jsonl", "progress.txt", "non_persistent",
+                                         "report.html",   "profile",      kWriteProbe};
+  constexpr std::string_view kBeginnings[] = {"events.out.tfevents.", "batch_iter_", "metrics-"};
+  return std::ranges::find(kNames, name) != std::end(kNames) ||
+         std::ranges::any_of(
+             kBeginnings, [&](std::string_view beginning) { return name.starts_with(beginning); });
 }
 
 /// What a run leaves in its --save folder before its first checkpoint is committed.
@@ -111,14 +115,21 @@ bool holds_no_checkpoint_yet(const fs::path& root) {
 
 }  // namespace
 
+CheckpointSource open_checkpoint(const std::filesystem::path& folder, CheckpointSource::Kind kind) {
+  return kind == CheckpointSource::Kind::megatron ? megatron_source(folder)
+                                                  : hugging_face_source(folder);
+}
+
 std::optional<CheckpointSource> find_checkpoint(const std::filesystem::path& root, std::optional<std::int64_t> step) {
   if (!fs::exists(root)) return std::nullopt;
   if (!fs::is_directory(root))
     throw UserError({"--load " + root.string() + ": is a file", "", "give the folder of a checkpoint or of a Hugging Face model"});
   if (holds_no_checkpoint_yet(root)) return std::nullopt;
   refuse_foreign_folder(root);
-  if (const auto folder = find_checkpoint_folder(root, step)) return megatron_source(*folder);
-  if (looks_like_hf_directory(root)) return hugging_face_source(root);
+  if (const auto folder = find_checkpoint_folder(root, step))
+    return open_checkpoint(*folder, CheckpointSource::Kind::megatron);
+  if (looks_like_hf_directory(root))
+    return open_checkpoint(root, CheckpointSource::Kind::hugging_face);
   throw UserError({"--load " + root.string() + ": neither a checkpoint nor a Hugging Face directory",
                    std::string("no ") + kTrackerFile + ", no iter_ folder with a " + kManifestFile + ", no config.json",
                    "give the folder that --save wrote, or one with config.json and safetensors"});

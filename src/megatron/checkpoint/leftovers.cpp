@@ -27,7 +27,8 @@ bool is_number(std::string_view text) {
 
 /// iter_0000010, release, or a file that a run replaces.
 bool is_ours(std::string_view base) {
-  static constexpr std::array names{"release", "latest_checkpointed_iteration.txt", ".space", ".write_test", "metrics.jsonl"};
+  static constexpr std::array names{"release", "latest_checkpointed_iteration.txt", ".space",
+                                    kWriteProbe, "metrics.jsonl"};
   return std::ranges::count(names, base) > 0 || (base.starts_with("iter_") && is_number(base.substr(5)));
 }
 

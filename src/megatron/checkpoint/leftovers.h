@@ -18,6 +18,9 @@ struct Leftover {
   bool is_old = false;
 };
 
+/// What a run writes into its --save folder, and removes again, to learn whether it can.
+inline constexpr const char* kWriteProbe = ".write_test";
+
 /// Ends with `<base>.tmp-<host>-<pid>`: the mark of this process.
 std::string pending_mark();
 

@@ -67,6 +67,12 @@ const std::vector<Rule>& checkpoint_rules() {
   static const std::vector<Rule> rules = [] {
     std::vector<Rule> all = retain_rules();
     for (const Rule& rule : non_persistent_rules()) all.push_back(rule);
+    all.push_back({{"finetune", "load"},
+                   [](S s) { return s.checkpoint.finetune && s.checkpoint.load.empty(); },
+                   [](S) {
+                     return UserError::Parts{"--finetune", "needs the weights to start from",
+                                             "add --load DIR, or leave --finetune out"};
+                   }});
     return all;
   }();
   return rules;

@@ -33,8 +33,9 @@ CommandFailure command_failure(const std::exception_ptr& exception) {
     return {2, std::string("error: ") + error.what()};
   } catch (const InternalError& error) {
     return {1, error.what()};
-  } catch (const std::bad_alloc&) {
-    return {1, "error: out of memory"};
+  } catch (const std::bad_alloc& error) {
+    const std::string details = error.what();
+    return {1, "error: out of memory" + (details == std::bad_alloc().what() ? "" : ": " + details)};
   } catch (const std::exception& error) {
     return {1, std::string("internal error: ") + error.what()};
   } catch (...) {

@@ -1,6 +1,7 @@
 #include "megatron/datasets/blended_dataset.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -70,6 +71,8 @@ BlendedDataset::BlendedDataset(std::vector<std::shared_ptr<const GptDataset>> da
   if (weights.empty()) weights.assign(sizes.begin(), sizes.end());
   if (!exhaustive) weights = normalize(std::move(weights));
 
+  weights_ = normalize(weights);
+
   OrderedJson identifiers;
   identifiers["class"] = "BlendedDataset";
   identifiers["datasets"] = OrderedJson::array();
@@ -126,6 +129,17 @@ Sample BlendedDataset::sample(std::int64_t index) const {
 std::vector<std::int64_t> BlendedDataset::text(std::int64_t index) const {
   const auto [dataset, sample] = locate(index);
   return dataset.text(sample);
+}
+
+std::vector<CorpusShare> BlendedDataset::shares(std::int64_t samples) const {
+  std::vector<CorpusShare> all;
+  for (std::size_t i = 0; i < datasets_.size(); ++i) {
+    CorpusShare share =
+        datasets_[i]->shares(std::llround(weights_[i] * static_cast<double>(samples))).front();
+    share.weight = weights_[i];
+    all.push_back(std::move(share));
+  }
+  return all;
 }
 
 std::string BlendedDataset::describe(std::int64_t index) const {

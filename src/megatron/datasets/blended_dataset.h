@@ -39,6 +39,7 @@ class BlendedDataset : public Dataset {
   Sample sample(std::int64_t index) const override;
   std::vector<std::int64_t> text(std::int64_t index) const override;
   std::string describe(std::int64_t index) const override;
+  std::vector<CorpusShare> shares(std::int64_t samples) const override;
   const BlendIndex& index() const { return index_; }
 
  private:
@@ -47,6 +48,7 @@ class BlendedDataset : public Dataset {
   void check_supply(const BlendIndex& index, double surplus) const;
 
   std::vector<std::shared_ptr<const GptDataset>> datasets_;
+  std::vector<double> weights_;  ///< sum to 1
   BlendIndex index_;
 };
 

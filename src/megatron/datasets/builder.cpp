@@ -97,6 +97,10 @@ class Builder {
  private:
   void build_mock() {
     options_.split_text = "1,1,1";
+    if (!config_.split.empty() && parse_split(config_.split) != parse_split(options_.split_text))
+      result_.warnings.push_back(
+          "--split " + config_.split +
+          " has no effect: mock data are always divided 1,1,1, as in Megatron-LM");
     options_.split_matrix = parse_split(options_.split_text);
     const auto source = std::make_shared<const MockTokenSource>(request_.tokenizer.vocab_size, request_.tokenizer.eod);
     const SplitDatasets datasets = build_source(source, std::nullopt, *options_.split_matrix, request_.num_samples);

@@ -16,21 +16,37 @@ GptDataset::GptDataset(std::shared_ptr<const TokenSource> source, GptDatasetPart
   if (options_.seed < 0 || options_.seed > std::numeric_limits<std::uint32_t>::max())
     throw UserError({"--seed must be from 0 to 4294967295 to order data", "got " + std::to_string(options_.seed), ""});
 
+  const IndexCacheEntry entry = cache_entry();
+  if (!part_.path && entry.folder.empty()) {
+    size_ = plan().total_samples;
+    return;
+  }
+  Arrays arrays = load_or_build(
+      entry, [this] { return build(); }, [this](const Arrays& loaded) { return accepts(loaded); },
+      warnings);
+  std::call_once(is_indexed_, [&] { index_ = {arrays[0], arrays[1], arrays[2]}; });
+  size_ = index_.shuffle_index.size();
+}
+
+const GptIndex& GptDataset::index() const {
+  std::call_once(is_indexed_, [&] {
+    const Arrays arrays = build();
+    index_ = {arrays[0], arrays[1], arrays[2]};
+  });
+  return index_;
+}
+
+IndexCacheEntry GptDataset::cache_entry() const {
   IndexCacheEntry entry{.class_name = "GPTDataset",
                         .split = std::string(split_name(part_.split)),
                         .description = python_json(identifiers()),
                         .array_names = {"document_index", "sample_index", "shuffle_index"}};
-  if (part_.path && options_.cache) {
-    entry.folder = options_.cache_folder.empty() ? fs::path(*part_.path) / "cache" / "GPTDataset_indices" : fs::path(options_.cache_folder);
-    entry.sources = {*part_.path + ".idx"};
-  }
-  const auto build_arrays = [this] {
-    GptIndex index = build();
-    return Arrays{index.document_index, index.sample_index, index.shuffle_index};
-  };
-  Arrays arrays = load_or_build(
-      entry, build_arrays, [this](const Arrays& loaded) { return accepts(loaded); }, warnings);
-  index_ = {arrays[0], arrays[1], arrays[2]};
+  if (!options_.cache) return entry;
+  entry.folder = options_.cache_folder;
+  if (!part_.path) return entry;
+  if (entry.folder.empty()) entry.folder = fs::path(*part_.path) / "cache" / "GPTDataset_indices";
+  entry.sources = {*part_.path + ".idx"};
+  return entry;
 }
 
 OrderedJson GptDataset::identifiers() const {
@@ -56,15 +72,21 @@ void GptDataset::refuse_empty() const {
                    "give the " + name + " split a larger share with --split, or ask for none of its samples (--eval-iters 0)"});
 }
 
-GptIndex GptDataset::build() const {
-  const GptIndexInput input{.lengths = source_->sequence_lengths(),
-                            .begin = part_.begin,
-                            .end = part_.end,
-                            .num_samples = part_.num_samples,
-                            .sequence_length = options_.sequence_length,
-                            .seed = static_cast<std::uint32_t>(options_.seed),
-                            .drop_last_partial_sequence = part_.split != Split::valid || options_.drop_last_partial_validation_sequence,
-                            .add_extra_token = options_.add_extra_token};
+GptIndexInput GptDataset::index_input() const {
+  return {.lengths = source_->sequence_lengths(),
+          .begin = part_.begin,
+          .end = part_.end,
+          .num_samples = part_.num_samples,
+          .sequence_length = options_.sequence_length,
+          .seed = static_cast<std::uint32_t>(options_.seed),
+          .drop_last_partial_sequence =
+              part_.split != Split::valid || options_.drop_last_partial_validation_sequence,
+          .add_extra_token = options_.add_extra_token};
+}
+
+/// The plan of a split that has tokens, and not too many epochs.
+EpochPlan GptDataset::plan() const {
+  const GptIndexInput input = index_input();
   bool has_tokens = false;
   for (std::int64_t i = input.begin; i < input.end && !has_tokens; ++i) has_tokens = input.lengths[static_cast<std::size_t>(i)] > 0;
   if (!has_tokens) refuse_empty();
@@ -75,7 +97,13 @@ GptIndex GptDataset::build() const {
     throw UserError({"dataset " + source_->name() + ": " + std::to_string(part_.num_samples.value_or(0)) + " samples would repeat the " +
                          std::string(split_name(part_.split)) + " split " + std::to_string(plan.num_epochs) + " times",
                      std::to_string(plan.tokens_per_epoch) + " tokens per repetition", "use a larger corpus or fewer samples"});
-  return build_gpt_index(input);
+  return plan;
+}
+
+Arrays GptDataset::build() const {
+  plan();
+  const GptIndex index = build_gpt_index(index_input());
+  return {index.document_index, index.sample_index, index.shuffle_index};
 }
 
 bool GptDataset::accepts(const Arrays& arrays) const {
@@ -86,24 +114,30 @@ bool GptDataset::accepts(const Arrays& arrays) const {
          shuffle.size() >= part_.num_samples.value_or(0);
 }
 
-std::vector<std::int64_t> GptDataset::text(std::int64_t index) const {
-  MEGATRON_CHECK(index >= 0 && index < size(), "sample ", index, " of ", size());
+std::vector<std::int64_t> GptDataset::text(std::int64_t sample) const {
+  MEGATRON_CHECK(sample >= 0 && sample < size(), "sample ", sample, " of ", size());
   const auto broken = [&] {
-    return UserError({"the cached sample order of " + source_->name() + " does not fit the data", "sample " + std::to_string(index),
-                      "delete the cache folder " + (options_.cache_folder.empty() ? source_->name() + "/cache" : options_.cache_folder)});
+    return UserError(
+        {"the cached sample order of " + source_->name() + " does not fit the data",
+         "sample " + std::to_string(sample),
+         "delete the cache folder " +
+             (options_.cache_folder.empty() ? source_->name() + "/cache" : options_.cache_folder)});
   };
+  const GptIndex& order = index();
   const std::int64_t extra = options_.add_extra_token ? 1 : 0, wanted = options_.sequence_length + extra;
-  const std::int64_t number = index_.shuffle_index.at(index);
+  const std::int64_t number = order.shuffle_index.at(sample);
   if (number < 0 || number >= size()) throw broken();
-  const std::int64_t first = index_.sample_index.at(2 * number), first_offset = index_.sample_index.at(2 * number + 1);
-  const std::int64_t last = index_.sample_index.at(2 * number + 2), last_end = index_.sample_index.at(2 * number + 3) + extra;
-  if (first < 0 || last < first || last >= index_.document_index.size()) throw broken();
+  const std::int64_t first = order.sample_index.at(2 * number),
+                     first_offset = order.sample_index.at(2 * number + 1);
+  const std::int64_t last = order.sample_index.at(2 * number + 2),
+                     last_end = order.sample_index.at(2 * number + 3) + extra;
+  if (first < 0 || last < first || last >= order.document_index.size()) throw broken();
 
   const auto lengths = source_->sequence_lengths();
   std::vector<std::int64_t> ids(static_cast<std::size_t>(wanted), options_.pad);
   std::int64_t filled = 0;
   for (std::int64_t position = first; position <= last; ++position) {
-    const std::int64_t sequence = index_.document_index.at(position);
+    const std::int64_t sequence = order.document_index.at(position);
     if (sequence < part_.begin || sequence >= part_.end) throw broken();
     const std::int64_t length = lengths[static_cast<std::size_t>(sequence)];
     const std::int64_t begin = position == first ? first_offset : 0;
@@ -121,6 +155,16 @@ Sample GptDataset::sample(std::int64_t index) const { return make_sample(text(in
 
 std::string GptDataset::describe(std::int64_t index) const {
   return "dataset " + source_->name() + ", " + std::string(split_name(part_.split)) + " sample " + std::to_string(index);
+}
+
+std::vector<CorpusShare> GptDataset::shares(std::int64_t samples) const {
+  CorpusShare share{.name = source_->name(), .samples = samples};
+  const auto lengths = source_->sequence_lengths();
+  for (std::int64_t i = part_.begin; i < part_.end; ++i)
+    share.tokens += lengths[static_cast<std::size_t>(i)];
+  const double taken = static_cast<double>(samples) * static_cast<double>(options_.sequence_length);
+  if (share.tokens > 0) share.epochs = taken / static_cast<double>(share.tokens);
+  return {share};
 }
 
 Sample make_sample(std::vector<std::int64_t> text, const GptDatasetOptions& options) {

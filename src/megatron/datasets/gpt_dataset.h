@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,9 +33,9 @@ struct GptDatasetOptions {
   TokenizerIdentity tokenizer = {};
 };
 
-/// The part of a source that one dataset shows.
+/// The part of a source that one dataset shows. Mock data is cached in `cache_folder` alone.
 struct GptDatasetPart {
-  std::optional<std::string> path;          ///< prefix of the .bin/.idx pair; nothing for mock data, which is never cached
+  std::optional<std::string> path;          ///< prefix of the .bin/.idx pair; nothing for mock data
   std::int64_t begin = 0, end = 0;          ///< sequences of the source
   std::optional<std::int64_t> num_samples;  ///< at least so many samples, over as many epochs as needed; nothing: one epoch
   Split split = Split::train;
@@ -42,28 +43,35 @@ struct GptDatasetPart {
 
 class GptDataset : public Dataset {
  public:
-  /// Loads or builds the indices; a UserError when samples are asked of a part without tokens.
+  /// Loads or builds the indices, those of mock data that are not cached when the first sample is
+  /// read; a UserError when samples are asked of a part without tokens.
   GptDataset(std::shared_ptr<const TokenSource> source, GptDatasetPart part, const GptDatasetOptions& options, std::vector<std::string>& warnings);
 
-  std::int64_t size() const override { return index_.shuffle_index.size(); }
+  std::int64_t size() const override { return size_; }
   Sample sample(std::int64_t index) const override;
-  std::vector<std::int64_t> text(std::int64_t index) const override;
+  std::vector<std::int64_t> text(std::int64_t sample) const override;
   std::string describe(std::int64_t index) const override;
+  std::vector<CorpusShare> shares(std::int64_t samples) const override;
 
-  const GptIndex& index() const { return index_; }
+  const GptIndex& index() const;
   const GptDatasetPart& part() const { return part_; }
   /// What identifies the indices, as megatron-core writes it into the cache.
   OrderedJson identifiers() const;
 
  private:
-  GptIndex build() const;
+  IndexCacheEntry cache_entry() const;
+  GptIndexInput index_input() const;
+  EpochPlan plan() const;
+  Arrays build() const;
   bool accepts(const Arrays& arrays) const;
   [[noreturn]] void refuse_empty() const;
 
   std::shared_ptr<const TokenSource> source_;
   GptDatasetPart part_;
   GptDatasetOptions options_;
-  GptIndex index_;
+  std::int64_t size_ = 0;
+  mutable std::once_flag is_indexed_;
+  mutable GptIndex index_;
 };
 
 /// Cuts raw ids into tokens and labels and derives masks and positions.

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 #include <iostream>
+#include <utility>
 
 #include "megatron/base/crc32c.h"
 #include "megatron/base/error.h"
@@ -108,8 +109,17 @@ EventFile::EventFile(const fs::path& folder, std::size_t queue_size) : queue_siz
   path_ = unused_name(folder);
   file_.open(path_, std::ios::binary);
   if (!file_) throw UserError({path_.string() + " cannot be written", {}, "check the folder's permissions and the free space of its disk"});
-  add(event_at(0).add_bytes(kFileVersion, "brain.Event:2").add_bytes(kSourceMetadata, ProtobufWriter().add_bytes(1, kWriter).bytes()).bytes());
+  add_version();
   flush();
+  is_made_ = true;
+}
+
+/// The first event of every file.
+void EventFile::add_version() {
+  add(event_at(0)
+          .add_bytes(kFileVersion, "brain.Event:2")
+          .add_bytes(kSourceMetadata, ProtobufWriter().add_bytes(1, kWriter).bytes())
+          .bytes());
 }
 
 void EventFile::add_scalars(const std::vector<TaggedValue>& values, std::int64_t step) {
@@ -141,7 +151,26 @@ void EventFile::add(std::string_view event) {
   if (++queued_events_ >= queue_size_ || is_old) flush();
 }
 
+/// A folder that was removed under the run costs the points so far, not the ones to come.
+void EventFile::make_again() {
+  is_made_ = false;
+  std::cerr << "WARNING: " << path_.string()
+            << " has vanished since the run began; it is made again, and the points so far are lost"
+            << std::endl;
+  std::error_code unmade;  // the write that follows fails then, which is said
+  fs::create_directories(path_.parent_path(), unmade);
+  file_.close();
+  file_.clear();
+  file_.open(path_, std::ios::binary);
+  size_ = 0;
+  const std::string queued = std::exchange(queue_, {});
+  add_version();
+  queue_ += queued;
+  is_made_ = true;
+}
+
 void EventFile::flush() {
+  if (std::error_code code; is_made_ && !fs::exists(path_, code)) make_again();
   file_ << queue_ << std::flush;
   if (file_) {
     size_ += queue_.size();

@@ -35,18 +35,21 @@ class EventFile {
   void add_text(std::string_view tag, std::string_view text, std::int64_t step);
   /// Tells readers to forget every point at or past `step` that earlier files hold (SessionLog START).
   void add_session_start(std::int64_t step);
-  /// Writes what is queued. A disk that is full costs these points and a warning, nothing else.
+  /// Writes what is queued. A disk that is full costs these points and a warning, nothing else. A
+  /// file that has vanished is made again.
   void flush();
   const std::filesystem::path& path() const { return path_; }
 
  private:
   void add(std::string_view event);
+  void add_version();
   void drop_torn_record();
+  void make_again();
 
   std::filesystem::path path_;
   std::ofstream file_;
   std::uint64_t size_ = 0;  ///< of the whole records in the file
-  bool has_failed_ = false;
+  bool has_failed_ = false, is_made_ = false;
   std::size_t queue_size_, queued_events_ = 0;
   std::string queue_;
   std::chrono::steady_clock::time_point last_flush_ = std::chrono::steady_clock::now();

@@ -1,6 +1,7 @@
 #include "megatron/metrics/metrics_writer.h"
 
 #include <iostream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -17,30 +18,74 @@ bool is_kept(const std::string& line, std::int64_t iteration) {
   return found != object.end() && found->is_number_integer() && found->get<std::int64_t>() <= iteration;
 }
 
-/// The lines of an earlier part of this run, up to `iteration`.
-std::string earlier_lines(const std::filesystem::path& path, std::int64_t iteration) {
-  if (iteration == 0 || !std::filesystem::exists(path)) return {};
+/// What a run finds in its metrics.jsonl.
+struct Found {
+  std::string kept;       ///< the lines up to its iteration
+  bool has_more = false;  ///< there are steps or evaluations past it
+};
+
+Found earlier_lines(const fs::path& path, std::int64_t iteration) {
+  Found found;
+  if (!fs::exists(path)) return found;
   std::istringstream lines(read_file(path));
-  std::string kept, line;
-  while (std::getline(lines, line)) {
-    if (is_kept(line, iteration)) kept += line + '\n';
+  for (std::string line; std::getline(lines, line);) {
+    if (iteration > 0 && is_kept(line, iteration)) {
+      found.kept += line + '\n';
+    } else if (is_kept(line, std::numeric_limits<std::int64_t>::max()) && !is_kept(line, 0)) {
+      found.has_more = true;
+    }
   }
-  return kept;
+  return found;
+}
+
+/// metrics-<n>.jsonl beside `path`, the first that is free.
+fs::path free_name(const fs::path& path) {
+  for (int n = 1;; ++n) {
+    fs::path name = path.parent_path() / ("metrics-" + std::to_string(n) + ".jsonl");
+    if (!fs::exists(name)) return name;
+  }
 }
 
 }  // namespace
 
-MetricsWriter::MetricsWriter(const std::filesystem::path& folder, std::int64_t iteration) : path_(folder / "metrics.jsonl") {
+MetricsWriter::MetricsWriter(const fs::path& folder, std::int64_t iteration, EarlierLines earlier)
+    : path_(folder / "metrics.jsonl") {
   megatron::create_directories(folder);
-  write_file_atomically(path_, earlier_lines(path_, iteration));
+  const Found found = earlier_lines(path_, iteration);
+  if (earlier == EarlierLines::other_run && found.has_more) {
+    kept_copy_ = free_name(path_);
+    write_file_atomically(kept_copy_, read_file(path_));
+  }
+  write_file_atomically(path_, found.kept);
   file_.open(path_, std::ios::app);
   if (!file_) throw UserError({path_.string() + " cannot be written", {}, "check the folder's permissions"});
 }
 
 void MetricsWriter::write(const OrderedJson& object) {
   if (path_.empty()) return;
+  const std::string line = object.dump() + '\n';
+  if (std::error_code code; !fs::exists(path_, code) && !first_line_.empty()) make_again();
+  if (first_line_.empty()) first_line_ = line;
+  append(line);
+}
+
+/// A folder that was removed under the run costs the lines so far, not the ones to come.
+void MetricsWriter::make_again() {
+  std::cerr << "WARNING: " << path_.string()
+            << " has vanished since the run began; it is made again, and the lines so far are lost"
+            << std::endl;
+  std::error_code unmade;  // the write that follows fails then, which is said
+  fs::create_directories(path_.parent_path(), unmade);
+  file_.close();
+  file_.clear();
+  file_.open(path_, std::ios::app);
+  is_torn_ = false;
+  append(first_line_);
+}
+
+void MetricsWriter::append(const std::string& line) {
   if (is_torn_) file_ << '\n';
-  file_ << object.dump() << '\n' << std::flush;
+  file_ << line << std::flush;
   const bool failed = !file_;
   if (failed && !is_torn_)
     std::cerr << "WARNING: " << path_.string() << " cannot be written, lines are missing: check the free space of its disk" << std::endl;

@@ -11,20 +11,36 @@
 
 namespace megatron {
 
+/// Whose lines a metrics.jsonl holds that a run finds.
+enum class EarlierLines {
+  same_run,   ///< those past the run's iteration will be written again, so they are dropped
+  other_run,  ///< as same_run, but the whole file is first kept as metrics-1.jsonl (or -2 …)
+};
+
 class MetricsWriter {
  public:
   /// Writes nothing.
   MetricsWriter() = default;
-  /// Appends to folder/metrics.jsonl after dropping the lines of iterations past `iteration` (they will be written again) and torn lines.
-  /// The folder is created; UserError when that or the file cannot be written.
-  MetricsWriter(const std::filesystem::path& folder, std::int64_t iteration);
+  /// Appends to folder/metrics.jsonl after dropping the lines of iterations past `iteration` and
+  /// torn lines. The folder is created; UserError when that or the file cannot be written.
+  MetricsWriter(const std::filesystem::path& folder, std::int64_t iteration,
+                EarlierLines earlier = EarlierLines::same_run);
 
-  /// Appends one object, which must hold "iteration", and flushes it. When that fails, training goes on after one warning.
+  /// The copy of another run's lines; empty when nothing had to be kept.
+  const std::filesystem::path& kept_copy() const { return kept_copy_; }
+
+  /// Appends one object, which must hold "iteration", and flushes it. When that fails, training
+  /// goes on after one warning. A file that has vanished is made again, beginning with the first
+  /// object that was written, after a warning.
   void write(const OrderedJson& object);
 
  private:
-  std::filesystem::path path_;
+  void append(const std::string& line);
+  void make_again();
+
+  std::filesystem::path path_, kept_copy_;
   std::ofstream file_;
+  std::string first_line_;
   bool is_torn_ = false;  ///< the last write failed, perhaps in the middle of a line
 };
 

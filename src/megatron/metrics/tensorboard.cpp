@@ -9,9 +9,11 @@ void add_if(std::vector<TaggedValue>& values, const char* tag, const auto& value
 
 }  // namespace
 
-TensorBoard::TensorBoard(const LoggerConfig& config, std::int64_t iteration) : config_(config) {
+TensorBoard::TensorBoard(const LoggerConfig& config, std::int64_t iteration, EarlierLines earlier)
+    : config_(config) {
   if (config.tensorboard_dir.empty()) return;
-  if (iteration > 0) drop_events_after(config.tensorboard_dir, iteration);
+  const bool drops = iteration > 0 && earlier == EarlierLines::same_run;
+  if (drops) drop_events_after(config.tensorboard_dir, iteration);
   file_.emplace(config.tensorboard_dir, static_cast<std::size_t>(config.tensorboard_queue_size));
   if (iteration == 0) file_->add_session_start(0);
 }

@@ -7,6 +7,7 @@
 
 #include "megatron/config/settings.h"
 #include "megatron/metrics/event_file.h"
+#include "megatron/metrics/metrics_writer.h"
 #include "megatron/metrics/step_metrics.h"
 
 namespace megatron {
@@ -23,9 +24,11 @@ class TensorBoard {
  public:
   /// Writes nothing.
   TensorBoard() = default;
-  /// Writes to --tensorboard-dir, if given. A run that resumes after `iteration` first drops the later events of its earlier part; one that starts
-  /// at 0 tells readers to forget what other runs left in the folder.
-  TensorBoard(const LoggerConfig& config, std::int64_t iteration);
+  /// Writes to --tensorboard-dir, if given. A run that resumes after `iteration` first drops the
+  /// later events of its earlier part, but none of another run; one that starts at 0 tells readers
+  /// to forget what other runs left in the folder.
+  TensorBoard(const LoggerConfig& config, std::int64_t iteration,
+              EarlierLines earlier = EarlierLines::same_run);
 
   /// The settings, as Megatron writes them: one text per name.
   void add_settings(const std::vector<std::pair<std::string, std::string>>& settings, std::int64_t iteration);

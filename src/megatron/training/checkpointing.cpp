@@ -9,6 +9,7 @@
 #include "megatron/base/format.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/config/checkpoint_folders.h"
+#include "megatron/training/loaded_weights.h"
 #include "megatron/training/log_lines.h"
 #include "megatron/training/resume_differences.h"
 
@@ -39,30 +40,22 @@ void resume(Trainer& trainer, std::ostream& out) {
   const Manifest manifest = read_manifest(trainer.source->folder);
   const std::string differences = settings_differences(*manifest.settings, trainer.settings);
   if (!differences.empty()) out << " flags that differ from the checkpoint's:\n" << differences;
+  if (const std::string grave = grave_lines(differences); !grave.empty())
+    trainer.warnings.keep(
+        "this is no longer the run that was saved; flags that differ from the checkpoint's:\n" +
+        grave);
   trainer.progress = load_progress(*trainer.source);
   trainer.rerun_state = manifest.rerun_state;
-  if (!trainer.settings.checkpoint.load_optim || !trainer.optimizer) return;
+  if (!trainer.optimizer) return;
+  if (!trainer.settings.checkpoint.load_optim) {
+    trainer.warnings.add(
+        "the optimizer starts without state, and the learning rate's schedule from its beginning "
+        "(--no-load-optim)",
+        out);
+    return;
+  }
   load_optimizer(*trainer.source, *trainer.optimizer);
   load_schedule(trainer, *manifest.settings);
-}
-
-/// The non-persistent checkpoint to take in place of `lasting`: one that is not older. --ckpt-step asks for a lasting one.
-std::optional<CheckpointSource> find_non_persistent(const CheckpointConfig& config, const std::optional<CheckpointSource>& lasting,
-                                                    std::ostream& out) {
-  const std::string folder = non_persistent_folder(config, config.load);
-  if (folder.empty() || config.ckpt_step) return std::nullopt;
-  std::optional<CheckpointSource> recent = find_checkpoint(folder);
-  if (!recent) {
-    out << "WARNING: could not find the metadata file " << folder << "/latest_checkpointed_iteration.txt\n"
-        << "    will not load any non-persistent checkpoint" << std::endl;
-    return std::nullopt;
-  }
-  if (lasting && lasting->iteration > recent->iteration) {
-    out << "WARNING: non-persistent checkpoints are older than persistent checkpoint" << std::endl;
-    return std::nullopt;
-  }
-  out << "Loading from a non-persistent checkpoint (non-persistent iter " << recent->iteration << ')' << std::endl;
-  return recent;
 }
 
 /// The folder that `source` was found in, as the flags name it.
@@ -72,21 +65,6 @@ std::string root_of(const CheckpointSource& source, const CheckpointConfig& conf
 }
 
 }  // namespace
-
-std::optional<CheckpointSource> find_checkpoint_to_load(const CheckpointConfig& config, std::ostream& out) {
-  if (config.load.empty()) return std::nullopt;
-  std::optional<CheckpointSource> source = find_checkpoint(config.load, config.ckpt_step);
-  if (auto recent = find_non_persistent(config, source, out)) source = std::move(recent);
-  if (source) {
-    for (const std::string& note : source->notes) out << "note: " << note << std::endl;
-    return source;
-  }
-  if (config.exit_on_missing_checkpoint)
-    throw UserError({"--load " + config.load, "holds no checkpoint, and --exit-on-missing-checkpoint is given", "check the path"});
-  out << "WARNING: could not find the metadata file " << config.load << "/latest_checkpointed_iteration.txt\n"
-      << "    will not load any checkpoints and will start from random" << std::endl;
-  return source;
-}
 
 void load_trainer(Trainer& trainer, std::ostream& out) {
   const CheckpointSource& source = *trainer.source;
@@ -102,6 +80,8 @@ void load_trainer(Trainer& trainer, std::ostream& out) {
     } else {
       load_weights(source, *trainer.weights);
     }
+    trainer.unsound_checkpoint = non_finite_weights(source, *trainer.weights, trainer.rank);
+    if (!trainer.unsound_checkpoint.empty()) trainer.warnings.add(trainer.unsound_checkpoint, out);
     if (is_resume) resume(trainer, out);
     out << "  successfully loaded checkpoint from " << root << ' ' << place(trainer.rank) << " at iteration " << trainer.progress.iteration
         << std::endl;

@@ -2,17 +2,12 @@
 #pragma once
 
 #include <iosfwd>
-#include <optional>
 #include <string>
 #include <string_view>
 
 #include "megatron/training/trainer.h"
 
 namespace megatron {
-
-/// What --load names, or a non-persistent checkpoint beside it that is not older; nothing, after Megatron's warning, when there is no checkpoint.
-/// UserError with --exit-on-missing-checkpoint.
-std::optional<CheckpointSource> find_checkpoint_to_load(const CheckpointConfig& config, std::ostream& out);
 
 /// Fills weights and, unless the flags or the kind of source forbid it, progress, optimizer and schedule from trainer.source.
 void load_trainer(Trainer& trainer, std::ostream& out);

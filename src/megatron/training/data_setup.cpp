@@ -59,9 +59,26 @@ class DataSetup {
           make_dataset_source(datasets.splits[0], source_options(settings_.training.micro_batch_size, trainer_.progress.consumed_train_samples));
     if (samples[1] != 0) add_validation_sets(datasets.valid_sets);
     if (samples[2] != 0 && datasets.splits[2]) trainer_.test = evaluation_set(datasets.splits[2], "", plan_.num_microbatches());
+    if (trainer_.rank.index == 0) report(datasets, samples);
   }
 
  private:
+  /// Says how often the run goes over each corpus.
+  void report(const Datasets& datasets, const std::array<std::optional<std::int64_t>, 3>& samples) {
+    const auto add = [&](const std::string& split, const Dataset& dataset,
+                         const std::optional<std::int64_t>& count) {
+      if (count == 0) return;
+      for (CorpusShare& share : dataset.shares(count.value_or(dataset.size())))
+        trainer_.data.push_back({split, std::move(share)});
+    };
+    if (datasets.splits[0]) add("train", *datasets.splits[0], samples[0]);
+    for (std::size_t i = 0; i < datasets.valid_sets.size(); ++i)
+      add("validation" + (i < trainer_.valid.size() ? trainer_.valid[i].suffix : ""),
+          *datasets.valid_sets[i], samples[1]);
+    if (datasets.splits[2]) add("test", *datasets.splits[2], samples[2]);
+    out_ << data_table(trainer_.data) << std::flush;
+  }
+
   DatasetSourceOptions source_options(std::int64_t micro_batch_size, std::int64_t first_sample) const {
     return {.loader = {.sampler = {.kind = sampler_kind(settings_.data),
                                    .consumed_samples = first_sample,

@@ -14,6 +14,10 @@ std::string place(const std::vector<Microbatch>& batch, std::size_t index) {
 }
 
 std::string advice(const TrainStepOptions& options) {
+  if (!options.unsound_checkpoint.empty())
+    return "\n  cause: " + options.unsound_checkpoint +
+           "\n  fix: load a checkpoint from before the run diverged (--ckpt-step N, with another "
+           "--save folder), or other weights";
   return "\n  fix: lower --lr and resume from the last checkpoint, pass over these samples with --iterations-to-skip " +
          std::to_string(options.iteration) + ", or skip such updates with --no-check-for-nan-in-loss-and-grad";
 }

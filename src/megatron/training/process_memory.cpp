@@ -44,8 +44,10 @@ MemoryMetrics process_memory(c10::Device device) {
           .allocated_count = static_cast<double>(stats.allocation[all].current)};
 }
 
+double machine_memory(std::string_view key) { return proc_bytes("/proc/meminfo", key); }
+
 double device_memory_used(c10::Device device) {
-  if (device.is_cpu()) return proc_bytes("/proc/meminfo", "MemTotal:") - proc_bytes("/proc/meminfo", "MemAvailable:");
+  if (device.is_cpu()) return machine_memory("MemTotal:") - machine_memory("MemAvailable:");
   const auto [free, total] = c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index());
   return static_cast<double>(total) - static_cast<double>(free);
 }

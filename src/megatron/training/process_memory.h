@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "megatron/metrics/step_metrics.h"
 
@@ -15,6 +16,9 @@ MemoryMetrics process_memory(c10::Device device);
 
 /// Bytes of `device` in use, by whomever: the machine's memory on a CPU.
 double device_memory_used(c10::Device device);
+
+/// A line of /proc/meminfo ("MemTotal:") in bytes; 0 when absent.
+double machine_memory(std::string_view key);
 
 /// `[Rank 0] (after N iterations) memory (MB) | resident: … | max resident: …`, on a GPU Megatron's ` | allocated: … | max allocated: … | reserved:
 /// … | max reserved: …`; with --log-device-memory-used also ` | total device memory used: …`.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -15,6 +16,8 @@ constexpr std::string_view kOrder = "the samples consumed so far were others: so
 constexpr std::string_view kSteps = "each step takes other samples than it would have taken";
 constexpr std::string_view kTokens = "the same text becomes other tokens";
 constexpr std::string_view kArithmetic = "steps are computed otherwise from here on";
+
+constexpr std::string_view kGraveMark = "  ! ", kPlainMark = "    ";
 
 /// Changes after which the run is no longer the one that was saved.
 constexpr std::pair<std::string_view, std::string_view> kGrave[] = {
@@ -126,10 +129,20 @@ std::string settings_differences(const Json& saved, const Settings& settings) {
     const std::string there = found->get<std::string>(), here = join_values(field.get(&settings));
     if (there == here) continue;
     const std::string meaning = meaning_of(field.name, settings, there, here);
-    lines += (meaning_in(kGrave, field.name).empty() ? "    " : "  ! ") + field.flag() + ": " + there + " in the checkpoint, " + here + " now" +
+    lines += std::string(meaning_in(kGrave, field.name).empty() ? kPlainMark : kGraveMark) +
+             field.flag() + ": " + there + " in the checkpoint, " + here + " now" +
              (meaning.empty() ? "" : ": " + meaning) + "\n";
   }
   return lines;
+}
+
+std::string grave_lines(const std::string& differences) {
+  std::istringstream lines(differences);
+  std::string grave;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(kGraveMark)) grave += (grave.empty() ? "" : "\n") + line;
+  }
+  return grave;
 }
 
 Json saved_schedule_state(const Json& saved, const Settings& settings, std::int64_t num_steps) {

@@ -13,6 +13,9 @@ namespace megatron {
 /// longer the one that was saved. "" when none differs.
 std::string settings_differences(const Json& saved, const Settings& settings);
 
+/// Those of the lines that are marked "  ! ".
+std::string grave_lines(const std::string& differences);
+
 /// The schedule's state as the saved settings make it, `num_steps` in. Lengths that follow from the length of the run are this run's: a run may
 /// be prolonged.
 Json saved_schedule_state(const Json& saved, const Settings& settings, std::int64_t num_steps);

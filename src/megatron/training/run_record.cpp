@@ -47,6 +47,9 @@ OrderedJson run_record(const Trainer& trainer) {
             {"machine", machine(trainer.device_name)},
             {"parameters", num_model_parameters(*trainer.weights)},
             {"flops_per_iteration", trainer.flops_per_iteration()},
+            {"world_size", trainer.rank.world.size},
+            {"data_parallel_size", trainer.rank.dp.size},
+            {"data", data_json(trainer.data)},
             {"settings", std::move(settings)}}}};
 }
 

@@ -4,6 +4,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/checkpoint/leftovers.h"
 
 namespace megatron {
 
@@ -17,7 +18,7 @@ void SaveFolder::open() {
   megatron::create_directories(path_, files_);
   lock_.reset();
   lock_ = std::make_unique<FolderLock>(path_);
-  const fs::path probe = path_ / ".write_test";
+  const fs::path probe = path_ / kWriteProbe;
   write_file_atomically(probe, "x", files_);
   remove_tree(probe, files_);
 }

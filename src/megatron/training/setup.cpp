@@ -7,6 +7,7 @@
 #include <array>
 #include <ostream>
 
+#include "megatron/checkpoint/joint_steps.h"
 #include "megatron/checkpoint/merge_architecture.h"
 #include "megatron/config/checkpoint_folders.h"
 #include "megatron/config/print_config.h"
@@ -19,14 +20,17 @@
 #include "megatron/tokenizers/tokenizer_files.h"
 #include "megatron/training/agreement.h"
 #include "megatron/training/checkpointing.h"
+#include "megatron/training/choose_checkpoint.h"
 #include "megatron/training/data_setup.h"
 #include "megatron/training/determinism.h"
 #include "megatron/training/open_device.h"
+#include "megatron/training/out_of_memory.h"
 #include "megatron/training/plan_pipeline.h"
 #include "megatron/training/reruns/tracker_file.h"
 #include "megatron/training/run_costs.h"
 #include "megatron/training/startup_report.h"
 #include "megatron/training/tensor_memory.h"
+#include "megatron/training/used_folder.h"
 #include "megatron/training/weight_type.h"
 
 namespace megatron {
@@ -94,15 +98,10 @@ class Setup {
     settle_settings();
     out_ << world_line(trainer_.rank) << '\n' << device_line(device_) << '\n' << argument_dump(settings());
     out_ << padded_vocab_line(settings().model.vocab_size, padded_vocab_size(settings())) << std::endl;
-    {
-      const auto timing = trainer_.timers.scope("model-and-optimizer-setup");
-      build_model();
-      build_optimizer();
-    }
-    report_cost();
-    {
-      const auto timing = trainer_.timers.scope("train/valid/test-data-iterators-setup");
-      set_up_data(trainer_, *tokenizer_, out_);
+    try {
+      make_parts();
+    } catch (...) {
+      rethrow_with_memory(trainer_);
     }
     out_ << trainer_.timers.report(std::array<std::string_view, 2>{"model-and-optimizer-setup", "train/valid/test-data-iterators-setup"})
          << std::endl;
@@ -111,6 +110,17 @@ class Setup {
 
  private:
   Settings& settings() { return trainer_.settings; }
+
+  void make_parts() {
+    {
+      const auto timing = trainer_.timers.scope("model-and-optimizer-setup");
+      build_model();
+      build_optimizer();
+    }
+    report_cost();
+    const auto timing = trainer_.timers.scope("train/valid/test-data-iterators-setup");
+    set_up_data(trainer_, *tokenizer_, out_);
+  }
 
   /// A run that only evaluates leaves the folders of the run that trained alone.
   void take_settings() {
@@ -138,7 +148,8 @@ class Setup {
   void settle_settings() {
     take_settings();
     take_place();
-    trainer_.source = find_checkpoint_to_load(settings().checkpoint, out_);
+    trainer_.source =
+        choose_checkpoint(settings().checkpoint, trainer_.rank, trainer_.warnings, out_);
     if (trainer_.source) settings().model = merge_architecture(*trainer_.source, settings().model, run_.parsed);
     tokenizer_ = open_tokenizer(settings().tokenizer, settings().model.vocab_size);
     if (trainer_.rank.world.rank == 0)
@@ -160,13 +171,23 @@ class Setup {
     if (!device_.device.is_cpu()) trainer_.device_name = device_.reason;
   }
 
+  /// Rank 0 looks into the folders, makes and locks them; the others wait for its word, and never
+  /// look.
   void open_save_folders() {
     const CheckpointConfig& config = settings().checkpoint;
     if (config.save.empty()) return;
-    const bool is_leader = trainer_.rank.index == 0;
-    trainer_.save_folder = std::make_unique<SaveFolder>(config.save, disk(), is_leader);
-    if (config.non_persistent_save_interval)
-      trainer_.non_persistent_folder = std::make_unique<SaveFolder>(non_persistent_folder(config, config.save), disk(), is_leader);
+    const auto open = [&](bool is_leader) {
+      trainer_.save_folder = std::make_unique<SaveFolder>(config.save, disk(), is_leader);
+      if (config.non_persistent_save_interval)
+        trainer_.non_persistent_folder = std::make_unique<SaveFolder>(
+            non_persistent_folder(config, config.save), disk(), is_leader);
+    };
+    JointSteps(trainer_.rank.world, trainer_.rank.device).on_first([&] {
+      check_used_folders(config, trainer_.source, trainer_.warnings, out_);
+      open(/*is_leader=*/true);
+      return std::string();
+    });
+    if (trainer_.rank.index != 0) open(/*is_leader=*/false);
   }
 
   void build_model() {

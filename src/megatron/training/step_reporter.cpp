@@ -1,9 +1,12 @@
 #include "megatron/training/step_reporter.h"
 
 #include <array>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <utility>
 
+#include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/config/print_config.h"
 #include "megatron/training/device_peak.h"
@@ -13,6 +16,7 @@
 #include "megatron/training/process_memory.h"
 #include "megatron/training/run_costs.h"
 #include "megatron/training/run_record.h"
+#include "megatron/training/used_folder.h"
 #include "megatron/training/weight_type.h"
 
 namespace megatron {
@@ -33,10 +37,22 @@ constexpr std::array<std::string_view, 13> kStepTimers{"forward-backward",
                                                        "params-all-gather",
                                                        "optimizer"};
 
+/// Lines past this run's iteration are its own when it continues what it saved, or if it saves
+/// nothing and resumes; else they may be another run's.
+EarlierLines earlier_lines(const Trainer& trainer) {
+  const CheckpointConfig& config = trainer.settings.checkpoint;
+  const bool is_resume = trainer.progress.iteration > 0;
+  const bool is_same = is_resume && !config.ckpt_step &&
+                       (config.save.empty() || continues_saved_run(config, trainer.source));
+  return is_same ? EarlierLines::same_run : EarlierLines::other_run;
+}
+
 MetricsWriter make_metrics_writer(const Trainer& trainer) {
   const Settings& settings = trainer.settings;
   const std::string& folder = settings.logger.tensorboard_dir.empty() ? settings.checkpoint.save : settings.logger.tensorboard_dir;
-  return folder.empty() || trainer.rank.index != 0 ? MetricsWriter() : MetricsWriter(folder, trainer.progress.iteration);
+  return folder.empty() || trainer.rank.index != 0
+             ? MetricsWriter()
+             : MetricsWriter(folder, trainer.progress.iteration, earlier_lines(trainer));
 }
 
 /// One rank writes files for all.
@@ -68,9 +84,12 @@ StepReporter::StepReporter(Trainer& trainer, std::ostream& out, Progress& bar)
       pipeline_trace_(trainer, out),
       throughput_(make_throughput_meter(trainer)),
       metrics_(make_metrics_writer(trainer)),
-      tensorboard_(logger_, trainer.progress.iteration),
+      tensorboard_(logger_, trainer.progress.iteration, earlier_lines(trainer)),
       comm_log_(trainer.world.communicators, trainer.settings.parallel.log_comm),
       first_iteration_(trainer.progress.iteration + 1) {
+  if (const auto& copy = metrics_.kept_copy(); !copy.empty())
+    out_ << "note: metrics.jsonl held later lines of another run; all its lines are kept in "
+         << copy.string() << std::endl;
   metrics_.write(run_record(trainer));
   tensorboard_.add_settings(argument_values(trainer.settings), trainer.progress.iteration);
   if (!logger_.prometheus_file.empty()) write_prometheus_file(logger_.prometheus_file, prometheus_.text());
@@ -96,8 +115,18 @@ void StepReporter::write(const auto& metrics, const LayerNormTable* norms) {
   metrics_.write(line);
   tensorboard_.add(metrics);
   prometheus_.add(metrics);
-  const std::string& file = logger_.prometheus_file;
-  if (!file.empty()) write_prometheus_file(file, prometheus_.text());
+  write_prometheus();
+}
+
+void StepReporter::write_prometheus() {
+  if (logger_.prometheus_file.empty()) return;
+  try {
+    write_prometheus_file(logger_.prometheus_file, prometheus_.text());
+    is_prometheus_file_lost_ = false;
+  } catch (const UserError& error) {
+    if (!std::exchange(is_prometheus_file_lost_, true))
+      std::cerr << "WARNING: training goes on without it: " << error.what() << std::endl;
+  }
 }
 
 void StepReporter::report(const TrainStepResult& step, double elapsed_s) {

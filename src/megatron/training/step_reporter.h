@@ -43,6 +43,8 @@ class StepReporter {
   void close_interval();
   /// Gives a step's or an evaluation's metrics to every file.
   void write(const auto& metrics, const LayerNormTable* norms = nullptr);
+  /// A file that cannot be written any more costs one warning, not the run.
+  void write_prometheus();
 
   Trainer& trainer_;
   std::ostream& out_;
@@ -54,6 +56,7 @@ class StepReporter {
   MetricsWriter metrics_;
   TensorBoard tensorboard_;
   PrometheusState prometheus_;
+  bool is_prometheus_file_lost_ = false;
   std::optional<PrometheusServer> prometheus_server_;
   CommLog comm_log_;
   IntervalLog interval_;

@@ -4,13 +4,14 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstring>
-#include <new>
 
 #include "megatron/base/block_heap.h"
+#include "megatron/training/out_of_memory.h"
 
 namespace megatron {
 namespace {
@@ -20,6 +21,13 @@ constexpr std::size_t kSmall = 16 << 10;  ///< blocks up to here have a heap of 
 
 /// Twice this machine's memory: where blocks lie apart, addresses end later than memory.
 std::size_t address_space() { return 2 * static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
+
+/// Whether RLIMIT_AS (ulimit -v; h_vmem and its like of schedulers) bounds the process: what is set
+/// aside would count, too.
+bool has_unlimited_addresses() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY;
+}
 
 /// Has the system provide the pages now, by all threads: one call for many costs about half of a fault for each. Where the kernel does not know how
 /// (before Linux 5.14) they come when they are touched.
@@ -35,7 +43,8 @@ class TensorAllocator : public c10::Allocator {
   c10::DataPtr allocate(std::size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::kCPU)};
     void* data = (bytes <= kSmall ? small_ : large_).allocate(bytes);
-    if (data == nullptr) throw std::bad_alloc();
+    if (data == nullptr)
+      throw OutOfMemory("a tensor of " + std::to_string(bytes) + " bytes could not be allocated");
     add(static_cast<std::int64_t>(BlockHeap::size_of(data)));
     return {data, data, &release, c10::Device(c10::kCPU)};
   }
@@ -77,8 +86,13 @@ class TensorAllocator : public c10::Allocator {
     }
   }
 
-  BlockHeap small_{{.address_space = address_space() / 8, .growth = kSmallGrowth}};
-  BlockHeap large_{{.address_space = address_space(), .growth = kGrowth, .prepare = provide_pages}};
+  BlockHeap small_{{.address_space = address_space() / 8,
+                    .reserves = has_unlimited_addresses(),
+                    .growth = kSmallGrowth}};
+  BlockHeap large_{{.address_space = address_space(),
+                    .reserves = has_unlimited_addresses(),
+                    .growth = kGrowth,
+                    .prepare = provide_pages}};
   std::atomic<std::int64_t> live_ = 0, peak_ = 0;
 };
 

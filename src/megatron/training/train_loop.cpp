@@ -7,6 +7,7 @@
 #include "megatron/optimizer/replica_check.h"
 #include "megatron/training/exit_conditions.h"
 #include "megatron/training/log_lines.h"
+#include "megatron/training/out_of_memory.h"
 #include "megatron/training/reruns/guarded_step.h"
 #include "megatron/training/run_saver.h"
 #include "megatron/training/step_reporter.h"
@@ -42,6 +43,7 @@ class TrainLoop {
   bool is_skipped(std::int64_t iteration) const { return std::ranges::count(training_.iterations_to_skip, iteration) > 0; }
 
   void settle_batch();
+  void say_nothing_is_left();
   /// Makes the next iteration with all that belongs to it; the reason to stop after it, or nothing.
   std::optional<std::string> make_round();
   /// One step; nothing counts when its result was rejected (rejection_).
@@ -75,6 +77,8 @@ int TrainLoop::run() {
     validator_.evaluate_at_end();
     return exit_.exit_code();
   }
+  trainer_.warnings.repeat(out_);
+  if (progress_.iteration >= training_.train_iters) say_nothing_is_left();
   print_event("before the start of training step");
   validator_.evaluate_if_due();
   while (progress_.iteration < training_.train_iters) {
@@ -110,6 +114,18 @@ std::optional<std::string> TrainLoop::make_round() {
   return reason;
 }
 
+/// Of a run that was resumed at its end.
+void TrainLoop::say_nothing_is_left() {
+  if (progress_.iteration == 0) return;
+  const bool by_samples = training_.train_samples > 0;
+  const std::string flag = by_samples ? "--train-samples" : "--train-iters";
+  const std::string place = progress_.iteration == training_.train_iters ? "at" : "after";
+  out_ << "WARNING: the loaded checkpoint is of iteration " << progress_.iteration << ", " << place
+       << " the end of training at iteration " << training_.train_iters << " (" << flag << ' '
+       << (by_samples ? training_.train_samples : training_.train_iters)
+       << "): there is nothing to train. To go on, give a larger " << flag << std::endl;
+}
+
 /// The batch of the next step; before another number of microbatches, as Megatron, a checkpoint.
 void TrainLoop::settle_batch() {
   const StepBatch next = trainer_.batches.at(progress_.consumed_train_samples);
@@ -136,15 +152,18 @@ void TrainLoop::iterate() {
   const double start = trainer_.clock.monotonic_s();
   const TrainStepParts parts{*trainer_.model, *trainer_.weights, *trainer_.optimizer, *trainer_.train,
                              trainer_.timers, trainer_.rank,     trainer_.pipeline,   reporter_.step_listener()};
-  const GuardedStep::Outcome outcome = run_step(parts, {.iteration = progress_.iteration + 1,
-                                                        .num_microbatches = trainer_.batch.num_microbatches,
-                                                        .first_ordinal = progress_.consumed_train_samples,
-                                                        .calculate_per_token_loss = training_.calculate_per_token_loss,
-                                                        .check_for_nan = training_.check_for_nan_in_loss_and_grad,
-                                                        .update = {.lr = trainer_.scheduler.lr(),
-                                                                   .decoupled_lr = trainer_.scheduler.decoupled_lr(),
-                                                                   .weight_decay = trainer_.scheduler.weight_decay(),
-                                                                   .count_zeros = trainer_.settings.logger.log_num_zeros_in_grad}});
+  TrainStepOptions options;
+  options.iteration = progress_.iteration + 1;
+  options.num_microbatches = trainer_.batch.num_microbatches;
+  options.first_ordinal = progress_.consumed_train_samples;
+  options.calculate_per_token_loss = training_.calculate_per_token_loss;
+  options.check_for_nan = training_.check_for_nan_in_loss_and_grad;
+  options.update.lr = trainer_.scheduler.lr();
+  options.update.decoupled_lr = trainer_.scheduler.decoupled_lr();
+  options.update.weight_decay = trainer_.scheduler.weight_decay();
+  options.update.count_zeros = trainer_.settings.logger.log_num_zeros_in_grad;
+  options.unsound_checkpoint = trainer_.unsound_checkpoint;
+  const GuardedStep::Outcome outcome = run_step(parts, options);
   rejection_ = outcome.exit_code;
   if (outcome.save) saver_.save_again();
   if (rejection_) return;
@@ -169,10 +188,18 @@ void TrainLoop::count_iteration(std::int64_t skipped_samples) {
   progress_.scheduler_num_steps = trainer_.scheduler.num_steps();
 }
 
+int run_loop(Trainer& trainer, std::ostream& out) {
+  try {
+    return TrainLoop(trainer, out).run();
+  } catch (...) {
+    rethrow_with_memory(trainer);
+  }
+}
+
 }  // namespace
 
 int train(Trainer& trainer, std::ostream& out) {
-  const int code = TrainLoop(trainer, out).run();
+  const int code = run_loop(trainer, out);
   trainer.save_folder.reset();  // the run is over: another one may save there
   trainer.non_persistent_folder.reset();
   return code;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "megatron/models/language_model.h"
@@ -24,6 +25,8 @@ struct TrainStepOptions {
   bool calculate_per_token_loss = false;  ///< gradients divided once by the tokens of the step, not per microbatch
   bool check_for_nan = true;              ///< throw NonFiniteError instead of skipping the update
   StepOptions update = {};
+  std::string unsound_checkpoint =
+      {};  ///< what is not finite in the weights that were loaded, for messages; empty: nothing
 };
 
 struct LayerNormTable;

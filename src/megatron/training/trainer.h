@@ -14,11 +14,13 @@
 #include "megatron/optimizer/param_scheduler.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/pipeline/pipeline_plan.h"
+#include "megatron/training/data_report.h"
 #include "megatron/training/evaluation_set.h"
 #include "megatron/training/microbatch_source.h"
 #include "megatron/training/rank_in_world.h"
 #include "megatron/training/run_clock.h"
 #include "megatron/training/save_folder.h"
+#include "megatron/training/start_warnings.h"
 #include "megatron/training/timers.h"
 #include "megatron/transformer/param_store.h"
 
@@ -32,6 +34,8 @@ struct Trainer {
   std::optional<CheckpointSource> source;  ///< what --load gave
   CarriedFiles tokenizer_files;  ///< of the run's tokenizer, for its checkpoints; only on the rank
                                  ///< that writes them
+  StartWarnings warnings;                  ///< repeated right before training
+  std::string unsound_checkpoint;          ///< which of its weights are not finite; empty: none
   PipelinePlan pipeline;
   std::unique_ptr<LanguageModel> model;  ///< the stages that this rank holds
   std::unique_ptr<ParamStore> weights;
@@ -42,6 +46,7 @@ struct Trainer {
   std::unique_ptr<MicrobatchSource> train;  ///< at the position of `progress`; null with --skip-train
   std::vector<EvaluationSet> valid;
   std::optional<EvaluationSet> test;
+  std::vector<SplitShare> data;  ///< how much of which corpus the whole run takes; on rank 0
   std::unique_ptr<SaveFolder> save_folder, non_persistent_folder;  ///< null: nothing is saved there
   TrainingProgress progress;
   JsonBox rerun_state;  ///< of a step that is to be run again (reruns/); null: none

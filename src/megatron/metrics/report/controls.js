@@ -87,7 +87,21 @@ function showSummary() {
       html("dt", "", entry, term);
       html("dd", "", entry, text);
     }
+    showSettings(run, article);
   });
+}
+
+/** All settings of the last start, folded away. */
+function showSettings(run, article) {
+  if (run.settings.length === 0) return;
+  const details = html("details", "", article);
+  html("summary", "", details, `Settings (${run.settings.length})`);
+  const table = html("table", "", details);
+  for (const [name, value] of run.settings) {
+    const row = html("tr", "", table);
+    html("th", "", row, name);
+    html("td", "", row, value);
+  }
 }
 
 function showLegend(redraw) {

@@ -39,8 +39,12 @@ OrderedJson json_of(const Histogram& bins) {
 }
 
 OrderedJson json_of(const RunLog& run) {
-  OrderedJson object{{"name", run.name}, {"summary", OrderedJson::array()}, {"series", OrderedJson::object()}};
+  OrderedJson object{{"name", run.name},
+                     {"summary", OrderedJson::array()},
+                     {"settings", OrderedJson::array()},
+                     {"series", OrderedJson::object()}};
   for (const auto& [title, text] : summarise(run)) object["summary"].push_back({title, text});
+  for (const auto& [name, value] : settings_of(run)) object["settings"].push_back({name, value});
   for (const auto* group : {&run.steps, &run.evaluations}) {
     for (const auto& [key, series] : *group) object["series"][key] = json_of(series);
   }

@@ -21,25 +21,46 @@ std::string short_number(double value) {
   return format("%.6g", value);
 }
 
+std::string text_in(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+std::optional<double> number_in(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? std::optional(found->get<double>())
+                                                     : std::nullopt;
+}
+
 /// Looks into what the last start left; every question may go unanswered.
 class Start {
  public:
   explicit Start(const RunLog& log) : run_(log.starts.empty() ? Json::object() : *log.starts.back()) {
     if (!run_.is_object()) run_ = Json::object();
   }
-  std::string text(const char* key) const {
-    const auto found = run_.find(key);
-    return found != run_.end() && found->is_string() ? found->get<std::string>() : "";
-  }
-  std::optional<double> number(const char* key) const {
-    const auto found = run_.find(key);
-    return found != run_.end() && found->is_number() ? std::optional(found->get<double>()) : std::nullopt;
-  }
+  std::string text(const char* key) const { return text_in(run_, key); }
+  std::optional<double> number(const char* key) const { return number_in(run_, key); }
   std::string setting(const char* name) const {
     const auto settings = run_.find("settings");
-    if (settings == run_.end() || !settings->is_object()) return "";
-    const auto found = settings->find(name);
-    return found != settings->end() && found->is_string() ? found->get<std::string>() : "";
+    return settings == run_.end() || !settings->is_object() ? "" : text_in(*settings, name);
+  }
+  /// The objects of a list.
+  std::vector<Json> list(const char* key) const {
+    std::vector<Json> objects;
+    const auto found = run_.find(key);
+    if (found == run_.end() || !found->is_array()) return objects;
+    for (const Json& object : *found) {
+      if (object.is_object()) objects.push_back(object);
+    }
+    return objects;
+  }
+  SummaryRows settings() const {
+    SummaryRows rows;
+    const auto found = run_.find("settings");
+    if (found == run_.end() || !found->is_object()) return rows;
+    for (const auto& [name, value] : found->items())
+      rows.emplace_back(name, value.is_string() ? value.get<std::string>() : value.dump());
+    return rows;
   }
   double setting_number(const char* name) const { return std::strtod(setting(name).c_str(), nullptr); }
 
@@ -82,6 +103,7 @@ class Summary {
     add("Layout", layout());
     add("Iterations", iterations());
     add("Tokens", tokens());
+    add("Training data", epochs());
     add("Loss", last_loss());
     add("Best validation", best_validation());
     if (const Series* skipped = find(log_.steps, "skipped")) add("Skipped updates", format("%.0f", finite_sum(*skipped)));
@@ -112,8 +134,25 @@ class Summary {
   }
   std::string layout() const {
     if (start_.setting("tensor_model_parallel_size").empty()) return "";
-    return "tp " + start_.setting("tensor_model_parallel_size") + ", pp " + start_.setting("pipeline_model_parallel_size") + ", cp " +
-           start_.setting("context_parallel_size");
+    std::string text = "tp " + start_.setting("tensor_model_parallel_size") + ", pp " +
+                       start_.setting("pipeline_model_parallel_size") + ", cp " +
+                       start_.setting("context_parallel_size");
+    if (const auto replicas = start_.number("data_parallel_size"))
+      text += format(", dp %.0f", *replicas);
+    if (const auto ranks = start_.number("world_size"))
+      text += format(*ranks == 1 ? " (%.0f rank)" : " (%.0f ranks)", *ranks);
+    return text;
+  }
+  /// How often training goes over each corpus.
+  std::string epochs() const {
+    std::string text;
+    for (const Json& share : start_.list("data")) {
+      const auto epochs = number_in(share, "epochs"), tokens = number_in(share, "tokens");
+      if (text_in(share, "split") != "train" || !epochs || !tokens) continue;
+      text += (text.empty() ? "" : "; ") + text_in(share, "source") +
+              format(": %.3g epochs of %s tokens", *epochs, short_number(*tokens).c_str());
+    }
+    return text;
   }
   std::string iterations() const {
     const Series* loss = find(log_.steps, "lm loss");
@@ -167,6 +206,8 @@ class Summary {
 }  // namespace
 
 SummaryRows summarise(const RunLog& log) { return Summary(log).rows(); }
+
+SummaryRows settings_of(const RunLog& log) { return Start(log).settings(); }
 
 DrawnSeries downsampled(const Series& series, std::size_t limit) {
   const std::size_t size = series.x.size();

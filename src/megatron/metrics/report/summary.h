@@ -17,6 +17,9 @@ using SummaryRows = std::vector<std::pair<std::string, std::string>>;
 /// Model, parameters, layout, tokens, losses, restarts, time, machine; rows that the log says nothing about are left out.
 SummaryRows summarise(const RunLog& log);
 
+/// Every setting of the last start by name; none when it left none.
+SummaryRows settings_of(const RunLog& log);
+
 /// A series as it is drawn.
 struct DrawnSeries {
   Series points;

@@ -1,0 +1,73 @@
+#include "megatron/training/out_of_memory.h"
+
+#include <ATen/ops/empty.h>
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+
+#include "megatron/config/run_guarded.h"
+#include "training/small_run.h"
+
+namespace megatron {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+TEST(OutOfMemory, KnowsTheWordsOfTheLibraries) {
+  EXPECT_TRUE(says_out_of_memory(
+      "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.11 GiB"));
+  EXPECT_TRUE(says_out_of_memory(
+      "DefaultCPUAllocator: not enough memory: you tried to allocate 123 bytes."));
+  EXPECT_TRUE(
+      says_out_of_memory("DefaultCPUAllocator: can't allocate memory: you tried to allocate 123 "
+                         "bytes. Error code 12"));
+  EXPECT_FALSE(says_out_of_memory("shape '[3]' is invalid for input of size 4"));
+}
+
+TEST(OutOfMemory, LimitsAreThoseOfTheSystem) {
+  const MemoryLimits limits = memory_limits(c10::kCPU);
+  EXPECT_GT(limits.machine, 1e8);
+  EXPECT_GT(limits.available, 0);
+  EXPECT_LE(limits.available, limits.machine);
+  EXPECT_EQ(limits_text({.address_space = 19.5 * (1 << 30),
+                         .machine = 32.0 * (1 << 30),
+                         .available = 512.0 * (1 << 20)}),
+            "limits: address space 19.50 GiB (ulimit -v), machine 32.00 GiB of which 512.0 MiB are "
+            "available");
+}
+
+std::string message_of(const Trainer& trainer, const auto& fails) {
+  try {
+    try {
+      fails();
+    } catch (...) {
+      rethrow_with_memory(trainer);
+    }
+  } catch (...) {
+    const CommandFailure failure = command_failure(std::current_exception());
+    EXPECT_EQ(failure.code, 1);
+    return failure.text;
+  }
+  return "";
+}
+
+TEST(OutOfMemory, SaysWhatWasAskedWhatIsHeldAndWhatHelps) {
+  std::ostringstream out;
+  const Trainer trainer = set_up(read_run(small_run::flags({})), out);
+  const auto all =
+      AllOf(HasSubstr("this rank holds: weights "), HasSubstr("gradients "),
+            HasSubstr("optimizer state "),
+            HasSubstr("by theory a rank needs: weights and optimizer"), HasSubstr("limits: "),
+            HasSubstr("machine "), HasSubstr("a smaller --micro-batch-size (now 2)"),
+            HasSubstr("--bf16"), HasSubstr("--tensor-model-parallel-size (now 1)"));
+  EXPECT_THAT(message_of(trainer, [] { at::empty({std::int64_t{1} << 50}); }),
+              AllOf(HasSubstr("error: out of memory: "), HasSubstr("4503599627370496 bytes"), all));
+  EXPECT_THAT(message_of(trainer, [] { throw std::bad_alloc(); }),
+              AllOf(HasSubstr("error: out of memory: "), all));
+  EXPECT_THAT(
+      message_of(trainer, [] { throw std::runtime_error("rank 3 failed: error: out of memory"); }),
+      "internal error: rank 3 failed: error: out of memory");
+}
+
+}  // namespace
+}  // namespace megatron

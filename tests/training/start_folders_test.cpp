@@ -1,0 +1,299 @@
+// The start of a run: which checkpoint all ranks take, which folders a run may write to, and what
+// is said before the first step.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <thread>
+
+#include "megatron/base/files.h"
+#include "megatron/parallel/make_rank.h"
+#include "megatron/parallel/rank_threads.h"
+#include "megatron/training/checkpointing.h"
+#include "megatron/training/choose_checkpoint.h"
+#include "megatron/training/non_finite.h"
+#include "training/small_run.h"
+
+namespace megatron {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using Words = std::vector<std::string>;
+
+class StartFoldersTest : public testing::Test {
+ protected:
+  fs::path root_ = fs::temp_directory_path() / ("start_folders_test." + std::to_string(getpid()));
+  void SetUp() override { fs::create_directories(root_); }
+  void TearDown() override { fs::remove_all(root_); }
+  std::string folder(const std::string& name) const { return (root_ / name).string(); }
+
+  static std::string error_of(const Words& flags) {
+    try {
+      small_run::run(flags);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+  /// A run of `iterations` that saves to folder(name) every two.
+  void train_into(const std::string& name, int iterations) const {
+    small_run::run({"--save", folder(name), "--save-interval", "2", "--train-iters",
+                    std::to_string(iterations)});
+  }
+  std::string tracked(const std::string& name) const {
+    return read_file(folder(name) + "/latest_checkpointed_iteration.txt");
+  }
+};
+
+/// The start that the documentation gives for runs that restart themselves, in a folder that does
+/// not exist yet.
+TEST_F(StartFoldersTest, FiftyStartsOfFourRanksIntoANewFolder) {
+  for (int start = 0; start < 50; ++start) {
+    const std::string save = folder(std::to_string(start));
+    const auto run = read_run(
+        small_run::flags({"--tensor-model-parallel-size", "2", "--save", save, "--load", save,
+                          "--train-iters", "1", "--lr-warmup-iters", "0", "--eval-iters", "0"}),
+        4);
+    run_rank_threads(4, [&](Communicators& communicators) {
+      std::ostringstream log;
+      const Trainer trainer =
+          set_up(run, log, {.communicators = &communicators, .processors = {.count = 1 << 20}});
+      EXPECT_FALSE(trainer.source);
+    });
+    ASSERT_FALSE(HasFailure()) << "start " << start;
+  }
+}
+
+/// Rank 0 writes as soon as it may, and the others are late: they must not look at what they find
+/// then.
+TEST_F(StartFoldersTest, OnlyRankZeroLooksIntoTheFolder) {
+  const std::string load = folder("new");
+  run_rank_threads(3, [&](Communicators& communicators) {
+    const Mesh mesh({}, 3);
+    const Rank rank = make_rank(mesh, communicators, {});
+    StartWarnings warnings;
+    std::ostringstream log;
+    if (rank.index != 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    CheckpointConfig config;
+    config.load = load;
+    if (rank.index != 0)
+      fs::create_directories(config.load += "-of-a-follower"),
+          std::ofstream(config.load + "/foreign") << "x";
+    EXPECT_FALSE(choose_checkpoint(config, rank, warnings, log));
+    if (rank.index == 0) fs::create_directories(load), std::ofstream(load + "/.write_test") << "x";
+  });
+}
+
+TEST_F(StartFoldersTest, EveryRankTakesTheCheckpointOfRankZero) {
+  train_into("a", 4);
+  run_rank_threads(3, [&](Communicators& communicators) {
+    const Mesh mesh({}, 3);
+    const Rank rank = make_rank(mesh, communicators, {});
+    StartWarnings warnings;
+    std::ostringstream log;
+    CheckpointConfig config;
+    config.load = rank.index == 0 ? folder("a") : folder("elsewhere");
+    if (rank.index == 0) config.ckpt_step = 2;
+    const auto source = choose_checkpoint(config, rank, warnings, log);
+    ASSERT_TRUE(source);
+    EXPECT_EQ(source->folder, fs::path(folder("a")) / "iter_0000002");
+    EXPECT_EQ(source->iteration, 2);
+  });
+}
+
+TEST_F(StartFoldersTest, ANewRunDoesNotReplaceAnotherOne) {
+  train_into("a", 4);
+  const std::string metrics = read_file(folder("a") + "/metrics.jsonl");
+  EXPECT_THAT(error_of({"--save", folder("a")}),
+              AllOf(HasSubstr("--save " + folder("a") + " is in use"),
+                    HasSubstr("checkpoints up to iteration 4 of another run"),
+                    HasSubstr("--load " + folder("a") +
+                              " to continue that run, or another --save folder")));
+  EXPECT_EQ(read_file(folder("a") + "/metrics.jsonl"), metrics);
+  EXPECT_EQ(tracked("a"), "4");
+  train_into("b", 2);
+  EXPECT_THAT(error_of({"--load", folder("b"), "--save", folder("a")}), HasSubstr("is in use"));
+  EXPECT_THAT(error_of({"--load", folder("b"), "--finetune", "--save", folder("a")}),
+              HasSubstr("is in use"));
+  EXPECT_EQ(error_of({"--load", folder("a"), "--save", folder("a")}), "no error");
+  EXPECT_EQ(error_of({"--load", folder("a"), "--finetune", "--save", folder("c")}), "no error");
+}
+
+TEST_F(StartFoldersTest, FinetuningDoesNotReplaceWhatItLoads) {
+  train_into("a", 4);
+  EXPECT_THAT(
+      error_of({"--load", folder("a"), "--save", folder("a") + "/.", "--finetune"}),
+      AllOf(HasSubstr("is the folder that is loaded from"), HasSubstr("or leave --finetune out")));
+}
+
+TEST_F(StartFoldersTest, GoingBackNeedsAnotherFolder) {
+  train_into("a", 6);
+  EXPECT_THAT(
+      error_of({"--load", folder("a"), "--save", folder("a"), "--ckpt-step", "2"}),
+      AllOf(HasSubstr("checkpoints up to iteration 6"), HasSubstr("goes back to iteration 2"),
+            HasSubstr("give another --save folder")));
+  EXPECT_EQ(error_of({"--load", folder("a"), "--save", folder("b"), "--ckpt-step", "2"}),
+            "no error");
+  EXPECT_EQ(tracked("a"), "6");
+  std::ofstream(folder("a") + "/latest_checkpointed_iteration.txt") << "2";
+  const auto again = small_run::run({"--load", folder("a"), "--save", folder("a")});
+  EXPECT_THAT(again.log,
+              HasSubstr("names iteration 2: this run continues there and replaces the later ones"));
+}
+
+TEST_F(StartFoldersTest, NonPersistentCheckpointsOfAnotherRunStay) {
+  const Words fast{"--non-persistent-save-interval",  "3",
+                   "--non-persistent-ckpt-type",      "local",
+                   "--non-persistent-local-ckpt-dir", folder("fast")};
+  const auto with = [&](Words flags) {
+    flags.insert(flags.end(), fast.begin(), fast.end());
+    return flags;
+  };
+  EXPECT_EQ(error_of(with({"--save", folder("a")})), "no error");
+  EXPECT_THAT(error_of(with({"--save", folder("b")})),
+              AllOf(HasSubstr(folder("fast") + ", is in use"), HasSubstr("would remove")));
+  EXPECT_EQ(error_of(with({"--save", folder("a"), "--load", folder("a"), "--train-iters", "10"})),
+            "no error");
+}
+
+TEST_F(StartFoldersTest, FinetuningWithoutWeightsIsAMistake) {
+  train_into("pretrained", 2);
+  EXPECT_THAT(error_of({"--load", folder("pretraind"), "--finetune"}),
+              AllOf(HasSubstr("does not exist"), HasSubstr("--finetune"),
+                    HasSubstr("looked for latest_checkpointed_iteration.txt"),
+                    HasSubstr("did you mean " + folder("pretrained") + "?")));
+  fs::create_directories(folder("empty"));
+  EXPECT_THAT(error_of({"--load", folder("empty"), "--finetune"}),
+              HasSubstr("holds no checkpoint"));
+  EXPECT_THAT(error_of({"--finetune"}), HasSubstr("add --load DIR"));
+}
+
+TEST_F(StartFoldersTest, WarningsAreRepeatedRightBeforeTraining) {
+  const std::string log =
+      small_run::run({"--load", folder("none"), "--train-iters", "1", "--lr-warmup-iters", "0"})
+          .log;
+  const auto start = log.find("[before the start of training step]");
+  const auto last = log.rfind("WARNING: could not find the metadata file", start);
+  ASSERT_NE(last, std::string::npos);
+  EXPECT_LT(log.find("WARNING: could not find the metadata file"), log.find("building GPT model"));
+  EXPECT_EQ(log.substr(last, start - last).find("building GPT model"), std::string::npos);
+
+  train_into("a", 2);
+  const std::string resumed =
+      small_run::run({"--load", folder("a"), "--seed", "7", "--no-load-optim"}).log;
+  EXPECT_THAT(resumed.substr(resumed.rfind("WARNING: this is no longer the run that was saved")),
+              HasSubstr("--seed: 1234 in the checkpoint, 7 now"));
+  EXPECT_NE(resumed.find("WARNING: the optimizer starts without state"),
+            resumed.rfind("WARNING: the optimizer starts without state"));
+}
+
+TEST_F(StartFoldersTest, ARunThatIsOverSaysSo) {
+  train_into("a", 4);
+  EXPECT_THAT(small_run::run({"--load", folder("a"), "--train-iters", "4"}).log,
+              HasSubstr("WARNING: the loaded checkpoint is of iteration 4, at the end of training "
+                        "at iteration 4 (--train-iters 4): there is nothing "
+                        "to train. To go on, give a larger --train-iters"));
+  EXPECT_THAT(small_run::run({"--load", folder("a"), "--train-iters", "3"}).log,
+              HasSubstr("is of iteration 4, after the end of training"));
+  EXPECT_THAT(small_run::run({"--load", folder("a"), "--train-iters", "5"}).log,
+              Not(HasSubstr("nothing to train")));
+}
+
+TEST_F(StartFoldersTest, MetricsOfAnotherRunAreKept) {
+  small_run::run({"--tensorboard-dir", folder("t"), "--train-iters", "3"});
+  const std::string first = read_file(folder("t") + "/metrics.jsonl");
+  const std::string log =
+      small_run::run({"--tensorboard-dir", folder("t"), "--train-iters", "2"}).log;
+  EXPECT_EQ(read_file(folder("t") + "/metrics-1.jsonl"), first);
+  EXPECT_THAT(log, HasSubstr("all its lines are kept in " + folder("t") + "/metrics-1.jsonl"));
+}
+
+TEST_F(StartFoldersTest, FoldersThatVanishCostLinesButNotTheRun) {
+  fs::create_directories(folder("p"));
+  std::ostringstream out;
+  Trainer trainer =
+      set_up(read_run(small_run::flags({"--tensorboard-dir", folder("t"), "--prometheus-file",
+                                        folder("p") + "/run.prom"})),
+             out);
+  // Removed while the first step is made: the reporter has opened its files by then.
+  class Remover : public MicrobatchSource {
+   public:
+    Remover(std::unique_ptr<MicrobatchSource> source, fs::path root)
+        : source_(std::move(source)), root_(std::move(root)) {}
+    Microbatch next() override {
+      if (++calls_ == 3) fs::remove_all(root_ / "t"), fs::remove_all(root_ / "p");
+      return source_->next();
+    }
+
+   private:
+    std::unique_ptr<MicrobatchSource> source_;
+    fs::path root_;
+    int calls_ = 0;
+  };
+  trainer.train = std::make_unique<Remover>(std::move(trainer.train), root_);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(train(trainer, out), 0);
+  const std::string warnings = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(warnings, AllOf(HasSubstr("metrics.jsonl has vanished"),
+                              HasSubstr("training goes on without it")));
+  const std::string metrics = read_file(folder("t") + "/metrics.jsonl");
+  EXPECT_THAT(metrics, AllOf(HasSubstr("\"run\""), HasSubstr("\"iteration\":8"),
+                             Not(HasSubstr("\"iteration\":1,"))));
+}
+
+TEST_F(StartFoldersTest, TheTableOfDataSaysHowOftenItIsSeen) {
+  const auto outcome = small_run::run({"--train-iters", "8"});
+  EXPECT_THAT(outcome.log, testing::ContainsRegex("train +mock data +1 +[0-9.]+M +32 +[0-9.]+e-0"));
+  ASSERT_FALSE(outcome.trainer.data.empty());
+  const SplitShare& train = outcome.trainer.data.front();
+  EXPECT_EQ(train.corpus.samples, 32);
+  EXPECT_DOUBLE_EQ(train.corpus.epochs, 32 * 16.0 / static_cast<double>(train.corpus.tokens));
+}
+
+TEST(DataTable, AlignsItsColumns) {
+  EXPECT_EQ(
+      data_table({{"train",
+                   {.name = "books_text_document",
+                    .weight = 0.3,
+                    .tokens = 12345678,
+                    .samples = 10240,
+                    .epochs = 0.8312}},
+                  {"test", {.name = "b", .weight = 1, .tokens = 999, .samples = 7, .epochs = 12}}}),
+      "    data  source               weight  tokens  samples  epochs\n"
+      "    train books_text_document     0.3   12.3M   10,240    0.83\n"
+      "    test  b                         1     999        7   12.00\n");
+}
+
+TEST_F(StartFoldersTest, ACheckpointOfNansIsNamed) {
+  train_into("a", 2);
+  {
+    auto broken = small_run::run({"--load", folder("a"), "--train-iters", "2"});
+    broken.trainer.weights->parameters()[1]->value().view(-1)[0] = std::nan("");
+    broken.trainer.optimizer->main_parameters().take_weights();
+    std::ostringstream out;
+    SaveFolder save(folder("b"));
+    save_trainer(broken.trainer, save, "save-checkpoint", out);
+  }
+  std::ostringstream out;
+  Trainer trainer =
+      set_up(read_run(small_run::flags({"--load", folder("b"), "--rerun-mode", "disabled"})), out);
+  const std::string name = trainer.weights->parameters()[1]->name();
+  EXPECT_THAT(out.str(),
+              HasSubstr("WARNING: " + folder("b") +
+                        "/iter_0000002 holds weights that are not finite: " + name + " holds"));
+  std::string message;
+  try {
+    train(trainer, out);
+  } catch (const NonFiniteError& error) {
+    message = error.what();
+  }
+  EXPECT_THAT(message,
+              AllOf(HasSubstr("cause: " + folder("b") +
+                              "/iter_0000002 holds weights that are not finite: " + name),
+                    HasSubstr("load a checkpoint from before"), Not(HasSubstr("lower --lr"))));
+}
+
+}  // namespace
+}  // namespace megatron
