@@ -17,6 +17,7 @@
 #include "megatron/config/command_line.h"
 #include "megatron/parallel/comm.h"
 #include "megatron/parallel/rendezvous/run_connection.h"
+#include "megatron/parallel/transport/patience.h"
 
 namespace megatron {
 namespace {
@@ -29,7 +30,10 @@ constexpr const char* kKeysOfTheRun = "run";  ///< apart from those of the rende
 constexpr seconds kEarlyPatience{10};  ///< for reaching rank 0 with news of a failure before the ranks have met
 constexpr seconds kPrintPatience{5};   ///< for rank 0 to print a failure of ours
 constexpr seconds kLastGrace{5};       ///< for this rank's main thread to end after another's failure
+constexpr seconds kForcedEnd{15};      ///< for this rank's main thread to end after a failure that this host knows of
 constexpr seconds kOwnCauseWait{1};    ///< for rank 0 to find the same mistake itself
+constexpr milliseconds kOwnWordsWait{1500};  ///< for a call of this rank to say what it waits for, once the store is lost
+constexpr seconds kStorePatience{5};   ///< for the store to answer once something has failed
 
 /// A failure that another one caused: what it says is not the reason.
 bool is_consequence(const std::exception_ptr& exception) {
@@ -51,12 +55,16 @@ bool is_consequence(const std::exception_ptr& exception) {
 class World::State {
  public:
   State(LaunchEnvironment environment, std::string command) : environment_(std::move(environment)), command_(std::move(command)) {}
-  ~State() { stop_watching(/*is_woken=*/false); }
+  ~State() { stop_watching(); }
 
   void join(RendezvousOptions options);
   void leave();
   int end_in_failure(RankFailure failure, bool is_consequence, bool is_printed);
   void on_failure(std::function<void(const std::string&)> callback);
+  void heed(std::shared_ptr<FailureNotice> notice) {
+    const std::lock_guard lock(mutex_);
+    notice_ = std::move(notice);
+  }
 
   const LaunchEnvironment& environment() const { return environment_; }
   const RunHosts& hosts() const { return hosts_; }
@@ -68,12 +76,19 @@ class World::State {
   void disconnect();
   void connect_after_early_failure();
 
-  void watch(FailureBoard board);
+  void watch();
+  bool is_ending(std::chrono::milliseconds pause);
+  void end_by_force_if_due();
+  void handle_lost_store(const std::string& reason);
   void handle(const RankFailure& failure);
-  void stop_watching(bool is_woken);
+  [[noreturn]] void end_now(const RankFailure& failure);
+  void stop_watching();
 
   std::optional<RankFailure> known_failure(milliseconds patience);
   void print_once(const RankFailure& failure);
+  bool may_speak();
+  void tell_launcher(const RankFailure& first) const;
+  std::string who_and_why(const RankFailure& failure, bool is_own) const;
   void see_printed(const RankFailure& first, const RankFailure& own);
   void let_others_leave();
 
@@ -92,10 +107,14 @@ class World::State {
   std::optional<RankFailure> known_;
   std::optional<RankFailure> own_;  ///< of the main thread
   std::function<void(const std::string&)> callback_;
-  bool is_joined_ = false, is_leaving_ = false, is_printed_ = false, is_over_ = false;
+  std::shared_ptr<FailureNotice> notice_;
+  std::optional<std::chrono::steady_clock::time_point> trouble_since_;
+  bool is_leaving_ = false, is_printed_ = false, is_over_ = false;
+  bool is_store_lost_ = false;  ///< every rank is alone with its words
+  std::optional<bool> may_speak_;
 };
 
-/// c10d warns, with a stack trace, of every socket that a leaving peer closes, and of addresses without a name. What matters of it we say ourselves.
+/// c10d warns, with a stack trace, of addresses without a name and of peers that leave. What matters of it we say ourselves.
 void quiet_c10d() {
   if (!std::getenv("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = c10::GLOG_ERROR;
 }
@@ -106,11 +125,9 @@ void World::State::connect(const ConnectionOptions& options) {
   has_tried_ = true;
   store_ = open_store(environment_, options);
   board_.emplace(*store_, environment_.world_size);
-  watcher_ = std::thread([this, board = FailureBoard(reopen_store(environment_, options.timeout), environment_.world_size)] { watch(board); });
 }
 
 void World::State::disconnect() {
-  if (watcher_.joinable()) watcher_.join();  // it has lost its connection too
   board_.reset();
   store_.reset();
 }
@@ -126,9 +143,12 @@ void World::State::join(RendezvousOptions options) {
     connect({options.timeout, options.progress});
     try {
       hosts_ = meet(environment_, *store_, *board_, options);
-      const std::lock_guard lock(mutex_);
-      is_joined_ = true;
+      watcher_ = std::thread([this] { watch(); });
       return;
+    } catch (const PeerFailed& error) {
+      const std::lock_guard lock(mutex_);
+      known_ = error.failure();
+      throw;
     } catch (const StoreLost&) {
       // Rank 0 has ended before all had met; its launcher may be starting it again.
       if (hosts_store(environment_) || std::chrono::steady_clock::now() > deadline) throw;
@@ -137,49 +157,110 @@ void World::State::join(RendezvousOptions options) {
   }
 }
 
-void World::State::watch(FailureBoard board) {
-  std::optional<RankFailure> failure;
-  try {
-    board.wait_for_end(environment_.rank);
-    failure = board.first();
-  } catch (const StoreLost&) {
-    const std::lock_guard lock(mutex_);
-    if (!is_joined_ || is_leaving_) return;
-    failure = RankFailure{0, "", 1, "error: the process that hosts the run's store at " + environment_.master_addr + " has gone"};
-    is_printed_ = environment_.local_rank != 0;  // one line from each host
+/// The watcher's thread: looks for a failure of another rank, and sees to it that this rank ends after one.
+void World::State::watch() {
+  const milliseconds pause = std::max(milliseconds(250), milliseconds(environment_.world_size));  // at most a thousand questions a second
+  while (!is_ending(pause)) {
+    end_by_force_if_due();
+    try {
+      if (const auto failure = board_->first()) return handle(*failure);
+    } catch (const StoreLost& error) {
+      return handle_lost_store(error.what());
+    }
   }
-  if (failure) handle(*failure);
+}
+
+bool World::State::is_ending(milliseconds pause) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, pause, [&] { return is_over_ || is_leaving_; });
+}
+
+/// A rank that has failed, or whose host knows of a failure, ends; one that cannot is ended.
+void World::State::end_by_force_if_due() {
+  RankFailure failure;
+  {
+    const std::lock_guard lock(mutex_);
+    const std::string text = notice_ ? notice_->failure() : "";
+    if (!own_ && text.empty()) return;
+    const auto now = std::chrono::steady_clock::now();
+    if (!trouble_since_) trouble_since_ = now;
+    if (now - *trouble_since_ < kForcedEnd) return;
+    failure = own_.value_or(RankFailure{environment_.rank, "", 1, "error: " + text + "; this rank did not end by itself", true});
+  }
+  end_now(failure);
+}
+
+/// Prints the cause unless others do, and ends the process.
+void World::State::end_now(const RankFailure& failure) {
+  print_once(failure);
+  tell_launcher(failure);
+  std::cout.flush();
+  std::fflush(nullptr);
+  ::_exit(failure.code);
+}
+
+/// The store's host has gone or is silent. The words of this rank's own call, if they come, say more than that.
+void World::State::handle_lost_store(const std::string& reason) {
+  RankFailure failure{0, "", 1, "error: " + reason, true};
+  {
+    std::unique_lock lock(mutex_);
+    if (is_leaving_ || is_over_) return;
+    is_store_lost_ = true;
+    if (changed_.wait_for(lock, kOwnWordsWait, [&] { return own_.has_value(); })) failure = *own_;
+  }
+  handle(failure);
 }
 
 /// In the watcher's thread: another rank, or this one, has failed.
 void World::State::handle(const RankFailure& failure) {
+  store_->set_patience(kStorePatience);
   std::unique_lock lock(mutex_);
   known_ = failure;
   changed_.notify_all();
   const bool is_ours = failure.rank == environment_.rank && own_.has_value();
-  if (is_ours) return;
-  if (const auto callback = std::exchange(callback_, nullptr)) callback("rank " + std::to_string(failure.rank) + " failed: " + failure.text);
-  if (environment_.rank == 0) {
+  if (const auto callback = std::exchange(callback_, nullptr); callback && !is_ours)
+    callback("rank " + std::to_string(failure.rank) + " failed: " + failure.text);
+  if (environment_.rank == 0 && !is_ours) {
     changed_.wait_for(lock, kOwnCauseWait, [&] { return own_.has_value(); });
     lock.unlock();
     print_once(failure);
     lock.lock();
   }
-  if (changed_.wait_for(lock, kLastGrace, [&] { return is_over_; })) return;
+  if (changed_.wait_for(lock, is_ours ? kForcedEnd : kLastGrace, [&] { return is_over_; })) return;
   lock.unlock();
-  print_once(failure);
-  std::cout.flush();
-  std::fflush(nullptr);
-  ::_exit(failure.code);
+  end_now(failure);
+}
+
+/// Of the ranks that nobody can make rank 0 print for, one on each host.
+bool World::State::may_speak() {
+  if (!may_speak_) {
+    const std::int64_t speaker = environment_.node_rank == 0 && !environment_.agent_store ? 1 : 0;
+    may_speak_ = notice_ ? notice_->claim_words() : environment_.local_rank == speaker;
+  }
+  return *may_speak_;
+}
+
+std::string World::State::who_and_why(const RankFailure& failure, bool is_own) const {
+  if (is_own || failure.is_of_others) return failure.text;
+  return "rank " + std::to_string(failure.rank) + (failure.host.empty() ? "" : " on " + failure.host) + ": " + failure.text;
 }
 
 /// Rank 0, and whoever cannot make rank 0 print.
 void World::State::print_once(const RankFailure& failure) {
   const std::lock_guard lock(mutex_);
   if (std::exchange(is_printed_, true) || failure.text.empty()) return;
+  if (is_store_lost_ && failure.is_of_others && !may_speak()) return;
   const bool is_own = failure.rank == environment_.rank || (own_ && own_->text == failure.text);
-  const std::string who = "rank " + std::to_string(failure.rank) + (failure.host.empty() ? "" : " on " + failure.host) + ": ";
-  report_failure(command_, is_own ? failure.text : who + failure.text);
+  report_failure(command_, who_and_why(failure, is_own));
+}
+
+/// A rank that ends because of another one says so, so that its launcher does not take it for the cause. A line is written whole.
+void World::State::tell_launcher(const RankFailure& first) const {
+  if (!environment_.cause_pipe || (first.rank == environment_.rank && !first.is_of_others)) return;
+  const std::string why = who_and_why(first, /*is_own=*/false);
+  const std::string line = std::to_string(environment_.rank) + " " + why.substr(0, std::min<std::size_t>(why.find('\n'), 2000)) + "\n";
+  const ssize_t written = ::write(*environment_.cause_pipe, line.data(), line.size());
+  (void)written;  // a launcher that has gone needs no words
 }
 
 void World::State::on_failure(std::function<void(const std::string&)> callback) {
@@ -190,34 +271,31 @@ void World::State::on_failure(std::function<void(const std::string&)> callback) 
 
 void World::State::leave() {
   if (!board_) return;
+  const bool is_last = environment_.rank == 0;  // which prints for the others, and mostly hosts the store
+  if (is_last) {
+    board_->leave(environment_.rank);
+    if (!board_->wait_until_over(timeout_)) {
+      throw UserError({"the end of this run", "ranks " + rank_list_text(board_->still_here()) + " did not end " + time_text(timeout_) + " after rank 0",
+                       "see what they do; --distributed-timeout-minutes sets how long to wait"});
+    }
+  }
   {
     const std::lock_guard lock(mutex_);
     is_leaving_ = true;
   }
-  const bool is_last = environment_.rank == 0;  // which prints for the others, and mostly hosts the store
-  if (is_last) {
-    board_->leave();
-    board_->wait_until_over();
-  }
   if (const auto failure = board_->first()) throw PeerFailed(*failure);
-  stop_watching(/*is_woken=*/false);
-  if (!is_last) board_->leave();
+  stop_watching();
+  if (!is_last) board_->leave(environment_.rank);
 }
 
 /// Once a rank has left, the store may go at any moment: this comes before.
-void World::State::stop_watching(bool is_woken) {
+void World::State::stop_watching() {
   {
     const std::lock_guard lock(mutex_);
     is_leaving_ = is_over_ = true;
     changed_.notify_all();
   }
-  if (!watcher_.joinable()) return;
-  try {
-    if (!is_woken) board_->wake(environment_.rank);
-  } catch (const StoreLost&) {
-    // then the watcher has lost it too, and ends
-  }
-  watcher_.join();
+  if (watcher_.joinable()) watcher_.join();
 }
 
 /// The failure that another rank has told of, if it comes in time.
@@ -242,6 +320,7 @@ void World::State::connect_after_early_failure() {
 int World::State::end_in_failure(RankFailure failure, bool is_consequence, bool is_printed) {
   failure.rank = environment_.rank;
   failure.host = own_record({}).host;
+  failure.is_of_others = is_consequence;
   {
     const std::lock_guard lock(mutex_);
     own_ = failure;
@@ -249,16 +328,22 @@ int World::State::end_in_failure(RankFailure failure, bool is_consequence, bool 
     changed_.notify_all();
   }
   connect_after_early_failure();
+  if (store_) store_->set_patience(kStorePatience);
   std::optional<RankFailure> first = known_failure(is_consequence ? seconds(3) : seconds(0));
   try {
     if (!first && board_) first = board_->post(failure);
     see_printed(first.value_or(failure), failure);
-    stop_watching(/*is_woken=*/true);
+    stop_watching();
     let_others_leave();
   } catch (const StoreLost&) {
+    {
+      const std::lock_guard lock(mutex_);
+      is_store_lost_ = true;
+    }
     print_once(first.value_or(failure));
-    stop_watching(/*is_woken=*/true);
+    stop_watching();
   }
+  tell_launcher(first.value_or(failure));
   return first.value_or(failure).code;
 }
 
@@ -276,7 +361,7 @@ void World::State::see_printed(const RankFailure& first, const RankFailure& own)
 /// The host of the store waits until the others have read what stands there.
 void World::State::let_others_leave() {
   if (!board_) return;
-  board_->leave();
+  board_->leave(environment_.rank);
   if (hosts_store(environment_)) board_->wait_until_all_left(kPrintPatience);
 }
 
@@ -298,16 +383,12 @@ std::unique_ptr<Communicators> World::make_communicators(const ProcessOptions& o
 
 void World::join(const RendezvousOptions& options) { state_->join(options); }
 void World::on_failure(std::function<void(const std::string&)> callback) { state_->on_failure(std::move(callback)); }
+void World::heed(std::shared_ptr<FailureNotice> notice) { state_->heed(std::move(notice)); }
 void World::leave() { state_->leave(); }
 
 c10::intrusive_ptr<c10d::Store> World::store() const {
   if (!state_->store()) return {};
   return state_->store()->with_prefix(kKeysOfTheRun).store();
-}
-
-c10::intrusive_ptr<c10d::Store> World::new_store() const {
-  if (!state_->store()) return {};
-  return reopen_store(environment(), state_->timeout()).with_prefix(kKeysOfTheRun).store();
 }
 
 int World::end_in_failure(const std::exception_ptr& exception) {
