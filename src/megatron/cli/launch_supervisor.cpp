@@ -215,7 +215,7 @@ void Supervisor::drain() {
   if (!outcome_.rank) return;
   const auto failed = std::ranges::find(processes_, *outcome_.rank, &RankProcess::rank);
   outcome_.cause = causes_.cause_of(*outcome_.rank);
-  if (failed->err) outcome_.last_lines.assign(failed->err->last_lines().begin(), failed->err->last_lines().end());
+  if (failed->err && failed->stopped_by == 0) outcome_.last_lines.assign(failed->err->last_lines().begin(), failed->err->last_lines().end());
 }
 
 }  // namespace megatron

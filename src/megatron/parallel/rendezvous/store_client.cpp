@@ -82,7 +82,7 @@ void StoreClient::await_event(short event, AwakeTimer& timer) {
   while (::poll(&state, 1, static_cast<int>(kSlice.count())) <= 0) {
     const milliseconds patience = patience_;
     if (timer.elapsed() >= patience) {
-      lose(format("does not answer after %g s: its process is stopped, or the network is cut", static_cast<double>(patience.count()) / 1000));
+      lose(format("has not answered for %g s: its process is stopped, or the network is cut", static_cast<double>(patience.count()) / 1000));
     }
   }
 }
