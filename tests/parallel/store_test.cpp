@@ -1,12 +1,15 @@
 // The run's store: its calls, its deadlines, and what is said of a port where something else listens.
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netdb.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -15,6 +18,17 @@
 #include "megatron/parallel/rendezvous/reach_store.h"
 #include "megatron/parallel/rendezvous/run_store.h"
 #include "megatron/parallel/rendezvous/store_server.h"
+
+namespace {
+std::atomic<int> num_names_asked{0};
+}
+
+/// In front of the C library's: counts the questions that a resolver would have to answer.
+extern "C" int getnameinfo(const sockaddr* address, socklen_t length, char* host, socklen_t host_size, char* service, socklen_t service_size, int flags) {
+  static const auto real = reinterpret_cast<decltype(&getnameinfo)>(::dlsym(RTLD_NEXT, "getnameinfo"));
+  if ((flags & NI_NUMERICHOST) == 0) ++num_names_asked;
+  return real(address, length, host, host_size, service, service_size, flags);
+}
 
 namespace megatron {
 namespace {
@@ -70,6 +84,17 @@ TEST(RunStore, ServesManyAtOnce) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(RunStore(reach_store(address, {})).add("sum", 0), 1600);
+}
+
+/// c10d's store asks for the name of every peer: seconds for each connection where the resolver is dead.
+TEST(RunStore, AsksNobodyForNames) {
+  const int before = num_names_asked;
+  check_calls(RunStore::host(local_socket(), milliseconds(10'000)));
+  EXPECT_EQ(num_names_asked, before);
+  c10d::TCPStoreOptions options;
+  options.isServer = true;
+  const c10d::TCPStore other("127.0.0.1", options);
+  EXPECT_GT(num_names_asked, before) << "the count sees nothing";
 }
 
 /// A process that hosts a store, and stops.

@@ -63,7 +63,6 @@ void FailureWatch::look_at_store() {
 
 /// Waits of channels do not look at the clock themselves.
 void FailureWatch::look_at_waits() {
-  board_->waits().publish(options_.rank);
   const std::vector<std::int64_t> missing = board_->waits().overdue(options_.rank, options_.timeout);
   if (!missing.empty()) board_->fail(report_hang(*board_, {options_.rank, missing, options_.timeout}));
 }

@@ -8,7 +8,7 @@
 namespace megatron {
 
 struct RankWaits::Note {
-  std::int32_t is_waiting, num_missing;
+  std::int32_t has_waits, num_missing;
   std::array<std::int32_t, 22> missing;
   char call[160];
 };
@@ -33,8 +33,11 @@ void RankWaits::stand_still(std::int64_t rank, int change) { entry(rank).standin
 
 RankWaits::Wait::Wait(RankWaits& waits, std::int64_t rank, const CommCall& call, const std::string& axis, std::vector<std::int64_t> missing)
     : waits_(waits), rank_(rank), call_(call), axis_(axis), missing_(std::move(missing)) {
-  const std::lock_guard lock(waits_.mutex_);
-  waits_.waits_[rank_].push_back(this);
+  {
+    const std::lock_guard lock(waits_.mutex_);
+    waits_.waits_[rank_].push_back(this);
+  }
+  waits_.publish(rank_);
 }
 
 RankWaits::Wait::~Wait() {
@@ -53,8 +56,8 @@ void RankWaits::publish(std::int64_t rank) {
   const std::lock_guard lock(mutex_);
   const std::list<Wait*>& all = waits_[rank];
   Note note{};
-  if (!all.empty() && entry(rank).standing.load() > 0) {
-    note.is_waiting = 1;
+  if (!all.empty()) {
+    note.has_waits = 1;
     const std::string call = describe(all.front()->call_) + " on " + all.front()->axis_;
     std::memcpy(note.call, call.data(), std::min(call.size(), sizeof(note.call) - 1));
     for (const Wait* wait : all) {
@@ -82,7 +85,7 @@ void RankWaits::write(std::int64_t rank, const Note& note) {
   std::array<std::uint64_t, sizeof(Note) / sizeof(std::uint64_t)> words;
   std::memcpy(words.data(), &note, sizeof note);
   own.version.fetch_add(1);
-  for (std::size_t i = 0; i < words.size(); ++i) own.words[i].store(words[i]);
+  for (std::size_t i = 0; i < words.size(); ++i) own.words[i].store(words[i], std::memory_order_release);
   own.version.fetch_add(1);
 }
 
@@ -92,11 +95,11 @@ RankWait RankWaits::read(std::int64_t rank) const {
   for (int attempt = 0; attempt < 1000; ++attempt) {
     const std::uint32_t before = from.version.load();
     std::array<std::uint64_t, sizeof(Note) / sizeof(std::uint64_t)> words;
-    for (std::size_t i = 0; i < words.size(); ++i) words[i] = from.words[i].load();
+    for (std::size_t i = 0; i < words.size(); ++i) words[i] = from.words[i].load(std::memory_order_acquire);
     if (before % 2 != 0 || from.version.load() != before) continue;
     Note note;
     std::memcpy(&note, words.data(), sizeof note);
-    wait.is_waiting = note.is_waiting != 0 && from.standing.load() > 0;
+    wait.is_waiting = note.has_waits != 0 && from.standing.load() > 0;
     wait.call = note.call;
     wait.missing.assign(note.missing.begin(), note.missing.begin() + note.num_missing);
     break;

@@ -36,7 +36,7 @@ class RankWaits {
   /// The rank's program begins (+1) or ends (−1) to stand still in a call. Calls that go on behind its back keep nobody from working.
   void stand_still(std::int64_t rank, int change);
 
-  /// A wait under way, for as long as the object lives; `call` and `axis` must live longer.
+  /// A wait under way, for as long as the object lives, which neighbours see; `call` and `axis` must live longer.
   class Wait {
    public:
     Wait(RankWaits& waits, std::int64_t rank, const CommCall& call, const std::string& axis, std::vector<std::int64_t> missing);
@@ -55,7 +55,7 @@ class RankWaits {
     AwakeTimer timer_;
   };
 
-  /// Shows the neighbours what the rank waits for; call it some times a second while it waits.
+  /// Shows the neighbours what the rank waits for now.
   void publish(std::int64_t rank);
   /// The ranks that the rank has waited for longer than `limit` (the first such wait's); empty when there is none.
   std::vector<std::int64_t> overdue(std::int64_t rank, std::chrono::milliseconds limit);
