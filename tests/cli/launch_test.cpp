@@ -142,6 +142,43 @@ TEST(Launch, AKilledStageEndsAllAndIsNamed) {
   }
 }
 
+/// A stopped process closes no connection and answers nothing; rank 0 hosts the store as well.
+TEST(Launch, AStoppedRankEndsAllAndIsNamed) {
+  const Words stages{"--num-layers", "4",  "--pipeline-model-parallel-size", "2", "--global-batch-size", "16", "--train-iters", "100000",
+                     "--distributed-timeout-minutes", "0.1"};
+  for (const std::size_t victim : {0U, 3U}) {
+    const RunningLaunch launch(joined(joined({"--nproc-per-node", "4", "--grace-seconds", "5", "--"}, kTraining), stages));
+    ASSERT_TRUE(launch.wait_for(" iteration ", 3)) << launch.output();
+    const auto ranks = launch.ranks();
+    ASSERT_THAT(ranks, SizeIs(4));
+    const auto stopped = std::chrono::steady_clock::now();
+    ::kill(ranks[victim], SIGSTOP);
+    const std::string name = "rank " + std::to_string(victim), process = std::to_string(ranks[victim]);
+    EXPECT_TRUE(launch.wait_for("megatron launch: " + name + " is stopped by signal 19 (SIGSTOP): the other ranks wait for it (kill -CONT " + process));
+    EXPECT_EQ(launch.wait(), 1) << launch.output();
+    EXPECT_LT(std::chrono::steady_clock::now() - stopped, std::chrono::seconds(40));
+    const std::string told = launch.output();
+    EXPECT_THAT(told, testing::ContainsRegex("megatron pretrain: error: [a-z_]+ '[^']*' on [a-z]+: " + name +
+                                             " has not arrived after 6 s \\(iteration [0-9]+; " + name + " is stopped \\(process " + process));
+    EXPECT_THAT(told, HasSubstr("megatron launch: " + name + " was stopped by signal 19 (SIGSTOP) and did not go on; rank "));
+    EXPECT_EQ(told.find("megatron pretrain: error"), told.rfind("megatron pretrain: error")) << told;
+    EXPECT_TRUE(are_gone(ranks));
+  }
+}
+
+TEST(Launch, AStoppedRankMayGoOn) {
+  const RunningLaunch launch(joined(joined({"--nproc-per-node", "2", "--"}, kTraining), {"--train-iters", "100000"}));
+  ASSERT_TRUE(launch.wait_for(" iteration ", 3)) << launch.output();
+  const auto ranks = launch.ranks();
+  ::kill(ranks[0], SIGSTOP);
+  ASSERT_TRUE(launch.wait_for("rank 0 is stopped")) << launch.output();
+  std::this_thread::sleep_for(milliseconds(1'500));
+  ::kill(ranks[0], SIGCONT);
+  ASSERT_TRUE(launch.wait_for("megatron launch: rank 0 goes on")) << launch.output();
+  const std::string before = launch.output();
+  EXPECT_TRUE(RunningLaunch::becomes_true([&] { return launch.output().rfind(" iteration ") > before.size(); })) << launch.output();
+}
+
 TEST(Launch, DiesWithItsRanks) {
   const RunningLaunch launch(long_training());
   ASSERT_TRUE(launch.wait_for(" iteration ")) << launch.output();
@@ -265,6 +302,25 @@ TEST_F(TwoHosts, RestartTogetherFromTheirCheckpoint) {
   EXPECT_EQ(told.find(first_step), told.rfind(first_step)) << "the restart began anew";
   EXPECT_THAT(told, HasSubstr(" iteration      300/     300 "));
   fs::remove_all(folder);
+}
+
+/// One of two hosts, with its launcher, stands still: those of the other host are not to blame, and say so.
+TEST_F(TwoHosts, AStoppedHostIsNamed) {
+  const fs::path log = fs::temp_directory_path() / (name_ + ".log");
+  const std::string training = words_of(joined(kTraining, {"--train-iters", "100000", "--distributed-timeout-minutes", "0.1"}));
+  const auto run = [&](int stopped, int alive) {
+    return shell("PATH=$PATH:/usr/sbin; " + on(stopped, "--nproc-per-node 2", training) + " >" + log.string() + ".other 2>&1 & " +
+                 on(alive, "--nproc-per-node 2 --grace-seconds 5", training) + " >" + log.string() + " 2>&1 & watched=$!; " +
+                 "for i in $(seq 600); do grep -q ' iteration ' " + log.string() + " " + log.string() + ".other && break; sleep 0.1; done; " +
+                 "kill -STOP $(ip netns pids " + name_ + "-" + std::to_string(stopped) + "); wait $watched; echo code $?; " +
+                 "kill -9 $(ip netns pids " + name_ + "-" + std::to_string(stopped) + ")");
+  };
+  EXPECT_THAT(run(2, 1).second, HasSubstr("code 1"));
+  EXPECT_THAT(read_file(log), testing::ContainsRegex("megatron pretrain: error: .*ranks? [23, ]+ (has|have) not arrived after 6 s.*rank [23] does not answer"));
+  EXPECT_THAT(run(1, 2).second, HasSubstr("code 1"));
+  EXPECT_THAT(read_file(log), testing::ContainsRegex("megatron pretrain: error: .*rank 0, which hosts the run's store at host1:29500, has not answered"));
+  EXPECT_THAT(read_file(log), testing::ContainsRegex("megatron launch: rank [23] ended with exit code 1, because another rank failed: "));
+  for (const std::string end : {"", ".other"}) fs::remove(log.string() + end);
 }
 
 }  // namespace

@@ -45,6 +45,8 @@ class FakeCommunicators final : public Communicators {
   }
   void abort(const std::string&) override {}
   CommCounters& counters() override { return counters_; }
+  void note_iteration(std::int64_t) override {}
+  std::shared_ptr<FailureNotice> failure_notice() override { return nullptr; }
 
   /// The names of the groups made, in order.
   const std::vector<std::string>& made() const { return names_; }

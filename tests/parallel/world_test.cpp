@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <future>
 #include <thread>
@@ -60,7 +62,7 @@ TEST(World, MeetsAndShares) {
     const std::string key = "from/" + std::to_string(world.environment().rank);
     world.store()->set(key, std::vector<std::uint8_t>{7});
     const std::string other = "from/" + std::to_string((world.environment().rank + 1) % 4);
-    const bool is_shared = world.store()->get(other) == std::vector<std::uint8_t>{7} && world.new_store()->get(key) == std::vector<std::uint8_t>{7};
+    const bool is_shared = world.store()->get(other) == std::vector<std::uint8_t>{7};
     const bool is_one_host = world.hosts().names.size() == 1 && world.hosts().host_of_rank == std::vector<std::int64_t>(4, 0);
     return is_shared && is_one_host && world.hosts().processors.count == 4 && world.hosts().processors.index == world.environment().rank ? 0 : 1;
   });
@@ -193,6 +195,64 @@ TEST(World, NoticesThatRank0WasKilled) {
   EXPECT_EQ(ranks[1].code, 1);
   EXPECT_EQ(ranks[2].code, 1);
   EXPECT_LT(ranks[2].seconds, 10);
+}
+
+/// Kills this process after a time, also when it is stopped.
+void end_me_after(unsigned time_s) {
+  const pid_t self = ::getpid();
+  if (::fork() != 0) return;
+  ::sleep(time_s);
+  ::kill(self, SIGKILL);
+  ::_exit(0);
+}
+
+/// The store's host neither answers nor closes a connection: every wait for it has an end, and one rank of the host says why.
+TEST(World, EndsWithoutARank0ThatIsStopped) {
+  const auto ranks = run_world(3, [](World& world) -> int {
+    world.join(options_with({}, milliseconds(2'000)));
+    if (world.environment().rank == 0) {
+      end_me_after(9);
+      ::raise(SIGSTOP);
+    }
+    std::promise<void> end;
+    world.on_failure([&](const std::string&) { end.set_value(); });
+    end.get_future().get();
+    throw CommError("broken");
+  });
+  EXPECT_EQ(ranks[1].code, 1);
+  EXPECT_EQ(ranks[2].code, 1);
+  EXPECT_THAT(ranks[1].errors, testing::MatchesRegex("megatron pretrain: error: rank 0, which hosts the run's store at .*, has not answered for 2 s: "
+                                                     "its process is stopped, or the network is cut\n"));
+  EXPECT_EQ(ranks[2].errors, "");
+}
+
+/// The news of this rank's own failure cannot be told.
+TEST(World, EndsWithItsOwnWordsWhenRank0IsStopped) {
+  const auto ranks = run_world(2, [](World& world) -> int {
+    world.join(options_with({}, milliseconds(60'000)));
+    if (world.environment().rank == 0) {
+      end_me_after(9);
+      ::raise(SIGSTOP);
+    }
+    std::this_thread::sleep_for(milliseconds(1'000));
+    throw UserError({"a file", "is gone", ""});
+  });
+  EXPECT_EQ(ranks[1].code, 2);
+  EXPECT_THAT(ranks[1].errors, HasSubstr("error: a file: is gone"));
+}
+
+/// Rank 0 has nothing more to do, and another rank never comes to its end.
+TEST(World, NamesARankThatDoesNotLeave) {
+  const auto ranks = run_world(3, [](World& world) {
+    world.join(options_with({}, milliseconds(2'000)));
+    if (world.environment().rank == 2) {
+      end_me_after(9);
+      ::raise(SIGSTOP);
+    }
+    return 0;
+  });
+  EXPECT_EQ(ranks[0].code, 2);
+  EXPECT_THAT(ranks[0].errors, HasSubstr("error: the end of this run: rank 2 did not end 2 s after rank 0"));
 }
 
 TEST(World, RefusesARankThatWasStartedTwice) {

@@ -45,6 +45,10 @@ bool is_final(const Outcome& outcome) { return outcome.code == 0 || outcome.code
 void report(const Outcome& outcome) {
   if (outcome.code == 0 || outcome.code == 2 || outcome.was_signalled) return;  // nothing failed, or its message stands there already
   std::cerr << "megatron launch: rank " << *outcome.rank << " " << outcome.description;
+  if (!outcome.cause.empty()) {
+    std::cerr << ", because another rank failed: " << outcome.cause << std::endl;
+    return;
+  }
   if (!outcome.last_lines.empty()) std::cerr << "; the end of its stderr:";
   std::cerr << "\n";
   for (const std::string& line : outcome.last_lines) std::cerr << "  " << line;
@@ -70,14 +74,16 @@ class Launch {
     const bool is_one_host = plan_.num_nodes == 1 && plan_.master_addr.starts_with("127.");
     if (plan_.node_rank == 0) socket.emplace(ListeningPort{.port = plan_.master_port, .loopback_only = is_one_host});
     if (restart == 0) preload_engine();
+    CausePipe causes;
     std::vector<RankProcess> processes = start_ranks({.plan = plan_,
                                                       .restart_count = restart,
                                                       .signal_mask = signals_.mask_before(),
                                                       .socket = socket ? &*socket : nullptr,
+                                                      .cause_pipe = causes.write_end(),
                                                       .standard_output = &out_,
                                                       .standard_error = &err_});
     socket.reset();
-    return Supervisor(std::move(processes), plan_.grace_s, signals_, out_, err_).run();
+    return Supervisor(std::move(processes), plan_.grace_s, {signals_, out_, err_, causes}).run();
   }
 
   const LaunchPlan& plan_;

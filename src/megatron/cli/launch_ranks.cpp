@@ -45,7 +45,7 @@ std::shared_ptr<RankLog> open_log(const RankStart& start, std::int64_t rank) {
 void set_variable(const char* name, std::int64_t value) { ::setenv(name, std::to_string(value).c_str(), 1); }
 
 void set_environment(const RankStart& start, const RankProcess& process) {
-  for (const char* name : {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT", kLaunchSocketVariable})
+  for (const char* name : {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT", kLaunchSocketVariable, kLaunchCauseVariable})
     ::unsetenv(name);
   set_variable("RANK", process.rank);
   set_variable("WORLD_SIZE", start.plan.world_size());
@@ -56,6 +56,7 @@ void set_environment(const RankStart& start, const RankProcess& process) {
   ::setenv("MASTER_ADDR", start.plan.master_addr.c_str(), 1);
   set_variable("MASTER_PORT", start.socket ? start.socket->port() : start.plan.master_port);
   set_variable(kLaunchRestartVariable, start.restart_count);
+  if (start.cause_pipe >= 0) set_variable(kLaunchCauseVariable, start.cause_pipe);
   if (process.rank == 0 && start.socket) set_variable(kLaunchSocketVariable, start.socket->descriptor());
 }
 

@@ -1,5 +1,6 @@
 #include "megatron/cli/launch_supervisor.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -22,10 +23,15 @@ constexpr double kOwnEnd_s = 2;
 
 int exit_code(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
+/// "signal 9 (SIGKILL)".
+std::string signal_text(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return "signal " + std::to_string(signal) + (name ? " (SIG" + std::string(name) + ")" : "");
+}
+
 std::string describe(int status) {
   if (!WIFSIGNALED(status)) return "ended with exit code " + std::to_string(WEXITSTATUS(status));
-  const char* name = ::sigabbrev_np(WTERMSIG(status));
-  return "was killed by signal " + std::to_string(WTERMSIG(status)) + (name ? " (SIG" + std::string(name) + ")" : "");
+  return "was killed by " + signal_text(WTERMSIG(status));
 }
 
 /// Of failures seen at the same moment, the one that is likelier the cause: a killed rank, then a crash of its own kind, then the general error.
@@ -61,8 +67,25 @@ std::optional<int> SignalQueue::take() {
   return static_cast<int>(info.ssi_signo);
 }
 
-Supervisor::Supervisor(std::vector<RankProcess> processes, double grace_s, SignalQueue& signals, OutputQueue& out, OutputQueue& err)
-    : processes_(std::move(processes)), grace_s_(grace_s), signals_(signals), out_(out), err_(err) {}
+CausePipe::CausePipe() { MEGATRON_CHECK(::pipe2(ends_.data(), O_CLOEXEC | O_NONBLOCK) == 0, "pipe: ", std::strerror(errno)); }
+
+CausePipe::~CausePipe() {
+  for (const int end : ends_) ::close(end);
+}
+
+std::string CausePipe::cause_of(std::int64_t rank) {
+  std::array<char, 4096> buffer;
+  for (ssize_t count; (count = ::read(ends_[0], buffer.data(), buffer.size())) > 0;) text_.append(buffer.data(), static_cast<std::size_t>(count));
+  const std::string start = std::to_string(rank) + " ";
+  for (std::size_t at = 0, end; (end = text_.find('\n', at)) != std::string::npos; at = end + 1) {
+    const std::string line = text_.substr(at, end - at);
+    if (line.starts_with(start)) return line.substr(start.size());
+  }
+  return "";
+}
+
+Supervisor::Supervisor(std::vector<RankProcess> processes, double grace_s, const Links& links)
+    : processes_(std::move(processes)), grace_s_(grace_s), signals_(links.signals), out_(links.out), err_(links.err), causes_(links.causes) {}
 
 Outcome Supervisor::run() {
   while (any_running()) {
@@ -121,14 +144,27 @@ void Supervisor::reap() {
   };
   std::vector<End> ended;
   int status = 0;
-  for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+  for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0;) {
     const auto process = std::ranges::find(processes_, pid, &RankProcess::pid);
     if (process == processes_.end()) continue;
+    if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
+      note_stop(*process, status);
+      continue;
+    }
     process->is_running = false;
     ended.push_back({&*process, status});
   }
   std::ranges::stable_sort(ended, [](const End& a, const End& b) { return gravity(a.status) > gravity(b.status); });
   if (!ended.empty() && exit_code(ended[0].status) != 0 && !outcome_.rank) remember_failure(*ended[0].process, ended[0].status);
+}
+
+/// A stopped rank holds up all others, who can only guess why it does not come.
+void Supervisor::note_stop(RankProcess& process, int status) {
+  process.stopped_by = WIFSTOPPED(status) ? WSTOPSIG(status) : 0;
+  const std::string what = process.stopped_by != 0 ? "is stopped by " + signal_text(process.stopped_by) + ": the other ranks wait for it (kill -CONT " +
+                                                         std::to_string(process.pid) + " lets it go on)"
+                                                   : "goes on";
+  err_.add("megatron launch: rank " + std::to_string(process.rank) + " " + what + "\n");
 }
 
 void Supervisor::remember_failure(const RankProcess& process, int status) {
@@ -137,6 +173,12 @@ void Supervisor::remember_failure(const RankProcess& process, int status) {
   outcome_.description = describe(status);
   const bool stopped_as_asked = !WIFSIGNALED(status) && WEXITSTATUS(status) > 128;
   if (stopped_as_asked) return;  // the others are saving, and end in their own time
+  const auto stopped = std::ranges::find_if(processes_, [](const RankProcess& one) { return one.is_running && one.stopped_by != 0; });
+  if (stopped != processes_.end() && !WIFSIGNALED(status)) {
+    outcome_.rank = stopped->rank;
+    outcome_.description = "was stopped by " + signal_text(stopped->stopped_by) + " and did not go on; rank " + std::to_string(process.rank) +
+                           ", which waited for it, " + describe(status);
+  }
   terminate_at_ = Clock::now() + seconds(std::min(kOwnEnd_s, grace_s_));
 }
 
@@ -172,7 +214,8 @@ void Supervisor::drain() {
   while (has_output()) wait_for_events();
   if (!outcome_.rank) return;
   const auto failed = std::ranges::find(processes_, *outcome_.rank, &RankProcess::rank);
-  if (failed->err) outcome_.last_lines.assign(failed->err->last_lines().begin(), failed->err->last_lines().end());
+  outcome_.cause = causes_.cause_of(*outcome_.rank);
+  if (failed->err && failed->stopped_by == 0) outcome_.last_lines.assign(failed->err->last_lines().begin(), failed->err->last_lines().end());
 }
 
 }  // namespace megatron

@@ -1,6 +1,7 @@
 // Watches over the ranks of one start: forwards output and signals, and ends all when one has failed.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -31,18 +32,41 @@ class SignalQueue {
   sigset_t before_;
 };
 
+/// Through which the ranks tell that another one is the cause of their end.
+class CausePipe {
+ public:
+  CausePipe();
+  CausePipe(const CausePipe&) = delete;
+  CausePipe& operator=(const CausePipe&) = delete;
+  ~CausePipe();
+  int write_end() const { return ends_[1]; }
+  /// What the rank has told; "" when nothing.
+  std::string cause_of(std::int64_t rank);
+
+ private:
+  std::array<int, 2> ends_{-1, -1};
+  std::string text_;  ///< lines "<rank> <cause>"
+};
+
 /// How the ranks of one start ended: the first that failed, if any.
 struct Outcome {
   int code = 0;  ///< of the first rank that failed; 128 + signal when it was killed
   std::optional<std::int64_t> rank;
   std::string description;              ///< of the end of that rank: "ended with exit code 1"
   std::vector<std::string> last_lines;  ///< of its stderr
+  std::string cause;                    ///< in that rank's words, when another rank was the reason for its end
   bool was_signalled = false;           ///< a signal had been forwarded to all
 };
 
 class Supervisor {
  public:
-  Supervisor(std::vector<RankProcess> processes, double grace_s, SignalQueue& signals, OutputQueue& out, OutputQueue& err);
+  struct Links {
+    SignalQueue& signals;
+    OutputQueue& out;
+    OutputQueue& err;
+    CausePipe& causes;
+  };
+  Supervisor(std::vector<RankProcess> processes, double grace_s, const Links& links);
   /// Returns when every rank has ended and its output is written.
   Outcome run();
 
@@ -51,6 +75,7 @@ class Supervisor {
   void wait_for_events();
   void handle_signals();
   void reap();
+  void note_stop(RankProcess& process, int status);
   void remember_failure(const RankProcess& process, int status);
   void end_others();
   void signal_all(int signal);
@@ -63,6 +88,7 @@ class Supervisor {
   SignalQueue& signals_;
   OutputQueue& out_;
   OutputQueue& err_;
+  CausePipe& causes_;
   Outcome outcome_;
   std::optional<Clock::time_point> terminate_at_, kill_at_;
 };

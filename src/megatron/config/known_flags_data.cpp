@@ -207,17 +207,25 @@ constexpr KnownFlags kKnownFlags[] = {
     {accepted, "without effect: energy is not measured in this version", "", "log-energy"},
     {refused, "is not in this version", "use --profile, or --log-memory for the memory",
      "pytorch-profiler-collect-callstack pytorch-profiler-collect-chakra record-memory-history memory-snapshot-path=snapshot.pickle"},
-    {refused, "is not in this version", "loss and gradients are checked for NaN and infinity at every step",
-     "gpu-sniff-test-interval=-;0 adlr-autoresume "
-     "adlr-autoresume-interval=1000 log-straggler straggler-ctrlr-port=65535 straggler-minmax-count=1 disable-straggler-on-startup "
-     "run-workload-inspector-server inprocess-restart inprocess-max-iterations=-;0 inprocess-monitor-thread-interval=1 "
+    {refused, "is not in this version", "loss and gradients are checked for NaN and infinity at every step", "gpu-sniff-test-interval=-;0"},
+    {refused, "is not in this version", "use --exit-duration-in-mins; SIGTERM, SIGUSR1 and SIGINT always save and exit", "adlr-autoresume adlr-autoresume-interval=1000"},
+    {refused, "is not in this version: no straggler detector runs",
+     "use --log-comm (what a rank waits for) or --timing-log-option all (every rank's times): the rank that waits least is the slow one",
+     "log-straggler straggler-ctrlr-port=65535 straggler-minmax-count=1 disable-straggler-on-startup"},
+    {refused, "is not in this version: NVIDIA's resiliency extension, a Python package, is not used",
+     "use `megatron launch --max-restarts N`, with --save and --load of one folder; --distributed-timeout-minutes ends ranks that hang",
+     "enable-ft-package calc-ft-timeouts ft-num-warmup-iters=5 "
+     "inprocess-restart inprocess-max-iterations=-;0 inprocess-monitor-thread-interval=1 "
      "inprocess-monitor-process-interval=1 inprocess-progress-watchdog-interval=1 inprocess-heartbeat-interval=30 inprocess-soft-timeout=60 "
      "inprocess-hard-timeout=90 inprocess-heartbeat-timeout=60 inprocess-barrier-timeout=120 inprocess-completion-timeout=120 "
      "inprocess-last-call-wait=1 inprocess-termination-grace-time=1 inprocess-granularity=node inprocess-active-world-size=1 "
-     "inprocess-empty-cuda-cache enable-ft-package calc-ft-timeouts ft-num-warmup-iters=5 "
+     "inprocess-empty-cuda-cache"},
+    {refused, "is not in this version: nothing breaks ranks on purpose", "leave it out, and kill a rank to see what happens",
      "fault-injector-ranks=- "
      "fault-injector-num-ranks=-;0 fault-injector-fault-types=- fault-injector-fault-probabilities=- fault-injector-fault-delay=-;0 "
      "fault-injector-delay-start-iteration=-;0 fault-injector-mtti-seconds=-;0 fault-injector-offset-seconds=-;0 fault-injector-seed=-;0"},
+    {refused, "is not in this version: no inspector's server runs", "use --prometheus-port to look at a run from outside",
+     "run-workload-inspector-server"},
     {accepted, "without effect: nothing is sent to Weights & Biases; metrics.jsonl under --save or --tensorboard-dir holds every metric", "",
      "wandb-project=* wandb-exp-name=* wandb-save-dir=* wandb-entity=*"},
     {refused, "is not in this version: nothing is sent over the network", "leave it out: metrics.jsonl holds every metric, and --prometheus-port serves them",

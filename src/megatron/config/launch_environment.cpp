@@ -71,6 +71,7 @@ std::optional<LaunchEnvironment> from_rank_variables(const LaunchVariables& vari
   if (const auto restarts = variables.number(kLaunchRestartVariable)) {
     found.source = "megatron launch";
     found.restart_count = *restarts;
+    if (const auto pipe = variables.number(kLaunchCauseVariable)) found.cause_pipe = static_cast<int>(*pipe);
     if (const auto socket = variables.number(kLaunchSocketVariable)) found.listening_socket = static_cast<int>(*socket);
   } else if (variables.has("TORCHELASTIC_RUN_ID")) {
     found.source = "torchrun";

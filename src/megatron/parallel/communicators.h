@@ -11,6 +11,8 @@
 
 namespace megatron {
 
+class FailureNotice;
+
 class Communicators {
  public:
   virtual ~Communicators() = default;
@@ -22,6 +24,10 @@ class Communicators {
   virtual void abort(const std::string& reason) = 0;
   /// Of all groups of this rank.
   virtual CommCounters& counters() = 0;
+  /// The iteration that this rank begins: messages about ranks that do not come name it.
+  virtual void note_iteration(std::int64_t iteration) = 0;
+  /// What this host's ranks know of a failure; outlives this object.
+  virtual std::shared_ptr<FailureNotice> failure_notice() = 0;
 };
 
 }  // namespace megatron

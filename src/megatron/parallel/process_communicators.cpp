@@ -59,6 +59,8 @@ class ProcessCommunicators final : public Communicators {
   std::int64_t rank() const override { return options_.rank; }
   std::int64_t world_size() const override { return options_.world_size; }
   CommCounters& counters() override { return *counters_; }
+  void note_iteration(std::int64_t iteration) override { places_.board->waits().note_iteration(options_.rank, iteration); }
+  std::shared_ptr<FailureNotice> failure_notice() override { return places_.board; }
   void abort(const std::string& reason) override {
     places_.board->fail(reason);
     if (watch_) watch_->tell();
@@ -75,7 +77,8 @@ class ProcessCommunicators final : public Communicators {
   std::shared_ptr<Comm> on_gpus(const GroupPlace& place);
   c10::intrusive_ptr<c10d::Backend> nccl(const GroupPlace& place, NcclComm::Traffic traffic);
   void start_watch() {
-    if (!watch_) watch_ = std::make_unique<FailureWatch>(talk_, places_.board);
+    if (watch_) return;
+    watch_ = std::make_unique<FailureWatch>(talk_, places_.board, FailureWatch::Options{options_.rank, places_.first_of, options_.timeout});
   }
   bool one_place(const Ranks& ranks) const;
 
@@ -94,7 +97,7 @@ std::shared_ptr<Comm> ProcessCommunicators::group(const Ranks& ranks, const std:
   std::shared_ptr<Comm>& comm = groups_[ranks];
   if (!comm) {
     GroupPlace place{name, ranks, own - ranks.begin()};
-    comm = options_.device.is_cuda() ? on_gpus(place) : std::make_shared<LaneComm>(place, transport_of(place), counters_);
+    comm = options_.device.is_cuda() ? on_gpus(place) : std::make_shared<LaneComm>(place, transport_of(place), counters_, places_.board);
   }
   return comm;
 }
@@ -112,7 +115,7 @@ std::shared_ptr<Transport> ProcessCommunicators::transport_of(const GroupPlace& 
 
 std::shared_ptr<Comm> ProcessCommunicators::on_gpus(const GroupPlace& place) {
   const auto make = [this, place](NcclComm::Traffic traffic) { return nccl(place, traffic); };
-  return std::make_shared<NcclComm>(place, transport_of(place), counters_, make, options_.timeout);
+  return std::make_shared<NcclComm>(place, transport_of(place), counters_, places_.board, make, options_.timeout);
 }
 
 c10::intrusive_ptr<c10d::Backend> ProcessCommunicators::nccl(const GroupPlace& place, NcclComm::Traffic traffic) {
@@ -144,7 +147,7 @@ std::shared_ptr<ByteChannel> ProcessCommunicators::channel_of(const GroupPlace& 
 }
 
 std::shared_ptr<Transport> ProcessCommunicators::messages(std::shared_ptr<ByteChannel> channel, const GroupPlace& place, const Ranks& members) {
-  return std::make_shared<MessageTransport>(std::move(channel), members, subgroup(place, members), places_.board, options_.timeout);
+  return std::make_shared<MessageTransport>(std::move(channel), members, subgroup(place, members), places_.board);
 }
 
 std::shared_ptr<Transport> ProcessCommunicators::hierarchical(const GroupPlace& place, const std::vector<Ranks>& members) {

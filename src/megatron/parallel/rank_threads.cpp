@@ -55,6 +55,8 @@ class ThreadCommunicators final : public Communicators {
   std::int64_t world_size() const override { return size_; }
   void abort(const std::string& reason) override { world_.board->fail(reason); }
   CommCounters& counters() override { return *counters_; }
+  void note_iteration(std::int64_t iteration) override { world_.board->waits().note_iteration(rank_, iteration); }
+  std::shared_ptr<FailureNotice> failure_notice() override { return world_.board; }
 
   std::shared_ptr<Comm> group(const Ranks& ranks, const std::string& name) override {
     const auto own = std::lower_bound(ranks.begin(), ranks.end(), rank_);
@@ -65,7 +67,7 @@ class ThreadCommunicators final : public Communicators {
       GroupPlace place{name, ranks, own - ranks.begin()};
       ExchangeArea area(world_.meeting_place(ranks), place.size());
       auto transport = std::make_shared<ExchangeTransport>(std::move(area), place, world_.board, world_.timeout);
-      comm = std::make_shared<LaneComm>(std::move(place), std::move(transport), counters_);
+      comm = std::make_shared<LaneComm>(std::move(place), std::move(transport), counters_, world_.board);
     }
     return comm;
   }

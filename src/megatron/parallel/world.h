@@ -23,6 +23,7 @@
 
 #include "megatron/config/launch_environment.h"
 #include "megatron/config/run_guarded.h"
+#include "megatron/parallel/failure_notice.h"
 #include "megatron/parallel/process_communicators.h"
 #include "megatron/parallel/rendezvous/meeting.h"
 
@@ -52,17 +53,18 @@ class World {
   /// The communicators of this rank; null for one process. Collective over all ranks. UserError as make_process_communicators.
   std::unique_ptr<Communicators> make_communicators(const ProcessOptions& options) const;
 
-  /// A client of this rank's own, for the calling thread only; null for one process. Its keys belong to this start of
-  /// the run alone.
+  /// The run's store, for any thread; null for one process. Its keys belong to this start of the run alone.
   c10::intrusive_ptr<c10d::Store> store() const;
-  /// A further client of the same keys, for another thread.
-  c10::intrusive_ptr<c10d::Store> new_store() const;
 
   /// What ends this rank's waiting when another rank has failed: called once, from another thread, at once when that has happened already.
   /// nullptr takes it back, and returns when no call is under way. A rank that does not end within seconds after the call is ended.
   void on_failure(std::function<void(const std::string& reason)> callback);
 
-  /// The peaceful end: rank 0, which hosts the store, returns when all others have come here too. PeerFailed when one has failed instead.
+  /// A failure that stands there must end this rank: one that has not ended some seconds later is ended by force, with a message.
+  void heed(std::shared_ptr<FailureNotice> notice);
+
+  /// The peaceful end: rank 0, which hosts the store, returns when all others have come here too. PeerFailed when one has failed instead,
+  /// UserError when some do not come within the timeout.
   void leave();
 
   /// The end after a failure of this rank: tells the others unless one of them was the first, and sees to it that rank 0 has printed the cause.

@@ -148,6 +148,7 @@ GuardedStep::Outcome TrainLoop::run_step(const TrainStepParts& parts, const Trai
 }
 
 void TrainLoop::iterate() {
+  if (trainer_.world.communicators != nullptr) trainer_.world.communicators->note_iteration(progress_.iteration + 1);
   reporter_.begin_step();
   const double start = trainer_.clock.monotonic_s();
   const TrainStepParts parts{*trainer_.model, *trainer_.weights, *trainer_.optimizer, *trainer_.train,

@@ -42,6 +42,7 @@ SettingsText flags_of(const FieldSet& fields, const void* object) {
 JoinedRank::JoinedRank(World& world, const ParallelConfig& parallel, const SettingsText& flags)
     : world_(world), device_(join(world, parallel, flags)), communicators_(communicators_of(world, parallel, device_.device)) {
   if (!communicators_) return;
+  world_.heed(communicators_->failure_notice());
   world_.on_failure([communicators = communicators_.get()](const std::string& reason) { communicators->abort(reason); });
 }
 

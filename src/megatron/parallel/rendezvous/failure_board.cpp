@@ -11,27 +11,29 @@ constexpr const char* kFailure = "failure";
 constexpr const char* kAllLeft = "all-left";
 constexpr const char* kPrinted = "printed";
 
-std::string end_key(std::int64_t rank) { return "end/" + std::to_string(rank); }
+std::string left_key(std::int64_t rank) { return "left/" + std::to_string(rank); }
 
 std::string written(const RankFailure& failure) {
-  return Json{{"rank", failure.rank}, {"host", failure.host}, {"code", failure.code}, {"text", failure.text}}.dump(-1, ' ', false,
-                                                                                                                   Json::error_handler_t::replace);
+  const Json json{{"rank", failure.rank},
+                  {"host", failure.host},
+                  {"code", failure.code},
+                  {"text", failure.text},
+                  {"is_of_others", static_cast<int>(failure.is_of_others)}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 RankFailure read(const std::string& text) {
   const std::string source = "a failure in the run's store";
   const Json json = parse_json(text, source);
   return {json_int(json, "rank", source), json_string(json, "host", source), static_cast<int>(json_int(json, "code", source)),
-          json_string(json, "text", source)};
+          json_string(json, "text", source), json_int(json, "is_of_others", source) != 0};
 }
 
 }  // namespace
 
 RankFailure FailureBoard::post(const RankFailure& failure) {
   const RankFailure first = read(store_.compare_set(kFailure, "", written(failure)));
-  std::vector<std::string> keys{kAllHere, kGo, kOver};
-  for (std::int64_t rank = 0; rank < world_size_; ++rank) keys.push_back(end_key(rank));
-  store_.set_all(keys, kStop);
+  store_.set_all({kAllHere, kGo, kOver}, kStop);
   return first;
 }
 
@@ -40,19 +42,28 @@ std::optional<RankFailure> FailureBoard::first() {
   return text ? std::optional(read(*text)) : std::nullopt;
 }
 
-void FailureBoard::wait_for_end(std::int64_t rank) { store_.wait(end_key(rank)); }
-
-void FailureBoard::wake(std::int64_t rank) { store_.set(end_key(rank), "left"); }
+std::optional<RankFailure> FailureBoard::wait_for_failure(std::chrono::milliseconds timeout) {
+  return store_.poll(kFailure, timeout) ? first() : std::nullopt;
+}
 
 void FailureBoard::set_printed() { store_.set(kPrinted, "1"); }
 
 bool FailureBoard::wait_until_printed(std::chrono::milliseconds timeout) { return store_.poll(kPrinted, timeout); }
 
-void FailureBoard::leave() {
-  if (store_.add("left", 1) == world_size_) store_.set_all({kOver, kAllLeft}, "left");
+void FailureBoard::leave(std::int64_t rank) {
+  store_.set(left_key(rank), "");
+  if (store_.add("num-left", 1) == world_size_) store_.set_all({kOver, kAllLeft}, "left");
 }
 
-void FailureBoard::wait_until_over() { store_.wait(kOver); }
+bool FailureBoard::wait_until_over(std::chrono::milliseconds timeout) { return store_.poll(kOver, timeout); }
+
+std::vector<std::int64_t> FailureBoard::still_here() {
+  std::vector<std::int64_t> ranks;
+  for (std::int64_t rank = 0; rank < world_size_; ++rank) {
+    if (!store_.has_all({left_key(rank)})) ranks.push_back(rank);
+  }
+  return ranks;
+}
 
 bool FailureBoard::wait_until_all_left(std::chrono::milliseconds timeout) { return store_.poll(kAllLeft, timeout); }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "megatron/parallel/rendezvous/run_store.h"
 
@@ -17,9 +18,10 @@ struct RankFailure {
   std::string host;
   int code = 1;  ///< with which every rank ends
   std::string text;
+  bool is_of_others = false;  ///< the text names whom it is about: another rank than this one
 };
 
-/// The board of one start of a run, over one connection. Keys: `failure`; `end/<rank>` and the waits of the rendezvous, which it ends.
+/// The board of one start of a run. Keys: `failure`, and the waits of the rendezvous, which it ends.
 class FailureBoard {
  public:
   /// What the rendezvous and the last goodbye wait for; set by post() too.
@@ -33,17 +35,18 @@ class FailureBoard {
   /// Writes the failure unless there is one, and wakes everybody. The failure that stands on the board.
   RankFailure post(const RankFailure& failure);
   std::optional<RankFailure> first();
-  /// Returns when there is a failure, or when the rank leaves.
-  void wait_for_end(std::int64_t rank);
-  void wake(std::int64_t rank);
+  /// The failure, if there is one within the time.
+  std::optional<RankFailure> wait_for_failure(std::chrono::milliseconds timeout);
 
   void set_printed();
   bool wait_until_printed(std::chrono::milliseconds timeout);
 
   /// This rank needs the store no longer. The last one to say so wakes the host of the store.
-  void leave();
-  /// Returns when everybody has left, or one has failed.
-  void wait_until_over();
+  void leave(std::int64_t rank);
+  /// Whether, in this time, everybody has left or one has failed.
+  bool wait_until_over(std::chrono::milliseconds timeout);
+  /// The ranks that have not left yet.
+  std::vector<std::int64_t> still_here();
   /// Whether, in this time, everybody has left, after a failure too.
   bool wait_until_all_left(std::chrono::milliseconds timeout);
 

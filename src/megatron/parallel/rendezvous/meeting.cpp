@@ -15,6 +15,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
+constexpr milliseconds kRank0Lead{10'000};  ///< by which rank 0 gives up sooner than the others
+
 std::string record_key(std::int64_t rank) { return "rank/" + std::to_string(rank); }
 std::string settings_key(std::int64_t rank) { return "settings/" + std::to_string(rank); }
 
@@ -72,7 +74,7 @@ RunHosts read_hosts(const Json& json, const RankRecord& own, std::int64_t rank) 
 class Meeting {
  public:
   Meeting(const LaunchEnvironment& environment, RunStore& store, FailureBoard& board, const RendezvousOptions& options)
-      : environment_(environment), store_(store), board_(board), options_(options), own_(own_record(options.settings, environment.master_addr)) {}
+      : environment_(environment), store_(store), board_(board), options_(options), own_(own_record(options.settings, store.local_address())) {}
 
   RunHosts run() {
     arrive();
@@ -154,16 +156,21 @@ class Meeting {
     return UserError({"rank " + std::to_string(ranks[0]) + " was started " + difference, more, "start every rank with the same command"});
   }
 
+  UserError silence_error() const {
+    return UserError({"rank 0 of this run", format("has not begun within %.0f s", std::chrono::duration<double>(options_.timeout + kRank0Lead).count()),
+                      "see what it does; --distributed-timeout-minutes sets how long to wait"});
+  }
+
   /// The others: what rank 0 says.
   RunHosts hear() {
-    store_.wait(FailureBoard::kGo);
+    // Rank 0 gives up first, with words, while it is alive.
+    if (!store_.poll(FailureBoard::kGo, options_.timeout + kRank0Lead)) throw silence_error();
     const std::string text = store_.get_all({FailureBoard::kGo})[0];
     throw_if_stopped(FailureBoard::kGo);
     const Json json = parse_json(text, "rank 0's answer in the run's store");
     if (!json.contains("tell_settings")) return read_hosts(json, own_, environment_.rank);
     if (json["tell_settings"] == environment_.rank) store_.set(settings_key(environment_.rank), write_settings(options_.settings));
-    board_.wait_for_end(environment_.rank);
-    const auto failure = board_.first();
+    const auto failure = board_.wait_for_failure(options_.timeout);
     MEGATRON_CHECK(failure, "rank 0 refused the settings without a failure");
     throw PeerFailed(*failure);
   }

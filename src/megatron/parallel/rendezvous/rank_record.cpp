@@ -53,11 +53,12 @@ std::string quoted(const std::string& name, const std::string& value) { return n
 
 }  // namespace
 
-std::string address_towards(const std::string& host) {
+std::string address_towards(const std::string& address) {
   addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST;
   hints.ai_socktype = SOCK_DGRAM;  // which connects without sending anything
   addrinfo* found = nullptr;
-  if (::getaddrinfo(host.c_str(), "9", &hints, &found) != 0) return "";
+  if (::getaddrinfo(address.c_str(), "9", &hints, &found) != 0) return "";
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(found, &::freeaddrinfo);
   const int descriptor = ::socket(list->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   sockaddr_storage own{};
@@ -70,9 +71,8 @@ std::string address_towards(const std::string& host) {
   return is_known ? text.data() : "";
 }
 
-RankRecord own_record(const SettingsText& settings, const std::string& towards) {
-  return {host_name(), host_identity(),  towards.empty() ? "" : address_towards(towards),
-          ::getpid(),  processor_mask(), checksum_text(checksum(write_settings(settings)))};
+RankRecord own_record(const SettingsText& settings, const std::string& address) {
+  return {host_name(), host_identity(), address, ::getpid(), processor_mask(), checksum_text(checksum(write_settings(settings)))};
 }
 
 std::string write_record(const RankRecord& record) {

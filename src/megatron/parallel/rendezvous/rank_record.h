@@ -14,17 +14,17 @@ using SettingsText = std::vector<std::pair<std::string, std::string>>;
 struct RankRecord {
   std::string host;     ///< its name, for people
   std::string host_id;  ///< equal for ranks that share memory and network: machine, network namespace and /dev/shm
-  std::string address;  ///< of this host towards rank 0's, in digits
+  std::string address;  ///< of this host towards rank 0's, in digits; a loopback address on the host of rank 0
   std::int64_t pid = 0;
   std::string processors;     ///< which this process may use, as a bit mask
   std::string settings_hash;  ///< of the SettingsText
 };
 
-/// This process. `towards` names the host of rank 0; "": it is alone.
-RankRecord own_record(const SettingsText& settings, const std::string& towards = "");
+/// This process, whose host has `address` for the others.
+RankRecord own_record(const SettingsText& settings, const std::string& address = "");
 
-/// The address that packets from here to `host` carry; "" when there is none.
-std::string address_towards(const std::string& host);
+/// The address that packets from here to `address` (in digits, so that no resolver is asked) carry; "" when there is none.
+std::string address_towards(const std::string& address);
 
 std::string write_record(const RankRecord& record);
 RankRecord read_record(const std::string& text);

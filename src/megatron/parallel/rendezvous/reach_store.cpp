@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <memory>
+#include <optional>
 #include <thread>
 
 #include "megatron/base/error.h"
@@ -22,71 +22,137 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-struct Attempt {
-  bool is_connected = false;
-  bool is_name_unknown = false;
-  std::string reason;
-};
+constexpr double kSlowName_s = 2;          ///< a resolver that takes longer is worth a word
+constexpr milliseconds kClosedPatience{5'000};  ///< for a port that closes what it has accepted: rank 0 may be starting again
 
-/// Connects within a second, or says why not.
-std::string try_address(const addrinfo& address) {
+/// When to speak: after 5, 10, 20, 40 seconds, then every minute.
+double next_progress_s(double waited_s) { return waited_s < 40 ? std::max(5.0, waited_s * 2) : waited_s + 60; }
+
+/// Connects within a second; −1 and errno's words in `reason` otherwise.
+int connect_to(const addrinfo& address, std::string& reason) {
   const int descriptor = ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (descriptor < 0) return std::strerror(errno);
-  int code = ::connect(descriptor, address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
+  int code = descriptor < 0 || ::connect(descriptor, address.ai_addr, address.ai_addrlen) != 0 ? errno : 0;
   if (code == EINPROGRESS) {
     pollfd event{descriptor, POLLOUT, 0};
     socklen_t length = sizeof code;
     code = ETIMEDOUT;
     if (::poll(&event, 1, 1000) == 1) ::getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &code, &length);
   }
-  ::close(descriptor);
-  return code == 0 ? "" : std::strerror(code);
+  if (code == 0) return descriptor;
+  if (descriptor >= 0) ::close(descriptor);
+  reason = std::strerror(code);
+  return -1;
 }
 
-Attempt try_once(const StoreAddress& address) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int code = ::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
-  if (code != 0) return {.is_name_unknown = true, .reason = ::gai_strerror(code)};
-  const AddressList list(found, &::freeaddrinfo);
-  Attempt attempt;
-  for (const addrinfo* one = list.get(); one; one = one->ai_next) {
-    attempt.reason = try_address(*one);
-    if (attempt.reason.empty()) return {.is_connected = true};
+class Search {
+ public:
+  Search(const StoreAddress& address, const ReachOptions& options) : address_(address), options_(options) {}
+
+  std::shared_ptr<StoreClient> run() {
+    for (auto pause = milliseconds(10);; pause = std::min(pause * 2, milliseconds(500))) {
+      const int descriptor = connect();
+      if (descriptor >= 0) {
+        auto client = std::make_shared<StoreClient>(descriptor, address_, options_.timeout);
+        if (is_store(*client)) return client;
+      } else {
+        first_closed_.reset();
+        const milliseconds limit = is_name_unknown_ ? std::min(options_.timeout, options_.name_timeout) : options_.timeout;
+        if (Clock::now() - start_ >= limit) give_up();
+      }
+      speak();
+      std::this_thread::sleep_for(pause);
+    }
   }
-  return attempt;
-}
 
-/// When to speak: after 5, 10, 20, 40 seconds, then every minute.
-double next_progress_s(double waited_s) { return waited_s < 40 ? std::max(5.0, waited_s * 2) : waited_s + 60; }
+ private:
+  double waited_s() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
-[[noreturn]] void give_up(const StoreAddress& address, const Attempt& last, double waited_s) {
-  if (last.is_name_unknown)
-    throw UserError({"the host of rank 0, " + address.host, "its name is not known here (" + last.reason + ")",
-                     "set MASTER_ADDR (--master-addr) to a name or address that every host can resolve"});
-  throw UserError({"rank 0 at " + address.text(), format("does not answer after %.0f s (%s)", waited_s, last.reason.c_str()),
-                   "start rank 0, and check that MASTER_ADDR and MASTER_PORT name its host and a port that firewalls let through"});
-}
+  int connect() {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* found = nullptr;
+    const double before_s = waited_s();
+    const int code = ::getaddrinfo(address_.host.c_str(), std::to_string(address_.port).c_str(), &hints, &found);
+    name_was_slow(waited_s() - before_s);
+    is_name_unknown_ = code != 0;
+    if (code != 0) reason_ = ::gai_strerror(code);
+    if (code != 0) return -1;
+    const AddressList list(found, &::freeaddrinfo);
+    for (const addrinfo* one = list.get(); one; one = one->ai_next) {
+      if (const int descriptor = connect_to(*one, reason_); descriptor >= 0) return descriptor;
+    }
+    return -1;
+  }
+
+  /// Once.
+  void name_was_slow(double took_s) {
+    if (took_s < kSlowName_s || was_slow_) return;
+    was_slow_ = true;
+    tell(format("looking up the name %s took %.0f s: the resolver is slow (see /etc/resolv.conf), or give an address in digits",
+                address_.host.c_str(), took_s));
+  }
+
+  /// Waits for the answer to the greeting: the launcher opens the port before rank 0 listens to it.
+  bool is_store(StoreClient& client) {
+    while (true) {
+      try {
+        const auto greeting = client.greet(milliseconds(500));
+        if (greeting == StoreClient::Greeting::store) return true;
+        if (greeting == StoreClient::Greeting::foreign) refuse("which answered '" + client.heard() + "'");
+        if (greeting == StoreClient::Greeting::closed) return closed();
+      } catch (const StoreLost&) {
+        return closed();
+      }
+      reason_ = "the port is open, but no store of a run answers there: rank 0 is not ready, or another program has the port";
+      if (waited_s() * 1000 >= static_cast<double>(std::min(options_.silence_timeout, options_.timeout).count())) {
+        refuse(format("which has said nothing for %.0f s", waited_s()));
+      }
+      speak();
+    }
+  }
+
+  /// A rank 0 that ended a moment ago, or, when it happens again and again, a service that does not like the greeting.
+  bool closed() {
+    if (!first_closed_) first_closed_ = Clock::now();
+    reason_ = "the connection was closed";
+    if (Clock::now() - *first_closed_ >= std::min(kClosedPatience, options_.timeout)) refuse("which closes every connection");
+    return false;
+  }
+
+  [[noreturn]] void refuse(const std::string& how) const {
+    throw UserError({"what listens at " + address_.text(), "is another service, not rank 0 of this run (" + how + ")",
+                     "choose a port that nobody uses, with --master-port, or MASTER_PORT on every rank"});
+  }
+
+  [[noreturn]] void give_up() const {
+    if (is_name_unknown_)
+      throw UserError({"the host of rank 0, " + address_.host, "its name is not known here (" + reason_ + ")",
+                       "set MASTER_ADDR (--master-addr) to a name or address that every host can resolve"});
+    throw UserError({"rank 0 at " + address_.text(), format("does not answer after %.0f s (%s)", waited_s(), reason_.c_str()),
+                     "start rank 0, and check that MASTER_ADDR and MASTER_PORT name its host and a port that firewalls let through"});
+  }
+
+  void tell(const std::string& reason) const {
+    if (options_.progress) options_.progress(waited_s(), reason);
+  }
+
+  void speak() {
+    if (waited_s() < speak_s_) return;
+    tell(reason_);
+    speak_s_ = next_progress_s(waited_s());
+  }
+
+  const StoreAddress& address_;
+  const ReachOptions& options_;
+  const Clock::time_point start_ = Clock::now();
+  double speak_s_ = next_progress_s(0);
+  std::string reason_;
+  bool is_name_unknown_ = false, was_slow_ = false;
+  std::optional<Clock::time_point> first_closed_;
+};
 
 }  // namespace
 
-void await_store(const StoreAddress& address, const ReachOptions& options) {
-  const auto start = Clock::now();
-  auto pause = milliseconds(10);
-  for (double speak_s = next_progress_s(0);;) {
-    const Attempt attempt = try_once(address);
-    if (attempt.is_connected) return;
-    const auto waited = Clock::now() - start;
-    const double waited_s = std::chrono::duration<double>(waited).count();
-    if (waited >= (attempt.is_name_unknown ? std::min(options.timeout, options.name_timeout) : options.timeout)) give_up(address, attempt, waited_s);
-    if (options.progress && waited_s >= speak_s) {
-      options.progress(waited_s, attempt.reason);
-      speak_s = next_progress_s(waited_s);
-    }
-    std::this_thread::sleep_for(pause);
-    pause = std::min(pause * 2, milliseconds(500));
-  }
-}
+std::shared_ptr<StoreClient> reach_store(const StoreAddress& address, const ReachOptions& options) { return Search(address, options).run(); }
 
 }  // namespace megatron

@@ -3,20 +3,23 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 
-#include "megatron/parallel/rendezvous/run_store.h"
+#include "megatron/parallel/rendezvous/store_client.h"
 
 namespace megatron {
 
 struct ReachOptions {
   std::chrono::milliseconds timeout{600'000};
-  std::chrono::milliseconds name_timeout{5'000};  ///< for a name that nobody knows
+  std::chrono::milliseconds name_timeout{5'000};     ///< for a name that nobody knows
+  std::chrono::milliseconds silence_timeout{60'000};  ///< for a port that is open and says nothing
   /// Called now and then while waiting: seconds so far, and why there is no connection yet.
   std::function<void(double waited_s, const std::string& reason)> progress = {};
 };
 
-/// Returns when a connection to the address is accepted. UserError naming the address when its name stays unknown or nobody accepts in time.
-void await_store(const StoreAddress& address, const ReachOptions& options);
+/// Returns when a store at the address answers. UserError naming the address when its name stays unknown, when nobody accepts in time, or when what
+/// answers is another service.
+std::shared_ptr<StoreClient> reach_store(const StoreAddress& address, const ReachOptions& options);
 
 }  // namespace megatron

@@ -17,10 +17,6 @@ std::string prefix_of(const LaunchEnvironment& environment, std::int64_t restart
   return "megatron/" + environment.run_id + "/" + std::to_string(restart_count);
 }
 
-StoreAddress address_of(const LaunchEnvironment& environment) {
-  return {hosts_store(environment) ? "127.0.0.1" : environment.master_addr, environment.master_port};
-}
-
 /// The socket that `megatron launch` has opened, or one of our own.
 ListeningSocket listening_socket(const LaunchEnvironment& environment) {
   if (environment.listening_socket && listening_port(*environment.listening_socket) == environment.master_port)
@@ -33,19 +29,13 @@ bool is_late_name(const LaunchEnvironment& environment) { return environment.sou
 
 RunStore open_root(const LaunchEnvironment& environment, const ConnectionOptions& options) {
   if (hosts_store(environment)) return RunStore::host(listening_socket(environment), options.timeout);
-  const StoreAddress address = address_of(environment);
-  await_store(address, {.timeout = options.timeout,
-                        .name_timeout = milliseconds(is_late_name(environment) ? 120'000 : 5'000),  // a pod's name appears with the pod
-                        .progress = [&](double waited_s, const std::string& reason) {
-                          if (environment.local_rank == 0 && options.progress)
-                            options.progress(format("waiting for rank 0 at %s (%.0f s): ", address.text().c_str(), waited_s) + reason);
-                        }});
-  try {
-    return RunStore::connect(address, options.timeout);
-  } catch (const StoreLost& error) {
-    throw UserError({"what answers at " + address.text(), std::string("is not rank 0 of this run: ") + error.what(),
-                     "choose a port that nobody uses, with --master-port, or MASTER_PORT on every rank"});
-  }
+  const StoreAddress address{environment.master_addr, environment.master_port, environment.agent_store ? "the launcher's agent" : "rank 0"};
+  return RunStore(reach_store(address, {.timeout = options.timeout,
+                                        .name_timeout = milliseconds(is_late_name(environment) ? 120'000 : 5'000),  // it appears with the pod
+                                        .progress = [&](double waited_s, const std::string& reason) {
+                                          if (environment.local_rank == 0 && options.progress)
+                                            options.progress(format("waiting for rank 0 at %s (%.0f s): ", address.text().c_str(), waited_s) + reason);
+                                        }}));
 }
 
 /// Several launchers restart their hosts' ranks each for itself; the highest count is the run's. Who lags behind leaves and is started again.
@@ -73,10 +63,6 @@ RunStore open_store(const LaunchEnvironment& environment, const ConnectionOption
   RunStore root = open_root(environment, options);
   agree_on_restart(root, environment);
   return root.with_prefix(prefix_of(environment, environment.restart_count));
-}
-
-RunStore reopen_store(const LaunchEnvironment& environment, milliseconds timeout) {
-  return RunStore::connect(address_of(environment), timeout).with_prefix(prefix_of(environment, environment.restart_count));
 }
 
 }  // namespace megatron

@@ -23,7 +23,4 @@ bool hosts_store(const LaunchEnvironment& environment);
 /// started its ranks again, InternalError on the ranks that lag behind: their launcher starts them again too.
 RunStore open_store(const LaunchEnvironment& environment, const ConnectionOptions& options);
 
-/// A further connection of the same rank, to the same keys.
-RunStore reopen_store(const LaunchEnvironment& environment, std::chrono::milliseconds timeout);
-
 }  // namespace megatron

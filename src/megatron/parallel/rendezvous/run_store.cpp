@@ -2,114 +2,108 @@
 
 #include <algorithm>
 #include <thread>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "megatron/parallel/rendezvous/reach_store.h"
+#include "megatron/parallel/rendezvous/store_server.h"
 
 namespace megatron {
 namespace {
 
-constexpr std::chrono::hours kLongWait{24};
-constexpr std::chrono::seconds kHandshake{15};
-constexpr std::chrono::milliseconds kLongestPause{50};
+using std::chrono::milliseconds;
+using Bytes = std::vector<std::uint8_t>;
 
-std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
-std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+constexpr milliseconds kLongestPause{500};
 
-/// c10d's errors without their stack traces.
-template <class Body>
-auto guarded(const Body& body) {
-  try {
-    return body();
-  } catch (const c10::DistError& error) {
-    throw StoreLost(error.what_without_backtrace());
+Bytes bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+std::string text_of(const Bytes& bytes) { return {bytes.begin(), bytes.end()}; }
+
+/// What LibTorch sees of the store. Its timeout is the patience of the connection.
+class LibTorchStore final : public c10d::Store {
+ public:
+  LibTorchStore(RunStore store, std::shared_ptr<StoreClient> client) : Store(client->patience()), store_(std::move(store)), client_(client) {}
+
+  c10::intrusive_ptr<c10d::Store> clone() override { return c10::make_intrusive<LibTorchStore>(store_, client_); }
+  void set(const std::string& key, const Bytes& value) override { store_.set(key, text_of(value)); }
+  Bytes compareSet(const std::string& key, const Bytes& expected, const Bytes& value) override {
+    return bytes_of(store_.compare_set(key, text_of(expected), text_of(value)));
   }
-}
+  Bytes get(const std::string& key) override {
+    wait({key});
+    return bytes_of(store_.get_all({key})[0]);
+  }
+  std::int64_t add(const std::string& key, std::int64_t amount) override { return store_.add(key, amount); }
+  bool deleteKey(const std::string& key) override { return store_.remove(key); }
+  bool check(const std::vector<std::string>& keys) override { return store_.has_all(keys); }
+  std::int64_t getNumKeys() override { return client_->num_keys(); }
+  void wait(const std::vector<std::string>& keys) override { wait(keys, client_->patience()); }
+  void wait(const std::vector<std::string>& keys, const milliseconds& timeout) override {
+    for (const std::string& key : keys) {
+      if (!store_.poll(key, timeout)) C10_THROW_ERROR(DistStoreError, "nobody has set " + key + " in the run's store in time");
+    }
+  }
+  void setTimeout(const milliseconds& timeout) override {
+    timeout_ = timeout;
+    client_->set_patience(timeout);
+  }
+  bool hasExtendedApi() const override { return false; }
+
+ private:
+  RunStore store_;
+  std::shared_ptr<StoreClient> client_;
+};
 
 }  // namespace
 
-struct RunStore::Connection {
-  c10::intrusive_ptr<c10d::Store> store;
-};
+RunStore::RunStore(std::shared_ptr<StoreClient> client) : connection_(std::make_shared<Connection>(Connection{nullptr, std::move(client)})) {}
 
-c10::intrusive_ptr<c10d::Store> RunStore::store() const { return connection_->store; }
-
-RunStore RunStore::host(ListeningSocket socket, std::chrono::milliseconds timeout) {
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<std::uint16_t>(socket.port());
-  options.isServer = true;
-  options.waitWorkers = false;
-  options.timeout = timeout;
-  options.useLibUV = false;  // which does not take over an open socket
-  options.masterListenFd = socket.release();
-  return guarded([&] { return RunStore(std::make_shared<Connection>(Connection{c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options)})); });
+RunStore RunStore::host(ListeningSocket socket, milliseconds patience) {
+  const StoreAddress address{"127.0.0.1", socket.port()};
+  auto server = std::make_shared<StoreServer>(std::move(socket));
+  return RunStore(std::make_shared<Connection>(Connection{std::move(server), reach_store(address, {.timeout = patience})}));
 }
 
-RunStore RunStore::connect(const StoreAddress& address, std::chrono::milliseconds timeout) {
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<std::uint16_t>(address.port);
-  options.waitWorkers = false;
-  options.timeout = kHandshake;
-  return guarded([&] {
-    auto store = c10::make_intrusive<c10d::TCPStore>(address.host, options);
-    store->setTimeout(timeout);
-    return RunStore(std::make_shared<Connection>(Connection{std::move(store)}));
-  });
-}
+RunStore RunStore::with_prefix(const std::string& prefix) const { return RunStore(connection_, full(prefix)); }
 
-RunStore RunStore::with_prefix(const std::string& prefix) const {
-  return RunStore(std::make_shared<Connection>(Connection{c10::make_intrusive<c10d::PrefixStore>(prefix, connection_->store)}));
-}
+c10::intrusive_ptr<c10d::Store> RunStore::store() const { return c10::make_intrusive<LibTorchStore>(*this, connection_->client); }
 
-void RunStore::set(const std::string& key, const std::string& value) {
-  guarded([&] { connection_->store->set(key, bytes_of(value)); });
-}
+void RunStore::set(const std::string& key, const std::string& value) { connection_->client->set(full(key), value); }
 
 void RunStore::set_all(const std::vector<std::string>& keys, const std::string& value) {
-  guarded([&] { connection_->store->multiSet(keys, std::vector(keys.size(), bytes_of(value))); });
+  for (const std::string& key : keys) set(key, value);
 }
 
 std::string RunStore::compare_set(const std::string& key, const std::string& expected, const std::string& value) {
-  return guarded([&] { return text_of(connection_->store->compareSet(key, bytes_of(expected), bytes_of(value))); });
+  return connection_->client->compare_set(full(key), expected, value);
 }
 
+bool RunStore::has_all(const std::vector<std::string>& keys) {
+  std::vector<std::string> names;
+  for (const std::string& key : keys) names.push_back(full(key));
+  return connection_->client->has(names);
+}
+
+bool RunStore::remove(const std::string& key) { return connection_->client->delete_key(full(key)); }
+
 std::optional<std::string> RunStore::find(const std::string& key) {
-  return guarded([&]() -> std::optional<std::string> {
-    if (!connection_->store->check({key})) return std::nullopt;
-    return text_of(connection_->store->get(key));
-  });
+  if (!has_all({key})) return std::nullopt;
+  return connection_->client->get(full(key));
 }
 
 std::vector<std::string> RunStore::get_all(const std::vector<std::string>& keys) {
-  return guarded([&] {
-    std::vector<std::string> values;
-    for (const auto& bytes : connection_->store->multiGet(keys)) values.push_back(text_of(bytes));
-    return values;
-  });
+  std::vector<std::string> values;
+  for (const std::string& key : keys) values.push_back(connection_->client->get(full(key)));
+  return values;
 }
 
-std::int64_t RunStore::add(const std::string& key, std::int64_t amount) {
-  return guarded([&] { return connection_->store->add(key, amount); });
-}
+std::int64_t RunStore::add(const std::string& key, std::int64_t amount) { return connection_->client->add(full(key), amount); }
 
-void RunStore::wait(const std::string& key) {
-  while (true) {
-    try {
-      return connection_->store->wait({key}, kLongWait);
-    } catch (const c10::DistNetworkError& error) {
-      throw StoreLost(error.what_without_backtrace());
-    } catch (const c10::DistStoreError&) {
-      continue;  // the time is over, not the waiting
-    }
-  }
-}
-
-bool RunStore::poll(const std::string& key, std::chrono::milliseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
-  for (auto pause = std::chrono::milliseconds(1);; pause = std::min(pause * 2, kLongestPause)) {
-    if (guarded([&] { return connection_->store->check({key}); })) return true;
-    const auto now = std::chrono::steady_clock::now();
-    if (now >= deadline) return false;
-    std::this_thread::sleep_for(std::min<std::chrono::steady_clock::duration>(pause, deadline - now));
+bool RunStore::poll(const std::string& key, milliseconds timeout) {
+  AwakeTimer timer;
+  for (milliseconds waited{0};; waited = timer.elapsed()) {
+    if (has_all({key})) return true;
+    if (waited >= timeout) return false;
+    std::this_thread::sleep_for(std::min(std::clamp(waited / 10, milliseconds(1), kLongestPause), timeout - waited));
   }
 }
 

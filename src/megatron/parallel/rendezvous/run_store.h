@@ -1,5 +1,5 @@
-// The key-value store through which the ranks of a run find each other: c10d's TCPStore, hosted by rank 0 or by the launcher's agent. One object is
-// one connection, whose calls wait for each other: a thread that waits for long has its own.
+// The key-value store through which the ranks of a run find each other, hosted by rank 0 or by torchrun's agent. A rank has one connection, which all
+// its threads use; waits ask again and again, so that no thread holds it for long.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -8,12 +8,12 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "megatron/base/listening_socket.h"
+#include "megatron/parallel/rendezvous/store_client.h"
 
 namespace c10d {
 class Store;
@@ -21,25 +21,15 @@ class Store;
 
 namespace megatron {
 
-/// The process that hosts the store has gone, or cannot be spoken to.
-class StoreLost : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
+class StoreServer;
 
-struct StoreAddress {
-  std::string host;
-  std::int64_t port = 0;
-  std::string text() const { return host + ":" + std::to_string(port); }
-};
-
-/// Values are text. Every call throws StoreLost when the connection breaks.
+/// Values are text. Every call throws StoreLost when the connection breaks, or when the server does not answer within the patience.
 class RunStore {
  public:
-  /// Hosts the store for as long as the object lives. `timeout` bounds the calls of store()'s users.
-  static RunStore host(ListeningSocket socket, std::chrono::milliseconds timeout);
-  /// A client; the server must be reachable (await_store). StoreLost also when what answers there is no such store.
-  static RunStore connect(const StoreAddress& address, std::chrono::milliseconds timeout);
+  /// Hosts the store for as long as the object, or a copy, lives. `patience` bounds every call.
+  static RunStore host(ListeningSocket socket, std::chrono::milliseconds patience);
+  /// Of a client that reach_store() has found.
+  explicit RunStore(std::shared_ptr<StoreClient> client);
   /// The same connection, with `prefix` before every key.
   RunStore with_prefix(const std::string& prefix) const;
 
@@ -52,17 +42,31 @@ class RunStore {
   /// All must be set.
   std::vector<std::string> get_all(const std::vector<std::string>& keys);
   std::int64_t add(const std::string& key, std::int64_t amount);
-  /// Returns when the key is set.
-  void wait(const std::string& key);
-  /// Whether the key was set within the time: asks again and again, so it is for one rank, or for moments.
+  bool has_all(const std::vector<std::string>& keys);
+  /// Whether it was set.
+  bool remove(const std::string& key);
+  /// Whether the key was set within the time. It asks again after a tenth of the time waited so far, at most half a second.
   bool poll(const std::string& key, std::chrono::milliseconds timeout);
 
+  /// Bounds every call on this connection from now on, also the one under way.
+  void set_patience(std::chrono::milliseconds patience) { connection_->client->set_patience(patience); }
+  /// The address of this host on the way to the store, in digits; a loopback address where the store is here.
+  std::string local_address() const { return connection_->client->local_address(); }
+
+  /// The same keys for LibTorch.
   c10::intrusive_ptr<c10d::Store> store() const;
 
  private:
-  struct Connection;
-  explicit RunStore(std::shared_ptr<Connection> connection) : connection_(std::move(connection)) {}
+  struct Connection {
+    std::shared_ptr<StoreServer> server;  ///< null on the other ranks
+    std::shared_ptr<StoreClient> client;
+  };
+  explicit RunStore(std::shared_ptr<Connection> connection, std::string prefix = "")
+      : connection_(std::move(connection)), prefix_(std::move(prefix)) {}
+  std::string full(const std::string& key) const { return prefix_ + "/" + key; }
+
   std::shared_ptr<Connection> connection_;
+  std::string prefix_;
 };
 
 }  // namespace megatron

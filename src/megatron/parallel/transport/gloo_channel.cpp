@@ -18,6 +18,9 @@
 namespace megatron {
 namespace {
 
+/// Gloo closes a pair's connection when a wait of its own times out, and the peer is blamed for that: FailureWatch comes first.
+constexpr std::chrono::seconds kWatchLead{60};
+
 /// Works under way, so that cancelling can end them.
 class ActiveWorks {
  public:
@@ -61,7 +64,7 @@ class GlooTransfer final : public Transfer {
 
 class GlooChannel final : public ByteChannel {
  public:
-  GlooChannel(const c10::intrusive_ptr<c10d::Store>& store, const GlooOptions& options) : timeout_(options.timeout) {
+  GlooChannel(const c10::intrusive_ptr<c10d::Store>& store, const GlooOptions& options) : timeout_(options.timeout + kWatchLead) {
     const auto group_options = c10d::ProcessGroupGloo::Options::create(options.timeout);
     group_options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(options.address.empty() ? "127.0.0.1" : options.address));
     group_options->threads = 1;

@@ -17,7 +17,8 @@ namespace megatron {
 
 class LaneComm : public Comm {
  public:
-  LaneComm(GroupPlace place, std::shared_ptr<Transport> transport, std::shared_ptr<CommCounters> counters);
+  /// `board` shows the neighbours when this rank stands still.
+  LaneComm(GroupPlace place, std::shared_ptr<Transport> transport, std::shared_ptr<CommCounters> counters, std::shared_ptr<RankBoard> board);
   std::int64_t rank() const override { return place_.rank; }
   std::int64_t size() const override { return place_.size(); }
   const std::string& name() const override { return place_.name; }
@@ -31,10 +32,12 @@ class LaneComm : public Comm {
  private:
   std::shared_ptr<Lane> lane_of(const CommCall& call);
   void check_memory(const CommCall& call) const;
+  std::int64_t own_rank() const { return place_.ranks[static_cast<std::size_t>(place_.rank)]; }
 
   std::shared_ptr<Transport> transport_;
   GroupPlace place_;
   std::shared_ptr<CommCounters> counters_;
+  std::shared_ptr<RankBoard> board_;
   std::mutex mutex_;
   std::map<std::pair<CommOperation, std::int64_t>, std::shared_ptr<Lane>> lanes_;
 };

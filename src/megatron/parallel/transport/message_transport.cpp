@@ -23,8 +23,8 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 }  // namespace
 
 MessageTransport::MessageTransport(std::shared_ptr<ByteChannel> channel, std::vector<std::int64_t> members, GroupPlace place,
-                                   std::shared_ptr<RankBoard> board, std::chrono::milliseconds timeout)
-    : channel_(std::move(channel)), members_(std::move(members)), place_(std::move(place)), board_(std::move(board)), timeout_(timeout) {}
+                                   std::shared_ptr<RankBoard> board)
+    : channel_(std::move(channel)), members_(std::move(members)), place_(std::move(place)), board_(std::move(board)) {}
 
 void MessageTransport::run(const CommCall& call) {
   const bool is_message = call.operation == CommOperation::send || call.operation == CommOperation::recv;
@@ -36,15 +36,14 @@ void MessageTransport::run(const CommCall& call) {
 
 // ---- transfers ----
 
-/// The words for a broken transfer: why a peer is gone may arrive a moment after its connection has closed.
+/// The words for a broken transfer: why a peer is gone may arrive a moment after its connection has closed. FailureWatch ends a wait that is too long.
 void MessageTransport::wait(const CommCall& call, Transfer& transfer, std::int64_t member) const {
-  const auto begin = std::chrono::steady_clock::now();
+  const RankWaits::Wait shown(board_->waits(), world_rank(place_.rank), call, place_.name, {world_rank(member)});
   try {
     return transfer.wait();
   } catch (const std::exception& error) {
     const std::string rank = name_ranks({world_rank(member)});
-    std::string trouble = rank + " is gone (" + first_line(error.what()) + ")";
-    if (std::chrono::steady_clock::now() - begin >= timeout_) trouble = rank + " has not arrived after " + time_text(timeout_);
+    const std::string trouble = rank + " is gone (" + first_line(error.what()) + ")";
     const auto limit = std::chrono::steady_clock::now() + kReasonPatience;
     while (!board_->failed() && std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     throw CommError(describe(call) + " on " + place_.name + ": " + (board_->failed() ? board_->failure() : trouble));

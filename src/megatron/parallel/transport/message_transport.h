@@ -19,8 +19,7 @@ namespace megatron {
 class MessageTransport final : public OperationTransport {
  public:
   /// `members`: the channel's rank of each rank of the group.
-  MessageTransport(std::shared_ptr<ByteChannel> channel, std::vector<std::int64_t> members, GroupPlace place, std::shared_ptr<RankBoard> board,
-                   std::chrono::milliseconds timeout);
+  MessageTransport(std::shared_ptr<ByteChannel> channel, std::vector<std::int64_t> members, GroupPlace place, std::shared_ptr<RankBoard> board);
   void run(const CommCall& call) override;
   void cancel() override { channel_->cancel(); }
 
@@ -61,7 +60,6 @@ class MessageTransport final : public OperationTransport {
   std::vector<std::int64_t> members_;
   GroupPlace place_;
   std::shared_ptr<RankBoard> board_;
-  std::chrono::milliseconds timeout_;
   std::vector<std::byte> received_;  ///< of the collective under way
 };
 

@@ -62,9 +62,9 @@ class NcclWork final : public Work {
 
 }  // namespace
 
-NcclComm::NcclComm(GroupPlace place, std::shared_ptr<Transport> host, std::shared_ptr<CommCounters> counters, MakeBackend make,
-                   std::chrono::milliseconds timeout)
-    : LaneComm(std::move(place), std::move(host), std::move(counters)), make_(std::move(make)), timeout_(timeout) {
+NcclComm::NcclComm(GroupPlace place, std::shared_ptr<Transport> host, std::shared_ptr<CommCounters> counters, std::shared_ptr<RankBoard> board,
+                   MakeBackend make, std::chrono::milliseconds timeout)
+    : LaneComm(std::move(place), std::move(host), std::move(counters), std::move(board)), make_(std::move(make)), timeout_(timeout) {
   backends_[static_cast<std::size_t>(Traffic::collectives)] = make_(Traffic::collectives);
 }
 

@@ -28,8 +28,8 @@ class NcclComm final : public LaneComm {
   enum class Traffic : std::uint8_t { collectives, upward, downward };
   using MakeBackend = std::function<c10::intrusive_ptr<c10d::Backend>(Traffic traffic)>;
 
-  NcclComm(GroupPlace place, std::shared_ptr<Transport> host, std::shared_ptr<CommCounters> counters, MakeBackend make,
-           std::chrono::milliseconds timeout);
+  NcclComm(GroupPlace place, std::shared_ptr<Transport> host, std::shared_ptr<CommCounters> counters, std::shared_ptr<RankBoard> board,
+           MakeBackend make, std::chrono::milliseconds timeout);
   ~NcclComm() override;
 
  protected:

@@ -45,12 +45,12 @@ void Patience::slept(std::chrono::steady_clock::duration time) const {
   spins_ = kManySpins;
 }
 
-std::string Patience::trouble_of(const std::vector<std::int64_t>& missing, std::chrono::steady_clock::time_point begin) const {
+std::string Patience::trouble_of(Watch& watch, const std::vector<std::int64_t>& missing) const {
   if (board_->failed()) return board_->failure();
   if (cancelled_) return "given up, because this rank is ending";
   std::vector<std::int64_t> absent, left, dead;
   for (const std::int64_t member : missing) {
-    const std::int64_t rank = place_.ranks[static_cast<std::size_t>(member)];
+    const std::int64_t rank = world_rank(member);
     absent.push_back(rank);
     if (board_->has_left(rank)) left.push_back(rank);
     if (board_->is_dead(rank)) dead.push_back(rank);
@@ -60,8 +60,16 @@ std::string Patience::trouble_of(const std::vector<std::int64_t>& missing, std::
     return board_->failure();
   }
   if (!left.empty()) return name_ranks(left) + (left.size() == 1 ? " has ended" : " have ended");
-  if (std::chrono::steady_clock::now() - begin < timeout_) return {};
-  return name_ranks(absent) + (absent.size() == 1 ? " has" : " have") + " not arrived after " + time_text(timeout_);
+  const std::int64_t own = world_rank(place_.rank);
+  if (watch.shown) {
+    watch.shown->update(absent);
+  } else {
+    watch.shown.emplace(board_->waits(), own, watch.call, place_.name, absent);
+  }
+  board_->waits().publish(own);
+  if (watch.timer.elapsed() < timeout_) return {};
+  board_->fail(report_hang(*board_, {own, absent, timeout_}));
+  return board_->failure();
 }
 
 }  // namespace megatron

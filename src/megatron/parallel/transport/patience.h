@@ -6,9 +6,11 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "megatron/base/awake_timer.h"
 #include "megatron/parallel/comm.h"
 #include "megatron/parallel/transport/call_header.h"
 #include "megatron/parallel/transport/doorbell.h"
@@ -45,12 +47,13 @@ class Patience {
       __builtin_ia32_pause();
     }
     const auto begin = std::chrono::steady_clock::now();
+    Watch watch(call);
     while (true) {
       const std::uint32_t seen = bell.ticks();
       if (met()) break;
       bell.sleep(seen, std::chrono::milliseconds(20));
       if (met()) break;
-      const std::string trouble = trouble_of(missing(), begin);
+      const std::string trouble = trouble_of(watch, missing());
       if (!trouble.empty() && !met()) fail(call, trouble);
     }
     slept(std::chrono::steady_clock::now() - begin);
@@ -62,7 +65,16 @@ class Patience {
   const GroupPlace& place() const { return place_; }
 
  private:
-  std::string trouble_of(const std::vector<std::int64_t>& missing, std::chrono::steady_clock::time_point begin) const;
+  /// A wait that sleeps, and what the neighbours see of it once it is long.
+  struct Watch {
+    explicit Watch(const CommCall& call) : call(call) {}
+    const CommCall& call;
+    AwakeTimer timer = {};
+    std::optional<RankWaits::Wait> shown = {};
+  };
+  /// Why the wait cannot go on; empty while it can. `missing` in the group.
+  std::string trouble_of(Watch& watch, const std::vector<std::int64_t>& missing) const;
+  std::int64_t world_rank(std::int64_t member) const { return place_.ranks[static_cast<std::size_t>(member)]; }
   void spun(int turns) const;
   void slept(std::chrono::steady_clock::duration time) const;
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <fstream>
 
 #include "megatron/base/error.h"
 
@@ -13,11 +14,21 @@ namespace {
 
 enum FailureState : std::uint32_t { kNone, kBeingWritten, kWritten };
 
+/// By a signal, or by a debugger.
+bool is_stopped(std::int32_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const std::size_t name_end = text.rfind(')');  // the name in parentheses may hold anything
+  if (process == 0 || name_end == std::string::npos || name_end + 2 >= text.size()) return false;
+  return text[name_end + 2] == 'T' || text[name_end + 2] == 't';
+}
+
 }  // namespace
 
 struct RankBoard::Memory {
-  std::atomic<std::uint32_t> failure_state;
-  char reason[2044];  ///< ends with a zero byte
+  std::atomic<std::uint32_t> failure_state, has_speaker;
+  char reason[4088];  ///< ends with a zero byte
 };
 
 /// One per rank of the world, behind Memory.
@@ -26,9 +37,14 @@ struct RankBoard::RankEntry {
   std::atomic<std::uint32_t> left;
 };
 
-std::size_t RankBoard::bytes(std::int64_t world_size) { return sizeof(Memory) + static_cast<std::size_t>(world_size) * sizeof(RankEntry); }
+std::size_t RankBoard::bytes_before_waits(std::int64_t world_size) {
+  return sizeof(Memory) + static_cast<std::size_t>(world_size) * sizeof(RankEntry);
+}
 
-RankBoard::RankBoard(std::shared_ptr<SharedBlock> block, std::int64_t world_size) : block_(std::move(block)) {
+std::size_t RankBoard::bytes(std::int64_t world_size) { return bytes_before_waits(world_size) + RankWaits::bytes(world_size); }
+
+RankBoard::RankBoard(std::shared_ptr<SharedBlock> block, std::int64_t world_size)
+    : block_(std::move(block)), world_size_(world_size), waits_(block_->data() + bytes_before_waits(world_size)) {
   MEGATRON_CHECK(block_->bytes() >= bytes(world_size), "the board of ", world_size, " ranks is too small");
 }
 
@@ -46,7 +62,32 @@ bool RankBoard::failed() const { return memory().failure_state.load() == kWritte
 
 std::string RankBoard::failure() const { return failed() ? memory().reason : std::string(); }
 
+bool RankBoard::claim_words() { return memory().has_speaker.exchange(1) == 0; }
+
 RankBoard::RankEntry& RankBoard::entry(std::int64_t rank) const { return reinterpret_cast<RankEntry*>(block_->data() + sizeof(Memory))[rank]; }
+
+/// Ranks of threads have no process of their own: they count as here once they have noted or awaited something.
+RankStates RankBoard::states() {
+  RankStates states;
+  for (std::int64_t rank = 0; rank < world_size_; ++rank) {
+    const std::int32_t process = entry(rank).process.load();
+    RankWait wait = waits_.read(rank);
+    if (process == 0 && !wait.is_waiting && wait.iteration < 0) continue;
+    const auto kind = is_stopped(process) ? RankState::Kind::stopped : wait.is_waiting ? RankState::Kind::waiting : RankState::Kind::running;
+    states[rank] = {kind, std::move(wait), process};
+  }
+  return states;
+}
+
+void RankBoard::set_inquiry(Inquiry inquiry) {
+  const std::lock_guard lock(mutex_);
+  inquiry_ = std::move(inquiry);
+}
+
+RankBoard::Inquiry RankBoard::inquiry() {
+  const std::lock_guard lock(mutex_);
+  return inquiry_;
+}
 
 void RankBoard::enter(std::int64_t rank) { entry(rank).process.store(::getpid()); }
 

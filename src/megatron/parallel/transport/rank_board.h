@@ -3,17 +3,22 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
+#include "megatron/parallel/failure_notice.h"
+#include "megatron/parallel/transport/hang_report.h"
 #include "megatron/parallel/transport/process_watch.h"
+#include "megatron/parallel/transport/rank_waits.h"
 #include "megatron/parallel/transport/shared_block.h"
 
 namespace megatron {
 
-class RankBoard {
+class RankBoard final : public FailureNotice {
  public:
   static std::size_t bytes(std::int64_t world_size);
   /// `block` is the same memory for all ranks.
@@ -23,7 +28,8 @@ class RankBoard {
   void fail(const std::string& reason);
   bool failed() const;
   /// Empty while nothing has failed.
-  std::string failure() const;
+  std::string failure() const override;
+  bool claim_words() override;
 
   /// `rank` (of the world) is this process: from now on others notice its end.
   void enter(std::int64_t rank);
@@ -33,13 +39,25 @@ class RankBoard {
   /// The process of `rank` has ended without leaving; false where it never entered.
   bool is_dead(std::int64_t rank);
 
+  RankWaits& waits() { return waits_; }
+  /// Of the ranks that have entered here.
+  RankStates states();
+  /// Adds to `states` what other hosts know of the ranks that hold up `missing`.
+  using Inquiry = std::function<void(const std::vector<std::int64_t>& missing, RankStates& states)>;
+  void set_inquiry(Inquiry inquiry);
+  Inquiry inquiry();
+
  private:
   struct Memory;
   struct RankEntry;
   Memory& memory() const;
   RankEntry& entry(std::int64_t rank) const;
+  static std::size_t bytes_before_waits(std::int64_t world_size);
   std::shared_ptr<SharedBlock> block_;
+  std::int64_t world_size_;
+  RankWaits waits_;
   std::mutex mutex_;
+  Inquiry inquiry_;  ///< null where all ranks are here
   std::map<std::int64_t, ProcessWatch> watches_;
 };
 

@@ -29,6 +29,13 @@ std::string StoreTalk::get(const std::string& key) const {
   return {bytes.begin(), bytes.end()};
 }
 
+bool StoreTalk::claim(const std::string& key, const std::string& text) const {
+  const std::vector<std::uint8_t> bytes(text.begin(), text.end());
+  return store_->compareSet(prefix_ + key, {}, bytes) == bytes;
+}
+
+void StoreTalk::set_patience(milliseconds patience) const { store_->setTimeout(patience); }
+
 std::int64_t StoreTalk::add(const std::string& key, std::int64_t amount) const { return store_->add(prefix_ + key, amount); }
 
 std::vector<std::string> StoreTalk::await(const std::string& key, const std::vector<std::int64_t>& ranks, const std::string& what,

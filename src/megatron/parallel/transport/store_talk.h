@@ -24,6 +24,10 @@ class StoreTalk {
   void set(const std::string& key, const std::string& text) const;
   bool has(const std::string& key) const;
   std::string get(const std::string& key) const;
+  /// Sets the key unless it is set; whether this call has set it.
+  bool claim(const std::string& key, const std::string& text) const;
+  /// Bounds every call from now on.
+  void set_patience(std::chrono::milliseconds patience) const;
   /// The new value.
   std::int64_t add(const std::string& key, std::int64_t amount) const;
 

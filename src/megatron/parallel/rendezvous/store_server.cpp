@@ -1,0 +1,231 @@
+#include "megatron/parallel/rendezvous/store_server.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "megatron/base/error.h"
+#include "megatron/parallel/rendezvous/store_wire.h"
+
+namespace megatron {
+namespace {
+
+/// Not all of the request has come.
+struct Incomplete {};
+/// This client speaks another language.
+struct Foreign {};
+
+class RequestReader {
+ public:
+  explicit RequestReader(std::string_view bytes) : bytes_(bytes) {}
+
+  template <class Number>
+  Number number() {
+    Number value;
+    std::memcpy(&value, take(sizeof(Number)).data(), sizeof(Number));
+    return value;
+  }
+  std::string text() {
+    const auto size = number<std::uint64_t>();
+    if (size > kLongestStoreText) throw Foreign{};
+    return std::string(take(size));
+  }
+  std::size_t position() const { return at_; }
+
+ private:
+  std::string_view take(std::size_t count) {
+    if (bytes_.size() - at_ < count) throw Incomplete{};
+    at_ += count;
+    return bytes_.substr(at_ - count, count);
+  }
+
+  std::string_view bytes_;
+  std::size_t at_ = 0;
+};
+
+/// The store itself: answers requests one by one.
+class Table {
+ public:
+  /// Appends the answer, if the request has one.
+  void serve(StoreRequest request, RequestReader& reader, std::string& answer) {
+    switch (request) {
+      case StoreRequest::validate:
+        if (reader.number<std::uint32_t>() != kStoreMagic) throw Foreign{};
+        return;
+      case StoreRequest::ping:
+        return append_number(answer, reader.number<std::uint32_t>());
+      case StoreRequest::set:
+        return set(reader);
+      case StoreRequest::compare_set:
+        return append_text(answer, compare_set(reader));
+      case StoreRequest::get:
+        return append_text(answer, find(reader.text()));
+      case StoreRequest::add:
+        return append_number(answer, add(reader));
+      case StoreRequest::check:
+        return append_number<std::uint8_t>(answer, has_all(reader) ? 0 : 1);
+      case StoreRequest::num_keys:
+        return append_number(answer, static_cast<std::int64_t>(texts_.size()));
+      case StoreRequest::delete_key:
+        return append_number(answer, static_cast<std::int64_t>(texts_.erase(reader.text())));
+      default:
+        throw Foreign{};
+    }
+  }
+
+ private:
+  std::string find(const std::string& key) const {
+    const auto found = texts_.find(key);
+    return found == texts_.end() ? "" : found->second;
+  }
+  void set(RequestReader& reader) {
+    std::string key = reader.text(), value = reader.text();
+    texts_[std::move(key)] = std::move(value);
+  }
+  std::string compare_set(RequestReader& reader) {
+    const std::string key = reader.text(), expected = reader.text();
+    std::string value = reader.text();
+    const auto found = texts_.find(key);
+    if (found == texts_.end() && !expected.empty()) return expected;
+    if (found != texts_.end() && found->second != expected) return found->second;
+    return texts_[key] = std::move(value);
+  }
+  std::int64_t add(RequestReader& reader) {
+    const std::string key = reader.text();
+    const auto amount = reader.number<std::int64_t>();
+    const std::string before = find(key);
+    const std::int64_t sum = amount + (before.empty() ? 0 : std::stoll(before));
+    texts_[key] = std::to_string(sum);
+    return sum;
+  }
+  bool has_all(RequestReader& reader) const {
+    bool has = true;
+    for (auto count = reader.number<std::uint64_t>(); count > 0; --count) has = texts_.contains(reader.text()) && has;
+    return has;
+  }
+
+  std::unordered_map<std::string, std::string> texts_;
+};
+
+struct Client {
+  std::string in, out;
+  bool is_validated = false;
+};
+
+}  // namespace
+
+class StoreServer::Loop {
+ public:
+  explicit Loop(ListeningSocket socket) : socket_(std::move(socket)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    MEGATRON_CHECK(wake_ >= 0, "eventfd for the run's store");
+    ::fcntl(socket_.descriptor(), F_SETFL, O_NONBLOCK);
+    thread_ = std::thread([this] { run(); });
+  }
+  ~Loop() {
+    const std::uint64_t one = 1;
+    const ssize_t written = ::write(wake_, &one, sizeof one);
+    MEGATRON_CHECK(written == sizeof one, "the thread of the run's store cannot be woken");
+    thread_.join();
+    for (const auto& [descriptor, client] : clients_) ::close(descriptor);
+    ::close(wake_);
+  }
+
+ private:
+  void run() {
+    while (true) {
+      std::vector<pollfd> events{{wake_, POLLIN, 0}, {socket_.descriptor(), static_cast<short>(accepts_ ? POLLIN : 0), 0}};
+      for (const auto& [descriptor, client] : clients_) {
+        events.push_back({descriptor, static_cast<short>(client.out.empty() ? POLLIN : POLLIN | POLLOUT), 0});
+      }
+      const int ready = ::poll(events.data(), events.size(), accepts_ ? -1 : 100);
+      accepts_ = true;
+      if (ready <= 0) continue;
+      if (events[0].revents != 0) return;
+      if (events[1].revents != 0) accept_one();
+      for (std::size_t i = 2; i < events.size(); ++i) {
+        if (events[i].revents != 0 && !attend(events[i].fd)) drop(events[i].fd);
+      }
+    }
+  }
+
+  void accept_one() {
+    const int descriptor = ::accept4(socket_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (descriptor < 0) {
+      accepts_ = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;  // else out of descriptors: again in a moment
+      return;
+    }
+    const int on = 1;
+    ::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    ::setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    clients_.emplace(descriptor, Client{});
+  }
+
+  void drop(int descriptor) {
+    ::close(descriptor);
+    clients_.erase(descriptor);
+  }
+
+  /// False when the client has gone, or is none.
+  bool attend(int descriptor) {
+    Client& client = clients_.at(descriptor);
+    char buffer[1 << 16];
+    const ssize_t count = ::recv(descriptor, buffer, sizeof buffer, 0);
+    if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) return false;
+    if (count > 0) client.in.append(buffer, static_cast<std::size_t>(count));
+    return answer_all(client) && send_some(descriptor, client);
+  }
+
+  bool answer_all(Client& client) {
+    std::size_t done = 0;
+    try {
+      while (done < client.in.size()) {
+        RequestReader reader(std::string_view(client.in).substr(done));
+        const auto request = static_cast<StoreRequest>(reader.number<std::uint8_t>());
+        if (!client.is_validated && request != StoreRequest::validate) return false;
+        table_.serve(request, reader, client.out);
+        client.is_validated = true;
+        done += reader.position();
+      }
+    } catch (const Incomplete&) {
+      // the rest is on its way
+    } catch (const Foreign&) {
+      return false;
+    } catch (const std::logic_error&) {
+      return false;  // a number was asked for where a text stands
+    }
+    client.in.erase(0, done);
+    return true;
+  }
+
+  static bool send_some(int descriptor, Client& client) {
+    if (client.out.empty()) return true;
+    const ssize_t count = ::send(descriptor, client.out.data(), client.out.size(), MSG_NOSIGNAL);
+    if (count < 0) return errno == EAGAIN || errno == EINTR;
+    client.out.erase(0, static_cast<std::size_t>(count));
+    return true;
+  }
+
+  ListeningSocket socket_;
+  int wake_;
+  bool accepts_ = true;
+  Table table_;
+  std::map<int, Client> clients_;
+  std::thread thread_;
+};
+
+StoreServer::StoreServer(ListeningSocket socket) : loop_(std::make_unique<Loop>(std::move(socket))) {}
+StoreServer::~StoreServer() = default;
+
+}  // namespace megatron

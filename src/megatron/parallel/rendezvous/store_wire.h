@@ -1,0 +1,46 @@
+// What travels between a client of the run's store and its server: the protocol of c10d's TCPStore (numbers in the byte order of the host), so that
+// a store hosted by torchrun's agent answers too. A request is a byte and its arguments; texts and lists have their length (64 bits) in front.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+namespace megatron {
+
+enum class StoreRequest : std::uint8_t {
+  validate,     ///< kStoreMagic; no answer
+  set,          ///< key, value; no answer
+  compare_set,  ///< key, expected, new → value
+  get,          ///< key → value
+  add,          ///< key, amount → sum
+  check,        ///< list of keys → 0 when all are set, else 1 (a byte)
+  wait,         ///< not used
+  num_keys,     ///< → number
+  delete_key,   ///< key → 1 or 0
+  append,       ///< not used
+  multi_get,    ///< not used
+  multi_set,    ///< not used
+  cancel_wait,  ///< not used
+  ping,         ///< 32 bits → the same
+};
+
+inline constexpr std::uint32_t kStoreMagic = 0x3C85F7CE;
+inline constexpr std::uint64_t kLongestStoreText = std::uint64_t{256} << 20;
+
+template <class Number>
+void append_number(std::string& bytes, Number number) {
+  char text[sizeof(Number)];
+  std::memcpy(text, &number, sizeof(Number));
+  bytes.append(text, sizeof(Number));
+}
+
+inline void append_text(std::string& bytes, std::string_view text) {
+  append_number<std::uint64_t>(bytes, text.size());
+  bytes += text;
+}
+
+inline std::string begin_request(StoreRequest request) { return std::string(1, static_cast<char>(request)); }
+
+}  // namespace megatron

@@ -1,0 +1,81 @@
+// The life of a rank among the others, behind World: it joins, watches for failures in a thread of its own, tells its own, leaves.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "megatron/parallel/failure_notice.h"
+#include "megatron/parallel/rendezvous/run_connection.h"
+#include "megatron/parallel/world.h"
+
+namespace megatron {
+
+class World::State {
+ public:
+  State(LaunchEnvironment environment, std::string command) : environment_(std::move(environment)), command_(std::move(command)) {}
+  ~State() { stop_watching(); }
+
+  void join(RendezvousOptions options);
+  void leave();
+  int end_in_failure(RankFailure failure, bool is_consequence, bool is_printed);
+  void on_failure(std::function<void(const std::string&)> callback);
+  void heed(std::shared_ptr<FailureNotice> notice) {
+    const std::lock_guard lock(mutex_);
+    notice_ = std::move(notice);
+  }
+
+  const LaunchEnvironment& environment() const { return environment_; }
+  const RunHosts& hosts() const { return hosts_; }
+  const std::optional<RunStore>& store() const { return store_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+
+ private:
+  void connect(const ConnectionOptions& options);
+  void disconnect();
+  void connect_after_early_failure();
+
+  void watch();
+  bool is_ending(std::chrono::milliseconds pause);
+  void end_by_force_if_due();
+  void handle_lost_store(const std::string& reason);
+  void handle(const RankFailure& failure);
+  [[noreturn]] void end_now(const RankFailure& failure);
+  void stop_watching();
+
+  std::optional<RankFailure> known_failure(std::chrono::milliseconds patience);
+  void print_once(const RankFailure& failure);
+  bool may_speak();
+  void tell_launcher(const RankFailure& first) const;
+  std::string who_and_why(const RankFailure& failure, bool is_own) const;
+  void see_printed(const RankFailure& first, const RankFailure& own);
+  void let_others_leave();
+
+  const LaunchEnvironment environment_;
+  const std::string command_;
+  RunHosts hosts_;
+  std::chrono::milliseconds timeout_{600'000};
+
+  bool has_tried_ = false;  ///< to reach the store
+  std::optional<RunStore> store_;
+  std::optional<FailureBoard> board_;
+  std::thread watcher_;
+
+  std::mutex mutex_;  // of all below
+  std::condition_variable changed_;
+  std::optional<RankFailure> known_;
+  std::optional<RankFailure> own_;  ///< of the main thread
+  std::function<void(const std::string&)> callback_;
+  std::shared_ptr<FailureNotice> notice_;
+  std::optional<std::chrono::steady_clock::time_point> trouble_since_;
+  bool is_leaving_ = false, is_printed_ = false, is_over_ = false;
+  bool is_store_lost_ = false;  ///< every rank is alone with its words
+  std::optional<bool> may_speak_;
+};
+
+}  // namespace megatron

@@ -1,0 +1,193 @@
+// The run's store: its calls, its deadlines, and what is said of a port where something else listens.
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netdb.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "megatron/base/error.h"
+#include "megatron/parallel/rendezvous/reach_store.h"
+#include "megatron/parallel/rendezvous/run_store.h"
+#include "megatron/parallel/rendezvous/store_server.h"
+
+namespace {
+std::atomic<int> num_names_asked{0};
+}
+
+/// In front of the C library's: counts the questions that a resolver would have to answer.
+extern "C" int getnameinfo(const sockaddr* address, socklen_t length, char* host, socklen_t host_size, char* service, socklen_t service_size, int flags) {
+  static const auto real = reinterpret_cast<decltype(&getnameinfo)>(::dlsym(RTLD_NEXT, "getnameinfo"));
+  if ((flags & NI_NUMERICHOST) == 0) ++num_names_asked;
+  return real(address, length, host, host_size, service, service_size, flags);
+}
+
+namespace megatron {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::AllOf;
+using testing::HasSubstr;
+
+ListeningSocket local_socket() { return ListeningSocket({.port = 0, .loopback_only = true}); }
+
+void check_calls(RunStore store) {
+  EXPECT_EQ(store.find("a"), std::nullopt);
+  store.set("a", "1");
+  EXPECT_EQ(store.find("a"), "1");
+  EXPECT_EQ(store.with_prefix("other").find("a"), std::nullopt);
+  EXPECT_EQ(store.compare_set("a", "2", "3"), "1");
+  EXPECT_EQ(store.compare_set("a", "1", "3"), "3");
+  EXPECT_EQ(store.compare_set("b", "", "4"), "4");
+  EXPECT_EQ(store.add("count", 2), 2);
+  EXPECT_EQ(store.add("count", -5), -3);
+  EXPECT_EQ(store.get_all({"a", "b"}), (std::vector<std::string>{"3", "4"}));
+  EXPECT_TRUE(store.has_all({"a", "b"}));
+  EXPECT_FALSE(store.has_all({"a", "c"}));
+  EXPECT_FALSE(store.poll("c", milliseconds(30)));
+  EXPECT_TRUE(store.remove("a"));
+  EXPECT_FALSE(store.remove("a"));
+  const std::string large(3'000'000, 'x');
+  store.set("large", large);
+  EXPECT_EQ(store.find("large"), large);
+}
+
+TEST(RunStore, Answers) { check_calls(RunStore::host(local_socket(), milliseconds(10'000))); }
+
+/// torchrun's agent hosts one of c10d.
+TEST(RunStore, SpeaksWithAStoreOfC10d) {
+  c10d::TCPStoreOptions options;
+  options.isServer = true;
+  options.waitWorkers = false;
+  const c10d::TCPStore agent("127.0.0.1", options);
+  check_calls(RunStore(reach_store({"127.0.0.1", agent.getPort()}, {.timeout = milliseconds(10'000)})));
+}
+
+TEST(RunStore, ServesManyAtOnce) {
+  ListeningSocket socket = local_socket();
+  const StoreAddress address{"127.0.0.1", socket.port()};
+  const StoreServer server(std::move(socket));
+  std::vector<std::thread> threads;
+  for (int client = 0; client < 8; ++client) {
+    threads.emplace_back([&] {
+      RunStore store(reach_store(address, {}));
+      for (int i = 0; i < 200; ++i) store.add("sum", 1);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(RunStore(reach_store(address, {})).add("sum", 0), 1600);
+}
+
+/// c10d's store asks for the name of every peer: seconds for each connection where the resolver is dead.
+TEST(RunStore, AsksNobodyForNames) {
+  const int before = num_names_asked;
+  check_calls(RunStore::host(local_socket(), milliseconds(10'000)));
+  EXPECT_EQ(num_names_asked, before);
+  c10d::TCPStoreOptions options;
+  options.isServer = true;
+  const c10d::TCPStore other("127.0.0.1", options);
+  EXPECT_GT(num_names_asked, before) << "the count sees nothing";
+}
+
+/// A process that hosts a store, and stops.
+TEST(RunStore, EveryCallEndsWhenTheHostIsStopped) {
+  ListeningSocket socket = local_socket();
+  const StoreAddress address{"127.0.0.1", socket.port()};
+  const pid_t host = ::fork();
+  if (host == 0) {
+    const StoreServer server(std::move(socket));
+    while (true) ::pause();
+  }
+  RunStore store(reach_store(address, {.timeout = milliseconds(60'000)}));
+  store.set("a", "1");
+  ::kill(host, SIGSTOP);
+  const auto start = std::chrono::steady_clock::now();
+  std::thread impatient([&] {
+    std::this_thread::sleep_for(milliseconds(300));
+    store.set_patience(milliseconds(800));  // for the call under way too
+  });
+  try {
+    store.find("a");
+    ADD_FAILURE() << "a stopped process has answered";
+  } catch (const StoreLost& error) {
+    EXPECT_EQ(std::string(error.what()), "rank 0, which hosts the run's store at " + address.text() +
+                                             ", has not answered for 0.8 s: its process is stopped, or the network is cut");
+  }
+  EXPECT_THROW(store.set("b", "2"), StoreLost);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  impatient.join();
+  ::kill(host, SIGKILL);
+  ::waitpid(host, nullptr, 0);
+}
+
+/// Accepts one connection after the other and answers the first line it hears; "" closes at once.
+class ForeignService {
+ public:
+  explicit ForeignService(std::string answer) : answer_(std::move(answer)), socket_(local_socket()), thread_([this] { serve(); }) {}
+  ~ForeignService() {
+    ::shutdown(socket_.descriptor(), SHUT_RDWR);
+    thread_.join();
+  }
+  StoreAddress address() const { return {"127.0.0.1", socket_.port()}; }
+
+ private:
+  void serve() {
+    for (int client; (client = ::accept(socket_.descriptor(), nullptr, nullptr)) >= 0;) {
+      std::string heard;
+      std::array<char, 64> buffer{};
+      while (!answer_.empty() && heard.find('\n') == std::string::npos) {
+        const ssize_t count = ::recv(client, buffer.data(), buffer.size(), 0);
+        if (count <= 0) break;
+        heard.append(buffer.data(), static_cast<std::size_t>(count));
+      }
+      ::send(client, answer_.data(), answer_.size(), MSG_NOSIGNAL);
+      ::close(client);
+    }
+  }
+
+  const std::string answer_;
+  ListeningSocket socket_;
+  std::thread thread_;
+};
+
+std::string refusal(const StoreAddress& address, const ReachOptions& options) {
+  try {
+    reach_store(address, options);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ReachStore, NamesAServiceThatAnswersInItsOwnWay) {
+  const ForeignService web("HTTP/1.1 400 Bad Request\r\n\r\n");
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THAT(refusal(web.address(), {}),
+              AllOf(HasSubstr("what listens at " + web.address().text() + ": is another service, not rank 0 of this run (which answered 'HTTP/1.1 400"),
+                    HasSubstr("--master-port")));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
+}
+
+TEST(ReachStore, NamesAServiceThatCloses) {
+  const ForeignService service("");
+  EXPECT_THAT(refusal(service.address(), {.timeout = milliseconds(1'000)}), HasSubstr("which closes every connection"));
+}
+
+TEST(ReachStore, SpeaksOfAServiceThatIsSilent) {
+  const ListeningSocket silent = local_socket();
+  std::string told;
+  EXPECT_THAT(refusal({"127.0.0.1", silent.port()}, {.silence_timeout = milliseconds(6'000), .progress = [&](double, const std::string& line) { told = line; }}),
+              HasSubstr("which has said nothing for 6 s"));
+  EXPECT_EQ(told, "the port is open, but no store of a run answers there: rank 0 is not ready, or another program has the port");
+}
+
+}  // namespace
+}  // namespace megatron
