@@ -1,4 +1,6 @@
 // Older and dependent flags against what Megatron-LM's own argument code makes of them (make_legacy_fixtures.py), in every order.
+#include "megatron/config/legacy_flags.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +9,6 @@
 #include <numeric>
 
 #include "megatron/base/json.h"
-#include "megatron/config/legacy_flags.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/run_settings.h"
 #include "megatron/config/settings_names.h"
@@ -22,11 +23,11 @@ using Words = std::vector<std::string>;
 /// The run of make_legacy_fixtures.py.
 Words small_gpt(const Words& flags) {
   Words words{"gpt"};
-  const std::vector<std::pair<std::string, std::string>> base{
-      {"--num-layers", "2"},         {"--hidden-size", "64"},     {"--num-attention-heads", "4"},
-      {"--seq-length", "32"},        {"--micro-batch-size", "2"}, {"--max-position-embeddings", "32"},
-      {"--train-iters", "10"},       {"--lr", "1e-3"},            {"--vocab-file", "vocab.json"},
-      {"--merge-file", "merges.txt"}};
+  const std::vector<std::pair<std::string, std::string>> base{{"--num-layers", "2"},          {"--hidden-size", "64"},
+                                                              {"--num-attention-heads", "4"}, {"--seq-length", "32"},
+                                                              {"--micro-batch-size", "2"},    {"--max-position-embeddings", "32"},
+                                                              {"--train-iters", "10"},        {"--lr", "1e-3"},
+                                                              {"--vocab-file", "vocab.json"}, {"--merge-file", "merges.txt"}};
   for (const auto& [flag, value] : base) {
     const std::string alias = flag == "--num-layers" ? "--encoder-num-layers" : "--encoder-seq-length";
     const bool is_replaced = (flag == "--num-layers" || flag == "--seq-length") && std::ranges::count(flags, alias) > 0;

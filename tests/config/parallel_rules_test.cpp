@@ -119,7 +119,9 @@ TEST(WorldRules, AMistakeIsNamedOnce) {
 }
 
 TEST(WorldRules, AllAreShownTogether) {
-  const std::string text = mistake({"--tensor-model-parallel-size", "2", "--tp-comm-overlap", "--overlap-param-gather", "--context-parallel-size", "3", "--global-batch-size", "5"}, 4);
+  const std::string text = mistake({"--tensor-model-parallel-size", "2", "--tp-comm-overlap", "--overlap-param-gather", "--context-parallel-size",
+                                    "3", "--global-batch-size", "5"},
+                                   4);
   for (const char* part : {"--tp-comm-overlap: needs --sequence-parallel", "--overlap-param-gather: needs", "--context-parallel-size: 3 is not in",
                            "--context-parallel-size 3: needs a multiple of 6 processes, there are 4", "5 is no multiple"}) {
     EXPECT_THAT(text, HasSubstr(part));

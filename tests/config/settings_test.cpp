@@ -275,8 +275,7 @@ TEST(KnownFlags, AreRefusedWithReasonAndFix) {
 }
 
 TEST(KnownFlags, AreNotedOnce) {
-  const auto found =
-      run({"--use-flash-attn", "--no-masked-softmax-fusion", "--attention-backend", "flash", "--local-rank", "0", "--use-flash-attn"});
+  const auto found = run({"--use-flash-attn", "--no-masked-softmax-fusion", "--attention-backend", "flash", "--local-rank", "0", "--use-flash-attn"});
   EXPECT_EQ(found.parsed.notes.size(), 2u);
   EXPECT_THAT(notes_text(found.parsed), HasSubstr("note: --use-flash-attn, --no-masked-softmax-fusion, --attention-backend: chooses among"));
 }
@@ -299,7 +298,9 @@ class ConfigFile : public ::testing::Test {
   }
   void TearDown() override {
     fs::remove_all(folder_);
-    for (const char* name : {"MEGATRON_LR", "MEGATRON_NUM_LAYERS", "MEGATRON_CONFIG", "MEGATRON_HIDEN_SIZE", "MEGATRON_DATA_PATH", "MEGATRON_CODE_DIR"}) ::unsetenv(name);
+    for (const char* name :
+         {"MEGATRON_LR", "MEGATRON_NUM_LAYERS", "MEGATRON_CONFIG", "MEGATRON_HIDEN_SIZE", "MEGATRON_DATA_PATH", "MEGATRON_CODE_DIR"})
+      ::unsetenv(name);
   }
   std::string write(const std::string& name, const std::string& text) {
     write_file_atomically(folder_ / name, text);
@@ -350,7 +351,8 @@ TEST_F(ConfigFile, TheEnvironmentNamesFilesListsAndTypos) {
   EXPECT_THAT(found.options.settings.data.data_path, ElementsAre("1", "a", "2", "b"));
   EXPECT_THAT(notes_text(found.parsed), HasSubstr("note: MEGATRON_CODE_DIR: names no setting"));
   ::setenv("MEGATRON_HIDEN_SIZE", "4", 1);
-  EXPECT_THAT(mistake(Words{"--print-config"}), AllOf(HasSubstr("MEGATRON_HIDEN_SIZE: names no setting"), HasSubstr("did you mean MEGATRON_HIDDEN_SIZE?")));
+  EXPECT_THAT(mistake(Words{"--print-config"}),
+              AllOf(HasSubstr("MEGATRON_HIDEN_SIZE: names no setting"), HasSubstr("did you mean MEGATRON_HIDDEN_SIZE?")));
 }
 
 TEST_F(ConfigFile, BrokenFilesNameFileAndLine) {
@@ -428,7 +430,8 @@ TEST(PrintConfig, ShowsValuesAndOrigins) {
 
 TEST(PrintConfig, DumpsArgumentsAsMegatronDoes) {
   const std::string text = argument_dump(resolved({"--data-path", "a", "b"}));
-  EXPECT_TRUE(text.starts_with("------------------------ arguments ------------------------\n  account_for_embedding_in_pipeline_split ......... False\n"));
+  EXPECT_TRUE(
+      text.starts_with("------------------------ arguments ------------------------\n  account_for_embedding_in_pipeline_split ......... False\n"));
   EXPECT_TRUE(text.ends_with("-------------------- end of arguments ---------------------\n"));
   // Python: '  {} {} {}'.format(name, '.' * (48 - len(name)), value)
   EXPECT_THAT(text, HasSubstr("\n  num_layers ...................................... 2\n"));

@@ -56,7 +56,8 @@ void add_pipeline_fields(FieldTable<PlanOptions>& t) {
       .choices(schedule_choices());
   t.field("num_virtual_stages_per_pipeline_rank", &Options::num_virtual_stages_per_pipeline_rank, "chunks of each rank").at_least(1).at_most(64);
   t.field("num_layers", &Options::num_layers, "layers of the model, for --num-layers-per-virtual-pipeline-stage").at_least(1).at_most(kMostLayers);
-  t.field("num_layers_per_virtual_pipeline_stage", &Options::num_layers_per_virtual_pipeline_stage, "layers of a chunk, in place of the chunks of a rank")
+  t.field("num_layers_per_virtual_pipeline_stage", &Options::num_layers_per_virtual_pipeline_stage,
+          "layers of a chunk, in place of the chunks of a rank")
       .at_least(1);
   t.field("pipeline_model_parallel_layout", &Options::pipeline_model_parallel_layout, "layers of each stage, whose number gives the chunks of a rank")
       .value_name("LAYOUT");
@@ -65,7 +66,8 @@ void add_pipeline_fields(FieldTable<PlanOptions>& t) {
       .at_least(1);
   t.field("num_microbatches", &Options::num_microbatches, "microbatches of a step; default: twice as many as ranks").at_least(1).at_most(1e6);
   t.field("global_batch_size", &Options::global_batch_size, "samples of a step, in place of --num-microbatches").at_least(1);
-  t.field("micro_batch_size", &Options::micro_batch_size, "samples of a microbatch; without --global-batch-size a step has one microbatch").at_least(1);
+  t.field("micro_batch_size", &Options::micro_batch_size, "samples of a microbatch; without --global-batch-size a step has one microbatch")
+      .at_least(1);
   t.field("data_parallel_size", &Options::data_parallel_size, "pipelines that share the samples of a step; default: 1").at_least(1);
   t.field("pipeline_activation_limit", &Options::pipeline_activation_limit, "microbatches whose activations a rank may keep").above(0);
 }
@@ -156,7 +158,8 @@ void take_chunks_of_run(PlanOptions& options) {
   const bool has_layout = !options.pipeline_model_parallel_layout.empty();
   if (options.num_virtual_stages_per_pipeline_rank || !(has_layout || options.num_layers_per_virtual_pipeline_stage)) return;
   if (options.num_layers == 0)
-    throw UserError({has_layout ? "--pipeline-model-parallel-layout" : "--num-layers-per-virtual-pipeline-stage", "needs --num-layers", "add --num-layers N"});
+    throw UserError(
+        {has_layout ? "--pipeline-model-parallel-layout" : "--num-layers-per-virtual-pipeline-stage", "needs --num-layers", "add --num-layers N"});
   ParallelConfig parallel;
   parallel.pipeline_model_parallel_size = options.pipeline_model_parallel_size;
   parallel.num_layers_per_virtual_pipeline_stage = options.num_layers_per_virtual_pipeline_stage;

@@ -12,18 +12,12 @@ struct Script {
 };
 
 constexpr std::array kScripts{
-    Script{"pretrain_gpt", "pretrain", "gpt"},
-    Script{"pretrain_bert", "pretrain", "bert"},
-    Script{"pretrain_t5", "pretrain", "t5"},
-    Script{"pretrain_hybrid", "pretrain", "hybrid"},
-    Script{"pretrain_mamba", "pretrain", "hybrid"},
-    Script{"pretrain_vlm", "pretrain", "vlm"},
-    Script{"preprocess_data", "preprocess-data", ""},
-    Script{"checkpoint_inspector", "checkpoint", ""},
-    Script{"gpt_static_inference", "generate", ""},
-    Script{"gpt_dynamic_inference", "generate", ""},
-    Script{"run_text_generation_server", "serve", ""},
-    Script{"run_dynamic_text_generation_server", "serve", ""},
+    Script{"pretrain_gpt", "pretrain", "gpt"},         Script{"pretrain_bert", "pretrain", "bert"},
+    Script{"pretrain_t5", "pretrain", "t5"},           Script{"pretrain_hybrid", "pretrain", "hybrid"},
+    Script{"pretrain_mamba", "pretrain", "hybrid"},    Script{"pretrain_vlm", "pretrain", "vlm"},
+    Script{"preprocess_data", "preprocess-data", ""},  Script{"checkpoint_inspector", "checkpoint", ""},
+    Script{"gpt_static_inference", "generate", ""},    Script{"gpt_dynamic_inference", "generate", ""},
+    Script{"run_text_generation_server", "serve", ""}, Script{"run_dynamic_text_generation_server", "serve", ""},
 };
 
 }  // namespace

@@ -49,8 +49,7 @@ std::string entry(const Field& field, int width) {
 std::string search_form(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of('-'), text.size()));
   std::string form(text);
-  std::transform(form.begin(), form.end(), form.begin(),
-                 [](unsigned char c) { return c == '_' ? '-' : static_cast<char>(std::tolower(c)); });
+  std::transform(form.begin(), form.end(), form.begin(), [](unsigned char c) { return c == '_' ? '-' : static_cast<char>(std::tolower(c)); });
   return form;
 }
 

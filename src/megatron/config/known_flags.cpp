@@ -71,7 +71,8 @@ Field make_field(const KnownFlags& flags, bool is_accepted, const std::string& w
   field.is_hidden = true;
   field.get = [](const void*) { return std::vector<std::string>{}; };
   if (is_accepted) {
-    field.help = field.note = flags.treatment == KnownFlags::Treatment::inference ? "without effect: it tunes Megatron-LM's inference engine" : std::string(flags.reason);
+    field.help = field.note =
+        flags.treatment == KnownFlags::Treatment::inference ? "without effect: it tunes Megatron-LM's inference engine" : std::string(flags.reason);
     field.set = [is_value](void*, std::span<const std::string> values) {
       if (!is_value) boolean_value(single_value(values));
     };

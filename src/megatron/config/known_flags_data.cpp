@@ -93,7 +93,8 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is not in this version", "give YaRN's settings with --position-embedding-type yarn and --yarn-...", "enable-gpt-oss"},
     {refused, "is no longer a flag of Megatron-LM", "use --lr-warmup-fraction or --lr-warmup-iters", "warmup=-;0"},
     {refused, "is no longer a flag of Megatron-LM", "use --tensor-model-parallel-size", "model-parallel-size=-;0;1"},
-    {refused, "is an older name of Megatron-LM's --recompute-granularity full, which is not in this version", "leave it out: activations are kept, with the same results",
+    {refused, "is an older name of Megatron-LM's --recompute-granularity full, which is not in this version",
+     "leave it out: activations are kept, with the same results",
      "checkpoint-activations activations-checkpoint-method=- activations-checkpoint-num-layers=-;0;1 distribute-checkpointed-activations "
      "checkpoint-num-layers=-;0;1"},
     {accepted, "without effect: an older flag of Megatron-LM that chose among its own implementations", "",
@@ -101,8 +102,10 @@ constexpr KnownFlags kKnownFlags[] = {
      "data-impl={mmap,lazy,cached,infer} mmap-warmup scaled-upper-triang-masked-softmax-fusion scaled-masked-softmax-fusion bias-gelu-fusion "
      "bias-dropout-fusion no-query-key-layer-scaling delay-grad-reduce no-delay-grad-reduce delay-param-gather log-batch-size-to-tensorboard "
      "log-learning-rate-to-tensorboard no-log-learnig-rate-to-tensorboard"},
-    {refused, "is an older flag of Megatron-LM", "give the embedding a stage of its own with --pipeline-model-parallel-layout", "standalone-embedding-stage"},
-    {refused, "is a flag of a fine-tuning script of its own", "give the second data set with --train-data-path and --valid-data-path", "data-path2+=-"},
+    {refused, "is an older flag of Megatron-LM", "give the embedding a stage of its own with --pipeline-model-parallel-layout",
+     "standalone-embedding-stage"},
+    {refused, "is a flag of a fine-tuning script of its own", "give the second data set with --train-data-path and --valid-data-path",
+     "data-path2+=-"},
     {refused, "splits encoder-decoder models, which are not in this version", "leave it out", "pipeline-model-parallel-split-rank=-;0"},
     {refused, "is an older name of --use-megatron-fsdp, which is not in this version", "use --use-distributed-optimizer", "use-custom-fsdp"},
     {refused, "is an older name of --fp8-format, which is not in this version", "use --bf16", "fp8-e4m3 fp8-hybrid"},
@@ -132,7 +135,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "moe-router-quantile-balancing-ema=0 moe-router-force-load-balancing moe-router-force-biased=-;0 moe-single-grouped-weight "
      "moe-single-grouped-bias moe-z-loss-coeff=-;0 moe-input-jitter-eps=-;0 moe-enable-deepep moe-permute-fusion-into-hybridep "
      "moe-hybridep-pad-uneven-dispatch-inputs moe-per-layer-logging moe-expert-capacity-factor=-;0 moe-pad-expert-input-to-capacity "
-     "moe-pad-experts-for-cuda-graph-inference moe-token-drop-policy=probs moe-apply-probs-on-input export-moe-apply-probs-on-input moe-latent-size=-;0 "
+     "moe-pad-experts-for-cuda-graph-inference moe-token-drop-policy=probs moe-apply-probs-on-input export-moe-apply-probs-on-input "
+     "moe-latent-size=-;0 "
      "gtp-remat-opt-in-modules+=- moe-flex-dispatcher-num-sms=-;0 moe-deepep-num-sms=-;0 moe-hybridep-num-sms=-;0 "
      "moe-hybridep-num-blocks-permute=-;0 moe-hybridep-num-blocks-unpermute=-;0 moe-hybridep-num-sms-preprocessing=108 moe-ncclep-zero-copy "
      "moe-dispatch-fwd-dtype=bf16 moe-combine-bwd-dtype=bf16 moe-mlp-glu-interleave-size=-;0 moe-expert-rank-capacity-factor=-;0 "
@@ -168,7 +172,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "num-layers-at-end-in-bf16=1 fp4-format=- fp4-recipe=nvfp4 fp4-quantizer-factory=- fp4-param-gather fp8-param-gather "
      "te-precision-config-file=- output-logit-dtype=-;fp32 reuse-grad-buf-for-mxfp8-param-ag keep-fp8-transpose-cache"},
     {accepted, "without effect: steps run without CUDA graphs in this version, with the same results", "",
-     "enable-cuda-graph external-cuda-graph cuda-graph-impl={none,local,transformer_engine,full_iteration} inference-cuda-graph-scope={none,layer,block} "
+     "enable-cuda-graph external-cuda-graph cuda-graph-impl={none,local,transformer_engine,full_iteration} "
+     "inference-cuda-graph-scope={none,layer,block} "
      "cuda-graph-scope+=* cuda-graph-modules+=*"},
     {refused, "is not in this version", "use --optimizer adam or sgd",
      "muon-momentum=.9 muon-no-split-qkv muon-nesterov muon-scale-mode=spectral muon-fp32-matmul-prec=medium muon-coefficient-type=quintic "
@@ -208,7 +213,8 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is not in this version", "use --profile, or --log-memory for the memory",
      "pytorch-profiler-collect-callstack pytorch-profiler-collect-chakra record-memory-history memory-snapshot-path=snapshot.pickle"},
     {refused, "is not in this version", "loss and gradients are checked for NaN and infinity at every step", "gpu-sniff-test-interval=-;0"},
-    {refused, "is not in this version", "use --exit-duration-in-mins; SIGTERM, SIGUSR1 and SIGINT always save and exit", "adlr-autoresume adlr-autoresume-interval=1000"},
+    {refused, "is not in this version", "use --exit-duration-in-mins; SIGTERM, SIGUSR1 and SIGINT always save and exit",
+     "adlr-autoresume adlr-autoresume-interval=1000"},
     {refused, "is not in this version: no straggler detector runs",
      "use --log-comm (what a rank waits for) or --timing-log-option all (every rank's times): the rank that waits least is the slow one",
      "log-straggler straggler-ctrlr-port=65535 straggler-minmax-count=1 disable-straggler-on-startup"},
@@ -228,8 +234,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "run-workload-inspector-server"},
     {accepted, "without effect: nothing is sent to Weights & Biases; metrics.jsonl under --save or --tensorboard-dir holds every metric", "",
      "wandb-project=* wandb-exp-name=* wandb-save-dir=* wandb-entity=*"},
-    {refused, "is not in this version: nothing is sent over the network", "leave it out: metrics.jsonl holds every metric, and --prometheus-port serves them",
-     "otel-enabled otel-service-name=- otel-span-groups=-"},
+    {refused, "is not in this version: nothing is sent over the network",
+     "leave it out: metrics.jsonl holds every metric, and --prometheus-port serves them", "otel-enabled otel-service-name=- otel-span-groups=-"},
     {refused, "is not in this version: pretrain trains on text", "leave it out",
      "perform-rl-step rl-prompts-per-eval=32 grpo-prompts-per-step=32 grpo-group-size=2 rl-generation-lag=-;0 rl-max-inflight-requests=-;0 "
      "rl-submission-granularity=B rl-consumption-granularity=B rl-durable-rollout-bank rl-rollout-bank-dir=- rl-rollout-bank-max-bytes=0 "

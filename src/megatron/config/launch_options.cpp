@@ -139,8 +139,7 @@ LaunchPlan read_launch_plan(std::span<const std::string> args, const VariableLoo
   const auto separator = std::ranges::find(args, std::string("--"));
   const auto num_flags = static_cast<std::size_t>(separator - args.begin());
   const bool wants_help = std::ranges::count(args, std::string("--help")) + std::ranges::count(args, std::string("-h")) > 0;
-  const UserError no_command(
-      {"the command behind --", "is missing", "write it as in: megatron launch --nproc-per-node 2 -- pretrain gpt …"});
+  const UserError no_command({"the command behind --", "is missing", "write it as in: megatron launch --nproc-per-node 2 -- pretrain gpt …"});
   if (separator == args.end() && !wants_help) throw no_command;
   LaunchOptions options;
   parse_command_line(launch_table(), args.first(num_flags), options, "launch");

@@ -17,28 +17,22 @@ struct ActivationSwitch {
 };
 
 constexpr std::array kActivationSwitches{
-    ActivationSwitch{"swiglu", &LegacyFlags::swiglu, Activation::silu, true,
-                     "use SwiGLU: --activation silu --gated-linear-unit"},
-    ActivationSwitch{"geglu", &LegacyFlags::geglu, Activation::gelu, true,
-                     "use GEGLU: --activation gelu --gated-linear-unit"},
-    ActivationSwitch{"quick_geglu", &LegacyFlags::quick_geglu, Activation::quick_gelu, true,
-                     "use --activation quick_gelu --gated-linear-unit"},
-    ActivationSwitch{"squared_relu", &LegacyFlags::squared_relu, Activation::squared_relu, false,
-                     "use --activation squared_relu"},
-    ActivationSwitch{"openai_gelu", &LegacyFlags::openai_gelu, Activation::gelu_tanh, false,
-                     "use --activation gelu_tanh"},
+    ActivationSwitch{"swiglu", &LegacyFlags::swiglu, Activation::silu, true, "use SwiGLU: --activation silu --gated-linear-unit"},
+    ActivationSwitch{"geglu", &LegacyFlags::geglu, Activation::gelu, true, "use GEGLU: --activation gelu --gated-linear-unit"},
+    ActivationSwitch{"quick_geglu", &LegacyFlags::quick_geglu, Activation::quick_gelu, true, "use --activation quick_gelu --gated-linear-unit"},
+    ActivationSwitch{"squared_relu", &LegacyFlags::squared_relu, Activation::squared_relu, false, "use --activation squared_relu"},
+    ActivationSwitch{"openai_gelu", &LegacyFlags::openai_gelu, Activation::gelu_tanh, false, "use --activation gelu_tanh"},
 };
 
-FieldBuilder add_switch(FieldTable<Settings>& t, const char* name, bool LegacyFlags::*given,
-                        std::function<bool(const Settings&)> is_on, const char* help) {
+FieldBuilder add_switch(FieldTable<Settings>& t, const char* name, bool LegacyFlags::*given, std::function<bool(const Settings&)> is_on,
+                        const char* help) {
   return t.custom(
-      name, ValueKind::boolean,
-      [given](Settings& s, std::span<const std::string> values) { s.legacy.*given = boolean_value(single_value(values)); },
+      name, ValueKind::boolean, [given](Settings& s, std::span<const std::string> values) { s.legacy.*given = boolean_value(single_value(values)); },
       [is_on = std::move(is_on)](const Settings& s) { return std::vector<std::string>{is_on(s) ? "true" : "false"}; }, help);
 }
 
-FieldBuilder add_factor(FieldTable<Settings>& t, const char* name, std::optional<double> LegacyFlags::*given,
-                        RopeScaling shown_for, const char* help) {
+FieldBuilder add_factor(FieldTable<Settings>& t, const char* name, std::optional<double> LegacyFlags::*given, RopeScaling shown_for,
+                        const char* help) {
   return t
       .custom(
           name, ValueKind::number,
@@ -58,9 +52,7 @@ FieldBuilder add_factor(FieldTable<Settings>& t, const char* name, std::optional
 void add_activations(FieldTable<Settings>& t) {
   t.group("MLP");
   for (const ActivationSwitch& item : kActivationSwitches) {
-    const auto is_on = [item](const Settings& s) {
-      return s.model.activation == item.activation && s.model.gated_linear_unit == item.is_gated;
-    };
+    const auto is_on = [item](const Settings& s) { return s.model.activation == item.activation && s.model.gated_linear_unit == item.is_gated; };
     add_switch(t, item.name, item.given, is_on, item.help);
   }
 }
@@ -76,8 +68,7 @@ void add_positions(FieldTable<Settings>& t) {
       "expect no learned positions (deprecated in Megatron-LM): rotary positions stay")
       .hidden();
   add_switch(
-      t, "use_rope_scaling", &LegacyFlags::use_rope_scaling,
-      [](const Settings& s) { return s.model.rope_scaling_type == RopeScaling::llama3; },
+      t, "use_rope_scaling", &LegacyFlags::use_rope_scaling, [](const Settings& s) { return s.model.rope_scaling_type == RopeScaling::llama3; },
       "scale rotary positions as Llama 3 does: --rope-scaling-type llama3");
   add_factor(t, "rotary_seq_len_interpolation_factor", &LegacyFlags::rotary_seq_len_interpolation_factor, RopeScaling::linear,
              "divide rotary positions by this factor: --rope-scaling-type linear --rope-scaling-factor X");
@@ -101,9 +92,7 @@ class Translation {
 
  private:
   std::string where(std::string_view name) const { return parsed_.origin(name).where; }
-  bool is_overruled(std::string_view target, std::string_view legacy) const {
-    return parsed_.origin(target).kind > parsed_.origin(legacy).kind;
-  }
+  bool is_overruled(std::string_view target, std::string_view legacy) const { return parsed_.origin(target).kind > parsed_.origin(legacy).kind; }
   void mark(const char* target, std::string_view legacy) { parsed_.origins[target] = parsed_.origin(legacy); }
   void note(const std::string& remark, std::string_view legacy) { parsed_.notes[remark].push_back(where(legacy)); }
 
@@ -224,8 +213,7 @@ const FieldTable<Settings>& legacy_table() {
            const std::string& value = single_value(values);
            s.legacy.no_weight_decay_cond_type = is_none(value) ? "" : value;
          },
-         [](const Settings&) { return std::vector<std::string>{}; },
-         "apply_wd_to_qk_layernorm: the older spelling of --apply-wd-to-qk-layernorm")
+         [](const Settings&) { return std::vector<std::string>{}; }, "apply_wd_to_qk_layernorm: the older spelling of --apply-wd-to-qk-layernorm")
         .choices({"apply_wd_to_qk_layernorm"})
         .optional()
         .hidden();
@@ -234,8 +222,6 @@ const FieldTable<Settings>& legacy_table() {
   return table;
 }
 
-void translate_legacy_flags(Settings& settings, Parsed& parsed, Problems& problems) {
-  Translation(settings, parsed, problems).run();
-}
+void translate_legacy_flags(Settings& settings, Parsed& parsed, Problems& problems) { Translation(settings, parsed, problems).run(); }
 
 }  // namespace megatron

@@ -145,7 +145,8 @@ const std::vector<Rule>& data_rules() {
          return t.tokenizer_type.empty() && t.tokenizer_model.empty() && !t.vocab_size && s.checkpoint.load.empty();
        },
        [](S) {
-         return UserError::Parts{"--vocab-file and --merge-file", "are required: the tokenizer is a GPT2BPETokenizer unless --tokenizer-type says otherwise",
+         return UserError::Parts{"--vocab-file and --merge-file",
+                                 "are required: the tokenizer is a GPT2BPETokenizer unless --tokenizer-type says otherwise",
                                  "add both, or --tokenizer-model FILE, or --tokenizer-type NullTokenizer --vocab-size N"};
        }},
       {{"tokenizer_type", "vocab_size"},

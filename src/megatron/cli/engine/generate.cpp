@@ -24,9 +24,7 @@ namespace {
 std::vector<std::string> file_prompts(const fs::path& path) {
   const std::string bytes = read_file(path);
   const auto replaced = replace_invalid_utf8(bytes);
-  if (replaced)
-    std::cerr << "note: " << path.string()
-              << " holds bytes that are not UTF-8; they are read as U+FFFD\n";
+  if (replaced) std::cerr << "note: " << path.string() << " holds bytes that are not UTF-8; they are read as U+FFFD\n";
   const std::string& content = replaced ? *replaced : bytes;
   std::vector<std::string> prompts;
   std::size_t begin = 0;
@@ -106,8 +104,7 @@ class TextWriter {
   }
 
   /// Writes prompt and continuation as it grows.
-  Generation stream_text(const std::string& prompt, const std::vector<std::int64_t>& ids,
-                         std::uint64_t index, std::ostream& out) {
+  Generation stream_text(const std::string& prompt, const std::vector<std::int64_t>& ids, std::uint64_t index, std::ostream& out) {
     StreamingDecoder stream([this](std::span<const std::int64_t> window) { return decode(window); }, ids);
     out << prompt << std::flush;
     const Generation generation = generator_.generate(ids, index, [&](std::int64_t id) { out << stream.add(id) << std::flush; });
@@ -119,8 +116,7 @@ class TextWriter {
   /// Says once that a text has outgrown what the model was trained for.
   void note_length(std::int64_t length, std::uint64_t index) {
     if (!speaks_ || has_noted_length_) return;
-    const std::string note = length_note(
-        config_, length, "prompt " + std::to_string(index + 1) + " with its continuation");
+    const std::string note = length_note(config_, length, "prompt " + std::to_string(index + 1) + " with its continuation");
     has_noted_length_ = !note.empty();
     if (has_noted_length_) std::cerr << "note: " << note << "\n";
   }
