@@ -29,9 +29,13 @@ class StartFoldersTest : public testing::Test {
   void TearDown() override { fs::remove_all(root_); }
   std::string folder(const std::string& name) const { return (root_ / name).string(); }
 
+  static small_run::Outcome run(Words flags) {
+    flags.insert(flags.begin(), {"--lr-warmup-iters", "0"});
+    return small_run::run(flags);
+  }
   static std::string error_of(const Words& flags) {
     try {
-      small_run::run(flags);
+      run(flags);
     } catch (const UserError& error) {
       return error.what();
     }
@@ -39,8 +43,8 @@ class StartFoldersTest : public testing::Test {
   }
   /// A run of `iterations` that saves to folder(name) every two.
   void train_into(const std::string& name, int iterations) const {
-    small_run::run({"--save", folder(name), "--save-interval", "2", "--train-iters",
-                    std::to_string(iterations)});
+    run({"--save", folder(name), "--save-interval", "2", "--train-iters",
+         std::to_string(iterations)});
   }
   std::string tracked(const std::string& name) const {
     return read_file(folder(name) + "/latest_checkpointed_iteration.txt");
@@ -138,7 +142,7 @@ TEST_F(StartFoldersTest, GoingBackNeedsAnotherFolder) {
             "no error");
   EXPECT_EQ(tracked("a"), "6");
   std::ofstream(folder("a") + "/latest_checkpointed_iteration.txt") << "2";
-  const auto again = small_run::run({"--load", folder("a"), "--save", folder("a")});
+  const auto again = run({"--load", folder("a"), "--save", folder("a")});
   EXPECT_THAT(again.log,
               HasSubstr("names iteration 2: this run continues there and replaces the later ones"));
 }
@@ -172,8 +176,7 @@ TEST_F(StartFoldersTest, FinetuningWithoutWeightsIsAMistake) {
 
 TEST_F(StartFoldersTest, WarningsAreRepeatedRightBeforeTraining) {
   const std::string log =
-      small_run::run({"--load", folder("none"), "--train-iters", "1", "--lr-warmup-iters", "0"})
-          .log;
+      run({"--load", folder("none"), "--train-iters", "1", "--lr-warmup-iters", "0"}).log;
   const auto start = log.find("[before the start of training step]");
   const auto last = log.rfind("WARNING: could not find the metadata file", start);
   ASSERT_NE(last, std::string::npos);
@@ -181,8 +184,7 @@ TEST_F(StartFoldersTest, WarningsAreRepeatedRightBeforeTraining) {
   EXPECT_EQ(log.substr(last, start - last).find("building GPT model"), std::string::npos);
 
   train_into("a", 2);
-  const std::string resumed =
-      small_run::run({"--load", folder("a"), "--seed", "7", "--no-load-optim"}).log;
+  const std::string resumed = run({"--load", folder("a"), "--seed", "7", "--no-load-optim"}).log;
   EXPECT_THAT(resumed.substr(resumed.rfind("WARNING: this is no longer the run that was saved")),
               HasSubstr("--seed: 1234 in the checkpoint, 7 now"));
   EXPECT_NE(resumed.find("WARNING: the optimizer starts without state"),
@@ -191,21 +193,20 @@ TEST_F(StartFoldersTest, WarningsAreRepeatedRightBeforeTraining) {
 
 TEST_F(StartFoldersTest, ARunThatIsOverSaysSo) {
   train_into("a", 4);
-  EXPECT_THAT(small_run::run({"--load", folder("a"), "--train-iters", "4"}).log,
+  EXPECT_THAT(run({"--load", folder("a"), "--train-iters", "4"}).log,
               HasSubstr("WARNING: the loaded checkpoint is of iteration 4, at the end of training "
                         "at iteration 4 (--train-iters 4): there is nothing "
                         "to train. To go on, give a larger --train-iters"));
-  EXPECT_THAT(small_run::run({"--load", folder("a"), "--train-iters", "3"}).log,
+  EXPECT_THAT(run({"--load", folder("a"), "--train-iters", "3"}).log,
               HasSubstr("is of iteration 4, after the end of training"));
-  EXPECT_THAT(small_run::run({"--load", folder("a"), "--train-iters", "5"}).log,
+  EXPECT_THAT(run({"--load", folder("a"), "--train-iters", "5"}).log,
               Not(HasSubstr("nothing to train")));
 }
 
 TEST_F(StartFoldersTest, MetricsOfAnotherRunAreKept) {
-  small_run::run({"--tensorboard-dir", folder("t"), "--train-iters", "3"});
+  run({"--tensorboard-dir", folder("t"), "--train-iters", "3"});
   const std::string first = read_file(folder("t") + "/metrics.jsonl");
-  const std::string log =
-      small_run::run({"--tensorboard-dir", folder("t"), "--train-iters", "2"}).log;
+  const std::string log = run({"--tensorboard-dir", folder("t"), "--train-iters", "2"}).log;
   EXPECT_EQ(read_file(folder("t") + "/metrics-1.jsonl"), first);
   EXPECT_THAT(log, HasSubstr("all its lines are kept in " + folder("t") + "/metrics-1.jsonl"));
 }
@@ -244,7 +245,7 @@ TEST_F(StartFoldersTest, FoldersThatVanishCostLinesButNotTheRun) {
 }
 
 TEST_F(StartFoldersTest, TheTableOfDataSaysHowOftenItIsSeen) {
-  const auto outcome = small_run::run({"--train-iters", "8"});
+  const auto outcome = run({"--train-iters", "8"});
   EXPECT_THAT(outcome.log, testing::ContainsRegex("train +mock data +1 +[0-9.]+M +32 +[0-9.]+e-0"));
   ASSERT_FALSE(outcome.trainer.data.empty());
   const SplitShare& train = outcome.trainer.data.front();
@@ -269,7 +270,7 @@ TEST(DataTable, AlignsItsColumns) {
 TEST_F(StartFoldersTest, ACheckpointOfNansIsNamed) {
   train_into("a", 2);
   {
-    auto broken = small_run::run({"--load", folder("a"), "--train-iters", "2"});
+    auto broken = run({"--load", folder("a"), "--train-iters", "2"});
     broken.trainer.weights->parameters()[1]->value().view(-1)[0] = std::nan("");
     broken.trainer.optimizer->main_parameters().take_weights();
     std::ostringstream out;
@@ -277,8 +278,9 @@ TEST_F(StartFoldersTest, ACheckpointOfNansIsNamed) {
     save_trainer(broken.trainer, save, "save-checkpoint", out);
   }
   std::ostringstream out;
-  Trainer trainer =
-      set_up(read_run(small_run::flags({"--load", folder("b"), "--rerun-mode", "disabled"})), out);
+  Trainer trainer = set_up(read_run(small_run::flags({"--load", folder("b"), "--rerun-mode",
+                                                      "disabled", "--lr-warmup-iters", "0"})),
+                           out);
   const std::string name = trainer.weights->parameters()[1]->name();
   EXPECT_THAT(out.str(),
               HasSubstr("WARNING: " + folder("b") +
