@@ -109,6 +109,7 @@ TEST(RunStore, EveryCallEndsWhenTheHostIsStopped) {
   RunStore store(reach_store(address, {.timeout = milliseconds(60'000)}));
   store.set("a", "1");
   ::kill(host, SIGSTOP);
+  ::waitpid(host, nullptr, WUNTRACED);  // all its threads have stopped
   const auto start = std::chrono::steady_clock::now();
   std::thread impatient([&] {
     std::this_thread::sleep_for(milliseconds(300));
