@@ -144,8 +144,8 @@ TEST(Launch, AKilledStageEndsAllAndIsNamed) {
 
 /// A stopped process closes no connection and answers nothing; rank 0 hosts the store as well.
 TEST(Launch, AStoppedRankEndsAllAndIsNamed) {
-  const Words stages{"--num-layers", "4",  "--pipeline-model-parallel-size", "2", "--global-batch-size", "16", "--train-iters", "100000",
-                     "--distributed-timeout-minutes", "0.1"};
+  const Words stages{"--num-layers",  "4",      "--pipeline-model-parallel-size", "2",  "--global-batch-size", "16",
+                     "--train-iters", "100000", "--distributed-timeout-minutes",  "0.1"};
   for (const std::size_t victim : {0U, 3U}) {
     const RunningLaunch launch(joined(joined({"--nproc-per-node", "4", "--grace-seconds", "5", "--"}, kTraining), stages));
     ASSERT_TRUE(launch.wait_for(" iteration ", 3)) << launch.output();
@@ -154,7 +154,8 @@ TEST(Launch, AStoppedRankEndsAllAndIsNamed) {
     const auto stopped = std::chrono::steady_clock::now();
     ::kill(ranks[victim], SIGSTOP);
     const std::string name = "rank " + std::to_string(victim), process = std::to_string(ranks[victim]);
-    EXPECT_TRUE(launch.wait_for("megatron launch: " + name + " is stopped by signal 19 (SIGSTOP): the other ranks wait for it (kill -CONT " + process));
+    EXPECT_TRUE(
+        launch.wait_for("megatron launch: " + name + " is stopped by signal 19 (SIGSTOP): the other ranks wait for it (kill -CONT " + process));
     EXPECT_EQ(launch.wait(), 1) << launch.output();
     EXPECT_LT(std::chrono::steady_clock::now() - stopped, std::chrono::seconds(40));
     const std::string told = launch.output();
@@ -316,9 +317,11 @@ TEST_F(TwoHosts, AStoppedHostIsNamed) {
                  "kill -9 $(ip netns pids " + name_ + "-" + std::to_string(stopped) + ")");
   };
   EXPECT_THAT(run(2, 1).second, HasSubstr("code 1"));
-  EXPECT_THAT(read_file(log), testing::ContainsRegex("megatron pretrain: error: .*ranks? [23, ]+ (has|have) not arrived after 6 s.*rank [23] does not answer"));
+  EXPECT_THAT(read_file(log),
+              testing::ContainsRegex("megatron pretrain: error: .*ranks? [23, ]+ (has|have) not arrived after 6 s.*rank [23] does not answer"));
   EXPECT_THAT(run(1, 2).second, HasSubstr("code 1"));
-  EXPECT_THAT(read_file(log), testing::ContainsRegex("megatron pretrain: error: .*rank 0, which hosts the run's store at host1:29500, has not answered"));
+  EXPECT_THAT(read_file(log),
+              testing::ContainsRegex("megatron pretrain: error: .*rank 0, which hosts the run's store at host1:29500, has not answered"));
   EXPECT_THAT(read_file(log), testing::ContainsRegex("megatron launch: rank [23] ended with exit code 1, because another rank failed: "));
   for (const std::string end : {"", ".other"}) fs::remove(log.string() + end);
 }

@@ -24,7 +24,8 @@ std::atomic<int> num_names_asked{0};
 }
 
 /// In front of the C library's: counts the questions that a resolver would have to answer.
-extern "C" int getnameinfo(const sockaddr* address, socklen_t length, char* host, socklen_t host_size, char* service, socklen_t service_size, int flags) {
+extern "C" int getnameinfo(const sockaddr* address, socklen_t length, char* host, socklen_t host_size, char* service, socklen_t service_size,
+                           int flags) {
   static const auto real = reinterpret_cast<decltype(&getnameinfo)>(::dlsym(RTLD_NEXT, "getnameinfo"));
   if ((flags & NI_NUMERICHOST) == 0) ++num_names_asked;
   return real(address, length, host, host_size, service, service_size, flags);
@@ -109,6 +110,7 @@ TEST(RunStore, EveryCallEndsWhenTheHostIsStopped) {
   RunStore store(reach_store(address, {.timeout = milliseconds(60'000)}));
   store.set("a", "1");
   ::kill(host, SIGSTOP);
+  ::waitpid(host, nullptr, WUNTRACED);  // all its threads have stopped
   const auto start = std::chrono::steady_clock::now();
   std::thread impatient([&] {
     std::this_thread::sleep_for(milliseconds(300));
@@ -170,9 +172,9 @@ std::string refusal(const StoreAddress& address, const ReachOptions& options) {
 TEST(ReachStore, NamesAServiceThatAnswersInItsOwnWay) {
   const ForeignService web("HTTP/1.1 400 Bad Request\r\n\r\n");
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_THAT(refusal(web.address(), {}),
-              AllOf(HasSubstr("what listens at " + web.address().text() + ": is another service, not rank 0 of this run (which answered 'HTTP/1.1 400"),
-                    HasSubstr("--master-port")));
+  EXPECT_THAT(refusal(web.address(), {}), AllOf(HasSubstr("what listens at " + web.address().text() +
+                                                          ": is another service, not rank 0 of this run (which answered 'HTTP/1.1 400"),
+                                                HasSubstr("--master-port")));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
 }
 
@@ -184,7 +186,8 @@ TEST(ReachStore, NamesAServiceThatCloses) {
 TEST(ReachStore, SpeaksOfAServiceThatIsSilent) {
   const ListeningSocket silent = local_socket();
   std::string told;
-  EXPECT_THAT(refusal({"127.0.0.1", silent.port()}, {.silence_timeout = milliseconds(6'000), .progress = [&](double, const std::string& line) { told = line; }}),
+  EXPECT_THAT(refusal({"127.0.0.1", silent.port()},
+                      {.silence_timeout = milliseconds(6'000), .progress = [&](double, const std::string& line) { told = line; }}),
               HasSubstr("which has said nothing for 6 s"));
   EXPECT_EQ(told, "the port is open, but no store of a run answers there: rank 0 is not ready, or another program has the port");
 }

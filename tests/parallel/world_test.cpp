@@ -206,10 +206,19 @@ void end_me_after(unsigned time_s) {
   ::_exit(0);
 }
 
+/// Joins; rank 0 comes back when all others have.
+void join_before_rank_0(World& world, milliseconds timeout) {
+  world.join(options_with({}, timeout));
+  const std::int64_t rank = world.environment().rank;
+  const auto key = [](std::int64_t of) { return "joined/" + std::to_string(of); };
+  if (rank != 0) return world.store()->set(key(rank), std::vector<std::uint8_t>{1});
+  for (std::int64_t other = 1; other < world.environment().world_size; ++other) world.store()->get(key(other));
+}
+
 /// The store's host neither answers nor closes a connection: every wait for it has an end, and one rank of the host says why.
 TEST(World, EndsWithoutARank0ThatIsStopped) {
   const auto ranks = run_world(3, [](World& world) -> int {
-    world.join(options_with({}, milliseconds(2'000)));
+    join_before_rank_0(world, milliseconds(2'000));
     if (world.environment().rank == 0) {
       end_me_after(9);
       ::raise(SIGSTOP);
@@ -229,7 +238,7 @@ TEST(World, EndsWithoutARank0ThatIsStopped) {
 /// The news of this rank's own failure cannot be told.
 TEST(World, EndsWithItsOwnWordsWhenRank0IsStopped) {
   const auto ranks = run_world(2, [](World& world) -> int {
-    world.join(options_with({}, milliseconds(60'000)));
+    join_before_rank_0(world, milliseconds(60'000));
     if (world.environment().rank == 0) {
       end_me_after(9);
       ::raise(SIGSTOP);

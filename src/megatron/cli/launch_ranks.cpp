@@ -45,7 +45,8 @@ std::shared_ptr<RankLog> open_log(const RankStart& start, std::int64_t rank) {
 void set_variable(const char* name, std::int64_t value) { ::setenv(name, std::to_string(value).c_str(), 1); }
 
 void set_environment(const RankStart& start, const RankProcess& process) {
-  for (const char* name : {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT", kLaunchSocketVariable, kLaunchCauseVariable})
+  for (const char* name :
+       {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT", kLaunchSocketVariable, kLaunchCauseVariable})
     ::unsetenv(name);
   set_variable("RANK", process.rank);
   set_variable("WORLD_SIZE", start.plan.world_size());

@@ -19,7 +19,7 @@ struct RankProcess {
   std::int64_t rank = 0, local_rank = 0;
   pid_t pid = -1;
   bool is_running = false;
-  int stopped_by = 0;                     ///< the signal, while the process is stopped
+  int stopped_by = 0;                    ///< the signal, while the process is stopped
   std::unique_ptr<RankStream> out, err;  ///< null where the rank writes to the launcher's terminal itself
 };
 

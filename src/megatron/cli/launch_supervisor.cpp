@@ -161,9 +161,10 @@ void Supervisor::reap() {
 /// A stopped rank holds up all others, who can only guess why it does not come.
 void Supervisor::note_stop(RankProcess& process, int status) {
   process.stopped_by = WIFSTOPPED(status) ? WSTOPSIG(status) : 0;
-  const std::string what = process.stopped_by != 0 ? "is stopped by " + signal_text(process.stopped_by) + ": the other ranks wait for it (kill -CONT " +
-                                                         std::to_string(process.pid) + " lets it go on)"
-                                                   : "goes on";
+  const std::string what = process.stopped_by != 0
+                               ? "is stopped by " + signal_text(process.stopped_by) + ": the other ranks wait for it (kill -CONT " +
+                                     std::to_string(process.pid) + " lets it go on)"
+                               : "goes on";
   err_.add("megatron launch: rank " + std::to_string(process.rank) + " " + what + "\n");
 }
 

@@ -18,13 +18,13 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kEarlyPatience{10};  ///< for reaching rank 0 with news of a failure before the ranks have met
-constexpr seconds kPrintPatience{5};   ///< for rank 0 to print a failure of ours
-constexpr seconds kLastGrace{5};       ///< for this rank's main thread to end after another's failure
-constexpr seconds kForcedEnd{15};      ///< for this rank's main thread to end after a failure that this host knows of
-constexpr seconds kOwnCauseWait{1};    ///< for rank 0 to find the same mistake itself
+constexpr seconds kEarlyPatience{10};        ///< for reaching rank 0 with news of a failure before the ranks have met
+constexpr seconds kPrintPatience{5};         ///< for rank 0 to print a failure of ours
+constexpr seconds kLastGrace{5};             ///< for this rank's main thread to end after another's failure
+constexpr seconds kForcedEnd{15};            ///< for this rank's main thread to end after a failure that this host knows of
+constexpr seconds kOwnCauseWait{1};          ///< for rank 0 to find the same mistake itself
 constexpr milliseconds kOwnWordsWait{1500};  ///< for a call of this rank to say what it waits for, once the store is lost
-constexpr seconds kStorePatience{5};   ///< for the store to answer once something has failed
+constexpr seconds kStorePatience{5};         ///< for the store to answer once something has failed
 
 /// c10d warns, with a stack trace, of addresses without a name and of peers that leave. What matters of it we say ourselves.
 void quiet_c10d() {

@@ -157,7 +157,8 @@ class Meeting {
   }
 
   UserError silence_error() const {
-    return UserError({"rank 0 of this run", format("has not begun within %.0f s", std::chrono::duration<double>(options_.timeout + kRank0Lead).count()),
+    return UserError({"rank 0 of this run",
+                      format("has not begun within %.0f s", std::chrono::duration<double>(options_.timeout + kRank0Lead).count()),
                       "see what it does; --distributed-timeout-minutes sets how long to wait"});
   }
 

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-constexpr double kSlowName_s = 2;          ///< a resolver that takes longer is worth a word
+constexpr double kSlowName_s = 2;               ///< a resolver that takes longer is worth a word
 constexpr milliseconds kClosedPatience{5'000};  ///< for a port that closes what it has accepted: rank 0 may be starting again
 
 /// When to speak: after 5, 10, 20, 40 seconds, then every minute.

@@ -12,7 +12,7 @@ namespace megatron {
 
 struct ReachOptions {
   std::chrono::milliseconds timeout{600'000};
-  std::chrono::milliseconds name_timeout{5'000};     ///< for a name that nobody knows
+  std::chrono::milliseconds name_timeout{5'000};      ///< for a name that nobody knows
   std::chrono::milliseconds silence_timeout{60'000};  ///< for a port that is open and says nothing
   /// Called now and then while waiting: seconds so far, and why there is no connection yet.
   std::function<void(double waited_s, const std::string& reason)> progress = {};

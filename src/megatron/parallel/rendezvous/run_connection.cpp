@@ -34,7 +34,8 @@ RunStore open_root(const LaunchEnvironment& environment, const ConnectionOptions
                                         .name_timeout = milliseconds(is_late_name(environment) ? 120'000 : 5'000),  // it appears with the pod
                                         .progress = [&](double waited_s, const std::string& reason) {
                                           if (environment.local_rank == 0 && options.progress)
-                                            options.progress(format("waiting for rank 0 at %s (%.0f s): ", address.text().c_str(), waited_s) + reason);
+                                            options.progress(format("waiting for rank 0 at %s (%.0f s): ", address.text().c_str(), waited_s) +
+                                                             reason);
                                         }}));
 }
 

@@ -13,9 +13,9 @@ using std::chrono::milliseconds;
 constexpr const char* kFailureKey = "failure";
 constexpr const char* kAskedKey = "who holds up everybody";
 constexpr milliseconds kInterval{200};
-constexpr milliseconds kAnswerTime{3'000};       ///< for ranks on other hosts to answer
-constexpr milliseconds kOthersQuestion{6'000};   ///< for the failure of the rank that asked first
-constexpr milliseconds kLastPatience{5'000};     ///< for the store, once something has failed
+constexpr milliseconds kAnswerTime{3'000};      ///< for ranks on other hosts to answer
+constexpr milliseconds kOthersQuestion{6'000};  ///< for the failure of the rank that asked first
+constexpr milliseconds kLastPatience{5'000};    ///< for the store, once something has failed
 
 std::string answer_key(std::int64_t rank) { return "states/" + std::to_string(rank); }
 

@@ -20,8 +20,8 @@ namespace megatron {
 class FailureWatch {
  public:
   struct Options {
-    std::int64_t rank = 0;                   ///< of the world
-    std::vector<std::int64_t> first_of = {};  ///< per rank of the world, the first rank of its place
+    std::int64_t rank = 0;                       ///< of the world
+    std::vector<std::int64_t> first_of = {};     ///< per rank of the world, the first rank of its place
     std::chrono::milliseconds timeout{600'000};  ///< of a wait
   };
   FailureWatch(StoreTalk& talk, std::shared_ptr<RankBoard> board, Options options);

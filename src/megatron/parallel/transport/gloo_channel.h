@@ -17,8 +17,8 @@ class Store;
 namespace megatron {
 
 struct GlooOptions {
-  std::int64_t rank = 0, size = 1;  ///< in the group
-  std::string address = {};         ///< of this host as the others reach it; empty: 127.0.0.1
+  std::int64_t rank = 0, size = 1;             ///< in the group
+  std::string address = {};                    ///< of this host as the others reach it; empty: 127.0.0.1
   std::chrono::milliseconds timeout{600'000};  ///< of connecting; transfers wait a minute longer
 };
 

@@ -69,8 +69,7 @@ bool is_message(CommOperation operation) { return operation == CommOperation::se
 
 }  // namespace
 
-LaneComm::LaneComm(GroupPlace place, std::shared_ptr<Transport> transport, std::shared_ptr<CommCounters> counters,
-                   std::shared_ptr<RankBoard> board)
+LaneComm::LaneComm(GroupPlace place, std::shared_ptr<Transport> transport, std::shared_ptr<CommCounters> counters, std::shared_ptr<RankBoard> board)
     : transport_(std::move(transport)), place_(std::move(place)), counters_(std::move(counters)), board_(std::move(board)) {}
 
 std::shared_ptr<Lane> LaneComm::lane_of(const CommCall& call) {

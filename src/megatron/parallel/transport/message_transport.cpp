@@ -36,7 +36,8 @@ void MessageTransport::run(const CommCall& call) {
 
 // ---- transfers ----
 
-/// The words for a broken transfer: why a peer is gone may arrive a moment after its connection has closed. FailureWatch ends a wait that is too long.
+/// The words for a broken transfer: why a peer is gone may arrive a moment after its connection has closed. FailureWatch ends a wait that is too
+/// long.
 void MessageTransport::wait(const CommCall& call, Transfer& transfer, std::int64_t member) const {
   const RankWaits::Wait shown(board_->waits(), world_rank(place_.rank), call, place_.name, {world_rank(member)});
   try {
