@@ -67,19 +67,12 @@ void compare_with_model(const TokenizerConfig& flags, const CheckpointSource& so
   const auto is_own = is_own_tokenizer(flags, source);
   if (is_own.value_or(false)) return;
   const std::int64_t size = result.tokenizer->vocab_size(), rows = source.model.vocab_size;
-  if (size > rows)
-    throw UserError(
-        {"the tokenizer has " + std::to_string(size) + " ids",
-         "the model's vocabulary has " + std::to_string(rows),
-         "use the tokenizer that the model was trained with" +
-             std::string(names_a_tokenizer(source.tokenizer) ? ": leave the tokenizer's flags out"
-                                                             : "")});
   if (result.tokenizer->name() == "NullTokenizer" && size == rows) return;
   if (is_own) {
     result.notes.push_back(
         description(flags) + " is another tokenizer than the one of these weights (" +
         description(source.tokenizer) + "): the model reads its ids as other texts");
-  } else if (size < rows) {
+  } else if (size != rows) {
     result.notes.push_back("the tokenizer has " + std::to_string(size) +
                            " ids, the model's vocabulary " + std::to_string(rows) +
                            ": check that the model was trained with it");

@@ -21,7 +21,7 @@ struct StoredTokenizer {
 };
 
 /// Opens the tokenizer of `flags` when they name one, else the checkpoint's. UserError when there
-/// is none, or when that of the flags has more ids than the model.
+/// is none.
 StoredTokenizer open_tokenizer(const TokenizerConfig& flags, const CheckpointSource& source);
 
 }  // namespace megatron
