@@ -168,6 +168,17 @@ TEST(LegacyFlags, AFlagWinsOverAFileWhicheverOfThemIsLegacy) {
   translate_legacy_flags(settings, parsed, problems);
   EXPECT_TRUE(problems.empty());
   EXPECT_EQ(settings.model.activation, Activation::relu);
+
+  Settings scaled;
+  scaled.legacy.use_rope_scaling = true;
+  scaled.legacy.rotary_seq_len_interpolation_factor = 2;
+  Parsed origins;
+  origins.origins["use_rope_scaling"] = {Origin::Kind::file, "run.yaml:1: use_rope_scaling"};
+  origins.origins["rotary_seq_len_interpolation_factor"] = {Origin::Kind::flag, "--rotary-seq-len-interpolation-factor"};
+  translate_legacy_flags(scaled, origins, problems);
+  EXPECT_TRUE(problems.empty());
+  EXPECT_EQ(scaled.model.rope_scaling_type, RopeScaling::linear);
+  EXPECT_EQ(scaled.model.rope_scaling_factor, 2);
 }
 
 }  // namespace

@@ -140,13 +140,14 @@ class Translation {
 
   void translate_rope_scaling() {
     const bool is_yarn = model_.position_embedding_type == PositionEmbedding::yarn || model_.rope_scaling_type == RopeScaling::yarn;
-    const auto& interpolation = legacy_.rotary_seq_len_interpolation_factor;
-    if (interpolation && (legacy_.use_rope_scaling || is_yarn)) {
-      problems_.add({where("rotary_seq_len_interpolation_factor"), "cannot be joined with another scaling of rotary positions",
+    const auto interpolation = is_overruled("use_rope_scaling", kInterpolation) ? std::nullopt : legacy_.rotary_seq_len_interpolation_factor;
+    const bool is_llama3 = legacy_.use_rope_scaling && !(interpolation && is_overruled(kInterpolation, "use_rope_scaling"));
+    if (interpolation && (is_llama3 || is_yarn)) {
+      problems_.add({where(kInterpolation), "cannot be joined with another scaling of rotary positions",
                      "leave it out, or leave --use-rope-scaling and YaRN out"});
       return;
     }
-    if (legacy_.use_rope_scaling) set("rope_scaling_type", model_.rope_scaling_type, RopeScaling::llama3, "use_rope_scaling");
+    if (is_llama3) set("rope_scaling_type", model_.rope_scaling_type, RopeScaling::llama3, "use_rope_scaling");
     if (interpolation) translate_interpolation(*interpolation);
     if (is_yarn) translate_yarn();
     if (legacy_.rotary_scaling_factor && !is_yarn && *legacy_.rotary_scaling_factor != 1)
@@ -154,13 +155,12 @@ class Translation {
   }
 
   void translate_interpolation(double factor) {
-    constexpr const char* kFlag = "rotary_seq_len_interpolation_factor";
-    set("rope_scaling_type", model_.rope_scaling_type, RopeScaling::linear, kFlag);
-    if (model_.rope_scaling_type != RopeScaling::linear || is_overruled("rope_scaling_factor", kFlag)) return;
+    set("rope_scaling_type", model_.rope_scaling_type, RopeScaling::linear, kInterpolation);
+    if (model_.rope_scaling_type != RopeScaling::linear || is_overruled("rope_scaling_factor", kInterpolation)) return;
     if (parsed_.is_set("rope_scaling_factor"))
       note("without effect beside --rotary-seq-len-interpolation-factor, as in Megatron-LM", "rope_scaling_factor");
     model_.rope_scaling_factor = factor;
-    mark("rope_scaling_factor", kFlag);
+    mark("rope_scaling_factor", kInterpolation);
   }
 
   /// YaRN's factor is 1 in Megatron-LM unless --rotary-scaling-factor says otherwise, and its length of pretraining 4096. Beside
@@ -176,6 +176,7 @@ class Translation {
       if (parsed_.is_set("rope_scaling_factor"))
         note("without effect, as in Megatron-LM: YaRN's factor is --rotary-scaling-factor", "rope_scaling_factor");
       model_.rope_scaling_factor = 1;
+      parsed_.origins.erase("rope_scaling_factor");
     }
   }
 
@@ -191,6 +192,8 @@ class Translation {
     const bool has_files = !t.vocab_file.empty() || !t.merge_file.empty();
     if (t.tokenizer_type.empty() && t.tokenizer_model.empty() && has_files) t.tokenizer_type = "GPT2BPETokenizer";
   }
+
+  static constexpr const char* kInterpolation = "rotary_seq_len_interpolation_factor";
 
   Settings& settings_;
   TransformerConfig& model_;

@@ -62,8 +62,8 @@ void settle_vocab_size(Settings& settings, const Tokenizer& tokenizer) {
   const TokenizerConfig& given = settings.tokenizer;
   if (!is_loaded) size = given.padded_vocab_size.value_or(given.vocab_size.value_or(tokenizer.vocab_size()));
   if (given.padded_vocab_size && *given.padded_vocab_size < size) {
-    throw UserError({"--padded-vocab-size " + std::to_string(*given.padded_vocab_size), "is less than the loaded model's vocabulary of " + std::to_string(size),
-                     "leave --padded-vocab-size out"});
+    throw UserError({"--padded-vocab-size " + std::to_string(*given.padded_vocab_size),
+                     "is less than the loaded model's vocabulary of " + std::to_string(size), "leave --padded-vocab-size out"});
   }
   if (tokenizer.vocab_size() <= size) return;
   if (given.padded_vocab_size == size) {
@@ -111,6 +111,15 @@ class Setup {
  private:
   Settings& settings() { return trainer_.settings; }
 
+  /// A loaded model keeps its rows.
+  void warn_of_padded_vocab_size() {
+    const auto padded = settings().tokenizer.padded_vocab_size;
+    const std::int64_t size = settings().model.vocab_size;
+    if (!padded || *padded == size) return;
+    trainer_.warnings.add("--padded-vocab-size " + std::to_string(*padded) + " has no effect: the loaded model has " + std::to_string(size) + " rows",
+                          out_);
+  }
+
   void make_parts() {
     {
       const auto timing = trainer_.timers.scope("model-and-optimizer-setup");
@@ -141,20 +150,19 @@ class Setup {
     const Mesh& mesh = mesh_.emplace(mesh_sizes(parallel), world_size);
     trainer_.rank = world_.communicators != nullptr ? make_rank(mesh, *world_.communicators, options) : make_rank(mesh, 0, options);
     trainer_.rank.tp_options = {.async_allreduce = !parallel.no_async_tensor_model_parallel_allreduce,
-                                .overlap_chunks = parallel.tp_comm_overlap ? kOverlapChunks : 1};
+                                .overlap_chunks = parallel.tp_comm_overlap && trainer_.rank.tp.size > 1 ? kOverlapChunks : 1};
     if (world_size > 1) out_ << mesh.table() << std::flush;
   }
 
   void settle_settings() {
     take_settings();
     take_place();
-    trainer_.source =
-        choose_checkpoint(settings().checkpoint, trainer_.rank, trainer_.warnings, out_);
+    trainer_.source = choose_checkpoint(settings().checkpoint, trainer_.rank, trainer_.warnings, out_);
     if (trainer_.source) settings().model = merge_architecture(*trainer_.source, settings().model, run_.parsed);
     tokenizer_ = open_tokenizer(settings().tokenizer, settings().model.vocab_size);
-    if (trainer_.rank.world.rank == 0)
-      trainer_.tokenizer_files = tokenizer_files(settings().tokenizer);
+    if (trainer_.rank.world.rank == 0) trainer_.tokenizer_files = tokenizer_files(settings().tokenizer);
     settle_vocab_size(settings(), *tokenizer_);
+    warn_of_padded_vocab_size();
     resolve(settings(), trainer_.rank.dp.size);
     validate_model(settings()).throw_if_any();
     if (run_.options.settings.training.train_samples > 0 && !settings().training.skip_train)
@@ -179,8 +187,7 @@ class Setup {
     const auto open = [&](bool is_leader) {
       trainer_.save_folder = std::make_unique<SaveFolder>(config.save, disk(), is_leader);
       if (config.non_persistent_save_interval)
-        trainer_.non_persistent_folder = std::make_unique<SaveFolder>(
-            non_persistent_folder(config, config.save), disk(), is_leader);
+        trainer_.non_persistent_folder = std::make_unique<SaveFolder>(non_persistent_folder(config, config.save), disk(), is_leader);
     };
     JointSteps(trainer_.rank.world, trainer_.rank.device).on_first([&] {
       check_used_folders(config, trainer_.source, trainer_.warnings, out_);
