@@ -102,6 +102,8 @@ const FieldTable<PlanOptions>& plan_table() {
 
 std::int64_t num_microbatches(const PlanOptions& options) {
   if (!options.global_batch_size) {
+    if (options.data_parallel_size)
+      std::cerr << "note: --data-parallel-size: without effect: it divides --global-batch-size, which is not given\n";
     const std::int64_t by_default = options.micro_batch_size ? 1 : 2 * options.pipeline_model_parallel_size;  // as in a run
     return options.num_microbatches.value_or(by_default);
   }
