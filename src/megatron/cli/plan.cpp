@@ -102,8 +102,6 @@ const FieldTable<PlanOptions>& plan_table() {
 
 std::int64_t num_microbatches(const PlanOptions& options) {
   if (!options.global_batch_size) {
-    if (options.data_parallel_size)
-      std::cerr << "note: --data-parallel-size: without effect: it divides --global-batch-size, which is not given\n";
     const std::int64_t by_default = options.micro_batch_size ? 1 : 2 * options.pipeline_model_parallel_size;  // as in a run
     return options.num_microbatches.value_or(by_default);
   }
@@ -227,6 +225,8 @@ int run_plan(std::span<const std::string> args) {
          "megatron plan --show-schedule --pipeline-model-parallel-size 4 --pipeline-schedule 1f1b; choose a layout with docs/parallelism.md"});
   if (options.compare) refuse_beside_compare(options);
   take_chunks_of_run(options);
+  if (options.data_parallel_size && !options.global_batch_size)
+    std::cerr << "note: --data-parallel-size: without effect: it divides --global-batch-size, which is not given\n";
   check_size(options);
   options.compare ? compare(options) : show(options);
   return 0;
