@@ -87,7 +87,8 @@ void remove_empty_root(const fs::path& root) {
   fs::remove(root, ignored);
 }
 
-std::filesystem::path write_release(FiniteReader& reader, const CheckpointSource& source, const ConvertRequest& request) {
+std::filesystem::path write_release(FiniteReader& reader, const CheckpointSource& source,
+                                    const ConvertRequest& request) {
   CheckpointContent content;
   content.manifest.model = architecture_to_json(source.model);
   content.manifest.settings = tokenizer_settings(source.tokenizer);

@@ -28,8 +28,8 @@ struct IndexedDatasetOptions {
   bool partial = false;     ///< the sequences may leave parts of the .bin file out
 };
 
-/// A reader of one `prefix.{bin,idx}`. Opening checks the sizes and the ends of the index, in a time
-/// that does not grow with it; check() checks every entry. UserErrors name file, entry and value.
+/// A reader of one `prefix.{bin,idx}`. Opening checks the sizes and the ends of the index, in
+/// constant time; check() checks every entry. UserErrors name file, entry and value.
 /// Every read checks its entry again: files may change under a run.
 class IndexedDataset : public TokenSource {
  public:
