@@ -9,8 +9,10 @@
 #include "checkpoint/temporary_folder.h"
 #include "checkpoint/tiny_run.h"
 #include "megatron/base/files.h"
+#include "megatron/checkpoint/carried_tokenizer.h"
 #include "megatron/checkpoint/diff.h"
 #include "megatron/checkpoint/inspect.h"
+#include "megatron/tokenizers/tokenizer_files.h"
 
 namespace megatron {
 namespace {
@@ -126,6 +128,62 @@ TEST(Convert, AnotherTokenizerTakesTheIdsOfTheFirst) {
       {.load = root / "hf", .save = root / "other", .format = "hf", .tokenizer = other});
   expect_tiny_tokenizer(root / "other");
   EXPECT_FALSE(fs::exists(root / "other/generation_config.json"));
+}
+
+CarriedFiles gpt2_files() {
+  return {{"vocab.json", R"({"a": 0, "b": 1, "ab": 2, "<|endoftext|>": 3})"},
+          {"merges.txt", "#version: 0.2\na b\n"}};
+}
+
+TEST(CarriedTokenizer, ComparesFilesOfOneName) {
+  const CarriedFiles gpt2 = gpt2_files(), bpe = tiny_tokenizer();
+  CarriedFiles both = gpt2;
+  both["tokenizer.json"] = bpe.at("tokenizer.json");
+  EXPECT_EQ(same_vocabulary(both, gpt2), true);
+  EXPECT_EQ(same_vocabulary(bpe, both), true);
+  EXPECT_EQ(same_vocabulary(bpe, gpt2), std::nullopt);
+  CarriedFiles other = gpt2;
+  other["merges.txt"] = "#version: 0.2\nb a\n";
+  EXPECT_EQ(same_vocabulary(both, other), false);
+  const CarriedFiles torn{{"tokenizer.json", "{}"}, {"merges.txt", "a b"}};  // no vocab.json
+  EXPECT_EQ(same_vocabulary(torn, gpt2), std::nullopt);
+  EXPECT_EQ(same_vocabulary({{"tokenizer.model", "x"}}, {{"tokenizer.model", "y"}}), false);
+}
+
+TEST(CarriedTokenizer, TheSameVocabularyByOtherFilesChangesNothing) {
+  CarriedFiles files = gpt2_files();
+  files["tokenizer.json"] = "{}";
+  files["generation_config.json"] = R"({"eos_token_id": 3})";
+  const CarriedFiles before = files;
+  carry_tokenizer(gpt2_files(), files);
+  EXPECT_EQ(files, before);
+  carry_tokenizer(tiny_tokenizer(), files);
+  EXPECT_EQ(files, tiny_tokenizer());
+}
+
+TEST(Convert, ByteTokenizerReplacesTheTokenizerOfTheOrigin) {
+  const TemporaryFolder root;
+  TinyRun run(1);
+  run.settings.tokenizer.tokenizer_type = "ByteTokenizer";
+  CheckpointSource origin{.kind = CheckpointSource::Kind::hugging_face,
+                          .folder = root / "origin",
+                          .model = {},
+                          .given_knobs = {},
+                          .notes = {},
+                          .carried = tiny_tokenizer()};
+  origin.carried["generation_config.json"] = R"({"eos_token_id": 5})";
+  SaveRequest request = run.request(5);
+  request.origin = &origin;
+  save_checkpoint(root / "run", request);
+  convert_checkpoint({.load = root / "run", .save = root / "hf", .format = "hf"});
+  convert_checkpoint({.load = root / "run", .save = root / "release", .format = "megatron"});
+  convert_checkpoint({.load = root / "release", .save = root / "hf of release", .format = "hf"});
+  for (const char* folder : {"hf", "hf of release"}) {
+    EXPECT_EQ(read_file(root / folder / "tokenizer.json"), byte_tokenizer_json());
+    EXPECT_EQ(read_json(root / folder / "config.json").at("eos_token_id"), 256);
+    EXPECT_FALSE(fs::exists(root / folder / "special_tokens_map.json"));
+    EXPECT_FALSE(fs::exists(root / folder / "generation_config.json"));
+  }
 }
 
 TEST(Convert, RefusesWeightsThatAreNotFinite) {

@@ -143,7 +143,7 @@ TEST_F(BuilderTest, BuildsMockData) {
   EXPECT_NE(datasets.test(), nullptr);
 }
 
-TEST_F(BuilderTest, OrdersMockDataWhenASampleIsRead) {
+TEST_F(BuilderTest, OrdersMockDataAlikeWithAndWithoutACache) {
   config_.mock_data = true;
   request_.sequence_length = 512;
   request_.num_samples = {200000, 4, 4};  // several epochs

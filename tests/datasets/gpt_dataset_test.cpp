@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "datasets/scratch.h"
@@ -147,6 +148,49 @@ TEST_F(GptDatasetTest, NamesACacheThatWouldPadASample) {
   EXPECT_EQ(refused, 2);
 }
 
+// megatron-core rounds the number of validation samples in single precision, so those of a large
+// split may count several samples more than there are tokens for.
+TEST_F(GptDatasetTest, PadsSamplesBeyondTheLastToken) {
+  options_.cache_folder = folder_ / "cache";
+  options_.drop_last_partial_validation_sequence = false;
+  std::vector<std::int32_t> starts;
+  std::vector<std::uint32_t> shuffle;
+  {
+    const GptDataset valid = make(Split::valid, std::nullopt);
+    const GptIndex& order = valid.index();
+    for (std::int64_t i = 0; i < order.sample_index.size(); ++i)
+      starts.push_back(static_cast<std::int32_t>(order.sample_index.at(i)));
+    for (std::int64_t i = 0; i < order.shuffle_index.size(); ++i)
+      shuffle.push_back(static_cast<std::uint32_t>(order.shuffle_index.at(i)));
+  }
+  const auto size = static_cast<std::int64_t>(shuffle.size());
+  for (int surplus = 0; surplus < 2; ++surplus) {
+    shuffle.push_back(static_cast<std::uint32_t>(shuffle.size()));
+    starts.insert(starts.end(), {starts[starts.size() - 2], starts[starts.size() - 1]});
+  }
+  for (const auto& file : fs::directory_iterator(folder_ / "cache")) {
+    const std::string path = file.path();
+    if (path.ends_with("sample_index.npy")) NpyArray(starts, 2).save(path);
+    if (path.ends_with("shuffle_index.npy")) NpyArray(shuffle).save(path);
+  }
+  const GptDataset valid = make(Split::valid, std::nullopt);
+  ASSERT_EQ(valid.size(), size + 2);
+  for (std::int64_t i = 0; i < size; ++i) EXPECT_NO_THROW(valid.text(i)) << i;
+  for (std::int64_t i = size; i < size + 2; ++i) {
+    const std::vector<std::int64_t> ids = valid.text(i);
+    EXPECT_EQ(std::count(ids.begin(), ids.end(), options_.pad), 8) << i;  // the last token is there
+  }
+}
+
+TEST_F(GptDatasetTest, ChecksTheWholeIndexBeforeTheOrderIsBuilt) {
+  std::string idx = test::slurp(folder_ / "a.idx");
+  ++idx[34 + 4 * 40 + 8];  // the pointer of sequence 1
+  test::spill(folder_ / "a.idx", idx);
+  options_.cache_folder = folder_ / "cache";
+  EXPECT_NE(test::user_error([&] { make(Split::train, 100); }).find("pointer of sequence 1 is no"),
+            std::string::npos);
+}
+
 TEST_F(GptDatasetTest, WorksWithoutAWritableFolder) {
   test::spill(folder_ / "file", "");
   options_.cache_folder = folder_ / "file";
@@ -191,6 +235,35 @@ TEST(MockDataset, EqualsMegatronCore) {
   EXPECT_EQ(valid.sample(0).tokens.front(), 853);
   EXPECT_EQ(valid.sample(1).tokens.back(), 51);
   EXPECT_EQ(valid.sample(9).labels.front(), 1830);
+}
+
+/// Three sequences that note how often they are checked, which building the order does.
+class CountingSource : public TokenSource {
+ public:
+  std::string name() const override { return "three sequences"; }
+  PackedView<std::int32_t> sequence_lengths() const override {
+    return {reinterpret_cast<const std::byte*>(lengths_.data()), lengths_.size()};
+  }
+  void check() const override { ++checks; }
+  void read(std::int64_t, std::int64_t, std::span<std::int64_t> tokens) const override {
+    std::fill(tokens.begin(), tokens.end(), 1);
+  }
+  mutable int checks = 0;
+
+ private:
+  std::vector<std::int32_t> lengths_{5, 6, 7};
+};
+
+TEST(MockDataset, IsOrderedWhenASampleIsRead) {
+  const auto source = std::make_shared<const CountingSource>();
+  std::vector<std::string> warnings;
+  const GptDataset train(source, {std::nullopt, 0, 3, 10, Split::train}, {.sequence_length = 4},
+                         warnings);
+  EXPECT_GE(train.size(), 10);
+  EXPECT_EQ(source->checks, 0) << "the order was built at once";
+  train.text(0);
+  train.text(1);
+  EXPECT_EQ(source->checks, 1);
 }
 
 }  // namespace

@@ -120,6 +120,13 @@ TEST_F(LoadModel, AHuggingFaceFolderBringsItsTokenizerAndItsEnds) {
   EXPECT_THAT(open_tokenizer({}, bare).stop_ids, testing::Contains(2));
 }
 
+TEST_F(LoadModel, ByteTokenizerEndsTextsWithItsOwnIdAlone) {
+  CheckpointSource source = hugging_face_folder(root_, R"({"eos_token_id": 3})");
+  source.tokenizer = {};
+  source.tokenizer.tokenizer_type = "ByteTokenizer";
+  EXPECT_THAT(open_tokenizer({}, source).stop_ids, ElementsAre(256));
+}
+
 TEST_F(LoadModel, AForeignTokenizerIsNoticed) {
   CheckpointSource source = hugging_face_folder(root_, "");
   const auto notes = [&](const TokenizerConfig& flags) {

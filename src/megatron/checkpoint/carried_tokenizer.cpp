@@ -1,5 +1,6 @@
 #include "megatron/checkpoint/carried_tokenizer.h"
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 
@@ -35,11 +36,16 @@ fs::path carried_folder(const fs::path& folder, const Manifest& manifest, const 
   return {};
 }
 
-/// tokenizer.json, or GPT-2's pair; empty when there is neither.
-std::string vocabulary_of(const CarriedFiles& files) {
-  for (const char* name : {"tokenizer.json", "vocab.json"})
-    if (const auto found = files.find(name); found != files.end()) return found->second;
-  return {};
+constexpr std::array kVocabularyFiles{"tokenizer.json", "tokenizer.model", "vocab.json",
+                                      "merges.txt"};
+
+bool has_vocabulary(const CarriedFiles& files) {
+  return std::any_of(kVocabularyFiles.begin(), kVocabularyFiles.end(),
+                     [&](const char* name) { return files.contains(name); });
+}
+
+bool is_bytes(const TokenizerConfig& config) {
+  return config.tokenizer_type == "ByteTokenizer";
 }
 
 void forget_ids(CarriedFiles& files) {
@@ -100,10 +106,26 @@ bool carries_tokenizer(const CarriedFiles& files) {
          (files.contains("vocab.json") && files.contains("merges.txt"));
 }
 
+std::optional<bool> same_vocabulary(const CarriedFiles& left, const CarriedFiles& right) {
+  const auto both_have = [&](const char* name) {
+    return left.contains(name) && right.contains(name);
+  };
+  const auto same = [&](const char* name) { return left.at(name) == right.at(name); };
+  if (both_have("tokenizer.json")) return same("tokenizer.json");
+  if (both_have("vocab.json") && both_have("merges.txt"))
+    return same("vocab.json") && same("merges.txt");
+  if (both_have("tokenizer.model")) return same("tokenizer.model");
+  return std::nullopt;
+}
+
+CarriedFiles exported_tokenizer_files(const TokenizerConfig& config) {
+  if (is_bytes(config)) return {{"tokenizer.json", byte_tokenizer_json()}};
+  return tokenizer_files(config);
+}
+
 void carry_tokenizer(const CarriedFiles& tokenizer, CarriedFiles& files) {
   if (tokenizer.empty()) return;
-  const std::string before = vocabulary_of(files);
-  if (!before.empty() && before != vocabulary_of(tokenizer)) {
+  if (has_vocabulary(files) && !same_vocabulary(files, tokenizer).value_or(false)) {
     for (const char* name : tokenizer_file_names()) files.erase(name);
     forget_ids(files);
   }
@@ -127,15 +149,14 @@ TokenizerExport export_tokenizer(const TokenizerConfig& config, CarriedFiles& fi
     return result;
   }
   try {
-    if (!carries_tokenizer(files)) carry_tokenizer(tokenizer_files(config), files);
+    if (!carries_tokenizer(files) || is_bytes(config))
+      carry_tokenizer(exported_tokenizer_files(config), files);
     const auto tokenizer = make_tokenizer(config);
     // A document begins after the end of another.
     const std::int32_t begin = tokenizer->bos() >= 0 ? tokenizer->bos() : tokenizer->eod();
     if (begin >= 0) result.ids.bos = begin;
     if (tokenizer->eod() >= 0) result.ids.eos = tokenizer->eod();
     if (tokenizer->pad() >= 0) result.ids.pad = tokenizer->pad();
-    if (!carries_tokenizer(files) && tokenizer->name() == "ByteTokenizer")
-      files["tokenizer.json"] = byte_tokenizer_json();
     if (!carries_tokenizer(files)) {
       const std::string size =
           config.vocab_size ? " --vocab-size " + std::to_string(*config.vocab_size) : "";

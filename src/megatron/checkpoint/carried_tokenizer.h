@@ -23,6 +23,13 @@ TokenizerConfig stored_tokenizer(const std::filesystem::path& hf_folder);
 /// Whether the files of a tokenizer are among `files`.
 bool carries_tokenizer(const CarriedFiles& files);
 
+/// Whether two tokenizers have one vocabulary, by the content of the files that both have:
+/// tokenizer.json, GPT-2's pair or tokenizer.model. Nothing when they share none.
+std::optional<bool> same_vocabulary(const CarriedFiles& left, const CarriedFiles& right);
+
+/// tokenizer_files(config), and for ByteTokenizer the tokenizer.json that equals it.
+CarriedFiles exported_tokenizer_files(const TokenizerConfig& config);
+
 /// Puts a tokenizer's files among those that a checkpoint carries. When they replace another
 /// vocabulary, the ids of bos, eos and pad in config.json and generation_config.json go: they
 /// belonged to that one.
@@ -43,8 +50,8 @@ struct TokenizerExport {
 };
 
 /// Completes `files` for a Hugging Face folder whose tokenizer is `config`: its files where there
-/// are none, ByteTokenizer as a tokenizer.json, and a tokenizer_config.json that names the special
-/// tokens. What is not possible becomes a note.
+/// are none, ByteTokenizer as a tokenizer.json in place of any other tokenizer, and a
+/// tokenizer_config.json that names the special tokens. What is not possible becomes a note.
 TokenizerExport export_tokenizer(const TokenizerConfig& config, CarriedFiles& files);
 
 }  // namespace megatron

@@ -27,7 +27,7 @@ struct Conversion {
   std::vector<std::string> notes;  ///< remarks for stderr
 };
 
-/// Writes request.save, which must not exist or be empty. UserError naming the weights that are not
+/// Writes request.save, which must be new or empty. UserError naming the weights that are not
 /// finite, or would not be in `dtype`.
 Conversion convert_checkpoint(const ConvertRequest& request);
 

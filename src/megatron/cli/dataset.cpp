@@ -167,6 +167,7 @@ int info(const std::vector<std::string>& prefixes) {
   if (prefixes.empty()) throw UserError({"info needs the prefix of a .bin/.idx pair", "", "megatron dataset info data/my_text_document"});
   for (const std::string& prefix : prefixes) {
     const IndexedDataset dataset(prefix);
+    dataset.check();
     if (prefixes.size() > 1) std::cout << prefix << "\n";
     std::cout << "documents: " << dataset.num_documents() << "\nsequences: " << dataset.num_sequences() << "\ntokens: " << dataset.num_tokens()
               << "\ndtype: " << token_type_name(dataset.type()) << "\nbytes: " << dataset.bin_size() << "\n";
@@ -178,9 +179,17 @@ int merge(const std::vector<std::string>& prefixes, const DatasetCommandOptions&
   if (prefixes.empty() || options.output_prefix.empty())
     throw UserError({"merge needs prefixes and --output-prefix", "",
                      "megatron dataset merge data/a_text_document data/b_text_document --output-prefix data/all"});
-  const IndexedDatasetOptions reading{.multimodal = options.multimodal};
+  const IndexedDatasetOptions reading{.multimodal = options.multimodal, .partial = true};
   IndexedDatasetBuilder builder(options.output_prefix, IndexedDataset(prefixes[0], reading).type(), options.multimodal);
-  for (const std::string& prefix : prefixes) builder.add_dataset(IndexedDataset(prefix, reading));
+  for (const std::string& prefix : prefixes) {
+    const IndexedDataset dataset(prefix, reading);
+    builder.add_dataset(dataset);
+    const std::uint64_t taken =
+        static_cast<std::uint64_t>(dataset.num_tokens()) * token_size(dataset.type());
+    if (taken != dataset.bin_size())
+      std::cerr << "note: " << prefix << ".idx takes " << taken << " of the "
+                << dataset.bin_size() << " bytes of " << prefix << ".bin\n";
+  }
   builder.finalize();
   std::cout << options.output_prefix << ": " << builder.num_documents() << " documents, " << builder.num_tokens() << " tokens\n";
   return 0;

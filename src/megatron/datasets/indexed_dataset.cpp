@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "megatron/base/error.h"
@@ -91,7 +93,8 @@ std::size_t token_size(TokenType type) { return kTypes[static_cast<std::size_t>(
 std::string_view token_type_name(TokenType type) { return kTypes[static_cast<std::size_t>(type)].name; }
 TokenType token_type_for_vocabulary(std::int64_t vocab_size) { return vocab_size < 65500 ? TokenType::uint16 : TokenType::int32; }
 
-IndexedDataset::IndexedDataset(std::string prefix, IndexedDatasetOptions options) : prefix_(std::move(prefix)) {
+IndexedDataset::IndexedDataset(std::string prefix, IndexedDatasetOptions options)
+    : prefix_(std::move(prefix)), partial_(options.partial) {
   require_files(prefix_);
   index_ = MappedFile(prefix_ + ".idx");
   open_bin(options.mmap);
@@ -144,11 +147,11 @@ void IndexedDataset::parse_index(bool multimodal) {
   pointers_ = {data + 4 * sequences, sequences};
   document_indices_ = {data + 12 * sequences, documents};
   if (multimodal) modes_ = {data + 12 * sequences + 8 * documents, sequences};
-  check_sequences();
-  check_documents();
+  check_document_ends();
+  check_ends();
 }
 
-/// The entry's tokens lie inside the .bin file.
+/// The entry's tokens lie inside the .bin file, and begin where a token can begin.
 void IndexedDataset::check_sequence(std::int64_t sequence) const {
   const std::int64_t length = lengths_[sequence], pointer = pointers_[sequence];
   if (length < 0) broken("the length of sequence " + std::to_string(sequence) + " is negative", "got " + std::to_string(length));
@@ -158,42 +161,82 @@ void IndexedDataset::check_sequence(std::int64_t sequence) const {
     broken("sequence " + std::to_string(sequence) + " lies outside " + prefix_ + ".bin",
            "bytes " + std::to_string(pointer) + " + " + std::to_string(bytes) + " of " + std::to_string(bin_size_) +
                "; one of the two files is truncated or foreign");
-}
-
-/// Every sequence begins where the one before it ends, and the last one ends the .bin file: so
-/// Megatron writes and merges datasets. Anything else would give tokens of other places.
-void IndexedDataset::check_sequences() const {
-  const auto size = static_cast<std::int64_t>(token_size(type_));
-  std::int64_t expected = 0;
-  for (std::int64_t sequence = 0; sequence < num_sequences(); ++sequence) {
-    const std::int64_t length = lengths_[sequence], end = expected + length * size;
-    if (length < 0 || pointers_[sequence] != expected ||
-        static_cast<std::uint64_t>(end) > bin_size_)
-      misplaced(sequence, expected);
-    expected = end;
-  }
-  if (static_cast<std::uint64_t>(expected) == bin_size_) return;
-  broken("its " + std::to_string(num_sequences()) + " sequences cover " + std::to_string(expected) +
-             " bytes of " + prefix_ + ".bin",
-         "that file has " + std::to_string(bin_size_) + "; the two files do not belong together");
-}
-
-void IndexedDataset::misplaced(std::int64_t sequence, std::int64_t expected) const {
-  check_sequence(sequence);
-  const std::int64_t pointer = pointers_[sequence];
-  const std::string name = "the pointer of sequence " + std::to_string(sequence);
-  const std::string got = "got " + std::to_string(pointer);
-  if (pointer % static_cast<std::int64_t>(token_size(type_)) != 0)
-    broken(name + " is no multiple of the " + std::to_string(token_size(type_)) + " bytes of " +
+  if (static_cast<std::uint64_t>(pointer) % token_size(type_) != 0)
+    broken("the pointer of sequence " + std::to_string(sequence) + " is no multiple of the " +
+               std::to_string(token_size(type_)) + " bytes of " +
                std::string(token_type_name(type_)),
-           got);
-  const std::string before =
-      sequence == 0 ? "the file's begin" : "the end of sequence " + std::to_string(sequence - 1);
-  broken(name + (pointer < expected ? " lies before " : " leaves a gap after ") + before,
-         got + ", expected " + std::to_string(expected));
+           "got " + std::to_string(pointer));
 }
 
-void IndexedDataset::check_documents() const {
+std::int64_t IndexedDataset::end_of(std::int64_t sequence) const {
+  return pointers_[sequence] + lengths_[sequence] * static_cast<std::int64_t>(token_size(type_));
+}
+
+/// What shows without a pass over the index. Preprocessing and merging write the sequences in
+/// order, so the first one begins the .bin file and the last one ends it; an index of another
+/// order, or of another .bin file, is checked whole.
+void IndexedDataset::check_ends() const {
+  const std::int64_t last = num_sequences() - 1;
+  if (last < 0) return check_cover(0);
+  check_sequence(0);
+  check_sequence(last);
+  if (pointers_[0] != 0 || static_cast<std::uint64_t>(end_of(last)) != bin_size_) check();
+}
+
+void IndexedDataset::check() const {
+  std::call_once(is_checked_, [this] {
+    check_documents();
+    check_sequences();
+  });
+}
+
+/// The sequences cover the .bin file without overlap, in any order.
+void IndexedDataset::check_sequences() const {
+  std::int64_t covered = 0, end = 0;
+  bool is_ascending = true;
+  for (std::int64_t sequence = 0; sequence < num_sequences(); ++sequence) {
+    check_sequence(sequence);
+    if (lengths_[sequence] == 0) continue;
+    is_ascending = is_ascending && pointers_[sequence] >= end;
+    end = end_of(sequence);
+    covered += end - pointers_[sequence];
+  }
+  if (!is_ascending) check_overlaps();
+  if (!partial_) check_cover(covered);
+}
+
+void IndexedDataset::check_overlaps() const {
+  std::vector<std::int64_t> order;
+  for (std::int64_t sequence = 0; sequence < num_sequences(); ++sequence)
+    if (lengths_[sequence] > 0) order.push_back(sequence);
+  std::sort(order.begin(), order.end(), [this](std::int64_t a, std::int64_t b) {
+    return std::pair(pointers_[a], a) < std::pair(pointers_[b], b);
+  });
+  const auto place = [this](std::int64_t sequence) {
+    return "bytes " + std::to_string(pointers_[sequence]) + " to " +
+           std::to_string(end_of(sequence) - 1);
+  };
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    const std::int64_t before = order[i - 1], after = order[i];
+    if (pointers_[after] >= end_of(before)) continue;
+    broken("sequences " + std::to_string(before) + " and " + std::to_string(after) + " overlap",
+           place(before) + " and " + place(after) + " of " + prefix_ + ".bin");
+  }
+}
+
+/// An index that leaves bytes out is most often an old one beside a new .bin file.
+void IndexedDataset::check_cover(std::int64_t covered) const {
+  if (static_cast<std::uint64_t>(covered) == bin_size_) return;
+  throw UserError(
+      {prefix_ + ".idx: its " + std::to_string(num_sequences()) + " sequences cover " +
+           std::to_string(covered) + " bytes of " + prefix_ + ".bin",
+       "that file has " + std::to_string(bin_size_) + "; the two files do not belong together",
+       "make both again with preprocess-data; when the index takes a part of the .bin file on "
+       "purpose, megatron dataset merge " +
+           prefix_ + " --output-prefix NEW writes that part as a dataset of its own"});
+}
+
+void IndexedDataset::check_document_ends() const {
   const std::int64_t last = num_documents();
   if (document_indices_[0] != 0)
     broken("the first document index must be 0", "got " + std::to_string(document_indices_[0]));
@@ -201,6 +244,10 @@ void IndexedDataset::check_documents() const {
     broken("the last document index must be the number of sequences, " +
                std::to_string(num_sequences()),
            "got " + std::to_string(document_indices_[last]));
+}
+
+void IndexedDataset::check_documents() const {
+  const std::int64_t last = num_documents();
   for (std::int64_t document = 0; document < last; ++document) {
     const std::int64_t begin = document_indices_[document], end = document_indices_[document + 1];
     if (end < begin)

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,11 +25,12 @@ TokenType token_type_for_vocabulary(std::int64_t vocab_size);
 struct IndexedDatasetOptions {
   bool mmap = true;         ///< map the .bin file; otherwise read it with pread
   bool multimodal = false;  ///< the index ends with one mode byte per sequence
+  bool partial = false;     ///< the sequences may leave parts of the .bin file out
 };
 
-/// A reader of one `prefix.{bin,idx}`. Opening checks every entry of the index, in one pass over it
-/// (some milliseconds for a million sequences); UserErrors name file, entry and value. Every access
-/// checks its entry again: files may change under a run.
+/// A reader of one `prefix.{bin,idx}`. Opening checks the sizes and the ends of the index, in
+/// constant time; check() checks every entry. UserErrors name file, entry and value.
+/// Every read checks its entry again: files may change under a run.
 class IndexedDataset : public TokenSource {
  public:
   explicit IndexedDataset(std::string prefix, IndexedDatasetOptions options = {});
@@ -36,6 +38,7 @@ class IndexedDataset : public TokenSource {
 
   std::string name() const override { return prefix_; }
   PackedView<std::int32_t> sequence_lengths() const override { return lengths_; }
+  void check() const override;
   void read(std::int64_t sequence, std::int64_t offset,
             std::span<std::int64_t> tokens) const override;
 
@@ -58,15 +61,20 @@ class IndexedDataset : public TokenSource {
   void parse_index(bool multimodal);
   void open_bin(bool mmap);
   [[noreturn]] void broken(const std::string& what, const std::string& got = "") const;
+  std::int64_t end_of(std::int64_t sequence) const;
+  void check_ends() const;
   void check_sequence(std::int64_t sequence) const;
   void check_sequences() const;
+  void check_overlaps() const;
+  void check_cover(std::int64_t covered) const;
+  void check_document_ends() const;
   void check_documents() const;
-  /// Says what is wrong with an entry that does not begin at byte `expected`.
-  [[noreturn]] void misplaced(std::int64_t sequence, std::int64_t expected) const;
 
   std::string prefix_;
   MappedFile index_, bin_;
   int bin_descriptor_ = -1;
+  bool partial_ = false;
+  mutable std::once_flag is_checked_;
   std::uint64_t bin_size_ = 0;
   TokenType type_ = TokenType::int32;
   PackedView<std::int32_t> lengths_;

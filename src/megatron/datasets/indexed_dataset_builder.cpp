@@ -90,6 +90,7 @@ void IndexedDatasetBuilder::add_dataset(const IndexedDataset& dataset) {
                      "", "make all parts with the same tokenizer"});
   if (multimodal_ && dataset.num_sequences() > 0 && dataset.sequence_modes().size() == 0)
     throw UserError({"dataset " + dataset.name() + ": has no sequence modes", "", "leave out --multimodal"});
+  dataset.check();
   const std::int64_t first = num_sequences();
   std::vector<std::byte> bytes;
   for (std::int64_t sequence = 0; sequence < dataset.num_sequences(); ++sequence) {

@@ -35,6 +35,9 @@ class TokenSource {
   virtual std::string name() const = 0;
   /// Tokens in every sequence.
   virtual PackedView<std::int32_t> sequence_lengths() const = 0;
+  /// Checks every sequence, where that is needed before `sequence_lengths` can be relied on; a
+  /// UserError names the first that is broken. Reads the whole index, at most once.
+  virtual void check() const {}
   /// Fills `tokens` from `sequence`, starting at token `offset`; a UserError when the sequence ends before.
   virtual void read(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> tokens) const = 0;
 };

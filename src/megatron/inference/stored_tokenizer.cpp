@@ -7,13 +7,16 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
+#include "megatron/checkpoint/carried_tokenizer.h"
 #include "megatron/tokenizers/tokenizer_files.h"
 
 namespace megatron {
 namespace {
 
 /// eos_token_id of generation_config.json or, without that file, of config.json: one id or a list.
+/// None for ByteTokenizer: those files are of the tokenizer of the weights it began with.
 std::vector<std::int64_t> end_of_text_ids(const CheckpointSource& source) {
+  if (source.tokenizer.tokenizer_type == "ByteTokenizer") return {};
   auto found = source.carried.find("generation_config.json");
   if (found == source.carried.end()) found = source.carried.find("config.json");
   if (found == source.carried.end()) return {};
@@ -40,11 +43,7 @@ std::string description(const TokenizerConfig& config) {
 /// Whether both mean the same vocabulary, by the files' content; nothing when that does not show.
 std::optional<bool> same_tokenizer(const TokenizerConfig& a, const TokenizerConfig& b) {
   const auto left = tokenizer_files(a), right = tokenizer_files(b);
-  if (left.contains("tokenizer.json") && right.contains("tokenizer.json"))
-    return left.at("tokenizer.json") == right.at("tokenizer.json");
-  if (left.contains("merges.txt") && right.contains("merges.txt"))
-    return left.at("vocab.json") == right.at("vocab.json") &&
-           left.at("merges.txt") == right.at("merges.txt");
+  if (const auto same = same_vocabulary(left, right)) return same;
   if (!left.empty() && !right.empty()) return std::nullopt;
   return tokenizer_type(a) == tokenizer_type(b) && a.vocab_size == b.vocab_size;
 }
