@@ -183,12 +183,47 @@ TEST(ReachStore, NamesAServiceThatCloses) {
   EXPECT_THAT(refusal(service.address(), {.timeout = milliseconds(1'000)}), HasSubstr("which closes every connection"));
 }
 
+/// Rank 0's launcher starts late, and rank 0 takes its time: silence counts from the moment at which the port has opened.
+TEST(ReachStore, WaitsForAPortThatOpensLate) {
+  const std::int64_t port = local_socket().port();  // nobody listens there now
+  std::thread late([port] {
+    std::this_thread::sleep_for(milliseconds(2'000));
+    ListeningSocket socket({.port = port, .loopback_only = true});
+    std::this_thread::sleep_for(milliseconds(2'000));
+    const StoreServer server(std::move(socket));
+    std::this_thread::sleep_for(milliseconds(1'000));
+  });
+  EXPECT_EQ(refusal({"127.0.0.1", port}, {.timeout = milliseconds(3'500)}), "");
+  late.join();
+}
+
+/// A proxy in front of a pod that is not up yet.
+TEST(ReachStore, WaitsForAServiceThatClosesAtFirst) {
+  ListeningSocket socket = local_socket();
+  const std::int64_t port = socket.port();
+  std::thread proxy([&] {
+    for (const auto start = std::chrono::steady_clock::now(); std::chrono::steady_clock::now() - start < milliseconds(6'000);) {
+      ::close(::accept(socket.descriptor(), nullptr, nullptr));
+    }
+    const StoreServer server(std::move(socket));
+    std::this_thread::sleep_for(milliseconds(2'000));
+  });
+  EXPECT_EQ(refusal({"127.0.0.1", port}, {.timeout = milliseconds(30'000)}), "");
+  proxy.join();
+}
+
+TEST(ReachStore, NamesTheOwnerOfTheAddress) {
+  const ForeignService web("HTTP/1.1 400 Bad Request\r\n\r\n");
+  const StoreAddress agent{"127.0.0.1", web.address().port, "the launcher's agent"};
+  EXPECT_THAT(refusal(agent, {}), HasSubstr("is another service, not the launcher's agent of this run"));
+}
+
 TEST(ReachStore, SpeaksOfAServiceThatIsSilent) {
   const ListeningSocket silent = local_socket();
   std::string told;
-  EXPECT_THAT(refusal({"127.0.0.1", silent.port()},
-                      {.silence_timeout = milliseconds(6'000), .progress = [&](double, const std::string& line) { told = line; }}),
-              HasSubstr("which has said nothing for 6 s"));
+  EXPECT_THAT(
+      refusal({"127.0.0.1", silent.port()}, {.timeout = milliseconds(6'000), .progress = [&](double, const std::string& line) { told = line; }}),
+      HasSubstr("which has said nothing for 6 s"));
   EXPECT_EQ(told, "the port is open, but no store of a run answers there: rank 0 is not ready, or another program has the port");
 }
 

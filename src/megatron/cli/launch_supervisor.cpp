@@ -175,7 +175,8 @@ void Supervisor::remember_failure(const RankProcess& process, int status) {
   const bool stopped_as_asked = !WIFSIGNALED(status) && WEXITSTATUS(status) > 128;
   if (stopped_as_asked) return;  // the others are saving, and end in their own time
   const auto stopped = std::ranges::find_if(processes_, [](const RankProcess& one) { return one.is_running && one.stopped_by != 0; });
-  if (stopped != processes_.end() && !WIFSIGNALED(status)) {
+  const bool is_of_others = !causes_.cause_of(process.rank).empty();
+  if (stopped != processes_.end() && !WIFSIGNALED(status) && is_of_others) {
     outcome_.rank = stopped->rank;
     outcome_.description = "was stopped by " + signal_text(stopped->stopped_by) + " and did not go on; rank " + std::to_string(process.rank) +
                            ", which waited for it, " + describe(status);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 #include <numeric>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -53,7 +54,12 @@ class ProcessCommunicators final : public Communicators {
       : talk_(std::move(talk)), options_(options), places_(find_places(talk_, options)) {}
   ~ProcessCommunicators() override {
     groups_.clear();
-    watch_.reset();
+    std::unique_ptr<FailureWatch> watch;
+    {
+      const std::lock_guard lock(watch_mutex_);
+      watch = std::move(watch_);
+    }
+    watch.reset();
     places_.board->leave(options_.rank);
   }
   std::int64_t rank() const override { return options_.rank; }
@@ -61,8 +67,10 @@ class ProcessCommunicators final : public Communicators {
   CommCounters& counters() override { return *counters_; }
   void note_iteration(std::int64_t iteration) override { places_.board->waits().note_iteration(options_.rank, iteration); }
   std::shared_ptr<FailureNotice> failure_notice() override { return places_.board; }
+  /// In any thread.
   void abort(const std::string& reason) override {
     places_.board->fail(reason);
+    const std::lock_guard lock(watch_mutex_);
     if (watch_) watch_->tell();
   }
   std::shared_ptr<Comm> group(const Ranks& ranks, const std::string& name) override;
@@ -78,6 +86,7 @@ class ProcessCommunicators final : public Communicators {
   c10::intrusive_ptr<c10d::Backend> nccl(const GroupPlace& place, NcclComm::Traffic traffic);
   void start_watch() {
     if (watch_) return;
+    const std::lock_guard lock(watch_mutex_);
     watch_ = std::make_unique<FailureWatch>(talk_, places_.board, FailureWatch::Options{options_.rank, places_.first_of, options_.timeout});
   }
   bool one_place(const Ranks& ranks) const;
@@ -86,6 +95,7 @@ class ProcessCommunicators final : public Communicators {
   ProcessOptions options_;
   Places places_;
   std::shared_ptr<CommCounters> counters_ = std::make_shared<CommCounters>();
+  std::mutex watch_mutex_;               ///< for threads other than the main one, which alone makes the watch and ends it
   std::unique_ptr<FailureWatch> watch_;  ///< where a transport cannot look at the board while it waits
   std::map<Ranks, std::shared_ptr<Comm>> groups_;
 };

@@ -78,7 +78,7 @@ void World::State::watch() {
     end_by_force_if_due();
     try {
       if (const auto failure = board_->first()) return handle(*failure);
-    } catch (const StoreLost& error) {
+    } catch (const std::exception& error) {  // what cannot be read is lost too
       return handle_lost_store(error.what());
     }
   }

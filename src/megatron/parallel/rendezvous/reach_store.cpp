@@ -12,6 +12,7 @@
 #include <optional>
 #include <thread>
 
+#include "megatron/base/awake_timer.h"
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 
@@ -22,8 +23,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-constexpr double kSlowName_s = 2;               ///< a resolver that takes longer is worth a word
-constexpr milliseconds kClosedPatience{5'000};  ///< for a port that closes what it has accepted: rank 0 may be starting again
+constexpr double kSlowName_s = 2;  ///< a resolver that takes longer is worth a word
 
 /// When to speak: after 5, 10, 20, 40 seconds, then every minute.
 double next_progress_s(double waited_s) { return waited_s < 40 ? std::max(5.0, waited_s * 2) : waited_s + 60; }
@@ -52,12 +52,13 @@ class Search {
     for (auto pause = milliseconds(10);; pause = std::min(pause * 2, milliseconds(500))) {
       const int descriptor = connect();
       if (descriptor >= 0) {
+        if (!open_since_) open_since_ = Clock::now();
         auto client = std::make_shared<StoreClient>(descriptor, address_, options_.timeout);
         if (is_store(*client)) return client;
       } else {
-        first_closed_.reset();
-        const milliseconds limit = is_name_unknown_ ? std::min(options_.timeout, options_.name_timeout) : options_.timeout;
-        if (Clock::now() - start_ >= limit) give_up();
+        open_since_.reset();
+        const auto now = Clock::now();
+        if (now - start_ >= options_.timeout || (unknown_since_ && now - *unknown_since_ >= options_.name_timeout)) give_up();
       }
       speak();
       std::this_thread::sleep_for(pause);
@@ -74,9 +75,12 @@ class Search {
     const double before_s = waited_s();
     const int code = ::getaddrinfo(address_.host.c_str(), std::to_string(address_.port).c_str(), &hints, &found);
     name_was_slow(waited_s() - before_s);
-    is_name_unknown_ = code != 0;
-    if (code != 0) reason_ = ::gai_strerror(code);
-    if (code != 0) return -1;
+    if (code != 0) {
+      if (!unknown_since_) unknown_since_ = Clock::now();
+      reason_ = ::gai_strerror(code);
+      return -1;
+    }
+    unknown_since_.reset();
     const AddressList list(found, &::freeaddrinfo);
     for (const addrinfo* one = list.get(); one; one = one->ai_next) {
       if (const int descriptor = connect_to(*one, reason_); descriptor >= 0) return descriptor;
@@ -94,7 +98,7 @@ class Search {
 
   /// Waits for the answer to the greeting: the launcher opens the port before rank 0 listens to it.
   bool is_store(StoreClient& client) {
-    while (true) {
+    for (AwakeTimer silence;;) {
       try {
         const auto greeting = client.greet(milliseconds(500));
         if (greeting == StoreClient::Greeting::store) return true;
@@ -103,33 +107,32 @@ class Search {
       } catch (const StoreLost&) {
         return closed();
       }
-      reason_ = "the port is open, but no store of a run answers there: rank 0 is not ready, or another program has the port";
-      if (waited_s() * 1000 >= static_cast<double>(std::min(options_.silence_timeout, options_.timeout).count())) {
-        refuse(format("which has said nothing for %.0f s", waited_s()));
+      reason_ = "the port is open, but no store of a run answers there: " + address_.owner + " is not ready, or another program has the port";
+      if (const milliseconds silent = silence.elapsed(); silent >= options_.timeout) {
+        refuse(format("which has said nothing for %.0f s", static_cast<double>(silent.count()) / 1000));
       }
       speak();
     }
   }
 
-  /// A rank 0 that ended a moment ago, or, when it happens again and again, a service that does not like the greeting.
+  /// A rank 0 that ended a moment ago, a proxy in front of one that is not up yet, or a service that does not like the greeting.
   bool closed() {
-    if (!first_closed_) first_closed_ = Clock::now();
     reason_ = "the connection was closed";
-    if (Clock::now() - *first_closed_ >= std::min(kClosedPatience, options_.timeout)) refuse("which closes every connection");
+    if (Clock::now() - *open_since_ >= options_.timeout) refuse("which closes every connection");
     return false;
   }
 
   [[noreturn]] void refuse(const std::string& how) const {
-    throw UserError({"what listens at " + address_.text(), "is another service, not rank 0 of this run (" + how + ")",
+    throw UserError({"what listens at " + address_.text(), "is another service, not " + address_.owner + " of this run (" + how + ")",
                      "choose a port that nobody uses, with --master-port, or MASTER_PORT on every rank"});
   }
 
   [[noreturn]] void give_up() const {
-    if (is_name_unknown_)
-      throw UserError({"the host of rank 0, " + address_.host, "its name is not known here (" + reason_ + ")",
+    if (unknown_since_)
+      throw UserError({"the host of " + address_.owner + ", " + address_.host, "its name is not known here (" + reason_ + ")",
                        "set MASTER_ADDR (--master-addr) to a name or address that every host can resolve"});
-    throw UserError({"rank 0 at " + address_.text(), format("does not answer after %.0f s (%s)", waited_s(), reason_.c_str()),
-                     "start rank 0, and check that MASTER_ADDR and MASTER_PORT name its host and a port that firewalls let through"});
+    throw UserError({address_.owner + " at " + address_.text(), format("does not answer after %.0f s (%s)", waited_s(), reason_.c_str()),
+                     "start " + address_.owner + ", and check that MASTER_ADDR and MASTER_PORT name its host and a port that firewalls let through"});
   }
 
   void tell(const std::string& reason) const {
@@ -147,8 +150,9 @@ class Search {
   const Clock::time_point start_ = Clock::now();
   double speak_s_ = next_progress_s(0);
   std::string reason_;
-  bool is_name_unknown_ = false, was_slow_ = false;
-  std::optional<Clock::time_point> first_closed_;
+  bool was_slow_ = false;
+  std::optional<Clock::time_point> unknown_since_;  ///< the name, in all lookups since
+  std::optional<Clock::time_point> open_since_;     ///< the port, for all connections since
 };
 
 }  // namespace

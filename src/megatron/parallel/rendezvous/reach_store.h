@@ -11,9 +11,9 @@
 namespace megatron {
 
 struct ReachOptions {
+  /// For a port to open, and again for one that has opened: it may be silent, or close its connections, until its store is up.
   std::chrono::milliseconds timeout{600'000};
-  std::chrono::milliseconds name_timeout{5'000};      ///< for a name that nobody knows
-  std::chrono::milliseconds silence_timeout{60'000};  ///< for a port that is open and says nothing
+  std::chrono::milliseconds name_timeout{5'000};  ///< for a name that nobody knows, from the first answer of the resolver that says so
   /// Called now and then while waiting: seconds so far, and why there is no connection yet.
   std::function<void(double waited_s, const std::string& reason)> progress = {};
 };

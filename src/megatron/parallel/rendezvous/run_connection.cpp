@@ -1,6 +1,9 @@
 #include "megatron/parallel/rendezvous/run_connection.h"
 
-#include <unistd.h>
+#include <fcntl.h>
+
+#include <cerrno>
+#include <cstring>
 
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
@@ -19,8 +22,11 @@ std::string prefix_of(const LaunchEnvironment& environment, std::int64_t restart
 
 /// The socket that `megatron launch` has opened, or one of our own.
 ListeningSocket listening_socket(const LaunchEnvironment& environment) {
-  if (environment.listening_socket && listening_port(*environment.listening_socket) == environment.master_port)
-    return ListeningSocket::adopt(::dup(*environment.listening_socket));
+  if (environment.listening_socket && listening_port(*environment.listening_socket) == environment.master_port) {
+    const int own = ::fcntl(*environment.listening_socket, F_DUPFD_CLOEXEC, 0);
+    MEGATRON_CHECK(own >= 0, "a descriptor for the socket of the run's store: ", std::strerror(errno));
+    return ListeningSocket::adopt(own);
+  }
   const bool is_one_host = environment.num_nodes == 1 && environment.master_addr.starts_with("127.");
   return ListeningSocket({.port = environment.master_port, .loopback_only = is_one_host});
 }
@@ -34,8 +40,8 @@ RunStore open_root(const LaunchEnvironment& environment, const ConnectionOptions
                                         .name_timeout = milliseconds(is_late_name(environment) ? 120'000 : 5'000),  // it appears with the pod
                                         .progress = [&](double waited_s, const std::string& reason) {
                                           if (environment.local_rank == 0 && options.progress)
-                                            options.progress(format("waiting for rank 0 at %s (%.0f s): ", address.text().c_str(), waited_s) +
-                                                             reason);
+                                            options.progress("waiting for " + address.owner + " at " + address.text() +
+                                                             format(" (%.0f s): ", waited_s) + reason);
                                         }}));
 }
 

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <exception>
 #include <map>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -155,7 +155,7 @@ class StoreServer::Loop {
       if (events[0].revents != 0) return;
       if (events[1].revents != 0) accept_one();
       for (std::size_t i = 2; i < events.size(); ++i) {
-        if (events[i].revents != 0 && !attend(events[i].fd)) drop(events[i].fd);
+        if (events[i].revents != 0 && !serves(events[i].fd)) drop(events[i].fd);
       }
     }
   }
@@ -175,6 +175,15 @@ class StoreServer::Loop {
   void drop(int descriptor) {
     ::close(descriptor);
     clients_.erase(descriptor);
+  }
+
+  /// False when the client is to be dropped. An error with one client (a number asked for where a text stands, no memory) is no end of the others.
+  bool serves(int descriptor) {
+    try {
+      return attend(descriptor);
+    } catch (const std::exception&) {
+      return false;
+    }
   }
 
   /// False when the client has gone, or is none.
@@ -202,8 +211,6 @@ class StoreServer::Loop {
       // the rest is on its way
     } catch (const Foreign&) {
       return false;
-    } catch (const std::logic_error&) {
-      return false;  // a number was asked for where a text stands
     }
     client.in.erase(0, done);
     return true;

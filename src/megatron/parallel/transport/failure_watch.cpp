@@ -26,7 +26,9 @@ FailureWatch::FailureWatch(StoreTalk& talk, std::shared_ptr<RankBoard> board, Op
   board_->set_inquiry([this](const std::vector<std::int64_t>& missing, RankStates& states) { ask(missing, states); });
 }
 
+/// After a failure the thread may be asking a store that is silent: its call ends soon.
 FailureWatch::~FailureWatch() {
+  if (board_->failed() || std::uncaught_exceptions() > 0) talk_.set_patience(kLastPatience);
   board_->set_inquiry(nullptr);
   {
     const std::lock_guard lock(mutex_);
@@ -85,22 +87,25 @@ void FailureWatch::ask(const std::vector<std::int64_t>& missing, RankStates& sta
 
 void FailureWatch::ask_store(const std::vector<std::int64_t>& missing, RankStates& states) {
   talk_.set_patience(kLastPatience);
-  if (!talk_.claim(kAskedKey, std::to_string(options_.rank))) {
+  const bool asks_first = talk_.claim(kAskedKey, std::to_string(options_.rank));
+  answer();  // also to the rank that asked first
+  if (!asks_first) {
     AwakeTimer timer;
     while (!board_->failed() && !talk_.has(kFailureKey) && timer.elapsed() < kOthersQuestion) std::this_thread::sleep_for(kInterval / 4);
     if (talk_.has(kFailureKey)) return board_->fail(talk_.get(kFailureKey));
   }
-  answer();
   for (std::vector<std::int64_t> unknown = unknown_ranks(missing, states); !unknown.empty(); unknown = unknown_ranks(missing, states)) {
     if (await_answers(unknown, states)) continue;
     for (const std::int64_t rank : unknown_ranks(missing, states)) states[rank].kind = RankState::Kind::silent;
   }
 }
 
-/// Whether, of each of the ranks, it or a neighbour has told its state.
+/// Whether, of each of the ranks, it or a neighbour has told its state. A failure that another rank tells of meanwhile is the board's too.
 bool FailureWatch::await_answers(const std::vector<std::int64_t>& ranks, RankStates& states) {
   const auto first_of = [&](std::int64_t rank) { return options_.first_of[static_cast<std::size_t>(rank)]; };
   for (AwakeTimer timer; timer.elapsed() < kAnswerTime; std::this_thread::sleep_for(kInterval / 4)) {
+    if (!board_->failed() && talk_.has(kFailureKey)) board_->fail(talk_.get(kFailureKey));
+    if (board_->failed()) return false;
     for (std::int64_t other = 0; other < static_cast<std::int64_t>(options_.first_of.size()); ++other) {
       const bool knows = std::ranges::any_of(ranks, [&](std::int64_t rank) { return first_of(rank) == first_of(other) && !states.contains(rank); });
       if (knows && talk_.has(answer_key(other))) states.merge(read_states(talk_.get(answer_key(other))));
