@@ -28,7 +28,7 @@ TEST(Split, RoundsHalfToEven) {
 }
 
 TEST(Split, RefusesNonsense) {
-  for (const char* text : {"", "0,0,0", "1,2,3,4", "1.2.3", "-1,2", "a,b", ".", "99%,1"}) {
+  for (const char* text : {"", "0,0,0", "1,2,3,4", "1.2.3", "-1,2", "a,b", "."}) {
     const std::string error = test::user_error([&] { parse_split(text); });
     EXPECT_NE(error.find("--split"), std::string::npos) << text;
   }
