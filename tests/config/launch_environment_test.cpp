@@ -45,6 +45,7 @@ std::string summary(const LaunchEnvironment& e) {
   if (!e.master_addr.empty()) text += " at " + e.master_addr + ":" + std::to_string(e.master_port);
   if (e.agent_store) text += " agent";
   if (e.restart_count != 0) text += " restart " + std::to_string(e.restart_count);
+  if (e.max_restarts != 0) text += " of " + std::to_string(e.max_restarts);
   return text;
 }
 
@@ -102,14 +103,14 @@ TEST_P(LaunchEnvironments, AreFound) { EXPECT_EQ(summary(found_in(GetParam().var
 const std::vector<Example> kExamples{
     {"nothing", {}, "one process: rank 0/1 local 0/1 node 0/1"},
     {"torchrun", kTorchrun, "torchrun: rank 6/8 local 2/4 node 1/2 at 10.0.0.1:29500 agent"},
-    {"torchrun_own_store", with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}, {"TORCHELASTIC_RESTART_COUNT", "3"}}),
-     "torchrun: rank 6/8 local 2/4 node 1/2 at 10.0.0.1:29500 restart 3"},
+    {"torchrun_own_store", with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}, {"TORCHELASTIC_RESTART_COUNT", "3"}, {"TORCHELASTIC_MAX_RESTARTS", "4"}}),
+     "torchrun: rank 6/8 local 2/4 node 1/2 at 10.0.0.1:29500 restart 3 of 4"},
     {"torchrun_one_process",
      with(kTorchrun,
           {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "1"}, {"GROUP_RANK", "0"}, {"GROUP_WORLD_SIZE", "1"}}),
      "torchrun: rank 0/1 local 0/1 node 0/1 at 10.0.0.1:29500 agent"},
-    {"megatron_launch_inside_torchrun", with(kTorchrun, {{kLaunchRestartVariable, "1"}}),
-     "megatron launch: rank 6/8 local 2/4 node 1/2 at 10.0.0.1:29500 restart 1"},
+    {"megatron_launch_inside_torchrun", with(kTorchrun, {{kLaunchRestartVariable, "1"}, {kLaunchMaxRestartsVariable, "2"}}),
+     "megatron launch: rank 6/8 local 2/4 node 1/2 at 10.0.0.1:29500 restart 1 of 2"},
     {"pytorchjob_worker",
      {{"RANK", "3"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "job-master-0"}, {"MASTER_PORT", "23456"}, {"PYTHONUNBUFFERED", "1"}},
      "PyTorchJob: rank 3/4 local 0/1 node 3/4 at job-master-0:23456"},

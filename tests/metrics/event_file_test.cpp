@@ -93,6 +93,24 @@ TEST_F(EventFileTest, AFileThatVanishesIsMadeAgain) {
   EXPECT_EQ(found[1].tags, std::vector<std::string>{"kept"});
 }
 
+/// A link to itself stands for a network file system that does not answer.
+TEST_F(EventFileTest, AFolderThatCannotBeLookedAtIsNotMadeAgain) {
+  const fs::path aside = folder_.string() + ".aside";
+  EventFile file(folder_, 100);
+  file.add_scalars({{"first", 1}}, 1);
+  file.flush();
+  fs::rename(folder_, aside);
+  fs::create_symlink(folder_, folder_);
+  file.add_scalars({{"second", 1}}, 2);
+  file.flush();
+  fs::remove(folder_);
+  fs::rename(aside, folder_);
+  const auto found = records(file.path());
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(found[1].tags, std::vector<std::string>{"first"});
+  EXPECT_EQ(found[2].tags, std::vector<std::string>{"second"});
+}
+
 /// Files of this process cannot grow past `bytes` while this lives: a disk that is full.
 class FullDisk {
  public:

@@ -69,6 +69,21 @@ TEST_F(MetricsWriterTest, AFolderThatVanishesIsMadeAgain) {
   EXPECT_EQ(std::ranges::count(warnings, '\n'), 1);
 }
 
+/// A link to itself stands for a network file system that does not answer.
+TEST_F(MetricsWriterTest, AFolderThatCannotBeLookedAtIsNotMadeAgain) {
+  const fs::path aside = folder_.string() + ".aside";
+  MetricsWriter writer(folder_, 0);
+  writer.write({{"iteration", 0}, {"run", "record"}});
+  fs::rename(folder_, aside);
+  fs::create_symlink(folder_, folder_);
+  testing::internal::CaptureStderr();
+  writer.write({{"iteration", 1}});
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  fs::remove(folder_);
+  fs::rename(aside, folder_);
+  EXPECT_EQ(text(), "{\"iteration\":0,\"run\":\"record\"}\n{\"iteration\":1}\n");
+}
+
 TEST_F(MetricsWriterTest, FolderThatCannotBeMadeIsTheUsersMistake) { EXPECT_THROW(MetricsWriter("/dev/null/metrics", 0), UserError); }
 
 }  // namespace

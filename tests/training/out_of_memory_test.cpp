@@ -1,6 +1,7 @@
 #include "megatron/training/out_of_memory.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
@@ -67,6 +68,32 @@ TEST(OutOfMemory, SaysWhatWasAskedWhatIsHeldAndWhatHelps) {
   EXPECT_THAT(
       message_of(trainer, [] { throw std::runtime_error("rank 3 failed: error: out of memory"); }),
       "internal error: rank 3 failed: error: out of memory");
+}
+
+/// What a step held when it failed counts, although it is freed by the time the message is made.
+TEST(OutOfMemory, CountsTheTensorsOfTheStepThatFailed) {
+  class Failing : public MicrobatchSource {
+   public:
+    Microbatch next() override {
+      const at::Tensor held = at::zeros({96 << 20}, at::kByte);
+      throw std::bad_alloc();
+    }
+  };
+  std::ostringstream out;
+  Trainer trainer = set_up(read_run(small_run::flags({})), out);
+  trainer.train = std::make_unique<Failing>();
+  std::string message;
+  try {
+    train(trainer, out);
+  } catch (const OutOfMemory& error) {
+    message = error.what();
+  }
+  const std::string words = "activations and other tensors at the peak ";
+  const auto start = message.find(words);
+  ASSERT_NE(start, std::string::npos) << message;
+  const double mebibytes = std::stod(message.substr(start + words.size()));
+  EXPECT_GE(mebibytes, 96) << message;
+  EXPECT_LT(mebibytes, 160) << message;
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "megatron/training/checkpointing.h"
 #include "megatron/training/choose_checkpoint.h"
 #include "megatron/training/non_finite.h"
+#include "megatron/training/used_folder.h"
 #include "training/small_run.h"
 
 namespace megatron {
@@ -90,6 +91,41 @@ TEST_F(StartFoldersTest, OnlyRankZeroLooksIntoTheFolder) {
   });
 }
 
+/// The error of each of two ranks, the first of which starts with flags of its own.
+std::vector<std::string> errors_of_two(const Run& first, const Run& second) {
+  std::vector<std::string> errors(2, "no error");
+  run_rank_threads(2, [&](Communicators& communicators) {
+    const auto rank = static_cast<std::size_t>(communicators.rank());
+    std::ostringstream log;
+    try {
+      set_up(rank == 0 ? first : second, log,
+             {.communicators = &communicators, .processors = {.count = 1 << 20}});
+    } catch (const UserError& error) {
+      errors[rank] = error.what();
+    }
+  });
+  return errors;
+}
+
+TEST_F(StartFoldersTest, ARefusalByRankZeroReadsAlikeOnEveryRank) {
+  train_into("a", 2);
+  const auto start = read_run(small_run::flags({"--save", folder("a")}), 2);
+  const auto errors = errors_of_two(start, start);
+  EXPECT_THAT(errors[0], testing::StartsWith("--save " + folder("a") + " is in use"));
+  EXPECT_EQ(errors[1], errors[0]);
+}
+
+TEST_F(StartFoldersTest, ATokenizerThatOneRankCannotOpenStopsAllRanks) {
+  const auto whole = read_run(small_run::flags({}), 2);
+  auto broken = whole;
+  broken.options.settings.tokenizer.tokenizer_type = "GPT2BPETokenizer";
+  broken.options.settings.tokenizer.vocab_file = folder("vocab.json");
+  broken.options.settings.tokenizer.merge_file = folder("merges.txt");
+  const auto errors = errors_of_two(broken, whole);
+  EXPECT_THAT(errors[0], HasSubstr(folder("merges.txt")));
+  EXPECT_EQ(errors[1], "rank 0: " + errors[0]);
+}
+
 TEST_F(StartFoldersTest, EveryRankTakesTheCheckpointOfRankZero) {
   train_into("a", 4);
   run_rank_threads(3, [&](Communicators& communicators) {
@@ -112,15 +148,18 @@ TEST_F(StartFoldersTest, ANewRunDoesNotReplaceAnotherOne) {
   const std::string metrics = read_file(folder("a") + "/metrics.jsonl");
   EXPECT_THAT(error_of({"--save", folder("a")}),
               AllOf(HasSubstr("--save " + folder("a") + " is in use"),
-                    HasSubstr("checkpoints up to iteration 4 of another run"),
+                    HasSubstr("checkpoints up to iteration 4, which this run does not continue"),
                     HasSubstr("--load " + folder("a") +
-                              " to continue that run, or another --save folder")));
+                              " to continue from there, or another --save folder"),
+                    Not(HasSubstr("restart"))));
   EXPECT_EQ(read_file(folder("a") + "/metrics.jsonl"), metrics);
   EXPECT_EQ(tracked("a"), "4");
   train_into("b", 2);
   EXPECT_THAT(error_of({"--load", folder("b"), "--save", folder("a")}), HasSubstr("is in use"));
-  EXPECT_THAT(error_of({"--load", folder("b"), "--finetune", "--save", folder("a")}),
-              HasSubstr("is in use"));
+  EXPECT_THAT(
+      error_of({"--load", folder("b"), "--finetune", "--save", folder("a")}),
+      AllOf(HasSubstr("is in use"),
+            HasSubstr("--load " + folder("a") + " and without --finetune to continue from there")));
   EXPECT_EQ(error_of({"--load", folder("a"), "--save", folder("a")}), "no error");
   EXPECT_EQ(error_of({"--load", folder("a"), "--finetune", "--save", folder("c")}), "no error");
 }
@@ -140,6 +179,10 @@ TEST_F(StartFoldersTest, GoingBackNeedsAnotherFolder) {
             HasSubstr("give another --save folder")));
   EXPECT_EQ(error_of({"--load", folder("a"), "--save", folder("b"), "--ckpt-step", "2"}),
             "no error");
+  EXPECT_THAT(error_of({"--load", folder("a") + "/iter_0000002", "--save", folder("a")}),
+              AllOf(HasSubstr("goes back to iteration 2"),
+                    HasSubstr("or give --load " + folder("a") + " to continue from the latest"),
+                    Not(HasSubstr("--ckpt-step"))));
   EXPECT_EQ(tracked("a"), "6");
   std::ofstream(folder("a") + "/latest_checkpointed_iteration.txt") << "2";
   const auto again = run({"--load", folder("a"), "--save", folder("a")});
@@ -160,6 +203,69 @@ TEST_F(StartFoldersTest, NonPersistentCheckpointsOfAnotherRunStay) {
               AllOf(HasSubstr(folder("fast") + ", is in use"), HasSubstr("would remove")));
   EXPECT_EQ(error_of(with({"--save", folder("a"), "--load", folder("a"), "--train-iters", "10"})),
             "no error");
+}
+
+TEST_F(StartFoldersTest, ALaterNonPersistentCheckpointStays) {
+  const Words local{"--save",
+                    folder("a"),
+                    "--save-interval",
+                    "2",
+                    "--non-persistent-save-interval",
+                    "3",
+                    "--non-persistent-ckpt-type",
+                    "local",
+                    "--non-persistent-local-ckpt-dir",
+                    folder("fast")};
+  const auto with = [&](Words flags) {
+    flags.insert(flags.end(), local.begin(), local.end());
+    return flags;
+  };
+  EXPECT_EQ(error_of(with({"--train-iters", "3", "--exit-interval", "3"})), "no error");
+  // As after a kill: what the end of the run saved is not there.
+  fs::remove_all(folder("a") + "/iter_0000003");
+  std::ofstream(folder("a") + "/latest_checkpointed_iteration.txt") << "2";
+  ASSERT_TRUE(fs::exists(folder("fast") + "/iter_0000003"));
+  EXPECT_THAT(error_of(with({"--load", folder("a"), "--ckpt-step", "2"})),
+              AllOf(HasSubstr(folder("fast") + ", holds checkpoints up to iteration 3"),
+                    HasSubstr("goes back to iteration 2"), HasSubstr("leave --ckpt-step out")));
+  EXPECT_TRUE(fs::exists(folder("fast") + "/iter_0000003"));
+  EXPECT_EQ(error_of(with({"--load", folder("a")})), "no error");
+}
+
+TEST_F(StartFoldersTest, ARestartOfARunThatLoadsFromElsewhereIsAnnounced) {
+  train_into("base", 2);
+  CheckpointConfig from_base;
+  from_base.save = folder("out");
+  from_base.load = folder("base");
+  CheckpointConfig finetune = from_base, from_nothing = from_base, own = from_base;
+  finetune.finetune = true;
+  from_nothing.load.clear();
+  own.load = own.save;
+  const auto said = [](const CheckpointConfig& config, const Restarts& restarts) {
+    std::ostringstream out;
+    StartWarnings warnings;
+    const auto source = config.load.empty() ? std::nullopt : find_checkpoint(config.load);
+    try {
+      check_used_folders(config, source, restarts, warnings, out);
+    } catch (const UserError& error) {
+      return std::string(error.what());
+    }
+    return out.str();
+  };
+  EXPECT_THAT(said(finetune, {.max = 2}),
+              AllOf(HasSubstr("--load " + folder("base") + " is not the --save folder"),
+                    HasSubstr("a restart is refused"),
+                    HasSubstr("--load " + folder("out") + " and without --finetune then")));
+  EXPECT_THAT(said(from_nothing, {.max = 2}),
+              HasSubstr("--load is not given: once " + folder("out")));
+  EXPECT_EQ(said(finetune, {}), "");
+  EXPECT_EQ(said(finetune, {.count = 2, .max = 2}), "");
+  EXPECT_EQ(said(own, {.max = 2}), "");
+  train_into("out", 2);
+  EXPECT_THAT(said(from_base, {.count = 1, .max = 2}),
+              AllOf(HasSubstr("is in use"), HasSubstr("this is restart 1"),
+                    HasSubstr("--load of its own --save folder")));
+  EXPECT_EQ(said(own, {.count = 1, .max = 2}), "");
 }
 
 TEST_F(StartFoldersTest, FinetuningWithoutWeightsIsAMistake) {

@@ -67,7 +67,7 @@ struct alignas(kLine) BlockHeap::Block {
 };
 
 BlockHeap::BlockHeap(const Options& options) : options_(options) {
-  if (options.reserves || !begin_apart()) reserve_all();
+  if (options.reserves || !map_fixed_base()) reserve_all();
   MEGATRON_CHECK(base_ != nullptr, "no address space for a heap of ", options.address_space, " bytes");
   top_ = base_;
 }
@@ -80,13 +80,13 @@ void BlockHeap::reserve_all() {
   }
 }
 
-/// Takes a place of its own, marked by its first page, in which nobody else maps anything.
-bool BlockHeap::begin_apart() {
+/// Takes the first free one of the fixed base addresses, and marks it by its first page.
+bool BlockHeap::map_fixed_base() {
   const std::size_t head = std::max(options_.growth, kPage);
   for (std::size_t i = 0; i < kMostPlaces; ++i) {
     auto* const place = reinterpret_cast<std::byte*>(kFirstPlace + i * kPlaceBytes);
     if (!map_at(place, kPage, PROT_NONE)) continue;
-    place_ = place;
+    fixed_base_ = place;
     base_ = place + head;
     address_space_ = std::min(round_up(options_.address_space, options_.growth), kPlaceBytes - head);
     return true;
@@ -97,14 +97,14 @@ bool BlockHeap::begin_apart() {
 BlockHeap::~BlockHeap() {
   const auto used = static_cast<std::size_t>(top_ - base_);
   ASAN_UNPOISON_MEMORY_REGION(base_, used);
-  ::munmap(base_, place_ == nullptr ? address_space_ : used);
-  if (place_ != nullptr) ::munmap(place_, kPage);
+  ::munmap(base_, fixed_base_ == nullptr ? address_space_ : used);
+  if (fixed_base_ != nullptr) ::munmap(fixed_base_, kPage);
 }
 
 /// Makes the next addresses of the heap usable.
-bool BlockHeap::provide(std::byte* data, std::size_t bytes) const {
-  return place_ == nullptr ? ::mprotect(data, bytes, PROT_READ | PROT_WRITE) == 0
-                      : map_at(data, bytes, PROT_READ | PROT_WRITE);
+bool BlockHeap::commit(std::byte* data, std::size_t bytes) const {
+  return fixed_base_ == nullptr ? ::mprotect(data, bytes, PROT_READ | PROT_WRITE) == 0
+                                : map_at(data, bytes, PROT_READ | PROT_WRITE);
 }
 
 void* BlockHeap::allocate(std::size_t bytes) {
@@ -190,7 +190,7 @@ BlockHeap::Block* BlockHeap::grow(std::size_t size) {
   const bool extends = last_ != nullptr && last_->is_free;
   const std::size_t bytes = round_up(size - (extends ? last_->size : 0), options_.growth);
   if (bytes > address_space_ - static_cast<std::size_t>(top_ - base_)) return nullptr;
-  if (!provide(top_, bytes)) return nullptr;
+  if (!commit(top_, bytes)) return nullptr;
   if (options_.prepare != nullptr) options_.prepare(top_, bytes);
   ++counts_.system_calls;
   auto* block = reinterpret_cast<Block*>(top_);

@@ -60,11 +60,11 @@ class BlockHeap {
   void remove(Block* block);
 
   void reserve_all();
-  bool begin_apart();
-  bool provide(std::byte* data, std::size_t bytes) const;
+  bool map_fixed_base();
+  bool commit(std::byte* data, std::size_t bytes) const;
 
   const Options options_;
-  std::byte* place_ = nullptr;  ///< of a heap that takes addresses as it grows
+  std::byte* fixed_base_ = nullptr;  ///< of a heap that takes addresses as it grows
   std::byte* base_ = nullptr;
   std::size_t address_space_ = 0;
   mutable std::mutex mutex_;

@@ -29,7 +29,8 @@ Outcome outcome_of(const std::function<std::string()>& step) {
 
 }  // namespace
 
-std::vector<std::string> JointSteps::on_all(const std::function<std::string()>& step) const {
+std::vector<std::string> JointSteps::run(const std::function<std::string()>& step,
+                                         Naming naming) const {
   if (world_.size == 1) return {step()};
   const Outcome mine = outcome_of(step);
   std::vector<std::string> texts = gather_texts(world_, mine.told, device_);
@@ -39,14 +40,20 @@ std::vector<std::string> JointSteps::on_all(const std::function<std::string()>& 
     texts[rank].erase(0, 1);
     if (mark == kDone) continue;
     const std::string message = "rank " + std::to_string(rank) + ": " + texts[rank];
-    if (mark == kUserError) throw UserError(message);
+    if (mark == kUserError)
+      throw UserError(naming == Naming::the_rank ? message : texts[rank]);
     throw std::runtime_error(message);
   }
   return texts;
 }
 
+std::vector<std::string> JointSteps::on_all(const std::function<std::string()>& step) const {
+  return run(step, Naming::the_rank);
+}
+
 std::string JointSteps::on_first(const std::function<std::string()>& step) const {
-  return on_all([&] { return world_.rank == 0 ? step() : std::string(); }).front();
+  return run([&] { return world_.rank == 0 ? step() : std::string(); }, Naming::of_failures_only)
+      .front();
 }
 
 }  // namespace megatron

@@ -21,10 +21,14 @@ class JointSteps {
   /// Runs `step` on every rank and gives all their texts, by rank. Throws on all ranks when it throws on one: there what it threw, elsewhere the
   /// same text with the rank's number. Collective over the world.
   std::vector<std::string> on_all(const std::function<std::string()>& step) const;
-  /// The same for rank 0 alone; the others get its text.
+  /// The same for rank 0 alone; the others get its text, and a user's mistake as it stands, without
+  /// the rank: flags and shared folders are those of every rank.
   std::string on_first(const std::function<std::string()>& step) const;
 
  private:
+  enum class Naming { the_rank, of_failures_only };
+  std::vector<std::string> run(const std::function<std::string()>& step, Naming naming) const;
+
   const Axis& world_;
   c10::Device device_;
 };

@@ -7,12 +7,20 @@
 #include <tuple>
 
 namespace megatron {
+namespace {
+
+constexpr std::int64_t kChunk = 1 << 24;  ///< elements whose copies isfinite makes at a time
+
+}  // namespace
 
 std::int64_t count_non_finite(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return 0;
   const auto [least, largest] = at::aminmax(tensor);  // both are NaN when one element is
   if (std::isfinite(least.item<double>()) && std::isfinite(largest.item<double>())) return 0;
-  return tensor.numel() - at::isfinite(tensor).sum().item<std::int64_t>();
+  std::int64_t count = 0;
+  for (const at::Tensor& chunk : tensor.reshape({-1}).split(kChunk))
+    count += chunk.numel() - at::isfinite(chunk).sum().item<std::int64_t>();
+  return count;
 }
 
 std::string non_finite_fault(const std::string& name, const at::Tensor& tensor) {

@@ -9,7 +9,8 @@
 
 namespace megatron {
 
-/// How many elements are NaN or infinite. One pass without copies when there are none.
+/// How many elements are NaN or infinite. One pass without copies when there are none;
+/// else copies of a small part at a time.
 std::int64_t count_non_finite(const at::Tensor& tensor);
 
 /// "tensor 'name': 3 of 512 values are not finite"; empty when all are finite.

@@ -57,6 +57,7 @@ void set_environment(const RankStart& start, const RankProcess& process) {
   ::setenv("MASTER_ADDR", start.plan.master_addr.c_str(), 1);
   set_variable("MASTER_PORT", start.socket ? start.socket->port() : start.plan.master_port);
   set_variable(kLaunchRestartVariable, start.restart_count);
+  set_variable(kLaunchMaxRestartsVariable, start.plan.max_restarts);
   if (start.cause_pipe >= 0) set_variable(kLaunchCauseVariable, start.cause_pipe);
   if (process.rank == 0 && start.socket) set_variable(kLaunchSocketVariable, start.socket->descriptor());
 }

@@ -35,7 +35,9 @@ std::vector<Assignment> read_environment(const FieldIndex& index, char** environ
     const auto equals = text.find('=');
     if (!text.starts_with(kPrefix) || equals == std::string_view::npos) continue;
     const std::string variable(text.substr(0, equals));
-    if (variable == kLaunchRestartVariable || variable == kLaunchSocketVariable || variable == kLaunchCauseVariable) continue;
+    if (variable == kLaunchRestartVariable || variable == kLaunchMaxRestartsVariable ||
+        variable == kLaunchSocketVariable || variable == kLaunchCauseVariable)
+      continue;
     const Spelling meaning = index.find(spelling_of(variable));
     if (meaning.field && !meaning.turns_off) {
       assignments.push_back({meaning.field, values_of(*meaning.field, std::string(text.substr(equals + 1))), {Origin::Kind::environment, variable}});

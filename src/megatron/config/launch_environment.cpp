@@ -71,11 +71,13 @@ std::optional<LaunchEnvironment> from_rank_variables(const LaunchVariables& vari
   if (const auto restarts = variables.number(kLaunchRestartVariable)) {
     found.source = "megatron launch";
     found.restart_count = *restarts;
+    found.max_restarts = variables.number(kLaunchMaxRestartsVariable).value_or(0);
     if (const auto pipe = variables.number(kLaunchCauseVariable)) found.cause_pipe = static_cast<int>(*pipe);
     if (const auto socket = variables.number(kLaunchSocketVariable)) found.listening_socket = static_cast<int>(*socket);
   } else if (variables.has("TORCHELASTIC_RUN_ID")) {
     found.source = "torchrun";
     found.restart_count = variables.number("TORCHELASTIC_RESTART_COUNT").value_or(0);
+    found.max_restarts = variables.number("TORCHELASTIC_MAX_RESTARTS").value_or(0);
     found.run_id = *variables.text("TORCHELASTIC_RUN_ID");
     found.agent_store = variables.is_true("TORCHELASTIC_USE_AGENT_STORE");
   } else {

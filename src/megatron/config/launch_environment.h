@@ -18,6 +18,7 @@ struct LaunchEnvironment {
   std::string source = "one process";   ///< in words, for the start-up report
   bool agent_store = false;             ///< the launcher hosts the store: rank 0 too is a client
   std::int64_t restart_count = 0;       ///< how often the launcher has started the ranks again
+  std::int64_t max_restarts = 0;        ///< how often it may, as far as it says so
   std::string run_id;                   ///< the launcher's name of the run, "" when it has none
   std::optional<int> cause_pipe;        ///< under `megatron launch`: where a rank tells that another one is the cause of its end
   std::optional<int> listening_socket;  ///< rank 0 under `megatron launch`: the store's port, already open
@@ -30,6 +31,8 @@ VariableLookup process_variables();
 /// Set by `megatron launch` in its ranks: how often they have been started again, and the descriptor of the store's socket in rank 0.
 inline constexpr const char* kLaunchRestartVariable = "MEGATRON_LAUNCH_RESTART_COUNT";
 inline constexpr const char* kLaunchSocketVariable = "MEGATRON_LAUNCH_LISTENING_SOCKET";
+/// Set beside it: --max-restarts.
+inline constexpr const char* kLaunchMaxRestartsVariable = "MEGATRON_LAUNCH_MAX_RESTARTS";
 /// The descriptor of the pipe for LaunchEnvironment::cause_pipe.
 inline constexpr const char* kLaunchCauseVariable = "MEGATRON_LAUNCH_CAUSE_PIPE";
 

@@ -12,7 +12,7 @@
 namespace megatron {
 namespace {
 
-std::vector<std::string> non_finite_weights(LanguageModel& model) {
+std::vector<std::string> names_of_non_finite(LanguageModel& model) {
   std::vector<std::string> names;
   model.visit([&](Module& module) {
     for (const auto& parameter : module.parameters())
@@ -25,7 +25,7 @@ std::vector<std::string> non_finite_weights(LanguageModel& model) {
 }  // namespace
 
 void refuse_logits(LanguageModel& model, const std::string& place, const std::string& got) {
-  const std::vector<std::string> names = non_finite_weights(model);
+  const std::vector<std::string> names = names_of_non_finite(model);
   const std::string weights =
       names.empty() ? "" : "; weights that are not finite:" + name_lines(names);
   throw UserError({place, got + weights,

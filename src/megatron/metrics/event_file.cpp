@@ -14,6 +14,7 @@
 #include "megatron/base/format.h"
 #include "megatron/base/machine.h"
 #include "megatron/metrics/protobuf.h"
+#include "megatron/metrics/vanished_file.h"
 
 namespace megatron {
 namespace {
@@ -161,7 +162,7 @@ void EventFile::make_again() {
   fs::create_directories(path_.parent_path(), unmade);
   file_.close();
   file_.clear();
-  file_.open(path_, std::ios::binary);
+  file_.open(path_, std::ios::binary | std::ios::app);
   size_ = 0;
   const std::string queued = std::exchange(queue_, {});
   add_version();
@@ -170,7 +171,7 @@ void EventFile::make_again() {
 }
 
 void EventFile::flush() {
-  if (std::error_code code; is_made_ && !fs::exists(path_, code)) make_again();
+  if (is_made_ && has_vanished(path_)) make_again();
   file_ << queue_ << std::flush;
   if (file_) {
     size_ += queue_.size();

@@ -1,21 +1,24 @@
 #include "megatron/metrics/metrics_writer.h"
 
 #include <iostream>
-#include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/metrics/vanished_file.h"
 
 namespace megatron {
 namespace {
 
-bool is_kept(const std::string& line, std::int64_t iteration) {
+/// Nothing for a torn line.
+std::optional<std::int64_t> iteration_of(const std::string& line) {
   const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) return false;
+  if (!object.is_object()) return std::nullopt;
   const auto found = object.find("iteration");
-  return found != object.end() && found->is_number_integer() && found->get<std::int64_t>() <= iteration;
+  if (found == object.end() || !found->is_number_integer()) return std::nullopt;
+  return found->get<std::int64_t>();
 }
 
 /// What a run finds in its metrics.jsonl.
@@ -28,10 +31,13 @@ Found earlier_lines(const fs::path& path, std::int64_t iteration) {
   Found found;
   if (!fs::exists(path)) return found;
   std::istringstream lines(read_file(path));
-  for (std::string line; std::getline(lines, line);) {
-    if (iteration > 0 && is_kept(line, iteration)) {
+  const bool keeps_some = iteration > 0;
+  for (std::string line; (keeps_some || !found.has_more) && std::getline(lines, line);) {
+    const std::optional<std::int64_t> at = iteration_of(line);
+    if (!at) continue;
+    if (keeps_some && *at <= iteration) {
       found.kept += line + '\n';
-    } else if (is_kept(line, std::numeric_limits<std::int64_t>::max()) && !is_kept(line, 0)) {
+    } else if (*at > 0) {
       found.has_more = true;
     }
   }
@@ -64,7 +70,7 @@ MetricsWriter::MetricsWriter(const fs::path& folder, std::int64_t iteration, Ear
 void MetricsWriter::write(const OrderedJson& object) {
   if (path_.empty()) return;
   const std::string line = object.dump() + '\n';
-  if (std::error_code code; !fs::exists(path_, code) && !first_line_.empty()) make_again();
+  if (!first_line_.empty() && has_vanished(path_)) make_again();
   if (first_line_.empty()) first_line_ = line;
   append(line);
 }

@@ -82,12 +82,12 @@ std::optional<CheckpointSource> search(const CheckpointConfig& config, StartWarn
   return source;
 }
 
-std::string told(const CheckpointSource& source) {
+std::string encode(const CheckpointSource& source) {
   return (source.kind == CheckpointSource::Kind::megatron ? kMegatron : kHuggingFace) +
          source.folder.string();
 }
 
-CheckpointSource open_told(const std::string& text) {
+CheckpointSource open_decoded(const std::string& text) {
   return open_checkpoint(text.substr(1), text.front() == kMegatron
                                              ? CheckpointSource::Kind::megatron
                                              : CheckpointSource::Kind::hugging_face);
@@ -102,11 +102,11 @@ std::optional<CheckpointSource> choose_checkpoint(const CheckpointConfig& config
   const JointSteps together(rank.world, rank.device);
   const std::string chosen = together.on_first([&] {
     source = search(config, warnings, out);
-    return source ? told(*source) : std::string();
+    return source ? encode(*source) : std::string();
   });
   if (chosen.empty()) return source;
   together.on_all([&] {
-    if (!source) source = open_told(chosen);
+    if (!source) source = open_decoded(chosen);
     return std::string();
   });
   return source;

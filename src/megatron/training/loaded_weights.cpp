@@ -1,9 +1,8 @@
 #include "megatron/training/loaded_weights.h"
 
-#include <ATen/ops/isfinite.h>
-
 #include <algorithm>
 
+#include "megatron/checkpoint/non_finite.h"
 #include "megatron/parallel/gather_texts.h"
 #include "megatron/training/diagnosis/tensor_statistics.h"
 
@@ -12,16 +11,13 @@ namespace {
 
 /// The first weight of this rank that is not finite, in words; "" when all are.
 std::string first_non_finite(const ParamStore& store) {
-  const auto is_finite = [](const at::Tensor& tensor) {
-    return at::isfinite(tensor).all().item<bool>();
+  const auto is_finite = [](const ParamBucket& bucket) {
+    return count_non_finite(bucket.value) == 0;
   };
-  if (std::ranges::all_of(store.buckets(),
-                          [&](const ParamBucket& bucket) { return is_finite(bucket.value); }))
-    return {};
+  if (std::ranges::all_of(store.buckets(), is_finite)) return {};
   for (const Parameter* parameter : store.parameters()) {
-    if (const TensorStatistics statistics = tensor_statistics(parameter->value());
-        !statistics.finite())
-      return parameter->name() + " holds " + describe(statistics);
+    if (count_non_finite(parameter->value()) > 0)
+      return parameter->name() + " holds " + describe(tensor_statistics(parameter->value()));
   }
   return {};
 }

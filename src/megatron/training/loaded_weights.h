@@ -9,8 +9,8 @@
 
 namespace megatron {
 
-/// "<folder> holds NaN or infinite weights: <the first one> holds …" when a weight of `store`, on
-/// any rank, is not finite; else "". Collective over rank.world.
+/// "<folder> holds weights that are not finite: <the first one> holds …" when a weight of `store`,
+/// on any rank, is not finite; else "". Collective over rank.world.
 std::string non_finite_weights(const CheckpointSource& source, const ParamStore& store,
                                const Rank& rank);
 

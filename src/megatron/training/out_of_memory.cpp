@@ -65,18 +65,19 @@ double control_group_limit() {
 /// LibTorch's messages go on about its allocator's settings.
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
+/// Of the peak, not of now: what failed has let go of its activations by the time this is asked.
 std::string held_text(const Trainer& trainer) {
   std::vector<std::pair<std::string, double>> parts;
   if (trainer.weights && trainer.optimizer) {
     const ModelMemory model = model_memory(*trainer.weights, *trainer.optimizer);
-    const double tensors = tensor_memory(trainer.rank.device).live_bytes;
+    const double tensors = tensor_memory(trainer.rank.device).peak_bytes;
     parts = {{"weights", model.parameters},
              {"main weights", model.main_parameters},
              {"gradients", model.gradients},
              {"optimizer state", model.optimizer_state},
-             {"activations and other tensors", tensors - model.total()}};
+             {"activations and other tensors at the peak", tensors - model.total()}};
   } else {
-    parts = {{"tensors", tensor_memory(trainer.rank.device).live_bytes}};
+    parts = {{"tensors at the peak", tensor_memory(trainer.rank.device).peak_bytes}};
   }
   std::string text;
   for (const auto& [name, bytes] : parts) {

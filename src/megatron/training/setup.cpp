@@ -10,6 +10,7 @@
 #include "megatron/checkpoint/joint_steps.h"
 #include "megatron/checkpoint/merge_architecture.h"
 #include "megatron/config/checkpoint_folders.h"
+#include "megatron/config/launch_environment.h"
 #include "megatron/config/print_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/rules.h"
@@ -159,8 +160,7 @@ class Setup {
     take_place();
     trainer_.source = choose_checkpoint(settings().checkpoint, trainer_.rank, trainer_.warnings, out_);
     if (trainer_.source) settings().model = merge_architecture(*trainer_.source, settings().model, run_.parsed);
-    tokenizer_ = open_tokenizer(settings().tokenizer, settings().model.vocab_size);
-    if (trainer_.rank.world.rank == 0) trainer_.tokenizer_files = tokenizer_files(settings().tokenizer);
+    read_tokenizer();
     settle_vocab_size(settings(), *tokenizer_);
     warn_of_padded_vocab_size();
     resolve(settings(), trainer_.rank.dp.size);
@@ -179,8 +179,19 @@ class Setup {
     if (!device_.device.is_cpu()) trainer_.device_name = device_.reason;
   }
 
-  /// Rank 0 looks into the folders, makes and locks them; the others wait for its word, and never
-  /// look.
+  /// Every rank opens the tokenizer; rank 0 also reads its files, for the checkpoints. When one
+  /// rank cannot, all stop here.
+  void read_tokenizer() {
+    const TokenizerConfig& config = settings().tokenizer;
+    JointSteps(trainer_.rank.world, trainer_.rank.device).on_all([&] {
+      tokenizer_ = open_tokenizer(config, settings().model.vocab_size);
+      if (trainer_.rank.world.rank == 0) trainer_.tokenizer_files = tokenizer_files(config);
+      return std::string();
+    });
+  }
+
+  /// Rank 0 checks the folders, makes and locks them. The other ranks wait until it has done so,
+  /// and do not read the folders themselves.
   void open_save_folders() {
     const CheckpointConfig& config = settings().checkpoint;
     if (config.save.empty()) return;
@@ -190,7 +201,10 @@ class Setup {
         trainer_.non_persistent_folder = std::make_unique<SaveFolder>(non_persistent_folder(config, config.save), disk(), is_leader);
     };
     JointSteps(trainer_.rank.world, trainer_.rank.device).on_first([&] {
-      check_used_folders(config, trainer_.source, trainer_.warnings, out_);
+      const LaunchEnvironment launch = find_launch_environment();
+      check_used_folders(config, trainer_.source,
+                         {.count = launch.restart_count, .max = launch.max_restarts},
+                         trainer_.warnings, out_);
       open(/*is_leader=*/true);
       return std::string();
     });

@@ -38,7 +38,8 @@ constexpr std::array<std::string_view, 13> kStepTimers{"forward-backward",
                                                        "optimizer"};
 
 /// Lines past this run's iteration are its own when it continues what it saved, or if it saves
-/// nothing and resumes; else they may be another run's.
+/// nothing and resumes; else they may be another run's. At iteration 0 nothing tells a restart that
+/// has saved nothing yet from another run.
 EarlierLines earlier_lines(const Trainer& trainer) {
   const CheckpointConfig& config = trainer.settings.checkpoint;
   const bool is_resume = trainer.progress.iteration > 0;
@@ -88,7 +89,7 @@ StepReporter::StepReporter(Trainer& trainer, std::ostream& out, Progress& bar)
       comm_log_(trainer.world.communicators, trainer.settings.parallel.log_comm),
       first_iteration_(trainer.progress.iteration + 1) {
   if (const auto& copy = metrics_.kept_copy(); !copy.empty())
-    out_ << "note: metrics.jsonl held later lines of another run; all its lines are kept in "
+    out_ << "note: metrics.jsonl held later lines of an earlier start; all its lines are kept in "
          << copy.string() << std::endl;
   metrics_.write(run_record(trainer));
   tensorboard_.add_settings(argument_values(trainer.settings), trainer.progress.iteration);

@@ -46,12 +46,21 @@ std::string up_to(std::int64_t iteration) {
                         : "checkpoints up to iteration " + std::to_string(iteration);
 }
 
-[[noreturn]] void refuse_other_run(const std::string& flag, const std::string& folder,
-                                   const Contents& contents) {
-  throw UserError(
-      {flag + " " + folder + " is in use",
-       "it holds " + up_to(contents.latest()) + " of another run, which this one would replace",
-       "--load " + folder + " to continue that run, or another " + flag + " folder"});
+std::string without_finetune(const CheckpointConfig& config) {
+  return config.finetune ? " and without --finetune" : "";
+}
+
+[[noreturn]] void refuse_other_run(const CheckpointConfig& config, const Contents& contents,
+                                   const Restarts& restarts) {
+  const std::string restarted =
+      restarts.count == 0 ? ""
+                          : "; this is restart " + std::to_string(restarts.count) +
+                                ", which goes on only with --load of its own --save folder";
+  throw UserError({"--save " + config.save + " is in use",
+                   "it holds " + up_to(contents.latest()) +
+                       ", which this run does not continue, and would replace" + restarted,
+                   "--load " + config.save + without_finetune(config) +
+                       " to continue from there, or another --save folder"});
 }
 
 [[noreturn]] void refuse_new_start(const CheckpointConfig& config, const Contents& contents) {
@@ -62,49 +71,88 @@ std::string up_to(std::int64_t iteration) {
                        (config.finetune ? ", or leave --finetune out to continue that run" : "")});
 }
 
+/// What takes the latest checkpoint in place of the earlier one that was asked for.
+std::string way_to_latest(const CheckpointConfig& config) {
+  return config.ckpt_step ? "leave --ckpt-step out" : "give --load " + config.save;
+}
+
 [[noreturn]] void refuse_step_back(const CheckpointConfig& config, std::int64_t iteration,
                                    const Contents& contents) {
   throw UserError(
       {"--save " + config.save + " holds " + up_to(contents.latest()),
        "this run goes back to iteration " + std::to_string(iteration) +
            " and would replace the later ones",
-       "give another --save folder, or leave --ckpt-step out to continue from the latest"});
+       "give another --save folder, or " + way_to_latest(config) + " to continue from the latest"});
+}
+
+void warn_of_later(const std::string& folder, const Contents& contents, std::int64_t iteration,
+                   StartWarnings& warnings, std::ostream& out) {
+  if (contents.iterations.empty() || contents.iterations.back() <= iteration) return;
+  warnings.add(folder + " holds checkpoints up to iteration " +
+                   std::to_string(contents.iterations.back()) + ", but " + kTrackerFile +
+                   " names iteration " + std::to_string(iteration) +
+                   ": this run continues there and replaces the later ones",
+               out);
+}
+
+/// A restart comes with the same flags, and finds the checkpoints that the run has saved by then.
+void warn_of_restarts(const CheckpointConfig& config, const Restarts& restarts,
+                      StartWarnings& warnings, std::ostream& out) {
+  if (restarts.count >= restarts.max) return;
+  warnings.add("the launcher restarts this run after a failure, but " +
+                   (config.load.empty() ? std::string("--load is not given")
+                                        : "--load " + config.load + " is not the --save folder") +
+                   ": once " + config.save +
+                   " holds a checkpoint, a restart is refused. Start the run again with --load " +
+                   config.save + without_finetune(config) + " then",
+               out);
 }
 
 void check_save_folder(const CheckpointConfig& config,
-                       const std::optional<CheckpointSource>& source, StartWarnings& warnings,
-                       std::ostream& out) {
+                       const std::optional<CheckpointSource>& source, const Restarts& restarts,
+                       StartWarnings& warnings, std::ostream& out) {
   const Contents contents = contents_of(config.save);
-  if (contents.is_empty()) return;
-  if (!source || (!is_same_folder(config.load, config.save) && !lies_in(*source, config.save)))
-    refuse_other_run("--save", config.save, contents);
+  const bool loads_own = is_same_folder(config.load, config.save);
+  if (contents.is_empty()) {
+    if (!loads_own || config.finetune) warn_of_restarts(config, restarts, warnings, out);
+    return;
+  }
+  if (!source || (!loads_own && !lies_in(*source, config.save)))
+    refuse_other_run(config, contents, restarts);
   if (begins_anew(config, *source)) {
     if (!contents.iterations.empty()) refuse_new_start(config, contents);
     return;
   }
   if (contents.tracked_iteration() > source->iteration)
     refuse_step_back(config, source->iteration, contents);
-  if (!contents.iterations.empty() && contents.iterations.back() > source->iteration)
-    warnings.add(config.save + " holds checkpoints up to iteration " +
-                     std::to_string(contents.iterations.back()) + ", but " + kTrackerFile +
-                     " names iteration " + std::to_string(source->iteration) +
-                     ": this run continues there and replaces the later ones",
-                 out);
+  warn_of_later(config.save, contents, source->iteration, warnings, out);
 }
 
-/// Of non-persistent checkpoints only the newest stays, so one that this run does not know would
-/// go.
+/// Of non-persistent checkpoints only the newest stays, so one that this run does not know, or a
+/// later one than it starts from, would go.
 void check_non_persistent_folder(const CheckpointConfig& config,
-                                 const std::optional<CheckpointSource>& source) {
+                                 const std::optional<CheckpointSource>& source,
+                                 StartWarnings& warnings, std::ostream& out) {
   const std::string folder =
       config.non_persistent_save_interval ? non_persistent_folder(config, config.save) : "";
-  if (folder.empty() || continues_saved_run(config, source) || (source && lies_in(*source, folder)))
-    return;
-  if (const Contents contents = contents_of(folder); !contents.is_empty())
-    throw UserError(
-        {"the folder of non-persistent checkpoints, " + folder + ", is in use",
-         "it holds " + up_to(contents.latest()) + " of another run, which this one would remove",
-         "give another folder, or remove that one"});
+  if (folder.empty()) return;
+  const Contents contents = contents_of(folder);
+  if (contents.is_empty()) return;
+  const std::string place = "the folder of non-persistent checkpoints, " + folder + ", ";
+  const bool goes_on = source && !begins_anew(config, *source) && lies_in(*source, folder);
+  if (!goes_on && !continues_saved_run(config, source))
+    throw UserError({place + "is in use",
+                     "it holds " + up_to(contents.latest()) +
+                         ", which this run does not continue, and would remove",
+                     "give another folder, or remove that one"});
+  if (contents.tracked_iteration() > source->iteration)
+    throw UserError({place + "holds " + up_to(contents.latest()),
+                     "this run goes back to iteration " + std::to_string(source->iteration) +
+                         " and would remove the later one",
+                     way_to_latest(config) +
+                         " to continue from the latest, or give another folder, or remove that "
+                         "one"});
+  warn_of_later(folder, contents, source->iteration, warnings, out);
 }
 
 }  // namespace
@@ -116,11 +164,11 @@ bool continues_saved_run(const CheckpointConfig& config,
 }
 
 void check_used_folders(const CheckpointConfig& config,
-                        const std::optional<CheckpointSource>& source, StartWarnings& warnings,
-                        std::ostream& out) {
+                        const std::optional<CheckpointSource>& source, const Restarts& restarts,
+                        StartWarnings& warnings, std::ostream& out) {
   if (config.save.empty()) return;
-  check_save_folder(config, source, warnings, out);
-  check_non_persistent_folder(config, source);
+  check_save_folder(config, source, restarts, warnings, out);
+  check_non_persistent_folder(config, source, warnings, out);
 }
 
 }  // namespace megatron
