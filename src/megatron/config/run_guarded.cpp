@@ -18,10 +18,11 @@ bool reader_is_gone() {
   return ::poll(&state, 1, 0) == 1 && (state.revents & POLLERR) != 0;
 }
 
-void flush_stdout() {
+/// UserError when the output of a command that went well could not be written; one that failed has said why already.
+void flush_stdout(int code) {
   std::cout.flush();
   const bool ok = std::cout.good() && std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
-  if (!ok && !reader_is_gone()) throw UserError({"standard output", "could not be written", "free space on its disk, or write elsewhere"});
+  if (!ok && code == 0 && !reader_is_gone()) throw UserError({"standard output", "could not be written", "free space on its disk, or write elsewhere"});
 }
 
 }  // namespace
@@ -52,7 +53,7 @@ void report_failure(std::string_view command, const std::string& text) {
 int run_guarded(std::string_view command, const std::function<int()>& body) {
   try {
     const int code = body();
-    flush_stdout();
+    flush_stdout(code);
     return code;
   } catch (const HelpRequested& help) {
     std::cout << help.text << std::flush;

@@ -54,7 +54,10 @@ class DataSetup {
          .tokenizer = {
              .vocab_size = tokenizer.vocab_size(), .eod = tokenizer.eod(), .pad = tokenizer.pad(), .identity = identity(settings_.tokenizer)}});
     for (const std::string& warning : datasets.warnings) out_ << "WARNING: " << warning << std::endl;
-    if (samples[0] != 0 && datasets.splits[0])
+    if (samples[0] != 0 && !datasets.splits[0])
+      throw UserError({"the train split has no tokens", settings_.data.split.empty() ? "" : "--split is " + settings_.data.split,
+                       "give it a share with --split, or its own data with --train-data-path"});
+    if (samples[0] != 0)
       trainer_.train =
           make_dataset_source(datasets.splits[0], source_options(settings_.training.micro_batch_size, trainer_.progress.consumed_train_samples));
     if (samples[1] != 0) add_validation_sets(datasets.valid_sets);
