@@ -41,7 +41,7 @@ TEST(DrawText, ShowsEachStepAsWideAsItIsLong) {
             "\n"
             "rank        busy    bubble  peak activations\n"
             "   0           6    33.3 %                 2\n"
-            "   1           6     0.0 %                 1\n"
+            "   1           6    33.3 %                 1\n"
             "makespan 9, bubble of all ranks together 33.3 %\n");
 }
 

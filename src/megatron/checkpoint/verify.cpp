@@ -128,12 +128,14 @@ void verify_checkpoints(const std::filesystem::path& root, bool all, std::ostrea
   }
   const std::string fix =
       is_hf ? "download the folder again"
-            : "load another iteration with --ckpt-step; a run that diverged saves such numbers too";
+            : "copy the folder again, or load another iteration with --ckpt-step";
   if (!damage.empty())
     throw UserError({"damaged checkpoint",
                      damage + (values.empty() ? "" : "\n  tensors that are not finite" + values),
                      fix});
-  if (!values.empty()) throw UserError({"tensors that are not finite", values, fix});
+  if (!values.empty())
+    throw UserError({"tensors that are not finite", values,
+                     is_hf ? fix : "load an iteration from before the run diverged, with --ckpt-step"});
 }
 
 }  // namespace megatron
