@@ -37,7 +37,8 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
     FieldTable<Config> t;
     t.group("Tokenizer");
     t.field("tokenizer_type", &Config::tokenizer_type, "kind of tokenizer")
-        .choices({"NullTokenizer", "ByteTokenizer", "GPT2BPETokenizer", "HuggingFaceTokenizer"});
+        .choices({"NullTokenizer", "ByteTokenizer", "GPT2BPETokenizer", "HuggingFaceTokenizer"})
+        .otherwise("use --tokenizer-type HuggingFaceTokenizer with the model's tokenizer.json as --tokenizer-model");
     t.field("tokenizer_model", &Config::tokenizer_model, "tokenizer.json, or the folder that holds it").value_name("FILE");
     t.field("vocab_file", &Config::vocab_file, "vocab.json of GPT-2's kind").value_name("FILE");
     t.field("merge_file", &Config::merge_file, "merges.txt of GPT-2's kind").value_name("FILE");

@@ -27,7 +27,7 @@ std::string choices_text(const Field& field, const char* separator) {
 void check_choice(const Field& field, const std::string& value) {
   if (field.choices.empty() || std::find(field.choices.begin(), field.choices.end(), value) != field.choices.end()) return;
   const std::string near = nearest_name(value, field.choices);
-  throw FieldError{"must be one of " + choices_text(field, ", ") + ", got '" + value + "'", near.empty() ? "" : "did you mean '" + near + "'?"};
+  throw FieldError{"must be one of " + choices_text(field, ", ") + ", got '" + value + "'", near.empty() ? field.choices_fix : "did you mean '" + near + "'?"};
 }
 
 void check_bounds(const Field& field, const std::string& value) {

@@ -21,6 +21,7 @@ struct Field {
   std::string help;
   std::string value_name;              ///< what stands for the value in the help; "" for the kind's own
   std::vector<std::string> choices;    ///< the only values allowed, when not empty
+  std::string choices_fix;             ///< what to do about another value that is near none of them
   std::vector<std::string> aliases;    ///< further flag spellings, without "--"
   std::vector<std::string> off_flags;  ///< flags that set a boolean to false, without "--"
   std::string note;                    ///< said once on stderr when the field is given

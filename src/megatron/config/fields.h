@@ -36,6 +36,8 @@ class FieldBuilder {
   FieldBuilder& above(double bound) { return field_.minimum = bound, field_.minimum_is_excluded = true, *this; }
   FieldBuilder& below(double bound) { return field_.maximum = bound, field_.maximum_is_excluded = true, *this; }
   FieldBuilder& choices(std::vector<std::string> values) { return field_.choices = std::move(values), *this; }
+  /// What to do about a value that is none of the choices.
+  FieldBuilder& otherwise(std::string fix) { return field_.choices_fix = std::move(fix), *this; }
   /// A further spelling of the flag, without "--".
   FieldBuilder& alias(std::string flag) { return field_.aliases.push_back(std::move(flag)), *this; }
   /// The flag that turns a boolean off, in place of --no-x and --disable-x. May be called again for a second spelling.
