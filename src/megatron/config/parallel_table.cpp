@@ -7,7 +7,8 @@ namespace {
 void add_tensor_fields(FieldTable<ParallelConfig>& t) {
   using Config = ParallelConfig;
   t.field("sequence_parallel", &Config::sequence_parallel, "split norms and dropout along the sequence over the tensor-parallel ranks");
-  t.field("tp_comm_overlap", &Config::tp_comm_overlap, "products and the collectives around them in pieces that overlap; needs --sequence-parallel");
+  t.field("tp_comm_overlap", &Config::tp_comm_overlap, "products and the collectives around them in pieces that overlap; needs --sequence-parallel")
+      .note("on a CPU the pieces can cost more than the overlap saves: compare the step time without it");
   t.field("no_async_tensor_model_parallel_allreduce", &Config::no_async_tensor_model_parallel_allreduce,
           "reduce a layer's input gradient before its weight gradient is computed, not meanwhile");
 }
