@@ -1,4 +1,5 @@
 // Older and dependent flags against what Megatron-LM's own argument code makes of them (make_legacy_fixtures.py), in every order.
+#include "config/mistake_of.h"
 #include "megatron/config/legacy_flags.h"
 
 #include <gmock/gmock.h>
@@ -10,7 +11,6 @@
 
 #include "megatron/base/json.h"
 #include "megatron/config/resolve.h"
-#include "megatron/config/run_settings.h"
 #include "megatron/config/settings_names.h"
 
 namespace megatron {
@@ -35,16 +35,6 @@ Words small_gpt(const Words& flags) {
   }
   words.insert(words.end(), flags.begin(), flags.end());
   return words;
-}
-
-/// The message, or "accepted".
-std::string mistake(const Words& words) {
-  try {
-    read_run(words);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "accepted";
 }
 
 std::string text_of_words(const Words& words) {
@@ -104,10 +94,10 @@ TEST(LegacyFlags, MeanWhatMegatronsArgumentCodeMakesOfThem) {
     // Both scalings at once, which Megatron-LM allows, are refused here.
     if (expected.is_null() || expected.at("scaling").size() > 1) {
       if (is_redundant(flags)) continue;
-      EXPECT_NE(mistake(small_gpt(flags)), "accepted");
+      EXPECT_NE(mistake_of(small_gpt(flags)), "accepted");
       continue;
     }
-    if (const std::string text = mistake(small_gpt(flags)); text != "accepted") {
+    if (const std::string text = mistake_of(small_gpt(flags)); text != "accepted") {
       ADD_FAILURE() << text;
       continue;
     }
@@ -129,7 +119,7 @@ TEST(LegacyFlags, NoPositionEmbeddingKeepsRotaryPositionsInAnyOrder) {
                                                {"--no-position-embedding", "--use-rotary-position-embeddings"}}) {
     EXPECT_EQ(settings_of(flags).model.position_embedding_type, PositionEmbedding::rope) << text_of_words(flags);
   }
-  EXPECT_THAT(mistake(small_gpt({"--no-position-embedding"})), HasSubstr("add --position-embedding-type rope, or none"));
+  EXPECT_THAT(mistake_of(small_gpt({"--no-position-embedding"})), HasSubstr("add --position-embedding-type rope, or none"));
 }
 
 TEST(LegacyFlags, TwoSpellingsOfOneSettingContradictEachOther) {
@@ -141,11 +131,11 @@ TEST(LegacyFlags, TwoSpellingsOfOneSettingContradictEachOther) {
                                                {"--gated-linear-unit", "--openai-gelu"},
                                                {"--save-interval", "2", "--persistent-save-interval", "3"},
                                                {"--geglu", "--quick-geglu"}}) {
-    const std::string text = mistake(small_gpt(flags));
+    const std::string text = mistake_of(small_gpt(flags));
     EXPECT_THAT(text, testing::AnyOf(HasSubstr("contradicts"), HasSubstr("excludes"))) << text_of_words(flags);
   }
-  EXPECT_EQ(mistake(small_gpt({"--encoder-seq-length", "32"})), "accepted");
-  EXPECT_EQ(mistake(small_gpt({"--swiglu", "--activation", "silu", "--gated-linear-unit"})), "accepted");
+  EXPECT_EQ(mistake_of(small_gpt({"--encoder-seq-length", "32"})), "accepted");
+  EXPECT_EQ(mistake_of(small_gpt({"--swiglu", "--activation", "silu", "--gated-linear-unit"})), "accepted");
 }
 
 TEST(LegacyFlags, TheLastOfARepeatedFlagCountsAndIsNoted) {

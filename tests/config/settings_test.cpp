@@ -6,12 +6,12 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "config/mistake_of.h"
 #include "megatron/base/files.h"
 #include "megatron/config/list_expression.h"
 #include "megatron/config/print_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/rules.h"
-#include "megatron/config/run_settings.h"
 
 namespace megatron {
 namespace {
@@ -50,15 +50,6 @@ Words small(const Words& more) {
 
 megatron::Run run(const Words& more) { return read_run(small(more)); }
 
-std::string mistake(const Words& words) {
-  try {
-    read_run(words);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
 Settings resolved(const Words& more) {
   Settings settings = run(more).options.settings;
   resolve(settings);
@@ -93,7 +84,7 @@ TEST(RunSettings, ActivationSwitches) {
   EXPECT_TRUE(activation("--quick-geglu").activation == Activation::quick_gelu && activation("--quick-geglu").gated_linear_unit);
   EXPECT_TRUE(activation("--squared-relu").activation == Activation::squared_relu && !activation("--squared-relu").gated_linear_unit);
   EXPECT_EQ(activation("--openai-gelu").activation, Activation::gelu_tanh);
-  EXPECT_THAT(mistake(small({"--swiglu", "--squared-relu"})), HasSubstr("--squared-relu: excludes --swiglu"));
+  EXPECT_THAT(mistake_of(small({"--swiglu", "--squared-relu"})), HasSubstr("--squared-relu: excludes --swiglu"));
 }
 
 TEST(RunSettings, SpellingsOfMegatron) {
@@ -125,9 +116,9 @@ TEST(RunSettings, WindowPatterns) {
   EXPECT_THAT(resolved({"--window-size", "7,0", "--window-attn-skip-freq", "2"}).model.window_layers, ElementsAre(1, 0));
   EXPECT_THAT(resolved({"--window-size", "7,0", "--num-layers", "4", "--window-attn-skip-freq", "([1]+[0])*2"}).model.window_layers,
               ElementsAre(1, 0, 1, 0));
-  EXPECT_THAT(mistake(small({"--window-size", "7,0", "--window-attn-skip-freq", "[1]*3"})), HasSubstr("names 3 layers, --num-layers is 2"));
-  EXPECT_THAT(mistake(small({"--window-size", "7,0", "--window-attn-skip-freq", "x"})), HasSubstr("neither a number above 0 nor a list"));
-  EXPECT_THAT(mistake(small({"--window-attn-skip-freq", "2"})), HasSubstr("needs --window-size"));
+  EXPECT_THAT(mistake_of(small({"--window-size", "7,0", "--window-attn-skip-freq", "[1]*3"})), HasSubstr("names 3 layers, --num-layers is 2"));
+  EXPECT_THAT(mistake_of(small({"--window-size", "7,0", "--window-attn-skip-freq", "x"})), HasSubstr("neither a number above 0 nor a list"));
+  EXPECT_THAT(mistake_of(small({"--window-attn-skip-freq", "2"})), HasSubstr("needs --window-size"));
 }
 
 TEST(ListExpression, ReadsPythonLists) {
@@ -214,7 +205,7 @@ TEST(Rules, EachNamesValuesAndFix) {
       {{"--window-size", "-2,0"}, "has a side below -1"},
       {{"--norm-placement", "post", "--apply-residual-connection-post-layernorm"}, "excludes --norm-placement post"},
   };
-  for (const auto& [words, expected] : table) EXPECT_THAT(mistake(small(words)), HasSubstr(expected)) << words[0];
+  for (const auto& [words, expected] : table) EXPECT_THAT(mistake_of(small(words)), HasSubstr(expected)) << words[0];
 }
 
 TEST(RunSettings, LengthInSamplesFollowsTheBatchSizes) {
@@ -227,11 +218,11 @@ TEST(RunSettings, LengthInSamplesFollowsTheBatchSizes) {
 }
 
 TEST(Rules, EvaluationAloneNeedsNoScheduleOfTraining) {
-  EXPECT_EQ(mistake({"gpt", "--load", "somewhere", "--seq-length", "8", "--micro-batch-size", "1", "--skip-train"}), "accepted");
+  EXPECT_EQ(mistake_of({"gpt", "--load", "somewhere", "--seq-length", "8", "--micro-batch-size", "1", "--skip-train"}), "accepted");
 }
 
 TEST(Rules, AllAreShownTogetherAndUnreadableFieldsOnce) {
-  const std::string text = mistake({"gpt", "--num-layers", "two"});
+  const std::string text = mistake_of({"gpt", "--num-layers", "two"});
   for (const char* flag : {"--num-layers: must be an integer, got 'two'", "--hidden-size: is required", "--num-attention-heads: is required",
                            "--seq-length: is required", "--micro-batch-size: is required", "--train-iters: is required", "--lr: is required",
                            "--vocab-file and --merge-file: are required"}) {
@@ -242,7 +233,7 @@ TEST(Rules, AllAreShownTogetherAndUnreadableFieldsOnce) {
 
 TEST(Rules, ArchitectureMayComeFromACheckpoint) {
   const Words words{"gpt", "--load", "somewhere", "--seq-length", "8", "--train-iters", "1", "--lr", "1", "--micro-batch-size", "1"};
-  EXPECT_EQ(mistake(words), "accepted");
+  EXPECT_EQ(mistake_of(words), "accepted");
 }
 
 TEST(KnownFlags, AreAcceptedWhenNeutral) {
@@ -260,18 +251,18 @@ TEST(KnownFlags, AreAcceptedWhenNeutral) {
                                                {"--tensor-model-parallel-size", "1"},
                                                {"--optimizer-offload-fraction", "1.0"},
                                                {"--rl-default-top-k", "-1"}}) {
-    EXPECT_EQ(mistake(small(words)), "accepted") << words[0];
+    EXPECT_EQ(mistake_of(small(words)), "accepted") << words[0];
   }
 }
 
 TEST(KnownFlags, AreRefusedWithReasonAndFix) {
-  EXPECT_THAT(mistake(small({"--num-experts", "8"})), HasSubstr("--num-experts: is not in this version: models are dense\n  fix: "));
-  EXPECT_THAT(mistake(small({"--multi-latent-attention"})), HasSubstr("is not in this version"));
-  EXPECT_THAT(mistake(small({"--batch-size", "8"})), HasSubstr("use --micro-batch-size"));
-  EXPECT_THAT(mistake(small({"--warmup", "1"})), HasSubstr("use --lr-warmup-fraction"));
-  EXPECT_THAT(mistake(small({"--yaml-cfg", "f"})), HasSubstr("use --config"));
-  EXPECT_THAT(mistake(small({"--otel-enabled"})), HasSubstr("metrics.jsonl"));
-  EXPECT_THAT(mistake(small({"--transformer-impl", "nvidia"})), HasSubstr("must be one of local, transformer_engine, inference_optimized"));
+  EXPECT_THAT(mistake_of(small({"--num-experts", "8"})), HasSubstr("--num-experts: is not in this version: models are dense\n  fix: "));
+  EXPECT_THAT(mistake_of(small({"--multi-latent-attention"})), HasSubstr("is not in this version"));
+  EXPECT_THAT(mistake_of(small({"--batch-size", "8"})), HasSubstr("use --micro-batch-size"));
+  EXPECT_THAT(mistake_of(small({"--warmup", "1"})), HasSubstr("use --lr-warmup-fraction"));
+  EXPECT_THAT(mistake_of(small({"--yaml-cfg", "f"})), HasSubstr("use --config"));
+  EXPECT_THAT(mistake_of(small({"--otel-enabled"})), HasSubstr("metrics.jsonl"));
+  EXPECT_THAT(mistake_of(small({"--transformer-impl", "nvidia"})), HasSubstr("must be one of local, transformer_engine, inference_optimized"));
 }
 
 TEST(KnownFlags, AreNotedOnce) {
@@ -351,7 +342,7 @@ TEST_F(ConfigFile, TheEnvironmentNamesFilesListsAndTypos) {
   EXPECT_THAT(found.options.settings.data.data_path, ElementsAre("1", "a", "2", "b"));
   EXPECT_THAT(notes_text(found.parsed), HasSubstr("note: MEGATRON_CODE_DIR: names no setting"));
   ::setenv("MEGATRON_HIDEN_SIZE", "4", 1);
-  EXPECT_THAT(mistake(Words{"--print-config"}),
+  EXPECT_THAT(mistake_of(Words{"--print-config"}),
               AllOf(HasSubstr("MEGATRON_HIDEN_SIZE: names no setting"), HasSubstr("did you mean MEGATRON_HIDDEN_SIZE?")));
 }
 
@@ -392,11 +383,11 @@ TEST_F(ConfigFile, BrokenFilesNameFileAndLine) {
       {"refused.yaml", "num_experts: 8\n", "refused.yaml:1: num_experts: is not in this version"},
   };
   for (const Case& c : table) {
-    EXPECT_THAT(mistake(Words{"--print-config", "--config", write(c.name, c.text)}), HasSubstr(c.expected)) << c.name;
+    EXPECT_THAT(mistake_of(Words{"--print-config", "--config", write(c.name, c.text)}), HasSubstr(c.expected)) << c.name;
   }
-  EXPECT_THAT(mistake(Words{"--print-config", "--config", "/no/such.yaml"}), HasSubstr("/no/such.yaml"));
-  EXPECT_THAT(mistake(Words{"--print-config", "--config", folder_.string() + "/"}), HasSubstr("no known kind"));
-  EXPECT_NE(mistake(Words{"--print-config", "--config", write("brackets.yaml", "a: " + std::string(100000, '['))}), "accepted");
+  EXPECT_THAT(mistake_of(Words{"--print-config", "--config", "/no/such.yaml"}), HasSubstr("/no/such.yaml"));
+  EXPECT_THAT(mistake_of(Words{"--print-config", "--config", folder_.string() + "/"}), HasSubstr("no known kind"));
+  EXPECT_NE(mistake_of(Words{"--print-config", "--config", write("brackets.yaml", "a: " + std::string(100000, '['))}), "accepted");
 }
 
 TEST(Precision, KnobsOfADynamicLossScaleAreNotedWhereThereIsNone) {

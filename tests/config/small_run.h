@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/config/run_settings.h"
+#include "config/mistake_of.h"
 
 namespace megatron {
 
@@ -40,12 +40,7 @@ inline Words small(const Words& more) {
 
 /// The message, or "accepted".
 inline std::string mistake(const Words& more, std::int64_t world_size = 1) {
-  try {
-    read_run(small(more), world_size);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "accepted";
+  return mistake_of(small(more), world_size);
 }
 
 struct BadRun {

@@ -155,14 +155,7 @@ void EventFile::add(std::string_view event) {
 /// A folder that was removed under the run costs the points so far, not the ones to come.
 void EventFile::make_again() {
   is_made_ = false;
-  std::cerr << "WARNING: " << path_.string()
-            << " has vanished since the run began; it is made again, and the points so far are lost"
-            << std::endl;
-  std::error_code unmade;  // the write that follows fails then, which is said
-  fs::create_directories(path_.parent_path(), unmade);
-  file_.close();
-  file_.clear();
-  file_.open(path_, std::ios::binary | std::ios::app);
+  reopen_vanished(path_, file_, "points");
   size_ = 0;
   const std::string queued = std::exchange(queue_, {});
   add_version();

@@ -77,14 +77,7 @@ void MetricsWriter::write(const OrderedJson& object) {
 
 /// A folder that was removed under the run costs the lines so far, not the ones to come.
 void MetricsWriter::make_again() {
-  std::cerr << "WARNING: " << path_.string()
-            << " has vanished since the run began; it is made again, and the lines so far are lost"
-            << std::endl;
-  std::error_code unmade;  // the write that follows fails then, which is said
-  fs::create_directories(path_.parent_path(), unmade);
-  file_.close();
-  file_.clear();
-  file_.open(path_, std::ios::app);
+  reopen_vanished(path_, file_, "lines");
   is_torn_ = false;
   append(first_line_);
 }

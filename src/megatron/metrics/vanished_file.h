@@ -2,14 +2,17 @@
 #pragma once
 
 #include <filesystem>
+#include <fstream>
+#include <string_view>
 
 namespace megatron {
 
 /// Whether nothing lies at `path`. False when the system cannot tell, as for a network file system
 /// that does not answer.
-inline bool has_vanished(const std::filesystem::path& path) {
-  std::error_code unknown;
-  return std::filesystem::status(path, unknown).type() == std::filesystem::file_type::not_found;
-}
+bool has_vanished(const std::filesystem::path& path);
+
+/// Opens a vanished file again for appending, its folder made anew, and warns on stderr that what
+/// was in it (`contents`: "lines", "points") is lost. Where that fails, the write that follows does.
+void reopen_vanished(const std::filesystem::path& path, std::ofstream& file, std::string_view contents);
 
 }  // namespace megatron

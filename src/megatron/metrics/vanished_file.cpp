@@ -1,0 +1,26 @@
+#include "megatron/metrics/vanished_file.h"
+
+#include <iostream>
+#include <system_error>
+
+namespace megatron {
+
+namespace fs = std::filesystem;
+
+bool has_vanished(const fs::path& path) {
+  std::error_code unknown;
+  return fs::status(path, unknown).type() == fs::file_type::not_found;
+}
+
+void reopen_vanished(const fs::path& path, std::ofstream& file, std::string_view contents) {
+  std::cerr << "WARNING: " << path.string()
+            << " has vanished since the run began; it is made again, and the " << contents
+            << " so far are lost" << std::endl;
+  std::error_code unmade;
+  fs::create_directories(path.parent_path(), unmade);
+  file.close();
+  file.clear();
+  file.open(path, std::ios::binary | std::ios::app);
+}
+
+}  // namespace megatron
