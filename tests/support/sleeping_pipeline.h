@@ -15,7 +15,7 @@
 #include "megatron/parallel/comm.h"
 #include "megatron/parallel/rank_threads.h"
 #include "megatron/pipeline/step_recorder.h"
-#include "megatron/transformer/autograd_function.h"
+#include "megatron/transformer/differentiable.h"
 #include "megatron/transformer/param_store.h"
 
 namespace megatron {
@@ -44,37 +44,24 @@ inline void sleep_for(double seconds) {
   }
 }
 
-struct SleepingStage : torch::autograd::Function<SleepingStage> {
-  struct Saved : torch::CustomClassHolder {
-    Parameter* weight = nullptr;
-    StageCost cost;
-    std::shared_ptr<void> for_input, for_weight;
-  };
-
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, Parameter* weight, HeldActivations* held, const StageCost& cost) {
-    auto saved = c10::make_intrusive<Saved>();
-    saved->weight = weight;
-    saved->cost = cost;
-    saved->for_input = held->hold(cost.activation - cost.weight_gradient);
-    saved->for_weight = held->hold(cost.weight_gradient);
-    context->saved_data["saved"] = c10::IValue::make_capsule(std::move(saved));
-    sleep_for(cost.forward_s);
-    return x.clone();
-  }
-
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const auto capsule = context->saved_data["saved"].toCapsule();
-    Saved& saved = static_cast<Saved&>(*capsule);
-    sleep_for(saved.cost.backward_input_s);
-    saved.weight->contribute([seconds = saved.cost.backward_weight_s, kept = saved.for_weight](at::Tensor& grad, bool fresh) {
-      sleep_for(seconds);
-      fresh ? grad.zero_() : grad.add_(1);
-    });
-    saved.for_input.reset();
-    saved.for_weight.reset();
-    return {gradients[0], at::Tensor(), at::Tensor(), at::Tensor()};
-  }
-};
+/// Sleeps in place of a stage's work and holds what a stage would.
+inline at::Tensor sleeping_stage(const at::Tensor& x, Parameter* weight, HeldActivations* held, const StageCost& cost) {
+  return differentiable({.name = "SleepingStageBackward", .trains_parameters = true}, {x}, [&] {
+           std::shared_ptr<void> for_input = held->hold(cost.activation - cost.weight_gradient), for_weight = held->hold(cost.weight_gradient);
+           sleep_for(cost.forward_s);
+           return Recorded{.outputs = {x.clone()}, .saved = {}, .backward = [=](BackwardPass& pass) mutable -> Tensors {
+                             sleep_for(cost.backward_input_s);
+                             weight->contribute([seconds = cost.backward_weight_s, kept = for_weight](at::Tensor& grad, bool fresh) {
+                               sleep_for(seconds);
+                               fresh ? grad.zero_() : grad.add_(1);
+                             });
+                             for_input.reset();
+                             for_weight.reset();
+                             return {pass.gradients[0]};
+                           }};
+         })
+      .front();
+}
 
 /// The chunks of one rank.
 class SleepingModel : public LanguageModel {
@@ -93,7 +80,7 @@ class SleepingModel : public LanguageModel {
   StageOutput forward_chunk(std::int64_t chunk, const Microbatch&, const Activations& in, bool) override {
     const auto at = static_cast<std::size_t>(chunk);
     const at::Tensor x = in.empty() ? at::ones({2}).set_requires_grad(true) : in[0];
-    const at::Tensor y = SleepingStage::apply(x, weights_[at], &held_, costs_[at]);
+    const at::Tensor y = sleeping_stage(x, weights_[at], &held_, costs_[at]);
     if (!is_last(chunk)) return {.activations = {y}, .loss = {}};
     return {.activations = {}, .loss = StepOutput{.loss_sum = y.sum(), .count = at::ones({}), .token_losses = {}, .sums = {}}};
   }

@@ -1,15 +1,11 @@
 #include "megatron/parallel/regions.h"
 
-#include <torch/csrc/autograd/custom_function.h>
-
 #include "megatron/base/error.h"
 #include "megatron/parallel/collectives.h"
+#include "megatron/transformer/differentiable.h"
 
 namespace megatron {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 enum class Passage { identity, all_reduce, all_gather, reduce_scatter, slice, gather_features, slice_features };
 
@@ -45,32 +41,14 @@ at::Tensor pass(Passage passage, const at::Tensor& x, const Axis& axis, const ch
   MEGATRON_CHECK(false, "no such passage");
 }
 
-/// The axis is captured: backward may run on another thread.
-struct Route : torch::CustomClassHolder {
-  Axis axis;
-  const char* what = "";
-  Passage backward = Passage::identity;
-};
-
-struct Region : torch::autograd::Function<Region> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const Axis& axis, const char* what, Passage forward, Passage backward) {
-    auto route = c10::make_intrusive<Route>();
-    route->axis = axis;
-    route->what = what;
-    route->backward = backward;
-    context->saved_data["route"] = c10::IValue::make_capsule(std::move(route));
-    return pass(forward, x, axis, what);
-  }
-
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const auto holder = context->saved_data["route"].toCapsule();
-    const auto& route = static_cast<const Route&>(*holder);
-    return {pass(route.backward, gradients[0], route.axis, route.what), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
-  }
-};
-
 at::Tensor region(const at::Tensor& x, const Axis& axis, const char* what, Passage forward, Passage backward) {
-  return axis.size == 1 ? x : Region::apply(x, axis, what, forward, backward);
+  if (axis.size == 1) return x;
+  return differentiable({.name = "RegionBackward"}, {x}, [&] {
+           return Recorded{.outputs = {pass(forward, x, axis, what)}, .saved = {}, .backward = [axis, what, backward](BackwardPass& call) -> Tensors {
+                             return {pass(backward, call.gradients[0], axis, what)};
+                           }};
+         })
+      .front();
 }
 
 }  // namespace

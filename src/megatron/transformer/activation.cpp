@@ -10,12 +10,11 @@
 #include <ATen/ops/silu.h>
 #include <ATen/ops/square.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include "kernels/cpu/activation_kernels.h"
 #include "kernels/cpu/column_sums.h"
 #include "megatron/base/error.h"
-#include "megatron/transformer/autograd_function.h"
+#include "megatron/transformer/differentiable.h"
 #include "megatron/transformer/kernel_type.h"
 #include "megatron/transformer/on_threads.h"
 #include "megatron/transformer/op_scope.h"
@@ -51,29 +50,25 @@ at::Tensor gated_formula(const at::Tensor& x, Activation kind) {
 at::Tensor apply_formula(const at::Tensor& x, Activation kind, bool gated) { return gated ? gated_formula(x, kind) : formula(x, kind); }
 
 /// A formula of several steps over 16-bit numbers: made in float32 in both passes, rounded once, remembering only the 16-bit input.
-struct WideFormula : torch::autograd::Function<WideFormula> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, Activation kind, bool gated) {
-    context->save_for_backward({x});
-    context->saved_data["kind"] = static_cast<std::int64_t>(kind);
-    context->saved_data["gated"] = gated;
-    return apply_formula(x.to(at::kFloat), kind, gated).to(x.scalar_type());
-  }
-
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const at::Tensor x = context->get_saved_variables()[0];
-    const at::AutoGradMode with_graph(true);
-    const at::Tensor wide = x.detach().to(at::kFloat).requires_grad_();
-    const auto kind = static_cast<Activation>(context->saved_data["kind"].toInt());
-    const at::Tensor y = apply_formula(wide, kind, context->saved_data["gated"].toBool());
-    const variable_list dx = torch::autograd::grad({y}, {wide}, {gradients[0].to(at::kFloat)});
-    return {dx[0].to(x.scalar_type()), at::Tensor(), at::Tensor()};
-  }
-};
+at::Tensor wide_formula(const at::Tensor& input, Activation kind, bool gated) {
+  return differentiable({.name = "WideFormulaBackward"}, {input}, [&] {
+           return Recorded{.outputs = {apply_formula(input.to(at::kFloat), kind, gated).to(input.scalar_type())},
+                           .saved = {input},
+                           .backward = [kind, gated](BackwardPass& pass) -> Tensors {
+                             const at::Tensor& x = pass.saved[0];
+                             const at::AutoGradMode with_graph(true);
+                             const at::Tensor wide = x.detach().to(at::kFloat).requires_grad_();
+                             const at::Tensor y = apply_formula(wide, kind, gated);
+                             return {gradient_of(y, wide, pass.gradients[0].to(at::kFloat)).to(x.scalar_type())};
+                           }};
+         })
+      .front();
+}
 
 /// What ATen computes in one step is float32 inside.
 at::Tensor activate_by_formula(const at::Tensor& x, Activation kind, bool gated) {
   const bool several_steps = gated || kind == Activation::quick_gelu || kind == Activation::squared_relu;
-  return several_steps && x.element_size() == 2 ? WideFormula::apply(x, kind, gated) : apply_formula(x, kind, gated);
+  return several_steps && x.element_size() == 2 ? wide_formula(x, kind, gated) : apply_formula(x, kind, gated);
 }
 
 kernels::ActivationKind kernel_kind(Activation kind) {
@@ -105,23 +100,6 @@ at::Tensor empty_result(const at::Tensor& x, bool gated) {
   if (gated) shape.back() /= 2;
   return at::empty(shape, x.options());
 }
-
-struct ActivationFunction : torch::autograd::Function<ActivationFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& /*anchor*/, const BiasActivation& activation) {
-    const at::Tensor x = input.contiguous();
-    context->save_for_backward({x});
-    context->saved_data["kind"] = static_cast<std::int64_t>(activation.kind);
-    context->saved_data["gated"] = activation.gated;
-    save_pointer(context, "bias", activation.bias);
-    return activation_forward(x, activation);
-  }
-
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const BiasActivation activation{static_cast<Activation>(context->saved_data["kind"].toInt()), context->saved_data["gated"].toBool(),
-                                    load_pointer<Parameter>(context, "bias")};
-    return {activation_backward(gradients[0], context->get_saved_variables()[0], activation), at::Tensor(), at::Tensor()};
-  }
-};
 
 }  // namespace
 
@@ -171,8 +149,24 @@ at::Tensor activation_backward(const at::Tensor& gradient, const at::Tensor& x, 
   return dx;
 }
 
+namespace {
+
+at::Tensor fused_activation(const at::Tensor& input, const BiasActivation& activation) {
+  return differentiable({.name = "ActivationBackward", .trains_parameters = true}, {input}, [&] {
+           const at::Tensor x = input.contiguous();
+           return Recorded{.outputs = {activation_forward(x, activation)},
+                           .saved = {x},
+                           .backward = [activation](BackwardPass& pass) -> Tensors {
+                             return {activation_backward(pass.gradients[0], pass.saved[0], activation)};
+                           }};
+         })
+      .front();
+}
+
+}  // namespace
+
 at::Tensor activate(const at::Tensor& x, const BiasActivation& activation) {
-  if (x.is_cpu()) return ActivationFunction::apply(x, gradient_anchor(), activation);
+  if (x.is_cpu()) return fused_activation(x, activation);
   return activate_by_formula(activation.bias != nullptr ? x + tracked(*activation.bias) : x, activation.kind, activation.gated);
 }
 

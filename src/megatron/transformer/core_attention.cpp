@@ -14,7 +14,7 @@
 #include <limits>
 
 #include "megatron/base/error.h"
-#include "megatron/transformer/autograd_function.h"
+#include "megatron/transformer/differentiable.h"
 #include "megatron/transformer/dropout.h"
 #include "megatron/transformer/fused_attention.h"
 
@@ -136,65 +136,61 @@ at::Tensor probabilities_of(at::Tensor scores, const at::Tensor& lse) {
   return scores.sub_(finite.unsqueeze(-1)).exp_();
 }
 
-/// The blocked path: forward keeps q, k, v, out and lse; backward makes each block's probabilities and dropout mask again.
-struct BlockedAttention : torch::autograd::Function<BlockedAttention> {
-  struct Options : torch::CustomClassHolder {
-    AttentionOptions value;
-  };
+/// The blocked path: backward makes each block's probabilities and dropout mask again.
+AttentionResult blocked_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options) {
+  const AttentionShape shape = shape_of(q, k, v);
+  at::Tensor out = at::empty({shape.sq, shape.b, shape.n, shape.dv}, q.options());
+  at::Tensor lse = at::empty({shape.b, shape.n, shape.sq}, q.options());
+  for_each_block(shape, options, [&](const QueryBlock& block) {
+    at::Tensor scores = scores_of(group_rows(q, shape, block), group_keys(k, shape, block), shape, options, block);
+    const at::Tensor block_lse = at::logsumexp(scores, {-1});
+    at::Tensor p = probabilities_of(scores, block_lse);
+    drop(p, shape, options, block);
+    const at::Tensor rows = at::bmm(p.view({shape.b * shape.g, -1, block.k_length}), group_keys(v, shape, block));
+    out.narrow(0, block.q_begin, block.q_length).copy_(ungroup_rows(rows, shape, block));
+    lse.narrow(2, block.q_begin, block.q_length).copy_(block_lse);
+  });
+  return {out, lse};
+}
 
-  static variable_list forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                               const AttentionOptions& options) {
-    const AttentionShape shape = shape_of(q, k, v);
-    at::Tensor out = at::empty({shape.sq, shape.b, shape.n, shape.dv}, q.options());
-    at::Tensor lse = at::empty({shape.b, shape.n, shape.sq}, q.options());
-    for_each_block(shape, options, [&](const QueryBlock& block) {
-      at::Tensor scores = scores_of(group_rows(q, shape, block), group_keys(k, shape, block), shape, options, block);
-      const at::Tensor block_lse = at::logsumexp(scores, {-1});
-      at::Tensor p = probabilities_of(scores, block_lse);
-      drop(p, shape, options, block);
-      const at::Tensor rows = at::bmm(p.view({shape.b * shape.g, -1, block.k_length}), group_keys(v, shape, block));
-      out.narrow(0, block.q_begin, block.q_length).copy_(ungroup_rows(rows, shape, block));
-      lse.narrow(2, block.q_begin, block.q_length).copy_(block_lse);
-    });
-    context->save_for_backward({q, k, v, out, lse});
-    auto holder = c10::make_intrusive<Options>();
-    holder->value = options;
-    context->saved_data["options"] = c10::IValue::make_capsule(std::move(holder));
-    context->mark_non_differentiable({lse});
-    return {out, lse};
-  }
+/// `saved` is {q, k, v, out, lse}; returns the gradients of q, k and v.
+Tensors blocked_backward(const Tensors& saved, const at::Tensor& dout, const AttentionOptions& options) {
+  const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &lse = saved[4];
+  const AttentionShape shape = shape_of(q, k, v);
+  const at::Tensor delta = (dout * out).sum(-1).permute({1, 2, 0});  // [b, n, sq]: Σ p·dp
+  at::Tensor dq = at::empty(q.sizes(), q.options()), dk = at::zeros(k.sizes(), k.options()), dv = at::zeros(v.sizes(), v.options());
+  for_each_block(shape, options, [&](const QueryBlock& block) {
+    const at::Tensor q_rows = group_rows(q, shape, block), k_rows = group_keys(k, shape, block), dout_rows = group_rows(dout, shape, block);
+    at::Tensor cap_slope;
+    at::Tensor scores = scores_of(q_rows, k_rows, shape, options, block, &cap_slope);
+    const at::Tensor p = probabilities_of(scores, lse.narrow(2, block.q_begin, block.q_length));
+    at::Tensor dp = at::bmm(dout_rows, group_keys(v, shape, block).transpose(1, 2)).view_as(p);
+    drop(dp, shape, options, block);
+    at::Tensor dropped = options.dropout.active() ? p.clone() : p;
+    drop(dropped, shape, options, block);
+    const auto add_keys = [&](at::Tensor& to, const at::Tensor& rows) {
+      to.narrow(0, block.k_begin, block.k_length).add_(rows.view({shape.b, shape.g, block.k_length, -1}).permute({2, 0, 1, 3}));
+    };
+    const auto by_group = [&](const at::Tensor& x) { return x.view({shape.b * shape.g, -1, block.k_length}); };
+    add_keys(dv, at::bmm(by_group(dropped).transpose(1, 2), dout_rows));
+    at::Tensor ds = dp.sub_(delta.narrow(2, block.q_begin, block.q_length).unsqueeze(-1)).mul_(p);
+    if (cap_slope.defined()) ds.mul_(cap_slope);
+    ds.mul_(options.scale);
+    dq.narrow(0, block.q_begin, block.q_length).copy_(ungroup_rows(at::bmm(by_group(ds), k_rows), shape, block));
+    add_keys(dk, at::bmm(by_group(ds).transpose(1, 2), q_rows));
+  });
+  return {dq, dk, dv};
+}
 
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const auto saved = context->get_saved_variables();
-    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &lse = saved[4], &dout = gradients[0];
-    const auto holder = context->saved_data["options"].toCapsule();
-    const AttentionOptions& options = static_cast<const Options&>(*holder).value;
-    const AttentionShape shape = shape_of(q, k, v);
-    const at::Tensor delta = (dout * out).sum(-1).permute({1, 2, 0});  // [b, n, sq]: Σ p·dp
-    at::Tensor dq = at::empty(q.sizes(), q.options()), dk = at::zeros(k.sizes(), k.options()), dv = at::zeros(v.sizes(), v.options());
-    for_each_block(shape, options, [&](const QueryBlock& block) {
-      const at::Tensor q_rows = group_rows(q, shape, block), k_rows = group_keys(k, shape, block), dout_rows = group_rows(dout, shape, block);
-      at::Tensor cap_slope;
-      at::Tensor scores = scores_of(q_rows, k_rows, shape, options, block, &cap_slope);
-      const at::Tensor p = probabilities_of(scores, lse.narrow(2, block.q_begin, block.q_length));
-      at::Tensor dp = at::bmm(dout_rows, group_keys(v, shape, block).transpose(1, 2)).view_as(p);
-      drop(dp, shape, options, block);
-      at::Tensor dropped = options.dropout.active() ? p.clone() : p;
-      drop(dropped, shape, options, block);
-      const auto add_keys = [&](at::Tensor& to, const at::Tensor& rows) {
-        to.narrow(0, block.k_begin, block.k_length).add_(rows.view({shape.b, shape.g, block.k_length, -1}).permute({2, 0, 1, 3}));
-      };
-      const auto by_group = [&](const at::Tensor& x) { return x.view({shape.b * shape.g, -1, block.k_length}); };
-      add_keys(dv, at::bmm(by_group(dropped).transpose(1, 2), dout_rows));
-      at::Tensor ds = dp.sub_(delta.narrow(2, block.q_begin, block.q_length).unsqueeze(-1)).mul_(p);
-      if (cap_slope.defined()) ds.mul_(cap_slope);
-      ds.mul_(options.scale);
-      dq.narrow(0, block.q_begin, block.q_length).copy_(ungroup_rows(at::bmm(by_group(ds), k_rows), shape, block));
-      add_keys(dk, at::bmm(by_group(ds).transpose(1, 2), q_rows));
-    });
-    return {dq, dk, dv, at::Tensor()};
-  }
-};
+AttentionResult blocked_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options) {
+  const Tensors results = differentiable({.name = "BlockedAttentionBackward"}, {q, k, v}, [&] {
+    const auto [out, lse] = blocked_forward(q, k, v, options);
+    return Recorded{.outputs = {out, lse}, .saved = {q, k, v, out, lse}, .backward = [options](BackwardPass& pass) {
+                      return blocked_backward(pass.saved, pass.gradients[0], options);
+                    }};
+  });
+  return {results[0].view({q.size(0), q.size(1), -1}), results[1]};
+}
 
 /// ATen's flash kernels see no dropout, window, bias or softcap; their causal mask starts at the top left, so queries must start where keys do
 /// (or be a single one at the end).
@@ -226,8 +222,7 @@ AttentionResult core_attention(const at::Tensor& q, const at::Tensor& k, const a
     result.out = result.out.to(q.scalar_type());
     return result;
   }
-  const variable_list results = BlockedAttention::apply(q, k, v, options);
-  return {results[0].view({shape.sq, shape.b, shape.n * shape.dv}), results[1]};
+  return blocked_attention(q, k, v, options);
 }
 
 }  // namespace megatron

@@ -5,12 +5,10 @@
 #include <ATen/ops/empty_like.h>
 
 #include <cmath>
-#include <optional>
 
 #include "megatron/base/error.h"
-#include "megatron/transformer/autograd_function.h"
+#include "megatron/transformer/differentiable.h"
 #include "megatron/transformer/row_operations.h"
-#include "megatron/transformer/saved_site.h"
 
 namespace megatron {
 
@@ -30,27 +28,23 @@ kernels::RowCoordinates hidden_coordinates(const at::Tensor& shape, const Dropou
 
 namespace {
 
-struct DropoutAdd : torch::autograd::Function<DropoutAdd> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const std::optional<at::Tensor>& residual, const DropoutSite& site,
-                            std::int64_t s_start) {
-    save_site(context, site);
-    context->saved_data["s_start"] = s_start;
-    context->saved_data["has_residual"] = residual.has_value();
-    context->saved_data["type"] = static_cast<std::int64_t>(x.scalar_type());
-    const at::Tensor rows = x.contiguous();
-    at::Tensor out = residual ? at::empty(x.sizes(), residual->options()) : at::empty_like(rows);
-    dropout_rows(rows, residual ? residual->contiguous() : at::Tensor(), out, hidden_coordinates(x, site, s_start), dropout_rule(site));
-    return out;
-  }
-
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const DropoutSite site = load_site(context);
-    const at::Tensor dy = gradients[0].contiguous();
-    at::Tensor dx = at::empty(dy.sizes(), dy.options().dtype(static_cast<c10::ScalarType>(context->saved_data["type"].toInt())));
-    dropout_rows(dy, at::Tensor(), dx, hidden_coordinates(dy, site, context->saved_data["s_start"].toInt()), dropout_rule(site));
-    return {dx, context->saved_data["has_residual"].toBool() ? gradients[0] : at::Tensor(), at::Tensor(), at::Tensor()};
-  }
-};
+/// `residual` may be undefined.
+at::Tensor differentiable_dropout(const at::Tensor& input, const at::Tensor& residual, const DropoutSite& site, std::int64_t s_start) {
+  return differentiable({.name = "DropoutAddBackward"}, {input, residual}, [&] {
+           const at::Tensor x = input.contiguous();
+           at::Tensor out = residual.defined() ? at::empty(x.sizes(), residual.options()) : at::empty_like(x);
+           dropout_rows(x, residual.defined() ? residual.contiguous() : at::Tensor(), out, hidden_coordinates(x, site, s_start), dropout_rule(site));
+           return Recorded{.outputs = {out},
+                           .saved = {},
+                           .backward = [site, s_start, type = x.scalar_type(), has_residual = residual.defined()](BackwardPass& pass) -> Tensors {
+                             const at::Tensor dy = pass.gradients[0].contiguous();
+                             at::Tensor dx = at::empty(dy.sizes(), dy.options().dtype(type));
+                             dropout_rows(dy, at::Tensor(), dx, hidden_coordinates(dy, site, s_start), dropout_rule(site));
+                             return {dx, has_residual ? pass.gradients[0] : at::Tensor()};
+                           }};
+         })
+      .front();
+}
 
 }  // namespace
 
@@ -69,12 +63,12 @@ const std::int64_t* dropout_ordinals(const DropoutSite& site, const at::Tensor& 
 
 at::Tensor dropout_add(const at::Tensor& x, const at::Tensor& residual, const DropoutSite& site, std::int64_t s_start) {
   if (!site.active()) return x + residual;
-  return DropoutAdd::apply(x, std::optional(residual), site, s_start);
+  return differentiable_dropout(x, residual, site, s_start);
 }
 
 at::Tensor dropout(const at::Tensor& x, const DropoutSite& site, std::int64_t s_start) {
   if (!site.active()) return x;
-  return DropoutAdd::apply(x, std::optional<at::Tensor>(), site, s_start);
+  return differentiable_dropout(x, at::Tensor(), site, s_start);
 }
 
 void dropout_scores_(at::Tensor& probabilities, const DropoutSite& site, const ScoreBlock& block) {

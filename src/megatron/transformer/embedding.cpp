@@ -11,7 +11,7 @@
 #include "kernels/cpu/embedding.h"
 #include "megatron/base/error.h"
 #include "megatron/parallel/regions.h"
-#include "megatron/transformer/autograd_function.h"
+#include "megatron/transformer/differentiable.h"
 #include "megatron/transformer/dropout.h"
 #include "megatron/transformer/host_numbers.h"
 #include "megatron/transformer/kernel_type.h"
@@ -110,47 +110,28 @@ void contribute_rows(const Lookups& lookups, const at::Tensor& dy) {
 /// Flat ids of a gradient's tokens.
 at::Tensor flat(const at::Tensor& ids) { return ids.reshape({-1}).contiguous(); }
 
-struct Lookup : torch::autograd::Function<Lookup> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& ids, const at::Tensor& /*anchor*/, Parameter* weight) {
-    context->save_for_backward({ids});
-    save_pointer(context, "weight", weight);
-    const at::Tensor& table = weight->precise_value();
-    if (table.is_cpu()) {
-      std::vector<std::int64_t> shape = ids.sizes().vec();
-      shape.push_back(table.size(1));
-      return look_up({weight, flat(ids)}, {}, table.scalar_type()).view(shape);
-    }
-    const auto [rows, elsewhere] = local_ids(ids, first_row(*weight), table.size(0));
-    return at::embedding(table, rows).masked_fill_(elsewhere.unsqueeze(-1), 0);
+at::Tensor rows_of_table(const at::Tensor& ids, Parameter& weight) {
+  const at::Tensor& table = weight.precise_value();
+  if (table.is_cpu()) {
+    std::vector<std::int64_t> shape = ids.sizes().vec();
+    shape.push_back(table.size(1));
+    return look_up({&weight, flat(ids)}, {}, table.scalar_type()).view(shape);
   }
-
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    contribute_rows({load_pointer<Parameter>(context, "weight"), flat(context->get_saved_variables()[0])}, gradients[0]);
-    return {at::Tensor(), at::Tensor(), at::Tensor()};
-  }
-};
-
-/// Words and positions (or none) in one pass, on the processor where this rank has the whole tables.
-struct LookupSum : torch::autograd::Function<LookupSum> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& ids, const at::Tensor& position_ids, const at::Tensor& /*anchor*/,
-                            Parameter* words, Parameter* positions, c10::ScalarType type) {
-    context->save_for_backward({ids, position_ids});
-    save_pointer(context, "words", words);
-    save_pointer(context, "positions", positions);
-    return look_up({words, flat(ids)}, {positions, flat(position_ids)}, type).view({ids.size(0), ids.size(1), -1});
-  }
-
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const auto saved = context->get_saved_variables();
-    contribute_rows({load_pointer<Parameter>(context, "words"), flat(saved[0])}, gradients[0]);
-    if (auto* positions = load_pointer<Parameter>(context, "positions")) contribute_rows({positions, flat(saved[1])}, gradients[0]);
-    return {at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
-  }
-};
+  const auto [rows, elsewhere] = local_ids(ids, first_row(weight), table.size(0));
+  return at::embedding(table, rows).masked_fill_(elsewhere.unsqueeze(-1), 0);
+}
 
 }  // namespace
 
-at::Tensor embedding_lookup(const at::Tensor& ids, Parameter& weight) { return Lookup::apply(ids, gradient_anchor(), &weight); }
+at::Tensor embedding_lookup(const at::Tensor& ids, Parameter& weight) {
+  return differentiable({.name = "EmbeddingBackward", .trains_parameters = true}, {}, [&] {
+           return Recorded{.outputs = {rows_of_table(ids, weight)}, .saved = {ids}, .backward = [&weight](BackwardPass& pass) -> Tensors {
+                             contribute_rows({&weight, flat(pass.saved[0])}, pass.gradients[0]);
+                             return {};
+                           }};
+         })
+      .front();
+}
 
 ParameterSpec word_embedding_spec(const TransformerConfig& config, std::int64_t vocab_pad_multiple, StageSharing sharing) {
   return {.sharding = Sharding::vocabulary({config.vocab_size, config.hidden_size}, vocab_pad_multiple),
@@ -184,7 +165,17 @@ at::Tensor LanguageModelEmbedding::forward(const at::Tensor& tokens, const at::T
 
 at::Tensor LanguageModelEmbedding::sum_in_one_pass(const at::Tensor& tokens, const at::Tensor& position_ids, c10::ScalarType type) const {
   Parameter* positions = position_embeddings_ ? &position_embeddings_->weight : nullptr;
-  return LookupSum::apply(tokens.t(), position_ids.expand_as(tokens).t(), gradient_anchor(), &word_embeddings_.weight, positions, type);
+  Parameter* words = &word_embeddings_.weight;
+  return differentiable({.name = "EmbeddingSumBackward", .trains_parameters = true}, {}, [&] {
+           const at::Tensor ids = tokens.t(), places = position_ids.expand_as(tokens).t();
+           const at::Tensor sum = look_up({words, flat(ids)}, {positions, flat(places)}, type).view({ids.size(0), ids.size(1), -1});
+           return Recorded{.outputs = {sum}, .saved = {ids, places}, .backward = [words, positions](BackwardPass& pass) -> Tensors {
+                             contribute_rows({words, flat(pass.saved[0])}, pass.gradients[0]);
+                             if (positions != nullptr) contribute_rows({positions, flat(pass.saved[1])}, pass.gradients[0]);
+                             return {};
+                           }};
+         })
+      .front();
 }
 
 at::Tensor LanguageModelEmbedding::sum(const at::Tensor& tokens, const at::Tensor& position_ids, const ForwardContext& context) const {

@@ -7,7 +7,7 @@
 
 #include "kernels/cpu/attention.h"
 #include "megatron/base/error.h"
-#include "megatron/transformer/autograd_function.h"
+#include "megatron/transformer/differentiable.h"
 #include "megatron/transformer/dropout.h"
 #include "megatron/transformer/kernel_type.h"
 #include "megatron/transformer/on_threads.h"
@@ -18,13 +18,11 @@ namespace megatron {
 namespace {
 
 /// The options with their tensors as the kernels read them.
-struct KernelOptions : torch::CustomClassHolder {
-  explicit KernelOptions(const AttentionOptions& from) : value(from) {
-    if (value.alibi_slopes.defined()) value.alibi_slopes = value.alibi_slopes.to(at::kFloat).contiguous();
-    if (value.document_ids.defined()) value.document_ids = value.document_ids.contiguous();
-  }
-  AttentionOptions value;
-};
+AttentionOptions kernel_options(AttentionOptions options) {
+  if (options.alibi_slopes.defined()) options.alibi_slopes = options.alibi_slopes.to(at::kFloat).contiguous();
+  if (options.document_ids.defined()) options.document_ids = options.document_ids.contiguous();
+  return options;
+}
 
 at::Tensor with_unit_stride(const at::Tensor& x) { return x.stride(3) == 1 || x.size(3) == 1 ? x : x.contiguous(); }
 
@@ -96,45 +94,33 @@ void run(kernels::AttentionPlan (*plan_of)(const Arguments&), void (*pass)(const
   }
 }
 
-struct FusedAttention : torch::autograd::Function<FusedAttention> {
-  static variable_list forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                               const AttentionOptions& options) {
-    const at::Tensor q_rows = with_unit_stride(q), k_rows = with_unit_stride(k), v_rows = with_unit_stride(v);
-    at::Tensor out = at::empty({q.size(0), q.size(1), q.size(2) * v.size(3)}, q.options());
-    at::Tensor lse = at::empty({q.size(1), q.size(2), q.size(0)}, q.options().dtype(at::kFloat));
-    auto holder = c10::make_intrusive<KernelOptions>(options);
-    const OpScope scope(options.causal ? "megatron::causal_attention" : "megatron::attention", {q, k, v, out});
-    const kernels::AttentionForwardArguments arguments{arguments_of(q_rows, k_rows, v_rows, holder->value), out.mutable_data_ptr(),
-                                                       lse.mutable_data_ptr<float>()};
-    run(kernels::attention_kernels().forward_plan, kernels::attention_kernels().forward, arguments);
-    context->save_for_backward({q_rows, k_rows, v_rows, out, lse});
-    context->saved_data["options"] = c10::IValue::make_capsule(std::move(holder));
-    context->mark_non_differentiable({lse});
-    return {out, lse};
-  }
-
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const auto saved = context->get_saved_variables();
-    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &lse = saved[4];
-    const auto holder = context->saved_data["options"].toCapsule();
-    const AttentionOptions& options = static_cast<const KernelOptions&>(*holder).value;
-    const at::Tensor dout = with_unit_stride(gradients[0].contiguous().view({q.size(0), q.size(1), q.size(2), v.size(3)}));
-    at::Tensor dq = at::empty(q.sizes(), q.options()), dk = at::empty(k.sizes(), k.options()), dv = at::empty(v.sizes(), v.options());
-    const OpScope scope(options.causal ? "megatron::causal_attention_backward" : "megatron::attention_backward", {dout, q, k, v, out, dq, dk, dv});
-    const kernels::AttentionBackwardArguments arguments{arguments_of(q, k, v, options),
-                                                        out.const_data_ptr(),
-                                                        lse.const_data_ptr<float>(),
-                                                        view_of(dout),
-                                                        dq.mutable_data_ptr(),
-                                                        dk.mutable_data_ptr(),
-                                                        dv.mutable_data_ptr(),
-                                                        strides_of(dq),
-                                                        strides_of(dk),
-                                                        strides_of(dv)};
-    run(kernels::attention_kernels().backward_plan, kernels::attention_kernels().backward, arguments);
-    return {dq, dk, dv, at::Tensor()};
-  }
+struct Heads {
+  at::Tensor q, k, v;
 };
+
+AttentionResult forward(const Heads& heads, const AttentionOptions& options) {
+  const auto& [q, k, v] = heads;
+  AttentionResult result{.out = at::empty({q.size(0), q.size(1), q.size(2) * v.size(3)}, q.options()),
+                         .lse = at::empty({q.size(1), q.size(2), q.size(0)}, q.options().dtype(at::kFloat))};
+  const OpScope scope(options.causal ? "megatron::causal_attention" : "megatron::attention", {q, k, v, result.out});
+  run(kernels::attention_kernels().forward_plan, kernels::attention_kernels().forward,
+      kernels::AttentionForwardArguments{arguments_of(q, k, v, options), result.out.mutable_data_ptr(), result.lse.mutable_data_ptr<float>()});
+  return result;
+}
+
+/// The gradients of q, k and v.
+Heads backward(const Heads& heads, const AttentionResult& result, const at::Tensor& gradient, const AttentionOptions& options) {
+  const auto& [q, k, v] = heads;
+  const at::Tensor dout = with_unit_stride(gradient.contiguous().view({q.size(0), q.size(1), q.size(2), v.size(3)}));
+  Heads d{at::empty(q.sizes(), q.options()), at::empty(k.sizes(), k.options()), at::empty(v.sizes(), v.options())};
+  const OpScope scope(options.causal ? "megatron::causal_attention_backward" : "megatron::attention_backward",
+                      {dout, q, k, v, result.out, d.q, d.k, d.v});
+  run(kernels::attention_kernels().backward_plan, kernels::attention_kernels().backward,
+      kernels::AttentionBackwardArguments{arguments_of(q, k, v, options), result.out.const_data_ptr(), result.lse.const_data_ptr<float>(),
+                                          view_of(dout), d.q.mutable_data_ptr(), d.k.mutable_data_ptr(), d.v.mutable_data_ptr(), strides_of(d.q),
+                                          strides_of(d.k), strides_of(d.v)});
+  return d;
+}
 
 }  // namespace
 
@@ -143,7 +129,18 @@ bool fused_attention_takes(const at::Tensor& q) {
 }
 
 AttentionResult fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options) {
-  const variable_list results = FusedAttention::apply(q, k, v, options);
+  const Tensors results = differentiable({.name = "FusedAttentionBackward"}, {q, k, v}, [&] {
+    const Heads heads{with_unit_stride(q), with_unit_stride(k), with_unit_stride(v)};
+    const AttentionOptions kept = kernel_options(options);
+    const AttentionResult result = forward(heads, kept);
+    return Recorded{.outputs = {result.out, result.lse},
+                    .saved = {heads.q, heads.k, heads.v, result.out, result.lse},
+                    .backward = [kept](BackwardPass& pass) -> Tensors {
+                      const Tensors& saved = pass.saved;
+                      const Heads d = backward({saved[0], saved[1], saved[2]}, {saved[3], saved[4]}, pass.gradients[0], kept);
+                      return {d.q, d.k, d.v};
+                    }};
+  });
   return {results[0], results[1]};
 }
 

@@ -16,13 +16,14 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "megatron/base/error.h"
 #include "megatron/parallel/collectives.h"
-#include "megatron/transformer/autograd_function.h"
+#include "megatron/transformer/differentiable.h"
 #include "megatron/transformer/cross_entropy.h"
 #include "megatron/transformer/host_numbers.h"
 #include "megatron/transformer/matrix_product.h"
@@ -194,56 +195,33 @@ class Head {
 /// Also of two that are none: what made a loss scale or a mask NaN is for those to find who look at losses and gradients.
 bool is_same_number(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
-struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
-  /// What forward computed for backward under an announced gradient.
-  struct Early : torch::CustomClassHolder {
-    at::Tensor scale;
-    Head::Kept kept;
-    bool wrote = false;  ///< the weight's gradient
-  };
-
-  static variable_list forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& /*anchor*/, Parameter* weight,
-                               const at::Tensor& labels, const at::Tensor& mask, const AnnouncedGradient& announced) {
-    Head head(hidden, labels, mask, *weight);
-    auto early = c10::make_intrusive<Early>();
-    if (announced.value.defined()) {
-      early->scale = announced.value.to(head.wide());
-      early->wrote = announced.writes_at_once && !weight->defers_gradient();
-      early->kept =
-          early->wrote ? Head::Kept{head.propagate(early->scale, /*measures=*/true), {}} : head.propagate_to_input(early->scale, /*measures=*/true);
-    } else {
-      head.measure();
-    }
-    if (!early->wrote) context->save_for_backward({hidden, labels, mask, head.lse()});
-    save_pointer(context, "weight", weight);
-    context->saved_data["early"] = c10::IValue::make_capsule(std::move(early));
-    const at::Tensor losses = head.losses(), sum = (losses.to(at::kDouble) * mask.to(at::kDouble)).sum().to(losses.scalar_type());
-    context->mark_non_differentiable({losses});
-    return {sum, losses};
-  }
-
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    auto& early = static_cast<Early&>(*context->saved_data["early"].toCapsule());
-    return {dhidden(context, early, gradients[0]), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
-  }
-
- private:
-  static at::Tensor dhidden(AutogradContext* context, Early& early, const at::Tensor& scale) {
-    const bool is_early = early.scale.defined();
-    MEGATRON_CHECK(!is_early || early.kept.dhidden.defined(), "backward of a loss for the second time");
-    MEGATRON_CHECK(!is_early || !scale.is_cpu() || is_same_number(number_of(scale), number_of(early.scale)), "backward of a loss starts from ",
-                   number_of(scale), ", but forward was told ", number_of(early.scale));
-    if (early.wrote) return std::exchange(early.kept.dhidden, {});
-    const auto saved = context->get_saved_variables();
-    auto* weight = load_pointer<Parameter>(context, "weight");
-    Head head(saved[0], saved[1], saved[2], *weight);
-    head.set_lse(saved[3]);
-    if (!is_early && !weight->defers_gradient()) return head.propagate(scale, /*measures=*/false);
-    Head::Kept kept = is_early ? std::exchange(early.kept, {}) : head.propagate_to_input(scale, /*measures=*/false);
-    head.contribute(std::move(kept.dlogits), scale);
-    return kept.dhidden;
-  }
+/// What forward computed for backward under an announced gradient.
+struct Early {
+  at::Tensor scale;
+  Head::Kept kept;
+  bool wrote = false;  ///< the weight's gradient
 };
+
+Early compute_early(Head& head, const AnnouncedGradient& announced, bool defers) {
+  Early early{.scale = announced.value.to(head.wide()), .kept = {}, .wrote = announced.writes_at_once && !defers};
+  early.kept = early.wrote ? Head::Kept{head.propagate(early.scale, /*measures=*/true), {}} : head.propagate_to_input(early.scale, /*measures=*/true);
+  return early;
+}
+
+/// The input's gradient; the weight's is contributed, unless forward did. `saved` is {hidden, labels, mask, lse}.
+at::Tensor loss_backward(Parameter& weight, Early& early, const Tensors& saved, const at::Tensor& scale) {
+  const bool is_early = early.scale.defined();
+  MEGATRON_CHECK(!is_early || early.kept.dhidden.defined(), "backward of a loss for the second time");
+  MEGATRON_CHECK(!is_early || !scale.is_cpu() || is_same_number(number_of(scale), number_of(early.scale)), "backward of a loss starts from ",
+                 number_of(scale), ", but forward was told ", number_of(early.scale));
+  if (early.wrote) return std::exchange(early.kept.dhidden, {});
+  Head head(saved[0], saved[1], saved[2], weight);
+  head.set_lse(saved[3]);
+  if (!is_early && !weight.defers_gradient()) return head.propagate(scale, /*measures=*/false);
+  Head::Kept kept = is_early ? std::exchange(early.kept, {}) : head.propagate_to_input(scale, /*measures=*/false);
+  head.contribute(std::move(kept.dlogits), scale);
+  return kept.dhidden;
+}
 
 /// Elsewhere than on the processor a look at the numbers would wait for them.
 void check_labels(const at::Tensor& labels, std::int64_t vocabulary) {
@@ -258,8 +236,22 @@ TokenLoss linear_cross_entropy(const at::Tensor& hidden, Parameter& weight, cons
                                const AnnouncedGradient& announced) {
   MEGATRON_CHECK(hidden.dim() == 2 && labels.numel() == hidden.size(0) && mask.numel() == hidden.size(0), "loss shapes do not fit");
   check_labels(labels, weight.sharding().global_shape[0]);
-  const variable_list results =
-      LinearCrossEntropy::apply(hidden, gradient_anchor(), &weight, labels, mask, at::GradMode::is_enabled() ? announced : AnnouncedGradient{});
+  const bool is_announced = announced.value.defined() && at::GradMode::is_enabled();
+  const DifferentiableOp op{.name = "LinearCrossEntropyBackward", .trains_parameters = true};
+  const Tensors results = differentiable(op, {hidden}, [&] {
+    Head head(hidden, labels, mask, weight);
+    auto early = std::make_shared<Early>();
+    if (is_announced) {
+      *early = compute_early(head, announced, weight.defers_gradient());
+    } else {
+      head.measure();
+    }
+    const at::Tensor losses = head.losses(), sum = (losses.to(at::kDouble) * mask.to(at::kDouble)).sum().to(losses.scalar_type());
+    Recorded recorded{.outputs = {sum, losses}, .saved = {}, .backward = {}};
+    if (!early->wrote) recorded.saved = {hidden, labels, mask, head.lse()};
+    recorded.backward = [&weight, early](BackwardPass& pass) -> Tensors { return {loss_backward(weight, *early, pass.saved, pass.gradients[0])}; };
+    return recorded;
+  });
   return {results[0], results[1].to(at::kFloat)};
 }
 

@@ -8,11 +8,10 @@
 
 #include <optional>
 
-#include "megatron/transformer/autograd_function.h"
+#include "megatron/transformer/differentiable.h"
 #include "megatron/transformer/dropout.h"
 #include "megatron/transformer/norm_rows.h"
 #include "megatron/transformer/row_operations.h"
-#include "megatron/transformer/saved_site.h"
 
 namespace megatron {
 namespace {
@@ -29,52 +28,41 @@ std::optional<at::Tensor> effective_bias(const Parameter* bias) {
 }
 
 /// ATen's, of accelerators.
-struct LayerNorm : torch::autograd::Function<LayerNorm> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& /*anchor*/, Parameter* weight, Parameter* bias,
-                            double epsilon, bool plus_one) {
-    auto [y, mean, rstd] = at::native_layer_norm(widened(x), {x.size(-1)}, effective_weight(*weight, plus_one), effective_bias(bias), epsilon);
-    context->save_for_backward({x, mean, rstd});
-    save_pointer(context, "weight", weight);
-    save_pointer(context, "bias", bias);
-    context->saved_data["plus_one"] = plus_one;
-    return y.to(weight->value().scalar_type());
-  }
-
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const auto saved = context->get_saved_variables();
-    auto* weight = load_pointer<Parameter>(context, "weight");
-    auto* bias = load_pointer<Parameter>(context, "bias");
-    const at::Tensor x = widened(saved[0]);  // ATen sums gradients of weights in the dtype of x
-    auto [dx, dweight, dbias] = at::native_layer_norm_backward(gradients[0].to(x.scalar_type()).contiguous(), x, {x.size(-1)}, saved[1], saved[2],
-                                                               effective_weight(*weight, context->saved_data["plus_one"].toBool()),
-                                                               effective_bias(bias), {true, true, bias != nullptr});
-    weight->contribute(dweight);
-    if (bias != nullptr) bias->contribute(dbias);
-    return {dx.to(saved[0].scalar_type()), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
-  }
-};
+at::Tensor layer_norm(const at::Tensor& x, Parameter& weight, Parameter* bias, const NormOptions& options) {
+  return differentiable({.name = "LayerNormBackward", .trains_parameters = true}, {x}, [&] {
+           auto [y, mean, rstd] = at::native_layer_norm(widened(x), {x.size(-1)}, effective_weight(weight, options.weight_plus_one),
+                                                        effective_bias(bias), options.epsilon);
+           return Recorded{
+               .outputs = {y.to(weight.value().scalar_type())},
+               .saved = {x, mean, rstd},
+               .backward = [&weight, bias, plus_one = options.weight_plus_one](BackwardPass& pass) -> Tensors {
+                 const at::Tensor wide = widened(pass.saved[0]);  // ATen sums gradients of weights in the dtype of x
+                 auto [dx, dweight, dbias] = at::native_layer_norm_backward(
+                     pass.gradients[0].to(wide.scalar_type()).contiguous(), wide, {wide.size(-1)}, pass.saved[1], pass.saved[2],
+                     effective_weight(weight, plus_one), effective_bias(bias), {true, true, bias != nullptr});
+                 weight.contribute(dweight);
+                 if (bias != nullptr) bias->contribute(dbias);
+                 return {dx.to(pass.saved[0].scalar_type())};
+               }};
+         })
+      .front();
+}
 
 /// The kernel of accelerators.
-struct RmsNorm : torch::autograd::Function<RmsNorm> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& /*anchor*/, Parameter* weight, double epsilon,
-                            double offset) {
-    const at::Tensor x = input.contiguous();
-    auto [y, rstd] = rms_norm_rows(x, widened(weight->precise_value()), weight->value().scalar_type(), epsilon, offset);
-    context->save_for_backward({x, rstd});
-    save_pointer(context, "weight", weight);
-    context->saved_data["offset"] = offset;
-    return y;
-  }
-
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const auto saved = context->get_saved_variables();
-    auto* weight = load_pointer<Parameter>(context, "weight");
-    auto [dx, dweight] = rms_norm_rows_backward(gradients[0].contiguous(), saved[0], widened(weight->precise_value()), saved[1],
-                                                context->saved_data["offset"].toDouble());
-    weight->contribute(dweight);
-    return {dx, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
-  }
-};
+at::Tensor rms_norm(const at::Tensor& input, Parameter& weight, const NormOptions& options) {
+  return differentiable({.name = "RmsNormBackward", .trains_parameters = true}, {input}, [&] {
+           const at::Tensor x = input.contiguous();
+           const double offset = options.weight_plus_one ? 1.0 : 0.0;
+           auto [y, rstd] = rms_norm_rows(x, widened(weight.precise_value()), weight.value().scalar_type(), options.epsilon, offset);
+           return Recorded{.outputs = {y}, .saved = {x, rstd}, .backward = [&weight, offset](BackwardPass& pass) -> Tensors {
+                             auto [dx, dweight] = rms_norm_rows_backward(pass.gradients[0].contiguous(), pass.saved[0],
+                                                                         widened(weight.precise_value()), pass.saved[1], offset);
+                             weight.contribute(dweight);
+                             return {dx};
+                           }};
+         })
+      .front();
+}
 
 NormFormula formula_of(const NormWeights& weights) {
   const at::Tensor weight = widened(weights.weight->precise_value()).contiguous();
@@ -87,51 +75,45 @@ NormFormula formula_of(const NormWeights& weights) {
           .offset = weights.options.weight_plus_one ? 1.0 : 0.0};
 }
 
-/// The processor's: {normalised}, or {sum, normalised} when `passes` the sum on, whose gradient from there is added in the norm's backward pass.
-struct StreamNorm : torch::autograd::Function<StreamNorm> {
-  static variable_list forward(AutogradContext* context, const at::Tensor& stream, const std::optional<at::Tensor>& branch,
-                               const at::Tensor& /*anchor*/, const NormWeights& weights, bool passes, const DropoutSite& site, std::int64_t s_start) {
-    const at::Tensor contiguous = stream.contiguous();
-    const auto added =
-        branch ? std::optional(DroppedBranch{branch->contiguous(), hidden_coordinates(stream, site, s_start), dropout_rule(site)}) : std::nullopt;
-    const NormRows rows = norm_rows(contiguous, added ? &*added : nullptr, formula_of(weights), weights.weight->value().scalar_type());
-    context->save_for_backward({rows.sum, rows.mean, rows.rstd});
-    context->set_materialize_grads(false);
-    save_pointer(context, "weight", weights.weight);
-    save_pointer(context, "bias", weights.bias);
-    context->saved_data["centred"] = weights.options.kind == Normalization::LayerNorm;
-    context->saved_data["plus_one"] = weights.options.weight_plus_one;
-    context->saved_data["has_branch"] = branch.has_value();
-    context->saved_data["s_start"] = s_start;
-    save_site(context, site);
-    if (!passes) return {rows.y};
-    return {branch ? rows.sum : stream, rows.y};
-  }
+/// What the processor's norm adds to the stream first; `branch` may be undefined.
+struct StreamBranch {
+  at::Tensor branch;
+  DropoutSite site;
+  std::int64_t s_start = 0;
 
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const auto saved = context->get_saved_variables();
-    const NormWeights weights = load_weights(context);
-    const at::Tensor dy = gradients.back().defined() ? gradients.back().contiguous()
-                                                     : at::zeros(saved[0].sizes(), saved[0].options().dtype(weights.weight->value().scalar_type()));
-    const at::Tensor passed = gradients.size() == 2 && gradients[0].defined() ? gradients[0].contiguous() : at::Tensor();
-    const DropoutSite site = load_site(context);
-    std::optional<DroppedBranch> branch;
-    if (context->saved_data["has_branch"].toBool())
-      branch = {at::Tensor(), hidden_coordinates(saved[0], site, context->saved_data["s_start"].toInt()), dropout_rule(site)};
-    NormGradients found = norm_rows_backward(dy, passed, {.sum = saved[0], .y = {}, .mean = saved[1], .rstd = saved[2]}, branch ? &*branch : nullptr,
-                                             formula_of(weights));
-    weights.weight->contribute(found.dweight);
-    if (weights.bias != nullptr) weights.bias->contribute(found.dbias);
-    return {found.dsum, found.dbranch, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
-  }
-
-  static NormWeights load_weights(AutogradContext* context) {
-    return {.weight = load_pointer<Parameter>(context, "weight"),
-            .bias = load_pointer<Parameter>(context, "bias"),
-            .options = {.kind = context->saved_data["centred"].toBool() ? Normalization::LayerNorm : Normalization::RMSNorm,
-                        .weight_plus_one = context->saved_data["plus_one"].toBool()}};
+  std::optional<DroppedBranch> dropped(const at::Tensor& stream, const at::Tensor& x) const {
+    return DroppedBranch{x, hidden_coordinates(stream, site, s_start), dropout_rule(site)};
   }
 };
+
+/// The processor's: {normalised}, or {sum, normalised} when `passes` the sum on, whose gradient from there is added in the norm's backward pass.
+Tensors stream_norm(const at::Tensor& input, const StreamBranch& added, const NormWeights& weights, bool passes) {
+  const DifferentiableOp op{.name = "StreamNormBackward", .trains_parameters = true, .allows_undefined_gradients = true};
+  return differentiable(op, {input, added.branch}, [&] {
+    const at::Tensor stream = input.contiguous();
+    const bool has_branch = added.branch.defined();
+    const auto branch = has_branch ? added.dropped(stream, added.branch.contiguous()) : std::nullopt;
+    const NormRows rows = norm_rows(stream, branch ? &*branch : nullptr, formula_of(weights), weights.weight->value().scalar_type());
+    Recorded recorded{.outputs = {rows.y}, .saved = {rows.sum, rows.mean, rows.rstd}, .backward = {}};
+    if (passes) {
+      recorded.outputs = {has_branch ? rows.sum : input, rows.y};
+      recorded.num_differentiable = 2;
+    }
+    recorded.backward = [weights, has_branch, site = added.site, s_start = added.s_start](BackwardPass& pass) -> Tensors {
+      const at::Tensor &sum = pass.saved[0], &given = pass.gradients.back();
+      const at::Tensor dy =
+          given.defined() ? given.contiguous() : at::zeros(sum.sizes(), sum.options().dtype(weights.weight->value().scalar_type()));
+      const at::Tensor passed = pass.gradients.size() == 2 && pass.gradients[0].defined() ? pass.gradients[0].contiguous() : at::Tensor();
+      const auto branch = has_branch ? StreamBranch{.branch = {}, .site = site, .s_start = s_start}.dropped(sum, {}) : std::nullopt;
+      NormGradients found = norm_rows_backward(dy, passed, {.sum = sum, .y = {}, .mean = pass.saved[1], .rstd = pass.saved[2]},
+                                               branch ? &*branch : nullptr, formula_of(weights));
+      weights.weight->contribute(found.dweight);
+      if (weights.bias != nullptr) weights.bias->contribute(found.dbias);
+      return {found.dsum, found.dbranch};
+    };
+    return recorded;
+  });
+}
 
 }  // namespace
 
@@ -140,23 +122,21 @@ NormOptions norm_options(const TransformerConfig& config) {
 }
 
 at::Tensor norm(const at::Tensor& x, Parameter& weight, Parameter* bias, const NormOptions& options) {
-  if (x.is_cpu()) return StreamNorm::apply(x, std::nullopt, gradient_anchor(), NormWeights{&weight, bias, options}, false, DropoutSite{}, 0)[0];
-  if (options.kind == Normalization::RMSNorm)
-    return RmsNorm::apply(x, gradient_anchor(), &weight, options.epsilon, options.weight_plus_one ? 1.0 : 0.0);
-  return LayerNorm::apply(x, gradient_anchor(), &weight, bias, options.epsilon, options.weight_plus_one);
+  if (x.is_cpu()) return stream_norm(x, {}, NormWeights{&weight, bias, options}, false)[0];
+  return options.kind == Normalization::RMSNorm ? rms_norm(x, weight, options) : layer_norm(x, weight, bias, options);
 }
 
 SumAndNorm norm_of_stream(const at::Tensor& stream, const NormWeights& weights) {
   if (weights.weight == nullptr) return {stream, stream};
   if (!stream.is_cpu()) return {stream, norm(stream, *weights.weight, weights.bias, weights.options)};
-  const variable_list both = StreamNorm::apply(stream, std::nullopt, gradient_anchor(), weights, true, DropoutSite{}, 0);
+  const Tensors both = stream_norm(stream, {}, weights, true);
   return {both[0], both[1]};
 }
 
 SumAndNorm norm_of_sum(const at::Tensor& stream, const at::Tensor& branch, const DropoutSite& site, std::int64_t s_start,
                        const NormWeights& weights) {
   if (weights.weight == nullptr || !stream.is_cpu()) return norm_of_stream(dropout_add(branch, stream, site, s_start), weights);
-  const variable_list both = StreamNorm::apply(stream, std::optional(branch), gradient_anchor(), weights, true, site, s_start);
+  const Tensors both = stream_norm(stream, {branch, site, s_start}, weights, true);
   return {both[0], both[1]};
 }
 

@@ -2,24 +2,9 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include "megatron/transformer/autograd_function.h"
+#include "megatron/transformer/differentiable.h"
 
 namespace megatron {
-namespace {
-
-struct Tracked : torch::autograd::Function<Tracked> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& /*anchor*/, Parameter* parameter) {
-    save_pointer(context, "parameter", parameter);
-    return parameter->value().alias();
-  }
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    load_pointer<Parameter>(context, "parameter")->contribute(gradients[0]);
-    return {at::Tensor(), at::Tensor()};
-  }
-};
-
-}  // namespace
-
 void Parameter::contribute(at::Tensor gradient) {
   contribute([gradient = std::move(gradient)](at::Tensor& grad, bool fresh) {
     if (fresh) {
@@ -32,7 +17,13 @@ void Parameter::contribute(at::Tensor gradient) {
 
 at::Tensor tracked(Parameter& parameter) {
   if (!at::GradMode::is_enabled()) return parameter.value();
-  return Tracked::apply(gradient_anchor(), &parameter);
+  return differentiable({.name = "TrackedParameterBackward", .trains_parameters = true}, {}, [&] {
+           return Recorded{.outputs = {parameter.value().alias()}, .saved = {}, .backward = [&parameter](BackwardPass& pass) -> Tensors {
+                             parameter.contribute(pass.gradients[0]);
+                             return {};
+                           }};
+         })
+      .front();
 }
 
 }  // namespace megatron

@@ -3,9 +3,8 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <optional>
 
-#include "megatron/transformer/autograd_function.h"
+#include "megatron/transformer/differentiable.h"
 #include "megatron/transformer/op_scope.h"
 #include "megatron/transformer/rotary.h"
 
@@ -38,51 +37,39 @@ void put_heads(const at::Tensor& gradient, at::Tensor& part, const Rotation* rot
   }
 }
 
-struct SplitQueryKeyValue : torch::autograd::Function<SplitQueryKeyValue> {
-  static variable_list forward(AutogradContext* context, const at::Tensor& mixed, std::int64_t groups, std::int64_t head_dim,
-                               const std::optional<Rotation>& rotation) {
-    context->saved_data["groups"] = groups;
-    context->saved_data["width"] = mixed.size(2);
-    context->saved_data["rotates"] = rotation.has_value();
-    if (rotation) {
-      context->save_for_backward({rotation->cos, rotation->sin});
-      context->saved_data["interleaved"] = rotation->interleaved;
-    }
-    context->set_materialize_grads(false);
+QueryKeyValue fused_split(const at::Tensor& mixed, std::int64_t groups, std::int64_t head_dim, const Rotation* rotation) {
+  const DifferentiableOp op{.name = "SplitQueryKeyValueBackward", .allows_undefined_gradients = true};
+  const Tensors parts = differentiable(op, {mixed}, [&] {
     const at::Tensor rows = mixed.contiguous();
     const OpScope scope("megatron::split_query_key_value", {rows});
     auto [q, k, v] = parts_of(grouped(rows, groups, head_dim));
-    const Rotation* turn = rotation ? &*rotation : nullptr;
     const bool one_head_each = q.size(3) == 1;
-    q = turn != nullptr || !one_head_each ? moved_heads(q, turn) : q.select(3, 0);
-    if (turn != nullptr) k = moved_heads(k, turn);
-    return {q, k, v};
-  }
-
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const bool rotates = context->saved_data["rotates"].toBool();
-    const auto saved = context->get_saved_variables();
-    const Rotation back = rotates ? Rotation{saved[0], saved[1], context->saved_data["interleaved"].toBool(), -1} : Rotation{};
-    const at::Tensor& any = *std::find_if(gradients.begin(), gradients.end(), [](const at::Tensor& gradient) { return gradient.defined(); });
-    const std::int64_t d = any.size(3), groups = context->saved_data["groups"].toInt();
-    const at::Tensor mixed = at::empty({any.size(0), any.size(1), context->saved_data["width"].toInt()}, any.options());
-    const OpScope scope("megatron::split_query_key_value_backward", {gradients[0], gradients[1], gradients[2], mixed});
-    auto [q, k, v] = parts_of(grouped(mixed, groups, d));
-    put_heads(gradients[0], q, rotates ? &back : nullptr);
-    put_heads(gradients[1], k, rotates ? &back : nullptr);
-    put_heads(gradients[2], v, nullptr);
-    return {mixed, at::Tensor(), at::Tensor(), at::Tensor()};
-  }
-};
+    q = rotation != nullptr || !one_head_each ? moved_heads(q, rotation) : q.select(3, 0);
+    if (rotation != nullptr) k = moved_heads(k, rotation);
+    Recorded recorded{.outputs = {q, k, v}, .saved = {}, .backward = {}, .num_differentiable = 3};
+    if (rotation != nullptr) recorded.saved = {rotation->cos, rotation->sin};
+    recorded.backward = [groups, width = mixed.size(2), interleaved = rotation != nullptr && rotation->interleaved](BackwardPass& pass) -> Tensors {
+      const bool rotates = !pass.saved.empty();
+      const Rotation back = rotates ? Rotation{pass.saved[0], pass.saved[1], interleaved, -1} : Rotation{};
+      const Tensors& gradients = pass.gradients;
+      const at::Tensor& any = *std::find_if(gradients.begin(), gradients.end(), [](const at::Tensor& gradient) { return gradient.defined(); });
+      at::Tensor dmixed = at::empty({any.size(0), any.size(1), width}, any.options());
+      const OpScope scope("megatron::split_query_key_value_backward", {gradients[0], gradients[1], gradients[2], dmixed});
+      auto [dq, dk, dv] = parts_of(grouped(dmixed, groups, any.size(3)));
+      put_heads(gradients[0], dq, rotates ? &back : nullptr);
+      put_heads(gradients[1], dk, rotates ? &back : nullptr);
+      put_heads(gradients[2], dv, nullptr);
+      return {dmixed};
+    };
+    return recorded;
+  });
+  return {parts[0], parts[1], parts[2]};
+}
 
 }  // namespace
 
 QueryKeyValue split_query_key_value(const at::Tensor& mixed, std::int64_t groups, std::int64_t head_dim, const Rotation* rotation) {
-  if (mixed.is_cpu()) {
-    const variable_list parts =
-        SplitQueryKeyValue::apply(mixed, groups, head_dim, rotation != nullptr ? std::optional(*rotation) : std::optional<Rotation>());
-    return {parts[0], parts[1], parts[2]};
-  }
+  if (mixed.is_cpu()) return fused_split(mixed, groups, head_dim, rotation);
   auto [q, k, v] = parts_of(grouped(mixed, groups, head_dim));
   q = q.reshape({mixed.size(0), mixed.size(1), groups * q.size(3), head_dim});
   if (rotation == nullptr) return {q, k, v};

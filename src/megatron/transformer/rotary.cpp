@@ -12,7 +12,7 @@
 #include <numbers>
 
 #include "megatron/base/error.h"
-#include "megatron/transformer/autograd_function.h"
+#include "megatron/transformer/differentiable.h"
 #include "megatron/transformer/row_operations.h"
 
 namespace megatron {
@@ -64,19 +64,6 @@ double yarn_concentration(const TransformerConfig& config) {
   return yarn_mscale(scale, config.yarn_mscale) / yarn_mscale(scale, config.yarn_mscale_all_dim);
 }
 
-struct Rotary : torch::autograd::Function<Rotary> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool interleaved) {
-    context->save_for_backward({cos, sin});
-    context->saved_data["interleaved"] = interleaved;
-    return rotary_rows(x, {cos, sin, interleaved, 1});
-  }
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const auto saved = context->get_saved_variables();
-    return {rotary_rows(gradients[0], {saved[0], saved[1], context->saved_data["interleaved"].toBool(), -1}), at::Tensor(), at::Tensor(),
-            at::Tensor()};
-  }
-};
-
 }  // namespace
 
 std::int64_t rotary_dim(const TransformerConfig& config) {
@@ -108,7 +95,14 @@ RotaryTables rotary_tables(const RotaryFrequencies& frequencies, const at::Tenso
 at::Tensor apply_rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool interleaved) {
   MEGATRON_CHECK(cos.size(0) == x.size(0) || cos.size(0) == x.size(0) * x.size(1), "rotary table of ", cos.size(0), " rows for ", x.size(0),
                  " positions");
-  return Rotary::apply(x, cos, sin, interleaved);
+  return differentiable({.name = "RotaryBackward"}, {x}, [&] {
+           return Recorded{.outputs = {rotary_rows(x, {cos, sin, interleaved, 1})},
+                           .saved = {cos, sin},
+                           .backward = [interleaved](BackwardPass& pass) -> Tensors {
+                             return {rotary_rows(pass.gradients[0], {pass.saved[0], pass.saved[1], interleaved, -1})};
+                           }};
+         })
+      .front();
 }
 
 }  // namespace megatron
