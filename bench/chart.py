@@ -84,7 +84,7 @@ def draw_legend(drawing, has_bound):
         x += 30 + 7 * len(NAMES[name])
     if has_bound:
         drawing.line(x + 6, 34, x + 6, 50, "bound", 2)
-        drawing.text(x + 15, 46, "the step's matrix products alone")
+        drawing.text(x + 15, 46, "the step's GEMMs alone")
 
 
 def draw_case(drawing, x, y, scale, entry):

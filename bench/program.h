@@ -30,7 +30,7 @@ struct Options {
 };
 
 /// A number from 1 on. Throws std::invalid_argument.
-inline int count_of(const std::string& what, const std::string& text) {
+inline int parse_count(const std::string& what, const std::string& text) {
   int count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
   if (error != std::errc() || end != text.data() + text.size() || count < 1)
@@ -40,7 +40,7 @@ inline int count_of(const std::string& what, const std::string& text) {
 
 /// `usage`, with the program's name in front, decides which flags there are, and whether shapes: what it does not name is refused. `options` holds
 /// the defaults. Throws std::invalid_argument.
-inline Options options_of(const std::vector<std::string>& words, const std::string& usage, Options options = {}) {
+inline Options parse_options(const std::vector<std::string>& words, const std::string& usage, Options options = {}) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
     if (!word.starts_with("--")) {
@@ -50,7 +50,7 @@ inline Options options_of(const std::vector<std::string>& words, const std::stri
     if (usage.find("[" + word + " ") == std::string::npos || i + 1 == words.size()) throw std::invalid_argument("usage: " + usage);
     const std::string& value = words[++i];
     if (word == "--dtype") options.dtype = value;
-    if (word == "--turns") options.turns = count_of(word, value);
+    if (word == "--turns") options.turns = parse_count(word, value);
     if (word == "--json") options.json = value;
   }
   if (options.dtype != "f32" && options.dtype != "bf16") throw std::invalid_argument("--dtype is f32 or bf16, not " + options.dtype);
@@ -66,7 +66,7 @@ inline void write(const std::string& name, const std::string& text) {
 
 /// A program's main: run(words). One line when it throws; the exit code is 2 for what the command line says (std::invalid_argument), else 1.
 template <class Run>
-int main_of(int count, char** words, const Run& run) {
+int run_main(int count, char** words, const Run& run) {
   try {
     run(std::vector<std::string>(words + 1, words + count));
     return 0;

@@ -71,7 +71,7 @@ Times time_shape(const Shape& shape, c10::ScalarType type, int turns) {
 }
 
 void run(const std::vector<std::string>& words) {
-  const bench::Options options = bench::options_of(
+  const bench::Options options = bench::parse_options(
       words, "attention_bench [--dtype f32|bf16] [--turns N] [--json FILE] [SHAPE …], a SHAPE is BxSxHEADSxGROUPSxCHANNELS", {.turns = 5});
   std::vector<Shape> shapes;
   for (const std::string& shape : options.shapes) shapes.push_back(shape_of(shape));
@@ -88,4 +88,4 @@ void run(const std::vector<std::string>& words) {
 }  // namespace
 }  // namespace megatron
 
-int main(int count, char** words) { return megatron::bench::main_of(count, words, megatron::run); }
+int main(int count, char** words) { return megatron::bench::run_main(count, words, megatron::run); }

@@ -1,4 +1,4 @@
-"""PyTorch's scaled_dot_product_attention on the processor, causal, forward and backward, on contiguous [b, heads, s, d]: the layout it likes best."""
+"""PyTorch's scaled_dot_product_attention on the CPU, causal, forward and backward, on contiguous [b, heads, s, d]: the layout it likes best."""
 import argparse
 import json
 import math

@@ -90,4 +90,4 @@ void run(const std::vector<std::string>& words) {
 }  // namespace
 }  // namespace megatron
 
-int main(int count, char** words) { return megatron::bench::main_of(count, words, megatron::run); }
+int main(int count, char** words) { return megatron::bench::run_main(count, words, megatron::run); }

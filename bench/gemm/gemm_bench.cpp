@@ -1,5 +1,5 @@
-// Times the three products of a linear layer by shape, ours and the library's turn about, and the limits of the machine: what the innermost product
-// reaches from the first cache, and what memory moves. A JSON line each.
+// Times the three products of a linear layer by shape, ours and the library's turn about, and the limits of the machine: what the GEMM micro-kernel
+// reaches from the L1 cache, and what memory moves. A JSON line each.
 //   gemm_bench [--dtype f32|bf16] [--turns N] TOKENS,IN,OUT …     (no shape: those of GPT-2 124M, batch 4 × 256)
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cpu/panel_product.h"
-#include "megatron/transformer/cpu_product.h"
-#include "megatron/transformer/library_product.h"
+#include "kernels/cpu/gemm_micro_kernel.h"
+#include "megatron/transformer/cpu_gemm.h"
+#include "megatron/transformer/aten_matmul.h"
 #include "program.h"
 
 namespace megatron {
@@ -34,11 +34,11 @@ double seconds_of(const Work& work) {
 }
 
 /// out (+)= a·b by both makers, turn about.
-void time_product(const char* role, const LinearShape& shape, int turns, at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
+void time_gemm(const char* role, const LinearShape& shape, int turns, at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
   std::vector<double> own, library;
   for (int turn = -1; turn < turns; ++turn) {
-    const double ours = seconds_of([&] { cpu_product(out, a, b, {}, accumulate); });
-    const double theirs = seconds_of([&] { library_product_into(out, a, b, accumulate); });
+    const double ours = seconds_of([&] { cpu_gemm(out, a, b, {}, accumulate); });
+    const double theirs = seconds_of([&] { aten_matmul_out(out, a, b, accumulate); });
     if (turn < 0) continue;
     own.push_back(ours);
     library.push_back(theirs);
@@ -52,14 +52,14 @@ void time_product(const char* role, const LinearShape& shape, int turns, at::Ten
 void time_linear(const LinearShape& shape, c10::ScalarType type, int turns) {
   const auto random = [&](std::int64_t rows, std::int64_t columns) { return at::randn({rows, columns}).to(type); };
   const at::Tensor x = random(shape.tokens, shape.in), w = random(shape.out, shape.in), dy = random(shape.tokens, shape.out);
-  time_product("forward", shape, turns, at::zeros({shape.tokens, shape.out}, type), x, w.t(), false);
-  time_product("input_gradient", shape, turns, at::zeros({shape.tokens, shape.in}, type), dy, w, false);
-  time_product("weight_gradient", shape, turns, at::zeros({shape.out, shape.in}), dy.t(), x, true);
+  time_gemm("forward", shape, turns, at::zeros({shape.tokens, shape.out}, type), x, w.t(), false);
+  time_gemm("input_gradient", shape, turns, at::zeros({shape.tokens, shape.in}, type), dy, w, false);
+  time_gemm("weight_gradient", shape, turns, at::zeros({shape.out, shape.in}), dy.t(), x, true);
 }
 
-/// All threads at once, each from its own first cache.
+/// All threads at once, each from its own L1 cache.
 void time_peak(c10::ScalarType type) {
-  const kernels::PanelProduct& product = kernels::panel_product(type == c10::kFloat ? kernels::Type::f32 : kernels::Type::bf16);
+  const kernels::MicroKernel& product = kernels::gemm_micro_kernel(type == c10::kFloat ? kernels::Type::f32 : kernels::Type::bf16);
   constexpr std::int64_t kSteps = 64, kRows = 24, kRepeats = 20000;
   const int threads = at::get_num_threads();
   double best = 0;
@@ -107,7 +107,7 @@ LinearShape parse(const std::string& text) {
 
 void run(const std::vector<std::string>& words) {
   const at::NoGradGuard no_grad;
-  const bench::Options options = bench::options_of(words, "gemm_bench [--dtype f32|bf16] [--turns N] [SHAPE …], a SHAPE is TOKENS,IN,OUT");
+  const bench::Options options = bench::parse_options(words, "gemm_bench [--dtype f32|bf16] [--turns N] [SHAPE …], a SHAPE is TOKENS,IN,OUT");
   std::vector<LinearShape> shapes;
   for (const std::string& shape : options.shapes) shapes.push_back(parse(shape));
   if (shapes.empty()) shapes = {{1024, 768, 2304}, {1024, 768, 768}, {1024, 768, 3072}, {1024, 3072, 768}, {1024, 768, 50257}};
@@ -120,4 +120,4 @@ void run(const std::vector<std::string>& words) {
 }  // namespace
 }  // namespace megatron
 
-int main(int count, char** words) { return megatron::bench::main_of(count, words, megatron::run); }
+int main(int count, char** words) { return megatron::bench::run_main(count, words, megatron::run); }

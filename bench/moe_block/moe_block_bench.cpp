@@ -113,11 +113,11 @@ double fingerprint(const MoeBlock& block, const Parameter& router, const at::Ten
 
 void run(const std::vector<std::string>& words) {
   if (words.size() != 3 || (words[1] != "fp32" && words[1] != "bf16")) throw std::invalid_argument("usage: moe_block_bench FILE fp32|bf16 STEPS");
-  at::set_num_threads(num_threads_of({}));
+  at::set_num_threads(intra_op_threads({}));
   std::ifstream file(words[0], std::ios::binary);
   const Sizes sizes = read_sizes(file);
   const auto type = words[1] == "bf16" ? at::kBFloat16 : at::kFloat;
-  const int steps = bench::count_of("STEPS", words[2]);
+  const int steps = bench::parse_count("STEPS", words[2]);
   MoeBlock block(sizes);
   ParamStore store(block, {.dtype = type, .grad_dtype = at::kFloat});
   load(block, sizes, file);
@@ -125,10 +125,10 @@ void run(const std::vector<std::string>& words) {
   for (int step = 0; step < steps; ++step) {
     const auto begin = std::chrono::steady_clock::now();
     const at::Tensor x = input.detach().requires_grad_();
-    store.begin_gradients();
+    store.zero_gradients();
     const at::Tensor y = block.forward(x);
     y.backward(dy);
-    store.finish_gradients();
+    store.finalize_gradients();
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - begin;
     std::printf("{\"ms\": %.4f, \"loss\": %.17g}\n", time.count(), fingerprint(block, block.router(), y.detach(), x.grad()));
     std::fflush(stdout);
@@ -138,4 +138,4 @@ void run(const std::vector<std::string>& words) {
 }  // namespace
 }  // namespace megatron
 
-int main(int count, char** words) { return megatron::bench::main_of(count, words, megatron::run); }
+int main(int count, char** words) { return megatron::bench::run_main(count, words, megatron::run); }

@@ -93,10 +93,10 @@ class Operators {
   void compare(const char* name, const std::function<at::Tensor()>& ours, const std::function<at::Tensor()>& theirs, const at::Tensor& gradient) {
     Times own, peer;
     for (int turn = 0; turn <= turns_; ++turn) {
-      store_.begin_gradients();
+      store_.zero_gradients();
       forget_gradients();
       own.add(ours, gradient);
-      store_.finish_gradients();
+      store_.finalize_gradients();
       forget_gradients();
       peer.add(theirs, gradient);
     }
@@ -131,7 +131,7 @@ class Operators {
         "residual and LayerNorm [sum of gradients]",
         [&] {
           const SumAndNorm both =
-              norm_of_sum(x.view({kTokens, 1, kHidden}), branch.view({kTokens, 1, kHidden}), {}, 0, {&norm_weight_, &norm_bias_, layer_norm});
+              dropout_add_norm(x.view({kTokens, 1, kHidden}), branch.view({kTokens, 1, kHidden}), {}, 0, {&norm_weight_, &norm_bias_, layer_norm});
           return (both.sum + both.normalised).view({kTokens, kHidden});
         },
         [&] {
@@ -150,7 +150,7 @@ class Operators {
     const at::Tensor hidden = leaf({kTokens, kHidden}), other = leaf({kTokens, kHidden}), one = at::ones({});
     compare(
         "head [logits, loss and its gradient]",
-        [&] { return linear_cross_entropy(hidden, vocabulary_, labels, mask, {.value = one, .writes_at_once = true}).loss_sum; },
+        [&] { return linear_cross_entropy(hidden, vocabulary_, labels, mask, {.value = one, .accumulates_in_forward = true}).loss_sum; },
         [&] { return at::cross_entropy_loss(at::linear(other, table).to(at::kFloat), labels, {}, at::Reduction::Sum); }, one);
   }
 
@@ -164,7 +164,7 @@ class Operators {
 };
 
 void run(const std::vector<std::string>& words) {
-  const bench::Options options = bench::options_of(words, "operators_bench [--dtype f32|bf16] [--turns N] [--json FILE]");
+  const bench::Options options = bench::parse_options(words, "operators_bench [--dtype f32|bf16] [--turns N] [--json FILE]");
   std::printf("%-44s %9s %9s %11s %9s %11s\n", ("milliseconds, " + options.dtype).c_str(), "forward", "backward", "PyTorch f.", "b.", "faster");
   nlohmann::json rows = nlohmann::json::array();
   Operators(options.type(), options.turns, rows).run();
@@ -174,4 +174,4 @@ void run(const std::vector<std::string>& words) {
 }  // namespace
 }  // namespace megatron
 
-int main(int count, char** words) { return megatron::bench::main_of(count, words, megatron::run); }
+int main(int count, char** words) { return megatron::bench::run_main(count, words, megatron::run); }

@@ -54,7 +54,7 @@ Schedule schedule_of(const Case& one) {
 CostModel costs_of(const Schedule& schedule, double step_s) {
   const double seconds = step_s / static_cast<double>(schedule.num_chunks);
   const double activation = 1 / static_cast<double>(schedule.num_chunks);
-  return even_costs(
+  return uniform_costs(
       schedule,
       {.forward_s = seconds, .backward_input_s = seconds, .backward_weight_s = seconds, .activation = activation, .weight_gradient = activation / 2});
 }
@@ -126,12 +126,12 @@ void print(const OrderedJson& one) {
   std::fflush(stdout);
 }
 
-Options options_of(const std::vector<std::string>& words) {
+Options parse_options(const std::vector<std::string>& words) {
   Options options;
   for (std::size_t i = 0; i < words.size(); i += 2) {
     if (i + 1 == words.size()) throw std::invalid_argument(words[i] + " needs a value");
     if (words[i] == "--rounds") {
-      options.rounds = bench::count_of(words[i], words[i + 1]);
+      options.rounds = bench::parse_count(words[i], words[i + 1]);
     } else if (words[i] == "--step-ms") {
       options.step_s = std::stod(words[i + 1]) / 1e3;
     } else if (words[i] == "--json") {
@@ -144,7 +144,7 @@ Options options_of(const std::vector<std::string>& words) {
 }
 
 void run(const std::vector<std::string>& words) {
-  const Options options = options_of(words);
+  const Options options = parse_options(words);
   OrderedJson cases = OrderedJson::array();
   std::printf(
       "medians of %d rounds; F, B and W of a rank: %.1f ms each a microbatch; points: differences of bubbles, of all ranks and at most\n"
@@ -168,4 +168,4 @@ void run(const std::vector<std::string>& words) {
 }  // namespace
 }  // namespace megatron
 
-int main(int count, char** words) { return megatron::bench::main_of(count, words, megatron::run); }
+int main(int count, char** words) { return megatron::bench::run_main(count, words, megatron::run); }

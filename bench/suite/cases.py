@@ -63,7 +63,7 @@ class Step:
         return f"{self.model.name}, {self.batch} × {self.seq}"
 
     def products(self):
-        """(rows, out features, in features, how many) of every product with a weight."""
+        """(rows, out features, in features, how many) of every GEMM with a weight."""
         return [(self.tokens(), out, inner, count) for _, out, inner, count in self.model.linears()]
 
     def parameters(self):

@@ -83,7 +83,7 @@ def measure_case(case, dtype, runs, options, progress, details):
     return entry
 
 
-def options_of(arguments):
+def parse_options(arguments):
     parser = argparse.ArgumentParser(prog="bench/run.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two rounds of few steps on two shapes")
     parser.add_argument("--full", action="store_true", help="every shape also in fp32")
@@ -107,7 +107,7 @@ def options_of(arguments):
 
 
 def main():
-    options = options_of(sys.argv[1:])
+    options = parse_options(sys.argv[1:])
     pairs = wanted_cases(options)
     if options.list or not pairs:
         print("\n".join(f"{case.name}-{dtype}".ljust(24) + case.title() for case, dtype in pairs) or "no case has such a name: see --list")

@@ -33,14 +33,14 @@ def peak_bytes(pid):
         return None
 
 
-def forget_peak(pid):
+def reset_peak(pid):
     try:
         Path(f"/proc/{pid}/clear_refs").write_text("5")
     except OSError:
         pass
 
 
-class Watched:
+class StepMonitor:
     """What the lines of a running turn have told so far."""
 
     def __init__(self, warm):
@@ -58,7 +58,7 @@ class Watched:
         self.losses.append(step[1])
         self.first_step_s = self.first_step_s or time.monotonic() - self.begun_
         if len(self.times) == self.warm_:
-            forget_peak(pid)
+            reset_peak(pid)
         self.peak = peak_bytes(pid) or self.peak
 
 
@@ -69,7 +69,7 @@ def watch(turn, steps, warm, what, work):
                    "TRANSFORMERS_VERBOSITY": "error", **turn.environment}
     with open(errors, "w") as error_file:
         process = subprocess.Popen(turn.command, stdout=subprocess.PIPE, stderr=error_file, text=True, env=environment, cwd=turn.folder)
-        seen = Watched(warm)
+        seen = StepMonitor(warm)
         try:
             for line in process.stdout:
                 seen.line(line, process.pid)

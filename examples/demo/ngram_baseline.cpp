@@ -7,7 +7,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "megatron/config/fields.h"
-#include "megatron/config/run_guarded.h"
+#include "megatron/config/run_command.h"
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/split.h"
 #include "ngram_model.h"
@@ -80,5 +80,5 @@ int run(std::span<const std::string> args) {
 }  // namespace megatron::demo
 
 int main(int argc, char** argv) {
-  return megatron::run_guarded("ngram_baseline", [&] { return megatron::demo::run(std::vector<std::string>(argv + 1, argv + argc)); });
+  return megatron::run_command("ngram_baseline", [&] { return megatron::demo::run(std::vector<std::string>(argv + 1, argv + argc)); });
 }

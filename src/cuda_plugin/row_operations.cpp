@@ -13,9 +13,9 @@ void dropout(const kernels::DropoutArguments& arguments) { check_launch("dropout
 void rms_norm(const kernels::RmsNormArguments& arguments) { check_launch("rms_norm", kernels::cuda::rms_norm(arguments, current_stream())); }
 
 void rms_norm_backward(const kernels::RmsNormBackwardArguments& arguments) {
-  const auto bytes = static_cast<std::size_t>(kernels::cuda::weight_gradient_scratch(arguments));
-  const c10::DataPtr scratch = c10::cuda::CUDACachingAllocator::get()->allocate(bytes);  // of the current stream: freed memory waits for it
-  check_launch("rms_norm_backward", kernels::cuda::rms_norm_backward(arguments, scratch.get(), current_stream()));
+  const auto bytes = static_cast<std::size_t>(kernels::cuda::weight_gradient_workspace_bytes(arguments));
+  const c10::DataPtr workspace = c10::cuda::CUDACachingAllocator::get()->allocate(bytes);  // of the current stream: freed memory waits for it
+  check_launch("rms_norm_backward", kernels::cuda::rms_norm_backward(arguments, workspace.get(), current_stream()));
 }
 
 void rotary(const kernels::RotaryArguments& arguments) { check_launch("rotary", kernels::cuda::rotary(arguments, current_stream())); }

@@ -18,7 +18,7 @@ inline constexpr std::int64_t kChunkElements = kStateBlock << kChunkLevel;
 /// The sum over 2^level blocks that begin at a multiple of 2^level; past the parameter's end blocks are zero.
 struct SumSlot {
   std::int32_t level;
-  bool ends_chunk;
+  bool is_last_of_chunk;
 };
 
 /// The slots of each parameter of the model, ascending by name and by element: those of parameter p are [first_slot[p], first_slot[p + 1]).
@@ -29,7 +29,7 @@ struct SumTable {
 };
 
 /// Neighbours are added until one number is left.
-MEGATRON_ON_DEVICE inline double add_pairwise(double* numbers, std::int64_t count) {
+MEGATRON_HOST_DEVICE inline double pairwise_sum(double* numbers, std::int64_t count) {
   if (count == 0) return 0;
   for (; count > 1; count = (count + 1) / 2) {
     for (std::int64_t i = 0; i < count / 2; ++i) numbers[i] = numbers[2 * i] + numbers[2 * i + 1];
@@ -39,7 +39,7 @@ MEGATRON_ON_DEVICE inline double add_pairwise(double* numbers, std::int64_t coun
 }
 
 /// Adds the sums of a parameter's slots [begin, end): subtrees to chunks, chunks in order.
-MEGATRON_ON_DEVICE inline double sum_slots(const SumSlot* slots, const double* sums, std::int64_t begin, std::int64_t end) {
+MEGATRON_HOST_DEVICE inline double sum_slots(const SumSlot* slots, const double* sums, std::int64_t begin, std::int64_t end) {
   double total = 0, open[kChunkLevel + 2];
   std::int32_t levels[kChunkLevel + 2], depth = 0;
   for (std::int64_t s = begin; s < end; ++s) {
@@ -48,7 +48,7 @@ MEGATRON_ON_DEVICE inline double sum_slots(const SumSlot* slots, const double* s
     for (; depth > 0 && levels[depth - 1] == level; ++level) sum = open[--depth] + sum;
     open[depth] = sum;
     levels[depth++] = level;
-    if (!slots[s].ends_chunk) continue;
+    if (!slots[s].is_last_of_chunk) continue;
     for (; depth > 1; --depth) open[depth - 2] += open[depth - 1];
     total += open[0];
     depth = 0;

@@ -2,7 +2,7 @@
 #pragma once
 
 #if defined(__CUDACC__)
-#define MEGATRON_ON_DEVICE __host__ __device__
+#define MEGATRON_HOST_DEVICE __host__ __device__
 #else
-#define MEGATRON_ON_DEVICE
+#define MEGATRON_HOST_DEVICE
 #endif

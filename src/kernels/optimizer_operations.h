@@ -46,9 +46,9 @@ struct UpdatePlan {
 struct OptimizerOperations {
   void (*sum_squares)(const UpdatePlan&);                ///< sums[slot] = Σ gradient² in float64, one fixed order
   void (*count_zeros)(const UpdatePlan&);                ///< sums[slot] = zeros among the gradients
-  void (*fold_sums)(const UpdatePlan&);                  ///< parameter_sums[p] = what the slots of parameter p add up to
-  void (*settle)(const UpdatePlan&, const StepInputs&);  ///< settle_step on the parameters' sums
-  void (*settle_zeros)(const UpdatePlan&);               ///< scalars->num_zeros = Σ of the parameters' sums
+  void (*reduce_sums)(const UpdatePlan&);                  ///< parameter_sums[p] = what the slots of parameter p add up to
+  void (*finalize)(const UpdatePlan&, const StepInputs&);  ///< finalize_step on the parameters' sums
+  void (*finalize_zeros)(const UpdatePlan&);               ///< scalars->num_zeros = Σ of the parameters' sums
   void (*update)(const UpdatePlan&);                     ///< the rule, one pass; nothing when !scalars->applied
 };
 

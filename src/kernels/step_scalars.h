@@ -34,7 +34,7 @@ struct StepRules {
   double clip_grad = 0;  ///< 0: none
   double beta1 = 0, beta2 = 0, eps = 0;
   double momentum = 0;
-  bool scales_dynamically = false;  ///< Megatron's DynamicGradScaler
+  bool dynamic_loss_scale = false;  ///< Megatron's DynamicGradScaler
   double min_loss_scale = 1;
   double loss_scale_window = 1000;
   double hysteresis = 2;
@@ -44,12 +44,12 @@ struct StepRules {
 struct StepInputs {
   double lr[2] = {0, 0};
   double weight_decay = 0;
-  const double* veto = nullptr;  ///< on the device: not 0 when a loss is not finite, and everything stays as it is; null for none
+  const double* found_inf = nullptr;  ///< on the device: not 0 when a loss is not finite, and everything stays as it is; null for none
 };
 
 /// Megatron's dynamic loss scale: `hysteresis` bad steps halve it, down to the least; `loss_scale_window` good steps in a row double it.
-MEGATRON_ON_DEVICE inline void update_loss_scale(StepScalars& s, const StepRules& rules, bool is_finite) {
-  if (!rules.scales_dynamically) return;
+MEGATRON_HOST_DEVICE inline void update_loss_scale(StepScalars& s, const StepRules& rules, bool is_finite) {
+  if (!rules.dynamic_loss_scale) return;
   if (!is_finite) {
     s.growth_tracker = 0;
     s.hysteresis_tracker -= 1;
@@ -64,7 +64,7 @@ MEGATRON_ON_DEVICE inline void update_loss_scale(StepScalars& s, const StepRules
 }
 
 /// Turns the parameters' sums of squares, in canonical order, into all that the update needs.
-MEGATRON_ON_DEVICE inline void settle_step(StepScalars& s, const StepRules& rules, const StepInputs& inputs, const double* squares,
+MEGATRON_HOST_DEVICE inline void finalize_step(StepScalars& s, const StepRules& rules, const StepInputs& inputs, const double* squares,
                                            std::int64_t num_parameters) {
   double sum = 0;
   s.first_non_finite = -1;
@@ -73,10 +73,10 @@ MEGATRON_ON_DEVICE inline void settle_step(StepScalars& s, const StepRules& rule
     if (s.first_non_finite < 0 && !(squares[p] - squares[p] == 0)) s.first_non_finite = static_cast<double>(p);
   }
   const double inverse_scale = 1 / s.loss_scale;
-  const bool is_finite = s.first_non_finite < 0, is_vetoed = inputs.veto != nullptr && *inputs.veto != 0;
+  const bool is_finite = s.first_non_finite < 0, has_found_inf = inputs.found_inf != nullptr && *inputs.found_inf != 0;
   s.grad_norm = sqrt(sum) * inverse_scale;
-  s.applied = is_finite && !is_vetoed;
-  if (!is_vetoed) update_loss_scale(s, rules, is_finite);
+  s.applied = is_finite && !has_found_inf;
+  if (!has_found_inf) update_loss_scale(s, rules, is_finite);
   if (s.applied == 0) return;
   const double clip = rules.clip_grad > 0 ? rules.clip_grad / (s.grad_norm + 1e-6) : 1;
   s.grad_scale = inverse_scale * (clip < 1 ? clip : 1);

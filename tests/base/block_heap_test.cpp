@@ -14,11 +14,11 @@ namespace megatron {
 namespace {
 
 constexpr std::size_t kMegabyte = 1 << 20;
-const BlockHeap::Options kOptions{.address_space = 256 * kMegabyte, .growth = kMegabyte};
+const CpuCachingAllocator::Options kOptions{.address_space = 256 * kMegabyte, .growth_bytes = kMegabyte};
 
 /// Blocks with a pattern in them that nobody else may write.
 struct Blocks {
-  BlockHeap& heap;
+  CpuCachingAllocator& heap;
   std::vector<std::pair<unsigned char*, std::size_t>> live = {};
 
   void add(std::size_t bytes, unsigned char mark) {
@@ -26,7 +26,7 @@ struct Blocks {
     ASSERT_NE(data, nullptr);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % 64, 0u);
     EXPECT_TRUE(heap.owns(data));
-    EXPECT_GE(BlockHeap::size_of(data), bytes);
+    EXPECT_GE(CpuCachingAllocator::usable_size(data), bytes);
     std::memset(data, mark, bytes);
     live.emplace_back(data, bytes);
   }
@@ -38,8 +38,8 @@ struct Blocks {
   }
 };
 
-TEST(BlockHeap, BlocksOfAnySizeDoNotOverlap) {
-  BlockHeap heap(kOptions);
+TEST(CpuCachingAllocator, BlocksOfAnySizeDoNotOverlap) {
+  CpuCachingAllocator heap(kOptions);
   Blocks blocks{heap};
   std::mt19937 random(1);
   for (int i = 0; i < 20000; ++i) {
@@ -49,13 +49,13 @@ TEST(BlockHeap, BlocksOfAnySizeDoNotOverlap) {
       const std::size_t limit = std::size_t{1} << (random() % 20);
       blocks.add(1 + random() % limit, static_cast<unsigned char>(random()));
     }
-    if (i % 5000 == 0) heap.give_back();
+    if (i % 5000 == 0) heap.empty_cache();
   }
   while (!blocks.live.empty()) blocks.drop(0);
 }
 
-TEST(BlockHeap, ARepeatedPatternTakesNothingMoreFromTheSystem) {
-  BlockHeap heap(kOptions);
+TEST(CpuCachingAllocator, ARepeatedPatternTakesNothingMoreFromTheSystem) {
+  CpuCachingAllocator heap(kOptions);
   std::mt19937 random(2);
   std::vector<std::size_t> sizes(200);
   std::ranges::generate(sizes, [&] { return 1 + random() % (512 << 10); });
@@ -77,19 +77,19 @@ TEST(BlockHeap, ARepeatedPatternTakesNothingMoreFromTheSystem) {
   EXPECT_EQ(heap.statistics().allocations, 800);
 }
 
-TEST(BlockHeap, FreedNeighboursServeLargerBlocks) {
-  BlockHeap heap(kOptions);
+TEST(CpuCachingAllocator, FreedNeighboursServeLargerBlocks) {
+  CpuCachingAllocator heap(kOptions);
   std::vector<void*> small;
   for (int i = 0; i < 16; ++i) small.push_back(heap.allocate(kMegabyte));
-  const std::size_t held = heap.statistics().held_bytes;
+  const std::size_t held = heap.statistics().reserved_bytes;
   EXPECT_LE(held, 18 * kMegabyte) << "little more than was asked for";
   for (const int i : {1, 3, 0, 2, 7, 6, 5, 4, 15, 14, 13, 12, 8, 9, 10, 11}) heap.free(small[static_cast<std::size_t>(i)]);
   EXPECT_EQ(heap.allocate(16 * kMegabyte), small[0]);
-  EXPECT_EQ(heap.statistics().held_bytes, held);
+  EXPECT_EQ(heap.statistics().reserved_bytes, held);
 }
 
-TEST(BlockHeap, TakesTheSmallestThatFits) {
-  BlockHeap heap(kOptions);
+TEST(CpuCachingAllocator, TakesTheSmallestThatFits) {
+  CpuCachingAllocator heap(kOptions);
   void* large = heap.allocate(5 * kMegabyte);
   heap.allocate(64);
   void* fitting = heap.allocate(3 * kMegabyte);
@@ -100,32 +100,32 @@ TEST(BlockHeap, TakesTheSmallestThatFits) {
   EXPECT_EQ(heap.allocate(4 * kMegabyte), large);
 }
 
-TEST(BlockHeap, GivesPagesBackAndCountsTheirReturn) {
-  BlockHeap heap(kOptions);
+TEST(CpuCachingAllocator, GivesPagesBackAndCountsTheirReturn) {
+  CpuCachingAllocator heap(kOptions);
   auto* data = static_cast<unsigned char*>(heap.allocate(8 * kMegabyte));
   data[4 * kMegabyte] = 7;
-  const std::size_t held = heap.statistics().held_bytes;
+  const std::size_t held = heap.statistics().reserved_bytes;
   const std::int64_t calls = heap.statistics().system_calls;
   heap.free(data);
-  heap.give_back();
-  heap.give_back();
-  EXPECT_LE(heap.statistics().held_bytes, held - 8 * kMegabyte + 4096);
+  heap.empty_cache();
+  heap.empty_cache();
+  EXPECT_LE(heap.statistics().reserved_bytes, held - 8 * kMegabyte + 4096);
   EXPECT_EQ(heap.allocate(8 * kMegabyte), data);
   EXPECT_EQ(data[4 * kMegabyte], 0) << "the page was given back";
-  EXPECT_GE(heap.statistics().held_bytes, 8 * kMegabyte);
+  EXPECT_GE(heap.statistics().reserved_bytes, 8 * kMegabyte);
   EXPECT_EQ(heap.statistics().system_calls, calls + 1);
 }
 
-TEST(BlockHeap, EndsWithItsAddressSpace) {
-  BlockHeap heap(kOptions);
+TEST(CpuCachingAllocator, EndsWithItsAddressSpace) {
+  CpuCachingAllocator heap(kOptions);
   EXPECT_EQ(heap.allocate(257 * kMegabyte), nullptr);
   EXPECT_NE(heap.allocate(200 * kMegabyte), nullptr);
   EXPECT_EQ(heap.allocate(100 * kMegabyte), nullptr);
   EXPECT_NE(heap.allocate(40 * kMegabyte), nullptr);
 }
 
-TEST(BlockHeap, ServesThreads) {
-  BlockHeap heap(kOptions);
+TEST(CpuCachingAllocator, ServesThreads) {
+  CpuCachingAllocator heap(kOptions);
   std::vector<std::thread> threads;
   for (unsigned seed = 0; seed < 4; ++seed)
     threads.emplace_back([&heap, seed] {
@@ -156,15 +156,15 @@ constexpr bool kHasFixedAddresses =
 #endif
 
 /// What a limit of the address space (ulimit -v) counts.
-TEST(BlockHeap, WithoutAReservationItTakesAddressesAsItGrows) {
+TEST(CpuCachingAllocator, WithoutAReservationItTakesAddressesAsItGrows) {
   if (!kHasFixedAddresses) GTEST_SKIP() << "ThreadSanitizer does not map at fixed addresses";
   const std::size_t before = mapped_bytes();
-  BlockHeap::Options options = kOptions;
+  CpuCachingAllocator::Options options = kOptions;
   options.address_space = std::size_t{1} << 40;
-  options.reserves = false;
-  BlockHeap heap(options);
-  options.growth /= 4;
-  BlockHeap other(options);
+  options.reserve_upfront = false;
+  CpuCachingAllocator heap(options);
+  options.growth_bytes /= 4;
+  CpuCachingAllocator other(options);
   EXPECT_LT(mapped_bytes() - before, kMegabyte);
   Blocks blocks{heap}, others{other};
   for (unsigned char i = 0; i < 50; ++i) {
@@ -178,12 +178,12 @@ TEST(BlockHeap, WithoutAReservationItTakesAddressesAsItGrows) {
   while (!others.live.empty()) others.drop(0);
 }
 
-TEST(BlockHeap, AHeapThatEndedLeavesItsPlaceToTheNext) {
-  BlockHeap::Options options = kOptions;
-  options.reserves = false;
+TEST(CpuCachingAllocator, AHeapThatEndedLeavesItsPlaceToTheNext) {
+  CpuCachingAllocator::Options options = kOptions;
+  options.reserve_upfront = false;
   const std::size_t before = mapped_bytes();
   for (int i = 0; i < 100; ++i) {
-    BlockHeap heap(options);
+    CpuCachingAllocator heap(options);
     Blocks{heap}.add(kMegabyte, 1);
   }
   EXPECT_LT(mapped_bytes() - before, kMegabyte);

@@ -32,10 +32,10 @@ class MachineCache : public testing::Test {
 TEST_F(MachineCache, MeasuresOnce) {
   int measured = 0;
   const auto measure = [&] { return "figure " + std::to_string(++measured); };
-  EXPECT_EQ(measured_once("speed", measure), "figure 1");
-  EXPECT_EQ(measured_once("speed", measure), "figure 1");
-  EXPECT_EQ(measured_once("other", measure), "figure 2");
-  EXPECT_EQ(machine_cache_folder(), (folder_ / "megatron").string());
+  EXPECT_EQ(cached_measurement("speed", measure), "figure 1");
+  EXPECT_EQ(cached_measurement("speed", measure), "figure 1");
+  EXPECT_EQ(cached_measurement("other", measure), "figure 2");
+  EXPECT_EQ(tuning_cache_folder(), (folder_ / "megatron").string());
 }
 
 TEST_F(MachineCache, AllWhoMeasureAtTheSameTimeAgree) {
@@ -44,7 +44,7 @@ TEST_F(MachineCache, AllWhoMeasureAtTheSameTimeAgree) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&, i] {
-      answers[static_cast<std::size_t>(i)] = measured_once("race", [&] {
+      answers[static_cast<std::size_t>(i)] = cached_measurement("race", [&] {
         ++started;
         while (started < 8) std::this_thread::yield();
         return std::to_string(i);
@@ -57,7 +57,7 @@ TEST_F(MachineCache, AllWhoMeasureAtTheSameTimeAgree) {
 
 TEST_F(MachineCache, DoesWithoutAFolder) {
   ::setenv("XDG_CACHE_HOME", "/proc/no/such/place", 1);
-  EXPECT_EQ(measured_once("speed", [] { return std::string("7"); }), "7");
+  EXPECT_EQ(cached_measurement("speed", [] { return std::string("7"); }), "7");
 }
 
 }  // namespace

@@ -6,26 +6,26 @@
 namespace megatron {
 namespace {
 
-TEST(Progress, ShowsShareSpeedAndRemainingTime) {
-  const ProgressOptions options{.title = "train", .total = 100, .start = 0, .unit = "steps", .enabled = true};
-  EXPECT_EQ(progress_line(options, 50, 10.0, "loss 2.5", 200), "train  50% [############            ] 50/100 steps  5.0/s  remaining 0:10  loss 2.5");
-  EXPECT_EQ(progress_line(options, 0, 10.0, "", 200), "train  0% [                        ] 0/100 steps");
-  EXPECT_EQ(progress_line(options, 100, 10.0, "", 200).substr(0, 37), "train  100% [########################");
+TEST(ProgressBar, ShowsShareSpeedAndRemainingTime) {
+  const ProgressBarOptions options{.title = "train", .total = 100, .start = 0, .unit = "steps", .enabled = true};
+  EXPECT_EQ(progress_bar_line(options, 50, 10.0, "loss 2.5", 200), "train  50% [############            ] 50/100 steps  5.0/s  remaining 0:10  loss 2.5");
+  EXPECT_EQ(progress_bar_line(options, 0, 10.0, "", 200), "train  0% [                        ] 0/100 steps");
+  EXPECT_EQ(progress_bar_line(options, 100, 10.0, "", 200).substr(0, 37), "train  100% [########################");
 }
 
-TEST(Progress, CountsSpeedFromTheStart) {
-  const ProgressOptions options{.title = "train", .total = 100, .start = 80, .unit = "", .enabled = true};
-  EXPECT_THAT(progress_line(options, 90, 10.0, "", 200), ::testing::HasSubstr("90/100  1.0/s  remaining 0:10"));
+TEST(ProgressBar, CountsSpeedFromTheStart) {
+  const ProgressBarOptions options{.title = "train", .total = 100, .start = 80, .unit = "", .enabled = true};
+  EXPECT_THAT(progress_bar_line(options, 90, 10.0, "", 200), ::testing::HasSubstr("90/100  1.0/s  remaining 0:10"));
 }
 
-TEST(Progress, UnknownTotalAndNarrowTerminal) {
-  const ProgressOptions options{.title = "read", .total = 0, .start = 0, .unit = "lines", .enabled = true};
-  EXPECT_EQ(progress_line(options, 2000000, 10.0, "", 200), "read  2000000 lines  200k/s");
-  EXPECT_EQ(progress_line(options, 7, 1.0, "", 6), "read  ");
-  EXPECT_EQ(progress_line(options, 7, 1.0, "", -1), "");
+TEST(ProgressBar, UnknownTotalAndNarrowTerminal) {
+  const ProgressBarOptions options{.title = "read", .total = 0, .start = 0, .unit = "lines", .enabled = true};
+  EXPECT_EQ(progress_bar_line(options, 2000000, 10.0, "", 200), "read  2000000 lines  200k/s");
+  EXPECT_EQ(progress_bar_line(options, 7, 1.0, "", 6), "read  ");
+  EXPECT_EQ(progress_bar_line(options, 7, 1.0, "", -1), "");
 }
 
-TEST(Progress, WritesDurations) {
+TEST(ProgressBar, WritesDurations) {
   EXPECT_EQ(duration_text(8.4), "0:08");
   EXPECT_EQ(duration_text(59.6), "1:00");
   EXPECT_EQ(duration_text(754), "12:34");
@@ -35,20 +35,20 @@ TEST(Progress, WritesDurations) {
   EXPECT_EQ(duration_text(1e300), "unknown");
 }
 
-TEST(Progress, IsSilentWithoutATerminal) {
+TEST(ProgressBar, IsSilentWithoutATerminal) {
   ::testing::internal::CaptureStderr();
   {
-    Progress progress({.title = "quiet", .total = 3, .enabled = false});
+    ProgressBar progress({.title = "quiet", .total = 3, .enabled = false});
     progress.update(1);
     progress.clear();
   }
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
-TEST(Progress, DrawsSeldomAndCleansUp) {
+TEST(ProgressBar, DrawsSeldomAndCleansUp) {
   ::testing::internal::CaptureStderr();
   {
-    Progress progress({.title = "busy", .total = 1000, .enabled = true});
+    ProgressBar progress({.title = "busy", .total = 1000, .enabled = true});
     for (int i = 1; i <= 1000; ++i) progress.update(i);
   }
   const std::string written = ::testing::internal::GetCapturedStderr();

@@ -147,9 +147,9 @@ TEST(Checkpoint, NamesDamagedDataBeforeUsingIt) {
   TinyRun loaded(2);
   const auto source = find_checkpoint(root.path());
   expect_user_error([&] { load_weights(*source, *loaded.store); }, {"weights_00000.safetensors", "output_layer.weight", "checksum"});
-  const auto faults = verify_folder(folder);
-  ASSERT_EQ(faults.size(), 1u);
-  EXPECT_THAT(faults[0], testing::HasSubstr("output_layer.weight"));
+  const auto errors = verify_folder(folder);
+  ASSERT_EQ(errors.size(), 1u);
+  EXPECT_THAT(errors[0], testing::HasSubstr("output_layer.weight"));
   std::ostringstream out;
   expect_user_error([&] { verify_checkpoints(root.path(), false, out); }, {"damaged", "output_layer.weight"});
   fs::resize_file(weights, fs::file_size(weights) / 2);

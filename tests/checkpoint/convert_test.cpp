@@ -52,7 +52,7 @@ TEST(Convert, NamesWhatNoFamilyCanHold) {
 }
 
 /// A BPE of six tokens with its special tokens beside it.
-CarriedFiles tiny_tokenizer() {
+AuxiliaryFiles tiny_tokenizer() {
   return {
       {"tokenizer.json",
        R"({"added_tokens": [{"id": 5, "content": "<end>", "single_word": false, "lstrip": false,
@@ -81,7 +81,7 @@ TEST(Convert, CarriesTheTokenizerEverywhere) {
   run.settings.tokenizer.tokenizer_model = (root / "tokenizer").string();
   SaveRequest request = run.request(5);
   save_checkpoint(root / "named", request);  // the files are where the settings say
-  const CarriedFiles files = tiny_tokenizer();
+  const AuxiliaryFiles files = tiny_tokenizer();
   request.tokenizer = &files;
   save_checkpoint(root / "carried", request);
   convert_checkpoint({.load = root / "named", .save = root / "hf of named", .format = "hf"});
@@ -100,7 +100,7 @@ TEST(Convert, CarriesTheTokenizerEverywhere) {
        {"hf of named", "hf of carried", "hf of release", "hf of hf", "hf of release of named"})
     expect_tiny_tokenizer(root / name);
 
-  const Conversion lost =
+  const ConvertResult lost =
       convert_checkpoint({.load = root / "named", .save = root / "lost", .format = "hf"});
   ASSERT_EQ(lost.notes.size(), 1u);
   EXPECT_THAT(lost.notes[0], testing::HasSubstr("no tokenizer is written"));
@@ -130,34 +130,34 @@ TEST(Convert, AnotherTokenizerTakesTheIdsOfTheFirst) {
   EXPECT_FALSE(fs::exists(root / "other/generation_config.json"));
 }
 
-CarriedFiles gpt2_files() {
+AuxiliaryFiles gpt2_files() {
   return {{"vocab.json", R"({"a": 0, "b": 1, "ab": 2, "<|endoftext|>": 3})"},
           {"merges.txt", "#version: 0.2\na b\n"}};
 }
 
 TEST(CarriedTokenizer, ComparesFilesOfOneName) {
-  const CarriedFiles gpt2 = gpt2_files(), bpe = tiny_tokenizer();
-  CarriedFiles both = gpt2;
+  const AuxiliaryFiles gpt2 = gpt2_files(), bpe = tiny_tokenizer();
+  AuxiliaryFiles both = gpt2;
   both["tokenizer.json"] = bpe.at("tokenizer.json");
   EXPECT_EQ(same_vocabulary(both, gpt2), true);
   EXPECT_EQ(same_vocabulary(bpe, both), true);
   EXPECT_EQ(same_vocabulary(bpe, gpt2), std::nullopt);
-  CarriedFiles other = gpt2;
+  AuxiliaryFiles other = gpt2;
   other["merges.txt"] = "#version: 0.2\nb a\n";
   EXPECT_EQ(same_vocabulary(both, other), false);
-  const CarriedFiles torn{{"tokenizer.json", "{}"}, {"merges.txt", "a b"}};  // no vocab.json
+  const AuxiliaryFiles torn{{"tokenizer.json", "{}"}, {"merges.txt", "a b"}};  // no vocab.json
   EXPECT_EQ(same_vocabulary(torn, gpt2), std::nullopt);
   EXPECT_EQ(same_vocabulary({{"tokenizer.model", "x"}}, {{"tokenizer.model", "y"}}), false);
 }
 
 TEST(CarriedTokenizer, TheSameVocabularyByOtherFilesChangesNothing) {
-  CarriedFiles files = gpt2_files();
+  AuxiliaryFiles files = gpt2_files();
   files["tokenizer.json"] = "{}";
   files["generation_config.json"] = R"({"eos_token_id": 3})";
-  const CarriedFiles before = files;
-  carry_tokenizer(gpt2_files(), files);
+  const AuxiliaryFiles before = files;
+  replace_tokenizer_files(gpt2_files(), files);
   EXPECT_EQ(files, before);
-  carry_tokenizer(tiny_tokenizer(), files);
+  replace_tokenizer_files(tiny_tokenizer(), files);
   EXPECT_EQ(files, tiny_tokenizer());
 }
 
@@ -168,10 +168,10 @@ TEST(Convert, ByteTokenizerReplacesTheTokenizerOfTheOrigin) {
   CheckpointSource origin{.kind = CheckpointSource::Kind::hugging_face,
                           .folder = root / "origin",
                           .model = {},
-                          .given_knobs = {},
+                          .given_training_fields = {},
                           .notes = {},
-                          .carried = tiny_tokenizer()};
-  origin.carried["generation_config.json"] = R"({"eos_token_id": 5})";
+                          .auxiliary_files = tiny_tokenizer()};
+  origin.auxiliary_files["generation_config.json"] = R"({"eos_token_id": 5})";
   SaveRequest request = run.request(5);
   request.origin = &origin;
   save_checkpoint(root / "run", request);
@@ -199,7 +199,7 @@ TEST(Convert, RefusesWeightsThatAreNotFinite) {
         {"weights that are not finite: 2", "'decoder.final_layernorm.weight': 1 of 16",
          "'output_layer.weight': 1 of 304", "--keep-non-finite"});
     EXPECT_FALSE(fs::exists(root / format));
-    request.keeps_non_finite = true;
+    request.allow_non_finite = true;
     EXPECT_THAT(convert_checkpoint(request).notes[0],
                 testing::HasSubstr("not finite:\n    tensor 'decoder.final_layernorm.weight'"));
   }

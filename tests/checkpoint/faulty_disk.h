@@ -30,7 +30,7 @@ enum class Fault {
 /// Thrown where the process would have ended.
 struct Killed {};
 
-class FaultyDisk : public FileSystem {
+class FaultInjectionFileSystem : public FileSystem {
  public:
   using Path = std::filesystem::path;
   struct Options {
@@ -43,7 +43,7 @@ class FaultyDisk : public FileSystem {
     std::string name;
     Path path;
   };
-  explicit FaultyDisk(Options options) : options_(options) {}
+  explicit FaultInjectionFileSystem(Options options) : options_(options) {}
 
   const std::vector<Call>& calls() const { return calls_; }
 
@@ -113,7 +113,7 @@ class FaultyDisk : public FileSystem {
     return FileSystem::remove(path);
   }
 
-  int reserve(int descriptor, std::uint64_t) override { return enter("reserve", open_.at(descriptor)) ? 0 : -1; }
+  int preallocate(int descriptor, std::uint64_t) override { return enter("reserve", open_.at(descriptor)) ? 0 : -1; }
 
   std::size_t buffer_bytes() const override { return 512; }
 

@@ -88,7 +88,7 @@ TEST(HfConfig, ReadsGpt2) {
   EXPECT_EQ(config.model.softmax_scale, 1.0);
   EXPECT_TRUE(config.model.add_bias_linear);
   EXPECT_FALSE(config.model.untie_embeddings_and_output_weights);
-  EXPECT_TRUE(config.given_knobs.contains("hidden_dropout"));
+  EXPECT_TRUE(config.given_training_fields.contains("hidden_dropout"));
   EXPECT_TRUE(config.notes.empty());
   EXPECT_EQ(parse_hf_config(gpt2({{"embd_pdrop", 0.0}}), "c").notes.size(), 1u);
 }

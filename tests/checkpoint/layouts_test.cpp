@@ -77,7 +77,7 @@ struct RankRun {
     MainParameters& main = optimizer->main_parameters();
     for (std::size_t i = 0; i < main.tensors().size(); ++i)
       main.tensors()[i].copy_(main.pieces()[i].of(expected_local(*main.pieces()[i].parameter, 1)));
-    main.write_weights();
+    main.copy_main_params_to_model_params();
     optimizer->visit_state([](const ParameterPiece& piece, const std::string& state, at::Tensor& flat) {
       flat.copy_(piece.of(expected_local(*piece.parameter, scale_of(state))));
     });

@@ -19,7 +19,7 @@ Manifest example() {
   manifest.optimizer = OptimizerRecord{"adam", 7};
   manifest.model_type = "llama";
   manifest.files["hugging_face/config.json"] = 42;
-  manifest.tensors["w"] = {.type = StoredType::BF16,
+  manifest.tensors["w"] = {.type = SafetensorsDtype::BF16,
                            .shape = {4, 6},
                            .pieces = {{"weights_00000.safetensors", "w@[0, 0]", {{0, 0}, {1, 6}}, 0xfedcba9876543210u},
                                       {"weights_00000.safetensors", "w@[1, 0]", {{1, 0}, {3, 2}}, 1},
@@ -33,7 +33,7 @@ std::string edited(const std::function<void(Json&)>& edit) {
   Json json = Json::parse(manifest_text(example()));
   json.erase("xxh3");
   edit(json);
-  json["xxh3"] = checksum_text(checksum(json.dump()));
+  json["xxh3"] = checksum_hex(checksum(json.dump()));
   return json.dump();
 }
 
@@ -115,7 +115,7 @@ TEST(Manifest, SurvivesRandomDamage) {
     std::string damaged = json.is_discarded() ? mutate(text, random) : "";
     if (json.is_object()) {
       json.erase("xxh3");
-      json["xxh3"] = checksum_text(checksum(json.dump(-1, ' ', false, Json::error_handler_t::replace)));
+      json["xxh3"] = checksum_hex(checksum(json.dump(-1, ' ', false, Json::error_handler_t::replace)));
       damaged = json.dump(-1, ' ', false, Json::error_handler_t::replace);
     }
     try {
@@ -127,14 +127,14 @@ TEST(Manifest, SurvivesRandomDamage) {
 
 TEST(BoxMath, TellsWhetherRegionsTileATensor) {
   const Shape shape{4, 4};
-  EXPECT_EQ(tiling_fault(shape, std::vector<Region>{{{0, 0}, {4, 4}}}), "");
-  EXPECT_EQ(tiling_fault(shape, std::vector<Region>{{{0, 0}, {2, 4}}, {{2, 0}, {2, 1}}, {{2, 1}, {2, 3}}}), "");
-  EXPECT_NE(tiling_fault(shape, std::vector<Region>{{{0, 0}, {2, 4}}, {{1, 0}, {2, 4}}}), "");
-  EXPECT_NE(tiling_fault(shape, std::vector<Region>{{{0, 0}, {3, 4}}}), "");
-  EXPECT_NE(tiling_fault(shape, std::vector<Region>{{{0, 0}, {5, 4}}}), "");
-  EXPECT_EQ(tiling_fault(Shape{}, std::vector<Region>{{{}, {}}}), "");
-  EXPECT_NE(tiling_fault(Shape{}, std::vector<Region>{{{}, {}}, {{}, {}}}), "");
-  EXPECT_EQ(tiling_fault(Shape{0, 4}, std::vector<Region>{}), "");
+  EXPECT_EQ(tiling_error(shape, std::vector<Region>{{{0, 0}, {4, 4}}}), "");
+  EXPECT_EQ(tiling_error(shape, std::vector<Region>{{{0, 0}, {2, 4}}, {{2, 0}, {2, 1}}, {{2, 1}, {2, 3}}}), "");
+  EXPECT_NE(tiling_error(shape, std::vector<Region>{{{0, 0}, {2, 4}}, {{1, 0}, {2, 4}}}), "");
+  EXPECT_NE(tiling_error(shape, std::vector<Region>{{{0, 0}, {3, 4}}}), "");
+  EXPECT_NE(tiling_error(shape, std::vector<Region>{{{0, 0}, {5, 4}}}), "");
+  EXPECT_EQ(tiling_error(Shape{}, std::vector<Region>{{{}, {}}}), "");
+  EXPECT_NE(tiling_error(Shape{}, std::vector<Region>{{{}, {}}, {{}, {}}}), "");
+  EXPECT_EQ(tiling_error(Shape{0, 4}, std::vector<Region>{}), "");
 }
 
 }  // namespace

@@ -13,12 +13,12 @@ CheckpointSource source_of(const TransformerConfig& model, std::set<std::string>
   CheckpointSource source;
   source.folder = "ckpt";
   source.model = model;
-  source.given_knobs = std::move(knobs);
+  source.given_training_fields = std::move(knobs);
   return source;
 }
 
-Parsed given(std::initializer_list<const char*> names) {
-  Parsed parsed;
+ParseResult given(std::initializer_list<const char*> names) {
+  ParseResult parsed;
   for (const char* name : names) parsed.origins[name] = Origin{Origin::Kind::flag, std::string("--") + name};
   return parsed;
 }
@@ -60,7 +60,7 @@ TEST(MergeArchitecture, OneFlagIsOneContradiction) {
   TransformerConfig flags;
   flags.position_embedding_type = PositionEmbedding::learned_absolute;
   flags.max_position_embeddings = 16;
-  Parsed parsed = given({"position_embedding_type", "max_position_embeddings"});
+  ParseResult parsed = given({"position_embedding_type", "max_position_embeddings"});
   parsed.origins["activation"] = parsed.origins["gated_linear_unit"] = Origin{Origin::Kind::flag, "--openai-gelu"};
   flags.activation = Activation::gelu_tanh;
   try {

@@ -29,14 +29,14 @@ struct TypedRun {
   }
   MainParameters& main() { return optimizer->main_parameters(); }
   void step() {
-    store->begin_gradients();
+    store->zero_gradients();
     for (Parameter* parameter : store->parameters()) {
       at::Tensor gradient = at::zeros(parameter->local_shape());
       const std::int64_t true_rows = parameter->sharding().global_shape[0];
       gradient.narrow(0, 0, true_rows).copy_(at::rand_like(gradient).narrow(0, 0, true_rows));
       parameter->contribute(gradient);
     }
-    store->finish_gradients();
+    store->finalize_gradients();
     optimizer->step({.lr = 0.01, .weight_decay = 0.1});
   }
   std::filesystem::path save(const std::filesystem::path& root) const {
@@ -97,7 +97,7 @@ TEST(PrecisionCheckpoint, Float32TakesTheMainWeightsOfA16BitRun) {
   saved.save(root.path());
   loaded.load(root.path());
   expect_equal(saved.main().tensors(), loaded.main().tensors());
-  EXPECT_FALSE(loaded.main().are_separate());
+  EXPECT_FALSE(loaded.main().has_fp32_copies());
 }
 
 TEST(PrecisionCheckpoint, A16BitRunTakesFloat32WeightsAsMainWeights) {

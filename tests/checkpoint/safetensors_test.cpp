@@ -37,7 +37,7 @@ TEST(Safetensors, ReadsAFileOfTheRealPackage) {
   ASSERT_EQ(file.tensors().size(), 2u);
   const StoredTensor* b = file.find("b");
   ASSERT_NE(b, nullptr);
-  EXPECT_EQ(b->type, StoredType::F32);
+  EXPECT_EQ(b->type, SafetensorsDtype::F32);
   EXPECT_EQ(b->shape, Shape{2});
   float values[2];
   std::memcpy(values, file.bytes(*b).data(), sizeof values);
@@ -49,7 +49,7 @@ TEST(Safetensors, ReadsAFileOfTheRealPackage) {
 
 TEST(Safetensors, WritesAlignedTensorsThatReadBack) {
   const TemporaryFolder folder;
-  SafetensorsWriter writer(folder / "x", {{"bytes", StoredType::U8, {3}}, {"none", StoredType::F32, {0, 4}}, {"double", StoredType::F64, {}}},
+  SafetensorsWriter writer(folder / "x", {{"bytes", SafetensorsDtype::U8, {3}}, {"none", SafetensorsDtype::F32, {0, 4}}, {"double", SafetensorsDtype::F64, {}}},
                            {{"format", "pt"}});
   ASSERT_EQ(writer.order()[0].name, "double");
   ASSERT_EQ(writer.order()[2].name, "bytes");
@@ -60,7 +60,7 @@ TEST(Safetensors, WritesAlignedTensorsThatReadBack) {
   const SafetensorsFile file(folder / "x");
   EXPECT_EQ(file.metadata().at("format"), "pt");
   for (const StoredTensor& tensor : file.tensors()) {
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(file.bytes(tensor).data()) % element_bytes(tensor.type), 0u) << tensor.name;
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(file.bytes(tensor).data()) % element_size(tensor.type), 0u) << tensor.name;
   }
   EXPECT_EQ(std::memcmp(file.bytes(*file.find("bytes")).data(), "abc", 3), 0);
   EXPECT_EQ(file.find("none")->shape, (Shape{0, 4}));

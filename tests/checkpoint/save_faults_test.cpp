@@ -57,7 +57,7 @@ class SaveFaults : public testing::Test {
   /// A folder with a checkpoint and the parts of an earlier crash.
   void prepare(const Scenario& scenario) {
     fs::remove_all(root_);
-    FaultyDisk quick({});
+    FaultInjectionFileSystem quick({});
     save(*before_, scenario.before, quick);
     fs::create_directories(root_ / "iter_0000003.tmp-elsewhere-17");
     std::ofstream(root_ / "iter_0000003.tmp-elsewhere-17/weights_00000.safetensors") << "part";
@@ -71,9 +71,9 @@ class SaveFaults : public testing::Test {
   }
 
   /// The calls of a save that succeeds.
-  std::vector<FaultyDisk::Call> calls_of(const Scenario& scenario) {
+  std::vector<FaultInjectionFileSystem::Call> calls_of(const Scenario& scenario) {
     prepare(scenario);
-    FaultyDisk files({.can_exchange = scenario.can_exchange});
+    FaultInjectionFileSystem files({.can_exchange = scenario.can_exchange});
     save(*after_, scenario.after, files);
     return files.calls();
   }
@@ -122,11 +122,11 @@ class SaveFaults : public testing::Test {
 
   /// The next save, over a sound disk, succeeds and leaves nothing of the crash.
   void expect_recovery() {
-    FaultyDisk sound({});
+    FaultInjectionFileSystem sound({});
     ASSERT_NO_THROW(save(*after_, 6, sound));
     ASSERT_NO_THROW(load());
     EXPECT_TRUE(scratch_equals(*after_));
-    for (const std::string& name : names()) EXPECT_FALSE(is_uncommitted_name(name)) << name;
+    for (const std::string& name : names()) EXPECT_FALSE(is_temporary_name(name)) << name;
   }
 
   /// Runs `check` after a save in which the fault meets each call in turn.
@@ -137,7 +137,7 @@ class SaveFaults : public testing::Test {
       SCOPED_TRACE(std::string(scenario.name) + ", call " + std::to_string(at) + " of " + std::to_string(calls.size()) + ": " + calls[at].name + " " +
                    calls[at].path.string());
       prepare(scenario);
-      FaultyDisk files({.fault = fault, .at = at, .can_exchange = scenario.can_exchange});
+      FaultInjectionFileSystem files({.fault = fault, .at = at, .can_exchange = scenario.can_exchange});
       check(try_save(scenario, files));
     }
   }
@@ -186,7 +186,7 @@ TEST_P(FailedSaves, NameFileAndErrnoAndLoseNothing) {
       ASSERT_NO_THROW(load());
       EXPECT_TRUE(scratch_equals(*after_)) << "said to have succeeded";
     } else if (!error.leaves_parts && scenario.before != scenario.after) {  // a replaced folder stays when its successor may not be durable
-      for (const std::string& name : names()) EXPECT_FALSE(is_uncommitted_name(name) && !name.starts_with("iter_0000003")) << name;
+      for (const std::string& name : names()) EXPECT_FALSE(is_temporary_name(name) && !name.starts_with("iter_0000003")) << name;
     }
     expect_recovery();
   });
@@ -219,7 +219,7 @@ std::optional<std::string> complaint(const std::function<void()>& action) {
   return std::nullopt;
 }
 
-class SilentDamage : public SaveFaults, public testing::WithParamInterface<FaultyDisk::Options> {};
+class SilentDamage : public SaveFaults, public testing::WithParamInterface<FaultInjectionFileSystem::Options> {};
 
 TEST_P(SilentDamage, IsNamedByVerifyAndByLoading) {
   const auto calls = calls_of(kNewIteration);
@@ -229,9 +229,9 @@ TEST_P(SilentDamage, IsNamedByVerifyAndByLoading) {
     const std::string file = calls[at].path.filename();
     SCOPED_TRACE("call " + std::to_string(at) + ", write to " + file);
     prepare(kNewIteration);
-    FaultyDisk::Options options = GetParam();
+    FaultInjectionFileSystem::Options options = GetParam();
     options.at = at;
-    FaultyDisk files(options);
+    FaultInjectionFileSystem files(options);
     EXPECT_EQ(try_save(kNewIteration, files), std::nullopt);
 
     const auto loading = complaint([&] { load(); });
@@ -261,11 +261,11 @@ TEST_P(SilentDamage, IsNamedByVerifyAndByLoading) {
 }
 
 INSTANTIATE_TEST_SUITE_P(AtEveryWrite, SilentDamage,
-                         testing::Values(FaultyDisk::Options{.fault = Fault::truncate}, FaultyDisk::Options{.fault = Fault::flip},
-                                         FaultyDisk::Options{.fault = Fault::flip, .flip_at = 0.31},
-                                         FaultyDisk::Options{.fault = Fault::flip, .flip_at = 0.5},
-                                         FaultyDisk::Options{.fault = Fault::flip, .flip_at = 0.77},
-                                         FaultyDisk::Options{.fault = Fault::flip, .flip_at = 1}));
+                         testing::Values(FaultInjectionFileSystem::Options{.fault = Fault::truncate}, FaultInjectionFileSystem::Options{.fault = Fault::flip},
+                                         FaultInjectionFileSystem::Options{.fault = Fault::flip, .flip_at = 0.31},
+                                         FaultInjectionFileSystem::Options{.fault = Fault::flip, .flip_at = 0.5},
+                                         FaultInjectionFileSystem::Options{.fault = Fault::flip, .flip_at = 0.77},
+                                         FaultInjectionFileSystem::Options{.fault = Fault::flip, .flip_at = 1}));
 
 }  // namespace
 }  // namespace megatron

@@ -19,10 +19,10 @@ Axis rank_of(std::int64_t rank, std::int64_t size) { return {"tp", rank, size}; 
 
 at::Tensor numbered(const Shape& shape) { return at::arange(num_elements(shape), at::kFloat).view(shape); }
 
-/// The rank's tensor by Sharding's boxes, rows beyond the vocabulary zero.
+/// The rank's tensor by Sharding's slices, rows beyond the vocabulary zero.
 at::Tensor local_of(const at::Tensor& global, const Sharding& sharding, const Axis& axis) {
   at::Tensor local = at::zeros(sharding.local_shape(axis));
-  for (const Box& box : sharding.boxes(axis)) narrow_to(local, box.local_offset, box.shape).copy_(narrow_to(global, box.global_offset, box.shape));
+  for (const TensorSlice& box : sharding.slices(axis)) narrow_to(local, box.local_offset, box.shape).copy_(narrow_to(global, box.global_offset, box.shape));
   return local;
 }
 
@@ -33,14 +33,14 @@ void write_as(std::int64_t ranks, const at::Tensor& global, const Sharding& shar
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
     const Axis axis = rank_of(rank, ranks);
     const at::Tensor local = local_of(global, sharding, axis);
-    std::vector<PieceToWrite> pieces;
-    for (const Box& box : sharding.boxes(axis)) {
+    std::vector<WriteItem> pieces;
+    for (const TensorSlice& box : sharding.slices(axis)) {
       pieces.push_back({.name = "w",
                         .global_shape = sharding.global_shape,
                         .region = {box.global_offset, box.shape},
                         .tensor = [part = narrow_to(local, box.local_offset, box.shape)] { return part; }});
     }
-    write_pieces(folder, {.rank = rank}, std::move(pieces), manifest);
+    write_shard_files(folder, {.rank = rank}, std::move(pieces), manifest);
   }
   write_file_atomically(folder / kManifestFile, manifest_text(manifest));
 }
@@ -140,11 +140,11 @@ TEST(ShardedLoad, ReshardsBetweenAnyTwoNumbersOfRanks) {
 TEST(ShardedLoad, BoundsTheSizeOfAFile) {
   const TemporaryFolder folder;
   Manifest manifest;
-  std::vector<PieceToWrite> pieces;
+  std::vector<WriteItem> pieces;
   for (const char* name : {"a", "b", "c"}) {
     pieces.push_back({.name = name, .global_shape = {4}, .region = {{0}, {4}}, .tensor = [] { return numbered({4}); }});
   }
-  write_pieces(folder.path(), {.prefix = "weights", .rank = 2, .most_bytes = 40}, std::move(pieces), manifest);
+  write_shard_files(folder.path(), {.prefix = "weights", .rank = 2, .max_shard_bytes = 40}, std::move(pieces), manifest);
   EXPECT_EQ(manifest.tensors.at("b").pieces[0].file, "weights_00002.safetensors");
   EXPECT_EQ(manifest.tensors.at("c").pieces[0].file, "weights_00002_001.safetensors");
 }

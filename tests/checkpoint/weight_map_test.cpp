@@ -11,7 +11,7 @@ namespace {
 
 TEST(WeightMap, LinksLayersByPattern) {
   const std::vector<std::string> names{"decoder.layers.12.self_attention.linear_qkv.weight", "output_layer.weight"};
-  const auto links = link_weights("qwen2", names);
+  const auto links = map_weights("qwen2", names);
   EXPECT_EQ(links[0].theirs, (std::vector<std::string>{"model.layers.12.self_attn.q_proj.weight", "model.layers.12.self_attn.k_proj.weight",
                                                        "model.layers.12.self_attn.v_proj.weight"}));
   EXPECT_EQ(links[1].theirs, std::vector<std::string>{"lm_head.weight"});
@@ -20,8 +20,8 @@ TEST(WeightMap, LinksLayersByPattern) {
 TEST(WeightMap, NamesParametersWithoutAHome) {
   const std::vector<std::string> names{"embedding.position_embeddings.weight", "decoder.layers.0.self_attention.q_layernorm.weight",
                                        "output_layer.weight"};
-  expect_user_error([&] { link_weights("llama", names); }, {"llama", names[0], names[1]});
-  EXPECT_NO_THROW(link_weights("qwen3", std::span(names).subspan(1)));
+  expect_user_error([&] { map_weights("llama", names); }, {"llama", names[0], names[1]});
+  EXPECT_NO_THROW(map_weights("qwen3", std::span(names).subspan(1)));
 }
 
 TEST(WeightMap, CompletesNamesOfBaseModels) {
@@ -46,7 +46,7 @@ TransformerConfig grouped() {
 // Megatron Core's rows: for each group its queries, its key, its value.
 TEST(WeightTransforms, InterleavesQueryGroups) {
   const at::Tensor q = at::arange(4), k = at::arange(10, 12), v = at::arange(20, 22);
-  const at::Tensor bias = to_ours(WeightTransform::query_groups, grouped(), {q, k, v});
+  const at::Tensor bias = to_megatron(WeightTransform::query_groups, grouped(), {q, k, v});
   EXPECT_TRUE(bias.equal(at::tensor({0, 1, 10, 20, 2, 3, 11, 21})));
 }
 
@@ -54,10 +54,10 @@ TEST(WeightTransforms, OrdersGpt2ByHead) {
   TransformerConfig model;
   model.num_attention_heads = 2;
   model.hidden_size = 2;
-  const at::Tensor bias = to_ours(WeightTransform::gpt2_qkv, model, {at::tensor({0, 1, 10, 11, 20, 21})});
+  const at::Tensor bias = to_megatron(WeightTransform::gpt2_qkv, model, {at::tensor({0, 1, 10, 11, 20, 21})});
   EXPECT_TRUE(bias.equal(at::tensor({0, 10, 20, 1, 11, 21})));
   const at::Tensor conv = at::arange(12).view({2, 6});
-  const at::Tensor weight = to_ours(WeightTransform::gpt2_qkv, model, {conv});
+  const at::Tensor weight = to_megatron(WeightTransform::gpt2_qkv, model, {conv});
   EXPECT_TRUE(weight.select(0, 1).equal(conv.select(1, 2)));
 }
 
@@ -69,11 +69,11 @@ TEST(WeightTransforms, GoThereAndBack) {
   };
   for (const auto& [transform, shape] : cases) {
     const at::Tensor ours = at::arange(num_elements(shape)).view(shape);
-    const auto theirs = to_theirs(transform, model, ours);
-    const auto shapes = their_shapes(transform, model, shape);
+    const auto theirs = to_hf(transform, model, ours);
+    const auto shapes = hf_shapes(transform, model, shape);
     ASSERT_EQ(theirs.size(), shapes.size());
     for (std::size_t i = 0; i < theirs.size(); ++i) EXPECT_EQ(Shape(theirs[i].sizes().vec()), shapes[i]);
-    EXPECT_TRUE(to_ours(transform, model, theirs).equal(ours)) << static_cast<int>(transform);
+    EXPECT_TRUE(to_megatron(transform, model, theirs).equal(ours)) << static_cast<int>(transform);
   }
 }
 

@@ -25,22 +25,22 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
-using Words = std::vector<std::string>;
+using Args = std::vector<std::string>;
 
 const std::string kProgram = std::string(MEGATRON_BINARY_DIR) + "/bin/megatron";
 
-Words joined(Words words, const Words& more) {
+Args joined(Args words, const Args& more) {
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }
 
-const Words kTraining = joined({"pretrain"}, tiny_training({"--micro-batch-size", "1", "--global-batch-size", "4"}));
+const Args kTraining = joined({"pretrain"}, tiny_training({"--micro-batch-size", "1", "--global-batch-size", "4"}));
 
 /// `megatron launch …` running in the background, in a session of its own.
 class RunningLaunch {
  public:
-  explicit RunningLaunch(const Words& words) {
-    Words all = joined({"megatron", "launch"}, words);
+  explicit RunningLaunch(const Args& words) {
+    Args all = joined({"megatron", "launch"}, words);
     std::vector<char*> pointers;
     for (std::string& word : all) pointers.push_back(word.data());
     pointers.push_back(nullptr);
@@ -110,7 +110,7 @@ bool are_gone(const std::vector<pid_t>& pids) {
   });
 }
 
-Words long_training(const Words& flags = {}) {
+Args long_training(const Args& flags = {}) {
   return joined(joined(joined({"--nproc-per-node", "2"}, flags), {"--"}), joined(kTraining, {"--train-iters", "100000"}));
 }
 
@@ -127,7 +127,7 @@ TEST(Launch, AKilledRankEndsAllAndIsNamed) {
 
 /// The other stages wait for messages that never come: they end by themselves, long before the launcher would kill them.
 TEST(Launch, AKilledStageEndsAllAndIsNamed) {
-  const Words stages{"--num-layers", "4", "--pipeline-model-parallel-size", "4", "--global-batch-size", "16", "--train-iters", "100000"};
+  const Args stages{"--num-layers", "4", "--pipeline-model-parallel-size", "4", "--global-batch-size", "16", "--train-iters", "100000"};
   for (const std::size_t victim : {0U, 2U}) {
     const RunningLaunch launch(joined(joined({"--nproc-per-node", "4", "--grace-seconds", "60", "--"}, kTraining), stages));
     ASSERT_TRUE(launch.wait_for(" iteration ", 3)) << launch.output();
@@ -144,7 +144,7 @@ TEST(Launch, AKilledStageEndsAllAndIsNamed) {
 
 /// A stopped process closes no connection and answers nothing; rank 0 hosts the store as well.
 TEST(Launch, AStoppedRankEndsAllAndIsNamed) {
-  const Words stages{"--num-layers",  "4",      "--pipeline-model-parallel-size", "2",  "--global-batch-size", "16",
+  const Args stages{"--num-layers",  "4",      "--pipeline-model-parallel-size", "2",  "--global-batch-size", "16",
                      "--train-iters", "100000", "--distributed-timeout-minutes",  "0.1"};
   for (const std::size_t victim : {0U, 3U}) {
     const RunningLaunch launch(joined(joined({"--nproc-per-node", "4", "--grace-seconds", "5", "--"}, kTraining), stages));
@@ -261,7 +261,7 @@ class TwoHosts : public testing::Test {
   const std::string name_ = "mgl" + std::to_string(::getpid() % 100'000);
 };
 
-std::string words_of(const Words& words) {
+std::string words_of(const Args& words) {
   std::string text;
   for (const std::string& word : words) text += word + " ";
   return text;

@@ -152,7 +152,7 @@ TEST(CommandLine, ShowsAllMistakesTogether) {
 TEST(CommandLine, RecordsOrigins) {
   Options options;
   const std::vector<std::string> args{"--input-file", "x", "--no-fast"};
-  const Parsed parsed = parse_command_line(options_table(), args, options, "example");
+  const ParseResult parsed = parse_command_line(options_table(), args, options, "example");
   EXPECT_TRUE(parsed.is_set("fast"));
   EXPECT_FALSE(parsed.is_set("count"));
   EXPECT_EQ(parsed.origin("fast").where, "--no-fast");

@@ -8,13 +8,13 @@
 #include "megatron/base/files.h"
 #include "megatron/config/config_file.h"
 #include "megatron/config/print_config.h"
-#include "megatron/config/run_guarded.h"
+#include "megatron/config/run_command.h"
 #include "megatron/config/run_settings.h"
 
 namespace megatron {
 namespace {
 
-using Words = std::vector<std::string>;
+using Args = std::vector<std::string>;
 
 /// Builds words from known flags, damaged flags and all sorts of values.
 class WordSource {
@@ -23,8 +23,8 @@ class WordSource {
     for (const Field& field : run_table().set().fields) flags_.push_back(field.flag());
   }
 
-  Words command_line() {
-    Words words;
+  Args command_line() {
+    Args words;
     for (std::size_t count = below(12); count > 0; --count) {
       std::string word = below(4) == 0 ? value() : flag();
       if (below(4) == 0) word += "=" + value();
@@ -64,7 +64,7 @@ class WordSource {
   }
 
   std::string value() {
-    static const Words values{"0",
+    static const Args values{"0",
                               "1",
                               "-1",
                               "2",
@@ -104,7 +104,7 @@ class WordSource {
   }
 
   std::mt19937_64 random_;
-  Words flags_;
+  Args flags_;
 };
 
 TEST(Fuzz, RandomCommandLinesExitWith0Or2) {
@@ -113,8 +113,8 @@ TEST(Fuzz, RandomCommandLinesExitWith0Or2) {
   ::testing::internal::CaptureStdout();
   int accepted = 0;
   for (int i = 0; i < 10000; ++i) {
-    const Words words = source.command_line();
-    const int code = run_guarded("pretrain", [&] {
+    const Args words = source.command_line();
+    const int code = run_command("pretrain", [&] {
       const auto run = read_run(words);
       return config_json(run).empty() ? 1 : 0;
     });

@@ -15,7 +15,7 @@ using Variables = std::map<std::string, std::string>;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-LaunchPlan plan_of(std::vector<std::string> flags, const Variables& variables = {}, const HostProcessors& host = {.num_cpus = 6}) {
+LaunchPlan plan_of(std::vector<std::string> flags, const Variables& variables = {}, const HostDevices& host = {.num_cpus = 6}) {
   flags.insert(flags.end(), {"--", "pretrain", "gpt", "--", "--lr", "1"});
   const auto lookup = [&](const std::string& name) -> std::optional<std::string> {
     const auto found = variables.find(name);

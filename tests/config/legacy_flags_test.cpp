@@ -18,11 +18,11 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
-using Words = std::vector<std::string>;
+using Args = std::vector<std::string>;
 
 /// The run of make_legacy_fixtures.py.
-Words small_gpt(const Words& flags) {
-  Words words{"gpt"};
+Args small_gpt(const Args& flags) {
+  Args words{"gpt"};
   const std::vector<std::pair<std::string, std::string>> base{{"--num-layers", "2"},          {"--hidden-size", "64"},
                                                               {"--num-attention-heads", "4"}, {"--seq-length", "32"},
                                                               {"--micro-batch-size", "2"},    {"--max-position-embeddings", "32"},
@@ -37,11 +37,11 @@ Words small_gpt(const Words& flags) {
   return words;
 }
 
-std::string text_of_words(const Words& words) {
+std::string text_of_words(const Args& words) {
   return std::accumulate(words.begin(), words.end(), std::string(), [](std::string a, const std::string& b) { return std::move(a) + " " + b; });
 }
 
-Settings settings_of(const Words& flags) {
+Settings settings_of(const Args& flags) {
   Settings settings = read_run(small_gpt(flags)).options.settings;
   resolve(settings);
   return settings;
@@ -79,7 +79,7 @@ std::vector<double> normalised(const std::array<double, 3>& shares) {
 }
 
 /// --no-position-embedding beside positions that are none or YaRN's, which Megatron-LM refuses though nothing contradicts.
-bool is_redundant(const Words& flags) {
+bool is_redundant(const Args& flags) {
   const auto has = [&](const char* word) { return std::ranges::count(flags, word) > 0; };
   return has("--no-position-embedding") && (has("none") || has("yarn"));
 }
@@ -88,7 +88,7 @@ TEST(LegacyFlags, MeanWhatMegatronsArgumentCodeMakesOfThem) {
   const Json fixture = read_json(MEGATRON_SOURCE_DIR "/tests/config/fixtures/legacy_flags.json");
   ASSERT_GT(fixture.size(), 60u);
   for (const Json& example : fixture) {
-    const Words flags = example.at("flags").get<Words>();
+    const Args flags = example.at("flags").get<Args>();
     SCOPED_TRACE(text_of_words(flags));
     Json expected = example.at("result");
     // Both scalings at once, which Megatron-LM allows, are refused here.
@@ -106,14 +106,14 @@ TEST(LegacyFlags, MeanWhatMegatronsArgumentCodeMakesOfThem) {
     if (settings.training.fp16) expected["accumulate_allreduce_grads_in_fp32"] = true;
     const Json split = std::exchange(expected["split"], nullptr);
     if (!split.is_null()) {
-      EXPECT_EQ(normalised(*split_shares(settings.data.split)), split.get<std::vector<double>>());
+      EXPECT_EQ(normalised(*split_weights(settings.data.split)), split.get<std::vector<double>>());
     }
     EXPECT_EQ(described(settings), expected);
   }
 }
 
 TEST(LegacyFlags, NoPositionEmbeddingKeepsRotaryPositionsInAnyOrder) {
-  for (const Words& flags : std::vector<Words>{{"--position-embedding-type", "rope", "--no-position-embedding"},
+  for (const Args& flags : std::vector<Args>{{"--position-embedding-type", "rope", "--no-position-embedding"},
                                                {"--no-position-embedding", "--position-embedding-type", "rope"},
                                                {"--use-rotary-position-embeddings", "--no-position-embedding"},
                                                {"--no-position-embedding", "--use-rotary-position-embeddings"}}) {
@@ -123,7 +123,7 @@ TEST(LegacyFlags, NoPositionEmbeddingKeepsRotaryPositionsInAnyOrder) {
 }
 
 TEST(LegacyFlags, TwoSpellingsOfOneSettingContradictEachOther) {
-  for (const Words& flags : std::vector<Words>{{"--encoder-num-layers", "3", "--num-layers", "2"},
+  for (const Args& flags : std::vector<Args>{{"--encoder-num-layers", "3", "--num-layers", "2"},
                                                {"--num-layers", "2", "--encoder-num-layers", "3"},
                                                {"--no-check-for-nan-in-loss-and-grad", "--check-for-nan-in-loss-and-grad"},
                                                {"--swiglu", "--activation", "gelu"},
@@ -151,7 +151,7 @@ TEST(LegacyFlags, AFlagWinsOverAFileWhicheverOfThemIsLegacy) {
   Settings settings;
   settings.legacy.swiglu = true;
   settings.model.activation = Activation::relu;
-  Parsed parsed;
+  ParseResult parsed;
   parsed.origins["swiglu"] = {Origin::Kind::file, "run.yaml:3: swiglu"};
   parsed.origins["activation"] = {Origin::Kind::flag, "--activation"};
   Problems problems;
@@ -162,7 +162,7 @@ TEST(LegacyFlags, AFlagWinsOverAFileWhicheverOfThemIsLegacy) {
   Settings scaled;
   scaled.legacy.use_rope_scaling = true;
   scaled.legacy.rotary_seq_len_interpolation_factor = 2;
-  Parsed origins;
+  ParseResult origins;
   origins.origins["use_rope_scaling"] = {Origin::Kind::file, "run.yaml:1: use_rope_scaling"};
   origins.origins["rotary_seq_len_interpolation_factor"] = {Origin::Kind::flag, "--rotary-seq-len-interpolation-factor"};
   translate_legacy_flags(scaled, origins, problems);

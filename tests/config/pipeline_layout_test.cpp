@@ -131,7 +131,7 @@ TEST(PipelineLayout, ChunksOfARank) {
   EXPECT_EQ(v.num_chunks, 2);
   EXPECT_EQ(v.of(0, 0), (StageLayers{.first_layer = 0, .num_layers = 2, .has_embedding = true}));
   EXPECT_EQ(v.of(0, 1), (StageLayers{.first_layer = 6, .num_layers = 2, .has_output = true}));
-  EXPECT_EQ(pipeline_layout(ranks(1), 3), whole_model(3));
+  EXPECT_EQ(pipeline_layout(ranks(1), 3), single_stage_layout(3));
 }
 
 TEST(PipelineLayout, LayersPerVirtualStage) {

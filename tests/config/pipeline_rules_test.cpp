@@ -10,8 +10,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-Words piped(const Words& more) {
-  Words words{"--num-layers", "8", "--global-batch-size", "16", "--pipeline-model-parallel-size", "2"};
+Args piped(const Args& more) {
+  Args words{"--num-layers", "8", "--global-batch-size", "16", "--pipeline-model-parallel-size", "2"};
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }
@@ -96,8 +96,8 @@ TEST(PipelineRules, LayersMustFit) {
       {{kSchedule, "interleaved"}, 2, "--pipeline-schedule interleaved: needs several chunks per rank"},
       {{kSchedule, "zb-v", kChunks, "4"}, 2, "--pipeline-schedule zb-v: works with 2 chunks per rank, and the flags make 4 chunks"},
   });
-  for (const Words& fits : {Words{}, Words{kChunks, "2"}, Words{kSize, "3"}, Words{kSchedule, "zb-v"}, Words{kSchedule, "auto", kChunks, "2"},
-                            Words{kLayout, "E|t*8||L"}, Words{"--pipeline-split", "measured", kSchedule, "dualpipe-v"}})
+  for (const Args& fits : {Args{}, Args{kChunks, "2"}, Args{kSize, "3"}, Args{kSchedule, "zb-v"}, Args{kSchedule, "auto", kChunks, "2"},
+                            Args{kLayout, "E|t*8||L"}, Args{"--pipeline-split", "measured", kSchedule, "dualpipe-v"}})
     EXPECT_EQ(mistake(piped(fits), 2), "accepted");
 }
 
@@ -121,8 +121,8 @@ TEST(PipelineRules, ActivationsMustFit) {
       {{kLimit, "2", kFirst, "6"}, 2, "2 is less than the 3 microbatches that rank 0"},  // three quarters of the layers, twice
       {{kLimit, "2", kChunks, "2"}, 2, "2 is less than the 2.5 microbatches that rank 0 of the pipeline keeps with --pipeline-schedule interleaved"},
   });
-  for (const Words& fits :
-       {Words{kLimit, "2"}, Words{kLimit, "8", kSchedule, "gpipe"}, Words{kLimit, "2.5", kChunks, "2"}, Words{kLimit, "0.5", kSchedule, "auto"}})
+  for (const Args& fits :
+       {Args{kLimit, "2"}, Args{kLimit, "8", kSchedule, "gpipe"}, Args{kLimit, "2.5", kChunks, "2"}, Args{kLimit, "0.5", kSchedule, "auto"}})
     EXPECT_EQ(mistake(piped(fits), 2), "accepted");
 }
 
@@ -142,7 +142,7 @@ TEST(PipelineRules, AllAreShownTogether) {
 }
 
 TEST(PipelineNotes, AFlagWithoutEffectSaysSo) {
-  const auto notes = [](const Words& words, std::int64_t world_size) { return read_run(small(words), world_size).parsed.notes; };
+  const auto notes = [](const Args& words, std::int64_t world_size) { return read_run(small(words), world_size).parsed.notes; };
   const auto alone = notes({"--no-overlap-p2p-communication", "--account-for-loss-in-pipeline-split"}, 1);
   EXPECT_EQ(alone.at("without effect: --pipeline-model-parallel-size is 1").size(), 2u);
   EXPECT_TRUE(notes({kRanks, "2", "--no-overlap-p2p-communication", "--account-for-loss-in-pipeline-split"}, 2).empty());

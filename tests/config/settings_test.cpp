@@ -20,9 +20,9 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using Words = std::vector<std::string>;
+using Args = std::vector<std::string>;
 
-const Words kSmall{"gpt",
+const Args kSmall{"gpt",
                    "--num-layers",
                    "2",
                    "--hidden-size",
@@ -42,15 +42,15 @@ const Words kSmall{"gpt",
                    "--vocab-size",
                    "100"};
 
-Words small(const Words& more) {
-  Words words = kSmall;
+Args small(const Args& more) {
+  Args words = kSmall;
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }
 
-megatron::Run run(const Words& more) { return read_run(small(more)); }
+megatron::RunConfig run(const Args& more) { return read_run(small(more)); }
 
-Settings resolved(const Words& more) {
+Settings resolved(const Args& more) {
   Settings settings = run(more).options.settings;
   resolve(settings);
   return settings;
@@ -133,14 +133,14 @@ TEST(ListExpression, ReadsPythonLists) {
 }
 
 TEST(SplitShares, ReadsUpToThree) {
-  EXPECT_EQ(split_shares("969, 30, 1"), (std::array<double, 3>{969, 30, 1}));
-  EXPECT_EQ(split_shares("98/2"), (std::array<double, 3>{98, 2, 0}));
-  EXPECT_EQ(split_shares("9;1"), (std::array<double, 3>{9, 1, 0}));
-  for (const char* text : {"", "a", "0,0,0", "1,2,3,4", "-1,2"}) EXPECT_EQ(split_shares(text), std::nullopt) << text;
+  EXPECT_EQ(split_weights("969, 30, 1"), (std::array<double, 3>{969, 30, 1}));
+  EXPECT_EQ(split_weights("98/2"), (std::array<double, 3>{98, 2, 0}));
+  EXPECT_EQ(split_weights("9;1"), (std::array<double, 3>{9, 1, 0}));
+  for (const char* text : {"", "a", "0,0,0", "1,2,3,4", "-1,2"}) EXPECT_EQ(split_weights(text), std::nullopt) << text;
 }
 
 TEST(Rules, EachNamesValuesAndFix) {
-  const std::vector<std::pair<Words, std::string>> table = {
+  const std::vector<std::pair<Args, std::string>> table = {
       {{"--hidden-size", "66"}, "--hidden-size: 66 is not divisible by --num-attention-heads 4"},
       {{"--group-query-attention", "--num-query-groups", "3"}, "--num-query-groups: 3 does not divide --num-attention-heads 4"},
       {{"--global-batch-size", "5"}, "--global-batch-size: 5 is no multiple of --micro-batch-size 2\n  fix: use --global-batch-size 4"},
@@ -232,12 +232,12 @@ TEST(Rules, AllAreShownTogetherAndUnreadableFieldsOnce) {
 }
 
 TEST(Rules, ArchitectureMayComeFromACheckpoint) {
-  const Words words{"gpt", "--load", "somewhere", "--seq-length", "8", "--train-iters", "1", "--lr", "1", "--micro-batch-size", "1"};
+  const Args words{"gpt", "--load", "somewhere", "--seq-length", "8", "--train-iters", "1", "--lr", "1", "--micro-batch-size", "1"};
   EXPECT_EQ(mistake_of(words), "accepted");
 }
 
 TEST(KnownFlags, AreAcceptedWhenNeutral) {
-  for (const Words& words : std::vector<Words>{{"--num-experts", "None"},
+  for (const Args& words : std::vector<Args>{{"--num-experts", "None"},
                                                {"--num-experts", "0"},
                                                {"--moe-router-topk", "2"},
                                                {"--moe-aux-loss-coeff", "0"},
@@ -304,7 +304,7 @@ TEST_F(ConfigFile, PrecedenceIsDefaultFileEnvironmentFlag) {
   const std::string path = write("run.yaml", "num_layers: 3\nlr: 0.5\nhidden_size: 128\nseed: 7\n");
   ::setenv("MEGATRON_NUM_LAYERS", "5", 1);
   ::setenv("MEGATRON_LR", "0.25", 1);
-  const Words words{"gpt", "--config", path, "--lr", "0.125", "--print-config"};
+  const Args words{"gpt", "--config", path, "--lr", "0.125", "--print-config"};
   const auto found = read_run(words);
   EXPECT_EQ(found.options.settings.model.hidden_size, 128);
   EXPECT_EQ(found.options.settings.model.num_layers, 5);
@@ -320,7 +320,7 @@ TEST_F(ConfigFile, ReadsSectionsListsAndSwitches) {
                                  "layers:\n  disable_bias_linear: true\nswiglu: yes\neval_interval: null\n");
   const std::string toml =
       write("b.toml", "seed = 9\nhidden_dropout = 0.0\n[data]\nsplit = \"9,1,0\"\nno_mmap_bin_files = true\niterations_to_skip = [3, 4]\n");
-  const Settings s = read_run(Words{"--config", yaml, "--config", toml, "--print-config"}).options.settings;
+  const Settings s = read_run(Args{"--config", yaml, "--config", toml, "--print-config"}).options.settings;
   EXPECT_EQ(s.model.num_layers, 3);
   EXPECT_EQ(s.model.window_size, (IntegerPair{7, 0}));
   EXPECT_EQ(s.scheduler.lr, 1e-4);
@@ -337,12 +337,12 @@ TEST_F(ConfigFile, TheEnvironmentNamesFilesListsAndTypos) {
   ::setenv("MEGATRON_CONFIG", write("a.yaml", "num_layers: 6\n").c_str(), 1);
   ::setenv("MEGATRON_DATA_PATH", "1 a 2 b", 1);
   ::setenv("MEGATRON_CODE_DIR", "/src", 1);
-  const auto found = read_run(Words{"--print-config"});
+  const auto found = read_run(Args{"--print-config"});
   EXPECT_EQ(found.options.settings.model.num_layers, 6);
   EXPECT_THAT(found.options.settings.data.data_path, ElementsAre("1", "a", "2", "b"));
   EXPECT_THAT(notes_text(found.parsed), HasSubstr("note: MEGATRON_CODE_DIR: names no setting"));
   ::setenv("MEGATRON_HIDEN_SIZE", "4", 1);
-  EXPECT_THAT(mistake_of(Words{"--print-config"}),
+  EXPECT_THAT(mistake_of(Args{"--print-config"}),
               AllOf(HasSubstr("MEGATRON_HIDEN_SIZE: names no setting"), HasSubstr("did you mean MEGATRON_HIDDEN_SIZE?")));
 }
 
@@ -383,16 +383,16 @@ TEST_F(ConfigFile, BrokenFilesNameFileAndLine) {
       {"refused.yaml", "num_experts: 8\n", "refused.yaml:1: num_experts: is not in this version"},
   };
   for (const Case& c : table) {
-    EXPECT_THAT(mistake_of(Words{"--print-config", "--config", write(c.name, c.text)}), HasSubstr(c.expected)) << c.name;
+    EXPECT_THAT(mistake_of(Args{"--print-config", "--config", write(c.name, c.text)}), HasSubstr(c.expected)) << c.name;
   }
-  EXPECT_THAT(mistake_of(Words{"--print-config", "--config", "/no/such.yaml"}), HasSubstr("/no/such.yaml"));
-  EXPECT_THAT(mistake_of(Words{"--print-config", "--config", folder_.string() + "/"}), HasSubstr("no known kind"));
-  EXPECT_NE(mistake_of(Words{"--print-config", "--config", write("brackets.yaml", "a: " + std::string(100000, '['))}), "accepted");
+  EXPECT_THAT(mistake_of(Args{"--print-config", "--config", "/no/such.yaml"}), HasSubstr("/no/such.yaml"));
+  EXPECT_THAT(mistake_of(Args{"--print-config", "--config", folder_.string() + "/"}), HasSubstr("no known kind"));
+  EXPECT_NE(mistake_of(Args{"--print-config", "--config", write("brackets.yaml", "a: " + std::string(100000, '['))}), "accepted");
 }
 
 TEST(Precision, KnobsOfADynamicLossScaleAreNotedWhereThereIsNone) {
-  for (const Words& words : {Words{"--bf16"}, Words{"--fp16", "--loss-scale", "128"}, Words{}}) {
-    Words all = words;
+  for (const Args& words : {Args{"--bf16"}, Args{"--fp16", "--loss-scale", "128"}, Args{}}) {
+    Args all = words;
     all.insert(all.end(), {"--initial-loss-scale", "65536", "--hysteresis", "3"});
     EXPECT_THAT(notes_text(run(all).parsed), HasSubstr("--initial-loss-scale, --hysteresis: without effect: only --fp16 without --loss-scale"));
   }

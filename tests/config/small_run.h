@@ -11,10 +11,10 @@
 
 namespace megatron {
 
-using Words = std::vector<std::string>;
+using Args = std::vector<std::string>;
 
-inline Words small(const Words& more) {
-  Words words{"gpt",
+inline Args small(const Args& more) {
+  Args words{"gpt",
               "--num-layers",
               "2",
               "--hidden-size",
@@ -39,12 +39,12 @@ inline Words small(const Words& more) {
 }
 
 /// The message, or "accepted".
-inline std::string mistake(const Words& more, std::int64_t world_size = 1) {
+inline std::string mistake(const Args& more, std::int64_t world_size = 1) {
   return mistake_of(small(more), world_size);
 }
 
 struct BadRun {
-  Words words;
+  Args words;
   std::int64_t world_size;
   std::string expected;
 };

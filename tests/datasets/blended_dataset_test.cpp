@@ -95,14 +95,14 @@ TEST_F(BuilderTest, TakesOneDatasetPerSplit) {
 }
 
 TEST_F(BuilderTest, ReadsArgumentFiles) {
-  test::spill(folder_ / "args.txt", "0.5 " + (folder_ / "a") + "\n 0.5 " + (folder_ / "b") + "\n");
+  test::write_text_file(folder_ / "args.txt", "0.5 " + (folder_ / "a") + "\n 0.5 " + (folder_ / "b") + "\n");
   config_.data_args_path = folder_ / "args.txt";
   EXPECT_EQ(build_datasets(config_, request_).train()->size(), 20);
   config_.data_args_path.clear();
-  test::spill(folder_ / "args.json", R"({"train": [")" + (folder_ / "a") + R"("], "valid": "1 )" + (folder_ / "b") + R"(", "test": null})");
+  test::write_text_file(folder_ / "args.json", R"({"train": [")" + (folder_ / "a") + R"("], "valid": "1 )" + (folder_ / "b") + R"(", "test": null})");
   config_.per_split_data_args_path = folder_ / "args.json";
   EXPECT_GE(build_datasets(config_, request_).valid()->size(), 4);
-  test::spill(folder_ / "args.json", R"({"train": 5})");
+  test::write_text_file(folder_ / "args.json", R"({"train": 5})");
   EXPECT_NE(error().find("'train'"), std::string::npos);
 }
 
@@ -129,7 +129,7 @@ TEST_F(BuilderTest, ExplainsMistakes) {
 }
 
 TEST_F(BuilderTest, SaysOnceThatNothingIsCached) {
-  test::spill(folder_ / "file", "");
+  test::write_text_file(folder_ / "file", "");
   config_.data_cache_path = folder_ / "file";
   config_.data_path = {"1", folder_ / "a", "2", folder_ / "b"};
   EXPECT_EQ(build_datasets(config_, request_).warnings.size(), 1u);

@@ -21,12 +21,12 @@ TEST(PythonFloat, EqualsRepr) {
                                                   {1.0, "1.0"},
                                                   {0.0, "0.0"},
                                                   {5e-324, "5e-324"}};
-  for (const auto& [value, text] : cases) EXPECT_EQ(python_float(value), text);
+  for (const auto& [value, text] : cases) EXPECT_EQ(python_float_repr(value), text);
 }
 
 TEST(PythonJson, EqualsDumps) {
   const OrderedJson value = OrderedJson::parse("{\"a\": [1, 2.5, null], \"\xc3\xa9\": \"\xc3\xbc\\n\xf0\x9f\x98\x80\\u007f\", \"e\": [], \"o\": {}}");
-  EXPECT_EQ(python_json(value), R"({
+  EXPECT_EQ(python_json_dumps(value), R"({
     "a": [
         1,
         2.5,
@@ -49,7 +49,7 @@ TEST(Description, HasMegatronCoresHash) {
   json["split"] = "969,30,1";
   json["split_matrix"] = to_json(parse_split("969,30,1"));
   json["tokenizer"] = to_json(TokenizerIdentity{.path = {}, .arguments = {{"vocab_size", "100"}}});
-  EXPECT_EQ(md5_hex(python_json(json)), "ae63a66e2dcb93c7f77fa94ff98959af");
+  EXPECT_EQ(md5_hex(python_json_dumps(json)), "ae63a66e2dcb93c7f77fa94ff98959af");
 }
 
 TEST(Description, SpellsBookends) {

@@ -183,16 +183,16 @@ TEST_F(GptDatasetTest, PadsSamplesBeyondTheLastToken) {
 }
 
 TEST_F(GptDatasetTest, ChecksTheWholeIndexBeforeTheOrderIsBuilt) {
-  std::string idx = test::slurp(folder_ / "a.idx");
+  std::string idx = test::read_text_file(folder_ / "a.idx");
   ++idx[34 + 4 * 40 + 8];  // the pointer of sequence 1
-  test::spill(folder_ / "a.idx", idx);
+  test::write_text_file(folder_ / "a.idx", idx);
   options_.cache_folder = folder_ / "cache";
   EXPECT_NE(test::user_error([&] { make(Split::train, 100); }).find("pointer of sequence 1 is no"),
             std::string::npos);
 }
 
 TEST_F(GptDatasetTest, WorksWithoutAWritableFolder) {
-  test::spill(folder_ / "file", "");
+  test::write_text_file(folder_ / "file", "");
   options_.cache_folder = folder_ / "file";
   EXPECT_EQ(make(Split::train, 100).size(), 108);
   ASSERT_EQ(warnings_.size(), 1u);
@@ -241,7 +241,7 @@ TEST(MockDataset, EqualsMegatronCore) {
 class CountingSource : public TokenSource {
  public:
   std::string name() const override { return "three sequences"; }
-  PackedView<std::int32_t> sequence_lengths() const override {
+  UnalignedView<std::int32_t> sequence_lengths() const override {
     return {reinterpret_cast<const std::byte*>(lengths_.data()), lengths_.size()};
   }
   void check() const override { ++checks; }

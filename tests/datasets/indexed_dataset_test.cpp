@@ -23,11 +23,11 @@ std::vector<std::int64_t> read(const IndexedDataset& dataset, std::int64_t seque
 TEST(IndexedDataset, WritesTheBytesOfMegatronCore) {
   ScratchFolder folder;
   test::write_corpus(folder / "a", test::small_corpus());
-  EXPECT_EQ(md5_hex(test::slurp(folder / "a.idx")), "26e0e6a238a29a00ecedd7876d3e2845");
-  EXPECT_EQ(md5_hex(test::slurp(folder / "a.bin")), "b303ac8a9492b00cfd7f3ebd9fd2acde");
+  EXPECT_EQ(md5_hex(test::read_text_file(folder / "a.idx")), "26e0e6a238a29a00ecedd7876d3e2845");
+  EXPECT_EQ(md5_hex(test::read_text_file(folder / "a.bin")), "b303ac8a9492b00cfd7f3ebd9fd2acde");
 }
 
-class EveryType : public ::testing::TestWithParam<std::tuple<TokenType, bool>> {};
+class EveryType : public ::testing::TestWithParam<std::tuple<TokenDtype, bool>> {};
 
 TEST_P(EveryType, RoundTrips) {
   const auto [type, mmap] = GetParam();
@@ -45,13 +45,13 @@ TEST_P(EveryType, RoundTrips) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, EveryType,
-                         ::testing::Combine(::testing::Values(TokenType::uint8, TokenType::int8, TokenType::int16, TokenType::int32, TokenType::int64,
-                                                              TokenType::float64, TokenType::float32, TokenType::uint16),
+                         ::testing::Combine(::testing::Values(TokenDtype::uint8, TokenDtype::int8, TokenDtype::int16, TokenDtype::int32, TokenDtype::int64,
+                                                              TokenDtype::float64, TokenDtype::float32, TokenDtype::uint16),
                                             ::testing::Bool()));
 
 TEST(IndexedDataset, ChoosesTheTypeByVocabulary) {
-  EXPECT_EQ(token_type_for_vocabulary(65499), TokenType::uint16);
-  EXPECT_EQ(token_type_for_vocabulary(65500), TokenType::int32);
+  EXPECT_EQ(optimal_token_dtype(65499), TokenDtype::uint16);
+  EXPECT_EQ(optimal_token_dtype(65500), TokenDtype::int32);
 }
 
 TEST(IndexedDatasetBuilder, RefusesIdsThatDoNotFit) {
@@ -66,20 +66,20 @@ TEST(IndexedDatasetBuilder, JoinsDatasets) {
   test::write_corpus(folder / "a", {{1, 2}, {3}});
   test::write_corpus(folder / "b", {{4}, {}, {5, 6}});
   test::write_corpus(folder / "whole", {{1, 2}, {3}, {4}, {}, {5, 6}});
-  IndexedDatasetBuilder builder(folder / "ab", TokenType::uint16);
+  IndexedDatasetBuilder builder(folder / "ab", TokenDtype::uint16);
   builder.add_dataset(IndexedDataset(folder / "a"));
   builder.add_dataset(IndexedDataset(folder / "b"));
   builder.finalize();
-  EXPECT_EQ(test::slurp(folder / "ab.bin"), test::slurp(folder / "whole.bin"));
-  EXPECT_EQ(test::slurp(folder / "ab.idx"), test::slurp(folder / "whole.idx"));
-  IndexedDatasetBuilder other(folder / "c", TokenType::int32);
+  EXPECT_EQ(test::read_text_file(folder / "ab.bin"), test::read_text_file(folder / "whole.bin"));
+  EXPECT_EQ(test::read_text_file(folder / "ab.idx"), test::read_text_file(folder / "whole.idx"));
+  IndexedDatasetBuilder other(folder / "c", TokenDtype::int32);
   EXPECT_NE(test::user_error([&] { other.add_dataset(IndexedDataset(folder / "a")); }).find("uint16"), std::string::npos);
 }
 
 TEST(IndexedDatasetBuilder, KeepsModes) {
   ScratchFolder folder;
   {
-    IndexedDatasetBuilder builder(folder / "m", TokenType::int32, /*multimodal=*/true);
+    IndexedDatasetBuilder builder(folder / "m", TokenDtype::int32, /*multimodal=*/true);
     builder.add_document(std::vector<std::int32_t>{1, 2, 3}, std::vector<std::int32_t>{1, 2}, std::vector<std::int8_t>{0, 1});
     builder.add_document(std::vector<std::int32_t>{4}, std::vector<std::int32_t>{1});
     builder.finalize();
@@ -164,13 +164,13 @@ const BrokenIndex kBroken[] = {
 
 TEST(IndexedDataset, RefusesBrokenFiles) {
   ScratchFolder folder;
-  test::write_corpus(folder / "good", {{1, 2}, {3, 4}, {5, 6}}, TokenType::int32);
+  test::write_corpus(folder / "good", {{1, 2}, {3, 4}, {5, 6}}, TokenDtype::int32);
   for (const BrokenIndex& broken : kBroken) {
-    std::string idx = test::slurp(folder / "good.idx"), bin = test::slurp(folder / "good.bin");
+    std::string idx = test::read_text_file(folder / "good.idx"), bin = test::read_text_file(folder / "good.bin");
     ASSERT_EQ(idx.size(), 102u);
     broken.damage(idx, bin);
-    test::spill(folder / "bad.idx", idx);
-    test::spill(folder / "bad.bin", bin);
+    test::write_text_file(folder / "bad.idx", idx);
+    test::write_text_file(folder / "bad.bin", bin);
     const std::string error = test::user_error([&] { IndexedDataset(folder / "bad").check(); });
     EXPECT_NE(error.find(broken.message), std::string::npos) << broken.name << ": " << error;
     EXPECT_NE(error.find("bad.idx"), std::string::npos) << broken.name << ": " << error;
@@ -183,10 +183,10 @@ TEST(IndexedDataset, RefusesBrokenFiles) {
 /// A dataset of [1, 2], [3, 4], [5, 6] whose index is changed by `edit`.
 std::string edited_dataset(const ScratchFolder& folder,
                            const std::function<void(std::string& idx)>& edit) {
-  test::write_corpus(folder / "all", {{1, 2}, {3, 4}, {5, 6}}, TokenType::int32);
-  std::string idx = test::slurp(folder / "all.idx");
+  test::write_corpus(folder / "all", {{1, 2}, {3, 4}, {5, 6}}, TokenDtype::int32);
+  std::string idx = test::read_text_file(folder / "all.idx");
   edit(idx);
-  test::spill(folder / "all.idx", idx);
+  test::write_text_file(folder / "all.idx", idx);
   return folder / "all";
 }
 
@@ -208,7 +208,7 @@ TEST(IndexedDataset, MergingTakesAPartOfABinFileOut) {
       edited_dataset(folder, [](std::string& idx) { put<std::int32_t>(idx, 38, 1); });
   EXPECT_NE(test::user_error([&] { IndexedDataset(prefix).check(); }).find("cover 20 bytes"),
             std::string::npos);
-  IndexedDatasetBuilder builder(folder / "part", TokenType::int32);
+  IndexedDatasetBuilder builder(folder / "part", TokenDtype::int32);
   builder.add_dataset(IndexedDataset(prefix, {.partial = true}));
   builder.finalize();
   const IndexedDataset part(folder / "part");
@@ -233,14 +233,14 @@ TEST(IndexedDataset, AnIndexOfEmptyDocumentsNeedsAnEmptyBin) {
   ScratchFolder folder;
   test::write_corpus(folder / "a", {{}, {}});
   EXPECT_EQ(IndexedDataset(folder / "a").num_documents(), 2);
-  test::spill(folder / "a.bin", "12");
+  test::write_text_file(folder / "a.bin", "12");
   EXPECT_NE(test::user_error([&] { IndexedDataset dataset(folder / "a"); }).find("cover 0 bytes"),
             std::string::npos);
 }
 
 TEST(IndexedDataset, ChecksEveryAccess) {
   ScratchFolder folder;
-  test::write_corpus(folder / "a", {{1, 2}, {3, 4}, {5, 6}}, TokenType::int32);
+  test::write_corpus(folder / "a", {{1, 2}, {3, 4}, {5, 6}}, TokenDtype::int32);
   const IndexedDataset dataset(folder / "a");
   EXPECT_THAT(read(dataset, 1, 0, 2), ElementsAre(3, 4));
   const std::int64_t pointer =
@@ -254,10 +254,10 @@ TEST(IndexedDataset, ChecksEveryAccess) {
 
 TEST(IndexedDataset, RefusesRealNumbers) {
   ScratchFolder folder;
-  test::write_corpus(folder / "a", {{1, 2}}, TokenType::float32);
-  std::string bin = test::slurp(folder / "a.bin");
+  test::write_corpus(folder / "a", {{1, 2}}, TokenDtype::float32);
+  std::string bin = test::read_text_file(folder / "a.bin");
   put<float>(bin, 4, 0.5f);
-  test::spill(folder / "a.bin", bin);
+  test::write_text_file(folder / "a.bin", bin);
   EXPECT_NE(test::user_error([&] { read(IndexedDataset(folder / "a"), 0, 0, 2); }).find("no token ids"), std::string::npos);
 }
 

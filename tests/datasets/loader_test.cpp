@@ -98,8 +98,8 @@ TEST(Sampler, RefusesWhatCannotWork) {
 class LoaderTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(LoaderTest, MakesBatchesInOrder) {
-  Loader loader(std::make_shared<CountingDataset>(1000),
-                {.sampler = {.consumed_samples = 4, .micro_batch_size = 2}, .workers = GetParam(), .vocab_size = 20000});
+  DataLoader loader(std::make_shared<CountingDataset>(1000),
+                {.sampler = {.consumed_samples = 4, .micro_batch_size = 2}, .num_workers = GetParam(), .vocab_size = 20000});
   for (std::int64_t i = 2; i < 500; ++i) {
     const auto batch = loader.next();
     ASSERT_TRUE(batch);
@@ -110,13 +110,13 @@ TEST_P(LoaderTest, MakesBatchesInOrder) {
 }
 
 TEST_P(LoaderTest, PassesErrorsOnInOrder) {
-  Loader loader(std::make_shared<CountingDataset>(1000, 6), {.sampler = {.micro_batch_size = 2}, .workers = GetParam()});
+  DataLoader loader(std::make_shared<CountingDataset>(1000, 6), {.sampler = {.micro_batch_size = 2}, .num_workers = GetParam()});
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(loader.next());
   EXPECT_EQ(test::user_error([&] { loader.next(); }), "sample is broken");
 }
 
 TEST_P(LoaderTest, ChecksIdsAgainstTheVocabulary) {
-  Loader loader(std::make_shared<CountingDataset>(1000), {.sampler = {.micro_batch_size = 1}, .workers = GetParam(), .vocab_size = 22});
+  DataLoader loader(std::make_shared<CountingDataset>(1000), {.sampler = {.micro_batch_size = 1}, .num_workers = GetParam(), .vocab_size = 22});
   EXPECT_TRUE(loader.next());
   EXPECT_TRUE(loader.next());
   const std::string error = test::user_error([&] { loader.next(); });
@@ -124,7 +124,7 @@ TEST_P(LoaderTest, ChecksIdsAgainstTheVocabulary) {
 }
 
 TEST_P(LoaderTest, StopsWhenAbandoned) {
-  Loader loader(std::make_shared<CountingDataset>(1000000), {.sampler = {.micro_batch_size = 1}, .workers = GetParam()});
+  DataLoader loader(std::make_shared<CountingDataset>(1000000), {.sampler = {.micro_batch_size = 1}, .num_workers = GetParam()});
   EXPECT_TRUE(loader.next());
 }
 

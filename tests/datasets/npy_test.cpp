@@ -12,7 +12,7 @@ using test::ScratchFolder;
 TEST(Npy, WritesTheBytesOfNumpySave) {
   ScratchFolder folder;
   NpyArray(std::vector<std::int32_t>(2 * 109, 7), 2).save(folder / "a.npy");
-  const std::string bytes = test::slurp(folder / "a.npy");
+  const std::string bytes = test::read_text_file(folder / "a.npy");
   const std::string header =
       std::string("\x93NUMPY\x01\x00v\x00", 10) + "{'descr': '<i4', 'fortran_order': False, 'shape': (109, 2), }" + std::string(56, ' ') + "\n";
   EXPECT_EQ(bytes.substr(0, 128), header);
@@ -34,7 +34,7 @@ TEST(Npy, ReadsBackEveryType) {
 TEST(Npy, RefusesBrokenFiles) {
   ScratchFolder folder;
   NpyArray(std::vector<std::int32_t>{1, 2, 3}).save(folder / "good.npy");
-  const std::string good = test::slurp(folder / "good.npy");
+  const std::string good = test::read_text_file(folder / "good.npy");
   const auto with = [&](const std::string& from, const std::string& to) {
     std::string text = good;
     return text.replace(text.find(from), from.size(), to);
@@ -53,7 +53,7 @@ TEST(Npy, RefusesBrokenFiles) {
       {with("'shape'", "'shapx'"), "'shape'"},
   };
   for (const auto& [content, message] : cases) {
-    test::spill(folder / "bad.npy", content);
+    test::write_text_file(folder / "bad.npy", content);
     const std::string error = test::user_error([&] { NpyArray::load(folder / "bad.npy"); });
     EXPECT_NE(error.find(message), std::string::npos) << message << " in: " << error;
     EXPECT_NE(error.find("bad.npy"), std::string::npos);

@@ -51,7 +51,7 @@ class PreprocessTest : public ::testing::Test {
   }
   /// Writes the content and makes it the input.
   void input(const std::string& name, const std::string& content) {
-    test::spill(folder_ / name, content);
+    test::write_text_file(folder_ / name, content);
     options_.inputs = {folder_ / name};
   }
   std::vector<std::string> documents(const std::string& key = "text") {
@@ -81,7 +81,7 @@ TEST_F(PreprocessTest, ReadsJsonLines) {
   EXPECT_THAT(documents(), ElementsAre("a\xc3\xa9\n$|", "", "x|yz$|", "2$|"));
   EXPECT_EQ(summary.outputs[0].documents, 4);
   EXPECT_EQ(summary.outputs[0].sequences, 4);
-  EXPECT_EQ(IndexedDataset(folder_ / "out_text_document").type(), TokenType::uint16);
+  EXPECT_EQ(IndexedDataset(folder_ / "out_text_document").type(), TokenDtype::uint16);
 }
 
 // Expected texts are Python's bytes.decode('utf-8', errors='replace').
@@ -111,7 +111,7 @@ TEST_F(PreprocessTest, ReadsInvalidUtf8AlikeInTextAndJson) {
     EXPECT_EQ(summary.first_invalid, folder_ / name + ":3");
   }
   input("in.txt", bad);
-  options_.keeps_bytes = true;
+  options_.accepts_invalid_utf8 = true;
   EXPECT_EQ(run().invalid_documents, 0);
   EXPECT_THAT(documents(), ElementsAre(bad + "$|"));
 }
@@ -131,14 +131,14 @@ TEST_F(PreprocessTest, GivesTheSameFilesForAnyNumberOfWorkers) {
   input("in.jsonl", lines);
   options_.workers = 1;
   run();
-  const std::string bin = test::slurp(folder_ / "out_text_document.bin"), idx = test::slurp(folder_ / "out_text_document.idx");
+  const std::string bin = test::read_text_file(folder_ / "out_text_document.bin"), idx = test::read_text_file(folder_ / "out_text_document.idx");
   for (const auto& [name, content] : {std::pair<std::string, std::string>{"in.jsonl.gz", gzip(lines.substr(0, 1000)) + gzip(lines.substr(1000))},
                                       {"in.jsonl.zst", zstd(lines.substr(0, 1000)) + zstd(lines.substr(1000))},
                                       {"in.jsonl", lines}}) {
     input(name, content);
     options_.workers = 4;
     run();
-    EXPECT_TRUE(test::slurp(folder_ / "out_text_document.bin") == bin && test::slurp(folder_ / "out_text_document.idx") == idx) << name;
+    EXPECT_TRUE(test::read_text_file(folder_ / "out_text_document.bin") == bin && test::read_text_file(folder_ / "out_text_document.idx") == idx) << name;
   }
 }
 
@@ -157,7 +157,7 @@ TEST_F(PreprocessTest, CutsTextFiles) {
 
 TEST_F(PreprocessTest, KeepsParagraphsWholeOverChunks) {
   const std::string text = "alpha\nbeta\n\ngamma\n\n\ndelta delta delta delta\nepsilon\n";
-  test::spill(folder_ / "in.txt", text);
+  test::write_text_file(folder_ / "in.txt", text);
   for (std::size_t size = 1; size < 30; ++size) {
     ChunkReader reader({folder_ / "in.txt"}, DocumentKind::paragraph, size);
     std::vector<std::string> paragraphs;
@@ -174,8 +174,8 @@ TEST_F(PreprocessTest, KeepsParagraphsWholeOverChunks) {
 }
 
 TEST_F(PreprocessTest, TakesGlobsInOrder) {
-  test::spill(folder_ / "b.jsonl", "{\"text\": \"b\"}");
-  test::spill(folder_ / "a.jsonl", "{\"text\": \"a\"}\n");
+  test::write_text_file(folder_ / "b.jsonl", "{\"text\": \"b\"}");
+  test::write_text_file(folder_ / "a.jsonl", "{\"text\": \"a\"}\n");
   options_.inputs = {folder_ / "*.jsonl"};
   run();
   EXPECT_THAT(documents(), ElementsAre("a$|", "b$|"));

@@ -33,7 +33,7 @@ class ScratchFolder {
   std::string path_;
 };
 
-inline void write_corpus(const std::string& prefix, const std::vector<std::vector<std::int32_t>>& documents, TokenType type = TokenType::uint16) {
+inline void write_corpus(const std::string& prefix, const std::vector<std::vector<std::int32_t>>& documents, TokenDtype type = TokenDtype::uint16) {
   IndexedDatasetBuilder builder(prefix, type);
   for (const auto& document : documents) {
     const std::vector<std::int32_t> lengths = {static_cast<std::int32_t>(document.size())};
@@ -52,12 +52,12 @@ inline std::vector<std::vector<std::int32_t>> small_corpus() {
   return documents;
 }
 
-inline std::string slurp(const std::string& path) {
+inline std::string read_text_file(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-inline void spill(const std::string& path, const std::string& content) { std::ofstream(path, std::ios::binary) << content; }
+inline void write_text_file(const std::string& path, const std::string& content) { std::ofstream(path, std::ios::binary) << content; }
 
 /// The text of the UserError that `action` throws; empty when it throws none.
 inline std::string user_error(const std::function<void()>& action) {

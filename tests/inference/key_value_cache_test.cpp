@@ -89,11 +89,11 @@ at::Tensor sample_tokens() { return at::arange(kLength, c10::kLong).mul(37).add(
 
 /// Logits of all tokens, passed in pieces that end at `ends`.
 at::Tensor logits_in_pieces(LanguageModel& model, const at::Tensor& tokens, const std::vector<std::int64_t>& ends) {
-  LayerStates states;
+  KvCache states;
   std::vector<at::Tensor> pieces;
   std::int64_t start = 0;
   for (const std::int64_t end : ends) {
-    pieces.push_back(model.logits(tokens.slice(1, start, end), start, &states, /*last_only=*/false));
+    pieces.push_back(model.logits(tokens.slice(1, start, end), start, &states, /*last_token_only=*/false));
     start = end;
   }
   return at::cat(pieces, 1);

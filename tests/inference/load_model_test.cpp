@@ -100,10 +100,10 @@ CheckpointSource hugging_face_folder(const fs::path& folder, const std::string& 
                         R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "<end>": 3}, "merges": ["a b"]},
                             "added_tokens": [{"id": 3, "content": "<end>", "single_word": false, "lstrip": false, "rstrip": false,
                                               "normalized": false, "special": true}]})");
-  CheckpointSource source{.kind = CheckpointSource::Kind::hugging_face, .folder = folder, .model = {}, .given_knobs = {}, .notes = {}, .carried = {}};
+  CheckpointSource source{.kind = CheckpointSource::Kind::hugging_face, .folder = folder, .model = {}, .given_training_fields = {}, .notes = {}, .auxiliary_files = {}};
   source.tokenizer = stored_tokenizer(folder);
   source.model.vocab_size = 4;
-  if (!generation_config.empty()) source.carried["generation_config.json"] = generation_config;
+  if (!generation_config.empty()) source.auxiliary_files["generation_config.json"] = generation_config;
   return source;
 }
 
@@ -116,7 +116,7 @@ TEST_F(LoadModel, AHuggingFaceFolderBringsItsTokenizerAndItsEnds) {
   EXPECT_NO_THROW(open_tokenizer({}, hugging_face_folder(root_, R"({"eos_token_id": null})")));
   EXPECT_NO_THROW(open_tokenizer({}, hugging_face_folder(root_, "")));
   CheckpointSource bare = hugging_face_folder(root_, "");
-  bare.carried["config.json"] = R"({"eos_token_id": 2})";
+  bare.auxiliary_files["config.json"] = R"({"eos_token_id": 2})";
   EXPECT_THAT(open_tokenizer({}, bare).stop_ids, testing::Contains(2));
 }
 

@@ -20,9 +20,9 @@ class SuccessorModel : public LanguageModel {
   TransformerConfig& mutable_config() { return config_; }
   const TransformerConfig& config() const override { return config_; }
   StageOutput forward_chunk(std::int64_t, const Microbatch&, const Activations&, bool) override { throw std::logic_error("SuccessorModel does not train"); }
-  at::Tensor logits(const at::Tensor& tokens, std::int64_t start, LayerStates*, bool last_only) override {
+  at::Tensor logits(const at::Tensor& tokens, std::int64_t start, KvCache*, bool last_token_only) override {
     calls.push_back({start, tokens.size(1)});
-    const at::Tensor last = last_only ? tokens.slice(1, tokens.size(1) - 1) : tokens;
+    const at::Tensor last = last_token_only ? tokens.slice(1, tokens.size(1) - 1) : tokens;
     return at::one_hot(last.add(1).remainder(config_.vocab_size), config_.vocab_size).to(c10::kFloat).mul(sharpness_);
   }
   struct Call {

@@ -44,7 +44,7 @@ struct Heads {
 
 /// A problem with its results from the kernels.
 struct Problem {
-  Problem(const Case& c, Type type, const PanelProduct* product)
+  Problem(const Case& c, Type type, const MicroKernel* product)
       : q(type, c.sq, c.b, c.n, c.d, 1, 2),
         k(type, c.sk, c.b, c.g, c.d, 2, 2),
         v(type, c.sk, c.b, c.g, c.dv, 3, 2),
@@ -56,7 +56,7 @@ struct Problem {
         lse(static_cast<std::size_t>(c.b * c.n * c.sq)) {
     arguments = {};
     arguments.type = type;
-    arguments.product = product;
+    arguments.micro_kernel = product;
     arguments.sq = c.sq, arguments.sk = c.sk, arguments.b = c.b, arguments.n = c.n, arguments.g = c.g, arguments.d = c.d, arguments.dv = c.dv;
     arguments.q = q.view(), arguments.k = k.view(), arguments.v = v.view();
     arguments.causal = true;
@@ -82,7 +82,7 @@ struct Problem {
     for (int stage = 0; stage < 2; ++stage) {
       const std::int64_t parts = plan.parts[static_cast<std::size_t>(stage)];
       for (std::int64_t end = parts; end > 0; end -= std::min(step, end)) {
-        std::vector<char> scratch(static_cast<std::size_t>(plan.scratch_bytes + 64), '\xff');
+        std::vector<char> scratch(static_cast<std::size_t>(plan.workspace_bytes + 64), '\xff');
         pass(a, stage, std::max<std::int64_t>(0, end - step), end, shared.data(), scratch.data());
       }
     }
@@ -130,7 +130,7 @@ bool sees(const Problem& p, std::int64_t sample, std::int64_t i, std::int64_t j)
 
 double keep_factor(const Problem& p, std::int64_t sample, std::int64_t h, std::int64_t i, std::int64_t j) {
   const AttentionArguments& a = p.arguments;
-  if (!a.drops) return 1;
+  if (!a.has_dropout) return 1;
   const std::int64_t total_q = a.q_start + a.sq, total_k = a.k_start + a.sk;
   const auto element = static_cast<std::uint64_t>(((a.first_head + h) * total_q + a.q_start + i) * total_k + a.k_start + j);
   const auto ordinal = static_cast<std::uint64_t>(p.ordinals[static_cast<std::size_t>(sample)]);
@@ -213,7 +213,7 @@ void expect_near(const Storage& actual, const std::vector<Sum>& exact, const std
 
 std::vector<Case> cases() {
   const auto drop = [](AttentionArguments& a) {
-    a.drops = true;
+    a.has_dropout = true;
     a.rule = {.key = 77, .threshold = static_cast<std::uint32_t>(0.3 * 0x1p32), .scale = 1 / 0.7};
     a.first_head = 2;
   };
@@ -266,9 +266,9 @@ struct Kind {
 class Attention : public testing::TestWithParam<Kind> {
  protected:
   Type type() const { return GetParam().type; }
-  const PanelProduct* product() const {
-    static const PanelProduct tiles = imitation::tile_product<ImitatedTiles>();
-    return GetParam().on_tiles ? &tiles : &panel_product(type());
+  const MicroKernel* product() const {
+    static const MicroKernel tiles = emulation::amx_micro_kernel<EmulatedTiles>();
+    return GetParam().on_tiles ? &tiles : &gemm_micro_kernel(type());
   }
 };
 

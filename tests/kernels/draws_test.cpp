@@ -32,7 +32,7 @@ double counted_normal(double std, std::uint64_t key, std::int64_t element) {
 void expect_exact(double std, std::int64_t first, std::int64_t count) {
   const std::uint64_t key = philox_key(1234, "layer.weight");
   std::vector<float> out(static_cast<std::size_t>(count) + 1, 7);
-  draws().normals(std, key, first, count, out.data(), counted_normal);
+  random_kernels().normals(std, key, first, count, out.data(), counted_normal);
   for (std::int64_t i = 0; i < count; ++i) {
     const auto expected = static_cast<float>(normal(std, key, first + i));
     ASSERT_EQ(std::memcmp(&expected, &out[static_cast<std::size_t>(i)], sizeof expected), 0) << "element " << first + i << " with deviation " << std;

@@ -1,4 +1,4 @@
-// Whole matrix products: against float64 in every orientation and storage, the same bits however the work is cut and whoever stands beside a row.
+// Whole GEMMs: against float64 in every orientation and storage, the same bits however the work is cut and whoever stands beside a row.
 #include "kernels/cpu/gemm.h"
 
 #include <gtest/gtest.h>
@@ -141,8 +141,8 @@ TEST(Gemm, PassesChangeNoBit) {
     ASSERT_EQ(plan.passes, 1);
     run(at_once.arguments(), plan);
     GemmPlan cut = plan;
-    cut.steps_each = kDepthSteps;
-    cut.passes = (plan.steps_each + kDepthSteps - 1) / kDepthSteps;
+    cut.steps_each = kDepthBlockSteps;
+    cut.passes = (plan.steps_each + kDepthBlockSteps - 1) / kDepthBlockSteps;
     cut.workspace_bytes += 4 * cut.rows_each * cut.panels_each * kPanelColumns;
     run(in_passes.arguments(), cut);
     EXPECT_EQ(in_passes.out, at_once.out);

@@ -1,7 +1,7 @@
 // AMX's tile registers in ordinary memory, for panel_product_amx.h.
 #pragma once
 
-#define MEGATRON_KERNEL_ISA imitation
+#define MEGATRON_KERNEL_ISA emulation
 
 #include <cstdint>
 #include <cstring>
@@ -11,7 +11,7 @@
 namespace megatron::kernels {
 
 /// Lines of 64 bytes; what a register's configuration leaves out is poison.
-class ImitatedTiles {
+class EmulatedTiles {
  public:
   void configure(std::int64_t upper, std::int64_t lower) {
     rows_[0] = upper;

@@ -44,12 +44,12 @@ struct Inputs {
   explicit Inputs(const Case& c)
       : x(numbers(c.types.a, c.count(), 1)),
         dy(numbers(c.types.b, c.count(), 2)),
-        passed(numbers(c.types.a, c.count(), 3)),
+        residual_grad(numbers(c.types.a, c.count(), 3)),
         weight(numbers(c.wide(), static_cast<std::size_t>(c.columns), 4)),
         bias(numbers(c.wide(), static_cast<std::size_t>(c.columns), 5)) {
     for (std::size_t i = 0; i < x.size(); ++i) x.set(i, x[i] + 3);
   }
-  Storage x, dy, passed, weight, bias;
+  Storage x, dy, residual_grad, weight, bias;
 };
 
 struct Results {
@@ -88,7 +88,7 @@ Results run(const Case& c, const Inputs& in, const NormKernels& kernels, bool pa
                                        .weight = in.weight.data(),
                                        .mean = c.centred ? r.mean.data() : nullptr,
                                        .rstd = r.rstd.data(),
-                                       .passed = passes ? in.passed.data() : nullptr,
+                                       .residual_grad = passes ? in.residual_grad.data() : nullptr,
                                        .dx = r.dx.data(),
                                        .weight_blocks = r.weight_blocks.data(),
                                        .bias_blocks = c.centred ? r.bias_blocks.data() : nullptr,
@@ -127,7 +127,7 @@ void check_against_formulas(const Case& c, const Inputs& in, const Results& got,
     for (std::size_t k = 0; k < columns; ++k) {
       const double y = normalised(k) * (in.weight[k] + kOffset) + (c.centred ? in.bias[k] : 0);
       ASSERT_NEAR(got.y[first + k], y, epsilon_of(c.types.b) * std::abs(y) + slack(c));
-      const double dx = rstd * (g(k) - level - normalised(k) * pull) + (passes ? in.passed[first + k] : 0);
+      const double dx = rstd * (g(k) - level - normalised(k) * pull) + (passes ? in.residual_grad[first + k] : 0);
       ASSERT_NEAR(got.dx[first + k], dx, epsilon_of(c.types.a) * std::abs(dx) + slack(c) * std::max(1.0, rstd));
     }
   }

@@ -1,4 +1,4 @@
-// The bodies of the CUDA optimizer kernels run on the host: updates, skipped steps and block-scaled states give the bits of the processor's
+// The bodies of the CUDA optimizer kernels run on the host: updates, skipped steps and block-scaled states give the bits of the CPU's
 // kernels, statistics agree with long double.
 #include <gtest/gtest.h>
 
@@ -75,14 +75,14 @@ struct Memory {
 };
 
 StepRules rules_of(UpdateRule rule) {
-  return {.rule = rule, .clip_grad = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .momentum = 0.9, .scales_dynamically = false};
+  return {.rule = rule, .clip_grad = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .momentum = 0.9, .dynamic_loss_scale = false};
 }
 
 /// A whole step as the launches make it, the chunks in descending order.
 void cuda_step(const UpdatePlan& plan, const StepInputs& inputs) {
   for (std::int64_t i = plan.num_chunks - 1; i >= 0; --i) cuda::square_chunk(plan, i, ChunkTeam{});
-  for (std::int64_t p = 0; p < plan.table.num_parameters; ++p) cuda::fold_sum(plan, p);
-  cuda::settle(plan, inputs);
+  for (std::int64_t p = 0; p < plan.table.num_parameters; ++p) cuda::reduce_sum(plan, p);
+  cuda::finalize(plan, inputs);
   for (std::int64_t i = plan.num_chunks - 1; i >= 0; --i) {
     if (plan.types.main == Type::f64) {
       cuda::update_chunk<double>(plan, i, ChunkTeam{});
@@ -200,8 +200,8 @@ TEST(CudaOptimizer, VetoesAreReadWhereTheyLie) {
   auto chunks = memory.chunks();
   std::vector<double> partial(2 * chunks.size());
   StepScalars scalars;
-  const double veto = 1;
-  cuda_step(plan_of(chunks, memory, UpdateRule::adamw, partial, scalars), {.lr = {1, 1}, .weight_decay = 0.1, .veto = &veto});
+  const double found_inf = 1;
+  cuda_step(plan_of(chunks, memory, UpdateRule::adamw, partial, scalars), {.lr = {1, 1}, .weight_decay = 0.1, .found_inf = &found_inf});
   EXPECT_EQ(scalars.applied, 0);
   EXPECT_TRUE(memory == before);
 }
@@ -219,8 +219,8 @@ TEST(CudaOptimizer, StatisticsAgreeWithLongDouble) {
     for (std::size_t i = 0; i < memory.grad.size(); ++i) sum += static_cast<long double>(memory.grad[i]) * static_cast<long double>(memory.grad[i]);
     EXPECT_NEAR(scalars.grad_norm / static_cast<double>(std::sqrt(sum)), 1, 1e-14);
     for (std::int64_t i = 0; i < plan.num_chunks; ++i) cuda::count_chunk_zeros(plan, i, ChunkTeam{});
-    for (std::int64_t p = 0; p < 2; ++p) cuda::fold_sum(plan, p);
-    cuda::settle_zeros(plan);
+    for (std::int64_t p = 0; p < 2; ++p) cuda::reduce_sum(plan, p);
+    cuda::finalize_zeros(plan);
     EXPECT_EQ(scalars.num_zeros, 3);
   }
 }

@@ -1,6 +1,6 @@
 // Every instruction set's innermost product against float64 over ragged sizes, both ways an operand can lie, and what never changes a bit:
 // how many rows there are, and where a row stands.
-#include "kernels/cpu/panel_product.h"
+#include "kernels/cpu/gemm_micro_kernel.h"
 
 #include <gtest/gtest.h>
 
@@ -18,14 +18,14 @@ namespace {
 
 struct Named {
   std::string name;
-  PanelProduct product;
+  MicroKernel product;
 };
 
 std::vector<Named> products() {
-  std::vector<Named> all{{"chosen f32", panel_product(Type::f32)}, {"chosen bf16", panel_product(Type::bf16)}};
-  if (cpu_has_avx2()) all.push_back({"avx2", avx2::f32_product()});
-  if (cpu_has_avx512()) all.push_back({"avx512", avx512::f32_product()});
-  if (cpu_has_bf16_products()) all.push_back({"avx512bf16", avx512bf16::bf16_product()});
+  std::vector<Named> all{{"chosen f32", gemm_micro_kernel(Type::f32)}, {"chosen bf16", gemm_micro_kernel(Type::bf16)}};
+  if (cpu_has_avx2()) all.push_back({"avx2", avx2::f32_micro_kernel()});
+  if (cpu_has_avx512()) all.push_back({"avx512", avx512::f32_micro_kernel()});
+  if (cpu_has_avx512_bf16()) all.push_back({"avx512bf16", avx512bf16::bf16_micro_kernel()});
   return all;
 }
 
@@ -42,7 +42,7 @@ struct Operand {
         line((is_along ? depth_ : count_) + 3) {}
 
   double at(std::int64_t d, std::int64_t c) const { return values[static_cast<std::size_t>(along_depth ? c * line + d : d * line + c)]; }
-  std::vector<std::uint32_t> packed(const PanelProduct& product, std::int64_t stride) const {
+  std::vector<std::uint32_t> packed(const MicroKernel& product, std::int64_t stride) const {
     std::vector<std::uint32_t> to(static_cast<std::size_t>(product.packed_bytes(depth, stride) / 4), 0xFFFFFFFFu);
     product.pack({.from = values.data(),
                   .type = values.type(),
@@ -56,7 +56,7 @@ struct Operand {
   }
 };
 
-std::vector<float> multiply(const PanelProduct& product, const Operand& a, const Operand& b, std::int64_t first, std::int64_t rows,
+std::vector<float> multiply(const MicroKernel& product, const Operand& a, const Operand& b, std::int64_t first, std::int64_t rows,
                             const std::vector<float>& before) {
   const std::int64_t stride = a.count + 2, out_stride = b.count + 5;
   const auto a_packed = a.packed(product, stride), panel = b.packed(product, kPanelColumns);
@@ -79,7 +79,7 @@ std::vector<float> multiply(const PanelProduct& product, const Operand& a, const
   return out;
 }
 
-void expect_product(const Named& named, const Operand& a, const Operand& b) {
+void expect_gemm(const Named& named, const Operand& a, const Operand& b) {
   const std::vector<float> before(static_cast<std::size_t>(b.count), 0.5f);
   for (const bool accumulate : {false, true}) {
     const auto out = multiply(named.product, a, b, 0, a.count, accumulate ? before : std::vector<float>{});
@@ -97,23 +97,23 @@ void expect_product(const Named& named, const Operand& a, const Operand& b) {
   }
 }
 
-TEST(PanelProduct, EqualsFloat64OnRaggedSizesFromEveryStorage) {
+TEST(MicroKernel, EqualsFloat64OnRaggedSizesFromEveryStorage) {
   for (const Named& named : products()) {
     for (const Type type : {Type::f32, Type::bf16, Type::f16}) {
       if (named.product.type == Type::bf16 && type != Type::bf16) continue;
       for (const std::int64_t depth : {1, 2, 7, 33}) {
         for (const std::int64_t rows : {1, 5, 12, 31}) {
           for (const std::int64_t columns : {1, 8, 17, 32})
-            expect_product(named, Operand(type, rows % 2 == 1, depth, rows, 1), Operand(type, columns % 2 == 1, depth, columns, 2));
+            expect_gemm(named, Operand(type, rows % 2 == 1, depth, rows, 1), Operand(type, columns % 2 == 1, depth, columns, 2));
         }
       }
-      expect_product(named, Operand(type, true, 40, 26, 3), Operand(type, true, 40, 32, 4));
-      expect_product(named, Operand(type, false, 41, 26, 3), Operand(type, true, 41, 30, 4));
+      expect_gemm(named, Operand(type, true, 40, 26, 3), Operand(type, true, 40, 32, 4));
+      expect_gemm(named, Operand(type, false, 41, 26, 3), Operand(type, true, 41, 30, 4));
     }
   }
 }
 
-TEST(PanelProduct, ARowDoesNotDependOnItsBatch) {
+TEST(MicroKernel, ARowDoesNotDependOnItsBatch) {
   for (const Named& named : products()) {
     const Operand a(named.product.type, true, 129, 29, 5), b(named.product.type, false, 129, 32, 6);
     const auto all = multiply(named.product, a, b, 0, 29, {});
@@ -127,10 +127,10 @@ TEST(PanelProduct, ARowDoesNotDependOnItsBatch) {
   }
 }
 
-TEST(PanelProduct, InstructionSetsAgreeInEveryBitOfFloat32) {
+TEST(MicroKernel, InstructionSetsAgreeInEveryBitOfFloat32) {
   if (!cpu_has_avx512()) GTEST_SKIP() << "needs AVX-512";
   const Operand a(Type::f32, true, 300, 14, 7), b(Type::f32, true, 300, 27, 8);
-  EXPECT_EQ(multiply(avx2::f32_product(), a, b, 0, 14, {}), multiply(avx512::f32_product(), a, b, 0, 14, {}));
+  EXPECT_EQ(multiply(avx2::f32_micro_kernel(), a, b, 0, 14, {}), multiply(avx512::f32_micro_kernel(), a, b, 0, 14, {}));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The bodies of the CUDA row kernels run on the host, item by item in a shuffled order as a grid might: dropout, rotary embedding and the norm
-// weight's gradient give the bits of the processor's kernels, norms agree with float64 formulas.
+// weight's gradient give the bits of the CPU's kernels, norms agree with float64 formulas.
 #include <gtest/gtest.h>
 
 #include <algorithm>

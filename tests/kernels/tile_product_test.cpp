@@ -1,4 +1,4 @@
-// The AMX product on imitated tiles: lines, halves and strides are those of the processor, only the registers are ordinary memory. Where the
+// The AMX product on imitated tiles: lines, halves and strides are those of the CPU, only the registers are ordinary memory. Where the
 // processor has AMX, the real tiles give the same sums.
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace megatron::kernels {
 namespace {
 
 /// out [rows, columns] = a·b, a along or across depth; lines of poison surround the operands.
-std::vector<float> product_of(const PanelProduct& product, const Storage& a, bool along, const Storage& b, std::int64_t rows, std::int64_t columns,
+std::vector<float> emulated_gemm(const MicroKernel& product, const Storage& a, bool along, const Storage& b, std::int64_t rows, std::int64_t columns,
                               std::int64_t depth, bool accumulate) {
   const std::int64_t steps = product.steps_of(depth), line = steps + 16;
   std::vector<std::uint32_t> lines(static_cast<std::size_t>(rows * line), 0x7FC07FC0u),
@@ -50,14 +50,14 @@ std::vector<float> product_of(const PanelProduct& product, const Storage& a, boo
   return out;
 }
 
-void expect_right(const PanelProduct& product) {
+void expect_right(const MicroKernel& product) {
   for (const bool along : {true, false}) {
     for (const std::int64_t rows : {1, 15, 16, 17, 33, 70}) {
       for (const std::int64_t columns : {1, 16, 31, 32}) {
         for (const std::int64_t depth : {1, 2, 31, 32, 65, 300}) {
           const Storage a = numbers(Type::bf16, static_cast<std::size_t>(rows * depth), 1),
                         b = numbers(Type::bf16, static_cast<std::size_t>(depth * columns), 2);
-          const auto out = product_of(product, a, along, b, rows, columns, depth, /*accumulate=*/rows == 17);
+          const auto out = emulated_gemm(product, a, along, b, rows, columns, depth, /*accumulate=*/rows == 17);
           for (std::int64_t r = 0; r < rows; ++r) {
             for (std::int64_t c = 0; c < columns; ++c) {
               double expected = rows == 17 ? 0.25 : 0, size = 1;
@@ -76,11 +76,11 @@ void expect_right(const PanelProduct& product) {
   }
 }
 
-TEST(TileProduct, EqualsFloat64OnImitatedTiles) { expect_right(imitation::tile_product<ImitatedTiles>()); }
+TEST(AmxMicroKernel, EqualsFloat64OnImitatedTiles) { expect_right(emulation::amx_micro_kernel<EmulatedTiles>()); }
 
-TEST(TileProduct, EqualsFloat64OnTheProcessorsTiles) {
+TEST(AmxMicroKernel, EqualsFloat64OnTheProcessorsTiles) {
   if (!cpu_has_amx() || !amx::is_usable()) GTEST_SKIP() << "needs AMX";
-  expect_right(amx::bf16_product());
+  expect_right(amx::bf16_micro_kernel());
 }
 
 }  // namespace

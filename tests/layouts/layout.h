@@ -11,7 +11,7 @@
 
 namespace megatron::layouts {
 
-inline constexpr std::int64_t kMostRanks = 16;
+inline constexpr std::int64_t kMaxRanks = 16;
 
 /// Stages and the order of their work.
 struct Pipeline {
@@ -59,7 +59,7 @@ struct Layout {
 
   /// Whether Megatron's rules allow it.
   bool is_valid() const {
-    if (world_size() > kMostRanks) return false;
+    if (world_size() > kMaxRanks) return false;
     if ((sequence_parallel && tp == 1) || (tp_comm_overlap && !sequence_parallel)) return false;
     return !overlap_param_gather || (distributed_optimizer && overlap_grad_reduce);
   }
@@ -180,9 +180,9 @@ inline std::array<std::int64_t, 9> choices(const Case& one) {
           pipelines()[l.pipeline].shape()};
 }
 
-/// A few cases of at most `most_ranks` in which every pair of choices that can occur together does: each time the case that brings most new pairs,
+/// A few cases of at most `max_ranks` in which every pair of choices that can occur together does: each time the case that brings most new pairs,
 /// the pipelines taking turns.
-inline std::vector<Case> pairwise_cases(std::int64_t most_ranks) {
+inline std::vector<Case> pairwise_cases(std::int64_t max_ranks) {
   using Pair = std::array<std::int64_t, 4>;
   const auto pairs_of = [](const Case& one) {
     std::vector<Pair> pairs;
@@ -194,7 +194,7 @@ inline std::vector<Case> pairwise_cases(std::int64_t most_ranks) {
     return pairs;
   };
   std::vector<Case> all = all_cases();
-  std::erase_if(all, [&](const Case& one) { return one.layout.world_size() > most_ranks; });
+  std::erase_if(all, [&](const Case& one) { return one.layout.world_size() > max_ranks; });
   std::set<Pair> open;
   for (const Case& one : all) {
     for (const Pair& pair : pairs_of(one)) open.insert(pair);

@@ -20,7 +20,7 @@ namespace megatron::layouts {
 
 using Tensors = std::map<std::string, at::Tensor>;
 
-struct Outcome {
+struct TrainingResult {
   std::vector<double> losses, grad_norms;  ///< of each step
   Tensors before, after;                   ///< the whole weights, before the first step and after the last, float64
 };
@@ -30,7 +30,7 @@ inline void add_part(const ParamStore& weights, Tensors& whole) {
   for (const Parameter* parameter : weights.parameters()) {
     const Shape& shape = parameter->sharding().global_shape;
     at::Tensor& tensor = whole.try_emplace(parameter->name(), at::zeros(shape, at::kDouble)).first->second;
-    for (const Box& box : parameter->sharding().boxes(parameter->axis())) {
+    for (const TensorSlice& box : parameter->sharding().slices(parameter->axis())) {
       at::Tensor to = tensor, from = parameter->value();
       for (std::size_t d = 0; d < shape.size(); ++d) {
         const auto dim = static_cast<std::int64_t>(d);
@@ -51,16 +51,16 @@ inline TrainStepResult make_step(Trainer& trainer) {
                                             .first_ordinal = trainer.progress.consumed_train_samples,
                                             .calculate_per_token_loss = trainer.settings.training.calculate_per_token_loss,
                                             .update = {.lr = trainer.scheduler.lr(), .weight_decay = trainer.scheduler.weight_decay()}});
-  trainer.scheduler.advance(trainer.batch.running_batch_size);
+  trainer.scheduler.step(trainer.batch.running_batch_size);
   ++trainer.progress.iteration;
   trainer.progress.consumed_train_samples += trainer.batch.running_batch_size;
   return step;
 }
 
 /// Trains for --train-iters steps.
-inline Outcome train_in_layout(const std::vector<std::string>& flags, std::int64_t world_size) {
-  const Run run = read_run(flags, world_size);
-  Outcome outcome;
+inline TrainingResult train_in_layout(const std::vector<std::string>& flags, std::int64_t world_size) {
+  const RunConfig run = read_run(flags, world_size);
+  TrainingResult outcome;
   std::mutex mutex;
   run_rank_threads(world_size, [&](Communicators& communicators) {
     std::ostream silent(nullptr);
@@ -88,7 +88,7 @@ inline std::vector<std::string> flags_of(const Case& one, const std::vector<std:
   return all;
 }
 
-inline Outcome train_case(const Case& one, const std::vector<std::string>& more) {
+inline TrainingResult train_case(const Case& one, const std::vector<std::string>& more) {
   return train_in_layout(flags_of(one, more), one.layout.world_size());
 }
 

@@ -31,8 +31,8 @@ std::vector<std::string> joined(std::vector<std::string> a, const std::vector<st
 }
 
 /// One rank's run of a family; made once.
-const Outcome& reference(std::size_t family, const std::vector<std::string>& more) {
-  static std::map<std::pair<std::size_t, std::vector<std::string>>, Outcome> known;
+const TrainingResult& reference(std::size_t family, const std::vector<std::string>& more) {
+  static std::map<std::pair<std::size_t, std::vector<std::string>>, TrainingResult> known;
   const auto key = std::pair(family, more);
   auto found = known.find(key);
   if (found == known.end()) found = known.emplace(key, train_case({family, {}}, more)).first;
@@ -40,7 +40,7 @@ const Outcome& reference(std::size_t family, const std::vector<std::string>& mor
 }
 
 void expect_one_ranks_gradients(const Case& one) {
-  const Outcome &expected = reference(one.family, kOneSgdStep), actual = train_case(one, kOneSgdStep);
+  const TrainingResult &expected = reference(one.family, kOneSgdStep), actual = train_case(one, kOneSgdStep);
   EXPECT_LE(curve_distance(actual.losses, expected.losses), 1e-6) << "loss of the first step";
   EXPECT_LE(curve_distance(actual.grad_norms, expected.grad_norms), 1e-5) << "gradient norm";
   ASSERT_EQ(actual.after.size(), expected.after.size());
@@ -84,7 +84,7 @@ TEST(Layouts, EveryScheduleHasTheBitsOfOneRank) {
     for (std::size_t pipeline = 1; pipeline < pipelines().size(); ++pipeline) {
       const Case one{family, {.pipeline = pipeline}};
       SCOPED_TRACE(families()[family].name + ", " + one.layout.text());
-      const Outcome &expected = reference(family, kOneSgdStep), actual = train_case(one, kOneSgdStep);
+      const TrainingResult &expected = reference(family, kOneSgdStep), actual = train_case(one, kOneSgdStep);
       EXPECT_EQ(actual.losses, expected.losses);
       for (const auto& [name, after] : expected.after) {
         const at::Tensor& mine = actual.after.at(name);
@@ -99,7 +99,7 @@ TEST(Layouts, EveryScheduleHasTheBitsOfOneRank) {
 }
 
 /// How far the gradients of a bf16 step are from those of the float32 one: root mean square over tensors of ‖difference‖ / ‖gradient‖.
-double gradient_distance(const Outcome& rounded, const Outcome& exact) {
+double gradient_distance(const TrainingResult& rounded, const TrainingResult& exact) {
   double squares = 0;
   for (const auto& [name, after] : exact.after) {
     const at::Tensor gradient = exact.before.at(name) - after;
@@ -115,7 +115,7 @@ TEST(Layouts, InBf16GradientsAreNoFartherFromFp32) {
   const std::vector<std::string> bf16 = joined(kOneSgdStep, {"--bf16"});
   for (const Case& one : wants_all() ? all_cases() : pairwise_cases(kMostRanksAtOnce)) {
     SCOPED_TRACE(families()[one.family].name + ", " + one.layout.text());
-    const Outcome& exact = reference(one.family, kOneSgdStep);
+    const TrainingResult& exact = reference(one.family, kOneSgdStep);
     const double of_one_rank = gradient_distance(reference(one.family, bf16), exact);
     EXPECT_LE(gradient_distance(train_case(one, bf16), exact), (one.layout.tp == 1 ? 1.001 : 1.25) * of_one_rank);
   }

@@ -58,9 +58,9 @@ TEST_P(GptBatches, SamplesOneByOneGiveTheGradientsOfTheBatch) {
   store.initialize(3);
   const Microbatch batch = make_batch(3, 6);
   const auto gradients = [&](const std::vector<Microbatch>& parts) {
-    store.begin_gradients();
+    store.zero_gradients();
     for (const Microbatch& part : parts) model->forward_step(part, true).loss_sum.backward();
-    store.finish_gradients();
+    store.finalize_gradients();
     std::vector<at::Tensor> result;
     for (const Parameter* parameter : store.parameters()) result.push_back(parameter->grad().clone());
     return result;
@@ -118,7 +118,7 @@ TEST(GptShards, DrawTheWeightsOfTheWholeModel) {
           for (const Parameter* mine : shard.parameters()) {
             const Parameter* full = whole.find(mine->name());
             ASSERT_NE(full, nullptr) << mine->name();
-            for (const Box& box : mine->sharding().boxes(mine->axis())) {
+            for (const TensorSlice& box : mine->sharding().slices(mine->axis())) {
               at::Tensor local = mine->value(), global = full->value();
               for (std::size_t d = 0; d < box.shape.size(); ++d) {
                 local = local.narrow(static_cast<std::int64_t>(d), box.local_offset[d], box.shape[d]);

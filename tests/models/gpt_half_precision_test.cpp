@@ -50,10 +50,10 @@ Trained model_of(const TransformerConfig& config, at::ScalarType type) {
 }
 
 double step(const Trained& trained, const Microbatch& microbatch) {
-  trained.store->begin_gradients();
+  trained.store->zero_gradients();
   const StepOutput output = trained.model->forward_step(microbatch, /*training=*/true);
   output.loss_sum.backward();
-  trained.store->finish_gradients();
+  trained.store->finalize_gradients();
   return output.loss_sum.item<double>();
 }
 
@@ -110,7 +110,7 @@ TEST_P(GptHalfPrecision, StatesGiveTheLogitsOfTheFullPass) {
   const at::Tensor tokens = (at::arange(16) * 5 % 61).view({2, 8});
   const at::Tensor full = trained.model->logits(tokens, 0, nullptr, false);
   EXPECT_EQ(full.scalar_type(), at::kFloat);
-  LayerStates states;
+  KvCache states;
   std::vector<at::Tensor> parts = {trained.model->logits(tokens.narrow(1, 0, 5), 0, &states, false)};
   for (std::int64_t i = 5; i < 8; ++i) parts.push_back(trained.model->logits(tokens.narrow(1, i, 1), i, &states, true));
   EXPECT_LT((at::cat(parts, 1) - full).norm().item<double>(), 8 * unit_roundoff() * full.norm().item<double>());

@@ -40,10 +40,10 @@ TEST_P(GptGradients, EqualCentralDifferences) {
     if (parameter->sharding().pad_multiple > 0) value.narrow(0, config.vocab_size, value.size(0) - config.vocab_size).zero_();
   }
   const Microbatch microbatch = batch_of(2, 6, config.vocab_size);
-  store.begin_gradients();
+  store.zero_gradients();
   const StepOutput output = model->forward_step(microbatch, /*training=*/true);
   (output.loss_sum / 11).backward();
-  store.finish_gradients();
+  store.finalize_gradients();
   for (const Parameter* parameter : store.parameters()) {
     at::Tensor value = parameter->value();
     const at::Tensor direction = at::cos(at::arange(value.numel(), at::kDouble) * 2.3).view(value.sizes());
@@ -106,7 +106,7 @@ TEST(GptModel, StatesGiveTheLogitsOfTheFullPass) {
   store.initialize(1);
   const at::Tensor tokens = (at::arange(16) * 5 % 13).view({2, 8});
   const at::Tensor full = model->logits(tokens, 0, nullptr, false);
-  LayerStates states;
+  KvCache states;
   std::vector<at::Tensor> parts = {model->logits(tokens.narrow(1, 0, 3), 0, &states, false)};
   parts.push_back(model->logits(tokens.narrow(1, 3, 2), 3, &states, false));
   for (std::int64_t i = 5; i < 8; ++i) parts.push_back(model->logits(tokens.narrow(1, i, 1), i, &states, true));

@@ -43,7 +43,7 @@ std::pair<Table, Table> traffic_of(const TensorLayout& layout) {
     const auto model = make_gpt_model(config, rank, 8);
     ParamStore store(*model, {});
     store.initialize(3);
-    store.begin_gradients();
+    store.zero_gradients();
     take(communicators);
     const StepOutput output = model->forward_step(batch, /*training=*/true);
     Table forward = take(communicators);

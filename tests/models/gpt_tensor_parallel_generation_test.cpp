@@ -28,7 +28,7 @@ std::vector<at::Tensor> logits_of(const TransformerConfig& config, const TensorL
       logits = model->logits(tokens, 0, nullptr, false);
       return;
     }
-    LayerStates states;
+    KvCache states;
     std::vector<at::Tensor> parts = {model->logits(tokens.narrow(1, 0, 3), 0, &states, false)};
     for (std::int64_t i = 3; i < 7; ++i) parts.push_back(model->logits(tokens.narrow(1, i, 1), i, &states, true));
     logits = at::cat(parts, 1);

@@ -114,7 +114,7 @@ class Collector {
 
 void train(const Rank& rank, ParamStore& store, Optimizer& optimizer, Collector& collector) {
   for (int step = 0; step < kSteps; ++step) {
-    store.begin_gradients(kMicrobatches);
+    store.zero_gradients(kMicrobatches);
     for (int microbatch = 0; microbatch < kMicrobatches; ++microbatch) {
       for (Parameter* parameter : store.parameters()) {  // a parameter is read in forward, in some order
         EXPECT_EQ(parameter->value().numel(), num_elements(parameter->local_shape()));
@@ -128,7 +128,7 @@ void train(const Rank& rank, ParamStore& store, Optimizer& optimizer, Collector&
         if (parameter->name() == "square") parameter->contribute(at::zeros_like(part));  // a second use of the weight
       }
     }
-    store.finish_gradients();
+    store.finalize_gradients();
     collector.put_numbers(rank, optimizer.step({.lr = 0.01, .decoupled_lr = 0.02, .weight_decay = 0.1, .count_zeros = true}));
   }
 }

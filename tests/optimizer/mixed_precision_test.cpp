@@ -50,9 +50,9 @@ struct Training {
   }
   const at::Tensor& weight(const std::string& name) { return store->find(name)->value(); }
   StepResult step(const StepOptions& options, const std::map<std::string, at::Tensor>& gradients) {
-    store->begin_gradients();
+    store->zero_gradients();
     for (const auto& [name, gradient] : gradients) store->find(name)->contribute(gradient);
-    store->finish_gradients();
+    store->finalize_gradients();
     return optimizer->step(options);
   }
   std::map<std::string, at::Tensor> everything() {
@@ -90,7 +90,7 @@ void follow(const Json& example) {
   const Json& settings = example.at("settings");
   Training training(config_of(settings), {.initial = settings.at("loss_scale")}, bits(settings.at("dtype")));
   for (const char* name : {"weight", "bias"}) training.main(name).copy_(like(training.main(name), example.at(name)));
-  training.optimizer->main_parameters().write_weights();
+  training.optimizer->main_parameters().copy_main_params_to_model_params();
   StepOptions options{.lr = settings.at("lr"), .weight_decay = settings.at("weight_decay")};
   if (!settings.at("decoupled_lr").is_null()) options.decoupled_lr = settings.at("decoupled_lr").get<double>();
   // bfloat16 states may round to the neighbour, 2⁻⁸ of a moment, which moves a weight by that part of the learning rate
@@ -119,7 +119,7 @@ TEST(MixedPrecision, WeightsAreTheRoundedFloat32Draw) {
   Training wide{OptimizerConfig{}}, narrow(OptimizerConfig{}, {}, bits("bf16"));
   wide.optimizer->main_parameters().initialize(7);
   narrow.optimizer->main_parameters().initialize(7);
-  EXPECT_FALSE(wide.optimizer->main_parameters().are_separate());
+  EXPECT_FALSE(wide.optimizer->main_parameters().has_fp32_copies());
   EXPECT_TRUE(at::equal(narrow.main("weight"), wide.weight("weight")));
   EXPECT_TRUE(at::equal(narrow.weight("weight"), wide.weight("weight").to(at::kBFloat16)));
   narrow.store->initialize(7);
@@ -129,7 +129,7 @@ TEST(MixedPrecision, WeightsAreTheRoundedFloat32Draw) {
 TEST(MixedPrecision, NormOfTheParametersIsThatOfTheMainOnes) {
   Training training(OptimizerConfig{}, {}, bits("bf16"));
   training.main("weight").fill_(1 + 0x1p-10);  // rounds to 1 in bfloat16
-  training.optimizer->main_parameters().write_weights();
+  training.optimizer->main_parameters().copy_main_params_to_model_params();
   EXPECT_DOUBLE_EQ(training.optimizer->main_parameters().norm(), (1 + 0x1p-10) * std::sqrt(15.0));
 }
 
@@ -150,7 +150,7 @@ TEST(MixedPrecision, SmallUpdatesAddUpInTheMainWeights) {
   config.sgd_momentum = config.clip_grad = 0;
   Training training(config, {}, bits("bf16"));
   training.main("weight").fill_(1);
-  training.optimizer->main_parameters().write_weights();
+  training.optimizer->main_parameters().copy_main_params_to_model_params();
   for (int i = 0; i < 16; ++i) training.step({.lr = 0x1p-11}, {{"weight", at::ones({3, 5})}});  // below half a step of bfloat16 at 1
   EXPECT_TRUE(at::equal(training.main("weight"), at::full({3, 5}, 1 - 0x1p-7)));
   EXPECT_EQ(training.weight("weight")[0][0].item<double>(), 1 - 0x1p-7);
@@ -191,7 +191,7 @@ void expect_resume_to_be_exact(const OptimizerConfig& config, const LossScaling&
   first.step(step, infinite);
   auto saved = first.everything();
   for (const char* name : {"weight", "bias"}) second.main(name).copy_(saved.at(std::string("main_") + name));
-  second.optimizer->main_parameters().write_weights();
+  second.optimizer->main_parameters().copy_main_params_to_model_params();
   second.optimizer->visit_state([&](const ParameterPiece& piece, const std::string& state, at::Tensor& tensor) {
     tensor.copy_(saved.at(state + "." + piece.parameter->name()).flatten());
   });
@@ -256,13 +256,13 @@ TEST(LossScale, ConstantScaleStaysAndSkips) {
 TEST(LossScale, VetoLeavesEverythingAsItIs) {
   Training training(OptimizerConfig{}, {.initial = 8, .is_dynamic = true, .min = 1, .window = 1, .hysteresis = 1}, bits("fp16"));
   const auto before = training.everything();
-  const StepResult result = training.step({.lr = 1, .veto = at::ones({}, at::kDouble)}, {{"bias", at::ones({5})}});
+  const StepResult result = training.step({.lr = 1, .found_inf = at::ones({}, at::kDouble)}, {{"bias", at::ones({5})}});
   EXPECT_FALSE(result.applied);
   EXPECT_EQ(result.non_finite_parameter, "");
   EXPECT_EQ(result.loss_scale, 8);
   EXPECT_EQ(training.optimizer->num_steps(), 0);
   for (const auto& [name, tensor] : training.everything()) EXPECT_TRUE(at::equal(tensor, before.at(name))) << name;
-  EXPECT_TRUE(training.step({.lr = 1, .veto = at::zeros({}, at::kDouble)}, {{"bias", at::ones({5})}}).applied);
+  EXPECT_TRUE(training.step({.lr = 1, .found_inf = at::zeros({}, at::kDouble)}, {{"bias", at::ones({5})}}).applied);
 }
 
 TEST(LossScale, FollowsTheFlags) {

@@ -57,10 +57,10 @@ void follow(const Json& example, c10::ScalarType dtype, double tolerance) {
   const auto optimizer = make_optimizer(config_of(example.at("settings")), store);
   const StepOptions options{.lr = example.at("settings").at("lr"), .weight_decay = example.at("settings").at("weight_decay")};
   for (const Json& step : example.at("steps")) {
-    store.begin_gradients();
+    store.zero_gradients();
     set_gradient(store, "weight", tensor_of(step.at("weight_grad"), dtype));
     set_gradient(store, "bias", tensor_of(step.at("bias_grad"), dtype));
-    store.finish_gradients();
+    store.finalize_gradients();
     const StepResult result = optimizer->step(options);
     EXPECT_TRUE(result.applied);
     EXPECT_NEAR(result.grad_norm, step.at("norm").get<double>(), tolerance);
@@ -91,9 +91,9 @@ struct OneTensor {
   }
   StepResult step(const OptimizerConfig& config, const at::Tensor& gradient, const StepOptions& options) {
     if (!optimizer) optimizer = make_optimizer(config, *store);
-    store->begin_gradients();
+    store->zero_gradients();
     parameter->contribute(gradient);
-    store->finish_gradients();
+    store->finalize_gradients();
     return optimizer->step(options);
   }
   BareModule model;
@@ -124,11 +124,11 @@ TEST(Optimizer, NonFiniteGradientsChangeNothingAndNameTheFirstParameter) {
     ParamStore store(model, {});
     OptimizerConfig config;
     const auto optimizer = make_optimizer(config, store);
-    store.begin_gradients();
+    store.zero_gradients();
     set_gradient(store, "a", at::ones({4}));
     set_gradient(store, "b", at::full({4}, bad));
     set_gradient(store, "c", at::full({4}, bad));
-    store.finish_gradients();
+    store.finalize_gradients();
     const StepResult result = optimizer->step({.lr = 1});
     EXPECT_FALSE(result.applied);
     EXPECT_EQ(result.non_finite_parameter, "b");
@@ -157,9 +157,9 @@ TEST(Optimizer, PaddingRowsAreNotCountedAsZeros) {
   at::Tensor gradient = at::zeros({8, 2});
   gradient.narrow(0, 0, 5).fill_(2);
   gradient[1].zero_();
-  store.begin_gradients();
+  store.zero_gradients();
   word.contribute(gradient);
-  store.finish_gradients();
+  store.finalize_gradients();
   const StepResult result = optimizer->step({.lr = 1, .count_zeros = true});
   EXPECT_EQ(result.num_zeros, 2);
   EXPECT_DOUBLE_EQ(result.grad_norm, std::sqrt(8 * 4.0));

@@ -183,27 +183,27 @@ OptimizerParamScheduler scheduler_with(double lr, LrDecayStyle style) {
 
 TEST(OptimizerParamScheduler, ResumesWhereItStopped) {
   OptimizerParamScheduler first = scheduler_with(1e-3, LrDecayStyle::cosine), second = first;
-  first.advance(960);
-  second.restore(parse_json(first.state().dump(), "test"), ScheduleConflict::refuse, "test");
+  first.step(960);
+  second.load_state_dict(parse_json(first.state().dump(), "test"), ScheduleConflict::refuse, "test");
   EXPECT_EQ(second.num_steps(), 960);
   EXPECT_EQ(second.lr(), first.lr());
 }
 
-TEST(OptimizerParamScheduler, ConflictsAreSettledAsAsked) {
+TEST(OptimizerParamScheduler, ConflictsAreResolvedAsAsked) {
   OptimizerParamScheduler saved = scheduler_with(2e-3, LrDecayStyle::cosine);
-  saved.advance(320);
+  saved.step(320);
   OptimizerParamScheduler flags = scheduler_with(1e-3, LrDecayStyle::linear);
   try {
-    flags.restore(saved.state(), ScheduleConflict::refuse, "ckpt");
+    flags.load_state_dict(saved.state(), ScheduleConflict::refuse, "ckpt");
     ADD_FAILURE();
   } catch (const UserError& error) {
     EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("max_lr: 0.001 here, 0.002"), HasSubstr("lr_decay_style"), HasSubstr("ckpt")));
     EXPECT_THAT(error.what(), testing::Not(HasSubstr("min_lr")));
   }
   EXPECT_EQ(flags.num_steps(), 0);
-  flags.restore(saved.state(), ScheduleConflict::use_flags, "ckpt");
+  flags.load_state_dict(saved.state(), ScheduleConflict::use_flags, "ckpt");
   EXPECT_EQ(flags.lr(), scheduler_with(1e-3, LrDecayStyle::linear).schedule().lr(320));
-  flags.restore(saved.state(), ScheduleConflict::use_checkpoint, "ckpt");
+  flags.load_state_dict(saved.state(), ScheduleConflict::use_checkpoint, "ckpt");
   EXPECT_EQ(flags.lr(), saved.lr());
 }
 
@@ -214,12 +214,12 @@ TEST(OptimizerParamScheduler, DamagedStatesAreRefused) {
       Json state = good;
       state[key] = value;
       OptimizerParamScheduler scheduler = scheduler_with(1e-3, LrDecayStyle::cosine);
-      EXPECT_THROW(scheduler.restore(state, ScheduleConflict::use_checkpoint, "ckpt"), UserError) << state;
+      EXPECT_THROW(scheduler.load_state_dict(state, ScheduleConflict::use_checkpoint, "ckpt"), UserError) << state;
     }
     Json state = good;
     state.erase(key);
     OptimizerParamScheduler scheduler = scheduler_with(1e-3, LrDecayStyle::cosine);
-    EXPECT_THROW(scheduler.restore(state, ScheduleConflict::use_checkpoint, "ckpt"), UserError) << key;
+    EXPECT_THROW(scheduler.load_state_dict(state, ScheduleConflict::use_checkpoint, "ckpt"), UserError) << key;
   }
 }
 

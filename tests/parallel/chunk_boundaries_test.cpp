@@ -135,12 +135,12 @@ TEST(ChunkBoundaries, LargeResultsThatPassTheCachesAreWhole) {
 TEST(ByteCopy, MovesExactlyTheBytesFromAndToAnyAddress) {
   std::vector<std::byte> from(1024), to(1024);
   for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + 1);
-  for (const CopyWay way : {CopyWay::cached, CopyWay::streamed}) {
+  for (const CopyMode mode : {CopyMode::cached, CopyMode::non_temporal}) {
     for (std::size_t bytes = 0; bytes < 330; bytes += bytes < 130 ? 1 : 31) {
       for (std::size_t offset = 0; offset < 70; offset += 3) {
         std::fill(to.begin(), to.end(), std::byte{0});
-        copy_bytes(to.data() + offset, from.data() + 2 * offset, static_cast<std::int64_t>(bytes), way);
-        finish_streams();
+        copy_bytes(to.data() + offset, from.data() + 2 * offset, static_cast<std::int64_t>(bytes), mode);
+        store_fence();
         std::vector<std::byte> expected(to.size(), std::byte{0});
         std::copy_n(from.begin() + 2 * static_cast<std::ptrdiff_t>(offset), bytes, expected.begin() + static_cast<std::ptrdiff_t>(offset));
         ASSERT_EQ(to, expected) << bytes << " bytes to offset " << offset;
@@ -149,14 +149,14 @@ TEST(ByteCopy, MovesExactlyTheBytesFromAndToAnyAddress) {
   }
 }
 
-TEST(LineProbe, LinesOfACacheAreNearAndLinesOfMemoryAreFar) {
-  const auto probe = std::make_unique<LineProbe>();
+TEST(CacheLineProbe, LinesOfACacheAreNearAndLinesOfMemoryAreFar) {
+  const auto probe = std::make_unique<CacheLineProbe>();
   int near = 0, far = 0;
   for (std::uint64_t turn = 0; turn < 200; ++turn) {  // some may be disturbed
-    probe->renew(turn);
+    probe->touch(turn);
     near += probe->is_far(turn) ? 0 : 1;
-    probe->renew(turn);
-    for (std::size_t byte = 0; byte < sizeof(LineProbe); byte += 64) _mm_clflush(reinterpret_cast<const std::byte*>(probe.get()) + byte);
+    probe->touch(turn);
+    for (std::size_t byte = 0; byte < sizeof(CacheLineProbe); byte += 64) _mm_clflush(reinterpret_cast<const std::byte*>(probe.get()) + byte);
     _mm_mfence();
     far += probe->is_far(turn) ? 1 : 0;
   }

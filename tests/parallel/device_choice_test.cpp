@@ -11,10 +11,10 @@ namespace {
 
 using testing::HasSubstr;
 
-const CudaDriver kGpu{.num_gpus = 1, .gpu_name = "NVIDIA H100", .problem = ""};
-const CudaDriver kNoDriver{.num_gpus = 0, .gpu_name = "", .problem = "no NVIDIA driver: libcuda.so.1 is not there"};
+const CudaDriverInfo kGpu{.num_gpus = 1, .gpu_name = "NVIDIA H100", .problem = ""};
+const CudaDriverInfo kNoDriver{.num_gpus = 0, .gpu_name = "", .problem = "no NVIDIA driver: libcuda.so.1 is not there"};
 
-DeviceProbes probes(const CudaDriver& driver, const std::string& plugin_problem = "") {
+DeviceProbes probes(const CudaDriverInfo& driver, const std::string& plugin_problem = "") {
   return {.driver = [driver] { return driver; }, .open_plugin = [plugin_problem] { return plugin_problem; }};
 }
 
@@ -30,7 +30,7 @@ std::string refusal(const std::string& wanted, const DeviceProbes& probes) {
 }
 
 TEST(DeviceChoice, CpuAsksNobody) {
-  const DeviceProbes probes{.driver = []() -> CudaDriver { throw InternalError("asked"); },
+  const DeviceProbes probes{.driver = []() -> CudaDriverInfo { throw InternalError("asked"); },
                             .open_plugin = []() -> std::string { throw InternalError("asked"); }};
   EXPECT_FALSE(choose_device("cpu", probes).is_cuda);
 }

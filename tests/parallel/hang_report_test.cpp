@@ -14,7 +14,7 @@ RankState waiting(const std::string& call, std::vector<std::int64_t> missing, st
   return {Kind::waiting, {true, call, std::move(missing), iteration}};
 }
 
-TimedOut asker(std::vector<std::int64_t> missing) { return {.rank = 0, .missing = std::move(missing), .timeout = std::chrono::seconds(15)}; }
+TimedOutRank asker(std::vector<std::int64_t> missing) { return {.rank = 0, .missing = std::move(missing), .timeout = std::chrono::seconds(15)}; }
 
 TEST(HangReport, NamesTheRankThatIsMissed) {
   EXPECT_EQ(hang_text(asker({2, 3}), {{0, waiting("barrier 'end' on dp", {2, 3}, -1)}}), "ranks 2, 3 have not arrived after 15 s");
@@ -58,26 +58,26 @@ TEST(HangReport, StatesTravelAsText) {
 }
 
 /// A call that goes on in the background keeps nobody from working; once its caller stands still, it is what the rank waits for.
-TEST(RankWaits, CountOnlyWhenTheCallerStandsStill) {
-  RankBoard board(SharedBlock::of_threads(RankBoard::bytes(2)), 2);
+TEST(WaitTable, CountOnlyWhenTheCallerStandsStill) {
+  HostStatus host_status(SharedMemory::for_threads(HostStatus::bytes(2)), 2);
   const CommCall call{.operation = CommOperation::recv, .what = "activations"};
   const std::string axis = "pp";
-  board.enter(0);
-  board.waits().note_iteration(0, 3);
+  host_status.enter(0);
+  host_status.waits().note_iteration(0, 3);
   {
-    const RankWaits::Wait wait(board.waits(), 0, call, axis, {1});
-    board.waits().publish(0);
-    EXPECT_EQ(board.states().at(0).kind, Kind::running);
-    board.waits().stand_still(0, 1);
-    board.waits().publish(0);
-    const RankState state = board.states().at(0);
+    const WaitTable::Wait wait(host_status.waits(), 0, call, axis, {1});
+    host_status.waits().publish(0);
+    EXPECT_EQ(host_status.states().at(0).kind, Kind::running);
+    host_status.waits().add_blocked(0, 1);
+    host_status.waits().publish(0);
+    const RankState state = host_status.states().at(0);
     EXPECT_EQ(state.kind, Kind::waiting);
     EXPECT_EQ(state.wait.call, "recv 'activations' on pp");
     EXPECT_EQ(state.wait.missing, std::vector<std::int64_t>{1});
     EXPECT_EQ(state.wait.iteration, 3);
   }
-  EXPECT_EQ(board.states().at(0).kind, Kind::running);
-  EXPECT_FALSE(board.states().contains(1)) << "which never came";
+  EXPECT_EQ(host_status.states().at(0).kind, Kind::running);
+  EXPECT_FALSE(host_status.states().contains(1)) << "which never came";
 }
 
 }  // namespace

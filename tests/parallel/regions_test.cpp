@@ -37,15 +37,15 @@ struct Case {
 };
 
 const Case kCases[] = {
-    {"copy_to_split", copy_to_split, kLength, kLength, [](std::int64_t rank) { return brought(rank, kLength, 0); },
+    {"copy_to_tensor_parallel_region", copy_to_tensor_parallel_region, kLength, kLength, [](std::int64_t rank) { return brought(rank, kLength, 0); },
      [](std::int64_t) { return sum_of(kLength, 5); }},
-    {"reduce_from_split", reduce_from_split, kLength, kLength, [](std::int64_t) { return sum_of(kLength, 0); },
+    {"reduce_from_tensor_parallel_region", reduce_from_tensor_parallel_region, kLength, kLength, [](std::int64_t) { return sum_of(kLength, 0); },
      [](std::int64_t rank) { return brought(rank, kLength, 5); }},
-    {"gather_from_sequence", gather_from_sequence, kPart, kLength, [](std::int64_t) { return all_of(kPart, 0, 0); },
+    {"gather_from_sequence_parallel_region", gather_from_sequence_parallel_region, kPart, kLength, [](std::int64_t) { return all_of(kPart, 0, 0); },
      [](std::int64_t rank) { return slice_of(sum_of(kLength, 5), rank); }},
-    {"reduce_scatter_to_sequence", reduce_scatter_to_sequence, kLength, kPart, [](std::int64_t rank) { return slice_of(sum_of(kLength, 0), rank); },
+    {"reduce_scatter_to_sequence_parallel_region", reduce_scatter_to_sequence_parallel_region, kLength, kPart, [](std::int64_t rank) { return slice_of(sum_of(kLength, 0), rank); },
      [](std::int64_t) { return all_of(kPart, 5, 0); }},
-    {"scatter_to_sequence", scatter_to_sequence, kLength, kPart, [](std::int64_t rank) { return slice_of(brought(rank, kLength, 0), rank); },
+    {"scatter_to_sequence_parallel_region", scatter_to_sequence_parallel_region, kLength, kPart, [](std::int64_t rank) { return slice_of(brought(rank, kLength, 0), rank); },
      [](std::int64_t) { return all_of(kPart, 5, 0); }},
 };
 
@@ -79,7 +79,7 @@ TEST(Regions, FeaturesAreGatheredInRankOrder) {
                      const std::int64_t rank = communicators.rank();
                      const Axis axis{.name = "tp", .rank = rank, .size = kRanks, .comm = communicators.group({0, 1, 2}, "tp")};
                      const at::Tensor x = brought(rank, kLength, 0).set_requires_grad(true);
-                     const at::Tensor y = gather_from_split(x, axis, "region");
+                     const at::Tensor y = gather_from_tensor_parallel_region(x, axis, "region");
                      EXPECT_TRUE(at::equal(y, all_of(kLength, 0, 1)));
                      const at::Tensor dy = all_of(kLength, 5, 1);
                      y.backward(dy);

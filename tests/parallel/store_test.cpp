@@ -69,7 +69,7 @@ TEST(RunStore, SpeaksWithAStoreOfC10d) {
   options.isServer = true;
   options.waitWorkers = false;
   const c10d::TCPStore agent("127.0.0.1", options);
-  check_calls(RunStore(reach_store({"127.0.0.1", agent.getPort()}, {.timeout = milliseconds(10'000)})));
+  check_calls(RunStore(connect_to_store({"127.0.0.1", agent.getPort()}, {.timeout = milliseconds(10'000)})));
 }
 
 TEST(RunStore, ServesManyAtOnce) {
@@ -79,12 +79,12 @@ TEST(RunStore, ServesManyAtOnce) {
   std::vector<std::thread> threads;
   for (int client = 0; client < 8; ++client) {
     threads.emplace_back([&] {
-      RunStore store(reach_store(address, {}));
+      RunStore store(connect_to_store(address, {}));
       for (int i = 0; i < 200; ++i) store.add("sum", 1);
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(RunStore(reach_store(address, {})).add("sum", 0), 1600);
+  EXPECT_EQ(RunStore(connect_to_store(address, {})).add("sum", 0), 1600);
 }
 
 /// c10d's store asks for the name of every peer: seconds for each connection where the resolver is dead.
@@ -107,14 +107,14 @@ TEST(RunStore, EveryCallEndsWhenTheHostIsStopped) {
     const StoreServer server(std::move(socket));
     while (true) ::pause();
   }
-  RunStore store(reach_store(address, {.timeout = milliseconds(60'000)}));
+  RunStore store(connect_to_store(address, {.timeout = milliseconds(60'000)}));
   store.set("a", "1");
   ::kill(host, SIGSTOP);
   ::waitpid(host, nullptr, WUNTRACED);  // all its threads have stopped
   const auto start = std::chrono::steady_clock::now();
   std::thread impatient([&] {
     std::this_thread::sleep_for(milliseconds(300));
-    store.set_patience(milliseconds(800));  // for the call under way too
+    store.set_timeout(milliseconds(800));  // for the call under way too
   });
   try {
     store.find("a");
@@ -143,12 +143,12 @@ class ForeignService {
  private:
   void serve() {
     for (int client; (client = ::accept(socket_.descriptor(), nullptr, nullptr)) >= 0;) {
-      std::string heard;
+      std::string foreign_reply;
       std::array<char, 64> buffer{};
-      while (!answer_.empty() && heard.find('\n') == std::string::npos) {
+      while (!answer_.empty() && foreign_reply.find('\n') == std::string::npos) {
         const ssize_t count = ::recv(client, buffer.data(), buffer.size(), 0);
         if (count <= 0) break;
-        heard.append(buffer.data(), static_cast<std::size_t>(count));
+        foreign_reply.append(buffer.data(), static_cast<std::size_t>(count));
       }
       ::send(client, answer_.data(), answer_.size(), MSG_NOSIGNAL);
       ::close(client);
@@ -160,9 +160,9 @@ class ForeignService {
   std::thread thread_;
 };
 
-std::string refusal(const StoreAddress& address, const ReachOptions& options) {
+std::string refusal(const StoreAddress& address, const StoreConnectOptions& options) {
   try {
-    reach_store(address, options);
+    connect_to_store(address, options);
   } catch (const UserError& error) {
     return error.what();
   }

@@ -38,41 +38,41 @@ std::int64_t num_threads_of_process() {
 }
 
 /// Writes name1, name2, … and hands over behind each.
-std::function<void()> steps(Turns& turns, std::vector<std::string>& log, const std::string& name, int count) {
+std::function<void()> steps(OverlappedPair& turns, std::vector<std::string>& log, const std::string& name, int count) {
   return [&turns, &log, name, count] {
     for (int i = 1; i <= count; ++i) {
       log.push_back(name + std::to_string(i));
-      turns.hand_over();
+      turns.yield();
     }
   };
 }
 
-TEST(Turns, ChangeAtEveryHandOver) {
-  Turns turns;
+TEST(OverlappedPair, ChangeAtEveryHandOver) {
+  OverlappedPair turns;
   std::vector<std::string> log;
   turns.run(steps(turns, log, "a", 3), steps(turns, log, "b", 3));
   EXPECT_THAT(log, ElementsAre("a1", "b1", "a2", "b2", "a3", "b3"));
 }
 
-TEST(Turns, TheOneThatIsLeftGoesOn) {
-  Turns turns;
+TEST(OverlappedPair, TheOneThatIsLeftGoesOn) {
+  OverlappedPair turns;
   std::vector<std::string> log;
   turns.run(steps(turns, log, "a", 1), steps(turns, log, "b", 3));
   turns.run(steps(turns, log, "c", 3), steps(turns, log, "d", 1));
   EXPECT_THAT(log, ElementsAre("a1", "b1", "b2", "b3", "c1", "d1", "c2", "c3"));
 }
 
-TEST(Turns, WithoutHandingOverOneRunsAfterTheOther) {
-  Turns turns;
+TEST(OverlappedPair, WithoutHandingOverOneRunsAfterTheOther) {
+  OverlappedPair turns;
   std::vector<int> log;
   turns.run([&] { log.push_back(1); }, [&] { log.push_back(2); });
   EXPECT_THAT(log, ElementsAre(1, 2));
 }
 
-TEST(Turns, MakeAThreadForTheFirstPairOnly) {
-  Turns turns;
+TEST(OverlappedPair, MakeAThreadForTheFirstPairOnly) {
+  OverlappedPair turns;
   const std::int64_t before = num_threads_of_process();
-  turns.hand_over();
+  turns.yield();
   EXPECT_FALSE(turns.is_running());
   EXPECT_EQ(num_threads_of_process(), before);
   std::set<std::thread::id> threads;
@@ -81,8 +81,8 @@ TEST(Turns, MakeAThreadForTheFirstPairOnly) {
   EXPECT_EQ(threads.size(), 1U);
 }
 
-TEST(Turns, BothComputeAsTheCallerDoes) {
-  Turns turns;
+TEST(OverlappedPair, BothComputeAsTheCallerDoes) {
+  OverlappedPair turns;
   const int threads = at::get_num_threads();
   for (const int num_threads : {1, 2, 1}) {
     for (const bool mode : {true, false}) {
@@ -98,32 +98,32 @@ TEST(Turns, BothComputeAsTheCallerDoes) {
   at::set_num_threads(threads);
 }
 
-TEST(Turns, AnErrorOfTheFirstEndsTheSecond) {
-  Turns turns;
+TEST(OverlappedPair, AnErrorOfTheFirstEndsTheSecond) {
+  OverlappedPair turns;
   std::string seen;
-  const auto second = [&] { seen = failure_of([&] { turns.hand_over(); }); };
+  const auto second = [&] { seen = failure_of([&] { turns.yield(); }); };
   const auto first = [&] {
-    turns.hand_over();
+    turns.yield();
     throw std::runtime_error("out of order");
   };
   EXPECT_EQ(failure_of([&] { turns.run(first, second); }), "out of order");
   EXPECT_EQ(seen, "the other step of a joined pair failed");
 }
 
-TEST(Turns, AnErrorOfTheSecondEndsTheFirst) {
-  Turns turns;
+TEST(OverlappedPair, AnErrorOfTheSecondEndsTheFirst) {
+  OverlappedPair turns;
   std::vector<int> reached;
   const auto first = [&] {
     reached.push_back(1);
-    turns.hand_over();
+    turns.yield();
     reached.push_back(2);
   };
   EXPECT_EQ(failure_of([&] { turns.run(first, [] { throw std::runtime_error("no memory"); }); }), "no memory");
   EXPECT_THAT(reached, ElementsAre(1));
 }
 
-TEST(Turns, ASecondThatHasNotBegunNeverDoes) {
-  Turns turns;
+TEST(OverlappedPair, ASecondThatHasNotBegunNeverDoes) {
+  OverlappedPair turns;
   bool began = false;
   EXPECT_EQ(failure_of([&] { turns.run([] { throw std::runtime_error("at once"); }, [&] { began = true; }); }), "at once");
   EXPECT_FALSE(began);
@@ -166,10 +166,10 @@ class SlowComm final : public Comm {
 void compute() { std::this_thread::sleep_for(2 * SlowComm::kDuration); }
 
 /// Every wait but the last passes under the other's computation: whoever has the turn back has let the other compute meanwhile.
-TEST(TurnComm, WaitsPassUnderTheOthersWork) {
+TEST(OverlappedComm, WaitsPassUnderTheOthersWork) {
   const auto slow = std::make_shared<SlowComm>();
   Axis axis{.name = "tp", .rank = 0, .size = 2, .comm = slow};
-  take_turns(axis, c10::kCPU);
+  enable_overlap(axis, c10::kCPU);
   const at::Tensor x = at::zeros({2}), y = at::zeros({2});
   const auto blocking = [&] {
     for (int i = 0; i < 4; ++i) {
@@ -183,7 +183,7 @@ TEST(TurnComm, WaitsPassUnderTheOthersWork) {
       axis.comm->start_all_reduce(y, "backward")->wait();
     }
   };
-  turns_of(axis)->run(blocking, started);
+  overlapped_pair_of(axis)->run(blocking, started);
   EXPECT_LE(slow->num_exposed(), 1);
 }
 
@@ -217,7 +217,7 @@ void delay(std::mt19937& random) {
 std::vector<std::string> order_of_pair(Communicators& communicators, std::mt19937& random) {
   const auto noting = std::make_shared<NotingComm>(communicators.group({0, 1}, "tp"));
   Axis axis{.name = "tp", .rank = communicators.rank(), .size = 2, .comm = noting};
-  take_turns(axis, c10::kCPU);
+  enable_overlap(axis, c10::kCPU);
   const auto expect_sum = [](const at::Tensor& x, double sum) { EXPECT_EQ(x.item<double>(), sum); };
   const auto forward = [&] {
     for (int i = 0; i < 3; ++i) {
@@ -240,11 +240,11 @@ std::vector<std::string> order_of_pair(Communicators& communicators, std::mt1993
       expect_sum(y, 1);
     }
   };
-  turns_of(axis)->run(forward, backward);
+  overlapped_pair_of(axis)->run(forward, backward);
   return noting->order;
 }
 
-TEST(TurnComm, TheOrderOfCallsIsTheSameHoweverLongTheyTake) {
+TEST(OverlappedComm, TheOrderOfCallsIsTheSameHoweverLongTheyTake) {
   std::set<std::vector<std::string>> orders;
   std::mutex mutex;
   const unsigned seed = std::random_device{}();
@@ -266,11 +266,11 @@ TEST(TurnComm, TheOrderOfCallsIsTheSameHoweverLongTheyTake) {
   EXPECT_EQ(orders.begin()->at(3), "forward");
 }
 
-TEST(TurnComm, PassesThroughWithoutAPair) {
+TEST(OverlappedComm, PassesThroughWithoutAPair) {
   std::vector<double> results(2);
   run_rank_threads(2, [&](Communicators& communicators) {
     Axis axis{.name = "tp", .rank = communicators.rank(), .size = 2, .comm = communicators.group({0, 1}, "tp")};
-    take_turns(axis, c10::kCPU);
+    enable_overlap(axis, c10::kCPU);
     const at::Tensor x = at::ones({4});
     axis.comm->all_reduce(x, "outside");
     axis.comm->start_all_reduce(x, "outside")->wait();
@@ -282,25 +282,25 @@ TEST(TurnComm, PassesThroughWithoutAPair) {
 }
 
 /// One rank's step fails while the other step's call is under way: the call is given up, and all ranks end with the first cause.
-TEST(TurnComm, AFailureInAPairEndsAllRanks) {
+TEST(OverlappedComm, AFailureInAPairEndsAllRanks) {
   const std::string failure = failure_of_ranks(2, [](Communicators& communicators) {
     Axis axis{.name = "tp", .rank = communicators.rank(), .size = 2, .comm = communicators.group({0, 1}, "tp")};
-    take_turns(axis, c10::kCPU);
+    enable_overlap(axis, c10::kCPU);
     const at::Tensor x = at::ones({4}), y = at::ones({4});
     const auto second = [&] {
       if (axis.rank == 1) throw std::runtime_error("a NaN");
       axis.comm->all_reduce(y, "backward");
     };
-    turns_of(axis)->run([&] { axis.comm->all_reduce(x, "forward"); }, second);
+    overlapped_pair_of(axis)->run([&] { axis.comm->all_reduce(x, "forward"); }, second);
   });
   EXPECT_THAT(failure, testing::HasSubstr("a NaN"));
 }
 
 TEST(TakeTurns, NothingOnAnAxisOfOneRank) {
   Axis axis;
-  take_turns(axis, c10::kCPU);
+  enable_overlap(axis, c10::kCPU);
   EXPECT_EQ(axis.comm, nullptr);
-  EXPECT_EQ(turns_of(axis), nullptr);
+  EXPECT_EQ(overlapped_pair_of(axis), nullptr);
 }
 
 }  // namespace

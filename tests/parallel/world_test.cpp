@@ -34,7 +34,7 @@ std::vector<ForkedRank> run_world(
   return fork_ranks(size, [&](std::int64_t rank) {
     LaunchEnvironment environment = environment_of(rank, size, port);
     change(environment);
-    return run_guarded("pretrain", [&] { return run_rank("pretrain", body, environment); });
+    return run_command("pretrain", [&] { return run_rank("pretrain", body, environment); });
   });
 }
 
@@ -99,7 +99,7 @@ TEST(World, NamesMissingRanks) {
       world.join({.timeout = milliseconds(3000), .progress_interval = milliseconds(2000)});
       return 0;
     };
-    return run_guarded("pretrain", [&] { return run_rank("pretrain", body, environment_of(rank, 4, port)); });
+    return run_command("pretrain", [&] { return run_rank("pretrain", body, environment_of(rank, 4, port)); });
   });
   expect_codes(ranks, 2);
   expect_one_message(ranks,
@@ -279,7 +279,7 @@ TEST(World, RefusesARankThatWasStartedTwice) {
 TEST(World, NamesAPortInUse) {
   const ListeningSocket taken({.port = 0, .loopback_only = true});
   const auto ranks = fork_ranks(1, [&](std::int64_t rank) {
-    return run_guarded("pretrain", [&] {
+    return run_command("pretrain", [&] {
       return run_rank(
           "pretrain", [](World& world) { return world.join(options_with()), 0; }, environment_of(rank, 2, taken.port()));
     });
@@ -295,7 +295,7 @@ TEST(World, NamesAMasterThatNobodyKnows) {
       [&](std::int64_t) {
         LaunchEnvironment environment = environment_of(1, 2, 29500);
         environment.master_addr = "no-such-host.invalid";
-        return run_guarded("pretrain", [&] {
+        return run_command("pretrain", [&] {
           return run_rank(
               "pretrain", [](World& world) { return world.join(options_with()), 0; }, environment);
         });
@@ -310,7 +310,7 @@ TEST(World, NamesAMasterThatDoesNotAnswer) {
   const auto ranks = fork_ranks(
       1,
       [&](std::int64_t) {
-        return run_guarded("pretrain", [&] {
+        return run_command("pretrain", [&] {
           return run_rank(
               "pretrain", [](World& world) { return world.join(options_with({}, milliseconds(1000))), 0; }, environment_of(1, 2, port));
         });

@@ -25,7 +25,7 @@ Schedule schedule_of(const std::string& name) {
 /// F, B and W of a whole rank take `step_s` each; half of what F keeps is kept until W.
 CostModel costs_of(const Schedule& schedule, double step_s) {
   const double seconds = step_s / static_cast<double>(schedule.num_chunks);
-  return even_costs(schedule,
+  return uniform_costs(schedule,
                     {.forward_s = seconds, .backward_input_s = seconds, .backward_weight_s = seconds, .activation = 1, .weight_gradient = 0.5});
 }
 

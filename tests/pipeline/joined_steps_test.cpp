@@ -24,7 +24,7 @@ StagedRun joined(const std::string& schedule, std::int64_t num_chunks) {
 TEST(JoinedSteps, GiveTheBitsOfStepsThatRunApart) {
   const TransformerConfig config = untied_gpt();
   const auto batch = numbered_batches(5, config.vocab_size);
-  const StepOutcome plain = run_staged(config, batch, {.layout = whole_model(4), .num_tensor_ranks = 2});
+  const StepOutcome plain = run_staged(config, batch, {.layout = single_stage_layout(4), .num_tensor_ranks = 2});
   for (StagedRun run : {joined("combined-1f1b", 1), joined("combined-1f1b", 2), joined("dualpipe-v", 2)}) {
     SCOPED_TRACE(run.schedule);
     for (const bool sequence_parallel : {false, true}) {

@@ -21,10 +21,10 @@ TEST(PipelinePlan, ASearchedScheduleIsEvaluatedInEveryLayout) {
     const PipelineLayout layout = layout_of(schedule, chunks);
     PipelinePlan plan(layout, {.schedule = "auto"});
     for (const std::int64_t num_microbatches : {1, 3, 8}) {
-      const Schedule& evaluation = plan.evaluation(num_microbatches);
+      const Schedule& evaluation = plan.evaluation_schedule(num_microbatches);
       EXPECT_EQ(evaluation.num_chunks, layout.num_chunks);
       EXPECT_EQ(evaluation.order, layout.order);
-      EXPECT_EQ(problem_of(evaluation, /*with_backward=*/false).value_or("none"), "none") << schedule;
+      EXPECT_EQ(validate_schedule(evaluation, /*with_backward=*/false).value_or("none"), "none") << schedule;
     }
   }
 }

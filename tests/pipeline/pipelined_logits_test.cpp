@@ -63,7 +63,7 @@ struct Seen {
 Seen look(LanguageModel& model) {
   const c10::InferenceMode no_gradients;
   const at::Tensor tokens = (at::arange(2 * kSequence) * 5 % kVocabSize).view({2, kSequence});
-  LayerStates states;
+  KvCache states;
   std::vector<at::Tensor> parts = {model.logits(tokens.narrow(1, 0, 3), 0, &states, true)};
   for (std::int64_t i = 3; i < kSequence; ++i) parts.push_back(model.logits(tokens.narrow(1, i, 1), i, &states, i % 2 == 0));
   return {model.logits(tokens, 0, nullptr, false), at::cat(parts, 1)};

@@ -138,7 +138,7 @@ TEST(RunSchedule, AStageMayBeEmpty) {
 TEST(RunSchedule, StagesOfTensorParallelRanks) {
   const TransformerConfig config = untied_gpt(4);
   const auto batch = numbered_batches(4, config.vocab_size);
-  const StepOutcome without = run_staged(config, batch, {.layout = whole_model(4), .num_tensor_ranks = 2});
+  const StepOutcome without = run_staged(config, batch, {.layout = single_stage_layout(4), .num_tensor_ranks = 2});
   for (const std::string& schedule : schedule_names()) {
     SCOPED_TRACE(schedule);
     const PipelineLayout layout = even_layout(schedule, 2, chunk_counts(schedule)[0], 4);

@@ -64,7 +64,7 @@ struct StagedRun {
   Schedule make(std::int64_t num_microbatches) const {
     const ScheduleRequest request{schedule, layout.num_ranks, layout.num_chunks, num_microbatches, microbatch_group};
     const Schedule made = with_messages(training ? make_schedule(request) : make_forward_schedule(request), messages_ahead);
-    EXPECT_EQ(problem_of(made, training), std::nullopt);
+    EXPECT_EQ(validate_schedule(made, training), std::nullopt);
     return made;
   }
 };
@@ -90,7 +90,7 @@ inline StepOutcome run_whole(const TransformerConfig& config, const std::vector<
   ParamStore store(*model, store_options(run));
   store.initialize(3);
   disturb(store, 0.1);
-  store.begin_gradients();
+  store.zero_gradients();
   for (const Microbatch& microbatch : batch) {
     const at::AutoGradMode mode(run.training);
     const StepOutput output = model->forward_step(microbatch, run.training);
@@ -98,7 +98,7 @@ inline StepOutcome run_whole(const TransformerConfig& config, const std::vector<
     if (run.training) output.loss_sum.backward(scale_of(output, batch.size()));
   }
   if (!run.training) return outcome;
-  store.finish_gradients();
+  store.finalize_gradients();
   GlobalTensors gradients;
   for (const Parameter* parameter : store.parameters()) gradients.put(*parameter, parameter->grad());
   outcome.gradients = gradients.take();
@@ -116,7 +116,7 @@ inline Rank staged_rank(const StagedRun& run, Communicators& communicators) {
   rank.tp = {.name = "tp", .rank = rank.index % tp, .size = tp, .comm = communicators.group(row, "tp")};
   rank.pp = {.name = "pp", .rank = rank.index / tp, .size = run.layout.num_ranks, .comm = communicators.group(column, "pp")};
   rank.sequence_parallel = run.sequence_parallel;
-  if (run.takes_turns) take_turns(rank.tp, rank.device);
+  if (run.takes_turns) enable_overlap(rank.tp, rank.device);
   std::vector<std::int64_t> ends;
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(run.layout.stages.size()); ++i) {
     const StageLayers& stage = run.layout.stages[static_cast<std::size_t>(i)];
@@ -150,13 +150,13 @@ inline StepOutcome run_staged(const TransformerConfig& config, const std::vector
       return run.training ? scale_of(output, batch.size()) : at::Tensor();
     };
     const at::AutoGradMode mode(run.training);
-    if (run.training) store.begin_gradients();
+    if (run.training) store.zero_gradients();
     const auto hooks = run.hooks_of ? run.hooks_of(rank) : std::make_unique<UnitHooks>();
     const UnitHooksScope hooked(*model, *hooks);
-    run_schedule(schedule, {*model, store, rank.pp, turns_of(rank.tp)},
+    run_schedule(schedule, {*model, store, rank.pp, overlapped_pair_of(rank.tp)},
                  {.batch = batch, .training = run.training, .on_loss = on_loss, .listener = run.listener_of ? run.listener_of(rank) : nullptr});
     if (!run.training) return;
-    store.finish_gradients();
+    store.finalize_gradients();
     for (const Parameter* parameter : store.parameters()) gradients.put(*parameter, parameter->grad());
   };
   run_rank_threads(run.layout.num_ranks * run.num_tensor_ranks, body, {.timeout = std::chrono::seconds(20)});

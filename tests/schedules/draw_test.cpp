@@ -19,7 +19,7 @@ struct Drawn {
 Drawn drawn(const std::string& name, std::int64_t ranks, std::int64_t microbatches, std::int64_t chunks = 1) {
   Drawn result;
   result.schedule = with_messages(make_schedule({.name = name, .num_ranks = ranks, .num_chunks = chunks, .num_microbatches = microbatches}));
-  result.run = simulate(result.schedule, even_costs(result.schedule));
+  result.run = simulate(result.schedule, uniform_costs(result.schedule));
   return result;
 }
 
@@ -74,9 +74,9 @@ TEST(DrawText, ColoursTakeThePlaceOfLetters) {
 
 TEST(DrawText, AnEmptyStepTakesNoRoom) {
   Drawn it = drawn("1f1b", 2, 2);
-  it.run = simulate(it.schedule, even_costs(it.schedule, {.forward_s = 0}));
+  it.run = simulate(it.schedule, uniform_costs(it.schedule, {.forward_s = 0}));
   EXPECT_EQ(count_of(draw_text(it.schedule, it.run), "F0"), 0u);
-  it.run = simulate(it.schedule, even_costs(it.schedule, {.forward_s = 0, .backward_input_s = 0, .backward_weight_s = 0}));
+  it.run = simulate(it.schedule, uniform_costs(it.schedule, {.forward_s = 0, .backward_input_s = 0, .backward_weight_s = 0}));
   EXPECT_THAT(draw_text(it.schedule, it.run), HasSubstr("makespan 0"));
 }
 

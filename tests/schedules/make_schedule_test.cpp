@@ -21,8 +21,8 @@ std::string described(const ScheduleRequest& request) {
 void expect_valid(const ScheduleRequest& request) {
   SCOPED_TRACE(described(request));
   for (const bool ahead : {false, true}) {
-    EXPECT_EQ(problem_of(with_messages(make_schedule(request), ahead)), std::nullopt);
-    EXPECT_EQ(problem_of(with_messages(make_forward_schedule(request), ahead), false), std::nullopt);
+    EXPECT_EQ(validate_schedule(with_messages(make_schedule(request), ahead)), std::nullopt);
+    EXPECT_EQ(validate_schedule(with_messages(make_forward_schedule(request), ahead), false), std::nullopt);
   }
 }
 
@@ -69,7 +69,7 @@ TEST(MakeSchedule, RandomScheduleIsValid) {
 
 Simulation simulated(const ScheduleRequest& request, const StageCost& stage = {}, double joined = 1) {
   const Schedule schedule = with_messages(make_schedule(request));
-  CostModel costs = even_costs(schedule, stage);
+  CostModel costs = uniform_costs(schedule, stage);
   costs.joined = joined;
   return simulate(schedule, costs);
 }
@@ -243,7 +243,7 @@ TEST(MakeSchedule, AGroupLargerThanTheBatchIsAMistakeOfTrainingOnly) {
 TEST(MakeSchedule, LargeOnesAreMadeAndProvedWithinASecond) {
   for (const std::string& name : schedule_names()) {
     const std::clock_t start = std::clock();  // the time of this process, whatever else the machine does
-    EXPECT_EQ(problem_of(with_messages(make_schedule({name, 64, chunk_counts(name, 4).back(), 512}))), std::nullopt);
+    EXPECT_EQ(validate_schedule(with_messages(make_schedule({name, 64, chunk_counts(name, 4).back(), 512}))), std::nullopt);
     EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 1) << name;
   }
 }

@@ -16,16 +16,16 @@ namespace megatron::testing {
 
 class NaiveRun {
  public:
-  NaiveRun(const Schedule& schedule, unsigned seed) : x_schedule(schedule), x_random(seed), x_next(schedule.ranks.size()) {}
+  NaiveRun(const Schedule& schedule, unsigned seed) : schedule_(schedule), random_(seed), next_(schedule.ranks.size()) {}
 
   /// Whether all ranks come to their end, with every stage's work done once on every microbatch, weight gradients in order, no message left over.
   bool succeeds() {
     while (move()) {
     }
-    for (std::size_t rank = 0; rank < x_next.size(); ++rank) {
-      if (x_next[rank] != x_schedule.ranks[rank].size()) return false;
+    for (std::size_t rank = 0; rank < next_.size(); ++rank) {
+      if (next_[rank] != schedule_.ranks[rank].size()) return false;
     }
-    return x_is_right && is_complete() && all_empty(x_sent) && all_empty(x_awaited);
+    return is_right_ && is_complete() && all_empty(sent_) && all_empty(awaited_);
   }
 
  private:
@@ -39,10 +39,10 @@ class NaiveRun {
   }
 
   bool is_complete() const {
-    for (std::int64_t stage = 0; stage < x_schedule.num_stages(); ++stage) {
-      for (std::int64_t microbatch = 0; microbatch < x_schedule.num_microbatches; ++microbatch) {
+    for (std::int64_t stage = 0; stage < schedule_.num_stages(); ++stage) {
+      for (std::int64_t microbatch = 0; microbatch < schedule_.num_microbatches; ++microbatch) {
         for (const What what : {What::forward, What::backward, What::weight}) {
-          if (!x_done.contains({what, stage, microbatch})) return false;
+          if (!done_.contains({what, stage, microbatch})) return false;
         }
       }
     }
@@ -51,18 +51,18 @@ class NaiveRun {
 
   /// Lets one of the ranks that can do something do it.
   bool move() {
-    std::vector<std::size_t> order(x_next.size());
+    std::vector<std::size_t> order(next_.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::shuffle(order.begin(), order.end(), x_random);
-    return std::any_of(order.begin(), order.end(), [&](std::size_t rank) { return x_is_right && step(static_cast<std::int64_t>(rank)); });
+    std::shuffle(order.begin(), order.end(), random_);
+    return std::any_of(order.begin(), order.end(), [&](std::size_t rank) { return is_right_ && step(static_cast<std::int64_t>(rank)); });
   }
 
   bool step(std::int64_t rank) {
-    const std::vector<ScheduleStep>& steps = x_schedule.ranks[rank];
-    std::size_t& next = x_next[rank];
+    const std::vector<ScheduleStep>& steps = schedule_.ranks[rank];
+    std::size_t& next = next_[rank];
     if (next == steps.size()) return false;
     const ScheduleStep& first = steps[next];
-    if (first.chunk < 0 || first.chunk >= x_schedule.num_chunks || first.microbatch < 0 || first.microbatch >= x_schedule.num_microbatches)
+    if (first.chunk < 0 || first.chunk >= schedule_.num_chunks || first.microbatch < 0 || first.microbatch >= schedule_.num_microbatches)
       return fail();
     if (is_message(first.kind)) {
       if (first.joins_next) return fail();
@@ -84,65 +84,65 @@ class NaiveRun {
     return true;
   }
 
-  bool fail() { return x_is_right = false; }
+  bool fail() { return is_right_ = false; }
 
   std::int64_t neighbour(std::int64_t rank, std::int64_t stage) const {
-    return stage < 0 || stage >= x_schedule.num_stages() || x_schedule.rank_of(stage) == rank ? -1 : x_schedule.rank_of(stage);
+    return stage < 0 || stage >= schedule_.num_stages() || schedule_.rank_of(stage) == rank ? -1 : schedule_.rank_of(stage);
   }
 
   void post(std::int64_t rank, const ScheduleStep& step) {
-    const std::int64_t stage = x_schedule.stage_of(rank, step.chunk);
+    const std::int64_t stage = schedule_.stage_of(rank, step.chunk);
     const bool is_send = step.kind == StepKind::send_forward || step.kind == StepKind::send_backward;
     const What what = step.kind == StepKind::send_forward || step.kind == StepKind::recv_forward ? What::forward : What::backward;
     const std::int64_t far_stage = is_send == (what == What::forward) ? stage + 1 : stage - 1, other = neighbour(rank, far_stage);
-    if (other < 0 || (is_send && !x_done.contains({what, stage, step.microbatch}))) {
+    if (other < 0 || (is_send && !done_.contains({what, stage, step.microbatch}))) {
       fail();
       return;
     }
     const std::pair pair = is_send ? std::pair(rank, other) : std::pair(other, rank);
-    (is_send ? x_sent : x_awaited)[pair].push_back({what, is_send ? far_stage : stage, step.microbatch});
-    if (!x_sent[pair].empty() && !x_awaited[pair].empty()) {
-      if (x_sent[pair].front() != x_awaited[pair].front() || !x_arrived.insert(x_sent[pair].front()).second) fail();
-      x_sent[pair].pop_front();
-      x_awaited[pair].pop_front();
+    (is_send ? sent_ : awaited_)[pair].push_back({what, is_send ? far_stage : stage, step.microbatch});
+    if (!sent_[pair].empty() && !awaited_[pair].empty()) {
+      if (sent_[pair].front() != awaited_[pair].front() || !arrived_.insert(sent_[pair].front()).second) fail();
+      sent_[pair].pop_front();
+      awaited_[pair].pop_front();
     }
   }
 
   bool has_input(std::int64_t rank, What what, std::int64_t stage, std::int64_t from, std::int64_t microbatch) const {
-    if (from < 0 || from >= x_schedule.num_stages()) return true;
-    return neighbour(rank, from) < 0 ? x_done.contains({what, from, microbatch}) : x_arrived.contains({what, stage, microbatch});
+    if (from < 0 || from >= schedule_.num_stages()) return true;
+    return neighbour(rank, from) < 0 ? done_.contains({what, from, microbatch}) : arrived_.contains({what, stage, microbatch});
   }
 
   bool may_start(std::int64_t rank, const ScheduleStep& step) const {
-    const std::int64_t stage = x_schedule.stage_of(rank, step.chunk), microbatch = step.microbatch;
+    const std::int64_t stage = schedule_.stage_of(rank, step.chunk), microbatch = step.microbatch;
     if (step.kind == StepKind::forward) return has_input(rank, What::forward, stage, stage - 1, microbatch);
-    if (step.kind == StepKind::backward_weight) return x_done.contains({What::backward, stage, microbatch}) && x_split.contains({stage, microbatch});
-    return x_done.contains({What::forward, stage, microbatch}) && has_input(rank, What::backward, stage, stage + 1, microbatch);
+    if (step.kind == StepKind::backward_weight) return done_.contains({What::backward, stage, microbatch}) && split_.contains({stage, microbatch});
+    return done_.contains({What::forward, stage, microbatch}) && has_input(rank, What::backward, stage, stage + 1, microbatch);
   }
 
   void compute(std::int64_t rank, const ScheduleStep& step) {
-    const std::int64_t stage = x_schedule.stage_of(rank, step.chunk);
+    const std::int64_t stage = schedule_.stage_of(rank, step.chunk);
     const bool has_weight = step.kind == StepKind::backward || step.kind == StepKind::backward_weight;
     if (step.kind == StepKind::forward) add({What::forward, stage, step.microbatch});
     if (step.kind == StepKind::backward || step.kind == StepKind::backward_input) add({What::backward, stage, step.microbatch});
-    if (step.kind == StepKind::backward_input) x_split.insert({stage, step.microbatch});
+    if (step.kind == StepKind::backward_input) split_.insert({stage, step.microbatch});
     if (!has_weight) return;
-    if (step.microbatch > 0 && !x_done.contains({What::weight, stage, step.microbatch - 1})) fail();
+    if (step.microbatch > 0 && !done_.contains({What::weight, stage, step.microbatch - 1})) fail();
     add({What::weight, stage, step.microbatch});
   }
 
   void add(const Work& work) {
-    if (!x_done.insert(work).second) fail();
+    if (!done_.insert(work).second) fail();
   }
 
-  const Schedule& x_schedule;
-  std::mt19937 x_random;
-  std::vector<std::size_t> x_next;
-  std::set<Work> x_done;
-  std::set<Message> x_arrived;
-  std::set<std::pair<std::int64_t, std::int64_t>> x_split;  ///< stage and microbatch whose backward left its weight gradient for later
-  Queues x_sent, x_awaited;
-  bool x_is_right = true;
+  const Schedule& schedule_;
+  std::mt19937 random_;
+  std::vector<std::size_t> next_;
+  std::set<Work> done_;
+  std::set<Message> arrived_;
+  std::set<std::pair<std::int64_t, std::int64_t>> split_;  ///< stage and microbatch whose backward left its weight gradient for later
+  Queues sent_, awaited_;
+  bool is_right_ = true;
 };
 
 }  // namespace megatron::testing

@@ -37,16 +37,16 @@ SearchRequest uneven_request(std::int64_t ranks, std::int64_t microbatches, doub
 
 double best_fixed(const SearchRequest& request) {
   double best = 1e300;
-  for (const Candidate& candidate : fixed_candidates(request)) {
+  for (const ScheduleCandidate& candidate : fixed_candidates(request)) {
     const bool fits = request.activation_limit <= 0 || candidate.peak_activation <= request.activation_limit * (1 + 1e-9);
     if (candidate.problem.empty() && fits) best = std::min(best, candidate.makespan_s);
   }
   return best;
 }
 
-void expect_right(const Candidate& found, const SearchRequest& request) {
+void expect_right(const ScheduleCandidate& found, const SearchRequest& request) {
   const Schedule schedule = with_messages(found.schedule);
-  EXPECT_EQ(problem_of(schedule), std::nullopt);
+  EXPECT_EQ(validate_schedule(schedule), std::nullopt);
   const Simulation run = simulate(schedule, found.costs);
   EXPECT_DOUBLE_EQ(run.makespan_s, found.makespan_s);
   const double peak = *std::max_element(run.peak_activation.begin(), run.peak_activation.end());
@@ -62,7 +62,7 @@ TEST(Search, IsNeverWorseThanTheBestFixedSchedule) {
           SearchRequest request = uneven_request(ranks, microbatches, head, 0.3);
           request.activation_limit = limit;
           request.effort = 400'000;
-          const Candidate found = search_schedule(request);
+          const ScheduleCandidate found = search_schedule(request);
           expect_right(found, request);
           EXPECT_LE(found.makespan_s, best_fixed(request) * (1 + 1e-9)) << ranks << " ranks, " << microbatches << " microbatches, limit " << limit;
         }
@@ -95,7 +95,7 @@ TEST(Search, BeatsTheBestFixedScheduleOnUnevenStages) {
     SearchRequest request = heavy_ends(it.ranks, it.microbatches, 0.2);
     request.activation_limit = it.limit;
     request.effort = 10'000'000;
-    const Candidate found = search_schedule(request);
+    const ScheduleCandidate found = search_schedule(request);
     expect_right(found, request);
     const double fixed = best_fixed(request), less = 1 - found.makespan_s / fixed;
     EXPECT_GE(less, it.at_least_less);
@@ -109,13 +109,13 @@ TEST(Search, ReachesTheShortestPossibleWithoutALimit) {
   request.effort = 10'000'000;
   const SearchLayout& layout = request.layouts[1];
   const Schedule shape{.num_ranks = 4, .num_chunks = 2, .num_microbatches = 16, .ranks = {}};
-  EXPECT_LE(search_schedule(request).makespan_s, 1.02 * shortest_possible(shape, layout.costs));
+  EXPECT_LE(search_schedule(request).makespan_s, 1.02 * makespan_lower_bound(shape, layout.costs));
 }
 
 TEST(ShortestPossible, IsABoundThatOneForwardOneBackwardMeetsWhereTheLastStageIsSlowest) {
   const Schedule schedule = make_schedule({.name = "1f1b", .num_ranks = 3, .num_microbatches = 5});
   const CostModel costs{.stages = {{1, 1, 0}, {1, 1, 0}, {3, 3, 0}}, .message_s = 0.5};
-  EXPECT_DOUBLE_EQ(shortest_possible(schedule, costs), 3 + 30 + 3);
+  EXPECT_DOUBLE_EQ(makespan_lower_bound(schedule, costs), 3 + 30 + 3);
   EXPECT_DOUBLE_EQ(simulate(schedule, costs).makespan_s, 36);
 }
 
@@ -154,7 +154,7 @@ TEST(Search, KeepsToALimitThatNoFixedScheduleMeets) {
   request.activation_limit = 3;
   request.effort = 2'000'000;
   EXPECT_EQ(best_fixed(request), 1e300);
-  const Candidate found = search_schedule(request);
+  const ScheduleCandidate found = search_schedule(request);
   expect_right(found, request);
   EXPECT_LT(found.total_bubble, 0.75) << "one microbatch at a time would be idle for 7/8";
 }
@@ -166,7 +166,7 @@ TEST(Search, NeedsLittleMemoryAsTheVShapedSchedulesDo) {
   request.layouts = {{2, ChunkOrder::v, {.stages = std::vector<StageCost>(16, half)}}};
   request.activation_limit = 4;
   request.effort = 10'000'000;
-  const Candidate found = search_schedule(request);
+  const ScheduleCandidate found = search_schedule(request);
   expect_right(found, request);
   EXPECT_LE(found.makespan_s, 3 * 32 + 2.0 / 3 * 21);
 }
@@ -175,7 +175,7 @@ TEST(Search, SaysWhyAFixedScheduleIsNotPossible) {
   SearchRequest request = uneven_request(4, 8, 0);
   request.microbatch_group = 3;
   bool is_named = false;
-  for (const Candidate& candidate : fixed_candidates(request)) is_named = is_named || !candidate.problem.empty();
+  for (const ScheduleCandidate& candidate : fixed_candidates(request)) is_named = is_named || !candidate.problem.empty();
   EXPECT_TRUE(is_named);
 }
 
@@ -195,7 +195,7 @@ TEST(FuseBackwards, JoinsBAndWWhereNobodyWaits) {
                        .num_microbatches = 1,
                        .ranks = {{{StepKind::forward, 0, 0}, {StepKind::backward_input, 0, 0}, {StepKind::backward_weight, 0, 0}},
                                  {{StepKind::forward, 0, 0}, {StepKind::backward_input, 0, 0}, {StepKind::backward_weight, 0, 0}}}};
-  const Schedule whole = fuse_backwards(split, even_costs(split));
+  const Schedule whole = fuse_backwards(split, uniform_costs(split));
   EXPECT_EQ(whole.ranks[0].size(), 2u);
   EXPECT_EQ(whole.ranks[1].size(), 3u) << "the first rank waits for this B";
 }
@@ -204,7 +204,7 @@ TEST(ImproveSchedule, ShortensAPoorSchedule) {
   const Schedule gpipe = make_schedule({.name = "gpipe", .num_ranks = 2, .num_microbatches = 4});
   const CostModel costs{.stages = {{2, 2, 2}, {1, 1, 1}}};
   const Schedule better = improve_schedule(gpipe, costs, 0, 2000);
-  EXPECT_EQ(problem_of(with_messages(better)), std::nullopt);
+  EXPECT_EQ(validate_schedule(with_messages(better)), std::nullopt);
   EXPECT_LT(simulate(better, costs).makespan_s, simulate(gpipe, costs).makespan_s);
 }
 

@@ -40,7 +40,7 @@ Schedule one_forward_one_backward(std::int32_t ranks, std::int32_t microbatches)
 
 TEST(Simulate, OneRankIsNeverIdle) {
   const Schedule schedule = table({{F(0), BW(0), F(1), BW(1)}}, 2);
-  const Simulation run = simulate(schedule, even_costs(schedule, {.forward_s = 1, .backward_input_s = 2, .backward_weight_s = 3}));
+  const Simulation run = simulate(schedule, uniform_costs(schedule, {.forward_s = 1, .backward_input_s = 2, .backward_weight_s = 3}));
   EXPECT_EQ(run.makespan_s, 12);
   EXPECT_EQ(run.bubble(0), 0);
   EXPECT_EQ(run.total_bubble(), 0);
@@ -54,7 +54,7 @@ TEST(Simulate, OneForwardOneBackwardAsItsFormula) {
     for (const std::int32_t m : {8, 16, 33}) {
       const Schedule schedule = one_forward_one_backward(p, m);
       const StageCost cost{.forward_s = 1, .backward_input_s = 1.5, .backward_weight_s = 0.75, .activation = 2};
-      const Simulation run = simulate(schedule, even_costs(schedule, cost));
+      const Simulation run = simulate(schedule, uniform_costs(schedule, cost));
       const double stage = 1 + 1.5 + 0.75;
       EXPECT_DOUBLE_EQ(run.makespan_s, (m + p - 1) * stage);
       EXPECT_NEAR(run.total_bubble(), (p - 1.0) / (m + p - 1.0), 1e-12);
@@ -70,21 +70,21 @@ TEST(Simulate, OneForwardOneBackwardAsItsFormula) {
 
 TEST(Simulate, MessagesTakeTimeBetweenRanksOnly) {
   const Schedule schedule = table({{F(0), BW(0)}, {F(0), BW(0)}, {F(0), BW(0)}}, 1);
-  EXPECT_DOUBLE_EQ(simulate(schedule, even_costs(schedule, {}, 0.25)).makespan_s, 9 + 4 * 0.25);
+  EXPECT_DOUBLE_EQ(simulate(schedule, uniform_costs(schedule, {}, 0.25)).makespan_s, 9 + 4 * 0.25);
   const Schedule v = table({{F(0, 0), F(0, 1), BW(0, 1), BW(0, 0)}}, 1, 2);
-  EXPECT_DOUBLE_EQ(simulate(v, even_costs(v, {}, 0.25)).makespan_s, 6);
+  EXPECT_DOUBLE_EQ(simulate(v, uniform_costs(v, {}, 0.25)).makespan_s, 6);
 }
 
 TEST(Simulate, TheTurnOfAVNeedsNoMessage) {
   const Schedule schedule = table({{F(0, 0), F(0, 1), BW(0, 1), BW(0, 0)}, {F(0, 0), F(0, 1), BW(0, 1), BW(0, 0)}}, 1, 2, ChunkOrder::v);
-  const Simulation run = simulate(schedule, even_costs(schedule, {}, 10));
+  const Simulation run = simulate(schedule, uniform_costs(schedule, {}, 10));
   EXPECT_DOUBLE_EQ(run.makespan_s, 4 * 3 + 4 * 10);
   EXPECT_DOUBLE_EQ(run.spans[1][1].begin_s, run.spans[1][0].end_s);
 }
 
 TEST(Simulate, WeightGradientsFillTheWait) {
   const Schedule schedule = table({{F(0), F(1), B(0), B(1), W(0), W(1)}, {F(0), B(0), F(1), B(1), W(0), W(1)}}, 2);
-  const Simulation run = simulate(schedule, even_costs(schedule));
+  const Simulation run = simulate(schedule, uniform_costs(schedule));
   EXPECT_DOUBLE_EQ(run.makespan_s, 8);
   EXPECT_DOUBLE_EQ(run.spans[0][2].begin_s, 3) << "as soon as the last stage's B is there";
   EXPECT_DOUBLE_EQ(run.busy_s[0], 6);
@@ -94,7 +94,7 @@ TEST(Simulate, WeightGradientsFillTheWait) {
 TEST(Simulate, ActivationsShrinkWithBAndGoWithW) {
   const Schedule schedule = table({{F(0), B(0), F(1), B(1), W(0), W(1)}}, 2);
   const auto peak = [&](double kept) {
-    return simulate(schedule, even_costs(schedule, {.activation = 4, .weight_gradient = kept})).peak_activation[0];
+    return simulate(schedule, uniform_costs(schedule, {.activation = 4, .weight_gradient = kept})).peak_activation[0];
   };
   EXPECT_DOUBLE_EQ(peak(1), 5);
   EXPECT_DOUBLE_EQ(peak(4), 8);
@@ -103,7 +103,7 @@ TEST(Simulate, ActivationsShrinkWithBAndGoWithW) {
 
 TEST(Simulate, JoinedStepsBeginAndEndTogether) {
   const Schedule schedule = table({{F(0), joined(F(1)), BW(0), BW(1)}}, 2);
-  CostModel costs = even_costs(schedule);
+  CostModel costs = uniform_costs(schedule);
   costs.joined = 0.75;
   const Simulation run = simulate(schedule, costs);
   EXPECT_DOUBLE_EQ(run.spans[0][1].begin_s, 1);
@@ -117,7 +117,7 @@ TEST(Simulate, JoinedStepsBeginAndEndTogether) {
 TEST(Simulate, AJoinedPairWaitsForBoth) {
   const ScheduleStep recv{StepKind::recv_backward, 0, 0};
   const Schedule schedule = table({{F(0), joined(F(1)), recv, BW(0), BW(1)}, {F(0), BW(0), F(1), BW(1)}}, 2);
-  const Simulation run = simulate(schedule, even_costs(schedule));
+  const Simulation run = simulate(schedule, uniform_costs(schedule));
   EXPECT_DOUBLE_EQ(run.spans[0][1].begin_s, 4) << "when the other rank's backward is done";
   EXPECT_DOUBLE_EQ(run.makespan_s, 4 + 3 + 1 + 2 + 2);
 }
@@ -125,7 +125,7 @@ TEST(Simulate, AJoinedPairWaitsForBoth) {
 TEST(Simulate, MessagesArePostedWithoutTime) {
   const ScheduleStep send{StepKind::send_forward, 0, 0}, recv{StepKind::recv_forward, 0, 0};
   const Schedule schedule = table({{F(0), send, BW(0)}, {recv, F(0), BW(0)}}, 1);
-  const Simulation run = simulate(schedule, even_costs(schedule, {}, 0.5));
+  const Simulation run = simulate(schedule, uniform_costs(schedule, {}, 0.5));
   EXPECT_DOUBLE_EQ(run.spans[0][1].begin_s, 1);
   EXPECT_DOUBLE_EQ(run.spans[0][1].end_s, 1);
   EXPECT_DOUBLE_EQ(run.spans[1][0].begin_s, 0);
@@ -134,12 +134,12 @@ TEST(Simulate, MessagesArePostedWithoutTime) {
 
 TEST(Simulate, ForwardOnlyKeepsNothing) {
   const Schedule schedule = table({{F(0), F(1), F(2)}}, 3);
-  EXPECT_DOUBLE_EQ(simulate(schedule, even_costs(schedule)).peak_activation[0], 1);
+  EXPECT_DOUBLE_EQ(simulate(schedule, uniform_costs(schedule)).peak_activation[0], 1);
 }
 
 TEST(Simulate, UnevenStagesWaitForTheSlowest) {
   Schedule schedule = one_forward_one_backward(2, 3);
-  CostModel costs = even_costs(schedule);
+  CostModel costs = uniform_costs(schedule);
   costs.stages[1] = {.forward_s = 2, .backward_input_s = 2, .backward_weight_s = 2};
   const Simulation run = simulate(schedule, costs);
   EXPECT_DOUBLE_EQ(run.makespan_s, 1 + 3 * 6 + 2) << "the last stage runs through";
@@ -148,7 +148,7 @@ TEST(Simulate, UnevenStagesWaitForTheSlowest) {
 
 TEST(Simulate, RefusesATableThatNeverEnds) {
   const Schedule schedule = table({{BW(0), F(0)}}, 1);
-  EXPECT_THROW(simulate(schedule, even_costs(schedule)), InternalError);
+  EXPECT_THROW(simulate(schedule, uniform_costs(schedule)), InternalError);
 }
 
 /// The ends of all steps as the longest way to them, by relaxation until nothing changes: slow, and nothing to get wrong.
@@ -193,7 +193,7 @@ TEST(Simulate, EndsEachStepAfterTheLongestWayToIt) {
   for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v"}) {
     const std::int64_t chunks = fixed_num_chunks(name) == 0 ? 3 : fixed_num_chunks(name);
     const Schedule schedule = make_schedule({.name = name, .num_ranks = 3, .num_chunks = chunks, .num_microbatches = 5});
-    CostModel costs = even_costs(schedule, {}, time(random));
+    CostModel costs = uniform_costs(schedule, {}, time(random));
     for (StageCost& stage : costs.stages) stage = {time(random), time(random), time(random)};
     const Simulation run = simulate(schedule, costs);
     const auto ends = ends_by_relaxation(schedule, costs);

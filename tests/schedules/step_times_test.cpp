@@ -28,7 +28,7 @@ Schedule schedule_of(const std::string& name) {
 
 /// Stages that differ, so that none can be taken for another.
 CostModel uneven_costs(const Schedule& schedule) {
-  CostModel costs = even_costs(schedule);
+  CostModel costs = uniform_costs(schedule);
   for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {
     const double number = static_cast<double>(stage);
     costs.stages[stage] = {.forward_s = 1 + number / 8, .backward_input_s = 2 - number / 16, .backward_weight_s = 0.5 + number / 32};

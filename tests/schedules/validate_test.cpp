@@ -37,7 +37,7 @@ struct Mistake {
 };
 
 TEST(ProblemOf, NamesRankStepAndMistake) {
-  ASSERT_EQ(problem_of(two_ranks()), std::nullopt);
+  ASSERT_EQ(validate_schedule(two_ranks()), std::nullopt);
   const std::vector<Mistake> table = {
       {"a rank too few", [](Schedule& s) { s.ranks.pop_back(); }, {"steps of 1 ranks instead of 2"}},
       {"a V of one chunk", [](Schedule& s) { s.order = ChunkOrder::v; }, {"2 chunks per rank, not 1"}},
@@ -89,7 +89,7 @@ TEST(ProblemOf, NamesRankStepAndMistake) {
     SCOPED_TRACE(mistake.what);
     Schedule schedule = two_ranks();
     mistake.make(schedule);
-    const std::optional<std::string> problem = problem_of(schedule);
+    const std::optional<std::string> problem = validate_schedule(schedule);
     for (const std::string& word : mistake.words) EXPECT_THAT(problem, Optional(HasSubstr(word)));
   }
 }
@@ -101,16 +101,16 @@ TEST(ProblemOf, APairStartsOnlyWithBothInputs) {
                        {backward, 0}, {send_forward, 1}, {recv_backward, 1}, {backward, 1}};
   schedule.ranks[1] = {{recv_forward, 0}, {forward, 0},       {recv_forward, 1}, {forward, 1, 0, true},
                        {backward, 0},     {send_backward, 0}, {backward, 1},     {send_backward, 1}};
-  EXPECT_THAT(problem_of(schedule), Optional(AllOf(HasSubstr("rank 0, step 3"), HasSubstr("waits forever"))));
+  EXPECT_THAT(validate_schedule(schedule), Optional(AllOf(HasSubstr("rank 0, step 3"), HasSubstr("waits forever"))));
   schedule.ranks[0] = two_ranks().ranks[0];
-  EXPECT_EQ(problem_of(schedule), std::nullopt);
+  EXPECT_EQ(validate_schedule(schedule), std::nullopt);
 }
 
 TEST(ProblemOf, AnEvaluationHasNoBackward) {
   const Schedule forward_only = with_messages(make_forward_schedule({"1f1b", 3, 1, 4}));
-  EXPECT_EQ(problem_of(forward_only, false), std::nullopt);
-  EXPECT_THAT(problem_of(forward_only), Optional(HasSubstr("BW of microbatch 0, chunk 0 is missing")));
-  EXPECT_THAT(problem_of(with_messages(make_schedule({"1f1b", 3, 1, 4})), false), Optional(HasSubstr("an evaluation has no backward")));
+  EXPECT_EQ(validate_schedule(forward_only, false), std::nullopt);
+  EXPECT_THAT(validate_schedule(forward_only), Optional(HasSubstr("BW of microbatch 0, chunk 0 is missing")));
+  EXPECT_THAT(validate_schedule(with_messages(make_schedule({"1f1b", 3, 1, 4})), false), Optional(HasSubstr("an evaluation has no backward")));
 }
 
 class Mutations : public ::testing::TestWithParam<std::string> {
@@ -129,9 +129,9 @@ TEST_P(Mutations, EveryStepCounts) {
       for (std::size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
         Schedule dropped = schedule, doubled = schedule;
         dropped.ranks[rank].erase(dropped.ranks[rank].begin() + static_cast<std::ptrdiff_t>(i));
-        ASSERT_NE(problem_of(dropped), std::nullopt) << "without step " << i << " of rank " << rank;
+        ASSERT_NE(validate_schedule(dropped), std::nullopt) << "without step " << i << " of rank " << rank;
         doubled.ranks[rank].push_back(schedule.ranks[rank][i]);
-        ASSERT_NE(problem_of(doubled), std::nullopt) << "step " << i << " of rank " << rank << " again at the end";
+        ASSERT_NE(validate_schedule(doubled), std::nullopt) << "step " << i << " of rank " << rank << " again at the end";
       }
     }
   }
@@ -148,7 +148,7 @@ TEST_P(Mutations, ExchangedReceivesOfAPairAreFound) {
       if (last.contains(sender)) {
         Schedule exchanged = schedule;
         std::swap(exchanged.ranks[rank][i], exchanged.ranks[rank][last[sender]]);
-        ASSERT_NE(problem_of(exchanged), std::nullopt) << "steps " << last[sender] << " and " << i << " of rank " << rank;
+        ASSERT_NE(validate_schedule(exchanged), std::nullopt) << "steps " << last[sender] << " and " << i << " of rank " << rank;
       }
       last[sender] = i;
     }
@@ -195,7 +195,7 @@ TEST_P(Mutations, TheVerdictIsThatOfANaiveRun) {
     for (int i = 0; i < 100; ++i) {
       Schedule mutated = schedule;
       for (std::size_t changes = 1 + random() % 2; changes > 0; --changes) mutate(mutated, random);
-      const std::optional<std::string> problem = problem_of(mutated);
+      const std::optional<std::string> problem = validate_schedule(mutated);
       ASSERT_EQ(!problem.has_value(), testing::NaiveRun(mutated, random()).succeeds()) << problem.value_or("no problem");
       ++(problem ? num_broken : num_valid);
     }

@@ -41,8 +41,8 @@ struct DataLayout {
 };
 
 /// How the rank of a layout shares its weights.
-inline DataParallel data_parallel_of(const DataLayout& layout, const Rank& rank, Communicators& communicators) {
-  DataParallel options = data_parallel(layout.config(), rank, &communicators);
+inline DataParallelOptions data_parallel_of(const DataLayout& layout, const Rank& rank, Communicators& communicators) {
+  DataParallelOptions options = data_parallel(layout.config(), rank, &communicators);
   options.bucket_elements = layout.bucket_elements;
   return options;
 }

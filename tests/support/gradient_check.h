@@ -69,9 +69,9 @@ inline void compare_gradient(const std::function<at::Tensor()>& loss, const at::
 inline void check_gradients(const std::function<at::Tensor()>& loss, const std::vector<at::Tensor>& inputs, ParamStore* store,
                             const GradientCheckOptions& options = {}) {
   for (at::Tensor input : inputs) input.mutable_grad() = at::Tensor();
-  if (store != nullptr) store->begin_gradients();
+  if (store != nullptr) store->zero_gradients();
   loss().backward();
-  if (store != nullptr) store->finish_gradients();
+  if (store != nullptr) store->finalize_gradients();
   for (std::size_t i = 0; i < inputs.size(); ++i) compare_gradient(loss, inputs[i], inputs[i].grad().clone(), "input " + std::to_string(i), options);
   if (store == nullptr) return;
   std::vector<at::Tensor> once;

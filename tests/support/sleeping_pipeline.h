@@ -84,7 +84,7 @@ class SleepingModel : public LanguageModel {
     if (!is_last(chunk)) return {.activations = {y}, .loss = {}};
     return {.activations = {}, .loss = StepOutput{.loss_sum = y.sum(), .count = at::ones({}), .token_losses = {}, .sums = {}}};
   }
-  at::Tensor logits(const at::Tensor&, std::int64_t, LayerStates*, bool) override { return {}; }
+  at::Tensor logits(const at::Tensor&, std::int64_t, KvCache*, bool) override { return {}; }
   const HeldActivations& held() const { return held_; }
 
  private:
@@ -123,9 +123,9 @@ inline SleepingRun run_sleeping(const Schedule& schedule, const CostModel& costs
     const std::vector<Microbatch> batch(static_cast<std::size_t>(schedule.num_microbatches));
     const auto on_loss = [](std::size_t, const StepOutput&) { return at::ones({}); };
     if (pp.comm) pp.comm->barrier("start");
-    weights.begin_gradients();
+    weights.zero_gradients();
     run_schedule(schedule, {model, weights, pp}, {.batch = batch, .training = true, .on_loss = on_loss, .listener = &recorder});
-    weights.finish_gradients();
+    weights.finalize_gradients();
     run.steps[static_cast<std::size_t>(rank)] = recorder.take();
     run.peak_activation[static_cast<std::size_t>(rank)] = model.held().peak();
   };

@@ -32,10 +32,10 @@ inline GptResult run_gpt(const TransformerConfig& config, const Microbatch& micr
     ParamStore store(*model, run.store);
     store.initialize(3);
     disturb(store, run.disturbance);
-    store.begin_gradients();
+    store.zero_gradients();
     const StepOutput output = model->forward_step(microbatch, /*training=*/true);
     (output.loss_sum / output.count.to(output.loss_sum.scalar_type())).backward();
-    store.finish_gradients();
+    store.finalize_gradients();
     for (const Parameter* parameter : store.parameters()) {
       weights.put(*parameter, parameter->value());
       gradients.put(*parameter, parameter->grad());

@@ -24,7 +24,7 @@ class OpenDevice : public testing::Environment {
   }
 };
 
-/// A test that compares a device with the processor; skipped, and says so, where none is asked for.
+/// A test that compares a device with the CPU; skipped, and says so, where none is asked for.
 class DeviceTest : public testing::Test {
  protected:
   void SetUp() override {

@@ -23,7 +23,7 @@ const Json kTiny = Json::parse(R"({
   "normalizer": null, "pre_tokenizer": null, "post_processor": null, "decoder": null,
   "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}})");
 
-void expect_error(const testing::Choice& choice, const std::string& file, const std::string& message) {
+void expect_error(const testing::TokenizerOptions& choice, const std::string& file, const std::string& message) {
   try {
     testing::open(choice);
     ADD_FAILURE() << "accepted; expected: " << message;

@@ -40,12 +40,12 @@ class TemporaryFolder {
 inline std::string fixture(const std::string& name) { return std::string(MEGATRON_SOURCE_DIR "/tests/tokenizers/fixtures/") + name; }
 
 /// The settings of one tokenizer, for designated initializers.
-struct Choice {
+struct TokenizerOptions {
   std::string tokenizer_type = {}, tokenizer_model = {}, vocab_file = {}, merge_file = {};
   std::optional<std::int64_t> vocab_size = {};
 };
 
-inline std::unique_ptr<Tokenizer> open(const Choice& choice) {
+inline std::unique_ptr<Tokenizer> open(const TokenizerOptions& choice) {
   TokenizerConfig config;
   config.tokenizer_type = choice.tokenizer_type;
   config.tokenizer_model = choice.tokenizer_model;

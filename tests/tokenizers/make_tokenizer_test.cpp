@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 using Ids = std::vector<std::int32_t>;
 
-std::string error_of(const testing::Choice& choice) {
+std::string error_of(const testing::TokenizerOptions& choice) {
   try {
     testing::open(choice);
   } catch (const UserError& error) {
@@ -72,8 +72,8 @@ TEST(MakeTokenizer, RefusesOtherKindsByName) {
   EXPECT_THAT(error_of({.tokenizer_model = folder.write("r50k.tiktoken", "IQ== 0\nIg== 1\n")}), HasSubstr("is a tiktoken vocabulary"));
   EXPECT_THAT(error_of({.tokenizer_model = folder.write("sp.model", "\x0A\x0E\x0A\x05<unk>")}), HasSubstr("is a SentencePiece model"));
   const std::string sentencepiece = folder.write("tokenizer.model", "\x0A\x0E\x0A\x05<unk>");
-  for (const testing::Choice& choice :
-       {testing::Choice{.tokenizer_type = "HuggingFaceTokenizer", .tokenizer_model = sentencepiece},
+  for (const testing::TokenizerOptions& choice :
+       {testing::TokenizerOptions{.tokenizer_type = "HuggingFaceTokenizer", .tokenizer_model = sentencepiece},
         {.tokenizer_type = "GPT2BPETokenizer",
         .vocab_file = sentencepiece,
         .merge_file = sentencepiece},

@@ -18,7 +18,7 @@ std::vector<std::string> matches(const std::string& pattern, const std::string& 
   std::string storage;
   std::vector<Span> spans;
   const Regex regex(pattern, "test");
-  Regex::Finder(regex).find_all(with_known_characters(text, storage), 0, spans);
+  Regex::Finder(regex).find_all(replace_unassigned_characters(text, storage), 0, spans);
   std::vector<std::string> found;
   for (const Span& span : spans) found.push_back(text.substr(span.begin, span.end - span.begin));
   return found;

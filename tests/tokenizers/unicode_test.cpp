@@ -38,10 +38,10 @@ TEST(Unicode, Classes) {
 
 TEST(Unicode, StandsInForNewCharactersWithTheSameLength) {
   std::string storage;
-  EXPECT_EQ(with_known_characters("plain \u00e9 \u65e5", storage), "plain \u00e9 \u65e5");
+  EXPECT_EQ(replace_unassigned_characters("plain \u00e9 \u65e5", storage), "plain \u00e9 \u65e5");
   EXPECT_TRUE(storage.empty());
   const std::string text = "a\u1c89\u0897\U00010d40\U0002ebf0z";
-  const std::string_view known = with_known_characters(text, storage);
+  const std::string_view known = replace_unassigned_characters(text, storage);
   EXPECT_EQ(known.size(), text.size());
   EXPECT_EQ(known.front(), 'a');
   EXPECT_EQ(known.back(), 'z');

@@ -1,4 +1,4 @@
-// A device against the processor, from single operations to whole runs: MEGATRON_TEST_DEVICE=cuda build/bin/training_tests --gtest_filter='Device*'.
+// A device against the CPU, from single operations to whole runs: MEGATRON_TEST_DEVICE=cuda build/bin/training_tests --gtest_filter='Device*'.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty_like.h>
@@ -24,7 +24,7 @@ const auto* const kEnvironment = testing::AddGlobalTestEnvironment(new testing_d
 
 class DeviceParity : public testing_device::DeviceTest {
  protected:
-  /// Deterministic numbers of size about 1 on the processor.
+  /// Deterministic numbers of size about 1 on the CPU.
   static at::Tensor numbers(at::IntArrayRef shape, double seed) {
     std::int64_t count = 1;
     for (const std::int64_t size : shape) count *= size;
@@ -86,10 +86,10 @@ Trained gradients_on(c10::Device device, bool is_llama) {
                                     {"loss_mask", at::ones({2, 16})}},
                         .sample_ordinals = at::arange(2).to(device)};
   for (auto& [name, tensor] : microbatch.tensors) tensor = tensor.to(device);
-  result.weights->begin_gradients();
+  result.weights->zero_gradients();
   const StepOutput output = result.model->forward_step(microbatch, /*training=*/true);
   output.loss_sum.backward();
-  result.weights->finish_gradients();
+  result.weights->finalize_gradients();
   result.loss = output.loss_sum.item<double>();
   return result;
 }

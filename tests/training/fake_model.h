@@ -32,7 +32,7 @@ class FakeModel : public LanguageModel {
     if (microbatch.has("poison")) losses = losses + microbatch.at("poison") * tracked(*weight_).index({microbatch.at("tokens")}).sqrt();
     return {.activations = {}, .loss = StepOutput{.loss_sum = (losses * mask).sum(), .count = mask.sum(), .token_losses = losses.detach(), .sums = {}}};
   }
-  at::Tensor logits(const at::Tensor&, std::int64_t, LayerStates*, bool) override { return {}; }
+  at::Tensor logits(const at::Tensor&, std::int64_t, KvCache*, bool) override { return {}; }
 
   std::vector<at::Tensor> seen_ordinals;
 
@@ -48,7 +48,7 @@ class FakeOptimizer : public Optimizer {
   at::Tensor loss_scale() const override { return at::ones({}, at::kDouble); }
   void queue_step(const StepOptions& options) override {
     result_ = {};
-    if (options.veto.defined() && options.veto.item<double>() != 0) result_.applied = false;
+    if (options.found_inf.defined() && options.found_inf.item<double>() != 0) result_.applied = false;
     for (const ParameterPiece& piece : main_.pieces()) {
       const Parameter* parameter = piece.parameter;
       if (parameter->grad().isfinite().all().item<bool>()) continue;
@@ -62,8 +62,8 @@ class FakeOptimizer : public Optimizer {
     }
     steps_ += result_.applied;
   }
-  at::Tensor findings() const override { return at::zeros({0}, at::kDouble); }
-  StepResult result(const double* /*findings*/) const override { return result_; }
+  at::Tensor step_stats() const override { return at::zeros({0}, at::kDouble); }
+  StepResult result(const double* /*step_stats*/) const override { return result_; }
   MainParameters& main_parameters() override { return main_; }
   void visit_state(const OptimizerState::Visitor&) override {}
   std::vector<std::string> state_names() const override { return {}; }

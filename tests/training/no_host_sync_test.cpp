@@ -1,5 +1,5 @@
-// A step on ATen's meta device, whose tensors have shapes and no numbers: reading one on the host throws, mixing in a tensor of the processor
-// throws, a kernel of the processor would follow a null pointer. What passes here queues a whole step on any device without waiting for it.
+// A step on ATen's meta device, whose tensors have shapes and no numbers: reading one on the host throws, mixing in a tensor of the CPU
+// throws, a kernel of the CPU would follow a null pointer. What passes here queues a whole step on any device without waiting for it.
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/arange.h>

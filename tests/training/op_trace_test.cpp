@@ -176,16 +176,16 @@ class BackwardModel : public LanguageModel {
   const TransformerConfig& config() const override { return config_; }
   StageOutput forward_chunk(std::int64_t, const Microbatch& microbatch, const Activations&, bool) override {
     const at::Tensor first = tracked(*weight_).index({microbatch.at("tokens").t()}).unsqueeze(2);
-    show_op(unit_hooks_, *this, "first", first);
+    notify_op(unit_hooks_, *this, "first", first);
     const at::Tensor second = SpoilGradient::apply(first * 2.0);
-    show_op(unit_hooks_, *this, "second", second);
+    notify_op(unit_hooks_, *this, "second", second);
     const at::Tensor loss = second.sum();
-    show_op(unit_hooks_, *this, "loss", loss);
+    notify_op(unit_hooks_, *this, "loss", loss);
     return {.activations = {},
             .loss = StepOutput{
                 .loss_sum = loss, .count = microbatch.at("loss_mask").sum(), .token_losses = second.detach().squeeze(2).t(), .sums = {}}};
   }
-  at::Tensor logits(const at::Tensor&, std::int64_t, LayerStates*, bool) override { return {}; }
+  at::Tensor logits(const at::Tensor&, std::int64_t, KvCache*, bool) override { return {}; }
 
  private:
   TransformerConfig config_;

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
-#include "megatron/config/run_guarded.h"
+#include "megatron/config/run_command.h"
 #include "training/small_run.h"
 
 namespace megatron {

@@ -146,7 +146,7 @@ TEST(PipelineDiagnosis, NamesTheStageWhoseBackwardOverflows) {
 /// The messages of all ranks, two stages of one layer, after a step whose weight `name` holds a NaN.
 std::vector<std::string> messages_of_run(const std::string& name) {
   const TemporaryFolder folder;
-  const Run run =
+  const RunConfig run =
       read_run(small_run::flags({"--pipeline-model-parallel-size", "2", "--save", folder.path().string(), "--rerun-mode", "disabled"}), 2);
   std::vector<std::string> messages(2);
   const auto body = [&](Communicators& communicators) {

@@ -34,7 +34,7 @@ Words joined(Words left, const Words& right) {
 
 /// Calls use(trainer, its log) on every rank of a small run.
 void on_ranks(std::int64_t world_size, const Words& flags, const std::function<void(Trainer&, std::ostringstream&)>& use) {
-  const Run run = read_run(small_run::flags(flags), world_size);
+  const RunConfig run = read_run(small_run::flags(flags), world_size);
   run_rank_threads(world_size,
                    [&](Communicators& communicators) {
                      std::ostringstream log;

@@ -52,7 +52,7 @@ class PipelineReportTest : public testing::Test {
   }
   const Schedule schedule_ = schedule_of(8);
   const ScheduleOf schedule_of_ = [this](std::int64_t) -> const Schedule& { return schedule_; };
-  CostModel costs_ = even_costs(schedule_);
+  CostModel costs_ = uniform_costs(schedule_);
   std::vector<RankTrace> ranks_;
 };
 

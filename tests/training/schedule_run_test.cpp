@@ -31,7 +31,7 @@ class ScheduleRunTest : public testing::Test {
 
   /// A data set of `documents` documents of 24 tokens.
   std::string corpus(const std::string& name, int documents) {
-    IndexedDatasetBuilder builder(folder(name), TokenType::uint16);
+    IndexedDatasetBuilder builder(folder(name), TokenDtype::uint16);
     for (int document = 0; document < documents; ++document) {
       std::vector<std::int32_t> tokens;
       for (int i = 0; i < 24; ++i) tokens.push_back((document * 7 + i * 3) % 60);

@@ -92,7 +92,7 @@ TEST_F(StartFoldersTest, OnlyRankZeroLooksIntoTheFolder) {
 }
 
 /// The error of each of two ranks, the first of which starts with flags of its own.
-std::vector<std::string> errors_of_two(const Run& first, const Run& second) {
+std::vector<std::string> errors_of_two(const RunConfig& first, const RunConfig& second) {
   std::vector<std::string> errors(2, "no error");
   run_rank_threads(2, [&](Communicators& communicators) {
     const auto rank = static_cast<std::size_t>(communicators.rank());
@@ -378,7 +378,7 @@ TEST_F(StartFoldersTest, ACheckpointOfNansIsNamed) {
   {
     auto broken = run({"--load", folder("a"), "--train-iters", "2"});
     broken.trainer.weights->parameters()[1]->value().view(-1)[0] = std::nan("");
-    broken.trainer.optimizer->main_parameters().take_weights();
+    broken.trainer.optimizer->main_parameters().copy_model_params_to_main_params();
     std::ostringstream out;
     SaveFolder save(folder("b"));
     save_trainer(broken.trainer, save, "save-checkpoint", out);

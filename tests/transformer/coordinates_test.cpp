@@ -44,7 +44,7 @@ TEST(Initialisation, AShardDrawsItsPartOfTheWhole) {
           const Axis axis{"tp", rank, size};
           const at::Tensor shard = initialised(spec, axis);
           at::Tensor rest = shard.clone();
-          for (const Box& box : sharding.boxes(axis)) {
+          for (const TensorSlice& box : sharding.slices(axis)) {
             EXPECT_TRUE(at::equal(slice(shard, box.local_offset, box.shape), slice(whole, box.global_offset, box.shape)));
             slice(rest, box.local_offset, box.shape).zero_();
           }

@@ -35,7 +35,7 @@ TEST(BucketLayout, FollowsBackwardAndClosesWhenFull) {
   EXPECT_THAT(names(one[0]), ElementsAre("last", "tied", "first"));
   EXPECT_THAT(one[0].offsets, ElementsAre(0, 256, 256 + 1280));
   EXPECT_EQ(one[0].size, 256 + 1280 + 512);
-  DataParallel options;
+  DataParallelOptions options;
   options.all.size = 3;
   options.bucket_elements = 300;
   const auto closed = bucket_layouts(declared, options, false);
@@ -79,7 +79,7 @@ class RecordingComm final : public Comm {
 TEST(GradReducer, StartsABucketWhenItsLastContributionOfTheLastMicrobatchIsThere) {
   ThreeParameters model;
   const auto comm = std::make_shared<RecordingComm>();
-  DataParallel options;
+  DataParallelOptions options;
   options.all = options.replica = {.name = "dp-cp", .rank = 0, .size = 2, .comm = comm};
   options.bucket_elements = 1;
   options.overlaps_grad_reduce = true;
@@ -87,7 +87,7 @@ TEST(GradReducer, StartsABucketWhenItsLastContributionOfTheLastMicrobatchIsThere
   const auto contribute = [](Parameter& parameter) { parameter.contribute(at::ones(parameter.local_shape())); };
   for (int step = 0; step < 2; ++step) {
     comm->started.clear();
-    store.begin_gradients(/*num_microbatches=*/2);
+    store.zero_gradients(/*num_microbatches=*/2);
     for (const bool is_last : {false, step > 0}) {
       contribute(model.tied);
       contribute(model.last);
@@ -97,29 +97,29 @@ TEST(GradReducer, StartsABucketWhenItsLastContributionOfTheLastMicrobatchIsThere
       contribute(model.first);
       EXPECT_EQ(comm->started, (is_last ? Sizes{512, 1536, 512} : Sizes{}));
     }
-    store.finish_gradients();
+    store.finalize_gradients();
     EXPECT_THAT(comm->started, ElementsAre(512, 1536, 512));
     EXPECT_EQ(model.tied.grad()[0][0].item<double>(), 4);
   }
-  store.begin_gradients(1);
+  store.zero_gradients(1);
   contribute(model.last);
   EXPECT_THROW(contribute(model.last), InternalError) << "its sum is under way";
 }
 
 /// What `parameter` of every rank holds after `steps` steps, its gradient on rank r being gradient(r), with `use` called after each.
-void reduce(const DataLayout& layout, const std::function<void(DataParallel&)>& change, at::ScalarType type, int steps, Shape shape,
+void reduce(const DataLayout& layout, const std::function<void(DataParallelOptions&)>& change, at::ScalarType type, int steps, Shape shape,
             const std::function<at::Tensor(std::int64_t)>& gradient, const std::function<void(const Rank&, const at::Tensor&, int)>& use) {
   on_data_ranks(layout, [&](const Rank& rank, Communicators& communicators) {
     BareModule model;
     Parameter& parameter = model.add("w", normal_spec(shape));
     model.add("bias", normal_spec({7}));
-    DataParallel options = data_parallel_of(layout, rank, communicators);
+    DataParallelOptions options = data_parallel_of(layout, rank, communicators);
     change(options);
     ParamStore store(model, {.grad_dtype = type, .data_parallel = options});
     for (int step = 0; step < steps; ++step) {
-      store.begin_gradients();
+      store.zero_gradients();
       parameter.contribute(gradient(rank.dp.rank).to(type));
-      store.finish_gradients();
+      store.finalize_gradients();
       store.gather_gradients();
       use(rank, parameter.grad().to(at::kDouble), step);
     }
@@ -134,7 +134,7 @@ TEST(GradReducer, SumsOrAveragesEveryWay) {
         const DataLayout layout{.dp = 4, .distributed_optimizer = distributed, .instances = instances};
         const auto gradient = [](std::int64_t rank) { return at::arange(600, at::kFloat) + static_cast<double>(rank); };
         reduce(
-            layout, [&](DataParallel& options) { options.averages = averages; }, at::kFloat, 1, {600}, gradient,
+            layout, [&](DataParallelOptions& options) { options.averages = averages; }, at::kFloat, 1, {600}, gradient,
             [&](const Rank&, const at::Tensor& grad, int) {
               const at::Tensor sum = at::arange(600, at::kDouble) * 4 + 6;
               EXPECT_TRUE(at::equal(grad, averages ? sum / 4 : sum)) << layout.name();
@@ -147,7 +147,7 @@ TEST(GradReducer, SumsOrAveragesEveryWay) {
 TEST(GradReducer, Adds16BitGradientsInFloat32) {
   // bfloat16 has eight bits: 256 + 1 would stay 256 if a partial sum were rounded.
   reduce(
-      {.dp = 3, .distributed_optimizer = true}, [](DataParallel& options) { options.accumulates_in_fp32 = true; }, at::kBFloat16, 1, {600},
+      {.dp = 3, .distributed_optimizer = true}, [](DataParallelOptions& options) { options.accumulates_in_fp32 = true; }, at::kBFloat16, 1, {600},
       [](std::int64_t rank) { return at::full({600}, rank == 0 ? 256.0 : 1.0); },
       [](const Rank&, const at::Tensor& grad, int) { EXPECT_TRUE(at::equal(grad, at::full({600}, 258.0, at::kDouble))); });
 }
@@ -156,7 +156,7 @@ TEST(GradCompression, Bf16SendsRoundedNumbers) {
   for (const bool distributed : {false, true}) {
     const auto gradient = [](std::int64_t rank) { return at::full({600}, 1 + 0x1p-12 * static_cast<double>(rank)); };
     reduce(
-        {.dp = 2, .distributed_optimizer = distributed}, [](DataParallel& options) { options.compression = "bf16"; }, at::kFloat, 1, {600}, gradient,
+        {.dp = 2, .distributed_optimizer = distributed}, [](DataParallelOptions& options) { options.compression = "bf16"; }, at::kFloat, 1, {600}, gradient,
         [](const Rank&, const at::Tensor& grad, int) { EXPECT_TRUE(at::equal(grad, at::full({600}, 2.0, at::kDouble))); });
   }
 }
@@ -169,7 +169,7 @@ at::Tensor irregular(std::int64_t rows, std::int64_t columns, double step) {
 TEST(GradCompression, LowRankKeepsMatricesOfLowRank) {
   const at::Tensor left = irregular(48, 2, 1.3), right = irregular(2, 64, 0.7);
   const auto gradient = [&](std::int64_t rank) { return left.mm(right) * static_cast<double>(rank + 1); };
-  const auto change = [](DataParallel& options) {
+  const auto change = [](DataParallelOptions& options) {
     options.compression = "low-rank";
     options.compression_rank = 2;
   };
@@ -184,7 +184,7 @@ TEST(GradCompression, LowRankRemembersItsError) {
     return at::sin(index * index * 0.37).view({48, 64});
   };
   const at::Tensor sum = gradient(0) + gradient(1);
-  const auto change = [](DataParallel& options) {
+  const auto change = [](DataParallelOptions& options) {
     options.compression = "low-rank";
     options.compression_rank = 4;
   };

@@ -54,8 +54,8 @@ class HalfPrecision : public testing::TestWithParam<at::ScalarType> {
     ParamStore half_store(half_model, {.dtype = type(), .grad_dtype = at::kFloat}), exact_store(exact_model, {.dtype = at::kDouble});
     half_store.initialize(3);
     for (std::size_t i = 0; i < parameters.size(); ++i) at::Tensor(exact[i]->value()).copy_(half[i]->value());
-    half_store.begin_gradients();
-    exact_store.begin_gradients();
+    half_store.zero_gradients();
+    exact_store.zero_gradients();
     std::vector<at::Tensor> half_inputs, exact_inputs;
     for (const at::Tensor& input : inputs) {
       half_inputs.push_back(input.clone().set_requires_grad(true));
@@ -66,8 +66,8 @@ class HalfPrecision : public testing::TestWithParam<at::ScalarType> {
     const at::Tensor dy = input_of(y.scalar_type(), y.sizes(), 2);
     y.backward(dy);
     exact_y.backward(dy.to(at::kDouble));
-    half_store.finish_gradients();
-    exact_store.finish_gradients();
+    half_store.finalize_gradients();
+    exact_store.finalize_gradients();
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       EXPECT_EQ(half_inputs[i].grad().scalar_type(), inputs[i].scalar_type());
       expect_rounded_once(half_inputs[i].grad(), exact_inputs[i].grad(), "gradient of input " + std::to_string(i),
@@ -106,14 +106,14 @@ TEST_P(HalfPrecision, WeightGradientsAccumulateInFloat32) {
   Parameter& weight = model.add("weight", normal_spec({2, 4}));
   ParamStore store(model, {.dtype = type(), .grad_dtype = at::kFloat});
   store.initialize(1);
-  store.begin_gradients();
+  store.zero_gradients();
   const auto step = [&](double size) {
     const at::Tensor y = linear(at::ones({2, 4}, type()), weight, nullptr);
     y.backward(at::full_like(y, size));
   };
   step(512);
   for (int i = 0; i < 100; ++i) step(0.25);
-  store.finish_gradients();
+  store.finalize_gradients();
   EXPECT_TRUE(at::equal(weight.grad(), at::full({2, 4}, 2 * (512 + 25.0), at::kFloat)));
 }
 
@@ -223,8 +223,8 @@ TEST_P(HalfPrecision, CrossEntropy) {
   ParamStore half_store(half_model, {.dtype = type(), .grad_dtype = at::kFloat}), exact_store(exact_model, {.dtype = at::kDouble});
   half_store.initialize(3);
   at::Tensor(exact.value()).copy_(half.value());
-  half_store.begin_gradients();
-  exact_store.begin_gradients();
+  half_store.zero_gradients();
+  exact_store.zero_gradients();
   const at::Tensor hidden = input_of(type(), {kTokens, kHidden}).set_requires_grad(true);
   const at::Tensor exact_hidden = hidden.detach().to(at::kDouble).set_requires_grad(true);
   const at::Tensor labels = at::arange(kTokens, at::kLong) * 3, mask = at::ones({kTokens});
@@ -234,8 +234,8 @@ TEST_P(HalfPrecision, CrossEntropy) {
   expect_rounded_once(loss.token_losses, exact_loss.token_losses.to(at::kDouble), "losses of tokens", 0);
   loss.loss_sum.backward(at::tensor(64.0f).squeeze());
   exact_loss.loss_sum.backward(at::tensor(64.0, at::kDouble).squeeze());
-  half_store.finish_gradients();
-  exact_store.finish_gradients();
+  half_store.finalize_gradients();
+  exact_store.finalize_gradients();
   const at::Tensor w = exact.value().narrow(0, 0, kVocabulary);
   at::Tensor dlogits = at::softmax(at::mm(exact_hidden.detach(), w.t()), 1);
   dlogits.scatter_add_(1, labels.unsqueeze(1), at::full({kTokens, 1}, -1, at::kDouble));

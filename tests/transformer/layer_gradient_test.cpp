@@ -77,7 +77,7 @@ TEST(LayerGradient, NormOfASum) {
       store.initialize(2);
       const NormWeights weights{&weight, bias, {.kind = kind, .epsilon = 1e-3, .weight_plus_one = true}};
       const at::Tensor stream = random_input({40, 2, 7}), branch = random_input({40, 2, 7}, 2);
-      const auto both = [&] { return norm_of_sum(stream, branch, site, 4, weights); };
+      const auto both = [&] { return dropout_add_norm(stream, branch, site, 4, weights); };
       const at::Tensor sum = dropout_add(branch, stream, site, 4);
       EXPECT_TRUE(at::equal(both().sum, sum));
       EXPECT_TRUE(at::equal(both().normalised, norm(sum, weight, bias, weights.options)));
@@ -90,7 +90,7 @@ TEST(LayerGradient, NormOfASum) {
       check_gradients([&] { return weighted_sum(both().sum); }, {stream, branch}, nullptr);
       check_gradients(
           [&] {
-            const SumAndNorm found = norm_of_stream(stream, weights);
+            const SumAndNorm found = norm_with_residual(stream, weights);
             return weighted_sum(found.sum.sin()) + weighted_sum(found.normalised);
           },
           {stream}, &store);
@@ -151,10 +151,10 @@ TEST(LayerGradient, ActivatedLinearHasTheBitsOfItsParts) {
         const auto gradients = [&](bool at_once) {
           ActivatedLinear layer(gated, type);
           at::Tensor x = random_input({35, 2, gated ? 42 : 21}, 3).to(type).detach().requires_grad_();
-          layer.store.begin_gradients();
+          layer.store.zero_gradients();
           const at::Tensor y = at_once ? layer.at_once(x, kind) : layer.apart(x, kind);
           weighted_sum(y.to(at::kFloat)).backward();
-          layer.store.finish_gradients();
+          layer.store.finalize_gradients();
           return std::vector<at::Tensor>{y.detach(), x.grad(), layer.before->grad().clone(), layer.weight->grad().clone(),
                                          layer.after->grad().clone()};
         };
@@ -188,11 +188,11 @@ TEST(LayerGradient, Mlp) {
       config.normalization = gated ? Normalization::RMSNorm : Normalization::LayerNorm;
       const Rank rank;
       BareModule model;
-      Mlp mlp(&model, "mlp", {.config = config, .rank = rank, .norm_inside = kind != Activation::silu});
+      Mlp mlp(&model, "mlp", {.config = config, .rank = rank, .has_input_norm = kind != Activation::silu});
       ParamStore store(model, kDouble);
       store.initialize(3);
       const at::Tensor x = random_input({2, 2, 6});
-      check_gradients([&] { return weighted_sum(mlp.forward(norm_of_stream(x, mlp.input_norm()).normalised, {})); }, {x}, &store);
+      check_gradients([&] { return weighted_sum(mlp.forward(norm_with_residual(x, mlp.input_norm()).normalised, {})); }, {x}, &store);
     }
   }
 }
@@ -242,13 +242,13 @@ TEST(LayerGradient, CrossEntropyDoesNotDependOnItsChunks) {
     linear_cross_entropy(part, weight, labels.narrow(0, begin, count), mask.narrow(0, begin, count)).loss_sum.backward();
     return part.grad();
   };
-  store.begin_gradients();
+  store.zero_gradients();
   const at::Tensor whole = run(0, kTokens);
-  store.finish_gradients();
+  store.finalize_gradients();
   const at::Tensor whole_weight = weight.grad().clone();
-  store.begin_gradients();
+  store.zero_gradients();
   for (std::int64_t begin = 0; begin < kTokens; begin += 8) EXPECT_LT(difference(run(begin, 8), whole.narrow(0, begin, 8)), 1e-5);
-  store.finish_gradients();
+  store.finalize_gradients();
   EXPECT_LT(difference(weight.grad(), whole_weight), 1e-5);
 }
 

@@ -1,4 +1,4 @@
-// The gradient of the loss has the same bits however it comes about: computed in backward, in forward because it was announced, kept or computed
+// The gradient of the loss has the same bits however it comes about: computed in backward, in forward because it was loss_gradient, kept or computed
 // again for a sink that asks later.
 #include "megatron/transformer/loss.h"
 
@@ -20,14 +20,14 @@ constexpr double kScale = 0.37;
 
 struct Way {
   const char* name;
-  bool announced, at_once, deferred;
+  bool loss_gradient, at_once, deferred;
 };
 
 constexpr Way kWays[] = {{"in backward", false, false, false},
                          {"in backward, the weight's later", false, false, true},
-                         {"announced", true, false, false},
-                         {"announced, the weight's later", true, false, true},
-                         {"announced and written at once", true, true, false}};
+                         {"loss_gradient", true, false, false},
+                         {"loss_gradient, the weight's later", true, false, true},
+                         {"loss_gradient and written at once", true, true, false}};
 
 struct Problem {
   std::int64_t vocabulary, tokens;
@@ -48,15 +48,15 @@ Gradients solve(const Problem& problem, const Way& way) {
     Parameter& weight = model.add("weight", {Sharding::vocabulary({problem.vocabulary, 4}, 4), Init::normal(1), {}}, rank.tp);
     ParamStore store(model, {.dtype = problem.type, .grad_dtype = problem.type == at::kDouble ? at::kDouble : at::kFloat});
     store.initialize(5);
-    store.begin_gradients();
+    store.zero_gradients();
     const at::Tensor labels = at::arange(problem.tokens, at::kLong) * 7919 % problem.vocabulary;
     const at::Tensor mask = (at::arange(problem.tokens) % 5 != 0).to(at::kFloat) * 0.5;
     for (int microbatch = 0; microbatch < 2; ++microbatch) {
       const at::Tensor hidden = (random_input({problem.tokens, 4}).detach() * (microbatch + 1)).to(problem.type).set_requires_grad(true);
       const at::Tensor scale = at::scalar_tensor(kScale * (microbatch + 1), at::kDouble);
-      AnnouncedGradient announced;
-      if (way.announced) announced = {.value = scale, .writes_at_once = way.at_once};
-      const TokenLoss loss = linear_cross_entropy(copy_to_split(hidden, rank.tp, "hidden"), weight, labels, mask, announced);
+      LossGradient loss_gradient;
+      if (way.loss_gradient) loss_gradient = {.value = scale, .accumulates_in_forward = way.at_once};
+      const TokenLoss loss = linear_cross_entropy(copy_to_tensor_parallel_region(hidden, rank.tp, "hidden"), weight, labels, mask, loss_gradient);
       std::vector<std::function<void()>> later;
       if (way.deferred) store.defer_into(&later);
       loss.loss_sum.backward(scale.to(loss.loss_sum.scalar_type()));
@@ -66,7 +66,7 @@ Gradients solve(const Problem& problem, const Way& way) {
       for (const auto& write : later) write();
       if (rank.index == 0) result = {loss.token_losses, hidden.grad(), {}};
     }
-    store.finish_gradients();
+    store.finalize_gradients();
     gradients.put(weight, weight.grad());
   });
   result.dweight = gradients.take().at("weight");
@@ -96,12 +96,12 @@ TEST(Loss, GradientsDoNotDependOnTheWay) {
 /// Four blocks of tokens, of which three are kept.
 TEST(Loss, BlocksThatWereNotKeptAreComputedAgain) { expect_same_bits({.vocabulary = std::int64_t{1} << 19, .tokens = 112, .type = at::kFloat}); }
 
-/// Two tokens whose loss was told `announced`.
+/// Two tokens whose loss was told `loss_gradient`.
 struct AnnouncedLoss {
-  explicit AnnouncedLoss(const at::Tensor& announced) : store((model.add("weight", normal_spec({5, 4})), model), {}) {
+  explicit AnnouncedLoss(const at::Tensor& loss_gradient) : store((model.add("weight", normal_spec({5, 4})), model), {}) {
     store.initialize(5);
-    store.begin_gradients();
-    loss = linear_cross_entropy(hidden, *store.find("weight"), at::zeros({2}, at::kLong), at::ones({2}), {.value = announced}).loss_sum;
+    store.zero_gradients();
+    loss = linear_cross_entropy(hidden, *store.find("weight"), at::zeros({2}, at::kLong), at::ones({2}), {.value = loss_gradient}).loss_sum;
   }
   BareModule model;
   ParamStore store;
@@ -113,7 +113,7 @@ TEST(Loss, BackwardMustKeepToWhatWasAnnounced) {
   EXPECT_THROW((told.loss * 3).backward(), InternalError);
 }
 
-/// A NaN that was announced is a NaN in every gradient, for the diagnosis to find, and not a broken promise.
+/// A NaN that was loss_gradient is a NaN in every gradient, for the diagnosis to find, and not a broken promise.
 TEST(Loss, ANumberThatIsNoneIsPassedOn) {
   const at::Tensor scale = at::scalar_tensor(std::nan(""));
   const AnnouncedLoss told(scale);

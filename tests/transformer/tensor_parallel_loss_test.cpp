@@ -31,11 +31,11 @@ LossResult solve(const Problem& problem, std::int64_t tp, c10::ScalarType type) 
     Parameter& weight = model.add("weight", {Sharding::vocabulary(shape, problem.pad_multiple), Init::normal(1), {}}, rank.tp);
     ParamStore store(model, {.dtype = type});
     store.initialize(5);
-    store.begin_gradients();
+    store.zero_gradients();
     const at::Tensor hidden = problem.hidden.detach().to(type).set_requires_grad(true);
-    const TokenLoss loss = linear_cross_entropy(copy_to_split(hidden, rank.tp, "hidden"), weight, problem.labels, problem.mask);
+    const TokenLoss loss = linear_cross_entropy(copy_to_tensor_parallel_region(hidden, rank.tp, "hidden"), weight, problem.labels, problem.mask);
     (loss.loss_sum * problem.scale).backward();
-    store.finish_gradients();
+    store.finalize_gradients();
     weights.put(weight, weight.value());
     gradients.put(weight, weight.grad());
     if (rank.index == 0) result = {loss.loss_sum.detach(), loss.token_losses, hidden.grad(), {}, {}};
@@ -105,11 +105,11 @@ TEST(TensorParallelEmbedding, RanksHoldDifferentRows) {
     Parameter& weight = model.add("weight", {Sharding::vocabulary({11, 2}, 4), Init::normal(1), {}}, rank.tp);
     ParamStore store(model, {.dtype = at::kDouble});
     store.initialize(5);
-    store.begin_gradients();
+    store.zero_gradients();
     const at::Tensor mine = embedding_lookup(ids, weight);
     rows[static_cast<std::size_t>(rank.index)] = mine.detach();
     mine.backward(at::ones({2, 3, 2}, at::kDouble));
-    store.finish_gradients();
+    store.finalize_gradients();
     gradients.put(weight, weight.grad());
   });
   const at::Tensor counts = at::bincount(ids.view({-1}), {}, 11).to(at::kDouble);

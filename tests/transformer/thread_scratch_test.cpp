@@ -1,4 +1,4 @@
-#include "megatron/transformer/thread_scratch.h"
+#include "megatron/transformer/thread_workspace.h"
 
 #include <gtest/gtest.h>
 
@@ -11,20 +11,20 @@ namespace {
 
 TEST(ThreadScratch, StaysWhereItIsUntilMoreIsNeeded) {
   std::thread([] {
-    void* const first = thread_scratch(5000);
+    void* const first = thread_workspace(5000);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first) % 4096, 0U);
-    EXPECT_EQ(thread_scratch(5000), first);
-    EXPECT_EQ(thread_scratch(1), first);
-    void* const large = thread_scratch(1 << 20);
+    EXPECT_EQ(thread_workspace(5000), first);
+    EXPECT_EQ(thread_workspace(1), first);
+    void* const large = thread_workspace(1 << 20);
     std::memset(large, 1, 1 << 20);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(large) % 4096, 0U);
-    EXPECT_EQ(thread_scratch(5000), large);
+    EXPECT_EQ(thread_workspace(5000), large);
   }).join();
 }
 
 TEST(ThreadScratch, IsEachThreadsOwn) {
-  void *mine = thread_scratch(4096), *others = nullptr;
-  std::thread([&] { others = thread_scratch(4096); }).join();
+  void *mine = thread_workspace(4096), *others = nullptr;
+  std::thread([&] { others = thread_workspace(4096); }).join();
   EXPECT_NE(mine, others);
 }
 

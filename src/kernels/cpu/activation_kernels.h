@@ -1,4 +1,4 @@
-// Activations of the feed-forward block with the bias in front of them, on the processor. Each instruction set has its table, and every element of
+// Activations of the feed-forward block with the bias in front of them, on the CPU. Each instruction set has its table, and every element of
 // f32 and 16-bit rows takes the same steps in all of them.
 #pragma once
 
@@ -20,7 +20,7 @@ struct ActivationArguments {
   bool gated;
 };
 
-/// dx, into `bias_blocks` (may be null) the sum of dx before rounding over each block of kRowsOfABlock rows, [blocks, columns of x] in f32 (f64), and
+/// dx, into `bias_blocks` (may be null) the sum of dx before rounding over each block of kRowsPerBlock rows, [blocks, columns of x] in f32 (f64), and
 /// into `y` (may be null) what forward gave, the same bits.
 struct ActivationBackwardArguments {
   const void *dy, *x, *bias;
@@ -36,7 +36,7 @@ struct ActivationKernels {
   void (*backward)(const ActivationBackwardArguments&, std::int64_t begin, std::int64_t end);  ///< blocks of rows
 };
 
-/// The table for this processor.
+/// The table for this CPU.
 const ActivationKernels& activation_kernels();
 
 }  // namespace megatron::kernels

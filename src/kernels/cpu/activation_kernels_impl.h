@@ -31,15 +31,15 @@ void with_activation(ActivationKind kind, Use use) {
 /// A row's numbers in steps of Step::size: sixteen floats, or one f64. The first `count` of a step are there.
 template <class T>
 struct Step {
-  using V = Lanes;
+  using V = Vec16f;
   static constexpr std::int64_t size = kNumLanes;
   template <class From>
   static V load(const From* from, std::int64_t count) {
-    return load_some(from, count, 0.0f);
+    return load_partial(from, count, 0.0f);
   }
   template <class To>
   static void store(To* to, std::int64_t count, V x) {
-    store_some(to, count, x);
+    store_partial(to, count, x);
   }
 };
 
@@ -99,7 +99,7 @@ void activation_backward_blocks(const ActivationBackwardArguments& a, std::int64
   for (std::int64_t block = begin; block < end; ++block) {
     C* sums = a.bias_blocks != nullptr ? static_cast<C*>(a.bias_blocks) + block * width : nullptr;
     if (sums != nullptr) std::fill_n(sums, width, C(0));
-    for (std::int64_t row = block * kRowsOfABlock; row < std::min(a.rows, (block + 1) * kRowsOfABlock); ++row) {
+    for (std::int64_t row = block * kRowsPerBlock; row < std::min(a.rows, (block + 1) * kRowsPerBlock); ++row) {
       const T* dy = static_cast<const T*>(a.dy) + row * columns;
       const T* x = static_cast<const T*>(a.x) + row * width;
       T* dx = static_cast<T*>(a.dx) + row * width;

@@ -8,14 +8,14 @@
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
-inline Lanes constant(double x, Lanes) { return all(static_cast<float>(x)); }
+inline Vec16f constant(double x, Vec16f) { return broadcast(static_cast<float>(x)); }
 inline double constant(double x, double) { return x; }
 
-inline double fused(double a, double b, double c) { return a * b + c; }
+inline double multiply_add(double a, double b, double c) { return a * b + c; }
 inline double where_less(double a, double b, double x, double y) { return a < b ? x : y; }
 
 /// 1 / (1 + 2ˣ).
-inline Lanes falling_logistic2(Lanes x) { return all(1.0f) / (all(1.0f) + exp2_in_range(smaller(larger(x, all(-126.0f)), all(126.0f)))); }
+inline Vec16f falling_logistic2(Vec16f x) { return broadcast(1.0f) / (broadcast(1.0f) + exp2_in_range(smaller(larger(x, broadcast(-126.0f)), broadcast(126.0f)))); }
 
 inline double falling_logistic2(double x) { return 1 / (1 + std::exp2(x)); }
 
@@ -28,58 +28,58 @@ struct Normal {
 
 /// Φ(−|x|) = e^(−x²/2)·r·P(r) with r = 1 / (1 + 0.265·|x|), after Hastings (Abramowitz & Stegun 26.2.17); P minimax in relative error (1e-8 for
 /// |x| ≤ 13), so that the tail keeps its digits.
-inline Normal<Lanes> normal(Lanes x) {
-  const Lanes bounded = smaller(larger(x, all(0.0f) - x), all(13.0f)), e = exp2_in_range(bounded * bounded * all(-0.721347520f));
-  const Lanes r = all(1.0f) / fused(bounded, all(0.265f), all(1.0f)), u = r - all(0.75f);
-  Lanes p = fused(all(0.0309127886f), u, all(0.0408137282f));
-  p = fused(p, u, all(-0.0539160735f));
-  p = fused(p, u, all(-0.111756254f));
-  p = fused(p, u, all(0.0924115472f));
-  p = fused(p, u, all(0.469807167f));
-  p = fused(p, u, all(0.681706624f));
-  p = fused(p, u, all(0.573139679f));
-  p = fused(p, u, all(0.306526039f));
-  const Lanes tail = p * r * e;
-  return {where_less(x, all(0.0f), tail, all(1.0f) - tail), e * all(0.398942280f)};
+inline Normal<Vec16f> normal(Vec16f x) {
+  const Vec16f bounded = smaller(larger(x, broadcast(0.0f) - x), broadcast(13.0f)), e = exp2_in_range(bounded * bounded * broadcast(-0.721347520f));
+  const Vec16f r = broadcast(1.0f) / multiply_add(bounded, broadcast(0.265f), broadcast(1.0f)), u = r - broadcast(0.75f);
+  Vec16f p = multiply_add(broadcast(0.0309127886f), u, broadcast(0.0408137282f));
+  p = multiply_add(p, u, broadcast(-0.0539160735f));
+  p = multiply_add(p, u, broadcast(-0.111756254f));
+  p = multiply_add(p, u, broadcast(0.0924115472f));
+  p = multiply_add(p, u, broadcast(0.469807167f));
+  p = multiply_add(p, u, broadcast(0.681706624f));
+  p = multiply_add(p, u, broadcast(0.573139679f));
+  p = multiply_add(p, u, broadcast(0.306526039f));
+  const Vec16f tail = p * r * e;
+  return {where_less(x, broadcast(0.0f), tail, broadcast(1.0f) - tail), e * broadcast(0.398942280f)};
 }
 
 inline Normal<double> normal(double x) { return {std::erfc(x * -0.70710678118654752440) / 2, std::exp(x * x / -2) * 0.39894228040143267794}; }
 
 /// f(z) and f′(z).
 template <class V>
-struct ValueAndSlope {
+struct ValueAndDerivative {
   V value, slope;
 };
 
 struct Gelu {
   template <class V>
-  static ValueAndSlope<V> at(V z) {
+  static ValueAndDerivative<V> at(V z) {
     const Normal<V> n = normal(z);
-    return {z * n.below, fused(z, n.density, n.below)};
+    return {z * n.below, multiply_add(z, n.density, n.below)};
   }
 };
 
 /// z·s and its slope for s = σ(argument), given s and the argument's slope.
 template <class V>
-ValueAndSlope<V> times_logistic(V z, V s, V argument_slope) {
+ValueAndDerivative<V> times_logistic(V z, V s, V argument_slope) {
   const V value = z * s;
-  return {value, fused(value * (constant(1, z) - s), argument_slope, s)};
+  return {value, multiply_add(value * (constant(1, z) - s), argument_slope, s)};
 }
 
 /// z·σ(2u) with u = √(2/π)·(z + 0.044715·z³), which is z·(1 + tanh u) / 2.
 struct GeluTanh {
   template <class V>
-  static ValueAndSlope<V> at(V z) {
+  static ValueAndDerivative<V> at(V z) {
     constexpr double kLinear = 1.59576912160573071176, kCubic = kLinear * 0.044715;
     const V square = z * z;
-    const V s = falling_logistic2(z * fused(square, constant(-kLog2E * kCubic, z), constant(-kLog2E * kLinear, z)));
-    return times_logistic(z, s, fused(square, constant(3 * kCubic, z), constant(kLinear, z)));
+    const V s = falling_logistic2(z * multiply_add(square, constant(-kLog2E * kCubic, z), constant(-kLog2E * kLinear, z)));
+    return times_logistic(z, s, multiply_add(square, constant(3 * kCubic, z), constant(kLinear, z)));
   }
 };
 
 struct Relu {
   template <class V>
-  static ValueAndSlope<V> at(V z) {
+  static ValueAndDerivative<V> at(V z) {
     const V zero = constant(0, z);
     return {where_less(z, zero, zero, z), where_less(zero, z, constant(1, z), zero)};
   }
@@ -87,7 +87,7 @@ struct Relu {
 
 struct SquaredRelu {
   template <class V>
-  static ValueAndSlope<V> at(V z) {
+  static ValueAndDerivative<V> at(V z) {
     const V positive = where_less(z, constant(0, z), constant(0, z), z);
     return {positive * positive, positive + positive};
   }
@@ -95,14 +95,14 @@ struct SquaredRelu {
 
 struct Silu {
   template <class V>
-  static ValueAndSlope<V> at(V z) {
+  static ValueAndDerivative<V> at(V z) {
     return times_logistic(z, falling_logistic2(z * constant(-kLog2E, z)), constant(1, z));
   }
 };
 
 struct QuickGelu {
   template <class V>
-  static ValueAndSlope<V> at(V z) {
+  static ValueAndDerivative<V> at(V z) {
     return times_logistic(z, falling_logistic2(z * constant(-1.702 * kLog2E, z)), constant(1.702, z));
   }
 };

@@ -8,7 +8,7 @@
 #include <array>
 #include <cstdint>
 
-#include "kernels/cpu/panel_product.h"
+#include "kernels/cpu/gemm_micro_kernel.h"
 #include "kernels/row_operations.h"
 
 namespace megatron::kernels {
@@ -24,7 +24,7 @@ struct HeadsView {
 
 struct AttentionArguments {
   Type type;                    ///< of q, k, v, out and their gradients: f32, bf16 or f16
-  const PanelProduct* product;  ///< panel_product(type)
+  const MicroKernel* micro_kernel;  ///< gemm_micro_kernel(type)
   std::int64_t sq, sk, b, n, g, d, dv;
   HeadsView q, k, v;
   bool causal;
@@ -34,7 +34,7 @@ struct AttentionArguments {
   const std::int32_t* document_ids;    ///< [b, ≥ max(sq, sk)] or null
   std::int64_t document_stride;        ///< between samples
   std::int64_t q_start, k_start;       ///< positions of the first query and key
-  bool drops;                          ///< with `rule`; element = flat index in [all heads, q_start + sq, k_start + sk]
+  bool has_dropout;                          ///< with `rule`; element = flat index in [all heads, q_start + sq, k_start + sk]
   DropoutRule rule;
   const std::int64_t* ordinals;  ///< [b]
   std::int64_t first_head;
@@ -57,10 +57,10 @@ struct AttentionBackwardArguments : AttentionArguments {
   std::array<std::int64_t, 3> dq_strides, dk_strides, dvalue_strides;  ///< of position, sample and head
 };
 
-/// How much memory and how many equal parts a pass takes. The caller allocates `shared_bytes` for all and `scratch_bytes` for each thread (64-byte
+/// How much memory and how many equal parts a pass takes. The caller allocates `shared_bytes` for all and `workspace_bytes` for each thread (64-byte
 /// aligned), and shares the parts of each stage among threads, one stage after another.
 struct AttentionPlan {
-  std::int64_t shared_bytes, scratch_bytes;
+  std::int64_t shared_bytes, workspace_bytes;
   std::array<std::int64_t, 2> parts;  ///< of the first and second stage; a stage may have none
 };
 
@@ -68,12 +68,12 @@ struct AttentionPlan {
 /// of keys, then the sums of what several of them have computed.
 struct AttentionKernels {
   AttentionPlan (*forward_plan)(const AttentionForwardArguments&);
-  void (*forward)(const AttentionForwardArguments&, int stage, std::int64_t begin, std::int64_t end, void* shared, void* scratch);
+  void (*forward)(const AttentionForwardArguments&, int stage, std::int64_t begin, std::int64_t end, void* shared, void* workspace);
   AttentionPlan (*backward_plan)(const AttentionBackwardArguments&);
-  void (*backward)(const AttentionBackwardArguments&, int stage, std::int64_t begin, std::int64_t end, void* shared, void* scratch);
+  void (*backward)(const AttentionBackwardArguments&, int stage, std::int64_t begin, std::int64_t end, void* shared, void* workspace);
 };
 
-/// The table for this processor.
+/// The table for this CPU.
 const AttentionKernels& attention_kernels();
 
 }  // namespace megatron::kernels

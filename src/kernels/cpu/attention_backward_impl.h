@@ -12,9 +12,9 @@ namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
 class BackwardPart {
  public:
-  BackwardPart(const AttentionBackwardArguments& a, const BackwardShape& shape, const BackwardShared& shared, const BackwardScratch& scratch,
+  BackwardPart(const AttentionBackwardArguments& a, const BackwardShape& shape, const BackwardShared& shared, const BackwardWorkspace& workspace,
                std::int64_t part)
-      : a_(a), shape_(shape), product_(shape.product), shared_(shared), s_(scratch), pairs_(shape.product.type == Type::bf16) {
+      : a_(a), shape_(shape), micro_kernel_(shape.micro_kernel), shared_(shared), s_(workspace), pairs_(shape.micro_kernel.type == Type::bf16) {
     chunk_ = part % shape.chunks;
     const std::int64_t head = part / shape.chunks * shape.heads;  // over samples
     sample_ = head / a.n;
@@ -42,15 +42,15 @@ class BackwardPart {
  private:
   void start_head(std::int64_t h) {
     for (std::int64_t q = 0; q < shape_.query_blocks; ++q) {
-      const std::int64_t first = q * kBackwardQueries, count = std::min(kBackwardQueries, a_.sq - first), steps = product_.steps_of(a_.d),
-                         v_steps = product_.steps_of(a_.dv);
+      const std::int64_t first = q * kBackwardQueries, count = std::min(kBackwardQueries, a_.sq - first), steps = micro_kernel_.steps_of(a_.d),
+                         v_steps = micro_kernel_.steps_of(a_.dv);
       const Rows queries = rows_of(a_.q, a_.type, sample_, h, first, count, a_.d), douts = rows_of(a_.dout, a_.type, sample_, h, first, count, a_.dv);
-      pack_along(product_, copy_rows(product_, queries, s_.queries + first * steps, steps), kBackwardQueries, s_.query_panels + q * s_.query_bytes);
-      pack_along(product_, copy_rows(product_, douts, s_.douts + first * v_steps, v_steps), kBackwardQueries, s_.dout_panels + q * s_.dout_bytes);
+      pack_along(micro_kernel_, copy_rows(micro_kernel_, queries, s_.queries + first * steps, steps), kBackwardQueries, s_.query_panels + q * s_.query_bytes);
+      pack_along(micro_kernel_, copy_rows(micro_kernel_, douts, s_.douts + first * v_steps, v_steps), kBackwardQueries, s_.dout_panels + q * s_.dout_bytes);
     }
     for (std::int64_t i = 0; i < a_.sq; ++i) {
       const float lse = a_.lse[(sample_ * a_.n + h) * a_.sq + i];
-      s_.lse[i] = lse == kHidden ? -kHidden : static_cast<float>(lse * kLog2E);
+      s_.lse[i] = lse == kMasked ? -kMasked : static_cast<float>(lse * kLog2E);
     }
     with_type(a_.type, [&]<class T>(T) { find_deltas<T>(h); });
     std::memset(s_.dq, 0, static_cast<std::size_t>(4 * a_.sq * shape_.q_stride));
@@ -63,7 +63,7 @@ class BackwardPart {
     const Rows outs{static_cast<const T*>(a_.out) + (sample_ * a_.n + h) * a_.dv, a_.type, a_.b * a_.n * a_.dv, a_.sq, a_.dv};
     const Rows douts = rows_of(a_.dout, a_.type, sample_, h, 0, a_.sq, a_.dv);
     for (std::int64_t i = 0; i < a_.sq; ++i) {
-      if (i + kAhead < a_.sq) fetch_row(outs, i + kAhead);
+      if (i + kAhead < a_.sq) prefetch_row(outs, i + kAhead);
       const T *out = static_cast<const T*>(outs.data) + i * outs.stride, *dout = static_cast<const T*>(douts.data) + i * douts.stride;
       float lanes[kLanes] = {};
       std::int64_t c = 0;
@@ -80,10 +80,10 @@ class BackwardPart {
   }
 
   void start_keys(std::int64_t block) {
-    const Rows keys = block_rows(a_, product_, a_.k, a_.d, sample_, group_, block, s_.gathered, true);
-    pack_across(product_, keys, keys_);
-    pack_along(product_, keys, kKeys, keys_ + s_.key_bytes + s_.value_bytes);
-    pack_across(product_, block_rows(a_, product_, a_.v, a_.dv, sample_, group_, block, s_.gathered, true), keys_ + s_.key_bytes);
+    const Rows keys = block_rows(a_, micro_kernel_, a_.k, a_.d, sample_, group_, block, s_.gathered, true);
+    pack_across(micro_kernel_, keys, keys_);
+    pack_along(micro_kernel_, keys, kKeys, keys_ + s_.key_bytes + s_.value_bytes);
+    pack_across(micro_kernel_, block_rows(a_, micro_kernel_, a_.v, a_.dv, sample_, group_, block, s_.gathered, true), keys_ + s_.key_bytes);
     std::memset(dk_, 0, static_cast<std::size_t>(4 * kKeys * shape_.q_stride));
     std::memset(dv_, 0, static_cast<std::size_t>(4 * kKeys * shape_.v_stride));
   }
@@ -91,55 +91,55 @@ class BackwardPart {
   /// What a block of queries and a block of keys give each other.
   void add(std::int64_t h, std::int64_t q, std::int64_t block) {
     const std::int64_t first = q * kBackwardQueries, queries = std::min(kBackwardQueries, a_.sq - first);
-    Sight sight = sight_of(a_, sample_, first, queries, block);
-    if (sight.empty()) return;
-    if (pairs_) {  // whole steps of the product
-      const std::int64_t step = 2 * product_.multiple;
-      const Span whole{sight.row_begin / step * step, std::min(queries, blocks_of(sight.row_end, step) * step)};
-      sight.partial = sight.partial || whole.size() != sight.row_end - sight.row_begin;
-      sight.row_begin = whole.begin;
-      sight.row_end = whole.end;
+    VisibleRange visible = visible_range(a_, sample_, first, queries, block);
+    if (visible.empty()) return;
+    if (pairs_) {  // whole steps of the micro_kernel
+      const std::int64_t step = 2 * micro_kernel_.multiple;
+      const Span whole{visible.row_begin / step * step, std::min(queries, blocks_of(visible.row_end, step) * step)};
+      visible.partial = visible.partial || whole.size() != visible.row_end - visible.row_begin;
+      visible.row_begin = whole.begin;
+      visible.row_end = whole.end;
     }
-    const std::int64_t row = first + sight.row_begin, rows = sight.row_end - sight.row_begin;
-    multiply_across(s_.queries, row, rows, keys_, a_.d, sight, s_.scores);
-    multiply_across(s_.douts, row, rows, keys_ + s_.key_bytes, a_.dv, sight, s_.dscores);
+    const std::int64_t row = first + visible.row_begin, rows = visible.row_end - visible.row_begin;
+    multiply_across(s_.queries, row, rows, keys_, a_.d, visible, s_.scores);
+    multiply_across(s_.douts, row, rows, keys_ + s_.key_bytes, a_.dv, visible, s_.dscores);
     const Scores scores(a_, sample_, block);
-    std::array<FetchAhead, 5> next = following(q);
-    for (FetchAhead& part : next) part.share_among(rows);
-    for (std::int64_t r = sight.row_begin; r < sight.row_end; ++r) {
-      for (FetchAhead& part : next) part.fetch_share();
-      differentiate(scores, sight, h, first, block, r);
+    std::array<L2Prefetcher, 5> next = following(q);
+    for (L2Prefetcher& part : next) part.divide_into(rows);
+    for (std::int64_t r = visible.row_begin; r < visible.row_end; ++r) {
+      for (L2Prefetcher& part : next) part.prefetch_share();
+      differentiate(scores, visible, h, first, block, r);
     }
-    if (pairs_) turn_to_steps(sight);
-    const std::int64_t depth = product_.steps_of(sight.row_begin);
-    multiply_transposed(pairs_ ? s_.probability_steps : reinterpret_cast<const std::uint32_t*>(s_.scores), sight,
+    if (pairs_) turn_to_steps(visible);
+    const std::int64_t depth = micro_kernel_.steps_of(visible.row_begin);
+    multiply_transposed(pairs_ ? s_.probability_steps : reinterpret_cast<const std::uint32_t*>(s_.scores), visible,
                         s_.dout_panels + q * s_.dout_bytes + 4 * kPanelColumns * depth, a_.dv, dv_, shape_.v_stride);
-    multiply_transposed(pairs_ ? s_.dscore_steps : reinterpret_cast<const std::uint32_t*>(s_.dscores), sight,
+    multiply_transposed(pairs_ ? s_.dscore_steps : reinterpret_cast<const std::uint32_t*>(s_.dscores), visible,
                         s_.query_panels + q * s_.query_bytes + 4 * kPanelColumns * depth, a_.d, dk_, shape_.q_stride);
-    add_to_queries(sight, row, rows);
+    add_to_queries(visible, row, rows);
   }
 
   /// What add() reads of the next block of queries.
-  std::array<FetchAhead, 5> following(std::int64_t q) const {
+  std::array<L2Prefetcher, 5> following(std::int64_t q) const {
     const std::int64_t first = (q + 1) * kBackwardQueries, count = std::min(kBackwardQueries, a_.sq - first);
     if (count <= 0) return {};
-    const std::int64_t steps = product_.steps_of(a_.d), v_steps = product_.steps_of(a_.dv);
-    return {FetchAhead(s_.queries + first * steps, 1, 0, 4 * count * steps), FetchAhead(s_.douts + first * v_steps, 1, 0, 4 * count * v_steps),
-            FetchAhead(s_.query_panels + (q + 1) * s_.query_bytes, 1, 0, s_.query_bytes),
-            FetchAhead(s_.dout_panels + (q + 1) * s_.dout_bytes, 1, 0, s_.dout_bytes),
-            FetchAhead(s_.dq + first * shape_.q_stride, 1, 0, 4 * count * shape_.q_stride)};
+    const std::int64_t steps = micro_kernel_.steps_of(a_.d), v_steps = micro_kernel_.steps_of(a_.dv);
+    return {L2Prefetcher(s_.queries + first * steps, 1, 0, 4 * count * steps), L2Prefetcher(s_.douts + first * v_steps, 1, 0, 4 * count * v_steps),
+            L2Prefetcher(s_.query_panels + (q + 1) * s_.query_bytes, 1, 0, s_.query_bytes),
+            L2Prefetcher(s_.dout_panels + (q + 1) * s_.dout_bytes, 1, 0, s_.dout_bytes),
+            L2Prefetcher(s_.dq + first * shape_.q_stride, 1, 0, 4 * count * shape_.q_stride)};
   }
 
-  /// to[r, c] = rows·panels for the rectangle of `sight`.
-  void multiply_across(const std::uint32_t* from, std::int64_t row, std::int64_t rows, const char* panels, std::int64_t depth, const Sight& sight,
+  /// to[r, c] = rows·panels for the rectangle of `visible`.
+  void multiply_across(const std::uint32_t* from, std::int64_t row, std::int64_t rows, const char* panels, std::int64_t depth, const VisibleRange& visible,
                        float* to) const {
-    const std::int64_t steps = product_.steps_of(depth);
-    for (std::int64_t c = sight.panel_begin(); c < sight.panel_end(); c += kPanelColumns) {
-      product_.multiply({.a = from + row * steps,
+    const std::int64_t steps = micro_kernel_.steps_of(depth);
+    for (std::int64_t c = visible.panel_begin(); c < visible.panel_end(); c += kPanelColumns) {
+      micro_kernel_.multiply({.a = from + row * steps,
                          .row_stride = steps,
                          .step_stride = 1,
-                         .panel = panels + c / kPanelColumns * product_.packed_bytes(depth),
-                         .out = to + sight.row_begin * kKeys + c,
+                         .panel = panels + c / kPanelColumns * micro_kernel_.packed_bytes(depth),
+                         .out = to + visible.row_begin * kKeys + c,
                          .out_stride = kKeys,
                          .rows = rows,
                          .columns = kPanelColumns,
@@ -149,22 +149,22 @@ class BackwardPart {
   }
 
   /// Scores become probabilities as they multiply v, their gradients p·(dp − delta)·(slope of the softcap).
-  void differentiate(const Scores& scores, const Sight& sight, std::int64_t h, std::int64_t first, std::int64_t block, std::int64_t r) {
-    const std::int64_t begin = sight.panel_begin(), end = sight.panel_end(), i = first + r;
+  void differentiate(const Scores& scores, const VisibleRange& visible, std::int64_t h, std::int64_t first, std::int64_t block, std::int64_t r) {
+    const std::int64_t begin = visible.panel_begin(), end = visible.panel_end(), i = first + r;
     const Row row{s_.scores + r * kKeys, s_.dscores + r * kKeys, s_.probability_rows + r * kKeys, s_.dscore_rows + r * kKeys, begin, end};
-    scores.prepare(row.p, begin, end, i, h, sight.partial, s_.slopes);
+    scores.prepare(row.p, begin, end, i, h, visible.partial, s_.slopes);
     const float lse = s_.lse[i], delta = s_.delta[i];
-    if (!a_.drops && !scores.caps()) {
+    if (!a_.has_dropout && !scores.caps()) {
       pairs_ ? differentiate_plain<true>(row, scores.factor(), lse, delta) : differentiate_plain<false>(row, scores.factor(), lse, delta);
       return;
     }
-    const std::uint32_t* draws = a_.drops ? draws_.of(a_, sample_, h, i, block, begin, end) : nullptr;
-    const Lanes scale = all(static_cast<float>(a_.rule.scale));
+    const std::uint32_t* draws = a_.has_dropout ? draws_.of(a_, sample_, h, i, block, begin, end) : nullptr;
+    const Vec16f scale = broadcast(static_cast<float>(a_.rule.scale));
     for (std::int64_t c = begin; c < end; c += kNumLanes) {
-      const Lanes keep = draws == nullptr ? all(1) : where_kept(draws + c - begin, a_.rule.threshold, scale);
-      const Lanes whole = probability(load_lanes(row.p + c) * all(scores.factor()), all(lse));
-      const Lanes slope = scores.caps() ? load_lanes(s_.slopes + c) : all(1);
-      const Lanes p = whole * keep, dp = whole * (load_lanes(row.dp + c) * keep - all(delta)) * slope;
+      const Vec16f keep = draws == nullptr ? broadcast(1) : where_kept(draws + c - begin, a_.rule.threshold, scale);
+      const Vec16f whole = probability(load_vec(row.p + c) * broadcast(scores.factor()), broadcast(lse));
+      const Vec16f slope = scores.caps() ? load_vec(s_.slopes + c) : broadcast(1);
+      const Vec16f p = whole * keep, dp = whole * (load_vec(row.dp + c) * keep - broadcast(delta)) * slope;
       pairs_ ? store_columns<true>(row, c, p, dp) : store_columns<false>(row, c, p, dp);
     }
   }
@@ -177,47 +177,47 @@ class BackwardPart {
 
   /// Sixteen columns of a row, as products take them.
   template <bool kHalves>
-  static void store_columns(const Row& row, std::int64_t c, Lanes p, Lanes dp) {
+  static void store_columns(const Row& row, std::int64_t c, Vec16f p, Vec16f dp) {
     if constexpr (kHalves) {
       store_operands(row.p_half + c, p);
       store_operands(row.dp_half + c, dp);
     } else {
-      store_lanes(row.p + c, p);
-      store_lanes(row.dp + c, dp);
+      store_vec(row.p + c, p);
+      store_vec(row.dp + c, dp);
     }
   }
 
   template <bool kHalves>
   static void differentiate_plain(const Row& row, float factor, float lse, float delta) {
     for (std::int64_t c = row.begin; c < row.end; c += kNumLanes) {
-      const Lanes p = probability(load_lanes(row.p + c) * all(factor), all(lse));
-      store_columns<kHalves>(row, c, p, p * (load_lanes(row.dp + c) - all(delta)));
+      const Vec16f p = probability(load_vec(row.p + c) * broadcast(factor), broadcast(lse));
+      store_columns<kHalves>(row, c, p, p * (load_vec(row.dp + c) - broadcast(delta)));
     }
   }
 
   /// Rows of bf16 as products take them whose depth is the queries.
-  void turn_to_steps(const Sight& sight) const {
-    if (product_.reads_lines) {
-      turn_to_lines(s_.probability_rows, sight, s_.probability_steps);
-      turn_to_lines(s_.dscore_rows, sight, s_.dscore_steps);
+  void turn_to_steps(const VisibleRange& visible) const {
+    if (micro_kernel_.needs_packed_rows) {
+      turn_to_lines(s_.probability_rows, visible, s_.probability_steps);
+      turn_to_lines(s_.dscore_rows, visible, s_.dscore_steps);
       return;
     }
-    const std::int64_t begin = sight.panel_begin(), end = sight.panel_end();
-    for (std::int64_t r = sight.row_begin; r < sight.row_end; r += 2) {
-      const bool alone = r + 1 == sight.row_end;
+    const std::int64_t begin = visible.panel_begin(), end = visible.panel_end();
+    for (std::int64_t r = visible.row_begin; r < visible.row_end; r += 2) {
+      const bool alone = r + 1 == visible.row_end;
       pair_rows(s_.probability_rows + r * kKeys, alone, begin, end, s_.probability_steps + r / 2 * kKeys);
       pair_rows(s_.dscore_rows + r * kKeys, alone, begin, end, s_.dscore_steps + r / 2 * kKeys);
     }
   }
 
-  void turn_to_lines(const std::uint16_t* rows, const Sight& sight, std::uint32_t* lines) const {
-    const std::int64_t begin = sight.panel_begin(), stride = product_.steps_of(kBackwardQueries);
-    product_.copy({.from = rows + sight.row_begin * kKeys + begin,
+  void turn_to_lines(const std::uint16_t* rows, const VisibleRange& visible, std::uint32_t* lines) const {
+    const std::int64_t begin = visible.panel_begin(), stride = micro_kernel_.steps_of(kBackwardQueries);
+    micro_kernel_.copy({.from = rows + visible.row_begin * kKeys + begin,
                    .type = Type::bf16,
                    .depth_stride = kKeys,
                    .cross_stride = 1,
-                   .depth = sight.row_end - sight.row_begin,
-                   .count = sight.panel_end() - begin,
+                   .depth = visible.row_end - visible.row_begin,
+                   .count = visible.panel_end() - begin,
                    .to = lines + begin * stride,
                    .to_stride = stride});
   }
@@ -234,39 +234,39 @@ class BackwardPart {
   }
 
   /// sums[key, channel] += Σ over queries of from[query, key]·panels[query, channel].
-  void multiply_transposed(const std::uint32_t* from, const Sight& sight, const char* panels, std::int64_t channels, float* sums,
+  void multiply_transposed(const std::uint32_t* from, const VisibleRange& visible, const char* panels, std::int64_t channels, float* sums,
                            std::int64_t stride) const {
-    const std::int64_t key = sight.panel_begin(), depth = product_.steps_of(sight.row_begin);
-    const bool lines = product_.reads_lines;
-    const std::int64_t line = product_.steps_of(kBackwardQueries);
+    const std::int64_t key = visible.panel_begin(), depth = micro_kernel_.steps_of(visible.row_begin);
+    const bool lines = micro_kernel_.needs_packed_rows;
+    const std::int64_t line = micro_kernel_.steps_of(kBackwardQueries);
     for (std::int64_t c = 0; c < channels; c += kPanelColumns) {
-      product_.multiply({.a = lines ? from + key * line : from + depth * kKeys + key,
+      micro_kernel_.multiply({.a = lines ? from + key * line : from + depth * kKeys + key,
                          .row_stride = lines ? line : 1,
                          .step_stride = lines ? 1 : kKeys,
-                         .panel = panels + c / kPanelColumns * product_.packed_bytes(kBackwardQueries),
+                         .panel = panels + c / kPanelColumns * micro_kernel_.packed_bytes(kBackwardQueries),
                          .out = sums + key * stride + c,
                          .out_stride = stride,
-                         .rows = sight.end - key,
+                         .rows = visible.end - key,
                          .columns = std::min(kPanelColumns, channels - c),
-                         .steps = product_.steps_of(sight.row_end) - depth,
+                         .steps = micro_kernel_.steps_of(visible.row_end) - depth,
                          .accumulate = true});
     }
   }
 
-  void add_to_queries(const Sight& sight, std::int64_t row, std::int64_t rows) const {
-    const std::int64_t row_steps = product_.steps_of(kKeys), skipped = product_.steps_of(sight.panel_begin());
+  void add_to_queries(const VisibleRange& visible, std::int64_t row, std::int64_t rows) const {
+    const std::int64_t row_steps = micro_kernel_.steps_of(kKeys), skipped = micro_kernel_.steps_of(visible.panel_begin());
     const std::uint32_t* from = pairs_ ? reinterpret_cast<const std::uint32_t*>(s_.dscore_rows) : reinterpret_cast<const std::uint32_t*>(s_.dscores);
     const char* panels = keys_ + s_.key_bytes + s_.value_bytes + 4 * kPanelColumns * skipped;
     for (std::int64_t c = 0; c < a_.d; c += kPanelColumns) {
-      product_.multiply({.a = from + sight.row_begin * row_steps + skipped,
+      micro_kernel_.multiply({.a = from + visible.row_begin * row_steps + skipped,
                          .row_stride = row_steps,
                          .step_stride = 1,
-                         .panel = panels + c / kPanelColumns * product_.packed_bytes(kKeys),
+                         .panel = panels + c / kPanelColumns * micro_kernel_.packed_bytes(kKeys),
                          .out = s_.dq + row * shape_.q_stride + c,
                          .out_stride = shape_.q_stride,
                          .rows = rows,
                          .columns = std::min(kPanelColumns, a_.d - c),
-                         .steps = product_.steps_of(sight.end) - skipped,
+                         .steps = micro_kernel_.steps_of(visible.end) - skipped,
                          .accumulate = true});
     }
   }
@@ -307,11 +307,11 @@ class BackwardPart {
  private:
   const AttentionBackwardArguments& a_;
   const BackwardShape& shape_;
-  const PanelProduct& product_;
+  const MicroKernel& micro_kernel_;
   const BackwardShared& shared_;
-  const BackwardScratch& s_;
+  const BackwardWorkspace& s_;
   bool pairs_;
-  Draws draws_;
+  DropoutDraws draws_;
   std::int64_t chunk_, sample_, first_head_, group_;
   char* keys_;       ///< panels of the present block
   float *dk_, *dv_;  ///< sums of the present block
@@ -327,7 +327,7 @@ inline void add_rows(float* rows, std::int64_t count, std::int64_t step, std::in
 
 /// The sums of partial gradients of one position: chunks and heads in ascending order. Positions of dq, if it has parts, come before those of dk and
 /// dv.
-inline void add_parts(const AttentionBackwardArguments& a, const BackwardShape& shape, const BackwardShared& shared, std::int64_t part) {
+inline void reduce_parts(const AttentionBackwardArguments& a, const BackwardShape& shape, const BackwardShared& shared, std::int64_t part) {
   const auto scale = static_cast<float>(a.scale);
   if (shape.chunks > 1 && part < a.sq) {
     for (std::int64_t head = 0; head < a.b * a.n; ++head) {
@@ -350,7 +350,7 @@ inline void add_parts(const AttentionBackwardArguments& a, const BackwardShape& 
 inline AttentionPlan backward_plan(const AttentionBackwardArguments& a) {
   const BackwardShape shape(a);
   return {.shared_bytes = BackwardShared(a, shape, nullptr).bytes,
-          .scratch_bytes = BackwardScratch(a, shape, nullptr).bytes,
+          .workspace_bytes = BackwardWorkspace(a, shape, nullptr).bytes,
           .parts = {shape.parts(a), (shape.chunks > 1 ? a.sq : 0) + (shape.splits_heads ? a.sk : 0)}};
 }
 
@@ -358,11 +358,11 @@ inline void backward(const AttentionBackwardArguments& a, int stage, std::int64_
   const BackwardShape shape(a);
   const BackwardShared shared(a, shape, shared_memory);
   if (stage == 1) {
-    for (std::int64_t part = begin; part < end; ++part) add_parts(a, shape, shared, part);
+    for (std::int64_t part = begin; part < end; ++part) reduce_parts(a, shape, shared, part);
     return;
   }
-  const BackwardScratch scratch(a, shape, memory);
-  for (std::int64_t part = begin; part < end; ++part) BackwardPart(a, shape, shared, scratch, part).run();
+  const BackwardWorkspace workspace(a, shape, memory);
+  for (std::int64_t part = begin; part < end; ++part) BackwardPart(a, shape, shared, workspace, part).run();
 }
 
 }  // namespace megatron::kernels::MEGATRON_KERNEL_ISA

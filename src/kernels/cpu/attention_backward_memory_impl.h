@@ -15,16 +15,16 @@ struct BackwardShape {
   static constexpr std::int64_t kEnoughParts = 8;
 
   explicit BackwardShape(const AttentionArguments& a)
-      : product(*a.product),
+      : micro_kernel(*a.micro_kernel),
         heads(a.b * a.g >= kEnoughParts ? a.heads_per_group() : 1),
         splits_heads(heads < a.heads_per_group()),
-        keys(blocks_that_hold({a.k_start, a.k_start + a.sk})),
+        keys(blocks_covering({a.k_start, a.k_start + a.sk})),
         chunks(std::max<std::int64_t>(1, std::min(blocks_of(kEnoughParts, std::max<std::int64_t>(1, a.b * a.n / heads)), keys.size()))),
         query_blocks(blocks_of(a.sq, kBackwardQueries)),
         q_stride(panels_of(a.d) * kPanelColumns),
         v_stride(panels_of(a.dv) * kPanelColumns) {}
 
-  const PanelProduct& product;
+  const MicroKernel& micro_kernel;
   std::int64_t heads;  ///< of a part, of one group
   bool splits_heads;
   Span keys;
@@ -42,11 +42,11 @@ struct BackwardShape {
 /// Sums that several parts have computed, in f32.
 struct BackwardShared {
   BackwardShared(const AttentionArguments& a, const BackwardShape& shape, void* memory) {
-    Carver carver(memory);
-    dq = carver.take<float>(shape.chunks > 1 ? a.b * a.n * shape.chunks * a.sq * a.d : 0);
-    dk = carver.take<float>(shape.splits_heads ? a.b * a.n * a.sk * a.d : 0);
-    dv = carver.take<float>(shape.splits_heads ? a.b * a.n * a.sk * a.dv : 0);
-    bytes = carver.bytes();
+    Arena arena(memory);
+    dq = arena.take<float>(shape.chunks > 1 ? a.b * a.n * shape.chunks * a.sq * a.d : 0);
+    dk = arena.take<float>(shape.splits_heads ? a.b * a.n * a.sk * a.d : 0);
+    dv = arena.take<float>(shape.splits_heads ? a.b * a.n * a.sk * a.dv : 0);
+    bytes = arena.bytes();
   }
   float* dq;  ///< [b, n, chunks, sq, d]
   float* dk;  ///< [b, n, sk, d]
@@ -54,35 +54,35 @@ struct BackwardShared {
   std::int64_t bytes;
 };
 
-struct BackwardScratch {
-  BackwardScratch(const AttentionArguments& a, const BackwardShape& shape, void* memory) {
-    const PanelProduct& product = shape.product;
-    Carver carver(memory);
-    queries = carver.take<std::uint32_t>(a.sq * product.steps_of(a.d));
-    douts = carver.take<std::uint32_t>(a.sq * product.steps_of(a.dv));
-    query_bytes = panels_of(a.d) * product.packed_bytes(kBackwardQueries);
-    dout_bytes = panels_of(a.dv) * product.packed_bytes(kBackwardQueries);
-    query_panels = carver.take<char>(shape.query_blocks * query_bytes);
-    dout_panels = carver.take<char>(shape.query_blocks * dout_bytes);
-    dq = carver.take<float>(a.sq * shape.q_stride);
-    lse = carver.take<float>(a.sq);
-    delta = carver.take<float>(a.sq);
-    key_bytes = kKeys / kPanelColumns * product.packed_bytes(a.d);
-    value_bytes = kKeys / kPanelColumns * product.packed_bytes(a.dv);
-    depth_bytes = panels_of(a.d) * product.packed_bytes(kKeys);
+struct BackwardWorkspace {
+  BackwardWorkspace(const AttentionArguments& a, const BackwardShape& shape, void* memory) {
+    const MicroKernel& micro_kernel = shape.micro_kernel;
+    Arena arena(memory);
+    queries = arena.take<std::uint32_t>(a.sq * micro_kernel.steps_of(a.d));
+    douts = arena.take<std::uint32_t>(a.sq * micro_kernel.steps_of(a.dv));
+    query_bytes = panels_of(a.d) * micro_kernel.packed_bytes(kBackwardQueries);
+    dout_bytes = panels_of(a.dv) * micro_kernel.packed_bytes(kBackwardQueries);
+    query_panels = arena.take<char>(shape.query_blocks * query_bytes);
+    dout_panels = arena.take<char>(shape.query_blocks * dout_bytes);
+    dq = arena.take<float>(a.sq * shape.q_stride);
+    lse = arena.take<float>(a.sq);
+    delta = arena.take<float>(a.sq);
+    key_bytes = kKeys / kPanelColumns * micro_kernel.packed_bytes(a.d);
+    value_bytes = kKeys / kPanelColumns * micro_kernel.packed_bytes(a.dv);
+    depth_bytes = panels_of(a.d) * micro_kernel.packed_bytes(kKeys);
     const std::int64_t kept = shape.heads > 1 ? shape.keys.size() : 1;  // blocks of keys whose panels and sums outlive a head
-    panels = carver.take<char>(kept * (key_bytes + value_bytes + depth_bytes));
-    dk = carver.take<float>(kept * kKeys * shape.q_stride);
-    dv = carver.take<float>(kept * kKeys * shape.v_stride);
-    scores = carver.take<float>(kBackwardQueries * kKeys);
-    dscores = carver.take<float>(kBackwardQueries * kKeys);
-    probability_steps = carver.take<std::uint32_t>(product.steps_of(kBackwardQueries) * kKeys);
-    dscore_steps = carver.take<std::uint32_t>(product.steps_of(kBackwardQueries) * kKeys);
-    probability_rows = carver.take<std::uint16_t>(kBackwardQueries * kKeys);
-    dscore_rows = carver.take<std::uint16_t>(kBackwardQueries * kKeys);
-    slopes = carver.take<float>(kKeys);
-    gathered = carver.take<std::uint32_t>(gathered_steps(a, product));
-    bytes = carver.bytes();
+    panels = arena.take<char>(kept * (key_bytes + value_bytes + depth_bytes));
+    dk = arena.take<float>(kept * kKeys * shape.q_stride);
+    dv = arena.take<float>(kept * kKeys * shape.v_stride);
+    scores = arena.take<float>(kBackwardQueries * kKeys);
+    dscores = arena.take<float>(kBackwardQueries * kKeys);
+    probability_steps = arena.take<std::uint32_t>(micro_kernel.steps_of(kBackwardQueries) * kKeys);
+    dscore_steps = arena.take<std::uint32_t>(micro_kernel.steps_of(kBackwardQueries) * kKeys);
+    probability_rows = arena.take<std::uint16_t>(kBackwardQueries * kKeys);
+    dscore_rows = arena.take<std::uint16_t>(kBackwardQueries * kKeys);
+    slopes = arena.take<float>(kKeys);
+    gathered = arena.take<std::uint32_t>(gathered_steps(a, micro_kernel));
+    bytes = arena.bytes();
   }
   std::uint32_t *queries, *douts;  ///< rows of a head, one after another
   char *query_panels, *dout_panels;

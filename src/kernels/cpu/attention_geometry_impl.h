@@ -5,12 +5,12 @@
 #include <cstdint>
 
 #include "kernels/cpu/attention.h"
-#include "kernels/cpu/panel_product.h"
+#include "kernels/cpu/gemm_micro_kernel.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
 constexpr std::int64_t kKeys = kAttentionKeys;
-// Rows of a block, multiples of kPanelRows: what belongs to a row stays in the first cache, products over queries are as deep as the second allows.
+// Rows of a block, multiples of kPanelRows: what belongs to a row stays in the L1 cache, products over queries are as deep as the second allows.
 constexpr std::int64_t kForwardQueries = 48, kBackwardQueries = 96;
 
 struct Span {
@@ -21,7 +21,7 @@ struct Span {
 inline std::int64_t blocks_of(std::int64_t count, std::int64_t size) { return (count + size - 1) / size; }
 
 /// Absolute positions of the keys that query number `i` of the call sees, documents aside. Both ends grow with i.
-inline Span keys_seen(const AttentionArguments& a, std::int64_t i) {
+inline Span visible_keys(const AttentionArguments& a, std::int64_t i) {
   const std::int64_t position = a.q_start + i;
   Span seen{a.k_start, a.k_start + a.sk};
   if (a.causal) seen.end = std::min(seen.end, position + 1);
@@ -31,16 +31,16 @@ inline Span keys_seen(const AttentionArguments& a, std::int64_t i) {
 }
 
 /// Numbers of the blocks of keys that hold absolute positions [begin, end).
-inline Span blocks_that_hold(Span keys) { return keys.size() == 0 ? Span{0, 0} : Span{keys.begin / kKeys, blocks_of(keys.end, kKeys)}; }
+inline Span blocks_covering(Span keys) { return keys.size() == 0 ? Span{0, 0} : Span{keys.begin / kKeys, blocks_of(keys.end, kKeys)}; }
 
 /// The blocks of keys that any query sees.
-inline Span blocks_seen(const AttentionArguments& a) {
-  return a.sq == 0 ? Span{0, 0} : blocks_that_hold({keys_seen(a, 0).begin, keys_seen(a, a.sq - 1).end});
+inline Span visible_blocks(const AttentionArguments& a) {
+  return a.sq == 0 ? Span{0, 0} : blocks_covering({visible_keys(a, 0).begin, visible_keys(a, a.sq - 1).end});
 }
 
 /// What queries [first, first + count) see of a block of keys: a rectangle of positions (counted from `first`) and columns (from the block's first
 /// key).
-struct Sight {
+struct VisibleRange {
   std::int64_t row_begin = 0, row_end = 0;
   std::int64_t begin = 0, end = 0;
   bool partial = false;  ///< some of the rectangle, widened to whole panels of columns, is hidden
@@ -62,31 +62,31 @@ inline DocumentRange documents_of(const std::int32_t* ids, std::int64_t count) {
   return range;
 }
 
-inline Sight sight_of(const AttentionArguments& a, std::int64_t sample, std::int64_t first, std::int64_t count, std::int64_t block) {
+inline VisibleRange visible_range(const AttentionArguments& a, std::int64_t sample, std::int64_t first, std::int64_t count, std::int64_t block) {
   const std::int64_t start = block * kKeys;
-  Sight sight{.row_end = count};
-  sight.begin = std::max(keys_seen(a, first).begin, start) - start;
-  sight.end = std::min(keys_seen(a, first + count - 1).end, start + kKeys) - start;
-  if (sight.empty()) return {};
-  while (sight.row_begin < sight.row_end && keys_seen(a, first + sight.row_begin).end <= start) ++sight.row_begin;
-  while (sight.row_begin < sight.row_end && keys_seen(a, first + sight.row_end - 1).begin >= start + kKeys) --sight.row_end;
-  if (sight.empty()) return {};
-  sight.partial = keys_seen(a, first + sight.row_begin).end < start + sight.panel_end() ||
-                  keys_seen(a, first + sight.row_end - 1).begin > start + sight.panel_begin();
+  VisibleRange visible{.row_end = count};
+  visible.begin = std::max(visible_keys(a, first).begin, start) - start;
+  visible.end = std::min(visible_keys(a, first + count - 1).end, start + kKeys) - start;
+  if (visible.empty()) return {};
+  while (visible.row_begin < visible.row_end && visible_keys(a, first + visible.row_begin).end <= start) ++visible.row_begin;
+  while (visible.row_begin < visible.row_end && visible_keys(a, first + visible.row_end - 1).begin >= start + kKeys) --visible.row_end;
+  if (visible.empty()) return {};
+  visible.partial = visible_keys(a, first + visible.row_begin).end < start + visible.panel_end() ||
+                  visible_keys(a, first + visible.row_end - 1).begin > start + visible.panel_begin();
   if (a.document_ids != nullptr) {
     const std::int32_t* ids = a.document_ids + sample * a.document_stride;
-    const DocumentRange keys = documents_of(ids + start + sight.begin - a.k_start, sight.end - sight.begin);
-    const DocumentRange queries = documents_of(ids + first + sight.row_begin, sight.row_end - sight.row_begin);
+    const DocumentRange keys = documents_of(ids + start + visible.begin - a.k_start, visible.end - visible.begin);
+    const DocumentRange queries = documents_of(ids + first + visible.row_begin, visible.row_end - visible.row_begin);
     if (keys.most < queries.least || keys.least > queries.most) return {};
-    sight.partial = sight.partial || keys.least != keys.most || queries.least != queries.most;
+    visible.partial = visible.partial || keys.least != keys.most || queries.least != queries.most;
   }
-  return sight;
+  return visible;
 }
 
 /// Hands out parts of a piece of memory, 64-byte aligned; from null it only counts.
-class Carver {
+class Arena {
  public:
-  explicit Carver(void* memory) : memory_(static_cast<char*>(memory)) {}
+  explicit Arena(void* memory) : memory_(static_cast<char*>(memory)) {}
   template <class T>
   T* take(std::int64_t count) {
     T* part = memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + bytes_);

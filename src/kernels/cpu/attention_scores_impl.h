@@ -12,10 +12,10 @@
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
 constexpr double kLn2 = 0.69314718055994530942;
-constexpr float kHidden = -std::numeric_limits<float>::infinity();
+constexpr float kMasked = -std::numeric_limits<float>::infinity();
 
 /// 2^(exponent − lse), at most 1: of huge scores lse has lost the digits that say so.
-inline Lanes probability(Lanes exponent, Lanes lse) { return exp2(smaller(all(0), exponent - lse)); }
+inline Vec16f probability(Vec16f exponent, Vec16f lse) { return exp2(smaller(broadcast(0), exponent - lse)); }
 
 /// Exponents have base 2: score·log2 e. The columns of a row are [begin, end), multiples of 16.
 class Scores {
@@ -59,7 +59,7 @@ class Scores {
 
  private:
   void cap(float* row, std::int64_t begin, std::int64_t end, float* slopes) const {
-    for (std::int64_t c = begin; c < end; c += kNumLanes) store_lanes(row + c, tanh(load_lanes(row + c) * all(inner_)));
+    for (std::int64_t c = begin; c < end; c += kNumLanes) store_vec(row + c, tanh(load_vec(row + c) * broadcast(inner_)));
     if (slopes != nullptr) {
 #pragma omp simd
       for (std::int64_t c = begin; c < end; ++c) slopes[c] = 1.0f - row[c] * row[c];
@@ -67,15 +67,15 @@ class Scores {
   }
 
   void hide(float* row, std::int64_t begin, std::int64_t end, std::int64_t i) const {
-    const Span seen = keys_seen(a_, i);
+    const Span seen = visible_keys(a_, i);
     const auto low = static_cast<std::int32_t>(std::max(seen.begin - start_, begin)),
                high = static_cast<std::int32_t>(std::min(seen.end - start_, end));
 #pragma omp simd
-    for (std::int32_t c = static_cast<std::int32_t>(begin); c < end; ++c) row[c] = c >= low && c < high ? row[c] : kHidden;
+    for (std::int32_t c = static_cast<std::int32_t>(begin); c < end; ++c) row[c] = c >= low && c < high ? row[c] : kMasked;
     if (ids_ == nullptr) return;
     const std::int32_t mine = ids_[i];
 #pragma omp simd
-    for (std::int64_t c = begin; c < end; ++c) row[c] = documents_[c] == mine ? row[c] : kHidden;
+    for (std::int64_t c = begin; c < end; ++c) row[c] = documents_[c] == mine ? row[c] : kMasked;
   }
 
   const AttentionArguments& a_;
@@ -88,7 +88,7 @@ class Scores {
 };
 
 /// The draws of query number i and head h for the keys of a block.
-class Draws {
+class DropoutDraws {
  public:
   /// draws[c − begin] belongs to column c in [begin, end).
   const std::uint32_t* of(const AttentionArguments& a, std::int64_t sample, std::int64_t h, std::int64_t i, std::int64_t block, std::int64_t begin,

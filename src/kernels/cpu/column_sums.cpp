@@ -14,7 +14,7 @@ void add_rows(const RowBlocksArguments& a, std::int64_t begin, std::int64_t end)
   for (std::int64_t block = begin; block < end; ++block) {
     C* sums = static_cast<C*>(a.blocks) + block * a.columns;
     std::fill_n(sums, a.columns, C(0));
-    for (std::int64_t row = block * kRowsOfABlock; row < std::min(a.rows, (block + 1) * kRowsOfABlock); ++row) {
+    for (std::int64_t row = block * kRowsPerBlock; row < std::min(a.rows, (block + 1) * kRowsPerBlock); ++row) {
       const X* x = static_cast<const X*>(a.x) + row * a.columns;
       for (std::int64_t c = 0; c < a.columns; ++c) sums[c] += portable::load(x[c]);
     }

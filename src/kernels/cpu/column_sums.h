@@ -8,9 +8,9 @@
 
 namespace megatron::kernels {
 
-inline constexpr std::int64_t kRowsOfABlock = 32;
+inline constexpr std::int64_t kRowsPerBlock = 32;
 
-constexpr std::int64_t row_blocks(std::int64_t rows) { return (rows + kRowsOfABlock - 1) / kRowsOfABlock; }
+constexpr std::int64_t row_blocks(std::int64_t rows) { return (rows + kRowsPerBlock - 1) / kRowsPerBlock; }
 
 /// blocks[b, c] = Σ over rows 32·b … of x[·, c] for blocks [begin, end), added one row after another in f32 (f64 with f64); x [rows, columns] of
 /// `type`.

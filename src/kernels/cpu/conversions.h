@@ -17,7 +17,7 @@ struct Conversions {
   void (*encode_blocks)(const float* from, std::uint16_t* to, float* scales, std::int64_t count);
 };
 
-/// The table for this processor.
+/// The table for this CPU.
 const Conversions& conversions();
 
 /// Bytes of one element.

@@ -1,4 +1,4 @@
-// The conversions, compiled once per instruction set: the processor's own float16 instructions are ten times as fast as the portable ones.
+// The conversions, compiled once per instruction set: the CPU's own float16 instructions are ten times as fast as the portable ones.
 #pragma once
 
 #include <algorithm>

@@ -27,10 +27,10 @@ bool cpu_has_avx512() {
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd");
 }
 
-bool cpu_has_bf16_products() { return cpu_has_avx512() && (extended_features().eax1 >> 5 & 1) != 0; }
+bool cpu_has_avx512_bf16() { return cpu_has_avx512() && (extended_features().eax1 >> 5 & 1) != 0; }
 
-bool cpu_has_f16_products() { return cpu_has_avx512() && (extended_features().edx0 >> 23 & 1) != 0; }
+bool cpu_has_avx512_fp16() { return cpu_has_avx512() && (extended_features().edx0 >> 23 & 1) != 0; }
 
-bool cpu_has_amx() { return cpu_has_bf16_products() && (extended_features().edx0 >> 22 & 1) != 0 && (extended_features().edx0 >> 24 & 1) != 0; }
+bool cpu_has_amx() { return cpu_has_avx512_bf16() && (extended_features().edx0 >> 22 & 1) != 0 && (extended_features().edx0 >> 24 & 1) != 0; }
 
 }  // namespace megatron::kernels

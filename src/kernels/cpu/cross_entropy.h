@@ -42,7 +42,7 @@ struct CrossEntropyKernels {
   void (*gradient)(const CrossEntropyGradient&, std::int64_t begin, std::int64_t end);
 };
 
-/// The table for this processor.
+/// The table for this CPU.
 const CrossEntropyKernels& cross_entropy_kernels();
 
 }  // namespace megatron::kernels

@@ -11,40 +11,40 @@ inline constexpr std::int64_t kBlockColumns = 1024;
 inline constexpr int kSums = 4;  // of sixteen lanes
 
 /// Σ exp(logit − largest) of the columns so far.
-struct RunningSum {
+struct OnlineLogSumExp {
   float largest = -__builtin_inff();
-  Lanes sums[kSums] = {all(0), all(0), all(0), all(0)};
+  Vec16f sums[kSums] = {broadcast(0), broadcast(0), broadcast(0), broadcast(0)};
 
   void add_block(const float* x, std::int64_t count) {
     constexpr std::int64_t kStep = kSums * kNumLanes;
     const float lowest = -__builtin_inff();
     const std::int64_t whole = count - count % kStep;
-    Lanes found[kSums] = {all(largest), all(largest), all(largest), all(largest)};
+    Vec16f found[kSums] = {broadcast(largest), broadcast(largest), broadcast(largest), broadcast(largest)};
     for (std::int64_t c = 0; c < whole; c += kStep) {
-      for (int i = 0; i < kSums; ++i) found[i] = larger(load_lanes(x + c + i * kNumLanes), found[i]);
+      for (int i = 0; i < kSums; ++i) found[i] = larger(load_vec(x + c + i * kNumLanes), found[i]);
     }
-    for (std::int64_t c = whole; c < count; c += kNumLanes) found[0] = larger(load_some(x + c, count - c, lowest), found[0]);
-    raise(largest_of(larger(larger(found[0], found[1]), larger(found[2], found[3]))));
-    const Lanes origin = all(largest);
+    for (std::int64_t c = whole; c < count; c += kNumLanes) found[0] = larger(load_partial(x + c, count - c, lowest), found[0]);
+    raise(horizontal_max(larger(larger(found[0], found[1]), larger(found[2], found[3]))));
+    const Vec16f origin = broadcast(largest);
     for (std::int64_t c = 0; c < whole; c += kStep) {
-      for (int i = 0; i < kSums; ++i) sums[i] = sums[i] + exponential(load_lanes(x + c + i * kNumLanes) - origin);
+      for (int i = 0; i < kSums; ++i) sums[i] = sums[i] + exponential(load_vec(x + c + i * kNumLanes) - origin);
     }
-    for (std::int64_t c = whole, i = 0; c < count; c += kNumLanes, ++i) sums[i] = sums[i] + exponential(load_some(x + c, count - c, lowest) - origin);
+    for (std::int64_t c = whole, i = 0; c < count; c += kNumLanes, ++i) sums[i] = sums[i] + exponential(load_partial(x + c, count - c, lowest) - origin);
   }
   void raise(float to) {
     if (!(to > largest)) return;
-    const Lanes factor = exponential(all(largest - to));
-    for (Lanes& sum : sums) sum = sum * factor;
+    const Vec16f factor = exponential(broadcast(largest - to));
+    for (Vec16f& sum : sums) sum = sum * factor;
     largest = to;
   }
   float log_of_sum() const {
-    const float sum = sum_of(((sums[0] + sums[1]) + sums[2]) + sums[3]);
+    const float sum = horizontal_sum(((sums[0] + sums[1]) + sums[2]) + sums[3]);
     return static_cast<float>(static_cast<double>(largest) + __builtin_log(static_cast<double>(sum)));
   }
 };
 
 inline float log_sum_exp(const float* x, std::int64_t columns) {
-  RunningSum running;
+  OnlineLogSumExp running;
   for (std::int64_t c = 0; c < columns; c += kBlockColumns) running.add_block(x + c, columns - c < kBlockColumns ? columns - c : kBlockColumns);
   return running.log_of_sum();
 }
@@ -79,12 +79,12 @@ inline void statistics(const CrossEntropyStatistics& a, std::int64_t begin, std:
 /// `to` may be x where their types are the same.
 template <class To>
 void gradient_of_row(const float* x, To* to, std::int64_t columns, std::int64_t label, float lse, float factor) {
-  const Lanes origin = all(lse), factors = all(factor);
+  const Vec16f origin = broadcast(lse), factors = broadcast(factor);
   float at_label[kNumLanes];
-  if (label >= 0) store_lanes(at_label, (exponential(all(x[label]) - origin) - all(1)) * factors);
+  if (label >= 0) store_vec(at_label, (exponential(broadcast(x[label]) - origin) - broadcast(1)) * factors);
   std::int64_t c = 0;
-  for (; c + kNumLanes <= columns; c += kNumLanes) store_lanes(to + c, exponential(load_lanes(x + c) - origin) * factors);
-  store_some(to + c, columns - c, exponential(load_some(x + c, columns - c, lse) - origin) * factors);
+  for (; c + kNumLanes <= columns; c += kNumLanes) store_vec(to + c, exponential(load_vec(x + c) - origin) * factors);
+  store_partial(to + c, columns - c, exponential(load_partial(x + c, columns - c, lse) - origin) * factors);
   if (label >= 0) store(to[label], at_label[0]);
 }
 

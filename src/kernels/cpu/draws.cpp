@@ -1,19 +1,19 @@
 #define MEGATRON_KERNEL_ISA portable
-#include "kernels/cpu/draws.h"
+#include "kernels/cpu/random_kernels.h"
 
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/draws_impl.h"
 
 namespace megatron::kernels {
 namespace avx2 {
-Draws draws_table();
+RandomKernels random_table();
 }
 namespace avx512 {
-Draws draws_table();
+RandomKernels random_table();
 }
 
-const Draws& draws() {
-  static const Draws chosen = cpu_has_avx512() ? avx512::draws_table() : cpu_has_avx2() ? avx2::draws_table() : Draws{&portable::normals};
+const RandomKernels& random_kernels() {
+  static const RandomKernels chosen = cpu_has_avx512() ? avx512::random_table() : cpu_has_avx2() ? avx2::random_table() : RandomKernels{&portable::normals};
   return chosen;
 }
 

@@ -5,7 +5,7 @@
 
 namespace megatron::kernels {
 
-struct Draws {
+struct RandomKernels {
   /// out[i] is the float32 nearest to element first + i of the site `key`, of which init.h has the definition: standard normals by Box–Muller in
   /// double, times `std`. What the C library's log, sin and cos give, to the last bit: where a product lies so near the middle of two floats
   /// that their last bits could matter, `exact` is asked for that element.
@@ -13,7 +13,7 @@ struct Draws {
                   double (*exact)(double std, std::uint64_t key, std::int64_t element));
 };
 
-/// The table for this processor.
-const Draws& draws();
+/// The table for this CPU.
+const RandomKernels& random_kernels();
 
 }  // namespace megatron::kernels

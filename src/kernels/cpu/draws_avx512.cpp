@@ -3,6 +3,6 @@
 
 namespace megatron::kernels::avx512 {
 
-Draws draws_table() { return {&normals}; }
+RandomKernels random_table() { return {&normals}; }
 
 }  // namespace megatron::kernels::avx512

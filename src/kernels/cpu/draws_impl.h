@@ -65,7 +65,7 @@ inline SineCosine sine_cosine(double x) {
 
 /// Whether another double some units in the last place away could round to another float: within 32 of the middle of two, or too small for float's
 /// normal numbers.
-inline bool is_close_call(double x) {
+inline bool needs_exact_rounding(double x) {
   std::uint64_t bits;
   std::memcpy(&bits, &x, sizeof bits);
   const std::uint64_t low = bits & 0x1fffffffu;
@@ -86,16 +86,16 @@ inline bool normals_of_group(double std, std::uint64_t key, std::int64_t group, 
     radius[pair] = std * std::sqrt(-2 * log_of(uniform_of(draws[2 * pair])));
     angle[pair] = 2 * 3.141592653589793238462643 * uniform_of(draws[2 * pair + 1]);
   }
-  int close_calls = 0;
-#pragma omp simd reduction(+ : close_calls)
+  int num_inexact = 0;
+#pragma omp simd reduction(+ : num_inexact)
   for (int pair = 0; pair < kGroup / 2; ++pair) {
     const SineCosine turn = sine_cosine(angle[pair]);
     const double first = radius[pair] * turn.cosine, second = radius[pair] * turn.sine;
     out[2 * pair] = first;
     out[2 * pair + 1] = second;
-    close_calls += is_close_call(first) + is_close_call(second);
+    num_inexact += needs_exact_rounding(first) + needs_exact_rounding(second);
   }
-  return close_calls > 0;
+  return num_inexact > 0;
 }
 
 inline void normals(double std, std::uint64_t key, std::int64_t first, std::int64_t count, float* out,
@@ -105,7 +105,7 @@ inline void normals(double std, std::uint64_t key, std::int64_t first, std::int6
     const std::int64_t start = group * kGroup;
     if (normals_of_group(std, key, group, values)) {
       for (int i = 0; i < kGroup; ++i) {
-        if (is_close_call(values[i])) values[i] = exact(std, key, start + i);
+        if (needs_exact_rounding(values[i])) values[i] = exact(std, key, start + i);
       }
     }
     const std::int64_t begin = first > start ? first - start : 0, end = first + count < start + kGroup ? first + count - start : kGroup;

@@ -39,7 +39,7 @@ struct EmbeddingKernels {
   void (*add_rows)(const EmbeddingGradientArguments&, std::int64_t begin, std::int64_t end);  ///< columns [begin, end), all tokens
 };
 
-/// The table for this processor.
+/// The table for this CPU.
 const EmbeddingKernels& embedding_kernels();
 
 }  // namespace megatron::kernels

@@ -1,4 +1,4 @@
-// Brings memory into the second cache before it is needed, a few lines at a time between pieces of other work, so that nobody waits for it.
+// Brings memory into the L2 cache before it is needed, a few lines at a time between pieces of other work, so that nobody waits for it.
 #pragma once
 
 #include <algorithm>
@@ -7,17 +7,17 @@
 namespace megatron::kernels {
 
 /// The cache lines of `runs` runs of `run_bytes` bytes, one every `stride_bytes`.
-class FetchAhead {
+class L2Prefetcher {
  public:
-  FetchAhead() = default;
-  FetchAhead(const void* first, std::int64_t runs, std::int64_t stride_bytes, std::int64_t run_bytes)
+  L2Prefetcher() = default;
+  L2Prefetcher(const void* first, std::int64_t runs, std::int64_t stride_bytes, std::int64_t run_bytes)
       : run_(static_cast<const char*>(first)), runs_(runs), stride_(stride_bytes), lines_each_((run_bytes + 2 * kLine - 2) / kLine) {}
 
   /// What is left becomes `count` shares of about the same size.
-  void share_among(std::int64_t count) { share_ = (runs_ * lines_each_ + count - 1) / count; }
+  void divide_into(std::int64_t count) { share_ = (runs_ * lines_each_ + count - 1) / count; }
 
   /// The next share, or what is left of it.
-  void fetch_share() {
+  void prefetch_share() {
     for (std::int64_t left = share_; left > 0 && runs_ > 0;) {
       const std::int64_t count = std::min(left, lines_each_ - line_);
       const char* const first = run_ + line_ * kLine;

@@ -1,5 +1,5 @@
 // A unit is a range of rows by a group of panels. Its panels are packed once into this thread's memory, as many blocks of depth in one pass as stay
-// in the second cache, where they serve all rows of the unit. Where one pass is enough, sums never leave the first cache: a block of rows by a panel
+// in the L2 cache, where they serve all rows of the unit. Where one pass is enough, sums never leave the L1 cache: a block of rows by a panel
 // is finished before the next is begun.
 #include "kernels/cpu/gemm.h"
 
@@ -13,91 +13,91 @@
 namespace megatron::kernels {
 namespace {
 
-constexpr std::int64_t kRowsOfABlock = 48;        ///< of a, at least: brought together
-constexpr std::int64_t kTransposedRows = 96;      ///< of a block, at least, that are transposed side by side: from whole cache lines
-constexpr std::int64_t kRowsOfACall = 24;         ///< at least, and so few that what is fetched ahead between two calls does not queue
-constexpr std::int64_t kRowsOfAUnit = 1056;       ///< whole blocks
-constexpr std::int64_t kBlocksOfAPass = 8;        ///< of depth, at most
-constexpr std::int64_t kPanelBytes = 768 * 1024;  ///< of a unit's panels: they stay in the second cache
+constexpr std::int64_t kMinBlockRows = 48;        ///< of a, at least: brought together
+constexpr std::int64_t kMinTransposedRows = 96;      ///< of a block, at least, that are transposed side by side: from whole cache lines
+constexpr std::int64_t kMinMicroKernelRows = 24;         ///< at least, and so few that what is fetched ahead between two calls does not queue
+constexpr std::int64_t kMaxUnitRows = 1056;       ///< whole blocks
+constexpr std::int64_t kMaxBlocksPerPass = 8;        ///< of depth, at most
+constexpr std::int64_t kMaxPanelBytes = 768 * 1024;  ///< of a unit's panels: they stay in the L2 cache
 
 constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-bool lies_along_depth(const GemmArguments& g) { return g.a_depth_stride == 1 || g.k == 1; }
+bool is_depth_contiguous(const GemmArguments& g) { return g.a_depth_stride == 1 || g.k == 1; }
 
 /// Whether rows of a have to be made of columns: else they are read where they lie, or copied.
-bool is_transposed(const GemmArguments& g, const PanelProduct& product) { return !product.reads_lines && !lies_along_depth(g); }
+bool is_transposed(const GemmArguments& g, const MicroKernel& product) { return !product.needs_packed_rows && !is_depth_contiguous(g); }
 
 /// Whole groups of the rows that the product works on at a time.
-std::int64_t whole_groups(std::int64_t rows, const PanelProduct& product) { return divide_up(rows, product.rows) * product.rows; }
-std::int64_t rows_of_a_block(const GemmArguments& g, const PanelProduct& product) {
-  return whole_groups(is_transposed(g, product) ? kTransposedRows : kRowsOfABlock, product);
+std::int64_t round_up_to_tile(std::int64_t rows, const MicroKernel& product) { return divide_up(rows, product.rows) * product.rows; }
+std::int64_t block_rows(const GemmArguments& g, const MicroKernel& product) {
+  return round_up_to_tile(is_transposed(g, product) ? kMinTransposedRows : kMinBlockRows, product);
 }
 
-/// Whether the product reads rows of a where they lie. At a multiple of 4 KiB the rows of a tile would push each other out of the first cache.
-bool reads_in_place(const GemmArguments& g, const PanelProduct& product) {
+/// Whether the product reads rows of a where they lie. At a multiple of 4 KiB the rows of a tile would push each other out of the L1 cache.
+bool reads_in_place(const GemmArguments& g, const MicroKernel& product) {
   const std::int64_t row_bytes = g.a_row_stride * size_of(g.type), depth_bytes = g.k * size_of(g.type);
   const bool has_whole_steps = reinterpret_cast<std::uintptr_t>(g.a) % 4 == 0 && row_bytes % 4 == 0 && depth_bytes % 4 == 0;
-  return lies_along_depth(g) && g.type == product.type && !product.reads_lines && has_whole_steps && row_bytes % 4096 != 0;
+  return is_depth_contiguous(g) && g.type == product.type && !product.needs_packed_rows && has_whole_steps && row_bytes % 4096 != 0;
 }
 
 /// Sums start in the result itself where that is f32.
-bool sums_in_place(const GemmArguments& g) { return g.out_type == Type::f32; }
+bool accumulates_in_place(const GemmArguments& g) { return g.out_type == Type::f32; }
 
 /// Steps from a copied row to the next: an odd number of cache lines, so that rows share no set.
 std::int64_t copied_stride(const GemmPlan& plan) { return (divide_up(plan.steps_each, 16) | 1) * 16; }
 
 std::int64_t panel_bytes(const GemmPlan& plan) { return 4 * plan.steps_each * kPanelColumns; }
-std::int64_t block_bytes(const GemmArguments& g, const GemmPlan& plan, const PanelProduct& product) {
-  return 4 * copied_stride(plan) * rows_of_a_block(g, product);
+std::int64_t block_bytes(const GemmArguments& g, const GemmPlan& plan, const MicroKernel& product) {
+  return 4 * copied_stride(plan) * block_rows(g, product);
 }
 
 /// Between rows of sums: one panel's at a time where a pass finishes them, else those of the unit.
 std::int64_t sum_stride(const GemmPlan& plan) { return plan.passes == 1 ? kPanelColumns : plan.panels_each * kPanelColumns; }
-std::int64_t sum_bytes(const GemmArguments& g, const GemmPlan& plan, const PanelProduct& product) {
-  return 4 * sum_stride(plan) * (plan.passes == 1 ? rows_of_a_block(g, product) : plan.rows_each);
+std::int64_t sum_bytes(const GemmArguments& g, const GemmPlan& plan, const MicroKernel& product) {
+  return 4 * sum_stride(plan) * (plan.passes == 1 ? block_rows(g, product) : plan.rows_each);
 }
 
 /// How the product reads a; its strides are in steps.
-struct RowsOfA {
+struct OperandA {
   enum { in_place, copied, transposed } are;
   std::int64_t row_stride, step_stride;
 };
 
-RowsOfA rows_of_a(const GemmArguments& g, const GemmPlan& plan, const PanelProduct& product) {
-  if (reads_in_place(g, product)) return {RowsOfA::in_place, g.a_row_stride * size_of(g.type) / 4, 1};
-  if (is_transposed(g, product)) return {RowsOfA::transposed, 1, rows_of_a_block(g, product)};
-  return {RowsOfA::copied, copied_stride(plan), 1};
+OperandA operand_a(const GemmArguments& g, const GemmPlan& plan, const MicroKernel& product) {
+  if (reads_in_place(g, product)) return {OperandA::in_place, g.a_row_stride * size_of(g.type) / 4, 1};
+  if (is_transposed(g, product)) return {OperandA::transposed, 1, block_rows(g, product)};
+  return {OperandA::copied, copied_stride(plan), 1};
 }
 
 /// One unit: rows [row, row + rows) by panels from column on.
-class Unit {
+class GemmUnit {
  public:
-  Unit(const GemmArguments& g, const GemmPlan& plan, std::int64_t index, void* workspace)
+  GemmUnit(const GemmArguments& g, const GemmPlan& plan, std::int64_t index, void* workspace)
       : g_(g),
         plan_(plan),
-        product_(panel_product(g.type)),
-        block_rows_(rows_of_a_block(g, product_)),
-        call_rows_(whole_groups(kRowsOfACall, product_)),
-        rows_of_a_(rows_of_a(g, plan, product_)),
-        sum_stride_(sums_in_place(g) ? g.out_stride : sum_stride(plan)),
+        micro_kernel_(gemm_micro_kernel(g.type)),
+        block_rows_(block_rows(g, micro_kernel_)),
+        call_rows_(round_up_to_tile(kMinMicroKernelRows, micro_kernel_)),
+        operand_a_(operand_a(g, plan, micro_kernel_)),
+        sum_stride_(accumulates_in_place(g) ? g.out_stride : sum_stride(plan)),
         row_(index % plan.row_parts * plan.rows_each),
         rows_(std::min(plan.rows_each, g.m - row_)),
         column_(index / plan.row_parts * plan.panels_each * kPanelColumns),
         columns_(std::min(plan.panels_each * kPanelColumns, g.n - column_)),
         panels_(static_cast<char*>(workspace)),
         packed_rows_(panels_ + plan.panels_each * panel_bytes(plan)),
-        sums_(reinterpret_cast<float*>(packed_rows_ + block_bytes(g, plan, product_))) {}
+        sums_(reinterpret_cast<float*>(packed_rows_ + block_bytes(g, plan, micro_kernel_))) {}
 
   void run() {
-    const std::int64_t depth_of_pass = product_.type == Type::bf16 ? 2 * plan_.steps_each : plan_.steps_each;
+    const std::int64_t depth_of_pass = micro_kernel_.type == Type::bf16 ? 2 * plan_.steps_each : plan_.steps_each;
     for (std::int64_t depth = 0; depth < g_.k; depth += depth_of_pass) {
       const Pass pass{.depth = depth, .count = std::min(depth_of_pass, g_.k - depth), .is_last = depth + depth_of_pass >= g_.k};
       pack_panels(pass);
       for (std::int64_t row = 0; row < rows_; row += block_rows_) {
         const std::int64_t rows = std::min(block_rows_, rows_ - row);
         const char* const a = bring_rows(pass, row, rows);
-        FetchAhead next = lines_after(pass, row);
-        next.share_among(divide_up(columns_, kPanelColumns) * calls_of(pass, rows));
+        L2Prefetcher next = lines_after(pass, row);
+        next.divide_into(divide_up(columns_, kPanelColumns) * calls_of(pass, rows));
         for (std::int64_t c = 0; c < columns_; c += kPanelColumns) multiply(pass, {a, row, rows, c, std::min(kPanelColumns, columns_ - c)}, next);
       }
     }
@@ -116,7 +116,7 @@ class Unit {
   };
 
   void pack_panels(const Pass& pass) {
-    product_.pack({.from = element_at(g_.b, g_.type, pass.depth * g_.b_depth_stride + column_ * g_.b_column_stride),
+    micro_kernel_.pack({.from = element_at(g_.b, g_.type, pass.depth * g_.b_depth_stride + column_ * g_.b_column_stride),
                    .type = g_.type,
                    .depth_stride = g_.b_depth_stride,
                    .cross_stride = g_.b_column_stride,
@@ -130,8 +130,8 @@ class Unit {
   /// Where a block of rows is read: unless that is where they lie, they are copied or transposed into this thread's memory.
   const char* bring_rows(const Pass& pass, std::int64_t row, std::int64_t rows) {
     const char* const first = element_at(g_.a, g_.type, (row_ + row) * g_.a_row_stride + pass.depth * g_.a_depth_stride);
-    if (rows_of_a_.are == RowsOfA::in_place) return first;
-    const bool copies = rows_of_a_.are == RowsOfA::copied;
+    if (operand_a_.are == OperandA::in_place) return first;
+    const bool copies = operand_a_.are == OperandA::copied;
     const PackArguments pack{.from = first,
                              .type = g_.type,
                              .depth_stride = g_.a_depth_stride,
@@ -139,71 +139,71 @@ class Unit {
                              .depth = pass.count,
                              .count = rows,
                              .to = packed_rows_,
-                             .to_stride = copies ? rows_of_a_.row_stride : rows_of_a_.step_stride};
-    copies ? product_.copy(pack) : product_.pack(pack);
+                             .to_stride = copies ? operand_a_.row_stride : operand_a_.step_stride};
+    copies ? micro_kernel_.copy(pack) : micro_kernel_.pack(pack);
     return packed_rows_;
   }
 
   /// What the next block of rows is made of, in this pass.
-  FetchAhead lines_after(const Pass& pass, std::int64_t row) const {
+  L2Prefetcher lines_after(const Pass& pass, std::int64_t row) const {
     row += block_rows_;
     if (row >= rows_) return {};
     const std::int64_t rows = std::min(block_rows_, rows_ - row), size = size_of(g_.type);
     const char* first = element_at(g_.a, g_.type, (row_ + row) * g_.a_row_stride + pass.depth * g_.a_depth_stride);
-    return lies_along_depth(g_) ? FetchAhead(first, rows, g_.a_row_stride * size, pass.count * size)
-                                : FetchAhead(first, pass.count, g_.a_depth_stride * size, rows * size);
+    return is_depth_contiguous(g_) ? L2Prefetcher(first, rows, g_.a_row_stride * size, pass.count * size)
+                                : L2Prefetcher(first, pass.count, g_.a_depth_stride * size, rows * size);
   }
 
   /// What a panel's results will be written to by this pass.
-  FetchAhead lines_of_results(const Pass& pass, const Tile& tile) const {
+  L2Prefetcher lines_of_results(const Pass& pass, const Tile& tile) const {
     if (!pass.is_last || ends_in_sums()) return {};  // sums are fetched by the product
     const std::int64_t size = size_of(g_.out_type);
-    return FetchAhead(result(tile), tile.rows, g_.out_stride * size, tile.columns * size);
+    return L2Prefetcher(result(tile), tile.rows, g_.out_stride * size, tile.columns * size);
   }
 
   /// Of the product, for a block of rows by a panel.
   std::int64_t calls_of(const Pass& pass, std::int64_t rows) const {
-    return divide_up(rows, call_rows_) * divide_up(product_.steps_of(pass.count), kDepthSteps);
+    return divide_up(rows, call_rows_) * divide_up(micro_kernel_.steps_of(pass.count), kDepthBlockSteps);
   }
 
-  void multiply(const Pass& pass, const Tile& tile, FetchAhead& next) {
-    const std::int64_t steps = product_.steps_of(pass.count);
+  void multiply(const Pass& pass, const Tile& tile, L2Prefetcher& next) {
+    const std::int64_t steps = micro_kernel_.steps_of(pass.count);
     const char* panel = panels_ + tile.column / kPanelColumns * panel_bytes(plan_);
     float* sums = sums_of(tile);
-    FetchAhead results = lines_of_results(pass, tile);
-    results.share_among(calls_of(pass, tile.rows));
-    for (std::int64_t step = 0; step < steps; step += kDepthSteps) {  // a block of a panel serves all rows while it is in the first cache
+    L2Prefetcher results = lines_of_results(pass, tile);
+    results.divide_into(calls_of(pass, tile.rows));
+    for (std::int64_t step = 0; step < steps; step += kDepthBlockSteps) {  // a block of a panel serves all rows while it is in the L1 cache
       for (std::int64_t row = 0; row < tile.rows; row += call_rows_) {
-        next.fetch_share();
-        results.fetch_share();
-        product_.multiply({.a = tile.a + 4 * (step * rows_of_a_.step_stride + row * rows_of_a_.row_stride),
-                           .row_stride = rows_of_a_.row_stride,
-                           .step_stride = rows_of_a_.step_stride,
+        next.prefetch_share();
+        results.prefetch_share();
+        micro_kernel_.multiply({.a = tile.a + 4 * (step * operand_a_.step_stride + row * operand_a_.row_stride),
+                           .row_stride = operand_a_.row_stride,
+                           .step_stride = operand_a_.step_stride,
                            .panel = panel + 4 * step * kPanelColumns,
                            .out = sums + row * sum_stride_,
                            .out_stride = sum_stride_,
                            .rows = std::min(call_rows_, tile.rows - row),
                            .columns = tile.columns,
-                           .steps = std::min(kDepthSteps, steps - step),
-                           .accumulate = pass.depth > 0 || step > 0 || (sums_in_place(g_) && g_.accumulate)});
+                           .steps = std::min(kDepthBlockSteps, steps - step),
+                           .accumulate = pass.depth > 0 || step > 0 || (accumulates_in_place(g_) && g_.accumulate)});
       }
     }
     if (pass.is_last && !ends_in_sums()) finish(tile, sums);
   }
 
   float* sums_of(const Tile& tile) const {
-    if (sums_in_place(g_)) return reinterpret_cast<float*>(result(tile));
+    if (accumulates_in_place(g_)) return reinterpret_cast<float*>(result(tile));
     return plan_.passes == 1 ? sums_ : sums_ + tile.row * sum_stride_ + tile.column;
   }
 
   char* result(const Tile& tile) const { return element_at(g_.out, g_.out_type, (row_ + tile.row) * g_.out_stride + column_ + tile.column); }
 
   /// Whether the sums are the result.
-  bool ends_in_sums() const { return sums_in_place(g_) && g_.bias == nullptr; }
+  bool ends_in_sums() const { return accumulates_in_place(g_) && g_.bias == nullptr; }
 
-  /// While the sums are in the first cache.
+  /// While the sums are in the L1 cache.
   void finish(const Tile& tile, const float* sums) const {
-    finish_gemm_rows({.sums = sums,
+    gemm_epilogue({.sums = sums,
                       .sums_stride = sum_stride_,
                       .bias = g_.bias != nullptr ? element_at(g_.bias, g_.type, column_ + tile.column) : nullptr,
                       .bias_type = g_.type,
@@ -212,14 +212,14 @@ class Unit {
                       .out_stride = g_.out_stride,
                       .rows = tile.rows,
                       .columns = tile.columns,
-                      .accumulate = g_.accumulate && !sums_in_place(g_)});
+                      .accumulate = g_.accumulate && !accumulates_in_place(g_)});
   }
 
   const GemmArguments& g_;
   const GemmPlan& plan_;
-  const PanelProduct& product_;
+  const MicroKernel& micro_kernel_;
   std::int64_t block_rows_, call_rows_;
-  RowsOfA rows_of_a_;
+  OperandA operand_a_;
   std::int64_t sum_stride_;
   std::int64_t row_, rows_, column_, columns_;
   char *panels_, *packed_rows_;
@@ -238,15 +238,15 @@ double cost_of(const GemmPlan& plan, const GemmArguments& g, std::int64_t thread
 }  // namespace
 
 GemmPlan plan_gemm(const GemmArguments& g, std::int64_t threads) {
-  const PanelProduct& product = panel_product(g.type);
+  const MicroKernel& product = gemm_micro_kernel(g.type);
   const std::int64_t groups = divide_up(g.m, kPanelRows), panels = divide_up(g.n, kPanelColumns);
-  const std::int64_t steps = product.steps_of(g.k), blocks = divide_up(steps, kDepthSteps);
+  const std::int64_t steps = product.steps_of(g.k), blocks = divide_up(steps, kDepthBlockSteps);
   GemmPlan best{};
   double least = 0;
-  for (std::int64_t blocks_each = 1; blocks_each <= std::min(blocks, kBlocksOfAPass); ++blocks_each) {
-    const std::int64_t passes = divide_up(blocks, blocks_each), steps_each = std::min(blocks_each * kDepthSteps, steps);
-    const std::int64_t least_column_parts = divide_up(panels, std::max<std::int64_t>(1, kPanelBytes / (4 * steps_each * kPanelColumns)));
-    for (std::int64_t row_parts = divide_up(g.m, kRowsOfAUnit); row_parts <= groups; row_parts *= 2) {
+  for (std::int64_t blocks_each = 1; blocks_each <= std::min(blocks, kMaxBlocksPerPass); ++blocks_each) {
+    const std::int64_t passes = divide_up(blocks, blocks_each), steps_each = std::min(blocks_each * kDepthBlockSteps, steps);
+    const std::int64_t least_column_parts = divide_up(panels, std::max<std::int64_t>(1, kMaxPanelBytes / (4 * steps_each * kPanelColumns)));
+    for (std::int64_t row_parts = divide_up(g.m, kMaxUnitRows); row_parts <= groups; row_parts *= 2) {
       const std::int64_t rows = divide_up(groups, row_parts) * kPanelRows;
       for (std::int64_t parts = least_column_parts; parts <= std::min(panels, least_column_parts + 2 * threads); ++parts) {
         const std::int64_t each = divide_up(panels, parts);
@@ -259,12 +259,12 @@ GemmPlan plan_gemm(const GemmArguments& g, std::int64_t threads) {
       if (row_parts >= 4 * threads) break;
     }
   }
-  best.workspace_bytes = best.panels_each * panel_bytes(best) + block_bytes(g, best, product) + (sums_in_place(g) ? 0 : sum_bytes(g, best, product));
+  best.workspace_bytes = best.panels_each * panel_bytes(best) + block_bytes(g, best, product) + (accumulates_in_place(g) ? 0 : sum_bytes(g, best, product));
   return best;
 }
 
 void run_gemm(const GemmArguments& arguments, const GemmPlan& plan, std::int64_t begin, std::int64_t end, void* workspace) {
-  for (std::int64_t unit = begin; unit < end; ++unit) Unit(arguments, plan, unit, workspace).run();
+  for (std::int64_t unit = begin; unit < end; ++unit) GemmUnit(arguments, plan, unit, workspace).run();
 }
 
 }  // namespace megatron::kernels

@@ -6,14 +6,14 @@
 
 namespace megatron::kernels {
 namespace avx2 {
-void finish_gemm_rows(const GemmRows& rows);
+void gemm_epilogue(const GemmEpilogue& rows);
 }
 namespace avx512 {
-void finish_gemm_rows(const GemmRows& rows);
+void gemm_epilogue(const GemmEpilogue& rows);
 }
 
-void finish_gemm_rows(const GemmRows& rows) {
-  static const auto chosen = cpu_has_avx512() ? avx512::finish_gemm_rows : cpu_has_avx2() ? avx2::finish_gemm_rows : portable::finish;
+void gemm_epilogue(const GemmEpilogue& rows) {
+  static const auto chosen = cpu_has_avx512() ? avx512::gemm_epilogue : cpu_has_avx2() ? avx2::gemm_epilogue : portable::finish;
   chosen(rows);
 }
 

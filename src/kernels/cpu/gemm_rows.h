@@ -1,4 +1,4 @@
-// What happens to finished sums of a matrix product before they are stored.
+// What happens to finished sums of a GEMM before they are stored.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace megatron::kernels {
 
 /// out [rows, columns] = sums + bias (+ what out holds), rounded once to out's type. With `sums` = out (f32) it works in place.
-struct GemmRows {
+struct GemmEpilogue {
   const float* sums;
   std::int64_t sums_stride;
   const void* bias;  ///< [columns] or null
@@ -20,6 +20,6 @@ struct GemmRows {
   bool accumulate;
 };
 
-void finish_gemm_rows(const GemmRows& rows);
+void gemm_epilogue(const GemmEpilogue& rows);
 
 }  // namespace megatron::kernels

@@ -3,6 +3,6 @@
 
 namespace megatron::kernels::avx512 {
 
-void finish_gemm_rows(const GemmRows& rows) { finish(rows); }
+void gemm_epilogue(const GemmEpilogue& rows) { finish(rows); }
 
 }  // namespace megatron::kernels::avx512

@@ -9,7 +9,7 @@
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
 template <class Out, class Bias>
-void finish_rows(const GemmRows& r) {
+void finish_rows(const GemmEpilogue& r) {
   const auto* bias = static_cast<const Bias*>(r.bias);
   for (std::int64_t row = 0; row < r.rows; ++row) {
     const float* sums = r.sums + row * r.sums_stride;
@@ -26,7 +26,7 @@ void finish_rows(const GemmRows& r) {
   }
 }
 
-inline void finish(const GemmRows& r) {
+inline void finish(const GemmEpilogue& r) {
   with_type(r.out_type, [&](auto out) {
     with_type(r.bias_type, [&](auto bias) {
       using Out = decltype(out);

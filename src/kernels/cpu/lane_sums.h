@@ -14,7 +14,7 @@ struct TwoSums {
 };
 
 template <class C>
-C folded(C* lanes) {
+C reduce_lanes(C* lanes) {
   for (int half = kLanes / 2; half > 0; half /= 2) {
     for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
   }
@@ -38,7 +38,7 @@ TwoSums<C> two_lane_sums(std::int64_t columns, Term term) {
     first[lane] += value.first;
     second[lane] += value.second;
   }
-  return {folded(first), folded(second)};
+  return {reduce_lanes(first), reduce_lanes(second)};
 }
 
 /// Σ term(c) over columns.
@@ -50,7 +50,7 @@ C lane_sum(std::int64_t columns, Term term) {
     for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += term(column + lane);
   }
   for (int lane = 0; column + lane < columns; ++lane) lanes[lane] += term(column + lane);
-  return folded(lanes);
+  return reduce_lanes(lanes);
 }
 
 }  // namespace megatron::kernels::MEGATRON_KERNEL_ISA

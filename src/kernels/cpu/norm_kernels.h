@@ -1,4 +1,4 @@
-// LayerNorm and RMSNorm over rows on the processor. Each instruction set has its table. A row's sums use sixteen fixed lanes folded pairwise; the
+// LayerNorm and RMSNorm over rows on the CPU. Each instruction set has its table. A row's sums use sixteen fixed lanes folded pairwise; the
 // gradients of weight and bias are sums of fixed blocks of rows (column_sums.h).
 #pragma once
 
@@ -18,12 +18,12 @@ struct NormArguments {
   double epsilon, offset;
 };
 
-/// dx = gradient through the norm + passed (of x's type, may be null), rounded once. Sums over each block of rows of dy·(x − mean)·rstd and, where
+/// dx = gradient through the norm + residual_grad (of x's type, may be null), rounded once. Sums over each block of rows of dy·(x − mean)·rstd and, where
 /// there are means, of dy, both [blocks, columns] in f32 (f64).
 struct NormBackwardArguments {
-  const void *dy, *x, *weight, *mean, *rstd, *passed;
+  const void *dy, *x, *weight, *mean, *rstd, *residual_grad;
   void *dx, *weight_blocks, *bias_blocks;
-  Type x_type, y_type;  ///< of x, passed and dx; of dy
+  Type x_type, y_type;  ///< of x, residual_grad and dx; of dy
   std::int64_t rows, columns;
   double offset;
 };
@@ -33,7 +33,7 @@ struct NormKernels {
   void (*backward)(const NormBackwardArguments&, std::int64_t begin, std::int64_t end);  ///< blocks of rows
 };
 
-/// The table for this processor.
+/// The table for this CPU.
 const NormKernels& norm_kernels();
 
 }  // namespace megatron::kernels

@@ -44,12 +44,12 @@ void rms_norm_rows(const NormArguments& a, std::int64_t begin, std::int64_t end)
   }
 }
 
-/// What a row of the backward pass reads and writes; `passed` may be null.
+/// What a row of the backward pass reads and writes; `residual_grad` may be null.
 template <class X, class Y>
 struct BackwardRow {
   using C = Compute<X>;
   const Y* dy;
-  const X *x, *passed;
+  const X *x, *residual_grad;
   const C* weight;
   X* dx;
   C *weight_sums, *bias_sums;
@@ -67,7 +67,7 @@ void layer_norm_backward_row(const BackwardRow<X, Y>& r) {
   });
   const C level = sums.first / static_cast<C>(r.columns), pull = sums.second / static_cast<C>(r.columns);
   const Y* dy = r.dy;
-  const X *x = r.x, *passed = r.passed;
+  const X *x = r.x, *residual_grad = r.residual_grad;
   const C* weight = r.weight;
   X* dx = r.dx;
   C *weight_sums = r.weight_sums, *bias_sums = r.bias_sums;
@@ -75,7 +75,7 @@ void layer_norm_backward_row(const BackwardRow<X, Y>& r) {
   for (std::int64_t c = 0; c < r.columns; ++c) {
     const C d = load(dy[c]), normalised = (load(x[c]) - mean) * scale;
     C gradient = scale * (d * (weight[c] + shift) - level - normalised * pull);
-    if constexpr (passes) gradient += load(passed[c]);
+    if constexpr (passes) gradient += load(residual_grad[c]);
     store(dx[c], gradient);
     weight_sums[c] += d * normalised;
     bias_sums[c] += d;
@@ -89,7 +89,7 @@ void rms_norm_backward_row(const BackwardRow<X, Y>& r) {
   const C dot = lane_sum<C>(r.columns, [=, &r](std::int64_t c) { return load(r.dy[c]) * (r.weight[c] + shift) * load(r.x[c]); });
   const C pull = dot * scale * scale / static_cast<C>(r.columns);
   const Y* dy = r.dy;
-  const X *x = r.x, *passed = r.passed;
+  const X *x = r.x, *residual_grad = r.residual_grad;
   const C* weight = r.weight;
   X* dx = r.dx;
   C* weight_sums = r.weight_sums;
@@ -97,7 +97,7 @@ void rms_norm_backward_row(const BackwardRow<X, Y>& r) {
   for (std::int64_t c = 0; c < r.columns; ++c) {
     const C d = load(dy[c]);
     C gradient = scale * (d * (weight[c] + shift) - load(x[c]) * pull);
-    if constexpr (passes) gradient += load(passed[c]);
+    if constexpr (passes) gradient += load(residual_grad[c]);
     store(dx[c], gradient);
     weight_sums[c] += d * (load(x[c]) * scale);
   }
@@ -111,11 +111,11 @@ void norm_backward_blocks(const NormBackwardArguments& a, std::int64_t begin, st
     C* bias_sums = a.mean != nullptr ? static_cast<C*>(a.bias_blocks) + block * a.columns : nullptr;
     std::fill_n(weight_sums, a.columns, C(0));
     if (bias_sums != nullptr) std::fill_n(bias_sums, a.columns, C(0));
-    for (std::int64_t row = block * kRowsOfABlock; row < std::min(a.rows, (block + 1) * kRowsOfABlock); ++row) {
+    for (std::int64_t row = block * kRowsPerBlock; row < std::min(a.rows, (block + 1) * kRowsPerBlock); ++row) {
       const std::int64_t first = row * a.columns;
       const BackwardRow<X, Y> r{.dy = static_cast<const Y*>(a.dy) + first,
                                 .x = static_cast<const X*>(a.x) + first,
-                                .passed = a.passed != nullptr ? static_cast<const X*>(a.passed) + first : nullptr,
+                                .residual_grad = a.residual_grad != nullptr ? static_cast<const X*>(a.residual_grad) + first : nullptr,
                                 .weight = static_cast<const C*>(a.weight),
                                 .dx = static_cast<X*>(a.dx) + first,
                                 .weight_sums = weight_sums,
@@ -125,9 +125,9 @@ void norm_backward_blocks(const NormBackwardArguments& a, std::int64_t begin, st
                                 .mean = a.mean != nullptr ? static_cast<const C*>(a.mean)[row] : C(0),
                                 .scale = static_cast<const C*>(a.rstd)[row]};
       if (a.mean != nullptr) {
-        r.passed != nullptr ? layer_norm_backward_row<true>(r) : layer_norm_backward_row<false>(r);
+        r.residual_grad != nullptr ? layer_norm_backward_row<true>(r) : layer_norm_backward_row<false>(r);
       } else {
-        r.passed != nullptr ? rms_norm_backward_row<true>(r) : rms_norm_backward_row<false>(r);
+        r.residual_grad != nullptr ? rms_norm_backward_row<true>(r) : rms_norm_backward_row<false>(r);
       }
     }
   }

@@ -60,7 +60,7 @@ double sum_of_squares(const UpdateChunk& chunk, Type type) {
     const auto of_all = [](const auto* values, std::int64_t count) { return portable::squares(values, count); };
     blocks[num_blocks++] = all_count ? with_block(chunk, type, begin, end, of_all) : squares_of_some(chunk, type, begin, end);
   }
-  return add_pairwise(blocks, num_blocks);
+  return pairwise_sum(blocks, num_blocks);
 }
 
 std::int64_t count_zeros(const UpdateChunk& chunk, Type type) {

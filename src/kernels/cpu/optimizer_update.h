@@ -1,4 +1,4 @@
-// What optimizer_kernels.h is made of, for this processor.
+// What optimizer_kernels.h is made of, for this CPU.
 #pragma once
 
 #include "kernels/optimizer_operations.h"

@@ -10,21 +10,21 @@
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
 /// AdamW (Loshchilov and Hutter 2019) with the scalars of one step worked out: m ← beta1·m + (1 − beta1)·g and v ← beta2·v + (1 − beta2)·g² for
-/// g = grad_scale·gradient, then w ← w − (step_size·m / (√v·inverse_root + eps) + decay·w).
+/// g = grad_scale·gradient, then w ← w − (step_size·m / (√v·inv_sqrt_bias_correction2 + eps) + decay·w).
 template <class T>
 struct Adamw {
-  T grad_scale, decay, beta1, rest1, beta2, rest2, eps, step_size, inverse_root;
+  T grad_scale, decay, beta1, one_minus_beta1, beta2, one_minus_beta2, eps, step_size, inv_sqrt_bias_correction2;
 
   Adamw(const StepRules& rules, const StepScalars& scalars, const UpdateChunk& chunk)
       : grad_scale(static_cast<T>(scalars.grad_scale)),
         decay(static_cast<T>(chunk.is_decayed ? scalars.lr[chunk.group] * scalars.weight_decay : 0)),
         beta1(static_cast<T>(rules.beta1)),
-        rest1(static_cast<T>(1 - rules.beta1)),
+        one_minus_beta1(static_cast<T>(1 - rules.beta1)),
         beta2(static_cast<T>(rules.beta2)),
-        rest2(static_cast<T>(1 - rules.beta2)),
+        one_minus_beta2(static_cast<T>(1 - rules.beta2)),
         eps(static_cast<T>(rules.eps)),
         step_size(static_cast<T>(scalars.lr[chunk.group] / scalars.bias_correction1)),
-        inverse_root(static_cast<T>(1 / std::sqrt(scalars.bias_correction2))) {}
+        inv_sqrt_bias_correction2(static_cast<T>(1 / std::sqrt(scalars.bias_correction2))) {}
 };
 
 /// b ← momentum·b + g + weight_decay·w (L2) and w ← w − lr·b; without a buffer b = g + weight_decay·w.
@@ -39,16 +39,16 @@ struct Sgd {
         lr(static_cast<T>(scalars.lr[chunk.group])) {}
 };
 
-inline Lanes load_at(const void* from, Type type, std::int64_t i, std::int64_t count) {
-  if (type == Type::bf16) return load_some(static_cast<const Bf16*>(from) + i, count, 0);
-  if (type == Type::f16) return load_some(static_cast<const F16*>(from) + i, count, 0);
-  return load_some(static_cast<const float*>(from) + i, count, 0);
+inline Vec16f load_at(const void* from, Type type, std::int64_t i, std::int64_t count) {
+  if (type == Type::bf16) return load_partial(static_cast<const Bf16*>(from) + i, count, 0);
+  if (type == Type::f16) return load_partial(static_cast<const F16*>(from) + i, count, 0);
+  return load_partial(static_cast<const float*>(from) + i, count, 0);
 }
 
-inline void store_at(void* to, Type type, std::int64_t i, std::int64_t count, Lanes x) {
-  if (type == Type::bf16) return store_some(static_cast<Bf16*>(to) + i, count, x);
-  if (type == Type::f16) return store_some(static_cast<F16*>(to) + i, count, x);
-  store_some(static_cast<float*>(to) + i, count, x);
+inline void store_at(void* to, Type type, std::int64_t i, std::int64_t count, Vec16f x) {
+  if (type == Type::bf16) return store_partial(static_cast<Bf16*>(to) + i, count, x);
+  if (type == Type::f16) return store_partial(static_cast<F16*>(to) + i, count, x);
+  store_partial(static_cast<float*>(to) + i, count, x);
 }
 
 /// Sixteen elements of a chunk at a time: rule(i, count, gradient, weight) gives the new weight.
@@ -56,31 +56,31 @@ template <class Rule>
 void for_lanes(const UpdateChunk& chunk, const UpdateTypes& types, Rule rule) {
   for (std::int64_t i = 0; i < chunk.count; i += kNumLanes) {
     const std::int64_t count = chunk.count - i;
-    const Lanes w = rule(i, count, load_at(chunk.grad, types.grad, i, count), load_at(chunk.main, Type::f32, i, count));
+    const Vec16f w = rule(i, count, load_at(chunk.grad, types.grad, i, count), load_at(chunk.main, Type::f32, i, count));
     store_at(chunk.main, Type::f32, i, count, w);
     if (chunk.weight != nullptr) store_at(chunk.weight, types.weight, i, count, w);
   }
 }
 
 inline void adamw_lanes(const UpdateChunk& chunk, const UpdateTypes& types, const Adamw<float>& a) {
-  const Lanes scale = all(a.grad_scale), decay = all(a.decay), beta1 = all(a.beta1), rest1 = all(a.rest1), beta2 = all(a.beta2), rest2 = all(a.rest2);
-  const Lanes eps = all(a.eps), step_size = all(a.step_size), inverse_root = all(a.inverse_root);
-  for_lanes(chunk, types, [&](std::int64_t i, std::int64_t count, Lanes grad, Lanes w) {
-    const Lanes g = grad * scale;
-    const Lanes m = beta1 * load_at(chunk.state[0], types.state[0], i, count) + rest1 * g;
-    const Lanes v = beta2 * load_at(chunk.state[1], types.state[1], i, count) + rest2 * (g * g);
+  const Vec16f scale = broadcast(a.grad_scale), decay = broadcast(a.decay), beta1 = broadcast(a.beta1), one_minus_beta1 = broadcast(a.one_minus_beta1), beta2 = broadcast(a.beta2), one_minus_beta2 = broadcast(a.one_minus_beta2);
+  const Vec16f eps = broadcast(a.eps), step_size = broadcast(a.step_size), inv_sqrt_bias_correction2 = broadcast(a.inv_sqrt_bias_correction2);
+  for_lanes(chunk, types, [&](std::int64_t i, std::int64_t count, Vec16f grad, Vec16f w) {
+    const Vec16f g = grad * scale;
+    const Vec16f m = beta1 * load_at(chunk.state[0], types.state[0], i, count) + one_minus_beta1 * g;
+    const Vec16f v = beta2 * load_at(chunk.state[1], types.state[1], i, count) + one_minus_beta2 * (g * g);
     store_at(chunk.state[0], types.state[0], i, count, m);
     store_at(chunk.state[1], types.state[1], i, count, v);
-    return w - (step_size * (m / (square_root(v) * inverse_root + eps)) + decay * w);
+    return w - (step_size * (m / (square_root(v) * inv_sqrt_bias_correction2 + eps)) + decay * w);
   });
 }
 
 inline void sgd_lanes(const UpdateChunk& chunk, const UpdateTypes& types, const Sgd<float>& s) {
-  const Lanes scale = all(s.grad_scale), decay = all(s.weight_decay), momentum = all(s.momentum), lr = all(s.lr);
-  for_lanes(chunk, types, [&](std::int64_t i, std::int64_t count, Lanes grad, Lanes w) {
-    const Lanes g = grad * scale + decay * w;
+  const Vec16f scale = broadcast(s.grad_scale), decay = broadcast(s.weight_decay), momentum = broadcast(s.momentum), lr = broadcast(s.lr);
+  for_lanes(chunk, types, [&](std::int64_t i, std::int64_t count, Vec16f grad, Vec16f w) {
+    const Vec16f g = grad * scale + decay * w;
     if (chunk.state[0] == nullptr) return w - lr * g;
-    const Lanes b = momentum * load_at(chunk.state[0], types.state[0], i, count) + g;
+    const Vec16f b = momentum * load_at(chunk.state[0], types.state[0], i, count) + g;
     store_at(chunk.state[0], types.state[0], i, count, b);
     return w - lr * b;
   });
@@ -103,10 +103,10 @@ inline void update_doubles(const UpdateChunk& chunk, const StepRules& rules, con
   for (std::int64_t i = 0; i < chunk.count; ++i) {
     const double g = grad[i] * a.grad_scale;
     if (rules.rule == UpdateRule::adamw) {
-      const double m = a.beta1 * first[i] + a.rest1 * g, v = a.beta2 * second[i] + a.rest2 * (g * g);
+      const double m = a.beta1 * first[i] + a.one_minus_beta1 * g, v = a.beta2 * second[i] + a.one_minus_beta2 * (g * g);
       first[i] = m;
       second[i] = v;
-      w[i] -= a.step_size * (m / (std::sqrt(v) * a.inverse_root + a.eps)) + a.decay * w[i];
+      w[i] -= a.step_size * (m / (std::sqrt(v) * a.inv_sqrt_bias_correction2 + a.eps)) + a.decay * w[i];
     } else {
       double b = g + s.weight_decay * w[i];
       if (first != nullptr) first[i] = b = s.momentum * first[i] + b;

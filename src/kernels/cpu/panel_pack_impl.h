@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cpu/panel_product.h"
+#include "kernels/cpu/gemm_micro_kernel.h"
 #include "kernels/cpu/storage_types.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
@@ -20,8 +20,8 @@ constexpr int kWidth = 4;
 #endif
 using Vector = std::uint32_t __attribute__((vector_size(4 * kWidth)));
 
-/// How far ahead of the work memory is asked for: lines are too many, and too far apart, for the processor to see a pattern.
-constexpr std::int64_t kDepthsAhead = 12;
+/// How far ahead of the work memory is asked for: lines are too many, and too far apart, for the CPU to see a pattern.
+constexpr std::int64_t kPrefetchDistance = 12;
 
 inline void prefetch_line(const void* line, std::int64_t bytes) {
   for (std::int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(static_cast<const char*>(line) + b);
@@ -144,7 +144,7 @@ void pack_lines_across_depth(const PackArguments& p) {
   for (std::int64_t d = 0; d < p.depth; ++d) {
     const auto* line = static_cast<const Stored*>(p.from) + d * p.depth_stride;
     char* to = static_cast<char*>(p.to) + 4 * d * p.to_stride;
-    prefetch_line(line + kDepthsAhead * p.depth_stride, p.count * static_cast<std::int64_t>(sizeof(Stored)));
+    prefetch_line(line + kPrefetchDistance * p.depth_stride, p.count * static_cast<std::int64_t>(sizeof(Stored)));
     for (std::int64_t c = 0; c < p.count; c += p.to_stride, to += p.panel_stride)
       widen_line(line + c, std::min(p.to_stride, p.count - c), p.to_stride, reinterpret_cast<float*>(to));
   }
@@ -199,8 +199,8 @@ inline void pack_pairs(const PackArguments& p) {
   for (std::int64_t d = 0; d < p.depth; d += 2) {
     const std::uint16_t *first = from + d * p.depth_stride, *second = d + 1 < p.depth ? first + p.depth_stride : nullptr;
     char* to = static_cast<char*>(p.to) + 2 * d * p.to_stride;
-    prefetch_line(first + kDepthsAhead * p.depth_stride, 2 * p.count);
-    prefetch_line(first + (kDepthsAhead + 1) * p.depth_stride, 2 * p.count);
+    prefetch_line(first + kPrefetchDistance * p.depth_stride, 2 * p.count);
+    prefetch_line(first + (kPrefetchDistance + 1) * p.depth_stride, 2 * p.count);
     for (std::int64_t c = 0; c < p.count; c += p.to_stride, to += p.panel_stride) {
       const std::int64_t count = std::min(p.to_stride, p.count - c);
       auto* line = reinterpret_cast<std::uint32_t*>(to);

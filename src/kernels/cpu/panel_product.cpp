@@ -1,6 +1,6 @@
 // The plain loops, and the choice among instruction sets.
 #define MEGATRON_KERNEL_ISA portable
-#include "kernels/cpu/panel_product.h"
+#include "kernels/cpu/gemm_micro_kernel.h"
 
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/panel_pack_impl.h"
@@ -11,7 +11,7 @@ namespace portable {
 namespace {
 
 /// Products are rounded before they are added: processors without AVX2 have no fused multiply-add.
-void multiply(const PanelProductArguments& p) {
+void multiply(const MicroKernelArguments& p) {
   for (std::int64_t r = 0; r < p.rows; ++r) {
     const auto* a = static_cast<const float*>(p.a) + r * p.row_stride;
     const auto* panel = static_cast<const float*>(p.panel);
@@ -25,24 +25,24 @@ void multiply(const PanelProductArguments& p) {
   }
 }
 
-PanelProduct f32_product() { return {.type = Type::f32, .pack = pack_to_f32, .copy = copy_lines_to_f32, .multiply = multiply}; }
+MicroKernel f32_micro_kernel() { return {.type = Type::f32, .pack = pack_to_f32, .copy = copy_lines_to_f32, .multiply = multiply}; }
 
 }  // namespace
 }  // namespace portable
 
 namespace {
 
-PanelProduct fastest_f32() { return cpu_has_avx512() ? avx512::f32_product() : cpu_has_avx2() ? avx2::f32_product() : portable::f32_product(); }
+MicroKernel fastest_f32() { return cpu_has_avx512() ? avx512::f32_micro_kernel() : cpu_has_avx2() ? avx2::f32_micro_kernel() : portable::f32_micro_kernel(); }
 
-PanelProduct fastest_bf16() {
-  if (cpu_has_amx() && amx::is_usable()) return amx::bf16_product();
-  return cpu_has_bf16_products() ? avx512bf16::bf16_product() : fastest_f32();
+MicroKernel fastest_bf16() {
+  if (cpu_has_amx() && amx::is_usable()) return amx::bf16_micro_kernel();
+  return cpu_has_avx512_bf16() ? avx512bf16::bf16_micro_kernel() : fastest_f32();
 }
 
 }  // namespace
 
-const PanelProduct& panel_product(Type storage) {
-  static const PanelProduct f32 = fastest_f32(), bf16 = fastest_bf16();
+const MicroKernel& gemm_micro_kernel(Type storage) {
+  static const MicroKernel f32 = fastest_f32(), bf16 = fastest_bf16();
   return storage == Type::bf16 ? bf16 : f32;
 }
 

@@ -1,4 +1,4 @@
-// Not yet run on a processor with AMX; tests run the same code on imitated tiles (tests/kernels/tile_product_test.cpp), and a check of the real ones
+// Not yet run on a CPU with AMX; tests run the same code on imitated tiles (tests/kernels/tile_product_test.cpp), and a check of the real ones
 // comes before their first use.
 #define MEGATRON_KERNEL_ISA amx
 #include "kernels/cpu/panel_product_amx.h"
@@ -13,12 +13,12 @@ namespace megatron::kernels::amx {
 namespace {
 
 /// Tile registers: sums 0–3 (two for each half of the rows), rows 4 and 5, panel 6 and 7.
-class HardwareTiles {
+class AmxTiles {
  public:
-  HardwareTiles() = default;
-  HardwareTiles(const HardwareTiles&) = delete;
-  HardwareTiles& operator=(const HardwareTiles&) = delete;
-  ~HardwareTiles() {
+  AmxTiles() = default;
+  AmxTiles(const AmxTiles&) = delete;
+  AmxTiles& operator=(const AmxTiles&) = delete;
+  ~AmxTiles() {
     if (upper_ >= 0) _tile_release();
   }
 
@@ -93,13 +93,13 @@ class HardwareTiles {
 };
 
 /// Linux gives a process the tiles' state on request (arch_prctl(2)).
-bool tiles_are_granted() {
+bool has_amx_permission() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
   return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
 /// 17 rows by 18 columns, 40 deep, of small whole numbers, whose sums are exact in any order.
-bool tiles_are_right(const PanelProduct& product) {
+bool amx_passes_self_test(const MicroKernel& product) {
   constexpr std::int64_t kRows = 17, kColumns = 18, kDepth = 40, kLine = 32;
   const auto bf16 = [](std::int64_t value) {
     const float wide = static_cast<float>(value);
@@ -132,10 +132,10 @@ bool tiles_are_right(const PanelProduct& product) {
 }  // namespace
 
 bool is_usable() {
-  static const bool usable = tiles_are_granted() && tiles_are_right(tile_product<HardwareTiles>());
+  static const bool usable = has_amx_permission() && amx_passes_self_test(amx_micro_kernel<AmxTiles>());
   return usable;
 }
 
-PanelProduct bf16_product() { return tile_product<HardwareTiles>(); }
+MicroKernel bf16_micro_kernel() { return amx_micro_kernel<AmxTiles>(); }
 
 }  // namespace megatron::kernels::amx

@@ -1,5 +1,5 @@
 // The product with AMX: 32 × 32 sums in four tiles of 16 × 16, fed by two tiles of rows and two of a panel, each of 16 lines of 16 steps. `Tiles` is
-// the processor's registers, or their imitation in tests.
+// the CPU's registers, or their imitation in tests.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ inline void pack_pairs_in_tiles(const PackArguments& p) {
 }
 
 /// Sixteen steps of rows that lie across depth are packed side by side, then turned into lines.
-inline void copy_turned(const PackArguments& p) {
+inline void copy_transposed(const PackArguments& p) {
   const std::int64_t steps = (p.depth + 1) / 2;
   std::uint32_t square[kTile * kTile];
   for (std::int64_t c = 0; c < p.count; c += kTile) {
@@ -45,13 +45,13 @@ inline void copy_turned(const PackArguments& p) {
 }
 
 inline void copy_pairs_in_tiles(const PackArguments& p) {
-  p.depth_stride == 1 ? copy_pairs(p) : copy_turned(p);
+  p.depth_stride == 1 ? copy_pairs(p) : copy_transposed(p);
   const std::int64_t steps = (p.depth + 1) / 2, padded = (steps + kTile - 1) / kTile * kTile;
   for (std::int64_t c = 0; c < p.count; ++c) std::fill_n(static_cast<std::uint32_t*>(p.to) + c * p.to_stride + steps, padded - steps, 0u);
 }
 
 /// Sums of up to 32 rows to where they belong.
-inline void store_sums(const PanelProductArguments& p, const float* sums, std::int64_t rows, float* out) {
+inline void store_sums(const MicroKernelArguments& p, const float* sums, std::int64_t rows, float* out) {
   for (std::int64_t r = 0; r < rows; ++r, sums += kPanelColumns, out += p.out_stride) {
     if (!p.accumulate) {
       std::memcpy(out, sums, static_cast<std::size_t>(4 * p.columns));
@@ -63,7 +63,7 @@ inline void store_sums(const PanelProductArguments& p, const float* sums, std::i
 
 /// `rows` ≤ 32 rows by the panel's 32 columns into a square of memory.
 template <class Tiles>
-void multiply_block(const PanelProductArguments& p, std::int64_t rows, const char* a, float* sums) {
+void multiply_block(const MicroKernelArguments& p, std::int64_t rows, const char* a, float* sums) {
   const std::int64_t line_bytes = 4 * p.row_stride, panel_line = 4 * kPanelColumns;
   const bool both = rows > kTile;
   const char *lower = a + kTile * line_bytes, *panel = static_cast<const char*>(p.panel);
@@ -83,7 +83,7 @@ void multiply_block(const PanelProductArguments& p, std::int64_t rows, const cha
 }
 
 template <class Tiles>
-void multiply_in_tiles(const PanelProductArguments& p) {
+void multiply_in_tiles(const MicroKernelArguments& p) {
   alignas(64) float sums[2 * kTile * kPanelColumns];
   const auto* a = static_cast<const char*>(p.a);
   Tiles tiles;
@@ -96,9 +96,9 @@ void multiply_in_tiles(const PanelProductArguments& p) {
 }
 
 template <class Tiles>
-PanelProduct tile_product() {
+MicroKernel amx_micro_kernel() {
   return {.type = Type::bf16,
-          .reads_lines = true,
+          .needs_packed_rows = true,
           .multiple = kTile,
           .rows = 2 * kTile,
           .pack = pack_pairs_in_tiles,

@@ -5,12 +5,12 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/panel_product.h"
+#include "kernels/cpu/gemm_micro_kernel.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
 template <int kRows>
-inline __attribute__((always_inline)) void store_whole(const PanelProductArguments& p, __m512 (&sums)[kRows][2], float* out) {
+inline __attribute__((always_inline)) void store_full(const MicroKernelArguments& p, __m512 (&sums)[kRows][2], float* out) {
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r, out += p.out_stride) {
     if (p.accumulate) {
@@ -24,7 +24,7 @@ inline __attribute__((always_inline)) void store_whole(const PanelProductArgumen
 
 /// Fewer columns than a panel has.
 template <int kRows>
-inline __attribute__((always_inline)) void store_some(const PanelProductArguments& p, __m512 (&sums)[kRows][2], float* out) {
+inline __attribute__((always_inline)) void store_partial(const MicroKernelArguments& p, __m512 (&sums)[kRows][2], float* out) {
   const auto mask = static_cast<std::uint32_t>((std::uint64_t{1} << p.columns) - 1);
   const auto low = static_cast<__mmask16>(mask), high = static_cast<__mmask16>(mask >> 16);
 #pragma GCC unroll 12
@@ -38,12 +38,12 @@ inline __attribute__((always_inline)) void store_some(const PanelProductArgument
   }
 }
 
-/// Shallower products, attention's, write to what is in the first cache.
-constexpr std::int64_t kStepsToFetchResults = 128;
+/// Shallower products, attention's, write to what is in the L1 cache.
+constexpr std::int64_t kMinStepsToPrefetchOut = 128;
 
 /// `Steps::add(sums, x, b)` adds the products of one step; x is a step of a in every lane.
 template <class Steps, int kRows>
-inline __attribute__((always_inline)) void multiply_rows(const PanelProductArguments& p, const char* a, float* out) {
+inline __attribute__((always_inline)) void multiply_rows(const MicroKernelArguments& p, const char* a, float* out) {
   const std::int64_t row_bytes = 4 * p.row_stride, step_bytes = 4 * p.step_stride;
   const char* groups[(kRows + 2) / 3];  // of three rows: few registers hold the addresses of twelve
   for (int g = 0; g < (kRows + 2) / 3; ++g) groups[g] = a + 3 * g * row_bytes;
@@ -51,7 +51,7 @@ inline __attribute__((always_inline)) void multiply_rows(const PanelProductArgum
   __m512 sums[kRows][2];
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = _mm512_setzero_ps();
-  for (int r = 0; p.steps >= kStepsToFetchResults && r < kRows; ++r) {
+  for (int r = 0; p.steps >= kMinStepsToPrefetchOut && r < kRows; ++r) {
     _mm_prefetch(reinterpret_cast<const char*>(out + r * p.out_stride), _MM_HINT_T0);
     _mm_prefetch(reinterpret_cast<const char*>(out + r * p.out_stride + kPanelColumns - 1), _MM_HINT_T0);
   }
@@ -66,11 +66,11 @@ inline __attribute__((always_inline)) void multiply_rows(const PanelProductArgum
 #pragma GCC unroll 4
     for (int g = 0; g < (kRows + 2) / 3; ++g) groups[g] += step_bytes;
   }
-  p.columns == kPanelColumns ? store_whole<kRows>(p, sums, out) : store_some<kRows>(p, sums, out);
+  p.columns == kPanelColumns ? store_full<kRows>(p, sums, out) : store_partial<kRows>(p, sums, out);
 }
 
 template <class Steps>
-void multiply_some(const PanelProductArguments& p, std::int64_t rows, const char* a, float* out) {
+void multiply_remainder(const MicroKernelArguments& p, std::int64_t rows, const char* a, float* out) {
   switch (rows) {
     case 1:
       return multiply_rows<Steps, 1>(p, a, out);
@@ -100,13 +100,13 @@ void multiply_some(const PanelProductArguments& p, std::int64_t rows, const char
 }
 
 template <class Steps>
-void multiply(const PanelProductArguments& p) {
+void multiply(const MicroKernelArguments& p) {
   const auto* a = static_cast<const char*>(p.a);
   float* out = p.out;
   std::int64_t left = p.rows;
   for (; left >= kPanelRows; left -= kPanelRows, a += 4 * kPanelRows * p.row_stride, out += kPanelRows * p.out_stride)
     multiply_rows<Steps, kPanelRows>(p, a, out);
-  if (left > 0) multiply_some<Steps>(p, left, a, out);
+  if (left > 0) multiply_remainder<Steps>(p, left, a, out);
 }
 
 }  // namespace megatron::kernels::MEGATRON_KERNEL_ISA

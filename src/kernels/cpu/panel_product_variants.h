@@ -1,21 +1,21 @@
-// The innermost product of each instruction set: what panel_product() chooses from, and tests compare. To be called only where the processor has it.
+// The GEMM micro-kernel of each instruction set: what gemm_micro_kernel() chooses from, and tests compare. To be called only where the CPU has it.
 #pragma once
 
-#include "kernels/cpu/panel_product.h"
+#include "kernels/cpu/gemm_micro_kernel.h"
 
 namespace megatron::kernels {
 namespace avx2 {
-PanelProduct f32_product();
+MicroKernel f32_micro_kernel();
 }
 namespace avx512 {
-PanelProduct f32_product();
+MicroKernel f32_micro_kernel();
 }
 namespace avx512bf16 {
-PanelProduct bf16_product();
+MicroKernel bf16_micro_kernel();
 }
 namespace amx {
 /// Whether this process may use the tiles, and they give the right numbers.
 bool is_usable();
-PanelProduct bf16_product();
+MicroKernel bf16_micro_kernel();
 }  // namespace amx
 }  // namespace megatron::kernels

@@ -13,18 +13,18 @@ namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 constexpr int kLanes = 16;
 
 /// The four words of sixteen Philox counters.
-struct PhiloxLanes {
+struct PhiloxCounters {
   alignas(64) std::uint32_t c0[kLanes], c1[kLanes], c2[kLanes], c3[kLanes];
 };
 
 #if defined(__AVX512F__)
 
 /// High and low halves of the products of sixteen words with one.
-struct WideProduct {
+struct MulHiLo {
   __m512i high, low;
 };
 
-inline WideProduct wide_product(__m512i a, std::uint32_t b) {
+inline MulHiLo mulhilo(__m512i a, std::uint32_t b) {
   constexpr __mmask8 kAll = 0xFF;
   constexpr __mmask16 kOdd = 0xAAAA;
   const __m512i factor = _mm512_set1_epi64(b), even = _mm512_maskz_mul_epu32(kAll, a, factor),
@@ -33,10 +33,10 @@ inline WideProduct wide_product(__m512i a, std::uint32_t b) {
           _mm512_mask_blend_epi32(kOdd, even, _mm512_maskz_slli_epi64(kAll, odd, 32))};
 }
 
-inline void philox_rounds(PhiloxLanes& lanes, std::uint32_t k0, std::uint32_t k1) {
+inline void philox_rounds(PhiloxCounters& lanes, std::uint32_t k0, std::uint32_t k1) {
   __m512i c0 = _mm512_load_si512(lanes.c0), c1 = _mm512_load_si512(lanes.c1), c2 = _mm512_load_si512(lanes.c2), c3 = _mm512_load_si512(lanes.c3);
   for (int round = 0; round < 10; ++round) {
-    const WideProduct p0 = wide_product(c0, 0xD2511F53u), p1 = wide_product(c2, 0xCD9E8D57u);
+    const MulHiLo p0 = mulhilo(c0, 0xD2511F53u), p1 = mulhilo(c2, 0xCD9E8D57u);
     c0 = _mm512_xor_si512(_mm512_xor_si512(p1.high, c1), _mm512_set1_epi32(static_cast<int>(k0)));
     c2 = _mm512_xor_si512(_mm512_xor_si512(p0.high, c3), _mm512_set1_epi32(static_cast<int>(k1)));
     c1 = p1.low;
@@ -52,7 +52,7 @@ inline void philox_rounds(PhiloxLanes& lanes, std::uint32_t k0, std::uint32_t k1
 
 #else
 
-inline void philox_rounds(PhiloxLanes& lanes, std::uint32_t k0, std::uint32_t k1) {
+inline void philox_rounds(PhiloxCounters& lanes, std::uint32_t k0, std::uint32_t k1) {
   for (int round = 0; round < 10; ++round) {
 #pragma omp simd
     for (int i = 0; i < kLanes; ++i) {
@@ -74,7 +74,7 @@ inline void philox_rounds(PhiloxLanes& lanes, std::uint32_t k0, std::uint32_t k1
 
 /// Sixteen consecutive Philox blocks (64 draws) of one ordinal; draws[4·i + lane] belongs to element 4·(block + i) + lane.
 inline void draw_blocks(std::uint64_t key, std::uint64_t block, std::uint64_t ordinal, std::uint32_t* draws) {
-  PhiloxLanes lanes;
+  PhiloxCounters lanes;
   for (int i = 0; i < kLanes; ++i) {
     lanes.c0[i] = static_cast<std::uint32_t>(block + i);
     lanes.c1[i] = static_cast<std::uint32_t>((block + i) >> 32);

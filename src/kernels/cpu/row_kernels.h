@@ -1,4 +1,4 @@
-// The row operations on the processor. Each instruction set has its table; `row_kernels()` picks at run time. Results do not
+// The row operations on the CPU. Each instruction set has its table; `row_kernels()` picks at run time. Results do not
 // depend on it.
 #pragma once
 
@@ -32,7 +32,7 @@ struct RowKernels {
   void (*heads)(const HeadsArguments&, std::int64_t begin, std::int64_t end);
 };
 
-/// The table for this processor.
+/// The table for this CPU.
 const RowKernels& row_kernels();
 
 }  // namespace megatron::kernels

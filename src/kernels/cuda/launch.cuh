@@ -12,10 +12,10 @@
 namespace megatron::kernels::cuda {
 
 inline constexpr int kBlock = 256;
-inline constexpr std::int64_t kMostBlocks = 1 << 16;
+inline constexpr std::int64_t kMaxBlocks = 1 << 16;
 
 inline unsigned blocks_for(std::int64_t items, std::int64_t per_block) {
-  return static_cast<unsigned>(std::clamp<std::int64_t>((items + per_block - 1) / per_block, 1, kMostBlocks));
+  return static_cast<unsigned>(std::clamp<std::int64_t>((items + per_block - 1) / per_block, 1, kMaxBlocks));
 }
 
 /// Null, or what went wrong with the launches so far.

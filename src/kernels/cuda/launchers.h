@@ -9,16 +9,16 @@ namespace megatron::kernels::cuda {
 
 const char* dropout(const DropoutArguments& arguments, void* stream);
 const char* rms_norm(const RmsNormArguments& arguments, void* stream);
-/// `scratch` holds weight_gradient_scratch(arguments) bytes.
-const char* rms_norm_backward(const RmsNormBackwardArguments& arguments, void* scratch, void* stream);
-std::int64_t weight_gradient_scratch(const RmsNormBackwardArguments& arguments);
+/// `workspace` holds weight_gradient_workspace_bytes(arguments) bytes.
+const char* rms_norm_backward(const RmsNormBackwardArguments& arguments, void* workspace, void* stream);
+std::int64_t weight_gradient_workspace_bytes(const RmsNormBackwardArguments& arguments);
 const char* rotary(const RotaryArguments& arguments, void* stream);
 
 const char* sum_squares(const UpdatePlan& plan, void* stream);
 const char* count_zeros(const UpdatePlan& plan, void* stream);
-const char* fold_sums(const UpdatePlan& plan, void* stream);
-const char* settle(const UpdatePlan& plan, const StepInputs& inputs, void* stream);
-const char* settle_zeros(const UpdatePlan& plan, void* stream);
+const char* reduce_sums(const UpdatePlan& plan, void* stream);
+const char* finalize(const UpdatePlan& plan, const StepInputs& inputs, void* stream);
+const char* finalize_zeros(const UpdatePlan& plan, void* stream);
 const char* update(const UpdatePlan& plan, void* stream);
 
 /// Null, or why the current device cannot run these kernels.

@@ -27,21 +27,21 @@ struct UpdateChunks {
   }
 };
 
-struct SettleCall {
+struct FinalizeCall {
   UpdatePlan plan;
   StepInputs inputs;
 };
 
-struct Settle {
-  __device__ static void run(const SettleCall& call, std::int64_t) { settle(call.plan, call.inputs); }
+struct Finalize {
+  __device__ static void run(const FinalizeCall& call, std::int64_t) { finalize(call.plan, call.inputs); }
 };
 
-struct SettleZeros {
-  __device__ static void run(const UpdatePlan& plan, std::int64_t) { settle_zeros(plan); }
+struct FinalizeZeros {
+  __device__ static void run(const UpdatePlan& plan, std::int64_t) { finalize_zeros(plan); }
 };
 
-struct FoldSum {
-  __device__ static void run(const UpdatePlan& plan, std::int64_t parameter) { fold_sum(plan, parameter); }
+struct ReduceSum {
+  __device__ static void run(const UpdatePlan& plan, std::int64_t parameter) { reduce_sum(plan, parameter); }
 };
 
 }  // namespace
@@ -56,18 +56,18 @@ const char* count_zeros(const UpdatePlan& plan, void* stream) {
   return launch_error();
 }
 
-const char* fold_sums(const UpdatePlan& plan, void* stream) {
-  for_each_item<FoldSum>(plan, plan.table.num_parameters, stream);
+const char* reduce_sums(const UpdatePlan& plan, void* stream) {
+  for_each_item<ReduceSum>(plan, plan.table.num_parameters, stream);
   return launch_error();
 }
 
-const char* settle(const UpdatePlan& plan, const StepInputs& inputs, void* stream) {
-  for_each_item<Settle>(SettleCall{plan, inputs}, 1, stream);
+const char* finalize(const UpdatePlan& plan, const StepInputs& inputs, void* stream) {
+  for_each_item<Finalize>(FinalizeCall{plan, inputs}, 1, stream);
   return launch_error();
 }
 
-const char* settle_zeros(const UpdatePlan& plan, void* stream) {
-  for_each_item<SettleZeros>(plan, 1, stream);
+const char* finalize_zeros(const UpdatePlan& plan, void* stream) {
+  for_each_item<FinalizeZeros>(plan, 1, stream);
   return launch_error();
 }
 

@@ -13,7 +13,7 @@ static_assert(kChunkTeam == kChunkElements / kStateBlock, "a thread for each blo
 /// Leaves `value` as the sum of chunk `index`.
 MEGATRON_ANY_TEAM
 template <class Team>
-MEGATRON_HD void leave_sum(const UpdatePlan& plan, std::int64_t index, const Team& team, double value) {
+MEGATRON_HOST_DEVICE void store_sum(const UpdatePlan& plan, std::int64_t index, const Team& team, double value) {
   double* to = plan.sums + plan.chunks[index].slot;
   team.each([=](int thread) {
     if (thread == 0) *to = value;
@@ -22,12 +22,12 @@ MEGATRON_HD void leave_sum(const UpdatePlan& plan, std::int64_t index, const Tea
 
 MEGATRON_ANY_TEAM
 template <class Team>
-MEGATRON_HD void square_chunk(const UpdatePlan& plan, std::int64_t index, const Team& team) {
+MEGATRON_HOST_DEVICE void square_chunk(const UpdatePlan& plan, std::int64_t index, const Team& team) {
   const UpdateChunk& chunk = plan.chunks[index];
   const void* grad = chunk.grad;
   const std::int64_t count = chunk.count, skip_begin = chunk.skip_begin, skip_end = chunk.skip_end;
   const Type type = plan.types.grad;
-  leave_sum(plan, index, team, team.template sum_of_runs<double>([=](int run, int lane) {
+  store_sum(plan, index, team, team.template sum_of_runs<double>([=](int run, int lane) {
     const std::int64_t begin = run * kStateBlock, end = begin + kStateBlock < count ? begin + kStateBlock : count;
     double partial = 0;
     for (std::int64_t i = begin + lane; i < end; i += Team::kLanes) {
@@ -40,12 +40,12 @@ MEGATRON_HD void square_chunk(const UpdatePlan& plan, std::int64_t index, const 
 
 MEGATRON_ANY_TEAM
 template <class Team>
-MEGATRON_HD void count_chunk_zeros(const UpdatePlan& plan, std::int64_t index, const Team& team) {
+MEGATRON_HOST_DEVICE void count_chunk_zeros(const UpdatePlan& plan, std::int64_t index, const Team& team) {
   const UpdateChunk& chunk = plan.chunks[index];
   const void* grad = chunk.grad;
   const std::int64_t count = chunk.count, skip_begin = chunk.skip_begin, skip_end = chunk.skip_end;
   const Type type = plan.types.grad;
-  leave_sum(plan, index, team, team.template sum<double>([=](int thread) {
+  store_sum(plan, index, team, team.template sum<double>([=](int thread) {
     double partial = 0;
     for (std::int64_t i = thread; i < count; i += Team::size) {
       if (i < skip_begin || i >= skip_end) partial += load_element<double>(grad, type, i) == 0 ? 1 : 0;
@@ -55,18 +55,18 @@ MEGATRON_HD void count_chunk_zeros(const UpdatePlan& plan, std::int64_t index, c
 }
 
 /// One thread for each parameter.
-MEGATRON_HD inline void fold_sum(const UpdatePlan& plan, std::int64_t parameter) {
+MEGATRON_HOST_DEVICE inline void reduce_sum(const UpdatePlan& plan, std::int64_t parameter) {
   const std::int64_t* first = plan.table.first_slot + parameter;
   plan.parameter_sums[parameter] = sum_slots(plan.table.slots, plan.sums, first[0], first[1]);
 }
 
 /// One thread.
-MEGATRON_HD inline void settle(const UpdatePlan& plan, const StepInputs& inputs) {
-  settle_step(*plan.scalars, plan.rules, inputs, plan.parameter_sums, plan.table.num_parameters);
+MEGATRON_HOST_DEVICE inline void finalize(const UpdatePlan& plan, const StepInputs& inputs) {
+  finalize_step(*plan.scalars, plan.rules, inputs, plan.parameter_sums, plan.table.num_parameters);
 }
 
 /// One thread.
-MEGATRON_HD inline void settle_zeros(const UpdatePlan& plan) {
+MEGATRON_HOST_DEVICE inline void finalize_zeros(const UpdatePlan& plan) {
   double sum = 0;
   for (std::int64_t p = 0; p < plan.table.num_parameters; ++p) sum += plan.parameter_sums[p];
   plan.scalars->num_zeros = sum;
@@ -76,12 +76,12 @@ MEGATRON_HD inline void settle_zeros(const UpdatePlan& plan) {
 template <class C>
 struct ChunkScalars {
   UpdateRule rule;
-  C grad_scale, beta1, rest1, beta2, rest2, eps, step_size, inverse_root, decay;  ///< AdamW; decay = lr·weight_decay
+  C grad_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, eps, step_size, inv_sqrt_bias_correction2, decay;  ///< AdamW; decay = lr·weight_decay
   C momentum, lr, weight_decay;                                                   ///< SGD
 };
 
 template <class C>
-MEGATRON_HD ChunkScalars<C> chunk_scalars(const UpdatePlan& plan, const UpdateChunk& chunk) {
+MEGATRON_HOST_DEVICE ChunkScalars<C> chunk_scalars(const UpdatePlan& plan, const UpdateChunk& chunk) {
   const StepScalars& s = *plan.scalars;
   const StepRules& r = plan.rules;
   const double lr = s.lr[chunk.group], weight_decay = chunk.is_decayed ? s.weight_decay : 0;
@@ -102,26 +102,26 @@ MEGATRON_HD ChunkScalars<C> chunk_scalars(const UpdatePlan& plan, const UpdateCh
 
 /// An element's states and weight after the update.
 template <class C>
-struct Updated {
+struct UpdateResult {
   C state[2];
   C weight;
 };
 
 /// State `which` of element i; f16 states carry a scale for each block.
 template <class C>
-MEGATRON_HD C load_state(const UpdatePlan& plan, const UpdateChunk& chunk, int which, std::int64_t i) {
+MEGATRON_HOST_DEVICE C load_state(const UpdatePlan& plan, const UpdateChunk& chunk, int which, std::int64_t i) {
   const C value = load_element<C>(chunk.state[which], plan.types.state[which], i);
   return plan.types.state[which] == Type::f16 ? value * static_cast<C>(chunk.state_scale[which][i / kStateBlock]) : value;
 }
 
 /// Reads element i and changes nothing.
 template <class C>
-MEGATRON_HD Updated<C> updated(const UpdatePlan& plan, const UpdateChunk& chunk, const ChunkScalars<C>& s, std::int64_t i) {
+MEGATRON_HOST_DEVICE UpdateResult<C> updated(const UpdatePlan& plan, const UpdateChunk& chunk, const ChunkScalars<C>& s, std::int64_t i) {
   const C g = load_element<C>(chunk.grad, plan.types.grad, i) * s.grad_scale, weight = static_cast<const C*>(chunk.main)[i];
   if (s.rule == UpdateRule::adamw) {
-    const C m = s.beta1 * load_state<C>(plan, chunk, 0, i) + s.rest1 * g;
-    const C v = s.beta2 * load_state<C>(plan, chunk, 1, i) + s.rest2 * (g * g);
-    return {{m, v}, weight - (s.step_size * (m / (square_root(v) * s.inverse_root + s.eps)) + s.decay * weight)};
+    const C m = s.beta1 * load_state<C>(plan, chunk, 0, i) + s.one_minus_beta1 * g;
+    const C v = s.beta2 * load_state<C>(plan, chunk, 1, i) + s.one_minus_beta2 * (g * g);
+    return {{m, v}, weight - (s.step_size * (m / (square_root(v) * s.inv_sqrt_bias_correction2 + s.eps)) + s.decay * weight)};
   }
   C step = g + s.weight_decay * weight;
   if (chunk.state[0] != nullptr) step = s.momentum * load_state<C>(plan, chunk, 0, i) + step;
@@ -129,7 +129,7 @@ MEGATRON_HD Updated<C> updated(const UpdatePlan& plan, const UpdateChunk& chunk,
 }
 
 /// The power of two that brings `largest`, rounded to the eleven bits of f16, into [2¹⁴, 2¹⁵).
-MEGATRON_HD inline float block_scale(float largest) {
+MEGATRON_HOST_DEVICE inline float block_scale(float largest) {
   if (!(largest > 0) || !(largest - largest == 0)) return 1;
   int exponent = 0;
   const float mantissa = std::frexp(largest, &exponent);
@@ -140,7 +140,7 @@ MEGATRON_HD inline float block_scale(float largest) {
 /// Elements [begin, begin + kStateBlock) of a chunk, one for each thread.
 MEGATRON_ANY_TEAM
 template <class C, class Team>
-MEGATRON_HD void update_block(const UpdatePlan& plan, const UpdateChunk& chunk, const ChunkScalars<C>& scalars, std::int64_t begin,
+MEGATRON_HOST_DEVICE void update_block(const UpdatePlan& plan, const UpdateChunk& chunk, const ChunkScalars<C>& scalars, std::int64_t begin,
                               const Team& team) {
   float scale[2] = {1, 1};
   for (int which = 0; which < 2; ++which) {
@@ -153,7 +153,7 @@ MEGATRON_HD void update_block(const UpdatePlan& plan, const UpdateChunk& chunk, 
   team.each([&](int thread) {
     const std::int64_t i = begin + thread;
     if (i >= chunk.count) return;
-    const Updated<C> now = updated(plan, chunk, scalars, i);
+    const UpdateResult<C> now = updated(plan, chunk, scalars, i);
     for (int which = 0; which < 2; ++which) {
       if (chunk.state[which] == nullptr) continue;
       const bool is_scaled = plan.types.state[which] == Type::f16;
@@ -162,7 +162,7 @@ MEGATRON_HD void update_block(const UpdatePlan& plan, const UpdateChunk& chunk, 
     static_cast<C*>(chunk.main)[i] = now.weight;
     if (chunk.weight != nullptr) store_element(chunk.weight, plan.types.weight, i, now.weight);
   });
-  team.wait();  // every thread has read the old scales
+  team.sync();  // every thread has read the old scales
   team.each([&](int thread) {
     if (thread > 1 || chunk.state[thread] == nullptr || plan.types.state[thread] != Type::f16) return;
     chunk.state_scale[thread][begin / kStateBlock] = scale[thread];
@@ -171,7 +171,7 @@ MEGATRON_HD void update_block(const UpdatePlan& plan, const UpdateChunk& chunk, 
 
 MEGATRON_ANY_TEAM
 template <class C, class Team>
-MEGATRON_HD void update_chunk(const UpdatePlan& plan, std::int64_t index, const Team& team) {
+MEGATRON_HOST_DEVICE void update_chunk(const UpdatePlan& plan, std::int64_t index, const Team& team) {
   if (plan.scalars->applied == 0) return;
   const UpdateChunk& chunk = plan.chunks[index];
   const ChunkScalars<C> scalars = chunk_scalars<C>(plan, chunk);

@@ -7,12 +7,12 @@
 
 namespace megatron::kernels::cuda {
 
-struct Lanes {
+struct PhiloxWords {
   std::uint32_t lane[4];
 };
 
 /// The draws of elements 4·block … 4·block + 3 at `ordinal`.
-MEGATRON_HD inline Lanes philox_block(std::uint64_t key, std::uint64_t block, std::uint64_t ordinal) {
+MEGATRON_HOST_DEVICE inline PhiloxWords philox_block(std::uint64_t key, std::uint64_t block, std::uint64_t ordinal) {
   std::uint32_t c0 = static_cast<std::uint32_t>(block), c1 = static_cast<std::uint32_t>(block >> 32);
   std::uint32_t c2 = static_cast<std::uint32_t>(ordinal), c3 = static_cast<std::uint32_t>(ordinal >> 32);
   std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);

@@ -8,10 +8,10 @@
 #include "kernels/type.h"
 
 #if defined(__CUDACC__)
-#define MEGATRON_HD __host__ __device__
+#define MEGATRON_HOST_DEVICE __host__ __device__
 #define MEGATRON_ANY_TEAM _Pragma("nv_exec_check_disable")
 #else
-#define MEGATRON_HD
+#define MEGATRON_HOST_DEVICE
 #define MEGATRON_ANY_TEAM
 #endif
 
@@ -24,20 +24,20 @@ struct Half {
   std::uint16_t bits;
 };
 
-MEGATRON_HD inline std::uint32_t bits_of(float x) { return __builtin_bit_cast(std::uint32_t, x); }
-MEGATRON_HD inline float float_of(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
+MEGATRON_HOST_DEVICE inline std::uint32_t bits_of(float x) { return __builtin_bit_cast(std::uint32_t, x); }
+MEGATRON_HOST_DEVICE inline float float_of(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
 
 /// Rounds to nearest, ties to even; NaN stays NaN.
-MEGATRON_HD inline Bf16 to_bf16(float x) {
+MEGATRON_HOST_DEVICE inline Bf16 to_bf16(float x) {
   const std::uint32_t bits = bits_of(x);
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return {0x7FC0};
   return {static_cast<std::uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16)};
 }
 
-MEGATRON_HD inline float from_bf16(Bf16 x) { return float_of(static_cast<std::uint32_t>(x.bits) << 16); }
+MEGATRON_HOST_DEVICE inline float from_bf16(Bf16 x) { return float_of(static_cast<std::uint32_t>(x.bits) << 16); }
 
 /// Rounds to nearest, ties to even, with subnormals; 65520 and more become infinity.
-MEGATRON_HD inline Half to_half(float x) {
+MEGATRON_HOST_DEVICE inline Half to_half(float x) {
   const std::uint32_t bits = bits_of(x), sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
   std::uint32_t half;
   if (magnitude > 0x7F800000u) {
@@ -52,7 +52,7 @@ MEGATRON_HD inline Half to_half(float x) {
   return {static_cast<std::uint16_t>(sign | half)};
 }
 
-MEGATRON_HD inline float from_half(Half x) {
+MEGATRON_HOST_DEVICE inline float from_half(Half x) {
   const std::uint32_t sign = (x.bits & 0x8000u) << 16, exponent = (x.bits >> 10) & 0x1Fu, fraction = x.bits & 0x3FFu;
   if (exponent == 0x1Fu) return float_of(sign | 0x7F800000u | fraction << 13);
   if (exponent == 0) {
@@ -62,8 +62,8 @@ MEGATRON_HD inline float from_half(Half x) {
   return float_of(sign | (exponent + 112) << 23 | fraction << 13);
 }
 
-MEGATRON_HD inline float square_root(float x) { return std::sqrt(x); }
-MEGATRON_HD inline double square_root(double x) { return std::sqrt(x); }
+MEGATRON_HOST_DEVICE inline float square_root(float x) { return std::sqrt(x); }
+MEGATRON_HOST_DEVICE inline double square_root(double x) { return std::sqrt(x); }
 
 /// The type in which elements of T are computed.
 template <class T>
@@ -77,19 +77,19 @@ struct ComputeType<double> {
 template <class T>
 using Compute = typename ComputeType<T>::type;
 
-MEGATRON_HD inline float load(float x) { return x; }
-MEGATRON_HD inline double load(double x) { return x; }
-MEGATRON_HD inline float load(Bf16 x) { return from_bf16(x); }
-MEGATRON_HD inline float load(Half x) { return from_half(x); }
+MEGATRON_HOST_DEVICE inline float load(float x) { return x; }
+MEGATRON_HOST_DEVICE inline double load(double x) { return x; }
+MEGATRON_HOST_DEVICE inline float load(Bf16 x) { return from_bf16(x); }
+MEGATRON_HOST_DEVICE inline float load(Half x) { return from_half(x); }
 
-MEGATRON_HD inline void store(float& to, float x) { to = x; }
-MEGATRON_HD inline void store(double& to, double x) { to = x; }
-MEGATRON_HD inline void store(Bf16& to, float x) { to = to_bf16(x); }
-MEGATRON_HD inline void store(Half& to, float x) { to = to_half(x); }
+MEGATRON_HOST_DEVICE inline void store(float& to, float x) { to = x; }
+MEGATRON_HOST_DEVICE inline void store(double& to, double x) { to = x; }
+MEGATRON_HOST_DEVICE inline void store(Bf16& to, float x) { to = to_bf16(x); }
+MEGATRON_HOST_DEVICE inline void store(Half& to, float x) { to = to_half(x); }
 
 /// Element `index` of an array whose type is known at run time.
 template <class C>
-MEGATRON_HD inline C load_element(const void* data, Type type, std::int64_t index) {
+MEGATRON_HOST_DEVICE inline C load_element(const void* data, Type type, std::int64_t index) {
   switch (type) {
     case Type::f32:
       return static_cast<C>(static_cast<const float*>(data)[index]);
@@ -104,7 +104,7 @@ MEGATRON_HD inline C load_element(const void* data, Type type, std::int64_t inde
 }
 
 template <class C>
-MEGATRON_HD inline void store_element(void* data, Type type, std::int64_t index, C value) {
+MEGATRON_HOST_DEVICE inline void store_element(void* data, Type type, std::int64_t index, C value) {
   switch (type) {
     case Type::f32:
       static_cast<float*>(data)[index] = static_cast<float>(value);

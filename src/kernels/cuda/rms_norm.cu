@@ -49,12 +49,12 @@ const char* rms_norm(const RmsNormArguments& arguments, void* stream) {
   return launch_error();
 }
 
-std::int64_t weight_gradient_scratch(const RmsNormBackwardArguments& arguments) {
+std::int64_t weight_gradient_workspace_bytes(const RmsNormBackwardArguments& arguments) {
   return weight_blocks(arguments.rows) * arguments.columns * (arguments.x_type == Type::f64 ? 8 : 4);
 }
 
-const char* rms_norm_backward(const RmsNormBackwardArguments& arguments, void* scratch, void* stream) {
-  const WeightGradient weight{arguments, scratch};
+const char* rms_norm_backward(const RmsNormBackwardArguments& arguments, void* workspace, void* stream) {
+  const WeightGradient weight{arguments, workspace};
   with_types(arguments.x_type, arguments.y_type, [&]<class X, class Y>() {
     for_each_row<BackwardInput<X, Y>>(arguments, stream);
     for_each_item<WeightPartial<X, Y>>(weight, weight_blocks(arguments.rows) * arguments.columns, stream);

@@ -8,7 +8,7 @@ namespace megatron::kernels::cuda {
 
 MEGATRON_ANY_TEAM
 template <class X, class Y, class Team>
-MEGATRON_HD void rms_norm_row(const RmsNormArguments& a, std::int64_t row, const Team& team) {
+MEGATRON_HOST_DEVICE void rms_norm_row(const RmsNormArguments& a, std::int64_t row, const Team& team) {
   using C = Compute<X>;
   const X* x = static_cast<const X*>(a.x) + row * a.columns;
   const C* weight = static_cast<const C*>(a.weight);
@@ -29,7 +29,7 @@ MEGATRON_HD void rms_norm_row(const RmsNormArguments& a, std::int64_t row, const
 
 MEGATRON_ANY_TEAM
 template <class X, class Y, class Team>
-MEGATRON_HD void rms_norm_backward_row(const RmsNormBackwardArguments& a, std::int64_t row, const Team& team) {
+MEGATRON_HOST_DEVICE void rms_norm_backward_row(const RmsNormBackwardArguments& a, std::int64_t row, const Team& team) {
   using C = Compute<X>;
   const X* x = static_cast<const X*>(a.x) + row * a.columns;
   const Y* dy = static_cast<const Y*>(a.dy) + row * a.columns;
@@ -42,18 +42,18 @@ MEGATRON_HD void rms_norm_backward_row(const RmsNormBackwardArguments& a, std::i
     for (std::int64_t c = thread; c < columns; c += Team::size) partial += load(dy[c]) * (weight[c] + shift) * load(x[c]);
     return partial;
   });
-  const C pull = dot * scale * scale / static_cast<C>(columns);
+  const C projection = dot * scale * scale / static_cast<C>(columns);
   team.each([=](int thread) {
-    for (std::int64_t c = thread; c < columns; c += Team::size) store(dx[c], scale * (load(dy[c]) * (weight[c] + shift) - load(x[c]) * pull));
+    for (std::int64_t c = thread; c < columns; c += Team::size) store(dx[c], scale * (load(dy[c]) * (weight[c] + shift) - load(x[c]) * projection));
   });
 }
 
 /// Rows of the weight's gradient are added in blocks of this many, blocks in double, both in ascending order.
 inline constexpr std::int64_t kWeightBlockRows = 32;
 
-MEGATRON_HD inline std::int64_t weight_blocks(std::int64_t rows) { return (rows + kWeightBlockRows - 1) / kWeightBlockRows; }
+MEGATRON_HOST_DEVICE inline std::int64_t weight_blocks(std::int64_t rows) { return (rows + kWeightBlockRows - 1) / kWeightBlockRows; }
 
-/// Arguments with scratch memory of weight_blocks(rows)·columns numbers of the computing type.
+/// Arguments with workspace memory of weight_blocks(rows)·columns numbers of the computing type.
 struct WeightGradient {
   RmsNormBackwardArguments arguments;
   void* partial;
@@ -61,7 +61,7 @@ struct WeightGradient {
 
 /// Item (block of rows, column).
 template <class X, class Y>
-MEGATRON_HD void weight_gradient_partial(const WeightGradient& call, std::int64_t item) {
+MEGATRON_HOST_DEVICE void weight_gradient_partial(const WeightGradient& call, std::int64_t item) {
   using C = Compute<X>;
   const RmsNormBackwardArguments& a = call.arguments;
   const std::int64_t block = item / a.columns, column = item % a.columns;
@@ -75,7 +75,7 @@ MEGATRON_HD void weight_gradient_partial(const WeightGradient& call, std::int64_
 }
 
 template <class C>
-MEGATRON_HD void weight_gradient_total(const WeightGradient& call, std::int64_t column) {
+MEGATRON_HOST_DEVICE void weight_gradient_total(const WeightGradient& call, std::int64_t column) {
   const RmsNormBackwardArguments& a = call.arguments;
   double total = 0;
   for (std::int64_t block = 0; block < weight_blocks(a.rows); ++block) {

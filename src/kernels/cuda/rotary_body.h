@@ -6,11 +6,11 @@
 
 namespace megatron::kernels::cuda {
 
-MEGATRON_HD inline std::int64_t rotary_items_per_head(const RotaryArguments& a) { return a.head_dim - a.rotary_dim / 2; }
+MEGATRON_HOST_DEVICE inline std::int64_t rotary_items_per_head(const RotaryArguments& a) { return a.head_dim - a.rotary_dim / 2; }
 
 /// Item `item` of tokens·heads·rotary_items_per_head.
 template <class T>
-MEGATRON_HD void rotary_item(const RotaryArguments& a, std::int64_t item) {
+MEGATRON_HOST_DEVICE void rotary_item(const RotaryArguments& a, std::int64_t item) {
   using C = Compute<T>;
   const std::int64_t per_head = rotary_items_per_head(a), half = a.rotary_dim / 2;
   const std::int64_t i = item % per_head, head = item / per_head % a.heads, token = item / per_head / a.heads;

@@ -53,7 +53,7 @@ struct SerialTeam {
   }
 
   /// Every thread has done what stands before it.
-  void wait() const {}
+  void sync() const {}
 };
 
 #if defined(__CUDACC__)
@@ -63,7 +63,7 @@ struct DeviceTeam {
   static constexpr int size = kSize;
   static constexpr int kPerBlock = kSize == 32 ? 8 : 1;
 
-  __device__ static void wait() {
+  __device__ static void sync() {
     if constexpr (kSize == 32) {
       __syncwarp();
     } else {
@@ -94,13 +94,13 @@ struct DeviceTeam {
       for (int half = kLanes / 2; half > 0; half /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, half);
       if (lane == 0) runs[run] = sum;
     }
-    wait();
+    sync();
     for (int step = 1; step < kSize; step *= 2) {
       if (thread % (2 * step) == 0) runs[thread] += runs[thread + step];
-      wait();
+      sync();
     }
     const Number result = runs[0];
-    wait();
+    sync();
     return result;
   }
 
@@ -116,13 +116,13 @@ struct DeviceTeam {
     Number* lanes = shared[threadIdx.y];
     const int thread = static_cast<int>(threadIdx.x);
     lanes[thread] = term(thread);
-    wait();
+    sync();
     for (int half = kSize / 2; half > 0; half /= 2) {
       if (thread < half) lanes[thread] = join(lanes[thread], lanes[thread + half]);
-      wait();
+      sync();
     }
     const Number result = lanes[0];
-    wait();
+    sync();
     return result;
   }
 };

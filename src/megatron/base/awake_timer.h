@@ -6,7 +6,7 @@
 
 namespace megatron {
 
-class AwakeTimer {
+class SuspendAwareTimer {
  public:
   /// The time since construction. A gap of more than a second between two calls counts as one second, so call it several times a second.
   std::chrono::milliseconds elapsed() {

@@ -12,9 +12,9 @@
 namespace megatron {
 namespace {
 
-constexpr std::size_t kLine = 64, kPage = 4096;
-constexpr std::size_t kLeast = std::size_t{1} << 20;  ///< address space below which there is no sense in trying
-constexpr int kLinear = 32;                           ///< sizes below so many lines have lists of their own; above, as many lists a doubling
+constexpr std::size_t kCacheLine = 64, kPage = 4096;
+constexpr std::size_t kMinAddressSpace = std::size_t{1} << 20;  ///< address space below which there is no sense in trying
+constexpr int kLinearSizeClasses = 32;                           ///< sizes below so many lines have lists of their own; above, as many lists a doubling
 
 std::size_t round_up(std::size_t bytes, std::size_t multiple) { return (bytes + multiple - 1) / multiple * multiple; }
 
@@ -37,9 +37,9 @@ std::byte* reserve(std::size_t bytes, std::size_t alignment) {
 
 /// The places of heaps that grow without a reservation: far from where the system puts what
 /// processes map (from the top down) and their own heap.
-constexpr std::uintptr_t kFirstPlace = 0x1100'0000'0000;
-constexpr std::size_t kPlaceBytes = std::size_t{1} << 42;
-constexpr std::size_t kMostPlaces = 16;
+constexpr std::uintptr_t kFirstFixedBase = 0x1100'0000'0000;
+constexpr std::size_t kFixedRegionBytes = std::size_t{1} << 42;
+constexpr std::size_t kMaxFixedRegions = 16;
 
 /// Maps exactly [data, data + bytes) if nothing is there yet.
 bool map_at(std::byte* data, std::size_t bytes, int protection) {
@@ -55,46 +55,46 @@ bool map_at(std::byte* data, std::size_t bytes, int protection) {
 }  // namespace
 
 /// Stands before every block's bytes. Blocks lie one behind the other from base_ to top_; no two neighbours are free.
-struct alignas(kLine) BlockHeap::Block {
+struct alignas(kCacheLine) CpuCachingAllocator::Block {
   std::size_t size;        ///< with this head, a multiple of a line
   Block* before;           ///< in memory; nullptr for the first
   Block *next, *previous;  ///< in the list of free blocks
-  std::size_t returned;    ///< bytes of it that give_back handed to the system
+  std::size_t returned;    ///< bytes of it that empty_cache handed to the system
   bool is_free;
 
   std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
   std::size_t capacity() const { return size - sizeof(Block); }
 };
 
-BlockHeap::BlockHeap(const Options& options) : options_(options) {
-  if (options.reserves || !map_fixed_base()) reserve_all();
+CpuCachingAllocator::CpuCachingAllocator(const Options& options) : options_(options) {
+  if (options.reserve_upfront || !map_fixed_base()) reserve_all();
   MEGATRON_CHECK(base_ != nullptr, "no address space for a heap of ", options.address_space, " bytes");
   top_ = base_;
 }
 
-void BlockHeap::reserve_all() {
-  for (std::size_t bytes = round_up(options_.address_space, options_.growth);
-       base_ == nullptr && bytes >= kLeast; bytes /= 2) {
-    address_space_ = round_up(bytes, options_.growth);
-    base_ = reserve(address_space_, options_.growth);
+void CpuCachingAllocator::reserve_all() {
+  for (std::size_t bytes = round_up(options_.address_space, options_.growth_bytes);
+       base_ == nullptr && bytes >= kMinAddressSpace; bytes /= 2) {
+    address_space_ = round_up(bytes, options_.growth_bytes);
+    base_ = reserve(address_space_, options_.growth_bytes);
   }
 }
 
 /// Takes the first free one of the fixed base addresses, and marks it by its first page.
-bool BlockHeap::map_fixed_base() {
-  const std::size_t head = std::max(options_.growth, kPage);
-  for (std::size_t i = 0; i < kMostPlaces; ++i) {
-    auto* const place = reinterpret_cast<std::byte*>(kFirstPlace + i * kPlaceBytes);
+bool CpuCachingAllocator::map_fixed_base() {
+  const std::size_t head = std::max(options_.growth_bytes, kPage);
+  for (std::size_t i = 0; i < kMaxFixedRegions; ++i) {
+    auto* const place = reinterpret_cast<std::byte*>(kFirstFixedBase + i * kFixedRegionBytes);
     if (!map_at(place, kPage, PROT_NONE)) continue;
     fixed_base_ = place;
     base_ = place + head;
-    address_space_ = std::min(round_up(options_.address_space, options_.growth), kPlaceBytes - head);
+    address_space_ = std::min(round_up(options_.address_space, options_.growth_bytes), kFixedRegionBytes - head);
     return true;
   }
   return false;
 }
 
-BlockHeap::~BlockHeap() {
+CpuCachingAllocator::~CpuCachingAllocator() {
   const auto used = static_cast<std::size_t>(top_ - base_);
   ASAN_UNPOISON_MEMORY_REGION(base_, used);
   ::munmap(base_, fixed_base_ == nullptr ? address_space_ : used);
@@ -102,20 +102,20 @@ BlockHeap::~BlockHeap() {
 }
 
 /// Makes the next addresses of the heap usable.
-bool BlockHeap::commit(std::byte* data, std::size_t bytes) const {
+bool CpuCachingAllocator::commit(std::byte* data, std::size_t bytes) const {
   return fixed_base_ == nullptr ? ::mprotect(data, bytes, PROT_READ | PROT_WRITE) == 0
                                 : map_at(data, bytes, PROT_READ | PROT_WRITE);
 }
 
-void* BlockHeap::allocate(std::size_t bytes) {
+void* CpuCachingAllocator::allocate(std::size_t bytes) {
   if (bytes > address_space_) return nullptr;
-  const std::size_t size = round_up(std::max<std::size_t>(bytes, 1), kLine) + sizeof(Block);
+  const std::size_t size = round_up(std::max<std::size_t>(bytes, 1), kCacheLine) + sizeof(Block);
   const std::lock_guard lock(mutex_);
   Block* block = find(size);
   if (block == nullptr && (block = grow(size)) == nullptr) return nullptr;
   block->is_free = false;
   if (block->returned > 0) {  // where in the block is not known: all of it counts as taken back
-    returned_ -= std::exchange(block->returned, 0);
+    decommitted_bytes_ -= std::exchange(block->returned, 0);
     ++counts_.system_calls;
   }
   split(block, size);
@@ -124,16 +124,16 @@ void* BlockHeap::allocate(std::size_t bytes) {
   return block->data();
 }
 
-void BlockHeap::free(void* data) {
+void CpuCachingAllocator::free(void* data) {
   Block* block = static_cast<Block*>(data) - 1;
   const std::lock_guard lock(mutex_);
   MEGATRON_CHECK(!block->is_free, "a block of memory was freed twice");
-  insert(merged(block));
+  insert(coalesce(block));
 }
 
-std::size_t BlockHeap::size_of(const void* data) { return (static_cast<const Block*>(data) - 1)->capacity(); }
+std::size_t CpuCachingAllocator::usable_size(const void* data) { return (static_cast<const Block*>(data) - 1)->capacity(); }
 
-void BlockHeap::give_back() {
+void CpuCachingAllocator::empty_cache() {
   const std::lock_guard lock(mutex_);
   for (Block* block = top_ == base_ ? nullptr : first_block(); block != nullptr; block = after(block)) {
     if (!block->is_free) continue;
@@ -141,41 +141,41 @@ void BlockHeap::give_back() {
     if (block->capacity() < head + kPage) continue;
     const std::size_t bytes = (block->capacity() - head) / kPage * kPage;
     if (::madvise(block->data() + head, bytes, MADV_DONTNEED) != 0) continue;
-    returned_ += bytes - block->returned;
+    decommitted_bytes_ += bytes - block->returned;
     block->returned = bytes;
   }
 }
 
-BlockHeap::Statistics BlockHeap::statistics() const {
+CpuCachingAllocator::Statistics CpuCachingAllocator::statistics() const {
   const std::lock_guard lock(mutex_);
   Statistics result = counts_;
-  result.held_bytes = static_cast<std::size_t>(top_ - base_) - returned_;
+  result.reserved_bytes = static_cast<std::size_t>(top_ - base_) - decommitted_bytes_;
   return result;
 }
 
-int BlockHeap::class_of(std::size_t size) {
-  const std::size_t lines = size / kLine;
-  if (lines < kLinear) return static_cast<int>(lines);
-  const int doubling = std::bit_width(lines) - std::bit_width(std::size_t{kLinear});
-  return std::min((doubling + 1) * kLinear + static_cast<int>((lines >> doubling) % kLinear), kWords * 64 - 1);
+int CpuCachingAllocator::size_class(std::size_t size) {
+  const std::size_t lines = size / kCacheLine;
+  if (lines < kLinearSizeClasses) return static_cast<int>(lines);
+  const int doubling = std::bit_width(lines) - std::bit_width(std::size_t{kLinearSizeClasses});
+  return std::min((doubling + 1) * kLinearSizeClasses + static_cast<int>((lines >> doubling) % kLinearSizeClasses), kBitmapWords * 64 - 1);
 }
 
-BlockHeap::Block* BlockHeap::after(Block* block) const {
+CpuCachingAllocator::Block* CpuCachingAllocator::after(Block* block) const {
   return block == last_ ? nullptr : reinterpret_cast<Block*>(reinterpret_cast<std::byte*>(block) + block->size);
 }
 
 /// The smallest free block that is large enough, out of its list; of equal ones the first in memory. So where a block comes to lie depends only on
 /// which blocks live, not on the past: steps that begin alike go on alike.
-BlockHeap::Block* BlockHeap::find(std::size_t size) {
-  for (int index = class_of(size); index < kWords * 64; ++index) {
-    const std::uint64_t rest = filled_[index / 64] >> (index % 64);
+CpuCachingAllocator::Block* CpuCachingAllocator::find(std::size_t size) {
+  for (int index = size_class(size); index < kBitmapWords * 64; ++index) {
+    const std::uint64_t rest = free_list_bitmap_[index / 64] >> (index % 64);
     if (rest == 0) {
       index |= 63;
       continue;
     }
     index += std::countr_zero(rest);
     Block* best = nullptr;
-    for (Block* block = free_[index]; block != nullptr; block = block->next) {
+    for (Block* block = free_lists_[index]; block != nullptr; block = block->next) {
       if (block->size >= size && (best == nullptr || std::pair(block->size, block) < std::pair(best->size, best))) best = block;
     }
     if (best == nullptr) continue;
@@ -186,12 +186,12 @@ BlockHeap::Block* BlockHeap::find(std::size_t size) {
 }
 
 /// A block of at least `size` at the top, in no list.
-BlockHeap::Block* BlockHeap::grow(std::size_t size) {
+CpuCachingAllocator::Block* CpuCachingAllocator::grow(std::size_t size) {
   const bool extends = last_ != nullptr && last_->is_free;
-  const std::size_t bytes = round_up(size - (extends ? last_->size : 0), options_.growth);
+  const std::size_t bytes = round_up(size - (extends ? last_->size : 0), options_.growth_bytes);
   if (bytes > address_space_ - static_cast<std::size_t>(top_ - base_)) return nullptr;
   if (!commit(top_, bytes)) return nullptr;
-  if (options_.prepare != nullptr) options_.prepare(top_, bytes);
+  if (options_.on_grow != nullptr) options_.on_grow(top_, bytes);
   ++counts_.system_calls;
   auto* block = reinterpret_cast<Block*>(top_);
   top_ += bytes;
@@ -205,8 +205,8 @@ BlockHeap::Block* BlockHeap::grow(std::size_t size) {
 }
 
 /// Keeps `size` of a block; the rest, where a block fits into it, is free.
-void BlockHeap::split(Block* block, std::size_t size) {
-  if (block->size < size + sizeof(Block) + kLine) return;
+void CpuCachingAllocator::split(Block* block, std::size_t size) {
+  if (block->size < size + sizeof(Block) + kCacheLine) return;
   const std::size_t rest_size = block->size - size;
   auto* rest = reinterpret_cast<Block*>(reinterpret_cast<std::byte*>(block) + size);
   ASAN_UNPOISON_MEMORY_REGION(rest, sizeof(Block));
@@ -217,7 +217,7 @@ void BlockHeap::split(Block* block, std::size_t size) {
   insert(rest);
 }
 
-BlockHeap::Block* BlockHeap::merged(Block* block) {
+CpuCachingAllocator::Block* CpuCachingAllocator::coalesce(Block* block) {
   if (Block* next = after(block); next != nullptr && next->is_free) {
     remove(next);
     block->size += next->size;
@@ -235,23 +235,23 @@ BlockHeap::Block* BlockHeap::merged(Block* block) {
   return block;
 }
 
-void BlockHeap::insert(Block* block) {
-  const int index = class_of(block->size);
+void CpuCachingAllocator::insert(Block* block) {
+  const int index = size_class(block->size);
   block->is_free = true;
   block->previous = nullptr;
-  block->next = free_[index];
+  block->next = free_lists_[index];
   if (block->next != nullptr) block->next->previous = block;
-  free_[index] = block;
-  filled_[index / 64] |= std::uint64_t{1} << (index % 64);
+  free_lists_[index] = block;
+  free_list_bitmap_[index / 64] |= std::uint64_t{1} << (index % 64);
   ASAN_POISON_MEMORY_REGION(block->data(), block->capacity());
 }
 
-void BlockHeap::remove(Block* block) {
-  const int index = class_of(block->size);
+void CpuCachingAllocator::remove(Block* block) {
+  const int index = size_class(block->size);
   if (block->previous != nullptr) {
     block->previous->next = block->next;
-  } else if ((free_[index] = block->next) == nullptr) {
-    filled_[index / 64] &= ~(std::uint64_t{1} << (index % 64));
+  } else if ((free_lists_[index] = block->next) == nullptr) {
+    free_list_bitmap_[index / 64] &= ~(std::uint64_t{1} << (index % 64));
   }
   if (block->next != nullptr) block->next->previous = block->previous;
 }

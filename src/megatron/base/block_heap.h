@@ -10,27 +10,27 @@
 
 namespace megatron {
 
-class BlockHeap {
+class CpuCachingAllocator {
  public:
   struct Options {
     std::size_t address_space = 0;  ///< bytes it may grow to; less when the system grants less
-    bool reserves = true;  ///< sets all of it aside at once, without memory behind it; else takes
+    bool reserve_upfront = true;  ///< sets all of it aside at once, without memory behind it; else takes
                            ///< it as it grows, for processes whose address space is limited
                            ///< (RLIMIT_AS, which counts what is set aside too)
-    std::size_t growth = 0;         ///< memory is taken from the system in multiples of it; a power of two of at least a page
-    void (*prepare)(std::byte* data, std::size_t bytes) = nullptr;  ///< is shown what was taken before a block is made of it; must not allocate here
+    std::size_t growth_bytes = 0;         ///< memory is taken from the system in multiples of it; a power of two of at least a page
+    void (*on_grow)(std::byte* data, std::size_t bytes) = nullptr;  ///< is shown what was taken before a block is made of it; must not allocate here
   };
 
   struct Statistics {
-    std::size_t held_bytes = 0;     ///< taken from the system, in blocks or free
+    std::size_t reserved_bytes = 0;     ///< taken from the system, in blocks or free
     std::int64_t allocations = 0;   ///< blocks given out so far
-    std::int64_t system_calls = 0;  ///< how often memory was taken from the system, or taken back after give_back
+    std::int64_t system_calls = 0;  ///< how often memory was taken from the system, or taken back after empty_cache
   };
 
-  explicit BlockHeap(const Options& options);
-  BlockHeap(const BlockHeap&) = delete;
-  BlockHeap& operator=(const BlockHeap&) = delete;
-  ~BlockHeap();
+  explicit CpuCachingAllocator(const Options& options);
+  CpuCachingAllocator(const CpuCachingAllocator&) = delete;
+  CpuCachingAllocator& operator=(const CpuCachingAllocator&) = delete;
+  ~CpuCachingAllocator();
 
   /// A block of at least `bytes` that starts at a cache line (64 bytes), from any thread; nullptr when there is no more memory.
   void* allocate(std::size_t bytes);
@@ -38,24 +38,24 @@ class BlockHeap {
   void free(void* data);
   bool owns(const void* data) const { return data >= base_ && data < base_ + address_space_; }
   /// What a block really has, at least what was asked for.
-  static std::size_t size_of(const void* data);
+  static std::size_t usable_size(const void* data);
 
   /// Hands the pages of free blocks to the system; they come back, as zeros, when they are used again.
-  void give_back();
+  void empty_cache();
   Statistics statistics() const;
 
  private:
   struct Block;
-  static constexpr int kWords = 16;
+  static constexpr int kBitmapWords = 16;
 
-  static int class_of(std::size_t size);
+  static int size_class(std::size_t size);
   Block* first_block() const { return reinterpret_cast<Block*>(base_); }
   Block* after(Block* block) const;
   Block* find(std::size_t size);
   Block* grow(std::size_t size);
   void split(Block* block, std::size_t size);
   /// With its free neighbours, not in a list yet.
-  Block* merged(Block* block);
+  Block* coalesce(Block* block);
   void insert(Block* block);
   void remove(Block* block);
 
@@ -70,10 +70,10 @@ class BlockHeap {
   mutable std::mutex mutex_;
   std::byte* top_ = nullptr;  ///< end of what was taken from the system
   Block* last_ = nullptr;
-  std::size_t returned_ = 0;
+  std::size_t decommitted_bytes_ = 0;
   Statistics counts_;
-  std::array<std::uint64_t, kWords> filled_{};  ///< which lists have blocks
-  std::array<Block*, kWords * 64> free_{};
+  std::array<std::uint64_t, kBitmapWords> free_list_bitmap_{};  ///< which lists have blocks
+  std::array<Block*, kBitmapWords * 64> free_lists_{};
 };
 
 }  // namespace megatron

@@ -10,7 +10,7 @@ std::uint64_t checksum(std::span<const std::byte> bytes) { return XXH3_64bits(by
 
 std::uint64_t checksum(std::string_view text) { return XXH3_64bits(text.data(), text.size()); }
 
-std::string checksum_text(std::uint64_t value) {
+std::string checksum_hex(std::uint64_t value) {
   char text[17];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
   return text;

@@ -14,6 +14,6 @@ std::uint64_t checksum(std::span<const std::byte> bytes);
 std::uint64_t checksum(std::string_view text);
 
 /// Sixteen lower-case hexadecimal digits.
-std::string checksum_text(std::uint64_t value);
+std::string checksum_hex(std::uint64_t value);
 
 }  // namespace megatron

@@ -43,7 +43,7 @@ int FileSystem::exchange(const std::filesystem::path& a, const std::filesystem::
 
 int FileSystem::remove(const std::filesystem::path& path) { return std::remove(path.c_str()); }
 
-int FileSystem::reserve(int descriptor, std::uint64_t bytes) { return bytes == 0 ? 0 : ::fallocate(descriptor, 0, 0, static_cast<off_t>(bytes)); }
+int FileSystem::preallocate(int descriptor, std::uint64_t bytes) { return bytes == 0 ? 0 : ::fallocate(descriptor, 0, 0, static_cast<off_t>(bytes)); }
 
 std::optional<std::uint64_t> FileSystem::free_bytes(const std::filesystem::path& folder) const {
   struct statvfs status {};
@@ -51,7 +51,7 @@ std::optional<std::uint64_t> FileSystem::free_bytes(const std::filesystem::path&
   return std::uint64_t{status.f_bavail} * status.f_frsize;
 }
 
-FileSystem& disk() {
+FileSystem& default_file_system() {
   static FileSystem real;
   return real;
 }

@@ -31,7 +31,7 @@ class FileSystem {
   /// Removes a file, a link or an empty folder.
   virtual int remove(const std::filesystem::path& path);
   /// Sets bytes of an open file aside, so that a full disk or an exhausted quota shows before they are written.
-  virtual int reserve(int descriptor, std::uint64_t bytes);
+  virtual int preallocate(int descriptor, std::uint64_t bytes);
   /// What this user may still write below `folder`; nothing when unknown.
   virtual std::optional<std::uint64_t> free_bytes(const std::filesystem::path& folder) const;
   /// How much a writer gathers before it calls write().
@@ -39,6 +39,6 @@ class FileSystem {
 };
 
 /// The real one.
-FileSystem& disk();
+FileSystem& default_file_system();
 
 }  // namespace megatron

@@ -16,7 +16,7 @@
 namespace megatron {
 namespace {
 
-[[noreturn]] void fail(const std::string& action, const fs::path& path) { fail_file(action, path, errno); }
+[[noreturn]] void fail(const std::string& action, const fs::path& path) { throw_file_error(action, path, errno); }
 
 std::string fix_for(int code) {
   switch (code) {
@@ -59,7 +59,7 @@ void write_all(FileSystem& files, int descriptor, const char* data, std::size_t 
 
 }  // namespace
 
-void fail_file(const std::string& action, const fs::path& path, int code) {
+void throw_file_error(const std::string& action, const fs::path& path, int code) {
   const char* name = ::strerrorname_np(code);
   const std::string got = std::strerror(code) + (name ? " (" + std::string(name) + ")" : std::string());
   throw UserError({"cannot " + action + " " + path.string(), got, fix_for(code)});
@@ -153,7 +153,7 @@ void create_directories(const fs::path& path, FileSystem& files) {
   create_directories(path.parent_path(), files);
   if (files.make_folder(path) == 0) return sync_folder(parent_of(path), files);
   const int reason = errno;
-  if (!fs::is_directory(path, code)) fail_file("create folder", path, reason);
+  if (!fs::is_directory(path, code)) throw_file_error("create folder", path, reason);
 }
 
 void remove_tree(const fs::path& path, FileSystem& files) {
@@ -161,7 +161,7 @@ void remove_tree(const fs::path& path, FileSystem& files) {
   if (fs::is_directory(fs::symlink_status(path, code))) {
     std::vector<fs::path> entries;
     for (const auto& entry : fs::directory_iterator(path, code)) entries.push_back(entry.path());
-    if (code) fail_file("read folder", path, code.value());
+    if (code) throw_file_error("read folder", path, code.value());
     for (const fs::path& entry : entries) remove_tree(entry, files);
   }
   if (files.remove(path) != 0 && errno != ENOENT) fail("remove", path);

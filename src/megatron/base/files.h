@@ -16,7 +16,7 @@ namespace megatron {
 namespace fs = std::filesystem;
 
 /// The UserError for a call that failed with errno `code`: "cannot <action> <path>: No space left on device (ENOSPC)", and what to do.
-[[noreturn]] void fail_file(const std::string& action, const fs::path& path, int code);
+[[noreturn]] void throw_file_error(const std::string& action, const fs::path& path, int code);
 
 /// A file mapped read-only; the bytes live as long as the object. Movable.
 class MappedFile {
@@ -42,24 +42,24 @@ class MappedFile {
 std::string read_file(const fs::path& path);
 
 /// Writes a temporary neighbour, fsyncs it and renames it into place: readers see the old file or the new one.
-void write_file_atomically(const fs::path& path, std::string_view content, FileSystem& files = disk());
+void write_file_atomically(const fs::path& path, std::string_view content, FileSystem& files = default_file_system());
 
 /// Writes and fsyncs a file in place: for folders that nobody reads yet.
-void write_file(const fs::path& path, std::string_view content, FileSystem& files = disk());
+void write_file(const fs::path& path, std::string_view content, FileSystem& files = default_file_system());
 
 /// Makes the names in a folder durable.
-void sync_folder(const fs::path& folder, FileSystem& files = disk());
+void sync_folder(const fs::path& folder, FileSystem& files = default_file_system());
 
 /// Creates the folder and its parents.
-void create_directories(const fs::path& path, FileSystem& files = disk());
+void create_directories(const fs::path& path, FileSystem& files = default_file_system());
 
 /// Removes a file or a folder with all it holds; nothing when there is none. Links are not followed.
-void remove_tree(const fs::path& path, FileSystem& files = disk());
+void remove_tree(const fs::path& path, FileSystem& files = default_file_system());
 
 /// A writer of one file through a large buffer that reports every failed write with the path. Call close() to see late errors.
 class FileWriter {
  public:
-  explicit FileWriter(const fs::path& path, FileSystem& files = disk());
+  explicit FileWriter(const fs::path& path, FileSystem& files = default_file_system());
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
   ~FileWriter();

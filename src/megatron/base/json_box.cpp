@@ -4,15 +4,15 @@
 
 namespace megatron {
 
-void JsonBox::Delete::operator()(Json* value) const { delete value; }
+void JsonValue::Delete::operator()(Json* value) const { delete value; }
 
-JsonBox::JsonBox() : value_(new Json()) {}
-JsonBox::JsonBox(const Json& value) : value_(new Json(value)) {}
-JsonBox::JsonBox(const JsonBox& other) : value_(new Json(*other)) {}
-JsonBox& JsonBox::operator=(const JsonBox& other) {
+JsonValue::JsonValue() : value_(new Json()) {}
+JsonValue::JsonValue(const Json& value) : value_(new Json(value)) {}
+JsonValue::JsonValue(const JsonValue& other) : value_(new Json(*other)) {}
+JsonValue& JsonValue::operator=(const JsonValue& other) {
   if (this != &other) value_.reset(new Json(*other));
   return *this;
 }
-JsonBox::~JsonBox() = default;
+JsonValue::~JsonValue() = default;
 
 }  // namespace megatron

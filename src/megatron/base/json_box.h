@@ -8,15 +8,15 @@
 namespace megatron {
 
 /// Owns a Json (null at first) with value semantics; a moved-from box may only be assigned or destroyed.
-class JsonBox {
+class JsonValue {
  public:
-  JsonBox();
-  JsonBox(const Json& value);
-  JsonBox(const JsonBox& other);
-  JsonBox(JsonBox&&) noexcept = default;
-  JsonBox& operator=(const JsonBox& other);
-  JsonBox& operator=(JsonBox&&) noexcept = default;
-  ~JsonBox();
+  JsonValue();
+  JsonValue(const Json& value);
+  JsonValue(const JsonValue& other);
+  JsonValue(JsonValue&&) noexcept = default;
+  JsonValue& operator=(const JsonValue& other);
+  JsonValue& operator=(JsonValue&&) noexcept = default;
+  ~JsonValue();
 
   const Json& operator*() const { return *value_; }
   Json& operator*() { return *value_; }

@@ -39,7 +39,7 @@ int bind_to(int family, const sockaddr* address, socklen_t size) {
   return -1;
 }
 
-int open_ipv4(const ListeningPort& wanted) {
+int open_ipv4(const ListenOptions& wanted) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<std::uint16_t>(wanted.port));
@@ -48,7 +48,7 @@ int open_ipv4(const ListeningPort& wanted) {
 }
 
 /// Both protocols through one socket.
-int open_ipv6(const ListeningPort& wanted) {
+int open_ipv6(const ListenOptions& wanted) {
   sockaddr_in6 address{};
   address.sin6_family = AF_INET6;
   address.sin6_port = htons(static_cast<std::uint16_t>(wanted.port));
@@ -58,7 +58,7 @@ int open_ipv6(const ListeningPort& wanted) {
 
 }  // namespace
 
-ListeningSocket::ListeningSocket(const ListeningPort& wanted) {
+ListeningSocket::ListeningSocket(const ListenOptions& wanted) {
   if (!wanted.loopback_only) descriptor_ = open_ipv6(wanted);
   const bool has_no_ipv6 = descriptor_ < 0 && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL || errno == EPERM);
   if (wanted.loopback_only || has_no_ipv6) descriptor_ = open_ipv4(wanted);

@@ -6,7 +6,7 @@
 
 namespace megatron {
 
-struct ListeningPort {
+struct ListenOptions {
   std::int64_t port = 0;       ///< 0: any free one
   bool loopback_only = false;  ///< reachable from this host alone
 };
@@ -15,7 +15,7 @@ struct ListeningPort {
 class ListeningSocket {
  public:
   /// UserError naming the port when it cannot be had.
-  explicit ListeningSocket(const ListeningPort& wanted);
+  explicit ListeningSocket(const ListenOptions& wanted);
   /// Takes over an open one.
   static ListeningSocket adopt(int descriptor);
   ListeningSocket(ListeningSocket&& other) noexcept;

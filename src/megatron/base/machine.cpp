@@ -13,7 +13,7 @@ std::string host_name() {
   return name;
 }
 
-int num_processors() {
+int num_cpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
   return ::sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;

@@ -8,7 +8,7 @@ namespace megatron {
 /// The name of this host, as pending folders, locks and messages carry it; "localhost" when it has none.
 std::string host_name();
 
-/// The processors that this process may run on, at least 1.
-int num_processors();
+/// The CPUs that this process may run on, at least 1.
+int num_cpus();
 
 }  // namespace megatron

@@ -14,12 +14,12 @@ namespace megatron {
 namespace {
 
 /// Rises when kernels change so much that old measurements mislead.
-constexpr const char* kEdition = "1";
+constexpr const char* kCacheVersion = "1";
 
 /// The lines of /proc/cpuinfo that tell processors apart, of the first one.
-std::string kind_of_processor() {
+std::string cpu_fingerprint() {
   std::ifstream cpuinfo("/proc/cpuinfo");
-  std::string kind = kEdition;
+  std::string kind = kCacheVersion;
   for (std::string line; std::getline(cpuinfo, line) && !line.empty();) {
     for (const char* key : {"vendor_id", "cpu family", "model\t", "model name", "stepping", "flags", "cache size"}) {
       if (line.starts_with(key)) kind += line + '\n';
@@ -57,16 +57,16 @@ std::string keep(const fs::path& path, const std::string& text) {
 
 }  // namespace
 
-std::string machine_cache_folder() {
+std::string tuning_cache_folder() {
   const std::string cache = environment("XDG_CACHE_HOME"), home = environment("HOME");
   if (!cache.empty()) return cache + "/megatron";
   return home.empty() ? "" : home + "/.cache/megatron";
 }
 
-std::string measured_once(std::string_view name, const std::function<std::string()>& measure) {
-  const std::string folder = machine_cache_folder();
+std::string cached_measurement(std::string_view name, const std::function<std::string()>& measure) {
+  const std::string folder = tuning_cache_folder();
   if (folder.empty()) return measure();
-  const fs::path path = fs::path(folder) / (std::string(name) + "-" + kind_of_processor());
+  const fs::path path = fs::path(folder) / (std::string(name) + "-" + cpu_fingerprint());
   const std::string kept = contents_of(path);
   return kept.empty() ? keep(path, measure()) : kept;
 }

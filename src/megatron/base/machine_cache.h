@@ -9,10 +9,10 @@
 namespace megatron {
 
 /// $XDG_CACHE_HOME/megatron, else $HOME/.cache/megatron, else empty: nothing is kept then.
-std::string machine_cache_folder();
+std::string tuning_cache_folder();
 
 /// The text kept under `name` for this kind of processor, or what `measure` says, which is then kept; when several processes measure at the same
 /// time all return what the first one kept. A folder that cannot be written is no error: the measurement is returned.
-std::string measured_once(std::string_view name, const std::function<std::string()>& measure);
+std::string cached_measurement(std::string_view name, const std::function<std::string()>& measure);
 
 }  // namespace megatron

@@ -30,7 +30,7 @@ constexpr std::array<std::uint32_t, 4> philox_block(std::uint64_t key, std::uint
 }
 
 /// FNV-1a, 64 bits: the hash of a site's name.
-constexpr std::uint64_t hash_name(std::string_view name) {
+constexpr std::uint64_t fnv1a_64(std::string_view name) {
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   return hash;
@@ -38,7 +38,7 @@ constexpr std::uint64_t hash_name(std::string_view name) {
 
 /// The key of a random site: splitmix64's finaliser over the seed and the hashed name.
 constexpr std::uint64_t philox_key(std::uint64_t seed, std::string_view site) {
-  std::uint64_t x = seed * 0x9E3779B97F4A7C15u ^ hash_name(site);
+  std::uint64_t x = seed * 0x9E3779B97F4A7C15u ^ fnv1a_64(site);
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
   return x ^ (x >> 31);

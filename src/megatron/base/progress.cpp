@@ -49,7 +49,7 @@ std::string duration_text(double seconds) {
   return buffer;
 }
 
-std::string progress_line(const ProgressOptions& options, std::uint64_t done, double elapsed_s, std::string_view detail, int width) {
+std::string progress_bar_line(const ProgressBarOptions& options, std::uint64_t done, double elapsed_s, std::string_view detail, int width) {
   std::string line = options.title;
   if (options.total > 0) {
     done = std::min(done, options.total);
@@ -69,21 +69,21 @@ std::string progress_line(const ProgressOptions& options, std::uint64_t done, do
   return line.substr(0, static_cast<std::size_t>(std::max(width, 0)));
 }
 
-Progress::Progress(ProgressOptions options)
+ProgressBar::ProgressBar(ProgressBarOptions options)
     : options_(std::move(options)), is_enabled_(options_.enabled.value_or(is_terminal(STDERR_FILENO))), begin_(Clock::now()), next_draw_(begin_) {}
 
-void Progress::update(std::uint64_t done, std::string_view detail) {
+void ProgressBar::update(std::uint64_t done, std::string_view detail) {
   if (!is_enabled_) return;
   const std::lock_guard lock(mutex_);
   const auto now = Clock::now();
   if (now < next_draw_) return;
   next_draw_ = now + kDrawInterval;
   const double elapsed_s = std::chrono::duration<double>(now - begin_).count();
-  std::cerr << "\r\033[K" << progress_line(options_, done, elapsed_s, detail, terminal_width(STDERR_FILENO) - 1) << std::flush;
+  std::cerr << "\r\033[K" << progress_bar_line(options_, done, elapsed_s, detail, terminal_width(STDERR_FILENO) - 1) << std::flush;
   is_drawn_ = true;
 }
 
-void Progress::clear() {
+void ProgressBar::clear() {
   if (!is_enabled_) return;
   const std::lock_guard lock(mutex_);
   if (is_drawn_) std::cerr << "\r\033[K" << std::flush;

@@ -1,6 +1,6 @@
 // A one-line progress bar with the time that remains, on a terminal only: nothing is written to pipes and files.
 //
-//   Progress progress({.title = "tokenizing", .total = documents, .unit = "documents"});
+//   ProgressBar progress({.title = "tokenizing", .total = documents, .unit = "documents"});
 //   for (…) progress.update(done);
 //   // before other output to the terminal: progress.clear();
 #pragma once
@@ -15,7 +15,7 @@
 namespace megatron {
 
 /// What a bar shows. `start` is what was done before (a resumed run): it counts for the bar, not for the speed.
-struct ProgressOptions {
+struct ProgressBarOptions {
   std::string title = {};
   std::uint64_t total = 0;  ///< 0: unknown, so no bar and no remaining time
   std::uint64_t start = 0;
@@ -24,18 +24,18 @@ struct ProgressOptions {
 };
 
 /// The line for `done` after `elapsed_s` seconds, at most `width` columns: "title  42% [####    ] 42/100 unit  7.0/s  remaining 0:08  detail".
-std::string progress_line(const ProgressOptions& options, std::uint64_t done, double elapsed_s, std::string_view detail, int width);
+std::string progress_bar_line(const ProgressBarOptions& options, std::uint64_t done, double elapsed_s, std::string_view detail, int width);
 
 /// "0:08", "12:34", "1:02:03" or "3 d 04:05".
 std::string duration_text(double seconds);
 
 /// Draws the line on stderr at most ten times a second, and removes it at the end. Safe to update from several threads.
-class Progress {
+class ProgressBar {
  public:
-  explicit Progress(ProgressOptions options);
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-  ~Progress() { clear(); }
+  explicit ProgressBar(ProgressBarOptions options);
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+  ~ProgressBar() { clear(); }
 
   void update(std::uint64_t done, std::string_view detail = {});
   /// Removes the line so that other output can be written; the next update draws it again.
@@ -43,7 +43,7 @@ class Progress {
 
  private:
   using Clock = std::chrono::steady_clock;
-  ProgressOptions options_;
+  ProgressBarOptions options_;
   bool is_enabled_;
   Clock::time_point begin_;
   std::mutex mutex_;

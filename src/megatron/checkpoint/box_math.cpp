@@ -6,7 +6,7 @@
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kMostElements = std::int64_t{1} << 62;
+constexpr std::int64_t kMaxElements = std::int64_t{1} << 62;
 
 bool lies_inside(const Region& region, const Shape& shape) {
   if (region.offset.size() != shape.size() || region.shape.size() != shape.size()) return false;
@@ -20,7 +20,7 @@ bool lies_inside(const Region& region, const Shape& shape) {
 std::string region_text(const Region& region) { return shape_text(region.shape) + " at " + shape_text(region.offset); }
 
 /// Two regions that share an element; sorted by the first dimension, so that only neighbours are compared.
-std::string overlap_fault(std::span<const Region> regions) {
+std::string overlap_error(std::span<const Region> regions) {
   std::vector<const Region*> sorted;
   for (const Region& region : regions) sorted.push_back(&region);
   const auto first = [](const Region* region) { return region->offset.empty() ? 0 : region->offset[0]; };
@@ -36,11 +36,11 @@ std::string overlap_fault(std::span<const Region> regions) {
 
 }  // namespace
 
-std::optional<std::int64_t> checked_elements(const Shape& shape) {
+std::optional<std::int64_t> checked_num_elements(const Shape& shape) {
   std::int64_t count = 1;
   for (const std::int64_t extent : shape) {
     if (extent < 0) return std::nullopt;
-    if (__builtin_mul_overflow(count, extent, &count) || count > kMostElements) return std::nullopt;
+    if (__builtin_mul_overflow(count, extent, &count) || count > kMaxElements) return std::nullopt;
   }
   return count;
 }
@@ -57,15 +57,15 @@ std::optional<Region> intersect(const Region& a, const Region& b) {
   return common;
 }
 
-std::string tiling_fault(const Shape& shape, std::span<const Region> regions) {
-  const auto elements = checked_elements(shape);
+std::string tiling_error(const Shape& shape, std::span<const Region> regions) {
+  const auto elements = checked_num_elements(shape);
   if (!elements) return "shape " + shape_text(shape) + " is not valid";
   std::int64_t covered = 0;
   for (const Region& region : regions) {
     if (!lies_inside(region, shape)) return "piece " + region_text(region) + " lies outside the shape " + shape_text(shape);
-    covered += std::min(num_elements(region.shape), kMostElements - covered);
+    covered += std::min(num_elements(region.shape), kMaxElements - covered);
   }
-  if (const std::string fault = overlap_fault(regions); !fault.empty()) return fault;
+  if (const std::string fault = overlap_error(regions); !fault.empty()) return fault;
   if (covered < *elements) return "its pieces hold " + std::to_string(covered) + " of " + std::to_string(*elements) + " elements";
   return {};
 }

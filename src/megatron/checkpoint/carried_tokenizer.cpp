@@ -17,7 +17,7 @@ namespace {
 constexpr std::array kIdKeys{"bos_token_id", "eos_token_id", "pad_token_id"};
 
 /// The tokenizer's settings of the run that saved the checkpoint.
-TokenizerConfig trained_with(const Manifest& manifest) {
+TokenizerConfig saved_tokenizer_config(const Manifest& manifest) {
   TokenizerConfig config;
   for (const Field& field : tokenizer_table().set().fields) {
     const auto found = manifest.settings->find(field.name);
@@ -28,8 +28,8 @@ TokenizerConfig trained_with(const Manifest& manifest) {
   return config;
 }
 
-/// The folder that holds `name` among a checkpoint's carried files; empty when none does.
-fs::path carried_folder(const fs::path& folder, const Manifest& manifest, const std::string& name) {
+/// The folder that holds `name` among a checkpoint's auxiliary files; empty when none does.
+fs::path auxiliary_folder(const fs::path& folder, const Manifest& manifest, const std::string& name) {
   for (const auto& [path, checksum] : manifest.files) {
     if (fs::path(path).filename() == name) return folder / fs::path(path).parent_path();
   }
@@ -39,16 +39,16 @@ fs::path carried_folder(const fs::path& folder, const Manifest& manifest, const 
 constexpr std::array kVocabularyFiles{"tokenizer.json", "tokenizer.model", "vocab.json",
                                       "merges.txt"};
 
-bool has_vocabulary(const CarriedFiles& files) {
+bool has_vocabulary(const AuxiliaryFiles& files) {
   return std::any_of(kVocabularyFiles.begin(), kVocabularyFiles.end(),
                      [&](const char* name) { return files.contains(name); });
 }
 
-bool is_bytes(const TokenizerConfig& config) {
+bool is_byte_tokenizer(const TokenizerConfig& config) {
   return config.tokenizer_type == "ByteTokenizer";
 }
 
-void forget_ids(CarriedFiles& files) {
+void remove_special_token_ids(AuxiliaryFiles& files) {
   files.erase("generation_config.json");
   const auto config = files.find("config.json");
   if (config == files.end()) return;
@@ -66,7 +66,7 @@ std::string tokenizer_config_json(const Tokenizer& tokenizer, bool is_gpt2) {
   const auto name = [&](const char* key, std::int32_t id) {
     if (id >= 0)
       json[key] = tokenizer.name() == "ByteTokenizer"
-                      ? kByteTokenizerEnd
+                      ? kByteTokenizerEod
                       : tokenizer.decode(std::array{id}, SpecialTokens::keep);
   };
   name("bos_token", is_gpt2 ? tokenizer.eod() : tokenizer.bos());
@@ -79,13 +79,13 @@ std::string tokenizer_config_json(const Tokenizer& tokenizer, bool is_gpt2) {
 }  // namespace
 
 TokenizerConfig stored_tokenizer(const Manifest& manifest, const fs::path& folder) {
-  TokenizerConfig config = trained_with(manifest);
+  TokenizerConfig config = saved_tokenizer_config(manifest);
   const std::string& type = config.tokenizer_type;
   if (type == "NullTokenizer" || type == "ByteTokenizer") return config;
   fs::path carried =
-      type == "GPT2BPETokenizer" ? fs::path() : carried_folder(folder, manifest, "tokenizer.json");
+      type == "GPT2BPETokenizer" ? fs::path() : auxiliary_folder(folder, manifest, "tokenizer.json");
   if (carried.empty() && type != "HuggingFaceTokenizer")
-    carried = carried_folder(folder, manifest, "vocab.json");
+    carried = auxiliary_folder(folder, manifest, "vocab.json");
   if (carried.empty()) return config;
   config.tokenizer_model = carried.string();
   config.vocab_file.clear();
@@ -101,12 +101,12 @@ TokenizerConfig stored_tokenizer(const fs::path& hf_folder) {
   return config;
 }
 
-bool carries_tokenizer(const CarriedFiles& files) {
+bool has_tokenizer_files(const AuxiliaryFiles& files) {
   return files.contains("tokenizer.json") || files.contains("tokenizer.model") ||
          (files.contains("vocab.json") && files.contains("merges.txt"));
 }
 
-std::optional<bool> same_vocabulary(const CarriedFiles& left, const CarriedFiles& right) {
+std::optional<bool> same_vocabulary(const AuxiliaryFiles& left, const AuxiliaryFiles& right) {
   const auto both_have = [&](const char* name) {
     return left.contains(name) && right.contains(name);
   };
@@ -118,46 +118,46 @@ std::optional<bool> same_vocabulary(const CarriedFiles& left, const CarriedFiles
   return std::nullopt;
 }
 
-CarriedFiles exported_tokenizer_files(const TokenizerConfig& config) {
-  if (is_bytes(config)) return {{"tokenizer.json", byte_tokenizer_json()}};
+AuxiliaryFiles hf_tokenizer_files(const TokenizerConfig& config) {
+  if (is_byte_tokenizer(config)) return {{"tokenizer.json", byte_tokenizer_json()}};
   return tokenizer_files(config);
 }
 
-void carry_tokenizer(const CarriedFiles& tokenizer, CarriedFiles& files) {
+void replace_tokenizer_files(const AuxiliaryFiles& tokenizer, AuxiliaryFiles& files) {
   if (tokenizer.empty()) return;
   if (has_vocabulary(files) && !same_vocabulary(files, tokenizer).value_or(false)) {
     for (const char* name : tokenizer_file_names()) files.erase(name);
-    forget_ids(files);
+    remove_special_token_ids(files);
   }
   for (const auto& [name, text] : tokenizer) files[name] = text;
 }
 
-Json tokenizer_settings(const TokenizerConfig& config) {
+Json tokenizer_to_json(const TokenizerConfig& config) {
   Json json = Json::object();
   for (const Field& field : tokenizer_table().set().fields)
     json[field.name] = join_values(field.get(&config));
   return json;
 }
 
-TokenizerExport export_tokenizer(const TokenizerConfig& config, CarriedFiles& files) {
+TokenizerExport export_tokenizer(const TokenizerConfig& config, AuxiliaryFiles& files) {
   TokenizerExport result;
-  if (!names_a_tokenizer(config)) {
-    if (!carries_tokenizer(files))
+  if (!has_tokenizer(config)) {
+    if (!has_tokenizer_files(files))
       result.notes.push_back(
           "no tokenizer is stored with these weights: give --tokenizer-model to write one beside "
           "them");
     return result;
   }
   try {
-    if (!carries_tokenizer(files) || is_bytes(config))
-      carry_tokenizer(exported_tokenizer_files(config), files);
+    if (!has_tokenizer_files(files) || is_byte_tokenizer(config))
+      replace_tokenizer_files(hf_tokenizer_files(config), files);
     const auto tokenizer = make_tokenizer(config);
     // A document begins after the end of another.
     const std::int32_t begin = tokenizer->bos() >= 0 ? tokenizer->bos() : tokenizer->eod();
     if (begin >= 0) result.ids.bos = begin;
     if (tokenizer->eod() >= 0) result.ids.eos = tokenizer->eod();
     if (tokenizer->pad() >= 0) result.ids.pad = tokenizer->pad();
-    if (!carries_tokenizer(files)) {
+    if (!has_tokenizer_files(files)) {
       const std::string size =
           config.vocab_size ? " --vocab-size " + std::to_string(*config.vocab_size) : "";
       result.notes.push_back(std::string(tokenizer->name()) +
@@ -170,7 +170,7 @@ TokenizerExport export_tokenizer(const TokenizerConfig& config, CarriedFiles& fi
   } catch (const UserError& error) {
     const std::string reason =
         error.parts().what + (error.parts().got.empty() ? "" : ": " + error.parts().got);
-    const bool is_complete = carries_tokenizer(files);
+    const bool is_complete = has_tokenizer_files(files);
     result.notes.push_back((is_complete
                                 ? "the ids of the tokens that begin and end a text are unknown: "
                                 : "no tokenizer is written: ") +

@@ -21,22 +21,22 @@ TokenizerConfig stored_tokenizer(const Manifest& manifest, const std::filesystem
 TokenizerConfig stored_tokenizer(const std::filesystem::path& hf_folder);
 
 /// Whether the files of a tokenizer are among `files`.
-bool carries_tokenizer(const CarriedFiles& files);
+bool has_tokenizer_files(const AuxiliaryFiles& files);
 
 /// Whether two tokenizers have one vocabulary, by the content of the files that both have:
 /// tokenizer.json, GPT-2's pair or tokenizer.model. Nothing when they share none.
-std::optional<bool> same_vocabulary(const CarriedFiles& left, const CarriedFiles& right);
+std::optional<bool> same_vocabulary(const AuxiliaryFiles& left, const AuxiliaryFiles& right);
 
 /// tokenizer_files(config), and for ByteTokenizer the tokenizer.json that equals it.
-CarriedFiles exported_tokenizer_files(const TokenizerConfig& config);
+AuxiliaryFiles hf_tokenizer_files(const TokenizerConfig& config);
 
 /// Puts a tokenizer's files among those that a checkpoint carries. When they replace another
 /// vocabulary, the ids of bos, eos and pad in config.json and generation_config.json go: they
 /// belonged to that one.
-void carry_tokenizer(const CarriedFiles& tokenizer, CarriedFiles& files);
+void replace_tokenizer_files(const AuxiliaryFiles& tokenizer, AuxiliaryFiles& files);
 
 /// The settings of `config` as a manifest stores them.
-Json tokenizer_settings(const TokenizerConfig& config);
+Json tokenizer_to_json(const TokenizerConfig& config);
 
 /// config.json's ids of the tokens that begin, end and pad a text; nothing where unknown.
 struct TokenIds {
@@ -52,6 +52,6 @@ struct TokenizerExport {
 /// Completes `files` for a Hugging Face folder whose tokenizer is `config`: its files where there
 /// are none, ByteTokenizer as a tokenizer.json in place of any other tokenizer, and a
 /// tokenizer_config.json that names the special tokens. What is not possible becomes a note.
-TokenizerExport export_tokenizer(const TokenizerConfig& config, CarriedFiles& files);
+TokenizerExport export_tokenizer(const TokenizerConfig& config, AuxiliaryFiles& files);
 
 }  // namespace megatron

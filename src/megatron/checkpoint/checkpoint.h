@@ -1,4 +1,4 @@
-// One logical checkpoint: safetensors shards and a manifest of boxes and checksums, committed atomically (docs/formats/checkpoint.md).
+// One logical checkpoint: safetensors shards and a manifest of slices and checksums, committed atomically (docs/formats/checkpoint.md).
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -32,11 +32,11 @@ struct CheckpointSource {
   bool is_release = false;            ///< weights only: training starts at iteration 0 without optimizer state
   std::int64_t iteration = 0;
   TransformerConfig model = {};            ///< the architecture stored there (config.json or the manifest), resolved
-  std::set<std::string> given_knobs = {};  ///< training members (dropout, init std) that the source decides; see merge_architecture
+  std::set<std::string> given_training_fields = {};  ///< training members (dropout, init std) that the source decides; see merge_architecture
   std::vector<std::string> notes = {};     ///< remarks for stderr
   at::ScalarType weight_type = at::kFloat;
   std::string model_type = {};  ///< Hugging Face model_type the weights came from, "" when unknown
-  CarriedFiles carried = {};    ///< its config.json, tokenizer.json, …, kept for later exports
+  AuxiliaryFiles auxiliary_files = {};    ///< its config.json, tokenizer.json, …, kept for later exports
   /// The one that the weights were trained with; names none when nothing is stored.
   TokenizerConfig tokenizer = {};
 };
@@ -46,11 +46,11 @@ struct SaveRequest {
   const Settings* settings = nullptr;  ///< dumped for people and for the diff on resume; may be null
   const ParamStore* weights = nullptr;
   Optimizer* optimizer = nullptr;  ///< null: --no-save-optim
-  JsonBox rerun_state = {};        ///< of a step that is to be run again; null: none
+  JsonValue rerun_state = {};        ///< of a step that is to be run again; null: none
   TrainingProgress progress = {};
   const CheckpointSource* origin = nullptr;  ///< what --load gave: its model_type and files are carried on; may be null
   /// Files of the run's tokenizer, carried instead of the origin's; may be null.
-  const CarriedFiles* tokenizer = nullptr;
+  const AuxiliaryFiles* tokenizer = nullptr;
   const FolderLock* lock = nullptr;          ///< the caller's lock on the root, of rank 0; null: taken for the time of the save
   FileSystem* files = nullptr;               ///< null: the disk
   Axis world{"world"};                       ///< the ranks that hold the parts of the model and write them together

@@ -18,8 +18,8 @@ bool is_committed(const fs::path& folder) { return fs::exists(folder / kManifest
 /// root/`name`, or where an interrupted replacement left it; nothing when there is no complete one.
 std::optional<fs::path> committed_folder(const fs::path& root, const std::string& name) {
   if (is_committed(root / name)) return root / name;
-  const auto aside = find_set_aside(root, name);
-  return aside && is_committed(*aside) ? aside : std::nullopt;
+  const auto backup = find_backup(root, name);
+  return backup && is_committed(*backup) ? backup : std::nullopt;
 }
 
 std::optional<std::int64_t> number(std::string_view text) {
@@ -54,24 +54,24 @@ std::string iteration_folder(std::int64_t iteration) {
   return name;
 }
 
-std::optional<Tracked> read_tracker(const std::filesystem::path& root) {
+std::optional<TrackerContent> read_tracker(const std::filesystem::path& root) {
   const fs::path path = root / kTrackerFile;
   if (!fs::exists(path)) return std::nullopt;
   const std::string text = trimmed(read_file(path));
-  if (text == kReleaseFolder) return Tracked{};
+  if (text == kReleaseFolder) return TrackerContent{};
   const auto iteration = number(text);
   if (!iteration) {
     throw UserError({path.string() + ": must hold an iteration or the word release",
                      text.empty() ? "it is empty" : "got '" + text.substr(0, 60) + "'", "write the iteration to load into it, or give --ckpt-step"});
   }
-  return Tracked{iteration};
+  return TrackerContent{iteration};
 }
 
 std::vector<std::int64_t> committed_iterations(const std::filesystem::path& root) {
   std::vector<std::int64_t> iterations;
   for (const auto& entry : fs::directory_iterator(root)) {
     std::string name = entry.path().filename().string();
-    if (const auto leftover = parse_leftover(name); leftover && leftover->is_old && !fs::exists(root / leftover->base)) name = leftover->base;
+    if (const auto temporary = parse_temporary_name(name); temporary && temporary->is_backup && !fs::exists(root / temporary->base)) name = temporary->base;
     const auto iteration = name.starts_with("iter_") ? number(name.substr(5)) : std::nullopt;
     if (iteration && iteration_folder(*iteration) == name && is_committed(entry.path())) iterations.push_back(*iteration);
   }
@@ -92,7 +92,7 @@ std::optional<std::filesystem::path> find_checkpoint_folder(const std::filesyste
   return committed_folder(root, committed.empty() ? kReleaseFolder : iteration_folder(committed.back()));
 }
 
-void require_new_folder(const std::filesystem::path& folder) {
+void require_empty_folder(const std::filesystem::path& folder) {
   if (!fs::exists(folder)) return;
   std::string found = fs::is_directory(folder) ? "" : "a file";
   if (fs::is_directory(folder)) {
@@ -101,7 +101,7 @@ void require_new_folder(const std::filesystem::path& folder) {
       found = "checkpoints of a run or of a conversion";
     for (const auto& entry : fs::directory_iterator(folder)) {
       const std::string name = entry.path().filename().string();
-      if (found.empty() && !is_uncommitted_name(name) && name != kLockFile) found = name;
+      if (found.empty() && !is_temporary_name(name) && name != kLockFile) found = name;
     }
   }
   if (found.empty()) return;

@@ -16,11 +16,11 @@ inline constexpr const char* kReleaseFolder = "release";
 std::string iteration_folder(std::int64_t iteration);
 
 /// What the tracker names: an iteration, or the release (no value inside). UserError for any other content.
-struct Tracked {
+struct TrackerContent {
   std::optional<std::int64_t> iteration;
 };
 /// Nothing when there is no tracker.
-std::optional<Tracked> read_tracker(const std::filesystem::path& root);
+std::optional<TrackerContent> read_tracker(const std::filesystem::path& root);
 
 /// Iterations with a committed folder, ascending.
 std::vector<std::int64_t> committed_iterations(const std::filesystem::path& root);
@@ -30,7 +30,7 @@ std::optional<std::filesystem::path> find_checkpoint_folder(const std::filesyste
 
 /// UserError naming what is there unless a conversion may write into `folder`: it does not exist,
 /// is empty, or holds only what interrupted saves left.
-void require_new_folder(const std::filesystem::path& folder);
+void require_empty_folder(const std::filesystem::path& folder);
 
 /// Every committed folder of ours below `root` (or `root` itself), in order.
 std::vector<std::filesystem::path> all_checkpoint_folders(const std::filesystem::path& root);

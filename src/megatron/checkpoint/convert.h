@@ -19,16 +19,16 @@ struct ConvertRequest {
   std::optional<c10::ScalarType> dtype = {};  ///< nothing: as stored
   std::optional<std::int64_t> step = {};
   TokenizerConfig tokenizer = {};  ///< written instead of the source's when it names one
-  bool keeps_non_finite = false;   ///< converts weights that are not finite all the same
+  bool allow_non_finite = false;   ///< converts weights that are not finite all the same
 };
 
-struct Conversion {
+struct ConvertResult {
   std::filesystem::path folder;
   std::vector<std::string> notes;  ///< remarks for stderr
 };
 
 /// Writes request.save, which must be new or empty. UserError naming the weights that are not
 /// finite, or would not be in `dtype`.
-Conversion convert_checkpoint(const ConvertRequest& request);
+ConvertResult convert_checkpoint(const ConvertRequest& request);
 
 }  // namespace megatron

@@ -1,4 +1,4 @@
-// `megatron checkpoint diff`: how far the weights of two sources lie apart.
+// `megatron checkpoint diff`: compares the weights of two sources.
 #pragma once
 
 #include <filesystem>

@@ -18,7 +18,7 @@
 namespace megatron {
 namespace {
 
-std::set<std::string> all_knobs() {
+std::set<std::string> all_training_fields() {
   std::set<std::string> names;
   for (const Field& field : training_members().set().fields) names.insert(field.name);
   return names;
@@ -26,12 +26,12 @@ std::set<std::string> all_knobs() {
 
 at::ScalarType first_weight_type(const Manifest& manifest, const std::string& place) {
   for (const auto& [name, tensor] : manifest.tensors) {
-    if (tensor.kind == TensorKind::weight) return scalar_type_of(tensor.type, place + ": tensor '" + name + "'");
+    if (tensor.kind == TensorKind::weight) return to_scalar_type(tensor.type, place + ": tensor '" + name + "'");
   }
   throw UserError({place + ": holds no weights", "", "load another checkpoint"});
 }
 
-std::string read_carried(const fs::path& path, std::uint64_t expected) {
+std::string read_auxiliary_file(const fs::path& path, std::uint64_t expected) {
   std::string text = read_file(path);
   if (checksum(text) != expected) {
     throw UserError(
@@ -48,13 +48,13 @@ CheckpointSource megatron_source(const fs::path& folder) {
                           .is_release = folder.filename() == kReleaseFolder,
                           .iteration = manifest.progress.iteration,
                           .model = architecture_from_json(*manifest.model, place + ": model"),
-                          .given_knobs = all_knobs(),
+                          .given_training_fields = all_training_fields(),
                           .notes = {},
                           .weight_type = first_weight_type(manifest, place),
                           .model_type = manifest.model_type,
-                          .carried = {},
+                          .auxiliary_files = {},
                           .tokenizer = stored_tokenizer(manifest, folder)};
-  for (const auto& [name, expected] : manifest.files) source.carried[fs::path(name).filename().string()] = read_carried(folder / name, expected);
+  for (const auto& [name, expected] : manifest.files) source.auxiliary_files[fs::path(name).filename().string()] = read_auxiliary_file(folder / name, expected);
   resolve(source.model);
   return source;
 }
@@ -66,14 +66,14 @@ CheckpointSource hugging_face_source(const fs::path& folder) {
                           .folder = folder,
                           .is_release = true,
                           .model = config.model,
-                          .given_knobs = config.given_knobs,
+                          .given_training_fields = config.given_training_fields,
                           .notes = config.notes,
                           .model_type = config.model_type,
-                          .carried = read_carried_files(folder),
+                          .auxiliary_files = read_auxiliary_files(folder),
                           .tokenizer = stored_tokenizer(folder)};
   if (directory.tensors().empty()) throw UserError({folder.string() + ": the safetensors hold no tensors", "", "download the folder again"});
   const auto& [name, entry] = *directory.tensors().begin();
-  source.weight_type = scalar_type_of(entry.tensor->type, entry.file->path().string() + ": tensor '" + entry.tensor->name + "'");
+  source.weight_type = to_scalar_type(entry.tensor->type, entry.file->path().string() + ": tensor '" + entry.tensor->name + "'");
   resolve(source.model);
   return source;
 }
@@ -95,7 +95,7 @@ void refuse_foreign_folder(const fs::path& root) {
 }
 
 /// What a run writes beside its checkpoints.
-bool is_about_the_run(std::string_view name) {
+bool is_run_artifact(std::string_view name) {
   constexpr std::string_view kNames[] = {"metrics.jsonl", "progress.txt", "non_persistent",
                                          "report.html",   "profile",      kWriteProbe};
   constexpr std::string_view kBeginnings[] = {"events.out.tfevents.", "batch_iter_", "metrics-"};
@@ -105,10 +105,10 @@ bool is_about_the_run(std::string_view name) {
 }
 
 /// What a run leaves in its --save folder before its first checkpoint is committed.
-bool holds_no_checkpoint_yet(const fs::path& root) {
+bool has_no_checkpoint(const fs::path& root) {
   for (const auto& entry : fs::directory_iterator(root)) {
     const std::string name = entry.path().filename().string();
-    if (!is_uncommitted_name(name) && name != kLockFile && !is_about_the_run(name)) return false;
+    if (!is_temporary_name(name) && name != kLockFile && !is_run_artifact(name)) return false;
   }
   return true;
 }
@@ -124,7 +124,7 @@ std::optional<CheckpointSource> find_checkpoint(const std::filesystem::path& roo
   if (!fs::exists(root)) return std::nullopt;
   if (!fs::is_directory(root))
     throw UserError({"--load " + root.string() + ": is a file", "", "give the folder of a checkpoint or of a Hugging Face model"});
-  if (holds_no_checkpoint_yet(root)) return std::nullopt;
+  if (has_no_checkpoint(root)) return std::nullopt;
   refuse_foreign_folder(root);
   if (const auto folder = find_checkpoint_folder(root, step))
     return open_checkpoint(*folder, CheckpointSource::Kind::megatron);

@@ -48,7 +48,7 @@ FolderLock::FolderLock(const fs::path& folder) : path_(folder / kLockFile) {
 /// False when the file was removed by its last holder between open and lock.
 bool FolderLock::acquire() {
   descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (descriptor_ < 0) fail_file("create lock", path_, errno);
+  if (descriptor_ < 0) throw_file_error("create lock", path_, errno);
   const int result = ::flock(descriptor_, LOCK_EX | LOCK_NB), code = errno;
   if (result != 0 && code == EWOULDBLOCK) {
     const std::string holder = holder_in(descriptor_);

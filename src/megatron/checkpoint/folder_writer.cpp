@@ -14,37 +14,37 @@
 namespace megatron {
 namespace {
 
-constexpr const char* kCarriedFolder = "hugging_face";
+constexpr const char* kAuxiliaryFolder = "hugging_face";
 constexpr std::uint64_t kBytesPerPiece = 1024;  ///< in a file's header and in the manifest
 
-void write_carried(const fs::path& folder, const CarriedFiles& carried, Manifest& manifest, FileSystem& files) {
-  if (carried.empty()) return;
-  megatron::create_directories(folder / kCarriedFolder, files);
-  for (const auto& [name, text] : carried) {
-    write_file(folder / kCarriedFolder / name, text, files);
-    manifest.files[std::string(kCarriedFolder) + "/" + name] = checksum(text);
+void write_auxiliary_files(const fs::path& folder, const AuxiliaryFiles& auxiliary_files, Manifest& manifest, FileSystem& files) {
+  if (auxiliary_files.empty()) return;
+  megatron::create_directories(folder / kAuxiliaryFolder, files);
+  for (const auto& [name, text] : auxiliary_files) {
+    write_file(folder / kAuxiliaryFolder / name, text, files);
+    manifest.files[std::string(kAuxiliaryFolder) + "/" + name] = checksum(text);
   }
 }
 
 std::uint64_t needed_bytes(const CheckpointContent& content) {
   std::uint64_t bytes = num_bytes(content.weights) + num_bytes(content.optimizer);
   bytes += kBytesPerPiece * (content.weights.size() + content.optimizer.size());
-  for (const auto& [name, text] : content.carried) bytes += text.size();
+  for (const auto& [name, text] : content.auxiliary_files) bytes += text.size();
   return bytes;
 }
 
-/// One write by all ranks.
-class JointWrite {
+/// Writes one checkpoint from all ranks.
+class CollectiveWrite {
  public:
-  JointWrite(const fs::path& root, CheckpointContent content, const WriteOptions& options)
+  CollectiveWrite(const fs::path& root, CheckpointContent content, const CheckpointWriteOptions& options)
       : root_(root), content_(std::move(content)), options_(options), steps_(options.world, options.device) {}
 
   void run(const std::string& name, const std::string& tracker_text) {
-    const std::vector<std::string> bytes = steps_.on_all([&] { return std::to_string(needed_bytes(content_)); });
-    const fs::path folder = steps_.on_first([&] { return begin(name, bytes).string(); });
-    steps_.on_all([&] { return require_shared(folder); });
-    const std::vector<std::string> parts = steps_.on_all([&] { return write(folder); });
-    steps_.on_first([&] { return finish(parts, tracker_text); });
+    const std::vector<std::string> bytes = steps_.run_on_all_ranks([&] { return std::to_string(needed_bytes(content_)); });
+    const fs::path folder = steps_.run_on_rank_0([&] { return begin(name, bytes).string(); });
+    steps_.run_on_all_ranks([&] { return require_shared(folder); });
+    const std::vector<std::string> parts = steps_.run_on_all_ranks([&] { return write(folder); });
+    steps_.run_on_rank_0([&] { return finish(parts, tracker_text); });
   }
 
  private:
@@ -54,7 +54,7 @@ class JointWrite {
     megatron::create_directories(root_, files);
     const FolderLock* lock = options_.lock;
     if (lock == nullptr) lock = &own_lock_.emplace(root_);
-    remove_uncommitted(root_, lock->is_enforced(), files);
+    remove_stale_temporaries(root_, lock->is_enforced(), files);
     std::uint64_t needed = 0;
     for (const std::string& text : bytes) needed += std::stoull(text);
     require_free_space(root_, needed, files);
@@ -71,23 +71,23 @@ class JointWrite {
   std::string write(const fs::path& folder) {
     Manifest& manifest = content_.manifest;
     const std::int64_t rank = steps_.rank();
-    write_pieces(folder, {.prefix = "weights", .rank = rank}, std::move(content_.weights), manifest, options_.files);
-    write_pieces(folder, {.prefix = "optimizer", .rank = rank}, std::move(content_.optimizer), manifest, options_.files);
+    write_shard_files(folder, {.prefix = "weights", .rank = rank}, std::move(content_.weights), manifest, options_.files);
+    write_shard_files(folder, {.prefix = "optimizer", .rank = rank}, std::move(content_.optimizer), manifest, options_.files);
     return rank == 0 ? std::string() : manifest_part_text(manifest);
   }
 
   std::string finish(const std::vector<std::string>& parts, const std::string& tracker_text) {
     Manifest& manifest = content_.manifest;
     const fs::path folder = pending_->path();
-    for (std::size_t rank = 1; rank < parts.size(); ++rank) add_manifest_part(manifest, parts[rank], "what rank " + std::to_string(rank) + " wrote");
+    for (std::size_t rank = 1; rank < parts.size(); ++rank) merge_manifest_part(manifest, parts[rank], "what rank " + std::to_string(rank) + " wrote");
     for (const auto& [file, header] : manifest.headers) {
       if (!fs::exists(folder / file))
         throw UserError({"--save " + root_.string() + ": rank 0 does not see " + file + ", which another rank wrote", "",
                          "save to a folder that all hosts share"});
     }
-    const std::string fault = parts.size() > 1 ? tiling_fault(manifest) : std::string();
+    const std::string fault = parts.size() > 1 ? tiling_error(manifest) : std::string();
     MEGATRON_CHECK(fault.empty(), "ranks wrote pieces that do not fit: ", fault);
-    write_carried(folder, content_.carried, manifest, options_.files);
+    write_auxiliary_files(folder, content_.auxiliary_files, manifest, options_.files);
     write_file(folder / kManifestFile, manifest_text(manifest), options_.files);
     pending_->commit();
     write_file_atomically(root_ / kTrackerFile, tracker_text, options_.files);
@@ -96,8 +96,8 @@ class JointWrite {
 
   const fs::path& root_;
   CheckpointContent content_;
-  const WriteOptions& options_;
-  const JointSteps steps_;
+  const CheckpointWriteOptions& options_;
+  const CollectiveSteps steps_;
   std::optional<FolderLock> own_lock_;    ///< of rank 0
   std::optional<PendingFolder> pending_;  ///< of rank 0
 };
@@ -105,11 +105,11 @@ class JointWrite {
 }  // namespace
 
 std::filesystem::path write_checkpoint(const std::filesystem::path& root, const std::string& name, const std::string& tracker_text,
-                                       CheckpointContent content, const WriteOptions& options) try {
-  JointWrite(root, std::move(content), options).run(name, tracker_text);
+                                       CheckpointContent content, const CheckpointWriteOptions& options) try {
+  CollectiveWrite(root, std::move(content), options).run(name, tracker_text);
   return root / name;
 } catch (const fs::filesystem_error& error) {
-  fail_file("read folder", error.path1(), error.code().value());
+  throw_file_error("read folder", error.path1(), error.code().value());
 }
 
 }  // namespace megatron

@@ -19,13 +19,13 @@ namespace megatron {
 /// What a checkpoint folder shall hold; the manifest's tensors and files are filled in by the writer.
 struct CheckpointContent {
   Manifest manifest;
-  std::vector<PieceToWrite> weights, optimizer;
-  CarriedFiles carried;
+  std::vector<WriteItem> weights, optimizer;
+  AuxiliaryFiles auxiliary_files;
 };
 
-struct WriteOptions {
+struct CheckpointWriteOptions {
   const FolderLock* lock = nullptr;  ///< the caller's lock on the root (of rank 0); null: taken for the time of the call
-  FileSystem& files = disk();
+  FileSystem& files = default_file_system();
   Axis world{"world"};            ///< the ranks that write together
   c10::Device device{c10::kCPU};  ///< where their tensors lie
 };
@@ -34,6 +34,6 @@ struct WriteOptions {
 /// the content, and the commit, are rank 0's. Returns the folder. UserError naming file and errno when a call fails, on all ranks: what was there
 /// before stays, what was begun goes. Collective over the world.
 std::filesystem::path write_checkpoint(const std::filesystem::path& root, const std::string& name, const std::string& tracker_text,
-                                       CheckpointContent content, const WriteOptions& options = {});
+                                       CheckpointContent content, const CheckpointWriteOptions& options = {});
 
 }  // namespace megatron

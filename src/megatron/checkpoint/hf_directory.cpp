@@ -47,8 +47,8 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
 
 bool looks_like_hf_directory(const std::filesystem::path& folder) { return fs::is_regular_file(folder / "config.json"); }
 
-CarriedFiles read_carried_files(const std::filesystem::path& folder) {
-  CarriedFiles files;
+AuxiliaryFiles read_auxiliary_files(const std::filesystem::path& folder) {
+  AuxiliaryFiles files;
   const auto read = [&](const char* name) {
     if (fs::is_regular_file(folder / name)) files[name] = read_file(folder / name);
   };

@@ -13,13 +13,13 @@
 namespace megatron {
 
 /// config.json, generation_config.json and the tokenizer's files: carried from directory to checkpoint and back, by name.
-using CarriedFiles = std::map<std::string, std::string>;
+using AuxiliaryFiles = std::map<std::string, std::string>;
 
 /// Whether the folder has a config.json.
 bool looks_like_hf_directory(const std::filesystem::path& folder);
 
-/// Reads the carried files that exist in `folder`.
-CarriedFiles read_carried_files(const std::filesystem::path& folder);
+/// Reads the auxiliary files that exist in `folder`.
+AuxiliaryFiles read_auxiliary_files(const std::filesystem::path& folder);
 
 class HfDirectory {
  public:

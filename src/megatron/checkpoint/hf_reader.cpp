@@ -40,11 +40,11 @@ HfReader::HfReader(const std::filesystem::path& folder) : directory_(folder), mo
 void HfReader::link() {
   std::vector<std::string> names, missing;
   for (const WeightInfo& info : weights_) names.push_back(info.name);
-  for (WeightLink& link : link_weights(config().model_type, names)) links_.emplace(link.ours, std::move(link));
-  std::map<std::string, const WeightLink*> users;
+  for (WeightMapping& link : map_weights(config().model_type, names)) links_.emplace(link.ours, std::move(link));
+  std::map<std::string, const WeightMapping*> users;
   for (WeightInfo& info : weights_) {
-    const WeightLink& link = links_.at(info.name);
-    const std::vector<Shape> shapes = their_shapes(link.transform, model_, info.shape);
+    const WeightMapping& link = links_.at(info.name);
+    const std::vector<Shape> shapes = hf_shapes(link.transform, model_, info.shape);
     for (std::size_t i = 0; i < link.theirs.size(); ++i) {
       const auto found = directory_.tensors().find(link.theirs[i]);
       users.emplace(link.theirs[i], &link);
@@ -57,7 +57,7 @@ void HfReader::link() {
         throw UserError({place_of(found->second) + " has another shape than config.json says",
                          shape_text(tensor.shape) + ", expected " + shape_text(shapes[i]), "check that config.json belongs to these weights"});
       }
-      info.type = scalar_type_of(tensor.type, place_of(found->second));
+      info.type = to_scalar_type(tensor.type, place_of(found->second));
     }
   }
   require_no_names(directory_.folder().string() + ": tensors that config.json asks for are missing",
@@ -67,7 +67,7 @@ void HfReader::link() {
   check_unused(users);
 }
 
-void HfReader::check_unused(const std::map<std::string, const WeightLink*>& users) const {
+void HfReader::check_unused(const std::map<std::string, const WeightMapping*>& users) const {
   std::vector<std::string> unused;
   for (const auto& [name, entry] : directory_.tensors()) {
     if (users.contains(name) || is_hf_buffer(config().model_type, name)) continue;
@@ -93,13 +93,13 @@ bool HfReader::repeats_embedding(const HfDirectory::Entry& output_layer) const {
 
 void HfReader::copy_region(const std::string& name, const Region& region, at::Tensor destination) {
   if (name != last_name_) {
-    const WeightLink& link = links_.at(name);
+    const WeightMapping& link = links_.at(name);
     std::vector<at::Tensor> theirs;
     for (const std::string& their_name : link.theirs) {
       const auto& entry = directory_.tensors().at(their_name);
       theirs.push_back(view_tensor(*entry.file, *entry.tensor));
     }
-    last_ = to_ours(link.transform, model_, theirs);
+    last_ = to_megatron(link.transform, model_, theirs);
     last_name_ = name;
   }
   destination.copy_(narrow_to(last_, region.offset, region.shape));

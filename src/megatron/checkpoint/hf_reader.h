@@ -22,13 +22,13 @@ class HfReader : public WeightReader {
 
  private:
   void link();
-  void check_unused(const std::map<std::string, const WeightLink*>& users) const;
+  void check_unused(const std::map<std::string, const WeightMapping*>& users) const;
   bool repeats_embedding(const HfDirectory::Entry& output_layer) const;
 
   HfDirectory directory_;
   TransformerConfig model_;  ///< resolved
   std::vector<WeightInfo> weights_;
-  std::map<std::string, WeightLink> links_;
+  std::map<std::string, WeightMapping> links_;
   std::string last_name_;
   at::Tensor last_;
 };

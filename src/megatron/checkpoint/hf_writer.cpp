@@ -20,15 +20,15 @@ namespace {
 
 /// One tensor of the export: part `part` of a link.
 struct ExportTensor {
-  TensorHead head;
-  const WeightLink* link;
+  TensorHeader header;
+  const WeightMapping* link;
   std::size_t part;
 };
 
-struct Plan {
+struct ExportPlan {
   std::string model_type;
   Json config;
-  std::vector<WeightLink> links;
+  std::vector<WeightMapping> links;
   at::ScalarType type = at::kFloat;
   std::vector<std::vector<ExportTensor>> files;
   std::uint64_t total_bytes = 0;
@@ -58,7 +58,7 @@ void write_token_ids(const Json& original, const TokenIds& ids, Json& config) {
   }
 }
 
-void choose_family(const WeightReader& reader, const HfExport& request, Plan& plan) {
+void choose_family(const WeightReader& reader, const HfExport& request, ExportPlan& plan) {
   std::vector<std::string> names, families;
   for (const WeightInfo& info : reader.weights()) names.push_back(info.name);
   if (!request.model_type.empty()) {
@@ -66,12 +66,12 @@ void choose_family(const WeightReader& reader, const HfExport& request, Plan& pl
   } else {
     for (const std::string_view family : hf_families()) families.emplace_back(family);
   }
-  const auto original = request.carried.find("config.json");
-  const Json original_json = original != request.carried.end() ? parse_json(original->second, "the carried config.json") : Json();
+  const auto original = request.auxiliary_files.find("config.json");
+  const Json original_json = original != request.auxiliary_files.end() ? parse_json(original->second, "the carried config.json") : Json();
   std::string reasons;
   for (const std::string& family : families) {
     try {
-      plan.links = link_weights(family, names);
+      plan.links = map_weights(family, names);
       plan.config = make_hf_config(request.model, family, dtype_name(plan.type), original_json.is_object() ? &original_json : nullptr);
       plan.model_type = family;
       write_token_ids(original_json, request.ids, plan.config);
@@ -84,16 +84,16 @@ void choose_family(const WeightReader& reader, const HfExport& request, Plan& pl
   throw UserError({"no Hugging Face family can hold this model", reasons, "keep it in --format megatron"});
 }
 
-void plan_files(const WeightReader& reader, const HfExport& request, Plan& plan) {
+void plan_files(const WeightReader& reader, const HfExport& request, ExportPlan& plan) {
   TransformerConfig model = request.model;
   resolve(model);
   std::uint64_t used = 0;
-  for (const WeightLink& link : plan.links) {
-    const std::vector<Shape> shapes = their_shapes(link.transform, model, reader.find(link.ours)->shape);
+  for (const WeightMapping& link : plan.links) {
+    const std::vector<Shape> shapes = hf_shapes(link.transform, model, reader.find(link.ours)->shape);
     for (std::size_t part = 0; part < shapes.size(); ++part) {
-      ExportTensor tensor{{link.theirs[part], stored_type_of(plan.type), shapes[part]}, &link, part};
-      const std::uint64_t size = tensor.head.num_bytes();
-      if (plan.files.empty() || used + size > request.most_bytes) {
+      ExportTensor tensor{{link.theirs[part], to_safetensors_dtype(plan.type), shapes[part]}, &link, part};
+      const std::uint64_t size = tensor.header.num_bytes();
+      if (plan.files.empty() || used + size > request.max_shard_bytes) {
         plan.files.emplace_back();
         used = 0;
       }
@@ -104,7 +104,7 @@ void plan_files(const WeightReader& reader, const HfExport& request, Plan& plan)
   }
 }
 
-std::string file_name(std::size_t index, std::size_t count) {
+std::string hf_shard_name(std::size_t index, std::size_t count) {
   if (count == 1) return "model.safetensors";
   char name[64];
   std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", index + 1, count);
@@ -119,31 +119,31 @@ class LinkConverter {
   }
   at::Tensor convert(const ExportTensor& tensor) {
     if (tensor.link != last_link_) {
-      last_ = to_theirs(tensor.link->transform, model_, reader_.read(tensor.link->ours));
+      last_ = to_hf(tensor.link->transform, model_, reader_.read(tensor.link->ours));
       last_link_ = tensor.link;
     }
-    return packed(last_[tensor.part].to(type_));
+    return contiguous_cpu(last_[tensor.part].to(type_));
   }
 
  private:
   WeightReader& reader_;
   TransformerConfig model_;
   at::ScalarType type_;
-  const WeightLink* last_link_ = nullptr;
+  const WeightMapping* last_link_ = nullptr;
   std::vector<at::Tensor> last_;
 };
 
-void write_weights(WeightReader& reader, const HfExport& request, const Plan& plan, const fs::path& folder) {
+void write_weights(WeightReader& reader, const HfExport& request, const ExportPlan& plan, const fs::path& folder) {
   LinkConverter converter(reader, request.model, plan.type);
   Json weight_map = Json::object();
   for (std::size_t index = 0; index < plan.files.size(); ++index) {
-    const std::string name = file_name(index, plan.files.size());
-    std::vector<TensorHead> heads;
-    for (const ExportTensor& tensor : plan.files[index]) heads.push_back(tensor.head);
-    SafetensorsWriter writer(folder / name, std::move(heads), {{"format", "pt"}});
+    const std::string name = hf_shard_name(index, plan.files.size());
+    std::vector<TensorHeader> headers;
+    for (const ExportTensor& tensor : plan.files[index]) headers.push_back(tensor.header);
+    SafetensorsWriter writer(folder / name, std::move(headers), {{"format", "pt"}});
     for (const ExportTensor& tensor : plan.files[index]) {
-      writer.write(bytes_of(converter.convert(tensor)));
-      weight_map[tensor.head.name] = name;
+      writer.write(tensor_bytes(converter.convert(tensor)));
+      weight_map[tensor.header.name] = name;
     }
     writer.close();
   }
@@ -155,18 +155,18 @@ void write_weights(WeightReader& reader, const HfExport& request, const Plan& pl
 }  // namespace
 
 void write_hf_directory(WeightReader& reader, const HfExport& request, const std::filesystem::path& folder) {
-  require_new_folder(folder);
-  Plan plan;
+  require_empty_folder(folder);
+  ExportPlan plan;
   plan.type = request.dtype.value_or(common_type(reader));
   choose_family(reader, request, plan);
   plan_files(reader, request, plan);
   const fs::path parent = fs::absolute(folder).lexically_normal().parent_path();
   megatron::create_directories(parent);
-  remove_leftovers_of(fs::absolute(folder).lexically_normal());
+  remove_stale_temporaries_of(fs::absolute(folder).lexically_normal());
   require_free_space(parent, plan.total_bytes);
   PendingFolder pending(folder);
   write_weights(reader, request, plan, pending.path());
-  for (const auto& [name, text] : request.carried) {
+  for (const auto& [name, text] : request.auxiliary_files) {
     if (name != "config.json") write_file(pending.path() / name, text);
   }
   write_file(pending.path() / "config.json", plan.config.dump(2) + "\n");

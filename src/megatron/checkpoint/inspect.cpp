@@ -14,10 +14,10 @@
 namespace megatron {
 namespace {
 
-Json tensor_row(const std::string& name, const char* kind, StoredType type, const Shape& shape, std::size_t pieces) {
+Json tensor_row(const std::string& name, const char* kind, SafetensorsDtype type, const Shape& shape, std::size_t pieces) {
   const std::int64_t elements = num_elements(shape);
-  return {{"name", name},    {"kind", kind},         {"dtype", std::string(stored_type_name(type))},
-          {"shape", shape},  {"elements", elements}, {"bytes", static_cast<std::uint64_t>(elements) * element_bytes(type)},
+  return {{"name", name},    {"kind", kind},         {"dtype", std::string(safetensors_dtype_name(type))},
+          {"shape", shape},  {"elements", elements}, {"bytes", static_cast<std::uint64_t>(elements) * element_size(type)},
           {"pieces", pieces}};
 }
 

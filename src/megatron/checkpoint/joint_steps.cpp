@@ -13,7 +13,7 @@ constexpr char kDone = '0', kUserError = '1', kFailure = '2';
 
 /// What a rank has to tell: one of the marks, then a text.
 struct Outcome {
-  std::string told;
+  std::string message;
   std::exception_ptr error = {};
 };
 
@@ -29,11 +29,11 @@ Outcome outcome_of(const std::function<std::string()>& step) {
 
 }  // namespace
 
-std::vector<std::string> JointSteps::run(const std::function<std::string()>& step,
-                                         Naming naming) const {
+std::vector<std::string> CollectiveSteps::run(const std::function<std::string()>& step,
+                                         RankPrefix prefix) const {
   if (world_.size == 1) return {step()};
   const Outcome mine = outcome_of(step);
-  std::vector<std::string> texts = gather_texts(world_, mine.told, device_);
+  std::vector<std::string> texts = all_gather_strings(world_, mine.message, device_);
   if (mine.error) std::rethrow_exception(mine.error);
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     const char mark = texts[rank].at(0);
@@ -41,18 +41,18 @@ std::vector<std::string> JointSteps::run(const std::function<std::string()>& ste
     if (mark == kDone) continue;
     const std::string message = "rank " + std::to_string(rank) + ": " + texts[rank];
     if (mark == kUserError)
-      throw UserError(naming == Naming::the_rank ? message : texts[rank]);
+      throw UserError(prefix == RankPrefix::always ? message : texts[rank]);
     throw std::runtime_error(message);
   }
   return texts;
 }
 
-std::vector<std::string> JointSteps::on_all(const std::function<std::string()>& step) const {
-  return run(step, Naming::the_rank);
+std::vector<std::string> CollectiveSteps::run_on_all_ranks(const std::function<std::string()>& step) const {
+  return run(step, RankPrefix::always);
 }
 
-std::string JointSteps::on_first(const std::function<std::string()>& step) const {
-  return run([&] { return world_.rank == 0 ? step() : std::string(); }, Naming::of_failures_only)
+std::string CollectiveSteps::run_on_rank_0(const std::function<std::string()>& step) const {
+  return run([&] { return world_.rank == 0 ? step() : std::string(); }, RankPrefix::internal_errors_only)
       .front();
 }
 

@@ -11,23 +11,23 @@
 
 namespace megatron {
 
-class JointSteps {
+class CollectiveSteps {
  public:
   /// Tensors that travel lie on `device`.
-  JointSteps(const Axis& world, c10::Device device) : world_(world), device_(device) {}
+  CollectiveSteps(const Axis& world, c10::Device device) : world_(world), device_(device) {}
 
   std::int64_t rank() const { return world_.rank; }
   std::int64_t size() const { return world_.size; }
   /// Runs `step` on every rank and gives all their texts, by rank. Throws on all ranks when it throws on one: there what it threw, elsewhere the
   /// same text with the rank's number. Collective over the world.
-  std::vector<std::string> on_all(const std::function<std::string()>& step) const;
+  std::vector<std::string> run_on_all_ranks(const std::function<std::string()>& step) const;
   /// The same for rank 0 alone; the others get its text, and a user's mistake as it stands, without
   /// the rank: flags and shared folders are those of every rank.
-  std::string on_first(const std::function<std::string()>& step) const;
+  std::string run_on_rank_0(const std::function<std::string()>& step) const;
 
  private:
-  enum class Naming { the_rank, of_failures_only };
-  std::vector<std::string> run(const std::function<std::string()>& step, Naming naming) const;
+  enum class RankPrefix { always, internal_errors_only };
+  std::vector<std::string> run(const std::function<std::string()>& step, RankPrefix prefix) const;
 
   const Axis& world_;
   c10::Device device_;

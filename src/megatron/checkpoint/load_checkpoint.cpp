@@ -70,16 +70,16 @@ void load_weights(const CheckpointSource& source, ParamStore& store) { fill_stor
 
 void load_weights(const CheckpointSource& source, ParamStore& store, MainParameters& main) {
   load_weights(source, store);
-  main.take_weights();
+  main.copy_model_params_to_main_params();
   const bool is_ours = source.kind == CheckpointSource::Kind::megatron;
   if (is_ours && read_manifest(source.folder).tensors.contains(kMainParameterPrefix + main.sums().names().front())) {
     load_main_parameters(source.folder, store, main);
-  } else if (main.are_separate()) {
+  } else if (main.has_fp32_copies()) {
     const auto reader = open_weights(source);
     for (std::size_t i = 0; i < main.tensors().size(); ++i)
       fill_piece(*reader, main.pieces()[i], main.pieces()[i].parameter->name(), main.tensors()[i]);
   }
-  main.write_weights();
+  main.copy_main_params_to_model_params();
 }
 
 void load_optimizer(const CheckpointSource& source, Optimizer& optimizer) {

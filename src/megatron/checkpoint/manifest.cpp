@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kFormat = "megatron-checkpoint";
 constexpr std::int64_t kVersion = 1;
 
-[[noreturn]] void broken(const std::string& place, const std::string& what, const std::string& got = {}) {
+[[noreturn]] void throw_damaged_manifest(const std::string& place, const std::string& what, const std::string& got = {}) {
   throw UserError({place + ": " + what, got, "the checkpoint is damaged: load another one"});
 }
 
@@ -31,14 +31,14 @@ Json to_json(const Piece& piece) {
           {"key", piece.key},
           {"offset", piece.region.offset},
           {"shape", piece.region.shape},
-          {"xxh3", checksum_text(piece.checksum)}};
+          {"xxh3", checksum_hex(piece.checksum)}};
 }
 
 Json to_json(const ManifestTensor& tensor) {
   Json pieces = Json::array();
   for (const Piece& piece : tensor.pieces) pieces.push_back(to_json(piece));
   return {{"kind", tensor.kind == TensorKind::weight ? "weight" : "optimizer"},
-          {"dtype", std::string(stored_type_name(tensor.type))},
+          {"dtype", std::string(safetensors_dtype_name(tensor.type))},
           {"shape", tensor.shape},
           {"pieces", pieces}};
 }
@@ -53,7 +53,7 @@ Json to_json(const OptimizerRecord& optimizer) {
 
 Json to_json(const std::map<std::string, std::uint64_t>& checksums) {
   Json json = Json::object();
-  for (const auto& [name, value] : checksums) json[name] = checksum_text(value);
+  for (const auto& [name, value] : checksums) json[name] = checksum_hex(value);
   return json;
 }
 
@@ -81,7 +81,7 @@ Json to_json(const Manifest& manifest) {
 
 std::int64_t count(const Json& object, const char* key, const std::string& place) {
   const std::int64_t value = json_int(object, key, place);
-  if (value < 0) broken(place, std::string("field '") + key + "' must not be negative", std::to_string(value));
+  if (value < 0) throw_damaged_manifest(place, std::string("field '") + key + "' must not be negative", std::to_string(value));
   return value;
 }
 
@@ -93,7 +93,7 @@ std::optional<LossScaleState> read_loss_scale(const Json& optimizer, const std::
   const LossScaleState state{.scale = json_double(json, "scale", place),
                              .growth_tracker = count(json, "growth_tracker", place),
                              .hysteresis_tracker = json_int(json, "hysteresis_tracker", place)};
-  if (!(state.scale > 0)) broken(place, "field 'scale' must be positive", std::to_string(state.scale));
+  if (!(state.scale > 0)) throw_damaged_manifest(place, "field 'scale' must be positive", std::to_string(state.scale));
   return state;
 }
 
@@ -109,12 +109,12 @@ TrainingProgress read_progress(const Json& json, const std::string& source) {
 
 Shape read_extents(const Json& object, const char* key, const std::string& place) {
   const Json& list = json_at(object, key, place);
-  if (!list.is_array()) broken(place, std::string("field '") + key + "' must be a list of integers");
+  if (!list.is_array()) throw_damaged_manifest(place, std::string("field '") + key + "' must be a list of integers");
   Shape shape;
   for (const Json& extent : list) {
     if (!extent.is_number_integer() || (extent.is_number_unsigned() && extent.get<std::uint64_t>() > (std::uint64_t{1} << 62)) ||
         extent.get<std::int64_t>() < 0) {
-      broken(place, std::string("field '") + key + "' must hold non-negative integers", extent.dump());
+      throw_damaged_manifest(place, std::string("field '") + key + "' must hold non-negative integers", extent.dump());
     }
     shape.push_back(extent.get<std::int64_t>());
   }
@@ -124,7 +124,7 @@ Shape read_extents(const Json& object, const char* key, const std::string& place
 std::uint64_t read_checksum(const Json& json, const std::string& place) {
   const std::string text = json.is_string() ? json.get<std::string>() : std::string();
   if (text.size() != 16 || text.find_first_not_of("0123456789abcdef") != std::string::npos)
-    broken(place, "a checksum must be 16 hexadecimal digits", json.dump());
+    throw_damaged_manifest(place, "a checksum must be 16 hexadecimal digits", json.dump());
   return std::stoull(text, nullptr, 16);
 }
 
@@ -134,33 +134,33 @@ Piece read_piece(const Json& json, const std::string& place) {
               .region = {read_extents(json, "offset", place), read_extents(json, "shape", place)},
               .checksum = read_checksum(json_at(json, "xxh3", place), place)};
   if (piece.file.empty() || piece.file == ".." || piece.file.find('/') != std::string::npos)
-    broken(place, "a piece's file must be a plain name", piece.file);
+    throw_damaged_manifest(place, "a piece's file must be a plain name", piece.file);
   return piece;
 }
 
 ManifestTensor read_tensor(const Json& json, const std::string& place) {
   ManifestTensor tensor{.shape = read_extents(json, "shape", place), .pieces = {}};
   const std::string kind = json_string(json, "kind", place), type = json_string(json, "dtype", place);
-  if (kind != "weight" && kind != "optimizer") broken(place, "unknown kind", kind);
+  if (kind != "weight" && kind != "optimizer") throw_damaged_manifest(place, "unknown kind", kind);
   tensor.kind = kind == "weight" ? TensorKind::weight : TensorKind::optimizer;
-  const auto known = find_stored_type(type);
-  if (!known) broken(place, "unknown dtype", type);
+  const auto known = parse_safetensors_dtype(type);
+  if (!known) throw_damaged_manifest(place, "unknown dtype", type);
   tensor.type = *known;
   const Json& pieces = json_at(json, "pieces", place);
-  if (!pieces.is_array()) broken(place, "field 'pieces' must be a list");
+  if (!pieces.is_array()) throw_damaged_manifest(place, "field 'pieces' must be a list");
   for (const Json& piece : pieces) tensor.pieces.push_back(read_piece(piece, place));
   return tensor;
 }
 
-std::string tiling_fault(const ManifestTensor& tensor) {
+std::string tiling_error(const ManifestTensor& tensor) {
   std::vector<Region> regions;
   for (const Piece& piece : tensor.pieces) regions.push_back(piece.region);
-  return tiling_fault(tensor.shape, regions);
+  return tiling_error(tensor.shape, regions);
 }
 
 const Json& object_at(const Json& json, const char* key, const std::string& source) {
   const Json& value = json_at(json, key, source);
-  if (!value.is_object()) broken(source, std::string("field '") + key + "' must be an object");
+  if (!value.is_object()) throw_damaged_manifest(source, std::string("field '") + key + "' must be an object");
   return value;
 }
 
@@ -172,7 +172,7 @@ void read_headers(const Json& json, const std::string& source, Manifest& manifes
 
 void check_format(const Json& json, const std::string& source) {
   if (const std::string format = json_string(json, "format", source); format != kFormat)
-    broken(source, "field 'format' must be " + std::string(kFormat), format);
+    throw_damaged_manifest(source, "field 'format' must be " + std::string(kFormat), format);
   const std::int64_t version = json_int(json, "format_version", source);
   if (version != kVersion) {
     throw UserError({source + ": format_version " + std::to_string(version) + " is not known",
@@ -184,14 +184,14 @@ void check_format(const Json& json, const std::string& source) {
 void check_own_checksum(Json json, const std::string& source) {
   const std::uint64_t stored = read_checksum(json_at(json, "xxh3", source), source);
   json.erase("xxh3");
-  if (checksum(json.dump()) != stored) broken(source, "its content does not match its own checksum (field 'xxh3')");
+  if (checksum(json.dump()) != stored) throw_damaged_manifest(source, "its content does not match its own checksum (field 'xxh3')");
 }
 
 }  // namespace
 
 std::string manifest_text(const Manifest& manifest) {
   Json json = to_json(manifest);
-  json["xxh3"] = checksum_text(checksum(json.dump()));
+  json["xxh3"] = checksum_hex(checksum(json.dump()));
   return json.dump(1) + "\n";
 }
 
@@ -212,14 +212,14 @@ Manifest parse_manifest(const std::string& text, const std::string& source) {
                                          .loss_scale = read_loss_scale(optimizer, place)};
   }
   for (const auto& [name, value] : object_at(json, "files", source).items()) {
-    if (name.empty() || name[0] == '/' || name.find("..") != std::string::npos) broken(source, "a carried file must lie below the folder", name);
+    if (name.empty() || name[0] == '/' || name.find("..") != std::string::npos) throw_damaged_manifest(source, "a carried file must lie below the folder", name);
     manifest.files[name] = read_checksum(value, source + ": file '" + name + "'");
   }
   if (json.contains("headers")) read_headers(json, source, manifest);
   for (const auto& [name, value] : object_at(json, "tensors", source).items()) {
     const std::string place = source + ": tensor '" + name + "'";
     const ManifestTensor& tensor = manifest.tensors.emplace(name, read_tensor(value, place)).first->second;
-    if (const std::string fault = tiling_fault(tensor); !fault.empty()) broken(place, fault);
+    if (const std::string fault = tiling_error(tensor); !fault.empty()) throw_damaged_manifest(place, fault);
   }
   return manifest;
 }
@@ -228,7 +228,7 @@ std::string manifest_part_text(const Manifest& manifest) {
   return Json{{"headers", to_json(manifest.headers)}, {"tensors", to_json(manifest.tensors)}}.dump();
 }
 
-void add_manifest_part(Manifest& manifest, const std::string& text, const std::string& source) {
+void merge_manifest_part(Manifest& manifest, const std::string& text, const std::string& source) {
   const Json json = parse_json_unique_keys(text, source);
   read_headers(json, source, manifest);
   for (const auto& [name, value] : object_at(json, "tensors", source).items()) {
@@ -238,9 +238,9 @@ void add_manifest_part(Manifest& manifest, const std::string& text, const std::s
   }
 }
 
-std::string tiling_fault(const Manifest& manifest) {
+std::string tiling_error(const Manifest& manifest) {
   for (const auto& [name, tensor] : manifest.tensors) {
-    if (const std::string fault = tiling_fault(tensor); !fault.empty()) return "tensor '" + name + "': " + fault;
+    if (const std::string fault = tiling_error(tensor); !fault.empty()) return "tensor '" + name + "': " + fault;
   }
   return {};
 }

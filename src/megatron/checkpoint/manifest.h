@@ -1,4 +1,4 @@
-// The manifest of one checkpoint folder (docs/formats/checkpoint.md): which boxes of which global tensors lie in which file, with
+// The manifest of one checkpoint folder (docs/formats/checkpoint.md): which slices of which global tensors lie in which file, with
 // checksums; and everything that is not a tensor.
 #pragma once
 
@@ -30,7 +30,7 @@ struct Piece {
 /// A global tensor; its pieces tile it exactly.
 struct ManifestTensor {
   TensorKind kind = TensorKind::weight;
-  StoredType type = StoredType::F32;
+  SafetensorsDtype type = SafetensorsDtype::F32;
   Shape shape = {};
   std::vector<Piece> pieces = {};
 };
@@ -44,12 +44,12 @@ struct OptimizerRecord {
 
 struct Manifest {
   TrainingProgress progress;
-  JsonBox model;     ///< architecture_to_json
-  JsonBox settings;  ///< for people and for the diff on resume
+  JsonValue model;     ///< architecture_to_json
+  JsonValue settings;  ///< for people and for the diff on resume
   std::optional<OptimizerRecord> optimizer;
-  JsonBox rerun_state;                            ///< of a step that is to be run again; null: none
+  JsonValue rerun_state;                            ///< of a step that is to be run again; null: none
   std::string model_type;                         ///< Hugging Face family the weights came from; "" for none
-  std::map<std::string, std::uint64_t> files;     ///< carried files (relative path → checksum)
+  std::map<std::string, std::uint64_t> files;     ///< auxiliary files (relative path → checksum)
   std::map<std::string, std::uint64_t> headers;   ///< safetensors files: checksum of the header
   std::map<std::string, ManifestTensor> tensors;  ///< weights by name; optimizer state as "<state>.<name>"
 };
@@ -64,10 +64,10 @@ Manifest parse_manifest(const std::string& text, const std::string& source);
 
 /// Headers and tensors alone: what one of several writers adds.
 std::string manifest_part_text(const Manifest& manifest);
-void add_manifest_part(Manifest& manifest, const std::string& text, const std::string& source);
+void merge_manifest_part(Manifest& manifest, const std::string& text, const std::string& source);
 
 /// Why the pieces of a tensor do not tile it, naming the tensor; empty when all do.
-std::string tiling_fault(const Manifest& manifest);
+std::string tiling_error(const Manifest& manifest);
 
 /// Reads folder/manifest.json.
 Manifest read_manifest(const std::filesystem::path& folder);

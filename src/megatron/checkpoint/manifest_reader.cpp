@@ -14,7 +14,7 @@ constexpr const char* kOtherIteration = "load another iteration with --ckpt-step
 ManifestReader::ManifestReader(std::filesystem::path folder) : folder_(std::move(folder)), manifest_(read_manifest(folder_)) {
   for (const auto& [name, tensor] : manifest_.tensors) {
     const std::string place = (folder_ / kManifestFile).string() + ": tensor '" + name + "'";
-    const at::ScalarType type = scalar_type_of(tensor.type, place);
+    const at::ScalarType type = to_scalar_type(tensor.type, place);
     if (tensor.kind == TensorKind::weight) weights_.push_back({name, tensor.shape, type});
   }
 }
@@ -38,8 +38,8 @@ at::Tensor ManifestReader::piece_tensor(const std::string& name, const ManifestT
   if (stored == nullptr) throw UserError({place + ": missing", "the manifest names key '" + piece.key + "'", kOtherIteration});
   if (stored->type != tensor.type || stored->shape != piece.region.shape) {
     throw UserError({place + ": dtype or shape differs from the manifest",
-                     std::string(stored_type_name(stored->type)) + " " + shape_text(stored->shape) + ", the manifest says " +
-                         std::string(stored_type_name(tensor.type)) + " " + shape_text(piece.region.shape),
+                     std::string(safetensors_dtype_name(stored->type)) + " " + shape_text(stored->shape) + ", the manifest says " +
+                         std::string(safetensors_dtype_name(tensor.type)) + " " + shape_text(piece.region.shape),
                      kOtherIteration});
   }
   if (verified_.insert(&piece).second && checksum(source.bytes(*stored)) != piece.checksum) {

@@ -1,4 +1,4 @@
-// Reads tensors of one of our checkpoint folders by boxes, every piece's checksum verified before its first use.
+// Reads tensors of one of our checkpoint folders by slices, every piece's checksum verified before its first use.
 #pragma once
 
 #include <filesystem>

@@ -10,7 +10,7 @@ namespace megatron {
 namespace {
 
 /// How the user gave the member ("--swiglu", "run.yaml:3"); empty when not given.
-std::string given_by(const std::string& member, const Parsed& parsed) {
+std::string given_by(const std::string& member, const ParseResult& parsed) {
   const std::string name = member == "window_layers" ? "window_attn_skip_freq" : member;
   return parsed.is_set(name) ? parsed.origin(name).where : std::string();
 }
@@ -22,7 +22,7 @@ void copy_member(const Field& field, const TransformerConfig& from, TransformerC
 }
 
 /// The source's architecture as the given flags would change it.
-TransformerConfig with_flags(const CheckpointSource& source, TransformerConfig flags, const Parsed& parsed) {
+TransformerConfig with_flags(const CheckpointSource& source, TransformerConfig flags, const ParseResult& parsed) {
   if (flags.num_layers == 0) flags.num_layers = source.model.num_layers;
   flags.window_layers.clear();
   TransformerConfig pattern = flags;
@@ -38,7 +38,7 @@ TransformerConfig with_flags(const CheckpointSource& source, TransformerConfig f
   return candidate;
 }
 
-void refuse_contradictions(const CheckpointSource& source, const TransformerConfig& candidate, const Parsed& parsed) {
+void refuse_contradictions(const CheckpointSource& source, const TransformerConfig& candidate, const ParseResult& parsed) {
   const bool differ_in_positions = source.model.position_embedding_type != candidate.position_embedding_type;
   std::map<std::string, std::string> differences;  // by the flag: one may set several members
   for (const ArchitectureDifference& difference : forward_differences(source.model, candidate)) {
@@ -55,12 +55,12 @@ void refuse_contradictions(const CheckpointSource& source, const TransformerConf
 
 }  // namespace
 
-TransformerConfig merge_architecture(const CheckpointSource& source, const TransformerConfig& flags, const Parsed& parsed) {
+TransformerConfig merge_architecture(const CheckpointSource& source, const TransformerConfig& flags, const ParseResult& parsed) {
   const TransformerConfig candidate = with_flags(source, flags, parsed);
   refuse_contradictions(source, candidate, parsed);
   TransformerConfig merged = source.model;
   for (const Field& field : training_members().set().fields) {
-    if (!given_by(field.name, parsed).empty() || !source.given_knobs.contains(field.name)) copy_member(field, flags, merged);
+    if (!given_by(field.name, parsed).empty() || !source.given_training_fields.contains(field.name)) copy_member(field, flags, merged);
   }
   if (merged.position_embedding_type != PositionEmbedding::learned_absolute) merged.max_position_embeddings = candidate.max_position_embeddings;
   resolve(merged);

@@ -23,7 +23,7 @@ std::int64_t count_non_finite(const at::Tensor& tensor) {
   return count;
 }
 
-std::string non_finite_fault(const std::string& name, const at::Tensor& tensor) {
+std::string non_finite_error(const std::string& name, const at::Tensor& tensor) {
   const std::int64_t count = count_non_finite(tensor);
   if (count == 0) return {};
   return "tensor '" + name + "': " + std::to_string(count) + " of " +

@@ -14,6 +14,6 @@ namespace megatron {
 std::int64_t count_non_finite(const at::Tensor& tensor);
 
 /// "tensor 'name': 3 of 512 values are not finite"; empty when all are finite.
-std::string non_finite_fault(const std::string& name, const at::Tensor& tensor);
+std::string non_finite_error(const std::string& name, const at::Tensor& tensor);
 
 }  // namespace megatron

@@ -19,22 +19,22 @@ fs::path parent_of(const fs::path& path) { return path.has_parent_path() ? path.
 /// "/a/b/" → "/a/b": the temporary name must be a neighbour.
 fs::path without_trailing_slash(fs::path path) { return path.has_filename() ? path : path.parent_path(); }
 
-fs::path set_aside_name(const fs::path& path) { return path.string() + ".old" + pending_mark(); }
+fs::path backup_path(const fs::path& path) { return path.string() + ".old" + temporary_suffix(); }
 
-[[noreturn]] void too_little_space(const fs::path& folder, const std::string& got) {
+[[noreturn]] void throw_no_space(const fs::path& folder, const std::string& got) {
   throw UserError({"not enough free space at " + folder.string(), got, "free space there, or choose another folder"});
 }
 
 /// What statvfs does not say: whether this user's quota has room. File systems that cannot tell let it pass.
-void try_to_reserve(const fs::path& folder, std::uint64_t bytes, FileSystem& files) {
+void check_quota(const fs::path& folder, std::uint64_t bytes, FileSystem& files) {
   const fs::path path = folder / (".space.tmp." + std::to_string(::getpid()));
   const int descriptor = files.create(path);
-  if (descriptor < 0) fail_file("create", path, errno);
-  const int code = files.reserve(descriptor, bytes) == 0 ? 0 : errno;
+  if (descriptor < 0) throw_file_error("create", path, errno);
+  const int code = files.preallocate(descriptor, bytes) == 0 ? 0 : errno;
   files.close(descriptor);
-  remove_if_possible(path, files);
-  if (code == EDQUOT) too_little_space(folder, "your quota does not hold the " + std::to_string(bytes) + " bytes that are needed");
-  if (code == ENOSPC) too_little_space(folder, "the disk does not hold the " + std::to_string(bytes) + " bytes that are needed");
+  try_remove_tree(path, files);
+  if (code == EDQUOT) throw_no_space(folder, "your quota does not hold the " + std::to_string(bytes) + " bytes that are needed");
+  if (code == ENOSPC) throw_no_space(folder, "the disk does not hold the " + std::to_string(bytes) + " bytes that are needed");
 }
 
 }  // namespace
@@ -42,31 +42,31 @@ void try_to_reserve(const fs::path& folder, std::uint64_t bytes, FileSystem& fil
 void require_free_space(const fs::path& folder, std::uint64_t bytes, FileSystem& files) {
   const std::uint64_t needed = bytes + kSpareBytes;
   const auto free = files.free_bytes(folder);
-  if (free && *free < needed) too_little_space(folder, std::to_string(*free) + " bytes are free, " + std::to_string(needed) + " are needed");
-  try_to_reserve(folder, needed, files);
+  if (free && *free < needed) throw_no_space(folder, std::to_string(*free) + " bytes are free, " + std::to_string(needed) + " are needed");
+  check_quota(folder, needed, files);
 }
 
-void discard_folder(const fs::path& folder, FileSystem& files) {
+void remove_folder_atomically(const fs::path& folder, FileSystem& files) {
   const fs::path path = without_trailing_slash(folder);
-  const fs::path unnamed = path.string() + pending_mark();
-  if (files.rename(path, unnamed) != 0) fail_file("remove", path, errno);
+  const fs::path unnamed = path.string() + temporary_suffix();
+  if (files.rename(path, unnamed) != 0) throw_file_error("remove", path, errno);
   sync_folder(parent_of(path), files);
   remove_tree(unnamed, files);
 }
 
 PendingFolder::PendingFolder(fs::path final_path, FileSystem& files) : files_(files), final_path_(without_trailing_slash(std::move(final_path))) {
-  path_ = final_path_.string() + pending_mark();
+  path_ = final_path_.string() + temporary_suffix();
   remove_tree(path_, files_);
   try {
     megatron::create_directories(path_, files_);
   } catch (const UserError&) {
-    remove_if_possible(path_, files_);
+    try_remove_tree(path_, files_);
     throw;
   }
 }
 
 PendingFolder::~PendingFolder() {
-  if (!committed_) remove_if_possible(path_, files_);
+  if (!committed_) try_remove_tree(path_, files_);
 }
 
 void PendingFolder::commit() {
@@ -74,23 +74,23 @@ void PendingFolder::commit() {
     if (entry.is_directory()) sync_folder(entry.path(), files_);
   }
   sync_folder(path_, files_);
-  const fs::path replaced = put_in_place();
+  const fs::path replaced = rename_into_place();
   committed_ = true;
   sync_folder(parent_of(final_path_), files_);
-  if (!replaced.empty()) remove_if_possible(replaced, files_);
+  if (!replaced.empty()) try_remove_tree(replaced, files_);
 }
 
-fs::path PendingFolder::put_in_place() {
+fs::path PendingFolder::rename_into_place() {
   if (fs::exists(final_path_)) {
     if (files_.exchange(path_, final_path_) == 0) return path_;
-    const fs::path aside = set_aside_name(final_path_);
-    if (files_.rename(final_path_, aside) != 0) fail_file("rename", final_path_, errno);
-    if (files_.rename(path_, final_path_) == 0) return aside;
+    const fs::path backup = backup_path(final_path_);
+    if (files_.rename(final_path_, backup) != 0) throw_file_error("rename", final_path_, errno);
+    if (files_.rename(path_, final_path_) == 0) return backup;
     const int code = errno;
-    files_.rename(aside, final_path_);
-    fail_file("rename to", final_path_, code);
+    files_.rename(backup, final_path_);
+    throw_file_error("rename to", final_path_, code);
   }
-  if (files_.rename(path_, final_path_) != 0) fail_file("rename to", final_path_, errno);
+  if (files_.rename(path_, final_path_) != 0) throw_file_error("rename to", final_path_, errno);
   return {};
 }
 

@@ -11,16 +11,16 @@ namespace megatron {
 namespace fs = std::filesystem;
 
 /// UserError when the disk below `folder`, or this user's quota there, has less than `bytes` and a little more available.
-void require_free_space(const fs::path& folder, std::uint64_t bytes, FileSystem& files = disk());
+void require_free_space(const fs::path& folder, std::uint64_t bytes, FileSystem& files = default_file_system());
 
 /// Removes a committed folder: it loses its name in one step, so no reader finds half of it.
-void discard_folder(const fs::path& folder, FileSystem& files = disk());
+void remove_folder_atomically(const fs::path& folder, FileSystem& files = default_file_system());
 
 /// Makes `final_path`.tmp-<host>-<pid>; commit() puts it in place, taking an older folder of that name away in the same step. Whoever writes into
 /// it flushes each file. An uncommitted one is removed on destruction.
 class PendingFolder {
  public:
-  explicit PendingFolder(fs::path final_path, FileSystem& files = disk());
+  explicit PendingFolder(fs::path final_path, FileSystem& files = default_file_system());
   PendingFolder(const PendingFolder&) = delete;
   PendingFolder& operator=(const PendingFolder&) = delete;
   ~PendingFolder();
@@ -30,7 +30,7 @@ class PendingFolder {
 
  private:
   /// Where the replaced folder is now; empty when there was none.
-  fs::path put_in_place();
+  fs::path rename_into_place();
 
   FileSystem& files_;
   fs::path final_path_, path_;

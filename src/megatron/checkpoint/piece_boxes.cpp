@@ -7,7 +7,7 @@
 namespace megatron {
 namespace {
 
-/// Appends the boxes of elements [first, first + count) of the dimensions from `dim` on; the ones before it are at `prefix`.
+/// Appends the slices of elements [first, first + count) of the dimensions from `dim` on; the ones before it are at `prefix`.
 void append_regions(const Shape& shape, std::size_t dim, const Shape& prefix, std::int64_t first, std::int64_t count, std::vector<Region>& regions) {
   const std::int64_t row = num_elements({shape.begin() + static_cast<std::ptrdiff_t>(dim) + 1, shape.end()});
   const auto descend = [&](std::int64_t elements) {
@@ -45,14 +45,14 @@ std::vector<Region> flat_range_regions(const Shape& shape, std::int64_t first, s
   return regions;
 }
 
-std::vector<PieceBox> piece_boxes(const ParameterPiece& piece, const at::Tensor& flat, const std::vector<Box>& boxes) {
+std::vector<PieceBox> piece_boxes(const ParameterPiece& piece, const at::Tensor& flat, const std::vector<TensorSlice>& slices) {
   std::vector<PieceBox> result;
   std::int64_t begin = 0;
   for (const Region& region : flat_range_regions(piece.parameter->local_shape(), piece.first, piece.count)) {
     const std::int64_t size = num_elements(region.shape);
     const at::Tensor part = flat.narrow(0, begin, size).view(region.shape);
     begin += size;
-    for (const Box& box : boxes) {
+    for (const TensorSlice& box : slices) {
       const auto common = intersect(region, {box.local_offset, box.shape});
       if (!common) continue;
       Region global = *common;

@@ -11,14 +11,14 @@
 namespace megatron {
 namespace {
 
-std::uint64_t size_of(const PieceToWrite& piece) { return static_cast<std::uint64_t>(num_elements(piece.region.shape)) * element_bytes(piece.type); }
+std::uint64_t size_of(const WriteItem& piece) { return static_cast<std::uint64_t>(num_elements(piece.region.shape)) * element_size(piece.type); }
 
 /// The tensor's own name when the piece is the whole tensor; else with the box's offset.
-std::string key_of(const PieceToWrite& piece) {
+std::string key_of(const WriteItem& piece) {
   return piece.region.shape == piece.global_shape ? piece.name : piece.name + "@" + shape_text(piece.region.offset);
 }
 
-std::string file_name(const PieceFiles& files, std::size_t part) {
+std::string shard_name(const ShardFileOptions& files, std::size_t part) {
   char number[32];
   if (part == 0) {
     std::snprintf(number, sizeof number, "_%05lld", static_cast<long long>(files.rank));
@@ -29,12 +29,12 @@ std::string file_name(const PieceFiles& files, std::size_t part) {
 }
 
 /// Consecutive pieces that fit into one file.
-std::vector<std::vector<PieceToWrite>> into_files(std::vector<PieceToWrite> pieces, std::uint64_t most_bytes) {
-  std::vector<std::vector<PieceToWrite>> groups;
+std::vector<std::vector<WriteItem>> group_by_file(std::vector<WriteItem> pieces, std::uint64_t max_shard_bytes) {
+  std::vector<std::vector<WriteItem>> groups;
   std::uint64_t used = 0;
-  for (PieceToWrite& piece : pieces) {
+  for (WriteItem& piece : pieces) {
     const std::uint64_t size = size_of(piece);
-    if (groups.empty() || used + size > most_bytes) {
+    if (groups.empty() || used + size > max_shard_bytes) {
       groups.emplace_back();
       used = 0;
     }
@@ -44,21 +44,21 @@ std::vector<std::vector<PieceToWrite>> into_files(std::vector<PieceToWrite> piec
   return groups;
 }
 
-void write_file(const std::filesystem::path& folder, const std::string& name, const std::vector<PieceToWrite>& pieces, Manifest& manifest,
-                FileSystem& through) {
-  std::vector<TensorHead> heads;
-  std::unordered_map<std::string, const PieceToWrite*> by_key;
-  for (const PieceToWrite& piece : pieces) {
-    heads.push_back({key_of(piece), piece.type, piece.region.shape});
-    by_key.emplace(heads.back().name, &piece);
+void write_file(const std::filesystem::path& folder, const std::string& name, const std::vector<WriteItem>& pieces, Manifest& manifest,
+                FileSystem& file_system) {
+  std::vector<TensorHeader> headers;
+  std::unordered_map<std::string, const WriteItem*> by_key;
+  for (const WriteItem& piece : pieces) {
+    headers.push_back({key_of(piece), piece.type, piece.region.shape});
+    by_key.emplace(headers.back().name, &piece);
   }
-  SafetensorsWriter writer(folder / name, std::move(heads), {{"format", "pt"}}, through);
+  SafetensorsWriter writer(folder / name, std::move(headers), {{"format", "pt"}}, file_system);
   manifest.headers[name] = writer.header_checksum();
-  for (const TensorHead& head : writer.order()) {
-    const PieceToWrite& piece = *by_key.at(head.name);
-    const at::Tensor content = packed(piece.tensor());
-    MEGATRON_CHECK(stored_type_of(content.scalar_type()) == piece.type, "piece of ", piece.name, " has another type than planned");
-    const auto bytes = bytes_of(content);
+  for (const TensorHeader& head : writer.order()) {
+    const WriteItem& piece = *by_key.at(head.name);
+    const at::Tensor content = contiguous_cpu(piece.tensor());
+    MEGATRON_CHECK(to_safetensors_dtype(content.scalar_type()) == piece.type, "piece of ", piece.name, " has another type than planned");
+    const auto bytes = tensor_bytes(content);
     writer.write(bytes);
     ManifestTensor& tensor = manifest.tensors[piece.name];
     tensor.kind = piece.kind;
@@ -71,16 +71,16 @@ void write_file(const std::filesystem::path& folder, const std::string& name, co
 
 }  // namespace
 
-std::uint64_t num_bytes(const std::vector<PieceToWrite>& pieces) {
+std::uint64_t num_bytes(const std::vector<WriteItem>& pieces) {
   std::uint64_t total = 0;
-  for (const PieceToWrite& piece : pieces) total += size_of(piece);
+  for (const WriteItem& piece : pieces) total += size_of(piece);
   return total;
 }
 
-void write_pieces(const std::filesystem::path& folder, const PieceFiles& files, std::vector<PieceToWrite> pieces, Manifest& manifest,
-                  FileSystem& through) {
-  const auto groups = into_files(std::move(pieces), files.most_bytes);
-  for (std::size_t part = 0; part < groups.size(); ++part) write_file(folder, file_name(files, part), groups[part], manifest, through);
+void write_shard_files(const std::filesystem::path& folder, const ShardFileOptions& files, std::vector<WriteItem> pieces, Manifest& manifest,
+                  FileSystem& file_system) {
+  const auto groups = group_by_file(std::move(pieces), files.max_shard_bytes);
+  for (std::size_t part = 0; part < groups.size(); ++part) write_file(folder, shard_name(files, part), groups[part], manifest, file_system);
 }
 
 }  // namespace megatron

@@ -19,7 +19,7 @@ namespace megatron {
 
 struct StoredTensor {
   std::string name = {};
-  StoredType type = StoredType::F32;
+  SafetensorsDtype type = SafetensorsDtype::F32;
   Shape shape = {};
   std::uint64_t begin = 0, end = 0;  ///< bytes after the header
 
@@ -51,9 +51,9 @@ class SafetensorsFile {
 };
 
 /// What a file will hold; the writer assigns the offsets.
-struct TensorHead {
+struct TensorHeader {
   std::string name = {};
-  StoredType type = StoredType::F32;
+  SafetensorsDtype type = SafetensorsDtype::F32;
   Shape shape = {};
 
   std::uint64_t num_bytes() const;
@@ -62,10 +62,10 @@ struct TensorHead {
 /// Writes the header at once, then takes the tensors' bytes one by one in `order()`: larger elements first, so that every tensor is aligned.
 class SafetensorsWriter {
  public:
-  SafetensorsWriter(const fs::path& path, std::vector<TensorHead> heads, const std::map<std::string, std::string>& metadata = {},
-                    FileSystem& files = disk());
+  SafetensorsWriter(const fs::path& path, std::vector<TensorHeader> headers, const std::map<std::string, std::string>& metadata = {},
+                    FileSystem& files = default_file_system());
 
-  const std::vector<TensorHead>& order() const { return heads_; }
+  const std::vector<TensorHeader>& order() const { return headers_; }
   /// Checksum of what lies before the data.
   std::uint64_t header_checksum() const { return header_checksum_; }
   /// The bytes of the next tensor of order(), whole.
@@ -74,13 +74,13 @@ class SafetensorsWriter {
   void close();
 
  private:
-  std::vector<TensorHead> heads_;
+  std::vector<TensorHeader> headers_;
   FileWriter writer_;
   std::uint64_t header_checksum_ = 0;
   std::size_t next_ = 0;
 };
 
-/// Sorts heads as a writer would, so that a caller can prepare its data in that order.
-void sort_for_writing(std::vector<TensorHead>& heads);
+/// Sorts headers as a writer would, so that a caller can prepare its data in that order.
+void sort_for_writing(std::vector<TensorHeader>& headers);
 
 }  // namespace megatron

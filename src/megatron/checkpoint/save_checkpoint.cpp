@@ -1,4 +1,4 @@
-// A training run's checkpoint: the boxes of every weight and of the optimizer's state.
+// A training run's checkpoint: the slices of every weight and of the optimizer's state.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -23,7 +23,7 @@ Json settings_to_json(const Settings& settings) {
 }
 
 /// Which parameters this rank writes of what every data-parallel rank holds: each rank about as much as the others.
-std::set<const Parameter*> written_here(const ParamStore& store) {
+std::set<const Parameter*> parameters_to_write(const ParamStore& store) {
   const Axis& all = store.data_parallel().all;
   std::vector<std::int64_t> load(static_cast<std::size_t>(all.size), 0);
   std::set<const Parameter*> mine;
@@ -35,42 +35,42 @@ std::set<const Parameter*> written_here(const ParamStore& store) {
   return mine;
 }
 
-/// Collects what this rank writes: of each tensor the boxes that no other rank writes.
-class PieceList {
+/// Collects what this rank writes: of each tensor the slices that no other rank writes.
+class SavePlanner {
  public:
-  explicit PieceList(const ParamStore& store) : data_parallel_(store.data_parallel()), mine_(written_here(store)) {}
+  explicit SavePlanner(const ParamStore& store) : data_parallel_(store.data_parallel()), mine_(parameters_to_write(store)) {}
 
-  void add_weights(const ParamStore& store, std::vector<PieceToWrite>& pieces) const {
+  void add_weights(const ParamStore& store, std::vector<WriteItem>& pieces) const {
     for (Parameter* parameter : store.parameters()) {
       if (mine_.contains(parameter)) add(parameter->name(), TensorKind::weight, whole_piece(*parameter), parameter->value().view({-1}), pieces);
     }
   }
   /// `flat` is the optimizer's: whole on every rank, or a slice that only the instances of the optimizer share.
-  void add_state(const std::string& name, const ParameterPiece& piece, const at::Tensor& flat, std::vector<PieceToWrite>& pieces) const {
+  void add_state(const std::string& name, const ParameterPiece& piece, const at::Tensor& flat, std::vector<WriteItem>& pieces) const {
     const bool is_mine = data_parallel_.shard.size > 1 ? data_parallel_.replica.rank == 0 : mine_.contains(piece.parameter);
     if (is_mine) add(name + piece.parameter->name(), TensorKind::optimizer, piece, flat, pieces);
   }
 
  private:
-  static void add(const std::string& name, TensorKind kind, const ParameterPiece& piece, const at::Tensor& flat, std::vector<PieceToWrite>& pieces) {
+  static void add(const std::string& name, TensorKind kind, const ParameterPiece& piece, const at::Tensor& flat, std::vector<WriteItem>& pieces) {
     const Parameter& parameter = *piece.parameter;
-    for (PieceBox& box : piece_boxes(piece, flat, parameter.owned_boxes())) {
+    for (PieceBox& box : piece_boxes(piece, flat, parameter.owned_slices())) {
       pieces.push_back({.name = name,
                         .kind = kind,
-                        .type = stored_type_of(flat.scalar_type()),
+                        .type = to_safetensors_dtype(flat.scalar_type()),
                         .global_shape = parameter.sharding().global_shape,
                         .region = std::move(box.region),
                         .tensor = [part = std::move(box.tensor)] { return part; }});
     }
   }
 
-  const DataParallel& data_parallel_;
+  const DataParallelOptions& data_parallel_;
   std::set<const Parameter*> mine_;
 };
 
 /// The float32 weights behind 16-bit ones.
-void add_main_parameters(const PieceList& list, const MainParameters& main, std::vector<PieceToWrite>& pieces) {
-  if (!main.are_separate()) return;
+void add_main_parameters(const SavePlanner& list, const MainParameters& main, std::vector<WriteItem>& pieces) {
+  if (!main.has_fp32_copies()) return;
   for (std::size_t i = 0; i < main.tensors().size(); ++i) list.add_state(kMainParameterPrefix, main.pieces()[i], main.tensors()[i], pieces);
 }
 
@@ -84,10 +84,10 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, const S
   content.manifest.settings = request.settings != nullptr ? settings_to_json(*request.settings) : Json::object();
   if (request.origin != nullptr) {
     content.manifest.model_type = request.origin->model_type;
-    content.carried = request.origin->carried;
+    content.auxiliary_files = request.origin->auxiliary_files;
   }
-  if (request.tokenizer != nullptr) carry_tokenizer(*request.tokenizer, content.carried);
-  const PieceList list(*request.weights);
+  if (request.tokenizer != nullptr) replace_tokenizer_files(*request.tokenizer, content.auxiliary_files);
+  const SavePlanner list(*request.weights);
   list.add_weights(*request.weights, content.weights);
   content.manifest.rerun_state = request.rerun_state;
   if (request.optimizer != nullptr) {
@@ -102,7 +102,7 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, const S
   const std::int64_t iteration = request.progress.iteration;
   return write_checkpoint(root, iteration_folder(iteration), std::to_string(iteration), std::move(content),
                           {.lock = request.lock,
-                           .files = request.files != nullptr ? *request.files : disk(),
+                           .files = request.files != nullptr ? *request.files : default_file_system(),
                            .world = request.world,
                            .device = request.weights->device()});
 }

@@ -7,11 +7,11 @@
 
 namespace megatron {
 
-enum class StoredType { BOOL, U8, I8, F8_E5M2, F8_E4M3, F8_E8M0, I16, U16, F16, BF16, I32, U32, F32, C64, F64, I64, U64 };
+enum class SafetensorsDtype { BOOL, U8, I8, F8_E5M2, F8_E4M3, F8_E8M0, I16, U16, F16, BF16, I32, U32, F32, C64, F64, I64, U64 };
 
-std::string_view stored_type_name(StoredType type);
+std::string_view safetensors_dtype_name(SafetensorsDtype type);
 /// Nothing for a spelling that is not known.
-std::optional<StoredType> find_stored_type(std::string_view name);
-std::uint64_t element_bytes(StoredType type);
+std::optional<SafetensorsDtype> parse_safetensors_dtype(std::string_view name);
+std::uint64_t element_size(SafetensorsDtype type);
 
 }  // namespace megatron

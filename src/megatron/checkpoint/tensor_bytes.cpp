@@ -14,31 +14,31 @@ namespace {
 
 struct TypePair {
   at::ScalarType scalar;
-  StoredType stored;
+  SafetensorsDtype stored;
   const char* name;
 };
 
 constexpr std::array kPairs{
-    TypePair{at::kFloat, StoredType::F32, "float32"},
-    TypePair{at::kDouble, StoredType::F64, "float64"},
-    TypePair{at::kBFloat16, StoredType::BF16, "bfloat16"},
-    TypePair{at::kHalf, StoredType::F16, "float16"},
+    TypePair{at::kFloat, SafetensorsDtype::F32, "float32"},
+    TypePair{at::kDouble, SafetensorsDtype::F64, "float64"},
+    TypePair{at::kBFloat16, SafetensorsDtype::BF16, "bfloat16"},
+    TypePair{at::kHalf, SafetensorsDtype::F16, "float16"},
 };
 
 }  // namespace
 
-StoredType stored_type_of(at::ScalarType type) {
+SafetensorsDtype to_safetensors_dtype(at::ScalarType type) {
   for (const TypePair& pair : kPairs) {
     if (pair.scalar == type) return pair.stored;
   }
   throw UserError(std::string("checkpoints do not hold tensors of type ") + c10::toString(type));
 }
 
-at::ScalarType scalar_type_of(StoredType type, const std::string& place) {
+at::ScalarType to_scalar_type(SafetensorsDtype type, const std::string& place) {
   for (const TypePair& pair : kPairs) {
     if (pair.stored == type) return pair.scalar;
   }
-  throw UserError({place + ": dtype is not supported for weights", std::string(stored_type_name(type)), "use weights in F32, BF16 or F16"});
+  throw UserError({place + ": dtype is not supported for weights", std::string(safetensors_dtype_name(type)), "use weights in F32, BF16 or F16"});
 }
 
 std::string dtype_name(at::ScalarType type) {
@@ -49,11 +49,11 @@ std::string dtype_name(at::ScalarType type) {
 }
 
 at::Tensor view_tensor(const SafetensorsFile& file, const StoredTensor& stored) {
-  const at::ScalarType type = scalar_type_of(stored.type, file.path().string() + ": tensor '" + stored.name + "'");
+  const at::ScalarType type = to_scalar_type(stored.type, file.path().string() + ": tensor '" + stored.name + "'");
   const auto bytes = file.bytes(stored);
   const auto options = at::TensorOptions().dtype(type);
   if (bytes.empty()) return at::empty(stored.shape, options);
-  if (reinterpret_cast<std::uintptr_t>(bytes.data()) % element_bytes(stored.type) == 0) {
+  if (reinterpret_cast<std::uintptr_t>(bytes.data()) % element_size(stored.type) == 0) {
     return at::from_blob(const_cast<std::byte*>(bytes.data()), stored.shape, options);
   }
   at::Tensor copy = at::empty(stored.shape, options);
@@ -61,15 +61,15 @@ at::Tensor view_tensor(const SafetensorsFile& file, const StoredTensor& stored) 
   return copy;
 }
 
-at::Tensor packed(const at::Tensor& tensor) {
+at::Tensor contiguous_cpu(const at::Tensor& tensor) {
   if (!tensor.is_cuda()) return tensor.detach().cpu().contiguous();
   // Pinned memory is filled at the full speed of the bus, and ATen keeps it for the next tensor.
   at::Tensor staged = at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(true));
   return staged.copy_(tensor.detach());
 }
 
-std::span<const std::byte> bytes_of(const at::Tensor& packed_tensor) {
-  return {static_cast<const std::byte*>(packed_tensor.const_data_ptr()), static_cast<std::size_t>(packed_tensor.nbytes())};
+std::span<const std::byte> tensor_bytes(const at::Tensor& contiguous_tensor) {
+  return {static_cast<const std::byte*>(contiguous_tensor.const_data_ptr()), static_cast<std::size_t>(contiguous_tensor.nbytes())};
 }
 
 at::Tensor narrow_to(at::Tensor tensor, const Shape& offset, const Shape& shape) {

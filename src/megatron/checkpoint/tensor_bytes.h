@@ -1,4 +1,4 @@
-// Tensors and the bytes of files.
+// Converts between tensors and the bytes of files.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,9 +11,9 @@
 namespace megatron {
 
 /// The file's type of a floating-point tensor; UserError for a type that checkpoints do not hold.
-StoredType stored_type_of(at::ScalarType type);
+SafetensorsDtype to_safetensors_dtype(at::ScalarType type);
 /// The tensor type of a weight in a file; UserError naming `place` when weights cannot be of that type (integers, 8 bits).
-at::ScalarType scalar_type_of(StoredType type, const std::string& place);
+at::ScalarType to_scalar_type(SafetensorsDtype type, const std::string& place);
 
 /// "float32", as config.json spells it.
 std::string dtype_name(at::ScalarType type);
@@ -22,9 +22,9 @@ std::string dtype_name(at::ScalarType type);
 at::Tensor view_tensor(const SafetensorsFile& file, const StoredTensor& stored);
 
 /// The tensor on the CPU without gaps; the same tensor when it already is.
-at::Tensor packed(const at::Tensor& tensor);
-/// The bytes of a packed tensor.
-std::span<const std::byte> bytes_of(const at::Tensor& packed_tensor);
+at::Tensor contiguous_cpu(const at::Tensor& tensor);
+/// The bytes of a contiguous CPU tensor.
+std::span<const std::byte> tensor_bytes(const at::Tensor& contiguous_tensor);
 
 /// The part of `tensor` at `region`.
 at::Tensor narrow_to(at::Tensor tensor, const Shape& offset, const Shape& shape);

@@ -16,7 +16,7 @@ namespace megatron {
 namespace {
 
 /// What is wrong with one folder.
-struct FolderFaults {
+struct FolderErrors {
   std::vector<std::string> damage;  ///< bytes that are missing or not those that were written
   std::vector<std::string>
       values;  ///< tensors whose bytes are right and whose numbers are not finite
@@ -24,78 +24,78 @@ struct FolderFaults {
 
 /// Runs `check` and keeps what it says.
 template <class Check>
-void collect(std::vector<std::string>& faults, Check check) {
+void collect(std::vector<std::string>& errors, Check check) {
   try {
     check();
   } catch (const UserError& error) {
-    faults.push_back(error.parts().what + (error.parts().got.empty() ? "" : ": " + error.parts().got));
+    errors.push_back(error.parts().what + (error.parts().got.empty() ? "" : ": " + error.parts().got));
   }
 }
 
 /// The values of a piece whose bytes are as they were written.
-void check_values(const std::string& place, const at::Tensor& values, FolderFaults& faults) {
-  const std::string fault = non_finite_fault(place, values);
-  if (!fault.empty()) faults.values.push_back(fault);
+void check_values(const std::string& place, const at::Tensor& values, FolderErrors& errors) {
+  const std::string fault = non_finite_error(place, values);
+  if (!fault.empty()) errors.values.push_back(fault);
 }
 
-void verify_pieces(ManifestReader& reader, FolderFaults& all) {
-  std::vector<std::string>& faults = all.damage;
+void verify_pieces(ManifestReader& reader, FolderErrors& all) {
+  std::vector<std::string>& errors = all.damage;
   std::set<std::string> bad_files;
   std::map<std::string, std::set<std::string>> keys;
   for (const auto& [name, tensor] : reader.manifest().tensors) {
     for (const Piece& piece : tensor.pieces) {
       if (bad_files.contains(piece.file)) continue;
-      const std::size_t before = faults.size();
-      collect(faults, [&] { reader.file(piece.file); });
-      if (faults.size() > before) {
+      const std::size_t before = errors.size();
+      collect(errors, [&] { reader.file(piece.file); });
+      if (errors.size() > before) {
         bad_files.insert(piece.file);
         continue;
       }
       keys[piece.file].insert(piece.key);
-      collect(faults, [&] { check_values(name, reader.piece_tensor(name, tensor, piece), all); });
+      collect(errors, [&] { check_values(name, reader.piece_tensor(name, tensor, piece), all); });
     }
   }
   for (const auto& [file, known] : keys) {
     for (const StoredTensor& stored : reader.file(file).tensors()) {
-      if (!known.contains(stored.name)) faults.push_back(reader.file(file).path().string() + ": tensor '" + stored.name + "' is not in the manifest");
+      if (!known.contains(stored.name)) errors.push_back(reader.file(file).path().string() + ": tensor '" + stored.name + "' is not in the manifest");
     }
   }
 }
 
-void verify_carried(const fs::path& folder, const Manifest& manifest, std::vector<std::string>& faults) {
+void verify_auxiliary_files(const fs::path& folder, const Manifest& manifest, std::vector<std::string>& errors) {
   for (const auto& [name, expected] : manifest.files) {
-    collect(faults, [&] {
+    collect(errors, [&] {
       if (checksum(read_file(folder / name)) != expected) throw UserError((folder / name).string() + ": checksum does not match");
     });
   }
 }
 
-FolderFaults find_faults(const std::filesystem::path& folder) {
-  FolderFaults faults;
-  collect(faults.damage, [&] {
+FolderErrors find_errors(const std::filesystem::path& folder) {
+  FolderErrors errors;
+  collect(errors.damage, [&] {
     ManifestReader reader(folder);
-    verify_pieces(reader, faults);
-    verify_carried(folder, reader.manifest(), faults.damage);
+    verify_pieces(reader, errors);
+    verify_auxiliary_files(folder, reader.manifest(), errors.damage);
   });
-  return faults;
+  return errors;
 }
 
-FolderFaults find_hf_faults(const std::filesystem::path& folder) {
-  FolderFaults faults;
-  collect(faults.damage, [&] {
+FolderErrors find_hf_errors(const std::filesystem::path& folder) {
+  FolderErrors errors;
+  collect(errors.damage, [&] {
     HfReader reader(folder);
     for (const WeightInfo& info : reader.weights())
-      check_values(info.name, reader.read(info.name), faults);
+      check_values(info.name, reader.read(info.name), errors);
   });
-  return faults;
+  return errors;
 }
 
 }  // namespace
 
 std::vector<std::string> verify_folder(const std::filesystem::path& folder) {
-  FolderFaults faults = find_faults(folder);
-  faults.damage.insert(faults.damage.end(), faults.values.begin(), faults.values.end());
-  return faults.damage;
+  FolderErrors errors = find_errors(folder);
+  errors.damage.insert(errors.damage.end(), errors.values.begin(), errors.values.end());
+  return errors.damage;
 }
 
 void verify_checkpoints(const std::filesystem::path& root, bool all, std::ostream& out) {
@@ -113,18 +113,18 @@ void verify_checkpoints(const std::filesystem::path& root, bool all, std::ostrea
                      "give the folder that --save wrote, or one with config.json and safetensors"});
   std::string damage, values;
   for (const fs::path& folder : folders) {
-    const FolderFaults faults = is_hf ? find_hf_faults(folder) : find_faults(folder);
+    const FolderErrors errors = is_hf ? find_hf_errors(folder) : find_errors(folder);
     const std::string whole = is_hf ? "complete (a Hugging Face folder has no checksums)" : "whole";
-    const bool is_whole = faults.damage.empty();
+    const bool is_whole = errors.damage.empty();
     out << folder.string() << ": " << (is_whole ? whole : "damaged")
-        << (faults.values.empty() ? ""
+        << (errors.values.empty() ? ""
             : is_whole            ? ", but not finite"
                                   : ", and not finite")
         << "\n";
-    for (const std::string& fault : faults.damage) damage += "\n  " + fault;
-    if (!faults.values.empty())
-      values += "\n  " + folder.string() + ": " + std::to_string(faults.values.size()) +
-                name_lines(faults.values);
+    for (const std::string& fault : errors.damage) damage += "\n  " + fault;
+    if (!errors.values.empty())
+      values += "\n  " + folder.string() + ": " + std::to_string(errors.values.size()) +
+                name_lines(errors.values);
   }
   const std::string fix =
       is_hf ? "download the folder again"

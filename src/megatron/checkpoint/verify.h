@@ -13,7 +13,7 @@ namespace megatron {
 std::vector<std::string> verify_folder(const std::filesystem::path& folder);
 
 /// Verifies the latest checkpoint of `root`, or all, or a Hugging Face folder; a line per folder on
-/// `out`. UserError with every fault.
+/// `out`. Throws a UserError that lists every error.
 void verify_checkpoints(const std::filesystem::path& root, bool all, std::ostream& out);
 
 }  // namespace megatron

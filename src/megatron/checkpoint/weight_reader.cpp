@@ -8,7 +8,7 @@
 #include "megatron/base/name_list.h"
 #include "megatron/checkpoint/piece_boxes.h"
 #include "megatron/checkpoint/tensor_bytes.h"
-#include "megatron/transformer/model_names.h"
+#include "megatron/transformer/all_parameter_names.h"
 
 namespace megatron {
 
@@ -27,15 +27,15 @@ at::Tensor WeightReader::read(const std::string& name) {
 
 void fill_piece(WeightReader& reader, const ParameterPiece& piece, const std::string& name, at::Tensor flat) {
   const Parameter& parameter = *piece.parameter;
-  std::vector<PieceBox> boxes = piece_boxes(piece, flat, parameter.sharding().boxes(parameter.axis()));
+  std::vector<PieceBox> slices = piece_boxes(piece, flat, parameter.sharding().slices(parameter.axis()));
   std::int64_t filled = 0;
-  for (const PieceBox& box : boxes) filled += box.tensor.numel();
+  for (const PieceBox& box : slices) filled += box.tensor.numel();
   if (filled < flat.numel()) flat.zero_();
-  for (PieceBox& box : boxes) reader.copy_region(name, box.region, std::move(box.tensor));
+  for (PieceBox& box : slices) reader.copy_region(name, box.region, std::move(box.tensor));
 }
 
 void fill_store(WeightReader& reader, const std::string& source, ParamStore& store) {
-  const std::vector<std::string> names = model_names(store);
+  const std::vector<std::string> names = all_parameter_names(store);
   std::vector<std::string> missing, unexpected;
   for (const Parameter* parameter : store.parameters()) {
     const WeightInfo* info = reader.find(parameter->name());

@@ -6,14 +6,14 @@ namespace megatron {
 
 const FieldSet& convert_fields() { return convert_table().set(); }
 
-int run_convert_front(std::span<const std::string> args) {
+int run_convert_frontend(std::span<const std::string> args) {
   read_convert_options(args);
   return run_in_engine("convert", args);
 }
 
 const FieldSet& checkpoint_fields() { return checkpoint_command_table().set(); }
 
-int run_checkpoint_front(std::span<const std::string> args) {
+int run_checkpoint_frontend(std::span<const std::string> args) {
   read_checkpoint_options(args);
   return run_in_engine("checkpoint", args);
 }

@@ -33,8 +33,8 @@ const Command* find_command(std::string_view name);
 /// Why a command that the design knows is not in this version; empty for any other word.
 std::string_view absent_command_reason(std::string_view name);
 
-/// Runs the command that the words say and returns its exit code; throws nothing.
-int dispatch(const std::vector<std::string>& words);
+/// Runs the command that the arguments say and returns its exit code; throws nothing.
+int dispatch(const std::vector<std::string>& args);
 
 /// UserError for a word that is no command: the nearest one, or why it is not in this version.
 [[noreturn]] void refuse_command(const std::string& name);
@@ -48,7 +48,7 @@ int run_completion(std::span<const std::string> args);
 const FieldSet& completion_fields();
 
 /// `megatron pretrain` up to the engine.
-int run_pretrain_front(std::span<const std::string> args);
+int run_pretrain_frontend(std::span<const std::string> args);
 const FieldSet& pretrain_fields();
 void check_pretrain(std::span<const std::string> args, std::int64_t world_size);
 
@@ -61,14 +61,14 @@ int run_plan(std::span<const std::string> args);
 const FieldSet& plan_fields();
 
 /// `megatron replay` up to the engine.
-int run_replay_front(std::span<const std::string> args);
+int run_replay_frontend(std::span<const std::string> args);
 const FieldSet& replay_fields();
 
 /// `megatron generate` and `megatron score` up to the engine.
-int run_generate_front(std::span<const std::string> args);
+int run_generate_frontend(std::span<const std::string> args);
 const FieldSet& generate_fields();
 void check_generate(std::span<const std::string> args, std::int64_t world_size);
-int run_score_front(std::span<const std::string> args);
+int run_score_frontend(std::span<const std::string> args);
 const FieldSet& score_fields();
 void check_score(std::span<const std::string> args, std::int64_t world_size);
 
@@ -89,9 +89,9 @@ int run_report(std::span<const std::string> args);
 const FieldSet& report_fields();
 
 /// `megatron convert` and `megatron checkpoint` up to the engine.
-int run_convert_front(std::span<const std::string> args);
+int run_convert_frontend(std::span<const std::string> args);
 const FieldSet& convert_fields();
-int run_checkpoint_front(std::span<const std::string> args);
+int run_checkpoint_frontend(std::span<const std::string> args);
 const FieldSet& checkpoint_fields();
 
 /// Loads libmegatron_engine.so from beside the program; processes forked afterwards have it. UserError when it cannot be loaded.

@@ -21,7 +21,7 @@ namespace megatron {
 namespace {
 
 struct DatasetCommandOptions {
-  std::vector<std::string> words;
+  std::vector<std::string> operands;
   std::optional<std::int64_t> seq_length;
   std::int64_t seed = 1234;
   std::string num_samples = "none,none,none";
@@ -40,7 +40,7 @@ const FieldTable<TokenizerConfig>& tokenizer_name_table() {
     for (const char* name : {"tokenizer_type", "tokenizer_model", "vocab_file", "merge_file"}) {
       const Field* field = tokenizer_table().set().find_name(name);
       MEGATRON_CHECK(field != nullptr, "no setting of the tokenizer is called ", name);
-      t.add_erased(*field);
+      t.add_field(*field);
     }
     return t;
   }();
@@ -56,7 +56,7 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
         "--decode also \"text\". info PREFIX...: documents, tokens and type. merge PREFIX... "
         "--output-prefix P: "
         "joins datasets.");
-    t.field("action", &Options::words, "show, info PREFIX... or merge PREFIX...").positional().value_name("WORD");
+    t.field("action", &Options::operands, "show, info PREFIX... or merge PREFIX...").positional().value_name("WORD");
     t.group("Samples to show");
     t.field("seq_length", &Options::seq_length, "tokens of a sample").at_least(1);
     t.field("seed", &Options::seed, "seed of the order").at_least(0).at_most(4294967295.0);
@@ -102,7 +102,7 @@ std::array<std::optional<std::int64_t>, 3> parse_sizes(const std::string& text) 
 
 std::unique_ptr<Tokenizer> open_tokenizer(const DatasetCommandOptions& options) {
   TokenizerConfig config = options.tokenizer;
-  if (!names_a_tokenizer(config))
+  if (!has_tokenizer(config))
     throw UserError({"--decode needs the tokenizer that made the dataset", "",
                      "give --tokenizer-model FILE or --tokenizer-type TYPE"});
   config.vocab_size = options.vocab_size;
@@ -131,7 +131,7 @@ std::string json_text(const std::string& text) {
 
 int show(const DatasetCommandOptions& options) {
   if (!options.seq_length) throw UserError({"show needs --seq-length", "", ""});
-  if (names_a_tokenizer(options.tokenizer) && !options.decode)
+  if (has_tokenizer(options.tokenizer) && !options.decode)
     throw UserError({"a tokenizer is given, but not --decode", "",
                      "add --decode to see the text of the samples, or leave the tokenizer out"});
   const DatasetRequest request{.sequence_length = *options.seq_length,
@@ -170,7 +170,7 @@ int info(const std::vector<std::string>& prefixes) {
     dataset.check();
     if (prefixes.size() > 1) std::cout << prefix << "\n";
     std::cout << "documents: " << dataset.num_documents() << "\nsequences: " << dataset.num_sequences() << "\ntokens: " << dataset.num_tokens()
-              << "\ndtype: " << token_type_name(dataset.type()) << "\nbytes: " << dataset.bin_size() << "\n";
+              << "\ndtype: " << token_dtype_name(dataset.type()) << "\nbytes: " << dataset.bin_size() << "\n";
   }
   return 0;
 }
@@ -185,7 +185,7 @@ int merge(const std::vector<std::string>& prefixes, const DatasetCommandOptions&
     const IndexedDataset dataset(prefix, reading);
     builder.add_dataset(dataset);
     const std::uint64_t taken =
-        static_cast<std::uint64_t>(dataset.num_tokens()) * token_size(dataset.type());
+        static_cast<std::uint64_t>(dataset.num_tokens()) * token_dtype_size(dataset.type());
     if (taken != dataset.bin_size())
       std::cerr << "note: " << prefix << ".idx takes " << taken << " of the "
                 << dataset.bin_size() << " bytes of " << prefix << ".bin\n";
@@ -201,10 +201,10 @@ const FieldSet& dataset_fields() { return dataset_table().set(); }
 
 int run_dataset(std::span<const std::string> args) {
   DatasetCommandOptions options;
-  const Parsed parsed = parse_command_line(dataset_table(), args, options, "dataset");
+  const ParseResult parsed = parse_command_line(dataset_table(), args, options, "dataset");
   std::cerr << notes_text(parsed);
-  const std::string action = options.words.empty() ? "" : options.words[0];
-  const std::vector<std::string> prefixes(options.words.begin() + (options.words.empty() ? 0 : 1), options.words.end());
+  const std::string action = options.operands.empty() ? "" : options.operands[0];
+  const std::vector<std::string> prefixes(options.operands.begin() + (options.operands.empty() ? 0 : 1), options.operands.end());
   if (action == "info") return info(prefixes);
   if (action == "merge") return merge(prefixes, options);
   if (action != "show")

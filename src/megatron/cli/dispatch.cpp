@@ -1,11 +1,11 @@
-// From the words of the command line to a command: for the program itself and for every rank that `launch` forks.
+// From the args of the command line to a command: for the program itself and for every rank that `launch` forks.
 #include <algorithm>
 #include <array>
 #include <utility>
 
 #include "megatron/cli/command.h"
 #include "megatron/config/problems.h"
-#include "megatron/config/run_guarded.h"
+#include "megatron/config/run_command.h"
 
 namespace megatron {
 namespace {
@@ -43,11 +43,11 @@ void refuse_command(const std::string& name) {
   throw UserError({"'" + name + "'", "unknown command", meant.empty() ? "see megatron --help" : "did you mean `megatron " + meant + "`?"});
 }
 
-int dispatch(const std::vector<std::string>& words) {
-  const std::span<const std::string> rest = std::span(words).subspan(1);
-  const Command* command = find_command(words[0]);
-  if (!command) return run_guarded("", [&]() -> int { refuse_command(words[0]); });
-  return run_guarded(command->name, [&] { return command->run ? command->run(rest) : run_in_engine(command->name, rest); });
+int dispatch(const std::vector<std::string>& args) {
+  const std::span<const std::string> rest = std::span(args).subspan(1);
+  const Command* command = find_command(args[0]);
+  if (!command) return run_command("", [&]() -> int { refuse_command(args[0]); });
+  return run_command(command->name, [&] { return command->run ? command->run(rest) : run_in_engine(command->name, rest); });
 }
 
 }  // namespace megatron

@@ -32,26 +32,26 @@ std::int64_t num_gpus() {
 }
 
 /// A mistake in the command is one message here, not one from every rank.
-void check_command(const std::vector<std::string>& words, std::int64_t world_size) {
-  const Command* command = find_command(words[0]);
-  if (!command) refuse_command(words[0]);
+void check_command(const std::vector<std::string>& args, std::int64_t world_size) {
+  const Command* command = find_command(args[0]);
+  if (!command) refuse_command(args[0]);
   if (command->name == "launch") throw UserError({"the command behind --", "launch cannot launch itself", "write another command there"});
-  if (command->check) command->check(std::span(words).subspan(1), world_size);
+  if (command->check) command->check(std::span(args).subspan(1), world_size);
 }
 
 /// Exit codes after which the same start would end the same way, or that are no failure.
-bool is_final(const Outcome& outcome) { return outcome.code == 0 || outcome.code == 2 || outcome.code == 143 || outcome.was_signalled; }
+bool is_final(const LaunchResult& result) { return result.code == 0 || result.code == 2 || result.code == 143 || result.was_signalled; }
 
-void report(const Outcome& outcome) {
-  if (outcome.code == 0 || outcome.code == 2 || outcome.was_signalled) return;  // nothing failed, or its message stands there already
-  std::cerr << "megatron launch: rank " << *outcome.rank << " " << outcome.description;
-  if (!outcome.cause.empty()) {
-    std::cerr << ", because another rank failed: " << outcome.cause << std::endl;
+void report(const LaunchResult& result) {
+  if (result.code == 0 || result.code == 2 || result.was_signalled) return;  // nothing failed, or its message stands there already
+  std::cerr << "megatron launch: rank " << *result.rank << " " << result.description;
+  if (!result.cause.empty()) {
+    std::cerr << ", because another rank failed: " << result.cause << std::endl;
     return;
   }
-  if (!outcome.last_lines.empty()) std::cerr << "; the end of its stderr:";
+  if (!result.last_lines.empty()) std::cerr << "; the end of its stderr:";
   std::cerr << "\n";
-  for (const std::string& line : outcome.last_lines) std::cerr << "  " << line;
+  for (const std::string& line : result.last_lines) std::cerr << "  " << line;
   std::cerr << std::flush;
 }
 
@@ -61,25 +61,25 @@ class Launch {
 
   int run() {
     for (std::int64_t restart = 0;; ++restart) {
-      const Outcome outcome = run_once(restart);
-      report(outcome);
-      if (is_final(outcome) || restart == plan_.max_restarts) return outcome.code;
+      const LaunchResult result = run_once(restart);
+      report(result);
+      if (is_final(result) || restart == plan_.max_restarts) return result.code;
       std::cerr << "megatron launch: restart " << restart + 1 << " of " << plan_.max_restarts << std::endl;
     }
   }
 
  private:
-  Outcome run_once(std::int64_t restart) {
+  LaunchResult run_once(std::int64_t restart) {
     std::optional<ListeningSocket> socket;
     const bool is_one_host = plan_.num_nodes == 1 && plan_.master_addr.starts_with("127.");
-    if (plan_.node_rank == 0) socket.emplace(ListeningPort{.port = plan_.master_port, .loopback_only = is_one_host});
+    if (plan_.node_rank == 0) socket.emplace(ListenOptions{.port = plan_.master_port, .loopback_only = is_one_host});
     if (restart == 0) preload_engine();
-    CausePipe causes;
+    RootCausePipe causes;
     std::vector<RankProcess> processes = start_ranks({.plan = plan_,
                                                       .restart_count = restart,
-                                                      .signal_mask = signals_.mask_before(),
+                                                      .signal_mask = signals_.saved_mask(),
                                                       .socket = socket ? &*socket : nullptr,
-                                                      .cause_pipe = causes.write_end(),
+                                                      .root_cause_pipe = causes.write_end(),
                                                       .standard_output = &out_,
                                                       .standard_error = &err_});
     socket.reset();
@@ -96,7 +96,7 @@ class Launch {
 const FieldSet& launch_fields() { return launch_table().set(); }
 
 int run_launch(std::span<const std::string> args) {
-  LaunchPlan plan = read_launch_plan(args, process_variables(), {.num_cpus = num_processors(), .num_gpus = num_gpus()});
+  LaunchPlan plan = read_launch_plan(args, process_environment(), {.num_cpus = num_cpus(), .num_gpus = num_gpus()});
   plan.command = with_script_translated(std::move(plan.command));
   check_command(plan.command, plan.world_size());
   std::signal(SIGPIPE, SIG_IGN);

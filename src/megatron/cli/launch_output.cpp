@@ -13,8 +13,8 @@
 namespace megatron {
 namespace {
 
-constexpr std::size_t kLongestLine = 1 << 16;  ///< longer ones are broken
-constexpr std::size_t kKeptLines = 10;
+constexpr std::size_t kMaxLineBytes = 1 << 16;  ///< longer ones are broken
+constexpr std::size_t kNumLastLines = 10;
 
 }  // namespace
 
@@ -35,7 +35,7 @@ void OutputQueue::write_some() {
 
 RankLog::RankLog(const fs::path& path, bool starts_empty)
     : descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (starts_empty ? O_TRUNC : 0), 0666)) {
-  if (descriptor_ < 0) fail_file("open", path, errno);
+  if (descriptor_ < 0) throw_file_error("open", path, errno);
 }
 
 RankLog::~RankLog() { ::close(descriptor_); }
@@ -58,7 +58,7 @@ void RankStream::close() {
 }
 
 void RankStream::read_some() {
-  std::array<char, kLongestLine> buffer;
+  std::array<char, kMaxLineBytes> buffer;
   const ssize_t count = ::read(pipe_, buffer.data(), buffer.size());
   if (count > 0) return take({buffer.data(), static_cast<std::size_t>(count)});
   if (count < 0 && (errno == EINTR || errno == EAGAIN)) return;
@@ -73,7 +73,7 @@ void RankStream::take(std::string_view text) {
     forward_line(std::string_view(partial_).substr(from, end + 1 - from));
   }
   partial_.erase(0, from);
-  if (partial_.size() >= kLongestLine) {
+  if (partial_.size() >= kMaxLineBytes) {
     forward_line(partial_ + "\n");
     partial_.clear();
   }
@@ -83,7 +83,7 @@ void RankStream::forward_line(std::string_view line) {
   targets_.queue->add(prefix_);
   targets_.queue->add(line);
   last_lines_.emplace_back(line);
-  if (last_lines_.size() > kKeptLines) last_lines_.pop_front();
+  if (last_lines_.size() > kNumLastLines) last_lines_.pop_front();
 }
 
 }  // namespace megatron

@@ -24,11 +24,11 @@ namespace {
 }
 
 /// One stream of a rank: a pipe to the launcher, or the launcher's terminal itself (`write` stays -1), so that progress bars work.
-struct Channel {
+struct RankPipe {
   int read = -1, write = -1;
 };
 
-Channel open_channel(bool is_direct) {
+RankPipe open_rank_pipe(bool is_direct) {
   if (is_direct) return {};
   std::array<int, 2> ends;
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail("open a pipe for a rank", errno);
@@ -36,7 +36,7 @@ Channel open_channel(bool is_direct) {
 }
 
 /// stdout and stderr of a rank go into one file; a restart appends.
-std::shared_ptr<RankLog> open_log(const RankStart& start, std::int64_t rank) {
+std::shared_ptr<RankLog> open_log(const RankStartOptions& start, std::int64_t rank) {
   if (start.plan.log_dir.empty()) return nullptr;
   create_directories(start.plan.log_dir);
   return std::make_shared<RankLog>(fs::path(start.plan.log_dir) / ("rank_" + std::to_string(rank) + ".log"), start.restart_count == 0);
@@ -44,7 +44,7 @@ std::shared_ptr<RankLog> open_log(const RankStart& start, std::int64_t rank) {
 
 void set_variable(const char* name, std::int64_t value) { ::setenv(name, std::to_string(value).c_str(), 1); }
 
-void set_environment(const RankStart& start, const RankProcess& process) {
+void set_environment(const RankStartOptions& start, const RankProcess& process) {
   for (const char* name :
        {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT", kLaunchSocketVariable, kLaunchCauseVariable})
     ::unsetenv(name);
@@ -58,18 +58,18 @@ void set_environment(const RankStart& start, const RankProcess& process) {
   set_variable("MASTER_PORT", start.socket ? start.socket->port() : start.plan.master_port);
   set_variable(kLaunchRestartVariable, start.restart_count);
   set_variable(kLaunchMaxRestartsVariable, start.plan.max_restarts);
-  if (start.cause_pipe >= 0) set_variable(kLaunchCauseVariable, start.cause_pipe);
+  if (start.root_cause_pipe >= 0) set_variable(kLaunchCauseVariable, start.root_cause_pipe);
   if (process.rank == 0 && start.socket) set_variable(kLaunchSocketVariable, start.socket->descriptor());
 }
 
-void take_over(int descriptor, int target) {
+void redirect(int descriptor, int target) {
   if (descriptor < 0) return;
   ::dup2(descriptor, target);
   ::close(descriptor);
 }
 
 /// Everything of the launcher's that a rank must not keep: another rank's pipe that stays open here would never end there.
-void close_launchers_descriptors(const RankStart& start, const RankProcess& process, const std::vector<RankProcess>& earlier) {
+void close_launchers_descriptors(const RankStartOptions& start, const RankProcess& process, const std::vector<RankProcess>& earlier) {
   for (const RankProcess& other : earlier) {
     for (const RankStream* stream : {other.out.get(), other.err.get()}) {
       if (stream && stream->is_open()) ::close(stream->descriptor());
@@ -79,13 +79,13 @@ void close_launchers_descriptors(const RankStart& start, const RankProcess& proc
 }
 
 /// The child: never returns to the launcher's code.
-[[noreturn]] void become_rank(const RankStart& start, const RankProcess& process, pid_t launcher) {
+[[noreturn]] void become_rank(const RankStartOptions& start, const RankProcess& process, pid_t launcher) {
   ::setpgid(0, 0);  // a Ctrl-C of the terminal reaches the launcher alone, which passes it on once
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::_exit(1);
   std::signal(SIGPIPE, SIG_DFL);
   ::sigprocmask(SIG_SETMASK, &start.signal_mask, nullptr);
-  take_over(::open("/dev/null", O_RDONLY), STDIN_FILENO);
+  redirect(::open("/dev/null", O_RDONLY), STDIN_FILENO);
   set_environment(start, process);
   const int code = dispatch(start.plan.command);
   std::cout.flush();
@@ -93,25 +93,25 @@ void close_launchers_descriptors(const RankStart& start, const RankProcess& proc
   ::_exit(code);
 }
 
-std::string prefix_of(const RankStart& start, std::int64_t rank) {
+std::string prefix_of(const RankStartOptions& start, std::int64_t rank) {
   const bool is_prefixed = start.plan.prefix == LinePrefix::all || (start.plan.prefix == LinePrefix::others && rank != 0);
   return is_prefixed ? "[rank " + std::to_string(rank) + "] " : "";
 }
 
 /// Rank 0 may use the terminal itself when its lines need neither prefix nor file.
-bool is_direct(const RankStart& start, std::int64_t rank, int descriptor) {
+bool is_direct(const RankStartOptions& start, std::int64_t rank, int descriptor) {
   return rank == 0 && start.plan.prefix != LinePrefix::all && start.plan.log_dir.empty() && is_terminal(descriptor);
 }
 
-std::unique_ptr<RankStream> stream_of(const Channel& channel, const std::string& prefix, RankStream::Targets targets) {
+std::unique_ptr<RankStream> stream_of(const RankPipe& channel, const std::string& prefix, RankStream::Targets targets) {
   if (channel.read < 0) return nullptr;
   ::close(channel.write);
   return std::make_unique<RankStream>(channel.read, prefix, targets);
 }
 
-RankProcess start_rank(const RankStart& start, std::int64_t local_rank, const std::vector<RankProcess>& earlier) {
+RankProcess start_rank(const RankStartOptions& start, std::int64_t local_rank, const std::vector<RankProcess>& earlier) {
   RankProcess process{.rank = start.plan.node_rank * start.plan.ranks_per_node + local_rank, .local_rank = local_rank};
-  const Channel out = open_channel(is_direct(start, process.rank, STDOUT_FILENO)), err = open_channel(is_direct(start, process.rank, STDERR_FILENO));
+  const RankPipe out = open_rank_pipe(is_direct(start, process.rank, STDOUT_FILENO)), err = open_rank_pipe(is_direct(start, process.rank, STDERR_FILENO));
   const auto log = open_log(start, process.rank);
   const pid_t launcher = ::getpid();
   process.pid = ::fork();
@@ -121,8 +121,8 @@ RankProcess start_rank(const RankStart& start, std::int64_t local_rank, const st
     for (const int descriptor : {out.read, err.read}) {
       if (descriptor >= 0) ::close(descriptor);
     }
-    take_over(out.write, STDOUT_FILENO);
-    take_over(err.write, STDERR_FILENO);
+    redirect(out.write, STDOUT_FILENO);
+    redirect(err.write, STDERR_FILENO);
     become_rank(start, process, launcher);
   }
   process.is_running = true;
@@ -134,7 +134,7 @@ RankProcess start_rank(const RankStart& start, std::int64_t local_rank, const st
 
 }  // namespace
 
-std::vector<RankProcess> start_ranks(const RankStart& start) {
+std::vector<RankProcess> start_ranks(const RankStartOptions& start) {
   std::vector<RankProcess> processes;
   for (std::int64_t local_rank = 0; local_rank < start.plan.ranks_per_node; ++local_rank) {
     processes.push_back(start_rank(start, local_rank, processes));

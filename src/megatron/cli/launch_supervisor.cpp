@@ -19,7 +19,7 @@ namespace {
 /// What a person or a scheduler may send to a run; all of them are the ranks' business.
 constexpr std::array kForwarded{SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU};
 /// Ranks hear of another one's failure by themselves, and end with its cause known; this is their time for it before SIGTERM.
-constexpr double kOwnEnd_s = 2;
+constexpr double kSelfExitSeconds = 2;
 
 int exit_code(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
@@ -35,7 +35,7 @@ std::string describe(int status) {
 }
 
 /// Of failures seen at the same moment, the one that is likelier the cause: a killed rank, then a crash of its own kind, then the general error.
-int gravity(int status) {
+int severity(int status) {
   if (WIFSIGNALED(status)) return 3;
   return WEXITSTATUS(status) == 0 ? 0 : WEXITSTATUS(status) == 1 ? 1 : 2;
 }
@@ -51,14 +51,14 @@ SignalQueue::SignalQueue() {
   ::sigemptyset(&mask);
   ::sigaddset(&mask, SIGCHLD);
   for (const int signal : kForwarded) ::sigaddset(&mask, signal);
-  ::sigprocmask(SIG_BLOCK, &mask, &before_);
+  ::sigprocmask(SIG_BLOCK, &mask, &saved_mask_);
   descriptor_ = ::signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC);
   MEGATRON_CHECK(descriptor_ >= 0, "signalfd: ", std::strerror(errno));
 }
 
 SignalQueue::~SignalQueue() {
   ::close(descriptor_);
-  ::sigprocmask(SIG_SETMASK, &before_, nullptr);
+  ::sigprocmask(SIG_SETMASK, &saved_mask_, nullptr);
 }
 
 std::optional<int> SignalQueue::take() {
@@ -67,13 +67,13 @@ std::optional<int> SignalQueue::take() {
   return static_cast<int>(info.ssi_signo);
 }
 
-CausePipe::CausePipe() { MEGATRON_CHECK(::pipe2(ends_.data(), O_CLOEXEC | O_NONBLOCK) == 0, "pipe: ", std::strerror(errno)); }
+RootCausePipe::RootCausePipe() { MEGATRON_CHECK(::pipe2(ends_.data(), O_CLOEXEC | O_NONBLOCK) == 0, "pipe: ", std::strerror(errno)); }
 
-CausePipe::~CausePipe() {
+RootCausePipe::~RootCausePipe() {
   for (const int end : ends_) ::close(end);
 }
 
-std::string CausePipe::cause_of(std::int64_t rank) {
+std::string RootCausePipe::cause_of(std::int64_t rank) {
   std::array<char, 4096> buffer;
   for (ssize_t count; (count = ::read(ends_[0], buffer.data(), buffer.size())) > 0;) text_.append(buffer.data(), static_cast<std::size_t>(count));
   const std::string start = std::to_string(rank) + " ";
@@ -87,14 +87,14 @@ std::string CausePipe::cause_of(std::int64_t rank) {
 Supervisor::Supervisor(std::vector<RankProcess> processes, double grace_s, const Links& links)
     : processes_(std::move(processes)), grace_s_(grace_s), signals_(links.signals), out_(links.out), err_(links.err), causes_(links.causes) {}
 
-Outcome Supervisor::run() {
+LaunchResult Supervisor::run() {
   while (any_running()) {
     wait_for_events();
     handle_signals();
-    end_others();
+    terminate_remaining();
   }
   drain();
-  return outcome_;
+  return result_;
 }
 
 bool Supervisor::any_running() const { return std::ranges::any_of(processes_, &RankProcess::is_running); }
@@ -131,7 +131,7 @@ void Supervisor::handle_signals() {
     if (*signal == SIGCHLD) {
       reap();
     } else {
-      outcome_.was_signalled = true;
+      result_.was_signalled = true;
       signal_all(*signal);
     }
   }
@@ -148,43 +148,43 @@ void Supervisor::reap() {
     const auto process = std::ranges::find(processes_, pid, &RankProcess::pid);
     if (process == processes_.end()) continue;
     if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
-      note_stop(*process, status);
+      report_stop(*process, status);
       continue;
     }
     process->is_running = false;
     ended.push_back({&*process, status});
   }
-  std::ranges::stable_sort(ended, [](const End& a, const End& b) { return gravity(a.status) > gravity(b.status); });
-  if (!ended.empty() && exit_code(ended[0].status) != 0 && !outcome_.rank) remember_failure(*ended[0].process, ended[0].status);
+  std::ranges::stable_sort(ended, [](const End& a, const End& b) { return severity(a.status) > severity(b.status); });
+  if (!ended.empty() && exit_code(ended[0].status) != 0 && !result_.rank) remember_failure(*ended[0].process, ended[0].status);
 }
 
 /// A stopped rank holds up all others, who can only guess why it does not come.
-void Supervisor::note_stop(RankProcess& process, int status) {
-  process.stopped_by = WIFSTOPPED(status) ? WSTOPSIG(status) : 0;
-  const std::string what = process.stopped_by != 0
-                               ? "is stopped by " + signal_text(process.stopped_by) + ": the other ranks wait for it (kill -CONT " +
+void Supervisor::report_stop(RankProcess& process, int status) {
+  process.stop_signal = WIFSTOPPED(status) ? WSTOPSIG(status) : 0;
+  const std::string what = process.stop_signal != 0
+                               ? "is stopped by " + signal_text(process.stop_signal) + ": the other ranks wait for it (kill -CONT " +
                                      std::to_string(process.pid) + " lets it go on)"
                                : "goes on";
   err_.add("megatron launch: rank " + std::to_string(process.rank) + " " + what + "\n");
 }
 
 void Supervisor::remember_failure(const RankProcess& process, int status) {
-  outcome_.code = exit_code(status);
-  outcome_.rank = process.rank;
-  outcome_.description = describe(status);
+  result_.code = exit_code(status);
+  result_.rank = process.rank;
+  result_.description = describe(status);
   const bool stopped_as_asked = !WIFSIGNALED(status) && WEXITSTATUS(status) > 128;
   if (stopped_as_asked) return;  // the others are saving, and end in their own time
-  const auto stopped = std::ranges::find_if(processes_, [](const RankProcess& one) { return one.is_running && one.stopped_by != 0; });
+  const auto stopped = std::ranges::find_if(processes_, [](const RankProcess& one) { return one.is_running && one.stop_signal != 0; });
   const bool is_of_others = !causes_.cause_of(process.rank).empty();
   if (stopped != processes_.end() && !WIFSIGNALED(status) && is_of_others) {
-    outcome_.rank = stopped->rank;
-    outcome_.description = "was stopped by " + signal_text(stopped->stopped_by) + " and did not go on; rank " + std::to_string(process.rank) +
+    result_.rank = stopped->rank;
+    result_.description = "was stopped by " + signal_text(stopped->stop_signal) + " and did not go on; rank " + std::to_string(process.rank) +
                            ", which waited for it, " + describe(status);
   }
-  terminate_at_ = Clock::now() + seconds(std::min(kOwnEnd_s, grace_s_));
+  terminate_at_ = Clock::now() + seconds(std::min(kSelfExitSeconds, grace_s_));
 }
 
-void Supervisor::end_others() {
+void Supervisor::terminate_remaining() {
   const auto now = Clock::now();
   if (terminate_at_ && now >= *terminate_at_) {
     signal_all(SIGTERM);
@@ -214,10 +214,10 @@ void Supervisor::drain() {
   terminate_at_.reset();
   kill_at_.reset();
   while (has_output()) wait_for_events();
-  if (!outcome_.rank) return;
-  const auto failed = std::ranges::find(processes_, *outcome_.rank, &RankProcess::rank);
-  outcome_.cause = causes_.cause_of(*outcome_.rank);
-  if (failed->err && failed->stopped_by == 0) outcome_.last_lines.assign(failed->err->last_lines().begin(), failed->err->last_lines().end());
+  if (!result_.rank) return;
+  const auto failed = std::ranges::find(processes_, *result_.rank, &RankProcess::rank);
+  result_.cause = causes_.cause_of(*result_.rank);
+  if (failed->err && failed->stop_signal == 0) result_.last_lines.assign(failed->err->last_lines().begin(), failed->err->last_lines().end());
 }
 
 }  // namespace megatron

@@ -25,20 +25,20 @@ class SignalQueue {
   /// The next signal that has come.
   std::optional<int> take();
   /// The mask as it was before: what the ranks shall have.
-  const sigset_t& mask_before() const { return before_; }
+  const sigset_t& saved_mask() const { return saved_mask_; }
 
  private:
   int descriptor_ = -1;
-  sigset_t before_;
+  sigset_t saved_mask_;
 };
 
 /// Through which the ranks tell that another one is the cause of their end.
-class CausePipe {
+class RootCausePipe {
  public:
-  CausePipe();
-  CausePipe(const CausePipe&) = delete;
-  CausePipe& operator=(const CausePipe&) = delete;
-  ~CausePipe();
+  RootCausePipe();
+  RootCausePipe(const RootCausePipe&) = delete;
+  RootCausePipe& operator=(const RootCausePipe&) = delete;
+  ~RootCausePipe();
   int write_end() const { return ends_[1]; }
   /// What the rank has told; "" when nothing.
   std::string cause_of(std::int64_t rank);
@@ -49,7 +49,7 @@ class CausePipe {
 };
 
 /// How the ranks of one start ended: the first that failed, if any.
-struct Outcome {
+struct LaunchResult {
   int code = 0;  ///< of the first rank that failed; 128 + signal when it was killed
   std::optional<std::int64_t> rank;
   std::string description;              ///< of the end of that rank: "ended with exit code 1"
@@ -64,20 +64,20 @@ class Supervisor {
     SignalQueue& signals;
     OutputQueue& out;
     OutputQueue& err;
-    CausePipe& causes;
+    RootCausePipe& causes;
   };
   Supervisor(std::vector<RankProcess> processes, double grace_s, const Links& links);
   /// Returns when every rank has ended and its output is written.
-  Outcome run();
+  LaunchResult run();
 
  private:
   using Clock = std::chrono::steady_clock;
   void wait_for_events();
   void handle_signals();
   void reap();
-  void note_stop(RankProcess& process, int status);
+  void report_stop(RankProcess& process, int status);
   void remember_failure(const RankProcess& process, int status);
-  void end_others();
+  void terminate_remaining();
   void signal_all(int signal);
   bool any_running() const;
   bool has_output() const;
@@ -88,8 +88,8 @@ class Supervisor {
   SignalQueue& signals_;
   OutputQueue& out_;
   OutputQueue& err_;
-  CausePipe& causes_;
-  Outcome outcome_;
+  RootCausePipe& causes_;
+  LaunchResult result_;
   std::optional<Clock::time_point> terminate_at_, kill_at_;
 };
 

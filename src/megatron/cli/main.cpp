@@ -5,20 +5,20 @@
 
 #include "megatron/cli/command.h"
 #include "megatron/cli/script_names.h"
-#include "megatron/config/run_guarded.h"
+#include "megatron/config/run_command.h"
 
 namespace megatron {
 namespace {
 
 int main_program(const std::vector<std::string>& args) {
   if (!args.empty() && args[0] == "--version") {
-    return run_guarded("", [] {
+    return run_command("", [] {
       std::cout << "megatron " MEGATRON_VERSION "\n";
       return 0;
     });
   }
   if (args.empty() || args[0] == "--help" || args[0] == "-h") {
-    const int code = run_guarded("help", [] { return run_help({}); });
+    const int code = run_command("help", [] { return run_help({}); });
     return args.empty() ? 2 : code;
   }
   return dispatch(args);
@@ -30,7 +30,7 @@ int main_program(const std::vector<std::string>& args) {
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_DFL);
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails and is reported
-  std::vector<std::string> words = argc > 0 ? megatron::script_command(argv[0]) : std::vector<std::string>{};
-  words.insert(words.end(), argv + std::min(argc, 1), argv + argc);
-  return megatron::main_program(megatron::with_script_translated(std::move(words)));
+  std::vector<std::string> args = argc > 0 ? megatron::script_command(argv[0]) : std::vector<std::string>{};
+  args.insert(args.end(), argv + std::min(argc, 1), argv + argc);
+  return megatron::main_program(megatron::with_script_translated(std::move(args)));
 }

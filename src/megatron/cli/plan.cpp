@@ -22,7 +22,7 @@
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kLargestTable = 4'000'000;
+constexpr std::int64_t kMaxTableCells = 4'000'000;
 constexpr const char* kUnused = "without effect on a schedule";
 
 struct PlanOptions {
@@ -55,7 +55,7 @@ void add_pipeline_fields(FieldTable<PlanOptions>& t) {
   t.field("pipeline_schedule", &Options::pipeline_schedule, "schedule; default: 1f1b, or interleaved with several chunks")
       .choices(schedule_choices());
   t.field("num_virtual_stages_per_pipeline_rank", &Options::num_virtual_stages_per_pipeline_rank, "chunks of each rank").at_least(1).at_most(64);
-  t.field("num_layers", &Options::num_layers, "layers of the model, for --num-layers-per-virtual-pipeline-stage").at_least(1).at_most(kMostLayers);
+  t.field("num_layers", &Options::num_layers, "layers of the model, for --num-layers-per-virtual-pipeline-stage").at_least(1).at_most(kMaxLayers);
   t.field("num_layers_per_virtual_pipeline_stage", &Options::num_layers_per_virtual_pipeline_stage,
           "layers of a chunk, in place of the chunks of a rank")
       .at_least(1);
@@ -114,8 +114,8 @@ std::int64_t num_microbatches(const PlanOptions& options) {
 }
 
 CostModel costs_for(const PlanOptions& options, std::int64_t num_chunks) {
-  const auto parts = model_parts(options.stage_times, options.pipeline_model_parallel_size);
-  return {.stages = stage_costs(parts, options.pipeline_model_parallel_size * num_chunks),
+  const auto parts = parse_stage_times(options.stage_times, options.pipeline_model_parallel_size);
+  return {.stages = regroup_stage_costs(parts, options.pipeline_model_parallel_size * num_chunks),
           .message_s = options.message_time,
           .joined = options.joined_time_share};
 }
@@ -136,7 +136,7 @@ SearchRequest search_request(const PlanOptions& options) {
   return request;
 }
 
-Candidate fixed_schedule(const PlanOptions& options) {
+ScheduleCandidate fixed_schedule(const PlanOptions& options) {
   const auto given = options.num_virtual_stages_per_pipeline_rank;
   ScheduleRequest request{.name = options.pipeline_schedule,
                           .num_ranks = options.pipeline_model_parallel_size,
@@ -147,7 +147,7 @@ Candidate fixed_schedule(const PlanOptions& options) {
     throw UserError(
         {"--microbatch-group-size-per-virtual-pipeline-stage has no meaning for --pipeline-schedule " + request.name, "", "leave it out"});
   request.num_chunks = given.value_or(std::max<std::int64_t>(1, fixed_num_chunks(request.name)));
-  Candidate candidate;
+  ScheduleCandidate candidate;
   candidate.schedule = make_schedule(request);
   candidate.costs = costs_for(options, request.num_chunks);
   return candidate;
@@ -170,19 +170,19 @@ void take_chunks_of_run(PlanOptions& options) {
 
 void check_size(const PlanOptions& options) {
   const std::int64_t chunks = options.num_virtual_stages_per_pipeline_rank.value_or(2), microbatches = num_microbatches(options);
-  if (options.pipeline_model_parallel_size * chunks * microbatches <= kLargestTable) return;
+  if (options.pipeline_model_parallel_size * chunks * microbatches <= kMaxTableCells) return;
   throw UserError(
       {"ranks times chunks times microbatches are too many to draw",
        "got " + std::to_string(options.pipeline_model_parallel_size) + ", " + std::to_string(chunks) + " and " + std::to_string(microbatches),
-       "at most " + std::to_string(kLargestTable) + " in all"});
+       "at most " + std::to_string(kMaxTableCells) + " in all"});
 }
 
 void compare(const PlanOptions& options) {
   const SearchRequest request = search_request(options);
-  std::vector<Candidate> candidates = fixed_candidates(request);
+  std::vector<ScheduleCandidate> candidates = fixed_candidates(request);
   candidates.push_back(search_schedule(request));
   if (std::string& name = candidates.back().schedule.name; name != "auto") name = "auto = " + name;
-  std::cout << comparison(std::move(candidates), request.activation_limit) << shortest_text(request);
+  std::cout << comparison_table(std::move(candidates), request.activation_limit) << lower_bound_text(request);
 }
 
 void refuse_beside_compare(const PlanOptions& options) {
@@ -202,7 +202,7 @@ void check_limit(const PlanOptions& options, const Simulation& run) {
 }
 
 void show(const PlanOptions& options) {
-  const Candidate chosen = options.pipeline_schedule == "auto" ? search_schedule(search_request(options)) : fixed_schedule(options);
+  const ScheduleCandidate chosen = options.pipeline_schedule == "auto" ? search_schedule(search_request(options)) : fixed_schedule(options);
   const Schedule schedule = with_messages(chosen.schedule);
   const Simulation run = simulate(schedule, chosen.costs);
   check_limit(options, run);

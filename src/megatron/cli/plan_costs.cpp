@@ -59,7 +59,7 @@ std::vector<StageCost> read_parts(const std::string& path) {
 
 }  // namespace
 
-std::vector<StageCost> model_parts(const std::vector<std::string>& words, std::int64_t num_ranks) {
+std::vector<StageCost> parse_stage_times(const std::vector<std::string>& words, std::int64_t num_ranks) {
   std::vector<StageCost> parts;
   if (words.size() == 1 && fs::is_regular_file(words[0])) {
     parts = read_parts(words[0]);
@@ -74,7 +74,7 @@ std::vector<StageCost> model_parts(const std::vector<std::string>& words, std::i
   return parts;
 }
 
-std::vector<StageCost> stage_costs(const std::vector<StageCost>& parts, std::int64_t num_stages) {
+std::vector<StageCost> regroup_stage_costs(const std::vector<StageCost>& parts, std::int64_t num_stages) {
   const auto wanted = static_cast<std::size_t>(num_stages);
   std::vector<StageCost> stages;
   if (wanted % parts.size() == 0) {

@@ -44,12 +44,12 @@ std::string plan_json(const Schedule& schedule, const Simulation& run) {
   return json.dump() + "\n";
 }
 
-std::string comparison(std::vector<Candidate> candidates, double activation_limit) {
-  std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+std::string comparison_table(std::vector<ScheduleCandidate> candidates, double activation_limit) {
+  std::stable_sort(candidates.begin(), candidates.end(), [](const ScheduleCandidate& a, const ScheduleCandidate& b) {
     return a.problem.empty() != b.problem.empty() ? a.problem.empty() : a.makespan_s < b.makespan_s;
   });
   std::string text = format("%-16s %-7s %10s %9s %17s\n", "schedule", "chunks", "makespan", "bubble", "peak activations");
-  for (const Candidate& candidate : candidates) {
+  for (const ScheduleCandidate& candidate : candidates) {
     const Schedule& schedule = candidate.schedule;
     text += format("%-16s %-7s ", schedule.name.c_str(), chunks_text(schedule).c_str());
     if (!candidate.problem.empty()) {
@@ -63,7 +63,7 @@ std::string comparison(std::vector<Candidate> candidates, double activation_limi
   return text;
 }
 
-std::string shortest_text(const SearchRequest& request) {
+std::string lower_bound_text(const SearchRequest& request) {
   std::string text;
   for (const SearchLayout& layout : request.layouts) {
     const Schedule shape{.num_ranks = request.num_ranks,
@@ -71,7 +71,7 @@ std::string shortest_text(const SearchRequest& request) {
                          .num_microbatches = request.num_microbatches,
                          .order = layout.order,
                          .ranks = {}};
-    text += (text.empty() ? "no schedule takes less than " : ", ") + format("%.5g", shortest_possible(shape, layout.costs)) + " with " +
+    text += (text.empty() ? "no schedule takes less than " : ", ") + format("%.5g", makespan_lower_bound(shape, layout.costs)) + " with " +
             chunks_text(shape) + (layout.num_chunks == 1 ? " chunk" : " chunks");
   }
   return text + "\n";

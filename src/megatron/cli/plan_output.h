@@ -12,9 +12,9 @@ namespace megatron {
 std::string plan_json(const Schedule& schedule, const Simulation& run);
 
 /// One line per candidate, the shortest first, then those that are not possible, with the reason.
-std::string comparison(std::vector<Candidate> candidates, double activation_limit);
+std::string comparison_table(std::vector<ScheduleCandidate> candidates, double activation_limit);
 
 /// What no schedule can be shorter than, of each layout.
-std::string shortest_text(const SearchRequest& request);
+std::string lower_bound_text(const SearchRequest& request);
 
 }  // namespace megatron

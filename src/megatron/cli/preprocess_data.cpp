@@ -69,9 +69,9 @@ void refuse_unsupported(const PreprocessDataOptions& options) {
     throw UserError({"--find-optimal-num-workers", "threads of one process need no search", "leave out --workers to use every core"});
 }
 
-void report(const PreprocessSummary& summary, TokenType type) {
+void report(const PreprocessSummary& summary, TokenDtype type) {
   for (const auto& output : summary.outputs) {
-    std::cout << output.prefix << ": " << output.documents << " documents, " << output.tokens << " tokens, " << token_type_name(type)
+    std::cout << output.prefix << ": " << output.documents << " documents, " << output.tokens << " tokens, " << token_dtype_name(type)
               << format(" (%.1f MB of text in %.1f s)\n", static_cast<double>(summary.text_bytes) / 1e6, summary.seconds);
   }
 }
@@ -82,7 +82,7 @@ const FieldSet& preprocess_data_fields() { return preprocess_data_table().set();
 
 int run_preprocess_data(std::span<const std::string> args) {
   PreprocessDataOptions options;
-  const Parsed parsed = parse_command_line(preprocess_data_table(), args, options, "preprocess-data");
+  const ParseResult parsed = parse_command_line(preprocess_data_table(), args, options, "preprocess-data");
   std::cerr << notes_text(parsed);
   refuse_unsupported(options);
   const auto tokenizer = make_tokenizer(options.tokenizer);
@@ -95,7 +95,7 @@ int run_preprocess_data(std::span<const std::string> args) {
                                              .vocab_size = tokenizer->vocab_size(),
                                              .workers = options.workers,
                                              .log_interval = options.log_interval,
-                                             .keeps_bytes = tokenizer->keeps_bytes(),
+                                             .accepts_invalid_utf8 = tokenizer->accepts_invalid_utf8(),
                                              .log = &std::cerr,
                                              .log_is_terminal = is_terminal(STDERR_FILENO)};
   const PreprocessSummary summary = preprocess(preprocess_options, [&](std::string_view text) { return tokenizer->encode(text); });
@@ -105,7 +105,7 @@ int run_preprocess_data(std::span<const std::string> args) {
               << "); each such part was read as U+FFFD\n";
   if (summary.outputs[0].documents == 1)
     std::cerr << "note: this is one document: --split cannot divide it; --text-documents line makes one of every line of a .txt file\n";
-  report(summary, token_type_for_vocabulary(tokenizer->vocab_size()));
+  report(summary, optimal_token_dtype(tokenizer->vocab_size()));
   return 0;
 }
 

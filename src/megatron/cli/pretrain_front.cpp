@@ -12,10 +12,10 @@ const FieldSet& pretrain_fields() { return run_table().set(); }
 
 void check_pretrain(std::span<const std::string> args, std::int64_t world_size) { read_run(args, world_size); }
 
-int run_pretrain_front(std::span<const std::string> args) {
+int run_pretrain_frontend(std::span<const std::string> args) {
   const LaunchEnvironment environment = find_launch_environment();
-  Run run;
-  if (const auto code = read_as_rank(environment, "pretrain", args, [&] { run = read_run(args, environment.world_size); })) return *code;
+  RunConfig run;
+  if (const auto code = parse_on_rank(environment, "pretrain", args, [&] { run = read_run(args, environment.world_size); })) return *code;
   if (environment.rank == 0) std::cerr << notes_text(run.parsed);
   if (run.options.print_config) {
     if (environment.rank == 0) std::cout << (run.options.json ? config_json(run) : config_text(run));

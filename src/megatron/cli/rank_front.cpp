@@ -6,7 +6,7 @@
 
 namespace megatron {
 
-std::optional<int> read_as_rank(const LaunchEnvironment& environment, std::string_view command, std::span<const std::string> args,
+std::optional<int> parse_on_rank(const LaunchEnvironment& environment, std::string_view command, std::span<const std::string> args,
                                 const std::function<void()>& read) {
   try {
     read();

@@ -13,7 +13,7 @@ namespace megatron {
 
 /// Calls `read`, which throws what is wrong with `args`. Nothing when it returned; else the exit code, unless this rank is to speak itself: a rank
 /// among others goes on into the engine, where all meet and one of them speaks.
-std::optional<int> read_as_rank(const LaunchEnvironment& environment, std::string_view command, std::span<const std::string> args,
+std::optional<int> parse_on_rank(const LaunchEnvironment& environment, std::string_view command, std::span<const std::string> args,
                                 const std::function<void()>& read);
 
 }  // namespace megatron

@@ -6,7 +6,7 @@ namespace megatron {
 
 const FieldSet& replay_fields() { return replay_table().set(); }
 
-int run_replay_front(std::span<const std::string> args) {
+int run_replay_frontend(std::span<const std::string> args) {
   read_replay_options(args);
   return run_in_engine("replay", args);
 }

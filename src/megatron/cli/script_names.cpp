@@ -27,17 +27,17 @@ std::vector<std::string> script_command(std::string_view path) {
   if (name.ends_with(".py")) name.remove_suffix(3);
   for (const Script& script : kScripts) {
     if (script.name != name) continue;
-    std::vector<std::string> words{std::string(script.command)};
-    if (!script.model.empty()) words.emplace_back(script.model);
-    return words;
+    std::vector<std::string> args{std::string(script.command)};
+    if (!script.model.empty()) args.emplace_back(script.model);
+    return args;
   }
   return {};
 }
 
-std::vector<std::string> with_script_translated(std::vector<std::string> words) {
-  std::vector<std::string> command = words.empty() ? std::vector<std::string>{} : script_command(words.front());
-  if (command.empty()) return words;
-  command.insert(command.end(), std::make_move_iterator(words.begin() + 1), std::make_move_iterator(words.end()));
+std::vector<std::string> with_script_translated(std::vector<std::string> args) {
+  std::vector<std::string> command = args.empty() ? std::vector<std::string>{} : script_command(args.front());
+  if (command.empty()) return args;
+  command.insert(command.end(), std::make_move_iterator(args.begin() + 1), std::make_move_iterator(args.end()));
   return command;
 }
 

@@ -11,7 +11,7 @@ namespace megatron {
 /// The command that a program of Megatron-LM stands for, such as {"pretrain", "gpt"}; empty when the path is no such program's.
 std::vector<std::string> script_command(std::string_view path);
 
-/// The words with a program of Megatron-LM in front replaced by its command.
-std::vector<std::string> with_script_translated(std::vector<std::string> words);
+/// The args with a program of Megatron-LM in front replaced by its command.
+std::vector<std::string> with_script_translated(std::vector<std::string> args);
 
 }  // namespace megatron

@@ -18,9 +18,9 @@ struct Load {
 
 /// All layers alike: which of them a stage holds does not matter, only how many, and giving them out one by one, each to the least burdened, is
 /// exact.
-class Balance {
+class LayerBalancer {
  public:
-  Balance(const LayerCosts& costs, std::int64_t num_ranks, std::int64_t num_chunks, ChunkOrder order)
+  LayerBalancer(const LayerCosts& costs, std::int64_t num_ranks, std::int64_t num_chunks, ChunkOrder order)
       : layer_s_(costs.layer_s), stages_(static_cast<std::size_t>(num_ranks * num_chunks)), ranks_(static_cast<std::size_t>(num_ranks)) {
     for (std::size_t stage = 0; stage < stages_.size(); ++stage)
       rank_of_stage_.push_back(static_cast<std::size_t>(rank_of(order, num_ranks, static_cast<std::int64_t>(stage))));
@@ -103,7 +103,7 @@ std::vector<StageLayers> balanced_stages(std::int64_t num_layers, const LayerCos
   const bool readable = std::isfinite(costs.embedding_s) && std::isfinite(costs.layer_s) && std::isfinite(costs.output_s);
   MEGATRON_CHECK(readable && costs.embedding_s >= 0 && costs.layer_s > 0 && costs.output_s >= 0, "costs ", costs.embedding_s, ", ", costs.layer_s,
                  ", ", costs.output_s);
-  Balance balance(costs, num_ranks, num_chunks, order);
+  LayerBalancer balance(costs, num_ranks, num_chunks, order);
   MEGATRON_CHECK(num_layers >= balance.num_given(), num_layers, " layers in ", num_ranks * num_chunks, " stages");
   std::vector<StageLayers> stages;
   std::int64_t first = 0;

@@ -13,7 +13,7 @@ std::int64_t global_batch_size(S s) { return s.training.global_batch_size == 0 ?
 bool has_steps(S s) { return !s.training.step_batch_size_schedule.empty(); }
 bool has_ramp(S s) { return s.training.rampup_batch_size.size() == 3; }
 std::int64_t ramp_distance(S s) { return global_batch_size(s) - s.training.rampup_batch_size[0]; }
-bool ramp_is_too_fine(S s) { return has_ramp(s) && ramp_distance(s) / s.training.rampup_batch_size[1] > kMostRampIncrements; }
+bool ramp_is_too_fine(S s) { return has_ramp(s) && ramp_distance(s) / s.training.rampup_batch_size[1] > kMaxRampIncrements; }
 bool ramp_is_whole(S s) { return !has_ramp(s) || (ramp_distance(s) >= 0 && ramp_distance(s) % s.training.rampup_batch_size[1] == 0); }
 
 std::optional<UserError::Parts> step_schedule_mistake(S s) {

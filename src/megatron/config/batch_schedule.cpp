@@ -26,7 +26,7 @@ std::int64_t scaled_number(std::string text, const std::string& entry) {
   }
   try {
     const double value = number_value(text) * factor;
-    if (value >= 0 && value <= static_cast<double>(kMostSamples)) return static_cast<std::int64_t>(value);
+    if (value >= 0 && value <= static_cast<double>(kMaxSamples)) return static_cast<std::int64_t>(value);
   } catch (const FieldError&) {
     refuse("'" + entry + "' is no pair of numbers");
   }
@@ -37,7 +37,7 @@ BatchSizeStep parse_step(const std::string& entry, std::int64_t seq_length) {
   const auto colon = entry.find(':');
   if (colon == std::string::npos) refuse("'" + entry + "' has no colon");
   const std::int64_t tokens = scaled_number(entry.substr(0, colon), entry), size = scaled_number(entry.substr(colon + 1), entry);
-  if (size < 1 || size > kLargestSize) refuse("'" + entry + "': the batch size must be from 1 to " + std::to_string(kLargestSize));
+  if (size < 1 || size > kMaxSize) refuse("'" + entry + "': the batch size must be from 1 to " + std::to_string(kMaxSize));
   return {tokens / std::max<std::int64_t>(seq_length, 1), size};
 }
 
@@ -75,7 +75,7 @@ NumMicrobatchesCalculator::NumMicrobatchesCalculator(const TrainingConfig& train
   Ramp ramp{.start = training.rampup_batch_size[0], .increment = training.rampup_batch_size[1], .samples = training.rampup_batch_size[2]};
   const std::int64_t increments = (final_batch_size_ - ramp.start) / ramp.increment;
   if (increments < 1) return;
-  if (increments > kMostRampIncrements) throw UserError({"--rampup-batch-size", "has more than a million increments", "choose a larger increment"});
+  if (increments > kMaxRampIncrements) throw UserError({"--rampup-batch-size", "has more than a million increments", "choose a larger increment"});
   ramp.samples_per_increment = static_cast<double>(ramp.samples) / static_cast<double>(increments);
   ramp_ = ramp;
 }

@@ -12,7 +12,7 @@
 
 namespace megatron {
 
-inline constexpr std::int64_t kMostRampIncrements = 1'000'000;
+inline constexpr std::int64_t kMaxRampIncrements = 1'000'000;
 
 /// The batch of one step, in samples of all data-parallel ranks together.
 struct StepBatch {

@@ -117,7 +117,7 @@ class FlagReader {
 };
 
 /// The values that a repeatable field has after one more occurrence.
-std::vector<std::string> grown(const Assignment& assignment, const void* object, const Parsed& parsed) {
+std::vector<std::string> grown(const Assignment& assignment, const void* object, const ParseResult& parsed) {
   const Origin before = parsed.origin(assignment.field->name);
   if (!assignment.field->is_repeatable || before.kind != assignment.origin.kind) return assignment.values;
   std::vector<std::string> values = assignment.field->get(object);
@@ -137,7 +137,7 @@ namespace {
 /// setting contradict each other.
 class Repetitions {
  public:
-  Repetitions(Parsed& parsed, Problems& problems) : parsed_(parsed), problems_(problems) {}
+  Repetitions(ParseResult& parsed, Problems& problems) : parsed_(parsed), problems_(problems) {}
 
   void see(const Assignment& assignment) {
     if (assignment.field->is_repeatable || assignment.origin.kind != Origin::Kind::flag) return;
@@ -153,14 +153,14 @@ class Repetitions {
   }
 
  private:
-  Parsed& parsed_;
+  ParseResult& parsed_;
   Problems& problems_;
   std::map<const Field*, const Assignment*> seen_;
 };
 
 }  // namespace
 
-void apply_assignments(std::span<const Assignment> assignments, void* object, Parsed& parsed, Problems& problems) {
+void apply_assignments(std::span<const Assignment> assignments, void* object, ParseResult& parsed, Problems& problems) {
   Repetitions repetitions(parsed, problems);
   for (const Assignment& assignment : assignments) {
     const Field& field = *assignment.field;
@@ -176,7 +176,7 @@ void apply_assignments(std::span<const Assignment> assignments, void* object, Pa
   }
 }
 
-std::string notes_text(const Parsed& parsed) {
+std::string notes_text(const ParseResult& parsed) {
   std::string text;
   for (const auto& [remark, flags] : parsed.notes) {
     text += "note: ";
@@ -186,7 +186,7 @@ std::string notes_text(const Parsed& parsed) {
   return text;
 }
 
-void require_fields(const FieldSet& fields, const Parsed& parsed, Problems& problems) {
+void require_fields(const FieldSet& fields, const ParseResult& parsed, Problems& problems) {
   for (const Field& field : fields.fields) {
     if (!field.is_required || parsed.is_set(field.name)) continue;
     const std::string example = field.is_positional ? value_placeholder(field) : field.flag() + " " + value_placeholder(field);
@@ -194,9 +194,9 @@ void require_fields(const FieldSet& fields, const Parsed& parsed, Problems& prob
   }
 }
 
-Parsed parse_command_line(const FieldSet& fields, std::span<const std::string> args, void* object, std::string_view command) {
+ParseResult parse_command_line(const FieldSet& fields, std::span<const std::string> args, void* object, std::string_view command) {
   Problems problems;
-  Parsed parsed;
+  ParseResult parsed;
   const FieldIndex index(fields);
   const auto assignments = read_flags(index, args, command, problems);
   apply_assignments(assignments, object, parsed, problems);

@@ -22,7 +22,7 @@ struct Origin {
 };
 
 /// What a parse found beside the values themselves.
-struct Parsed {
+struct ParseResult {
   std::map<std::string, Origin, std::less<>> origins;  ///< by field name; fields left at their default are absent
   /// Remarks for stderr about flags accepted without effect: the remark and the flags it is about.
   std::map<std::string, std::vector<std::string>> notes;
@@ -36,7 +36,7 @@ struct Parsed {
   }
 };
 
-/// Thrown when --help stands among the flags: print `text` on stdout and exit 0 (run_guarded does).
+/// Thrown when --help stands among the flags: print `text` on stdout and exit 0 (run_command does).
 struct HelpRequested {
   std::string text;
 };
@@ -52,15 +52,15 @@ struct Assignment {
 std::vector<Assignment> read_flags(const FieldIndex& index, std::span<const std::string> args, std::string_view command, Problems& problems);
 
 /// Applies assignments in order (a later one wins, repeatable fields grow) and records origins and notes.
-void apply_assignments(std::span<const Assignment> assignments, void* object, Parsed& parsed, Problems& problems);
+void apply_assignments(std::span<const Assignment> assignments, void* object, ParseResult& parsed, Problems& problems);
 
 /// One line for each remark, with the flags it is about: "note: --a, --b: without effect …".
-std::string notes_text(const Parsed& parsed);
+std::string notes_text(const ParseResult& parsed);
 
 /// Adds a problem for each required field that was not given.
-void require_fields(const FieldSet& fields, const Parsed& parsed, Problems& problems);
+void require_fields(const FieldSet& fields, const ParseResult& parsed, Problems& problems);
 
 /// read_flags, apply_assignments and require_fields; throws one UserError with every mistake.
-Parsed parse_command_line(const FieldSet& fields, std::span<const std::string> args, void* object, std::string_view command);
+ParseResult parse_command_line(const FieldSet& fields, std::span<const std::string> args, void* object, std::string_view command);
 
 }  // namespace megatron

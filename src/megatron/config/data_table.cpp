@@ -42,13 +42,13 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
     t.field("tokenizer_model", &Config::tokenizer_model, "tokenizer.json, or the folder that holds it").value_name("FILE");
     t.field("vocab_file", &Config::vocab_file, "vocab.json of GPT-2's kind").value_name("FILE");
     t.field("merge_file", &Config::merge_file, "merges.txt of GPT-2's kind").value_name("FILE");
-    t.field("vocab_size", &Config::vocab_size, "size of the vocabulary, for NullTokenizer").at_least(1).at_most(kLargestSize);
+    t.field("vocab_size", &Config::vocab_size, "size of the vocabulary, for NullTokenizer").at_least(1).at_most(kMaxSize);
     t.field("padded_vocab_size", &Config::padded_vocab_size, "rows of the embedding, at least as many as the tokenizer has ids; none: as many")
         .at_least(1)
-        .at_most(kLargestSize);
+        .at_most(kMaxSize);
     t.field("make_vocab_size_divisible_by", &Config::make_vocab_size_divisible_by, "the vocabulary is padded to a multiple of this")
         .at_least(1)
-        .at_most(kLargestSize);
+        .at_most(kMaxSize);
     return t;
   }();
   return table;
@@ -63,20 +63,20 @@ const FieldTable<CheckpointConfig>& checkpoint_table() {
     t.field("save_interval", &Config::save_interval, "iterations between checkpoints")
         .at_least(1)
         .alias("persistent-save-interval")
-        .at_most(kLargestSize);
+        .at_most(kMaxSize);
     t.field("save_retain_interval", &Config::save_retain_interval, "keep the checkpoints of these iterations and the last one only; none: keep all")
         .at_least(1)
-        .at_most(kLargestSize);
+        .at_most(kMaxSize);
     t.field("non_persistent_save_interval", &Config::non_persistent_save_interval, "iterations between checkpoints of which only the newest is kept")
         .at_least(1)
-        .at_most(kLargestSize);
+        .at_most(kMaxSize);
     t.field("non_persistent_ckpt_type", &Config::non_persistent_ckpt_type, "where these lie: global, beside the others; local, on this machine")
         .choices({"global", "local"});
     t.field("non_persistent_global_ckpt_dir", &Config::non_persistent_global_ckpt_dir, "their folder; none: non_persistent in --save and --load")
         .value_name("DIR");
     t.field("non_persistent_local_ckpt_dir", &Config::non_persistent_local_ckpt_dir, "their folder on this machine").value_name("DIR");
     t.field("load", &Config::load, "checkpoint or Hugging Face folder to start from").value_name("DIR");
-    t.field("ckpt_step", &Config::ckpt_step, "iteration to load; none: the latest").at_least(0).at_most(kLargestSize);
+    t.field("ckpt_step", &Config::ckpt_step, "iteration to load; none: the latest").at_least(0).at_most(kMaxSize);
     t.field("finetune", &Config::finetune, "load the weights only, and start at iteration 0");
     t.field("use_checkpoint_args", &Config::use_checkpoint_args, "take the architecture from the checkpoint")
         .note("is always so: flags may repeat it, not contradict it");

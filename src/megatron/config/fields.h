@@ -111,7 +111,7 @@ class FieldTable {
   }
 
   /// Declares a field that acts on nothing of T (a flag that is known but has no effect).
-  FieldTable& add_erased(Field field) { return set_.fields.push_back(std::move(field)), *this; }
+  FieldTable& add_field(Field field) { return set_.fields.push_back(std::move(field)), *this; }
 
   const FieldSet& set() const { return set_; }
 
@@ -135,7 +135,7 @@ class FieldTable {
 
 /// Fills `object` from the words after the command's name. Throws one UserError with every mistake, or HelpRequested on --help.
 template <class T>
-Parsed parse_command_line(const FieldTable<T>& table, std::span<const std::string> args, T& object, std::string_view command) {
+ParseResult parse_command_line(const FieldTable<T>& table, std::span<const std::string> args, T& object, std::string_view command) {
   return parse_command_line(table.set(), args, &object, command);
 }
 

@@ -30,7 +30,7 @@ std::string usage_line(const FieldSet& fields, std::string_view command) {
 std::string range_text(const Field& field) {
   std::string text;
   if (field.minimum) text += (field.minimum_is_excluded ? "above " : "at least ") + number_text(*field.minimum);
-  if (field.maximum && *field.maximum < static_cast<double>(kLargestSize))
+  if (field.maximum && *field.maximum < static_cast<double>(kMaxSize))
     text += (text.empty() ? "" : ", ") + std::string(field.maximum_is_excluded ? "below " : "at most ") + number_text(*field.maximum);
   return text;
 }

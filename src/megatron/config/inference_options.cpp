@@ -31,7 +31,7 @@ const FieldTable<ParallelConfig>& parallel_fields() {
     for (const char* name : kParallelFields) {
       const Field* field = parallel_table().set().find_name(name);
       MEGATRON_CHECK(field != nullptr, "no parallel setting is called ", name);
-      t.add_erased(*field);
+      t.add_field(*field);
     }
     return t;
   }();
@@ -78,7 +78,7 @@ constexpr KnownFlags kGenerationFlags[] = {
 template <class Options>
 void declare_run_flags(FieldTable<Options>& table, const std::string& command) {
   for (const KnownFlags& flags : kGenerationFlags) {
-    for (Field& field : known_flag_fields(flags)) table.add_erased(std::move(field));
+    for (Field& field : known_flag_fields(flags)) table.add_field(std::move(field));
   }
   include_run_flags(table, static_cast<Settings Options::*>(&Options::run),
                     {.architecture = "comes from the checkpoint, with which it must agree",
@@ -90,7 +90,7 @@ void declare_run_flags(FieldTable<Options>& table, const std::string& command) {
 template <class Options>
 Options read_options(const FieldTable<Options>& table, std::span<const std::string> args, std::string_view command) {
   Options options;
-  Parsed parsed = parse_command_line(table, args, options, command);
+  ParseResult parsed = parse_command_line(table, args, options, command);
   Problems problems;
   translate_legacy_flags(options.run, parsed, problems);
   problems.throw_if_any();
@@ -101,7 +101,7 @@ Options read_options(const FieldTable<Options>& table, std::span<const std::stri
 void check_model_options(const ModelOptions& options, std::int64_t world_size) {
   Settings settings;
   settings.parallel = options.parallel;
-  Problems problems = check_sizes(mesh_sizes(options.parallel), world_size);
+  Problems problems = check_mesh_sizes(mesh_sizes(options.parallel), world_size);
   problems.add(evaluate(pipeline_rules(), settings, {}));
   if (options.bf16 + options.fp16 + options.fp32 > 1) {
     const std::string got = std::string(options.bf16 ? "--bf16 " : "") + (options.fp16 ? "--fp16 " : "") + (options.fp32 ? "--fp32 " : "");

@@ -22,7 +22,7 @@ struct ModelOptions : ComputeOptions {
   std::optional<std::int64_t> ckpt_step;
   ParallelConfig parallel;
   Settings run;   ///< flags of a training run, given as they stand in its script: the architecture must be the checkpoint's
-  Parsed parsed;  ///< what was given, and remarks for stderr
+  ParseResult parsed;  ///< what was given, and remarks for stderr
 };
 
 struct GenerateOptions : ModelOptions {

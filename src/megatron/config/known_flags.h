@@ -23,7 +23,7 @@ std::span<const KnownFlags> known_flags();
 /// The flags of one entry as hidden fields, for a command that trains or, with `runs_inference`, for one that runs a trained model.
 std::vector<Field> known_flag_fields(const KnownFlags& flags, bool runs_inference = false);
 
-/// The whole table as hidden fields that set nothing, for FieldTable::add_erased.
+/// The whole table as hidden fields that set nothing, for FieldTable::add_field.
 std::vector<Field> known_flag_fields(bool runs_inference = false);
 
 }  // namespace megatron

@@ -115,7 +115,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "tensor-parallel-num-weight-shards=-;0;1 expert-tensor-parallel-num-weight-shards=-;0;1"},
     {refused, "is not in this version: attention sees a whole sequence", "leave it out",
      "hierarchical-context-parallel-sizes+=-;0 max-seqlen-per-dp-cp-rank=-;0 hybrid-context-parallel"},
-    {refused, "is a test mode of Megatron-LM's process groups", "leave it out; `megatron launch --nproc-per-node N` runs any layout on a processor",
+    {refused, "is a test mode of Megatron-LM's process groups", "leave it out; `megatron launch --nproc-per-node N` runs any layout on a CPU",
      "fake-process-group lazy-mpu-init"},
     {refused, "is not in this version: activations are kept, and attention alone recomputes its scores", "use a smaller --micro-batch-size",
      "recompute-granularity=- recompute-method=- recompute-num-layers=-;0 recompute-modules+=- recompute-activations moe-layer-recompute "

@@ -60,7 +60,7 @@ std::optional<LaunchEnvironment> from_rank_variables(const LaunchVariables& vari
   found.rank = *variables.number("RANK");
   found.world_size = *variables.number("WORLD_SIZE");
   found.local_rank = variables.number("LOCAL_RANK").value_or(0);
-  found.local_world_size = variables.number_of({"LOCAL_WORLD_SIZE", "LOCAL_SIZE"}).value_or(found.local_rank + 1);
+  found.local_world_size = variables.first_number({"LOCAL_WORLD_SIZE", "LOCAL_SIZE"}).value_or(found.local_rank + 1);
   require(found.local_world_size > 0 && found.world_size > 0, "WORLD_SIZE and LOCAL_WORLD_SIZE", "must be at least 1, got 0", "correct them");
   require(found.local_rank < found.local_world_size, "LOCAL_RANK and LOCAL_WORLD_SIZE",
           std::to_string(found.local_rank) + " of " + std::to_string(found.local_world_size), "correct them");
@@ -72,7 +72,7 @@ std::optional<LaunchEnvironment> from_rank_variables(const LaunchVariables& vari
     found.source = "megatron launch";
     found.restart_count = *restarts;
     found.max_restarts = variables.number(kLaunchMaxRestartsVariable).value_or(0);
-    if (const auto pipe = variables.number(kLaunchCauseVariable)) found.cause_pipe = static_cast<int>(*pipe);
+    if (const auto pipe = variables.number(kLaunchCauseVariable)) found.root_cause_pipe = static_cast<int>(*pipe);
     if (const auto socket = variables.number(kLaunchSocketVariable)) found.listening_socket = static_cast<int>(*socket);
   } else if (variables.has("TORCHELASTIC_RUN_ID")) {
     found.source = "torchrun";
@@ -116,14 +116,14 @@ std::optional<LaunchEnvironment> from_open_mpi(const LaunchVariables& variables)
   found.world_size = variables.required_number("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK");
   found.local_rank = variables.number("OMPI_COMM_WORLD_LOCAL_RANK").value_or(0);
   found.local_world_size = variables.number("OMPI_COMM_WORLD_LOCAL_SIZE").value_or(1);
-  return from_mpi(variables, found, variables.text_of({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}).value_or(""));
+  return from_mpi(variables, found, variables.first_text({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}).value_or(""));
 }
 
 /// Ranks that srun started. A batch script and an interactive shell are steps too, of one process, whatever --ntasks says.
 bool is_slurm_rank(const LaunchVariables& variables) {
   constexpr std::int64_t kFirstSpecialStep = 4294967280;  // interactive, batch, extern and pending steps have the highest numbers
   if (!variables.has("SLURM_PROCID")) return false;
-  if (const auto step = variables.number_of({"SLURM_STEP_ID", "SLURM_STEPID"})) return *step < kFirstSpecialStep;
+  if (const auto step = variables.first_number({"SLURM_STEP_ID", "SLURM_STEPID"})) return *step < kFirstSpecialStep;
   return variables.has("SLURM_STEP_NUM_TASKS") || variables.text("ENVIRONMENT") != "BATCH";
 }
 
@@ -141,16 +141,16 @@ std::int64_t slurm_local_world_size(const LaunchVariables& variables, std::int64
 
 std::optional<LaunchEnvironment> from_slurm(const LaunchVariables& variables) {
   if (!is_slurm_rank(variables)) return std::nullopt;
-  const std::int64_t world_size = variables.number_of({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}).value_or(1);
+  const std::int64_t world_size = variables.first_number({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}).value_or(1);
   if (world_size <= 1) return LaunchEnvironment{};
   LaunchEnvironment found{.rank = *variables.number("SLURM_PROCID"), .world_size = world_size, .source = "Slurm"};
   found.local_rank = variables.required_number("SLURM_LOCALID", "SLURM_PROCID");
-  found.num_nodes = std::max<std::int64_t>(1, variables.number_of({"SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"}).value_or(1));
+  found.num_nodes = std::max<std::int64_t>(1, variables.first_number({"SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"}).value_or(1));
   found.node_rank = variables.number("SLURM_NODEID").value_or(0);
   found.local_world_size = slurm_local_world_size(variables, found.node_rank, world_size, found.num_nodes);
   found.restart_count = variables.number("SLURM_RESTART_COUNT").value_or(0);
-  const std::int64_t job = variables.number_of({"SLURM_JOB_ID", "SLURM_JOBID"}).value_or(0);
-  const std::int64_t step = variables.number_of({"SLURM_STEP_ID", "SLURM_STEPID"}).value_or(0);
+  const std::int64_t job = variables.first_number({"SLURM_JOB_ID", "SLURM_JOBID"}).value_or(0);
+  const std::int64_t step = variables.first_number({"SLURM_STEP_ID", "SLURM_STEPID"}).value_or(0);
   found.run_id = std::to_string(job) + "." + std::to_string(step);
   found.master_port = port_from(static_cast<std::uint64_t>(job + step));
   found.master_addr = first_slurm_node(variables).value_or(found.num_nodes == 1 ? "127.0.0.1" : "");
@@ -164,7 +164,7 @@ std::optional<LaunchEnvironment> from_pmix(const LaunchVariables& variables) {
   if (!rank) return std::nullopt;
   LaunchEnvironment found{.rank = *rank, .source = "PMIx"};
   found.world_size = variables.required_number("WORLD_SIZE", "PMIX_RANK");
-  found.local_rank = variables.number_of({"LOCAL_RANK", "PMIX_LOCAL_RANK"}).value_or(0);
+  found.local_rank = variables.first_number({"LOCAL_RANK", "PMIX_LOCAL_RANK"}).value_or(0);
   found.local_world_size = variables.number("LOCAL_WORLD_SIZE").value_or(found.local_rank + 1);
   return from_mpi(variables, found, variables.text("PMIX_NAMESPACE").value_or(""));
 }
@@ -183,7 +183,7 @@ std::optional<LaunchEnvironment> from_pmi(const LaunchVariables& variables) {
 std::optional<LaunchEnvironment> from_kubernetes(const LaunchVariables& variables) {
   const auto index = variables.number("JOB_COMPLETION_INDEX");
   const auto rank = variables.number("PET_NODE_RANK");
-  const auto size = variables.number_of({"WORLD_SIZE", "PET_NNODES"});
+  const auto size = variables.first_number({"WORLD_SIZE", "PET_NNODES"});
   if (!(index || rank) || !size) return std::nullopt;
   const std::string processes = variables.text("PET_NPROC_PER_NODE").value_or("1");
   require(processes == "1", "PET_NPROC_PER_NODE", processes + " processes in this pod, which are not started yet",
@@ -204,7 +204,7 @@ void refuse_halves(const LaunchVariables& variables) {
 
 }  // namespace
 
-LaunchEnvironment find_launch_environment(const VariableLookup& lookup) {
+LaunchEnvironment find_launch_environment(const GetEnv& lookup) {
   const LaunchVariables variables(lookup);
   for (const auto find : {from_rank_variables, from_open_mpi, from_slurm, from_pmix, from_pmi, from_kubernetes}) {
     if (const auto found = find(variables)) {

@@ -9,12 +9,12 @@ namespace megatron {
 namespace {
 
 /// The launch environment without the number of ranks in this pod, which it is this program's task to start.
-LaunchEnvironment outer_environment(const VariableLookup& variables) {
+LaunchEnvironment outer_environment(const GetEnv& variables) {
   return find_launch_environment(
       [&](const std::string& name) { return name == "PET_NPROC_PER_NODE" ? std::optional<std::string>() : variables(name); });
 }
 
-std::int64_t num_ranks(const std::string& text, const std::string& source, const HostProcessors& host) {
+std::int64_t num_ranks(const std::string& text, const std::string& source, const HostDevices& host) {
   if (text == "auto") return host.num_gpus > 0 ? host.num_gpus : host.num_cpus;
   if (text == "cpu") return host.num_cpus;
   if (text == "gpu") {
@@ -29,9 +29,9 @@ std::int64_t num_ranks(const std::string& text, const std::string& source, const
 
 class PlanReader {
  public:
-  PlanReader(const LaunchOptions& options, const VariableLookup& lookup) : options_(options), variables_(lookup), lookup_(lookup) {}
+  PlanReader(const LaunchOptions& options, const GetEnv& lookup) : options_(options), variables_(lookup), lookup_(lookup) {}
 
-  LaunchPlan read(const HostProcessors& host) {
+  LaunchPlan read(const HostDevices& host) {
     read_ranks(host);
     read_nodes();
     read_master();
@@ -43,7 +43,7 @@ class PlanReader {
   }
 
  private:
-  void read_ranks(const HostProcessors& host) {
+  void read_ranks(const HostDevices& host) {
     const auto variable = variables_.text("PET_NPROC_PER_NODE");
     const bool has_flag = options_.nproc_per_node.has_value();
     plan_.ranks_per_node =
@@ -66,7 +66,7 @@ class PlanReader {
     if (options_.node_rank) {
       plan_.node_rank = *options_.node_rank;
     } else if (outer_.world_size == 1) {
-      const auto node = variables_.number_of({"PET_NODE_RANK", "JOB_COMPLETION_INDEX"});
+      const auto node = variables_.first_number({"PET_NODE_RANK", "JOB_COMPLETION_INDEX"});
       if (plan_.num_nodes > 1 && !node)
         throw UserError({"--node-rank", "is required with --nnodes " + std::to_string(plan_.num_nodes), "0 on the first host, 1 on the next, …"});
       if (plan_.num_nodes > 1) plan_.node_rank = *node;
@@ -82,20 +82,20 @@ class PlanReader {
     if (options_.master_port) plan_.master_port = *options_.master_port;
     if (plan_.num_nodes == 1) return;
     if (!options_.master_addr) {
-      const auto address = variables_.text_of({"PET_MASTER_ADDR", "MASTER_ADDR"});
+      const auto address = variables_.first_text({"PET_MASTER_ADDR", "MASTER_ADDR"});
       if (!address && outer_.master_addr.empty())
         throw UserError({"--master-addr", "is required with --nnodes " + std::to_string(plan_.num_nodes), "the name or address of the first host"});
       plan_.master_addr = address ? *address : outer_.master_addr;
     }
     if (!options_.master_port) {
-      const auto port = variables_.number_of({"PET_MASTER_PORT", "MASTER_PORT"});
+      const auto port = variables_.first_number({"PET_MASTER_PORT", "MASTER_PORT"});
       plan_.master_port = port ? *port : outer_.world_size > 1 ? outer_.master_port : 29500;
     }
   }
 
   const LaunchOptions& options_;
   LaunchVariables variables_;
-  const VariableLookup& lookup_;
+  const GetEnv& lookup_;
   LaunchEnvironment outer_;
   LaunchPlan plan_;
 };
@@ -135,7 +135,7 @@ const FieldTable<LaunchOptions>& launch_table() {
   return table;
 }
 
-LaunchPlan read_launch_plan(std::span<const std::string> args, const VariableLookup& variables, const HostProcessors& host) {
+LaunchPlan read_launch_plan(std::span<const std::string> args, const GetEnv& variables, const HostDevices& host) {
   const auto separator = std::ranges::find(args, std::string("--"));
   const auto num_flags = static_cast<std::size_t>(separator - args.begin());
   const bool wants_help = std::ranges::count(args, std::string("--help")) + std::ranges::count(args, std::string("-h")) > 0;

@@ -24,7 +24,7 @@ struct LaunchOptions {
 const FieldTable<LaunchOptions>& launch_table();
 
 /// What this host can run, for --nproc-per-node auto, cpu and gpu.
-struct HostProcessors {
+struct HostDevices {
   std::int64_t num_cpus = 1, num_gpus = 0;
 };
 
@@ -44,6 +44,6 @@ struct LaunchPlan {
 };
 
 /// Reads flags up to `--` and the command behind it, then the variables for what no flag says. UserError with every mistake.
-LaunchPlan read_launch_plan(std::span<const std::string> args, const VariableLookup& variables, const HostProcessors& host);
+LaunchPlan read_launch_plan(std::span<const std::string> args, const GetEnv& variables, const HostDevices& host);
 
 }  // namespace megatron

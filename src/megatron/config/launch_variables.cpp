@@ -7,7 +7,7 @@
 
 namespace megatron {
 
-VariableLookup process_variables() {
+GetEnv process_environment() {
   return [](const std::string& name) -> std::optional<std::string> {
     const char* value = std::getenv(name.c_str());
     if (!value) return std::nullopt;
@@ -34,14 +34,14 @@ std::optional<std::int64_t> LaunchVariables::number(const std::string& name) con
   return number;
 }
 
-std::optional<std::int64_t> LaunchVariables::number_of(std::initializer_list<const char*> names) const {
+std::optional<std::int64_t> LaunchVariables::first_number(std::initializer_list<const char*> names) const {
   for (const char* name : names) {
     if (has(name)) return number(name);
   }
   return std::nullopt;
 }
 
-std::optional<std::string> LaunchVariables::text_of(std::initializer_list<const char*> names) const {
+std::optional<std::string> LaunchVariables::first_text(std::initializer_list<const char*> names) const {
   for (const char* name : names) {
     if (auto value = text(name)) return value;
   }

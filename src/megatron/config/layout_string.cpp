@@ -8,7 +8,7 @@
 namespace megatron {
 namespace {
 
-constexpr std::size_t kMostSymbols = 1'000'000;
+constexpr std::size_t kMaxSymbols = 1'000'000;
 const char* const kLanguage = "write E for the embedding, t for a layer, L for the output, | between stages, x*n or (...)*n to repeat";
 
 /// A symbol of the expanded text, and where it stands in the text as written.
@@ -92,7 +92,7 @@ class Expander {
     ++position_;
     if (!has_digit()) fail(text_, position_, "no number behind '*'");
     std::size_t number = 0;
-    for (; has_digit(); ++position_) number = std::min(kMostSymbols + 1, number * 10 + static_cast<std::size_t>(text_[position_] - '0'));
+    for (; has_digit(); ++position_) number = std::min(kMaxSymbols + 1, number * 10 + static_cast<std::size_t>(text_[position_] - '0'));
     if (has_star()) fail(text_, position_, "a repetition of a repetition");
     return number;
   }
@@ -100,8 +100,8 @@ class Expander {
   void append_repeated(std::vector<Symbol>& symbols, const std::vector<Symbol>& more, std::size_t begin) {
     const std::size_t number = repetitions();
     if (more.empty()) return;
-    if (number > (kMostSymbols - std::min(kMostSymbols, symbols.size())) / more.size())
-      fail(text_, begin, "more than " + std::to_string(kMostSymbols) + " symbols");
+    if (number > (kMaxSymbols - std::min(kMaxSymbols, symbols.size())) / more.size())
+      fail(text_, begin, "more than " + std::to_string(kMaxSymbols) + " symbols");
     for (std::size_t i = 0; i < number; ++i) symbols.insert(symbols.end(), more.begin(), more.end());
   }
 

@@ -79,7 +79,7 @@ void add_positions(FieldTable<Settings>& t) {
 /// Translates one run's flags; a value that a later source gave by its own name stays.
 class Translation {
  public:
-  Translation(Settings& settings, Parsed& parsed, Problems& problems)
+  Translation(Settings& settings, ParseResult& parsed, Problems& problems)
       : settings_(settings), model_(settings.model), legacy_(settings.legacy), parsed_(parsed), problems_(problems) {}
 
   void run() {
@@ -198,7 +198,7 @@ class Translation {
   Settings& settings_;
   TransformerConfig& model_;
   const LegacyFlags& legacy_;
-  Parsed& parsed_;
+  ParseResult& parsed_;
   Problems& problems_;
 };
 
@@ -225,6 +225,6 @@ const FieldTable<Settings>& legacy_table() {
   return table;
 }
 
-void translate_legacy_flags(Settings& settings, Parsed& parsed, Problems& problems) { Translation(settings, parsed, problems).run(); }
+void translate_legacy_flags(Settings& settings, ParseResult& parsed, Problems& problems) { Translation(settings, parsed, problems).run(); }
 
 }  // namespace megatron

@@ -15,6 +15,6 @@ const FieldTable<Settings>& legacy_table();
 /// Sets what the legacy flags stand for and records it in `parsed` as given there, under the name of the setting that it changes. A
 /// setting given by a source of higher precedence (a flag above a file) keeps its value. Contradictions go to `problems`. Call once,
 /// after every source has been read.
-void translate_legacy_flags(Settings& settings, Parsed& parsed, Problems& problems);
+void translate_legacy_flags(Settings& settings, ParseResult& parsed, Problems& problems);
 
 }  // namespace megatron

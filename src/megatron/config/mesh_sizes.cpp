@@ -24,7 +24,7 @@ std::vector<Degree> expert_degrees(const MeshSizes& sizes) {
 std::optional<std::int64_t> product_of(const std::vector<Degree>& degrees) {
   std::int64_t product = 1;
   for (const auto& [flag, size] : degrees) {
-    if (size > kLargestSize / product) return std::nullopt;
+    if (size > kMaxSize / product) return std::nullopt;
     product *= size;
   }
   return product;
@@ -82,7 +82,7 @@ MeshSizes mesh_sizes(const ParallelConfig& parallel) {
           .order = parallel.use_tp_pp_dp_mapping ? "tp-cp-ep-pp-dp" : "tp-cp-ep-dp-pp"};
 }
 
-Problems check_sizes(const MeshSizes& sizes, std::int64_t world_size) {
+Problems check_mesh_sizes(const MeshSizes& sizes, std::int64_t world_size) {
   Problems problems;
   if (world_size < 1) problems.add({"world", "has " + std::to_string(world_size) + " ranks", "start at least one"});
   if (has_degree_below_1(sizes, problems) || !problems.empty()) return problems;

@@ -23,11 +23,11 @@ struct MeshSizes {
 MeshSizes mesh_sizes(const ParallelConfig& parallel);
 
 /// The ways in which a world of `world_size` ranks cannot be cut into these sizes; they name Megatron's flags.
-Problems check_sizes(const MeshSizes& sizes, std::int64_t world_size);
+Problems check_mesh_sizes(const MeshSizes& sizes, std::int64_t world_size);
 
-/// world_size ÷ (tp · cp · pp), for sizes that check_sizes accepts.
+/// world_size ÷ (tp · cp · pp), for sizes that check_mesh_sizes accepts.
 std::int64_t data_parallel_size(const MeshSizes& sizes, std::int64_t world_size);
-/// world_size ÷ (etp · ep · pp), for sizes that check_sizes accepts.
+/// world_size ÷ (etp · ep · pp), for sizes that check_mesh_sizes accepts.
 std::int64_t expert_data_parallel_size(const MeshSizes& sizes, std::int64_t world_size);
 
 }  // namespace megatron

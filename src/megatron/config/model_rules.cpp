@@ -26,11 +26,11 @@ std::int64_t largest_size(S s) {
 const std::vector<Rule>& size_rules() {
   static const std::vector<Rule> rules = {
       {{},
-       [](S s) { return largest_size(s) > kLargestSize || s.model.num_layers > kMostLayers; },
+       [](S s) { return largest_size(s) > kMaxSize || s.model.num_layers > kMaxLayers; },
        [](S s) {
          return UserError::Parts{"the model",
                                  text_of(s.model.num_layers) + " layers, with a size of " + text_of(largest_size(s)) + ", is beyond all bounds",
-                                 "sizes end at " + text_of(kLargestSize) + ", layers at " + text_of(kMostLayers)};
+                                 "sizes end at " + text_of(kMaxSize) + ", layers at " + text_of(kMaxLayers)};
        }},
       {{"num_layers"}, [](S s) { return s.model.num_layers <= 0; }, [](S) { return required("--num-layers", "the transformer layers"); }},
       {{"hidden_size"}, [](S s) { return s.model.hidden_size <= 0; }, [](S) { return required("--hidden-size", "the width of the model"); }},
@@ -161,7 +161,7 @@ const std::vector<Rule>& attention_rules() {
 
 Problems validate_model(const Settings& settings, const FieldNames& skip) {
   Problems problems;
-  for (const auto* rules : {&size_rules(), &position_rules(), &attention_rules(), &split_rules(), &layout_rules()})
+  for (const auto* rules : {&size_rules(), &position_rules(), &attention_rules(), &sharding_rules(), &layout_rules()})
     problems.add(evaluate(*rules, settings, skip));
   return problems;
 }

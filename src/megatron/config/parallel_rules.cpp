@@ -133,7 +133,7 @@ const std::vector<Rule>& parallel_rules() {
   return rules;
 }
 
-const std::vector<Rule>& split_rules() {
+const std::vector<Rule>& sharding_rules() {
   static const std::vector<Rule> rules = {
       {{"num_attention_heads", "tensor_model_parallel_size"},
        [](S s) { return s.model.num_attention_heads > 0 && s.model.num_attention_heads % tp(s) != 0; },

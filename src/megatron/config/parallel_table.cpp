@@ -22,11 +22,11 @@ void add_schedule_fields(FieldTable<ParallelConfig>& t) {
   t.field("pipeline_activation_limit", &Config::pipeline_activation_limit,
           "microbatches whose activations a rank may keep; one counts 1 in as many layers as a rank has on average")
       .above(0)
-      .at_most(kLargestSize);
+      .at_most(kMaxSize);
   t.field("microbatch_group_size_per_virtual_pipeline_stage", &Config::microbatch_group_size_per_virtual_pipeline_stage,
           "of interleaved: microbatches that pass a chunk before the next chunk's turn; none: as many as ranks")
       .at_least(1)
-      .at_most(kLargestSize);
+      .at_most(kMaxSize);
   t.field("overlap_p2p_communication", &Config::overlap_p2p_communication, "wait for each message between stages where it is sent and received");
 }
 
@@ -34,17 +34,17 @@ void add_stage_fields(FieldTable<ParallelConfig>& t) {
   using Config = ParallelConfig;
   t.field("num_virtual_stages_per_pipeline_rank", &Config::num_virtual_stages_per_pipeline_rank, "chunks of the model on each rank")
       .at_least(1)
-      .at_most(kLargestSize);
+      .at_most(kMaxSize);
   t.field("num_layers_per_virtual_pipeline_stage", &Config::num_layers_per_virtual_pipeline_stage,
           "most layers of a chunk, in place of the number of chunks")
       .at_least(1)
-      .at_most(kLargestSize);
+      .at_most(kMaxSize);
   t.field("decoder_first_pipeline_num_layers", &Config::decoder_first_pipeline_num_layers, "layers of the first rank; the others share the rest")
       .at_least(1)
-      .at_most(kLargestSize);
+      .at_most(kMaxSize);
   t.field("decoder_last_pipeline_num_layers", &Config::decoder_last_pipeline_num_layers, "layers of the last rank; the others share the rest")
       .at_least(1)
-      .at_most(kLargestSize);
+      .at_most(kMaxSize);
   t.field("account_for_embedding_in_pipeline_split", &Config::account_for_embedding_in_pipeline_split, "the embedding counts as a layer");
   t.field("account_for_loss_in_pipeline_split", &Config::account_for_loss_in_pipeline_split, "the output layer and the loss count as a layer");
   t.field("pipeline_model_parallel_layout", &Config::pipeline_model_parallel_layout,
@@ -60,8 +60,8 @@ void add_gradient_fields(FieldTable<ParallelConfig>& t) {
   t.field("ddp_bucket_size", &Config::ddp_bucket_size,
           "gradients in a bucket; none: max(40e6, 1e6 x ranks), one bucket without --overlap-grad-reduce")
       .at_least(1)
-      .at_most(kLargestSize);
-  t.field("ddp_num_buckets", &Config::ddp_num_buckets, "how many buckets there are, in place of their size").at_least(1).at_most(kLargestSize);
+      .at_most(kMaxSize);
+  t.field("ddp_num_buckets", &Config::ddp_num_buckets, "how many buckets there are, in place of their size").at_least(1).at_most(kMaxSize);
   t.field("ddp_pad_buckets_for_high_nccl_busbw", &Config::ddp_pad_buckets_for_high_nccl_busbw, "pad buckets to a multiple of 2^16 elements");
   t.field("ddp_average_in_collective", &Config::ddp_average_in_collective, "average in the collective instead of scaling before it");
   t.field("ddp_reduce_scatter_with_fp32_accumulation", &Config::ddp_reduce_scatter_with_fp32_accumulation,
@@ -73,7 +73,7 @@ void add_gradient_fields(FieldTable<ParallelConfig>& t) {
   t.field("check_weight_hash_across_dp_replicas_interval", &Config::check_weight_hash_across_dp_replicas_interval,
           "iterations between comparisons of the replicas' weights; 0: never")
       .at_least(0)
-      .at_most(kLargestSize);
+      .at_most(kMaxSize);
 }
 
 void add_optimizer_fields(FieldTable<ParallelConfig>& t) {
@@ -82,7 +82,7 @@ void add_optimizer_fields(FieldTable<ParallelConfig>& t) {
   t.field("num_distributed_optimizer_instances", &Config::num_distributed_optimizer_instances,
           "copies of that state: split within each, gradients summed across them")
       .at_least(1)
-      .at_most(kLargestSize);
+      .at_most(kMaxSize);
   t.field("overlap_param_gather", &Config::overlap_param_gather, "gather updated weights while the next forward runs");
 }
 
@@ -107,13 +107,13 @@ const FieldTable<ParallelConfig>& parallel_table() {
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
     t.group("Parallel layout");
-    t.field("tensor_model_parallel_size", &Config::tensor_model_parallel_size, "ranks that share each layer").at_least(1).at_most(kLargestSize);
+    t.field("tensor_model_parallel_size", &Config::tensor_model_parallel_size, "ranks that share each layer").at_least(1).at_most(kMaxSize);
     t.field("pipeline_model_parallel_size", &Config::pipeline_model_parallel_size, "ranks that share the layers of the model")
         .at_least(1)
-        .at_most(kLargestSize);
-    t.field("context_parallel_size", &Config::context_parallel_size, "ranks that share each sequence").at_least(1).at_most(kLargestSize);
-    t.field("expert_model_parallel_size", &Config::expert_model_parallel_size, "ranks that share the experts").at_least(1).at_most(kLargestSize);
-    t.field("expert_tensor_parallel_size", &Config::expert_tensor_parallel_size, "ranks that share each expert").at_least(1).at_most(kLargestSize);
+        .at_most(kMaxSize);
+    t.field("context_parallel_size", &Config::context_parallel_size, "ranks that share each sequence").at_least(1).at_most(kMaxSize);
+    t.field("expert_model_parallel_size", &Config::expert_model_parallel_size, "ranks that share the experts").at_least(1).at_most(kMaxSize);
+    t.field("expert_tensor_parallel_size", &Config::expert_tensor_parallel_size, "ranks that share each expert").at_least(1).at_most(kMaxSize);
     t.field("use_tp_pp_dp_mapping", &Config::use_tp_pp_dp_mapping, "neighbouring ranks in the order tp-cp-ep-pp-dp instead of tp-cp-ep-dp-pp");
     add_tensor_fields(t);
     add_schedule_fields(t);

@@ -181,7 +181,7 @@ std::vector<StageLayers> cut(const ParallelConfig& parallel, std::int64_t num_la
 
 }  // namespace
 
-PipelineLayout whole_model(std::int64_t num_layers) { return {.stages = {{.num_layers = num_layers, .has_embedding = true, .has_output = true}}}; }
+PipelineLayout single_stage_layout(std::int64_t num_layers) { return {.stages = {{.num_layers = num_layers, .has_embedding = true, .has_output = true}}}; }
 
 std::int64_t num_pipeline_chunks(const ParallelConfig& parallel, std::int64_t num_layers) {
   if (!parallel.pipeline_model_parallel_layout.empty()) return chunks_of_layout(parallel);

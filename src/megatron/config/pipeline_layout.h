@@ -31,7 +31,7 @@ struct PipelineLayout {
 };
 
 /// The whole model in one stage.
-PipelineLayout whole_model(std::int64_t num_layers);
+PipelineLayout single_stage_layout(std::int64_t num_layers);
 
 /// The chunks of each rank: from --pipeline-model-parallel-layout, the flags of virtual stages, or what the schedule implies. UserError when a layout
 /// does not parse, or virtual stages do not fit.

@@ -19,13 +19,13 @@ namespace {
 
 using S = const Settings&;
 
-struct Given {
+struct FlagState {
   const char* flag;
   bool is_given;
 };
 
 /// "--a, --b": those that are given.
-std::string names_of(std::initializer_list<Given> flags) {
+std::string names_of(std::initializer_list<FlagState> flags) {
   std::string names;
   for (const auto& [flag, is_given] : flags) {
     if (is_given) names += (names.empty() ? "" : ", ") + std::string(flag);
@@ -76,7 +76,7 @@ std::string one_of(const std::string& flags) { return flags.find(',') == std::st
 
 /// What is wrong with the layers' layout, if they are known; costs do not matter for that.
 std::optional<UserError::Parts> layout_problem(S s) {
-  if (s.model.num_layers < 1 || s.model.num_layers > kMostLayers || !evaluate(pipeline_rules(), s, {}).empty()) return std::nullopt;
+  if (s.model.num_layers < 1 || s.model.num_layers > kMaxLayers || !evaluate(pipeline_rules(), s, {}).empty()) return std::nullopt;
   try {
     const LayerCosts any;
     pipeline_layout(s.parallel, s.model.num_layers, &any);
@@ -111,7 +111,7 @@ void check_group(const ScheduleRequest& request, Problems& problems) {
 /// be measured count alike.
 CostModel activations(S s, const Schedule& schedule) {
   const double even = 1 / static_cast<double>(schedule.num_chunks);
-  CostModel costs = even_costs(schedule, {.activation = even, .weight_gradient = even});
+  CostModel costs = uniform_costs(schedule, {.activation = even, .weight_gradient = even});
   if (s.model.num_layers < 1 || is_measured(s)) return costs;
   const double share = static_cast<double>(s.model.num_layers) / static_cast<double>(schedule.num_ranks);
   const PipelineLayout layout = pipeline_layout(s.parallel, s.model.num_layers);

@@ -13,8 +13,8 @@ const FieldTable<LossScaleConfig>& loss_scale_table() {
     t.field("min_loss_scale", &Config::min_loss_scale, "least dynamic loss scale").above(0);
     t.field("loss_scale_window", &Config::loss_scale_window, "steps with finite gradients after which the loss scale doubles")
         .at_least(1)
-        .at_most(kLargestSize);
-    t.field("hysteresis", &Config::hysteresis, "steps with infinite gradients after which the loss scale halves").at_least(1).at_most(kLargestSize);
+        .at_most(kMaxSize);
+    t.field("hysteresis", &Config::hysteresis, "steps with infinite gradients after which the loss scale halves").at_least(1).at_most(kMaxSize);
     return t;
   }();
   return table;

@@ -10,7 +10,7 @@ namespace megatron {
 namespace {
 
 /// One line of the dump.
-struct Shown {
+struct ShownSetting {
   const Field* field;
   std::vector<std::string> values;
   std::string origin;  ///< default, derived, file, environment, flag
@@ -31,14 +31,14 @@ const char* origin_name(Origin::Kind kind) {
   return "";
 }
 
-std::vector<Shown> shown_settings(const Run& run) {
+std::vector<ShownSetting> shown_settings(const RunConfig& run) {
   Settings resolved = run.options.settings;
   resolve(resolved);
-  std::vector<Shown> lines;
+  std::vector<ShownSetting> lines;
   for (const Field& field : settings_table().set().fields) {
     if (field.is_hidden) continue;
     const Origin origin = run.parsed.origin(field.name);
-    Shown line{&field, field.get(&resolved), origin_name(origin.kind), origin.where};
+    ShownSetting line{&field, field.get(&resolved), origin_name(origin.kind), origin.where};
     if (line.values != field.get(&run.options.settings) || (origin.kind == Origin::Kind::default_value && line.values != field.default_values)) {
       line.origin = "derived";
       line.where.clear();
@@ -90,9 +90,9 @@ std::string lower(std::string text) {
 
 }  // namespace
 
-std::string config_text(const Run& run) {
+std::string config_text(const RunConfig& run) {
   std::string text, group;
-  for (const Shown& line : shown_settings(run)) {
+  for (const ShownSetting& line : shown_settings(run)) {
     if (line.field->group != group) {
       text += (text.empty() ? "" : "\n") + line.field->group + "\n";
       group = line.field->group;
@@ -106,9 +106,9 @@ std::string config_text(const Run& run) {
   return text;
 }
 
-std::string config_json(const Run& run) {
+std::string config_json(const RunConfig& run) {
   nlohmann::ordered_json object = nlohmann::ordered_json::object();
-  for (const Shown& line : shown_settings(run)) {
+  for (const ShownSetting& line : shown_settings(run)) {
     object[line.field->name] = {{"value", json_value(*line.field, line.values)}, {"origin", line.origin}};
     if (!line.where.empty()) object[line.field->name]["where"] = line.where;
   }

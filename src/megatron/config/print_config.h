@@ -10,10 +10,10 @@
 namespace megatron {
 
 /// Every setting with its value and origin, by group, in columns. Values that follow from others are shown as resolve() makes them.
-std::string config_text(const Run& run);
+std::string config_text(const RunConfig& run);
 
 /// The same as JSON: {"num_layers": {"value": 12, "origin": "flag", "where": "--num-layers"}, …}.
-std::string config_json(const Run& run);
+std::string config_json(const RunConfig& run);
 
 /// Every setting's name and value in Python's spelling, sorted by name.
 std::vector<std::pair<std::string, std::string>> argument_values(const Settings& settings);

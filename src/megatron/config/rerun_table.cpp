@@ -16,7 +16,7 @@ const FieldTable<RerunConfig>& rerun_table() {
     t.field("check_for_large_grads", &Config::check_for_large_grads, "a gradient norm of 10 times the largest of the first 100 steps is suspicious");
     t.field("error_injection_rate", &Config::error_injection_rate, "one in so many validations fails for a trial; 0: none")
         .at_least(0)
-        .at_most(kLargestSize);
+        .at_most(kMaxSize);
     t.field("error_injection_type", &Config::error_injection_type, "what the injected error turns out to be")
         .choices({"correct_result", "transient_error", "persistent_error"});
     t.field("result_rejected_tracker_filename", &Config::result_rejected_tracker_filename,

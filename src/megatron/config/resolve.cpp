@@ -12,12 +12,12 @@ namespace {
 
 /// Megatron's rule for gated MLPs: two thirds of four times the hidden size, down to a multiple of 64. --quick-geglu is left out of it.
 std::int64_t default_ffn_hidden_size(const TransformerConfig& model) {
-  if (model.hidden_size > kLargestSize) return 0;  // validate_model names it
+  if (model.hidden_size > kMaxSize) return 0;  // validate_model names it
   return model.gated_linear_unit && model.activation != Activation::quick_gelu ? model.hidden_size * 8 / 3 / 64 * 64 : 4 * model.hidden_size;
 }
 
 void resolve_window_layers(TransformerConfig& model) {
-  if (model.window_attn_skip_freq.empty() || !model.window_layers.empty() || model.num_layers <= 0 || model.num_layers > kMostLayers) return;
+  if (model.window_attn_skip_freq.empty() || !model.window_layers.empty() || model.num_layers <= 0 || model.num_layers > kMaxLayers) return;
   if (auto list = list_expression(model.window_attn_skip_freq)) {
     model.window_layers = std::move(*list);
     return;
@@ -86,7 +86,7 @@ void resolve(Settings& settings, std::int64_t data_parallel_size) {
   resolve_data(settings.data);
 }
 
-std::optional<std::array<double, 3>> split_shares(const std::string& split) {
+std::optional<std::array<double, 3>> split_weights(const std::string& split) {
   const auto is_numeric = [](char c) { return c == '.' || (c >= '0' && c <= '9'); };
   const auto is_refused = [](unsigned char c) { return c == '-' || std::isalpha(c) != 0; };
   if (std::any_of(split.begin(), split.end(), is_refused)) return std::nullopt;

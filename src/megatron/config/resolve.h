@@ -18,6 +18,6 @@ void resolve(TransformerConfig& model);
 void resolve(Settings& settings, std::int64_t data_parallel_size = 1);
 
 /// The shares of a --split such as "969, 30, 1" or "98/2/0": one to three numbers that are not all 0; missing ones are 0. Not normalised.
-std::optional<std::array<double, 3>> split_shares(const std::string& split);
+std::optional<std::array<double, 3>> split_weights(const std::string& split);
 
 }  // namespace megatron

@@ -13,7 +13,7 @@ namespace megatron {
 /// A rule is left out when one of its fields could not be read.
 struct Rule {
   std::vector<std::string_view> fields;
-  bool (*is_broken)(const Settings& settings);
+  bool (*is_violated)(const Settings& settings);
   UserError::Parts (*message)(const Settings& settings);
 };
 
@@ -32,7 +32,7 @@ const std::vector<Rule>& pipeline_rules();
 /// Whether the layers fit the pipeline (pipeline_rules.cpp).
 const std::vector<Rule>& layout_rules();
 /// What the degrees of parallelism ask of the architecture (parallel_rules.cpp).
-const std::vector<Rule>& split_rules();
+const std::vector<Rule>& sharding_rules();
 
 /// Evaluates every rule.
 Problems evaluate(const std::vector<Rule>& rules, const Settings& settings, const FieldNames& skip);

@@ -22,7 +22,7 @@ Problems validate_reruns(const Settings& settings, const FieldNames& skip = {});
 Problems validate_precision(const Settings& settings, const FieldNames& skip = {});
 
 /// The part of validate_run on what a run shows and leaves.
-Problems validate_sight(const Settings& settings, const FieldNames& skip = {});
+Problems validate_profile(const Settings& settings, const FieldNames& skip = {});
 
 /// The rules on the architecture, which may come from flags, a checkpoint or config.json. Call after resolve().
 Problems validate_model(const Settings& settings, const FieldNames& skip = {});

@@ -25,7 +25,7 @@ void include_run_flags(FieldTable<T>& table, Settings T::*member, const RunFlagN
   for (Field& field : run_flag_fields(table.set(), notes)) {
     field.set = [member, set = field.set](void* object, std::span<const std::string> values) { set(&(static_cast<T*>(object)->*member), values); };
     field.get = [member, get = field.get](const void* object) { return get(&(static_cast<const T*>(object)->*member)); };
-    table.add_erased(std::move(field));
+    table.add_field(std::move(field));
   }
 }
 

@@ -1,4 +1,4 @@
-#include "megatron/config/run_guarded.h"
+#include "megatron/config/run_command.h"
 
 #include <poll.h>
 #include <unistd.h>
@@ -50,7 +50,7 @@ void report_failure(std::string_view command, const std::string& text) {
   std::cerr << name << ": " << text << std::endl;
 }
 
-int run_guarded(std::string_view command, const std::function<int()>& body) {
+int run_command(std::string_view command, const std::function<int()>& body) {
   try {
     const int code = body();
     flush_stdout(code);

@@ -10,7 +10,7 @@ namespace megatron {
 
 /// Runs a command and returns its exit code. --help: text on stdout, 0. UserError: `megatron <command>: error: …` on stderr, 2.
 /// Anything else: 1. A standard output that could not be written is a UserError too, unless its reader went away.
-int run_guarded(std::string_view command, const std::function<int()>& body);
+int run_command(std::string_view command, const std::function<int()>& body);
 
 /// What an exception means to the user.
 struct CommandFailure {

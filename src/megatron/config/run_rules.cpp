@@ -135,7 +135,7 @@ const std::vector<Rule>& data_rules() {
                                  "--per-split-data-args-path, --mock-data"};
        }},
       {{"split"},
-       [](S s) { return !s.data.split.empty() && !split_shares(s.data.split); },
+       [](S s) { return !s.data.split.empty() && !split_weights(s.data.split); },
        [](S s) {
          return UserError::Parts{"--split", "'" + s.data.split + "' is not up to three shares, at least one above 0", "write --split 969,30,1"};
        }},
@@ -176,7 +176,7 @@ Problems evaluate(const std::vector<Rule>& rules, const Settings& settings, cons
   Problems problems;
   for (const Rule& rule : rules) {
     const bool readable = std::none_of(rule.fields.begin(), rule.fields.end(), [&](std::string_view name) { return skip.contains(name); });
-    if (readable && rule.is_broken(settings)) problems.add(rule.message(settings));
+    if (readable && rule.is_violated(settings)) problems.add(rule.message(settings));
   }
   return problems;
 }
@@ -187,7 +187,7 @@ Problems validate_run(const Settings& settings, const FieldNames& skip) {
                             &data_rules(), &parallel_rules(), &pipeline_rules()})
     problems.add(evaluate(*rules, settings, skip));
   problems.add(validate_precision(settings, skip));
-  problems.add(validate_sight(settings, skip));
+  problems.add(validate_profile(settings, skip));
   problems.add(validate_reruns(settings, skip));
   return problems;
 }

@@ -39,7 +39,7 @@ std::string flag_of(const std::string& name) {
 }
 
 /// The knobs of a dynamic loss scale where there is none.
-void add_loss_scale_notes(const TrainingConfig& training, Parsed& parsed) {
+void add_loss_scale_notes(const TrainingConfig& training, ParseResult& parsed) {
   if (training.fp16 && training.loss_scale.loss_scale.value_or(0) == 0) return;
   for (const char* name : {"initial_loss_scale", "min_loss_scale", "loss_scale_window", "hysteresis"}) {
     if (parsed.is_set(name))
@@ -48,7 +48,7 @@ void add_loss_scale_notes(const TrainingConfig& training, Parsed& parsed) {
 }
 
 /// Flags of a pipeline that may stay where there is none, as in Megatron.
-void add_pipeline_notes(const Settings& settings, Parsed& parsed) {
+void add_pipeline_notes(const Settings& settings, ParseResult& parsed) {
   for (const char* name : {"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "overlap_p2p_communication"}) {
     if (parsed.is_set(name) && settings.parallel.pipeline_model_parallel_size == 1)
       parsed.notes["without effect: --pipeline-model-parallel-size is 1"].push_back(parsed.origin(name).where);
@@ -59,14 +59,14 @@ void add_pipeline_notes(const Settings& settings, Parsed& parsed) {
 }
 
 /// Flags of tensor parallelism that may stay where there is none; resolve() turns them off, as Megatron-LM does.
-void add_tensor_parallel_notes(const Settings& settings, Parsed& parsed) {
+void add_tensor_parallel_notes(const Settings& settings, ParseResult& parsed) {
   if (settings.parallel.tensor_model_parallel_size != 1) return;
   for (const char* name : {"sequence_parallel", "tp_comm_overlap"}) {
     if (parsed.is_set(name)) parsed.notes["is turned off: --tensor-model-parallel-size is 1"].push_back(parsed.origin(name).where);
   }
 }
 
-void add_notes(const Settings& settings, Parsed& parsed) {
+void add_notes(const Settings& settings, ParseResult& parsed) {
   add_loss_scale_notes(settings.training, parsed);
   add_pipeline_notes(settings, parsed);
   add_tensor_parallel_notes(settings, parsed);
@@ -95,8 +95,8 @@ Settings with_global_batch(Settings settings, std::int64_t num_replicas) {
   return settings;
 }
 
-void check_rules(const Settings& settings, const Parsed& parsed, std::int64_t world_size, Problems& problems) {
-  const bool fits = check_sizes(mesh_sizes(settings.parallel), world_size).empty();
+void check_rules(const Settings& settings, const ParseResult& parsed, std::int64_t world_size, Problems& problems) {
+  const bool fits = check_mesh_sizes(mesh_sizes(settings.parallel), world_size).empty();
   const std::int64_t num_replicas = fits ? data_parallel_size(settings, world_size) : 1;
   problems.add(validate_run(with_global_batch(settings, num_replicas), parsed.failed));
   problems.add(check_world(settings, world_size, parsed.failed));
@@ -118,16 +118,16 @@ const FieldTable<RunOptions>& run_table() {
     t.field("print_config", &RunOptions::print_config, "print every setting with its origin, and stop");
     t.field("json", &RunOptions::json, "print the settings as JSON");
     t.include(&RunOptions::settings, settings_table());
-    for (Field& field : known_flag_fields()) t.add_erased(std::move(field));
+    for (Field& field : known_flag_fields()) t.add_field(std::move(field));
     return t;
   }();
   return table;
 }
 
-Run read_run(std::span<const std::string> args, std::int64_t world_size) {
+RunConfig read_run(std::span<const std::string> args, std::int64_t world_size) {
   static const FieldIndex index(run_table().set());
   Problems problems;
-  Run run;
+  RunConfig run;
   const auto flags = read_flags(index, args, "pretrain", problems);
   auto environment = read_environment(index, ::environ, run.parsed.notes, problems);
   std::vector<Assignment> all;

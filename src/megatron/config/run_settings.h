@@ -21,9 +21,9 @@ struct RunOptions {
 };
 
 /// The options, and where each came from.
-struct Run {
+struct RunConfig {
   RunOptions options;
-  Parsed parsed;
+  ParseResult parsed;
 };
 
 /// The flags of `megatron pretrain`, Megatron-LM's known but unused ones included.
@@ -33,6 +33,6 @@ const FieldTable<RunOptions>& run_table();
 /// --load also validate_model (on a resolved copy). With --print-config only the reading is checked. The settings are returned unresolved: merge the
 /// checkpoint's architecture where parsed.is_set(name) is false, then call resolve() and validate_model(). Throws one UserError with all
 /// mistakes.
-Run read_run(std::span<const std::string> args, std::int64_t world_size = 1);
+RunConfig read_run(std::span<const std::string> args, std::int64_t world_size = 1);
 
 }  // namespace megatron

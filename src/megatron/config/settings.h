@@ -28,7 +28,7 @@ struct ParallelConfig {
   bool overlap_p2p_communication = true;
   bool use_tp_pp_dp_mapping = false;  ///< rank order tp-cp-ep-pp-dp instead of tp-cp-ep-dp-pp
   bool sequence_parallel = false;
-  bool tp_comm_overlap = false;                           ///< products and their collectives in pieces that overlap
+  bool tp_comm_overlap = false;                           ///< GEMMs and their collectives in pieces that overlap
   bool no_async_tensor_model_parallel_allreduce = false;  ///< the input gradient is reduced before the weight gradient is computed
   bool use_distributed_optimizer = false;                 ///< ZeRO-1: optimizer state is split over the data-parallel ranks
   std::int64_t num_distributed_optimizer_instances = 1;   ///< shards within each of them, sums across them
@@ -41,7 +41,7 @@ struct ParallelConfig {
   std::int64_t ddp_grad_compression_rank = 4;                      ///< of low-rank
   std::int64_t check_weight_hash_across_dp_replicas_interval = 0;  ///< iterations; 0: never
   std::string distributed_backend = "nccl";
-  std::string cpu_transport = "auto";  ///< auto | shared-memory | gloo: between processors' ranks
+  std::string cpu_transport = "auto";  ///< auto | shared-memory | gloo: between CPU ranks
   double distributed_timeout_minutes = 10;
   bool log_comm = false;
   std::string device = "auto";  ///< auto | cpu | cuda

@@ -8,7 +8,7 @@ const FieldTable<Settings>& settings_table() {
   static const FieldTable<Settings> table = [] {
     FieldTable<Settings> t;
     t.include(&Settings::model, transformer_table());
-    for (const Field& field : legacy_table().set().fields) t.add_erased(field);
+    for (const Field& field : legacy_table().set().fields) t.add_field(field);
     t.include(&Settings::training, training_table());
     t.include(&Settings::rerun, rerun_table());
     t.include(&Settings::optimizer, optimizer_table());

@@ -43,6 +43,6 @@ bool has_profile_window(const LoggerConfig& logger) {
   return logger.profile || logger.profile_step_start != defaults.profile_step_start || logger.profile_step_end != defaults.profile_step_end;
 }
 
-Problems validate_sight(const Settings& settings, const FieldNames& skip) { return evaluate(profile_rules(), settings, skip); }
+Problems validate_profile(const Settings& settings, const FieldNames& skip) { return evaluate(profile_rules(), settings, skip); }
 
 }  // namespace megatron

@@ -8,7 +8,7 @@
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kMostEntries = 1'000'000;  ///< a longer list is a mistake, not a cluster
+constexpr std::int64_t kMaxEntries = 1'000'000;  ///< a longer list is a mistake, not a cluster
 
 class NodeListReader {
  public:
@@ -48,7 +48,7 @@ class NodeListReader {
       }
       const std::vector<std::string> numbers = read_ranges();
       std::vector<std::string> longer;
-      if (static_cast<std::int64_t>(names.size() * numbers.size()) > kMostEntries) fail();
+      if (static_cast<std::int64_t>(names.size() * numbers.size()) > kMaxEntries) fail();
       for (const std::string& name : names) {
         for (const std::string& number : numbers) longer.push_back(name + number);
       }
@@ -64,7 +64,7 @@ class NodeListReader {
       const std::string_view first = read_digits();
       const std::string_view last = take('-') ? read_digits() : first;
       const std::int64_t from = number(first), to = number(last);
-      if (to < from || to - from >= kMostEntries) fail();
+      if (to < from || to - from >= kMaxEntries) fail();
       for (std::int64_t value = from; value <= to; ++value) {
         numbers.push_back(format("%0*lld", static_cast<int>(first.size()), static_cast<long long>(value)));
       }
@@ -114,7 +114,7 @@ std::vector<std::int64_t> expand_tasks_per_node(std::string_view text, const std
     if (rest.starts_with("(x")) {
       rest.remove_prefix(2);
       times = take_number(rest);
-      if (times < 1 || times > kMostEntries || !rest.starts_with(")")) throw wrong;
+      if (times < 1 || times > kMaxEntries || !rest.starts_with(")")) throw wrong;
       rest.remove_prefix(1);
     }
     tasks.insert(tasks.end(), static_cast<std::size_t>(times), count);

@@ -10,7 +10,7 @@
 namespace megatron {
 
 /// Bounds within which products of sizes stay inside 64 bits.
-inline constexpr std::int64_t kLargestSize = 1'000'000'000, kMostLayers = 100'000, kMostSamples = kLargestSize * kLargestSize;
+inline constexpr std::int64_t kMaxSize = 1'000'000'000, kMaxLayers = 100'000, kMaxSamples = kMaxSize * kMaxSize;
 
 enum class Normalization { LayerNorm, RMSNorm };
 enum class PositionEmbedding { learned_absolute, rope, yarn, alibi, none };

@@ -10,18 +10,18 @@ using Table = FieldTable<Config>;
 
 void add_size(Table& t) {
   t.group("Model");
-  t.field("num_layers", &Config::num_layers, "transformer layers").at_least(1).alias("encoder-num-layers").at_most(kMostLayers);
-  t.field("hidden_size", &Config::hidden_size, "width of the model").at_least(1).at_most(kLargestSize);
-  t.field("num_attention_heads", &Config::num_attention_heads, "query heads").at_least(1).at_most(kLargestSize);
+  t.field("num_layers", &Config::num_layers, "transformer layers").at_least(1).alias("encoder-num-layers").at_most(kMaxLayers);
+  t.field("hidden_size", &Config::hidden_size, "width of the model").at_least(1).at_most(kMaxSize);
+  t.field("num_attention_heads", &Config::num_attention_heads, "query heads").at_least(1).at_most(kMaxSize);
   t.field("ffn_hidden_size", &Config::ffn_hidden_size, "width of the MLP; 0: 4 x hidden size, with --swiglu and --geglu 8/3 x in multiples of 64")
       .at_least(0)
-      .at_most(kLargestSize);
-  t.field("kv_channels", &Config::kv_channels, "width of one head; 0: hidden size / heads").at_least(0).at_most(kLargestSize);
+      .at_most(kMaxSize);
+  t.field("kv_channels", &Config::kv_channels, "width of one head; 0: hidden size / heads").at_least(0).at_most(kMaxSize);
   t.field("group_query_attention", &Config::group_query_attention, "share keys and values between groups of query heads");
-  t.field("num_query_groups", &Config::num_query_groups, "groups of keys and values, with --group-query-attention").at_least(1).at_most(kLargestSize);
+  t.field("num_query_groups", &Config::num_query_groups, "groups of keys and values, with --group-query-attention").at_least(1).at_most(kMaxSize);
   t.field("max_position_embeddings", &Config::max_position_embeddings, "longest sequence of learned positions; 0: the sequence length")
       .at_least(0)
-      .at_most(kLargestSize);
+      .at_most(kMaxSize);
   t.field("untie_embeddings_and_output_weights", &Config::untie_embeddings_and_output_weights, "give the output layer weights of its own");
 }
 
@@ -55,7 +55,7 @@ void add_rope_scaling(Table& t) {
           "length of pretraining; 4096 with yarn unless given")
       .at_least(1)
       .alias("yarn-original-max-position-embeddings")
-      .at_most(kLargestSize);
+      .at_most(kMaxSize);
   t.field("yarn_beta_fast", &Config::yarn_beta_fast, "YaRN: rotations above which a dimension is not stretched").above(0);
   t.field("yarn_beta_slow", &Config::yarn_beta_slow, "YaRN: rotations below which a dimension is stretched in full").above(0);
   t.field("yarn_mscale", &Config::yarn_mscale, "YaRN: scale of the attention").at_least(0).alias("mscale");

@@ -96,7 +96,7 @@ Problems check_world(const Settings& settings, std::int64_t world_size, const Fi
   const bool has_degrees = all_readable(skip, {"tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
                                                "expert_model_parallel_size", "expert_tensor_parallel_size"});
   if (!has_degrees) return {};
-  Problems problems = check_sizes(mesh_sizes(settings.parallel), world_size);
+  Problems problems = check_mesh_sizes(mesh_sizes(settings.parallel), world_size);
   if (!problems.empty()) return problems;
   const std::int64_t num_replicas = data_parallel_size(settings, world_size);
   if (all_readable(skip, {"num_distributed_optimizer_instances"})) check_instances(settings.parallel, num_replicas, problems);

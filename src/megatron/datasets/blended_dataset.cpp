@@ -18,7 +18,7 @@ double lag(double weight, std::int64_t position, std::int64_t drawn) {
 }
 
 /// Draws `size` samples, each from the dataset that lags most (the first of equals) among those with fewer than `limits` drawn.
-BlendIndex draw_lagging(const std::vector<double>& weights, const std::vector<std::int64_t>& limits, std::int64_t size) {
+BlendIndex draw_most_lagging(const std::vector<double>& weights, const std::vector<std::int64_t>& limits, std::int64_t size) {
   std::vector<std::int16_t> datasets(static_cast<std::size_t>(size));
   std::vector<std::int64_t> samples(static_cast<std::size_t>(size)), drawn(weights.size(), 0);
   for (std::int64_t position = 0; position < size; ++position) {
@@ -41,14 +41,14 @@ BlendIndex draw_lagging(const std::vector<double>& weights, const std::vector<st
 }  // namespace
 
 BlendIndex build_blend_index(const std::vector<double>& weights, std::int64_t size) {
-  return draw_lagging(weights, std::vector<std::int64_t>(weights.size(), std::numeric_limits<std::int64_t>::max()), size);
+  return draw_most_lagging(weights, std::vector<std::int64_t>(weights.size(), std::numeric_limits<std::int64_t>::max()), size);
 }
 
 BlendIndex build_exhaustive_blend_index(const std::vector<std::int64_t>& sizes) {
   const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
   std::vector<double> weights;
   for (const std::int64_t size : sizes) weights.push_back(static_cast<double>(size) / static_cast<double>(total));
-  return draw_lagging(weights, sizes, total);
+  return draw_most_lagging(weights, sizes, total);
 }
 
 BlendedDataset::BlendedDataset(std::vector<std::shared_ptr<const GptDataset>> datasets, const BlendOptions& options,
@@ -85,30 +85,30 @@ BlendedDataset::BlendedDataset(std::vector<std::shared_ptr<const GptDataset>> da
   IndexCacheEntry entry{.folder = options.cache_folder,
                         .class_name = "BlendedDataset",
                         .split = split,
-                        .description = python_json(identifiers),
+                        .description = python_json_dumps(identifiers),
                         .array_names = {"dataset_index", "dataset_sample_index"}};
   for (const auto& dataset : datasets_) entry.sources.push_back(dataset->part().path.value_or("") + ".idx");
   const std::int64_t size = options.size.value_or(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}));
   const auto build = [&] {
     BlendIndex index = exhaustive ? build_exhaustive_blend_index(sizes) : build_blend_index(weights, size);
-    check_supply(index, options.surplus);
-    return Arrays{index.dataset_index, index.dataset_sample_index};
+    check_dataset_sizes(index, options.surplus);
+    return IndexArrays{index.dataset_index, index.dataset_sample_index};
   };
-  const auto accept = [&](const Arrays& arrays) {
+  const auto accept = [&](const IndexArrays& arrays) {
     return arrays[0].shape() == std::vector<std::int64_t>{size} && arrays[1].shape() == arrays[0].shape();
   };
-  Arrays arrays = load_or_build(entry, build, accept, warnings);
+  IndexArrays arrays = load_or_build(entry, build, accept, warnings);
   index_ = {arrays[0], arrays[1]};
 }
 
-void BlendedDataset::check_supply(const BlendIndex& index, double surplus) const {
+void BlendedDataset::check_dataset_sizes(const BlendIndex& index, double surplus) const {
   std::vector<std::int64_t> drawn(datasets_.size(), 0);
   for (std::int64_t i = 0; i < index.dataset_index.size(); ++i) ++drawn[static_cast<std::size_t>(index.dataset_index.at(i))];
   for (std::size_t i = 0; i < datasets_.size(); ++i) {
     if (drawn[i] <= datasets_[i]->size()) continue;
     throw UserError({"the " + std::string(split_name(datasets_[i]->part().split)) + " blend draws " + std::to_string(drawn[i]) + " samples from " +
                          datasets_[i]->part().path.value_or("") + ", which has " + std::to_string(datasets_[i]->size()),
-                     "", "raise --mid-level-dataset-surplus, now " + python_float(surplus) + ", two- or ten-fold"});
+                     "", "raise --mid-level-dataset-surplus, now " + python_float_repr(surplus) + ", two- or ten-fold"});
   }
 }
 

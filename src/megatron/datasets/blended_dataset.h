@@ -45,7 +45,7 @@ class BlendedDataset : public Dataset {
  private:
   /// The dataset and its sample at a position of the blend.
   std::pair<const GptDataset&, std::int64_t> locate(std::int64_t index) const;
-  void check_supply(const BlendIndex& index, double surplus) const;
+  void check_dataset_sizes(const BlendIndex& index, double surplus) const;
 
   std::vector<std::shared_ptr<const GptDataset>> datasets_;
   std::vector<double> weights_;  ///< sum to 1

@@ -22,7 +22,7 @@ using Sizes = std::array<std::optional<std::int64_t>, 3>;
 using SplitDatasets = std::array<std::shared_ptr<const GptDataset>, 3>;
 
 /// Calls body(0) … body(count − 1) on a few threads; the first exception by index is thrown after all have ended.
-void for_each_parallel(std::size_t count, const std::function<void(std::size_t)>& body) {
+void parallel_for(std::size_t count, const std::function<void(std::size_t)>& body) {
   std::vector<std::exception_ptr> errors(count);
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
@@ -117,7 +117,7 @@ class Builder {
       if (request_.num_samples[split] == 0) wanted[split].reset();
     }
     std::vector<SplitDatasets> parts(blend.prefixes.size());
-    for_each_parallel(parts.size(), [&](std::size_t i) {
+    parallel_for(parts.size(), [&](std::size_t i) {
       Sizes sizes = request_.num_samples;
       if (!plain) {
         for (std::size_t split = 0; split < 3; ++split)

@@ -11,7 +11,7 @@ namespace {
 void append_json(const OrderedJson& value, std::size_t indent, std::string& out) {
   const auto new_line = [&](std::size_t spaces) { out += "\n" + std::string(spaces, ' '); };
   if (value.is_number_float()) {
-    out += python_float(value.get<double>());
+    out += python_float_repr(value.get<double>());
   } else if ((value.is_object() || value.is_array()) && !value.empty()) {
     const bool is_object = value.is_object();
     out += is_object ? '{' : '[';
@@ -31,13 +31,13 @@ void append_json(const OrderedJson& value, std::size_t indent, std::string& out)
 
 }  // namespace
 
-std::string python_json(const OrderedJson& value) {
+std::string python_json_dumps(const OrderedJson& value) {
   std::string out;
   append_json(value, 0, out);
   return out;
 }
 
-std::string python_float(double value) {
+std::string python_float_repr(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
   char buffer[400];

@@ -14,10 +14,10 @@
 namespace megatron {
 
 /// json.dumps(value, indent=4): Python's float spelling, ASCII only, keys in order.
-std::string python_json(const OrderedJson& value);
+std::string python_json_dumps(const OrderedJson& value);
 
 /// repr(value) of a Python float.
-std::string python_float(double value);
+std::string python_float_repr(double value);
 
 /// What identifies a tokenizer in the description: Megatron's class path, the model's path and the constructor's arguments.
 struct TokenizerIdentity {

@@ -21,8 +21,8 @@ GptDataset::GptDataset(std::shared_ptr<const TokenSource> source, GptDatasetPart
     size_ = plan().total_samples;
     return;
   }
-  Arrays arrays = load_or_build(
-      entry, [this] { return build(); }, [this](const Arrays& loaded) { return accepts(loaded); },
+  IndexArrays arrays = load_or_build(
+      entry, [this] { return build(); }, [this](const IndexArrays& loaded) { return is_valid_cache(loaded); },
       warnings);
   std::call_once(is_indexed_, [&] { index_ = {arrays[0], arrays[1], arrays[2]}; });
   size_ = index_.shuffle_index.size();
@@ -30,7 +30,7 @@ GptDataset::GptDataset(std::shared_ptr<const TokenSource> source, GptDatasetPart
 
 const GptIndex& GptDataset::index() const {
   std::call_once(is_indexed_, [&] {
-    const Arrays arrays = build();
+    const IndexArrays arrays = build();
     index_ = {arrays[0], arrays[1], arrays[2]};
   });
   return index_;
@@ -39,7 +39,7 @@ const GptIndex& GptDataset::index() const {
 IndexCacheEntry GptDataset::cache_entry() const {
   IndexCacheEntry entry{.class_name = "GPTDataset",
                         .split = std::string(split_name(part_.split)),
-                        .description = python_json(identifiers()),
+                        .description = python_json_dumps(identifiers()),
                         .array_names = {"document_index", "sample_index", "shuffle_index"}};
   if (!options_.cache) return entry;
   entry.folder = options_.cache_folder;
@@ -63,7 +63,7 @@ OrderedJson GptDataset::identifiers() const {
   return json;
 }
 
-void GptDataset::refuse_empty() const {
+void GptDataset::throw_empty_split() const {
   const std::string name(split_name(part_.split));
   throw UserError({"dataset " + source_->name() + ": the " + name + " split has no tokens, but " +
                        (part_.num_samples ? std::to_string(*part_.num_samples) + " samples are" : std::string("samples are")) + " asked of it",
@@ -89,7 +89,7 @@ EpochPlan GptDataset::plan() const {
   const GptIndexInput input = index_input();
   bool has_tokens = false;
   for (std::int64_t i = input.begin; i < input.end && !has_tokens; ++i) has_tokens = input.lengths[static_cast<std::size_t>(i)] > 0;
-  if (!has_tokens) refuse_empty();
+  if (!has_tokens) throw_empty_split();
 
   const EpochPlan plan = plan_epochs(input);
   constexpr std::int64_t kMostDocuments = std::int64_t{1} << 33;
@@ -100,14 +100,14 @@ EpochPlan GptDataset::plan() const {
   return plan;
 }
 
-Arrays GptDataset::build() const {
+IndexArrays GptDataset::build() const {
   source_->check();
   plan();
   const GptIndex index = build_gpt_index(index_input());
   return {index.document_index, index.sample_index, index.shuffle_index};
 }
 
-bool GptDataset::accepts(const Arrays& arrays) const {
+bool GptDataset::is_valid_cache(const IndexArrays& arrays) const {
   const NpyArray &documents = arrays[0], &samples = arrays[1], &shuffle = arrays[2];
   const std::int64_t sequences = part_.end - part_.begin;
   return documents.shape().size() == 1 && samples.shape().size() == 2 && samples.shape()[1] == 2 && shuffle.shape().size() == 1 &&

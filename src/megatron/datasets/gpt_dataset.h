@@ -62,9 +62,9 @@ class GptDataset : public Dataset {
   IndexCacheEntry cache_entry() const;
   GptIndexInput index_input() const;
   EpochPlan plan() const;
-  Arrays build() const;
-  bool accepts(const Arrays& arrays) const;
-  [[noreturn]] void refuse_empty() const;
+  IndexArrays build() const;
+  bool is_valid_cache(const IndexArrays& arrays) const;
+  [[noreturn]] void throw_empty_split() const;
 
   std::shared_ptr<const TokenSource> source_;
   GptDatasetPart part_;

@@ -12,7 +12,7 @@
 namespace megatron {
 
 struct GptIndexInput {
-  PackedView<std::int32_t> lengths;         ///< tokens of every sequence of the source
+  UnalignedView<std::int32_t> lengths;         ///< tokens of every sequence of the source
   std::int64_t begin = 0, end = 0;          ///< the sequences of this split
   std::optional<std::int64_t> num_samples;  ///< nothing: one epoch
   std::int64_t sequence_length = 0;

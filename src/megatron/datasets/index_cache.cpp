@@ -26,9 +26,9 @@ bool is_current(const IndexCacheEntry& entry) {
   return true;
 }
 
-std::optional<Arrays> try_load(const IndexCacheEntry& entry, const std::function<bool(const Arrays&)>& accept) {
+std::optional<IndexArrays> try_load(const IndexCacheEntry& entry, const std::function<bool(const IndexArrays&)>& accept) {
   if (!is_current(entry)) return std::nullopt;
-  Arrays arrays;
+  IndexArrays arrays;
   try {
     for (const std::string& name : entry.array_names) arrays.push_back(NpyArray::load(path_to(entry, name + ".npy")));
   } catch (const UserError&) {
@@ -52,7 +52,7 @@ void store(const fs::path& path, const std::function<void(const fs::path&)>& wri
   }
 }
 
-void store_entry(const IndexCacheEntry& entry, const Arrays& arrays) {
+void store_entry(const IndexCacheEntry& entry, const IndexArrays& arrays) {
   for (std::size_t i = 0; i < arrays.size(); ++i)
     store(path_to(entry, entry.array_names[i] + ".npy"), [&](const fs::path& path) { arrays[i].save(path); });
   store(path_to(entry, "description.txt"), [&](const fs::path& path) {
@@ -64,7 +64,7 @@ void store_entry(const IndexCacheEntry& entry, const Arrays& arrays) {
 
 }  // namespace
 
-Arrays load_or_build(const IndexCacheEntry& entry, const std::function<Arrays()>& build, const std::function<bool(const Arrays&)>& accept,
+IndexArrays load_or_build(const IndexCacheEntry& entry, const std::function<IndexArrays()>& build, const std::function<bool(const IndexArrays&)>& accept,
                      std::vector<std::string>& warnings) {
   if (entry.folder.empty()) return build();
   if (auto arrays = try_load(entry, accept)) return *std::move(arrays);
@@ -82,7 +82,7 @@ Arrays load_or_build(const IndexCacheEntry& entry, const std::function<Arrays()>
     return build();
   }
   if (auto arrays = try_load(entry, accept)) return *std::move(arrays);
-  Arrays arrays = build();
+  IndexArrays arrays = build();
   try {
     store_entry(entry, arrays);
   } catch (const UserError& error) {

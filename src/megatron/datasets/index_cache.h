@@ -20,11 +20,11 @@ struct IndexCacheEntry {
   std::vector<fs::path> sources = {};         ///< an entry older than one of these files is built again
 };
 
-using Arrays = std::vector<NpyArray>;
+using IndexArrays = std::vector<NpyArray>;
 
 /// The arrays from the cache, or from `build` when the entry is absent, broken, older than its sources or refused by `accept`. Concurrent
 /// callers, in threads or processes, build an entry once. A folder that cannot be written adds a line to `warnings`, nothing more.
-Arrays load_or_build(const IndexCacheEntry& entry, const std::function<Arrays()>& build, const std::function<bool(const Arrays&)>& accept,
+IndexArrays load_or_build(const IndexCacheEntry& entry, const std::function<IndexArrays()>& build, const std::function<bool(const IndexArrays&)>& accept,
                      std::vector<std::string>& warnings);
 
 }  // namespace megatron

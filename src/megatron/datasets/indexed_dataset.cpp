@@ -19,11 +19,11 @@ namespace {
 constexpr std::string_view kMagic("MMIDIDX\0\0", 9);
 constexpr std::size_t kHeaderSize = 34;
 
-struct TypeFacts {
+struct TokenDtypeInfo {
   std::string_view name;
   std::size_t size;
 };
-constexpr std::array<TypeFacts, 9> kTypes = {
+constexpr std::array<TokenDtypeInfo, 9> kTypes = {
     {{"", 0}, {"uint8", 1}, {"int8", 1}, {"int16", 2}, {"int32", 4}, {"int64", 8}, {"float64", 8}, {"float32", 4}, {"uint16", 2}}};
 
 template <class T>
@@ -49,29 +49,29 @@ bool convert_real(const std::byte* data, std::span<std::int64_t> tokens) {
   return true;
 }
 
-bool convert(TokenType type, const std::byte* data, std::span<std::int64_t> tokens) {
+bool convert(TokenDtype type, const std::byte* data, std::span<std::int64_t> tokens) {
   switch (type) {
-    case TokenType::uint8:
+    case TokenDtype::uint8:
       convert<std::uint8_t>(data, tokens);
       break;
-    case TokenType::int8:
+    case TokenDtype::int8:
       convert<std::int8_t>(data, tokens);
       break;
-    case TokenType::int16:
+    case TokenDtype::int16:
       convert<std::int16_t>(data, tokens);
       break;
-    case TokenType::int32:
+    case TokenDtype::int32:
       convert<std::int32_t>(data, tokens);
       break;
-    case TokenType::int64:
+    case TokenDtype::int64:
       convert<std::int64_t>(data, tokens);
       break;
-    case TokenType::uint16:
+    case TokenDtype::uint16:
       convert<std::uint16_t>(data, tokens);
       break;
-    case TokenType::float64:
+    case TokenDtype::float64:
       return convert_real<double>(data, tokens);
-    case TokenType::float32:
+    case TokenDtype::float32:
       return convert_real<float>(data, tokens);
   }
   return true;
@@ -89,9 +89,9 @@ void require_files(const std::string& prefix) {
 
 }  // namespace
 
-std::size_t token_size(TokenType type) { return kTypes[static_cast<std::size_t>(type)].size; }
-std::string_view token_type_name(TokenType type) { return kTypes[static_cast<std::size_t>(type)].name; }
-TokenType token_type_for_vocabulary(std::int64_t vocab_size) { return vocab_size < 65500 ? TokenType::uint16 : TokenType::int32; }
+std::size_t token_dtype_size(TokenDtype type) { return kTypes[static_cast<std::size_t>(type)].size; }
+std::string_view token_dtype_name(TokenDtype type) { return kTypes[static_cast<std::size_t>(type)].name; }
+TokenDtype optimal_token_dtype(std::int64_t vocab_size) { return vocab_size < 65500 ? TokenDtype::uint16 : TokenDtype::int32; }
 
 IndexedDataset::IndexedDataset(std::string prefix, IndexedDatasetOptions options)
     : prefix_(std::move(prefix)), partial_(options.partial) {
@@ -105,7 +105,7 @@ IndexedDataset::~IndexedDataset() {
   if (bin_descriptor_ >= 0) ::close(bin_descriptor_);
 }
 
-void IndexedDataset::broken(const std::string& what, const std::string& got) const {
+void IndexedDataset::throw_damaged_index(const std::string& what, const std::string& got) const {
   throw UserError({prefix_ + ".idx: " + what, got, "copy the dataset again, or make it again with preprocess-data"});
 }
 
@@ -124,22 +124,22 @@ void IndexedDataset::open_bin(bool mmap) {
 void IndexedDataset::parse_index(bool multimodal) {
   const std::byte* data = index_.data();
   const std::size_t size = index_.size();
-  if (size < kHeaderSize) broken("truncated header", std::to_string(size) + " bytes instead of " + std::to_string(kHeaderSize));
-  if (std::memcmp(data, kMagic.data(), kMagic.size()) != 0) broken("does not start with MMIDIDX: not an index of a Megatron dataset");
-  if (const auto version = load<std::uint64_t>(data + 9); version != 1) broken("field 'version' must be 1", "got " + std::to_string(version));
+  if (size < kHeaderSize) throw_damaged_index("truncated header", std::to_string(size) + " bytes instead of " + std::to_string(kHeaderSize));
+  if (std::memcmp(data, kMagic.data(), kMagic.size()) != 0) throw_damaged_index("does not start with MMIDIDX: not an index of a Megatron dataset");
+  if (const auto version = load<std::uint64_t>(data + 9); version != 1) throw_damaged_index("field 'version' must be 1", "got " + std::to_string(version));
   const auto code = load<std::uint8_t>(data + 17);
-  if (code < 1 || code > 8) broken("field 'dtype' must be a code from 1 to 8", "got " + std::to_string(code));
-  type_ = static_cast<TokenType>(code);
+  if (code < 1 || code > 8) throw_damaged_index("field 'dtype' must be a code from 1 to 8", "got " + std::to_string(code));
+  type_ = static_cast<TokenDtype>(code);
 
   const auto sequences = load<std::uint64_t>(data + 18), documents = load<std::uint64_t>(data + 26);
   const std::size_t body = size - kHeaderSize;
-  if (sequences > body / 12) broken("truncated: field 'sequence_count' needs more bytes than the file has", "got " + std::to_string(sequences));
+  if (sequences > body / 12) throw_damaged_index("truncated: field 'sequence_count' needs more bytes than the file has", "got " + std::to_string(sequences));
   if (documents > (body - 12 * sequences) / 8)
-    broken("truncated: field 'document_count' needs more bytes than the file has", "got " + std::to_string(documents));
-  if (documents == 0) broken("field 'document_count' must be at least 1", "got 0");
+    throw_damaged_index("truncated: field 'document_count' needs more bytes than the file has", "got " + std::to_string(documents));
+  if (documents == 0) throw_damaged_index("field 'document_count' must be at least 1", "got 0");
   const std::size_t rest = body - 12 * sequences - 8 * documents;
   if (multimodal ? rest != sequences : rest != 0 && rest != sequences)
-    broken(multimodal ? "a multimodal index needs one mode byte per sequence" : "bytes follow the end of the index",
+    throw_damaged_index(multimodal ? "a multimodal index needs one mode byte per sequence" : "bytes follow the end of the index",
            std::to_string(rest) + " bytes for " + std::to_string(sequences) + " sequences");
 
   data += kHeaderSize;
@@ -154,22 +154,22 @@ void IndexedDataset::parse_index(bool multimodal) {
 /// The entry's tokens lie inside the .bin file, and begin where a token can begin.
 void IndexedDataset::check_sequence(std::int64_t sequence) const {
   const std::int64_t length = lengths_[sequence], pointer = pointers_[sequence];
-  if (length < 0) broken("the length of sequence " + std::to_string(sequence) + " is negative", "got " + std::to_string(length));
-  if (pointer < 0) broken("the pointer of sequence " + std::to_string(sequence) + " is negative", "got " + std::to_string(pointer));
-  const std::uint64_t bytes = static_cast<std::uint64_t>(length) * token_size(type_);
+  if (length < 0) throw_damaged_index("the length of sequence " + std::to_string(sequence) + " is negative", "got " + std::to_string(length));
+  if (pointer < 0) throw_damaged_index("the pointer of sequence " + std::to_string(sequence) + " is negative", "got " + std::to_string(pointer));
+  const std::uint64_t bytes = static_cast<std::uint64_t>(length) * token_dtype_size(type_);
   if (bytes > bin_size_ || static_cast<std::uint64_t>(pointer) > bin_size_ - bytes)
-    broken("sequence " + std::to_string(sequence) + " lies outside " + prefix_ + ".bin",
+    throw_damaged_index("sequence " + std::to_string(sequence) + " lies outside " + prefix_ + ".bin",
            "bytes " + std::to_string(pointer) + " + " + std::to_string(bytes) + " of " + std::to_string(bin_size_) +
                "; one of the two files is truncated or foreign");
-  if (static_cast<std::uint64_t>(pointer) % token_size(type_) != 0)
-    broken("the pointer of sequence " + std::to_string(sequence) + " is no multiple of the " +
-               std::to_string(token_size(type_)) + " bytes of " +
-               std::string(token_type_name(type_)),
+  if (static_cast<std::uint64_t>(pointer) % token_dtype_size(type_) != 0)
+    throw_damaged_index("the pointer of sequence " + std::to_string(sequence) + " is no multiple of the " +
+               std::to_string(token_dtype_size(type_)) + " bytes of " +
+               std::string(token_dtype_name(type_)),
            "got " + std::to_string(pointer));
 }
 
 std::int64_t IndexedDataset::end_of(std::int64_t sequence) const {
-  return pointers_[sequence] + lengths_[sequence] * static_cast<std::int64_t>(token_size(type_));
+  return pointers_[sequence] + lengths_[sequence] * static_cast<std::int64_t>(token_dtype_size(type_));
 }
 
 /// What shows without a pass over the index. Preprocessing and merging write the sequences in
@@ -177,7 +177,7 @@ std::int64_t IndexedDataset::end_of(std::int64_t sequence) const {
 /// order, or of another .bin file, is checked whole.
 void IndexedDataset::check_ends() const {
   const std::int64_t last = num_sequences() - 1;
-  if (last < 0) return check_cover(0);
+  if (last < 0) return check_coverage(0);
   check_sequence(0);
   check_sequence(last);
   if (pointers_[0] != 0 || static_cast<std::uint64_t>(end_of(last)) != bin_size_) check();
@@ -202,7 +202,7 @@ void IndexedDataset::check_sequences() const {
     covered += end - pointers_[sequence];
   }
   if (!is_ascending) check_overlaps();
-  if (!partial_) check_cover(covered);
+  if (!partial_) check_coverage(covered);
 }
 
 void IndexedDataset::check_overlaps() const {
@@ -219,13 +219,13 @@ void IndexedDataset::check_overlaps() const {
   for (std::size_t i = 1; i < order.size(); ++i) {
     const std::int64_t before = order[i - 1], after = order[i];
     if (pointers_[after] >= end_of(before)) continue;
-    broken("sequences " + std::to_string(before) + " and " + std::to_string(after) + " overlap",
+    throw_damaged_index("sequences " + std::to_string(before) + " and " + std::to_string(after) + " overlap",
            place(before) + " and " + place(after) + " of " + prefix_ + ".bin");
   }
 }
 
 /// An index that leaves bytes out is most often an old one beside a new .bin file.
-void IndexedDataset::check_cover(std::int64_t covered) const {
+void IndexedDataset::check_coverage(std::int64_t covered) const {
   if (static_cast<std::uint64_t>(covered) == bin_size_) return;
   throw UserError(
       {prefix_ + ".idx: its " + std::to_string(num_sequences()) + " sequences cover " +
@@ -239,9 +239,9 @@ void IndexedDataset::check_cover(std::int64_t covered) const {
 void IndexedDataset::check_document_ends() const {
   const std::int64_t last = num_documents();
   if (document_indices_[0] != 0)
-    broken("the first document index must be 0", "got " + std::to_string(document_indices_[0]));
+    throw_damaged_index("the first document index must be 0", "got " + std::to_string(document_indices_[0]));
   if (document_indices_[last] != num_sequences())
-    broken("the last document index must be the number of sequences, " +
+    throw_damaged_index("the last document index must be the number of sequences, " +
                std::to_string(num_sequences()),
            "got " + std::to_string(document_indices_[last]));
 }
@@ -251,7 +251,7 @@ void IndexedDataset::check_documents() const {
   for (std::int64_t document = 0; document < last; ++document) {
     const std::int64_t begin = document_indices_[document], end = document_indices_[document + 1];
     if (end < begin)
-      broken("document indices must not decrease", "entry " + std::to_string(document + 1) +
+      throw_damaged_index("document indices must not decrease", "entry " + std::to_string(document + 1) +
                                                        " is " + std::to_string(end) + " after " +
                                                        std::to_string(begin));
   }
@@ -285,7 +285,7 @@ void IndexedDataset::read(std::int64_t sequence, std::int64_t offset, std::span<
   const std::int64_t length = lengths_[sequence];
   MEGATRON_CHECK(offset >= 0 && offset <= length && std::int64_t(tokens.size()) <= length - offset, "sequence ", sequence, " of ", prefix_, " has ",
                  length, " tokens");
-  const std::size_t size = token_size(type_);
+  const std::size_t size = token_dtype_size(type_);
   const std::uint64_t position = static_cast<std::uint64_t>(pointers_[sequence]) + static_cast<std::uint64_t>(offset) * size;
   bool whole = true;
   if (bin_descriptor_ < 0) {
@@ -297,7 +297,7 @@ void IndexedDataset::read(std::int64_t sequence, std::int64_t offset, std::span<
   }
   if (!whole)
     throw UserError(
-        {prefix_ + ".bin: sequence " + std::to_string(sequence) + " holds " + std::string(token_type_name(type_)) + " values that are no token ids",
+        {prefix_ + ".bin: sequence " + std::to_string(sequence) + " holds " + std::string(token_dtype_name(type_)) + " values that are no token ids",
          "", ""});
 }
 

@@ -15,12 +15,12 @@
 namespace megatron {
 
 /// Element types with their codes in the .idx header.
-enum class TokenType : std::uint8_t { uint8 = 1, int8 = 2, int16 = 3, int32 = 4, int64 = 5, float64 = 6, float32 = 7, uint16 = 8 };
+enum class TokenDtype : std::uint8_t { uint8 = 1, int8 = 2, int16 = 3, int32 = 4, int64 = 5, float64 = 6, float32 = 7, uint16 = 8 };
 
-std::size_t token_size(TokenType type);
-std::string_view token_type_name(TokenType type);
+std::size_t token_dtype_size(TokenDtype type);
+std::string_view token_dtype_name(TokenDtype type);
 /// Megatron's choice for a vocabulary: uint16 below 65,500 ids, else int32.
-TokenType token_type_for_vocabulary(std::int64_t vocab_size);
+TokenDtype optimal_token_dtype(std::int64_t vocab_size);
 
 struct IndexedDatasetOptions {
   bool mmap = true;         ///< map the .bin file; otherwise read it with pread
@@ -37,22 +37,22 @@ class IndexedDataset : public TokenSource {
   ~IndexedDataset() override;
 
   std::string name() const override { return prefix_; }
-  PackedView<std::int32_t> sequence_lengths() const override { return lengths_; }
+  UnalignedView<std::int32_t> sequence_lengths() const override { return lengths_; }
   void check() const override;
   void read(std::int64_t sequence, std::int64_t offset,
             std::span<std::int64_t> tokens) const override;
 
-  TokenType type() const { return type_; }
+  TokenDtype type() const { return type_; }
   std::int64_t num_sequences() const { return static_cast<std::int64_t>(lengths_.size()); }
   std::int64_t num_documents() const { return static_cast<std::int64_t>(document_indices_.size()) - 1; }
   /// The sum of all lengths; reads the whole index.
   std::int64_t num_tokens() const;
   /// Byte offset of every sequence in the .bin file.
-  PackedView<std::int64_t> sequence_pointers() const { return pointers_; }
+  UnalignedView<std::int64_t> sequence_pointers() const { return pointers_; }
   /// documents + 1 entries: the first sequence of every document, then the number of sequences.
-  PackedView<std::int64_t> document_indices() const { return document_indices_; }
+  UnalignedView<std::int64_t> document_indices() const { return document_indices_; }
   /// One per sequence when multimodal, else empty.
-  PackedView<std::int8_t> sequence_modes() const { return modes_; }
+  UnalignedView<std::int8_t> sequence_modes() const { return modes_; }
   std::uint64_t bin_size() const { return bin_size_; }
   /// Copies raw bytes of the .bin file.
   void read_bytes(std::uint64_t offset, std::span<std::byte> bytes) const;
@@ -60,13 +60,13 @@ class IndexedDataset : public TokenSource {
  private:
   void parse_index(bool multimodal);
   void open_bin(bool mmap);
-  [[noreturn]] void broken(const std::string& what, const std::string& got = "") const;
+  [[noreturn]] void throw_damaged_index(const std::string& what, const std::string& got = "") const;
   std::int64_t end_of(std::int64_t sequence) const;
   void check_ends() const;
   void check_sequence(std::int64_t sequence) const;
   void check_sequences() const;
   void check_overlaps() const;
-  void check_cover(std::int64_t covered) const;
+  void check_coverage(std::int64_t covered) const;
   void check_document_ends() const;
   void check_documents() const;
 
@@ -76,10 +76,10 @@ class IndexedDataset : public TokenSource {
   bool partial_ = false;
   mutable std::once_flag is_checked_;
   std::uint64_t bin_size_ = 0;
-  TokenType type_ = TokenType::int32;
-  PackedView<std::int32_t> lengths_;
-  PackedView<std::int64_t> pointers_, document_indices_;
-  PackedView<std::int8_t> modes_;
+  TokenDtype type_ = TokenDtype::int32;
+  UnalignedView<std::int32_t> lengths_;
+  UnalignedView<std::int64_t> pointers_, document_indices_;
+  UnalignedView<std::int8_t> modes_;
 };
 
 }  // namespace megatron

@@ -36,7 +36,7 @@ void rename_into_place(const std::string& from, const std::string& to) {
 
 }  // namespace
 
-IndexedDatasetBuilder::IndexedDatasetBuilder(std::string prefix, TokenType type, bool multimodal)
+IndexedDatasetBuilder::IndexedDatasetBuilder(std::string prefix, TokenDtype type, bool multimodal)
     : prefix_(std::move(prefix)), temporary_(prefix_ + ".tmp." + std::to_string(::getpid())), type_(type), multimodal_(multimodal) {
   if (const fs::path folder = fs::path(prefix_).parent_path(); !folder.empty()) megatron::create_directories(folder);
   bin_ = std::make_unique<FileWriter>(temporary_ + ".bin");
@@ -52,21 +52,21 @@ IndexedDatasetBuilder::~IndexedDatasetBuilder() {
 
 void IndexedDatasetBuilder::write_tokens(std::span<const std::int32_t> tokens) {
   switch (type_) {
-    case TokenType::uint8:
+    case TokenDtype::uint8:
       return write_as<std::uint8_t>(*bin_, tokens, prefix_);
-    case TokenType::int8:
+    case TokenDtype::int8:
       return write_as<std::int8_t>(*bin_, tokens, prefix_);
-    case TokenType::int16:
+    case TokenDtype::int16:
       return write_as<std::int16_t>(*bin_, tokens, prefix_);
-    case TokenType::int32:
+    case TokenDtype::int32:
       return bin_->write_values(tokens);
-    case TokenType::int64:
+    case TokenDtype::int64:
       return write_as<std::int64_t>(*bin_, tokens, prefix_);
-    case TokenType::uint16:
+    case TokenDtype::uint16:
       return write_as<std::uint16_t>(*bin_, tokens, prefix_);
-    case TokenType::float64:
+    case TokenDtype::float64:
       return write_as<double>(*bin_, tokens, prefix_);
-    case TokenType::float32:
+    case TokenDtype::float32:
       return write_as<float>(*bin_, tokens, prefix_);
   }
 }
@@ -85,8 +85,8 @@ void IndexedDatasetBuilder::add_document(std::span<const std::int32_t> tokens, s
 
 void IndexedDatasetBuilder::add_dataset(const IndexedDataset& dataset) {
   if (dataset.type() != type_)
-    throw UserError({"dataset " + dataset.name() + ": element type " + std::string(token_type_name(dataset.type())) + " differs from " +
-                         std::string(token_type_name(type_)) + " of the datasets before it",
+    throw UserError({"dataset " + dataset.name() + ": element type " + std::string(token_dtype_name(dataset.type())) + " differs from " +
+                         std::string(token_dtype_name(type_)) + " of the datasets before it",
                      "", "make all parts with the same tokenizer"});
   if (multimodal_ && dataset.num_sequences() > 0 && dataset.sequence_modes().size() == 0)
     throw UserError({"dataset " + dataset.name() + ": has no sequence modes", "", "leave out --multimodal"});
@@ -95,7 +95,7 @@ void IndexedDatasetBuilder::add_dataset(const IndexedDataset& dataset) {
   std::vector<std::byte> bytes;
   for (std::int64_t sequence = 0; sequence < dataset.num_sequences(); ++sequence) {
     const std::int32_t length = dataset.sequence_lengths()[sequence];
-    bytes.resize(static_cast<std::size_t>(length) * token_size(type_));
+    bytes.resize(static_cast<std::size_t>(length) * token_dtype_size(type_));
     dataset.read_bytes(static_cast<std::uint64_t>(dataset.sequence_pointers()[sequence]), bytes);
     bin_->write(bytes.data(), bytes.size());
     lengths_.push_back(length);
@@ -117,7 +117,7 @@ void IndexedDatasetBuilder::write_index(const std::string& path) const {
   std::int64_t pointer = 0;
   for (const std::int32_t length : lengths_) {
     write_value(writer, pointer);
-    pointer += length * static_cast<std::int64_t>(token_size(type_));
+    pointer += length * static_cast<std::int64_t>(token_dtype_size(type_));
   }
   writer.write_values(std::span<const std::int64_t>(document_indices_));
   if (multimodal_) writer.write_values(std::span<const std::int8_t>(modes_));

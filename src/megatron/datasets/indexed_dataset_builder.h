@@ -15,7 +15,7 @@ namespace megatron {
 
 class IndexedDatasetBuilder {
  public:
-  IndexedDatasetBuilder(std::string prefix, TokenType type, bool multimodal = false);
+  IndexedDatasetBuilder(std::string prefix, TokenDtype type, bool multimodal = false);
   IndexedDatasetBuilder(const IndexedDatasetBuilder&) = delete;
   IndexedDatasetBuilder& operator=(const IndexedDatasetBuilder&) = delete;
   /// Removes the temporary files when finalize() was not reached.
@@ -37,7 +37,7 @@ class IndexedDatasetBuilder {
   void write_index(const std::string& path) const;
 
   std::string prefix_, temporary_;
-  TokenType type_;
+  TokenDtype type_;
   bool multimodal_, finalized_ = false;
   std::unique_ptr<FileWriter> bin_;
   std::int64_t num_tokens_ = 0;

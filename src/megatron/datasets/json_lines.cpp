@@ -45,7 +45,7 @@ const std::vector<std::vector<std::string_view>>& JsonLineParser::parse(std::str
     error = simd_->parser.parse(line.data(), line.size(), /*realloc_if_needed=*/false).get(element);
   }
   if (error) {
-    parse_exactly(line, source, simdjson::error_message(error));
+    parse_with_nlohmann(line, source, simdjson::error_message(error));
     return texts_;
   }
   simdjson::dom::object object;
@@ -75,7 +75,7 @@ const std::vector<std::vector<std::string_view>>& JsonLineParser::parse(std::str
 }
 
 /// The slow way, for what simdjson refuses and JSON allows: integers beyond 64 bits, deep nesting.
-void JsonLineParser::parse_exactly(std::string_view line, const std::string& source, const std::string& reason) {
+void JsonLineParser::parse_with_nlohmann(std::string_view line, const std::string& source, const std::string& reason) {
   const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (object.is_discarded()) refuse("not valid JSON: " + reason, source, "mend or remove the line");
   if (!object.is_object()) refuse("expected a JSON object", source);

@@ -1,4 +1,4 @@
-// Texts out of JSON lines, fast.
+// Extracts texts from JSON lines with simdjson.
 #pragma once
 
 #include <memory>
@@ -19,10 +19,10 @@ class JsonLineParser {
   /// `source`, "file:line". Bytes that are not UTF-8 are read as U+FFFD.
   const std::vector<std::vector<std::string_view>>& parse(std::string_view line, const std::string& source);
   /// Whether the last line held bytes that are not UTF-8.
-  bool has_replaced() const { return !replaced_.empty(); }
+  bool had_invalid_utf8() const { return !replaced_.empty(); }
 
  private:
-  void parse_exactly(std::string_view line, const std::string& source, const std::string& reason);
+  void parse_with_nlohmann(std::string_view line, const std::string& source, const std::string& reason);
   [[noreturn]] void refuse(const std::string& what, const std::string& source, const std::string& fix = "") const;
   void require_all(const std::vector<bool>& found, const std::string& source) const;
 

@@ -55,11 +55,11 @@ std::vector<std::int32_t> document_ids(const Batch& batch) {
   return ids;
 }
 
-Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderOptions options) {
+DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, DataLoaderOptions options) {
   options.sampler.total_samples = dataset->size();
   auto sampler = std::make_shared<Sampler>(options.sampler);
   pool_ = std::make_unique<OrderedPool<BatchIndices, Batch>>(
-      OrderedPoolOptions{.workers = options.workers, .depth = std::max<std::int64_t>(1, options.workers * options.batches_ahead_per_worker)},
+      OrderedPoolOptions{.workers = options.num_workers, .depth = std::max<std::int64_t>(1, options.num_workers * options.prefetch_factor)},
       [sampler] { return sampler->next(); },
       [dataset, vocab_size = options.vocab_size](BatchIndices indices) { return make_batch(*dataset, std::move(indices), vocab_size); });
 }

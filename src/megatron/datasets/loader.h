@@ -1,6 +1,6 @@
 // Batches prepared ahead by threads, in the sampler's order.
 //
-//   Loader loader(dataset, {.sampler = {.consumed_samples = 320, .micro_batch_size = 4}, .workers = 2, .vocab_size = 50257});
+//   DataLoader loader(dataset, {.sampler = {.consumed_samples = 320, .micro_batch_size = 4}, .num_workers = 2, .vocab_size = 50257});
 //   while (std::optional<Batch> batch = loader.next()) ...
 #pragma once
 
@@ -24,17 +24,17 @@ struct Batch {
   BatchIndices indices;                                    ///< the rows' samples and ordinals
 };
 
-struct LoaderOptions {
+struct DataLoaderOptions {
   SamplerOptions sampler = {};  ///< total_samples is taken from the dataset
-  std::int64_t workers = 2;     ///< 0: batches are made inside next()
-  std::int64_t batches_ahead_per_worker = 2;
+  std::int64_t num_workers = 2;     ///< 0: batches are made inside next()
+  std::int64_t prefetch_factor = 2;
   std::int64_t vocab_size = 0;  ///< ids of tokens and labels must be below it; 0: not checked
 };
 
 /// next() belongs to one thread. Destroying a loader stops its threads.
-class Loader {
+class DataLoader {
  public:
-  Loader(std::shared_ptr<const Dataset> dataset, LoaderOptions options);
+  DataLoader(std::shared_ptr<const Dataset> dataset, DataLoaderOptions options);
 
   /// The next batch; nothing at the end of a `single` run. Throws what a worker threw, at its place in the order.
   std::optional<Batch> next() { return pool_->next(); }

@@ -12,7 +12,7 @@ class MockTokenSource : public TokenSource {
  public:
   MockTokenSource(std::int64_t vocab_size, std::int64_t eod);
   std::string name() const override { return "mock data"; }
-  PackedView<std::int32_t> sequence_lengths() const override;
+  UnalignedView<std::int32_t> sequence_lengths() const override;
   void read(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> tokens) const override;
 
  private:

@@ -11,15 +11,15 @@
 namespace megatron {
 namespace {
 
-struct TypeFacts {
+struct NpyTypeInfo {
   NpyType type;
   std::string_view description;
   std::int64_t size;
 };
-constexpr TypeFacts kTypes[] = {{NpyType::int16, "<i2", 2}, {NpyType::int32, "<i4", 4}, {NpyType::int64, "<i8", 8}, {NpyType::uint32, "<u4", 4}};
+constexpr NpyTypeInfo kTypes[] = {{NpyType::int16, "<i2", 2}, {NpyType::int32, "<i4", 4}, {NpyType::int64, "<i8", 8}, {NpyType::uint32, "<u4", 4}};
 constexpr std::string_view kMagic("\x93NUMPY\x01\x00", 8);
 
-const TypeFacts& facts(NpyType type) { return kTypes[static_cast<int>(type)]; }
+const NpyTypeInfo& facts(NpyType type) { return kTypes[static_cast<int>(type)]; }
 
 [[noreturn]] void broken(const fs::path& path, const std::string& what, const std::string& got = "") {
   throw UserError({path.string() + ": " + what, got, "delete the file; index caches are built again"});
@@ -55,7 +55,7 @@ std::vector<std::int64_t> parse_shape(std::string_view text, const fs::path& pat
 }
 
 NpyType parse_type(std::string_view text, const fs::path& path) {
-  for (const TypeFacts& candidate : kTypes) {
+  for (const NpyTypeInfo& candidate : kTypes) {
     if (text == "'" + std::string(candidate.description) + "'") return candidate.type;
   }
   broken(path, "header field 'descr' is not an integer type of an index", "got " + std::string(text));

@@ -51,7 +51,7 @@ class ChunkEncoder {
   void encode_text(const TextChunk& chunk, EncodedChunk& encoded) const {
     for (const TextDocument& document : split_documents(chunk)) {
       const std::string source = chunk.file + ":" + std::to_string(document.line);
-      const auto valid = options_.keeps_bytes ? std::nullopt : replace_invalid_utf8(document.text);
+      const auto valid = options_.accepts_invalid_utf8 ? std::nullopt : replace_invalid_utf8(document.text);
       if (valid) encoded.note_invalid(source);
       add_document(encoded.keys[0], {valid ? std::string_view(*valid) : document.text}, source);
     }
@@ -66,7 +66,7 @@ class ChunkEncoder {
       if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
       const std::string source = chunk.file + ":" + std::to_string(number);
       const auto& texts = parser.parse(line, source);
-      if (parser.has_replaced()) encoded.note_invalid(source);
+      if (parser.had_invalid_utf8()) encoded.note_invalid(source);
       for (std::size_t key = 0; key < texts.size(); ++key) add_document(encoded.keys[key], texts[key], source);
     }
   }
@@ -149,7 +149,7 @@ std::uint64_t total_size(const std::vector<std::string>& files) {
 PreprocessSummary preprocess(const PreprocessOptions& options, const Encoder& encode) {
   const std::vector<std::string> files = expand_inputs(options.inputs);
   check(options, files);
-  const TokenType type = token_type_for_vocabulary(options.vocab_size);
+  const TokenDtype type = optimal_token_dtype(options.vocab_size);
   PreprocessSummary summary;
   std::vector<std::unique_ptr<IndexedDatasetBuilder>> builders;
   for (const std::string& key : options.json_keys) {

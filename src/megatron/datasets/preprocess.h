@@ -23,7 +23,7 @@ struct PreprocessOptions {
   std::int64_t workers = 1;          ///< threads that tokenize
   std::int64_t log_interval = 1000;  ///< documents between lines of progress
   /// The tokenizer reads any bytes: texts of .txt files are not made valid UTF-8.
-  bool keeps_bytes = false;
+  bool accepts_invalid_utf8 = false;
   std::ostream* log = nullptr;
   bool log_is_terminal = false;  ///< one line that is rewritten, with the time left
 };

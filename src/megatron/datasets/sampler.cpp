@@ -11,16 +11,16 @@ Sampler::Sampler(SamplerOptions options) : options_(options), consumed_(options.
   MEGATRON_CHECK(options.micro_batch_size > 0 && options.data_parallel_size > 0, "batch of a sampler");
   MEGATRON_CHECK(options.data_parallel_rank >= 0 && options.data_parallel_rank < options.data_parallel_size, "rank of a sampler");
   MEGATRON_CHECK(options.consumed_samples >= 0, "consumed samples of a sampler");
-  if (options.total_samples < global_batch())
+  if (options.total_samples < micro_batch_times_data_parallel_size())
     throw UserError(
-        {"the dataset has " + std::to_string(options.total_samples) + " samples, fewer than one batch of " + std::to_string(global_batch()), "",
+        {"the dataset has " + std::to_string(options.total_samples) + " samples, fewer than one batch of " + std::to_string(micro_batch_times_data_parallel_size()), "",
          "use more data, or a smaller --micro-batch-size or data-parallel size"});
   if (options.kind == SamplerKind::single && consumed_ > options.total_samples)
     throw UserError({std::to_string(consumed_) + " samples are consumed already, but the dataset has " + std::to_string(options.total_samples), "",
                      "raise --train-iters or --train-samples, or use --dataloader-type cyclic"});
-  if (options.kind == SamplerKind::cyclic && consumed_ % global_batch() != 0)
+  if (options.kind == SamplerKind::cyclic && consumed_ % micro_batch_times_data_parallel_size() != 0)
     throw UserError(
-        {"--dataloader-type cyclic can only go on at a multiple of micro-batch size x data-parallel size, " + std::to_string(global_batch()),
+        {"--dataloader-type cyclic can only go on at a multiple of micro-batch size x data-parallel size, " + std::to_string(micro_batch_times_data_parallel_size()),
          std::to_string(consumed_) + " samples are consumed", ""});
 }
 
@@ -30,17 +30,17 @@ std::optional<BatchIndices> Sampler::next() {
 }
 
 std::optional<BatchIndices> Sampler::next_single() {
-  if (consumed_ + global_batch() > options_.total_samples) return std::nullopt;
+  if (consumed_ + micro_batch_times_data_parallel_size() > options_.total_samples) return std::nullopt;
   BatchIndices batch{.first_ordinal = consumed_};
   const std::int64_t first = consumed_ + options_.data_parallel_rank * options_.micro_batch_size;
   for (std::int64_t row = 0; row < options_.micro_batch_size; ++row) batch.samples.push_back(first + row);
   batch.ordinals = batch.samples;
-  consumed_ += global_batch();
+  consumed_ += micro_batch_times_data_parallel_size();
   return batch;
 }
 
 BatchIndices Sampler::next_cyclic() {
-  const std::int64_t batches = options_.total_samples / global_batch(), epoch_samples = batches * global_batch();
+  const std::int64_t batches = options_.total_samples / micro_batch_times_data_parallel_size(), epoch_samples = batches * micro_batch_times_data_parallel_size();
   const std::int64_t epoch = consumed_ / epoch_samples, place = consumed_ % epoch_samples;
   if (epoch != epoch_) {
     const std::int64_t shared = options_.total_samples / options_.micro_batch_size * options_.micro_batch_size;
@@ -54,7 +54,7 @@ BatchIndices Sampler::next_cyclic() {
                                                        : row * options_.data_parallel_size + options_.data_parallel_rank;
     batch.ordinals.push_back(consumed_ + column);
   }
-  consumed_ += global_batch();
+  consumed_ += micro_batch_times_data_parallel_size();
   return batch;
 }
 

@@ -37,7 +37,7 @@ class Sampler {
   std::optional<BatchIndices> next();
 
  private:
-  std::int64_t global_batch() const { return options_.micro_batch_size * options_.data_parallel_size; }
+  std::int64_t micro_batch_times_data_parallel_size() const { return options_.micro_batch_size * options_.data_parallel_size; }
   std::optional<BatchIndices> next_single();
   BatchIndices next_cyclic();
   std::int64_t cyclic_sample(std::int64_t place, std::int64_t row);

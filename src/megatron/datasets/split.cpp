@@ -47,7 +47,7 @@ std::vector<double> normalize(std::vector<double> weights) {
 }
 
 SplitMatrix parse_split(const std::string& text) {
-  const auto shares = split_shares(text);
+  const auto shares = split_weights(text);
   if (!shares)
     throw UserError(
         {"--split " + text, "is not up to three shares, at least one above 0", "give weights for train, validation and test, for example 969,30,1"});

@@ -11,10 +11,10 @@ namespace megatron {
 
 /// A view of values packed in bytes at any alignment, as in .idx files.
 template <class T>
-class PackedView {
+class UnalignedView {
  public:
-  PackedView() = default;
-  PackedView(const std::byte* data, std::size_t size) : data_(data), size_(size) {}
+  UnalignedView() = default;
+  UnalignedView(const std::byte* data, std::size_t size) : data_(data), size_(size) {}
   std::size_t size() const { return size_; }
   T operator[](std::size_t i) const {
     T value;
@@ -34,7 +34,7 @@ class TokenSource {
   /// How errors name it: the path prefix, or "mock data".
   virtual std::string name() const = 0;
   /// Tokens in every sequence.
-  virtual PackedView<std::int32_t> sequence_lengths() const = 0;
+  virtual UnalignedView<std::int32_t> sequence_lengths() const = 0;
   /// Checks every sequence, where that is needed before `sequence_lengths` can be relied on; a
   /// UserError names the first that is broken. Reads the whole index, at most once.
   virtual void check() const {}

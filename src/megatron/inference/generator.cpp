@@ -36,7 +36,7 @@ Generation Generator::generate(std::span<const std::int64_t> prompt, std::uint64
   const c10::InferenceMode no_gradients;
   const std::int64_t limit = position_limit(model_.config());
   Generation result;
-  LayerStates states;
+  KvCache states;
   std::vector<std::int64_t> input(prompt.begin(), prompt.end());
   std::int64_t length = 0;
   while (static_cast<std::int64_t>(result.ids.size()) < options_.max_new_tokens) {
@@ -44,7 +44,7 @@ Generation Generator::generate(std::span<const std::int64_t> prompt, std::uint64
       result.finish_reason = FinishReason::max_positions;
       break;
     }
-    const at::Tensor logits = model_.logits(token_tensor(input), length, &states, /*last_only=*/true).to(c10::kCPU, c10::kFloat).contiguous();
+    const at::Tensor logits = model_.logits(token_tensor(input), length, &states, /*last_token_only=*/true).to(c10::kCPU, c10::kFloat).contiguous();
     length += static_cast<std::int64_t>(input.size());
     const std::span<const float> values(logits.const_data_ptr<float>(), static_cast<std::size_t>(logits.numel()));
     check_logits(

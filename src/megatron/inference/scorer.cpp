@@ -33,11 +33,11 @@ Score score_tokens(LanguageModel& model, std::span<const std::int64_t> ids, cons
   const std::int64_t vocab_size = model.config().vocab_size;
   const std::int64_t piece = std::max<std::int64_t>(1, kLogitBudget / vocab_size);
   Score score;
-  LayerStates states;
+  KvCache states;
   for (std::int64_t start = 0; start < num_inputs; start += piece) {
     const std::int64_t count = std::min(piece, num_inputs - start);
     const at::Tensor tokens = token_tensor(ids.subspan(static_cast<std::size_t>(start), static_cast<std::size_t>(count)));
-    const at::Tensor logits = model.logits(tokens, start, num_inputs > piece ? &states : nullptr, /*last_only=*/false).to(c10::kCPU, c10::kFloat).contiguous();
+    const at::Tensor logits = model.logits(tokens, start, num_inputs > piece ? &states : nullptr, /*last_token_only=*/false).to(c10::kCPU, c10::kFloat).contiguous();
     MEGATRON_CHECK(logits.numel() == count * vocab_size, "logits of ", count, " tokens have ", logits.numel(), " elements");
     for (std::int64_t i = 0; i < count; ++i) {
       const std::span<const float> row(logits.const_data_ptr<float>() + i * vocab_size, static_cast<std::size_t>(vocab_size));

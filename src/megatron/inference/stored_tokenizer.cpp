@@ -17,9 +17,9 @@ namespace {
 /// None for ByteTokenizer: those files are of the tokenizer of the weights it began with.
 std::vector<std::int64_t> end_of_text_ids(const CheckpointSource& source) {
   if (source.tokenizer.tokenizer_type == "ByteTokenizer") return {};
-  auto found = source.carried.find("generation_config.json");
-  if (found == source.carried.end()) found = source.carried.find("config.json");
-  if (found == source.carried.end()) return {};
+  auto found = source.auxiliary_files.find("generation_config.json");
+  if (found == source.auxiliary_files.end()) found = source.auxiliary_files.find("config.json");
+  if (found == source.auxiliary_files.end()) return {};
   const std::string place = (source.folder / found->first).string();
   const Json config = parse_json(found->second, place);
   if (!config.is_object()) throw UserError({place, config.type_name(), "expected an object"});
@@ -50,7 +50,7 @@ std::optional<bool> same_tokenizer(const TokenizerConfig& a, const TokenizerConf
 
 /// Whether the tokenizer of the flags is the one of the weights; nothing when that one is unknown.
 std::optional<bool> is_own_tokenizer(const TokenizerConfig& flags, const CheckpointSource& source) {
-  if (!names_a_tokenizer(source.tokenizer)) return std::nullopt;
+  if (!has_tokenizer(source.tokenizer)) return std::nullopt;
   try {
     const bool had_bare_ids = tokenizer_type(source.tokenizer) == "NullTokenizer";
     if (had_bare_ids && tokenizer_type(flags) != "NullTokenizer") return std::nullopt;
@@ -91,10 +91,10 @@ std::unique_ptr<Tokenizer> open_stored(const CheckpointSource& source) try {
 
 StoredTokenizer open_tokenizer(const TokenizerConfig& flags, const CheckpointSource& source) {
   StoredTokenizer result;
-  if (names_a_tokenizer(flags)) {
+  if (has_tokenizer(flags)) {
     result.tokenizer = make_tokenizer(flags);
     compare_with_model(flags, source, result);
-  } else if (names_a_tokenizer(source.tokenizer)) {
+  } else if (has_tokenizer(source.tokenizer)) {
     result.tokenizer = open_stored(source);
     result.stop_ids = end_of_text_ids(source);
   } else {

@@ -140,7 +140,7 @@ void clear_rotary(Config& c) {
   c.rope_scaling_type = d.rope_scaling_type;
 }
 
-void settle_positions(Config& c) {
+void canonicalize_positions(Config& c) {
   if (c.position_embedding_type == PositionEmbedding::yarn) {
     c.position_embedding_type = PositionEmbedding::rope;
     c.rope_scaling_type = RopeScaling::yarn;
@@ -150,7 +150,7 @@ void settle_positions(Config& c) {
   if (c.position_embedding_type != PositionEmbedding::learned_absolute) c.max_position_embeddings = 0;
 }
 
-void settle_window(Config& c) {
+void canonicalize_window(Config& c) {
   const auto all = [&](std::int64_t value) {
     return std::all_of(c.window_layers.begin(), c.window_layers.end(), [&](std::int64_t layer) { return layer == value; });
   };
@@ -246,8 +246,8 @@ TransformerConfig canonical_architecture(TransformerConfig c) {
   c.group_query_attention = c.num_query_groups != c.num_attention_heads;
   if (c.add_bias_linear) c.add_qkv_bias = false;
   if (c.softmax_scale && c.kv_channels > 0 && *c.softmax_scale == 1.0 / std::sqrt(static_cast<double>(c.kv_channels))) c.softmax_scale.reset();
-  settle_positions(c);
-  settle_window(c);
+  canonicalize_positions(c);
+  canonicalize_window(c);
   return c;
 }
 

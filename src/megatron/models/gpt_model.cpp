@@ -15,7 +15,7 @@
 #include "megatron/parallel/regions.h"
 #include "megatron/transformer/embedding.h"
 #include "megatron/transformer/loss.h"
-#include "megatron/transformer/matrix_product.h"
+#include "megatron/transformer/matmul.h"
 #include "megatron/transformer/mlp.h"
 #include "megatron/transformer/rotary.h"
 #include "megatron/transformer/row_operations.h"
@@ -54,7 +54,7 @@ class GptModel : public LanguageModel {
  public:
   GptModel(const TransformerConfig& config, const Rank& rank, const GptOptions& options, ModelPart part)
       : LanguageModel(nullptr, ""), config_(config), rank_(rank), part_(std::move(part)), dtype_(options.dtype) {
-    const bool is_shared = !config_.untie_embeddings_and_output_weights && part_.is_cut_between_ends;
+    const bool is_shared = !config_.untie_embeddings_and_output_weights && part_.has_ends_on_other_ranks;
     const auto shared = [&](StageSharing sharing) {
       return word_embedding_spec(config_, options.vocab_pad_multiple, is_shared ? sharing : StageSharing::none);
     };
@@ -76,12 +76,12 @@ class GptModel : public LanguageModel {
   std::int64_t num_chunks() const override { return static_cast<std::int64_t>(part_.chunks.size()); }
 
   std::vector<ActivationSpec> input_specs(std::int64_t chunk, const Microbatch& microbatch) const override {
-    if (!this->chunk(chunk).takes_hidden) return {};
+    if (!this->chunk(chunk).receives_hidden) return {};
     return {hidden_spec(microbatch)};
   }
 
   std::vector<ActivationSpec> output_specs(std::int64_t chunk, const Microbatch& microbatch) const override {
-    if (!this->chunk(chunk).gives_hidden) return {};
+    if (!this->chunk(chunk).sends_hidden) return {};
     return {hidden_spec(microbatch)};
   }
 
@@ -96,20 +96,20 @@ class GptModel : public LanguageModel {
     return {.activations = {}, .loss = loss(hidden_sbh, microbatch, context)};
   }
 
-  at::Tensor logits(const at::Tensor& ids, std::int64_t start, LayerStates* states, bool last_only) override {
-    return infer_chunk(0, {.tokens = ids, .start = start, .states = states, .last_only = last_only}, {}).front();
+  at::Tensor logits(const at::Tensor& ids, std::int64_t start, KvCache* kv_cache, bool last_token_only) override {
+    return forward_inference_chunk(0, {.tokens = ids, .start = start, .kv_cache = kv_cache, .last_token_only = last_token_only}, {}).front();
   }
 
-  Activations infer_chunk(std::int64_t chunk, const InferencePass& pass, const Activations& in) override {
+  Activations forward_inference_chunk(std::int64_t chunk, const InferenceInput& pass, const Activations& in) override {
     if (this->chunk(chunk).is_empty()) return {};
     const at::NoGradGuard no_grad;
     const at::Tensor tokens = pass.tokens.to(rank_.device);
-    if (pass.states != nullptr) pass.states->slots.resize(static_cast<std::size_t>(config_.num_layers));
-    ForwardContext context{.seed = rank_.seed, .states = pass.states, .q_start = pass.start};
+    if (pass.kv_cache != nullptr) pass.kv_cache->layers.resize(static_cast<std::size_t>(config_.num_layers));
+    ForwardContext context{.seed = rank_.seed, .kv_cache = pass.kv_cache, .q_start = pass.start};
     const at::Tensor positions = at::arange(pass.start, pass.start + tokens.size(1), tokens.options().dtype(at::kLong)).unsqueeze(0);
     const at::Tensor hidden_sbh = hidden(this->chunk(chunk), tokens, positions, in, context);
     if (!this->chunk(chunk).stage.has_output) return {hidden_sbh};
-    return {logits_of(pass.last_only ? hidden_sbh.narrow(0, hidden_sbh.size(0) - 1, 1) : hidden_sbh)};
+    return {logits_of(pass.last_token_only ? hidden_sbh.narrow(0, hidden_sbh.size(0) - 1, 1) : hidden_sbh)};
   }
 
  private:
@@ -125,8 +125,8 @@ class GptModel : public LanguageModel {
       MEGATRON_CHECK(tokens.size(1) % rank_.tp.size == 0, "a sequence of ", tokens.size(1), " cannot be split over tp=", rank_.tp.size);
       context.s_start += rank_.tp.rank * (tokens.size(1) / rank_.tp.size);
     }
-    MEGATRON_CHECK(in.size() == (chunk.takes_hidden ? 1 : 0), "a stage was given ", in.size(), " activations");
-    at::Tensor hidden_sbh = chunk.takes_hidden ? in.front() : at::Tensor();
+    MEGATRON_CHECK(in.size() == (chunk.receives_hidden ? 1 : 0), "a stage was given ", in.size(), " activations");
+    at::Tensor hidden_sbh = chunk.receives_hidden ? in.front() : at::Tensor();
     if (chunk.stage.has_embedding) hidden_sbh = run_unit(context.hooks, *embedding_, [&] { return embedding_->forward(tokens, positions, context); });
     hidden_sbh = decoder_->forward(hidden_sbh, context, chunk.begin, chunk.stage.num_layers);
     return chunk.stage.has_output ? decoder_->finish(hidden_sbh, context) : hidden_sbh;
@@ -138,28 +138,28 @@ class GptModel : public LanguageModel {
     const auto by_position = [](const at::Tensor& x_bs) { return x_bs.t().reshape({-1}); };
     const TokenLoss loss = linear_cross_entropy(hidden_sbh.reshape({-1, config_.hidden_size}), output_weight(), by_position(microbatch.at("labels")),
                                                 by_position(mask), announced_gradient(microbatch));
-    show_op(unit_hooks_, *this, "loss", loss.loss_sum);
+    notify_op(unit_hooks_, *this, "loss", loss.loss_sum);
     return {.loss_sum = loss.loss_sum, .count = mask.sum(), .token_losses = loss.token_losses.view({tokens.size(1), tokens.size(0)}).t(), .sums = {}};
   }
 
   /// On a rank with the whole model, backward follows forward.
-  AnnouncedGradient announced_gradient(const Microbatch& microbatch) const {
+  LossGradient announced_gradient(const Microbatch& microbatch) const {
     if (!microbatch.has("loss_gradient")) return {};
-    return {.value = microbatch.at("loss_gradient"), .writes_at_once = part_.chunks.size() == 1 && part_.has_embedding && part_.has_output};
+    return {.value = microbatch.at("loss_gradient"), .accumulates_in_forward = part_.chunks.size() == 1 && part_.has_embedding && part_.has_output};
   }
 
   at::Tensor logits_of(const at::Tensor& hidden_sbh) {
     const bool whole = rank_.tp.size == 1;
     const at::Tensor weight = whole ? output_weight().value().narrow(0, 0, config_.vocab_size) : output_weight().value();
-    const at::Tensor mine = matrix_product(hidden_sbh.reshape({-1, config_.hidden_size}), weight.t(), compute_type(weight.scalar_type()));
-    const at::Tensor logits_sbv = gather_from_split(mine, rank_.tp, "logits").narrow(1, 0, config_.vocab_size);
+    const at::Tensor mine = matmul(hidden_sbh.reshape({-1, config_.hidden_size}), weight.t(), compute_type(weight.scalar_type()));
+    const at::Tensor logits_sbv = gather_from_tensor_parallel_region(mine, rank_.tp, "logits").narrow(1, 0, config_.vocab_size);
     return logits_sbv.reshape({hidden_sbh.size(0), hidden_sbh.size(1), -1}).transpose(0, 1).to(at::kFloat);
   }
 
   /// The decoder's output with all positions, for the product with this rank's part of the vocabulary.
   at::Tensor whole_for_output(const at::Tensor& hidden_sbh, const ForwardContext& context) const {
-    return context.sequence_parallel ? gather_from_sequence(hidden_sbh, rank_.tp, "output_layer")
-                                     : copy_to_split(hidden_sbh, rank_.tp, "output_layer");
+    return context.sequence_parallel ? gather_from_sequence_parallel_region(hidden_sbh, rank_.tp, "output_layer")
+                                     : copy_to_tensor_parallel_region(hidden_sbh, rank_.tp, "output_layer");
   }
 
   /// Tables of s rows when all samples share their positions, else of s·b.
@@ -198,7 +198,7 @@ class GptModel : public LanguageModel {
 std::unique_ptr<LanguageModel> make_gpt_model(const TransformerConfig& config, const Rank& rank, const GptOptions& options) {
   MEGATRON_CHECK(config.num_layers > 0 && config.hidden_size > 0 && config.vocab_size > 0 && config.kv_channels > 0 && config.ffn_hidden_size > 0,
                  "the model's config is not resolved");
-  const PipelineLayout layout = options.layout != nullptr ? *options.layout : whole_model(config.num_layers);
+  const PipelineLayout layout = options.layout != nullptr ? *options.layout : single_stage_layout(config.num_layers);
   ModelPart part = model_part(layout, options.layout != nullptr ? rank.pp.rank : 0);
   return std::make_unique<GptModel>(config, rank, options, std::move(part));
 }

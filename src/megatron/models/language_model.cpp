@@ -10,8 +10,8 @@ StepOutput LanguageModel::forward_step(const Microbatch& microbatch, bool traini
   return *std::move(output.loss);
 }
 
-Activations LanguageModel::infer_chunk(std::int64_t /*chunk*/, const InferencePass& pass, const Activations& /*in*/) {
-  return {logits(pass.tokens, pass.start, pass.states, pass.last_only)};
+Activations LanguageModel::forward_inference_chunk(std::int64_t /*chunk*/, const InferenceInput& pass, const Activations& /*in*/) {
+  return {logits(pass.tokens, pass.start, pass.kv_cache, pass.last_token_only)};
 }
 
 }  // namespace megatron

@@ -16,11 +16,11 @@
 namespace megatron {
 
 /// A pass without gradients over tokens int64 [b, s] that start at position `start`.
-struct InferencePass {
+struct InferenceInput {
   at::Tensor tokens;
   std::int64_t start = 0;
-  LayerStates* states = nullptr;
-  bool last_only = false;
+  KvCache* kv_cache = nullptr;
+  bool last_token_only = false;
 };
 
 class LanguageModel : public Module {
@@ -37,11 +37,11 @@ class LanguageModel : public Module {
   virtual StageOutput forward_chunk(std::int64_t chunk, const Microbatch& microbatch, const Activations& in, bool training) = 0;
   /// Loss of one microbatch, where this rank holds the whole model.
   StepOutput forward_step(const Microbatch& microbatch, bool training);
-  /// Logits float32 [b, s, vocab_size] (padding removed) of tokens int64 [b, s], which start at position `start`. `states` holds what earlier
-  /// calls left and receives this call's (keys and values); null for a single full pass. With `last_only`, s of the result is 1.
-  virtual at::Tensor logits(const at::Tensor& tokens, std::int64_t start, LayerStates* states, bool last_only) = 0;
+  /// Logits float32 [b, s, vocab_size] (padding removed) of tokens int64 [b, s], which start at position `start`. `kv_cache` holds what earlier
+  /// calls left and receives this call's (keys and values); null for a single full pass. With `last_token_only`, s of the result is 1.
+  virtual at::Tensor logits(const at::Tensor& tokens, std::int64_t start, KvCache* kv_cache, bool last_token_only) = 0;
   /// One stage of that: hidden rows for the next stage or, on the last one, the logits.
-  virtual Activations infer_chunk(std::int64_t chunk, const InferencePass& pass, const Activations& in);
+  virtual Activations forward_inference_chunk(std::int64_t chunk, const InferenceInput& pass, const Activations& in);
 
  protected:
   friend class UnitHooksScope;

@@ -11,16 +11,16 @@ namespace megatron {
 struct ModelChunk {
   StageLayers stage;
   std::int64_t begin = 0;                           ///< of its layers, among the rank's
-  bool takes_hidden = false, gives_hidden = false;  ///< rows come from the stage before, go to the next
+  bool receives_hidden = false, sends_hidden = false;  ///< rows come from the stage before, go to the next
   /// A stage in front of the embedding or behind the output.
-  bool is_empty() const { return !takes_hidden && !gives_hidden && !stage.has_output; }
+  bool is_empty() const { return !receives_hidden && !sends_hidden && !stage.has_output; }
 };
 
 struct ModelPart {
   std::vector<ModelChunk> chunks;
   std::vector<std::int64_t> layers;  ///< of all chunks
   bool has_embedding = false, has_output = false;
-  bool is_cut_between_ends = false;  ///< one of the ends is here, the other on another rank
+  bool has_ends_on_other_ranks = false;  ///< one of the ends is here, the other on another rank
 };
 
 /// The stage that has the embedding, or the output: `end` is a member of StageLayers that is true for one stage.

@@ -1,4 +1,4 @@
-#include "megatron/optimizer/check_config.h"
+#include "megatron/optimizer/check_optimizer_config.h"
 
 #include "megatron/base/error.h"
 
@@ -11,7 +11,7 @@ void require(bool condition, const char* what, const std::string& got, const cha
 
 }  // namespace
 
-void check_config(const OptimizerConfig& config) {
+void check_optimizer_config(const OptimizerConfig& config) {
   const auto is_beta = [](double beta) { return beta >= 0 && beta < 1; };
   require(config.optimizer == "adam" || config.optimizer == "sgd", "--optimizer", config.optimizer, "choose adam or sgd");
   require(is_beta(config.adam_beta1), "--adam-beta1 must lie in [0, 1)", std::to_string(config.adam_beta1), "0.9 is usual");

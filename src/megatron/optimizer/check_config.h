@@ -1,4 +1,4 @@
-// What an optimizer cannot work with.
+// Validates the optimizer's configuration.
 #pragma once
 
 #include "megatron/config/optimizer_config.h"
@@ -6,6 +6,6 @@
 namespace megatron {
 
 /// UserErrors name the flag whose value is out of range.
-void check_config(const OptimizerConfig& config);
+void check_optimizer_config(const OptimizerConfig& config);
 
 }  // namespace megatron

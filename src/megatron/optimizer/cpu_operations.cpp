@@ -27,17 +27,17 @@ void count_zeros(const UpdatePlan& plan) {
   for_each_chunk(plan, [&](const UpdateChunk& chunk) { plan.sums[chunk.slot] = static_cast<double>(kernels::count_zeros(chunk, plan.types.grad)); });
 }
 
-void fold_sums(const UpdatePlan& plan) {
+void reduce_sums(const UpdatePlan& plan) {
   const kernels::SumTable& table = plan.table;
   for (std::int64_t p = 0; p < table.num_parameters; ++p)
     plan.parameter_sums[p] = kernels::sum_slots(table.slots, plan.sums, table.first_slot[p], table.first_slot[p + 1]);
 }
 
-void settle(const UpdatePlan& plan, const kernels::StepInputs& inputs) {
-  kernels::settle_step(*plan.scalars, plan.rules, inputs, plan.parameter_sums, plan.table.num_parameters);
+void finalize(const UpdatePlan& plan, const kernels::StepInputs& inputs) {
+  kernels::finalize_step(*plan.scalars, plan.rules, inputs, plan.parameter_sums, plan.table.num_parameters);
 }
 
-void settle_zeros(const UpdatePlan& plan) {
+void finalize_zeros(const UpdatePlan& plan) {
   plan.scalars->num_zeros = std::accumulate(plan.parameter_sums, plan.parameter_sums + plan.table.num_parameters, 0.0);
 }
 
@@ -49,7 +49,7 @@ void update(const UpdatePlan& plan) {
 }  // namespace
 
 const kernels::OptimizerOperations& cpu_optimizer_operations() {
-  static const kernels::OptimizerOperations operations{sum_squares, count_zeros, fold_sums, settle, settle_zeros, update};
+  static const kernels::OptimizerOperations operations{sum_squares, count_zeros, reduce_sums, finalize, finalize_zeros, update};
   return operations;
 }
 

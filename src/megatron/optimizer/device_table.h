@@ -1,4 +1,4 @@
-// Plain structures in the memory of a device.
+// Copies an array of plain structs to a device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +11,7 @@ namespace megatron {
 
 /// The bytes of `rows` on `device`.
 template <class Row>
-at::Tensor device_table(const std::vector<Row>& rows, c10::Device device) {
+at::Tensor copy_to_device(const std::vector<Row>& rows, c10::Device device) {
   static_assert(std::is_trivially_copyable_v<Row>);
   const auto bytes = static_cast<std::int64_t>(rows.size() * sizeof(Row));
   return at::from_blob(const_cast<Row*>(rows.data()), {bytes}, at::TensorOptions().dtype(at::kByte)).to(device, false, /*copy=*/true);

@@ -1,4 +1,4 @@
-// What a loss is multiplied by before backward, so that small gradients survive in float16 (Megatron's grad_scaler).
+// The loss scale: the factor of a loss before backward, so that small gradients survive in float16 (Megatron's grad_scaler).
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,7 @@ class MainParameters {
   ~MainParameters();
 
   /// Whether there are copies.
-  bool are_separate() const { return are_separate_; }
+  bool has_fp32_copies() const { return has_fp32_copies_; }
   /// In canonical order; tensor i, flat, is the main weights of piece i.
   const std::vector<ParameterPiece>& pieces() const { return store_.pieces(); }
   const std::vector<at::Tensor>& tensors() const { return tensors_; }
@@ -35,26 +35,26 @@ class MainParameters {
   /// Draws every weight by its coordinates and rounds the model's from them.
   void initialize(std::uint64_t seed);
   /// Takes the model's weights, after those were changed from outside.
-  void take_weights();
+  void copy_model_params_to_main_params();
   /// Rounds the model's weights from these, after these were changed from outside. Collective over the store's shard axis.
-  void write_weights();
+  void copy_main_params_to_model_params();
   /// After an update of the pieces: makes the model's weights whole. Collective over the store's shard axis.
-  void share_weights();
+  void all_gather_params();
   /// Waits for weights that are still on their way.
-  void finish_sharing();
+  void wait_all_gather_params();
   /// √ of the per-tensor float64 sums of squares, added in canonical order. Collective over shard and model axis.
   double norm() const;
 
  private:
   /// The copies of a bucket: its own slice, or the whole of a precise one.
-  at::Tensor part(std::size_t bucket, const at::Tensor& value) const;
+  at::Tensor own_slice(std::size_t bucket, const at::Tensor& value) const;
 
   ParamStore& store_;
-  bool are_separate_;
-  std::vector<at::Tensor> copies_;  ///< of each bucket; empty unless separate
+  bool has_fp32_copies_;
+  std::vector<at::Tensor> fp32_copies_;  ///< of each bucket; empty unless separate
   std::vector<at::Tensor> tensors_;
   ParameterSums sums_;
-  std::optional<ParamGather> gather_;
+  std::optional<ParamGather> param_gather_;
 };
 
 }  // namespace megatron

@@ -13,7 +13,7 @@ void require(bool condition, const std::string& what, const std::string& got, co
   if (!condition) throw UserError({what, got, fix});
 }
 
-void take_iterations(ParamSchedule& schedule, const SchedulerConfig& config, const TrainingConfig& training) {
+void set_steps_from_iterations(ParamSchedule& schedule, const SchedulerConfig& config, const TrainingConfig& training) {
   require(training.global_batch_size > 0 || !training.step_batch_size_schedule.empty(),
           "--global-batch-size must be positive to count a schedule in samples", std::to_string(training.global_batch_size),
           "give --global-batch-size");
@@ -30,7 +30,7 @@ void take_iterations(ParamSchedule& schedule, const SchedulerConfig& config, con
   schedule.lr_warmup_steps = static_cast<double>(batches.samples_after(config.lr_warmup_iters));
 }
 
-void take_samples(ParamSchedule& schedule, const SchedulerConfig& config, const TrainingConfig& training) {
+void set_steps_from_samples(ParamSchedule& schedule, const SchedulerConfig& config, const TrainingConfig& training) {
   require(!config.lr_decay_iters && !config.lr_wsd_decay_iters && config.lr_warmup_iters == 0,
           "--lr-decay-iters, --lr-wsd-decay-iters and --lr-warmup-iters need --train-iters", "",
           "use --lr-decay-samples, --lr-wsd-decay-samples and --lr-warmup-samples with --train-samples");
@@ -40,7 +40,7 @@ void take_samples(ParamSchedule& schedule, const SchedulerConfig& config, const 
   schedule.lr_warmup_steps = static_cast<double>(config.lr_warmup_samples);
 }
 
-void take_warmup_fraction(ParamSchedule& schedule, const SchedulerConfig& config) {
+void set_warmup_fraction(ParamSchedule& schedule, const SchedulerConfig& config) {
   if (!config.lr_warmup_fraction) return;
   const double fraction = *config.lr_warmup_fraction;
   require(schedule.lr_warmup_steps == 0, "--lr-warmup-fraction excludes --lr-warmup-iters and --lr-warmup-samples", "", "give one of them");
@@ -48,7 +48,7 @@ void take_warmup_fraction(ParamSchedule& schedule, const SchedulerConfig& config
   schedule.lr_warmup_steps = fraction * static_cast<double>(schedule.lr_decay_steps);
 }
 
-void take_weight_decay(ParamSchedule& schedule, const SchedulerConfig& config, double weight_decay) {
+void set_weight_decay(ParamSchedule& schedule, const SchedulerConfig& config, double weight_decay) {
   schedule.wd_incr_style = config.weight_decay_incr_style;
   if (config.weight_decay_incr_style == WeightDecayIncrStyle::constant) {
     require(!config.start_weight_decay && !config.end_weight_decay,
@@ -94,13 +94,13 @@ ParamSchedule make_param_schedule(const SchedulerConfig& scheduler, const Traini
   schedule.lr_decay_style = scheduler.lr_decay_style;
   schedule.lr_wsd_decay_style = scheduler.lr_wsd_decay_style;
   if (training.train_samples > 0) {
-    take_samples(schedule, scheduler, training);
+    set_steps_from_samples(schedule, scheduler, training);
   } else {
     require(training.train_iters > 0, "--train-iters or --train-samples is missing", "", "give the length of the run");
-    take_iterations(schedule, scheduler, training);
+    set_steps_from_iterations(schedule, scheduler, training);
   }
-  take_warmup_fraction(schedule, scheduler);
-  take_weight_decay(schedule, scheduler, weight_decay);
+  set_warmup_fraction(schedule, scheduler);
+  set_weight_decay(schedule, scheduler, weight_decay);
   check(schedule, scheduler);
   return schedule;
 }

@@ -6,8 +6,8 @@
 
 #include <numeric>
 
-#include "megatron/optimizer/check_config.h"
-#include "megatron/optimizer/device_table.h"
+#include "megatron/optimizer/check_optimizer_config.h"
+#include "megatron/optimizer/copy_to_device.h"
 #include "megatron/optimizer/optimizer_operations.h"
 #include "megatron/optimizer/update_chunks.h"
 
@@ -16,19 +16,19 @@ namespace {
 
 constexpr std::int64_t kNumScalars = sizeof(kernels::StepScalars) / sizeof(double);
 
-class PhaseScope {
+class ScopedTimer {
  public:
-  PhaseScope(StepPhases* phases, const char* name) : phases_(phases), name_(name) {
-    if (phases_ != nullptr) phases_->begin(name_);
+  ScopedTimer(StepTimers* timers, const char* name) : timers_(timers), name_(name) {
+    if (timers_ != nullptr) timers_->begin(name_);
   }
-  PhaseScope(const PhaseScope&) = delete;
-  PhaseScope& operator=(const PhaseScope&) = delete;
-  ~PhaseScope() {
-    if (phases_ != nullptr) phases_->end(name_);
+  ScopedTimer(const ScopedTimer&) = delete;
+  ScopedTimer& operator=(const ScopedTimer&) = delete;
+  ~ScopedTimer() {
+    if (timers_ != nullptr) timers_->end(name_);
   }
 
  private:
-  StepPhases* phases_;
+  StepTimers* timers_;
   const char* name_;
 };
 
@@ -39,7 +39,7 @@ kernels::StepRules step_rules(const OptimizerConfig& config, const LossScaling& 
           .beta2 = config.adam_beta2,
           .eps = config.adam_eps,
           .momentum = config.sgd_momentum,
-          .scales_dynamically = scaling.is_dynamic,
+          .dynamic_loss_scale = scaling.is_dynamic,
           .min_loss_scale = scaling.min,
           .loss_scale_window = static_cast<double>(scaling.window),
           .hysteresis = static_cast<double>(scaling.hysteresis)};
@@ -55,7 +55,7 @@ class FusedOptimizer final : public Optimizer {
     scalars_ = at::empty({kNumScalars}, at::TensorOptions().dtype(at::kDouble).device(store.device()));
     write(start);
     const std::vector<kernels::UpdateChunk> chunks = make_update_chunks(config, store, main_, states_);
-    table_ = device_table(chunks, store.device());
+    table_ = copy_to_device(chunks, store.device());
     plan_ = {.chunks = static_cast<const kernels::UpdateChunk*>(table_.const_data_ptr()),
              .num_chunks = static_cast<std::int64_t>(chunks.size()),
              .types = update_types(store, main_, states_),
@@ -70,30 +70,30 @@ class FusedOptimizer final : public Optimizer {
   at::Tensor loss_scale() const override { return scalars_[offsetof(kernels::StepScalars, loss_scale) / sizeof(double)]; }
 
   void queue_step(const StepOptions& options) override {
-    main_.finish_sharing();  // weights that no layer has read may still be on their way
+    main_.wait_all_gather_params();  // weights that no layer has read may still be on their way
     {
-      const PhaseScope phase(options.phases, "optimizer-unscale-and-check-inf");
+      const ScopedTimer phase(options.timers, "optimizer-unscale-and-check-inf");
       main_.sums().run(operations_.sum_squares, plan_);
     }
     {
-      const PhaseScope phase(options.phases, "optimizer-clip-main-grad");
-      const double* veto = options.veto.defined() ? static_cast<const double*>(options.veto.const_data_ptr()) : nullptr;
-      operations_.settle(plan_, {.lr = {options.lr, options.decoupled_lr.value_or(options.lr)}, .weight_decay = options.weight_decay, .veto = veto});
+      const ScopedTimer phase(options.timers, "optimizer-clip-main-grad");
+      const double* found_inf = options.found_inf.defined() ? static_cast<const double*>(options.found_inf.const_data_ptr()) : nullptr;
+      operations_.finalize(plan_, {.lr = {options.lr, options.decoupled_lr.value_or(options.lr)}, .weight_decay = options.weight_decay, .found_inf = found_inf});
     }
     if (options.count_zeros) {
-      const PhaseScope phase(options.phases, "optimizer-count-zeros");
+      const ScopedTimer phase(options.timers, "optimizer-count-zeros");
       main_.sums().run(operations_.count_zeros, plan_);
-      operations_.settle_zeros(plan_);
+      operations_.finalize_zeros(plan_);
     }
     {
-      const PhaseScope phase(options.phases, "optimizer-inner-step");
+      const ScopedTimer phase(options.timers, "optimizer-inner-step");
       operations_.update(plan_);
     }
-    const PhaseScope phase(options.phases, "params-all-gather");
-    main_.share_weights();
+    const ScopedTimer phase(options.timers, "params-all-gather");
+    main_.all_gather_params();
   }
 
-  at::Tensor findings() const override { return scalars_; }
+  at::Tensor step_stats() const override { return scalars_; }
 
   std::vector<std::string> state_names() const override {
     std::vector<std::string> names;
@@ -105,14 +105,14 @@ class FusedOptimizer final : public Optimizer {
                            [](std::int64_t bytes, const OptimizerState& state) { return bytes + state.num_bytes(); });
   }
 
-  StepResult result(const double* findings) const override {
-    const auto& found = *reinterpret_cast<const kernels::StepScalars*>(findings);
-    StepResult result{.applied = found.applied != 0,
-                      .grad_norm = found.grad_norm,
-                      .num_zeros = static_cast<std::int64_t>(found.num_zeros),
+  StepResult result(const double* step_stats) const override {
+    const auto& stats = *reinterpret_cast<const kernels::StepScalars*>(step_stats);
+    StepResult result{.applied = stats.applied != 0,
+                      .grad_norm = stats.grad_norm,
+                      .num_zeros = static_cast<std::int64_t>(stats.num_zeros),
                       .non_finite_parameter = {},
-                      .loss_scale = found.loss_scale};
-    if (found.first_non_finite >= 0) result.non_finite_parameter = main_.sums().names()[static_cast<std::size_t>(found.first_non_finite)];
+                      .loss_scale = stats.loss_scale};
+    if (stats.first_non_finite >= 0) result.non_finite_parameter = main_.sums().names()[static_cast<std::size_t>(stats.first_non_finite)];
     return result;
   }
 
@@ -130,13 +130,13 @@ class FusedOptimizer final : public Optimizer {
   }
 
   std::optional<LossScaleState> loss_scale_state() const override {
-    if (!plan_.rules.scales_dynamically) return std::nullopt;
+    if (!plan_.rules.dynamic_loss_scale) return std::nullopt;
     const kernels::StepScalars scalars = read();
     return LossScaleState{scalars.loss_scale, static_cast<std::int64_t>(scalars.growth_tracker),
                           static_cast<std::int64_t>(scalars.hysteresis_tracker)};
   }
   void set_loss_scale_state(const LossScaleState& state) override {
-    if (!plan_.rules.scales_dynamically) return;
+    if (!plan_.rules.dynamic_loss_scale) return;
     kernels::StepScalars scalars = read();
     scalars.loss_scale = state.scale;
     scalars.growth_tracker = static_cast<double>(state.growth_tracker);
@@ -159,12 +159,12 @@ class FusedOptimizer final : public Optimizer {
 
 StepResult Optimizer::step(const StepOptions& options) {
   queue_step(options);
-  const at::Tensor found = findings().cpu();
-  return result(found.const_data_ptr<double>());
+  const at::Tensor stats = step_stats().cpu();
+  return result(stats.const_data_ptr<double>());
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, ParamStore& store, const LossScaling& scaling) {
-  check_config(config);
+  check_optimizer_config(config);
   return std::make_unique<FusedOptimizer>(config, store, scaling);
 }
 

@@ -1,6 +1,6 @@
 // The update: from main gradients to new weights, with loss scaling, clipping, groups of parameters and 16-bit storage.
 //
-// A step is queued on the device and decides there whether it is applied; the host learns what happened when it reads `findings`, once, after
+// A step is queued on the device and decides there whether it is applied; the host learns what happened when it reads `step_stats`, once, after
 // the step.
 #pragma once
 
@@ -28,10 +28,10 @@ struct StepResult {
   double loss_scale = 1;             ///< of the next step
 };
 
-/// Hears when a phase of a step begins and ends; names are Megatron's timers.
-class StepPhases {
+/// Times the phases of a step under the names of Megatron's timers.
+class StepTimers {
  public:
-  virtual ~StepPhases() = default;
+  virtual ~StepTimers() = default;
   virtual void begin(const char* phase) = 0;
   virtual void end(const char* phase) = 0;
 };
@@ -41,8 +41,8 @@ struct StepOptions {
   std::optional<double> decoupled_lr = {};  ///< of parameters tagged embedding; none: lr
   double weight_decay = 0;                  ///< of parameters without the no_decay tag
   bool count_zeros = false;
-  at::Tensor veto = {};  ///< float64 scalar on the device of the weights, the same on all ranks: if it is not 0, nothing changes; undefined: none
-  StepPhases* phases = nullptr;  ///< may be null
+  at::Tensor found_inf = {};  ///< float64 scalar on the device of the weights, the same on all ranks: if it is not 0, nothing changes; undefined: none
+  StepTimers* timers = nullptr;  ///< may be null
 };
 
 class Optimizer {
@@ -54,10 +54,10 @@ class Optimizer {
   /// Queues a whole step: checks the gradients for NaN and infinity, unscales and clips them and updates the weights. Gradients must be
   /// finished. Collective over the store's shard and model axes.
   virtual void queue_step(const StepOptions& options) = 0;
-  /// What the last step found, a float64 vector on the device of the weights, to be read together with what else the host wants to know.
-  virtual at::Tensor findings() const = 0;
-  /// The meaning of findings copied to the host.
-  virtual StepResult result(const double* findings) const = 0;
+  /// Returns the statistics of the last step, a float64 vector on the device of the weights.
+  virtual at::Tensor step_stats() const = 0;
+  /// The meaning of step_stats copied to the host.
+  virtual StepResult result(const double* step_stats) const = 0;
   /// Queues a step and waits for what it finds.
   StepResult step(const StepOptions& options);
 

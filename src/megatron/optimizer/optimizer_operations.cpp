@@ -12,17 +12,17 @@ std::atomic<const kernels::OptimizerOperations*>& cuda_slot() {
   return operations;
 }
 
-constexpr auto kNothing = [](const kernels::UpdatePlan&) {};
-constexpr kernels::OptimizerOperations kMetaOperations{.sum_squares = kNothing,
-                                                       .count_zeros = kNothing,
-                                                       .fold_sums = kNothing,
-                                                       .settle = [](const kernels::UpdatePlan&, const kernels::StepInputs&) {},
-                                                       .settle_zeros = kNothing,
-                                                       .update = kNothing};
+constexpr auto kNoop = [](const kernels::UpdatePlan&) {};
+constexpr kernels::OptimizerOperations kMetaOperations{.sum_squares = kNoop,
+                                                       .count_zeros = kNoop,
+                                                       .reduce_sums = kNoop,
+                                                       .finalize = [](const kernels::UpdatePlan&, const kernels::StepInputs&) {},
+                                                       .finalize_zeros = kNoop,
+                                                       .update = kNoop};
 
 }  // namespace
 
-void provide_cuda_optimizer_operations(const kernels::OptimizerOperations& operations) { cuda_slot().store(&operations, std::memory_order_release); }
+void register_cuda_optimizer_operations(const kernels::OptimizerOperations& operations) { cuda_slot().store(&operations, std::memory_order_release); }
 
 const kernels::OptimizerOperations& optimizer_operations(c10::Device device) {
   if (device.is_cpu()) return cpu_optimizer_operations();

@@ -11,7 +11,7 @@ namespace megatron {
 const kernels::OptimizerOperations& cpu_optimizer_operations();
 
 /// Called by the CUDA plugin when it is loaded; the table must live as long as the process.
-void provide_cuda_optimizer_operations(const kernels::OptimizerOperations& operations);
+void register_cuda_optimizer_operations(const kernels::OptimizerOperations& operations);
 
 /// The operations for weights on `device`; on ATen's meta device, which has shapes and no numbers, they do nothing.
 const kernels::OptimizerOperations& optimizer_operations(c10::Device device);

@@ -5,16 +5,16 @@
 namespace megatron {
 
 ParamGather::ParamGather(const ParamStore& store, const std::vector<at::Tensor>& main)
-    : store_(store), wide_(store.buckets().size()), works_(store.buckets().size()) {
+    : store_(store), fp32_values_(store.buckets().size()), works_(store.buckets().size()) {
   for (std::size_t b = 0; b < store.buckets().size(); ++b) {
     const ParamBucket& bucket = store.buckets()[b];
-    if (bucket.is_precise && !main.empty()) wide_[b] = main[b];
+    if (bucket.is_precise && !main.empty()) fp32_values_[b] = main[b];
     for (const Parameter* parameter : bucket.parameters) bucket_of_[parameter] = b;
   }
 }
 
 ParamGather::~ParamGather() {
-  for (Parameter* parameter : store_.parameters()) parameter->set_gate(nullptr);
+  for (Parameter* parameter : store_.parameters()) parameter->set_read_hook(nullptr);
 }
 
 void ParamGather::start() {
@@ -22,9 +22,9 @@ void ParamGather::start() {
   Comm& group = *store_.data_parallel().shard.comm;
   for (std::size_t b = works_.size(); b-- > 0;) {
     const ParamBucket& bucket = store_.buckets()[b];
-    const at::Tensor& whole = wide_[b].defined() ? wide_[b] : bucket.value;
+    const at::Tensor& whole = fp32_values_[b].defined() ? fp32_values_[b] : bucket.value;
     works_[b] = group.start_all_gather(whole, bucket.own(whole), "weights");
-    for (Parameter* parameter : bucket.parameters) parameter->set_gate(this);
+    for (Parameter* parameter : bucket.parameters) parameter->set_read_hook(this);
   }
   if (!store_.data_parallel().overlaps_param_gather) finish();
 }
@@ -38,8 +38,8 @@ void ParamGather::finish(std::size_t bucket) {
   works_[bucket]->wait();
   works_[bucket].reset();
   const ParamBucket& done = store_.buckets()[bucket];
-  if (wide_[bucket].defined()) at::Tensor(done.value).copy_(wide_[bucket]);
-  for (Parameter* parameter : done.parameters) parameter->set_gate(nullptr);
+  if (fp32_values_[bucket].defined()) at::Tensor(done.value).copy_(fp32_values_[bucket]);
+  for (Parameter* parameter : done.parameters) parameter->set_read_hook(nullptr);
 }
 
 void ParamGather::open(const Parameter& parameter) { finish(bucket_of_.at(&parameter)); }

@@ -10,7 +10,7 @@
 
 namespace megatron {
 
-class ParamGather : private ValueGate {
+class ParamGather : private WeightReadHook {
  public:
   /// `main[b]` holds the float32 weights of bucket b whole where the bucket is precise and they are separate; else it is not looked at.
   ParamGather(const ParamStore& store, const std::vector<at::Tensor>& main);
@@ -28,7 +28,7 @@ class ParamGather : private ValueGate {
   void finish(std::size_t bucket);
 
   const ParamStore& store_;
-  std::vector<at::Tensor> wide_;  ///< of each bucket: float32 weights that travel in its value's stead, or undefined
+  std::vector<at::Tensor> fp32_values_;  ///< of each bucket: float32 weights that travel in its value's stead, or undefined
   std::unordered_map<const Parameter*, std::size_t> bucket_of_;
   std::vector<PendingWork> works_;  ///< of each bucket, null when it is there
 };

@@ -1,4 +1,4 @@
-// The laws of the learning rate and the weight decay (warm-up, decay, anneal), as in Megatron Core's optimizer_param_scheduler.
+// The schedules of the learning rate and the weight decay (warm-up, decay, anneal), as in Megatron Core's optimizer_param_scheduler.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -10,14 +10,14 @@ namespace megatron {
 namespace {
 
 /// Falls from 1 to 0 over half a cosine.
-double cosine_fall(double ratio) { return 0.5 * (std::cos(std::numbers::pi * ratio) + 1.0); }
+double cosine_decay(double ratio) { return 0.5 * (std::cos(std::numbers::pi * ratio) + 1.0); }
 
 double anneal_coefficient(WsdDecayStyle style, double ratio) {
   switch (style) {
     case WsdDecayStyle::linear:
       return 1.0 - ratio;
     case WsdDecayStyle::cosine:
-      return cosine_fall(ratio);
+      return cosine_decay(ratio);
     case WsdDecayStyle::exponential:
       return 2.0 * std::pow(0.5, ratio) - 1.0;
     case WsdDecayStyle::minus_sqrt:
@@ -32,7 +32,7 @@ double decay_coefficient(const ParamSchedule& schedule, double steps) {
     case LrDecayStyle::linear:
       return 1.0 - ratio;
     case LrDecayStyle::cosine:
-      return cosine_fall(ratio);
+      return cosine_decay(ratio);
     case LrDecayStyle::WSD: {
       const double start = static_cast<double>(schedule.lr_decay_steps - schedule.wsd_decay_steps);
       if (steps <= start) return 1.0;
@@ -67,7 +67,7 @@ std::optional<double> ParamSchedule::decoupled_lr(std::int64_t num_steps) const 
 double ParamSchedule::weight_decay(std::int64_t num_steps) const {
   if (num_steps > wd_incr_steps || wd_incr_style == WeightDecayIncrStyle::constant) return end_wd;
   const double ratio = static_cast<double>(num_steps) / static_cast<double>(wd_incr_steps);
-  const double coefficient = wd_incr_style == WeightDecayIncrStyle::linear ? ratio : cosine_fall(1 - ratio);
+  const double coefficient = wd_incr_style == WeightDecayIncrStyle::linear ? ratio : cosine_decay(1 - ratio);
   return start_wd + coefficient * (end_wd - start_wd);
 }
 

@@ -10,7 +10,7 @@
 
 namespace megatron {
 
-/// The whole law as plain data. Steps are samples: iteration flags are multiplied by the global batch size.
+/// The schedule as plain data. Steps are samples: iteration flags are multiplied by the global batch size.
 struct ParamSchedule {
   double init_lr = 0, max_lr = 0, min_lr = 0;
   std::optional<double> decoupled_max_lr = {};  ///< of the word embedding and the output layer; none: they are like the others
@@ -24,9 +24,9 @@ struct ParamSchedule {
   std::int64_t wd_incr_steps = 0;
   WeightDecayIncrStyle wd_incr_style = WeightDecayIncrStyle::constant;
 
-  /// Learning rate of the update that follows `num_steps` samples: warm-up up to and including lr_warmup_steps, then the decay law, then min_lr.
+  /// Learning rate of the update that follows `num_steps` samples: warm-up up to and including lr_warmup_steps, then the decay, then min_lr.
   double lr(std::int64_t num_steps) const;
-  /// The same law between the decoupled rates; none without them.
+  /// The same schedule between the decoupled rates; nullopt without them.
   std::optional<double> decoupled_lr(std::int64_t num_steps) const;
   /// Weight decay of that update: start_wd to end_wd over wd_incr_steps.
   double weight_decay(std::int64_t num_steps) const;
@@ -57,7 +57,7 @@ class OptimizerParamScheduler {
   std::int64_t num_steps() const { return num_steps_; }
   void set_num_steps(std::int64_t num_steps) { num_steps_ = num_steps; }
   /// Called after an update that was applied, with the samples it trained on.
-  void advance(std::int64_t samples) { num_steps_ += samples; }
+  void step(std::int64_t samples) { num_steps_ += samples; }
 
   double lr() const { return schedule_.lr(num_steps_); }
   std::optional<double> decoupled_lr() const { return schedule_.decoupled_lr(num_steps_); }
@@ -65,8 +65,8 @@ class OptimizerParamScheduler {
 
   /// Megatron's keys (max_lr, min_lr, lr_warmup_steps, num_steps, lr_decay_style, …); the initial rate and WSD's values are not part of it.
   Json state() const;
-  /// Takes num_steps from a state and settles differences as asked; `source` names the checkpoint in errors.
-  void restore(const Json& state, ScheduleConflict conflict, const std::string& source);
+  /// Takes num_steps from a state and resolves differences as `conflict` says; `source` names the checkpoint in errors.
+  void load_state_dict(const Json& state, ScheduleConflict conflict, const std::string& source);
 
  private:
   ParamSchedule schedule_;

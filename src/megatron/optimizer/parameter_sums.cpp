@@ -8,11 +8,11 @@
 #include <cmath>
 
 #include "megatron/base/error.h"
-#include "megatron/optimizer/device_table.h"
+#include "megatron/optimizer/copy_to_device.h"
 #include "megatron/optimizer/optimizer_operations.h"
 #include "megatron/parallel/comm.h"
 #include "megatron/transformer/kernel_type.h"
-#include "megatron/transformer/model_names.h"
+#include "megatron/transformer/all_parameter_names.h"
 
 namespace megatron {
 namespace {
@@ -30,21 +30,21 @@ std::vector<std::int64_t> first_slots(const std::vector<std::string>& names, con
 
 }  // namespace
 
-ParameterSums::ParameterSums(const ParamStore& store) : store_(store), names_(model_names(store)) {
+ParameterSums::ParameterSums(const ParamStore& store) : store_(store), names_(all_parameter_names(store)) {
   SumLayout layout = sum_layout(store);
   const auto numbers = at::TensorOptions().dtype(at::kDouble).device(store.device());
-  slots_ = device_table(layout.slots, store.device());
-  first_slot_ = device_table(first_slots(names_, store, layout), store.device());
+  slots_ = copy_to_device(layout.slots, store.device());
+  first_slot_ = copy_to_device(first_slots(names_, store, layout), store.device());
   sums_ = at::zeros({static_cast<std::int64_t>(layout.slots.size())}, numbers);
   parameter_sums_ = at::zeros({static_cast<std::int64_t>(names_.size())}, numbers);
-  runs_ = std::move(layout.runs);
+  ranges_ = std::move(layout.ranges);
 }
 
 kernels::UpdateChunk ParameterSums::chunk(std::size_t index, const at::Tensor& grad) const {
-  const SumRun& run = runs_[index];
+  const SumRange& run = ranges_[index];
   const ParameterPiece& piece = store_.pieces()[run.piece];
   MEGATRON_CHECK(grad.is_contiguous() && grad.numel() == piece.count, "an optimizer needs contiguous tensors");
-  const Skipped skipped = skipped_elements(*piece.parameter);
+  const SkippedElements skipped = skipped_elements(*piece.parameter);
   const auto within = [&](std::int64_t element) { return std::clamp<std::int64_t>(element - piece.first - run.begin, 0, run.count); };
   const auto offset = static_cast<std::size_t>(run.begin) * grad.element_size();
   return {.main = nullptr,
@@ -73,7 +73,7 @@ void ParameterSums::run(void (*measure)(const kernels::UpdatePlan&), const kerne
   if (shard.size > 1) at::Tensor(sums_).zero_();  // others' slots: adding zero changes no bit
   measure(plan);
   if (shard.size > 1) shard.comm->all_reduce(sums_, "sums over gradients");
-  optimizer_operations(store_.device()).fold_sums(plan);
+  optimizer_operations(store_.device()).reduce_sums(plan);
   if (model.size > 1) model.comm->all_reduce(parameter_sums_, "sums over parameters");
 }
 
@@ -86,8 +86,8 @@ std::vector<at::Tensor> piece_gradients(const ParamStore& store) {
 std::vector<double> parameter_norms(const ParameterSums& sums, const ParamStore& store, const std::vector<at::Tensor>& tensors) {
   MEGATRON_CHECK(tensors.size() == store.pieces().size(), "a tensor for each piece");
   std::vector<kernels::UpdateChunk> chunks;
-  for (std::size_t i = 0; i < sums.runs().size(); ++i) chunks.push_back(sums.chunk(i, tensors[sums.runs()[i].piece]));
-  const at::Tensor table = device_table(chunks, store.device());
+  for (std::size_t i = 0; i < sums.ranges().size(); ++i) chunks.push_back(sums.chunk(i, tensors[sums.ranges()[i].piece]));
+  const at::Tensor table = copy_to_device(chunks, store.device());
   kernels::UpdatePlan plan{.chunks = static_cast<const kernels::UpdateChunk*>(table.const_data_ptr()),
                            .num_chunks = static_cast<std::int64_t>(chunks.size()),
                            .types = {},

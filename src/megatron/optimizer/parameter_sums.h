@@ -19,10 +19,10 @@ class ParameterSums {
 
   /// Every parameter of the model, in canonical order.
   const std::vector<std::string>& names() const { return names_; }
-  const std::vector<SumRun>& runs() const { return runs_; }
+  const std::vector<SumRange>& ranges() const { return ranges_; }
   /// A chunk of `grad`, which lies as the piece of run `index` does, as statistics need it.
   kernels::UpdateChunk chunk(std::size_t index, const at::Tensor& grad) const;
-  /// Sets what belongs to sums in a plan.
+  /// Sets the sums' fields of a plan.
   void fill(kernels::UpdatePlan& plan) const;
   /// Runs `measure` on the plan and leaves each parameter's sum over all ranks in plan.parameter_sums. Collective over shard and model axis.
   void run(void (*measure)(const kernels::UpdatePlan&), const kernels::UpdatePlan& plan) const;
@@ -32,7 +32,7 @@ class ParameterSums {
  private:
   const ParamStore& store_;
   std::vector<std::string> names_;
-  std::vector<SumRun> runs_;
+  std::vector<SumRange> ranges_;
   at::Tensor slots_, first_slot_, sums_, parameter_sums_;
 };
 

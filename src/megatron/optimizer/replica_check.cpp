@@ -12,7 +12,7 @@
 namespace megatron {
 namespace {
 
-constexpr std::size_t kMostNames = 8;
+constexpr std::size_t kMaxNames = 8;
 
 std::int64_t hash_of(const at::Tensor& tensor) {
   const at::Tensor here = tensor.detach().cpu().contiguous();
@@ -50,11 +50,11 @@ void check_replicas(const ParamStore& store) {
       if (hash(rank, i) != hash(0, i) || hash(rank, i + 1) != hash(0, i + 1))
         ranks += (ranks.empty() ? "" : ", ") + std::to_string(all.comm->ranks()[static_cast<std::size_t>(rank)]);
     }
-    if (ranks.empty() || ++num_different > kMostNames) continue;
+    if (ranks.empty() || ++num_different > kMaxNames) continue;
     differences += "\n  " + store.parameters()[p]->name() + ": ranks " + ranks + " differ from rank " + std::to_string(all.comm->ranks().front());
   }
   if (num_different == 0) return;
-  if (num_different > kMostNames) differences += "\n  and " + std::to_string(num_different - kMostNames) + " more";
+  if (num_different > kMaxNames) differences += "\n  and " + std::to_string(num_different - kMaxNames) + " more";
   throw UserError({"data-parallel replicas hold different weights (--check-weight-hash-across-dp-replicas-interval)", differences,
                    "resume from the last checkpoint; look for faulty hardware where ranks differ"});
 }

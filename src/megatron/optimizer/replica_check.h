@@ -1,4 +1,4 @@
-// Whether the ranks that should hold the same weights do.
+// Checks that data-parallel replicas hold the same weights.
 #pragma once
 
 #include "megatron/transformer/param_store.h"

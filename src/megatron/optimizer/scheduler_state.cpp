@@ -33,7 +33,7 @@ constexpr Entry kEntries[] = {{"max_lr", "--lr"},
                               {"wd_incr_steps", "--train-iters or --train-samples (in samples)"},
                               {"wd_incr_style", "--weight-decay-incr-style"}};
 
-void refuse_differences(const Json& mine, const Json& theirs, const std::string& source) {
+void check_same_schedule(const Json& mine, const Json& theirs, const std::string& source) {
   std::string differences;
   for (const Entry& entry : kEntries) {
     const Json& there = json_at(theirs, entry.key, source);
@@ -47,7 +47,7 @@ void refuse_differences(const Json& mine, const Json& theirs, const std::string&
        "give the same flags, or --override-opt_param-scheduler (these flags win) or --use-checkpoint-opt_param-scheduler (the checkpoint wins)"});
 }
 
-void take(ParamSchedule& schedule, const Json& state, const std::string& source) {
+void load_fields(ParamSchedule& schedule, const Json& state, const std::string& source) {
   schedule.max_lr = json_double(state, "max_lr", source);
   schedule.min_lr = json_double(state, "min_lr", source);
   schedule.lr_warmup_steps = json_double(state, "lr_warmup_steps", source);
@@ -82,11 +82,11 @@ Json OptimizerParamScheduler::state() const {
           {"wd_incr_steps", schedule_.wd_incr_steps}};
 }
 
-void OptimizerParamScheduler::restore(const Json& state, ScheduleConflict conflict, const std::string& source) {
+void OptimizerParamScheduler::load_state_dict(const Json& state, ScheduleConflict conflict, const std::string& source) {
   const std::int64_t num_steps = json_int(state, "num_steps", source);
   if (num_steps < 0) throw UserError({source + ": num_steps is negative", std::to_string(num_steps), "the checkpoint is damaged"});
-  if (conflict == ScheduleConflict::refuse) refuse_differences(this->state(), state, source);
-  if (conflict == ScheduleConflict::use_checkpoint) take(schedule_, state, source);
+  if (conflict == ScheduleConflict::refuse) check_same_schedule(this->state(), state, source);
+  if (conflict == ScheduleConflict::use_checkpoint) load_fields(schedule_, state, source);
   num_steps_ = num_steps;
 }
 

@@ -12,16 +12,16 @@ using kernels::kChunkElements;
 using kernels::kStateBlock;
 
 /// Where a parameter lies in its bucket, whose slices have `slice` elements.
-struct Place {
+struct BucketRange {
   std::int64_t offset, size, slice;
 };
 
 /// Calls run(begin, end, level, owner) for the largest subtrees of blocks [begin, end) of a chunk that one slice holds, ascending.
 template <class Run>
-void for_each_subtree(const Place& place, std::int64_t chunk_begin, const Run& run) {
-  const std::int64_t chunk_end = std::min(chunk_begin + kChunkElements, place.size);
+void for_each_subtree(const BucketRange& bucket_range, std::int64_t chunk_begin, const Run& run) {
+  const std::int64_t chunk_end = std::min(chunk_begin + kChunkElements, bucket_range.size);
   for (std::int64_t begin = chunk_begin; begin < chunk_end;) {
-    const std::int64_t owner = (place.offset + begin) / place.slice, cut = (owner + 1) * place.slice - place.offset;
+    const std::int64_t owner = (bucket_range.offset + begin) / bucket_range.slice, cut = (owner + 1) * bucket_range.slice - bucket_range.offset;
     const bool ends = cut >= chunk_end;
     std::int64_t block = (begin - chunk_begin) / kStateBlock;
     const std::int64_t last = ends ? kChunkElements / kStateBlock : (cut - chunk_begin) / kStateBlock;  // zero blocks follow the parameter's end
@@ -39,23 +39,23 @@ void for_each_subtree(const Place& place, std::int64_t chunk_begin, const Run& r
 }  // namespace
 
 SumLayout sum_layout(const ParamStore& store) {
-  std::unordered_map<const Parameter*, Place> places;
+  std::unordered_map<const Parameter*, BucketRange> bucket_ranges;
   for (const ParamBucket& bucket : store.buckets()) {
     for (std::size_t i = 0; i < bucket.parameters.size(); ++i)
-      places[bucket.parameters[i]] = {bucket.offsets[i], num_elements(bucket.parameters[i]->local_shape()), bucket.own_size};
+      bucket_ranges[bucket.parameters[i]] = {bucket.offsets[i], num_elements(bucket.parameters[i]->local_shape()), bucket.own_size};
   }
   SumLayout layout;
   std::size_t piece = 0;
   for (const Parameter* parameter : store.parameters()) {
-    const Place& place = places.at(parameter);
+    const BucketRange& bucket_range = bucket_ranges.at(parameter);
     layout.first_slot.push_back(static_cast<std::int64_t>(layout.slots.size()));
     const bool is_mine = piece < store.pieces().size() && store.pieces()[piece].parameter == parameter;
-    for (std::int64_t chunk = 0; chunk < place.size; chunk += kChunkElements) {
-      for_each_subtree(place, chunk, [&](std::int64_t begin, std::int64_t end, std::int32_t level, std::int64_t owner) {
+    for (std::int64_t chunk = 0; chunk < bucket_range.size; chunk += kChunkElements) {
+      for_each_subtree(bucket_range, chunk, [&](std::int64_t begin, std::int64_t end, std::int32_t level, std::int64_t owner) {
         const auto slot = static_cast<std::int64_t>(layout.slots.size());
-        layout.slots.push_back({level, end == std::min(chunk + kChunkElements, place.size)});
+        layout.slots.push_back({level, end == std::min(chunk + kChunkElements, bucket_range.size)});
         if (is_mine && owner == store.data_parallel().shard.rank)
-          layout.runs.push_back({piece, begin - store.pieces()[piece].first, end - begin, slot});
+          layout.ranges.push_back({piece, begin - store.pieces()[piece].first, end - begin, slot});
       });
     }
     if (is_mine) ++piece;
@@ -64,24 +64,24 @@ SumLayout sum_layout(const ParamStore& store) {
   return layout;
 }
 
-Skipped skipped_elements(const Parameter& parameter) {
+SkippedElements skipped_elements(const Parameter& parameter) {
   const Shape local = parameter.local_shape();
   const std::int64_t size = num_elements(local);
-  const std::vector<Box> owned = parameter.owned_boxes();
+  const std::vector<TensorSlice> owned = parameter.owned_slices();
   std::int64_t counted = 0;
-  for (const Box& box : owned) counted += num_elements(box.shape);
+  for (const TensorSlice& box : owned) counted += num_elements(box.shape);
   if (counted == size) return {};
   if (counted == 0) return {0, size};
   MEGATRON_CHECK(parameter.sharding().split_dim == 0, parameter.name(), ": what is counted elsewhere is no run of rows");
   const std::int64_t row = size / local[0];
-  Skipped gap;
+  SkippedElements gap;
   const auto leave_out = [&](std::int64_t begin, std::int64_t end) {
     if (begin == end) return;
     MEGATRON_CHECK(gap.begin == gap.end, parameter.name(), ": what is counted elsewhere is no single run of rows");
     gap = {begin * row, end * row};
   };
   std::int64_t rows = 0;
-  for (const Box& box : owned) {
+  for (const TensorSlice& box : owned) {
     leave_out(rows, box.local_offset[0]);
     rows = box.local_offset[0] + box.shape[0];
   }

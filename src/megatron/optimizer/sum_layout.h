@@ -10,7 +10,7 @@
 namespace megatron {
 
 /// Elements [begin, begin + count) of a piece of this rank, whose sum is one slot.
-struct SumRun {
+struct SumRange {
   std::size_t piece;
   std::int64_t begin, count, slot;
 };
@@ -18,16 +18,16 @@ struct SumRun {
 struct SumLayout {
   std::vector<kernels::SumSlot> slots = {};
   std::vector<std::int64_t> first_slot = {};  ///< of each parameter of the store, and the end
-  std::vector<SumRun> runs = {};              ///< this rank's, ascending
+  std::vector<SumRange> ranges = {};              ///< this rank's, ascending
 };
 
 SumLayout sum_layout(const ParamStore& store);
 
 /// Elements of a flattened local tensor that statistics of the whole model leave out on this rank.
-struct Skipped {
+struct SkippedElements {
   std::int64_t begin = 0, end = 0;
 };
 /// Padding, and what a lower rank of the parameter's axis counts.
-Skipped skipped_elements(const Parameter& parameter);
+SkippedElements skipped_elements(const Parameter& parameter);
 
 }  // namespace megatron

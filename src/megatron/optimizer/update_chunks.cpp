@@ -11,7 +11,7 @@ namespace {
 bool is_decayed(const ParameterTags& tags, const OptimizerConfig& config) { return tags.qk_norm ? config.apply_wd_to_qk_layernorm : !tags.no_decay; }
 
 at::ScalarType main_type(const ParamStore& store, const MainParameters& main) {
-  return main.are_separate() || store.buckets().empty() ? at::kFloat : store.buckets().front().value.scalar_type();
+  return main.has_fp32_copies() || store.buckets().empty() ? at::kFloat : store.buckets().front().value.scalar_type();
 }
 
 at::ScalarType state_type(const std::string& name, at::ScalarType of_main) {
@@ -57,15 +57,15 @@ std::vector<kernels::UpdateChunk> make_update_chunks(const OptimizerConfig& conf
                                                      const std::vector<OptimizerState>& states) {
   const bool is_sharded = store.data_parallel().shard.size > 1;
   std::vector<kernels::UpdateChunk> chunks;
-  for (std::size_t i = 0; i < main.sums().runs().size(); ++i) {
-    const SumRun& run = main.sums().runs()[i];
+  for (std::size_t i = 0; i < main.sums().ranges().size(); ++i) {
+    const SumRange& run = main.sums().ranges()[i];
     const ParameterPiece& piece = store.pieces()[run.piece];
     const ParamBucket& bucket = store.buckets()[piece.bucket];
     const ParameterTags& tags = piece.parameter->spec().tags;
     kernels::UpdateChunk chunk = main.sums().chunk(i, bucket.grad.narrow(0, piece.offset, piece.count));
     chunk.main = element(main.tensors()[run.piece], run.begin);
     // Precise weights travel in float32 and are rounded where they arrive.
-    if (main.are_separate() && !(bucket.is_precise && is_sharded)) chunk.weight = element(bucket.value, piece.offset + run.begin);
+    if (main.has_fp32_copies() && !(bucket.is_precise && is_sharded)) chunk.weight = element(bucket.value, piece.offset + run.begin);
     for (std::size_t s = 0; s < states.size(); ++s) {
       chunk.state[s] = element(states[s].tensors()[run.piece], run.begin);
       if (!states[s].scales().empty())

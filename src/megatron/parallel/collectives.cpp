@@ -9,14 +9,14 @@
 namespace megatron {
 namespace {
 
-bool alone(const Axis& axis, const char* what) {
+bool is_single_rank(const Axis& axis, const char* what) {
   if (axis.size == 1) return true;
   MEGATRON_CHECK(axis.comm != nullptr, "'", what, "' needs the group of the axis ", axis.name, " of size ", axis.size);
   return false;
 }
 
 /// The shape of `in` with its first dimension `multiply`/`divide` times as long.
-at::Tensor resized(const Axis& axis, const at::Tensor& in, const char* what, std::int64_t multiply, std::int64_t divide) {
+at::Tensor output_like(const Axis& axis, const at::Tensor& in, const char* what, std::int64_t multiply, std::int64_t divide) {
   MEGATRON_CHECK(in.dim() > 0 && in.size(0) % divide == 0, "'", what, "': the first dimension does not divide by ", axis.name, " (", divide, ")");
   std::vector<std::int64_t> shape = in.sizes().vec();
   shape[0] = shape[0] * multiply / divide;
@@ -26,62 +26,62 @@ at::Tensor resized(const Axis& axis, const at::Tensor& in, const char* what, std
 }  // namespace
 
 void all_reduce_(const Axis& axis, const at::Tensor& tensor, const char* what, ReduceOp op) {
-  if (!alone(axis, what)) axis.comm->all_reduce(tensor, what, op);
+  if (!is_single_rank(axis, what)) axis.comm->all_reduce(tensor, what, op);
 }
 
 PendingTensor start_all_reduce_(const Axis& axis, const at::Tensor& tensor, const char* what, ReduceOp op) {
-  if (alone(axis, what)) return {tensor};
+  if (is_single_rank(axis, what)) return {tensor};
   return {tensor, axis.comm->start_all_reduce(tensor, what, op)};
 }
 
 at::Tensor all_gather(const Axis& axis, const at::Tensor& in, const char* what) {
-  if (alone(axis, what)) return in;
-  at::Tensor out = resized(axis, in, what, axis.size, 1);
+  if (is_single_rank(axis, what)) return in;
+  at::Tensor out = output_like(axis, in, what, axis.size, 1);
   axis.comm->all_gather(out, in.contiguous(), what);
   return out;
 }
 
 PendingTensor start_all_gather(const Axis& axis, const at::Tensor& in, const char* what) {
-  if (alone(axis, what)) return {in};
-  at::Tensor out = resized(axis, in, what, axis.size, 1), packed = in.contiguous();
+  if (is_single_rank(axis, what)) return {in};
+  at::Tensor out = output_like(axis, in, what, axis.size, 1), packed = in.contiguous();
   PendingWork work = axis.comm->start_all_gather(out, packed, what);
   return {std::move(out), std::move(work), std::move(packed)};
 }
 
 at::Tensor reduce_scatter(const Axis& axis, const at::Tensor& in, const char* what, ReduceOp op) {
-  if (alone(axis, what)) return in;
-  at::Tensor out = resized(axis, in, what, 1, axis.size);
+  if (is_single_rank(axis, what)) return in;
+  at::Tensor out = output_like(axis, in, what, 1, axis.size);
   axis.comm->reduce_scatter(out, in.contiguous(), what, op);
   return out;
 }
 
 PendingTensor start_reduce_scatter(const Axis& axis, const at::Tensor& in, const char* what, ReduceOp op) {
-  if (alone(axis, what)) return {in};
-  at::Tensor out = resized(axis, in, what, 1, axis.size), packed = in.contiguous();
+  if (is_single_rank(axis, what)) return {in};
+  at::Tensor out = output_like(axis, in, what, 1, axis.size), packed = in.contiguous();
   PendingWork work = axis.comm->start_reduce_scatter(out, packed, what, op);
   return {std::move(out), std::move(work), std::move(packed)};
 }
 
 at::Tensor all_to_all(const Axis& axis, const at::Tensor& in, const char* what) {
-  if (alone(axis, what)) return in;
-  at::Tensor out = resized(axis, in, what, axis.size, axis.size);
+  if (is_single_rank(axis, what)) return in;
+  at::Tensor out = output_like(axis, in, what, axis.size, axis.size);
   axis.comm->all_to_all(out, in.contiguous(), what);
   return out;
 }
 
 PendingTensor start_all_to_all(const Axis& axis, const at::Tensor& in, const char* what) {
-  if (alone(axis, what)) return {in};
-  at::Tensor out = resized(axis, in, what, axis.size, axis.size), packed = in.contiguous();
+  if (is_single_rank(axis, what)) return {in};
+  at::Tensor out = output_like(axis, in, what, axis.size, axis.size), packed = in.contiguous();
   PendingWork work = axis.comm->start_all_to_all(out, packed, what);
   return {std::move(out), std::move(work), std::move(packed)};
 }
 
 void broadcast_(const Axis& axis, const at::Tensor& tensor, std::int64_t root, const char* what) {
-  if (!alone(axis, what)) axis.comm->broadcast(tensor, root, what);
+  if (!is_single_rank(axis, what)) axis.comm->broadcast(tensor, root, what);
 }
 
 void barrier(const Axis& axis, const char* what) {
-  if (!alone(axis, what)) axis.comm->barrier(what);
+  if (!is_single_rank(axis, what)) axis.comm->barrier(what);
 }
 
 }  // namespace megatron

@@ -29,7 +29,7 @@ std::vector<CommCount> values_of(const Counts& counts) {
 
 }  // namespace
 
-CommCount& CommCounters::count_of(const std::string& axis, const std::string& operation, const std::string& what) {
+CommCount& CommCounters::find_or_add(const std::string& axis, const std::string& operation, const std::string& what) {
   CommCount& count = counts_[Key{axis, operation, what}];
   if (count.operation.empty()) count = {.axis = axis, .operation = operation, .what = what};
   return count;
@@ -37,19 +37,19 @@ CommCount& CommCounters::count_of(const std::string& axis, const std::string& op
 
 void CommCounters::add_call(const std::string& axis, const char* operation, const char* what, std::int64_t bytes) {
   const std::lock_guard lock(mutex_);
-  CommCount& count = count_of(axis, operation, what);
+  CommCount& count = find_or_add(axis, operation, what);
   ++count.calls;
   count.bytes += bytes;
 }
 
 void CommCounters::add_exposed(const std::string& axis, const char* operation, const char* what, double milliseconds) {
   const std::lock_guard lock(mutex_);
-  count_of(axis, operation, what).exposed_ms += milliseconds;
+  find_or_add(axis, operation, what).exposed_ms += milliseconds;
 }
 
 void CommCounters::add(const CommCount& row) {
   const std::lock_guard lock(mutex_);
-  CommCount& count = count_of(row.axis, row.operation, row.what);
+  CommCount& count = find_or_add(row.axis, row.operation, row.what);
   count.calls += row.calls;
   count.bytes += row.bytes;
   count.exposed_ms += row.exposed_ms;

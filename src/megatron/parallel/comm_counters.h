@@ -32,7 +32,7 @@ class CommCounters {
 
  private:
   using Key = std::tuple<std::string, std::string, std::string>;
-  CommCount& count_of(const std::string& axis, const std::string& operation, const std::string& what);
+  CommCount& find_or_add(const std::string& axis, const std::string& operation, const std::string& what);
   mutable std::mutex mutex_;
   std::map<Key, CommCount> counts_;
 };

@@ -41,13 +41,13 @@ std::string error_text(const DriverFunctions& driver, int error) {
 
 }  // namespace
 
-CudaDriver ask_cuda_driver() {
+CudaDriverInfo query_cuda_driver() {
   void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return {.gpu_name = {}, .problem = "no NVIDIA driver: libcuda.so.1 is not there"};
   const DriverFunctions driver = functions_of(library);
   if (!driver.complete()) return {.gpu_name = {}, .problem = "libcuda.so.1 is not an NVIDIA driver of this age"};
   if (const int error = driver.init(0)) return {.gpu_name = {}, .problem = "the NVIDIA driver reports: " + error_text(driver, error)};
-  CudaDriver result;
+  CudaDriverInfo result;
   if (const int error = driver.device_count(&result.num_gpus)) {
     return {.gpu_name = {}, .problem = "the NVIDIA driver reports: " + error_text(driver, error)};
   }

@@ -5,12 +5,12 @@
 
 namespace megatron {
 
-struct CudaDriver {
+struct CudaDriverInfo {
   int num_gpus = 0;
   std::string gpu_name;  ///< of the first, "" when there is none
   std::string problem;   ///< why no GPU can be had, "" when one can
 };
 
-CudaDriver ask_cuda_driver();
+CudaDriverInfo query_cuda_driver();
 
 }  // namespace megatron

@@ -26,7 +26,7 @@ std::string plugin_fix(const std::string& problem) {
 
 DeviceChoice choose_device(const std::string& wanted, const DeviceProbes& probes) {
   if (wanted == "cpu") return {.is_cuda = false, .reason = "--device cpu"};
-  const CudaDriver driver = probes.driver();
+  const CudaDriverInfo driver = probes.driver();
   if (!driver.problem.empty()) {
     return refuse_or_fall_back(wanted, driver.problem, "install the NVIDIA driver and make a GPU visible, or use --device cpu");
   }

@@ -15,7 +15,7 @@ struct DeviceChoice {
 
 /// What the choice asks, in this order and no further than needed.
 struct DeviceProbes {
-  std::function<CudaDriver()> driver;
+  std::function<CudaDriverInfo()> driver;
   std::function<std::string()> open_plugin;  ///< "", or why there is no usable plugin
 };
 

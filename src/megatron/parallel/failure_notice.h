@@ -11,7 +11,7 @@ class FailureNotice {
   /// The first failure; empty while there is none.
   virtual std::string failure() const = 0;
   /// True for the first caller among the ranks of this host: it prints what all of them know.
-  virtual bool claim_words() = 0;
+  virtual bool claim_report() = 0;
 };
 
 }  // namespace megatron

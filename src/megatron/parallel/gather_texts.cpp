@@ -13,7 +13,7 @@
 
 namespace megatron {
 
-std::vector<std::string> gather_texts(const Axis& axis, const std::string& text, c10::Device device) {
+std::vector<std::string> all_gather_strings(const Axis& axis, const std::string& text, c10::Device device) {
   if (axis.size == 1) return {text};
   MEGATRON_CHECK(axis.comm != nullptr, "the axis ", axis.name, " has no group");
   const auto options = at::TensorOptions().device(device);
@@ -36,11 +36,11 @@ std::vector<std::string> gather_texts(const Axis& axis, const std::string& text,
   return texts;
 }
 
-std::vector<std::string> share_texts(const Axis& axis, const std::vector<std::string>& texts, c10::Device device) {
+std::vector<std::string> broadcast_strings(const Axis& axis, const std::vector<std::string>& texts, c10::Device device) {
   if (axis.size == 1) return texts;
   std::string packed;  // "<size>:<text>" of each
   for (const std::string& text : texts) packed += std::to_string(text.size()) + ':' + text;
-  const std::string all = gather_texts(axis, axis.rank == 0 ? packed : std::string(), device).front();
+  const std::string all = all_gather_strings(axis, axis.rank == 0 ? packed : std::string(), device).front();
   std::vector<std::string> shared;
   for (std::size_t at = 0; at < all.size();) {
     const std::size_t colon = all.find(':', at), size = std::stoull(all.substr(at, colon - at));

@@ -7,7 +7,7 @@
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kMostRanks = std::int64_t{1} << 40;
+constexpr std::int64_t kMaxRanks = std::int64_t{1} << 40;
 
 std::string joined(const std::vector<std::string>& names) {
   std::string text;
@@ -48,7 +48,7 @@ Grid::Grid(const std::vector<std::int64_t>& shape, const std::vector<std::string
   check_names(names_);
   for (std::size_t i = 0; i < sizes_.size(); ++i) {
     if (sizes_[i] < 1) throw UserError({"grid " + joined(names_), detail::concatenate(names_[i], " is ", sizes_[i]), "sizes are at least 1"});
-    if (sizes_[i] > kMostRanks / num_ranks_) throw UserError({"grid " + joined(names_), "has more ranks than any world", "lower its sizes"});
+    if (sizes_[i] > kMaxRanks / num_ranks_) throw UserError({"grid " + joined(names_), "has more ranks than any world", "lower its sizes"});
     strides_.push_back(num_ranks_);
     num_ranks_ *= sizes_[i];
   }

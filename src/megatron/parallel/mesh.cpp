@@ -34,7 +34,7 @@ void check_named(const MeshSizes& sizes, std::string_view axis, std::int64_t siz
 }
 
 const MeshSizes& checked(const MeshSizes& sizes, std::int64_t world_size) {
-  check_sizes(sizes, world_size).throw_if_any();
+  check_mesh_sizes(sizes, world_size).throw_if_any();
   return sizes;
 }
 
@@ -96,7 +96,7 @@ Mesh::Mesh(const MeshSizes& sizes, std::int64_t world_size)
   }
 }
 
-Mesh::Place Mesh::place_of(std::string_view axis) const {
+Mesh::GridDims Mesh::grid_dims(std::string_view axis) const {
   if (axis == "world") return {dense_, "tp-cp-dp-pp"};
   const auto names = split_dims(axis);
   if (std::any_of(names.begin(), names.end(), is_expert_axis)) return {expert_, expert_dims(names)};
@@ -104,24 +104,24 @@ Mesh::Place Mesh::place_of(std::string_view axis) const {
 }
 
 std::int64_t Mesh::size(std::string_view axis) const {
-  const Place place = place_of(axis);
+  const GridDims place = grid_dims(axis);
   return place.grid.size(place.dims);
 }
 
 std::int64_t Mesh::coordinate(std::int64_t rank, std::string_view axis) const {
-  const Place place = place_of(axis);
+  const GridDims place = grid_dims(axis);
   return place.grid.coordinate(rank, place.dims);
 }
 
 RankList Mesh::group(std::int64_t rank, std::string_view axis) const {
-  const Place place = place_of(axis);
+  const GridDims place = grid_dims(axis);
   return place.grid.group(rank, place.dims);
 }
 
 std::int64_t Mesh::num_groups(std::string_view axis) const { return world_size() / size(axis); }
 
 std::vector<RankList> Mesh::groups(std::string_view axis) const {
-  const Place place = place_of(axis);
+  const GridDims place = grid_dims(axis);
   return place.grid.groups(place.dims);
 }
 

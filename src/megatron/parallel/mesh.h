@@ -58,11 +58,11 @@ class Mesh {
   std::string table() const;
 
  private:
-  struct Place {
+  struct GridDims {
     const Grid& grid;
     std::string dims;
   };
-  Place place_of(std::string_view axis) const;
+  GridDims grid_dims(std::string_view axis) const;
 
   MeshSizes sizes_;
   Grid dense_, expert_;

@@ -22,29 +22,29 @@ using Ranks = std::vector<std::int64_t>;
 class ThreadWorld {
  public:
   ThreadWorld(std::int64_t size, std::chrono::milliseconds timeout)
-      : timeout(timeout), board(std::make_shared<RankBoard>(SharedBlock::of_threads(RankBoard::bytes(size)), size)) {}
+      : timeout(timeout), host_status(std::make_shared<HostStatus>(SharedMemory::for_threads(HostStatus::bytes(size)), size)) {}
 
   /// Where the ranks meet: made by the first that asks.
-  std::shared_ptr<SharedBlock> meeting_place(const Ranks& ranks) {
+  std::shared_ptr<SharedMemory> meeting_place(const Ranks& ranks) {
     const std::lock_guard lock(mutex_);
-    std::shared_ptr<SharedBlock>& block = blocks_[ranks];
-    if (!block) block = SharedBlock::of_threads(ExchangeArea::bytes(static_cast<std::int64_t>(ranks.size())));
+    std::shared_ptr<SharedMemory>& block = blocks_[ranks];
+    if (!block) block = SharedMemory::for_threads(SharedMemoryArea::bytes(static_cast<std::int64_t>(ranks.size())));
     return block;
   }
 
   void fail(std::int64_t rank, const std::string& reason, std::exception_ptr error) {
     const std::lock_guard lock(mutex_);
     if (!first_) first_ = std::move(error);
-    board->fail(name_ranks({rank}) + " failed: " + reason);
+    host_status->fail(name_ranks({rank}) + " failed: " + reason);
   }
   std::exception_ptr first_failure() const { return first_; }
 
   const std::chrono::milliseconds timeout;
-  const std::shared_ptr<RankBoard> board;
+  const std::shared_ptr<HostStatus> host_status;
 
  private:
   std::mutex mutex_;
-  std::map<Ranks, std::shared_ptr<SharedBlock>> blocks_;
+  std::map<Ranks, std::shared_ptr<SharedMemory>> blocks_;
   std::exception_ptr first_ = {};
 };
 
@@ -53,10 +53,10 @@ class ThreadCommunicators final : public Communicators {
   ThreadCommunicators(ThreadWorld& world, std::int64_t rank, std::int64_t size) : world_(world), rank_(rank), size_(size) {}
   std::int64_t rank() const override { return rank_; }
   std::int64_t world_size() const override { return size_; }
-  void abort(const std::string& reason) override { world_.board->fail(reason); }
+  void abort(const std::string& reason) override { world_.host_status->fail(reason); }
   CommCounters& counters() override { return *counters_; }
-  void note_iteration(std::int64_t iteration) override { world_.board->waits().note_iteration(rank_, iteration); }
-  std::shared_ptr<FailureNotice> failure_notice() override { return world_.board; }
+  void note_iteration(std::int64_t iteration) override { world_.host_status->waits().note_iteration(rank_, iteration); }
+  std::shared_ptr<FailureNotice> failure_notice() override { return world_.host_status; }
 
   std::shared_ptr<Comm> group(const Ranks& ranks, const std::string& name) override {
     const auto own = std::lower_bound(ranks.begin(), ranks.end(), rank_);
@@ -64,10 +64,10 @@ class ThreadCommunicators final : public Communicators {
     if (ranks.size() == 1) return nullptr;
     std::shared_ptr<Comm>& comm = groups_[ranks];
     if (!comm) {
-      GroupPlace place{name, ranks, own - ranks.begin()};
-      ExchangeArea area(world_.meeting_place(ranks), place.size());
-      auto transport = std::make_shared<ExchangeTransport>(std::move(area), place, world_.board, world_.timeout);
-      comm = std::make_shared<LaneComm>(std::move(place), std::move(transport), counters_, world_.board);
+      GroupInfo group_info{name, ranks, own - ranks.begin()};
+      SharedMemoryArea area(world_.meeting_place(ranks), group_info.size());
+      auto transport = std::make_shared<SharedMemoryTransport>(std::move(area), group_info, world_.host_status, world_.timeout);
+      comm = std::make_shared<QueuedComm>(std::move(group_info), std::move(transport), counters_, world_.host_status);
     }
     return comm;
   }
@@ -89,7 +89,7 @@ void run_one(ThreadWorld& world, std::int64_t rank, std::int64_t size, const std
   } catch (...) {
     world.fail(rank, "an exception of unknown type", std::current_exception());
   }
-  world.board->leave(rank);
+  world.host_status->leave(rank);
 }
 
 }  // namespace

@@ -50,42 +50,42 @@ void run_on(Comm& comm, const CommCall& call) {
   }
 }
 
-class TurnWork final : public Work {
+class OverlappedWork final : public Work {
  public:
-  TurnWork(PendingWork work, std::shared_ptr<Turns> turns) : work_(std::move(work)), turns_(std::move(turns)) {}
+  OverlappedWork(PendingWork work, std::shared_ptr<OverlappedPair> pair) : work_(std::move(work)), pair_(std::move(pair)) {}
   void wait() override {
     if (is_waited_) return;
-    turns_->hand_over();
+    pair_->yield();
     is_waited_ = true;
     work_->wait();
   }
 
  private:
   PendingWork work_;
-  std::shared_ptr<Turns> turns_;
+  std::shared_ptr<OverlappedPair> pair_;
   bool is_waited_ = false;
 };
 
 }  // namespace
 
-PendingWork TurnComm::start(CommCall call) {
+PendingWork OverlappedComm::start(CommCall call) {
   PendingWork work = start_on(*comm_, call);
-  if (!turns_->is_running()) return work;
-  return std::make_unique<TurnWork>(std::move(work), turns_);
+  if (!pair_->is_running()) return work;
+  return std::make_unique<OverlappedWork>(std::move(work), pair_);
 }
 
-void TurnComm::run(CommCall call) {
-  if (!turns_->is_running() || call.operation == CommOperation::barrier) return run_on(*comm_, call);
+void OverlappedComm::run(CommCall call) {
+  if (!pair_->is_running() || call.operation == CommOperation::barrier) return run_on(*comm_, call);
   start(std::move(call))->wait();
 }
 
-void take_turns(Axis& axis, c10::Device device) {
-  if (axis.comm != nullptr) axis.comm = std::make_shared<TurnComm>(axis.comm, std::make_shared<Turns>(device));
+void enable_overlap(Axis& axis, c10::Device device) {
+  if (axis.comm != nullptr) axis.comm = std::make_shared<OverlappedComm>(axis.comm, std::make_shared<OverlappedPair>(device));
 }
 
-Turns* turns_of(const Axis& axis) {
-  const auto* comm = dynamic_cast<const TurnComm*>(axis.comm.get());
-  return comm != nullptr ? &comm->turns() : nullptr;
+OverlappedPair* overlapped_pair_of(const Axis& axis) {
+  const auto* comm = dynamic_cast<const OverlappedComm*>(axis.comm.get());
+  return comm != nullptr ? &comm->pair() : nullptr;
 }
 
 }  // namespace megatron

@@ -10,14 +10,14 @@
 
 namespace megatron {
 
-class TurnComm final : public Comm {
+class OverlappedComm final : public Comm {
  public:
-  TurnComm(std::shared_ptr<Comm> comm, std::shared_ptr<Turns> turns) : comm_(std::move(comm)), turns_(std::move(turns)) {}
+  OverlappedComm(std::shared_ptr<Comm> comm, std::shared_ptr<OverlappedPair> pair) : comm_(std::move(comm)), pair_(std::move(pair)) {}
   std::int64_t rank() const override { return comm_->rank(); }
   std::int64_t size() const override { return comm_->size(); }
   const std::string& name() const override { return comm_->name(); }
   const std::vector<std::int64_t>& ranks() const override { return comm_->ranks(); }
-  Turns& turns() const { return *turns_; }
+  OverlappedPair& pair() const { return *pair_; }
 
  protected:
   PendingWork start(CommCall call) override;
@@ -25,12 +25,12 @@ class TurnComm final : public Comm {
 
  private:
   std::shared_ptr<Comm> comm_;
-  std::shared_ptr<Turns> turns_;
+  std::shared_ptr<OverlappedPair> pair_;
 };
 
-/// Puts turns in front of the group of an axis, before anything copies it (a model's parameters do); nothing on an axis of one rank.
-void take_turns(Axis& axis, c10::Device device);
-/// Those of an axis that takes turns; else null.
-Turns* turns_of(const Axis& axis);
+/// Puts an overlapped pair in front of the group of an axis, before anything copies it (a model's parameters do); nothing on an axis of one rank.
+void enable_overlap(Axis& axis, c10::Device device);
+/// The overlapped pair of an axis that has one; else null.
+OverlappedPair* overlapped_pair_of(const Axis& axis);
 
 }  // namespace megatron

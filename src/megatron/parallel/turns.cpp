@@ -13,7 +13,7 @@
 
 namespace megatron {
 
-Turns::~Turns() {
+OverlappedPair::~OverlappedPair() {
   {
     const std::lock_guard lock(mutex_);
     is_ending_ = true;
@@ -22,33 +22,33 @@ Turns::~Turns() {
   if (thread_.joinable()) thread_.join();
 }
 
-bool Turns::is_running() const {
+bool OverlappedPair::is_running() const {
   const std::lock_guard lock(mutex_);
   return is_running_;
 }
 
-void Turns::run(const std::function<void()>& first, const std::function<void()>& second) {
-  const std::function<void()> body = as_caller(second);
+void OverlappedPair::run(const std::function<void()>& first, const std::function<void()>& second) {
+  const std::function<void()> body = with_caller_state(second);
   begin(body);
-  attempt(kFirst, first);
+  run_side(kFirst, first);
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return has_ended_[kSecond]; });
   is_running_ = false;
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
-void Turns::begin(const std::function<void()>& second) {
+void OverlappedPair::begin(const std::function<void()>& second) {
   const std::lock_guard lock(mutex_);
   MEGATRON_CHECK(!is_running_, "a pair inside a pair");
   is_running_ = true;
-  turn_ = kFirst;
+  active_ = kFirst;
   has_ended_ = {false, false};
   first_thread_ = std::this_thread::get_id();
   second_ = &second;
-  if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
+  if (!thread_.joinable()) thread_ = std::thread([this] { run_second_thread(); });
 }
 
-std::function<void()> Turns::as_caller(const std::function<void()>& body) {
+std::function<void()> OverlappedPair::with_caller_state(const std::function<void()>& body) {
   std::optional<c10::Stream> stream;
   if (!device_.is_cpu()) stream = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
   return [this, &body, stream, state = at::ThreadLocalState(), num_threads = at::get_num_threads()] {
@@ -59,19 +59,19 @@ std::function<void()> Turns::as_caller(const std::function<void()>& body) {
   };
 }
 
-void Turns::serve() {
+void OverlappedPair::run_second_thread() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return is_ending_ || (second_ != nullptr && turn_ == kSecond); });
+    changed_.wait(lock, [this] { return is_ending_ || (second_ != nullptr && active_ == kSecond); });
     if (is_ending_) return;
     const std::function<void()>& body = *std::exchange(second_, nullptr);
     lock.unlock();
-    attempt(kSecond, body);
+    run_side(kSecond, body);
     lock.lock();
   }
 }
 
-void Turns::attempt(Side side, const std::function<void()>& body) {
+void OverlappedPair::run_side(Side side, const std::function<void()>& body) {
   std::exception_ptr error;
   try {
     if (!failure_) body();
@@ -82,19 +82,19 @@ void Turns::attempt(Side side, const std::function<void()>& body) {
     const std::lock_guard lock(mutex_);
     if (!failure_) failure_ = error;
     has_ended_[side] = true;
-    turn_ = side == kFirst ? kSecond : kFirst;
+    active_ = side == kFirst ? kSecond : kFirst;
   }
   changed_.notify_all();
 }
 
-void Turns::hand_over() {
+void OverlappedPair::yield() {
   std::unique_lock lock(mutex_);
   if (!is_running_) return;
   const Side mine = std::this_thread::get_id() == first_thread_ ? kFirst : kSecond, other = mine == kFirst ? kSecond : kFirst;
   if (!has_ended_[other]) {
-    turn_ = other;
+    active_ = other;
     changed_.notify_all();
-    changed_.wait(lock, [&] { return turn_ == mine; });
+    changed_.wait(lock, [&] { return active_ == mine; });
   }
   if (failure_) throw std::runtime_error("the other step of a joined pair failed");
 }

@@ -15,37 +15,37 @@
 
 namespace megatron {
 
-class Turns {
+class OverlappedPair {
  public:
   /// `device`: what the work computes on.
-  explicit Turns(c10::Device device = c10::kCPU) : device_(device) {}
-  ~Turns();
-  Turns(const Turns&) = delete;
-  Turns& operator=(const Turns&) = delete;
+  explicit OverlappedPair(c10::Device device = c10::kCPU) : device_(device) {}
+  ~OverlappedPair();
+  OverlappedPair(const OverlappedPair&) = delete;
+  OverlappedPair& operator=(const OverlappedPair&) = delete;
 
   /// Runs both to their ends: `first`, which has the first turn, on the calling thread, `second` on a thread that is kept for the next pair and
-  /// computes as the caller does (grad mode, intra-op threads, stream). When one throws, the other does in its next hand_over; what was thrown
+  /// computes as the caller does (grad mode, intra-op threads, stream). When one throws, the other does in its next yield; what was thrown
   /// first is thrown again here, after both have ended.
   void run(const std::function<void()>& first, const std::function<void()>& second);
   /// A pair is running.
   bool is_running() const;
   /// By the one whose turn it is: lets the other go on until it hands over or ends. Nothing when it has ended, or no pair runs. Calls from any thread
   /// but `first`'s (autograd may use several) count as `second`'s.
-  void hand_over();
+  void yield();
 
  private:
   enum Side : std::uint8_t { kFirst, kSecond };
 
   void begin(const std::function<void()>& second);
-  void serve();
-  void attempt(Side side, const std::function<void()>& body);
-  std::function<void()> as_caller(const std::function<void()>& body);
+  void run_second_thread();
+  void run_side(Side side, const std::function<void()>& body);
+  std::function<void()> with_caller_state(const std::function<void()>& body);
 
   const c10::Device device_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool is_running_ = false, is_ending_ = false;
-  Side turn_ = kFirst;
+  Side active_ = kFirst;
   std::array<bool, 2> has_ended_{};
   std::thread::id first_thread_;
   const std::function<void()>* second_ = nullptr;  ///< not begun yet

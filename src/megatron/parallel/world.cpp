@@ -9,7 +9,7 @@
 namespace megatron {
 namespace {
 
-constexpr const char* kKeysOfTheRun = "run";  ///< apart from those of the rendezvous
+constexpr const char* kRunPrefix = "run";  ///< apart from those of the rendezvous
 
 /// A failure that another one caused: what it says is not the reason.
 bool is_consequence(const std::exception_ptr& exception) {
@@ -46,12 +46,12 @@ std::unique_ptr<Communicators> World::make_communicators(const ProcessOptions& o
 
 void World::join(const RendezvousOptions& options) { state_->join(options); }
 void World::on_failure(std::function<void(const std::string&)> callback) { state_->on_failure(std::move(callback)); }
-void World::heed(std::shared_ptr<FailureNotice> notice) { state_->heed(std::move(notice)); }
+void World::set_failure_notice(std::shared_ptr<FailureNotice> notice) { state_->set_failure_notice(std::move(notice)); }
 void World::leave() { state_->leave(); }
 
 c10::intrusive_ptr<c10d::Store> World::store() const {
   if (!state_->store()) return {};
-  return state_->store()->with_prefix(kKeysOfTheRun).store();
+  return state_->store()->with_prefix(kRunPrefix).store();
 }
 
 int World::end_in_failure(const std::exception_ptr& exception) {

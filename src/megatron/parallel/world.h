@@ -3,7 +3,7 @@
 //
 //   int run_pretrain(args) {
 //     return run_rank("pretrain", [&](World& world) {
-//       const Run run = read_run(args);  // a UserError here ends every rank with exit code 2
+//       const RunConfig run = read_run(args);  // a UserError here ends every rank with exit code 2
 //       world.join({.timeout = …, .settings = …});
 //       const auto communicators = world.make_communicators(world.process_options());
 //       world.on_failure([&](const std::string& reason) { communicators->abort(reason); });
@@ -22,7 +22,7 @@
 #include <string_view>
 
 #include "megatron/config/launch_environment.h"
-#include "megatron/config/run_guarded.h"
+#include "megatron/config/run_command.h"
 #include "megatron/parallel/failure_notice.h"
 #include "megatron/parallel/process_communicators.h"
 #include "megatron/parallel/rendezvous/meeting.h"
@@ -61,7 +61,7 @@ class World {
   void on_failure(std::function<void(const std::string& reason)> callback);
 
   /// A failure that stands there must end this rank: one that has not ended some seconds later is ended by force, with a message.
-  void heed(std::shared_ptr<FailureNotice> notice);
+  void set_failure_notice(std::shared_ptr<FailureNotice> notice);
 
   /// The peaceful end: rank 0, which hosts the store, returns when all others have come here too. PeerFailed when one has failed instead,
   /// UserError when some do not come within the timeout.

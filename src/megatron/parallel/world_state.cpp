@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "megatron/base/error.h"
-#include "megatron/config/run_guarded.h"
+#include "megatron/config/run_command.h"
 #include "megatron/parallel/transport/patience.h"
 
 namespace megatron {
@@ -18,13 +18,13 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kEarlyPatience{10};        ///< for reaching rank 0 with news of a failure before the ranks have met
-constexpr seconds kPrintPatience{5};         ///< for rank 0 to print a failure of ours
-constexpr seconds kLastGrace{5};             ///< for this rank's main thread to end after another's failure
-constexpr seconds kForcedEnd{15};            ///< for this rank's main thread to end after a failure that this host knows of
-constexpr seconds kOwnCauseWait{1};          ///< for rank 0 to find the same mistake itself
-constexpr milliseconds kOwnWordsWait{1500};  ///< for a call of this rank to say what it waits for, once the store is lost
-constexpr seconds kStorePatience{5};         ///< for the store to answer once something has failed
+constexpr seconds kEarlyConnectTimeout{10};        ///< for reaching rank 0 with news of a failure before the ranks have met
+constexpr seconds kPrintTimeout{5};         ///< for rank 0 to print a failure of ours
+constexpr seconds kExitGracePeriod{5};             ///< for this rank's main thread to end after another's failure
+constexpr seconds kForcedExitTimeout{15};            ///< for this rank's main thread to end after a failure that this host knows of
+constexpr seconds kOwnCauseTimeout{1};          ///< for rank 0 to find the same mistake itself
+constexpr milliseconds kOwnErrorTimeout{1500};  ///< for a call of this rank to say what it waits for, once the store is lost
+constexpr seconds kStoreTimeout{5};         ///< for the store to answer once something has failed
 
 /// c10d warns, with a stack trace, of addresses without a name and of peers that leave. What matters of it we say ourselves.
 void quiet_c10d() {
@@ -38,11 +38,11 @@ void World::State::connect(const ConnectionOptions& options) {
   timeout_ = options.timeout;
   has_tried_ = true;
   store_ = open_store(environment_, options);
-  board_.emplace(*store_, environment_.world_size);
+  run_status_.emplace(*store_, environment_.world_size);
 }
 
 void World::State::disconnect() {
-  board_.reset();
+  run_status_.reset();
   store_.reset();
 }
 
@@ -56,12 +56,12 @@ void World::State::join(RendezvousOptions options) {
   while (true) {
     connect({options.timeout, options.progress});
     try {
-      hosts_ = meet(environment_, *store_, *board_, options);
+      hosts_ = rendezvous(environment_, *store_, *run_status_, options);
       watcher_ = std::thread([this] { watch(); });
       return;
     } catch (const PeerFailed& error) {
       const std::lock_guard lock(mutex_);
-      known_ = error.failure();
+      known_failure_ = error.failure();
       throw;
     } catch (const StoreLost&) {
       // Rank 0 has ended before all had met; its launcher may be starting it again.
@@ -75,9 +75,9 @@ void World::State::join(RendezvousOptions options) {
 void World::State::watch() {
   const milliseconds pause = std::max(milliseconds(250), milliseconds(environment_.world_size));  // at most a thousand questions a second
   while (!is_ending(pause)) {
-    end_by_force_if_due();
+    exit_if_overdue();
     try {
-      if (const auto failure = board_->first()) return handle(*failure);
+      if (const auto failure = run_status_->first()) return handle(*failure);
     } catch (const std::exception& error) {  // what cannot be read is lost too
       return handle_lost_store(error.what());
     }
@@ -90,22 +90,22 @@ bool World::State::is_ending(milliseconds pause) {
 }
 
 /// A rank that has failed, or whose host knows of a failure, ends; one that cannot is ended.
-void World::State::end_by_force_if_due() {
+void World::State::exit_if_overdue() {
   RankFailure failure;
   {
     const std::lock_guard lock(mutex_);
     const std::string text = notice_ ? notice_->failure() : "";
-    if (!own_ && text.empty()) return;
+    if (!own_failure_ && text.empty()) return;
     const auto now = std::chrono::steady_clock::now();
-    if (!trouble_since_) trouble_since_ = now;
-    if (now - *trouble_since_ < kForcedEnd) return;
-    failure = own_.value_or(RankFailure{environment_.rank, "", 1, "error: " + text + "; this rank did not end by itself", true});
+    if (!failure_since_) failure_since_ = now;
+    if (now - *failure_since_ < kForcedExitTimeout) return;
+    failure = own_failure_.value_or(RankFailure{environment_.rank, "", 1, "error: " + text + "; this rank did not end by itself", true});
   }
-  end_now(failure);
+  exit_now(failure);
 }
 
 /// Prints the cause unless others do, and ends the process.
-void World::State::end_now(const RankFailure& failure) {
+void World::State::exit_now(const RankFailure& failure) {
   print_once(failure);
   tell_launcher(failure);
   std::cout.flush();
@@ -120,41 +120,41 @@ void World::State::handle_lost_store(const std::string& reason) {
     std::unique_lock lock(mutex_);
     if (is_leaving_ || is_over_) return;
     is_store_lost_ = true;
-    if (changed_.wait_for(lock, kOwnWordsWait, [&] { return own_.has_value(); })) failure = *own_;
+    if (changed_.wait_for(lock, kOwnErrorTimeout, [&] { return own_failure_.has_value(); })) failure = *own_failure_;
   }
   handle(failure);
 }
 
 /// In the watcher's thread: another rank, or this one, has failed.
 void World::State::handle(const RankFailure& failure) {
-  store_->set_patience(kStorePatience);
+  store_->set_timeout(kStoreTimeout);
   std::unique_lock lock(mutex_);
-  known_ = failure;
+  known_failure_ = failure;
   changed_.notify_all();
-  const bool is_ours = failure.rank == environment_.rank && own_.has_value();
+  const bool is_ours = failure.rank == environment_.rank && own_failure_.has_value();
   if (const auto callback = std::exchange(callback_, nullptr); callback && !is_ours)
     callback("rank " + std::to_string(failure.rank) + " failed: " + failure.text);
   if (environment_.rank == 0 && !is_ours) {
-    changed_.wait_for(lock, kOwnCauseWait, [&] { return own_.has_value(); });
+    changed_.wait_for(lock, kOwnCauseTimeout, [&] { return own_failure_.has_value(); });
     lock.unlock();
     print_once(failure);
     lock.lock();
   }
-  if (changed_.wait_for(lock, is_ours ? kForcedEnd : kLastGrace, [&] { return is_over_; })) return;
+  if (changed_.wait_for(lock, is_ours ? kForcedExitTimeout : kExitGracePeriod, [&] { return is_over_; })) return;
   lock.unlock();
-  end_now(failure);
+  exit_now(failure);
 }
 
 /// Of the ranks that nobody can make rank 0 print for, one on each host.
-bool World::State::may_speak() {
-  if (!may_speak_) {
-    const std::int64_t speaker = environment_.node_rank == 0 && !environment_.agent_store ? 1 : 0;
-    may_speak_ = notice_ ? notice_->claim_words() : environment_.local_rank == speaker;
+bool World::State::is_reporter() {
+  if (!is_reporter_) {
+    const std::int64_t reporter = environment_.node_rank == 0 && !environment_.agent_store ? 1 : 0;
+    is_reporter_ = notice_ ? notice_->claim_report() : environment_.local_rank == reporter;
   }
-  return *may_speak_;
+  return *is_reporter_;
 }
 
-std::string World::State::who_and_why(const RankFailure& failure, bool is_own) const {
+std::string World::State::failure_text(const RankFailure& failure, bool is_own) const {
   if (is_own || failure.is_of_others) return failure.text;
   return "rank " + std::to_string(failure.rank) + (failure.host.empty() ? "" : " on " + failure.host) + ": " + failure.text;
 }
@@ -163,33 +163,33 @@ std::string World::State::who_and_why(const RankFailure& failure, bool is_own) c
 void World::State::print_once(const RankFailure& failure) {
   const std::lock_guard lock(mutex_);
   if (std::exchange(is_printed_, true) || failure.text.empty()) return;
-  if (is_store_lost_ && failure.is_of_others && !may_speak()) return;
-  const bool is_own = failure.rank == environment_.rank || (own_ && own_->text == failure.text);
-  report_failure(command_, who_and_why(failure, is_own));
+  if (is_store_lost_ && failure.is_of_others && !is_reporter()) return;
+  const bool is_own = failure.rank == environment_.rank || (own_failure_ && own_failure_->text == failure.text);
+  report_failure(command_, failure_text(failure, is_own));
 }
 
 /// A rank that ends because of another one says so, so that its launcher does not take it for the cause. A line is written whole.
 void World::State::tell_launcher(const RankFailure& first) const {
-  if (!environment_.cause_pipe || (first.rank == environment_.rank && !first.is_of_others)) return;
-  const std::string why = who_and_why(first, /*is_own=*/false);
+  if (!environment_.root_cause_pipe || (first.rank == environment_.rank && !first.is_of_others)) return;
+  const std::string why = failure_text(first, /*is_own=*/false);
   const std::string line = std::to_string(environment_.rank) + " " + why.substr(0, std::min<std::size_t>(why.find('\n'), 2000)) + "\n";
-  const ssize_t written = ::write(*environment_.cause_pipe, line.data(), line.size());
+  const ssize_t written = ::write(*environment_.root_cause_pipe, line.data(), line.size());
   (void)written;  // a launcher that has gone needs no words
 }
 
 void World::State::on_failure(std::function<void(const std::string&)> callback) {
   const std::lock_guard lock(mutex_);
   callback_ = std::move(callback);
-  if (callback_ && known_) std::exchange(callback_, nullptr)("rank " + std::to_string(known_->rank) + " failed: " + known_->text);
+  if (callback_ && known_failure_) std::exchange(callback_, nullptr)("rank " + std::to_string(known_failure_->rank) + " failed: " + known_failure_->text);
 }
 
 void World::State::leave() {
-  if (!board_) return;
+  if (!run_status_) return;
   const bool is_last = environment_.rank == 0;  // which prints for the others, and mostly hosts the store
   if (is_last) {
-    board_->leave(environment_.rank);
-    if (!board_->wait_until_over(timeout_)) {
-      throw UserError({"the end of this run", name_ranks(board_->still_here()) + " did not end " + time_text(timeout_) + " after rank 0",
+    run_status_->leave(environment_.rank);
+    if (!run_status_->wait_until_finished(timeout_)) {
+      throw UserError({"the end of this run", name_ranks(run_status_->remaining_ranks()) + " did not end " + time_text(timeout_) + " after rank 0",
                        "see what they do; --distributed-timeout-minutes sets how long to wait"});
     }
   }
@@ -197,9 +197,9 @@ void World::State::leave() {
     const std::lock_guard lock(mutex_);
     is_leaving_ = true;
   }
-  if (const auto failure = board_->first()) throw PeerFailed(*failure);
+  if (const auto failure = run_status_->first()) throw PeerFailed(*failure);
   stop_watching();
-  if (!is_last) board_->leave(environment_.rank);
+  if (!is_last) run_status_->leave(environment_.rank);
 }
 
 /// Once a rank has left, the store may go at any moment: this comes before.
@@ -213,20 +213,20 @@ void World::State::stop_watching() {
 }
 
 /// The failure that another rank has told of, if it comes in time.
-std::optional<RankFailure> World::State::known_failure(milliseconds patience) {
+std::optional<RankFailure> World::State::known_failure(milliseconds timeout) {
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, patience, [&] { return known_.has_value(); });
-  return known_;
+  changed_.wait_for(lock, timeout, [&] { return known_failure_.has_value(); });
+  return known_failure_;
 }
 
 /// A rank that fails before it has joined: rank 0 hosts the store for a moment, so that the others hear of it; the others look for rank 0.
 void World::State::connect_after_early_failure() {
-  if (board_ || std::exchange(has_tried_, true) || environment_.world_size == 1) return;
+  if (run_status_ || std::exchange(has_tried_, true) || environment_.world_size == 1) return;
   try {
-    store_ = open_store(environment_, {.timeout = kEarlyPatience, .progress = [](const std::string&) {}});
-    board_.emplace(*store_, environment_.world_size);
+    store_ = open_store(environment_, {.timeout = kEarlyConnectTimeout, .progress = [](const std::string&) {}});
+    run_status_.emplace(*store_, environment_.world_size);
   } catch (const std::exception&) {
-    board_.reset();  // nobody to tell: this rank prints its failure itself
+    run_status_.reset();  // nobody to tell: this rank prints its failure itself
     store_.reset();
   }
 }
@@ -238,18 +238,18 @@ int World::State::end_in_failure(RankFailure failure, bool is_consequence, bool 
   if (constexpr std::string_view bug = "internal "; is_consequence && failure.text.starts_with(bug)) failure.text.erase(0, bug.size());
   {
     const std::lock_guard lock(mutex_);
-    own_ = failure;
+    own_failure_ = failure;
     is_printed_ = is_printed_ || is_printed;
     changed_.notify_all();
   }
   connect_after_early_failure();
-  if (store_) store_->set_patience(kStorePatience);
+  if (store_) store_->set_timeout(kStoreTimeout);
   std::optional<RankFailure> first = known_failure(is_consequence ? seconds(3) : seconds(0));
   try {
-    if (!first && board_) first = board_->post(failure);
-    see_printed(first.value_or(failure), failure);
+    if (!first && run_status_) first = run_status_->post(failure);
+    ensure_printed(first.value_or(failure), failure);
     stop_watching();
-    let_others_leave();
+    wait_for_others();
   } catch (const StoreLost&) {
     {
       const std::lock_guard lock(mutex_);
@@ -263,21 +263,21 @@ int World::State::end_in_failure(RankFailure failure, bool is_consequence, bool 
 }
 
 /// Returns when the first failure has been printed by rank 0, or prints it.
-void World::State::see_printed(const RankFailure& first, const RankFailure& own) {
-  if (environment_.rank == 0 || !board_) {
+void World::State::ensure_printed(const RankFailure& first, const RankFailure& own) {
+  if (environment_.rank == 0 || !run_status_) {
     print_once(first);
-    if (board_) board_->set_printed();
+    if (run_status_) run_status_->set_printed();
     return;
   }
-  if (own.text.empty()) board_->set_printed();
-  if (!board_->wait_until_printed(kPrintPatience) && first.rank == environment_.rank) print_once(first);
+  if (own.text.empty()) run_status_->set_printed();
+  if (!run_status_->wait_until_printed(kPrintTimeout) && first.rank == environment_.rank) print_once(first);
 }
 
 /// The host of the store waits until the others have read what stands there.
-void World::State::let_others_leave() {
-  if (!board_) return;
-  board_->leave(environment_.rank);
-  if (hosts_store(environment_)) board_->wait_until_all_left(kPrintPatience);
+void World::State::wait_for_others() {
+  if (!run_status_) return;
+  run_status_->leave(environment_.rank);
+  if (hosts_store(environment_)) run_status_->wait_until_all_left(kPrintTimeout);
 }
 
 }  // namespace megatron

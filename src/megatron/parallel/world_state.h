@@ -25,7 +25,7 @@ class World::State {
   void leave();
   int end_in_failure(RankFailure failure, bool is_consequence, bool is_printed);
   void on_failure(std::function<void(const std::string&)> callback);
-  void heed(std::shared_ptr<FailureNotice> notice) {
+  void set_failure_notice(std::shared_ptr<FailureNotice> notice) {
     const std::lock_guard lock(mutex_);
     notice_ = std::move(notice);
   }
@@ -42,19 +42,19 @@ class World::State {
 
   void watch();
   bool is_ending(std::chrono::milliseconds pause);
-  void end_by_force_if_due();
+  void exit_if_overdue();
   void handle_lost_store(const std::string& reason);
   void handle(const RankFailure& failure);
-  [[noreturn]] void end_now(const RankFailure& failure);
+  [[noreturn]] void exit_now(const RankFailure& failure);
   void stop_watching();
 
-  std::optional<RankFailure> known_failure(std::chrono::milliseconds patience);
+  std::optional<RankFailure> known_failure(std::chrono::milliseconds timeout);
   void print_once(const RankFailure& failure);
-  bool may_speak();
+  bool is_reporter();
   void tell_launcher(const RankFailure& first) const;
-  std::string who_and_why(const RankFailure& failure, bool is_own) const;
-  void see_printed(const RankFailure& first, const RankFailure& own);
-  void let_others_leave();
+  std::string failure_text(const RankFailure& failure, bool is_own) const;
+  void ensure_printed(const RankFailure& first, const RankFailure& own);
+  void wait_for_others();
 
   const LaunchEnvironment environment_;
   const std::string command_;
@@ -63,19 +63,19 @@ class World::State {
 
   bool has_tried_ = false;  ///< to reach the store
   std::optional<RunStore> store_;
-  std::optional<FailureBoard> board_;
+  std::optional<RunStatus> run_status_;
   std::thread watcher_;
 
   std::mutex mutex_;  // of all below
   std::condition_variable changed_;
-  std::optional<RankFailure> known_;
-  std::optional<RankFailure> own_;  ///< of the main thread
+  std::optional<RankFailure> known_failure_;
+  std::optional<RankFailure> own_failure_;  ///< of the main thread
   std::function<void(const std::string&)> callback_;
   std::shared_ptr<FailureNotice> notice_;
-  std::optional<std::chrono::steady_clock::time_point> trouble_since_;
+  std::optional<std::chrono::steady_clock::time_point> failure_since_;
   bool is_leaving_ = false, is_printed_ = false, is_over_ = false;
-  bool is_store_lost_ = false;  ///< every rank is alone with its words
-  std::optional<bool> may_speak_;
+  bool is_store_lost_ = false;  ///< every rank reports on its own
+  std::optional<bool> is_reporter_;
 };
 
 }  // namespace megatron

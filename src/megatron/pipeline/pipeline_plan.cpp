@@ -25,14 +25,14 @@ ScheduleRequest PipelinePlan::request(std::int64_t num_microbatches) const {
           .microbatch_group = options_.microbatch_group};
 }
 
-Schedule PipelinePlan::finished(const Schedule& schedule, bool with_backward) const {
+Schedule PipelinePlan::checked_with_messages(const Schedule& schedule, bool with_backward) const {
   Schedule complete = with_messages(schedule, options_.overlaps_messages);
-  const auto problem = problem_of(complete, with_backward);
+  const auto problem = validate_schedule(complete, with_backward);
   MEGATRON_CHECK(!problem, schedule.name, ": ", problem.value_or(""));
   return complete;
 }
 
-Schedule PipelinePlan::searched(std::int64_t num_microbatches) const {
+Schedule PipelinePlan::search(std::int64_t num_microbatches) const {
   MEGATRON_CHECK(options_.costs.has_value(), "a schedule is looked for without what the stages cost");
   return search_schedule({.num_ranks = layout_.num_ranks,
                           .num_microbatches = num_microbatches,
@@ -42,19 +42,19 @@ Schedule PipelinePlan::searched(std::int64_t num_microbatches) const {
       .schedule;
 }
 
-void PipelinePlan::use(const Schedule& schedule) { training_.insert_or_assign(schedule.num_microbatches, finished(schedule, true)); }
+void PipelinePlan::use(const Schedule& schedule) { training_.insert_or_assign(schedule.num_microbatches, checked_with_messages(schedule, true)); }
 
-const Schedule& PipelinePlan::training(std::int64_t num_microbatches) {
+const Schedule& PipelinePlan::training_schedule(std::int64_t num_microbatches) {
   const auto found = training_.find(num_microbatches);
   if (found != training_.end()) return found->second;
-  use(options_.schedule == "auto" ? searched(num_microbatches) : make_schedule(request(num_microbatches)));
+  use(options_.schedule == "auto" ? search(num_microbatches) : make_schedule(request(num_microbatches)));
   return training_.at(num_microbatches);
 }
 
-const Schedule& PipelinePlan::evaluation(std::int64_t num_microbatches) {
+const Schedule& PipelinePlan::evaluation_schedule(std::int64_t num_microbatches) {
   const auto found = evaluation_.find(num_microbatches);
   if (found != evaluation_.end()) return found->second;
-  return evaluation_.emplace(num_microbatches, finished(make_forward_schedule(request(num_microbatches)), false)).first->second;
+  return evaluation_.emplace(num_microbatches, checked_with_messages(make_forward_schedule(request(num_microbatches)), false)).first->second;
 }
 
 namespace {
@@ -73,8 +73,8 @@ std::string content_of(const StageLayers& stage) {
 }  // namespace
 
 std::string PipelinePlan::table(std::int64_t num_microbatches) {
-  const Schedule& schedule = training(num_microbatches);
-  const Simulation expected = simulate(schedule, options_.costs.value_or(even_costs(schedule)));
+  const Schedule& schedule = training_schedule(num_microbatches);
+  const Simulation expected = simulate(schedule, options_.costs.value_or(uniform_costs(schedule)));
   char line[160];
   std::snprintf(line, sizeof(line), "pipeline %s of %ld ranks, %ld stages, %ld microbatches; bubble %.1f %% %s\n", schedule.name.c_str(),
                 static_cast<long>(layout_.num_ranks), static_cast<long>(schedule.num_stages()), static_cast<long>(num_microbatches),

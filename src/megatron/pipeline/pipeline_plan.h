@@ -22,7 +22,7 @@ class PipelinePlan {
     std::optional<CostModel> costs = {};          ///< of the layout's stages: what auto goes by
   };
   /// One rank with the whole model.
-  PipelinePlan() : PipelinePlan(whole_model(0), {}) {}
+  PipelinePlan() : PipelinePlan(single_stage_layout(0), {}) {}
   PipelinePlan(PipelineLayout layout, Options options) : layout_(std::move(layout)), options_(std::move(options)) {}
 
   const PipelineLayout& layout() const { return layout_; }
@@ -30,15 +30,15 @@ class PipelinePlan {
   /// Makes a schedule, without messages, the one of its number of microbatches.
   void use(const Schedule& schedule);
   /// Valid, with messages; made once for each number of microbatches. UserError when there is none.
-  const Schedule& training(std::int64_t num_microbatches);
-  const Schedule& evaluation(std::int64_t num_microbatches);
+  const Schedule& training_schedule(std::int64_t num_microbatches);
+  const Schedule& evaluation_schedule(std::int64_t num_microbatches);
   /// For people: what each rank holds, and what the schedule of a step costs with the times at hand.
   std::string table(std::int64_t num_microbatches);
 
  private:
   ScheduleRequest request(std::int64_t num_microbatches) const;
-  Schedule searched(std::int64_t num_microbatches) const;
-  Schedule finished(const Schedule& schedule, bool with_backward) const;
+  Schedule search(std::int64_t num_microbatches) const;
+  Schedule checked_with_messages(const Schedule& schedule, bool with_backward) const;
 
   PipelineLayout layout_;
   Options options_;

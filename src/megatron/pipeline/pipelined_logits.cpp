@@ -21,17 +21,17 @@ StageOutput PipelinedLogits::forward_chunk(std::int64_t chunk, const Microbatch&
   return stages_.forward_chunk(chunk, microbatch, in, training);
 }
 
-at::Tensor PipelinedLogits::logits(const at::Tensor& tokens, std::int64_t start, LayerStates* states, bool last_only) {
-  const Activations left = run_stages({.tokens = tokens, .start = start, .states = states, .last_only = last_only});
+at::Tensor PipelinedLogits::logits(const at::Tensor& tokens, std::int64_t start, KvCache* states, bool last_token_only) {
+  const Activations left = run_stages({.tokens = tokens, .start = start, .kv_cache = states, .last_token_only = last_token_only});
   const std::int64_t last = rank_of(layout_.order, layout_.num_ranks, stage_with(layout_, &StageLayers::has_output));
   const at::Tensor logits_bsv =
       pp_.rank == last ? left.front().contiguous()
-                       : at::empty({tokens.size(0), last_only ? 1 : tokens.size(1), config().vocab_size}, at::device(device_).dtype(at::kFloat));
+                       : at::empty({tokens.size(0), last_token_only ? 1 : tokens.size(1), config().vocab_size}, at::device(device_).dtype(at::kFloat));
   broadcast_(pp_, logits_bsv, last, "logits");
   return logits_bsv;
 }
 
-Activations PipelinedLogits::run_stages(const InferencePass& pass) {
+Activations PipelinedLogits::run_stages(const InferenceInput& pass) {
   const std::int64_t num_stages = stage_with(layout_, &StageLayers::has_output) + 1;  // there is nothing behind the output
   const auto holder = [&](std::int64_t stage) { return rank_of(layout_.order, layout_.num_ranks, stage); };
   Activations rows;
@@ -39,7 +39,7 @@ Activations PipelinedLogits::run_stages(const InferencePass& pass) {
     if (holder(stage) != pp_.rank) continue;
     const std::int64_t chunk = chunk_of(layout_.order, layout_.num_ranks, stage);
     if (stage > 0 && holder(stage - 1) != pp_.rank) rows = receive(chunk, holder(stage - 1), pass.tokens);
-    rows = stages_.infer_chunk(chunk, pass, rows);
+    rows = stages_.forward_inference_chunk(chunk, pass, rows);
     if (stage + 1 == num_stages || holder(stage + 1) == pp_.rank) continue;
     for (const at::Tensor& tensor : rows) pp_.comm->send(tensor.contiguous(), holder(stage + 1), "activations");
   }

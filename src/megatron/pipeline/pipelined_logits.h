@@ -15,12 +15,12 @@ class PipelinedLogits : public LanguageModel {
   const TransformerConfig& config() const override { return stages_.config(); }
   StageOutput forward_chunk(std::int64_t chunk, const Microbatch& microbatch, const Activations& in, bool training) override;
   /// The same bits on every rank of the pipeline. Hidden rows travel from stage to stage, the logits from the last one to all. Collective over pp.
-  at::Tensor logits(const at::Tensor& tokens, std::int64_t start, LayerStates* states, bool last_only) override;
+  at::Tensor logits(const at::Tensor& tokens, std::int64_t start, KvCache* states, bool last_token_only) override;
 
  private:
   Activations receive(std::int64_t chunk, std::int64_t from, const at::Tensor& tokens) const;
   /// Runs this rank's stages; what the last of them left.
-  Activations run_stages(const InferencePass& pass);
+  Activations run_stages(const InferenceInput& pass);
 
   LanguageModel& stages_;
   const PipelineLayout layout_;

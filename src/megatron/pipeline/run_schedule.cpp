@@ -19,14 +19,14 @@ namespace {
 bool is_forward(StepKind kind) { return kind == StepKind::forward || kind == StepKind::send_forward || kind == StepKind::recv_forward; }
 
 /// A tensor on its way from another rank.
-struct Arriving {
+struct PendingReceive {
   at::Tensor tensor;
   PendingWork work;
 };
 
 /// What is known of one microbatch in one chunk, between its first step and its last.
-struct Passage {
-  std::vector<Arriving> arriving_in, arriving_grad;
+struct MicrobatchState {
+  std::vector<PendingReceive> pending_in, pending_grad;
   Activations in;                               ///< leaves; their gradients go back
   Activations out, in_grad;                     ///< to be sent
   torch::autograd::edge_list roots;             ///< where backward starts
@@ -37,7 +37,7 @@ struct Passage {
 class Interpreter {
  public:
   Interpreter(const Schedule& schedule, const PipelineParts& parts, const PipelinePass& pass)
-      : schedule_(schedule), parts_(parts), pass_(pass), passages_(static_cast<std::size_t>(schedule.num_chunks * schedule.num_microbatches)) {
+      : schedule_(schedule), parts_(parts), pass_(pass), states_(static_cast<std::size_t>(schedule.num_chunks * schedule.num_microbatches)) {
     MEGATRON_CHECK(parts.pp.size == schedule.num_ranks, "a schedule of ", schedule.num_ranks, " ranks on an axis of ", parts.pp.size);
     MEGATRON_CHECK(parts.model.num_chunks() == schedule.num_chunks, "a schedule of ", schedule.num_chunks, " chunks for ", parts.model.num_chunks());
     MEGATRON_CHECK(static_cast<std::int64_t>(pass.batch.size()) == schedule.num_microbatches, "a schedule of ", schedule.num_microbatches,
@@ -52,11 +52,11 @@ class Interpreter {
       if (is_message(steps[i].kind)) {
         exchange(steps[i]);
         if (pass_.listener != nullptr) pass_.listener->posted(steps[i]);
-      } else if (steps[i].joins_next && parts_.turns != nullptr) {
-        compute_joined(steps[i], steps[i + 1]);
+      } else if (steps[i].joins_next && parts_.pair != nullptr) {
+        compute_overlapped(steps[i], steps[i + 1]);
         ++i;
       } else {
-        await_message(steps[i]);
+        wait_for_message(steps[i]);
         begin(steps[i]);
         compute(steps[i]);
         end(steps[i]);
@@ -74,12 +74,12 @@ class Interpreter {
   }
 
   /// Messages are waited for before: what the two wait for under each other's work is the same on all ranks that share a layer.
-  void compute_joined(const ScheduleStep& first, const ScheduleStep& second) {
-    await_message(first);
-    await_message(second);
+  void compute_overlapped(const ScheduleStep& first, const ScheduleStep& second) {
+    wait_for_message(first);
+    wait_for_message(second);
     begin(first);
     begin(second);
-    parts_.turns->run([&] { compute(first); }, [&] { compute(second); });
+    parts_.pair->run([&] { compute(first); }, [&] { compute(second); });
     end(second);
     end(first);
   }
@@ -91,39 +91,39 @@ class Interpreter {
       case StepKind::backward:
         return backward(step);
       case StepKind::backward_input:
-        parts_.weights.defer_into(&passage(step).deferred);
+        parts_.weights.defer_into(&state(step).deferred);
         backward(step);
         return parts_.weights.defer_into(nullptr);
       default:
-        return write_deferred(passage(step));
+        return run_deferred(state(step));
     }
   }
 
   void exchange(const ScheduleStep& step) {
-    Passage& at = passage(step);
+    MicrobatchState& at = state(step);
     const std::int64_t stage = stage_of(step);
     switch (step.kind) {
       case StepKind::send_forward:
         return send(std::exchange(at.out, {}), stage + 1, "activations");
       case StepKind::recv_forward:
-        at.arriving_in = receive(parts_.model.input_specs(step.chunk, microbatch(step)), stage - 1, "activations");
+        at.pending_in = receive(parts_.model.input_specs(step.chunk, microbatch(step)), stage - 1, "activations");
         return;
       case StepKind::send_backward:
         return send(std::exchange(at.in_grad, {}), stage - 1, "activation gradients");
       default:
-        at.arriving_grad = receive(parts_.model.output_specs(step.chunk, microbatch(step)), stage + 1, "activation gradients");
+        at.pending_grad = receive(parts_.model.output_specs(step.chunk, microbatch(step)), stage + 1, "activation gradients");
     }
   }
 
   /// What the step needs of another rank is there afterwards.
-  void await_message(const ScheduleStep& step) {
-    Passage& at = passage(step);
+  void wait_for_message(const ScheduleStep& step) {
+    MicrobatchState& at = state(step);
     const bool is_forward = step.kind == StepKind::forward;
-    auto arriving = std::exchange(is_forward ? at.arriving_in : at.arriving_grad, {});
-    if (arriving.empty()) return;
+    auto receives = std::exchange(is_forward ? at.pending_in : at.pending_grad, {});
+    if (receives.empty()) return;
     const ScheduleStep message{is_forward ? StepKind::recv_forward : StepKind::recv_backward, step.microbatch, step.chunk};
     if (pass_.listener != nullptr) pass_.listener->begin_wait(message);
-    for (Arriving& tensor : arriving) {
+    for (PendingReceive& tensor : receives) {
       tensor.work->wait();
       (is_forward ? at.in : at.root_grads).push_back(std::move(tensor.tensor));
     }
@@ -133,7 +133,7 @@ class Interpreter {
   // ---- steps ----
 
   void forward(const ScheduleStep& step) {
-    Passage& at = passage(step);
+    MicrobatchState& at = state(step);
     if (pass_.training) {
       for (at::Tensor& input : at.in) input = input.detach().set_requires_grad(true);
     }
@@ -143,11 +143,11 @@ class Interpreter {
     for (const at::Tensor& activation : output.activations) {
       if (pass_.training) at.roots.push_back(torch::autograd::impl::gradient_edge(activation));
     }
-    hand_on(step, std::move(output.activations));
+    deliver_output(step, std::move(output.activations));
   }
 
   void take_loss(const ScheduleStep& step, const StepOutput& output) {
-    Passage& at = passage(step);
+    MicrobatchState& at = state(step);
     const at::Tensor scale = pass_.on_loss(static_cast<std::size_t>(step.microbatch), output);
     if (!pass_.training) return;
     at.roots = {torch::autograd::impl::gradient_edge(output.loss_sum)};
@@ -155,18 +155,18 @@ class Interpreter {
   }
 
   /// Only the graph knows the output afterwards: its memory is free once it is sent, unless backward reads it.
-  void hand_on(const ScheduleStep& step, Activations output) {
+  void deliver_output(const ScheduleStep& step, Activations output) {
     if (output.empty()) return;  // a stage without anything of the model
     for (at::Tensor& activation : output) activation = activation.detach().contiguous();
-    if (Passage* next = neighbour(step, stage_of(step) + 1)) {
+    if (MicrobatchState* next = local_neighbour(step, stage_of(step) + 1)) {
       next->in = std::move(output);
     } else {
-      passage(step).out = std::move(output);
+      state(step).out = std::move(output);
     }
   }
 
   void backward(const ScheduleStep& step) {
-    Passage& at = passage(step);
+    MicrobatchState& at = state(step);
     const auto roots = std::exchange(at.roots, {});
     const auto grads = std::exchange(at.root_grads, {});
     if (roots.empty() && grads.empty() && parts_.model.output_specs(step.chunk, microbatch(step)).empty()) return;
@@ -176,14 +176,14 @@ class Interpreter {
     for (const at::Tensor& input : std::exchange(at.in, {}))
       gradients.push_back(input.grad().defined() ? input.grad().detach().contiguous() : at::zeros_like(input));
     if (gradients.empty()) return;
-    if (Passage* previous = neighbour(step, stage_of(step) - 1)) {
+    if (MicrobatchState* previous = local_neighbour(step, stage_of(step) - 1)) {
       previous->root_grads = {gradients.begin(), gradients.end()};
     } else {
       at.in_grad = std::move(gradients);
     }
   }
 
-  static void write_deferred(Passage& at) {
+  static void run_deferred(MicrobatchState& at) {
     const c10::NoGradGuard no_gradients;
     for (const auto& write : std::exchange(at.deferred, {})) write();
   }
@@ -194,33 +194,33 @@ class Interpreter {
     for (const at::Tensor& tensor : tensors) sent_.push_back(parts_.pp.comm->start_send(tensor, schedule_.rank_of(to_stage), what));
   }
 
-  std::vector<Arriving> receive(const std::vector<ActivationSpec>& specs, std::int64_t from_stage, const char* what) {
-    std::vector<Arriving> arriving;
+  std::vector<PendingReceive> receive(const std::vector<ActivationSpec>& specs, std::int64_t from_stage, const char* what) {
+    std::vector<PendingReceive> receives;
     for (const ActivationSpec& spec : specs) {
       const at::Tensor tensor = at::empty(spec.shape, at::TensorOptions().dtype(spec.dtype).device(parts_.weights.device()));
-      arriving.push_back({tensor, parts_.pp.comm->start_recv(tensor, schedule_.rank_of(from_stage), what)});
+      receives.push_back({tensor, parts_.pp.comm->start_recv(tensor, schedule_.rank_of(from_stage), what)});
     }
-    return arriving;
+    return receives;
   }
 
   // ---- places ----
 
   std::int64_t stage_of(const ScheduleStep& step) const { return schedule_.stage_of(parts_.pp.rank, step.chunk); }
   const Microbatch& microbatch(const ScheduleStep& step) const { return pass_.batch[static_cast<std::size_t>(step.microbatch)]; }
-  Passage& passage(std::int64_t chunk, std::int64_t microbatch) {
-    return passages_[static_cast<std::size_t>(chunk * schedule_.num_microbatches + microbatch)];
+  MicrobatchState& state(std::int64_t chunk, std::int64_t microbatch) {
+    return states_[static_cast<std::size_t>(chunk * schedule_.num_microbatches + microbatch)];
   }
-  Passage& passage(const ScheduleStep& step) { return passage(step.chunk, step.microbatch); }
+  MicrobatchState& state(const ScheduleStep& step) { return state(step.chunk, step.microbatch); }
   /// The same microbatch in the stage beside, where this rank holds it too.
-  Passage* neighbour(const ScheduleStep& step, std::int64_t stage) {
+  MicrobatchState* local_neighbour(const ScheduleStep& step, std::int64_t stage) {
     if (schedule_.rank_of(stage) != parts_.pp.rank) return nullptr;
-    return &passage(schedule_.chunk_of(stage), step.microbatch);
+    return &state(schedule_.chunk_of(stage), step.microbatch);
   }
 
   const Schedule& schedule_;
   const PipelineParts& parts_;
   const PipelinePass& pass_;
-  std::vector<Passage> passages_;
+  std::vector<MicrobatchState> states_;
   std::vector<PendingWork> sent_;
 };
 

@@ -13,7 +13,7 @@
 
 namespace megatron {
 
-class Turns;
+class OverlappedPair;
 
 /// Hears of every step of a rank.
 class StepListener {
@@ -33,7 +33,7 @@ struct PipelineParts {
   LanguageModel& model;
   ParamStore& weights;
   const Axis& pp;          ///< rank r of it holds the chunks of the schedule's rank r
-  Turns* turns = nullptr;  ///< of the layers' axis (turns_of): joined steps pass under each other; null: they run one after the other
+  OverlappedPair* pair = nullptr;  ///< of the layers' axis (overlapped_pair_of): joined steps pass under each other; null: they run one after the other
 };
 
 struct PipelinePass {
@@ -46,8 +46,8 @@ struct PipelinePass {
   StepListener* listener = nullptr;
 };
 
-/// Runs this rank's steps of a valid schedule with messages (schedules/validate.h). Gradients are left to parts.weights, between its begin_gradients
-/// and finish_gradients. Collective over pp.
+/// Runs this rank's steps of a valid schedule with messages (schedules/validate.h). Gradients are left to parts.weights, between its zero_gradients
+/// and finalize_gradients. Collective over pp.
 void run_schedule(const Schedule& schedule, const PipelineParts& parts, const PipelinePass& pass);
 
 }  // namespace megatron

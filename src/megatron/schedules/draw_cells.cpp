@@ -11,8 +11,8 @@ std::string count(std::int64_t number, const char* noun) { return std::to_string
 
 }  // namespace
 
-std::vector<Cell> cells_of(const Schedule& schedule, const Simulation& run, std::size_t rank) {
-  std::vector<Cell> cells;
+std::vector<DrawnStep> drawn_steps(const Schedule& schedule, const Simulation& run, std::size_t rank) {
+  std::vector<DrawnStep> cells;
   bool joins = false;
   for (std::size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
     const ScheduleStep& step = schedule.ranks[rank][i];

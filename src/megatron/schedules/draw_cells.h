@@ -8,13 +8,13 @@
 
 namespace megatron {
 
-struct Cell {
+struct DrawnStep {
   ScheduleStep step;
   double begin_s = 0, end_s = 0;
   bool is_joined = false;  ///< one of two steps that run interleaved, in the same stretch of time
 };
 
-std::vector<Cell> cells_of(const Schedule& schedule, const Simulation& run, std::size_t rank);
+std::vector<DrawnStep> drawn_steps(const Schedule& schedule, const Simulation& run, std::size_t rank);
 
 /// The kinds of computing step that the schedule has, in order.
 std::vector<StepKind> kinds_of(const Schedule& schedule);

@@ -69,7 +69,7 @@ class SvgDrawing {
   double choose_scale() const {
     double shortest = run_.makespan_s;
     for (std::size_t rank = 0; rank < schedule_.ranks.size(); ++rank) {
-      for (const Cell& cell : cells_of(schedule_, run_, rank)) {
+      for (const DrawnStep& cell : drawn_steps(schedule_, run_, rank)) {
         if (cell.end_s > cell.begin_s) shortest = std::min(shortest, cell.end_s - cell.begin_s);
       }
     }
@@ -106,8 +106,8 @@ class SvgDrawing {
         if (schedule_.num_chunks > 1) svg += format("<text x=\"%.1f\" y=\"53.5\">%d</text>", x + 9, chunk);
         svg += "</g>";
       }
-      svg += format("<text x=\"%.1f\" y=\"53.5\">%s</text>\n", x + 6, words_of(kind));
-      x += 26 + kCharacter * static_cast<double>(std::string(words_of(kind)).size());
+      svg += format("<text x=\"%.1f\" y=\"53.5\">%s</text>\n", x + 6, description_of(kind));
+      x += 26 + kCharacter * static_cast<double>(std::string(description_of(kind)).size());
     }
     return schedule_.num_chunks > 1 ? svg + format("<text class=\"head\" x=\"%.1f\" y=\"53.5\">shades: chunks</text>\n", x) : svg;
   }
@@ -135,7 +135,7 @@ class SvgDrawing {
         format("<text class=\"right\" x=\"%g\" y=\"%.1f\">rank %zu</text><rect class=\"track\" x=\"%g\" y=\"%.1f\" width=\"%.1f\" height=\"%g\"/>\n",
                kLeft - 8, text_y, rank, kLeft, y, plot_width_, kBar);
     bool is_second = false;
-    for (const Cell& cell : cells_of(schedule_, run_, rank)) {
+    for (const DrawnStep& cell : drawn_steps(schedule_, run_, rank)) {
       svg += bar(rank, cell, y + (cell.is_joined && is_second ? kBar / 2 : 0), cell.is_joined ? kBar / 2 : kBar);
       is_second = cell.step.joins_next;
     }
@@ -144,7 +144,7 @@ class SvgDrawing {
                         text_y, 100 * run_.bubble(static_cast<std::int64_t>(rank)), x + 132, text_y, run_.peak_activation[rank]);
   }
 
-  std::string bar(std::size_t rank, const Cell& cell, double y, double height) const {
+  std::string bar(std::size_t rank, const DrawnStep& cell, double y, double height) const {
     const double x = x_of(cell.begin_s), width = (cell.end_s - cell.begin_s) * scale_;
     const std::string number = std::to_string(cell.step.microbatch);
     std::string svg = format(

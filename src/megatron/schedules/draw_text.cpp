@@ -66,7 +66,7 @@ class TextDrawing {
   Scale choose_scale() const {
     double wanted = 0, shortest = run_.makespan_s;
     for (std::size_t rank = 0; rank < schedule_.ranks.size(); ++rank) {
-      for (const Cell& cell : cells_of(schedule_, run_, rank)) {
+      for (const DrawnStep& cell : drawn_steps(schedule_, run_, rank)) {
         const double length = (cell.end_s - cell.begin_s) / (cell.is_joined ? 2 : 1);
         if (length <= 0) continue;
         shortest = std::min(shortest, length);
@@ -89,7 +89,7 @@ class TextDrawing {
   std::vector<Glyph> row_of(std::size_t rank) const {
     std::vector<Glyph> row(scale_.columns);
     bool is_second = false;
-    for (const Cell& cell : cells_of(schedule_, run_, rank)) {
+    for (const DrawnStep& cell : drawn_steps(schedule_, run_, rank)) {
       std::size_t from = scale_.at(cell.begin_s), to = scale_.at(cell.end_s);
       if (cell.is_joined) (is_second ? from : to) = (from + to) / 2;
       is_second = cell.step.joins_next;
@@ -147,7 +147,7 @@ class TextDrawing {
     for (const StepKind kind : kinds_of(schedule_)) {
       for (std::int32_t chunk = 0; options_.colour && chunk < schedule_.num_chunks; ++chunk)
         text += painted(schedule_.num_chunks > 1 ? format(" %d ", chunk) : "   ", shade_of(schedule_, {kind, 0, chunk}));
-      text += (options_.colour ? " " : std::string(name_of(kind)) + " ") + words_of(kind) + "   ";
+      text += (options_.colour ? " " : std::string(name_of(kind)) + " ") + description_of(kind) + "   ";
     }
     text += std::string(painted(kIdle, -1)) + " idle";
     if (schedule_.num_chunks > 1)

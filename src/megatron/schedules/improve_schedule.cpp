@@ -10,9 +10,9 @@ namespace megatron {
 namespace {
 
 constexpr double kSlack = 1e-9;
-constexpr int kLongestMove = 6;
+constexpr int kMaxMoveLength = 6;
 
-struct Place {
+struct StepIndex {
   std::size_t rank = 0, index = 0;
 };
 
@@ -26,9 +26,9 @@ bool is_ordered(const ScheduleStep& a, const ScheduleStep& b) {
          (has_weights(a.kind) && has_weights(b.kind));
 }
 
-class Improver {
+class Annealer {
  public:
-  Improver(const Schedule& schedule, const CostModel& costs, double activation_limit)
+  Annealer(const Schedule& schedule, const CostModel& costs, double activation_limit)
       : current_(schedule), costs_(costs), limit_(activation_limit), best_(schedule) {
     run_ = simulate(current_, costs_);
     best_s_ = run_.makespan_s;
@@ -40,25 +40,25 @@ class Improver {
   }
 
   Schedule run(std::int64_t max_evaluations) {
-    const double bound = shortest_possible(current_, costs_);
-    const double hottest = 0.5 * mean_step();
+    const double bound = makespan_lower_bound(current_, costs_);
+    const double initial_temperature = 0.5 * mean_step();
     bool is_known = false;
     for (std::int64_t i = 0; i < max_evaluations && !has_joined_ && best_s_ > bound * (1 + kSlack); ++i) {
       if (!is_known) find_critical_path();
-      const double cold = 1 - static_cast<double>(i) / static_cast<double>(max_evaluations);
-      is_known = !try_move(hottest * cold * cold);
+      const double cooling = 1 - static_cast<double>(i) / static_cast<double>(max_evaluations);
+      is_known = !try_move(initial_temperature * cooling * cooling);
       if (is_known && path_.empty()) break;
     }
     return std::move(best_);
   }
 
  private:
-  std::size_t stage(const Place& place) const {
+  std::size_t stage(const StepIndex& place) const {
     return static_cast<std::size_t>(current_.stage_of(static_cast<std::int64_t>(place.rank), step(place).chunk));
   }
-  const ScheduleStep& step(const Place& place) const { return current_.ranks[place.rank][place.index]; }
-  const StepSpan& span(const Place& place) const { return run_.spans[place.rank][place.index]; }
-  Place& entry(std::vector<Place>& places, std::size_t stage, std::int32_t microbatch) const {
+  const ScheduleStep& step(const StepIndex& place) const { return current_.ranks[place.rank][place.index]; }
+  const StepSpan& span(const StepIndex& place) const { return run_.spans[place.rank][place.index]; }
+  StepIndex& entry(std::vector<StepIndex>& places, std::size_t stage, std::int32_t microbatch) const {
     return places[stage * static_cast<std::size_t>(current_.num_microbatches) + static_cast<std::size_t>(microbatch)];
   }
 
@@ -71,10 +71,10 @@ class Improver {
 
   /// Walks back from the last end, and notes where a step waited for the one in front of it on its rank.
   void find_critical_path() {
-    Place at;
+    StepIndex at;
     for (std::size_t rank = 0; rank < current_.ranks.size(); ++rank) {
       for (std::size_t i = 0; i < current_.ranks[rank].size(); ++i) {
-        const Place place{rank, i};
+        const StepIndex place{rank, i};
         const StepKind kind = step(place).kind;
         if (kind == StepKind::forward) entry(forwards_, stage(place), step(place).microbatch) = place;
         if (is_backward(kind)) entry(backwards_, stage(place), step(place).microbatch) = place;
@@ -82,37 +82,37 @@ class Improver {
       }
     }
     path_.clear();
-    for (std::optional<Place> next = at; next; next = before(*next)) at = *next;
+    for (std::optional<StepIndex> next = at; next; next = before(*next)) at = *next;
   }
 
-  std::optional<Place> before(const Place& place) {
+  std::optional<StepIndex> before(const StepIndex& place) {
     const double begin = span(place).begin_s;
     if (begin <= kSlack) return std::nullopt;
-    const std::optional<Place> source = source_of(place);
+    const std::optional<StepIndex> source = source_of(place);
     const bool waits_for_source = source && arrival(*source, place.rank) >= begin - kSlack;
-    const Place previous{place.rank, place.index - 1};
+    const StepIndex previous{place.rank, place.index - 1};
     const bool waits_for_rank = place.index > 0 && span(previous).end_s >= begin - kSlack;
     if (waits_for_rank) path_.push_back(place);
     if (waits_for_source && (!waits_for_rank || random_() % 2 == 0)) return source;
     return waits_for_rank ? std::optional(previous) : std::nullopt;
   }
 
-  std::optional<Place> source_of(const Place& place) {
+  std::optional<StepIndex> source_of(const StepIndex& place) {
     const std::size_t at = stage(place);
     const ScheduleStep& it = step(place);
     if (it.kind == StepKind::forward) return at > 0 ? std::optional(entry(forwards_, at - 1, it.microbatch)) : std::nullopt;
     if (is_backward(it.kind) && at + 1 < costs_.stages.size()) return entry(backwards_, at + 1, it.microbatch);
     return std::nullopt;
   }
-  double arrival(const Place& from, std::size_t rank) const { return span(from).end_s + (from.rank == rank ? 0 : costs_.message_s); }
+  double arrival(const StepIndex& from, std::size_t rank) const { return span(from).end_s + (from.rank == rank ? 0 : costs_.message_s); }
 
   /// Moves a step of the path to the front of some steps before it, or one before it behind it; false when the schedule stays as it was.
-  bool try_move(double heat) {
+  bool try_move(double temperature) {
     while (!path_.empty()) {
       const std::size_t pick = random_() % path_.size();
-      const Place place = path_[pick];
+      const StepIndex place = path_[pick];
       std::size_t length = 1;
-      while (length < kLongestMove && random_() % 2 == 0) ++length;
+      while (length < kMaxMoveLength && random_() % 2 == 0) ++length;
       const bool goes_back = random_() % 2 == 0;
       const std::size_t from = goes_back ? place.index : place.index - 1;
       const std::size_t to = goes_back ? reach_back(place.rank, from, length) : reach_forth(place.rank, from, length);
@@ -122,7 +122,7 @@ class Improver {
         continue;
       }
       move(place.rank, from, to);
-      if (accept(heat)) return true;
+      if (accept(temperature)) return true;
       move(place.rank, to, from);
       return false;
     }
@@ -147,9 +147,9 @@ class Improver {
     from < to ? std::rotate(at(from), at(from + 1), at(to + 1)) : std::rotate(at(to), at(from), at(from + 1));
   }
 
-  bool accept(double heat) {
+  bool accept(double temperature) {
     std::optional<Simulation> moved = try_simulate(current_, costs_);
-    if (!moved || moved->makespan_s > run_.makespan_s + heat + kSlack) return false;
+    if (!moved || moved->makespan_s > run_.makespan_s + temperature + kSlack) return false;
     if (limit_ > 0 && *std::max_element(moved->peak_activation.begin(), moved->peak_activation.end()) > limit_ * (1 + kSlack)) return false;
     run_ = *std::move(moved);
     if (run_.makespan_s < best_s_ * (1 - kSlack)) {
@@ -166,8 +166,8 @@ class Improver {
   double best_s_ = 0;
   bool has_joined_ = false;
   Simulation run_;
-  std::vector<Place> forwards_, backwards_;  ///< [stage, microbatch]
-  std::vector<Place> path_;                  ///< steps of the critical path that waited for the step in front of them
+  std::vector<StepIndex> forwards_, backwards_;  ///< [stage, microbatch]
+  std::vector<StepIndex> path_;                  ///< steps of the critical path that waited for the step in front of them
   std::mt19937_64 random_{1};
 };
 
@@ -187,7 +187,7 @@ std::vector<ScheduleStep> fused(const std::vector<ScheduleStep>& steps) {
 
 }  // namespace
 
-double shortest_possible(const Schedule& shape, const CostModel& costs) {
+double makespan_lower_bound(const Schedule& shape, const CostModel& costs) {
   const auto rank_at = [&](std::size_t stage) { return static_cast<std::size_t>(shape.rank_of(static_cast<std::int64_t>(stage))); };
   const auto ranks = static_cast<std::size_t>(shape.num_ranks);
   const double microbatches = static_cast<double>(shape.num_microbatches);
@@ -209,7 +209,7 @@ double shortest_possible(const Schedule& shape, const CostModel& costs) {
 }
 
 Schedule improve_schedule(const Schedule& schedule, const CostModel& costs, double activation_limit, std::int64_t max_evaluations) {
-  return Improver(schedule, costs, activation_limit).run(max_evaluations);
+  return Annealer(schedule, costs, activation_limit).run(max_evaluations);
 }
 
 Schedule fuse_backwards(const Schedule& schedule, const CostModel& costs) {

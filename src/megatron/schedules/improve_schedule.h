@@ -7,7 +7,7 @@ namespace megatron {
 
 /// No schedule of the shape of `shape` takes less, whatever its ranks do: every rank waits for the first microbatch, then has its own work, and
 /// behind its last input gradient those of the stages before it. Joined steps are not thought of.
-double shortest_possible(const Schedule& shape, const CostModel& costs);
+double makespan_lower_bound(const Schedule& shape, const CostModel& costs);
 
 /// A schedule at least as good as `schedule`, within `activation_limit` (0: none), after at most `max_evaluations` simulations. Steps of one kind and
 /// chunk keep their order; a joined pair stays as it is. The same arguments give the same schedule.

@@ -9,22 +9,22 @@
 namespace megatron {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kSlack = 1e-9;
 
 struct Choice {
-  double start = kNever, key = kNever;
+  double start = kInfinity, key = kInfinity;
   StepKind kind = StepKind::forward;
   std::size_t chunk = 0;
-  bool exists() const { return key < kNever; }
+  bool exists() const { return key < kInfinity; }
 };
 
 struct Progress {
   std::int64_t forward = 0, backward = 0, weight = 0;
 };
 
-struct RankState {
-  double free_s = 0, held = 0, limit = kNever;
+struct RankProgress {
+  double free_s = 0, held = 0, limit = kInfinity;
   std::vector<Progress> chunks;
   std::vector<ScheduleStep> steps;
   Choice choice;
@@ -33,18 +33,18 @@ struct RankState {
 
 class ListScheduler {
  public:
-  ListScheduler(const SearchRequest& request, const SearchLayout& layout, const ListOptions& options)
+  ListScheduler(const SearchRequest& request, const SearchLayout& layout, const ListScheduleOptions& options)
       : request_(request),
         layout_(layout),
         options_(options),
         num_chunks_(static_cast<std::size_t>(layout.num_chunks)),
         ranks_(static_cast<std::size_t>(request.num_ranks)),
-        forward_ends_(layout.costs.stages.size() * static_cast<std::size_t>(request.num_microbatches), kNever),
+        forward_ends_(layout.costs.stages.size() * static_cast<std::size_t>(request.num_microbatches), kInfinity),
         backward_ends_(forward_ends_) {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       ranks_[rank].chunks.resize(num_chunks_);
       ranks_[rank].limit = limit_of(rank);
-      interval_s_ = std::max(interval_s_, options.pace * work(rank));
+      interval_s_ = std::max(interval_s_, options.injection_interval * work(rank));
     }
   }
 
@@ -61,7 +61,7 @@ class ListScheduler {
                       .num_microbatches = request_.num_microbatches,
                       .order = layout_.order,
                       .ranks = {}};
-    for (RankState& state : ranks_) {
+    for (RankProgress& state : ranks_) {
       for (const Progress& chunk : state.chunks) {
         if (chunk.weight < request_.num_microbatches) return std::nullopt;
       }
@@ -103,12 +103,12 @@ class ListScheduler {
   double limit_of(std::size_t rank) const {
     const double whole = kept_from(rank, 0), place = ranks_.size() > 1 ? static_cast<double>(rank) / static_cast<double>(ranks_.size() - 1) : 0;
     const double depth = options_.first_depth + (options_.last_depth - options_.first_depth) * place;
-    const double bound = options_.first_depth > 0 ? std::max(depth, 1.0) * whole : kNever;
-    return std::min(bound, options_.activation_limit > 0 ? options_.activation_limit : kNever) * (1 + kSlack);
+    const double bound = options_.first_depth > 0 ? std::max(depth, 1.0) * whole : kInfinity;
+    return std::min(bound, options_.activation_limit > 0 ? options_.activation_limit : kInfinity) * (1 + kSlack);
   }
 
   bool has_room(std::size_t rank, std::size_t chunk) const {
-    const RankState& state = ranks_[rank];
+    const RankProgress& state = ranks_[rank];
     if (!options_.reserves_all_chunks) return state.held + kept_from(rank, chunk) <= state.limit;
     if (chunk > 0) return true;
     double held = kept_from(rank, 0);
@@ -121,7 +121,7 @@ class ListScheduler {
   }
 
   void consider(Choice& best, Choice choice) const {
-    if (choice.start == kNever) return;
+    if (choice.start == kInfinity) return;
     const auto order = [&](const Choice& c) {
       const auto chunk = static_cast<std::int64_t>(c.chunk);
       return std::tuple(c.kind == StepKind::forward ? 1 : c.kind == StepKind::backward_weight ? 2 : 0, options_.is_deep_first ? -chunk : chunk);
@@ -130,7 +130,7 @@ class ListScheduler {
   }
 
   Choice best_choice(std::size_t rank) {
-    RankState& state = ranks_[rank];
+    RankProgress& state = ranks_[rank];
     Choice best;
     for (std::size_t chunk = 0; chunk < num_chunks_; ++chunk) {
       const Progress& done = state.chunks[chunk];
@@ -144,23 +144,23 @@ class ListScheduler {
       if (done.forward < request_.num_microbatches && has_room(rank, chunk)) {
         const double ready = at > 0 ? arrival(forward_ends_, at - 1, rank, done.forward) : static_cast<double>(done.forward) * interval_s_;
         const double start = std::max(state.free_s, ready);
-        consider(best, {start, start + options_.forward_patience * times.forward_s, StepKind::forward, chunk});
+        consider(best, {start, start + options_.forward_delay * times.forward_s, StepKind::forward, chunk});
       }
       if (done.weight < done.backward)
-        consider(best, {state.free_s, state.free_s + options_.weight_patience * times.backward_weight_s, StepKind::backward_weight, chunk});
+        consider(best, {state.free_s, state.free_s + options_.weight_delay * times.backward_weight_s, StepKind::backward_weight, chunk});
     }
     return best;
   }
 
   void choose(std::size_t rank) {
-    RankState& state = ranks_[rank];
+    RankProgress& state = ranks_[rank];
     state.choice = best_choice(rank);
     ++state.version;
     if (state.choice.exists()) queue_.emplace(state.choice.start, rank, state.version);
   }
 
   void commit(std::size_t rank) {
-    RankState& state = ranks_[rank];
+    RankProgress& state = ranks_[rank];
     const Choice choice = state.choice;
     Progress& done = state.chunks[choice.chunk];
     const StageCost& times = cost(rank, choice.chunk);
@@ -194,17 +194,17 @@ class ListScheduler {
 
   const SearchRequest& request_;
   const SearchLayout& layout_;
-  const ListOptions& options_;
+  const ListScheduleOptions& options_;
   std::size_t num_chunks_;
   double interval_s_ = 0;
-  std::vector<RankState> ranks_;
+  std::vector<RankProgress> ranks_;
   std::vector<double> forward_ends_, backward_ends_;  ///< [stage, microbatch]
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
 };
 
 }  // namespace
 
-std::optional<Schedule> list_schedule(const SearchRequest& request, const SearchLayout& layout, const ListOptions& options) {
+std::optional<Schedule> list_schedule(const SearchRequest& request, const SearchLayout& layout, const ListScheduleOptions& options) {
   return ListScheduler(request, layout, options).run();
 }
 

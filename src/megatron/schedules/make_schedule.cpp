@@ -10,14 +10,14 @@
 namespace megatron {
 namespace {
 
-struct Kind {
+struct ScheduleInfo {
   std::string_view name;
   ChunkOrder order;
   std::int64_t num_chunks;  ///< 0: any
   Generator generator;
 };
 
-constexpr std::array<Kind, 8> kKinds{{
+constexpr std::array<ScheduleInfo, 8> kSchedules{{
     {"gpipe", ChunkOrder::loop, 1, gpipe},
     {"1f1b", ChunkOrder::loop, 1, one_f_one_b},
     {"interleaved", ChunkOrder::loop, 0, interleaved},
@@ -30,27 +30,27 @@ constexpr std::array<Kind, 8> kKinds{{
 
 std::string joined_names() {
   std::string names;
-  for (const Kind& kind : kKinds) names += (names.empty() ? "" : ", ") + std::string(kind.name);
+  for (const ScheduleInfo& kind : kSchedules) names += (names.empty() ? "" : ", ") + std::string(kind.name);
   return names;
 }
 
-const Kind& kind_of(std::string_view name) {
-  const auto* const found = std::find_if(kKinds.begin(), kKinds.end(), [&](const Kind& kind) { return kind.name == name; });
-  if (found == kKinds.end()) {
+const ScheduleInfo& kind_of(std::string_view name) {
+  const auto* const found = std::find_if(kSchedules.begin(), kSchedules.end(), [&](const ScheduleInfo& kind) { return kind.name == name; });
+  if (found == kSchedules.end()) {
     throw UserError(
         {.what = "--pipeline-schedule: there is no such schedule", .got = "got " + std::string(name), .fix = "choose one of " + joined_names()});
   }
   return *found;
 }
 
-std::string flag_of(const Kind& kind) { return "--pipeline-schedule " + std::string(kind.name); }
+std::string flag_of(const ScheduleInfo& kind) { return "--pipeline-schedule " + std::string(kind.name); }
 
 std::string counted(std::int64_t count, const std::string& word) {
   const std::string plural = word.ends_with("ch") ? "es" : "s";
   return std::to_string(count) + " " + word + (count == 1 ? "" : plural);
 }
 
-void require_fixed_chunks(const Kind& kind, std::int64_t num_chunks) {
+void require_fixed_chunks(const ScheduleInfo& kind, std::int64_t num_chunks) {
   if (kind.num_chunks == 0 || kind.num_chunks == num_chunks) return;
   const std::string fix = kind.num_chunks == 1 ? "leave --num-virtual-stages-per-pipeline-rank away, or choose interleaved or combined-1f1b"
                                                : "use --num-virtual-stages-per-pipeline-rank " + std::to_string(kind.num_chunks);
@@ -58,7 +58,7 @@ void require_fixed_chunks(const Kind& kind, std::int64_t num_chunks) {
       {.what = flag_of(kind) + " has " + counted(kind.num_chunks, "chunk") + " per rank", .got = "got " + std::to_string(num_chunks), .fix = fix});
 }
 
-void require_group(const Kind& kind, const ScheduleRequest& request) {
+void require_group(const ScheduleInfo& kind, const ScheduleRequest& request) {
   const std::int64_t group = request.microbatch_group, most = std::max(request.num_ranks, request.num_microbatches);
   if (group == 0 || (group >= request.num_ranks && group <= most)) return;
   throw UserError({.what = "--microbatch-group-size-per-virtual-pipeline-stage does not fit " + flag_of(kind) + " on " +
@@ -67,7 +67,7 @@ void require_group(const Kind& kind, const ScheduleRequest& request) {
                    .fix = "use " + std::to_string(request.num_ranks) + (most == request.num_ranks ? std::string() : " to " + std::to_string(most))});
 }
 
-void require_fit(const Kind& kind, const ScheduleRequest& request) {
+void require_fit(const ScheduleInfo& kind, const ScheduleRequest& request) {
   if (request.num_ranks < 1 || request.num_chunks < 1) {
     throw UserError({.what = flag_of(kind) + " needs at least 1 pipeline rank and 1 chunk per rank",
                      .got = "got " + counted(request.num_ranks, "rank") + ", " + counted(request.num_chunks, "chunk"),
@@ -90,7 +90,7 @@ void require_fit(const Kind& kind, const ScheduleRequest& request) {
 std::int64_t group_of(const ScheduleRequest& request) { return request.microbatch_group == 0 ? request.num_ranks : request.microbatch_group; }
 
 /// How many microbatches the generator writes for; those that do not exist are left out again (RankSteps).
-std::int64_t written_microbatches(const Kind& kind, const ScheduleRequest& request) {
+std::int64_t written_microbatches(const ScheduleInfo& kind, const ScheduleRequest& request) {
   const std::int64_t ranks = request.num_ranks, count = request.num_microbatches;
   if (kind.name == "zb-v") return std::max(count, 2 * ranks - 1);
   if (kind.name == "dualpipe-v") return std::max(count, 2 * ranks);
@@ -99,7 +99,7 @@ std::int64_t written_microbatches(const Kind& kind, const ScheduleRequest& reque
   return request.num_chunks > 1 && rest > 0 && rest < ranks ? count - rest + ranks : count;
 }
 
-Schedule write(const Kind& kind, const ScheduleRequest& request, Generator generator, std::int64_t written) {
+Schedule write(const ScheduleInfo& kind, const ScheduleRequest& request, Generator generator, std::int64_t written) {
   Schedule schedule{.name = request.name,
                     .num_ranks = request.num_ranks,
                     .num_chunks = request.num_chunks,
@@ -119,7 +119,7 @@ Schedule write(const Kind& kind, const ScheduleRequest& request, Generator gener
 const std::vector<std::string>& schedule_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
-    for (const Kind& kind : kKinds) all.emplace_back(kind.name);
+    for (const ScheduleInfo& kind : kSchedules) all.emplace_back(kind.name);
     return all;
   }();
   return names;
@@ -132,13 +132,13 @@ std::int64_t fixed_num_chunks(std::string_view name) { return kind_of(name).num_
 std::int64_t smallest_num_microbatches(const ScheduleRequest& /*request*/) { return 1; }
 
 Schedule make_schedule(const ScheduleRequest& request) {
-  const Kind& kind = kind_of(request.name);
+  const ScheduleInfo& kind = kind_of(request.name);
   require_fit(kind, request);
   return write(kind, request, kind.generator, written_microbatches(kind, request));
 }
 
 Schedule make_forward_schedule(const ScheduleRequest& request) {
-  const Kind& kind = kind_of(request.name);
+  const ScheduleInfo& kind = kind_of(request.name);
   ScheduleRequest fitting = request;  // evaluation may have fewer microbatches than a group of training
   fitting.microbatch_group = std::min(request.microbatch_group, std::max(request.num_ranks, request.num_microbatches));
   require_fit(kind, fitting);

@@ -11,7 +11,7 @@ namespace megatron {
 namespace {
 
 /// A computing step, or a joined forward and backward.
-struct Unit {
+struct StepGroup {
   std::int64_t first = 0, count = 1;
 };
 
@@ -26,18 +26,18 @@ std::vector<ScheduleStep> computing_steps(const Schedule& schedule, std::int64_t
   return steps;
 }
 
-std::vector<Unit> units_of(const std::vector<ScheduleStep>& steps) {
-  std::vector<Unit> units;
+std::vector<StepGroup> groups_of(const std::vector<ScheduleStep>& steps) {
+  std::vector<StepGroup> groups;
   const auto count = static_cast<std::int64_t>(steps.size());
-  for (std::int64_t i = 0; i < count; i += units.back().count) units.push_back({i, steps[i].joins_next && i + 1 < count ? 2 : 1});
-  return units;
+  for (std::int64_t i = 0; i < count; i += groups.back().count) groups.push_back({i, steps[i].joins_next && i + 1 < count ? 2 : 1});
+  return groups;
 }
 
 /// What one rank receives from another, in the order of the sends.
 struct Channel {
   std::int64_t from = 0;
   std::vector<ScheduleStep> receives;
-  std::vector<std::int64_t> units{};  ///< of each: the unit in front of which it stands
+  std::vector<std::int64_t> groups{};  ///< of each: the group in front of which it stands
   std::size_t next = 0;
 };
 
@@ -52,62 +52,62 @@ struct RankInbox {
   }
 };
 
-void post(const Schedule& schedule, std::int64_t rank, const std::vector<ScheduleStep>& steps, std::vector<RankInbox>& inboxes) {
+void collect_receives(const Schedule& schedule, std::int64_t rank, const std::vector<ScheduleStep>& steps, std::vector<RankInbox>& inboxes) {
   for (const ScheduleStep& step : steps) {
     const std::optional<ScheduleStep> send = send_of(step);
-    const std::optional<MessageEnd> end = send ? other_end(schedule, rank, *send) : std::nullopt;
+    const std::optional<MessageEndpoint> end = send ? matching_end(schedule, rank, *send) : std::nullopt;
     if (end) inboxes[end->rank].from(rank).receives.push_back(end->step);
   }
 }
 
-/// Of every step with an input, by kind, chunk and microbatch: its unit.
-class UnitOfReceive {
+/// Of every step with an input, by kind, chunk and microbatch: its group.
+class GroupOfReceive {
  public:
-  UnitOfReceive(const Schedule& schedule, const std::vector<ScheduleStep>& steps, const std::vector<Unit>& units)
-      : x_schedule(schedule), x_units(2 * schedule.num_chunks * schedule.num_microbatches, static_cast<std::int64_t>(units.size()) - 1) {
-    for (std::size_t u = 0; u < units.size(); ++u) {
-      for (std::int64_t i = units[u].first; i < units[u].first + units[u].count; ++i) {
-        if (const std::optional<ScheduleStep> receive = receive_of(steps[i])) x_units[key(*receive)] = static_cast<std::int64_t>(u);
+  GroupOfReceive(const Schedule& schedule, const std::vector<ScheduleStep>& steps, const std::vector<StepGroup>& groups)
+      : schedule_(schedule), groups_(2 * schedule.num_chunks * schedule.num_microbatches, static_cast<std::int64_t>(groups.size()) - 1) {
+    for (std::size_t u = 0; u < groups.size(); ++u) {
+      for (std::int64_t i = groups[u].first; i < groups[u].first + groups[u].count; ++i) {
+        if (const std::optional<ScheduleStep> receive = receive_of(steps[i])) groups_[key(*receive)] = static_cast<std::int64_t>(u);
       }
     }
   }
-  std::int64_t operator()(const ScheduleStep& receive) const { return x_units[key(receive)]; }
+  std::int64_t operator()(const ScheduleStep& receive) const { return groups_[key(receive)]; }
 
  private:
   std::int64_t key(const ScheduleStep& receive) const {
-    const std::int64_t place = receive.chunk * x_schedule.num_microbatches + receive.microbatch;
+    const std::int64_t place = receive.chunk * schedule_.num_microbatches + receive.microbatch;
     return 2 * place + (receive.kind == StepKind::recv_backward ? 1 : 0);
   }
-  const Schedule& x_schedule;
-  std::vector<std::int64_t> x_units;
+  const Schedule& schedule_;
+  std::vector<std::int64_t> groups_;
 };
 
 /// No receive stands behind one that is sent later.
-void place_receives(Channel& channel, const UnitOfReceive& unit_of, bool ahead) {
-  channel.units.resize(channel.receives.size());
+void place_receives(Channel& channel, const GroupOfReceive& group_of, bool ahead) {
+  channel.groups.resize(channel.receives.size());
   std::int64_t latest = -1;
   for (std::size_t i = channel.receives.size(); i-- > 0;) {
-    const std::int64_t wanted = std::max<std::int64_t>(0, unit_of(channel.receives[i]) - (ahead ? 1 : 0));
+    const std::int64_t wanted = std::max<std::int64_t>(0, group_of(channel.receives[i]) - (ahead ? 1 : 0));
     latest = latest < 0 ? wanted : std::min(latest, wanted);
-    channel.units[i] = latest;
+    channel.groups[i] = latest;
   }
 }
 
-std::vector<ScheduleStep> merge(const Schedule& schedule, std::int64_t rank, const std::vector<ScheduleStep>& steps, const std::vector<Unit>& units,
+std::vector<ScheduleStep> merge(const Schedule& schedule, std::int64_t rank, const std::vector<ScheduleStep>& steps, const std::vector<StepGroup>& groups,
                                 RankInbox& inbox) {
   std::vector<ScheduleStep> merged;
   merged.reserve(3 * steps.size());
-  for (std::size_t u = 0; u < units.size(); ++u) {
+  for (std::size_t u = 0; u < groups.size(); ++u) {
     for (Channel& channel : inbox.channels) {
-      while (channel.next < channel.units.size() && channel.units[channel.next] <= static_cast<std::int64_t>(u)) {
+      while (channel.next < channel.groups.size() && channel.groups[channel.next] <= static_cast<std::int64_t>(u)) {
         merged.push_back(channel.receives[channel.next++]);
       }
     }
-    const auto begin = steps.begin() + units[u].first, end = begin + units[u].count;
+    const auto begin = steps.begin() + groups[u].first, end = begin + groups[u].count;
     merged.insert(merged.end(), begin, end);
     for (auto step = begin; step != end; ++step) {
       const std::optional<ScheduleStep> send = send_of(*step);
-      if (send && other_end(schedule, rank, *send)) merged.push_back(*send);
+      if (send && matching_end(schedule, rank, *send)) merged.push_back(*send);
     }
   }
   return merged;
@@ -120,13 +120,13 @@ Schedule with_messages(const Schedule& schedule, bool ahead) {
   std::vector<RankInbox> inboxes(schedule.num_ranks);
   for (std::int64_t rank = 0; rank < schedule.num_ranks; ++rank) {
     result.ranks[rank] = computing_steps(schedule, rank);
-    post(schedule, rank, result.ranks[rank], inboxes);
+    collect_receives(schedule, rank, result.ranks[rank], inboxes);
   }
   for (std::int64_t rank = 0; rank < schedule.num_ranks; ++rank) {
-    const std::vector<Unit> units = units_of(result.ranks[rank]);
-    const UnitOfReceive unit_of(schedule, result.ranks[rank], units);
-    for (Channel& channel : inboxes[rank].channels) place_receives(channel, unit_of, ahead);
-    result.ranks[rank] = merge(schedule, rank, result.ranks[rank], units, inboxes[rank]);
+    const std::vector<StepGroup> groups = groups_of(result.ranks[rank]);
+    const GroupOfReceive group_of(schedule, result.ranks[rank], groups);
+    for (Channel& channel : inboxes[rank].channels) place_receives(channel, group_of, ahead);
+    result.ranks[rank] = merge(schedule, rank, result.ranks[rank], groups, inboxes[rank]);
   }
   return result;
 }

@@ -8,25 +8,25 @@ namespace megatron {
 namespace {
 
 /// The chunk of every forward, in order; that of the k-th backward is its mirror image.
-std::vector<std::int64_t> chunks_in_groups(const RankPlace& place) {
+std::vector<std::int64_t> chunks_in_groups(const GeneratorArgs& args) {
   std::vector<std::int64_t> chunks;
-  chunks.reserve(place.num_microbatches * place.num_chunks);
-  for (std::int64_t begin = 0; begin < place.num_microbatches; begin += place.microbatch_group) {
-    const std::int64_t size = std::min(place.microbatch_group, place.num_microbatches - begin);
-    for (std::int64_t chunk = 0; chunk < place.num_chunks; ++chunk) chunks.insert(chunks.end(), size, chunk);
+  chunks.reserve(args.num_microbatches * args.num_chunks);
+  for (std::int64_t begin = 0; begin < args.num_microbatches; begin += args.microbatch_group) {
+    const std::int64_t size = std::min(args.microbatch_group, args.num_microbatches - begin);
+    for (std::int64_t chunk = 0; chunk < args.num_chunks; ++chunk) chunks.insert(chunks.end(), size, chunk);
   }
   return chunks;
 }
 
 enum class Pairs { apart, joined };
 
-void alternate(const RankPlace& place, std::int64_t num_ahead, Pairs pairs, RankSteps& steps) {
-  const std::vector<std::int64_t> chunks = chunks_in_groups(place);
+void alternate(const GeneratorArgs& args, std::int64_t num_ahead, Pairs pairs, RankSteps& steps) {
+  const std::vector<std::int64_t> chunks = chunks_in_groups(args);
   const auto count = static_cast<std::int64_t>(chunks.size());
   num_ahead = std::min(num_ahead, count);
   for (std::int64_t i = 0; i < num_ahead; ++i) steps.forward(chunks[i]);
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t backward_chunk = place.num_chunks - 1 - chunks[i];
+    const std::int64_t backward_chunk = args.num_chunks - 1 - chunks[i];
     if (i + num_ahead >= count) {
       steps.backward(backward_chunk);
     } else if (pairs == Pairs::joined) {
@@ -39,22 +39,22 @@ void alternate(const RankPlace& place, std::int64_t num_ahead, Pairs pairs, Rank
 }
 
 /// Megatron's: the last rank's first backward comes once a whole group has passed all chunks but the last; each rank before it is two forwards ahead.
-std::int64_t interleaved_ahead(const RankPlace& place) {
-  return 2 * (place.num_ranks - place.rank - 1) + (place.num_chunks - 1) * place.microbatch_group;
+std::int64_t interleaved_ahead(const GeneratorArgs& args) {
+  return 2 * (args.num_ranks - args.rank - 1) + (args.num_chunks - 1) * args.microbatch_group;
 }
 
 }  // namespace
 
-void gpipe(const RankPlace& place, RankSteps& steps) { alternate(place, place.num_microbatches, Pairs::apart, steps); }
+void gpipe(const GeneratorArgs& args, RankSteps& steps) { alternate(args, args.num_microbatches, Pairs::apart, steps); }
 
-void one_f_one_b(const RankPlace& place, RankSteps& steps) { alternate(place, place.num_ranks - place.rank - 1, Pairs::apart, steps); }
+void one_f_one_b(const GeneratorArgs& args, RankSteps& steps) { alternate(args, args.num_ranks - args.rank - 1, Pairs::apart, steps); }
 
-void interleaved(const RankPlace& place, RankSteps& steps) { alternate(place, interleaved_ahead(place), Pairs::apart, steps); }
+void interleaved(const GeneratorArgs& args, RankSteps& steps) { alternate(args, interleaved_ahead(args), Pairs::apart, steps); }
 
-void combined_1f1b(const RankPlace& place, RankSteps& steps) { alternate(place, interleaved_ahead(place) + 1, Pairs::joined, steps); }
+void combined_1f1b(const GeneratorArgs& args, RankSteps& steps) { alternate(args, interleaved_ahead(args) + 1, Pairs::joined, steps); }
 
-void forward_in_groups(const RankPlace& place, RankSteps& steps) {
-  for (const std::int64_t chunk : chunks_in_groups(place)) steps.forward(chunk);
+void forward_in_groups(const GeneratorArgs& args, RankSteps& steps) {
+  for (const std::int64_t chunk : chunks_in_groups(args)) steps.forward(chunk);
 }
 
 }  // namespace megatron

@@ -13,7 +13,7 @@ namespace megatron {
 /// them is written for more, and stays free of deadlocks without those that do not exist.
 class RankSteps {
  public:
-  RankSteps(std::int64_t num_chunks, std::int64_t num_microbatches) : x_next(num_chunks), x_num_microbatches(num_microbatches) {}
+  RankSteps(std::int64_t num_chunks, std::int64_t num_microbatches) : next_(num_chunks), num_microbatches_(num_microbatches) {}
 
   void forward(std::int64_t chunk);
   void backward(std::int64_t chunk);
@@ -22,7 +22,7 @@ class RankSteps {
   /// A forward joined with the backward behind it.
   void forward_and_backward(std::int64_t forward_chunk, std::int64_t backward_chunk);
 
-  std::vector<ScheduleStep> take() { return std::move(x_steps); }
+  std::vector<ScheduleStep> take() { return std::move(steps_); }
 
  private:
   struct Next {
@@ -30,29 +30,29 @@ class RankSteps {
   };
   bool add(StepKind kind, std::int64_t microbatch, std::int64_t chunk);
 
-  std::vector<Next> x_next;
-  std::int64_t x_num_microbatches;
-  std::vector<ScheduleStep> x_steps;
+  std::vector<Next> next_;
+  std::int64_t num_microbatches_;
+  std::vector<ScheduleStep> steps_;
 };
 
 /// Where a generator stands. `num_microbatches` may be more than there are.
-struct RankPlace {
+struct GeneratorArgs {
   std::int64_t num_ranks, num_chunks, num_microbatches, microbatch_group, rank;
 };
-using Generator = void (*)(const RankPlace& place, RankSteps& steps);
+using Generator = void (*)(const GeneratorArgs& args, RankSteps& steps);
 
-void gpipe(const RankPlace& place, RankSteps& steps);
-void one_f_one_b(const RankPlace& place, RankSteps& steps);
-void interleaved(const RankPlace& place, RankSteps& steps);
-void combined_1f1b(const RankPlace& place, RankSteps& steps);
-void zb_h1(const RankPlace& place, RankSteps& steps);
-void zb_h2(const RankPlace& place, RankSteps& steps);
-void zb_v(const RankPlace& place, RankSteps& steps);
-void dualpipe_v(const RankPlace& place, RankSteps& steps);
+void gpipe(const GeneratorArgs& args, RankSteps& steps);
+void one_f_one_b(const GeneratorArgs& args, RankSteps& steps);
+void interleaved(const GeneratorArgs& args, RankSteps& steps);
+void combined_1f1b(const GeneratorArgs& args, RankSteps& steps);
+void zb_h1(const GeneratorArgs& args, RankSteps& steps);
+void zb_h2(const GeneratorArgs& args, RankSteps& steps);
+void zb_v(const GeneratorArgs& args, RankSteps& steps);
+void dualpipe_v(const GeneratorArgs& args, RankSteps& steps);
 
 /// Every forward: microbatches in groups, of each group all that pass chunk 0, then chunk 1, ….
-void forward_in_groups(const RankPlace& place, RankSteps& steps);
+void forward_in_groups(const GeneratorArgs& args, RankSteps& steps);
 /// Every forward of two chunks in V order, none waiting once the pipeline is full.
-void forward_in_v(const RankPlace& place, RankSteps& steps);
+void forward_in_v(const GeneratorArgs& args, RankSteps& steps);
 
 }  // namespace megatron

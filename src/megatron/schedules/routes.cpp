@@ -13,13 +13,13 @@ StepKind opposite(StepKind kind) {
 
 }  // namespace
 
-std::optional<MessageEnd> other_end(const Schedule& schedule, std::int64_t rank, const ScheduleStep& message) {
+std::optional<MessageEndpoint> matching_end(const Schedule& schedule, std::int64_t rank, const ScheduleStep& message) {
   const bool towards_last = is_send(message.kind) == is_forward_message(message.kind);
   const std::int64_t stage = schedule.stage_of(rank, message.chunk) + (towards_last ? 1 : -1);
   if (stage < 0 || stage >= schedule.num_stages()) return std::nullopt;
   const std::int64_t other = schedule.rank_of(stage);
   if (other == rank) return std::nullopt;
-  return MessageEnd{other, {opposite(message.kind), message.microbatch, static_cast<std::int32_t>(schedule.chunk_of(stage))}};
+  return MessageEndpoint{other, {opposite(message.kind), message.microbatch, static_cast<std::int32_t>(schedule.chunk_of(stage))}};
 }
 
 std::optional<ScheduleStep> send_of(const ScheduleStep& step) {

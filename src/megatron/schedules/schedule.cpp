@@ -24,7 +24,7 @@ const char* name_of(StepKind kind) {
   return "?";
 }
 
-const char* words_of(StepKind kind) {
+const char* description_of(StepKind kind) {
   switch (kind) {
     case StepKind::forward:
       return "forward";

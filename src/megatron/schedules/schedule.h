@@ -24,7 +24,7 @@ enum class StepKind : std::uint8_t {
 /// "F", "BW" (backward), "B", "W", "send F", "recv F", "send B", "recv B".
 const char* name_of(StepKind kind);
 /// "forward", "backward", "input gradients", "weight gradients", "message".
-const char* words_of(StepKind kind);
+const char* description_of(StepKind kind);
 inline bool is_message(StepKind kind) { return kind >= StepKind::send_forward; }
 
 /// `chunk` and `microbatch` are those of the forward or backward that computes, or whose input or output travels; both count from 0.

@@ -15,10 +15,10 @@ namespace megatron {
 namespace {
 
 constexpr double kSlack = 1e-9;
-constexpr const char* kFound = "auto";
+constexpr const char* kAutoName = "auto";
 constexpr std::int64_t kListCost = 8;  ///< list_schedule takes as long as so many simulations
 
-void measure(Candidate& candidate) {
+void measure(ScheduleCandidate& candidate) {
   const Simulation run = simulate(candidate.schedule, candidate.costs);
   candidate.makespan_s = run.makespan_s;
   candidate.total_bubble = run.total_bubble();
@@ -26,11 +26,11 @@ void measure(Candidate& candidate) {
 }
 
 /// Faster; or as fast and content with less; or the same and a known schedule.
-bool is_better(const Candidate& a, const Candidate& b) {
+bool is_better(const ScheduleCandidate& a, const ScheduleCandidate& b) {
   const auto is_less = [](double x, double y) { return x < y * (1 - kSlack); };
   if (is_less(a.makespan_s, b.makespan_s) || is_less(b.makespan_s, a.makespan_s)) return a.makespan_s < b.makespan_s;
   if (is_less(a.peak_activation, b.peak_activation) || is_less(b.peak_activation, a.peak_activation)) return a.peak_activation < b.peak_activation;
-  return a.schedule.name != kFound && b.schedule.name == kFound;
+  return a.schedule.name != kAutoName && b.schedule.name == kAutoName;
 }
 
 bool suits(const std::string& name, const SearchLayout& layout) {
@@ -39,8 +39,8 @@ bool suits(const std::string& name, const SearchLayout& layout) {
   return chunks > 0 ? chunks == layout.num_chunks : layout.num_chunks > 1 || name != "interleaved";
 }
 
-Candidate fixed_candidate(const SearchRequest& request, const SearchLayout& layout, const std::string& name) {
-  Candidate candidate;
+ScheduleCandidate fixed_candidate(const SearchRequest& request, const SearchLayout& layout, const std::string& name) {
+  ScheduleCandidate candidate;
   candidate.costs = layout.costs;
   const ScheduleRequest wanted{.name = name,
                                .num_ranks = request.num_ranks,
@@ -57,22 +57,22 @@ Candidate fixed_candidate(const SearchRequest& request, const SearchLayout& layo
   return candidate;
 }
 
-class Search {
+class ScheduleSearch {
  public:
-  explicit Search(const SearchRequest& request) : request_(request), best_of_(request.layouts.size()) {}
+  explicit ScheduleSearch(const SearchRequest& request) : request_(request), best_of_(request.layouts.size()) {}
 
-  Candidate run() {
-    for (Candidate& candidate : fixed_candidates(request_)) {
+  ScheduleCandidate run() {
+    for (ScheduleCandidate& candidate : fixed_candidates(request_)) {
       const auto layout = std::find_if(request_.layouts.begin(), request_.layouts.end(), [&](const SearchLayout& it) {
         return it.num_chunks == candidate.schedule.num_chunks && it.order == candidate.schedule.order;
       });
       spend(candidate.schedule, 1);
       if (candidate.problem.empty() && fits(candidate)) keep(static_cast<std::size_t>(layout - request_.layouts.begin()), std::move(candidate));
     }
-    for (std::size_t layout = 0; layout < request_.layouts.size(); ++layout) list_all(layout);
+    for (std::size_t layout = 0; layout < request_.layouts.size(); ++layout) tune_list_schedules(layout);
     improve();
-    Candidate& best = *best_of_[best_layout()];
-    if (best.schedule.name == kFound) {
+    ScheduleCandidate& best = *best_of_[best_layout()];
+    if (best.schedule.name == kAutoName) {
       best.schedule = fuse_backwards(best.schedule, best.costs);
       measure(best);
     }
@@ -80,12 +80,12 @@ class Search {
   }
 
  private:
-  bool fits(const Candidate& candidate) const {
+  bool fits(const ScheduleCandidate& candidate) const {
     return request_.activation_limit <= 0 || candidate.peak_activation <= request_.activation_limit * (1 + kSlack);
   }
 
-  bool keep(std::size_t layout, Candidate candidate) {
-    std::optional<Candidate>& best = best_of_[layout];
+  bool keep(std::size_t layout, ScheduleCandidate candidate) {
+    std::optional<ScheduleCandidate>& best = best_of_[layout];
     if (best && !is_better(candidate, *best)) return false;
     best = std::move(candidate);
     return true;
@@ -96,51 +96,51 @@ class Search {
   }
 
   /// One option after the other is set to what serves best, twice over, until a third of the effort is spent by the last layout.
-  void list_all(std::size_t layout) {
+  void tune_list_schedules(std::size_t layout) {
     const auto layouts = static_cast<std::int64_t>(request_.layouts.size());
     const std::int64_t share = request_.effort / 3 * (static_cast<std::int64_t>(layout) + 1) / layouts;
     const auto ranks = static_cast<double>(request_.num_ranks);
-    ListOptions options{.activation_limit = request_.activation_limit};
-    std::optional<Candidate> found;
-    const auto attempt = [&](const ListOptions& changed) {
+    ListScheduleOptions options{.activation_limit = request_.activation_limit};
+    std::optional<ScheduleCandidate> found;
+    const auto attempt = [&](const ListScheduleOptions& changed) {
       if (found && spent_ >= share) return;
-      std::optional<Candidate> candidate = list(layout, changed);
+      std::optional<ScheduleCandidate> candidate = list(layout, changed);
       if (!candidate || (found && !is_better(*candidate, *found))) return;
       found = std::move(candidate);
       options = changed;
     };
     const auto vary = [&](auto member, const auto& values) {
       for (const auto value : values) {
-        ListOptions changed = options;
+        ListScheduleOptions changed = options;
         changed.*member = value;
         attempt(changed);
       }
     };
     attempt(options);
     for (const bool reserves : {false, true}) {  // the least memory: one microbatch at a time, of a backward in one
-      ListOptions smallest{.activation_limit = request_.activation_limit, .is_split = false, .reserves_all_chunks = reserves};
+      ListScheduleOptions smallest{.activation_limit = request_.activation_limit, .is_split = false, .reserves_all_chunks = reserves};
       attempt(smallest);
     }
     for (int round = 0; round < 2; ++round) {
-      vary_pace(options, attempt);
+      vary_injection_interval(options, attempt);
       vary_depth(ranks, options, attempt);
-      vary(&ListOptions::weight_patience, std::vector<double>{0, 0.3, 0.6, 1, 2});
-      vary(&ListOptions::forward_patience, std::vector<double>{0, 0.3, 0.6, 1, 2});
-      vary(&ListOptions::is_deep_first, std::vector<bool>{true, false});
-      vary(&ListOptions::reserves_all_chunks, std::vector<bool>{true, false});
-      vary(&ListOptions::is_split, std::vector<bool>{true, false});
+      vary(&ListScheduleOptions::weight_delay, std::vector<double>{0, 0.3, 0.6, 1, 2});
+      vary(&ListScheduleOptions::forward_delay, std::vector<double>{0, 0.3, 0.6, 1, 2});
+      vary(&ListScheduleOptions::is_deep_first, std::vector<bool>{true, false});
+      vary(&ListScheduleOptions::reserves_all_chunks, std::vector<bool>{true, false});
+      vary(&ListScheduleOptions::is_split, std::vector<bool>{true, false});
     }
     if (found) keep(layout, *std::move(found));
   }
 
   /// Microbatches that enter at the right pace keep within a limit by themselves, better than ranks that stop for it.
   template <class Attempt>
-  void vary_pace(const ListOptions& options, const Attempt& attempt) {
+  void vary_injection_interval(const ListScheduleOptions& options, const Attempt& attempt) {
     for (const double limit : {request_.activation_limit, 1.25 * request_.activation_limit, 0.0}) {
-      for (const double pace : {0.0, 0.25, 0.5, 0.67, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.4}) {
-        ListOptions changed = options;
+      for (const double injection_interval : {0.0, 0.25, 0.5, 0.67, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.4}) {
+        ListScheduleOptions changed = options;
         changed.activation_limit = limit;
-        changed.pace = pace;
+        changed.injection_interval = injection_interval;
         attempt(changed);
       }
       if (request_.activation_limit == 0) return;
@@ -148,7 +148,7 @@ class Search {
   }
 
   template <class Attempt>
-  void vary_depth(double ranks, const ListOptions& options, const Attempt& attempt) {
+  void vary_depth(double ranks, const ListScheduleOptions& options, const Attempt& attempt) {
     for (const auto& [first, last] : {std::pair{0.0, 0.0},
                                       {ranks, 1.0},
                                       {ranks, ranks},
@@ -158,18 +158,18 @@ class Search {
                                       {2 * ranks, 2 * ranks},
                                       {3 * ranks, 3 * ranks},
                                       {ranks / 2 + 1, ranks / 2 + 1}}) {
-      ListOptions changed = options;
+      ListScheduleOptions changed = options;
       changed.first_depth = first;
       changed.last_depth = last;
       attempt(changed);
     }
   }
 
-  std::optional<Candidate> list(std::size_t layout, const ListOptions& options) {
+  std::optional<ScheduleCandidate> list(std::size_t layout, const ListScheduleOptions& options) {
     std::optional<Schedule> schedule = list_schedule(request_, request_.layouts[layout], options);
     spent_ += kListCost * request_.num_ranks * request_.layouts[layout].num_chunks * request_.num_microbatches * (options.is_split ? 3 : 2);
     if (!schedule) return std::nullopt;
-    Candidate candidate{.schedule = *std::move(schedule), .costs = request_.layouts[layout].costs};
+    ScheduleCandidate candidate{.schedule = *std::move(schedule), .costs = request_.layouts[layout].costs};
     measure(candidate);
     return fits(candidate) ? std::optional(std::move(candidate)) : std::nullopt;
   }
@@ -179,15 +179,15 @@ class Search {
     const std::size_t first = best_layout();
     for (std::size_t i = 0; i < best_of_.size(); ++i) {
       if (!best_of_[i]) continue;
-      const Candidate& from = *best_of_[i];
+      const ScheduleCandidate& from = *best_of_[i];
       std::int64_t steps = 1;
       for (const auto& rank : from.schedule.ranks) steps += static_cast<std::int64_t>(rank.size());
       const auto others = static_cast<std::int64_t>(best_of_.size()) - 1;
       const std::int64_t left = std::max<std::int64_t>(request_.effort - spent_, 0), share = others == 0  ? left
                                                                                              : i == first ? left / 2
                                                                                                           : left / 2 / others;
-      Candidate candidate{.schedule = improve_schedule(from.schedule, from.costs, request_.activation_limit, share / steps), .costs = from.costs};
-      candidate.schedule.name = kFound;
+      ScheduleCandidate candidate{.schedule = improve_schedule(from.schedule, from.costs, request_.activation_limit, share / steps), .costs = from.costs};
+      candidate.schedule.name = kAutoName;
       measure(candidate);
       keep(i, std::move(candidate));
     }
@@ -203,7 +203,7 @@ class Search {
   }
 
   const SearchRequest& request_;
-  std::vector<std::optional<Candidate>> best_of_;  ///< each layout
+  std::vector<std::optional<ScheduleCandidate>> best_of_;  ///< each layout
   std::int64_t spent_ = 0;
 };
 
@@ -225,8 +225,8 @@ double smallest_limit(const SearchRequest& request) {
 
 }  // namespace
 
-std::vector<Candidate> fixed_candidates(const SearchRequest& request) {
-  std::vector<Candidate> candidates;
+std::vector<ScheduleCandidate> fixed_candidates(const SearchRequest& request) {
+  std::vector<ScheduleCandidate> candidates;
   for (const std::string& name : schedule_names()) {
     for (const SearchLayout& layout : request.layouts) {
       if (suits(name, layout)) candidates.push_back(fixed_candidate(request, layout, name));
@@ -235,14 +235,14 @@ std::vector<Candidate> fixed_candidates(const SearchRequest& request) {
   return candidates;
 }
 
-Candidate search_schedule(const SearchRequest& request) {
+ScheduleCandidate search_schedule(const SearchRequest& request) {
   MEGATRON_CHECK(!request.layouts.empty(), "a search needs a layout");
   const double smallest = smallest_limit(request);
   if (request.activation_limit > 0 && request.activation_limit < smallest * (1 - kSlack))
     throw UserError({"--pipeline-activation-limit is too small for every schedule", format("got %g", request.activation_limit),
                      format("the smallest limit that would do is %g", smallest)});
-  Candidate best = Search(request).run();
-  const auto problem = problem_of(with_messages(best.schedule));
+  ScheduleCandidate best = ScheduleSearch(request).run();
+  const auto problem = validate_schedule(with_messages(best.schedule));
   MEGATRON_CHECK(!problem, "the schedule that was found is wrong: ", *problem);
   return best;
 }

@@ -25,7 +25,7 @@ struct SearchRequest {
 };
 
 /// A fixed schedule under the costs of a layout; `problem` says why there is none.
-struct Candidate {
+struct ScheduleCandidate {
   Schedule schedule;
   CostModel costs;
   double makespan_s = 0, total_bubble = 0, peak_activation = 0;  ///< the largest peak of all ranks
@@ -33,10 +33,10 @@ struct Candidate {
 };
 
 /// Every known schedule in every layout that suits it.
-std::vector<Candidate> fixed_candidates(const SearchRequest& request);
+std::vector<ScheduleCandidate> fixed_candidates(const SearchRequest& request);
 
 /// The best schedule found, at least as good as every fixed one within the limit: the steps that compute, without messages; num_chunks and order say
 /// in which layout. The same request gives the same schedule. UserError when none fits the limit, naming the smallest that would do.
-Candidate search_schedule(const SearchRequest& request);
+ScheduleCandidate search_schedule(const SearchRequest& request);
 
 }  // namespace megatron

@@ -167,7 +167,7 @@ class Simulator {
 
 }  // namespace
 
-CostModel even_costs(const Schedule& schedule, const StageCost& stage, double message_s) {
+CostModel uniform_costs(const Schedule& schedule, const StageCost& stage, double message_s) {
   return {.stages = std::vector<StageCost>(static_cast<std::size_t>(schedule.num_stages()), stage), .message_s = message_s};
 }
 

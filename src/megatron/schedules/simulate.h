@@ -23,7 +23,7 @@ struct CostModel {
 };
 
 /// Every stage alike.
-CostModel even_costs(const Schedule& schedule, const StageCost& stage = {}, double message_s = 0);
+CostModel uniform_costs(const Schedule& schedule, const StageCost& stage = {}, double message_s = 0);
 
 struct StepSpan {
   double begin_s = 0, end_s = 0;
@@ -46,7 +46,7 @@ struct Simulation : PipelineTimes {
   std::vector<double> peak_activation;       ///< of each rank, in the unit of StageCost
 };
 
-/// Ranks run their steps in order, each as soon as what it needs is there. The schedule has messages and is valid (problem_of).
+/// Ranks run their steps in order, each as soon as what it needs is there. The schedule has messages and is valid (validate_schedule).
 Simulation simulate(const Schedule& schedule, const CostModel& costs);
 /// The same of a table that may not be valid: none when ranks wait for each other for ever.
 std::optional<Simulation> try_simulate(const Schedule& schedule, const CostModel& costs);

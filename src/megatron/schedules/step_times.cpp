@@ -6,10 +6,10 @@
 namespace megatron {
 namespace {
 
-using Rank = std::vector<TimedStep>;
+using RankTimes = std::vector<TimedStep>;
 
-Rank computing(const Rank& steps) {
-  Rank kept;
+RankTimes computing(const RankTimes& steps) {
+  RankTimes kept;
   std::ranges::copy_if(steps, std::back_inserter(kept), [](const TimedStep& timed) { return !is_message(timed.step.kind); });
   std::ranges::stable_sort(kept, {}, [](const TimedStep& timed) { return timed.span.begin_s; });
   return kept;
@@ -18,7 +18,7 @@ Rank computing(const Rank& steps) {
 double weight_of(StepKind kind) { return kind == StepKind::backward ? 2 : 1; }
 
 /// How long each of a rank's stretches computed. What two of them overlap is divided between them: together they are as long as the rank was busy.
-std::vector<double> shares(const Rank& steps) {
+std::vector<double> shares(const RankTimes& steps) {
   std::vector<double> seconds;
   for (const TimedStep& timed : steps) seconds.push_back(timed.span.end_s - timed.span.begin_s);
   for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -60,8 +60,8 @@ StageCost cost_of(const KindSeconds& seconds, double num_microbatches) {
 PipelineTimes pipeline_times(const StepTimes& ranks) {
   PipelineTimes times;
   double start = std::numeric_limits<double>::max(), end = 0;
-  for (const Rank& rank : ranks) {
-    const Rank steps = computing(rank);
+  for (const RankTimes& rank : ranks) {
+    const RankTimes steps = computing(rank);
     double busy = 0, last = 0;
     for (const double seconds : shares(steps)) busy += seconds;
     for (const TimedStep& timed : steps) last = std::max(last, timed.span.end_s);
@@ -79,8 +79,8 @@ PipelineTimes pipeline_times(const StepTimes& ranks) {
   return times;
 }
 
-KindSeconds seconds_by_kind(const Rank& rank) {
-  const Rank steps = computing(rank);
+KindSeconds seconds_by_kind(const RankTimes& rank) {
+  const RankTimes steps = computing(rank);
   const std::vector<double> seconds = shares(steps);
   KindSeconds sum;
   for (std::size_t i = 0; i < steps.size(); ++i) add(steps[i].step.kind, seconds[i], sum);
@@ -90,7 +90,7 @@ KindSeconds seconds_by_kind(const Rank& rank) {
 CostModel mean_costs(const Schedule& schedule, const StepTimes& ranks) {
   std::vector<KindSeconds> stages(static_cast<std::size_t>(schedule.num_stages()));
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    const Rank steps = computing(ranks[rank]);
+    const RankTimes steps = computing(ranks[rank]);
     const std::vector<double> seconds = shares(steps);
     for (std::size_t i = 0; i < steps.size(); ++i) {
       const auto stage = static_cast<std::size_t>(schedule.stage_of(static_cast<std::int64_t>(rank), steps[i].step.chunk));

@@ -14,7 +14,7 @@ TraceSpan span_of(const Schedule& schedule, std::int64_t rank, const TimedStep& 
   const std::int64_t begin_ns = nanoseconds(timed.span.begin_s);
   TraceSpan span{
       .name = label_of(schedule, step),
-      .category = words_of(step.kind),
+      .category = description_of(step.kind),
       .begin_ns = begin_ns,
       .duration_ns = nanoseconds(timed.span.end_s) - begin_ns,
       .args = {{"microbatch", std::int64_t{step.microbatch}}, {"chunk", std::int64_t{step.chunk}}, {"stage", schedule.stage_of(rank, step.chunk)}}};

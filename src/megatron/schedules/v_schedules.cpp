@@ -14,8 +14,8 @@ void whole_backward(RankSteps& steps, std::int64_t chunk) {
 
 }  // namespace
 
-void zb_v(const RankPlace& place, RankSteps& steps) {
-  const std::int64_t below = place.num_ranks - place.rank, above = place.rank, count = place.num_microbatches;
+void zb_v(const GeneratorArgs& args, RankSteps& steps) {
+  const std::int64_t below = args.num_ranks - args.rank, above = args.rank, count = args.num_microbatches;
   // Until the first microbatch is back at this rank: its way is twice the number of ranks below.
   for (std::int64_t i = 0; i < 2 * below - 1; ++i) steps.forward(kDown);
   for (std::int64_t i = 0; i < above; ++i) {
@@ -27,7 +27,7 @@ void zb_v(const RankPlace& place, RankSteps& steps) {
     whole_backward(steps, kUp);
   }
   // Six steps a microbatch, 2·num_ranks activations held.
-  const std::int64_t ahead_down = 2 * below - 1 + above, ahead_up = place.num_ranks;
+  const std::int64_t ahead_down = 2 * below - 1 + above, ahead_up = args.num_ranks;
   for (std::int64_t i = 0; i < count - ahead_up; ++i) {
     if (i + ahead_down < count) steps.forward(kDown);
     whole_backward(steps, kDown);
@@ -47,8 +47,8 @@ void zb_v(const RankPlace& place, RankSteps& steps) {
   for (std::int64_t i = 0; i < above; ++i) steps.backward_weight(kDown);
 }
 
-void dualpipe_v(const RankPlace& place, RankSteps& steps) {
-  const std::int64_t below = place.num_ranks - place.rank - 1, until = place.rank + 1;
+void dualpipe_v(const GeneratorArgs& args, RankSteps& steps) {
+  const std::int64_t below = args.num_ranks - args.rank - 1, until = args.rank + 1;
   for (std::int64_t i = 0; i < 2 * below; ++i) steps.forward(kDown);
   for (std::int64_t i = 0; i < until; ++i) {
     steps.forward(kDown);
@@ -59,7 +59,7 @@ void dualpipe_v(const RankPlace& place, RankSteps& steps) {
     steps.forward(kUp);
   }
   // Every forward beside a backward; not the last rank's first, which would make all others wait.
-  for (std::int64_t i = 0; i < place.num_microbatches - 2 * place.num_ranks + until; ++i) {
+  for (std::int64_t i = 0; i < args.num_microbatches - 2 * args.num_ranks + until; ++i) {
     if (i == 0 && below == 0) {
       steps.forward(kDown);
       steps.backward(kUp);
@@ -90,13 +90,13 @@ void dualpipe_v(const RankPlace& place, RankSteps& steps) {
   }
 }
 
-void forward_in_v(const RankPlace& place, RankSteps& steps) {
+void forward_in_v(const GeneratorArgs& args, RankSteps& steps) {
   // With one microbatch every two forwards, this rank meets microbatch i at 2i + rank on its way down and at 2i + 2·num_ranks − 1 − rank on its way
   // up: never two at once.
-  const std::int64_t ahead = place.num_ranks - place.rank;
-  for (std::int64_t i = 0; i < place.num_microbatches + ahead - 1; ++i) {
-    if (i < place.num_microbatches) steps.forward(kDown);
-    if (i + 1 >= ahead && i + 1 - ahead < place.num_microbatches) steps.forward(kUp);
+  const std::int64_t ahead = args.num_ranks - args.rank;
+  for (std::int64_t i = 0; i < args.num_microbatches + ahead - 1; ++i) {
+    if (i < args.num_microbatches) steps.forward(kDown);
+    if (i + 1 >= ahead && i + 1 - ahead < args.num_microbatches) steps.forward(kUp);
   }
 }
 

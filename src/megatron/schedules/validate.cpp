@@ -5,7 +5,7 @@
 namespace megatron {
 namespace {
 
-std::optional<std::string> problem_of_shape(const Schedule& schedule) {
+std::optional<std::string> validate_shape(const Schedule& schedule) {
   if (schedule.num_ranks < 1 || schedule.num_chunks < 1 || schedule.num_microbatches < 1) return "a schedule needs a rank, a chunk and a microbatch";
   if (static_cast<std::int64_t>(schedule.ranks.size()) != schedule.num_ranks) {
     return "steps of " + std::to_string(schedule.ranks.size()) + " ranks instead of " + std::to_string(schedule.num_ranks);
@@ -18,13 +18,13 @@ std::optional<std::string> problem_of_shape(const Schedule& schedule) {
 
 }  // namespace
 
-std::optional<std::string> problem_of(const Schedule& schedule, bool with_backward) {
-  if (auto problem = problem_of_shape(schedule)) return problem;
+std::optional<std::string> validate_schedule(const Schedule& schedule, bool with_backward) {
+  if (auto problem = validate_shape(schedule)) return problem;
   for (std::int64_t rank = 0; rank < schedule.num_ranks; ++rank) {
-    if (auto problem = problem_of_rank(schedule, rank, with_backward)) return problem;
+    if (auto problem = validate_rank_steps(schedule, rank, with_backward)) return problem;
   }
-  if (auto problem = problem_of_message_order(schedule)) return problem;
-  return problem_of_waiting(schedule);
+  if (auto problem = validate_message_order(schedule)) return problem;
+  return validate_no_deadlock(schedule);
 }
 
 std::string at_step(const Schedule& schedule, std::int64_t rank, std::int64_t index) {

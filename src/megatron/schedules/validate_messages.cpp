@@ -29,31 +29,31 @@ struct ByRank {
   }
 };
 
-struct Mail {
+struct MessageLog {
   std::vector<ByRank> sent, received;
 };
 
-Mail mail_of(const Schedule& schedule) {
-  Mail mail{std::vector<ByRank>(schedule.num_ranks), std::vector<ByRank>(schedule.num_ranks)};
+MessageLog message_log_of(const Schedule& schedule) {
+  MessageLog log{std::vector<ByRank>(schedule.num_ranks), std::vector<ByRank>(schedule.num_ranks)};
   for (std::int64_t rank = 0; rank < schedule.num_ranks; ++rank) {
     const std::vector<ScheduleStep>& steps = schedule.ranks[rank];
     for (std::size_t i = 0; i < steps.size(); ++i) {
       if (!is_message(steps[i].kind)) continue;
-      const std::optional<MessageEnd> end = other_end(schedule, rank, steps[i]);
+      const std::optional<MessageEndpoint> end = matching_end(schedule, rank, steps[i]);
       const bool is_send = steps[i].kind == StepKind::send_forward || steps[i].kind == StepKind::send_backward;
-      if (end) (is_send ? mail.sent : mail.received)[rank].with(end->rank).push_back({static_cast<std::int64_t>(i), end->step});
+      if (end) (is_send ? log.sent : log.received)[rank].with(end->rank).push_back({static_cast<std::int64_t>(i), end->step});
     }
   }
-  return mail;
+  return log;
 }
 
 }  // namespace
 
-std::optional<std::string> problem_of_message_order(const Schedule& schedule) {
-  Mail mail = mail_of(schedule);
+std::optional<std::string> validate_message_order(const Schedule& schedule) {
+  MessageLog log = message_log_of(schedule);
   for (std::int64_t from = 0; from < schedule.num_ranks; ++from) {
-    for (const auto& [to, sent] : mail.sent[from].lists) {
-      const std::vector<Posted>& received = mail.received[to].with(from);
+    for (const auto& [to, sent] : log.sent[from].lists) {
+      const std::vector<Posted>& received = log.received[to].with(from);
       for (std::size_t i = 0; i < std::min(sent.size(), received.size()); ++i) {
         if (schedule.ranks[to][received[i].index] == sent[i].other) continue;
         return at_step(schedule, to, received[i].index) + ": rank " + std::to_string(from) + " sends " +

@@ -19,19 +19,19 @@ bool is_backward(StepKind kind) { return kind == StepKind::backward || kind == S
 class RankCheck {
  public:
   RankCheck(const Schedule& schedule, std::int64_t rank, bool with_backward)
-      : x_schedule(schedule),
-        x_rank(rank),
-        x_with_backward(with_backward),
-        x_steps(schedule.ranks[rank]),
-        x_done(schedule.num_chunks * schedule.num_microbatches),
-        x_next_weight(schedule.num_chunks) {
-    for (std::int64_t chunk = 0; chunk < schedule.num_chunks; ++chunk) x_routes.push_back(routes_of(static_cast<std::int32_t>(chunk)));
+      : schedule_(schedule),
+        rank_(rank),
+        with_backward_(with_backward),
+        steps_(schedule.ranks[rank]),
+        done_(schedule.num_chunks * schedule.num_microbatches),
+        next_weight_(schedule.num_chunks) {
+    for (std::int64_t chunk = 0; chunk < schedule.num_chunks; ++chunk) routes_.push_back(routes_of(static_cast<std::int32_t>(chunk)));
   }
 
   Problem problem() {
-    for (std::size_t i = 0; i < x_steps.size(); ++i) {
-      if (const char* wrong = wrong_with(i)) return at_step(x_schedule, x_rank, static_cast<std::int64_t>(i)) + ": " + wrong;
-      mark(x_steps[i]);
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      if (const char* wrong = wrong_with(i)) return at_step(schedule_, rank_, static_cast<std::int64_t>(i)) + ": " + wrong;
+      mark(steps_[i]);
     }
     return missing();
   }
@@ -44,11 +44,11 @@ class RankCheck {
   };
 
   Routes routes_of(std::int32_t chunk) const {
-    const auto travels = [&](StepKind kind) { return other_end(x_schedule, x_rank, {kind, 0, chunk}).has_value(); };
-    const std::int64_t stage = x_schedule.stage_of(x_rank, chunk);
+    const auto travels = [&](StepKind kind) { return matching_end(schedule_, rank_, {kind, 0, chunk}).has_value(); };
+    const std::int64_t stage = schedule_.stage_of(rank_, chunk);
     const auto own_chunk = [&](std::int64_t other) {
-      const bool is_own = other >= 0 && other < x_schedule.num_stages() && x_schedule.rank_of(other) == x_rank;
-      return is_own ? x_schedule.chunk_of(other) : -1;
+      const bool is_own = other >= 0 && other < schedule_.num_stages() && schedule_.rank_of(other) == rank_;
+      return is_own ? schedule_.chunk_of(other) : -1;
     };
     return {travels(StepKind::recv_forward),
             travels(StepKind::send_forward),
@@ -59,7 +59,7 @@ class RankCheck {
   }
 
   static unsigned bit(StepKind kind) { return 1U << static_cast<unsigned>(kind); }
-  unsigned& done(std::int64_t chunk, std::int64_t microbatch) { return x_done[chunk * x_schedule.num_microbatches + microbatch]; }
+  unsigned& done(std::int64_t chunk, std::int64_t microbatch) { return done_[chunk * schedule_.num_microbatches + microbatch]; }
   bool has(std::int64_t chunk, std::int64_t microbatch, StepKind kind) { return (done(chunk, microbatch) & bit(kind)) != 0; }
   bool has_backward(std::int64_t chunk, std::int64_t microbatch) {
     return has(chunk, microbatch, StepKind::backward) || has(chunk, microbatch, StepKind::backward_input);
@@ -67,14 +67,14 @@ class RankCheck {
 
   void mark(const ScheduleStep& step) {
     done(step.chunk, step.microbatch) |= bit(step.kind);
-    if (step.kind == StepKind::backward || step.kind == StepKind::backward_weight) ++x_next_weight[step.chunk];
+    if (step.kind == StepKind::backward || step.kind == StepKind::backward_weight) ++next_weight_[step.chunk];
   }
 
   const char* wrong_with(std::size_t index) {
-    const ScheduleStep& step = x_steps[index];
-    if (step.chunk < 0 || step.chunk >= x_schedule.num_chunks) return "there is no such chunk";
-    if (step.microbatch < 0 || step.microbatch >= x_schedule.num_microbatches) return "there is no such microbatch";
-    if (!x_with_backward && !belongs_to_forward(step.kind)) return "an evaluation has no backward";
+    const ScheduleStep& step = steps_[index];
+    if (step.chunk < 0 || step.chunk >= schedule_.num_chunks) return "there is no such chunk";
+    if (step.microbatch < 0 || step.microbatch >= schedule_.num_microbatches) return "there is no such microbatch";
+    if (!with_backward_ && !belongs_to_forward(step.kind)) return "an evaluation has no backward";
     if (has(step.chunk, step.microbatch, step.kind)) return "it has been done before";
     if (step.joins_next) {
       if (const char* wrong = wrong_with_pair(index)) return wrong;
@@ -83,9 +83,9 @@ class RankCheck {
   }
 
   const char* wrong_with_pair(std::size_t index) const {
-    if (x_steps[index].kind != StepKind::forward) return "only a forward can be joined with the step behind it";
-    if (index + 1 == x_steps.size() || !is_backward(x_steps[index + 1].kind)) return "it is joined with a step that is no backward";
-    if (x_steps[index].microbatch == x_steps[index + 1].microbatch) return "it is joined with a backward of its own microbatch, which needs it";
+    if (steps_[index].kind != StepKind::forward) return "only a forward can be joined with the step behind it";
+    if (index + 1 == steps_.size() || !is_backward(steps_[index + 1].kind)) return "it is joined with a step that is no backward";
+    if (steps_[index].microbatch == steps_[index + 1].microbatch) return "it is joined with a backward of its own microbatch, which needs it";
     return nullptr;
   }
 
@@ -96,19 +96,19 @@ class RankCheck {
     } else if (!has(step.chunk, step.microbatch, StepKind::backward_input)) {
       return "its B has not been done";
     }
-    const bool is_in_order = step.kind == StepKind::backward_input || step.microbatch == x_next_weight[step.chunk];
+    const bool is_in_order = step.kind == StepKind::backward_input || step.microbatch == next_weight_[step.chunk];
     return is_in_order ? nullptr : "the weight gradients of the chunk are not in the order of microbatches";
   }
 
   const char* wrong_with_forward(const ScheduleStep& step) {
-    const Routes& routes = x_routes[step.chunk];
+    const Routes& routes = routes_[step.chunk];
     if (routes.receives_forward && !has(step.chunk, step.microbatch, StepKind::recv_forward)) return "its input has not been received";
     if (routes.before >= 0 && !has(routes.before, step.microbatch, StepKind::forward)) return "the stage before it on this rank has not been done";
     return nullptr;
   }
 
   const char* wrong_with_backward(const ScheduleStep& step) {
-    const Routes& routes = x_routes[step.chunk];
+    const Routes& routes = routes_[step.chunk];
     if (has_backward(step.chunk, step.microbatch)) return "its backward has been done before";
     if (!has(step.chunk, step.microbatch, StepKind::forward)) return "its forward has not been done";
     if (routes.receives_backward && !has(step.chunk, step.microbatch, StepKind::recv_backward)) return "its output gradient has not been received";
@@ -117,7 +117,7 @@ class RankCheck {
   }
 
   const char* wrong_with_message(const ScheduleStep& step) {
-    const Routes& routes = x_routes[step.chunk];
+    const Routes& routes = routes_[step.chunk];
     constexpr const char* kNowhere = "nothing travels there";
     switch (step.kind) {
       case StepKind::recv_forward:
@@ -135,13 +135,13 @@ class RankCheck {
 
   /// Everything that a rank must have done of each chunk and microbatch.
   Problem missing() {
-    for (std::int64_t chunk = 0; chunk < x_schedule.num_chunks; ++chunk) {
-      for (std::int64_t microbatch = 0; microbatch < x_schedule.num_microbatches; ++microbatch) {
+    for (std::int64_t chunk = 0; chunk < schedule_.num_chunks; ++chunk) {
+      for (std::int64_t microbatch = 0; microbatch < schedule_.num_microbatches; ++microbatch) {
         const unsigned lacking = expected(chunk, microbatch) & ~done(chunk, microbatch);
         for (const StepKind kind : kAllKinds) {
           if ((lacking & bit(kind)) == 0) continue;
           const ScheduleStep step{kind, static_cast<std::int32_t>(microbatch), static_cast<std::int32_t>(chunk)};
-          return "rank " + std::to_string(x_rank) + ", behind its last step (" + std::to_string(x_steps.size()) + " steps): " + name_of(step) +
+          return "rank " + std::to_string(rank_) + ", behind its last step (" + std::to_string(steps_.size()) + " steps): " + name_of(step) +
                  " is missing";
         }
       }
@@ -150,11 +150,11 @@ class RankCheck {
   }
 
   unsigned expected(std::int64_t chunk, std::int64_t microbatch) {
-    const Routes& routes = x_routes[chunk];
+    const Routes& routes = routes_[chunk];
     unsigned kinds = bit(StepKind::forward);
     if (routes.receives_forward) kinds |= bit(StepKind::recv_forward);
     if (routes.sends_forward) kinds |= bit(StepKind::send_forward);
-    if (!x_with_backward) return kinds;
+    if (!with_backward_) return kinds;
     const bool is_split = has(chunk, microbatch, StepKind::backward_input) || has(chunk, microbatch, StepKind::backward_weight);
     kinds |= is_split ? bit(StepKind::backward_input) | bit(StepKind::backward_weight) : bit(StepKind::backward);
     if (routes.receives_backward) kinds |= bit(StepKind::recv_backward);
@@ -162,18 +162,18 @@ class RankCheck {
     return kinds;
   }
 
-  const Schedule& x_schedule;
-  const std::int64_t x_rank;
-  const bool x_with_backward;
-  const std::vector<ScheduleStep>& x_steps;
-  std::vector<Routes> x_routes;
-  std::vector<unsigned> x_done;  ///< of each chunk and microbatch: a bit for each kind of step
-  std::vector<std::int64_t> x_next_weight;
+  const Schedule& schedule_;
+  const std::int64_t rank_;
+  const bool with_backward_;
+  const std::vector<ScheduleStep>& steps_;
+  std::vector<Routes> routes_;
+  std::vector<unsigned> done_;  ///< of each chunk and microbatch: a bit for each kind of step
+  std::vector<std::int64_t> next_weight_;
 };
 
 }  // namespace
 
-std::optional<std::string> problem_of_rank(const Schedule& schedule, std::int64_t rank, bool with_backward) {
+std::optional<std::string> validate_rank_steps(const Schedule& schedule, std::int64_t rank, bool with_backward) {
   return RankCheck(schedule, rank, with_backward).problem();
 }
 

@@ -7,8 +7,8 @@ namespace megatron {
 namespace {
 
 /// `num_ahead` forwards first; the weight gradient of a microbatch comes `delay` backwards after its own.
-void split_backward(const RankPlace& place, std::int64_t num_ahead, std::int64_t delay, RankSteps& steps) {
-  const std::int64_t count = place.num_microbatches;
+void split_backward(const GeneratorArgs& args, std::int64_t num_ahead, std::int64_t delay, RankSteps& steps) {
+  const std::int64_t count = args.num_microbatches;
   for (std::int64_t i = 0; i < std::min(num_ahead, count); ++i) steps.forward(0);
   for (std::int64_t i = 0; i < count; ++i) {
     steps.backward_input(0);
@@ -20,13 +20,13 @@ void split_backward(const RankPlace& place, std::int64_t num_ahead, std::int64_t
 
 }  // namespace
 
-void zb_h1(const RankPlace& place, RankSteps& steps) { split_backward(place, place.num_ranks - place.rank, place.rank, steps); }
+void zb_h1(const GeneratorArgs& args, RankSteps& steps) { split_backward(args, args.num_ranks - args.rank, args.rank, steps); }
 
-void zb_h2(const RankPlace& place, RankSteps& steps) {
-  const std::int64_t below = place.num_ranks - place.rank, above = place.rank;
+void zb_h2(const GeneratorArgs& args, RankSteps& steps) {
+  const std::int64_t below = args.num_ranks - args.rank, above = args.rank;
   // Up to twice the activations of ZB-H1, as far as there are microbatches to be ahead with.
-  const std::int64_t more = std::clamp<std::int64_t>(place.num_microbatches - place.num_ranks, 0, place.num_ranks - 1);
-  split_backward(place, below + std::min(more, below - 1), above + std::min(more, above), steps);
+  const std::int64_t more = std::clamp<std::int64_t>(args.num_microbatches - args.num_ranks, 0, args.num_ranks - 1);
+  split_backward(args, below + std::min(more, below - 1), above + std::min(more, above), steps);
 }
 
 }  // namespace megatron

@@ -11,8 +11,8 @@
 namespace megatron {
 namespace {
 
-constexpr std::size_t kDirect = 0x400;
-constexpr std::size_t kShort = 24;  // up to here a linear scan for the lowest rank beats a queue
+constexpr std::size_t kNumDirectCharacters = 0x400;
+constexpr std::size_t kMaxLinearScan = 24;  // up to here a linear scan for the lowest rank beats a queue
 
 std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
   return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
@@ -31,8 +31,8 @@ Bpe::Bpe(Vocabulary vocabulary, const Merges& merges, BpeOptions options, const 
     unk_id_ = vocabulary_.find(*options_.unk_token);
     if (unk_id_ < 0) throw UserError({source + ": unk_token \"" + *options_.unk_token + "\" is not in the vocabulary", "", ""});
   }
-  id_of_character_.assign(kDirect, -1);
-  for (char32_t c = 0; c < kDirect; ++c) {
+  id_of_character_.assign(kNumDirectCharacters, -1);
+  for (char32_t c = 0; c < kNumDirectCharacters; ++c) {
     std::string character;
     append_utf8(character, c);
     id_of_character_[c] = vocabulary_.find(character);
@@ -43,7 +43,7 @@ Bpe::Bpe(Vocabulary vocabulary, const Merges& merges, BpeOptions options, const 
     id_of_byte_.push_back(vocabulary_.find(name));
   }
   add_merges(merges, source);
-  whole_word_ = std::make_unique<std::atomic<WholeWord>[]>(static_cast<std::size_t>(vocabulary_.id_limit()));
+  word_cache_ = std::make_unique<std::atomic<WordCacheState>[]>(static_cast<std::size_t>(vocabulary_.id_limit()));
 }
 
 Bpe::~Bpe() = default;
@@ -82,21 +82,21 @@ Bpe::Merge Bpe::find_merge(std::int32_t left, std::int32_t right) const {
 void Bpe::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
   if (word.empty()) return;
   const std::int32_t whole = vocabulary_.find(word);
-  std::atomic<WholeWord>* memo = whole < 0 ? nullptr : &whole_word_[static_cast<std::size_t>(whole)];
-  if (whole >= 0 && (options_.ignore_merges || memo->load(std::memory_order_relaxed) == WholeWord::one_token)) {
+  std::atomic<WordCacheState>* cache_entry = whole < 0 ? nullptr : &word_cache_[static_cast<std::size_t>(whole)];
+  if (whole >= 0 && (options_.ignore_merges || cache_entry->load(std::memory_order_relaxed) == WordCacheState::one_token)) {
     ids.push_back(whole);
     return;
   }
   const std::size_t start = ids.size();
   append_initial(word, ids);
-  if (ids.size() - start <= kShort) {
+  if (ids.size() - start <= kMaxLinearScan) {
     merge_short(ids, start);
   } else {
     merge_long(ids, start);
   }
-  if (memo != nullptr) {
+  if (cache_entry != nullptr) {
     const bool itself = ids.size() == start + 1 && ids[start] == whole;
-    memo->store(itself ? WholeWord::one_token : WholeWord::several, std::memory_order_relaxed);
+    cache_entry->store(itself ? WordCacheState::one_token : WordCacheState::several, std::memory_order_relaxed);
   }
 }
 
@@ -107,7 +107,7 @@ std::int32_t Bpe::initial_id(std::string_view character, bool first, bool last) 
   return vocabulary_.find((first ? "" : prefix) + std::string(character) + (last ? suffix : ""));
 }
 
-bool Bpe::append_fallback(std::string_view character, bool first, bool last, std::vector<std::int32_t>& ids) const {
+bool Bpe::append_byte_fallback(std::string_view character, bool first, bool last, std::vector<std::int32_t>& ids) const {
   const std::string bytes = (first ? "" : options_.continuing_subword_prefix) + std::string(character) + (last ? options_.end_of_word_suffix : "");
   for (const char byte : bytes)
     if (id_of_byte_[static_cast<unsigned char>(byte)] < 0) return false;
@@ -122,12 +122,12 @@ void Bpe::append_initial(std::string_view word, std::vector<std::int32_t>& ids) 
     const std::size_t begin = i;
     const char32_t c = next_code_point(word, i);
     const std::string_view character = word.substr(begin, i - begin);
-    const std::int32_t id = direct && c < kDirect ? id_of_character_[c] : initial_id(character, begin == 0, i == word.size());
+    const std::int32_t id = direct && c < kNumDirectCharacters ? id_of_character_[c] : initial_id(character, begin == 0, i == word.size());
     if (id >= 0) {
       if (unknown_pending) ids.push_back(unk_id_);
       unknown_pending = false;
       ids.push_back(id);
-    } else if (options_.byte_fallback && append_fallback(character, begin == 0, i == word.size(), ids)) {
+    } else if (options_.byte_fallback && append_byte_fallback(character, begin == 0, i == word.size(), ids)) {
       continue;
     } else if (unk_id_ >= 0) {
       if (unknown_pending && !options_.fuse_unk) ids.push_back(unk_id_);
@@ -139,7 +139,7 @@ void Bpe::append_initial(std::string_view word, std::vector<std::int32_t>& ids) 
 
 void Bpe::merge_short(std::vector<std::int32_t>& ids, std::size_t start) const {
   std::size_t count = ids.size() - start;
-  std::array<Merge, kShort> merges;
+  std::array<Merge, kMaxLinearScan> merges;
   for (std::size_t i = 0; i + 1 < count; ++i) merges[i] = find_merge(ids[start + i], ids[start + i + 1]);
   while (count > 1) {
     std::size_t best = 0;

@@ -24,7 +24,7 @@ struct BpeOptions {
   bool ignore_merges = false;                  ///< a word that is a token is that token, whatever the merges say
 };
 
-/// Immutable but for a lock-free memo; encode is safe from many threads.
+/// Immutable but for a lock-free cache; encode is safe from many threads.
 class Bpe {
  public:
   using Merges = std::vector<std::pair<std::string, std::string>>;
@@ -48,23 +48,23 @@ class Bpe {
     std::uint64_t pair = ~0ull;
     Merge merge;
   };
-  enum class WholeWord : std::uint8_t { unknown, one_token, several };
+  enum class WordCacheState : std::uint8_t { unknown, one_token, several };
 
   void add_merges(const Merges& merges, const std::string& source);
   Merge find_merge(std::int32_t left, std::int32_t right) const;
   std::int32_t initial_id(std::string_view character, bool first, bool last) const;
   void append_initial(std::string_view word, std::vector<std::int32_t>& ids) const;
-  bool append_fallback(std::string_view character, bool first, bool last, std::vector<std::int32_t>& ids) const;
+  bool append_byte_fallback(std::string_view character, bool first, bool last, std::vector<std::int32_t>& ids) const;
   void merge_short(std::vector<std::int32_t>& ids, std::size_t start) const;
   void merge_long(std::vector<std::int32_t>& ids, std::size_t start) const;
 
   Vocabulary vocabulary_;
   BpeOptions options_;
   std::int32_t unk_id_ = -1;
-  std::vector<std::int32_t> id_of_character_;  ///< of characters below kDirect, when neither prefix nor suffix is in use
+  std::vector<std::int32_t> id_of_character_;  ///< of characters below kNumDirectCharacters, when neither prefix nor suffix is in use
   std::vector<std::int32_t> id_of_byte_;       ///< of <0x00>…<0xFF>
   std::vector<MergeSlot> merges_;
-  std::unique_ptr<std::atomic<WholeWord>[]> whole_word_;  ///< by id: does the token, taken as a word, encode to itself
+  std::unique_ptr<std::atomic<WordCacheState>[]> word_cache_;  ///< by id: does the token, taken as a word, encode to itself
 };
 
 }  // namespace megatron

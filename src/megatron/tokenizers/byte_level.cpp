@@ -45,7 +45,7 @@ void append_byte_level(std::string& out, std::string_view text) {
   out.resize(static_cast<std::size_t>(p - out.data()));
 }
 
-void append_bytes_of(std::string& out, std::string_view token) {
+void append_decoded_byte_level(std::string& out, std::string_view token) {
   const std::size_t start = out.size();
   for (std::size_t i = 0; i < token.size();) {
     const char32_t c = next_code_point(token, i);

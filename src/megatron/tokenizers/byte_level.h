@@ -10,6 +10,6 @@ namespace megatron {
 void append_byte_level(std::string& out, std::string_view text);
 
 /// Appends the bytes that the characters of `token` stand for; when one of them is outside the alphabet, `token` itself.
-void append_bytes_of(std::string& out, std::string_view token);
+void append_decoded_byte_level(std::string& out, std::string_view token);
 
 }  // namespace megatron

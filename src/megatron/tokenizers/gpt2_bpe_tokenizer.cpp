@@ -67,7 +67,7 @@ std::vector<std::int32_t> Gpt2BpeTokenizer::encode(std::string_view text) const 
   if (replaced) text = *replaced;
   std::string storage, word;
   std::vector<Span> words;
-  Regex::Finder(pattern_).find_all(with_known_characters(text, storage), 0, words);
+  Regex::Finder(pattern_).find_all(replace_unassigned_characters(text, storage), 0, words);
   std::vector<std::int32_t> ids;
   for (const Span& span : words) {
     word.clear();
@@ -80,7 +80,7 @@ std::vector<std::int32_t> Gpt2BpeTokenizer::encode(std::string_view text) const 
 std::string Gpt2BpeTokenizer::decode(std::span<const std::int32_t> ids, SpecialTokens special) const {
   std::string bytes;
   for (const std::int32_t id : ids)
-    if (special == SpecialTokens::keep || id != eod_) append_bytes_of(bytes, bpe_.vocabulary().token(id));
+    if (special == SpecialTokens::keep || id != eod_) append_decoded_byte_level(bytes, bpe_.vocabulary().token(id));
   auto replaced = replace_invalid_utf8(bytes);
   return replaced ? std::move(*replaced) : bytes;
 }

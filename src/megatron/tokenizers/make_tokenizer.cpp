@@ -51,7 +51,7 @@ bool looks_like_sentencepiece(std::string_view head) {
 }
 
 /// Files of other kinds of tokenizers are named as such before they are read as JSON or as lines.
-void refuse_other_kinds(const fs::path& path) {
+void reject_other_formats(const fs::path& path) {
   if (!fs::is_regular_file(path)) return;
   const std::string content = read_file(path);
   if (looks_like_sentencepiece(content)) refuse_sentencepiece(path);
@@ -77,7 +77,7 @@ std::unique_ptr<Tokenizer> open_byte(const TokenizerConfig&) { return std::make_
 
 std::unique_ptr<Tokenizer> open_gpt2(const TokenizerConfig& config) {
   const Gpt2Files files = gpt2_files(config);
-  refuse_other_kinds(files.vocab);
+  reject_other_formats(files.vocab);
   return std::make_unique<Gpt2BpeTokenizer>(files.vocab, files.merges);
 }
 
@@ -89,7 +89,7 @@ std::unique_ptr<Tokenizer> open_hugging_face(const TokenizerConfig& config) {
                      "give a tokenizer.json or a folder that holds one; names on the Hugging Face hub are not downloaded"});
   if (fs::is_directory(model) && !fs::exists(fs::path(model) / "tokenizer.json"))
     refuse_folder(model);
-  refuse_other_kinds(fs::is_directory(model) ? fs::path(model) / "tokenizer.json"
+  reject_other_formats(fs::is_directory(model) ? fs::path(model) / "tokenizer.json"
                                              : fs::path(model));
   return std::make_unique<HuggingFaceTokenizer>(model);
 }
@@ -102,7 +102,7 @@ struct Kind {
 constexpr std::array kKinds = {Kind{"NullTokenizer", open_null}, Kind{"ByteTokenizer", open_byte}, Kind{"GPT2BPETokenizer", open_gpt2},
                                Kind{"HuggingFaceTokenizer", open_hugging_face}};
 
-std::string_view recognise_file(const fs::path& path) {
+std::string_view detect_file_type(const fs::path& path) {
   const std::string content = read_file(path);
   const std::size_t first = content.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) throw UserError({"--tokenizer-model " + path.string() + " is empty", "", "check that the file is whole"});
@@ -112,18 +112,18 @@ std::string_view recognise_file(const fs::path& path) {
     if (path.filename() == "vocab.json" || fs::exists(path.parent_path() / "merges.txt")) return "GPT2BPETokenizer";
     throw UserError({path.string() + ": field 'model' is missing", "", "give a tokenizer.json, or vocab.json beside merges.txt"});
   }
-  refuse_other_kinds(path);
+  reject_other_formats(path);
   unsupported("--tokenizer-model " + path.string() + " is of no known kind");
 }
 
-std::string_view recognise(const TokenizerConfig& config) {
+std::string_view detect_tokenizer_type(const TokenizerConfig& config) {
   const fs::path model = config.tokenizer_model;
   if (model.empty()) {
     if (!config.vocab_file.empty() && !config.merge_file.empty()) return "GPT2BPETokenizer";
     throw UserError({"no tokenizer is given", "", "give --tokenizer-model FILE or --tokenizer-type TYPE"});
   }
   if (!fs::exists(model)) throw UserError({"--tokenizer-model " + model.string() + " does not exist", "", "check the path"});
-  if (!fs::is_directory(model)) return recognise_file(model);
+  if (!fs::is_directory(model)) return detect_file_type(model);
   if (fs::exists(model / "tokenizer.json")) return "HuggingFaceTokenizer";
   if (fs::exists(model / "vocab.json") && fs::exists(model / "merges.txt")) return "GPT2BPETokenizer";
   refuse_folder(model);
@@ -131,13 +131,13 @@ std::string_view recognise(const TokenizerConfig& config) {
 
 }  // namespace
 
-bool names_a_tokenizer(const TokenizerConfig& config) {
+bool has_tokenizer(const TokenizerConfig& config) {
   return !config.tokenizer_type.empty() || !config.tokenizer_model.empty() ||
          !config.vocab_file.empty();
 }
 
 std::string tokenizer_type(const TokenizerConfig& config) {
-  return config.tokenizer_type.empty() ? std::string(recognise(config)) : config.tokenizer_type;
+  return config.tokenizer_type.empty() ? std::string(detect_tokenizer_type(config)) : config.tokenizer_type;
 }
 
 std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerConfig& config) {

@@ -29,7 +29,7 @@ class Regex {
    public:
     explicit Finder(const Regex& regex);
     ~Finder();
-    /// Appends the matches in `text` (valid UTF-8, already passed through with_known_characters), offset by `base`.
+    /// Appends the matches in `text` (valid UTF-8, already passed through replace_unassigned_characters), offset by `base`.
     void find_all(std::string_view text, std::size_t base, std::vector<Span>& matches);
 
    private:

@@ -22,7 +22,7 @@ class Tokenizer {
 
   /// The ids of one document, as Megatron's preprocessing would write them (without the
   /// end-of-document token). Invalid UTF-8 is read as Python's errors='replace' reads it, unless
-  /// keeps_bytes().
+  /// accepts_invalid_utf8().
   virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
 
   /// The text of `ids`; ids without a token (a model's padded vocabulary) give nothing. Valid UTF-8, but for ByteTokenizer.
@@ -38,14 +38,14 @@ class Tokenizer {
   virtual bool is_special(std::int32_t id) const { return id == eod(); }
 
   /// Whether encode takes any bytes as they are, valid UTF-8 or not.
-  virtual bool keeps_bytes() const { return false; }
+  virtual bool accepts_invalid_utf8() const { return false; }
 
   /// The --tokenizer-type: "NullTokenizer", "HuggingFaceTokenizer" …
   virtual std::string_view name() const = 0;
 };
 
 /// Whether the settings name a tokenizer at all.
-bool names_a_tokenizer(const TokenizerConfig& config);
+bool has_tokenizer(const TokenizerConfig& config);
 
 /// The --tokenizer-type; without one, recognised from the files. UserError when they are of no
 /// known kind.

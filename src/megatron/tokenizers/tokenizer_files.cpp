@@ -57,7 +57,7 @@ Gpt2Files gpt2_files(const TokenizerConfig& config) {
 
 Files tokenizer_files(const TokenizerConfig& config) {
   Files files;
-  if (!names_a_tokenizer(config)) return files;
+  if (!has_tokenizer(config)) return files;
   const std::string type = tokenizer_type(config);
   if (type == "GPT2BPETokenizer") {
     const auto [vocab, merges] = gpt2_files(config);
@@ -82,7 +82,7 @@ std::string byte_tokenizer_json() {
     vocabulary[token] = byte;
   }
   const Json end = {
-      {"id", kEnd},      {"content", kByteTokenizerEnd}, {"single_word", false}, {"lstrip", false},
+      {"id", kEnd},      {"content", kByteTokenizerEod}, {"single_word", false}, {"lstrip", false},
       {"rstrip", false}, {"normalized", false},          {"special", true}};
   const Json byte_level = {{"type", "ByteLevel"},
                            {"add_prefix_space", false},

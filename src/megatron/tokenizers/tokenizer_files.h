@@ -27,7 +27,7 @@ Gpt2Files gpt2_files(const TokenizerConfig& config);
 std::map<std::string, std::string> tokenizer_files(const TokenizerConfig& config);
 
 /// What byte_tokenizer_json() calls the eod of ByteTokenizer.
-inline constexpr const char* kByteTokenizerEnd = "<|endoftext|>";
+inline constexpr const char* kByteTokenizerEod = "<|endoftext|>";
 
 /// A tokenizer.json that gives the ids of ByteTokenizer.
 std::string byte_tokenizer_json();

@@ -61,7 +61,7 @@ void append_normalized(std::string& out, std::string_view text, NormalizationFor
 }
 
 /// A long-known character that stands for those of `range`: U+10000 and its like have the same number of bytes as the originals.
-char32_t known_like(const AssignedRange& range) {
+char32_t assigned_equivalent(const AssignedRange& range) {
   struct Example {
     std::string_view category;
     char32_t three_bytes, four_bytes;
@@ -140,7 +140,7 @@ bool is_word(char32_t c) {
   return within(0x200C, 0x200D) || within(0x24B6, 0x24E9) || within(0x1F130, 0x1F149) || within(0x1F150, 0x1F169) || within(0x1F170, 0x1F189);
 }
 
-std::string_view with_known_characters(std::string_view text, std::string& storage) {
+std::string_view replace_unassigned_characters(std::string_view text, std::string& storage) {
   bool copied = false;
   for (std::size_t i = 0; i < text.size();) {
     if (static_cast<unsigned char>(text[i]) < 0xE0) {
@@ -154,7 +154,7 @@ std::string_view with_known_characters(std::string_view text, std::string& stora
     if (!copied) storage.assign(text);
     copied = true;
     std::string known;
-    append_utf8(known, range == nullptr ? 0x200B : known_like(*range));  // PCRE2 still counts U+180E as white space
+    append_utf8(known, range == nullptr ? 0x200B : assigned_equivalent(*range));  // PCRE2 still counts U+180E as white space
     MEGATRON_CHECK(known.size() == i - begin, "stand-in for U+", std::hex, static_cast<std::uint32_t>(c));
     storage.replace(begin, known.size(), known);
   }

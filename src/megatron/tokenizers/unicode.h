@@ -23,6 +23,6 @@ bool is_word(char32_t c);            ///< \w of UTS #18: letters, marks, digits,
 
 /// `text` with each character that newer Unicode versions assigned replaced by an older one of the same category, script class and UTF-8
 /// length, so that a matcher of any version finds the same offsets. Copies into `storage` only when needed; the result views either.
-std::string_view with_known_characters(std::string_view text, std::string& storage);
+std::string_view replace_unassigned_characters(std::string_view text, std::string& storage);
 
 }  // namespace megatron

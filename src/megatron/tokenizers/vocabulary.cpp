@@ -58,8 +58,8 @@ std::int32_t Vocabulary::find(std::string_view token) const {
 
 std::string_view Vocabulary::token(std::int32_t id) const {
   if (!contains(id)) return {};
-  const Piece& piece = token_of_id_[static_cast<std::size_t>(id)];
-  return std::string_view(arena_).substr(piece.offset, piece.size);
+  const TokenRange& range = token_of_id_[static_cast<std::size_t>(id)];
+  return std::string_view(arena_).substr(range.offset, range.size);
 }
 
 }  // namespace megatron

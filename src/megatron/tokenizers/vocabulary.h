@@ -32,7 +32,7 @@ class Vocabulary {
 
  private:
   static constexpr std::uint32_t kAbsent = ~0u;
-  struct Piece {
+  struct TokenRange {
     std::uint64_t offset = 0;
     std::uint32_t size = kAbsent;
   };
@@ -43,7 +43,7 @@ class Vocabulary {
   void insert(std::string_view token, std::int32_t id);
 
   std::string arena_;
-  std::vector<Piece> token_of_id_;
+  std::vector<TokenRange> token_of_id_;
   std::vector<Slot> slots_;
   std::int32_t size_ = 0;
 };

@@ -32,7 +32,7 @@ void load_schedule(Trainer& trainer, const Json& saved_settings) {
   const std::int64_t num_steps = trainer.progress.scheduler_num_steps;
   if (schedule_conflict(config) == ScheduleConflict::use_flags) return trainer.scheduler.set_num_steps(num_steps);
   const Json state = saved_schedule_state(saved_settings, trainer.settings, num_steps);
-  trainer.scheduler.restore(state, schedule_conflict(config), trainer.source->folder.string());
+  trainer.scheduler.load_state_dict(state, schedule_conflict(config), trainer.source->folder.string());
 }
 
 /// Takes up the run that saved the checkpoint where it stood.

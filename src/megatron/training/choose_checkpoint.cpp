@@ -99,13 +99,13 @@ std::optional<CheckpointSource> choose_checkpoint(const CheckpointConfig& config
                                                   StartWarnings& warnings, std::ostream& out) {
   std::optional<CheckpointSource> source;
   if (config.load.empty()) return source;
-  const JointSteps together(rank.world, rank.device);
-  const std::string chosen = together.on_first([&] {
+  const CollectiveSteps together(rank.world, rank.device);
+  const std::string chosen = together.run_on_rank_0([&] {
     source = search(config, warnings, out);
     return source ? encode(*source) : std::string();
   });
   if (chosen.empty()) return source;
-  together.on_all([&] {
+  together.run_on_all_ranks([&] {
     if (!source) source = open_decoded(chosen);
     return std::string();
   });

@@ -19,7 +19,7 @@ std::array<bool, 3> splits_with_data(const DataConfig& data) {
   std::array<bool, 3> result{true, true, true};
   for (std::size_t i = 0; i < 3; ++i) {
     if (sources.blend_per_split) result[i] = (*sources.blend_per_split)[i].has_value();
-    if (sources.blend) result[i] = (*split_shares(data.split))[i] > 0;
+    if (sources.blend) result[i] = (*split_weights(data.split))[i] > 0;
   }
   return result;
 }
@@ -88,7 +88,7 @@ class DataSetup {
                                    .micro_batch_size = micro_batch_size,
                                    .data_parallel_rank = dp_.rank,
                                    .data_parallel_size = dp_.size},
-                       .workers = settings_.data.num_workers,
+                       .num_workers = settings_.data.num_workers,
                        .vocab_size = settings_.model.vocab_size},
             .document_masks = settings_.data.reset_attention_mask,
             .device = trainer_.rank.device};

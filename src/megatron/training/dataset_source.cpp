@@ -67,18 +67,18 @@ class DatasetSource : public MicrobatchSource {
   }
 
  private:
-  void open() { loader_ = std::make_unique<Loader>(dataset_, options_.loader); }
+  void open() { loader_ = std::make_unique<DataLoader>(dataset_, options_.loader); }
 
   std::shared_ptr<const Dataset> dataset_;
   DatasetSourceOptions options_;
-  std::unique_ptr<Loader> loader_;
+  std::unique_ptr<DataLoader> loader_;
 };
 
 }  // namespace
 
 std::unique_ptr<MicrobatchSource> make_dataset_source(std::shared_ptr<const Dataset> dataset, const DatasetSourceOptions& options) {
   return prefetched(std::make_unique<DatasetSource>(std::move(dataset), options),
-                    {.device = options.device, .in_thread = options.loader.workers > 0});
+                    {.device = options.device, .in_thread = options.loader.num_workers > 0});
 }
 
 }  // namespace megatron

@@ -11,7 +11,7 @@
 namespace megatron {
 
 struct DatasetSourceOptions {
-  LoaderOptions loader = {};
+  DataLoaderOptions loader = {};
   bool document_masks = false;    ///< attention stays inside documents: adds document_ids
   c10::Device device{c10::kCPU};  ///< of the microbatches
 };

@@ -14,7 +14,7 @@
 #include <chrono>
 #include <vector>
 
-#include "kernels/cpu/panel_product.h"
+#include "kernels/cpu/gemm_micro_kernel.h"
 #include "megatron/transformer/kernel_type.h"
 
 namespace megatron {
@@ -97,8 +97,8 @@ std::optional<double> gpu_peak_bandwidth(std::string_view name) {
   return gpu == nullptr ? std::nullopt : std::optional(gpu->bandwidth * 1e9);
 }
 
-/// One product of the innermost kernel after another in every thread, from its first cache.
-double innermost_product_flops(const kernels::PanelProduct& product) {
+/// One product of the innermost kernel after another in every thread, from its L1 cache.
+double micro_kernel_flops(const kernels::MicroKernel& product) {
   constexpr std::int64_t kSteps = 64, kRows = 24, kRepeats = 2000;
   const int threads = at::get_num_threads();
   const double seconds = best_time(c10::kCPU, 0.05, [&] {
@@ -114,7 +114,7 @@ double innermost_product_flops(const kernels::PanelProduct& product) {
   return 2 * pair * static_cast<double>(kRows * kernels::kPanelColumns * kSteps * kRepeats) * threads / seconds;
 }
 
-double matrix_product_flops(c10::Device device, c10::ScalarType dtype) {
+double matmul_flops(c10::Device device, c10::ScalarType dtype) {
   const std::int64_t size = device.is_cpu() ? 1024 : 8192;
   const at::NoGradGuard no_grad;
   const auto options = at::TensorOptions().device(device).dtype(dtype);
@@ -124,9 +124,9 @@ double matrix_product_flops(c10::Device device, c10::ScalarType dtype) {
 }
 
 double measured_peak_flops(c10::Device device, c10::ScalarType dtype) {
-  const double product = matrix_product_flops(device, dtype);
+  const double product = matmul_flops(device, dtype);
   if (!device.is_cpu() || (dtype != c10::kFloat && dtype != c10::kBFloat16)) return product;
-  return std::max(product, innermost_product_flops(kernels::panel_product(kernel_type(dtype))));
+  return std::max(product, micro_kernel_flops(kernels::gemm_micro_kernel(kernel_type(dtype))));
 }
 
 double measured_peak_bandwidth(c10::Device device) {

@@ -38,7 +38,7 @@ std::optional<double> evaluate(const EvaluationParts& parts, MicrobatchSource& s
   for (std::int64_t begin = 0; begin < num_microbatches; begin += group) {
     if (stop()) return std::nullopt;
     const std::vector<Microbatch> batch = next_microbatches(source, std::min(group, num_microbatches - begin));
-    run_schedule(parts.pipeline.evaluation(static_cast<std::int64_t>(batch.size())), {parts.model, parts.weights, rank.pp},
+    run_schedule(parts.pipeline.evaluation_schedule(static_cast<std::int64_t>(batch.size())), {parts.model, parts.weights, rank.pp},
                  {.batch = batch, .training = false, .on_loss = on_loss});
   }
   const std::vector<double> replicas = sums({rank.dp_cp, rank.device}, {loss_sum, tokens}, "evaluation");

@@ -91,7 +91,7 @@ void LayerNormWatch::take_activations() {
   const Axis& model = weights_.model_axis();
   std::vector<std::string> mine;
   for (const auto& [unit, mean_square] : mean_squares_) mine.push_back(unit);
-  const std::vector<std::string> units = gather_names(model, mine, weights_.device());
+  const std::vector<std::string> units = all_gather_unique_names(model, mine, weights_.device());
   const at::Tensor sums = at::zeros({2, static_cast<std::int64_t>(units.size())}, at::TensorOptions().dtype(at::kDouble).device(weights_.device()));
   for (std::size_t i = 0; i < units.size(); ++i) {
     const auto found = mean_squares_.find(units[i]);

@@ -136,7 +136,7 @@ StepTimes measure_parts(const Settings& settings, const Rank& rank) {
   StepTimes times(rank.device);
   const auto on_loss = [](std::size_t, const StepOutput& output) { return at::ones({}, output.loss_sum.options()); };
   for (int round = 0; round < kRounds; ++round) {
-    weights.begin_gradients();
+    weights.zero_gradients();
     run_schedule(schedule, {*model, weights, rank.pp}, {.batch = batch, .training = true, .on_loss = on_loss, .listener = &times});
   }
   return times;

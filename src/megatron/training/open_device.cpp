@@ -16,8 +16,8 @@ std::string open_plugin() {
   const OpenedPlugin opened = open_cuda_plugin(cuda_plugin_path());
   if (opened.plugin == nullptr) return opened.problem;
   if (const std::string problem = opened.plugin->device_problem(); !problem.empty()) return "CUDA reports: " + problem;
-  provide_cuda_row_operations(*opened.plugin->rows);
-  provide_cuda_optimizer_operations(*opened.plugin->optimizer);
+  register_cuda_row_operations(*opened.plugin->rows);
+  register_cuda_optimizer_operations(*opened.plugin->optimizer);
   return "";
 }
 
@@ -36,7 +36,7 @@ c10::Device gpu_of(std::int64_t local_rank) {
 }  // namespace
 
 OpenedDevice open_device(const std::string& wanted, std::int64_t local_rank) {
-  const DeviceChoice choice = choose_device(wanted, {.driver = ask_cuda_driver, .open_plugin = open_plugin});
+  const DeviceChoice choice = choose_device(wanted, {.driver = query_cuda_driver, .open_plugin = open_plugin});
   return {.device = choice.is_cuda ? gpu_of(local_rank) : c10::Device(c10::kCPU), .reason = choice.reason};
 }
 

@@ -48,7 +48,7 @@ PipelinePlan searched_plan(const Settings& settings, const Rank& rank, const Lay
                         .microbatch_group = options.microbatch_group};
   const std::vector<PipelineLayout> layouts = searched_layouts(parallel, settings.model.num_layers, layer_costs(times));
   for (const PipelineLayout& layout : layouts) request.layouts.push_back({layout.num_chunks, layout.order, stage_costs(times, layout)});
-  const Candidate best = search_schedule(request);
+  const ScheduleCandidate best = search_schedule(request);
   const auto chosen = std::ranges::find_if(
       layouts, [&](const PipelineLayout& layout) { return layout.num_chunks == best.schedule.num_chunks && layout.order == best.schedule.order; });
   options.costs = stage_costs(times, *chosen);

@@ -16,7 +16,7 @@ void remove_checkpoint(const std::filesystem::path& root, std::int64_t iteration
   }
   if (!fs::exists(folder)) return;
   try {
-    discard_folder(folder);
+    remove_folder_atomically(folder);
   } catch (const UserError& error) {
     out << "WARNING: an older checkpoint stays, training goes on: " << error.what() << std::endl;
     return;

@@ -31,7 +31,7 @@ std::string machine(const std::string& device_name) {
 std::int64_t num_model_parameters(const ParamStore& weights) {
   std::int64_t mine = 0;
   for (const Parameter* parameter : weights.parameters()) {
-    for (const Box& box : parameter->owned_boxes()) mine += num_elements(box.shape);
+    for (const TensorSlice& box : parameter->owned_slices()) mine += num_elements(box.shape);
   }
   return std::llround(sums({weights.model_axis(), weights.device()}, {static_cast<double>(mine)}, "parameters").front());
 }

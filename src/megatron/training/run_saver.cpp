@@ -33,7 +33,7 @@ std::int64_t tracked_iteration(const std::string& root) {
 }
 
 /// For a save that comes again.
-void or_warn(Progress& bar, const Trainer& trainer, const std::function<void()>& save) {
+void or_warn(ProgressBar& bar, const Trainer& trainer, const std::function<void()>& save) {
   try {
     save();
   } catch (const UserError& error) {
@@ -46,7 +46,7 @@ void or_warn(Progress& bar, const Trainer& trainer, const std::function<void()>&
 
 }  // namespace
 
-RunSaver::RunSaver(Trainer& trainer, std::ostream& out, Progress& bar, JobDeadline* deadline)
+RunSaver::RunSaver(Trainer& trainer, std::ostream& out, ProgressBar& bar, JobDeadline* deadline)
     : trainer_(trainer),
       config_(trainer.settings.checkpoint),
       out_(out),

@@ -15,7 +15,7 @@ namespace megatron {
 class RunSaver {
  public:
   /// `deadline` learns how long saves take; may be null. Begins progress.txt with --log-progress.
-  RunSaver(Trainer& trainer, std::ostream& out, Progress& bar, JobDeadline* deadline);
+  RunSaver(Trainer& trainer, std::ostream& out, ProgressBar& bar, JobDeadline* deadline);
 
   /// Saves where --save-interval or --non-persistent-save-interval say so. When that fails, training goes on after a warning.
   void save_if_due();
@@ -38,7 +38,7 @@ class RunSaver {
   Trainer& trainer_;
   const CheckpointConfig& config_;
   std::ostream& out_;
-  Progress& bar_;
+  ProgressBar& bar_;
   JobDeadline* deadline_;
   std::unique_ptr<ProgressLog> log_;
   std::int64_t saved_iteration_;

@@ -14,7 +14,7 @@ class SaveFolder {
  public:
   /// The leader, one rank of a run, creates the folder, writes a file there and takes its lock: UserError when it is a file, cannot be written, or
   /// another run holds it. The others follow it.
-  explicit SaveFolder(std::filesystem::path path, FileSystem& files = disk(), bool is_leader = true);
+  explicit SaveFolder(std::filesystem::path path, FileSystem& files = default_file_system(), bool is_leader = true);
 
   const std::filesystem::path& path() const { return path_; }
   FileSystem& files() const { return files_; }

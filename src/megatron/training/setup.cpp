@@ -92,7 +92,7 @@ constexpr std::int64_t kOverlapChunks = 4;  ///< pieces of a product with --tp-c
 
 class Setup {
  public:
-  Setup(const Run& run, const OpenedDevice& device, const RankInWorld& world, std::ostream& out)
+  Setup(const RunConfig& run, const OpenedDevice& device, const RankInWorld& world, std::ostream& out)
       : run_(run), device_(device), world_(world), out_(out) {}
 
   Trainer build() {
@@ -168,7 +168,7 @@ class Setup {
     if (run_.options.settings.training.train_samples > 0 && !settings().training.skip_train)
       out_ << "setting training iterations to " << settings().training.train_iters << std::endl;
     trainer_.pipeline = plan_pipeline(settings(), trainer_.rank, out_);
-    if (trainer_.rank.pp.size > 1) take_turns(trainer_.rank.tp, trainer_.rank.device);
+    if (trainer_.rank.pp.size > 1) enable_overlap(trainer_.rank.tp, trainer_.rank.device);
     trainer_.rank.embedding = embedding_axis(settings(), trainer_.pipeline.layout(), *mesh_, trainer_.rank, world_.communicators);
     open_save_folders();
     skip_rejected_iterations(settings(), out_);
@@ -183,7 +183,7 @@ class Setup {
   /// rank cannot, all stop here.
   void read_tokenizer() {
     const TokenizerConfig& config = settings().tokenizer;
-    JointSteps(trainer_.rank.world, trainer_.rank.device).on_all([&] {
+    CollectiveSteps(trainer_.rank.world, trainer_.rank.device).run_on_all_ranks([&] {
       tokenizer_ = open_tokenizer(config, settings().model.vocab_size);
       if (trainer_.rank.world.rank == 0) trainer_.tokenizer_files = tokenizer_files(config);
       return std::string();
@@ -196,11 +196,11 @@ class Setup {
     const CheckpointConfig& config = settings().checkpoint;
     if (config.save.empty()) return;
     const auto open = [&](bool is_leader) {
-      trainer_.save_folder = std::make_unique<SaveFolder>(config.save, disk(), is_leader);
+      trainer_.save_folder = std::make_unique<SaveFolder>(config.save, default_file_system(), is_leader);
       if (config.non_persistent_save_interval)
-        trainer_.non_persistent_folder = std::make_unique<SaveFolder>(non_persistent_folder(config, config.save), disk(), is_leader);
+        trainer_.non_persistent_folder = std::make_unique<SaveFolder>(non_persistent_folder(config, config.save), default_file_system(), is_leader);
     };
-    JointSteps(trainer_.rank.world, trainer_.rank.device).on_first([&] {
+    CollectiveSteps(trainer_.rank.world, trainer_.rank.device).run_on_rank_0([&] {
       const LaunchEnvironment launch = find_launch_environment();
       check_used_folders(config, trainer_.source,
                          {.count = launch.restart_count, .max = launch.max_restarts},
@@ -262,7 +262,7 @@ class Setup {
          << std::flush;
   }
 
-  const Run& run_;
+  const RunConfig& run_;
   const OpenedDevice device_;
   const RankInWorld& world_;
   std::ostream& out_;
@@ -273,11 +273,11 @@ class Setup {
 
 }  // namespace
 
-Trainer set_up(const Run& run, std::ostream& out, const RankInWorld& world) {
+Trainer set_up(const RunConfig& run, std::ostream& out, const RankInWorld& world) {
   set_determinism(run.options.settings.training);
   const OpenedDevice device = world.device ? *world.device : open_device(run.options.settings.parallel.device);
   keep_freed_memory();
-  at::set_num_threads(take_share(world.processors, /*pins=*/device.device.is_cpu()));
+  at::set_num_threads(bind_to_cpus(world.processors, /*pins=*/device.device.is_cpu()));
   Trainer trainer = Setup(run, device, world, out).build();
   malloc_trim(0);  // what reading settings, tokenizer, data and a checkpoint needed goes back before the first step
   give_back_tensor_memory();

@@ -11,6 +11,6 @@ namespace megatron {
 
 /// Resolves and checks the settings, opens the tokenizer, builds (or loads) this rank's part of model, optimizer and schedule, and the datasets,
 /// printing Megatron's lines to `out`. UserErrors for every mistake. Collective over the world.
-Trainer set_up(const Run& run, std::ostream& out, const RankInWorld& world = {});
+Trainer set_up(const RunConfig& run, std::ostream& out, const RankInWorld& world = {});
 
 }  // namespace megatron

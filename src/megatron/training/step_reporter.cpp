@@ -76,7 +76,7 @@ ThroughputMeter make_throughput_meter(const Trainer& trainer) {
 
 }  // namespace
 
-StepReporter::StepReporter(Trainer& trainer, std::ostream& out, Progress& bar)
+StepReporter::StepReporter(Trainer& trainer, std::ostream& out, ProgressBar& bar)
     : trainer_(trainer),
       out_(out),
       bar_(bar),

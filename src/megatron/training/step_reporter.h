@@ -22,7 +22,7 @@ class StepReporter {
  public:
   /// Starts the interval's clock. On rank 0, metrics go to metrics.jsonl in --tensorboard-dir, or else in --save (nowhere without either), and to the
   /// event files of --tensorboard-dir. `bar` is updated, and cleared before lines.
-  StepReporter(Trainer& trainer, std::ostream& out, Progress& bar);
+  StepReporter(Trainer& trainer, std::ostream& out, ProgressBar& bar);
 
   /// Call before each step.
   void begin_step();
@@ -48,7 +48,7 @@ class StepReporter {
 
   Trainer& trainer_;
   std::ostream& out_;
-  Progress& bar_;
+  ProgressBar& bar_;
   LoggerConfig logger_;  ///< of this rank
   StepProfiler profiler_;
   PipelineTrace pipeline_trace_;

@@ -45,7 +45,7 @@ class TensorAllocator : public c10::Allocator {
     void* data = (bytes <= kSmall ? small_ : large_).allocate(bytes);
     if (data == nullptr)
       throw OutOfMemory("a tensor of " + std::to_string(bytes) + " bytes could not be allocated");
-    add(static_cast<std::int64_t>(BlockHeap::size_of(data)));
+    add(static_cast<std::int64_t>(CpuCachingAllocator::usable_size(data)));
     return {data, data, &release, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
@@ -60,23 +60,23 @@ class TensorAllocator : public c10::Allocator {
   TensorMemory read() const {
     return {.live_bytes = static_cast<double>(live_.load()),
             .peak_bytes = static_cast<double>(peak_.load()),
-            .reserved_bytes = static_cast<double>(small_.statistics().held_bytes + large_.statistics().held_bytes)};
+            .reserved_bytes = static_cast<double>(small_.statistics().reserved_bytes + large_.statistics().reserved_bytes)};
   }
   TensorAllocations allocations() const {
-    const BlockHeap::Statistics small = small_.statistics(), large = large_.statistics();
+    const CpuCachingAllocator::Statistics small = small_.statistics(), large = large_.statistics();
     return {.tensors = small.allocations + large.allocations, .system = small.system_calls + large.system_calls};
   }
   void forget_peak() { peak_ = live_.load(); }
-  void give_back() {
-    small_.give_back();
-    large_.give_back();
+  void empty_cache() {
+    small_.empty_cache();
+    large_.empty_cache();
   }
 
  private:
   static void release(void* data) {
     if (data == nullptr) return;
     TensorAllocator& self = instance();
-    self.live_ -= static_cast<std::int64_t>(BlockHeap::size_of(data));
+    self.live_ -= static_cast<std::int64_t>(CpuCachingAllocator::usable_size(data));
     (self.small_.owns(data) ? self.small_ : self.large_).free(data);
   }
   void add(std::int64_t bytes) {
@@ -86,13 +86,13 @@ class TensorAllocator : public c10::Allocator {
     }
   }
 
-  BlockHeap small_{{.address_space = address_space() / 8,
-                    .reserves = has_unlimited_addresses(),
-                    .growth = kSmallGrowth}};
-  BlockHeap large_{{.address_space = address_space(),
-                    .reserves = has_unlimited_addresses(),
-                    .growth = kGrowth,
-                    .prepare = provide_pages}};
+  CpuCachingAllocator small_{{.address_space = address_space() / 8,
+                    .reserve_upfront = has_unlimited_addresses(),
+                    .growth_bytes = kSmallGrowth}};
+  CpuCachingAllocator large_{{.address_space = address_space(),
+                    .reserve_upfront = has_unlimited_addresses(),
+                    .growth_bytes = kGrowth,
+                    .on_grow = provide_pages}};
   std::atomic<std::int64_t> live_ = 0, peak_ = 0;
 };
 
@@ -121,6 +121,6 @@ void forget_peak_tensor_memory(c10::Device device) {
 
 TensorAllocations tensor_allocations() { return TensorAllocator::instance().allocations(); }
 
-void give_back_tensor_memory() { TensorAllocator::instance().give_back(); }
+void give_back_tensor_memory() { TensorAllocator::instance().empty_cache(); }
 
 }  // namespace megatron

@@ -62,7 +62,7 @@ class TrainLoop {
   std::ostream& out_;
   AnnouncedDeadline announced_;
   ExitConditions exit_;
-  Progress bar_;
+  ProgressBar bar_;
   StepReporter reporter_;
   RunSaver saver_;
   Validator validator_;
@@ -169,7 +169,7 @@ void TrainLoop::iterate() {
   if (outcome.save) saver_.save_again();
   if (rejection_) return;
   const TrainStepResult& step = outcome.step;
-  if (step.update.applied) trainer_.scheduler.advance(trainer_.batch.running_batch_size);
+  if (step.update.applied) trainer_.scheduler.step(trainer_.batch.running_batch_size);
   progress_.floating_point_operations += trainer_.flops_per_iteration();
   count_iteration(trainer_.batch.global_batch_size - trainer_.batch.running_batch_size);
   reporter_.report(step, trainer_.clock.monotonic_s() - start);

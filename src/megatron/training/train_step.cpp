@@ -53,7 +53,7 @@ bool alternates(const Schedule& schedule) {
 /// The batch, told what each backward will start from. One rank whose forwards run ahead (GPipe) is not: what it writes in forward would come before
 /// the gradients of earlier microbatches.
 std::vector<Microbatch> announce_gradients(const TrainStepParts& parts, const TrainStepOptions& options, std::vector<Microbatch> batch) {
-  if (parts.rank.pp.size == 1 && !alternates(parts.pipeline.training(options.num_microbatches))) return batch;
+  if (parts.rank.pp.size == 1 && !alternates(parts.pipeline.training_schedule(options.num_microbatches))) return batch;
   for (Microbatch& microbatch : batch)
     microbatch.tensors["loss_gradient"] = gradient_scale(parts, options, microbatch.at("loss_mask").sum().to(at::kDouble));
   return batch;
@@ -111,12 +111,12 @@ StepLosses forward_backward(const TrainStepParts& parts, const TrainStepOptions&
   };
   const std::vector<Microbatch> announced = announce_gradients(parts, options, batch);
   TimedSteps timed(parts.timers, parts.steps);
-  parts.weights.begin_gradients(options.num_microbatches);
-  run_schedule(parts.pipeline.training(options.num_microbatches), {parts.model, parts.weights, parts.rank.pp, turns_of(parts.rank.tp)},
+  parts.weights.zero_gradients(options.num_microbatches);
+  run_schedule(parts.pipeline.training_schedule(options.num_microbatches), {parts.model, parts.weights, parts.rank.pp, overlapped_pair_of(parts.rank.tp)},
                {.batch = announced, .training = true, .on_loss = on_loss, .listener = &timed});
   {
     const auto sync = parts.timers.scope("all-grads-sync", 1);
-    parts.weights.finish_gradients();
+    parts.weights.finalize_gradients();
   }
   add_ranks(parts.rank.dp_cp, losses);
   add_ranks(parts.rank.pp, losses);  // zeros but for the last stage's
@@ -128,9 +128,9 @@ StepLosses forward_backward(const TrainStepParts& parts, const TrainStepOptions&
 namespace {
 
 /// The optimizer's phases as timers of level 1.
-class TimedPhases : public StepPhases {
+class OptimizerTimers : public StepTimers {
  public:
-  explicit TimedPhases(Timers& timers) : timers_(timers) {}
+  explicit OptimizerTimers(Timers& timers) : timers_(timers) {}
   void begin(const char* phase) override { scope_.emplace(timers_, phase, 1); }
   void end(const char* /*phase*/) override { scope_.reset(); }
 
@@ -143,15 +143,15 @@ class TimedPhases : public StepPhases {
 
 void update_weights(const TrainStepParts& parts, const TrainStepOptions& options, const StepLosses& losses) {
   const auto timing = parts.timers.scope("optimizer", 1);
-  TimedPhases phases(parts.timers);
+  OptimizerTimers optimizer_timers(parts.timers);
   StepOptions update = options.update;
-  update.phases = &phases;
-  if (options.check_for_nan) update.veto = at::isfinite(losses.sums).logical_not().any().to(at::kDouble);
+  update.timers = &optimizer_timers;
+  if (options.check_for_nan) update.found_inf = at::isfinite(losses.sums).logical_not().any().to(at::kDouble);
   parts.optimizer.queue_step(update);
 }
 
 TrainStepResult read_step(const TrainStepParts& parts, const TrainStepOptions& options, const StepLosses& losses) {
-  const at::Tensor numbers = at::cat({losses.sums, losses.tokens, parts.optimizer.findings()}).cpu();
+  const at::Tensor numbers = at::cat({losses.sums, losses.tokens, parts.optimizer.step_stats()}).cpu();
   const double* sums = numbers.const_data_ptr<double>();
   const double* tokens = sums + options.num_microbatches;
   TrainStepResult result;

@@ -32,7 +32,7 @@ struct Trainer {
   Rank rank;
   std::string device_name;                 ///< the GPU's, as its driver gives it; empty on a CPU
   std::optional<CheckpointSource> source;  ///< what --load gave
-  CarriedFiles tokenizer_files;  ///< of the run's tokenizer, for its checkpoints; only on the rank
+  AuxiliaryFiles tokenizer_files;  ///< of the run's tokenizer, for its checkpoints; only on the rank
                                  ///< that writes them
   StartWarnings warnings;                  ///< repeated right before training
   std::string unsound_checkpoint;          ///< which of its weights are not finite; empty: none
@@ -49,7 +49,7 @@ struct Trainer {
   std::vector<SplitShare> data;  ///< how much of which corpus the whole run takes; on rank 0
   std::unique_ptr<SaveFolder> save_folder, non_persistent_folder;  ///< null: nothing is saved there
   TrainingProgress progress;
-  JsonBox rerun_state;  ///< of a step that is to be run again (reruns/); null: none
+  JsonValue rerun_state;  ///< of a step that is to be run again (reruns/); null: none
   double flops_per_sample = 0;
   Timers timers{0, TimerStatistic::minmax};
   RunClock clock;

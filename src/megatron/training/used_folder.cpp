@@ -28,7 +28,7 @@ bool begins_anew(const CheckpointConfig& config, const CheckpointSource& source)
 /// What lies below `root`, nothing when there is no checkpoint.
 struct Contents {
   std::vector<std::int64_t> iterations;
-  std::optional<Tracked> tracked;
+  std::optional<TrackerContent> tracked;
   bool is_empty() const { return iterations.empty() && !tracked; }
   std::int64_t latest() const {
     return std::max(iterations.empty() ? 0 : iterations.back(), tracked_iteration());

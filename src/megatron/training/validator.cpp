@@ -7,7 +7,7 @@
 
 namespace megatron {
 
-Validator::Validator(Trainer& trainer, StepReporter& reporter, std::ostream& out, Progress& bar, std::function<bool()> stop)
+Validator::Validator(Trainer& trainer, StepReporter& reporter, std::ostream& out, ProgressBar& bar, std::function<bool()> stop)
     : trainer_(trainer),
       reporter_(reporter),
       out_(out),

@@ -15,7 +15,7 @@ namespace megatron {
 class Validator {
  public:
   /// `stop` is asked before each microbatch; an evaluation cut off so is made anew by the run that resumes.
-  Validator(Trainer& trainer, StepReporter& reporter, std::ostream& out, Progress& bar, std::function<bool()> stop);
+  Validator(Trainer& trainer, StepReporter& reporter, std::ostream& out, ProgressBar& bar, std::function<bool()> stop);
 
   /// Evaluates every validation set if the iteration just made, or the one resumed at, asks for it.
   void evaluate_if_due();
@@ -34,7 +34,7 @@ class Validator {
   Trainer& trainer_;
   StepReporter& reporter_;
   std::ostream& out_;
-  Progress& bar_;
+  ProgressBar& bar_;
   std::function<bool()> stop_;
   EvaluationPlan plan_;
 };

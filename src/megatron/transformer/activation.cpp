@@ -16,7 +16,7 @@
 #include "megatron/base/error.h"
 #include "megatron/transformer/differentiable.h"
 #include "megatron/transformer/kernel_type.h"
-#include "megatron/transformer/on_threads.h"
+#include "megatron/transformer/parallel_kernel.h"
 #include "megatron/transformer/op_scope.h"
 #include "megatron/transformer/parameter.h"
 #include "megatron/transformer/row_operations.h"
@@ -109,7 +109,7 @@ at::Tensor activation_forward(const at::Tensor& x, const BiasActivation& activat
   const at::Tensor bias = wide_bias(activation.bias, x);
   const OpScope scope("megatron::bias_activation", {x, bias, y});
   const std::int64_t columns = y.size(-1), rows = y.numel() / columns;
-  on_threads(kernels::activation_kernels().forward,
+  parallel_kernel(kernels::activation_kernels().forward,
              kernels::ActivationArguments{.x = x.const_data_ptr(),
                                           .bias = bias.const_data_ptr(),
                                           .y = y.mutable_data_ptr(),
@@ -131,7 +131,7 @@ at::Tensor activation_backward(const at::Tensor& gradient, const at::Tensor& x, 
   {
     const at::Tensor y = result != nullptr ? *result : at::Tensor();
     const OpScope scope("megatron::bias_activation_backward", {dy, x, bias, dx, y});
-    on_threads(kernels::activation_kernels().backward,
+    parallel_kernel(kernels::activation_kernels().backward,
                kernels::ActivationBackwardArguments{.dy = dy.const_data_ptr(),
                                                     .x = x.const_data_ptr(),
                                                     .bias = bias.const_data_ptr(),
@@ -143,9 +143,9 @@ at::Tensor activation_backward(const at::Tensor& gradient, const at::Tensor& x, 
                                                     .columns = columns,
                                                     .kind = kernel_kind(activation.kind),
                                                     .gated = activation.gated},
-               blocks, kernels::kRowsOfABlock * width);
+               blocks, kernels::kRowsPerBlock * width);
   }
-  if (activation.bias != nullptr) activation.bias->contribute(added_row_blocks(sums));
+  if (activation.bias != nullptr) activation.bias->contribute(reduce_row_blocks(sums));
   return dx;
 }
 

@@ -17,10 +17,10 @@ struct BiasActivation {
   Parameter* bias = nullptr;
 };
 
-/// 16-bit numbers are computed in float32 and rounded once. On the processor one own kernel for each pass.
+/// 16-bit numbers are computed in float32 and rounded once. On the CPU one own kernel for each pass.
 at::Tensor activate(const at::Tensor& x, const BiasActivation& activation);
 
-/// The two passes of activate() on the processor, for functions that make their graph themselves. x is contiguous.
+/// The two passes of activate() on the CPU, for functions that make their graph themselves. x is contiguous.
 at::Tensor activation_forward(const at::Tensor& x, const BiasActivation& activation);
 /// The gradient of x from that of the result; the bias's is contributed. `result`, if not null, receives what forward gave, which then need not be
 /// kept: the same pass makes it.

@@ -1,6 +1,6 @@
-// m × k rows of a, k × n columns of b. b is packed in panels of 64 columns with neighbouring rows interleaved, as the processor's 16-bit dot
+// m × k rows of a, k × n columns of b. b is packed in panels of 64 columns with neighbouring rows interleaved, as the CPU's 16-bit dot
 // products want it; a is read as it lies. ATen exports oneDNN's micro-kernel for this (CPUBlas.h).
-#include "megatron/transformer/block_product.h"
+#include "megatron/transformer/brgemm.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/native/CPUBlas.h>
@@ -84,7 +84,7 @@ void multiply(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool ac
 
 bool rows_contiguous(const at::Tensor& x) { return x.stride(1) == 1 && x.stride(0) >= x.size(1); }
 
-/// Whether the micro-kernel reads panels at all: oneDNN may be told by its environment to use an older instruction set than the processor's.
+/// Whether the micro-kernel reads panels at all: oneDNN may be told by its environment to use an older instruction set than the CPU's.
 template <class T>
 bool probe() {
   at::Tensor out = at::empty({2, 2}, at::kFloat), a = at::empty({2, 2}, c10::CppTypeToScalarType<T>::value), b = at::empty_like(a);
@@ -105,11 +105,11 @@ bool available(bool in_hardware) {
 
 }  // namespace
 
-bool block_product(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
+bool brgemm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
   const bool is_bf16 = a.scalar_type() == c10::kBFloat16;
-  if (is_bf16 ? !available<at::BFloat16>(kernels::cpu_has_bf16_products()) : !available<at::Half>(kernels::cpu_has_f16_products())) return false;
+  if (is_bf16 ? !available<at::BFloat16>(kernels::cpu_has_avx512_bf16()) : !available<at::Half>(kernels::cpu_has_avx512_fp16())) return false;
   if (out.numel() == 0 || a.size(1) == 0 || a.size(1) % 2 != 0 || out.stride(1) != 1) return false;
-  const OpScope scope("megatron::block_product", {a, b, out});
+  const OpScope scope("megatron::brgemm", {a, b, out});
   // A weight as bᵀ is read in place, and the small operand packed, by making the transposed product.
   const bool transposed = !rows_contiguous(b) && rows_contiguous(b.t());
   const at::Tensor left = transposed ? b.t() : rows_contiguous(a) ? a : a.contiguous();

@@ -15,7 +15,7 @@ constexpr std::int64_t kBusMultiple = 1 << 16;  ///< elements: Megatron's for NC
 std::int64_t round_up(std::int64_t number, std::int64_t multiple) { return (number + multiple - 1) / multiple * multiple; }
 
 /// Elements at which a bucket is closed; 0: never.
-std::int64_t closing_size(const std::vector<Parameter*>& declared, const DataParallel& options) {
+std::int64_t closing_size(const std::vector<Parameter*>& declared, const DataParallelOptions& options) {
   if (!options.num_buckets) return options.bucket_elements;
   std::int64_t total = 0;
   for (const Parameter* parameter : declared) total += round_up(num_elements(parameter->local_shape()), kernels::kStateBlock);
@@ -24,7 +24,7 @@ std::int64_t closing_size(const std::vector<Parameter*>& declared, const DataPar
 
 }  // namespace
 
-std::vector<BucketLayout> bucket_layouts(const std::vector<Parameter*>& declared, const DataParallel& options, bool separates_precise) {
+std::vector<BucketLayout> bucket_layouts(const std::vector<Parameter*>& declared, const DataParallelOptions& options, bool separates_precise) {
   const std::int64_t closing = closing_size(declared, options), slices = options.all.size * kernels::kStateBlock;
   const std::int64_t multiple = options.pads_for_bus_bandwidth ? std::lcm(slices, kBusMultiple) : slices;
   std::map<std::size_t, BucketLayout> closed;  // by the place of the last parameter, in the order of backward

@@ -20,6 +20,6 @@ struct BucketLayout {
 /// Parameters in the order in which backward finishes them, the reverse of `declared`, in buckets that are closed as options ask, those tagged
 /// precise in buckets of their own when `separates_precise`. Ordered by their last parameter; each divides into equal slices of whole blocks over
 /// options.all.
-std::vector<BucketLayout> bucket_layouts(const std::vector<Parameter*>& declared, const DataParallel& options, bool separates_precise);
+std::vector<BucketLayout> bucket_layouts(const std::vector<Parameter*>& declared, const DataParallelOptions& options, bool separates_precise);
 
 }  // namespace megatron

@@ -5,7 +5,7 @@
 
 #include "kernels/cpu/column_sums.h"
 #include "megatron/transformer/kernel_type.h"
-#include "megatron/transformer/on_threads.h"
+#include "megatron/transformer/parallel_kernel.h"
 #include "megatron/transformer/op_scope.h"
 #include "megatron/transformer/row_operations.h"
 
@@ -18,14 +18,14 @@ at::Tensor column_sums(const at::Tensor& x) {
   const at::Tensor rows = x.contiguous();
   const std::int64_t num_blocks = kernels::row_blocks(x.size(0));
   const at::Tensor blocks = at::empty({num_blocks, x.size(1)}, x.options().dtype(type));
-  on_threads(kernels::sum_row_blocks,
+  parallel_kernel(kernels::sum_row_blocks,
              kernels::RowBlocksArguments{.x = rows.const_data_ptr(),
                                          .type = kernel_type(x.scalar_type()),
                                          .blocks = blocks.mutable_data_ptr(),
                                          .rows = x.size(0),
                                          .columns = x.size(1)},
-             num_blocks, kernels::kRowsOfABlock * x.size(1));
-  return added_row_blocks(blocks);
+             num_blocks, kernels::kRowsPerBlock * x.size(1));
+  return reduce_row_blocks(blocks);
 }
 
 }  // namespace megatron

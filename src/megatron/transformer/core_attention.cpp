@@ -87,7 +87,7 @@ std::pair<at::Tensor, at::Tensor> positions_of(const AttentionOptions& options, 
 }
 
 /// True where a query may not see a key: [q, k], or [b, 1, q, k] with documents; undefined when everything is visible.
-at::Tensor hidden_mask(const AttentionOptions& options, const QueryBlock& block, const at::Device& device) {
+at::Tensor attention_mask(const AttentionOptions& options, const QueryBlock& block, const at::Device& device) {
   const auto [q_position, k_position] = positions_of(options, block, device);
   at::Tensor hidden;
   const auto hide = [&](const at::Tensor& more) { hidden = hidden.defined() ? hidden.logical_or(more) : more; };
@@ -115,7 +115,7 @@ at::Tensor scores_of(const at::Tensor& q_rows, const at::Tensor& k_rows, const A
     const auto [q_position, k_position] = positions_of(options, block, scores.device());
     scores.add_(options.alibi_slopes.to(scores.scalar_type()).view({shape.n, 1, 1}) * (k_position - q_position).to(scores.scalar_type()));
   }
-  const at::Tensor hidden = hidden_mask(options, block, scores.device());
+  const at::Tensor hidden = attention_mask(options, block, scores.device());
   if (hidden.defined()) scores.masked_fill_(hidden, -std::numeric_limits<double>::infinity());
   return scores;
 }
@@ -194,7 +194,7 @@ AttentionResult blocked_attention(const at::Tensor& q, const at::Tensor& k, cons
 
 /// ATen's flash kernels see no dropout, window, bias or softcap; their causal mask starts at the top left, so queries must start where keys do
 /// (or be a single one at the end).
-bool flash_fits(const AttentionShape& shape, const AttentionOptions& options) {
+bool can_use_flash_attention(const AttentionShape& shape, const AttentionOptions& options) {
   const bool plain = !options.dropout.active() && options.window[0] < 0 && options.window[1] < 0 && options.softcap == 0 &&
                      !options.alibi_slopes.defined() && !options.document_ids.defined() && shape.d == shape.dv;
   if (!plain) return false;
@@ -215,8 +215,8 @@ AttentionResult accelerator_attention(const at::Tensor& q, const at::Tensor& k, 
 
 AttentionResult core_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options) {
   const AttentionShape shape = shape_of(q, k, v);
-  if (fused_attention_takes(q)) return fused_attention(q, k, v, options);
-  if (!q.is_cpu() && flash_fits(shape, options)) return accelerator_attention(q, k, v, shape, options);
+  if (fused_attention_supports(q)) return fused_attention(q, k, v, options);
+  if (!q.is_cpu() && can_use_flash_attention(shape, options)) return accelerator_attention(q, k, v, shape, options);
   if (q.element_size() == 2) {
     AttentionResult result = core_attention(q.to(c10::kFloat), k.to(c10::kFloat), v.to(c10::kFloat), options);
     result.out = result.out.to(q.scalar_type());

@@ -30,7 +30,7 @@ struct AttentionResult {
 };
 
 /// q [sq, b, n, d], k [sk, b, g, d], v [sk, b, g, dv] with n a multiple of g (grouped queries). Memory O(sequence): scores exist for one block
-/// at a time, and backward draws the same dropout mask again. The processor's own kernels compute float32 and 16 bits (fused_attention.h); an
+/// at a time, and backward draws the same dropout mask again. The CPU's own kernels compute float32 and 16 bits (fused_attention.h); an
 /// accelerator's fused kernel is used where it fits (no dropout, no window, equal head dimensions); the rest is products of blocks of queries, for 16
 /// bits in float32 and rounded once.
 AttentionResult core_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options);

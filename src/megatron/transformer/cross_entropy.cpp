@@ -75,7 +75,7 @@ void cross_entropy_gradient(const LabelledLogits& rows, const at::Tensor& lse, c
   const kernels::CrossEntropyGradient arguments{.rows = kernel_rows(rows),
                                                 .lse = lse.const_data_ptr(),
                                                 .mask = mask.const_data_ptr<float>(),
-                                                .scale = number_of(scale),
+                                                .scale = host_scalar(scale),
                                                 .gradient = gradient.mutable_data_ptr(),
                                                 .gradient_type = kernel_type(gradient.scalar_type()),
                                                 .gradient_row_stride = gradient.stride(0)};

@@ -1,4 +1,4 @@
-// Cross entropy over rows of logits, whatever their device: the processor's own kernels, ATen's operators elsewhere.
+// Cross entropy over rows of logits, whatever their device: the CPU's own kernels, ATen's operators elsewhere.
 #pragma once
 
 #include <ATen/core/Tensor.h>

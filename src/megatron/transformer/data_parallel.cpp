@@ -21,9 +21,9 @@ Axis part_of(const Axis& axis, std::int64_t first, std::int64_t step, std::int64
 
 }  // namespace
 
-DataParallel data_parallel(const ParallelConfig& config, const Rank& rank, Communicators* communicators) {
+DataParallelOptions data_parallel(const ParallelConfig& config, const Rank& rank, Communicators* communicators) {
   const Axis& all = rank.dp_cp;
-  DataParallel result{.all = all, .shard = {all.name}, .replica = all};
+  DataParallelOptions result{.all = all, .shard = {all.name}, .replica = all};
   if (config.use_distributed_optimizer) {
     const std::int64_t instances = config.num_distributed_optimizer_instances, size = all.size / instances;
     MEGATRON_CHECK(all.size % instances == 0, instances, " optimizer instances over ", all.size, " data-parallel ranks");

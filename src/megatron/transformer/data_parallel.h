@@ -14,7 +14,7 @@ namespace megatron {
 
 class Communicators;
 
-struct DataParallel {
+struct DataParallelOptions {
   Axis all{"dp-cp"};                             ///< every rank with the same weights: shard × replica
   Axis shard{"dp-cp"};                           ///< of one instance of the distributed optimizer: each owns a slice of every bucket; size 1: none
   Axis replica{"dp-cp"};                         ///< ranks with the same slice
@@ -31,6 +31,6 @@ struct DataParallel {
 
 /// What the flags ask of `rank`. Collective over rank.dp_cp when there are several instances; `communicators` makes their groups and may be null
 /// otherwise.
-DataParallel data_parallel(const ParallelConfig& config, const Rank& rank, Communicators* communicators);
+DataParallelOptions data_parallel(const ParallelConfig& config, const Rank& rank, Communicators* communicators);
 
 }  // namespace megatron

@@ -40,7 +40,7 @@ LocalIds local_ids(const at::Tensor& ids, std::int64_t first, std::int64_t count
 
 /// A table's rows for contiguous ids; each id must be a row of the whole table.
 kernels::EmbeddingTable kernel_table(const Parameter& weight, const at::Tensor& table, const at::Tensor& ids) {
-  const auto [least, largest] = range_of(ids);
+  const auto [least, largest] = host_range(ids);
   MEGATRON_CHECK(least >= 0 && largest < weight.sharding().global_shape[0], "ids from ", least, " to ", largest, " for ", weight.name(), " of ",
                  weight.sharding().global_shape[0], " rows");
   return {.rows = table.const_data_ptr(), .ids = ids.const_data_ptr<std::int64_t>(), .first = first_row(weight), .count = table.size(0)};
@@ -52,7 +52,7 @@ struct Lookups {
   at::Tensor ids;               ///< contiguous
 };
 
-/// Rows of `words` + rows of `positions`, on the processor.
+/// Rows of `words` + rows of `positions`, on the CPU.
 at::Tensor look_up(const Lookups& words, const Lookups& positions, c10::ScalarType type) {
   const at::Tensor table = words.weight->precise_value();
   const at::Tensor other = positions.weight != nullptr ? positions.weight->precise_value() : at::Tensor();
@@ -159,7 +159,7 @@ at::Tensor LanguageModelEmbedding::forward(const at::Tensor& tokens, const at::T
   const at::Tensor hidden_sbh =
       in_one_pass ? sum_in_one_pass(tokens, position_ids, residual_type) : sum(tokens, position_ids, context).to(residual_type);
   const at::Tensor dropped = dropout(hidden_sbh, context.dropout(path(), "dropout", config_.hidden_dropout), context.s_start);
-  show_op(context.hooks, *this, "dropout", dropped);
+  notify_op(context.hooks, *this, "dropout", dropped);
   return dropped;
 }
 
@@ -181,13 +181,13 @@ at::Tensor LanguageModelEmbedding::sum_in_one_pass(const at::Tensor& tokens, con
 at::Tensor LanguageModelEmbedding::sum(const at::Tensor& tokens, const at::Tensor& position_ids, const ForwardContext& context) const {
   const Axis& tp = word_embeddings_.weight.axis();
   at::Tensor hidden_sbh = embedding_lookup(tokens.t(), word_embeddings_.weight);
-  hidden_sbh = context.sequence_parallel ? reduce_scatter_to_sequence(hidden_sbh, tp, "word_embeddings")
-                                         : reduce_from_split(hidden_sbh, tp, "word_embeddings");
-  show_op(context.hooks, word_embeddings_, "", hidden_sbh);
+  hidden_sbh = context.sequence_parallel ? reduce_scatter_to_sequence_parallel_region(hidden_sbh, tp, "word_embeddings")
+                                         : reduce_from_tensor_parallel_region(hidden_sbh, tp, "word_embeddings");
+  notify_op(context.hooks, word_embeddings_, "", hidden_sbh);
   if (!position_embeddings_) return hidden_sbh;
   const at::Tensor mine = position_ids.expand_as(tokens).narrow(1, context.s_start - context.q_start, hidden_sbh.size(0));
   hidden_sbh = hidden_sbh + embedding_lookup(mine.t(), position_embeddings_->weight);
-  show_op(context.hooks, *position_embeddings_, "", hidden_sbh);
+  notify_op(context.hooks, *position_embeddings_, "", hidden_sbh);
   return hidden_sbh;
 }
 

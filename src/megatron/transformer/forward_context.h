@@ -18,8 +18,8 @@ struct ForwardContext {
   at::Tensor sample_ordinals;         ///< int64 [b]
   at::Tensor document_ids;            ///< int32 [b, s] or undefined
   at::Tensor rotary_cos, rotary_sin;  ///< [s, 1 or b, 1, rotary_dim / 2] or undefined
-  LayerStates* states = nullptr;      ///< generating: one per layer
-  std::int64_t q_start = 0;           ///< generating: tokens already in the states
+  KvCache* kv_cache = nullptr;      ///< generating: one per layer
+  std::int64_t q_start = 0;           ///< generating: tokens already in the kv_cache
   std::int64_t s_start = 0;           ///< position of the first of this rank's hidden rows
   bool sequence_parallel = false;     ///< hidden rows are this rank's slice of the sequence
   UnitHooks* hooks = nullptr;         ///< called around every unit

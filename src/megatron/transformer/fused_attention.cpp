@@ -10,9 +10,9 @@
 #include "megatron/transformer/differentiable.h"
 #include "megatron/transformer/dropout.h"
 #include "megatron/transformer/kernel_type.h"
-#include "megatron/transformer/on_threads.h"
+#include "megatron/transformer/parallel_kernel.h"
 #include "megatron/transformer/op_scope.h"
-#include "megatron/transformer/thread_scratch.h"
+#include "megatron/transformer/thread_workspace.h"
 
 namespace megatron {
 namespace {
@@ -33,7 +33,7 @@ std::array<std::int64_t, 3> strides_of(const at::Tensor& x) { return {x.stride(0
 kernels::AttentionArguments arguments_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options) {
   const kernels::Type type = kernel_type(q.scalar_type());
   kernels::AttentionArguments a{.type = type,
-                                .product = &kernels::panel_product(type),
+                                .micro_kernel = &kernels::gemm_micro_kernel(type),
                                 .sq = q.size(0),
                                 .sk = k.size(0),
                                 .b = q.size(1),
@@ -53,7 +53,7 @@ kernels::AttentionArguments arguments_of(const at::Tensor& q, const at::Tensor& 
                                 .document_stride = 0,
                                 .q_start = options.q_start,
                                 .k_start = options.k_start,
-                                .drops = options.dropout.active(),
+                                .has_dropout = options.dropout.active(),
                                 .rule = {},
                                 .ordinals = nullptr,
                                 .first_head = options.first_head};
@@ -68,14 +68,14 @@ kernels::AttentionArguments arguments_of(const at::Tensor& q, const at::Tensor& 
     a.document_ids = ids.const_data_ptr<std::int32_t>();
     a.document_stride = ids.size(1);
   }
-  if (a.drops) {
+  if (a.has_dropout) {
     a.rule = dropout_rule(options.dropout);
     a.ordinals = dropout_ordinals(options.dropout, q, a.b);
   }
   return a;
 }
 
-constexpr std::int64_t kUnitsOfAThread = 8;  ///< of a stage
+constexpr std::int64_t kUnitsPerThread = 8;  ///< of a stage
 
 /// Runs the stages of a pass, each shared among the threads.
 template <class Arguments>
@@ -87,9 +87,9 @@ void run(kernels::AttentionPlan (*plan_of)(const Arguments&), void (*pass)(const
   for (int stage = 0; stage < 2; ++stage) {
     const std::int64_t parts = plan.parts[static_cast<std::size_t>(stage)];
     if (parts == 0) continue;
-    const std::int64_t units = std::min(parts, kUnitsOfAThread * threads);
-    share_units(units, threads, [&](std::int64_t unit) {
-      pass(arguments, stage, parts * unit / units, parts * (unit + 1) / units, shared.mutable_data_ptr(), thread_scratch(plan.scratch_bytes));
+    const std::int64_t units = std::min(parts, kUnitsPerThread * threads);
+    dynamic_parallel_for(units, threads, [&](std::int64_t unit) {
+      pass(arguments, stage, parts * unit / units, parts * (unit + 1) / units, shared.mutable_data_ptr(), thread_workspace(plan.workspace_bytes));
     });
   }
 }
@@ -124,7 +124,7 @@ Heads backward(const Heads& heads, const AttentionResult& result, const at::Tens
 
 }  // namespace
 
-bool fused_attention_takes(const at::Tensor& q) {
+bool fused_attention_supports(const at::Tensor& q) {
   return q.is_cpu() && (q.scalar_type() == at::kFloat || q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf);
 }
 

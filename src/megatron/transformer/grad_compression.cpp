@@ -8,16 +8,16 @@ namespace {
 
 class Bf16Compression : public GradCompression {
  public:
-  PendingWork start(const ParamBucket& bucket, const StartSum& start_sum) override {
-    if (bucket.grad.element_size() == 2) return start_sum(bucket.grad);
+  PendingWork start(const ParamBucket& bucket, const StartReduce& start_reduce) override {
+    if (bucket.grad.element_size() == 2) return start_reduce(bucket.grad);
     const at::Tensor sent = bucket.grad.to(at::kBFloat16);
-    return and_then(start_sum(sent), [sent, &bucket] { bucket.own(bucket.grad).copy_(bucket.own(sent)); });
+    return and_then(start_reduce(sent), [sent, &bucket] { bucket.own(bucket.grad).copy_(bucket.own(sent)); });
   }
 };
 
 }  // namespace
 
-std::unique_ptr<GradCompression> make_grad_compression(const DataParallel& options) {
+std::unique_ptr<GradCompression> make_grad_compression(const DataParallelOptions& options) {
   if (options.compression == "none") return nullptr;
   if (options.compression == "bf16") return std::make_unique<Bf16Compression>();
   if (options.compression == "low-rank") return make_low_rank_compression(options);

@@ -24,16 +24,16 @@ PendingWork start_wide_scatter(const at::Tensor& own, const at::Tensor& grad, co
 
 }  // namespace
 
-GradReducer::GradReducer(const std::vector<ParamBucket>& buckets, const DataParallel& options)
+GradReducer::GradReducer(const std::vector<ParamBucket>& buckets, const DataParallelOptions& options)
     : buckets_(buckets), options_(options), compression_(make_grad_compression(options)) {}
 
 void GradReducer::start(std::size_t index) {
   const ParamBucket& bucket = buckets_.at(index);
-  const auto sum = [&](const at::Tensor& flat) { return started(bucket, flat); };
+  const auto sum = [&](const at::Tensor& flat) { return start_reduce(bucket, flat); };
   works_.push_back(compression_ ? compression_->start(bucket, sum) : sum(bucket.grad));
 }
 
-PendingWork GradReducer::started(const ParamBucket& bucket, const at::Tensor& flat) const {
+PendingWork GradReducer::start_reduce(const ParamBucket& bucket, const at::Tensor& flat) const {
   const ReduceOp op = options_.averages ? ReduceOp::average : ReduceOp::sum;
   const Axis &shard = options_.shard, &replica = options_.replica;
   if (shard.size == 1) return replica.comm->start_all_reduce(flat, "gradients", op);

@@ -13,19 +13,19 @@ namespace megatron {
 class GradReducer {
  public:
   /// The buckets, which must outlive this, stay where they are.
-  GradReducer(const std::vector<ParamBucket>& buckets, const DataParallel& options);
+  GradReducer(const std::vector<ParamBucket>& buckets, const DataParallelOptions& options);
 
   /// Starts the sum of a bucket whose gradients are complete. Collective over options.all, buckets in ascending order.
   void start(std::size_t bucket);
-  /// Waits for all that were started: then the bucket, or its own slice, holds the sum.
+  /// Waits for all that were start_reduce: then the bucket, or its own slice, holds the sum.
   void finish();
 
  private:
   /// The sum of a tensor that lies as the bucket does, into this rank's slice of it.
-  PendingWork started(const ParamBucket& bucket, const at::Tensor& flat) const;
+  PendingWork start_reduce(const ParamBucket& bucket, const at::Tensor& flat) const;
 
   const std::vector<ParamBucket>& buckets_;
-  const DataParallel& options_;
+  const DataParallelOptions& options_;
   std::unique_ptr<GradCompression> compression_;  ///< null: none
   std::vector<PendingWork> works_;
 };

@@ -1,4 +1,4 @@
-// Numbers of tensors in the processor's memory, read where they lie: no operator runs, so code that must queue its work without a look at results can
+// Numbers of tensors in the CPU's memory, read where they lie: no operator runs, so code that must queue its work without a look at results can
 // be seen to do so.
 #pragma once
 
@@ -8,13 +8,13 @@
 
 namespace megatron {
 
-/// The value of a float32 or float64 scalar on the processor.
-double number_of(const at::Tensor& scalar);
+/// The value of a float32 or float64 scalar on the CPU.
+double host_scalar(const at::Tensor& scalar);
 
-struct NumberRange {
+struct HostRange {
   std::int64_t least = 0, largest = -1;
 };
-/// Of the elements of an int64 tensor on the processor; the empty range when it has none.
-NumberRange range_of(const at::Tensor& numbers);
+/// Of the elements of an int64 tensor on the CPU; the empty range when it has none.
+HostRange host_range(const at::Tensor& numbers);
 
 }  // namespace megatron

@@ -42,7 +42,7 @@ double exact_normal(double std, std::uint64_t key, std::int64_t element) {
 
 /// Elements first … first + count of a site, at most kChunk, in float32: their float64 values rounded.
 void draw_floats(const Init& init, std::uint64_t key, std::int64_t first, std::int64_t count, float* out) {
-  if (init.kind == Init::Kind::normal) return kernels::draws().normals(init.value, key, first, count, out, exact_normal);
+  if (init.kind == Init::Kind::normal) return kernels::random_kernels().normals(init.value, key, first, count, out, exact_normal);
   std::array<double, kChunk> numbers;
   draw(init, key, first, std::span(numbers).first(static_cast<std::size_t>(count)));
   std::copy_n(numbers.data(), count, out);
@@ -57,14 +57,14 @@ void draw_chunk(const Init& init, std::uint64_t key, std::int64_t first, std::in
   kernels::conversions().from_f32(numbers.data(), out, type, count);
 }
 
-bool covers(const std::vector<Box>& boxes, std::int64_t elements) {
-  for (const Box& box : boxes) elements -= num_elements(box.shape);
+bool covers(const std::vector<Box>& slices, std::int64_t elements) {
+  for (const TensorSlice& box : slices) elements -= num_elements(box.shape);
   return elements == 0;
 }
 
 /// Calls run(global index, local index, length) for every contiguous run of a box.
 template <class Run>
-void for_each_run(const Box& box, const Shape& global, const Shape& local, Run run) {
+void for_each_run(const TensorSlice& box, const Shape& global, const Shape& local, Run run) {
   const auto dims = static_cast<int>(box.shape.size());
   int tail = dims - 1;  // dimensions after `tail` are whole in both tensors, so the run spans them
   while (tail > 0 && box.shape[tail] == global[tail] && box.shape[tail] == local[tail]) --tail;
@@ -111,12 +111,12 @@ void initialize_parameter(const Parameter& parameter, at::Tensor value, std::uin
   }
   const Init& init = parameter.spec().init;
   const Shape local = parameter.local_shape();
-  const std::vector<Box> boxes = parameter.sharding().boxes(parameter.axis());
-  if (!covers(boxes, value.numel())) value.zero_();
+  const std::vector<Box> slices = parameter.sharding().slices(parameter.axis());
+  if (!covers(slices, value.numel())) value.zero_();
   const at::Tensor flat = value.view({-1});
   const kernels::Type type = kernel_type(value.scalar_type());
   const std::uint64_t key = philox_key(seed, parameter.name());
-  for (const Box& box : boxes) {
+  for (const TensorSlice& box : slices) {
     for_each_run(box, parameter.sharding().global_shape, local, [&](std::int64_t global_index, std::int64_t local_index, std::int64_t length) {
       if (init.kind == Init::Kind::constant) {
         flat.narrow(0, local_index, length).fill_(init.value);

@@ -20,11 +20,11 @@ struct LayerArguments {
   const TransformerConfig& config;
   const Rank& rank;
   std::int64_t layer_index = 0;  ///< 0-based, in the whole model
-  bool norm_inside = true;       ///< pre-norm: the block's first linear owns the norm's weights
+  bool has_input_norm = true;       ///< pre-norm: the block's first linear owns the norm's weights
 };
 
 /// One of the two blocks between which a layer's stream runs. Input and output are [s, b, h], the output before dropout and residual.
-class Block : public Module {
+class Sublayer : public Module {
  public:
   using Module::Module;
   /// Of what the layer owes `forward` normalised; none when it takes the stream itself.
@@ -33,15 +33,15 @@ class Block : public Module {
 };
 
 /// A block that mixes positions: attention now, state-space layers later.
-class Mixer : public Block {
+class Mixer : public Sublayer {
  public:
-  using Block::Block;
+  using Sublayer::Sublayer;
 };
 
 /// A block that works on each position: MLP now, mixture of experts later.
-class FeedForward : public Block {
+class FeedForward : public Sublayer {
  public:
-  using Block::Block;
+  using Sublayer::Sublayer;
 };
 
 struct TransformerLayerSpec {

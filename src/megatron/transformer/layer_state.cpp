@@ -23,7 +23,7 @@ at::Tensor write(at::Tensor& cache, const at::Tensor& rows, std::int64_t start) 
 
 }  // namespace
 
-std::pair<at::Tensor, at::Tensor> KeyValueState::append(const at::Tensor& key, const at::Tensor& value, std::int64_t start) {
+std::pair<at::Tensor, at::Tensor> LayerKvCache::append(const at::Tensor& key, const at::Tensor& value, std::int64_t start) {
   return {write(key_, key, start), write(value_, value, start)};
 }
 

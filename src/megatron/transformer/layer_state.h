@@ -9,13 +9,13 @@
 
 namespace megatron {
 
-class LayerState {
+class LayerCache {
  public:
-  virtual ~LayerState() = default;
+  virtual ~LayerCache() = default;
 };
 
 /// Keys and values seen so far: [capacity, b, groups, head_dim], growing along the first dimension.
-class KeyValueState : public LayerState {
+class LayerKvCache : public LayerCache {
  public:
   /// Appends k and v [s, b, g, d] at position `start` (later positions are forgotten) and returns all [start + s, b, g, d].
   std::pair<at::Tensor, at::Tensor> append(const at::Tensor& key, const at::Tensor& value, std::int64_t start);
@@ -24,9 +24,9 @@ class KeyValueState : public LayerState {
   at::Tensor key_, value_;
 };
 
-/// One state per layer of a stage, in order; slots are filled by the layers on first use.
-struct LayerStates {
-  std::vector<std::unique_ptr<LayerState>> slots;
+/// One state per layer of a stage, in order; layers are filled by the layers on first use.
+struct KvCache {
+  std::vector<std::unique_ptr<LayerCache>> layers;
 };
 
 }  // namespace megatron

@@ -6,7 +6,7 @@
 #include "megatron/parallel/collectives.h"
 #include "megatron/transformer/differentiable.h"
 #include "megatron/transformer/column_sums.h"
-#include "megatron/transformer/matrix_product.h"
+#include "megatron/transformer/matmul.h"
 
 namespace megatron {
 namespace {
@@ -30,10 +30,10 @@ struct LinearCall {
 at::Tensor product(const LinearCall& call, const at::Tensor& x) {
   const at::Tensor w = call.weight->value().t(), b = call.bias != nullptr ? call.bias->value() : at::Tensor();
   if (call.exchange.output != Output::own) {
-    at::Tensor y = summed_product(x, w, call.exchange.output == Output::reduce_scattered, call.group());
+    at::Tensor y = matmul_reduce(x, w, call.exchange.output == Output::reduce_scattered, call.group());
     return b.defined() ? y.add_(b) : y;
   }
-  return call.exchange.input == Input::gathered ? gathered_product(x, w, b, call.group()) : matrix_product(x, w, x.scalar_type(), b);
+  return call.exchange.input == Input::gathered ? all_gather_matmul(x, w, b, call.group()) : matmul(x, w, x.scalar_type(), b);
 }
 
 at::Tensor forward(const LinearCall& call, const at::Tensor& x) {
@@ -58,10 +58,10 @@ at::Tensor backward(const LinearCall& call, const at::Tensor& x, const at::Tenso
   PendingTensor all_x = gathered ? start_all_gather(axis, rows_of(x), exchange.what) : PendingTensor{rows_of(x)};
   if (exchange.output == Output::reduce_scattered) {
     at::Tensor all_dy;
-    dx = gathered_product(dy, weight.value(), {}, call.group(), &all_dy);
+    dx = all_gather_matmul(dy, weight.value(), {}, call.group(), &all_dy);
     dy = all_dy;
   } else if (needs_input || call.activation) {
-    dx = matrix_product(dy, weight.value(), dy.scalar_type());
+    dx = matmul(dy, weight.value(), dy.scalar_type());
   }
   at::Tensor x_rows = all_x.wait();
   if (call.activation) {
@@ -73,7 +73,7 @@ at::Tensor backward(const LinearCall& call, const at::Tensor& x, const at::Tenso
   if (dx.defined() && exchange.input != Input::own)
     sent = gathered ? start_reduce_scatter(axis, dx, exchange.what) : start_all_reduce_(axis, dx, exchange.what);
   if (!exchange.options.async_allreduce) sent.wait();
-  weight.contribute([dy, x_rows](at::Tensor& grad, bool fresh) { matrix_product_into(grad, dy.t(), x_rows, /*accumulate=*/!fresh); });
+  weight.contribute([dy, x_rows](at::Tensor& grad, bool fresh) { matmul_out(grad, dy.t(), x_rows, /*accumulate=*/!fresh); });
   dx = sent.wait();
   return dx.defined() ? dx.view(x.sizes()) : dx;
 }
@@ -105,7 +105,7 @@ at::Tensor linear(const at::Tensor& x, Parameter& weight, Parameter* bias, const
 at::Tensor activated_linear(const at::Tensor& x, const BiasActivation& activation, Parameter& weight, Parameter* bias,
                             const LinearExchange& exchange) {
   check_features(activation.gated ? x.size(-1) / 2 : x.size(-1), weight);
-  MEGATRON_CHECK(x.is_cpu() && exchange.input == LinearExchange::Input::own, "an activated product takes its own rows on the processor");
+  MEGATRON_CHECK(x.is_cpu() && exchange.input == LinearExchange::Input::own, "an activated product takes its own rows on the CPU");
   return differentiable_linear(x.to(weight.value().scalar_type()), {&weight, bias, effective(exchange, weight), activation});
 }
 

@@ -1,4 +1,4 @@
-// The one entry of every matrix product with a weight: forward, input gradient and weight gradient (handed to the parameter's sink).
+// The one entry of every GEMM with a weight: forward, input gradient and weight gradient (handed to the parameter's sink).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@ namespace megatron {
 /// gradient is on its way while the weight gradient is computed.
 at::Tensor linear(const at::Tensor& x, Parameter& weight, Parameter* bias, const LinearExchange& exchange = {});
 
-/// linear() of the activation of x, on the processor. Only x is kept for backward: the pass that takes the gradient through the activation makes its
+/// linear() of the activation of x, on the CPU. Only x is kept for backward: the pass that takes the gradient through the activation makes its
 /// result once more for the weight gradient. The same bits as one after the other. `exchange.input` must be `own`.
 at::Tensor activated_linear(const at::Tensor& x, const BiasActivation& activation, Parameter& weight, Parameter* bias,
                             const LinearExchange& exchange = {});

@@ -8,7 +8,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/parallel/collectives.h"
-#include "megatron/transformer/matrix_product.h"
+#include "megatron/transformer/matmul.h"
 
 namespace megatron {
 namespace {
@@ -41,7 +41,7 @@ at::Tensor summed_and_scattered(const at::Tensor& x, const at::Tensor& b, const 
   const at::Tensor out = at::empty({slice_rows(x, group.axis), b.size(1)}, x.options());
   std::vector<PendingTensor> under_way;
   for (const Run& run : runs) {
-    const at::Tensor part = matrix_product(run_of_each(x, run, group.axis).reshape({-1, x.size(1)}), b, x.scalar_type());
+    const at::Tensor part = matmul(run_of_each(x, run, group.axis).reshape({-1, x.size(1)}), b, x.scalar_type());
     under_way.push_back(start_reduce_scatter(group.axis, part, group.what));
   }
   for (std::size_t i = 0; i < runs.size(); ++i) out.narrow(0, runs[i].begin, runs[i].count).copy_(under_way[i].wait());
@@ -50,13 +50,13 @@ at::Tensor summed_and_scattered(const at::Tensor& x, const at::Tensor& b, const 
 
 }  // namespace
 
-at::Tensor gathered_product(const at::Tensor& x, const at::Tensor& b, const at::Tensor& bias, const RowGroup& group, at::Tensor* all) {
+at::Tensor all_gather_matmul(const at::Tensor& x, const at::Tensor& b, const at::Tensor& bias, const RowGroup& group, at::Tensor* all) {
   const std::vector<Run> runs = runs_of(x.size(0), group.chunks);
   const std::int64_t rows = x.size(0) * group.axis.size;
   if (runs.size() == 1) {
     const at::Tensor gathered = all_gather(group.axis, x, group.what);
     if (all != nullptr) *all = gathered;
-    return matrix_product(gathered, b, x.scalar_type(), bias);
+    return matmul(gathered, b, x.scalar_type(), bias);
   }
   std::vector<PendingTensor> arriving;
   for (const Run& run : runs) arriving.push_back(start_all_gather(group.axis, x.narrow(0, run.begin, run.count), group.what));
@@ -67,16 +67,16 @@ at::Tensor gathered_product(const at::Tensor& x, const at::Tensor& b, const at::
       run_of_each(whole, runs[i], group.axis).copy_(part.view({group.axis.size, runs[i].count, -1}));
     };
     const at::Tensor piece = arriving[i].wait();
-    put(y, matrix_product(piece, b, x.scalar_type(), bias));
+    put(y, matmul(piece, b, x.scalar_type(), bias));
     if (all != nullptr) put(*all, piece);
   }
   return y;
 }
 
-at::Tensor summed_product(const at::Tensor& x, const at::Tensor& b, bool scatter, const RowGroup& group) {
+at::Tensor matmul_reduce(const at::Tensor& x, const at::Tensor& b, bool scatter, const RowGroup& group) {
   const std::vector<Run> runs = runs_of(scatter ? slice_rows(x, group.axis) : x.size(0), group.chunks);
   if (runs.size() == 1) {
-    at::Tensor part = matrix_product(x, b, x.scalar_type());
+    at::Tensor part = matmul(x, b, x.scalar_type());
     if (scatter) return reduce_scatter(group.axis, part, group.what);
     all_reduce_(group.axis, part, group.what);
     return part;
@@ -86,7 +86,7 @@ at::Tensor summed_product(const at::Tensor& x, const at::Tensor& b, bool scatter
   std::vector<PendingTensor> under_way;
   for (const Run& run : runs) {
     at::Tensor part = out.narrow(0, run.begin, run.count);
-    matrix_product_into(part, x.narrow(0, run.begin, run.count), b, /*accumulate=*/false);
+    matmul_out(part, x.narrow(0, run.begin, run.count), b, /*accumulate=*/false);
     under_way.push_back(start_all_reduce_(group.axis, part, group.what));
   }
   for (PendingTensor& sum : under_way) sum.wait();

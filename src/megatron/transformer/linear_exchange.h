@@ -35,10 +35,10 @@ struct RowGroup {
 
 /// All ranks' rows of x [m, k], times b [k, n], plus bias [n] or undefined: [size·m, n]. `all` (may be null) receives the rows [size·m, k]. In
 /// several pieces, one is multiplied while later ones arrive.
-at::Tensor gathered_product(const at::Tensor& x, const at::Tensor& b, const at::Tensor& bias, const RowGroup& group, at::Tensor* all = nullptr);
+at::Tensor all_gather_matmul(const at::Tensor& x, const at::Tensor& b, const at::Tensor& bias, const RowGroup& group, at::Tensor* all = nullptr);
 
 /// The sum over the ranks of x [m, k] · b [k, n], or with `scatter` this rank's slice of the rows. In several pieces, one is on its way while the
 /// next is multiplied.
-at::Tensor summed_product(const at::Tensor& x, const at::Tensor& b, bool scatter, const RowGroup& group);
+at::Tensor matmul_reduce(const at::Tensor& x, const at::Tensor& b, bool scatter, const RowGroup& group);
 
 }  // namespace megatron

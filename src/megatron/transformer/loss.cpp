@@ -26,7 +26,7 @@
 #include "megatron/transformer/differentiable.h"
 #include "megatron/transformer/cross_entropy.h"
 #include "megatron/transformer/host_numbers.h"
-#include "megatron/transformer/matrix_product.h"
+#include "megatron/transformer/matmul.h"
 #include "megatron/transformer/row_operations.h"
 
 namespace megatron {
@@ -143,7 +143,7 @@ class Head {
   /// The logits of a chunk, in the first rows of `into`.
   LabelledLogits project(Tokens chunk, const at::Tensor& into) const {
     at::Tensor logits = into.narrow(0, 0, chunk.count);
-    if (v_ > 0) matrix_product_into(logits, chunk.of(hidden_), w().t(), /*accumulate=*/false);
+    if (v_ > 0) matmul_out(logits, chunk.of(hidden_), w().t(), /*accumulate=*/false);
     return {logits, chunk.of(labels_), first_};
   }
 
@@ -172,11 +172,11 @@ class Head {
 
   void input_gradient(Tokens block, const at::Tensor& dlogits, const at::Tensor& dhidden) const {
     at::Tensor rows = block.of(dhidden);
-    if (v_ > 0) matrix_product_into(rows, dlogits, w(), /*accumulate=*/false);
+    if (v_ > 0) matmul_out(rows, dlogits, w(), /*accumulate=*/false);
   }
 
   void weight_gradient(Tokens block, const at::Tensor& dlogits, at::Tensor& dw, bool accumulate) const {
-    if (v_ > 0) matrix_product_into(dw, dlogits.t(), block.of(hidden_), accumulate);
+    if (v_ > 0) matmul_out(dw, dlogits.t(), block.of(hidden_), accumulate);
   }
 
   /// This rank's true rows of the weight's gradient; padding is zeroed the first time.
@@ -195,15 +195,15 @@ class Head {
 /// Also of two that are none: what made a loss scale or a mask NaN is for those to find who look at losses and gradients.
 bool is_same_number(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
-/// What forward computed for backward under an announced gradient.
+/// What forward computed for backward under an loss_gradient gradient.
 struct Early {
   at::Tensor scale;
   Head::Kept kept;
   bool wrote = false;  ///< the weight's gradient
 };
 
-Early compute_early(Head& head, const AnnouncedGradient& announced, bool defers) {
-  Early early{.scale = announced.value.to(head.wide()), .kept = {}, .wrote = announced.writes_at_once && !defers};
+Early compute_early(Head& head, const LossGradient& loss_gradient, bool defers) {
+  Early early{.scale = loss_gradient.value.to(head.wide()), .kept = {}, .wrote = loss_gradient.accumulates_in_forward && !defers};
   early.kept = early.wrote ? Head::Kept{head.propagate(early.scale, /*measures=*/true), {}} : head.propagate_to_input(early.scale, /*measures=*/true);
   return early;
 }
@@ -212,8 +212,8 @@ Early compute_early(Head& head, const AnnouncedGradient& announced, bool defers)
 at::Tensor loss_backward(Parameter& weight, Early& early, const Tensors& saved, const at::Tensor& scale) {
   const bool is_early = early.scale.defined();
   MEGATRON_CHECK(!is_early || early.kept.dhidden.defined(), "backward of a loss for the second time");
-  MEGATRON_CHECK(!is_early || !scale.is_cpu() || is_same_number(number_of(scale), number_of(early.scale)), "backward of a loss starts from ",
-                 number_of(scale), ", but forward was told ", number_of(early.scale));
+  MEGATRON_CHECK(!is_early || !scale.is_cpu() || is_same_number(host_scalar(scale), host_scalar(early.scale)), "backward of a loss starts from ",
+                 host_scalar(scale), ", but forward was told ", host_scalar(early.scale));
   if (early.wrote) return std::exchange(early.kept.dhidden, {});
   Head head(saved[0], saved[1], saved[2], weight);
   head.set_lse(saved[3]);
@@ -223,26 +223,26 @@ at::Tensor loss_backward(Parameter& weight, Early& early, const Tensors& saved, 
   return kept.dhidden;
 }
 
-/// Elsewhere than on the processor a look at the numbers would wait for them.
+/// Elsewhere than on the CPU a look at the numbers would wait for them.
 void check_labels(const at::Tensor& labels, std::int64_t vocabulary) {
   if (!labels.is_cpu() || labels.numel() == 0) return;
-  const auto [least, largest] = range_of(labels);
+  const auto [least, largest] = host_range(labels);
   MEGATRON_CHECK(least >= 0 && largest < vocabulary, "labels from ", least, " to ", largest, " of a vocabulary of ", vocabulary);
 }
 
 }  // namespace
 
 TokenLoss linear_cross_entropy(const at::Tensor& hidden, Parameter& weight, const at::Tensor& labels, const at::Tensor& mask,
-                               const AnnouncedGradient& announced) {
+                               const LossGradient& loss_gradient) {
   MEGATRON_CHECK(hidden.dim() == 2 && labels.numel() == hidden.size(0) && mask.numel() == hidden.size(0), "loss shapes do not fit");
   check_labels(labels, weight.sharding().global_shape[0]);
-  const bool is_announced = announced.value.defined() && at::GradMode::is_enabled();
+  const bool is_announced = loss_gradient.value.defined() && at::GradMode::is_enabled();
   const DifferentiableOp op{.name = "LinearCrossEntropyBackward", .trains_parameters = true};
   const Tensors results = differentiable(op, {hidden}, [&] {
     Head head(hidden, labels, mask, weight);
     auto early = std::make_shared<Early>();
     if (is_announced) {
-      *early = compute_early(head, announced, weight.defers_gradient());
+      *early = compute_early(head, loss_gradient, weight.defers_gradient());
     } else {
       head.measure();
     }

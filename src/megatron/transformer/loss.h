@@ -13,17 +13,17 @@ struct TokenLoss {
 };
 
 /// The gradient of loss_sum that backward will be given, where forward knows it already: the logits then serve both passes and are gone afterwards.
-struct AnnouncedGradient {
+struct LossGradient {
   at::Tensor value;             ///< scalar; undefined: not known, and backward computes the logits again
-  bool writes_at_once = false;  ///< backward follows before the weight's next contribution: its gradient is written in forward
+  bool accumulates_in_forward = false;  ///< backward follows before the weight's next contribution: its gradient is written in forward
 };
 
 /// hidden [tokens, h], weight [padded vocabulary, h], labels int64 [tokens], mask float32 [tokens]. Padded rows (past the weight's global
 /// rows) are outside the softmax. Over 16-bit inputs logits, softmax and losses are float32, and the gradient of the logits is rounded once, after
-/// it was multiplied by the gradient of loss_sum. An announced gradient changes no bit; InternalError when backward is given another. Collective
+/// it was multiplied by the gradient of loss_sum. A known loss gradient changes no bit; InternalError when backward is given another. Collective
 /// over the weight's axis: each rank has the logits of its rows of the vocabulary, and hidden's gradient is this rank's part of a sum
-/// (copy_to_split or gather_from_sequence in front).
+/// (copy_to_tensor_parallel_region or gather_from_sequence_parallel_region in front).
 TokenLoss linear_cross_entropy(const at::Tensor& hidden, Parameter& weight, const at::Tensor& labels, const at::Tensor& mask,
-                               const AnnouncedGradient& announced = {});
+                               const LossGradient& loss_gradient = {});
 
 }  // namespace megatron

@@ -82,11 +82,11 @@ void orthonormalize(const at::Tensor& columns_nr) {
 
 class LowRankCompression : public GradCompression {
  public:
-  explicit LowRankCompression(const DataParallel& options) : all_(options.all), rank_(options.compression_rank), averages_(options.averages) {
+  explicit LowRankCompression(const DataParallelOptions& options) : all_(options.all), rank_(options.compression_rank), averages_(options.averages) {
     MEGATRON_CHECK(options.shard.size == 1, "low-rank gradients need whole buckets");
   }
 
-  PendingWork start(const ParamBucket& bucket, const StartSum&) override {
+  PendingWork start(const ParamBucket& bucket, const StartReduce&) override {
     const auto [found, is_new] = parts_.try_emplace(&bucket);
     Parts& parts = found->second;
     if (is_new) parts = parts_of(bucket, rank_);
@@ -137,6 +137,6 @@ class LowRankCompression : public GradCompression {
 
 }  // namespace
 
-std::unique_ptr<GradCompression> make_low_rank_compression(const DataParallel& options) { return std::make_unique<LowRankCompression>(options); }
+std::unique_ptr<GradCompression> make_low_rank_compression(const DataParallelOptions& options) { return std::make_unique<LowRankCompression>(options); }
 
 }  // namespace megatron

@@ -15,7 +15,7 @@ class Mlp : public FeedForward {
 
  private:
   /// fc2(f(projected)).
-  at::Tensor product_of_activated(const at::Tensor& projected, const BiasActivation& activation, const ForwardContext& context) const;
+  at::Tensor activate_and_project(const at::Tensor& projected, const BiasActivation& activation, const ForwardContext& context) const;
 
   const TransformerConfig& config_;
   ColumnParallelLinear linear_fc1_;

@@ -1,13 +1,13 @@
-#include "megatron/transformer/model_names.h"
+#include "megatron/transformer/all_parameter_names.h"
 
 #include "megatron/parallel/gather_names.h"
 
 namespace megatron {
 
-std::vector<std::string> model_names(const ParamStore& store) {
+std::vector<std::string> all_parameter_names(const ParamStore& store) {
   std::vector<std::string> mine;
   for (const Parameter* parameter : store.parameters()) mine.push_back(parameter->name());
-  return gather_names(store.model_axis(), mine, store.device());
+  return all_gather_unique_names(store.model_axis(), mine, store.device());
 }
 
 }  // namespace megatron

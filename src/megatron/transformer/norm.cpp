@@ -64,7 +64,7 @@ at::Tensor rms_norm(const at::Tensor& input, Parameter& weight, const NormOption
       .front();
 }
 
-NormFormula formula_of(const NormWeights& weights) {
+NormParams formula_of(const NormWeights& weights) {
   const at::Tensor weight = widened(weights.weight->precise_value()).contiguous();
   const bool centred = weights.options.kind == Normalization::LayerNorm;
   return {.weight = weight,
@@ -75,18 +75,18 @@ NormFormula formula_of(const NormWeights& weights) {
           .offset = weights.options.weight_plus_one ? 1.0 : 0.0};
 }
 
-/// What the processor's norm adds to the stream first; `branch` may be undefined.
+/// What the CPU's norm adds to the stream first; `branch` may be undefined.
 struct StreamBranch {
   at::Tensor branch;
   DropoutSite site;
   std::int64_t s_start = 0;
 
-  std::optional<DroppedBranch> dropped(const at::Tensor& stream, const at::Tensor& x) const {
-    return DroppedBranch{x, hidden_coordinates(stream, site, s_start), dropout_rule(site)};
+  std::optional<DropoutBranch> dropped(const at::Tensor& stream, const at::Tensor& x) const {
+    return DropoutBranch{x, hidden_coordinates(stream, site, s_start), dropout_rule(site)};
   }
 };
 
-/// The processor's: {normalised}, or {sum, normalised} when `passes` the sum on, whose gradient from there is added in the norm's backward pass.
+/// The CPU's: {normalised}, or {sum, normalised} when `passes` the sum on, whose gradient from there is added in the norm's backward pass.
 Tensors stream_norm(const at::Tensor& input, const StreamBranch& added, const NormWeights& weights, bool passes) {
   const DifferentiableOp op{.name = "StreamNormBackward", .trains_parameters = true, .allows_undefined_gradients = true};
   return differentiable(op, {input, added.branch}, [&] {
@@ -103,9 +103,9 @@ Tensors stream_norm(const at::Tensor& input, const StreamBranch& added, const No
       const at::Tensor &sum = pass.saved[0], &given = pass.gradients.back();
       const at::Tensor dy =
           given.defined() ? given.contiguous() : at::zeros(sum.sizes(), sum.options().dtype(weights.weight->value().scalar_type()));
-      const at::Tensor passed = pass.gradients.size() == 2 && pass.gradients[0].defined() ? pass.gradients[0].contiguous() : at::Tensor();
+      const at::Tensor residual_grad = pass.gradients.size() == 2 && pass.gradients[0].defined() ? pass.gradients[0].contiguous() : at::Tensor();
       const auto branch = has_branch ? StreamBranch{.branch = {}, .site = site, .s_start = s_start}.dropped(sum, {}) : std::nullopt;
-      NormGradients found = norm_rows_backward(dy, passed, {.sum = sum, .y = {}, .mean = pass.saved[1], .rstd = pass.saved[2]},
+      NormGradients found = norm_rows_backward(dy, residual_grad, {.sum = sum, .y = {}, .mean = pass.saved[1], .rstd = pass.saved[2]},
                                                branch ? &*branch : nullptr, formula_of(weights));
       weights.weight->contribute(found.dweight);
       if (weights.bias != nullptr) weights.bias->contribute(found.dbias);
@@ -126,35 +126,35 @@ at::Tensor norm(const at::Tensor& x, Parameter& weight, Parameter* bias, const N
   return options.kind == Normalization::RMSNorm ? rms_norm(x, weight, options) : layer_norm(x, weight, bias, options);
 }
 
-SumAndNorm norm_of_stream(const at::Tensor& stream, const NormWeights& weights) {
+SumAndNorm norm_with_residual(const at::Tensor& stream, const NormWeights& weights) {
   if (weights.weight == nullptr) return {stream, stream};
   if (!stream.is_cpu()) return {stream, norm(stream, *weights.weight, weights.bias, weights.options)};
   const Tensors both = stream_norm(stream, {}, weights, true);
   return {both[0], both[1]};
 }
 
-SumAndNorm norm_of_sum(const at::Tensor& stream, const at::Tensor& branch, const DropoutSite& site, std::int64_t s_start,
+SumAndNorm dropout_add_norm(const at::Tensor& stream, const at::Tensor& branch, const DropoutSite& site, std::int64_t s_start,
                        const NormWeights& weights) {
-  if (weights.weight == nullptr || !stream.is_cpu()) return norm_of_stream(dropout_add(branch, stream, site, s_start), weights);
+  if (weights.weight == nullptr || !stream.is_cpu()) return norm_with_residual(dropout_add(branch, stream, site, s_start), weights);
   const Tensors both = stream_norm(stream, {branch, site, s_start}, weights, true);
   return {both[0], both[1]};
 }
 
-ParameterSpec norm_weight_spec(const TransformerConfig& config, std::int64_t size, const Rank& rank, NormPlace place) {
+ParameterSpec norm_weight_spec(const TransformerConfig& config, std::int64_t size, const Rank& rank, NormInput place) {
   ParameterSpec spec = norm_bias_spec(size, rank, place);
   if (!config.apply_layernorm_1p) spec.init = Init::ones();
   return spec;
 }
 
-ParameterSpec norm_bias_spec(std::int64_t size, const Rank& rank, NormPlace place) {
-  const bool on_heads = place == NormPlace::heads;
+ParameterSpec norm_bias_spec(std::int64_t size, const Rank& rank, NormInput place) {
+  const bool on_heads = place == NormInput::heads;
   return {.sharding = Sharding::replicated({size}),
           .init = Init::zeros(),
           .tags = {.no_decay = true, .qk_norm = on_heads, .precise = true},
           .sum_over_tp = on_heads || rank.sequence_parallel};
 }
 
-Norm::Norm(Module* parent, std::string_view name, const TransformerConfig& config, std::int64_t size, const Rank& rank, NormPlace place)
+Norm::Norm(Module* parent, std::string_view name, const TransformerConfig& config, std::int64_t size, const Rank& rank, NormInput place)
     : Module(parent, name),
       weight_(declare("weight", norm_weight_spec(config, size, rank, place), rank.tp)),
       bias_(config.normalization == Normalization::LayerNorm ? &declare("bias", norm_bias_spec(size, rank, place), rank.tp) : nullptr),

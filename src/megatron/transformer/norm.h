@@ -36,13 +36,13 @@ struct SumAndNorm {
 };
 
 /// {x, norm(x)}. Who reads x from here on instead of x itself lets the norm's backward pass add its gradient.
-SumAndNorm norm_of_stream(const at::Tensor& x, const NormWeights& weights);
+SumAndNorm norm_with_residual(const at::Tensor& x, const NormWeights& weights);
 
-/// {sum, norm(sum)} of sum = stream + dropout(branch), [s, b, h], in one pass on the processor, backward too; see dropout_add.
-SumAndNorm norm_of_sum(const at::Tensor& stream, const at::Tensor& branch, const DropoutSite& site, std::int64_t s_start, const NormWeights& weights);
+/// {sum, norm(sum)} of sum = stream + dropout(branch), [s, b, h], in one pass on the CPU, backward too; see dropout_add.
+SumAndNorm dropout_add_norm(const at::Tensor& stream, const at::Tensor& branch, const DropoutSite& site, std::int64_t s_start, const NormWeights& weights);
 
 /// What a norm stands on, which decides whether each tensor-parallel rank sees the whole gradient of its weight.
-enum class NormPlace {
+enum class NormInput {
   hidden,  ///< hidden rows: a part of the gradient with sequence parallelism
   heads    ///< the rank's queries or keys: always a part
 };
@@ -51,7 +51,7 @@ enum class NormPlace {
 class Norm : public Module {
  public:
   Norm(Module* parent, std::string_view name, const TransformerConfig& config, std::int64_t size, const Rank& rank,
-       NormPlace place = NormPlace::hidden);
+       NormInput place = NormInput::hidden);
   at::Tensor forward(const at::Tensor& x) const { return norm(x, weight_, bias_, options_); }
   NormWeights weights() const { return {&weight_, bias_, options_}; }
 
@@ -62,7 +62,7 @@ class Norm : public Module {
 };
 
 /// Declarations shared by Norm and by layers that carry one.
-ParameterSpec norm_weight_spec(const TransformerConfig& config, std::int64_t size, const Rank& rank, NormPlace place = NormPlace::hidden);
-ParameterSpec norm_bias_spec(std::int64_t size, const Rank& rank, NormPlace place = NormPlace::hidden);
+ParameterSpec norm_weight_spec(const TransformerConfig& config, std::int64_t size, const Rank& rank, NormInput place = NormInput::hidden);
+ParameterSpec norm_bias_spec(std::int64_t size, const Rank& rank, NormInput place = NormInput::hidden);
 
 }  // namespace megatron

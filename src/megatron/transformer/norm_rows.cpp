@@ -10,7 +10,7 @@
 #include "kernels/cpu/row_kernels.h"
 #include "megatron/base/error.h"
 #include "megatron/transformer/kernel_type.h"
-#include "megatron/transformer/on_threads.h"
+#include "megatron/transformer/parallel_kernel.h"
 #include "megatron/transformer/op_scope.h"
 #include "megatron/transformer/row_operations.h"
 
@@ -20,7 +20,7 @@ namespace {
 const void* data_or_null(const at::Tensor& x) { return x.defined() ? x.const_data_ptr() : nullptr; }
 void* mutable_or_null(const at::Tensor& x) { return x.defined() ? x.mutable_data_ptr() : nullptr; }
 
-void check(const NormFormula& formula, c10::ScalarType type) {
+void check(const NormParams& formula, c10::ScalarType type) {
   MEGATRON_CHECK(formula.weight.scalar_type() == compute_type(type) && formula.weight.is_contiguous(), "weight of a norm");
 }
 
@@ -33,8 +33,8 @@ struct Joined {
 };
 
 void sum_and_norm(const Joined<kernels::NormArguments>& a, std::int64_t begin, std::int64_t end) {
-  for (std::int64_t row = begin; row < end; row += kernels::kRowsOfABlock) {
-    const std::int64_t last = std::min(end, row + kernels::kRowsOfABlock);
+  for (std::int64_t row = begin; row < end; row += kernels::kRowsPerBlock) {
+    const std::int64_t last = std::min(end, row + kernels::kRowsPerBlock);
     if (a.has_branch) kernels::row_kernels().dropout(a.branch, row, last);
     kernels::norm_kernels().forward(a.norm, row, last);
   }
@@ -43,14 +43,14 @@ void sum_and_norm(const Joined<kernels::NormArguments>& a, std::int64_t begin, s
 void gradient_and_dropout(const Joined<kernels::NormBackwardArguments>& a, std::int64_t begin, std::int64_t end) {
   for (std::int64_t block = begin; block < end; ++block) {
     kernels::norm_kernels().backward(a.norm, block, block + 1);
-    const std::int64_t row = block * kernels::kRowsOfABlock;
-    if (a.has_branch) kernels::row_kernels().dropout(a.branch, row, std::min(a.norm.rows, row + kernels::kRowsOfABlock));
+    const std::int64_t row = block * kernels::kRowsPerBlock;
+    if (a.has_branch) kernels::row_kernels().dropout(a.branch, row, std::min(a.norm.rows, row + kernels::kRowsPerBlock));
   }
 }
 
 }  // namespace
 
-NormRows norm_rows(const at::Tensor& stream, const DroppedBranch* branch, const NormFormula& formula, c10::ScalarType type) {
+NormRows norm_rows(const at::Tensor& stream, const DropoutBranch* branch, const NormParams& formula, c10::ScalarType type) {
   check(formula, type);
   const std::int64_t columns = stream.size(-1), rows = stream.numel() / columns;
   const auto statistics = stream.options().dtype(compute_type(stream.scalar_type()));
@@ -85,12 +85,12 @@ NormRows norm_rows(const at::Tensor& stream, const DroppedBranch* branch, const 
                         .coordinates = branch->coordinates,
                         .rule = branch->rule};
   }
-  on_threads(sum_and_norm, arguments, rows, columns);
+  parallel_kernel(sum_and_norm, arguments, rows, columns);
   return result;
 }
 
-NormGradients norm_rows_backward(const at::Tensor& dy, const at::Tensor& passed, const NormRows& rows, const DroppedBranch* branch,
-                                 const NormFormula& formula) {
+NormGradients norm_rows_backward(const at::Tensor& dy, const at::Tensor& residual_grad, const NormRows& rows, const DropoutBranch* branch,
+                                 const NormParams& formula) {
   check(formula, dy.scalar_type());
   const at::Tensor& x = rows.sum;
   const std::int64_t columns = x.size(-1), count = x.numel() / columns, blocks = kernels::row_blocks(count);
@@ -98,14 +98,14 @@ NormGradients norm_rows_backward(const at::Tensor& dy, const at::Tensor& passed,
   NormGradients result{.dsum = at::empty_like(x), .dbranch = copies ? at::empty(x.sizes(), dy.options()) : at::Tensor(), .dweight = {}, .dbias = {}};
   const at::Tensor weight_blocks = at::empty({blocks, columns}, rows.rstd.options()),
                    bias_blocks = rows.mean.defined() ? at::empty_like(weight_blocks) : at::Tensor();
-  const OpScope scope("megatron::norm_rows_backward", {dy, passed, x, result.dsum, result.dbranch});
+  const OpScope scope("megatron::norm_rows_backward", {dy, residual_grad, x, result.dsum, result.dbranch});
   const auto x_type = kernel_type(x.scalar_type()), y_type = kernel_type(dy.scalar_type());
   Joined<kernels::NormBackwardArguments> arguments{.norm = {.dy = dy.const_data_ptr(),
                                                             .x = x.const_data_ptr(),
                                                             .weight = formula.weight.const_data_ptr(),
                                                             .mean = data_or_null(rows.mean),
                                                             .rstd = rows.rstd.const_data_ptr(),
-                                                            .passed = data_or_null(passed),
+                                                            .residual_grad = data_or_null(residual_grad),
                                                             .dx = result.dsum.mutable_data_ptr(),
                                                             .weight_blocks = weight_blocks.mutable_data_ptr(),
                                                             .bias_blocks = mutable_or_null(bias_blocks),
@@ -127,10 +127,10 @@ NormGradients norm_rows_backward(const at::Tensor& dy, const at::Tensor& passed,
                         .coordinates = branch->coordinates,
                         .rule = branch->rule};
   }
-  on_threads(gradient_and_dropout, arguments, blocks, kernels::kRowsOfABlock * columns);
+  parallel_kernel(gradient_and_dropout, arguments, blocks, kernels::kRowsPerBlock * columns);
   if (branch != nullptr && !copies) result.dbranch = result.dsum;
-  result.dweight = added_row_blocks(weight_blocks);
-  if (bias_blocks.defined()) result.dbias = added_row_blocks(bias_blocks);
+  result.dweight = reduce_row_blocks(weight_blocks);
+  if (bias_blocks.defined()) result.dbias = reduce_row_blocks(bias_blocks);
   return result;
 }
 

@@ -1,4 +1,4 @@
-// Shares the work of a processor's kernel among ATen's threads. Include only in .cpp files (the header behind it is heavy).
+// Shares the work of a CPU's kernel among ATen's threads. Include only in .cpp files (the header behind it is heavy).
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -12,7 +12,7 @@ namespace megatron {
 /// Runs kernel(arguments, begin, end) on shares of [0, count). A unit stands for `elements_each` numbers; shares are multiples of `multiple` units
 /// and so large that a thread is worth its start.
 template <class Arguments>
-void on_threads(void (*kernel)(const Arguments&, std::int64_t, std::int64_t), const Arguments& arguments, std::int64_t count,
+void parallel_kernel(void (*kernel)(const Arguments&, std::int64_t, std::int64_t), const Arguments& arguments, std::int64_t count,
                 std::int64_t elements_each, std::int64_t multiple = 1) {
   constexpr std::int64_t kGrainElements = 16384;
   const std::int64_t groups = (count + multiple - 1) / multiple, elements = elements_each * multiple;
@@ -24,7 +24,7 @@ void on_threads(void (*kernel)(const Arguments&, std::int64_t, std::int64_t), co
 /// Calls run(unit) for units [0, count) on `threads` threads, each unit as soon as a thread is free: cores may differ in speed, or be taken
 /// away for a while.
 template <class Run>
-void share_units(std::int64_t count, std::int64_t threads, const Run& run) {
+void dynamic_parallel_for(std::int64_t count, std::int64_t threads, const Run& run) {
   std::atomic<std::int64_t> next = 0;
   at::parallel_for(0, threads, 1, [&](std::int64_t, std::int64_t) {
     for (std::int64_t unit = next++; unit < count; unit = next++) run(unit);

@@ -56,7 +56,7 @@ ParamStore::ParamStore(Module& model, Options options) : options_(std::move(opti
 }
 
 void ParamStore::bind() {
-  books_.resize(parameters_.size());
+  contribution_counts_.resize(parameters_.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     parameters_[i]->index_ = i;
     parameters_[i]->sink_ = this;
@@ -69,7 +69,7 @@ void ParamStore::bind() {
       const auto view = [&](const at::Tensor& flat) { return flat.narrow(0, bucket.offsets[i], num_elements(shape)).view(shape); };
       parameter.value_ = view(bucket.value);
       if (bucket.grad.defined()) parameter.grad_ = view(bucket.grad);
-      books_[parameter.index_].bucket = b;
+      contribution_counts_[parameter.index_].bucket = b;
     }
     append_pieces(bucket, b, pieces_);
   }
@@ -94,7 +94,7 @@ Parameter* ParamStore::find(std::string_view name) const {
 std::int64_t ParamStore::num_parameters() const {
   std::int64_t count = 0;
   for (const Parameter* parameter : parameters_) {
-    for (const Box& box : parameter->sharding().boxes(parameter->axis())) count += num_elements(box.shape);
+    for (const TensorSlice& box : parameter->sharding().slices(parameter->axis())) count += num_elements(box.shape);
   }
   return count;
 }
@@ -103,20 +103,20 @@ void ParamStore::initialize(std::uint64_t seed) {
   for (const Parameter* parameter : parameters_) initialize_parameter(*parameter, parameter->value(), seed);
 }
 
-void ParamStore::begin_gradients(std::int64_t num_microbatches) {
+void ParamStore::zero_gradients(std::int64_t num_microbatches) {
   for (Parameter* parameter : parameters_) parameter->fresh_ = true;
-  for (Book& book : books_) book.seen = 0;
+  for (ContributionCount& book : contribution_counts_) book.seen = 0;
   num_started_ = 0;
   num_expected_.clear();
   num_microbatches_ = options_.data_parallel.overlaps_grad_reduce ? num_microbatches : 0;
   if (!is_counted_ || num_microbatches_ == 0) return;
   num_expected_.assign(buckets_.size(), 0);
-  for (const Book& book : books_) num_expected_[book.bucket] += book.per_microbatch > 0;
+  for (const ContributionCount& book : contribution_counts_) num_expected_[book.bucket] += book.per_microbatch > 0;
 }
 
-void ParamStore::learn_counts() {
+void ParamStore::record_contribution_counts() {
   if (is_counted_ || num_microbatches_ == 0) return;
-  for (Book& book : books_) book.per_microbatch = book.seen / num_microbatches_;
+  for (ContributionCount& book : contribution_counts_) book.per_microbatch = book.seen / num_microbatches_;
   is_counted_ = true;
 }
 
@@ -127,24 +127,24 @@ void ParamStore::zero_fresh(const ParamBucket& bucket) {
   }
 }
 
-void ParamStore::finish_local_gradients() {
+void ParamStore::finalize_local_gradients() {
   for (const ParamBucket& bucket : buckets_) zero_fresh(bucket);
   num_expected_.clear();
 }
 
-void ParamStore::finish_gradients() {
-  learn_counts();
-  finish_local_gradients();
+void ParamStore::finalize_gradients() {
+  record_contribution_counts();
+  finalize_local_gradients();
   if (reducer_) {
     while (num_started_ < buckets_.size()) reducer_->start(num_started_++);
     reducer_->finish();
   }
-  sum_over_stages();
+  reduce_over_stages();
   tp_gradients_->sum();
 }
 
 /// A shared weight has a bucket of its own, which is the same on both ranks, and so are its slices.
-void ParamStore::sum_over_stages() {
+void ParamStore::reduce_over_stages() {
   for (const ParamBucket& bucket : buckets_) {
     if (bucket.parameters.front()->spec().sharing == StageSharing::none) continue;
     MEGATRON_CHECK(options_.embedding.size == 2, bucket.parameters.front()->name(), " is shared by two stages: give the group of their ranks");
@@ -160,12 +160,12 @@ void ParamStore::gather_gradients() {
 
 void ParamStore::contribute(Parameter& parameter, std::function<void(at::Tensor& grad, bool fresh)> write) {
   MEGATRON_CHECK(parameter.grad_.defined(), "backward through ", parameter.name(), ", whose store has no gradients");
-  if (queue_ == nullptr) return write_now(parameter, write);
-  queue_->push_back([this, &parameter, write = std::move(write)] { write_now(parameter, write); });
+  if (queue_ == nullptr) return apply_contribution(parameter, write);
+  queue_->push_back([this, &parameter, write = std::move(write)] { apply_contribution(parameter, write); });
 }
 
-void ParamStore::write_now(Parameter& parameter, const std::function<void(at::Tensor& grad, bool fresh)>& write) {
-  MEGATRON_CHECK(num_started_ <= books_[parameter.index_].bucket, parameter.name(),
+void ParamStore::apply_contribution(Parameter& parameter, const std::function<void(at::Tensor& grad, bool fresh)>& write) {
+  MEGATRON_CHECK(num_started_ <= contribution_counts_[parameter.index_].bucket, parameter.name(),
                  " got more contributions to its gradient than in the steps before");
   write(parameter.grad_, parameter.fresh_);
   parameter.fresh_ = false;
@@ -173,7 +173,7 @@ void ParamStore::write_now(Parameter& parameter, const std::function<void(at::Te
 }
 
 void ParamStore::count(const Parameter& parameter) {
-  Book& book = books_[parameter.index_];
+  ContributionCount& book = contribution_counts_[parameter.index_];
   ++book.seen;
   if (num_expected_.empty() || book.seen != book.per_microbatch * num_microbatches_) return;
   --num_expected_[book.bucket];

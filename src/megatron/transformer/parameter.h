@@ -51,9 +51,9 @@ struct ParameterSpec {
 };
 
 /// Where backward functions leave a parameter's gradient.
-class GradSink {
+class GradAccumulator {
  public:
-  virtual ~GradSink() = default;
+  virtual ~GradAccumulator() = default;
   /// Writes one contribution. `write(grad, fresh)` adds into `grad` (the main gradient, shape of the local value), or overwrites it when `fresh`:
   /// nothing was contributed since the gradients were begun. A sink may run it at once or keep it for later (zero-bubble's W step).
   virtual void contribute(Parameter& parameter, std::function<void(at::Tensor& grad, bool fresh)> write) = 0;
@@ -62,9 +62,9 @@ class GradSink {
 };
 
 /// Waits for weights that other ranks are still sending.
-class ValueGate {
+class WeightReadHook {
  public:
-  virtual ~ValueGate() = default;
+  virtual ~WeightReadHook() = default;
   /// Called before the parameter's value is read; afterwards it is there.
   virtual void open(const Parameter& parameter) = 0;
 };
@@ -82,18 +82,18 @@ class Parameter {
   const Axis& axis() const { return axis_; }
   Shape local_shape() const { return spec_.sharding.local_shape(axis_); }
   /// The pieces of the global tensor that are counted and saved on this rank.
-  std::vector<Box> owned_boxes() const { return spec_.sharing == StageSharing::copy ? std::vector<Box>{} : spec_.sharding.owned_boxes(axis_); }
+  std::vector<TensorSlice> owned_slices() const { return spec_.sharing == StageSharing::copy ? std::vector<TensorSlice>{} : spec_.sharding.owned_slices(axis_); }
 
   /// The rank's weight, a view into a bucket. Valid after binding, and only inside forward and backward where weights are gathered on demand.
   const at::Tensor& value() const {
-    if (gate_ != nullptr) gate_->open(*this);
+    if (read_hook_ != nullptr) read_hook_->open(*this);
     return value_;
   }
-  /// The main gradient; meaningful between ParamStore::finish_gradients and the next begin_gradients. With a distributed optimizer only this
+  /// The main gradient; meaningful between ParamStore::finalize_gradients and the next zero_gradients. With a distributed optimizer only this
   /// rank's piece is, until ParamStore::gather_gradients.
   const at::Tensor& grad() const { return grad_; }
 
-  /// The weight that updates work on, in float32, where the optimizer keeps one beside a 16-bit value: for weights that enter no matrix product
+  /// The weight that updates work on, in float32, where the optimizer keeps one beside a 16-bit value: for weights that enter no GEMM
   /// and whose rounding would move everything behind them (embeddings; norms, where a step changes a weight near 1 by less than its last bit).
   /// value() elsewhere.
   const at::Tensor& precise_value() const {
@@ -103,11 +103,11 @@ class Parameter {
   /// Set by the owner of the main weights for parameters tagged precise, and undefined when those are gone.
   void set_main(at::Tensor main) { main_ = std::move(main); }
   /// Set while reads of the value have to ask; null: the value is there.
-  void set_gate(ValueGate* gate) { gate_ = gate; }
+  void set_read_hook(WeightReadHook* gate) { read_hook_ = gate; }
 
   /// Called by backward functions: hands a contribution to the sink.
   void contribute(std::function<void(at::Tensor& grad, bool fresh)> write) { sink_->contribute(*this, std::move(write)); }
-  /// GradSink::defers() of the sink.
+  /// GradAccumulator::defers() of the sink.
   bool defers_gradient() const { return sink_->defers(); }
   /// Adds `gradient` (local shape) as a contribution.
   void contribute(at::Tensor gradient);
@@ -118,8 +118,8 @@ class Parameter {
   ParameterSpec spec_;
   Axis axis_;
   at::Tensor value_, grad_;
-  GradSink* sink_ = nullptr;
-  ValueGate* gate_ = nullptr;
+  GradAccumulator* sink_ = nullptr;
+  WeightReadHook* read_hook_ = nullptr;
   bool fresh_ = true;      ///< no contribution since the gradients were begun
   std::size_t index_ = 0;  ///< among the parameters of its store
   at::Tensor main_;

@@ -14,8 +14,8 @@
 #include "kernels/cpu/cpu_features.h"
 #include "megatron/base/error.h"
 #include "megatron/base/machine_cache.h"
-#include "megatron/transformer/cpu_product.h"
-#include "megatron/transformer/library_product.h"
+#include "megatron/transformer/cpu_gemm.h"
+#include "megatron/transformer/aten_matmul.h"
 
 namespace megatron {
 namespace {
@@ -32,7 +32,7 @@ double seconds_of(const std::function<void()>& work) {
 
 /// The products of one linear layer: y = x·Wᵀ, dx = dy·W, dW += dyᵀ·x.
 template <class Product>
-void all_products(const at::Tensor& x, const at::Tensor& w, const at::Tensor& dy, at::Tensor& dx, at::Tensor& dw, at::Tensor& y, Product product) {
+void all_gemms(const at::Tensor& x, const at::Tensor& w, const at::Tensor& dy, at::Tensor& dx, at::Tensor& dw, at::Tensor& y, Product product) {
   product(y, x, w.t(), false);
   product(dx, dy, w, false);
   product(dw, dy.t(), x, true);
@@ -46,37 +46,37 @@ std::string measure(c10::ScalarType type) {
   std::array<double, 2> best{std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()};
   for (int turn = 0; turn <= kTurns; ++turn) {
     const double own = seconds_of(
-        [&] { all_products(x, w, dy, dx, dw, y, [](auto& out, const auto& a, const auto& b, bool more) { cpu_product(out, a, b, {}, more); }); });
+        [&] { all_gemms(x, w, dy, dx, dw, y, [](auto& out, const auto& a, const auto& b, bool more) { cpu_gemm(out, a, b, {}, more); }); });
     const double library = seconds_of([&] {
-      all_products(x, w, dy, dx, dw, y, [](auto& out, const auto& a, const auto& b, bool more) { library_product_into(out, a, b, more); });
+      all_gemms(x, w, dy, dx, dw, y, [](auto& out, const auto& a, const auto& b, bool more) { aten_matmul_out(out, a, b, more); });
     });
     if (turn > 0) best = {std::min(best[0], own), std::min(best[1], library)};  // the first turn warms up
   }
   return best[0] > kMargin * best[1] ? "library" : "own";
 }
 
-ProductMaker choose(c10::ScalarType type) {
-  if (!library_multiplies(type)) return ProductMaker::own;
+GemmBackend choose(c10::ScalarType type) {
+  if (!aten_gemm_is_candidate(type)) return GemmBackend::own;
   if (at::globalContext().deterministicAlgorithms())
-    return type == c10::kBFloat16 && kernels::cpu_has_amx() ? ProductMaker::library : ProductMaker::own;
-  const std::string choice = measured_once(std::string("matrix-products-") + c10::toString(type), [&] { return measure(type); });
-  return choice == "library" ? ProductMaker::library : ProductMaker::own;
+    return type == c10::kBFloat16 && kernels::cpu_has_amx() ? GemmBackend::aten : GemmBackend::own;
+  const std::string choice = cached_measurement(std::string("matrix-products-") + c10::toString(type), [&] { return measure(type); });
+  return choice == "library" ? GemmBackend::aten : GemmBackend::own;
 }
 
 }  // namespace
 
-ProductMaker product_maker(c10::ScalarType type) {
+GemmBackend gemm_backend(c10::ScalarType type) {
   switch (type) {
     case c10::kFloat: {
-      static const ProductMaker maker = choose(type);
+      static const GemmBackend maker = choose(type);
       return maker;
     }
     case c10::kBFloat16: {
-      static const ProductMaker maker = choose(type);
+      static const GemmBackend maker = choose(type);
       return maker;
     }
     case c10::kHalf: {
-      static const ProductMaker maker = choose(type);
+      static const GemmBackend maker = choose(type);
       return maker;
     }
     default:

@@ -10,7 +10,7 @@
 #include "megatron/base/error.h"
 #include "megatron/transformer/kernel_type.h"
 #include "megatron/transformer/norm_rows.h"
-#include "megatron/transformer/on_threads.h"
+#include "megatron/transformer/parallel_kernel.h"
 #include "megatron/transformer/op_scope.h"
 
 namespace megatron {
@@ -27,7 +27,7 @@ constexpr kernels::RowOperations kMetaOperations{.dropout = [](const kernels::Dr
                                                  .rms_norm_backward = [](const kernels::RmsNormBackwardArguments&) {},
                                                  .rotary = [](const kernels::RotaryArguments&) {}};
 
-/// The kernels of a device that is not the processor.
+/// The kernels of a device that is not the CPU.
 const kernels::RowOperations& accelerator_operations(const at::Tensor& x) {
   if (x.is_meta()) return kMetaOperations;
   const kernels::RowOperations* operations = cuda_slot().load(std::memory_order_acquire);
@@ -45,13 +45,13 @@ void check_pair(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-void provide_cuda_row_operations(const kernels::RowOperations& operations) { cuda_slot().store(&operations, std::memory_order_release); }
+void register_cuda_row_operations(const kernels::RowOperations& operations) { cuda_slot().store(&operations, std::memory_order_release); }
 
 c10::ScalarType compute_type(c10::ScalarType storage) { return storage == c10::kDouble ? c10::kDouble : c10::kFloat; }
 
-at::Tensor added_row_blocks(const at::Tensor& blocks) {
+at::Tensor reduce_row_blocks(const at::Tensor& blocks) {
   at::Tensor sums = at::empty({blocks.size(1)}, blocks.options());
-  on_threads(kernels::add_row_blocks,
+  parallel_kernel(kernels::add_row_blocks,
              kernels::ColumnSumsArguments{.blocks = blocks.const_data_ptr(),
                                           .sums = sums.mutable_data_ptr(),
                                           .type = kernel_type(blocks.scalar_type()),
@@ -78,7 +78,7 @@ void dropout_rows(const at::Tensor& x, const at::Tensor& residual, at::Tensor& o
                                             .coordinates = coordinates,
                                             .rule = rule};
   if (!x.is_cpu()) return accelerator_operations(x).dropout(arguments);
-  on_threads(kernels::row_kernels().dropout, arguments, rows, columns);
+  parallel_kernel(kernels::row_kernels().dropout, arguments, rows, columns);
 }
 
 RmsNormRows rms_norm_rows(const at::Tensor& x, const at::Tensor& weight, c10::ScalarType type, double epsilon, double offset) {
@@ -191,7 +191,7 @@ void copy_heads(const at::Tensor& from, at::Tensor& to, const Rotation* rotation
     arguments.interleaved = rotation->interleaved;
     arguments.sign = rotation->sign;
   }
-  on_threads(kernels::row_kernels().heads, arguments, tokens, n * d);
+  parallel_kernel(kernels::row_kernels().heads, arguments, tokens, n * d);
 }
 
 at::Tensor rotary_rows(const at::Tensor& x, const Rotation& rotation) {

@@ -1,4 +1,4 @@
-// The fused row operations on tensors, whatever their device: the processor's kernels here, an accelerator's from the table its plugin provides.
+// The fused row operations on tensors, whatever their device: the CPU's kernels here, an accelerator's from the table its plugin provides.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,13 +8,13 @@
 namespace megatron {
 
 /// Makes `operations` (which stays valid) the kernels of CUDA tensors; called once, when the plugin has been loaded.
-void provide_cuda_row_operations(const kernels::RowOperations& operations);
+void register_cuda_row_operations(const kernels::RowOperations& operations);
 
 /// The dtype in which sums and statistics of `storage` are kept: float64 for float64, else float32.
 c10::ScalarType compute_type(c10::ScalarType storage);
 
 /// Σ over the first dimension of [blocks, columns], each the sum over a block of rows: the gradient of a weight that every row has its own part in.
-at::Tensor added_row_blocks(const at::Tensor& blocks);
+at::Tensor reduce_row_blocks(const at::Tensor& blocks);
 
 /// out = residual + dropout(x) over contiguous rows of the last dimension; `residual` undefined or like out; out may be x.
 void dropout_rows(const at::Tensor& x, const at::Tensor& residual, at::Tensor& out, const kernels::RowCoordinates& coordinates,
@@ -43,7 +43,7 @@ struct Rotation {
 /// x [s, b, n, d] rotated; contiguous result.
 at::Tensor rotary_rows(const at::Tensor& x, const Rotation& rotation);
 
-/// Copies heads, rotated unless `rotation` is null, on the processor: either tensor [s, b, n, d] or [s, b, g, r, d] with g·r = n, in any strides with
+/// Copies heads, rotated unless `rotation` is null, on the CPU: either tensor [s, b, n, d] or [s, b, g, r, d] with g·r = n, in any strides with
 /// unit last in `to`.
 void copy_heads(const at::Tensor& from, at::Tensor& to, const Rotation* rotation);
 

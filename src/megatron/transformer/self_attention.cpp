@@ -21,7 +21,7 @@ ColumnParallelLinear::Options qkv_options(const LayerArguments& arguments) {
           .blocks = {{q_rows}, {d, /*splittable=*/false}, {d, /*splittable=*/false}},
           .repeats = groups,
           .bias = config.add_bias_linear || config.add_qkv_bias,
-          .with_norm = arguments.norm_inside};
+          .with_norm = arguments.has_input_norm};
 }
 
 std::int64_t local_heads(const TransformerConfig& config, const Axis& tp) {
@@ -59,8 +59,8 @@ SelfAttention::SelfAttention(Module* parent, std::string_view name, const LayerA
       linear_qkv_(this, "linear_qkv", config_, arguments.rank, qkv_options(arguments)),
       linear_proj_(this, "linear_proj", config_, arguments.rank, config_.num_attention_heads * config_.kv_channels, config_.hidden_size) {
   if (config_.qk_layernorm) {
-    q_layernorm_ = std::make_unique<Norm>(this, "q_layernorm", config_, config_.kv_channels, arguments.rank, NormPlace::heads);
-    k_layernorm_ = std::make_unique<Norm>(this, "k_layernorm", config_, config_.kv_channels, arguments.rank, NormPlace::heads);
+    q_layernorm_ = std::make_unique<Norm>(this, "q_layernorm", config_, config_.kv_channels, arguments.rank, NormInput::heads);
+    k_layernorm_ = std::make_unique<Norm>(this, "k_layernorm", config_, config_.kv_channels, arguments.rank, NormInput::heads);
   }
   if (config_.position_embedding_type == PositionEmbedding::alibi)
     alibi_slopes_ = alibi_slopes(config_.num_attention_heads).narrow(0, first_head_, heads_);
@@ -73,8 +73,8 @@ QueryKeyValue SelfAttention::split(const at::Tensor& mixed, const ForwardContext
   auto [q, k, v] = split_query_key_value(mixed, groups_, config_.kv_channels, nullptr);
   q = q_layernorm_->forward(q);
   k = k_layernorm_->forward(k);
-  show_op(context.hooks, *q_layernorm_, "", q);
-  show_op(context.hooks, *k_layernorm_, "", k);
+  notify_op(context.hooks, *q_layernorm_, "", q);
+  notify_op(context.hooks, *k_layernorm_, "", k);
   if (!rotates) return {q, k, v};
   const auto rotated = [&](const at::Tensor& x) { return apply_rotary(x, rotation.cos, rotation.sin, rotation.interleaved); };
   return {rotated(q), rotated(k), v};
@@ -97,21 +97,21 @@ AttentionOptions SelfAttention::attention_options(const ForwardContext& context,
 
 at::Tensor SelfAttention::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
   const at::Tensor mixed = linear_qkv_.forward(input_sbh, context);
-  if (config_.norm_placement == NormPlacement::pre) show_op(context.hooks, linear_qkv_, "layer_norm", input_sbh);
-  show_op(context.hooks, linear_qkv_, "", mixed);
+  if (config_.norm_placement == NormPlacement::pre) notify_op(context.hooks, linear_qkv_, "layer_norm", input_sbh);
+  notify_op(context.hooks, linear_qkv_, "", mixed);
   auto [q, k, v] = split(mixed, context);
-  if (context.states != nullptr) {
-    auto& slot = context.states->slots.at(layer_index_);
-    if (!slot) slot = std::make_unique<KeyValueState>();
-    std::tie(k, v) = static_cast<KeyValueState&>(*slot).append(k, v, context.q_start);
+  if (context.kv_cache != nullptr) {
+    auto& slot = context.kv_cache->layers.at(layer_index_);
+    if (!slot) slot = std::make_unique<LayerKvCache>();
+    std::tie(k, v) = static_cast<LayerKvCache&>(*slot).append(k, v, context.q_start);
   }
-  show_op(context.hooks, *this, "query", q);
-  show_op(context.hooks, *this, "key", k);
-  show_op(context.hooks, *this, "value", v);
+  notify_op(context.hooks, *this, "query", q);
+  notify_op(context.hooks, *this, "key", k);
+  notify_op(context.hooks, *this, "value", v);
   const at::Tensor out = core_attention(q, k, v, attention_options(context, q.device())).out;
-  show_op(context.hooks, *this, "core_attention", out);
+  notify_op(context.hooks, *this, "core_attention", out);
   const at::Tensor projected = linear_proj_.forward(out, context);
-  show_op(context.hooks, linear_proj_, "", projected);
+  notify_op(context.hooks, linear_proj_, "", projected);
   return projected;
 }
 

@@ -65,21 +65,21 @@ std::vector<Interval> intervals_of(const Sharding& sharding, const Axis& axis) {
 }
 
 /// Neighbours that touch in the global tensor and in the local one become one box.
-std::vector<Box> boxes_of(const std::vector<Interval>& intervals, const Sharding& sharding) {
+std::vector<TensorSlice> boxes_of(const std::vector<Interval>& intervals, const Sharding& sharding) {
   const int dim = sharding.split_dim;
   const Shape zero(sharding.global_shape.size(), 0);
-  std::vector<Box> result;
+  std::vector<TensorSlice> result;
   for (const Interval& interval : intervals) {
     if (interval.length == 0) continue;
     if (!result.empty()) {
-      Box& last = result.back();
+      TensorSlice& last = result.back();
       const std::int64_t rows = last.shape[dim];
       if (last.global_offset[dim] + rows == interval.begin && last.local_offset[dim] + rows == interval.local) {
         last.shape[dim] += interval.length;
         continue;
       }
     }
-    Box box{zero, zero, sharding.global_shape};
+    TensorSlice box{zero, zero, sharding.global_shape};
     box.global_offset[dim] = interval.begin;
     box.local_offset[dim] = interval.local;
     box.shape[dim] = interval.length;
@@ -108,20 +108,20 @@ Shape Sharding::local_shape(const Axis& axis) const {
   return shape;
 }
 
-std::vector<Box> Sharding::boxes(const Axis& axis) const {
+std::vector<TensorSlice> Sharding::slices(const Axis& axis) const {
   const Shape zero(global_shape.size(), 0);
   if (split_dim < 0) return {{zero, zero, global_shape}};
   return boxes_of(intervals_of(*this, axis), *this);
 }
 
-std::vector<Box> Sharding::owned_boxes(const Axis& axis) const {
-  if (split_dim < 0) return axis.rank == 0 ? boxes(axis) : std::vector<Box>{};
+std::vector<TensorSlice> Sharding::owned_slices(const Axis& axis) const {
+  if (split_dim < 0) return axis.rank == 0 ? slices(axis) : std::vector<TensorSlice>{};
   std::vector<Interval> owned = intervals_of(*this, axis);
   if (axis.rank % num_sharers(axis) != 0) std::erase_if(owned, &Interval::is_shared);
   return boxes_of(owned, *this);
 }
 
-std::vector<Box> Sharding::shared_boxes(const Axis& axis) const {
+std::vector<TensorSlice> Sharding::shared_slices(const Axis& axis) const {
   if (split_dim < 0) return {};
   std::vector<Interval> shared = intervals_of(*this, axis);
   std::erase_if(shared, [](const Interval& interval) { return !interval.is_shared; });

@@ -12,9 +12,9 @@ namespace megatron {
 using Shape = std::vector<std::int64_t>;
 
 /// A rectangular piece of a local tensor and its place in the global one. All three have the tensor's number of dimensions.
-struct Box {
+struct TensorSlice {
   Shape global_offset, local_offset, shape;
-  bool operator==(const Box&) const = default;
+  bool operator==(const TensorSlice&) const = default;
 };
 
 /// One of several parts that are split independently along the split dimension (q|k|v, gate|up, Mamba's z|x|B|C|dt).
@@ -43,11 +43,11 @@ struct Sharding {
   /// Shape of the rank's tensor, padding included. Throws UserError when the axis does not divide a block.
   Shape local_shape(const Axis& axis) const;
   /// The pieces of the global tensor that the rank holds, ascending in local offset; local padding is in none of them.
-  std::vector<Box> boxes(const Axis& axis) const;
-  /// boxes() without what a lower rank of the axis holds too: over all ranks they tile the global tensor.
-  std::vector<Box> owned_boxes(const Axis& axis) const;
+  std::vector<TensorSlice> slices(const Axis& axis) const;
+  /// slices() without what a lower rank of the axis holds too: over all ranks they tile the global tensor.
+  std::vector<TensorSlice> owned_slices(const Axis& axis) const;
   /// The blocks of a split tensor that the ranks [k·num_sharers, (k + 1)·num_sharers) all hold, where num_sharers > 1.
-  std::vector<Box> shared_boxes(const Axis& axis) const;
+  std::vector<TensorSlice> shared_slices(const Axis& axis) const;
   std::int64_t num_sharers(const Axis& axis) const { return repeats >= axis.size ? 1 : axis.size / repeats; }
 };
 

@@ -11,7 +11,7 @@ namespace megatron {
 namespace {
 
 /// Elements of a box of whole rows in the flattened local tensor.
-std::pair<std::int64_t, std::int64_t> flat_range(const Box& box, const Parameter& parameter) {
+std::pair<std::int64_t, std::int64_t> flat_range(const TensorSlice& box, const Parameter& parameter) {
   MEGATRON_CHECK(parameter.sharding().split_dim == 0, parameter.name(), " shares blocks that are not rows");
   const std::int64_t row = num_elements(box.shape) / box.shape[0];
   return {box.local_offset[0] * row, (box.local_offset[0] + box.shape[0]) * row};
@@ -26,7 +26,7 @@ TensorParallelGradients::TensorParallelGradients(const std::vector<ParameterPiec
     if (piece.parameter->spec().sum_over_tp) add(piece, 0, piece.first + piece.count, 0, 1);
     const Sharding& sharding = piece.parameter->sharding();
     const std::int64_t sharers = sharding.num_sharers(axis);
-    for (const Box& box : sharding.shared_boxes(axis)) {
+    for (const TensorSlice& box : sharding.shared_slices(axis)) {
       const auto [begin, end] = flat_range(box, *piece.parameter);
       add(piece, begin, end, axis.rank / sharers, axis.size / sharers);
     }

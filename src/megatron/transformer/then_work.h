@@ -8,9 +8,9 @@
 
 namespace megatron {
 
-class ThenWork : public Work {
+class ContinuationWork : public Work {
  public:
-  ThenWork(PendingWork first, std::function<void()> then) : first_(std::move(first)), then_(std::move(then)) {}
+  ContinuationWork(PendingWork first, std::function<void()> then) : first_(std::move(first)), then_(std::move(then)) {}
   void wait() override {
     first_->wait();
     if (then_) std::exchange(then_, nullptr)();
@@ -22,6 +22,6 @@ class ThenWork : public Work {
 };
 
 /// `first`, then `then` on the thread that waits.
-inline PendingWork and_then(PendingWork first, std::function<void()> then) { return std::make_unique<ThenWork>(std::move(first), std::move(then)); }
+inline PendingWork and_then(PendingWork first, std::function<void()> then) { return std::make_unique<ContinuationWork>(std::move(first), std::move(then)); }
 
 }  // namespace megatron

@@ -1,11 +1,11 @@
-#include "megatron/transformer/thread_scratch.h"
+#include "megatron/transformer/thread_workspace.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
 namespace megatron {
 
-void* thread_scratch(std::int64_t bytes) {
+void* thread_workspace(std::int64_t bytes) {
   constexpr std::int64_t kPage = 4096;
   thread_local at::Tensor memory;
   if (!memory.defined() || memory.numel() < bytes + kPage) {

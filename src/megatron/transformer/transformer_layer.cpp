@@ -6,7 +6,7 @@ namespace megatron {
 namespace {
 
 LayerArguments with_norm_placement(LayerArguments arguments) {
-  arguments.norm_inside = arguments.config.norm_placement == NormPlacement::pre;
+  arguments.has_input_norm = arguments.config.norm_placement == NormPlacement::pre;
   return arguments;
 }
 
@@ -28,16 +28,16 @@ TransformerLayer::TransformerLayer(Module* parent, std::string_view name, const 
 SumAndNorm TransformerLayer::add_residual(const at::Tensor& out, const SumAndNorm& input, std::string_view site, const Norm* post_norm,
                                           const NormWeights& next_norm, const ForwardContext& context) const {
   const at::Tensor& residual = config_.apply_residual_connection_post_layernorm ? input.normalised : input.sum;
-  const SumAndNorm both = norm_of_sum(residual, out, context.dropout(path(), site, config_.hidden_dropout), context.s_start,
+  const SumAndNorm both = dropout_add_norm(residual, out, context.dropout(path(), site, config_.hidden_dropout), context.s_start,
                                       post_norm != nullptr ? post_norm->weights() : next_norm);
-  show_op(context.hooks, *this, site, both.sum);
+  notify_op(context.hooks, *this, site, both.sum);
   if (post_norm == nullptr) return both;
-  show_op(context.hooks, *post_norm, "", both.normalised);
+  notify_op(context.hooks, *post_norm, "", both.normalised);
   return {both.normalised, both.normalised};
 }
 
 at::Tensor TransformerLayer::forward(const at::Tensor& hidden_sbh, const ForwardContext& context) {
-  const SumAndNorm input = norm_of_stream(hidden_sbh, self_attention_->input_norm());
+  const SumAndNorm input = norm_with_residual(hidden_sbh, self_attention_->input_norm());
   const SumAndNorm attended = add_residual(self_attention_->forward(input.normalised, context), input, "self_attn_bda",
                                            post_self_attn_layernorm_.get(), mlp_->input_norm(), context);
   return add_residual(mlp_->forward(attended.normalised, context), attended, "mlp_bda", post_mlp_layernorm_.get(), {}, context).sum;
@@ -67,7 +67,7 @@ at::Tensor TransformerBlock::forward(at::Tensor hidden_sbh, const ForwardContext
 at::Tensor TransformerBlock::finish(const at::Tensor& hidden_sbh, const ForwardContext& context) const {
   if (!final_layernorm_) return hidden_sbh;
   const at::Tensor normalised = run_unit(context.hooks, *final_layernorm_, [&] { return final_layernorm_->forward(hidden_sbh); });
-  show_op(context.hooks, *final_layernorm_, "", normalised);
+  notify_op(context.hooks, *final_layernorm_, "", normalised);
   return normalised;
 }
 

@@ -33,7 +33,7 @@ at::Tensor run_unit(UnitHooks* hooks, const Module& unit, Forward forward) {
 }
 
 /// Shows the output of the op `name` of `module` ("": the module itself) to the hooks, which may be null.
-inline void show_op(UnitHooks* hooks, const Module& module, std::string_view name, const at::Tensor& output) {
+inline void notify_op(UnitHooks* hooks, const Module& module, std::string_view name, const at::Tensor& output) {
   if (hooks == nullptr) return;
   const std::string separator = module.path().empty() || name.empty() ? "" : ".";
   hooks->after_op(module.path() + separator + std::string(name), output);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "megatron/base/error.h"
-#include "megatron/config/run_guarded.h"
+#include "megatron/config/run_command.h"
 
 namespace megatron {
 namespace {
@@ -37,7 +37,7 @@ int run_engine_command(std::string_view name, std::span<const std::string> args)
 
 /// Runs one command and returns its exit code; throws nothing.
 extern "C" int megatron_engine_main(const char* command, int argc, const char* const* argv) {
-  return megatron::run_guarded(command, [&] {
+  return megatron::run_command(command, [&] {
     const std::vector<std::string> args(argv, argv + argc);
     return megatron::run_engine_command(command, args);
   });

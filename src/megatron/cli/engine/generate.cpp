@@ -66,7 +66,7 @@ class TextWriter {
  public:
   TextWriter(const GenerateOptions& options, const InferenceRank& rank)
       : is_json_(options.json),
-        speaks_(rank.leads_replica()),
+        is_replica_leader_(rank.is_replica_leader()),
         config_(rank.loaded().source.model),
         stored_(open_tokenizer(options.tokenizer, rank.loaded().source)),
         generator_(rank.model(), {.sampling = {.temperature = options.temperature,
@@ -76,7 +76,7 @@ class TextWriter {
                                   .max_new_tokens = options.max_new_tokens,
                                   .stop_ids = options.termination_id ? std::vector<std::int64_t>{*options.termination_id} : stored_.stop_ids}) {
     for (const std::string& note : stored_.notes)
-      if (rank.speaks()) std::cerr << "note: " << note << "\n";
+      if (rank.is_main_rank()) std::cerr << "note: " << note << "\n";
   }
 
   /// Collective over the ranks of a replica.
@@ -109,13 +109,13 @@ class TextWriter {
     out << prompt << std::flush;
     const Generation generation = generator_.generate(ids, index, [&](std::int64_t id) { out << stream.add(id) << std::flush; });
     out << stream.finish() << std::endl;
-    if (speaks_ && generation.finish_reason == FinishReason::max_positions) std::cerr << "(the model has no position for another token)\n";
+    if (is_replica_leader_ && generation.finish_reason == FinishReason::max_positions) std::cerr << "(the model has no position for another token)\n";
     return generation;
   }
 
   /// Says once that a text has outgrown what the model was trained for.
   void note_length(std::int64_t length, std::uint64_t index) {
-    if (!speaks_ || has_noted_length_) return;
+    if (!is_replica_leader_ || has_noted_length_) return;
     const std::string note = length_note(config_, length, "prompt " + std::to_string(index + 1) + " with its continuation");
     has_noted_length_ = !note.empty();
     if (has_noted_length_) std::cerr << "note: " << note << "\n";
@@ -123,7 +123,7 @@ class TextWriter {
 
   std::string decode(std::span<const std::int64_t> ids) const { return stored_.tokenizer->decode(std::vector<std::int32_t>(ids.begin(), ids.end())); }
 
-  const bool is_json_, speaks_;
+  const bool is_json_, is_replica_leader_;
   bool has_noted_length_ = false;
   const TransformerConfig config_;
   const StoredTokenizer stored_;
@@ -135,18 +135,18 @@ int generate_as(World& world, std::span<const std::string> args) {
   const GenerateOptions options = read_generate_options(args, environment.world_size);
   const std::vector<std::string> read_here = environment.rank == 0 ? all_prompts(options) : std::vector<std::string>{};
   const InferenceRank rank(world, options, flags_of(generate_table().set(), &options));
-  const std::vector<std::string> prompts = rank.share(read_here);
+  const std::vector<std::string> prompts = rank.broadcast(read_here);
   TextWriter writer(options, rank);
   std::ostream silence(nullptr);
   if (rank.num_replicas() == 1) {
-    for (std::size_t i = 0; i < prompts.size(); ++i) writer.write(prompts[i], i, rank.speaks() ? std::cout : silence);
+    for (std::size_t i = 0; i < prompts.size(); ++i) writer.write(prompts[i], i, rank.is_main_rank() ? std::cout : silence);
     return 0;
   }
   for (std::size_t first = 0; first < prompts.size(); first += static_cast<std::size_t>(rank.num_replicas())) {
     const std::size_t mine = first + static_cast<std::size_t>(rank.replica());
     std::ostringstream text;
     if (mine < prompts.size()) writer.write(prompts[mine], mine, text);
-    for (const std::string& one : rank.gather(text.str())) (rank.speaks() ? std::cout : silence) << one << std::flush;
+    for (const std::string& one : rank.gather(text.str())) (rank.is_main_rank() ? std::cout : silence) << one << std::flush;
   }
   return 0;
 }

@@ -11,15 +11,15 @@
 namespace megatron {
 
 InferenceRank::InferenceRank(World& world, const ModelOptions& options, const SettingsText& flags)
-    : joined_(world, options.parallel, flags), rank_(joined_.place(options.parallel)) {
-  at::set_num_threads(take_share(joined_.in_world().processors, /*pins=*/rank_.device.is_cpu()));
+    : context_(world, options.parallel, flags), rank_(context_.place(options.parallel)) {
+  at::set_num_threads(bind_to_cpus(context_.in_world().processors, /*pins=*/rank_.device.is_cpu()));
   loaded_.emplace(load_model(options.load, options.ckpt_step, {.rank = rank_, .parallel = options.parallel, .type = requested_type(options)}));
   merge_architecture(loaded_->source, options.run.model, options.parsed);  // refuses flags that contradict the checkpoint
-  if (!speaks()) return;
+  if (!is_main_rank()) return;
   for (const std::string& note : loaded_->source.notes) std::cerr << "note: " << note << '\n';
 }
 
-std::vector<std::string> InferenceRank::share(const std::vector<std::string>& texts) const { return share_texts(rank_.world, texts, rank_.device); }
-std::vector<std::string> InferenceRank::gather(const std::string& text) const { return gather_texts(rank_.dp, text, rank_.device); }
+std::vector<std::string> InferenceRank::broadcast(const std::vector<std::string>& texts) const { return broadcast_strings(rank_.world, texts, rank_.device); }
+std::vector<std::string> InferenceRank::gather(const std::string& text) const { return all_gather_strings(rank_.dp, text, rank_.device); }
 
 }  // namespace megatron

@@ -21,19 +21,19 @@ class InferenceRank {
   LanguageModel& model() const { return loaded_->model(); }
 
   /// Whether this rank reads what all work on, and prints what comes of it.
-  bool speaks() const { return rank_.index == 0; }
+  bool is_main_rank() const { return rank_.index == 0; }
   /// Whether this rank speaks for its replica of the model.
-  bool leads_replica() const { return rank_.model.rank == 0; }
+  bool is_replica_leader() const { return rank_.model.rank == 0; }
   std::int64_t replica() const { return rank_.dp.rank; }
   std::int64_t num_replicas() const { return rank_.dp.size; }
 
   /// What rank 0 gives, on every rank. Collective over the world.
-  std::vector<std::string> share(const std::vector<std::string>& texts) const;
+  std::vector<std::string> broadcast(const std::vector<std::string>& texts) const;
   /// Every replica's text, in their order. Collective over the replicas.
   std::vector<std::string> gather(const std::string& text) const;
 
  private:
-  JoinedRank joined_;
+  DistributedContext context_;
   Rank rank_;
   std::optional<LoadedModel> loaded_;
 };

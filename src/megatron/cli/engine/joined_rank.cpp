@@ -39,22 +39,22 @@ SettingsText flags_of(const FieldSet& fields, const void* object) {
   return flags;
 }
 
-JoinedRank::JoinedRank(World& world, const ParallelConfig& parallel, const SettingsText& flags)
+DistributedContext::DistributedContext(World& world, const ParallelConfig& parallel, const SettingsText& flags)
     : world_(world), device_(join(world, parallel, flags)), communicators_(communicators_of(world, parallel, device_.device)) {
   if (!communicators_) return;
-  world_.heed(communicators_->failure_notice());
+  world_.set_failure_notice(communicators_->failure_notice());
   world_.on_failure([communicators = communicators_.get()](const std::string& reason) { communicators->abort(reason); });
 }
 
-JoinedRank::~JoinedRank() { world_.on_failure(nullptr); }
+DistributedContext::~DistributedContext() { world_.on_failure(nullptr); }
 
-RankInWorld JoinedRank::in_world() const {
+RankInWorld DistributedContext::in_world() const {
   return {.communicators = communicators_.get(),
-          .processors = world_.environment().world_size > 1 ? world_.hosts().processors : ProcessorShare{},
+          .processors = world_.environment().world_size > 1 ? world_.hosts().processors : CpuPartition{},
           .device = device_};
 }
 
-Rank JoinedRank::place(const ParallelConfig& parallel) const {
+Rank DistributedContext::place(const ParallelConfig& parallel) const {
   const Mesh mesh(mesh_sizes(parallel), world_.environment().world_size);
   const RankOptions options{.device = device_.device};
   return communicators_ ? make_rank(mesh, *communicators_, options) : make_rank(mesh, 0, options);

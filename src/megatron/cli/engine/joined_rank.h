@@ -16,14 +16,14 @@ namespace megatron {
 SettingsText flags_of(const FieldSet& fields, const void* object);
 
 /// While it lives, another rank's failure ends what this one waits for.
-class JoinedRank {
+class DistributedContext {
  public:
   /// Meets the other ranks, opens this one's device and makes its communicators, as `parallel` says. Collective over the world; errors as
   /// World::join, open_device and World::make_communicators.
-  JoinedRank(World& world, const ParallelConfig& parallel, const SettingsText& flags);
-  JoinedRank(const JoinedRank&) = delete;
-  JoinedRank& operator=(const JoinedRank&) = delete;
-  ~JoinedRank();
+  DistributedContext(World& world, const ParallelConfig& parallel, const SettingsText& flags);
+  DistributedContext(const DistributedContext&) = delete;
+  DistributedContext& operator=(const DistributedContext&) = delete;
+  ~DistributedContext();
 
   RankInWorld in_world() const;
   /// This rank's place in the mesh of `parallel`, for work without dropout and gradients. Collective over the world.

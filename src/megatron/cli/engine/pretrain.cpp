@@ -13,24 +13,24 @@
 namespace megatron {
 namespace {
 
-int train_as(World& world, const Run& run, const RankInWorld& rank) {
-  const bool speaks = world.environment().rank == 0;
+int train_as(World& world, const RunConfig& run, const RankInWorld& rank) {
+  const bool is_main_rank = world.environment().rank == 0;
   std::ostream silence(nullptr);
-  std::ostream& out = speaks ? std::cout : silence;
+  std::ostream& out = is_main_rank ? std::cout : silence;
   Trainer trainer = set_up(run, out, rank);
   try {
     return train(trainer, out);
   } catch (const NonFiniteError& error) {
     std::cout.flush();
-    if (speaks) std::cerr << "megatron pretrain: error: " << error.what() << std::endl;
+    if (is_main_rank) std::cerr << "megatron pretrain: error: " << error.what() << std::endl;
     return 1;
   }
 }
 
 int pretrain_as(World& world, std::span<const std::string> args) {
-  const Run run = read_run(args, world.environment().world_size);
+  const RunConfig run = read_run(args, world.environment().world_size);
   const Settings& settings = run.options.settings;
-  const JoinedRank joined(world, settings.parallel, flags_of(settings_table().set(), &settings));
+  const DistributedContext joined(world, settings.parallel, flags_of(settings_table().set(), &settings));
   return train_as(world, run, joined.in_world());
 }
 

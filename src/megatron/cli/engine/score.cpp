@@ -31,13 +31,13 @@ std::vector<std::int64_t> read_ids(const std::string& line, const std::string& s
 }
 
 /// The lines to score, read by one rank as they come.
-class Lines {
+class LineSource {
  public:
   /// Of the file, or of standard input when `path` is empty. `was_launched`: by somebody who may not hand it on.
-  Lines(const std::string& path, bool was_launched) : name_(path.empty() ? "standard input" : path), needs_some_(path.empty() && was_launched) {
+  LineSource(const std::string& path, bool was_launched) : name_(path.empty() ? "standard input" : path), requires_input_(path.empty() && was_launched) {
     if (path.empty()) return;
     file_.open(path);
-    if (!file_) fail_file("open", path, errno);
+    if (!file_) throw_file_error("open", path, errno);
   }
 
   /// Up to `count` lines that are not blank, each behind what messages call it.
@@ -50,7 +50,7 @@ class Lines {
       found.push_back(name_ + ", line " + std::to_string(number_));
       found.push_back(line);
     }
-    if (number_ == 0 && needs_some_) {
+    if (number_ == 0 && requires_input_) {
       throw UserError({name_, "is empty: a launcher gives its ranks none", "give the lines with --input FILE"});
     }
     return found;
@@ -58,7 +58,7 @@ class Lines {
 
  private:
   const std::string name_;
-  const bool needs_some_;
+  const bool requires_input_;
   std::ifstream file_;
   std::int64_t number_ = 0;
 };
@@ -67,7 +67,7 @@ class Lines {
 class LineScorer {
  public:
   explicit LineScorer(const InferenceRank& rank)
-      : model_(rank.model()), config_(rank.loaded().source.model), speaks_(rank.leads_replica()) {}
+      : model_(rank.model()), config_(rank.loaded().source.model), is_replica_leader_(rank.is_replica_leader()) {}
 
   /// The answer to `line`. Collective over the ranks of a replica.
   std::string answer(const std::string& source, const std::string& line) {
@@ -80,7 +80,7 @@ class LineScorer {
  private:
   /// Says once that a sequence is longer than what the model was trained for.
   void note_length(std::int64_t length, const std::string& source) {
-    if (!speaks_ || has_noted_length_) return;
+    if (!is_replica_leader_ || has_noted_length_) return;
     const std::string note = length_note(config_, length, source);
     has_noted_length_ = !note.empty();
     if (has_noted_length_) std::cerr << "note: " << note << "\n";
@@ -88,26 +88,26 @@ class LineScorer {
 
   LanguageModel& model_;
   const TransformerConfig config_;
-  const bool speaks_;
+  const bool is_replica_leader_;
   bool has_noted_length_ = false;
 };
 
 int score_as(World& world, std::span<const std::string> args) {
   const LaunchEnvironment& environment = world.environment();
   const ScoreOptions options = read_score_options(args, environment.world_size);
-  std::optional<Lines> lines;  // of rank 0
+  std::optional<LineSource> lines;  // of rank 0
   if (environment.rank == 0) lines.emplace(options.input, !environment.master_addr.empty());
   const InferenceRank rank(world, options, flags_of(score_table().set(), &options));
   LineScorer scorer(rank);
   while (true) {
     // One line for each replica: its name, its text.
-    const std::vector<std::string> round = rank.share(lines ? lines->next(rank.num_replicas()) : std::vector<std::string>{});
+    const std::vector<std::string> round = rank.broadcast(lines ? lines->next(rank.num_replicas()) : std::vector<std::string>{});
     if (round.empty()) return 0;
     const auto mine = static_cast<std::size_t>(2 * rank.replica());
     const std::string result =
         mine < round.size() ? scorer.answer(round[mine], round[mine + 1]) : "";
     for (const std::string& line : rank.gather(result)) {
-      if (rank.speaks() && !line.empty()) std::cout << line << std::endl;
+      if (rank.is_main_rank() && !line.empty()) std::cout << line << std::endl;
     }
   }
 }

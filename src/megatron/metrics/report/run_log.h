@@ -26,7 +26,7 @@ struct RunLog {
   std::string name;                                        ///< what the file's folder is called
   std::map<std::string, Series, std::less<>> steps;        ///< by key of the JSON lines: "lm loss", "learning_rate" …
   std::map<std::string, Series, std::less<>> evaluations;  ///< "lm loss validation", "lm loss test" …
-  std::vector<JsonBox> starts;                             ///< the "run" object of each start
+  std::vector<JsonValue> starts;                             ///< the "run" object of each start
   std::vector<std::int64_t> start_iterations;              ///< the iteration each start began after
   std::int64_t lines = 0, unreadable_lines = 0;            ///< blank ones are neither
   std::string first_unreadable;                            ///< "line 17: …"

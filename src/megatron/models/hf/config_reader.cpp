@@ -10,7 +10,7 @@ ConfigReader::ConfigReader(const Json& object, std::string source) : object_(obj
   if (!object_->is_object()) throw UserError({source_ + ": must be a JSON object", "got " + std::string(object_->type_name()), ""});
 }
 
-bool ConfigReader::mentions(const std::string& key) const { return object_->contains(key); }
+bool ConfigReader::contains_key(const std::string& key) const { return object_->contains(key); }
 
 const Json* ConfigReader::find(const std::string& key) const {
   const auto found = object_->find(key);
@@ -21,10 +21,10 @@ std::int64_t ConfigReader::integer(const std::string& key) const { return json_i
 
 double ConfigReader::number(const std::string& key) const { return json_double(*object_, key, source_); }
 
-bool ConfigReader::boolean(const std::string& key, bool otherwise) const { return has(key) ? json_bool(*object_, key, source_) : otherwise; }
+bool ConfigReader::boolean(const std::string& key, bool default_value) const { return has(key) ? json_bool(*object_, key, source_) : default_value; }
 
-std::string ConfigReader::text(const std::string& key, const std::string& otherwise) const {
-  return has(key) ? json_string(*object_, key, source_) : otherwise;
+std::string ConfigReader::text(const std::string& key, const std::string& default_value) const {
+  return has(key) ? json_string(*object_, key, source_) : default_value;
 }
 
 ConfigReader ConfigReader::section(const std::string& key) const {

@@ -16,16 +16,16 @@ class ConfigReader {
   const std::string& source() const { return source_; }
   bool has(const std::string& key) const { return find(key) != nullptr; }
   /// Whether the key is written at all, null included.
-  bool mentions(const std::string& key) const;
+  bool contains_key(const std::string& key) const;
   /// Null when absent or null.
   const Json* find(const std::string& key) const;
 
   std::int64_t integer(const std::string& key) const;
-  std::int64_t integer(const std::string& key, std::int64_t otherwise) const { return has(key) ? integer(key) : otherwise; }
+  std::int64_t integer(const std::string& key, std::int64_t default_value) const { return has(key) ? integer(key) : default_value; }
   double number(const std::string& key) const;
-  double number(const std::string& key, double otherwise) const { return has(key) ? number(key) : otherwise; }
-  bool boolean(const std::string& key, bool otherwise) const;
-  std::string text(const std::string& key, const std::string& otherwise) const;
+  double number(const std::string& key, double default_value) const { return has(key) ? number(key) : default_value; }
+  bool boolean(const std::string& key, bool default_value) const;
+  std::string text(const std::string& key, const std::string& default_value) const;
   std::optional<double> optional_number(const std::string& key) const { return has(key) ? std::optional(number(key)) : std::nullopt; }
   /// The object below `key`; an empty one when absent.
   ConfigReader section(const std::string& key) const;
@@ -34,7 +34,7 @@ class ConfigReader {
   [[noreturn]] void unsupported(const std::string& key, const std::string& fix) const;
 
  private:
-  JsonBox object_;
+  JsonValue object_;
   std::string source_;
 };
 

@@ -17,7 +17,7 @@ namespace megatron {
 struct HfConfig {
   TransformerConfig model = {};
   std::string model_type = {};
-  std::set<std::string> given_knobs = {};  ///< training members (dropout, init std) that the family's config.json decides
+  std::set<std::string> given_training_fields = {};  ///< training members (dropout, init std) that the family's config.json decides
   std::vector<std::string> notes = {};     ///< remarks for the user
 };
 

@@ -17,26 +17,26 @@ namespace {
 constexpr std::array<std::string_view, 5> kFamilies{"gpt2", "llama", "qwen2", "qwen3", "mistral"};
 
 /// What distinguishes the configuration classes of the llama kind.
-struct LlamaKind {
+struct LlamaVariant {
   std::string_view model_type;
   std::optional<std::int64_t> default_key_value_heads, default_head_dim;  ///< nothing: heads; hidden / heads
   bool qkv_bias = false, reads_attention_bias = false, reads_mlp_bias = false, qk_norm = false;
   enum class Window { none, every_layer, by_layer } window = Window::none;
 };
 
-constexpr std::array kLlamaKinds{
-    LlamaKind{.model_type = "llama", .default_key_value_heads = {}, .default_head_dim = {}, .reads_attention_bias = true, .reads_mlp_bias = true},
-    LlamaKind{.model_type = "qwen2", .default_key_value_heads = 32, .default_head_dim = {}, .qkv_bias = true, .window = LlamaKind::Window::by_layer},
-    LlamaKind{.model_type = "qwen3",
+constexpr std::array kLlamaVariants{
+    LlamaVariant{.model_type = "llama", .default_key_value_heads = {}, .default_head_dim = {}, .reads_attention_bias = true, .reads_mlp_bias = true},
+    LlamaVariant{.model_type = "qwen2", .default_key_value_heads = 32, .default_head_dim = {}, .qkv_bias = true, .window = LlamaVariant::Window::by_layer},
+    LlamaVariant{.model_type = "qwen3",
               .default_key_value_heads = 32,
               .default_head_dim = 128,
               .reads_attention_bias = true,
               .qk_norm = true,
-              .window = LlamaKind::Window::by_layer},
-    LlamaKind{.model_type = "mistral", .default_key_value_heads = 8, .default_head_dim = {}, .window = LlamaKind::Window::every_layer},
+              .window = LlamaVariant::Window::by_layer},
+    LlamaVariant{.model_type = "mistral", .default_key_value_heads = 8, .default_head_dim = {}, .window = LlamaVariant::Window::every_layer},
 };
 
-void refuse_foreign_features(const ConfigReader& config) {
+void reject_unsupported_features(const ConfigReader& config) {
   if (config.has("quantization_config")) config.unsupported("quantization_config", "use the unquantised weights");
   for (const char* key : {"is_encoder_decoder", "add_cross_attention", "scale_attn_by_inverse_layer_idx"}) {
     if (config.boolean(key, false)) config.unsupported(key, "only false is");
@@ -129,12 +129,12 @@ std::vector<std::int64_t> windowed_layers(const ConfigReader& config, const Tran
   return layers;
 }
 
-void read_window(const ConfigReader& config, LlamaKind::Window kind, TransformerConfig& model) {
-  if (kind == LlamaKind::Window::every_layer) {
+void read_window(const ConfigReader& config, LlamaVariant::Window kind, TransformerConfig& model) {
+  if (kind == LlamaVariant::Window::every_layer) {
     if (config.has("layer_types")) config.unsupported("layer_types", "leave it out");
-    if (config.has("sliding_window") || !config.mentions("sliding_window")) set_window(model, window_width(config));
-  } else if (kind == LlamaKind::Window::by_layer) {
-    const bool enabled = config.boolean("use_sliding_window", false) && (config.has("sliding_window") || !config.mentions("sliding_window"));
+    if (config.has("sliding_window") || !config.contains_key("sliding_window")) set_window(model, window_width(config));
+  } else if (kind == LlamaVariant::Window::by_layer) {
+    const bool enabled = config.boolean("use_sliding_window", false) && (config.has("sliding_window") || !config.contains_key("sliding_window"));
     const std::vector<std::int64_t> layers = windowed_layers(config, model, enabled);
     const bool any = std::find(layers.begin(), layers.end(), 1) != layers.end();
     if (!any) return;
@@ -144,7 +144,7 @@ void read_window(const ConfigReader& config, LlamaKind::Window kind, Transformer
   }
 }
 
-void read_biases(const ConfigReader& config, const LlamaKind& kind, TransformerConfig& model) {
+void read_biases(const ConfigReader& config, const LlamaVariant& kind, TransformerConfig& model) {
   const bool attention = kind.reads_attention_bias && config.boolean("attention_bias", false);
   const bool mlp = kind.reads_mlp_bias && config.boolean("mlp_bias", false);
   if (attention != mlp) {
@@ -164,24 +164,24 @@ std::int64_t even_head_dim(const ConfigReader& config, const std::string& hidden
   return width / count;
 }
 
-void read_llama_sizes(const ConfigReader& config, const LlamaKind& kind, TransformerConfig& model) {
+void read_llama_sizes(const ConfigReader& config, const LlamaVariant& kind, TransformerConfig& model) {
   model.num_layers = config.integer("num_hidden_layers");
   model.hidden_size = config.integer("hidden_size");
   model.num_attention_heads = config.integer("num_attention_heads");
   model.ffn_hidden_size = config.integer("intermediate_size");
   model.max_position_embeddings = config.integer("max_position_embeddings");
   model.vocab_size = config.integer("vocab_size");
-  const bool nulled = config.mentions("num_key_value_heads") && !config.has("num_key_value_heads");
+  const bool nulled = config.contains_key("num_key_value_heads") && !config.has("num_key_value_heads");
   const std::int64_t default_groups = nulled ? model.num_attention_heads : kind.default_key_value_heads.value_or(model.num_attention_heads);
   model.num_query_groups = config.integer("num_key_value_heads", default_groups);
   model.group_query_attention = model.num_query_groups != model.num_attention_heads;
   model.kv_channels = config.has("head_dim")                                  ? config.integer("head_dim")
-                      : kind.default_head_dim && !config.mentions("head_dim") ? *kind.default_head_dim
+                      : kind.default_head_dim && !config.contains_key("head_dim") ? *kind.default_head_dim
                                                                               : even_head_dim(config, "hidden_size", "num_attention_heads");
 }
 
-HfConfig read_llama(const ConfigReader& config, const LlamaKind& kind) {
-  HfConfig result{.model = {}, .model_type = std::string(kind.model_type), .given_knobs = {"attention_dropout", "init_method_std"}, .notes = {}};
+HfConfig read_llama(const ConfigReader& config, const LlamaVariant& kind) {
+  HfConfig result{.model = {}, .model_type = std::string(kind.model_type), .given_training_fields = {"attention_dropout", "init_method_std"}, .notes = {}};
   TransformerConfig& model = result.model;
   read_llama_sizes(config, kind, model);
   check_sizes(model, config.source());  // before anything is counted by layers
@@ -204,7 +204,7 @@ HfConfig read_llama(const ConfigReader& config, const LlamaKind& kind) {
 std::string spelled(const ConfigReader& config, const char* own, const char* common) { return !config.has(own) && config.has(common) ? common : own; }
 
 HfConfig read_gpt2(const ConfigReader& config) {
-  HfConfig result{.model = {}, .model_type = "gpt2", .given_knobs = {"attention_dropout", "hidden_dropout", "init_method_std"}, .notes = {}};
+  HfConfig result{.model = {}, .model_type = "gpt2", .given_training_fields = {"attention_dropout", "hidden_dropout", "init_method_std"}, .notes = {}};
   TransformerConfig& model = result.model;
   const std::string hidden = spelled(config, "n_embd", "hidden_size"), heads = spelled(config, "n_head", "num_attention_heads");
   model.num_layers = config.integer(spelled(config, "n_layer", "num_hidden_layers"));
@@ -241,10 +241,10 @@ std::span<const std::string_view> hf_families() { return kFamilies; }
 HfConfig parse_hf_config(const Json& json, const std::string& source) {
   const ConfigReader config(json, source);
   const std::string model_type = json_string(json, "model_type", source);
-  refuse_foreign_features(config);
-  const auto kind = std::find_if(kLlamaKinds.begin(), kLlamaKinds.end(), [&](const LlamaKind& k) { return k.model_type == model_type; });
-  if (kind == kLlamaKinds.end() && model_type != "gpt2") config.unsupported("model_type", "supported: gpt2, llama, qwen2, qwen3, mistral");
-  HfConfig result = kind == kLlamaKinds.end() ? read_gpt2(config) : read_llama(config, *kind);
+  reject_unsupported_features(config);
+  const auto kind = std::find_if(kLlamaVariants.begin(), kLlamaVariants.end(), [&](const LlamaVariant& k) { return k.model_type == model_type; });
+  if (kind == kLlamaVariants.end() && model_type != "gpt2") config.unsupported("model_type", "supported: gpt2, llama, qwen2, qwen3, mistral");
+  HfConfig result = kind == kLlamaVariants.end() ? read_gpt2(config) : read_llama(config, *kind);
   check_sizes(result.model, source);
   check_dropouts(result.model, source);
   return result;

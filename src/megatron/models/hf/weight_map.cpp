@@ -106,9 +106,9 @@ const WeightRule* find_rule(const WeightFamily& family, const std::string& patte
 
 }  // namespace
 
-std::vector<WeightLink> link_weights(std::string_view model_type, std::span<const std::string> our_names) {
+std::vector<WeightMapping> map_weights(std::string_view model_type, std::span<const std::string> our_names) {
   const WeightFamily& family = family_of(model_type);
-  std::vector<WeightLink> links;
+  std::vector<WeightMapping> links;
   std::vector<std::string> homeless;
   for (const std::string& name : our_names) {
     const LayerName split = split_layer(name);
@@ -117,7 +117,7 @@ std::vector<WeightLink> link_weights(std::string_view model_type, std::span<cons
       homeless.push_back(name);
       continue;
     }
-    WeightLink link{.ours = name, .theirs = {}, .transform = rule->transform};
+    WeightMapping link{.ours = name, .theirs = {}, .transform = rule->transform};
     for (const std::string_view theirs : rule->theirs) {
       if (!theirs.empty()) link.theirs.push_back(in_layer(theirs, split.layer));
     }

@@ -18,14 +18,14 @@ enum class WeightTransform {
 };
 
 /// One of our parameters and the tensors it is made of.
-struct WeightLink {
+struct WeightMapping {
   std::string ours = {};
   std::vector<std::string> theirs = {};
   WeightTransform transform = WeightTransform::copy;
 };
 
 /// The links of all our parameters. UserError naming those that the family has no tensor for.
-std::vector<WeightLink> link_weights(std::string_view model_type, std::span<const std::string> our_names);
+std::vector<WeightMapping> map_weights(std::string_view model_type, std::span<const std::string> our_names);
 
 /// The family's full spelling of a tensor: base models leave "model." or "transformer." out.
 std::string full_hf_name(std::string_view model_type, const std::string& name);

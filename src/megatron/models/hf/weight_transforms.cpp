@@ -46,7 +46,7 @@ at::Tensor flip(const at::Tensor& tensor) { return tensor.dim() == 2 ? tensor.t(
 
 }  // namespace
 
-std::vector<Shape> their_shapes(WeightTransform transform, const TransformerConfig& model, const Shape& ours) {
+std::vector<Shape> hf_shapes(WeightTransform transform, const TransformerConfig& model, const Shape& ours) {
   const Heads heads = heads_of(model);
   const Shape flipped(ours.rbegin(), ours.rend());
   switch (transform) {
@@ -63,7 +63,7 @@ std::vector<Shape> their_shapes(WeightTransform transform, const TransformerConf
   MEGATRON_CHECK(false, "unknown weight transform");
 }
 
-at::Tensor to_ours(WeightTransform transform, const TransformerConfig& model, const std::vector<at::Tensor>& theirs) {
+at::Tensor to_megatron(WeightTransform transform, const TransformerConfig& model, const std::vector<at::Tensor>& theirs) {
   const Heads heads = heads_of(model);
   switch (transform) {
     case WeightTransform::copy:
@@ -83,7 +83,7 @@ at::Tensor to_ours(WeightTransform transform, const TransformerConfig& model, co
   MEGATRON_CHECK(false, "unknown weight transform");
 }
 
-std::vector<at::Tensor> to_theirs(WeightTransform transform, const TransformerConfig& model, const at::Tensor& ours) {
+std::vector<at::Tensor> to_hf(WeightTransform transform, const TransformerConfig& model, const at::Tensor& ours) {
   switch (transform) {
     case WeightTransform::copy:
       return {ours};

@@ -117,10 +117,10 @@ void check_expressed(const TransformerConfig& model, const std::string& model_ty
 }
 
 /// Whether an original config.json already describes the model, so that its own spelling may stay.
-bool says_the_same(const Json& original, const TransformerConfig& model) {
+bool is_equivalent(const Json& original, const TransformerConfig& model) {
   const HfConfig there = parse_hf_config(original, "config.json");
   const auto same_member = [&](const Field& field) { return field.get(&there.model) == field.get(&model); };
-  for (const std::string& knob : there.given_knobs) {
+  for (const std::string& knob : there.given_training_fields) {
     if (!same_member(*training_members().set().find_name(knob))) return false;
   }
   return there.model.max_position_embeddings == model.max_position_embeddings && forward_differences(there.model, model).empty();
@@ -154,7 +154,7 @@ Json make_hf_config(const TransformerConfig& model, std::string_view model_type,
   const std::string family(model_type);
   const bool same = original != nullptr && original->value("model_type", "") == family;
   Json json = same ? *original : fresh_config(family);
-  if (!same || !says_the_same(json, model)) write_model(model, family, json);
+  if (!same || !is_equivalent(json, model)) write_model(model, family, json);
   write_dtype(dtype, json);
   check_expressed(model, family, json);
   return json;

@@ -31,33 +31,33 @@ RankFailure read(const std::string& text) {
 
 }  // namespace
 
-RankFailure FailureBoard::post(const RankFailure& failure) {
+RankFailure RunStatus::post(const RankFailure& failure) {
   const RankFailure first = read(store_.compare_set(kFailure, "", written(failure)));
-  store_.set_all({kAllHere, kGo, kOver}, kStop);
+  store_.set_all({kAllArrivedKey, kHostsKey, kFinishedKey}, kStoppedValue);
   return first;
 }
 
-std::optional<RankFailure> FailureBoard::first() {
+std::optional<RankFailure> RunStatus::first() {
   const auto text = store_.find(kFailure);
   return text ? std::optional(read(*text)) : std::nullopt;
 }
 
-std::optional<RankFailure> FailureBoard::wait_for_failure(std::chrono::milliseconds timeout) {
+std::optional<RankFailure> RunStatus::wait_for_failure(std::chrono::milliseconds timeout) {
   return store_.poll(kFailure, timeout) ? first() : std::nullopt;
 }
 
-void FailureBoard::set_printed() { store_.set(kPrinted, "1"); }
+void RunStatus::set_printed() { store_.set(kPrinted, "1"); }
 
-bool FailureBoard::wait_until_printed(std::chrono::milliseconds timeout) { return store_.poll(kPrinted, timeout); }
+bool RunStatus::wait_until_printed(std::chrono::milliseconds timeout) { return store_.poll(kPrinted, timeout); }
 
-void FailureBoard::leave(std::int64_t rank) {
+void RunStatus::leave(std::int64_t rank) {
   store_.set(left_key(rank), "");
-  if (store_.add("num-left", 1) == world_size_) store_.set_all({kOver, kAllLeft}, "left");
+  if (store_.add("num-left", 1) == world_size_) store_.set_all({kFinishedKey, kAllLeft}, "left");
 }
 
-bool FailureBoard::wait_until_over(std::chrono::milliseconds timeout) { return store_.poll(kOver, timeout); }
+bool RunStatus::wait_until_finished(std::chrono::milliseconds timeout) { return store_.poll(kFinishedKey, timeout); }
 
-std::vector<std::int64_t> FailureBoard::still_here() {
+std::vector<std::int64_t> RunStatus::remaining_ranks() {
   std::vector<std::int64_t> ranks;
   for (std::int64_t rank = 0; rank < world_size_; ++rank) {
     if (!store_.has_all({left_key(rank)})) ranks.push_back(rank);
@@ -65,6 +65,6 @@ std::vector<std::int64_t> FailureBoard::still_here() {
   return ranks;
 }
 
-bool FailureBoard::wait_until_all_left(std::chrono::milliseconds timeout) { return store_.poll(kAllLeft, timeout); }
+bool RunStatus::wait_until_all_left(std::chrono::milliseconds timeout) { return store_.poll(kAllLeft, timeout); }
 
 }  // namespace megatron

@@ -21,18 +21,18 @@ struct RankFailure {
   bool is_of_others = false;  ///< the text names whom it is about: another rank than this one
 };
 
-/// The board of one start of a run. Keys: `failure`, and the waits of the rendezvous, which it ends.
-class FailureBoard {
+/// The status of one start of a run. Keys: `failure`, and the waits of the rendezvous, which it ends.
+class RunStatus {
  public:
   /// What the rendezvous and the last goodbye wait for; set by post() too.
-  static constexpr const char* kAllHere = "all-here";
-  static constexpr const char* kGo = "go";
-  static constexpr const char* kOver = "over";
-  static constexpr const char* kStop = "stop";  ///< the value of such a key after a failure
+  static constexpr const char* kAllArrivedKey = "all-here";
+  static constexpr const char* kHostsKey = "go";
+  static constexpr const char* kFinishedKey = "over";
+  static constexpr const char* kStoppedValue = "stop";  ///< the value of such a key after a failure
 
-  FailureBoard(RunStore store, std::int64_t world_size) : store_(std::move(store)), world_size_(world_size) {}
+  RunStatus(RunStore store, std::int64_t world_size) : store_(std::move(store)), world_size_(world_size) {}
 
-  /// Writes the failure unless there is one, and wakes everybody. The failure that stands on the board.
+  /// Writes the failure unless there is one, and wakes everybody. Returns the first failure.
   RankFailure post(const RankFailure& failure);
   std::optional<RankFailure> first();
   /// The failure, if there is one within the time.
@@ -44,9 +44,9 @@ class FailureBoard {
   /// This rank needs the store no longer. The last one to say so wakes the host of the store.
   void leave(std::int64_t rank);
   /// Whether, in this time, everybody has left or one has failed.
-  bool wait_until_over(std::chrono::milliseconds timeout);
+  bool wait_until_finished(std::chrono::milliseconds timeout);
   /// The ranks that have not left yet.
-  std::vector<std::int64_t> still_here();
+  std::vector<std::int64_t> remaining_ranks();
   /// Whether, in this time, everybody has left, after a failure too.
   bool wait_until_all_left(std::chrono::milliseconds timeout);
 

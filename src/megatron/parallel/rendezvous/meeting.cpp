@@ -15,7 +15,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kRank0Lead{10'000};  ///< by which rank 0 gives up sooner than the others
+constexpr milliseconds kRank0Margin{10'000};  ///< by which rank 0 gives up sooner than the others
 
 std::string record_key(std::int64_t rank) { return "rank/" + std::to_string(rank); }
 std::string settings_key(std::int64_t rank) { return "settings/" + std::to_string(rank); }
@@ -47,14 +47,14 @@ Json hosts_json(const std::vector<RankRecord>& records) {
   return {{"hosts", names}, {"addresses", addresses}, {"runs", runs}};
 }
 
-/// A host that knows itself by a loopback address (Debian's 127.0.1.1) asks how it would speak to another one.
+/// A host that knows itself by a loopback address (Debian's 127.0.1.1) asks which address it would use to reach another one.
 std::string address_for_others(const Json& addresses, std::size_t own) {
   const std::string address = addresses[own].get<std::string>();
   if (addresses.size() == 1) return "127.0.0.1";
   if (!address.empty() && !is_loopback(address.c_str())) return address;
   for (const Json& other : addresses) {
     const std::string host = other.get<std::string>();
-    if (!host.empty() && !is_loopback(host.c_str())) return address_towards(host);
+    if (!host.empty() && !is_loopback(host.c_str())) return source_address_for(host);
   }
   return address;
 }
@@ -71,45 +71,45 @@ RunHosts read_hosts(const Json& json, const RankRecord& own, std::int64_t rank) 
   return hosts;
 }
 
-class Meeting {
+class Rendezvous {
  public:
-  Meeting(const LaunchEnvironment& environment, RunStore& store, FailureBoard& board, const RendezvousOptions& options)
-      : environment_(environment), store_(store), board_(board), options_(options), own_(own_record(options.settings, store.local_address())) {}
+  Rendezvous(const LaunchEnvironment& environment, RunStore& store, RunStatus& run_status, const RendezvousOptions& options)
+      : environment_(environment), store_(store), run_status_(run_status), options_(options), own_(own_record(options.settings, store.local_address())) {}
 
   RunHosts run() {
-    arrive();
+    publish_record();
     if (environment_.rank == 0) {
       wait_for_all();
-      return open();
+      return publish_hosts();
     }
-    return hear();
+    return receive_hosts();
   }
 
  private:
-  void arrive() {
+  void publish_record() {
     const std::string text = write_record(own_);
-    const std::string standing = store_.compare_set(record_key(environment_.rank), "", text);
-    if (standing != text) {
-      const RankRecord other = read_record(standing);
+    const std::string existing = store_.compare_set(record_key(environment_.rank), "", text);
+    if (existing != text) {
+      const RankRecord other = read_record(existing);
       throw UserError(
           {"rank " + std::to_string(environment_.rank) + " was started twice",
            "on " + other.host + " (pid " + std::to_string(other.pid) + ") and on " + own_.host + " (pid " + std::to_string(own_.pid) + ")",
            "give every process its own RANK (--node-rank of each host), and every run a port of its own"});
     }
-    if (store_.add("arrived", 1) == environment_.world_size) store_.set(FailureBoard::kAllHere, "yes");
+    if (store_.add("arrived", 1) == environment_.world_size) store_.set(RunStatus::kAllArrivedKey, "yes");
   }
 
   /// Rank 0 until everybody has arrived; says who is missing.
   void wait_for_all() {
     const auto start = Clock::now();
     const milliseconds interval = options_.progress_interval;
-    for (milliseconds speak = std::min(interval, options_.timeout); !store_.poll(FailureBoard::kAllHere, remaining(start + speak));) {
+    for (milliseconds next_report = std::min(interval, options_.timeout); !store_.poll(RunStatus::kAllArrivedKey, remaining(start + next_report));) {
       const double waited_s = std::chrono::duration<double>(Clock::now() - start).count();
-      if (speak == options_.timeout) throw missing_error(waited_s);
+      if (next_report == options_.timeout) throw missing_error(waited_s);
       options_.progress("waiting for " + missing_text() + format(" (%.0f s)", waited_s));
-      speak = std::min(speak + (speak < 10 * interval ? interval : 10 * interval), options_.timeout);
+      next_report = std::min(next_report + (next_report < 10 * interval ? interval : 10 * interval), options_.timeout);
     }
-    throw_if_stopped(FailureBoard::kAllHere);
+    throw_if_stopped(RunStatus::kAllArrivedKey);
   }
 
   std::string missing_text() {
@@ -127,12 +127,12 @@ class Meeting {
   }
 
   void throw_if_stopped(const char* key) {
-    if (store_.find(key) != FailureBoard::kStop) return;
-    if (const auto failure = board_.first()) throw PeerFailed(*failure);
+    if (store_.find(key) != RunStatus::kStoppedValue) return;
+    if (const auto failure = run_status_.first()) throw PeerFailed(*failure);
   }
 
   /// Rank 0: compares settings, then tells everybody who is where.
-  RunHosts open() {
+  RunHosts publish_hosts() {
     std::vector<std::string> keys;
     for (std::int64_t rank = 0; rank < environment_.world_size; ++rank) keys.push_back(record_key(rank));
     std::vector<RankRecord> records;
@@ -141,14 +141,14 @@ class Meeting {
     for (std::int64_t rank = 1; rank < environment_.world_size; ++rank) {
       if (records[static_cast<std::size_t>(rank)].settings_hash != own_.settings_hash) others.push_back(rank);
     }
-    if (!others.empty()) throw different_settings(others);
+    if (!others.empty()) throw settings_error(others);
     const Json hosts = hosts_json(records);
-    store_.set(FailureBoard::kGo, hosts.dump(-1, ' ', false, Json::error_handler_t::replace));
+    store_.set(RunStatus::kHostsKey, hosts.dump(-1, ' ', false, Json::error_handler_t::replace));
     return read_hosts(hosts, own_, 0);
   }
 
-  UserError different_settings(const std::vector<std::int64_t>& ranks) {
-    store_.set(FailureBoard::kGo, Json{{"tell_settings", ranks[0]}}.dump());
+  UserError settings_error(const std::vector<std::int64_t>& ranks) {
+    store_.set(RunStatus::kHostsKey, Json{{"tell_settings", ranks[0]}}.dump());
     std::string difference = "otherwise than rank 0";
     if (store_.poll(settings_key(ranks[0]), milliseconds(10'000)))
       difference = first_difference(read_settings(store_.get_all({settings_key(ranks[0])})[0]), options_.settings);
@@ -156,37 +156,37 @@ class Meeting {
     return UserError({"rank " + std::to_string(ranks[0]) + " was started " + difference, more, "start every rank with the same command"});
   }
 
-  UserError silence_error() const {
+  UserError rank0_timeout_error() const {
     return UserError({"rank 0 of this run",
-                      format("has not begun within %.0f s", std::chrono::duration<double>(options_.timeout + kRank0Lead).count()),
+                      format("has not begun within %.0f s", std::chrono::duration<double>(options_.timeout + kRank0Margin).count()),
                       "see what it does; --distributed-timeout-minutes sets how long to wait"});
   }
 
   /// The others: what rank 0 says.
-  RunHosts hear() {
+  RunHosts receive_hosts() {
     // Rank 0 gives up first, with words, while it is alive.
-    if (!store_.poll(FailureBoard::kGo, options_.timeout + kRank0Lead)) throw silence_error();
-    const std::string text = store_.get_all({FailureBoard::kGo})[0];
-    throw_if_stopped(FailureBoard::kGo);
+    if (!store_.poll(RunStatus::kHostsKey, options_.timeout + kRank0Margin)) throw rank0_timeout_error();
+    const std::string text = store_.get_all({RunStatus::kHostsKey})[0];
+    throw_if_stopped(RunStatus::kHostsKey);
     const Json json = parse_json(text, "rank 0's answer in the run's store");
     if (!json.contains("tell_settings")) return read_hosts(json, own_, environment_.rank);
     if (json["tell_settings"] == environment_.rank) store_.set(settings_key(environment_.rank), write_settings(options_.settings));
-    const auto failure = board_.wait_for_failure(options_.timeout);
+    const auto failure = run_status_.wait_for_failure(options_.timeout);
     MEGATRON_CHECK(failure, "rank 0 refused the settings without a failure");
     throw PeerFailed(*failure);
   }
 
   const LaunchEnvironment& environment_;
   RunStore& store_;
-  FailureBoard& board_;
+  RunStatus& run_status_;
   const RendezvousOptions& options_;
   const RankRecord own_;
 };
 
 }  // namespace
 
-RunHosts meet(const LaunchEnvironment& environment, RunStore& store, FailureBoard& board, const RendezvousOptions& options) {
-  return Meeting(environment, store, board, options).run();
+RunHosts rendezvous(const LaunchEnvironment& environment, RunStore& store, RunStatus& run_status, const RendezvousOptions& options) {
+  return Rendezvous(environment, store, run_status, options).run();
 }
 
 }  // namespace megatron

@@ -1,4 +1,4 @@
-// The meeting of all ranks over the store: who is missing, who was started otherwise, who shares a host with whom.
+// The rendezvous of all ranks over the store: who is missing, who was started otherwise, who shares a host with whom.
 #pragma once
 
 #include <chrono>
@@ -30,10 +30,10 @@ struct RunHosts {
   std::vector<std::int64_t> host_of_rank;  ///< index into names
   std::string own_identity;                ///< equal for ranks that share memory and network
   std::string own_address = "127.0.0.1";   ///< of this host as the others reach it, in digits
-  ProcessorShare processors = {};          ///< this rank among those that may run on the same processors of this host, by rank
+  CpuPartition CPUs = {};          ///< this rank among those that may run on the same processors of this host, by rank
 };
 
-/// Another rank has failed: its failure stands on the board.
+/// Another rank has failed: its failure stands in the run status.
 class PeerFailed : public std::runtime_error {
  public:
   explicit PeerFailed(RankFailure failure) : std::runtime_error(failure.text), failure_(std::move(failure)) {}
@@ -44,6 +44,6 @@ class PeerFailed : public std::runtime_error {
 };
 
 /// Collective over the world. On rank 0, UserErrors when ranks are missing or were started with other settings; on the others PeerFailed.
-RunHosts meet(const LaunchEnvironment& environment, RunStore& store, FailureBoard& board, const RendezvousOptions& options);
+RunHosts rendezvous(const LaunchEnvironment& environment, RunStore& store, RunStatus& run_status, const RendezvousOptions& options);
 
 }  // namespace megatron

@@ -53,7 +53,7 @@ std::string quoted(const std::string& name, const std::string& value) { return n
 
 }  // namespace
 
-std::string address_towards(const std::string& address) {
+std::string source_address_for(const std::string& address) {
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST;
   hints.ai_socktype = SOCK_DGRAM;  // which connects without sending anything
@@ -72,7 +72,7 @@ std::string address_towards(const std::string& address) {
 }
 
 RankRecord own_record(const SettingsText& settings, const std::string& address) {
-  return {host_name(), host_identity(), address, ::getpid(), processor_mask(), checksum_text(checksum(write_settings(settings)))};
+  return {host_name(), host_identity(), address, ::getpid(), processor_mask(), checksum_hex(checksum(write_settings(settings)))};
 }
 
 std::string write_record(const RankRecord& record) {

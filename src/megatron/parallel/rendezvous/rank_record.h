@@ -24,7 +24,7 @@ struct RankRecord {
 RankRecord own_record(const SettingsText& settings, const std::string& address = "");
 
 /// The address that packets from here to `address` (in digits, so that no resolver is asked) carry; "" when there is none.
-std::string address_towards(const std::string& address);
+std::string source_address_for(const std::string& address);
 
 std::string write_record(const RankRecord& record);
 RankRecord read_record(const std::string& text);

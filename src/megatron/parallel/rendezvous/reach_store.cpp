@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-constexpr double kSlowName_s = 2;  ///< a resolver that takes longer is worth a word
+constexpr double kSlowResolver_s = 2;  ///< a resolver that takes longer is worth a word
 
 /// When to speak: after 5, 10, 20, 40 seconds, then every minute.
 double next_progress_s(double waited_s) { return waited_s < 40 ? std::max(5.0, waited_s * 2) : waited_s + 60; }
@@ -44,9 +44,9 @@ int connect_to(const addrinfo& address, std::string& reason) {
   return -1;
 }
 
-class Search {
+class StoreConnector {
  public:
-  Search(const StoreAddress& address, const ReachOptions& options) : address_(address), options_(options) {}
+  StoreConnector(const StoreAddress& address, const StoreConnectOptions& options) : address_(address), options_(options) {}
 
   std::shared_ptr<StoreClient> run() {
     for (auto pause = milliseconds(10);; pause = std::min(pause * 2, milliseconds(500))) {
@@ -90,20 +90,20 @@ class Search {
 
   /// Once.
   void name_was_slow(double took_s) {
-    if (took_s < kSlowName_s || was_slow_) return;
+    if (took_s < kSlowResolver_s || was_slow_) return;
     was_slow_ = true;
     tell(format("looking up the name %s took %.0f s: the resolver is slow (see /etc/resolv.conf), or give an address in digits",
                 address_.host.c_str(), took_s));
   }
 
-  /// Waits for the answer to the greeting: the launcher opens the port before rank 0 listens to it.
+  /// Waits for the answer to the handshake: the launcher opens the port before rank 0 listens to it.
   bool is_store(StoreClient& client) {
-    for (AwakeTimer silence;;) {
+    for (SuspendAwareTimer silence;;) {
       try {
-        const auto greeting = client.greet(milliseconds(500));
-        if (greeting == StoreClient::Greeting::store) return true;
-        if (greeting == StoreClient::Greeting::foreign) refuse("which answered '" + client.heard() + "'");
-        if (greeting == StoreClient::Greeting::closed) return closed();
+        const auto result = client.handshake(milliseconds(500));
+        if (result == StoreClient::HandshakeResult::store) return true;
+        if (result == StoreClient::HandshakeResult::foreign) refuse("which answered '" + client.foreign_reply() + "'");
+        if (result == StoreClient::HandshakeResult::closed) return closed();
       } catch (const StoreLost&) {
         return closed();
       }
@@ -115,7 +115,7 @@ class Search {
     }
   }
 
-  /// A rank 0 that ended a moment ago, a proxy in front of one that is not up yet, or a service that does not like the greeting.
+  /// A rank 0 that ended a moment ago, a proxy in front of one that is not up yet, or a service that does not like the handshake.
   bool closed() {
     reason_ = "the connection was closed";
     if (Clock::now() - *open_since_ >= options_.timeout) refuse("which closes every connection");
@@ -146,7 +146,7 @@ class Search {
   }
 
   const StoreAddress& address_;
-  const ReachOptions& options_;
+  const StoreConnectOptions& options_;
   const Clock::time_point start_ = Clock::now();
   double speak_s_ = next_progress_s(0);
   std::string reason_;
@@ -157,6 +157,6 @@ class Search {
 
 }  // namespace
 
-std::shared_ptr<StoreClient> reach_store(const StoreAddress& address, const ReachOptions& options) { return Search(address, options).run(); }
+std::shared_ptr<StoreClient> connect_to_store(const StoreAddress& address, const StoreConnectOptions& options) { return StoreConnector(address, options).run(); }
 
 }  // namespace megatron

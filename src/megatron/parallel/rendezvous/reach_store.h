@@ -10,7 +10,7 @@
 
 namespace megatron {
 
-struct ReachOptions {
+struct StoreConnectOptions {
   /// For a port to open, and again for one that has opened: it may be silent, or close its connections, until its store is up.
   std::chrono::milliseconds timeout{600'000};
   std::chrono::milliseconds name_timeout{5'000};  ///< for a name that nobody knows, from the first answer of the resolver that says so
@@ -20,6 +20,6 @@ struct ReachOptions {
 
 /// Returns when a store at the address answers. UserError naming the address when its name stays unknown, when nobody accepts in time, or when what
 /// answers is another service.
-std::shared_ptr<StoreClient> reach_store(const StoreAddress& address, const ReachOptions& options);
+std::shared_ptr<StoreClient> connect_to_store(const StoreAddress& address, const StoreConnectOptions& options);
 
 }  // namespace megatron

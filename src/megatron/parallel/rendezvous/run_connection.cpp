@@ -36,7 +36,7 @@ bool is_late_name(const LaunchEnvironment& environment) { return environment.sou
 RunStore open_root(const LaunchEnvironment& environment, const ConnectionOptions& options) {
   if (hosts_store(environment)) return RunStore::host(listening_socket(environment), options.timeout);
   const StoreAddress address{environment.master_addr, environment.master_port, environment.agent_store ? "the launcher's agent" : "rank 0"};
-  return RunStore(reach_store(address, {.timeout = options.timeout,
+  return RunStore(connect_to_store(address, {.timeout = options.timeout,
                                         .name_timeout = milliseconds(is_late_name(environment) ? 120'000 : 5'000),  // it appears with the pod
                                         .progress = [&](double waited_s, const std::string& reason) {
                                           if (environment.local_rank == 0 && options.progress)
@@ -56,7 +56,7 @@ void agree_on_restart(RunStore& root, const LaunchEnvironment& environment) {
     if (count > own) throw InternalError("the ranks of another host were started again (restart " + now + "): leaving to be started again too");
     if (now != seen) {
       seen = now;
-      FailureBoard(root.with_prefix(prefix_of(environment, count)), environment.world_size)
+      RunStatus(root.with_prefix(prefix_of(environment, count)), environment.world_size)
           .post({environment.rank, "", 1, "error: the ranks of host " + std::to_string(environment.node_rank) + " were started again"});
     }
   }

@@ -13,15 +13,15 @@ namespace {
 using std::chrono::milliseconds;
 using Bytes = std::vector<std::uint8_t>;
 
-constexpr milliseconds kLongestPause{500};
+constexpr milliseconds kMaxPollInterval{500};
 
 Bytes bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 std::string text_of(const Bytes& bytes) { return {bytes.begin(), bytes.end()}; }
 
-/// What LibTorch sees of the store. Its timeout is the patience of the connection.
+/// What LibTorch sees of the store. Its timeout is the timeout of the connection.
 class LibTorchStore final : public c10d::Store {
  public:
-  LibTorchStore(RunStore store, std::shared_ptr<StoreClient> client) : Store(client->patience()), store_(std::move(store)), client_(client) {}
+  LibTorchStore(RunStore store, std::shared_ptr<StoreClient> client) : Store(client->timeout()), store_(std::move(store)), client_(client) {}
 
   c10::intrusive_ptr<c10d::Store> clone() override { return c10::make_intrusive<LibTorchStore>(store_, client_); }
   void set(const std::string& key, const Bytes& value) override { store_.set(key, text_of(value)); }
@@ -36,7 +36,7 @@ class LibTorchStore final : public c10d::Store {
   bool deleteKey(const std::string& key) override { return store_.remove(key); }
   bool check(const std::vector<std::string>& keys) override { return store_.has_all(keys); }
   std::int64_t getNumKeys() override { return client_->num_keys(); }
-  void wait(const std::vector<std::string>& keys) override { wait(keys, client_->patience()); }
+  void wait(const std::vector<std::string>& keys) override { wait(keys, client_->timeout()); }
   void wait(const std::vector<std::string>& keys, const milliseconds& timeout) override {
     for (const std::string& key : keys) {
       if (!store_.poll(key, timeout)) C10_THROW_ERROR(DistStoreError, "nobody has set " + key + " in the run's store in time");
@@ -44,7 +44,7 @@ class LibTorchStore final : public c10d::Store {
   }
   void setTimeout(const milliseconds& timeout) override {
     timeout_ = timeout;
-    client_->set_patience(timeout);
+    client_->set_timeout(timeout);
   }
   bool hasExtendedApi() const override { return false; }
 
@@ -57,10 +57,10 @@ class LibTorchStore final : public c10d::Store {
 
 RunStore::RunStore(std::shared_ptr<StoreClient> client) : connection_(std::make_shared<Connection>(Connection{nullptr, std::move(client)})) {}
 
-RunStore RunStore::host(ListeningSocket socket, milliseconds patience) {
+RunStore RunStore::host(ListeningSocket socket, milliseconds timeout) {
   const StoreAddress address{"127.0.0.1", socket.port()};
   auto server = std::make_shared<StoreServer>(std::move(socket));
-  return RunStore(std::make_shared<Connection>(Connection{std::move(server), reach_store(address, {.timeout = patience})}));
+  return RunStore(std::make_shared<Connection>(Connection{std::move(server), connect_to_store(address, {.timeout = timeout})}));
 }
 
 RunStore RunStore::with_prefix(const std::string& prefix) const { return RunStore(connection_, full(prefix)); }
@@ -99,11 +99,11 @@ std::vector<std::string> RunStore::get_all(const std::vector<std::string>& keys)
 std::int64_t RunStore::add(const std::string& key, std::int64_t amount) { return connection_->client->add(full(key), amount); }
 
 bool RunStore::poll(const std::string& key, milliseconds timeout) {
-  AwakeTimer timer;
+  SuspendAwareTimer timer;
   for (milliseconds waited{0};; waited = timer.elapsed()) {
     if (has_all({key})) return true;
     if (waited >= timeout) return false;
-    std::this_thread::sleep_for(std::min(std::clamp(waited / 10, milliseconds(1), kLongestPause), timeout - waited));
+    std::this_thread::sleep_for(std::min(std::clamp(waited / 10, milliseconds(1), kMaxPollInterval), timeout - waited));
   }
 }
 

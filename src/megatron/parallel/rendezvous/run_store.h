@@ -23,12 +23,12 @@ namespace megatron {
 
 class StoreServer;
 
-/// Values are text. Every call throws StoreLost when the connection breaks, or when the server does not answer within the patience.
+/// Values are text. Every call throws StoreLost when the connection breaks, or when the server does not answer within the timeout.
 class RunStore {
  public:
-  /// Hosts the store for as long as the object, or a copy, lives. `patience` bounds every call.
-  static RunStore host(ListeningSocket socket, std::chrono::milliseconds patience);
-  /// Of a client that reach_store() has found.
+  /// Hosts the store for as long as the object, or a copy, lives. `timeout` bounds every call.
+  static RunStore host(ListeningSocket socket, std::chrono::milliseconds timeout);
+  /// Of a client that connect_to_store() has found.
   explicit RunStore(std::shared_ptr<StoreClient> client);
   /// The same connection, with `prefix` before every key.
   RunStore with_prefix(const std::string& prefix) const;
@@ -49,7 +49,7 @@ class RunStore {
   bool poll(const std::string& key, std::chrono::milliseconds timeout);
 
   /// Bounds every call on this connection from now on, also the one under way.
-  void set_patience(std::chrono::milliseconds patience) { connection_->client->set_patience(patience); }
+  void set_timeout(std::chrono::milliseconds timeout) { connection_->client->set_timeout(timeout); }
   /// The address of this host on the way to the store, in digits; a loopback address where the store is here.
   std::string local_address() const { return connection_->client->local_address(); }
 

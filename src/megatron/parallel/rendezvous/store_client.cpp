@@ -20,7 +20,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kSlice{100};  ///< between looks at the clock
+constexpr milliseconds kPollInterval{100};  ///< between looks at the clock
 /// The number that a store sends back. A service that reads lines takes it for the end of a request and answers in its own way.
 constexpr char kNonce[] = {'\r', '\n', '\r', '\n'};
 
@@ -35,59 +35,59 @@ std::string printable(const std::string& bytes) {
 
 }  // namespace
 
-StoreClient::StoreClient(int descriptor, StoreAddress address, milliseconds patience)
-    : descriptor_(descriptor), address_(std::move(address)), patience_(patience) {
+StoreClient::StoreClient(int descriptor, StoreAddress address, milliseconds timeout)
+    : descriptor_(descriptor), address_(std::move(address)), timeout_(timeout) {
   const int on = 1;
   ::setsockopt(descriptor_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
 StoreClient::~StoreClient() { ::close(descriptor_); }
 
-StoreClient::Greeting StoreClient::greet(milliseconds limit) {
-  if (!has_greeted_) {
+StoreClient::HandshakeResult StoreClient::handshake(milliseconds limit) {
+  if (!is_handshake_done_) {
     std::string hello = begin_request(StoreRequest::validate);
     append_number(hello, kStoreMagic);
     hello += begin_request(StoreRequest::ping);
     hello.append(kNonce, sizeof kNonce);
-    AwakeTimer timer;
+    SuspendAwareTimer timer;
     send_all(hello, timer);
-    has_greeted_ = true;
+    is_handshake_done_ = true;
   }
   pollfd event{descriptor_, POLLIN, 0};
-  while (heard_.size() < sizeof kNonce) {
-    if (::poll(&event, 1, static_cast<int>(limit.count())) != 1) return heard_.empty() ? Greeting::silent : Greeting::foreign;
+  while (foreign_reply_.size() < sizeof kNonce) {
+    if (::poll(&event, 1, static_cast<int>(limit.count())) != 1) return foreign_reply_.empty() ? HandshakeResult::silent : HandshakeResult::foreign;
     std::array<char, 256> buffer{};
     // No more than the answer: the next one belongs to the next call.
-    const ssize_t count = ::recv(descriptor_, buffer.data(), sizeof kNonce - heard_.size(), 0);
-    if (count <= 0) return heard_.empty() ? Greeting::closed : Greeting::foreign;
-    heard_.append(buffer.data(), static_cast<std::size_t>(count));
+    const ssize_t count = ::recv(descriptor_, buffer.data(), sizeof kNonce - foreign_reply_.size(), 0);
+    if (count <= 0) return foreign_reply_.empty() ? HandshakeResult::closed : HandshakeResult::foreign;
+    foreign_reply_.append(buffer.data(), static_cast<std::size_t>(count));
   }
-  if (std::memcmp(heard_.data(), kNonce, sizeof kNonce) == 0) return Greeting::store;
+  if (std::memcmp(foreign_reply_.data(), kNonce, sizeof kNonce) == 0) return HandshakeResult::store;
   std::array<char, 256> rest{};
   const ssize_t count = ::recv(descriptor_, rest.data(), rest.size(), 0);
-  if (count > 0) heard_.append(rest.data(), static_cast<std::size_t>(count));
-  heard_ = printable(heard_);
-  return Greeting::foreign;
+  if (count > 0) foreign_reply_.append(rest.data(), static_cast<std::size_t>(count));
+  foreign_reply_ = printable(foreign_reply_);
+  return HandshakeResult::foreign;
 }
 
 // ---- one call ----
 
-void StoreClient::lose(const std::string& reason) {
-  lost_ = address_.owner + ", which hosts the run's store at " + address_.text() + ", " + reason;
-  throw StoreLost(lost_);
+void StoreClient::fail_connection(const std::string& reason) {
+  lost_reason_ = address_.owner + ", which hosts the run's store at " + address_.text() + ", " + reason;
+  throw StoreLost(lost_reason_);
 }
 
-void StoreClient::await_event(short event, AwakeTimer& timer) {
+void StoreClient::await_event(short event, SuspendAwareTimer& timer) {
   pollfd state{descriptor_, event, 0};
-  while (::poll(&state, 1, static_cast<int>(kSlice.count())) <= 0) {
-    const milliseconds patience = patience_;
-    if (timer.elapsed() >= patience) {
-      lose(format("has not answered for %g s: its process is stopped, or the network is cut", static_cast<double>(patience.count()) / 1000));
+  while (::poll(&state, 1, static_cast<int>(kPollInterval.count())) <= 0) {
+    const milliseconds timeout = timeout_;
+    if (timer.elapsed() >= timeout) {
+      fail_connection(format("has not answered for %g s: its process is stopped, or the network is cut", static_cast<double>(timeout.count()) / 1000));
     }
   }
 }
 
-void StoreClient::send_all(const std::string& bytes, AwakeTimer& timer) {
+void StoreClient::send_all(const std::string& bytes, SuspendAwareTimer& timer) {
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t count = ::send(descriptor_, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
     if (count >= 0) {
@@ -95,22 +95,22 @@ void StoreClient::send_all(const std::string& bytes, AwakeTimer& timer) {
     } else if (errno == EAGAIN) {
       await_event(POLLOUT, timer);
     } else if (errno != EINTR) {
-      lose(std::string("has gone: ") + std::strerror(errno));
+      fail_connection(std::string("has gone: ") + std::strerror(errno));
     }
   }
 }
 
-void StoreClient::receive_all(void* data, std::size_t bytes, AwakeTimer& timer) {
+void StoreClient::receive_all(void* data, std::size_t bytes, SuspendAwareTimer& timer) {
   for (std::size_t done = 0; done < bytes;) {
     const ssize_t count = ::recv(descriptor_, static_cast<char*>(data) + done, bytes - done, 0);
     if (count > 0) {
       done += static_cast<std::size_t>(count);
     } else if (count == 0) {
-      lose("has gone: the connection was closed");
+      fail_connection("has gone: the connection was closed");
     } else if (errno == EAGAIN) {
       await_event(POLLIN, timer);
     } else if (errno != EINTR) {
-      lose(std::string("has gone: ") + std::strerror(errno));
+      fail_connection(std::string("has gone: ") + std::strerror(errno));
     }
   }
 }
@@ -119,10 +119,10 @@ void StoreClient::receive_all(void* data, std::size_t bytes, AwakeTimer& timer) 
 class StoreClient::Call {
  public:
   Call(StoreClient& client, const std::string& request) : client_(client), lock_(client.mutex_, std::defer_lock) {
-    while (!lock_.try_lock_for(kSlice)) {
-      if (timer_.elapsed() >= client.patience_.load()) throw StoreLost(client.address_.owner + ", which hosts the run's store, does not answer");
+    while (!lock_.try_lock_for(kPollInterval)) {
+      if (timer_.elapsed() >= client.timeout_.load()) throw StoreLost(client.address_.owner + ", which hosts the run's store, does not answer");
     }
-    if (!client_.lost_.empty()) throw StoreLost(client_.lost_);
+    if (!client_.lost_reason_.empty()) throw StoreLost(client_.lost_reason_);
     client_.send_all(request, timer_);
   }
   template <class Number>
@@ -133,7 +133,7 @@ class StoreClient::Call {
   }
   std::string text() {
     const auto size = number<std::uint64_t>();
-    if (size > kLongestStoreText) client_.lose("answers in another language");
+    if (size > kMaxStoreTextBytes) client_.fail_connection("answers in another language");
     std::string text(size, '\0');
     client_.receive_all(text.data(), text.size(), timer_);
     return text;
@@ -141,7 +141,7 @@ class StoreClient::Call {
 
  private:
   StoreClient& client_;
-  AwakeTimer timer_;
+  SuspendAwareTimer timer_;
   std::unique_lock<std::timed_mutex> lock_;
 };
 

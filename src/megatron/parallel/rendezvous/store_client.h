@@ -30,17 +30,17 @@ struct StoreAddress {
 /// Any thread may call; calls wait for each other. After a call that failed, every later one fails at once. All throw StoreLost.
 class StoreClient {
  public:
-  /// Owns the connected, non-blocking socket. `patience` bounds every call.
-  StoreClient(int descriptor, StoreAddress address, std::chrono::milliseconds patience);
+  /// Owns the connected, non-blocking socket. `timeout` bounds every call.
+  StoreClient(int descriptor, StoreAddress address, std::chrono::milliseconds timeout);
   ~StoreClient();
   StoreClient(const StoreClient&) = delete;
   StoreClient& operator=(const StoreClient&) = delete;
 
   /// What the other side is, found out within `limit`: `silent` may be asked again.
-  enum class Greeting : std::uint8_t { store, foreign, closed, silent };
-  Greeting greet(std::chrono::milliseconds limit);
+  enum class HandshakeResult : std::uint8_t { store, foreign, closed, silent };
+  HandshakeResult handshake(std::chrono::milliseconds limit);
   /// What a foreign service has said, as printable text.
-  const std::string& heard() const { return heard_; }
+  const std::string& foreign_reply() const { return foreign_reply_; }
 
   void set(const std::string& key, const std::string& value);
   /// The value after the call: `value` if it was `expected` ("": not set) before.
@@ -52,26 +52,26 @@ class StoreClient {
   std::int64_t num_keys();
   bool delete_key(const std::string& key);
 
-  std::chrono::milliseconds patience() const { return patience_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
   /// Also for the call under way.
-  void set_patience(std::chrono::milliseconds patience) { patience_ = patience; }
+  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   /// The address of this host on the way to the server, in digits.
   std::string local_address() const;
 
  private:
   class Call;
-  [[noreturn]] void lose(const std::string& reason);
-  void await_event(short event, AwakeTimer& timer);
-  void send_all(const std::string& bytes, AwakeTimer& timer);
-  void receive_all(void* data, std::size_t bytes, AwakeTimer& timer);
+  [[noreturn]] void fail_connection(const std::string& reason);
+  void await_event(short event, SuspendAwareTimer& timer);
+  void send_all(const std::string& bytes, SuspendAwareTimer& timer);
+  void receive_all(void* data, std::size_t bytes, SuspendAwareTimer& timer);
 
   const int descriptor_;
   const StoreAddress address_;
-  std::atomic<std::chrono::milliseconds> patience_;
+  std::atomic<std::chrono::milliseconds> timeout_;
   std::timed_mutex mutex_;  // of the conversation and of all below
-  std::string lost_;        ///< why; empty while all is well
-  std::string heard_;
-  bool has_greeted_ = false;
+  std::string lost_reason_;        ///< why; empty while all is well
+  std::string foreign_reply_;
+  bool is_handshake_done_ = false;
 };
 
 }  // namespace megatron

@@ -39,7 +39,7 @@ class RequestReader {
   }
   std::string text() {
     const auto size = number<std::uint64_t>();
-    if (size > kLongestStoreText) throw Foreign{};
+    if (size > kMaxStoreTextBytes) throw Foreign{};
     return std::string(take(size));
   }
   std::size_t position() const { return at_; }

@@ -27,7 +27,7 @@ enum class StoreRequest : std::uint8_t {
 };
 
 inline constexpr std::uint32_t kStoreMagic = 0x3C85F7CE;
-inline constexpr std::uint64_t kLongestStoreText = std::uint64_t{256} << 20;
+inline constexpr std::uint64_t kMaxStoreTextBytes = std::uint64_t{256} << 20;
 
 template <class Number>
 void append_number(std::string& bytes, Number number) {

@@ -15,7 +15,7 @@ void copy_cached(std::byte* to, const std::byte* from, std::int64_t bytes) {
 }
 
 /// Whole lines, so that none is read from memory to be completed; `to` is aligned to one.
-void stream_lines(std::byte* to, const std::byte* from, std::int64_t bytes) {
+void copy_non_temporal(std::byte* to, const std::byte* from, std::int64_t bytes) {
   for (std::int64_t begin = 0; begin < bytes; begin += kLine) {
     const auto* source = reinterpret_cast<const __m128i*>(from + begin);
     auto* target = reinterpret_cast<__m128i*>(to + begin);
@@ -29,16 +29,16 @@ void stream_lines(std::byte* to, const std::byte* from, std::int64_t bytes) {
 
 }  // namespace
 
-void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes, CopyWay way) {
+void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes, CopyMode mode) {
   if (to == from) return;
-  if (way == CopyWay::cached) return copy_cached(to, from, bytes);
+  if (mode == CopyMode::cached) return copy_cached(to, from, bytes);
   const std::int64_t head = std::min(bytes, static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(to) % kLine));
   const std::int64_t lines = (bytes - head) / kLine * kLine;
   copy_cached(to, from, head);
-  stream_lines(to + head, from + head, lines);
+  copy_non_temporal(to + head, from + head, lines);
   copy_cached(to + head + lines, from + head + lines, bytes - head - lines);
 }
 
-void finish_streams() { _mm_sfence(); }
+void store_fence() { _mm_sfence(); }
 
 }  // namespace megatron

@@ -6,7 +6,7 @@
 
 namespace megatron {
 
-CallHeader header_of(const CommCall& call) {
+CallHeader make_header(const CommCall& call) {
   CallHeader header;
   std::memset(&header, 0, sizeof(header));
   const at::Tensor& tensor = call.in.defined() ? call.in : call.out;
@@ -21,9 +21,9 @@ CallHeader header_of(const CommCall& call) {
   return header;
 }
 
-bool same(const CallHeader& one, const CallHeader& other) { return std::memcmp(&one, &other, sizeof(CallHeader)) == 0; }
+bool is_same_call(const CallHeader& one, const CallHeader& other) { return std::memcmp(&one, &other, sizeof(CallHeader)) == 0; }
 
-bool same_message(const CallHeader& one, const CallHeader& other) {
+bool is_matching_message(const CallHeader& one, const CallHeader& other) {
   return one.elements == other.elements && one.scalar_type == other.scalar_type && std::strcmp(one.what, other.what) == 0;
 }
 

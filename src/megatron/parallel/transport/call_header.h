@@ -15,10 +15,10 @@ struct CallHeader {
   char what[65];
 };
 
-CallHeader header_of(const CommCall& call);
+CallHeader make_header(const CommCall& call);
 /// For collectives; two ends of a message agree when all but the operation is equal.
-bool same(const CallHeader& one, const CallHeader& other);
-bool same_message(const CallHeader& one, const CallHeader& other);
+bool is_same_call(const CallHeader& one, const CallHeader& other);
+bool is_matching_message(const CallHeader& one, const CallHeader& other);
 /// "all_reduce 'grad norm' (1 Float)".
 std::string describe(const CallHeader& header);
 

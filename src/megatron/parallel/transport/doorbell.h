@@ -1,4 +1,4 @@
-// A word in shared memory that threads and processes sleep on: a futex not private to the process. Memory of zeros is a valid doorbell.
+// A word in shared memory that threads and processes sleep on: a futex not private to the process. Memory of zeros is a valid futex event.
 #pragma once
 
 #include <atomic>
@@ -7,17 +7,17 @@
 
 namespace megatron {
 
-class Doorbell {
+class FutexEvent {
  public:
-  std::uint32_t ticks() const { return ticks_.load(); }
+  std::uint32_t sequence() const { return sequence_.load(); }
   /// Wakes every sleeper; called after the change that they wait for.
-  void ring();
-  /// Returns when the bell has rung since `seen` was read, when `limit` has passed, or without cause.
-  void sleep(std::uint32_t seen, std::chrono::milliseconds limit);
+  void notify_all();
+  /// Returns after a notify_all() since `seen` was read, when `limit` has passed, or without cause.
+  void wait(std::uint32_t seen, std::chrono::milliseconds limit);
 
  private:
-  std::atomic<std::uint32_t> ticks_;
-  std::atomic<std::uint32_t> sleepers_;
+  std::atomic<std::uint32_t> sequence_;
+  std::atomic<std::uint32_t> num_waiters_;
 };
 
 }  // namespace megatron

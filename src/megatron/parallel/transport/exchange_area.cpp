@@ -15,35 +15,35 @@ std::size_t page_up(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kP
 
 }  // namespace
 
-ExchangeArea::Layout::Layout(std::int64_t ranks) : ranks(ranks) {
+SharedMemoryArea::Layout::Layout(std::int64_t ranks) : ranks(ranks) {
   const auto n = static_cast<std::size_t>(ranks);
   piece_bytes = std::clamp(kRingsTogether / (ranks * ranks * kRingDepth) / kPage * kPage, kPage, kLargestPiece);
-  cells = page_up(sizeof(Doorbell));
-  slots = page_up(cells + n * sizeof(RankCell));
+  cells = page_up(sizeof(FutexEvent));
+  slots = page_up(cells + n * sizeof(RankControl));
   rings = slots + n * kSlots * kSlotBytes;
   pieces = page_up(rings + n * n * sizeof(MessageRing));
   end = pieces + n * n * static_cast<std::size_t>(kRingDepth * piece_bytes);
 }
 
-std::size_t ExchangeArea::bytes(std::int64_t ranks) { return Layout(ranks).end; }
+std::size_t SharedMemoryArea::bytes(std::int64_t ranks) { return Layout(ranks).end; }
 
-ExchangeArea::ExchangeArea(std::shared_ptr<SharedBlock> block, std::int64_t ranks) : block_(std::move(block)), layout_(ranks) {
+SharedMemoryArea::SharedMemoryArea(std::shared_ptr<SharedMemory> block, std::int64_t ranks) : block_(std::move(block)), layout_(ranks) {
   MEGATRON_CHECK(block_->bytes() >= layout_.end, "the meeting place of ", ranks, " ranks is too small");
 }
 
-Doorbell& ExchangeArea::bell() const { return *reinterpret_cast<Doorbell*>(block_->data()); }
+FutexEvent& SharedMemoryArea::event() const { return *reinterpret_cast<FutexEvent*>(block_->data()); }
 
-RankCell& ExchangeArea::cell(std::int64_t rank) const { return reinterpret_cast<RankCell*>(block_->data() + layout_.cells)[rank]; }
+RankControl& SharedMemoryArea::control(std::int64_t rank) const { return reinterpret_cast<RankControl*>(block_->data() + layout_.cells)[rank]; }
 
-std::byte* ExchangeArea::slot(std::int64_t rank, std::uint64_t round) const {
+std::byte* SharedMemoryArea::slot(std::int64_t rank, std::uint64_t round) const {
   return block_->data() + layout_.slots + (static_cast<std::size_t>(rank) * kSlots + round % kSlots) * kSlotBytes;
 }
 
-MessageRing& ExchangeArea::ring(std::int64_t from, std::int64_t to) const {
+MessageRing& SharedMemoryArea::ring(std::int64_t from, std::int64_t to) const {
   return reinterpret_cast<MessageRing*>(block_->data() + layout_.rings)[from * layout_.ranks + to];
 }
 
-std::byte* ExchangeArea::piece(std::int64_t from, std::int64_t to, std::uint64_t index) const {
+std::byte* SharedMemoryArea::piece(std::int64_t from, std::int64_t to, std::uint64_t index) const {
   const std::int64_t place = (from * layout_.ranks + to) * kRingDepth + static_cast<std::int64_t>(index % kRingDepth);
   return block_->data() + layout_.pieces + static_cast<std::size_t>(place * layout_.piece_bytes);
 }

@@ -19,29 +19,29 @@ inline constexpr std::int64_t kSlotBytes = 512 << 10;  ///< a cache of the secon
 inline constexpr std::int64_t kRingDepth = 4;
 
 /// Of one rank: how many rounds it has announced, its last two calls, and how far it is from others.
-struct alignas(64) RankCell {
+struct alignas(64) RankControl {
   std::atomic<std::uint64_t> announced;
   std::atomic<bool> is_far;  ///< from the member that it measured last
   CallHeader headers[2];
-  LineProbe probe;
+  CacheLineProbe probe;
 };
 
 /// Of one ordered pair of ranks: pieces written and read so far.
 struct alignas(64) MessageRing {
-  Doorbell bell;
+  FutexEvent event;
   alignas(64) std::atomic<std::uint64_t> written;
   alignas(64) std::atomic<std::uint64_t> read;
   CallHeader headers[kRingDepth];
 };
 
-class ExchangeArea {
+class SharedMemoryArea {
  public:
   static std::size_t bytes(std::int64_t ranks);
   /// `block` of zeros at first, the same for all `ranks`.
-  ExchangeArea(std::shared_ptr<SharedBlock> block, std::int64_t ranks);
+  SharedMemoryArea(std::shared_ptr<SharedMemory> block, std::int64_t ranks);
 
-  Doorbell& bell() const;  ///< rings when a round is complete
-  RankCell& cell(std::int64_t rank) const;
+  FutexEvent& event() const;  ///< notified when a round is complete
+  RankControl& control(std::int64_t rank) const;
   std::byte* slot(std::int64_t rank, std::uint64_t round) const;
   MessageRing& ring(std::int64_t from, std::int64_t to) const;
   std::byte* piece(std::int64_t from, std::int64_t to, std::uint64_t index) const;
@@ -53,7 +53,7 @@ class ExchangeArea {
     std::int64_t ranks, piece_bytes;
     std::size_t cells, slots, rings, pieces, end;  ///< where each part begins
   };
-  std::shared_ptr<SharedBlock> block_;
+  std::shared_ptr<SharedMemory> block_;
   Layout layout_;
 };
 

@@ -19,16 +19,16 @@
 
 namespace megatron {
 
-class ExchangeTransport final : public OperationTransport {
+class SharedMemoryTransport final : public OperationTransport {
  public:
-  ExchangeTransport(ExchangeArea area, GroupPlace place, std::shared_ptr<RankBoard> board, std::chrono::milliseconds timeout);
+  SharedMemoryTransport(SharedMemoryArea area, GroupInfo group_info, std::shared_ptr<HostStatus> host_status, std::chrono::milliseconds timeout);
   void run(const CommCall& call) override;
-  void cancel() override { patience_.cancel(); }
+  void cancel() override { spin_wait_.cancel(); }
 
  private:
   void barrier(const CommCall& call) override;
   void all_reduce(const CommCall& call) override;
-  void all_reduce_at_once(const CommCall& call);
+  void all_reduce_one_shot(const CommCall& call);
   void all_reduce_chunks(const CommCall& call, std::int64_t num_chunks, std::int64_t share);
   void all_gather(const CommCall& call) override;
   void reduce_scatter(const CommCall& call) override;
@@ -39,31 +39,31 @@ class ExchangeTransport final : public OperationTransport {
 
   /// For every round: write(round, slot) into this rank's slot, and once all have, read(round) of the others' (slot_of). Rounds count from 0.
   template <class Write, class Read>
-  void rounds(const CommCall& call, std::int64_t count, const Write& write, const Read& read);
+  void run_rounds(const CommCall& call, std::int64_t count, const Write& write, const Read& read);
   /// Which piece of a part a round carries, and how long pieces are.
   struct Piece {
     std::int64_t round, step;
   };
   void write_parts(std::byte* slot, const at::Tensor& in, Piece piece) const;
-  void introduce(const CommCall& call);
+  void publish_header(const CommCall& call);
   void compare_headers(const CommCall& call);
-  void choose_way(const CommCall& call);
-  void measure_distance();
+  void choose_copy_mode(const CommCall& call);
+  void probe_cache_distance();
   void announce(std::uint64_t round);
-  void await(const CommCall& call, std::uint64_t round);
-  bool complete(std::uint64_t round) const;
+  void wait_for_round(const CommCall& call, std::uint64_t round);
+  bool is_complete(std::uint64_t round) const;
   std::vector<std::int64_t> missing(std::uint64_t round) const;
   std::byte* slot_of(std::int64_t member, std::int64_t round) const { return area_.slot(member, round_ + static_cast<std::uint64_t>(round)); }
   /// Bytes of a slot that each rank may have, a multiple of every element's size.
   std::int64_t largest_share() const;
 
-  ExchangeArea area_;
-  Patience patience_;
+  SharedMemoryArea area_;
+  SpinWait spin_wait_;
   std::int64_t rank_, size_;
   std::uint64_t round_ = 0;             ///< rounds of the collectives that have ended
   std::uint64_t call_ = 0;              ///< collectives begun
-  bool measures_ = false;               ///< this call is large enough for it to matter how slots are written
-  CopyWay slot_way_ = CopyWay::cached;  ///< of this call
+  bool probes_distance_ = false;               ///< this call is large enough for it to matter how slots are written
+  CopyMode slot_copy_mode_ = CopyMode::cached;  ///< of this call
 };
 
 }  // namespace megatron

@@ -10,25 +10,25 @@
 namespace megatron {
 
 /// A call's row among the counters.
-struct CountedCall {
+struct CommCountKey {
   std::string axis;
   CommOperation operation;
   const char* what;
 };
 
-CountedCall count_call(CommCounters& counters, const std::string& axis, const CommCall& call);
+CommCountKey record_call(CommCounters& counters, const std::string& axis, const CommCall& call);
 
 /// Adds the time until its end to what the call exposed.
-class Exposure {
+class ScopedExposedTime {
  public:
-  Exposure(CommCounters& counters, CountedCall call) : counters_(counters), call_(std::move(call)) {}
-  ~Exposure();
-  Exposure(const Exposure&) = delete;
-  Exposure& operator=(const Exposure&) = delete;
+  ScopedExposedTime(CommCounters& counters, CommCountKey call) : counters_(counters), call_(std::move(call)) {}
+  ~ScopedExposedTime();
+  ScopedExposedTime(const ScopedExposedTime&) = delete;
+  ScopedExposedTime& operator=(const ScopedExposedTime&) = delete;
 
  private:
   CommCounters& counters_;
-  CountedCall call_;
+  CommCountKey call_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 

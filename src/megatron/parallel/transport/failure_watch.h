@@ -1,4 +1,4 @@
-// Carries news between hosts: a thread that looks at the store and at this host's board, tells the one what the other knows, ends the waits of
+// Carries news between hosts: a thread that looks at the store and at this host's status, tells the one what the other knows, ends the waits of
 // channels, which cannot look themselves, and answers when another host asks who holds everybody up.
 #pragma once
 
@@ -17,37 +17,37 @@
 
 namespace megatron {
 
-class FailureWatch {
+class FailureMonitor {
  public:
   struct Options {
     std::int64_t rank = 0;                       ///< of the world
-    std::vector<std::int64_t> first_of = {};     ///< per rank of the world, the first rank of its place
+    std::vector<std::int64_t> host_leader = {};     ///< per rank of the world, the first rank of its host group
     std::chrono::milliseconds timeout{600'000};  ///< of a wait
   };
-  FailureWatch(StoreTalk& talk, std::shared_ptr<RankBoard> board, Options options);
-  ~FailureWatch();
-  FailureWatch(const FailureWatch&) = delete;
-  FailureWatch& operator=(const FailureWatch&) = delete;
+  FailureMonitor(BootstrapStore& bootstrap, std::shared_ptr<HostStatus> host_status, Options options);
+  ~FailureMonitor();
+  FailureMonitor(const FailureMonitor&) = delete;
+  FailureMonitor& operator=(const FailureMonitor&) = delete;
 
   /// Calls `cancel` once something has failed; it holds what it cancels weakly.
-  void guard(std::function<void()> cancel);
-  /// Tells the other hosts at once what the board knows.
-  void tell();
+  void add_cancel(std::function<void()> cancel);
+  /// Tells the other hosts at once what the host status holds.
+  void publish_failure();
 
  private:
   void watch();
-  void look_at_store();
-  void look_at_waits();
-  void answer();
-  void ask(const std::vector<std::int64_t>& missing, RankStates& states);
-  void ask_store(const std::vector<std::int64_t>& missing, RankStates& states);
-  bool await_answers(const std::vector<std::int64_t>& ranks, RankStates& states);
+  void poll_store();
+  void check_timeouts();
+  void publish_states();
+  void request_states(const std::vector<std::int64_t>& missing, RankStates& states);
+  void query_states(const std::vector<std::int64_t>& missing, RankStates& states);
+  bool wait_for_states(const std::vector<std::int64_t>& ranks, RankStates& states);
   void cancel_all();
 
-  StoreTalk& talk_;
-  std::shared_ptr<RankBoard> board_;
+  BootstrapStore& bootstrap_;
+  std::shared_ptr<HostStatus> host_status_;
   const Options options_;
-  std::atomic<bool> has_answered_{false};
+  std::atomic<bool> has_published_states_{false};
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ending_ = false;

@@ -18,7 +18,7 @@
 namespace megatron {
 namespace {
 
-/// Gloo closes a pair's connection when a wait of its own times out, and the peer is blamed for that: FailureWatch comes first.
+/// Gloo closes a pair's connection when a wait of its own times out, and the peer is blamed for that: FailureMonitor comes first.
 constexpr std::chrono::seconds kWatchLead{60};
 
 /// Works under way, so that cancelling can end them.

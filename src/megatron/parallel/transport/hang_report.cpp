@@ -13,7 +13,7 @@ namespace {
 
 using Kind = RankState::Kind;
 
-constexpr std::size_t kMostDetails = 4;
+constexpr std::size_t kMaxDetails = 4;
 
 Kind kind_of(const RankStates& states, std::int64_t rank) {
   const auto found = states.find(rank);
@@ -21,7 +21,7 @@ Kind kind_of(const RankStates& states, std::int64_t rank) {
 }
 
 /// `missing` and all that those wait for, in the order in which they are found.
-std::vector<std::int64_t> reached(const std::vector<std::int64_t>& missing, const RankStates& states) {
+std::vector<std::int64_t> reachable_ranks(const std::vector<std::int64_t>& missing, const RankStates& states) {
   std::vector<std::int64_t> ranks = missing;
   for (std::size_t next = 0; next < ranks.size(); ++next) {
     if (kind_of(states, ranks[next]) != Kind::waiting) continue;
@@ -33,7 +33,7 @@ std::vector<std::int64_t> reached(const std::vector<std::int64_t>& missing, cons
 }
 
 /// Of the ranks that wait for nobody, those of the gravest kind; all that were reached when they wait for each other.
-std::vector<std::int64_t> culprits_among(std::vector<std::int64_t> ranks, const RankStates& states) {
+std::vector<std::int64_t> find_culprits(std::vector<std::int64_t> ranks, const RankStates& states) {
   std::ranges::sort(ranks);
   const auto stands = [](Kind kind) { return kind == Kind::stopped || kind == Kind::silent; };
   for (const auto& is_culprit : {std::function<bool(Kind)>(stands), std::function<bool(Kind)>([](Kind kind) { return kind == Kind::running; }),
@@ -57,7 +57,7 @@ std::string wait_text(std::int64_t rank, const RankState& state) {
   return name_ranks({rank}) + " waits for " + name_ranks(state.wait.missing) + " in " + state.wait.call;
 }
 
-std::string joined(const std::vector<std::string>& details) {
+std::string details_text(const std::vector<std::string>& details) {
   std::string text;
   for (std::size_t i = 0; i < details.size(); ++i) text += (i == 0 ? " (" : "; ") + details[i];
   return details.empty() ? "" : text + ")";
@@ -65,36 +65,36 @@ std::string joined(const std::vector<std::string>& details) {
 
 }  // namespace
 
-std::string hang_text(const TimedOut& asker, const RankStates& states) {
-  const std::vector<std::int64_t> ranks = reached(asker.missing, states);
-  const std::vector<std::int64_t> culprits = culprits_among(ranks, states);
+std::string hang_text(const TimedOutRank& waiter, const RankStates& states) {
+  const std::vector<std::int64_t> ranks = reachable_ranks(waiter.missing, states);
+  const std::vector<std::int64_t> culprits = find_culprits(ranks, states);
   std::vector<std::string> details;
-  const auto own = states.find(asker.rank);
+  const auto own = states.find(waiter.rank);
   if (own != states.end() && own->second.wait.iteration >= 0) details.push_back("iteration " + std::to_string(own->second.wait.iteration));
   for (const std::int64_t rank : culprits) {
-    if (kind_of(states, rank) != Kind::unknown && details.size() <= kMostDetails) details.push_back(state_text(rank, states.at(rank)));
+    if (kind_of(states, rank) != Kind::unknown && details.size() <= kMaxDetails) details.push_back(state_text(rank, states.at(rank)));
   }
-  const bool is_direct = std::ranges::all_of(culprits, [&](std::int64_t rank) { return std::ranges::count(asker.missing, rank) > 0; });
+  const bool is_direct = std::ranges::all_of(culprits, [&](std::int64_t rank) { return std::ranges::count(waiter.missing, rank) > 0; });
   for (const std::int64_t rank : ranks) {
-    const bool explains = kind_of(states, rank) == Kind::waiting && rank != asker.rank && (!is_direct || culprits.empty());
-    if (explains && details.size() <= 2 * kMostDetails) details.push_back(wait_text(rank, states.at(rank)));
+    const bool explains = kind_of(states, rank) == Kind::waiting && rank != waiter.rank && (!is_direct || culprits.empty());
+    if (explains && details.size() <= 2 * kMaxDetails) details.push_back(wait_text(rank, states.at(rank)));
   }
-  const std::vector<std::int64_t>& blamed = culprits.empty() ? asker.missing : culprits;
-  return name_ranks(blamed) + (blamed.size() == 1 ? " has" : " have") + " not arrived after " + time_text(asker.timeout) + joined(details);
+  const std::vector<std::int64_t>& blamed = culprits.empty() ? waiter.missing : culprits;
+  return name_ranks(blamed) + (blamed.size() == 1 ? " has" : " have") + " not arrived after " + time_text(waiter.timeout) + details_text(details);
 }
 
 std::vector<std::int64_t> unknown_ranks(const std::vector<std::int64_t>& missing, const RankStates& states) {
-  std::vector<std::int64_t> ranks = reached(missing, states);
+  std::vector<std::int64_t> ranks = reachable_ranks(missing, states);
   std::erase_if(ranks, [&](std::int64_t rank) { return kind_of(states, rank) != Kind::unknown; });
   return ranks;
 }
 
-std::string report_hang(RankBoard& board, const TimedOut& asker) {
-  RankStates states = board.states();
-  if (!unknown_ranks(asker.missing, states).empty()) {
-    if (const auto ask = board.inquiry()) ask(asker.missing, states);
+std::string report_hang(HostStatus& host_status, const TimedOutRank& waiter) {
+  RankStates states = host_status.states();
+  if (!unknown_ranks(waiter.missing, states).empty()) {
+    if (const auto ask = host_status.state_query()) ask(waiter.missing, states);
   }
-  return board.failed() ? board.failure() : hang_text(asker, states);
+  return host_status.failed() ? host_status.failure() : hang_text(waiter, states);
 }
 
 std::string write_states(const RankStates& states) {

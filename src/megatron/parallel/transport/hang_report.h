@@ -13,7 +13,7 @@
 
 namespace megatron {
 
-class RankBoard;
+class HostStatus;
 
 struct RankState {
   enum class Kind : std::uint8_t {
@@ -31,20 +31,20 @@ struct RankState {
 using RankStates = std::map<std::int64_t, RankState>;
 
 /// A rank whose wait has timed out.
-struct TimedOut {
+struct TimedOutRank {
   std::int64_t rank = 0;
   std::vector<std::int64_t> missing;  ///< of the world
   std::chrono::milliseconds timeout{0};
 };
 
 /// "rank 3 has not arrived after 15 s (iteration 12; rank 3 is stopped (process 77); rank 1 waits for it in recv 'activations' on pp)".
-std::string hang_text(const TimedOut& asker, const RankStates& states);
+std::string hang_text(const TimedOutRank& waiter, const RankStates& states);
 
 /// The ranks, reached from `missing` over who waits for whom, whose state nobody knows yet.
 std::vector<std::int64_t> unknown_ranks(const std::vector<std::int64_t>& missing, const RankStates& states);
 
-/// hang_text() from what the board and, for ranks elsewhere, its inquiry know. Takes seconds where others must be asked.
-std::string report_hang(RankBoard& board, const TimedOut& asker);
+/// hang_text() from the host status and, for ranks on other hosts, its state query. Takes seconds where others must be asked.
+std::string report_hang(HostStatus& host_status, const TimedOutRank& waiter);
 
 /// Between hosts.
 std::string write_states(const RankStates& states);

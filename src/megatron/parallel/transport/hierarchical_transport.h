@@ -15,10 +15,10 @@ namespace megatron {
 class HierarchicalTransport final : public OperationTransport {
  public:
   struct Levels {
-    std::shared_ptr<Transport> inside;               ///< the ranks of this host
-    std::shared_ptr<Transport> across;               ///< this rank's fellows of the same index, one per host
+    std::shared_ptr<Transport> intra_host;               ///< the ranks of this host
+    std::shared_ptr<Transport> inter_host;               ///< the ranks of the same index, one per host
     std::shared_ptr<Transport> flat;                 ///< the whole group
-    std::vector<std::vector<std::int64_t>> members;  ///< [host][index] → rank in the group; hosts in the order of `across`
+    std::vector<std::vector<std::int64_t>> members;  ///< [host][index] → rank in the group; hosts in the order of `inter_host`
     std::int64_t host = 0, index = 0;                ///< of this rank
   };
   explicit HierarchicalTransport(Levels levels) : levels_(std::move(levels)) {}
@@ -44,7 +44,7 @@ class HierarchicalTransport final : public OperationTransport {
   Levels levels_;
 };
 
-/// The members of a group by place, [place][index] in the group; empty unless there are several places, all with equally many, more than one.
-std::vector<std::vector<std::int64_t>> even_places(const std::vector<std::int64_t>& ranks, const std::vector<std::int64_t>& first_of);
+/// The members of a group by host group, [host][index] in the group; empty unless there are several host groups, all with equally many, more than one.
+std::vector<std::vector<std::int64_t>> even_host_groups(const std::vector<std::int64_t>& ranks, const std::vector<std::int64_t>& host_leader);
 
 }  // namespace megatron

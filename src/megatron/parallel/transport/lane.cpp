@@ -2,7 +2,7 @@
 
 namespace megatron {
 
-Lane::~Lane() {
+TaskQueue::~TaskQueue() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
@@ -11,7 +11,7 @@ Lane::~Lane() {
   if (thread_.joinable()) thread_.join();
 }
 
-std::exception_ptr Lane::attempt(const std::function<void()>& body, const std::exception_ptr& earlier) {
+std::exception_ptr TaskQueue::attempt(const std::function<void()>& body, const std::exception_ptr& earlier) {
   if (earlier) return earlier;
   try {
     body();
@@ -21,7 +21,7 @@ std::exception_ptr Lane::attempt(const std::function<void()>& body, const std::e
   }
 }
 
-void Lane::run(const std::function<void()>& body) {
+void TaskQueue::run(const std::function<void()>& body) {
   std::unique_lock lock(mutex_);
   if (busy_ || !tasks_.empty()) {
     lock.unlock();
@@ -40,7 +40,7 @@ void Lane::run(const std::function<void()>& body) {
   if (error) std::rethrow_exception(error);
 }
 
-std::shared_ptr<Lane::Task> Lane::post(std::function<void()> body) {
+std::shared_ptr<TaskQueue::Task> TaskQueue::post(std::function<void()> body) {
   auto task = std::make_shared<Task>(Task{.body = std::move(body)});
   {
     const std::lock_guard lock(mutex_);
@@ -51,13 +51,13 @@ std::shared_ptr<Lane::Task> Lane::post(std::function<void()> body) {
   return task;
 }
 
-void Lane::wait(const std::shared_ptr<Task>& task) {
+void TaskQueue::wait(const std::shared_ptr<Task>& task) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return task->done; });
   if (task->error) std::rethrow_exception(task->error);
 }
 
-void Lane::work() {
+void TaskQueue::work() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return !busy_ && (ending_ || !tasks_.empty()); });

@@ -12,7 +12,7 @@
 
 namespace megatron {
 
-class Lane {
+class TaskQueue {
  public:
   struct Task {
     std::function<void()> body;
@@ -20,11 +20,11 @@ class Lane {
     std::exception_ptr error = {};
   };
 
-  Lane() = default;
+  TaskQueue() = default;
   /// Finishes what is pending.
-  ~Lane();
-  Lane(const Lane&) = delete;
-  Lane& operator=(const Lane&) = delete;
+  ~TaskQueue();
+  TaskQueue(const TaskQueue&) = delete;
+  TaskQueue& operator=(const TaskQueue&) = delete;
 
   void run(const std::function<void()>& body);
   std::shared_ptr<Task> post(std::function<void()> body);

@@ -8,59 +8,59 @@
 namespace megatron {
 namespace {
 
-/// The rank's program stands still, for as long as the object lives.
-class StandingStill {
+/// Marks the rank's program as blocked in a call for as long as the object lives.
+class BlockedScope {
  public:
-  StandingStill(RankBoard& board, std::int64_t rank) : board_(board), rank_(rank) { board_.waits().stand_still(rank_, 1); }
-  ~StandingStill() { board_.waits().stand_still(rank_, -1); }
-  StandingStill(const StandingStill&) = delete;
-  StandingStill& operator=(const StandingStill&) = delete;
+  BlockedScope(HostStatus& host_status, std::int64_t rank) : host_status_(host_status), rank_(rank) { host_status_.waits().add_blocked(rank_, 1); }
+  ~BlockedScope() { host_status_.waits().add_blocked(rank_, -1); }
+  BlockedScope(const BlockedScope&) = delete;
+  BlockedScope& operator=(const BlockedScope&) = delete;
 
  private:
-  RankBoard& board_;
+  HostStatus& host_status_;
   std::int64_t rank_;
 };
 
-struct OwnPlace {
-  std::shared_ptr<RankBoard> board;
+struct OwnRank {
+  std::shared_ptr<HostStatus> host_status;
   std::int64_t rank;  ///< of the world
 };
 
-class LaneWork final : public Work {
+class QueuedWork final : public Work {
  public:
-  LaneWork(std::shared_ptr<Lane> lane, std::shared_ptr<Lane::Task> task, std::shared_ptr<Transport> transport, std::shared_ptr<CommCounters> counters,
-           CountedCall call, OwnPlace own)
-      : lane_(std::move(lane)),
+  QueuedWork(std::shared_ptr<TaskQueue> queue, std::shared_ptr<TaskQueue::Task> task, std::shared_ptr<Transport> transport, std::shared_ptr<CommCounters> counters,
+           CommCountKey call, OwnRank own)
+      : queue_(std::move(queue)),
         task_(std::move(task)),
         transport_(std::move(transport)),
         counters_(std::move(counters)),
         call_(std::move(call)),
         own_(std::move(own)) {}
 
-  ~LaneWork() override {
+  ~QueuedWork() override {
     if (waited_) return;
     if (std::uncaught_exceptions() > exceptions_) transport_->cancel();
     try {
-      lane_->wait(task_);
+      queue_->wait(task_);
     } catch (const std::exception&) {
-      // Whoever needed the result would have waited; the lane reports the failure to its next caller.
+      // Whoever needed the result would have waited; the queue reports the failure to its next caller.
     }
   }
   void wait() override {
     if (waited_) return;
     waited_ = true;
-    const Exposure exposure(*counters_, call_);
-    const StandingStill still(*own_.board, own_.rank);
-    lane_->wait(task_);
+    const ScopedExposedTime exposed_time(*counters_, call_);
+    const BlockedScope blocked(*own_.host_status, own_.rank);
+    queue_->wait(task_);
   }
 
  private:
-  std::shared_ptr<Lane> lane_;
-  std::shared_ptr<Lane::Task> task_;
+  std::shared_ptr<TaskQueue> queue_;
+  std::shared_ptr<TaskQueue::Task> task_;
   std::shared_ptr<Transport> transport_;
   std::shared_ptr<CommCounters> counters_;
-  CountedCall call_;
-  OwnPlace own_;
+  CommCountKey call_;
+  OwnRank own_;
   int exceptions_ = std::uncaught_exceptions();
   bool waited_ = false;
 };
@@ -69,35 +69,35 @@ bool is_message(CommOperation operation) { return operation == CommOperation::se
 
 }  // namespace
 
-LaneComm::LaneComm(GroupPlace place, std::shared_ptr<Transport> transport, std::shared_ptr<CommCounters> counters, std::shared_ptr<RankBoard> board)
-    : transport_(std::move(transport)), place_(std::move(place)), counters_(std::move(counters)), board_(std::move(board)) {}
+QueuedComm::QueuedComm(GroupInfo group_info, std::shared_ptr<Transport> transport, std::shared_ptr<CommCounters> counters, std::shared_ptr<HostStatus> host_status)
+    : transport_(std::move(transport)), group_info_(std::move(group_info)), counters_(std::move(counters)), host_status_(std::move(host_status)) {}
 
-std::shared_ptr<Lane> LaneComm::lane_of(const CommCall& call) {
+std::shared_ptr<TaskQueue> QueuedComm::queue_of(const CommCall& call) {
   const auto key = is_message(call.operation) ? std::pair{call.operation, call.peer} : std::pair{CommOperation::barrier, std::int64_t{0}};
   const std::lock_guard lock(mutex_);
-  std::shared_ptr<Lane>& lane = lanes_[key];
-  if (!lane) lane = std::make_shared<Lane>();
-  return lane;
+  std::shared_ptr<TaskQueue>& queue = queues_[key];
+  if (!queue) queue = std::make_shared<TaskQueue>();
+  return queue;
 }
 
-PendingWork LaneComm::start(CommCall call) {
-  CountedCall counted = count_call(*counters_, place_.name, call);
+PendingWork QueuedComm::start(CommCall call) {
+  CommCountKey counted = record_call(*counters_, group_info_.name, call);
   check_memory(call);
-  std::shared_ptr<Lane> lane = lane_of(call);
-  auto task = lane->post([transport = transport_, call = std::move(call)] { transport->run(call); });
-  return std::make_unique<LaneWork>(std::move(lane), std::move(task), transport_, counters_, std::move(counted), OwnPlace{board_, own_rank()});
+  std::shared_ptr<TaskQueue> queue = queue_of(call);
+  auto task = queue->post([transport = transport_, call = std::move(call)] { transport->run(call); });
+  return std::make_unique<QueuedWork>(std::move(queue), std::move(task), transport_, counters_, std::move(counted), OwnRank{host_status_, own_rank()});
 }
 
-void LaneComm::run(CommCall call) {
-  const Exposure exposure(*counters_, count_call(*counters_, place_.name, call));
+void QueuedComm::run(CommCall call) {
+  const ScopedExposedTime exposed_time(*counters_, record_call(*counters_, group_info_.name, call));
   check_memory(call);
-  const StandingStill still(*board_, own_rank());
-  lane_of(call)->run([&] { transport_->run(call); });
+  const BlockedScope blocked(*host_status_, own_rank());
+  queue_of(call)->run([&] { transport_->run(call); });
 }
 
-void LaneComm::check_memory(const CommCall& call) const {
+void QueuedComm::check_memory(const CommCall& call) const {
   for (const at::Tensor* tensor : {&call.in, &call.out}) {
-    MEGATRON_CHECK(!tensor->defined() || tensor->is_cpu(), describe(call), " on ", place_.name,
+    MEGATRON_CHECK(!tensor->defined() || tensor->is_cpu(), describe(call), " on ", group_info_.name,
                    ": a tensor in a GPU's memory between ranks on the CPU");
   }
 }

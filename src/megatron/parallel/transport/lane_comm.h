@@ -1,4 +1,4 @@
-// Comm over a transport that blocks: calls run in order on lanes (one for collectives, one per direction and partner for messages), and every call
+// Comm over a transport that blocks: calls run in order on task queues (one for collectives, one per direction and partner for messages), and every call
 // is counted.
 #pragma once
 
@@ -15,14 +15,14 @@
 
 namespace megatron {
 
-class LaneComm : public Comm {
+class QueuedComm : public Comm {
  public:
-  /// `board` shows the neighbours when this rank stands still.
-  LaneComm(GroupPlace place, std::shared_ptr<Transport> transport, std::shared_ptr<CommCounters> counters, std::shared_ptr<RankBoard> board);
-  std::int64_t rank() const override { return place_.rank; }
-  std::int64_t size() const override { return place_.size(); }
-  const std::string& name() const override { return place_.name; }
-  const std::vector<std::int64_t>& ranks() const override { return place_.ranks; }
+  /// `host_status` shows the neighbours when this rank stands still.
+  QueuedComm(GroupInfo group_info, std::shared_ptr<Transport> transport, std::shared_ptr<CommCounters> counters, std::shared_ptr<HostStatus> host_status);
+  std::int64_t rank() const override { return group_info_.rank; }
+  std::int64_t size() const override { return group_info_.size(); }
+  const std::string& name() const override { return group_info_.name; }
+  const std::vector<std::int64_t>& ranks() const override { return group_info_.ranks; }
 
  protected:
   PendingWork start(CommCall call) override;
@@ -30,16 +30,16 @@ class LaneComm : public Comm {
   const std::shared_ptr<CommCounters>& counters() const { return counters_; }
 
  private:
-  std::shared_ptr<Lane> lane_of(const CommCall& call);
+  std::shared_ptr<TaskQueue> queue_of(const CommCall& call);
   void check_memory(const CommCall& call) const;
-  std::int64_t own_rank() const { return place_.ranks[static_cast<std::size_t>(place_.rank)]; }
+  std::int64_t own_rank() const { return group_info_.ranks[static_cast<std::size_t>(group_info_.rank)]; }
 
   std::shared_ptr<Transport> transport_;
-  GroupPlace place_;
+  GroupInfo group_info_;
   std::shared_ptr<CommCounters> counters_;
-  std::shared_ptr<RankBoard> board_;
+  std::shared_ptr<HostStatus> host_status_;
   std::mutex mutex_;
-  std::map<std::pair<CommOperation, std::int64_t>, std::shared_ptr<Lane>> lanes_;
+  std::map<std::pair<CommOperation, std::int64_t>, std::shared_ptr<TaskQueue>> queues_;
 };
 
 }  // namespace megatron

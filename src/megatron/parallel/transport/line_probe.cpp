@@ -15,7 +15,7 @@ std::uint64_t after(std::uint64_t line, std::uint64_t turn) { return 5 * line + 
 
 }  // namespace
 
-void LineProbe::renew(std::uint64_t turn) {
+void CacheLineProbe::touch(std::uint64_t turn) {
   std::uint64_t line = first_of(turn) % kLines;
   for (std::uint64_t step = 0; step <= kSteps; ++step) {
     const std::uint64_t next = after(line, turn) % kLines;
@@ -24,7 +24,7 @@ void LineProbe::renew(std::uint64_t turn) {
   }
 }
 
-bool LineProbe::is_far(std::uint64_t turn) const {
+bool CacheLineProbe::is_far(std::uint64_t turn) const {
   std::uint64_t line = lines_[first_of(turn) % kLines].next.load(std::memory_order_relaxed);  // and the page's address is known
   const auto begin = std::chrono::steady_clock::now();
   for (std::uint64_t step = 0; step < kSteps; ++step) line = lines_[line % kLines].next.load(std::memory_order_relaxed);

@@ -8,10 +8,10 @@
 namespace megatron {
 
 /// A page of one rank, in memory that all ranks share. Memory of zeros is valid.
-class LineProbe {
+class CacheLineProbe {
  public:
   /// Brings some lines into the cache of the caller, their only writer; which ones depends on `turn`.
-  void renew(std::uint64_t turn);
+  void touch(std::uint64_t turn);
   /// Whether the caller shares no cache with the rank that renewed the lines a moment ago. A guess: true also when that was long ago.
   bool is_far(std::uint64_t turn) const;
 

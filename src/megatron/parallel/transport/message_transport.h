@@ -1,4 +1,4 @@
-// Collectives made of messages. A call begins with a greeting between all pairs: what each is about to do, and its whole input when that is small.
+// Collectives made of messages. A call begins with a handshake between all pairs: what each is about to do, and its whole input when that is small.
 // Larger tensors follow in parts, each to the rank that adds it; sums are formed in the order of ranks, so they have the bits of shared memory.
 #pragma once
 
@@ -19,25 +19,25 @@ namespace megatron {
 class MessageTransport final : public OperationTransport {
  public:
   /// `members`: the channel's rank of each rank of the group.
-  MessageTransport(std::shared_ptr<ByteChannel> channel, std::vector<std::int64_t> members, GroupPlace place, std::shared_ptr<RankBoard> board);
+  MessageTransport(std::shared_ptr<ByteChannel> channel, std::vector<std::int64_t> members, GroupInfo group_info, std::shared_ptr<HostStatus> host_status);
   void run(const CommCall& call) override;
   void cancel() override { channel_->cancel(); }
 
  private:
-  static constexpr std::size_t kGreetingBytes = 8192;
-  struct Greeting {
+  static constexpr std::size_t kHandshakeBytes = 8192;
+  struct Handshake {
     CallHeader header;
-    std::byte input[kGreetingBytes - sizeof(CallHeader)];
+    std::byte input[kHandshakeBytes - sizeof(CallHeader)];
   };
-  using Greetings = std::vector<Greeting>;
+  using Handshakes = std::vector<Handshake>;
   /// Where the bytes for, or of, a member lie.
   using PartOf = std::function<std::span<std::byte>(std::int64_t member)>;
 
-  static bool fits(const at::Tensor& input) { return !input.defined() || input.nbytes() <= sizeof(Greeting::input); }
-  Greetings greet(const CommCall& call);
-  void compare(const CommCall& call, const Greetings& greetings) const;
-  void finish_small(const CommCall& call, const Greetings& greetings);
-  void barrier(const CommCall& /*call*/) override {}  ///< the greeting was all
+  static bool fits(const at::Tensor& input) { return !input.defined() || input.nbytes() <= sizeof(Handshake::input); }
+  Handshakes exchange_handshakes(const CommCall& call);
+  void compare(const CommCall& call, const Handshakes& handshakes) const;
+  void finish_small(const CommCall& call, const Handshakes& handshakes);
+  void barrier(const CommCall& /*call*/) override {}  ///< the handshake was all
   void all_reduce(const CommCall& call) override;
   void all_reduce_chunk(const CommCall& call, std::byte* data, std::int64_t elements);
   void all_gather(const CommCall& call) override;
@@ -54,12 +54,12 @@ class MessageTransport final : public OperationTransport {
   /// Sends out(m) to every other member m and receives in(m) from it; empty parts do not travel.
   void exchange(const CommCall& call, const PartOf& out, const PartOf& in);
   void wait(const CommCall& call, Transfer& transfer, std::int64_t member) const;
-  std::int64_t world_rank(std::int64_t member) const { return place_.ranks[static_cast<std::size_t>(member)]; }
+  std::int64_t world_rank(std::int64_t member) const { return group_info_.ranks[static_cast<std::size_t>(member)]; }
 
   std::shared_ptr<ByteChannel> channel_;
   std::vector<std::int64_t> members_;
-  GroupPlace place_;
-  std::shared_ptr<RankBoard> board_;
+  GroupInfo group_info_;
+  std::shared_ptr<HostStatus> host_status_;
   std::vector<std::byte> received_;  ///< of the collective under way
 };
 

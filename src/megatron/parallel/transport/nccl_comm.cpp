@@ -32,7 +32,7 @@ at::Tensor plain(const at::Tensor& tensor) { return tensor.detach(); }
 
 class NcclWork final : public Work {
  public:
-  NcclWork(c10::intrusive_ptr<c10d::Work> work, std::shared_ptr<CommCounters> counters, CountedCall call)
+  NcclWork(c10::intrusive_ptr<c10d::Work> work, std::shared_ptr<CommCounters> counters, CommCountKey call)
       : work_(std::move(work)), counters_(std::move(counters)), call_(std::move(call)) {}
   ~NcclWork() override {
     if (!work_ || std::uncaught_exceptions() > exceptions_) return;
@@ -44,7 +44,7 @@ class NcclWork final : public Work {
   }
   void wait() override {
     if (!work_) return;
-    const Exposure exposure(*counters_, call_);
+    const ScopedExposedTime exposed_time(*counters_, call_);
     const c10::intrusive_ptr<c10d::Work> work = std::move(work_);
     try {
       work->wait();
@@ -56,15 +56,15 @@ class NcclWork final : public Work {
  private:
   c10::intrusive_ptr<c10d::Work> work_;
   std::shared_ptr<CommCounters> counters_;
-  CountedCall call_;
+  CommCountKey call_;
   int exceptions_ = std::uncaught_exceptions();
 };
 
 }  // namespace
 
-NcclComm::NcclComm(GroupPlace place, std::shared_ptr<Transport> host, std::shared_ptr<CommCounters> counters, std::shared_ptr<RankBoard> board,
+NcclComm::NcclComm(GroupInfo group_info, std::shared_ptr<Transport> host, std::shared_ptr<CommCounters> counters, std::shared_ptr<HostStatus> host_status,
                    MakeBackend make, std::chrono::milliseconds timeout)
-    : LaneComm(std::move(place), std::move(host), std::move(counters), std::move(board)), make_(std::move(make)), timeout_(timeout) {
+    : QueuedComm(std::move(group_info), std::move(host), std::move(counters), std::move(host_status)), make_(std::move(make)), timeout_(timeout) {
   backends_[static_cast<std::size_t>(Traffic::collectives)] = make_(Traffic::collectives);
 }
 
@@ -76,7 +76,7 @@ NcclComm::Traffic NcclComm::traffic_of(const CommCall& call) const {
   return Traffic::collectives;
 }
 
-c10::intrusive_ptr<c10d::Work> NcclComm::queue(const CommCall& call) {
+c10::intrusive_ptr<c10d::Work> NcclComm::enqueue(const CommCall& call) {
   const Traffic traffic = traffic_of(call);
   c10::intrusive_ptr<c10d::Backend>& backend = backends_[static_cast<std::size_t>(traffic)];
   if (!backend) backend = make_(traffic);
@@ -103,13 +103,13 @@ c10::intrusive_ptr<c10d::Work> NcclComm::queue(const CommCall& call) {
 }
 
 PendingWork NcclComm::start(CommCall call) {
-  if (!on_gpu(call)) return LaneComm::start(std::move(call));
-  CountedCall counted = count_call(*counters(), name(), call);
-  return std::make_unique<NcclWork>(queue(call), counters(), std::move(counted));
+  if (!on_gpu(call)) return QueuedComm::start(std::move(call));
+  CommCountKey counted = record_call(*counters(), name(), call);
+  return std::make_unique<NcclWork>(enqueue(call), counters(), std::move(counted));
 }
 
 void NcclComm::run(CommCall call) {
-  if (!on_gpu(call)) return LaneComm::run(std::move(call));
+  if (!on_gpu(call)) return QueuedComm::run(std::move(call));
   start(std::move(call))->wait();
 }
 

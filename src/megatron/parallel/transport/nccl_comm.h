@@ -22,13 +22,13 @@ class Work;
 
 namespace megatron {
 
-class NcclComm final : public LaneComm {
+class NcclComm final : public QueuedComm {
  public:
   /// What a backend carries; ranks that talk through it ask for the same.
   enum class Traffic : std::uint8_t { collectives, upward, downward };
   using MakeBackend = std::function<c10::intrusive_ptr<c10d::Backend>(Traffic traffic)>;
 
-  NcclComm(GroupPlace place, std::shared_ptr<Transport> host, std::shared_ptr<CommCounters> counters, std::shared_ptr<RankBoard> board,
+  NcclComm(GroupInfo group_info, std::shared_ptr<Transport> host, std::shared_ptr<CommCounters> counters, std::shared_ptr<HostStatus> host_status,
            MakeBackend make, std::chrono::milliseconds timeout);
   ~NcclComm() override;
 
@@ -37,7 +37,7 @@ class NcclComm final : public LaneComm {
   void run(CommCall call) override;
 
  private:
-  c10::intrusive_ptr<c10d::Work> queue(const CommCall& call);
+  c10::intrusive_ptr<c10d::Work> enqueue(const CommCall& call);
 
   Traffic traffic_of(const CommCall& call) const;
 

@@ -1,4 +1,4 @@
-// Which ranks share memory. Found by trying: ranks that name the same host open a block of their first rank, and those that succeed are a place.
+// Which ranks share memory. Found by trying: ranks that name the same host open a block of their first rank, and those that succeed are a host group.
 // (Containers on one machine need not see each other's processes.)
 #pragma once
 
@@ -12,12 +12,12 @@
 
 namespace megatron {
 
-struct Places {
-  std::vector<std::int64_t> first_of;  ///< per rank of the world, the first rank of its place
-  std::shared_ptr<RankBoard> board;    ///< of this rank's place
+struct HostGroups {
+  std::vector<std::int64_t> host_leader;  ///< per rank of the world, the first rank of its host group
+  std::shared_ptr<HostStatus> host_status;    ///< of this rank's host group
 };
 
 /// Collective over the world. Throws UserError when shared memory is demanded and a rank of this host cannot be reached.
-Places find_places(const StoreTalk& talk, const ProcessOptions& options);
+HostGroups find_host_groups(const BootstrapStore& bootstrap, const ProcessOptions& options);
 
 }  // namespace megatron

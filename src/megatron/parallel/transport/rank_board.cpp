@@ -26,31 +26,31 @@ bool is_stopped(std::int32_t process) {
 
 }  // namespace
 
-struct RankBoard::Memory {
-  std::atomic<std::uint32_t> failure_state, has_speaker;
+struct HostStatus::Memory {
+  std::atomic<std::uint32_t> failure_state, has_reporter;
   char reason[4088];  ///< ends with a zero byte
 };
 
 /// One per rank of the world, behind Memory.
-struct RankBoard::RankEntry {
+struct HostStatus::RankEntry {
   std::atomic<std::int32_t> process;
   std::atomic<std::uint32_t> left;
 };
 
-std::size_t RankBoard::bytes_before_waits(std::int64_t world_size) {
+std::size_t HostStatus::bytes_before_waits(std::int64_t world_size) {
   return sizeof(Memory) + static_cast<std::size_t>(world_size) * sizeof(RankEntry);
 }
 
-std::size_t RankBoard::bytes(std::int64_t world_size) { return bytes_before_waits(world_size) + RankWaits::bytes(world_size); }
+std::size_t HostStatus::bytes(std::int64_t world_size) { return bytes_before_waits(world_size) + WaitTable::bytes(world_size); }
 
-RankBoard::RankBoard(std::shared_ptr<SharedBlock> block, std::int64_t world_size)
+HostStatus::HostStatus(std::shared_ptr<SharedMemory> block, std::int64_t world_size)
     : block_(std::move(block)), world_size_(world_size), waits_(block_->data() + bytes_before_waits(world_size)) {
-  MEGATRON_CHECK(block_->bytes() >= bytes(world_size), "the board of ", world_size, " ranks is too small");
+  MEGATRON_CHECK(block_->bytes() >= bytes(world_size), "the host status of ", world_size, " ranks is too small");
 }
 
-RankBoard::Memory& RankBoard::memory() const { return *reinterpret_cast<Memory*>(block_->data()); }
+HostStatus::Memory& HostStatus::memory() const { return *reinterpret_cast<Memory*>(block_->data()); }
 
-void RankBoard::fail(const std::string& reason) {
+void HostStatus::fail(const std::string& reason) {
   std::uint32_t expected = kNone;
   if (!memory().failure_state.compare_exchange_strong(expected, kBeingWritten)) return;
   const std::size_t length = std::min(reason.size(), sizeof(Memory::reason) - 1);
@@ -58,16 +58,16 @@ void RankBoard::fail(const std::string& reason) {
   memory().failure_state.store(kWritten);
 }
 
-bool RankBoard::failed() const { return memory().failure_state.load() == kWritten; }
+bool HostStatus::failed() const { return memory().failure_state.load() == kWritten; }
 
-std::string RankBoard::failure() const { return failed() ? memory().reason : std::string(); }
+std::string HostStatus::failure() const { return failed() ? memory().reason : std::string(); }
 
-bool RankBoard::claim_words() { return memory().has_speaker.exchange(1) == 0; }
+bool HostStatus::claim_report() { return memory().has_reporter.exchange(1) == 0; }
 
-RankBoard::RankEntry& RankBoard::entry(std::int64_t rank) const { return reinterpret_cast<RankEntry*>(block_->data() + sizeof(Memory))[rank]; }
+HostStatus::RankEntry& HostStatus::entry(std::int64_t rank) const { return reinterpret_cast<RankEntry*>(block_->data() + sizeof(Memory))[rank]; }
 
 /// Ranks of threads have no process of their own: they count as here once they have noted or awaited something.
-RankStates RankBoard::states() {
+RankStates HostStatus::states() {
   RankStates states;
   for (std::int64_t rank = 0; rank < world_size_; ++rank) {
     const std::int32_t process = entry(rank).process.load();
@@ -79,23 +79,23 @@ RankStates RankBoard::states() {
   return states;
 }
 
-void RankBoard::set_inquiry(Inquiry inquiry) {
+void HostStatus::set_state_query(StateQuery state_query) {
   const std::lock_guard lock(mutex_);
-  inquiry_ = std::move(inquiry);
+  state_query_ = std::move(state_query);
 }
 
-RankBoard::Inquiry RankBoard::inquiry() {
+HostStatus::StateQuery HostStatus::state_query() {
   const std::lock_guard lock(mutex_);
-  return inquiry_;
+  return state_query_;
 }
 
-void RankBoard::enter(std::int64_t rank) { entry(rank).process.store(::getpid()); }
+void HostStatus::enter(std::int64_t rank) { entry(rank).process.store(::getpid()); }
 
-void RankBoard::leave(std::int64_t rank) { entry(rank).left.store(1); }
+void HostStatus::leave(std::int64_t rank) { entry(rank).left.store(1); }
 
-bool RankBoard::has_left(std::int64_t rank) const { return entry(rank).left.load() != 0; }
+bool HostStatus::has_left(std::int64_t rank) const { return entry(rank).left.load() != 0; }
 
-bool RankBoard::is_dead(std::int64_t rank) {
+bool HostStatus::is_dead(std::int64_t rank) {
   const std::int32_t process = entry(rank).process.load();
   if (process == 0 || has_left(rank)) return false;
   const std::lock_guard lock(mutex_);

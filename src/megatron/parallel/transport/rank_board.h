@@ -18,18 +18,18 @@
 
 namespace megatron {
 
-class RankBoard final : public FailureNotice {
+class HostStatus final : public FailureNotice {
  public:
   static std::size_t bytes(std::int64_t world_size);
   /// `block` is the same memory for all ranks.
-  RankBoard(std::shared_ptr<SharedBlock> block, std::int64_t world_size);
+  HostStatus(std::shared_ptr<SharedMemory> block, std::int64_t world_size);
 
   /// The first reason stays.
   void fail(const std::string& reason);
   bool failed() const;
   /// Empty while nothing has failed.
   std::string failure() const override;
-  bool claim_words() override;
+  bool claim_report() override;
 
   /// `rank` (of the world) is this process: from now on others notice its end.
   void enter(std::int64_t rank);
@@ -39,13 +39,13 @@ class RankBoard final : public FailureNotice {
   /// The process of `rank` has ended without leaving; false where it never entered.
   bool is_dead(std::int64_t rank);
 
-  RankWaits& waits() { return waits_; }
+  WaitTable& waits() { return waits_; }
   /// Of the ranks that have entered here.
   RankStates states();
   /// Adds to `states` what other hosts know of the ranks that hold up `missing`.
-  using Inquiry = std::function<void(const std::vector<std::int64_t>& missing, RankStates& states)>;
-  void set_inquiry(Inquiry inquiry);
-  Inquiry inquiry();
+  using StateQuery = std::function<void(const std::vector<std::int64_t>& missing, RankStates& states)>;
+  void set_state_query(StateQuery state_query);
+  StateQuery state_query();
 
  private:
   struct Memory;
@@ -53,11 +53,11 @@ class RankBoard final : public FailureNotice {
   Memory& memory() const;
   RankEntry& entry(std::int64_t rank) const;
   static std::size_t bytes_before_waits(std::int64_t world_size);
-  std::shared_ptr<SharedBlock> block_;
+  std::shared_ptr<SharedMemory> block_;
   std::int64_t world_size_;
-  RankWaits waits_;
+  WaitTable waits_;
   std::mutex mutex_;
-  Inquiry inquiry_;  ///< null where all ranks are here
+  StateQuery state_query_;  ///< null where all ranks are here
   std::map<std::int64_t, ProcessWatch> watches_;
 };
 

@@ -7,31 +7,31 @@
 
 namespace megatron {
 
-struct RankWaits::Note {
+struct WaitTable::Note {
   std::int32_t has_waits, num_missing;
   std::array<std::int32_t, 22> missing;
   char call[160];
 };
 
 /// A note is written word by word under an odd version, so that readers know when they have read half of one.
-struct RankWaits::Entry {
+struct WaitTable::Entry {
   std::atomic<std::int32_t> standing;
   std::atomic<std::uint32_t> version;
   std::atomic<std::int64_t> iteration;  ///< one more than the iteration: zero is none
   std::array<std::atomic<std::uint64_t>, sizeof(Note) / sizeof(std::uint64_t)> words;
 };
 
-std::size_t RankWaits::bytes(std::int64_t world_size) { return static_cast<std::size_t>(world_size) * sizeof(Entry); }
+std::size_t WaitTable::bytes(std::int64_t world_size) { return static_cast<std::size_t>(world_size) * sizeof(Entry); }
 
-RankWaits::Entry& RankWaits::entry(std::int64_t rank) const { return reinterpret_cast<Entry*>(memory_)[rank]; }
+WaitTable::Entry& WaitTable::entry(std::int64_t rank) const { return reinterpret_cast<Entry*>(memory_)[rank]; }
 
-void RankWaits::note_iteration(std::int64_t rank, std::int64_t iteration) { entry(rank).iteration.store(iteration + 1); }
+void WaitTable::note_iteration(std::int64_t rank, std::int64_t iteration) { entry(rank).iteration.store(iteration + 1); }
 
-std::int64_t RankWaits::iteration(std::int64_t rank) const { return entry(rank).iteration.load() - 1; }
+std::int64_t WaitTable::iteration(std::int64_t rank) const { return entry(rank).iteration.load() - 1; }
 
-void RankWaits::stand_still(std::int64_t rank, int change) { entry(rank).standing.fetch_add(change); }
+void WaitTable::add_blocked(std::int64_t rank, int change) { entry(rank).standing.fetch_add(change); }
 
-RankWaits::Wait::Wait(RankWaits& waits, std::int64_t rank, const CommCall& call, const std::string& axis, std::vector<std::int64_t> missing)
+WaitTable::Wait::Wait(WaitTable& waits, std::int64_t rank, const CommCall& call, const std::string& axis, std::vector<std::int64_t> missing)
     : waits_(waits), rank_(rank), call_(call), axis_(axis), missing_(std::move(missing)) {
   {
     const std::lock_guard lock(waits_.mutex_);
@@ -40,19 +40,19 @@ RankWaits::Wait::Wait(RankWaits& waits, std::int64_t rank, const CommCall& call,
   waits_.publish(rank_);
 }
 
-RankWaits::Wait::~Wait() {
+WaitTable::Wait::~Wait() {
   const std::lock_guard lock(waits_.mutex_);
   std::list<Wait*>& all = waits_.waits_[rank_];
   all.remove(this);
   if (all.empty()) waits_.write(rank_, Note{});
 }
 
-void RankWaits::Wait::update(std::vector<std::int64_t> missing) {
+void WaitTable::Wait::update(std::vector<std::int64_t> missing) {
   const std::lock_guard lock(waits_.mutex_);
   missing_ = std::move(missing);
 }
 
-void RankWaits::publish(std::int64_t rank) {
+void WaitTable::publish(std::int64_t rank) {
   const std::lock_guard lock(mutex_);
   const std::list<Wait*>& all = waits_[rank];
   Note note{};
@@ -70,7 +70,7 @@ void RankWaits::publish(std::int64_t rank) {
   write(rank, note);
 }
 
-std::vector<std::int64_t> RankWaits::overdue(std::int64_t rank, std::chrono::milliseconds limit) {
+std::vector<std::int64_t> WaitTable::overdue(std::int64_t rank, std::chrono::milliseconds limit) {
   const std::lock_guard lock(mutex_);
   std::vector<std::int64_t> missing;
   for (Wait* wait : waits_[rank]) {
@@ -80,7 +80,7 @@ std::vector<std::int64_t> RankWaits::overdue(std::int64_t rank, std::chrono::mil
 }
 
 /// Under the mutex.
-void RankWaits::write(std::int64_t rank, const Note& note) {
+void WaitTable::write(std::int64_t rank, const Note& note) {
   Entry& own = entry(rank);
   std::array<std::uint64_t, sizeof(Note) / sizeof(std::uint64_t)> words;
   std::memcpy(words.data(), &note, sizeof note);
@@ -89,7 +89,7 @@ void RankWaits::write(std::int64_t rank, const Note& note) {
   own.version.fetch_add(1);
 }
 
-RankWait RankWaits::read(std::int64_t rank) const {
+RankWait WaitTable::read(std::int64_t rank) const {
   const Entry& from = entry(rank);
   RankWait wait{.iteration = iteration(rank)};
   for (int attempt = 0; attempt < 1000; ++attempt) {

@@ -25,34 +25,34 @@ struct RankWait {
 };
 
 /// A table in memory that all ranks of the host share. The methods for a rank are called in its own process only, but read().
-class RankWaits {
+class WaitTable {
  public:
   static std::size_t bytes(std::int64_t world_size);
   /// `memory` of zeros at first, the same for all ranks.
-  explicit RankWaits(std::byte* memory) : memory_(memory) {}
+  explicit WaitTable(std::byte* memory) : memory_(memory) {}
 
   void note_iteration(std::int64_t rank, std::int64_t iteration);
   std::int64_t iteration(std::int64_t rank) const;
   /// The rank's program begins (+1) or ends (−1) to stand still in a call. Calls that go on behind its back keep nobody from working.
-  void stand_still(std::int64_t rank, int change);
+  void add_blocked(std::int64_t rank, int change);
 
   /// A wait under way, for as long as the object lives, which neighbours see; `call` and `axis` must live longer.
   class Wait {
    public:
-    Wait(RankWaits& waits, std::int64_t rank, const CommCall& call, const std::string& axis, std::vector<std::int64_t> missing);
+    Wait(WaitTable& waits, std::int64_t rank, const CommCall& call, const std::string& axis, std::vector<std::int64_t> missing);
     ~Wait();
     Wait(const Wait&) = delete;
     Wait& operator=(const Wait&) = delete;
     void update(std::vector<std::int64_t> missing);
 
    private:
-    friend class RankWaits;
-    RankWaits& waits_;
+    friend class WaitTable;
+    WaitTable& waits_;
     std::int64_t rank_;
     const CommCall& call_;
     const std::string& axis_;
     std::vector<std::int64_t> missing_;
-    AwakeTimer timer_;
+    SuspendAwareTimer timer_;
   };
 
   /// Shows the neighbours what the rank waits for now.

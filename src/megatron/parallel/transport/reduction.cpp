@@ -55,7 +55,7 @@ template <class T, ReduceOp kOp>
   for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<T>(total[i]);
   constexpr auto kItem = static_cast<std::int64_t>(sizeof(T));
   if (task.copy.to != nullptr) {
-    copy_bytes(task.copy.to + begin * kItem, reinterpret_cast<const std::byte*>(out), count * kItem, task.copy.way);
+    copy_bytes(task.copy.to + begin * kItem, reinterpret_cast<const std::byte*>(out), count * kItem, task.copy.mode);
   }
 }
 
@@ -106,7 +106,7 @@ using Reduce = void (*)(const Reduction&);
 [[gnu::target("avx2")]] void reduce_avx2(const Reduction& task) { reduce_any(task); }
 void reduce_baseline(const Reduction& task) { reduce_any(task); }
 
-Reduce reduce_of_this_processor() {
+Reduce reduce_of_this_cpu() {
   if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) return reduce_avx512;
   return __builtin_cpu_supports("avx2") ? reduce_avx2 : reduce_baseline;
 }
@@ -120,7 +120,7 @@ void reduce_inputs(void* out, const std::vector<const void*>& inputs, std::int64
   MEGATRON_CHECK(std::find(known.begin(), known.end(), type) != known.end(), "ranks cannot reduce tensors of ", c10::toString(type));
   MEGATRON_CHECK(op != ReduceOp::average || c10::isFloatingType(type), "an average of integers between ranks");
   MEGATRON_CHECK(inputs.size() > 1, "a reduction of one input");
-  static const Reduce reduce = reduce_of_this_processor();
+  static const Reduce reduce = reduce_of_this_cpu();
   reduce({out, inputs, elements, type, op, copy});
 }
 

@@ -13,7 +13,7 @@ namespace megatron {
 
 struct ReductionCopy {
   std::byte* to = nullptr;
-  CopyWay way = CopyWay::cached;
+  CopyMode mode = CopyMode::cached;
 };
 
 /// out[i] = inputs[0][i] ∘ inputs[1][i] ∘ … (two inputs or more); 16-bit floats are combined in float32 and rounded once. `out` may be one of the

@@ -29,13 +29,13 @@ std::uint64_t random_token() {
   return (static_cast<std::uint64_t>(device()) << 32 | device()) | 1;
 }
 
-struct Ticket {
+struct Handle {
   int process, file;
   std::uint64_t token;
 };
 
-bool parse(const std::string& text, Ticket& ticket) {
-  return std::sscanf(text.c_str(), "%d %d %" SCNu64, &ticket.process, &ticket.file, &ticket.token) == 3;
+bool parse(const std::string& text, Handle& handle) {
+  return std::sscanf(text.c_str(), "%d %d %" SCNu64, &handle.process, &handle.file, &handle.token) == 3;
 }
 
 /// −1 unless `path` is a file of that size: numbers of another namespace may lead anywhere.
@@ -47,21 +47,21 @@ int open_file(const std::string& path, std::size_t bytes) {
 
 }  // namespace
 
-SharedBlock::SharedBlock(std::byte* data, std::size_t bytes, int file, std::string ticket)
-    : data_(data), bytes_(bytes), file_(file), ticket_(std::move(ticket)) {}
+SharedMemory::SharedMemory(std::byte* data, std::size_t bytes, int file, std::string handle)
+    : data_(data), bytes_(bytes), file_(file), handle_(std::move(handle)) {}
 
-SharedBlock::~SharedBlock() {
+SharedMemory::~SharedMemory() {
   ::munmap(data_, bytes_ + kTokenBytes);
   if (file_ >= 0) ::close(file_);
 }
 
-std::shared_ptr<SharedBlock> SharedBlock::of_threads(std::size_t bytes) {
+std::shared_ptr<SharedMemory> SharedMemory::for_threads(std::size_t bytes) {
   std::byte* data = map(bytes + kTokenBytes, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
   MEGATRON_CHECK(data != nullptr, "no ", bytes, " bytes for ranks to meet in: ", std::strerror(errno));
-  return std::shared_ptr<SharedBlock>(new SharedBlock(data, bytes, -1, ""));
+  return std::shared_ptr<SharedMemory>(new SharedMemory(data, bytes, -1, ""));
 }
 
-std::shared_ptr<SharedBlock> SharedBlock::of_processes(std::size_t bytes) {
+std::shared_ptr<SharedMemory> SharedMemory::for_processes(std::size_t bytes) {
   const std::size_t whole = bytes + kTokenBytes;
   const int file = ::memfd_create("megatron-ranks", MFD_CLOEXEC);
   std::byte* data = file >= 0 && ::ftruncate(file, static_cast<off_t>(whole)) == 0 ? map(whole, MAP_SHARED | MAP_NORESERVE, file) : nullptr;
@@ -72,21 +72,21 @@ std::shared_ptr<SharedBlock> SharedBlock::of_processes(std::size_t bytes) {
   }
   const std::uint64_t token = random_token();
   std::memcpy(data + bytes, &token, sizeof(token));
-  const std::string ticket = std::to_string(::getpid()) + " " + std::to_string(file) + " " + std::to_string(token);
-  return std::shared_ptr<SharedBlock>(new SharedBlock(data, bytes, file, ticket));
+  const std::string handle = std::to_string(::getpid()) + " " + std::to_string(file) + " " + std::to_string(token);
+  return std::shared_ptr<SharedMemory>(new SharedMemory(data, bytes, file, handle));
 }
 
-std::shared_ptr<SharedBlock> SharedBlock::open(const std::string& text, std::size_t bytes) {
-  Ticket ticket{};
-  if (!parse(text, ticket)) return nullptr;
+std::shared_ptr<SharedMemory> SharedMemory::open(const std::string& text, std::size_t bytes) {
+  Handle handle{};
+  if (!parse(text, handle)) return nullptr;
   const std::size_t whole = bytes + kTokenBytes;
-  const int file = open_file("/proc/" + std::to_string(ticket.process) + "/fd/" + std::to_string(ticket.file), whole);
+  const int file = open_file("/proc/" + std::to_string(handle.process) + "/fd/" + std::to_string(handle.file), whole);
   if (file < 0) return nullptr;
   std::byte* data = map(whole, MAP_SHARED | MAP_NORESERVE, file);
   ::close(file);
   if (data == nullptr) return nullptr;
-  std::shared_ptr<SharedBlock> block(new SharedBlock(data, bytes, -1, text));
-  return std::memcmp(data + bytes, &ticket.token, sizeof(ticket.token)) == 0 ? block : nullptr;
+  std::shared_ptr<SharedMemory> block(new SharedMemory(data, bytes, -1, text));
+  return std::memcmp(data + bytes, &handle.token, sizeof(handle.token)) == 0 ? block : nullptr;
 }
 
 }  // namespace megatron

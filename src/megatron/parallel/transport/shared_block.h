@@ -8,28 +8,28 @@
 
 namespace megatron {
 
-class SharedBlock {
+class SharedMemory {
  public:
   /// Shared by the threads of this process.
-  static std::shared_ptr<SharedBlock> of_threads(std::size_t bytes);
-  /// Shared by processes: the others open it by its ticket() while this object lives.
-  static std::shared_ptr<SharedBlock> of_processes(std::size_t bytes);
-  /// Null when the ticket does not lead to that block: another container, another host, or its maker has ended.
-  static std::shared_ptr<SharedBlock> open(const std::string& ticket, std::size_t bytes);
+  static std::shared_ptr<SharedMemory> for_threads(std::size_t bytes);
+  /// Shared by processes: the others open it by its handle() while this object lives.
+  static std::shared_ptr<SharedMemory> for_processes(std::size_t bytes);
+  /// Null when the handle does not lead to that block: another container, another host, or its maker has ended.
+  static std::shared_ptr<SharedMemory> open(const std::string& handle, std::size_t bytes);
 
-  ~SharedBlock();
-  SharedBlock(const SharedBlock&) = delete;
-  SharedBlock& operator=(const SharedBlock&) = delete;
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
-  const std::string& ticket() const { return ticket_; }
+  const std::string& handle() const { return handle_; }
 
  private:
-  SharedBlock(std::byte* data, std::size_t bytes, int file, std::string ticket);
+  SharedMemory(std::byte* data, std::size_t bytes, int file, std::string handle);
   std::byte* data_;
   std::size_t bytes_;
   int file_;
-  std::string ticket_;
+  std::string handle_;
 };
 
 }  // namespace megatron

@@ -13,33 +13,33 @@ namespace megatron {
 
 using std::chrono::milliseconds;
 
-StoreTalk::StoreTalk(c10::intrusive_ptr<c10d::Store> store, std::string prefix, milliseconds timeout)
+BootstrapStore::BootstrapStore(c10::intrusive_ptr<c10d::Store> store, std::string prefix, milliseconds timeout)
     : store_(std::move(store)), prefix_(std::move(prefix)), timeout_(timeout) {}
 
-StoreTalk::~StoreTalk() = default;
+BootstrapStore::~BootstrapStore() = default;
 
-void StoreTalk::set(const std::string& key, const std::string& text) const {
+void BootstrapStore::set(const std::string& key, const std::string& text) const {
   store_->set(prefix_ + key, std::vector<std::uint8_t>(text.begin(), text.end()));
 }
 
-bool StoreTalk::has(const std::string& key) const { return store_->check({prefix_ + key}); }
+bool BootstrapStore::has(const std::string& key) const { return store_->check({prefix_ + key}); }
 
-std::string StoreTalk::get(const std::string& key) const {
+std::string BootstrapStore::get(const std::string& key) const {
   const std::vector<std::uint8_t> bytes = store_->get(prefix_ + key);
   return {bytes.begin(), bytes.end()};
 }
 
-bool StoreTalk::claim(const std::string& key, const std::string& text) const {
+bool BootstrapStore::set_if_absent(const std::string& key, const std::string& text) const {
   const std::vector<std::uint8_t> bytes(text.begin(), text.end());
   return store_->compareSet(prefix_ + key, {}, bytes) == bytes;
 }
 
-void StoreTalk::set_patience(milliseconds patience) const { store_->setTimeout(patience); }
+void BootstrapStore::set_timeout(milliseconds timeout) const { store_->setTimeout(timeout); }
 
-std::int64_t StoreTalk::add(const std::string& key, std::int64_t amount) const { return store_->add(prefix_ + key, amount); }
+std::int64_t BootstrapStore::add(const std::string& key, std::int64_t amount) const { return store_->add(prefix_ + key, amount); }
 
-std::vector<std::string> StoreTalk::await(const std::string& key, const std::vector<std::int64_t>& ranks, const std::string& what,
-                                          const std::function<std::string()>& trouble) const {
+std::vector<std::string> BootstrapStore::wait_for(const std::string& key, const std::vector<std::int64_t>& ranks, const std::string& what,
+                                          const std::function<std::string()>& find_failure) const {
   std::vector<std::string> texts;
   const auto begin = std::chrono::steady_clock::now();
   milliseconds pause(1);
@@ -50,7 +50,7 @@ std::vector<std::string> StoreTalk::await(const std::string& key, const std::vec
       ++next;
       continue;
     }
-    std::string reason = trouble();
+    std::string reason = find_failure();
     if (reason.empty() && std::chrono::steady_clock::now() - begin >= timeout_) {
       std::vector<std::int64_t> missing;
       for (std::size_t i = next; i < ranks.size(); ++i) {
@@ -65,7 +65,7 @@ std::vector<std::string> StoreTalk::await(const std::string& key, const std::vec
   return texts;
 }
 
-c10::intrusive_ptr<c10d::Store> StoreTalk::corner(const std::string& name) const {
+c10::intrusive_ptr<c10d::Store> BootstrapStore::prefix_store(const std::string& name) const {
   return c10::make_intrusive<c10d::PrefixStore>(prefix_ + name, store_);
 }
 

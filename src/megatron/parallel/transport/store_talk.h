@@ -16,28 +16,28 @@ class Store;
 
 namespace megatron {
 
-class StoreTalk {
+class BootstrapStore {
  public:
-  StoreTalk(c10::intrusive_ptr<c10d::Store> store, std::string prefix, std::chrono::milliseconds timeout);
-  ~StoreTalk();
+  BootstrapStore(c10::intrusive_ptr<c10d::Store> store, std::string prefix, std::chrono::milliseconds timeout);
+  ~BootstrapStore();
 
   void set(const std::string& key, const std::string& text) const;
   bool has(const std::string& key) const;
   std::string get(const std::string& key) const;
   /// Sets the key unless it is set; whether this call has set it.
-  bool claim(const std::string& key, const std::string& text) const;
+  bool set_if_absent(const std::string& key, const std::string& text) const;
   /// Bounds every call from now on.
-  void set_patience(std::chrono::milliseconds patience) const;
+  void set_timeout(std::chrono::milliseconds timeout) const;
   /// The new value.
   std::int64_t add(const std::string& key, std::int64_t amount) const;
 
   /// The texts under `key`/<rank> of each of the ranks. Throws CommError, naming `what` and the ranks that are missing, after the timeout or once
-  /// trouble() has words.
-  std::vector<std::string> await(const std::string& key, const std::vector<std::int64_t>& ranks, const std::string& what,
-                                 const std::function<std::string()>& trouble) const;
+  /// find_failure() returns a text.
+  std::vector<std::string> wait_for(const std::string& key, const std::vector<std::int64_t>& ranks, const std::string& what,
+                                 const std::function<std::string()>& find_failure) const;
 
   /// A store of keys of its own, for a library that fills it.
-  c10::intrusive_ptr<c10d::Store> corner(const std::string& name) const;
+  c10::intrusive_ptr<c10d::Store> prefix_store(const std::string& name) const;
 
  private:
   c10::intrusive_ptr<c10d::Store> store_;

@@ -74,8 +74,8 @@ void AddedTokens::add(const Json& entry, const Vocabulary& vocabulary, const Nor
   id_limit_ = std::max(id_limit_, id + 1);
 }
 
-std::vector<AddedTokens::Stretch> AddedTokens::split(std::string_view text, const TokenTrie& trie) const {
-  std::vector<Stretch> stretches;
+std::vector<AddedTokens::Segment> AddedTokens::split(std::string_view text, const TokenTrie& trie) const {
+  std::vector<Segment> stretches;
   std::size_t done = 0;
   for (std::size_t from = 0; !trie.empty() && from < text.size();) {
     auto [span, id] = trie.find(text, from);

@@ -19,7 +19,7 @@ namespace megatron::hugging_face {
 class AddedTokens {
  public:
   /// A stretch of text; id −1 for plain text.
-  using Stretch = TokenTrie::Match;
+  using Segment = TokenTrie::Match;
 
   AddedTokens() = default;
   /// `where` names file and field in errors: wrong types, empty contents, ids that are out of range, given twice or not those that the
@@ -27,9 +27,9 @@ class AddedTokens {
   AddedTokens(const Json& list, const Vocabulary& vocabulary, const Normalizer* normalizer, const std::string& where);
 
   /// Cuts raw text at the tokens with normalized = false.
-  std::vector<Stretch> split_raw(std::string_view text) const { return split(text, raw_); }
+  std::vector<Segment> split_raw(std::string_view text) const { return split(text, raw_); }
   /// Cuts normalized text at the tokens with normalized = true.
-  std::vector<Stretch> split_normalized(std::string_view text) const { return split(text, normalized_); }
+  std::vector<Segment> split_normalized(std::string_view text) const { return split(text, normalized_); }
 
   /// The id of the token with this content, −1 when absent.
   std::int32_t find(const std::string& content) const;
@@ -46,7 +46,7 @@ class AddedTokens {
   };
   void add(const Json& entry, const Vocabulary& vocabulary, const Normalizer* normalizer, const std::string& where);
   std::int32_t checked_id(const Json& entry, const std::string& content, const Vocabulary& vocabulary, const std::string& where);
-  std::vector<Stretch> split(std::string_view text, const TokenTrie& trie) const;
+  std::vector<Segment> split(std::string_view text, const TokenTrie& trie) const;
 
   std::unordered_map<std::string, std::int32_t> id_of_content_;
   std::unordered_map<std::int32_t, Token> tokens_;

@@ -17,9 +17,9 @@ using Tokens = std::vector<std::string>;
 
 /// A decoder that is one function of the tokens.
 template <class Function>
-class Simple : public Decoder {
+class FunctionDecoder : public Decoder {
  public:
-  explicit Simple(Function function) : function_(std::move(function)) {}
+  explicit FunctionDecoder(Function function) : function_(std::move(function)) {}
   Tokens apply(Tokens tokens) const override { return function_(std::move(tokens)); }
 
  private:
@@ -27,13 +27,13 @@ class Simple : public Decoder {
 };
 
 template <class Function>
-std::unique_ptr<Decoder> simple(Function function) {
-  return std::make_unique<Simple<Function>>(std::move(function));
+std::unique_ptr<Decoder> make_decoder_from(Function function) {
+  return std::make_unique<FunctionDecoder<Function>>(std::move(function));
 }
 
 Tokens decode_byte_level(const Tokens& tokens) {
   std::string bytes;
-  for (const std::string& token : tokens) append_bytes_of(bytes, token);
+  for (const std::string& token : tokens) append_decoded_byte_level(bytes, token);
   auto replaced = replace_invalid_utf8(bytes);
   return {replaced ? std::move(*replaced) : std::move(bytes)};
 }
@@ -90,7 +90,7 @@ std::string character_of(const Json& component, const std::string& key, const st
 std::unique_ptr<Decoder> make_strip(const Json& component, const std::string& where) {
   const std::int64_t start = json_int(component, "start", where), stop = json_int(component, "stop", where);
   if (start < 0 || stop < 0) throw UserError({where + ": fields 'start' and 'stop' must not be negative", "", ""});
-  return simple([content = character_of(component, "content", where), start, stop](Tokens tokens) {
+  return make_decoder_from([content = character_of(component, "content", where), start, stop](Tokens tokens) {
     for (std::string& token : tokens) {
       for (std::int64_t i = 0; i < start && token.starts_with(content); ++i) token.erase(0, content.size());
       for (std::int64_t i = 0; i < stop && token.ends_with(content); ++i) token.resize(token.size() - content.size());
@@ -102,7 +102,7 @@ std::unique_ptr<Decoder> make_strip(const Json& component, const std::string& wh
 std::unique_ptr<Decoder> make_metaspace(const Json& component, const std::string& where) {
   bool prepended = bool_or(component, "add_prefix_space", true, where);
   if (component.contains("prepend_scheme")) prepended = json_string(component, "prepend_scheme", where) != "never";
-  return simple([replacement = character_of(component, "replacement", where), prepended](Tokens tokens) {
+  return make_decoder_from([replacement = character_of(component, "replacement", where), prepended](Tokens tokens) {
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       std::string text;
       for (std::size_t at = 0; at < tokens[i].size();) {
@@ -123,7 +123,7 @@ std::unique_ptr<Decoder> make_metaspace(const Json& component, const std::string
 
 std::unique_ptr<Decoder> make_replace(const Json& component, const std::string& where) {
   std::shared_ptr<Normalizer> replace = make_normalizer(component, where);
-  return simple([replace](Tokens tokens) {
+  return make_decoder_from([replace](Tokens tokens) {
     for (std::string& token : tokens) token = replace->apply(std::move(token));
     return tokens;
   });
@@ -134,7 +134,7 @@ std::unique_ptr<Decoder> make_sequence(const Json& component, const std::string&
   for (const Json& part : array_at(component, "decoders", where))
     if (std::shared_ptr<Decoder> made = make_decoder(part, where + ".decoders[" + std::to_string(parts.size()) + "]"))
       parts.push_back(std::move(made));
-  return simple([parts](Tokens tokens) {
+  return make_decoder_from([parts](Tokens tokens) {
     for (const auto& part : parts) tokens = part->apply(std::move(tokens));
     return tokens;
   });
@@ -145,9 +145,9 @@ std::unique_ptr<Decoder> make_sequence(const Json& component, const std::string&
 std::unique_ptr<Decoder> make_decoder(const Json& component, const std::string& where) {
   if (component.is_null()) return nullptr;
   const std::string type = component_type(component, where);
-  if (type == "ByteLevel") return simple(decode_byte_level);
-  if (type == "Fuse") return simple(fuse);
-  if (type == "ByteFallback") return simple(decode_byte_fallback);
+  if (type == "ByteLevel") return make_decoder_from(decode_byte_level);
+  if (type == "Fuse") return make_decoder_from(fuse);
+  if (type == "ByteFallback") return make_decoder_from(decode_byte_fallback);
   if (type == "Strip") return make_strip(component, where);
   if (type == "Metaspace") return make_metaspace(component, where);
   if (type == "Replace") return make_replace(component, where);

@@ -20,7 +20,7 @@ const Json& optional_at(const Json& object, const char* key) {
 }
 
 /// A tokenizer that cuts or pads would silently lose training text.
-void refuse_cutting(const Json& root, const std::string& source) {
+void reject_truncation_and_padding(const Json& root, const std::string& source) {
   for (const char* key : {"truncation", "padding"})
     if (!optional_at(root, key).is_null())
       throw UserError({source + ": field '" + key + "' must be null", "got " + root.at(key).dump(), "documents are never cut or padded here"});
@@ -33,7 +33,7 @@ HuggingFaceTokenizer::HuggingFaceTokenizer(const fs::path& path) {
   const std::string source = file.string();
   const Json root = read_json(file);
   const Json& model = json_at(root, "model", source);
-  refuse_cutting(root, source);
+  reject_truncation_and_padding(root, source);
   normalizer_ = hugging_face::make_normalizer(optional_at(root, "normalizer"), source + ": normalizer");
   pre_tokenizer_ = hugging_face::make_pre_tokenizer(optional_at(root, "pre_tokenizer"), source + ": pre_tokenizer");
   bpe_.emplace(hugging_face::make_bpe(model, source + ": model"));
@@ -79,7 +79,7 @@ void HuggingFaceTokenizer::encode_plain(std::string_view text, bool starts_docum
 
 void HuggingFaceTokenizer::encode_words(std::string_view text, bool starts_document, std::vector<std::int32_t>& ids) const {
   if (!pre_tokenizer_) return bpe_->encode(text, ids);
-  hugging_face::Words words{std::string(text), {{0, text.size()}}, starts_document};
+  hugging_face::PreTokenizedString words{std::string(text), {{0, text.size()}}, starts_document};
   pre_tokenizer_->apply(words);
   for (const Span& span : words.spans) bpe_->encode(std::string_view(words.text).substr(span.begin, span.end - span.begin), ids);
 }

@@ -13,9 +13,9 @@ namespace {
 
 /// A normalizer without state of its own.
 template <class Function>
-class Simple : public Normalizer {
+class FunctionNormalizer : public Normalizer {
  public:
-  explicit Simple(Function function) : function_(std::move(function)) {}
+  explicit FunctionNormalizer(Function function) : function_(std::move(function)) {}
   std::string apply(std::string text) const override { return function_(std::move(text)); }
 
  private:
@@ -23,12 +23,12 @@ class Simple : public Normalizer {
 };
 
 template <class Function>
-std::unique_ptr<Normalizer> simple(Function function) {
-  return std::make_unique<Simple<Function>>(std::move(function));
+std::unique_ptr<Normalizer> make_normalizer_from(Function function) {
+  return std::make_unique<FunctionNormalizer<Function>>(std::move(function));
 }
 
 std::unique_ptr<Normalizer> unicode_form(NormalizationForm form) {
-  return simple([form](std::string text) { return normalize_unicode(text, form); });
+  return make_normalizer_from([form](std::string text) { return normalize_unicode(text, form); });
 }
 
 std::string strip_accents(const std::string& text) {
@@ -55,7 +55,7 @@ class Replace : public Normalizer {
   std::string apply(std::string text) const override {
     std::string storage;
     std::vector<Span> matches;
-    Regex::Finder(pattern_).find_all(with_known_characters(text, storage), 0, matches);
+    Regex::Finder(pattern_).find_all(replace_unassigned_characters(text, storage), 0, matches);
     std::string out;
     std::size_t copied = 0;
     for (const Span& match : matches) {
@@ -98,18 +98,18 @@ std::unique_ptr<Normalizer> make_normalizer(const Json& component, const std::st
   if (type == "NFD") return unicode_form(NormalizationForm::nfd);
   if (type == "NFKC") return unicode_form(NormalizationForm::nfkc);
   if (type == "NFKD") return unicode_form(NormalizationForm::nfkd);
-  if (type == "Lowercase") return simple([](std::string text) { return lowercase_unicode(text); });
-  if (type == "StripAccents") return simple([](std::string text) { return strip_accents(text); });
+  if (type == "Lowercase") return make_normalizer_from([](std::string text) { return lowercase_unicode(text); });
+  if (type == "StripAccents") return make_normalizer_from([](std::string text) { return strip_accents(text); });
   if (type == "Sequence") return make_sequence(component, where);
   if (type == "Replace") return std::make_unique<Replace>(pattern_of(component, where), json_string(component, "content", where));
   if (type == "Strip") {
     const bool left = json_bool(component, "strip_left", where), right = json_bool(component, "strip_right", where);
-    return simple([left, right](std::string text) { return strip(text, left, right); });
+    return make_normalizer_from([left, right](std::string text) { return strip(text, left, right); });
   }
   if (type == "Prepend")
-    return simple([prefix = json_string(component, "prepend", where)](std::string text) { return text.empty() ? text : prefix + text; });
+    return make_normalizer_from([prefix = json_string(component, "prepend", where)](std::string text) { return text.empty() ? text : prefix + text; });
   if (type == "ByteLevel") {
-    return simple([](std::string text) {
+    return make_normalizer_from([](std::string text) {
       std::string out;
       append_byte_level(out, text);
       return out;

@@ -21,7 +21,7 @@ void PostProcessor::add(const Json& component, const std::string& where) {
   const std::string type = component_type(component, where);
   if (type == "ByteLevel") return;  // moves offsets only
   if (type == "TemplateProcessing") return add_template(component, where);
-  if (type == "BertProcessing" || type == "RobertaProcessing") return add_frame(component, where);
+  if (type == "BertProcessing" || type == "RobertaProcessing") return add_sep_and_cls(component, where);
   if (type != "Sequence") unsupported_component(type, where);
   std::size_t index = 0;
   for (const Json& part : array_at(component, "processors", where)) add(part, where + ".processors[" + std::to_string(index++) + "]");
@@ -54,7 +54,7 @@ void PostProcessor::add_template(const Json& component, const std::string& where
   after_.insert(after_.end(), after.begin(), after.end());
 }
 
-void PostProcessor::add_frame(const Json& component, const std::string& where) {
+void PostProcessor::add_sep_and_cls(const Json& component, const std::string& where) {
   const auto id_of = [&](const std::string& key) {
     const Json& pair = array_at(component, key, where);
     if (pair.size() != 2) throw UserError({where + ": field '" + key + "' must be [token, id]", "got " + pair.dump(), ""});

@@ -21,7 +21,7 @@ class PostProcessor {
  private:
   void add(const Json& component, const std::string& where);
   void add_template(const Json& component, const std::string& where);
-  void add_frame(const Json& component, const std::string& where);
+  void add_sep_and_cls(const Json& component, const std::string& where);
   std::int32_t checked(const Json& id, const std::string& where) const;
 
   std::int32_t id_limit_ = 0;

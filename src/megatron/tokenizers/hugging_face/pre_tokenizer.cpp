@@ -15,7 +15,7 @@ namespace {
 
 /// Rewrites every word by `append(out, word)`, each keeping its place.
 template <class Append>
-void rewrite_words(Words& words, Append append) {
+void rewrite_words(PreTokenizedString& words, Append append) {
   std::string text;
   text.reserve(words.text.size() + words.text.size() / 2);
   for (Span& span : words.spans) {
@@ -29,7 +29,7 @@ void rewrite_words(Words& words, Append append) {
 class Split : public PreTokenizer {
  public:
   Split(Regex pattern, SplitBehavior behavior, bool invert) : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
-  void apply(Words& words) const override { split_at_regex(words, pattern_, behavior_, invert_); }
+  void apply(PreTokenizedString& words) const override { split_at_regex(words, pattern_, behavior_, invert_); }
 
  private:
   Regex pattern_;
@@ -42,7 +42,7 @@ class ByteLevel : public PreTokenizer {
   ByteLevel(bool add_prefix_space, bool use_regex, const std::string& where) : add_prefix_space_(add_prefix_space) {
     if (use_regex) pattern_.emplace(std::string(kGpt2Pattern), where);
   }
-  void apply(Words& words) const override {
+  void apply(PreTokenizedString& words) const override {
     if (add_prefix_space_) {
       rewrite_words(words, [](std::string& out, std::string_view word) {
         if (!word.starts_with(' ')) out += ' ';
@@ -61,7 +61,7 @@ class ByteLevel : public PreTokenizer {
 class Digits : public PreTokenizer {
  public:
   explicit Digits(bool individual) : behavior_(individual ? SplitBehavior::isolated : SplitBehavior::contiguous) {}
-  void apply(Words& words) const override { split_at_characters(words, behavior_, is_numeric); }
+  void apply(PreTokenizedString& words) const override { split_at_characters(words, behavior_, is_numeric); }
 
  private:
   SplitBehavior behavior_;
@@ -70,7 +70,7 @@ class Digits : public PreTokenizer {
 class Punctuation : public PreTokenizer {
  public:
   explicit Punctuation(SplitBehavior behavior) : behavior_(behavior) {}
-  void apply(Words& words) const override { split_at_characters(words, behavior_, is_punctuation); }
+  void apply(PreTokenizedString& words) const override { split_at_characters(words, behavior_, is_punctuation); }
 
  private:
   SplitBehavior behavior_;
@@ -78,13 +78,13 @@ class Punctuation : public PreTokenizer {
 
 class WhitespaceSplit : public PreTokenizer {
  public:
-  void apply(Words& words) const override { split_at_characters(words, SplitBehavior::removed, is_white_space); }
+  void apply(PreTokenizedString& words) const override { split_at_characters(words, SplitBehavior::removed, is_white_space); }
 };
 
 /// \w+|[^\w\s]+
 class Whitespace : public PreTokenizer {
  public:
-  void apply(Words& words) const override {
+  void apply(PreTokenizedString& words) const override {
     enum class Kind { space, word, other };
     const auto kind_of = [](char32_t c) { return is_word(c) ? Kind::word : is_white_space(c) ? Kind::space : Kind::other; };
     std::vector<Span> spans;
@@ -112,7 +112,7 @@ class Metaspace : public PreTokenizer {
     std::size_t i = 0;
     character_ = next_code_point(replacement_, i);
   }
-  void apply(Words& words) const override {
+  void apply(PreTokenizedString& words) const override {
     bool at_start = words.starts_document;
     rewrite_words(words, [&](std::string& out, std::string_view word) {
       const bool wanted = prepend_ == Prepend::always || (prepend_ == Prepend::first && at_start);
@@ -133,7 +133,7 @@ class Metaspace : public PreTokenizer {
 class Sequence : public PreTokenizer {
  public:
   explicit Sequence(std::vector<std::unique_ptr<PreTokenizer>> parts) : parts_(std::move(parts)) {}
-  void apply(Words& words) const override {
+  void apply(PreTokenizedString& words) const override {
     for (const auto& part : parts_) part->apply(words);
   }
 

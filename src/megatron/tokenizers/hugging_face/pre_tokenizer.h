@@ -11,7 +11,7 @@
 namespace megatron::hugging_face {
 
 /// A text and its words in order; stretches between the words are dropped.
-struct Words {
+struct PreTokenizedString {
   std::string text;
   std::vector<Span> spans;       ///< none is empty
   bool starts_document = false;  ///< the first word begins where the original text begins
@@ -22,7 +22,7 @@ class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
   /// Cuts every word further, or rewrites it.
-  virtual void apply(Words& words) const = 0;
+  virtual void apply(PreTokenizedString& words) const = 0;
 };
 
 /// Nothing for null. `where` names file and field in errors.

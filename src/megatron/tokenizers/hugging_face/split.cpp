@@ -21,19 +21,19 @@ SplitBehavior split_behavior_of(const Json& component, const std::string& where)
 
 void Splitter::cut(const Span& word, const std::vector<Span>& matches) {
   std::size_t at = word.begin;
-  stretches_.clear();
+  segments_.clear();
   for (const Span& match : matches) {
-    if (at != match.begin) stretches_.push_back({{at, match.begin}, invert_});
-    stretches_.push_back({match, !invert_});
+    if (at != match.begin) segments_.push_back({{at, match.begin}, invert_});
+    segments_.push_back({match, !invert_});
     at = match.end;
   }
-  if (at != word.end) stretches_.push_back({{at, word.end}, invert_});
+  if (at != word.end) segments_.push_back({{at, word.end}, invert_});
   switch (behavior_) {
     case SplitBehavior::isolated:
-      for (const Stretch& stretch : stretches_) push(stretch.span);
+      for (const Segment& stretch : segments_) push(stretch.span);
       break;
     case SplitBehavior::removed:
-      for (const Stretch& stretch : stretches_)
+      for (const Segment& stretch : segments_)
         if (!stretch.is_match) push(stretch.span);
       break;
     case SplitBehavior::merged_with_previous:
@@ -43,14 +43,14 @@ void Splitter::cut(const Span& word, const std::vector<Span>& matches) {
       merge_with_next(spans_.size());
       break;
     case SplitBehavior::contiguous:
-      join_runs();
+      merge_contiguous();
       break;
   }
 }
 
 void Splitter::merge_with_previous(std::size_t first) {
   bool previous_match = false;
-  for (const Stretch& stretch : stretches_) {
+  for (const Segment& stretch : segments_) {
     if (stretch.is_match && !previous_match && spans_.size() > first) {
       spans_.back().end = stretch.span.end;
     } else {
@@ -62,7 +62,7 @@ void Splitter::merge_with_previous(std::size_t first) {
 
 void Splitter::merge_with_next(std::size_t first) {
   bool previous_match = false;
-  for (auto stretch = stretches_.rbegin(); stretch != stretches_.rend(); ++stretch) {
+  for (auto stretch = segments_.rbegin(); stretch != segments_.rend(); ++stretch) {
     if (stretch->is_match && !previous_match && spans_.size() > first) {
       spans_.back().begin = stretch->span.begin;
     } else {
@@ -73,18 +73,18 @@ void Splitter::merge_with_next(std::size_t first) {
   std::reverse(spans_.begin() + static_cast<std::ptrdiff_t>(first), spans_.end());
 }
 
-void Splitter::join_runs() {
-  for (std::size_t i = 0; i < stretches_.size();) {
+void Splitter::merge_contiguous() {
+  for (std::size_t i = 0; i < segments_.size();) {
     std::size_t end = i + 1;
-    while (end < stretches_.size() && stretches_[end].is_match == stretches_[i].is_match) ++end;
-    push({stretches_[i].span.begin, stretches_[end - 1].span.end});
+    while (end < segments_.size() && segments_[end].is_match == segments_[i].is_match) ++end;
+    push({segments_[i].span.begin, segments_[end - 1].span.end});
     i = end;
   }
 }
 
-void split_at_regex(Words& words, const Regex& pattern, SplitBehavior behavior, bool invert) {
+void split_at_regex(PreTokenizedString& words, const Regex& pattern, SplitBehavior behavior, bool invert) {
   std::string storage;
-  const std::string_view subject = with_known_characters(words.text, storage);
+  const std::string_view subject = replace_unassigned_characters(words.text, storage);
   Regex::Finder finder(pattern);
   Splitter splitter(behavior, invert);
   std::vector<Span> matches;

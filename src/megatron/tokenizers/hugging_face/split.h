@@ -27,7 +27,7 @@ class Splitter {
   std::vector<Span>& spans() { return spans_; }
 
  private:
-  struct Stretch {
+  struct Segment {
     Span span;
     bool is_match;
   };
@@ -36,17 +36,17 @@ class Splitter {
   }
   void merge_with_previous(std::size_t first);
   void merge_with_next(std::size_t first);
-  void join_runs();
+  void merge_contiguous();
 
   SplitBehavior behavior_;
   bool invert_;
-  std::vector<Stretch> stretches_;
+  std::vector<Segment> segments_;
   std::vector<Span> spans_;
 };
 
 /// Cuts every word at the single characters for which `is_match` holds.
 template <class Predicate>
-void split_at_characters(Words& words, SplitBehavior behavior, Predicate is_match) {
+void split_at_characters(PreTokenizedString& words, SplitBehavior behavior, Predicate is_match) {
   Splitter splitter(behavior);
   std::vector<Span> matches;
   for (const Span& word : words.spans) {
@@ -61,6 +61,6 @@ void split_at_characters(Words& words, SplitBehavior behavior, Predicate is_matc
 }
 
 /// Cuts every word at the matches of `pattern`.
-void split_at_regex(Words& words, const Regex& pattern, SplitBehavior behavior, bool invert);
+void split_at_regex(PreTokenizedString& words, const Regex& pattern, SplitBehavior behavior, bool invert);
 
 }  // namespace megatron::hugging_face

@@ -11,13 +11,13 @@ bool TokenTrie::add(std::string_view text, std::int32_t id) {
   }
   if (nodes_[at].id >= 0) return false;
   nodes_[at].id = id;
-  starts_[static_cast<unsigned char>(text.front())] = true;
+  first_bytes_[static_cast<unsigned char>(text.front())] = true;
   return true;
 }
 
 TokenTrie::Match TokenTrie::find(std::string_view text, std::size_t start) const {
   for (; start < text.size(); ++start) {
-    if (!starts_[static_cast<unsigned char>(text[start])]) continue;
+    if (!first_bytes_[static_cast<unsigned char>(text[start])]) continue;
     Match match{{start, start}, -1};
     std::uint32_t at = 0;
     for (std::size_t i = start; i < text.size(); ++i) {

@@ -31,7 +31,7 @@ class TokenTrie {
     std::int32_t id = -1;
   };
   std::vector<Node> nodes_ = std::vector<Node>(1);
-  std::array<bool, 256> starts_{};
+  std::array<bool, 256> first_bytes_{};
 };
 
 }  // namespace megatron::hugging_face

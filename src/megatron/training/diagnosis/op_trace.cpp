@@ -259,7 +259,7 @@ OpTrace trace_microbatch(LanguageModel& model, ParamStore& weights, const Microb
   const at::AutoGradMode with_gradients(true);
   const UnitHooksScope hooked(model, tracer);
   for (const ParamBucket& bucket : weights.buckets()) bucket.grad.zero_();
-  weights.begin_gradients();
+  weights.zero_gradients();
   bool is_bad = false;
   const auto on_loss = [&](std::size_t /*microbatch*/, const StepOutput& output) {
     tracer.after_loss(output);
@@ -272,7 +272,7 @@ OpTrace trace_microbatch(LanguageModel& model, ParamStore& weights, const Microb
   share_loss(trace, pp, weights.device());
   trace.gradient_scale = gradient_scale(trace, options);
   if (is_bad) return trace;
-  weights.finish_local_gradients();
+  weights.finalize_local_gradients();
   if (!tracer.leave_to_first(options.least)) tracer.after_backward();
   return trace;
 }

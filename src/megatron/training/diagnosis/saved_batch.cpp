@@ -18,18 +18,18 @@ namespace {
 constexpr const char* kFormat = "megatron-batch";
 constexpr const char* kOrdinals = "sample_ordinals";
 
-StoredType stored_type(at::ScalarType type) {
-  if (type == at::kLong) return StoredType::I64;
-  if (type == at::kInt) return StoredType::I32;
-  if (type == at::kBool) return StoredType::BOOL;
-  return stored_type_of(type);
+SafetensorsDtype stored_type(at::ScalarType type) {
+  if (type == at::kLong) return SafetensorsDtype::I64;
+  if (type == at::kInt) return SafetensorsDtype::I32;
+  if (type == at::kBool) return SafetensorsDtype::BOOL;
+  return to_safetensors_dtype(type);
 }
 
-at::ScalarType scalar_type(StoredType type, const std::string& place) {
-  if (type == StoredType::I64) return at::kLong;
-  if (type == StoredType::I32) return at::kInt;
-  if (type == StoredType::BOOL) return at::kBool;
-  return scalar_type_of(type, place);
+at::ScalarType scalar_type(SafetensorsDtype type, const std::string& place) {
+  if (type == SafetensorsDtype::I64) return at::kLong;
+  if (type == SafetensorsDtype::I32) return at::kInt;
+  if (type == SafetensorsDtype::BOOL) return at::kBool;
+  return to_scalar_type(type, place);
 }
 
 Json description(const SavedBatch& batch) {
@@ -111,13 +111,13 @@ std::filesystem::path saved_batch_path(const std::filesystem::path& folder, cons
 
 void save_batch(const std::filesystem::path& path, const SavedBatch& batch) {
   std::map<std::string, at::Tensor> tensors;
-  for (const auto& [name, tensor] : batch.microbatch.tensors) tensors[name] = packed(tensor);
-  tensors[kOrdinals] = packed(batch.microbatch.sample_ordinals);
-  std::vector<TensorHead> heads;
+  for (const auto& [name, tensor] : batch.microbatch.tensors) tensors[name] = contiguous_cpu(tensor);
+  tensors[kOrdinals] = contiguous_cpu(batch.microbatch.sample_ordinals);
+  std::vector<TensorHeader> headers;
   for (const auto& [name, tensor] : tensors)
-    heads.push_back({.name = name, .type = stored_type(tensor.scalar_type()), .shape = tensor.sizes().vec()});
-  SafetensorsWriter writer(path, std::move(heads), {{"format", kFormat}, {"description", description(batch).dump()}});
-  for (const TensorHead& head : writer.order()) writer.write(bytes_of(tensors.at(head.name)));
+    headers.push_back({.name = name, .type = stored_type(tensor.scalar_type()), .shape = tensor.sizes().vec()});
+  SafetensorsWriter writer(path, std::move(headers), {{"format", kFormat}, {"description", description(batch).dump()}});
+  for (const TensorHeader& head : writer.order()) writer.write(tensor_bytes(tensors.at(head.name)));
   writer.close();
 }
 

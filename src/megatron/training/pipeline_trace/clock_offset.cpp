@@ -56,7 +56,7 @@ ClockOffset offset_between(const std::vector<BarrierTimes>& ours, const std::vec
 }
 
 ClockOffset clock_offset(const Meeting& meeting) {
-  const std::vector<std::string> clocks = gather_texts(meeting.axis, clock_identity(), meeting.device);
+  const std::vector<std::string> clocks = all_gather_strings(meeting.axis, clock_identity(), meeting.device);
   if (std::ranges::all_of(clocks, [&](const std::string& clock) { return clock == clocks.front(); })) return {};
   const std::vector<BarrierTimes> ours = hold_barriers(meeting);
   const std::vector<BarrierTimes> theirs = barriers_of_first(meeting, ours);

@@ -75,11 +75,11 @@ void PipelineTrace::write() {
   const Rank& rank = trainer_.rank;
   trace_.clock = clock_offset({rank.world, rank.device});
   move_to_first_clock(trace_);
-  const std::vector<std::string> texts = gather_texts(rank.world, text_of(trace_), rank.device);
+  const std::vector<std::string> texts = all_gather_strings(rank.world, text_of(trace_), rank.device);
   if (rank.index != 0) return;
   std::vector<RankTrace> ranks;
   for (const std::string& text : texts) ranks.push_back(rank_trace_of(text));
-  const ScheduleOf schedule_of = [&](std::int64_t count) -> const Schedule& { return trainer_.pipeline.training(count); };
+  const ScheduleOf schedule_of = [&](std::int64_t count) -> const Schedule& { return trainer_.pipeline.training_schedule(count); };
   const PipelineReport report = pipeline_report(ranks, schedule_of);
   const fs::path folder = trainer_.settings.logger.trace, path = folder / "pipeline-trace.json";
   write_file_atomically(path, trace_json(tracks_of(ranks, schedule_of)));

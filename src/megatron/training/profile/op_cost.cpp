@@ -7,7 +7,7 @@ namespace megatron {
 namespace {
 
 /// a [.., m, k] times b [.., k, n]; 0 when the shapes are no such pair.
-double product_flops(const TensorShape& a, const TensorShape& b) {
+double gemm_flops(const TensorShape& a, const TensorShape& b) {
   if (a.sizes.size() < 2 || b.sizes.empty()) return 0;
   double flops = 2;
   for (const std::int64_t size : a.sizes) flops *= static_cast<double>(size);
@@ -39,9 +39,9 @@ double attention_flops(std::string_view name, std::span<const TensorShape> input
 }  // namespace
 
 double op_flops(std::string_view name, std::span<const TensorShape> inputs) {
-  const auto product = [&](std::size_t first) { return inputs.size() > first + 1 ? product_flops(inputs[first], inputs[first + 1]) : 0; };
+  const auto product = [&](std::size_t first) { return inputs.size() > first + 1 ? gemm_flops(inputs[first], inputs[first + 1]) : 0; };
   const auto scores = [&](std::size_t first) { return inputs.size() > first + 1 ? score_flops(inputs[first], inputs[first + 1]) : 0; };
-  if (name == "aten::mm" || name == "aten::bmm" || name == "aten::mv" || name == "megatron::block_product" || name == "megatron::matrix_product")
+  if (name == "aten::mm" || name == "aten::bmm" || name == "aten::mv" || name == "megatron::brgemm" || name == "megatron::matmul")
     return product(0);
   if (name == "aten::addmm" || name == "aten::baddbmm" || name == "aten::addbmm" || name == "aten::addmv") return product(1);
   if (name == "aten::dot") return inputs.empty() || inputs[0].sizes.empty() ? 0 : 2 * static_cast<double>(inputs[0].sizes[0]);

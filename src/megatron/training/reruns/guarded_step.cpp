@@ -176,7 +176,7 @@ std::string GuardedStep::told(const SuspectMicrobatch& suspect, const std::strin
   const std::int64_t teller = std::ranges::find(here, 1.0, [](const auto& flags) { return flags[0]; }) - here.begin();
   const std::string mine = rank.index == teller ? cause + save_suspect(trainer_, suspect, first_iteration_, cause) : "";
   if (rank.world.size == 1) return mine;
-  return "rank " + std::to_string(teller) + ": " + gather_texts(rank.world, mine, rank.device).at(static_cast<std::size_t>(teller));
+  return "rank " + std::to_string(teller) + ": " + all_gather_strings(rank.world, mine, rank.device).at(static_cast<std::size_t>(teller));
 }
 
 void GuardedStep::diverge(const Step& step, const TrainStepResult& result) {
