@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/transformer/core_attention.h"
+#include "megatron/ops/core_attention.h"
 #include "program.h"
 
 namespace megatron {

@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "megatron/base/error.h"
-#include "megatron/base/processor_share.h"
-#include "megatron/transformer/activation.h"
-#include "megatron/transformer/linear.h"
-#include "megatron/transformer/param_store.h"
+#include "megatron/base/cpu_affinity.h"
+#include "megatron/nn/activation.h"
+#include "megatron/nn/linear.h"
+#include "megatron/params/param_store.h"
 #include "program.h"
 
 namespace megatron {
@@ -119,7 +119,7 @@ void run(const std::vector<std::string>& words) {
   const auto type = words[1] == "bf16" ? at::kBFloat16 : at::kFloat;
   const int steps = bench::parse_count("STEPS", words[2]);
   MoeBlock block(sizes);
-  ParamStore store(block, {.dtype = type, .grad_dtype = at::kFloat});
+  ParamStore store(declared_parameters(block), {.dtype = type, .grad_dtype = at::kFloat});
   load(block, sizes, file);
   const at::Tensor input = read(file, {sizes.tokens, sizes.hidden}).to(type), dy = read(file, {sizes.tokens, sizes.hidden}).to(type);
   for (int step = 0; step < steps; ++step) {

@@ -21,12 +21,12 @@
 #include <utility>
 #include <vector>
 
-#include "megatron/transformer/activation.h"
-#include "megatron/transformer/embedding.h"
-#include "megatron/transformer/loss.h"
-#include "megatron/transformer/module.h"
-#include "megatron/transformer/norm.h"
-#include "megatron/transformer/param_store.h"
+#include "megatron/nn/activation.h"
+#include "megatron/nn/embedding.h"
+#include "megatron/nn/loss.h"
+#include "megatron/nn/module.h"
+#include "megatron/nn/norm.h"
+#include "megatron/params/param_store.h"
 #include "program.h"
 
 namespace megatron {
@@ -72,7 +72,7 @@ class Operators {
         norm_weight_(weights_.add("norm_weight", {kHidden})),
         norm_bias_(weights_.add("norm_bias", {kHidden})),
         vocabulary_(weights_.add_vocabulary()),
-        store_(weights_, {.dtype = type, .grad_dtype = at::kFloat}) {
+        store_(declared_parameters(weights_), {.dtype = type, .grad_dtype = at::kFloat}) {
     store_.initialize(1);
   }
 

@@ -6,7 +6,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
-#include "megatron/config/fields.h"
+#include "megatron/config/field_table.h"
 #include "megatron/config/run_command.h"
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/split.h"

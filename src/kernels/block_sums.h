@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/on_device.h"
+#include "kernels/host_device.h"
 
 namespace megatron::kernels {
 

@@ -9,7 +9,7 @@
 #include "checkpoint/temporary_folder.h"
 #include "checkpoint/tiny_run.h"
 #include "megatron/base/files.h"
-#include "megatron/checkpoint/carried_tokenizer.h"
+#include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/checkpoint/diff.h"
 #include "megatron/checkpoint/inspect.h"
 #include "megatron/tokenizers/tokenizer_files.h"

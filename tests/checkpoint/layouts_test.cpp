@@ -7,7 +7,7 @@
 
 #include <cstdlib>
 
-#include "checkpoint/faulty_disk.h"
+#include "checkpoint/fault_injection_file_system.h"
 #include "checkpoint/temporary_folder.h"
 #include "checkpoint/tiny_run.h"
 #include "megatron/base/error.h"
@@ -68,7 +68,7 @@ struct RankRun {
     settings.optimizer.optimizer = "adam";
     model = make_gpt_model(settings.model, rank, {.vocab_pad_multiple = 8, .dtype = type.dtype, .layout = &stages});
     store = std::make_unique<ParamStore>(
-        *model,
+        declared_parameters(*model),
         ParamStore::Options{
             .dtype = type.dtype, .grad_dtype = at::kFloat, .data_parallel = data_parallel_of(layout, rank, communicators), .model = rank.model});
     optimizer = make_optimizer(settings.optimizer, *store);

@@ -22,7 +22,7 @@ struct TypedRun {
     settings.model = tiny_llama();
     settings.optimizer.exp_avg_dtype = settings.optimizer.exp_avg_sq_dtype = state_type;
     model = make_gpt_model(settings.model, Rank{});
-    store = std::make_unique<ParamStore>(*model, ParamStore::Options{.dtype = dtype, .grad_dtype = at::kFloat});
+    store = std::make_unique<ParamStore>(declared_parameters(*model), ParamStore::Options{.dtype = dtype, .grad_dtype = at::kFloat});
     optimizer = make_optimizer(settings.optimizer, *store, scaling);
     main().initialize(seed);
     step();

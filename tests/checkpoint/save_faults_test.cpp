@@ -9,12 +9,12 @@
 #include <sstream>
 
 #include "checkpoint/expect_user_error.h"
-#include "checkpoint/faulty_disk.h"
+#include "checkpoint/fault_injection_file_system.h"
 #include "checkpoint/temporary_folder.h"
 #include "checkpoint/tiny_run.h"
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint_root.h"
-#include "megatron/checkpoint/leftovers.h"
+#include "megatron/checkpoint/stale_temporaries.h"
 #include "megatron/checkpoint/verify.h"
 
 namespace megatron {

@@ -9,7 +9,7 @@
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/manifest_reader.h"
 #include "megatron/checkpoint/piece_boxes.h"
-#include "megatron/checkpoint/piece_writer.h"
+#include "megatron/checkpoint/shard_writer.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 
 namespace megatron {

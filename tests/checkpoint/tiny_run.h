@@ -39,7 +39,7 @@ struct TinyRun {
     settings.model = config;
     settings.optimizer.optimizer = name;
     model = make_gpt_model(config, Rank{});
-    store = std::make_unique<ParamStore>(*model, ParamStore::Options{});
+    store = std::make_unique<ParamStore>(declared_parameters(*model), ParamStore::Options{});
     store->initialize(seed);
     optimizer = make_optimizer(settings.optimizer, *store);
     optimizer->visit_state([&](const ParameterPiece& piece, const std::string&, at::Tensor& tensor) {

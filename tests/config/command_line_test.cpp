@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "megatron/config/fields.h"
+#include "megatron/config/field_table.h"
 #include "megatron/config/help.h"
 
 namespace megatron {

@@ -11,7 +11,7 @@
 
 #include "megatron/base/json.h"
 #include "megatron/config/resolve.h"
-#include "megatron/config/settings_names.h"
+#include "megatron/config/settings_enums.h"
 
 namespace megatron {
 namespace {

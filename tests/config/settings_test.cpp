@@ -11,7 +11,7 @@
 #include "megatron/config/list_expression.h"
 #include "megatron/config/print_config.h"
 #include "megatron/config/resolve.h"
-#include "megatron/config/rules.h"
+#include "megatron/config/validate_settings.h"
 
 namespace megatron {
 namespace {

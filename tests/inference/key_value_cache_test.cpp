@@ -9,7 +9,7 @@
 #include "megatron/inference/generator.h"
 #include "megatron/inference/scorer.h"
 #include "megatron/models/gpt_model.h"
-#include "megatron/transformer/param_store.h"
+#include "megatron/params/param_store.h"
 
 namespace megatron {
 namespace {

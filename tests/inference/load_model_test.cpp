@@ -7,7 +7,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
-#include "megatron/checkpoint/carried_tokenizer.h"
+#include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/config/resolve.h"
 #include "megatron/inference/scorer.h"
 #include "megatron/inference/stored_tokenizer.h"
@@ -34,7 +34,7 @@ class LoadModel : public testing::Test {
 
   void save() {
     model_ = make_gpt_model(settings_.model, Rank{});
-    weights_ = std::make_unique<ParamStore>(*model_, ParamStore::Options{.with_gradients = false});
+    weights_ = std::make_unique<ParamStore>(declared_parameters(*model_), ParamStore::Options{.with_gradients = false});
     weights_->initialize(3);
     save_checkpoint(root_, {.model = &settings_.model, .settings = &settings_, .weights = weights_.get(), .progress = {.iteration = 5}});
   }

@@ -47,7 +47,7 @@ class RanksOfInference : public testing::Test {
     fs::remove_all(root_);
     model_.untie_embeddings_and_output_weights = !is_tied;
     const auto model = make_gpt_model(model_, Rank{});
-    ParamStore weights(*model, {.with_gradients = false});
+    ParamStore weights(declared_parameters(*model), {.with_gradients = false});
     weights.initialize(3);
     Settings settings;
     settings.model = model_;
@@ -133,7 +133,7 @@ TEST_F(RanksOfInference, TensorsThatNoRankTakesAreNamed) {
   const auto load = [&](Communicators& communicators) {
     const Rank rank = make_rank(Mesh(MeshSizes{.pp = 2}, 2), communicators);
     const auto stages = make_gpt_model(model_, rank, GptOptions{.layout = &layout});
-    ParamStore weights(*stages, {.with_gradients = false, .model = rank.model});
+    ParamStore weights(declared_parameters(*stages), {.with_gradients = false, .model = rank.model});
     load_weights(*find_checkpoint(root_ / "ours"), weights);
   };
   const std::string message = message_of([&] { run_rank_threads(2, load, {.timeout = std::chrono::milliseconds(20'000)}); });

@@ -9,7 +9,7 @@
 #include <functional>
 #include <limits>
 
-#include "imitated_tiles.h"
+#include "emulated_tiles.h"
 #include "kernels/cpu/conversions.h"
 #include "megatron/base/philox.h"
 #include "storage.h"

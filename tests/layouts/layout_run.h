@@ -13,8 +13,8 @@
 #include "megatron/config/run_settings.h"
 #include "megatron/optimizer/param_scheduler.h"
 #include "megatron/parallel/rank_threads.h"
-#include "megatron/training/setup.h"
-#include "megatron/training/train_step.h"
+#include "megatron/training/loop/setup.h"
+#include "megatron/training/loop/train_step.h"
 
 namespace megatron::layouts {
 

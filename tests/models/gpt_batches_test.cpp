@@ -45,7 +45,7 @@ TEST_P(GptBatches, GradientOfOneSampleEqualsCentralDifferences) {
     TransformerConfig config = small(GetParam());
     config.hidden_dropout = config.attention_dropout = dropout;
     const auto model = make_gpt_model(config, Rank{}, 8);
-    ParamStore store(*model, {.dtype = at::kDouble});
+    ParamStore store(declared_parameters(*model), {.dtype = at::kDouble});
     store.initialize(3);
     const Microbatch batch = make_batch(1, 4);
     check_gradients([&] { return model->forward_step(batch, true).loss_sum; }, {}, &store, {.tolerance = 1e-7, .max_elements = 4});
@@ -54,7 +54,7 @@ TEST_P(GptBatches, GradientOfOneSampleEqualsCentralDifferences) {
 
 TEST_P(GptBatches, SamplesOneByOneGiveTheGradientsOfTheBatch) {
   const auto model = make_gpt_model(small(GetParam()), Rank{}, 8);
-  ParamStore store(*model, {.dtype = at::kDouble});
+  ParamStore store(declared_parameters(*model), {.dtype = at::kDouble});
   store.initialize(3);
   const Microbatch batch = make_batch(3, 6);
   const auto gradients = [&](const std::vector<Microbatch>& parts) {
@@ -71,7 +71,7 @@ TEST_P(GptBatches, SamplesOneByOneGiveTheGradientsOfTheBatch) {
 
 TEST_P(GptBatches, PackedDocumentsEqualDocumentsAlone) {
   const auto model = make_gpt_model(small(GetParam()), Rank{}, 8);
-  ParamStore store(*model, {.dtype = at::kDouble});
+  ParamStore store(declared_parameters(*model), {.dtype = at::kDouble});
   store.initialize(3);
   Microbatch packed = make_batch(2, 7);
   const std::int64_t cuts[2] = {3, 4};  // the second document of each sample starts here
@@ -106,7 +106,7 @@ TEST(GptShards, DrawTheWeightsOfTheWholeModel) {
     Rank rank;
     rank.tp = tp;
     const auto model = make_gpt_model(config, rank, 8);
-    ParamStore store(*model, {});
+    ParamStore store(declared_parameters(*model), {});
     store.initialize(9);
     use(store);
   };

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "megatron/models/gpt_model.h"
-#include "megatron/transformer/param_store.h"
+#include "megatron/params/param_store.h"
 #include "support/tiny_gpt.h"
 
 namespace megatron {
@@ -39,7 +39,7 @@ struct Trained {
 Trained model_of(const TransformerConfig& config, at::ScalarType type) {
   Trained result{make_gpt_model(config, Rank{}, 8), nullptr};
   const at::ScalarType gradients = type == at::kDouble ? at::kDouble : at::kFloat;
-  result.store = std::make_unique<ParamStore>(*result.model, ParamStore::Options{.dtype = type, .grad_dtype = gradients});
+  result.store = std::make_unique<ParamStore>(declared_parameters(*result.model), ParamStore::Options{.dtype = type, .grad_dtype = gradients});
   result.store->initialize(3);
   for (const Parameter* parameter : result.store->parameters()) {
     at::Tensor value = parameter->value();

@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "megatron/transformer/param_store.h"
+#include "megatron/params/param_store.h"
 #include "support/tiny_gpt.h"
 
 namespace megatron {
@@ -32,7 +32,7 @@ TEST_P(GptGradients, EqualCentralDifferences) {
   GetParam().change(config);
   const Rank rank;
   const auto model = make_gpt_model(config, rank, 8);
-  ParamStore store(*model, {.dtype = at::kDouble});
+  ParamStore store(declared_parameters(*model), {.dtype = at::kDouble});
   store.initialize(3);
   for (const Parameter* parameter : store.parameters()) {  // no neutral norm or bias
     at::Tensor value = parameter->value();
@@ -92,7 +92,7 @@ TEST(GptModel, LossAtInitialisationIsThatOfAUniformGuess) {
   TransformerConfig config = tiny_gpt();
   config.init_method_std = 0.001;
   const auto model = make_gpt_model(config, Rank{}, 8);
-  ParamStore store(*model, {});
+  ParamStore store(declared_parameters(*model), {});
   store.initialize(1);
   const StepOutput output = model->forward_step(batch_of(2, 6, config.vocab_size), false);
   EXPECT_NEAR(output.loss_sum.item<double>() / output.count.item<double>(), std::log(13.0), 1e-3);
@@ -102,7 +102,7 @@ TEST(GptModel, StatesGiveTheLogitsOfTheFullPass) {
   TransformerConfig config = tiny_gpt();
   make_llama(config);
   const auto model = make_gpt_model(config, Rank{}, 8);
-  ParamStore store(*model, {.dtype = at::kDouble, .with_gradients = false});
+  ParamStore store(declared_parameters(*model), {.dtype = at::kDouble, .with_gradients = false});
   store.initialize(1);
   const at::Tensor tokens = (at::arange(16) * 5 % 13).view({2, 8});
   const at::Tensor full = model->logits(tokens, 0, nullptr, false);

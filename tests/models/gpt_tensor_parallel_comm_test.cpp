@@ -41,7 +41,7 @@ std::pair<Table, Table> traffic_of(const TensorLayout& layout) {
   const Microbatch batch = patterned_batch(kSamples, kSequence, config.vocab_size);
   on_tensor_ranks(layout, [&](const Rank& rank, Communicators& communicators) {
     const auto model = make_gpt_model(config, rank, 8);
-    ParamStore store(*model, {});
+    ParamStore store(declared_parameters(*model), {});
     store.initialize(3);
     store.zero_gradients();
     take(communicators);

@@ -21,7 +21,7 @@ std::vector<at::Tensor> logits_of(const TransformerConfig& config, const TensorL
   const at::Tensor tokens = (at::arange(14) * 5 % config.vocab_size).view({2, 7});
   on_tensor_ranks(layout, [&](const Rank& rank, Communicators&) {
     const auto model = make_gpt_model(config, rank, 8);
-    ParamStore store(*model, {.dtype = at::kDouble, .with_gradients = false});
+    ParamStore store(declared_parameters(*model), {.dtype = at::kDouble, .with_gradients = false});
     store.initialize(1);
     at::Tensor& logits = result[static_cast<std::size_t>(rank.index)];
     if (!in_pieces) {
@@ -68,7 +68,7 @@ Recorder record(const TransformerConfig& config, const TensorLayout& layout) {
   const Microbatch batch = patterned_batch(2, 8, config.vocab_size);
   on_tensor_ranks(layout, [&](const Rank& rank, Communicators&) {
     const auto model = make_gpt_model(config, rank, 8);
-    ParamStore store(*model, {});
+    ParamStore store(declared_parameters(*model), {});
     store.initialize(1);
     Recorder hooks;
     const UnitHooksScope scope(*model, hooks);

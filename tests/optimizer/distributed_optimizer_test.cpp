@@ -137,7 +137,7 @@ Outcome run(const DataLayout& layout, const Precision& precision) {
   Collector collector;
   on_data_ranks(layout, [&](const Rank& rank, Communicators& communicators) {
     OddModel model;
-    ParamStore store(model, {.dtype = precision.weights,
+    ParamStore store(declared_parameters(model), {.dtype = precision.weights,
                              .grad_dtype = precision.gradients,
                              .data_parallel = data_parallel_of(layout, rank, communicators),
                              .model = rank.model});

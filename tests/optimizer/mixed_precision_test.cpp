@@ -42,7 +42,7 @@ struct Training {
   explicit Training(const OptimizerConfig& config, const LossScaling& scaling = {}, ParamStore::Options options = {}) {
     model.add("bias", {Sharding::replicated({5}), Init::normal(1), {.no_decay = true}});
     model.add("weight", {Sharding::replicated({3, 5}), Init::normal(1), {.embedding = true}});
-    store.emplace(model, options);
+    store.emplace(declared_parameters(model), options);
     optimizer = make_optimizer(config, *store, scaling);
   }
   at::Tensor main(const std::string& name) {

@@ -52,7 +52,7 @@ void follow(const Json& example, c10::ScalarType dtype, double tolerance) {
   BareModule model;
   model.add("weight", plain({3, 5}));
   model.add("bias", plain({5}, {.no_decay = true}));
-  ParamStore store(model, {.dtype = dtype});
+  ParamStore store(declared_parameters(model), {.dtype = dtype});
   for (const char* name : {"weight", "bias"}) store.find(name)->value().copy_(tensor_of(example.at(name), dtype));
   const auto optimizer = make_optimizer(config_of(example.at("settings")), store);
   const StepOptions options{.lr = example.at("settings").at("lr"), .weight_decay = example.at("settings").at("weight_decay")};
@@ -86,7 +86,7 @@ TEST(Optimizer, FollowsTorchOptimInFloat64AndFloat32) {
 struct OneTensor {
   explicit OneTensor(Shape shape, ParameterTags tags = {}, c10::ScalarType dtype = at::kFloat) {
     parameter = &model.add("w", plain(std::move(shape), tags));
-    store.emplace(model, ParamStore::Options{.dtype = dtype});
+    store.emplace(declared_parameters(model), ParamStore::Options{.dtype = dtype});
     parameter->value().fill_(1);
   }
   StepResult step(const OptimizerConfig& config, const at::Tensor& gradient, const StepOptions& options) {
@@ -121,7 +121,7 @@ TEST(Optimizer, NonFiniteGradientsChangeNothingAndNameTheFirstParameter) {
   for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     BareModule model;
     for (const char* name : {"b", "c", "a"}) model.add(name, plain({4}));
-    ParamStore store(model, {});
+    ParamStore store(declared_parameters(model), {});
     OptimizerConfig config;
     const auto optimizer = make_optimizer(config, store);
     store.zero_gradients();
@@ -151,7 +151,7 @@ TEST(Optimizer, QkNormTagObeysItsOwnFlag) {
 TEST(Optimizer, PaddingRowsAreNotCountedAsZeros) {
   BareModule model;
   Parameter& word = model.add("word", {Sharding::vocabulary({5, 2}, 4), Init::zeros(), {}});
-  ParamStore store(model, {});
+  ParamStore store(declared_parameters(model), {});
   ASSERT_EQ(word.local_shape(), (Shape{8, 2}));
   const auto optimizer = make_optimizer(plain_sgd(), store);
   at::Tensor gradient = at::zeros({8, 2});

@@ -30,7 +30,7 @@ TEST(DistributedOptimizerMemory, IsMegatronsFormula) {
   for (const std::int64_t d : {1, 2, 4}) {
     on_data_ranks({.dp = d, .distributed_optimizer = true}, [&](const Rank& rank, Communicators& communicators) {
       UsualModel model;
-      ParamStore store(model, {.dtype = at::kBFloat16,
+      ParamStore store(declared_parameters(model), {.dtype = at::kBFloat16,
                                .grad_dtype = at::kFloat,
                                .data_parallel = data_parallel_of({.dp = d, .distributed_optimizer = true}, rank, communicators)});
       const auto optimizer = make_optimizer(OptimizerConfig{}, store);
@@ -50,7 +50,7 @@ TEST(DistributedOptimizerMemory, IsMegatronsFormula) {
 TEST(ReplicaCheck, NamesParametersAndRanks) {
   on_data_ranks({.dp = 3}, [&](const Rank& rank, Communicators& communicators) {
     UsualModel model;
-    ParamStore store(model, {.data_parallel = data_parallel_of({.dp = 3}, rank, communicators)});
+    ParamStore store(declared_parameters(model), {.data_parallel = data_parallel_of({.dp = 3}, rank, communicators)});
     store.initialize(1);
     check_replicas(store);
     if (rank.index == 2) store.find("matrix3")->value()[5][7].mul_(1 + 0x1p-20);

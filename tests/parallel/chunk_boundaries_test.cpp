@@ -9,9 +9,9 @@
 #include <memory>
 #include <random>
 
-#include "megatron/parallel/transport/byte_copy.h"
-#include "megatron/parallel/transport/exchange_area.h"
-#include "megatron/parallel/transport/line_probe.h"
+#include "megatron/parallel/shared_memory/byte_copy.h"
+#include "megatron/parallel/shared_memory/shared_memory_area.h"
+#include "megatron/parallel/shared_memory/cache_line_probe.h"
 #include "parallel/rank_processes.h"
 #include "support/rank_numbers.h"
 

@@ -8,7 +8,6 @@
 
 #include "fake_communicators.h"
 #include "megatron/base/error.h"
-#include "megatron/parallel/hyper_comm_grid.h"
 
 namespace megatron {
 namespace {
@@ -70,39 +69,6 @@ TEST(Grid, MistakesAreNamed) {
   EXPECT_THAT(mistake([] { Grid({2}, {"tp-dp"}); }), HasSubstr("use names without '-'"));
   EXPECT_THAT(mistake([] { Grid({2}, {"tp"}, -1); }), HasSubstr("starts at rank -1"));
   EXPECT_THAT(mistake([] { Grid({1'000'000'000, 1'000'000'000}, {"tp", "dp"}); }), HasSubstr("more ranks than any world"));
-}
-
-TEST(HyperCommGrid, MakesEachGroupOnce) {
-  FakeCommunicators communicators(7, 24);
-  HyperCommGrid grid(Grid({2, 3, 4}, {"tp", "cp", "dp"}), communicators);
-  EXPECT_THAT(mistake([&] { grid.get_pg("tp-dp"); }), HasSubstr("group tp-dp: has not been made"));
-  const auto made = grid.create_pg("dp-tp");
-  ASSERT_NE(made, nullptr);
-  EXPECT_THAT(made->ranks(), ElementsAre(0, 1, 6, 7, 12, 13, 18, 19));
-  EXPECT_EQ(made->name(), "tp-dp");
-  EXPECT_EQ(grid.get_pg("tp-dp"), made);
-  EXPECT_THAT(mistake([&] { grid.create_pg("tp-dp"); }), HasSubstr("group tp-dp: has been made before"));
-  EXPECT_THAT(communicators.made(), ElementsAre("tp-dp"));
-  EXPECT_EQ(grid.get_rank_enum("cp").size(), 8U);
-}
-
-TEST(HyperCommGrid, ViewsFactorTheSameRanks) {
-  FakeCommunicators communicators(5, 8);
-  HyperCommGrid grid(Grid({2, 4}, {"tp", "dp"}), communicators);
-  grid.register_view("expert", {4, 2}, {"ep", "edp"});
-  EXPECT_THAT(grid.create_pg("ep", "expert")->ranks(), ElementsAre(4, 5, 6, 7));
-  EXPECT_THAT(grid.create_pg("edp", "expert")->ranks(), ElementsAre(1, 5));
-  EXPECT_THAT(mistake([&] { grid.create_pg("ep"); }), HasSubstr("'ep': is not in the grid tp-dp"));
-  EXPECT_THAT(mistake([&] { grid.register_view("expert", {8}, {"ep"}); }), HasSubstr("exists already"));
-  EXPECT_THAT(mistake([&] { grid.register_view("half", {4}, {"ep"}); }), HasSubstr("has 4 ranks, the grid 8"));
-  EXPECT_THAT(mistake([&] { grid.create_pg("ep", "other"); }), HasSubstr("view other: does not exist"));
-}
-
-TEST(HyperCommGrid, LivesInsideALargerWorld) {
-  FakeCommunicators inside(6, 8), outside(2, 8);
-  EXPECT_THAT(HyperCommGrid(Grid({2, 2}, {"tp", "dp"}, 4), inside).create_pg("dp")->ranks(), ElementsAre(4, 6));
-  EXPECT_EQ(HyperCommGrid(Grid({2, 2}, {"tp", "dp"}, 4), outside).create_pg("dp"), nullptr);
-  EXPECT_THAT(mistake([&] { HyperCommGrid(Grid({2, 3}, {"tp", "dp"}, 4), inside); }), HasSubstr("needs ranks 4 to 9, the world has 8"));
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 // Who is named when ranks wait for each other's calls: not those who wait, but those who do not.
-#include "megatron/parallel/transport/hang_report.h"
+#include "megatron/parallel/failure/hang_report.h"
 
 #include <gtest/gtest.h>
 
-#include "megatron/parallel/transport/rank_board.h"
+#include "megatron/parallel/failure/host_status.h"
 
 namespace megatron {
 namespace {

@@ -8,7 +8,6 @@
 #include <functional>
 #include <numeric>
 
-#include "megatron/parallel/hyper_comm_grid.h"
 #include "megatron/parallel/rank_threads.h"
 
 namespace megatron {
@@ -45,19 +44,6 @@ TEST(MakeRank, AxesOfTheSameRanksShareAGroup) {
     EXPECT_EQ(rank.dp.comm, rank.dp_cp.comm);
     EXPECT_EQ(rank.dp.comm, rank.world.comm);
     EXPECT_EQ(rank.dp.comm->name(), "dp");
-  });
-}
-
-TEST(HyperCommGrid, GroupsOfAPartOfTheWorldSpeak) {
-  run(6, [](Communicators& communicators) {
-    HyperCommGrid grid(Grid({2, 2}, {"tp", "dp"}, 2), communicators);
-    grid.register_view("expert", {4}, {"ep"});
-    const auto dp = grid.create_pg("dp"), ep = grid.create_pg("ep", "expert");
-    const std::int64_t rank = communicators.rank();
-    EXPECT_EQ(dp == nullptr, rank < 2);
-    if (!dp) return;
-    EXPECT_EQ(sum_of_ranks(*dp, rank), expected_sum(grid.grid().group(rank, "dp")));
-    EXPECT_EQ(sum_of_ranks(*ep, rank), 2 + 3 + 4 + 5);
   });
 }
 

@@ -15,7 +15,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "megatron/base/error.h"
-#include "megatron/parallel/rendezvous/reach_store.h"
+#include "megatron/parallel/rendezvous/connect_to_store.h"
 #include "megatron/parallel/rendezvous/run_store.h"
 #include "megatron/parallel/rendezvous/store_server.h"
 

@@ -9,7 +9,7 @@
 #include "megatron/models/gpt_model.h"
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/rank_threads.h"
-#include "megatron/transformer/param_store.h"
+#include "megatron/params/param_store.h"
 #include "support/tiny_gpt.h"
 
 namespace megatron {
@@ -78,7 +78,7 @@ std::vector<Seen> seen_in(const TransformerConfig& config, c10::ScalarType dtype
                      const Rank rank = make_rank(Mesh(sizes, communicators.world_size()), communicators);
                      const PipelineLayout layout = pipeline_layout(parallel, config.num_layers);
                      const auto stages = make_gpt_model(config, rank, GptOptions{.vocab_pad_multiple = 8, .dtype = dtype, .layout = &layout});
-                     ParamStore weights(*stages, {.dtype = dtype, .with_gradients = false, .model = rank.model});
+                     ParamStore weights(declared_parameters(*stages), {.dtype = dtype, .with_gradients = false, .model = rank.model});
                      weights.initialize(1);
                      PipelinedLogits whole(*stages, layout, rank);
                      seen[static_cast<std::size_t>(rank.index)] = look(sizes.pp == 1 ? *stages : whole);

@@ -16,7 +16,7 @@
 #include "megatron/config/pipeline_layout.h"
 #include "megatron/models/gpt_model.h"
 #include "megatron/parallel/rank_threads.h"
-#include "megatron/parallel/turn_comm.h"
+#include "megatron/pipeline/overlapped_comm.h"
 #include "megatron/pipeline/run_schedule.h"
 #include "megatron/schedules/make_schedule.h"
 #include "megatron/schedules/messages.h"
@@ -87,7 +87,7 @@ inline ParamStore::Options store_options(const StagedRun& run) {
 inline StepOutcome run_whole(const TransformerConfig& config, const std::vector<Microbatch>& batch, const StagedRun& run) {
   StepOutcome outcome;
   const auto model = make_gpt_model(config, Rank{}, 8);
-  ParamStore store(*model, store_options(run));
+  ParamStore store(declared_parameters(*model), store_options(run));
   store.initialize(3);
   disturb(store, 0.1);
   store.zero_gradients();
@@ -141,7 +141,7 @@ inline StepOutcome run_staged(const TransformerConfig& config, const std::vector
     const auto model = make_gpt_model(config, rank, GptOptions{.vocab_pad_multiple = 8, .dtype = run.dtype, .layout = &run.layout});
     ParamStore::Options options = store_options(run);
     options.embedding = rank.embedding;
-    ParamStore store(*model, options);
+    ParamStore store(declared_parameters(*model), options);
     store.initialize(3);
     disturb(store, 0.1);
     const auto on_loss = [&](std::size_t microbatch, const StepOutput& output) {

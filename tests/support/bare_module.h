@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include "megatron/transformer/module.h"
+#include "megatron/nn/module.h"
 
 namespace megatron {
 

@@ -8,7 +8,7 @@
 
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/rank_threads.h"
-#include "megatron/transformer/data_parallel.h"
+#include "megatron/params/data_parallel.h"
 
 namespace megatron {
 

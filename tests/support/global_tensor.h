@@ -9,7 +9,7 @@
 #include <mutex>
 #include <string>
 
-#include "megatron/transformer/param_store.h"
+#include "megatron/params/param_store.h"
 
 namespace megatron {
 

@@ -15,8 +15,8 @@
 #include "megatron/parallel/comm.h"
 #include "megatron/parallel/rank_threads.h"
 #include "megatron/pipeline/step_recorder.h"
-#include "megatron/transformer/differentiable.h"
-#include "megatron/transformer/param_store.h"
+#include "megatron/ops/differentiable.h"
+#include "megatron/params/param_store.h"
 
 namespace megatron {
 
@@ -118,7 +118,7 @@ inline SleepingRun run_sleeping(const Schedule& schedule, const CostModel& costs
     const std::int64_t rank = communicators.rank();
     const Axis pp{.name = "pp", .rank = rank, .size = schedule.num_ranks, .comm = communicators.group(all, "pp")};
     SleepingModel model(schedule, costs, rank);
-    ParamStore weights(model, {});
+    ParamStore weights(declared_parameters(model), {});
     StepRecorder recorder(c10::kCPU);
     const std::vector<Microbatch> batch(static_cast<std::size_t>(schedule.num_microbatches));
     const auto on_loss = [](std::size_t, const StepOutput&) { return at::ones({}); };

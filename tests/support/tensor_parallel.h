@@ -29,7 +29,7 @@ inline GptResult run_gpt(const TransformerConfig& config, const Microbatch& micr
   GlobalTensors weights, gradients;
   on_tensor_ranks(run.layout, [&](const Rank& rank, Communicators&) {
     const auto model = make_gpt_model(config, rank, run.vocab_pad_multiple);
-    ParamStore store(*model, run.store);
+    ParamStore store(declared_parameters(*model), run.store);
     store.initialize(3);
     disturb(store, run.disturbance);
     store.zero_gradients();

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "megatron/training/open_device.h"
+#include "megatron/training/loop/open_device.h"
 
 namespace megatron::testing_device {
 

@@ -4,7 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "megatron/config/transformer_config.h"
-#include "megatron/transformer/microbatch.h"
+#include "megatron/nn/microbatch.h"
 
 namespace megatron {
 

@@ -12,8 +12,8 @@
 #include "megatron/config/resolve.h"
 #include "megatron/models/gpt_model.h"
 #include "megatron/optimizer/optimizer.h"
-#include "megatron/transformer/dropout.h"
-#include "megatron/transformer/row_operations.h"
+#include "megatron/ops/dropout.h"
+#include "megatron/ops/row_operations.h"
 #include "support/test_device.h"
 #include "training/small_run.h"
 
@@ -77,7 +77,7 @@ Trained gradients_on(c10::Device device, bool is_llama) {
   settings.model.vocab_size = 64;
   resolve(settings);
   Trained result{.model = make_gpt_model(settings.model, Rank{.device = device}), .weights = nullptr};
-  result.weights = std::make_unique<ParamStore>(*result.model, ParamStore::Options{.device = device});
+  result.weights = std::make_unique<ParamStore>(declared_parameters(*result.model), ParamStore::Options{.device = device});
   result.weights->initialize(1);
   const at::Tensor tokens = (at::arange(2 * 17) * 7 % 64).view({2, 17});
   Microbatch microbatch{.tensors = {{"tokens", tokens.narrow(1, 0, 16).contiguous()},

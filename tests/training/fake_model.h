@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "megatron/models/language_model.h"
-#include "megatron/training/trainer.h"
+#include "megatron/training/loop/trainer.h"
 
 namespace megatron::testing_models {
 

@@ -1,11 +1,11 @@
 // The table's numbers against torch's own norms of the same tensors; totals of --log-params-norm and --log-num-zeros-in-grad likewise.
-#include "megatron/training/layer_norms.h"
+#include "megatron/training/observability/layer_norms.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "megatron/training/train_step.h"
+#include "megatron/training/loop/train_step.h"
 #include "training/small_run.h"
 
 namespace megatron {

@@ -12,9 +12,9 @@
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/verify.h"
-#include "megatron/training/exit_conditions.h"
-#include "megatron/training/progress_log.h"
-#include "megatron/training/retention.h"
+#include "megatron/training/loop/exit_conditions.h"
+#include "megatron/training/observability/progress_log.h"
+#include "megatron/training/saving/retention.h"
 #include "training/small_run.h"
 
 namespace megatron {

@@ -1,4 +1,4 @@
-#include "megatron/training/memory_parts.h"
+#include "megatron/training/observability/memory_parts.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>

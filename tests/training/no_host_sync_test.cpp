@@ -14,7 +14,7 @@
 
 #include "megatron/models/gpt_model.h"
 #include "megatron/optimizer/optimizer.h"
-#include "megatron/training/train_step.h"
+#include "megatron/training/loop/train_step.h"
 #include "support/tiny_gpt.h"
 
 namespace {
@@ -158,7 +158,7 @@ TEST_P(NoHostSync, AStepReadsNothingBeforeItsEnd) {
   variant.change(config);
   const Rank rank{.device = c10::Device(c10::kMeta)};
   const auto model = make_gpt_model(config, rank, /*vocab_pad_multiple=*/8);
-  ParamStore weights(*model, {.device = rank.device, .dtype = precision.weights, .grad_dtype = precision.gradients});
+  ParamStore weights(declared_parameters(*model), {.device = rank.device, .dtype = precision.weights, .grad_dtype = precision.gradients});
   weights.initialize(1);
   const bool is_fp16 = precision.weights == c10::kHalf;
   const auto optimizer = make_optimizer({}, weights, {.initial = is_fp16 ? 65536.0 : 1.0, .is_dynamic = is_fp16});

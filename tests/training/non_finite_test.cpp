@@ -1,5 +1,5 @@
 // Activations that overflow although every weight is finite: the layer is named.
-#include "megatron/training/non_finite.h"
+#include "megatron/training/resilience/non_finite.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ Microbatch ones() {
 
 TEST(NonFinite, OverflowNamesTheLayer) {
   const auto model = make_gpt_model(two_layers(), Rank{});
-  ParamStore weights(*model, {});
+  ParamStore weights(declared_parameters(*model), {});
   weights.initialize(1);
   at::Tensor fc1 = weights.find("decoder.layers.1.mlp.linear_fc1.weight")->value();
   fc1.mul_(1e25);

@@ -1,5 +1,5 @@
 // A number that is not finite is put in at every kind of place; the trace must name the op, the pass and the sample that it was put into.
-#include "megatron/training/diagnosis/op_trace.h"
+#include "megatron/training/resilience/diagnosis/op_trace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 #include "megatron/config/resolve.h"
 #include "megatron/models/gpt_model.h"
-#include "megatron/training/diagnosis/explanation.h"
+#include "megatron/training/resilience/diagnosis/explanation.h"
 
 namespace megatron {
 namespace {
@@ -194,7 +194,7 @@ class BackwardModel : public LanguageModel {
 
 TEST(OpTrace, GradientThatOnlyBackwardSpoils) {
   BackwardModel model;
-  ParamStore weights(model, {});
+  ParamStore weights(declared_parameters(model), {});
   weights.initialize(1);
   const OpTrace found = trace_microbatch(model, weights, two_samples());
   ASSERT_TRUE(found.first_bad);

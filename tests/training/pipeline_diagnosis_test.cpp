@@ -13,10 +13,10 @@
 #include "checkpoint/temporary_folder.h"
 #include "megatron/models/gpt_model.h"
 #include "megatron/parallel/rank_threads.h"
-#include "megatron/training/agreement.h"
-#include "megatron/training/diagnosis/explanation.h"
-#include "megatron/training/diagnosis/op_trace.h"
-#include "megatron/training/reruns/guarded_step.h"
+#include "megatron/parallel/agreement.h"
+#include "megatron/training/resilience/diagnosis/explanation.h"
+#include "megatron/training/resilience/diagnosis/op_trace.h"
+#include "megatron/training/resilience/reruns/guarded_step.h"
 #include "support/tiny_gpt.h"
 #include "training/small_run.h"
 
@@ -59,7 +59,7 @@ Traced trace_changed(const PipelineLayout& layout, const Change& change, double 
     rank.index = communicators.rank();
     rank.pp = {.name = "pp", .rank = rank.index, .size = 2, .comm = communicators.group({0, 1}, "pp")};
     const auto model = make_gpt_model(config, rank, GptOptions{.vocab_pad_multiple = 8, .layout = &layout});
-    ParamStore weights(*model, {});
+    ParamStore weights(declared_parameters(*model), {});
     weights.initialize(1);
     for (const Parameter* parameter : weights.parameters()) change(parameter->name(), parameter->value());
     const OpTrace trace = trace_microbatch(*model, weights, microbatch,

@@ -11,7 +11,7 @@
 #include "megatron/base/files.h"
 #include "megatron/optimizer/replica_check.h"
 #include "megatron/parallel/rank_threads.h"
-#include "megatron/training/train_step.h"
+#include "megatron/training/loop/train_step.h"
 #include "training/small_run.h"
 
 namespace megatron {

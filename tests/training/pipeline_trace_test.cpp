@@ -1,4 +1,4 @@
-#include "megatron/training/pipeline_trace/pipeline_trace.h"
+#include "megatron/training/observability/pipeline_trace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include "megatron/base/json.h"
 #include "megatron/schedules/make_schedule.h"
 #include "megatron/schedules/messages.h"
-#include "megatron/training/pipeline_trace/pipeline_report.h"
+#include "megatron/pipeline/trace/pipeline_report.h"
 
 namespace megatron {
 namespace {

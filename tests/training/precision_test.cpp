@@ -7,8 +7,8 @@
 #include <limits>
 #include <map>
 
-#include "megatron/training/non_finite.h"
-#include "megatron/training/train_step.h"
+#include "megatron/training/resilience/non_finite.h"
+#include "megatron/training/loop/train_step.h"
 #include "training/fake_model.h"
 
 namespace megatron {

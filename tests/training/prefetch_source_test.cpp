@@ -1,4 +1,4 @@
-#include "megatron/training/prefetch_source.h"
+#include "megatron/training/feeding/prefetch_source.h"
 
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>

@@ -8,11 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/json.h"
-#include "megatron/training/profile/op_cost.h"
-#include "megatron/training/profile/op_recorder.h"
-#include "megatron/training/profile/profile_output.h"
-#include "megatron/transformer/op_scope.h"
-#include "megatron/transformer/row_operations.h"
+#include "megatron/training/observability/profile/op_cost.h"
+#include "megatron/training/observability/profile/op_recorder.h"
+#include "megatron/training/observability/profile/profile_output.h"
+#include "megatron/ops/op_scope.h"
+#include "megatron/ops/row_operations.h"
 
 namespace megatron {
 namespace {

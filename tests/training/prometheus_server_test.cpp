@@ -1,4 +1,4 @@
-#include "megatron/training/prometheus_server.h"
+#include "megatron/training/observability/prometheus_server.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // States, exit codes and messages against what Megatron Core's own machine did with the same results (fixtures/reruns.jsonl).
-#include "megatron/training/reruns/rerun_state_machine.h"
+#include "megatron/training/resilience/reruns/rerun_state_machine.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

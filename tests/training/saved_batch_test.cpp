@@ -1,5 +1,5 @@
 // A saved batch comes back as it was; broken files are named with what is wrong in them.
-#include "megatron/training/diagnosis/saved_batch.h"
+#include "megatron/training/resilience/diagnosis/saved_batch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -11,7 +11,7 @@
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/datasets/indexed_dataset_builder.h"
-#include "megatron/training/resume_differences.h"
+#include "megatron/training/saving/resume_differences.h"
 #include "training/small_run.h"
 
 namespace megatron {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "megatron/config/run_settings.h"
-#include "megatron/training/setup.h"
-#include "megatron/training/train_loop.h"
+#include "megatron/training/loop/setup.h"
+#include "megatron/training/loop/train_loop.h"
 
 namespace megatron::small_run {
 

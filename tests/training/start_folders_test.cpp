@@ -9,10 +9,10 @@
 #include "megatron/base/files.h"
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/rank_threads.h"
-#include "megatron/training/checkpointing.h"
-#include "megatron/training/choose_checkpoint.h"
-#include "megatron/training/non_finite.h"
-#include "megatron/training/used_folder.h"
+#include "megatron/training/saving/checkpointing.h"
+#include "megatron/training/saving/choose_checkpoint.h"
+#include "megatron/training/resilience/non_finite.h"
+#include "megatron/training/saving/used_folder.h"
 #include "training/small_run.h"
 
 namespace megatron {

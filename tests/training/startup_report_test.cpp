@@ -1,5 +1,5 @@
 // Expected text: Megatron-LM's own format strings.
-#include "megatron/training/startup_report.h"
+#include "megatron/training/observability/startup_report.h"
 
 #include <gtest/gtest.h>
 

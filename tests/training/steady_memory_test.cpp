@@ -1,7 +1,7 @@
 // Steps after the first ones live on the memory that the first ones freed.
 #include <gtest/gtest.h>
 
-#include "megatron/training/tensor_memory.h"
+#include "megatron/training/observability/tensor_memory.h"
 #include "training/small_run.h"
 
 namespace megatron {

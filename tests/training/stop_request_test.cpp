@@ -1,4 +1,4 @@
-#include "megatron/training/stop_request.h"
+#include "megatron/training/loop/stop_request.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
 // FLOPs: the first vector was computed with Megatron-LM's num_floating_point_operations; full attention adds 6·B·s²·h·L by hand.
-#include "megatron/training/throughput.h"
+#include "megatron/training/observability/throughput.h"
 
 #include <gtest/gtest.h>
 
-#include "megatron/training/device_peak.h"
+#include "megatron/planner/device_peak.h"
 
 namespace megatron {
 namespace {

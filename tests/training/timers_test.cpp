@@ -1,4 +1,4 @@
-#include "megatron/training/timers.h"
+#include "megatron/training/observability/timers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

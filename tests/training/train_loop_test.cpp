@@ -1,4 +1,4 @@
-#include "megatron/training/train_loop.h"
+#include "megatron/training/loop/train_loop.h"
 
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/files.h"
-#include "megatron/training/non_finite.h"
+#include "megatron/training/resilience/non_finite.h"
 #include "training/small_run.h"
 
 namespace megatron {

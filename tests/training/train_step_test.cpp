@@ -1,5 +1,5 @@
 // Expected gradients follow from Megatron's normalisation by hand: mean over microbatches of (Σ loss / tokens), or Σ loss / Σ tokens.
-#include "megatron/training/train_step.h"
+#include "megatron/training/loop/train_step.h"
 
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
@@ -7,7 +7,7 @@
 
 #include <limits>
 
-#include "megatron/training/non_finite.h"
+#include "megatron/training/resilience/non_finite.h"
 #include "training/fake_model.h"
 
 namespace megatron {

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/vec16f.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 

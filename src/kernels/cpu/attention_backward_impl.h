@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/attention_backward_memory_impl.h"
 #include "kernels/cpu/attention_scores_impl.h"
-#include "kernels/cpu/fetch_ahead.h"
+#include "kernels/cpu/l2_prefetcher.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cpu/attention_geometry_impl.h"
+#include "kernels/cpu/attention_masking_impl.h"
 #include "kernels/cpu/conversions.h"
 #include "kernels/cpu/storage_types.h"
 

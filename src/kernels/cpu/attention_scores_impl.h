@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <limits>
 
-#include "kernels/cpu/attention_geometry_impl.h"
-#include "kernels/cpu/lanes.h"
-#include "kernels/cpu/philox_lanes.h"
+#include "kernels/cpu/attention_masking_impl.h"
+#include "kernels/cpu/vec16f.h"
+#include "kernels/cpu/philox_vector.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 

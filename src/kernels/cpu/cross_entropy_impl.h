@@ -2,7 +2,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/cross_entropy.h"
-#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/vec16f.h"
 #include "kernels/cpu/storage_types.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {

@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "kernels/cpu/conversions.h"
-#include "kernels/cpu/fetch_ahead.h"
-#include "kernels/cpu/gemm_rows.h"
+#include "kernels/cpu/l2_prefetcher.h"
+#include "kernels/cpu/gemm_epilogue.h"
 
 namespace megatron::kernels {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/column_sums.h"
-#include "kernels/cpu/lane_sums.h"
+#include "kernels/cpu/lane_reduction.h"
 #include "kernels/cpu/norm_kernels.h"
 #include "kernels/cpu/storage_types.h"
 

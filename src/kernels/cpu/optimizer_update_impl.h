@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "kernels/cpu/conversions.h"
-#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/vec16f.h"
 #include "kernels/cpu/optimizer_update.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cpu/philox_lanes.h"
+#include "kernels/cpu/philox_vector.h"
 #include "kernels/cpu/row_kernels.h"
 #include "kernels/cpu/storage_types.h"
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "megatron/transformer/sharding.h"
+#include "megatron/params/sharding.h"
 
 namespace megatron {
 

@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "megatron/base/file_system.h"
-#include "megatron/base/json_box.h"
+#include "megatron/base/json_value.h"
 #include "megatron/checkpoint/folder_lock.h"
 #include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/training_progress.h"
 #include "megatron/config/settings.h"
 #include "megatron/optimizer/optimizer.h"
-#include "megatron/transformer/param_store.h"
+#include "megatron/params/param_store.h"
 
 namespace megatron {
 

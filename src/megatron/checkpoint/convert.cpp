@@ -6,11 +6,11 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/name_list.h"
-#include "megatron/checkpoint/carried_tokenizer.h"
+#include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/folder_lock.h"
-#include "megatron/checkpoint/folder_writer.h"
+#include "megatron/checkpoint/checkpoint_writer.h"
 #include "megatron/checkpoint/hf_writer.h"
 #include "megatron/checkpoint/non_finite.h"
 #include "megatron/checkpoint/open_weights.h"

@@ -7,7 +7,7 @@
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/checkpoint/checkpoint_root.h"
-#include "megatron/checkpoint/leftovers.h"
+#include "megatron/checkpoint/stale_temporaries.h"
 #include "megatron/checkpoint/pending_folder.h"
 #include "megatron/checkpoint/safetensors.h"
 #include "megatron/checkpoint/tensor_bytes.h"

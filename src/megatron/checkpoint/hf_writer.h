@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "megatron/checkpoint/carried_tokenizer.h"
+#include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/weight_reader.h"
 #include "megatron/config/settings.h"

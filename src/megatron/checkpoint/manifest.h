@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "megatron/base/json_box.h"
+#include "megatron/base/json_value.h"
 #include "megatron/checkpoint/box_math.h"
-#include "megatron/checkpoint/stored_type.h"
+#include "megatron/checkpoint/safetensors_dtype.h"
 #include "megatron/checkpoint/training_progress.h"
 #include "megatron/optimizer/loss_scaling.h"
 

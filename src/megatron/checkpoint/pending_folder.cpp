@@ -7,7 +7,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
-#include "megatron/checkpoint/leftovers.h"
+#include "megatron/checkpoint/stale_temporaries.h"
 
 namespace megatron {
 namespace {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "megatron/base/files.h"
-#include "megatron/checkpoint/stored_type.h"
-#include "megatron/transformer/sharding.h"
+#include "megatron/checkpoint/safetensors_dtype.h"
+#include "megatron/params/sharding.h"
 
 namespace megatron {
 

@@ -4,10 +4,10 @@
 #include <set>
 
 #include "megatron/base/error.h"
-#include "megatron/checkpoint/carried_tokenizer.h"
+#include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/checkpoint_root.h"
-#include "megatron/checkpoint/folder_writer.h"
+#include "megatron/checkpoint/checkpoint_writer.h"
 #include "megatron/checkpoint/piece_boxes.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/config/settings_tables.h"

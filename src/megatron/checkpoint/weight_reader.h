@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "megatron/checkpoint/box_math.h"
-#include "megatron/transformer/param_store.h"
+#include "megatron/params/param_store.h"
 
 namespace megatron {
 

@@ -2,7 +2,7 @@
 #include <iostream>
 
 #include "megatron/cli/command.h"
-#include "megatron/config/fields.h"
+#include "megatron/config/field_table.h"
 
 namespace megatron {
 namespace {

@@ -8,7 +8,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "megatron/cli/command.h"
-#include "megatron/config/fields.h"
+#include "megatron/config/field_table.h"
 #include "megatron/config/problems.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/datasets/builder.h"

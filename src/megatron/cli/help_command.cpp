@@ -2,9 +2,9 @@
 #include <iostream>
 
 #include "megatron/cli/command.h"
-#include "megatron/config/fields.h"
+#include "megatron/config/field_table.h"
 #include "megatron/config/help.h"
-#include "megatron/config/reference.h"
+#include "megatron/config/reference_docs.h"
 
 namespace megatron {
 namespace {

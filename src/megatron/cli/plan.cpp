@@ -11,7 +11,7 @@
 #include "megatron/cli/command.h"
 #include "megatron/cli/plan_costs.h"
 #include "megatron/cli/plan_output.h"
-#include "megatron/config/fields.h"
+#include "megatron/config/field_table.h"
 #include "megatron/config/pipeline_layout.h"
 #include "megatron/config/run_flags.h"
 #include "megatron/schedules/draw.h"

@@ -8,7 +8,7 @@
 #include "megatron/base/format.h"
 #include "megatron/base/terminal.h"
 #include "megatron/cli/command.h"
-#include "megatron/config/fields.h"
+#include "megatron/config/field_table.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/preprocess.h"

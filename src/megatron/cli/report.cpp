@@ -5,7 +5,7 @@
 #include "megatron/base/files.h"
 #include "megatron/base/format.h"
 #include "megatron/cli/command.h"
-#include "megatron/config/fields.h"
+#include "megatron/config/field_table.h"
 #include "megatron/config/problems.h"
 #include "megatron/metrics/report/page.h"
 

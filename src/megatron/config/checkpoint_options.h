@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/config/fields.h"
+#include "megatron/config/field_table.h"
 #include "megatron/config/settings.h"
 
 namespace megatron {

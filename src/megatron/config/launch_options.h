@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/config/fields.h"
+#include "megatron/config/field_table.h"
 #include "megatron/config/launch_environment.h"
 
 namespace megatron {

@@ -3,7 +3,7 @@
 #include <array>
 #include <functional>
 
-#include "megatron/config/settings_names.h"
+#include "megatron/config/settings_enums.h"
 
 namespace megatron {
 namespace {

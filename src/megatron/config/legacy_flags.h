@@ -4,7 +4,7 @@
 #pragma once
 
 #include "megatron/config/command_line.h"
-#include "megatron/config/fields.h"
+#include "megatron/config/field_table.h"
 #include "megatron/config/settings.h"
 
 namespace megatron {

@@ -1,5 +1,5 @@
 // The flags of the optimizer and of its learning rate and weight decay over time.
-#include "megatron/config/settings_names.h"
+#include "megatron/config/settings_enums.h"
 #include "megatron/config/settings_tables.h"
 
 namespace megatron {

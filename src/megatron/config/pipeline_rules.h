@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "megatron/config/rules.h"
+#include "megatron/config/validate_settings.h"
 
 namespace megatron {
 

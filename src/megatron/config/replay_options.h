@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "megatron/config/fields.h"
+#include "megatron/config/field_table.h"
 
 namespace megatron {
 

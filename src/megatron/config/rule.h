@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "megatron/config/rules.h"
+#include "megatron/config/validate_settings.h"
 
 namespace megatron {
 

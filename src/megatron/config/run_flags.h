@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "megatron/config/fields.h"
+#include "megatron/config/field_table.h"
 #include "megatron/config/settings.h"
 
 namespace megatron {

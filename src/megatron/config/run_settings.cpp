@@ -10,7 +10,7 @@
 #include "megatron/config/legacy_flags.h"
 #include "megatron/config/pipeline_rules.h"
 #include "megatron/config/resolve.h"
-#include "megatron/config/rules.h"
+#include "megatron/config/validate_settings.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/world_rules.h"
 

@@ -1,7 +1,7 @@
 // The tables of a run's settings: Megatron-LM's flags, with their defaults, on the members of settings.h.
 #pragma once
 
-#include "megatron/config/fields.h"
+#include "megatron/config/field_table.h"
 #include "megatron/config/settings.h"
 
 namespace megatron {

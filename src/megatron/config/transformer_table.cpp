@@ -1,5 +1,5 @@
 // The flags of the architecture: size, attention, norms, MLP, positions, regularisation and initialisation.
-#include "megatron/config/settings_names.h"
+#include "megatron/config/settings_enums.h"
 #include "megatron/config/settings_tables.h"
 
 namespace megatron {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "megatron/config/mesh_sizes.h"
-#include "megatron/config/rules.h"
+#include "megatron/config/validate_settings.h"
 
 namespace megatron {
 

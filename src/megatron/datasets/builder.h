@@ -10,7 +10,7 @@
 
 #include "megatron/config/settings.h"
 #include "megatron/datasets/dataset.h"
-#include "megatron/datasets/description.h"
+#include "megatron/datasets/unique_description.h"
 #include "megatron/datasets/split.h"
 
 namespace megatron {

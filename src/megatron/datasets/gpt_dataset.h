@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "megatron/datasets/dataset.h"
-#include "megatron/datasets/description.h"
+#include "megatron/datasets/unique_description.h"
 #include "megatron/datasets/gpt_index.h"
 #include "megatron/datasets/index_cache.h"
 #include "megatron/datasets/split.h"

@@ -5,7 +5,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/pipeline_layout.h"
-#include "megatron/config/rules.h"
+#include "megatron/config/validate_settings.h"
 #include "megatron/models/gpt_model.h"
 #include "megatron/pipeline/pipelined_logits.h"
 
@@ -48,7 +48,7 @@ LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int
   LoadedModel loaded{.source = std::move(*source), .stages = nullptr, .weights = nullptr, .answers = nullptr};
   loaded.stages = make_gpt_model(loaded.source.model, rank, GptOptions{.dtype = type, .layout = &layout});
   loaded.weights = std::make_unique<ParamStore>(
-      *loaded.stages, ParamStore::Options{.device = rank.device, .dtype = type, .with_gradients = false, .model = rank.model});
+      declared_parameters(*loaded.stages), ParamStore::Options{.device = rank.device, .dtype = type, .with_gradients = false, .model = rank.model});
   load_weights(loaded.source, *loaded.weights);
   if (rank.pp.size > 1) loaded.answers = std::make_unique<PipelinedLogits>(*loaded.stages, layout, rank);
   return loaded;

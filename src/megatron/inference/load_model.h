@@ -12,7 +12,7 @@
 #include "megatron/config/inference_options.h"
 #include "megatron/models/language_model.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/transformer/param_store.h"
+#include "megatron/params/param_store.h"
 
 namespace megatron {
 

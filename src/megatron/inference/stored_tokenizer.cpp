@@ -7,7 +7,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
-#include "megatron/checkpoint/carried_tokenizer.h"
+#include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/tokenizers/tokenizer_files.h"
 
 namespace megatron {

@@ -6,8 +6,8 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/resolve.h"
-#include "megatron/config/rules.h"
-#include "megatron/config/settings_names.h"
+#include "megatron/config/validate_settings.h"
+#include "megatron/config/settings_enums.h"
 
 namespace megatron {
 namespace {

@@ -12,16 +12,16 @@
 
 #include "megatron/base/error.h"
 #include "megatron/models/model_part.h"
-#include "megatron/parallel/regions.h"
-#include "megatron/transformer/embedding.h"
-#include "megatron/transformer/loss.h"
+#include "megatron/ops/tensor_parallel_mappings.h"
+#include "megatron/nn/embedding.h"
+#include "megatron/nn/loss.h"
 #include "megatron/transformer/matmul.h"
-#include "megatron/transformer/mlp.h"
-#include "megatron/transformer/rotary.h"
-#include "megatron/transformer/row_operations.h"
-#include "megatron/transformer/self_attention.h"
-#include "megatron/transformer/transformer_layer.h"
-#include "megatron/transformer/weight_init.h"
+#include "megatron/nn/mlp.h"
+#include "megatron/ops/rotary.h"
+#include "megatron/ops/row_operations.h"
+#include "megatron/nn/self_attention.h"
+#include "megatron/nn/transformer_layer.h"
+#include "megatron/params/weight_init.h"
 
 namespace megatron {
 namespace {

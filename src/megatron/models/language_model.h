@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "megatron/config/transformer_config.h"
-#include "megatron/transformer/layer_state.h"
-#include "megatron/transformer/microbatch.h"
-#include "megatron/transformer/module.h"
-#include "megatron/transformer/unit_hooks.h"
+#include "megatron/ops/kv_cache.h"
+#include "megatron/nn/microbatch.h"
+#include "megatron/nn/module.h"
+#include "megatron/nn/unit_hooks.h"
 
 namespace megatron {
 

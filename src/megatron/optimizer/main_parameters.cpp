@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "megatron/transformer/init.h"
+#include "megatron/params/init.h"
 
 namespace megatron {
 namespace {

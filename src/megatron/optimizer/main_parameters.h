@@ -10,7 +10,7 @@
 
 #include "megatron/optimizer/param_gather.h"
 #include "megatron/optimizer/parameter_sums.h"
-#include "megatron/transformer/param_store.h"
+#include "megatron/params/param_store.h"
 
 namespace megatron {
 

@@ -16,7 +16,7 @@
 #include "megatron/optimizer/loss_scaling.h"
 #include "megatron/optimizer/main_parameters.h"
 #include "megatron/optimizer/optimizer_state.h"
-#include "megatron/transformer/param_store.h"
+#include "megatron/params/param_store.h"
 
 namespace megatron {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/transformer/param_store.h"
+#include "megatron/params/param_store.h"
 
 namespace megatron {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "megatron/parallel/comm.h"
-#include "megatron/transformer/param_store.h"
+#include "megatron/params/param_store.h"
 
 namespace megatron {
 

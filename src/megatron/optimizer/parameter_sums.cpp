@@ -11,7 +11,7 @@
 #include "megatron/optimizer/copy_to_device.h"
 #include "megatron/optimizer/optimizer_operations.h"
 #include "megatron/parallel/comm.h"
-#include "megatron/transformer/kernel_type.h"
+#include "megatron/ops/kernel_type.h"
 #include "megatron/transformer/all_parameter_names.h"
 
 namespace megatron {

@@ -1,7 +1,7 @@
 // Checks that data-parallel replicas hold the same weights.
 #pragma once
 
-#include "megatron/transformer/param_store.h"
+#include "megatron/params/param_store.h"
 
 namespace megatron {
 

@@ -3,7 +3,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/field_values.h"
-#include "megatron/config/settings_names.h"
+#include "megatron/config/settings_enums.h"
 #include "megatron/optimizer/param_scheduler.h"
 
 namespace megatron {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/block_sums.h"
-#include "megatron/transformer/param_store.h"
+#include "megatron/params/param_store.h"
 
 namespace megatron {
 

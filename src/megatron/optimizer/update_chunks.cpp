@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "megatron/base/error.h"
-#include "megatron/transformer/kernel_type.h"
+#include "megatron/ops/kernel_type.h"
 
 namespace megatron {
 namespace {

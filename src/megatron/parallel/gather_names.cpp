@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "megatron/parallel/gather_texts.h"
+#include "megatron/parallel/object_collectives.h"
 
 namespace megatron {
 

@@ -11,14 +11,14 @@
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 #include "megatron/parallel/cuda_plugin.h"
-#include "megatron/parallel/transport/exchange_transport.h"
-#include "megatron/parallel/transport/failure_watch.h"
-#include "megatron/parallel/transport/gloo_channel.h"
+#include "megatron/parallel/shared_memory/shared_memory_transport.h"
+#include "megatron/parallel/failure/failure_monitor.h"
+#include "megatron/parallel/gloo/gloo_channel.h"
 #include "megatron/parallel/transport/hierarchical_transport.h"
-#include "megatron/parallel/transport/lane_comm.h"
-#include "megatron/parallel/transport/message_transport.h"
-#include "megatron/parallel/transport/nccl_comm.h"
-#include "megatron/parallel/transport/places.h"
+#include "megatron/parallel/transport/queued_comm.h"
+#include "megatron/parallel/gloo/message_transport.h"
+#include "megatron/parallel/nccl/nccl_comm.h"
+#include "megatron/parallel/shared_memory/host_groups.h"
 
 namespace megatron {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "megatron/base/error.h"
-#include "megatron/parallel/transport/exchange_transport.h"
-#include "megatron/parallel/transport/lane_comm.h"
+#include "megatron/parallel/shared_memory/shared_memory_transport.h"
+#include "megatron/parallel/transport/queued_comm.h"
 
 namespace megatron {
 namespace {

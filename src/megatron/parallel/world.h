@@ -23,9 +23,9 @@
 
 #include "megatron/config/launch_environment.h"
 #include "megatron/config/run_command.h"
-#include "megatron/parallel/failure_notice.h"
+#include "megatron/parallel/failure/failure_notice.h"
 #include "megatron/parallel/process_communicators.h"
-#include "megatron/parallel/rendezvous/meeting.h"
+#include "megatron/parallel/rendezvous/rendezvous.h"
 
 namespace c10d {
 class Store;

@@ -10,7 +10,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/run_command.h"
-#include "megatron/parallel/transport/patience.h"
+#include "megatron/parallel/shared_memory/spin_wait.h"
 
 namespace megatron {
 namespace {

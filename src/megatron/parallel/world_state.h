@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "megatron/parallel/failure_notice.h"
+#include "megatron/parallel/failure/failure_notice.h"
 #include "megatron/parallel/rendezvous/run_connection.h"
 #include "megatron/parallel/world.h"
 

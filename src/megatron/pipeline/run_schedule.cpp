@@ -11,7 +11,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/parallel/comm.h"
-#include "megatron/parallel/turns.h"
+#include "megatron/pipeline/overlapped_pair.h"
 
 namespace megatron {
 namespace {

@@ -9,7 +9,7 @@
 #include "megatron/models/language_model.h"
 #include "megatron/parallel/axis.h"
 #include "megatron/schedules/schedule.h"
-#include "megatron/transformer/param_store.h"
+#include "megatron/params/param_store.h"
 
 namespace megatron {
 

@@ -4,7 +4,7 @@
 
 #include "megatron/base/format.h"
 #include "megatron/schedules/draw.h"
-#include "megatron/schedules/draw_cells.h"
+#include "megatron/schedules/drawn_steps.h"
 #include "megatron/schedules/timeline.h"
 
 namespace megatron {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
-#include "megatron/schedules/routes.h"
+#include "megatron/schedules/message_routes.h"
 
 namespace megatron {
 namespace {

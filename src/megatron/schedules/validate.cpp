@@ -1,6 +1,6 @@
 #include "megatron/schedules/validate.h"
 
-#include "megatron/schedules/validate_parts.h"
+#include "megatron/schedules/validate_passes.h"
 
 namespace megatron {
 namespace {

@@ -2,8 +2,8 @@
 #include <array>
 #include <vector>
 
-#include "megatron/schedules/routes.h"
-#include "megatron/schedules/validate_parts.h"
+#include "megatron/schedules/message_routes.h"
+#include "megatron/schedules/validate_passes.h"
 
 namespace megatron {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <iostream>
 
-#include "megatron/base/processor_share.h"
+#include "megatron/base/cpu_affinity.h"
 #include "megatron/checkpoint/merge_architecture.h"
-#include "megatron/parallel/gather_texts.h"
+#include "megatron/parallel/object_collectives.h"
 
 namespace megatron {
 

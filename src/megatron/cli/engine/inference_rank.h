@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/cli/engine/joined_rank.h"
+#include "megatron/cli/engine/distributed_context.h"
 #include "megatron/config/inference_options.h"
 #include "megatron/inference/load_model.h"
 

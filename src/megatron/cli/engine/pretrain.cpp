@@ -2,13 +2,13 @@
 #include <iostream>
 
 #include "megatron/cli/engine/engine.h"
-#include "megatron/cli/engine/joined_rank.h"
+#include "megatron/cli/engine/distributed_context.h"
 #include "megatron/config/run_settings.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/parallel/world.h"
-#include "megatron/training/non_finite.h"
-#include "megatron/training/setup.h"
-#include "megatron/training/train_loop.h"
+#include "megatron/training/resilience/non_finite.h"
+#include "megatron/training/loop/setup.h"
+#include "megatron/training/loop/train_loop.h"
 
 namespace megatron {
 namespace {

@@ -1,5 +1,5 @@
 // `megatron replay`: a saved microbatch through the model with every op watched.
-#include "megatron/training/diagnosis/replay.h"
+#include "megatron/training/resilience/diagnosis/replay.h"
 
 #include <iostream>
 #include <nlohmann/json.hpp>

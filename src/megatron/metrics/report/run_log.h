@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "megatron/base/json_box.h"
+#include "megatron/base/json_value.h"
 
 namespace megatron {
 

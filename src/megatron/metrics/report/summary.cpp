@@ -7,7 +7,7 @@
 #include <span>
 
 #include "megatron/base/format.h"
-#include "megatron/base/progress.h"
+#include "megatron/base/progress_bar.h"
 
 namespace megatron {
 namespace {

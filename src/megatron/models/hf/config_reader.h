@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "megatron/base/json_box.h"
+#include "megatron/base/json_value.h"
 
 namespace megatron {
 

@@ -7,7 +7,7 @@
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/models/hf/weight_map.h"
-#include "megatron/transformer/sharding.h"
+#include "megatron/params/sharding.h"
 
 namespace megatron {
 

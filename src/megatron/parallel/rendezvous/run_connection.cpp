@@ -7,7 +7,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
-#include "megatron/parallel/rendezvous/reach_store.h"
+#include "megatron/parallel/rendezvous/connect_to_store.h"
 
 namespace megatron {
 namespace {

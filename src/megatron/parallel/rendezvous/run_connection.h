@@ -6,7 +6,7 @@
 #include <string>
 
 #include "megatron/config/launch_environment.h"
-#include "megatron/parallel/rendezvous/failure_board.h"
+#include "megatron/parallel/failure/run_status.h"
 #include "megatron/parallel/rendezvous/run_store.h"
 
 namespace megatron {

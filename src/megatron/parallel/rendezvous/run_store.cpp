@@ -4,7 +4,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "megatron/parallel/rendezvous/reach_store.h"
+#include "megatron/parallel/rendezvous/connect_to_store.h"
 #include "megatron/parallel/rendezvous/store_server.h"
 
 namespace megatron {

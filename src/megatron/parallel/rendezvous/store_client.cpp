@@ -13,7 +13,7 @@
 #include <cstring>
 
 #include "megatron/base/format.h"
-#include "megatron/parallel/rendezvous/store_wire.h"
+#include "megatron/parallel/rendezvous/store_protocol.h"
 
 namespace megatron {
 namespace {

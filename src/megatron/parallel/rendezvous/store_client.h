@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/base/awake_timer.h"
+#include "megatron/base/suspend_aware_timer.h"
 
 namespace megatron {
 

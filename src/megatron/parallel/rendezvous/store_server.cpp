@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "megatron/base/error.h"
-#include "megatron/parallel/rendezvous/store_wire.h"
+#include "megatron/parallel/rendezvous/store_protocol.h"
 
 namespace megatron {
 namespace {

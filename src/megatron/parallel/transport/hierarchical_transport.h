@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "megatron/parallel/transport/patience.h"
+#include "megatron/parallel/shared_memory/spin_wait.h"
 #include "megatron/parallel/transport/transport.h"
 
 namespace megatron {

@@ -1,4 +1,4 @@
-// What carries the calls of a group. Comm's order, threads and counters lie above it (lane_comm.h).
+// What carries the calls of a group. Comm's order, threads and counters lie above it (queued_comm.h).
 #pragma once
 
 #include "megatron/parallel/comm.h"

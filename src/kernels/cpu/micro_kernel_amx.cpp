@@ -1,0 +1,141 @@
+// Not yet run on a CPU with AMX; tests run the same code on imitated tiles (tests/kernels/micro_kernel_amx_test.cpp), and a check of the real ones
+// comes before their first use.
+#define MEGATRON_KERNEL_ISA amx
+#include "kernels/cpu/micro_kernel_amx.h"
+
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "kernels/cpu/micro_kernel_variants.h"
+
+namespace megatron::kernels::amx {
+namespace {
+
+/// Tile registers: sums 0–3 (two for each half of the rows), rows 4 and 5, panel 6 and 7.
+class AmxTiles {
+ public:
+  AmxTiles() = default;
+  AmxTiles(const AmxTiles&) = delete;
+  AmxTiles& operator=(const AmxTiles&) = delete;
+  ~AmxTiles() {
+    if (upper_ >= 0) _tile_release();
+  }
+
+  /// Rows in the two halves; loads nothing that is loaded already.
+  void configure(std::int64_t upper, std::int64_t lower) {
+    if (upper == upper_ && lower == lower_) return;
+    upper_ = upper;
+    lower_ = lower;
+    struct alignas(64) Configuration {
+      std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+      std::uint16_t line_bytes[16] = {};
+      std::uint8_t lines[16] = {};
+    } configuration;
+    const std::int64_t halves[] = {upper, upper, lower, lower, upper, lower, kTile, kTile};
+    for (int tile = 0; tile < 8; ++tile) {
+      if (halves[tile] == 0) continue;
+      configuration.line_bytes[tile] = kTileBytes;
+      configuration.lines[tile] = static_cast<std::uint8_t>(halves[tile]);
+    }
+    _tile_loadconfig(&configuration);
+  }
+
+  template <int kHalf>
+  static void clear() {
+    if constexpr (kHalf == 0) {
+      _tile_zero(0);
+      _tile_zero(1);
+    } else {
+      _tile_zero(2);
+      _tile_zero(3);
+    }
+  }
+  template <int kHalf>
+  static void load_rows(const char* lines, std::int64_t stride) {
+    if constexpr (kHalf == 0) {
+      _tile_loadd(4, lines, stride);
+    } else {
+      _tile_loadd(5, lines, stride);
+    }
+  }
+  template <int kHalf>
+  static void load_panel(const char* lines, std::int64_t stride) {
+    if constexpr (kHalf == 0) {
+      _tile_loadd(6, lines, stride);
+    } else {
+      _tile_loadd(7, lines, stride);
+    }
+  }
+  template <int kHalf>
+  static void multiply() {
+    if constexpr (kHalf == 0) {
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_dpbf16ps(1, 4, 7);
+    } else {
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+  }
+  template <int kHalf>
+  static void store(float* sums, std::int64_t stride) {
+    if constexpr (kHalf == 0) {
+      _tile_stored(0, sums, stride);
+      _tile_stored(1, sums + kTile, stride);
+    } else {
+      _tile_stored(2, sums, stride);
+      _tile_stored(3, sums + kTile, stride);
+    }
+  }
+
+ private:
+  std::int64_t upper_ = -1, lower_ = -1;
+};
+
+/// Linux gives a process the tiles' state on request (arch_prctl(2)).
+bool has_amx_permission() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+/// 17 rows by 18 columns, 40 deep, of small whole numbers, whose sums are exact in any order.
+bool amx_passes_self_test(const MicroKernel& product) {
+  constexpr std::int64_t kRows = 17, kColumns = 18, kDepth = 40, kLine = 32;
+  const auto bf16 = [](std::int64_t value) {
+    const float wide = static_cast<float>(value);
+    std::uint32_t bits;
+    std::memcpy(&bits, &wide, sizeof bits);
+    return static_cast<std::uint16_t>(bits >> 16);
+  };
+  std::uint16_t a[kRows * kDepth], b[kDepth * kColumns];
+  const auto a_value = [](std::int64_t r, std::int64_t d) { return (3 * r + 5 * d) % 11 - 5; };
+  const auto b_value = [](std::int64_t d, std::int64_t c) { return (7 * d + 2 * c) % 13 - 6; };
+  for (std::int64_t r = 0; r < kRows; ++r)
+    for (std::int64_t d = 0; d < kDepth; ++d) a[r * kDepth + d] = bf16(a_value(r, d));
+  for (std::int64_t d = 0; d < kDepth; ++d)
+    for (std::int64_t c = 0; c < kColumns; ++c) b[d * kColumns + c] = bf16(b_value(d, c));
+  std::uint32_t lines[kRows * kLine], panel[kLine * kPanelColumns];
+  float out[kRows * kColumns];
+  product.copy({a, Type::bf16, 1, kDepth, kDepth, kRows, lines, kLine});
+  product.pack({b, Type::bf16, kColumns, 1, kDepth, kColumns, panel, kPanelColumns});
+  product.multiply({lines, kLine, 1, panel, out, kColumns, kRows, kColumns, product.steps_of(kDepth), false});
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    for (std::int64_t c = 0; c < kColumns; ++c) {
+      std::int64_t sum = 0;
+      for (std::int64_t d = 0; d < kDepth; ++d) sum += a_value(r, d) * b_value(d, c);
+      if (out[r * kColumns + c] != static_cast<float>(sum)) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+bool is_usable() {
+  static const bool usable = has_amx_permission() && amx_passes_self_test(amx_micro_kernel<AmxTiles>());
+  return usable;
+}
+
+MicroKernel bf16_micro_kernel() { return amx_micro_kernel<AmxTiles>(); }
+
+}  // namespace megatron::kernels::amx

@@ -1,0 +1,182 @@
+#include "megatron/checkpoint/checkpoint_tokenizer.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/error.h"
+#include "megatron/base/files.h"
+#include "megatron/base/json.h"
+#include "megatron/config/settings_tables.h"
+#include "megatron/tokenizers/tokenizer.h"
+#include "megatron/tokenizers/tokenizer_files.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::array kIdKeys{"bos_token_id", "eos_token_id", "pad_token_id"};
+
+/// The tokenizer's settings of the run that saved the checkpoint.
+TokenizerConfig saved_tokenizer_config(const Manifest& manifest) {
+  TokenizerConfig config;
+  for (const Field& field : tokenizer_table().set().fields) {
+    const auto found = manifest.settings->find(field.name);
+    if (found == manifest.settings->end() || !found->is_string()) continue;
+    const std::string text = found->get<std::string>();
+    if (!text.empty() && !is_none(text)) assign(field, &config, std::span(&text, 1));
+  }
+  return config;
+}
+
+/// The folder that holds `name` among a checkpoint's auxiliary files; empty when none does.
+fs::path auxiliary_folder(const fs::path& folder, const Manifest& manifest, const std::string& name) {
+  for (const auto& [path, checksum] : manifest.files) {
+    if (fs::path(path).filename() == name) return folder / fs::path(path).parent_path();
+  }
+  return {};
+}
+
+constexpr std::array kVocabularyFiles{"tokenizer.json", "tokenizer.model", "vocab.json",
+                                      "merges.txt"};
+
+bool has_vocabulary(const AuxiliaryFiles& files) {
+  return std::any_of(kVocabularyFiles.begin(), kVocabularyFiles.end(),
+                     [&](const char* name) { return files.contains(name); });
+}
+
+bool is_byte_tokenizer(const TokenizerConfig& config) {
+  return config.tokenizer_type == "ByteTokenizer";
+}
+
+void remove_special_token_ids(AuxiliaryFiles& files) {
+  files.erase("generation_config.json");
+  const auto config = files.find("config.json");
+  if (config == files.end()) return;
+  Json json = parse_json(config->second, "the carried config.json");
+  if (!json.is_object()) return;
+  for (const char* key : kIdKeys) json.erase(key);
+  config->second = json.dump(2) + "\n";
+}
+
+/// tokenizer_config.json for transformers, which would otherwise guess the special tokens by the
+/// model's family.
+std::string tokenizer_config_json(const Tokenizer& tokenizer, bool is_gpt2) {
+  Json json = {{"tokenizer_class", is_gpt2 ? "GPT2Tokenizer" : "PreTrainedTokenizerFast"},
+               {"clean_up_tokenization_spaces", false}};
+  const auto name = [&](const char* key, std::int32_t id) {
+    if (id >= 0)
+      json[key] = tokenizer.name() == "ByteTokenizer"
+                      ? kByteTokenizerEod
+                      : tokenizer.decode(std::array{id}, SpecialTokens::keep);
+  };
+  name("bos_token", is_gpt2 ? tokenizer.eod() : tokenizer.bos());
+  name("eos_token", tokenizer.eod());
+  name("pad_token", tokenizer.pad());
+  if (is_gpt2) name("unk_token", tokenizer.eod());
+  return json.dump(2) + "\n";
+}
+
+}  // namespace
+
+TokenizerConfig stored_tokenizer(const Manifest& manifest, const fs::path& folder) {
+  TokenizerConfig config = saved_tokenizer_config(manifest);
+  const std::string& type = config.tokenizer_type;
+  if (type == "NullTokenizer" || type == "ByteTokenizer") return config;
+  fs::path carried =
+      type == "GPT2BPETokenizer" ? fs::path() : auxiliary_folder(folder, manifest, "tokenizer.json");
+  if (carried.empty() && type != "HuggingFaceTokenizer")
+    carried = auxiliary_folder(folder, manifest, "vocab.json");
+  if (carried.empty()) return config;
+  config.tokenizer_model = carried.string();
+  config.vocab_file.clear();
+  config.merge_file.clear();
+  return config;
+}
+
+TokenizerConfig stored_tokenizer(const fs::path& hf_folder) {
+  TokenizerConfig config;
+  const bool is_gpt2 = fs::exists(hf_folder / "vocab.json") && fs::exists(hf_folder / "merges.txt");
+  if (is_gpt2 || fs::exists(hf_folder / "tokenizer.json"))
+    config.tokenizer_model = hf_folder.string();
+  return config;
+}
+
+bool has_tokenizer_files(const AuxiliaryFiles& files) {
+  return files.contains("tokenizer.json") || files.contains("tokenizer.model") ||
+         (files.contains("vocab.json") && files.contains("merges.txt"));
+}
+
+std::optional<bool> same_vocabulary(const AuxiliaryFiles& left, const AuxiliaryFiles& right) {
+  const auto both_have = [&](const char* name) {
+    return left.contains(name) && right.contains(name);
+  };
+  const auto same = [&](const char* name) { return left.at(name) == right.at(name); };
+  if (both_have("tokenizer.json")) return same("tokenizer.json");
+  if (both_have("vocab.json") && both_have("merges.txt"))
+    return same("vocab.json") && same("merges.txt");
+  if (both_have("tokenizer.model")) return same("tokenizer.model");
+  return std::nullopt;
+}
+
+AuxiliaryFiles hf_tokenizer_files(const TokenizerConfig& config) {
+  if (is_byte_tokenizer(config)) return {{"tokenizer.json", byte_tokenizer_json()}};
+  return tokenizer_files(config);
+}
+
+void replace_tokenizer_files(const AuxiliaryFiles& tokenizer, AuxiliaryFiles& files) {
+  if (tokenizer.empty()) return;
+  if (has_vocabulary(files) && !same_vocabulary(files, tokenizer).value_or(false)) {
+    for (const char* name : tokenizer_file_names()) files.erase(name);
+    remove_special_token_ids(files);
+  }
+  for (const auto& [name, text] : tokenizer) files[name] = text;
+}
+
+Json tokenizer_to_json(const TokenizerConfig& config) {
+  Json json = Json::object();
+  for (const Field& field : tokenizer_table().set().fields)
+    json[field.name] = join_values(field.get(&config));
+  return json;
+}
+
+TokenizerExport export_tokenizer(const TokenizerConfig& config, AuxiliaryFiles& files) {
+  TokenizerExport result;
+  if (!has_tokenizer(config)) {
+    if (!has_tokenizer_files(files))
+      result.notes.push_back(
+          "no tokenizer is stored with these weights: give --tokenizer-model to write one beside "
+          "them");
+    return result;
+  }
+  try {
+    if (!has_tokenizer_files(files) || is_byte_tokenizer(config))
+      replace_tokenizer_files(hf_tokenizer_files(config), files);
+    const auto tokenizer = make_tokenizer(config);
+    // A document begins after the end of another.
+    const std::int32_t begin = tokenizer->bos() >= 0 ? tokenizer->bos() : tokenizer->eod();
+    if (begin >= 0) result.ids.bos = begin;
+    if (tokenizer->eod() >= 0) result.ids.eos = tokenizer->eod();
+    if (tokenizer->pad() >= 0) result.ids.pad = tokenizer->pad();
+    if (!has_tokenizer_files(files)) {
+      const std::string size =
+          config.vocab_size ? " --vocab-size " + std::to_string(*config.vocab_size) : "";
+      result.notes.push_back(std::string(tokenizer->name()) +
+                             " has no files: generate from the folder needs --tokenizer-type " +
+                             std::string(tokenizer->name()) + size);
+    } else if (!files.contains("tokenizer_config.json")) {
+      files["tokenizer_config.json"] =
+          tokenizer_config_json(*tokenizer, tokenizer->name() == "GPT2BPETokenizer");
+    }
+  } catch (const UserError& error) {
+    const std::string reason =
+        error.parts().what + (error.parts().got.empty() ? "" : ": " + error.parts().got);
+    const bool is_complete = has_tokenizer_files(files);
+    result.notes.push_back((is_complete
+                                ? "the ids of the tokens that begin and end a text are unknown: "
+                                : "no tokenizer is written: ") +
+                           reason + (is_complete ? "" : "; give --tokenizer-model to write one"));
+  }
+  return result;
+}
+
+}  // namespace megatron

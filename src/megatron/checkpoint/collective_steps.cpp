@@ -1,0 +1,59 @@
+#include "megatron/checkpoint/collective_steps.h"
+
+#include <exception>
+#include <stdexcept>
+
+#include "megatron/base/error.h"
+#include "megatron/parallel/object_collectives.h"
+
+namespace megatron {
+namespace {
+
+constexpr char kDone = '0', kUserError = '1', kFailure = '2';
+
+/// What a rank has to tell: one of the marks, then a text.
+struct Outcome {
+  std::string message;
+  std::exception_ptr error = {};
+};
+
+Outcome outcome_of(const std::function<std::string()>& step) {
+  try {
+    return {kDone + step()};
+  } catch (const UserError& error) {
+    return {kUserError + std::string(error.what()), std::current_exception()};
+  } catch (const std::exception& error) {
+    return {kFailure + std::string(error.what()), std::current_exception()};
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> CollectiveSteps::run(const std::function<std::string()>& step,
+                                         RankPrefix prefix) const {
+  if (world_.size == 1) return {step()};
+  const Outcome mine = outcome_of(step);
+  std::vector<std::string> texts = all_gather_strings(world_, mine.message, device_);
+  if (mine.error) std::rethrow_exception(mine.error);
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    const char mark = texts[rank].at(0);
+    texts[rank].erase(0, 1);
+    if (mark == kDone) continue;
+    const std::string message = "rank " + std::to_string(rank) + ": " + texts[rank];
+    if (mark == kUserError)
+      throw UserError(prefix == RankPrefix::always ? message : texts[rank]);
+    throw std::runtime_error(message);
+  }
+  return texts;
+}
+
+std::vector<std::string> CollectiveSteps::run_on_all_ranks(const std::function<std::string()>& step) const {
+  return run(step, RankPrefix::always);
+}
+
+std::string CollectiveSteps::run_on_rank_0(const std::function<std::string()>& step) const {
+  return run([&] { return world_.rank == 0 ? step() : std::string(); }, RankPrefix::internal_errors_only)
+      .front();
+}
+
+}  // namespace megatron

@@ -1,0 +1,86 @@
+#include "megatron/checkpoint/shard_writer.h"
+
+#include <cstdio>
+#include <unordered_map>
+
+#include "megatron/base/checksum.h"
+#include "megatron/base/error.h"
+#include "megatron/checkpoint/safetensors.h"
+#include "megatron/checkpoint/tensor_bytes.h"
+
+namespace megatron {
+namespace {
+
+std::uint64_t size_of(const WriteItem& piece) { return static_cast<std::uint64_t>(num_elements(piece.region.shape)) * element_size(piece.type); }
+
+/// The tensor's own name when the piece is the whole tensor; else with the box's offset.
+std::string key_of(const WriteItem& piece) {
+  return piece.region.shape == piece.global_shape ? piece.name : piece.name + "@" + shape_text(piece.region.offset);
+}
+
+std::string shard_name(const ShardFileOptions& files, std::size_t part) {
+  char number[32];
+  if (part == 0) {
+    std::snprintf(number, sizeof number, "_%05lld", static_cast<long long>(files.rank));
+  } else {
+    std::snprintf(number, sizeof number, "_%05lld_%03zu", static_cast<long long>(files.rank), part);
+  }
+  return files.prefix + number + ".safetensors";
+}
+
+/// Consecutive pieces that fit into one file.
+std::vector<std::vector<WriteItem>> group_by_file(std::vector<WriteItem> pieces, std::uint64_t max_shard_bytes) {
+  std::vector<std::vector<WriteItem>> groups;
+  std::uint64_t used = 0;
+  for (WriteItem& piece : pieces) {
+    const std::uint64_t size = size_of(piece);
+    if (groups.empty() || used + size > max_shard_bytes) {
+      groups.emplace_back();
+      used = 0;
+    }
+    used += size;
+    groups.back().push_back(std::move(piece));
+  }
+  return groups;
+}
+
+void write_file(const std::filesystem::path& folder, const std::string& name, const std::vector<WriteItem>& pieces, Manifest& manifest,
+                FileSystem& file_system) {
+  std::vector<TensorHeader> headers;
+  std::unordered_map<std::string, const WriteItem*> by_key;
+  for (const WriteItem& piece : pieces) {
+    headers.push_back({key_of(piece), piece.type, piece.region.shape});
+    by_key.emplace(headers.back().name, &piece);
+  }
+  SafetensorsWriter writer(folder / name, std::move(headers), {{"format", "pt"}}, file_system);
+  manifest.headers[name] = writer.header_checksum();
+  for (const TensorHeader& head : writer.order()) {
+    const WriteItem& piece = *by_key.at(head.name);
+    const at::Tensor content = contiguous_cpu(piece.tensor());
+    MEGATRON_CHECK(to_safetensors_dtype(content.scalar_type()) == piece.type, "piece of ", piece.name, " has another type than planned");
+    const auto bytes = tensor_bytes(content);
+    writer.write(bytes);
+    ManifestTensor& tensor = manifest.tensors[piece.name];
+    tensor.kind = piece.kind;
+    tensor.type = piece.type;
+    tensor.shape = piece.global_shape;
+    tensor.pieces.push_back({name, head.name, piece.region, checksum(bytes)});
+  }
+  writer.close();
+}
+
+}  // namespace
+
+std::uint64_t num_bytes(const std::vector<WriteItem>& pieces) {
+  std::uint64_t total = 0;
+  for (const WriteItem& piece : pieces) total += size_of(piece);
+  return total;
+}
+
+void write_shard_files(const std::filesystem::path& folder, const ShardFileOptions& files, std::vector<WriteItem> pieces, Manifest& manifest,
+                  FileSystem& file_system) {
+  const auto groups = group_by_file(std::move(pieces), files.max_shard_bytes);
+  for (std::size_t part = 0; part < groups.size(); ++part) write_file(folder, shard_name(files, part), groups[part], manifest, file_system);
+}
+
+}  // namespace megatron

@@ -1,0 +1,63 @@
+#include "megatron/cli/engine/distributed_context.h"
+
+#include <chrono>
+
+#include "megatron/parallel/cuda_plugin.h"
+#include "megatron/parallel/make_rank.h"
+
+namespace megatron {
+namespace {
+
+std::chrono::milliseconds timeout_of(const ParallelConfig& parallel) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(parallel.distributed_timeout_minutes * 60'000));
+}
+
+CpuTransport cpu_transport(const ParallelConfig& parallel) {
+  if (parallel.cpu_transport == "gloo") return CpuTransport::gloo;
+  return parallel.cpu_transport == "auto" ? CpuTransport::automatic : CpuTransport::shared_memory;
+}
+
+std::unique_ptr<Communicators> communicators_of(const World& world, const ParallelConfig& parallel, const c10::Device& device) {
+  ProcessOptions options = world.process_options();
+  options.timeout = timeout_of(parallel);
+  options.cpu_transport = cpu_transport(parallel);
+  options.device = device;
+  if (device.is_cuda()) options.cuda = open_cuda_plugin(cuda_plugin_path()).plugin;
+  return world.make_communicators(options);
+}
+
+OpenedDevice join(World& world, const ParallelConfig& parallel, const SettingsText& flags) {
+  world.join({.timeout = timeout_of(parallel), .settings = flags});
+  return open_device(parallel.device, world.environment().local_rank);
+}
+
+}  // namespace
+
+SettingsText flags_of(const FieldSet& fields, const void* object) {
+  SettingsText flags;
+  for (const Field& field : fields.fields) flags.emplace_back(field.flag(), join_values(field.get(object)));
+  return flags;
+}
+
+DistributedContext::DistributedContext(World& world, const ParallelConfig& parallel, const SettingsText& flags)
+    : world_(world), device_(join(world, parallel, flags)), communicators_(communicators_of(world, parallel, device_.device)) {
+  if (!communicators_) return;
+  world_.set_failure_notice(communicators_->failure_notice());
+  world_.on_failure([communicators = communicators_.get()](const std::string& reason) { communicators->abort(reason); });
+}
+
+DistributedContext::~DistributedContext() { world_.on_failure(nullptr); }
+
+RankInWorld DistributedContext::in_world() const {
+  return {.communicators = communicators_.get(),
+          .processors = world_.environment().world_size > 1 ? world_.hosts().processors : CpuPartition{},
+          .device = device_};
+}
+
+Rank DistributedContext::place(const ParallelConfig& parallel) const {
+  const Mesh mesh(mesh_sizes(parallel), world_.environment().world_size);
+  const RankOptions options{.device = device_.device};
+  return communicators_ ? make_rank(mesh, *communicators_, options) : make_rank(mesh, 0, options);
+}
+
+}  // namespace megatron

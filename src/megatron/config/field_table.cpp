@@ -1,0 +1,21 @@
+#include "megatron/config/field_table.h"
+
+#include <algorithm>
+
+namespace megatron {
+
+FieldBuilder& FieldBuilder::off_flag(std::string flag) {
+  const std::string body = field_.flag().substr(2);
+  std::erase(field_.off_flags, "no-" + body);
+  std::erase(field_.off_flags, "disable-" + body);
+  field_.off_flags.push_back(std::move(flag));
+  return *this;
+}
+
+void declare_off_flags(Field& field) {
+  if (!field.is_switch() || field.default_values != std::vector<std::string>{"true"}) return;
+  const std::string body = field.flag().substr(2);
+  field.off_flags = {"no-" + body, "disable-" + body};
+}
+
+}  // namespace megatron

@@ -1,0 +1,67 @@
+#include "megatron/datasets/data_loader.h"
+
+#include <algorithm>
+#include <string>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+void check_ids(const std::vector<std::int64_t>& ids, std::int64_t vocab_size, const Dataset& dataset, std::int64_t index) {
+  const auto outside = [&](std::int64_t id) { return id < 0 || id >= vocab_size; };
+  bool any = false;
+  for (const std::int64_t id : ids) any |= outside(id);
+  if (!any) return;
+  const auto first = std::find_if(ids.begin(), ids.end(), outside);
+  throw UserError({dataset.describe(index) + ": token id " + std::to_string(*first) + " at position " + std::to_string(first - ids.begin()) +
+                       " is outside the model's vocabulary of " + std::to_string(vocab_size),
+                   "", "use the tokenizer that made the dataset, or raise --vocab-size"});
+}
+
+}  // namespace
+
+Batch make_batch(const Dataset& dataset, BatchIndices indices, std::int64_t vocab_size) {
+  Batch batch;
+  batch.rows = static_cast<std::int64_t>(indices.samples.size());
+  const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+  for (const std::int64_t index : indices.samples) {
+    Sample sample = dataset.sample(index);
+    if (vocab_size > 0) {
+      check_ids(sample.tokens, vocab_size, dataset, index);
+      check_ids(sample.labels, vocab_size, dataset, index);
+    }
+    batch.sequence_length = static_cast<std::int64_t>(sample.tokens.size());
+    append(batch.tokens, sample.tokens);
+    append(batch.labels, sample.labels);
+    append(batch.position_ids, sample.position_ids);
+    append(batch.loss_mask, sample.loss_mask);
+    batch.document_starts.push_back(std::move(sample.document_starts));
+  }
+  batch.indices = std::move(indices);
+  return batch;
+}
+
+std::vector<std::int32_t> document_ids(const Batch& batch) {
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(batch.rows * batch.sequence_length), 0);
+  auto row_begin = ids.begin();
+  for (const auto& starts : batch.document_starts) {
+    for (std::size_t document = 0; document < starts.size(); ++document) {
+      const std::int64_t end = document + 1 < starts.size() ? starts[document + 1] : batch.sequence_length;
+      std::fill(row_begin + starts[document], row_begin + end, static_cast<std::int32_t>(document));
+    }
+    row_begin += batch.sequence_length;
+  }
+  return ids;
+}
+
+DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, DataLoaderOptions options) {
+  options.sampler.total_samples = dataset->size();
+  auto sampler = std::make_shared<Sampler>(options.sampler);
+  pool_ = std::make_unique<OrderedPool<BatchIndices, Batch>>(
+      OrderedPoolOptions{.workers = options.num_workers, .depth = std::max<std::int64_t>(1, options.num_workers * options.prefetch_factor)},
+      [sampler] { return sampler->next(); },
+      [dataset, vocab_size = options.vocab_size](BatchIndices indices) { return make_batch(*dataset, std::move(indices), vocab_size); });
+}
+
+}  // namespace megatron

@@ -1,0 +1,74 @@
+#include "megatron/datasets/unique_description.h"
+
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace megatron {
+namespace {
+
+void append_json(const OrderedJson& value, std::size_t indent, std::string& out) {
+  const auto new_line = [&](std::size_t spaces) { out += "\n" + std::string(spaces, ' '); };
+  if (value.is_number_float()) {
+    out += python_float_repr(value.get<double>());
+  } else if ((value.is_object() || value.is_array()) && !value.empty()) {
+    const bool is_object = value.is_object();
+    out += is_object ? '{' : '[';
+    bool first = true;
+    for (auto item = value.begin(); item != value.end(); ++item) {
+      if (!std::exchange(first, false)) out += ',';
+      new_line(indent + 4);
+      if (is_object) out += OrderedJson(item.key()).dump(-1, ' ', true, OrderedJson::error_handler_t::replace) + ": ";
+      append_json(*item, indent + 4, out);
+    }
+    new_line(indent);
+    out += is_object ? '}' : ']';
+  } else {
+    out += value.dump(-1, ' ', true, OrderedJson::error_handler_t::replace);
+  }
+}
+
+}  // namespace
+
+std::string python_json_dumps(const OrderedJson& value) {
+  std::string out;
+  append_json(value, 0, out);
+  return out;
+}
+
+std::string python_float_repr(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  char buffer[400];
+  const double magnitude = std::fabs(value);
+  const bool fixed = value == 0 || (magnitude >= 1e-4 && magnitude < 1e16);
+  const auto result = std::to_chars(buffer, buffer + sizeof buffer, value, fixed ? std::chars_format::fixed : std::chars_format::scientific);
+  std::string text(buffer, result.ptr);
+  if (fixed && text.find('.') == std::string::npos) text += ".0";
+  return text;
+}
+
+OrderedJson to_json(const TokenizerIdentity& tokenizer) {
+  OrderedJson json;
+  json["class"] = tokenizer.class_path;
+  json["tokenizer_path"] = tokenizer.path ? OrderedJson(*tokenizer.path) : OrderedJson(nullptr);
+  for (const auto& [name, value] : tokenizer.arguments) json[name] = value;
+  return json;
+}
+
+OrderedJson to_json(const std::optional<SplitMatrix>& matrix) {
+  if (!matrix) return nullptr;
+  OrderedJson json = OrderedJson::array();
+  for (std::size_t i = 0; i < matrix->size(); ++i) {
+    if (!(*matrix)[i]) {
+      json.push_back(nullptr);
+      continue;
+    }
+    const auto [begin, end] = *(*matrix)[i];
+    json.push_back(OrderedJson::array({i == 0 ? OrderedJson(0) : OrderedJson(begin), OrderedJson(end)}));  // Python's sum starts at the int 0
+  }
+  return json;
+}
+
+}  // namespace megatron

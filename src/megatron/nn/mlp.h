@@ -1,0 +1,25 @@
+// The feed-forward block: fc2(f(fc1(x))), gated or not.
+#pragma once
+
+#include "megatron/nn/forward_context.h"
+#include "megatron/nn/layer_spec.h"
+#include "megatron/nn/linear_layers.h"
+
+namespace megatron {
+
+class Mlp : public FeedForward {
+ public:
+  Mlp(Module* parent, std::string_view name, const LayerArguments& arguments);
+  NormWeights input_norm() const override { return linear_fc1_.input_norm(); }
+  at::Tensor forward(const at::Tensor& input_sbh, const ForwardContext& context) override;
+
+ private:
+  /// fc2(f(projected)).
+  at::Tensor activate_and_project(const at::Tensor& projected, const BiasActivation& activation, const ForwardContext& context) const;
+
+  const TransformerConfig& config_;
+  ColumnParallelLinear linear_fc1_;
+  RowParallelLinear linear_fc2_;
+};
+
+}  // namespace megatron

@@ -1,0 +1,30 @@
+#include "megatron/nn/module.h"
+
+namespace megatron {
+
+Module::Module(Module* parent, std::string_view name) : path_(name) {
+  if (parent == nullptr) return;
+  parent->children_.push_back(this);
+  if (!parent->path_.empty()) path_ = parent->path_ + "." + path_;
+}
+
+void Module::visit(const std::function<void(Module&)>& visitor) {
+  visitor(*this);
+  for (Module* child : children_) child->visit(visitor);
+}
+
+std::vector<Parameter*> declared_parameters(Module& root) {
+  std::vector<Parameter*> declared;
+  root.visit([&](Module& module) {
+    for (const auto& parameter : module.parameters()) declared.push_back(parameter.get());
+  });
+  return declared;
+}
+
+Parameter& Module::declare(std::string_view leaf, ParameterSpec spec, const Axis& axis) {
+  std::string name = path_.empty() ? std::string(leaf) : path_ + "." + std::string(leaf);
+  parameters_.push_back(std::make_unique<Parameter>(std::move(name), std::move(spec), axis));
+  return *parameters_.back();
+}
+
+}  // namespace megatron

@@ -1,0 +1,41 @@
+// A module: a dotted path, its parameters and its children. Layers derive from it, hold children as members and have their own forward().
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "megatron/params/parameter.h"
+
+namespace megatron {
+
+class Module {
+ public:
+  /// Registers with `parent` (null for the root); the path is the parent's, a dot and `name`.
+  Module(Module* parent, std::string_view name);
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+  virtual ~Module() = default;
+
+  const std::string& path() const { return path_; }
+  const std::vector<Module*>& children() const { return children_; }
+  const std::vector<std::unique_ptr<Parameter>>& parameters() const { return parameters_; }
+  /// Calls `visitor` for this module and every one below it, in declaration order.
+  void visit(const std::function<void(Module&)>& visitor);
+
+ protected:
+  /// Declares a parameter named `path().leaf` without storage.
+  Parameter& declare(std::string_view leaf, ParameterSpec spec, const Axis& axis);
+
+ private:
+  std::string path_;
+  std::vector<Module*> children_;
+  std::vector<std::unique_ptr<Parameter>> parameters_;
+};
+
+/// The parameters of `root` and of every module below it, in declaration order.
+std::vector<Parameter*> declared_parameters(Module& root);
+
+}  // namespace megatron

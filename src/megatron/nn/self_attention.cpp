@@ -1,0 +1,118 @@
+#include "megatron/nn/self_attention.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "megatron/base/error.h"
+#include "megatron/ops/rotary.h"
+
+namespace megatron {
+namespace {
+
+ColumnParallelLinear::Options qkv_options(const LayerArguments& arguments) {
+  const TransformerConfig& config = arguments.config;
+  const std::int64_t d = config.kv_channels, groups = config.query_groups();
+  const std::int64_t q_rows = config.num_attention_heads / groups * d;
+  return {.in = config.hidden_size,
+          .out = (config.num_attention_heads + 2 * groups) * d,
+          .blocks = {{q_rows}, {d, /*splittable=*/false}, {d, /*splittable=*/false}},
+          .repeats = groups,
+          .bias = config.add_bias_linear || config.add_qkv_bias,
+          .with_norm = arguments.has_input_norm};
+}
+
+std::int64_t local_heads(const TransformerConfig& config, const Axis& tp) {
+  if (config.num_attention_heads % tp.size != 0) {
+    throw UserError({std::to_string(config.num_attention_heads) + " attention heads cannot be split over tp=" + std::to_string(tp.size), "",
+                     "choose a --tensor-model-parallel-size that divides --num-attention-heads"});
+  }
+  return config.num_attention_heads / tp.size;
+}
+
+/// Slopes 2^(−8/n·(i+1)) for n a power of two.
+void append_slopes(std::int64_t n, std::int64_t count, std::int64_t step, std::vector<double>& slopes) {
+  for (std::int64_t i = 0; i < count; ++i) slopes.push_back(std::exp2(-8.0 / static_cast<double>(n) * static_cast<double>(i * step + 1)));
+}
+
+}  // namespace
+
+at::Tensor alibi_slopes(std::int64_t num_heads) {
+  const auto power = std::int64_t{1} << static_cast<int>(std::floor(std::log2(static_cast<double>(num_heads))));
+  std::vector<double> slopes;
+  append_slopes(power, power, 1, slopes);
+  append_slopes(2 * power, num_heads - power, 2, slopes);
+  at::Tensor result = at::empty({num_heads}, at::kDouble);
+  std::copy(slopes.begin(), slopes.end(), result.mutable_data_ptr<double>());
+  return result;
+}
+
+SelfAttention::SelfAttention(Module* parent, std::string_view name, const LayerArguments& arguments)
+    : Mixer(parent, name),
+      config_(arguments.config),
+      layer_index_(arguments.layer_index),
+      heads_(local_heads(config_, arguments.rank.tp)),
+      groups_(std::max<std::int64_t>(1, config_.query_groups() / arguments.rank.tp.size)),
+      first_head_(arguments.rank.tp.rank * heads_),
+      linear_qkv_(this, "linear_qkv", config_, arguments.rank, qkv_options(arguments)),
+      linear_proj_(this, "linear_proj", config_, arguments.rank, config_.num_attention_heads * config_.kv_channels, config_.hidden_size) {
+  if (config_.qk_layernorm) {
+    q_layernorm_ = std::make_unique<Norm>(this, "q_layernorm", config_, config_.kv_channels, arguments.rank, NormInput::heads);
+    k_layernorm_ = std::make_unique<Norm>(this, "k_layernorm", config_, config_.kv_channels, arguments.rank, NormInput::heads);
+  }
+  if (config_.position_embedding_type == PositionEmbedding::alibi)
+    alibi_slopes_ = alibi_slopes(config_.num_attention_heads).narrow(0, first_head_, heads_);
+}
+
+QueryKeyValue SelfAttention::split(const at::Tensor& mixed, const ForwardContext& context) const {
+  const Rotation rotation{context.rotary_cos, context.rotary_sin, config_.rotary_interleaved};
+  const bool rotates = rotation.cos.defined();
+  if (!q_layernorm_) return split_query_key_value(mixed, groups_, config_.kv_channels, rotates ? &rotation : nullptr);
+  auto [q, k, v] = split_query_key_value(mixed, groups_, config_.kv_channels, nullptr);
+  q = q_layernorm_->forward(q);
+  k = k_layernorm_->forward(k);
+  notify_op(context.hooks, *q_layernorm_, "", q);
+  notify_op(context.hooks, *k_layernorm_, "", k);
+  if (!rotates) return {q, k, v};
+  const auto rotated = [&](const at::Tensor& x) { return apply_rotary(x, rotation.cos, rotation.sin, rotation.interleaved); };
+  return {rotated(q), rotated(k), v};
+}
+
+AttentionOptions SelfAttention::attention_options(const ForwardContext& context, const at::Device& device) {
+  AttentionOptions options;
+  options.causal = true;
+  options.scale = config_.softmax_scale.value_or(1 / std::sqrt(static_cast<double>(config_.kv_channels)));
+  const bool windowed = config_.window_layers.empty() || config_.window_layers.at(layer_index_) != 0;
+  if (config_.window_size && windowed) options.window = *config_.window_size;
+  if (alibi_slopes_.defined() && alibi_slopes_.device() != device) alibi_slopes_ = alibi_slopes_.to(device);
+  options.alibi_slopes = alibi_slopes_;
+  options.document_ids = context.document_ids;
+  options.q_start = context.q_start;
+  options.first_head = first_head_;
+  options.dropout = context.dropout(path(), "core_attention", config_.attention_dropout);
+  return options;
+}
+
+at::Tensor SelfAttention::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
+  const at::Tensor mixed = linear_qkv_.forward(input_sbh, context);
+  if (config_.norm_placement == NormPlacement::pre) notify_op(context.hooks, linear_qkv_, "layer_norm", input_sbh);
+  notify_op(context.hooks, linear_qkv_, "", mixed);
+  auto [q, k, v] = split(mixed, context);
+  if (context.kv_cache != nullptr) {
+    auto& slot = context.kv_cache->layers.at(layer_index_);
+    if (!slot) slot = std::make_unique<LayerKvCache>();
+    std::tie(k, v) = static_cast<LayerKvCache&>(*slot).append(k, v, context.q_start);
+  }
+  notify_op(context.hooks, *this, "query", q);
+  notify_op(context.hooks, *this, "key", k);
+  notify_op(context.hooks, *this, "value", v);
+  const at::Tensor out = core_attention(q, k, v, attention_options(context, q.device())).out;
+  notify_op(context.hooks, *this, "core_attention", out);
+  const at::Tensor projected = linear_proj_.forward(out, context);
+  notify_op(context.hooks, linear_proj_, "", projected);
+  return projected;
+}
+
+}  // namespace megatron

@@ -1,0 +1,120 @@
+#include "megatron/ops/differentiable.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/autograd/variable_info.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace megatron {
+namespace {
+
+using torch::autograd::Node;
+using torch::autograd::SavedVariable;
+using torch::autograd::VariableInfo;
+
+/// The node in the graph of one call of differentiable().
+class RecordedNode : public Node {
+ public:
+  RecordedNode(const DifferentiableOp& op, torch::autograd::edge_list edges)
+      : Node(std::move(edges)), op_(op) {}
+
+  /// Takes what backward needs. The outputs' history must have been set to this node before.
+  void keep(Recorded recorded) {
+    backward_ = std::move(recorded.backward);
+    for (std::size_t i = 0; i < recorded.num_differentiable; ++i) {
+      outputs_.emplace_back(recorded.outputs[i]);
+    }
+    saved_.reserve(recorded.saved.size());
+    for (const at::Tensor& tensor : recorded.saved) {
+      saved_.emplace_back(tensor, /*is_output=*/tensor.defined() && tensor.grad_fn().get() == this);
+    }
+  }
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    const std::lock_guard lock(mutex_);
+    TORCH_CHECK(backward_, torch::autograd::ERR_BACKWARD_TWICE);
+    BackwardPass pass{.saved = {}, .gradients = std::move(gradients), .needs_input = {}};
+    for (const SavedVariable& saved : saved_) pass.saved.push_back(saved.unpack(getptr()));
+    for (std::size_t i = 0; i < num_outputs(); ++i) {
+      pass.needs_input.push_back(task_should_compute_output(i));
+    }
+    at::OptionalDeviceGuard guard;
+    for (std::size_t i = 0; i < pass.gradients.size() && !op_.allows_undefined_gradients; ++i) {
+      if (!pass.gradients[i].defined()) pass.gradients[i] = outputs_[i].zeros(guard);
+    }
+    Tensors found = backward_(pass);
+    TORCH_INTERNAL_ASSERT(found.size() == num_outputs(), op_.name, " returned ", found.size(),
+                          " gradients for ", num_outputs(), " inputs");
+    return found;
+  }
+
+  void release_variables() override {
+    const std::lock_guard lock(mutex_);
+    for (SavedVariable& saved : saved_) saved.reset_data();
+    backward_ = nullptr;
+  }
+
+  std::string name() const override { return op_.name; }
+
+ private:
+  DifferentiableOp op_;
+  std::function<Tensors(BackwardPass&)> backward_;
+  std::vector<SavedVariable> saved_;
+  std::vector<VariableInfo> outputs_;
+};
+
+bool is_recorded(const DifferentiableOp& op, at::TensorList inputs) {
+  if (!at::GradMode::is_enabled()) return false;
+  if (op.trains_parameters) return true;
+  for (const at::Tensor& input : inputs) {
+    if (input.defined() && input.requires_grad()) return true;
+  }
+  return false;
+}
+
+torch::autograd::edge_list edges_of(at::TensorList inputs) {
+  torch::autograd::edge_list edges;
+  edges.reserve(inputs.size());
+  for (const at::Tensor& input : inputs) {
+    edges.push_back(input.defined() ? torch::autograd::impl::gradient_edge(input)
+                                    : torch::autograd::Edge());
+  }
+  return edges;
+}
+
+}  // namespace
+
+Tensors differentiable(const DifferentiableOp& op, at::TensorList inputs,
+                       c10::function_ref<Recorded()> forward) {
+  const bool records = is_recorded(op, inputs);
+  Recorded recorded = [&] {
+    const at::NoGradGuard no_grad;
+    return forward();
+  }();
+  if (!records) return std::move(recorded.outputs);
+  const std::shared_ptr<RecordedNode> node(new RecordedNode(op, edges_of(inputs)),
+                                           torch::autograd::deleteNode);
+  for (std::size_t i = 0; i < recorded.num_differentiable; ++i) {
+    at::Tensor& output = recorded.outputs[i];
+    for (const at::Tensor& input : inputs) {  // an input that is passed on gets a history of its own
+      if (output.is_same(input)) output = output.detach();
+    }
+    torch::autograd::set_history(output, node);
+  }
+  Tensors outputs = recorded.outputs;
+  node->keep(std::move(recorded));
+  return outputs;
+}
+
+at::Tensor gradient_of(const at::Tensor& y, const at::Tensor& x, const at::Tensor& dy) {
+  return torch::autograd::grad({y}, {x}, {dy}).front();
+}
+
+}  // namespace megatron

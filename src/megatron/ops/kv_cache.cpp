@@ -1,0 +1,30 @@
+#include "megatron/ops/kv_cache.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+namespace megatron {
+namespace {
+
+/// Writes `rows` at `start` of `cache`, doubling its capacity when needed, and returns everything up to the end.
+at::Tensor write(at::Tensor& cache, const at::Tensor& rows, std::int64_t start) {
+  const std::int64_t end = start + rows.size(0);
+  if (!cache.defined() || cache.size(0) < end) {
+    auto shape = rows.sizes().vec();
+    shape[0] = std::max(end, cache.defined() ? 2 * cache.size(0) : end + 64);
+    at::Tensor grown = at::empty(shape, rows.options());
+    if (start > 0) grown.narrow(0, 0, start).copy_(cache.narrow(0, 0, start));
+    cache = grown;
+  }
+  cache.narrow(0, start, rows.size(0)).copy_(rows);
+  return cache.narrow(0, 0, end);
+}
+
+}  // namespace
+
+std::pair<at::Tensor, at::Tensor> LayerKvCache::append(const at::Tensor& key, const at::Tensor& value, std::int64_t start) {
+  return {write(key_, key, start), write(value_, value, start)};
+}
+
+}  // namespace megatron

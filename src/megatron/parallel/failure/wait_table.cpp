@@ -1,0 +1,110 @@
+#include "megatron/parallel/failure/wait_table.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+
+namespace megatron {
+
+struct WaitTable::Note {
+  std::int32_t has_waits, num_missing;
+  std::array<std::int32_t, 22> missing;
+  char call[160];
+};
+
+/// A note is written word by word under an odd version, so that readers know when they have read half of one.
+struct WaitTable::Entry {
+  std::atomic<std::int32_t> standing;
+  std::atomic<std::uint32_t> version;
+  std::atomic<std::int64_t> iteration;  ///< one more than the iteration: zero is none
+  std::array<std::atomic<std::uint64_t>, sizeof(Note) / sizeof(std::uint64_t)> words;
+};
+
+std::size_t WaitTable::bytes(std::int64_t world_size) { return static_cast<std::size_t>(world_size) * sizeof(Entry); }
+
+WaitTable::Entry& WaitTable::entry(std::int64_t rank) const { return reinterpret_cast<Entry*>(memory_)[rank]; }
+
+void WaitTable::note_iteration(std::int64_t rank, std::int64_t iteration) { entry(rank).iteration.store(iteration + 1); }
+
+std::int64_t WaitTable::iteration(std::int64_t rank) const { return entry(rank).iteration.load() - 1; }
+
+void WaitTable::add_blocked(std::int64_t rank, int change) { entry(rank).standing.fetch_add(change); }
+
+WaitTable::Wait::Wait(WaitTable& waits, std::int64_t rank, const CommCall& call, const std::string& axis, std::vector<std::int64_t> missing)
+    : waits_(waits), rank_(rank), call_(call), axis_(axis), missing_(std::move(missing)) {
+  {
+    const std::lock_guard lock(waits_.mutex_);
+    waits_.waits_[rank_].push_back(this);
+  }
+  waits_.publish(rank_);
+}
+
+WaitTable::Wait::~Wait() {
+  const std::lock_guard lock(waits_.mutex_);
+  std::list<Wait*>& all = waits_.waits_[rank_];
+  all.remove(this);
+  if (all.empty()) waits_.write(rank_, Note{});
+}
+
+void WaitTable::Wait::update(std::vector<std::int64_t> missing) {
+  const std::lock_guard lock(waits_.mutex_);
+  missing_ = std::move(missing);
+}
+
+void WaitTable::publish(std::int64_t rank) {
+  const std::lock_guard lock(mutex_);
+  const std::list<Wait*>& all = waits_[rank];
+  Note note{};
+  if (!all.empty()) {
+    note.has_waits = 1;
+    const std::string call = describe(all.front()->call_) + " on " + all.front()->axis_;
+    std::memcpy(note.call, call.data(), std::min(call.size(), sizeof(note.call) - 1));
+    for (const Wait* wait : all) {
+      for (const std::int64_t missing : wait->missing_) {
+        if (static_cast<std::size_t>(note.num_missing) == note.missing.size()) break;
+        note.missing[static_cast<std::size_t>(note.num_missing++)] = static_cast<std::int32_t>(missing);
+      }
+    }
+  }
+  write(rank, note);
+}
+
+std::vector<std::int64_t> WaitTable::overdue(std::int64_t rank, std::chrono::milliseconds limit) {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::int64_t> missing;
+  for (Wait* wait : waits_[rank]) {
+    if (wait->timer_.elapsed() >= limit && missing.empty()) missing = wait->missing_;
+  }
+  return missing;
+}
+
+/// Under the mutex.
+void WaitTable::write(std::int64_t rank, const Note& note) {
+  Entry& own = entry(rank);
+  std::array<std::uint64_t, sizeof(Note) / sizeof(std::uint64_t)> words;
+  std::memcpy(words.data(), &note, sizeof note);
+  own.version.fetch_add(1);
+  for (std::size_t i = 0; i < words.size(); ++i) own.words[i].store(words[i], std::memory_order_release);
+  own.version.fetch_add(1);
+}
+
+RankWait WaitTable::read(std::int64_t rank) const {
+  const Entry& from = entry(rank);
+  RankWait wait{.iteration = iteration(rank)};
+  for (int attempt = 0; attempt < 1000; ++attempt) {
+    const std::uint32_t before = from.version.load();
+    std::array<std::uint64_t, sizeof(Note) / sizeof(std::uint64_t)> words;
+    for (std::size_t i = 0; i < words.size(); ++i) words[i] = from.words[i].load(std::memory_order_acquire);
+    if (before % 2 != 0 || from.version.load() != before) continue;
+    Note note;
+    std::memcpy(&note, words.data(), sizeof note);
+    wait.is_waiting = note.has_waits != 0 && from.standing.load() > 0;
+    wait.call = note.call;
+    wait.missing.assign(note.missing.begin(), note.missing.begin() + note.num_missing);
+    break;
+  }
+  return wait;
+}
+
+}  // namespace megatron

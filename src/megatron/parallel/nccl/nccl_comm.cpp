@@ -1,0 +1,116 @@
+#include "megatron/parallel/nccl/nccl_comm.h"
+
+#include <c10/util/Exception.h>
+
+#include <exception>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+#include "megatron/parallel/transport/exposed_time.h"
+
+namespace megatron {
+namespace {
+
+c10d::ReduceOp reduce_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+      return c10d::ReduceOp::SUM;
+    case ReduceOp::average:
+      return c10d::ReduceOp::AVG;
+    case ReduceOp::max:
+      return c10d::ReduceOp::MAX;
+    case ReduceOp::min:
+      return c10d::ReduceOp::MIN;
+  }
+  return c10d::ReduceOp::SUM;
+}
+
+bool on_gpu(const CommCall& call) { return (call.in.defined() && call.in.is_cuda()) || (call.out.defined() && call.out.is_cuda()); }
+
+/// Tensors that autograd knows must not be recorded by a collective.
+at::Tensor plain(const at::Tensor& tensor) { return tensor.detach(); }
+
+class NcclWork final : public Work {
+ public:
+  NcclWork(c10::intrusive_ptr<c10d::Work> work, std::shared_ptr<CommCounters> counters, CommCountKey call)
+      : work_(std::move(work)), counters_(std::move(counters)), call_(std::move(call)) {}
+  ~NcclWork() override {
+    if (!work_ || std::uncaught_exceptions() > exceptions_) return;
+    try {
+      work_->wait();
+    } catch (const std::exception&) {
+      // Whoever needed the result would have waited; the group reports its failure at the next call.
+    }
+  }
+  void wait() override {
+    if (!work_) return;
+    const ScopedExposedTime exposed_time(*counters_, call_);
+    const c10::intrusive_ptr<c10d::Work> work = std::move(work_);
+    try {
+      work->wait();
+    } catch (const c10::Error& error) {
+      throw CommError(std::string(name_of(call_.operation)) + " '" + call_.what + "' on " + call_.axis + ": " + error.what_without_backtrace());
+    }
+  }
+
+ private:
+  c10::intrusive_ptr<c10d::Work> work_;
+  std::shared_ptr<CommCounters> counters_;
+  CommCountKey call_;
+  int exceptions_ = std::uncaught_exceptions();
+};
+
+}  // namespace
+
+NcclComm::NcclComm(GroupInfo group_info, std::shared_ptr<Transport> host, std::shared_ptr<CommCounters> counters, std::shared_ptr<HostStatus> host_status,
+                   MakeBackend make, std::chrono::milliseconds timeout)
+    : QueuedComm(std::move(group_info), std::move(host), std::move(counters), std::move(host_status)), make_(std::move(make)), timeout_(timeout) {
+  backends_[static_cast<std::size_t>(Traffic::collectives)] = make_(Traffic::collectives);
+}
+
+NcclComm::~NcclComm() = default;
+
+NcclComm::Traffic NcclComm::traffic_of(const CommCall& call) const {
+  if (call.operation == CommOperation::send) return call.peer > rank() ? Traffic::upward : Traffic::downward;
+  if (call.operation == CommOperation::recv) return call.peer < rank() ? Traffic::upward : Traffic::downward;
+  return Traffic::collectives;
+}
+
+c10::intrusive_ptr<c10d::Work> NcclComm::enqueue(const CommCall& call) {
+  const Traffic traffic = traffic_of(call);
+  c10::intrusive_ptr<c10d::Backend>& backend = backends_[static_cast<std::size_t>(traffic)];
+  if (!backend) backend = make_(traffic);
+  at::Tensor out = call.out.defined() ? plain(call.out) : at::Tensor(), in = call.in.defined() ? plain(call.in) : at::Tensor();
+  std::vector<at::Tensor> outs{out}, ins{in};
+  std::vector<std::int64_t> equal_parts;
+  const int peer = static_cast<int>(call.peer);
+  switch (call.operation) {
+    case CommOperation::all_reduce:
+      return backend->allreduce(outs, {.reduceOp = reduce_of(call.reduce), .timeout = timeout_});
+    case CommOperation::all_gather:
+      return backend->_allgather_base(out, in, {.timeout = timeout_});
+    case CommOperation::reduce_scatter:
+      return backend->_reduce_scatter_base(out, in, {.reduceOp = reduce_of(call.reduce), .timeout = timeout_});
+    case CommOperation::all_to_all:
+      return backend->alltoall_base(out, in, equal_parts, equal_parts, {.timeout = timeout_});
+    case CommOperation::broadcast:
+      return backend->broadcast(outs, {.rootRank = call.peer, .timeout = timeout_});
+    case CommOperation::send:
+      return backend->send(ins, peer, 0);
+    default:
+      return backend->recv(outs, peer, 0);
+  }
+}
+
+PendingWork NcclComm::start(CommCall call) {
+  if (!on_gpu(call)) return QueuedComm::start(std::move(call));
+  CommCountKey counted = record_call(*counters(), name(), call);
+  return std::make_unique<NcclWork>(enqueue(call), counters(), std::move(counted));
+}
+
+void NcclComm::run(CommCall call) {
+  if (!on_gpu(call)) return QueuedComm::run(std::move(call));
+  start(std::move(call))->wait();
+}
+
+}  // namespace megatron

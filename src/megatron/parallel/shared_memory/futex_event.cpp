@@ -1,0 +1,26 @@
+#include "megatron/parallel/shared_memory/futex_event.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <climits>
+
+namespace megatron {
+
+// Whoever sleeps counts itself first and then compares `sequence_` in the kernel; whoever rings changes `sequence_` first and then looks for waiters.
+// Both in sequentially consistent order, so one of them sees the other.
+void FutexEvent::notify_all() {
+  sequence_.fetch_add(1);
+  if (num_waiters_.load() > 0) ::syscall(SYS_futex, &sequence_, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void FutexEvent::wait(std::uint32_t seen, std::chrono::milliseconds limit) {
+  const timespec time{.tv_sec = limit.count() / 1000, .tv_nsec = limit.count() % 1000 * 1'000'000};
+  num_waiters_.fetch_add(1);
+  ::syscall(SYS_futex, &sequence_, FUTEX_WAIT, seen, &time, nullptr, 0);
+  num_waiters_.fetch_sub(1);
+}
+
+}  // namespace megatron

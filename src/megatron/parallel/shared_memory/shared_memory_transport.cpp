@@ -1,0 +1,311 @@
+#include "megatron/parallel/shared_memory/shared_memory_transport.h"
+
+#include <algorithm>
+
+#include "megatron/parallel/shared_memory/reduction.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::int64_t kOneShotBytes = 8 << 10;     ///< up to here one round in which every rank adds everything beats sharing the work
+constexpr std::int64_t kShareAlignment = 64;       ///< bytes
+constexpr std::int64_t kProbedBytes = 32 << 10;  ///< from here on it matters how slots are written
+constexpr std::int64_t kNonTemporalBytes = 16 << 20;    ///< from here on the caches will not hold a result until it is used
+
+std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// Of the larger tensor.
+std::int64_t bytes_of(const CommCall& call) {
+  const auto bytes = [](const at::Tensor& tensor) { return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0; };
+  return std::max(bytes(call.out), bytes(call.in));
+}
+
+/// At least 1: an empty call is still a meeting.
+std::int64_t chunks_of(std::int64_t total, std::int64_t step) { return std::max<std::int64_t>(1, ceil_div(total, step)); }
+
+CopyMode result_copy_mode(std::int64_t bytes) { return bytes < kNonTemporalBytes ? CopyMode::cached : CopyMode::non_temporal; }
+
+/// A piece of a tensor or a part of it.
+struct Range {
+  std::int64_t begin, count;
+};
+
+Range range_of(std::int64_t index, std::int64_t step, std::int64_t total) {
+  const std::int64_t begin = std::min(index * step, total);
+  return {begin, std::min(step, total - begin)};
+}
+
+}  // namespace
+
+SharedMemoryTransport::SharedMemoryTransport(SharedMemoryArea area, GroupInfo group_info, std::shared_ptr<HostStatus> host_status, std::chrono::milliseconds timeout)
+    : area_(std::move(area)), spin_wait_(group_info, std::move(host_status), timeout), rank_(group_info.rank), size_(group_info.size()) {}
+
+void SharedMemoryTransport::run(const CommCall& call) {
+  const bool is_message = call.operation == CommOperation::send || call.operation == CommOperation::recv;
+  if (!is_message) {
+    publish_header(call);
+    choose_copy_mode(call);
+  }
+  dispatch(call);
+}
+
+// ---- rounds ----
+
+void SharedMemoryTransport::publish_header(const CommCall& call) { area_.control(rank_).headers[++call_ % 2] = make_header(call); }
+
+void SharedMemoryTransport::compare_headers(const CommCall& call) {
+  const CallHeader& mine = area_.control(rank_).headers[call_ % 2];
+  for (std::int64_t member = 0; member < size_; ++member) {
+    const CallHeader& theirs = area_.control(member).headers[call_ % 2];
+    if (!is_same_call(mine, theirs)) throw CommError(mismatch_text(call, spin_wait_.group_info(), mine, member, theirs));
+  }
+}
+
+/// A slot that other ranks read from far away is better written to memory than left in this rank's cache. One far pair is enough, since a slot has
+/// many readers. Every rank decides for its own slots; what it reads here may be of this call or of an earlier one.
+void SharedMemoryTransport::choose_copy_mode(const CommCall& call) {
+  probes_distance_ = bytes_of(call) >= kProbedBytes;
+  slot_copy_mode_ = CopyMode::cached;
+  if (!probes_distance_) return;
+  for (std::int64_t member = 0; member < size_; ++member) {
+    if (area_.control(member).is_far.load(std::memory_order_relaxed)) slot_copy_mode_ = CopyMode::non_temporal;
+  }
+  area_.control(rank_).probe.touch(call_);
+}
+
+/// Of another member in every call.
+void SharedMemoryTransport::probe_cache_distance() {
+  const auto step = static_cast<std::int64_t>(call_ % static_cast<std::uint64_t>(size_ - 1));
+  const bool is_far = area_.control((rank_ + 1 + step) % size_).probe.is_far(call_);
+  area_.control(rank_).is_far.store(is_far, std::memory_order_relaxed);
+}
+
+bool SharedMemoryTransport::is_complete(std::uint64_t round) const {
+  for (std::int64_t member = 0; member < size_; ++member) {
+    if (area_.control(member).announced.load() <= round) return false;
+  }
+  return true;
+}
+
+std::vector<std::int64_t> SharedMemoryTransport::missing(std::uint64_t round) const {
+  std::vector<std::int64_t> members;
+  for (std::int64_t member = 0; member < size_; ++member) {
+    if (area_.control(member).announced.load() <= round) members.push_back(member);
+  }
+  return members;
+}
+
+/// The store releases what this rank wrote (slot, header) and keeps its reads of earlier rounds before it; whoever loads it acquires both. Stores and
+/// loads of all ranks have one order (sequentially consistent), so the last to announce sees the round complete, and wakes those who sleep.
+void SharedMemoryTransport::announce(std::uint64_t round) {
+  store_fence();
+  area_.control(rank_).announced.store(round + 1);
+  if (is_complete(round)) area_.event().notify_all();
+}
+
+void SharedMemoryTransport::wait_for_round(const CommCall& call, std::uint64_t round) {
+  if (is_complete(round)) return;
+  spin_wait_.wait(
+      area_.event(), call, [&] { return is_complete(round); }, [&] { return missing(round); });
+}
+
+template <class Write, class Read>
+void SharedMemoryTransport::run_rounds(const CommCall& call, std::int64_t count, const Write& write, const Read& read) {
+  const auto begin = [&](std::int64_t round) {
+    write(round, slot_of(rank_, round));
+    announce(round_ + static_cast<std::uint64_t>(round));
+  };
+  begin(0);
+  for (std::int64_t round = 0; round < count; ++round) {
+    if (round + 1 < count) begin(round + 1);
+    wait_for_round(call, round_ + static_cast<std::uint64_t>(round));
+    if (round == 0) {
+      compare_headers(call);
+      if (probes_distance_) probe_cache_distance();
+    }
+    read(round);
+  }
+  store_fence();
+  round_ += static_cast<std::uint64_t>(count);
+}
+
+std::int64_t SharedMemoryTransport::largest_share() const { return kSlotBytes / size_ / kShareAlignment * kShareAlignment; }
+
+// ---- collectives ----
+
+void SharedMemoryTransport::barrier(const CommCall& call) {
+  run_rounds(
+      call, 1, [](std::int64_t, std::byte*) {}, [](std::int64_t) {});
+}
+
+void SharedMemoryTransport::all_reduce(const CommCall& call) {
+  const std::int64_t bytes = static_cast<std::int64_t>(call.out.nbytes());
+  if (bytes <= kOneShotBytes) return all_reduce_one_shot(call);
+  const std::int64_t num_chunks = chunks_of(bytes, size_ * largest_share());
+  const std::int64_t share = ceil_div(ceil_div(bytes, num_chunks * size_), kShareAlignment) * kShareAlignment;
+  all_reduce_chunks(call, chunks_of(bytes, size_ * share), share);
+}
+
+void SharedMemoryTransport::all_reduce_one_shot(const CommCall& call) {
+  const std::int64_t bytes = static_cast<std::int64_t>(call.out.nbytes());
+  std::vector<const void*> inputs(static_cast<std::size_t>(size_));
+  run_rounds(
+      call, 1, [&](std::int64_t, std::byte* slot) { copy_bytes(slot, bytes_of(call.out), bytes); },
+      [&](std::int64_t round) {
+        for (std::int64_t member = 0; member < size_; ++member) inputs[static_cast<std::size_t>(member)] = slot_of(member, round);
+        reduce_inputs(call.out.data_ptr(), inputs, call.out.numel(), call.out.scalar_type(), call.reduce);
+      });
+}
+
+/// Of every chunk each rank reduces its own share. The slot of round k holds the other ranks' shares of chunk k and, where this rank's share would
+/// be, what this rank made of chunk k − 2, written while it read round k − 2.
+void SharedMemoryTransport::all_reduce_chunks(const CommCall& call, std::int64_t num_chunks, std::int64_t share) {
+  const std::int64_t item = static_cast<std::int64_t>(call.out.element_size()), bytes = static_cast<std::int64_t>(call.out.nbytes());
+  const CopyMode result_mode = result_copy_mode(bytes);
+  std::byte* data = bytes_of(call.out);
+  std::vector<const void*> inputs(static_cast<std::size_t>(size_));
+  const auto part = [&](std::int64_t chunk, std::int64_t member) { return range_of(chunk * size_ + member, share, bytes); };
+  const auto write = [&](std::int64_t round, std::byte* slot) {
+    for (std::int64_t member = 0; member < size_ && round < num_chunks; ++member) {
+      const Range theirs = part(round, member);
+      if (member != rank_) copy_bytes(slot + member * share, data + theirs.begin, theirs.count, slot_copy_mode_);
+    }
+  };
+  const auto reduce = [&](std::int64_t round) {
+    const Range mine = part(round, rank_);
+    for (std::int64_t member = 0; member < size_; ++member) {
+      inputs[static_cast<std::size_t>(member)] = member == rank_ ? data + mine.begin : slot_of(member, round) + rank_ * share;
+    }
+    reduce_inputs(data + mine.begin, inputs, mine.count / item, call.out.scalar_type(), call.reduce,
+                  {.to = slot_of(rank_, round + 2) + rank_ * share, .mode = slot_copy_mode_});
+  };
+  const auto collect = [&](std::int64_t round) {
+    for (std::int64_t member = 0; member < size_; ++member) {
+      const Range theirs = part(round - 2, member);
+      if (member != rank_) copy_bytes(data + theirs.begin, slot_of(member, round) + member * share, theirs.count, result_mode);
+    }
+  };
+  run_rounds(call, num_chunks + 2, write, [&](std::int64_t round) {
+    if (round < num_chunks) reduce(round);
+    if (round >= 2) collect(round);
+  });
+}
+
+void SharedMemoryTransport::all_gather(const CommCall& call) {
+  const std::int64_t bytes = static_cast<std::int64_t>(call.in.nbytes());
+  const CopyMode result_mode = result_copy_mode(bytes * size_);
+  const std::byte* in = bytes_of(call.in);
+  run_rounds(
+      call, chunks_of(bytes, kSlotBytes),
+      [&](std::int64_t round, std::byte* slot) {
+        const Range chunk = range_of(round, kSlotBytes, bytes);
+        copy_bytes(slot, in + chunk.begin, chunk.count, slot_copy_mode_);
+      },
+      [&](std::int64_t round) {
+        const Range chunk = range_of(round, kSlotBytes, bytes);
+        for (std::int64_t member = 0; member < size_; ++member) {
+          const std::byte* from = member == rank_ ? in + chunk.begin : slot_of(member, round);
+          copy_bytes(bytes_of(call.out) + member * bytes + chunk.begin, from, chunk.count, result_mode);
+        }
+      });
+}
+
+/// Of what each of the others is to have of `in`, the piece of a round, in the order of the ranks.
+void SharedMemoryTransport::write_parts(std::byte* slot, const at::Tensor& in, Piece piece) const {
+  const std::int64_t bytes = static_cast<std::int64_t>(in.nbytes()) / size_;
+  const Range chunk = range_of(piece.round, piece.step, bytes);
+  for (std::int64_t member = 0; member < size_; ++member) {
+    if (member != rank_) copy_bytes(slot + member * piece.step, bytes_of(in) + member * bytes + chunk.begin, chunk.count, slot_copy_mode_);
+  }
+}
+
+void SharedMemoryTransport::reduce_scatter(const CommCall& call) {
+  const std::int64_t item = static_cast<std::int64_t>(call.out.element_size()), bytes = static_cast<std::int64_t>(call.out.nbytes());
+  const std::int64_t step = largest_share();
+  const std::byte* in = bytes_of(call.in);
+  std::vector<const void*> inputs(static_cast<std::size_t>(size_));
+  run_rounds(
+      call, chunks_of(bytes, step),
+      [&](std::int64_t round, std::byte* slot) {
+        write_parts(slot, call.in, {round, step});
+      },
+      [&](std::int64_t round) {
+        const Range chunk = range_of(round, step, bytes);
+        for (std::int64_t member = 0; member < size_; ++member) {
+          inputs[static_cast<std::size_t>(member)] = member == rank_ ? in + rank_ * bytes + chunk.begin : slot_of(member, round) + rank_ * step;
+        }
+        reduce_inputs(bytes_of(call.out) + chunk.begin, inputs, chunk.count / item, call.out.scalar_type(), call.reduce);
+      });
+}
+
+void SharedMemoryTransport::all_to_all(const CommCall& call) {
+  const std::int64_t bytes = static_cast<std::int64_t>(call.in.nbytes()) / size_, step = largest_share();
+  const CopyMode result_mode = result_copy_mode(bytes * size_);
+  const std::byte* in = bytes_of(call.in);
+  run_rounds(
+      call, chunks_of(bytes, step),
+      [&](std::int64_t round, std::byte* slot) {
+        write_parts(slot, call.in, {round, step});
+      },
+      [&](std::int64_t round) {
+        const Range chunk = range_of(round, step, bytes);
+        for (std::int64_t member = 0; member < size_; ++member) {
+          const std::byte* from = member == rank_ ? in + rank_ * bytes + chunk.begin : slot_of(member, round) + rank_ * step;
+          copy_bytes(bytes_of(call.out) + member * bytes + chunk.begin, from, chunk.count, result_mode);
+        }
+      });
+}
+
+void SharedMemoryTransport::broadcast(const CommCall& call) {
+  const std::int64_t bytes = static_cast<std::int64_t>(call.out.nbytes());
+  std::byte* data = bytes_of(call.out);
+  run_rounds(
+      call, chunks_of(bytes, kSlotBytes),
+      [&](std::int64_t round, std::byte* slot) {
+        const Range chunk = range_of(round, kSlotBytes, bytes);
+        if (rank_ == call.peer) copy_bytes(slot, data + chunk.begin, chunk.count, slot_copy_mode_);
+      },
+      [&](std::int64_t round) {
+        const Range chunk = range_of(round, kSlotBytes, bytes);
+        if (rank_ != call.peer) copy_bytes(data + chunk.begin, slot_of(call.peer, round), chunk.count, result_copy_mode(bytes));
+      });
+}
+
+// ---- messages ----
+
+void SharedMemoryTransport::send(const CommCall& call) {
+  MessageRing& ring = area_.ring(rank_, call.peer);
+  const CallHeader header = make_header(call);
+  const std::int64_t bytes = static_cast<std::int64_t>(call.in.nbytes()), num_pieces = chunks_of(bytes, area_.piece_bytes());
+  for (std::int64_t number = 0; number < num_pieces; ++number) {
+    const Range piece = range_of(number, area_.piece_bytes(), bytes);
+    const std::uint64_t index = ring.written.load();
+    spin_wait_.wait(
+        ring.event, call, [&] { return index - ring.read.load() < kRingDepth; }, [&] { return std::vector<std::int64_t>{call.peer}; });
+    ring.headers[index % kRingDepth] = header;
+    copy_bytes(area_.piece(rank_, call.peer, index), bytes_of(call.in) + piece.begin, piece.count);
+    ring.written.store(index + 1);
+    ring.event.notify_all();
+  }
+}
+
+void SharedMemoryTransport::receive(const CommCall& call) {
+  MessageRing& ring = area_.ring(call.peer, rank_);
+  const CallHeader header = make_header(call);
+  const std::int64_t bytes = static_cast<std::int64_t>(call.out.nbytes()), num_pieces = chunks_of(bytes, area_.piece_bytes());
+  for (std::int64_t number = 0; number < num_pieces; ++number) {
+    const Range piece = range_of(number, area_.piece_bytes(), bytes);
+    const std::uint64_t index = ring.read.load();
+    spin_wait_.wait(
+        ring.event, call, [&] { return ring.written.load() > index; }, [&] { return std::vector<std::int64_t>{call.peer}; });
+    const CallHeader& sent = ring.headers[index % kRingDepth];
+    if (!is_matching_message(header, sent)) throw CommError(mismatch_text(call, spin_wait_.group_info(), header, call.peer, sent));
+    copy_bytes(bytes_of(call.out) + piece.begin, area_.piece(call.peer, rank_, index), piece.count);
+    ring.read.store(index + 1);
+    ring.event.notify_all();
+  }
+}
+
+}  // namespace megatron

@@ -1,0 +1,105 @@
+#include "megatron/parallel/transport/queued_comm.h"
+
+#include <exception>
+
+#include "megatron/base/error.h"
+#include "megatron/parallel/transport/exposed_time.h"
+
+namespace megatron {
+namespace {
+
+/// Marks the rank's program as blocked in a call for as long as the object lives.
+class BlockedScope {
+ public:
+  BlockedScope(HostStatus& host_status, std::int64_t rank) : host_status_(host_status), rank_(rank) { host_status_.waits().add_blocked(rank_, 1); }
+  ~BlockedScope() { host_status_.waits().add_blocked(rank_, -1); }
+  BlockedScope(const BlockedScope&) = delete;
+  BlockedScope& operator=(const BlockedScope&) = delete;
+
+ private:
+  HostStatus& host_status_;
+  std::int64_t rank_;
+};
+
+struct OwnRank {
+  std::shared_ptr<HostStatus> host_status;
+  std::int64_t rank;  ///< of the world
+};
+
+class QueuedWork final : public Work {
+ public:
+  QueuedWork(std::shared_ptr<TaskQueue> queue, std::shared_ptr<TaskQueue::Task> task, std::shared_ptr<Transport> transport, std::shared_ptr<CommCounters> counters,
+           CommCountKey call, OwnRank own)
+      : queue_(std::move(queue)),
+        task_(std::move(task)),
+        transport_(std::move(transport)),
+        counters_(std::move(counters)),
+        call_(std::move(call)),
+        own_(std::move(own)) {}
+
+  ~QueuedWork() override {
+    if (waited_) return;
+    if (std::uncaught_exceptions() > exceptions_) transport_->cancel();
+    try {
+      queue_->wait(task_);
+    } catch (const std::exception&) {
+      // Whoever needed the result would have waited; the queue reports the failure to its next caller.
+    }
+  }
+  void wait() override {
+    if (waited_) return;
+    waited_ = true;
+    const ScopedExposedTime exposed_time(*counters_, call_);
+    const BlockedScope blocked(*own_.host_status, own_.rank);
+    queue_->wait(task_);
+  }
+
+ private:
+  std::shared_ptr<TaskQueue> queue_;
+  std::shared_ptr<TaskQueue::Task> task_;
+  std::shared_ptr<Transport> transport_;
+  std::shared_ptr<CommCounters> counters_;
+  CommCountKey call_;
+  OwnRank own_;
+  int exceptions_ = std::uncaught_exceptions();
+  bool waited_ = false;
+};
+
+bool is_message(CommOperation operation) { return operation == CommOperation::send || operation == CommOperation::recv; }
+
+}  // namespace
+
+QueuedComm::QueuedComm(GroupInfo group_info, std::shared_ptr<Transport> transport, std::shared_ptr<CommCounters> counters, std::shared_ptr<HostStatus> host_status)
+    : transport_(std::move(transport)), group_info_(std::move(group_info)), counters_(std::move(counters)), host_status_(std::move(host_status)) {}
+
+std::shared_ptr<TaskQueue> QueuedComm::queue_of(const CommCall& call) {
+  const auto key = is_message(call.operation) ? std::pair{call.operation, call.peer} : std::pair{CommOperation::barrier, std::int64_t{0}};
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<TaskQueue>& queue = queues_[key];
+  if (!queue) queue = std::make_shared<TaskQueue>();
+  return queue;
+}
+
+PendingWork QueuedComm::start(CommCall call) {
+  CommCountKey counted = record_call(*counters_, group_info_.name, call);
+  check_memory(call);
+  std::shared_ptr<TaskQueue> queue = queue_of(call);
+  auto task = queue->post([transport = transport_, call = std::move(call)] { transport->run(call); });
+  return std::make_unique<QueuedWork>(std::move(queue), std::move(task), transport_, counters_, std::move(counted), OwnRank{host_status_, own_rank()});
+}
+
+void QueuedComm::run(CommCall call) {
+  const ScopedExposedTime exposed_time(*counters_, record_call(*counters_, group_info_.name, call));
+  check_memory(call);
+  const BlockedScope blocked(*host_status_, own_rank());
+  queue_of(call)->run([&] { transport_->run(call); });
+}
+
+void QueuedComm::check_memory(const CommCall& call) const {
+  for (const at::Tensor* tensor : {&call.in, &call.out}) {
+    MEGATRON_CHECK(!tensor->defined() || tensor->is_cpu(), describe(call), " on ", group_info_.name,
+                   ": a tensor in a GPU's memory between ranks on the CPU");
+  }
+}
+
+}  // namespace megatron

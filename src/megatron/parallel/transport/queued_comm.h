@@ -1,0 +1,45 @@
+// Comm over a transport that blocks: calls run in order on task queues (one for collectives, one per direction and partner for messages), and every call
+// is counted.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "megatron/parallel/comm.h"
+#include "megatron/parallel/comm_counters.h"
+#include "megatron/parallel/transport/task_queue.h"
+#include "megatron/parallel/shared_memory/spin_wait.h"
+#include "megatron/parallel/transport/transport.h"
+
+namespace megatron {
+
+class QueuedComm : public Comm {
+ public:
+  /// `host_status` shows the neighbours when this rank stands still.
+  QueuedComm(GroupInfo group_info, std::shared_ptr<Transport> transport, std::shared_ptr<CommCounters> counters, std::shared_ptr<HostStatus> host_status);
+  std::int64_t rank() const override { return group_info_.rank; }
+  std::int64_t size() const override { return group_info_.size(); }
+  const std::string& name() const override { return group_info_.name; }
+  const std::vector<std::int64_t>& ranks() const override { return group_info_.ranks; }
+
+ protected:
+  PendingWork start(CommCall call) override;
+  void run(CommCall call) override;
+  const std::shared_ptr<CommCounters>& counters() const { return counters_; }
+
+ private:
+  std::shared_ptr<TaskQueue> queue_of(const CommCall& call);
+  void check_memory(const CommCall& call) const;
+  std::int64_t own_rank() const { return group_info_.ranks[static_cast<std::size_t>(group_info_.rank)]; }
+
+  std::shared_ptr<Transport> transport_;
+  GroupInfo group_info_;
+  std::shared_ptr<CommCounters> counters_;
+  std::shared_ptr<HostStatus> host_status_;
+  std::mutex mutex_;
+  std::map<std::pair<CommOperation, std::int64_t>, std::shared_ptr<TaskQueue>> queues_;
+};
+
+}  // namespace megatron

@@ -1,0 +1,53 @@
+#include "megatron/params/grad_reducer.h"
+
+#include <ATen/ops/empty_like.h>
+
+#include <utility>
+
+#include "megatron/params/continuation_work.h"
+
+namespace megatron {
+namespace {
+
+/// A reduce-scatter that sends 16 bits and adds in float32.
+PendingWork start_wide_scatter(const at::Tensor& own, const at::Tensor& grad, const Axis& axis, bool averages) {
+  const at::Tensor parts = at::empty_like(grad);
+  PendingWork exchange = axis.comm->start_all_to_all(parts, grad, "gradients");
+  return and_then(std::move(exchange), [=, size = axis.size] {
+    const at::Tensor by_rank = parts.view({size, -1});
+    at::Tensor sum = by_rank[0].to(at::kFloat);
+    for (std::int64_t rank = 1; rank < size; ++rank) sum.add_(by_rank[rank]);
+    if (averages) sum.div_(static_cast<double>(size));
+    at::Tensor(own).copy_(sum);
+  });
+}
+
+}  // namespace
+
+GradReducer::GradReducer(const std::vector<ParamBucket>& buckets, const DataParallelOptions& options)
+    : buckets_(buckets), options_(options), compression_(make_grad_compression(options)) {}
+
+void GradReducer::start(std::size_t index) {
+  const ParamBucket& bucket = buckets_.at(index);
+  const auto sum = [&](const at::Tensor& flat) { return start_reduce(bucket, flat); };
+  works_.push_back(compression_ ? compression_->start(bucket, sum) : sum(bucket.grad));
+}
+
+PendingWork GradReducer::start_reduce(const ParamBucket& bucket, const at::Tensor& flat) const {
+  const ReduceOp op = options_.averages ? ReduceOp::average : ReduceOp::sum;
+  const Axis &shard = options_.shard, &replica = options_.replica;
+  if (shard.size == 1) return replica.comm->start_all_reduce(flat, "gradients", op);
+  const at::Tensor own = bucket.own(flat);
+  const bool is_wide = options_.accumulates_in_fp32 && flat.element_size() == 2;
+  PendingWork scatter =
+      is_wide ? start_wide_scatter(own, flat, shard, options_.averages) : shard.comm->start_reduce_scatter(own, flat, "gradients", op);
+  if (replica.size == 1) return scatter;
+  return and_then(std::move(scatter), [own, op, comm = replica.comm] { comm->all_reduce(own, "gradients of instances", op); });
+}
+
+void GradReducer::finish() {
+  for (const PendingWork& work : works_) work->wait();
+  works_.clear();
+}
+
+}  // namespace megatron

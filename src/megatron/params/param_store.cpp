@@ -1,0 +1,186 @@
+#include "megatron/params/param_store.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "megatron/base/error.h"
+#include "megatron/params/bucket_layout.h"
+#include "megatron/params/init.h"
+
+namespace megatron {
+namespace {
+
+ParamBucket allocate(BucketLayout layout, const ParamStore::Options& options) {
+  const Axis& shard = options.data_parallel.shard;
+  ParamBucket bucket{.value = {},
+                     .grad = {},
+                     .parameters = std::move(layout.parameters),
+                     .offsets = std::move(layout.offsets),
+                     .is_precise = layout.is_precise,
+                     .own_begin = layout.size / shard.size * shard.rank,
+                     .own_size = layout.size / shard.size};
+  const auto tensor_options = at::TensorOptions().device(options.device);
+  bucket.value = at::zeros({layout.size}, tensor_options.dtype(options.dtype));
+  if (options.with_gradients) bucket.grad = at::zeros({layout.size}, tensor_options.dtype(options.grad_dtype.value_or(options.dtype)));
+  return bucket;
+}
+
+void append_pieces(const ParamBucket& bucket, std::size_t index, std::vector<ParameterPiece>& pieces) {
+  for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {
+    const std::int64_t offset = bucket.offsets[i], size = num_elements(bucket.parameters[i]->local_shape());
+    const std::int64_t begin = std::max(offset, bucket.own_begin), end = std::min(offset + size, bucket.own_begin + bucket.own_size);
+    if (begin >= end) continue;
+    pieces.push_back({.parameter = bucket.parameters[i], .first = begin - offset, .count = end - begin, .bucket = index, .offset = begin});
+  }
+}
+
+}  // namespace
+
+ParamStore::ParamStore(std::vector<Parameter*> declared, Options options) : options_(std::move(options)) {
+  for (Parameter* parameter : declared) {
+    const bool is_new = by_name_.emplace(parameter->name(), parameter).second;
+    MEGATRON_CHECK(is_new, "two parameters are named ", parameter->name());
+  }
+  parameters_ = declared;
+  std::ranges::sort(parameters_, {}, &Parameter::name);
+  const bool separates_precise = options_.with_gradients && c10::elementSize(options_.dtype) == 2;
+  for (BucketLayout& layout : bucket_layouts(declared, options_.data_parallel, separates_precise))
+    buckets_.push_back(allocate(std::move(layout), options_));
+  bind();
+}
+
+void ParamStore::bind() {
+  contribution_counts_.resize(parameters_.size());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    parameters_[i]->index_ = i;
+    parameters_[i]->sink_ = this;
+  }
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const ParamBucket& bucket = buckets_[b];
+    for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {
+      Parameter& parameter = *bucket.parameters[i];
+      const Shape shape = parameter.local_shape();
+      const auto view = [&](const at::Tensor& flat) { return flat.narrow(0, bucket.offsets[i], num_elements(shape)).view(shape); };
+      parameter.value_ = view(bucket.value);
+      if (bucket.grad.defined()) parameter.grad_ = view(bucket.grad);
+      contribution_counts_[parameter.index_].bucket = b;
+    }
+    append_pieces(bucket, b, pieces_);
+  }
+  std::ranges::sort(pieces_, {}, [](const ParameterPiece& piece) { return piece.parameter->index_; });
+  if (!options_.with_gradients) return;
+  if (options_.data_parallel.all.size > 1) reducer_.emplace(buckets_, options_.data_parallel);
+  tp_gradients_.emplace(pieces_);
+}
+
+ParamStore::~ParamStore() {
+  for (Parameter* parameter : parameters_) {
+    parameter->value_ = parameter->grad_ = at::Tensor();
+    parameter->sink_ = nullptr;
+  }
+}
+
+Parameter* ParamStore::find(std::string_view name) const {
+  const auto found = by_name_.find(std::string(name));
+  return found == by_name_.end() ? nullptr : found->second;
+}
+
+std::int64_t ParamStore::num_parameters() const {
+  std::int64_t count = 0;
+  for (const Parameter* parameter : parameters_) {
+    for (const TensorSlice& box : parameter->sharding().slices(parameter->axis())) count += num_elements(box.shape);
+  }
+  return count;
+}
+
+void ParamStore::initialize(std::uint64_t seed) {
+  for (const Parameter* parameter : parameters_) initialize_parameter(*parameter, parameter->value(), seed);
+}
+
+void ParamStore::zero_gradients(std::int64_t num_microbatches) {
+  for (Parameter* parameter : parameters_) parameter->fresh_ = true;
+  for (ContributionCount& book : contribution_counts_) book.seen = 0;
+  num_started_ = 0;
+  num_expected_.clear();
+  num_microbatches_ = options_.data_parallel.overlaps_grad_reduce ? num_microbatches : 0;
+  if (!is_counted_ || num_microbatches_ == 0) return;
+  num_expected_.assign(buckets_.size(), 0);
+  for (const ContributionCount& book : contribution_counts_) num_expected_[book.bucket] += book.per_microbatch > 0;
+}
+
+void ParamStore::record_contribution_counts() {
+  if (is_counted_ || num_microbatches_ == 0) return;
+  for (ContributionCount& book : contribution_counts_) book.per_microbatch = book.seen / num_microbatches_;
+  is_counted_ = true;
+}
+
+void ParamStore::zero_fresh(const ParamBucket& bucket) {
+  for (Parameter* parameter : bucket.parameters) {
+    if (parameter->fresh_) parameter->grad_.zero_();
+    parameter->fresh_ = false;
+  }
+}
+
+void ParamStore::finalize_local_gradients() {
+  for (const ParamBucket& bucket : buckets_) zero_fresh(bucket);
+  num_expected_.clear();
+}
+
+void ParamStore::finalize_gradients() {
+  record_contribution_counts();
+  finalize_local_gradients();
+  if (reducer_) {
+    while (num_started_ < buckets_.size()) reducer_->start(num_started_++);
+    reducer_->finish();
+  }
+  reduce_over_stages();
+  tp_gradients_->sum();
+}
+
+/// A shared weight has a bucket of its own, which is the same on both ranks, and so are its slices.
+void ParamStore::reduce_over_stages() {
+  for (const ParamBucket& bucket : buckets_) {
+    if (bucket.parameters.front()->spec().sharing == StageSharing::none) continue;
+    MEGATRON_CHECK(options_.embedding.size == 2, bucket.parameters.front()->name(), " is shared by two stages: give the group of their ranks");
+    options_.embedding.comm->all_reduce(bucket.own(bucket.grad), "shared embedding gradients");
+  }
+}
+
+void ParamStore::gather_gradients() {
+  const Axis& shard = options_.data_parallel.shard;
+  if (shard.size == 1) return;
+  for (const ParamBucket& bucket : buckets_) shard.comm->all_gather(bucket.grad, bucket.own(bucket.grad), "whole gradients");
+}
+
+void ParamStore::contribute(Parameter& parameter, std::function<void(at::Tensor& grad, bool fresh)> write) {
+  MEGATRON_CHECK(parameter.grad_.defined(), "backward through ", parameter.name(), ", whose store has no gradients");
+  if (queue_ == nullptr) return apply_contribution(parameter, write);
+  queue_->push_back([this, &parameter, write = std::move(write)] { apply_contribution(parameter, write); });
+}
+
+void ParamStore::apply_contribution(Parameter& parameter, const std::function<void(at::Tensor& grad, bool fresh)>& write) {
+  MEGATRON_CHECK(num_started_ <= contribution_counts_[parameter.index_].bucket, parameter.name(),
+                 " got more contributions to its gradient than in the steps before");
+  write(parameter.grad_, parameter.fresh_);
+  parameter.fresh_ = false;
+  if (reducer_) count(parameter);
+}
+
+void ParamStore::count(const Parameter& parameter) {
+  ContributionCount& book = contribution_counts_[parameter.index_];
+  ++book.seen;
+  if (num_expected_.empty() || book.seen != book.per_microbatch * num_microbatches_) return;
+  --num_expected_[book.bucket];
+  start_complete_buckets();
+}
+
+void ParamStore::start_complete_buckets() {
+  for (; num_started_ < buckets_.size() && num_expected_[num_started_] == 0; ++num_started_) {
+    zero_fresh(buckets_[num_started_]);
+    reducer_->start(num_started_);
+  }
+}
+
+}  // namespace megatron

@@ -1,0 +1,29 @@
+#include "megatron/params/parameter.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include "megatron/ops/differentiable.h"
+
+namespace megatron {
+void Parameter::contribute(at::Tensor gradient) {
+  contribute([gradient = std::move(gradient)](at::Tensor& grad, bool fresh) {
+    if (fresh) {
+      grad.copy_(gradient);
+    } else {
+      grad.add_(gradient);
+    }
+  });
+}
+
+at::Tensor tracked(Parameter& parameter) {
+  if (!at::GradMode::is_enabled()) return parameter.value();
+  return differentiable({.name = "TrackedParameterBackward", .trains_parameters = true}, {}, [&] {
+           return Recorded{.outputs = {parameter.value().alias()}, .saved = {}, .backward = [&parameter](BackwardPass& pass) -> Tensors {
+                             parameter.contribute(pass.gradients[0]);
+                             return {};
+                           }};
+         })
+      .front();
+}
+
+}  // namespace megatron

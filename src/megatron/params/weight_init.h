@@ -1,0 +1,15 @@
+// Megatron's initialisation rules: N(0, σ) for inputs, N(0, σ/√(2·layers)) for projections back into the residual stream, or Glorot.
+#pragma once
+
+#include "megatron/config/transformer_config.h"
+#include "megatron/params/parameter.h"
+
+namespace megatron {
+
+Init embedding_init(const TransformerConfig& config);
+/// QKV, fc1 and the untied output layer, for a global weight [out, in].
+Init input_init(const TransformerConfig& config, const Shape& shape);
+/// The attention projection and fc2.
+Init residual_init(const TransformerConfig& config, const Shape& shape);
+
+}  // namespace megatron

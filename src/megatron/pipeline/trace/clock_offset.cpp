@@ -1,0 +1,66 @@
+#include "megatron/pipeline/trace/clock_offset.h"
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "megatron/base/error.h"
+#include "megatron/base/machine.h"
+#include "megatron/parallel/comm.h"
+#include "megatron/parallel/object_collectives.h"
+#include "megatron/pipeline/step_recorder.h"
+
+namespace megatron {
+namespace {
+
+constexpr int kRounds = 16;
+
+/// Equal for processes whose monotonic clocks are one: drawn by the kernel when it starts.
+std::string clock_identity() {
+  std::string identity;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), identity);
+  return identity.empty() ? host_name() : identity;
+}
+
+std::vector<BarrierTimes> hold_barriers(const Meeting& meeting) {
+  std::vector<BarrierTimes> rounds;
+  for (int i = 0; i < kRounds; ++i) {
+    BarrierTimes& round = rounds.emplace_back();
+    round.entered_s = monotonic_seconds();
+    meeting.axis.comm->barrier("clocks");
+    round.left_s = monotonic_seconds();
+  }
+  return rounds;
+}
+
+std::vector<BarrierTimes> barriers_of_first(const Meeting& meeting, const std::vector<BarrierTimes>& ours) {
+  std::vector<double> numbers;
+  for (const BarrierTimes& round : ours) numbers.insert(numbers.end(), {round.entered_s, round.left_s});
+  const std::vector<double> first = gathered(meeting, numbers, "clocks").front();
+  std::vector<BarrierTimes> rounds;
+  for (std::size_t i = 0; i + 1 < first.size(); i += 2) rounds.push_back({first[i], first[i + 1]});
+  return rounds;
+}
+
+}  // namespace
+
+ClockOffset offset_between(const std::vector<BarrierTimes>& ours, const std::vector<BarrierTimes>& theirs) {
+  MEGATRON_CHECK(ours.size() == theirs.size() && !ours.empty(), "barriers of two ranks: ", ours.size(), " and ", theirs.size());
+  double least = std::numeric_limits<double>::lowest(), most = std::numeric_limits<double>::max();
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    least = std::max(least, ours[i].entered_s - theirs[i].left_s);
+    most = std::min(most, ours[i].left_s - theirs[i].entered_s);
+  }
+  return {.seconds = (least + most) / 2, .accuracy = std::max(0.0, (most - least) / 2)};
+}
+
+ClockOffset clock_offset(const Meeting& meeting) {
+  const std::vector<std::string> clocks = all_gather_strings(meeting.axis, clock_identity(), meeting.device);
+  if (std::ranges::all_of(clocks, [&](const std::string& clock) { return clock == clocks.front(); })) return {};
+  const std::vector<BarrierTimes> ours = hold_barriers(meeting);
+  const std::vector<BarrierTimes> theirs = barriers_of_first(meeting, ours);
+  return clocks[static_cast<std::size_t>(meeting.axis.rank)] == clocks.front() ? ClockOffset{} : offset_between(ours, theirs);
+}
+
+}  // namespace megatron

@@ -1,0 +1,86 @@
+#include "megatron/training/feeding/data_report.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/format.h"
+
+namespace megatron {
+namespace {
+
+using Row = std::array<std::string, 6>;
+
+/// 12345678 as "12.3M".
+std::string short_count(std::int64_t count) {
+  constexpr std::pair<double, const char*> kUnits[] = {
+      {1e12, "T"}, {1e9, "B"}, {1e6, "M"}, {1e3, "K"}};
+  for (const auto& [size, unit] : kUnits) {
+    if (static_cast<double>(count) >= size)
+      return format("%.1f%s", static_cast<double>(count) / size, unit);
+  }
+  return std::to_string(count);
+}
+
+/// 1234567 as "1,234,567".
+std::string grouped(std::int64_t count) {
+  const std::string digits = std::to_string(count);
+  std::string text;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return text;
+}
+
+/// Two digits behind the point, and two digits at all of the little that a short run sees.
+std::string epochs_text(double epochs) {
+  return epochs > 0 && epochs < 0.01 ? format("%.2g", epochs) : format("%.2f", epochs);
+}
+
+Row row_of(const SplitShare& share) {
+  const CorpusShare& corpus = share.corpus;
+  return {share.split,
+          corpus.name,
+          format("%.3g", corpus.weight),
+          short_count(corpus.tokens),
+          grouped(corpus.samples),
+          epochs_text(corpus.epochs)};
+}
+
+}  // namespace
+
+std::string data_table(const std::vector<SplitShare>& shares) {
+  if (shares.empty()) return {};
+  std::vector<Row> rows{{"data", "source", "weight", "tokens", "samples", "epochs"}};
+  for (const SplitShare& share : shares) rows.push_back(row_of(share));
+  std::array<std::size_t, std::tuple_size_v<Row>> widths{};
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    text += "   ";
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const std::string padding(widths[i] - row[i].size(), ' ');
+      text += ' ' + (i < 2 ? row[i] + padding : ' ' + padding + row[i]);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+OrderedJson data_json(const std::vector<SplitShare>& shares) {
+  OrderedJson list = OrderedJson::array();
+  for (const auto& [split, corpus] : shares) {
+    list.push_back({{"split", split},
+                    {"source", corpus.name},
+                    {"weight", corpus.weight},
+                    {"tokens", corpus.tokens},
+                    {"samples", corpus.samples},
+                    {"epochs", corpus.epochs}});
+  }
+  return list;
+}
+
+}  // namespace megatron

@@ -1,0 +1,45 @@
+#include "megatron/training/loop/determinism.h"
+
+#include <ATen/Context.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+/// Sets the variable, or refuses another value than one that begins with `wanted`.
+void demand(const char* name, const std::string& wanted, const char* why) {
+  const char* given = std::getenv(name);
+  if (given == nullptr) {
+    setenv(name, wanted.c_str(), 0);
+    return;
+  }
+  if (std::string(given).starts_with(wanted)) return;
+  throw UserError(
+      {std::string("--deterministic-mode: the environment has ") + name + "=" + given, why, std::string("unset it, or set ") + name + "=" + wanted});
+}
+
+/// MKL keeps its order of additions whatever the number of threads only in this mode (Intel processors; others need none).
+void fix_mkl() {
+  const char* given = std::getenv("MKL_CBWR");
+  if (given != nullptr && std::string(given).find("STRICT") == std::string::npos) {
+    throw UserError({std::string("--deterministic-mode: the environment has MKL_CBWR=") + given,
+                     "without STRICT a product depends on the number of threads", "unset it, or add ,STRICT"});
+  }
+  setenv("MKL_CBWR", __builtin_cpu_supports("avx512f") ? "AVX512,STRICT" : "AVX2,STRICT", 0);
+}
+
+}  // namespace
+
+void set_determinism(const TrainingConfig& config) {
+  at::globalContext().setDeterministicAlgorithms(config.deterministic_mode, /*warn_only=*/false);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
+  if (!config.deterministic_mode) return;
+  fix_mkl();
+  demand("CUBLAS_WORKSPACE_CONFIG", ":4096:8", "cuBLAS then chooses its order of additions as it goes");
+}
+
+}  // namespace megatron

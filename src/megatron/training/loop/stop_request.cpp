@@ -1,0 +1,100 @@
+#include "megatron/training/loop/stop_request.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, int>, 8> kNames{{{"SIGTERM", SIGTERM},
+                                                                  {"SIGUSR1", SIGUSR1},
+                                                                  {"SIGUSR2", SIGUSR2},
+                                                                  {"SIGINT", SIGINT},
+                                                                  {"SIGHUP", SIGHUP},
+                                                                  {"SIGQUIT", SIGQUIT},
+                                                                  {"SIGALRM", SIGALRM},
+                                                                  {"SIGXCPU", SIGXCPU}}};
+
+constexpr std::string_view kFirst = "\nstop requested: the run finishes its iteration, saves if --save is given, and exits\n";
+constexpr std::string_view kSecond = "\nstop requested again: the run is already stopping; a third signal ends it at once, without a checkpoint\n";
+
+/// Signals belong to the process, so what a handler may touch does too: the first one that came (0 = none), and how many.
+std::atomic<int> first_signal{0}, num_signals{0};
+static_assert(std::atomic<int>::is_always_lock_free);
+std::atomic<bool> is_told{true};
+std::vector<std::pair<int, struct sigaction>> earlier_actions;
+
+void say(std::string_view text) {
+  if (!is_told) return;
+  const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+  (void)written;  // nobody to tell
+}
+
+void remember_signal(int signal) {
+  const int saved_errno = errno;
+  const int count = ++num_signals;
+  if (count == 1) {
+    first_signal = signal;
+    say(kFirst);
+  } else if (count == 2) {
+    say(kSecond);
+  } else {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);  // delivered when this handler returns
+  }
+  errno = saved_errno;
+}
+
+int signal_number(const std::string& name) {
+  const auto found = std::ranges::find(kNames, name, &std::pair<std::string_view, int>::first);
+  MEGATRON_CHECK(found != kNames.end(), "unknown signal ", name);
+  return found->second;
+}
+
+}  // namespace
+
+StopSignals::StopSignals(const std::string& further, bool speaks) {
+  is_told = speaks;
+  first_signal = num_signals = 0;
+  struct sigaction action {};
+  action.sa_handler = remember_signal;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  std::vector<int> signals{SIGTERM, SIGUSR1, SIGINT};
+  if (std::ranges::count(signals, signal_number(further)) == 0) signals.push_back(signal_number(further));
+  earlier_actions.clear();
+  for (const int signal : signals) {
+    struct sigaction earlier {};
+    MEGATRON_CHECK(sigaction(signal, &action, &earlier) == 0, "signal ", signal);
+    earlier_actions.emplace_back(signal, earlier);
+  }
+}
+
+StopSignals::~StopSignals() {
+  for (const auto& [signal, earlier] : earlier_actions) sigaction(signal, &earlier, nullptr);
+}
+
+std::optional<int> StopSignals::received() const {
+  const int signal = first_signal;
+  if (signal == 0) return std::nullopt;
+  return signal;
+}
+
+std::string signal_name(int signal) {
+  const auto found = std::ranges::find(kNames, signal, &std::pair<std::string_view, int>::second);
+  return found == kNames.end() ? "signal " + std::to_string(signal) : std::string(found->first);
+}
+
+int exit_code_after(int signal) { return 128 + (signal == SIGUSR1 ? SIGTERM : signal); }
+
+}  // namespace megatron

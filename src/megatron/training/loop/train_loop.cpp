@@ -1,0 +1,209 @@
+#include "megatron/training/loop/train_loop.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <ostream>
+
+#include "megatron/optimizer/replica_check.h"
+#include "megatron/training/loop/exit_conditions.h"
+#include "megatron/training/observability/log_lines.h"
+#include "megatron/training/loop/out_of_memory.h"
+#include "megatron/training/resilience/reruns/guarded_step.h"
+#include "megatron/training/saving/run_saver.h"
+#include "megatron/training/observability/step_reporter.h"
+#include "megatron/training/loop/train_step.h"
+#include "megatron/training/loop/validator.h"
+
+namespace megatron {
+namespace {
+
+class TrainLoop {
+ public:
+  TrainLoop(Trainer& trainer, std::ostream& out)
+      : trainer_(trainer),
+        training_(trainer.settings.training),
+        progress_(trainer.progress),
+        out_(out),
+        announced_(slurm_deadline(std::getenv("SLURM_JOB_END_TIME"), trainer.clock, !trainer.settings.checkpoint.save.empty())),
+        exit_(training_, trainer.clock, trainer.started_s, deadline(), trainer.rank),
+        bar_({.title = "training",
+              .total = static_cast<std::uint64_t>(training_.train_iters),
+              .start = static_cast<std::uint64_t>(trainer.progress.iteration),
+              .unit = "iterations",
+              .enabled = trainer.rank.index == 0 ? std::nullopt : std::optional(false)}),
+        reporter_(trainer, out, bar_),
+        saver_(trainer, out, bar_, deadline()),
+        validator_(trainer, reporter_, out, bar_, [this] { return exit_.is_urgent(); }),
+        guarded_(trainer, out) {}
+
+  int run();
+
+ private:
+  JobDeadline* deadline() { return announced_.deadline ? &*announced_.deadline : nullptr; }
+  bool is_skipped(std::int64_t iteration) const { return std::ranges::count(training_.iterations_to_skip, iteration) > 0; }
+
+  void settle_batch();
+  void say_nothing_is_left();
+  /// Makes the next iteration with all that belongs to it; the reason to stop after it, or nothing.
+  std::optional<std::string> make_round();
+  /// One step; nothing counts when its result was rejected (rejection_).
+  void iterate();
+  GuardedStep::Outcome run_step(const TrainStepParts& parts, const TrainStepOptions& options);
+  void skip_iteration();
+  void count_iteration(std::int64_t skipped_samples);
+  void print_event(const std::string& event) {
+    bar_.clear();
+    out_ << event_line(event, current_time()) << std::endl;
+  }
+
+  Trainer& trainer_;
+  const TrainingConfig& training_;
+  TrainingProgress& progress_;
+  std::ostream& out_;
+  AnnouncedDeadline announced_;
+  ExitConditions exit_;
+  ProgressBar bar_;
+  StepReporter reporter_;
+  RunSaver saver_;
+  Validator validator_;
+  GuardedStep guarded_;
+  std::optional<int> rejection_;  ///< exit code of a rejected result
+};
+
+int TrainLoop::run() {
+  if (!announced_.line.empty()) out_ << announced_.line << std::endl;
+  if (training_.skip_train) {
+    out_ << "skipping training (--skip-train is on) ..." << std::endl;
+    validator_.evaluate_at_end();
+    return exit_.exit_code();
+  }
+  trainer_.warnings.repeat(out_);
+  if (progress_.iteration >= training_.train_iters) say_nothing_is_left();
+  print_event("before the start of training step");
+  validator_.evaluate_if_due();
+  while (progress_.iteration < training_.train_iters) {
+    if (const auto reason = make_round()) {
+      reporter_.close();
+      print_event("exiting program " + *reason);
+      return rejection_.value_or(exit_.exit_code());
+    }
+  }
+  reporter_.close();
+  print_event("after training is done");
+  saver_.save_at_end();
+  validator_.evaluate_at_end();
+  return exit_.exit_code();
+}
+
+std::optional<std::string> TrainLoop::make_round() {
+  settle_batch();
+  if (is_skipped(progress_.iteration + 1)) {
+    skip_iteration();
+  } else {
+    const double start = trainer_.clock.monotonic_s();
+    iterate();
+    if (rejection_) return "at iteration " + std::to_string(progress_.iteration);
+    const std::int64_t interval = trainer_.settings.parallel.check_weight_hash_across_dp_replicas_interval;
+    if (interval > 0 && progress_.iteration % interval == 0) check_replicas(*trainer_.weights);
+    validator_.evaluate_if_due();
+    if (deadline() != nullptr) deadline()->note_round(trainer_.clock.monotonic_s() - start);
+    saver_.save_if_due();
+  }
+  const auto reason = exit_.reason(progress_.iteration);
+  if (reason) saver_.save_at_end();
+  return reason;
+}
+
+/// Of a run that was resumed at its end.
+void TrainLoop::say_nothing_is_left() {
+  if (progress_.iteration == 0) return;
+  const bool by_samples = training_.train_samples > 0;
+  const std::string flag = by_samples ? "--train-samples" : "--train-iters";
+  const std::string place = progress_.iteration == training_.train_iters ? "at" : "after";
+  out_ << "WARNING: the loaded checkpoint is of iteration " << progress_.iteration << ", " << place
+       << " the end of training at iteration " << training_.train_iters << " (" << flag << ' '
+       << (by_samples ? training_.train_samples : training_.train_iters)
+       << "): there is nothing to train. To go on, give a larger " << flag << std::endl;
+}
+
+/// The batch of the next step; before another number of microbatches, as Megatron, a checkpoint.
+void TrainLoop::settle_batch() {
+  const StepBatch next = trainer_.batches.at(progress_.consumed_train_samples);
+  if (next == trainer_.batch) return;
+  if (next.num_microbatches != trainer_.batch.num_microbatches && progress_.iteration > 0) saver_.try_to_save();
+  bar_.clear();
+  out_ << "batch size changes from " << trainer_.batch.running_batch_size << " to " << next.running_batch_size << " after "
+       << progress_.consumed_train_samples << " samples" << std::endl;
+  trainer_.batch = next;
+}
+
+/// The step as the rerun state machine lets it happen; when training diverges, the last good weights are kept for a look at the cause.
+GuardedStep::Outcome TrainLoop::run_step(const TrainStepParts& parts, const TrainStepOptions& options) {
+  try {
+    return guarded_.run(parts, options);
+  } catch (const NonFiniteError&) {
+    saver_.try_to_save();
+    throw;
+  }
+}
+
+void TrainLoop::iterate() {
+  if (trainer_.world.communicators != nullptr) trainer_.world.communicators->note_iteration(progress_.iteration + 1);
+  reporter_.begin_step();
+  const double start = trainer_.clock.monotonic_s();
+  const TrainStepParts parts{*trainer_.model, *trainer_.weights, *trainer_.optimizer, *trainer_.train,
+                             trainer_.timers, trainer_.rank,     trainer_.pipeline,   reporter_.step_listener()};
+  TrainStepOptions options;
+  options.iteration = progress_.iteration + 1;
+  options.num_microbatches = trainer_.batch.num_microbatches;
+  options.first_ordinal = progress_.consumed_train_samples;
+  options.calculate_per_token_loss = training_.calculate_per_token_loss;
+  options.check_for_nan = training_.check_for_nan_in_loss_and_grad;
+  options.update.lr = trainer_.scheduler.lr();
+  options.update.decoupled_lr = trainer_.scheduler.decoupled_lr();
+  options.update.weight_decay = trainer_.scheduler.weight_decay();
+  options.update.count_zeros = trainer_.settings.logger.log_num_zeros_in_grad;
+  options.unsound_checkpoint = trainer_.unsound_checkpoint;
+  const GuardedStep::Outcome outcome = run_step(parts, options);
+  rejection_ = outcome.exit_code;
+  if (outcome.save) saver_.save_again();
+  if (rejection_) return;
+  const TrainStepResult& step = outcome.step;
+  if (step.update.applied) trainer_.scheduler.step(trainer_.batch.running_batch_size);
+  progress_.floating_point_operations += trainer_.flops_per_iteration();
+  count_iteration(trainer_.batch.global_batch_size - trainer_.batch.running_batch_size);
+  reporter_.report(step, trainer_.clock.monotonic_s() - start);
+}
+
+void TrainLoop::skip_iteration() {
+  bar_.clear();
+  out_ << "skipping iteration " << progress_.iteration + 1 << ": its samples are passed over" << std::endl;
+  for (std::int64_t i = 0; i < trainer_.batch.num_microbatches; ++i) trainer_.train->next();
+  count_iteration(trainer_.batch.running_batch_size);
+}
+
+void TrainLoop::count_iteration(std::int64_t skipped_samples) {
+  ++progress_.iteration;
+  progress_.consumed_train_samples += trainer_.batch.running_batch_size;
+  progress_.skipped_train_samples += skipped_samples;
+  progress_.scheduler_num_steps = trainer_.scheduler.num_steps();
+}
+
+int run_loop(Trainer& trainer, std::ostream& out) {
+  try {
+    return TrainLoop(trainer, out).run();
+  } catch (...) {
+    rethrow_with_memory(trainer);
+  }
+}
+
+}  // namespace
+
+int train(Trainer& trainer, std::ostream& out) {
+  const int code = run_loop(trainer, out);
+  trainer.save_folder.reset();  // the run is over: another one may save there
+  trainer.non_persistent_folder.reset();
+  return code;
+}
+
+}  // namespace megatron

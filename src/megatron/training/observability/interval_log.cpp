@@ -1,0 +1,28 @@
+#include "megatron/training/observability/interval_log.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace megatron {
+
+void IntervalLog::add(const TrainStepResult& step, double samples) {
+  samples_ += samples;
+  tokens_ += step.tokens;
+  if (step.update.applied) {
+    ++advanced_;
+    loss_ += step.loss();
+  } else {
+    ++skipped_;
+    if (!std::isfinite(step.loss_sum)) ++nan_;
+  }
+}
+
+void IntervalLog::fill(IterationReport& report, double elapsed_s) const {
+  const double count = static_cast<double>(std::max<std::int64_t>(iterations(), 1));
+  report.elapsed_ms = elapsed_s * 1000 / count;
+  if (advanced_ > 0) report.losses = {{"lm loss", loss_ / static_cast<double>(advanced_)}};  // steps that were skipped have none
+  report.skipped_iterations = skipped_;
+  report.nan_iterations = nan_;
+}
+
+}  // namespace megatron

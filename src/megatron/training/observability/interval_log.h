@@ -1,0 +1,27 @@
+// Sums over the iterations since the last log line, and the averages that the line shows (Megatron's training_log).
+#pragma once
+
+#include <cstdint>
+
+#include "megatron/training/observability/log_lines.h"
+#include "megatron/training/loop/train_step.h"
+
+namespace megatron {
+
+class IntervalLog {
+ public:
+  /// Counts one iteration; the loss of a skipped update is left out of the average.
+  void add(const TrainStepResult& step, double samples);
+  std::int64_t iterations() const { return advanced_ + skipped_; }
+  double tokens() const { return tokens_; }
+  double samples() const { return samples_; }
+  /// Fills the fields of `report` that are averages or counts over the interval.
+  void fill(IterationReport& report, double elapsed_s) const;
+  void reset() { *this = {}; }
+
+ private:
+  std::int64_t advanced_ = 0, skipped_ = 0, nan_ = 0;
+  double loss_ = 0, tokens_ = 0, samples_ = 0;
+};
+
+}  // namespace megatron

@@ -1,0 +1,103 @@
+#include "megatron/training/observability/pipeline_trace.h"
+
+#include <algorithm>
+#include <ostream>
+#include <utility>
+
+#include "megatron/base/files.h"
+#include "megatron/config/profile_rules.h"
+#include "megatron/parallel/object_collectives.h"
+#include "megatron/pipeline/trace/pipeline_report.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::string_view kWholePass = "forward-backward";
+
+/// The schedule's own steps say more.
+bool is_step(std::string_view timer) { return timer == "forward-compute" || timer == "backward-compute"; }
+
+}  // namespace
+
+TraceWindow trace_window(const LoggerConfig& logger, std::int64_t done, std::int64_t train_iters) {
+  if (has_profile_window(logger)) return {logger.profile_step_start, logger.profile_step_end};
+  const std::int64_t begin = std::max(done, std::min(done + 1, train_iters - 1));
+  return {begin, begin + 2};
+}
+
+PipelineTrace::PipelineTrace(Trainer& trainer, std::ostream& out)
+    : trainer_(trainer),
+      out_(out),
+      is_wanted_(!trainer.settings.logger.trace.empty() && !trainer.settings.training.skip_train),
+      window_(trace_window(trainer.settings.logger, trainer.progress.iteration, trainer.settings.training.train_iters)),
+      recorder_(trainer.rank.device),
+      trace_{.rank = trainer.rank.index,
+             .pp = trainer.rank.pp.rank,
+             .dp = trainer.rank.dp.rank,
+             .cp = trainer.rank.cp.rank,
+             .tp = trainer.rank.tp.rank,
+             .clock = {},
+             .iterations = {}} {
+  if (is_wanted_ && trainer.rank.index == 0) create_directories(trainer.settings.logger.trace);
+}
+
+PipelineTrace::~PipelineTrace() { trainer_.timers.remove_listener(*this); }
+
+void PipelineTrace::before_step() {
+  const std::int64_t done = trainer_.progress.iteration;
+  if (!is_wanted_ || done < window_.begin || done >= window_.end) return;
+  is_in_step_ = true;
+  iteration_ = {.iteration = done + 1, .num_microbatches = trainer_.batch.num_microbatches, .steps = {}, .phases = {}};
+  trainer_.timers.add_listener(*this);
+}
+
+void PipelineTrace::after_step() {
+  if (!is_in_step_) return;
+  is_in_step_ = false;
+  trainer_.timers.remove_listener(*this);
+  open_.clear();
+  iteration_.steps = recorder_.take();
+  trace_.iterations.push_back(std::move(iteration_));
+  if (trainer_.progress.iteration >= window_.end) write();
+}
+
+void PipelineTrace::close() {
+  if (!is_wanted_) return;
+  if (trace_.iterations.empty()) {
+    out_ << "nothing traced: --trace records from iteration " << window_.begin + 1 << " to " << window_.end << std::endl;
+  } else {
+    write();
+  }
+}
+
+void PipelineTrace::write() {
+  is_wanted_ = false;
+  const Rank& rank = trainer_.rank;
+  trace_.clock = clock_offset({rank.world, rank.device});
+  move_to_first_clock(trace_);
+  const std::vector<std::string> texts = all_gather_strings(rank.world, text_of(trace_), rank.device);
+  if (rank.index != 0) return;
+  std::vector<RankTrace> ranks;
+  for (const std::string& text : texts) ranks.push_back(rank_trace_of(text));
+  const ScheduleOf schedule_of = [&](std::int64_t count) -> const Schedule& { return trainer_.pipeline.training_schedule(count); };
+  const PipelineReport report = pipeline_report(ranks, schedule_of);
+  const fs::path folder = trainer_.settings.logger.trace, path = folder / "pipeline-trace.json";
+  write_file_atomically(path, trace_json(tracks_of(ranks, schedule_of)));
+  write_file_atomically(folder / "pipeline-trace-summary.json", summary_json(report, ranks));
+  out_ << table_of(report) << "\n  timeline for ui.perfetto.dev: " << path.string() << std::endl;
+}
+
+void PipelineTrace::on_start(std::string_view timer) {
+  if (timer == kWholePass) recorder_.take();  // a pass that is run again counts once
+  if (!is_step(timer)) open_.push_back({std::string(timer), {.begin_s = monotonic_seconds(), .end_s = 0}});
+}
+
+void PipelineTrace::on_stop(std::string_view timer) {
+  const auto found = std::ranges::find(open_, timer, &TracedPhase::name);
+  if (found == open_.end()) return;
+  found->span.end_s = monotonic_seconds();
+  iteration_.phases.push_back(std::move(*found));
+  open_.erase(found);
+}
+
+}  // namespace megatron

@@ -1,0 +1,160 @@
+// LibTorch's release is built with NDEBUG: without it, at::RecordFunction::inputs() would check a mark that nobody sets.
+#ifndef NDEBUG
+#define NDEBUG
+#endif
+
+#include "megatron/training/observability/profile/op_recorder.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/record_function.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+#include "megatron/training/observability/profile/op_cost.h"
+#include "megatron/ops/op_scope.h"
+
+namespace megatron {
+namespace {
+
+std::int64_t now_ns() { return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+void add_shapes(const c10::IValue& value, std::vector<TensorShape>& shapes) {
+  if (value.isTensor() && value.toTensor().defined()) {
+    const at::Tensor& tensor = value.toTensor();
+    shapes.push_back({tensor.sizes().vec(), static_cast<double>(tensor.numel()) * static_cast<double>(tensor.itemsize())});
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) add_shapes(tensor, shapes);
+  }
+}
+
+double total_bytes(const std::vector<TensorShape>& shapes) {
+  double bytes = 0;
+  for (const TensorShape& shape : shapes) bytes += shape.bytes;
+  return bytes;
+}
+
+/// The last two values of a kernel of ours that knows its cost (ops/op_scope.h).
+std::optional<OpCost> given_cost(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
+  const std::size_t count = inputs.size();
+  if (!name.starts_with("megatron::") || count < 2 || !inputs[count - 1].isDouble()) return std::nullopt;
+  return OpCost{.flops = inputs[count - 2].toDouble(), .bytes = inputs[count - 1].toDouble()};
+}
+
+/// One open entry. LibTorch carries it from the start of an operator to its end; it leaves the stack of open entries when it dies, if not before.
+struct Frame : at::ObserverContext {
+  explicit Frame(std::vector<Frame*>& open) : stack(open) { stack.push_back(this); }
+  ~Frame() override { std::erase(stack, this); }
+  std::vector<Frame*>& stack;
+  RecordedOp op;
+  std::int64_t inner_ns = 0;
+  bool has_working_child = false;
+  bool knows_cost = false;
+};
+
+/// Autograd's frame around a node and its hooks: modules' stretches begin inside it and end in a later one.
+bool is_wrapper(std::string_view name) { return name.starts_with("autograd::engine::evaluate_function"); }
+
+// LibTorch's callbacks are plain functions; its thread-local debug information, which follows a backward pass onto autograd's threads, leads
+// them to the recorder.
+constexpr auto kSlot = c10::DebugInfoKind::TEST_INFO_2;
+
+}  // namespace
+
+class OpRecorder::Log : public c10::DebugInfoBase {
+ public:
+  explicit Log(c10::Device device) : device_(device) {}
+
+  void close(Frame& frame) {
+    if (!device_.is_cpu() && frame.op.kind == RecordedOp::Kind::op) c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
+    RecordedOp& op = frame.op;
+    op.duration_ns = now_ns() - op.start_ns;
+    op.self_ns = std::max<std::int64_t>(0, op.duration_ns - frame.inner_ns);
+    const bool is_leaf = op.flops > 0 || frame.knows_cost || !frame.has_working_child;
+    if (!is_leaf || op.kind != RecordedOp::Kind::op) op.bytes = 0;
+    std::erase(open_, &frame);
+    if (!open_.empty()) {
+      open_.back()->inner_ns += op.duration_ns;
+      open_.back()->has_working_child |= op.bytes > 0 || frame.has_working_child;
+    }
+    ops_.push_back(std::move(op));
+  }
+
+  void begin(std::string name, RecordedOp::Kind kind) {
+    Frame& frame = *scopes_.emplace_back(std::make_unique<Frame>(open_));
+    frame.op.name = std::move(name);
+    frame.op.kind = kind;
+    frame.op.start_ns = now_ns();
+  }
+
+  void end(const std::string& name) {
+    const auto is_named = [&](const std::unique_ptr<Frame>& frame) { return frame->op.name == name; };
+    if (std::none_of(scopes_.begin(), scopes_.end(), is_named)) return;
+    for (bool done = false; !done;) {
+      done = is_named(scopes_.back());
+      close(*scopes_.back());
+      scopes_.pop_back();
+    }
+  }
+
+  std::vector<RecordedOp> take() { return std::exchange(ops_, {}); }
+
+  static std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
+    auto* log = static_cast<Log*>(c10::ThreadLocalDebugInfo::get(kSlot));
+    if (log == nullptr || is_wrapper(function.name())) return nullptr;
+    auto frame = std::make_unique<Frame>(log->open_);
+    frame->op.name = function.name();
+    frame->op.kind = function.scope() == at::RecordScope::BACKWARD_FUNCTION ? RecordedOp::Kind::backward
+                     : function.scope() == at::RecordScope::USER_SCOPE      ? RecordedOp::Kind::module
+                                                                            : RecordedOp::Kind::op;
+    if (frame->op.kind == RecordedOp::Kind::op) {
+      std::vector<TensorShape> shapes;
+      for (const c10::IValue& input : function.inputs()) add_shapes(input, shapes);
+      const auto cost = given_cost(frame->op.name, function.inputs());
+      frame->op.flops = cost ? cost->flops : op_flops(frame->op.name, shapes);
+      frame->op.bytes = cost ? cost->bytes : total_bytes(shapes);
+      frame->knows_cost = cost.has_value();
+      frame->op.shapes = shapes_text(shapes);
+    }
+    frame->op.start_ns = now_ns();
+    return frame;
+  }
+
+  static void on_end(const at::RecordFunction& function, at::ObserverContext* context) {
+    auto* log = static_cast<Log*>(c10::ThreadLocalDebugInfo::get(kSlot));
+    if (log == nullptr || context == nullptr) return;
+    Frame& frame = *static_cast<Frame*>(context);
+    std::vector<TensorShape> shapes;
+    for (const c10::IValue& output : function.outputs()) add_shapes(output, shapes);
+    frame.op.bytes = op_moves_data(frame.op.name) ? frame.op.bytes + total_bytes(shapes) : 0;
+    log->close(frame);
+  }
+
+ private:
+  c10::Device device_;
+  std::vector<Frame*> open_;  ///< innermost last
+  std::vector<std::unique_ptr<Frame>> scopes_;
+  std::vector<RecordedOp> ops_;
+};
+
+struct OpRecorder::Registration {
+  explicit Registration(const std::shared_ptr<Log>& log)
+      : guard(kSlot, log),
+        handle(at::addThreadLocalCallback(at::RecordFunctionCallback(&Log::on_start, &Log::on_end).needsInputs(true).needsOutputs(true))) {}
+  ~Registration() { at::removeCallback(handle); }
+  c10::DebugInfoGuard guard;
+  at::CallbackHandle handle;
+};
+
+OpRecorder::OpRecorder(c10::Device device) : log_(std::make_shared<Log>(device)), registration_(std::make_unique<Registration>(log_)) {}
+
+OpRecorder::~OpRecorder() = default;
+
+void OpRecorder::begin(std::string name, RecordedOp::Kind kind) { log_->begin(std::move(name), kind); }
+void OpRecorder::end(const std::string& name) { log_->end(name); }
+std::vector<RecordedOp> OpRecorder::take() { return log_->take(); }
+
+}  // namespace megatron

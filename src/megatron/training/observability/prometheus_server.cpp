@@ -1,0 +1,63 @@
+#include "megatron/training/observability/prometheus_server.h"
+
+#include <httplib.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+constexpr const char* kEveryInterface = "0.0.0.0";
+
+/// The library would share the port with another process silently (SO_REUSEPORT).
+void set_socket_options(socket_t socket) {
+  const int yes = 1;
+  ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+}
+
+[[noreturn]] void refuse(int port) {
+  const int code = errno;
+  throw UserError({"--prometheus-port " + std::to_string(port) + " cannot be listened on", std::strerror(code),
+                   code == EACCES ? "choose a port from 1024 on" : "choose another port, or end the process that has it"});
+}
+
+}  // namespace
+
+struct PrometheusServer::Server {
+  httplib::Server http;
+  int port = 0;
+  std::atomic<bool> has_ended = false;
+  std::thread thread;
+};
+
+PrometheusServer::PrometheusServer(int port, std::function<std::string()> text) : server_(std::make_unique<Server>()) {
+  httplib::Server& http = server_->http;
+  http.new_task_queue = [] { return new httplib::ThreadPool(1); };
+  http.set_keep_alive_timeout(1);
+  http.set_socket_options(set_socket_options);
+  http.Get("/metrics", [text = std::move(text)](const httplib::Request&, httplib::Response& response) {
+    response.set_content(text(), "text/plain; version=0.0.4; charset=utf-8");
+  });
+  errno = 0;
+  server_->port = port == 0 ? http.bind_to_any_port(kEveryInterface) : (http.bind_to_port(kEveryInterface, port) ? port : -1);
+  if (server_->port < 0) refuse(port);
+  server_->thread = std::thread([server = server_.get()] {
+    server->http.listen_after_bind();
+    server->has_ended = true;
+  });
+}
+
+PrometheusServer::~PrometheusServer() {
+  while (!server_->http.is_running() && !server_->has_ended) std::this_thread::yield();
+  server_->http.stop();
+  server_->thread.join();
+}
+
+int PrometheusServer::port() const { return server_->port; }
+
+}  // namespace megatron

@@ -1,0 +1,56 @@
+#include "megatron/training/observability/run_record.h"
+
+#include <ATen/Parallel.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/machine.h"
+#include "megatron/config/print_config.h"
+#include "megatron/parallel/agreement.h"
+#include "megatron/training/observability/log_lines.h"
+
+namespace megatron {
+namespace {
+
+std::string processor_name() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    if (line.starts_with("model name")) return line.substr(std::min(line.size(), line.find(':') + 2));
+  }
+  return "unknown processor";
+}
+
+std::string machine(const std::string& device_name) {
+  return host_name() + ", " + (device_name.empty() ? "" : device_name + ", ") + processor_name() + ", " + std::to_string(at::get_num_threads()) +
+         " threads";
+}
+
+/// Each weight once, however many ranks hold it.
+std::int64_t num_model_parameters(const ParamStore& weights) {
+  std::int64_t mine = 0;
+  for (const Parameter* parameter : weights.parameters()) {
+    for (const TensorSlice& box : parameter->owned_slices()) mine += num_elements(box.shape);
+  }
+  return std::llround(sums({weights.model_axis(), weights.device()}, {static_cast<double>(mine)}, "parameters").front());
+}
+
+}  // namespace
+
+OrderedJson run_record(const Trainer& trainer) {
+  OrderedJson settings = OrderedJson::object();
+  for (const auto& [name, value] : argument_values(trainer.settings)) settings[name] = value;
+  return {{"iteration", trainer.progress.iteration},
+          {"run",
+           {{"started", current_time()},
+            {"machine", machine(trainer.device_name)},
+            {"parameters", num_model_parameters(*trainer.weights)},
+            {"flops_per_iteration", trainer.flops_per_iteration()},
+            {"world_size", trainer.rank.world.size},
+            {"data_parallel_size", trainer.rank.dp.size},
+            {"data", data_json(trainer.data)},
+            {"settings", std::move(settings)}}}};
+}
+
+}  // namespace megatron

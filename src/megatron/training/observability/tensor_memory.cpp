@@ -1,0 +1,126 @@
+#include "megatron/training/observability/tensor_memory.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "megatron/base/cpu_caching_allocator.h"
+#include "megatron/training/loop/out_of_memory.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::size_t kGrowth = 2 << 20, kSmallGrowth = 256 << 10;
+constexpr std::size_t kSmall = 16 << 10;  ///< blocks up to here have a heap of their own, or long-lived small ones would split the large
+
+/// Twice this machine's memory: where blocks lie apart, addresses end later than memory.
+std::size_t address_space() { return 2 * static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
+
+/// Whether RLIMIT_AS (ulimit -v; h_vmem and its like of schedulers) bounds the process: what is set
+/// aside would count, too.
+bool has_unlimited_addresses() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY;
+}
+
+/// Has the system provide the pages now, by all threads: one call for many costs about half of a fault for each. Where the kernel does not know how
+/// (before Linux 5.14) they come when they are touched.
+void provide_pages(std::byte* data, std::size_t bytes) {
+  const auto chunks = static_cast<std::int64_t>(bytes / kGrowth);
+  at::parallel_for(0, chunks, 1, [&](std::int64_t begin, std::int64_t end) {
+    ::madvise(data + static_cast<std::size_t>(begin) * kGrowth, static_cast<std::size_t>(end - begin) * kGrowth, MADV_POPULATE_WRITE);
+  });
+}
+
+class TensorAllocator : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::kCPU)};
+    void* data = (bytes <= kSmall ? small_ : large_).allocate(bytes);
+    if (data == nullptr)
+      throw OutOfMemory("a tensor of " + std::to_string(bytes) + " bytes could not be allocated");
+    add(static_cast<std::int64_t>(CpuCachingAllocator::usable_size(data)));
+    return {data, data, &release, c10::Device(c10::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* target, const void* source, std::size_t bytes) const override { std::memcpy(target, source, bytes); }
+
+  /// Lives for ever: tensors die late.
+  static TensorAllocator& instance() {
+    static TensorAllocator& allocator = *new TensorAllocator;
+    return allocator;
+  }
+
+  TensorMemory read() const {
+    return {.live_bytes = static_cast<double>(live_.load()),
+            .peak_bytes = static_cast<double>(peak_.load()),
+            .reserved_bytes = static_cast<double>(small_.statistics().reserved_bytes + large_.statistics().reserved_bytes)};
+  }
+  TensorAllocations allocations() const {
+    const CpuCachingAllocator::Statistics small = small_.statistics(), large = large_.statistics();
+    return {.tensors = small.allocations + large.allocations, .system = small.system_calls + large.system_calls};
+  }
+  void forget_peak() { peak_ = live_.load(); }
+  void empty_cache() {
+    small_.empty_cache();
+    large_.empty_cache();
+  }
+
+ private:
+  static void release(void* data) {
+    if (data == nullptr) return;
+    TensorAllocator& self = instance();
+    self.live_ -= static_cast<std::int64_t>(CpuCachingAllocator::usable_size(data));
+    (self.small_.owns(data) ? self.small_ : self.large_).free(data);
+  }
+  void add(std::int64_t bytes) {
+    const std::int64_t live = live_ += bytes;
+    std::int64_t peak = peak_;
+    while (live > peak && !peak_.compare_exchange_weak(peak, live)) {
+    }
+  }
+
+  CpuCachingAllocator small_{{.address_space = address_space() / 8,
+                    .reserve_upfront = has_unlimited_addresses(),
+                    .growth_bytes = kSmallGrowth}};
+  CpuCachingAllocator large_{{.address_space = address_space(),
+                    .reserve_upfront = has_unlimited_addresses(),
+                    .growth_bytes = kGrowth,
+                    .on_grow = provide_pages}};
+  std::atomic<std::int64_t> live_ = 0, peak_ = 0;
+};
+
+c10::DeviceAllocator& caching_allocator(c10::Device device) { return *c10::getDeviceAllocator(device.type()); }
+
+}  // namespace
+
+void start_reusing_tensor_memory() { c10::SetAllocator(c10::kCPU, &TensorAllocator::instance(), /*priority=*/100); }
+
+TensorMemory tensor_memory(c10::Device device) {
+  if (device.is_cpu()) return TensorAllocator::instance().read();
+  const auto stats = caching_allocator(device).getDeviceStats(device.index());
+  const auto total = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return {.live_bytes = static_cast<double>(stats.allocated_bytes[total].current),
+          .peak_bytes = static_cast<double>(stats.allocated_bytes[total].peak),
+          .reserved_bytes = static_cast<double>(stats.reserved_bytes[total].current)};
+}
+
+void forget_peak_tensor_memory(c10::Device device) {
+  if (device.is_cpu()) {
+    TensorAllocator::instance().forget_peak();
+  } else {
+    caching_allocator(device).resetPeakStats(device.index());
+  }
+}
+
+TensorAllocations tensor_allocations() { return TensorAllocator::instance().allocations(); }
+
+void give_back_tensor_memory() { TensorAllocator::instance().empty_cache(); }
+
+}  // namespace megatron

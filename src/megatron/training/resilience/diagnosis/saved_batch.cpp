@@ -1,0 +1,141 @@
+#include "megatron/training/resilience/diagnosis/saved_batch.h"
+
+#include <ATen/ops/empty.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/error.h"
+#include "megatron/base/format.h"
+#include "megatron/base/json.h"
+#include "megatron/checkpoint/safetensors.h"
+#include "megatron/checkpoint/tensor_bytes.h"
+#include "megatron/models/architecture.h"
+
+namespace megatron {
+namespace {
+
+constexpr const char* kFormat = "megatron-batch";
+constexpr const char* kOrdinals = "sample_ordinals";
+
+SafetensorsDtype stored_type(at::ScalarType type) {
+  if (type == at::kLong) return SafetensorsDtype::I64;
+  if (type == at::kInt) return SafetensorsDtype::I32;
+  if (type == at::kBool) return SafetensorsDtype::BOOL;
+  return to_safetensors_dtype(type);
+}
+
+at::ScalarType scalar_type(SafetensorsDtype type, const std::string& place) {
+  if (type == SafetensorsDtype::I64) return at::kLong;
+  if (type == SafetensorsDtype::I32) return at::kInt;
+  if (type == SafetensorsDtype::BOOL) return at::kBool;
+  return to_scalar_type(type, place);
+}
+
+Json description(const SavedBatch& batch) {
+  return {{"iteration", batch.iteration},
+          {"index", batch.index},
+          {"num_microbatches", batch.num_microbatches},
+          {"gradient_scale", batch.gradient_scale},
+          {"seed", batch.seed},
+          {"vocab_pad_multiple", batch.vocab_pad_multiple},
+          {"model", architecture_to_json(batch.model)},
+          {"precision", batch.precision},
+          {"checkpoint_root", batch.checkpoint_root},
+          {"checkpoint_iteration", batch.checkpoint_iteration},
+          {"cause", batch.cause}};
+}
+
+void read_description(const Json& json, const std::string& source, SavedBatch& batch) {
+  batch.iteration = json_int(json, "iteration", source);
+  batch.index = json_int(json, "index", source);
+  batch.num_microbatches = json_int(json, "num_microbatches", source);
+  batch.gradient_scale = json_double(json, "gradient_scale", source);
+  batch.seed = static_cast<std::uint64_t>(json_int(json, "seed", source));
+  batch.vocab_pad_multiple = json_int(json, "vocab_pad_multiple", source);
+  batch.model = architecture_from_json(json_at(json, "model", source), source + ": model");
+  batch.precision = json_string(json, "precision", source);
+  batch.checkpoint_root = json_string(json, "checkpoint_root", source);
+  batch.checkpoint_iteration = json_int(json, "checkpoint_iteration", source);
+  batch.cause = json_string(json, "cause", source);
+}
+
+at::Tensor read_tensor(const SafetensorsFile& file, const StoredTensor& stored) {
+  const std::string place = file.path().string() + ": tensor '" + stored.name + "'";
+  at::Tensor tensor = at::empty(stored.shape, scalar_type(stored.type, place));
+  const auto bytes = file.bytes(stored);
+  if (!bytes.empty()) std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
+  return tensor;
+}
+
+[[noreturn]] void broken(const std::string& source, const std::string& what) {
+  throw UserError({source + ": " + what, "", "give a batch_iter_….safetensors file that `megatron pretrain` wrote"});
+}
+
+/// Ids that index a table of `size` rows.
+void check_ids(const at::Tensor& ids, const char* name, std::int64_t size, const std::string& source) {
+  const std::int64_t least = ids.min().item<std::int64_t>(), most = ids.max().item<std::int64_t>();
+  if (least >= 0 && most < size) return;
+  broken(source, format("tensor '%s' holds id %lld, outside the %lld of the model", name, static_cast<long long>(least < 0 ? least : most),
+                        static_cast<long long>(size)));
+}
+
+/// What a forward pass would trip over: shapes that disagree, ids outside the vocabulary.
+void check_tensors(const SavedBatch& batch, const std::string& source) {
+  const auto& tensors = batch.microbatch.tensors;
+  for (const char* name : {"tokens", "labels", "position_ids", "loss_mask"}) {
+    const auto found = tensors.find(name);
+    if (found == tensors.end()) broken(source, std::string("has no tensor '") + name + "'");
+    const at::Tensor& tensor = found->second;
+    const bool one_row = std::string(name) == "position_ids" && tensor.dim() == 2 && tensor.size(0) == 1;  // shared by all samples
+    if (tensor.dim() != 2 || tensor.numel() == 0 || tensor.size(1) != tensors.at("tokens").size(1) ||
+        (!one_row && tensor.size(0) != tensors.at("tokens").size(0)))
+      broken(source, std::string("tensor '") + name + "' is not of the shape of 'tokens', [samples, positions]");
+    if ((found->second.scalar_type() == at::kLong) != (std::string(name) != "loss_mask"))
+      broken(source, std::string("tensor '") + name + "' has the wrong type");
+  }
+  if (!batch.microbatch.sample_ordinals.defined() || batch.microbatch.sample_ordinals.scalar_type() != at::kLong ||
+      batch.microbatch.sample_ordinals.sizes() != at::IntArrayRef{tensors.at("tokens").size(0)})
+    broken(source, "tensor 'sample_ordinals' must be one integer per sample");
+  for (const char* name : {"tokens", "labels"}) check_ids(tensors.at(name), name, batch.model.vocab_size, source);
+  const bool has_table = batch.model.position_embedding_type == PositionEmbedding::learned_absolute;
+  check_ids(tensors.at("position_ids"), "position_ids", has_table ? batch.model.max_position_embeddings : std::int64_t{1} << 40, source);
+}
+
+}  // namespace
+
+std::filesystem::path saved_batch_path(const std::filesystem::path& folder, const SavedBatch& batch) {
+  return folder /
+         format("batch_iter_%07lld_microbatch_%lld.safetensors", static_cast<long long>(batch.iteration), static_cast<long long>(batch.index + 1));
+}
+
+void save_batch(const std::filesystem::path& path, const SavedBatch& batch) {
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& [name, tensor] : batch.microbatch.tensors) tensors[name] = contiguous_cpu(tensor);
+  tensors[kOrdinals] = contiguous_cpu(batch.microbatch.sample_ordinals);
+  std::vector<TensorHeader> headers;
+  for (const auto& [name, tensor] : tensors)
+    headers.push_back({.name = name, .type = stored_type(tensor.scalar_type()), .shape = tensor.sizes().vec()});
+  SafetensorsWriter writer(path, std::move(headers), {{"format", kFormat}, {"description", description(batch).dump()}});
+  for (const TensorHeader& head : writer.order()) writer.write(tensor_bytes(tensors.at(head.name)));
+  writer.close();
+}
+
+SavedBatch load_batch(const std::filesystem::path& path) {
+  const SafetensorsFile file(path);
+  const std::string source = path.string();
+  const auto format = file.metadata().find("format"), description = file.metadata().find("description");
+  if (format == file.metadata().end() || format->second != kFormat || description == file.metadata().end()) broken(source, "is not a saved batch");
+  SavedBatch batch;
+  read_description(parse_json(description->second, source + ": description"), source + ": description", batch);
+  for (const StoredTensor& stored : file.tensors()) {
+    if (stored.name == kOrdinals)
+      batch.microbatch.sample_ordinals = read_tensor(file, stored);
+    else
+      batch.microbatch.tensors[stored.name] = read_tensor(file, stored);
+  }
+  check_tensors(batch, source);
+  return batch;
+}
+
+}  // namespace megatron

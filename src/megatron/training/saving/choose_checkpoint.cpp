@@ -1,0 +1,115 @@
+#include "megatron/training/saving/choose_checkpoint.h"
+
+#include <algorithm>
+#include <ostream>
+
+#include "megatron/base/error.h"
+#include "megatron/base/files.h"
+#include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/collective_steps.h"
+#include "megatron/config/checkpoint_folders.h"
+#include "megatron/config/problems.h"
+
+namespace megatron {
+namespace {
+
+constexpr char kMegatron = 'm', kHuggingFace = 'h';
+
+/// The non-persistent checkpoint to take in place of `lasting`: one that is not older. --ckpt-step
+/// asks for a lasting one.
+std::optional<CheckpointSource> find_non_persistent(const CheckpointConfig& config,
+                                                    const std::optional<CheckpointSource>& lasting,
+                                                    std::ostream& out) {
+  const std::string folder = non_persistent_folder(config, config.load);
+  if (folder.empty() || config.ckpt_step) return std::nullopt;
+  std::optional<CheckpointSource> recent = find_checkpoint(folder);
+  if (!recent) {
+    out << "WARNING: could not find the metadata file " << folder
+        << "/latest_checkpointed_iteration.txt\n"
+        << "    will not load any non-persistent checkpoint" << std::endl;
+    return std::nullopt;
+  }
+  if (lasting && lasting->iteration > recent->iteration) {
+    out << "WARNING: non-persistent checkpoints are older than persistent checkpoint" << std::endl;
+    return std::nullopt;
+  }
+  out << "Loading from a non-persistent checkpoint (non-persistent iter " << recent->iteration
+      << ')' << std::endl;
+  return recent;
+}
+
+/// The folder beside `path` whose name is nearest to its own; "" when none is near.
+std::string nearest_sibling(const fs::path& path) {
+  const fs::path whole = fs::absolute(path).lexically_normal();
+  const fs::path named = whole.has_filename() ? whole : whole.parent_path();
+  std::vector<std::string> names;
+  std::error_code unreadable;
+  for (const auto& entry : fs::directory_iterator(named.parent_path(), unreadable)) {
+    if (entry.is_directory(unreadable) && entry.path() != named)
+      names.push_back(entry.path().filename().string());
+  }
+  std::ranges::sort(names);
+  const std::string nearest = nearest_name(named.filename().string(), names);
+  return nearest.empty() ? "" : (named.parent_path() / nearest).string();
+}
+
+/// For runs that must not start from random weights.
+[[noreturn]] void refuse_missing(const CheckpointConfig& config) {
+  const char* flag = config.finetune ? "--finetune" : "--exit-on-missing-checkpoint";
+  const bool is_there = fs::exists(config.load);
+  const std::string nearest = is_there ? "" : nearest_sibling(config.load);
+  throw UserError({"--load " + config.load,
+                   std::string(is_there ? "holds no checkpoint, and "
+                                        : "holds no checkpoint, as it does not exist, and ") +
+                       flag + " is given; looked for " + kTrackerFile +
+                       ", iter_ folders, and a config.json with safetensors",
+                   nearest.empty() ? "check the path" : "did you mean " + nearest + "?"});
+}
+
+std::optional<CheckpointSource> search(const CheckpointConfig& config, StartWarnings& warnings,
+                                       std::ostream& out) {
+  std::optional<CheckpointSource> source = find_checkpoint(config.load, config.ckpt_step);
+  if (auto recent = find_non_persistent(config, source, out)) source = std::move(recent);
+  if (source) {
+    for (const std::string& note : source->notes) out << "note: " << note << std::endl;
+    return source;
+  }
+  if (config.finetune || config.exit_on_missing_checkpoint) refuse_missing(config);
+  warnings.add("could not find the metadata file " + config.load +
+                   "/latest_checkpointed_iteration.txt\n" +
+                   "    will not load any checkpoints and will start from random",
+               out);
+  return source;
+}
+
+std::string encode(const CheckpointSource& source) {
+  return (source.kind == CheckpointSource::Kind::megatron ? kMegatron : kHuggingFace) +
+         source.folder.string();
+}
+
+CheckpointSource open_decoded(const std::string& text) {
+  return open_checkpoint(text.substr(1), text.front() == kMegatron
+                                             ? CheckpointSource::Kind::megatron
+                                             : CheckpointSource::Kind::hugging_face);
+}
+
+}  // namespace
+
+std::optional<CheckpointSource> choose_checkpoint(const CheckpointConfig& config, const Rank& rank,
+                                                  StartWarnings& warnings, std::ostream& out) {
+  std::optional<CheckpointSource> source;
+  if (config.load.empty()) return source;
+  const CollectiveSteps together(rank.world, rank.device);
+  const std::string chosen = together.run_on_rank_0([&] {
+    source = search(config, warnings, out);
+    return source ? encode(*source) : std::string();
+  });
+  if (chosen.empty()) return source;
+  together.run_on_all_ranks([&] {
+    if (!source) source = open_decoded(chosen);
+    return std::string();
+  });
+  return source;
+}
+
+}  // namespace megatron

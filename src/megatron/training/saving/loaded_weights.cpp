@@ -1,0 +1,38 @@
+#include "megatron/training/saving/loaded_weights.h"
+
+#include <algorithm>
+
+#include "megatron/checkpoint/non_finite.h"
+#include "megatron/parallel/object_collectives.h"
+#include "megatron/training/resilience/diagnosis/tensor_statistics.h"
+
+namespace megatron {
+namespace {
+
+/// The first weight of this rank that is not finite, in words; "" when all are.
+std::string first_non_finite(const ParamStore& store) {
+  const auto is_finite = [](const ParamBucket& bucket) {
+    return count_non_finite(bucket.value) == 0;
+  };
+  if (std::ranges::all_of(store.buckets(), is_finite)) return {};
+  for (const Parameter* parameter : store.parameters()) {
+    if (count_non_finite(parameter->value()) > 0)
+      return parameter->name() + " holds " + describe(tensor_statistics(parameter->value()));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string non_finite_weights(const CheckpointSource& source, const ParamStore& store,
+                               const Rank& rank) {
+  const std::vector<std::string> found =
+      all_gather_strings(rank.world, first_non_finite(store), rank.device);
+  const auto first =
+      std::ranges::find_if(found, [](const std::string& text) { return !text.empty(); });
+  return first == found.end()
+             ? ""
+             : source.folder.string() + " holds weights that are not finite: " + *first;
+}
+
+}  // namespace megatron

@@ -1,0 +1,134 @@
+// The gradient of the loss has the same bits however it comes about: computed in backward, in forward because it was loss_gradient, kept or computed
+// again for a sink that asks later.
+#include "megatron/nn/loss.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "megatron/base/error.h"
+#include "megatron/ops/tensor_parallel_mappings.h"
+#include "support/bare_module.h"
+#include "support/global_tensor.h"
+#include "support/gradient_check.h"
+#include "support/tensor_ranks.h"
+
+namespace megatron {
+namespace {
+
+constexpr double kScale = 0.37;
+
+struct Way {
+  const char* name;
+  bool loss_gradient, at_once, deferred;
+};
+
+constexpr Way kWays[] = {{"in backward", false, false, false},
+                         {"in backward, the weight's later", false, false, true},
+                         {"loss_gradient", true, false, false},
+                         {"loss_gradient, the weight's later", true, false, true},
+                         {"loss_gradient and written at once", true, true, false}};
+
+struct Problem {
+  std::int64_t vocabulary, tokens;
+  c10::ScalarType type;
+  std::int64_t tp = 1;
+};
+
+struct Gradients {
+  at::Tensor token_losses, dhidden, dweight;
+};
+
+/// Two microbatches, so that gradients are added too.
+Gradients solve(const Problem& problem, const Way& way) {
+  Gradients result;
+  GlobalTensors gradients;
+  on_tensor_ranks({.tp = problem.tp}, [&](const Rank& rank, Communicators&) {
+    BareModule model;
+    Parameter& weight = model.add("weight", {Sharding::vocabulary({problem.vocabulary, 4}, 4), Init::normal(1), {}}, rank.tp);
+    ParamStore store(declared_parameters(model), {.dtype = problem.type, .grad_dtype = problem.type == at::kDouble ? at::kDouble : at::kFloat});
+    store.initialize(5);
+    store.zero_gradients();
+    const at::Tensor labels = at::arange(problem.tokens, at::kLong) * 7919 % problem.vocabulary;
+    const at::Tensor mask = (at::arange(problem.tokens) % 5 != 0).to(at::kFloat) * 0.5;
+    for (int microbatch = 0; microbatch < 2; ++microbatch) {
+      const at::Tensor hidden = (random_input({problem.tokens, 4}).detach() * (microbatch + 1)).to(problem.type).set_requires_grad(true);
+      const at::Tensor scale = at::scalar_tensor(kScale * (microbatch + 1), at::kDouble);
+      LossGradient loss_gradient;
+      if (way.loss_gradient) loss_gradient = {.value = scale, .accumulates_in_forward = way.at_once};
+      const TokenLoss loss = linear_cross_entropy(copy_to_tensor_parallel_region(hidden, rank.tp, "hidden"), weight, labels, mask, loss_gradient);
+      std::vector<std::function<void()>> later;
+      if (way.deferred) store.defer_into(&later);
+      loss.loss_sum.backward(scale.to(loss.loss_sum.scalar_type()));
+      store.defer_into(nullptr);
+      EXPECT_EQ(later.size(), way.deferred ? 1 : 0);
+      const at::NoGradGuard no_grad;
+      for (const auto& write : later) write();
+      if (rank.index == 0) result = {loss.token_losses, hidden.grad(), {}};
+    }
+    store.finalize_gradients();
+    gradients.put(weight, weight.grad());
+  });
+  result.dweight = gradients.take().at("weight");
+  return result;
+}
+
+void expect_same_bits(const Problem& problem) {
+  const Gradients first = solve(problem, kWays[0]);
+  EXPECT_GT(first.dhidden.abs().max().item<double>(), 0);
+  for (const Way& way : kWays) {
+    const Gradients other = solve(problem, way);
+    EXPECT_TRUE(at::equal(other.token_losses, first.token_losses)) << way.name;
+    EXPECT_TRUE(at::equal(other.dhidden, first.dhidden)) << way.name;
+    EXPECT_TRUE(at::equal(other.dweight, first.dweight)) << way.name;
+  }
+}
+
+TEST(Loss, GradientsDoNotDependOnTheWay) {
+  for (const c10::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+    for (const std::int64_t tp : {1, 2, 4}) {
+      SCOPED_TRACE(testing::Message() << c10::toString(type) << " on " << tp << " ranks");
+      expect_same_bits({.vocabulary = 9, .tokens = 13, .type = type, .tp = tp});
+    }
+  }
+}
+
+/// Four blocks of tokens, of which three are kept.
+TEST(Loss, BlocksThatWereNotKeptAreComputedAgain) { expect_same_bits({.vocabulary = std::int64_t{1} << 19, .tokens = 112, .type = at::kFloat}); }
+
+/// Two tokens whose loss was told `loss_gradient`.
+struct AnnouncedLoss {
+  explicit AnnouncedLoss(const at::Tensor& loss_gradient) : store((model.add("weight", normal_spec({5, 4})), model), {}) {
+    store.initialize(5);
+    store.zero_gradients();
+    loss = linear_cross_entropy(hidden, *store.find("weight"), at::zeros({2}, at::kLong), at::ones({2}), {.value = loss_gradient}).loss_sum;
+  }
+  BareModule model;
+  ParamStore store;
+  at::Tensor hidden = at::ones({2, 4}).set_requires_grad(true), loss;
+};
+
+TEST(Loss, BackwardMustKeepToWhatWasAnnounced) {
+  const AnnouncedLoss told(at::scalar_tensor(2.0));
+  EXPECT_THROW((told.loss * 3).backward(), InternalError);
+}
+
+/// A NaN that was loss_gradient is a NaN in every gradient, for the diagnosis to find, and not a broken promise.
+TEST(Loss, ANumberThatIsNoneIsPassedOn) {
+  const at::Tensor scale = at::scalar_tensor(std::nan(""));
+  const AnnouncedLoss told(scale);
+  told.loss.backward(scale);
+  EXPECT_TRUE(told.hidden.grad().isnan().all().item<bool>());
+}
+
+TEST(Loss, LabelsOutsideTheVocabularyAreRefused) {
+  BareModule model;
+  Parameter& weight = model.add("weight", normal_spec({5, 4}));
+  ParamStore store(declared_parameters(model), {});
+  for (const std::int64_t label : {-1, 5}) {
+    EXPECT_THROW(linear_cross_entropy(at::ones({1, 4}), weight, at::full({1}, label, at::kLong), at::ones({1})), InternalError);
+  }
+}
+
+}  // namespace
+}  // namespace megatron

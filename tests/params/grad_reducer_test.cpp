@@ -1,0 +1,208 @@
+// Buckets and the sums of their gradients over data-parallel ranks: order, moment, type and compression.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "megatron/base/error.h"
+#include "megatron/params/bucket_layout.h"
+#include "megatron/params/param_store.h"
+#include "support/bare_module.h"
+#include "support/data_parallel_ranks.h"
+
+namespace megatron {
+namespace {
+
+using testing::ElementsAre;
+using Sizes = std::vector<std::int64_t>;
+
+struct ThreeParameters : BareModule {
+  Parameter& first = add("first", normal_spec({300}, {.precise = true}));
+  Parameter& tied = add("tied", normal_spec({40, 30}));
+  Parameter& last = add("last", normal_spec({10}));
+};
+
+std::vector<std::string> names(const BucketLayout& layout) {
+  std::vector<std::string> result;
+  for (const Parameter* parameter : layout.parameters) result.push_back(parameter->name());
+  return result;
+}
+
+TEST(BucketLayout, FollowsBackwardAndClosesWhenFull) {
+  ThreeParameters model;
+  const std::vector<Parameter*> declared{&model.first, &model.tied, &model.last};
+  const auto one = bucket_layouts(declared, {}, false);
+  ASSERT_EQ(one.size(), 1u);
+  EXPECT_THAT(names(one[0]), ElementsAre("last", "tied", "first"));
+  EXPECT_THAT(one[0].offsets, ElementsAre(0, 256, 256 + 1280));
+  EXPECT_EQ(one[0].size, 256 + 1280 + 512);
+  DataParallelOptions options;
+  options.all.size = 3;
+  options.bucket_elements = 300;
+  const auto closed = bucket_layouts(declared, options, false);
+  ASSERT_EQ(closed.size(), 2u);
+  EXPECT_THAT(names(closed[0]), ElementsAre("last", "tied"));
+  EXPECT_EQ(closed[0].size, 2 * 3 * 256);  // equal slices of whole blocks
+  options.pads_for_bus_bandwidth = true;
+  EXPECT_EQ(bucket_layouts(declared, options, false)[0].size, 3 * 65536);
+  options.num_buckets = 1;
+  EXPECT_EQ(bucket_layouts(declared, options, false).size(), 1u);
+  const auto precise = bucket_layouts(declared, {}, true);
+  ASSERT_EQ(precise.size(), 2u);
+  EXPECT_THAT(names(precise[0]), ElementsAre("last", "tied"));
+  EXPECT_TRUE(precise[1].is_precise);
+}
+
+/// A group of two ranks that only remembers what was started.
+class RecordingComm final : public Comm {
+ public:
+  std::int64_t rank() const override { return 0; }
+  std::int64_t size() const override { return 2; }
+  const std::string& name() const override { return name_; }
+  const std::vector<std::int64_t>& ranks() const override { return ranks_; }
+  std::vector<std::int64_t> started = {};
+
+ protected:
+  struct Done : Work {
+    void wait() override {}
+  };
+  PendingWork start(CommCall call) override {
+    started.push_back(call.in.numel());
+    return std::make_unique<Done>();
+  }
+  void run(CommCall call) override { start(std::move(call)); }
+
+ private:
+  std::string name_ = "dp-cp";
+  std::vector<std::int64_t> ranks_{0, 1};
+};
+
+TEST(GradReducer, StartsABucketWhenItsLastContributionOfTheLastMicrobatchIsThere) {
+  ThreeParameters model;
+  const auto comm = std::make_shared<RecordingComm>();
+  DataParallelOptions options;
+  options.all = options.replica = {.name = "dp-cp", .rank = 0, .size = 2, .comm = comm};
+  options.bucket_elements = 1;
+  options.overlaps_grad_reduce = true;
+  ParamStore store(declared_parameters(model), {.data_parallel = options});
+  const auto contribute = [](Parameter& parameter) { parameter.contribute(at::ones(parameter.local_shape())); };
+  for (int step = 0; step < 2; ++step) {
+    comm->started.clear();
+    store.zero_gradients(/*num_microbatches=*/2);
+    for (const bool is_last : {false, step > 0}) {
+      contribute(model.tied);
+      contribute(model.last);
+      EXPECT_EQ(comm->started, (is_last ? Sizes{512} : Sizes{})) << "the tied weight waits for its second use";
+      contribute(model.tied);
+      EXPECT_EQ(comm->started, (is_last ? Sizes{512, 1536} : Sizes{}));
+      contribute(model.first);
+      EXPECT_EQ(comm->started, (is_last ? Sizes{512, 1536, 512} : Sizes{}));
+    }
+    store.finalize_gradients();
+    EXPECT_THAT(comm->started, ElementsAre(512, 1536, 512));
+    EXPECT_EQ(model.tied.grad()[0][0].item<double>(), 4);
+  }
+  store.zero_gradients(1);
+  contribute(model.last);
+  EXPECT_THROW(contribute(model.last), InternalError) << "its sum is under way";
+}
+
+/// What `parameter` of every rank holds after `steps` steps, its gradient on rank r being gradient(r), with `use` called after each.
+void reduce(const DataLayout& layout, const std::function<void(DataParallelOptions&)>& change, at::ScalarType type, int steps, Shape shape,
+            const std::function<at::Tensor(std::int64_t)>& gradient, const std::function<void(const Rank&, const at::Tensor&, int)>& use) {
+  on_data_ranks(layout, [&](const Rank& rank, Communicators& communicators) {
+    BareModule model;
+    Parameter& parameter = model.add("w", normal_spec(shape));
+    model.add("bias", normal_spec({7}));
+    DataParallelOptions options = data_parallel_of(layout, rank, communicators);
+    change(options);
+    ParamStore store(declared_parameters(model), {.grad_dtype = type, .data_parallel = options});
+    for (int step = 0; step < steps; ++step) {
+      store.zero_gradients();
+      parameter.contribute(gradient(rank.dp.rank).to(type));
+      store.finalize_gradients();
+      store.gather_gradients();
+      use(rank, parameter.grad().to(at::kDouble), step);
+    }
+  });
+}
+
+TEST(GradReducer, SumsOrAveragesEveryWay) {
+  for (const bool distributed : {false, true}) {
+    for (const std::int64_t instances : {1, 2}) {
+      for (const bool averages : {false, true}) {
+        if (instances > 1 && !distributed) continue;
+        const DataLayout layout{.dp = 4, .distributed_optimizer = distributed, .instances = instances};
+        const auto gradient = [](std::int64_t rank) { return at::arange(600, at::kFloat) + static_cast<double>(rank); };
+        reduce(
+            layout, [&](DataParallelOptions& options) { options.averages = averages; }, at::kFloat, 1, {600}, gradient,
+            [&](const Rank&, const at::Tensor& grad, int) {
+              const at::Tensor sum = at::arange(600, at::kDouble) * 4 + 6;
+              EXPECT_TRUE(at::equal(grad, averages ? sum / 4 : sum)) << layout.name();
+            });
+      }
+    }
+  }
+}
+
+TEST(GradReducer, Adds16BitGradientsInFloat32) {
+  // bfloat16 has eight bits: 256 + 1 would stay 256 if a partial sum were rounded.
+  reduce(
+      {.dp = 3, .distributed_optimizer = true}, [](DataParallelOptions& options) { options.accumulates_in_fp32 = true; }, at::kBFloat16, 1, {600},
+      [](std::int64_t rank) { return at::full({600}, rank == 0 ? 256.0 : 1.0); },
+      [](const Rank&, const at::Tensor& grad, int) { EXPECT_TRUE(at::equal(grad, at::full({600}, 258.0, at::kDouble))); });
+}
+
+TEST(GradCompression, Bf16SendsRoundedNumbers) {
+  for (const bool distributed : {false, true}) {
+    const auto gradient = [](std::int64_t rank) { return at::full({600}, 1 + 0x1p-12 * static_cast<double>(rank)); };
+    reduce(
+        {.dp = 2, .distributed_optimizer = distributed}, [](DataParallelOptions& options) { options.compression = "bf16"; }, at::kFloat, 1, {600}, gradient,
+        [](const Rank&, const at::Tensor& grad, int) { EXPECT_TRUE(at::equal(grad, at::full({600}, 2.0, at::kDouble))); });
+  }
+}
+
+at::Tensor irregular(std::int64_t rows, std::int64_t columns, double step) {
+  return at::sin(at::arange(rows * columns, at::kDouble) * step + 0.3).view({rows, columns});
+}
+
+/// A sum of rank two is in the span of two columns after one step of the power iteration.
+TEST(GradCompression, LowRankKeepsMatricesOfLowRank) {
+  const at::Tensor left = irregular(48, 2, 1.3), right = irregular(2, 64, 0.7);
+  const auto gradient = [&](std::int64_t rank) { return left.mm(right) * static_cast<double>(rank + 1); };
+  const auto change = [](DataParallelOptions& options) {
+    options.compression = "low-rank";
+    options.compression_rank = 2;
+  };
+  reduce({.dp = 3}, change, at::kFloat, 3, {48, 64}, gradient,
+         [&](const Rank&, const at::Tensor& grad, int) { EXPECT_LT(((grad - left.mm(right) * 6).norm() / grad.norm()).item<double>(), 1e-5); });
+}
+
+/// What a step leaves out comes later: over many steps the sums lack no more than a bounded rest.
+TEST(GradCompression, LowRankRemembersItsError) {
+  const auto gradient = [](std::int64_t rank) {
+    const at::Tensor index = at::arange(48 * 64, at::kDouble) + 11.0 * static_cast<double>(rank);
+    return at::sin(index * index * 0.37).view({48, 64});
+  };
+  const at::Tensor sum = gradient(0) + gradient(1);
+  const auto change = [](DataParallelOptions& options) {
+    options.compression = "low-rank";
+    options.compression_rank = 4;
+  };
+  at::Tensor total = at::zeros({48, 64}, at::kDouble), first;
+  std::vector<at::Tensor> of_ranks(2);
+  constexpr int kSteps = 60;
+  reduce({.dp = 2}, change, at::kFloat, kSteps, {48, 64}, gradient, [&](const Rank& rank, const at::Tensor& grad, int step) {
+    of_ranks[static_cast<std::size_t>(rank.index)] = grad.clone();
+    if (rank.index != 0) return;
+    if (step == 0) first = grad.clone();
+    total += grad;
+  });
+  EXPECT_TRUE(at::equal(of_ranks[0], of_ranks[1]));
+  const double lacking_once = ((first - sum).norm() / sum.norm()).item<double>();
+  const double lacking_in_all = ((total / kSteps - sum).norm() / sum.norm()).item<double>();
+  EXPECT_GT(lacking_once, 0.1) << "the matrix has more than four directions";
+  EXPECT_LT(lacking_in_all, lacking_once / 4);
+}
+
+}  // namespace
+}  // namespace megatron
