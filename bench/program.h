@@ -1,4 +1,5 @@
-// What the programs of bench/ share: their command line, their end, the median, and the file that --json names.
+// What the programs of bench/ share: their command line, their end, the median, and the file that
+// --json names.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -38,23 +39,27 @@ inline int parse_count(const std::string& what, const std::string& text) {
   return count;
 }
 
-/// `usage`, with the program's name in front, decides which flags there are, and whether shapes: what it does not name is refused. `options` holds
-/// the defaults. Throws std::invalid_argument.
-inline Options parse_options(const std::vector<std::string>& words, const std::string& usage, Options options = {}) {
+/// `usage`, with the program's name in front, decides which flags there are, and whether shapes:
+/// what it does not name is refused. `options` holds the defaults. Throws std::invalid_argument.
+inline Options parse_options(const std::vector<std::string>& words, const std::string& usage,
+                             Options options = {}) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
     if (!word.starts_with("--")) {
       options.shapes.push_back(word);
       continue;
     }
-    if (usage.find("[" + word + " ") == std::string::npos || i + 1 == words.size()) throw std::invalid_argument("usage: " + usage);
+    if (usage.find("[" + word + " ") == std::string::npos || i + 1 == words.size())
+      throw std::invalid_argument("usage: " + usage);
     const std::string& value = words[++i];
     if (word == "--dtype") options.dtype = value;
     if (word == "--turns") options.turns = parse_count(word, value);
     if (word == "--json") options.json = value;
   }
-  if (options.dtype != "f32" && options.dtype != "bf16") throw std::invalid_argument("--dtype is f32 or bf16, not " + options.dtype);
-  if (!options.shapes.empty() && usage.find("SHAPE") == std::string::npos) throw std::invalid_argument("usage: " + usage);
+  if (options.dtype != "f32" && options.dtype != "bf16")
+    throw std::invalid_argument("--dtype is f32 or bf16, not " + options.dtype);
+  if (!options.shapes.empty() && usage.find("SHAPE") == std::string::npos)
+    throw std::invalid_argument("usage: " + usage);
   return options;
 }
 
@@ -64,7 +69,8 @@ inline void write(const std::string& name, const std::string& text) {
   if (!(file << text << "\n").flush()) throw std::runtime_error("cannot write " + name);
 }
 
-/// A program's main: run(words). One line when it throws; the exit code is 2 for what the command line says (std::invalid_argument), else 1.
+/// A program's main: run(words). One line when it throws; the exit code is 2 for what the command
+/// line says (std::invalid_argument), else 1.
 template <class Run>
 int run_main(int count, char** words, const Run& run) {
   try {

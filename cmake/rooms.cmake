@@ -11,7 +11,7 @@ function(megatron_room NAME)
   if(SOURCES)
     add_library(megatron_${NAME} STATIC ${SOURCES})
     set(LOOPS ${SOURCES})
-    list(FILTER LOOPS INCLUDE REGEX "/transport/reduction\\.cpp$")  # -O2 leaves loops of unknown length scalar
+    list(FILTER LOOPS INCLUDE REGEX "/shared_memory/reduction\\.cpp$")  # -O2 leaves loops of unknown length scalar
     set_source_files_properties(${LOOPS} PROPERTIES COMPILE_OPTIONS "-O3;-ffp-contract=off" SKIP_PRECOMPILE_HEADERS ON)
     target_include_directories(megatron_${NAME} PUBLIC ${CMAKE_SOURCE_DIR}/src)
     target_link_libraries(megatron_${NAME} PUBLIC ${ROOM_LINK})

@@ -1,5 +1,6 @@
-// Times causal attention, forward and backward, on q, k and v that lie in one mixed tensor as a projection leaves them; bench/suite sets it
-// beside PyTorch's scaled_dot_product_attention (torch_sdpa.py).
+// Times causal attention, forward and backward, on q, k and v that lie in one mixed tensor as a
+// projection leaves them; bench/suite sets it beside PyTorch's scaled_dot_product_attention
+// (torch_sdpa.py).
 //   attention_bench [--dtype f32|bf16] [--turns N] [--json FILE] [BxSxHEADSxGROUPSxCHANNELS ...]
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
@@ -28,7 +29,8 @@ Shape shape_of(const std::string& name) {
   Shape shape{.name = name};
   char x = 0;
   std::istringstream in(name);
-  if (!(in >> shape.b >> x >> shape.s >> x >> shape.n >> x >> shape.g >> x >> shape.d)) throw std::invalid_argument("not a shape: " + name);
+  if (!(in >> shape.b >> x >> shape.s >> x >> shape.n >> x >> shape.g >> x >> shape.d))
+    throw std::invalid_argument("not a shape: " + name);
   return shape;
 }
 
@@ -37,7 +39,8 @@ struct Times {
 };
 
 double milliseconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
+      .count();
 }
 
 Times time_once(const Shape& shape, c10::ScalarType type) {
@@ -45,9 +48,13 @@ Times time_once(const Shape& shape, c10::ScalarType type) {
   const auto [b, s, g, d] = std::array{shape.b, shape.s, shape.g, shape.d};
   const at::Tensor mixed = at::randn({s, b, g * (r + 2) * d}, at::kFloat).to(type);
   const auto part = [&](std::int64_t first, std::int64_t heads) {
-    return mixed.narrow(2, first * d, heads * d).view({s, b, heads, d}).detach().set_requires_grad(true);
+    return mixed.narrow(2, first * d, heads * d)
+        .view({s, b, heads, d})
+        .detach()
+        .set_requires_grad(true);
   };
-  const at::Tensor q = part(0, shape.n), k = part(shape.n, g), v = part(shape.n + g, g), dout = at::ones({s, b, shape.n * d}, type);
+  const at::Tensor q = part(0, shape.n), k = part(shape.n, g), v = part(shape.n + g, g),
+                   dout = at::ones({s, b, shape.n * d}, type);
   AttentionOptions options;
   options.scale = 1 / std::sqrt(static_cast<double>(d));
   const auto begin = std::chrono::steady_clock::now();
@@ -71,16 +78,23 @@ Times time_shape(const Shape& shape, c10::ScalarType type, int turns) {
 }
 
 void run(const std::vector<std::string>& words) {
-  const bench::Options options = bench::parse_options(
-      words, "attention_bench [--dtype f32|bf16] [--turns N] [--json FILE] [SHAPE …], a SHAPE is BxSxHEADSxGROUPSxCHANNELS", {.turns = 5});
+  const bench::Options options =
+      bench::parse_options(words,
+                           "attention_bench [--dtype f32|bf16] [--turns N] [--json FILE] [SHAPE "
+                           "…], a SHAPE is BxSxHEADSxGROUPSxCHANNELS",
+                           {.turns = 5});
   std::vector<Shape> shapes;
   for (const std::string& shape : options.shapes) shapes.push_back(shape_of(shape));
   if (shapes.empty()) shapes = {shape_of("4x256x12x12x64"), shape_of("1x8192x12x12x64")};
   nlohmann::json rows = nlohmann::json::array();
   for (const Shape& shape : shapes) {
     const Times times = time_shape(shape, options.type(), options.turns);
-    std::printf("%-20s %-5s forward %9.2f ms   backward %9.2f ms\n", shape.name.c_str(), options.dtype.c_str(), times.forward_ms, times.backward_ms);
-    rows.push_back({{"shape", shape.name}, {"dtype", options.dtype}, {"forward_ms", times.forward_ms}, {"backward_ms", times.backward_ms}});
+    std::printf("%-20s %-5s forward %9.2f ms   backward %9.2f ms\n", shape.name.c_str(),
+                options.dtype.c_str(), times.forward_ms, times.backward_ms);
+    rows.push_back({{"shape", shape.name},
+                    {"dtype", options.dtype},
+                    {"forward_ms", times.forward_ms},
+                    {"backward_ms", times.backward_ms}});
   }
   if (!options.json.empty()) bench::write(options.json, rows.dump(1));
 }

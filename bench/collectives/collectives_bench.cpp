@@ -1,5 +1,7 @@
-// Times all_reduce of float32 sums by size over one transport and prints a JSON line per size (run.py drives it beside PyTorch's Gloo).
-//   collectives_bench threads RANKS | collectives_bench shared-memory|gloo RANKS RANK PORT | collectives_bench memcpy
+// Times all_reduce of float32 sums by size over one transport and prints a JSON line per size
+// (run.py drives it beside PyTorch's Gloo).
+//   collectives_bench threads RANKS | collectives_bench shared-memory|gloo RANKS RANK PORT |
+//   collectives_bench memcpy
 #include <ATen/Parallel.h>
 #include <ATen/ops/zeros.h>
 
@@ -21,7 +23,9 @@ namespace {
 
 constexpr std::int64_t kSizes[] = {4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
 
-int repeats_of(std::int64_t bytes) { return static_cast<int>(std::clamp<std::int64_t>((256 << 20) / bytes, 5, 300)); }
+int repeats_of(std::int64_t bytes) {
+  return static_cast<int>(std::clamp<std::int64_t>((256 << 20) / bytes, 5, 300));
+}
 
 /// The median of the seconds that `body` takes, after two calls that do not count.
 template <class Body>
@@ -37,7 +41,8 @@ double median_seconds(int repeats, const Body& body) {
 }
 
 void print(const std::string& transport, std::int64_t ranks, std::int64_t bytes, double seconds) {
-  std::printf("{\"transport\": \"%s\", \"ranks\": %ld, \"bytes\": %ld, \"seconds\": %.9f}\n", transport.c_str(), ranks, bytes, seconds);
+  std::printf("{\"transport\": \"%s\", \"ranks\": %ld, \"bytes\": %ld, \"seconds\": %.9f}\n",
+              transport.c_str(), ranks, bytes, seconds);
   std::fflush(stdout);
 }
 
@@ -48,7 +53,8 @@ void time_all_reduce(const std::string& transport, Communicators& world) {
   const auto comm = world.group(ranks, "dp");
   for (const std::int64_t bytes : kSizes) {
     const at::Tensor tensor = at::zeros({bytes / 4});
-    const double seconds = median_seconds(repeats_of(bytes), [&] { comm->all_reduce(tensor, "bench"); });
+    const double seconds =
+        median_seconds(repeats_of(bytes), [&] { comm->all_reduce(tensor, "bench"); });
     if (world.rank() == 0) print(transport, world.world_size(), bytes, seconds);
   }
 }
@@ -56,7 +62,9 @@ void time_all_reduce(const std::string& transport, Communicators& world) {
 void time_memcpy() {
   for (const std::int64_t bytes : kSizes) {
     std::vector<char> from(static_cast<std::size_t>(bytes), 1), to(from.size());
-    print("memcpy", 1, bytes, median_seconds(repeats_of(bytes), [&] { std::memcpy(to.data(), from.data(), from.size()); }));
+    print("memcpy", 1, bytes, median_seconds(repeats_of(bytes), [&] {
+            std::memcpy(to.data(), from.data(), from.size());
+          }));
   }
 }
 
@@ -66,8 +74,10 @@ void time_processes(const std::string& transport, std::int64_t ranks, std::int64
   options.isServer = rank == 0;
   options.waitWorkers = false;
   const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
-  const CpuTransport chosen = transport == "gloo" ? CpuTransport::gloo : CpuTransport::shared_memory;
-  const auto world = make_process_communicators(store, {.rank = rank, .world_size = ranks, .cpu_transport = chosen});
+  const CpuTransport chosen =
+      transport == "gloo" ? CpuTransport::gloo : CpuTransport::shared_memory;
+  const auto world = make_process_communicators(
+      store, {.rank = rank, .world_size = ranks, .cpu_transport = chosen});
   time_all_reduce(transport, *world);
   if (store->add("done", 1); rank != 0) return;
   while (store->add("done", 0) < ranks) {  // the store goes with rank 0
@@ -79,11 +89,13 @@ void run(const std::vector<std::string>& words) {
   if (transport == "memcpy") {
     time_memcpy();
   } else if (transport == "threads" && words.size() == 2) {
-    run_rank_threads(std::stoll(words[1]), [](Communicators& world) { time_all_reduce("threads", world); });
+    run_rank_threads(std::stoll(words[1]),
+                     [](Communicators& world) { time_all_reduce("threads", world); });
   } else if ((transport == "shared-memory" || transport == "gloo") && words.size() == 4) {
     time_processes(transport, std::stoll(words[1]), std::stoll(words[2]), std::stoi(words[3]));
   } else {
-    throw std::invalid_argument("usage: collectives_bench memcpy | threads RANKS | shared-memory|gloo RANKS RANK PORT");
+    throw std::invalid_argument(
+        "usage: collectives_bench memcpy | threads RANKS | shared-memory|gloo RANKS RANK PORT");
   }
 }
 

@@ -1,6 +1,8 @@
-// Times the three products of a linear layer by shape, ours and the library's turn about, and the limits of the machine: what the GEMM micro-kernel
-// reaches from the L1 cache, and what memory moves. A JSON line each.
-//   gemm_bench [--dtype f32|bf16] [--turns N] TOKENS,IN,OUT …     (no shape: those of GPT-2 124M, batch 4 × 256)
+// Times the three products of a linear layer by shape, ours and the library's turn about, and the
+// limits of the machine: what the GEMM micro-kernel reaches from the L1 cache, and what memory
+// moves. A JSON line each.
+//   gemm_bench [--dtype f32|bf16] [--turns N] TOKENS,IN,OUT …     (no shape: those of GPT-2 124M,
+//   batch 4 × 256)
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/randn.h>
@@ -15,8 +17,8 @@
 #include <vector>
 
 #include "kernels/cpu/gemm_micro_kernel.h"
-#include "megatron/transformer/cpu_gemm.h"
 #include "megatron/transformer/aten_matmul.h"
+#include "megatron/transformer/cpu_gemm.h"
 #include "program.h"
 
 namespace megatron {
@@ -34,7 +36,8 @@ double seconds_of(const Work& work) {
 }
 
 /// out (+)= a·b by both makers, turn about.
-void time_gemm(const char* role, const LinearShape& shape, int turns, at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
+void time_gemm(const char* role, const LinearShape& shape, int turns, at::Tensor out,
+               const at::Tensor& a, const at::Tensor& b, bool accumulate) {
   std::vector<double> own, library;
   for (int turn = -1; turn < turns; ++turn) {
     const double ours = seconds_of([&] { cpu_gemm(out, a, b, {}, accumulate); });
@@ -44,22 +47,30 @@ void time_gemm(const char* role, const LinearShape& shape, int turns, at::Tensor
     library.push_back(theirs);
   }
   std::printf(
-      "{\"product\": \"%s\", \"tokens\": %ld, \"in\": %ld, \"out\": %ld, \"flops\": %.0f, \"own_seconds\": %.9f, \"library_seconds\": %.9f}\n", role,
-      shape.tokens, shape.in, shape.out, 2.0 * static_cast<double>(shape.tokens * shape.in * shape.out), bench::median(own), bench::median(library));
+      "{\"product\": \"%s\", \"tokens\": %ld, \"in\": %ld, \"out\": %ld, \"flops\": %.0f, "
+      "\"own_seconds\": %.9f, \"library_seconds\": %.9f}\n",
+      role, shape.tokens, shape.in, shape.out,
+      2.0 * static_cast<double>(shape.tokens * shape.in * shape.out), bench::median(own),
+      bench::median(library));
   std::fflush(stdout);
 }
 
 void time_linear(const LinearShape& shape, c10::ScalarType type, int turns) {
-  const auto random = [&](std::int64_t rows, std::int64_t columns) { return at::randn({rows, columns}).to(type); };
-  const at::Tensor x = random(shape.tokens, shape.in), w = random(shape.out, shape.in), dy = random(shape.tokens, shape.out);
+  const auto random = [&](std::int64_t rows, std::int64_t columns) {
+    return at::randn({rows, columns}).to(type);
+  };
+  const at::Tensor x = random(shape.tokens, shape.in), w = random(shape.out, shape.in),
+                   dy = random(shape.tokens, shape.out);
   time_gemm("forward", shape, turns, at::zeros({shape.tokens, shape.out}, type), x, w.t(), false);
-  time_gemm("input_gradient", shape, turns, at::zeros({shape.tokens, shape.in}, type), dy, w, false);
+  time_gemm("input_gradient", shape, turns, at::zeros({shape.tokens, shape.in}, type), dy, w,
+            false);
   time_gemm("weight_gradient", shape, turns, at::zeros({shape.out, shape.in}), dy.t(), x, true);
 }
 
 /// All threads at once, each from its own L1 cache.
 void time_peak(c10::ScalarType type) {
-  const kernels::MicroKernel& product = kernels::gemm_micro_kernel(type == c10::kFloat ? kernels::Type::f32 : kernels::Type::bf16);
+  const kernels::MicroKernel& product =
+      kernels::gemm_micro_kernel(type == c10::kFloat ? kernels::Type::f32 : kernels::Type::bf16);
   constexpr std::int64_t kSteps = 64, kRows = 24, kRepeats = 20000;
   const int threads = at::get_num_threads();
   double best = 0;
@@ -67,20 +78,25 @@ void time_peak(c10::ScalarType type) {
     const double seconds = seconds_of([&] {
       at::parallel_for(0, threads, 1, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t t = begin; t < end; ++t) {
-          std::vector<float> a(kRows * kSteps), panel(kernels::kPanelColumns * kSteps), out(kRows * kernels::kPanelColumns);
+          std::vector<float> a(kRows * kSteps), panel(kernels::kPanelColumns * kSteps),
+              out(kRows * kernels::kPanelColumns);
           for (std::int64_t i = 0; i < kRepeats; ++i)
-            product.multiply({a.data(), kSteps, 1, panel.data(), out.data(), kernels::kPanelColumns, kRows, kernels::kPanelColumns, kSteps, false});
+            product.multiply({a.data(), kSteps, 1, panel.data(), out.data(), kernels::kPanelColumns,
+                              kRows, kernels::kPanelColumns, kSteps, false});
         }
       });
     });
-    const double each = 2.0 * kRows * kernels::kPanelColumns * kSteps * (product.type == kernels::Type::bf16 ? 2 : 1) * kRepeats;
+    const double each = 2.0 * kRows * kernels::kPanelColumns * kSteps *
+                        (product.type == kernels::Type::bf16 ? 2 : 1) * kRepeats;
     best = std::max(best, each * threads / seconds);
   }
-  std::printf("{\"limit\": \"peak\", \"flops_per_second\": %.0f, \"threads\": %d}\n", best, threads);
+  std::printf("{\"limit\": \"peak\", \"flops_per_second\": %.0f, \"threads\": %d}\n", best,
+              threads);
 }
 
-/// a = 3·a + b over arrays that no cache holds, as an optimizer updates weights: two numbers read and one written, and nothing else moves. What other
-/// machines on the same host leave changes from second to second.
+/// a = 3·a + b over arrays that no cache holds, as an optimizer updates weights: two numbers read
+/// and one written, and nothing else moves. What other machines on the same host leave changes from
+/// second to second.
 void time_memory() {
   constexpr std::int64_t kCount = std::int64_t{1} << 25;
   std::vector<float> a(kCount, 1.0f), b(kCount, 2.0f);
@@ -100,17 +116,24 @@ void time_memory() {
 
 LinearShape parse(const std::string& text) {
   LinearShape shape{};
-  if (std::sscanf(text.c_str(), "%ld,%ld,%ld", &shape.tokens, &shape.in, &shape.out) == 3 && shape.tokens > 0 && shape.in > 0 && shape.out > 0)
+  if (std::sscanf(text.c_str(), "%ld,%ld,%ld", &shape.tokens, &shape.in, &shape.out) == 3 &&
+      shape.tokens > 0 && shape.in > 0 && shape.out > 0)
     return shape;
   throw std::invalid_argument("\"" + text + "\" is no shape: give TOKENS,IN,OUT");
 }
 
 void run(const std::vector<std::string>& words) {
   const at::NoGradGuard no_grad;
-  const bench::Options options = bench::parse_options(words, "gemm_bench [--dtype f32|bf16] [--turns N] [SHAPE …], a SHAPE is TOKENS,IN,OUT");
+  const bench::Options options = bench::parse_options(
+      words, "gemm_bench [--dtype f32|bf16] [--turns N] [SHAPE …], a SHAPE is TOKENS,IN,OUT");
   std::vector<LinearShape> shapes;
   for (const std::string& shape : options.shapes) shapes.push_back(parse(shape));
-  if (shapes.empty()) shapes = {{1024, 768, 2304}, {1024, 768, 768}, {1024, 768, 3072}, {1024, 3072, 768}, {1024, 768, 50257}};
+  if (shapes.empty())
+    shapes = {{1024, 768, 2304},
+              {1024, 768, 768},
+              {1024, 768, 3072},
+              {1024, 3072, 768},
+              {1024, 768, 50257}};
   time_peak(options.type());
   time_memory();
   for (const LinearShape& shape : shapes) time_linear(shape, options.type(), options.turns);

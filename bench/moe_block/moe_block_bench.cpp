@@ -1,5 +1,7 @@
-// A block of experts, forward and backward, put together from the program's own products and activation: router, sorting by expert, each expert's two
-// products on its tokens, and the weighted sum. Reads weights and input as bench/moe_block/moe_turn.py writes them; prints a JSON line per step.
+// A block of experts, forward and backward, put together from the program's own products and
+// activation: router, sorting by expert, each expert's two products on its tokens, and the weighted
+// sum. Reads weights and input as bench/moe_block/moe_turn.py writes them; prints a JSON line per
+// step.
 //   moe_block_bench FILE fp32|bf16 STEPS
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -13,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "megatron/base/error.h"
 #include "megatron/base/cpu_affinity.h"
+#include "megatron/base/error.h"
 #include "megatron/nn/activation.h"
 #include "megatron/nn/linear.h"
 #include "megatron/params/param_store.h"
@@ -34,13 +36,17 @@ struct Expert {
 
 class MoeBlock : public Module {
  public:
-  explicit MoeBlock(const Sizes& sizes) : Module(nullptr, "moe"), sizes_(sizes), router_(add("router", {sizes.experts, sizes.hidden})) {
+  explicit MoeBlock(const Sizes& sizes)
+      : Module(nullptr, "moe"),
+        sizes_(sizes),
+        router_(add("router", {sizes.experts, sizes.hidden})) {
     for (std::int64_t e = 0; e < sizes.experts; ++e)
-      experts_.push_back(
-          {&add("fc1." + std::to_string(e), {2 * sizes.ffn, sizes.hidden}), &add("fc2." + std::to_string(e), {sizes.hidden, sizes.ffn})});
+      experts_.push_back({&add("fc1." + std::to_string(e), {2 * sizes.ffn, sizes.hidden}),
+                          &add("fc2." + std::to_string(e), {sizes.hidden, sizes.ffn})});
   }
 
-  /// x [tokens, hidden] to the same shape. The weights of a token's experts are the softmax over those chosen, in float32.
+  /// x [tokens, hidden] to the same shape. The weights of a token's experts are the softmax over
+  /// those chosen, in float32.
   at::Tensor forward(const at::Tensor& x) {
     const at::Tensor probabilities = at::softmax(linear(x, router_, nullptr), -1, at::kFloat);
     auto [chosen, experts] = at::topk(probabilities, sizes_.top_k);
@@ -48,9 +54,12 @@ class MoeBlock : public Module {
     const at::Tensor by_expert = at::argsort(experts.flatten(), /*stable=*/true);
     const at::Tensor rows = x.index_select(0, at::floor_divide(by_expert, sizes_.top_k));
     const at::Tensor counts = at::bincount(experts.flatten(), {}, sizes_.experts);
-    const at::Tensor outputs = of_experts(rows, {counts.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(sizes_.experts)});
-    const at::Tensor place = at::empty_like(by_expert).scatter_(0, by_expert, at::arange(by_expert.numel()));
-    const at::Tensor back = outputs.index_select(0, place).view({sizes_.tokens, sizes_.top_k, sizes_.hidden});
+    const at::Tensor outputs = of_experts(
+        rows, {counts.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(sizes_.experts)});
+    const at::Tensor place =
+        at::empty_like(by_expert).scatter_(0, by_expert, at::arange(by_expert.numel()));
+    const at::Tensor back =
+        outputs.index_select(0, place).view({sizes_.tokens, sizes_.top_k, sizes_.hidden});
     return at::bmm(shares.to(back.scalar_type()).unsqueeze(1), back).squeeze(1);
   }
 
@@ -58,7 +67,9 @@ class MoeBlock : public Module {
   const std::vector<Expert>& experts() const { return experts_; }
 
  private:
-  Parameter& add(const std::string& name, Shape shape) { return declare(name, {Sharding::replicated(std::move(shape)), Init::zeros(), {}}, Axis{}); }
+  Parameter& add(const std::string& name, Shape shape) {
+    return declare(name, {Sharding::replicated(std::move(shape)), Init::zeros(), {}}, Axis{});
+  }
 
   /// Rows sorted by expert, `counts` of them for each.
   at::Tensor of_experts(const at::Tensor& rows, at::IntArrayRef counts) {
@@ -66,7 +77,8 @@ class MoeBlock : public Module {
     const std::vector<at::Tensor> parts = at::split_with_sizes(rows, counts);
     for (std::size_t e = 0; e < experts_.size(); ++e) {
       const at::Tensor hidden = linear(parts[e], *experts_[e].fc1, nullptr);
-      outputs.push_back(activated_linear(hidden, {Activation::silu, /*gated=*/true}, *experts_[e].fc2, nullptr));
+      outputs.push_back(
+          activated_linear(hidden, {Activation::silu, /*gated=*/true}, *experts_[e].fc2, nullptr));
     }
     return at::cat(outputs);
   }
@@ -78,7 +90,8 @@ class MoeBlock : public Module {
 
 at::Tensor read(std::ifstream& file, at::IntArrayRef shape) {
   at::Tensor values = at::empty(shape, at::kFloat);
-  file.read(static_cast<char*>(values.mutable_data_ptr()), static_cast<std::streamsize>(values.nbytes()));
+  file.read(static_cast<char*>(values.mutable_data_ptr()),
+            static_cast<std::streamsize>(values.nbytes()));
   MEGATRON_CHECK(file.good(), "the inputs end early");
   return values;
 }
@@ -90,29 +103,38 @@ Sizes read_sizes(std::ifstream& file) {
   return {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
 }
 
-void set(const Parameter& parameter, const at::Tensor& values) { at::Tensor(parameter.value()).copy_(values); }
+void set(const Parameter& parameter, const at::Tensor& values) {
+  at::Tensor(parameter.value()).copy_(values);
+}
 
 void load(MoeBlock& block, const Sizes& sizes, std::ifstream& file) {
   set(block.router(), read(file, {sizes.experts, sizes.hidden}));
-  for (const Expert& expert : block.experts()) set(*expert.fc1, read(file, {2 * sizes.ffn, sizes.hidden}));
-  for (const Expert& expert : block.experts()) set(*expert.fc2, read(file, {sizes.hidden, sizes.ffn}));
+  for (const Expert& expert : block.experts())
+    set(*expert.fc1, read(file, {2 * sizes.ffn, sizes.hidden}));
+  for (const Expert& expert : block.experts())
+    set(*expert.fc2, read(file, {sizes.hidden, sizes.ffn}));
 }
 
 /// One number that every result and gradient enters: their norms, added. Peers print the same one.
-double fingerprint(const MoeBlock& block, const Parameter& router, const at::Tensor& y, const at::Tensor& dx) {
-  const auto squares = [](const at::Tensor& t) { return t.to(at::kDouble).square().sum().item<double>(); };
+double fingerprint(const MoeBlock& block, const Parameter& router, const at::Tensor& y,
+                   const at::Tensor& dx) {
+  const auto squares = [](const at::Tensor& t) {
+    return t.to(at::kDouble).square().sum().item<double>();
+  };
   double fc1 = 0, fc2 = 0;
   for (const Expert& expert : block.experts()) {
     fc1 += squares(expert.fc1->grad());
     fc2 += squares(expert.fc2->grad());
   }
   double sum = 0;
-  for (const double value : {squares(y), squares(dx), squares(router.grad()), fc1, fc2}) sum += std::sqrt(value);
+  for (const double value : {squares(y), squares(dx), squares(router.grad()), fc1, fc2})
+    sum += std::sqrt(value);
   return sum;
 }
 
 void run(const std::vector<std::string>& words) {
-  if (words.size() != 3 || (words[1] != "fp32" && words[1] != "bf16")) throw std::invalid_argument("usage: moe_block_bench FILE fp32|bf16 STEPS");
+  if (words.size() != 3 || (words[1] != "fp32" && words[1] != "bf16"))
+    throw std::invalid_argument("usage: moe_block_bench FILE fp32|bf16 STEPS");
   at::set_num_threads(intra_op_threads({}));
   std::ifstream file(words[0], std::ios::binary);
   const Sizes sizes = read_sizes(file);
@@ -121,7 +143,8 @@ void run(const std::vector<std::string>& words) {
   MoeBlock block(sizes);
   ParamStore store(declared_parameters(block), {.dtype = type, .grad_dtype = at::kFloat});
   load(block, sizes, file);
-  const at::Tensor input = read(file, {sizes.tokens, sizes.hidden}).to(type), dy = read(file, {sizes.tokens, sizes.hidden}).to(type);
+  const at::Tensor input = read(file, {sizes.tokens, sizes.hidden}).to(type),
+                   dy = read(file, {sizes.tokens, sizes.hidden}).to(type);
   for (int step = 0; step < steps; ++step) {
     const auto begin = std::chrono::steady_clock::now();
     const at::Tensor x = input.detach().requires_grad_();
@@ -130,7 +153,8 @@ void run(const std::vector<std::string>& words) {
     y.backward(dy);
     store.finalize_gradients();
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - begin;
-    std::printf("{\"ms\": %.4f, \"loss\": %.17g}\n", time.count(), fingerprint(block, block.router(), y.detach(), x.grad()));
+    std::printf("{\"ms\": %.4f, \"loss\": %.17g}\n", time.count(),
+                fingerprint(block, block.router(), y.detach(), x.grad()));
     std::fflush(stdout);
   }
 }

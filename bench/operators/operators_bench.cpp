@@ -1,5 +1,6 @@
-// Times the operators between the products of a step, forward and backward, beside what PyTorch's eager mode does in their place, turn about: 1,024
-// tokens of GPT-2 124M. Ours contain what stands in brackets; PyTorch needs further operators for it, which are timed with it.
+// Times the operators between the products of a step, forward and backward, beside what PyTorch's
+// eager mode does in their place, turn about: 1,024 tokens of GPT-2 124M. Ours contain what stands
+// in brackets; PyTorch needs further operators for it, which are timed with it.
 //   operators_bench [--dtype f32|bf16] [--turns N] [--json FILE]
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -57,8 +58,13 @@ double median(std::vector<double> values) {
 class Weights : public Module {
  public:
   Weights() : Module(nullptr, "") {}
-  Parameter& add(const char* name, Shape shape) { return declare(name, {Sharding::replicated(std::move(shape)), Init::normal(0.02), {}}, {}); }
-  Parameter& add_vocabulary() { return declare("vocabulary", {Sharding::vocabulary({kVocabulary, kHidden}, 1), Init::normal(0.02), {}}, {}); }
+  Parameter& add(const char* name, Shape shape) {
+    return declare(name, {Sharding::replicated(std::move(shape)), Init::normal(0.02), {}}, {});
+  }
+  Parameter& add_vocabulary() {
+    return declare("vocabulary",
+                   {Sharding::vocabulary({kVocabulary, kHidden}, 1), Init::normal(0.02), {}}, {});
+  }
 };
 
 /// The operators' weights, and PyTorch's of the same values with gradients of their own.
@@ -83,14 +89,20 @@ class Operators {
   }
 
  private:
-  at::Tensor leaf(at::IntArrayRef shape) { return leaves_.emplace_back(at::randn(shape).to(type_).set_requires_grad(true)); }
-  at::Tensor copy_of(const Parameter& parameter) { return leaves_.emplace_back(parameter.value().detach().clone().set_requires_grad(true)); }
-  /// As a step begins: PyTorch's gradients are gone (zero_grad), or backward would add to those of the turn before.
+  at::Tensor leaf(at::IntArrayRef shape) {
+    return leaves_.emplace_back(at::randn(shape).to(type_).set_requires_grad(true));
+  }
+  at::Tensor copy_of(const Parameter& parameter) {
+    return leaves_.emplace_back(parameter.value().detach().clone().set_requires_grad(true));
+  }
+  /// As a step begins: PyTorch's gradients are gone (zero_grad), or backward would add to those of
+  /// the turn before.
   void forget_gradients() {
     for (at::Tensor& leaf : leaves_) leaf.mutable_grad() = at::Tensor();
   }
 
-  void compare(const char* name, const std::function<at::Tensor()>& ours, const std::function<at::Tensor()>& theirs, const at::Tensor& gradient) {
+  void compare(const char* name, const std::function<at::Tensor()>& ours,
+               const std::function<at::Tensor()>& theirs, const at::Tensor& gradient) {
     Times own, peer;
     for (int turn = 0; turn <= turns_; ++turn) {
       store_.zero_gradients();
@@ -100,38 +112,53 @@ class Operators {
       forget_gradients();
       peer.add(theirs, gradient);
     }
-    const double of[] = {median(own.forward_ms), median(own.backward_ms), median(peer.forward_ms), median(peer.backward_ms)};
-    std::printf("%-44s %9.2f %9.2f %11.2f %9.2f %9.2f ×\n", name, of[0], of[1], of[2], of[3], (of[2] + of[3]) / (of[0] + of[1]));
+    const double of[] = {median(own.forward_ms), median(own.backward_ms), median(peer.forward_ms),
+                         median(peer.backward_ms)};
+    std::printf("%-44s %9.2f %9.2f %11.2f %9.2f %9.2f ×\n", name, of[0], of[1], of[2], of[3],
+                (of[2] + of[3]) / (of[0] + of[1]));
     std::fflush(stdout);
-    rows_.push_back({{"operator", name}, {"forward_ms", of[0]}, {"backward_ms", of[1]}, {"torch_forward_ms", of[2]}, {"torch_backward_ms", of[3]}});
+    rows_.push_back({{"operator", name},
+                     {"forward_ms", of[0]},
+                     {"backward_ms", of[1]},
+                     {"torch_forward_ms", of[2]},
+                     {"torch_backward_ms", of[3]}});
   }
 
   void activations() {
-    const at::Tensor x = leaf({kTokens, kFfn}), y = leaf({kTokens, kFfn}), bias = copy_of(ffn_bias_), gradient = at::ones({kTokens, kFfn}, type_);
-    const auto ours = [&](Activation kind) { return [&, kind] { return activate(x, {kind, false, &ffn_bias_}); }; };
+    const at::Tensor x = leaf({kTokens, kFfn}), y = leaf({kTokens, kFfn}),
+                     bias = copy_of(ffn_bias_), gradient = at::ones({kTokens, kFfn}, type_);
+    const auto ours = [&](Activation kind) {
+      return [&, kind] { return activate(x, {kind, false, &ffn_bias_}); };
+    };
     compare(
-        "GELU, erf [bias]", ours(Activation::gelu), [&] { return at::gelu(y + bias, "none"); }, gradient);
+        "GELU, erf [bias]", ours(Activation::gelu), [&] { return at::gelu(y + bias, "none"); },
+        gradient);
     compare(
-        "GELU, tanh [bias]", ours(Activation::gelu_tanh), [&] { return at::gelu(y + bias, "tanh"); }, gradient);
+        "GELU, tanh [bias]", ours(Activation::gelu_tanh),
+        [&] { return at::gelu(y + bias, "tanh"); }, gradient);
     compare(
         "SiLU [bias]", ours(Activation::silu), [&] { return at::silu(y + bias); }, gradient);
   }
 
   void norms() {
-    const at::Tensor x = leaf({kTokens, kHidden}), z = leaf({kTokens, kHidden}), gradient = at::ones({kTokens, kHidden}, type_);
+    const at::Tensor x = leaf({kTokens, kHidden}), z = leaf({kTokens, kHidden}),
+                     gradient = at::ones({kTokens, kHidden}, type_);
     const at::Tensor weight = copy_of(norm_weight_), bias = copy_of(norm_bias_);
-    const NormOptions layer_norm{.kind = Normalization::LayerNorm}, rms_norm{.kind = Normalization::RMSNorm};
+    const NormOptions layer_norm{.kind = Normalization::LayerNorm},
+        rms_norm{.kind = Normalization::RMSNorm};
     compare(
-        "LayerNorm", [&] { return norm(x, norm_weight_, &norm_bias_, layer_norm); }, [&] { return at::layer_norm(z, {kHidden}, weight, bias, 1e-5); },
-        gradient);
+        "LayerNorm", [&] { return norm(x, norm_weight_, &norm_bias_, layer_norm); },
+        [&] { return at::layer_norm(z, {kHidden}, weight, bias, 1e-5); }, gradient);
     compare(
-        "RMSNorm", [&] { return norm(x, norm_weight_, nullptr, rms_norm); }, [&] { return at::rms_norm(z, {kHidden}, weight, 1e-5); }, gradient);
+        "RMSNorm", [&] { return norm(x, norm_weight_, nullptr, rms_norm); },
+        [&] { return at::rms_norm(z, {kHidden}, weight, 1e-5); }, gradient);
     const at::Tensor stream = leaf({kTokens, kHidden}), branch = leaf({kTokens, kHidden});
     compare(
         "residual and LayerNorm [sum of gradients]",
         [&] {
           const SumAndNorm both =
-              dropout_add_norm(x.view({kTokens, 1, kHidden}), branch.view({kTokens, 1, kHidden}), {}, 0, {&norm_weight_, &norm_bias_, layer_norm});
+              dropout_add_norm(x.view({kTokens, 1, kHidden}), branch.view({kTokens, 1, kHidden}),
+                               {}, 0, {&norm_weight_, &norm_bias_, layer_norm});
           return (both.sum + both.normalised).view({kTokens, kHidden});
         },
         [&] {
@@ -142,16 +169,26 @@ class Operators {
   }
 
   void vocabulary() {
-    const at::Tensor ids = at::randint(kVocabulary, {kTokens}, at::kLong), labels = at::randint(kVocabulary, {kTokens}, at::kLong);
+    const at::Tensor ids = at::randint(kVocabulary, {kTokens}, at::kLong),
+                     labels = at::randint(kVocabulary, {kTokens}, at::kLong);
     const at::Tensor table = copy_of(vocabulary_), mask = at::ones({kTokens});
     compare(
-        "embedding", [&] { return embedding_lookup(ids, vocabulary_); }, [&] { return at::embedding(table, ids); },
-        at::ones({kTokens, kHidden}, type_));
-    const at::Tensor hidden = leaf({kTokens, kHidden}), other = leaf({kTokens, kHidden}), one = at::ones({});
+        "embedding", [&] { return embedding_lookup(ids, vocabulary_); },
+        [&] { return at::embedding(table, ids); }, at::ones({kTokens, kHidden}, type_));
+    const at::Tensor hidden = leaf({kTokens, kHidden}), other = leaf({kTokens, kHidden}),
+                     one = at::ones({});
     compare(
         "head [logits, loss and its gradient]",
-        [&] { return linear_cross_entropy(hidden, vocabulary_, labels, mask, {.value = one, .accumulates_in_forward = true}).loss_sum; },
-        [&] { return at::cross_entropy_loss(at::linear(other, table).to(at::kFloat), labels, {}, at::Reduction::Sum); }, one);
+        [&] {
+          return linear_cross_entropy(hidden, vocabulary_, labels, mask,
+                                      {.value = one, .accumulates_in_forward = true})
+              .loss_sum;
+        },
+        [&] {
+          return at::cross_entropy_loss(at::linear(other, table).to(at::kFloat), labels, {},
+                                        at::Reduction::Sum);
+        },
+        one);
   }
 
   c10::ScalarType type_;
@@ -164,8 +201,10 @@ class Operators {
 };
 
 void run(const std::vector<std::string>& words) {
-  const bench::Options options = bench::parse_options(words, "operators_bench [--dtype f32|bf16] [--turns N] [--json FILE]");
-  std::printf("%-44s %9s %9s %11s %9s %11s\n", ("milliseconds, " + options.dtype).c_str(), "forward", "backward", "PyTorch f.", "b.", "faster");
+  const bench::Options options =
+      bench::parse_options(words, "operators_bench [--dtype f32|bf16] [--turns N] [--json FILE]");
+  std::printf("%-44s %9s %9s %11s %9s %11s\n", ("milliseconds, " + options.dtype).c_str(),
+              "forward", "backward", "PyTorch f.", "b.", "faster");
   nlohmann::json rows = nlohmann::json::array();
   Operators(options.type(), options.turns, rows).run();
   if (!options.json.empty()) bench::write(options.json, rows.dump(1));

@@ -1,5 +1,7 @@
-// Every schedule on 4 and 8 ranks (threads) whose stages only sleep: bubble, makespan and activations measured beside the simulator's.
-//   pipelines_bench [--rounds N] [--step-ms T] [--json FILE]     (on a busy machine: chrt --rr 10 pipelines_bench …)
+// Every schedule on 4 and 8 ranks (threads) whose stages only sleep: bubble, makespan and
+// activations measured beside the simulator's.
+//   pipelines_bench [--rounds N] [--step-ms T] [--json FILE]     (on a busy machine: chrt --rr 10
+//   pipelines_bench …)
 #include <sched.h>
 
 #include <algorithm>
@@ -39,7 +41,8 @@ std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (const std::int64_t ranks : {4, 8}) {
     for (const std::int64_t rounds : {2, 4}) {
-      for (const std::string& name : schedule_names()) cases.push_back({name, ranks, rounds * ranks});
+      for (const std::string& name : schedule_names())
+        cases.push_back({name, ranks, rounds * ranks});
     }
   }
   return cases;
@@ -47,16 +50,20 @@ std::vector<Case> all_cases() {
 
 Schedule schedule_of(const Case& one) {
   const std::int64_t fixed = fixed_num_chunks(one.schedule);
-  return with_messages(
-      make_schedule({.name = one.schedule, .num_ranks = one.ranks, .num_chunks = fixed > 0 ? fixed : 2, .num_microbatches = one.microbatches}));
+  return with_messages(make_schedule({.name = one.schedule,
+                                      .num_ranks = one.ranks,
+                                      .num_chunks = fixed > 0 ? fixed : 2,
+                                      .num_microbatches = one.microbatches}));
 }
 
 CostModel costs_of(const Schedule& schedule, double step_s) {
   const double seconds = step_s / static_cast<double>(schedule.num_chunks);
   const double activation = 1 / static_cast<double>(schedule.num_chunks);
-  return uniform_costs(
-      schedule,
-      {.forward_s = seconds, .backward_input_s = seconds, .backward_weight_s = seconds, .activation = activation, .weight_gradient = activation / 2});
+  return uniform_costs(schedule, {.forward_s = seconds,
+                                  .backward_input_s = seconds,
+                                  .backward_weight_s = seconds,
+                                  .activation = activation,
+                                  .weight_gradient = activation / 2});
 }
 
 /// The largest difference of a rank's bubble, or of all ranks' together.
@@ -80,7 +87,8 @@ std::string date() {
 std::string processor() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("model name")) return line.substr(std::min(line.find(": ") + 2, line.size()));
+    if (line.starts_with("model name"))
+      return line.substr(std::min(line.find(": ") + 2, line.size()));
   }
   return {};
 }
@@ -103,7 +111,9 @@ OrderedJson measure(const Case& one, const Options& options) {
                       {"peak_activation", *std::ranges::max_element(run.peak_activation)},
                       {"load", load()}});
   }
-  std::sort(rounds.begin(), rounds.end(), [](const OrderedJson& a, const OrderedJson& b) { return a["makespan_ms"] < b["makespan_ms"]; });
+  std::sort(rounds.begin(), rounds.end(), [](const OrderedJson& a, const OrderedJson& b) {
+    return a["makespan_ms"] < b["makespan_ms"];
+  });
   return {{"schedule", one.schedule},
           {"ranks", one.ranks},
           {"chunks", schedule.num_chunks},
@@ -118,11 +128,14 @@ OrderedJson measure(const Case& one, const Options& options) {
 void print(const OrderedJson& one) {
   const OrderedJson &simulated = one["simulated"], &rounds = one["rounds"];
   const OrderedJson& median = rounds[rounds.size() / 2];
-  const double bubble = median["bubble"], expected = simulated["bubble"], makespan = median["makespan_ms"], ideal = simulated["makespan_ms"];
-  std::printf("%-14s %5ld %6ld %4ld %8.1f%% %9.1f%% %+7.1f %9.1f %9.3f %9.2f %9.2f\n", one["schedule"].get<std::string>().c_str(),
-              one["ranks"].get<long>(), one["chunks"].get<long>(), one["microbatches"].get<long>(), 100 * bubble, 100 * expected,
-              100 * (bubble - expected), 100 * median["largest_difference"].get<double>(), makespan / ideal, median["peak_activation"].get<double>(),
-              simulated["peak_activation"].get<double>());
+  const double bubble = median["bubble"], expected = simulated["bubble"],
+               makespan = median["makespan_ms"], ideal = simulated["makespan_ms"];
+  std::printf("%-14s %5ld %6ld %4ld %8.1f%% %9.1f%% %+7.1f %9.1f %9.3f %9.2f %9.2f\n",
+              one["schedule"].get<std::string>().c_str(), one["ranks"].get<long>(),
+              one["chunks"].get<long>(), one["microbatches"].get<long>(), 100 * bubble,
+              100 * expected, 100 * (bubble - expected),
+              100 * median["largest_difference"].get<double>(), makespan / ideal,
+              median["peak_activation"].get<double>(), simulated["peak_activation"].get<double>());
   std::fflush(stdout);
 }
 
@@ -137,7 +150,8 @@ Options parse_options(const std::vector<std::string>& words) {
     } else if (words[i] == "--json") {
       options.json = words[i + 1];
     } else {
-      throw std::invalid_argument("usage: pipelines_bench [--rounds N] [--step-ms T] [--json FILE]");
+      throw std::invalid_argument(
+          "usage: pipelines_bench [--rounds N] [--step-ms T] [--json FILE]");
     }
   }
   return options;
@@ -147,10 +161,11 @@ void run(const std::vector<std::string>& words) {
   const Options options = parse_options(words);
   OrderedJson cases = OrderedJson::array();
   std::printf(
-      "medians of %d rounds; F, B and W of a rank: %.1f ms each a microbatch; points: differences of bubbles, of all ranks and at most\n"
+      "medians of %d rounds; F, B and W of a rank: %.1f ms each a microbatch; points: differences "
+      "of bubbles, of all ranks and at most\n"
       "%-14s %5s %6s %4s %9s %10s %7s %9s %9s %9s %9s\n",
-      options.rounds, options.step_s * 1e3, "schedule", "ranks", "chunks", "mb", "bubble", "simulated", "points", "at most", "makespan", "memory",
-      "simulated");
+      options.rounds, options.step_s * 1e3, "schedule", "ranks", "chunks", "mb", "bubble",
+      "simulated", "points", "at most", "makespan", "memory", "simulated");
   for (const Case& one : all_cases()) {
     cases.push_back(measure(one, options));
     print(cases.back());

@@ -32,7 +32,8 @@ std::unordered_map<std::uint64_t, std::uint32_t> count(const std::vector<std::ui
 
 }  // namespace
 
-NgramLevel::NgramLevel(std::unordered_map<std::uint64_t, std::uint32_t> counts) : counts_(std::move(counts)) {
+NgramLevel::NgramLevel(std::unordered_map<std::uint64_t, std::uint32_t> counts)
+    : counts_(std::move(counts)) {
   double ones = 0, twos = 0;
   for (const auto& [gram, count] : counts_) {
     Context& context = contexts_[gram >> kBits];
@@ -49,11 +50,15 @@ double NgramLevel::probability(std::uint64_t gram, double lower) const {
   if (context == contexts_.end()) return lower;
   const auto found = counts_.find(gram);
   const double count = found == counts_.end() ? 0 : found->second;
-  return (std::max(count - discount_, 0.0) + discount_ * context->second.types * lower) / context->second.total;
+  return (std::max(count - discount_, 0.0) + discount_ * context->second.types * lower) /
+         context->second.total;
 }
 
-NgramModels::NgramModels(std::span<const std::int64_t> tokens, std::int64_t vocab_size, int max_order)
-    : vocab_size_(vocab_size), raw_(static_cast<std::size_t>(max_order) + 1), continuation_(static_cast<std::size_t>(max_order)) {
+NgramModels::NgramModels(std::span<const std::int64_t> tokens, std::int64_t vocab_size,
+                         int max_order)
+    : vocab_size_(vocab_size),
+      raw_(static_cast<std::size_t>(max_order) + 1),
+      continuation_(static_cast<std::size_t>(max_order)) {
   for (int length = 1; length <= max_order; ++length) {
     std::vector<std::uint64_t> grams = sorted_grams(tokens, length);
     raw_[static_cast<std::size_t>(length)] = NgramLevel(count(grams));
@@ -64,12 +69,15 @@ NgramModels::NgramModels(std::span<const std::int64_t> tokens, std::int64_t voca
   }
 }
 
-double NgramModels::probability(std::span<const std::int64_t> tokens, std::size_t position, int order) const {
-  const int longest = static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(order), position + 1));
+double NgramModels::probability(std::span<const std::int64_t> tokens, std::size_t position,
+                                int order) const {
+  const int longest =
+      static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(order), position + 1));
   double result = 1.0 / static_cast<double>(vocab_size_);
   std::uint64_t gram = 0;
   for (int length = 1; length <= longest; ++length) {
-    const auto oldest = static_cast<std::uint64_t>(tokens[position - static_cast<std::size_t>(length) + 1]);
+    const auto oldest =
+        static_cast<std::uint64_t>(tokens[position - static_cast<std::size_t>(length) + 1]);
     gram |= oldest << (kBits * (length - 1));
     const auto k = static_cast<std::size_t>(length);
     result = (length == order ? raw_[k] : continuation_[k]).probability(gram, result);

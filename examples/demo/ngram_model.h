@@ -1,4 +1,5 @@
-// Interpolated Kneser–Ney n-gram models of byte streams (Kneser and Ney 1995; Chen and Goodman 1998, §4.1): what counting alone achieves.
+// Interpolated Kneser–Ney n-gram models of byte streams (Kneser and Ney 1995; Chen and Goodman
+// 1998, §4.1): what counting alone achieves.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,8 @@ class NgramLevel {
   NgramLevel() = default;
   explicit NgramLevel(std::unordered_map<std::uint64_t, std::uint32_t> counts);
 
-  /// max(c(h, w) − D, 0) / c(h) + D · types(h) / c(h) · lower; `lower` itself where the context h was never seen.
+  /// max(c(h, w) − D, 0) / c(h) + D · types(h) / c(h) · lower; `lower` itself where the context h
+  /// was never seen.
   double probability(std::uint64_t gram, double lower) const;
 
  private:
@@ -43,8 +45,9 @@ class NgramModels {
   double probability(std::span<const std::int64_t> tokens, std::size_t position, int order) const;
 
   std::int64_t vocab_size_;
-  std::vector<NgramLevel> raw_;           ///< [k]: how often each k-gram occurs; the top level of order k
-  std::vector<NgramLevel> continuation_;  ///< [k]: how many different tokens precede each k-gram; the levels below
+  std::vector<NgramLevel> raw_;  ///< [k]: how often each k-gram occurs; the top level of order k
+  std::vector<NgramLevel>
+      continuation_;  ///< [k]: how many different tokens precede each k-gram; the levels below
 };
 
 }  // namespace megatron::demo

@@ -4,7 +4,8 @@
 
 namespace megatron::cuda_plugin {
 
-c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) {
+c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                            int size) {
   return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size);
 }
 

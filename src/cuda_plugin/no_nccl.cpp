@@ -5,6 +5,8 @@
 
 namespace megatron::cuda_plugin {
 
-c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>&, int, int) { return {}; }
+c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>&, int, int) {
+  return {};
+}
 
 }  // namespace megatron::cuda_plugin

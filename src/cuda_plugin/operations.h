@@ -21,6 +21,7 @@ void* current_stream();
 /// Throws c10::Error when a launch failed; `kernel` names it.
 void check_launch(const char* kernel, const char* problem);
 
-c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size);
+c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                            int size);
 
 }  // namespace megatron::cuda_plugin

@@ -27,4 +27,6 @@ constexpr CudaPlugin kPlugin{.version = kCudaPluginVersion,
 }  // namespace
 }  // namespace megatron::cuda_plugin
 
-extern "C" const megatron::CudaPlugin* megatron_cuda_plugin() { return &megatron::cuda_plugin::kPlugin; }
+extern "C" const megatron::CudaPlugin* megatron_cuda_plugin() {
+  return &megatron::cuda_plugin::kPlugin;
+}

@@ -8,25 +8,38 @@
 namespace megatron::cuda_plugin {
 namespace {
 
-void dropout(const kernels::DropoutArguments& arguments) { check_launch("dropout", kernels::cuda::dropout(arguments, current_stream())); }
-
-void rms_norm(const kernels::RmsNormArguments& arguments) { check_launch("rms_norm", kernels::cuda::rms_norm(arguments, current_stream())); }
-
-void rms_norm_backward(const kernels::RmsNormBackwardArguments& arguments) {
-  const auto bytes = static_cast<std::size_t>(kernels::cuda::weight_gradient_workspace_bytes(arguments));
-  const c10::DataPtr workspace = c10::cuda::CUDACachingAllocator::get()->allocate(bytes);  // of the current stream: freed memory waits for it
-  check_launch("rms_norm_backward", kernels::cuda::rms_norm_backward(arguments, workspace.get(), current_stream()));
+void dropout(const kernels::DropoutArguments& arguments) {
+  check_launch("dropout", kernels::cuda::dropout(arguments, current_stream()));
 }
 
-void rotary(const kernels::RotaryArguments& arguments) { check_launch("rotary", kernels::cuda::rotary(arguments, current_stream())); }
+void rms_norm(const kernels::RmsNormArguments& arguments) {
+  check_launch("rms_norm", kernels::cuda::rms_norm(arguments, current_stream()));
+}
+
+void rms_norm_backward(const kernels::RmsNormBackwardArguments& arguments) {
+  const auto bytes =
+      static_cast<std::size_t>(kernels::cuda::weight_gradient_workspace_bytes(arguments));
+  const c10::DataPtr workspace = c10::cuda::CUDACachingAllocator::get()->allocate(
+      bytes);  // of the current stream: freed memory waits for it
+  check_launch("rms_norm_backward",
+               kernels::cuda::rms_norm_backward(arguments, workspace.get(), current_stream()));
+}
+
+void rotary(const kernels::RotaryArguments& arguments) {
+  check_launch("rotary", kernels::cuda::rotary(arguments, current_stream()));
+}
 
 }  // namespace
 
 void* current_stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
 
-void check_launch(const char* kernel, const char* problem) { TORCH_CHECK(problem == nullptr, "CUDA kernel ", kernel, ": ", problem); }
+void check_launch(const char* kernel, const char* problem) {
+  TORCH_CHECK(problem == nullptr, "CUDA kernel ", kernel, ": ", problem);
+}
 
-constinit const kernels::RowOperations kRowOperations{
-    .dropout = dropout, .rms_norm = rms_norm, .rms_norm_backward = rms_norm_backward, .rotary = rotary};
+constinit const kernels::RowOperations kRowOperations{.dropout = dropout,
+                                                      .rms_norm = rms_norm,
+                                                      .rms_norm_backward = rms_norm_backward,
+                                                      .rotary = rotary};
 
 }  // namespace megatron::cuda_plugin

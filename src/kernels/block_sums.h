@@ -1,6 +1,7 @@
-// Sums over a parameter whose bits do not depend on who holds which part of it: elements are added in blocks, blocks pairwise into chunks, chunks
-// in order. A rank that holds some blocks of a chunk hands out the sums of the largest subtrees it can form; whoever has them all adds them up to
-// what one rank with the whole chunk would have.
+// Sums over a parameter whose bits do not depend on who holds which part of it: elements are added
+// in blocks, blocks pairwise into chunks, chunks in order. A rank that holds some blocks of a chunk
+// hands out the sums of the largest subtrees it can form; whoever has them all adds them up to what
+// one rank with the whole chunk would have.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +16,15 @@ inline constexpr std::int64_t kStateBlock = 256;
 inline constexpr std::int32_t kChunkLevel = 8;
 inline constexpr std::int64_t kChunkElements = kStateBlock << kChunkLevel;
 
-/// The sum over 2^level blocks that begin at a multiple of 2^level; past the parameter's end blocks are zero.
+/// The sum over 2^level blocks that begin at a multiple of 2^level; past the parameter's end blocks
+/// are zero.
 struct SumSlot {
   std::int32_t level;
   bool is_last_of_chunk;
 };
 
-/// The slots of each parameter of the model, ascending by name and by element: those of parameter p are [first_slot[p], first_slot[p + 1]).
+/// The slots of each parameter of the model, ascending by name and by element: those of parameter p
+/// are [first_slot[p], first_slot[p + 1]).
 struct SumTable {
   const SumSlot* slots;
   const std::int64_t* first_slot;
@@ -39,7 +42,8 @@ MEGATRON_HOST_DEVICE inline double pairwise_sum(double* numbers, std::int64_t co
 }
 
 /// Adds the sums of a parameter's slots [begin, end): subtrees to chunks, chunks in order.
-MEGATRON_HOST_DEVICE inline double sum_slots(const SumSlot* slots, const double* sums, std::int64_t begin, std::int64_t end) {
+MEGATRON_HOST_DEVICE inline double sum_slots(const SumSlot* slots, const double* sums,
+                                             std::int64_t begin, std::int64_t end) {
   double total = 0, open[kChunkLevel + 2];
   std::int32_t levels[kChunkLevel + 2], depth = 0;
   for (std::int64_t s = begin; s < end; ++s) {

@@ -1,5 +1,6 @@
-// Fused operations over rows of contiguous numbers as plain arguments: the contract between layers and the kernels of each device
-// (src/kernels/cpu, src/kernels/cuda). Storage types vary; arithmetic is in f32 (f64 where storage is f64), rounded once at the end.
+// Fused operations over rows of contiguous numbers as plain arguments: the contract between layers
+// and the kernels of each device (src/kernels/cpu, src/kernels/cuda). Storage types vary;
+// arithmetic is in f32 (f64 where storage is f64), rounded once at the end.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,8 @@
 namespace megatron::kernels {
 
 /// Where the rows of a random site lie. Row r = (outer·middle + m)·inner + i starts at element
-/// base + outer·outer_step + m·middle_step + i·inner_step of its sample, which is number i (`sample_is_inner`) or number `outer`.
+/// base + outer·outer_step + m·middle_step + i·inner_step of its sample, which is number i
+/// (`sample_is_inner`) or number `outer`.
 struct RowCoordinates {
   const std::int64_t* ordinals;  ///< of the samples, on the tensors' device
   std::int64_t middle, inner;
@@ -33,7 +35,8 @@ struct DropoutArguments {
   DropoutRule rule;
 };
 
-/// y = x·rstd·(weight + offset), rstd = 1/√(mean(x²) + ε) per row; weight [columns] in f32 (f64 with f64).
+/// y = x·rstd·(weight + offset), rstd = 1/√(mean(x²) + ε) per row; weight [columns] in f32 (f64
+/// with f64).
 struct RmsNormArguments {
   const void *x, *weight;
   void *y, *rstd;       ///< rstd [rows] in f32 (f64 with f64)
@@ -42,7 +45,8 @@ struct RmsNormArguments {
   double epsilon, offset;
 };
 
-/// dx and dweight[c] = Σ over rows of dy·x·rstd, overwritten; weight and dweight in f32 (f64 with f64).
+/// dx and dweight[c] = Σ over rows of dy·x·rstd, overwritten; weight and dweight in f32 (f64 with
+/// f64).
 struct RmsNormBackwardArguments {
   const void *dy, *x, *weight, *rstd;
   void *dx, *dweight;
@@ -51,8 +55,9 @@ struct RmsNormBackwardArguments {
   double offset;
 };
 
-/// Rotary embedding of x [tokens, heads, head_dim] (strides in elements, unit last) to a contiguous out; tables [rows, rotary_dim / 2] in f32
-/// (f64 with f64); token t uses table row t / tokens_per_row. out may not be x.
+/// Rotary embedding of x [tokens, heads, head_dim] (strides in elements, unit last) to a contiguous
+/// out; tables [rows, rotary_dim / 2] in f32 (f64 with f64); token t uses table row t /
+/// tokens_per_row. out may not be x.
 struct RotaryArguments {
   const void *x, *cos, *sin;
   void* out;
@@ -64,7 +69,8 @@ struct RotaryArguments {
   double sign;       ///< +1 forward, −1 backward (the transpose)
 };
 
-/// The kernels of an accelerator: they queue their work on the calling thread's current stream and do not wait for it.
+/// The kernels of an accelerator: they queue their work on the calling thread's current stream and
+/// do not wait for it.
 struct RowOperations {
   void (*dropout)(const DropoutArguments&);
   void (*rms_norm)(const RmsNormArguments&);

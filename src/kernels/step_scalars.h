@@ -1,5 +1,6 @@
-// The numbers of one optimizer step. They live in the memory of the device that holds the weights, kernels read and write them there, and the
-// host reads them once, after the step: whether a step is applied, its clipping, its bias correction and the next loss scale need no host.
+// The numbers of one optimizer step. They live in the memory of the device that holds the weights,
+// kernels read and write them there, and the host reads them once, after the step: whether a step
+// is applied, its clipping, its bias correction and the next loss scale need no host.
 #pragma once
 
 #include <cmath>
@@ -21,7 +22,7 @@ struct StepScalars {
   double first_non_finite = -1;  ///< parameter whose gradient is not finite, or −1
   double num_zeros = 0;          ///< when counted
   double grad_scale = 1;         ///< what gradients are multiplied by: clipping over loss scale
-  double lr[2] = {0, 0};         ///< of each group of parameters: the default one, the decoupled one
+  double lr[2] = {0, 0};  ///< of each group of parameters: the default one, the decoupled one
   double weight_decay = 0;
   double bias_correction1 = 1, bias_correction2 = 1;  ///< 1 − beta^num_steps
 };
@@ -44,16 +45,21 @@ struct StepRules {
 struct StepInputs {
   double lr[2] = {0, 0};
   double weight_decay = 0;
-  const double* found_inf = nullptr;  ///< on the device: not 0 when a loss is not finite, and everything stays as it is; null for none
+  const double* found_inf = nullptr;  ///< on the device: not 0 when a loss is not finite, and
+                                      ///< everything stays as it is; null for none
 };
 
-/// Megatron's dynamic loss scale: `hysteresis` bad steps halve it, down to the least; `loss_scale_window` good steps in a row double it.
-MEGATRON_HOST_DEVICE inline void update_loss_scale(StepScalars& s, const StepRules& rules, bool is_finite) {
+/// Megatron's dynamic loss scale: `hysteresis` bad steps halve it, down to the least;
+/// `loss_scale_window` good steps in a row double it.
+MEGATRON_HOST_DEVICE inline void update_loss_scale(StepScalars& s, const StepRules& rules,
+                                                   bool is_finite) {
   if (!rules.dynamic_loss_scale) return;
   if (!is_finite) {
     s.growth_tracker = 0;
     s.hysteresis_tracker -= 1;
-    if (s.hysteresis_tracker <= 0) s.loss_scale = s.loss_scale * 0.5 > rules.min_loss_scale ? s.loss_scale * 0.5 : rules.min_loss_scale;
+    if (s.hysteresis_tracker <= 0)
+      s.loss_scale =
+          s.loss_scale * 0.5 > rules.min_loss_scale ? s.loss_scale * 0.5 : rules.min_loss_scale;
     return;
   }
   s.growth_tracker += 1;
@@ -64,16 +70,19 @@ MEGATRON_HOST_DEVICE inline void update_loss_scale(StepScalars& s, const StepRul
 }
 
 /// Turns the parameters' sums of squares, in canonical order, into all that the update needs.
-MEGATRON_HOST_DEVICE inline void finalize_step(StepScalars& s, const StepRules& rules, const StepInputs& inputs, const double* squares,
-                                           std::int64_t num_parameters) {
+MEGATRON_HOST_DEVICE inline void finalize_step(StepScalars& s, const StepRules& rules,
+                                               const StepInputs& inputs, const double* squares,
+                                               std::int64_t num_parameters) {
   double sum = 0;
   s.first_non_finite = -1;
   for (std::int64_t p = 0; p < num_parameters; ++p) {
     sum += squares[p];
-    if (s.first_non_finite < 0 && !(squares[p] - squares[p] == 0)) s.first_non_finite = static_cast<double>(p);
+    if (s.first_non_finite < 0 && !(squares[p] - squares[p] == 0))
+      s.first_non_finite = static_cast<double>(p);
   }
   const double inverse_scale = 1 / s.loss_scale;
-  const bool is_finite = s.first_non_finite < 0, has_found_inf = inputs.found_inf != nullptr && *inputs.found_inf != 0;
+  const bool is_finite = s.first_non_finite < 0,
+             has_found_inf = inputs.found_inf != nullptr && *inputs.found_inf != 0;
   s.grad_norm = sqrt(sum) * inverse_scale;
   s.applied = is_finite && !has_found_inf;
   if (!has_found_inf) update_loss_scale(s, rules, is_finite);

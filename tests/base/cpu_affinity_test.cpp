@@ -12,10 +12,12 @@
 namespace megatron {
 namespace {
 
-/// Two packages of two cores with two threads each, numbered as Linux does on most machines: first threads of all cores first.
+/// Two packages of two cores with two threads each, numbered as Linux does on most machines: first
+/// threads of all cores first.
 std::vector<LogicalCpu> two_packages() {
   std::vector<LogicalCpu> processors;
-  for (int number = 0; number < 8; ++number) processors.push_back({number, number / 2 % 2, number / 2 % 2, number % 2});
+  for (int number = 0; number < 8; ++number)
+    processors.push_back({number, number / 2 % 2, number / 2 % 2, number % 2});
   return processors;
 }
 
@@ -32,7 +34,8 @@ TEST(CpuPartition, EveryProcessorIsInOneShare) {
     std::size_t least = 8, most = 0;
     for (std::int64_t index = 0; index < count; ++index) {
       const std::vector<int> share = cpus_of_partition({index, count}, two_packages());
-      for (const int number : share) EXPECT_TRUE(seen.insert(number).second) << number << " twice among " << count;
+      for (const int number : share)
+        EXPECT_TRUE(seen.insert(number).second) << number << " twice among " << count;
       least = std::min(least, share.size());
       most = std::max(most, share.size());
     }
@@ -63,7 +66,8 @@ TEST(CpuPartition, PinsAThreadAndThoseItStarts) {
   const int all = num_cpus();
   EXPECT_EQ(processors_when_pinned({0, 1}), std::pair(all, all));
   EXPECT_EQ(processors_when_pinned({0, all}), std::pair(1, 1));
-  EXPECT_EQ(processors_when_pinned({all, all + 1}), std::pair(all, all)) << "more ranks than processors";
+  EXPECT_EQ(processors_when_pinned({all, all + 1}), std::pair(all, all))
+      << "more ranks than processors";
   EXPECT_EQ(num_cpus(), all) << "the thread that asked for the others";
 }
 
@@ -88,7 +92,8 @@ TEST(CpuPartition, LeavesTheChoiceToTheUser) {
   EXPECT_EQ(processors_when_pinned({0, all}), std::pair(all, all));
   ::unsetenv("OMP_PROC_BIND");
   ::setenv("OMP_NUM_THREADS", std::to_string(all).c_str(), 1);
-  EXPECT_EQ(processors_when_pinned({0, all}), std::pair(all, all)) << "more threads than processors in a share";
+  EXPECT_EQ(processors_when_pinned({0, all}), std::pair(all, all))
+      << "more threads than processors in a share";
   EXPECT_EQ(intra_op_threads({0, all}), all);
   ::unsetenv("OMP_NUM_THREADS");
   EXPECT_EQ(intra_op_threads({0, all}), 1);

@@ -14,7 +14,8 @@ namespace megatron {
 namespace {
 
 constexpr std::size_t kMegabyte = 1 << 20;
-const CpuCachingAllocator::Options kOptions{.address_space = 256 * kMegabyte, .growth_bytes = kMegabyte};
+const CpuCachingAllocator::Options kOptions{.address_space = 256 * kMegabyte,
+                                            .growth_bytes = kMegabyte};
 
 /// Blocks with a pattern in them that nobody else may write.
 struct Blocks {
@@ -32,7 +33,9 @@ struct Blocks {
   }
   void drop(std::size_t index) {
     const auto [data, bytes] = live[index];
-    EXPECT_TRUE(std::all_of(data, data + bytes, [first = *data](unsigned char byte) { return byte == first; })) << "blocks overlap";
+    EXPECT_TRUE(std::all_of(data, data + bytes, [first = *data](unsigned char byte) {
+      return byte == first;
+    })) << "blocks overlap";
     heap.free(data);
     live.erase(live.begin() + static_cast<std::ptrdiff_t>(index));
   }
@@ -83,7 +86,8 @@ TEST(CpuCachingAllocator, FreedNeighboursServeLargerBlocks) {
   for (int i = 0; i < 16; ++i) small.push_back(heap.allocate(kMegabyte));
   const std::size_t held = heap.statistics().reserved_bytes;
   EXPECT_LE(held, 18 * kMegabyte) << "little more than was asked for";
-  for (const int i : {1, 3, 0, 2, 7, 6, 5, 4, 15, 14, 13, 12, 8, 9, 10, 11}) heap.free(small[static_cast<std::size_t>(i)]);
+  for (const int i : {1, 3, 0, 2, 7, 6, 5, 4, 15, 14, 13, 12, 8, 9, 10, 11})
+    heap.free(small[static_cast<std::size_t>(i)]);
   EXPECT_EQ(heap.allocate(16 * kMegabyte), small[0]);
   EXPECT_EQ(heap.statistics().reserved_bytes, held);
 }

@@ -20,7 +20,8 @@ class Files : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = fs::temp_directory_path() / ("megatron_files_" + std::to_string(::getpid()) + "_" + info->name());
+    folder_ = fs::temp_directory_path() /
+              ("megatron_files_" + std::to_string(::getpid()) + "_" + info->name());
     megatron::create_directories(folder_);
   }
   void TearDown() override { fs::remove_all(folder_); }
@@ -58,7 +59,8 @@ TEST_F(Files, NamesThePathOfWhatIsMissing) {
   EXPECT_THAT(message_of([&] { read_file(path); }), HasSubstr(path.string()));
   EXPECT_THAT(message_of([&] { MappedFile map(path); }), HasSubstr(path.string()));
   EXPECT_THAT(message_of([&] { FileWriter writer(path / "below"); }), HasSubstr(path.string()));
-  EXPECT_THAT(message_of([&] { write_file_atomically(path / "below", "x"); }), HasSubstr(path.string()));
+  EXPECT_THAT(message_of([&] { write_file_atomically(path / "below", "x"); }),
+              HasSubstr(path.string()));
   EXPECT_THAT(message_of([&] { read_file(folder_); }), HasSubstr(folder_.string()));
   EXPECT_THAT(message_of([&] { MappedFile map(folder_); }), HasSubstr(folder_.string()));
 }

@@ -1,5 +1,5 @@
-// Reads every #include under src/megatron: a room includes only rooms above it in CMakeLists.txt, torch stays in the rooms that link it, and
-// third-party headers stay in .cpp files.
+// Reads every #include under src/megatron: a room includes only rooms above it in CMakeLists.txt,
+// torch stays in the rooms that link it, and third-party headers stay in .cpp files.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -15,7 +15,8 @@ namespace {
 namespace fs = std::filesystem;
 
 const fs::path kSource = MEGATRON_SOURCE_DIR;
-/// Third-party headers that a public header of ours may name: forward declarations, and the tensor type itself.
+/// Third-party headers that a public header of ours may name: forward declarations, and the tensor
+/// type itself.
 const std::set<std::string> kAllowedInHeaders{"nlohmann/json_fwd.hpp"};
 
 struct Room {
@@ -46,10 +47,12 @@ bool is_torch(const std::string& header) {
 
 bool is_third_party(const std::string& header) {
   static const std::regex system(R"(^(sys|netinet|arpa|net|linux|asm|bits)/)");
-  if (header.starts_with("megatron/") || header.starts_with("kernels/") || is_torch(header)) return false;
+  if (header.starts_with("megatron/") || header.starts_with("kernels/") || is_torch(header))
+    return false;
   if (std::regex_search(header, system)) return false;
-  return header.find('/') != std::string::npos || header.find("zlib") == 0 || header.find("zstd") == 0 || header.find("pcre2") == 0 ||
-         header.find("simdjson") == 0 || header.find("utf8proc") == 0 || header.find("xxhash") == 0;
+  return header.find('/') != std::string::npos || header.find("zlib") == 0 ||
+         header.find("zstd") == 0 || header.find("pcre2") == 0 || header.find("simdjson") == 0 ||
+         header.find("utf8proc") == 0 || header.find("xxhash") == 0;
 }
 
 struct Include {
@@ -62,11 +65,13 @@ std::vector<Include> includes_under(const fs::path& folder) {
   const std::regex pattern(R"(^\s*#\s*include\s*[<"]([^>"]+)[>"])");
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     const auto extension = entry.path().extension();
-    if (extension != ".h" && extension != ".cpp" && extension != ".cu" && extension != ".cuh") continue;
+    if (extension != ".h" && extension != ".cpp" && extension != ".cu" && extension != ".cuh")
+      continue;
     std::ifstream lines(entry.path());
     std::smatch match;
     for (std::string line; std::getline(lines, line);) {
-      if (std::regex_search(line, match, pattern)) found.push_back({fs::relative(entry.path(), folder), match.str(1)});
+      if (std::regex_search(line, match, pattern))
+        found.push_back({fs::relative(entry.path(), folder), match.str(1)});
     }
   }
   return found;
@@ -78,13 +83,15 @@ TEST(Includes, GoUpTheListOfRooms) {
   for (const auto& [file, header] : includes_under(kSource / "src/megatron")) {
     const std::string room = file.begin()->string();
     if (room == "cli") continue;
-    ASSERT_TRUE(known.contains(room)) << file << " lies in a folder that CMakeLists.txt does not name as a room";
+    ASSERT_TRUE(known.contains(room))
+        << file << " lies in a folder that CMakeLists.txt does not name as a room";
     if (header.starts_with("megatron/")) {
       const std::string included = std::next(fs::path(header).begin())->string();
       EXPECT_TRUE(known.contains(included) && known.at(included).order <= known.at(room).order)
           << file << " includes " << header << ", which is not above it in CMakeLists.txt";
     }
-    EXPECT_TRUE(!is_torch(header) || known.at(room).links_torch) << file << " includes " << header << ", but its room is free of torch";
+    EXPECT_TRUE(!is_torch(header) || known.at(room).links_torch)
+        << file << " includes " << header << ", but its room is free of torch";
   }
 }
 
@@ -95,15 +102,18 @@ TEST(Includes, FrontCommandsAreFreeOfTorch) {
     EXPECT_FALSE(is_torch(header)) << "cli/" << file << " includes " << header;
     if (!header.starts_with("megatron/")) continue;
     const std::string included = std::next(fs::path(header).begin())->string();
-    EXPECT_FALSE(included != "cli" && known.at(included).links_torch) << "cli/" << file << " includes " << header << ", a room with torch";
-    EXPECT_FALSE(header.starts_with("megatron/cli/engine/")) << "cli/" << file << " includes " << header;
+    EXPECT_FALSE(included != "cli" && known.at(included).links_torch)
+        << "cli/" << file << " includes " << header << ", a room with torch";
+    EXPECT_FALSE(header.starts_with("megatron/cli/engine/"))
+        << "cli/" << file << " includes " << header;
   }
 }
 
 TEST(Includes, ThirdPartyHeadersStayInSourceFiles) {
   for (const auto& [file, header] : includes_under(kSource / "src/megatron")) {
     if (file.extension() != ".h" || kAllowedInHeaders.contains(header)) continue;
-    EXPECT_FALSE(is_third_party(header)) << file << " includes " << header << ": put it behind a header of ours";
+    EXPECT_FALSE(is_third_party(header))
+        << file << " includes " << header << ": put it behind a header of ours";
     EXPECT_NE(header, "torch/torch.h") << file;
   }
 }
@@ -111,7 +121,8 @@ TEST(Includes, ThirdPartyHeadersStayInSourceFiles) {
 TEST(Includes, KernelsKnowNeitherTorchNorRooms) {
   if (!fs::exists(kSource / "src/kernels")) GTEST_SKIP();
   for (const auto& [file, header] : includes_under(kSource / "src/kernels")) {
-    EXPECT_FALSE(is_torch(header) || header.starts_with("megatron/")) << "kernels/" << file << " includes " << header;
+    EXPECT_FALSE(is_torch(header) || header.starts_with("megatron/"))
+        << "kernels/" << file << " includes " << header;
   }
 }
 

@@ -9,7 +9,8 @@ namespace megatron {
 namespace {
 
 OrderedPool<int, int>::Source count_to(int end) {
-  return [next = 0, end]() mutable { return next < end ? std::optional<int>(next++) : std::nullopt; };
+  return
+      [next = 0, end]() mutable { return next < end ? std::optional<int>(next++) : std::nullopt; };
 }
 
 class OrderedPoolTest : public ::testing::TestWithParam<int> {};
@@ -53,7 +54,8 @@ TEST_P(OrderedPoolTest, SourceErrorsComeAfterEarlierOutputs) {
 }
 
 TEST_P(OrderedPoolTest, EndsWhenAbandoned) {
-  OrderedPool<int, int> pool({.workers = GetParam(), .depth = 2}, count_to(1000000), [](int value) { return value; });
+  OrderedPool<int, int> pool({.workers = GetParam(), .depth = 2}, count_to(1000000),
+                             [](int value) { return value; });
   EXPECT_EQ(pool.next(), 0);
 }
 

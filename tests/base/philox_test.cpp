@@ -18,7 +18,8 @@ TEST(Philox, MatchesRandom123) {
 }
 
 TEST(Philox, BlockIsCounterLowThenOrdinal) {
-  EXPECT_EQ(philox_block(0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e), (Block{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+  EXPECT_EQ(philox_block(0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e),
+            (Block{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
 TEST(Philox, HashIsFnv1a) {

@@ -7,19 +7,26 @@ namespace megatron {
 namespace {
 
 TEST(ProgressBar, ShowsShareSpeedAndRemainingTime) {
-  const ProgressBarOptions options{.title = "train", .total = 100, .start = 0, .unit = "steps", .enabled = true};
-  EXPECT_EQ(progress_bar_line(options, 50, 10.0, "loss 2.5", 200), "train  50% [############            ] 50/100 steps  5.0/s  remaining 0:10  loss 2.5");
-  EXPECT_EQ(progress_bar_line(options, 0, 10.0, "", 200), "train  0% [                        ] 0/100 steps");
-  EXPECT_EQ(progress_bar_line(options, 100, 10.0, "", 200).substr(0, 37), "train  100% [########################");
+  const ProgressBarOptions options{
+      .title = "train", .total = 100, .start = 0, .unit = "steps", .enabled = true};
+  EXPECT_EQ(progress_bar_line(options, 50, 10.0, "loss 2.5", 200),
+            "train  50% [############            ] 50/100 steps  5.0/s  remaining 0:10  loss 2.5");
+  EXPECT_EQ(progress_bar_line(options, 0, 10.0, "", 200),
+            "train  0% [                        ] 0/100 steps");
+  EXPECT_EQ(progress_bar_line(options, 100, 10.0, "", 200).substr(0, 37),
+            "train  100% [########################");
 }
 
 TEST(ProgressBar, CountsSpeedFromTheStart) {
-  const ProgressBarOptions options{.title = "train", .total = 100, .start = 80, .unit = "", .enabled = true};
-  EXPECT_THAT(progress_bar_line(options, 90, 10.0, "", 200), ::testing::HasSubstr("90/100  1.0/s  remaining 0:10"));
+  const ProgressBarOptions options{
+      .title = "train", .total = 100, .start = 80, .unit = "", .enabled = true};
+  EXPECT_THAT(progress_bar_line(options, 90, 10.0, "", 200),
+              ::testing::HasSubstr("90/100  1.0/s  remaining 0:10"));
 }
 
 TEST(ProgressBar, UnknownTotalAndNarrowTerminal) {
-  const ProgressBarOptions options{.title = "read", .total = 0, .start = 0, .unit = "lines", .enabled = true};
+  const ProgressBarOptions options{
+      .title = "read", .total = 0, .start = 0, .unit = "lines", .enabled = true};
   EXPECT_EQ(progress_bar_line(options, 2000000, 10.0, "", 200), "read  2000000 lines  200k/s");
   EXPECT_EQ(progress_bar_line(options, 7, 1.0, "", 6), "read  ");
   EXPECT_EQ(progress_bar_line(options, 7, 1.0, "", -1), "");

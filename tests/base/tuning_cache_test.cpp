@@ -1,4 +1,5 @@
-// What was measured is kept and believed; several processes at once agree; a folder that cannot be written is no error.
+// What was measured is kept and believed; several processes at once agree; a folder that cannot be
+// written is no error.
 #include "megatron/base/tuning_cache.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +20,8 @@ namespace fs = std::filesystem;
 
 class MachineCache : public testing::Test {
  protected:
-  MachineCache() : folder_(fs::path(testing::TempDir()) / ("machine_cache_" + std::to_string(::getpid()))) {
+  MachineCache()
+      : folder_(fs::path(testing::TempDir()) / ("machine_cache_" + std::to_string(::getpid()))) {
     ::setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
   }
   ~MachineCache() override {

@@ -49,7 +49,8 @@ TEST(Checkpoint, RestoresEveryBit) {
 
 TEST(Checkpoint, SavesNoVocabularyPadding) {
   const TemporaryFolder root;
-  const SafetensorsFile file(save_checkpoint(root.path(), TinyRun(1).request(1)) / "weights_00000.safetensors");
+  const SafetensorsFile file(save_checkpoint(root.path(), TinyRun(1).request(1)) /
+                             "weights_00000.safetensors");
   EXPECT_EQ(file.find("embedding.word_embeddings.weight")->shape, (Shape{19, 16}));
 }
 
@@ -60,7 +61,8 @@ TEST(Checkpoint, ReplacesAnIterationAndRemovesWhatInterruptedWritersLeft) {
   const TinyRun second(2);
   save_checkpoint(root.path(), second.request(5));
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(root.path())) names.push_back(entry.path().filename());
+  for (const auto& entry : fs::directory_iterator(root.path()))
+    names.push_back(entry.path().filename());
   EXPECT_THAT(names, testing::UnorderedElementsAre("iter_0000005", kTrackerFile));
   TinyRun loaded(3);
   load_weights(*find_checkpoint(root.path()), *loaded.store);
@@ -86,7 +88,8 @@ TEST(Checkpoint, AcceptsTheCallersLock) {
 }
 
 TEST(Checkpoint, ChecksFreeSpaceFirst) {
-  expect_user_error([] { require_free_space("/", std::uint64_t{1} << 60); }, {"free space", "1152921504607895552"});
+  expect_user_error([] { require_free_space("/", std::uint64_t{1} << 60); },
+                    {"free space", "1152921504607895552"});
 }
 
 TEST(Checkpoint, FindsNothingInMissingEmptyAndUncommittedFolders) {
@@ -102,7 +105,8 @@ TEST(Checkpoint, FindsNothingInMissingEmptyAndUncommittedFolders) {
 TEST(Checkpoint, ChoosesTheIteration) {
   const TemporaryFolder root;
   const TinyRun run(1);
-  for (const std::int64_t iteration : {5, 7, 9}) save_checkpoint(root.path(), run.request(iteration));
+  for (const std::int64_t iteration : {5, 7, 9})
+    save_checkpoint(root.path(), run.request(iteration));
   EXPECT_EQ(find_checkpoint(root.path())->iteration, 9);
   EXPECT_EQ(find_checkpoint(root.path(), 7)->iteration, 7);
   EXPECT_EQ(find_checkpoint(root / "iter_0000005")->iteration, 5);
@@ -146,12 +150,14 @@ TEST(Checkpoint, NamesDamagedDataBeforeUsingIt) {
   overwrite(weights, fs::file_size(weights) - 1, '\x7f');
   TinyRun loaded(2);
   const auto source = find_checkpoint(root.path());
-  expect_user_error([&] { load_weights(*source, *loaded.store); }, {"weights_00000.safetensors", "output_layer.weight", "checksum"});
+  expect_user_error([&] { load_weights(*source, *loaded.store); },
+                    {"weights_00000.safetensors", "output_layer.weight", "checksum"});
   const auto errors = verify_folder(folder);
   ASSERT_EQ(errors.size(), 1u);
   EXPECT_THAT(errors[0], testing::HasSubstr("output_layer.weight"));
   std::ostringstream out;
-  expect_user_error([&] { verify_checkpoints(root.path(), false, out); }, {"damaged", "output_layer.weight"});
+  expect_user_error([&] { verify_checkpoints(root.path(), false, out); },
+                    {"damaged", "output_layer.weight"});
   fs::resize_file(weights, fs::file_size(weights) / 2);
   EXPECT_THAT(verify_folder(folder)[0], testing::HasSubstr("weights_00000.safetensors"));
   fs::remove(folder / "optimizer_00000.safetensors");
@@ -161,13 +167,16 @@ TEST(Checkpoint, NamesDamagedDataBeforeUsingIt) {
 // A change that no reader of safetensors would notice.
 TEST(Checkpoint, NamesADamagedHeader) {
   const TemporaryFolder root;
-  const fs::path weights = save_checkpoint(root.path(), TinyRun(1).request(5)) / "weights_00000.safetensors";
+  const fs::path weights =
+      save_checkpoint(root.path(), TinyRun(1).request(5)) / "weights_00000.safetensors";
   const std::size_t at = read_file(weights).find("\"pt\"");
   ASSERT_NE(at, std::string::npos);
   overwrite(weights, at + 1, 'q');
   TinyRun loaded(2);
-  expect_user_error([&] { load_weights(*find_checkpoint(root.path()), *loaded.store); }, {"weights_00000.safetensors", "header"});
-  EXPECT_THAT(verify_folder(root / "iter_0000005"), testing::ElementsAre(testing::HasSubstr("checksum of the header")));
+  expect_user_error([&] { load_weights(*find_checkpoint(root.path()), *loaded.store); },
+                    {"weights_00000.safetensors", "header"});
+  EXPECT_THAT(verify_folder(root / "iter_0000005"),
+              testing::ElementsAre(testing::HasSubstr("checksum of the header")));
 }
 
 TEST(Checkpoint, VerifiesEveryIteration) {
@@ -194,14 +203,17 @@ TEST(Checkpoint, RefusesAnotherModelAndAnotherOptimizer) {
   TinyRun wide(2, wider), deep(2, deeper), tie(2, tied);
   expect_user_error([&] { load_weights(*source, *wide.store); }, {"linear_fc", "shape"});
   expect_user_error([&] { load_weights(*source, *deep.store); }, {"missing", "decoder.layers.2."});
-  expect_user_error([&] { load_weights(*source, *tie.store); }, {"does not have", "output_layer.weight"});
+  expect_user_error([&] { load_weights(*source, *tie.store); },
+                    {"does not have", "output_layer.weight"});
   TinyRun sgd(2, tiny_llama(), "sgd");
-  expect_user_error([&] { load_optimizer(*source, *sgd.optimizer); }, {"another optimizer", "adam", "momentum_buffer"});
+  expect_user_error([&] { load_optimizer(*source, *sgd.optimizer); },
+                    {"another optimizer", "adam", "momentum_buffer"});
   TinyRun without(1);
   SaveRequest request = without.request(6);
   request.optimizer = nullptr;
   save_checkpoint(root.path(), request);
-  expect_user_error([&] { load_optimizer(*find_checkpoint(root.path()), *without.optimizer); }, {"no optimizer state"});
+  expect_user_error([&] { load_optimizer(*find_checkpoint(root.path()), *without.optimizer); },
+                    {"no optimizer state"});
 }
 
 // A process killed while it writes leaves the last checkpoint whole.
@@ -212,7 +224,8 @@ TEST(Checkpoint, SurvivesAKilledWriter) {
   for (int delay_us : {200, 1000, 3000, 9000}) {
     const pid_t child = ::fork();
     if (child == 0) {
-      for (std::int64_t iteration = 6;; ++iteration) save_checkpoint(root.path(), run.request(iteration % 3 + 6));
+      for (std::int64_t iteration = 6;; ++iteration)
+        save_checkpoint(root.path(), run.request(iteration % 3 + 6));
     }
     ::usleep(static_cast<unsigned>(delay_us));
     ::kill(child, SIGKILL);

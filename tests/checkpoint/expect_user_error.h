@@ -12,7 +12,8 @@
 
 namespace megatron {
 
-inline void expect_user_error(const std::function<void()>& action, const std::vector<std::string>& words, const std::string& name = {}) {
+inline void expect_user_error(const std::function<void()>& action,
+                              const std::vector<std::string>& words, const std::string& name = {}) {
   SCOPED_TRACE(name);
   try {
     action();

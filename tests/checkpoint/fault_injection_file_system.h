@@ -1,4 +1,5 @@
-// A disk on which one call of a save goes wrong. It counts calls, so that a test can let each of them fail in turn.
+// A disk on which one call of a save goes wrong. It counts calls, so that a test can let each of
+// them fail in turn.
 #pragma once
 
 #include <cerrno>
@@ -14,15 +15,16 @@ namespace megatron {
 
 enum class Fault {
   none,
-  kill,          ///< the process ends here; a write is half done
-  power_loss,    ///< as kill, and the disk forgets what was not flushed: the data of files, the names in folders
-  no_space,      ///< this call fails with ENOSPC
-  full_disk,     ///< every create, write, folder and reservation from here on fails with ENOSPC
-  quota,         ///< this call fails with EDQUOT
-  io_error,      ///< this call fails with EIO
-  dead_disk,     ///< every call from here on fails with EIO
-  truncate,      ///< half of a write is lost, silently
-  flip,          ///< one bit of a write changes, silently
+  kill,        ///< the process ends here; a write is half done
+  power_loss,  ///< as kill, and the disk forgets what was not flushed: the data of files, the names
+               ///< in folders
+  no_space,    ///< this call fails with ENOSPC
+  full_disk,   ///< every create, write, folder and reservation from here on fails with ENOSPC
+  quota,       ///< this call fails with EDQUOT
+  io_error,    ///< this call fails with EIO
+  dead_disk,   ///< every call from here on fails with EIO
+  truncate,    ///< half of a write is lost, silently
+  flip,        ///< one bit of a write changes, silently
   short_write,   ///< half of a write is done, and said so
   interruption,  ///< this write fails with EINTR
 };
@@ -62,7 +64,8 @@ class FaultInjectionFileSystem : public FileSystem {
     dirty_.insert(open_.at(descriptor));
     if (!is_here()) return FileSystem::write(descriptor, data, size);
     if (options_.fault == Fault::flip) return write_flipped(descriptor, data, size);
-    if (options_.fault != Fault::truncate && options_.fault != Fault::short_write) return FileSystem::write(descriptor, data, size);
+    if (options_.fault != Fault::truncate && options_.fault != Fault::short_write)
+      return FileSystem::write(descriptor, data, size);
     const std::size_t half = (size + 1) / 2;
     FileSystem::write(descriptor, data, options_.fault == Fault::truncate ? size / 2 : half);
     return static_cast<ssize_t>(options_.fault == Fault::truncate ? size : half);
@@ -89,7 +92,8 @@ class FaultInjectionFileSystem : public FileSystem {
 
   int make_folder(const Path& folder) override {
     if (!enter("make_folder", folder)) return -1;
-    unflushed_names_.push_back({folder.parent_path(), [folder] { std::filesystem::remove_all(folder); }});
+    unflushed_names_.push_back(
+        {folder.parent_path(), [folder] { std::filesystem::remove_all(folder); }});
     return FileSystem::make_folder(folder);
   }
 
@@ -113,7 +117,9 @@ class FaultInjectionFileSystem : public FileSystem {
     return FileSystem::remove(path);
   }
 
-  int preallocate(int descriptor, std::uint64_t) override { return enter("reserve", open_.at(descriptor)) ? 0 : -1; }
+  int preallocate(int descriptor, std::uint64_t) override {
+    return enter("reserve", open_.at(descriptor)) ? 0 : -1;
+  }
 
   std::size_t buffer_bytes() const override { return 512; }
 
@@ -139,7 +145,8 @@ class FaultInjectionFileSystem : public FileSystem {
   bool enter(const std::string& name, const Path& path) {
     if (is_dead_) return fail(EIO) == 0;
     calls_.push_back({name, path});
-    const bool takes_space = name == "create" || name == "write" || name == "make_folder" || name == "reserve";
+    const bool takes_space =
+        name == "create" || name == "write" || name == "make_folder" || name == "reserve";
     switch (options_.fault) {
       case Fault::kill:
       case Fault::power_loss:
@@ -163,11 +170,13 @@ class FaultInjectionFileSystem : public FileSystem {
   }
 
   [[noreturn]] void end_process(const std::string& name) {
-    if (name == "write") FileSystem::write(pending_write_.descriptor, pending_write_.data, pending_write_.size / 2);
+    if (name == "write")
+      FileSystem::write(pending_write_.descriptor, pending_write_.data, pending_write_.size / 2);
     is_dead_ = true;
     if (options_.fault == Fault::power_loss) {
       for (const Path& path : dirty_) std::filesystem::resize_file(path, 0);
-      for (auto name_of = unflushed_names_.rbegin(); name_of != unflushed_names_.rend(); ++name_of) name_of->forget();
+      for (auto name_of = unflushed_names_.rbegin(); name_of != unflushed_names_.rend(); ++name_of)
+        name_of->forget();
     }
     throw Killed{};
   }

@@ -12,15 +12,19 @@ namespace megatron {
 namespace {
 
 Json llama(const Json& changes = Json::object()) {
-  Json json = {{"model_type", "llama"},  {"vocab_size", 128},        {"hidden_size", 64},        {"intermediate_size", 112},
-               {"num_hidden_layers", 3}, {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"max_position_embeddings", 256},
-               {"rms_norm_eps", 1e-5},   {"rope_theta", 500000.0},   {"hidden_act", "silu"},     {"tie_word_embeddings", false}};
+  Json json = {{"model_type", "llama"},    {"vocab_size", 128},
+               {"hidden_size", 64},        {"intermediate_size", 112},
+               {"num_hidden_layers", 3},   {"num_attention_heads", 4},
+               {"num_key_value_heads", 2}, {"max_position_embeddings", 256},
+               {"rms_norm_eps", 1e-5},     {"rope_theta", 500000.0},
+               {"hidden_act", "silu"},     {"tie_word_embeddings", false}};
   json.merge_patch(changes);
   return json;
 }
 
 Json gpt2(const Json& changes = Json::object()) {
-  Json json = {{"model_type", "gpt2"}, {"vocab_size", 128}, {"n_embd", 64}, {"n_head", 4}, {"n_layer", 2}, {"n_positions", 32}};
+  Json json = {{"model_type", "gpt2"}, {"vocab_size", 128}, {"n_embd", 64},
+               {"n_head", 4},          {"n_layer", 2},      {"n_positions", 32}};
   json.merge_patch(changes);
   return json;
 }
@@ -40,8 +44,11 @@ TEST(HfConfig, ReadsLlamaOfEitherAge) {
   EXPECT_FALSE(model.add_bias_linear || model.add_qkv_bias);
   EXPECT_TRUE(model.untie_embeddings_and_output_weights);
 
-  const Json scaling = {
-      {"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 64}};
+  const Json scaling = {{"rope_type", "llama3"},
+                        {"factor", 8.0},
+                        {"low_freq_factor", 1.0},
+                        {"high_freq_factor", 4.0},
+                        {"original_max_position_embeddings", 64}};
   Json parameters = scaling;
   parameters["rope_theta"] = 500000.0;
   Json newer = llama({{"rope_theta", nullptr}});
@@ -63,7 +70,9 @@ TEST(HfConfig, ReadsLlamaOfEitherAge) {
 // Defaults of the configuration classes of transformers 5.
 TEST(HfConfig, TakesTheFamilysDefaults) {
   Json bare = llama();
-  for (const char* key : {"rms_norm_eps", "rope_theta", "hidden_act", "tie_word_embeddings", "num_key_value_heads"}) bare.erase(key);
+  for (const char* key :
+       {"rms_norm_eps", "rope_theta", "hidden_act", "tie_word_embeddings", "num_key_value_heads"})
+    bare.erase(key);
   EXPECT_EQ(model_of(bare).norm_epsilon, 1e-6);
   EXPECT_EQ(model_of(bare).rotary_base, 10000.0);
   EXPECT_EQ(model_of(bare).query_groups(), 4);
@@ -81,7 +90,11 @@ TEST(HfConfig, TakesTheFamilysDefaults) {
 }
 
 TEST(HfConfig, ReadsGpt2) {
-  const HfConfig config = parse_hf_config(gpt2({{"resid_pdrop", 0.2}, {"embd_pdrop", 0.2}, {"n_inner", 96}, {"scale_attn_weights", false}}), "c");
+  const HfConfig config = parse_hf_config(gpt2({{"resid_pdrop", 0.2},
+                                                {"embd_pdrop", 0.2},
+                                                {"n_inner", 96},
+                                                {"scale_attn_weights", false}}),
+                                          "c");
   EXPECT_EQ(config.model.activation, Activation::gelu_tanh);
   EXPECT_EQ(config.model.hidden_dropout, 0.2);
   EXPECT_EQ(config.model.ffn_hidden_size, 96);
@@ -94,9 +107,11 @@ TEST(HfConfig, ReadsGpt2) {
 }
 
 TEST(HfConfig, ReadsSlidingWindows) {
-  const TransformerConfig mistral = model_of(llama({{"model_type", "mistral"}, {"sliding_window", 7}}));
+  const TransformerConfig mistral =
+      model_of(llama({{"model_type", "mistral"}, {"sliding_window", 7}}));
   EXPECT_EQ(*mistral.window_size, (std::array<std::int64_t, 2>{6, 0}));
-  const Json qwen = llama({{"model_type", "qwen2"}, {"sliding_window", 7}, {"max_window_layers", 1}});
+  const Json qwen =
+      llama({{"model_type", "qwen2"}, {"sliding_window", 7}, {"max_window_layers", 1}});
   EXPECT_FALSE(model_of(qwen).window_size.has_value());
   Json enabled = qwen;
   enabled["use_sliding_window"] = true;
@@ -121,7 +136,8 @@ TEST(HfConfig, NamesTheFieldThatIsNotSupported) {
       {llama({{"num_hidden_layers", "3"}}), {"num_hidden_layers", "integer"}},
       {llama({{"num_hidden_layers", 0}}), {"num_layers"}},
       {llama({{"num_hidden_layers", 1e12}}), {"num_hidden_layers"}},
-      {llama({{"model_type", "qwen3"}, {"num_hidden_layers", std::int64_t{1} << 60}}), {"num_layers"}},
+      {llama({{"model_type", "qwen3"}, {"num_hidden_layers", std::int64_t{1} << 60}}),
+       {"num_layers"}},
       {gpt2({{"n_embd", std::int64_t{1} << 62}}), {"hidden_size"}},
       {llama({{"hidden_size", -64}}), {"hidden_size"}},
       {llama({{"hidden_size", 66}}), {"hidden_size", "multiple"}},
@@ -130,11 +146,14 @@ TEST(HfConfig, NamesTheFieldThatIsNotSupported) {
       {llama({{"hidden_act", "mish"}}), {"hidden_act", "mish"}},
       {llama({{"rms_norm_eps", 0}}), {"rms_norm_eps"}},
       {llama({{"rope_theta", "x"}}), {"rope_theta"}},
-      {llama({{"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}}}), {"rope_scaling", "rope_type", "dynamic"}},
-      {llama({{"rope_parameters", {{"rope_type", "longrope"}}}}), {"rope_parameters", "rope_type", "longrope"}},
+      {llama({{"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}}}),
+       {"rope_scaling", "rope_type", "dynamic"}},
+      {llama({{"rope_parameters", {{"rope_type", "longrope"}}}}),
+       {"rope_parameters", "rope_type", "longrope"}},
       {llama({{"rope_scaling", {{"type", "linear"}}}}), {"rope_scaling", "factor"}},
       {llama({{"rope_scaling", 3}}), {"rope_scaling"}},
-      {llama({{"rope_parameters", {{"full_attention", Json::object()}, {"rope_theta", 1.0}}}}), {"full_attention"}},
+      {llama({{"rope_parameters", {{"full_attention", Json::object()}, {"rope_theta", 1.0}}}}),
+       {"full_attention"}},
       {llama({{"partial_rotary_factor", 0.5}}), {"partial_rotary_factor"}},
       {llama({{"attention_bias", true}}), {"attention_bias"}},
       {llama({{"quantization_config", {{"bits", 4}}}}), {"quantization_config"}},
@@ -155,17 +174,29 @@ TEST(HfConfig, NamesTheFieldThatIsNotSupported) {
 }
 
 TEST(HfConfig, WritesWhatItReads) {
-  const Json yarn = {
-      {"rope_type", "yarn"}, {"rope_theta", 1e6}, {"factor", 4.0}, {"original_max_position_embeddings", 64}, {"attention_factor", 1.1}};
+  const Json yarn = {{"rope_type", "yarn"},
+                     {"rope_theta", 1e6},
+                     {"factor", 4.0},
+                     {"original_max_position_embeddings", 64},
+                     {"attention_factor", 1.1}};
   const std::vector<Json> configs{
       llama(),
-      llama({{"attention_bias", true}, {"mlp_bias", true}, {"tie_word_embeddings", true}, {"head_dim", 24}}),
+      llama({{"attention_bias", true},
+             {"mlp_bias", true},
+             {"tie_word_embeddings", true},
+             {"head_dim", 24}}),
       llama({{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}}),
-      llama({{"model_type", "qwen2"}, {"use_sliding_window", true}, {"sliding_window", 9}, {"max_window_layers", 2}}),
+      llama({{"model_type", "qwen2"},
+             {"use_sliding_window", true},
+             {"sliding_window", 9},
+             {"max_window_layers", 2}}),
       llama({{"model_type", "qwen3"}, {"head_dim", 32}, {"rope_parameters", yarn}}),
       llama({{"model_type", "mistral"}, {"sliding_window", 9}}),
       gpt2(),
-      gpt2({{"n_inner", 100}, {"activation_function", "relu"}, {"tie_word_embeddings", false}, {"scale_attn_weights", false}}),
+      gpt2({{"n_inner", 100},
+            {"activation_function", "relu"},
+            {"tie_word_embeddings", false},
+            {"scale_attn_weights", false}}),
   };
   for (const Json& json : configs) {
     const HfConfig config = parse_hf_config(json, "c");
@@ -176,7 +207,8 @@ TEST(HfConfig, WritesWhatItReads) {
 }
 
 TEST(HfConfig, KeepsTheKeysOfTheOriginal) {
-  const Json original = llama({{"torch_dtype", "bfloat16"}, {"my_own_key", {1, 2}}, {"eos_token_id", 2}});
+  const Json original =
+      llama({{"torch_dtype", "bfloat16"}, {"my_own_key", {1, 2}}, {"eos_token_id", 2}});
   TransformerConfig model = model_of(original);
   Json same = make_hf_config(model, "llama", "float32", &original);
   EXPECT_EQ(same.at("torch_dtype"), "float32");
@@ -192,16 +224,21 @@ TEST(HfConfig, KeepsTheKeysOfTheOriginal) {
 TEST(HfConfig, RefusesWhatAFamilyCannotExpress) {
   TransformerConfig model = model_of(llama());
   model.window_size = {{8, 0}};
-  expect_user_error([&] { make_hf_config(model, "llama", "float32", nullptr); }, {"llama", "window_size"});
+  expect_user_error([&] { make_hf_config(model, "llama", "float32", nullptr); },
+                    {"llama", "window_size"});
   model.apply_layernorm_1p = true;
-  expect_user_error([&] { make_hf_config(model, "mistral", "float32", nullptr); }, {"mistral", "apply_layernorm_1p"});
-  expect_user_error([&] { make_hf_config(model, "gpt2", "float32", nullptr); }, {"gpt2", "position_embedding_type"});
+  expect_user_error([&] { make_hf_config(model, "mistral", "float32", nullptr); },
+                    {"mistral", "apply_layernorm_1p"});
+  expect_user_error([&] { make_hf_config(model, "gpt2", "float32", nullptr); },
+                    {"gpt2", "position_embedding_type"});
 }
 
 TEST(HfConfig, SurvivesRandomDamage) {
   std::mt19937 random(3);
-  const std::string texts[] = {llama({{"rope_scaling", {{"type", "yarn"}, {"factor", 2.0}}}}).dump(), gpt2().dump(),
-                               llama({{"model_type", "qwen2"}, {"use_sliding_window", true}, {"layer_types", nullptr}}).dump()};
+  const std::string texts[] = {
+      llama({{"rope_scaling", {{"type", "yarn"}, {"factor", 2.0}}}}).dump(), gpt2().dump(),
+      llama({{"model_type", "qwen2"}, {"use_sliding_window", true}, {"layer_types", nullptr}})
+          .dump()};
   for (int round = 0; round < 2000; ++round) {
     try {
       parse_hf_config(parse_json(mutate(texts[round % 3], random), "c"), "c");
@@ -211,7 +248,10 @@ TEST(HfConfig, SurvivesRandomDamage) {
 }
 
 TEST(Architecture, StoresEveryMember) {
-  TransformerConfig model = model_of(llama({{"model_type", "qwen2"}, {"use_sliding_window", true}, {"sliding_window", 9}, {"max_window_layers", 2}}));
+  TransformerConfig model = model_of(llama({{"model_type", "qwen2"},
+                                            {"use_sliding_window", true},
+                                            {"sliding_window", 9},
+                                            {"max_window_layers", 2}}));
   model.embedding_init_method_std = 0.5;
   model.yarn_attention_factor = 1.0 / 3;
   const Json json = architecture_to_json(model);

@@ -25,7 +25,8 @@ void write_shards(const fs::path& folder, const TinyRun& run, const fs::path& sc
   save_checkpoint(scratch, run.request(5));
   const auto source = find_checkpoint(scratch);
   write_hf_directory(*open_weights(*source),
-                     {.model = source->model, .model_type = "llama", .max_shard_bytes = 2000}, folder);
+                     {.model = source->model, .model_type = "llama", .max_shard_bytes = 2000},
+                     folder);
 }
 
 TEST(HfDirectory, MissingShardsAreNamedWithTheIndex) {

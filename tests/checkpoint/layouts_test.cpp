@@ -1,4 +1,5 @@
-// A checkpoint of any layout and precision loads at any other, optimizer included, bit for bit; many ranks commit one folder, or none.
+// A checkpoint of any layout and precision loads at any other, optimizer included, bit for bit;
+// many ranks commit one folder, or none.
 //
 // The fast set loads each layout's checkpoint at two others; MEGATRON_TEST_LAYOUTS=all at all.
 #include <ATen/ATen.h>
@@ -50,11 +51,13 @@ TransformerConfig model_of(const RunType& type) {
   return model;
 }
 
-/// Numbers with all the bits of float32, the same for an element of the global tensor on every layout.
+/// Numbers with all the bits of float32, the same for an element of the global tensor on every
+/// layout.
 at::Tensor expected_local(const Parameter& parameter, double scale) {
   const at::Tensor global = irregular_like(parameter, scale).to(at::kFloat);
   const at::Tensor local = at::zeros(parameter.local_shape(), at::kFloat);
-  for_each_box(parameter, local, global, [](at::Tensor mine, const at::Tensor& whole) { mine.copy_(whole); });
+  for_each_box(parameter, local, global,
+               [](at::Tensor mine, const at::Tensor& whole) { mine.copy_(whole); });
   return local;
 }
 
@@ -62,15 +65,19 @@ double scale_of(const std::string& state) { return state == "exp_avg" ? 0.3 : 0.
 
 /// A rank's model, weights and optimizer.
 struct RankRun {
-  RankRun(const DataLayout& layout, const RunType& type, const Rank& rank, Communicators& communicators)
+  RankRun(const DataLayout& layout, const RunType& type, const Rank& rank,
+          Communicators& communicators)
       : place(rank), stages(pipeline_layout(layout.config(), model_of(type).num_layers)) {
     settings.model = model_of(type);
     settings.optimizer.optimizer = "adam";
-    model = make_gpt_model(settings.model, rank, {.vocab_pad_multiple = 8, .dtype = type.dtype, .layout = &stages});
+    model = make_gpt_model(settings.model, rank,
+                           {.vocab_pad_multiple = 8, .dtype = type.dtype, .layout = &stages});
     store = std::make_unique<ParamStore>(
         declared_parameters(*model),
-        ParamStore::Options{
-            .dtype = type.dtype, .grad_dtype = at::kFloat, .data_parallel = data_parallel_of(layout, rank, communicators), .model = rank.model});
+        ParamStore::Options{.dtype = type.dtype,
+                            .grad_dtype = at::kFloat,
+                            .data_parallel = data_parallel_of(layout, rank, communicators),
+                            .model = rank.model});
     optimizer = make_optimizer(settings.optimizer, *store);
   }
   void fill() {
@@ -78,26 +85,32 @@ struct RankRun {
     for (std::size_t i = 0; i < main.tensors().size(); ++i)
       main.tensors()[i].copy_(main.pieces()[i].of(expected_local(*main.pieces()[i].parameter, 1)));
     main.copy_main_params_to_model_params();
-    optimizer->visit_state([](const ParameterPiece& piece, const std::string& state, at::Tensor& flat) {
-      flat.copy_(piece.of(expected_local(*piece.parameter, scale_of(state))));
-    });
+    optimizer->visit_state(
+        [](const ParameterPiece& piece, const std::string& state, at::Tensor& flat) {
+          flat.copy_(piece.of(expected_local(*piece.parameter, scale_of(state))));
+        });
     optimizer->set_num_steps(7);
   }
   void expect_filled(const std::string& what) {
     for (const Parameter* parameter : store->parameters()) {
       const at::Tensor expected = expected_local(*parameter, 1);
-      EXPECT_TRUE(at::equal(parameter->value(), expected.to(parameter->value().scalar_type()))) << what << ": " << parameter->name();
-      const at::Tensor precise = parameter->spec().tags.precise ? parameter->precise_value().to(at::kFloat) : expected;
+      EXPECT_TRUE(at::equal(parameter->value(), expected.to(parameter->value().scalar_type())))
+          << what << ": " << parameter->name();
+      const at::Tensor precise =
+          parameter->spec().tags.precise ? parameter->precise_value().to(at::kFloat) : expected;
       EXPECT_TRUE(at::equal(precise, expected)) << what << ": precise " << parameter->name();
     }
     MainParameters& main = optimizer->main_parameters();
     for (std::size_t i = 0; i < main.tensors().size(); ++i) {
       const Parameter& parameter = *main.pieces()[i].parameter;
-      EXPECT_TRUE(at::equal(main.tensors()[i], main.pieces()[i].of(expected_local(parameter, 1)))) << what << ": main " << parameter.name();
+      EXPECT_TRUE(at::equal(main.tensors()[i], main.pieces()[i].of(expected_local(parameter, 1))))
+          << what << ": main " << parameter.name();
     }
-    optimizer->visit_state([&](const ParameterPiece& piece, const std::string& state, at::Tensor& flat) {
-      EXPECT_TRUE(at::equal(flat, piece.of(expected_local(*piece.parameter, scale_of(state))))) << what << ": " << state;
-    });
+    optimizer->visit_state(
+        [&](const ParameterPiece& piece, const std::string& state, at::Tensor& flat) {
+          EXPECT_TRUE(at::equal(flat, piece.of(expected_local(*piece.parameter, scale_of(state)))))
+              << what << ": " << state;
+        });
     EXPECT_EQ(optimizer->num_steps(), 7);
   }
   SaveRequest request(FileSystem* files = nullptr) const {
@@ -137,7 +150,8 @@ void expect_written_once(const std::filesystem::path& root, const std::string& w
   }
 }
 
-void expect_loads_at(const DataLayout& layout, const RunType& type, const std::filesystem::path& root, const std::string& what) {
+void expect_loads_at(const DataLayout& layout, const RunType& type,
+                     const std::filesystem::path& root, const std::string& what) {
   const auto source = find_checkpoint(root);
   ASSERT_TRUE(source.has_value()) << what;
   on_data_ranks(layout, [&](const Rank& rank, Communicators& communicators) {
@@ -172,8 +186,10 @@ TEST_P(LayoutCheckpoint, EveryLayoutLoadsEveryOther) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, LayoutCheckpoint,
-                         testing::Combine(testing::Values(Types{at::kFloat, at::kFloat}, Types{at::kBFloat16, at::kBFloat16},
-                                                          Types{at::kFloat, at::kBFloat16}, Types{at::kBFloat16, at::kFloat}),
+                         testing::Combine(testing::Values(Types{at::kFloat, at::kFloat},
+                                                          Types{at::kBFloat16, at::kBFloat16},
+                                                          Types{at::kFloat, at::kBFloat16},
+                                                          Types{at::kBFloat16, at::kFloat}),
                                           testing::Bool()));
 
 TEST(LayoutCheckpoint, WhatRanksShareIsWrittenOnceAndByAll) {
@@ -182,14 +198,16 @@ TEST(LayoutCheckpoint, WhatRanksShareIsWrittenOnceAndByAll) {
   const Manifest manifest = read_manifest(folder.path() / "iter_0000005");
   std::map<std::string, std::int64_t> by_file;
   for (const auto& [name, tensor] : manifest.tensors) {
-    for (const Piece& piece : tensor.pieces) by_file[piece.file] += num_elements(piece.region.shape);
+    for (const Piece& piece : tensor.pieces)
+      by_file[piece.file] += num_elements(piece.region.shape);
   }
   EXPECT_THAT(by_file.size(), testing::Ge(12u)) << "the ranks share the work";
 }
 
 /// Nothing but the lock is left below the root.
 void expect_nothing(const std::filesystem::path& root) {
-  for (const auto& entry : std::filesystem::directory_iterator(root)) EXPECT_EQ(entry.path().filename(), ".lock") << entry.path();
+  for (const auto& entry : std::filesystem::directory_iterator(root))
+    EXPECT_EQ(entry.path().filename(), ".lock") << entry.path();
 }
 
 TEST(LayoutCheckpoint, OneRanksFullDiskFailsAllAndLeavesNothing) {

@@ -13,18 +13,24 @@ namespace {
 
 Manifest example() {
   Manifest manifest;
-  manifest.progress = {.iteration = 7, .consumed_train_samples = 56, .scheduler_num_steps = 56, .floating_point_operations = 1.25e20};
+  manifest.progress = {.iteration = 7,
+                       .consumed_train_samples = 56,
+                       .scheduler_num_steps = 56,
+                       .floating_point_operations = 1.25e20};
   manifest.model = Json{{"num_layers", 2}};
   manifest.settings = Json{{"lr", "0.001"}};
   manifest.optimizer = OptimizerRecord{"adam", 7};
   manifest.model_type = "llama";
   manifest.files["hugging_face/config.json"] = 42;
-  manifest.tensors["w"] = {.type = SafetensorsDtype::BF16,
-                           .shape = {4, 6},
-                           .pieces = {{"weights_00000.safetensors", "w@[0, 0]", {{0, 0}, {1, 6}}, 0xfedcba9876543210u},
-                                      {"weights_00000.safetensors", "w@[1, 0]", {{1, 0}, {3, 2}}, 1},
-                                      {"weights_00001.safetensors", "w@[1, 2]", {{1, 2}, {3, 4}}, 2}}};
-  manifest.tensors["exp_avg.w"] = {.kind = TensorKind::optimizer, .shape = {}, .pieces = {{"optimizer_00000.safetensors", "x", {{}, {}}, 3}}};
+  manifest.tensors["w"] = {
+      .type = SafetensorsDtype::BF16,
+      .shape = {4, 6},
+      .pieces = {{"weights_00000.safetensors", "w@[0, 0]", {{0, 0}, {1, 6}}, 0xfedcba9876543210u},
+                 {"weights_00000.safetensors", "w@[1, 0]", {{1, 0}, {3, 2}}, 1},
+                 {"weights_00001.safetensors", "w@[1, 2]", {{1, 2}, {3, 4}}, 2}}};
+  manifest.tensors["exp_avg.w"] = {.kind = TensorKind::optimizer,
+                                   .shape = {},
+                                   .pieces = {{"optimizer_00000.safetensors", "x", {{}, {}}, 3}}};
   return manifest;
 }
 
@@ -58,7 +64,9 @@ TEST(Manifest, NamesWhatIsBroken) {
       {"format", [](Json& j) { j["format"] = "x"; }, {"format"}},
       {"version", [](Json& j) { j["format_version"] = 2; }, {"format_version 2"}},
       {"no progress", [](Json& j) { j.erase("progress"); }, {"progress"}},
-      {"negative iteration", [](Json& j) { j["progress"]["iteration"] = -1; }, {"iteration", "negative"}},
+      {"negative iteration",
+       [](Json& j) { j["progress"]["iteration"] = -1; },
+       {"iteration", "negative"}},
       {"fractional iteration", [](Json& j) { j["progress"]["iteration"] = 1.5; }, {"iteration"}},
       {"tensors a list", [](Json& j) { j["tensors"] = Json::array(); }, {"tensors"}},
       {"kind", [](Json& j) { j["tensors"]["w"]["kind"] = "x"; }, {"'w'", "kind"}},
@@ -74,7 +82,9 @@ TEST(Manifest, NamesWhatIsBroken) {
          j["tensors"]["w"]["shape"] = {std::int64_t{1} << 62, 6};
        },
        {"'w'", "not valid"}},
-      {"missing piece", [](Json& j) { j["tensors"]["w"]["pieces"].erase(2); }, {"'w'", "12 of 24 elements"}},
+      {"missing piece",
+       [](Json& j) { j["tensors"]["w"]["pieces"].erase(2); },
+       {"'w'", "12 of 24 elements"}},
       {"overlap",
        [&](Json& j) {
          piece(j)["offset"] = {1, 1};
@@ -90,13 +100,17 @@ TEST(Manifest, NamesWhatIsBroken) {
       {"checksum", [&](Json& j) { piece(j)["xxh3"] = "12"; }, {"'w'", "16 hexadecimal"}},
       {"checksum type", [&](Json& j) { piece(j)["xxh3"] = 12; }, {"'w'", "16 hexadecimal"}},
       {"no key", [&](Json& j) { piece(j).erase("key"); }, {"'w'", "key"}},
-      {"carried path", [](Json& j) { j["files"]["../x"] = "0000000000000000"; }, {"carried", "../x"}},
+      {"carried path",
+       [](Json& j) { j["files"]["../x"] = "0000000000000000"; },
+       {"carried", "../x"}},
       {"optimizer", [](Json& j) { j["optimizer"] = 3; }, {"optimizer"}},
   };
   for (const Case& broken : cases) {
-    expect_user_error([&] { parse_manifest(edited(broken.edit), "dir/manifest.json"); }, broken.words, broken.name);
+    expect_user_error([&] { parse_manifest(edited(broken.edit), "dir/manifest.json"); },
+                      broken.words, broken.name);
   }
-  expect_user_error([] { parse_manifest("", "dir/manifest.json"); }, {"dir/manifest.json", "empty"});
+  expect_user_error([] { parse_manifest("", "dir/manifest.json"); },
+                    {"dir/manifest.json", "empty"});
   expect_user_error([] { parse_manifest("[]", "dir/manifest.json"); }, {"dir/manifest.json"});
 }
 
@@ -115,7 +129,8 @@ TEST(Manifest, SurvivesRandomDamage) {
     std::string damaged = json.is_discarded() ? mutate(text, random) : "";
     if (json.is_object()) {
       json.erase("xxh3");
-      json["xxh3"] = checksum_hex(checksum(json.dump(-1, ' ', false, Json::error_handler_t::replace)));
+      json["xxh3"] =
+          checksum_hex(checksum(json.dump(-1, ' ', false, Json::error_handler_t::replace)));
       damaged = json.dump(-1, ' ', false, Json::error_handler_t::replace);
     }
     try {
@@ -128,7 +143,9 @@ TEST(Manifest, SurvivesRandomDamage) {
 TEST(BoxMath, TellsWhetherRegionsTileATensor) {
   const Shape shape{4, 4};
   EXPECT_EQ(tiling_error(shape, std::vector<Region>{{{0, 0}, {4, 4}}}), "");
-  EXPECT_EQ(tiling_error(shape, std::vector<Region>{{{0, 0}, {2, 4}}, {{2, 0}, {2, 1}}, {{2, 1}, {2, 3}}}), "");
+  EXPECT_EQ(tiling_error(shape,
+                         std::vector<Region>{{{0, 0}, {2, 4}}, {{2, 0}, {2, 1}}, {{2, 1}, {2, 3}}}),
+            "");
   EXPECT_NE(tiling_error(shape, std::vector<Region>{{{0, 0}, {2, 4}}, {{1, 0}, {2, 4}}}), "");
   EXPECT_NE(tiling_error(shape, std::vector<Region>{{{0, 0}, {3, 4}}}), "");
   EXPECT_NE(tiling_error(shape, std::vector<Region>{{{0, 0}, {5, 4}}}), "");

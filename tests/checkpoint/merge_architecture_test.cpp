@@ -19,7 +19,8 @@ CheckpointSource source_of(const TransformerConfig& model, std::set<std::string>
 
 ParseResult given(std::initializer_list<const char*> names) {
   ParseResult parsed;
-  for (const char* name : names) parsed.origins[name] = Origin{Origin::Kind::flag, std::string("--") + name};
+  for (const char* name : names)
+    parsed.origins[name] = Origin{Origin::Kind::flag, std::string("--") + name};
   return parsed;
 }
 
@@ -28,7 +29,9 @@ TEST(MergeArchitecture, TakesTheCheckpointsAndTheFlagsKnobs) {
   there.attention_dropout = 0;
   there.init_method_std = 0.5;
   flags.init_method_std = 0.25;
-  const TransformerConfig merged = merge_architecture(source_of(there, {"attention_dropout", "init_method_std"}), flags, given({"init_method_std"}));
+  const TransformerConfig merged =
+      merge_architecture(source_of(there, {"attention_dropout", "init_method_std"}), flags,
+                         given({"init_method_std"}));
   EXPECT_EQ(merged.hidden_size, 16);
   EXPECT_EQ(merged.attention_dropout, 0);
   EXPECT_EQ(merged.hidden_dropout, 0.1);
@@ -42,7 +45,9 @@ TEST(MergeArchitecture, AcceptsFlagsThatAgree) {
   flags.gated_linear_unit = flags.group_query_attention = true;
   flags.num_query_groups = 2;
   flags.max_position_embeddings = 64;
-  const auto parsed = given({"num_layers", "activation", "gated_linear_unit", "group_query_attention", "num_query_groups", "max_position_embeddings"});
+  const auto parsed =
+      given({"num_layers", "activation", "gated_linear_unit", "group_query_attention",
+             "num_query_groups", "max_position_embeddings"});
   EXPECT_EQ(merge_architecture(source_of(tiny_llama()), flags, parsed).max_position_embeddings, 64);
 }
 
@@ -52,8 +57,10 @@ TEST(MergeArchitecture, NamesEveryContradiction) {
   flags.activation = Activation::squared_relu;
   flags.rotary_base = 5;
   const auto parsed = given({"num_layers", "activation", "rotary_base", "add_qkv_bias"});
-  expect_user_error([&] { merge_architecture(source_of(tiny_llama()), flags, parsed); },
-                    {"--num_layers", "is 2 there, the flag says 3", "--activation", "activation is silu there, the flag says squared_relu", "--rotary_base", "10000"});
+  expect_user_error(
+      [&] { merge_architecture(source_of(tiny_llama()), flags, parsed); },
+      {"--num_layers", "is 2 there, the flag says 3", "--activation",
+       "activation is silu there, the flag says squared_relu", "--rotary_base", "10000"});
 }
 
 TEST(MergeArchitecture, OneFlagIsOneContradiction) {
@@ -61,7 +68,8 @@ TEST(MergeArchitecture, OneFlagIsOneContradiction) {
   flags.position_embedding_type = PositionEmbedding::learned_absolute;
   flags.max_position_embeddings = 16;
   ParseResult parsed = given({"position_embedding_type", "max_position_embeddings"});
-  parsed.origins["activation"] = parsed.origins["gated_linear_unit"] = Origin{Origin::Kind::flag, "--openai-gelu"};
+  parsed.origins["activation"] = parsed.origins["gated_linear_unit"] =
+      Origin{Origin::Kind::flag, "--openai-gelu"};
   flags.activation = Activation::gelu_tanh;
   try {
     merge_architecture(source_of(tiny_llama()), flags, parsed);
@@ -69,9 +77,12 @@ TEST(MergeArchitecture, OneFlagIsOneContradiction) {
   } catch (const UserError& error) {
     const std::string text = error.what();
     EXPECT_NE(text.find("2 problems"), std::string::npos) << text;
-    EXPECT_NE(text.find("activation is silu there, the flag says gelu_tanh; gated_linear_unit is true there, the flag says false"), std::string::npos)
+    EXPECT_NE(text.find("activation is silu there, the flag says gelu_tanh; gated_linear_unit is "
+                        "true there, the flag says false"),
+              std::string::npos)
         << text;
-    EXPECT_EQ(text.find("max_position_embeddings"), std::string::npos) << "follows from the positions: " << text;
+    EXPECT_EQ(text.find("max_position_embeddings"), std::string::npos)
+        << "follows from the positions: " << text;
   }
 }
 
@@ -79,8 +90,9 @@ TEST(MergeArchitecture, KeepsLearnedPositions) {
   TransformerConfig there = tiny_llama(), flags;
   there.position_embedding_type = PositionEmbedding::learned_absolute;
   flags.max_position_embeddings = 16;
-  expect_user_error([&] { merge_architecture(source_of(there), flags, given({"max_position_embeddings"})); },
-                    {"max_position_embeddings", "32", "16"});
+  expect_user_error(
+      [&] { merge_architecture(source_of(there), flags, given({"max_position_embeddings"})); },
+      {"max_position_embeddings", "32", "16"});
   flags.rotary_base = 7;
   EXPECT_NO_THROW(merge_architecture(source_of(there), flags, given({"rotary_base"})));
 }

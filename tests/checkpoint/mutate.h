@@ -10,8 +10,10 @@ namespace megatron {
 
 inline std::string mutate(std::string text, std::mt19937& random) {
   const auto below = [&](std::size_t bound) { return bound == 0 ? 0 : random() % bound; };
-  for (std::size_t change = 0, changes = 1 + below(3); change < changes && !text.empty(); ++change) {
-    const std::size_t at = below(text.size()), length = std::min<std::size_t>(below(24), text.size() - at);
+  for (std::size_t change = 0, changes = 1 + below(3); change < changes && !text.empty();
+       ++change) {
+    const std::size_t at = below(text.size()),
+                      length = std::min<std::size_t>(below(24), text.size() - at);
     switch (below(6)) {
       case 0:
         text[at] = static_cast<char>(random());

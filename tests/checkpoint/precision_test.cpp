@@ -1,4 +1,5 @@
-// Checkpoints of runs in 16 bits: main weights and loss scale come back, and any precision loads any other.
+// Checkpoints of runs in 16 bits: main weights and loss scale come back, and any precision loads
+// any other.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
@@ -18,11 +19,13 @@ namespace {
 
 /// A tiny Llama in the given type, its main weights drawn and an Adam that has made steps.
 struct TypedRun {
-  explicit TypedRun(at::ScalarType dtype, std::uint64_t seed = 1, const LossScaling& scaling = {}, const std::string& state_type = "fp32") {
+  explicit TypedRun(at::ScalarType dtype, std::uint64_t seed = 1, const LossScaling& scaling = {},
+                    const std::string& state_type = "fp32") {
     settings.model = tiny_llama();
     settings.optimizer.exp_avg_dtype = settings.optimizer.exp_avg_sq_dtype = state_type;
     model = make_gpt_model(settings.model, Rank{});
-    store = std::make_unique<ParamStore>(declared_parameters(*model), ParamStore::Options{.dtype = dtype, .grad_dtype = at::kFloat});
+    store = std::make_unique<ParamStore>(
+        declared_parameters(*model), ParamStore::Options{.dtype = dtype, .grad_dtype = at::kFloat});
     optimizer = make_optimizer(settings.optimizer, *store, scaling);
     main().initialize(seed);
     step();
@@ -40,8 +43,11 @@ struct TypedRun {
     optimizer->step({.lr = 0.01, .weight_decay = 0.1});
   }
   std::filesystem::path save(const std::filesystem::path& root) const {
-    return save_checkpoint(
-        root, {.model = &settings.model, .settings = &settings, .weights = store.get(), .optimizer = optimizer.get(), .progress = {.iteration = 1}});
+    return save_checkpoint(root, {.model = &settings.model,
+                                  .settings = &settings,
+                                  .weights = store.get(),
+                                  .optimizer = optimizer.get(),
+                                  .progress = {.iteration = 1}});
   }
   void load(const std::filesystem::path& root) {
     const auto source = find_checkpoint(root);
@@ -57,7 +63,9 @@ struct TypedRun {
 
 std::vector<at::Tensor> states(TypedRun& run) {
   std::vector<at::Tensor> all;
-  run.optimizer->visit_state([&](const ParameterPiece&, const std::string&, at::Tensor& tensor) { all.push_back(tensor.clone()); });
+  run.optimizer->visit_state([&](const ParameterPiece&, const std::string&, at::Tensor& tensor) {
+    all.push_back(tensor.clone());
+  });
   return all;
 }
 
@@ -74,11 +82,13 @@ void expect_rounded(TypedRun& run) {
 }
 
 TEST(PrecisionCheckpoint, MainWeightsStatesAndScaleComeBackBitForBit) {
-  const LossScaling dynamic{.initial = 4096, .is_dynamic = true, .min = 1, .window = 5, .hysteresis = 2};
+  const LossScaling dynamic{
+      .initial = 4096, .is_dynamic = true, .min = 1, .window = 5, .hysteresis = 2};
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
     for (const char* state : {"fp32", "bf16", "fp16"}) {
       const TemporaryFolder root;
-      TypedRun saved(dtype, 1, dynamic, state), loaded(dtype, 2, {.initial = 2, .is_dynamic = true}, state);
+      TypedRun saved(dtype, 1, dynamic, state),
+          loaded(dtype, 2, {.initial = 2, .is_dynamic = true}, state);
       saved.save(root.path());
       loaded.load(root.path());
       expect_equal(saved.main().tensors(), loaded.main().tensors());
@@ -122,15 +132,20 @@ TEST(PrecisionCheckpoint, HuggingFaceWeightsBecomeMainWeights) {
 
 TEST(PrecisionCheckpoint, CommandsUnderstandIt) {
   const TemporaryFolder root;
-  TypedRun run(at::kBFloat16, 1, {.initial = 512, .is_dynamic = true, .min = 1, .window = 5, .hysteresis = 2});
+  TypedRun run(at::kBFloat16, 1,
+               {.initial = 512, .is_dynamic = true, .min = 1, .window = 5, .hysteresis = 2});
   run.save(root / "run");
   const Json json = inspect_checkpoint(root / "run");
   EXPECT_EQ(json.at("optimizer").at("loss_scale"), 512);
-  EXPECT_THAT(inspection_text(json), testing::AllOf(testing::HasSubstr("main_param.output_layer.weight"), testing::HasSubstr("loss scale")));
-  EXPECT_EQ(json.at("parameters"), 2 * 19 * 16 + 2 * (16 * 32 + 16 * 16 + 3 * 24 * 16 + 2 * 16) + 16);
+  EXPECT_THAT(inspection_text(json),
+              testing::AllOf(testing::HasSubstr("main_param.output_layer.weight"),
+                             testing::HasSubstr("loss scale")));
+  EXPECT_EQ(json.at("parameters"),
+            2 * 19 * 16 + 2 * (16 * 32 + 16 * 16 + 3 * 24 * 16 + 2 * 16) + 16);
   convert_checkpoint({.load = root / "run", .save = root / "hf", .format = "hf"});
   EXPECT_EQ(find_checkpoint(root / "hf")->weight_type, at::kBFloat16);
-  for (const auto& difference : diff_checkpoints(root / "run", root / "hf")) EXPECT_EQ(difference.largest, 0) << difference.name;
+  for (const auto& difference : diff_checkpoints(root / "run", root / "hf"))
+    EXPECT_EQ(difference.largest, 0) << difference.name;
 }
 
 }  // namespace

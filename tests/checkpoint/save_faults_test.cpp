@@ -1,5 +1,6 @@
-// Every call of a save goes wrong in every way: the checkpoint before it loads bit for bit, or the new one is complete, and what was changed
-// silently is named. A tiny model, whose save makes some hundred calls.
+// Every call of a save goes wrong in every way: the checkpoint before it loads bit for bit, or the
+// new one is complete, and what was changed silently is named. A tiny model, whose save makes some
+// hundred calls.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,12 +26,15 @@ using testing::HasSubstr;
 
 struct Scenario {
   const char* name;
-  std::int64_t before, after;  ///< iterations of the checkpoint that is there and of the one that is saved
+  std::int64_t before,
+      after;  ///< iterations of the checkpoint that is there and of the one that is saved
   bool can_exchange = true;
 };
 
 /// In memory where there is such a place: thousands of saves, none of which is to last.
-fs::path quick_folder() { return fs::is_directory("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path(); }
+fs::path quick_folder() {
+  return fs::is_directory("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path();
+}
 
 TransformerConfig one_layer() {
   TransformerConfig model = tiny_llama();
@@ -38,7 +42,8 @@ TransformerConfig one_layer() {
   return model;
 }
 
-constexpr Scenario kNewIteration{"a new iteration", 4, 5}, kSameIteration{"the same iteration", 5, 5},
+constexpr Scenario kNewIteration{"a new iteration", 4, 5},
+    kSameIteration{"the same iteration", 5, 5},
     kWithoutExchange{"the same iteration, no exchange of names", 5, 5, false};
 
 class SaveFaults : public testing::Test {
@@ -106,7 +111,8 @@ class SaveFaults : public testing::Test {
 
   void expect_one_whole_checkpoint(const Scenario& scenario) {
     ASSERT_NO_THROW(load());
-    EXPECT_TRUE(scratch_equals(*before_) || scratch_equals(*after_)) << "neither the old nor the new content";
+    EXPECT_TRUE(scratch_equals(*before_) || scratch_equals(*after_))
+        << "neither the old nor the new content";
     std::ostringstream out;
     EXPECT_NO_THROW(verify_checkpoints(root_, true, out));
     if (scenario.before == scenario.after) return;
@@ -130,14 +136,17 @@ class SaveFaults : public testing::Test {
   }
 
   /// Runs `check` after a save in which the fault meets each call in turn.
-  void at_every_call(const Scenario& scenario, Fault fault, const std::function<void(const std::optional<std::string>& said)>& check) {
+  void at_every_call(const Scenario& scenario, Fault fault,
+                     const std::function<void(const std::optional<std::string>& said)>& check) {
     const auto calls = calls_of(scenario);
     ASSERT_GT(calls.size(), 40u);
     for (std::size_t at = 0; at < calls.size() && !HasFailure(); ++at) {
-      SCOPED_TRACE(std::string(scenario.name) + ", call " + std::to_string(at) + " of " + std::to_string(calls.size()) + ": " + calls[at].name + " " +
+      SCOPED_TRACE(std::string(scenario.name) + ", call " + std::to_string(at) + " of " +
+                   std::to_string(calls.size()) + ": " + calls[at].name + " " +
                    calls[at].path.string());
       prepare(scenario);
-      FaultInjectionFileSystem files({.fault = fault, .at = at, .can_exchange = scenario.can_exchange});
+      FaultInjectionFileSystem files(
+          {.fault = fault, .at = at, .can_exchange = scenario.can_exchange});
       check(try_save(scenario, files));
     }
   }
@@ -149,7 +158,8 @@ class SaveFaults : public testing::Test {
 
 std::unique_ptr<TinyRun> SaveFaults::before_, SaveFaults::after_, SaveFaults::scratch_;
 
-class StoppedSaves : public SaveFaults, public testing::WithParamInterface<std::tuple<Scenario, Fault>> {};
+class StoppedSaves : public SaveFaults,
+                     public testing::WithParamInterface<std::tuple<Scenario, Fault>> {};
 
 TEST_P(StoppedSaves, LeaveOneWholeCheckpointAndTheNextSaveRecovers) {
   const auto& [scenario, fault] = GetParam();
@@ -161,7 +171,8 @@ TEST_P(StoppedSaves, LeaveOneWholeCheckpointAndTheNextSaveRecovers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(AtEveryCall, StoppedSaves,
-                         testing::Combine(testing::Values(kNewIteration, kSameIteration, kWithoutExchange),
+                         testing::Combine(testing::Values(kNewIteration, kSameIteration,
+                                                          kWithoutExchange),
                                           testing::Values(Fault::kill, Fault::power_loss)));
 
 struct ErrorCase {
@@ -170,34 +181,44 @@ struct ErrorCase {
   bool leaves_parts;  ///< the disk does not even allow the removal
 };
 
-class FailedSaves : public SaveFaults, public testing::WithParamInterface<std::tuple<Scenario, ErrorCase>> {};
+class FailedSaves : public SaveFaults,
+                    public testing::WithParamInterface<std::tuple<Scenario, ErrorCase>> {};
 
 TEST_P(FailedSaves, NameFileAndErrnoAndLoseNothing) {
   const auto& [scenario, error] = GetParam();
   int failures = 0;
-  at_every_call(scenario, error.fault, [&, scenario = scenario, error = error](const std::optional<std::string>& said) {
-    if (said) {
-      ++failures;
-      EXPECT_THAT(*said, HasSubstr(root_.string()));
-      EXPECT_THAT(*said, AnyOf(HasSubstr(error.errno_name), HasSubstr("not enough free space")));
-    }
-    expect_one_whole_checkpoint(scenario);
-    if (!said) {
-      ASSERT_NO_THROW(load());
-      EXPECT_TRUE(scratch_equals(*after_)) << "said to have succeeded";
-    } else if (!error.leaves_parts && scenario.before != scenario.after) {  // a replaced folder stays when its successor may not be durable
-      for (const std::string& name : names()) EXPECT_FALSE(is_temporary_name(name) && !name.starts_with("iter_0000003")) << name;
-    }
-    expect_recovery();
-  });
+  at_every_call(
+      scenario, error.fault,
+      [&, scenario = scenario, error = error](const std::optional<std::string>& said) {
+        if (said) {
+          ++failures;
+          EXPECT_THAT(*said, HasSubstr(root_.string()));
+          EXPECT_THAT(*said,
+                      AnyOf(HasSubstr(error.errno_name), HasSubstr("not enough free space")));
+        }
+        expect_one_whole_checkpoint(scenario);
+        if (!said) {
+          ASSERT_NO_THROW(load());
+          EXPECT_TRUE(scratch_equals(*after_)) << "said to have succeeded";
+        } else if (!error.leaves_parts &&
+                   scenario.before != scenario.after) {  // a replaced folder stays when its
+                                                         // successor may not be durable
+          for (const std::string& name : names())
+            EXPECT_FALSE(is_temporary_name(name) && !name.starts_with("iter_0000003")) << name;
+        }
+        expect_recovery();
+      });
   EXPECT_GT(failures, 30);
 }
 
-INSTANTIATE_TEST_SUITE_P(AtEveryCall, FailedSaves,
-                         testing::Combine(testing::Values(kNewIteration, kSameIteration),
-                                          testing::Values(ErrorCase{Fault::no_space, "ENOSPC", false}, ErrorCase{Fault::full_disk, "ENOSPC", false},
-                                                          ErrorCase{Fault::quota, "EDQUOT", false}, ErrorCase{Fault::io_error, "EIO", false},
-                                                          ErrorCase{Fault::dead_disk, "EIO", true})));
+INSTANTIATE_TEST_SUITE_P(
+    AtEveryCall, FailedSaves,
+    testing::Combine(testing::Values(kNewIteration, kSameIteration),
+                     testing::Values(ErrorCase{Fault::no_space, "ENOSPC", false},
+                                     ErrorCase{Fault::full_disk, "ENOSPC", false},
+                                     ErrorCase{Fault::quota, "EDQUOT", false},
+                                     ErrorCase{Fault::io_error, "EIO", false},
+                                     ErrorCase{Fault::dead_disk, "EIO", true})));
 
 TEST_F(SaveFaults, ShortAndInterruptedWritesAreGoneOnWith) {
   for (const Fault fault : {Fault::short_write, Fault::interruption}) {
@@ -219,7 +240,8 @@ std::optional<std::string> complaint(const std::function<void()>& action) {
   return std::nullopt;
 }
 
-class SilentDamage : public SaveFaults, public testing::WithParamInterface<FaultInjectionFileSystem::Options> {};
+class SilentDamage : public SaveFaults,
+                     public testing::WithParamInterface<FaultInjectionFileSystem::Options> {};
 
 TEST_P(SilentDamage, IsNamedByVerifyAndByLoading) {
   const auto calls = calls_of(kNewIteration);
@@ -247,7 +269,8 @@ TEST_P(SilentDamage, IsNamedByVerifyAndByLoading) {
       EXPECT_THAT(*verifying, HasSubstr(name));
       if (file.ends_with(".safetensors")) {
         EXPECT_THAT(*loading, AnyOf(HasSubstr("tensor '"), HasSubstr("header"), HasSubstr("size")));
-        EXPECT_THAT(*verifying, AnyOf(HasSubstr("tensor '"), HasSubstr("header"), HasSubstr("size")));
+        EXPECT_THAT(*verifying,
+                    AnyOf(HasSubstr("tensor '"), HasSubstr("header"), HasSubstr("size")));
       }
     } else {
       ++harmless;
@@ -260,12 +283,14 @@ TEST_P(SilentDamage, IsNamedByVerifyAndByLoading) {
   EXPECT_LE(harmless, 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(AtEveryWrite, SilentDamage,
-                         testing::Values(FaultInjectionFileSystem::Options{.fault = Fault::truncate}, FaultInjectionFileSystem::Options{.fault = Fault::flip},
-                                         FaultInjectionFileSystem::Options{.fault = Fault::flip, .flip_at = 0.31},
-                                         FaultInjectionFileSystem::Options{.fault = Fault::flip, .flip_at = 0.5},
-                                         FaultInjectionFileSystem::Options{.fault = Fault::flip, .flip_at = 0.77},
-                                         FaultInjectionFileSystem::Options{.fault = Fault::flip, .flip_at = 1}));
+INSTANTIATE_TEST_SUITE_P(
+    AtEveryWrite, SilentDamage,
+    testing::Values(FaultInjectionFileSystem::Options{.fault = Fault::truncate},
+                    FaultInjectionFileSystem::Options{.fault = Fault::flip},
+                    FaultInjectionFileSystem::Options{.fault = Fault::flip, .flip_at = 0.31},
+                    FaultInjectionFileSystem::Options{.fault = Fault::flip, .flip_at = 0.5},
+                    FaultInjectionFileSystem::Options{.fault = Fault::flip, .flip_at = 0.77},
+                    FaultInjectionFileSystem::Options{.fault = Fault::flip, .flip_at = 1}));
 
 }  // namespace
 }  // namespace megatron

@@ -1,4 +1,5 @@
-// A tensor written by any number of ranks loads onto any other: the values are compared with index arithmetic on the global tensor.
+// A tensor written by any number of ranks loads onto any other: the values are compared with index
+// arithmetic on the global tensor.
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 
@@ -17,17 +18,22 @@ namespace {
 
 Axis rank_of(std::int64_t rank, std::int64_t size) { return {"tp", rank, size}; }
 
-at::Tensor numbered(const Shape& shape) { return at::arange(num_elements(shape), at::kFloat).view(shape); }
+at::Tensor numbered(const Shape& shape) {
+  return at::arange(num_elements(shape), at::kFloat).view(shape);
+}
 
 /// The rank's tensor by Sharding's slices, rows beyond the vocabulary zero.
 at::Tensor local_of(const at::Tensor& global, const Sharding& sharding, const Axis& axis) {
   at::Tensor local = at::zeros(sharding.local_shape(axis));
-  for (const TensorSlice& box : sharding.slices(axis)) narrow_to(local, box.local_offset, box.shape).copy_(narrow_to(global, box.global_offset, box.shape));
+  for (const TensorSlice& box : sharding.slices(axis))
+    narrow_to(local, box.local_offset, box.shape)
+        .copy_(narrow_to(global, box.global_offset, box.shape));
   return local;
 }
 
 /// Writes the tensor as `ranks` ranks would, one file each.
-void write_as(std::int64_t ranks, const at::Tensor& global, const Sharding& sharding, const fs::path& folder) {
+void write_as(std::int64_t ranks, const at::Tensor& global, const Sharding& sharding,
+              const fs::path& folder) {
   Manifest manifest;
   manifest.model = manifest.settings = Json::object();
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
@@ -35,10 +41,11 @@ void write_as(std::int64_t ranks, const at::Tensor& global, const Sharding& shar
     const at::Tensor local = local_of(global, sharding, axis);
     std::vector<WriteItem> pieces;
     for (const TensorSlice& box : sharding.slices(axis)) {
-      pieces.push_back({.name = "w",
-                        .global_shape = sharding.global_shape,
-                        .region = {box.global_offset, box.shape},
-                        .tensor = [part = narrow_to(local, box.local_offset, box.shape)] { return part; }});
+      pieces.push_back(
+          {.name = "w",
+           .global_shape = sharding.global_shape,
+           .region = {box.global_offset, box.shape},
+           .tensor = [part = narrow_to(local, box.local_offset, box.shape)] { return part; }});
     }
     write_shard_files(folder, {.rank = rank}, std::move(pieces), manifest);
   }
@@ -52,7 +59,8 @@ at::Tensor load_on(ManifestReader& reader, const Sharding& sharding, const Axis&
   return local;
 }
 
-void expect_rows(const at::Tensor& local, const at::Tensor& global, const std::vector<std::int64_t>& rows) {
+void expect_rows(const at::Tensor& local, const at::Tensor& global,
+                 const std::vector<std::int64_t>& rows) {
   ASSERT_EQ(local.size(0), static_cast<std::int64_t>(rows.size()));
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const at::Tensor expected = rows[i] < 0 ? at::zeros_like(local[0]) : global[rows[i]];
@@ -66,12 +74,15 @@ TEST(ShardedLoad, SplitsPlainRowsAndColumns) {
   write_as(1, global, Sharding::replicated({8, 12}), folder.path());
   ManifestReader reader(folder.path());
   for (std::int64_t rank = 0; rank < 4; ++rank) {
-    expect_rows(load_on(reader, Sharding::split({8, 12}, 0), rank_of(rank, 4)), global, {2 * rank, 2 * rank + 1});
-    EXPECT_TRUE(load_on(reader, Sharding::split({8, 12}, 1), rank_of(rank, 4)).equal(global.narrow(1, 3 * rank, 3)));
+    expect_rows(load_on(reader, Sharding::split({8, 12}, 0), rank_of(rank, 4)), global,
+                {2 * rank, 2 * rank + 1});
+    EXPECT_TRUE(load_on(reader, Sharding::split({8, 12}, 1), rank_of(rank, 4))
+                    .equal(global.narrow(1, 3 * rank, 3)));
   }
 }
 
-// Four query groups of two query heads, a key and a value, one row each: a rank of four holds one group.
+// Four query groups of two query heads, a key and a value, one row each: a rank of four holds one
+// group.
 TEST(ShardedLoad, SplitsQueryGroups) {
   const TemporaryFolder folder;
   const at::Tensor global = numbered({16, 3});
@@ -79,11 +90,13 @@ TEST(ShardedLoad, SplitsQueryGroups) {
   write_as(1, global, sharding, folder.path());
   ManifestReader reader(folder.path());
   for (std::int64_t rank = 0; rank < 4; ++rank) {
-    expect_rows(load_on(reader, sharding, rank_of(rank, 4)), global, {4 * rank, 4 * rank + 1, 4 * rank + 2, 4 * rank + 3});
+    expect_rows(load_on(reader, sharding, rank_of(rank, 4)), global,
+                {4 * rank, 4 * rank + 1, 4 * rank + 2, 4 * rank + 3});
   }
 }
 
-// Two groups of four query heads on four ranks: queries are divided, key and value replicated on the two ranks that share a group.
+// Two groups of four query heads on four ranks: queries are divided, key and value replicated on
+// the two ranks that share a group.
 TEST(ShardedLoad, ReplicatesKeysOfSharedGroups) {
   const TemporaryFolder folder;
   const at::Tensor global = numbered({12, 2});
@@ -102,11 +115,13 @@ TEST(ShardedLoad, SplitsGateAndUp) {
   write_as(2, global, sharding, folder.path());
   ManifestReader reader(folder.path());
   for (std::int64_t rank = 0; rank < 4; ++rank) {
-    expect_rows(load_on(reader, sharding, rank_of(rank, 4)), global, {2 * rank, 2 * rank + 1, 8 + 2 * rank, 9 + 2 * rank});
+    expect_rows(load_on(reader, sharding, rank_of(rank, 4)), global,
+                {2 * rank, 2 * rank + 1, 8 + 2 * rank, 9 + 2 * rank});
   }
 }
 
-// 10 rows, padded to 4 on each of four ranks: the third holds two rows and two of padding, the fourth only padding.
+// 10 rows, padded to 4 on each of four ranks: the third holds two rows and two of padding, the
+// fourth only padding.
 TEST(ShardedLoad, LeavesVocabularyPaddingZero) {
   const TemporaryFolder folder;
   const at::Tensor global = numbered({10, 2}).add_(1);
@@ -119,18 +134,22 @@ TEST(ShardedLoad, LeavesVocabularyPaddingZero) {
 }
 
 TEST(ShardedLoad, ReshardsBetweenAnyTwoNumbersOfRanks) {
-  const Sharding shardings[] = {Sharding::split({8, 12}, 0), Sharding::split({8, 12}, 1), Sharding::split({16, 2}, 0, {{8}, {8}}),
-                                Sharding::split({16, 3}, 0, {{2}, {1, false}, {1, false}}, 4), Sharding::vocabulary({10, 2}, 4)};
+  const Sharding shardings[] = {Sharding::split({8, 12}, 0), Sharding::split({8, 12}, 1),
+                                Sharding::split({16, 2}, 0, {{8}, {8}}),
+                                Sharding::split({16, 3}, 0, {{2}, {1, false}, {1, false}}, 4),
+                                Sharding::vocabulary({10, 2}, 4)};
   for (const Sharding& sharding : shardings) {
     const at::Tensor global = numbered(sharding.global_shape);
     for (const std::int64_t from : {1, 2, 4}) {
       const TemporaryFolder folder;
       write_as(from, global, sharding, folder.path());
       ManifestReader reader(folder.path());
-      EXPECT_TRUE(load_on(reader, Sharding::replicated(sharding.global_shape), rank_of(0, 1)).equal(global));
+      EXPECT_TRUE(load_on(reader, Sharding::replicated(sharding.global_shape), rank_of(0, 1))
+                      .equal(global));
       for (const std::int64_t to : {1, 2, 4}) {
         for (std::int64_t rank = 0; rank < to; ++rank) {
-          EXPECT_TRUE(load_on(reader, sharding, rank_of(rank, to)).equal(local_of(global, sharding, rank_of(rank, to))));
+          EXPECT_TRUE(load_on(reader, sharding, rank_of(rank, to))
+                          .equal(local_of(global, sharding, rank_of(rank, to))));
         }
       }
     }
@@ -142,9 +161,12 @@ TEST(ShardedLoad, BoundsTheSizeOfAFile) {
   Manifest manifest;
   std::vector<WriteItem> pieces;
   for (const char* name : {"a", "b", "c"}) {
-    pieces.push_back({.name = name, .global_shape = {4}, .region = {{0}, {4}}, .tensor = [] { return numbered({4}); }});
+    pieces.push_back({.name = name, .global_shape = {4}, .region = {{0}, {4}}, .tensor = [] {
+                        return numbered({4});
+                      }});
   }
-  write_shard_files(folder.path(), {.prefix = "weights", .rank = 2, .max_shard_bytes = 40}, std::move(pieces), manifest);
+  write_shard_files(folder.path(), {.prefix = "weights", .rank = 2, .max_shard_bytes = 40},
+                    std::move(pieces), manifest);
   EXPECT_EQ(manifest.tensors.at("b").pieces[0].file, "weights_00002.safetensors");
   EXPECT_EQ(manifest.tensors.at("c").pieces[0].file, "weights_00002_001.safetensors");
 }

@@ -11,9 +11,11 @@ namespace megatron {
 
 class TemporaryFolder {
  public:
-  explicit TemporaryFolder(const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
+  explicit TemporaryFolder(
+      const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
     static std::atomic<int> counter{0};
-    path_ = parent / ("megatron-test-" + std::to_string(::getpid()) + "-" + std::to_string(counter++));
+    path_ =
+        parent / ("megatron-test-" + std::to_string(::getpid()) + "-" + std::to_string(counter++));
     std::filesystem::create_directories(path_);
   }
   TemporaryFolder(const TemporaryFolder&) = delete;

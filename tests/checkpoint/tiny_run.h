@@ -35,17 +35,21 @@ inline TransformerConfig tiny_llama() {
 
 /// A model with its weights and an Adam whose state is random.
 struct TinyRun {
-  explicit TinyRun(std::uint64_t seed, const TransformerConfig& config = tiny_llama(), const std::string& name = "adam") {
+  explicit TinyRun(std::uint64_t seed, const TransformerConfig& config = tiny_llama(),
+                   const std::string& name = "adam") {
     settings.model = config;
     settings.optimizer.optimizer = name;
     model = make_gpt_model(config, Rank{});
     store = std::make_unique<ParamStore>(declared_parameters(*model), ParamStore::Options{});
     store->initialize(seed);
     optimizer = make_optimizer(settings.optimizer, *store);
-    optimizer->visit_state([&](const ParameterPiece& piece, const std::string&, at::Tensor& tensor) {
-      const std::int64_t true_size = num_elements(piece.parameter->sharding().global_shape);  // padding of the vocabulary stays zero
-      tensor.narrow(0, 0, true_size).copy_(at::rand_like(tensor).add_(static_cast<double>(seed)).narrow(0, 0, true_size));
-    });
+    optimizer->visit_state(
+        [&](const ParameterPiece& piece, const std::string&, at::Tensor& tensor) {
+          const std::int64_t true_size = num_elements(
+              piece.parameter->sharding().global_shape);  // padding of the vocabulary stays zero
+          tensor.narrow(0, 0, true_size)
+              .copy_(at::rand_like(tensor).add_(static_cast<double>(seed)).narrow(0, 0, true_size));
+        });
     optimizer->set_num_steps(static_cast<std::int64_t>(seed));
   }
   SaveRequest request(std::int64_t iteration) const {
@@ -53,12 +57,16 @@ struct TinyRun {
             .settings = &settings,
             .weights = store.get(),
             .optimizer = optimizer.get(),
-            .progress = {.iteration = iteration, .consumed_train_samples = 8 * iteration, .floating_point_operations = 1e21 / 3}};
+            .progress = {.iteration = iteration,
+                         .consumed_train_samples = 8 * iteration,
+                         .floating_point_operations = 1e21 / 3}};
   }
   std::vector<at::Tensor> tensors() const {
     std::vector<at::Tensor> all;
     for (const Parameter* parameter : store->parameters()) all.push_back(parameter->value());
-    optimizer->visit_state([&](const ParameterPiece&, const std::string&, at::Tensor& tensor) { all.push_back(tensor); });
+    optimizer->visit_state([&](const ParameterPiece&, const std::string&, at::Tensor& tensor) {
+      all.push_back(tensor);
+    });
     return all;
   }
 

@@ -10,15 +10,18 @@ namespace megatron {
 namespace {
 
 TEST(WeightMap, LinksLayersByPattern) {
-  const std::vector<std::string> names{"decoder.layers.12.self_attention.linear_qkv.weight", "output_layer.weight"};
+  const std::vector<std::string> names{"decoder.layers.12.self_attention.linear_qkv.weight",
+                                       "output_layer.weight"};
   const auto links = map_weights("qwen2", names);
-  EXPECT_EQ(links[0].theirs, (std::vector<std::string>{"model.layers.12.self_attn.q_proj.weight", "model.layers.12.self_attn.k_proj.weight",
+  EXPECT_EQ(links[0].theirs, (std::vector<std::string>{"model.layers.12.self_attn.q_proj.weight",
+                                                       "model.layers.12.self_attn.k_proj.weight",
                                                        "model.layers.12.self_attn.v_proj.weight"}));
   EXPECT_EQ(links[1].theirs, std::vector<std::string>{"lm_head.weight"});
 }
 
 TEST(WeightMap, NamesParametersWithoutAHome) {
-  const std::vector<std::string> names{"embedding.position_embeddings.weight", "decoder.layers.0.self_attention.q_layernorm.weight",
+  const std::vector<std::string> names{"embedding.position_embeddings.weight",
+                                       "decoder.layers.0.self_attention.q_layernorm.weight",
                                        "output_layer.weight"};
   expect_user_error([&] { map_weights("llama", names); }, {"llama", names[0], names[1]});
   EXPECT_NO_THROW(map_weights("qwen3", std::span(names).subspan(1)));
@@ -54,7 +57,8 @@ TEST(WeightTransforms, OrdersGpt2ByHead) {
   TransformerConfig model;
   model.num_attention_heads = 2;
   model.hidden_size = 2;
-  const at::Tensor bias = to_megatron(WeightTransform::gpt2_qkv, model, {at::tensor({0, 1, 10, 11, 20, 21})});
+  const at::Tensor bias =
+      to_megatron(WeightTransform::gpt2_qkv, model, {at::tensor({0, 1, 10, 11, 20, 21})});
   EXPECT_TRUE(bias.equal(at::tensor({0, 10, 20, 1, 11, 21})));
   const at::Tensor conv = at::arange(12).view({2, 6});
   const at::Tensor weight = to_megatron(WeightTransform::gpt2_qkv, model, {conv});
@@ -64,15 +68,17 @@ TEST(WeightTransforms, OrdersGpt2ByHead) {
 TEST(WeightTransforms, GoThereAndBack) {
   const TransformerConfig model = grouped();
   const std::pair<WeightTransform, Shape> cases[] = {
-      {WeightTransform::copy, {5, 3}},      {WeightTransform::transpose, {5, 3}}, {WeightTransform::query_groups, {8, 3}},
-      {WeightTransform::query_groups, {8}}, {WeightTransform::gate_up, {6, 3}},   {WeightTransform::gpt2_qkv, {8, 3}},
+      {WeightTransform::copy, {5, 3}},         {WeightTransform::transpose, {5, 3}},
+      {WeightTransform::query_groups, {8, 3}}, {WeightTransform::query_groups, {8}},
+      {WeightTransform::gate_up, {6, 3}},      {WeightTransform::gpt2_qkv, {8, 3}},
   };
   for (const auto& [transform, shape] : cases) {
     const at::Tensor ours = at::arange(num_elements(shape)).view(shape);
     const auto theirs = to_hf(transform, model, ours);
     const auto shapes = hf_shapes(transform, model, shape);
     ASSERT_EQ(theirs.size(), shapes.size());
-    for (std::size_t i = 0; i < theirs.size(); ++i) EXPECT_EQ(Shape(theirs[i].sizes().vec()), shapes[i]);
+    for (std::size_t i = 0; i < theirs.size(); ++i)
+      EXPECT_EQ(Shape(theirs[i].sizes().vec()), shapes[i]);
     EXPECT_TRUE(to_megatron(transform, model, theirs).equal(ours)) << static_cast<int>(transform);
   }
 }

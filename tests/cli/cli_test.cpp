@@ -1,9 +1,10 @@
 // Runs the transcripts tests/cli/*.test as a user would. In a transcript:
 //   # a remark
-//   $ megatron pretrain --help      a shell command in an empty folder of the transcript's own; `megatron` is the built program
-//   usage: …                        lines of its stdout: all of them, in order; `...` stands for any lines, `…` for any text within a line
-//   ! error: …                      a text that stderr must contain; without such lines stderr is free
-//   ? 2                             the exit code, 0 unless given
+//   $ megatron pretrain --help      a shell command in an empty folder of the transcript's own;
+//   `megatron` is the built program usage: …                        lines of its stdout: all of
+//   them, in order; `...` stands for any lines, `…` for any text within a line ! error: … a text
+//   that stderr must contain; without such lines stderr is free ? 2                             the
+//   exit code, 0 unless given
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -65,7 +66,8 @@ bool line_matches(const std::string& pattern, const std::string& line) {
   std::size_t at = 0, from = 0;
   for (bool first = true;; first = false) {
     const std::size_t end = pattern.find(gap, from);
-    const std::string part = pattern.substr(from, end == std::string::npos ? std::string::npos : end - from);
+    const std::string part =
+        pattern.substr(from, end == std::string::npos ? std::string::npos : end - from);
     if (end == std::string::npos) {
       if (first) return line == part;
       return line.size() >= at + part.size() && line.ends_with(part);
@@ -80,7 +82,8 @@ bool line_matches(const std::string& pattern, const std::string& line) {
 bool lines_match(std::span<const std::string> patterns, std::span<const std::string> lines) {
   if (patterns.empty()) return lines.empty();
   if (patterns[0] != "...") {
-    return !lines.empty() && line_matches(patterns[0], lines[0]) && lines_match(patterns.subspan(1), lines.subspan(1));
+    return !lines.empty() && line_matches(patterns[0], lines[0]) &&
+           lines_match(patterns.subspan(1), lines.subspan(1));
   }
   for (std::size_t skip = 0; skip <= lines.size(); ++skip) {
     if (lines_match(patterns.subspan(1), lines.subspan(skip))) return true;
@@ -102,22 +105,28 @@ std::string quoted(const std::string& text) {
 class Transcript : public ::testing::TestWithParam<fs::path> {
  protected:
   void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("megatron_cli_" + std::to_string(::getpid()) + "_" + GetParam().stem().string());
+    folder_ = fs::temp_directory_path() /
+              ("megatron_cli_" + std::to_string(::getpid()) + "_" + GetParam().stem().string());
     fs::create_directories(folder_ / "home");
   }
   void TearDown() override { fs::remove_all(folder_); }
 
   void check(const Step& step) {
     const fs::path out = folder_ / "out", err = folder_ / "err";
-    const std::string prepare =
-        "export PATH=" + quoted(std::string(MEGATRON_BINARY_DIR) + "/bin") + ":$PATH COLUMNS=100; cd " + quoted((folder_ / "home").string()) + " && ";
-    const int code = run_shell(prepare + "{ " + step.command + "\n} >" + quoted(out.string()) + " 2>" + quoted(err.string()) + " </dev/null");
+    const std::string prepare = "export PATH=" + quoted(std::string(MEGATRON_BINARY_DIR) + "/bin") +
+                                ":$PATH COLUMNS=100; cd " + quoted((folder_ / "home").string()) +
+                                " && ";
+    const int code = run_shell(prepare + "{ " + step.command + "\n} >" + quoted(out.string()) +
+                               " 2>" + quoted(err.string()) + " </dev/null");
     const std::string output = megatron::read_file(out), errors = megatron::read_file(err);
-    const std::string where = GetParam().filename().string() + ":" + std::to_string(step.line) + ": " + step.command;
+    const std::string where =
+        GetParam().filename().string() + ":" + std::to_string(step.line) + ": " + step.command;
     EXPECT_EQ(code, step.code) << where << "\nstdout:\n" << output << "stderr:\n" << errors;
     EXPECT_TRUE(lines_match(step.output, lines_of(output))) << where << "\nstdout:\n" << output;
     for (const std::string& expected : step.errors)
-      EXPECT_NE(errors.find(expected), std::string::npos) << where << "\nmissing: " << expected << "\nstderr:\n" << errors;
+      EXPECT_NE(errors.find(expected), std::string::npos)
+          << where << "\nmissing: " << expected << "\nstderr:\n"
+          << errors;
   }
 
   fs::path folder_;

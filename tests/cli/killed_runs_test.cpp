@@ -1,5 +1,7 @@
-// kill -9 at random moments while a real run saves after every step. Whatever is committed verifies, and the resumed run goes on with the loss curve
-// of one that was never killed. MEGATRON_TEST_KILLS sets how often (`make test-nightly`: 100), MEGATRON_TEST_SEED repeats the moments of a failure.
+// kill -9 at random moments while a real run saves after every step. Whatever is committed
+// verifies, and the resumed run goes on with the loss curve of one that was never killed.
+// MEGATRON_TEST_KILLS sets how often (`make test-nightly`: 100), MEGATRON_TEST_SEED repeats the
+// moments of a failure.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -22,9 +24,11 @@ namespace megatron {
 namespace {
 
 using Milliseconds = std::chrono::milliseconds;
-using Losses = std::map<std::int64_t, std::string>;  ///< iteration → "lm loss: … grad norm: …" as the log prints it
+using Losses = std::map<std::int64_t, std::string>;  ///< iteration → "lm loss: … grad norm: …" as
+                                                     ///< the log prints it
 
-const std::vector<std::string> kFlags = tiny_training({"--micro-batch-size", "2", "--global-batch-size", "2", "--train-iters", "20000"});
+const std::vector<std::string> kFlags = tiny_training(
+    {"--micro-batch-size", "2", "--global-batch-size", "2", "--train-iters", "20000"});
 
 std::uint64_t number_from_environment(const char* name, std::uint64_t otherwise) {
   const char* text = std::getenv(name);
@@ -33,9 +37,11 @@ std::uint64_t number_from_environment(const char* name, std::uint64_t otherwise)
 
 /// Lines that were written whole.
 Losses losses_in(const std::string& log) {
-  static const std::regex line(R"( iteration +([0-9]+)/[^\n]*(lm loss: [^ ]+) [^\n]*(grad norm: [^ ]+)[^\n]*\n)");
+  static const std::regex line(
+      R"( iteration +([0-9]+)/[^\n]*(lm loss: [^ ]+) [^\n]*(grad norm: [^ ]+)[^\n]*\n)");
   Losses found;
-  for (std::sregex_iterator i(log.begin(), log.end(), line), end; i != end; ++i) found[std::stoll((*i)[1])] = (*i)[2].str() + " " + (*i)[3].str();
+  for (std::sregex_iterator i(log.begin(), log.end(), line), end; i != end; ++i)
+    found[std::stoll((*i)[1])] = (*i)[2].str() + " " + (*i)[3].str();
   return found;
 }
 
@@ -76,13 +82,17 @@ class KilledRuns : public testing::Test {
     return all;
   }
 
-  /// Resumes training and kills it: at any moment of its start, or within some saves. What it printed.
+  /// Resumes training and kills it: at any moment of its start, or within some saves. What it
+  /// printed.
   std::string run_and_kill() {
     const fs::path log = folder_ / "log";
-    const pid_t child = start(training({"--save", save(), "--load", save(), "--save-interval", "1", "--save-retain-interval", "16"}), log);
+    const pid_t child = start(training({"--save", save(), "--load", save(), "--save-interval", "1",
+                                        "--save-retain-interval", "16"}),
+                              log);
     if (random_() % 5 != 0) wait_for_a_save(child, log);
     std::this_thread::sleep_for(Milliseconds(random_() % 200));
-    EXPECT_EQ(::waitpid(child, nullptr, WNOHANG), 0) << "the run ended by itself:\n" << read_file(log);
+    EXPECT_EQ(::waitpid(child, nullptr, WNOHANG), 0) << "the run ended by itself:\n"
+                                                     << read_file(log);
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
     return read_file(log);
@@ -92,7 +102,9 @@ class KilledRuns : public testing::Test {
     for (int tries = 0; tries < 6000; ++tries) {
       if (fs::exists(log) && read_file(log).find("successfully saved") != std::string::npos) return;
       siginfo_t state{};
-      if (::waitid(P_PID, static_cast<id_t>(child), &state, WEXITED | WNOHANG | WNOWAIT) == 0 && state.si_pid == child) return;
+      if (::waitid(P_PID, static_cast<id_t>(child), &state, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+          state.si_pid == child)
+        return;
       std::this_thread::sleep_for(Milliseconds(5));
     }
   }
@@ -104,7 +116,8 @@ class KilledRuns : public testing::Test {
   }
 
   const fs::path folder_ =
-      (fs::is_directory("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path()) / ("megatron-killed-" + std::to_string(::getpid()));
+      (fs::is_directory("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path()) /
+      ("megatron-killed-" + std::to_string(::getpid()));
   std::mt19937_64 random_;
 };
 
@@ -125,7 +138,8 @@ TEST_F(KilledRuns, GoOnAsIfNeverKilled) {
     }
     for (const auto& [iteration, loss] : losses) {
       const auto [known, is_new] = killed.emplace(iteration, loss);
-      EXPECT_EQ(known->second, loss) << "iteration " << iteration << " came out otherwise when it was repeated";
+      EXPECT_EQ(known->second, loss)
+          << "iteration " << iteration << " came out otherwise when it was repeated";
     }
     if (saved_iteration() > 0) run({"checkpoint", "verify", "--all", save()});
   }
@@ -133,7 +147,8 @@ TEST_F(KilledRuns, GoOnAsIfNeverKilled) {
   const std::int64_t last = saved_iteration();
   ASSERT_GT(last, static_cast<std::int64_t>(kills));
   const std::string reference = (folder_ / "reference").string();
-  const Losses whole = losses_in(run(training({"--save", reference, "--exit-interval", std::to_string(last)})));
+  const Losses whole =
+      losses_in(run(training({"--save", reference, "--exit-interval", std::to_string(last)})));
   ASSERT_EQ(whole.size(), static_cast<std::size_t>(last));
   for (const auto& [iteration, loss] : whole) {
     if (killed.contains(iteration)) {

@@ -1,4 +1,5 @@
-// `megatron launch` with real ranks: what happens when one is killed, when the launcher gets a signal or dies, and on two hosts.
+// `megatron launch` with real ranks: what happens when one is killed, when the launcher gets a
+// signal or dies, and on two hosts.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,7 +35,8 @@ Args joined(Args words, const Args& more) {
   return words;
 }
 
-const Args kTraining = joined({"pretrain"}, tiny_training({"--micro-batch-size", "1", "--global-batch-size", "4"}));
+const Args kTraining =
+    joined({"pretrain"}, tiny_training({"--micro-batch-size", "1", "--global-batch-size", "4"}));
 
 /// `megatron launch …` running in the background, in a session of its own.
 class RunningLaunch {
@@ -65,7 +67,8 @@ class RunningLaunch {
 
   /// The ranks, in order.
   std::vector<pid_t> ranks() const {
-    std::ifstream file("/proc/" + std::to_string(pid_) + "/task/" + std::to_string(pid_) + "/children");
+    std::ifstream file("/proc/" + std::to_string(pid_) + "/task/" + std::to_string(pid_) +
+                       "/children");
     std::vector<pid_t> pids;
     for (pid_t pid; file >> pid;) pids.push_back(pid);
     return pids;
@@ -75,7 +78,8 @@ class RunningLaunch {
     return becomes_true([&] {
       int found = 0;
       const std::string all = output();
-      for (std::size_t at = 0; (at = all.find(text, at)) != std::string::npos; at += text.size()) ++found;
+      for (std::size_t at = 0; (at = all.find(text, at)) != std::string::npos; at += text.size())
+        ++found;
       return found >= times;
     });
   }
@@ -87,7 +91,8 @@ class RunningLaunch {
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   }
 
-  static bool becomes_true(const std::function<bool()>& condition, milliseconds limit = milliseconds(100'000)) {
+  static bool becomes_true(const std::function<bool()>& condition,
+                           milliseconds limit = milliseconds(100'000)) {
     const auto deadline = std::chrono::steady_clock::now() + limit;
     while (!condition()) {
       if (std::chrono::steady_clock::now() > deadline) return false;
@@ -98,7 +103,8 @@ class RunningLaunch {
 
  private:
   pid_t pid_ = -1;
-  const fs::path log_ = fs::temp_directory_path() / ("megatron-launch-" + std::to_string(::getpid()) + ".log");
+  const fs::path log_ =
+      fs::temp_directory_path() / ("megatron-launch-" + std::to_string(::getpid()) + ".log");
 };
 
 bool are_gone(const std::vector<pid_t>& pids) {
@@ -111,7 +117,8 @@ bool are_gone(const std::vector<pid_t>& pids) {
 }
 
 Args long_training(const Args& flags = {}) {
-  return joined(joined(joined({"--nproc-per-node", "2"}, flags), {"--"}), joined(kTraining, {"--train-iters", "100000"}));
+  return joined(joined(joined({"--nproc-per-node", "2"}, flags), {"--"}),
+                joined(kTraining, {"--train-iters", "100000"}));
 }
 
 TEST(Launch, AKilledRankEndsAllAndIsNamed) {
@@ -121,15 +128,20 @@ TEST(Launch, AKilledRankEndsAllAndIsNamed) {
   ASSERT_THAT(ranks, SizeIs(2));
   ::kill(ranks[1], SIGKILL);
   EXPECT_EQ(launch.wait(), 128 + SIGKILL) << launch.output();
-  EXPECT_THAT(launch.output(), HasSubstr("megatron launch: rank 1 was killed by signal 9 (SIGKILL)"));
+  EXPECT_THAT(launch.output(),
+              HasSubstr("megatron launch: rank 1 was killed by signal 9 (SIGKILL)"));
   EXPECT_TRUE(are_gone(ranks));
 }
 
-/// The other stages wait for messages that never come: they end by themselves, long before the launcher would kill them.
+/// The other stages wait for messages that never come: they end by themselves, long before the
+/// launcher would kill them.
 TEST(Launch, AKilledStageEndsAllAndIsNamed) {
-  const Args stages{"--num-layers", "4", "--pipeline-model-parallel-size", "4", "--global-batch-size", "16", "--train-iters", "100000"};
+  const Args stages{
+      "--num-layers",  "4",     "--pipeline-model-parallel-size", "4", "--global-batch-size", "16",
+      "--train-iters", "100000"};
   for (const std::size_t victim : {0U, 2U}) {
-    const RunningLaunch launch(joined(joined({"--nproc-per-node", "4", "--grace-seconds", "60", "--"}, kTraining), stages));
+    const RunningLaunch launch(joined(
+        joined({"--nproc-per-node", "4", "--grace-seconds", "60", "--"}, kTraining), stages));
     ASSERT_TRUE(launch.wait_for(" iteration ", 3)) << launch.output();
     const auto ranks = launch.ranks();
     ASSERT_THAT(ranks, SizeIs(4));
@@ -137,38 +149,55 @@ TEST(Launch, AKilledStageEndsAllAndIsNamed) {
     ::kill(ranks[victim], SIGKILL);
     EXPECT_EQ(launch.wait(), 128 + SIGKILL) << launch.output();
     EXPECT_LT(std::chrono::steady_clock::now() - killed, std::chrono::seconds(20));
-    EXPECT_THAT(launch.output(), HasSubstr("rank " + std::to_string(victim) + " was killed by signal 9 (SIGKILL)"));
+    EXPECT_THAT(launch.output(),
+                HasSubstr("rank " + std::to_string(victim) + " was killed by signal 9 (SIGKILL)"));
     EXPECT_TRUE(are_gone(ranks));
   }
 }
 
 /// A stopped process closes no connection and answers nothing; rank 0 hosts the store as well.
 TEST(Launch, AStoppedRankEndsAllAndIsNamed) {
-  const Args stages{"--num-layers",  "4",      "--pipeline-model-parallel-size", "2",  "--global-batch-size", "16",
-                     "--train-iters", "100000", "--distributed-timeout-minutes",  "0.1"};
+  const Args stages{"--num-layers",
+                    "4",
+                    "--pipeline-model-parallel-size",
+                    "2",
+                    "--global-batch-size",
+                    "16",
+                    "--train-iters",
+                    "100000",
+                    "--distributed-timeout-minutes",
+                    "0.1"};
   for (const std::size_t victim : {0U, 3U}) {
-    const RunningLaunch launch(joined(joined({"--nproc-per-node", "4", "--grace-seconds", "5", "--"}, kTraining), stages));
+    const RunningLaunch launch(
+        joined(joined({"--nproc-per-node", "4", "--grace-seconds", "5", "--"}, kTraining), stages));
     ASSERT_TRUE(launch.wait_for(" iteration ", 3)) << launch.output();
     const auto ranks = launch.ranks();
     ASSERT_THAT(ranks, SizeIs(4));
     const auto stopped = std::chrono::steady_clock::now();
     ::kill(ranks[victim], SIGSTOP);
-    const std::string name = "rank " + std::to_string(victim), process = std::to_string(ranks[victim]);
-    EXPECT_TRUE(
-        launch.wait_for("megatron launch: " + name + " is stopped by signal 19 (SIGSTOP): the other ranks wait for it (kill -CONT " + process));
+    const std::string name = "rank " + std::to_string(victim),
+                      process = std::to_string(ranks[victim]);
+    EXPECT_TRUE(launch.wait_for(
+        "megatron launch: " + name +
+        " is stopped by signal 19 (SIGSTOP): the other ranks wait for it (kill -CONT " + process));
     EXPECT_EQ(launch.wait(), 1) << launch.output();
     EXPECT_LT(std::chrono::steady_clock::now() - stopped, std::chrono::seconds(40));
     const std::string told = launch.output();
-    EXPECT_THAT(told, testing::ContainsRegex("megatron pretrain: error: [a-z_]+ '[^']*' on [a-z]+: " + name +
-                                             " has not arrived after 6 s \\(iteration [0-9]+; " + name + " is stopped \\(process " + process));
-    EXPECT_THAT(told, HasSubstr("megatron launch: " + name + " was stopped by signal 19 (SIGSTOP) and did not go on; rank "));
-    EXPECT_EQ(told.find("megatron pretrain: error"), told.rfind("megatron pretrain: error")) << told;
+    EXPECT_THAT(told,
+                testing::ContainsRegex("megatron pretrain: error: [a-z_]+ '[^']*' on [a-z]+: " +
+                                       name + " has not arrived after 6 s \\(iteration [0-9]+; " +
+                                       name + " is stopped \\(process " + process));
+    EXPECT_THAT(told, HasSubstr("megatron launch: " + name +
+                                " was stopped by signal 19 (SIGSTOP) and did not go on; rank "));
+    EXPECT_EQ(told.find("megatron pretrain: error"), told.rfind("megatron pretrain: error"))
+        << told;
     EXPECT_TRUE(are_gone(ranks));
   }
 }
 
 TEST(Launch, AStoppedRankMayGoOn) {
-  const RunningLaunch launch(joined(joined({"--nproc-per-node", "2", "--"}, kTraining), {"--train-iters", "100000"}));
+  const RunningLaunch launch(
+      joined(joined({"--nproc-per-node", "2", "--"}, kTraining), {"--train-iters", "100000"}));
   ASSERT_TRUE(launch.wait_for(" iteration ", 3)) << launch.output();
   const auto ranks = launch.ranks();
   ::kill(ranks[0], SIGSTOP);
@@ -177,7 +206,9 @@ TEST(Launch, AStoppedRankMayGoOn) {
   ::kill(ranks[0], SIGCONT);
   ASSERT_TRUE(launch.wait_for("megatron launch: rank 0 goes on")) << launch.output();
   const std::string before = launch.output();
-  EXPECT_TRUE(RunningLaunch::becomes_true([&] { return launch.output().rfind(" iteration ") > before.size(); })) << launch.output();
+  EXPECT_TRUE(RunningLaunch::becomes_true([&] {
+    return launch.output().rfind(" iteration ") > before.size();
+  })) << launch.output();
 }
 
 TEST(Launch, DiesWithItsRanks) {
@@ -205,7 +236,9 @@ TEST(Launch, StartsAgainWhatWasKilled) {
   ASSERT_THAT(first, SizeIs(2));
   ::kill(first[1], SIGKILL);
   ASSERT_TRUE(launch.wait_for("megatron launch: restart 1 of 1")) << launch.output();
-  ASSERT_TRUE(RunningLaunch::becomes_true([&] { return launch.output().rfind(" iteration ") > launch.output().rfind("restart 1 of 1"); }));
+  ASSERT_TRUE(RunningLaunch::becomes_true([&] {
+    return launch.output().rfind(" iteration ") > launch.output().rfind("restart 1 of 1");
+  }));
   const auto second = launch.ranks();
   ASSERT_THAT(second, SizeIs(2));
   EXPECT_NE(first, second);
@@ -219,18 +252,20 @@ TEST(Launch, NamesAPortInUseAtOnce) {
   const auto start = std::chrono::steady_clock::now();
   const RunningLaunch launch(long_training({"--master-port", std::to_string(taken.port())}));
   EXPECT_EQ(launch.wait(), 2);
-  EXPECT_EQ(launch.output(),
-            "megatron launch: error: port " + std::to_string(taken.port()) +
-                " of this host: is in use by another process\n  fix: choose another with --master-port, or MASTER_PORT on every rank\n");
+  EXPECT_EQ(launch.output(), "megatron launch: error: port " + std::to_string(taken.port()) +
+                                 " of this host: is in use by another process\n  fix: choose "
+                                 "another with --master-port, or MASTER_PORT on every rank\n");
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
 }
 
 /// What a shell command prints, with its exit code.
 std::pair<int, std::string> shell(const std::string& command) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(("{ " + command + "\n} 2>&1").c_str(), "r"), [](FILE*) { return 0; });
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(
+      ::popen(("{ " + command + "\n} 2>&1").c_str(), "r"), [](FILE*) { return 0; });
   std::string text;
   std::array<char, 4096> buffer{};
-  for (std::size_t count; (count = std::fread(buffer.data(), 1, buffer.size(), pipe.get())) > 0;) text.append(buffer.data(), count);
+  for (std::size_t count; (count = std::fread(buffer.data(), 1, buffer.size(), pipe.get())) > 0;)
+    text.append(buffer.data(), count);
   const int status = ::pclose(pipe.get());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, text};
 }
@@ -238,7 +273,8 @@ std::pair<int, std::string> shell(const std::string& command) {
 std::string losses(const std::string& log) {
   static const std::regex loss(R"(lm loss: [^ ]+)");
   std::string found;
-  for (std::sregex_iterator i(log.begin(), log.end(), loss), end; i != end; ++i) found += i->str() + "\n";
+  for (std::sregex_iterator i(log.begin(), log.end(), loss), end; i != end; ++i)
+    found += i->str() + "\n";
   return found;
 }
 
@@ -253,8 +289,9 @@ class TwoHosts : public testing::Test {
   void TearDown() override { shell(script_ + " down " + name_); }
 
   std::string on(int host, const std::string& flags, const std::string& training) const {
-    return "timeout 200 " + script_ + " on " + name_ + " " + std::to_string(host) + " " + kProgram + " launch --nnodes 2 --node-rank " +
-           std::to_string(host - 1) + " --master-addr host1 " + flags + " -- " + training;
+    return "timeout 200 " + script_ + " on " + name_ + " " + std::to_string(host) + " " + kProgram +
+           " launch --nnodes 2 --node-rank " + std::to_string(host - 1) + " --master-addr host1 " +
+           flags + " -- " + training;
   }
 
   const std::string script_ = std::string(MEGATRON_SOURCE_DIR) + "/tests/cli/two_hosts.sh";
@@ -270,9 +307,11 @@ std::string words_of(const Args& words) {
 TEST_F(TwoHosts, TrainAsOne) {
   const std::string training = words_of(joined(kTraining, {"--train-iters", "4"}));
   const auto [code, text] =
-      shell(on(2, "--nproc-per-node 2", training) + " >/dev/null & " + on(1, "--nproc-per-node 2", training) + "; first=$?; wait $! && exit $first");
+      shell(on(2, "--nproc-per-node 2", training) + " >/dev/null & " +
+            on(1, "--nproc-per-node 2", training) + "; first=$?; wait $! && exit $first");
   EXPECT_EQ(code, 0) << text;
-  const auto [one_host_code, one_host] = shell(kProgram + " launch --nproc-per-node 4 -- " + training);
+  const auto [one_host_code, one_host] =
+      shell(kProgram + " launch --nproc-per-node 4 -- " + training);
   EXPECT_EQ(one_host_code, 0) << one_host;
   EXPECT_EQ(losses(text), losses(one_host)) << text;
   EXPECT_THAT(losses(text), HasSubstr("lm loss")) << text;
@@ -280,23 +319,31 @@ TEST_F(TwoHosts, TrainAsOne) {
 
 TEST_F(TwoHosts, FailTogether) {
   const std::string training = words_of(joined(kTraining, {"--train-iters", "4"}));
-  const auto [code, text] = shell(on(2, "", training + "--lr 2e-3") + " & " + on(1, "", training) + "; first=$?; wait $!; echo codes $first $?");
+  const auto [code, text] = shell(on(2, "", training + "--lr 2e-3") + " & " + on(1, "", training) +
+                                  "; first=$?; wait $!; echo codes $first $?");
   EXPECT_THAT(text, HasSubstr("codes 2 2"));
-  EXPECT_THAT(text, HasSubstr("megatron pretrain: error: rank 1 was started with --lr 0.002, rank 0 with --lr 0.001\n"));
+  EXPECT_THAT(text, HasSubstr("megatron pretrain: error: rank 1 was started with --lr 0.002, rank "
+                              "0 with --lr 0.001\n"));
 }
 
 TEST_F(TwoHosts, RestartTogetherFromTheirCheckpoint) {
-  const fs::path folder = fs::temp_directory_path() / name_, log = folder / "log", saved = folder / "run";
+  const fs::path folder = fs::temp_directory_path() / name_, log = folder / "log",
+                 saved = folder / "run";
   fs::create_directories(folder);
   const std::string flags = "--max-restarts 3 --grace-seconds 5";
   const std::string training =
-      words_of(joined(kTraining, {"--train-iters", "300", "--save", saved.string(), "--load", saved.string(), "--save-interval", "50"}));
-  const std::string kill_a_rank = "for i in $(seq 300); do grep -q 'successfully saved checkpoint' " + log.string() +
-                                  " && break; sleep 0.1; done; kill -9 $(ip netns pids " + name_ + "-2 | sort -n | tail -1); ";
-  const auto [code, text] = shell("PATH=$PATH:/usr/sbin; " + on(1, flags, training) + " >" + log.string() + " & first=$!; " + on(2, flags, training) +
-                                  " & second=$!; " + kill_a_rank + "wait $first; code=$?; wait $second; echo codes $code $?");
+      words_of(joined(kTraining, {"--train-iters", "300", "--save", saved.string(), "--load",
+                                  saved.string(), "--save-interval", "50"}));
+  const std::string kill_a_rank =
+      "for i in $(seq 300); do grep -q 'successfully saved checkpoint' " + log.string() +
+      " && break; sleep 0.1; done; kill -9 $(ip netns pids " + name_ + "-2 | sort -n | tail -1); ";
+  const auto [code, text] =
+      shell("PATH=$PATH:/usr/sbin; " + on(1, flags, training) + " >" + log.string() +
+            " & first=$!; " + on(2, flags, training) + " & second=$!; " + kill_a_rank +
+            "wait $first; code=$?; wait $second; echo codes $code $?");
   EXPECT_THAT(text, HasSubstr("codes 0 0"));
-  EXPECT_THAT(text, HasSubstr("megatron launch: rank 1 was killed by signal 9 (SIGKILL)\nmegatron launch: restart 1 of 3\n"));
+  EXPECT_THAT(text, HasSubstr("megatron launch: rank 1 was killed by signal 9 (SIGKILL)\nmegatron "
+                              "launch: restart 1 of 3\n"));
   EXPECT_THAT(text, HasSubstr("megatron launch: rank 0 ended with exit code 1"));
   const std::string told = read_file(log), first_step = " iteration        1/     300 ";
   EXPECT_THAT(told, HasSubstr("successfully loaded checkpoint"));
@@ -305,24 +352,34 @@ TEST_F(TwoHosts, RestartTogetherFromTheirCheckpoint) {
   fs::remove_all(folder);
 }
 
-/// One of two hosts, with its launcher, stands still: those of the other host are not to blame, and say so.
+/// One of two hosts, with its launcher, stands still: those of the other host are not to blame, and
+/// say so.
 TEST_F(TwoHosts, AStoppedHostIsNamed) {
   const fs::path log = fs::temp_directory_path() / (name_ + ".log");
-  const std::string training = words_of(joined(kTraining, {"--train-iters", "100000", "--distributed-timeout-minutes", "0.1"}));
+  const std::string training = words_of(
+      joined(kTraining, {"--train-iters", "100000", "--distributed-timeout-minutes", "0.1"}));
   const auto run = [&](int stopped, int alive) {
-    return shell("PATH=$PATH:/usr/sbin; " + on(stopped, "--nproc-per-node 2", training) + " >" + log.string() + ".other 2>&1 & " +
-                 on(alive, "--nproc-per-node 2 --grace-seconds 5", training) + " >" + log.string() + " 2>&1 & watched=$!; " +
-                 "for i in $(seq 600); do grep -q ' iteration ' " + log.string() + " " + log.string() + ".other && break; sleep 0.1; done; " +
-                 "kill -STOP $(ip netns pids " + name_ + "-" + std::to_string(stopped) + "); wait $watched; echo code $?; " +
-                 "kill -9 $(ip netns pids " + name_ + "-" + std::to_string(stopped) + ")");
+    return shell("PATH=$PATH:/usr/sbin; " + on(stopped, "--nproc-per-node 2", training) + " >" +
+                 log.string() + ".other 2>&1 & " +
+                 on(alive, "--nproc-per-node 2 --grace-seconds 5", training) + " >" + log.string() +
+                 " 2>&1 & watched=$!; " + "for i in $(seq 600); do grep -q ' iteration ' " +
+                 log.string() + " " + log.string() + ".other && break; sleep 0.1; done; " +
+                 "kill -STOP $(ip netns pids " + name_ + "-" + std::to_string(stopped) +
+                 "); wait $watched; echo code $?; " + "kill -9 $(ip netns pids " + name_ + "-" +
+                 std::to_string(stopped) + ")");
   };
   EXPECT_THAT(run(2, 1).second, HasSubstr("code 1"));
   EXPECT_THAT(read_file(log),
-              testing::ContainsRegex("megatron pretrain: error: .*ranks? [23, ]+ (has|have) not arrived after 6 s.*rank [23] does not answer"));
+              testing::ContainsRegex("megatron pretrain: error: .*ranks? [23, ]+ (has|have) not "
+                                     "arrived after 6 s.*rank [23] does not answer"));
   EXPECT_THAT(run(1, 2).second, HasSubstr("code 1"));
   EXPECT_THAT(read_file(log),
-              testing::ContainsRegex("megatron pretrain: error: .*rank 0, which hosts the run's store at host1:29500, has not answered"));
-  EXPECT_THAT(read_file(log), testing::ContainsRegex("megatron launch: rank [23] ended with exit code 1, because another rank failed: "));
+              testing::ContainsRegex("megatron pretrain: error: .*rank 0, which hosts the run's "
+                                     "store at host1:29500, has not answered"));
+  EXPECT_THAT(
+      read_file(log),
+      testing::ContainsRegex(
+          "megatron launch: rank [23] ended with exit code 1, because another rank failed: "));
   for (const std::string end : {"", ".other"}) fs::remove(log.string() + end);
 }
 

@@ -38,12 +38,14 @@ std::pair<double, double> judged(const Counts& counts, const Pipeline& pipeline)
     if (stage == 0) seconds += pipeline.costs.embedding_s;
     if (stage + 1 == counts.size()) seconds += pipeline.costs.output_s;
     stage_s = std::max(stage_s, seconds);
-    ranks[static_cast<std::size_t>(rank_of(pipeline.order, pipeline.p, static_cast<std::int64_t>(stage)))] += seconds;
+    ranks[static_cast<std::size_t>(
+        rank_of(pipeline.order, pipeline.p, static_cast<std::int64_t>(stage)))] += seconds;
   }
   return {*std::ranges::max_element(ranks), stage_s};
 }
 
-std::pair<double, double> best_of_all(Counts& counts, std::size_t stage, std::int64_t left, const Pipeline& pipeline) {
+std::pair<double, double> best_of_all(Counts& counts, std::size_t stage, std::int64_t left,
+                                      const Pipeline& pipeline) {
   if (stage + 1 == counts.size()) {
     counts[stage] = left;
     return judged(counts, pipeline);
@@ -58,15 +60,20 @@ std::pair<double, double> best_of_all(Counts& counts, std::size_t stage, std::in
 
 TEST(Balance, IsTheBestOfAllCuts) {
   std::mt19937 random(3);
-  const auto cost = [&] { return static_cast<double>(random() % 25) / 4; };  // exact in binary: sums in any order are equal
+  const auto cost = [&] {
+    return static_cast<double>(random() % 25) / 4;
+  };  // exact in binary: sums in any order are equal
   for (int i = 0; i < 600; ++i) {
-    Pipeline pipeline{.costs = {.embedding_s = cost(), .layer_s = 0.25 + cost(), .output_s = cost()},
-                      .p = 1 + static_cast<std::int64_t>(random() % 3),
-                      .v = 1 + static_cast<std::int64_t>(random() % 2)};
+    Pipeline pipeline{
+        .costs = {.embedding_s = cost(), .layer_s = 0.25 + cost(), .output_s = cost()},
+        .p = 1 + static_cast<std::int64_t>(random() % 3),
+        .v = 1 + static_cast<std::int64_t>(random() % 2)};
     if (pipeline.v == 2 && random() % 2 == 0) pipeline.order = ChunkOrder::v;
     const std::int64_t num_stages = pipeline.p * pipeline.v;
-    const std::int64_t num_layers = std::max<std::int64_t>(1, num_stages - 2) + static_cast<std::int64_t>(random() % 7);
-    const std::vector<StageLayers> stages = balanced_stages(num_layers, pipeline.costs, pipeline.p, pipeline.v, pipeline.order);
+    const std::int64_t num_layers =
+        std::max<std::int64_t>(1, num_stages - 2) + static_cast<std::int64_t>(random() % 7);
+    const std::vector<StageLayers> stages =
+        balanced_stages(num_layers, pipeline.costs, pipeline.p, pipeline.v, pipeline.order);
     std::int64_t next = 0;
     for (const StageLayers& stage : stages) {
       EXPECT_EQ(stage.first_layer, next);
@@ -75,8 +82,9 @@ TEST(Balance, IsTheBestOfAllCuts) {
     EXPECT_EQ(next, num_layers);
     Counts scratch(static_cast<std::size_t>(num_stages));
     EXPECT_EQ(judged(counts(stages), pipeline), best_of_all(scratch, 0, num_layers, pipeline))
-        << num_layers << " layers, p " << pipeline.p << ", v " << pipeline.v << ", costs " << pipeline.costs.embedding_s << " "
-        << pipeline.costs.layer_s << " " << pipeline.costs.output_s;
+        << num_layers << " layers, p " << pipeline.p << ", v " << pipeline.v << ", costs "
+        << pipeline.costs.embedding_s << " " << pipeline.costs.layer_s << " "
+        << pipeline.costs.output_s;
   }
 }
 
@@ -86,19 +94,26 @@ TEST(Balance, LayersAloneAreSpreadEvenly) {
 }
 
 TEST(Balance, AnOutputThatCostsMuchStandsAlone) {
-  EXPECT_THAT(counts(balanced_stages(12, {.embedding_s = 0, .layer_s = 1, .output_s = 6}, 4, 1, ChunkOrder::loop)), ElementsAre(4, 4, 4, 0));
-  EXPECT_THAT(counts(balanced_stages(4, {.embedding_s = 9, .layer_s = 1, .output_s = 9}, 4, 1, ChunkOrder::loop)), ElementsAre(0, 2, 2, 0));
+  EXPECT_THAT(counts(balanced_stages(12, {.embedding_s = 0, .layer_s = 1, .output_s = 6}, 4, 1,
+                                     ChunkOrder::loop)),
+              ElementsAre(4, 4, 4, 0));
+  EXPECT_THAT(counts(balanced_stages(4, {.embedding_s = 9, .layer_s = 1, .output_s = 9}, 4, 1,
+                                     ChunkOrder::loop)),
+              ElementsAre(0, 2, 2, 0));
 }
 
 TEST(Balance, CostsMustBeNumbers) {
   EXPECT_THROW(balanced_stages(4, {.layer_s = 0}, 2, 1, ChunkOrder::loop), InternalError);
-  EXPECT_THROW(balanced_stages(4, {.output_s = std::numeric_limits<double>::quiet_NaN()}, 2, 1, ChunkOrder::loop), InternalError);
+  EXPECT_THROW(balanced_stages(4, {.output_s = std::numeric_limits<double>::quiet_NaN()}, 2, 1,
+                               ChunkOrder::loop),
+               InternalError);
   EXPECT_THROW(balanced_stages(1, {}, 4, 1, ChunkOrder::loop), InternalError);
 }
 
 TEST(Balance, LargeModelsTakeMilliseconds) {
   const auto begin = std::chrono::steady_clock::now();
-  balanced_stages(1000, {.embedding_s = 0.3, .layer_s = 1.1, .output_s = 4.7}, 16, 4, ChunkOrder::loop);
+  balanced_stages(1000, {.embedding_s = 0.3, .layer_s = 1.1, .output_s = 4.7}, 16, 4,
+                  ChunkOrder::loop);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(200));
 }
 

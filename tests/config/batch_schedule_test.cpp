@@ -1,4 +1,5 @@
-// Batch sizes against megatron-core's real calculators (fixtures by tests/parity/make_batch_fixtures.py), and by arithmetic.
+// Batch sizes against megatron-core's real calculators (fixtures by
+// tests/parity/make_batch_fixtures.py), and by arithmetic.
 #include "megatron/config/batch_schedule.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +22,8 @@ TrainingConfig training_of(const Json& example) {
   training.global_batch_size = example.value("size", std::int64_t{0});
   training.decrease_batch_size_if_needed = example.value("decrease", false);
   training.step_batch_size_schedule = example.value("steps", std::string());
-  if (example.contains("ramp")) training.rampup_batch_size = example.at("ramp").get<std::vector<std::int64_t>>();
+  if (example.contains("ramp"))
+    training.rampup_batch_size = example.at("ramp").get<std::vector<std::int64_t>>();
   return training;
 }
 
@@ -31,12 +33,16 @@ TEST(NumMicrobatches, EqualsMegatronCore) {
   for (const Json& example : fixture.at("cases")) {
     const NumMicrobatchesCalculator batches(training_of(example), example.at("dp"));
     for (const Json& point : example.at("points")) {
-      const StepBatch expected{.global_batch_size = point[1], .running_batch_size = point[2], .num_microbatches = point[3]};
-      EXPECT_EQ(batches.at(point[0]), expected) << training_of(example).step_batch_size_schedule << example.value("ramp", Json()) << " at "
-                                                << point[0];
+      const StepBatch expected{.global_batch_size = point[1],
+                               .running_batch_size = point[2],
+                               .num_microbatches = point[3]};
+      EXPECT_EQ(batches.at(point[0]), expected)
+          << training_of(example).step_batch_size_schedule << example.value("ramp", Json())
+          << " at " << point[0];
       ++points;
     }
-    for (const Json& run : example.at("iterations")) EXPECT_EQ(batches.iterations_for(run[0]), run[1]) << example.value("ramp", Json()) << run;
+    for (const Json& run : example.at("iterations"))
+      EXPECT_EQ(batches.iterations_for(run[0]), run[1]) << example.value("ramp", Json()) << run;
   }
   EXPECT_GT(points, 4000u);
 }

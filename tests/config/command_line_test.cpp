@@ -10,7 +10,8 @@ namespace megatron {
 enum class Shape { round, flat };
 template <>
 struct EnumNames<Shape> {
-  static constexpr std::array<std::pair<std::string_view, Shape>, 2> value{{{"round", Shape::round}, {"flat", Shape::flat}}};
+  static constexpr std::array<std::pair<std::string_view, Shape>, 2> value{
+      {{"round", Shape::round}, {"flat", Shape::flat}}};
 };
 
 namespace {
@@ -46,7 +47,8 @@ const FieldTable<Options>& options_table() {
     t.field("verbose", &Options::verbose, "say more");
     t.field("fast", &Options::fast, "be slow");
     t.action(
-        "both", [](Options& o) { o.squared = o.gated = true; }, [](const Options& o) { return o.squared && o.gated; }, "both things");
+        "both", [](Options& o) { o.squared = o.gated = true; },
+        [](const Options& o) { return o.squared && o.gated; }, "both things");
     t.field("shape", &Options::shape, "its shape");
     t.field("limit", &Options::limit, "a limit");
     t.field("path", &Options::path, "paths");
@@ -80,9 +82,10 @@ std::string mistake(std::vector<std::string> args) {
 }
 
 TEST(CommandLine, ReadsEveryType) {
-  const Options o =
-      parse({"do", "--count=7", "--verbose", "--no-fast", "--both",       "--shape", "flat", "--limit", "-5",       "--path", "30",     "a",
-             "70", "b",         "--prompt",  "one",       "--prompt=two", "--skip",  "1",    "2,3",     "--window", "127,0",  "--rate", "1e-3"});
+  const Options o = parse({"do",   "--count=7", "--verbose", "--no-fast", "--both",       "--shape",
+                           "flat", "--limit",   "-5",        "--path",    "30",           "a",
+                           "70",   "b",         "--prompt",  "one",       "--prompt=two", "--skip",
+                           "1",    "2,3",       "--window",  "127,0",     "--rate",       "1e-3"});
   EXPECT_EQ(o.count, 7);
   EXPECT_EQ(o.input, "x");
   EXPECT_TRUE(o.verbose && !o.fast && o.squared && o.gated);
@@ -134,7 +137,8 @@ TEST(CommandLine, NamesEachMistake) {
       {{"-c", "3"}, "-c: unknown flag"},
       {{"--input_file", "3"}, "did you mean --input-file?"},
   };
-  for (const auto& [args, expected] : table) EXPECT_THAT(mistake(args), HasSubstr(expected)) << args[0];
+  for (const auto& [args, expected] : table)
+    EXPECT_THAT(mistake(args), HasSubstr(expected)) << args[0];
 }
 
 TEST(CommandLine, ShowsAllMistakesTogether) {
@@ -144,8 +148,11 @@ TEST(CommandLine, ShowsAllMistakesTogether) {
     parse_command_line(options_table(), args, options, "example");
     FAIL();
   } catch (const UserError& error) {
-    EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("4 problems"), HasSubstr("--count"), HasSubstr("--nonsense"), HasSubstr("--shape"),
-                                               HasSubstr("--input-file: is required\n     fix: add --input-file FILE")));
+    EXPECT_THAT(
+        error.what(),
+        ::testing::AllOf(HasSubstr("4 problems"), HasSubstr("--count"), HasSubstr("--nonsense"),
+                         HasSubstr("--shape"),
+                         HasSubstr("--input-file: is required\n     fix: add --input-file FILE")));
   }
 }
 
@@ -161,8 +168,11 @@ TEST(CommandLine, RecordsOrigins) {
 
 TEST(Help, ShowsGroupsDefaultsAndRanges) {
   const std::string text = help_text(options_table().set(), "example", 80);
-  EXPECT_THAT(text, HasSubstr("usage: megatron example [WHAT] [REST...] --input-file FILE [flags]"));
-  EXPECT_THAT(text, HasSubstr("--count N                       how many (default: 3; at least 1, at most 10;"));
+  EXPECT_THAT(text,
+              HasSubstr("usage: megatron example [WHAT] [REST...] --input-file FILE [flags]"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("--count N                       how many (default: 3; at least 1, at most 10;"));
   EXPECT_THAT(text, HasSubstr("--no-fast"));
   EXPECT_THAT(text, HasSubstr("\nInner:\n"));
   std::size_t longest = 0;
@@ -173,7 +183,9 @@ TEST(Help, ShowsGroupsDefaultsAndRanges) {
 
 TEST(Help, IsThrownByTheParser) {
   Options options;
-  EXPECT_THROW(parse_command_line(options_table(), std::vector<std::string>{"--help"}, options, "example"), HelpRequested);
+  EXPECT_THROW(
+      parse_command_line(options_table(), std::vector<std::string>{"--help"}, options, "example"),
+      HelpRequested);
 }
 
 TEST(NearestName, FindsTyposAndPrefixes) {

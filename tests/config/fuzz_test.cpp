@@ -1,4 +1,5 @@
-// Ten thousand random command lines and files: each is accepted or refused with a message, none crashes.
+// Ten thousand random command lines and files: each is accepted or refused with a message, none
+// crashes.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -65,41 +66,41 @@ class WordSource {
 
   std::string value() {
     static const Args values{"0",
-                              "1",
-                              "-1",
-                              "2",
-                              "12",
-                              "1e-4",
-                              "nan",
-                              "inf",
-                              "-",
-                              "--",
-                              "",
-                              "none",
-                              "true",
-                              "false",
-                              "[1]*3",
-                              "([1]+[0])*2",
-                              "a,b,c",
-                              "9223372036854775807",
-                              "99999999999999999999",
-                              "1.5",
-                              "0x10",
-                              "rope",
-                              "RMSNorm",
-                              "cosine",
-                              "WSD",
-                              "gpt",
-                              "/no/such.yaml",
-                              "969, 30, 1",
-                              "7,0",
-                              "\xff\xfe",
-                              "é",
-                              std::string(5000, 'x'),
-                              "-h1",
-                              "=",
-                              " ",
-                              "\n"};
+                             "1",
+                             "-1",
+                             "2",
+                             "12",
+                             "1e-4",
+                             "nan",
+                             "inf",
+                             "-",
+                             "--",
+                             "",
+                             "none",
+                             "true",
+                             "false",
+                             "[1]*3",
+                             "([1]+[0])*2",
+                             "a,b,c",
+                             "9223372036854775807",
+                             "99999999999999999999",
+                             "1.5",
+                             "0x10",
+                             "rope",
+                             "RMSNorm",
+                             "cosine",
+                             "WSD",
+                             "gpt",
+                             "/no/such.yaml",
+                             "969, 30, 1",
+                             "7,0",
+                             "\xff\xfe",
+                             "é",
+                             std::string(5000, 'x'),
+                             "-h1",
+                             "=",
+                             " ",
+                             "\n"};
     return below(6) == 0 ? damaged(values[below(values.size())]) : values[below(values.size())];
   }
 
@@ -129,10 +130,12 @@ TEST(Fuzz, RandomCommandLinesExitWith0Or2) {
 TEST(Fuzz, DamagedFilesAreReadOrRefused) {
   WordSource source(7);
   const std::string yaml =
-      "model:\n  num_layers: 12\n  window_size: [127, 0]\ntraining:\n  micro_batch_size: 4\nswiglu: true\nsplit: \"969, 30, 1\"\ndata_path: ['0.3', "
+      "model:\n  num_layers: 12\n  window_size: [127, 0]\ntraining:\n  micro_batch_size: "
+      "4\nswiglu: true\nsplit: \"969, 30, 1\"\ndata_path: ['0.3', "
       "a, 0.7, b]\n";
   const std::string toml =
-      "num_layers = 12\nsplit = \"9,1,0\"\n[data]\ndata_path = [\"0.3\", \"a\"]\nmmap_bin_files = false\n[learning_rate]\nlr = 1e-4\n";
+      "num_layers = 12\nsplit = \"9,1,0\"\n[data]\ndata_path = [\"0.3\", \"a\"]\nmmap_bin_files = "
+      "false\n[learning_rate]\nlr = 1e-4\n";
   for (int i = 0; i < 5000; ++i) {
     for (const bool is_yaml : {true, false}) {
       const std::string text = source.damaged(is_yaml ? yaml : toml);

@@ -15,7 +15,8 @@ using Variables = std::map<std::string, std::string>;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-LaunchPlan plan_of(std::vector<std::string> flags, const Variables& variables = {}, const HostDevices& host = {.num_cpus = 6}) {
+LaunchPlan plan_of(std::vector<std::string> flags, const Variables& variables = {},
+                   const HostDevices& host = {.num_cpus = 6}) {
   flags.insert(flags.end(), {"--", "pretrain", "gpt", "--", "--lr", "1"});
   const auto lookup = [&](const std::string& name) -> std::optional<std::string> {
     const auto found = variables.find(name);
@@ -25,8 +26,9 @@ LaunchPlan plan_of(std::vector<std::string> flags, const Variables& variables = 
 }
 
 std::string summary(const LaunchPlan& plan) {
-  return std::to_string(plan.ranks_per_node) + " on node " + std::to_string(plan.node_rank) + "/" + std::to_string(plan.num_nodes) + " at " +
-         plan.master_addr + ":" + std::to_string(plan.master_port);
+  return std::to_string(plan.ranks_per_node) + " on node " + std::to_string(plan.node_rank) + "/" +
+         std::to_string(plan.num_nodes) + " at " + plan.master_addr + ":" +
+         std::to_string(plan.master_port);
 }
 
 std::string error_of(const std::vector<std::string>& flags, const Variables& variables = {}) {
@@ -38,32 +40,45 @@ std::string error_of(const std::vector<std::string>& flags, const Variables& var
   return "no error";
 }
 
-TEST(LaunchPlan, KeepsTheCommandAsItIs) { EXPECT_THAT(plan_of({}).command, ElementsAre("pretrain", "gpt", "--", "--lr", "1")); }
+TEST(LaunchPlan, KeepsTheCommandAsItIs) {
+  EXPECT_THAT(plan_of({}).command, ElementsAre("pretrain", "gpt", "--", "--lr", "1"));
+}
 
 TEST(LaunchPlan, OfOneHost) {
   EXPECT_EQ(summary(plan_of({})), "1 on node 0/1 at 127.0.0.1:0");
   EXPECT_EQ(summary(plan_of({"--nproc-per-node", "8"})), "8 on node 0/1 at 127.0.0.1:0");
-  EXPECT_EQ(summary(plan_of({"--nproc_per_node=8", "--master-port", "6000"})), "8 on node 0/1 at 127.0.0.1:6000");
+  EXPECT_EQ(summary(plan_of({"--nproc_per_node=8", "--master-port", "6000"})),
+            "8 on node 0/1 at 127.0.0.1:6000");
   EXPECT_EQ(summary(plan_of({"--nproc-per-node", "cpu"})), "6 on node 0/1 at 127.0.0.1:0");
   EXPECT_EQ(summary(plan_of({"--nproc-per-node", "auto"})), "6 on node 0/1 at 127.0.0.1:0");
-  EXPECT_EQ(summary(plan_of({"--nproc-per-node", "auto"}, {}, {.num_cpus = 6, .num_gpus = 4})), "4 on node 0/1 at 127.0.0.1:0");
-  EXPECT_EQ(summary(plan_of({}, {{"MASTER_PORT", "5"}, {"MASTER_ADDR", "a"}})), "1 on node 0/1 at 127.0.0.1:0") << "as torchrun";
+  EXPECT_EQ(summary(plan_of({"--nproc-per-node", "auto"}, {}, {.num_cpus = 6, .num_gpus = 4})),
+            "4 on node 0/1 at 127.0.0.1:0");
+  EXPECT_EQ(summary(plan_of({}, {{"MASTER_PORT", "5"}, {"MASTER_ADDR", "a"}})),
+            "1 on node 0/1 at 127.0.0.1:0")
+      << "as torchrun";
 }
 
 TEST(LaunchPlan, OfSeveralHosts) {
-  const Variables pod{{"PET_NNODES", "4"},      {"PET_NPROC_PER_NODE", "8"},  {"PET_NODE_RANK", "3"},
-                      {"PET_MASTER_ADDR", "m"}, {"PET_MASTER_PORT", "29400"}, {"PET_MAX_RESTARTS", "5"}};
-  EXPECT_EQ(summary(plan_of({"--nnodes", "2", "--node-rank", "1", "--master-addr", "a"})), "1 on node 1/2 at a:29500");
+  const Variables pod{{"PET_NNODES", "4"},          {"PET_NPROC_PER_NODE", "8"},
+                      {"PET_NODE_RANK", "3"},       {"PET_MASTER_ADDR", "m"},
+                      {"PET_MASTER_PORT", "29400"}, {"PET_MAX_RESTARTS", "5"}};
+  EXPECT_EQ(summary(plan_of({"--nnodes", "2", "--node-rank", "1", "--master-addr", "a"})),
+            "1 on node 1/2 at a:29500");
   EXPECT_EQ(summary(plan_of({}, pod)), "8 on node 3/4 at m:29400");
   EXPECT_EQ(plan_of({}, pod).max_restarts, 5);
-  EXPECT_EQ(summary(plan_of({"--nproc-per-node", "2", "--node-rank", "0", "--master-addr", "x"}, pod)), "2 on node 0/4 at x:29400") << "flags win";
+  EXPECT_EQ(
+      summary(plan_of({"--nproc-per-node", "2", "--node-rank", "0", "--master-addr", "x"}, pod)),
+      "2 on node 0/4 at x:29400")
+      << "flags win";
   EXPECT_EQ(summary(plan_of({"--nnodes", "1"}, pod)), "8 on node 0/1 at 127.0.0.1:0");
 }
 
 TEST(LaunchPlan, OfALauncherOnEveryHost) {
-  EXPECT_EQ(
-      summary(plan_of({"--nproc-per-node", "4"}, {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "job-master-0"}, {"MASTER_PORT", "23456"}})),
-      "4 on node 1/2 at job-master-0:23456");
+  EXPECT_EQ(summary(plan_of({"--nproc-per-node", "4"}, {{"RANK", "1"},
+                                                        {"WORLD_SIZE", "2"},
+                                                        {"MASTER_ADDR", "job-master-0"},
+                                                        {"MASTER_PORT", "23456"}})),
+            "4 on node 1/2 at job-master-0:23456");
   EXPECT_EQ(summary(plan_of({"--nproc-per-node", "4"}, {{"SLURM_PROCID", "1"},
                                                         {"SLURM_NTASKS", "2"},
                                                         {"SLURM_LOCALID", "0"},
@@ -73,22 +88,36 @@ TEST(LaunchPlan, OfALauncherOnEveryHost) {
                                                         {"SLURM_JOB_NODELIST", "n[1-2]"},
                                                         {"SLURM_JOB_ID", "10"}})),
             "4 on node 1/2 at n1:15010");
-  EXPECT_EQ(summary(plan_of({}, {{"JOB_COMPLETION_INDEX", "1"}, {"PET_NNODES", "2"}, {"PET_NPROC_PER_NODE", "auto"}, {"PET_MASTER_ADDR", "p"}})),
+  EXPECT_EQ(summary(plan_of({}, {{"JOB_COMPLETION_INDEX", "1"},
+                                 {"PET_NNODES", "2"},
+                                 {"PET_NPROC_PER_NODE", "auto"},
+                                 {"PET_MASTER_ADDR", "p"}})),
             "6 on node 1/2 at p:29500");
 }
 
 TEST(LaunchPlan, RefusesWhatItCannotDo) {
-  const Variables two_per_host{{"RANK", "0"},        {"WORLD_SIZE", "4"},  {"LOCAL_RANK", "0"},         {"LOCAL_WORLD_SIZE", "2"},
-                               {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}, {"TORCHELASTIC_RUN_ID", "x"}};
-  EXPECT_THAT(error_of({}, two_per_host), HasSubstr("torchrun has started it 2 times on this host"));
-  EXPECT_THAT(error_of({"--nproc-per-node", "gpu"}), HasSubstr("--nproc-per-node gpu: this host has no GPU"));
+  const Variables two_per_host{{"RANK", "0"},
+                               {"WORLD_SIZE", "4"},
+                               {"LOCAL_RANK", "0"},
+                               {"LOCAL_WORLD_SIZE", "2"},
+                               {"MASTER_ADDR", "a"},
+                               {"MASTER_PORT", "1"},
+                               {"TORCHELASTIC_RUN_ID", "x"}};
+  EXPECT_THAT(error_of({}, two_per_host),
+              HasSubstr("torchrun has started it 2 times on this host"));
+  EXPECT_THAT(error_of({"--nproc-per-node", "gpu"}),
+              HasSubstr("--nproc-per-node gpu: this host has no GPU"));
   EXPECT_THAT(error_of({"--nproc-per-node", "-1"}), HasSubstr("must be a number of at least 1"));
-  EXPECT_THAT(error_of({}, {{"PET_NPROC_PER_NODE", "x"}}),
-              HasSubstr("PET_NPROC_PER_NODE: must be a number of at least 1, or auto, cpu, gpu; got 'x'"));
-  EXPECT_THAT(error_of({}, {{"PET_NNODES", "1:4"}}), HasSubstr("PET_NNODES: must be a whole number of at least 0, got '1:4'"));
+  EXPECT_THAT(
+      error_of({}, {{"PET_NPROC_PER_NODE", "x"}}),
+      HasSubstr("PET_NPROC_PER_NODE: must be a number of at least 1, or auto, cpu, gpu; got 'x'"));
+  EXPECT_THAT(error_of({}, {{"PET_NNODES", "1:4"}}),
+              HasSubstr("PET_NNODES: must be a whole number of at least 0, got '1:4'"));
   EXPECT_THAT(error_of({}, {{"PET_NNODES", "0"}}), HasSubstr("PET_NNODES: must be at least 1"));
-  EXPECT_THAT(error_of({}, {{"PET_NNODES", "2"}}), HasSubstr("--node-rank: is required with --nnodes 2"));
-  EXPECT_THAT(error_of({"--prefix", "some"}), HasSubstr("--prefix: must be one of all, others, none"));
+  EXPECT_THAT(error_of({}, {{"PET_NNODES", "2"}}),
+              HasSubstr("--node-rank: is required with --nnodes 2"));
+  EXPECT_THAT(error_of({"--prefix", "some"}),
+              HasSubstr("--prefix: must be one of all, others, none"));
   EXPECT_THAT(error_of({"--rdzv-backend", "c10d"}), HasSubstr("--rdzv-backend: unknown flag"));
 }
 

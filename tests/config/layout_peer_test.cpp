@@ -25,14 +25,17 @@ StageLayers read_stage(const std::string& text) {
   StageLayers stage;
   char plus = 0;
   std::istringstream(text) >> stage.first_layer >> plus >> stage.num_layers;
-  stage.has_embedding = text.find('E') != std::string::npos, stage.has_output = text.find('L') != std::string::npos;
+  stage.has_embedding = text.find('E') != std::string::npos,
+  stage.has_output = text.find('L') != std::string::npos;
   return stage;
 }
 
-/// The fixtures, or the file that MEGATRON_PIPELINE_LAYOUTS names (tests/parity/pipeline_layout_parity.py).
+/// The fixtures, or the file that MEGATRON_PIPELINE_LAYOUTS names
+/// (tests/parity/pipeline_layout_parity.py).
 std::vector<RealLayout> real_layouts() {
   const char* other = std::getenv("MEGATRON_PIPELINE_LAYOUTS");
-  std::ifstream file(other != nullptr ? other : MEGATRON_SOURCE_DIR "/tests/config/fixtures/pipeline_layouts.txt");
+  std::ifstream file(
+      other != nullptr ? other : MEGATRON_SOURCE_DIR "/tests/config/fixtures/pipeline_layouts.txt");
   std::vector<RealLayout> all;
   for (std::string line; std::getline(file, line);) {
     RealLayout layout{.flags = {}, .stages = {}, .line = line};
@@ -60,12 +63,17 @@ std::vector<StageLayers> our_stages(const RealLayout& real, std::string& reason)
   }
 }
 
-bool has_flag(const RealLayout& real, const std::string& name) { return real.line.find(name) != std::string::npos; }
+bool has_flag(const RealLayout& real, const std::string& name) {
+  return real.line.find(name) != std::string::npos;
+}
 
 /// A stage without layers that nothing asks for: megatron-core trains it, we refuse it.
 bool leaves_a_stage_empty(const RealLayout& real) {
-  const bool is_asked_for = has_flag(real, "--pipeline-model-parallel-layout") || has_flag(real, "--account-for-");
-  return !is_asked_for && std::any_of(real.stages.begin(), real.stages.end(), [](const StageLayers& stage) { return stage.num_layers == 0; });
+  const bool is_asked_for =
+      has_flag(real, "--pipeline-model-parallel-layout") || has_flag(real, "--account-for-");
+  return !is_asked_for &&
+         std::any_of(real.stages.begin(), real.stages.end(),
+                     [](const StageLayers& stage) { return stage.num_layers == 0; });
 }
 
 TEST(PipelineLayout, StagesAreMegatronCores) {
@@ -92,7 +100,8 @@ TEST(PipelineLayout, StagesAreMegatronCores) {
 }  // namespace
 
 void PrintTo(const StageLayers& stage, std::ostream* out) {
-  *out << stage.first_layer << "+" << stage.num_layers << (stage.has_embedding ? "E" : "") << (stage.has_output ? "L" : "");
+  *out << stage.first_layer << "+" << stage.num_layers << (stage.has_embedding ? "E" : "")
+       << (stage.has_output ? "L" : "");
 }
 
 }  // namespace megatron

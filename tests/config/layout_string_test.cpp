@@ -1,4 +1,5 @@
-// Megatron's language of layouts: what it means, where mistakes are shown, and that no text makes the reader crash.
+// Megatron's language of layouts: what it means, where mistakes are shown, and that no text makes
+// the reader crash.
 #include "megatron/config/layout_string.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +19,8 @@ using ::testing::HasSubstr;
 std::string read(std::string_view text) {
   std::string all;
   for (const StageLayers& stage : parse_layout_string(text)) {
-    all += (all.empty() ? "[" : "|") + std::string(stage.has_embedding ? "E" : "") + std::to_string(stage.num_layers) + (stage.has_output ? "L" : "");
+    all += (all.empty() ? "[" : "|") + std::string(stage.has_embedding ? "E" : "") +
+           std::to_string(stage.num_layers) + (stage.has_output ? "L" : "");
   }
   return all.substr(1);
 }
@@ -38,7 +40,8 @@ TEST(LayoutString, Repetitions) {
   EXPECT_EQ(read("E|(t*2|,t)*2|*2L"), "E0|2|3|1|0|0L");
   EXPECT_EQ(read("Et*0(t|)*0t*10L"), "E10L");
   EXPECT_EQ(read("|E|tL|"), "0|E0|1L|0");
-  EXPECT_EQ(parse_layout_string("Et|t*2|tL")[2], (StageLayers{.first_layer = 3, .num_layers = 1, .has_output = true}));
+  EXPECT_EQ(parse_layout_string("Et|t*2|tL")[2],
+            (StageLayers{.first_layer = 3, .num_layers = 1, .has_output = true}));
 }
 
 TEST(LayoutString, MistakesHaveAPlace) {
@@ -62,18 +65,23 @@ TEST(LayoutString, MistakesHaveAPlace) {
       {"", ": no E at the end\n"},
       {"||", ": no E at position 1\n"},
       {"Ett|t", ": no L at the end\n    Ett|t\n         ^\n"},
-      {"EtmL", ": an m, a layer of multi-token prediction, which models do not have in this version, at position 3\n"},
+      {"EtmL",
+       ": an m, a layer of multi-token prediction, which models do not have in this version, at "
+       "position 3\n"},
       {"E(t*1000|)*1001L", ": more than 1000000 symbols at position 2\n"},
       {"Et*99999999999999999999999999L", ": more than 1000000 symbols at position 2\n"},
   };
   for (const auto& [text, expected] : table)
-    EXPECT_THAT(mistake(text), HasSubstr(std::string("--pipeline-model-parallel-layout") + expected)) << text;
+    EXPECT_THAT(mistake(text),
+                HasSubstr(std::string("--pipeline-model-parallel-layout") + expected))
+        << text;
 }
 
 TEST(LayoutString, ALongTextIsShownInPart) {
   const std::string long_text = "E" + std::string(100, 't') + "\x01\xff" + std::string(100, 't');
   EXPECT_THAT(mistake(long_text),
-              HasSubstr("at position 102\n    ..." + std::string(40, 't') + "??" + std::string(38, 't') + "...\n    " + std::string(43, ' ') + "^"));
+              HasSubstr("at position 102\n    ..." + std::string(40, 't') + "??" +
+                        std::string(38, 't') + "...\n    " + std::string(43, ' ') + "^"));
 }
 
 TEST(LayoutString, NoTextCrashes) {
@@ -82,14 +90,16 @@ TEST(LayoutString, NoTextCrashes) {
   int accepted = 0;
   for (int i = 0; i < 30'000; ++i) {
     std::string text = i % 2 == 0 ? "E(tt|)*2t*3|L" : "";
-    for (std::size_t edits = random() % 6; edits > 0; --edits) text.insert(random() % (text.size() + 1), 1, letters[random() % letters.size()]);
+    for (std::size_t edits = random() % 6; edits > 0; --edits)
+      text.insert(random() % (text.size() + 1), 1, letters[random() % letters.size()]);
     if (!text.empty() && random() % 4 == 0) text.erase(random() % text.size(), 1);
     try {
       const auto stages = parse_layout_string(text);
       ASSERT_FALSE(stages.empty());
       ++accepted;
     } catch (const UserError& error) {
-      ASSERT_EQ(std::string_view(error.what()).find("--pipeline-model-parallel-layout: "), 0u) << text;
+      ASSERT_EQ(std::string_view(error.what()).find("--pipeline-model-parallel-layout: "), 0u)
+          << text;
     }
   }
   EXPECT_GT(accepted, 2'000);

@@ -1,5 +1,5 @@
-// Older and dependent flags against what Megatron-LM's own argument code makes of them (make_legacy_fixtures.py), in every order.
-#include "config/mistake_of.h"
+// Older and dependent flags against what Megatron-LM's own argument code makes of them
+// (make_legacy_fixtures.py), in every order.
 #include "megatron/config/legacy_flags.h"
 
 #include <gmock/gmock.h>
@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "config/mistake_of.h"
 #include "megatron/base/json.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/settings_enums.h"
@@ -23,14 +24,17 @@ using Args = std::vector<std::string>;
 /// The run of make_legacy_fixtures.py.
 Args small_gpt(const Args& flags) {
   Args words{"gpt"};
-  const std::vector<std::pair<std::string, std::string>> base{{"--num-layers", "2"},          {"--hidden-size", "64"},
-                                                              {"--num-attention-heads", "4"}, {"--seq-length", "32"},
-                                                              {"--micro-batch-size", "2"},    {"--max-position-embeddings", "32"},
-                                                              {"--train-iters", "10"},        {"--lr", "1e-3"},
-                                                              {"--vocab-file", "vocab.json"}, {"--merge-file", "merges.txt"}};
+  const std::vector<std::pair<std::string, std::string>> base{
+      {"--num-layers", "2"},          {"--hidden-size", "64"},
+      {"--num-attention-heads", "4"}, {"--seq-length", "32"},
+      {"--micro-batch-size", "2"},    {"--max-position-embeddings", "32"},
+      {"--train-iters", "10"},        {"--lr", "1e-3"},
+      {"--vocab-file", "vocab.json"}, {"--merge-file", "merges.txt"}};
   for (const auto& [flag, value] : base) {
-    const std::string alias = flag == "--num-layers" ? "--encoder-num-layers" : "--encoder-seq-length";
-    const bool is_replaced = (flag == "--num-layers" || flag == "--seq-length") && std::ranges::count(flags, alias) > 0;
+    const std::string alias =
+        flag == "--num-layers" ? "--encoder-num-layers" : "--encoder-seq-length";
+    const bool is_replaced =
+        (flag == "--num-layers" || flag == "--seq-length") && std::ranges::count(flags, alias) > 0;
     if (!is_replaced) words.insert(words.end(), {flag, value});
   }
   words.insert(words.end(), flags.begin(), flags.end());
@@ -38,7 +42,9 @@ Args small_gpt(const Args& flags) {
 }
 
 std::string text_of_words(const Args& words) {
-  return std::accumulate(words.begin(), words.end(), std::string(), [](std::string a, const std::string& b) { return std::move(a) + " " + b; });
+  return std::accumulate(
+      words.begin(), words.end(), std::string(),
+      [](std::string a, const std::string& b) { return std::move(a) + " " + b; });
 }
 
 Settings settings_of(const Args& flags) {
@@ -51,24 +57,26 @@ Settings settings_of(const Args& flags) {
 Json described(const Settings& s) {
   const TransformerConfig& m = s.model;
   Json scaling = Json::array();
-  if (m.rope_scaling_type != RopeScaling::none) scaling.push_back({write_values(m.rope_scaling_type)[0], m.rope_scaling_factor});
-  Json json = {{"num_layers", m.num_layers},
-               {"seq_length", s.training.seq_length},
-               {"global_batch_size", s.training.global_batch_size},
-               {"position_embedding_type", write_values(m.position_embedding_type)[0]},
-               {"scaling", scaling},
-               {"activation", write_values(m.activation)[0]},
-               {"gated_linear_unit", m.gated_linear_unit},
-               {"ffn_hidden_size", m.ffn_hidden_size},
-               {"kv_channels", m.kv_channels},
-               {"num_query_groups", m.num_query_groups},
-               {"add_bias_linear", m.add_bias_linear},
-               {"sequence_parallel", s.parallel.sequence_parallel},
-               {"tokenizer_type", s.tokenizer.tokenizer_type},
-               {"apply_wd_to_qk_layernorm", s.optimizer.apply_wd_to_qk_layernorm},
-               {"accumulate_allreduce_grads_in_fp32", s.training.accumulate_allreduce_grads_in_fp32},
-               {"check_for_nan_in_loss_and_grad", s.training.check_for_nan_in_loss_and_grad},
-               {"split", nullptr}};
+  if (m.rope_scaling_type != RopeScaling::none)
+    scaling.push_back({write_values(m.rope_scaling_type)[0], m.rope_scaling_factor});
+  Json json = {
+      {"num_layers", m.num_layers},
+      {"seq_length", s.training.seq_length},
+      {"global_batch_size", s.training.global_batch_size},
+      {"position_embedding_type", write_values(m.position_embedding_type)[0]},
+      {"scaling", scaling},
+      {"activation", write_values(m.activation)[0]},
+      {"gated_linear_unit", m.gated_linear_unit},
+      {"ffn_hidden_size", m.ffn_hidden_size},
+      {"kv_channels", m.kv_channels},
+      {"num_query_groups", m.num_query_groups},
+      {"add_bias_linear", m.add_bias_linear},
+      {"sequence_parallel", s.parallel.sequence_parallel},
+      {"tokenizer_type", s.tokenizer.tokenizer_type},
+      {"apply_wd_to_qk_layernorm", s.optimizer.apply_wd_to_qk_layernorm},
+      {"accumulate_allreduce_grads_in_fp32", s.training.accumulate_allreduce_grads_in_fp32},
+      {"check_for_nan_in_loss_and_grad", s.training.check_for_nan_in_loss_and_grad},
+      {"split", nullptr}};
   return json;
 }
 
@@ -78,7 +86,8 @@ std::vector<double> normalised(const std::array<double, 3>& shares) {
   return {shares[0] / sum, shares[1] / sum, shares[2] / sum};
 }
 
-/// --no-position-embedding beside positions that are none or YaRN's, which Megatron-LM refuses though nothing contradicts.
+/// --no-position-embedding beside positions that are none or YaRN's, which Megatron-LM refuses
+/// though nothing contradicts.
 bool is_redundant(const Args& flags) {
   const auto has = [&](const char* word) { return std::ranges::count(flags, word) > 0; };
   return has("--no-position-embedding") && (has("none") || has("yarn"));
@@ -102,7 +111,8 @@ TEST(LegacyFlags, MeanWhatMegatronsArgumentCodeMakesOfThem) {
       continue;
     }
     const Settings settings = settings_of(flags);
-    // Main gradients of fp16 are kept in fp32 here, and Megatron-LM keeps them in fp16 (docs/precision.md).
+    // Main gradients of fp16 are kept in fp32 here, and Megatron-LM keeps them in fp16
+    // (docs/precision.md).
     if (settings.training.fp16) expected["accumulate_allreduce_grads_in_fp32"] = true;
     const Json split = std::exchange(expected["split"], nullptr);
     if (!split.is_null()) {
@@ -113,35 +123,42 @@ TEST(LegacyFlags, MeanWhatMegatronsArgumentCodeMakesOfThem) {
 }
 
 TEST(LegacyFlags, NoPositionEmbeddingKeepsRotaryPositionsInAnyOrder) {
-  for (const Args& flags : std::vector<Args>{{"--position-embedding-type", "rope", "--no-position-embedding"},
-                                               {"--no-position-embedding", "--position-embedding-type", "rope"},
-                                               {"--use-rotary-position-embeddings", "--no-position-embedding"},
-                                               {"--no-position-embedding", "--use-rotary-position-embeddings"}}) {
-    EXPECT_EQ(settings_of(flags).model.position_embedding_type, PositionEmbedding::rope) << text_of_words(flags);
+  for (const Args& flags :
+       std::vector<Args>{{"--position-embedding-type", "rope", "--no-position-embedding"},
+                         {"--no-position-embedding", "--position-embedding-type", "rope"},
+                         {"--use-rotary-position-embeddings", "--no-position-embedding"},
+                         {"--no-position-embedding", "--use-rotary-position-embeddings"}}) {
+    EXPECT_EQ(settings_of(flags).model.position_embedding_type, PositionEmbedding::rope)
+        << text_of_words(flags);
   }
-  EXPECT_THAT(mistake_of(small_gpt({"--no-position-embedding"})), HasSubstr("add --position-embedding-type rope, or none"));
+  EXPECT_THAT(mistake_of(small_gpt({"--no-position-embedding"})),
+              HasSubstr("add --position-embedding-type rope, or none"));
 }
 
 TEST(LegacyFlags, TwoSpellingsOfOneSettingContradictEachOther) {
-  for (const Args& flags : std::vector<Args>{{"--encoder-num-layers", "3", "--num-layers", "2"},
-                                               {"--num-layers", "2", "--encoder-num-layers", "3"},
-                                               {"--no-check-for-nan-in-loss-and-grad", "--check-for-nan-in-loss-and-grad"},
-                                               {"--swiglu", "--activation", "gelu"},
-                                               {"--activation", "gelu", "--swiglu"},
-                                               {"--gated-linear-unit", "--openai-gelu"},
-                                               {"--save-interval", "2", "--persistent-save-interval", "3"},
-                                               {"--geglu", "--quick-geglu"}}) {
+  for (const Args& flags : std::vector<Args>{
+           {"--encoder-num-layers", "3", "--num-layers", "2"},
+           {"--num-layers", "2", "--encoder-num-layers", "3"},
+           {"--no-check-for-nan-in-loss-and-grad", "--check-for-nan-in-loss-and-grad"},
+           {"--swiglu", "--activation", "gelu"},
+           {"--activation", "gelu", "--swiglu"},
+           {"--gated-linear-unit", "--openai-gelu"},
+           {"--save-interval", "2", "--persistent-save-interval", "3"},
+           {"--geglu", "--quick-geglu"}}) {
     const std::string text = mistake_of(small_gpt(flags));
-    EXPECT_THAT(text, testing::AnyOf(HasSubstr("contradicts"), HasSubstr("excludes"))) << text_of_words(flags);
+    EXPECT_THAT(text, testing::AnyOf(HasSubstr("contradicts"), HasSubstr("excludes")))
+        << text_of_words(flags);
   }
   EXPECT_EQ(mistake_of(small_gpt({"--encoder-seq-length", "32"})), "accepted");
-  EXPECT_EQ(mistake_of(small_gpt({"--swiglu", "--activation", "silu", "--gated-linear-unit"})), "accepted");
+  EXPECT_EQ(mistake_of(small_gpt({"--swiglu", "--activation", "silu", "--gated-linear-unit"})),
+            "accepted");
 }
 
 TEST(LegacyFlags, TheLastOfARepeatedFlagCountsAndIsNoted) {
   const auto run = read_run(small_gpt({"--lr", "1e-4", "--seed", "3", "--seed", "3"}));
   EXPECT_EQ(run.options.settings.scheduler.lr, 1e-4);
-  EXPECT_THAT(notes_text(run.parsed), HasSubstr("note: --lr 1e-4: is given more than once: the last value counts"));
+  EXPECT_THAT(notes_text(run.parsed),
+              HasSubstr("note: --lr 1e-4: is given more than once: the last value counts"));
   EXPECT_THAT(notes_text(run.parsed), Not(HasSubstr("--seed")));
 }
 
@@ -164,7 +181,8 @@ TEST(LegacyFlags, AFlagWinsOverAFileWhicheverOfThemIsLegacy) {
   scaled.legacy.rotary_seq_len_interpolation_factor = 2;
   ParseResult origins;
   origins.origins["use_rope_scaling"] = {Origin::Kind::file, "run.yaml:1: use_rope_scaling"};
-  origins.origins["rotary_seq_len_interpolation_factor"] = {Origin::Kind::flag, "--rotary-seq-len-interpolation-factor"};
+  origins.origins["rotary_seq_len_interpolation_factor"] = {
+      Origin::Kind::flag, "--rotary-seq-len-interpolation-factor"};
   translate_legacy_flags(scaled, origins, problems);
   EXPECT_TRUE(problems.empty());
   EXPECT_EQ(scaled.model.rope_scaling_type, RopeScaling::linear);

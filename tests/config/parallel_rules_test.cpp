@@ -1,4 +1,5 @@
-// Bad input of the parallel flags: what they ask of each other, of the architecture and of the world.
+// Bad input of the parallel flags: what they ask of each other, of the architecture and of the
+// world.
 #include "config/small_run.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/world_rules.h"
@@ -12,61 +13,106 @@ using ::testing::Not;
 
 TEST(ParallelRules, FlagsAskForEachOther) {
   expect_all({
-      {{"--tp-comm-overlap", "--tensor-model-parallel-size", "2"}, 2, "--tp-comm-overlap: needs --sequence-parallel"},
-      {{"--overlap-param-gather"}, 2, "--overlap-param-gather: needs --use-distributed-optimizer and --overlap-grad-reduce"},
-      {{"--overlap-param-gather", "--overlap-grad-reduce"}, 2, "--overlap-param-gather: needs --use-distributed-optimizer\n"},
-      {{"--overlap-param-gather", "--use-distributed-optimizer"}, 2, "--overlap-param-gather: needs --overlap-grad-reduce\n"},
-      {{"--num-distributed-optimizer-instances", "2"}, 2, "--num-distributed-optimizer-instances: needs --use-distributed-optimizer"},
-      {{"--ddp-bucket-size", "5", "--ddp-num-buckets", "5"}, 2, "--ddp-bucket-size: excludes --ddp-num-buckets"},
-      {{"--ddp-average-in-collective", "--calculate-per-token-loss"}, 2, "--ddp-average-in-collective: excludes --calculate-per-token-loss"},
+      {{"--tp-comm-overlap", "--tensor-model-parallel-size", "2"},
+       2,
+       "--tp-comm-overlap: needs --sequence-parallel"},
+      {{"--overlap-param-gather"},
+       2,
+       "--overlap-param-gather: needs --use-distributed-optimizer and --overlap-grad-reduce"},
+      {{"--overlap-param-gather", "--overlap-grad-reduce"},
+       2,
+       "--overlap-param-gather: needs --use-distributed-optimizer\n"},
+      {{"--overlap-param-gather", "--use-distributed-optimizer"},
+       2,
+       "--overlap-param-gather: needs --overlap-grad-reduce\n"},
+      {{"--num-distributed-optimizer-instances", "2"},
+       2,
+       "--num-distributed-optimizer-instances: needs --use-distributed-optimizer"},
+      {{"--ddp-bucket-size", "5", "--ddp-num-buckets", "5"},
+       2,
+       "--ddp-bucket-size: excludes --ddp-num-buckets"},
+      {{"--ddp-average-in-collective", "--calculate-per-token-loss"},
+       2,
+       "--ddp-average-in-collective: excludes --calculate-per-token-loss"},
       {{"--ddp-grad-compression", "low-rank", "--use-distributed-optimizer"},
        2,
        "--ddp-grad-compression low-rank: excludes --use-distributed-optimizer"},
-      {{"--ddp-reduce-scatter-with-fp32-accumulation"}, 2, "--ddp-reduce-scatter-with-fp32-accumulation: needs --use-distributed-optimizer"},
+      {{"--ddp-reduce-scatter-with-fp32-accumulation"},
+       2,
+       "--ddp-reduce-scatter-with-fp32-accumulation: needs --use-distributed-optimizer"},
   });
 }
 
 TEST(ParallelRules, ValuesAreInRange) {
   expect_all({
-      {{"--tensor-model-parallel-size", "0"}, 1, "--tensor-model-parallel-size: must be at least 1, got 0"},
+      {{"--tensor-model-parallel-size", "0"},
+       1,
+       "--tensor-model-parallel-size: must be at least 1, got 0"},
       {{"--ddp-bucket-size", "0"}, 1, "--ddp-bucket-size: must be at least 1"},
       {{"--ddp-num-buckets", "0"}, 1, "--ddp-num-buckets: must be at least 1"},
-      {{"--ddp-grad-compression", "zip"}, 1, "--ddp-grad-compression: must be one of none, bf16, low-rank, got 'zip'"},
+      {{"--ddp-grad-compression", "zip"},
+       1,
+       "--ddp-grad-compression: must be one of none, bf16, low-rank, got 'zip'"},
       {{"--ddp-grad-compression-rank", "0"}, 1, "--ddp-grad-compression-rank: must be at least 1"},
       {{"--cpu-transport", "mpi"}, 1, "--cpu-transport: must be one of auto, shared-memory, gloo"},
       {{"--distributed-timeout-minutes", "0"}, 1, "--distributed-timeout-minutes: must be above 0"},
       {{"--distributed-backend", "mpi"}, 1, "--distributed-backend: must be one of nccl, gloo"},
-      {{"--check-weight-hash-across-dp-replicas-interval", "-1"}, 1, "--check-weight-hash-across-dp-replicas-interval: must be at least 0"},
-      {{"--num-distributed-optimizer-instances", "0"}, 1, "--num-distributed-optimizer-instances: must be at least 1"},
+      {{"--check-weight-hash-across-dp-replicas-interval", "-1"},
+       1,
+       "--check-weight-hash-across-dp-replicas-interval: must be at least 0"},
+      {{"--num-distributed-optimizer-instances", "0"},
+       1,
+       "--num-distributed-optimizer-instances: must be at least 1"},
   });
 }
 
 TEST(ParallelRules, TheArchitectureMustBeDivisible) {
   const char* tp = "--tensor-model-parallel-size";
   expect_all({
-      {{tp, "4"}, 4, "--num-attention-heads: 6 is no multiple of --tensor-model-parallel-size 4\n  fix: use --tensor-model-parallel-size 3, or"},
-      {{tp, "2", "--ffn-hidden-size", "99"}, 2, "--ffn-hidden-size: 99 is no multiple of --tensor-model-parallel-size 2"},
+      {{tp, "4"},
+       4,
+       "--num-attention-heads: 6 is no multiple of --tensor-model-parallel-size 4\n  fix: use "
+       "--tensor-model-parallel-size 3, or"},
+      {{tp, "2", "--ffn-hidden-size", "99"},
+       2,
+       "--ffn-hidden-size: 99 is no multiple of --tensor-model-parallel-size 2"},
       {{tp, "2", "--group-query-attention", "--num-query-groups", "3"},
        2,
-       "--num-query-groups: 3 and --tensor-model-parallel-size 2: neither divides the other\n  fix: use --tensor-model-parallel-size 1"},
-      {{tp, "3", "--sequence-parallel"}, 3, "--seq-length: 32 is no multiple of --tensor-model-parallel-size 3, as --sequence-parallel needs"},
+       "--num-query-groups: 3 and --tensor-model-parallel-size 2: neither divides the other\n  "
+       "fix: use --tensor-model-parallel-size 1"},
+      {{tp, "3", "--sequence-parallel"},
+       3,
+       "--seq-length: 32 is no multiple of --tensor-model-parallel-size 3, as --sequence-parallel "
+       "needs"},
       {{tp, "3", "--sequence-parallel"}, 3, "use --seq-length 33"},
       {{tp, "1000000000"},
        1,
-       "--num-attention-heads: 6 is no multiple of --tensor-model-parallel-size 1000000000\n     fix: use --tensor-model-parallel-size 6"},
+       "--num-attention-heads: 6 is no multiple of --tensor-model-parallel-size 1000000000\n     "
+       "fix: use --tensor-model-parallel-size 6"},
   });
-  EXPECT_EQ(mistake({tp, "6", "--group-query-attention", "--num-query-groups", "3"}, 6), "accepted");
-  EXPECT_EQ(mistake({tp, "3", "--group-query-attention", "--num-query-groups", "6", "--vocab-size", "100"}, 6), "accepted");
+  EXPECT_EQ(mistake({tp, "6", "--group-query-attention", "--num-query-groups", "3"}, 6),
+            "accepted");
+  EXPECT_EQ(mistake({tp, "3", "--group-query-attention", "--num-query-groups", "6", "--vocab-size",
+                     "100"},
+                    6),
+            "accepted");
 }
 
 TEST(ParallelRules, WhatIsNotThereYetSaysWhy) {
   expect_all({
-      {{"--context-parallel-size", "2"}, 2, "--context-parallel-size: 2 is not in this version: attention sees a whole sequence"},
-      {{"--expert-model-parallel-size", "2"}, 2, "--expert-model-parallel-size: 2 is not in this version: models have no experts"},
-      {{"--expert-tensor-parallel-size", "2", "--tensor-model-parallel-size", "2"}, 2, "--expert-tensor-parallel-size: 2 is not in this version"},
+      {{"--context-parallel-size", "2"},
+       2,
+       "--context-parallel-size: 2 is not in this version: attention sees a whole sequence"},
+      {{"--expert-model-parallel-size", "2"},
+       2,
+       "--expert-model-parallel-size: 2 is not in this version: models have no experts"},
+      {{"--expert-tensor-parallel-size", "2", "--tensor-model-parallel-size", "2"},
+       2,
+       "--expert-tensor-parallel-size: 2 is not in this version"},
       {{"--use-megatron-fsdp"},
        2,
-       "--use-megatron-fsdp: is not in this version: weights are not split over data-parallel ranks\n  fix: use "
+       "--use-megatron-fsdp: is not in this version: weights are not split over data-parallel "
+       "ranks\n  fix: use "
        "--use-distributed-optimizer"},
       {{"--tensor-parallel-num-weight-shards", "2"}, 2, "weights have no GTP shards"},
       {{"--fake-process-group"}, 2, "megatron launch --nproc-per-node N"},
@@ -78,9 +124,13 @@ TEST(WorldRules, DegreesDivideTheWorld) {
   expect_all({
       {{tp, "2"},
        1,
-       "--tensor-model-parallel-size 2: needs a multiple of 2 processes, this is one\n  fix: start 2 (`megatron launch --nproc-per-node 2 -- "
+       "--tensor-model-parallel-size 2: needs a multiple of 2 processes, this is one\n  fix: start "
+       "2 (`megatron launch --nproc-per-node 2 -- "
        "...`), or change the flags"},
-      {{tp, "3"}, 4, "--tensor-model-parallel-size 3: needs a multiple of 3 processes, there are 4\n  fix: start 3 or 6"},
+      {{tp, "3"},
+       4,
+       "--tensor-model-parallel-size 3: needs a multiple of 3 processes, there are 4\n  fix: start "
+       "3 or 6"},
       {{tp, "6"}, 4, "start 6 (`megatron launch --nproc-per-node 6"},
   });
   EXPECT_EQ(mistake({tp, "2"}, 2), "accepted");
@@ -91,46 +141,63 @@ TEST(WorldRules, BatchesDivideOverTheReplicas) {
   expect_all({
       {{"--global-batch-size", "6"},
        2,
-       "--global-batch-size: 6 is no multiple of --micro-batch-size 2 x 2 data-parallel ranks = 4\n  fix: use --global-batch-size 4 or 8, or add "
+       "--global-batch-size: 6 is no multiple of --micro-batch-size 2 x 2 data-parallel ranks = "
+       "4\n  fix: use --global-batch-size 4 or 8, or add "
        "--decrease-batch-size-if-needed"},
       {{"--global-batch-size", "2"}, 3, "fix: use --global-batch-size 6, or add"},
       {{"--global-batch-size", "4", "--decrease-batch-size-if-needed"},
        3,
-       "--micro-batch-size: --micro-batch-size 2 x 3 data-parallel ranks = 6 is more than the first batch of 4"},
+       "--micro-batch-size: --micro-batch-size 2 x 3 data-parallel ranks = 6 is more than the "
+       "first batch of 4"},
       {{"--global-batch-size", "16", "--rampup-batch-size", "4", "2", "100"},
        2,
-       "--rampup-batch-size: a batch of 6 is no multiple of --micro-batch-size 2 x 2 data-parallel ranks = 4"},
-      {{"--step-batch-size-schedule", "0:4 1K:6"}, 2, "--step-batch-size-schedule: a batch of 6 is no multiple of --micro-batch-size 2 x 2"},
+       "--rampup-batch-size: a batch of 6 is no multiple of --micro-batch-size 2 x 2 data-parallel "
+       "ranks = 4"},
+      {{"--step-batch-size-schedule", "0:4 1K:6"},
+       2,
+       "--step-batch-size-schedule: a batch of 6 is no multiple of --micro-batch-size 2 x 2"},
       {{"--eval-global-batch-size", "6"},
        2,
-       "--eval-global-batch-size: 6 is no multiple of the micro batch size of evaluation, 2, x 2 data-parallel ranks\n  fix: use "
+       "--eval-global-batch-size: 6 is no multiple of the micro batch size of evaluation, 2, x 2 "
+       "data-parallel ranks\n  fix: use "
        "--eval-global-batch-size 4 or 8"},
       {{"--use-distributed-optimizer", "--num-distributed-optimizer-instances", "2"},
        3,
-       "--num-distributed-optimizer-instances: 2 does not divide the 3 ranks that hold the same weights"},
+       "--num-distributed-optimizer-instances: 2 does not divide the 3 ranks that hold the same "
+       "weights"},
   });
-  EXPECT_EQ(mistake({"--global-batch-size", "6", "--tensor-model-parallel-size", "2"}, 6), "accepted");
-  EXPECT_EQ(mistake({"--rampup-batch-size", "8", "8", "100"}, 4), "accepted");  // up to 2 x 4, the default
+  EXPECT_EQ(mistake({"--global-batch-size", "6", "--tensor-model-parallel-size", "2"}, 6),
+            "accepted");
+  EXPECT_EQ(mistake({"--rampup-batch-size", "8", "8", "100"}, 4),
+            "accepted");  // up to 2 x 4, the default
 }
 
 TEST(WorldRules, AMistakeIsNamedOnce) {
-  EXPECT_THAT(mistake({"--global-batch-size", "5"}, 2), AllOf(HasSubstr("5 is no multiple of --micro-batch-size 2\n"), Not(HasSubstr("problems"))));
-  EXPECT_THAT(mistake({"--global-batch-size", "6", "--rampup-batch-size", "4", "2", "10"}, 4), Not(HasSubstr("a batch of 6")));
+  EXPECT_THAT(
+      mistake({"--global-batch-size", "5"}, 2),
+      AllOf(HasSubstr("5 is no multiple of --micro-batch-size 2\n"), Not(HasSubstr("problems"))));
+  EXPECT_THAT(mistake({"--global-batch-size", "6", "--rampup-batch-size", "4", "2", "10"}, 4),
+              Not(HasSubstr("a batch of 6")));
 }
 
 TEST(WorldRules, AllAreShownTogether) {
-  const std::string text = mistake({"--tensor-model-parallel-size", "2", "--tp-comm-overlap", "--overlap-param-gather", "--context-parallel-size",
-                                    "3", "--global-batch-size", "5"},
-                                   4);
-  for (const char* part : {"--tp-comm-overlap: needs --sequence-parallel", "--overlap-param-gather: needs", "--context-parallel-size: 3 is not in",
-                           "--context-parallel-size 3: needs a multiple of 6 processes, there are 4", "5 is no multiple"}) {
+  const std::string text =
+      mistake({"--tensor-model-parallel-size", "2", "--tp-comm-overlap", "--overlap-param-gather",
+               "--context-parallel-size", "3", "--global-batch-size", "5"},
+              4);
+  for (const char* part :
+       {"--tp-comm-overlap: needs --sequence-parallel", "--overlap-param-gather: needs",
+        "--context-parallel-size: 3 is not in",
+        "--context-parallel-size 3: needs a multiple of 6 processes, there are 4",
+        "5 is no multiple"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
 }
 
 TEST(WorldRules, UnreadableFieldsAreNamedOnce) {
   EXPECT_THAT(mistake({"--tensor-model-parallel-size", "two"}, 3),
-              AllOf(HasSubstr("--tensor-model-parallel-size: must be an integer, got 'two'"), Not(HasSubstr("problems"))));
+              AllOf(HasSubstr("--tensor-model-parallel-size: must be an integer, got 'two'"),
+                    Not(HasSubstr("problems"))));
 }
 
 TEST(WorldRules, TheDefaultBatchIsOneMicrobatchOfEachReplica) {
@@ -142,7 +209,8 @@ TEST(WorldRules, TheDefaultBatchIsOneMicrobatchOfEachReplica) {
 
 TEST(ParallelNotes, AFlagWithoutEffectSaysSo) {
   const auto run = read_run(small({"--ddp-grad-compression-rank", "8"}));
-  EXPECT_TRUE(run.parsed.notes.contains("without effect: there is no --ddp-grad-compression low-rank"));
+  EXPECT_TRUE(
+      run.parsed.notes.contains("without effect: there is no --ddp-grad-compression low-rank"));
 }
 
 }  // namespace

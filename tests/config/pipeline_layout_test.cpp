@@ -1,4 +1,5 @@
-// Stages from flags: Megatron's counts where Megatron accepts, the rule of the odd layers where it does not, and no layer lost anywhere.
+// Stages from flags: Megatron's counts where Megatron accepts, the rule of the odd layers where it
+// does not, and no layer lost anywhere.
 #include "megatron/config/pipeline_layout.h"
 
 #include <gmock/gmock.h>
@@ -36,7 +37,9 @@ Counts counts(const PipelineLayout& layout) {
   return all;
 }
 
-Counts counts(const ParallelConfig& parallel, std::int64_t num_layers) { return counts(pipeline_layout(parallel, num_layers)); }
+Counts counts(const ParallelConfig& parallel, std::int64_t num_layers) {
+  return counts(pipeline_layout(parallel, num_layers));
+}
 
 std::string mistake(const ParallelConfig& parallel, std::int64_t num_layers) {
   try {
@@ -82,10 +85,13 @@ TEST(PipelineLayout, NoLayerIsLostAndRanksDifferByLittle) {
           EXPECT_LE(*std::ranges::max_element(all) - *std::ranges::min_element(all), 1);
           Counts of_ranks(static_cast<std::size_t>(p));
           for (std::int64_t rank = 0; rank < p; ++rank) {
-            for (std::int64_t chunk = 0; chunk < v; ++chunk) of_ranks[static_cast<std::size_t>(rank)] += layout.of(rank, chunk).num_layers;
+            for (std::int64_t chunk = 0; chunk < v; ++chunk)
+              of_ranks[static_cast<std::size_t>(rank)] += layout.of(rank, chunk).num_layers;
           }
-          const std::int64_t spread = *std::ranges::max_element(of_ranks) - *std::ranges::min_element(of_ranks);
-          EXPECT_LE(spread, layout.order == ChunkOrder::v ? 2 : 1) << num_layers << " over " << p << " x " << v;
+          const std::int64_t spread =
+              *std::ranges::max_element(of_ranks) - *std::ranges::min_element(of_ranks);
+          EXPECT_LE(spread, layout.order == ChunkOrder::v ? 2 : 1)
+              << num_layers << " over " << p << " x " << v;
         }
       }
     }
@@ -95,15 +101,21 @@ TEST(PipelineLayout, NoLayerIsLostAndRanksDifferByLittle) {
 // Random flags are refused, or every layer has its place and the ends have what was asked for.
 TEST(PipelineLayout, NoFlagsLoseALayer) {
   std::mt19937 random(17);
-  const auto below = [&](std::int64_t bound) { return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(bound)); };
+  const auto below = [&](std::int64_t bound) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(bound));
+  };
   int accepted = 0;
   for (int i = 0; i < 20'000; ++i) {
     ParallelConfig parallel = chunks(1 + below(6), 1 + below(3));
-    if (below(4) == 0) parallel.pipeline_schedule = "zb-v", parallel.num_virtual_stages_per_pipeline_rank.reset();
+    if (below(4) == 0)
+      parallel.pipeline_schedule = "zb-v", parallel.num_virtual_stages_per_pipeline_rank.reset();
     if (below(2) == 0) parallel.decoder_first_pipeline_num_layers = 1 + below(8);
     if (below(2) == 0) parallel.decoder_last_pipeline_num_layers = 1 + below(8);
-    const bool has_ends = parallel.decoder_first_pipeline_num_layers || parallel.decoder_last_pipeline_num_layers;
-    if (!has_ends) parallel.account_for_embedding_in_pipeline_split = below(2) == 0, parallel.account_for_loss_in_pipeline_split = below(2) == 0;
+    const bool has_ends =
+        parallel.decoder_first_pipeline_num_layers || parallel.decoder_last_pipeline_num_layers;
+    if (!has_ends)
+      parallel.account_for_embedding_in_pipeline_split = below(2) == 0,
+      parallel.account_for_loss_in_pipeline_split = below(2) == 0;
     const std::int64_t num_layers = 1 + below(40);
     if (mistake(parallel, num_layers) != "accepted") continue;
     ++accepted;
@@ -111,12 +123,14 @@ TEST(PipelineLayout, NoFlagsLoseALayer) {
     expect_whole(layout, num_layers);
     const auto of_rank = [&](std::int64_t rank) {
       std::int64_t sum = 0;
-      for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk) sum += layout.of(rank, chunk).num_layers;
+      for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk)
+        sum += layout.of(rank, chunk).num_layers;
       return sum;
     };
     if (layout.num_ranks == 1) continue;
     EXPECT_EQ(of_rank(0), parallel.decoder_first_pipeline_num_layers.value_or(of_rank(0)));
-    EXPECT_EQ(of_rank(layout.num_ranks - 1), parallel.decoder_last_pipeline_num_layers.value_or(of_rank(layout.num_ranks - 1)));
+    EXPECT_EQ(of_rank(layout.num_ranks - 1),
+              parallel.decoder_last_pipeline_num_layers.value_or(of_rank(layout.num_ranks - 1)));
   }
   EXPECT_GT(accepted, 4'000);
 }
@@ -142,8 +156,10 @@ TEST(PipelineLayout, LayersPerVirtualStage) {
   EXPECT_EQ(schedule_name(parallel, 8), "interleaved");
   EXPECT_EQ(schedule_name(parallel, 4), "1f1b");
   EXPECT_THAT(counts(parallel, 10), ElementsAre(1, 2, 2, 2, 2, 1));  // at most two
-  EXPECT_THAT(mistake(parallel, 2), HasSubstr("--num-layers-per-virtual-pipeline-stage: 2 is more than the 1 layer of a rank (2 layers, "
-                                              "--pipeline-model-parallel-size 2)\n  fix: use at most 1"));
+  EXPECT_THAT(mistake(parallel, 2),
+              HasSubstr("--num-layers-per-virtual-pipeline-stage: 2 is more than the 1 layer of a "
+                        "rank (2 layers, "
+                        "--pipeline-model-parallel-size 2)\n  fix: use at most 1"));
 }
 
 TEST(PipelineLayout, EndsOfTheModel) {
@@ -159,8 +175,10 @@ TEST(PipelineLayout, EndsOfTheModel) {
   ParallelConfig two = ranks(2);
   two.decoder_first_pipeline_num_layers = 3, two.decoder_last_pipeline_num_layers = 4;
   EXPECT_THAT(counts(two, 7), ElementsAre(3, 4));
-  EXPECT_THAT(mistake(two, 8), HasSubstr("--decoder-first-pipeline-num-layers 3 and --decoder-last-pipeline-num-layers 4: leaves 1 of --num-layers 8 "
-                                         "without a rank"));
+  EXPECT_THAT(mistake(two, 8),
+              HasSubstr("--decoder-first-pipeline-num-layers 3 and "
+                        "--decoder-last-pipeline-num-layers 4: leaves 1 of --num-layers 8 "
+                        "without a rank"));
   EXPECT_THAT(mistake(two, 6), HasSubstr("is more than --num-layers 6"));
 }
 
@@ -176,27 +194,44 @@ TEST(PipelineLayout, EmbeddingAndLossCountAsLayers) {
 }
 
 TEST(PipelineLayout, LayersThatDoNotFit) {
-  EXPECT_THAT(mistake(ranks(4), 3), HasSubstr("--num-layers: 3 in --pipeline-model-parallel-size 4 leaves 1 stage without a layer"));
-  EXPECT_THAT(mistake(chunks(1'000'000'000, 1'000'000'000), 3), HasSubstr("leaves 999999999999999997 stages without a layer"));
+  EXPECT_THAT(
+      mistake(ranks(4), 3),
+      HasSubstr(
+          "--num-layers: 3 in --pipeline-model-parallel-size 4 leaves 1 stage without a layer"));
+  EXPECT_THAT(mistake(chunks(1'000'000'000, 1'000'000'000), 3),
+              HasSubstr("leaves 999999999999999997 stages without a layer"));
   EXPECT_THAT(mistake(chunks(4, 2), 5),
-              HasSubstr("--num-layers: 5 in 8 stages (--pipeline-model-parallel-size 4 x 2 chunks) leaves 3 stages without a layer"));
+              HasSubstr("--num-layers: 5 in 8 stages (--pipeline-model-parallel-size 4 x 2 chunks) "
+                        "leaves 3 stages without a layer"));
   ParallelConfig ends = chunks(2, 2);
   ends.decoder_first_pipeline_num_layers = 1;
-  EXPECT_THAT(mistake(ends, 4), HasSubstr("with --decoder-first-pipeline-num-layers 1 leaves 1 stage without a layer"));
+  EXPECT_THAT(
+      mistake(ends, 4),
+      HasSubstr("with --decoder-first-pipeline-num-layers 1 leaves 1 stage without a layer"));
 }
 
 TEST(PipelineLayout, SchedulesAskForChunks) {
-  EXPECT_THAT(mistake(chunks(2, 2, "1f1b"), 8), HasSubstr("--pipeline-schedule 1f1b: works with one chunk per rank, and the flags make 2 chunks"));
-  EXPECT_THAT(mistake(chunks(2, 3, "zb-v"), 8), HasSubstr("--pipeline-schedule zb-v: works with 2 chunks per rank, and the flags make 3 chunks"));
-  EXPECT_THAT(mistake(chunks(2, 1, "interleaved"), 8), HasSubstr("--pipeline-schedule interleaved: needs several chunks per rank"));
-  for (const char* schedule : {"combined-1f1b", "auto", "interleaved"}) EXPECT_EQ(mistake(chunks(2, 2, schedule), 8), "accepted");
-  for (const char* schedule : {"combined-1f1b", "auto", "gpipe", "zb-h1", "zb-h2"}) EXPECT_EQ(mistake(chunks(2, 1, schedule), 8), "accepted");
+  EXPECT_THAT(
+      mistake(chunks(2, 2, "1f1b"), 8),
+      HasSubstr(
+          "--pipeline-schedule 1f1b: works with one chunk per rank, and the flags make 2 chunks"));
+  EXPECT_THAT(
+      mistake(chunks(2, 3, "zb-v"), 8),
+      HasSubstr(
+          "--pipeline-schedule zb-v: works with 2 chunks per rank, and the flags make 3 chunks"));
+  EXPECT_THAT(mistake(chunks(2, 1, "interleaved"), 8),
+              HasSubstr("--pipeline-schedule interleaved: needs several chunks per rank"));
+  for (const char* schedule : {"combined-1f1b", "auto", "interleaved"})
+    EXPECT_EQ(mistake(chunks(2, 2, schedule), 8), "accepted");
+  for (const char* schedule : {"combined-1f1b", "auto", "gpipe", "zb-h1", "zb-h2"})
+    EXPECT_EQ(mistake(chunks(2, 1, schedule), 8), "accepted");
 }
 
 TEST(PipelineLayout, AStringSaysItAll) {
   ParallelConfig parallel = ranks(2);
   parallel.pipeline_model_parallel_layout = "E|t*2|(t|)*2L";
-  EXPECT_THAT(mistake(parallel, 4), HasSubstr("has 5 stages, no multiple of --pipeline-model-parallel-size 2"));
+  EXPECT_THAT(mistake(parallel, 4),
+              HasSubstr("has 5 stages, no multiple of --pipeline-model-parallel-size 2"));
   parallel.pipeline_model_parallel_layout = "E|t*2|(t|)*2|L";
   const PipelineLayout layout = pipeline_layout(parallel, 4);
   expect_whole(layout, 4);

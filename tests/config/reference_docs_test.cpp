@@ -19,7 +19,8 @@ TEST(Reference, ManualEscapesDashesAndDots) {
   field.help = ".dots and -dashes\\";
   const CommandManual manual{"do", "does", &fields};
   const std::string page = manual_page({&manual, 1}, "1");
-  EXPECT_NE(page.find(".B \\-\\-a\\-b TEXT\n\\&.dots and \\-dashes\\e\n"), std::string::npos) << page;
+  EXPECT_NE(page.find(".B \\-\\-a\\-b TEXT\n\\&.dots and \\-dashes\\e\n"), std::string::npos)
+      << page;
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The settings of a run: sources and their precedence, derived values, rules, Megatron's known flags.
+// The settings of a run: sources and their precedence, derived values, rules, Megatron's known
+// flags.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -23,24 +24,24 @@ using ::testing::IsEmpty;
 using Args = std::vector<std::string>;
 
 const Args kSmall{"gpt",
-                   "--num-layers",
-                   "2",
-                   "--hidden-size",
-                   "64",
-                   "--num-attention-heads",
-                   "4",
-                   "--seq-length",
-                   "32",
-                   "--train-iters",
-                   "10",
-                   "--lr",
-                   "1e-3",
-                   "--micro-batch-size",
-                   "2",
-                   "--tokenizer-type",
-                   "NullTokenizer",
-                   "--vocab-size",
-                   "100"};
+                  "--num-layers",
+                  "2",
+                  "--hidden-size",
+                  "64",
+                  "--num-attention-heads",
+                  "4",
+                  "--seq-length",
+                  "32",
+                  "--train-iters",
+                  "10",
+                  "--lr",
+                  "1e-3",
+                  "--micro-batch-size",
+                  "2",
+                  "--tokenizer-type",
+                  "NullTokenizer",
+                  "--vocab-size",
+                  "100"};
 
 Args small(const Args& more) {
   Args words = kSmall;
@@ -79,46 +80,73 @@ TEST(RunSettings, GatedMlpsGetMegatronsWidth) {
 
 TEST(RunSettings, ActivationSwitches) {
   const auto activation = [](const char* flag) { return resolved({flag}).model; };
-  EXPECT_TRUE(activation("--swiglu").activation == Activation::silu && activation("--swiglu").gated_linear_unit);
-  EXPECT_TRUE(activation("--geglu").activation == Activation::gelu && activation("--geglu").gated_linear_unit);
-  EXPECT_TRUE(activation("--quick-geglu").activation == Activation::quick_gelu && activation("--quick-geglu").gated_linear_unit);
-  EXPECT_TRUE(activation("--squared-relu").activation == Activation::squared_relu && !activation("--squared-relu").gated_linear_unit);
+  EXPECT_TRUE(activation("--swiglu").activation == Activation::silu &&
+              activation("--swiglu").gated_linear_unit);
+  EXPECT_TRUE(activation("--geglu").activation == Activation::gelu &&
+              activation("--geglu").gated_linear_unit);
+  EXPECT_TRUE(activation("--quick-geglu").activation == Activation::quick_gelu &&
+              activation("--quick-geglu").gated_linear_unit);
+  EXPECT_TRUE(activation("--squared-relu").activation == Activation::squared_relu &&
+              !activation("--squared-relu").gated_linear_unit);
   EXPECT_EQ(activation("--openai-gelu").activation, Activation::gelu_tanh);
-  EXPECT_THAT(mistake_of(small({"--swiglu", "--squared-relu"})), HasSubstr("--squared-relu: excludes --swiglu"));
+  EXPECT_THAT(mistake_of(small({"--swiglu", "--squared-relu"})),
+              HasSubstr("--squared-relu: excludes --swiglu"));
 }
 
 TEST(RunSettings, SpellingsOfMegatron) {
   EXPECT_FALSE(resolved({"--disable-bias-linear"}).model.add_bias_linear);
-  EXPECT_EQ(resolved({"--use-rotary-position-embeddings"}).model.position_embedding_type, PositionEmbedding::rope);
-  EXPECT_EQ(resolved({"--position-embedding-type", "alibi"}).model.position_embedding_type, PositionEmbedding::alibi);
-  EXPECT_EQ(resolved({"--position-embedding-type", "rope", "--use-rope-scaling"}).model.rope_scaling_type, RopeScaling::llama3);
-  const auto linear = resolved({"--position-embedding-type", "rope", "--rotary-seq-len-interpolation-factor", "4"}).model;
-  EXPECT_TRUE(linear.rope_scaling_type == RopeScaling::linear && linear.rope_scaling_factor == 4);
-  const auto yarn = resolved({"--position-embedding-type", "yarn", "--rotary-scaling-factor", "4", "--no-yarn-correction-range-round-to-int"}).model;
-  EXPECT_TRUE(yarn.rope_scaling_type == RopeScaling::yarn && yarn.rope_scaling_factor == 4 && !yarn.yarn_correction_range_round_to_int);
-  EXPECT_EQ(yarn.rope_original_max_position_embeddings, 4096);
+  EXPECT_EQ(resolved({"--use-rotary-position-embeddings"}).model.position_embedding_type,
+            PositionEmbedding::rope);
+  EXPECT_EQ(resolved({"--position-embedding-type", "alibi"}).model.position_embedding_type,
+            PositionEmbedding::alibi);
   EXPECT_EQ(
-      resolved({"--position-embedding-type", "yarn", "--yarn-original-max-position-embeddings", "8192"}).model.rope_original_max_position_embeddings,
-      8192);
+      resolved({"--position-embedding-type", "rope", "--use-rope-scaling"}).model.rope_scaling_type,
+      RopeScaling::llama3);
+  const auto linear =
+      resolved({"--position-embedding-type", "rope", "--rotary-seq-len-interpolation-factor", "4"})
+          .model;
+  EXPECT_TRUE(linear.rope_scaling_type == RopeScaling::linear && linear.rope_scaling_factor == 4);
+  const auto yarn = resolved({"--position-embedding-type", "yarn", "--rotary-scaling-factor", "4",
+                              "--no-yarn-correction-range-round-to-int"})
+                        .model;
+  EXPECT_TRUE(yarn.rope_scaling_type == RopeScaling::yarn && yarn.rope_scaling_factor == 4 &&
+              !yarn.yarn_correction_range_round_to_int);
+  EXPECT_EQ(yarn.rope_original_max_position_embeddings, 4096);
+  EXPECT_EQ(resolved({"--position-embedding-type", "yarn",
+                      "--yarn-original-max-position-embeddings", "8192"})
+                .model.rope_original_max_position_embeddings,
+            8192);
   EXPECT_TRUE(resolved({"--override-opt_param-scheduler"}).scheduler.override_opt_param_scheduler);
   EXPECT_TRUE(resolved({"--override-opt-param-scheduler"}).scheduler.override_opt_param_scheduler);
-  const auto checkpoint =
-      resolved({"--no-save-optim", "--no-save-rng", "--no-load-optim", "--no-load-rng", "--persistent-save-interval", "7"}).checkpoint;
-  EXPECT_FALSE(checkpoint.save_optim || checkpoint.save_rng || checkpoint.load_optim || checkpoint.load_rng);
+  const auto checkpoint = resolved({"--no-save-optim", "--no-save-rng", "--no-load-optim",
+                                    "--no-load-rng", "--persistent-save-interval", "7"})
+                              .checkpoint;
+  EXPECT_FALSE(checkpoint.save_optim || checkpoint.save_rng || checkpoint.load_optim ||
+               checkpoint.load_rng);
   EXPECT_EQ(checkpoint.save_interval, 7);
-  EXPECT_FALSE(resolved({"--no-check-for-nan-in-loss-and-grad"}).training.check_for_nan_in_loss_and_grad);
+  EXPECT_FALSE(
+      resolved({"--no-check-for-nan-in-loss-and-grad"}).training.check_for_nan_in_loss_and_grad);
   EXPECT_FALSE(resolved({"--no-mmap-bin-files"}).data.mmap_bin_files);
-  EXPECT_EQ(resolved({"--lr-decay-style", "inverse-square-root"}).scheduler.lr_decay_style, LrDecayStyle::inverse_square_root);
-  EXPECT_THAT(resolved({"--data-path", "0.3", "a", "0.7", "b"}).data.data_path, ElementsAre("0.3", "a", "0.7", "b"));
+  EXPECT_EQ(resolved({"--lr-decay-style", "inverse-square-root"}).scheduler.lr_decay_style,
+            LrDecayStyle::inverse_square_root);
+  EXPECT_THAT(resolved({"--data-path", "0.3", "a", "0.7", "b"}).data.data_path,
+              ElementsAre("0.3", "a", "0.7", "b"));
 }
 
 TEST(RunSettings, WindowPatterns) {
-  EXPECT_THAT(resolved({"--window-size", "7,0", "--window-attn-skip-freq", "2"}).model.window_layers, ElementsAre(1, 0));
-  EXPECT_THAT(resolved({"--window-size", "7,0", "--num-layers", "4", "--window-attn-skip-freq", "([1]+[0])*2"}).model.window_layers,
+  EXPECT_THAT(
+      resolved({"--window-size", "7,0", "--window-attn-skip-freq", "2"}).model.window_layers,
+      ElementsAre(1, 0));
+  EXPECT_THAT(resolved({"--window-size", "7,0", "--num-layers", "4", "--window-attn-skip-freq",
+                        "([1]+[0])*2"})
+                  .model.window_layers,
               ElementsAre(1, 0, 1, 0));
-  EXPECT_THAT(mistake_of(small({"--window-size", "7,0", "--window-attn-skip-freq", "[1]*3"})), HasSubstr("names 3 layers, --num-layers is 2"));
-  EXPECT_THAT(mistake_of(small({"--window-size", "7,0", "--window-attn-skip-freq", "x"})), HasSubstr("neither a number above 0 nor a list"));
-  EXPECT_THAT(mistake_of(small({"--window-attn-skip-freq", "2"})), HasSubstr("needs --window-size"));
+  EXPECT_THAT(mistake_of(small({"--window-size", "7,0", "--window-attn-skip-freq", "[1]*3"})),
+              HasSubstr("names 3 layers, --num-layers is 2"));
+  EXPECT_THAT(mistake_of(small({"--window-size", "7,0", "--window-attn-skip-freq", "x"})),
+              HasSubstr("neither a number above 0 nor a list"));
+  EXPECT_THAT(mistake_of(small({"--window-attn-skip-freq", "2"})),
+              HasSubstr("needs --window-size"));
 }
 
 TEST(ListExpression, ReadsPythonLists) {
@@ -126,7 +154,8 @@ TEST(ListExpression, ReadsPythonLists) {
   EXPECT_THAT(*list_expression(" [ 1 , 0, ] "), ElementsAre(1, 0));
   EXPECT_THAT(*list_expression("2*[1,2]"), ElementsAre(1, 2, 1, 2));
   EXPECT_THAT(*list_expression("[]*5"), IsEmpty());
-  for (const char* text : {"", "3", "[1", "[1]]", "[1]+", "[1]*[2]", "[1]+2", "(1)", "[1 2]", "[-1]", "[1]*99999999", "[9999999999]", "import os"}) {
+  for (const char* text : {"", "3", "[1", "[1]]", "[1]+", "[1]*[2]", "[1]+2", "(1)", "[1 2]",
+                           "[-1]", "[1]*99999999", "[9999999999]", "import os"}) {
     EXPECT_EQ(list_expression(text), std::nullopt) << text;
   }
   EXPECT_EQ(list_expression(std::string(100000, '(')), std::nullopt);
@@ -136,37 +165,59 @@ TEST(SplitShares, ReadsUpToThree) {
   EXPECT_EQ(split_weights("969, 30, 1"), (std::array<double, 3>{969, 30, 1}));
   EXPECT_EQ(split_weights("98/2"), (std::array<double, 3>{98, 2, 0}));
   EXPECT_EQ(split_weights("9;1"), (std::array<double, 3>{9, 1, 0}));
-  for (const char* text : {"", "a", "0,0,0", "1,2,3,4", "-1,2"}) EXPECT_EQ(split_weights(text), std::nullopt) << text;
+  for (const char* text : {"", "a", "0,0,0", "1,2,3,4", "-1,2"})
+    EXPECT_EQ(split_weights(text), std::nullopt) << text;
 }
 
 TEST(Rules, EachNamesValuesAndFix) {
   const std::vector<std::pair<Args, std::string>> table = {
       {{"--hidden-size", "66"}, "--hidden-size: 66 is not divisible by --num-attention-heads 4"},
-      {{"--group-query-attention", "--num-query-groups", "3"}, "--num-query-groups: 3 does not divide --num-attention-heads 4"},
-      {{"--global-batch-size", "5"}, "--global-batch-size: 5 is no multiple of --micro-batch-size 2\n  fix: use --global-batch-size 4"},
-      {{"--max-position-embeddings", "16"}, "--max-position-embeddings: 16 is less than --seq-length 32"},
+      {{"--group-query-attention", "--num-query-groups", "3"},
+       "--num-query-groups: 3 does not divide --num-attention-heads 4"},
+      {{"--global-batch-size", "5"},
+       "--global-batch-size: 5 is no multiple of --micro-batch-size 2\n  fix: use "
+       "--global-batch-size 4"},
+      {{"--max-position-embeddings", "16"},
+       "--max-position-embeddings: 16 is less than --seq-length 32"},
       {{"--rampup-batch-size", "2", "2"}, "--rampup-batch-size: takes three numbers, got 2"},
       {{"--rampup-batch-size", "2", "0", "8"}, "--rampup-batch-size: must be at least 1"},
-      {{"--rampup-batch-size", "1", "1", "8", "--global-batch-size", "1000000000", "--micro-batch-size", "1"}, "has more than a million increments"},
-      {{"--rampup-batch-size", "4", "2", "8"}, "--rampup-batch-size: starts at 4, above --global-batch-size 2"},
-      {{"--rampup-batch-size", "2", "4", "8", "--global-batch-size", "8"}, "increments of 4 do not lead from 2 to --global-batch-size 8"},
+      {{"--rampup-batch-size", "1", "1", "8", "--global-batch-size", "1000000000",
+        "--micro-batch-size", "1"},
+       "has more than a million increments"},
+      {{"--rampup-batch-size", "4", "2", "8"},
+       "--rampup-batch-size: starts at 4, above --global-batch-size 2"},
+      {{"--rampup-batch-size", "2", "4", "8", "--global-batch-size", "8"},
+       "increments of 4 do not lead from 2 to --global-batch-size 8"},
       {{"--rampup-batch-size", "1", "1", "8", "--global-batch-size", "4"},
        "--rampup-batch-size: a batch of 1 is no multiple of --micro-batch-size 2"},
       {{"--step-batch-size-schedule", "0:2 K"}, "--step-batch-size-schedule: 'K' has no colon"},
-      {{"--step-batch-size-schedule", "0:2 64:3"}, "--step-batch-size-schedule: a batch of 3 is no multiple of --micro-batch-size 2"},
-      {{"--step-batch-size-schedule", "0:2", "--global-batch-size", "2"}, "--step-batch-size-schedule: excludes --global-batch-size"},
-      {{"--step-batch-size-schedule", "0:2", "--rampup-batch-size", "2", "2", "8"}, "--step-batch-size-schedule: excludes --rampup-batch-size"},
-      {{"--step-batch-size-schedule", "0:2", "--decrease-batch-size-if-needed"}, "excludes --decrease-batch-size-if-needed"},
-      {{"--global-batch-size", "1", "--decrease-batch-size-if-needed"}, "--micro-batch-size: 2 is more than the first batch of 1"},
-      {{"--eval-global-batch-size", "3"}, "--eval-global-batch-size: 3 is no multiple of the micro batch size of evaluation, 2"},
-      {{"--eval-micro-batch-size", "3"}, "--eval-global-batch-size: 2 is no multiple of the micro batch size of evaluation, 3"},
+      {{"--step-batch-size-schedule", "0:2 64:3"},
+       "--step-batch-size-schedule: a batch of 3 is no multiple of --micro-batch-size 2"},
+      {{"--step-batch-size-schedule", "0:2", "--global-batch-size", "2"},
+       "--step-batch-size-schedule: excludes --global-batch-size"},
+      {{"--step-batch-size-schedule", "0:2", "--rampup-batch-size", "2", "2", "8"},
+       "--step-batch-size-schedule: excludes --rampup-batch-size"},
+      {{"--step-batch-size-schedule", "0:2", "--decrease-batch-size-if-needed"},
+       "excludes --decrease-batch-size-if-needed"},
+      {{"--global-batch-size", "1", "--decrease-batch-size-if-needed"},
+       "--micro-batch-size: 2 is more than the first batch of 1"},
+      {{"--eval-global-batch-size", "3"},
+       "--eval-global-batch-size: 3 is no multiple of the micro batch size of evaluation, 2"},
+      {{"--eval-micro-batch-size", "3"},
+       "--eval-global-batch-size: 2 is no multiple of the micro batch size of evaluation, 3"},
       {{"--validation-set-names", "a"}, "--validation-set-names: needs --multiple-validation-sets"},
-      {{"--save-retain-interval", "4", "--save-interval", "3"}, "--save-retain-interval: 4 is no multiple of --save-interval 3"},
-      {{"--save-retain-interval", "4", "--save", "x"}, "--save-retain-interval: needs --save-interval"},
-      {{"--non-persistent-save-interval", "4"}, "--non-persistent-save-interval: needs --non-persistent-ckpt-type"},
+      {{"--save-retain-interval", "4", "--save-interval", "3"},
+       "--save-retain-interval: 4 is no multiple of --save-interval 3"},
+      {{"--save-retain-interval", "4", "--save", "x"},
+       "--save-retain-interval: needs --save-interval"},
+      {{"--non-persistent-save-interval", "4"},
+       "--non-persistent-save-interval: needs --non-persistent-ckpt-type"},
       {{"--non-persistent-ckpt-type", "local"}, "needs --non-persistent-local-ckpt-dir"},
-      {{"--non-persistent-ckpt-type", "global", "--non-persistent-global-ckpt-dir", "a/../b", "--save", "b"}, "is the folder of --save or --load"},
-      {{"--non-persistent-ckpt-type", "in_memory"}, "--non-persistent-ckpt-type: must be one of global, local"},
+      {{"--non-persistent-ckpt-type", "global", "--non-persistent-global-ckpt-dir", "a/../b",
+        "--save", "b"},
+       "is the folder of --save or --load"},
+      {{"--non-persistent-ckpt-type", "in_memory"},
+       "--non-persistent-ckpt-type: must be one of global, local"},
       {{"--exit-signal", "SIGKILL"}, "--exit-signal: must be one of"},
       {{"--train-samples", "100"}, "--train-iters 10: excludes --train-samples 100"},
       {{"--min-lr", "1"}, "--min-lr: 1 is above --lr 0.001"},
@@ -177,98 +228,125 @@ TEST(Rules, EachNamesValuesAndFix) {
       {{"--lr-decay-style", "WSD"}, "needs the length of its last phase"},
       {{"--weight-decay-incr-style", "cosine"}, "needs both ends"},
       {{"--start-weight-decay", "0"}, "have no place in a constant weight decay"},
-      {{"--override-opt-param-scheduler", "--use-checkpoint-opt-param-scheduler"}, "give one of the two"},
+      {{"--override-opt-param-scheduler", "--use-checkpoint-opt-param-scheduler"},
+       "give one of the two"},
       {{"--data-path", "a", "--mock-data"}, "data: comes from more than one place"},
       {{"--split", "0,0,0"}, "--split: '0,0,0' is not"},
       {{"--tokenizer-type", "GPT2BPETokenizer"}, "needs --vocab-file and --merge-file"},
       {{"--tokenizer-type", "HuggingFaceTokenizer"}, "needs --tokenizer-model"},
       {{"--decoupled-min-lr", "1e-5"}, "--decoupled-min-lr: has no place without --decoupled-lr"},
-      {{"--decoupled-lr", "1e-3", "--decoupled-min-lr", "1"}, "--decoupled-min-lr: 1 is above --decoupled-lr 0.001"},
+      {{"--decoupled-lr", "1e-3", "--decoupled-min-lr", "1"},
+       "--decoupled-min-lr: 1 is above --decoupled-lr 0.001"},
       {{"--bf16", "--fp16"}, "--bf16: excludes --fp16"},
       {{"--grad-reduce-in-bf16"}, "--grad-reduce-in-bf16: needs --bf16"},
-      {{"--bf16", "--grad-reduce-in-bf16", "--accumulate-allreduce-grads-in-fp32"}, "excludes --accumulate-allreduce-grads-in-fp32"},
+      {{"--bf16", "--grad-reduce-in-bf16", "--accumulate-allreduce-grads-in-fp32"},
+       "excludes --accumulate-allreduce-grads-in-fp32"},
       {{"--loss-scale", "1024"}, "--loss-scale: 1024 has no place in fp32"},
-      {{"--fp16", "--min-loss-scale", "8", "--initial-loss-scale", "4"}, "--min-loss-scale: 8 is above --initial-loss-scale 4"},
+      {{"--fp16", "--min-loss-scale", "8", "--initial-loss-scale", "4"},
+       "--min-loss-scale: 8 is above --initial-loss-scale 4"},
       {{"--loss-scale-window", "0"}, "--loss-scale-window: must be at least 1, got 0"},
-      {{"--exp-avg-dtype", "bf16"}, "--exp-avg-dtype bf16 --exp-avg-sq-dtype fp32: states below fp32 need --use-precision-aware-optimizer"},
-      {{"--use-precision-aware-optimizer", "--exp-avg-sq-dtype", "fp8"}, "fp8 is not in this version"},
-      {{"--use-precision-aware-optimizer", "--main-params-dtype", "fp16"}, "--main-params-dtype fp16: is not in this version"},
-      {{"--use-precision-aware-optimizer", "--main-grads-dtype", "bf16"}, "--main-grads-dtype bf16: needs --bf16"},
-      {{"--bf16", "--main-grads-dtype", "bf16"}, "--main-grads-dtype bf16: needs --use-precision-aware-optimizer"},
-      {{"--use-precision-aware-optimizer", "--optimizer", "sgd"}, "has no place with --optimizer sgd"},
+      {{"--exp-avg-dtype", "bf16"},
+       "--exp-avg-dtype bf16 --exp-avg-sq-dtype fp32: states below fp32 need "
+       "--use-precision-aware-optimizer"},
+      {{"--use-precision-aware-optimizer", "--exp-avg-sq-dtype", "fp8"},
+       "fp8 is not in this version"},
+      {{"--use-precision-aware-optimizer", "--main-params-dtype", "fp16"},
+       "--main-params-dtype fp16: is not in this version"},
+      {{"--use-precision-aware-optimizer", "--main-grads-dtype", "bf16"},
+       "--main-grads-dtype bf16: needs --bf16"},
+      {{"--bf16", "--main-grads-dtype", "bf16"},
+       "--main-grads-dtype bf16: needs --use-precision-aware-optimizer"},
+      {{"--use-precision-aware-optimizer", "--optimizer", "sgd"},
+       "has no place with --optimizer sgd"},
       {{"--hidden-dropout", "1"}, "--hidden-dropout: must be below 1, got 1"},
       {{"--eval-interval", "0"}, "--eval-interval: must be at least 1, got 0"},
       {{"--seed", "0"}, "--seed: must be at least 1"},
       {{"--hidden-size", "9223372036854775807"}, "--hidden-size: must be at most 1000000000"},
-      {{"--position-embedding-type", "rope", "--rotary-percent", "0.2"}, "not an even number above 0"},
+      {{"--position-embedding-type", "rope", "--rotary-percent", "0.2"},
+       "not an even number above 0"},
       {{"--use-rope-scaling"}, "needs rotary positions"},
       {{"--window-size", "-2,0"}, "has a side below -1"},
-      {{"--norm-placement", "post", "--apply-residual-connection-post-layernorm"}, "excludes --norm-placement post"},
+      {{"--norm-placement", "post", "--apply-residual-connection-post-layernorm"},
+       "excludes --norm-placement post"},
   };
-  for (const auto& [words, expected] : table) EXPECT_THAT(mistake_of(small(words)), HasSubstr(expected)) << words[0];
+  for (const auto& [words, expected] : table)
+    EXPECT_THAT(mistake_of(small(words)), HasSubstr(expected)) << words[0];
 }
 
 TEST(RunSettings, LengthInSamplesFollowsTheBatchSizes) {
-  EXPECT_EQ(resolved({"--train-iters", "0", "--train-samples", "20", "--global-batch-size", "8", "--rampup-batch-size", "2", "2", "6"})
+  EXPECT_EQ(resolved({"--train-iters", "0", "--train-samples", "20", "--global-batch-size", "8",
+                      "--rampup-batch-size", "2", "2", "6"})
                 .training.train_iters,
             3);  // 2, 4 and 8; what is left of 20 is no step of 8
-  const auto steps = resolved({"--train-iters", "0", "--train-samples", "20", "--step-batch-size-schedule", "0:2 128:8"}).training;
+  const auto steps = resolved({"--train-iters", "0", "--train-samples", "20",
+                               "--step-batch-size-schedule", "0:2 128:8"})
+                         .training;
   EXPECT_EQ(steps.global_batch_size, 8);
   EXPECT_EQ(steps.train_iters, 4);  // 2, 2, 8, 8
 }
 
 TEST(Rules, EvaluationAloneNeedsNoScheduleOfTraining) {
-  EXPECT_EQ(mistake_of({"gpt", "--load", "somewhere", "--seq-length", "8", "--micro-batch-size", "1", "--skip-train"}), "accepted");
+  EXPECT_EQ(mistake_of({"gpt", "--load", "somewhere", "--seq-length", "8", "--micro-batch-size",
+                        "1", "--skip-train"}),
+            "accepted");
 }
 
 TEST(Rules, AllAreShownTogetherAndUnreadableFieldsOnce) {
   const std::string text = mistake_of({"gpt", "--num-layers", "two"});
-  for (const char* flag : {"--num-layers: must be an integer, got 'two'", "--hidden-size: is required", "--num-attention-heads: is required",
-                           "--seq-length: is required", "--micro-batch-size: is required", "--train-iters: is required", "--lr: is required",
-                           "--vocab-file and --merge-file: are required"}) {
+  for (const char* flag :
+       {"--num-layers: must be an integer, got 'two'", "--hidden-size: is required",
+        "--num-attention-heads: is required", "--seq-length: is required",
+        "--micro-batch-size: is required", "--train-iters: is required", "--lr: is required",
+        "--vocab-file and --merge-file: are required"}) {
     EXPECT_THAT(text, HasSubstr(flag));
   }
   EXPECT_THAT(text, ::testing::Not(HasSubstr("--num-layers: is required")));
 }
 
 TEST(Rules, ArchitectureMayComeFromACheckpoint) {
-  const Args words{"gpt", "--load", "somewhere", "--seq-length", "8", "--train-iters", "1", "--lr", "1", "--micro-batch-size", "1"};
+  const Args words{"gpt", "--load", "somewhere", "--seq-length",       "8", "--train-iters",
+                   "1",   "--lr",   "1",         "--micro-batch-size", "1"};
   EXPECT_EQ(mistake_of(words), "accepted");
 }
 
 TEST(KnownFlags, AreAcceptedWhenNeutral) {
   for (const Args& words : std::vector<Args>{{"--num-experts", "None"},
-                                               {"--num-experts", "0"},
-                                               {"--moe-router-topk", "2"},
-                                               {"--moe-aux-loss-coeff", "0"},
-                                               {"--moe-router-bias-update-rate", "1e-3"},
-                                               {"--recompute-modules", "None"},
-                                               {"--fp8-recipe", "delayed"},
-                                               {"--spec", "local"},
-                                               {"--multi-latent-attention=false"},
-                                               {"--no-rl-partial-rollouts"},
-                                               {"--fim-eod-token", "<|endoftext|>"},
-                                               {"--tensor-model-parallel-size", "1"},
-                                               {"--optimizer-offload-fraction", "1.0"},
-                                               {"--rl-default-top-k", "-1"}}) {
+                                             {"--num-experts", "0"},
+                                             {"--moe-router-topk", "2"},
+                                             {"--moe-aux-loss-coeff", "0"},
+                                             {"--moe-router-bias-update-rate", "1e-3"},
+                                             {"--recompute-modules", "None"},
+                                             {"--fp8-recipe", "delayed"},
+                                             {"--spec", "local"},
+                                             {"--multi-latent-attention=false"},
+                                             {"--no-rl-partial-rollouts"},
+                                             {"--fim-eod-token", "<|endoftext|>"},
+                                             {"--tensor-model-parallel-size", "1"},
+                                             {"--optimizer-offload-fraction", "1.0"},
+                                             {"--rl-default-top-k", "-1"}}) {
     EXPECT_EQ(mistake_of(small(words)), "accepted") << words[0];
   }
 }
 
 TEST(KnownFlags, AreRefusedWithReasonAndFix) {
-  EXPECT_THAT(mistake_of(small({"--num-experts", "8"})), HasSubstr("--num-experts: is not in this version: models are dense\n  fix: "));
+  EXPECT_THAT(mistake_of(small({"--num-experts", "8"})),
+              HasSubstr("--num-experts: is not in this version: models are dense\n  fix: "));
   EXPECT_THAT(mistake_of(small({"--multi-latent-attention"})), HasSubstr("is not in this version"));
   EXPECT_THAT(mistake_of(small({"--batch-size", "8"})), HasSubstr("use --micro-batch-size"));
   EXPECT_THAT(mistake_of(small({"--warmup", "1"})), HasSubstr("use --lr-warmup-fraction"));
   EXPECT_THAT(mistake_of(small({"--yaml-cfg", "f"})), HasSubstr("use --config"));
   EXPECT_THAT(mistake_of(small({"--otel-enabled"})), HasSubstr("metrics.jsonl"));
-  EXPECT_THAT(mistake_of(small({"--transformer-impl", "nvidia"})), HasSubstr("must be one of local, transformer_engine, inference_optimized"));
+  EXPECT_THAT(mistake_of(small({"--transformer-impl", "nvidia"})),
+              HasSubstr("must be one of local, transformer_engine, inference_optimized"));
 }
 
 TEST(KnownFlags, AreNotedOnce) {
-  const auto found = run({"--use-flash-attn", "--no-masked-softmax-fusion", "--attention-backend", "flash", "--local-rank", "0", "--use-flash-attn"});
+  const auto found = run({"--use-flash-attn", "--no-masked-softmax-fusion", "--attention-backend",
+                          "flash", "--local-rank", "0", "--use-flash-attn"});
   EXPECT_EQ(found.parsed.notes.size(), 2u);
-  EXPECT_THAT(notes_text(found.parsed), HasSubstr("note: --use-flash-attn, --no-masked-softmax-fusion, --attention-backend: chooses among"));
+  EXPECT_THAT(notes_text(found.parsed),
+              HasSubstr("note: --use-flash-attn, --no-masked-softmax-fusion, --attention-backend: "
+                        "chooses among"));
 }
 
 TEST(KnownFlags, CoverMegatronOnceEach) {
@@ -289,8 +367,8 @@ class ConfigFile : public ::testing::Test {
   }
   void TearDown() override {
     fs::remove_all(folder_);
-    for (const char* name :
-         {"MEGATRON_LR", "MEGATRON_NUM_LAYERS", "MEGATRON_CONFIG", "MEGATRON_HIDEN_SIZE", "MEGATRON_DATA_PATH", "MEGATRON_CODE_DIR"})
+    for (const char* name : {"MEGATRON_LR", "MEGATRON_NUM_LAYERS", "MEGATRON_CONFIG",
+                             "MEGATRON_HIDEN_SIZE", "MEGATRON_DATA_PATH", "MEGATRON_CODE_DIR"})
       ::unsetenv(name);
   }
   std::string write(const std::string& name, const std::string& text) {
@@ -315,12 +393,17 @@ TEST_F(ConfigFile, PrecedenceIsDefaultFileEnvironmentFlag) {
 }
 
 TEST_F(ConfigFile, ReadsSectionsListsAndSwitches) {
-  const std::string yaml = write("a.yaml",
-                                 "model:\n  num-layers: 3\n  window_size: [7, 0]\nlearning_rate:\n  lr: 1e-4\ndata:\n  data_path: [0.5, a, 0.5, b]\n"
-                                 "layers:\n  disable_bias_linear: true\nswiglu: yes\neval_interval: null\n");
+  const std::string yaml =
+      write("a.yaml",
+            "model:\n  num-layers: 3\n  window_size: [7, 0]\nlearning_rate:\n  lr: 1e-4\ndata:\n  "
+            "data_path: [0.5, a, 0.5, b]\n"
+            "layers:\n  disable_bias_linear: true\nswiglu: yes\neval_interval: null\n");
   const std::string toml =
-      write("b.toml", "seed = 9\nhidden_dropout = 0.0\n[data]\nsplit = \"9,1,0\"\nno_mmap_bin_files = true\niterations_to_skip = [3, 4]\n");
-  const Settings s = read_run(Args{"--config", yaml, "--config", toml, "--print-config"}).options.settings;
+      write("b.toml",
+            "seed = 9\nhidden_dropout = 0.0\n[data]\nsplit = \"9,1,0\"\nno_mmap_bin_files = "
+            "true\niterations_to_skip = [3, 4]\n");
+  const Settings s =
+      read_run(Args{"--config", yaml, "--config", toml, "--print-config"}).options.settings;
   EXPECT_EQ(s.model.num_layers, 3);
   EXPECT_EQ(s.model.window_size, (IntegerPair{7, 0}));
   EXPECT_EQ(s.scheduler.lr, 1e-4);
@@ -343,7 +426,8 @@ TEST_F(ConfigFile, TheEnvironmentNamesFilesListsAndTypos) {
   EXPECT_THAT(notes_text(found.parsed), HasSubstr("note: MEGATRON_CODE_DIR: names no setting"));
   ::setenv("MEGATRON_HIDEN_SIZE", "4", 1);
   EXPECT_THAT(mistake_of(Args{"--print-config"}),
-              AllOf(HasSubstr("MEGATRON_HIDEN_SIZE: names no setting"), HasSubstr("did you mean MEGATRON_HIDDEN_SIZE?")));
+              AllOf(HasSubstr("MEGATRON_HIDEN_SIZE: names no setting"),
+                    HasSubstr("did you mean MEGATRON_HIDDEN_SIZE?")));
 }
 
 TEST_F(ConfigFile, BrokenFilesNameFileAndLine) {
@@ -355,9 +439,12 @@ TEST_F(ConfigFile, BrokenFilesNameFileAndLine) {
       {"comment.yaml", "# nothing\n", "the file holds no settings"},
       {"scalar.yaml", "just words", "scalar.yaml:1: expected keys with values"},
       {"list.yaml", "- a\n- b\n", "list.yaml:1: expected keys with values"},
-      {"unknown.yaml", "lr: 1\nnum_layer: 3\n", "unknown.yaml:2: num_layer: unknown key\n  fix: did you mean num_layers?"},
-      {"section.yaml", "modle:\n  num_layers: 3\n", "section modle: unknown section\n  fix: did you mean model?"},
-      {"deep.yaml", "model:\n  inner:\n    num_layers: 3\n", "deep.yaml:2: 'inner' holds a section within a section"},
+      {"unknown.yaml", "lr: 1\nnum_layer: 3\n",
+       "unknown.yaml:2: num_layer: unknown key\n  fix: did you mean num_layers?"},
+      {"section.yaml", "modle:\n  num_layers: 3\n",
+       "section modle: unknown section\n  fix: did you mean model?"},
+      {"deep.yaml", "model:\n  inner:\n    num_layers: 3\n",
+       "deep.yaml:2: 'inner' holds a section within a section"},
       {"nested.yaml", "data_path: [[a]]\n", "must be a list of plain values"},
       {"twice.yaml", "lr: 1\nmodel:\n  lr: 2\n", "twice.yaml:3: lr: was given before, in line 1"},
       {"type.yaml", "lr: fast\n", "type.yaml:1: lr: must be a number, got 'fast'"},
@@ -383,46 +470,65 @@ TEST_F(ConfigFile, BrokenFilesNameFileAndLine) {
       {"refused.yaml", "num_experts: 8\n", "refused.yaml:1: num_experts: is not in this version"},
   };
   for (const Case& c : table) {
-    EXPECT_THAT(mistake_of(Args{"--print-config", "--config", write(c.name, c.text)}), HasSubstr(c.expected)) << c.name;
+    EXPECT_THAT(mistake_of(Args{"--print-config", "--config", write(c.name, c.text)}),
+                HasSubstr(c.expected))
+        << c.name;
   }
-  EXPECT_THAT(mistake_of(Args{"--print-config", "--config", "/no/such.yaml"}), HasSubstr("/no/such.yaml"));
-  EXPECT_THAT(mistake_of(Args{"--print-config", "--config", folder_.string() + "/"}), HasSubstr("no known kind"));
-  EXPECT_NE(mistake_of(Args{"--print-config", "--config", write("brackets.yaml", "a: " + std::string(100000, '['))}), "accepted");
+  EXPECT_THAT(mistake_of(Args{"--print-config", "--config", "/no/such.yaml"}),
+              HasSubstr("/no/such.yaml"));
+  EXPECT_THAT(mistake_of(Args{"--print-config", "--config", folder_.string() + "/"}),
+              HasSubstr("no known kind"));
+  EXPECT_NE(mistake_of(Args{"--print-config", "--config",
+                            write("brackets.yaml", "a: " + std::string(100000, '['))}),
+            "accepted");
 }
 
 TEST(Precision, KnobsOfADynamicLossScaleAreNotedWhereThereIsNone) {
   for (const Args& words : {Args{"--bf16"}, Args{"--fp16", "--loss-scale", "128"}, Args{}}) {
     Args all = words;
     all.insert(all.end(), {"--initial-loss-scale", "65536", "--hysteresis", "3"});
-    EXPECT_THAT(notes_text(run(all).parsed), HasSubstr("--initial-loss-scale, --hysteresis: without effect: only --fp16 without --loss-scale"));
+    EXPECT_THAT(notes_text(run(all).parsed),
+                HasSubstr("--initial-loss-scale, --hysteresis: without effect: only --fp16 without "
+                          "--loss-scale"));
   }
   EXPECT_EQ(notes_text(run({"--fp16", "--initial-loss-scale", "65536"}).parsed), "");
 }
 
 TEST(Precision, FollowsTheFlags) {
   EXPECT_TRUE(resolved({"--bf16"}).training.accumulate_allreduce_grads_in_fp32);
-  EXPECT_FALSE(resolved({"--bf16", "--grad-reduce-in-bf16"}).training.accumulate_allreduce_grads_in_fp32);
+  EXPECT_FALSE(
+      resolved({"--bf16", "--grad-reduce-in-bf16"}).training.accumulate_allreduce_grads_in_fp32);
   EXPECT_FALSE(resolved({}).training.accumulate_allreduce_grads_in_fp32);
   EXPECT_TRUE(resolved({"--bf16"}).training.check_for_nan_in_loss_and_grad);
   EXPECT_FALSE(resolved({"--fp16"}).training.check_for_nan_in_loss_and_grad);
   EXPECT_TRUE(resolved({"--fp16", "--loss-scale", "128"}).training.check_for_nan_in_loss_and_grad);
-  EXPECT_FALSE(resolved({"--fp16", "--loss-scale", "0"}).training.check_for_nan_in_loss_and_grad);  // 0 is dynamic, as in Megatron
+  EXPECT_FALSE(resolved({"--fp16", "--loss-scale", "0"})
+                   .training.check_for_nan_in_loss_and_grad);  // 0 is dynamic, as in Megatron
 }
 
 TEST(PrintConfig, ShowsValuesAndOrigins) {
   const auto found = run({"--print-config"});
-  EXPECT_THAT(config_text(found), AllOf(HasSubstr("  num_layers                                 2                         flag --num-layers\n"),
-                                        HasSubstr("  ffn_hidden_size                            256                       derived\n"),
-                                        HasSubstr("  seed                                       1234                      default\n")));
+  EXPECT_THAT(
+      config_text(found),
+      AllOf(
+          HasSubstr("  num_layers                                 2                         flag "
+                    "--num-layers\n"),
+          HasSubstr(
+              "  ffn_hidden_size                            256                       derived\n"),
+          HasSubstr(
+              "  seed                                       1234                      default\n")));
   EXPECT_THAT(config_json(found),
-              AllOf(HasSubstr("\"num_layers\": {\n    \"value\": 2,\n    \"origin\": \"flag\",\n    \"where\": \"--num-layers\"\n  }"),
-                    HasSubstr("\"lr\": {\n    \"value\": 0.001"), HasSubstr("\"eval_interval\": {\n    \"value\": null")));
+              AllOf(HasSubstr("\"num_layers\": {\n    \"value\": 2,\n    \"origin\": \"flag\",\n   "
+                              " \"where\": \"--num-layers\"\n  }"),
+                    HasSubstr("\"lr\": {\n    \"value\": 0.001"),
+                    HasSubstr("\"eval_interval\": {\n    \"value\": null")));
 }
 
 TEST(PrintConfig, DumpsArgumentsAsMegatronDoes) {
   const std::string text = argument_dump(resolved({"--data-path", "a", "b"}));
   EXPECT_TRUE(
-      text.starts_with("------------------------ arguments ------------------------\n  account_for_embedding_in_pipeline_split ......... False\n"));
+      text.starts_with("------------------------ arguments ------------------------\n  "
+                       "account_for_embedding_in_pipeline_split ......... False\n"));
   EXPECT_TRUE(text.ends_with("-------------------- end of arguments ---------------------\n"));
   // Python: '  {} {} {}'.format(name, '.' * (48 - len(name)), value)
   EXPECT_THAT(text, HasSubstr("\n  num_layers ...................................... 2\n"));

@@ -15,25 +15,25 @@ using Args = std::vector<std::string>;
 
 inline Args small(const Args& more) {
   Args words{"gpt",
-              "--num-layers",
-              "2",
-              "--hidden-size",
-              "48",
-              "--num-attention-heads",
-              "6",
-              "--seq-length",
-              "32",
-              "--train-iters",
-              "10",
-              "--lr",
-              "1",
-              "--mock-data",
-              "--micro-batch-size",
-              "2",
-              "--tokenizer-type",
-              "NullTokenizer",
-              "--vocab-size",
-              "101"};
+             "--num-layers",
+             "2",
+             "--hidden-size",
+             "48",
+             "--num-attention-heads",
+             "6",
+             "--seq-length",
+             "32",
+             "--train-iters",
+             "10",
+             "--lr",
+             "1",
+             "--mock-data",
+             "--micro-batch-size",
+             "2",
+             "--tokenizer-type",
+             "NullTokenizer",
+             "--vocab-size",
+             "101"};
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }
@@ -50,7 +50,9 @@ struct BadRun {
 };
 
 inline void expect_all(const std::vector<BadRun>& table) {
-  for (const BadRun& bad : table) EXPECT_THAT(mistake(bad.words, bad.world_size), ::testing::HasSubstr(bad.expected)) << bad.words[0];
+  for (const BadRun& bad : table)
+    EXPECT_THAT(mistake(bad.words, bad.world_size), ::testing::HasSubstr(bad.expected))
+        << bad.words[0];
 }
 
 }  // namespace megatron

@@ -17,18 +17,24 @@ using Pairs = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
 Pairs pairs(const BlendIndex& index) {
   Pairs result;
-  for (std::int64_t i = 0; i < index.dataset_index.size(); ++i) result.emplace_back(index.dataset_index.at(i), index.dataset_sample_index.at(i));
+  for (std::int64_t i = 0; i < index.dataset_index.size(); ++i)
+    result.emplace_back(index.dataset_index.at(i), index.dataset_sample_index.at(i));
   return result;
 }
 
 TEST(BlendIndex, FollowsTheLargestLag) {
-  EXPECT_EQ(pairs(build_blend_index({.3, .7}, 10)), (Pairs{{1, 0}, {0, 0}, {1, 1}, {1, 2}, {0, 1}, {1, 3}, {1, 4}, {0, 2}, {1, 5}, {1, 6}}));
-  EXPECT_EQ(pairs(build_blend_index({.5, .5}, 6)), (Pairs{{0, 0}, {1, 0}, {0, 1}, {1, 1}, {0, 2}, {1, 2}}));
-  EXPECT_EQ(pairs(build_blend_index({.001, .999}, 6)), (Pairs{{1, 0}, {0, 0}, {1, 1}, {1, 2}, {1, 3}, {1, 4}}));
+  EXPECT_EQ(
+      pairs(build_blend_index({.3, .7}, 10)),
+      (Pairs{{1, 0}, {0, 0}, {1, 1}, {1, 2}, {0, 1}, {1, 3}, {1, 4}, {0, 2}, {1, 5}, {1, 6}}));
+  EXPECT_EQ(pairs(build_blend_index({.5, .5}, 6)),
+            (Pairs{{0, 0}, {1, 0}, {0, 1}, {1, 1}, {0, 2}, {1, 2}}));
+  EXPECT_EQ(pairs(build_blend_index({.001, .999}, 6)),
+            (Pairs{{1, 0}, {0, 0}, {1, 1}, {1, 2}, {1, 3}, {1, 4}}));
 }
 
 TEST(BlendIndex, ExhaustsEveryDataset) {
-  EXPECT_EQ(pairs(build_exhaustive_blend_index({3, 1, 4})), (Pairs{{2, 0}, {0, 0}, {1, 0}, {2, 1}, {0, 1}, {2, 2}, {0, 2}, {2, 3}}));
+  EXPECT_EQ(pairs(build_exhaustive_blend_index({3, 1, 4})),
+            (Pairs{{2, 0}, {0, 0}, {1, 0}, {2, 1}, {0, 1}, {2, 2}, {0, 2}, {2, 3}}));
 }
 
 TEST(ParseBlend, ReadsPrefixesAndWeights) {
@@ -42,9 +48,10 @@ TEST(ParseBlend, ReadsPrefixesAndWeights) {
 
 TEST(ParseBlend, RefusesNonsense) {
   using List = std::vector<std::string>;
-  for (const List& list :
-       {List{}, List{"0.3", "a", "b"}, List{"0.3", "a", "b", "c"}, List{"0", "a"}, List{"-1", "a"}, List{"nan", "a"}, List{"inf", "a"}}) {
-    EXPECT_NE(test::user_error([&] { parse_blend(list, "--data-path"); }).find("--data-path"), std::string::npos);
+  for (const List& list : {List{}, List{"0.3", "a", "b"}, List{"0.3", "a", "b", "c"},
+                           List{"0", "a"}, List{"-1", "a"}, List{"nan", "a"}, List{"inf", "a"}}) {
+    EXPECT_NE(test::user_error([&] { parse_blend(list, "--data-path"); }).find("--data-path"),
+              std::string::npos);
   }
 }
 
@@ -52,9 +59,13 @@ class BuilderTest : public ::testing::Test {
  protected:
   BuilderTest() {
     test::write_corpus(folder_ / "a", test::small_corpus());
-    test::write_corpus(folder_ / "b", std::vector<std::vector<std::int32_t>>(30, {1, 2, 3, 4, 5, 6, 7}));
+    test::write_corpus(folder_ / "b",
+                       std::vector<std::vector<std::int32_t>>(30, {1, 2, 3, 4, 5, 6, 7}));
     config_.data_cache_path = folder_ / "cache";
-    request_ = {.sequence_length = 8, .seed = 1234, .num_samples = {20, 4, 0}, .tokenizer = {.vocab_size = 100, .eod = 0}};
+    request_ = {.sequence_length = 8,
+                .seed = 1234,
+                .num_samples = {20, 4, 0},
+                .tokenizer = {.vocab_size = 100, .eod = 0}};
   }
   std::string error() {
     return test::user_error([&] { build_datasets(config_, request_); });
@@ -91,15 +102,19 @@ TEST_F(BuilderTest, TakesOneDatasetPerSplit) {
   config_.valid_data_path = {folder_ / "b"};
   const Datasets datasets = build_datasets(config_, request_);
   EXPECT_NE(datasets.valid()->describe(0).find("/b, valid"), std::string::npos);
-  EXPECT_NE(test::user_error([&] { datasets.require(Split::test); }).find("test split has no data"), std::string::npos);
+  EXPECT_NE(test::user_error([&] { datasets.require(Split::test); }).find("test split has no data"),
+            std::string::npos);
 }
 
 TEST_F(BuilderTest, ReadsArgumentFiles) {
-  test::write_text_file(folder_ / "args.txt", "0.5 " + (folder_ / "a") + "\n 0.5 " + (folder_ / "b") + "\n");
+  test::write_text_file(folder_ / "args.txt",
+                        "0.5 " + (folder_ / "a") + "\n 0.5 " + (folder_ / "b") + "\n");
   config_.data_args_path = folder_ / "args.txt";
   EXPECT_EQ(build_datasets(config_, request_).train()->size(), 20);
   config_.data_args_path.clear();
-  test::write_text_file(folder_ / "args.json", R"({"train": [")" + (folder_ / "a") + R"("], "valid": "1 )" + (folder_ / "b") + R"(", "test": null})");
+  test::write_text_file(folder_ / "args.json", R"({"train": [")" + (folder_ / "a") +
+                                                   R"("], "valid": "1 )" + (folder_ / "b") +
+                                                   R"(", "test": null})");
   config_.per_split_data_args_path = folder_ / "args.json";
   EXPECT_GE(build_datasets(config_, request_).valid()->size(), 4);
   test::write_text_file(folder_ / "args.json", R"({"train": 5})");
@@ -193,7 +208,8 @@ TEST_F(BuilderTest, SaysWhatSamplesTakeFromEachCorpus) {
 }
 
 TEST_F(BuilderTest, IgnoresAPadThatIsTheEndOfDocument) {
-  test::write_corpus(folder_ / "z", std::vector<std::vector<std::int32_t>>(30, {1, 2, 3, 0, 5, 6, 7}));
+  test::write_corpus(folder_ / "z",
+                     std::vector<std::vector<std::int32_t>>(30, {1, 2, 3, 0, 5, 6, 7}));
   config_.data_path = {folder_ / "z"};
   config_.split = "100";
   request_.num_samples = {5, 0, 0};

@@ -15,15 +15,22 @@ using Rows = std::vector<std::vector<std::int64_t>>;
 /// Samples of three tokens 10·i, 10·i + 1, 10·i + 2; sample `broken` throws.
 class CountingDataset : public Dataset {
  public:
-  explicit CountingDataset(std::int64_t size, std::int64_t broken = -1) : size_(size), broken_(broken) {}
+  explicit CountingDataset(std::int64_t size, std::int64_t broken = -1)
+      : size_(size), broken_(broken) {}
   std::int64_t size() const override { return size_; }
   Sample sample(std::int64_t index) const override {
     if (index == broken_) throw UserError("sample is broken");
     const std::int64_t first = 10 * index;
-    return {{first, first + 1, first + 2}, {first + 1, first + 2, first + 3}, {1, 1, 1}, {0, 1, 2}, {0, 2}};
+    return {{first, first + 1, first + 2},
+            {first + 1, first + 2, first + 3},
+            {1, 1, 1},
+            {0, 1, 2},
+            {0, 2}};
   }
   std::vector<std::int64_t> text(std::int64_t index) const override { return {10 * index}; }
-  std::string describe(std::int64_t index) const override { return "counting sample " + std::to_string(index); }
+  std::string describe(std::int64_t index) const override {
+    return "counting sample " + std::to_string(index);
+  }
   std::vector<CorpusShare> shares(std::int64_t /*samples*/) const override { return {}; }
 
  private:
@@ -42,7 +49,12 @@ Rows draw(SamplerOptions options, int count) {
 }
 
 TEST(Sampler, GoesOnceThroughInOrder) {
-  EXPECT_EQ(draw({.total_samples = 13, .consumed_samples = 4, .micro_batch_size = 2, .data_parallel_rank = 1, .data_parallel_size = 2}, 9),
+  EXPECT_EQ(draw({.total_samples = 13,
+                  .consumed_samples = 4,
+                  .micro_batch_size = 2,
+                  .data_parallel_rank = 1,
+                  .data_parallel_size = 2},
+                 9),
             (Rows{{6, 7}, {10, 11}}));
   EXPECT_EQ(draw({.total_samples = 4, .consumed_samples = 4, .micro_batch_size = 2}, 9), Rows{});
 }
@@ -60,7 +72,8 @@ TEST(Sampler, CyclesAsMegatron) {
   const Rows shared = {{4, 10}, {1, 6}, {4, 8}, {0, 3}, {9, 7}};
   EXPECT_EQ(draw(options, 5), shared);
   const Rows alone = {{4, 1}, {7, 5}, {3, 9}, {0, 8}, {6, 2}, {5, 6}};
-  EXPECT_EQ(draw({.kind = SamplerKind::cyclic, .total_samples = 10, .micro_batch_size = 2}, 6), alone);
+  EXPECT_EQ(draw({.kind = SamplerKind::cyclic, .total_samples = 10, .micro_batch_size = 2}, 6),
+            alone);
 }
 
 TEST(Sampler, OrdinalsCountEverySampleOnce) {
@@ -87,10 +100,19 @@ TEST(Sampler, OrdinalsCountEverySampleOnce) {
 }
 
 TEST(Sampler, RefusesWhatCannotWork) {
-  EXPECT_NE(test::user_error([] { Sampler({.total_samples = 3, .micro_batch_size = 4}); }).find("fewer than one batch"), std::string::npos);
-  EXPECT_NE(test::user_error([] { Sampler({.total_samples = 8, .consumed_samples = 9}); }).find("consumed already"), std::string::npos);
   EXPECT_NE(test::user_error([] {
-              Sampler({.kind = SamplerKind::cyclic, .total_samples = 8, .consumed_samples = 3, .micro_batch_size = 2});
+              Sampler({.total_samples = 3, .micro_batch_size = 4});
+            }).find("fewer than one batch"),
+            std::string::npos);
+  EXPECT_NE(test::user_error([] {
+              Sampler({.total_samples = 8, .consumed_samples = 9});
+            }).find("consumed already"),
+            std::string::npos);
+  EXPECT_NE(test::user_error([] {
+              Sampler({.kind = SamplerKind::cyclic,
+                       .total_samples = 8,
+                       .consumed_samples = 3,
+                       .micro_batch_size = 2});
             }).find("cyclic"),
             std::string::npos);
 }
@@ -99,32 +121,43 @@ class LoaderTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(LoaderTest, MakesBatchesInOrder) {
   DataLoader loader(std::make_shared<CountingDataset>(1000),
-                {.sampler = {.consumed_samples = 4, .micro_batch_size = 2}, .num_workers = GetParam(), .vocab_size = 20000});
+                    {.sampler = {.consumed_samples = 4, .micro_batch_size = 2},
+                     .num_workers = GetParam(),
+                     .vocab_size = 20000});
   for (std::int64_t i = 2; i < 500; ++i) {
     const auto batch = loader.next();
     ASSERT_TRUE(batch);
     ASSERT_THAT(batch->indices.samples, ElementsAre(2 * i, 2 * i + 1));
-    ASSERT_THAT(batch->tokens, ElementsAre(20 * i, 20 * i + 1, 20 * i + 2, 20 * i + 10, 20 * i + 11, 20 * i + 12));
+    ASSERT_THAT(batch->tokens,
+                ElementsAre(20 * i, 20 * i + 1, 20 * i + 2, 20 * i + 10, 20 * i + 11, 20 * i + 12));
   }
   EXPECT_FALSE(loader.next());
 }
 
 TEST_P(LoaderTest, PassesErrorsOnInOrder) {
-  DataLoader loader(std::make_shared<CountingDataset>(1000, 6), {.sampler = {.micro_batch_size = 2}, .num_workers = GetParam()});
+  DataLoader loader(std::make_shared<CountingDataset>(1000, 6),
+                    {.sampler = {.micro_batch_size = 2}, .num_workers = GetParam()});
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(loader.next());
   EXPECT_EQ(test::user_error([&] { loader.next(); }), "sample is broken");
 }
 
 TEST_P(LoaderTest, ChecksIdsAgainstTheVocabulary) {
-  DataLoader loader(std::make_shared<CountingDataset>(1000), {.sampler = {.micro_batch_size = 1}, .num_workers = GetParam(), .vocab_size = 22});
+  DataLoader loader(
+      std::make_shared<CountingDataset>(1000),
+      {.sampler = {.micro_batch_size = 1}, .num_workers = GetParam(), .vocab_size = 22});
   EXPECT_TRUE(loader.next());
   EXPECT_TRUE(loader.next());
   const std::string error = test::user_error([&] { loader.next(); });
-  EXPECT_NE(error.find("counting sample 2: token id 22 at position 2 is outside the model's vocabulary of 22"), std::string::npos) << error;
+  EXPECT_NE(
+      error.find(
+          "counting sample 2: token id 22 at position 2 is outside the model's vocabulary of 22"),
+      std::string::npos)
+      << error;
 }
 
 TEST_P(LoaderTest, StopsWhenAbandoned) {
-  DataLoader loader(std::make_shared<CountingDataset>(1000000), {.sampler = {.micro_batch_size = 1}, .num_workers = GetParam()});
+  DataLoader loader(std::make_shared<CountingDataset>(1000000),
+                    {.sampler = {.micro_batch_size = 1}, .num_workers = GetParam()});
   EXPECT_TRUE(loader.next());
 }
 

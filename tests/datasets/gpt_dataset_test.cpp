@@ -32,21 +32,28 @@ class GptDatasetTest : public ::testing::Test {
 
   GptDataset make(Split split, std::optional<std::int64_t> num_samples) {
     const auto source = std::make_shared<const IndexedDataset>(folder_ / "a");
-    const auto [begin, end] = split_range(*(*options_.split_matrix)[static_cast<std::size_t>(split)], 40);
+    const auto [begin, end] =
+        split_range(*(*options_.split_matrix)[static_cast<std::size_t>(split)], 40);
     return GptDataset(source, {folder_ / "a", begin, end, num_samples, split}, options_, warnings_);
   }
 
   ScratchFolder folder_;
-  GptDatasetOptions options_{.sequence_length = 8, .seed = 1234, .split_text = "80,15,5", .split_matrix = parse_split("80,15,5"), .eod = 0};
+  GptDatasetOptions options_{.sequence_length = 8,
+                             .seed = 1234,
+                             .split_text = "80,15,5",
+                             .split_matrix = parse_split("80,15,5"),
+                             .eod = 0};
   std::vector<std::string> warnings_;
 };
 
 TEST_F(GptDatasetTest, OrdersTrainingAsMegatronCore) {
   const GptDataset train = make(Split::train, 100);
   EXPECT_EQ(train.size(), 108);
-  EXPECT_THAT(slice(train.index().document_index, 0, 12), ElementsAre(8, 14, 28, 26, 31, 29, 3, 17, 27, 22, 1, 15));
+  EXPECT_THAT(slice(train.index().document_index, 0, 12),
+              ElementsAre(8, 14, 28, 26, 31, 29, 3, 17, 27, 22, 1, 15));
   EXPECT_THAT(slice(train.index().document_index, -5, 5), ElementsAre(1, 30, 18, 9, 20));
-  EXPECT_THAT(slice(train.index().sample_index, 0, 12), ElementsAre(0, 0, 0, 8, 2, 1, 4, 3, 4, 11, 5, 6));
+  EXPECT_THAT(slice(train.index().sample_index, 0, 12),
+              ElementsAre(0, 0, 0, 8, 2, 1, 4, 3, 4, 11, 5, 6));
   EXPECT_THAT(slice(train.index().shuffle_index, 0, 8), ElementsAre(5, 68, 29, 6, 50, 31, 54, 13));
   EXPECT_THAT(slice(train.index().shuffle_index, -4, 4), ElementsAre(90, 102, 97, 106));
   EXPECT_THAT(train.sample(0).tokens, ElementsAre(10, 11, 12, 13, 22, 23, 24, 25));
@@ -59,7 +66,8 @@ TEST_F(GptDatasetTest, OrdersOneEpochAndManyTinyDocuments) {
   EXPECT_THAT(valid.sample(0).tokens, ElementsAre(39, 40, 41, 42, 43, 44, 45, 46));
   const GptDataset test = make(Split::test, 3);
   EXPECT_EQ(test.size(), 3);
-  EXPECT_THAT(slice(test.index().document_index, 0, 12), ElementsAre(39, 39, 39, 38, 39, 38, 38, 38, 38, 39, 39, 39));
+  EXPECT_THAT(slice(test.index().document_index, 0, 12),
+              ElementsAre(39, 39, 39, 38, 39, 38, 38, 38, 38, 39, 39, 39));
   EXPECT_THAT(test.sample(0).tokens, ElementsAre(17, 18, 17, 18, 17, 18, 24, 24));
   EXPECT_THAT(test.sample(2).labels, ElementsAre(17, 18, 17, 18, 17, 18, 24, 17));
 }
@@ -78,23 +86,27 @@ TEST_F(GptDatasetTest, PadsTheLastValidationSample) {
 TEST_F(GptDatasetTest, RefusesAnEmptySplit) {
   options_.split_matrix = parse_split("99,0.5,0.5");
   const std::string error = test::user_error([&] { make(Split::test, 3); });
-  EXPECT_NE(error.find("test split has no tokens, but 3 samples are asked"), std::string::npos) << error;
+  EXPECT_NE(error.find("test split has no tokens, but 3 samples are asked"), std::string::npos)
+      << error;
   options_.split_matrix = parse_split("1,0,0");
   test::write_corpus(folder_ / "a", std::vector<std::vector<std::int32_t>>(40));
   EXPECT_NE(test::user_error([&] { make(Split::train, 3); }).find("no tokens"), std::string::npos);
-  EXPECT_NE(test::user_error([&] { make(Split::train, std::nullopt); }).find("no tokens"), std::string::npos);
+  EXPECT_NE(test::user_error([&] { make(Split::train, std::nullopt); }).find("no tokens"),
+            std::string::npos);
 }
 
 TEST_F(GptDatasetTest, RefusesAbsurdRepetition) {
   options_.sequence_length = 1 << 20;
-  EXPECT_NE(test::user_error([&] { make(Split::test, 1 << 30); }).find("would repeat"), std::string::npos);
+  EXPECT_NE(test::user_error([&] { make(Split::test, 1 << 30); }).find("would repeat"),
+            std::string::npos);
 }
 
 TEST_F(GptDatasetTest, CachesUnderMegatronCoresNames) {
   options_.cache_folder = folder_ / "cache";
   const GptDataset first = make(Split::train, 100);
   int arrays = 0;
-  for (const auto& file : fs::directory_iterator(folder_ / "cache")) arrays += file.path().string().find("-GPTDataset-train-") != std::string::npos;
+  for (const auto& file : fs::directory_iterator(folder_ / "cache"))
+    arrays += file.path().string().find("-GPTDataset-train-") != std::string::npos;
   EXPECT_EQ(arrays, 5) << "three arrays, the description and the lock";
   const auto before = fs::last_write_time(fs::directory_iterator(folder_ / "cache")->path());
   EXPECT_EQ(make(Split::train, 100).text(17), first.text(17));
@@ -125,9 +137,12 @@ TEST_F(GptDatasetTest, NamesACacheThatDoesNotFit) {
   const GptDataset train = make(Split::train, 100);
   for (const auto& file : fs::directory_iterator(folder_ / "cache")) {
     if (file.path().string().ends_with("document_index.npy"))
-      NpyArray(std::vector<std::int32_t>(static_cast<std::size_t>(train.index().document_index.size()), 1000)).save(file.path());
+      NpyArray(std::vector<std::int32_t>(
+                   static_cast<std::size_t>(train.index().document_index.size()), 1000))
+          .save(file.path());
   }
-  EXPECT_NE(test::user_error([&] { make(Split::train, 100).text(0); }).find("does not fit"), std::string::npos);
+  EXPECT_NE(test::user_error([&] { make(Split::train, 100).text(0); }).find("does not fit"),
+            std::string::npos);
 }
 
 TEST_F(GptDatasetTest, NamesACacheThatWouldPadASample) {
@@ -205,14 +220,19 @@ TEST_F(GptDatasetTest, BuildsOnceForManyThreads) {
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([this] {
       std::vector<std::string> warnings;
-      const GptDataset train(std::make_shared<const IndexedDataset>(folder_ / "a"), {folder_ / "a", 0, 32, 100, Split::train}, options_, warnings);
+      const GptDataset train(std::make_shared<const IndexedDataset>(folder_ / "a"),
+                             {folder_ / "a", 0, 32, 100, Split::train}, options_, warnings);
       EXPECT_THAT(train.sample(0).tokens, ElementsAre(10, 11, 12, 13, 22, 23, 24, 25));
     });
   }
 }
 
 TEST(MakeSample, ResetsAndMasksAfterEndOfDocument) {
-  const GptDatasetOptions options{.sequence_length = 6, .reset_position_ids = true, .reset_attention_mask = true, .eod_mask_loss = true, .eod = 0};
+  const GptDatasetOptions options{.sequence_length = 6,
+                                  .reset_position_ids = true,
+                                  .reset_attention_mask = true,
+                                  .eod_mask_loss = true,
+                                  .eod = 0};
   const Sample sample = make_sample({5, 0, 7, 0, 0, 3, 2}, options);
   EXPECT_THAT(sample.loss_mask, ElementsAre(1, 0, 1, 0, 0, 1));
   EXPECT_THAT(sample.position_ids, ElementsAre(0, 1, 0, 1, 0, 0));
@@ -230,7 +250,8 @@ TEST(MockDataset, EqualsMegatronCore) {
   std::vector<std::string> warnings;
   const SplitMatrix thirds = parse_split("1,1,1");
   const auto [begin, end] = split_range(*thirds[1], 100000);
-  const GptDataset valid(source, {std::nullopt, begin, end, 20, Split::valid}, {.sequence_length = 16, .seed = 7}, warnings);
+  const GptDataset valid(source, {std::nullopt, begin, end, 20, Split::valid},
+                         {.sequence_length = 16, .seed = 7}, warnings);
   EXPECT_EQ(valid.size(), 4259983);
   EXPECT_EQ(valid.sample(0).tokens.front(), 853);
   EXPECT_EQ(valid.sample(1).tokens.back(), 51);

@@ -14,7 +14,8 @@ namespace {
 using test::ScratchFolder;
 using ::testing::ElementsAre;
 
-std::vector<std::int64_t> read(const IndexedDataset& dataset, std::int64_t sequence, std::int64_t offset, std::size_t count) {
+std::vector<std::int64_t> read(const IndexedDataset& dataset, std::int64_t sequence,
+                               std::int64_t offset, std::size_t count) {
   std::vector<std::int64_t> tokens(count);
   dataset.read(sequence, offset, tokens);
   return tokens;
@@ -44,10 +45,12 @@ TEST_P(EveryType, RoundTrips) {
   EXPECT_THAT(read(dataset, 2, 0, 1), ElementsAre(5));
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, EveryType,
-                         ::testing::Combine(::testing::Values(TokenDtype::uint8, TokenDtype::int8, TokenDtype::int16, TokenDtype::int32, TokenDtype::int64,
-                                                              TokenDtype::float64, TokenDtype::float32, TokenDtype::uint16),
-                                            ::testing::Bool()));
+INSTANTIATE_TEST_SUITE_P(
+    Types, EveryType,
+    ::testing::Combine(::testing::Values(TokenDtype::uint8, TokenDtype::int8, TokenDtype::int16,
+                                         TokenDtype::int32, TokenDtype::int64, TokenDtype::float64,
+                                         TokenDtype::float32, TokenDtype::uint16),
+                       ::testing::Bool()));
 
 TEST(IndexedDataset, ChoosesTheTypeByVocabulary) {
   EXPECT_EQ(optimal_token_dtype(65499), TokenDtype::uint16);
@@ -56,8 +59,11 @@ TEST(IndexedDataset, ChoosesTheTypeByVocabulary) {
 
 TEST(IndexedDatasetBuilder, RefusesIdsThatDoNotFit) {
   ScratchFolder folder;
-  EXPECT_NE(test::user_error([&] { test::write_corpus(folder / "a", {{70000}}); }).find("token id 70000"), std::string::npos);
-  EXPECT_NE(test::user_error([&] { test::write_corpus(folder / "a", {{-1}}); }).find("token id -1"), std::string::npos);
+  EXPECT_NE(
+      test::user_error([&] { test::write_corpus(folder / "a", {{70000}}); }).find("token id 70000"),
+      std::string::npos);
+  EXPECT_NE(test::user_error([&] { test::write_corpus(folder / "a", {{-1}}); }).find("token id -1"),
+            std::string::npos);
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
@@ -73,14 +79,17 @@ TEST(IndexedDatasetBuilder, JoinsDatasets) {
   EXPECT_EQ(test::read_text_file(folder / "ab.bin"), test::read_text_file(folder / "whole.bin"));
   EXPECT_EQ(test::read_text_file(folder / "ab.idx"), test::read_text_file(folder / "whole.idx"));
   IndexedDatasetBuilder other(folder / "c", TokenDtype::int32);
-  EXPECT_NE(test::user_error([&] { other.add_dataset(IndexedDataset(folder / "a")); }).find("uint16"), std::string::npos);
+  EXPECT_NE(
+      test::user_error([&] { other.add_dataset(IndexedDataset(folder / "a")); }).find("uint16"),
+      std::string::npos);
 }
 
 TEST(IndexedDatasetBuilder, KeepsModes) {
   ScratchFolder folder;
   {
     IndexedDatasetBuilder builder(folder / "m", TokenDtype::int32, /*multimodal=*/true);
-    builder.add_document(std::vector<std::int32_t>{1, 2, 3}, std::vector<std::int32_t>{1, 2}, std::vector<std::int8_t>{0, 1});
+    builder.add_document(std::vector<std::int32_t>{1, 2, 3}, std::vector<std::int32_t>{1, 2},
+                         std::vector<std::int8_t>{0, 1});
     builder.add_document(std::vector<std::int32_t>{4}, std::vector<std::int32_t>{1});
     builder.finalize();
   }
@@ -94,8 +103,12 @@ TEST(IndexedDatasetBuilder, KeepsModes) {
 TEST(IndexedDataset, ExplainsMissingFiles) {
   ScratchFolder folder;
   test::write_corpus(folder / "x_text_document", {{1}});
-  EXPECT_NE(test::user_error([&] { IndexedDataset dataset(folder / "x"); }).find("did you mean"), std::string::npos);
-  EXPECT_NE(test::user_error([&] { IndexedDataset dataset(folder / "x_text_document.bin"); }).find("leave out the extension"), std::string::npos);
+  EXPECT_NE(test::user_error([&] { IndexedDataset dataset(folder / "x"); }).find("did you mean"),
+            std::string::npos);
+  EXPECT_NE(test::user_error([&] {
+              IndexedDataset dataset(folder / "x_text_document.bin");
+            }).find("leave out the extension"),
+            std::string::npos);
 }
 
 struct BrokenIndex {
@@ -109,7 +122,8 @@ void put(std::string& bytes, std::size_t offset, T value) {
   std::memcpy(bytes.data() + offset, &value, sizeof value);
 }
 
-// Three sequences of two int32 tokens: lengths at 34, pointers at 46, document indices at 70, end at 102.
+// Three sequences of two int32 tokens: lengths at 34, pointers at 46, document indices at 70, end
+// at 102.
 const BrokenIndex kBroken[] = {
     {"empty", [](std::string& idx, std::string&) { idx.clear(); }, "truncated header"},
     {"short header", [](std::string& idx, std::string&) { idx.resize(33); }, "truncated header"},
@@ -166,7 +180,8 @@ TEST(IndexedDataset, RefusesBrokenFiles) {
   ScratchFolder folder;
   test::write_corpus(folder / "good", {{1, 2}, {3, 4}, {5, 6}}, TokenDtype::int32);
   for (const BrokenIndex& broken : kBroken) {
-    std::string idx = test::read_text_file(folder / "good.idx"), bin = test::read_text_file(folder / "good.bin");
+    std::string idx = test::read_text_file(folder / "good.idx"),
+                bin = test::read_text_file(folder / "good.bin");
     ASSERT_EQ(idx.size(), 102u);
     broken.damage(idx, bin);
     test::write_text_file(folder / "bad.idx", idx);
@@ -249,7 +264,8 @@ TEST(IndexedDataset, ChecksEveryAccess) {
       .seekp(54)
       .write(reinterpret_cast<const char*>(&pointer), sizeof pointer);
   EXPECT_THAT(read(dataset, 0, 0, 2), ElementsAre(1, 2));
-  EXPECT_NE(test::user_error([&] { read(dataset, 1, 0, 2); }).find("sequence 1 lies outside"), std::string::npos);
+  EXPECT_NE(test::user_error([&] { read(dataset, 1, 0, 2); }).find("sequence 1 lies outside"),
+            std::string::npos);
 }
 
 TEST(IndexedDataset, RefusesRealNumbers) {
@@ -258,7 +274,9 @@ TEST(IndexedDataset, RefusesRealNumbers) {
   std::string bin = test::read_text_file(folder / "a.bin");
   put<float>(bin, 4, 0.5f);
   test::write_text_file(folder / "a.bin", bin);
-  EXPECT_NE(test::user_error([&] { read(IndexedDataset(folder / "a"), 0, 0, 2); }).find("no token ids"), std::string::npos);
+  EXPECT_NE(
+      test::user_error([&] { read(IndexedDataset(folder / "a"), 0, 0, 2); }).find("no token ids"),
+      std::string::npos);
 }
 
 }  // namespace

@@ -20,7 +20,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 std::vector<std::int32_t> bytes_of(std::string_view text) {
-  return {reinterpret_cast<const unsigned char*>(text.data()), reinterpret_cast<const unsigned char*>(text.data()) + text.size()};
+  return {reinterpret_cast<const unsigned char*>(text.data()),
+          reinterpret_cast<const unsigned char*>(text.data()) + text.size()};
 }
 
 std::string gzip(const std::string& text) {
@@ -59,8 +60,10 @@ class PreprocessTest : public ::testing::Test {
     std::vector<std::string> texts;
     for (std::int64_t document = 0; document < dataset.num_documents(); ++document) {
       auto& text = texts.emplace_back();
-      for (auto sequence = dataset.document_indices()[document]; sequence < dataset.document_indices()[document + 1]; ++sequence) {
-        std::vector<std::int64_t> ids(static_cast<std::size_t>(dataset.sequence_lengths()[sequence]));
+      for (auto sequence = dataset.document_indices()[document];
+           sequence < dataset.document_indices()[document + 1]; ++sequence) {
+        std::vector<std::int64_t> ids(
+            static_cast<std::size_t>(dataset.sequence_lengths()[sequence]));
         dataset.read(sequence, 0, ids);
         for (const auto id : ids) text += id == 256 ? '$' : static_cast<char>(id);
         text += "|";
@@ -70,13 +73,18 @@ class PreprocessTest : public ::testing::Test {
   }
 
   ScratchFolder folder_;
-  PreprocessOptions options_{.inputs = {}, .output_prefix = folder_ / "out", .append_eod = true, .eod = 256, .vocab_size = 257, .workers = 3};
+  PreprocessOptions options_{.inputs = {},
+                             .output_prefix = folder_ / "out",
+                             .append_eod = true,
+                             .eod = 256,
+                             .vocab_size = 257,
+                             .workers = 3};
 };
 
 TEST_F(PreprocessTest, ReadsJsonLines) {
-  input(
-      "in.jsonl",
-      "{\"text\": \"a\\u00e9\\n\", \"n\": 1}\n\n{\"n\": [{}], \"text\": \"\"}\r\n{\"text\": [\"x\", \"\", \"yz\"]}\n{\"text\":\"1\",\"text\":\"2\"}");
+  input("in.jsonl",
+        "{\"text\": \"a\\u00e9\\n\", \"n\": 1}\n\n{\"n\": [{}], \"text\": \"\"}\r\n{\"text\": "
+        "[\"x\", \"\", \"yz\"]}\n{\"text\":\"1\",\"text\":\"2\"}");
   const PreprocessSummary summary = run();
   EXPECT_THAT(documents(), ElementsAre("a\xc3\xa9\n$|", "", "x|yz$|", "2$|"));
   EXPECT_EQ(summary.outputs[0].documents, 4);
@@ -127,18 +135,26 @@ TEST_F(PreprocessTest, WritesOneDatasetForEachKey) {
 
 TEST_F(PreprocessTest, GivesTheSameFilesForAnyNumberOfWorkers) {
   std::string lines;
-  for (int i = 0; i < 60000; ++i) lines += "{\"text\": \"" + std::string(static_cast<std::size_t>(i % 97), static_cast<char>('a' + i % 26)) + "\"}\n";
+  for (int i = 0; i < 60000; ++i)
+    lines += "{\"text\": \"" +
+             std::string(static_cast<std::size_t>(i % 97), static_cast<char>('a' + i % 26)) +
+             "\"}\n";
   input("in.jsonl", lines);
   options_.workers = 1;
   run();
-  const std::string bin = test::read_text_file(folder_ / "out_text_document.bin"), idx = test::read_text_file(folder_ / "out_text_document.idx");
-  for (const auto& [name, content] : {std::pair<std::string, std::string>{"in.jsonl.gz", gzip(lines.substr(0, 1000)) + gzip(lines.substr(1000))},
-                                      {"in.jsonl.zst", zstd(lines.substr(0, 1000)) + zstd(lines.substr(1000))},
-                                      {"in.jsonl", lines}}) {
+  const std::string bin = test::read_text_file(folder_ / "out_text_document.bin"),
+                    idx = test::read_text_file(folder_ / "out_text_document.idx");
+  for (const auto& [name, content] :
+       {std::pair<std::string, std::string>{"in.jsonl.gz",
+                                            gzip(lines.substr(0, 1000)) + gzip(lines.substr(1000))},
+        {"in.jsonl.zst", zstd(lines.substr(0, 1000)) + zstd(lines.substr(1000))},
+        {"in.jsonl", lines}}) {
     input(name, content);
     options_.workers = 4;
     run();
-    EXPECT_TRUE(test::read_text_file(folder_ / "out_text_document.bin") == bin && test::read_text_file(folder_ / "out_text_document.idx") == idx) << name;
+    EXPECT_TRUE(test::read_text_file(folder_ / "out_text_document.bin") == bin &&
+                test::read_text_file(folder_ / "out_text_document.idx") == idx)
+        << name;
   }
 }
 
@@ -168,7 +184,8 @@ TEST_F(PreprocessTest, KeepsParagraphsWholeOverChunks) {
         lines.push_back(document.line);
       }
     }
-    EXPECT_THAT(paragraphs, ElementsAre("alpha\nbeta", "gamma", "delta delta delta delta\nepsilon")) << size;
+    EXPECT_THAT(paragraphs, ElementsAre("alpha\nbeta", "gamma", "delta delta delta delta\nepsilon"))
+        << size;
     EXPECT_THAT(lines, ElementsAre(1, 4, 7)) << size;
   }
 }
@@ -208,12 +225,14 @@ TEST_F(PreprocessTest, NamesFileAndLineOfMistakesAndLeavesNothing) {
   for (const auto& [content, message] : cases) {
     input("in.jsonl", content);
     EXPECT_THAT(error(), HasSubstr(message)) << content;
-    EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator()), 1) << content;
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator()), 1)
+        << content;
   }
 }
 
 TEST_F(PreprocessTest, RefusesDamagedCompression) {
-  const std::string text = "{\"text\": \"" + std::string(5000, 'x') + "\"}\n{\"text\": \"yyyyyyyyyyyyyyyyyy\"}\n";
+  const std::string text =
+      "{\"text\": \"" + std::string(5000, 'x') + "\"}\n{\"text\": \"yyyyyyyyyyyyyyyyyy\"}\n";
   const auto halve = [](std::string data) { return data.substr(0, data.size() / 2); };
   input("in.jsonl.gz", halve(gzip(text)));
   EXPECT_THAT(error(), HasSubstr("in.jsonl.gz: damaged or truncated gzip data"));
@@ -234,7 +253,8 @@ TEST_F(PreprocessTest, RefusesWrongOptions) {
   options_.json_keys = {"text"};
   options_.vocab_size = 50;
   options_.append_eod = false;
-  EXPECT_THAT(error(), HasSubstr("in.txt:1: the tokenizer gave id 97, outside its vocabulary of 50"));
+  EXPECT_THAT(error(),
+              HasSubstr("in.txt:1: the tokenizer gave id 97, outside its vocabulary of 50"));
   options_.append_eod = true;
   EXPECT_THAT(error(), HasSubstr("--append-eod"));
 }
@@ -245,7 +265,8 @@ TEST_F(PreprocessTest, NamesTheLineThatTheTokenizerRefuses) {
     if (text != "a") throw UserError({"not an a", std::string(text), "write a"});
     return bytes_of(text);
   };
-  EXPECT_THAT(test::user_error([&] { preprocess(options_, only_a); }), HasSubstr("in.jsonl:2: not an a: b"));
+  EXPECT_THAT(test::user_error([&] { preprocess(options_, only_a); }),
+              HasSubstr("in.jsonl:2: not an a: b"));
 }
 
 TEST(JsonLineParser, ReadsNumbersBeyond64Bits) {

@@ -28,8 +28,10 @@ TEST(RandomState, ShufflesAsNumpy) {
   EXPECT_THAT(six, ElementsAre(5, 0, 3, 4, 2, 1));
   auto thousand = counting<std::uint32_t>(1000);
   random.shuffle(std::span(thousand));
-  EXPECT_THAT(std::vector(thousand.begin(), thousand.begin() + 8), ElementsAre(99, 146, 422, 681, 60, 879, 648, 40));
-  EXPECT_THAT(std::vector(thousand.end() - 8, thousand.end()), ElementsAre(325, 476, 880, 120, 442, 374, 794, 892));
+  EXPECT_THAT(std::vector(thousand.begin(), thousand.begin() + 8),
+              ElementsAre(99, 146, 422, 681, 60, 879, 648, 40));
+  EXPECT_THAT(std::vector(thousand.end() - 8, thousand.end()),
+              ElementsAre(325, 476, 880, 120, 442, 374, 794, 892));
 }
 
 TEST(RandomState, TakesTheLargestSeedAndEmptyArrays) {
@@ -43,7 +45,8 @@ TEST(RandomState, TakesTheLargestSeedAndEmptyArrays) {
 
 TEST(Pcg64, DrawsDefaultRngIntegers) {
   const auto values = Pcg64(0).integers(1, 4096, 100000);
-  EXPECT_THAT(std::vector(values.begin(), values.begin() + 8), ElementsAre(3484, 2609, 2094, 1105, 1261, 168, 309, 68));
+  EXPECT_THAT(std::vector(values.begin(), values.begin() + 8),
+              ElementsAre(3484, 2609, 2094, 1105, 1261, 168, 309, 68));
   EXPECT_THAT(std::vector(values.end() - 4, values.end()), ElementsAre(2592, 61, 100, 769));
   EXPECT_EQ(std::accumulate(values.begin(), values.end(), std::int64_t{0}), 204637097);
 }
@@ -52,7 +55,8 @@ TEST(TorchRandperm, EqualsTorch) {
   EXPECT_THAT(torch_randperm(10, 0), ElementsAre(4, 1, 7, 5, 3, 9, 0, 8, 6, 2));
   EXPECT_THAT(torch_randperm(7, 3), ElementsAre(5, 3, 4, 6, 0, 2, 1));
   const auto thousand = torch_randperm(1000, 1);
-  EXPECT_THAT(std::vector(thousand.begin(), thousand.begin() + 10), ElementsAre(845, 303, 66, 436, 239, 593, 573, 999, 919, 268));
+  EXPECT_THAT(std::vector(thousand.begin(), thousand.begin() + 10),
+              ElementsAre(845, 303, 66, 436, 239, 593, 573, 999, 919, 268));
 }
 
 }  // namespace

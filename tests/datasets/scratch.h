@@ -19,7 +19,8 @@ namespace megatron::test {
 class ScratchFolder {
  public:
   ScratchFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "megatron_test_XXXXXX").string();
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "megatron_test_XXXXXX").string();
     path_ = ::mkdtemp(pattern.data());
   }
   ~ScratchFolder() {
@@ -33,7 +34,9 @@ class ScratchFolder {
   std::string path_;
 };
 
-inline void write_corpus(const std::string& prefix, const std::vector<std::vector<std::int32_t>>& documents, TokenDtype type = TokenDtype::uint16) {
+inline void write_corpus(const std::string& prefix,
+                         const std::vector<std::vector<std::int32_t>>& documents,
+                         TokenDtype type = TokenDtype::uint16) {
   IndexedDatasetBuilder builder(prefix, type);
   for (const auto& document : documents) {
     const std::vector<std::int32_t> lengths = {static_cast<std::int32_t>(document.size())};
@@ -42,7 +45,8 @@ inline void write_corpus(const std::string& prefix, const std::vector<std::vecto
   builder.finalize();
 }
 
-/// 40 documents of 1 … 13 tokens: token j of document i is 1 + (7i + j) mod 50, length 1 + i² mod 13.
+/// 40 documents of 1 … 13 tokens: token j of document i is 1 + (7i + j) mod 50, length 1 + i²
+/// mod 13.
 inline std::vector<std::vector<std::int32_t>> small_corpus() {
   std::vector<std::vector<std::int32_t>> documents;
   for (int i = 0; i < 40; ++i) {
@@ -57,7 +61,9 @@ inline std::string read_text_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-inline void write_text_file(const std::string& path, const std::string& content) { std::ofstream(path, std::ios::binary) << content; }
+inline void write_text_file(const std::string& path, const std::string& content) {
+  std::ofstream(path, std::ios::binary) << content;
+}
 
 /// The text of the UserError that `action` throws; empty when it throws none.
 inline std::string user_error(const std::function<void()>& action) {

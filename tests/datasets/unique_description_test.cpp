@@ -25,7 +25,9 @@ TEST(PythonFloat, EqualsRepr) {
 }
 
 TEST(PythonJson, EqualsDumps) {
-  const OrderedJson value = OrderedJson::parse("{\"a\": [1, 2.5, null], \"\xc3\xa9\": \"\xc3\xbc\\n\xf0\x9f\x98\x80\\u007f\", \"e\": [], \"o\": {}}");
+  const OrderedJson value = OrderedJson::parse(
+      "{\"a\": [1, 2.5, null], \"\xc3\xa9\": \"\xc3\xbc\\n\xf0\x9f\x98\x80\\u007f\", \"e\": [], "
+      "\"o\": {}}");
   EXPECT_EQ(python_json_dumps(value), R"({
     "a": [
         1,

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "inference/table_model.h"
+#include "inference/successor_model.h"
 #include "megatron/base/error.h"
 
 namespace megatron {
@@ -14,7 +14,8 @@ TEST(Generator, FeedsThePromptOnceAndThenOneTokenAStep) {
   SuccessorModel model(50);
   Generator generator(model, {.sampling = {.temperature = 0}, .max_new_tokens = 4});
   Ids streamed;
-  const Generation result = generator.generate(Ids{3, 9, 10}, 0, [&](std::int64_t id) { streamed.push_back(id); });
+  const Generation result =
+      generator.generate(Ids{3, 9, 10}, 0, [&](std::int64_t id) { streamed.push_back(id); });
   EXPECT_EQ(result.ids, Ids({11, 12, 13, 14}));
   EXPECT_EQ(streamed, result.ids);
   EXPECT_EQ(result.finish_reason, FinishReason::length);
@@ -23,7 +24,8 @@ TEST(Generator, FeedsThePromptOnceAndThenOneTokenAStep) {
 
 TEST(Generator, StopsAtAStopTokenAndLeavesItOut) {
   SuccessorModel model(50);
-  Generator generator(model, {.sampling = {.temperature = 0}, .max_new_tokens = 100, .stop_ids = {7, 13}});
+  Generator generator(
+      model, {.sampling = {.temperature = 0}, .max_new_tokens = 100, .stop_token_ids = {7, 13}});
   const Generation result = generator.generate(Ids{10}, 0);
   EXPECT_EQ(result.ids, Ids({11, 12}));
   EXPECT_EQ(result.finish_reason, FinishReason::stop);

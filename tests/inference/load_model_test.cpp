@@ -1,4 +1,5 @@
-// What generate and score find in a checkpoint: the model, the tokenizer it was trained with, the tokens that end a text.
+// What generate and score find in a checkpoint: the model, the tokenizer it was trained with, the
+// tokens that end a text.
 #include "megatron/inference/load_model.h"
 
 #include <gmock/gmock.h>
@@ -9,8 +10,8 @@
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/config/resolve.h"
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/inference/scorer.h"
-#include "megatron/inference/stored_tokenizer.h"
 #include "megatron/models/gpt_model.h"
 
 namespace megatron {
@@ -34,12 +35,17 @@ class LoadModel : public testing::Test {
 
   void save() {
     model_ = make_gpt_model(settings_.model, Rank{});
-    weights_ = std::make_unique<ParamStore>(declared_parameters(*model_), ParamStore::Options{.with_gradients = false});
+    weights_ = std::make_unique<ParamStore>(declared_parameters(*model_),
+                                            ParamStore::Options{.with_gradients = false});
     weights_->initialize(3);
-    save_checkpoint(root_, {.model = &settings_.model, .settings = &settings_, .weights = weights_.get(), .progress = {.iteration = 5}});
+    save_checkpoint(root_, {.model = &settings_.model,
+                            .settings = &settings_,
+                            .weights = weights_.get(),
+                            .progress = {.iteration = 5}});
   }
 
-  const fs::path root_ = fs::temp_directory_path() / ("megatron_load_model_" + std::to_string(getpid()));
+  const fs::path root_ =
+      fs::temp_directory_path() / ("megatron_load_model_" + std::to_string(getpid()));
   Settings settings_;
   std::unique_ptr<LanguageModel> model_;
   std::unique_ptr<ParamStore> weights_;
@@ -58,7 +64,8 @@ TEST_F(LoadModel, RunsAsTheModelThatWasSaved) {
   save();
   const LoadedModel loaded = load_model(root_, std::nullopt);
   const std::vector<std::int64_t> ids = {1, 2, 299, 4};
-  EXPECT_EQ(score_tokens(loaded.model(), ids, "ids").logprobs, score_tokens(*model_, ids, "ids").logprobs);
+  EXPECT_EQ(score_tokens(loaded.model(), ids, "ids").logprobs,
+            score_tokens(*model_, ids, "ids").logprobs);
 }
 
 TEST_F(LoadModel, MissingCheckpointsAreUserErrors) {
@@ -72,9 +79,9 @@ TEST_F(LoadModel, TheTokenizerOfTheRunServes) {
   settings_.tokenizer.tokenizer_type = "NullTokenizer";
   settings_.tokenizer.vocab_size = 200;
   save();
-  const StoredTokenizer stored = open_tokenizer({}, load_model(root_, std::nullopt).source);
+  const LoadedTokenizer stored = load_tokenizer({}, load_model(root_, std::nullopt).source);
   EXPECT_EQ(stored.tokenizer->name(), "NullTokenizer");
-  EXPECT_THAT(stored.stop_ids, ElementsAre(199));
+  EXPECT_THAT(stored.stop_token_ids, ElementsAre(199));
 }
 
 TEST_F(LoadModel, FlagsNameAnotherTokenizer) {
@@ -83,54 +90,63 @@ TEST_F(LoadModel, FlagsNameAnotherTokenizer) {
   save();
   TokenizerConfig flags;
   flags.tokenizer_type = "ByteTokenizer";
-  const StoredTokenizer stored = open_tokenizer(flags, load_model(root_, std::nullopt).source);
+  const LoadedTokenizer stored = load_tokenizer(flags, load_model(root_, std::nullopt).source);
   EXPECT_EQ(stored.tokenizer->name(), "ByteTokenizer");
-  EXPECT_THAT(stored.stop_ids, ElementsAre(256));
+  EXPECT_THAT(stored.stop_token_ids, ElementsAre(256));
 }
 
 TEST_F(LoadModel, WithoutATokenizerTheFlagsAreNamed) {
   save();
   const CheckpointSource source = load_model(root_, std::nullopt).source;
-  EXPECT_THAT(message_of([&] { open_tokenizer({}, source); }), HasSubstr("--tokenizer-type"));
+  EXPECT_THAT(message_of([&] { load_tokenizer({}, source); }), HasSubstr("--tokenizer-type"));
 }
 
 /// A folder as Hugging Face writes it, as far as tokenizers are concerned.
 CheckpointSource hugging_face_folder(const fs::path& folder, const std::string& generation_config) {
-  write_file_atomically(folder / "tokenizer.json",
-                        R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "<end>": 3}, "merges": ["a b"]},
+  write_file_atomically(
+      folder / "tokenizer.json",
+      R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "<end>": 3}, "merges": ["a b"]},
                             "added_tokens": [{"id": 3, "content": "<end>", "single_word": false, "lstrip": false, "rstrip": false,
                                               "normalized": false, "special": true}]})");
-  CheckpointSource source{.kind = CheckpointSource::Kind::hugging_face, .folder = folder, .model = {}, .given_training_fields = {}, .notes = {}, .auxiliary_files = {}};
+  CheckpointSource source{.kind = CheckpointSource::Kind::hugging_face,
+                          .folder = folder,
+                          .model = {},
+                          .given_training_fields = {},
+                          .notes = {},
+                          .auxiliary_files = {}};
   source.tokenizer = stored_tokenizer(folder);
   source.model.vocab_size = 4;
-  if (!generation_config.empty()) source.auxiliary_files["generation_config.json"] = generation_config;
+  if (!generation_config.empty())
+    source.auxiliary_files["generation_config.json"] = generation_config;
   return source;
 }
 
 TEST_F(LoadModel, AHuggingFaceFolderBringsItsTokenizerAndItsEnds) {
-  const StoredTokenizer one = open_tokenizer({}, hugging_face_folder(root_, R"({"eos_token_id": 3})"));
+  const LoadedTokenizer one =
+      load_tokenizer({}, hugging_face_folder(root_, R"({"eos_token_id": 3})"));
   EXPECT_THAT(one.tokenizer->encode("ab"), ElementsAre(2));
-  EXPECT_THAT(one.stop_ids, testing::Contains(3));
-  const StoredTokenizer several = open_tokenizer({}, hugging_face_folder(root_, R"({"eos_token_id": [1, 3]})"));
-  EXPECT_THAT(several.stop_ids, testing::IsSupersetOf({1, 3}));
-  EXPECT_NO_THROW(open_tokenizer({}, hugging_face_folder(root_, R"({"eos_token_id": null})")));
-  EXPECT_NO_THROW(open_tokenizer({}, hugging_face_folder(root_, "")));
+  EXPECT_THAT(one.stop_token_ids, testing::Contains(3));
+  const LoadedTokenizer several =
+      load_tokenizer({}, hugging_face_folder(root_, R"({"eos_token_id": [1, 3]})"));
+  EXPECT_THAT(several.stop_token_ids, testing::IsSupersetOf({1, 3}));
+  EXPECT_NO_THROW(load_tokenizer({}, hugging_face_folder(root_, R"({"eos_token_id": null})")));
+  EXPECT_NO_THROW(load_tokenizer({}, hugging_face_folder(root_, "")));
   CheckpointSource bare = hugging_face_folder(root_, "");
   bare.auxiliary_files["config.json"] = R"({"eos_token_id": 2})";
-  EXPECT_THAT(open_tokenizer({}, bare).stop_ids, testing::Contains(2));
+  EXPECT_THAT(load_tokenizer({}, bare).stop_token_ids, testing::Contains(2));
 }
 
 TEST_F(LoadModel, ByteTokenizerEndsTextsWithItsOwnIdAlone) {
   CheckpointSource source = hugging_face_folder(root_, R"({"eos_token_id": 3})");
   source.tokenizer = {};
   source.tokenizer.tokenizer_type = "ByteTokenizer";
-  EXPECT_THAT(open_tokenizer({}, source).stop_ids, ElementsAre(256));
+  EXPECT_THAT(load_tokenizer({}, source).stop_token_ids, ElementsAre(256));
 }
 
 TEST_F(LoadModel, AForeignTokenizerIsNoticed) {
   CheckpointSource source = hugging_face_folder(root_, "");
   const auto notes = [&](const TokenizerConfig& flags) {
-    return open_tokenizer(flags, source).notes;
+    return load_tokenizer(flags, source).notes;
   };
   TokenizerConfig flags;
   flags.tokenizer_model = (root_ / "tokenizer.json").string();
@@ -155,7 +171,8 @@ TEST_F(LoadModel, AForeignTokenizerIsNoticed) {
 
 TEST_F(LoadModel, BrokenEndsNameFileAndField) {
   for (const char* broken : {R"({"eos_token_id": "x"})", R"({"eos_token_id": [1.5]})", "{", "[]"}) {
-    const std::string message = message_of([&] { open_tokenizer({}, hugging_face_folder(root_, broken)); });
+    const std::string message =
+        message_of([&] { load_tokenizer({}, hugging_face_folder(root_, broken)); });
     EXPECT_THAT(message, HasSubstr("generation_config.json")) << broken;
   }
 }

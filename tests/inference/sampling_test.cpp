@@ -11,9 +11,11 @@
 namespace megatron {
 namespace {
 
-std::vector<std::int64_t> kept_ids(const std::vector<float>& logits, const SamplingOptions& options) {
+std::vector<std::int64_t> kept_ids(const std::vector<float>& logits,
+                                   const SamplingOptions& options) {
   std::vector<std::int64_t> ids;
-  for (const Candidate& candidate : sampling_candidates(logits, options)) ids.push_back(candidate.id);
+  for (const TokenProbability& candidate : sampling_distribution(logits, options))
+    ids.push_back(candidate.id);
   return ids;
 }
 
@@ -26,7 +28,7 @@ std::vector<float> logs(const std::vector<double>& probabilities) {
 using Ids = std::vector<std::int64_t>;
 
 TEST(Sampling, KeepsEveryTokenByDefault) {
-  const auto candidates = sampling_candidates(logs({0.1, 0.6, 0.3}), {});
+  const auto candidates = sampling_distribution(logs({0.1, 0.6, 0.3}), {});
   ASSERT_EQ(candidates.size(), 3u);
   EXPECT_EQ(candidates[0].id, 1);
   EXPECT_NEAR(candidates[0].probability, 0.6, 1e-7);
@@ -35,7 +37,7 @@ TEST(Sampling, KeepsEveryTokenByDefault) {
 }
 
 TEST(Sampling, TemperatureDividesLogits) {
-  const auto candidates = sampling_candidates(std::vector<float>{1, 3}, {.temperature = 2});
+  const auto candidates = sampling_distribution(std::vector<float>{1, 3}, {.temperature = 2});
   EXPECT_NEAR(candidates[0].probability, 1 / (1 + std::exp(-1.0)), 1e-12);
 }
 
@@ -43,7 +45,8 @@ TEST(Sampling, ZeroTemperatureAndTopOneAreGreedyWithTheLowestIdOnTies) {
   const std::vector<float> logits = {1, 5, 5, 2};
   EXPECT_EQ(kept_ids(logits, {.temperature = 0}), Ids({1}));
   EXPECT_EQ(kept_ids(logits, {.top_k = 1}), Ids({1}));
-  for (std::uint64_t position = 0; position < 50; ++position) EXPECT_EQ(sample_token(logits, {.temperature = 0}, {0, position}), 1);
+  for (std::uint64_t position = 0; position < 50; ++position)
+    EXPECT_EQ(sample_token(logits, {.temperature = 0}, {0, position}), 1);
 }
 
 TEST(Sampling, TopKKeepsTiesWithTheKth) {
@@ -63,7 +66,8 @@ TEST(Sampling, TopPKeepsTheTokenThatExceedsP) {
 }
 
 TEST(Sampling, TopPIsTakenAmongWhatTopKLeft) {
-  const auto candidates = sampling_candidates(logs({0.4, 0.3, 0.2, 0.1}), {.top_k = 2, .top_p = 0.6});  // 4/7 and 3/7
+  const auto candidates =
+      sampling_distribution(logs({0.4, 0.3, 0.2, 0.1}), {.top_k = 2, .top_p = 0.6});  // 4/7 and 3/7
   ASSERT_EQ(candidates.size(), 2u);
   EXPECT_NEAR(candidates[0].probability, 4.0 / 7, 1e-7);
   EXPECT_EQ(kept_ids(logs({0.4, 0.3, 0.2, 0.1}), {.top_k = 2, .top_p = 0.5}), Ids({0}));
@@ -72,14 +76,15 @@ TEST(Sampling, TopPIsTakenAmongWhatTopKLeft) {
 TEST(Sampling, MinusInfinityIsNeverDrawn) {
   const float never = -std::numeric_limits<float>::infinity();
   const std::vector<float> logits = {never, 0, never, 0};
-  for (std::uint64_t position = 0; position < 200; ++position) EXPECT_EQ(sample_token(logits, {}, {0, position}) % 2, 1);
+  for (std::uint64_t position = 0; position < 200; ++position)
+    EXPECT_EQ(sample_token(logits, {}, {0, position}) % 2, 1);
 }
 
 TEST(Sampling, DamagedLogitsAreAUserError) {
   const float infinity = std::numeric_limits<float>::infinity();
-  EXPECT_THROW(sampling_candidates(std::vector<float>{0, std::nanf("")}, {}), UserError);
-  EXPECT_THROW(sampling_candidates(std::vector<float>{0, infinity}, {}), UserError);
-  EXPECT_THROW(sampling_candidates(std::vector<float>{-infinity, -infinity}, {}), UserError);
+  EXPECT_THROW(sampling_distribution(std::vector<float>{0, std::nanf("")}, {}), UserError);
+  EXPECT_THROW(sampling_distribution(std::vector<float>{0, infinity}, {}), UserError);
+  EXPECT_THROW(sampling_distribution(std::vector<float>{-infinity, -infinity}, {}), UserError);
 }
 
 TEST(Sampling, OptionsOutOfRangeNameTheFlag) {
@@ -105,12 +110,15 @@ TEST(Sampling, DrawsDependOnSeedPromptAndPositionAlone) {
   EXPECT_NE(sampling_uniform(7, {1, 2}), sampling_uniform(7, {1, 3}));
 }
 
-/// χ² of 20,000 draws against `probabilities`; seeds are fixed, so the test always sees the same draws.
-double chi_square(const std::vector<double>& probabilities, const std::vector<float>& logits, const SamplingOptions& options) {
+/// χ² of 20,000 draws against `probabilities`; seeds are fixed, so the test always sees the same
+/// draws.
+double chi_square(const std::vector<double>& probabilities, const std::vector<float>& logits,
+                  const SamplingOptions& options) {
   constexpr int kDraws = 20000;
   std::vector<int> counts(probabilities.size());
   for (int draw = 0; draw < kDraws; ++draw) {
-    const SamplingSite site{static_cast<std::uint64_t>(draw % 13), static_cast<std::uint64_t>(draw / 13)};
+    const SamplingSite site{static_cast<std::uint64_t>(draw % 13),
+                            static_cast<std::uint64_t>(draw / 13)};
     ++counts[static_cast<std::size_t>(sample_token(logits, options, site))];
   }
   double sum = 0;
@@ -127,9 +135,12 @@ double chi_square(const std::vector<double>& probabilities, const std::vector<fl
 
 TEST(Sampling, DrawsFollowTheDistribution) {  // critical values of χ² at 0.999
   const std::vector<double> p = {0.05, 0.4, 0.02, 0.13, 0.1, 0.3};
-  EXPECT_LT(chi_square(p, logs(p), {.seed = 1}), 20.52);                                                           // 5 degrees of freedom
-  EXPECT_LT(chi_square({0, 0.4 / 0.83, 0, 0.13 / 0.83, 0, 0.3 / 0.83}, logs(p), {.top_k = 3, .seed = 2}), 13.82);  // 2
-  EXPECT_LT(chi_square({0, 4.0 / 7, 0, 0, 0, 3.0 / 7}, logs(p), {.top_p = 0.6, .seed = 3}), 10.83);                // 1
+  EXPECT_LT(chi_square(p, logs(p), {.seed = 1}), 20.52);  // 5 degrees of freedom
+  EXPECT_LT(
+      chi_square({0, 0.4 / 0.83, 0, 0.13 / 0.83, 0, 0.3 / 0.83}, logs(p), {.top_k = 3, .seed = 2}),
+      13.82);  // 2
+  EXPECT_LT(chi_square({0, 4.0 / 7, 0, 0, 0, 3.0 / 7}, logs(p), {.top_p = 0.6, .seed = 3}),
+            10.83);  // 1
   std::vector<double> squared(p.size());
   for (std::size_t i = 0; i < p.size(); ++i) squared[i] = p[i] * p[i];
   const double sum = std::accumulate(squared.begin(), squared.end(), 0.0);

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "inference/table_model.h"
+#include "inference/successor_model.h"
 #include "megatron/base/error.h"
 
 namespace megatron {
@@ -31,7 +31,8 @@ TEST(Scorer, LongSequencesPassInPieces) {
   const Score score = score_tokens(model, ids, "ids");
   EXPECT_EQ(model.calls, (std::vector<SuccessorModel::Call>{{0, 16}, {16, 3}}));
   ASSERT_EQ(score.logprobs.size(), 19u);
-  for (const double logprob : score.logprobs) EXPECT_NEAR(logprob, 3 - std::log(std::exp(3.0) + vocab_size - 1), 1e-6);
+  for (const double logprob : score.logprobs)
+    EXPECT_NEAR(logprob, 3 - std::log(std::exp(3.0) + vocab_size - 1), 1e-6);
 }
 
 TEST(Scorer, OneTokenHasNoScore) {

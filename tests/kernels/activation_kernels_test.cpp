@@ -1,5 +1,5 @@
-// Activations against their formulas in long double, for every type, ragged sizes, with and without gate and bias; each instruction set of this
-// processor gives the same bits.
+// Activations against their formulas in long double, for every type, ragged sizes, with and without
+// gate and bias; each instruction set of this processor gives the same bits.
 #include "kernels/cpu/activation_kernels.h"
 
 #include <gtest/gtest.h>
@@ -22,8 +22,9 @@ ActivationKernels activation_table();
 
 namespace {
 
-constexpr ActivationKind kKinds[] = {ActivationKind::gelu,         ActivationKind::gelu_tanh, ActivationKind::relu,
-                                     ActivationKind::squared_relu, ActivationKind::silu,      ActivationKind::quick_gelu};
+constexpr ActivationKind kKinds[] = {ActivationKind::gelu, ActivationKind::gelu_tanh,
+                                     ActivationKind::relu, ActivationKind::squared_relu,
+                                     ActivationKind::silu, ActivationKind::quick_gelu};
 constexpr Type kTypes[] = {Type::f32, Type::f64, Type::bf16, Type::f16};
 
 struct Exact {
@@ -42,7 +43,9 @@ Exact exact(ActivationKind kind, long double z) {
       return {z * below, below + z * std::exp(z * z / -2) / std::sqrt(2 * pi)};
     }
     case ActivationKind::gelu_tanh: {
-      const long double s = 1 / (1 + std::exp(-2 * c * (z + 0.044715L * z * z * z)));  // (1 + tanh u) / 2 without cancellation
+      const long double s =
+          1 / (1 + std::exp(-2 * c *
+                            (z + 0.044715L * z * z * z)));  // (1 + tanh u) / 2 without cancellation
       return {z * s, s + 2 * z * s * (1 - s) * c * (1 + 3 * 0.044715L * z * z)};
     }
     case ActivationKind::relu:
@@ -66,7 +69,8 @@ struct Case {
   std::size_t x_count() const { return static_cast<std::size_t>(rows) * width(); }
   std::size_t y_count() const { return static_cast<std::size_t>(rows * columns); }
   std::string name() const {
-    return "kind " + std::to_string(static_cast<int>(kind)) + ", type " + std::to_string(static_cast<int>(type)) + (gated ? ", gated " : ", ") +
+    return "kind " + std::to_string(static_cast<int>(kind)) + ", type " +
+           std::to_string(static_cast<int>(type)) + (gated ? ", gated " : ", ") +
            std::to_string(rows) + "x" + std::to_string(columns);
   }
 };
@@ -76,7 +80,8 @@ void for_each_case(const Run& run) {
   for (const Type type : kTypes) {
     for (const ActivationKind kind : kKinds) {
       for (const bool gated : {false, true}) {
-        for (const std::int64_t columns : {1, 7, 16, 77}) run(Case{type, kind, gated, columns == 7 ? 70 : 3, columns});
+        for (const std::int64_t columns : {1, 7, 16, 77})
+          run(Case{type, kind, gated, columns == 7 ? 70 : 3, columns});
       }
     }
   }
@@ -84,14 +89,19 @@ void for_each_case(const Run& run) {
 
 struct Inputs {
   explicit Inputs(const Case& c)
-      : x(numbers(c.type, c.x_count(), 1, 6)), bias(numbers(compute_type(c.type), c.width(), 2, 1)), dy(numbers(c.type, c.y_count(), 3)) {}
+      : x(numbers(c.type, c.x_count(), 1, 6)),
+        bias(numbers(compute_type(c.type), c.width(), 2, 1)),
+        dy(numbers(c.type, c.y_count(), 3)) {}
   Storage x, bias, dy;
 };
 
-Storage forward(const Case& c, const Inputs& in, const ActivationKernels& kernels, bool row_by_row = false) {
+Storage forward(const Case& c, const Inputs& in, const ActivationKernels& kernels,
+                bool row_by_row = false) {
   Storage y(c.type, c.y_count());
-  const ActivationArguments arguments{in.x.data(), in.bias.data(), y.data(), c.type, c.rows, c.columns, c.kind, c.gated};
-  for (std::int64_t row = 0; row_by_row && row < c.rows; ++row) kernels.forward(arguments, row, row + 1);
+  const ActivationArguments arguments{in.x.data(), in.bias.data(), y.data(), c.type,
+                                      c.rows,      c.columns,      c.kind,   c.gated};
+  for (std::int64_t row = 0; row_by_row && row < c.rows; ++row)
+    kernels.forward(arguments, row, row + 1);
   if (!row_by_row) kernels.forward(arguments, 0, c.rows);
   return y;
 }
@@ -100,10 +110,14 @@ struct Gradients {
   Storage dx, blocks, dbias, y;  ///< y: what forward gives, made again
 };
 
-Gradients backward(const Case& c, const Inputs& in, const ActivationKernels& kernels, bool summed = true) {
+Gradients backward(const Case& c, const Inputs& in, const ActivationKernels& kernels,
+                   bool summed = true) {
   const Type wide = compute_type(c.type);
   const std::int64_t blocks = row_blocks(c.rows);
-  Gradients result{{c.type, c.x_count()}, {wide, static_cast<std::size_t>(blocks) * c.width()}, {wide, c.width()}, {c.type, c.y_count()}};
+  Gradients result{{c.type, c.x_count()},
+                   {wide, static_cast<std::size_t>(blocks) * c.width()},
+                   {wide, c.width()},
+                   {c.type, c.y_count()}};
   kernels.backward({.dy = in.dy.data(),
                     .x = in.x.data(),
                     .bias = in.bias.data(),
@@ -121,10 +135,12 @@ Gradients backward(const Case& c, const Inputs& in, const ActivationKernels& ker
   return result;
 }
 
-/// How large the argument of the activation's exponential is: what its rounding does to the result counts so many times.
+/// How large the argument of the activation's exponential is: what its rounding does to the result
+/// counts so many times.
 long double exponent(ActivationKind kind, long double z) {
   if (kind == ActivationKind::gelu) return z * z / 2;
-  return std::abs(kind == ActivationKind::gelu_tanh ? 1.5958L * z + 0.0714L * z * z * z : 1.702L * z);
+  return std::abs(kind == ActivationKind::gelu_tanh ? 1.5958L * z + 0.0714L * z * z * z
+                                                    : 1.702L * z);
 }
 
 /// Of the computing type, for a result made of an exponential.
@@ -134,7 +150,8 @@ double units(Type type, ActivationKind kind, long double z) {
 
 /// Those, one rounding to storage, and what f16 cannot tell from zero.
 double tolerance(Type type, double units, long double expected) {
-  return (epsilon_of(type) + units) * static_cast<double>(std::abs(expected)) + (type == Type::f16 ? 0x1p-25 : 0x1p-126);
+  return (epsilon_of(type) + units) * static_cast<double>(std::abs(expected)) +
+         (type == Type::f16 ? 0x1p-25 : 0x1p-126);
 }
 
 TEST(ActivationKernels, AgreeWithTheFormulas) {
@@ -146,21 +163,30 @@ TEST(ActivationKernels, AgreeWithTheFormulas) {
     const auto columns = static_cast<std::size_t>(c.columns);
     for (std::size_t i = 0; i < c.y_count(); ++i) {
       const std::size_t row = i / columns, column = i % columns, at = row * c.width() + column;
-      const auto z = [&](std::size_t offset) { return static_cast<long double>(in.x[at + offset]) + in.bias[column + offset]; };
+      const auto z = [&](std::size_t offset) {
+        return static_cast<long double>(in.x[at + offset]) + in.bias[column + offset];
+      };
       const Exact f = exact(c.kind, z(0));
       const long double up = c.gated ? z(columns) : 1, dy = in.dy[i], d = dy * up * f.slope;
       const double u = units(c.type, c.kind, z(0));
-      ASSERT_NEAR(y[i], static_cast<double>(f.value * up), tolerance(c.type, u, f.value * up)) << c.name() << " at " << z(0);
+      ASSERT_NEAR(y[i], static_cast<double>(f.value * up), tolerance(c.type, u, f.value * up))
+          << c.name() << " at " << z(0);
       // A slope is a difference: of parts as large as 1 near its zeros.
-      const double slope_units = units(c.type, c.kind, 0) * static_cast<double>(std::abs(dy * up) * std::max(1.0L, std::abs(z(0))));
-      ASSERT_NEAR(got.dx[at], static_cast<double>(d), tolerance(c.type, u, d) + slope_units) << c.name() << " at " << z(0);
+      const double slope_units =
+          units(c.type, c.kind, 0) *
+          static_cast<double>(std::abs(dy * up) * std::max(1.0L, std::abs(z(0))));
+      ASSERT_NEAR(got.dx[at], static_cast<double>(d), tolerance(c.type, u, d) + slope_units)
+          << c.name() << " at " << z(0);
       dbias[column] += d;
       if (!c.gated) continue;
-      ASSERT_NEAR(got.dx[at + columns], static_cast<double>(dy * f.value), tolerance(c.type, u, dy * f.value)) << c.name() << " at " << z(0);
+      ASSERT_NEAR(got.dx[at + columns], static_cast<double>(dy * f.value),
+                  tolerance(c.type, u, dy * f.value))
+          << c.name() << " at " << z(0);
       dbias[column + columns] += dy * f.value;
     }
     const double sum_tolerance = (c.type == Type::f64 ? 1e-14 : 1e-5) * static_cast<double>(c.rows);
-    for (std::size_t k = 0; k < c.width(); ++k) ASSERT_NEAR(got.dbias[k], static_cast<double>(dbias[k]), sum_tolerance) << c.name();
+    for (std::size_t k = 0; k < c.width(); ++k)
+      ASSERT_NEAR(got.dbias[k], static_cast<double>(dbias[k]), sum_tolerance) << c.name();
   });
 }
 

@@ -1,5 +1,6 @@
-// Attention's kernels against the textbook in float64, over ragged sizes and everything a score can be made of. Memory that they are lent is full of
-// NaN, and work is shared out in several ways, which must give the same bits.
+// Attention's kernels against the textbook in float64, over ragged sizes and everything a score can
+// be made of. Memory that they are lent is full of NaN, and work is shared out in several ways,
+// which must give the same bits.
 #include "kernels/cpu/attention.h"
 
 #include <gtest/gtest.h>
@@ -26,10 +27,16 @@ struct Case {
   bool with_documents = false;
 };
 
-/// Numbers [s, b, heads, channels] inside rows of a wider tensor, as a mixed projection leaves them.
+/// Numbers [s, b, heads, channels] inside rows of a wider tensor, as a mixed projection leaves
+/// them.
 struct Heads {
-  Heads(Type type, std::int64_t s, std::int64_t b, std::int64_t heads, std::int64_t channels, std::uint64_t seed, double scale)
-      : values(numbers(type, static_cast<std::size_t>(s * b * (heads * channels + kGap)), seed, scale)), b(b), heads(heads), channels(channels) {}
+  Heads(Type type, std::int64_t s, std::int64_t b, std::int64_t heads, std::int64_t channels,
+        std::uint64_t seed, double scale)
+      : values(numbers(type, static_cast<std::size_t>(s * b * (heads * channels + kGap)), seed,
+                       scale)),
+        b(b),
+        heads(heads),
+        channels(channels) {}
   static constexpr std::int64_t kGap = 5;
   std::int64_t row() const { return heads * channels + kGap; }
   HeadsView view() const { return {values.data(), b * row(), row(), channels}; }
@@ -37,7 +44,9 @@ struct Heads {
   std::size_t at(std::int64_t s, std::int64_t sample, std::int64_t head, std::int64_t c) const {
     return static_cast<std::size_t>((s * b + sample) * row() + head * channels + c);
   }
-  double operator()(std::int64_t s, std::int64_t sample, std::int64_t head, std::int64_t c) const { return values[at(s, sample, head, c)]; }
+  double operator()(std::int64_t s, std::int64_t sample, std::int64_t head, std::int64_t c) const {
+    return values[at(s, sample, head, c)];
+  }
   Storage values;
   std::int64_t b, heads, channels;
 };
@@ -57,26 +66,31 @@ struct Problem {
     arguments = {};
     arguments.type = type;
     arguments.micro_kernel = product;
-    arguments.sq = c.sq, arguments.sk = c.sk, arguments.b = c.b, arguments.n = c.n, arguments.g = c.g, arguments.d = c.d, arguments.dv = c.dv;
+    arguments.sq = c.sq, arguments.sk = c.sk, arguments.b = c.b, arguments.n = c.n,
+    arguments.g = c.g, arguments.d = c.d, arguments.dv = c.dv;
     arguments.q = q.view(), arguments.k = k.view(), arguments.v = v.view();
     arguments.causal = true;
     arguments.window = {-1, -1};
     arguments.scale = 0.4;
     c.set(arguments);
-    for (std::int64_t h = 0; h < c.n; ++h) slopes.push_back(static_cast<float>(std::exp2(-1.0 - static_cast<double>(h))));
+    for (std::int64_t h = 0; h < c.n; ++h)
+      slopes.push_back(static_cast<float>(std::exp2(-1.0 - static_cast<double>(h))));
     if (arguments.alibi_slopes != nullptr) arguments.alibi_slopes = slopes.data();
     if (c.with_documents) {
       const std::int64_t positions = std::max(c.sq, c.sk);
-      for (std::int64_t i = 0; i < c.b * positions; ++i) documents.push_back(static_cast<std::int32_t>(i % positions * (3 + i / positions) / 97));
+      for (std::int64_t i = 0; i < c.b * positions; ++i)
+        documents.push_back(static_cast<std::int32_t>(i % positions * (3 + i / positions) / 97));
       arguments.document_ids = documents.data();
       arguments.document_stride = positions;
     }
     arguments.ordinals = ordinals.data();
   }
 
-  /// Runs both stages of a pass in ranges of `step` parts, the last range first, each with memory of its own.
+  /// Runs both stages of a pass in ranges of `step` parts, the last range first, each with memory
+  /// of its own.
   template <class Plan, class Run, class Arguments>
-  static void run_pass(const Plan& plan_of, const Run& pass, const Arguments& a, std::int64_t step) {
+  static void run_pass(const Plan& plan_of, const Run& pass, const Arguments& a,
+                       std::int64_t step) {
     const AttentionPlan plan = plan_of(a);
     std::vector<char> shared(static_cast<std::size_t>(plan.shared_bytes + 64), '\xff');
     for (int stage = 0; stage < 2; ++stage) {
@@ -94,8 +108,9 @@ struct Problem {
   }
 
   void backward(std::int64_t step = 1 << 20) {
-    AttentionBackwardArguments a{arguments,        out.data(),       lse.data(),   dout.view(),  dq.values.data(),
-                                 dk.values.data(), dv.values.data(), dq.strides(), dk.strides(), dv.strides()};
+    AttentionBackwardArguments a{arguments,        out.data(),       lse.data(),       dout.view(),
+                                 dq.values.data(), dk.values.data(), dv.values.data(), dq.strides(),
+                                 dk.strides(),     dv.strides()};
     run_pass(attention_kernels().backward_plan, attention_kernels().backward, a, step);
   }
 
@@ -124,24 +139,31 @@ bool sees(const Problem& p, std::int64_t sample, std::int64_t i, std::int64_t j)
   if (a.causal && key > query) return false;
   if (a.window[0] >= 0 && key < query - a.window[0]) return false;
   if (a.window[1] >= 0 && key > query + a.window[1]) return false;
-  const std::int32_t* ids = a.document_ids == nullptr ? nullptr : a.document_ids + sample * a.document_stride;
+  const std::int32_t* ids =
+      a.document_ids == nullptr ? nullptr : a.document_ids + sample * a.document_stride;
   return ids == nullptr || ids[i] == ids[j];
 }
 
-double keep_factor(const Problem& p, std::int64_t sample, std::int64_t h, std::int64_t i, std::int64_t j) {
+double keep_factor(const Problem& p, std::int64_t sample, std::int64_t h, std::int64_t i,
+                   std::int64_t j) {
   const AttentionArguments& a = p.arguments;
   if (!a.has_dropout) return 1;
   const std::int64_t total_q = a.q_start + a.sq, total_k = a.k_start + a.sk;
-  const auto element = static_cast<std::uint64_t>(((a.first_head + h) * total_q + a.q_start + i) * total_k + a.k_start + j);
+  const auto element = static_cast<std::uint64_t>(
+      ((a.first_head + h) * total_q + a.q_start + i) * total_k + a.k_start + j);
   const auto ordinal = static_cast<std::uint64_t>(p.ordinals[static_cast<std::size_t>(sample)]);
-  return philox_block(a.rule.key, element / 4, ordinal)[element % 4] >= a.rule.threshold ? a.rule.scale : 0;
+  return philox_block(a.rule.key, element / 4, ordinal)[element % 4] >= a.rule.threshold
+             ? a.rule.scale
+             : 0;
 }
 
 /// One row: what query i of head h gives to its result and to gradients.
-void add_row(const Problem& p, std::int64_t sample, std::int64_t h, std::int64_t i, Textbook& book) {
+void add_row(const Problem& p, std::int64_t sample, std::int64_t h, std::int64_t i,
+             Textbook& book) {
   const AttentionArguments& a = p.arguments;
   const std::int64_t group = h / (a.n / a.g);
-  std::vector<double> score(static_cast<std::size_t>(a.sk)), slope(score.size(), 1.0), dp(score.size());
+  std::vector<double> score(static_cast<std::size_t>(a.sk)), slope(score.size(), 1.0),
+      dp(score.size());
   double most = -kInfinity, sum = 0, size = 0;
   for (std::int64_t j = 0; j < a.sk; ++j) {
     const auto at = static_cast<std::size_t>(j);
@@ -153,12 +175,15 @@ void add_row(const Problem& p, std::int64_t sample, std::int64_t h, std::int64_t
       score[at] = t * a.softcap;
       slope[at] = 1 - t * t;
     }
-    if (a.alibi_slopes != nullptr) score[at] += static_cast<double>(a.alibi_slopes[h]) * static_cast<double>(a.k_start + j - a.q_start - i);
+    if (a.alibi_slopes != nullptr)
+      score[at] += static_cast<double>(a.alibi_slopes[h]) *
+                   static_cast<double>(a.k_start + j - a.q_start - i);
     if (!sees(p, sample, i, j)) score[at] = -kInfinity;
     most = std::max(most, score[at]);
   }
   for (const double s : score) sum += most == -kInfinity ? 0 : std::exp(s - most);
-  book.lse[static_cast<std::size_t>((sample * a.n + h) * a.sq + i)] = sum == 0 ? -kInfinity : most + std::log(sum);
+  book.lse[static_cast<std::size_t>((sample * a.n + h) * a.sq + i)] =
+      sum == 0 ? -kInfinity : most + std::log(sum);
   if (sum == 0) return;
   Sum* out = &book.out[static_cast<std::size_t>(((i * a.b + sample) * a.n + h) * a.dv)];
   double delta = 0;
@@ -175,20 +200,25 @@ void add_row(const Problem& p, std::int64_t sample, std::int64_t h, std::int64_t
     delta += score[at] * dp[at];
   }
   for (std::int64_t c = 0; c < a.dv; ++c)
-    size += std::abs(p.dout(i, sample, h, c) * out[c].value) + std::abs(p.dout(i, sample, h, c)) * out[c].spread;
+    size += std::abs(p.dout(i, sample, h, c) * out[c].value) +
+            std::abs(p.dout(i, sample, h, c)) * out[c].spread;
   for (std::int64_t j = 0; j < a.sk; ++j) {
     const auto at = static_cast<std::size_t>(j);
-    const double factor = score[at] * slope[at] * a.scale, ds = factor * (dp[at] - delta), rounded = std::abs(ds) + factor * size;
+    const double factor = score[at] * slope[at] * a.scale, ds = factor * (dp[at] - delta),
+                 rounded = std::abs(ds) + factor * size;
     for (std::int64_t c = 0; c < a.d; ++c) {
-      book.dq[p.dq.at(i, sample, h, c)].add(ds * p.k(j, sample, group, c), rounded * p.k(j, sample, group, c));
-      book.dk[p.dk.at(j, sample, group, c)].add(ds * p.q(i, sample, h, c), rounded * p.q(i, sample, h, c));
+      book.dq[p.dq.at(i, sample, h, c)].add(ds * p.k(j, sample, group, c),
+                                            rounded * p.k(j, sample, group, c));
+      book.dk[p.dk.at(j, sample, group, c)].add(ds * p.q(i, sample, h, c),
+                                                rounded * p.q(i, sample, h, c));
     }
   }
 }
 
 Textbook textbook(const Problem& p) {
-  Textbook book{std::vector<Sum>(p.out.size()), std::vector<Sum>(p.dq.values.size()), std::vector<Sum>(p.dk.values.size()),
-                std::vector<Sum>(p.dv.values.size()), std::vector<double>(p.lse.size())};
+  Textbook book{std::vector<Sum>(p.out.size()), std::vector<Sum>(p.dq.values.size()),
+                std::vector<Sum>(p.dk.values.size()), std::vector<Sum>(p.dv.values.size()),
+                std::vector<double>(p.lse.size())};
   for (std::int64_t sample = 0; sample < p.arguments.b; ++sample) {
     for (std::int64_t h = 0; h < p.arguments.n; ++h) {
       for (std::int64_t i = 0; i < p.arguments.sq; ++i) add_row(p, sample, h, i, book);
@@ -197,15 +227,20 @@ Textbook textbook(const Problem& p) {
   return book;
 }
 
-/// A result is rounded once to its type (u·|exact|); with 16 bits so are probabilities and gradients of scores, and the result inside delta
-/// (u·spread); sums in float32 may miss by 2⁻¹⁸ of the largest element.
-void expect_near(const Storage& actual, const std::vector<Sum>& exact, const std::string& what, std::int64_t row = 0, std::int64_t used = 0) {
+/// A result is rounded once to its type (u·|exact|); with 16 bits so are probabilities and
+/// gradients of scores, and the result inside delta (u·spread); sums in float32 may miss by 2⁻¹⁸ of
+/// the largest element.
+void expect_near(const Storage& actual, const std::vector<Sum>& exact, const std::string& what,
+                 std::int64_t row = 0, std::int64_t used = 0) {
   const double u = actual.type() == Type::f32 ? 0 : epsilon_of(actual.type());
   double most = 0, worst = 0;
   for (const Sum& sum : exact) most = std::max({most, std::abs(sum.value), sum.spread * 0x1p-6});
   for (std::size_t i = 0; i < exact.size(); ++i) {
-    if (row > 0 && static_cast<std::int64_t>(i) % row >= used) continue;  // between the rows of a view
-    const double error = std::abs(actual[i] - exact[i].value), bound = u * (std::abs(exact[i].value) + exact[i].spread) + 0x1p-18 * most + 0x1p-24;
+    if (row > 0 && static_cast<std::int64_t>(i) % row >= used)
+      continue;  // between the rows of a view
+    const double error = std::abs(actual[i] - exact[i].value),
+                 bound =
+                     u * (std::abs(exact[i].value) + exact[i].spread) + 0x1p-18 * most + 0x1p-24;
     worst = std::max(worst, std::isnan(error) ? kInfinity : error / bound);
   }
   EXPECT_LE(worst, 1) << what;
@@ -230,7 +265,8 @@ std::vector<Case> cases() {
       {"many groups of several heads", 70, 70, 3, 6, 3, 8, 8},
       {"one query late", 1, 300, 2, 4, 2, 16, 16, [](auto& a) { a.q_start = 299; }},
       {"a chunk late", 70, 200, 1, 2, 2, 16, 16, [](auto& a) { a.q_start = 130; }},
-      {"keys from the middle of a block", 130, 111, 1, 2, 1, 12, 12, [](auto& a) { a.q_start = 40, a.k_start = 39; }},
+      {"keys from the middle of a block", 130, 111, 1, 2, 1, 12, 12,
+       [](auto& a) { a.q_start = 40, a.k_start = 39; }},
       {"window", 300, 300, 1, 2, 2, 16, 16,
        [](auto& a) {
          a.window = {70, 0};
@@ -320,19 +356,22 @@ TEST_P(Attention, AQueryDoesNotDependOnTheOthers) {
       Problem alone(few, type(), product());
       alone.arguments.q = together.arguments.q;
       alone.arguments.q.data =
-          static_cast<const char*>(together.arguments.q.data) + static_cast<std::int64_t>(together.q.at(i, 0, 0, 0)) * size_of(type());
+          static_cast<const char*>(together.arguments.q.data) +
+          static_cast<std::int64_t>(together.q.at(i, 0, 0, 0)) * size_of(type());
       alone.arguments.k = together.arguments.k;
       alone.arguments.v = together.arguments.v;
       alone.forward();
       const std::size_t row = static_cast<std::size_t>(all.b * all.n * all.dv);
       for (std::size_t e = 0; e < alone.out.size(); ++e)
-        ASSERT_EQ(alone.out[e], together.out[static_cast<std::size_t>(i) * row + e]) << i << " " << e;
+        ASSERT_EQ(alone.out[e], together.out[static_cast<std::size_t>(i) * row + e])
+            << i << " " << e;
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, Attention,
-                         testing::Values(Kind{"f32", Type::f32}, Kind{"bf16", Type::bf16}, Kind{"f16", Type::f16},
+                         testing::Values(Kind{"f32", Type::f32}, Kind{"bf16", Type::bf16},
+                                         Kind{"f16", Type::f16},
                                          Kind{"bf16_on_tiles", Type::bf16, true}),
                          [](const auto& info) { return info.param.name; });
 

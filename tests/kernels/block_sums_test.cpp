@@ -14,12 +14,14 @@ namespace {
 
 UpdateChunk chunk_of(const Storage& grad, std::int64_t begin, std::int64_t count) {
   UpdateChunk chunk{};
-  chunk.grad = static_cast<const unsigned char*>(grad.data()) + begin * (grad.type() == Type::f32 ? 4 : 2);
+  chunk.grad =
+      static_cast<const unsigned char*>(grad.data()) + begin * (grad.type() == Type::f32 ? 4 : 2);
   chunk.count = count;
   return chunk;
 }
 
-/// The subtrees of the chunk's blocks [0, cut) and [cut, 256), from the left, each cut off where the parameter ends.
+/// The subtrees of the chunk's blocks [0, cut) and [cut, 256), from the left, each cut off where
+/// the parameter ends.
 double sum_cut_at(const Storage& grad, std::int64_t cut) {
   const auto size = static_cast<std::int64_t>(grad.size());
   std::vector<SumSlot> slots;
@@ -27,8 +29,11 @@ double sum_cut_at(const Storage& grad, std::int64_t cut) {
   for (std::int64_t block = 0; block * kStateBlock < size;) {
     const std::int64_t last = block < cut ? cut : 256;
     std::int32_t level = 0;
-    while (level < kChunkLevel && block % (std::int64_t{2} << level) == 0 && block + (std::int64_t{2} << level) <= last) ++level;
-    const std::int64_t begin = block * kStateBlock, end = std::min(begin + (kStateBlock << level), size);
+    while (level < kChunkLevel && block % (std::int64_t{2} << level) == 0 &&
+           block + (std::int64_t{2} << level) <= last)
+      ++level;
+    const std::int64_t begin = block * kStateBlock,
+                       end = std::min(begin + (kStateBlock << level), size);
     slots.push_back({level, end == size});
     sums.push_back(sum_of_squares(chunk_of(grad, begin, end - begin), grad.type()));
     block += std::int64_t{1} << level;
@@ -41,7 +46,9 @@ TEST(BlockSums, DoNotDependOnTheCut) {
     for (const std::size_t size : {std::size_t{1} << 16, std::size_t{50'001}, std::size_t{700}}) {
       const Storage grad = numbers(type, size, 3);
       const double whole = sum_of_squares(chunk_of(grad, 0, static_cast<std::int64_t>(size)), type);
-      for (std::int64_t cut = 1; cut < 256; ++cut) ASSERT_EQ(sum_cut_at(grad, cut), whole) << "cut at block " << cut << " of " << size << " elements";
+      for (std::int64_t cut = 1; cut < 256; ++cut)
+        ASSERT_EQ(sum_cut_at(grad, cut), whole)
+            << "cut at block " << cut << " of " << size << " elements";
     }
   }
 }

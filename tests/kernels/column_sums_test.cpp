@@ -1,4 +1,5 @@
-// Sums over rows from every storage against float64, and the same bits however the blocks are shared out.
+// Sums over rows from every storage against float64, and the same bits however the blocks are
+// shared out.
 #include "kernels/cpu/column_sums.h"
 
 #include <gtest/gtest.h>
@@ -12,12 +13,16 @@
 namespace megatron::kernels {
 namespace {
 
-std::vector<float> sums_of(const Storage& x, std::int64_t rows, std::int64_t columns, std::int64_t share) {
-  std::vector<float> blocks(static_cast<std::size_t>(row_blocks(rows) * columns), -1.0f), sums(static_cast<std::size_t>(columns), -1.0f);
+std::vector<float> sums_of(const Storage& x, std::int64_t rows, std::int64_t columns,
+                           std::int64_t share) {
+  std::vector<float> blocks(static_cast<std::size_t>(row_blocks(rows) * columns), -1.0f),
+      sums(static_cast<std::size_t>(columns), -1.0f);
   for (std::int64_t b = 0; b < row_blocks(rows); b += share)
-    sum_row_blocks({x.data(), x.type(), blocks.data(), rows, columns}, b, std::min(b + share, row_blocks(rows)));
+    sum_row_blocks({x.data(), x.type(), blocks.data(), rows, columns}, b,
+                   std::min(b + share, row_blocks(rows)));
   for (std::int64_t c = 0; c < columns; c += 7 * share)
-    add_row_blocks({blocks.data(), sums.data(), Type::f32, row_blocks(rows), columns}, c, std::min(c + 7 * share, columns));
+    add_row_blocks({blocks.data(), sums.data(), Type::f32, row_blocks(rows), columns}, c,
+                   std::min(c + 7 * share, columns));
   return sums;
 }
 
@@ -34,7 +39,8 @@ TEST(ColumnSums, EqualFloat64AndDoNotDependOnShares) {
             expected += x[static_cast<std::size_t>(r * columns + c)];
             size += std::abs(x[static_cast<std::size_t>(r * columns + c)]);
           }
-          ASSERT_NEAR(sums[static_cast<std::size_t>(c)], expected, 0x1p-23 * 6 * size) << rows << " rows";
+          ASSERT_NEAR(sums[static_cast<std::size_t>(c)], expected, 0x1p-23 * 6 * size)
+              << rows << " rows";
         }
       }
     }

@@ -1,4 +1,5 @@
-// Cross entropy of rows against float64 formulas, and the same bits on every instruction set, at every place and with every stride.
+// Cross entropy of rows against float64 formulas, and the same bits on every instruction set, at
+// every place and with every stride.
 #include "kernels/cpu/cross_entropy.h"
 
 #include <gtest/gtest.h>
@@ -27,17 +28,23 @@ struct Row {
 
 Row reference(const Storage& logits, std::size_t first, std::int64_t columns, std::int64_t label) {
   long double sum = 0, largest = -std::numeric_limits<long double>::infinity();
-  for (std::int64_t c = 0; c < columns; ++c) largest = std::max<long double>(largest, logits[first + static_cast<std::size_t>(c)]);
-  for (std::int64_t c = 0; c < columns; ++c) sum += std::exp(static_cast<long double>(logits[first + static_cast<std::size_t>(c)]) - largest);
-  return {static_cast<double>(largest + std::log(sum)), label >= 0 && label < columns ? logits[first + static_cast<std::size_t>(label)] : 0};
+  for (std::int64_t c = 0; c < columns; ++c)
+    largest = std::max<long double>(largest, logits[first + static_cast<std::size_t>(c)]);
+  for (std::int64_t c = 0; c < columns; ++c)
+    sum +=
+        std::exp(static_cast<long double>(logits[first + static_cast<std::size_t>(c)]) - largest);
+  return {static_cast<double>(largest + std::log(sum)),
+          label >= 0 && label < columns ? logits[first + static_cast<std::size_t>(label)] : 0};
 }
 
-/// Logits in (−20, 20), rising or falling so that the largest one changes from block to block or never does.
+/// Logits in (−20, 20), rising or falling so that the largest one changes from block to block or
+/// never does.
 Storage logits_of(Type type, std::int64_t rows, std::int64_t stride) {
   Storage logits = numbers(type, static_cast<std::size_t>(rows * stride), 11, 8);
   for (std::int64_t i = 0; i < rows * stride; ++i) {
     const double place = static_cast<double>(i % stride) / static_cast<double>(stride) - 0.5;
-    logits.set(static_cast<std::size_t>(i), logits[static_cast<std::size_t>(i)] + (i / stride % 2 == 0 ? 24 : -24) * place);
+    logits.set(static_cast<std::size_t>(i),
+               logits[static_cast<std::size_t>(i)] + (i / stride % 2 == 0 ? 24 : -24) * place);
   }
   return logits;
 }
@@ -54,13 +61,16 @@ struct Problem {
         labels{kFirst, kFirst + columns - 1, kFirst + columns / 2, kFirst - 1, kFirst + columns, 0},
         mask{1, 0.25f, 0, 1, 1, 2} {}
 
-  CrossEntropyRows rows() const { return {logits.data(), logits.type(), stride, columns, kFirst, labels.data()}; }
+  CrossEntropyRows rows() const {
+    return {logits.data(), logits.type(), stride, columns, kFirst, labels.data()};
+  }
   void measure(const CrossEntropyKernels& kernels = cross_entropy_kernels()) {
     kernels.statistics({rows(), lse.data(), label_logit.data()}, 0, 2);
     kernels.statistics({rows(), lse.data(), label_logit.data()}, 2, kRows);
   }
   CrossEntropyGradient gradient_into(Storage& gradient, std::int64_t gradient_stride) const {
-    return {rows(), lse.data(), mask.data(), kScale, gradient.data(), gradient.type(), gradient_stride};
+    return {rows(),          lse.data(),      mask.data(),    kScale,
+            gradient.data(), gradient.type(), gradient_stride};
   }
 
   static constexpr double kScale = 3.7;
@@ -77,8 +87,12 @@ TEST(CrossEntropy, StatisticsAgreeWithFloat64) {
       problem.measure();
       for (std::int64_t row = 0; row < Problem::kRows; ++row) {
         const auto r = static_cast<std::size_t>(row);
-        const Row expected = reference(problem.logits, static_cast<std::size_t>(row * problem.stride), columns, problem.labels[r] - Problem::kFirst);
-        EXPECT_NEAR(problem.lse[r], expected.lse, 2 * epsilon_of(type) * std::max(1.0, std::abs(expected.lse))) << columns;
+        const Row expected =
+            reference(problem.logits, static_cast<std::size_t>(row * problem.stride), columns,
+                      problem.labels[r] - Problem::kFirst);
+        EXPECT_NEAR(problem.lse[r], expected.lse,
+                    2 * epsilon_of(type) * std::max(1.0, std::abs(expected.lse)))
+            << columns;
         EXPECT_EQ(problem.label_logit[r], expected.label_logit);
       }
     }
@@ -86,7 +100,10 @@ TEST(CrossEntropy, StatisticsAgreeWithFloat64) {
 }
 
 TEST(CrossEntropy, GradientAgreesWithFloat64) {
-  const TypePair pairs[] = {{Type::f64, Type::f64}, {Type::f32, Type::f32}, {Type::f32, Type::bf16}, {Type::f32, Type::f16}};
+  const TypePair pairs[] = {{Type::f64, Type::f64},
+                            {Type::f32, Type::f32},
+                            {Type::f32, Type::bf16},
+                            {Type::f32, Type::f16}};
   for (const TypePair types : pairs) {
     for (const std::int64_t columns : kSizes) {
       Problem problem(types.a, columns, 5);
@@ -104,10 +121,15 @@ TEST(CrossEntropy, GradientAgreesWithFloat64) {
             ASSERT_EQ(gradient[i], before[i]) << "written past the row";
             continue;
           }
-          const double p = std::exp(problem.logits[static_cast<std::size_t>(row * problem.stride + c)] - problem.lse[r]);
+          const double p = std::exp(
+              problem.logits[static_cast<std::size_t>(row * problem.stride + c)] - problem.lse[r]);
           const double expected = (p - (problem.labels[r] - Problem::kFirst == c ? 1 : 0)) * factor;
-          const double slack = (4 * epsilon_of(types.a) * std::max(p, 1e-2) + epsilon_of(types.b) * std::abs(expected / factor)) * factor;
-          ASSERT_NEAR(gradient[i], expected, factor == 0 ? 0 : slack + (types.b == Type::f16 ? 0x1p-25 : 0)) << columns << " columns, column " << c;
+          const double slack = (4 * epsilon_of(types.a) * std::max(p, 1e-2) +
+                                epsilon_of(types.b) * std::abs(expected / factor)) *
+                               factor;
+          ASSERT_NEAR(gradient[i], expected,
+                      factor == 0 ? 0 : slack + (types.b == Type::f16 ? 0x1p-25 : 0))
+              << columns << " columns, column " << c;
         }
       }
     }
@@ -148,13 +170,15 @@ TEST(CrossEntropy, EveryInstructionSetGivesTheSameBits) {
 TEST(CrossEntropy, ARowDoesNotDependOnItsPlace) {
   Problem problem(Type::f32, 1037, 0);
   const auto count = static_cast<std::size_t>(problem.columns);
-  std::memcpy(static_cast<float*>(problem.logits.data()) + 3 * count, problem.logits.data(), count * sizeof(float));
+  std::memcpy(static_cast<float*>(problem.logits.data()) + 3 * count, problem.logits.data(),
+              count * sizeof(float));
   problem.measure();
   EXPECT_EQ(problem.lse[3], problem.lse[0]);
 }
 
 TEST(CrossEntropy, WhatIsNotFiniteStaysVisible) {
-  for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+  for (const double bad :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     for (const std::size_t place : {0, 700, 1999}) {
       Problem problem(Type::f32, 2000, 0);
       problem.logits.set(place, bad);

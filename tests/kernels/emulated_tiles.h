@@ -23,7 +23,8 @@ class EmulatedTiles {
   }
   template <int kHalf>
   static void load_rows(const char* lines, std::int64_t stride) {
-    for (std::int64_t i = 0; i < rows_[kHalf]; ++i) std::memcpy(a_[kHalf][i], lines + i * stride, 64);
+    for (std::int64_t i = 0; i < rows_[kHalf]; ++i)
+      std::memcpy(a_[kHalf][i], lines + i * stride, 64);
   }
   template <int kHalf>
   static void load_panel(const char* lines, std::int64_t stride) {
@@ -35,12 +36,16 @@ class EmulatedTiles {
       for (std::int64_t i = 0; i < rows_[kHalf]; ++i)
         for (int pair = 0; pair < 16; ++pair)
           for (int j = 0; j < 16; ++j)
-            for (int half = 0; half < 2; ++half) sums_[kHalf][side][i][j] += wide(a_[kHalf][i][2 * pair + half]) * wide(b_[side][pair][2 * j + half]);
+            for (int half = 0; half < 2; ++half)
+              sums_[kHalf][side][i][j] +=
+                  wide(a_[kHalf][i][2 * pair + half]) * wide(b_[side][pair][2 * j + half]);
   }
   template <int kHalf>
   static void store(float* sums, std::int64_t stride) {
     for (std::int64_t i = 0; i < rows_[kHalf]; ++i)
-      for (int side = 0; side < 2; ++side) std::memcpy(reinterpret_cast<char*>(sums) + i * stride + 64 * side, sums_[kHalf][side][i], 64);
+      for (int side = 0; side < 2; ++side)
+        std::memcpy(reinterpret_cast<char*>(sums) + i * stride + 64 * side, sums_[kHalf][side][i],
+                    64);
   }
 
  private:

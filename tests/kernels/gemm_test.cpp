@@ -1,4 +1,5 @@
-// Whole GEMMs: against float64 in every orientation and storage, the same bits however the work is cut and whoever stands beside a row.
+// Whole GEMMs: against float64 in every orientation and storage, the same bits however the work is
+// cut and whoever stands beside a row.
 #include "kernels/cpu/gemm.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +22,8 @@ struct Product {
   Type type = Type::f32, out_type = Type::f32;
   std::int64_t m = 1, n = 1, k = 1;
   bool a_transposed = false, b_transposed = false, accumulate = false, with_bias = false;
-  std::int64_t a_gap = 1;  ///< numbers between two lines of a: 1 keeps 16-bit rows from being read where they lie, 2 does not
+  std::int64_t a_gap = 1;  ///< numbers between two lines of a: 1 keeps 16-bit rows from being read
+                           ///< where they lie, 2 does not
 };
 
 /// Operands with lines longer than they need be.
@@ -40,8 +42,12 @@ struct Operands {
         bias(numbers(p.type, static_cast<std::size_t>(p.n), 3)),
         out(numbers(p.out_type, static_cast<std::size_t>(p.m * out_line), 4)) {}
 
-  double a_at(std::int64_t i, std::int64_t d) const { return a[static_cast<std::size_t>(p.a_transposed ? d * a_line + i : i * a_line + d)]; }
-  double b_at(std::int64_t d, std::int64_t j) const { return b[static_cast<std::size_t>(p.b_transposed ? j * b_line + d : d * b_line + j)]; }
+  double a_at(std::int64_t i, std::int64_t d) const {
+    return a[static_cast<std::size_t>(p.a_transposed ? d * a_line + i : i * a_line + d)];
+  }
+  double b_at(std::int64_t d, std::int64_t j) const {
+    return b[static_cast<std::size_t>(p.b_transposed ? j * b_line + d : d * b_line + j)];
+  }
 
   GemmArguments arguments() {
     return {.a = a.data(),
@@ -63,21 +69,26 @@ struct Operands {
 };
 
 void run(const GemmArguments& arguments, const GemmPlan& plan, bool backwards = false) {
-  const std::unique_ptr<void, decltype(&std::free)> workspace(std::aligned_alloc(64, static_cast<std::size_t>((plan.workspace_bytes + 63) / 64 * 64)),
-                                                              std::free);
+  const std::unique_ptr<void, decltype(&std::free)> workspace(
+      std::aligned_alloc(64, static_cast<std::size_t>((plan.workspace_bytes + 63) / 64 * 64)),
+      std::free);
   for (std::int64_t u = 0; u < plan.units(); ++u) {
     const std::int64_t unit = backwards ? plan.units() - 1 - u : u;
     run_gemm(arguments, plan, unit, unit + 1, workspace.get());
   }
 }
 
-void run(const GemmArguments& arguments, std::int64_t threads, bool backwards = false) { run(arguments, plan_gemm(arguments, threads), backwards); }
+void run(const GemmArguments& arguments, std::int64_t threads, bool backwards = false) {
+  run(arguments, plan_gemm(arguments, threads), backwards);
+}
 
 void expect_equal_to_float64(const Product& product) {
   Operands operands(product);
   const Storage before = operands.out;
   run(operands.arguments(), 3);
-  const double epsilon = product.out_type == Type::f32 ? 0x1p-23 : product.out_type == Type::bf16 ? 0x1p-8 : 0x1p-11;
+  const double epsilon = product.out_type == Type::f32    ? 0x1p-23
+                         : product.out_type == Type::bf16 ? 0x1p-8
+                                                          : 0x1p-11;
   for (std::int64_t i = 0; i < product.m; ++i) {
     for (std::int64_t j = 0; j < operands.out_line; ++j) {
       const auto index = static_cast<std::size_t>(i * operands.out_line + j);
@@ -85,13 +96,17 @@ void expect_equal_to_float64(const Product& product) {
         ASSERT_EQ(operands.out[index], before[index]) << "written past a row";
         continue;
       }
-      double expected = (product.accumulate ? before[index] : 0) + (product.with_bias ? operands.bias[static_cast<std::size_t>(j)] : 0), size = 1;
+      double expected = (product.accumulate ? before[index] : 0) +
+                        (product.with_bias ? operands.bias[static_cast<std::size_t>(j)] : 0),
+             size = 1;
       for (std::int64_t d = 0; d < product.k; ++d) {
         expected += operands.a_at(i, d) * operands.b_at(d, j);
         size += std::abs(operands.a_at(i, d) * operands.b_at(d, j));
       }
-      const double tolerance = 0x1p-23 * std::sqrt(static_cast<double>(product.k)) * size + epsilon * (1 + std::abs(expected));
-      ASSERT_NEAR(operands.out[index], expected, tolerance) << product.m << "×" << product.n << "×" << product.k << " row " << i << " column " << j;
+      const double tolerance = 0x1p-23 * std::sqrt(static_cast<double>(product.k)) * size +
+                               epsilon * (1 + std::abs(expected));
+      ASSERT_NEAR(operands.out[index], expected, tolerance)
+          << product.m << "×" << product.n << "×" << product.k << " row " << i << " column " << j;
     }
   }
 }
@@ -106,7 +121,8 @@ TEST(Gemm, EqualsFloat64InEveryOrientationAndStorage) {
                         .b_transposed = (way & 2) != 0,
                         .accumulate = (way & 4) != 0,
                         .with_bias = (way & 8) != 0};
-        for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 1}, {13, 33, 7}, {50, 70, 129}}) {
+        for (const auto& [m, n, k] :
+             {std::array<std::int64_t, 3>{1, 1, 1}, {13, 33, 7}, {50, 70, 129}}) {
           product.m = m;
           product.n = n;
           product.k = k;
@@ -114,8 +130,15 @@ TEST(Gemm, EqualsFloat64InEveryOrientationAndStorage) {
         }
       }
       expect_equal_to_float64({.type = type, .out_type = out, .m = 101, .n = 65, .k = 1100});
-      expect_equal_to_float64({.type = type, .out_type = out, .m = 101, .n = 65, .k = 1100, .a_gap = 2});
-      expect_equal_to_float64({.type = type, .out_type = out, .m = 130, .n = 40, .k = 600, .a_transposed = true, .b_transposed = true});
+      expect_equal_to_float64(
+          {.type = type, .out_type = out, .m = 101, .n = 65, .k = 1100, .a_gap = 2});
+      expect_equal_to_float64({.type = type,
+                               .out_type = out,
+                               .m = 130,
+                               .n = 40,
+                               .k = 600,
+                               .a_transposed = true,
+                               .b_transposed = true});
     }
   }
 }
@@ -125,7 +148,13 @@ TEST(Gemm, DeepProductsEqualFloat64) {
   for (const Type type : {Type::f32, Type::bf16, Type::f16}) {
     for (const Type out : {Type::f32, type}) {
       for (const bool accumulate : {false, true}) {
-        Product product{.type = type, .out_type = out, .m = 61, .n = 70, .k = 5001, .accumulate = accumulate, .with_bias = true};
+        Product product{.type = type,
+                        .out_type = out,
+                        .m = 61,
+                        .n = 70,
+                        .k = 5001,
+                        .accumulate = accumulate,
+                        .with_bias = true};
         EXPECT_GT(plan_gemm(Operands(product).arguments(), 1).passes, 1);
         expect_equal_to_float64(product);
       }
@@ -135,7 +164,8 @@ TEST(Gemm, DeepProductsEqualFloat64) {
 
 TEST(Gemm, PassesChangeNoBit) {
   for (const Type type : {Type::f32, Type::bf16}) {
-    const Product product{.type = type, .out_type = type, .m = 61, .n = 70, .k = 1700, .with_bias = true};
+    const Product product{
+        .type = type, .out_type = type, .m = 61, .n = 70, .k = 1700, .with_bias = true};
     Operands at_once(product), in_passes(product);
     const GemmPlan plan = plan_gemm(at_once.arguments(), 1);
     ASSERT_EQ(plan.passes, 1);
@@ -149,21 +179,30 @@ TEST(Gemm, PassesChangeNoBit) {
   }
 }
 
-/// Lines of 4,096 bytes are copied, others are read where they lie if a step of four bytes begins at each of them; lines along a are transposed.
+/// Lines of 4,096 bytes are copied, others are read where they lie if a step of four bytes begins
+/// at each of them; lines along a are transposed.
 TEST(Gemm, WhereRowsAreReadChangesNoBit) {
   for (const Type type : {Type::f32, Type::bf16}) {
-    const Product copied{
-        .type = type, .out_type = type, .m = 101, .n = 70, .k = 700, .with_bias = true, .a_gap = (type == Type::f32 ? 1024 : 2048) - 700};
+    const Product copied{.type = type,
+                         .out_type = type,
+                         .m = 101,
+                         .n = 70,
+                         .k = 700,
+                         .with_bias = true,
+                         .a_gap = (type == Type::f32 ? 1024 : 2048) - 700};
     Operands one(copied);
     run(one.arguments(), 1);
-    for (const auto& [gap, transposed] : {std::pair<std::int64_t, bool>{1, false}, {2, false}, {1, true}}) {
+    for (const auto& [gap, transposed] :
+         {std::pair<std::int64_t, bool>{1, false}, {2, false}, {1, true}}) {
       Product product = copied;
       product.a_gap = gap;
       product.a_transposed = transposed;
       Operands other(product);
       for (std::int64_t i = 0; i < product.m; ++i) {
         for (std::int64_t d = 0; d < product.k; ++d)
-          other.a.set(static_cast<std::size_t>(transposed ? d * other.a_line + i : i * other.a_line + d), one.a_at(i, d));
+          other.a.set(
+              static_cast<std::size_t>(transposed ? d * other.a_line + i : i * other.a_line + d),
+              one.a_at(i, d));
       }
       run(other.arguments(), 1);
       EXPECT_EQ(other.out, one.out) << "gap " << gap << (transposed ? ", transposed" : "");
@@ -174,7 +213,13 @@ TEST(Gemm, WhereRowsAreReadChangesNoBit) {
 TEST(Gemm, ThreadsAndOrderOfUnitsChangeNoBit) {
   for (const Type type : {Type::f32, Type::bf16}) {
     for (const bool transposed : {false, true}) {
-      const Product product{.type = type, .out_type = type, .m = 211, .n = 300, .k = 700, .a_transposed = transposed, .with_bias = true};
+      const Product product{.type = type,
+                            .out_type = type,
+                            .m = 211,
+                            .n = 300,
+                            .k = 700,
+                            .a_transposed = transposed,
+                            .with_bias = true};
       Operands alone(product);
       run(alone.arguments(), 1);
       for (const std::int64_t threads : {2, 5, 16, 64}) {
@@ -188,7 +233,8 @@ TEST(Gemm, ThreadsAndOrderOfUnitsChangeNoBit) {
 
 TEST(Gemm, ARowDoesNotDependOnItsBatch) {
   for (const Type type : {Type::f32, Type::bf16}) {
-    const Product product{.type = type, .out_type = type, .m = 40, .n = 90, .k = 1300, .b_transposed = true};
+    const Product product{
+        .type = type, .out_type = type, .m = 40, .n = 90, .k = 1300, .b_transposed = true};
     Operands all(product);
     run(all.arguments(), 2);
     for (const std::int64_t first : {0, 7, 39}) {
@@ -196,12 +242,14 @@ TEST(Gemm, ARowDoesNotDependOnItsBatch) {
         if (first + rows > product.m) continue;
         Operands some(product);
         GemmArguments arguments = some.arguments();
-        arguments.a = static_cast<const char*>(arguments.a) + first * some.a_line * (type == Type::f32 ? 4 : 2);
+        arguments.a = static_cast<const char*>(arguments.a) +
+                      first * some.a_line * (type == Type::f32 ? 4 : 2);
         arguments.m = rows;
         run(arguments, 2);
         for (std::int64_t i = 0; i < rows; ++i) {
           for (std::int64_t j = 0; j < product.n; ++j) {
-            ASSERT_EQ(some.out[static_cast<std::size_t>(i * some.out_line + j)], all.out[static_cast<std::size_t>((first + i) * all.out_line + j)])
+            ASSERT_EQ(some.out[static_cast<std::size_t>(i * some.out_line + j)],
+                      all.out[static_cast<std::size_t>((first + i) * all.out_line + j)])
                 << "row " << first + i << " among " << rows;
           }
         }

@@ -1,5 +1,5 @@
-// The AMX product on imitated tiles: lines, halves and strides are those of the CPU, only the registers are ordinary memory. Where the
-// processor has AMX, the real tiles give the same sums.
+// The AMX product on imitated tiles: lines, halves and strides are those of the CPU, only the
+// registers are ordinary memory. Where the processor has AMX, the real tiles give the same sums.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,8 +15,9 @@ namespace megatron::kernels {
 namespace {
 
 /// out [rows, columns] = a·b, a along or across depth; lines of poison surround the operands.
-std::vector<float> emulated_gemm(const MicroKernel& product, const Storage& a, bool along, const Storage& b, std::int64_t rows, std::int64_t columns,
-                              std::int64_t depth, bool accumulate) {
+std::vector<float> emulated_gemm(const MicroKernel& product, const Storage& a, bool along,
+                                 const Storage& b, std::int64_t rows, std::int64_t columns,
+                                 std::int64_t depth, bool accumulate) {
   const std::int64_t steps = product.steps_of(depth), line = steps + 16;
   std::vector<std::uint32_t> lines(static_cast<std::size_t>(rows * line), 0x7FC07FC0u),
       panel(static_cast<std::size_t>(steps * kPanelColumns), 0x7FC07FC0u);
@@ -57,16 +58,20 @@ void expect_right(const MicroKernel& product) {
         for (const std::int64_t depth : {1, 2, 31, 32, 65, 300}) {
           const Storage a = numbers(Type::bf16, static_cast<std::size_t>(rows * depth), 1),
                         b = numbers(Type::bf16, static_cast<std::size_t>(depth * columns), 2);
-          const auto out = emulated_gemm(product, a, along, b, rows, columns, depth, /*accumulate=*/rows == 17);
+          const auto out =
+              emulated_gemm(product, a, along, b, rows, columns, depth, /*accumulate=*/rows == 17);
           for (std::int64_t r = 0; r < rows; ++r) {
             for (std::int64_t c = 0; c < columns; ++c) {
               double expected = rows == 17 ? 0.25 : 0, size = 1;
               for (std::int64_t d = 0; d < depth; ++d) {
-                const double term = a[static_cast<std::size_t>(along ? r * depth + d : d * rows + r)] * b[static_cast<std::size_t>(d * columns + c)];
+                const double term =
+                    a[static_cast<std::size_t>(along ? r * depth + d : d * rows + r)] *
+                    b[static_cast<std::size_t>(d * columns + c)];
                 expected += term;
                 size += std::abs(term);
               }
-              ASSERT_NEAR(out[static_cast<std::size_t>(r * columns + c)], expected, 0x1p-23 * std::sqrt(static_cast<double>(depth)) * size)
+              ASSERT_NEAR(out[static_cast<std::size_t>(r * columns + c)], expected,
+                          0x1p-23 * std::sqrt(static_cast<double>(depth)) * size)
                   << rows << "×" << columns << "×" << depth;
             }
           }
@@ -76,7 +81,9 @@ void expect_right(const MicroKernel& product) {
   }
 }
 
-TEST(AmxMicroKernel, EqualsFloat64OnImitatedTiles) { expect_right(emulation::amx_micro_kernel<EmulatedTiles>()); }
+TEST(AmxMicroKernel, EqualsFloat64OnImitatedTiles) {
+  expect_right(emulation::amx_micro_kernel<EmulatedTiles>());
+}
 
 TEST(AmxMicroKernel, EqualsFloat64OnTheProcessorsTiles) {
   if (!cpu_has_amx() || !amx::is_usable()) GTEST_SKIP() << "needs AMX";

@@ -1,7 +1,5 @@
-// Every instruction set's innermost product against float64 over ragged sizes, both ways an operand can lie, and what never changes a bit:
-// how many rows there are, and where a row stands.
-#include "kernels/cpu/gemm_micro_kernel.h"
-
+// Every instruction set's innermost product against float64 over ragged sizes, both ways an operand
+// can lie, and what never changes a bit: how many rows there are, and where a row stands.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/gemm_micro_kernel.h"
 #include "kernels/cpu/micro_kernel_variants.h"
 #include "storage.h"
 
@@ -22,7 +21,8 @@ struct Named {
 };
 
 std::vector<Named> products() {
-  std::vector<Named> all{{"chosen f32", gemm_micro_kernel(Type::f32)}, {"chosen bf16", gemm_micro_kernel(Type::bf16)}};
+  std::vector<Named> all{{"chosen f32", gemm_micro_kernel(Type::f32)},
+                         {"chosen bf16", gemm_micro_kernel(Type::bf16)}};
   if (cpu_has_avx2()) all.push_back({"avx2", avx2::f32_micro_kernel()});
   if (cpu_has_avx512()) all.push_back({"avx512", avx512::f32_micro_kernel()});
   if (cpu_has_avx512_bf16()) all.push_back({"avx512bf16", avx512bf16::bf16_micro_kernel()});
@@ -35,15 +35,21 @@ struct Operand {
   std::int64_t depth, count, line;
 
   Operand(Type type, bool is_along, std::int64_t depth_, std::int64_t count_, std::uint64_t seed)
-      : values(numbers(type, static_cast<std::size_t>((is_along ? count_ : depth_) * ((is_along ? depth_ : count_) + 3)), seed)),
+      : values(numbers(type,
+                       static_cast<std::size_t>((is_along ? count_ : depth_) *
+                                                ((is_along ? depth_ : count_) + 3)),
+                       seed)),
         along_depth(is_along),
         depth(depth_),
         count(count_),
         line((is_along ? depth_ : count_) + 3) {}
 
-  double at(std::int64_t d, std::int64_t c) const { return values[static_cast<std::size_t>(along_depth ? c * line + d : d * line + c)]; }
+  double at(std::int64_t d, std::int64_t c) const {
+    return values[static_cast<std::size_t>(along_depth ? c * line + d : d * line + c)];
+  }
   std::vector<std::uint32_t> packed(const MicroKernel& product, std::int64_t stride) const {
-    std::vector<std::uint32_t> to(static_cast<std::size_t>(product.packed_bytes(depth, stride) / 4), 0xFFFFFFFFu);
+    std::vector<std::uint32_t> to(static_cast<std::size_t>(product.packed_bytes(depth, stride) / 4),
+                                  0xFFFFFFFFu);
     product.pack({.from = values.data(),
                   .type = values.type(),
                   .depth_stride = along_depth ? 1 : line,
@@ -56,13 +62,15 @@ struct Operand {
   }
 };
 
-std::vector<float> multiply(const MicroKernel& product, const Operand& a, const Operand& b, std::int64_t first, std::int64_t rows,
+std::vector<float> multiply(const MicroKernel& product, const Operand& a, const Operand& b,
+                            std::int64_t first, std::int64_t rows,
                             const std::vector<float>& before) {
   const std::int64_t stride = a.count + 2, out_stride = b.count + 5;
   const auto a_packed = a.packed(product, stride), panel = b.packed(product, kPanelColumns);
   std::vector<float> out(static_cast<std::size_t>(rows * out_stride), -7.0f);
   for (std::int64_t r = 0; r < rows && !before.empty(); ++r)
-    for (std::int64_t c = 0; c < b.count; ++c) out[static_cast<std::size_t>(r * out_stride + c)] = before[static_cast<std::size_t>(c)];
+    for (std::int64_t c = 0; c < b.count; ++c)
+      out[static_cast<std::size_t>(r * out_stride + c)] = before[static_cast<std::size_t>(c)];
   product.multiply({.a = a_packed.data() + first,
                     .row_stride = 1,
                     .step_stride = stride,
@@ -75,14 +83,16 @@ std::vector<float> multiply(const MicroKernel& product, const Operand& a, const 
                     .accumulate = !before.empty()});
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = b.count; c < out_stride; ++c)
-      EXPECT_EQ(out[static_cast<std::size_t>(r * out_stride + c)], -7.0f) << "written past the columns";
+      EXPECT_EQ(out[static_cast<std::size_t>(r * out_stride + c)], -7.0f)
+          << "written past the columns";
   return out;
 }
 
 void expect_gemm(const Named& named, const Operand& a, const Operand& b) {
   const std::vector<float> before(static_cast<std::size_t>(b.count), 0.5f);
   for (const bool accumulate : {false, true}) {
-    const auto out = multiply(named.product, a, b, 0, a.count, accumulate ? before : std::vector<float>{});
+    const auto out =
+        multiply(named.product, a, b, 0, a.count, accumulate ? before : std::vector<float>{});
     for (std::int64_t r = 0; r < a.count; ++r) {
       for (std::int64_t c = 0; c < b.count; ++c) {
         double expected = accumulate ? 0.5 : 0, size = 1;
@@ -91,7 +101,8 @@ void expect_gemm(const Named& named, const Operand& a, const Operand& b) {
           size += std::abs(a.at(d, r) * b.at(d, c));
         }
         const double got = out[static_cast<std::size_t>(r * (b.count + 5) + c)];
-        EXPECT_NEAR(got, expected, 0x1p-23 * std::sqrt(static_cast<double>(a.depth)) * size) << named.name << " row " << r << " column " << c;
+        EXPECT_NEAR(got, expected, 0x1p-23 * std::sqrt(static_cast<double>(a.depth)) * size)
+            << named.name << " row " << r << " column " << c;
       }
     }
   }
@@ -104,7 +115,8 @@ TEST(MicroKernel, EqualsFloat64OnRaggedSizesFromEveryStorage) {
       for (const std::int64_t depth : {1, 2, 7, 33}) {
         for (const std::int64_t rows : {1, 5, 12, 31}) {
           for (const std::int64_t columns : {1, 8, 17, 32})
-            expect_gemm(named, Operand(type, rows % 2 == 1, depth, rows, 1), Operand(type, columns % 2 == 1, depth, columns, 2));
+            expect_gemm(named, Operand(type, rows % 2 == 1, depth, rows, 1),
+                        Operand(type, columns % 2 == 1, depth, columns, 2));
         }
       }
       expect_gemm(named, Operand(type, true, 40, 26, 3), Operand(type, true, 40, 32, 4));
@@ -121,7 +133,8 @@ TEST(MicroKernel, ARowDoesNotDependOnItsBatch) {
       for (const std::int64_t rows : {1, 2, 11, 13}) {
         if (first + rows > 29) continue;
         const auto some = multiply(named.product, a, b, first, rows, {});
-        EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin() + first * 37)) << named.name << " from " << first << ", " << rows << " rows";
+        EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin() + first * 37))
+            << named.name << " from " << first << ", " << rows << " rows";
       }
     }
   }
@@ -130,7 +143,8 @@ TEST(MicroKernel, ARowDoesNotDependOnItsBatch) {
 TEST(MicroKernel, InstructionSetsAgreeInEveryBitOfFloat32) {
   if (!cpu_has_avx512()) GTEST_SKIP() << "needs AVX-512";
   const Operand a(Type::f32, true, 300, 14, 7), b(Type::f32, true, 300, 27, 8);
-  EXPECT_EQ(multiply(avx2::f32_micro_kernel(), a, b, 0, 14, {}), multiply(avx512::f32_micro_kernel(), a, b, 0, 14, {}));
+  EXPECT_EQ(multiply(avx2::f32_micro_kernel(), a, b, 0, 14, {}),
+            multiply(avx512::f32_micro_kernel(), a, b, 0, 14, {}));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// LayerNorm and RMSNorm against float64 formulas for every pair of types and ragged sizes, with rows far from zero, and the same bits from any
-// division of the rows and any instruction set.
+// LayerNorm and RMSNorm against float64 formulas for every pair of types and ragged sizes, with
+// rows far from zero, and the same bits from any division of the rows and any instruction set.
 #include "kernels/cpu/norm_kernels.h"
 
 #include <gtest/gtest.h>
@@ -34,12 +34,14 @@ template <class Run>
 void for_each_case(const Run& run) {
   for (const TypePair types : kTypePairs) {
     for (const bool centred : {true, false}) {
-      for (const std::int64_t columns : {7, 16, 257}) run(Case{types, centred, columns == 7 ? 70 : 33, columns});
+      for (const std::int64_t columns : {7, 16, 257})
+        run(Case{types, centred, columns == 7 ? 70 : 33, columns});
     }
   }
 }
 
-/// Rows of x lie around 3, several times what they vary: sums of squares would lose the variance's digits.
+/// Rows of x lie around 3, several times what they vary: sums of squares would lose the variance's
+/// digits.
 struct Inputs {
   explicit Inputs(const Case& c)
       : x(numbers(c.types.a, c.count(), 1)),
@@ -68,7 +70,8 @@ struct Results {
 
 constexpr double kEpsilon = 1e-5, kOffset = 0.5;
 
-Results run(const Case& c, const Inputs& in, const NormKernels& kernels, bool passes, std::int64_t share) {
+Results run(const Case& c, const Inputs& in, const NormKernels& kernels, bool passes,
+            std::int64_t share) {
   Results r(c);
   const NormArguments forward{.x = in.x.data(),
                               .weight = in.weight.data(),
@@ -82,7 +85,8 @@ Results run(const Case& c, const Inputs& in, const NormKernels& kernels, bool pa
                               .columns = c.columns,
                               .epsilon = kEpsilon,
                               .offset = kOffset};
-  for (std::int64_t row = 0; row < c.rows; row += share) kernels.forward(forward, row, std::min(c.rows, row + share));
+  for (std::int64_t row = 0; row < c.rows; row += share)
+    kernels.forward(forward, row, std::min(c.rows, row + share));
   const NormBackwardArguments backward{.dy = in.dy.data(),
                                        .x = in.x.data(),
                                        .weight = in.weight.data(),
@@ -98,14 +102,20 @@ Results run(const Case& c, const Inputs& in, const NormKernels& kernels, bool pa
                                        .columns = c.columns,
                                        .offset = kOffset};
   const std::int64_t blocks = row_blocks(c.rows);
-  for (std::int64_t block = 0; block < blocks; block += share) kernels.backward(backward, block, std::min(blocks, block + share));
-  add_row_blocks({r.weight_blocks.data(), r.dweight.data(), c.wide(), blocks, c.columns}, 0, c.columns);
-  if (c.centred) add_row_blocks({r.bias_blocks.data(), r.dbias.data(), c.wide(), blocks, c.columns}, 0, c.columns);
+  for (std::int64_t block = 0; block < blocks; block += share)
+    kernels.backward(backward, block, std::min(blocks, block + share));
+  add_row_blocks({r.weight_blocks.data(), r.dweight.data(), c.wide(), blocks, c.columns}, 0,
+                 c.columns);
+  if (c.centred)
+    add_row_blocks({r.bias_blocks.data(), r.dbias.data(), c.wide(), blocks, c.columns}, 0,
+                   c.columns);
   return r;
 }
 
 /// Slack for sums of `columns` numbers around 3 in the computing type.
-double slack(const Case& c) { return 16 * std::sqrt(static_cast<double>(c.columns)) * epsilon_of(c.wide()); }
+double slack(const Case& c) {
+  return 16 * std::sqrt(static_cast<double>(c.columns)) * epsilon_of(c.wide());
+}
 
 void check_against_formulas(const Case& c, const Inputs& in, const Results& got, bool passes) {
   const auto columns = static_cast<std::size_t>(c.columns);
@@ -114,7 +124,8 @@ void check_against_formulas(const Case& c, const Inputs& in, const Results& got,
     const double n = static_cast<double>(columns);
     double mean = 0, squares = 0, level = 0, pull = 0;
     for (std::size_t k = 0; c.centred && k < columns; ++k) mean += in.x[first + k] / n;
-    for (std::size_t k = 0; k < columns; ++k) squares += (in.x[first + k] - mean) * (in.x[first + k] - mean) / n;
+    for (std::size_t k = 0; k < columns; ++k)
+      squares += (in.x[first + k] - mean) * (in.x[first + k] - mean) / n;
     const double rstd = 1 / std::sqrt(squares + kEpsilon);
     const auto normalised = [&](std::size_t k) { return (in.x[first + k] - mean) * rstd; };
     const auto g = [&](std::size_t k) { return in.dy[first + k] * (in.weight[k] + kOffset); };
@@ -127,8 +138,10 @@ void check_against_formulas(const Case& c, const Inputs& in, const Results& got,
     for (std::size_t k = 0; k < columns; ++k) {
       const double y = normalised(k) * (in.weight[k] + kOffset) + (c.centred ? in.bias[k] : 0);
       ASSERT_NEAR(got.y[first + k], y, epsilon_of(c.types.b) * std::abs(y) + slack(c));
-      const double dx = rstd * (g(k) - level - normalised(k) * pull) + (passes ? in.residual_grad[first + k] : 0);
-      ASSERT_NEAR(got.dx[first + k], dx, epsilon_of(c.types.a) * std::abs(dx) + slack(c) * std::max(1.0, rstd));
+      const double dx =
+          rstd * (g(k) - level - normalised(k) * pull) + (passes ? in.residual_grad[first + k] : 0);
+      ASSERT_NEAR(got.dx[first + k], dx,
+                  epsilon_of(c.types.a) * std::abs(dx) + slack(c) * std::max(1.0, rstd));
     }
   }
   for (std::size_t k = 0; k < columns; ++k) {
@@ -142,7 +155,8 @@ void check_against_formulas(const Case& c, const Inputs& in, const Results& got,
 TEST(NormKernels, AgreeWithTheFormulas) {
   for_each_case([](const Case& c) {
     const Inputs in(c);
-    for (const bool passes : {false, true}) check_against_formulas(c, in, run(c, in, norm_kernels(), passes, c.rows), passes);
+    for (const bool passes : {false, true})
+      check_against_formulas(c, in, run(c, in, norm_kernels(), passes, c.rows), passes);
   });
 }
 

@@ -1,4 +1,5 @@
-// The 16-bit types and the random numbers of the CUDA bodies, which compile for the host too, against the language's own and base/philox.h.
+// The 16-bit types and the random numbers of the CUDA bodies, which compile for the host too,
+// against the language's own and base/philox.h.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -14,12 +15,15 @@ namespace {
 
 TEST(CudaPhilox, IsThatOfTheProcessor) {
   std::uint64_t state = 1;
-  const auto next = [&state] { return state = state * 6364136223846793005u + 1442695040888963407u; };
+  const auto next = [&state] {
+    return state = state * 6364136223846793005u + 1442695040888963407u;
+  };
   for (int i = 0; i < 2000; ++i) {
     const std::uint64_t key = next(), block = next() >> (i % 64), ordinal = next() >> (i % 61);
     const auto expected = megatron::philox_block(key, block, ordinal);
     const Vec16f got = philox_block(key, block, ordinal);
-    for (int lane = 0; lane < 4; ++lane) ASSERT_EQ(got.lane[lane], expected[lane]) << block << " at " << ordinal;
+    for (int lane = 0; lane < 4; ++lane)
+      ASSERT_EQ(got.lane[lane], expected[lane]) << block << " at " << ordinal;
   }
 }
 
@@ -38,18 +42,24 @@ TEST(CudaHalf, EveryValueIsReadAndWrittenExactly) {
   }
 }
 
-/// Every midpoint between neighbours, and the floats on its two sides, round as the compiler's _Float16 does.
+/// Every midpoint between neighbours, and the floats on its two sides, round as the compiler's
+/// _Float16 does.
 TEST(CudaHalf, RoundsToNearestEven) {
   for (std::uint32_t bits = 0; bits < 0x7C00u; ++bits) {
     const float low = from_half(Half{static_cast<std::uint16_t>(bits)});
-    const float high = bits == 0x7BFFu ? 65536.0f : from_half(Half{static_cast<std::uint16_t>(bits + 1)});
+    const float high =
+        bits == 0x7BFFu ? 65536.0f : from_half(Half{static_cast<std::uint16_t>(bits + 1)});
     const float middle = (low + high) / 2;
-    for (const float value : {middle, std::nextafter(middle, low), std::nextafter(middle, high), -middle}) {
-      ASSERT_EQ(to_half(value).bits, std::bit_cast<std::uint16_t>(static_cast<_Float16>(value))) << value;
+    for (const float value :
+         {middle, std::nextafter(middle, low), std::nextafter(middle, high), -middle}) {
+      ASSERT_EQ(to_half(value).bits, std::bit_cast<std::uint16_t>(static_cast<_Float16>(value)))
+          << value;
     }
   }
-  for (const float value : {1e10f, -1e10f, std::numeric_limits<float>::infinity(), 1e-30f, std::numeric_limits<float>::denorm_min()}) {
-    ASSERT_EQ(to_half(value).bits, std::bit_cast<std::uint16_t>(static_cast<_Float16>(value))) << value;
+  for (const float value : {1e10f, -1e10f, std::numeric_limits<float>::infinity(), 1e-30f,
+                            std::numeric_limits<float>::denorm_min()}) {
+    ASSERT_EQ(to_half(value).bits, std::bit_cast<std::uint16_t>(static_cast<_Float16>(value)))
+        << value;
   }
 }
 

@@ -1,5 +1,5 @@
-// The bodies of the CUDA optimizer kernels run on the host: updates, skipped steps and block-scaled states give the bits of the CPU's
-// kernels, statistics agree with long double.
+// The bodies of the CUDA optimizer kernels run on the host: updates, skipped steps and block-scaled
+// states give the bits of the CPU's kernels, statistics agree with long double.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +22,8 @@ namespace {
 
 using ChunkTeam = cuda::SerialTeam<cuda::kChunkTeam>;
 
-/// The memory of one parameter cut into two chunks, the first of whole blocks as the optimizer makes them.
+/// The memory of one parameter cut into two chunks, the first of whole blocks as the optimizer
+/// makes them.
 struct Memory {
   UpdateTypes types;
   Storage main, weight, grad, state0, state1;
@@ -48,15 +49,20 @@ struct Memory {
   }
   Memory(const Memory&) = default;
   bool operator==(const Memory& other) const {
-    return main == other.main && weight == other.weight && state0 == other.state0 && state1 == other.state1 && scales0 == other.scales0 &&
-           scales1 == other.scales1;
+    return main == other.main && weight == other.weight && state0 == other.state0 &&
+           state1 == other.state1 && scales0 == other.scales0 && scales1 == other.scales1;
   }
 
   UpdateChunk chunk(std::int64_t begin, std::int64_t count, std::int32_t group, bool is_decayed) {
     const auto at = [begin](Storage& storage) {
-      return static_cast<unsigned char*>(storage.data()) + begin * (storage.type() == Type::f64 ? 8 : storage.type() == Type::f32 ? 4 : 2);
+      return static_cast<unsigned char*>(storage.data()) + begin * (storage.type() == Type::f64 ? 8
+                                                                    : storage.type() == Type::f32
+                                                                        ? 4
+                                                                        : 2);
     };
-    const auto scale = [begin](Type type, std::vector<float>& scales) { return type == Type::f16 ? scales.data() + begin / kStateBlock : nullptr; };
+    const auto scale = [begin](Type type, std::vector<float>& scales) {
+      return type == Type::f16 ? scales.data() + begin / kStateBlock : nullptr;
+    };
     return {.main = at(main),
             .weight = has_weight ? at(weight) : nullptr,
             .grad = at(grad),
@@ -69,13 +75,21 @@ struct Memory {
             .group = group,
             .is_decayed = is_decayed};
   }
-  std::vector<UpdateChunk> chunks() { return {chunk(0, kFirst, 0, true), chunk(kFirst, kCount - kFirst, 1, false)}; }
+  std::vector<UpdateChunk> chunks() {
+    return {chunk(0, kFirst, 0, true), chunk(kFirst, kCount - kFirst, 1, false)};
+  }
 
   static constexpr std::int64_t kFirst = 3 * kStateBlock, kCount = kFirst + 101;
 };
 
 StepRules rules_of(UpdateRule rule) {
-  return {.rule = rule, .clip_grad = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .momentum = 0.9, .dynamic_loss_scale = false};
+  return {.rule = rule,
+          .clip_grad = 0.01,
+          .beta1 = 0.9,
+          .beta2 = 0.95,
+          .eps = 1e-8,
+          .momentum = 0.9,
+          .dynamic_loss_scale = false};
 }
 
 /// A whole step as the launches make it, the chunks in descending order.
@@ -97,8 +111,8 @@ constexpr SumSlot kSlots[] = {{kChunkLevel, true}, {kChunkLevel, true}};
 constexpr std::int64_t kFirstSlot[] = {0, 1, 2};
 
 /// `partial` holds the sums of chunks, then those of parameters.
-UpdatePlan plan_of(const std::vector<UpdateChunk>& chunks, const Memory& memory, UpdateRule rule, std::vector<double>& partial,
-                   StepScalars& scalars) {
+UpdatePlan plan_of(const std::vector<UpdateChunk>& chunks, const Memory& memory, UpdateRule rule,
+                   std::vector<double>& partial, StepScalars& scalars) {
   return {.chunks = chunks.data(),
           .num_chunks = static_cast<std::int64_t>(chunks.size()),
           .types = memory.types,
@@ -115,13 +129,23 @@ struct UpdateCase {
 };
 
 const UpdateCase kCases[] = {
-    {{.main = Type::f32, .weight = Type::f32, .grad = Type::f32, .state = {Type::f32, Type::f32}}, false},
-    {{.main = Type::f64, .weight = Type::f64, .grad = Type::f64, .state = {Type::f64, Type::f64}}, false},
-    {{.main = Type::f32, .weight = Type::bf16, .grad = Type::f32, .state = {Type::f32, Type::f32}}, true},
-    {{.main = Type::f32, .weight = Type::f16, .grad = Type::bf16, .state = {Type::f32, Type::f32}}, true},
-    {{.main = Type::f32, .weight = Type::bf16, .grad = Type::bf16, .state = {Type::bf16, Type::bf16}}, true},
-    {{.main = Type::f32, .weight = Type::f16, .grad = Type::f32, .state = {Type::f16, Type::f16}}, true},
-    {{.main = Type::f32, .weight = Type::f32, .grad = Type::f32, .state = {Type::f16, Type::f32}}, false},
+    {{.main = Type::f32, .weight = Type::f32, .grad = Type::f32, .state = {Type::f32, Type::f32}},
+     false},
+    {{.main = Type::f64, .weight = Type::f64, .grad = Type::f64, .state = {Type::f64, Type::f64}},
+     false},
+    {{.main = Type::f32, .weight = Type::bf16, .grad = Type::f32, .state = {Type::f32, Type::f32}},
+     true},
+    {{.main = Type::f32, .weight = Type::f16, .grad = Type::bf16, .state = {Type::f32, Type::f32}},
+     true},
+    {{.main = Type::f32,
+      .weight = Type::bf16,
+      .grad = Type::bf16,
+      .state = {Type::bf16, Type::bf16}},
+     true},
+    {{.main = Type::f32, .weight = Type::f16, .grad = Type::f32, .state = {Type::f16, Type::f16}},
+     true},
+    {{.main = Type::f32, .weight = Type::f32, .grad = Type::f32, .state = {Type::f16, Type::f32}},
+     false},
 };
 
 TEST(CudaOptimizer, GivesTheBitsOfTheProcessor) {
@@ -137,9 +161,11 @@ TEST(CudaOptimizer, GivesTheBitsOfTheProcessor) {
         const UpdatePlan plan = plan_of(chunks, got, rule, partial, scalars);
         for (int step = 0; step < 3; ++step) {
           cuda_step(plan, {.lr = {1e-2, 1e-3}, .weight_decay = 0.1});
-          for (const UpdateChunk& chunk : expected_chunks) update_chunk(chunk, expected.types, plan.rules, scalars);
+          for (const UpdateChunk& chunk : expected_chunks)
+            update_chunk(chunk, expected.types, plan.rules, scalars);
           ASSERT_EQ(scalars.applied, 1);
-          ASSERT_TRUE(got == expected) << "step " << step << ", rule " << static_cast<int>(rule) << ", case " << &test - kCases;
+          ASSERT_TRUE(got == expected) << "step " << step << ", rule " << static_cast<int>(rule)
+                                       << ", case " << &test - kCases;
         }
         EXPECT_FALSE(got == Memory(test.types, test.has_weight, has_momentum));
       }
@@ -152,11 +178,18 @@ TEST(Optimizer, EveryInstructionSetGivesTheSameBits) {
   for (const UpdateCase& test : kCases) {
     for (const UpdateRule rule : {UpdateRule::adamw, UpdateRule::sgd}) {
       Memory wide(test.types, test.has_weight, true), narrow = wide;
-      const StepScalars scalars{.grad_scale = 0.7, .lr = {1e-2, 1e-3}, .weight_decay = 0.1, .bias_correction1 = 0.1, .bias_correction2 = 0.05};
+      const StepScalars scalars{.grad_scale = 0.7,
+                                .lr = {1e-2, 1e-3},
+                                .weight_decay = 0.1,
+                                .bias_correction1 = 0.1,
+                                .bias_correction2 = 0.05};
       for (int step = 0; step < 3; ++step) {
-        for (const UpdateChunk& chunk : wide.chunks()) avx512::optimizer_kernels().update(chunk, test.types, rules_of(rule), scalars);
-        for (const UpdateChunk& chunk : narrow.chunks()) avx2::optimizer_kernels().update(chunk, test.types, rules_of(rule), scalars);
-        ASSERT_TRUE(wide == narrow) << "step " << step << ", rule " << static_cast<int>(rule) << ", case " << &test - kCases;
+        for (const UpdateChunk& chunk : wide.chunks())
+          avx512::optimizer_kernels().update(chunk, test.types, rules_of(rule), scalars);
+        for (const UpdateChunk& chunk : narrow.chunks())
+          avx2::optimizer_kernels().update(chunk, test.types, rules_of(rule), scalars);
+        ASSERT_TRUE(wide == narrow) << "step " << step << ", rule " << static_cast<int>(rule)
+                                    << ", case " << &test - kCases;
       }
     }
   }
@@ -172,21 +205,24 @@ TEST(Optimizer, EveryInstructionSetAddsTheSameSquares) {
   avx2::optimizer_kernels().block_squares(values, kBlocks, narrow);
   for (std::int64_t b = 0; b < kBlocks; ++b) {
     long double exact = 0;
-    for (std::int64_t i = 0; i < kStateBlock; ++i) exact += static_cast<long double>(values[b * kStateBlock + i]) * values[b * kStateBlock + i];
+    for (std::int64_t i = 0; i < kStateBlock; ++i)
+      exact += static_cast<long double>(values[b * kStateBlock + i]) * values[b * kStateBlock + i];
     EXPECT_EQ(wide[b], narrow[b]);
     EXPECT_NEAR(wide[b] / static_cast<double>(exact), 1, 1e-14);
   }
 }
 
 TEST(CudaOptimizer, ASkippedStepChangesNothing) {
-  for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+  for (const double bad :
+       {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
     Memory memory(kCases[5].types, true, true);
     memory.grad.set(Memory::kFirst + 7, bad);
     const Memory before = memory;
     auto chunks = memory.chunks();
     std::vector<double> partial(2 * chunks.size());
     StepScalars scalars;
-    cuda_step(plan_of(chunks, memory, UpdateRule::adamw, partial, scalars), {.lr = {1, 1}, .weight_decay = 0.1});
+    cuda_step(plan_of(chunks, memory, UpdateRule::adamw, partial, scalars),
+              {.lr = {1, 1}, .weight_decay = 0.1});
     EXPECT_EQ(scalars.applied, 0);
     EXPECT_EQ(scalars.first_non_finite, 1);
     EXPECT_EQ(scalars.num_steps, 0);
@@ -201,7 +237,8 @@ TEST(CudaOptimizer, VetoesAreReadWhereTheyLie) {
   std::vector<double> partial(2 * chunks.size());
   StepScalars scalars;
   const double found_inf = 1;
-  cuda_step(plan_of(chunks, memory, UpdateRule::adamw, partial, scalars), {.lr = {1, 1}, .weight_decay = 0.1, .found_inf = &found_inf});
+  cuda_step(plan_of(chunks, memory, UpdateRule::adamw, partial, scalars),
+            {.lr = {1, 1}, .weight_decay = 0.1, .found_inf = &found_inf});
   EXPECT_EQ(scalars.applied, 0);
   EXPECT_TRUE(memory == before);
 }
@@ -216,16 +253,19 @@ TEST(CudaOptimizer, StatisticsAgreeWithLongDouble) {
     const UpdatePlan plan = plan_of(chunks, memory, UpdateRule::adamw, partial, scalars);
     cuda_step(plan, {.lr = {0, 0}});
     long double sum = 0;
-    for (std::size_t i = 0; i < memory.grad.size(); ++i) sum += static_cast<long double>(memory.grad[i]) * static_cast<long double>(memory.grad[i]);
+    for (std::size_t i = 0; i < memory.grad.size(); ++i)
+      sum += static_cast<long double>(memory.grad[i]) * static_cast<long double>(memory.grad[i]);
     EXPECT_NEAR(scalars.grad_norm / static_cast<double>(std::sqrt(sum)), 1, 1e-14);
-    for (std::int64_t i = 0; i < plan.num_chunks; ++i) cuda::count_chunk_zeros(plan, i, ChunkTeam{});
+    for (std::int64_t i = 0; i < plan.num_chunks; ++i)
+      cuda::count_chunk_zeros(plan, i, ChunkTeam{});
     for (std::int64_t p = 0; p < 2; ++p) cuda::reduce_sum(plan, p);
     cuda::finalize_zeros(plan);
     EXPECT_EQ(scalars.num_zeros, 3);
   }
 }
 
-/// The scale is a power of two that brings the largest number of a block into [2¹⁴, 2¹⁵), also when rounding carries it up.
+/// The scale is a power of two that brings the largest number of a block into [2¹⁴, 2¹⁵), also when
+/// rounding carries it up.
 TEST(CudaOptimizer, BlockScalesAreThoseOfTheFormat) {
   for (const float largest : {1.0f, 0.75f, 1e-20f, 1e-44f, 3e38f, 2047.4f / 2048, 2047.6f / 2048}) {
     const float scale = cuda::block_scale(largest);

@@ -35,7 +35,8 @@ void expect_exact(double std, std::int64_t first, std::int64_t count) {
   random_kernels().normals(std, key, first, count, out.data(), counted_normal);
   for (std::int64_t i = 0; i < count; ++i) {
     const auto expected = static_cast<float>(normal(std, key, first + i));
-    ASSERT_EQ(std::memcmp(&expected, &out[static_cast<std::size_t>(i)], sizeof expected), 0) << "element " << first + i << " with deviation " << std;
+    ASSERT_EQ(std::memcmp(&expected, &out[static_cast<std::size_t>(i)], sizeof expected), 0)
+        << "element " << first + i << " with deviation " << std;
   }
   EXPECT_EQ(out.back(), 7);
 }

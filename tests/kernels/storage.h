@@ -12,14 +12,24 @@ namespace megatron::kernels {
 
 class Storage {
  public:
-  Storage(Type type, std::size_t count) : type_(type), count_(count), bytes_(count * (type == Type::f64 ? 8 : type == Type::f32 ? 4 : 2), 0xA5) {}
+  Storage(Type type, std::size_t count)
+      : type_(type),
+        count_(count),
+        bytes_(count * (type == Type::f64   ? 8
+                        : type == Type::f32 ? 4
+                                            : 2),
+               0xA5) {}
 
   Type type() const { return type_; }
   std::size_t size() const { return count_; }
   void* data() { return bytes_.data(); }
   const void* data() const { return bytes_.data(); }
-  double operator[](std::size_t i) const { return cuda::load_element<double>(data(), type_, static_cast<std::int64_t>(i)); }
-  void set(std::size_t i, double value) { cuda::store_element(data(), type_, static_cast<std::int64_t>(i), value); }
+  double operator[](std::size_t i) const {
+    return cuda::load_element<double>(data(), type_, static_cast<std::int64_t>(i));
+  }
+  void set(std::size_t i, double value) {
+    cuda::store_element(data(), type_, static_cast<std::int64_t>(i), value);
+  }
   bool operator==(const Storage&) const = default;
 
  private:
@@ -56,7 +66,8 @@ inline double epsilon_of(Type type) {
 
 inline Type compute_type(Type type) { return type == Type::f64 ? Type::f64 : Type::f32; }
 
-/// Calls use.operator()<A, B>() with the CUDA bodies' element types of two storage types that kernels take together.
+/// Calls use.operator()<A, B>() with the CUDA bodies' element types of two storage types that
+/// kernels take together.
 template <class Use>
 void with_element_types(Type a, Type b, const Use& use) {
   const auto second = [&]<class A>() {
@@ -77,7 +88,8 @@ void with_element_types(Type a, Type b, const Use& use) {
 struct TypePair {
   Type a, b;
 };
-inline constexpr TypePair kTypePairs[] = {{Type::f32, Type::f32}, {Type::f64, Type::f64},  {Type::bf16, Type::bf16},
-                                          {Type::f16, Type::f16}, {Type::f32, Type::bf16}, {Type::f32, Type::f16}};
+inline constexpr TypePair kTypePairs[] = {{Type::f32, Type::f32},   {Type::f64, Type::f64},
+                                          {Type::bf16, Type::bf16}, {Type::f16, Type::f16},
+                                          {Type::f32, Type::bf16},  {Type::f32, Type::f16}};
 
 }  // namespace megatron::kernels

@@ -15,16 +15,18 @@ inline constexpr std::int64_t kMaxRanks = 16;
 
 /// Stages and the order of their work.
 struct Pipeline {
-  std::int64_t ranks = 1, chunks = 1;          ///< chunks: of each rank, 0 where the schedule decides
+  std::int64_t ranks = 1, chunks = 1;  ///< chunks: of each rank, 0 where the schedule decides
   std::string schedule = "1f1b", stages = {};  ///< stages: --pipeline-model-parallel-layout
 
-  /// How stages lie on ranks, which is what other choices can meet: none, one each, several, V (or what a search chooses). What the schedules
-  /// themselves do is for a test of each of them.
+  /// How stages lie on ranks, which is what other choices can meet: none, one each, several, V (or
+  /// what a search chooses). What the schedules themselves do is for a test of each of them.
   std::int64_t shape() const { return ranks == 1 ? 0 : chunks == 1 ? 1 : chunks == 0 ? 3 : 2; }
   std::vector<std::string> flags() const {
     if (ranks == 1) return {};
-    std::vector<std::string> all{"--pipeline-model-parallel-size", std::to_string(ranks), "--pipeline-schedule", schedule};
-    if (chunks > 1) all.insert(all.end(), {"--num-virtual-stages-per-pipeline-rank", std::to_string(chunks)});
+    std::vector<std::string> all{"--pipeline-model-parallel-size", std::to_string(ranks),
+                                 "--pipeline-schedule", schedule};
+    if (chunks > 1)
+      all.insert(all.end(), {"--num-virtual-stages-per-pipeline-rank", std::to_string(chunks)});
     if (!stages.empty()) all.insert(all.end(), {"--pipeline-model-parallel-layout", stages});
     return all;
   }
@@ -69,7 +71,8 @@ struct Layout {
     if (sequence_parallel) all.emplace_back("--sequence-parallel");
     if (tp_comm_overlap) all.emplace_back("--tp-comm-overlap");
     if (distributed_optimizer) all.emplace_back("--use-distributed-optimizer");
-    if (overlap_grad_reduce) all.insert(all.end(), {"--overlap-grad-reduce", "--ddp-bucket-size", "2000"});
+    if (overlap_grad_reduce)
+      all.insert(all.end(), {"--overlap-grad-reduce", "--ddp-bucket-size", "2000"});
     if (overlap_param_gather) all.emplace_back("--overlap-param-gather");
     const std::vector<std::string> stages = pipelines()[pipeline].flags();
     all.insert(all.end(), stages.begin(), stages.end());
@@ -95,12 +98,16 @@ inline const std::vector<Family>& families() {
   static const std::vector<Family> all = {
       {"gpt", {"--eod-mask-loss"}},
       {"llama",
-       {"--normalization", "RMSNorm", "--position-embedding-type", "rope", "--swiglu", "--disable-bias-linear",
-        "--untie-embeddings-and-output-weights", "--group-query-attention", "--num-query-groups", "2"}},
+       {"--normalization", "RMSNorm", "--position-embedding-type", "rope", "--swiglu",
+        "--disable-bias-linear", "--untie-embeddings-and-output-weights", "--group-query-attention",
+        "--num-query-groups", "2"}},
       {"qwen",
-       {"--normalization", "RMSNorm", "--position-embedding-type", "rope", "--swiglu", "--disable-bias-linear", "--add-qkv-bias", "--qk-layernorm",
-        "--group-query-attention", "--num-query-groups", "1", "--calculate-per-token-loss", "--eod-mask-loss"}},
-      {"bloom", {"--position-embedding-type", "alibi", "--apply-residual-connection-post-layernorm", "--window-size", "6,0"}},
+       {"--normalization", "RMSNorm", "--position-embedding-type", "rope", "--swiglu",
+        "--disable-bias-linear", "--add-qkv-bias", "--qk-layernorm", "--group-query-attention",
+        "--num-query-groups", "1", "--calculate-per-token-loss", "--eod-mask-loss"}},
+      {"bloom",
+       {"--position-embedding-type", "alibi", "--apply-residual-connection-post-layernorm",
+        "--window-size", "6,0"}},
   };
   return all;
 }
@@ -180,8 +187,8 @@ inline std::array<std::int64_t, 9> choices(const Case& one) {
           pipelines()[l.pipeline].shape()};
 }
 
-/// A few cases of at most `max_ranks` in which every pair of choices that can occur together does: each time the case that brings most new pairs,
-/// the pipelines taking turns.
+/// A few cases of at most `max_ranks` in which every pair of choices that can occur together does:
+/// each time the case that brings most new pairs, the pipelines taking turns.
 inline std::vector<Case> pairwise_cases(std::int64_t max_ranks) {
   using Pair = std::array<std::int64_t, 4>;
   const auto pairs_of = [](const Case& one) {
@@ -189,7 +196,8 @@ inline std::vector<Case> pairwise_cases(std::int64_t max_ranks) {
     const auto values = choices(one);
     for (std::size_t a = 0; a < values.size(); ++a) {
       for (std::size_t b = a + 1; b < values.size(); ++b)
-        pairs.push_back({static_cast<std::int64_t>(a), values[a], static_cast<std::int64_t>(b), values[b]});
+        pairs.push_back(
+            {static_cast<std::int64_t>(a), values[a], static_cast<std::int64_t>(b), values[b]});
     }
     return pairs;
   };
@@ -201,11 +209,16 @@ inline std::vector<Case> pairwise_cases(std::int64_t max_ranks) {
   }
   std::vector<Case> chosen;
   while (!open.empty()) {
-    const auto gain = [&](const Case& one) { return std::ranges::count_if(pairs_of(one), [&](const Pair& pair) { return open.contains(pair); }); };
-    const auto used = [&](const Case& one) {
-      return std::ranges::count_if(chosen, [&](const Case& other) { return other.layout.pipeline == one.layout.pipeline; });
+    const auto gain = [&](const Case& one) {
+      return std::ranges::count_if(pairs_of(one),
+                                   [&](const Pair& pair) { return open.contains(pair); });
     };
-    const Case& best = *std::ranges::max_element(all, {}, [&](const Case& one) { return std::pair(gain(one), -used(one)); });
+    const auto used = [&](const Case& one) {
+      return std::ranges::count_if(
+          chosen, [&](const Case& other) { return other.layout.pipeline == one.layout.pipeline; });
+    };
+    const Case& best = *std::ranges::max_element(
+        all, {}, [&](const Case& one) { return std::pair(gain(one), -used(one)); });
     for (const Pair& pair : pairs_of(best)) open.erase(pair);
     chosen.push_back(best);
   }

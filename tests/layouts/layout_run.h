@@ -1,4 +1,5 @@
-// Runs a training in a layout, every rank a thread of this process, and tells what came of it in terms of the whole model.
+// Runs a training in a layout, every rank a thread of this process, and tells what came of it in
+// terms of the whole model.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -22,14 +23,15 @@ using Tensors = std::map<std::string, at::Tensor>;
 
 struct TrainingResult {
   std::vector<double> losses, grad_norms;  ///< of each step
-  Tensors before, after;                   ///< the whole weights, before the first step and after the last, float64
+  Tensors before, after;  ///< the whole weights, before the first step and after the last, float64
 };
 
 /// Copies this rank's part of every weight to its place in the whole ones.
 inline void add_part(const ParamStore& weights, Tensors& whole) {
   for (const Parameter* parameter : weights.parameters()) {
     const Shape& shape = parameter->sharding().global_shape;
-    at::Tensor& tensor = whole.try_emplace(parameter->name(), at::zeros(shape, at::kDouble)).first->second;
+    at::Tensor& tensor =
+        whole.try_emplace(parameter->name(), at::zeros(shape, at::kDouble)).first->second;
     for (const TensorSlice& box : parameter->sharding().slices(parameter->axis())) {
       at::Tensor to = tensor, from = parameter->value();
       for (std::size_t d = 0; d < shape.size(); ++d) {
@@ -45,12 +47,15 @@ inline void add_part(const ParamStore& weights, Tensors& whole) {
 /// The next step of a trainer, as the loop makes it.
 inline TrainStepResult make_step(Trainer& trainer) {
   trainer.batch = trainer.batches.at(trainer.progress.consumed_train_samples);
-  const TrainStepParts parts{*trainer.model, *trainer.weights, *trainer.optimizer, *trainer.train, trainer.timers, trainer.rank, trainer.pipeline};
-  TrainStepResult step = train_step(parts, {.iteration = trainer.progress.iteration + 1,
-                                            .num_microbatches = trainer.batch.num_microbatches,
-                                            .first_ordinal = trainer.progress.consumed_train_samples,
-                                            .calculate_per_token_loss = trainer.settings.training.calculate_per_token_loss,
-                                            .update = {.lr = trainer.scheduler.lr(), .weight_decay = trainer.scheduler.weight_decay()}});
+  const TrainStepContext parts{*trainer.model, *trainer.weights, *trainer.optimizer, *trainer.train,
+                               trainer.timers, trainer.rank,     trainer.pipeline};
+  TrainStepResult step = train_step(
+      parts,
+      {.iteration = trainer.progress.iteration + 1,
+       .num_microbatches = trainer.batch.num_microbatches,
+       .first_ordinal = trainer.progress.consumed_train_samples,
+       .calculate_per_token_loss = trainer.settings.training.calculate_per_token_loss,
+       .update = {.lr = trainer.scheduler.lr(), .weight_decay = trainer.scheduler.weight_decay()}});
   trainer.scheduler.step(trainer.batch.running_batch_size);
   ++trainer.progress.iteration;
   trainer.progress.consumed_train_samples += trainer.batch.running_batch_size;
@@ -58,13 +63,15 @@ inline TrainStepResult make_step(Trainer& trainer) {
 }
 
 /// Trains for --train-iters steps.
-inline TrainingResult train_in_layout(const std::vector<std::string>& flags, std::int64_t world_size) {
+inline TrainingResult train_in_layout(const std::vector<std::string>& flags,
+                                      std::int64_t world_size) {
   const RunConfig run = read_run(flags, world_size);
   TrainingResult outcome;
   std::mutex mutex;
   run_rank_threads(world_size, [&](Communicators& communicators) {
     std::ostream silent(nullptr);
-    Trainer trainer = set_up(run, silent, {.communicators = &communicators, .processors = {.count = 1 << 20}});
+    Trainer trainer =
+        set_up(run, silent, {.communicators = &communicators, .processors = {.count = 1 << 20}});
     const auto keep = [&](Tensors& whole) {
       const std::scoped_lock lock(mutex);
       add_part(*trainer.weights, whole);
@@ -84,7 +91,8 @@ inline TrainingResult train_in_layout(const std::vector<std::string>& flags, std
 /// The flags of a case, `more` last.
 inline std::vector<std::string> flags_of(const Case& one, const std::vector<std::string>& more) {
   std::vector<std::string> all = common_flags();
-  for (const auto& part : {families()[one.family].flags, one.layout.flags(), more}) all.insert(all.end(), part.begin(), part.end());
+  for (const auto& part : {families()[one.family].flags, one.layout.flags(), more})
+    all.insert(all.end(), part.begin(), part.end());
   return all;
 }
 
@@ -101,7 +109,8 @@ inline double relative_distance(const at::Tensor& a, const at::Tensor& b) {
 /// The largest relative distance of two curves' points.
 inline double curve_distance(const std::vector<double>& a, const std::vector<double>& b) {
   double most = a.size() == b.size() ? 0 : INFINITY;
-  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) most = std::max(most, std::abs(a[i] - b[i]) / std::abs(b[i]));
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
+    most = std::max(most, std::abs(a[i] - b[i]) / std::abs(b[i]));
   return most;
 }
 

@@ -1,6 +1,8 @@
-// Layout never changes the mathematics: every family of models in every layout has the loss, the gradients and the curve of one rank.
+// Layout never changes the mathematics: every family of models in every layout has the loss, the
+// gradients and the curve of one rank.
 //
-// The fast set covers every pair of choices; MEGATRON_TEST_LAYOUTS=all takes every combination, and random ones from MEGATRON_TEST_SEED.
+// The fast set covers every pair of choices; MEGATRON_TEST_LAYOUTS=all takes every combination, and
+// random ones from MEGATRON_TEST_SEED.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,8 +23,9 @@ bool wants_all() {
 }
 
 /// W − W' = lr·gradient; a learning rate of 2¹⁴ leaves the gradient all the bits.
-const std::vector<std::string> kOneSgdStep{"--optimizer",    "sgd", "--sgd-momentum", "0",     "--clip-grad",   "0",
-                                           "--weight-decay", "0",   "--lr",           "16384", "--train-iters", "1"};
+const std::vector<std::string> kOneSgdStep{"--optimizer", "sgd",   "--sgd-momentum", "0",
+                                           "--clip-grad", "0",     "--weight-decay", "0",
+                                           "--lr",        "16384", "--train-iters",  "1"};
 const std::vector<std::string> kTwentySteps{"--train-iters", "20", "--lr-warmup-iters", "5"};
 
 std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
@@ -40,20 +43,26 @@ const TrainingResult& reference(std::size_t family, const std::vector<std::strin
 }
 
 void expect_one_ranks_gradients(const Case& one) {
-  const TrainingResult &expected = reference(one.family, kOneSgdStep), actual = train_case(one, kOneSgdStep);
+  const TrainingResult &expected = reference(one.family, kOneSgdStep),
+                       actual = train_case(one, kOneSgdStep);
   EXPECT_LE(curve_distance(actual.losses, expected.losses), 1e-6) << "loss of the first step";
   EXPECT_LE(curve_distance(actual.grad_norms, expected.grad_norms), 1e-5) << "gradient norm";
   ASSERT_EQ(actual.after.size(), expected.after.size());
   for (const auto& [name, after] : expected.after) {
     ASSERT_TRUE(actual.after.contains(name)) << name;
-    EXPECT_TRUE(actual.before.at(name).equal(expected.before.at(name))) << name << " is drawn otherwise";
-    const at::Tensor expected_gradient = expected.before.at(name) - after, gradient = actual.before.at(name) - actual.after.at(name);
+    EXPECT_TRUE(actual.before.at(name).equal(expected.before.at(name)))
+        << name << " is drawn otherwise";
+    const at::Tensor expected_gradient = expected.before.at(name) - after,
+                     gradient = actual.before.at(name) - actual.after.at(name);
     EXPECT_LE(relative_distance(gradient, expected_gradient), 1e-5) << "gradient of " << name;
   }
 }
 
 void expect_one_ranks_curve(const Case& one) {
-  EXPECT_LE(curve_distance(train_case(one, kTwentySteps).losses, reference(one.family, kTwentySteps).losses), 1e-5) << "20 steps";
+  EXPECT_LE(curve_distance(train_case(one, kTwentySteps).losses,
+                           reference(one.family, kTwentySteps).losses),
+            1e-5)
+      << "20 steps";
 }
 
 void expect_one_rank(const Case& one) {
@@ -70,35 +79,41 @@ TEST(Layouts, TrainAsOneRankDoes) {
 
 TEST(Layouts, RandomOnesTrainAsOneRankDoes) {
   const char* given = std::getenv("MEGATRON_TEST_SEED");
-  const unsigned seed = given != nullptr ? static_cast<unsigned>(std::atoi(given)) : std::random_device()();
+  const unsigned seed =
+      given != nullptr ? static_cast<unsigned>(std::atoi(given)) : std::random_device()();
   SCOPED_TRACE("MEGATRON_TEST_SEED=" + std::to_string(seed));
   std::mt19937 random(seed);
   const std::vector<Case> all = all_cases();
   for (int i = 0; i < (wants_all() ? 50 : 2); ++i) expect_one_rank(all[random() % all.size()]);
 }
 
-/// Only the order of whole operations differs: loss and gradients have one rank's bits. Weights that two stages share are within rounding.
+/// Only the order of whole operations differs: loss and gradients have one rank's bits. Weights
+/// that two stages share are within rounding.
 TEST(Layouts, EveryScheduleHasTheBitsOfOneRank) {
   for (std::size_t family = 0; family < families().size(); ++family) {
-    const bool is_tied = !std::ranges::count(families()[family].flags, "--untie-embeddings-and-output-weights");
+    const bool is_tied =
+        !std::ranges::count(families()[family].flags, "--untie-embeddings-and-output-weights");
     for (std::size_t pipeline = 1; pipeline < pipelines().size(); ++pipeline) {
       const Case one{family, {.pipeline = pipeline}};
       SCOPED_TRACE(families()[family].name + ", " + one.layout.text());
-      const TrainingResult &expected = reference(family, kOneSgdStep), actual = train_case(one, kOneSgdStep);
+      const TrainingResult &expected = reference(family, kOneSgdStep),
+                           actual = train_case(one, kOneSgdStep);
       EXPECT_EQ(actual.losses, expected.losses);
       for (const auto& [name, after] : expected.after) {
         const at::Tensor& mine = actual.after.at(name);
         if (is_tied && name == "embedding.word_embeddings.weight") {
           EXPECT_LE(relative_distance(mine, after), 1e-6) << name;
         } else {
-          EXPECT_TRUE(mine.equal(after)) << name << " differs by " << relative_distance(mine, after);
+          EXPECT_TRUE(mine.equal(after))
+              << name << " differs by " << relative_distance(mine, after);
         }
       }
     }
   }
 }
 
-/// How far the gradients of a bf16 step are from those of the float32 one: root mean square over tensors of ‖difference‖ / ‖gradient‖.
+/// How far the gradients of a bf16 step are from those of the float32 one: root mean square over
+/// tensors of ‖difference‖ / ‖gradient‖.
 double gradient_distance(const TrainingResult& rounded, const TrainingResult& exact) {
   double squares = 0;
   for (const auto& [name, after] : exact.after) {
@@ -109,15 +124,17 @@ double gradient_distance(const TrainingResult& rounded, const TrainingResult& ex
   return std::sqrt(squares / static_cast<double>(exact.after.size()));
 }
 
-/// In bf16 rounding differs with the order of sums, over thousands of elements as much one way as the other: within 8 % with AVX512-BF16. One
-/// more rounding of all values would make it 1.4 times as far. Without tensor parallelism only the fp32 sums over ranks differ.
+/// In bf16 rounding differs with the order of sums, over thousands of elements as much one way as
+/// the other: within 8 % with AVX512-BF16. One more rounding of all values would make it 1.4 times
+/// as far. Without tensor parallelism only the fp32 sums over ranks differ.
 TEST(Layouts, InBf16GradientsAreNoFartherFromFp32) {
   const std::vector<std::string> bf16 = joined(kOneSgdStep, {"--bf16"});
   for (const Case& one : wants_all() ? all_cases() : pairwise_cases(kMostRanksAtOnce)) {
     SCOPED_TRACE(families()[one.family].name + ", " + one.layout.text());
     const TrainingResult& exact = reference(one.family, kOneSgdStep);
     const double of_one_rank = gradient_distance(reference(one.family, bf16), exact);
-    EXPECT_LE(gradient_distance(train_case(one, bf16), exact), (one.layout.tp == 1 ? 1.001 : 1.25) * of_one_rank);
+    EXPECT_LE(gradient_distance(train_case(one, bf16), exact),
+              (one.layout.tp == 1 ? 1.001 : 1.25) * of_one_rank);
   }
 }
 
@@ -132,29 +149,33 @@ struct MeanOfSeeds {
   double mean = 0, standard_error = 0;
 };
 
-/// ln(a layout's rounding distance / one rank's). Both are chance, and a curve that amplifies its rounding is far from float32 in either; hence
-/// ratios of the same seed, and their logarithms.
+/// ln(a layout's rounding distance / one rank's). Both are chance, and a curve that amplifies its
+/// rounding is far from float32 in either; hence ratios of the same seed, and their logarithms.
 MeanOfSeeds log_rounding_ratio(const Case& one) {
   constexpr int kSeeds = 8;
   double sum = 0, squares = 0;
   for (int seed = 77; seed < 77 + kSeeds; ++seed) {
-    const std::vector<std::string> exact = joined(kTwentySteps, {"--seed", std::to_string(seed)}), bf16 = joined(exact, {"--bf16"});
+    const std::vector<std::string> exact = joined(kTwentySteps, {"--seed", std::to_string(seed)}),
+                                   bf16 = joined(exact, {"--bf16"});
     const std::vector<double>& exact_losses = reference(one.family, exact).losses;
     const double ratio =
-        std::log(rounding_distance(train_case(one, bf16).losses, exact_losses) / rounding_distance(reference(one.family, bf16).losses, exact_losses));
+        std::log(rounding_distance(train_case(one, bf16).losses, exact_losses) /
+                 rounding_distance(reference(one.family, bf16).losses, exact_losses));
     sum += ratio, squares += ratio * ratio;
   }
   const double mean = sum / kSeeds, variance = (squares - sum * mean) / (kSeeds - 1);
   return {mean, std::sqrt(std::max(variance, 0.0) / kSeeds)};
 }
 
-/// A layout's curve may be no more than 1.5 times as far from float32 as one rank's, beyond what the seeds leave in doubt (two standard errors). The
-/// fast set takes tensor parallelism in the two families whose seeds agree best.
+/// A layout's curve may be no more than 1.5 times as far from float32 as one rank's, beyond what
+/// the seeds leave in doubt (two standard errors). The fast set takes tensor parallelism in the two
+/// families whose seeds agree best.
 TEST(Layouts, InBf16CurvesAreNoFartherFromFp32) {
   std::vector<Case> cases = pairwise_cases(kMostRanksAtOnce);
   if (!wants_all()) {
     std::erase_if(cases, [](const Case& one) {
-      return one.layout.tp == 1 || (families()[one.family].name != "llama" && families()[one.family].name != "bloom");
+      return one.layout.tp == 1 ||
+             (families()[one.family].name != "llama" && families()[one.family].name != "bloom");
     });
     cases.resize(2);
   }
@@ -162,7 +183,8 @@ TEST(Layouts, InBf16CurvesAreNoFartherFromFp32) {
     SCOPED_TRACE(families()[one.family].name + ", " + one.layout.text());
     const MeanOfSeeds ratio = log_rounding_ratio(one);
     EXPECT_LE(ratio.mean, std::log(1.5) + 2 * ratio.standard_error);
-    RecordProperty("ratio", std::to_string(std::exp(ratio.mean)) + " ± " + std::to_string(100 * ratio.standard_error) + " %");
+    RecordProperty("ratio", std::to_string(std::exp(ratio.mean)) + " ± " +
+                                std::to_string(100 * ratio.standard_error) + " %");
   }
 }
 

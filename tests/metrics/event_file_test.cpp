@@ -15,17 +15,21 @@ namespace {
 
 std::string from_hex(std::string_view hex) {
   std::string bytes;
-  for (std::size_t i = 0; i < hex.size(); i += 2) bytes += static_cast<char>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16));
+  for (std::size_t i = 0; i < hex.size(); i += 2)
+    bytes += static_cast<char>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16));
   return bytes;
 }
 
-TEST(FramedRecord, IsTensorFlows) { EXPECT_EQ(framed_record("abc"), from_hex("0300000000000000b099490e6162636e57f121")); }
+TEST(FramedRecord, IsTensorFlows) {
+  EXPECT_EQ(encode_tfrecord("abc"), from_hex("0300000000000000b099490e6162636e57f121"));
+}
 
 TEST(Protobuf, EncodesAnEventAsItsClassDoes) {
   const ProtobufWriter value = ProtobufWriter().add_bytes(1, "lm loss").add_float(2, 2.5f);
-  const ProtobufWriter event =
-      ProtobufWriter().add_double(1, 1.5).add_integer(2, 300).add_bytes(5, ProtobufWriter().add_bytes(1, value.bytes()).bytes());
-  EXPECT_EQ(event.bytes(), from_hex("09000000000000f83f10ac022a100a0e0a076c6d206c6f73731500002040"));
+  const ProtobufWriter event = ProtobufWriter().add_double(1, 1.5).add_integer(2, 300).add_bytes(
+      5, ProtobufWriter().add_bytes(1, value.bytes()).bytes());
+  EXPECT_EQ(event.bytes(),
+            from_hex("09000000000000f83f10ac022a100a0e0a076c6d206c6f73731500002040"));
 }
 
 TEST(Protobuf, ReaderStopsAtBrokenMessages) {
@@ -51,7 +55,7 @@ class EventFileTest : public ScratchFolder {
   }
   fs::path only_file() const { return fs::directory_iterator(folder_)->path(); }
   void write_iterations(int first, int last) {
-    EventFile file(folder_, 10);
+    EventFileWriter file(folder_, 10);
     for (int i = first; i <= last; ++i) {
       file.add_scalars({{"lm loss", 1.0 / i}}, i);
       file.add_scalars({{"lm loss vs samples", 1.0 / i}}, i * 1000);
@@ -71,7 +75,7 @@ TEST_F(EventFileTest, HoldsVersionThenPoints) {
 }
 
 TEST_F(EventFileTest, QueueIsWrittenWhenFull) {
-  EventFile file(folder_, 3);
+  EventFileWriter file(folder_, 3);
   const auto empty = fs::file_size(file.path());
   file.add_scalars({{"a", 1}}, 1);
   file.add_scalars({{"a", 1}}, 2);
@@ -81,7 +85,7 @@ TEST_F(EventFileTest, QueueIsWrittenWhenFull) {
 }
 
 TEST_F(EventFileTest, AFileThatVanishesIsMadeAgain) {
-  EventFile file(folder_, 100);
+  EventFileWriter file(folder_, 100);
   file.add_scalars({{"lost", 1}}, 1);
   file.flush();
   fs::remove_all(folder_);
@@ -96,7 +100,7 @@ TEST_F(EventFileTest, AFileThatVanishesIsMadeAgain) {
 /// A link to itself stands for a network file system that does not answer.
 TEST_F(EventFileTest, AFolderThatCannotBeLookedAtIsNotMadeAgain) {
   const fs::path aside = folder_.string() + ".aside";
-  EventFile file(folder_, 100);
+  EventFileWriter file(folder_, 100);
   file.add_scalars({{"first", 1}}, 1);
   file.flush();
   fs::rename(folder_, aside);
@@ -130,7 +134,7 @@ class FullDisk {
 };
 
 TEST_F(EventFileTest, AFullDiskCostsOnlyWhatCouldNotBeWritten) {
-  EventFile file(folder_, 100);
+  EventFileWriter file(folder_, 100);
   {
     const FullDisk full(fs::file_size(file.path()) + 20);  // in the middle of the next record
     file.add_scalars({{"lost", 1}}, 1);
@@ -154,10 +158,12 @@ TEST_F(EventFileTest, ResumeDropsWhatComesAgain) {
 TEST_F(EventFileTest, ResumeDropsATornTailAndLeavesOtherWritersAlone) {
   write_iterations(1, 2);
   const auto whole = fs::file_size(only_file());
-  std::ofstream(only_file(), std::ios::app | std::ios::binary) << framed_record("abc").substr(0, 9);
+  std::ofstream(only_file(), std::ios::app | std::ios::binary)
+      << encode_tfrecord("abc").substr(0, 9);
   fs::create_directories(folder_);
   const fs::path other = folder_ / "events.out.tfevents.1.other";
-  std::ofstream(other, std::ios::binary) << framed_record(ProtobufWriter().add_integer(2, 9).bytes());
+  std::ofstream(other, std::ios::binary)
+      << encode_tfrecord(ProtobufWriter().add_integer(2, 9).bytes());
   const auto other_size = fs::file_size(other);
   drop_events_after(folder_, 5);
   EXPECT_EQ(fs::file_size(other), other_size);
@@ -176,7 +182,9 @@ TEST_F(EventFileTest, DamagedRecordsEndTheReading) {
   EXPECT_EQ(records(only_file()).size(), 6u);
 }
 
-TEST_F(EventFileTest, UnwritableFolderIsTheUsersMistake) { EXPECT_THROW(EventFile("/dev/null/events", 1), UserError); }
+TEST_F(EventFileTest, UnwritableFolderIsTheUsersMistake) {
+  EXPECT_THROW(EventFileWriter("/dev/null/events", 1), UserError);
+}
 
 }  // namespace
 }  // namespace megatron

@@ -15,7 +15,8 @@ namespace {
 
 class MetricsWriterTest : public testing::Test {
  protected:
-  fs::path folder_ = fs::temp_directory_path() / ("metrics_writer_test." + std::to_string(getpid()));
+  fs::path folder_ =
+      fs::temp_directory_path() / ("metrics_writer_test." + std::to_string(getpid()));
   void TearDown() override { fs::remove_all(folder_); }
   std::string text() const { return read_file(folder_ / "metrics.jsonl"); }
 };
@@ -28,7 +29,9 @@ TEST_F(MetricsWriterTest, ResumedRunDropsLinesPastItsIterationAndTornOnes) {
   std::ofstream(folder_ / "metrics.jsonl", std::ios::app) << "{\"iteration\":2,\"lm lo";
   MetricsWriter writer(folder_, 2);
   writer.write({{"iteration", 3}, {"lm loss", 9.0}});
-  EXPECT_EQ(text(), "{\"iteration\":1,\"lm loss\":0.5}\n{\"iteration\":2,\"lm loss\":1.0}\n{\"iteration\":3,\"lm loss\":9.0}\n");
+  EXPECT_EQ(text(),
+            "{\"iteration\":1,\"lm loss\":0.5}\n{\"iteration\":2,\"lm "
+            "loss\":1.0}\n{\"iteration\":3,\"lm loss\":9.0}\n");
 }
 
 TEST_F(MetricsWriterTest, FreshRunStartsAnEmptyFile) {
@@ -39,10 +42,10 @@ TEST_F(MetricsWriterTest, FreshRunStartsAnEmptyFile) {
 
 TEST_F(MetricsWriterTest, LinesOfAnotherRunAreKeptAside) {
   const auto write_run = [&](int iterations) {
-    MetricsWriter writer(folder_, 0, EarlierLines::other_run);
+    MetricsWriter writer(folder_, 0, ExistingMetrics::other_run);
     writer.write({{"iteration", 0}, {"run", "record"}});
     for (int i = 1; i <= iterations; ++i) writer.write({{"iteration", i}});
-    return writer.kept_copy();
+    return writer.backup_path();
   };
   EXPECT_EQ(write_run(2), "");
   const std::string first = text();
@@ -51,8 +54,8 @@ TEST_F(MetricsWriterTest, LinesOfAnotherRunAreKeptAside) {
   EXPECT_EQ(write_run(1), "") << "a record alone is nothing to keep";
   EXPECT_EQ(write_run(1), folder_ / "metrics-2.jsonl");
 
-  const MetricsWriter fork(folder_, 1, EarlierLines::other_run);
-  EXPECT_EQ(fork.kept_copy(), "") << "nothing lies past iteration 1";
+  const MetricsWriter fork(folder_, 1, ExistingMetrics::other_run);
+  EXPECT_EQ(fork.backup_path(), "") << "nothing lies past iteration 1";
 }
 
 TEST_F(MetricsWriterTest, AFolderThatVanishesIsMadeAgain) {
@@ -84,7 +87,9 @@ TEST_F(MetricsWriterTest, AFolderThatCannotBeLookedAtIsNotMadeAgain) {
   EXPECT_EQ(text(), "{\"iteration\":0,\"run\":\"record\"}\n{\"iteration\":1}\n");
 }
 
-TEST_F(MetricsWriterTest, FolderThatCannotBeMadeIsTheUsersMistake) { EXPECT_THROW(MetricsWriter("/dev/null/metrics", 0), UserError); }
+TEST_F(MetricsWriterTest, FolderThatCannotBeMadeIsTheUsersMistake) {
+  EXPECT_THROW(MetricsWriter("/dev/null/metrics", 0), UserError);
+}
 
 }  // namespace
 }  // namespace megatron

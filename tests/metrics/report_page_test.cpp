@@ -19,8 +19,10 @@ Series line(std::size_t size, const auto& value) {
 }
 
 TEST(Downsampled, KeepsPeaksAndMeans) {
-  const Series series = line(10000, [](std::size_t i) { return i == 5555 ? 100.0 : i == 7777 ? -100.0 : 1.0; });
-  const DrawnSeries drawn = downsampled(series, 200);
+  const Series series = line(10000, [](std::size_t i) {
+    return i == 5555 ? 100.0 : i == 7777 ? -100.0 : 1.0;
+  });
+  const DownsampledSeries drawn = downsample(series, 200);
   EXPECT_LE(drawn.points.x.size(), 200u);
   EXPECT_EQ(*std::ranges::max_element(drawn.points.y), 100);
   EXPECT_EQ(*std::ranges::min_element(drawn.points.y), -100);
@@ -31,13 +33,15 @@ TEST(Downsampled, KeepsPeaksAndMeans) {
 }
 
 TEST(Downsampled, ShortSeriesStayAsTheyAre) {
-  const DrawnSeries drawn = downsampled(line(200, [](std::size_t i) { return static_cast<double>(i); }), 200);
+  const DownsampledSeries drawn =
+      downsample(line(200, [](std::size_t i) { return static_cast<double>(i); }), 200);
   EXPECT_EQ(drawn.points.x.size(), 200u);
   EXPECT_TRUE(drawn.means.empty());
 }
 
 TEST(Downsampled, NotANumberIsKept) {
-  const DrawnSeries drawn = downsampled(line(1000, [](std::size_t i) { return i == 300 ? std::nan("") : 1.0; }), 100);
+  const DownsampledSeries drawn =
+      downsample(line(1000, [](std::size_t i) { return i == 300 ? std::nan("") : 1.0; }), 100);
   EXPECT_TRUE(std::ranges::any_of(drawn.points.y, [](double y) { return std::isnan(y); }));
 }
 
@@ -57,10 +61,13 @@ TEST(HistogramOfSteps, CountsEveryFiniteValue) {
 RunLog small_run() {
   RunLog log{.name = "a </script><script>alert(1)</script> & \xff"};
   log.steps["lm loss"] = line(3, [](std::size_t i) { return 3.0 - static_cast<double>(i); });
-  log.steps["consumed_train_samples"] = line(3, [](std::size_t i) { return 4.0 * static_cast<double>(i); });
+  log.steps["consumed_train_samples"] =
+      line(3, [](std::size_t i) { return 4.0 * static_cast<double>(i); });
   log.evaluations["lm loss validation"].add(1, 2.5);
   log.evaluations["lm loss validation"].add(2, 2.75);
-  log.starts.emplace_back(Json{{"parameters", 124439808}, {"settings", {{"seq_length", "16"}, {"train_iters", "9"}, {"num_layers", 12}}}});
+  log.starts.emplace_back(
+      Json{{"parameters", 124439808},
+           {"settings", {{"seq_length", "16"}, {"train_iters", "9"}, {"num_layers", 12}}}});
   log.start_iterations = {0};
   return log;
 }
@@ -103,11 +110,11 @@ TEST(Summary, GivesTheLayoutAndTheEpochs) {
 }
 
 TEST(Summary, ListsEverySetting) {
-  const SummaryRows settings = settings_of(small_run());
+  const SummaryRows settings = last_settings(small_run());
   EXPECT_EQ(settings.size(), 3u);
   EXPECT_EQ(row(settings, "seq_length"), "16");
   EXPECT_EQ(row(settings, "num_layers"), "12") << "whatever the type";
-  EXPECT_TRUE(settings_of(RunLog{}).empty());
+  EXPECT_TRUE(last_settings(RunLog{}).empty());
 }
 
 TEST(ReportPage, HoldsItsDataSafelyAndNeedsNoNetwork) {

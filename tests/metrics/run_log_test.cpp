@@ -38,21 +38,27 @@ TEST_F(RunLogTest, SortsNumbersIntoSeries) {
 
 TEST_F(RunLogTest, ATornOrGarbledLineCostsOnlyItself) {
   const RunLog log = read(
-      "{\"iteration\":1,\"lm loss\":2}\n\xff\xfe garbage\n[1,2]\n{\"iteration\":\"two\"}\n{\"iteration\":3,\"lm loss\":1}\n{\"iteration\":4,\"lm");
+      "{\"iteration\":1,\"lm loss\":2}\n\xff\xfe "
+      "garbage\n[1,2]\n{\"iteration\":\"two\"}\n{\"iteration\":3,\"lm "
+      "loss\":1}\n{\"iteration\":4,\"lm");
   EXPECT_EQ(log.unreadable_lines, 4);
   EXPECT_EQ(log.steps.at("lm loss").x, (std::vector<double>{1, 3}));
   EXPECT_TRUE(log.first_unreadable.starts_with("line 2: ")) << log.first_unreadable;
 }
 
 TEST_F(RunLogTest, TakesPythonsNotANumber) {
-  const RunLog log = read("{\"iteration\":1,\"lm loss\":NaN,\"say\":\"NaN \\\" NaN\",\"grad_norm\":-Infinity,\"lr\":1}\n");
+  const RunLog log = read(
+      "{\"iteration\":1,\"lm loss\":NaN,\"say\":\"NaN \\\" "
+      "NaN\",\"grad_norm\":-Infinity,\"lr\":1}\n");
   EXPECT_EQ(log.unreadable_lines, 0);
   EXPECT_TRUE(std::isnan(log.steps.at("lm loss").y[0]));
   EXPECT_EQ(log.steps.at("lr").y[0], 1);
 }
 
 TEST_F(RunLogTest, OfAnIterationWrittenTwiceTheLastStays) {
-  const RunLog log = read("{\"iteration\":1,\"a\":1}\n{\"iteration\":2,\"a\":2}\n{\"iteration\":3,\"a\":3}\n{\"iteration\":2,\"a\":20}\n");
+  const RunLog log = read(
+      "{\"iteration\":1,\"a\":1}\n{\"iteration\":2,\"a\":2}\n{\"iteration\":3,\"a\":3}\n{"
+      "\"iteration\":2,\"a\":20}\n");
   EXPECT_EQ(log.steps.at("a").x, (std::vector<double>{1, 2, 3}));
   EXPECT_EQ(log.steps.at("a").y, (std::vector<double>{1, 20, 3}));
 }
@@ -64,16 +70,22 @@ TEST_F(RunLogTest, AMissingFileIsTheUsersMistake) {
   EXPECT_EQ(read("").lines, 0);
 }
 
-/// Random bytes, and good lines cut, doubled and with bytes changed: nothing but the lines themselves may be lost.
+/// Random bytes, and good lines cut, doubled and with bytes changed: nothing but the lines
+/// themselves may be lost.
 TEST(RunLogFuzz, AnyBytesAreALineOrNone) {
   std::mt19937 random(7);
-  const auto below = [&](std::size_t limit) { return std::uniform_int_distribution<std::size_t>(0, limit - 1)(random); };
+  const auto below = [&](std::size_t limit) {
+    return std::uniform_int_distribution<std::size_t>(0, limit - 1)(random);
+  };
   const std::string good =
-      "{\"iteration\":12,\"lm loss\":2.5,\"run\":{\"settings\":{\"lr\":\"1\"}},\"split\":\"test\",\"x\":[1,{\"y\":NaN}],\"z\":1e999}";
+      "{\"iteration\":12,\"lm "
+      "loss\":2.5,\"run\":{\"settings\":{\"lr\":\"1\"}},\"split\":\"test\",\"x\":[1,{\"y\":NaN}],"
+      "\"z\":1e999}";
   for (int round = 0; round < 20000; ++round) {
     std::string line = good.substr(0, 1 + below(good.size()));
     if (round % 3 == 0) line += good.substr(below(good.size()));
-    for (std::size_t changes = below(6); changes > 0; --changes) line[below(line.size())] = static_cast<char>(below(256));
+    for (std::size_t changes = below(6); changes > 0; --changes)
+      line[below(line.size())] = static_cast<char>(below(256));
     RunLog log;
     if (!read_metrics_line(line, log)) {
       EXPECT_TRUE(log.steps.empty() && log.evaluations.empty() && log.starts.empty()) << line;

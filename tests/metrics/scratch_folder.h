@@ -11,8 +11,9 @@ namespace megatron {
 class ScratchFolder : public testing::Test {
  protected:
   ~ScratchFolder() override { fs::remove_all(folder_); }
-  fs::path folder_ =
-      fs::temp_directory_path() / (std::string(testing::UnitTest::GetInstance()->current_test_info()->name()) + "." + std::to_string(::getpid()));
+  fs::path folder_ = fs::temp_directory_path() /
+                     (std::string(testing::UnitTest::GetInstance()->current_test_info()->name()) +
+                      "." + std::to_string(::getpid()));
 };
 
 }  // namespace megatron

@@ -26,7 +26,13 @@ class TensorBoardTest : public ScratchFolder {
     }
     return found;
   }
-  StepMetrics step() const { return {.iteration = 4, .consumed_samples = 32, .losses = {{"lm loss", 2}}, .grad_norm = 1, .memory = MemoryMetrics{}}; }
+  StepMetrics step() const {
+    return {.iteration = 4,
+            .consumed_samples = 32,
+            .losses = {{"lm loss", 2}},
+            .grad_norm = 1,
+            .memory = MemoryMetrics{}};
+  }
   void write(const LoggerConfig& config, const auto& metrics) {
     TensorBoard board(config, 0);
     board.add(metrics);
@@ -36,10 +42,13 @@ class TensorBoardTest : public ScratchFolder {
 
 TEST_F(TensorBoardTest, ChartsAStepOverIterationsAndSamples) {
   write(config(), step());
-  EXPECT_THAT(charts(), UnorderedElementsAre(std::pair("learning-rate", 4), std::pair("learning-rate vs samples", 32), std::pair("batch-size", 4),
-                                             std::pair("batch-size vs samples", 32), std::pair("lm loss", 4), std::pair("lm loss vs samples", 32),
-                                             std::pair("loss-scale", 4), std::pair("loss-scale vs samples", 32), std::pair("grad-norm", 4),
-                                             std::pair("grad-norm vs samples", 32)));
+  EXPECT_THAT(
+      charts(),
+      UnorderedElementsAre(std::pair("learning-rate", 4), std::pair("learning-rate vs samples", 32),
+                           std::pair("batch-size", 4), std::pair("batch-size vs samples", 32),
+                           std::pair("lm loss", 4), std::pair("lm loss vs samples", 32),
+                           std::pair("loss-scale", 4), std::pair("loss-scale vs samples", 32),
+                           std::pair("grad-norm", 4), std::pair("grad-norm vs samples", 32)));
 }
 
 TEST_F(TensorBoardTest, FlagsAddAndRemoveCharts) {
@@ -53,8 +62,10 @@ TEST_F(TensorBoardTest, FlagsAddAndRemoveCharts) {
   metrics.skipped_samples = 8;
   write(chosen, metrics);
   const auto found = charts();
-  for (const char* tag : {"mem-reserved-bytes", "mem-allocated-bytes", "mem-max-allocated-bytes", "world-size", "world-size vs samples",
-                          "params-norm", "num-zeros vs samples", "decoupled-learning-rate", "skipped-train-samples"}) {
+  for (const char* tag :
+       {"mem-reserved-bytes", "mem-allocated-bytes", "mem-max-allocated-bytes", "world-size",
+        "world-size vs samples", "params-norm", "num-zeros vs samples", "decoupled-learning-rate",
+        "skipped-train-samples"}) {
     EXPECT_TRUE(found.contains(tag)) << tag;
   }
   EXPECT_FALSE(found.contains("loss-scale"));
@@ -68,22 +79,33 @@ TEST_F(TensorBoardTest, PointsStandAtItsLogInterval) {
 }
 
 TEST_F(TensorBoardTest, TimersOnlyWhenAskedFor) {
-  const IntervalMetrics interval{.iteration = 10, .iteration_s = 0.5, .throughput = 1.5, .timer_means = {{"forward-backward", 0.25}}};
+  const IntervalMetrics interval{.iteration = 10,
+                                 .iteration_s = 0.5,
+                                 .throughput = 1.5,
+                                 .timer_means = {{"forward-backward", 0.25}}};
   write(config(), interval);
   EXPECT_TRUE(charts().empty());
   LoggerConfig timed = config();
   timed.log_timers_to_tensorboard = true;
   write(timed, interval);
-  EXPECT_THAT(charts(), UnorderedElementsAre(std::pair("iteration-time", 10), std::pair("throughput", 10), std::pair("forward-backward-time", 10)));
+  EXPECT_THAT(charts(),
+              UnorderedElementsAre(std::pair("iteration-time", 10), std::pair("throughput", 10),
+                                   std::pair("forward-backward-time", 10)));
 }
 
 TEST_F(TensorBoardTest, EvaluationsCarryTheirSplitAndSet) {
   LoggerConfig perplexities = config();
   perplexities.log_validation_ppl_to_tensorboard = true;
-  write(perplexities,
-        EvaluationMetrics{.iteration = 5, .consumed_samples = 50, .split = "validation", .suffix = "-code", .losses = {{"lm loss", 1}}});
-  EXPECT_THAT(charts(), UnorderedElementsAre(std::pair("lm loss validation-code", 5), std::pair("lm loss validation-code vs samples", 50),
-                                             std::pair("lm loss validation-code ppl", 5), std::pair("lm loss validation-code ppl vs samples", 50)));
+  write(perplexities, EvaluationMetrics{.iteration = 5,
+                                        .consumed_samples = 50,
+                                        .split = "validation",
+                                        .suffix = "-code",
+                                        .losses = {{"lm loss", 1}}});
+  EXPECT_THAT(charts(),
+              UnorderedElementsAre(std::pair("lm loss validation-code", 5),
+                                   std::pair("lm loss validation-code vs samples", 50),
+                                   std::pair("lm loss validation-code ppl", 5),
+                                   std::pair("lm loss validation-code ppl vs samples", 50)));
 }
 
 TEST_F(TensorBoardTest, NothingIsWrittenWithoutAFolder) {

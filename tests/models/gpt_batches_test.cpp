@@ -1,4 +1,5 @@
-// What a batch is cut into must not matter: samples alone or together, documents packed or apart, weights on one rank or many.
+// What a batch is cut into must not matter: samples alone or together, documents packed or apart,
+// weights on one rank or many.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +34,8 @@ Microbatch make_batch(std::int64_t b, std::int64_t s) {
 
 Microbatch sample_of(const Microbatch& batch, std::int64_t index) {
   Microbatch sample;
-  for (const auto& [name, tensor] : batch.tensors) sample.tensors[name] = tensor.narrow(0, index, 1);
+  for (const auto& [name, tensor] : batch.tensors)
+    sample.tensors[name] = tensor.narrow(0, index, 1);
   sample.sample_ordinals = batch.sample_ordinals.narrow(0, index, 1);
   return sample;
 }
@@ -48,7 +50,8 @@ TEST_P(GptBatches, GradientOfOneSampleEqualsCentralDifferences) {
     ParamStore store(declared_parameters(*model), {.dtype = at::kDouble});
     store.initialize(3);
     const Microbatch batch = make_batch(1, 4);
-    check_gradients([&] { return model->forward_step(batch, true).loss_sum; }, {}, &store, {.tolerance = 1e-7, .max_elements = 4});
+    check_gradients([&] { return model->forward_step(batch, true).loss_sum; }, {}, &store,
+                    {.tolerance = 1e-7, .max_elements = 4});
   }
 }
 
@@ -62,11 +65,14 @@ TEST_P(GptBatches, SamplesOneByOneGiveTheGradientsOfTheBatch) {
     for (const Microbatch& part : parts) model->forward_step(part, true).loss_sum.backward();
     store.finalize_gradients();
     std::vector<at::Tensor> result;
-    for (const Parameter* parameter : store.parameters()) result.push_back(parameter->grad().clone());
+    for (const Parameter* parameter : store.parameters())
+      result.push_back(parameter->grad().clone());
     return result;
   };
-  const auto whole = gradients({batch}), apart = gradients({sample_of(batch, 0), sample_of(batch, 1), sample_of(batch, 2)});
-  for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_LT(difference(apart[i], whole[i]), 1e-12) << store.parameters()[i]->name();
+  const auto whole = gradients({batch}),
+             apart = gradients({sample_of(batch, 0), sample_of(batch, 1), sample_of(batch, 2)});
+  for (std::size_t i = 0; i < whole.size(); ++i)
+    EXPECT_LT(difference(apart[i], whole[i]), 1e-12) << store.parameters()[i]->name();
 }
 
 TEST_P(GptBatches, PackedDocumentsEqualDocumentsAlone) {
@@ -79,9 +85,12 @@ TEST_P(GptBatches, PackedDocumentsEqualDocumentsAlone) {
   std::vector<at::Tensor> alone(2);
   for (std::int64_t i = 0; i < 2; ++i) {
     packed.tensors["document_ids"][i].narrow(0, cuts[i], 7 - cuts[i]).fill_(1);
-    packed.tensors["position_ids"][i].narrow(0, cuts[i], 7 - cuts[i]).copy_(at::arange(7 - cuts[i]));
+    packed.tensors["position_ids"][i]
+        .narrow(0, cuts[i], 7 - cuts[i])
+        .copy_(at::arange(7 - cuts[i]));
     std::vector<at::Tensor> losses;
-    for (const auto& [begin, count] : {std::pair<std::int64_t, std::int64_t>{0, cuts[i]}, {cuts[i], 7 - cuts[i]}}) {
+    for (const auto& [begin, count] :
+         {std::pair<std::int64_t, std::int64_t>{0, cuts[i]}, {cuts[i], 7 - cuts[i]}}) {
       Microbatch document = sample_of(packed, i);
       document.tensors.erase("document_ids");
       for (auto& [name, tensor] : document.tensors) tensor = tensor.narrow(1, begin, count);
@@ -93,9 +102,12 @@ TEST_P(GptBatches, PackedDocumentsEqualDocumentsAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Positions, GptBatches,
-                         testing::Values(PositionEmbedding::learned_absolute, PositionEmbedding::rope, PositionEmbedding::none),
+                         testing::Values(PositionEmbedding::learned_absolute,
+                                         PositionEmbedding::rope, PositionEmbedding::none),
                          [](const auto& info) {
-                           return info.param == PositionEmbedding::rope ? "rope" : info.param == PositionEmbedding::none ? "none" : "learned";
+                           return info.param == PositionEmbedding::rope   ? "rope"
+                                  : info.param == PositionEmbedding::none ? "none"
+                                                                          : "learned";
                          });
 
 TEST(GptShards, DrawTheWeightsOfTheWholeModel) {
@@ -121,10 +133,13 @@ TEST(GptShards, DrawTheWeightsOfTheWholeModel) {
             for (const TensorSlice& box : mine->sharding().slices(mine->axis())) {
               at::Tensor local = mine->value(), global = full->value();
               for (std::size_t d = 0; d < box.shape.size(); ++d) {
-                local = local.narrow(static_cast<std::int64_t>(d), box.local_offset[d], box.shape[d]);
-                global = global.narrow(static_cast<std::int64_t>(d), box.global_offset[d], box.shape[d]);
+                local =
+                    local.narrow(static_cast<std::int64_t>(d), box.local_offset[d], box.shape[d]);
+                global =
+                    global.narrow(static_cast<std::int64_t>(d), box.global_offset[d], box.shape[d]);
               }
-              EXPECT_TRUE(at::equal(local, global)) << mine->name() << " on rank " << rank << " of " << size;
+              EXPECT_TRUE(at::equal(local, global))
+                  << mine->name() << " on rank " << rank << " of " << size;
             }
           }
         });

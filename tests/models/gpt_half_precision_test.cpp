@@ -1,4 +1,5 @@
-// The whole GPT over 16-bit weights: near the same weights in float64, main gradients in float32, the residual stream's type, generation states.
+// The whole GPT over 16-bit weights: near the same weights in float64, main gradients in float32,
+// the residual stream's type, generation states.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -39,12 +40,15 @@ struct Trained {
 Trained model_of(const TransformerConfig& config, at::ScalarType type) {
   Trained result{make_gpt_model(config, Rank{}, 8), nullptr};
   const at::ScalarType gradients = type == at::kDouble ? at::kDouble : at::kFloat;
-  result.store = std::make_unique<ParamStore>(declared_parameters(*result.model), ParamStore::Options{.dtype = type, .grad_dtype = gradients});
+  result.store =
+      std::make_unique<ParamStore>(declared_parameters(*result.model),
+                                   ParamStore::Options{.dtype = type, .grad_dtype = gradients});
   result.store->initialize(3);
   for (const Parameter* parameter : result.store->parameters()) {
     at::Tensor value = parameter->value();
     value.add_(at::sin(at::arange(value.numel(), at::kDouble) * 1.7).view(value.sizes()) * 0.1);
-    if (parameter->sharding().pad_multiple > 0) value.narrow(0, config.vocab_size, value.size(0) - config.vocab_size).zero_();
+    if (parameter->sharding().pad_multiple > 0)
+      value.narrow(0, config.vocab_size, value.size(0) - config.vocab_size).zero_();
   }
   return result;
 }
@@ -63,19 +67,22 @@ class GptHalfPrecision : public testing::TestWithParam<at::ScalarType> {
   double unit_roundoff() const { return type() == at::kBFloat16 ? 0x1p-8 : 0x1p-11; }
 };
 
-/// A pass rounds some twenty times a layer; errors that add up at random stay below 16·u of each gradient's norm.
+/// A pass rounds some twenty times a layer; errors that add up at random stay below 16·u of each
+/// gradient's norm.
 TEST_P(GptHalfPrecision, IsNearFloat64OnTheSameWeights) {
   for (TransformerConfig config : {gpt2(), llama()}) {
     for (const bool fp32_residual : {false, true}) {
       config.fp32_residual_connection = fp32_residual;
       const Trained half = model_of(config, type()), exact = model_of(config, at::kDouble);
       for (std::size_t i = 0; i < half.store->parameters().size(); ++i)
-        at::Tensor(exact.store->parameters()[i]->value()).copy_(half.store->parameters()[i]->value());
+        at::Tensor(exact.store->parameters()[i]->value())
+            .copy_(half.store->parameters()[i]->value());
       const Microbatch microbatch = patterned_batch(2, 16, config.vocab_size);
       const double loss = step(half, microbatch), exact_loss = step(exact, microbatch);
       EXPECT_NEAR(loss, exact_loss, 2 * unit_roundoff() * exact_loss);
       for (std::size_t i = 0; i < half.store->parameters().size(); ++i) {
-        const Parameter &mine = *half.store->parameters()[i], &other = *exact.store->parameters()[i];
+        const Parameter &mine = *half.store->parameters()[i],
+                        &other = *exact.store->parameters()[i];
         EXPECT_EQ(mine.grad().scalar_type(), at::kFloat);
         const double error = (mine.grad().to(at::kDouble) - other.grad()).norm().item<double>();
         EXPECT_LE(error, 16 * unit_roundoff() * other.grad().norm().item<double>()) << mine.name();
@@ -86,7 +93,9 @@ TEST_P(GptHalfPrecision, IsNearFloat64OnTheSameWeights) {
 
 struct OutputTypes : UnitHooks {
   std::map<std::string, at::ScalarType> types;
-  void after_forward(const Module& unit, const at::Tensor& output) override { types[unit.path()] = output.scalar_type(); }
+  void after_forward(const Module& unit, const at::Tensor& output) override {
+    types[unit.path()] = output.scalar_type();
+  }
 };
 
 TEST_P(GptHalfPrecision, TheResidualStreamIsFloat32OnRequest) {
@@ -98,8 +107,10 @@ TEST_P(GptHalfPrecision, TheResidualStreamIsFloat32OnRequest) {
     const UnitHooksScope hooked(*trained.model, outputs);
     trained.model->forward_step(patterned_batch(2, 6, config.vocab_size), /*training=*/true);
     const at::ScalarType stream = fp32_residual ? at::kFloat : type();
-    const std::map<std::string, at::ScalarType> expected = {
-        {"embedding", stream}, {"decoder.layers.0", stream}, {"decoder.layers.1", stream}, {"decoder.final_layernorm", type()}};
+    const std::map<std::string, at::ScalarType> expected = {{"embedding", stream},
+                                                            {"decoder.layers.0", stream},
+                                                            {"decoder.layers.1", stream},
+                                                            {"decoder.final_layernorm", type()}};
     EXPECT_EQ(outputs.types, expected);
   }
 }
@@ -111,13 +122,18 @@ TEST_P(GptHalfPrecision, StatesGiveTheLogitsOfTheFullPass) {
   const at::Tensor full = trained.model->logits(tokens, 0, nullptr, false);
   EXPECT_EQ(full.scalar_type(), at::kFloat);
   KvCache states;
-  std::vector<at::Tensor> parts = {trained.model->logits(tokens.narrow(1, 0, 5), 0, &states, false)};
-  for (std::int64_t i = 5; i < 8; ++i) parts.push_back(trained.model->logits(tokens.narrow(1, i, 1), i, &states, true));
-  EXPECT_LT((at::cat(parts, 1) - full).norm().item<double>(), 8 * unit_roundoff() * full.norm().item<double>());
+  std::vector<at::Tensor> parts = {
+      trained.model->logits(tokens.narrow(1, 0, 5), 0, &states, false)};
+  for (std::int64_t i = 5; i < 8; ++i)
+    parts.push_back(trained.model->logits(tokens.narrow(1, i, 1), i, &states, true));
+  EXPECT_LT((at::cat(parts, 1) - full).norm().item<double>(),
+            8 * unit_roundoff() * full.norm().item<double>());
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, GptHalfPrecision, testing::Values(at::kBFloat16, at::kHalf),
-                         [](const auto& info) { return info.param == at::kBFloat16 ? "bfloat16" : "float16"; });
+                         [](const auto& info) {
+                           return info.param == at::kBFloat16 ? "bfloat16" : "float16";
+                         });
 
 }  // namespace
 }  // namespace megatron

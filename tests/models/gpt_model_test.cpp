@@ -1,4 +1,5 @@
-// The whole GPT: loss at initialisation, gradients against central differences in float64, generation states against the full pass.
+// The whole GPT: loss at initialisation, gradients against central differences in float64,
+// generation states against the full pass.
 #include "megatron/models/gpt_model.h"
 
 #include <gtest/gtest.h>
@@ -36,8 +37,10 @@ TEST_P(GptGradients, EqualCentralDifferences) {
   store.initialize(3);
   for (const Parameter* parameter : store.parameters()) {  // no neutral norm or bias
     at::Tensor value = parameter->value();
-    value.add_(at::sin(at::arange(value.numel(), at::kDouble) * 1.7 + 0.3).view(value.sizes()) * 0.1);
-    if (parameter->sharding().pad_multiple > 0) value.narrow(0, config.vocab_size, value.size(0) - config.vocab_size).zero_();
+    value.add_(at::sin(at::arange(value.numel(), at::kDouble) * 1.7 + 0.3).view(value.sizes()) *
+               0.1);
+    if (parameter->sharding().pad_multiple > 0)
+      value.narrow(0, config.vocab_size, value.size(0) - config.vocab_size).zero_();
   }
   const Microbatch microbatch = batch_of(2, 6, config.vocab_size);
   store.zero_gradients();
@@ -46,8 +49,10 @@ TEST_P(GptGradients, EqualCentralDifferences) {
   store.finalize_gradients();
   for (const Parameter* parameter : store.parameters()) {
     at::Tensor value = parameter->value();
-    const at::Tensor direction = at::cos(at::arange(value.numel(), at::kDouble) * 2.3).view(value.sizes());
-    if (parameter->sharding().pad_multiple > 0) direction.narrow(0, config.vocab_size, value.size(0) - config.vocab_size).zero_();
+    const at::Tensor direction =
+        at::cos(at::arange(value.numel(), at::kDouble) * 2.3).view(value.sizes());
+    if (parameter->sharding().pad_multiple > 0)
+      direction.narrow(0, config.vocab_size, value.size(0) - config.vocab_size).zero_();
     const double step = 1e-6;
     const auto loss_at = [&](double offset) {
       const at::NoGradGuard no_grad;
@@ -58,35 +63,37 @@ TEST_P(GptGradients, EqualCentralDifferences) {
     };
     const double numeric = (loss_at(step) - loss_at(-step)) / (2 * step);
     const double analytic = (parameter->grad() * direction).sum().item<double>();
-    EXPECT_NEAR(analytic, numeric, 1e-7 * std::max(1.0, std::abs(numeric)) + 1e-8) << parameter->name();
+    EXPECT_NEAR(analytic, numeric, 1e-7 * std::max(1.0, std::abs(numeric)) + 1e-8)
+        << parameter->name();
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, GptGradients,
-                         testing::Values(Variant{"gpt2", [](TransformerConfig&) {}}, Variant{"llama", make_llama},
-                                         Variant{"post_norm",
-                                                 [](TransformerConfig& config) {
-                                                   config.norm_placement = NormPlacement::post;
-                                                   config.position_embedding_type = PositionEmbedding::alibi;
-                                                 }},
-                                         Variant{"windowed_qk_norm",
-                                                 [](TransformerConfig& config) {
-                                                   make_llama(config);
-                                                   config.qk_layernorm = true;
-                                                   config.window_size = {{2, 0}};
-                                                   config.window_layers = {1, 0};
-                                                   config.rotary_interleaved = true;
-                                                   config.rotary_percent = 0.5;
-                                                   config.apply_layernorm_1p = true;
-                                                   config.add_qkv_bias = true;
-                                                 }},
-                                         Variant{"residual_from_norm",
-                                                 [](TransformerConfig& config) {
-                                                   config.apply_residual_connection_post_layernorm = true;
-                                                   config.hidden_dropout = config.attention_dropout = 0;
-                                                   config.activation = Activation::squared_relu;
-                                                 }}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Families, GptGradients,
+    testing::Values(Variant{"gpt2", [](TransformerConfig&) {}}, Variant{"llama", make_llama},
+                    Variant{"post_norm",
+                            [](TransformerConfig& config) {
+                              config.norm_placement = NormPlacement::post;
+                              config.position_embedding_type = PositionEmbedding::alibi;
+                            }},
+                    Variant{"windowed_qk_norm",
+                            [](TransformerConfig& config) {
+                              make_llama(config);
+                              config.qk_layernorm = true;
+                              config.window_size = {{2, 0}};
+                              config.window_layers = {1, 0};
+                              config.rotary_interleaved = true;
+                              config.rotary_percent = 0.5;
+                              config.apply_layernorm_1p = true;
+                              config.add_qkv_bias = true;
+                            }},
+                    Variant{"residual_from_norm",
+                            [](TransformerConfig& config) {
+                              config.apply_residual_connection_post_layernorm = true;
+                              config.hidden_dropout = config.attention_dropout = 0;
+                              config.activation = Activation::squared_relu;
+                            }}),
+    [](const auto& info) { return info.param.name; });
 
 TEST(GptModel, LossAtInitialisationIsThatOfAUniformGuess) {
   TransformerConfig config = tiny_gpt();
@@ -109,7 +116,8 @@ TEST(GptModel, StatesGiveTheLogitsOfTheFullPass) {
   KvCache states;
   std::vector<at::Tensor> parts = {model->logits(tokens.narrow(1, 0, 3), 0, &states, false)};
   parts.push_back(model->logits(tokens.narrow(1, 3, 2), 3, &states, false));
-  for (std::int64_t i = 5; i < 8; ++i) parts.push_back(model->logits(tokens.narrow(1, i, 1), i, &states, true));
+  for (std::int64_t i = 5; i < 8; ++i)
+    parts.push_back(model->logits(tokens.narrow(1, i, 1), i, &states, true));
   EXPECT_LT((at::cat(parts, 1) - full).abs().max().item<double>(), 1e-6);
 }
 

@@ -1,6 +1,7 @@
-// What each layer of a GPT sends over tp, in calls and bytes, is what theory says (Korthikanti et al. 2022, §4.2): an all-reduce of s·b·h after
-// attention and MLP, forward and backward; with sequence parallelism an all-gather and a reduce-scatter in place of each, and one all-gather more in
-// backward for the input that was saved as a slice.
+// What each layer of a GPT sends over tp, in calls and bytes, is what theory says (Korthikanti et
+// al. 2022, §4.2): an all-reduce of s·b·h after attention and MLP, forward and backward; with
+// sequence parallelism an all-gather and a reduce-scatter in place of each, and one all-gather more
+// in backward for the input that was saved as a slice.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +14,8 @@
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kSequence = 8, kSamples = 2, kTensorBytes = kSequence * kSamples * 12 * 4, kTokens = kSequence * kSamples;
+constexpr std::int64_t kSequence = 8, kSamples = 2, kTensorBytes = kSequence * kSamples * 12 * 4,
+                       kTokens = kSequence * kSamples;
 
 struct Traffic {
   std::int64_t calls = 0, bytes = 0;
@@ -21,7 +23,9 @@ struct Traffic {
 };
 using Table = std::map<std::pair<std::string, std::string>, Traffic>;  ///< by name and operation
 
-void PrintTo(const Traffic& traffic, std::ostream* out) { *out << traffic.calls << " calls, " << traffic.bytes << " bytes"; }
+void PrintTo(const Traffic& traffic, std::ostream* out) {
+  *out << traffic.calls << " calls, " << traffic.bytes << " bytes";
+}
 
 Table take(Communicators& communicators) {
   Table table;
@@ -60,9 +64,9 @@ TEST(TensorParallelTraffic, OneAllReducePerBlockAndDirection) {
                             {{"linear_proj", "all_reduce"}, hidden(2)},
                             {{"linear_fc2", "all_reduce"}, hidden(2)},
                             {{"cross_entropy", "all_gather"}, {1, 2 * 2 * kTokens * 4}}}));
-  EXPECT_EQ(
-      backward,
-      (Table{{{"linear_qkv", "all_reduce"}, hidden(2)}, {{"linear_fc1", "all_reduce"}, hidden(2)}, {{"output_layer", "all_reduce"}, hidden(1)}}));
+  EXPECT_EQ(backward, (Table{{{"linear_qkv", "all_reduce"}, hidden(2)},
+                             {{"linear_fc1", "all_reduce"}, hidden(2)},
+                             {{"output_layer", "all_reduce"}, hidden(1)}}));
 }
 
 TEST(TensorParallelTraffic, GatherAndScatterWithSequenceParallelism) {
@@ -92,7 +96,8 @@ TEST(TensorParallelTraffic, PiecesCarryTheSameBytes) {
     return bytes;
   };
   const auto whole = traffic_of({.tp = 2, .sequence_parallel = true});
-  const auto pieces = traffic_of({.tp = 2, .sequence_parallel = true, .options = {.overlap_chunks = 3}});
+  const auto pieces =
+      traffic_of({.tp = 2, .sequence_parallel = true, .options = {.overlap_chunks = 3}});
   EXPECT_EQ(bytes_of(pieces.first), bytes_of(whole.first));
   EXPECT_EQ(bytes_of(pieces.second), bytes_of(whole.second));
   EXPECT_EQ(pieces.first.at({"linear_fc2", "reduce_scatter"}).calls, 6);

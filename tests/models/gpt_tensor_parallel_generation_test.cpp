@@ -1,4 +1,5 @@
-// Generation and diagnosis on tensor-parallel ranks: logits are whole on every rank, states hold the rank's heads, hooks see the same ops.
+// Generation and diagnosis on tensor-parallel ranks: logits are whole on every rank, states hold
+// the rank's heads, hooks see the same ops.
 #include <gtest/gtest.h>
 
 #include "support/gradient_check.h"
@@ -16,7 +17,8 @@ TransformerConfig llama() {
 }
 
 /// Logits of two samples of seven tokens, on every rank: in one pass, or in pieces with states.
-std::vector<at::Tensor> logits_of(const TransformerConfig& config, const TensorLayout& layout, bool in_pieces) {
+std::vector<at::Tensor> logits_of(const TransformerConfig& config, const TensorLayout& layout,
+                                  bool in_pieces) {
   std::vector<at::Tensor> result(static_cast<std::size_t>(layout.tp));
   const at::Tensor tokens = (at::arange(14) * 5 % config.vocab_size).view({2, 7});
   on_tensor_ranks(layout, [&](const Rank& rank, Communicators&) {
@@ -30,7 +32,8 @@ std::vector<at::Tensor> logits_of(const TransformerConfig& config, const TensorL
     }
     KvCache states;
     std::vector<at::Tensor> parts = {model->logits(tokens.narrow(1, 0, 3), 0, &states, false)};
-    for (std::int64_t i = 3; i < 7; ++i) parts.push_back(model->logits(tokens.narrow(1, i, 1), i, &states, true));
+    for (std::int64_t i = 3; i < 7; ++i)
+      parts.push_back(model->logits(tokens.narrow(1, i, 1), i, &states, true));
     logits = at::cat(parts, 1);
   });
   return result;
@@ -44,7 +47,8 @@ TEST(GptTensorParallelGeneration, LogitsAreThoseOfOneRank) {
     ASSERT_EQ(one.size(2), config.vocab_size);
     for (const bool sequence_parallel : {false, true}) {
       for (const bool in_pieces : {false, true}) {
-        const auto all = logits_of(config, {.tp = 4, .sequence_parallel = sequence_parallel}, in_pieces);
+        const auto all =
+            logits_of(config, {.tp = 4, .sequence_parallel = sequence_parallel}, in_pieces);
         for (const at::Tensor& logits : all) {
           EXPECT_LE(difference(logits, one), 1e-6);  // float32
           EXPECT_TRUE(at::equal(logits, all[0])) << "ranks would sample different tokens";
@@ -79,12 +83,14 @@ Recorder record(const TransformerConfig& config, const TensorLayout& layout) {
 }
 
 TEST(GptTensorParallelHooks, SeeTheSameOpsInSlices) {
-  const Recorder one = record(llama(), {}), many = record(llama(), {.tp = 2, .sequence_parallel = true});
+  const Recorder one = record(llama(), {}),
+                 many = record(llama(), {.tp = 2, .sequence_parallel = true});
   EXPECT_EQ(many.ops, one.ops);
   const std::string layer = "decoder.layers.1.";
   EXPECT_EQ(many.shapes.at(layer + "mlp_bda"), (std::vector<std::int64_t>{4, 2, 12}));
   EXPECT_EQ(many.shapes.at(layer + "mlp.linear_fc1"), (std::vector<std::int64_t>{8, 2, 20}));
-  EXPECT_EQ(many.shapes.at(layer + "self_attention.query"), (std::vector<std::int64_t>{8, 2, 2, 4}));
+  EXPECT_EQ(many.shapes.at(layer + "self_attention.query"),
+            (std::vector<std::int64_t>{8, 2, 2, 4}));
 }
 
 }  // namespace

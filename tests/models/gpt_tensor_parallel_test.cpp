@@ -1,4 +1,5 @@
-// One mathematics on any tensor-parallel layout: loss and every gradient of a GPT are those of one rank, dropout included.
+// One mathematics on any tensor-parallel layout: loss and every gradient of a GPT are those of one
+// rank, dropout included.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,7 +18,8 @@ struct Variant {
 
 constexpr Variant kVariants[] = {
     {"gpt2", [](TransformerConfig&) {}},
-    {"gpt2_untied", [](TransformerConfig& config) { config.untie_embeddings_and_output_weights = true; }},
+    {"gpt2_untied",
+     [](TransformerConfig& config) { config.untie_embeddings_and_output_weights = true; }},
     {"llama", make_llama},
     {"one_group",
      [](TransformerConfig& config) {
@@ -84,9 +86,11 @@ TransformerConfig config_of(const Variant& variant) {
   return config;
 }
 
-void expect_same(const std::map<std::string, at::Tensor>& actual, const std::map<std::string, at::Tensor>& expected, double tolerance) {
+void expect_same(const std::map<std::string, at::Tensor>& actual,
+                 const std::map<std::string, at::Tensor>& expected, double tolerance) {
   ASSERT_EQ(actual.size(), expected.size());
-  for (const auto& [name, tensor] : expected) EXPECT_LE(difference(actual.at(name), tensor), tolerance) << name;
+  for (const auto& [name, tensor] : expected)
+    EXPECT_LE(difference(actual.at(name), tensor), tolerance) << name;
 }
 
 class GptTensorParallel : public testing::TestWithParam<Variant> {};
@@ -110,15 +114,19 @@ TEST_P(GptTensorParallel, EqualsOneRankInFloat32) {
   const Microbatch batch = batch_for(config);
   const GptResult one = run_gpt(config, batch, {.store = {}});
   for (const bool sequence_parallel : {false, true}) {
-    const GptResult many = run_gpt(config, batch, {.layout = {.tp = 4, .sequence_parallel = sequence_parallel}, .store = {}});
+    const GptResult many = run_gpt(
+        config, batch, {.layout = {.tp = 4, .sequence_parallel = sequence_parallel}, .store = {}});
     EXPECT_NEAR(many.loss, one.loss, 1e-6 * one.loss);
     for (const auto& [name, gradient] : one.gradients) {
-      EXPECT_LE((many.gradients.at(name) - gradient).norm().item<double>(), 1e-5 * gradient.norm().item<double>()) << name;
+      EXPECT_LE((many.gradients.at(name) - gradient).norm().item<double>(),
+                1e-5 * gradient.norm().item<double>())
+          << name;
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, GptTensorParallel, testing::ValuesIn(kVariants), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Families, GptTensorParallel, testing::ValuesIn(kVariants),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(GptTensorParallel, ThreeRanks) {
   TransformerConfig config = config_of({"", make_llama});
@@ -128,16 +136,19 @@ TEST(GptTensorParallel, ThreeRanks) {
   const Microbatch batch = batch_for(config, 6);
   const GptResult one = run_gpt(config, batch, {});
   for (const bool sequence_parallel : {false, true}) {
-    const GptResult many = run_gpt(config, batch, {.layout = {.tp = 3, .sequence_parallel = sequence_parallel}});
+    const GptResult many =
+        run_gpt(config, batch, {.layout = {.tp = 3, .sequence_parallel = sequence_parallel}});
     EXPECT_NEAR(many.loss, one.loss, 1e-12 * one.loss);
     expect_same(many.gradients, one.gradients, 1e-12);
   }
 }
 
 /// √Σ over all gradients of |a − b|².
-double distance(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
+double distance(const std::map<std::string, at::Tensor>& a,
+                const std::map<std::string, at::Tensor>& b) {
   double sum = 0;
-  for (const auto& [name, gradient] : a) sum += (gradient.to(at::kDouble) - b.at(name).to(at::kDouble)).square().sum().item<double>();
+  for (const auto& [name, gradient] : a)
+    sum += (gradient.to(at::kDouble) - b.at(name).to(at::kDouble)).square().sum().item<double>();
   return std::sqrt(sum);
 }
 
@@ -149,10 +160,13 @@ TEST_P(GptTensorParallelTypes, AreAsCloseToFloat32AsOneRank) {
     const TransformerConfig config = config_of(variant);
     const Microbatch batch = batch_for(config);
     const ParamStore::Options half{.dtype = GetParam(), .grad_dtype = at::kFloat};
-    const GptResult exact = run_gpt(config, batch, {.store = {}}), one = run_gpt(config, batch, {.store = half});
+    const GptResult exact = run_gpt(config, batch, {.store = {}}),
+                    one = run_gpt(config, batch, {.store = half});
     const double expected = distance(one.gradients, exact.gradients);
     for (const bool sequence_parallel : {false, true}) {
-      const GptResult many = run_gpt(config, batch, {.layout = {.tp = 2, .sequence_parallel = sequence_parallel}, .store = half});
+      const GptResult many =
+          run_gpt(config, batch,
+                  {.layout = {.tp = 2, .sequence_parallel = sequence_parallel}, .store = half});
       EXPECT_LE(distance(many.gradients, exact.gradients), 1.5 * expected) << variant.name;
       expect_same(many.weights, one.weights, 0);
     }

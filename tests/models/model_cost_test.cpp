@@ -1,4 +1,5 @@
-// Cost formulas against values that Megatron-LM's own functions gave for three models (dense, mixture of experts, Mamba hybrid).
+// Cost formulas against values that Megatron-LM's own functions gave for three models (dense,
+// mixture of experts, Mamba hybrid).
 #include "megatron/models/model_cost.h"
 
 #include <gmock/gmock.h>
@@ -38,10 +39,13 @@ ModelDimensions moe() {
 }
 
 TEST(FloatingPointOperations, EqualMegatron) {
-  EXPECT_EQ(num_floating_point_operations(gpt_345m(), std::int64_t{8}, std::int64_t{1024}), 18612240777216.0);
-  EXPECT_EQ(num_floating_point_operations(moe(), std::int64_t{16}, std::int64_t{4096}), 296458238558208.0);
+  EXPECT_EQ(num_floating_point_operations(gpt_345m(), std::int64_t{8}, std::int64_t{1024}),
+            18612240777216.0);
+  EXPECT_EQ(num_floating_point_operations(moe(), std::int64_t{16}, std::int64_t{4096}),
+            296458238558208.0);
   // Pattern M-M*M-M*
-  const HybridDimensions hybrid{.model = gpt_345m(), .num_attention_layers = 2, .num_mamba_layers = 4, .num_mlp_layers = 2};
+  const HybridDimensions hybrid{
+      .model = gpt_345m(), .num_attention_layers = 2, .num_mamba_layers = 4, .num_mlp_layers = 2};
   EXPECT_EQ(num_floating_point_operations(hybrid, 4.0 * 2048, 4.0 * 2048 * 2048), 5811090751488.0);
 }
 
@@ -54,7 +58,8 @@ TEST(FloatingPointOperations, PackedDocumentsCostTheirOwnSquares) {
 TEST(TheoreticalMemory, DenseOnOneRankEqualsMegatron) {
   const MemoryLayout layout{.micro_batch_size = 8, .sequence_length = 1024, .num_microbatches = 1};
   EXPECT_EQ(theoretical_memory_report(gpt_345m(), layout, false),
-            "Theoretical memory footprints: weight and optimizer=6069.97 MB, activation=7704.97 MB, total=13774.94 MB\n\n");
+            "Theoretical memory footprints: weight and optimizer=6069.97 MB, activation=7704.97 "
+            "MB, total=13774.94 MB\n\n");
 }
 
 TEST(TheoreticalMemory, ExpertsOnEightRanksEqualMegatron) {
@@ -68,14 +73,20 @@ TEST(TheoreticalMemory, ExpertsOnEightRanksEqualMegatron) {
                             .micro_batch_size = 1,
                             .sequence_length = 4096,
                             .num_microbatches = 8};
-  EXPECT_THAT(theoretical_memory_report(moe(), layout, true),
-              testing::AllOf(testing::StartsWith("Number of parameters in transformer block in billions:  0.26\n"),
-                             testing::HasSubstr("Number of in-flight microbatches: 2\n"),
-                             testing::EndsWith("weight and optimizer=2637.62 MB, activation=552.03 MB, total=3189.65 MB\n\n")));
+  EXPECT_THAT(
+      theoretical_memory_report(moe(), layout, true),
+      testing::AllOf(
+          testing::StartsWith("Number of parameters in transformer block in billions:  0.26\n"),
+          testing::HasSubstr("Number of in-flight microbatches: 2\n"),
+          testing::EndsWith(
+              "weight and optimizer=2637.62 MB, activation=552.03 MB, total=3189.65 MB\n\n")));
 }
 
 TEST(TheoreticalMemory, InterleavingCostsAndFewMicrobatchesSave) {
-  MemoryLayout layout{.pipeline_parallel = 4, .sequence_parallel_with_selective_recompute = true, .sequence_length = 1024, .num_microbatches = 8};
+  MemoryLayout layout{.pipeline_parallel = 4,
+                      .sequence_parallel_with_selective_recompute = true,
+                      .sequence_length = 1024,
+                      .num_microbatches = 8};
   const double plain = theoretical_memory(gpt_345m(), layout).activation_bytes;
   layout.num_microbatches = 2;
   EXPECT_EQ(theoretical_memory(gpt_345m(), layout).activation_bytes, plain / 2);
@@ -109,7 +120,9 @@ TEST(ModelDimensions, ComeFromAConfig) {
   config.num_attention_heads = 16;
   config.kv_channels = 64;
   config.ffn_hidden_size = 4096;
-  EXPECT_EQ(num_floating_point_operations(model_dimensions(config, 50304), std::int64_t{8}, std::int64_t{1024}), 18612240777216.0);
+  EXPECT_EQ(num_floating_point_operations(model_dimensions(config, 50304), std::int64_t{8},
+                                          std::int64_t{1024}),
+            18612240777216.0);
 }
 
 }  // namespace

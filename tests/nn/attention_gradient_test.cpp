@@ -1,47 +1,60 @@
-// Attention against its textbook formula (forward) and central differences in float64 (backward), for everything a score can be made of.
+// Attention against its textbook formula (forward) and central differences in float64 (backward),
+// for everything a score can be made of.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <limits>
 
 #include "megatron/base/philox.h"
-#include "megatron/ops/core_attention.h"
 #include "megatron/nn/self_attention.h"
+#include "megatron/ops/core_attention.h"
 #include "support/bare_module.h"
 #include "support/gradient_check.h"
 
 namespace megatron {
 namespace {
 
-/// 0 or 1 / (1 − p) for per-sample scores [n, q, k] of the whole model, from the definition of dropout by coordinates.
-at::Tensor dropout_factors(const DropoutSite& site, std::int64_t n, std::int64_t sq, std::int64_t sk) {
+/// 0 or 1 / (1 − p) for per-sample scores [n, q, k] of the whole model, from the definition of
+/// dropout by coordinates.
+at::Tensor dropout_factors(const DropoutSite& site, std::int64_t n, std::int64_t sq,
+                           std::int64_t sk) {
   const std::int64_t b = site.sample_ordinals.numel();
   at::Tensor factors = at::empty({b, n, sq, sk}, at::kDouble);
   const double threshold = std::floor(site.probability * 0x1p32);
   for (std::int64_t sample = 0; sample < b; ++sample) {
-    const auto ordinal = static_cast<std::uint64_t>(site.sample_ordinals[sample].item<std::int64_t>());
+    const auto ordinal =
+        static_cast<std::uint64_t>(site.sample_ordinals[sample].item<std::int64_t>());
     double* values = factors[sample].mutable_data_ptr<double>();
     for (std::int64_t element = 0; element < n * sq * sk; ++element) {
-      const std::uint32_t lane = philox_block(site.key, static_cast<std::uint64_t>(element / 4), ordinal)[element % 4];
+      const std::uint32_t lane =
+          philox_block(site.key, static_cast<std::uint64_t>(element / 4), ordinal)[element % 4];
       values[element] = lane >= threshold ? 1 / (1 - site.probability) : 0;
     }
   }
   return factors;
 }
 
-at::Tensor textbook(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& o) {
+at::Tensor textbook(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                    const AttentionOptions& o) {
   const std::int64_t sq = q.size(0), sk = k.size(0), b = q.size(1), n = q.size(2);
-  const auto heads = [&](const at::Tensor& x) { return x.repeat_interleave(n / x.size(2), 2).permute({1, 2, 0, 3}); };
+  const auto heads = [&](const at::Tensor& x) {
+    return x.repeat_interleave(n / x.size(2), 2).permute({1, 2, 0, 3});
+  };
   at::Tensor scores = at::matmul(heads(q), heads(k).transpose(2, 3)) * o.scale;
   if (o.softcap > 0) scores = at::tanh(scores / o.softcap) * o.softcap;
-  const at::Tensor q_position = (at::arange(sq) + o.q_start).unsqueeze(1), k_position = (at::arange(sk) + o.k_start).unsqueeze(0);
-  if (o.alibi_slopes.defined()) scores = scores + o.alibi_slopes.view({n, 1, 1}) * (k_position - q_position);
+  const at::Tensor q_position = (at::arange(sq) + o.q_start).unsqueeze(1),
+                   k_position = (at::arange(sk) + o.k_start).unsqueeze(0);
+  if (o.alibi_slopes.defined())
+    scores = scores + o.alibi_slopes.view({n, 1, 1}) * (k_position - q_position);
   at::Tensor hidden = at::zeros({b, 1, sq, sk}, at::kBool);
   if (o.causal) hidden = hidden.logical_or(k_position > q_position);
   if (o.window[0] >= 0) hidden = hidden.logical_or(q_position - k_position > o.window[0]);
   if (o.window[1] >= 0) hidden = hidden.logical_or(k_position - q_position > o.window[1]);
-  if (o.document_ids.defined()) hidden = hidden.logical_or((o.document_ids.unsqueeze(2) != o.document_ids.unsqueeze(1)).unsqueeze(1));
-  at::Tensor p = at::softmax(scores.masked_fill(hidden, -std::numeric_limits<double>::infinity()), -1);
+  if (o.document_ids.defined())
+    hidden = hidden.logical_or(
+        (o.document_ids.unsqueeze(2) != o.document_ids.unsqueeze(1)).unsqueeze(1));
+  at::Tensor p =
+      at::softmax(scores.masked_fill(hidden, -std::numeric_limits<double>::infinity()), -1);
   if (o.dropout.active()) p = p * dropout_factors(o.dropout, n, sq, sk);
   return at::matmul(p, heads(v)).permute({2, 0, 1, 3}).reshape({sq, b, n * v.size(3)});
 }
@@ -61,7 +74,9 @@ AttentionOptions with(const std::function<void(AttentionOptions&)>& change) {
 
 std::vector<Case> cases() {
   const at::Tensor documents = at::tensor({0, 0, 1, 1, 2, 0, 1, 1, 1, 1}, at::kInt).view({2, 5});
-  const DropoutSite dropout{.probability = 0.3, .key = philox_key(9, "attention"), .sample_ordinals = at::tensor({5, 3}, at::kLong)};
+  const DropoutSite dropout{.probability = 0.3,
+                            .key = philox_key(9, "attention"),
+                            .sample_ordinals = at::tensor({5, 3}, at::kLong)};
   return {
       {"causal", with([](auto&) {})},
       {"causal, every head its own keys", with([](auto&) {}), 5, 5, 2, 4, 4},
@@ -81,7 +96,8 @@ std::vector<Case> cases() {
        })},
       {"softcap", with([](auto& o) { o.softcap = 0.5; })},
       {"alibi", with([](auto& o) { o.alibi_slopes = alibi_slopes(4); })},
-      {"softcap and alibi", with([](auto& o) { o.softcap = 0.5, o.alibi_slopes = alibi_slopes(4); })},
+      {"softcap and alibi",
+       with([](auto& o) { o.softcap = 0.5, o.alibi_slopes = alibi_slopes(4); })},
       {"documents", with([&](auto& o) { o.document_ids = documents; })},
       {"dropout", with([&](auto& o) { o.dropout = dropout; })},
       {"everything", with([&](auto& o) {
@@ -93,10 +109,13 @@ std::vector<Case> cases() {
 TEST(AttentionGradient, EveryOption) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.name);
-    const at::Tensor q = random_input({c.sq, c.b, c.n, c.d}), k = random_input({c.sk, c.b, c.g, c.d}, 1, 1),
+    const at::Tensor q = random_input({c.sq, c.b, c.n, c.d}),
+                     k = random_input({c.sk, c.b, c.g, c.d}, 1, 1),
                      v = random_input({c.sk, c.b, c.g, c.dv}, 1, 2);
-    EXPECT_LT(difference(core_attention(q, k, v, c.options).out, textbook(q, k, v, c.options)), 1e-14);
-    check_gradients([&] { return weighted_sum(core_attention(q, k, v, c.options).out); }, {q, k, v}, nullptr);
+    EXPECT_LT(difference(core_attention(q, k, v, c.options).out, textbook(q, k, v, c.options)),
+              1e-14);
+    check_gradients([&] { return weighted_sum(core_attention(q, k, v, c.options).out); }, {q, k, v},
+                    nullptr);
   }
 }
 
@@ -105,9 +124,15 @@ TEST(AttentionGradient, SlicesOfOneFusedTensor) {
     for (const double probability : {0.0, 0.5}) {
       const at::Tensor mixed = random_input({4, b, 2, 3, 4});
       AttentionOptions options;
-      options.dropout = {.probability = probability, .key = 3, .sample_ordinals = at::arange(b, at::kLong)};
-      check_gradients([&] { return weighted_sum(core_attention(mixed.select(3, 0), mixed.select(3, 1), mixed.select(3, 2), options).out); }, {mixed},
-                      nullptr);
+      options.dropout = {
+          .probability = probability, .key = 3, .sample_ordinals = at::arange(b, at::kLong)};
+      check_gradients(
+          [&] {
+            return weighted_sum(
+                core_attention(mixed.select(3, 0), mixed.select(3, 1), mixed.select(3, 2), options)
+                    .out);
+          },
+          {mixed}, nullptr);
     }
   }
 }
@@ -118,11 +143,13 @@ TEST(AttentionGradient, QueriesThatSeeNothingGiveZeros) {
   options.document_ids = at::tensor({0, 1, 2}, at::kInt).view({1, 3});
   options.window = {-1, 0};
   options.k_start = 1;  // the first query lies before every key
-  const at::Tensor q = random_input({3, 1, 1, 2}), k = random_input({3, 1, 1, 2}), v = random_input({3, 1, 1, 2});
+  const at::Tensor q = random_input({3, 1, 1, 2}), k = random_input({3, 1, 1, 2}),
+                   v = random_input({3, 1, 1, 2});
   const at::Tensor out = core_attention(q, k, v, options).out;
   EXPECT_EQ(out[0].abs().max().item<double>(), 0);
   EXPECT_FALSE(out.isnan().any().item<bool>());
-  check_gradients([&] { return weighted_sum(core_attention(q, k, v, options).out); }, {q, k, v}, nullptr);
+  check_gradients([&] { return weighted_sum(core_attention(q, k, v, options).out); }, {q, k, v},
+                  nullptr);
 }
 
 /// So many scores that queries come in several blocks.
@@ -131,35 +158,49 @@ TEST(AttentionGradient, BlocksOfQueriesEqualTheWhole) {
   AttentionOptions options;
   options.q_start = kKeys - kQueries;
   options.window = {9000, 0};
-  const auto make = [](std::int64_t s, double phase) { return random_input({s, 1, kHeads, 4}, 1, phase); };
+  const auto make = [](std::int64_t s, double phase) {
+    return random_input({s, 1, kHeads, 4}, 1, phase);
+  };
   const at::Tensor q = make(kQueries, 0), k = make(kKeys, 1), v = make(kKeys, 2);
   const auto gradients = [&](const at::Tensor& out) {
     for (at::Tensor x : {q, k, v}) x.mutable_grad() = at::Tensor();
     weighted_sum(out).backward();
-    return std::vector<at::Tensor>{out.detach(), q.grad().clone(), k.grad().clone(), v.grad().clone()};
+    return std::vector<at::Tensor>{out.detach(), q.grad().clone(), k.grad().clone(),
+                                   v.grad().clone()};
   };
-  const auto actual = gradients(core_attention(q, k, v, options).out), expected = gradients(textbook(q, k, v, options));
-  for (std::size_t i = 0; i < actual.size(); ++i) EXPECT_LT(difference(actual[i], expected[i]), 1e-13) << i;
+  const auto actual = gradients(core_attention(q, k, v, options).out),
+             expected = gradients(textbook(q, k, v, options));
+  for (std::size_t i = 0; i < actual.size(); ++i)
+    EXPECT_LT(difference(actual[i], expected[i]), 1e-13) << i;
 }
 
 TEST(AlibiSlopes, FollowThePaper) {
-  EXPECT_LT(difference(alibi_slopes(4), at::tensor({1 / 4., 1 / 16., 1 / 64., 1 / 256.}, at::kDouble)), 1e-15);
+  EXPECT_LT(
+      difference(alibi_slopes(4), at::tensor({1 / 4., 1 / 16., 1 / 64., 1 / 256.}, at::kDouble)),
+      1e-15);
   // Not a power of two: those of 4, then every second of 8.
-  EXPECT_LT(difference(alibi_slopes(6), at::tensor({1 / 4., 1 / 16., 1 / 64., 1 / 256., 1 / 2., 1 / 8.}, at::kDouble)), 1e-15);
+  EXPECT_LT(
+      difference(alibi_slopes(6),
+                 at::tensor({1 / 4., 1 / 16., 1 / 64., 1 / 256., 1 / 2., 1 / 8.}, at::kDouble)),
+      1e-15);
 }
 
-/// Scores of 10⁸ to 10⁹, whose float32 neighbours lie many exponents apart: the largest one wins, and nothing overflows.
+/// Scores of 10⁸ to 10⁹, whose float32 neighbours lie many exponents apart: the largest one wins,
+/// and nothing overflows.
 TEST(Attention, HugeScoresPickTheLargest) {
   for (const auto type : {at::kFloat, at::kBFloat16}) {
     for (const double factor : {1.0, 3.3}) {
-      at::Tensor q = at::zeros({9, 1, 1, 16}), k = at::zeros({9, 1, 1, 16}), v = at::randn({9, 1, 1, 16});
+      at::Tensor q = at::zeros({9, 1, 1, 16}), k = at::zeros({9, 1, 1, 16}),
+                 v = at::randn({9, 1, 1, 16});
       q.select(3, 0).fill_(31234.5 * factor);
       k.select(3, 0).copy_((at::arange(9) + 1).view({9, 1, 1}) * 10987.7);
       q = q.to(type).requires_grad_();
       k = k.to(type).requires_grad_();
       v = v.to(type).requires_grad_();
-      const at::Tensor out = core_attention(q, k, v, with([](AttentionOptions& o) { o.scale = 0.3; })).out;
-      EXPECT_TRUE(at::equal(out.view({9, 16}), v.view({9, 16}))) << "a causal query sees its own key last and largest";
+      const at::Tensor out =
+          core_attention(q, k, v, with([](AttentionOptions& o) { o.scale = 0.3; })).out;
+      EXPECT_TRUE(at::equal(out.view({9, 16}), v.view({9, 16})))
+          << "a causal query sees its own key last and largest";
       out.sum().backward();
       for (const at::Tensor& x : {q, k, v}) EXPECT_TRUE(at::isfinite(x.grad()).all().item<bool>());
     }

@@ -1,15 +1,16 @@
-// Float64 gradient checks of the layers that work on one position: linear, norms, activations, MLP, embedding, loss.
+// Float64 gradient checks of the layers that work on one position: linear, norms, activations, MLP,
+// embedding, loss.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "megatron/base/philox.h"
 #include "megatron/nn/activation.h"
-#include "megatron/ops/dropout.h"
 #include "megatron/nn/embedding.h"
 #include "megatron/nn/linear.h"
 #include "megatron/nn/loss.h"
 #include "megatron/nn/mlp.h"
 #include "megatron/nn/norm.h"
+#include "megatron/ops/dropout.h"
 #include "support/bare_module.h"
 #include "support/gradient_check.h"
 
@@ -26,7 +27,8 @@ TEST(LayerGradient, Linear) {
     ParamStore store(declared_parameters(model), kDouble);
     store.initialize(1);
     const at::Tensor x = random_input({3, 2, 4});
-    const at::Tensor expected = at::matmul(x, weight.value().t()) + (with_bias ? bias->value() : at::zeros({5}, at::kDouble));
+    const at::Tensor expected = at::matmul(x, weight.value().t()) +
+                                (with_bias ? bias->value() : at::zeros({5}, at::kDouble));
     EXPECT_LT(difference(linear(x, weight, bias), expected), 1e-14);
     check_gradients([&] { return weighted_sum(linear(x, weight, bias)); }, {x}, &store);
   }
@@ -38,13 +40,16 @@ TEST(LayerGradient, Norms) {
       for (const std::int64_t columns : {7, 64}) {
         BareModule model;
         Parameter& weight = model.add("weight", normal_spec({columns}));
-        Parameter* bias = kind == Normalization::LayerNorm ? &model.add("bias", normal_spec({columns})) : nullptr;
+        Parameter* bias =
+            kind == Normalization::LayerNorm ? &model.add("bias", normal_spec({columns})) : nullptr;
         ParamStore store(declared_parameters(model), kDouble);
         store.initialize(2);
         const NormOptions options{.kind = kind, .epsilon = 1e-3, .weight_plus_one = plus_one};
         const at::Tensor x = random_input({3, 2, columns});
-        const at::Tensor mean = bias != nullptr ? x.mean(-1, true) : at::zeros({3, 2, 1}, at::kDouble);
-        at::Tensor expected = (x - mean) / ((x - mean).square().mean(-1, true) + 1e-3).sqrt() * (weight.value() + (plus_one ? 1 : 0));
+        const at::Tensor mean =
+            bias != nullptr ? x.mean(-1, true) : at::zeros({3, 2, 1}, at::kDouble);
+        at::Tensor expected = (x - mean) / ((x - mean).square().mean(-1, true) + 1e-3).sqrt() *
+                              (weight.value() + (plus_one ? 1 : 0));
         if (bias != nullptr) expected = expected + bias->value();
         EXPECT_LT(difference(norm(x, weight, bias, options), expected), 1e-13);
         check_gradients([&] { return weighted_sum(norm(x, weight, bias, options)); }, {x}, &store);
@@ -57,25 +62,33 @@ TEST(LayerGradient, NormOfAStridedInput) {
   for (const Normalization kind : {Normalization::LayerNorm, Normalization::RMSNorm}) {
     BareModule model;
     Parameter& weight = model.add("weight", normal_spec({4}));
-    Parameter* bias = kind == Normalization::LayerNorm ? &model.add("bias", normal_spec({4})) : nullptr;
+    Parameter* bias =
+        kind == Normalization::LayerNorm ? &model.add("bias", normal_spec({4})) : nullptr;
     ParamStore store(declared_parameters(model), kDouble);
     store.initialize(2);
     const at::Tensor x = random_input({2, 3, 5, 4});
-    check_gradients([&] { return weighted_sum(norm(x.select(2, 3), weight, bias, {.kind = kind})); }, {x}, &store);
+    check_gradients(
+        [&] { return weighted_sum(norm(x.select(2, 3), weight, bias, {.kind = kind})); }, {x},
+        &store);
   }
 }
 
-/// The stream's sum and its norm, both of them read behind: the same numbers as one after the other, and their gradients.
+/// The stream's sum and its norm, both of them read behind: the same numbers as one after the
+/// other, and their gradients.
 TEST(LayerGradient, NormOfASum) {
-  const DropoutSite dropped{.probability = 0.3, .key = philox_key(9, "site"), .sample_ordinals = at::tensor({5, 3}, at::kLong)};
+  const DropoutSite dropped{.probability = 0.3,
+                            .key = philox_key(9, "site"),
+                            .sample_ordinals = at::tensor({5, 3}, at::kLong)};
   for (const Normalization kind : {Normalization::LayerNorm, Normalization::RMSNorm}) {
     for (const DropoutSite& site : {dropped, DropoutSite{}}) {
       BareModule model;
       Parameter& weight = model.add("weight", normal_spec({7}));
-      Parameter* bias = kind == Normalization::LayerNorm ? &model.add("bias", normal_spec({7})) : nullptr;
+      Parameter* bias =
+          kind == Normalization::LayerNorm ? &model.add("bias", normal_spec({7})) : nullptr;
       ParamStore store(declared_parameters(model), kDouble);
       store.initialize(2);
-      const NormWeights weights{&weight, bias, {.kind = kind, .epsilon = 1e-3, .weight_plus_one = true}};
+      const NormWeights weights{
+          &weight, bias, {.kind = kind, .epsilon = 1e-3, .weight_plus_one = true}};
       const at::Tensor stream = random_input({40, 2, 7}), branch = random_input({40, 2, 7}, 2);
       const auto both = [&] { return dropout_add_norm(stream, branch, site, 4, weights); };
       const at::Tensor sum = dropout_add(branch, stream, site, 4);
@@ -98,25 +111,39 @@ TEST(LayerGradient, NormOfASum) {
   }
 }
 
-constexpr Activation kActivations[] = {Activation::gelu,         Activation::gelu_tanh, Activation::relu,
-                                       Activation::squared_relu, Activation::silu,      Activation::quick_gelu};
+constexpr Activation kActivations[] = {Activation::gelu, Activation::gelu_tanh,
+                                       Activation::relu, Activation::squared_relu,
+                                       Activation::silu, Activation::quick_gelu};
 
 TEST(LayerGradient, Activations) {
   for (const Activation kind : kActivations) {
     const at::Tensor x = random_input({3, 2, 8}, 3);
     check_gradients([&] { return weighted_sum(activate(x, {kind})); }, {x}, nullptr);
-    check_gradients([&] { return weighted_sum(activate(x, {kind, /*gated=*/true})); }, {x}, nullptr);
-    EXPECT_LT(difference(activate(x, {kind, /*gated=*/true}), activate(x.narrow(2, 0, 4), {kind}) * x.narrow(2, 4, 4)), 1e-15);
+    check_gradients(
+        [&] {
+          return weighted_sum(activate(x, {kind, /*gated=*/true}));
+        },
+        {x}, nullptr);
+    EXPECT_LT(difference(activate(x, {kind, /*gated=*/true}),
+                         activate(x.narrow(2, 0, 4), {kind}) * x.narrow(2, 4, 4)),
+              1e-15);
   }
 }
 
 /// f(x + b)·Wᵀ + c with the weights of one call.
 struct ActivatedLinear {
-  ActivatedLinear(bool gated, c10::ScalarType type) : gated(gated), store((declare(gated), model), {.dtype = type}) { store.initialize(1); }
+  ActivatedLinear(bool gated, c10::ScalarType type)
+      : gated(gated), store((declare(gated), model), {.dtype = type}) {
+    store.initialize(1);
+  }
 
   BiasActivation activation(Activation kind) const { return {kind, gated, before}; }
-  at::Tensor at_once(const at::Tensor& x, Activation kind) const { return activated_linear(x, activation(kind), *weight, after); }
-  at::Tensor apart(const at::Tensor& x, Activation kind) const { return linear(activate(x, activation(kind)), *weight, after); }
+  at::Tensor at_once(const at::Tensor& x, Activation kind) const {
+    return activated_linear(x, activation(kind), *weight, after);
+  }
+  at::Tensor apart(const at::Tensor& x, Activation kind) const {
+    return linear(activate(x, activation(kind)), *weight, after);
+  }
 
   BareModule model;
   Parameter *before = nullptr, *weight = nullptr, *after = nullptr;
@@ -150,16 +177,18 @@ TEST(LayerGradient, ActivatedLinearHasTheBitsOfItsParts) {
       for (const Activation kind : kActivations) {
         const auto gradients = [&](bool at_once) {
           ActivatedLinear layer(gated, type);
-          at::Tensor x = random_input({35, 2, gated ? 42 : 21}, 3).to(type).detach().requires_grad_();
+          at::Tensor x =
+              random_input({35, 2, gated ? 42 : 21}, 3).to(type).detach().requires_grad_();
           layer.store.zero_gradients();
           const at::Tensor y = at_once ? layer.at_once(x, kind) : layer.apart(x, kind);
           weighted_sum(y.to(at::kFloat)).backward();
           layer.store.finalize_gradients();
-          return std::vector<at::Tensor>{y.detach(), x.grad(), layer.before->grad().clone(), layer.weight->grad().clone(),
-                                         layer.after->grad().clone()};
+          return std::vector<at::Tensor>{y.detach(), x.grad(), layer.before->grad().clone(),
+                                         layer.weight->grad().clone(), layer.after->grad().clone()};
         };
         const auto found = gradients(true), expected = gradients(false);
-        for (std::size_t i = 0; i < found.size(); ++i) EXPECT_TRUE(at::equal(found[i], expected[i])) << i << " of " << c10::toString(type);
+        for (std::size_t i = 0; i < found.size(); ++i)
+          EXPECT_TRUE(at::equal(found[i], expected[i])) << i << " of " << c10::toString(type);
       }
     }
   }
@@ -188,11 +217,17 @@ TEST(LayerGradient, Mlp) {
       config.normalization = gated ? Normalization::RMSNorm : Normalization::LayerNorm;
       const Rank rank;
       BareModule model;
-      Mlp mlp(&model, "mlp", {.config = config, .rank = rank, .has_input_norm = kind != Activation::silu});
+      Mlp mlp(&model, "mlp",
+              {.config = config, .rank = rank, .has_input_norm = kind != Activation::silu});
       ParamStore store(declared_parameters(model), kDouble);
       store.initialize(3);
       const at::Tensor x = random_input({2, 2, 6});
-      check_gradients([&] { return weighted_sum(mlp.forward(norm_with_residual(x, mlp.input_norm()).normalised, {})); }, {x}, &store);
+      check_gradients(
+          [&] {
+            return weighted_sum(
+                mlp.forward(norm_with_residual(x, mlp.input_norm()).normalised, {}));
+          },
+          {x}, &store);
     }
   }
 }
@@ -201,15 +236,18 @@ TEST(LayerGradient, Embedding) {
   TransformerConfig config = small_config();
   const Rank rank;
   BareModule model;
-  LanguageModelEmbedding embedding(&model, config, rank, word_embedding_spec(config, 8, StageSharing::none));
+  LanguageModelEmbedding embedding(&model, config, rank,
+                                   word_embedding_spec(config, 8, StageSharing::none));
   ParamStore store(declared_parameters(model), kDouble);
   store.initialize(4);
-  const at::Tensor tokens = at::tensor({0, 10, 3, 3, 3, 1}, at::kLong).view({2, 3}), positions = at::arange(3, at::kLong).expand({2, 3});
+  const at::Tensor tokens = at::tensor({0, 10, 3, 3, 3, 1}, at::kLong).view({2, 3}),
+                   positions = at::arange(3, at::kLong).expand({2, 3});
   ForwardContext context;
   context.seed = 5;
   context.training = true;
   context.sample_ordinals = at::tensor({7, 9}, at::kLong);
-  check_gradients([&] { return weighted_sum(embedding.forward(tokens, positions, context)); }, {}, &store);
+  check_gradients([&] { return weighted_sum(embedding.forward(tokens, positions, context)); }, {},
+                  &store);
 }
 
 TEST(LayerGradient, CrossEntropyWithPaddedVocabulary) {
@@ -218,8 +256,11 @@ TEST(LayerGradient, CrossEntropyWithPaddedVocabulary) {
   ParamStore store(declared_parameters(model), kDouble);
   store.initialize(5);
   ASSERT_EQ(weight.value().size(0), 16);
-  const at::Tensor hidden = random_input({5, 6}), labels = at::tensor({0, 10, 3, 3, 1}, at::kLong), mask = at::tensor({1.f, 0.f, 1.f, 1.f, 1.f});
-  const auto loss = [&] { return linear_cross_entropy(hidden, weight, labels, mask).loss_sum * 1.5; };
+  const at::Tensor hidden = random_input({5, 6}), labels = at::tensor({0, 10, 3, 3, 1}, at::kLong),
+                   mask = at::tensor({1.f, 0.f, 1.f, 1.f, 1.f});
+  const auto loss = [&] {
+    return linear_cross_entropy(hidden, weight, labels, mask).loss_sum * 1.5;
+  };
   check_gradients(loss, {hidden}, &store);
   const at::Tensor logits = at::matmul(hidden, weight.value().narrow(0, 0, 11).t());
   const at::Tensor losses = -at::log_softmax(logits, 1).gather(1, labels.unsqueeze(1)).squeeze(1);
@@ -235,11 +276,13 @@ TEST(LayerGradient, CrossEntropyDoesNotDependOnItsChunks) {
   Parameter& weight = model.add("weight", normal_spec({kVocabulary, 2}));
   ParamStore store(declared_parameters(model), {});
   store.initialize(6);
-  const at::Tensor hidden = random_input({kTokens, 2}).detach().to(at::kFloat), labels = at::arange(kTokens, at::kLong) * 4001;
+  const at::Tensor hidden = random_input({kTokens, 2}).detach().to(at::kFloat),
+                   labels = at::arange(kTokens, at::kLong) * 4001;
   const at::Tensor mask = at::ones({kTokens});
   const auto run = [&](std::int64_t begin, std::int64_t count) {
     const at::Tensor part = hidden.narrow(0, begin, count).clone().set_requires_grad(true);
-    linear_cross_entropy(part, weight, labels.narrow(0, begin, count), mask.narrow(0, begin, count)).loss_sum.backward();
+    linear_cross_entropy(part, weight, labels.narrow(0, begin, count), mask.narrow(0, begin, count))
+        .loss_sum.backward();
     return part.grad();
   };
   store.zero_gradients();
@@ -247,7 +290,8 @@ TEST(LayerGradient, CrossEntropyDoesNotDependOnItsChunks) {
   store.finalize_gradients();
   const at::Tensor whole_weight = weight.grad().clone();
   store.zero_gradients();
-  for (std::int64_t begin = 0; begin < kTokens; begin += 8) EXPECT_LT(difference(run(begin, 8), whole.narrow(0, begin, 8)), 1e-5);
+  for (std::int64_t begin = 0; begin < kTokens; begin += 8)
+    EXPECT_LT(difference(run(begin, 8), whole.narrow(0, begin, 8)), 1e-5);
   store.finalize_gradients();
   EXPECT_LT(difference(weight.grad(), whole_weight), 1e-5);
 }

@@ -1,5 +1,5 @@
-// The gradient of the loss has the same bits however it comes about: computed in backward, in forward because it was loss_gradient, kept or computed
-// again for a sink that asks later.
+// The gradient of the loss has the same bits however it comes about: computed in backward, in
+// forward because it was loss_gradient, kept or computed again for a sink that asks later.
 #include "megatron/nn/loss.h"
 
 #include <gtest/gtest.h>
@@ -45,18 +45,26 @@ Gradients solve(const Problem& problem, const Way& way) {
   GlobalTensors gradients;
   on_tensor_ranks({.tp = problem.tp}, [&](const Rank& rank, Communicators&) {
     BareModule model;
-    Parameter& weight = model.add("weight", {Sharding::vocabulary({problem.vocabulary, 4}, 4), Init::normal(1), {}}, rank.tp);
-    ParamStore store(declared_parameters(model), {.dtype = problem.type, .grad_dtype = problem.type == at::kDouble ? at::kDouble : at::kFloat});
+    Parameter& weight = model.add(
+        "weight", {Sharding::vocabulary({problem.vocabulary, 4}, 4), Init::normal(1), {}}, rank.tp);
+    ParamStore store(declared_parameters(model),
+                     {.dtype = problem.type,
+                      .grad_dtype = problem.type == at::kDouble ? at::kDouble : at::kFloat});
     store.initialize(5);
     store.zero_gradients();
     const at::Tensor labels = at::arange(problem.tokens, at::kLong) * 7919 % problem.vocabulary;
     const at::Tensor mask = (at::arange(problem.tokens) % 5 != 0).to(at::kFloat) * 0.5;
     for (int microbatch = 0; microbatch < 2; ++microbatch) {
-      const at::Tensor hidden = (random_input({problem.tokens, 4}).detach() * (microbatch + 1)).to(problem.type).set_requires_grad(true);
+      const at::Tensor hidden = (random_input({problem.tokens, 4}).detach() * (microbatch + 1))
+                                    .to(problem.type)
+                                    .set_requires_grad(true);
       const at::Tensor scale = at::scalar_tensor(kScale * (microbatch + 1), at::kDouble);
       LossGradient loss_gradient;
-      if (way.loss_gradient) loss_gradient = {.value = scale, .accumulates_in_forward = way.at_once};
-      const TokenLoss loss = linear_cross_entropy(copy_to_tensor_parallel_region(hidden, rank.tp, "hidden"), weight, labels, mask, loss_gradient);
+      if (way.loss_gradient)
+        loss_gradient = {.value = scale, .accumulates_in_forward = way.at_once};
+      const TokenLoss loss =
+          linear_cross_entropy(copy_to_tensor_parallel_region(hidden, rank.tp, "hidden"), weight,
+                               labels, mask, loss_gradient);
       std::vector<std::function<void()>> later;
       if (way.deferred) store.defer_into(&later);
       loss.loss_sum.backward(scale.to(loss.loss_sum.scalar_type()));
@@ -94,14 +102,19 @@ TEST(Loss, GradientsDoNotDependOnTheWay) {
 }
 
 /// Four blocks of tokens, of which three are kept.
-TEST(Loss, BlocksThatWereNotKeptAreComputedAgain) { expect_same_bits({.vocabulary = std::int64_t{1} << 19, .tokens = 112, .type = at::kFloat}); }
+TEST(Loss, BlocksThatWereNotKeptAreComputedAgain) {
+  expect_same_bits({.vocabulary = std::int64_t{1} << 19, .tokens = 112, .type = at::kFloat});
+}
 
 /// Two tokens whose loss was told `loss_gradient`.
 struct AnnouncedLoss {
-  explicit AnnouncedLoss(const at::Tensor& loss_gradient) : store((model.add("weight", normal_spec({5, 4})), model), {}) {
+  explicit AnnouncedLoss(const at::Tensor& loss_gradient)
+      : store((model.add("weight", normal_spec({5, 4})), model), {}) {
     store.initialize(5);
     store.zero_gradients();
-    loss = linear_cross_entropy(hidden, *store.find("weight"), at::zeros({2}, at::kLong), at::ones({2}), {.value = loss_gradient}).loss_sum;
+    loss = linear_cross_entropy(hidden, *store.find("weight"), at::zeros({2}, at::kLong),
+                                at::ones({2}), {.value = loss_gradient})
+               .loss_sum;
   }
   BareModule model;
   ParamStore store;
@@ -113,7 +126,8 @@ TEST(Loss, BackwardMustKeepToWhatWasAnnounced) {
   EXPECT_THROW((told.loss * 3).backward(), InternalError);
 }
 
-/// A NaN that was loss_gradient is a NaN in every gradient, for the diagnosis to find, and not a broken promise.
+/// A NaN that was loss_gradient is a NaN in every gradient, for the diagnosis to find, and not a
+/// broken promise.
 TEST(Loss, ANumberThatIsNoneIsPassedOn) {
   const at::Tensor scale = at::scalar_tensor(std::nan(""));
   const AnnouncedLoss told(scale);
@@ -126,7 +140,9 @@ TEST(Loss, LabelsOutsideTheVocabularyAreRefused) {
   Parameter& weight = model.add("weight", normal_spec({5, 4}));
   ParamStore store(declared_parameters(model), {});
   for (const std::int64_t label : {-1, 5}) {
-    EXPECT_THROW(linear_cross_entropy(at::ones({1, 4}), weight, at::full({1}, label, at::kLong), at::ones({1})), InternalError);
+    EXPECT_THROW(linear_cross_entropy(at::ones({1, 4}), weight, at::full({1}, label, at::kLong),
+                                      at::ones({1})),
+                 InternalError);
   }
 }
 

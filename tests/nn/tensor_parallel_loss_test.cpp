@@ -1,9 +1,10 @@
-// Cross entropy over a split vocabulary: losses and gradients of one rank, whatever part of the vocabulary a rank holds.
+// Cross entropy over a split vocabulary: losses and gradients of one rank, whatever part of the
+// vocabulary a rank holds.
 #include <gtest/gtest.h>
 
-#include "megatron/ops/tensor_parallel_mappings.h"
 #include "megatron/nn/embedding.h"
 #include "megatron/nn/loss.h"
+#include "megatron/ops/tensor_parallel_mappings.h"
 #include "support/bare_module.h"
 #include "support/global_tensor.h"
 #include "support/gradient_check.h"
@@ -28,17 +29,22 @@ LossResult solve(const Problem& problem, std::int64_t tp, c10::ScalarType type) 
   on_tensor_ranks({.tp = tp}, [&](const Rank& rank, Communicators&) {
     BareModule model;
     const Shape shape{problem.vocabulary, problem.hidden.size(1)};
-    Parameter& weight = model.add("weight", {Sharding::vocabulary(shape, problem.pad_multiple), Init::normal(1), {}}, rank.tp);
+    Parameter& weight = model.add(
+        "weight", {Sharding::vocabulary(shape, problem.pad_multiple), Init::normal(1), {}},
+        rank.tp);
     ParamStore store(declared_parameters(model), {.dtype = type});
     store.initialize(5);
     store.zero_gradients();
     const at::Tensor hidden = problem.hidden.detach().to(type).set_requires_grad(true);
-    const TokenLoss loss = linear_cross_entropy(copy_to_tensor_parallel_region(hidden, rank.tp, "hidden"), weight, problem.labels, problem.mask);
+    const TokenLoss loss =
+        linear_cross_entropy(copy_to_tensor_parallel_region(hidden, rank.tp, "hidden"), weight,
+                             problem.labels, problem.mask);
     (loss.loss_sum * problem.scale).backward();
     store.finalize_gradients();
     weights.put(weight, weight.value());
     gradients.put(weight, weight.grad());
-    if (rank.index == 0) result = {loss.loss_sum.detach(), loss.token_losses, hidden.grad(), {}, {}};
+    if (rank.index == 0)
+      result = {loss.loss_sum.detach(), loss.token_losses, hidden.grad(), {}, {}};
   });
   result.weight = weights.take().at("weight");
   result.dweight = gradients.take().at("weight");
@@ -47,7 +53,8 @@ LossResult solve(const Problem& problem, std::int64_t tp, c10::ScalarType type) 
 
 void expect_same(const LossResult& actual, const LossResult& expected, double tolerance) {
   EXPECT_LE(difference(actual.loss_sum, expected.loss_sum), tolerance);
-  EXPECT_LE(difference(actual.token_losses, expected.token_losses), std::max(tolerance, 1e-7));  // float32
+  EXPECT_LE(difference(actual.token_losses, expected.token_losses),
+            std::max(tolerance, 1e-7));  // float32
   EXPECT_LE(difference(actual.dhidden, expected.dhidden), tolerance);
   EXPECT_LE(difference(actual.dweight, expected.dweight), tolerance);
 }
@@ -73,15 +80,24 @@ TEST(TensorParallelLoss, EqualsOneRank) {
 TEST(TensorParallelLoss, ManyLogitsGiveTheGradient) {
   constexpr std::int64_t kTokens = 208, kStep = 2503;
   const at::Tensor labels = at::arange(kTokens, at::kLong) * kStep;
-  const Problem problem{
-      .vocabulary = std::int64_t{1} << 19, .pad_multiple = 1, .hidden = random_input({kTokens, 2}), .labels = labels, .mask = at::ones({kTokens})};
+  const Problem problem{.vocabulary = std::int64_t{1} << 19,
+                        .pad_multiple = 1,
+                        .hidden = random_input({kTokens, 2}),
+                        .labels = labels,
+                        .mask = at::ones({kTokens})};
   const LossResult result = solve(problem, 2, at::kFloat);
-  const at::Tensor hidden = problem.hidden.detach(), rows = at::arange(0, problem.vocabulary, 997, at::kLong);
-  const auto logits = [&](const at::Tensor& which) { return at::matmul(hidden, result.weight.index_select(0, which).to(at::kDouble).t()); };
+  const at::Tensor hidden = problem.hidden.detach(),
+                   rows = at::arange(0, problem.vocabulary, 997, at::kLong);
+  const auto logits = [&](const at::Tensor& which) {
+    return at::matmul(hidden, result.weight.index_select(0, which).to(at::kDouble).t());
+  };
   const at::Tensor lse = logits(labels).diagonal() + result.token_losses;
   const auto expect_gradient = [&](const at::Tensor& which) {
-    const at::Tensor dlogits = at::exp(logits(which) - lse.unsqueeze(1)) - (labels.unsqueeze(1) == which.unsqueeze(0)).to(at::kDouble);
-    EXPECT_LE(difference(result.dweight.index_select(0, which).to(at::kDouble), at::matmul(dlogits.t(), hidden)), 1e-6);
+    const at::Tensor dlogits = at::exp(logits(which) - lse.unsqueeze(1)) -
+                               (labels.unsqueeze(1) == which.unsqueeze(0)).to(at::kDouble);
+    EXPECT_LE(difference(result.dweight.index_select(0, which).to(at::kDouble),
+                         at::matmul(dlogits.t(), hidden)),
+              1e-6);
   };
   expect_gradient(rows);
   expect_gradient(labels);
@@ -89,8 +105,11 @@ TEST(TensorParallelLoss, ManyLogitsGiveTheGradient) {
 
 /// Logits far from each other: no rank's own maximum may decide.
 TEST(TensorParallelLoss, LargeLogitsDoNotOverflow) {
-  Problem problem{
-      .vocabulary = 8, .pad_multiple = 1, .hidden = at::full({2, 3}, 1e3), .labels = at::tensor({0, 7}, at::kLong), .mask = at::ones({2})};
+  Problem problem{.vocabulary = 8,
+                  .pad_multiple = 1,
+                  .hidden = at::full({2, 3}, 1e3),
+                  .labels = at::tensor({0, 7}, at::kLong),
+                  .mask = at::ones({2})};
   const LossResult one = solve(problem, 1, at::kFloat), many = solve(problem, 4, at::kFloat);
   EXPECT_TRUE(at::isfinite(many.token_losses).all().item<bool>());
   expect_same(many, one, 1e-5);
@@ -102,7 +121,8 @@ TEST(TensorParallelEmbedding, RanksHoldDifferentRows) {
   std::vector<at::Tensor> rows(3);
   on_tensor_ranks({.tp = 3}, [&](const Rank& rank, Communicators&) {
     BareModule model;
-    Parameter& weight = model.add("weight", {Sharding::vocabulary({11, 2}, 4), Init::normal(1), {}}, rank.tp);
+    Parameter& weight =
+        model.add("weight", {Sharding::vocabulary({11, 2}, 4), Init::normal(1), {}}, rank.tp);
     ParamStore store(declared_parameters(model), {.dtype = at::kDouble});
     store.initialize(5);
     store.zero_gradients();
@@ -114,7 +134,8 @@ TEST(TensorParallelEmbedding, RanksHoldDifferentRows) {
   });
   const at::Tensor counts = at::bincount(ids.view({-1}), {}, 11).to(at::kDouble);
   EXPECT_TRUE(at::equal(gradients.take().at("weight"), counts.unsqueeze(1).expand({11, 2})));
-  const at::Tensor owners = (rows[0] != 0).to(at::kInt) + (rows[1] != 0).to(at::kInt) + (rows[2] != 0).to(at::kInt);
+  const at::Tensor owners =
+      (rows[0] != 0).to(at::kInt) + (rows[1] != 0).to(at::kInt) + (rows[2] != 0).to(at::kInt);
   EXPECT_TRUE(owners.eq(1).all().item<bool>());
 }
 

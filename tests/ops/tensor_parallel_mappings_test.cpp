@@ -15,16 +15,22 @@ constexpr std::int64_t kRanks = 3, kLength = 6, kPart = kLength / kRanks;
 
 /// What rank `rank` brings: whole [6, 2], or a slice of the sequence.
 at::Tensor brought(std::int64_t rank, std::int64_t length, double phase) {
-  return at::sin(at::arange(length * 2, at::kDouble).view({length, 2}) * 1.3 + phase + static_cast<double>(rank));
+  return at::sin(at::arange(length * 2, at::kDouble).view({length, 2}) * 1.3 + phase +
+                 static_cast<double>(rank));
 }
 
-at::Tensor sum_of(std::int64_t length, double phase) { return brought(0, length, phase) + brought(1, length, phase) + brought(2, length, phase); }
+at::Tensor sum_of(std::int64_t length, double phase) {
+  return brought(0, length, phase) + brought(1, length, phase) + brought(2, length, phase);
+}
 
 at::Tensor all_of(std::int64_t length, double phase, std::int64_t dim) {
-  return at::cat({brought(0, length, phase), brought(1, length, phase), brought(2, length, phase)}, dim);
+  return at::cat({brought(0, length, phase), brought(1, length, phase), brought(2, length, phase)},
+                 dim);
 }
 
-at::Tensor slice_of(const at::Tensor& x, std::int64_t rank) { return x.narrow(0, rank * kPart, kPart); }
+at::Tensor slice_of(const at::Tensor& x, std::int64_t rank) {
+  return x.narrow(0, rank * kPart, kPart);
+}
 
 using RegionFunction = at::Tensor (*)(const at::Tensor&, const Axis&, const char*);
 using Expected = std::function<at::Tensor(std::int64_t rank)>;
@@ -37,15 +43,20 @@ struct Case {
 };
 
 const Case kCases[] = {
-    {"copy_to_tensor_parallel_region", copy_to_tensor_parallel_region, kLength, kLength, [](std::int64_t rank) { return brought(rank, kLength, 0); },
+    {"copy_to_tensor_parallel_region", copy_to_tensor_parallel_region, kLength, kLength,
+     [](std::int64_t rank) { return brought(rank, kLength, 0); },
      [](std::int64_t) { return sum_of(kLength, 5); }},
-    {"reduce_from_tensor_parallel_region", reduce_from_tensor_parallel_region, kLength, kLength, [](std::int64_t) { return sum_of(kLength, 0); },
+    {"reduce_from_tensor_parallel_region", reduce_from_tensor_parallel_region, kLength, kLength,
+     [](std::int64_t) { return sum_of(kLength, 0); },
      [](std::int64_t rank) { return brought(rank, kLength, 5); }},
-    {"gather_from_sequence_parallel_region", gather_from_sequence_parallel_region, kPart, kLength, [](std::int64_t) { return all_of(kPart, 0, 0); },
+    {"gather_from_sequence_parallel_region", gather_from_sequence_parallel_region, kPart, kLength,
+     [](std::int64_t) { return all_of(kPart, 0, 0); },
      [](std::int64_t rank) { return slice_of(sum_of(kLength, 5), rank); }},
-    {"reduce_scatter_to_sequence_parallel_region", reduce_scatter_to_sequence_parallel_region, kLength, kPart, [](std::int64_t rank) { return slice_of(sum_of(kLength, 0), rank); },
+    {"reduce_scatter_to_sequence_parallel_region", reduce_scatter_to_sequence_parallel_region,
+     kLength, kPart, [](std::int64_t rank) { return slice_of(sum_of(kLength, 0), rank); },
      [](std::int64_t) { return all_of(kPart, 5, 0); }},
-    {"scatter_to_sequence_parallel_region", scatter_to_sequence_parallel_region, kLength, kPart, [](std::int64_t rank) { return slice_of(brought(rank, kLength, 0), rank); },
+    {"scatter_to_sequence_parallel_region", scatter_to_sequence_parallel_region, kLength, kPart,
+     [](std::int64_t rank) { return slice_of(brought(rank, kLength, 0), rank); },
      [](std::int64_t) { return all_of(kPart, 5, 0); }},
 };
 
@@ -53,17 +64,21 @@ class Regions : public testing::TestWithParam<Case> {};
 
 TEST_P(Regions, AreConjugate) {
   const Case& expected = GetParam();
-  run_rank_threads(kRanks,
-                   [&](Communicators& communicators) {
-                     const std::int64_t rank = communicators.rank();
-                     const Axis axis{.name = "tp", .rank = rank, .size = kRanks, .comm = communicators.group({0, 1, 2}, "tp")};
-                     const at::Tensor x = brought(rank, expected.length_in, 0).set_requires_grad(true);
-                     const at::Tensor y = expected.region(x, axis, "region");
-                     EXPECT_TRUE(at::allclose(y, expected.forward(rank), 0, 1e-15)) << "rank " << rank;
-                     y.backward(brought(rank, expected.length_out, 5));
-                     EXPECT_TRUE(at::allclose(x.grad(), expected.backward(rank), 0, 1e-15)) << "rank " << rank;
-                   },
-                   {.timeout = std::chrono::milliseconds(20'000)});
+  run_rank_threads(
+      kRanks,
+      [&](Communicators& communicators) {
+        const std::int64_t rank = communicators.rank();
+        const Axis axis{.name = "tp",
+                        .rank = rank,
+                        .size = kRanks,
+                        .comm = communicators.group({0, 1, 2}, "tp")};
+        const at::Tensor x = brought(rank, expected.length_in, 0).set_requires_grad(true);
+        const at::Tensor y = expected.region(x, axis, "region");
+        EXPECT_TRUE(at::allclose(y, expected.forward(rank), 0, 1e-15)) << "rank " << rank;
+        y.backward(brought(rank, expected.length_out, 5));
+        EXPECT_TRUE(at::allclose(x.grad(), expected.backward(rank), 0, 1e-15)) << "rank " << rank;
+      },
+      {.timeout = std::chrono::milliseconds(20'000)});
 }
 
 TEST_P(Regions, AreTheIdentityOnOneRank) {
@@ -71,13 +86,17 @@ TEST_P(Regions, AreTheIdentityOnOneRank) {
   EXPECT_TRUE(GetParam().region(x, Axis{}, "region").is_same(x));
 }
 
-INSTANTIATE_TEST_SUITE_P(Pairs, Regions, testing::ValuesIn(kCases), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Pairs, Regions, testing::ValuesIn(kCases),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(Regions, FeaturesAreGatheredInRankOrder) {
   run_rank_threads(kRanks,
                    [&](Communicators& communicators) {
                      const std::int64_t rank = communicators.rank();
-                     const Axis axis{.name = "tp", .rank = rank, .size = kRanks, .comm = communicators.group({0, 1, 2}, "tp")};
+                     const Axis axis{.name = "tp",
+                                     .rank = rank,
+                                     .size = kRanks,
+                                     .comm = communicators.group({0, 1, 2}, "tp")};
                      const at::Tensor x = brought(rank, kLength, 0).set_requires_grad(true);
                      const at::Tensor y = gather_from_tensor_parallel_region(x, axis, "region");
                      EXPECT_TRUE(at::equal(y, all_of(kLength, 0, 1)));

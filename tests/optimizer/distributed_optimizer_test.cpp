@@ -1,4 +1,5 @@
-// Data-parallel ranks, with and without a distributed optimizer, end every step with the bits of one rank that was given the same gradients.
+// Data-parallel ranks, with and without a distributed optimizer, end every step with the bits of
+// one rank that was given the same gradients.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -14,10 +15,13 @@ namespace {
 
 constexpr int kMicrobatches = 2, kBadStep = 1, kSteps = 3;
 
-/// Parameters that straddle slices and chunks: odd sizes, one longer than two chunks, one shorter than a block.
+/// Parameters that straddle slices and chunks: odd sizes, one longer than two chunks, one shorter
+/// than a block.
 struct OddModel : BareModule {
   OddModel() {
-    add("embedding", {Sharding::vocabulary({130, 40}, 64), Init::normal(1), {.embedding = true, .precise = true}});
+    add("embedding", {Sharding::vocabulary({130, 40}, 64),
+                      Init::normal(1),
+                      {.embedding = true, .precise = true}});
     add("norm", {Sharding::replicated({77}), Init::ones(), {.no_decay = true, .precise = true}});
     add("large", normal_spec({331, 499}));
     add("bias", normal_spec({5}, {.no_decay = true}));
@@ -40,7 +44,12 @@ const Precision kPrecisions[] = {
     {"sgd", at::kFloat, at::kFloat, "sgd"},
     {"bf16", at::kBFloat16},
     {"bf16_gradients", at::kBFloat16, at::kBFloat16},
-    {"fp16", at::kHalf, at::kFloat, "adam", "fp16", {.initial = 4, .is_dynamic = true, .min = 1, .window = 2, .hysteresis = 1}},
+    {"fp16",
+     at::kHalf,
+     at::kFloat,
+     "adam",
+     "fp16",
+     {.initial = 4, .is_dynamic = true, .min = 1, .window = 2, .hysteresis = 1}},
     {"fp64", at::kDouble, at::kDouble},
 };
 
@@ -52,12 +61,16 @@ OptimizerConfig config_of(const Precision& precision) {
   return config;
 }
 
-/// Rank `rank`'s contribution to a gradient. Multiples of 1/8 below 4: sums over ranks and microbatches are exact in every type and order.
-at::Tensor gradient(const Parameter& parameter, int step, int microbatch, std::int64_t rank, std::int64_t ranks) {
+/// Rank `rank`'s contribution to a gradient. Multiples of 1/8 below 4: sums over ranks and
+/// microbatches are exact in every type and order.
+at::Tensor gradient(const Parameter& parameter, int step, int microbatch, std::int64_t rank,
+                    std::int64_t ranks) {
   const Shape& shape = parameter.sharding().global_shape;
   const at::Tensor index = at::arange(num_elements(shape), at::kLong).view(shape);
   const at::Tensor total = (index * 7 + step * 5 + microbatch * 3).remainder(11) - 5;
-  const at::Tensor mine = ranks == 1 ? total : rank == 0 ? total - (index + step).remainder(3) * (ranks - 1) : (index + step).remainder(3);
+  const at::Tensor mine = ranks == 1  ? total
+                          : rank == 0 ? total - (index + step).remainder(3) * (ranks - 1)
+                                      : (index + step).remainder(3);
   at::Tensor local = at::zeros(parameter.local_shape(), parameter.grad().options());
   local.narrow(0, 0, shape[0]).copy_(mine.to(at::kDouble) / 8);
   return local;
@@ -74,20 +87,25 @@ class Collector {
   void put(const std::string& name, const ParameterPiece& piece, const at::Tensor& flat) {
     const std::lock_guard lock(mutex_);
     at::Tensor& whole = outcome_.tensors[name + "." + piece.parameter->name()];
-    if (!whole.defined()) whole = at::full({num_elements(piece.parameter->local_shape())}, -77, flat.options());
+    if (!whole.defined())
+      whole = at::full({num_elements(piece.parameter->local_shape())}, -77, flat.options());
     whole.narrow(0, piece.first, piece.count).copy_(flat);
   }
   void put_weights(const Rank& rank, const ParamStore& store) {
     for (const Parameter* parameter : store.parameters()) {
       const std::lock_guard lock(mutex_);
-      for (const auto& [name, tensor] : {std::pair{"value.", parameter->value()}, std::pair{"precise.", parameter->precise_value()}}) {
-        const auto [entry, is_new] = outcome_.tensors.try_emplace(name + parameter->name(), tensor.clone());
-        EXPECT_TRUE(at::equal(entry->second, tensor)) << "rank " << rank.index << " differs in " << name << parameter->name();
+      for (const auto& [name, tensor] : {std::pair{"value.", parameter->value()},
+                                         std::pair{"precise.", parameter->precise_value()}}) {
+        const auto [entry, is_new] =
+            outcome_.tensors.try_emplace(name + parameter->name(), tensor.clone());
+        EXPECT_TRUE(at::equal(entry->second, tensor))
+            << "rank " << rank.index << " differs in " << name << parameter->name();
       }
     }
   }
   void put_numbers(const Rank& rank, const StepResult& result) {
-    std::vector<double> numbers{result.applied ? 1.0 : 0.0, result.grad_norm, static_cast<double>(result.num_zeros), result.loss_scale};
+    std::vector<double> numbers{result.applied ? 1.0 : 0.0, result.grad_norm,
+                                static_cast<double>(result.num_zeros), result.loss_scale};
     EXPECT_EQ(result.non_finite_parameter, result.applied ? "" : "large") << rank.index;
     const std::lock_guard lock(mutex_);
     std::vector<double>& of_rank = numbers_[rank.index];
@@ -101,7 +119,9 @@ class Collector {
     outcome_.numbers = numbers_.at(0);
     for (const auto& [rank, numbers] : numbers_) {
       for (std::size_t i = 0; i < numbers.size(); ++i)
-        EXPECT_TRUE(numbers[i] == outcome_.numbers[i] || (std::isnan(numbers[i]) && std::isnan(outcome_.numbers[i]))) << "rank " << rank;
+        EXPECT_TRUE(numbers[i] == outcome_.numbers[i] ||
+                    (std::isnan(numbers[i]) && std::isnan(outcome_.numbers[i])))
+            << "rank " << rank;
     }
     return std::move(outcome_);
   }
@@ -116,20 +136,25 @@ void train(const Rank& rank, ParamStore& store, Optimizer& optimizer, Collector&
   for (int step = 0; step < kSteps; ++step) {
     store.zero_gradients(kMicrobatches);
     for (int microbatch = 0; microbatch < kMicrobatches; ++microbatch) {
-      for (Parameter* parameter : store.parameters()) {  // a parameter is read in forward, in some order
+      for (Parameter* parameter :
+           store.parameters()) {  // a parameter is read in forward, in some order
         EXPECT_EQ(parameter->value().numel(), num_elements(parameter->local_shape()));
       }
       for (Parameter* parameter : store.parameters()) {
         if (parameter->name() == "unused") continue;
         at::Tensor part = gradient(*parameter, step, microbatch, rank.dp.rank, rank.dp.size);
-        const bool is_bad = step == kBadStep && rank.dp.rank == rank.dp.size - 1 && parameter->name() == "large";
+        const bool is_bad =
+            step == kBadStep && rank.dp.rank == rank.dp.size - 1 && parameter->name() == "large";
         if (is_bad) part[170][250] = std::numeric_limits<double>::infinity();
         parameter->contribute(part);
-        if (parameter->name() == "square") parameter->contribute(at::zeros_like(part));  // a second use of the weight
+        if (parameter->name() == "square")
+          parameter->contribute(at::zeros_like(part));  // a second use of the weight
       }
     }
     store.finalize_gradients();
-    collector.put_numbers(rank, optimizer.step({.lr = 0.01, .decoupled_lr = 0.02, .weight_decay = 0.1, .count_zeros = true}));
+    collector.put_numbers(
+        rank, optimizer.step(
+                  {.lr = 0.01, .decoupled_lr = 0.02, .weight_decay = 0.1, .count_zeros = true}));
   }
 }
 
@@ -137,18 +162,21 @@ Outcome run(const DataLayout& layout, const Precision& precision) {
   Collector collector;
   on_data_ranks(layout, [&](const Rank& rank, Communicators& communicators) {
     OddModel model;
-    ParamStore store(declared_parameters(model), {.dtype = precision.weights,
-                             .grad_dtype = precision.gradients,
-                             .data_parallel = data_parallel_of(layout, rank, communicators),
-                             .model = rank.model});
+    ParamStore store(declared_parameters(model),
+                     {.dtype = precision.weights,
+                      .grad_dtype = precision.gradients,
+                      .data_parallel = data_parallel_of(layout, rank, communicators),
+                      .model = rank.model});
     const auto optimizer = make_optimizer(config_of(precision), store, precision.scaling);
     optimizer->main_parameters().initialize(5);
     train(rank, store, *optimizer, collector);
     collector.put_norm(rank, optimizer->main_parameters().norm());
     collector.put_weights(rank, store);
     const MainParameters& main = optimizer->main_parameters();
-    for (std::size_t i = 0; i < main.tensors().size(); ++i) collector.put("main", main.pieces()[i], main.tensors()[i]);
-    optimizer->visit_state([&](const ParameterPiece& piece, const std::string& state, at::Tensor& flat) { collector.put(state, piece, flat); });
+    for (std::size_t i = 0; i < main.tensors().size(); ++i)
+      collector.put("main", main.pieces()[i], main.tensors()[i]);
+    optimizer->visit_state([&](const ParameterPiece& piece, const std::string& state,
+                               at::Tensor& flat) { collector.put(state, piece, flat); });
   });
   return collector.take();
 }
@@ -160,7 +188,8 @@ void expect_same(const Outcome& got, const Outcome& expected, const std::string&
     EXPECT_EQ(got.numbers[i], expected.numbers[i]) << layout << ": number " << i;
   }
   ASSERT_EQ(got.tensors.size(), expected.tensors.size());
-  for (const auto& [name, tensor] : expected.tensors) EXPECT_TRUE(at::equal(got.tensors.at(name), tensor)) << layout << ": " << name;
+  for (const auto& [name, tensor] : expected.tensors)
+    EXPECT_TRUE(at::equal(got.tensors.at(name), tensor)) << layout << ": " << name;
 }
 
 class DistributedOptimizer : public testing::TestWithParam<Precision> {};
@@ -175,14 +204,22 @@ TEST_P(DistributedOptimizer, StepsHaveTheBitsOfOneRank) {
       {.dp = 2, .distributed_optimizer = true, .overlap = true, .bucket_elements = 20'000},
       {.dp = 3, .distributed_optimizer = true},
       {.dp = 4, .distributed_optimizer = true, .overlap = true, .bucket_elements = 100'000},
-      {.dp = 4, .distributed_optimizer = true, .overlap = true, .instances = 2, .bucket_elements = 30'000},
+      {.dp = 4,
+       .distributed_optimizer = true,
+       .overlap = true,
+       .instances = 2,
+       .bucket_elements = 30'000},
       {.dp = 2, .distributed_optimizer = true, .instances = 2},
   };
-  for (const DataLayout& layout : layouts) expect_same(run(layout, GetParam()), expected, layout.name());
+  for (const DataLayout& layout : layouts)
+    expect_same(run(layout, GetParam()), expected, layout.name());
 }
 
-std::string precision_name(const testing::TestParamInfo<Precision>& info) { return info.param.name; }
-INSTANTIATE_TEST_SUITE_P(Precisions, DistributedOptimizer, testing::ValuesIn(kPrecisions), precision_name);
+std::string precision_name(const testing::TestParamInfo<Precision>& info) {
+  return info.param.name;
+}
+INSTANTIATE_TEST_SUITE_P(Precisions, DistributedOptimizer, testing::ValuesIn(kPrecisions),
+                         precision_name);
 
 }  // namespace
 }  // namespace megatron

@@ -1,4 +1,5 @@
-// AdamW and SGD against torch.optim (fixtures by make_optimizer_fixtures.py), and the rules around a step: clip, skip, decay groups, zeros.
+// AdamW and SGD against torch.optim (fixtures by make_optimizer_fixtures.py), and the rules around
+// a step: clip, skip, decay groups, zeros.
 #include "megatron/optimizer/optimizer.h"
 
 #include <ATen/ATen.h>
@@ -17,7 +18,9 @@
 namespace megatron {
 namespace {
 
-ParameterSpec plain(Shape shape, ParameterTags tags = {}) { return {Sharding::replicated(std::move(shape)), Init::zeros(), tags}; }
+ParameterSpec plain(Shape shape, ParameterTags tags = {}) {
+  return {Sharding::replicated(std::move(shape)), Init::zeros(), tags};
+}
 
 at::Tensor tensor_of(const Json& json, c10::ScalarType dtype) {
   const bool is_matrix = json.at(0).is_array();
@@ -30,7 +33,9 @@ at::Tensor tensor_of(const Json& json, c10::ScalarType dtype) {
   return is_matrix ? flat.view({static_cast<std::int64_t>(json.size()), -1}) : flat;
 }
 
-void set_gradient(ParamStore& store, std::string_view name, const at::Tensor& gradient) { store.find(name)->contribute(gradient); }
+void set_gradient(ParamStore& store, std::string_view name, const at::Tensor& gradient) {
+  store.find(name)->contribute(gradient);
+}
 
 OptimizerConfig config_of(const Json& settings) {
   OptimizerConfig config;
@@ -43,7 +48,8 @@ OptimizerConfig config_of(const Json& settings) {
   return config;
 }
 
-void expect_near(const at::Tensor& actual, const Json& expected, double tolerance, const std::string& what) {
+void expect_near(const at::Tensor& actual, const Json& expected, double tolerance,
+                 const std::string& what) {
   const at::Tensor reference = tensor_of(expected, at::kDouble);
   EXPECT_LE((actual.to(at::kDouble) - reference).abs().max().item<double>(), tolerance) << what;
 }
@@ -53,9 +59,11 @@ void follow(const Json& example, c10::ScalarType dtype, double tolerance) {
   model.add("weight", plain({3, 5}));
   model.add("bias", plain({5}, {.no_decay = true}));
   ParamStore store(declared_parameters(model), {.dtype = dtype});
-  for (const char* name : {"weight", "bias"}) store.find(name)->value().copy_(tensor_of(example.at(name), dtype));
+  for (const char* name : {"weight", "bias"})
+    store.find(name)->value().copy_(tensor_of(example.at(name), dtype));
   const auto optimizer = make_optimizer(config_of(example.at("settings")), store);
-  const StepOptions options{.lr = example.at("settings").at("lr"), .weight_decay = example.at("settings").at("weight_decay")};
+  const StepOptions options{.lr = example.at("settings").at("lr"),
+                            .weight_decay = example.at("settings").at("weight_decay")};
   for (const Json& step : example.at("steps")) {
     store.zero_gradients();
     set_gradient(store, "weight", tensor_of(step.at("weight_grad"), dtype));
@@ -64,14 +72,19 @@ void follow(const Json& example, c10::ScalarType dtype, double tolerance) {
     const StepResult result = optimizer->step(options);
     EXPECT_TRUE(result.applied);
     EXPECT_NEAR(result.grad_norm, step.at("norm").get<double>(), tolerance);
-    for (const char* name : {"weight", "bias"}) expect_near(store.find(name)->value(), step.at(name), tolerance, example.at("settings").dump());
+    for (const char* name : {"weight", "bias"})
+      expect_near(store.find(name)->value(), step.at(name), tolerance,
+                  example.at("settings").dump());
   }
   std::map<std::string, at::Tensor> state;
-  optimizer->visit_state([&](const ParameterPiece& piece, const std::string& name, at::Tensor& tensor) {
-    if (piece.parameter->name() == "weight") state[name] = tensor.view(piece.parameter->local_shape());
-  });
+  optimizer->visit_state(
+      [&](const ParameterPiece& piece, const std::string& name, at::Tensor& tensor) {
+        if (piece.parameter->name() == "weight")
+          state[name] = tensor.view(piece.parameter->local_shape());
+      });
   EXPECT_EQ(state.size(), example.at("state").size());
-  for (const auto& [name, values] : example.at("state").items()) expect_near(state.at(name), values, tolerance, name);
+  for (const auto& [name, values] : example.at("state").items())
+    expect_near(state.at(name), values, tolerance, name);
 }
 
 TEST(Optimizer, FollowsTorchOptimInFloat64AndFloat32) {
@@ -89,7 +102,8 @@ struct OneTensor {
     store.emplace(declared_parameters(model), ParamStore::Options{.dtype = dtype});
     parameter->value().fill_(1);
   }
-  StepResult step(const OptimizerConfig& config, const at::Tensor& gradient, const StepOptions& options) {
+  StepResult step(const OptimizerConfig& config, const at::Tensor& gradient,
+                  const StepOptions& options) {
     if (!optimizer) optimizer = make_optimizer(config, *store);
     store->zero_gradients();
     parameter->contribute(gradient);
@@ -118,7 +132,8 @@ TEST(Optimizer, PlainSgdSubtractsExactlyTheScaledGradient) {
 }
 
 TEST(Optimizer, NonFiniteGradientsChangeNothingAndNameTheFirstParameter) {
-  for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+  for (const double bad :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     BareModule model;
     for (const char* name : {"b", "c", "a"}) model.add(name, plain({4}));
     ParamStore store(declared_parameters(model), {});
@@ -134,7 +149,9 @@ TEST(Optimizer, NonFiniteGradientsChangeNothingAndNameTheFirstParameter) {
     EXPECT_EQ(result.non_finite_parameter, "b");
     EXPECT_EQ(optimizer->num_steps(), 0);
     EXPECT_EQ(store.find("a")->value().abs().max().item<double>(), 0);
-    optimizer->visit_state([](const ParameterPiece&, const std::string&, at::Tensor& t) { EXPECT_EQ(t.abs().max().item<double>(), 0); });
+    optimizer->visit_state([](const ParameterPiece&, const std::string&, at::Tensor& t) {
+      EXPECT_EQ(t.abs().max().item<double>(), 0);
+    });
   }
 }
 
@@ -172,7 +189,8 @@ TEST(Optimizer, NormAndUpdateDoNotDependOnThreads) {
   for (const int threads : {1, 2, 3}) {
     at::set_num_threads(threads);
     OneTensor one({300001});
-    norms.push_back(one.step(OptimizerConfig{}, gradient, {.lr = 0.1, .weight_decay = 0.1}).grad_norm);
+    norms.push_back(
+        one.step(OptimizerConfig{}, gradient, {.lr = 0.1, .weight_decay = 0.1}).grad_norm);
     weights.push_back(one.parameter->value().clone());
   }
   at::set_num_threads(1);
@@ -193,8 +211,10 @@ TEST(Optimizer, StateSavedAndRestoredContinuesTheSameTrajectory) {
     second.parameter->value().copy_(first.parameter->value());
     second.optimizer = make_optimizer(config, *second.store);
     std::map<std::string, at::Tensor> saved;
-    first.optimizer->visit_state([&](const ParameterPiece&, const std::string& name, at::Tensor& tensor) { saved[name] = tensor.clone(); });
-    second.optimizer->visit_state([&](const ParameterPiece&, const std::string& name, at::Tensor& tensor) { tensor.copy_(saved.at(name)); });
+    first.optimizer->visit_state([&](const ParameterPiece&, const std::string& name,
+                                     at::Tensor& tensor) { saved[name] = tensor.clone(); });
+    second.optimizer->visit_state([&](const ParameterPiece&, const std::string& name,
+                                      at::Tensor& tensor) { tensor.copy_(saved.at(name)); });
     second.optimizer->set_num_steps(first.optimizer->num_steps());
     for (OneTensor* one : {&first, &second}) one->step(config, at::ones({100}), options);
     EXPECT_TRUE(at::equal(first.parameter->value(), second.parameter->value())) << kind;
@@ -204,9 +224,12 @@ TEST(Optimizer, StateSavedAndRestoredContinuesTheSameTrajectory) {
 TEST(Optimizer, MistakesNameTheFlag) {
   OneTensor one({1});
   const std::pair<const char*, std::function<void(OptimizerConfig&)>> mistakes[] = {
-      {"--optimizer", [](auto& c) { c.optimizer = "lion"; }},   {"--adam-beta1", [](auto& c) { c.adam_beta1 = 1; }},
-      {"--adam-beta2", [](auto& c) { c.adam_beta2 = -0.1; }},   {"--adam-eps", [](auto& c) { c.adam_eps = -1; }},
-      {"--sgd-momentum", [](auto& c) { c.sgd_momentum = -1; }}, {"--clip-grad", [](auto& c) { c.clip_grad = -1; }},
+      {"--optimizer", [](auto& c) { c.optimizer = "lion"; }},
+      {"--adam-beta1", [](auto& c) { c.adam_beta1 = 1; }},
+      {"--adam-beta2", [](auto& c) { c.adam_beta2 = -0.1; }},
+      {"--adam-eps", [](auto& c) { c.adam_eps = -1; }},
+      {"--sgd-momentum", [](auto& c) { c.sgd_momentum = -1; }},
+      {"--clip-grad", [](auto& c) { c.clip_grad = -1; }},
   };
   for (const auto& [flag, make] : mistakes) {
     OptimizerConfig config;

@@ -1,4 +1,5 @@
-// Learning rate and weight decay against Megatron Core's OptimizerParamScheduler (fixtures by tests/parity/make_lr_fixtures.py).
+// Learning rate and weight decay against Megatron Core's OptimizerParamScheduler (fixtures by
+// tests/parity/make_lr_fixtures.py).
 #include "megatron/optimizer/param_scheduler.h"
 
 #include <gmock/gmock.h>
@@ -14,17 +15,20 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::map<std::string, LrDecayStyle> kDecayStyles{{"constant", LrDecayStyle::constant},
-                                                       {"linear", LrDecayStyle::linear},
-                                                       {"cosine", LrDecayStyle::cosine},
-                                                       {"inverse-square-root", LrDecayStyle::inverse_square_root},
-                                                       {"WSD", LrDecayStyle::WSD}};
+const std::map<std::string, LrDecayStyle> kDecayStyles{
+    {"constant", LrDecayStyle::constant},
+    {"linear", LrDecayStyle::linear},
+    {"cosine", LrDecayStyle::cosine},
+    {"inverse-square-root", LrDecayStyle::inverse_square_root},
+    {"WSD", LrDecayStyle::WSD}};
 const std::map<std::string, WsdDecayStyle> kWsdStyles{{"exponential", WsdDecayStyle::exponential},
                                                       {"linear", WsdDecayStyle::linear},
                                                       {"cosine", WsdDecayStyle::cosine},
                                                       {"minus_sqrt", WsdDecayStyle::minus_sqrt}};
 const std::map<std::string, WeightDecayIncrStyle> kIncrementStyles{
-    {"constant", WeightDecayIncrStyle::constant}, {"linear", WeightDecayIncrStyle::linear}, {"cosine", WeightDecayIncrStyle::cosine}};
+    {"constant", WeightDecayIncrStyle::constant},
+    {"linear", WeightDecayIncrStyle::linear},
+    {"cosine", WeightDecayIncrStyle::cosine}};
 
 ParamSchedule schedule_of(const Json& settings) {
   ParamSchedule schedule;
@@ -34,7 +38,8 @@ ParamSchedule schedule_of(const Json& settings) {
   schedule.lr_warmup_steps = settings.at("lr_warmup_steps");
   schedule.lr_decay_steps = settings.at("lr_decay_steps");
   schedule.lr_decay_style = kDecayStyles.at(settings.at("lr_decay_style"));
-  if (!settings.at("wsd_decay_steps").is_null()) schedule.wsd_decay_steps = settings.at("wsd_decay_steps");
+  if (!settings.at("wsd_decay_steps").is_null())
+    schedule.wsd_decay_steps = settings.at("wsd_decay_steps");
   schedule.lr_wsd_decay_style = kWsdStyles.at(settings.at("lr_wsd_decay_style"));
   schedule.start_wd = settings.at("start_wd");
   schedule.end_wd = settings.at("end_wd");
@@ -51,8 +56,10 @@ TEST(ParamSchedule, EqualsMegatronCore) {
     for (const Json& point : example.at("points")) {
       const std::int64_t step = point.at("step");
       const double lr = point.at("lr"), weight_decay = point.at("weight_decay");
-      EXPECT_NEAR(schedule.lr(step), lr, 1e-15 * schedule.max_lr) << example.at("settings") << " step " << step;
-      EXPECT_NEAR(schedule.weight_decay(step), weight_decay, 1e-15) << example.at("settings") << " step " << step;
+      EXPECT_NEAR(schedule.lr(step), lr, 1e-15 * schedule.max_lr)
+          << example.at("settings") << " step " << step;
+      EXPECT_NEAR(schedule.weight_decay(step), weight_decay, 1e-15)
+          << example.at("settings") << " step " << step;
     }
   }
 }
@@ -66,7 +73,8 @@ TEST(ParamSchedule, DecoupledRatesFollowTheSameLaw) {
     schedule.decoupled_min_lr = schedule.min_lr;
     schedule.max_lr *= 3;  // whatever the other parameters do
     for (const Json& point : example.at("points")) {
-      EXPECT_NEAR(*schedule.decoupled_lr(point.at("step")), point.at("lr").get<double>(), 1e-15 * schedule.max_lr);
+      EXPECT_NEAR(*schedule.decoupled_lr(point.at("step")), point.at("lr").get<double>(),
+                  1e-15 * schedule.max_lr);
     }
   }
 }
@@ -146,7 +154,8 @@ TEST(MakeParamSchedule, MistakesNameTheFlag) {
       {"--min-lr must not be negative", [](auto& s, auto&) { s.min_lr = -1; }},
       {"--lr-warmup-init", [](auto& s, auto&) { s.lr_warmup_init = 1; }},
       {"--lr-warmup-iters", [](auto& s, auto&) { s.lr_warmup_iters = 100; }},
-      {"--lr-warmup-fraction excludes", [](auto& s, auto&) { s.lr_warmup_iters = 1, s.lr_warmup_fraction = 0.1; }},
+      {"--lr-warmup-fraction excludes",
+       [](auto& s, auto&) { s.lr_warmup_iters = 1, s.lr_warmup_fraction = 0.1; }},
       {"--lr-warmup-fraction must lie", [](auto& s, auto&) { s.lr_warmup_fraction = 1.0; }},
       {"--lr-decay-iters", [](auto& s, auto&) { s.lr_decay_iters = 0; }},
       {"--lr-wsd-decay-iters", [](auto& s, auto&) { s.lr_decay_style = LrDecayStyle::WSD; }},
@@ -154,7 +163,8 @@ TEST(MakeParamSchedule, MistakesNameTheFlag) {
       {"--train-iters", [](auto&, auto& t) { t.train_iters = 0; }},
       {"--global-batch-size", [](auto&, auto& t) { t.global_batch_size = 0; }},
       {"--start-weight-decay", [](auto& s, auto&) { s.start_weight_decay = 0.1; }},
-      {"--start-weight-decay", [](auto& s, auto&) { s.weight_decay_incr_style = WeightDecayIncrStyle::linear; }},
+      {"--start-weight-decay",
+       [](auto& s, auto&) { s.weight_decay_incr_style = WeightDecayIncrStyle::linear; }},
       {"--end-weight-decay is below",
        [](auto& s, auto&) {
          s.weight_decay_incr_style = WeightDecayIncrStyle::cosine;
@@ -184,7 +194,8 @@ OptimizerParamScheduler scheduler_with(double lr, LrDecayStyle style) {
 TEST(OptimizerParamScheduler, ResumesWhereItStopped) {
   OptimizerParamScheduler first = scheduler_with(1e-3, LrDecayStyle::cosine), second = first;
   first.step(960);
-  second.load_state_dict(parse_json(first.state().dump(), "test"), ScheduleConflict::refuse, "test");
+  second.load_state_dict(parse_json(first.state().dump(), "test"), ScheduleConflict::refuse,
+                         "test");
   EXPECT_EQ(second.num_steps(), 960);
   EXPECT_EQ(second.lr(), first.lr());
 }
@@ -197,7 +208,8 @@ TEST(OptimizerParamScheduler, ConflictsAreResolvedAsAsked) {
     flags.load_state_dict(saved.state(), ScheduleConflict::refuse, "ckpt");
     ADD_FAILURE();
   } catch (const UserError& error) {
-    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("max_lr: 0.001 here, 0.002"), HasSubstr("lr_decay_style"), HasSubstr("ckpt")));
+    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("max_lr: 0.001 here, 0.002"),
+                                             HasSubstr("lr_decay_style"), HasSubstr("ckpt")));
     EXPECT_THAT(error.what(), testing::Not(HasSubstr("min_lr")));
   }
   EXPECT_EQ(flags.num_steps(), 0);
@@ -209,17 +221,23 @@ TEST(OptimizerParamScheduler, ConflictsAreResolvedAsAsked) {
 
 TEST(OptimizerParamScheduler, DamagedStatesAreRefused) {
   const Json good = scheduler_with(1e-3, LrDecayStyle::cosine).state();
-  for (const std::string key : {"num_steps", "max_lr", "lr_decay_style", "wd_incr_style", "lr_warmup_steps"}) {
-    for (const Json& value : {Json(nullptr), Json(Json::array()), Json(key == "num_steps" ? Json(-1) : Json("nonsense"))}) {
+  for (const std::string key :
+       {"num_steps", "max_lr", "lr_decay_style", "wd_incr_style", "lr_warmup_steps"}) {
+    for (const Json& value : {Json(nullptr), Json(Json::array()),
+                              Json(key == "num_steps" ? Json(-1) : Json("nonsense"))}) {
       Json state = good;
       state[key] = value;
       OptimizerParamScheduler scheduler = scheduler_with(1e-3, LrDecayStyle::cosine);
-      EXPECT_THROW(scheduler.load_state_dict(state, ScheduleConflict::use_checkpoint, "ckpt"), UserError) << state;
+      EXPECT_THROW(scheduler.load_state_dict(state, ScheduleConflict::use_checkpoint, "ckpt"),
+                   UserError)
+          << state;
     }
     Json state = good;
     state.erase(key);
     OptimizerParamScheduler scheduler = scheduler_with(1e-3, LrDecayStyle::cosine);
-    EXPECT_THROW(scheduler.load_state_dict(state, ScheduleConflict::use_checkpoint, "ckpt"), UserError) << key;
+    EXPECT_THROW(scheduler.load_state_dict(state, ScheduleConflict::use_checkpoint, "ckpt"),
+                 UserError)
+        << key;
   }
 }
 

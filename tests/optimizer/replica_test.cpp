@@ -25,16 +25,22 @@ struct UsualModel : BareModule {
 
 double bytes_of(const at::Tensor& tensor) { return static_cast<double>(tensor.storage().nbytes()); }
 
-/// Megatron's 6 + 12/d bytes for each weight in bfloat16 with float32 gradients; precise ones have their float32 weights on every rank.
+/// Megatron's 6 + 12/d bytes for each weight in bfloat16 with float32 gradients; precise ones have
+/// their float32 weights on every rank.
 TEST(DistributedOptimizerMemory, IsMegatronsFormula) {
   for (const std::int64_t d : {1, 2, 4}) {
-    on_data_ranks({.dp = d, .distributed_optimizer = true}, [&](const Rank& rank, Communicators& communicators) {
+    on_data_ranks({.dp = d, .distributed_optimizer = true}, [&](const Rank& rank,
+                                                                Communicators& communicators) {
       UsualModel model;
-      ParamStore store(declared_parameters(model), {.dtype = at::kBFloat16,
-                               .grad_dtype = at::kFloat,
-                               .data_parallel = data_parallel_of({.dp = d, .distributed_optimizer = true}, rank, communicators)});
+      ParamStore store(declared_parameters(model),
+                       {.dtype = at::kBFloat16,
+                        .grad_dtype = at::kFloat,
+                        .data_parallel = data_parallel_of({.dp = d, .distributed_optimizer = true},
+                                                          rank, communicators)});
       const auto optimizer = make_optimizer(OptimizerConfig{}, store);
-      double bytes = static_cast<double>(optimizer->main_parameters().num_bytes() + optimizer->num_state_bytes()), elements = 0, precise = 0;
+      double bytes = static_cast<double>(optimizer->main_parameters().num_bytes() +
+                                         optimizer->num_state_bytes()),
+             elements = 0, precise = 0;
       for (const ParamBucket& bucket : store.buckets()) {
         bytes += bytes_of(bucket.value) + bytes_of(bucket.grad);
         elements += static_cast<double>(bucket.value.numel());
@@ -50,7 +56,8 @@ TEST(DistributedOptimizerMemory, IsMegatronsFormula) {
 TEST(ReplicaCheck, NamesParametersAndRanks) {
   on_data_ranks({.dp = 3}, [&](const Rank& rank, Communicators& communicators) {
     UsualModel model;
-    ParamStore store(declared_parameters(model), {.data_parallel = data_parallel_of({.dp = 3}, rank, communicators)});
+    ParamStore store(declared_parameters(model),
+                     {.data_parallel = data_parallel_of({.dp = 3}, rank, communicators)});
     store.initialize(1);
     check_replicas(store);
     if (rank.index == 2) store.find("matrix3")->value()[5][7].mul_(1 + 0x1p-20);

@@ -13,7 +13,10 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 Axis axis_of(Communicators& world, const char* name) {
-  return {.name = name, .rank = world.rank(), .size = world.world_size(), .comm = world.group(first_ranks(world.world_size()), name)};
+  return {.name = name,
+          .rank = world.rank(),
+          .size = world.world_size(),
+          .comm = world.group(first_ranks(world.world_size()), name)};
 }
 
 TEST(AxisCollectives, AreTheIdentityAtSizeOne) {
@@ -22,7 +25,8 @@ TEST(AxisCollectives, AreTheIdentityAtSizeOne) {
   all_reduce_(axis, tensor, "x");
   broadcast_(axis, tensor, 0, "x");
   barrier(axis, "x");
-  for (const at::Tensor& out : {all_gather(axis, tensor, "x"), reduce_scatter(axis, tensor, "x"), all_to_all(axis, tensor, "x")}) {
+  for (const at::Tensor& out : {all_gather(axis, tensor, "x"), reduce_scatter(axis, tensor, "x"),
+                                all_to_all(axis, tensor, "x")}) {
     EXPECT_TRUE(out.is_same(tensor));
   }
   EXPECT_TRUE(start_all_gather(axis, tensor, "x").wait().is_same(tensor));
@@ -31,26 +35,30 @@ TEST(AxisCollectives, AreTheIdentityAtSizeOne) {
 TEST(AxisCollectives, TakeAnyStridesAndKeepTheOtherDimensions) {
   run_rank_threads(2, [](Communicators& world) {
     const Axis tp = axis_of(world, "tp");
-    const at::Tensor in = at::arange(12).view({3, 4}).t() + 100 * world.rank();  // [4, 3], not contiguous
+    const at::Tensor in =
+        at::arange(12).view({3, 4}).t() + 100 * world.rank();  // [4, 3], not contiguous
     const at::Tensor other = at::arange(12).view({3, 4}).t() + 100 * (1 - world.rank());
-    const at::Tensor first = world.rank() == 0 ? in : other, second = world.rank() == 0 ? other : in;
+    const at::Tensor first = world.rank() == 0 ? in : other,
+                     second = world.rank() == 0 ? other : in;
     EXPECT_TRUE(at::equal(all_gather(tp, in, "a"), at::cat({first, second})));
     EXPECT_TRUE(at::equal(start_all_gather(tp, in, "a").wait(), at::cat({first, second})));
     const at::Tensor part = (in + other).narrow(0, 2 * world.rank(), 2);
     EXPECT_TRUE(at::equal(reduce_scatter(tp, in, "b"), part));
     EXPECT_TRUE(at::equal(start_reduce_scatter(tp, in, "b").wait(), part));
-    const at::Tensor mixed = at::cat({first.narrow(0, 2 * world.rank(), 2), second.narrow(0, 2 * world.rank(), 2)});
+    const at::Tensor mixed =
+        at::cat({first.narrow(0, 2 * world.rank(), 2), second.narrow(0, 2 * world.rank(), 2)});
     EXPECT_TRUE(at::equal(all_to_all(tp, in, "c"), mixed));
     EXPECT_TRUE(at::equal(start_all_to_all(tp, in, "c").wait(), mixed));
   });
 }
 
 TEST(AxisCollectives, ADimensionThatDoesNotDivideIsRefused) {
-  EXPECT_THAT(failure_of_ranks(2,
-                               [](Communicators& world) {
-                                 reduce_scatter(axis_of(world, "tp"), at::zeros({3, 2}), "input gradient");
-                               }),
-              HasSubstr("'input gradient': the first dimension does not divide by tp (2)"));
+  EXPECT_THAT(
+      failure_of_ranks(2,
+                       [](Communicators& world) {
+                         reduce_scatter(axis_of(world, "tp"), at::zeros({3, 2}), "input gradient");
+                       }),
+      HasSubstr("'input gradient': the first dimension does not divide by tp (2)"));
 }
 
 TEST(CommCounters, CountCallsBytesAndWaitingByAxisOperationAndName) {
@@ -64,11 +72,16 @@ TEST(CommCounters, CountCallsBytesAndWaitingByAxisOperationAndName) {
     pending.wait();
     const std::vector<CommCount> rows = world.counters().take();
     ASSERT_EQ(rows.size(), 4);
-    const auto words = [&](std::size_t i) { return rows[i].axis + " " + rows[i].operation + " " + rows[i].what; };
+    const auto words = [&](std::size_t i) {
+      return rows[i].axis + " " + rows[i].operation + " " + rows[i].what;
+    };
     EXPECT_THAT((std::vector{words(0), words(1), words(2), words(3)}),
-                ElementsAre("tp all_gather sequence", "tp all_reduce late", "tp all_reduce mlp", "tp reduce_scatter sequence"));
-    EXPECT_THAT((std::vector{rows[0].bytes, rows[1].bytes, rows[2].bytes, rows[3].bytes}), ElementsAre(512, 256, 3 * 256, 256));
-    EXPECT_THAT((std::vector{rows[0].calls, rows[1].calls, rows[2].calls, rows[3].calls}), ElementsAre(1, 1, 3, 1));
+                ElementsAre("tp all_gather sequence", "tp all_reduce late", "tp all_reduce mlp",
+                            "tp reduce_scatter sequence"));
+    EXPECT_THAT((std::vector{rows[0].bytes, rows[1].bytes, rows[2].bytes, rows[3].bytes}),
+                ElementsAre(512, 256, 3 * 256, 256));
+    EXPECT_THAT((std::vector{rows[0].calls, rows[1].calls, rows[2].calls, rows[3].calls}),
+                ElementsAre(1, 1, 3, 1));
     for (const CommCount& row : rows) EXPECT_GT(row.exposed_ms, 0.0);
     EXPECT_TRUE(world.counters().rows().empty());
   });
@@ -91,12 +104,23 @@ TEST(CommCounters, ExposedTimeIsWhatTheCallerWaited) {
 
 TEST(CommCounters, TheTableSaysPerStepFiguresAndATotal) {
   EXPECT_EQ(format_comm_table({}), "");
-  const std::vector<CommCount> rows{
-      {.axis = "tp", .operation = "all_reduce", .what = "mlp", .calls = 8, .bytes = 4'000'000, .exposed_ms = 3.0},
-      {.axis = "dp", .operation = "reduce_scatter", .what = "gradients", .calls = 2, .bytes = 2'000'000, .exposed_ms = 1.0}};
+  const std::vector<CommCount> rows{{.axis = "tp",
+                                     .operation = "all_reduce",
+                                     .what = "mlp",
+                                     .calls = 8,
+                                     .bytes = 4'000'000,
+                                     .exposed_ms = 3.0},
+                                    {.axis = "dp",
+                                     .operation = "reduce_scatter",
+                                     .what = "gradients",
+                                     .calls = 2,
+                                     .bytes = 2'000'000,
+                                     .exposed_ms = 1.0}};
   const std::string table = format_comm_table(rows, 2);
-  EXPECT_THAT(table, HasSubstr("tp         all_reduce     mlp                                 4.0        2.000         1.50\n"));
-  EXPECT_THAT(table, HasSubstr("total                                                         5.0        3.000         2.00\n"));
+  EXPECT_THAT(table, HasSubstr("tp         all_reduce     mlp                                 4.0  "
+                               "      2.000         1.50\n"));
+  EXPECT_THAT(table, HasSubstr("total                                                         5.0  "
+                               "      3.000         2.00\n"));
 }
 
 }  // namespace

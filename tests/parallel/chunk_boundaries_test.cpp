@@ -1,5 +1,6 @@
-// Collectives through shared slots, one after another on one group, at sizes around the borders of chunks and in place: the bits of sums in rank
-// order, between threads and between processes. MEGATRON_TEST_SEED repeats a failure.
+// Collectives through shared slots, one after another on one group, at sizes around the borders of
+// chunks and in place: the bits of sums in rank order, between threads and between processes.
+// MEGATRON_TEST_SEED repeats a failure.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <emmintrin.h>
@@ -10,8 +11,8 @@
 #include <random>
 
 #include "megatron/parallel/shared_memory/byte_copy.h"
-#include "megatron/parallel/shared_memory/shared_memory_area.h"
 #include "megatron/parallel/shared_memory/cache_line_probe.h"
+#include "megatron/parallel/shared_memory/shared_memory_area.h"
 #include "parallel/rank_processes.h"
 #include "support/rank_numbers.h"
 
@@ -20,20 +21,29 @@ namespace {
 
 using Random = std::mt19937_64;
 
-std::int64_t draw(Random& random, std::int64_t low, std::int64_t high) { return std::uniform_int_distribution<std::int64_t>(low, high)(random); }
+std::int64_t draw(Random& random, std::int64_t low, std::int64_t high) {
+  return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+}
 
 /// Float32 values whose sums depend on their order.
 at::Tensor values_of(std::int64_t rank, std::int64_t elements, std::int64_t number) {
-  return at::arange(elements, at::kLong).mul(number + 1).add(rank * 7).remainder(61).to(at::kFloat).mul(0.1);
+  return at::arange(elements, at::kLong)
+      .mul(number + 1)
+      .add(rank * 7)
+      .remainder(61)
+      .to(at::kFloat)
+      .mul(0.1);
 }
 
 at::Tensor sum_of(std::int64_t world, std::int64_t elements, std::int64_t number) {
   at::Tensor total = values_of(0, elements, number);
-  for (std::int64_t rank = 1; rank < world; ++rank) total = total + values_of(rank, elements, number);
+  for (std::int64_t rank = 1; rank < world; ++rank)
+    total = total + values_of(rank, elements, number);
   return total;
 }
 
-/// Of the tensor of one rank: nothing, one, a few, or within one element of up to five whole chunks.
+/// Of the tensor of one rank: nothing, one, a few, or within one element of up to five whole
+/// chunks.
 std::int64_t draw_elements(Random& random, std::int64_t world) {
   const std::int64_t slot = kSlotBytes / 4;
   const std::int64_t kind = draw(random, 0, 5), border = draw(random, -1, 1);
@@ -65,7 +75,8 @@ void check(Comm& comm, std::int64_t kind, std::int64_t n, std::int64_t number, b
     comm.reduce_scatter(out, in, "c");
   } else if (kind == 3) {
     std::vector<at::Tensor> parts;
-    for (std::int64_t rank = 0; rank < world; ++rank) parts.push_back(values_of(rank, n * world, number).narrow(0, own * n, n));
+    for (std::int64_t rank = 0; rank < world; ++rank)
+      parts.push_back(values_of(rank, n * world, number).narrow(0, own * n, n));
     expected = at::cat(parts);
     out = at::zeros({n * world});
     comm.all_to_all(out, values_of(own, n * world, number), "d");
@@ -77,7 +88,8 @@ void check(Comm& comm, std::int64_t kind, std::int64_t n, std::int64_t number, b
     comm.barrier("f");
     return;
   }
-  ASSERT_TRUE(at::equal(out, expected)) << "kind " << kind << " of " << n << " elements, operation " << number << (in_place ? " in place" : "");
+  ASSERT_TRUE(at::equal(out, expected)) << "kind " << kind << " of " << n << " elements, operation "
+                                        << number << (in_place ? " in place" : "");
 }
 
 void follow(Communicators& world, std::uint64_t seed, std::int64_t operations) {
@@ -99,37 +111,46 @@ TEST(ChunkBoundaries, BetweenThreadsEqualArithmetic) {
   const std::uint64_t seed = seed_of_test();
   for (const std::int64_t world : {2, 3, 4, 5}) {
     SCOPED_TRACE("MEGATRON_TEST_SEED=" + std::to_string(seed) + " ranks " + std::to_string(world));
-    run_rank_threads(world, [&](Communicators& communicators) { follow(communicators, seed, 24); }, {.timeout = std::chrono::seconds(60)});
+    run_rank_threads(world, [&](Communicators& communicators) { follow(communicators, seed, 24); },
+                     {.timeout = std::chrono::seconds(60)});
     ASSERT_FALSE(testing::Test::HasFailure()) << "MEGATRON_TEST_SEED=" << seed;
   }
 }
 
-const RankBodyOf follow_{"chunk boundaries", [](Communicators& world) { follow(world, std::stoull(child_variable("MEGATRON_TEST_SEED")), 24); }};
+const RankBodyOf follow_{"chunk boundaries", [](Communicators& world) {
+                           follow(world, std::stoull(child_variable("MEGATRON_TEST_SEED")), 24);
+                         }};
 
 TEST(ChunkBoundaries, BetweenProcessesEqualArithmetic) {
   const std::string seed = std::to_string(seed_of_test());
   ::setenv("MEGATRON_TEST_SEED", seed.c_str(), 1);
   for (const std::size_t ranks : {2U, 3U}) {
-    RankProcesses processes({.body = "chunk boundaries", .hosts = std::vector<std::string>(ranks, "a"), .timeout_ms = 60'000});
-    for (const ProcessEnd& end : processes.ends()) EXPECT_EQ(end.code, 0) << end.text << " signal " << end.signal << " MEGATRON_TEST_SEED=" << seed;
+    RankProcesses processes({.body = "chunk boundaries",
+                             .hosts = std::vector<std::string>(ranks, "a"),
+                             .timeout_ms = 60'000});
+    for (const ProcessEnd& end : processes.ends())
+      EXPECT_EQ(end.code, 0) << end.text << " signal " << end.signal
+                             << " MEGATRON_TEST_SEED=" << seed;
   }
   ::unsetenv("MEGATRON_TEST_SEED");
 }
 
 TEST(ChunkBoundaries, LargeResultsThatPassTheCachesAreWhole) {
   constexpr std::int64_t kElements = (16 << 20) / 4 + 3;
-  run_rank_threads(2,
-                   [](Communicators& world) {
-                     const auto comm = world.group(first_ranks(2), "dp");
-                     for (const std::int64_t kind : {0, 1, 3, 4}) check(*comm, kind, kElements, kind, true);
-                     // Not at the start of a cache line.
-                     const at::Tensor tensor = at::cat({at::full({1}, 5.0), values_of(comm->rank(), kElements, 1), at::full({1}, 6.0)});
-                     comm->all_reduce(tensor.narrow(0, 1, kElements), "unaligned");
-                     EXPECT_TRUE(at::equal(tensor.narrow(0, 1, kElements), sum_of(2, kElements, 1)));
-                     EXPECT_EQ(tensor[0].item<double>(), 5.0);
-                     EXPECT_EQ(tensor[kElements + 1].item<double>(), 6.0);
-                   },
-                   {.timeout = std::chrono::seconds(60)});
+  run_rank_threads(
+      2,
+      [](Communicators& world) {
+        const auto comm = world.group(first_ranks(2), "dp");
+        for (const std::int64_t kind : {0, 1, 3, 4}) check(*comm, kind, kElements, kind, true);
+        // Not at the start of a cache line.
+        const at::Tensor tensor = at::cat(
+            {at::full({1}, 5.0), values_of(comm->rank(), kElements, 1), at::full({1}, 6.0)});
+        comm->all_reduce(tensor.narrow(0, 1, kElements), "unaligned");
+        EXPECT_TRUE(at::equal(tensor.narrow(0, 1, kElements), sum_of(2, kElements, 1)));
+        EXPECT_EQ(tensor[0].item<double>(), 5.0);
+        EXPECT_EQ(tensor[kElements + 1].item<double>(), 6.0);
+      },
+      {.timeout = std::chrono::seconds(60)});
 }
 
 TEST(ByteCopy, MovesExactlyTheBytesFromAndToAnyAddress) {
@@ -139,10 +160,12 @@ TEST(ByteCopy, MovesExactlyTheBytesFromAndToAnyAddress) {
     for (std::size_t bytes = 0; bytes < 330; bytes += bytes < 130 ? 1 : 31) {
       for (std::size_t offset = 0; offset < 70; offset += 3) {
         std::fill(to.begin(), to.end(), std::byte{0});
-        copy_bytes(to.data() + offset, from.data() + 2 * offset, static_cast<std::int64_t>(bytes), mode);
+        copy_bytes(to.data() + offset, from.data() + 2 * offset, static_cast<std::int64_t>(bytes),
+                   mode);
         store_fence();
         std::vector<std::byte> expected(to.size(), std::byte{0});
-        std::copy_n(from.begin() + 2 * static_cast<std::ptrdiff_t>(offset), bytes, expected.begin() + static_cast<std::ptrdiff_t>(offset));
+        std::copy_n(from.begin() + 2 * static_cast<std::ptrdiff_t>(offset), bytes,
+                    expected.begin() + static_cast<std::ptrdiff_t>(offset));
         ASSERT_EQ(to, expected) << bytes << " bytes to offset " << offset;
       }
     }
@@ -156,7 +179,8 @@ TEST(CacheLineProbe, LinesOfACacheAreNearAndLinesOfMemoryAreFar) {
     probe->touch(turn);
     near += probe->is_far(turn) ? 0 : 1;
     probe->touch(turn);
-    for (std::size_t byte = 0; byte < sizeof(CacheLineProbe); byte += 64) _mm_clflush(reinterpret_cast<const std::byte*>(probe.get()) + byte);
+    for (std::size_t byte = 0; byte < sizeof(CacheLineProbe); byte += 64)
+      _mm_clflush(reinterpret_cast<const std::byte*>(probe.get()) + byte);
     _mm_mfence();
     far += probe->is_far(turn) ? 1 : 0;
   }

@@ -11,27 +11,37 @@ namespace {
 
 /// What rank `rank` brings: values that bfloat16 holds exactly but whose sums it does not.
 at::Tensor input_of(std::int64_t rank, std::int64_t elements, at::ScalarType type) {
-  return at::arange(elements, at::kLong).mul(37).add(rank * 101).remainder(type == at::kByte ? 23 : 127).to(type).contiguous();
+  return at::arange(elements, at::kLong)
+      .mul(37)
+      .add(rank * 101)
+      .remainder(type == at::kByte ? 23 : 127)
+      .to(type)
+      .contiguous();
 }
 
 /// Σ over the ranks in the order and precision that comm.h promises.
-at::Tensor expected_sum(std::int64_t world, std::int64_t elements, at::ScalarType type, bool average = false) {
+at::Tensor expected_sum(std::int64_t world, std::int64_t elements, at::ScalarType type,
+                        bool average = false) {
   const bool short_float = type == at::kBFloat16 || type == at::kHalf;
   at::Tensor total = input_of(0, elements, type).to(short_float ? at::kFloat : type);
-  for (std::int64_t rank = 1; rank < world; ++rank) total = total + input_of(rank, elements, type).to(total.scalar_type());
+  for (std::int64_t rank = 1; rank < world; ++rank)
+    total = total + input_of(rank, elements, type).to(total.scalar_type());
   if (average) total = total / static_cast<double>(world);
   return total.to(type);
 }
 
-class Collectives : public testing::TestWithParam<std::tuple<std::int64_t, at::ScalarType, std::int64_t>> {
+class Collectives
+    : public testing::TestWithParam<std::tuple<std::int64_t, at::ScalarType, std::int64_t>> {
  protected:
   std::int64_t world() const { return std::get<0>(GetParam()); }
   at::ScalarType type() const { return std::get<1>(GetParam()); }
   /// Per rank.
   std::int64_t elements() const { return std::get<2>(GetParam()); }
   void run(const std::function<void(Comm&)>& body) const {
-    run_rank_threads(world(), [&](Communicators& world_comms) { body(*world_comms.group(first_ranks(world()), "dp")); },
-                     {.timeout = std::chrono::seconds(60)});
+    run_rank_threads(
+        world(),
+        [&](Communicators& world_comms) { body(*world_comms.group(first_ranks(world()), "dp")); },
+        {.timeout = std::chrono::seconds(60)});
   }
 };
 
@@ -43,7 +53,8 @@ TEST_P(Collectives, AllReduce) {
     smallest = at::minimum(smallest, input_of(rank, elements(), type()));
   }
   run([&](Comm& comm) {
-    at::Tensor a = input_of(comm.rank(), elements(), type()), b = a.clone(), c = a.clone(), d = a.clone();
+    at::Tensor a = input_of(comm.rank(), elements(), type()), b = a.clone(), c = a.clone(),
+               d = a.clone();
     comm.all_reduce(a, "sum");
     comm.all_reduce(b, "max", ReduceOp::max);
     comm.all_reduce(c, "min", ReduceOp::min);
@@ -58,7 +69,8 @@ TEST_P(Collectives, AllReduce) {
 
 TEST_P(Collectives, AllGatherAlsoInPlace) {
   std::vector<at::Tensor> inputs;
-  for (std::int64_t rank = 0; rank < world(); ++rank) inputs.push_back(input_of(rank, elements(), type()));
+  for (std::int64_t rank = 0; rank < world(); ++rank)
+    inputs.push_back(input_of(rank, elements(), type()));
   const at::Tensor expected = at::cat(inputs);
   run([&](Comm& comm) {
     at::Tensor out = at::zeros_like(expected);
@@ -76,7 +88,8 @@ TEST_P(Collectives, ReduceScatterAlsoInPlace) {
   const at::Tensor sum = expected_sum(world(), elements() * world(), type());
   run([&](Comm& comm) {
     const at::Tensor expected = sum.narrow(0, comm.rank() * elements(), elements());
-    at::Tensor in = input_of(comm.rank(), elements() * world(), type()), out = at::zeros_like(expected);
+    at::Tensor in = input_of(comm.rank(), elements() * world(), type()),
+               out = at::zeros_like(expected);
     comm.reduce_scatter(out, in, "apart");
     EXPECT_TRUE(at::equal(out, expected));
     const at::Tensor own = in.narrow(0, comm.rank() * elements(), elements());
@@ -90,7 +103,8 @@ TEST_P(Collectives, AllToAll) {
     at::Tensor out = at::empty({elements() * world()}, type());
     comm.all_to_all(out, input_of(comm.rank(), elements() * world(), type()), "tokens");
     for (std::int64_t rank = 0; rank < world(); ++rank) {
-      const at::Tensor sent = input_of(rank, elements() * world(), type()).narrow(0, comm.rank() * elements(), elements());
+      const at::Tensor sent = input_of(rank, elements() * world(), type())
+                                  .narrow(0, comm.rank() * elements(), elements());
       EXPECT_TRUE(at::equal(out.narrow(0, rank * elements(), elements()), sent));
     }
   });
@@ -108,10 +122,13 @@ TEST_P(Collectives, Broadcast) {
 
 TEST_P(Collectives, MessagesRoundTheRing) {
   run([&](Comm& comm) {
-    const std::int64_t next = (comm.rank() + 1) % world(), previous = (comm.rank() + world() - 1) % world();
+    const std::int64_t next = (comm.rank() + 1) % world(),
+                       previous = (comm.rank() + world() - 1) % world();
     at::Tensor first = at::empty({elements()}, type()), second = at::empty({elements()}, type());
-    const at::Tensor mine = input_of(comm.rank(), elements(), type()), later = input_of(comm.rank() + 7, elements(), type());
-    const PendingWork one = comm.start_send(mine, next, "first"), two = comm.start_send(later, next, "second");
+    const at::Tensor mine = input_of(comm.rank(), elements(), type()),
+                     later = input_of(comm.rank() + 7, elements(), type());
+    const PendingWork one = comm.start_send(mine, next, "first"),
+                      two = comm.start_send(later, next, "second");
     comm.recv(first, previous, "first");
     comm.recv(second, previous, "second");
     EXPECT_TRUE(at::equal(first, input_of(previous, elements(), type())));
@@ -126,12 +143,18 @@ std::string case_name(const testing::TestParamInfo<Collectives::ParamType>& info
   return std::to_string(world) + "_ranks_" + c10::toString(type) + "_" + std::to_string(elements);
 }
 
-constexpr auto kTypes = {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf, at::kLong, at::kInt, at::kByte};
+constexpr auto kTypes = {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf,
+                         at::kLong,   at::kInt,   at::kByte};
 
-INSTANTIATE_TEST_SUITE_P(Small, Collectives, testing::Combine(testing::Values(2, 3, 4, 8), testing::ValuesIn(kTypes), testing::Values(0, 1, 1021)),
+INSTANTIATE_TEST_SUITE_P(Small, Collectives,
+                         testing::Combine(testing::Values(2, 3, 4, 8), testing::ValuesIn(kTypes),
+                                          testing::Values(0, 1, 1021)),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Large, Collectives,
-                         testing::Combine(testing::Values(2, 3, 8), testing::Values(at::kFloat, at::kBFloat16), testing::Values(400'003)), case_name);
+                         testing::Combine(testing::Values(2, 3, 8),
+                                          testing::Values(at::kFloat, at::kBFloat16),
+                                          testing::Values(400'003)),
+                         case_name);
 
 TEST(SumsOf16Bits, AreFormedInFloat32AndRoundedOnce) {
   run_rank_threads(4, [](Communicators& world) {

@@ -11,7 +11,8 @@ namespace megatron {
 
 class FakeComm final : public Comm {
  public:
-  FakeComm(std::int64_t rank, std::vector<std::int64_t> ranks, std::string name) : rank_(rank), ranks_(std::move(ranks)), name_(std::move(name)) {}
+  FakeComm(std::int64_t rank, std::vector<std::int64_t> ranks, std::string name)
+      : rank_(rank), ranks_(std::move(ranks)), name_(std::move(name)) {}
   std::int64_t rank() const override { return rank_; }
   std::int64_t size() const override { return static_cast<std::int64_t>(ranks_.size()); }
   const std::string& name() const override { return name_; }
@@ -31,10 +32,12 @@ class FakeComm final : public Comm {
 
 class FakeCommunicators final : public Communicators {
  public:
-  FakeCommunicators(std::int64_t rank, std::int64_t world_size) : rank_(rank), world_size_(world_size) {}
+  FakeCommunicators(std::int64_t rank, std::int64_t world_size)
+      : rank_(rank), world_size_(world_size) {}
   std::int64_t rank() const override { return rank_; }
   std::int64_t world_size() const override { return world_size_; }
-  std::shared_ptr<Comm> group(const std::vector<std::int64_t>& ranks, const std::string& name) override {
+  std::shared_ptr<Comm> group(const std::vector<std::int64_t>& ranks,
+                              const std::string& name) override {
     if (ranks.size() == 1) return nullptr;
     auto& made = groups_[ranks];
     if (made) return made;

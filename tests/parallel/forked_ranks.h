@@ -24,7 +24,8 @@ struct ForkedRank {
   double seconds = 0;
 };
 
-inline LaunchEnvironment environment_of(std::int64_t rank, std::int64_t world_size, std::int64_t port) {
+inline LaunchEnvironment environment_of(std::int64_t rank, std::int64_t world_size,
+                                        std::int64_t port) {
   return {.rank = rank,
           .world_size = world_size,
           .local_rank = rank,
@@ -35,10 +36,14 @@ inline LaunchEnvironment environment_of(std::int64_t rank, std::int64_t world_si
 }
 
 /// A port that nobody had a moment ago.
-inline std::int64_t free_port() { return ListeningSocket({.port = 0, .loopback_only = true}).port(); }
+inline std::int64_t free_port() {
+  return ListeningSocket({.port = 0, .loopback_only = true}).port();
+}
 
 /// Runs `body` in a process for each rank; one that takes longer than `limit_s` is killed.
-inline std::vector<ForkedRank> fork_ranks(std::int64_t world_size, const std::function<int(std::int64_t rank)>& body, unsigned limit_s = 30) {
+inline std::vector<ForkedRank> fork_ranks(std::int64_t world_size,
+                                          const std::function<int(std::int64_t rank)>& body,
+                                          unsigned limit_s = 30) {
   struct Child {
     pid_t pid;
     int errors;

@@ -24,7 +24,8 @@ std::string mistake(const std::function<void()>& act) {
   return "accepted";
 }
 
-// The example of megatron-core's docstring of generate_masked_orthogonal_rank_groups: sizes 2, 3, 4.
+// The example of megatron-core's docstring of generate_masked_orthogonal_rank_groups: sizes 2,
+// 3, 4.
 TEST(Grid, ExampleOfMegatronCore) {
   const Grid grid({2, 3, 4}, {"tp", "dp", "pp"});
   EXPECT_EQ(grid.num_ranks(), 24);
@@ -41,7 +42,8 @@ TEST(Grid, ExampleOfMegatronCore) {
 // 8 ranks in order tp-pp-dp of sizes 2, 2, 2 (the same docstring).
 TEST(Grid, FirstDimensionIsFastest) {
   const Grid grid({2, 2, 2}, {"tp", "pp", "dp"});
-  EXPECT_THAT(grid.groups("dp"), ElementsAre(ElementsAre(0, 4), ElementsAre(1, 5), ElementsAre(2, 6), ElementsAre(3, 7)));
+  EXPECT_THAT(grid.groups("dp"), ElementsAre(ElementsAre(0, 4), ElementsAre(1, 5),
+                                             ElementsAre(2, 6), ElementsAre(3, 7)));
   EXPECT_THAT(grid.groups("dp-tp"), ElementsAre(ElementsAre(0, 1, 4, 5), ElementsAre(2, 3, 6, 7)));
   EXPECT_THAT(grid.coordinates(6), ElementsAre(0, 1, 1));
   EXPECT_EQ(grid.rank_at({0, 1, 1}), 6);
@@ -59,7 +61,8 @@ TEST(Grid, StartsAtItsOffset) {
 
 TEST(Grid, MistakesAreNamed) {
   const Grid grid({2, 2}, {"tp", "dp"});
-  EXPECT_THAT(mistake([&] { grid.size("pp"); }), HasSubstr("dimension 'pp': is not in the grid tp-dp"));
+  EXPECT_THAT(mistake([&] { grid.size("pp"); }),
+              HasSubstr("dimension 'pp': is not in the grid tp-dp"));
   EXPECT_THAT(mistake([&] { grid.size(""); }), HasSubstr("dimension '': is not in the grid"));
   EXPECT_THAT(mistake([&] { grid.size("tp-"); }), HasSubstr("dimension '': is not in the grid"));
   EXPECT_THAT(mistake([&] { grid.size("tp-tp"); }), HasSubstr("name tp twice"));
@@ -68,7 +71,10 @@ TEST(Grid, MistakesAreNamed) {
   EXPECT_THAT(mistake([] { Grid({2, 2}, {"tp", "tp"}); }), HasSubstr("two dimensions named tp"));
   EXPECT_THAT(mistake([] { Grid({2}, {"tp-dp"}); }), HasSubstr("use names without '-'"));
   EXPECT_THAT(mistake([] { Grid({2}, {"tp"}, -1); }), HasSubstr("starts at rank -1"));
-  EXPECT_THAT(mistake([] { Grid({1'000'000'000, 1'000'000'000}, {"tp", "dp"}); }), HasSubstr("more ranks than any world"));
+  EXPECT_THAT(mistake([] {
+                Grid({1'000'000'000, 1'000'000'000}, {"tp", "dp"});
+              }),
+              HasSubstr("more ranks than any world"));
 }
 
 }  // namespace

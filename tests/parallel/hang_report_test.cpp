@@ -10,18 +10,25 @@ namespace {
 
 using Kind = RankState::Kind;
 
-RankState waiting(const std::string& call, std::vector<std::int64_t> missing, std::int64_t iteration = 7) {
+RankState waiting(const std::string& call, std::vector<std::int64_t> missing,
+                  std::int64_t iteration = 7) {
   return {Kind::waiting, {true, call, std::move(missing), iteration}};
 }
 
-TimedOutRank asker(std::vector<std::int64_t> missing) { return {.rank = 0, .missing = std::move(missing), .timeout = std::chrono::seconds(15)}; }
+TimedOutRank asker(std::vector<std::int64_t> missing) {
+  return {.rank = 0, .missing = std::move(missing), .timeout = std::chrono::seconds(15)};
+}
 
 TEST(HangReport, NamesTheRankThatIsMissed) {
-  EXPECT_EQ(hang_text(asker({2, 3}), {{0, waiting("barrier 'end' on dp", {2, 3}, -1)}}), "ranks 2, 3 have not arrived after 15 s");
-  EXPECT_EQ(hang_text(asker({3}), {{0, waiting("barrier 'end' on dp", {3})}, {3, {Kind::stopped, {}, 77}}}),
+  EXPECT_EQ(hang_text(asker({2, 3}), {{0, waiting("barrier 'end' on dp", {2, 3}, -1)}}),
+            "ranks 2, 3 have not arrived after 15 s");
+  EXPECT_EQ(hang_text(asker({3}),
+                      {{0, waiting("barrier 'end' on dp", {3})}, {3, {Kind::stopped, {}, 77}}}),
             "rank 3 has not arrived after 15 s (iteration 7; rank 3 is stopped (process 77))");
-  EXPECT_EQ(hang_text(asker({3}), {{0, waiting("barrier 'end' on dp", {3})}, {3, {Kind::running, {false, "", {}, 6}, 77, "node2"}}}),
-            "rank 3 has not arrived after 15 s (iteration 7; rank 3 on node2 is outside of every call, in iteration 6)");
+  EXPECT_EQ(hang_text(asker({3}), {{0, waiting("barrier 'end' on dp", {3})},
+                                   {3, {Kind::running, {false, "", {}, 6}, 77, "node2"}}}),
+            "rank 3 has not arrived after 15 s (iteration 7; rank 3 on node2 is outside of every "
+            "call, in iteration 6)");
 }
 
 /// 0 waits for 1, which waits for 2, which waits for 3.
@@ -31,19 +38,27 @@ TEST(HangReport, FollowsWhoWaitsForWhom) {
                           {2, waiting("all_gather 'weights' on tp", {3})},
                           {3, {Kind::silent, {}, 0, "node2"}}};
   EXPECT_EQ(hang_text(asker({1}), states),
-            "rank 3 has not arrived after 15 s (iteration 7; rank 3 on node2 does not answer: it is stopped, or the network to it is cut; "
-            "rank 1 waits for rank 2 in recv 'activations' on pp; rank 2 waits for rank 3 in all_gather 'weights' on tp)");
+            "rank 3 has not arrived after 15 s (iteration 7; rank 3 on node2 does not answer: it "
+            "is stopped, or the network to it is cut; "
+            "rank 1 waits for rank 2 in recv 'activations' on pp; rank 2 waits for rank 3 in "
+            "all_gather 'weights' on tp)");
 }
 
 /// A stopped rank is the likelier cause than one that computes.
 TEST(HangReport, PrefersRanksThatStandStill) {
-  const RankStates states{{0, waiting("all_reduce 'norm' on dp", {1, 2})}, {1, {Kind::running}}, {2, {Kind::stopped, {}, 5}}};
-  EXPECT_EQ(hang_text(asker({1, 2}), states), "rank 2 has not arrived after 15 s (iteration 7; rank 2 is stopped (process 5))");
+  const RankStates states{{0, waiting("all_reduce 'norm' on dp", {1, 2})},
+                          {1, {Kind::running}},
+                          {2, {Kind::stopped, {}, 5}}};
+  EXPECT_EQ(hang_text(asker({1, 2}), states),
+            "rank 2 has not arrived after 15 s (iteration 7; rank 2 is stopped (process 5))");
 }
 
 TEST(HangReport, TellsOfRanksThatWaitForEachOther) {
-  const RankStates states{{0, waiting("all_reduce 'a' on tp", {1})}, {1, waiting("recv 'b' on pp", {0})}};
-  EXPECT_EQ(hang_text(asker({1}), states), "rank 1 has not arrived after 15 s (iteration 7; rank 1 waits for rank 0 in recv 'b' on pp)");
+  const RankStates states{{0, waiting("all_reduce 'a' on tp", {1})},
+                          {1, waiting("recv 'b' on pp", {0})}};
+  EXPECT_EQ(
+      hang_text(asker({1}), states),
+      "rank 1 has not arrived after 15 s (iteration 7; rank 1 waits for rank 0 in recv 'b' on pp)");
 }
 
 TEST(HangReport, KnowsWhomToAskAbout) {
@@ -52,12 +67,15 @@ TEST(HangReport, KnowsWhomToAskAbout) {
 }
 
 TEST(HangReport, StatesTravelAsText) {
-  const RankStates states{{4, waiting("all_reduce 'norm' on dp", {1, 9})}, {5, {Kind::stopped, {}, 12, "node2"}}};
+  const RankStates states{{4, waiting("all_reduce 'norm' on dp", {1, 9})},
+                          {5, {Kind::stopped, {}, 12, "node2"}}};
   EXPECT_EQ(write_states(read_states(write_states(states))), write_states(states));
-  EXPECT_EQ(read_states(write_states(states)).at(4).wait.missing, (std::vector<std::int64_t>{1, 9}));
+  EXPECT_EQ(read_states(write_states(states)).at(4).wait.missing,
+            (std::vector<std::int64_t>{1, 9}));
 }
 
-/// A call that goes on in the background keeps nobody from working; once its caller stands still, it is what the rank waits for.
+/// A call that goes on in the background keeps nobody from working; once its caller stands still,
+/// it is what the rank waits for.
 TEST(WaitTable, CountOnlyWhenTheCallerStandsStill) {
   HostStatus host_status(SharedMemory::for_threads(HostStatus::bytes(2)), 2);
   const CommCall call{.operation = CommOperation::recv, .what = "activations"};

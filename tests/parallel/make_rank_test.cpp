@@ -22,17 +22,24 @@ double sum_of_ranks(Comm& comm, std::int64_t rank) {
   return number.item<double>();
 }
 
-double expected_sum(const RankList& ranks) { return std::accumulate(ranks.begin(), ranks.end(), 0.0); }
+double expected_sum(const RankList& ranks) {
+  return std::accumulate(ranks.begin(), ranks.end(), 0.0);
+}
 
-void run(std::int64_t world_size, const std::function<void(Communicators&)>& body) { run_rank_threads(world_size, body, {.timeout = 20s}); }
+void run(std::int64_t world_size, const std::function<void(Communicators&)>& body) {
+  run_rank_threads(world_size, body, {.timeout = 20s});
+}
 
 TEST(MakeRank, EveryAxisSpeaksToItsGroup) {
   const Mesh mesh({.tp = 2, .cp = 2, .pp = 2}, 16);
   run(16, [&](Communicators& communicators) {
     const Rank rank = make_rank(mesh, communicators);
-    for (const Axis* axis : {&rank.tp, &rank.cp, &rank.dp, &rank.pp, &rank.dp_cp, &rank.model, &rank.world}) {
+    for (const Axis* axis :
+         {&rank.tp, &rank.cp, &rank.dp, &rank.pp, &rank.dp_cp, &rank.model, &rank.world}) {
       EXPECT_EQ(axis->comm->rank(), axis->rank) << axis->name;
-      EXPECT_EQ(sum_of_ranks(*axis->comm, rank.index), expected_sum(mesh.group(rank.index, axis->name))) << axis->name << " of rank " << rank.index;
+      EXPECT_EQ(sum_of_ranks(*axis->comm, rank.index),
+                expected_sum(mesh.group(rank.index, axis->name)))
+          << axis->name << " of rank " << rank.index;
     }
   });
 }

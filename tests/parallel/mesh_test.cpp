@@ -1,4 +1,5 @@
-// The mesh against the groups that megatron-core makes (fixtures/mesh_groups.txt), and its properties in random worlds of up to 100,000 ranks.
+// The mesh against the groups that megatron-core makes (fixtures/mesh_groups.txt), and its
+// properties in random worlds of up to 100,000 ranks.
 #include "megatron/parallel/mesh.h"
 
 #include <gmock/gmock.h>
@@ -24,8 +25,9 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-const std::vector<std::string> kAllAxes{"tp",       "cp", "dp",  "pp",  "dp-cp", "tp-cp",    "tp-dp", "tp-pp",
-                                        "tp-dp-cp", "ep", "etp", "edp", "tp-ep", "tp-ep-pp", "world"};
+const std::vector<std::string> kAllAxes{"tp",    "cp",    "dp",    "pp",       "dp-cp",
+                                        "tp-cp", "tp-dp", "tp-pp", "tp-dp-cp", "ep",
+                                        "etp",   "edp",   "tp-ep", "tp-ep-pp", "world"};
 
 std::string mistake(const MeshSizes& sizes, std::int64_t world_size) {
   try {
@@ -40,7 +42,8 @@ std::string checksum_of(const std::vector<RankList>& groups) {
   std::string text;
   for (const RankList& group : groups) {
     if (!text.empty()) text += ';';
-    for (std::size_t i = 0; i < group.size(); ++i) text += (i > 0 ? "," : "") + std::to_string(group[i]);
+    for (std::size_t i = 0; i < group.size(); ++i)
+      text += (i > 0 ? "," : "") + std::to_string(group[i]);
   }
   return md5_hex(text).substr(0, 8);
 }
@@ -55,14 +58,16 @@ struct RealWorld {
 /// The fixtures, or the file that MEGATRON_MESH_GROUPS names (tests/parity/mesh_parity.py).
 std::vector<RealWorld> real_worlds() {
   const char* other = std::getenv("MEGATRON_MESH_GROUPS");
-  std::ifstream file(other != nullptr ? other : MEGATRON_SOURCE_DIR "/tests/parallel/fixtures/mesh_groups.txt");
+  std::ifstream file(
+      other != nullptr ? other : MEGATRON_SOURCE_DIR "/tests/parallel/fixtures/mesh_groups.txt");
   std::vector<RealWorld> worlds;
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);
     RealWorld world;
     MeshSizes& s = world.sizes;
     std::int64_t etp = 1;
-    words >> s.order >> s.tp >> s.cp >> s.ep >> etp >> s.pp >> world.world_size >> world.num_instances;
+    words >> s.order >> s.tp >> s.cp >> s.ep >> etp >> s.pp >> world.world_size >>
+        world.num_instances;
     s.etp = etp;
     for (std::string word; words >> word && word != "refused";) {
       world.checksums.emplace_back(word.substr(0, word.find('=')), word.substr(word.find('=') + 1));
@@ -74,24 +79,29 @@ std::vector<RealWorld> real_worlds() {
 
 std::string name_of(const RealWorld& world) {
   const MeshSizes& s = world.sizes;
-  return detail::concatenate(s.order, " tp ", s.tp, " cp ", s.cp, " ep ", s.ep, " etp ", s.expert_tp(), " pp ", s.pp, " world ", world.world_size,
+  return detail::concatenate(s.order, " tp ", s.tp, " cp ", s.cp, " ep ", s.ep, " etp ",
+                             s.expert_tp(), " pp ", s.pp, " world ", world.world_size,
                              " instances ", world.num_instances);
 }
 
 /// The groups that megatron-core knows by one of its names, in its order.
-std::vector<RankList> groups_by_real_name(const Mesh& mesh, const std::string& name, std::int64_t num_instances) {
+std::vector<RankList> groups_by_real_name(const Mesh& mesh, const std::string& name,
+                                          std::int64_t num_instances) {
   std::vector<RankList> groups;
   if (name == "embd" || name == "pos_embd") {
     for (const RankList& pipeline : mesh.groups("pp")) {
-      groups.push_back(name == "embd" ? mesh.embedding_group(pipeline.back()) : mesh.position_embedding_group(pipeline.back()));
+      groups.push_back(name == "embd" ? mesh.embedding_group(pipeline.back())
+                                      : mesh.position_embedding_group(pipeline.back()));
     }
   } else if (name.starts_with("intra-") || name.starts_with("inter-")) {
     const std::string axis = name.substr(6);
     const auto part = static_cast<std::size_t>(mesh.size(axis) / num_instances);
     for (const RankList& group : mesh.groups(axis)) {
       for (std::size_t i = 0; i < group.size(); ++i) {
-        if (name.starts_with("intra-") && i % part == 0) groups.push_back(mesh.instance_parts(group[i], axis, num_instances).inner);
-        if (name.starts_with("inter-") && i < part) groups.push_back(mesh.instance_parts(group[i], axis, num_instances).outer);
+        if (name.starts_with("intra-") && i % part == 0)
+          groups.push_back(mesh.instance_parts(group[i], axis, num_instances).inner);
+        if (name.starts_with("inter-") && i < part)
+          groups.push_back(mesh.instance_parts(group[i], axis, num_instances).outer);
       }
     }
   } else {
@@ -109,7 +119,8 @@ TEST(Mesh, GroupsAreMegatronCores) {
     if (world.checksums.empty()) continue;
     const Mesh mesh(world.sizes, world.world_size);
     for (const auto& [name, checksum] : world.checksums) {
-      EXPECT_EQ(checksum_of(groups_by_real_name(mesh, name, world.num_instances)), checksum) << name;
+      EXPECT_EQ(checksum_of(groups_by_real_name(mesh, name, world.num_instances)), checksum)
+          << name;
       ++compared;
     }
   }
@@ -131,11 +142,18 @@ TEST(Mesh, ExampleOfMegatronCore) {
 }
 
 MeshSizes random_sizes(std::mt19937& random, std::int64_t& world_size) {
-  const auto draw = [&](std::int64_t low, std::int64_t high) { return std::uniform_int_distribution<std::int64_t>(low, high)(random); };
+  const auto draw = [&](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+  };
   const auto degree = [&] { return draw(0, 2) == 0 ? 1 : draw(1, 12); };
   std::vector<std::string> axes{"tp", "cp", "ep", "dp"};
   std::shuffle(axes.begin(), axes.end(), random);
-  MeshSizes sizes{.tp = degree(), .cp = degree(), .ep = degree(), .etp = std::nullopt, .pp = degree(), .order = ""};
+  MeshSizes sizes{.tp = degree(),
+                  .cp = degree(),
+                  .ep = degree(),
+                  .etp = std::nullopt,
+                  .pp = degree(),
+                  .order = ""};
   if (draw(0, 1) == 1) sizes.etp = degree();
   for (const std::string& axis : axes) sizes.order += axis + "-";
   sizes.order += "pp";
@@ -154,7 +172,8 @@ void expect_partition(const Mesh& mesh, const std::string& axis) {
     ASSERT_TRUE(std::is_sorted(group.begin(), group.end())) << axis;
     for (const std::int64_t rank : group) ++times.at(static_cast<std::size_t>(rank));
   }
-  ASSERT_TRUE(std::all_of(times.begin(), times.end(), [](int count) { return count == 1; })) << axis;
+  ASSERT_TRUE(std::all_of(times.begin(), times.end(), [](int count) { return count == 1; }))
+      << axis;
 }
 
 void expect_one_rank_agrees(const Mesh& mesh, std::int64_t rank) {
@@ -180,9 +199,12 @@ TEST(Mesh, PropertiesOfRandomWorlds) {
     for (const std::string& axis : kAllAxes) {
       if (world_size <= 300 || axis == "tp-dp-cp" || axis == "pp") expect_partition(mesh, axis);
     }
-    for (int j = 0; j < 4; ++j) expect_one_rank_agrees(mesh, std::uniform_int_distribution<std::int64_t>(0, world_size - 1)(random));
+    for (int j = 0; j < 4; ++j)
+      expect_one_rank_agrees(
+          mesh, std::uniform_int_distribution<std::int64_t>(0, world_size - 1)(random));
     const std::int64_t rank = world_size / 2;
-    const std::int64_t tp = mesh.coordinate(rank, "tp"), cp = mesh.coordinate(rank, "cp"), dp = mesh.coordinate(rank, "dp");
+    const std::int64_t tp = mesh.coordinate(rank, "tp"), cp = mesh.coordinate(rank, "cp"),
+                       dp = mesh.coordinate(rank, "dp");
     EXPECT_EQ(mesh.size("tp") * mesh.size("cp") * mesh.size("dp") * mesh.size("pp"), world_size);
     EXPECT_TRUE(tp < sizes.tp && cp < sizes.cp && dp < mesh.size("dp"));
     EXPECT_EQ(mesh.size("etp") * mesh.size("ep") * mesh.size("edp") * mesh.size("pp"), world_size);
@@ -193,12 +215,14 @@ TEST(Mesh, PropertiesOfRandomWorlds) {
 TEST(Mesh, AQuestionOnOneRankOfManyIsCheap) {
   const Mesh mesh({.tp = 8, .cp = 2, .ep = 64, .etp = 1, .pp = 16}, 98'304);
   std::int64_t sum = 0;
-  for (std::int64_t rank = 0; rank < mesh.world_size(); ++rank) sum += mesh.group(rank, "tp").front() + mesh.group(rank, "ep").front();
+  for (std::int64_t rank = 0; rank < mesh.world_size(); ++rank)
+    sum += mesh.group(rank, "tp").front() + mesh.group(rank, "ep").front();
   EXPECT_EQ(sum, 98'304LL * 98'303 - 98'304LL * 7 / 2 - 98'304LL * 63 / 2);
 }
 
 TEST(Mesh, InstancesOfTheDistributedOptimizer) {
-  // megatron-core: consecutive slices of dp-cp share an instance; the same place in each slice is summed across.
+  // megatron-core: consecutive slices of dp-cp share an instance; the same place in each slice is
+  // summed across.
   const Mesh mesh({.tp = 2, .cp = 2}, 16);
   EXPECT_THAT(mesh.group(4, "dp-cp"), ElementsAre(0, 2, 4, 6, 8, 10, 12, 14));
   const GroupParts parts = mesh.instance_parts(4, "dp-cp", 2);
@@ -224,25 +248,31 @@ TEST(Mesh, PartsOnANode) {
 
 TEST(Mesh, MistakesAreNamed) {
   const auto has = [](const char* text) { return HasSubstr(text); };
-  EXPECT_THAT(mistake({.tp = 2}, 1), has("--tensor-model-parallel-size 2: needs a multiple of 2 processes, this is one"));
+  EXPECT_THAT(mistake({.tp = 2}, 1),
+              has("--tensor-model-parallel-size 2: needs a multiple of 2 processes, this is one"));
   EXPECT_THAT(mistake({.tp = 2}, 1), has("megatron launch --nproc-per-node 2 -- ..."));
-  EXPECT_THAT(
-      mistake({.tp = 2, .cp = 2, .pp = 2}, 12),
-      has("--tensor-model-parallel-size 2 x --pipeline-model-parallel-size 2 x --context-parallel-size 2: needs a multiple of 8 processes, there "
-          "are 12"));
+  EXPECT_THAT(mistake({.tp = 2, .cp = 2, .pp = 2}, 12),
+              has("--tensor-model-parallel-size 2 x --pipeline-model-parallel-size 2 x "
+                  "--context-parallel-size 2: needs a multiple of 8 processes, there "
+                  "are 12"));
   EXPECT_THAT(mistake({.tp = 2, .cp = 2, .pp = 2}, 12), has("start 8 or 16"));
   EXPECT_THAT(mistake({.tp = 2, .ep = 3}, 8),
-              has("--tensor-model-parallel-size 2 x --expert-model-parallel-size 3: needs a multiple of 6 processes"));
-  EXPECT_THAT(mistake({.tp = 2, .ep = 3, .etp = 1}, 8), has("--expert-model-parallel-size 3: needs a multiple of 3 processes, there are 8"));
-  EXPECT_THAT(mistake({.tp = 0}, 1), has("--tensor-model-parallel-size: must be at least 1, got 0"));
-  EXPECT_THAT(mistake({.tp = std::int64_t{1} << 40, .pp = std::int64_t{1} << 40}, 8), has("is more than any world has processes"));
+              has("--tensor-model-parallel-size 2 x --expert-model-parallel-size 3: needs a "
+                  "multiple of 6 processes"));
+  EXPECT_THAT(mistake({.tp = 2, .ep = 3, .etp = 1}, 8),
+              has("--expert-model-parallel-size 3: needs a multiple of 3 processes, there are 8"));
+  EXPECT_THAT(mistake({.tp = 0}, 1),
+              has("--tensor-model-parallel-size: must be at least 1, got 0"));
+  EXPECT_THAT(mistake({.tp = std::int64_t{1} << 40, .pp = std::int64_t{1} << 40}, 8),
+              has("is more than any world has processes"));
   EXPECT_THAT(mistake({}, 0), has("world: has 0 ranks"));
   EXPECT_THAT(mistake({.tp = 2, .order = "dp-pp"}, 4), has("leaves out tp, whose size is 2"));
   EXPECT_THAT(mistake({.tp = 2, .order = "tp-tp-dp"}, 4), has("'tp' is repeated or no axis"));
   EXPECT_THAT(mistake({.tp = 2, .order = "tp-dp-xp"}, 4), has("'xp' is repeated or no axis"));
   EXPECT_THAT(mistake({.tp = 2, .etp = 1, .pp = 2, .order = "tp-cp-ep-pp-dp"}, 8),
               has("puts pipeline neighbours 2 ranks apart in dense layers and 1 in experts"));
-  EXPECT_EQ(mistake({.tp = 2, .ep = 2, .etp = 1, .pp = 2, .order = "tp-cp-ep-pp-dp"}, 8), "accepted");
+  EXPECT_EQ(mistake({.tp = 2, .ep = 2, .etp = 1, .pp = 2, .order = "tp-cp-ep-pp-dp"}, 8),
+            "accepted");
 }
 
 TEST(Mesh, UnknownAxesAreNamed) {
@@ -257,7 +287,8 @@ TEST(Mesh, TableOfASmallWorld) {
   EXPECT_EQ(Mesh({.tp = 2, .pp = 2}, 8).table(),
             "mesh of 8 ranks, order tp-cp-ep-dp-pp\n"
             "  axis    ranks  groups                 these ranks\n"
-            "  tp          2  0 1 | 2 3 | 4 5 | 6 7  share each layer's matrices (and, with --sequence-parallel, the sequence between them)\n"
+            "  tp          2  0 1 | 2 3 | 4 5 | 6 7  share each layer's matrices (and, with "
+            "--sequence-parallel, the sequence between them)\n"
             "  dp          2  0 2 | 1 3 | 4 6 | 5 7  hold the same weights, see different samples\n"
             "  pp          2  0 4 | 1 5 | 2 6 | 3 7  hold consecutive layers\n"
             "  tp-pp       4  0 1 4 5 | 2 3 6 7      hold one replica of the model\n");
@@ -276,7 +307,8 @@ TEST(Mesh, TableOfALargeWorldIsShort) {
 TEST(MakeRank, TakesItsPlaceOnEveryAxis) {
   const Mesh mesh({.tp = 2, .pp = 2}, 8);
   FakeCommunicators communicators(5, 8);
-  const Rank rank = make_rank(mesh, communicators, {.device = c10::kCPU, .seed = 7, .sequence_parallel = true});
+  const Rank rank =
+      make_rank(mesh, communicators, {.device = c10::kCPU, .seed = 7, .sequence_parallel = true});
   EXPECT_EQ(rank.index, 5);
   EXPECT_EQ(rank.seed, 7U);
   EXPECT_TRUE(rank.sequence_parallel);

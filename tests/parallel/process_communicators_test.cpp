@@ -1,4 +1,5 @@
-// Ranks as processes: the same results over shared memory, Gloo and both; ends of peers by name; nothing left behind.
+// Ranks as processes: the same results over shared memory, Gloo and both; ends of peers by name;
+// nothing left behind.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -24,13 +25,16 @@ TEST(RankProcess, DISABLED_Body) {
   std::exit(code);
 }
 
-std::vector<std::string> one_host(std::size_t ranks) { return std::vector<std::string>(ranks, "a"); }
+std::vector<std::string> one_host(std::size_t ranks) {
+  return std::vector<std::string>(ranks, "a");
+}
 
 void expect_all_well(const ProcessPlan& plan) {
   RankProcesses processes(plan);
   const std::vector<ProcessEnd> ends = processes.ends();
   for (std::size_t rank = 0; rank < ends.size(); ++rank) {
-    EXPECT_EQ(ends[rank].code, 0) << "rank " << rank << " of " << plan.body << ": " << ends[rank].text << " signal " << ends[rank].signal;
+    EXPECT_EQ(ends[rank].code, 0) << "rank " << rank << " of " << plan.body << ": "
+                                  << ends[rank].text << " signal " << ends[rank].signal;
   }
 }
 
@@ -39,7 +43,8 @@ std::set<std::string> files_of_shared_memory() {
   std::set<std::string> names;
   for (const auto& file : std::filesystem::directory_iterator("/dev/shm")) {
     const std::string name = file.path().filename();
-    if (!name.starts_with("megatron-test-") && !name.starts_with("megatron-killed-")) names.insert(name);
+    if (!name.starts_with("megatron-test-") && !name.starts_with("megatron-killed-"))
+      names.insert(name);
   }
   return names;
 }
@@ -58,8 +63,11 @@ void check_every_collective(Comm& comm, std::int64_t elements, at::ScalarType ty
     sum += inputs.back();
   }
   const at::Tensor& mine = inputs[static_cast<std::size_t>(comm.rank())];
-  const auto own = [&](const at::Tensor& whole) { return whole.narrow(0, comm.rank() * elements, elements); };
-  at::Tensor reduced = mine.clone(), part = at::empty({elements}, type), whole = at::empty_like(sum), mixed = at::empty_like(sum);
+  const auto own = [&](const at::Tensor& whole) {
+    return whole.narrow(0, comm.rank() * elements, elements);
+  };
+  at::Tensor reduced = mine.clone(), part = at::empty({elements}, type),
+             whole = at::empty_like(sum), mixed = at::empty_like(sum);
   comm.all_reduce(reduced, "gradients");
   EXPECT_TRUE(at::equal(reduced, sum));
   comm.reduce_scatter(part, mine, "shards");
@@ -68,7 +76,8 @@ void check_every_collective(Comm& comm, std::int64_t elements, at::ScalarType ty
   EXPECT_TRUE(at::equal(whole, sum));
   comm.all_to_all(mixed, mine, "tokens");
   for (std::int64_t rank = 0; rank < world; ++rank) {
-    EXPECT_TRUE(at::equal(mixed.narrow(0, rank * elements, elements), own(inputs[static_cast<std::size_t>(rank)])));
+    EXPECT_TRUE(at::equal(mixed.narrow(0, rank * elements, elements),
+                          own(inputs[static_cast<std::size_t>(rank)])));
   }
   for (std::int64_t root = 0; root < world; ++root) {
     at::Tensor sent = mine.clone();
@@ -96,13 +105,20 @@ TEST(ProcessCommunicators, CollectivesInSharedMemory) {
   expect_all_well({.body = "collectives", .hosts = one_host(3), .transport = "shared-memory"});
 }
 
-TEST(ProcessCommunicators, CollectivesOverGloo) { expect_all_well({.body = "collectives", .hosts = one_host(3), .transport = "gloo"}); }
+TEST(ProcessCommunicators, CollectivesOverGloo) {
+  expect_all_well({.body = "collectives", .hosts = one_host(3), .transport = "gloo"});
+}
 
-TEST(ProcessCommunicators, CollectivesOverHostsWithEquallyManyRanks) { expect_all_well({.body = "collectives", .hosts = {"a", "b", "a", "b"}}); }
+TEST(ProcessCommunicators, CollectivesOverHostsWithEquallyManyRanks) {
+  expect_all_well({.body = "collectives", .hosts = {"a", "b", "a", "b"}});
+}
 
-TEST(ProcessCommunicators, CollectivesOverHostsWithUnequalRanks) { expect_all_well({.body = "collectives", .hosts = {"a", "a", "b"}}); }
+TEST(ProcessCommunicators, CollectivesOverHostsWithUnequalRanks) {
+  expect_all_well({.body = "collectives", .hosts = {"a", "a", "b"}});
+}
 
-/// The ranks of a host as a group by themselves, and as one host's part of a larger group, which its first rank makes late.
+/// The ranks of a host as a group by themselves, and as one host's part of a larger group, which
+/// its first rank makes late.
 const RankBodyOf same_ranks_twice_("same ranks twice", [](Communicators& world) {
   const std::int64_t first = world.rank() / 2 * 2;
   const auto alone = world.group({first, first + 1}, "tp");
@@ -115,11 +131,14 @@ const RankBodyOf same_ranks_twice_("same ranks twice", [](Communicators& world) 
   }
 });
 
-TEST(ProcessCommunicators, AHostsRanksMayBeAGroupOfTheirOwn) { expect_all_well({.body = "same ranks twice", .hosts = {"a", "a", "b", "b"}}); }
+TEST(ProcessCommunicators, AHostsRanksMayBeAGroupOfTheirOwn) {
+  expect_all_well({.body = "same ranks twice", .hosts = {"a", "a", "b", "b"}});
+}
 
 const RankBodyOf many_groups_("many groups", [](Communicators& world) {
   const std::int64_t pair = world.rank() / 2 * 2;
-  const auto tp = world.group({pair, pair + 1}, "tp"), dp = world.group({world.rank() % 2, world.rank() % 2 + 2}, "dp");
+  const auto tp = world.group({pair, pair + 1}, "tp"),
+             dp = world.group({world.rank() % 2, world.rank() % 2 + 2}, "dp");
   at::Tensor a = at::full({10}, static_cast<double>(world.rank())), b = a.clone();
   const PendingWork first = tp->start_all_reduce(a, "a"), second = dp->start_all_reduce(b, "b");
   second->wait();
@@ -128,7 +147,9 @@ const RankBodyOf many_groups_("many groups", [](Communicators& world) {
   EXPECT_EQ(b[0].item<double>(), static_cast<double>(2 * (world.rank() % 2) + 2));
 });
 
-TEST(ProcessCommunicators, OverlappingGroups) { expect_all_well({.body = "many groups", .hosts = one_host(4)}); }
+TEST(ProcessCommunicators, OverlappingGroups) {
+  expect_all_well({.body = "many groups", .hosts = one_host(4)});
+}
 
 const RankBodyOf one_waits_("one is killed", [](Communicators& world) {
   const auto comm = world.group(first_ranks(world.world_size()), "dp");
@@ -144,13 +165,18 @@ void expect_death_is_named(const ProcessPlan& plan) {
   EXPECT_EQ(ends[1].signal, SIGKILL);
   EXPECT_EQ(ends[0].code, 1);
   EXPECT_EQ(ends[2].code, 1);
-  EXPECT_THAT(ends[0].text, AnyOf(HasSubstr("barrier 'end' on dp: rank 1 died"), HasSubstr("barrier 'end' on dp: rank 1 is gone")));
+  EXPECT_THAT(ends[0].text, AnyOf(HasSubstr("barrier 'end' on dp: rank 1 died"),
+                                  HasSubstr("barrier 'end' on dp: rank 1 is gone")));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 }
 
-TEST(ProcessCommunicators, ADeadPeerIsNamed) { expect_death_is_named({.body = "one is killed", .hosts = one_host(3)}); }
+TEST(ProcessCommunicators, ADeadPeerIsNamed) {
+  expect_death_is_named({.body = "one is killed", .hosts = one_host(3)});
+}
 
-TEST(ProcessCommunicators, ADeadPeerOnAnotherHostIsNamed) { expect_death_is_named({.body = "one is killed", .hosts = {"a", "b", "c"}}); }
+TEST(ProcessCommunicators, ADeadPeerOnAnotherHostIsNamed) {
+  expect_death_is_named({.body = "one is killed", .hosts = {"a", "b", "c"}});
+}
 
 const RankBodyOf one_fails_("one fails", [](Communicators& world) {
   const auto comm = world.group(first_ranks(world.world_size()), "dp");
@@ -160,11 +186,13 @@ const RankBodyOf one_fails_("one fails", [](Communicators& world) {
 });
 
 TEST(ProcessCommunicators, AFailureIsTheFailureOfAllOnEveryHost) {
-  for (const std::vector<std::string>& hosts : {one_host(3), {"a", "b", "b"}, {"a", "b", "a", "b"}}) {
+  for (const std::vector<std::string>& hosts :
+       {one_host(3), {"a", "b", "b"}, {"a", "b", "a", "b"}}) {
     RankProcesses processes({.body = "one fails", .hosts = hosts});
     const std::vector<ProcessEnd> ends = processes.ends();
     for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
-      EXPECT_EQ(ends[rank].text, rank == 1 ? "out of luck" : "barrier 'end' on dp: rank 1 failed: out of luck");
+      EXPECT_EQ(ends[rank].text,
+                rank == 1 ? "out of luck" : "barrier 'end' on dp: rank 1 failed: out of luck");
     }
   }
 }
@@ -177,9 +205,12 @@ const RankBodyOf one_absent_("one is absent", [](Communicators& world) {
 
 TEST(ProcessCommunicators, ATimeoutNamesTheAbsent) {
   for (const char* transport : {"shared-memory", "gloo"}) {
-    RankProcesses processes({.body = "one is absent", .hosts = one_host(3), .transport = transport, .timeout_ms = 500});
+    RankProcesses processes(
+        {.body = "one is absent", .hosts = one_host(3), .transport = transport, .timeout_ms = 500});
     // Of its own patience or of that of rank 2, whichever began to wait first.
-    EXPECT_THAT(processes.ends()[0].text, HasSubstr("barrier 'end' on dp: rank 1 has not arrived after 0.5 s")) << transport;
+    EXPECT_THAT(processes.ends()[0].text,
+                HasSubstr("barrier 'end' on dp: rank 1 has not arrived after 0.5 s"))
+        << transport;
   }
 }
 

@@ -1,5 +1,6 @@
-// Random sequences of operations over overlapping groups, blocking and started, waited for in any order: every result against arithmetic. The seed of
-// a failure is printed; MEGATRON_TEST_SEED repeats it.
+// Random sequences of operations over overlapping groups, blocking and started, waited for in any
+// order: every result against arithmetic. The seed of a failure is printed; MEGATRON_TEST_SEED
+// repeats it.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -15,11 +16,14 @@ namespace {
 using Random = std::mt19937_64;
 using Ranks = std::vector<std::int64_t>;
 
-std::int64_t draw(Random& random, std::int64_t low, std::int64_t high) { return std::uniform_int_distribution<std::int64_t>(low, high)(random); }
+std::int64_t draw(Random& random, std::int64_t low, std::int64_t high) {
+  return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+}
 
 struct Step {
   Ranks ranks;
-  int kind = 0;  ///< 0 all_reduce, 1 all_gather, 2 reduce_scatter, 3 all_to_all, 4 broadcast, 5 message from the first to the last, 6 barrier
+  int kind = 0;  ///< 0 all_reduce, 1 all_gather, 2 reduce_scatter, 3 all_to_all, 4 broadcast, 5
+                 ///< message from the first to the last, 6 barrier
   std::int64_t elements = 0, number = 0;
   bool started = false;
 };
@@ -37,14 +41,19 @@ std::vector<Step> draw_plan(Random& random, std::int64_t world) {
   std::vector<Step> plan;
   for (std::int64_t number = 0; number < 40; ++number) {
     const std::int64_t elements = draw(random, 0, 9) == 0 ? 50'000 : draw(random, 0, 600);
-    plan.push_back(
-        {groups[static_cast<std::size_t>(draw(random, 0, 3))], static_cast<int>(draw(random, 0, 6)), elements, number, draw(random, 0, 1) == 1});
+    plan.push_back({groups[static_cast<std::size_t>(draw(random, 0, 3))],
+                    static_cast<int>(draw(random, 0, 6)), elements, number,
+                    draw(random, 0, 1) == 1});
   }
   return plan;
 }
 
 at::Tensor value_of(const Step& step, std::int64_t rank, std::int64_t elements) {
-  return at::arange(elements, at::kLong).mul(step.number + 1).add(rank * 7).remainder(61).to(at::kFloat);
+  return at::arange(elements, at::kLong)
+      .mul(step.number + 1)
+      .add(rank * 7)
+      .remainder(61)
+      .to(at::kFloat);
 }
 
 struct Pending {
@@ -55,7 +64,11 @@ struct Pending {
 
 Pending begin(Comm& comm, const Step& step) {
   const std::int64_t size = comm.size(), n = step.elements, own = comm.rank();
-  Pending pending{.work = {}, .out = {}, .in = value_of(step, own, n * size), .expected = {}, .number = step.number};
+  Pending pending{.work = {},
+                  .out = {},
+                  .in = value_of(step, own, n * size),
+                  .expected = {},
+                  .number = step.number};
   at::Tensor sum = at::zeros({n * size});
   for (std::int64_t rank = 0; rank < size; ++rank) sum += value_of(step, rank, n * size);
   switch (step.kind) {
@@ -80,7 +93,8 @@ Pending begin(Comm& comm, const Step& step) {
       break;
     case 3: {
       std::vector<at::Tensor> parts;
-      for (std::int64_t rank = 0; rank < size; ++rank) parts.push_back(value_of(step, rank, n * size).narrow(0, own * n, n));
+      for (std::int64_t rank = 0; rank < size; ++rank)
+        parts.push_back(value_of(step, rank, n * size).narrow(0, own * n, n));
       pending.out = at::zeros({n * size});
       pending.expected = at::cat(parts);
       pending.work = comm.start_all_to_all(pending.out, pending.in, "d");
@@ -130,8 +144,9 @@ TEST(RandomSequences, OfOverlappingGroupsEqualArithmetic) {
     Random random(seed);
     const std::int64_t world = draw(random, 2, 6);
     const std::vector<Step> plan = draw_plan(random, world);
-    run_rank_threads(
-        world, [&](Communicators& communicators) { follow(communicators, plan, Random(seed + static_cast<std::uint64_t>(communicators.rank()))); });
+    run_rank_threads(world, [&](Communicators& communicators) {
+      follow(communicators, plan, Random(seed + static_cast<std::uint64_t>(communicators.rank())));
+    });
     ASSERT_FALSE(testing::Test::HasFailure()) << "MEGATRON_TEST_SEED=" << seed;
   }
 }
@@ -142,10 +157,12 @@ TEST(StartedOperations, GoOnWhileTheCallerComputes) {
     std::vector<at::Tensor> buckets;
     std::vector<PendingWork> works;
     for (int i = 0; i < 4; ++i) buckets.push_back(at::full({100'000}, static_cast<double>(i + 1)));
-    for (const at::Tensor& bucket : buckets) works.push_back(comm->start_all_reduce(bucket, "gradients"));
+    for (const at::Tensor& bucket : buckets)
+      works.push_back(comm->start_all_reduce(bucket, "gradients"));
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     // Nobody has waited, and all are done.
-    for (std::size_t i = 0; i < buckets.size(); ++i) EXPECT_EQ(buckets[i][99'999].item<double>(), 2.0 * static_cast<double>(i + 1));
+    for (std::size_t i = 0; i < buckets.size(); ++i)
+      EXPECT_EQ(buckets[i][99'999].item<double>(), 2.0 * static_cast<double>(i + 1));
     for (auto work = works.rbegin(); work != works.rend(); ++work) (*work)->wait();
     const std::vector<CommCount> rows = world.counters().rows();
     EXPECT_LT(rows.front().exposed_ms, 100.0);
@@ -166,7 +183,8 @@ TEST(StartedOperations, MessagesBothWaysNeedNoOrderBetweenPartners) {
   run_rank_threads(2, [](Communicators& world) {
     const auto comm = world.group({0, 1}, "pp");
     const std::int64_t other = 1 - world.rank();
-    at::Tensor sent = at::full({1'000'000}, static_cast<double>(world.rank())), received = at::empty({1'000'000});
+    at::Tensor sent = at::full({1'000'000}, static_cast<double>(world.rank())),
+               received = at::empty({1'000'000});
     const PendingWork sending = comm->start_send(sent, other, "both");
     const PendingWork receiving = comm->start_recv(received, other, "both");
     sending->wait();

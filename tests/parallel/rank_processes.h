@@ -1,4 +1,5 @@
-// Ranks as processes: the test program starts itself once per rank, and each child runs a named body with communicators over a store of the parent.
+// Ranks as processes: the test program starts itself once per rank, and each child runs a named
+// body with communicators over a store of the parent.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,7 +30,8 @@ inline std::map<std::string, RankBody>& rank_bodies() {
   return bodies;
 }
 
-/// Makes a body known to parent and child: `const RankBodyOf name_{"name", body}` at namespace scope.
+/// Makes a body known to parent and child: `const RankBodyOf name_{"name", body}` at namespace
+/// scope.
 struct RankBodyOf {
   RankBodyOf(const std::string& name, RankBody body) { rank_bodies()[name] = std::move(body); }
 };
@@ -61,19 +63,22 @@ inline CpuTransport transport_named(const std::string& name) {
 inline int run_child() {
   try {
     c10d::TCPStoreOptions store_options;
-    store_options.port = static_cast<std::uint16_t>(std::stoi(child_variable("MEGATRON_TEST_PORT")));
+    store_options.port =
+        static_cast<std::uint16_t>(std::stoi(child_variable("MEGATRON_TEST_PORT")));
     const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", store_options);
-    const auto communicators =
-        make_process_communicators(store, {.rank = std::stoll(child_variable("MEGATRON_TEST_RANK")),
-                                           .world_size = std::stoll(child_variable("MEGATRON_TEST_WORLD")),
-                                           .host = child_variable("MEGATRON_TEST_HOST"),
-                                           .address = "127.0.0.1",
-                                           .timeout = std::chrono::milliseconds(std::stoi(child_variable("MEGATRON_TEST_TIMEOUT"))),
-                                           .cpu_transport = transport_named(child_variable("MEGATRON_TEST_TRANSPORT"))});
+    const auto communicators = make_process_communicators(
+        store,
+        {.rank = std::stoll(child_variable("MEGATRON_TEST_RANK")),
+         .world_size = std::stoll(child_variable("MEGATRON_TEST_WORLD")),
+         .host = child_variable("MEGATRON_TEST_HOST"),
+         .address = "127.0.0.1",
+         .timeout = std::chrono::milliseconds(std::stoi(child_variable("MEGATRON_TEST_TIMEOUT"))),
+         .cpu_transport = transport_named(child_variable("MEGATRON_TEST_TRANSPORT"))});
     try {
       rank_bodies().at(child_variable("MEGATRON_TEST_BODY"))(*communicators);
     } catch (const std::exception& error) {
-      communicators->abort("rank " + std::to_string(communicators->rank()) + " failed: " + error.what());
+      communicators->abort("rank " + std::to_string(communicators->rank()) +
+                           " failed: " + error.what());
       throw;
     }
     return testing::Test::HasFailure() ? 3 : 0;
@@ -85,7 +90,8 @@ inline int run_child() {
 
 class RankProcesses {
  public:
-  explicit RankProcesses(const ProcessPlan& plan) : plan_(plan), folder_(testing::TempDir() + "rank_processes." + std::to_string(::getpid())) {
+  explicit RankProcesses(const ProcessPlan& plan)
+      : plan_(plan), folder_(testing::TempDir() + "rank_processes." + std::to_string(::getpid())) {
     std::filesystem::create_directories(folder_);
     c10d::TCPStoreOptions options;
     options.port = 0;
@@ -141,13 +147,15 @@ class RankProcesses {
     std::vector<char*> environment;
     for (std::string& word : words) environment.push_back(word.data());
     environment.push_back(nullptr);
-    std::vector<std::string> arguments{"/proc/self/exe", "--gtest_filter=RankProcess.DISABLED_Body", "--gtest_also_run_disabled_tests",
-                                       "--gtest_brief=1"};
+    std::vector<std::string> arguments{"/proc/self/exe", "--gtest_filter=RankProcess.DISABLED_Body",
+                                       "--gtest_also_run_disabled_tests", "--gtest_brief=1"};
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
     pid_t process = 0;
-    EXPECT_EQ(::posix_spawn(&process, "/proc/self/exe", nullptr, nullptr, argv.data(), environment.data()), 0);
+    EXPECT_EQ(::posix_spawn(&process, "/proc/self/exe", nullptr, nullptr, argv.data(),
+                            environment.data()),
+              0);
     return process;
   }
 

@@ -84,7 +84,8 @@ TEST(RankThreads, AFailureReachesGroupsWithoutTheRank) {
     if (world.rank() == 0) note_ending(endings, [&] { pair->recv(tensor, 1, "activations"); });
     if (world.rank() == 1) std::this_thread::sleep_for(milliseconds(300));
   });
-  EXPECT_THAT(endings.texts, testing::ElementsAre("recv 'activations' on tp: rank 2 failed: out of luck"));
+  EXPECT_THAT(endings.texts,
+              testing::ElementsAre("recv 'activations' on tp: rank 2 failed: out of luck"));
 }
 
 TEST(RankThreads, ARankThatHasEndedIsNamed) {
@@ -114,26 +115,38 @@ TEST(RankThreads, ATimeoutNamesTheRanksThatHaveNotArrived) {
         }
       },
       milliseconds(200));
-  EXPECT_THAT(failure, HasSubstr("all_reduce 'grad norm' on dp: ranks 2, 3 have not arrived after 0.2 s"));
+  EXPECT_THAT(failure,
+              HasSubstr("all_reduce 'grad norm' on dp: ranks 2, 3 have not arrived after 0.2 s"));
 }
 
 TEST(RankThreads, RanksInDifferentCallsAreNamed) {
-  const auto failing = [](const std::function<void(Comm&)>& first, const std::function<void(Comm&)>& second) {
-    return failure_of_ranks(2, [&](Communicators& world) { (world.rank() == 0 ? first : second)(*world.group({0, 1}, "tp")); });
+  const auto failing = [](const std::function<void(Comm&)>& first,
+                          const std::function<void(Comm&)>& second) {
+    return failure_of_ranks(2, [&](Communicators& world) {
+      (world.rank() == 0 ? first : second)(*world.group({0, 1}, "tp"));
+    });
   };
-  const auto sum = [](std::int64_t elements, at::ScalarType type, const char* what, ReduceOp op = ReduceOp::sum) {
+  const auto sum = [](std::int64_t elements, at::ScalarType type, const char* what,
+                      ReduceOp op = ReduceOp::sum) {
     return [=](Comm& comm) { comm.all_reduce(at::zeros({elements}, type), what, op); };
   };
   EXPECT_THAT(failing(sum(4, at::kFloat, "a"), sum(4, at::kFloat, "b")),
-              AllOf(HasSubstr("rank 0"), HasSubstr("rank 1"), HasSubstr("'a' (4 Float)"), HasSubstr("'b' (4 Float)")));
-  EXPECT_THAT(failing(sum(4, at::kFloat, "a"), sum(5, at::kFloat, "a")), AllOf(HasSubstr("'a' (4 Float)"), HasSubstr("'a' (5 Float)")));
-  EXPECT_THAT(failing(sum(4, at::kFloat, "a"), sum(4, at::kInt, "a")), AllOf(HasSubstr("'a' (4 Float)"), HasSubstr("'a' (4 Int)")));
-  EXPECT_THAT(failing(sum(4, at::kFloat, "a"), sum(4, at::kFloat, "a", ReduceOp::max)), HasSubstr("ranks disagree"));
-  EXPECT_THAT(failing(sum(4, at::kFloat, "a"), [](Comm& comm) { comm.barrier("a"); }), AllOf(HasSubstr("all_reduce 'a'"), HasSubstr("barrier 'a'")));
+              AllOf(HasSubstr("rank 0"), HasSubstr("rank 1"), HasSubstr("'a' (4 Float)"),
+                    HasSubstr("'b' (4 Float)")));
+  EXPECT_THAT(failing(sum(4, at::kFloat, "a"), sum(5, at::kFloat, "a")),
+              AllOf(HasSubstr("'a' (4 Float)"), HasSubstr("'a' (5 Float)")));
+  EXPECT_THAT(failing(sum(4, at::kFloat, "a"), sum(4, at::kInt, "a")),
+              AllOf(HasSubstr("'a' (4 Float)"), HasSubstr("'a' (4 Int)")));
+  EXPECT_THAT(failing(sum(4, at::kFloat, "a"), sum(4, at::kFloat, "a", ReduceOp::max)),
+              HasSubstr("ranks disagree"));
+  EXPECT_THAT(failing(sum(4, at::kFloat, "a"), [](Comm& comm) { comm.barrier("a"); }),
+              AllOf(HasSubstr("all_reduce 'a'"), HasSubstr("barrier 'a'")));
   const auto send = [](Comm& comm) { comm.send(at::zeros({7}), 1, "activations"); };
-  EXPECT_THAT(failing(send, [](Comm& comm) { comm.recv(at::zeros({8}), 0, "activations"); }),
-              AllOf(HasSubstr("send 'activations' (7 Float)"), HasSubstr("recv 'activations' (8 Float)")));
-  EXPECT_THAT(failing(send, [](Comm& comm) { comm.recv(at::zeros({7}), 0, "gradients"); }), HasSubstr("recv 'gradients'"));
+  EXPECT_THAT(
+      failing(send, [](Comm& comm) { comm.recv(at::zeros({8}), 0, "activations"); }),
+      AllOf(HasSubstr("send 'activations' (7 Float)"), HasSubstr("recv 'activations' (8 Float)")));
+  EXPECT_THAT(failing(send, [](Comm& comm) { comm.recv(at::zeros({7}), 0, "gradients"); }),
+              HasSubstr("recv 'gradients'"));
 }
 
 TEST(RankThreads, AnExceptionOverPendingWorkDoesNotWaitForPeers) {
@@ -156,13 +169,24 @@ TEST(RankThreads, WrongShapesAreRefusedBeforeAnythingMoves) {
   const auto failing = [](const std::function<void(Comm&)>& call) {
     return failure_of_ranks(2, [&](Communicators& world) { call(*world.group({0, 1}, "tp")); });
   };
-  EXPECT_THAT(failing([](Comm& comm) { comm.all_gather(at::zeros({3}), at::zeros({2}), "x"); }), HasSubstr("2 elements in, 3 out, 2 ranks"));
-  EXPECT_THAT(failing([](Comm& comm) { comm.reduce_scatter(at::zeros({2}), at::zeros({2}), "x"); }), HasSubstr("2 elements in, 2 out"));
-  EXPECT_THAT(failing([](Comm& comm) { comm.all_to_all(at::zeros({3}), at::zeros({3}), "x"); }), HasSubstr("equal parts"));
-  EXPECT_THAT(failing([](Comm& comm) { comm.all_reduce(at::zeros({4, 4}).t(), "x"); }), HasSubstr("not contiguous"));
-  EXPECT_THAT(failing([](Comm& comm) { comm.broadcast(at::zeros({4}), 2, "x"); }), HasSubstr("rank 2 of a group of 2"));
-  EXPECT_THAT(failing([](Comm& comm) { comm.send(at::zeros({4}), comm.rank(), "x"); }), HasSubstr("a message to itself"));
-  EXPECT_THAT(failing([](Comm& comm) { comm.all_reduce(at::zeros({4}, at::kLong), "x", ReduceOp::average); }), HasSubstr("average of integers"));
+  EXPECT_THAT(failing([](Comm& comm) { comm.all_gather(at::zeros({3}), at::zeros({2}), "x"); }),
+              HasSubstr("2 elements in, 3 out, 2 ranks"));
+  EXPECT_THAT(failing([](Comm& comm) { comm.reduce_scatter(at::zeros({2}), at::zeros({2}), "x"); }),
+              HasSubstr("2 elements in, 2 out"));
+  EXPECT_THAT(failing([](Comm& comm) { comm.all_to_all(at::zeros({3}), at::zeros({3}), "x"); }),
+              HasSubstr("equal parts"));
+  EXPECT_THAT(failing([](Comm& comm) {
+                comm.all_reduce(at::zeros({4, 4}).t(), "x");
+              }),
+              HasSubstr("not contiguous"));
+  EXPECT_THAT(failing([](Comm& comm) { comm.broadcast(at::zeros({4}), 2, "x"); }),
+              HasSubstr("rank 2 of a group of 2"));
+  EXPECT_THAT(failing([](Comm& comm) { comm.send(at::zeros({4}), comm.rank(), "x"); }),
+              HasSubstr("a message to itself"));
+  EXPECT_THAT(failing([](Comm& comm) {
+                comm.all_reduce(at::zeros({4}, at::kLong), "x", ReduceOp::average);
+              }),
+              HasSubstr("average of integers"));
 }
 
 }  // namespace

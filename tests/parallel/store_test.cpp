@@ -1,4 +1,5 @@
-// The run's store: its calls, its deadlines, and what is said of a port where something else listens.
+// The run's store: its calls, its deadlines, and what is said of a port where something else
+// listens.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,9 +25,10 @@ std::atomic<int> num_names_asked{0};
 }
 
 /// In front of the C library's: counts the questions that a resolver would have to answer.
-extern "C" int getnameinfo(const sockaddr* address, socklen_t length, char* host, socklen_t host_size, char* service, socklen_t service_size,
-                           int flags) {
-  static const auto real = reinterpret_cast<decltype(&getnameinfo)>(::dlsym(RTLD_NEXT, "getnameinfo"));
+extern "C" int getnameinfo(const sockaddr* address, socklen_t length, char* host,
+                           socklen_t host_size, char* service, socklen_t service_size, int flags) {
+  static const auto real =
+      reinterpret_cast<decltype(&getnameinfo)>(::dlsym(RTLD_NEXT, "getnameinfo"));
   if ((flags & NI_NUMERICHOST) == 0) ++num_names_asked;
   return real(address, length, host, host_size, service, service_size, flags);
 }
@@ -69,7 +71,8 @@ TEST(RunStore, SpeaksWithAStoreOfC10d) {
   options.isServer = true;
   options.waitWorkers = false;
   const c10d::TCPStore agent("127.0.0.1", options);
-  check_calls(RunStore(connect_to_store({"127.0.0.1", agent.getPort()}, {.timeout = milliseconds(10'000)})));
+  check_calls(RunStore(
+      connect_to_store({"127.0.0.1", agent.getPort()}, {.timeout = milliseconds(10'000)})));
 }
 
 TEST(RunStore, ServesManyAtOnce) {
@@ -87,7 +90,8 @@ TEST(RunStore, ServesManyAtOnce) {
   EXPECT_EQ(RunStore(connect_to_store(address, {})).add("sum", 0), 1600);
 }
 
-/// c10d's store asks for the name of every peer: seconds for each connection where the resolver is dead.
+/// c10d's store asks for the name of every peer: seconds for each connection where the resolver is
+/// dead.
 TEST(RunStore, AsksNobodyForNames) {
   const int before = num_names_asked;
   check_calls(RunStore::host(local_socket(), milliseconds(10'000)));
@@ -120,8 +124,9 @@ TEST(RunStore, EveryCallEndsWhenTheHostIsStopped) {
     store.find("a");
     ADD_FAILURE() << "a stopped process has answered";
   } catch (const StoreLost& error) {
-    EXPECT_EQ(std::string(error.what()), "rank 0, which hosts the run's store at " + address.text() +
-                                             ", has not answered for 0.8 s: its process is stopped, or the network is cut");
+    EXPECT_EQ(std::string(error.what()),
+              "rank 0, which hosts the run's store at " + address.text() +
+                  ", has not answered for 0.8 s: its process is stopped, or the network is cut");
   }
   EXPECT_THROW(store.set("b", "2"), StoreLost);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
@@ -133,7 +138,8 @@ TEST(RunStore, EveryCallEndsWhenTheHostIsStopped) {
 /// Accepts one connection after the other and answers the first line it hears; "" closes at once.
 class ForeignService {
  public:
-  explicit ForeignService(std::string answer) : answer_(std::move(answer)), socket_(local_socket()), thread_([this] { serve(); }) {}
+  explicit ForeignService(std::string answer)
+      : answer_(std::move(answer)), socket_(local_socket()), thread_([this] { serve(); }) {}
   ~ForeignService() {
     ::shutdown(socket_.descriptor(), SHUT_RDWR);
     thread_.join();
@@ -172,18 +178,22 @@ std::string refusal(const StoreAddress& address, const StoreConnectOptions& opti
 TEST(ReachStore, NamesAServiceThatAnswersInItsOwnWay) {
   const ForeignService web("HTTP/1.1 400 Bad Request\r\n\r\n");
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_THAT(refusal(web.address(), {}), AllOf(HasSubstr("what listens at " + web.address().text() +
-                                                          ": is another service, not rank 0 of this run (which answered 'HTTP/1.1 400"),
-                                                HasSubstr("--master-port")));
+  EXPECT_THAT(
+      refusal(web.address(), {}),
+      AllOf(HasSubstr("what listens at " + web.address().text() +
+                      ": is another service, not rank 0 of this run (which answered 'HTTP/1.1 400"),
+            HasSubstr("--master-port")));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
 }
 
 TEST(ReachStore, NamesAServiceThatCloses) {
   const ForeignService service("");
-  EXPECT_THAT(refusal(service.address(), {.timeout = milliseconds(1'000)}), HasSubstr("which closes every connection"));
+  EXPECT_THAT(refusal(service.address(), {.timeout = milliseconds(1'000)}),
+              HasSubstr("which closes every connection"));
 }
 
-/// Rank 0's launcher starts late, and rank 0 takes its time: silence counts from the moment at which the port has opened.
+/// Rank 0's launcher starts late, and rank 0 takes its time: silence counts from the moment at
+/// which the port has opened.
 TEST(ReachStore, WaitsForAPortThatOpensLate) {
   const std::int64_t port = local_socket().port();  // nobody listens there now
   std::thread late([port] {
@@ -202,7 +212,8 @@ TEST(ReachStore, WaitsForAServiceThatClosesAtFirst) {
   ListeningSocket socket = local_socket();
   const std::int64_t port = socket.port();
   std::thread proxy([&] {
-    for (const auto start = std::chrono::steady_clock::now(); std::chrono::steady_clock::now() - start < milliseconds(6'000);) {
+    for (const auto start = std::chrono::steady_clock::now();
+         std::chrono::steady_clock::now() - start < milliseconds(6'000);) {
       ::close(::accept(socket.descriptor(), nullptr, nullptr));
     }
     const StoreServer server(std::move(socket));
@@ -215,16 +226,20 @@ TEST(ReachStore, WaitsForAServiceThatClosesAtFirst) {
 TEST(ReachStore, NamesTheOwnerOfTheAddress) {
   const ForeignService web("HTTP/1.1 400 Bad Request\r\n\r\n");
   const StoreAddress agent{"127.0.0.1", web.address().port, "the launcher's agent"};
-  EXPECT_THAT(refusal(agent, {}), HasSubstr("is another service, not the launcher's agent of this run"));
+  EXPECT_THAT(refusal(agent, {}),
+              HasSubstr("is another service, not the launcher's agent of this run"));
 }
 
 TEST(ReachStore, SpeaksOfAServiceThatIsSilent) {
   const ListeningSocket silent = local_socket();
   std::string told;
-  EXPECT_THAT(
-      refusal({"127.0.0.1", silent.port()}, {.timeout = milliseconds(6'000), .progress = [&](double, const std::string& line) { told = line; }}),
-      HasSubstr("which has said nothing for 6 s"));
-  EXPECT_EQ(told, "the port is open, but no store of a run answers there: rank 0 is not ready, or another program has the port");
+  EXPECT_THAT(refusal({"127.0.0.1", silent.port()},
+                      {.timeout = milliseconds(6'000),
+                       .progress = [&](double, const std::string& line) { told = line; }}),
+              HasSubstr("which has said nothing for 6 s"));
+  EXPECT_EQ(told,
+            "the port is open, but no store of a run answers there: rank 0 is not ready, or "
+            "another program has the port");
 }
 
 }  // namespace

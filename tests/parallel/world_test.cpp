@@ -1,4 +1,5 @@
-// Processes that meet, and how they end when something is wrong: one message, on rank 0, and the same exit code everywhere.
+// Processes that meet, and how they end when something is wrong: one message, on rank 0, and the
+// same exit code everywhere.
 #include "megatron/parallel/world.h"
 
 #include <gmock/gmock.h>
@@ -23,13 +24,15 @@ using testing::Each;
 using testing::Field;
 using testing::HasSubstr;
 
-RendezvousOptions options_with(SettingsText settings = {}, milliseconds timeout = milliseconds(20'000)) {
+RendezvousOptions options_with(SettingsText settings = {},
+                               milliseconds timeout = milliseconds(20'000)) {
   return {.timeout = timeout, .settings = std::move(settings)};
 }
 
 /// Ranks that run `body` after `environment` has been made theirs.
 std::vector<ForkedRank> run_world(
-    std::int64_t size, const std::function<int(World&)>& body, const std::function<void(LaunchEnvironment&)>& change = [](LaunchEnvironment&) {}) {
+    std::int64_t size, const std::function<int(World&)>& body,
+    const std::function<void(LaunchEnvironment&)>& change = [](LaunchEnvironment&) {}) {
   const std::int64_t port = free_port();
   return fork_ranks(size, [&](std::int64_t rank) {
     LaunchEnvironment environment = environment_of(rank, size, port);
@@ -39,13 +42,15 @@ std::vector<ForkedRank> run_world(
 }
 
 void expect_codes(const std::vector<ForkedRank>& ranks, int code) {
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) EXPECT_EQ(ranks[rank].code, code) << "rank " << rank << ": " << ranks[rank].errors;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+    EXPECT_EQ(ranks[rank].code, code) << "rank " << rank << ": " << ranks[rank].errors;
 }
 
 /// Rank 0 has said exactly this; the others nothing.
 void expect_one_message(const std::vector<ForkedRank>& ranks, const std::string& message) {
   EXPECT_EQ(ranks[0].errors, message);
-  for (std::size_t rank = 1; rank < ranks.size(); ++rank) EXPECT_EQ(ranks[rank].errors, "") << "rank " << rank;
+  for (std::size_t rank = 1; rank < ranks.size(); ++rank)
+    EXPECT_EQ(ranks[rank].errors, "") << "rank " << rank;
 }
 
 TEST(World, OfOneProcessNeedsNoStore) {
@@ -63,8 +68,12 @@ TEST(World, MeetsAndShares) {
     world.store()->set(key, std::vector<std::uint8_t>{7});
     const std::string other = "from/" + std::to_string((world.environment().rank + 1) % 4);
     const bool is_shared = world.store()->get(other) == std::vector<std::uint8_t>{7};
-    const bool is_one_host = world.hosts().names.size() == 1 && world.hosts().host_of_rank == std::vector<std::int64_t>(4, 0);
-    return is_shared && is_one_host && world.hosts().processors.count == 4 && world.hosts().processors.index == world.environment().rank ? 0 : 1;
+    const bool is_one_host = world.hosts().names.size() == 1 &&
+                             world.hosts().host_of_rank == std::vector<std::int64_t>(4, 0);
+    return is_shared && is_one_host && world.hosts().processors.count == 4 &&
+                   world.hosts().processors.index == world.environment().rank
+               ? 0
+               : 1;
   });
   expect_codes(ranks, 0);
   expect_one_message(ranks, "");
@@ -83,12 +92,15 @@ TEST(World, LeavesTogether) {
 TEST(World, NamesTheFirstDifferentSetting) {
   const auto ranks = run_world(4, [](World& world) {
     const bool is_odd = world.environment().rank == 3;
-    world.join(options_with({{"--seed", "1"}, {"--lr", is_odd ? "0.1" : "0.2"}, {"--seq-length", is_odd ? "8" : "16"}}));
+    world.join(options_with({{"--seed", "1"},
+                             {"--lr", is_odd ? "0.1" : "0.2"},
+                             {"--seq-length", is_odd ? "8" : "16"}}));
     return 0;
   });
   expect_codes(ranks, 2);
   expect_one_message(ranks,
-                     "megatron pretrain: error: rank 3 was started with --lr 0.1, rank 0 with --lr 0.2 (and one more setting differs)\n"
+                     "megatron pretrain: error: rank 3 was started with --lr 0.1, rank 0 with --lr "
+                     "0.2 (and one more setting differs)\n"
                      "  fix: start every rank with the same command\n");
 }
 
@@ -99,31 +111,37 @@ TEST(World, NamesMissingRanks) {
       world.join({.timeout = milliseconds(3000), .progress_interval = milliseconds(2000)});
       return 0;
     };
-    return run_command("pretrain", [&] { return run_rank("pretrain", body, environment_of(rank, 4, port)); });
+    return run_command("pretrain",
+                       [&] { return run_rank("pretrain", body, environment_of(rank, 4, port)); });
   });
   expect_codes(ranks, 2);
-  expect_one_message(ranks,
-                     "waiting for ranks 2, 3 of 4 (2 s)\n"
-                     "megatron pretrain: error: the ranks of this run: ranks 2, 3 of 4 did not come within 3 s\n"
-                     "  fix: start them or see why they ended; they must reach 127.0.0.1:" +
-                         std::to_string(port) + " (--distributed-timeout-minutes sets how long to wait)\n");
+  expect_one_message(
+      ranks,
+      "waiting for ranks 2, 3 of 4 (2 s)\n"
+      "megatron pretrain: error: the ranks of this run: ranks 2, 3 of 4 did not come within 3 s\n"
+      "  fix: start them or see why they ended; they must reach 127.0.0.1:" +
+          std::to_string(port) + " (--distributed-timeout-minutes sets how long to wait)\n");
 }
 
 TEST(World, FailsEverywhereWhenOneRankFailsBefore) {
   const auto ranks = run_world(4, [](World& world) {
-    if (world.environment().rank == 2) throw UserError({"--data-path books", "does not exist", "check the path"});
+    if (world.environment().rank == 2)
+      throw UserError({"--data-path books", "does not exist", "check the path"});
     world.join(options_with());
     return 0;
   });
   expect_codes(ranks, 2);
   EXPECT_THAT(ranks[0].errors,
-              testing::MatchesRegex("megatron pretrain: rank 2 on .*: error: --data-path books: does not exist\n  fix: check the path\n"));
+              testing::MatchesRegex("megatron pretrain: rank 2 on .*: error: --data-path books: "
+                                    "does not exist\n  fix: check the path\n"));
   for (const int rank : {1, 2, 3}) EXPECT_EQ(ranks[rank].errors, "");
   EXPECT_LT(ranks[3].seconds, 10);
 }
 
 TEST(World, PrintsOnceWhatEveryRankFindsBefore) {
-  const auto ranks = run_world(4, [](World&) -> int { throw UserError({"--num-layers", "is required", ""}); });
+  const auto ranks = run_world(4, [](World&) -> int {
+    throw UserError({"--num-layers", "is required", ""});
+  });
   expect_codes(ranks, 2);
   expect_one_message(ranks, "megatron pretrain: error: --num-layers: is required\n");
   EXPECT_LT(ranks[3].seconds, 10);
@@ -135,7 +153,8 @@ TEST(World, PrintsOnceWhatEveryRankFindsAfter) {
     throw UserError({"--tensor-model-parallel-size 3", "does not divide 4 ranks", ""});
   });
   expect_codes(ranks, 2);
-  expect_one_message(ranks, "megatron pretrain: error: --tensor-model-parallel-size 3: does not divide 4 ranks\n");
+  expect_one_message(
+      ranks, "megatron pretrain: error: --tensor-model-parallel-size 3: does not divide 4 ranks\n");
 }
 
 TEST(World, EndsTheWaitsOfTheOthers) {
@@ -149,7 +168,9 @@ TEST(World, EndsTheWaitsOfTheOthers) {
     throw CommError("all_reduce on dp: " + text);
   });
   expect_codes(ranks, 1);
-  EXPECT_THAT(ranks[0].errors, testing::MatchesRegex("megatron pretrain: rank 1 on .*: internal error: out of luck\n"));
+  EXPECT_THAT(
+      ranks[0].errors,
+      testing::MatchesRegex("megatron pretrain: rank 1 on .*: internal error: out of luck\n"));
   EXPECT_EQ(ranks[1].errors + ranks[2].errors, "");
   EXPECT_LT(ranks[2].seconds, 8);
 }
@@ -212,10 +233,12 @@ void join_before_rank_0(World& world, milliseconds timeout) {
   const std::int64_t rank = world.environment().rank;
   const auto key = [](std::int64_t of) { return "joined/" + std::to_string(of); };
   if (rank != 0) return world.store()->set(key(rank), std::vector<std::uint8_t>{1});
-  for (std::int64_t other = 1; other < world.environment().world_size; ++other) world.store()->get(key(other));
+  for (std::int64_t other = 1; other < world.environment().world_size; ++other)
+    world.store()->get(key(other));
 }
 
-/// The store's host neither answers nor closes a connection: every wait for it has an end, and one rank of the host says why.
+/// The store's host neither answers nor closes a connection: every wait for it has an end, and one
+/// rank of the host says why.
 TEST(World, EndsWithoutARank0ThatIsStopped) {
   const auto ranks = run_world(3, [](World& world) -> int {
     join_before_rank_0(world, milliseconds(2'000));
@@ -230,8 +253,10 @@ TEST(World, EndsWithoutARank0ThatIsStopped) {
   });
   EXPECT_EQ(ranks[1].code, 1);
   EXPECT_EQ(ranks[2].code, 1);
-  EXPECT_THAT(ranks[1].errors, testing::MatchesRegex("megatron pretrain: error: rank 0, which hosts the run's store at .*, has not answered for 2 s: "
-                                                     "its process is stopped, or the network is cut\n"));
+  EXPECT_THAT(ranks[1].errors,
+              testing::MatchesRegex("megatron pretrain: error: rank 0, which hosts the run's store "
+                                    "at .*, has not answered for 2 s: "
+                                    "its process is stopped, or the network is cut\n"));
   EXPECT_EQ(ranks[2].errors, "");
 }
 
@@ -261,7 +286,8 @@ TEST(World, NamesARankThatDoesNotLeave) {
     return 0;
   });
   EXPECT_EQ(ranks[0].code, 2);
-  EXPECT_THAT(ranks[0].errors, HasSubstr("error: the end of this run: rank 2 did not end 2 s after rank 0"));
+  EXPECT_THAT(ranks[0].errors,
+              HasSubstr("error: the end of this run: rank 2 did not end 2 s after rank 0"));
 }
 
 TEST(World, RefusesARankThatWasStartedTwice) {
@@ -271,7 +297,9 @@ TEST(World, RefusesARankThatWasStartedTwice) {
         world.join(options_with());
         return 0;
       },
-      [](LaunchEnvironment& environment) { environment.rank = std::min<std::int64_t>(environment.rank, 1); });
+      [](LaunchEnvironment& environment) {
+        environment.rank = std::min<std::int64_t>(environment.rank, 1);
+      });
   expect_codes(ranks, 2);
   EXPECT_THAT(ranks[0].errors, HasSubstr("rank 1 was started twice: on "));
 }
@@ -281,11 +309,13 @@ TEST(World, NamesAPortInUse) {
   const auto ranks = fork_ranks(1, [&](std::int64_t rank) {
     return run_command("pretrain", [&] {
       return run_rank(
-          "pretrain", [](World& world) { return world.join(options_with()), 0; }, environment_of(rank, 2, taken.port()));
+          "pretrain", [](World& world) { return world.join(options_with()), 0; },
+          environment_of(rank, 2, taken.port()));
     });
   });
   expect_codes(ranks, 2);
-  EXPECT_THAT(ranks[0].errors, HasSubstr("error: port " + std::to_string(taken.port()) + " of this host: is in use by another process"));
+  EXPECT_THAT(ranks[0].errors, HasSubstr("error: port " + std::to_string(taken.port()) +
+                                         " of this host: is in use by another process"));
   EXPECT_LT(ranks[0].seconds, 3);
 }
 
@@ -302,7 +332,9 @@ TEST(World, NamesAMasterThatNobodyKnows) {
       },
       60);
   expect_codes(ranks, 2);
-  EXPECT_THAT(ranks[0].errors, HasSubstr("error: the host of rank 0, no-such-host.invalid: its name is not known here"));
+  EXPECT_THAT(
+      ranks[0].errors,
+      HasSubstr("error: the host of rank 0, no-such-host.invalid: its name is not known here"));
 }
 
 TEST(World, NamesAMasterThatDoesNotAnswer) {
@@ -312,12 +344,15 @@ TEST(World, NamesAMasterThatDoesNotAnswer) {
       [&](std::int64_t) {
         return run_command("pretrain", [&] {
           return run_rank(
-              "pretrain", [](World& world) { return world.join(options_with({}, milliseconds(1000))), 0; }, environment_of(1, 2, port));
+              "pretrain",
+              [](World& world) { return world.join(options_with({}, milliseconds(1000))), 0; },
+              environment_of(1, 2, port));
         });
       },
       60);
   expect_codes(ranks, 2);
-  EXPECT_THAT(ranks[0].errors, HasSubstr("error: rank 0 at 127.0.0.1:" + std::to_string(port) + ": does not answer after"));
+  EXPECT_THAT(ranks[0].errors, HasSubstr("error: rank 0 at 127.0.0.1:" + std::to_string(port) +
+                                         ": does not answer after"));
 }
 
 TEST(RankList, IsShort) {
@@ -331,7 +366,8 @@ TEST(FirstDifference, IsNamedFromBothSides) {
   EXPECT_EQ(first_difference({{"--a", "1"}}, {{"--a", "2"}}), "with --a 1, rank 0 with --a 2");
   EXPECT_EQ(first_difference({}, {{"--a", "2"}}), "without --a, rank 0 with --a 2");
   EXPECT_EQ(first_difference({{"--a", ""}}, {}), "with --a '', rank 0 without --a");
-  EXPECT_EQ(first_difference({{"--a", "1"}, {"--b", "1"}, {"--c", "1"}}, {{"--a", "2"}, {"--b", "2"}, {"--c", "2"}}),
+  EXPECT_EQ(first_difference({{"--a", "1"}, {"--b", "1"}, {"--c", "1"}},
+                             {{"--a", "2"}, {"--b", "2"}, {"--c", "2"}}),
             "with --a 1, rank 0 with --a 2 (and 2 more settings differ)");
 }
 

@@ -1,4 +1,5 @@
-// Randomness has coordinates: a shard, a slice of the sequence or a part of the batch draws what the whole draws.
+// Randomness has coordinates: a shard, a slice of the sequence or a part of the batch draws what
+// the whole draws.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +15,8 @@ namespace megatron {
 namespace {
 
 at::Tensor slice(at::Tensor tensor, const Shape& offset, const Shape& shape) {
-  for (std::size_t d = 0; d < shape.size(); ++d) tensor = tensor.narrow(static_cast<std::int64_t>(d), offset[d], shape[d]);
+  for (std::size_t d = 0; d < shape.size(); ++d)
+    tensor = tensor.narrow(static_cast<std::int64_t>(d), offset[d], shape[d]);
   return tensor;
 }
 
@@ -27,17 +29,19 @@ at::Tensor initialised(const ParameterSpec& spec, const Axis& axis) {
 }
 
 TEST(Initialisation, AShardDrawsItsPartOfTheWhole) {
-  const Sharding layouts[] = {Sharding::replicated({5, 3}),
-                              Sharding::split({12, 5}, 0),
-                              Sharding::split({5, 12}, 1),
-                              Sharding::split({24, 3}, 0, {{12}, {12}}),                       // gate | up
-                              Sharding::split({40, 3}, 0, {{6}, {2, false}, {2, false}}, 4),   // four query groups
-                              Sharding::split({20, 3}, 0, {{12}, {4, false}, {4, false}}, 1),  // one query group, shared
-                              Sharding::vocabulary({13, 3}, 4)};
+  const Sharding layouts[] = {
+      Sharding::replicated({5, 3}),
+      Sharding::split({12, 5}, 0),
+      Sharding::split({5, 12}, 1),
+      Sharding::split({24, 3}, 0, {{12}, {12}}),                       // gate | up
+      Sharding::split({40, 3}, 0, {{6}, {2, false}, {2, false}}, 4),   // four query groups
+      Sharding::split({20, 3}, 0, {{12}, {4, false}, {4, false}}, 1),  // one query group, shared
+      Sharding::vocabulary({13, 3}, 4)};
   for (const Sharding& sharding : layouts) {
     for (const Init& init : {Init::normal(0.5), Init::xavier_uniform(3, 5), Init::ones()}) {
       const ParameterSpec spec{sharding, init, {}};
-      const at::Tensor whole = slice(initialised(spec, {}), Shape(sharding.global_shape.size(), 0), sharding.global_shape);
+      const at::Tensor whole = slice(initialised(spec, {}), Shape(sharding.global_shape.size(), 0),
+                                     sharding.global_shape);
       for (const std::int64_t size : {2, 4}) {
         std::int64_t padding = 0;
         for (std::int64_t rank = 0; rank < size; ++rank) {
@@ -45,7 +49,8 @@ TEST(Initialisation, AShardDrawsItsPartOfTheWhole) {
           const at::Tensor shard = initialised(spec, axis);
           at::Tensor rest = shard.clone();
           for (const TensorSlice& box : sharding.slices(axis)) {
-            EXPECT_TRUE(at::equal(slice(shard, box.local_offset, box.shape), slice(whole, box.global_offset, box.shape)));
+            EXPECT_TRUE(at::equal(slice(shard, box.local_offset, box.shape),
+                                  slice(whole, box.global_offset, box.shape)));
             slice(rest, box.local_offset, box.shape).zero_();
           }
           EXPECT_EQ(rest.abs().max().item<double>(), 0) << "padding is zero";
@@ -58,13 +63,18 @@ TEST(Initialisation, AShardDrawsItsPartOfTheWhole) {
 }
 
 TEST(Initialisation, DrawsTheDistributionItNames) {
-  const at::Tensor normal = initialised({Sharding::replicated({400, 500}), Init::normal(0.5), {}}, {}).to(at::kDouble) / 0.5;
+  const at::Tensor normal =
+      initialised({Sharding::replicated({400, 500}), Init::normal(0.5), {}}, {}).to(at::kDouble) /
+      0.5;
   EXPECT_NEAR(normal.mean().item<double>(), 0, 0.01);  // 4.5 standard errors
   EXPECT_NEAR(normal.square().mean().item<double>(), 1, 0.015);
   EXPECT_NEAR(normal.pow(4).mean().item<double>(), 3, 0.1);
   EXPECT_NEAR((normal.abs() < 1.959964).to(at::kDouble).mean().item<double>(), 0.95, 0.0025);
   const double bound = std::sqrt(6.0 / (400 + 500));
-  const at::Tensor uniform = initialised({Sharding::replicated({400, 500}), Init::xavier_uniform(400, 500), {}}, {}).to(at::kDouble) / bound;
+  const at::Tensor uniform =
+      initialised({Sharding::replicated({400, 500}), Init::xavier_uniform(400, 500), {}}, {})
+          .to(at::kDouble) /
+      bound;
   EXPECT_LE(uniform.abs().max().item<double>(), 1);
   EXPECT_NEAR(uniform.mean().item<double>(), 0, 0.006);
   EXPECT_NEAR(uniform.square().mean().item<double>(), 1.0 / 3, 0.004);
@@ -85,7 +95,9 @@ TEST(Initialisation, DependsOnSeedAndNameOnly) {
 }
 
 DropoutSite site(std::vector<std::int64_t> ordinals, double probability = 0.3) {
-  return {.probability = probability, .key = philox_key(11, "mlp_bda"), .sample_ordinals = at::tensor(ordinals, at::kLong)};
+  return {.probability = probability,
+          .key = philox_key(11, "mlp_bda"),
+          .sample_ordinals = at::tensor(ordinals, at::kLong)};
 }
 
 TEST(Dropout, FollowsItsDefinition) {
@@ -98,16 +110,19 @@ TEST(Dropout, FollowsItsDefinition) {
       for (std::int64_t feature = 0; feature < kHidden; ++feature) {
         const std::int64_t element = position * kHidden + feature;
         const std::uint32_t lane =
-            philox_block(here.key, static_cast<std::uint64_t>(element / 4), static_cast<std::uint64_t>(ordinals[sample]))[element % 4];
+            philox_block(here.key, static_cast<std::uint64_t>(element / 4),
+                         static_cast<std::uint64_t>(ordinals[sample]))[element % 4];
         const double expected = lane >= std::floor(0.3 * 0x1p32) ? 1 / 0.7 : 0;
-        EXPECT_DOUBLE_EQ(kept[position][static_cast<std::int64_t>(sample)][feature].item<double>(), expected);
+        EXPECT_DOUBLE_EQ(kept[position][static_cast<std::int64_t>(sample)][feature].item<double>(),
+                         expected);
       }
     }
   }
 }
 
 TEST(Dropout, PartsOfBatchAndSequenceEqualTheWhole) {
-  const at::Tensor x = random_input({6, 3, 10}).detach(), residual = random_input({6, 3, 10}, 1, 2).detach();
+  const at::Tensor x = random_input({6, 3, 10}).detach(),
+                   residual = random_input({6, 3, 10}, 1, 2).detach();
   const at::Tensor whole = dropout_add(x, residual, site({4, 5, 6}));
   for (std::int64_t sample = 0; sample < 3; ++sample) {
     const auto part = [&](const at::Tensor& t) { return t.narrow(1, sample, 1); };
@@ -125,9 +140,14 @@ TEST(Dropout, KeepsItsShareAndItsMean) {
 
 TEST(Dropout, Gradient) {
   const at::Tensor x = random_input({3, 2, 5}), residual = random_input({3, 2, 5}, 1, 2);
-  check_gradients([&] { return weighted_sum(dropout_add(x, residual, site({4, 5}), 1)); }, {x, residual}, nullptr);
+  check_gradients(
+      [&] {
+        return weighted_sum(dropout_add(x, residual, site({4, 5}), 1));
+      },
+      {x, residual}, nullptr);
   check_gradients([&] { return weighted_sum(dropout(x, site({4, 5}))); }, {x}, nullptr);
-  check_gradients([&] { return weighted_sum(dropout_add(x, residual, {})); }, {x, residual}, nullptr);
+  check_gradients([&] { return weighted_sum(dropout_add(x, residual, {})); }, {x, residual},
+                  nullptr);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Buckets and the sums of their gradients over data-parallel ranks: order, moment, type and compression.
+// Buckets and the sums of their gradients over data-parallel ranks: order, moment, type and
+// compression.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -84,14 +85,17 @@ TEST(GradReducer, StartsABucketWhenItsLastContributionOfTheLastMicrobatchIsThere
   options.bucket_elements = 1;
   options.overlaps_grad_reduce = true;
   ParamStore store(declared_parameters(model), {.data_parallel = options});
-  const auto contribute = [](Parameter& parameter) { parameter.contribute(at::ones(parameter.local_shape())); };
+  const auto contribute = [](Parameter& parameter) {
+    parameter.contribute(at::ones(parameter.local_shape()));
+  };
   for (int step = 0; step < 2; ++step) {
     comm->started.clear();
     store.zero_gradients(/*num_microbatches=*/2);
     for (const bool is_last : {false, step > 0}) {
       contribute(model.tied);
       contribute(model.last);
-      EXPECT_EQ(comm->started, (is_last ? Sizes{512} : Sizes{})) << "the tied weight waits for its second use";
+      EXPECT_EQ(comm->started, (is_last ? Sizes{512} : Sizes{}))
+          << "the tied weight waits for its second use";
       contribute(model.tied);
       EXPECT_EQ(comm->started, (is_last ? Sizes{512, 1536} : Sizes{}));
       contribute(model.first);
@@ -106,9 +110,12 @@ TEST(GradReducer, StartsABucketWhenItsLastContributionOfTheLastMicrobatchIsThere
   EXPECT_THROW(contribute(model.last), InternalError) << "its sum is under way";
 }
 
-/// What `parameter` of every rank holds after `steps` steps, its gradient on rank r being gradient(r), with `use` called after each.
-void reduce(const DataLayout& layout, const std::function<void(DataParallelOptions&)>& change, at::ScalarType type, int steps, Shape shape,
-            const std::function<at::Tensor(std::int64_t)>& gradient, const std::function<void(const Rank&, const at::Tensor&, int)>& use) {
+/// What `parameter` of every rank holds after `steps` steps, its gradient on rank r being
+/// gradient(r), with `use` called after each.
+void reduce(const DataLayout& layout, const std::function<void(DataParallelOptions&)>& change,
+            at::ScalarType type, int steps, Shape shape,
+            const std::function<at::Tensor(std::int64_t)>& gradient,
+            const std::function<void(const Rank&, const at::Tensor&, int)>& use) {
   on_data_ranks(layout, [&](const Rank& rank, Communicators& communicators) {
     BareModule model;
     Parameter& parameter = model.add("w", normal_spec(shape));
@@ -131,10 +138,14 @@ TEST(GradReducer, SumsOrAveragesEveryWay) {
     for (const std::int64_t instances : {1, 2}) {
       for (const bool averages : {false, true}) {
         if (instances > 1 && !distributed) continue;
-        const DataLayout layout{.dp = 4, .distributed_optimizer = distributed, .instances = instances};
-        const auto gradient = [](std::int64_t rank) { return at::arange(600, at::kFloat) + static_cast<double>(rank); };
+        const DataLayout layout{
+            .dp = 4, .distributed_optimizer = distributed, .instances = instances};
+        const auto gradient = [](std::int64_t rank) {
+          return at::arange(600, at::kFloat) + static_cast<double>(rank);
+        };
         reduce(
-            layout, [&](DataParallelOptions& options) { options.averages = averages; }, at::kFloat, 1, {600}, gradient,
+            layout, [&](DataParallelOptions& options) { options.averages = averages; }, at::kFloat,
+            1, {600}, gradient,
             [&](const Rank&, const at::Tensor& grad, int) {
               const at::Tensor sum = at::arange(600, at::kDouble) * 4 + 6;
               EXPECT_TRUE(at::equal(grad, averages ? sum / 4 : sum)) << layout.name();
@@ -147,17 +158,26 @@ TEST(GradReducer, SumsOrAveragesEveryWay) {
 TEST(GradReducer, Adds16BitGradientsInFloat32) {
   // bfloat16 has eight bits: 256 + 1 would stay 256 if a partial sum were rounded.
   reduce(
-      {.dp = 3, .distributed_optimizer = true}, [](DataParallelOptions& options) { options.accumulates_in_fp32 = true; }, at::kBFloat16, 1, {600},
-      [](std::int64_t rank) { return at::full({600}, rank == 0 ? 256.0 : 1.0); },
-      [](const Rank&, const at::Tensor& grad, int) { EXPECT_TRUE(at::equal(grad, at::full({600}, 258.0, at::kDouble))); });
+      {.dp = 3, .distributed_optimizer = true},
+      [](DataParallelOptions& options) { options.accumulates_in_fp32 = true; }, at::kBFloat16, 1,
+      {600}, [](std::int64_t rank) { return at::full({600}, rank == 0 ? 256.0 : 1.0); },
+      [](const Rank&, const at::Tensor& grad, int) {
+        EXPECT_TRUE(at::equal(grad, at::full({600}, 258.0, at::kDouble)));
+      });
 }
 
 TEST(GradCompression, Bf16SendsRoundedNumbers) {
   for (const bool distributed : {false, true}) {
-    const auto gradient = [](std::int64_t rank) { return at::full({600}, 1 + 0x1p-12 * static_cast<double>(rank)); };
+    const auto gradient = [](std::int64_t rank) {
+      return at::full({600}, 1 + 0x1p-12 * static_cast<double>(rank));
+    };
     reduce(
-        {.dp = 2, .distributed_optimizer = distributed}, [](DataParallelOptions& options) { options.compression = "bf16"; }, at::kFloat, 1, {600}, gradient,
-        [](const Rank&, const at::Tensor& grad, int) { EXPECT_TRUE(at::equal(grad, at::full({600}, 2.0, at::kDouble))); });
+        {.dp = 2, .distributed_optimizer = distributed},
+        [](DataParallelOptions& options) { options.compression = "bf16"; }, at::kFloat, 1, {600},
+        gradient,
+        [](const Rank&, const at::Tensor& grad, int) {
+          EXPECT_TRUE(at::equal(grad, at::full({600}, 2.0, at::kDouble)));
+        });
   }
 }
 
@@ -168,13 +188,17 @@ at::Tensor irregular(std::int64_t rows, std::int64_t columns, double step) {
 /// A sum of rank two is in the span of two columns after one step of the power iteration.
 TEST(GradCompression, LowRankKeepsMatricesOfLowRank) {
   const at::Tensor left = irregular(48, 2, 1.3), right = irregular(2, 64, 0.7);
-  const auto gradient = [&](std::int64_t rank) { return left.mm(right) * static_cast<double>(rank + 1); };
+  const auto gradient = [&](std::int64_t rank) {
+    return left.mm(right) * static_cast<double>(rank + 1);
+  };
   const auto change = [](DataParallelOptions& options) {
     options.compression = "low-rank";
     options.compression_rank = 2;
   };
   reduce({.dp = 3}, change, at::kFloat, 3, {48, 64}, gradient,
-         [&](const Rank&, const at::Tensor& grad, int) { EXPECT_LT(((grad - left.mm(right) * 6).norm() / grad.norm()).item<double>(), 1e-5); });
+         [&](const Rank&, const at::Tensor& grad, int) {
+           EXPECT_LT(((grad - left.mm(right) * 6).norm() / grad.norm()).item<double>(), 1e-5);
+         });
 }
 
 /// What a step leaves out comes later: over many steps the sums lack no more than a bounded rest.
@@ -191,12 +215,13 @@ TEST(GradCompression, LowRankRemembersItsError) {
   at::Tensor total = at::zeros({48, 64}, at::kDouble), first;
   std::vector<at::Tensor> of_ranks(2);
   constexpr int kSteps = 60;
-  reduce({.dp = 2}, change, at::kFloat, kSteps, {48, 64}, gradient, [&](const Rank& rank, const at::Tensor& grad, int step) {
-    of_ranks[static_cast<std::size_t>(rank.index)] = grad.clone();
-    if (rank.index != 0) return;
-    if (step == 0) first = grad.clone();
-    total += grad;
-  });
+  reduce({.dp = 2}, change, at::kFloat, kSteps, {48, 64}, gradient,
+         [&](const Rank& rank, const at::Tensor& grad, int step) {
+           of_ranks[static_cast<std::size_t>(rank.index)] = grad.clone();
+           if (rank.index != 0) return;
+           if (step == 0) first = grad.clone();
+           total += grad;
+         });
   EXPECT_TRUE(at::equal(of_ranks[0], of_ranks[1]));
   const double lacking_once = ((first - sum).norm() / sum.norm()).item<double>();
   const double lacking_in_all = ((total / kSteps - sum).norm() / sum.norm()).item<double>();

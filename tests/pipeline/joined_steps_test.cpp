@@ -1,5 +1,5 @@
-// Combined 1F1B: a forward and a backward that pass under each other give the bits of steps that run one after the other, however long anything
-// takes.
+// Combined 1F1B: a forward and a backward that pass under each other give the bits of steps that
+// run one after the other, however long anything takes.
 #include <array>
 #include <random>
 #include <thread>
@@ -18,14 +18,18 @@ TransformerConfig untied_gpt() {
 
 /// On two stages of two tensor-parallel ranks.
 StagedRun joined(const std::string& schedule, std::int64_t num_chunks) {
-  return {.layout = even_layout(schedule, 2, num_chunks, 4), .schedule = schedule, .num_tensor_ranks = 2};
+  return {.layout = even_layout(schedule, 2, num_chunks, 4),
+          .schedule = schedule,
+          .num_tensor_ranks = 2};
 }
 
 TEST(JoinedSteps, GiveTheBitsOfStepsThatRunApart) {
   const TransformerConfig config = untied_gpt();
   const auto batch = numbered_batches(5, config.vocab_size);
-  const StepOutcome plain = run_staged(config, batch, {.layout = single_stage_layout(4), .num_tensor_ranks = 2});
-  for (StagedRun run : {joined("combined-1f1b", 1), joined("combined-1f1b", 2), joined("dualpipe-v", 2)}) {
+  const StepOutcome plain =
+      run_staged(config, batch, {.layout = single_stage_layout(4), .num_tensor_ranks = 2});
+  for (StagedRun run :
+       {joined("combined-1f1b", 1), joined("combined-1f1b", 2), joined("dualpipe-v", 2)}) {
     SCOPED_TRACE(run.schedule);
     for (const bool sequence_parallel : {false, true}) {
       run.sequence_parallel = sequence_parallel;
@@ -53,14 +57,16 @@ class RandomDelays : public UnitHooks {
  public:
   explicit RandomDelays(unsigned seed) : random_(seed) {}
   void after_op(const std::string& /*op*/, const at::Tensor& /*output*/) override {
-    std::this_thread::sleep_for(std::chrono::microseconds(std::uniform_int_distribution<int>(0, 300)(random_)));
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(std::uniform_int_distribution<int>(0, 300)(random_)));
   }
 
  private:
   std::mt19937 random_;
 };
 
-/// Were the order of collectives not the same on both ranks of a layer, the transport would refuse them.
+/// Were the order of collectives not the same on both ranks of a layer, the transport would refuse
+/// them.
 TEST(JoinedSteps, DoNotDependOnTime) {
   const TransformerConfig config = untied_gpt();
   const auto batch = numbered_batches(4, config.vocab_size);
@@ -70,7 +76,9 @@ TEST(JoinedSteps, DoNotDependOnTime) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   for (unsigned i = 0; i < 10; ++i) {
-    run.hooks_of = [&](const Rank& rank) { return std::make_unique<RandomDelays>(seed + 4 * i + static_cast<unsigned>(rank.index)); };
+    run.hooks_of = [&](const Rank& rank) {
+      return std::make_unique<RandomDelays>(seed + 4 * i + static_cast<unsigned>(rank.index));
+    };
     expect_same_bits(run_staged(config, batch, run), first);
   }
 }
@@ -78,7 +86,9 @@ TEST(JoinedSteps, DoNotDependOnTime) {
 /// Every pair of one rank: which steps begin and end, on which threads the forwards run.
 class PairListener : public StepListener {
  public:
-  void begin(const ScheduleStep& step) override { log += step.kind == StepKind::forward ? "F" : "B"; }
+  void begin(const ScheduleStep& step) override {
+    log += step.kind == StepKind::forward ? "F" : "B";
+  }
   void end(const ScheduleStep& step) override { log += step.kind == StepKind::forward ? "f" : "b"; }
   std::string log;
 };
@@ -90,7 +100,9 @@ TEST(JoinedSteps, BeginAndEndInsideEachOther) {
   for (const bool takes_turns : {false, true}) {
     std::array<PairListener, 4> listeners;
     run.takes_turns = takes_turns;
-    run.listener_of = [&](const Rank& rank) { return &listeners[static_cast<std::size_t>(rank.index)]; };
+    run.listener_of = [&](const Rank& rank) {
+      return &listeners[static_cast<std::size_t>(rank.index)];
+    };
     run_staged(config, batch, run);
     EXPECT_EQ(listeners[0].log, takes_turns ? "FfFfFfFBbfBbBbBb" : "FfFfFfFfBbBbBbBb");
     EXPECT_EQ(listeners[2].log, takes_turns ? "FfFBbfFBbfFBbfBb" : "FfFfBbFfBbFfBbBb");

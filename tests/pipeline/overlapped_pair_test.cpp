@@ -1,9 +1,10 @@
-// Two threads, one turn: the order of what they do is fixed, waits pass under the other's work, and one's error ends both.
+// Two threads, one turn: the order of what they do is fixed, waits pass under the other's work, and
+// one's error ends both.
 #include "megatron/pipeline/overlapped_pair.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -34,11 +35,13 @@ std::string failure_of(const std::function<void()>& body) {
 }
 
 std::int64_t num_threads_of_process() {
-  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"),
+                       std::filesystem::directory_iterator());
 }
 
 /// Writes name1, name2, … and hands over behind each.
-std::function<void()> steps(OverlappedPair& turns, std::vector<std::string>& log, const std::string& name, int count) {
+std::function<void()> steps(OverlappedPair& turns, std::vector<std::string>& log,
+                            const std::string& name, int count) {
   return [&turns, &log, name, count] {
     for (int i = 1; i <= count; ++i) {
       log.push_back(name + std::to_string(i));
@@ -76,7 +79,9 @@ TEST(OverlappedPair, MakeAThreadForTheFirstPairOnly) {
   EXPECT_FALSE(turns.is_running());
   EXPECT_EQ(num_threads_of_process(), before);
   std::set<std::thread::id> threads;
-  for (int i = 0; i < 3; ++i) turns.run([&] { EXPECT_TRUE(turns.is_running()); }, [&] { threads.insert(std::this_thread::get_id()); });
+  for (int i = 0; i < 3; ++i)
+    turns.run([&] { EXPECT_TRUE(turns.is_running()); },
+              [&] { threads.insert(std::this_thread::get_id()); });
   EXPECT_EQ(num_threads_of_process(), before + 1);
   EXPECT_EQ(threads.size(), 1U);
 }
@@ -118,14 +123,18 @@ TEST(OverlappedPair, AnErrorOfTheSecondEndsTheFirst) {
     turns.yield();
     reached.push_back(2);
   };
-  EXPECT_EQ(failure_of([&] { turns.run(first, [] { throw std::runtime_error("no memory"); }); }), "no memory");
+  EXPECT_EQ(failure_of([&] { turns.run(first, [] { throw std::runtime_error("no memory"); }); }),
+            "no memory");
   EXPECT_THAT(reached, ElementsAre(1));
 }
 
 TEST(OverlappedPair, ASecondThatHasNotBegunNeverDoes) {
   OverlappedPair turns;
   bool began = false;
-  EXPECT_EQ(failure_of([&] { turns.run([] { throw std::runtime_error("at once"); }, [&] { began = true; }); }), "at once");
+  EXPECT_EQ(failure_of([&] {
+              turns.run([] { throw std::runtime_error("at once"); }, [&] { began = true; });
+            }),
+            "at once");
   EXPECT_FALSE(began);
   turns.run([] {}, [&] { began = true; });
   EXPECT_TRUE(began) << "a pair after a failed one";
@@ -165,7 +174,8 @@ class SlowComm final : public Comm {
 
 void compute() { std::this_thread::sleep_for(2 * SlowComm::kDuration); }
 
-/// Every wait but the last passes under the other's computation: whoever has the turn back has let the other compute meanwhile.
+/// Every wait but the last passes under the other's computation: whoever has the turn back has let
+/// the other compute meanwhile.
 TEST(OverlappedComm, WaitsPassUnderTheOthersWork) {
   const auto slow = std::make_shared<SlowComm>();
   Axis axis{.name = "tp", .rank = 0, .size = 2, .comm = slow};
@@ -229,7 +239,8 @@ std::vector<std::string> order_of_pair(Communicators& communicators, std::mt1993
   };
   const auto backward = [&] {
     for (int i = 0; i < 5; ++i) {
-      const at::Tensor x = at::full({1}, 10.0 * static_cast<double>(i + axis.rank)), y = at::full({1}, static_cast<double>(axis.rank));
+      const at::Tensor x = at::full({1}, 10.0 * static_cast<double>(i + axis.rank)),
+                       y = at::full({1}, static_cast<double>(axis.rank));
       PendingWork first = axis.comm->start_all_reduce(x, "input gradient");
       delay(random);
       PendingWork second = axis.comm->start_all_reduce(y, "weight gradient");
@@ -269,7 +280,10 @@ TEST(OverlappedComm, TheOrderOfCallsIsTheSameHoweverLongTheyTake) {
 TEST(OverlappedComm, PassesThroughWithoutAPair) {
   std::vector<double> results(2);
   run_rank_threads(2, [&](Communicators& communicators) {
-    Axis axis{.name = "tp", .rank = communicators.rank(), .size = 2, .comm = communicators.group({0, 1}, "tp")};
+    Axis axis{.name = "tp",
+              .rank = communicators.rank(),
+              .size = 2,
+              .comm = communicators.group({0, 1}, "tp")};
     enable_overlap(axis, c10::kCPU);
     const at::Tensor x = at::ones({4});
     axis.comm->all_reduce(x, "outside");
@@ -281,10 +295,14 @@ TEST(OverlappedComm, PassesThroughWithoutAPair) {
   EXPECT_THAT(results, ElementsAre(16, 16));
 }
 
-/// One rank's step fails while the other step's call is under way: the call is given up, and all ranks end with the first cause.
+/// One rank's step fails while the other step's call is under way: the call is given up, and all
+/// ranks end with the first cause.
 TEST(OverlappedComm, AFailureInAPairEndsAllRanks) {
   const std::string failure = failure_of_ranks(2, [](Communicators& communicators) {
-    Axis axis{.name = "tp", .rank = communicators.rank(), .size = 2, .comm = communicators.group({0, 1}, "tp")};
+    Axis axis{.name = "tp",
+              .rank = communicators.rank(),
+              .size = 2,
+              .comm = communicators.group({0, 1}, "tp")};
     enable_overlap(axis, c10::kCPU);
     const at::Tensor x = at::ones({4}), y = at::ones({4});
     const auto second = [&] {

@@ -17,14 +17,18 @@ PipelineLayout layout_of(const std::string& schedule, std::optional<std::int64_t
 }
 
 TEST(PipelinePlan, ASearchedScheduleIsEvaluatedInEveryLayout) {
-  for (const auto& [schedule, chunks] : {std::pair<std::string, std::optional<std::int64_t>>{"1f1b", {}}, {"interleaved", 2}, {"zb-v", {}}}) {
+  for (const auto& [schedule, chunks] :
+       {std::pair<std::string, std::optional<std::int64_t>>{"1f1b", {}},
+        {"interleaved", 2},
+        {"zb-v", {}}}) {
     const PipelineLayout layout = layout_of(schedule, chunks);
     PipelinePlan plan(layout, {.schedule = "auto"});
     for (const std::int64_t num_microbatches : {1, 3, 8}) {
       const Schedule& evaluation = plan.evaluation_schedule(num_microbatches);
       EXPECT_EQ(evaluation.num_chunks, layout.num_chunks);
       EXPECT_EQ(evaluation.order, layout.order);
-      EXPECT_EQ(validate_schedule(evaluation, /*with_backward=*/false).value_or("none"), "none") << schedule;
+      EXPECT_EQ(validate_schedule(evaluation, /*with_backward=*/false).value_or("none"), "none")
+          << schedule;
     }
   }
 }

@@ -1,4 +1,5 @@
-// Logits through stages on many ranks are those of one rank: the same bits where only stages move, within rounding where tp splits sums.
+// Logits through stages on many ranks are those of one rank: the same bits where only stages move,
+// within rounding where tp splits sums.
 #include "megatron/pipeline/pipelined_logits.h"
 
 #include <ATen/ATen.h>
@@ -44,7 +45,8 @@ std::vector<Cut> stage_cuts() {
     parallel.pipeline_model_parallel_size = pp;
     return parallel;
   };
-  ParallelConfig chunks = cut(2), folded = cut(2), uneven = cut(4), behind = cut(4), around = cut(2);
+  ParallelConfig chunks = cut(2), folded = cut(2), uneven = cut(4), behind = cut(4),
+                 around = cut(2);
   chunks.num_virtual_stages_per_pipeline_rank = 2;
   folded.pipeline_schedule = "zb-v";
   uneven.pipeline_model_parallel_layout = "E|ttt|t|L";
@@ -55,7 +57,8 @@ std::vector<Cut> stage_cuts() {
           {"nothing around", around}};
 }
 
-/// What every rank sees: the logits of one full pass, and of a prompt of three tokens with four steps of one behind it.
+/// What every rank sees: the logits of one full pass, and of a prompt of three tokens with four
+/// steps of one behind it.
 struct Seen {
   at::Tensor full, stepped;
 };
@@ -65,25 +68,30 @@ Seen look(LanguageModel& model) {
   const at::Tensor tokens = (at::arange(2 * kSequence) * 5 % kVocabSize).view({2, kSequence});
   KvCache states;
   std::vector<at::Tensor> parts = {model.logits(tokens.narrow(1, 0, 3), 0, &states, true)};
-  for (std::int64_t i = 3; i < kSequence; ++i) parts.push_back(model.logits(tokens.narrow(1, i, 1), i, &states, i % 2 == 0));
+  for (std::int64_t i = 3; i < kSequence; ++i)
+    parts.push_back(model.logits(tokens.narrow(1, i, 1), i, &states, i % 2 == 0));
   return {model.logits(tokens, 0, nullptr, false), at::cat(parts, 1)};
 }
 
 /// By rank.
-std::vector<Seen> seen_in(const TransformerConfig& config, c10::ScalarType dtype, const ParallelConfig& parallel) {
+std::vector<Seen> seen_in(const TransformerConfig& config, c10::ScalarType dtype,
+                          const ParallelConfig& parallel) {
   const MeshSizes sizes = mesh_sizes(parallel);
   std::vector<Seen> seen(static_cast<std::size_t>(sizes.tp * sizes.pp));
-  run_rank_threads(std::ssize(seen),
-                   [&](Communicators& communicators) {
-                     const Rank rank = make_rank(Mesh(sizes, communicators.world_size()), communicators);
-                     const PipelineLayout layout = pipeline_layout(parallel, config.num_layers);
-                     const auto stages = make_gpt_model(config, rank, GptOptions{.vocab_pad_multiple = 8, .dtype = dtype, .layout = &layout});
-                     ParamStore weights(declared_parameters(*stages), {.dtype = dtype, .with_gradients = false, .model = rank.model});
-                     weights.initialize(1);
-                     PipelinedLogits whole(*stages, layout, rank);
-                     seen[static_cast<std::size_t>(rank.index)] = look(sizes.pp == 1 ? *stages : whole);
-                   },
-                   {.timeout = std::chrono::milliseconds(20'000)});
+  run_rank_threads(
+      std::ssize(seen),
+      [&](Communicators& communicators) {
+        const Rank rank = make_rank(Mesh(sizes, communicators.world_size()), communicators);
+        const PipelineLayout layout = pipeline_layout(parallel, config.num_layers);
+        const auto stages = make_gpt_model(
+            config, rank, GptOptions{.vocab_pad_multiple = 8, .dtype = dtype, .layout = &layout});
+        ParamStore weights(declared_parameters(*stages),
+                           {.dtype = dtype, .with_gradients = false, .model = rank.model});
+        weights.initialize(1);
+        PipelinedLogits whole(*stages, layout, rank);
+        seen[static_cast<std::size_t>(rank.index)] = look(sizes.pp == 1 ? *stages : whole);
+      },
+      {.timeout = std::chrono::milliseconds(20'000)});
   return seen;
 }
 
@@ -95,15 +103,19 @@ TEST(PipelinedLogits, HaveTheBitsOfOneRank) {
       ASSERT_EQ(one.stepped.sizes(), at::IntArrayRef({2, kSequence - 2, kVocabSize}));
       for (const Cut& cut : stage_cuts()) {
         for (const Seen& seen : seen_in(family.config, dtype, cut.parallel)) {
-          EXPECT_TRUE(at::equal(seen.full, one.full)) << family.name << ", " << cut.name << ", " << dtype;
-          EXPECT_TRUE(at::equal(seen.stepped, one.stepped)) << family.name << ", " << cut.name << ", " << dtype << ", in steps";
+          EXPECT_TRUE(at::equal(seen.full, one.full))
+              << family.name << ", " << cut.name << ", " << dtype;
+          EXPECT_TRUE(at::equal(seen.stepped, one.stepped))
+              << family.name << ", " << cut.name << ", " << dtype << ", in steps";
         }
       }
     }
   }
 }
 
-double difference(const at::Tensor& a, const at::Tensor& b) { return a.sub(b).abs().max().item<double>() / b.abs().max().item<double>(); }
+double difference(const at::Tensor& a, const at::Tensor& b) {
+  return a.sub(b).abs().max().item<double>() / b.abs().max().item<double>();
+}
 
 TEST(PipelinedLogits, OfTensorParallelStagesAreAlikeOnAllRanks) {
   for (const Family& family : families()) {
@@ -116,8 +128,10 @@ TEST(PipelinedLogits, OfTensorParallelStagesAreAlikeOnAllRanks) {
       for (const Seen& seen : all) {
         EXPECT_LE(difference(seen.full, one.full), 1e-6) << family.name;  // logits are float32
         EXPECT_LE(difference(seen.stepped, one.stepped), 1e-6) << family.name;
-        EXPECT_TRUE(at::equal(seen.full, all[0].full)) << family.name << ": ranks would draw different tokens";
-        EXPECT_TRUE(at::equal(seen.stepped, all[0].stepped)) << family.name << ": ranks would draw different tokens";
+        EXPECT_TRUE(at::equal(seen.full, all[0].full))
+            << family.name << ": ranks would draw different tokens";
+        EXPECT_TRUE(at::equal(seen.stepped, all[0].stepped))
+            << family.name << ": ranks would draw different tokens";
       }
     }
   }

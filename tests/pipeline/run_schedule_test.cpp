@@ -1,4 +1,5 @@
-// Layout never changes the mathematics: whatever the schedule and the stages, losses and gradients are those of one rank, bit for bit.
+// Layout never changes the mathematics: whatever the schedule and the stages, losses and gradients
+// are those of one rank, bit for bit.
 #include "megatron/pipeline/run_schedule.h"
 
 #include "pipeline/staged_gpt.h"
@@ -16,15 +17,18 @@ TransformerConfig untied_gpt(std::int64_t num_layers) {
 
 std::vector<std::int64_t> chunk_counts(const std::string& schedule) {
   if (const std::int64_t fixed = fixed_num_chunks(schedule); fixed != 0) return {fixed};
-  return schedule == "interleaved" ? std::vector<std::int64_t>{2, 3} : std::vector<std::int64_t>{1, 2};
+  return schedule == "interleaved" ? std::vector<std::int64_t>{2, 3}
+                                   : std::vector<std::int64_t>{1, 2};
 }
 
 std::string text_of(const StagedRun& run, std::size_t num_microbatches) {
-  return run.schedule + ", " + std::to_string(run.layout.num_ranks) + " ranks, " + std::to_string(run.layout.num_chunks) + " chunks, " +
-         std::to_string(num_microbatches) + " microbatches" + (run.messages_ahead ? "" : ", messages late");
+  return run.schedule + ", " + std::to_string(run.layout.num_ranks) + " ranks, " +
+         std::to_string(run.layout.num_chunks) + " chunks, " + std::to_string(num_microbatches) +
+         " microbatches" + (run.messages_ahead ? "" : ", messages late");
 }
 
-void expect_one_ranks(const TransformerConfig& config, const std::vector<Microbatch>& batch, const StagedRun& run) {
+void expect_one_ranks(const TransformerConfig& config, const std::vector<Microbatch>& batch,
+                      const StagedRun& run) {
   SCOPED_TRACE(text_of(run, batch.size()));
   expect_same_bits(run_staged(config, batch, run), run_whole(config, batch, run));
 }
@@ -39,7 +43,9 @@ TEST_P(EverySchedule, GivesOneRanksBits) {
     for (const std::int64_t ranks : {1, 2, 4}) {
       for (const std::int64_t chunks : chunk_counts(GetParam())) {
         for (const bool ahead : {true, false}) {
-          const StagedRun run{.layout = even_layout(GetParam(), ranks, chunks, 6), .schedule = GetParam(), .messages_ahead = ahead};
+          const StagedRun run{.layout = even_layout(GetParam(), ranks, chunks, 6),
+                              .schedule = GetParam(),
+                              .messages_ahead = ahead};
           SCOPED_TRACE(text_of(run, batch.size()));
           expect_same_bits(run_staged(config, batch, run), one);
         }
@@ -50,17 +56,21 @@ TEST_P(EverySchedule, GivesOneRanksBits) {
 
 TEST_P(EverySchedule, GivesOneRanksBitsInBf16) {
   const TransformerConfig config = untied_gpt(4);
-  const StagedRun run{.layout = even_layout(GetParam(), 2, chunk_counts(GetParam())[0], 4), .schedule = GetParam(), .dtype = c10::kBFloat16};
+  const StagedRun run{.layout = even_layout(GetParam(), 2, chunk_counts(GetParam())[0], 4),
+                      .schedule = GetParam(),
+                      .dtype = c10::kBFloat16};
   expect_one_ranks(config, numbered_batches(4, config.vocab_size), run);
 }
 
-/// The sum of a weight that two stages share is split, or in another order where both lie on one rank: rounding differs, but not between its copies
-/// (GlobalTensors checks their bits).
+/// The sum of a weight that two stages share is split, or in another order where both lie on one
+/// rank: rounding differs, but not between its copies (GlobalTensors checks their bits).
 TEST_P(EverySchedule, TiedEmbeddingsGetBothStagesGradients) {
   TransformerConfig config = tiny_gpt();
   config.num_layers = 4;
   const auto batch = numbered_batches(3, config.vocab_size);
-  const StagedRun run{.layout = even_layout(GetParam(), 2, chunk_counts(GetParam())[0], 4), .schedule = GetParam(), .dtype = c10::kDouble};
+  const StagedRun run{.layout = even_layout(GetParam(), 2, chunk_counts(GetParam())[0], 4),
+                      .schedule = GetParam(),
+                      .dtype = c10::kDouble};
   const StepOutcome one = run_whole(config, batch, run), staged = run_staged(config, batch, run);
   ASSERT_EQ(staged.gradients.size(), one.gradients.size());
   for (const auto& [name, gradient] : one.gradients) {
@@ -74,7 +84,9 @@ TEST_P(EverySchedule, TiedEmbeddingsGetBothStagesGradients) {
 
 TEST_P(EverySchedule, EvaluatesAsOneRank) {
   const TransformerConfig config = untied_gpt(4);
-  const StagedRun run{.layout = even_layout(GetParam(), 2, chunk_counts(GetParam())[0], 4), .schedule = GetParam(), .training = false};
+  const StagedRun run{.layout = even_layout(GetParam(), 2, chunk_counts(GetParam())[0], 4),
+                      .schedule = GetParam(),
+                      .training = false};
   expect_one_ranks(config, numbered_batches(3, config.vocab_size), run);
 }
 
@@ -84,34 +96,47 @@ TEST_P(EverySchedule, MicrobatchesMayDifferInShape) {
   batch[1] = patterned_batch(3, 5, config.vocab_size);
   batch[2] = patterned_batch(1, 8, config.vocab_size);
   batch[4] = patterned_batch(2, 1, config.vocab_size);
-  expect_one_ranks(config, batch, {.layout = even_layout(GetParam(), 2, chunk_counts(GetParam())[0], 4), .schedule = GetParam()});
+  expect_one_ranks(config, batch,
+                   {.layout = even_layout(GetParam(), 2, chunk_counts(GetParam())[0], 4),
+                    .schedule = GetParam()});
 }
 
-INSTANTIATE_TEST_SUITE_P(RunSchedule, EverySchedule, testing::ValuesIn(schedule_names()), [](const auto& info) {
-  std::string name = info.param;
-  std::ranges::replace(name, '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(RunSchedule, EverySchedule, testing::ValuesIn(schedule_names()),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
 
 TEST(RunSchedule, GroupsOfMicrobatchesOfAnySize) {
   const TransformerConfig config = untied_gpt(4);
   for (const std::int64_t group : {2, 3, 5}) {
     SCOPED_TRACE(group);
     expect_one_ranks(config, numbered_batches(7, config.vocab_size),
-                     {.layout = even_layout("interleaved", 2, 2, 4), .schedule = "interleaved", .microbatch_group = group});
+                     {.layout = even_layout("interleaved", 2, 2, 4),
+                      .schedule = "interleaved",
+                      .microbatch_group = group});
   }
 }
 
 PipelineLayout stages(std::vector<StageLayers> list) {
-  return {.num_ranks = static_cast<std::int64_t>(list.size()), .num_chunks = 1, .order = ChunkOrder::loop, .stages = std::move(list)};
+  return {.num_ranks = static_cast<std::int64_t>(list.size()),
+          .num_chunks = 1,
+          .order = ChunkOrder::loop,
+          .stages = std::move(list)};
 }
 
 TEST(RunSchedule, StagesMayBeUneven) {
   const TransformerConfig config = untied_gpt(4);
   const auto batch = numbered_batches(5, config.vocab_size);
   for (const std::string schedule : {"1f1b", "zb-h1"}) {
-    expect_one_ranks(config, batch, {.layout = stages({{0, 1, true, false}, {1, 3, false, true}}), .schedule = schedule});
-    expect_one_ranks(config, batch, {.layout = stages({{0, 3, true, false}, {3, 1, false, false}, {4, 0, false, true}}), .schedule = schedule});
+    expect_one_ranks(
+        config, batch,
+        {.layout = stages({{0, 1, true, false}, {1, 3, false, true}}), .schedule = schedule});
+    expect_one_ranks(
+        config, batch,
+        {.layout = stages({{0, 3, true, false}, {3, 1, false, false}, {4, 0, false, true}}),
+         .schedule = schedule});
   }
 }
 
@@ -119,9 +144,12 @@ TEST(RunSchedule, EmbeddingAndLossMayStandAlone) {
   const TransformerConfig config = untied_gpt(2);
   const auto batch = numbered_batches(5, config.vocab_size);
   for (const std::string schedule : {"gpipe", "1f1b", "zb-h2"}) {
-    expect_one_ranks(
-        config, batch,
-        {.layout = stages({{0, 0, true, false}, {0, 1, false, false}, {1, 1, false, false}, {2, 0, false, true}}), .schedule = schedule});
+    expect_one_ranks(config, batch,
+                     {.layout = stages({{0, 0, true, false},
+                                        {0, 1, false, false},
+                                        {1, 1, false, false},
+                                        {2, 0, false, true}}),
+                      .schedule = schedule});
   }
 }
 
@@ -130,19 +158,27 @@ TEST(RunSchedule, AStageMayBeEmpty) {
   const auto batch = numbered_batches(5, config.vocab_size);
   for (const c10::ScalarType dtype : {c10::kFloat, c10::kBFloat16}) {
     expect_one_ranks(config, batch,
-                     {.layout = stages({{0, 1, true, false}, {1, 0, false, false}, {1, 0, false, false}, {1, 1, false, true}}), .dtype = dtype});
+                     {.layout = stages({{0, 1, true, false},
+                                        {1, 0, false, false},
+                                        {1, 0, false, false},
+                                        {1, 1, false, true}}),
+                      .dtype = dtype});
   }
 }
 
-/// Gradients of an axis of tensor-parallel ranks inside the pipeline: the same as without the pipeline.
+/// Gradients of an axis of tensor-parallel ranks inside the pipeline: the same as without the
+/// pipeline.
 TEST(RunSchedule, StagesOfTensorParallelRanks) {
   const TransformerConfig config = untied_gpt(4);
   const auto batch = numbered_batches(4, config.vocab_size);
-  const StepOutcome without = run_staged(config, batch, {.layout = single_stage_layout(4), .num_tensor_ranks = 2});
+  const StepOutcome without =
+      run_staged(config, batch, {.layout = single_stage_layout(4), .num_tensor_ranks = 2});
   for (const std::string& schedule : schedule_names()) {
     SCOPED_TRACE(schedule);
     const PipelineLayout layout = even_layout(schedule, 2, chunk_counts(schedule)[0], 4);
-    expect_same_bits(run_staged(config, batch, {.layout = layout, .schedule = schedule, .num_tensor_ranks = 2}), without);
+    expect_same_bits(
+        run_staged(config, batch, {.layout = layout, .schedule = schedule, .num_tensor_ranks = 2}),
+        without);
   }
 }
 

@@ -1,4 +1,5 @@
-// A step of a GPT in stages, each rank a thread, in terms of the whole model; and the same step without any pipeline.
+// A step of a GPT in stages, each rank a thread, in terms of the whole model; and the same step
+// without any pipeline.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -27,8 +28,12 @@
 namespace megatron {
 
 /// `num_layers` over the ranks' chunks, the first stages taking what does not divide.
-inline PipelineLayout even_layout(const std::string& schedule, std::int64_t num_ranks, std::int64_t num_chunks, std::int64_t num_layers) {
-  PipelineLayout layout{.num_ranks = num_ranks, .num_chunks = num_chunks, .order = chunk_order_of(schedule), .stages = {}};
+inline PipelineLayout even_layout(const std::string& schedule, std::int64_t num_ranks,
+                                  std::int64_t num_chunks, std::int64_t num_layers) {
+  PipelineLayout layout{.num_ranks = num_ranks,
+                        .num_chunks = num_chunks,
+                        .order = chunk_order_of(schedule),
+                        .stages = {}};
   const std::int64_t num_stages = num_ranks * num_chunks;
   for (std::int64_t i = 0, first = 0; i < num_stages; ++i) {
     const std::int64_t count = num_layers / num_stages + (i < num_layers % num_stages ? 1 : 0);
@@ -62,8 +67,10 @@ struct StagedRun {
   std::function<StepListener*(const Rank& rank)> listener_of = {};
 
   Schedule make(std::int64_t num_microbatches) const {
-    const ScheduleRequest request{schedule, layout.num_ranks, layout.num_chunks, num_microbatches, microbatch_group};
-    const Schedule made = with_messages(training ? make_schedule(request) : make_forward_schedule(request), messages_ahead);
+    const ScheduleRequest request{schedule, layout.num_ranks, layout.num_chunks, num_microbatches,
+                                  microbatch_group};
+    const Schedule made = with_messages(
+        training ? make_schedule(request) : make_forward_schedule(request), messages_ahead);
     EXPECT_EQ(validate_schedule(made, training), std::nullopt);
     return made;
   }
@@ -76,15 +83,20 @@ struct StepOutcome {
 
 /// What backward starts from: the mean over the microbatch's tokens and over the microbatches.
 inline at::Tensor scale_of(const StepOutput& output, std::size_t num_microbatches) {
-  return (output.count * static_cast<double>(num_microbatches)).reciprocal().to(output.loss_sum.scalar_type());
+  return (output.count * static_cast<double>(num_microbatches))
+      .reciprocal()
+      .to(output.loss_sum.scalar_type());
 }
 
 inline ParamStore::Options store_options(const StagedRun& run) {
-  return {.dtype = run.dtype, .grad_dtype = run.dtype == c10::kBFloat16 ? std::optional(c10::kFloat) : std::nullopt, .with_gradients = run.training};
+  return {.dtype = run.dtype,
+          .grad_dtype = run.dtype == c10::kBFloat16 ? std::optional(c10::kFloat) : std::nullopt,
+          .with_gradients = run.training};
 }
 
 /// One rank, the whole model, one microbatch after the other.
-inline StepOutcome run_whole(const TransformerConfig& config, const std::vector<Microbatch>& batch, const StagedRun& run) {
+inline StepOutcome run_whole(const TransformerConfig& config, const std::vector<Microbatch>& batch,
+                             const StagedRun& run) {
   StepOutcome outcome;
   const auto model = make_gpt_model(config, Rank{}, 8);
   ParamStore store(declared_parameters(*model), store_options(run));
@@ -100,7 +112,8 @@ inline StepOutcome run_whole(const TransformerConfig& config, const std::vector<
   if (!run.training) return outcome;
   store.finalize_gradients();
   GlobalTensors gradients;
-  for (const Parameter* parameter : store.parameters()) gradients.put(*parameter, parameter->grad());
+  for (const Parameter* parameter : store.parameters())
+    gradients.put(*parameter, parameter->grad());
   outcome.gradients = gradients.take();
   return outcome;
 }
@@ -112,33 +125,46 @@ inline Rank staged_rank(const StagedRun& run, Communicators& communicators) {
   rank.index = communicators.rank();
   std::vector<std::int64_t> row, column;
   for (std::int64_t i = 0; i < tp; ++i) row.push_back(rank.index / tp * tp + i);
-  for (std::int64_t i = 0; i < run.layout.num_ranks; ++i) column.push_back(rank.index % tp + i * tp);
-  rank.tp = {.name = "tp", .rank = rank.index % tp, .size = tp, .comm = communicators.group(row, "tp")};
-  rank.pp = {.name = "pp", .rank = rank.index / tp, .size = run.layout.num_ranks, .comm = communicators.group(column, "pp")};
+  for (std::int64_t i = 0; i < run.layout.num_ranks; ++i)
+    column.push_back(rank.index % tp + i * tp);
+  rank.tp = {
+      .name = "tp", .rank = rank.index % tp, .size = tp, .comm = communicators.group(row, "tp")};
+  rank.pp = {.name = "pp",
+             .rank = rank.index / tp,
+             .size = run.layout.num_ranks,
+             .comm = communicators.group(column, "pp")};
   rank.sequence_parallel = run.sequence_parallel;
   if (run.takes_turns) enable_overlap(rank.tp, rank.device);
   std::vector<std::int64_t> ends;
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(run.layout.stages.size()); ++i) {
     const StageLayers& stage = run.layout.stages[static_cast<std::size_t>(i)];
-    const std::int64_t holder = column[static_cast<std::size_t>(rank_of(run.layout.order, run.layout.num_ranks, i))];
+    const std::int64_t holder =
+        column[static_cast<std::size_t>(rank_of(run.layout.order, run.layout.num_ranks, i))];
     if (stage.has_embedding || stage.has_output) ends.push_back(holder);
   }
   std::ranges::sort(ends);
   const auto mine = std::ranges::find(ends, rank.index);
   if (ends[0] != ends[1] && mine != ends.end())
-    rank.embedding = {.name = "embd", .rank = mine - ends.begin(), .size = 2, .comm = communicators.group(ends, "embd")};
+    rank.embedding = {.name = "embd",
+                      .rank = mine - ends.begin(),
+                      .size = 2,
+                      .comm = communicators.group(ends, "embd")};
   return rank;
 }
 
-/// The step in stages, on tp·pp rank threads. Weights that several ranks hold must get the same gradients.
-inline StepOutcome run_staged(const TransformerConfig& config, const std::vector<Microbatch>& batch, const StagedRun& run) {
+/// The step in stages, on tp·pp rank threads. Weights that several ranks hold must get the same
+/// gradients.
+inline StepOutcome run_staged(const TransformerConfig& config, const std::vector<Microbatch>& batch,
+                              const StagedRun& run) {
   StepOutcome outcome{std::vector<at::Tensor>(batch.size()), {}};
   const Schedule schedule = run.make(static_cast<std::int64_t>(batch.size()));
   GlobalTensors gradients;
   std::mutex mutex;
   const auto body = [&](Communicators& communicators) {
     const Rank rank = staged_rank(run, communicators);
-    const auto model = make_gpt_model(config, rank, GptOptions{.vocab_pad_multiple = 8, .dtype = run.dtype, .layout = &run.layout});
+    const auto model = make_gpt_model(
+        config, rank,
+        GptOptions{.vocab_pad_multiple = 8, .dtype = run.dtype, .layout = &run.layout});
     ParamStore::Options options = store_options(run);
     options.embedding = rank.embedding;
     ParamStore store(declared_parameters(*model), options);
@@ -154,21 +180,28 @@ inline StepOutcome run_staged(const TransformerConfig& config, const std::vector
     const auto hooks = run.hooks_of ? run.hooks_of(rank) : std::make_unique<UnitHooks>();
     const UnitHooksScope hooked(*model, *hooks);
     run_schedule(schedule, {*model, store, rank.pp, overlapped_pair_of(rank.tp)},
-                 {.batch = batch, .training = run.training, .on_loss = on_loss, .listener = run.listener_of ? run.listener_of(rank) : nullptr});
+                 {.batch = batch,
+                  .training = run.training,
+                  .on_loss = on_loss,
+                  .listener = run.listener_of ? run.listener_of(rank) : nullptr});
     if (!run.training) return;
     store.finalize_gradients();
-    for (const Parameter* parameter : store.parameters()) gradients.put(*parameter, parameter->grad());
+    for (const Parameter* parameter : store.parameters())
+      gradients.put(*parameter, parameter->grad());
   };
-  run_rank_threads(run.layout.num_ranks * run.num_tensor_ranks, body, {.timeout = std::chrono::seconds(20)});
+  run_rank_threads(run.layout.num_ranks * run.num_tensor_ranks, body,
+                   {.timeout = std::chrono::seconds(20)});
   if (run.training) outcome.gradients = gradients.take();
   return outcome;
 }
 
 inline void expect_same_bits(const StepOutcome& a, const StepOutcome& b) {
   ASSERT_EQ(a.losses.size(), b.losses.size());
-  for (std::size_t i = 0; i < a.losses.size(); ++i) EXPECT_TRUE(at::equal(a.losses[i], b.losses[i])) << "loss of microbatch " << i;
+  for (std::size_t i = 0; i < a.losses.size(); ++i)
+    EXPECT_TRUE(at::equal(a.losses[i], b.losses[i])) << "loss of microbatch " << i;
   ASSERT_EQ(a.gradients.size(), b.gradients.size());
-  for (const auto& [name, gradient] : a.gradients) EXPECT_TRUE(at::equal(gradient, b.gradients.at(name))) << name;
+  for (const auto& [name, gradient] : a.gradients)
+    EXPECT_TRUE(at::equal(gradient, b.gradients.at(name))) << name;
 }
 
 }  // namespace megatron

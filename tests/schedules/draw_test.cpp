@@ -16,16 +16,19 @@ struct Drawn {
   Simulation run;
 };
 
-Drawn drawn(const std::string& name, std::int64_t ranks, std::int64_t microbatches, std::int64_t chunks = 1) {
+Drawn drawn(const std::string& name, std::int64_t ranks, std::int64_t microbatches,
+            std::int64_t chunks = 1) {
   Drawn result;
-  result.schedule = with_messages(make_schedule({.name = name, .num_ranks = ranks, .num_chunks = chunks, .num_microbatches = microbatches}));
+  result.schedule = with_messages(make_schedule(
+      {.name = name, .num_ranks = ranks, .num_chunks = chunks, .num_microbatches = microbatches}));
   result.run = simulate(result.schedule, uniform_costs(result.schedule));
   return result;
 }
 
 std::size_t count_of(const std::string& text, const std::string& part) {
   std::size_t count = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
+    ++count;
   return count;
 }
 
@@ -76,7 +79,9 @@ TEST(DrawText, AnEmptyStepTakesNoRoom) {
   Drawn it = drawn("1f1b", 2, 2);
   it.run = simulate(it.schedule, uniform_costs(it.schedule, {.forward_s = 0}));
   EXPECT_EQ(count_of(draw_text(it.schedule, it.run), "F0"), 0u);
-  it.run = simulate(it.schedule, uniform_costs(it.schedule, {.forward_s = 0, .backward_input_s = 0, .backward_weight_s = 0}));
+  it.run = simulate(
+      it.schedule,
+      uniform_costs(it.schedule, {.forward_s = 0, .backward_input_s = 0, .backward_weight_s = 0}));
   EXPECT_THAT(draw_text(it.schedule, it.run), HasSubstr("makespan 0"));
 }
 

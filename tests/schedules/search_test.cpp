@@ -16,18 +16,22 @@
 namespace megatron {
 namespace {
 
-/// A model of 4·p equal layers on p ranks whose last stage also has the output layer and loss, worth `head` layers, and whose first has an embedding.
+/// A model of 4·p equal layers on p ranks whose last stage also has the output layer and loss,
+/// worth `head` layers, and whose first has an embedding.
 CostModel uneven_costs(std::int64_t ranks, std::int64_t chunks, double head, double message_s = 0) {
   const double layers = 4.0 / static_cast<double>(chunks);
-  CostModel costs{.stages = std::vector<StageCost>(static_cast<std::size_t>(ranks * chunks), {layers, layers, layers, layers / 4, layers / 4}),
-                  .message_s = message_s};
+  CostModel costs{
+      .stages = std::vector<StageCost>(static_cast<std::size_t>(ranks * chunks),
+                                       {layers, layers, layers, layers / 4, layers / 4}),
+      .message_s = message_s};
   StageCost& last = costs.stages.back();
   last.forward_s += head, last.backward_input_s += head, last.backward_weight_s += head;
   costs.stages.front().backward_weight_s += 0.5;
   return costs;
 }
 
-SearchRequest uneven_request(std::int64_t ranks, std::int64_t microbatches, double head, double message_s = 0) {
+SearchRequest uneven_request(std::int64_t ranks, std::int64_t microbatches, double head,
+                             double message_s = 0) {
   return {.num_ranks = ranks,
           .num_microbatches = microbatches,
           .layouts = {{1, ChunkOrder::loop, uneven_costs(ranks, 1, head, message_s)},
@@ -38,7 +42,8 @@ SearchRequest uneven_request(std::int64_t ranks, std::int64_t microbatches, doub
 double best_fixed(const SearchRequest& request) {
   double best = 1e300;
   for (const ScheduleCandidate& candidate : fixed_candidates(request)) {
-    const bool fits = request.activation_limit <= 0 || candidate.peak_activation <= request.activation_limit * (1 + 1e-9);
+    const bool fits = request.activation_limit <= 0 ||
+                      candidate.peak_activation <= request.activation_limit * (1 + 1e-9);
     if (candidate.problem.empty() && fits) best = std::min(best, candidate.makespan_s);
   }
   return best;
@@ -64,21 +69,28 @@ TEST(Search, IsNeverWorseThanTheBestFixedSchedule) {
           request.effort = 400'000;
           const ScheduleCandidate found = search_schedule(request);
           expect_right(found, request);
-          EXPECT_LE(found.makespan_s, best_fixed(request) * (1 + 1e-9)) << ranks << " ranks, " << microbatches << " microbatches, limit " << limit;
+          EXPECT_LE(found.makespan_s, best_fixed(request) * (1 + 1e-9))
+              << ranks << " ranks, " << microbatches << " microbatches, limit " << limit;
         }
       }
     }
   }
 }
 
-/// `ranks` parts of a model, of which the first and the last take longer (embedding, output layer and loss), in one, two and two V chunks.
+/// `ranks` parts of a model, of which the first and the last take longer (embedding, output layer
+/// and loss), in one, two and two V chunks.
 SearchRequest heavy_ends(std::int64_t ranks, std::int64_t microbatches, double message_s) {
   SearchRequest request{.num_ranks = ranks, .num_microbatches = microbatches, .layouts = {}};
-  for (const auto& [chunks, order] : {std::pair{1, ChunkOrder::loop}, {2, ChunkOrder::loop}, {2, ChunkOrder::v}}) {
+  for (const auto& [chunks, order] :
+       {std::pair{1, ChunkOrder::loop}, {2, ChunkOrder::loop}, {2, ChunkOrder::v}}) {
     CostModel costs{.stages = {}, .message_s = message_s};
     for (std::int64_t stage = 0; stage < ranks * chunks; ++stage) {
       const std::int64_t part = stage / chunks;
-      const double time = (part == 0 ? 1.3 : part == ranks - 1 ? 1.5 : 1) / chunks, kept = 1.0 / chunks;
+      const double time = (part == 0           ? 1.3
+                           : part == ranks - 1 ? 1.5
+                                               : 1) /
+                          chunks,
+                   kept = 1.0 / chunks;
       costs.stages.push_back({time, time, time, kept, kept});
     }
     request.layouts.push_back({chunks, order, costs});
@@ -91,7 +103,8 @@ TEST(Search, BeatsTheBestFixedScheduleOnUnevenStages) {
     std::int64_t ranks, microbatches;
     double limit, at_least_less;
   };
-  for (const Case& it : {Case{4, 8, 0, 0.05}, {4, 16, 0, 0.08}, {8, 32, 0, 0.04}, {4, 16, 4, 0.02}}) {
+  for (const Case& it :
+       {Case{4, 8, 0, 0.05}, {4, 16, 0, 0.08}, {8, 32, 0, 0.04}, {4, 16, 4, 0.02}}) {
     SearchRequest request = heavy_ends(it.ranks, it.microbatches, 0.2);
     request.activation_limit = it.limit;
     request.effort = 10'000'000;
@@ -99,8 +112,9 @@ TEST(Search, BeatsTheBestFixedScheduleOnUnevenStages) {
     expect_right(found, request);
     const double fixed = best_fixed(request), less = 1 - found.makespan_s / fixed;
     EXPECT_GE(less, it.at_least_less);
-    std::cout << it.ranks << " ranks, " << it.microbatches << " microbatches, limit " << it.limit << ": " << found.makespan_s << " against " << fixed
-              << " of the best fixed schedule, " << 100 * less << " % less\n";
+    std::cout << it.ranks << " ranks, " << it.microbatches << " microbatches, limit " << it.limit
+              << ": " << found.makespan_s << " against " << fixed << " of the best fixed schedule, "
+              << 100 * less << " % less\n";
   }
 }
 
@@ -122,8 +136,11 @@ TEST(ShortestPossible, IsABoundThatOneForwardOneBackwardMeetsWhereTheLastStageIs
 TEST(Search, FindsTheShortestPossibleOnOneRankAndOnTwo) {
   SearchRequest request = uneven_request(1, 4, 1);
   EXPECT_DOUBLE_EQ(search_schedule(request).makespan_s, 4 * (3 * 4 + 3 + 0.5));
-  // The second rank, with the most to do, starts as soon as the first forward is there and never waits.
-  request = {.num_ranks = 2, .num_microbatches = 6, .layouts = {{1, ChunkOrder::loop, {.stages = {{1, 1, 1}, {2, 2, 2}}}}}};
+  // The second rank, with the most to do, starts as soon as the first forward is there and never
+  // waits.
+  request = {.num_ranks = 2,
+             .num_microbatches = 6,
+             .layouts = {{1, ChunkOrder::loop, {.stages = {{1, 1, 1}, {2, 2, 2}}}}}};
   EXPECT_DOUBLE_EQ(search_schedule(request).makespan_s, 1 + 6 * 6);
 }
 
@@ -162,7 +179,11 @@ TEST(Search, KeepsToALimitThatNoFixedScheduleMeets) {
 TEST(Search, NeedsLittleMemoryAsTheVShapedSchedulesDo) {
   // V-Min of 2405.15362: two thirds of 1F1B's idle time, here 21, in less than half of its memory.
   SearchRequest request{.num_ranks = 8, .num_microbatches = 32, .layouts = {}};
-  const StageCost half{.forward_s = 0.5, .backward_input_s = 0.5, .backward_weight_s = 0.5, .activation = 0.5, .weight_gradient = 0.5};
+  const StageCost half{.forward_s = 0.5,
+                       .backward_input_s = 0.5,
+                       .backward_weight_s = 0.5,
+                       .activation = 0.5,
+                       .weight_gradient = 0.5};
   request.layouts = {{2, ChunkOrder::v, {.stages = std::vector<StageCost>(16, half)}}};
   request.activation_limit = 4;
   request.effort = 10'000'000;
@@ -175,7 +196,8 @@ TEST(Search, SaysWhyAFixedScheduleIsNotPossible) {
   SearchRequest request = uneven_request(4, 8, 0);
   request.microbatch_group = 3;
   bool is_named = false;
-  for (const ScheduleCandidate& candidate : fixed_candidates(request)) is_named = is_named || !candidate.problem.empty();
+  for (const ScheduleCandidate& candidate : fixed_candidates(request))
+    is_named = is_named || !candidate.problem.empty();
   EXPECT_TRUE(is_named);
 }
 
@@ -193,8 +215,12 @@ TEST(FuseBackwards, JoinsBAndWWhereNobodyWaits) {
   const Schedule split{.name = "by hand",
                        .num_ranks = 2,
                        .num_microbatches = 1,
-                       .ranks = {{{StepKind::forward, 0, 0}, {StepKind::backward_input, 0, 0}, {StepKind::backward_weight, 0, 0}},
-                                 {{StepKind::forward, 0, 0}, {StepKind::backward_input, 0, 0}, {StepKind::backward_weight, 0, 0}}}};
+                       .ranks = {{{StepKind::forward, 0, 0},
+                                  {StepKind::backward_input, 0, 0},
+                                  {StepKind::backward_weight, 0, 0}},
+                                 {{StepKind::forward, 0, 0},
+                                  {StepKind::backward_input, 0, 0},
+                                  {StepKind::backward_weight, 0, 0}}}};
   const Schedule whole = fuse_backwards(split, uniform_costs(split));
   EXPECT_EQ(whole.ranks[0].size(), 2u);
   EXPECT_EQ(whole.ranks[1].size(), 3u) << "the first rank waits for this B";

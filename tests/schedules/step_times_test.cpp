@@ -15,7 +15,8 @@ StepTimes as_measured(const Schedule& schedule, const Simulation& run, double st
     ranks.emplace_back();
     for (std::size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
       const StepSpan& span = run.spans[rank][i];
-      ranks.back().push_back({schedule.ranks[rank][i], {start_s + span.begin_s, start_s + span.end_s}});
+      ranks.back().push_back(
+          {schedule.ranks[rank][i], {start_s + span.begin_s, start_s + span.end_s}});
     }
   }
   return ranks;
@@ -23,7 +24,8 @@ StepTimes as_measured(const Schedule& schedule, const Simulation& run, double st
 
 Schedule schedule_of(const std::string& name) {
   const std::int64_t fixed = fixed_num_chunks(name);
-  return with_messages(make_schedule({.name = name, .num_ranks = 4, .num_chunks = fixed > 0 ? fixed : 2, .num_microbatches = 8}));
+  return with_messages(make_schedule(
+      {.name = name, .num_ranks = 4, .num_chunks = fixed > 0 ? fixed : 2, .num_microbatches = 8}));
 }
 
 /// Stages that differ, so that none can be taken for another.
@@ -31,7 +33,9 @@ CostModel uneven_costs(const Schedule& schedule) {
   CostModel costs = uniform_costs(schedule);
   for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {
     const double number = static_cast<double>(stage);
-    costs.stages[stage] = {.forward_s = 1 + number / 8, .backward_input_s = 2 - number / 16, .backward_weight_s = 0.5 + number / 32};
+    costs.stages[stage] = {.forward_s = 1 + number / 8,
+                           .backward_input_s = 2 - number / 16,
+                           .backward_weight_s = 0.5 + number / 32};
   }
   return costs;
 }
@@ -44,7 +48,8 @@ TEST(StepTimes, AMeasuredSimulationIsTheSimulation) {
     const PipelineTimes times = pipeline_times(as_measured(schedule, expected, 1000));
     EXPECT_NEAR(times.makespan_s, expected.makespan_s, 1e-9);
     EXPECT_NEAR(times.total_bubble(), expected.total_bubble(), 1e-9);
-    for (std::int64_t rank = 0; rank < schedule.num_ranks; ++rank) EXPECT_NEAR(times.bubble(rank), expected.bubble(rank), 1e-9);
+    for (std::int64_t rank = 0; rank < schedule.num_ranks; ++rank)
+      EXPECT_NEAR(times.bubble(rank), expected.bubble(rank), 1e-9);
   }
 }
 
@@ -53,14 +58,17 @@ TEST(StepTimes, MeanCostsAreTheCosts) {
     SCOPED_TRACE(name);
     const Schedule schedule = schedule_of(name);
     const CostModel costs = uneven_costs(schedule);
-    const CostModel found = mean_costs(schedule, as_measured(schedule, simulate(schedule, costs), 1000));
+    const CostModel found =
+        mean_costs(schedule, as_measured(schedule, simulate(schedule, costs), 1000));
     ASSERT_EQ(found.stages.size(), costs.stages.size());
     const bool has_weight_steps = std::string(name).starts_with("zb");
     for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {
       const StageCost &expected = costs.stages[stage], &actual = found.stages[stage];
       EXPECT_NEAR(actual.forward_s, expected.forward_s, 1e-9);
-      EXPECT_NEAR(actual.backward_input_s + actual.backward_weight_s, expected.backward_input_s + expected.backward_weight_s, 1e-9);
-      EXPECT_NEAR(actual.backward_weight_s, has_weight_steps ? expected.backward_weight_s : 0, 1e-9);
+      EXPECT_NEAR(actual.backward_input_s + actual.backward_weight_s,
+                  expected.backward_input_s + expected.backward_weight_s, 1e-9);
+      EXPECT_NEAR(actual.backward_weight_s, has_weight_steps ? expected.backward_weight_s : 0,
+                  1e-9);
     }
   }
 }
@@ -76,7 +84,8 @@ TEST(StepTimes, StepsThatTakeTurnsShareWhatTheyOverlap) {
   EXPECT_DOUBLE_EQ(times.makespan_s, 9) << "the wait before is no step";
   EXPECT_DOUBLE_EQ(times.bubble(0), 2.0 / 9);
   const CostModel costs = mean_costs(schedule, ranks);
-  EXPECT_DOUBLE_EQ(costs.stages[0].forward_s, 2 + 2.0 / 3 + 1) << "alone, a third of what is shared, and later";
+  EXPECT_DOUBLE_EQ(costs.stages[0].forward_s, 2 + 2.0 / 3 + 1)
+      << "alone, a third of what is shared, and later";
   EXPECT_DOUBLE_EQ(costs.stages[0].backward_input_s, 2 + 2 * 2.0 / 3);
   EXPECT_DOUBLE_EQ(seconds_by_kind(ranks[0]).backward, 2 + 2 * 2.0 / 3);
 }

@@ -10,10 +10,14 @@ namespace megatron {
 
 struct BareModule : Module {
   BareModule() : Module(nullptr, "") {}
-  Parameter& add(std::string_view name, ParameterSpec spec, const Axis& axis = {}) { return declare(name, std::move(spec), axis); }
+  Parameter& add(std::string_view name, ParameterSpec spec, const Axis& axis = {}) {
+    return declare(name, std::move(spec), axis);
+  }
 };
 
 /// An unsharded parameter drawn from N(0, 1).
-inline ParameterSpec normal_spec(Shape shape, ParameterTags tags = {}) { return {Sharding::replicated(std::move(shape)), Init::normal(1), tags}; }
+inline ParameterSpec normal_spec(Shape shape, ParameterTags tags = {}) {
+  return {Sharding::replicated(std::move(shape)), Init::normal(1), tags};
+}
 
 }  // namespace megatron

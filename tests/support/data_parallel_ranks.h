@@ -19,12 +19,15 @@ struct DataLayout {
   std::int64_t instances = 1;
   std::int64_t bucket_elements = 0;  ///< 0: one bucket
   std::int64_t pp = 1;
-  std::string schedule = {}, stages = {};  ///< --pipeline-schedule, --pipeline-model-parallel-layout
+  std::string schedule = {},
+              stages = {};  ///< --pipeline-schedule, --pipeline-model-parallel-layout
 
   std::int64_t world_size() const { return dp * tp * pp; }
   std::string name() const {
-    return "dp" + std::to_string(dp) + (tp > 1 ? "_tp" + std::to_string(tp) : "") + (distributed_optimizer ? "_zero" : "") +
-           (instances > 1 ? "_instances" + std::to_string(instances) : "") + (overlap ? "_overlap" : "") + (bucket_elements > 0 ? "_buckets" : "") +
+    return "dp" + std::to_string(dp) + (tp > 1 ? "_tp" + std::to_string(tp) : "") +
+           (distributed_optimizer ? "_zero" : "") +
+           (instances > 1 ? "_instances" + std::to_string(instances) : "") +
+           (overlap ? "_overlap" : "") + (bucket_elements > 0 ? "_buckets" : "") +
            (pp > 1 ? "_pp" + std::to_string(pp) + schedule + stages : "");
   }
   ParallelConfig config() const {
@@ -41,16 +44,20 @@ struct DataLayout {
 };
 
 /// How the rank of a layout shares its weights.
-inline DataParallelOptions data_parallel_of(const DataLayout& layout, const Rank& rank, Communicators& communicators) {
+inline DataParallelOptions data_parallel_of(const DataLayout& layout, const Rank& rank,
+                                            Communicators& communicators) {
   DataParallelOptions options = data_parallel(layout.config(), rank, &communicators);
   options.bucket_elements = layout.bucket_elements;
   return options;
 }
 
 /// Runs `body` on every rank of the layout.
-inline void on_data_ranks(const DataLayout& layout, const std::function<void(const Rank&, Communicators&)>& body) {
+inline void on_data_ranks(const DataLayout& layout,
+                          const std::function<void(const Rank&, Communicators&)>& body) {
   const Mesh mesh({.tp = layout.tp, .pp = layout.pp}, layout.world_size());
-  const auto run = [&](Communicators& communicators) { body(make_rank(mesh, communicators), communicators); };
+  const auto run = [&](Communicators& communicators) {
+    body(make_rank(mesh, communicators), communicators);
+  };
   run_rank_threads(layout.world_size(), run, {.timeout = std::chrono::seconds(20)});
 }
 

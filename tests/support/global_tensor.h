@@ -1,4 +1,5 @@
-// Parameters of all tensor-parallel ranks as the tensors of one: what comparisons of layouts stand on.
+// Parameters of all tensor-parallel ranks as the tensors of one: what comparisons of layouts stand
+// on.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -14,12 +15,14 @@
 namespace megatron {
 
 inline at::Tensor box_of(at::Tensor tensor, const Shape& offset, const Shape& shape) {
-  for (std::size_t d = 0; d < shape.size(); ++d) tensor = tensor.narrow(static_cast<std::int64_t>(d), offset[d], shape[d]);
+  for (std::size_t d = 0; d < shape.size(); ++d)
+    tensor = tensor.narrow(static_cast<std::int64_t>(d), offset[d], shape[d]);
   return tensor;
 }
 
 /// Calls use(piece of `local`, the same piece of `global`) for every box the rank holds.
-inline void for_each_box(const Parameter& parameter, const at::Tensor& local, const at::Tensor& global,
+inline void for_each_box(const Parameter& parameter, const at::Tensor& local,
+                         const at::Tensor& global,
                          const std::function<void(at::Tensor local, at::Tensor global)>& use) {
   for (const TensorSlice& box : parameter.sharding().slices(parameter.axis())) {
     use(box_of(local, box.local_offset, box.shape), box_of(global, box.global_offset, box.shape));
@@ -29,7 +32,8 @@ inline void for_each_box(const Parameter& parameter, const at::Tensor& local, co
 /// Tensors in their global shapes, put together by the threads of all ranks.
 class GlobalTensors {
  public:
-  /// Adds what a rank holds. Pieces that several ranks hold must be bit for bit the same; padding must be zero.
+  /// Adds what a rank holds. Pieces that several ranks hold must be bit for bit the same; padding
+  /// must be zero.
   void put(const Parameter& parameter, const at::Tensor& local) {
     const std::lock_guard lock(mutex_);
     const auto [entry, is_new] = entries_.try_emplace(parameter.name());
@@ -41,7 +45,8 @@ class GlobalTensors {
     at::Tensor padding = local.abs();
     for_each_box(parameter, local, global.value, [&](const at::Tensor& mine, at::Tensor whole) {
       const at::Tensor known = known_part(global, mine, whole);
-      EXPECT_TRUE(at::equal(at::where(known, whole, mine), mine)) << "ranks differ in " << parameter.name();
+      EXPECT_TRUE(at::equal(at::where(known, whole, mine), mine))
+          << "ranks differ in " << parameter.name();
       whole.copy_(mine);
     });
     for_each_box(parameter, padding, global.known, [](at::Tensor mine, at::Tensor known) {
@@ -66,20 +71,23 @@ class GlobalTensors {
     at::Tensor value, known;
   };
   /// The part of `known` that corresponds to `whole`, a view of the entry's value.
-  static at::Tensor known_part(const Entry& entry, const at::Tensor& mine, const at::Tensor& whole) {
+  static at::Tensor known_part(const Entry& entry, const at::Tensor& mine,
+                               const at::Tensor& whole) {
     return entry.known.as_strided(mine.sizes(), whole.strides(), whole.storage_offset());
   }
   std::mutex mutex_;
   std::map<std::string, Entry> entries_;
 };
 
-/// A tensor of the parameter's global shape, the same on every layout: irregular values in (−scale, scale).
+/// A tensor of the parameter's global shape, the same on every layout: irregular values in (−scale,
+/// scale).
 inline at::Tensor irregular_like(const Parameter& parameter, double scale) {
   const Shape& shape = parameter.sharding().global_shape;
   return (at::sin(at::arange(num_elements(shape), at::kDouble) * 1.7 + 0.3) * scale).view(shape);
 }
 
-/// Adds irregular values to every weight, so that no norm or bias is neutral; the same on every layout.
+/// Adds irregular values to every weight, so that no norm or bias is neutral; the same on every
+/// layout.
 inline void disturb(const ParamStore& store, double scale) {
   for (const Parameter* parameter : store.parameters()) {
     for_each_box(*parameter, parameter->value(), irregular_like(*parameter, scale),

@@ -20,7 +20,8 @@ namespace megatron {
 
 /// Σ yᵢ·cᵢ with fixed, irregular c: a scalar that sees every element of y differently.
 inline at::Tensor weighted_sum(const at::Tensor& y) {
-  const at::Tensor weights = at::sin(at::arange(y.numel(), y.options()) * 1.7 + 0.3).view(y.sizes());
+  const at::Tensor weights =
+      at::sin(at::arange(y.numel(), y.options()) * 1.7 + 0.3).view(y.sizes());
   return (y * weights).sum();
 }
 
@@ -29,7 +30,9 @@ inline at::Tensor random_input(at::IntArrayRef shape, double scale = 1, double p
   std::int64_t count = 1;
   for (const auto extent : shape) count *= extent;
   const at::Tensor index = at::arange(count, at::kDouble);
-  return (at::sin(index * index * 0.37 + index * 1.13 + 0.5 + phase) * scale).view(shape).set_requires_grad(true);
+  return (at::sin(index * index * 0.37 + index * 1.13 + 0.5 + phase) * scale)
+      .view(shape)
+      .set_requires_grad(true);
 }
 
 struct GradientCheckOptions {
@@ -38,8 +41,10 @@ struct GradientCheckOptions {
   std::int64_t max_elements = 24;  ///< checked per tensor, evenly spread
 };
 
-/// The derivative of `loss` by `tensor` element `index`, a view of the very memory that `loss` reads.
-inline double central_difference(const std::function<at::Tensor()>& loss, at::Tensor tensor, std::int64_t index, double step) {
+/// The derivative of `loss` by `tensor` element `index`, a view of the very memory that `loss`
+/// reads.
+inline double central_difference(const std::function<at::Tensor()>& loss, at::Tensor tensor,
+                                 std::int64_t index, double step) {
   const at::NoGradGuard no_grad;
   double* element = tensor.mutable_data_ptr<double>() + index;
   const double original = *element;
@@ -51,7 +56,8 @@ inline double central_difference(const std::function<at::Tensor()>& loss, at::Te
   return (above - below) / (2 * step);
 }
 
-inline void compare_gradient(const std::function<at::Tensor()>& loss, const at::Tensor& tensor, const at::Tensor& gradient, const std::string& name,
+inline void compare_gradient(const std::function<at::Tensor()>& loss, const at::Tensor& tensor,
+                             const at::Tensor& gradient, const std::string& name,
                              const GradientCheckOptions& options) {
   ASSERT_TRUE(gradient.defined()) << name << " has no gradient";
   ASSERT_TRUE(tensor.is_contiguous()) << name;
@@ -59,20 +65,25 @@ inline void compare_gradient(const std::function<at::Tensor()>& loss, const at::
   const std::int64_t count = flat.numel(), checked = std::min(count, options.max_elements);
   for (std::int64_t i = 0; i < checked; ++i) {
     const std::int64_t index = i * count / checked;
-    const double expected = central_difference(loss, tensor, index, options.step), actual = flat[index].item<double>();
-    EXPECT_NEAR(actual, expected, options.tolerance * std::max(1.0, std::abs(expected))) << name << " element " << index << " of " << count;
+    const double expected = central_difference(loss, tensor, index, options.step),
+                 actual = flat[index].item<double>();
+    EXPECT_NEAR(actual, expected, options.tolerance * std::max(1.0, std::abs(expected)))
+        << name << " element " << index << " of " << count;
   }
 }
 
-/// Checks the gradients of the scalar `loss` (float64) by `inputs` (leaves) and by every parameter of `store` (may be null), and that a second
-/// backward adds to parameters' gradients.
-inline void check_gradients(const std::function<at::Tensor()>& loss, const std::vector<at::Tensor>& inputs, ParamStore* store,
+/// Checks the gradients of the scalar `loss` (float64) by `inputs` (leaves) and by every parameter
+/// of `store` (may be null), and that a second backward adds to parameters' gradients.
+inline void check_gradients(const std::function<at::Tensor()>& loss,
+                            const std::vector<at::Tensor>& inputs, ParamStore* store,
                             const GradientCheckOptions& options = {}) {
   for (at::Tensor input : inputs) input.mutable_grad() = at::Tensor();
   if (store != nullptr) store->zero_gradients();
   loss().backward();
   if (store != nullptr) store->finalize_gradients();
-  for (std::size_t i = 0; i < inputs.size(); ++i) compare_gradient(loss, inputs[i], inputs[i].grad().clone(), "input " + std::to_string(i), options);
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    compare_gradient(loss, inputs[i], inputs[i].grad().clone(), "input " + std::to_string(i),
+                     options);
   if (store == nullptr) return;
   std::vector<at::Tensor> once;
   for (const Parameter* parameter : store->parameters()) {
@@ -81,7 +92,8 @@ inline void check_gradients(const std::function<at::Tensor()>& loss, const std::
   }
   loss().backward();
   for (std::size_t i = 0; i < once.size(); ++i) {
-    EXPECT_TRUE(at::allclose(store->parameters()[i]->grad(), once[i] * 2, 1e-12, 1e-12)) << store->parameters()[i]->name() << " does not accumulate";
+    EXPECT_TRUE(at::allclose(store->parameters()[i]->grad(), once[i] * 2, 1e-12, 1e-12))
+        << store->parameters()[i]->name() << " does not accumulate";
   }
 }
 

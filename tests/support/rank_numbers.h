@@ -20,7 +20,8 @@ inline std::vector<std::int64_t> first_ranks(std::int64_t count) {
 }
 
 /// The text of the exception that the rank threads end with; "no error" without one.
-inline std::string failure_of_ranks(std::int64_t world_size, const std::function<void(Communicators&)>& body,
+inline std::string failure_of_ranks(std::int64_t world_size,
+                                    const std::function<void(Communicators&)>& body,
                                     std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
   try {
     run_rank_threads(world_size, body, {.timeout = timeout});

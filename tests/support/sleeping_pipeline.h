@@ -1,4 +1,5 @@
-// A pipeline whose stages only sleep: what a schedule makes of given times, on real ranks with real messages.
+// A pipeline whose stages only sleep: what a schedule makes of given times, on real ranks with real
+// messages.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -12,11 +13,11 @@
 #include <vector>
 
 #include "megatron/models/language_model.h"
+#include "megatron/ops/differentiable.h"
 #include "megatron/parallel/comm.h"
 #include "megatron/parallel/rank_threads.h"
-#include "megatron/pipeline/step_recorder.h"
-#include "megatron/ops/differentiable.h"
 #include "megatron/params/param_store.h"
+#include "megatron/pipeline/step_recorder.h"
 
 namespace megatron {
 
@@ -45,44 +46,61 @@ inline void sleep_for(double seconds) {
 }
 
 /// Sleeps in place of a stage's work and holds what a stage would.
-inline at::Tensor sleeping_stage(const at::Tensor& x, Parameter* weight, HeldActivations* held, const StageCost& cost) {
-  return differentiable({.name = "SleepingStageBackward", .trains_parameters = true}, {x}, [&] {
-           std::shared_ptr<void> for_input = held->hold(cost.activation - cost.weight_gradient), for_weight = held->hold(cost.weight_gradient);
-           sleep_for(cost.forward_s);
-           return Recorded{.outputs = {x.clone()}, .saved = {}, .backward = [=](BackwardPass& pass) mutable -> Tensors {
-                             sleep_for(cost.backward_input_s);
-                             weight->contribute([seconds = cost.backward_weight_s, kept = for_weight](at::Tensor& grad, bool fresh) {
-                               sleep_for(seconds);
-                               fresh ? grad.zero_() : grad.add_(1);
-                             });
-                             for_input.reset();
-                             for_weight.reset();
-                             return {pass.gradients[0]};
-                           }};
-         })
+inline at::Tensor sleeping_stage(const at::Tensor& x, Parameter* weight, HeldActivations* held,
+                                 const StageCost& cost) {
+  return differentiable(
+             {.name = "SleepingStageBackward", .trains_parameters = true}, {x},
+             [&] {
+               std::shared_ptr<void> for_input = held->hold(cost.activation - cost.weight_gradient),
+                                     for_weight = held->hold(cost.weight_gradient);
+               sleep_for(cost.forward_s);
+               return Recorded{
+                   .outputs = {x.clone()},
+                   .saved = {},
+                   .backward = [=](BackwardPass& pass) mutable -> Tensors {
+                     sleep_for(cost.backward_input_s);
+                     weight->contribute([seconds = cost.backward_weight_s, kept = for_weight](
+                                            at::Tensor& grad, bool fresh) {
+                       sleep_for(seconds);
+                       fresh ? grad.zero_() : grad.add_(1);
+                     });
+                     for_input.reset();
+                     for_weight.reset();
+                     return {pass.gradients[0]};
+                   }};
+             })
       .front();
 }
 
 /// The chunks of one rank.
 class SleepingModel : public LanguageModel {
  public:
-  SleepingModel(const Schedule& schedule, const CostModel& costs, std::int64_t rank) : LanguageModel(nullptr, ""), schedule_(schedule), rank_(rank) {
+  SleepingModel(const Schedule& schedule, const CostModel& costs, std::int64_t rank)
+      : LanguageModel(nullptr, ""), schedule_(schedule), rank_(rank) {
     for (std::int64_t chunk = 0; chunk < schedule.num_chunks; ++chunk) {
       costs_.push_back(costs.stages[static_cast<std::size_t>(schedule.stage_of(rank, chunk))]);
-      weights_.push_back(
-          &declare("weight" + std::to_string(chunk), {.sharding = Sharding::replicated({2}), .init = Init::zeros(), .tags = {}}, Axis{}));
+      weights_.push_back(&declare(
+          "weight" + std::to_string(chunk),
+          {.sharding = Sharding::replicated({2}), .init = Init::zeros(), .tags = {}}, Axis{}));
     }
   }
   const TransformerConfig& config() const override { return config_; }
   std::int64_t num_chunks() const override { return schedule_.num_chunks; }
-  std::vector<ActivationSpec> input_specs(std::int64_t chunk, const Microbatch&) const override { return spec(stage(chunk) > 0); }
-  std::vector<ActivationSpec> output_specs(std::int64_t chunk, const Microbatch&) const override { return spec(!is_last(chunk)); }
-  StageOutput forward_chunk(std::int64_t chunk, const Microbatch&, const Activations& in, bool) override {
+  std::vector<ActivationSpec> input_specs(std::int64_t chunk, const Microbatch&) const override {
+    return spec(stage(chunk) > 0);
+  }
+  std::vector<ActivationSpec> output_specs(std::int64_t chunk, const Microbatch&) const override {
+    return spec(!is_last(chunk));
+  }
+  StageOutput forward_chunk(std::int64_t chunk, const Microbatch&, const Activations& in,
+                            bool) override {
     const auto at = static_cast<std::size_t>(chunk);
     const at::Tensor x = in.empty() ? at::ones({2}).set_requires_grad(true) : in[0];
     const at::Tensor y = sleeping_stage(x, weights_[at], &held_, costs_[at]);
     if (!is_last(chunk)) return {.activations = {y}, .loss = {}};
-    return {.activations = {}, .loss = StepOutput{.loss_sum = y.sum(), .count = at::ones({}), .token_losses = {}, .sums = {}}};
+    return {.activations = {},
+            .loss = StepOutput{
+                .loss_sum = y.sum(), .count = at::ones({}), .token_losses = {}, .sums = {}}};
   }
   at::Tensor logits(const at::Tensor&, std::int64_t, KvCache*, bool) override { return {}; }
   const HeldActivations& held() const { return held_; }
@@ -91,7 +109,8 @@ class SleepingModel : public LanguageModel {
   std::int64_t stage(std::int64_t chunk) const { return schedule_.stage_of(rank_, chunk); }
   bool is_last(std::int64_t chunk) const { return stage(chunk) + 1 == schedule_.num_stages(); }
   static std::vector<ActivationSpec> spec(bool exists) {
-    return exists ? std::vector<ActivationSpec>{{.name = "hidden", .shape = {2}}} : std::vector<ActivationSpec>{};
+    return exists ? std::vector<ActivationSpec>{{.name = "hidden", .shape = {2}}}
+                  : std::vector<ActivationSpec>{};
   }
 
   const Schedule& schedule_;
@@ -108,15 +127,21 @@ struct SleepingRun {
   std::vector<double> peak_activation;  ///< of each rank, in the unit of StageCost
 };
 
-/// Runs a schedule with messages on as many rank threads of this process; every step sleeps as long as `costs` says.
+/// Runs a schedule with messages on as many rank threads of this process; every step sleeps as long
+/// as `costs` says.
 inline SleepingRun run_sleeping(const Schedule& schedule, const CostModel& costs) {
   const auto num_ranks = static_cast<std::size_t>(schedule.num_ranks);
-  SleepingRun run{.steps = StepTimes(num_ranks), .times = {}, .peak_activation = std::vector<double>(num_ranks)};
+  SleepingRun run{.steps = StepTimes(num_ranks),
+                  .times = {},
+                  .peak_activation = std::vector<double>(num_ranks)};
   std::vector<std::int64_t> all(num_ranks);
   std::iota(all.begin(), all.end(), 0);
   const auto one = [&](Communicators& communicators) {
     const std::int64_t rank = communicators.rank();
-    const Axis pp{.name = "pp", .rank = rank, .size = schedule.num_ranks, .comm = communicators.group(all, "pp")};
+    const Axis pp{.name = "pp",
+                  .rank = rank,
+                  .size = schedule.num_ranks,
+                  .comm = communicators.group(all, "pp")};
     SleepingModel model(schedule, costs, rank);
     ParamStore weights(declared_parameters(model), {});
     StepRecorder recorder(c10::kCPU);
@@ -124,7 +149,8 @@ inline SleepingRun run_sleeping(const Schedule& schedule, const CostModel& costs
     const auto on_loss = [](std::size_t, const StepOutput&) { return at::ones({}); };
     if (pp.comm) pp.comm->barrier("start");
     weights.zero_gradients();
-    run_schedule(schedule, {model, weights, pp}, {.batch = batch, .training = true, .on_loss = on_loss, .listener = &recorder});
+    run_schedule(schedule, {model, weights, pp},
+                 {.batch = batch, .training = true, .on_loss = on_loss, .listener = &recorder});
     weights.finalize_gradients();
     run.steps[static_cast<std::size_t>(rank)] = recorder.take();
     run.peak_activation[static_cast<std::size_t>(rank)] = model.held().peak();

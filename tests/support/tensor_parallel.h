@@ -24,7 +24,8 @@ struct GptRun {
 };
 
 /// One training step's loss and gradients of a GPT drawn with a fixed seed.
-inline GptResult run_gpt(const TransformerConfig& config, const Microbatch& microbatch, const GptRun& run) {
+inline GptResult run_gpt(const TransformerConfig& config, const Microbatch& microbatch,
+                         const GptRun& run) {
   GptResult result;
   GlobalTensors weights, gradients;
   on_tensor_ranks(run.layout, [&](const Rank& rank, Communicators&) {

@@ -1,4 +1,5 @@
-// The device that MEGATRON_TEST_DEVICE asks tests to use (cuda), opened before the first test makes a tensor.
+// The device that MEGATRON_TEST_DEVICE asks tests to use (cuda), opened before the first test makes
+// a tensor.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,7 +29,8 @@ class OpenDevice : public testing::Environment {
 class DeviceTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (!opened()) GTEST_SKIP() << "set MEGATRON_TEST_DEVICE=cuda on a machine with a GPU to run it there";
+    if (!opened())
+      GTEST_SKIP() << "set MEGATRON_TEST_DEVICE=cuda on a machine with a GPU to run it there";
   }
   static c10::Device device() { return opened()->device; }
 };

@@ -35,7 +35,8 @@ inline void make_llama(TransformerConfig& config) {
   config.num_query_groups = 2;
 }
 
-/// b samples of s tokens below `vocab`, each with its successor as label; positions [1, s]; ordinals from 5; every token counts.
+/// b samples of s tokens below `vocab`, each with its successor as label; positions [1, s];
+/// ordinals from 5; every token counts.
 inline Microbatch patterned_batch(std::int64_t b, std::int64_t s, std::int64_t vocab) {
   Microbatch microbatch;
   const at::Tensor tokens = (at::arange(b * (s + 1)) * 7 % vocab).view({b, s + 1});

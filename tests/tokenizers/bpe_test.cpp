@@ -24,7 +24,8 @@ Ids encode(const Bpe& bpe, std::string_view word) {
   return ids;
 }
 
-const nlohmann::json kVocab = {{"a", 0}, {"b", 1}, {"c", 2}, {"ab", 3}, {"bc", 4}, {"abc", 5}, {"<unk>", 6}};
+const nlohmann::json kVocab = {{"a", 0},  {"b", 1},   {"c", 2},    {"ab", 3},
+                               {"bc", 4}, {"abc", 5}, {"<unk>", 6}};
 
 TEST(Bpe, MergesLowestRankLeftmostFirst) {
   const Bpe bpe = make(kVocab, {{"b", "c"}, {"a", "b"}});
@@ -36,14 +37,17 @@ TEST(Bpe, MergesLowestRankLeftmostFirst) {
 TEST(Bpe, IgnoreMergesTakesWholeWords) {
   EXPECT_THAT(encode(make(kVocab, {{"b", "c"}}, {.ignore_merges = true}), "abc"), ElementsAre(5));
   const Bpe bpe = make(kVocab, {{"b", "c"}});
-  for (int again = 0; again < 3; ++again) EXPECT_THAT(encode(bpe, "abc"), ElementsAre(0, 4)) << "the memo must not change the answer";
+  for (int again = 0; again < 3; ++again)
+    EXPECT_THAT(encode(bpe, "abc"), ElementsAre(0, 4)) << "the memo must not change the answer";
   for (int again = 0; again < 3; ++again) EXPECT_THAT(encode(bpe, "bc"), ElementsAre(4));
 }
 
 TEST(Bpe, UnknownCharacters) {
-  EXPECT_THAT(encode(make(kVocab, {}), "axxb"), ElementsAre(0, 1)) << "dropped, as the tokenizers package does";
+  EXPECT_THAT(encode(make(kVocab, {}), "axxb"), ElementsAre(0, 1))
+      << "dropped, as the tokenizers package does";
   EXPECT_THAT(encode(make(kVocab, {}, {.unk_token = "<unk>"}), "axxb"), ElementsAre(0, 6, 6, 1));
-  EXPECT_THAT(encode(make(kVocab, {}, {.unk_token = "<unk>", .fuse_unk = true}), "axxb"), ElementsAre(0, 6, 1));
+  EXPECT_THAT(encode(make(kVocab, {}, {.unk_token = "<unk>", .fuse_unk = true}), "axxb"),
+              ElementsAre(0, 6, 1));
   nlohmann::json bytes = kVocab;
   bytes["<0xC3>"] = 7;
   bytes["<0xA9>"] = 8;
@@ -86,7 +90,8 @@ TEST(Bpe, ShortAndLongWordsFollowTheDefinition) {
     std::vector<std::string> tokens{"a", "b", "c"};
     Bpe::Merges merges;
     for (int i = 0; i < 40; ++i) {
-      const auto pair = std::pair(tokens[random() % tokens.size()], tokens[random() % tokens.size()]);
+      const auto pair =
+          std::pair(tokens[random() % tokens.size()], tokens[random() % tokens.size()]);
       if (std::find(merges.begin(), merges.end(), pair) != merges.end()) continue;
       merges.push_back(pair);
       const std::string merged = pair.first + pair.second;

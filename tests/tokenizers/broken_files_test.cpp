@@ -23,7 +23,8 @@ const Json kTiny = Json::parse(R"({
   "normalizer": null, "pre_tokenizer": null, "post_processor": null, "decoder": null,
   "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}})");
 
-void expect_error(const testing::TokenizerOptions& choice, const std::string& file, const std::string& message) {
+void expect_error(const testing::TokenizerOptions& choice, const std::string& file,
+                  const std::string& message) {
   try {
     testing::open(choice);
     ADD_FAILURE() << "accepted; expected: " << message;
@@ -58,59 +59,91 @@ TEST_P(BrokenTokenizerJson, NamesFileAndField) {
 INSTANTIATE_TEST_SUITE_P(
     Table, BrokenTokenizerJson,
     ::testing::Values(
-        Patch{"/model", "", "field 'model' is missing"}, Patch{"/model", "[]", "model: expected a JSON object"},
+        Patch{"/model", "", "field 'model' is missing"},
+        Patch{"/model", "[]", "model: expected a JSON object"},
         Patch{"/model/type", "\"Unigram\"", "model: type 'Unigram' is not supported"},
-        Patch{"/model/type", "7", "model: field 'type' must be a string"}, Patch{"/model/vocab", "", "model: field 'vocab' is missing"},
-        Patch{"/model/vocab", "[]", "model.vocab must be an object"}, Patch{"/model/vocab", "{}", "model.vocab has no tokens"},
+        Patch{"/model/type", "7", "model: field 'type' must be a string"},
+        Patch{"/model/vocab", "", "model: field 'vocab' is missing"},
+        Patch{"/model/vocab", "[]", "model.vocab must be an object"},
+        Patch{"/model/vocab", "{}", "model.vocab has no tokens"},
         Patch{"/model/vocab/b", "\"1\"", "the id of token \"b\" must be an integer"},
         Patch{"/model/vocab/b", "1.5", "the id of token \"b\" must be an integer"},
         Patch{"/model/vocab/b", "-1", "the id of token \"b\" must be from 0"},
         Patch{"/model/vocab/b", "4294967296", "the id of token \"b\" must be from 0"},
-        Patch{"/model/vocab/b", "18446744073709551615", "the id of token \"b\" must be from 0"}, Patch{"/model/vocab/b", "0", "id 0 is given twice"},
-        Patch{"/model/vocab/ab", "", "needs token \"ab\""}, Patch{"/model/merges", "", "model: field 'merges' is missing"},
-        Patch{"/model/merges", "{}", "model: field 'merges' must be an array"}, Patch{"/model/merges/0", "[\"a\"]", "model.merges[0] must be"},
-        Patch{"/model/merges/0", "[\"a\", 1]", "model.merges[0] must be"}, Patch{"/model/merges/0", "\"ab\"", "model.merges[0] must be"},
-        Patch{"/model/merges/0", "\"a b c\"", "model.merges[0] must be"}, Patch{"/model/merges/0", "\"a z\"", "needs token \"z\""},
+        Patch{"/model/vocab/b", "18446744073709551615", "the id of token \"b\" must be from 0"},
+        Patch{"/model/vocab/b", "0", "id 0 is given twice"},
+        Patch{"/model/vocab/ab", "", "needs token \"ab\""},
+        Patch{"/model/merges", "", "model: field 'merges' is missing"},
+        Patch{"/model/merges", "{}", "model: field 'merges' must be an array"},
+        Patch{"/model/merges/0", "[\"a\"]", "model.merges[0] must be"},
+        Patch{"/model/merges/0", "[\"a\", 1]", "model.merges[0] must be"},
+        Patch{"/model/merges/0", "\"ab\"", "model.merges[0] must be"},
+        Patch{"/model/merges/0", "\"a b c\"", "model.merges[0] must be"},
+        Patch{"/model/merges/0", "\"a z\"", "needs token \"z\""},
         Patch{"/model/unk_token", "\"<unk>\"", "unk_token \"<unk>\" is not in the vocabulary"},
-        Patch{"/model/unk_token", "3", "field 'unk_token' must be"}, Patch{"/model/dropout", "0.1", "model: field 'dropout' must be null"},
-        Patch{"/model/byte_fallback", "\"yes\"", "field 'byte_fallback' must be"}, Patch{"/added_tokens", "{}", "added_tokens must be an array"},
+        Patch{"/model/unk_token", "3", "field 'unk_token' must be"},
+        Patch{"/model/dropout", "0.1", "model: field 'dropout' must be null"},
+        Patch{"/model/byte_fallback", "\"yes\"", "field 'byte_fallback' must be"},
+        Patch{"/added_tokens", "{}", "added_tokens must be an array"},
         Patch{"/added_tokens/0", "1", "added_tokens[0]: expected a JSON object"},
         Patch{"/added_tokens/0/content", "\"\"", "added_tokens[0]: field 'content' is empty"},
         Patch{"/added_tokens/0/special", "", "added_tokens[0]: field 'special' is missing"},
-        Patch{"/added_tokens/0/lstrip", "0", "added_tokens[0]: field 'lstrip' must be true or false"},
+        Patch{"/added_tokens/0/lstrip", "0",
+              "added_tokens[0]: field 'lstrip' must be true or false"},
         Patch{"/added_tokens/0/id", "-3", "added_tokens[0]: field 'id' must be from 0"},
         Patch{"/added_tokens/0/id", "99999999999", "added_tokens[0]: field 'id' must be from 0"},
         Patch{"/added_tokens/0/id", "9", "token \"<s>\" must have id 3"},
-        Patch{"/added_tokens/1",
-              R"({"id": 3, "content": "x", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true})",
-              "added_tokens[1]: id 3 is given twice"},
+        Patch{
+            "/added_tokens/1",
+            R"({"id": 3, "content": "x", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true})",
+            "added_tokens[1]: id 3 is given twice"},
         Patch{"/truncation", R"({"max_length": 4})", "field 'truncation' must be null"},
-        Patch{"/normalizer", R"({"type": "Precompiled"})", "normalizer: type 'Precompiled' is not supported"},
-        Patch{"/normalizer", R"({"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Nope"}]})", "normalizer.normalizers[1]: type 'Nope'"},
-        Patch{"/normalizer", R"({"type": "Replace", "content": ""})", "normalizer: field 'pattern' is missing"},
+        Patch{"/normalizer", R"({"type": "Precompiled"})",
+              "normalizer: type 'Precompiled' is not supported"},
+        Patch{"/normalizer",
+              R"({"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Nope"}]})",
+              "normalizer.normalizers[1]: type 'Nope'"},
+        Patch{"/normalizer", R"({"type": "Replace", "content": ""})",
+              "normalizer: field 'pattern' is missing"},
         Patch{"/normalizer", "\"NFC\"", "normalizer: expected a JSON object"},
-        Patch{"/pre_tokenizer", R"({"type": "Split", "pattern": {"Regex": "(a"}, "behavior": "Isolated", "invert": false})",
-              "pre_tokenizer.pattern: the regular expression is not usable"},
-        Patch{"/pre_tokenizer", R"({"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Sideways", "invert": false})",
-              "field 'behavior' must be"},
-        Patch{"/pre_tokenizer", R"({"type": "Split", "pattern": "a", "behavior": "Isolated", "invert": false})", "field 'pattern' must be"},
-        Patch{"/pre_tokenizer", R"({"type": "BertPreTokenizer"})", "pre_tokenizer: type 'BertPreTokenizer' is not supported"},
-        Patch{"/pre_tokenizer", R"({"type": "Sequence"})", "pre_tokenizer: field 'pretokenizers' is missing"},
-        Patch{"/pre_tokenizer", R"({"type": "Metaspace", "replacement": "__"})", "field 'replacement' must be one character"},
-        Patch{"/post_processor", R"({"type": "Other"})", "post_processor: type 'Other' is not supported"},
-        Patch{"/post_processor", R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}], "special_tokens": {}})",
-              "post_processor.special_tokens: field '<s>' is missing"},
-        Patch{"/post_processor", R"({"type": "TemplateProcessing", "single": [], "special_tokens": {}})", "must hold the sequence A exactly once"},
+        Patch{
+            "/pre_tokenizer",
+            R"({"type": "Split", "pattern": {"Regex": "(a"}, "behavior": "Isolated", "invert": false})",
+            "pre_tokenizer.pattern: the regular expression is not usable"},
+        Patch{
+            "/pre_tokenizer",
+            R"({"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Sideways", "invert": false})",
+            "field 'behavior' must be"},
+        Patch{"/pre_tokenizer",
+              R"({"type": "Split", "pattern": "a", "behavior": "Isolated", "invert": false})",
+              "field 'pattern' must be"},
+        Patch{"/pre_tokenizer", R"({"type": "BertPreTokenizer"})",
+              "pre_tokenizer: type 'BertPreTokenizer' is not supported"},
+        Patch{"/pre_tokenizer", R"({"type": "Sequence"})",
+              "pre_tokenizer: field 'pretokenizers' is missing"},
+        Patch{"/pre_tokenizer", R"({"type": "Metaspace", "replacement": "__"})",
+              "field 'replacement' must be one character"},
+        Patch{"/post_processor", R"({"type": "Other"})",
+              "post_processor: type 'Other' is not supported"},
+        Patch{
+            "/post_processor",
+            R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}], "special_tokens": {}})",
+            "post_processor.special_tokens: field '<s>' is missing"},
+        Patch{"/post_processor",
+              R"({"type": "TemplateProcessing", "single": [], "special_tokens": {}})",
+              "must hold the sequence A exactly once"},
         Patch{
             "/post_processor",
             R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "s"}}, {"Sequence": {"id": "A"}}], "special_tokens": {"s": {"ids": [77]}}})",
             "post_processor.special_tokens.s: ids must be integers from 0 to 3"},
         Patch{"/decoder", R"({"type": "CTC"})", "decoder: type 'CTC' is not supported"},
-        Patch{"/decoder", R"({"type": "Strip", "content": " ", "start": -1, "stop": 0})", "must not be negative"}));
+        Patch{"/decoder", R"({"type": "Strip", "content": " ", "start": -1, "stop": 0})",
+              "must not be negative"}));
 
 TEST(BrokenTokenizerJson, TheUnbrokenOneIsAccepted) {
   const TemporaryFolder folder;
-  const auto tokenizer = testing::open({.tokenizer_model = folder.write("tokenizer.json", kTiny.dump())});
+  const auto tokenizer =
+      testing::open({.tokenizer_model = folder.write("tokenizer.json", kTiny.dump())});
   EXPECT_EQ(tokenizer->encode("ab<s>a"), (std::vector<std::int32_t>{2, 3, 0}));
 }
 
@@ -119,20 +152,23 @@ TEST(BrokenTokenizerJson, Truncated) {
   const TemporaryFolder folder;
   for (std::size_t size = 0; size < whole.size(); size += 7) {
     const std::string file = folder.write("tokenizer.json", whole.substr(0, size));
-    expect_error({.tokenizer_type = "HuggingFaceTokenizer", .tokenizer_model = file}, file, "not valid JSON");
+    expect_error({.tokenizer_type = "HuggingFaceTokenizer", .tokenizer_model = file}, file,
+                 "not valid JSON");
   }
 }
 
 TEST(BrokenTokenizerJson, FilesBeside) {
   const TemporaryFolder folder;
   folder.write("tokenizer.json", kTiny.dump());
-  const std::pair<const char*, const char*> table[] = {{R"({"eos_token": "</s>"})", "eos_token \"</s>\" is not in the vocabulary"},
-                                                       {R"({"eos_token": 3})", "field 'eos_token' must be a string"},
-                                                       {R"({"eos_token": {"text": "<s>"}})", "eos_token: field 'content' is missing"},
-                                                       {"[]", "must be a JSON object"},
-                                                       {"{", "not valid JSON"}};
+  const std::pair<const char*, const char*> table[] = {
+      {R"({"eos_token": "</s>"})", "eos_token \"</s>\" is not in the vocabulary"},
+      {R"({"eos_token": 3})", "field 'eos_token' must be a string"},
+      {R"({"eos_token": {"text": "<s>"}})", "eos_token: field 'content' is missing"},
+      {"[]", "must be a JSON object"},
+      {"{", "not valid JSON"}};
   for (const auto& [content, message] : table)
-    expect_error({.tokenizer_model = folder.path()}, folder.write("tokenizer_config.json", content), message);
+    expect_error({.tokenizer_model = folder.path()}, folder.write("tokenizer_config.json", content),
+                 message);
 }
 
 TEST(BrokenGpt2Files, NameFileAndLine) {
@@ -140,7 +176,8 @@ TEST(BrokenGpt2Files, NameFileAndLine) {
   const std::string vocab = fixture("gpt2/vocab.json"), merges = fixture("gpt2/merges.txt");
   const auto with_vocab = [&](std::string_view content, const std::string& message) {
     const std::string file = folder.write("vocab.json", content);
-    expect_error({.tokenizer_type = "GPT2BPETokenizer", .vocab_file = file, .merge_file = merges}, "vocab.json", message);
+    expect_error({.tokenizer_type = "GPT2BPETokenizer", .vocab_file = file, .merge_file = merges},
+                 "vocab.json", message);
   };
   with_vocab("", "not valid JSON");
   with_vocab("[1]", "must be an object of tokens and ids");
@@ -155,14 +192,18 @@ TEST(BrokenGpt2Files, NameFileAndLine) {
 
   const auto with_merges = [&](std::string_view content, const std::string& message) {
     const std::string file = folder.write("merges.txt", content);
-    expect_error({.tokenizer_type = "GPT2BPETokenizer", .vocab_file = vocab, .merge_file = file}, file, message);
+    expect_error({.tokenizer_type = "GPT2BPETokenizer", .vocab_file = vocab, .merge_file = file},
+                 file, message);
   };
   with_merges("", "has no merges");
   with_merges("#version: 0.2\nh e\nl\n", "line 3 must be two tokens");
   with_merges("#version: 0.2\nh e l\n", "line 2 must be two tokens");
   with_merges("#version: 0.2\n\nh e\n", "line 2 must be two tokens");
   with_merges("#version: 0.2\nq\u0141 z\n", "which is not in the vocabulary");
-  expect_error({.tokenizer_type = "GPT2BPETokenizer", .vocab_file = vocab, .merge_file = folder.path() + "/absent"}, "absent", "cannot open");
+  expect_error({.tokenizer_type = "GPT2BPETokenizer",
+                .vocab_file = vocab,
+                .merge_file = folder.path() + "/absent"},
+               "absent", "cannot open");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// What the tests of this room share: a folder that goes away with the test, the fixtures, opening a tokenizer.
+// What the tests of this room share: a folder that goes away with the test, the fixtures, opening a
+// tokenizer.
 #pragma once
 
 #include <unistd.h>
@@ -18,7 +19,8 @@ namespace megatron::testing {
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "megatron-tokenizers-XXXXXX").string();
+    std::string name =
+        (std::filesystem::temp_directory_path() / "megatron-tokenizers-XXXXXX").string();
     path_ = ::mkdtemp(name.data());
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
@@ -37,7 +39,9 @@ class TemporaryFolder {
 };
 
 /// The file or folder `name` of this room's fixtures.
-inline std::string fixture(const std::string& name) { return std::string(MEGATRON_SOURCE_DIR "/tests/tokenizers/fixtures/") + name; }
+inline std::string fixture(const std::string& name) {
+  return std::string(MEGATRON_SOURCE_DIR "/tests/tokenizers/fixtures/") + name;
+}
 
 /// The settings of one tokenizer, for designated initializers.
 struct TokenizerOptions {

@@ -27,7 +27,8 @@ struct Case {
 
 std::string from_hex(const std::string& hex) {
   std::string bytes;
-  for (std::size_t i = 0; i < hex.size(); i += 2) bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+  for (std::size_t i = 0; i < hex.size(); i += 2)
+    bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
   return bytes;
 }
 
@@ -67,7 +68,8 @@ TEST_P(Family, EncodesTheSameFromManyThreads) {
   EXPECT_EQ(wrong, std::vector<int>(4, 0));
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, Family, ::testing::Values("gpt2", "llama3", "qwen2", "flavours"));
+INSTANTIATE_TEST_SUITE_P(Fixtures, Family,
+                         ::testing::Values("gpt2", "llama3", "qwen2", "flavours"));
 
 TEST(Gpt2BpeTokenizer, GivesTheIdsOfTheSameTokenizerJson) {
   const Gpt2BpeTokenizer tokenizer(fixture("gpt2/vocab.json"), fixture("gpt2/merges.txt"));
@@ -98,7 +100,9 @@ TEST(HuggingFaceTokenizer, TakesSpecialIdsFromTheFilesBeside) {
   const HuggingFaceTokenizer alone(folder.path());
   const auto id_of = [&](const char* token) { return alone.encode(token).at(0); };
   EXPECT_EQ(alone.eod(), id_of("<|endoftext|>"));
-  folder.write("tokenizer_config.json", R"({"eos_token": {"content": "<|im_end|>"}, "pad_token": "<|endoftext|>", "bos_token": null})");
+  folder.write(
+      "tokenizer_config.json",
+      R"({"eos_token": {"content": "<|im_end|>"}, "pad_token": "<|endoftext|>", "bos_token": null})");
   const HuggingFaceTokenizer tokenizer(folder.path());
   EXPECT_EQ(tokenizer.eod(), id_of("<|im_end|>"));
   EXPECT_EQ(tokenizer.pad(), id_of("<|endoftext|>"));

@@ -33,7 +33,8 @@ TEST(NullTokenizer, ReadsIds) {
   EXPECT_THAT(tokenizer->encode(" 1 22  99\t0\r"), ElementsAre(1, 22, 99, 0));
   EXPECT_EQ(tokenizer->decode(Ids{1, 22, 99}), "1 22 99");
   EXPECT_EQ(tokenizer->name(), "NullTokenizer");
-  for (const char* text : {"x", "1 2x", "100", "-1", "1.5", "99999999999", "1,2", "\xFF"}) EXPECT_THROW(tokenizer->encode(text), UserError) << text;
+  for (const char* text : {"x", "1 2x", "100", "-1", "1.5", "99999999999", "1,2", "\xFF"})
+    EXPECT_THROW(tokenizer->encode(text), UserError) << text;
   EXPECT_THAT(error_of({.tokenizer_type = "NullTokenizer"}), HasSubstr("--vocab-size"));
   EXPECT_THAT(error_of({.tokenizer_type = "NullTokenizer", .vocab_size = 0}), HasSubstr("from 1"));
 }
@@ -53,10 +54,15 @@ TEST(ByteTokenizer, IsExactForAnyBytes) {
 
 TEST(MakeTokenizer, RecognisesKindsFromFiles) {
   const TemporaryFolder folder;
-  EXPECT_EQ(testing::open({.tokenizer_model = fixture("llama3.json")})->name(), "HuggingFaceTokenizer");
+  EXPECT_EQ(testing::open({.tokenizer_model = fixture("llama3.json")})->name(),
+            "HuggingFaceTokenizer");
   EXPECT_EQ(testing::open({.tokenizer_model = fixture("gpt2")})->name(), "GPT2BPETokenizer");
-  EXPECT_EQ(testing::open({.tokenizer_model = fixture("gpt2/vocab.json")})->name(), "GPT2BPETokenizer");
-  EXPECT_EQ(testing::open({.vocab_file = fixture("gpt2/vocab.json"), .merge_file = fixture("gpt2/merges.txt")})->name(), "GPT2BPETokenizer");
+  EXPECT_EQ(testing::open({.tokenizer_model = fixture("gpt2/vocab.json")})->name(),
+            "GPT2BPETokenizer");
+  EXPECT_EQ(testing::open({.vocab_file = fixture("gpt2/vocab.json"),
+                           .merge_file = fixture("gpt2/merges.txt")})
+                ->name(),
+            "GPT2BPETokenizer");
   folder.write("tokenizer.json", read_file(fixture("qwen2.json")));
   EXPECT_EQ(testing::open({.tokenizer_model = folder.path()})->name(), "HuggingFaceTokenizer");
 }
@@ -64,16 +70,23 @@ TEST(MakeTokenizer, RecognisesKindsFromFiles) {
 TEST(MakeTokenizer, RefusesOtherKindsByName) {
   const TemporaryFolder folder;
   EXPECT_THAT(error_of({}), HasSubstr("--tokenizer-model"));
-  EXPECT_THAT(error_of({.tokenizer_type = "BertWordPieceCase"}), HasSubstr("--tokenizer-type BertWordPieceCase is not supported"));
-  EXPECT_THAT(error_of({.tokenizer_type = "HuggingFaceTokenizer", .tokenizer_model = "gpt2"}), HasSubstr("gpt2 does not exist"));
-  EXPECT_THAT(error_of({.tokenizer_type = "HuggingFaceTokenizer"}), HasSubstr("needs --tokenizer-model"));
-  EXPECT_THAT(error_of({.tokenizer_type = "GPT2BPETokenizer", .vocab_file = "v"}), HasSubstr("needs --vocab-file and --merge-file"));
+  EXPECT_THAT(error_of({.tokenizer_type = "BertWordPieceCase"}),
+              HasSubstr("--tokenizer-type BertWordPieceCase is not supported"));
+  EXPECT_THAT(error_of({.tokenizer_type = "HuggingFaceTokenizer", .tokenizer_model = "gpt2"}),
+              HasSubstr("gpt2 does not exist"));
+  EXPECT_THAT(error_of({.tokenizer_type = "HuggingFaceTokenizer"}),
+              HasSubstr("needs --tokenizer-model"));
+  EXPECT_THAT(error_of({.tokenizer_type = "GPT2BPETokenizer", .vocab_file = "v"}),
+              HasSubstr("needs --vocab-file and --merge-file"));
   EXPECT_THAT(error_of({.tokenizer_model = folder.path()}), HasSubstr("holds no tokenizer.json"));
-  EXPECT_THAT(error_of({.tokenizer_model = folder.write("r50k.tiktoken", "IQ== 0\nIg== 1\n")}), HasSubstr("is a tiktoken vocabulary"));
-  EXPECT_THAT(error_of({.tokenizer_model = folder.write("sp.model", "\x0A\x0E\x0A\x05<unk>")}), HasSubstr("is a SentencePiece model"));
+  EXPECT_THAT(error_of({.tokenizer_model = folder.write("r50k.tiktoken", "IQ== 0\nIg== 1\n")}),
+              HasSubstr("is a tiktoken vocabulary"));
+  EXPECT_THAT(error_of({.tokenizer_model = folder.write("sp.model", "\x0A\x0E\x0A\x05<unk>")}),
+              HasSubstr("is a SentencePiece model"));
   const std::string sentencepiece = folder.write("tokenizer.model", "\x0A\x0E\x0A\x05<unk>");
   for (const testing::TokenizerOptions& choice :
-       {testing::TokenizerOptions{.tokenizer_type = "HuggingFaceTokenizer", .tokenizer_model = sentencepiece},
+       {testing::TokenizerOptions{.tokenizer_type = "HuggingFaceTokenizer",
+       .tokenizer_model = sentencepiece},
         {.tokenizer_type = "GPT2BPETokenizer",
         .vocab_file = sentencepiece,
         .merge_file = sentencepiece},
@@ -83,8 +96,10 @@ TEST(MakeTokenizer, RefusesOtherKindsByName) {
     EXPECT_THAT(error_of(choice), HasSubstr("tokenizer.json of the same model"));
   }
   EXPECT_THAT(error_of({.tokenizer_model = folder.write("empty", "")}), HasSubstr("is empty"));
-  EXPECT_THAT(error_of({.tokenizer_model = folder.write("noise", "MZ\x01\x02")}), HasSubstr("no known kind"));
-  EXPECT_THAT(error_of({.tokenizer_model = folder.write("other.json", "{}")}), HasSubstr("field 'model' is missing"));
+  EXPECT_THAT(error_of({.tokenizer_model = folder.write("noise", "MZ\x01\x02")}),
+              HasSubstr("no known kind"));
+  EXPECT_THAT(error_of({.tokenizer_model = folder.write("other.json", "{}")}),
+              HasSubstr("field 'model' is missing"));
 }
 
 }  // namespace

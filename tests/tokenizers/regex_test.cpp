@@ -25,12 +25,15 @@ std::vector<std::string> matches(const std::string& pattern, const std::string& 
 }
 
 TEST(Regex, KnowsUnicode16) {
-  EXPECT_THAT(matches(R"(\p{L}+)", "x\u1c89\U000105c0\U0002ebf0 y"), ElementsAre("x\u1c89\U000105c0\U0002ebf0", "y"));
+  EXPECT_THAT(matches(R"(\p{L}+)", "x\u1c89\U000105c0\U0002ebf0 y"),
+              ElementsAre("x\u1c89\U000105c0\U0002ebf0", "y"));
   EXPECT_THAT(matches(R"(\p{N}+)", "1\U00010d40\U000116d0a"), ElementsAre("1\U00010d40\U000116d0"));
   EXPECT_THAT(matches(R"(\p{Han}+)", "\u3001\u65e5\U0002ebf0"), ElementsAre("\u65e5\U0002ebf0"));
 }
 
-TEST(Regex, SpaceIsWhiteSpaceOnly) { EXPECT_THAT(matches(R"(\s+)", "a\u180e\u200b \x1c\u3000"), ElementsAre(" ", "\u3000")); }
+TEST(Regex, SpaceIsWhiteSpaceOnly) {
+  EXPECT_THAT(matches(R"(\s+)", "a\u180e\u200b \x1c\u3000"), ElementsAre(" ", "\u3000"));
+}
 
 TEST(Regex, RubyDialect) {
   EXPECT_THAT(matches(R"(\h+)", "0fAg"), ElementsAre("0fA"));
@@ -44,7 +47,8 @@ TEST(Regex, RubyDialect) {
 }
 
 TEST(Regex, RefusesWhatItCannotTranslate) {
-  for (const char* pattern : {"[a-z&&[^b]]", "[a[bc]]", "a{2,3}+", "\\p{L", "(", "[z-a]", "\\p{Klingon}", R"([\W])"}) {
+  for (const char* pattern :
+       {"[a-z&&[^b]]", "[a[bc]]", "a{2,3}+", "\\p{L", "(", "[z-a]", "\\p{Klingon}", R"([\W])"}) {
     try {
       Regex regex(pattern, "tokenizer.json: pre_tokenizer.pattern");
       FAIL() << pattern;

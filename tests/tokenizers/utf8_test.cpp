@@ -9,8 +9,8 @@ namespace {
 #define FFFD "\xEF\xBF\xBD"
 
 TEST(Utf8, LeavesValidTextAlone) {
-  for (const char* text :
-       {"", "plain ascii, longer than one block", "\xC2\x80", "\xED\x9F\xBF", "\xEE\x80\x80", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"})
+  for (const char* text : {"", "plain ascii, longer than one block", "\xC2\x80", "\xED\x9F\xBF",
+                           "\xEE\x80\x80", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"})
     EXPECT_EQ(replace_invalid_utf8(text), std::nullopt) << text;
 }
 
@@ -34,7 +34,8 @@ TEST(Utf8, ReplacesMaximalInvalidParts) {
       {"\xF5\x80", FFFD FFFD},
       {"12345678\xFE", "12345678" FFFD},
   };
-  for (const auto& [bytes, text] : cases) EXPECT_EQ(replace_invalid_utf8(bytes), text) << ::testing::PrintToString(bytes);
+  for (const auto& [bytes, text] : cases)
+    EXPECT_EQ(replace_invalid_utf8(bytes), text) << ::testing::PrintToString(bytes);
 }
 
 TEST(Utf8, WalksBothWays) {

@@ -1,4 +1,5 @@
-// A device against the CPU, from single operations to whole runs: MEGATRON_TEST_DEVICE=cuda build/bin/training_tests --gtest_filter='Device*'.
+// A device against the CPU, from single operations to whole runs: MEGATRON_TEST_DEVICE=cuda
+// build/bin/training_tests --gtest_filter='Device*'.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty_like.h>
@@ -11,9 +12,9 @@
 
 #include "megatron/config/resolve.h"
 #include "megatron/models/gpt_model.h"
-#include "megatron/optimizer/optimizer.h"
 #include "megatron/ops/dropout.h"
 #include "megatron/ops/row_operations.h"
+#include "megatron/optimizer/optimizer.h"
 #include "support/test_device.h"
 #include "training/small_run.h"
 
@@ -32,34 +33,44 @@ class DeviceParity : public testing_device::DeviceTest {
   }
   static double distance(const at::Tensor& device_values, const at::Tensor& expected) {
     const at::Tensor wide = expected.to(at::kDouble);
-    return ((device_values.cpu().to(at::kDouble) - wide).norm() / wide.norm().clamp_min(1e-30)).item<double>();
+    return ((device_values.cpu().to(at::kDouble) - wide).norm() / wide.norm().clamp_min(1e-30))
+        .item<double>();
   }
 };
 
 TEST_F(DeviceParity, DropoutDrawsTheSameMask) {
   for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
-    const at::Tensor x = numbers({5, 3, 37}, 0).to(type), residual = numbers({5, 3, 37}, 1).to(type),
+    const at::Tensor x = numbers({5, 3, 37}, 0).to(type),
+                     residual = numbers({5, 3, 37}, 1).to(type),
                      ordinals = at::arange(3) + (std::int64_t{1} << 35);
-    const at::Tensor expected = dropout_add(x, residual, {.probability = 0.3, .key = 99, .sample_ordinals = ordinals}, 7);
+    const at::Tensor expected =
+        dropout_add(x, residual, {.probability = 0.3, .key = 99, .sample_ordinals = ordinals}, 7);
     const DropoutSite site{.probability = 0.3, .key = 99, .sample_ordinals = ordinals.to(device())};
-    EXPECT_TRUE(at::equal(dropout_add(x.to(device()), residual.to(device()), site, 7).cpu(), expected)) << c10::toString(type);
+    EXPECT_TRUE(
+        at::equal(dropout_add(x.to(device()), residual.to(device()), site, 7).cpu(), expected))
+        << c10::toString(type);
   }
 }
 
 TEST_F(DeviceParity, NormsAndRotationsAgree) {
   for (const std::int64_t columns : {64, 1500}) {
-    const at::Tensor x = numbers({70, columns}, 0), weight = numbers({columns}, 1), dy = numbers({70, columns}, 2);
+    const at::Tensor x = numbers({70, columns}, 0), weight = numbers({columns}, 1),
+                     dy = numbers({70, columns}, 2);
     const RmsNormRows expected = rms_norm_rows(x, weight, at::kFloat, 1e-5, 1),
                       got = rms_norm_rows(x.to(device()), weight.to(device()), at::kFloat, 1e-5, 1);
     EXPECT_LT(distance(got.y, expected.y), 1e-6);
     const RmsNormGradients gradients = rms_norm_rows_backward(dy, x, weight, expected.rstd, 1);
-    const RmsNormGradients on_device = rms_norm_rows_backward(dy.to(device()), x.to(device()), weight.to(device()), got.rstd, 1);
+    const RmsNormGradients on_device =
+        rms_norm_rows_backward(dy.to(device()), x.to(device()), weight.to(device()), got.rstd, 1);
     EXPECT_LT(distance(on_device.dx, gradients.dx), 1e-5);
     EXPECT_LT(distance(on_device.dweight, gradients.dweight), 1e-5);
   }
   const at::Tensor x = numbers({6, 2, 3, 16}, 0), angles = numbers({6, 4}, 1);
   const at::Tensor expected = rotary_rows(x, {angles.cos(), angles.sin()});
-  EXPECT_LT(distance(rotary_rows(x.to(device()), {angles.cos().to(device()), angles.sin().to(device())}), expected), 1e-7);
+  EXPECT_LT(
+      distance(rotary_rows(x.to(device()), {angles.cos().to(device()), angles.sin().to(device())}),
+               expected),
+      1e-7);
 }
 
 /// A model with its gradients after one microbatch.
@@ -70,14 +81,19 @@ struct Trained {
 };
 
 Trained gradients_on(c10::Device device, bool is_llama) {
-  auto settings = read_run(small_run::flags(is_llama ? std::vector<std::string>{"--position-embedding-type", "rope", "--normalization", "RMSNorm",
-                                                                                "--swiglu", "--disable-bias-linear", "--qk-layernorm"}
-                                                     : std::vector<std::string>{}))
-                      .options.settings;
+  auto settings =
+      read_run(small_run::flags(
+                   is_llama ? std::vector<std::string>{"--position-embedding-type", "rope",
+                                                       "--normalization", "RMSNorm", "--swiglu",
+                                                       "--disable-bias-linear", "--qk-layernorm"}
+                            : std::vector<std::string>{}))
+          .options.settings;
   settings.model.vocab_size = 64;
   resolve(settings);
-  Trained result{.model = make_gpt_model(settings.model, Rank{.device = device}), .weights = nullptr};
-  result.weights = std::make_unique<ParamStore>(declared_parameters(*result.model), ParamStore::Options{.device = device});
+  Trained result{.model = make_gpt_model(settings.model, Rank{.device = device}),
+                 .weights = nullptr};
+  result.weights = std::make_unique<ParamStore>(declared_parameters(*result.model),
+                                                ParamStore::Options{.device = device});
   result.weights->initialize(1);
   const at::Tensor tokens = (at::arange(2 * 17) * 7 % 64).view({2, 17});
   Microbatch microbatch{.tensors = {{"tokens", tokens.narrow(1, 0, 16).contiguous()},
@@ -96,10 +112,12 @@ Trained gradients_on(c10::Device device, bool is_llama) {
 
 TEST_F(DeviceParity, GradientsOfWholeModelsAgree) {
   for (const bool is_llama : {false, true}) {
-    const Trained expected = gradients_on(c10::kCPU, is_llama), got = gradients_on(device(), is_llama);
+    const Trained expected = gradients_on(c10::kCPU, is_llama),
+                  got = gradients_on(device(), is_llama);
     EXPECT_NEAR(got.loss / expected.loss, 1, 1e-5);
     for (const Parameter* parameter : expected.weights->parameters()) {
-      EXPECT_LT(distance(got.weights->find(parameter->name())->grad(), parameter->grad()), 1e-4) << parameter->name();
+      EXPECT_LT(distance(got.weights->find(parameter->name())->grad(), parameter->grad()), 1e-4)
+          << parameter->name();
     }
   }
 }
@@ -111,13 +129,15 @@ TEST_F(DeviceParity, UpdatesAgree) {
       at::Tensor(got.weights->find(parameter->name())->grad()).copy_(parameter->grad());
     }
     const auto config = OptimizerConfig{.optimizer = rule};
-    const auto on_cpu = make_optimizer(config, *expected.weights), on_device = make_optimizer(config, *got.weights);
+    const auto on_cpu = make_optimizer(config, *expected.weights),
+               on_device = make_optimizer(config, *got.weights);
     const StepResult a = on_cpu->step({.lr = 1e-2, .weight_decay = 0.1, .count_zeros = true});
     const StepResult b = on_device->step({.lr = 1e-2, .weight_decay = 0.1, .count_zeros = true});
     EXPECT_NEAR(b.grad_norm / a.grad_norm, 1, 1e-12);
     EXPECT_EQ(b.num_zeros, a.num_zeros);
     for (const Parameter* parameter : expected.weights->parameters()) {
-      EXPECT_LT(distance(got.weights->find(parameter->name())->value(), parameter->value()), 1e-6) << rule << ' ' << parameter->name();
+      EXPECT_LT(distance(got.weights->find(parameter->name())->value(), parameter->value()), 1e-6)
+          << rule << ' ' << parameter->name();
     }
   }
 }
@@ -125,18 +145,23 @@ TEST_F(DeviceParity, UpdatesAgree) {
 std::vector<double> losses(const std::string& log) {
   std::vector<double> result;
   const std::regex pattern("lm loss: ([0-9.E+-]+)");
-  for (std::sregex_iterator match(log.begin(), log.end(), pattern), end; match != end; ++match) result.push_back(std::stod((*match)[1]));
+  for (std::sregex_iterator match(log.begin(), log.end(), pattern), end; match != end; ++match)
+    result.push_back(std::stod((*match)[1]));
   return result;
 }
 
 TEST_F(DeviceParity, RunsAgree) {
-  for (const auto& [flags, tolerance] : {std::pair<std::vector<std::string>, double>{{}, 1e-3}, {{"--bf16"}, 2e-2}, {{"--num-workers", "0"}, 1e-3}}) {
+  for (const auto& [flags, tolerance] : {std::pair<std::vector<std::string>, double>{{}, 1e-3},
+                                         {{"--bf16"}, 2e-2},
+                                         {{"--num-workers", "0"}, 1e-3}}) {
     auto on_cpu = flags, on_device = flags;
     on_cpu.insert(on_cpu.end(), {"--device", "cpu"});
     on_device.insert(on_device.end(), {"--device", device().is_cuda() ? "cuda" : "cpu"});
-    const auto expected = losses(small_run::run(on_cpu).log), got = losses(small_run::run(on_device).log);
+    const auto expected = losses(small_run::run(on_cpu).log),
+               got = losses(small_run::run(on_device).log);
     ASSERT_EQ(got.size(), expected.size());
-    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i] / expected[i], 1, tolerance) << "iteration " << i + 1;
+    for (std::size_t i = 0; i < got.size(); ++i)
+      EXPECT_NEAR(got[i] / expected[i], 1, tolerance) << "iteration " << i + 1;
   }
 }
 

@@ -1,4 +1,5 @@
-// Saves that fail: training goes on after the ones at intervals, and the last one decides the exit. Folders that cannot be saved to.
+// Saves that fail: training goes on after the ones at intervals, and the last one decides the exit.
+// Folders that cannot be saved to.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -60,9 +61,10 @@ TEST_F(FailedSaves, TrainingGoesOnAfterThoseAtIntervals) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(train(trainer, out_), 0);
   const std::string errors = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(errors,
-              AllOf(HasSubstr("WARNING: saving iteration 2 failed: cannot create"), HasSubstr("weights_00000.safetensors"), HasSubstr("ENOSPC"),
-                    HasSubstr("saving iteration 4 failed"), HasSubstr("training goes on"), Not(HasSubstr("saving iteration 6"))));
+  EXPECT_THAT(errors, AllOf(HasSubstr("WARNING: saving iteration 2 failed: cannot create"),
+                            HasSubstr("weights_00000.safetensors"), HasSubstr("ENOSPC"),
+                            HasSubstr("saving iteration 4 failed"), HasSubstr("training goes on"),
+                            Not(HasSubstr("saving iteration 6"))));
   EXPECT_THAT(committed_iterations(save_), ElementsAre(6, 8));
   EXPECT_THAT(verify_folder(root_ / "save/iter_0000006"), IsEmpty());
 }
@@ -73,8 +75,10 @@ TEST_F(FailedSaves, TheLastOneIsAnErrorThatNamesWhatThereIs) {
   trainer.save_folder.reset();
   trainer.save_folder = std::make_unique<SaveFolder>(save_, disk);
   testing::internal::CaptureStderr();
-  EXPECT_THAT(message_of([&] { train(trainer, out_); }), AllOf(HasSubstr("the last save, of iteration 8, failed (there is no complete checkpoint)"),
-                                                               HasSubstr("ENOSPC"), HasSubstr("free space")));
+  EXPECT_THAT(
+      message_of([&] { train(trainer, out_); }),
+      AllOf(HasSubstr("the last save, of iteration 8, failed (there is no complete checkpoint)"),
+            HasSubstr("ENOSPC"), HasSubstr("free space")));
   testing::internal::GetCapturedStderr();
   EXPECT_THAT(out_.str(), HasSubstr("iteration        8/       8"));
 }
@@ -84,24 +88,29 @@ TEST_F(FailedSaves, AFolderThatVanishesIsMadeAgain) {
   fs::remove_all(save_);
   testing::internal::CaptureStderr();
   EXPECT_EQ(train(trainer, out_), 0);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("has vanished since the run began"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("has vanished since the run began"));
   EXPECT_THAT(committed_iterations(save_), ElementsAre(2, 4));
 }
 
 TEST_F(FailedSaves, ASecondRunIsToldWhoHoldsTheFolder) {
   const Trainer first = set_up_run({});
   EXPECT_THAT(message_of([&] { set_up_run({}); }),
-              AllOf(HasSubstr("another run writes into " + save_), HasSubstr("process " + std::to_string(getpid()) + " on host ")));
+              AllOf(HasSubstr("another run writes into " + save_),
+                    HasSubstr("process " + std::to_string(getpid()) + " on host ")));
 }
 
 TEST_F(FailedSaves, FoldersThatCannotBeWrittenAreRefusedBeforeTraining) {
   std::ofstream(root_ / "file") << "x";
   save_ = (root_ / "file").string();
-  EXPECT_THAT(message_of([&] { set_up_run({}); }), AllOf(HasSubstr("--save " + save_), HasSubstr("is a file")));
+  EXPECT_THAT(message_of([&] { set_up_run({}); }),
+              AllOf(HasSubstr("--save " + save_), HasSubstr("is a file")));
   save_ = (root_ / "file/below").string();
-  EXPECT_THAT(message_of([&] { set_up_run({}); }), AllOf(HasSubstr((root_ / "file").string()), HasSubstr("EEXIST")));
+  EXPECT_THAT(message_of([&] { set_up_run({}); }),
+              AllOf(HasSubstr((root_ / "file").string()), HasSubstr("EEXIST")));
   save_ = "/proc/megatron";
-  EXPECT_THAT(message_of([&] { set_up_run({}); }), AllOf(HasSubstr("cannot create folder /proc/megatron"), HasSubstr("fix: ")));
+  EXPECT_THAT(message_of([&] { set_up_run({}); }),
+              AllOf(HasSubstr("cannot create folder /proc/megatron"), HasSubstr("fix: ")));
 }
 
 }  // namespace

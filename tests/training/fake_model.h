@@ -1,5 +1,6 @@
-// A model small enough to do by hand: one weight per token, loss Σ mask·½(w[token] − label)². Its gradient is Σ mask·(w[token] − label).
-// "poison" of zeros adds 0·√w: no loss, and at w = 0 a gradient of 0·∞ = NaN.
+// A model small enough to do by hand: one weight per token, loss Σ mask·½(w[token] − label)². Its
+// gradient is Σ mask·(w[token] − label). "poison" of zeros adds 0·√w: no loss, and at w = 0 a
+// gradient of 0·∞ = NaN.
 #pragma once
 
 #include <ATen/TensorIndexing.h>
@@ -21,16 +22,27 @@ class FakeModel : public LanguageModel {
  public:
   explicit FakeModel(std::int64_t vocabulary) : LanguageModel(nullptr, "") {
     config_.vocab_size = vocabulary;
-    weight_ = &declare("decoder.weight", {.sharding = Sharding::replicated({vocabulary}), .init = Init::zeros(), .tags = {}}, Axis{});
+    weight_ = &declare(
+        "decoder.weight",
+        {.sharding = Sharding::replicated({vocabulary}), .init = Init::zeros(), .tags = {}},
+        Axis{});
   }
   const TransformerConfig& config() const override { return config_; }
-  StageOutput forward_chunk(std::int64_t, const Microbatch& microbatch, const Activations&, bool training) override {
+  StageOutput forward_chunk(std::int64_t, const Microbatch& microbatch, const Activations&,
+                            bool training) override {
     if (training) seen_ordinals.push_back(microbatch.sample_ordinals);
     const at::Tensor mask = microbatch.at("loss_mask");
-    const at::Tensor error = tracked(*weight_).index({microbatch.at("tokens")}) - microbatch.at("labels");
+    const at::Tensor error =
+        tracked(*weight_).index({microbatch.at("tokens")}) - microbatch.at("labels");
     at::Tensor losses = 0.5 * error * error;
-    if (microbatch.has("poison")) losses = losses + microbatch.at("poison") * tracked(*weight_).index({microbatch.at("tokens")}).sqrt();
-    return {.activations = {}, .loss = StepOutput{.loss_sum = (losses * mask).sum(), .count = mask.sum(), .token_losses = losses.detach(), .sums = {}}};
+    if (microbatch.has("poison"))
+      losses = losses +
+               microbatch.at("poison") * tracked(*weight_).index({microbatch.at("tokens")}).sqrt();
+    return {.activations = {},
+            .loss = StepOutput{.loss_sum = (losses * mask).sum(),
+                               .count = mask.sum(),
+                               .token_losses = losses.detach(),
+                               .sums = {}}};
   }
   at::Tensor logits(const at::Tensor&, std::int64_t, KvCache*, bool) override { return {}; }
 
@@ -48,7 +60,8 @@ class FakeOptimizer : public Optimizer {
   at::Tensor loss_scale() const override { return at::ones({}, at::kDouble); }
   void queue_step(const StepOptions& options) override {
     result_ = {};
-    if (options.found_inf.defined() && options.found_inf.item<double>() != 0) result_.applied = false;
+    if (options.found_inf.defined() && options.found_inf.item<double>() != 0)
+      result_.applied = false;
     for (const ParameterPiece& piece : main_.pieces()) {
       const Parameter* parameter = piece.parameter;
       if (parameter->grad().isfinite().all().item<bool>()) continue;
@@ -91,7 +104,8 @@ class ListSource : public MicrobatchSource {
 };
 
 /// One sample of a microbatch: tokens, labels and mask of one sequence.
-inline Microbatch microbatch(std::vector<std::int64_t> tokens, std::vector<float> labels, std::vector<float> mask) {
+inline Microbatch microbatch(std::vector<std::int64_t> tokens, std::vector<float> labels,
+                             std::vector<float> mask) {
   return {.tensors = {{"tokens", at::tensor(tokens).unsqueeze(0)},
                       {"labels", at::tensor(labels).unsqueeze(0)},
                       {"loss_mask", at::tensor(mask).unsqueeze(0)}},

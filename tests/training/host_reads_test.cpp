@@ -1,4 +1,5 @@
-// A step is queued on the device: no operator between its first and its last hands a number to the host. (One read follows, of everything at once.)
+// A step is queued on the device: no operator between its first and its last hands a number to the
+// host. (One read follows, of everything at once.)
 #include <ATen/ops/ones.h>
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
@@ -17,8 +18,9 @@ std::atomic<int> host_reads{0};
 
 /// Operators whose result, or its shape, waits for the device.
 const std::set<std::string>& reading_operators() {
-  static const std::set<std::string> names{"aten::item",    "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal",
-                                           "aten::nonzero", "aten::masked_select",       "aten::unique_dim", "aten::_unique2"};
+  static const std::set<std::string> names{
+      "aten::item",    "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal",
+      "aten::nonzero", "aten::masked_select",       "aten::unique_dim", "aten::_unique2"};
   return names;
 }
 
@@ -30,7 +32,11 @@ std::unique_ptr<at::ObserverContext> observe(const at::RecordFunction& function)
 /// Counts host reads while it lives, on every thread.
 class ReadCounter {
  public:
-  ReadCounter() : handle_(at::addGlobalCallback(at::RecordFunctionCallback(observe).scopes({at::RecordScope::FUNCTION}))) { host_reads = 0; }
+  ReadCounter()
+      : handle_(at::addGlobalCallback(
+            at::RecordFunctionCallback(observe).scopes({at::RecordScope::FUNCTION}))) {
+    host_reads = 0;
+  }
   ReadCounter(const ReadCounter&) = delete;
   ReadCounter& operator=(const ReadCounter&) = delete;
   ~ReadCounter() { at::removeCallback(handle_); }
@@ -50,21 +56,27 @@ class HostReadsOf : public testing::TestWithParam<std::vector<std::string>> {};
 TEST_P(HostReadsOf, NoneInAStep) {
   std::ostringstream out;
   Trainer trainer = set_up(read_run(small_run::flags(GetParam())), out);
-  testing_models::ListSource batch({trainer.train->next(), trainer.train->next()});  // data is made on the host
-  const TrainStepParts parts{*trainer.model, *trainer.weights, *trainer.optimizer, batch, trainer.timers, trainer.rank, trainer.pipeline};
-  const TrainStepOptions options{.iteration = 1, .num_microbatches = 2, .update = {.lr = 1e-3, .weight_decay = 0.1, .count_zeros = true}};
+  testing_models::ListSource batch(
+      {trainer.train->next(), trainer.train->next()});  // data is made on the host
+  const TrainStepContext parts{*trainer.model, *trainer.weights, *trainer.optimizer, batch,
+                               trainer.timers, trainer.rank,     trainer.pipeline};
+  const TrainStepOptions options{.iteration = 1,
+                                 .num_microbatches = 2,
+                                 .update = {.lr = 1e-3, .weight_decay = 0.1, .count_zeros = true}};
   train_step(parts, options);
   const ReadCounter counter;
   EXPECT_TRUE(train_step(parts, options).update.applied);
   EXPECT_EQ(host_reads, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Gpt, HostReadsOf,
-                         testing::Values(std::vector<std::string>{}, std::vector<std::string>{"--bf16", "--calculate-per-token-loss"},
-                                         std::vector<std::string>{"--fp16", "--loss-scale", "128"},
-                                         std::vector<std::string>{"--optimizer", "sgd", "--attention-dropout", "0"},
-                                         std::vector<std::string>{"--position-embedding-type", "rope", "--normalization", "RMSNorm", "--swiglu",
-                                                                  "--window-size", "4,0"}));
+INSTANTIATE_TEST_SUITE_P(
+    Gpt, HostReadsOf,
+    testing::Values(std::vector<std::string>{},
+                    std::vector<std::string>{"--bf16", "--calculate-per-token-loss"},
+                    std::vector<std::string>{"--fp16", "--loss-scale", "128"},
+                    std::vector<std::string>{"--optimizer", "sgd", "--attention-dropout", "0"},
+                    std::vector<std::string>{"--position-embedding-type", "rope", "--normalization",
+                                             "RMSNorm", "--swiglu", "--window-size", "4,0"}));
 
 }  // namespace
 }  // namespace megatron

@@ -1,4 +1,5 @@
-// Expected lines: Megatron-LM's training_log and evaluate_and_print_results format strings, evaluated by Python.
+// Expected lines: Megatron-LM's training_log and evaluate_and_print_results format strings,
+// evaluated by Python.
 #include "megatron/training/observability/log_lines.h"
 
 #include <gtest/gtest.h>
@@ -23,9 +24,12 @@ IterationReport example() {
 
 TEST(IterationLine, IsMegatronsLineWithTokensPerSecondBehind) {
   EXPECT_EQ(iteration_line(example(), "2026-01-01 12:00:00"),
-            " [2026-01-01 12:00:00] iteration       10/     100 | consumed samples:          320 | elapsed time per iteration (ms): 123.4 | "
-            "throughput per GPU (TFLOP/s/GPU): 1.2 | learning rate: 1.000000E-04 | global batch size:    32 | lm loss: 4.567890E+00 | "
-            "loss scale: 1.0 | grad norm: 1.234 | number of skipped iterations:   0 | number of nan iterations:   0 | tokens per second: 1234 |");
+            " [2026-01-01 12:00:00] iteration       10/     100 | consumed samples:          320 | "
+            "elapsed time per iteration (ms): 123.4 | "
+            "throughput per GPU (TFLOP/s/GPU): 1.2 | learning rate: 1.000000E-04 | global batch "
+            "size:    32 | lm loss: 4.567890E+00 | "
+            "loss scale: 1.0 | grad norm: 1.234 | number of skipped iterations:   0 | number of "
+            "nan iterations:   0 | tokens per second: 1234 |");
 }
 
 TEST(IterationLine, OptionalFieldsStandWhereMegatronPutsThem) {
@@ -38,20 +42,30 @@ TEST(IterationLine, OptionalFieldsStandWhereMegatronPutsThem) {
   report.skipped_iterations = 2;
   report.nan_iterations = 1;
   EXPECT_EQ(iteration_line(report, "T"),
-            " [T] iteration       10/     100 | consumed samples:          320 | skipped samples:           64 | elapsed time per iteration "
-            "(ms): 123.4 | learning rate: 1.000000E-04 | global batch size:    32 | lm loss: 4.567890E+00 | loss scale: 1.0 | num zeros: 7 | "
-            "params norm: 42.500 | number of skipped iterations:   2 | number of nan iterations:   1 | tokens per second: 1234 |");
+            " [T] iteration       10/     100 | consumed samples:          320 | skipped samples:  "
+            "         64 | elapsed time per iteration "
+            "(ms): 123.4 | learning rate: 1.000000E-04 | global batch size:    32 | lm loss: "
+            "4.567890E+00 | loss scale: 1.0 | num zeros: 7 | "
+            "params norm: 42.500 | number of skipped iterations:   2 | number of nan iterations:   "
+            "1 | tokens per second: 1234 |");
 }
 
 TEST(ValidationBlock, IsFramedByDashesOneLongerThanTheLine) {
-  const std::string line = " validation loss at iteration 10 | lm loss value: 1.500000E+00 | lm loss PPL: 4.481689E+00 | ";
+  const std::string line =
+      " validation loss at iteration 10 | lm loss value: 1.500000E+00 | lm loss PPL: 4.481689E+00 "
+      "| ";
   const std::string frame(line.size() + 1, '-');
-  EXPECT_EQ(validation_block("iteration 10", {{"lm loss", 1.5}}), frame + "\n" + line + "\n" + frame);
+  EXPECT_EQ(validation_block("iteration 10", {{"lm loss", 1.5}}),
+            frame + "\n" + line + "\n" + frame);
 }
 
-TEST(ValidationBlock, PerplexityStopsAtExpOfTwenty) { EXPECT_DOUBLE_EQ(perplexity(1000), 485165195.4097903); }
+TEST(ValidationBlock, PerplexityStopsAtExpOfTwenty) {
+  EXPECT_DOUBLE_EQ(perplexity(1000), 485165195.4097903);
+}
 
-TEST(EventLine, HasMegatronsSpelling) { EXPECT_EQ(event_line("after training is done", "T"), "[after training is done] datetime: T "); }
+TEST(EventLine, HasMegatronsSpelling) {
+  EXPECT_EQ(event_line("after training is done", "T"), "[after training is done] datetime: T ");
+}
 
 }  // namespace
 }  // namespace megatron

@@ -1,4 +1,5 @@
-// What keeps a long run safe: stopping in time, on any clock, signals while saving, what is kept and what is written down.
+// What keeps a long run safe: stopping in time, on any clock, signals while saving, what is kept
+// and what is written down.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -63,9 +64,9 @@ TEST(JobDeadline, StopsWhenARoundAndASaveMightNotFit) {
   FakeTime time;
   const RunClock clock = time.clock();
   JobDeadline deadline(clock, time.epoch_s + 600);
-  deadline.note_round(60);
-  deadline.note_round(20);
-  deadline.note_save(100);
+  deadline.record_iteration_time(60);
+  deadline.record_iteration_time(20);
+  deadline.record_save_time(100);
   EXPECT_EQ(deadline.seconds_needed(), 150 + 60 + JobDeadline::kMarginS);
   time.epoch_s -= 100000;  // of no consequence once the job runs
   time.monotonic_s += 359;
@@ -73,20 +74,23 @@ TEST(JobDeadline, StopsWhenARoundAndASaveMightNotFit) {
   time.monotonic_s += 2;
   EXPECT_TRUE(deadline.is_near());
   TrainingConfig training;
-  EXPECT_THAT(*ExitConditions(training, clock, 0, &deadline, Rank()).reason(7), HasSubstr("before the end of its Slurm job: 3:59 are left"));
+  EXPECT_THAT(*ExitConditions(training, clock, 0, &deadline, Rank()).reason(7),
+              HasSubstr("before the end of its Slurm job: 3:59 are left"));
 }
 
 TEST(JobDeadline, EnvironmentIsHeededWhereItMakesSense) {
   FakeTime time;
   const RunClock clock = time.clock();
   EXPECT_EQ(slurm_deadline(nullptr, clock, true).line, "");
-  EXPECT_THAT(slurm_deadline("soon", clock, true).line, HasSubstr("'soon' is no number of seconds"));
-  const AnnouncedDeadline past = slurm_deadline("1700000000", clock, true);
+  EXPECT_THAT(slurm_deadline("soon", clock, true).line,
+              HasSubstr("'soon' is no number of seconds"));
+  const SlurmDeadline past = slurm_deadline("1700000000", clock, true);
   EXPECT_FALSE(past.deadline.has_value());
   EXPECT_THAT(past.line, HasSubstr("which has passed"));
-  const AnnouncedDeadline near = slurm_deadline("1800003600", clock, true);
+  const SlurmDeadline near = slurm_deadline("1800003600", clock, true);
   EXPECT_TRUE(near.deadline.has_value());
-  EXPECT_THAT(near.line, ContainsRegex("the Slurm job ends at [0-9-]{10} [0-9:]{8}, in 1:00:00: the run saves and stops before"));
+  EXPECT_THAT(near.line, ContainsRegex("the Slurm job ends at [0-9-]{10} [0-9:]{8}, in 1:00:00: "
+                                       "the run saves and stops before"));
   EXPECT_FALSE(slurm_deadline("1800003600", clock, false).deadline.has_value());
 }
 
@@ -94,22 +98,29 @@ TEST_F(LongRunTest, ProgressFileIsMegatrons) {
   FakeTime time;
   setenv("TZ", "UTC", 1);
   tzset();
-  ProgressLog log(root_, {.job_id = "42", .world_size = 2, .floating_point_operations = 0}, time.clock());
+  ProgressLog log(root_, {.job_id = "42", .world_size = 2, .floating_point_operations = 0},
+                  time.clock());
   log.start();
   time.epoch_s += 100;
   log.saved({.iteration = 10, .floating_point_operations = 4e15, .tokens = 2.5e9, .elapsed_s = 50});
   time.epoch_s += 100;
-  ProgressLog second(root_, {.job_id = "43", .world_size = 2, .floating_point_operations = 4e15}, time.clock());
+  ProgressLog second(root_, {.job_id = "43", .world_size = 2, .floating_point_operations = 4e15},
+                     time.clock());
   second.start();
   time.epoch_s -= 5000;
-  second.saved({.iteration = 20, .floating_point_operations = 8e15, .tokens = 5e9, .elapsed_s = 400});
+  second.saved(
+      {.iteration = 20, .floating_point_operations = 8e15, .tokens = 5e9, .elapsed_s = 400});
   EXPECT_EQ(read_file(root_ / "progress.txt"),
             "2027-01-15 08:00:00\tJob ID: 42\t# GPUs: 2\tStarting job\n"
-            "2027-01-15 08:01:40\tJob ID: 42\t# GPUs: 2\tSaved checkpoint\tIteration: 10\tJob throughput: 40.0 TFLOP/s/GPU\t"
-            "Cumulative throughput: 20.0 TFLOP/s/GPU\tFloating-point operations: 4.00e+15\tTokens (in billions): 2.50\n"
+            "2027-01-15 08:01:40\tJob ID: 42\t# GPUs: 2\tSaved checkpoint\tIteration: 10\tJob "
+            "throughput: 40.0 TFLOP/s/GPU\t"
+            "Cumulative throughput: 20.0 TFLOP/s/GPU\tFloating-point operations: 4.00e+15\tTokens "
+            "(in billions): 2.50\n"
             "2027-01-15 08:03:20\tJob ID: 43\t# GPUs: 2\tStarting job\n"
-            "2027-01-15 06:40:00\tJob ID: 43\t# GPUs: 2\tSaved checkpoint\tIteration: 20\tJob throughput: 5.0 TFLOP/s/GPU\t"
-            "Cumulative throughput: 10.0 TFLOP/s/GPU\tFloating-point operations: 8.00e+15\tTokens (in billions): 5.00\n");
+            "2027-01-15 06:40:00\tJob ID: 43\t# GPUs: 2\tSaved checkpoint\tIteration: 20\tJob "
+            "throughput: 5.0 TFLOP/s/GPU\t"
+            "Cumulative throughput: 10.0 TFLOP/s/GPU\tFloating-point operations: 8.00e+15\tTokens "
+            "(in billions): 5.00\n");
 }
 
 TEST_F(LongRunTest, ProgressOfAnotherWorldSizeStartsAnew) {
@@ -121,13 +132,16 @@ TEST_F(LongRunTest, ProgressOfAnotherWorldSizeStartsAnew) {
   log.start();
   time.epoch_s += 10;
   log.saved({.iteration = 1, .floating_point_operations = 1e13, .tokens = 0, .elapsed_s = 10});
-  EXPECT_THAT(read_file(root_ / "progress.txt"), HasSubstr("Cumulative throughput: 1.0 TFLOP/s/GPU"));
+  EXPECT_THAT(read_file(root_ / "progress.txt"),
+              HasSubstr("Cumulative throughput: 1.0 TFLOP/s/GPU"));
 }
 
 TEST_F(LongRunTest, RetainsMultiplesAndTheLast) {
-  const auto outcome = small_run::run({"--save", folder("a"), "--save-interval", "2", "--save-retain-interval", "4", "--train-iters", "7"});
+  const auto outcome = small_run::run({"--save", folder("a"), "--save-interval", "2",
+                                       "--save-retain-interval", "4", "--train-iters", "7"});
   EXPECT_THAT(kept(folder("a")), ElementsAre(4, 7));
-  EXPECT_THAT(outcome.log, HasSubstr("  removed the checkpoint of iteration 2 from " + folder("a")));
+  EXPECT_THAT(outcome.log,
+              HasSubstr("  removed the checkpoint of iteration 2 from " + folder("a")));
   EXPECT_EQ(read_file(folder("a") + "/latest_checkpointed_iteration.txt"), "7");
 }
 
@@ -136,15 +150,22 @@ TEST_F(LongRunTest, RetentionLeavesLinksAlone) {
   fs::create_directory(folder("b"));
   fs::create_directory_symlink(folder("a") + "/iter_0000003", folder("b") + "/iter_0000003");
   std::ostringstream out;
-  retain_multiples(folder("b"), 3, 4, 10, out);
+  remove_unless_multiple(folder("b"), 3, 4, 10, out);
   EXPECT_TRUE(fs::exists(folder("b") + "/iter_0000003"));
   EXPECT_THAT(out.str(), HasSubstr("it is a symbolic link"));
 }
 
 TEST_F(LongRunTest, NonPersistentCheckpointsBridgeTheGap) {
-  const std::vector<std::string> flags{
-      "--save", folder("a"), "--load", folder("a"), "--save-interval", "4", "--non-persistent-save-interval", "3", "--non-persistent-ckpt-type",
-      "global"};
+  const std::vector<std::string> flags{"--save",
+                                       folder("a"),
+                                       "--load",
+                                       folder("a"),
+                                       "--save-interval",
+                                       "4",
+                                       "--non-persistent-save-interval",
+                                       "3",
+                                       "--non-persistent-ckpt-type",
+                                       "global"};
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.begin(), flags.begin(), flags.end());
     return more;
@@ -158,27 +179,35 @@ TEST_F(LongRunTest, NonPersistentCheckpointsBridgeTheGap) {
   fs::remove_all(folder("a") + "/iter_0000007");
   write_file_atomically(folder("a") + "/latest_checkpointed_iteration.txt", "4");
   const auto resumed = small_run::run(with({}));
-  EXPECT_THAT(resumed.log, HasSubstr("Loading from a non-persistent checkpoint (non-persistent iter 6)"));
+  EXPECT_THAT(resumed.log,
+              HasSubstr("Loading from a non-persistent checkpoint (non-persistent iter 6)"));
   EXPECT_EQ(resumed.trainer.progress, whole.trainer.progress);
-  EXPECT_TRUE(resumed.trainer.weights->buckets()[0].value.equal(whole.trainer.weights->buckets()[0].value));
+  EXPECT_TRUE(
+      resumed.trainer.weights->buckets()[0].value.equal(whole.trainer.weights->buckets()[0].value));
   const auto older = small_run::run(with({"--train-iters", "8"}));
-  EXPECT_THAT(older.log, HasSubstr("WARNING: non-persistent checkpoints are older than persistent checkpoint"));
+  EXPECT_THAT(
+      older.log,
+      HasSubstr("WARNING: non-persistent checkpoints are older than persistent checkpoint"));
   EXPECT_THAT(small_run::run(with({"--ckpt-step", "4", "--save", folder("back")})).log,
               HasSubstr("at iteration 4\n"));
 }
 
-/// Two signals while the folder of a checkpoint is still being written: the save is finished, and no third one is made.
+/// Two signals while the folder of a checkpoint is still being written: the save is finished, and
+/// no third one is made.
 TEST_F(LongRunTest, SignalsDuringASaveDoNotHarmIt) {
   std::ostringstream out;
-  Trainer trainer = set_up(read_run(small_run::flags({"--train-iters", "100000", "--lr-warmup-iters", "0", "--eval-interval", "100000",
-                                                      "--save-interval", "1", "--save", folder("a")})),
-                           out);
+  Trainer trainer =
+      set_up(read_run(small_run::flags({"--train-iters", "100000", "--lr-warmup-iters", "0",
+                                        "--eval-interval", "100000", "--save-interval", "1",
+                                        "--save", folder("a")})),
+             out);
   std::atomic<bool> done = false;
   std::thread killer([&] {
     const auto is_saving = [&] {
       std::error_code code;
       for (const auto& entry : fs::directory_iterator(folder("a"), code)) {
-        if (entry.path().filename().string().find("iter_0000003.tmp") != std::string::npos) return true;
+        if (entry.path().filename().string().find("iter_0000003.tmp") != std::string::npos)
+          return true;
       }
       return false;
     };
@@ -190,10 +219,13 @@ TEST_F(LongRunTest, SignalsDuringASaveDoNotHarmIt) {
   done = true;
   killer.join();
   EXPECT_THAT(out.str(), ContainsRegex("exiting program after receiving SIG(USR1|TERM)\\."));
-  EXPECT_EQ(read_file(folder("a") + "/latest_checkpointed_iteration.txt"), std::to_string(trainer.progress.iteration));
-  for (const auto& entry : fs::directory_iterator(folder("a"))) EXPECT_THAT(entry.path().string(), Not(HasSubstr(".tmp")));
-  const auto resumed = small_run::run({"--load", folder("a"), "--train-iters", std::to_string(trainer.progress.iteration + 2), "--lr-warmup-iters",
-                                       "0", "--eval-interval", "100000"});
+  EXPECT_EQ(read_file(folder("a") + "/latest_checkpointed_iteration.txt"),
+            std::to_string(trainer.progress.iteration));
+  for (const auto& entry : fs::directory_iterator(folder("a")))
+    EXPECT_THAT(entry.path().string(), Not(HasSubstr(".tmp")));
+  const auto resumed = small_run::run({"--load", folder("a"), "--train-iters",
+                                       std::to_string(trainer.progress.iteration + 2),
+                                       "--lr-warmup-iters", "0", "--eval-interval", "100000"});
   EXPECT_EQ(resumed.trainer.progress.iteration, trainer.progress.iteration + 2);
 }
 
@@ -201,7 +233,9 @@ TEST_F(LongRunTest, JumpingWallClockChangesNothing) {
   auto whole = small_run::run({});
   std::ostringstream out;
   Trainer trainer =
-      set_up(read_run(small_run::flags({"--exit-duration-in-mins", "60", "--save", folder("a"), "--save-interval", "3", "--log-progress"})), out);
+      set_up(read_run(small_run::flags({"--exit-duration-in-mins", "60", "--save", folder("a"),
+                                        "--save-interval", "3", "--log-progress"})),
+             out);
   std::int64_t epoch = 1'800'000'000, step = 50'000'000;
   trainer.clock.epoch_s = [&] {
     step = -step + 1'000'000;
@@ -210,14 +244,17 @@ TEST_F(LongRunTest, JumpingWallClockChangesNothing) {
   EXPECT_EQ(train(trainer, out), 0);
   EXPECT_EQ(trainer.progress, whole.trainer.progress);
   EXPECT_TRUE(trainer.weights->buckets()[0].value.equal(whole.trainer.weights->buckets()[0].value));
-  EXPECT_THAT(read_file(folder("a") + "/progress.txt"), Not(ContainsRegex("throughput: (-|inf|nan)")));
+  EXPECT_THAT(read_file(folder("a") + "/progress.txt"),
+              Not(ContainsRegex("throughput: (-|inf|nan)")));
 }
 
 TEST_F(LongRunTest, AbandonedEvaluationIsMadeByTheRunThatResumes) {
-  const auto stopped = small_run::run({"--exit-duration-in-mins", "1e-9", "--eval-interval", "1", "--save", folder("a")});
+  const auto stopped = small_run::run(
+      {"--exit-duration-in-mins", "1e-9", "--eval-interval", "1", "--save", folder("a")});
   EXPECT_EQ(stopped.trainer.progress.consumed_valid_samples, 0);
   EXPECT_THAT(stopped.log, Not(HasSubstr("validation loss")));
-  const auto resumed = small_run::run({"--eval-interval", "1", "--load", folder("a"), "--exit-interval", "2"});
+  const auto resumed =
+      small_run::run({"--eval-interval", "1", "--load", folder("a"), "--exit-interval", "2"});
   EXPECT_THAT(resumed.log, HasSubstr("validation loss at iteration 1 |"));
   EXPECT_THAT(resumed.log, HasSubstr("validation loss at iteration 2 |"));
   EXPECT_EQ(resumed.trainer.progress.consumed_valid_samples, 2 * 4);
@@ -225,7 +262,9 @@ TEST_F(LongRunTest, AbandonedEvaluationIsMadeByTheRunThatResumes) {
 
 TEST_F(LongRunTest, SlurmsEndStopsWithACheckpoint) {
   std::ostringstream out;
-  Trainer trainer = set_up(read_run(small_run::flags({"--train-iters", "1000", "--lr-warmup-iters", "0", "--save", folder("a")})), out);
+  Trainer trainer = set_up(read_run(small_run::flags({"--train-iters", "1000", "--lr-warmup-iters",
+                                                      "0", "--save", folder("a")})),
+                           out);
   FakeTime time;
   trainer.clock = time.clock();
   int calls = 0;

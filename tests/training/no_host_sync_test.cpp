@@ -1,5 +1,6 @@
-// A step on ATen's meta device, whose tensors have shapes and no numbers: reading one on the host throws, mixing in a tensor of the CPU
-// throws, a kernel of the CPU would follow a null pointer. What passes here queues a whole step on any device without waiting for it.
+// A step on ATen's meta device, whose tensors have shapes and no numbers: reading one on the host
+// throws, mixing in a tensor of the CPU throws, a kernel of the CPU would follow a null pointer.
+// What passes here queues a whole step on any device without waiting for it.
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/arange.h>
@@ -32,32 +33,39 @@ at::Tensor& resize(at::Tensor& out, at::IntArrayRef shape) {
 
 at::Tensor& unary_out(const at::Tensor& x, at::Tensor& out) { return resize(out, x.sizes()); }
 
-at::Tensor& binary_out(const at::Tensor& x, const at::Tensor& y, at::Tensor& out) { return resize(out, at::infer_size(x.sizes(), y.sizes())); }
-
-at::Tensor where(const at::Tensor& condition, const at::Tensor& x, const at::Tensor& y) {
-  return at::empty(at::infer_size(condition.sizes(), at::infer_size(x.sizes(), y.sizes())), (x.dim() > 0 ? x : y).options());
+at::Tensor& binary_out(const at::Tensor& x, const at::Tensor& y, at::Tensor& out) {
+  return resize(out, at::infer_size(x.sizes(), y.sizes()));
 }
 
-at::Tensor& where_out(const at::Tensor& condition, const at::Tensor& x, const at::Tensor& y, at::Tensor& out) {
+at::Tensor where(const at::Tensor& condition, const at::Tensor& x, const at::Tensor& y) {
+  return at::empty(at::infer_size(condition.sizes(), at::infer_size(x.sizes(), y.sizes())),
+                   (x.dim() > 0 ? x : y).options());
+}
+
+at::Tensor& where_out(const at::Tensor& condition, const at::Tensor& x, const at::Tensor& y,
+                      at::Tensor& out) {
   return resize(out, at::infer_size(condition.sizes(), at::infer_size(x.sizes(), y.sizes())));
 }
 
 using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
-Three layer_norm(const at::Tensor& x, at::IntArrayRef, const std::optional<at::Tensor>&, const std::optional<at::Tensor>&, double) {
+Three layer_norm(const at::Tensor& x, at::IntArrayRef, const std::optional<at::Tensor>&,
+                 const std::optional<at::Tensor>&, double) {
   auto shape = x.sizes().vec();
   shape.back() = 1;
   const at::Tensor statistic = at::empty(shape, x.options().dtype(at::kFloat));
   return {at::empty_like(x), statistic, statistic.clone()};
 }
 
-Three layer_norm_backward(const at::Tensor& /*dy*/, const at::Tensor& x, at::IntArrayRef, const at::Tensor&, const at::Tensor&,
-                          const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias, std::array<bool, 3>) {
+Three layer_norm_backward(const at::Tensor& /*dy*/, const at::Tensor& x, at::IntArrayRef,
+                          const at::Tensor&, const at::Tensor&,
+                          const std::optional<at::Tensor>& weight,
+                          const std::optional<at::Tensor>& bias, std::array<bool, 3>) {
   return {at::empty_like(x), at::empty_like(*weight), bias ? at::empty_like(*bias) : at::Tensor()};
 }
 
-at::Tensor& addmm_out(const at::Tensor& sum, const at::Tensor& /*a*/, const at::Tensor& /*b*/, at::ScalarType, const at::Scalar&, const at::Scalar&,
-                      at::Tensor& out) {
+at::Tensor& addmm_out(const at::Tensor& sum, const at::Tensor& /*a*/, const at::Tensor& /*b*/,
+                      at::ScalarType, const at::Scalar&, const at::Scalar&, at::Tensor& out) {
   return resize(out, sum.sizes());
 }
 
@@ -97,7 +105,8 @@ void llama(TransformerConfig& config) {
 const Variant kVariants[] = {
     {"gpt2", [](TransformerConfig&) {}},
     {"llama", llama},
-    {"llama, each sample with positions of its own", llama, /*documents=*/false, /*shared_positions=*/false},
+    {"llama, each sample with positions of its own", llama, /*documents=*/false,
+     /*shared_positions=*/false},
     {"llama, documents kept apart", llama, /*documents=*/true},
     {"qwen3",
      [](TransformerConfig& config) {
@@ -126,16 +135,20 @@ struct Precision {
   const char* name;
   c10::ScalarType weights, gradients;
 };
-const Precision kPrecisions[] = {{"fp32", c10::kFloat, c10::kFloat}, {"bf16", c10::kBFloat16, c10::kFloat}, {"fp16", c10::kHalf, c10::kFloat}};
+const Precision kPrecisions[] = {{"fp32", c10::kFloat, c10::kFloat},
+                                 {"bf16", c10::kBFloat16, c10::kFloat},
+                                 {"fp16", c10::kHalf, c10::kFloat}};
 
 Microbatch meta_batch(const Variant& variant) {
   const auto integers = at::TensorOptions().dtype(at::kLong).device(at::kMeta);
   Microbatch microbatch;
   microbatch.tensors["tokens"] = at::empty({kSamples, kSequence}, integers);
   microbatch.tensors["labels"] = at::empty({kSamples, kSequence}, integers);
-  microbatch.tensors["position_ids"] = at::empty({variant.shared_positions ? 1 : kSamples, kSequence}, integers);
+  microbatch.tensors["position_ids"] =
+      at::empty({variant.shared_positions ? 1 : kSamples, kSequence}, integers);
   microbatch.tensors["loss_mask"] = at::empty({kSamples, kSequence}, integers.dtype(at::kFloat));
-  if (variant.documents) microbatch.tensors["document_ids"] = at::empty({kSamples, kSequence}, integers.dtype(at::kInt));
+  if (variant.documents)
+    microbatch.tensors["document_ids"] = at::empty({kSamples, kSequence}, integers.dtype(at::kInt));
   return microbatch;
 }
 
@@ -158,31 +171,41 @@ TEST_P(NoHostSync, AStepReadsNothingBeforeItsEnd) {
   variant.change(config);
   const Rank rank{.device = c10::Device(c10::kMeta)};
   const auto model = make_gpt_model(config, rank, /*vocab_pad_multiple=*/8);
-  ParamStore weights(declared_parameters(*model), {.device = rank.device, .dtype = precision.weights, .grad_dtype = precision.gradients});
+  ParamStore weights(
+      declared_parameters(*model),
+      {.device = rank.device, .dtype = precision.weights, .grad_dtype = precision.gradients});
   weights.initialize(1);
   const bool is_fp16 = precision.weights == c10::kHalf;
-  const auto optimizer = make_optimizer({}, weights, {.initial = is_fp16 ? 65536.0 : 1.0, .is_dynamic = is_fp16});
+  const auto optimizer =
+      make_optimizer({}, weights, {.initial = is_fp16 ? 65536.0 : 1.0, .is_dynamic = is_fp16});
   SameBatch source(meta_batch(variant));
   Timers timers(2, TimerStatistic::minmax);
   PipelinePlan pipeline;
-  const TrainStepOptions options{.num_microbatches = 2, .update = {.lr = 1e-3, .weight_decay = 0.1, .count_zeros = true}};
+  const TrainStepOptions options{.num_microbatches = 2,
+                                 .update = {.lr = 1e-3, .weight_decay = 0.1, .count_zeros = true}};
   try {
     train_step({*model, weights, *optimizer, source, timers, Rank(), pipeline}, options);
     FAIL() << "the step's result was read from the meta device";
   } catch (const std::exception& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("Cannot copy out of meta tensor")) << error.what();
   }
-  const std::string ran = timers.report(std::array<std::string_view, 2>{"backward-compute", "optimizer-inner-step"});
-  EXPECT_THAT(ran, testing::AllOf(testing::HasSubstr("backward-compute"), testing::HasSubstr("optimizer-inner-step")));
+  const std::string ran =
+      timers.report(std::array<std::string_view, 2>{"backward-compute", "optimizer-inner-step"});
+  EXPECT_THAT(ran, testing::AllOf(testing::HasSubstr("backward-compute"),
+                                  testing::HasSubstr("optimizer-inner-step")));
 }
 
 std::string test_name(const testing::TestParamInfo<NoHostSync::ParamType>& info) {
   std::string name = std::string(std::get<0>(info.param).name) + "_" + std::get<1>(info.param).name;
-  std::erase_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)) && c != '_'; });
+  std::erase_if(name,
+                [](char c) { return !std::isalnum(static_cast<unsigned char>(c)) && c != '_'; });
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, NoHostSync, testing::Combine(testing::ValuesIn(kVariants), testing::ValuesIn(kPrecisions)), test_name);
+INSTANTIATE_TEST_SUITE_P(Models, NoHostSync,
+                         testing::Combine(testing::ValuesIn(kVariants),
+                                          testing::ValuesIn(kPrecisions)),
+                         test_name);
 
 }  // namespace
 }  // namespace megatron

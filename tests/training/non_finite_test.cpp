@@ -26,7 +26,8 @@ TransformerConfig two_layers() {
 
 Microbatch ones() {
   Microbatch microbatch;
-  for (const char* name : {"tokens", "labels"}) microbatch.tensors[name] = at::ones({1, 4}, at::kLong);
+  for (const char* name : {"tokens", "labels"})
+    microbatch.tensors[name] = at::ones({1, 4}, at::kLong);
   microbatch.tensors["position_ids"] = at::arange(4).unsqueeze(0);
   microbatch.tensors["loss_mask"] = at::ones({1, 4});
   return microbatch;
@@ -43,10 +44,12 @@ TEST(NonFinite, OverflowNamesTheLayer) {
   PipelinePlan pipeline;
   testing_models::ListSource source({ones()});
   try {
-    train_step({*model, weights, optimizer, source, timers, Rank(), pipeline}, {.num_microbatches = 1, .check_for_nan = true});
+    train_step({*model, weights, optimizer, source, timers, Rank(), pipeline},
+               {.num_microbatches = 1, .check_for_nan = true});
     FAIL();
   } catch (const NonFiniteError& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("every weight is finite\n  first op at fault: decoder.layers.1.mlp.activation, forward\n"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("every weight is finite\n  first op at fault: "
+                                                 "decoder.layers.1.mlp.activation, forward\n"));
   }
 }
 

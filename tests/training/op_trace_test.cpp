@@ -1,4 +1,5 @@
-// A number that is not finite is put in at every kind of place; the trace must name the op, the pass and the sample that it was put into.
+// A number that is not finite is put in at every kind of place; the trace must name the op, the
+// pass and the sample that it was put into.
 #include "megatron/training/resilience/diagnosis/op_trace.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +15,8 @@
 namespace megatron {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN(),
+                kInf = std::numeric_limits<float>::infinity();
 
 TransformerConfig two_layers() {
   TransformerConfig config;
@@ -45,9 +47,12 @@ class OpTraceTest : public testing::Test {
  protected:
   OpTraceTest() { weights_.initialize(1); }
   at::Tensor weight(const std::string& name) { return weights_.find(name)->value(); }
-  OpTrace trace(const Microbatch& microbatch = two_samples()) { return trace_microbatch(*model_, weights_, microbatch); }
+  OpTrace trace(const Microbatch& microbatch = two_samples()) {
+    return trace_microbatch(*model_, weights_, microbatch);
+  }
   /// The trace, which must blame `op` in `pass`.
-  FirstBadOp blamed(FirstBadOp::Pass pass, const std::string& op, const Microbatch& microbatch = two_samples()) {
+  FirstBadOp blamed(FirstBadOp::Pass pass, const std::string& op,
+                    const Microbatch& microbatch = two_samples()) {
     const OpTrace found = trace(microbatch);
     if (!found.first_bad) {
       ADD_FAILURE() << "nothing was found";
@@ -90,9 +95,11 @@ TEST_F(OpTraceTest, HealthyMicrobatchListsEveryOpWithItsGradient) {
                                        "mlp.activation",
                                        "mlp.linear_fc2",
                                        "mlp_bda"};
-  std::vector<std::string> expected{"embedding.word_embeddings", "embedding.position_embeddings", "embedding.dropout"};
+  std::vector<std::string> expected{"embedding.word_embeddings", "embedding.position_embeddings",
+                                    "embedding.dropout"};
   for (const char* index : {"0", "1"}) {
-    for (const std::string& op : layer) expected.push_back("decoder.layers." + std::string(index) + "." + op);
+    for (const std::string& op : layer)
+      expected.push_back("decoder.layers." + std::string(index) + "." + op);
   }
   expected.insert(expected.end(), {"decoder.final_layernorm", "loss"});
   EXPECT_EQ(ops, expected);
@@ -104,7 +111,10 @@ TEST_F(OpTraceTest, RowOfTheEmbedding) {
   EXPECT_THAT(bad.samples, ElementsAre(1));
   EXPECT_THAT(bad.statistics.first_bad, ElementsAre(2, 1, 3));
   EXPECT_EQ(bad.statistics.num_nan, 1);
-  EXPECT_THAT(text_, HasSubstr("embedding.word_embeddings.weight holds 1 NaN among 1024 elements, the first at [7, 3]"));
+  EXPECT_THAT(
+      text_,
+      HasSubstr(
+          "embedding.word_embeddings.weight holds 1 NaN among 1024 elements, the first at [7, 3]"));
   EXPECT_THAT(text_, HasSubstr("in sample 41 of the training order"));
 }
 
@@ -114,7 +124,8 @@ TEST_F(OpTraceTest, WeightOfANormInsideALinear) {
   EXPECT_THAT(bad.samples, ElementsAre(0, 1));
   EXPECT_EQ(bad.input, "decoder.layers.1.self_attn_bda");
   EXPECT_TRUE(bad.before->finite());
-  EXPECT_THAT(text_, HasSubstr("its parameter decoder.layers.1.mlp.linear_fc1.layer_norm_weight holds 1 NaN among 8 elements, the first at [2]"));
+  EXPECT_THAT(text_, HasSubstr("its parameter decoder.layers.1.mlp.linear_fc1.layer_norm_weight "
+                               "holds 1 NaN among 8 elements, the first at [2]"));
 }
 
 TEST_F(OpTraceTest, FinalNorm) {
@@ -124,7 +135,8 @@ TEST_F(OpTraceTest, FinalNorm) {
 
 TEST_F(OpTraceTest, ProductThatOverflowsAlthoughTheWeightIsFinite) {
   weight("decoder.layers.1.mlp.linear_fc1.weight").mul_(1e25);
-  EXPECT_EQ(blamed(forward, "decoder.layers.1.mlp.activation").input, "decoder.layers.1.mlp.linear_fc1");
+  EXPECT_EQ(blamed(forward, "decoder.layers.1.mlp.activation").input,
+            "decoder.layers.1.mlp.linear_fc1");
   EXPECT_THAT(text_, HasSubstr("every weight is finite"));
 }
 
@@ -151,7 +163,8 @@ TEST_F(OpTraceTest, Loss) {
 }
 
 TEST_F(OpTraceTest, LossOfOneTokenNamesItsSample) {
-  weight("embedding.word_embeddings.weight").zero_();  // tied: logits are zero but for a label row out of range of float
+  weight("embedding.word_embeddings.weight")
+      .zero_();  // tied: logits are zero but for a label row out of range of float
   weight("embedding.word_embeddings.weight")[9].fill_(3e38f);
   const FirstBadOp bad = blamed(forward, "loss");
   EXPECT_EQ(bad.what, "loss of each token");
@@ -159,8 +172,11 @@ TEST_F(OpTraceTest, LossOfOneTokenNamesItsSample) {
 
 /// Passes its input on, and multiplies the gradient's element `place` by `factor` on the way back.
 struct SpoilGradient : torch::autograd::Function<SpoilGradient> {
-  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) { return x.clone(); }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*, torch::autograd::variable_list gradients) {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
+    return x.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list gradients) {
     at::Tensor spoilt = gradients[0].clone();
     spoilt.view({-1})[0].fill_(kNan);
     return {spoilt};
@@ -171,10 +187,13 @@ struct SpoilGradient : torch::autograd::Function<SpoilGradient> {
 class BackwardModel : public LanguageModel {
  public:
   BackwardModel() : LanguageModel(nullptr, "") {
-    weight_ = &declare("first.weight", {.sharding = Sharding::replicated({10}), .init = Init::ones(), .tags = {}}, Axis{});
+    weight_ = &declare("first.weight",
+                       {.sharding = Sharding::replicated({10}), .init = Init::ones(), .tags = {}},
+                       Axis{});
   }
   const TransformerConfig& config() const override { return config_; }
-  StageOutput forward_chunk(std::int64_t, const Microbatch& microbatch, const Activations&, bool) override {
+  StageOutput forward_chunk(std::int64_t, const Microbatch& microbatch, const Activations&,
+                            bool) override {
     const at::Tensor first = tracked(*weight_).index({microbatch.at("tokens").t()}).unsqueeze(2);
     notify_op(unit_hooks_, *this, "first", first);
     const at::Tensor second = SpoilGradient::apply(first * 2.0);
@@ -182,8 +201,10 @@ class BackwardModel : public LanguageModel {
     const at::Tensor loss = second.sum();
     notify_op(unit_hooks_, *this, "loss", loss);
     return {.activations = {},
-            .loss = StepOutput{
-                .loss_sum = loss, .count = microbatch.at("loss_mask").sum(), .token_losses = second.detach().squeeze(2).t(), .sums = {}}};
+            .loss = StepOutput{.loss_sum = loss,
+                               .count = microbatch.at("loss_mask").sum(),
+                               .token_losses = second.detach().squeeze(2).t(),
+                               .sums = {}}};
   }
   at::Tensor logits(const at::Tensor&, std::int64_t, KvCache*, bool) override { return {}; }
 
@@ -207,10 +228,12 @@ TEST(OpTrace, GradientThatOnlyBackwardSpoils) {
 }
 
 TEST_F(OpTraceTest, ParameterGradientThatOverflowsInBackward) {
-  // fc2's weight gradient is activationᵀ·gradient: an activation of 1e30 with a loss scale of 1e12 leaves float's range, forward stays inside.
+  // fc2's weight gradient is activationᵀ·gradient: an activation of 1e30 with a loss scale of 1e12
+  // leaves float's range, forward stays inside.
   weight("decoder.layers.1.mlp.linear_fc1.weight").mul_(1e17);
   weight("decoder.layers.1.mlp.linear_fc2.weight").mul_(1e-34);
-  const OpTrace found = trace_microbatch(*model_, weights_, two_samples(), {.gradient_factor = 1e12});
+  const OpTrace found =
+      trace_microbatch(*model_, weights_, two_samples(), {.gradient_factor = 1e12});
   ASSERT_TRUE(found.first_bad);
   EXPECT_EQ(found.first_bad->pass, backward);
   EXPECT_EQ(found.first_bad->op, "decoder.layers.1.mlp.linear_fc2");

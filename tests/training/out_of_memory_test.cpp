@@ -14,18 +14,18 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-TEST(OutOfMemory, KnowsTheWordsOfTheLibraries) {
-  EXPECT_TRUE(says_out_of_memory(
+TEST(OutOfMemoryError, KnowsTheWordsOfTheLibraries) {
+  EXPECT_TRUE(is_out_of_memory_message(
       "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.11 GiB"));
-  EXPECT_TRUE(says_out_of_memory(
+  EXPECT_TRUE(is_out_of_memory_message(
       "DefaultCPUAllocator: not enough memory: you tried to allocate 123 bytes."));
-  EXPECT_TRUE(
-      says_out_of_memory("DefaultCPUAllocator: can't allocate memory: you tried to allocate 123 "
-                         "bytes. Error code 12"));
-  EXPECT_FALSE(says_out_of_memory("shape '[3]' is invalid for input of size 4"));
+  EXPECT_TRUE(is_out_of_memory_message(
+      "DefaultCPUAllocator: can't allocate memory: you tried to allocate 123 "
+      "bytes. Error code 12"));
+  EXPECT_FALSE(is_out_of_memory_message("shape '[3]' is invalid for input of size 4"));
 }
 
-TEST(OutOfMemory, LimitsAreThoseOfTheSystem) {
+TEST(OutOfMemoryError, LimitsAreThoseOfTheSystem) {
   const MemoryLimits limits = memory_limits(c10::kCPU);
   EXPECT_GT(limits.machine, 1e8);
   EXPECT_GT(limits.available, 0);
@@ -42,7 +42,7 @@ std::string message_of(const Trainer& trainer, const auto& fails) {
     try {
       fails();
     } catch (...) {
-      rethrow_with_memory(trainer);
+      rethrow_with_memory_report(trainer);
     }
   } catch (...) {
     const CommandFailure failure = command_failure(std::current_exception());
@@ -52,7 +52,7 @@ std::string message_of(const Trainer& trainer, const auto& fails) {
   return "";
 }
 
-TEST(OutOfMemory, SaysWhatWasAskedWhatIsHeldAndWhatHelps) {
+TEST(OutOfMemoryError, SaysWhatWasAskedWhatIsHeldAndWhatHelps) {
   std::ostringstream out;
   const Trainer trainer = set_up(read_run(small_run::flags({})), out);
   const auto all =
@@ -71,7 +71,7 @@ TEST(OutOfMemory, SaysWhatWasAskedWhatIsHeldAndWhatHelps) {
 }
 
 /// What a step held when it failed counts, although it is freed by the time the message is made.
-TEST(OutOfMemory, CountsTheTensorsOfTheStepThatFailed) {
+TEST(OutOfMemoryError, CountsTheTensorsOfTheStepThatFailed) {
   class Failing : public MicrobatchSource {
    public:
     Microbatch next() override {
@@ -85,7 +85,7 @@ TEST(OutOfMemory, CountsTheTensorsOfTheStepThatFailed) {
   std::string message;
   try {
     train(trainer, out);
-  } catch (const OutOfMemory& error) {
+  } catch (const OutOfMemoryError& error) {
     message = error.what();
   }
   const std::string words = "activations and other tensors at the peak ";

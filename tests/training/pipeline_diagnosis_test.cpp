@@ -1,4 +1,5 @@
-// A number that is not finite in one stage of a pipeline is traced to its op there, although it spoils all stages behind; every rank says so alike.
+// A number that is not finite in one stage of a pipeline is traced to its op there, although it
+// spoils all stages behind; every rank says so alike.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -12,8 +13,8 @@
 
 #include "checkpoint/temporary_folder.h"
 #include "megatron/models/gpt_model.h"
-#include "megatron/parallel/rank_threads.h"
 #include "megatron/parallel/agreement.h"
+#include "megatron/parallel/rank_threads.h"
 #include "megatron/training/resilience/diagnosis/explanation.h"
 #include "megatron/training/resilience/diagnosis/op_trace.h"
 #include "megatron/training/resilience/reruns/guarded_step.h"
@@ -40,12 +41,14 @@ struct Traced {
 PipelineLayout four_layers(ChunkOrder order, std::int64_t num_chunks) {
   PipelineLayout layout{.num_ranks = 2, .num_chunks = num_chunks, .order = order, .stages = {}};
   const std::int64_t stages = 2 * num_chunks, layers = 4 / stages;
-  for (std::int64_t i = 0; i < stages; ++i) layout.stages.push_back({i * layers, layers, i == 0, i == stages - 1});
+  for (std::int64_t i = 0; i < stages; ++i)
+    layout.stages.push_back({i * layers, layers, i == 0, i == stages - 1});
   return layout;
 }
 
 /// Four layers on two ranks, their weights changed, one microbatch traced.
-Traced trace_changed(const PipelineLayout& layout, const Change& change, double gradient_factor = 1) {
+Traced trace_changed(const PipelineLayout& layout, const Change& change,
+                     double gradient_factor = 1) {
   TransformerConfig config = tiny_gpt();
   config.num_layers = 4;
   config.activation = Activation::squared_relu;
@@ -57,15 +60,22 @@ Traced trace_changed(const PipelineLayout& layout, const Change& change, double 
   const auto body = [&](Communicators& communicators) {
     Rank rank;
     rank.index = communicators.rank();
-    rank.pp = {.name = "pp", .rank = rank.index, .size = 2, .comm = communicators.group({0, 1}, "pp")};
-    const auto model = make_gpt_model(config, rank, GptOptions{.vocab_pad_multiple = 8, .layout = &layout});
+    rank.pp = {
+        .name = "pp", .rank = rank.index, .size = 2, .comm = communicators.group({0, 1}, "pp")};
+    const auto model =
+        make_gpt_model(config, rank, GptOptions{.vocab_pad_multiple = 8, .layout = &layout});
     ParamStore weights(declared_parameters(*model), {});
     weights.initialize(1);
-    for (const Parameter* parameter : weights.parameters()) change(parameter->name(), parameter->value());
-    const OpTrace trace = trace_microbatch(*model, weights, microbatch,
-                                           {.gradient_factor = gradient_factor, .pp = &rank.pp, .order = layout.order, .least = [&](double place) {
-                                              return -largest({rank.pp, rank.device}, {-place}, "diagnosis")[0];
-                                            }});
+    for (const Parameter* parameter : weights.parameters())
+      change(parameter->name(), parameter->value());
+    const OpTrace trace =
+        trace_microbatch(*model, weights, microbatch,
+                         {.gradient_factor = gradient_factor,
+                          .pp = &rank.pp,
+                          .order = layout.order,
+                          .all_reduce_min = [&](double place) {
+                            return -largest({rank.pp, rank.device}, {-place}, "diagnosis")[0];
+                          }});
     const std::lock_guard lock(mutex);
     result.traces[static_cast<std::size_t>(rank.index)] = trace;
     if (!trace.first_bad) return;
@@ -99,28 +109,42 @@ void expect_blamed(const PipelineLayout& layout, const Expected& expected) {
 TEST(PipelineDiagnosis, NamesTheFirstStageAtFault) {
   const PipelineLayout layout = four_layers(ChunkOrder::loop, 1);
   expect_blamed(layout, {"embedding.word_embeddings.weight", "embedding.word_embeddings", 0});
-  expect_blamed(layout, {"decoder.layers.1.mlp.linear_fc2.weight", "decoder.layers.1.mlp.linear_fc2", 0});
-  expect_blamed(layout, {"decoder.layers.2.mlp.linear_fc1.weight", "decoder.layers.2.mlp.linear_fc1", 1});
+  expect_blamed(layout,
+                {"decoder.layers.1.mlp.linear_fc2.weight", "decoder.layers.1.mlp.linear_fc2", 0});
+  expect_blamed(layout,
+                {"decoder.layers.2.mlp.linear_fc1.weight", "decoder.layers.2.mlp.linear_fc1", 1});
   expect_blamed(layout, {"output_layer.weight", "loss", 1});
 }
 
 TEST(PipelineDiagnosis, NamesTheFirstOfSeveralChunks) {
   const PipelineLayout loop = four_layers(ChunkOrder::loop, 2), v = four_layers(ChunkOrder::v, 2);
-  expect_blamed(loop, {"decoder.layers.1.mlp.linear_fc2.weight", "decoder.layers.1.mlp.linear_fc2", 1});
-  expect_blamed(loop, {"decoder.layers.2.mlp.linear_fc2.weight", "decoder.layers.2.mlp.linear_fc2", 0});
-  expect_blamed(v, {"decoder.layers.2.mlp.linear_fc2.weight", "decoder.layers.2.mlp.linear_fc2", 1});
-  expect_blamed(v, {"decoder.layers.3.mlp.linear_fc2.weight", "decoder.layers.3.mlp.linear_fc2", 0});
+  expect_blamed(loop,
+                {"decoder.layers.1.mlp.linear_fc2.weight", "decoder.layers.1.mlp.linear_fc2", 1});
+  expect_blamed(loop,
+                {"decoder.layers.2.mlp.linear_fc2.weight", "decoder.layers.2.mlp.linear_fc2", 0});
+  expect_blamed(v,
+                {"decoder.layers.2.mlp.linear_fc2.weight", "decoder.layers.2.mlp.linear_fc2", 1});
+  expect_blamed(v,
+                {"decoder.layers.3.mlp.linear_fc2.weight", "decoder.layers.3.mlp.linear_fc2", 0});
 }
 
 TEST(PipelineDiagnosis, SaysWhereTheInputOfAStageCameFrom) {
-  const Traced traced = trace_changed(four_layers(ChunkOrder::loop, 1), spoil("decoder.layers.2.self_attention.linear_qkv.layer_norm_weight"));
+  const Traced traced =
+      trace_changed(four_layers(ChunkOrder::loop, 1),
+                    spoil("decoder.layers.2.self_attention.linear_qkv.layer_norm_weight"));
   ASSERT_EQ(traced.texts.size(), 1U);
-  EXPECT_THAT(traced.texts.at(1), HasSubstr("first op at fault: decoder.layers.2.self_attention.linear_qkv.layer_norm, forward"));
-  EXPECT_THAT(traced.texts.at(1), HasSubstr("its input came from the stage before, where every op gave finite numbers"));
+  EXPECT_THAT(
+      traced.texts.at(1),
+      HasSubstr(
+          "first op at fault: decoder.layers.2.self_attention.linear_qkv.layer_norm, forward"));
+  EXPECT_THAT(
+      traced.texts.at(1),
+      HasSubstr("its input came from the stage before, where every op gave finite numbers"));
 }
 
 TEST(PipelineDiagnosis, AHealthyMicrobatchHasItsGradientsOnEveryStage) {
-  const Traced traced = trace_changed(four_layers(ChunkOrder::loop, 1), [](const std::string&, at::Tensor) {});
+  const Traced traced =
+      trace_changed(four_layers(ChunkOrder::loop, 1), [](const std::string&, at::Tensor) {});
   EXPECT_TRUE(traced.blamed.empty());
   for (const OpTrace& trace : traced.traces) {
     EXPECT_FALSE(trace.ops.empty());
@@ -131,7 +155,8 @@ TEST(PipelineDiagnosis, AHealthyMicrobatchHasItsGradientsOnEveryStage) {
   }
 }
 
-/// fc2's weight gradient is activationᵀ·gradient: it leaves float's range in the second stage's backward, whose output stays finite.
+/// fc2's weight gradient is activationᵀ·gradient: it leaves float's range in the second stage's
+/// backward, whose output stays finite.
 TEST(PipelineDiagnosis, NamesTheStageWhoseBackwardOverflows) {
   const auto change = [](const std::string& name, at::Tensor weight) {
     if (name == "decoder.layers.2.mlp.linear_fc1.weight") weight.mul_(1e17);
@@ -143,20 +168,26 @@ TEST(PipelineDiagnosis, NamesTheStageWhoseBackwardOverflows) {
   EXPECT_EQ(traced.blamed.at(1).what, "gradient of decoder.layers.2.mlp.linear_fc2.weight");
 }
 
-/// The messages of all ranks, two stages of one layer, after a step whose weight `name` holds a NaN.
+/// The messages of all ranks, two stages of one layer, after a step whose weight `name` holds a
+/// NaN.
 std::vector<std::string> messages_of_run(const std::string& name) {
   const TemporaryFolder folder;
   const RunConfig run =
-      read_run(small_run::flags({"--pipeline-model-parallel-size", "2", "--save", folder.path().string(), "--rerun-mode", "disabled"}), 2);
+      read_run(small_run::flags({"--pipeline-model-parallel-size", "2", "--save",
+                                 folder.path().string(), "--rerun-mode", "disabled"}),
+               2);
   std::vector<std::string> messages(2);
   const auto body = [&](Communicators& communicators) {
     std::ostream silent(nullptr);
-    Trainer trainer = set_up(run, silent, {.communicators = &communicators, .processors = {.count = 1 << 20}});
-    if (const Parameter* spoilt = trainer.weights->find(name)) at::Tensor(spoilt->value()).view({-1})[3].fill_(kNan);
+    Trainer trainer =
+        set_up(run, silent, {.communicators = &communicators, .processors = {.count = 1 << 20}});
+    if (const Parameter* spoilt = trainer.weights->find(name))
+      at::Tensor(spoilt->value()).view({-1})[3].fill_(kNan);
     trainer.batch = trainer.batches.at(0);
     GuardedStep step(trainer, silent);
     try {
-      step.run({*trainer.model, *trainer.weights, *trainer.optimizer, *trainer.train, trainer.timers, trainer.rank, trainer.pipeline},
+      step.run({*trainer.model, *trainer.weights, *trainer.optimizer, *trainer.train,
+                trainer.timers, trainer.rank, trainer.pipeline},
                {.iteration = 1, .num_microbatches = trainer.batch.num_microbatches});
     } catch (const NonFiniteError& error) {
       messages[static_cast<std::size_t>(communicators.rank())] = error.what();
@@ -171,7 +202,8 @@ TEST(PipelineDiagnosis, EveryRankSaysTheSame) {
     const std::string op = "decoder.layers." + std::to_string(layer) + ".mlp.linear_fc2";
     const std::vector<std::string> messages = messages_of_run(op + ".weight");
     EXPECT_EQ(messages[0], messages[1]);
-    EXPECT_THAT(messages[0], testing::StartsWith("rank " + std::to_string(layer) + ": iteration 1: the loss of microbatch 1 of 2"));
+    EXPECT_THAT(messages[0], testing::StartsWith("rank " + std::to_string(layer) +
+                                                 ": iteration 1: the loss of microbatch 1 of 2"));
     EXPECT_THAT(messages[0], HasSubstr("first op at fault: " + op + ", forward"));
     EXPECT_THAT(messages[0], HasSubstr("its parameter " + op + ".weight holds 1 NaN"));
     EXPECT_THAT(messages[0], HasSubstr("the microbatch is saved"));

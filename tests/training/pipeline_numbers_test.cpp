@@ -1,4 +1,5 @@
-// What a run tells of itself is said of the whole model, whichever stages its ranks hold: every number is one rank's.
+// What a run tells of itself is said of the whole model, whichever stages its ranks hold: every
+// number is one rank's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -22,10 +23,13 @@ using Words = std::vector<std::string>;
 
 const Words kUntied{"--untie-embeddings-and-output-weights"};
 const Words kTwoStages{"--pipeline-model-parallel-size", "2"};
-const Words kVStages{"--num-layers", "4", "--pipeline-model-parallel-size", "2", "--pipeline-schedule", "zb-v"};
+const Words kVStages{"--num-layers",        "4",   "--pipeline-model-parallel-size", "2",
+                     "--pipeline-schedule", "zb-v"};
 /// A stage of embeddings alone and one of nothing at all.
-const Words kEmptyStages{"--pipeline-model-parallel-size", "4", "--pipeline-model-parallel-layout", "E||t|tL"};
-const Words kDistributed{"--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather"};
+const Words kEmptyStages{"--pipeline-model-parallel-size", "4", "--pipeline-model-parallel-layout",
+                         "E||t|tL"};
+const Words kDistributed{"--use-distributed-optimizer", "--overlap-grad-reduce",
+                         "--overlap-param-gather"};
 
 Words joined(Words left, const Words& right) {
   left.insert(left.end(), right.begin(), right.end());
@@ -33,15 +37,18 @@ Words joined(Words left, const Words& right) {
 }
 
 /// Calls use(trainer, its log) on every rank of a small run.
-void on_ranks(std::int64_t world_size, const Words& flags, const std::function<void(Trainer&, std::ostringstream&)>& use) {
+void on_ranks(std::int64_t world_size, const Words& flags,
+              const std::function<void(Trainer&, std::ostringstream&)>& use) {
   const RunConfig run = read_run(small_run::flags(flags), world_size);
-  run_rank_threads(world_size,
-                   [&](Communicators& communicators) {
-                     std::ostringstream log;
-                     Trainer trainer = set_up(run, log, {.communicators = &communicators, .processors = {.count = 1 << 20}});
-                     use(trainer, log);
-                   },
-                   {.timeout = std::chrono::seconds(20)});
+  run_rank_threads(
+      world_size,
+      [&](Communicators& communicators) {
+        std::ostringstream log;
+        Trainer trainer =
+            set_up(run, log, {.communicators = &communicators, .processors = {.count = 1 << 20}});
+        use(trainer, log);
+      },
+      {.timeout = std::chrono::seconds(20)});
 }
 
 class PipelineNumbers : public testing::Test {
@@ -53,7 +60,8 @@ class PipelineNumbers : public testing::Test {
   std::vector<Json> metrics(std::int64_t world_size, const Words& flags) {
     const std::string folder = root_ / std::to_string(num_runs_++);
     on_ranks(world_size,
-             joined(flags, {"--train-iters", "2", "--eval-iters", "0", "--lr-warmup-iters", "0", "--log-params-norm", "--log-num-zeros-in-grad",
+             joined(flags, {"--train-iters", "2", "--eval-iters", "0", "--lr-warmup-iters", "0",
+                            "--log-params-norm", "--log-num-zeros-in-grad",
                             "--log-layer-norms-interval", "1", "--tensorboard-dir", folder}),
              [](Trainer& trainer, std::ostringstream& log) { EXPECT_EQ(train(trainer, log), 0); });
     std::vector<Json> lines;
@@ -62,12 +70,14 @@ class PipelineNumbers : public testing::Test {
     return lines;
   }
 
-  const fs::path root_ = fs::temp_directory_path() / ("pipeline_numbers_test." + std::to_string(getpid()));
+  const fs::path root_ =
+      fs::temp_directory_path() / ("pipeline_numbers_test." + std::to_string(getpid()));
   int num_runs_ = 0;
 };
 
 /// Equal, or the same to a relative `tolerance`, with the same names on both sides.
-void expect_same(const Json& actual, const Json& expected, double tolerance, const std::string& what) {
+void expect_same(const Json& actual, const Json& expected, double tolerance,
+                 const std::string& what) {
   ASSERT_EQ(actual.type(), expected.type()) << what;
   if (expected.is_object()) {
     ASSERT_EQ(actual.size(), expected.size()) << what << ": " << actual << "\n" << expected;
@@ -76,7 +86,9 @@ void expect_same(const Json& actual, const Json& expected, double tolerance, con
       expect_same(actual.at(name), value, tolerance, what + " " + name);
     }
   } else if (tolerance > 0 && expected.is_number_float()) {
-    EXPECT_NEAR(actual.get<double>(), expected.get<double>(), tolerance * std::abs(expected.get<double>())) << what;
+    EXPECT_NEAR(actual.get<double>(), expected.get<double>(),
+                tolerance * std::abs(expected.get<double>()))
+        << what;
   } else {
     EXPECT_EQ(actual, expected) << what;
   }
@@ -88,50 +100,67 @@ struct Comparison {
   Words names{"lm loss", "grad_norm", "params_norm", "loss_scale", "layer_norms", "num_zeros"};
 };
 
-void expect_same_numbers(const std::vector<Json>& actual, const std::vector<Json>& expected, const Comparison& comparison, const std::string& what) {
+void expect_same_numbers(const std::vector<Json>& actual, const std::vector<Json>& expected,
+                         const Comparison& comparison, const std::string& what) {
   ASSERT_EQ(actual.size(), 3u) << what;
   ASSERT_EQ(expected.size(), 3u) << what;
   EXPECT_EQ(actual[0].at("run").at("parameters"), expected[0].at("run").at("parameters")) << what;
   for (std::size_t step = 1; step <= comparison.num_steps; ++step) {
     for (const std::string& name : comparison.names)
-      expect_same(actual[step].at(name), expected[step].at(name), comparison.tolerance, what + " step " + std::to_string(step) + " " + name);
+      expect_same(actual[step].at(name), expected[step].at(name), comparison.tolerance,
+                  what + " step " + std::to_string(step) + " " + name);
   }
 }
 
 TEST_F(PipelineNumbers, OfUntiedStagesHaveTheBitsOfOneRank) {
   const std::vector<Json> expected = metrics(1, kUntied);
-  EXPECT_THAT(expected[1].at("layer_norms").at("activation_rms"), testing::SizeIs(4)) << "embedding, two layers, final norm";
-  EXPECT_GT(expected[1].at("num_zeros").get<std::int64_t>(), 0) << "rows of words that no sample holds";
+  EXPECT_THAT(expected[1].at("layer_norms").at("activation_rms"), testing::SizeIs(4))
+      << "embedding, two layers, final norm";
+  EXPECT_GT(expected[1].at("num_zeros").get<std::int64_t>(), 0)
+      << "rows of words that no sample holds";
   expect_same_numbers(metrics(2, joined(kUntied, kTwoStages)), expected, {}, "two stages");
-  expect_same_numbers(metrics(4, joined(kUntied, kEmptyStages)), expected, {}, "a stage of nothing");
+  expect_same_numbers(metrics(4, joined(kUntied, kEmptyStages)), expected, {},
+                      "a stage of nothing");
   const Words four_layers = joined(kUntied, {"--num-layers", "4"});
   expect_same_numbers(metrics(2, joined(kUntied, kVStages)), metrics(1, four_layers), {}, "V");
 }
 
-/// Within rounding: the sum of a shared weight's gradient is split. Where it moves weights, single gradients may be zero by chance.
-const Comparison kShared{.tolerance = 1e-5, .num_steps = 2, .names = {"lm loss", "grad_norm", "params_norm", "loss_scale", "layer_norms"}};
+/// Within rounding: the sum of a shared weight's gradient is split. Where it moves weights, single
+/// gradients may be zero by chance.
+const Comparison kShared{
+    .tolerance = 1e-5,
+    .num_steps = 2,
+    .names = {"lm loss", "grad_norm", "params_norm", "loss_scale", "layer_norms"}};
 
 TEST_F(PipelineNumbers, CountWeightsThatTwoStagesShareOnce) {
   const std::vector<Json> expected = metrics(1, {});
   expect_same_numbers(metrics(2, kTwoStages), expected, kShared, "two stages");
-  expect_same_numbers(metrics(4, joined(kTwoStages, {"--tensor-model-parallel-size", "2"})), expected, kShared, "two stages of two shards");
+  expect_same_numbers(metrics(4, joined(kTwoStages, {"--tensor-model-parallel-size", "2"})),
+                      expected, kShared, "two stages of two shards");
   expect_same_numbers(metrics(4, kEmptyStages), expected, kShared, "a stage of nothing");
   // Activations are those of the last microbatches, which hold other samples with two replicas.
-  expect_same_numbers(metrics(4, joined(kTwoStages, kDistributed)), metrics(2, kDistributed), kShared, "two stages of two replicas");
-  const Comparison rounded{.tolerance = 2e-3, .num_steps = 1, .names = {"lm loss", "grad_norm", "params_norm"}};
-  expect_same_numbers(metrics(4, joined(joined(kTwoStages, kDistributed), {"--bf16"})), metrics(1, {"--bf16"}), rounded, "bf16");
+  expect_same_numbers(metrics(4, joined(kTwoStages, kDistributed)), metrics(2, kDistributed),
+                      kShared, "two stages of two replicas");
+  const Comparison rounded{
+      .tolerance = 2e-3, .num_steps = 1, .names = {"lm loss", "grad_norm", "params_norm"}};
+  expect_same_numbers(metrics(4, joined(joined(kTwoStages, kDistributed), {"--bf16"})),
+                      metrics(1, {"--bf16"}), rounded, "bf16");
 }
 
-TrainStepParts parts_of(Trainer& trainer) {
-  return {*trainer.model, *trainer.weights, *trainer.optimizer, *trainer.train, trainer.timers, trainer.rank, trainer.pipeline};
+TrainStepContext parts_of(Trainer& trainer) {
+  return {*trainer.model, *trainer.weights, *trainer.optimizer, *trainer.train,
+          trainer.timers, trainer.rank,     trainer.pipeline};
 }
 
 TEST_F(PipelineNumbers, CountZerosOfSharedWeightsOnce) {
   const auto zeros = [](std::int64_t world_size, const Words& flags) {
     std::int64_t count = 0;
     on_ranks(world_size, flags, [&](Trainer& trainer, std::ostringstream&) {
-      const TrainStepOptions options{.iteration = 1, .num_microbatches = trainer.batch.num_microbatches, .update = {.count_zeros = true}};
-      const StepLosses losses = forward_backward(parts_of(trainer), options, fetch_microbatches(parts_of(trainer), options));
+      const TrainStepOptions options{.iteration = 1,
+                                     .num_microbatches = trainer.batch.num_microbatches,
+                                     .update = {.count_zeros = true}};
+      const StepLosses losses = forward_backward(parts_of(trainer), options,
+                                                 fetch_microbatches(parts_of(trainer), options));
       for (const ParamBucket& bucket : trainer.weights->buckets()) at::Tensor(bucket.grad).zero_();
       update_weights(parts_of(trainer), options, losses);
       const TrainStepResult result = read_step(parts_of(trainer), options, losses);
@@ -147,39 +176,57 @@ TEST_F(PipelineNumbers, CountZerosOfSharedWeightsOnce) {
 /// An infinite gradient on one stage stops the update on all of them, and all lower the loss scale.
 TEST_F(PipelineNumbers, OneStagesOverflowSkipsTheStepOnAll) {
   for (const std::int64_t bad : {0, 1}) {
-    on_ranks(2, joined(kTwoStages, {"--fp16", "--initial-loss-scale", "1024", "--hysteresis", "1"}), [&](Trainer& trainer, std::ostringstream&) {
-      const TrainStepParts parts = parts_of(trainer);
-      const TrainStepOptions options{.iteration = 1, .num_microbatches = 2, .check_for_nan = false, .update = {.lr = 1e-2}};
-      std::vector<at::Tensor> before;
-      for (const ParamBucket& bucket : trainer.weights->buckets()) before.push_back(bucket.value.clone());
-      const StepLosses losses = forward_backward(parts, options, fetch_microbatches(parts, options));
-      const std::string name = "decoder.layers." + std::to_string(bad) + ".mlp.linear_fc2.weight";
-      if (Parameter* parameter = trainer.weights->find(name)) {
-        EXPECT_EQ(trainer.rank.pp.rank, bad);
-        at::Tensor(parameter->grad()).view({-1})[3].fill_(std::numeric_limits<float>::infinity());
-      }
-      update_weights(parts, options, losses);
-      const TrainStepResult result = read_step(parts, options, losses);
-      EXPECT_FALSE(result.update.applied) << trainer.rank.index;
-      EXPECT_EQ(result.update.non_finite_parameter, name) << trainer.rank.index;
-      EXPECT_EQ(trainer.optimizer->loss_scale().item<double>(), 512) << trainer.rank.index;
-      for (std::size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(trainer.weights->buckets()[i].value.equal(before[i])) << trainer.rank.index;
-    });
+    on_ranks(2, joined(kTwoStages, {"--fp16", "--initial-loss-scale", "1024", "--hysteresis", "1"}),
+             [&](Trainer& trainer, std::ostringstream&) {
+               const TrainStepContext parts = parts_of(trainer);
+               const TrainStepOptions options{.iteration = 1,
+                                              .num_microbatches = 2,
+                                              .check_for_nan = false,
+                                              .update = {.lr = 1e-2}};
+               std::vector<at::Tensor> before;
+               for (const ParamBucket& bucket : trainer.weights->buckets())
+                 before.push_back(bucket.value.clone());
+               const StepLosses losses =
+                   forward_backward(parts, options, fetch_microbatches(parts, options));
+               const std::string name =
+                   "decoder.layers." + std::to_string(bad) + ".mlp.linear_fc2.weight";
+               if (Parameter* parameter = trainer.weights->find(name)) {
+                 EXPECT_EQ(trainer.rank.pp.rank, bad);
+                 at::Tensor(parameter->grad())
+                     .view({-1})[3]
+                     .fill_(std::numeric_limits<float>::infinity());
+               }
+               update_weights(parts, options, losses);
+               const TrainStepResult result = read_step(parts, options, losses);
+               EXPECT_FALSE(result.update.applied) << trainer.rank.index;
+               EXPECT_EQ(result.update.non_finite_parameter, name) << trainer.rank.index;
+               EXPECT_EQ(trainer.optimizer->loss_scale().item<double>(), 512) << trainer.rank.index;
+               for (std::size_t i = 0; i < before.size(); ++i)
+                 EXPECT_TRUE(trainer.weights->buckets()[i].value.equal(before[i]))
+                     << trainer.rank.index;
+             });
   }
 }
 
 TEST_F(PipelineNumbers, ReplicasOfAStageAreCompared) {
-  const Words flags = joined(
-      kTwoStages, {"--train-iters", "2", "--eval-iters", "0", "--lr-warmup-iters", "0", "--check-weight-hash-across-dp-replicas-interval", "1"});
-  on_ranks(4, flags, [](Trainer& trainer, std::ostringstream& log) { EXPECT_EQ(train(trainer, log), 0); });
+  const Words flags =
+      joined(kTwoStages, {"--train-iters", "2", "--eval-iters", "0", "--lr-warmup-iters", "0",
+                          "--check-weight-hash-across-dp-replicas-interval", "1"});
+  on_ranks(4, flags,
+           [](Trainer& trainer, std::ostringstream& log) { EXPECT_EQ(train(trainer, log), 0); });
   try {
     on_ranks(4, flags, [](Trainer& trainer, std::ostringstream&) {
-      if (trainer.rank.index == 3) trainer.weights->find("decoder.layers.1.mlp.linear_fc1.weight")->value().view({-1})[5].add_(1e-3);
+      if (trainer.rank.index == 3)
+        trainer.weights->find("decoder.layers.1.mlp.linear_fc1.weight")
+            ->value()
+            .view({-1})[5]
+            .add_(1e-3);
       check_replicas(*trainer.weights);
     });
     ADD_FAILURE() << "not noticed";
   } catch (const std::exception& error) {
-    EXPECT_THAT(error.what(), HasSubstr("decoder.layers.1.mlp.linear_fc1.weight: ranks 3 differ from rank 2"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("decoder.layers.1.mlp.linear_fc1.weight: ranks 3 differ from rank 2"));
   }
 }
 

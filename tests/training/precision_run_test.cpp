@@ -1,4 +1,5 @@
-// Whole runs of a tiny GPT in 16 bits: they learn what the run in fp32 learns, skip what overflows, and resume exactly.
+// Whole runs of a tiny GPT in 16 bits: they learn what the run in fp32 learns, skip what overflows,
+// and resume exactly.
 #include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +25,8 @@ Flags operator+(Flags left, const Flags& right) {
 std::vector<double> numbers(const std::string& log, const std::string& field) {
   const std::regex pattern(" iteration .*\\| " + field + ": *([-0-9.E+infa]+) \\|");
   std::vector<double> found;
-  for (std::sregex_iterator i(log.begin(), log.end(), pattern), end; i != end; ++i) found.push_back(std::stod((*i)[1]));
+  for (std::sregex_iterator i(log.begin(), log.end(), pattern), end; i != end; ++i)
+    found.push_back(std::stod((*i)[1]));
   return found;
 }
 
@@ -35,18 +37,22 @@ std::map<std::string, at::Tensor> tensors(Trainer& trainer) {
     all[main.pieces()[i].parameter->name()] = main.pieces()[i].parameter->value().clone();
     all["main." + main.pieces()[i].parameter->name()] = main.tensors()[i].clone();
   }
-  trainer.optimizer->visit_state([&](const ParameterPiece& piece, const std::string& state, at::Tensor& tensor) {
-    all[state + "." + piece.parameter->name()] = tensor.clone();
-  });
+  trainer.optimizer->visit_state(
+      [&](const ParameterPiece& piece, const std::string& state, at::Tensor& tensor) {
+        all[state + "." + piece.parameter->name()] = tensor.clone();
+      });
   return all;
 }
 
-const Flags kDynamic{"--fp16", "--initial-loss-scale", "1048576", "--loss-scale-window", "2", "--hysteresis", "1", "--min-loss-scale", "1024"};
+const Flags kDynamic{"--fp16", "--initial-loss-scale", "1048576", "--loss-scale-window",
+                     "2",      "--hysteresis",         "1",       "--min-loss-scale",
+                     "1024"};
 
 class ExactResume : public testing::TestWithParam<Flags> {};
 
 TEST_P(ExactResume, StoppedAndResumedEqualsNeverStopped) {
-  const auto root = std::filesystem::temp_directory_path() / ("precision_run." + std::to_string(getpid()));
+  const auto root =
+      std::filesystem::temp_directory_path() / ("precision_run." + std::to_string(getpid()));
   const Flags flags = GetParam() + Flags{"--train-iters", "6", "--eval-iters", "0"};
   auto whole = small_run::run(flags);
   small_run::run(flags + Flags{"--save", root.string(), "--exit-interval", "3"});
@@ -54,10 +60,12 @@ TEST_P(ExactResume, StoppedAndResumedEqualsNeverStopped) {
   std::filesystem::remove_all(root);
   const auto expected = tensors(whole.trainer), found = tensors(resumed.trainer);
   ASSERT_EQ(expected.size(), found.size());
-  for (const auto& [name, tensor] : expected) EXPECT_TRUE(at::equal(tensor, found.at(name))) << name;
+  for (const auto& [name, tensor] : expected)
+    EXPECT_TRUE(at::equal(tensor, found.at(name))) << name;
   EXPECT_EQ(whole.trainer.progress, resumed.trainer.progress);
   EXPECT_EQ(whole.trainer.optimizer->num_steps(), resumed.trainer.optimizer->num_steps());
-  EXPECT_EQ(whole.trainer.optimizer->loss_scale_state(), resumed.trainer.optimizer->loss_scale_state());
+  EXPECT_EQ(whole.trainer.optimizer->loss_scale_state(),
+            resumed.trainer.optimizer->loss_scale_state());
   if (GetParam() != kDynamic) return;
   const auto skipped = numbers(whole.log, "number of skipped iterations");
   ASSERT_EQ(skipped.size(), 6u);
@@ -65,21 +73,26 @@ TEST_P(ExactResume, StoppedAndResumedEqualsNeverStopped) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Precisions, ExactResume,
-                         testing::Values(Flags{"--bf16"}, kDynamic, Flags{"--bf16", "--optimizer", "sgd"},
-                                         Flags{"--bf16", "--use-precision-aware-optimizer", "--exp-avg-dtype", "bf16", "--exp-avg-sq-dtype", "fp16",
-                                               "--main-grads-dtype", "bf16"}));
+                         testing::Values(Flags{"--bf16"}, kDynamic,
+                                         Flags{"--bf16", "--optimizer", "sgd"},
+                                         Flags{"--bf16", "--use-precision-aware-optimizer",
+                                               "--exp-avg-dtype", "bf16", "--exp-avg-sq-dtype",
+                                               "fp16", "--main-grads-dtype", "bf16"}));
 
 TEST(PrecisionRun, LearnsWhatFp32Learns) {
   const auto wide = numbers(small_run::run({}).log, "lm loss");
-  for (const Flags& flags : {Flags{"--bf16"}, Flags{"--fp16", "--loss-scale", "1024"}, Flags{"--bf16", "--calculate-per-token-loss"}}) {
+  for (const Flags& flags : {Flags{"--bf16"}, Flags{"--fp16", "--loss-scale", "1024"},
+                             Flags{"--bf16", "--calculate-per-token-loss"}}) {
     const auto narrow = numbers(small_run::run(flags).log, "lm loss");
     ASSERT_EQ(narrow.size(), wide.size());
-    for (std::size_t i = 0; i < wide.size(); ++i) EXPECT_NEAR(narrow[i], wide[i], 0.02) << i;  // bfloat16 has three digits
+    for (std::size_t i = 0; i < wide.size(); ++i)
+      EXPECT_NEAR(narrow[i], wide[i], 0.02) << i;  // bfloat16 has three digits
   }
 }
 
 TEST(PrecisionRun, SkippedStepsAreCountedAndDoNotAdvanceTheSchedule) {
-  auto outcome = small_run::run({"--fp16", "--initial-loss-scale", "8388608", "--hysteresis", "1", "--log-num-zeros-in-grad"});
+  auto outcome = small_run::run({"--fp16", "--initial-loss-scale", "8388608", "--hysteresis", "1",
+                                 "--log-num-zeros-in-grad"});
   const auto skipped = numbers(outcome.log, "number of skipped iterations");
   const auto scales = numbers(outcome.log, "loss scale");
   ASSERT_EQ(scales.size(), 8u);
@@ -92,7 +105,8 @@ TEST(PrecisionRun, SkippedStepsAreCountedAndDoNotAdvanceTheSchedule) {
   }
   EXPECT_GT(skipped[0], 0) << outcome.log;
   EXPECT_GT(applied, 0) << outcome.log;
-  EXPECT_EQ(numbers(outcome.log, "grad norm").size(), static_cast<std::size_t>(applied)) << "a skipped step has no norm";
+  EXPECT_EQ(numbers(outcome.log, "grad norm").size(), static_cast<std::size_t>(applied))
+      << "a skipped step has no norm";
   EXPECT_EQ(numbers(outcome.log, "num zeros").size(), static_cast<std::size_t>(applied));
   EXPECT_EQ(outcome.trainer.optimizer->num_steps(), applied);
   EXPECT_EQ(outcome.trainer.scheduler.num_steps(), applied * 4);
@@ -100,12 +114,16 @@ TEST(PrecisionRun, SkippedStepsAreCountedAndDoNotAdvanceTheSchedule) {
 }
 
 TEST(PrecisionRun, DecoupledRateIsLoggedAndMovesTheEmbeddingAlone) {
-  auto outcome = small_run::run({"--decoupled-lr", "0", "--lr", "1e-2", "--train-iters", "3", "--weight-decay", "0"});
-  EXPECT_THAT(outcome.log, testing::HasSubstr("| decoupled learning rate: 0.000000E+00 | global batch size:"));
+  auto outcome = small_run::run(
+      {"--decoupled-lr", "0", "--lr", "1e-2", "--train-iters", "3", "--weight-decay", "0"});
+  EXPECT_THAT(outcome.log,
+              testing::HasSubstr("| decoupled learning rate: 0.000000E+00 | global batch size:"));
   auto fresh = small_run::run({"--train-iters", "3", "--lr", "0", "--weight-decay", "0"});
   const auto moved = tensors(outcome.trainer), start = tensors(fresh.trainer);
-  EXPECT_TRUE(at::equal(moved.at("embedding.word_embeddings.weight"), start.at("embedding.word_embeddings.weight")));
-  EXPECT_FALSE(at::equal(moved.at("decoder.final_layernorm.weight"), start.at("decoder.final_layernorm.weight")));
+  EXPECT_TRUE(at::equal(moved.at("embedding.word_embeddings.weight"),
+                        start.at("embedding.word_embeddings.weight")));
+  EXPECT_FALSE(at::equal(moved.at("decoder.final_layernorm.weight"),
+                         start.at("decoder.final_layernorm.weight")));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// A step in 16 bits: what the loss scale and the averaging of the loss make of the gradients, and what a step that cannot be applied leaves as it
-// is. Expected weights follow by hand from the model of fake_model.h, whose gradient is Σ mask·(w[token] − label), and plain descent.
+// A step in 16 bits: what the loss scale and the averaging of the loss make of the gradients, and
+// what a step that cannot be applied leaves as it is. Expected weights follow by hand from the
+// model of fake_model.h, whose gradient is Σ mask·(w[token] − label), and plain descent.
 #include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +8,8 @@
 #include <limits>
 #include <map>
 
-#include "megatron/training/resilience/non_finite.h"
 #include "megatron/training/loop/train_step.h"
+#include "megatron/training/resilience/non_finite.h"
 #include "training/fake_model.h"
 
 namespace megatron {
@@ -24,8 +25,10 @@ OptimizerConfig descent() {
 }
 
 struct StepRun {
-  StepRun(at::ScalarType dtype, const LossScaling& scaling, const OptimizerConfig& config = descent())
-      : weights(model, {.dtype = dtype, .grad_dtype = at::kFloat}), optimizer(make_optimizer(config, weights, scaling)) {}
+  StepRun(at::ScalarType dtype, const LossScaling& scaling,
+          const OptimizerConfig& config = descent())
+      : weights(model, {.dtype = dtype, .grad_dtype = at::kFloat}),
+        optimizer(make_optimizer(config, weights, scaling)) {}
 
   TrainStepResult step(std::vector<Microbatch> batch, TrainStepOptions options) {
     options.num_microbatches = static_cast<std::int64_t>(batch.size());
@@ -44,10 +47,15 @@ struct StepRun {
   PipelinePlan pipeline;
 };
 
-std::vector<Microbatch> uneven_batch() { return {microbatch({0, 1}, {1, 2}, {1, 1}), microbatch({1, 2}, {4, 8}, {1, 0})}; }
-std::vector<Microbatch> huge_batch() { return {microbatch({0, 1}, {1, 2}, {1, 1}), microbatch({0, 1}, {1e5, 2}, {1, 1})}; }
+std::vector<Microbatch> uneven_batch() {
+  return {microbatch({0, 1}, {1, 2}, {1, 1}), microbatch({1, 2}, {4, 8}, {1, 0})};
+}
+std::vector<Microbatch> huge_batch() {
+  return {microbatch({0, 1}, {1, 2}, {1, 1}), microbatch({0, 1}, {1e5, 2}, {1, 1})};
+}
 
-const LossScaling kDynamic{.initial = 1024, .is_dynamic = true, .min = 1, .window = 2, .hysteresis = 1};
+const LossScaling kDynamic{
+    .initial = 1024, .is_dynamic = true, .min = 1, .window = 2, .hysteresis = 1};
 
 TEST(Precision, LossScaleCancelsOut) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
@@ -72,13 +80,16 @@ TEST(Precision, PerTokenLossDividesOnceByAllTokens) {
 
 TEST(Precision, OverflowSkipsTheStepAndLowersTheScale) {
   StepRun run(at::kHalf, kDynamic);
-  const TrainStepResult skipped = run.step(huge_batch(), {.check_for_nan = false, .update = {.lr = 1}});
+  const TrainStepResult skipped =
+      run.step(huge_batch(), {.check_for_nan = false, .update = {.lr = 1}});
   EXPECT_FALSE(skipped.update.applied);
   EXPECT_EQ(skipped.update.loss_scale, 512);
   EXPECT_EQ(skipped.update.non_finite_parameter, "decoder.weight");
   EXPECT_EQ(run.optimizer->num_steps(), 0);
   EXPECT_THAT(run.main(), testing::Each(0.0f));
-  for (int i = 0; i < 2; ++i) EXPECT_TRUE(run.step(uneven_batch(), {.check_for_nan = false, .update = {.lr = 1}}).update.applied);
+  for (int i = 0; i < 2; ++i)
+    EXPECT_TRUE(
+        run.step(uneven_batch(), {.check_for_nan = false, .update = {.lr = 1}}).update.applied);
   EXPECT_EQ(run.optimizer->loss_scale_state(), (LossScaleState{1024, 0, 1}));
 }
 
@@ -88,7 +99,8 @@ TEST(Precision, NanLossLeavesWeightsStatesAndScaleAlone) {
   run.step(uneven_batch(), {.update = {.lr = 0.1}});
   const auto before = run.main();
   std::map<std::string, at::Tensor> states;
-  run.optimizer->visit_state([&](const ParameterPiece&, const std::string& name, at::Tensor& tensor) { states[name] = tensor.clone(); });
+  run.optimizer->visit_state([&](const ParameterPiece&, const std::string& name,
+                                 at::Tensor& tensor) { states[name] = tensor.clone(); });
   const auto scale = run.optimizer->loss_scale_state();
   auto batch = uneven_batch();
   batch.push_back(microbatch({3, 1}, {std::numeric_limits<float>::quiet_NaN(), 2}, {1, 1}));
@@ -96,20 +108,25 @@ TEST(Precision, NanLossLeavesWeightsStatesAndScaleAlone) {
     run.step(batch, {.iteration = 2, .first_ordinal = 3, .update = {.lr = 0.1}});
     ADD_FAILURE() << "a NaN loss was accepted";
   } catch (const NonFiniteError& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("the loss of microbatch 3 of 3 (sample 5 of the training order) is NaN"));
+    EXPECT_THAT(error.what(),
+                testing::HasSubstr(
+                    "the loss of microbatch 3 of 3 (sample 5 of the training order) is NaN"));
   }
   EXPECT_EQ(run.main(), before);
   EXPECT_EQ(run.optimizer->loss_scale_state(), scale);
   EXPECT_EQ(run.optimizer->num_steps(), 1);
   run.optimizer->visit_state(
-      [&](const ParameterPiece&, const std::string& name, at::Tensor& tensor) { EXPECT_TRUE(at::equal(tensor, states[name])); });
+      [&](const ParameterPiece&, const std::string& name, at::Tensor& tensor) {
+        EXPECT_TRUE(at::equal(tensor, states[name]));
+      });
 }
 
 TEST(Precision, PhasesOfTheOptimizerAreTimedUnderMegatronsNames) {
   StepRun run(at::kFloat, {});
   run.step(uneven_batch(), {.update = {.lr = 1, .count_zeros = true}});
   for (const char* name :
-       {"optimizer", "optimizer-unscale-and-check-inf", "optimizer-clip-main-grad", "optimizer-count-zeros", "optimizer-inner-step"}) {
+       {"optimizer", "optimizer-unscale-and-check-inf", "optimizer-clip-main-grad",
+        "optimizer-count-zeros", "optimizer-inner-step"}) {
     EXPECT_GT(run.timers.seconds(name), 0) << name;
   }
 }

@@ -19,7 +19,8 @@ class CountingSource : public MicrobatchSource {
   CountingSource(std::atomic<std::int64_t>& taken, std::int64_t bad) : taken_(taken), bad_(bad) {}
   Microbatch next() override {
     const std::int64_t number = taken_++;
-    if (number == bad_) throw UserError({"data/text.bin", "ends at sample 3", "make the dataset again"});
+    if (number == bad_)
+      throw UserError({"data/text.bin", "ends at sample 3", "make the dataset again"});
     return {.tensors = {{"tokens", at::full({2, 3}, number, at::kLong)}}, .sample_ordinals = {}};
   }
 
@@ -31,21 +32,24 @@ class CountingSource : public MicrobatchSource {
 class Prefetch : public testing::TestWithParam<bool> {
  protected:
   std::unique_ptr<MicrobatchSource> make(std::int64_t bad = -1, c10::Device device = c10::kCPU) {
-    return prefetched(std::make_unique<CountingSource>(taken_, bad), {.device = device, .in_thread = GetParam(), .depth = 3});
+    return make_prefetch_source(std::make_unique<CountingSource>(taken_, bad),
+                                {.device = device, .in_thread = GetParam(), .depth = 3});
   }
   std::atomic<std::int64_t> taken_{0};
 };
 
 TEST_P(Prefetch, KeepsTheOrder) {
   const auto source = make();
-  for (std::int64_t i = 0; i < 100; ++i) EXPECT_EQ(source->next().at("tokens")[1][2].item<std::int64_t>(), i);
+  for (std::int64_t i = 0; i < 100; ++i)
+    EXPECT_EQ(source->next().at("tokens")[1][2].item<std::int64_t>(), i);
 }
 
 TEST_P(Prefetch, WorksAheadByItsDepthAndNoFurther) {
   const auto source = make();
   source->next();
   const std::int64_t wanted = GetParam() ? 4 : 1;
-  for (int i = 0; i < 1000 && taken_ < wanted; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (int i = 0; i < 1000 && taken_ < wanted; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_EQ(taken_, wanted);
 }
@@ -71,7 +75,8 @@ TEST_P(Prefetch, DeliversOnTheDevice) {
   EXPECT_EQ(microbatch.at("tokens").sizes(), (std::vector<std::int64_t>{2, 3}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, Prefetch, testing::Bool(), [](const auto& info) { return info.param ? "beside" : "inline"; });
+INSTANTIATE_TEST_SUITE_P(Threads, Prefetch, testing::Bool(),
+                         [](const auto& info) { return info.param ? "beside" : "inline"; });
 
 }  // namespace
 }  // namespace megatron

@@ -8,11 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/json.h"
+#include "megatron/ops/op_scope.h"
+#include "megatron/ops/row_operations.h"
 #include "megatron/training/observability/profile/op_cost.h"
 #include "megatron/training/observability/profile/op_recorder.h"
 #include "megatron/training/observability/profile/profile_output.h"
-#include "megatron/ops/op_scope.h"
-#include "megatron/ops/row_operations.h"
 
 namespace megatron {
 namespace {
@@ -28,14 +28,17 @@ TEST(OpFlops, CountTwoPerMultiplyAdd) {
   const std::vector<TensorShape> batched{{{3, 8, 16}}, {{3, 16, 32}}};
   EXPECT_EQ(op_flops("aten::bmm", batched), 2.0 * 3 * 8 * 16 * 32);
   const std::vector<TensorShape> attention{{{2, 4, 10, 64}}, {{2, 4, 20, 64}}, {{2, 4, 20, 64}}};
-  EXPECT_EQ(op_flops("aten::_scaled_dot_product_flash_attention_for_cpu", attention), 4.0 * 2 * 4 * 10 * 20 * 64);
+  EXPECT_EQ(op_flops("aten::_scaled_dot_product_flash_attention_for_cpu", attention),
+            4.0 * 2 * 4 * 10 * 20 * 64);
   const std::vector<TensorShape> backward{{{2, 4, 10, 64}}, {{2, 4, 10, 64}}, {{2, 4, 20, 64}}};
-  EXPECT_EQ(op_flops("aten::_scaled_dot_product_flash_attention_for_cpu_backward", backward), 10.0 * 2 * 4 * 10 * 20 * 64);
+  EXPECT_EQ(op_flops("aten::_scaled_dot_product_flash_attention_for_cpu_backward", backward),
+            10.0 * 2 * 4 * 10 * 20 * 64);
   const std::vector<TensorShape> own{{{10, 2, 4, 64}}, {{20, 2, 2, 64}}, {{20, 2, 2, 32}}};
   EXPECT_EQ(op_flops("megatron::attention", own), 2.0 * 2 * 4 * 10 * 20 * (64 + 32));
   EXPECT_EQ(op_flops("megatron::causal_attention", own), 2.0 * 2 * 4 * (10 * 20 - 45) * (64 + 32));
   const std::vector<TensorShape> own_backward{{{10, 2, 4, 32}}, own[0], own[1], own[2]};
-  EXPECT_EQ(op_flops("megatron::causal_attention_backward", own_backward), 2.0 * 2 * 4 * (10 * 20 - 45) * (3 * 64 + 2 * 32));
+  EXPECT_EQ(op_flops("megatron::causal_attention_backward", own_backward),
+            2.0 * 2 * 4 * (10 * 20 - 45) * (3 * 64 + 2 * 32));
 }
 
 TEST(OpFlops, OfOddShapesAreNone) {
@@ -53,7 +56,8 @@ std::vector<RecordedOp> record(const auto& work) {
 }
 
 const RecordedOp& find(const std::vector<RecordedOp>& ops, const std::string& name) {
-  const auto found = std::ranges::find_if(ops, [&](const RecordedOp& op) { return op.name == name; });
+  const auto found =
+      std::ranges::find_if(ops, [&](const RecordedOp& op) { return op.name == name; });
   EXPECT_NE(found, ops.end()) << name;
   return *found;
 }
@@ -75,7 +79,9 @@ TEST(OpRecorder, SeesOperatorsWithCostsAndBackward) {
 }
 
 TEST(OpRecorder, CountsBytesAndTimeOnce) {
-  const auto ops = record([](OpRecorder&) { at::linear(at::ones({4, 8, 16}), at::ones({32, 16})); });
+  const auto ops = record([](OpRecorder&) {
+    at::linear(at::ones({4, 8, 16}), at::ones({32, 16}));
+  });
   double flops = 0;
   std::int64_t self = 0, outermost = 0;
   for (const RecordedOp& op : ops) {
@@ -90,7 +96,9 @@ TEST(OpRecorder, CountsBytesAndTimeOnce) {
 }
 
 TEST(OpRecorder, SeesKernelsOfOurOwn) {
-  const auto ops = record([](OpRecorder&) { rms_norm_rows(at::ones({4, 8}), at::ones({8}), at::kFloat, 1e-5, 0); });
+  const auto ops = record([](OpRecorder&) {
+    rms_norm_rows(at::ones({4, 8}), at::ones({8}), at::kFloat, 1e-5, 0);
+  });
   const RecordedOp& norm = find(ops, "megatron::norm_rows");
   EXPECT_EQ(norm.bytes, 4.0 * (4 * 8 + 4 * 8));
   EXPECT_EQ(norm.kind, Kind::op);
@@ -128,14 +136,28 @@ TEST(OpRecorder, LeavesNothingBehind) {
 
 std::vector<RecordedOp> example() {
   return {
-      {.name = "aten::mm", .kind = Kind::op, .start_ns = 1000, .duration_ns = 4000, .self_ns = 4000, .bytes = 100, .flops = 2000, .shapes = "[1]"},
-      {.name = "CppNode<megatron::(anonymous namespace)::Linear>", .kind = Kind::backward, .start_ns = 6000, .duration_ns = 1000, .self_ns = 1000},
+      {.name = "aten::mm",
+       .kind = Kind::op,
+       .start_ns = 1000,
+       .duration_ns = 4000,
+       .self_ns = 4000,
+       .bytes = 100,
+       .flops = 2000,
+       .shapes = "[1]"},
+      {.name = "CppNode<megatron::(anonymous namespace)::Linear>",
+       .kind = Kind::backward,
+       .start_ns = 6000,
+       .duration_ns = 1000,
+       .self_ns = 1000},
       {.name = "step", .kind = Kind::phase, .start_ns = 0, .duration_ns = 10000, .self_ns = 5000}};
 }
 
 TEST(ProfileTable, GivesTheFractionOfRoofline) {
   const std::string table =
-      profile_table({.first_iteration = 11, .num_steps = 1, .peak = {.flops_per_second = 1e9, .bytes_per_second = 1e9}}, example());
+      profile_table({.first_iteration = 11,
+                     .num_steps = 1,
+                     .peak = {.flops_per_second = 1e9, .bytes_per_second = 1e9}},
+                    example());
   EXPECT_THAT(table, HasSubstr("profile of iterations 11 to 11: 0.01 ms a step"));
   EXPECT_THAT(table, HasSubstr("50% compute")) << "2000 FLOPs need 2 of the 4 microseconds";
   EXPECT_THAT(table, HasSubstr("\n  Linear "));
@@ -143,13 +165,25 @@ TEST(ProfileTable, GivesTheFractionOfRoofline) {
 }
 
 TEST(ProfileTable, SaysWhatCameFromACache) {
-  const std::vector<RecordedOp> ops{{.name = "aten::copy_", .kind = Kind::op, .duration_ns = 4000, .self_ns = 4000, .bytes = 6000},
-                                    {.name = "aten::add_", .kind = Kind::op, .duration_ns = 4000, .self_ns = 4000, .bytes = 3000}};
+  const std::vector<RecordedOp> ops{{.name = "aten::copy_",
+                                     .kind = Kind::op,
+                                     .duration_ns = 4000,
+                                     .self_ns = 4000,
+                                     .bytes = 6000},
+                                    {.name = "aten::add_",
+                                     .kind = Kind::op,
+                                     .duration_ns = 4000,
+                                     .self_ns = 4000,
+                                     .bytes = 3000}};
   const std::string table =
-      profile_table({.num_steps = 2, .peak = {.flops_per_second = 1e9, .bytes_per_second = 1e9}, .memory = {.tensors = 30, .system = 4}}, ops);
+      profile_table({.num_steps = 2,
+                     .peak = {.flops_per_second = 1e9, .bytes_per_second = 1e9},
+                     .memory = {.tensors = 30, .system = 4}},
+                    ops);
   EXPECT_THAT(table, HasSubstr("in cache: 1.5x memory"));
   EXPECT_THAT(table, HasSubstr("75% memory"));
-  EXPECT_THAT(table, HasSubstr("per step 1.0 operators ran and 15.0 tensors were allocated, 2.0 of them with new memory"));
+  EXPECT_THAT(table, HasSubstr("per step 1.0 operators ran and 15.0 tensors were allocated, 2.0 of "
+                               "them with new memory"));
 }
 
 TEST(TraceJson, IsAListOfCompleteEvents) {

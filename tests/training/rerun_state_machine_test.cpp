@@ -1,4 +1,5 @@
-// States, exit codes and messages against what Megatron Core's own machine did with the same results (fixtures/reruns.jsonl).
+// States, exit codes and messages against what Megatron Core's own machine did with the same
+// results (fixtures/reruns.jsonl).
 #include "megatron/training/resilience/reruns/rerun_state_machine.h"
 
 #include <gmock/gmock.h>
@@ -15,12 +16,19 @@ namespace megatron {
 namespace {
 
 const ResultCheck kNan{.message = "found NaN", .rejects = ResultCheck::Rejects::nan};
-const ResultCheck kSpiky{.message = "Spiky loss", .rejects = ResultCheck::Rejects::large, .context = "loss", .fatal = false};
+const ResultCheck kSpiky{.message = "Spiky loss",
+                         .rejects = ResultCheck::Rejects::large,
+                         .context = "loss",
+                         .fatal = false};
 
-double number(const Json& json) { return json.is_string() ? std::strtod(json.get<std::string>().c_str(), nullptr) : json.get<double>(); }
+double number(const Json& json) {
+  return json.is_string() ? std::strtod(json.get<std::string>().c_str(), nullptr)
+                          : json.get<double>();
+}
 
 /// Runs a step whose n-th run gives results[n]; the last one also serves further runs.
-RerunStateMachine::Verdict run_step(RerunStateMachine& machine, std::int64_t iteration, const std::vector<std::vector<double>>& runs) {
+RerunStateMachine::Verdict run_step(RerunStateMachine& machine, std::int64_t iteration,
+                                    const std::vector<std::vector<double>>& runs) {
   machine.begin(iteration);
   for (std::size_t run = 0; machine.should_run(); ++run) {
     for (const double result : runs.at(std::min(run, runs.size() - 1))) {
@@ -34,8 +42,9 @@ RerunStateMachine::Verdict run_step(RerunStateMachine& machine, std::int64_t ite
 class FixtureTest : public testing::Test {
  protected:
   RerunStateMachine machine(const std::string& node, const std::string& mode = "validate_results") {
-    return RerunStateMachine(
-        {.mode = rerun_mode(mode), .place = {.node = node, .device = 0}, .log = [this](const std::string& line) { log_.push_back(line); }});
+    return RerunStateMachine({.mode = rerun_mode(mode),
+                              .place = {.node = node, .device = 0},
+                              .log = [this](const std::string& line) { log_.push_back(line); }});
   }
   std::vector<std::string> log_;
 };
@@ -75,8 +84,8 @@ TEST_F(FixtureTest, EveryScenarioEndsAsInMegatronCore) {
 TEST(RerunStateMachine, OnACpuTheRestartedRunIsTheSecondOpinion) {
   std::vector<std::string> log;
   const auto make = [&] {
-    return RerunStateMachine(
-        {.place = {.node = "a", .device = 0, .has_alternative = false}, .log = [&](const std::string& line) { log.push_back(line); }});
+    return RerunStateMachine({.place = {.node = "a", .device = 0, .has_alternative = false},
+                              .log = [&](const std::string& line) { log.push_back(line); }});
   };
   RerunStateMachine first = make();
   run_step(first, 1, {{1.0}});
@@ -86,12 +95,16 @@ TEST(RerunStateMachine, OnACpuTheRestartedRunIsTheSecondOpinion) {
   const auto verdict = run_step(second, 2, {{NAN}});
   EXPECT_EQ(verdict.exit_code, kExitFailedOnResultValidation);
   EXPECT_FALSE(verdict.save);
-  EXPECT_THAT(log, testing::Contains(testing::HasSubstr("Correct result (but possible Application error) (found NaN)")));
+  EXPECT_THAT(log, testing::Contains(testing::HasSubstr(
+                       "Correct result (but possible Application error) (found NaN)")));
 }
 
 TEST(RerunStateMachine, ARerunWhoseIterationIsPassedOverIsGivenUp) {
   std::vector<std::string> log;
-  const auto make = [&] { return RerunStateMachine({.place = {.node = "a"}, .log = [&](const std::string& line) { log.push_back(line); }}); };
+  const auto make = [&] {
+    return RerunStateMachine(
+        {.place = {.node = "a"}, .log = [&](const std::string& line) { log.push_back(line); }});
+  };
   RerunStateMachine first = make();
   run_step(first, 1, {{1.0}});
   run_step(first, 2, {{NAN}});
@@ -104,7 +117,8 @@ TEST(RerunStateMachine, ARerunWhoseIterationIsPassedOverIsGivenUp) {
 TEST(RerunStateMachine, DamagedStateIsAUserError) {
   RerunStateMachine machine({.log = [](const std::string&) {}});
   for (const char* text :
-       {"{}", "[]", "3", R"({"iteration": "x"})", R"({"iteration": 1, "failed_message": "m", "failed_sequence": 1, "initial_result": "1",
+       {"{}", "[]", "3", R"({"iteration": "x"})",
+        R"({"iteration": 1, "failed_message": "m", "failed_sequence": 1, "initial_result": "1",
         "suspicious_node": "n", "suspicious_device": 0, "injected_error": "no_such", "largest": {}})"}) {
     EXPECT_THROW(machine.restore(Json::parse(text), "state"), UserError) << text;
   }
@@ -140,22 +154,34 @@ TEST(TrackerFile, IterationsThatFailedTwiceAreSkipped) {
   const auto path = std::filesystem::temp_directory_path() / "tracker_file_test.txt";
   std::filesystem::remove(path);
   const TrackerFile tracker(path.string(), {.node = "n1", .device = 0});
-  tracker.append({.iteration = 5, .status = RerunStatus::initial_run, .result = NAN, .message = "m"});
-  tracker.append({.iteration = 5, .status = RerunStatus::first_rerun_reproducible, .result = NAN, .message = "m"});
+  tracker.append(
+      {.iteration = 5, .status = RerunStatus::initial_run, .result = NAN, .message = "m"});
+  tracker.append({.iteration = 5,
+                  .status = RerunStatus::first_rerun_reproducible,
+                  .result = NAN,
+                  .message = "m"});
   EXPECT_THAT(iterations_to_skip(path.string()).to_skip, testing::IsEmpty());
-  tracker.append({.iteration = 5, .status = RerunStatus::second_rerun_reproducible, .result = NAN, .message = "m"});
-  tracker.append({.iteration = 7, .status = RerunStatus::rerun_disabled, .result = 1.5, .message = "m"});
+  tracker.append({.iteration = 5,
+                  .status = RerunStatus::second_rerun_reproducible,
+                  .result = NAN,
+                  .message = "m"});
+  tracker.append(
+      {.iteration = 7, .status = RerunStatus::rerun_disabled, .result = 1.5, .message = "m"});
   std::ofstream(path, std::ios::app)
       << "not a line of ours\n"
-      << "ts=t node=n2 device=1 jobID=N/A rank=1 iteration=7 status=RerunValidationStatus.RERUN_DISABLED result=1 message='m'\n"
-      << "ts=t node=n2 device=1 jobID=N/A rank=1 iteration=7 status=rerun_disabled result=1 message='m'\n";
+      << "ts=t node=n2 device=1 jobID=N/A rank=1 iteration=7 "
+         "status=RerunValidationStatus.RERUN_DISABLED result=1 message='m'\n"
+      << "ts=t node=n2 device=1 jobID=N/A rank=1 iteration=7 status=rerun_disabled result=1 "
+         "message='m'\n";
   const SkippedIterations found = iterations_to_skip(path.string());
   EXPECT_THAT(found.to_skip, testing::ElementsAre(5));
   EXPECT_THAT(found.to_ignore, testing::ElementsAre(7));
   std::filesystem::remove(path);
 }
 
-TEST(TrackerFile, UnwritablePlaceIsAUserError) { EXPECT_THROW(TrackerFile("/no/such/folder/file", {}), UserError); }
+TEST(TrackerFile, UnwritablePlaceIsAUserError) {
+  EXPECT_THROW(TrackerFile("/no/such/folder/file", {}), UserError);
+}
 
 }  // namespace
 }  // namespace megatron

@@ -1,4 +1,5 @@
-// Stopped and resumed = never stopped, bit for bit: weights, optimizer state, progress, losses. Dropout is on, evaluations lie between.
+// Stopped and resumed = never stopped, bit for bit: weights, optimizer state, progress, losses.
+// Dropout is on, evaluations lie between.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -18,23 +19,28 @@ using testing::Not;
 
 class ResumeTest : public testing::Test {
  protected:
-  std::filesystem::path root_ = std::filesystem::temp_directory_path() / ("resume_test." + std::to_string(getpid()));
+  std::filesystem::path root_ =
+      std::filesystem::temp_directory_path() / ("resume_test." + std::to_string(getpid()));
   void TearDown() override { std::filesystem::remove_all(root_); }
   std::string folder(const std::string& name) const { return (root_ / name).string(); }
 };
 
 std::map<std::string, at::Tensor> tensors(Trainer& trainer) {
   std::map<std::string, at::Tensor> all;
-  for (const Parameter* parameter : trainer.weights->parameters()) all[parameter->name()] = parameter->value().clone();
-  trainer.optimizer->visit_state([&](const ParameterPiece& piece, const std::string& state, at::Tensor& tensor) {
-    all[state + "." + piece.parameter->name()] = tensor.clone();
-  });
+  for (const Parameter* parameter : trainer.weights->parameters())
+    all[parameter->name()] = parameter->value().clone();
+  trainer.optimizer->visit_state(
+      [&](const ParameterPiece& piece, const std::string& state, at::Tensor& tensor) {
+        all[state + "." + piece.parameter->name()] = tensor.clone();
+      });
   return all;
 }
 
-/// Each loss line of a log without its times: iteration and validation lines of iterations past `after`.
+/// Each loss line of a log without its times: iteration and validation lines of iterations past
+/// `after`.
 std::vector<std::string> losses(const std::string& log, int after) {
-  static const std::regex line("iteration +([0-9]+)(?:/| on | \\|).*?(lm loss(?: value)?: [0-9.E+-]+)");
+  static const std::regex line(
+      "iteration +([0-9]+)(?:/| on | \\|).*?(lm loss(?: value)?: [0-9.E+-]+)");
   std::vector<std::string> found;
   for (std::sregex_iterator i(log.begin(), log.end(), line), end; i != end; ++i) {
     if (std::stoi((*i)[1]) > after) found.push_back((*i)[1].str() + " " + (*i)[2].str());
@@ -71,14 +77,22 @@ TEST_F(ResumeTest, ProlongedRunStretchesItsSchedule) {
   small_run::run({"--save", folder("a"), "--train-iters", "4"});
   const auto resumed = small_run::run({"--load", folder("a"), "--train-iters", "6"});
   EXPECT_EQ(resumed.trainer.progress.iteration, 6);
-  EXPECT_THAT(resumed.log, HasSubstr("    --train-iters: 4 in the checkpoint, 6 now: schedules that end with the run stretch"));
+  EXPECT_THAT(resumed.log, HasSubstr("    --train-iters: 4 in the checkpoint, 6 now: schedules "
+                                     "that end with the run stretch"));
 }
 
 TEST_F(ResumeTest, AnotherLearningRateNeedsALeaveToOverride) {
   small_run::run({"--save", folder("a"), "--exit-interval", "4"});
   EXPECT_THROW(small_run::run({"--load", folder("a"), "--lr", "2e-2"}), UserError);
-  EXPECT_EQ(small_run::run({"--load", folder("a"), "--lr", "2e-2", "--override-opt_param-scheduler"}).trainer.scheduler.schedule().max_lr, 2e-2);
-  EXPECT_EQ(small_run::run({"--load", folder("a"), "--lr", "2e-2", "--use-checkpoint-opt_param-scheduler"}).trainer.scheduler.schedule().max_lr,
+  EXPECT_EQ(
+      small_run::run({"--load", folder("a"), "--lr", "2e-2", "--override-opt_param-scheduler"})
+          .trainer.scheduler.schedule()
+          .max_lr,
+      2e-2);
+  EXPECT_EQ(small_run::run(
+                {"--load", folder("a"), "--lr", "2e-2", "--use-checkpoint-opt_param-scheduler"})
+                .trainer.scheduler.schedule()
+                .max_lr,
             1e-2);
 }
 
@@ -88,13 +102,15 @@ TEST_F(ResumeTest, FinetuneStartsAtIterationZeroWithoutOptimizer) {
   Trainer trainer = set_up(read_run(small_run::flags({"--load", folder("a"), "--finetune"})), out);
   EXPECT_EQ(trainer.progress, TrainingProgress{});
   EXPECT_EQ(trainer.optimizer->num_steps(), 0);
-  EXPECT_TRUE(trainer.weights->parameters()[0]->value().equal(first.trainer.weights->parameters()[0]->value()));
+  EXPECT_TRUE(trainer.weights->parameters()[0]->value().equal(
+      first.trainer.weights->parameters()[0]->value()));
 }
 
 TEST_F(ResumeTest, WithoutOptimizerTheIterationStays) {
   small_run::run({"--save", folder("a"), "--train-iters", "3", "--no-save-optim"});
   std::ostringstream out;
-  const Trainer trainer = set_up(read_run(small_run::flags({"--load", folder("a"), "--no-load-optim"})), out);
+  const Trainer trainer =
+      set_up(read_run(small_run::flags({"--load", folder("a"), "--no-load-optim"})), out);
   EXPECT_EQ(trainer.progress.iteration, 3);
   EXPECT_EQ(trainer.optimizer->num_steps(), 0);
   EXPECT_THROW(small_run::run({"--load", folder("a")}), UserError);
@@ -104,7 +120,8 @@ TEST_F(ResumeTest, MissingCheckpointWarnsAndStartsFromScratch) {
   const auto outcome = small_run::run({"--load", folder("nothing"), "--train-iters", "3"});
   EXPECT_THAT(outcome.log, HasSubstr("WARNING: could not find the metadata file"));
   EXPECT_EQ(outcome.trainer.progress.iteration, 3);
-  EXPECT_THROW(small_run::run({"--load", folder("nothing"), "--exit-on-missing-checkpoint"}), UserError);
+  EXPECT_THROW(small_run::run({"--load", folder("nothing"), "--exit-on-missing-checkpoint"}),
+               UserError);
 }
 
 TEST_F(ResumeTest, FinishedRunTrainsNoFurther) {

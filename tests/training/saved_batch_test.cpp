@@ -49,7 +49,8 @@ class SavedBatchTest : public testing::Test {
     save_batch(path_, batch);
     return message_of([&] { load_batch(path_); });
   }
-  std::filesystem::path folder_ = std::filesystem::temp_directory_path() / ("saved_batch_test_" + std::to_string(getpid())),
+  std::filesystem::path folder_ = std::filesystem::temp_directory_path() /
+                                  ("saved_batch_test_" + std::to_string(getpid())),
                         path_ = folder_ / "batch.safetensors";
 };
 
@@ -63,21 +64,33 @@ TEST_F(SavedBatchTest, ComesBackAsItWas) {
   EXPECT_EQ(back.checkpoint_root, "/runs/x");
   EXPECT_EQ(back.cause, "why");
   EXPECT_EQ(back.model.hidden_size, 8);
-  for (const auto& [name, tensor] : batch.microbatch.tensors) EXPECT_TRUE(back.microbatch.at(name).equal(tensor)) << name;
+  for (const auto& [name, tensor] : batch.microbatch.tensors)
+    EXPECT_TRUE(back.microbatch.at(name).equal(tensor)) << name;
   EXPECT_TRUE(back.microbatch.sample_ordinals.equal(batch.microbatch.sample_ordinals));
   EXPECT_EQ(saved_batch_path("d", batch), "d/batch_iter_0000007_microbatch_2.safetensors");
 }
 
 TEST_F(SavedBatchTest, BrokenFilesAreNamed) {
   using testing::HasSubstr;
-  EXPECT_THAT(message([](SavedBatch& b) { b.microbatch.tensors.erase("labels"); }), HasSubstr("has no tensor 'labels'"));
+  EXPECT_THAT(message([](SavedBatch& b) { b.microbatch.tensors.erase("labels"); }),
+              HasSubstr("has no tensor 'labels'"));
   EXPECT_THAT(message([](SavedBatch& b) { b.microbatch.tensors["tokens"][1][3] = 10; }),
               HasSubstr("'tokens' holds id 10, outside the 10 of the model"));
-  EXPECT_THAT(message([](SavedBatch& b) { b.microbatch.tensors["labels"][0][0] = -1; }), HasSubstr("'labels' holds id -1"));
-  EXPECT_THAT(message([](SavedBatch& b) { b.microbatch.tensors["loss_mask"] = torch::ones({2, 3}); }), HasSubstr("'loss_mask' is not of the shape"));
-  EXPECT_THAT(message([](SavedBatch& b) { b.microbatch.tensors["tokens"] = torch::ones({2, 4}); }), HasSubstr("'tokens' has the wrong type"));
-  EXPECT_THAT(message([](SavedBatch& b) { b.microbatch.tensors["position_ids"][0][3] = 4; }), HasSubstr("'position_ids' holds id 4, outside the 4"));
-  EXPECT_THAT(message([](SavedBatch& b) { b.microbatch.sample_ordinals = torch::ones({1}, torch::kLong); }), HasSubstr("'sample_ordinals'"));
+  EXPECT_THAT(message([](SavedBatch& b) { b.microbatch.tensors["labels"][0][0] = -1; }),
+              HasSubstr("'labels' holds id -1"));
+  EXPECT_THAT(message([](SavedBatch& b) {
+                b.microbatch.tensors["loss_mask"] = torch::ones({2, 3});
+              }),
+              HasSubstr("'loss_mask' is not of the shape"));
+  EXPECT_THAT(message([](SavedBatch& b) {
+                b.microbatch.tensors["tokens"] = torch::ones({2, 4});
+              }),
+              HasSubstr("'tokens' has the wrong type"));
+  EXPECT_THAT(message([](SavedBatch& b) { b.microbatch.tensors["position_ids"][0][3] = 4; }),
+              HasSubstr("'position_ids' holds id 4, outside the 4"));
+  EXPECT_THAT(
+      message([](SavedBatch& b) { b.microbatch.sample_ordinals = torch::ones({1}, torch::kLong); }),
+      HasSubstr("'sample_ordinals'"));
   EXPECT_THAT(message([](SavedBatch& b) { b.model.hidden_size = 0; }), HasSubstr("hidden_size"));
 }
 

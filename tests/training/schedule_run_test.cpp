@@ -1,4 +1,5 @@
-// Runs whose batch size changes, that evaluate on several sets or only evaluate; stopped anywhere and resumed, they are the run that never stopped.
+// Runs whose batch size changes, that evaluate on several sets or only evaluate; stopped anywhere
+// and resumed, they are the run that never stopped.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -63,12 +64,14 @@ std::map<std::int64_t, double> losses(const std::string& folder) {
   std::istringstream lines(read_file(folder + "/metrics.jsonl"));
   for (std::string line; std::getline(lines, line);) {
     const Json object = Json::parse(line);
-    if (!object.contains("split") && !object.contains("run")) found[object.at("iteration")] = object.at("lm loss");
+    if (!object.contains("split") && !object.contains("run"))
+      found[object.at("iteration")] = object.at("lm loss");
   }
   return found;
 }
 
-void expect_resume_is_exact(const std::string& corpus, const Words& flags, const std::string& folder, std::int64_t iterations) {
+void expect_resume_is_exact(const std::string& corpus, const Words& flags,
+                            const std::string& folder, std::int64_t iterations) {
   const Words data{"--data-path", corpus, "--split", "80,10,10"};
   auto whole = run_on(data, joined(flags, {"--save", folder + "/whole"}));
   ASSERT_EQ(whole.trainer.progress.iteration, iterations);
@@ -76,41 +79,50 @@ void expect_resume_is_exact(const std::string& corpus, const Words& flags, const
   for (std::int64_t stop = 1; stop < iterations; ++stop) {
     const std::string parts = folder + "/stop" + std::to_string(stop);
     run_on(data, joined(flags, {"--save", parts, "--exit-interval", std::to_string(stop)}));
-    auto resumed = run_on(data, joined(flags, {"--save", parts, "--load", parts, "--ckpt-step", std::to_string(stop)}));
+    auto resumed = run_on(data, joined(flags, {"--save", parts, "--load", parts, "--ckpt-step",
+                                               std::to_string(stop)}));
     EXPECT_EQ(resumed.trainer.progress, whole.trainer.progress) << stop;
     EXPECT_EQ(losses(parts), expected) << stop;
-    EXPECT_TRUE(resumed.trainer.weights->buckets()[0].value.equal(whole.trainer.weights->buckets()[0].value)) << stop;
+    EXPECT_TRUE(resumed.trainer.weights->buckets()[0].value.equal(
+        whole.trainer.weights->buckets()[0].value))
+        << stop;
   }
 }
 
 TEST_F(ScheduleRunTest, RampResumesExactlyAtAnyIteration) {
   expect_resume_is_exact(corpus("c", 40),
-                         {"--train-iters", "0", "--train-samples", "44", "--lr-warmup-iters", "0", "--lr-warmup-samples", "6", "--global-batch-size",
-                          "8", "--rampup-batch-size", "2", "2", "14"},
+                         {"--train-iters", "0", "--train-samples", "44", "--lr-warmup-iters", "0",
+                          "--lr-warmup-samples", "6", "--global-batch-size", "8",
+                          "--rampup-batch-size", "2", "2", "14"},
                          root_.string(), 8);
 }
 
 TEST_F(ScheduleRunTest, StepScheduleResumesExactlyAtAnyIteration) {
   expect_resume_is_exact(
       corpus("c", 40),
-      {"--train-iters", "6", "--global-batch-size", "0", "--step-batch-size-schedule", "0:2 64:4 192:8", "--iterations-to-skip", "3"}, root_.string(),
-      6);
+      {"--train-iters", "6", "--global-batch-size", "0", "--step-batch-size-schedule",
+       "0:2 64:4 192:8", "--iterations-to-skip", "3"},
+      root_.string(), 6);
 }
 
 TEST_F(ScheduleRunTest, RampSavesBeforeEachChangeAndCountsItsSamples) {
-  const auto outcome = small_run::run({"--train-iters", "0", "--train-samples", "20", "--lr-warmup-iters", "0", "--global-batch-size", "6",
-                                       "--rampup-batch-size", "2", "2", "6", "--save", folder("a"), "--log-interval", "1"});
+  const auto outcome =
+      small_run::run({"--train-iters", "0", "--train-samples", "20", "--lr-warmup-iters", "0",
+                      "--global-batch-size", "6", "--rampup-batch-size", "2", "2", "6", "--save",
+                      folder("a"), "--log-interval", "1"});
   // 2, 2, 4 (3 samples for each increment), then 6 and 6.
   EXPECT_THAT(committed_iterations(folder("a")), ElementsAre(2, 3, 5));
   EXPECT_EQ(outcome.trainer.progress.consumed_train_samples, 20);
   EXPECT_EQ(outcome.trainer.scheduler.num_steps(), 20);
   EXPECT_THAT(outcome.log, HasSubstr("batch size changes from 2 to 4 after 4 samples\n"));
   EXPECT_THAT(outcome.log, HasSubstr("global batch size:     4 |"));
-  EXPECT_EQ(outcome.trainer.progress.floating_point_operations, 20 * outcome.trainer.flops_per_sample);
+  EXPECT_EQ(outcome.trainer.progress.floating_point_operations,
+            20 * outcome.trainer.flops_per_sample);
 }
 
 TEST_F(ScheduleRunTest, DecreasedBatchesCountWhatTheyLeaveOut) {
-  const auto outcome = small_run::run({"--global-batch-size", "5", "--decrease-batch-size-if-needed", "--train-iters", "4"});
+  const auto outcome = small_run::run(
+      {"--global-batch-size", "5", "--decrease-batch-size-if-needed", "--train-iters", "4"});
   EXPECT_EQ(outcome.trainer.progress.consumed_train_samples, 16);
   EXPECT_EQ(outcome.trainer.progress.skipped_train_samples, 4);
   EXPECT_EQ(outcome.trainer.scheduler.num_steps(), 16);
@@ -119,7 +131,8 @@ TEST_F(ScheduleRunTest, DecreasedBatchesCountWhatTheyLeaveOut) {
 
 TEST_F(ScheduleRunTest, IterationsAreConvertedWithTheRamp) {
   const auto outcome =
-      small_run::run({"--train-iters", "5", "--lr-warmup-iters", "2", "--global-batch-size", "6", "--rampup-batch-size", "2", "2", "6"});
+      small_run::run({"--train-iters", "5", "--lr-warmup-iters", "2", "--global-batch-size", "6",
+                      "--rampup-batch-size", "2", "2", "6"});
   EXPECT_EQ(outcome.trainer.scheduler.schedule().lr_warmup_steps, 4);
   EXPECT_EQ(outcome.trainer.scheduler.schedule().lr_decay_steps, 20);
   EXPECT_EQ(outcome.trainer.scheduler.lr(), 0);
@@ -128,28 +141,35 @@ TEST_F(ScheduleRunTest, IterationsAreConvertedWithTheRamp) {
 TEST_F(ScheduleRunTest, BatchThatCannotBeCutIsRefusedBeforeTraining) {
   small_run::run({"--save", folder("a"), "--exit-interval", "2"});
   try {
-    small_run::run({"--load", folder("a"), "--global-batch-size", "0", "--step-batch-size-schedule", "0:4 160:9", "--override-opt-param-scheduler"});
+    small_run::run({"--load", folder("a"), "--global-batch-size", "0", "--step-batch-size-schedule",
+                    "0:4 160:9", "--override-opt-param-scheduler"});
     ADD_FAILURE() << "accepted";
   } catch (const UserError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("a batch of 9 samples, due from here on (8 samples are consumed)"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("a batch of 9 samples, due from here on (8 samples are consumed)"));
   }
 }
 
 TEST_F(ScheduleRunTest, SeveralValidationSetsHaveALossEach) {
-  const Words data{"--train-data-path", corpus("t", 40),    "--valid-data-path", corpus("v", 9),
-                   corpus("w", 5),      "--test-data-path", corpus("x", 20),     "--multiple-validation-sets"};
+  const Words data{
+      "--train-data-path", corpus("t", 40),    "--valid-data-path", corpus("v", 9),
+      corpus("w", 5),      "--test-data-path", corpus("x", 20),     "--multiple-validation-sets"};
   const auto run = [&](const Words& more) { return run_on(data, more); };
-  const auto whole = run({"--full-validation", "--validation-set-names", "near", "far", "--save", folder("a")});
-  // 9 · 24 tokens hold 13 samples of 16 tokens and a next one, in pairs 12; 5 · 24 hold 7, in pairs 6.
+  const auto whole =
+      run({"--full-validation", "--validation-set-names", "near", "far", "--save", folder("a")});
+  // 9 · 24 tokens hold 13 samples of 16 tokens and a next one, in pairs 12; 5 · 24 hold 7, in
+  // pairs 6.
   EXPECT_THAT(whole.log, HasSubstr("    validation: None\n"));
   EXPECT_THAT(whole.log, HasSubstr("validation-near set takes 12 of its 13 samples"));
   EXPECT_THAT(whole.log, HasSubstr(" validation-near loss at iteration 2 | lm loss value: "));
-  EXPECT_THAT(whole.log, HasSubstr(" validation-far loss at iteration 8 on validation set | lm loss value: "));
+  EXPECT_THAT(whole.log,
+              HasSubstr(" validation-far loss at iteration 8 on validation set | lm loss value: "));
   EXPECT_THAT(whole.log, HasSubstr(" validation loss at iteration 8 on test set | "));
   EXPECT_EQ(whole.trainer.progress.consumed_valid_samples, 5 * 18);
   EXPECT_THAT(read_file(folder("a") + "/metrics.jsonl"), HasSubstr("\"split\":\"validation-far\""));
 
-  const auto counted = run({"--eval-iters", "2", "--eval-global-batch-size", "2", "--eval-micro-batch-size", "1", "--start-eval-at-iter", "5"});
+  const auto counted = run({"--eval-iters", "2", "--eval-global-batch-size", "2",
+                            "--eval-micro-batch-size", "1", "--start-eval-at-iter", "5"});
   EXPECT_THAT(counted.log, HasSubstr(" validation-1 loss at iteration 6 | "));
   EXPECT_THAT(counted.log, Not(HasSubstr("loss at iteration 4 |")));
   EXPECT_EQ(counted.trainer.progress.consumed_valid_samples, 3 * 2 * 4);
@@ -157,9 +177,11 @@ TEST_F(ScheduleRunTest, SeveralValidationSetsHaveALossEach) {
   EXPECT_THROW(run({"--validation-set-names", "one"}), UserError);
 }
 
-/// A whole validation is the mean over every sample: evaluating the same samples in other pieces gives the same value.
+/// A whole validation is the mean over every sample: evaluating the same samples in other pieces
+/// gives the same value.
 TEST_F(ScheduleRunTest, FullValidationIsTheMeanOfTheSet) {
-  const Words data{"--train-data-path", corpus("t", 40), "--valid-data-path", corpus("v", 9), "--test-data-path", corpus("x", 20)};
+  const Words data{"--train-data-path", corpus("t", 40),    "--valid-data-path",
+                   corpus("v", 9),      "--test-data-path", corpus("x", 20)};
   const auto loss = [&](const Words& more) {
     const auto outcome = run_on(data, joined(more, {"--skip-train", "--full-validation"}));
     EXPECT_EQ(outcome.code, 0);
@@ -175,27 +197,35 @@ TEST_F(ScheduleRunTest, FullValidationIsTheMeanOfTheSet) {
 TEST_F(ScheduleRunTest, EvaluationAloneReadsACheckpointAndChangesNothing) {
   const auto trained = small_run::run({"--save", folder("a"), "--train-iters", "4"});
   const auto evaluated = small_run::run({"--load", folder("a"), "--skip-train"});
-  const auto line = [](const std::string& log) { return log.substr(log.rfind("iteration 4 on test set")); };
+  const auto line = [](const std::string& log) {
+    return log.substr(log.rfind("iteration 4 on test set"));
+  };
   EXPECT_EQ(line(evaluated.log), line(trained.log));
   EXPECT_THAT(committed_iterations(folder("a")), ElementsAre(4));
 }
 
 TEST_F(ScheduleRunTest, FinetuneStartsItsRampAnew) {
   small_run::run({"--save", folder("a"), "--train-iters", "4"});
-  const auto outcome = small_run::run({"--load", folder("a"), "--finetune", "--global-batch-size", "8", "--rampup-batch-size", "2", "2", "8"});
-  EXPECT_THAT(outcome.log, HasSubstr("iteration        1/       8 | consumed samples:            2 |"));
+  const auto outcome = small_run::run({"--load", folder("a"), "--finetune", "--global-batch-size",
+                                       "8", "--rampup-batch-size", "2", "2", "8"});
+  EXPECT_THAT(outcome.log,
+              HasSubstr("iteration        1/       8 | consumed samples:            2 |"));
   EXPECT_EQ(outcome.trainer.progress.iteration, 8);
 }
 
 TEST_F(ScheduleRunTest, DifferencesSayWhatFollows) {
   small_run::run({"--save", folder("a"), "--exit-interval", "4"});
-  const std::string log = small_run::run({"--load", folder("a"), "--seed", "7", "--lr", "2e-2", "--override-opt-param-scheduler", "--log-interval",
-                                          "2", "--clip-grad", "0.5"})
+  const std::string log = small_run::run({"--load", folder("a"), "--seed", "7", "--lr", "2e-2",
+                                          "--override-opt-param-scheduler", "--log-interval", "2",
+                                          "--clip-grad", "0.5"})
                               .log;
   EXPECT_THAT(log, HasSubstr(" flags that differ from the checkpoint's:\n"));
-  EXPECT_THAT(log, HasSubstr("  ! --seed: 1234 in the checkpoint, 7 now: another order of the data and other dropout from here on\n"));
-  EXPECT_THAT(log, HasSubstr("    --lr: 0.01 in the checkpoint, 0.02 now: 0.02 holds, by --override-opt-param-scheduler\n"));
-  EXPECT_THAT(log, HasSubstr("    --clip-grad: 1 in the checkpoint, 0.5 now: holds from here on\n"));
+  EXPECT_THAT(log, HasSubstr("  ! --seed: 1234 in the checkpoint, 7 now: another order of the data "
+                             "and other dropout from here on\n"));
+  EXPECT_THAT(log, HasSubstr("    --lr: 0.01 in the checkpoint, 0.02 now: 0.02 holds, by "
+                             "--override-opt-param-scheduler\n"));
+  EXPECT_THAT(log,
+              HasSubstr("    --clip-grad: 1 in the checkpoint, 0.5 now: holds from here on\n"));
   EXPECT_THAT(log, HasSubstr("    --log-interval: 1 in the checkpoint, 2 now\n"));
 }
 
@@ -204,9 +234,11 @@ TEST(ResumeDifferences, EachWayOutOfAScheduleConflictIsNamed) {
   Settings settings;
   settings.scheduler.lr = 0.5;
   EXPECT_THAT(settings_differences(saved, settings),
-              HasSubstr("add --override-opt-param-scheduler for 0.5, or --use-checkpoint-opt-param-scheduler for 0.01"));
+              HasSubstr("add --override-opt-param-scheduler for 0.5, or "
+                        "--use-checkpoint-opt-param-scheduler for 0.01"));
   settings.scheduler.use_checkpoint_opt_param_scheduler = true;
-  EXPECT_THAT(settings_differences(saved, settings), HasSubstr("0.01 holds, by --use-checkpoint-opt-param-scheduler"));
+  EXPECT_THAT(settings_differences(saved, settings),
+              HasSubstr("0.01 holds, by --use-checkpoint-opt-param-scheduler"));
 }
 
 }  // namespace

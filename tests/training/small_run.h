@@ -11,7 +11,8 @@
 
 namespace megatron::small_run {
 
-/// Two layers of width 32 with dropout, Adam, evaluation every 2 of 8 iterations; `more` flags come last and win.
+/// Two layers of width 32 with dropout, Adam, evaluation every 2 of 8 iterations; `more` flags come
+/// last and win.
 inline std::vector<std::string> flags(const std::vector<std::string>& more) {
   std::vector<std::string> all{"gpt",
                                "--num-layers",

@@ -1,4 +1,5 @@
-// FLOPs: the first vector was computed with Megatron-LM's num_floating_point_operations; full attention adds 6·B·s²·h·L by hand.
+// FLOPs: the first vector was computed with Megatron-LM's num_floating_point_operations; full
+// attention adds 6·B·s²·h·L by hand.
 #include "megatron/training/observability/throughput.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +40,9 @@ TEST(ThroughputMeter, DividesByTimeDevicesAndPeak) {
 
 TEST(ThroughputMeter, KnowsNothingWithoutTimeOrPeak) {
   EXPECT_EQ(ThroughputMeter({}, 1.0).rates({.tokens = 5, .seconds = 0}).tokens_per_second, 0);
-  EXPECT_FALSE(ThroughputMeter({.causal = 1, .full = 1}, std::nullopt).rates({.samples = 1, .tokens = 1, .seconds = 1}).mfu);
+  EXPECT_FALSE(ThroughputMeter({.causal = 1, .full = 1}, std::nullopt)
+                   .rates({.samples = 1, .tokens = 1, .seconds = 1})
+                   .mfu);
 }
 
 TEST(GpuPeak, IsTheDataSheetsDenseOne) {

@@ -25,7 +25,8 @@ TEST(Timers, ReportHasMegatronsFormatAndResets) {
   Timers timers(1, TimerStatistic::minmax);
   run_both(timers);
   EXPECT_THAT(timers.report(kNames),
-              MatchesRegex("\\(min, max\\) time across ranks \\(ms\\):\n    forward-backward \\.{31}: \\([0-9]+\\.[0-9]{2}, [0-9]+\\.[0-9]{2}\\)"));
+              MatchesRegex("\\(min, max\\) time across ranks \\(ms\\):\n    forward-backward "
+                           "\\.{31}: \\([0-9]+\\.[0-9]{2}, [0-9]+\\.[0-9]{2}\\)"));
   EXPECT_EQ(timers.report(kNames), "");
 }
 
@@ -33,8 +34,14 @@ TEST(Timers, OtherStatistics) {
   Timers max(1, TimerStatistic::max), all(1, TimerStatistic::all);
   run_both(max);
   run_both(all);
-  EXPECT_THAT(max.report(kNames), MatchesRegex("max time across ranks \\(ms\\):\n    forward-backward \\.{31}: [0-9]+\\.[0-9]{2}"));
-  EXPECT_THAT(all.report(kNames), MatchesRegex("times across ranks \\(ms\\):\n  forward-backward:\n     rank  0: [0-9]+\\.[0-9]{2}"));
+  EXPECT_THAT(
+      max.report(kNames),
+      MatchesRegex(
+          "max time across ranks \\(ms\\):\n    forward-backward \\.{31}: [0-9]+\\.[0-9]{2}"));
+  EXPECT_THAT(
+      all.report(kNames),
+      MatchesRegex(
+          "times across ranks \\(ms\\):\n  forward-backward:\n     rank  0: [0-9]+\\.[0-9]{2}"));
 }
 
 TEST(Timers, TimersAboveTheLevelDoNothing) {
@@ -43,7 +50,9 @@ TEST(Timers, TimersAboveTheLevelDoNothing) {
   EXPECT_EQ(timers.report(kNames), "");
 }
 
-TEST(Timers, UnknownStatisticIsTheUsersMistake) { EXPECT_THROW(timer_statistic("mean"), UserError); }
+TEST(Timers, UnknownStatisticIsTheUsersMistake) {
+  EXPECT_THROW(timer_statistic("mean"), UserError);
+}
 
 }  // namespace
 }  // namespace megatron

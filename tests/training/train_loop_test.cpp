@@ -29,22 +29,26 @@ class TrainLoopTest : public testing::Test {
 
 std::size_t count(const std::string& text, const std::string& part) {
   std::size_t found = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
+    ++found;
   return found;
 }
 
 TEST_F(TrainLoopTest, LossFallsAndLinesAreMegatrons) {
-  const auto outcome = run({"--train-iters", "30", "--hidden-dropout", "0", "--attention-dropout", "0"});
+  const auto outcome =
+      run({"--train-iters", "30", "--hidden-dropout", "0", "--attention-dropout", "0"});
   EXPECT_EQ(outcome.code, 0);
   const std::string losses = outcome.log.substr(outcome.log.find("lm loss: "));
   EXPECT_NEAR(std::stod(losses.substr(9)), std::log(64), 0.2);
   EXPECT_LT(std::stod(outcome.log.substr(outcome.log.rfind("lm loss: ") + 9)), 3.5);
-  EXPECT_THAT(
-      outcome.log,
-      ContainsRegex(" \\[[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8}\\] iteration        1/      30 \\| consumed samples:            4 \\| elapsed time per "
-                    "iteration \\(ms\\): [0-9.]+ \\| learning rate: 5.000000E-03 \\| global batch size:     4 \\| lm loss: [0-9.]+E\\+00 \\| loss "
-                    "scale: 1.0 \\| grad norm: [0-9.]+ \\| number of skipped iterations:   0 \\| number of nan iterations:   0 \\| tokens per "
-                    "second: [0-9]+ \\|\n"));
+  EXPECT_THAT(outcome.log,
+              ContainsRegex(" \\[[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8}\\] iteration        1/      "
+                            "30 \\| consumed samples:            4 \\| elapsed time per "
+                            "iteration \\(ms\\): [0-9.]+ \\| learning rate: 5.000000E-03 \\| "
+                            "global batch size:     4 \\| lm loss: [0-9.]+E\\+00 \\| loss "
+                            "scale: 1.0 \\| grad norm: [0-9.]+ \\| number of skipped iterations:   "
+                            "0 \\| number of nan iterations:   0 \\| tokens per "
+                            "second: [0-9]+ \\|\n"));
   EXPECT_EQ(count(outcome.log, "validation loss at iteration"), 15u + 2u);
   EXPECT_THAT(outcome.log, HasSubstr("iteration 30 on validation set | lm loss value: "));
   EXPECT_THAT(outcome.log, HasSubstr("iteration 30 on test set | lm loss value: "));
@@ -54,12 +58,14 @@ TEST_F(TrainLoopTest, LossFallsAndLinesAreMegatrons) {
 
 TEST_F(TrainLoopTest, LineComesAfterTheFirstIterationAndAtIntervals) {
   const auto outcome = run({"--log-interval", "3"});
-  for (const char* shown : {"iteration        1/", "iteration        3/", "iteration        6/"}) EXPECT_THAT(outcome.log, HasSubstr(shown));
+  for (const char* shown : {"iteration        1/", "iteration        3/", "iteration        6/"})
+    EXPECT_THAT(outcome.log, HasSubstr(shown));
   EXPECT_EQ(count(outcome.log, "consumed samples"), 3u);
 }
 
 TEST_F(TrainLoopTest, SampleBasedRunCountsIterations) {
-  const auto outcome = run({"--train-samples", "14", "--train-iters", "0", "--lr-warmup-iters", "0", "--lr-warmup-samples", "4"});
+  const auto outcome = run({"--train-samples", "14", "--train-iters", "0", "--lr-warmup-iters", "0",
+                            "--lr-warmup-samples", "4"});
   EXPECT_EQ(outcome.trainer.progress.iteration, 3);
   EXPECT_THAT(outcome.log, HasSubstr("setting training iterations to 3"));
 }
@@ -74,7 +80,8 @@ TEST_F(TrainLoopTest, SkippedIterationsPassOverSamplesWithoutUpdate) {
 }
 
 TEST_F(TrainLoopTest, DivergenceStopsWithoutTheLastUpdate) {
-  const std::vector<std::string> flags{"--lr", "1e30", "--lr-warmup-iters", "0", "--clip-grad", "0", "--optimizer", "sgd", "--save"};
+  const std::vector<std::string> flags{
+      "--lr", "1e30", "--lr-warmup-iters", "0", "--clip-grad", "0", "--optimizer", "sgd", "--save"};
   std::vector<std::string> at_once = flags, again = flags;
   at_once.insert(at_once.end(), {root_ / "at_once", "--rerun-mode", "disabled"});
   EXPECT_THROW(run(at_once), NonFiniteError);
@@ -85,16 +92,18 @@ TEST_F(TrainLoopTest, DivergenceStopsWithoutTheLastUpdate) {
 }
 
 TEST_F(TrainLoopTest, WithoutTheCheckNonFiniteUpdatesAreSkippedAndCounted) {
-  const auto outcome =
-      run({"--lr", "1e30", "--lr-warmup-iters", "0", "--clip-grad", "0", "--optimizer", "sgd", "--no-check-for-nan-in-loss-and-grad"});
+  const auto outcome = run({"--lr", "1e30", "--lr-warmup-iters", "0", "--clip-grad", "0",
+                            "--optimizer", "sgd", "--no-check-for-nan-in-loss-and-grad"});
   EXPECT_EQ(outcome.trainer.progress.iteration, 8);
   EXPECT_LT(outcome.trainer.scheduler.num_steps(), 32);
-  EXPECT_THAT(outcome.log, HasSubstr("number of skipped iterations:   1 | number of nan iterations:   1"));
+  EXPECT_THAT(outcome.log,
+              HasSubstr("number of skipped iterations:   1 | number of nan iterations:   1"));
 }
 
 TEST_F(TrainLoopTest, SaveIntervalAndFinalSave) {
   run({"--save", root_.string(), "--save-interval", "3"});
-  for (const char* folder : {"iter_0000003", "iter_0000006", "iter_0000008"}) EXPECT_TRUE(fs::exists(root_ / folder)) << folder;
+  for (const char* folder : {"iter_0000003", "iter_0000006", "iter_0000008"})
+    EXPECT_TRUE(fs::exists(root_ / folder)) << folder;
   EXPECT_EQ(read_file(root_ / "latest_checkpointed_iteration.txt"), "8");
 }
 
@@ -119,15 +128,20 @@ TEST_F(TrainLoopTest, MetricsHaveALineForEachStepAndEvaluation) {
 
 TEST_F(TrainLoopTest, SigtermFinishesTheIterationSavesAndExits143) {
   std::ostringstream out;
-  Trainer trainer = set_up(read_run(small_run::flags({"--train-iters", "1000000", "--lr-warmup-iters", "0", "--save", root_.string()})), out);
+  Trainer trainer =
+      set_up(read_run(small_run::flags(
+                 {"--train-iters", "1000000", "--lr-warmup-iters", "0", "--save", root_.string()})),
+             out);
   std::thread killer([&] {
-    while (!fs::exists(root_ / "metrics.jsonl") || fs::file_size(root_ / "metrics.jsonl") == 0) std::this_thread::yield();
+    while (!fs::exists(root_ / "metrics.jsonl") || fs::file_size(root_ / "metrics.jsonl") == 0)
+      std::this_thread::yield();
     kill(getpid(), SIGTERM);
   });
   EXPECT_EQ(train(trainer, out), 143);
   killer.join();
   EXPECT_THAT(out.str(), HasSubstr("[exiting program after receiving SIGTERM.] datetime: "));
-  EXPECT_EQ(read_file(root_ / "latest_checkpointed_iteration.txt"), std::to_string(trainer.progress.iteration));
+  EXPECT_EQ(read_file(root_ / "latest_checkpointed_iteration.txt"),
+            std::to_string(trainer.progress.iteration));
 }
 
 TEST_F(TrainLoopTest, ExitDurationStopsAfterOneIteration) {
@@ -149,28 +163,35 @@ TEST_F(TrainLoopTest, NoEvaluationWithoutAnInterval) {
 
 /// The gradients of the first step, by parameter.
 std::map<std::string, at::Tensor> first_gradients(const std::vector<std::string>& more) {
-  std::vector<std::string> flags{"--train-iters", "1", "--lr-warmup-iters", "0", "--clip-grad", "0"};
+  std::vector<std::string> flags{"--train-iters", "1", "--lr-warmup-iters", "0",
+                                 "--clip-grad",   "0"};
   flags.insert(flags.end(), more.begin(), more.end());
   const auto outcome = run(flags);
   std::map<std::string, at::Tensor> gradients;
-  for (const Parameter* parameter : outcome.trainer.weights->parameters()) gradients[parameter->name()] = parameter->grad().clone();
+  for (const Parameter* parameter : outcome.trainer.weights->parameters())
+    gradients[parameter->name()] = parameter->grad().clone();
   return gradients;
 }
 
-/// Dropout has coordinates per sample, so cutting the batch otherwise changes only the order of sums: 1e-6 of the largest gradient.
+/// Dropout has coordinates per sample, so cutting the batch otherwise changes only the order of
+/// sums: 1e-6 of the largest gradient.
 TEST_F(TrainLoopTest, AccumulationDoesNotDependOnTheMicrobatchSize) {
   const auto one = first_gradients({"--micro-batch-size", "4"});
   for (const char* size : {"1", "2"}) {
     for (const auto& [name, gradient] : first_gradients({"--micro-batch-size", size})) {
       const at::Tensor expected = one.at(name);
-      EXPECT_LT((gradient - expected).abs().max().item<double>(), 1e-6 + 1e-5 * expected.abs().max().item<double>()) << name;
+      EXPECT_LT((gradient - expected).abs().max().item<double>(),
+                1e-6 + 1e-5 * expected.abs().max().item<double>())
+          << name;
     }
   }
 }
 
 TEST_F(TrainLoopTest, PerTokenLossEqualsTheMeanWhenAllTokensCount) {
-  const auto mean = first_gradients({}), per_token = first_gradients({"--calculate-per-token-loss"});
-  for (const auto& [name, gradient] : per_token) EXPECT_TRUE(gradient.allclose(mean.at(name), 1e-5, 1e-7)) << name;
+  const auto mean = first_gradients({}),
+             per_token = first_gradients({"--calculate-per-token-loss"});
+  for (const auto& [name, gradient] : per_token)
+    EXPECT_TRUE(gradient.allclose(mean.at(name), 1e-5, 1e-7)) << name;
 }
 
 }  // namespace

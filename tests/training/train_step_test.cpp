@@ -1,4 +1,5 @@
-// Expected gradients follow from Megatron's normalisation by hand: mean over microbatches of (Σ loss / tokens), or Σ loss / Σ tokens.
+// Expected gradients follow from Megatron's normalisation by hand: mean over microbatches of (Σ
+// loss / tokens), or Σ loss / Σ tokens.
 #include "megatron/training/loop/train_step.h"
 
 #include <ATen/ops/zeros.h>
@@ -36,7 +37,9 @@ class TrainStepTest : public testing::Test {
   }
 };
 
-std::vector<Microbatch> uneven_batch() { return {microbatch({0, 1}, {1, 2}, {1, 1}), microbatch({1, 2}, {4, 8}, {1, 0})}; }
+std::vector<Microbatch> uneven_batch() {
+  return {microbatch({0, 1}, {1, 2}, {1, 1}), microbatch({1, 2}, {4, 8}, {1, 0})};
+}
 
 TEST_F(TrainStepTest, EachMicrobatchIsDividedByItsOwnTokens) {
   const TrainStepResult result = run(uneven_batch(), {.update = {.lr = 1}});
@@ -70,7 +73,10 @@ TEST_F(TrainStepTest, NanLossNamesIterationMicrobatchSampleAndCause) {
     run(batch, {.iteration = 7, .first_ordinal = 40});
     FAIL();
   } catch (const NonFiniteError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("iteration 7: the loss of microbatch 3 of 3 (sample 42 of the training order) is NaN"));
+    EXPECT_THAT(
+        error.what(),
+        HasSubstr(
+            "iteration 7: the loss of microbatch 3 of 3 (sample 42 of the training order) is NaN"));
     EXPECT_THAT(error.what(), HasSubstr("every weight is finite"));
     EXPECT_THAT(error.what(), HasSubstr("--iterations-to-skip 7"));
   }
@@ -94,13 +100,17 @@ TEST_F(TrainStepTest, NanGradientNamesParameterAndMicrobatch) {
     run(batch, {.iteration = 2, .first_ordinal = 8});
     FAIL();
   } catch (const NonFiniteError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("iteration 2: the gradient of decoder.weight is not finite (every loss was)"));
-    EXPECT_THAT(error.what(), HasSubstr("first in microbatch 2 of 2 (sample 9 of the training order)"));
+    EXPECT_THAT(
+        error.what(),
+        HasSubstr("iteration 2: the gradient of decoder.weight is not finite (every loss was)"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("first in microbatch 2 of 2 (sample 9 of the training order)"));
   }
 }
 
 TEST_F(TrainStepTest, WithoutTheCheckNothingChangesAndTheUpdateIsSkipped) {
-  const TrainStepResult result = run({microbatch({0, 1}, {NAN, 2}, {1, 1})}, {.check_for_nan = false, .update = {.lr = 1}});
+  const TrainStepResult result =
+      run({microbatch({0, 1}, {NAN, 2}, {1, 1})}, {.check_for_nan = false, .update = {.lr = 1}});
   EXPECT_FALSE(result.update.applied);
   EXPECT_EQ(result.update.non_finite_parameter, "decoder.weight");
   EXPECT_THAT(weights(), testing::Each(0.0f));

@@ -1,4 +1,5 @@
-// The activations' one implementation, compiled once per instruction set inside the namespace MEGATRON_KERNEL_ISA.
+// The activations' one implementation, compiled once per instruction set inside the namespace
+// MEGATRON_KERNEL_ISA.
 #include <algorithm>
 #include <cstdint>
 
@@ -28,7 +29,8 @@ void with_activation(ActivationKind kind, Use use) {
   }
 }
 
-/// A row's numbers in steps of Step::size: sixteen floats, or one f64. The first `count` of a step are there.
+/// A row's numbers in steps of Step::size: sixteen floats, or one f64. The first `count` of a step
+/// are there.
 template <class T>
 struct Step {
   using V = Vec16f;
@@ -62,15 +64,18 @@ void activation_rows(const ActivationArguments& a, std::int64_t begin, std::int6
     for (std::int64_t c = 0; c < columns; c += S::size) {
       const std::int64_t count = columns - c;
       auto value = F::at(S::load(x + c, count) + S::load(bias + c, count)).value;
-      if constexpr (gated) value = value * (S::load(x + columns + c, count) + S::load(bias + columns + c, count));
+      if constexpr (gated)
+        value = value * (S::load(x + columns + c, count) + S::load(bias + columns + c, count));
       S::store(y + c, count, value);
     }
   }
 }
 
-/// Gradient of a row: before its rounding also added to `sums` when `summed`. `y`, if not null, receives the row of the forward pass.
+/// Gradient of a row: before its rounding also added to `sums` when `summed`. `y`, if not null,
+/// receives the row of the forward pass.
 template <class F, class T, bool gated, bool summed>
-void activation_backward_row(const T* dy, const T* x, const Compute<T>* bias, T* dx, Compute<T>* sums, T* y, std::int64_t columns) {
+void activation_backward_row(const T* dy, const T* x, const Compute<T>* bias, T* dx,
+                             Compute<T>* sums, T* y, std::int64_t columns) {
   using S = Step<T>;
   for (std::int64_t c = 0; c < columns; c += S::size) {
     const std::int64_t count = columns - c;
@@ -79,11 +84,13 @@ void activation_backward_row(const T* dy, const T* x, const Compute<T>* bias, T*
     auto d = d_out * f.slope;
     auto value = f.value;
     if constexpr (gated) {
-      const auto d_up = d_out * f.value, up = S::load(x + columns + c, count) + S::load(bias + columns + c, count);
+      const auto d_up = d_out * f.value,
+                 up = S::load(x + columns + c, count) + S::load(bias + columns + c, count);
       d = d * up;
       value = value * up;
       S::store(dx + columns + c, count, d_up);
-      if constexpr (summed) S::store(sums + columns + c, count, S::load(sums + columns + c, count) + d_up);
+      if constexpr (summed)
+        S::store(sums + columns + c, count, S::load(sums + columns + c, count) + d_up);
     }
     if (y != nullptr) S::store(y + c, count, value);
     S::store(dx + c, count, d);
@@ -92,14 +99,16 @@ void activation_backward_row(const T* dy, const T* x, const Compute<T>* bias, T*
 }
 
 template <class F, class T, bool gated>
-void activation_backward_blocks(const ActivationBackwardArguments& a, std::int64_t begin, std::int64_t end) {
+void activation_backward_blocks(const ActivationBackwardArguments& a, std::int64_t begin,
+                                std::int64_t end) {
   using C = Compute<T>;
   const std::int64_t columns = a.columns, width = gated ? 2 * columns : columns;
   const C* bias = static_cast<const C*>(a.bias);
   for (std::int64_t block = begin; block < end; ++block) {
     C* sums = a.bias_blocks != nullptr ? static_cast<C*>(a.bias_blocks) + block * width : nullptr;
     if (sums != nullptr) std::fill_n(sums, width, C(0));
-    for (std::int64_t row = block * kRowsPerBlock; row < std::min(a.rows, (block + 1) * kRowsPerBlock); ++row) {
+    for (std::int64_t row = block * kRowsPerBlock;
+         row < std::min(a.rows, (block + 1) * kRowsPerBlock); ++row) {
       const T* dy = static_cast<const T*>(a.dy) + row * columns;
       const T* x = static_cast<const T*>(a.x) + row * width;
       T* dx = static_cast<T*>(a.dx) + row * width;
@@ -115,14 +124,19 @@ void activation_backward_blocks(const ActivationBackwardArguments& a, std::int64
 
 inline void activation(const ActivationArguments& a, std::int64_t begin, std::int64_t end) {
   with_activation(a.kind, [&]<class F>(F) {
-    with_type(a.type, [&]<class T>(T) { a.gated ? activation_rows<F, T, true>(a, begin, end) : activation_rows<F, T, false>(a, begin, end); });
+    with_type(a.type, [&]<class T>(T) {
+      a.gated ? activation_rows<F, T, true>(a, begin, end)
+              : activation_rows<F, T, false>(a, begin, end);
+    });
   });
 }
 
-inline void activation_backward(const ActivationBackwardArguments& a, std::int64_t begin, std::int64_t end) {
+inline void activation_backward(const ActivationBackwardArguments& a, std::int64_t begin,
+                                std::int64_t end) {
   with_activation(a.kind, [&]<class F>(F) {
     with_type(a.type, [&]<class T>(T) {
-      a.gated ? activation_backward_blocks<F, T, true>(a, begin, end) : activation_backward_blocks<F, T, false>(a, begin, end);
+      a.gated ? activation_backward_blocks<F, T, true>(a, begin, end)
+              : activation_backward_blocks<F, T, false>(a, begin, end);
     });
   });
 }

@@ -1,5 +1,6 @@
-// The activations and their derivatives without branches, for sixteen floats at a time by polynomials and for one f64 by the C library. Included once
-// per instruction set inside the namespace MEGATRON_KERNEL_ISA.
+// The activations and their derivatives without branches, for sixteen floats at a time by
+// polynomials and for one f64 by the C library. Included once per instruction set inside the
+// namespace MEGATRON_KERNEL_ISA.
 #pragma once
 
 #include <cmath>
@@ -15,7 +16,10 @@ inline double multiply_add(double a, double b, double c) { return a * b + c; }
 inline double where_less(double a, double b, double x, double y) { return a < b ? x : y; }
 
 /// 1 / (1 + 2ˣ).
-inline Vec16f falling_logistic2(Vec16f x) { return broadcast(1.0f) / (broadcast(1.0f) + exp2_in_range(smaller(larger(x, broadcast(-126.0f)), broadcast(126.0f)))); }
+inline Vec16f falling_logistic2(Vec16f x) {
+  return broadcast(1.0f) / (broadcast(1.0f) + exp2_in_range(smaller(larger(x, broadcast(-126.0f)),
+                                                                    broadcast(126.0f))));
+}
 
 inline double falling_logistic2(double x) { return 1 / (1 + std::exp2(x)); }
 
@@ -26,11 +30,14 @@ struct Normal {
   V density;  ///< φ(x) = e^(−x²/2) / √(2π)
 };
 
-/// Φ(−|x|) = e^(−x²/2)·r·P(r) with r = 1 / (1 + 0.265·|x|), after Hastings (Abramowitz & Stegun 26.2.17); P minimax in relative error (1e-8 for
-/// |x| ≤ 13), so that the tail keeps its digits.
+/// Φ(−|x|) = e^(−x²/2)·r·P(r) with r = 1 / (1 + 0.265·|x|), after Hastings (Abramowitz &
+/// Stegun 26.2.17); P minimax in relative error (1e-8 for |x| ≤ 13), so that the tail keeps its
+/// digits.
 inline Normal<Vec16f> normal(Vec16f x) {
-  const Vec16f bounded = smaller(larger(x, broadcast(0.0f) - x), broadcast(13.0f)), e = exp2_in_range(bounded * bounded * broadcast(-0.721347520f));
-  const Vec16f r = broadcast(1.0f) / multiply_add(bounded, broadcast(0.265f), broadcast(1.0f)), u = r - broadcast(0.75f);
+  const Vec16f bounded = smaller(larger(x, broadcast(0.0f) - x), broadcast(13.0f)),
+               e = exp2_in_range(bounded * bounded * broadcast(-0.721347520f));
+  const Vec16f r = broadcast(1.0f) / multiply_add(bounded, broadcast(0.265f), broadcast(1.0f)),
+               u = r - broadcast(0.75f);
   Vec16f p = multiply_add(broadcast(0.0309127886f), u, broadcast(0.0408137282f));
   p = multiply_add(p, u, broadcast(-0.0539160735f));
   p = multiply_add(p, u, broadcast(-0.111756254f));
@@ -40,10 +47,14 @@ inline Normal<Vec16f> normal(Vec16f x) {
   p = multiply_add(p, u, broadcast(0.573139679f));
   p = multiply_add(p, u, broadcast(0.306526039f));
   const Vec16f tail = p * r * e;
-  return {where_less(x, broadcast(0.0f), tail, broadcast(1.0f) - tail), e * broadcast(0.398942280f)};
+  return {where_less(x, broadcast(0.0f), tail, broadcast(1.0f) - tail),
+          e * broadcast(0.398942280f)};
 }
 
-inline Normal<double> normal(double x) { return {std::erfc(x * -0.70710678118654752440) / 2, std::exp(x * x / -2) * 0.39894228040143267794}; }
+inline Normal<double> normal(double x) {
+  return {std::erfc(x * -0.70710678118654752440) / 2,
+          std::exp(x * x / -2) * 0.39894228040143267794};
+}
 
 /// f(z) and f′(z).
 template <class V>
@@ -72,8 +83,10 @@ struct GeluTanh {
   static ValueAndDerivative<V> at(V z) {
     constexpr double kLinear = 1.59576912160573071176, kCubic = kLinear * 0.044715;
     const V square = z * z;
-    const V s = falling_logistic2(z * multiply_add(square, constant(-kLog2E * kCubic, z), constant(-kLog2E * kLinear, z)));
-    return times_logistic(z, s, multiply_add(square, constant(3 * kCubic, z), constant(kLinear, z)));
+    const V s = falling_logistic2(
+        z * multiply_add(square, constant(-kLog2E * kCubic, z), constant(-kLog2E * kLinear, z)));
+    return times_logistic(z, s,
+                          multiply_add(square, constant(3 * kCubic, z), constant(kLinear, z)));
   }
 };
 
@@ -103,7 +116,8 @@ struct Silu {
 struct QuickGelu {
   template <class V>
   static ValueAndDerivative<V> at(V z) {
-    return times_logistic(z, falling_logistic2(z * constant(-1.702 * kLog2E, z)), constant(1.702, z));
+    return times_logistic(z, falling_logistic2(z * constant(-1.702 * kLog2E, z)),
+                          constant(1.702, z));
   }
 };
 

@@ -17,7 +17,8 @@ const AttentionKernels& attention_kernels() {
   static const AttentionKernels chosen =
       cpu_has_avx512() ? avx512::attention_table()
       : cpu_has_avx2() ? avx2::attention_table()
-                       : AttentionKernels{portable::forward_plan, portable::forward, portable::backward_plan, portable::backward};
+                       : AttentionKernels{portable::forward_plan, portable::forward,
+                                          portable::backward_plan, portable::backward};
   return chosen;
 }
 

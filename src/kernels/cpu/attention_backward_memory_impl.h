@@ -1,5 +1,5 @@
-// How the backward pass is cut into parts, and what lies in the memory that it is lent. Included once per instruction set inside the namespace
-// MEGATRON_KERNEL_ISA.
+// How the backward pass is cut into parts, and what lies in the memory that it is lent. Included
+// once per instruction set inside the namespace MEGATRON_KERNEL_ISA.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,9 @@
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
-/// How gradients become parts, by the shape alone. A part walks over its blocks of keys for each of its heads. With few groups the heads of a group
-/// are parts of their own and leave partial dk and dv; with few heads the keys are dealt out to several parts, which leave partial dq.
+/// How gradients become parts, by the shape alone. A part walks over its blocks of keys for each of
+/// its heads. With few groups the heads of a group are parts of their own and leave partial dk and
+/// dv; with few heads the keys are dealt out to several parts, which leave partial dq.
 struct BackwardShape {
   static constexpr std::int64_t kEnoughParts = 8;
 
@@ -19,7 +20,9 @@ struct BackwardShape {
         heads(a.b * a.g >= kEnoughParts ? a.heads_per_group() : 1),
         splits_heads(heads < a.heads_per_group()),
         keys(blocks_covering({a.k_start, a.k_start + a.sk})),
-        chunks(std::max<std::int64_t>(1, std::min(blocks_of(kEnoughParts, std::max<std::int64_t>(1, a.b * a.n / heads)), keys.size()))),
+        chunks(std::max<std::int64_t>(
+            1, std::min(blocks_of(kEnoughParts, std::max<std::int64_t>(1, a.b * a.n / heads)),
+                        keys.size()))),
         query_blocks(blocks_of(a.sq, kBackwardQueries)),
         q_stride(panels_of(a.d) * kPanelColumns),
         v_stride(panels_of(a.dv) * kPanelColumns) {}
@@ -28,7 +31,8 @@ struct BackwardShape {
   std::int64_t heads;  ///< of a part, of one group
   bool splits_heads;
   Span keys;
-  std::int64_t chunks;  ///< chunk c of C has the blocks c, 2C − 1 − c, 2C + c, …: under a causal mask all have the same work
+  std::int64_t chunks;  ///< chunk c of C has the blocks c, 2C − 1 − c, 2C + c, …: under a causal
+                        ///< mask all have the same work
   std::int64_t query_blocks;
   std::int64_t q_stride, v_stride;  ///< of f32 sums over d and dv channels
 
@@ -70,7 +74,9 @@ struct BackwardWorkspace {
     key_bytes = kKeys / kPanelColumns * micro_kernel.packed_bytes(a.d);
     value_bytes = kKeys / kPanelColumns * micro_kernel.packed_bytes(a.dv);
     depth_bytes = panels_of(a.d) * micro_kernel.packed_bytes(kKeys);
-    const std::int64_t kept = shape.heads > 1 ? shape.keys.size() : 1;  // blocks of keys whose panels and sums outlive a head
+    const std::int64_t kept = shape.heads > 1
+                                  ? shape.keys.size()
+                                  : 1;  // blocks of keys whose panels and sums outlive a head
     panels = arena.take<char>(kept * (key_bytes + value_bytes + depth_bytes));
     dk = arena.take<float>(kept * kKeys * shape.q_stride);
     dv = arena.take<float>(kept * kKeys * shape.v_stride);
@@ -87,11 +93,14 @@ struct BackwardWorkspace {
   std::uint32_t *queries, *douts;  ///< rows of a head, one after another
   char *query_panels, *dout_panels;
   float *dq, *lse, *delta;  ///< of a head; lse in base 2, ∞ where nothing is seen
-  char* panels;             ///< of a block of keys: keys and values with channels as depth, keys with keys as depth
+  char* panels;  ///< of a block of keys: keys and values with channels as depth, keys with keys as
+                 ///< depth
   float *dk, *dv;
   float *scores, *dscores;
-  std::uint16_t *probability_rows, *dscore_rows;    ///< in bf16, where products are
-  std::uint32_t *probability_steps, *dscore_steps;  ///< the same with queries as depth: [steps, keys], or lines of keys for products that read those
+  std::uint16_t *probability_rows, *dscore_rows;  ///< in bf16, where products are
+  std::uint32_t *probability_steps,
+      *dscore_steps;  ///< the same with queries as depth: [steps, keys], or lines of keys for
+                      ///< products that read those
   float* slopes;
   std::uint32_t* gathered;
   std::int64_t query_bytes, dout_bytes, key_bytes, value_bytes, depth_bytes, bytes;

@@ -1,4 +1,5 @@
-// Which keys a block of queries sees, and where its parts lie in memory. Included once per instruction set inside the namespace MEGATRON_KERNEL_ISA.
+// Which keys a block of queries sees, and where its parts lie in memory. Included once per
+// instruction set inside the namespace MEGATRON_KERNEL_ISA.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +11,8 @@
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
 constexpr std::int64_t kKeys = kAttentionKeys;
-// Rows of a block, multiples of kPanelRows: what belongs to a row stays in the L1 cache, products over queries are as deep as the second allows.
+// Rows of a block, multiples of kPanelRows: what belongs to a row stays in the L1 cache, products
+// over queries are as deep as the second allows.
 constexpr std::int64_t kForwardQueries = 48, kBackwardQueries = 96;
 
 struct Span {
@@ -18,9 +20,12 @@ struct Span {
   std::int64_t size() const { return end > begin ? end - begin : 0; }
 };
 
-inline std::int64_t blocks_of(std::int64_t count, std::int64_t size) { return (count + size - 1) / size; }
+inline std::int64_t blocks_of(std::int64_t count, std::int64_t size) {
+  return (count + size - 1) / size;
+}
 
-/// Absolute positions of the keys that query number `i` of the call sees, documents aside. Both ends grow with i.
+/// Absolute positions of the keys that query number `i` of the call sees, documents aside. Both
+/// ends grow with i.
 inline Span visible_keys(const AttentionArguments& a, std::int64_t i) {
   const std::int64_t position = a.q_start + i;
   Span seen{a.k_start, a.k_start + a.sk};
@@ -31,15 +36,18 @@ inline Span visible_keys(const AttentionArguments& a, std::int64_t i) {
 }
 
 /// Numbers of the blocks of keys that hold absolute positions [begin, end).
-inline Span blocks_covering(Span keys) { return keys.size() == 0 ? Span{0, 0} : Span{keys.begin / kKeys, blocks_of(keys.end, kKeys)}; }
+inline Span blocks_covering(Span keys) {
+  return keys.size() == 0 ? Span{0, 0} : Span{keys.begin / kKeys, blocks_of(keys.end, kKeys)};
+}
 
 /// The blocks of keys that any query sees.
 inline Span visible_blocks(const AttentionArguments& a) {
-  return a.sq == 0 ? Span{0, 0} : blocks_covering({visible_keys(a, 0).begin, visible_keys(a, a.sq - 1).end});
+  return a.sq == 0 ? Span{0, 0}
+                   : blocks_covering({visible_keys(a, 0).begin, visible_keys(a, a.sq - 1).end});
 }
 
-/// What queries [first, first + count) see of a block of keys: a rectangle of positions (counted from `first`) and columns (from the block's first
-/// key).
+/// What queries [first, first + count) see of a block of keys: a rectangle of positions (counted
+/// from `first`) and columns (from the block's first key).
 struct VisibleRange {
   std::int64_t row_begin = 0, row_end = 0;
   std::int64_t begin = 0, end = 0;
@@ -62,21 +70,29 @@ inline DocumentRange documents_of(const std::int32_t* ids, std::int64_t count) {
   return range;
 }
 
-inline VisibleRange visible_range(const AttentionArguments& a, std::int64_t sample, std::int64_t first, std::int64_t count, std::int64_t block) {
+inline VisibleRange visible_range(const AttentionArguments& a, std::int64_t sample,
+                                  std::int64_t first, std::int64_t count, std::int64_t block) {
   const std::int64_t start = block * kKeys;
   VisibleRange visible{.row_end = count};
   visible.begin = std::max(visible_keys(a, first).begin, start) - start;
   visible.end = std::min(visible_keys(a, first + count - 1).end, start + kKeys) - start;
   if (visible.empty()) return {};
-  while (visible.row_begin < visible.row_end && visible_keys(a, first + visible.row_begin).end <= start) ++visible.row_begin;
-  while (visible.row_begin < visible.row_end && visible_keys(a, first + visible.row_end - 1).begin >= start + kKeys) --visible.row_end;
+  while (visible.row_begin < visible.row_end &&
+         visible_keys(a, first + visible.row_begin).end <= start)
+    ++visible.row_begin;
+  while (visible.row_begin < visible.row_end &&
+         visible_keys(a, first + visible.row_end - 1).begin >= start + kKeys)
+    --visible.row_end;
   if (visible.empty()) return {};
-  visible.partial = visible_keys(a, first + visible.row_begin).end < start + visible.panel_end() ||
-                  visible_keys(a, first + visible.row_end - 1).begin > start + visible.panel_begin();
+  visible.partial =
+      visible_keys(a, first + visible.row_begin).end < start + visible.panel_end() ||
+      visible_keys(a, first + visible.row_end - 1).begin > start + visible.panel_begin();
   if (a.document_ids != nullptr) {
     const std::int32_t* ids = a.document_ids + sample * a.document_stride;
-    const DocumentRange keys = documents_of(ids + start + visible.begin - a.k_start, visible.end - visible.begin);
-    const DocumentRange queries = documents_of(ids + first + visible.row_begin, visible.row_end - visible.row_begin);
+    const DocumentRange keys =
+        documents_of(ids + start + visible.begin - a.k_start, visible.end - visible.begin);
+    const DocumentRange queries =
+        documents_of(ids + first + visible.row_begin, visible.row_end - visible.row_begin);
     if (keys.most < queries.least || keys.least > queries.most) return {};
     visible.partial = visible.partial || keys.least != keys.most || queries.least != queries.most;
   }

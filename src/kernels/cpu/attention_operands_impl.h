@@ -1,4 +1,5 @@
-// Rows of q, k, v and gradients as operands of the panel micro_kernel. Included once per instruction set inside the namespace MEGATRON_KERNEL_ISA.
+// Rows of q, k, v and gradients as operands of the panel micro_kernel. Included once per
+// instruction set inside the namespace MEGATRON_KERNEL_ISA.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +18,12 @@ struct Rows {
   std::int64_t stride, count, channels;
 };
 
-inline Rows rows_of(const HeadsView& x, Type type, std::int64_t sample, std::int64_t head, std::int64_t first, std::int64_t count,
-                    std::int64_t channels) {
-  const std::int64_t offset = first * x.position_stride + sample * x.sample_stride + head * x.head_stride;
-  return {static_cast<const char*>(x.data) + offset * size_of(type), type, x.position_stride, count, channels};
+inline Rows rows_of(const HeadsView& x, Type type, std::int64_t sample, std::int64_t head,
+                    std::int64_t first, std::int64_t count, std::int64_t channels) {
+  const std::int64_t offset =
+      first * x.position_stride + sample * x.sample_stride + head * x.head_stride;
+  return {static_cast<const char*>(x.data) + offset * size_of(type), type, x.position_stride, count,
+          channels};
 }
 
 inline std::int64_t panels_of(std::int64_t columns) { return blocks_of(columns, kPanelColumns); }
@@ -28,58 +31,70 @@ inline std::int64_t panels_of(std::int64_t columns) { return blocks_of(columns, 
 /// Rows of a mixed tensor lie pages apart, where no CPU looks ahead by itself.
 inline void prefetch_row(const Rows& rows, std::int64_t r) {
   const char* row = static_cast<const char*>(rows.data) + r * rows.stride * size_of(rows.type);
-  for (std::int64_t byte = 0; byte < rows.channels * size_of(rows.type); byte += 64) __builtin_prefetch(row + byte, 0, 2);
+  for (std::int64_t byte = 0; byte < rows.channels * size_of(rows.type); byte += 64)
+    __builtin_prefetch(row + byte, 0, 2);
 }
 
-/// Row after row, converted to the micro_kernel's type, with channels as depth. Returns them as rows to be packed.
-inline Rows copy_rows(const MicroKernel& micro_kernel, const Rows& rows, std::uint32_t* to, std::int64_t to_stride) {
+/// Row after row, converted to the micro_kernel's type, with channels as depth. Returns them as
+/// rows to be packed.
+inline Rows copy_rows(const MicroKernel& micro_kernel, const Rows& rows, std::uint32_t* to,
+                      std::int64_t to_stride) {
   constexpr std::int64_t kAhead = 16;
   for (std::int64_t r = 0; r < std::min(kAhead, rows.count); ++r) prefetch_row(rows, r);
   for (std::int64_t first = 0; first < rows.count; first += kAhead) {
-    for (std::int64_t r = first + kAhead; r < std::min(first + 2 * kAhead, rows.count); ++r) prefetch_row(rows, r);
-    micro_kernel.copy({.from = static_cast<const char*>(rows.data) + first * rows.stride * size_of(rows.type),
-                  .type = rows.type,
-                  .depth_stride = 1,
-                  .cross_stride = rows.stride,
-                  .depth = rows.channels,
-                  .count = std::min(kAhead, rows.count - first),
-                  .to = to + first * to_stride,
-                  .to_stride = to_stride});
+    for (std::int64_t r = first + kAhead; r < std::min(first + 2 * kAhead, rows.count); ++r)
+      prefetch_row(rows, r);
+    micro_kernel.copy(
+        {.from = static_cast<const char*>(rows.data) + first * rows.stride * size_of(rows.type),
+         .type = rows.type,
+         .depth_stride = 1,
+         .cross_stride = rows.stride,
+         .depth = rows.channels,
+         .count = std::min(kAhead, rows.count - first),
+         .to = to + first * to_stride,
+         .to_stride = to_stride});
   }
-  return {to, micro_kernel.type, to_stride * 4 / size_of(micro_kernel.type), rows.count, rows.channels};
+  return {to, micro_kernel.type, to_stride * 4 / size_of(micro_kernel.type), rows.count,
+          rows.channels};
 }
 
 /// Panels of 32 rows each whose depth is the channels; panel p begins at p·packed_bytes(channels).
 inline void pack_across(const MicroKernel& micro_kernel, const Rows& rows, void* to) {
   micro_kernel.pack({.from = rows.data,
-                .type = rows.type,
-                .depth_stride = 1,
-                .cross_stride = rows.stride,
-                .depth = rows.channels,
-                .count = rows.count,
-                .to = to,
-                .to_stride = kPanelColumns,
-                .panel_stride = micro_kernel.packed_bytes(rows.channels)});
+                     .type = rows.type,
+                     .depth_stride = 1,
+                     .cross_stride = rows.stride,
+                     .depth = rows.channels,
+                     .count = rows.count,
+                     .to = to,
+                     .to_stride = kPanelColumns,
+                     .panel_stride = micro_kernel.packed_bytes(rows.channels)});
 }
 
-/// Panels of 32 channels each whose depth is the rows; panel p begins at p·packed_bytes(room), room ≥ the rows.
-inline void pack_along(const MicroKernel& micro_kernel, const Rows& rows, std::int64_t room, void* to) {
+/// Panels of 32 channels each whose depth is the rows; panel p begins at p·packed_bytes(room), room
+/// ≥ the rows.
+inline void pack_along(const MicroKernel& micro_kernel, const Rows& rows, std::int64_t room,
+                       void* to) {
   micro_kernel.pack({.from = rows.data,
-                .type = rows.type,
-                .depth_stride = rows.stride,
-                .cross_stride = 1,
-                .depth = rows.count,
-                .count = rows.channels,
-                .to = to,
-                .to_stride = kPanelColumns,
-                .panel_stride = micro_kernel.packed_bytes(room)});
+                     .type = rows.type,
+                     .depth_stride = rows.stride,
+                     .cross_stride = 1,
+                     .depth = rows.count,
+                     .count = rows.channels,
+                     .to = to,
+                     .to_stride = kPanelColumns,
+                     .panel_stride = micro_kernel.packed_bytes(room)});
 }
 
-/// The keys (or values) of a block. Where the first key of all lies inside the block, they are copied to `gathered` (kKeys rows) behind rows of
-/// zeros, so that every key keeps its place; with `copies` always, for whoever reads them more than once.
-inline Rows block_rows(const AttentionArguments& a, const MicroKernel& micro_kernel, const HeadsView& x, std::int64_t channels, std::int64_t sample,
-                       std::int64_t group, std::int64_t block, std::uint32_t* gathered, bool copies) {
-  const std::int64_t start = block * kKeys, first = std::max(start, a.k_start), end = std::min(start + kKeys, a.k_start + a.sk);
+/// The keys (or values) of a block. Where the first key of all lies inside the block, they are
+/// copied to `gathered` (kKeys rows) behind rows of zeros, so that every key keeps its place; with
+/// `copies` always, for whoever reads them more than once.
+inline Rows block_rows(const AttentionArguments& a, const MicroKernel& micro_kernel,
+                       const HeadsView& x, std::int64_t channels, std::int64_t sample,
+                       std::int64_t group, std::int64_t block, std::uint32_t* gathered,
+                       bool copies) {
+  const std::int64_t start = block * kKeys, first = std::max(start, a.k_start),
+                     end = std::min(start + kKeys, a.k_start + a.sk);
   const std::int64_t steps = micro_kernel.steps_of(channels), before = first - start;
   const Rows source = rows_of(x, a.type, sample, group, first - a.k_start, end - first, channels);
   if (before == 0 && !copies) return source;
@@ -91,7 +106,9 @@ inline Rows block_rows(const AttentionArguments& a, const MicroKernel& micro_ker
 }
 
 /// Steps of the largest block that is gathered.
-inline std::int64_t gathered_steps(const AttentionArguments& a, const MicroKernel& micro_kernel) { return kKeys * micro_kernel.steps_of(std::max(a.d, a.dv)); }
+inline std::int64_t gathered_steps(const AttentionArguments& a, const MicroKernel& micro_kernel) {
+  return kKeys * micro_kernel.steps_of(std::max(a.d, a.dv));
+}
 
 /// Stores factor·x in the storage type, rounded once.
 inline void store_row(const float* x, float factor, void* to, Type type, std::int64_t count) {

@@ -1,13 +1,13 @@
-// From products to exponents: scale, softcap, ALiBi, what is hidden, and dropout's draws. Included once per instruction set inside the namespace
-// MEGATRON_KERNEL_ISA.
+// From products to exponents: scale, softcap, ALiBi, what is hidden, and dropout's draws. Included
+// once per instruction set inside the namespace MEGATRON_KERNEL_ISA.
 #pragma once
 
 #include <cstdint>
 #include <limits>
 
 #include "kernels/cpu/attention_masking_impl.h"
-#include "kernels/cpu/vec16f.h"
 #include "kernels/cpu/philox_vector.h"
+#include "kernels/cpu/vec16f.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
@@ -15,7 +15,9 @@ constexpr double kLn2 = 0.69314718055994530942;
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
 
 /// 2^(exponent − lse), at most 1: of huge scores lse has lost the digits that say so.
-inline Vec16f probability(Vec16f exponent, Vec16f lse) { return exp2(smaller(broadcast(0), exponent - lse)); }
+inline Vec16f probability(Vec16f exponent, Vec16f lse) {
+  return exp2(smaller(broadcast(0), exponent - lse));
+}
 
 /// Exponents have base 2: score·log2 e. The columns of a row are [begin, end), multiples of 16.
 class Scores {
@@ -38,9 +40,10 @@ class Scores {
   /// What a row that `prepare` has left must be multiplied by to be exponents. Positive.
   float factor() const { return scales_late_ ? scale_ : 1.0f; }
 
-  /// Turns the products of query number i and head h into exponents over factor(), −∞ where `partial` and hidden; `slopes`, if not null, receives the
-  /// derivative of the softcap.
-  void prepare(float* row, std::int64_t begin, std::int64_t end, std::int64_t i, std::int64_t h, bool partial, float* slopes) const {
+  /// Turns the products of query number i and head h into exponents over factor(), −∞ where
+  /// `partial` and hidden; `slopes`, if not null, receives the derivative of the softcap.
+  void prepare(float* row, std::int64_t begin, std::int64_t end, std::int64_t i, std::int64_t h,
+               bool partial, float* slopes) const {
     if (!scales_late_) {
       if (caps_) cap(row, begin, end, slopes);
 #pragma omp simd
@@ -50,7 +53,8 @@ class Scores {
       const float slope = static_cast<float>(a_.alibi_slopes[h] * kLog2E);
       const auto distance = static_cast<std::int32_t>(start_ - a_.q_start - i);
 #pragma omp simd
-      for (std::int32_t c = static_cast<std::int32_t>(begin); c < end; ++c) row[c] += slope * static_cast<float>(distance + c);
+      for (std::int32_t c = static_cast<std::int32_t>(begin); c < end; ++c)
+        row[c] += slope * static_cast<float>(distance + c);
     }
     if (partial) hide(row, begin, end, i);
   }
@@ -59,7 +63,8 @@ class Scores {
 
  private:
   void cap(float* row, std::int64_t begin, std::int64_t end, float* slopes) const {
-    for (std::int64_t c = begin; c < end; c += kNumLanes) store_vec(row + c, tanh(load_vec(row + c) * broadcast(inner_)));
+    for (std::int64_t c = begin; c < end; c += kNumLanes)
+      store_vec(row + c, tanh(load_vec(row + c) * broadcast(inner_)));
     if (slopes != nullptr) {
 #pragma omp simd
       for (std::int64_t c = begin; c < end; ++c) slopes[c] = 1.0f - row[c] * row[c];
@@ -71,7 +76,8 @@ class Scores {
     const auto low = static_cast<std::int32_t>(std::max(seen.begin - start_, begin)),
                high = static_cast<std::int32_t>(std::min(seen.end - start_, end));
 #pragma omp simd
-    for (std::int32_t c = static_cast<std::int32_t>(begin); c < end; ++c) row[c] = c >= low && c < high ? row[c] : kMasked;
+    for (std::int32_t c = static_cast<std::int32_t>(begin); c < end; ++c)
+      row[c] = c >= low && c < high ? row[c] : kMasked;
     if (ids_ == nullptr) return;
     const std::int32_t mine = ids_[i];
 #pragma omp simd
@@ -91,14 +97,19 @@ class Scores {
 class DropoutDraws {
  public:
   /// draws[c − begin] belongs to column c in [begin, end).
-  const std::uint32_t* of(const AttentionArguments& a, std::int64_t sample, std::int64_t h, std::int64_t i, std::int64_t block, std::int64_t begin,
+  const std::uint32_t* of(const AttentionArguments& a, std::int64_t sample, std::int64_t h,
+                          std::int64_t i, std::int64_t block, std::int64_t begin,
                           std::int64_t end) {
-    const auto total_q = static_cast<std::uint64_t>(a.q_start + a.sq), total_k = static_cast<std::uint64_t>(a.k_start + a.sk);
-    const std::uint64_t row = (static_cast<std::uint64_t>(a.first_head + h) * total_q + static_cast<std::uint64_t>(a.q_start + i)) * total_k;
+    const auto total_q = static_cast<std::uint64_t>(a.q_start + a.sq),
+               total_k = static_cast<std::uint64_t>(a.k_start + a.sk);
+    const std::uint64_t row = (static_cast<std::uint64_t>(a.first_head + h) * total_q +
+                               static_cast<std::uint64_t>(a.q_start + i)) *
+                              total_k;
     const std::uint64_t element = row + static_cast<std::uint64_t>(block * kKeys + begin);
     const auto skip = static_cast<std::int64_t>(element % 4);
     for (std::int64_t done = 0; done < skip + end - begin; done += 4 * kLanes)
-      draw_blocks(a.rule.key, element / 4 + static_cast<std::uint64_t>(done / 4), static_cast<std::uint64_t>(a.ordinals[sample]), draws_ + done);
+      draw_blocks(a.rule.key, element / 4 + static_cast<std::uint64_t>(done / 4),
+                  static_cast<std::uint64_t>(a.ordinals[sample]), draws_ + done);
     return draws_ + skip;
   }
 

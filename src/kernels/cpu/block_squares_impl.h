@@ -1,5 +1,6 @@
-// Sums of squares of blocks of numbers, compiled once per instruction set inside the namespace MEGATRON_KERNEL_ISA. Squares of f32 are exact in
-// double and are added in one order, so that all give the same bits.
+// Sums of squares of blocks of numbers, compiled once per instruction set inside the namespace
+// MEGATRON_KERNEL_ISA. Squares of f32 are exact in double and are added in one order, so that all
+// give the same bits.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +10,8 @@
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
-/// Σ of squares of at most kStateBlock numbers: lane l adds those of elements l, l + 32, …; then lane i takes lane i + half, half = 16 … 1.
+/// Σ of squares of at most kStateBlock numbers: lane l adds those of elements l, l + 32, …; then
+/// lane i takes lane i + half, half = 16 … 1.
 template <class T>
 inline double squares(const T* values, std::int64_t count) {
   constexpr int kLanes = 32, kLanesAtOnce = 16;
@@ -18,12 +20,15 @@ inline double squares(const T* values, std::int64_t count) {
     for (int first = 0; first < kLanes; first += kLanesAtOnce) {
       double sums[kLanesAtOnce] = {};
       for (std::int64_t i = first; i < kStateBlock; i += kLanes) {
-        for (int lane = 0; lane < kLanesAtOnce; ++lane) sums[lane] += static_cast<double>(values[i + lane]) * static_cast<double>(values[i + lane]);
+        for (int lane = 0; lane < kLanesAtOnce; ++lane)
+          sums[lane] +=
+              static_cast<double>(values[i + lane]) * static_cast<double>(values[i + lane]);
       }
       std::copy_n(sums, kLanesAtOnce, lanes + first);
     }
   } else {
-    for (std::int64_t i = 0; i < count; ++i) lanes[i % kLanes] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+    for (std::int64_t i = 0; i < count; ++i)
+      lanes[i % kLanes] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
   }
   for (int half = kLanes / 2; half > 0; half /= 2) {
     for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];

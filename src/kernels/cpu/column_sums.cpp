@@ -14,7 +14,8 @@ void add_rows(const RowBlocksArguments& a, std::int64_t begin, std::int64_t end)
   for (std::int64_t block = begin; block < end; ++block) {
     C* sums = static_cast<C*>(a.blocks) + block * a.columns;
     std::fill_n(sums, a.columns, C(0));
-    for (std::int64_t row = block * kRowsPerBlock; row < std::min(a.rows, (block + 1) * kRowsPerBlock); ++row) {
+    for (std::int64_t row = block * kRowsPerBlock;
+         row < std::min(a.rows, (block + 1) * kRowsPerBlock); ++row) {
       const X* x = static_cast<const X*>(a.x) + row * a.columns;
       for (std::int64_t c = 0; c < a.columns; ++c) sums[c] += portable::load(x[c]);
     }
@@ -32,14 +33,16 @@ void add_columns(const ColumnSumsArguments& a, std::int64_t begin, std::int64_t 
       const C* partial = static_cast<const C*>(a.blocks) + block * a.columns + first;
       for (std::int64_t c = 0; c < count; ++c) total[c] += static_cast<double>(partial[c]);
     }
-    for (std::int64_t c = 0; c < count; ++c) static_cast<C*>(a.sums)[first + c] = static_cast<C>(total[c]);
+    for (std::int64_t c = 0; c < count; ++c)
+      static_cast<C*>(a.sums)[first + c] = static_cast<C>(total[c]);
   }
 }
 
 }  // namespace
 
 void sum_row_blocks(const RowBlocksArguments& arguments, std::int64_t begin, std::int64_t end) {
-  portable::with_type(arguments.type, [&](auto x) { add_rows<decltype(x)>(arguments, begin, end); });
+  portable::with_type(arguments.type,
+                      [&](auto x) { add_rows<decltype(x)>(arguments, begin, end); });
 }
 
 void add_row_blocks(const ColumnSumsArguments& arguments, std::int64_t begin, std::int64_t end) {

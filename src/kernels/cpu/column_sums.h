@@ -1,5 +1,6 @@
-// Sums over the rows of a matrix for the gradients of biases and of norms: rows are added in blocks of fixed size in the computing type, blocks in
-// double in ascending order. So a sum depends neither on threads nor on the instruction set, and thousands of rows keep their last digits.
+// Sums over the rows of a matrix for the gradients of biases and of norms: rows are added in blocks
+// of fixed size in the computing type, blocks in double in ascending order. So a sum depends
+// neither on threads nor on the instruction set, and thousands of rows keep their last digits.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +11,12 @@ namespace megatron::kernels {
 
 inline constexpr std::int64_t kRowsPerBlock = 32;
 
-constexpr std::int64_t row_blocks(std::int64_t rows) { return (rows + kRowsPerBlock - 1) / kRowsPerBlock; }
+constexpr std::int64_t row_blocks(std::int64_t rows) {
+  return (rows + kRowsPerBlock - 1) / kRowsPerBlock;
+}
 
-/// blocks[b, c] = Σ over rows 32·b … of x[·, c] for blocks [begin, end), added one row after another in f32 (f64 with f64); x [rows, columns] of
-/// `type`.
+/// blocks[b, c] = Σ over rows 32·b … of x[·, c] for blocks [begin, end), added one row after
+/// another in f32 (f64 with f64); x [rows, columns] of `type`.
 struct RowBlocksArguments {
   const void* x;
   Type type;

@@ -10,7 +10,8 @@ Conversions conversions();
 }
 
 const Conversions& conversions() {
-  static const Conversions chosen = cpu_has_avx2() ? avx2::conversions() : portable::conversions_table();
+  static const Conversions chosen =
+      cpu_has_avx2() ? avx2::conversions() : portable::conversions_table();
   return chosen;
 }
 

@@ -1,4 +1,5 @@
-// The conversions, compiled once per instruction set: the CPU's own float16 instructions are ten times as fast as the portable ones.
+// The conversions, compiled once per instruction set: the CPU's own float16 instructions are ten
+// times as fast as the portable ones.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +13,8 @@ namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
 inline void to_f32(const void* from, Type type, float* __restrict to, std::int64_t count) {
   with_type(type, [&]<class T>(T) {
-    for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(load(static_cast<const T*>(from)[i]));
+    for (std::int64_t i = 0; i < count; ++i)
+      to[i] = static_cast<float>(load(static_cast<const T*>(from)[i]));
   });
 }
 
@@ -22,7 +24,8 @@ inline void from_f32(const float* __restrict from, void* to, Type type, std::int
   });
 }
 
-inline void decode_blocks(const std::uint16_t* from, const float* scales, float* to, std::int64_t count) {
+inline void decode_blocks(const std::uint16_t* from, const float* scales, float* to,
+                          std::int64_t count) {
   to_f32(from, Type::f16, to, count);
   for (std::int64_t begin = 0; begin < count; begin += kStateBlock) {
     const float scale = scales[begin / kStateBlock];

@@ -20,10 +20,14 @@ ExtendedFeatures extended_features() {
 
 }  // namespace
 
-bool cpu_has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"); }
+bool cpu_has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("bmi2");
+}
 
 bool cpu_has_avx512() {
-  return cpu_has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+  return cpu_has_avx2() && __builtin_cpu_supports("avx512f") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd");
 }
 
@@ -31,6 +35,9 @@ bool cpu_has_avx512_bf16() { return cpu_has_avx512() && (extended_features().eax
 
 bool cpu_has_avx512_fp16() { return cpu_has_avx512() && (extended_features().edx0 >> 23 & 1) != 0; }
 
-bool cpu_has_amx() { return cpu_has_avx512_bf16() && (extended_features().edx0 >> 22 & 1) != 0 && (extended_features().edx0 >> 24 & 1) != 0; }
+bool cpu_has_amx() {
+  return cpu_has_avx512_bf16() && (extended_features().edx0 >> 22 & 1) != 0 &&
+         (extended_features().edx0 >> 24 & 1) != 0;
+}
 
 }  // namespace megatron::kernels

@@ -6,7 +6,7 @@ namespace megatron::kernels {
 bool cpu_has_avx2();
 bool cpu_has_avx512();
 bool cpu_has_avx512_bf16();  ///< AVX512-BF16: dot products of bf16 into fp32
-bool cpu_has_avx512_fp16();   ///< AVX512-FP16
-bool cpu_has_amx();            ///< AMX-BF16: products of tiles of bf16
+bool cpu_has_avx512_fp16();  ///< AVX512-FP16
+bool cpu_has_amx();          ///< AMX-BF16: products of tiles of bf16
 
 }  // namespace megatron::kernels

@@ -13,7 +13,9 @@ EmbeddingKernels embedding();
 }
 
 const EmbeddingKernels& embedding_kernels() {
-  static const EmbeddingKernels chosen = cpu_has_avx512() ? avx512::embedding() : cpu_has_avx2() ? avx2::embedding() : portable::embedding_table();
+  static const EmbeddingKernels chosen = cpu_has_avx512() ? avx512::embedding()
+                                         : cpu_has_avx2() ? avx2::embedding()
+                                                          : portable::embedding_table();
   return chosen;
 }
 

@@ -1,4 +1,5 @@
-// Rows of embedding tables: looked up and added to a position's in one pass, and their gradients added in one order.
+// Rows of embedding tables: looked up and added to a position's in one pass, and their gradients
+// added in one order.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +8,16 @@
 
 namespace megatron::kernels {
 
-/// A table [count, columns] whose rows are those from `first` on of the whole one; other ids stand for zeros.
+/// A table [count, columns] whose rows are those from `first` on of the whole one; other ids stand
+/// for zeros.
 struct EmbeddingTable {
   const void* rows;
   const std::int64_t* ids;  ///< of each token
   std::int64_t first, count;
 };
 
-/// out [tokens, columns] = the rows of `words` + those of `positions` (none where its rows are null), rounded once.
+/// out [tokens, columns] = the rows of `words` + those of `positions` (none where its rows are
+/// null), rounded once.
 struct EmbeddingArguments {
   EmbeddingTable words, positions;
   Type table_type;  ///< of both
@@ -35,8 +38,10 @@ struct EmbeddingGradientArguments {
 };
 
 struct EmbeddingKernels {
-  void (*look_up)(const EmbeddingArguments&, std::int64_t begin, std::int64_t end);           ///< tokens [begin, end)
-  void (*add_rows)(const EmbeddingGradientArguments&, std::int64_t begin, std::int64_t end);  ///< columns [begin, end), all tokens
+  void (*look_up)(const EmbeddingArguments&, std::int64_t begin,
+                  std::int64_t end);  ///< tokens [begin, end)
+  void (*add_rows)(const EmbeddingGradientArguments&, std::int64_t begin,
+                   std::int64_t end);  ///< columns [begin, end), all tokens
 };
 
 /// The table for this CPU.

@@ -1,4 +1,5 @@
-// The embedding kernels' one implementation, compiled once per instruction set inside the namespace MEGATRON_KERNEL_ISA.
+// The embedding kernels' one implementation, compiled once per instruction set inside the namespace
+// MEGATRON_KERNEL_ISA.
 #include "kernels/cpu/embedding.h"
 #include "kernels/cpu/storage_types.h"
 
@@ -9,14 +10,16 @@ template <class T>
 const T* row_of(const EmbeddingTable& table, std::int64_t token, std::int64_t columns) {
   if (table.rows == nullptr) return nullptr;
   const std::int64_t row = table.ids[token] - table.first;
-  return row >= 0 && row < table.count ? static_cast<const T*>(table.rows) + row * columns : nullptr;
+  return row >= 0 && row < table.count ? static_cast<const T*>(table.rows) + row * columns
+                                       : nullptr;
 }
 
 template <class T, class Out>
 void look_up_tokens(const EmbeddingArguments& a, std::int64_t begin, std::int64_t end) {
   using C = Compute<T>;
   for (std::int64_t token = begin; token < end; ++token) {
-    const T *word = row_of<T>(a.words, token, a.columns), *position = row_of<T>(a.positions, token, a.columns);
+    const T *word = row_of<T>(a.words, token, a.columns),
+            *position = row_of<T>(a.positions, token, a.columns);
     Out* __restrict out = static_cast<Out*>(a.out) + token * a.columns;
     if (word != nullptr && position != nullptr) {
       for (std::int64_t c = 0; c < a.columns; ++c) store(out[c], load(word[c]) + load(position[c]));
@@ -40,11 +43,15 @@ void add_rows_of(const EmbeddingGradientArguments& a, std::int64_t begin, std::i
 }
 
 inline void look_up(const EmbeddingArguments& a, std::int64_t begin, std::int64_t end) {
-  with_types(a.table_type, a.out_type, [&](auto table, auto out) { look_up_tokens<decltype(table), decltype(out)>(a, begin, end); });
+  with_types(a.table_type, a.out_type, [&](auto table, auto out) {
+    look_up_tokens<decltype(table), decltype(out)>(a, begin, end);
+  });
 }
 
 inline void add_rows(const EmbeddingGradientArguments& a, std::int64_t begin, std::int64_t end) {
-  with_types(a.dy_type, a.gradient_type, [&](auto dy, auto gradient) { add_rows_of<decltype(dy), decltype(gradient)>(a, begin, end); });
+  with_types(a.dy_type, a.gradient_type, [&](auto dy, auto gradient) {
+    add_rows_of<decltype(dy), decltype(gradient)>(a, begin, end);
+  });
 }
 
 inline EmbeddingKernels embedding_table() { return {look_up, add_rows}; }

@@ -1,50 +1,64 @@
-// A unit is a range of rows by a group of panels. Its panels are packed once into this thread's memory, as many blocks of depth in one pass as stay
-// in the L2 cache, where they serve all rows of the unit. Where one pass is enough, sums never leave the L1 cache: a block of rows by a panel
-// is finished before the next is begun.
+// A unit is a range of rows by a group of panels. Its panels are packed once into this thread's
+// memory, as many blocks of depth in one pass as stay in the L2 cache, where they serve all rows of
+// the unit. Where one pass is enough, sums never leave the L1 cache: a block of rows by a panel is
+// finished before the next is begun.
 #include "kernels/cpu/gemm.h"
 
 #include <algorithm>
 #include <cstdint>
 
 #include "kernels/cpu/conversions.h"
-#include "kernels/cpu/l2_prefetcher.h"
 #include "kernels/cpu/gemm_epilogue.h"
+#include "kernels/cpu/l2_prefetcher.h"
 
 namespace megatron::kernels {
 namespace {
 
-constexpr std::int64_t kMinBlockRows = 48;        ///< of a, at least: brought together
-constexpr std::int64_t kMinTransposedRows = 96;      ///< of a block, at least, that are transposed side by side: from whole cache lines
-constexpr std::int64_t kMinMicroKernelRows = 24;         ///< at least, and so few that what is fetched ahead between two calls does not queue
-constexpr std::int64_t kMaxUnitRows = 1056;       ///< whole blocks
-constexpr std::int64_t kMaxBlocksPerPass = 8;        ///< of depth, at most
-constexpr std::int64_t kMaxPanelBytes = 768 * 1024;  ///< of a unit's panels: they stay in the L2 cache
+constexpr std::int64_t kMinBlockRows = 48;  ///< of a, at least: brought together
+constexpr std::int64_t kMinTransposedRows =
+    96;  ///< of a block, at least, that are transposed side by side: from whole cache lines
+constexpr std::int64_t kMinMicroKernelRows =
+    24;  ///< at least, and so few that what is fetched ahead between two calls does not queue
+constexpr std::int64_t kMaxUnitRows = 1056;    ///< whole blocks
+constexpr std::int64_t kMaxBlocksPerPass = 8;  ///< of depth, at most
+constexpr std::int64_t kMaxPanelBytes =
+    768 * 1024;  ///< of a unit's panels: they stay in the L2 cache
 
 constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 bool is_depth_contiguous(const GemmArguments& g) { return g.a_depth_stride == 1 || g.k == 1; }
 
 /// Whether rows of a have to be made of columns: else they are read where they lie, or copied.
-bool is_transposed(const GemmArguments& g, const MicroKernel& product) { return !product.needs_packed_rows && !is_depth_contiguous(g); }
+bool is_transposed(const GemmArguments& g, const MicroKernel& product) {
+  return !product.needs_packed_rows && !is_depth_contiguous(g);
+}
 
 /// Whole groups of the rows that the product works on at a time.
-std::int64_t round_up_to_tile(std::int64_t rows, const MicroKernel& product) { return divide_up(rows, product.rows) * product.rows; }
+std::int64_t round_up_to_tile(std::int64_t rows, const MicroKernel& product) {
+  return divide_up(rows, product.rows) * product.rows;
+}
 std::int64_t block_rows(const GemmArguments& g, const MicroKernel& product) {
   return round_up_to_tile(is_transposed(g, product) ? kMinTransposedRows : kMinBlockRows, product);
 }
 
-/// Whether the product reads rows of a where they lie. At a multiple of 4 KiB the rows of a tile would push each other out of the L1 cache.
+/// Whether the product reads rows of a where they lie. At a multiple of 4 KiB the rows of a tile
+/// would push each other out of the L1 cache.
 bool reads_in_place(const GemmArguments& g, const MicroKernel& product) {
-  const std::int64_t row_bytes = g.a_row_stride * size_of(g.type), depth_bytes = g.k * size_of(g.type);
-  const bool has_whole_steps = reinterpret_cast<std::uintptr_t>(g.a) % 4 == 0 && row_bytes % 4 == 0 && depth_bytes % 4 == 0;
-  return is_depth_contiguous(g) && g.type == product.type && !product.needs_packed_rows && has_whole_steps && row_bytes % 4096 != 0;
+  const std::int64_t row_bytes = g.a_row_stride * size_of(g.type),
+                     depth_bytes = g.k * size_of(g.type);
+  const bool has_whole_steps =
+      reinterpret_cast<std::uintptr_t>(g.a) % 4 == 0 && row_bytes % 4 == 0 && depth_bytes % 4 == 0;
+  return is_depth_contiguous(g) && g.type == product.type && !product.needs_packed_rows &&
+         has_whole_steps && row_bytes % 4096 != 0;
 }
 
 /// Sums start in the result itself where that is f32.
 bool accumulates_in_place(const GemmArguments& g) { return g.out_type == Type::f32; }
 
 /// Steps from a copied row to the next: an odd number of cache lines, so that rows share no set.
-std::int64_t copied_stride(const GemmPlan& plan) { return (divide_up(plan.steps_each, 16) | 1) * 16; }
+std::int64_t copied_stride(const GemmPlan& plan) {
+  return (divide_up(plan.steps_each, 16) | 1) * 16;
+}
 
 std::int64_t panel_bytes(const GemmPlan& plan) { return 4 * plan.steps_each * kPanelColumns; }
 std::int64_t block_bytes(const GemmArguments& g, const GemmPlan& plan, const MicroKernel& product) {
@@ -52,7 +66,9 @@ std::int64_t block_bytes(const GemmArguments& g, const GemmPlan& plan, const Mic
 }
 
 /// Between rows of sums: one panel's at a time where a pass finishes them, else those of the unit.
-std::int64_t sum_stride(const GemmPlan& plan) { return plan.passes == 1 ? kPanelColumns : plan.panels_each * kPanelColumns; }
+std::int64_t sum_stride(const GemmPlan& plan) {
+  return plan.passes == 1 ? kPanelColumns : plan.panels_each * kPanelColumns;
+}
 std::int64_t sum_bytes(const GemmArguments& g, const GemmPlan& plan, const MicroKernel& product) {
   return 4 * sum_stride(plan) * (plan.passes == 1 ? block_rows(g, product) : plan.rows_each);
 }
@@ -64,7 +80,8 @@ struct OperandA {
 };
 
 OperandA operand_a(const GemmArguments& g, const GemmPlan& plan, const MicroKernel& product) {
-  if (reads_in_place(g, product)) return {OperandA::in_place, g.a_row_stride * size_of(g.type) / 4, 1};
+  if (reads_in_place(g, product))
+    return {OperandA::in_place, g.a_row_stride * size_of(g.type) / 4, 1};
   if (is_transposed(g, product)) return {OperandA::transposed, 1, block_rows(g, product)};
   return {OperandA::copied, copied_stride(plan), 1};
 }
@@ -89,16 +106,20 @@ class GemmUnit {
         sums_(reinterpret_cast<float*>(packed_rows_ + block_bytes(g, plan, micro_kernel_))) {}
 
   void run() {
-    const std::int64_t depth_of_pass = micro_kernel_.type == Type::bf16 ? 2 * plan_.steps_each : plan_.steps_each;
+    const std::int64_t depth_of_pass =
+        micro_kernel_.type == Type::bf16 ? 2 * plan_.steps_each : plan_.steps_each;
     for (std::int64_t depth = 0; depth < g_.k; depth += depth_of_pass) {
-      const Pass pass{.depth = depth, .count = std::min(depth_of_pass, g_.k - depth), .is_last = depth + depth_of_pass >= g_.k};
+      const Pass pass{.depth = depth,
+                      .count = std::min(depth_of_pass, g_.k - depth),
+                      .is_last = depth + depth_of_pass >= g_.k};
       pack_panels(pass);
       for (std::int64_t row = 0; row < rows_; row += block_rows_) {
         const std::int64_t rows = std::min(block_rows_, rows_ - row);
         const char* const a = bring_rows(pass, row, rows);
         L2Prefetcher next = lines_after(pass, row);
         next.divide_into(divide_up(columns_, kPanelColumns) * calls_of(pass, rows));
-        for (std::int64_t c = 0; c < columns_; c += kPanelColumns) multiply(pass, {a, row, rows, c, std::min(kPanelColumns, columns_ - c)}, next);
+        for (std::int64_t c = 0; c < columns_; c += kPanelColumns)
+          multiply(pass, {a, row, rows, c, std::min(kPanelColumns, columns_ - c)}, next);
       }
     }
   }
@@ -116,20 +137,24 @@ class GemmUnit {
   };
 
   void pack_panels(const Pass& pass) {
-    micro_kernel_.pack({.from = element_at(g_.b, g_.type, pass.depth * g_.b_depth_stride + column_ * g_.b_column_stride),
-                   .type = g_.type,
-                   .depth_stride = g_.b_depth_stride,
-                   .cross_stride = g_.b_column_stride,
-                   .depth = pass.count,
-                   .count = columns_,
-                   .to = panels_,
-                   .to_stride = kPanelColumns,
-                   .panel_stride = panel_bytes(plan_)});
+    micro_kernel_.pack(
+        {.from = element_at(g_.b, g_.type,
+                            pass.depth * g_.b_depth_stride + column_ * g_.b_column_stride),
+         .type = g_.type,
+         .depth_stride = g_.b_depth_stride,
+         .cross_stride = g_.b_column_stride,
+         .depth = pass.count,
+         .count = columns_,
+         .to = panels_,
+         .to_stride = kPanelColumns,
+         .panel_stride = panel_bytes(plan_)});
   }
 
-  /// Where a block of rows is read: unless that is where they lie, they are copied or transposed into this thread's memory.
+  /// Where a block of rows is read: unless that is where they lie, they are copied or transposed
+  /// into this thread's memory.
   const char* bring_rows(const Pass& pass, std::int64_t row, std::int64_t rows) {
-    const char* const first = element_at(g_.a, g_.type, (row_ + row) * g_.a_row_stride + pass.depth * g_.a_depth_stride);
+    const char* const first =
+        element_at(g_.a, g_.type, (row_ + row) * g_.a_row_stride + pass.depth * g_.a_depth_stride);
     if (operand_a_.are == OperandA::in_place) return first;
     const bool copies = operand_a_.are == OperandA::copied;
     const PackArguments pack{.from = first,
@@ -149,9 +174,11 @@ class GemmUnit {
     row += block_rows_;
     if (row >= rows_) return {};
     const std::int64_t rows = std::min(block_rows_, rows_ - row), size = size_of(g_.type);
-    const char* first = element_at(g_.a, g_.type, (row_ + row) * g_.a_row_stride + pass.depth * g_.a_depth_stride);
-    return is_depth_contiguous(g_) ? L2Prefetcher(first, rows, g_.a_row_stride * size, pass.count * size)
-                                : L2Prefetcher(first, pass.count, g_.a_depth_stride * size, rows * size);
+    const char* first =
+        element_at(g_.a, g_.type, (row_ + row) * g_.a_row_stride + pass.depth * g_.a_depth_stride);
+    return is_depth_contiguous(g_)
+               ? L2Prefetcher(first, rows, g_.a_row_stride * size, pass.count * size)
+               : L2Prefetcher(first, pass.count, g_.a_depth_stride * size, rows * size);
   }
 
   /// What a panel's results will be written to by this pass.
@@ -163,7 +190,8 @@ class GemmUnit {
 
   /// Of the product, for a block of rows by a panel.
   std::int64_t calls_of(const Pass& pass, std::int64_t rows) const {
-    return divide_up(rows, call_rows_) * divide_up(micro_kernel_.steps_of(pass.count), kDepthBlockSteps);
+    return divide_up(rows, call_rows_) *
+           divide_up(micro_kernel_.steps_of(pass.count), kDepthBlockSteps);
   }
 
   void multiply(const Pass& pass, const Tile& tile, L2Prefetcher& next) {
@@ -172,20 +200,24 @@ class GemmUnit {
     float* sums = sums_of(tile);
     L2Prefetcher results = lines_of_results(pass, tile);
     results.divide_into(calls_of(pass, tile.rows));
-    for (std::int64_t step = 0; step < steps; step += kDepthBlockSteps) {  // a block of a panel serves all rows while it is in the L1 cache
+    for (std::int64_t step = 0; step < steps;
+         step +=
+         kDepthBlockSteps) {  // a block of a panel serves all rows while it is in the L1 cache
       for (std::int64_t row = 0; row < tile.rows; row += call_rows_) {
         next.prefetch_share();
         results.prefetch_share();
-        micro_kernel_.multiply({.a = tile.a + 4 * (step * operand_a_.step_stride + row * operand_a_.row_stride),
-                           .row_stride = operand_a_.row_stride,
-                           .step_stride = operand_a_.step_stride,
-                           .panel = panel + 4 * step * kPanelColumns,
-                           .out = sums + row * sum_stride_,
-                           .out_stride = sum_stride_,
-                           .rows = std::min(call_rows_, tile.rows - row),
-                           .columns = tile.columns,
-                           .steps = std::min(kDepthBlockSteps, steps - step),
-                           .accumulate = pass.depth > 0 || step > 0 || (accumulates_in_place(g_) && g_.accumulate)});
+        micro_kernel_.multiply(
+            {.a = tile.a + 4 * (step * operand_a_.step_stride + row * operand_a_.row_stride),
+             .row_stride = operand_a_.row_stride,
+             .step_stride = operand_a_.step_stride,
+             .panel = panel + 4 * step * kPanelColumns,
+             .out = sums + row * sum_stride_,
+             .out_stride = sum_stride_,
+             .rows = std::min(call_rows_, tile.rows - row),
+             .columns = tile.columns,
+             .steps = std::min(kDepthBlockSteps, steps - step),
+             .accumulate =
+                 pass.depth > 0 || step > 0 || (accumulates_in_place(g_) && g_.accumulate)});
       }
     }
     if (pass.is_last && !ends_in_sums()) finish(tile, sums);
@@ -196,23 +228,27 @@ class GemmUnit {
     return plan_.passes == 1 ? sums_ : sums_ + tile.row * sum_stride_ + tile.column;
   }
 
-  char* result(const Tile& tile) const { return element_at(g_.out, g_.out_type, (row_ + tile.row) * g_.out_stride + column_ + tile.column); }
+  char* result(const Tile& tile) const {
+    return element_at(g_.out, g_.out_type,
+                      (row_ + tile.row) * g_.out_stride + column_ + tile.column);
+  }
 
   /// Whether the sums are the result.
   bool ends_in_sums() const { return accumulates_in_place(g_) && g_.bias == nullptr; }
 
   /// While the sums are in the L1 cache.
   void finish(const Tile& tile, const float* sums) const {
-    gemm_epilogue({.sums = sums,
-                      .sums_stride = sum_stride_,
-                      .bias = g_.bias != nullptr ? element_at(g_.bias, g_.type, column_ + tile.column) : nullptr,
-                      .bias_type = g_.type,
-                      .out = result(tile),
-                      .out_type = g_.out_type,
-                      .out_stride = g_.out_stride,
-                      .rows = tile.rows,
-                      .columns = tile.columns,
-                      .accumulate = g_.accumulate && !accumulates_in_place(g_)});
+    gemm_epilogue(
+        {.sums = sums,
+         .sums_stride = sum_stride_,
+         .bias = g_.bias != nullptr ? element_at(g_.bias, g_.type, column_ + tile.column) : nullptr,
+         .bias_type = g_.type,
+         .out = result(tile),
+         .out_type = g_.out_type,
+         .out_stride = g_.out_stride,
+         .rows = tile.rows,
+         .columns = tile.columns,
+         .accumulate = g_.accumulate && !accumulates_in_place(g_)});
   }
 
   const GemmArguments& g_;
@@ -226,12 +262,15 @@ class GemmUnit {
   float* sums_;
 };
 
-/// The time of the busiest thread in multiplications, with what packing and sums between passes add to them, in multiplications too: as measured, 24
-/// for a number that is packed, 40 for a sum that another pass goes on with (20 in f32, where multiplications take twice as long).
+/// The time of the busiest thread in multiplications, with what packing and sums between passes add
+/// to them, in multiplications too: as measured, 24 for a number that is packed, 40 for a sum that
+/// another pass goes on with (20 in f32, where multiplications take twice as long).
 double cost_of(const GemmPlan& plan, const GemmArguments& g, std::int64_t threads) {
-  const double rows = static_cast<double>(plan.rows_each), columns = static_cast<double>(plan.panels_each * kPanelColumns);
+  const double rows = static_cast<double>(plan.rows_each),
+               columns = static_cast<double>(plan.panels_each * kPanelColumns);
   const double depth = static_cast<double>(g.k) / static_cast<double>(plan.passes);
-  const double extra = 24 / rows + 24 / columns + (plan.passes > 1 ? (g.type == Type::bf16 ? 40 : 20) / depth : 0);
+  const double extra =
+      24 / rows + 24 / columns + (plan.passes > 1 ? (g.type == Type::bf16 ? 40 : 20) / depth : 0);
   return static_cast<double>(divide_up(plan.units(), threads)) * rows * columns * (1 + extra);
 }
 
@@ -243,14 +282,25 @@ GemmPlan plan_gemm(const GemmArguments& g, std::int64_t threads) {
   const std::int64_t steps = product.steps_of(g.k), blocks = divide_up(steps, kDepthBlockSteps);
   GemmPlan best{};
   double least = 0;
-  for (std::int64_t blocks_each = 1; blocks_each <= std::min(blocks, kMaxBlocksPerPass); ++blocks_each) {
-    const std::int64_t passes = divide_up(blocks, blocks_each), steps_each = std::min(blocks_each * kDepthBlockSteps, steps);
-    const std::int64_t least_column_parts = divide_up(panels, std::max<std::int64_t>(1, kMaxPanelBytes / (4 * steps_each * kPanelColumns)));
-    for (std::int64_t row_parts = divide_up(g.m, kMaxUnitRows); row_parts <= groups; row_parts *= 2) {
+  for (std::int64_t blocks_each = 1; blocks_each <= std::min(blocks, kMaxBlocksPerPass);
+       ++blocks_each) {
+    const std::int64_t passes = divide_up(blocks, blocks_each),
+                       steps_each = std::min(blocks_each * kDepthBlockSteps, steps);
+    const std::int64_t least_column_parts = divide_up(
+        panels, std::max<std::int64_t>(1, kMaxPanelBytes / (4 * steps_each * kPanelColumns)));
+    for (std::int64_t row_parts = divide_up(g.m, kMaxUnitRows); row_parts <= groups;
+         row_parts *= 2) {
       const std::int64_t rows = divide_up(groups, row_parts) * kPanelRows;
-      for (std::int64_t parts = least_column_parts; parts <= std::min(panels, least_column_parts + 2 * threads); ++parts) {
+      for (std::int64_t parts = least_column_parts;
+           parts <= std::min(panels, least_column_parts + 2 * threads); ++parts) {
         const std::int64_t each = divide_up(panels, parts);
-        const GemmPlan plan{divide_up(groups * kPanelRows, rows), rows, divide_up(panels, each), each, passes, steps_each, 0};
+        const GemmPlan plan{divide_up(groups * kPanelRows, rows),
+                            rows,
+                            divide_up(panels, each),
+                            each,
+                            passes,
+                            steps_each,
+                            0};
         const double cost = cost_of(plan, g, threads);
         if (best.row_parts != 0 && cost >= least) continue;
         least = cost;
@@ -259,12 +309,15 @@ GemmPlan plan_gemm(const GemmArguments& g, std::int64_t threads) {
       if (row_parts >= 4 * threads) break;
     }
   }
-  best.workspace_bytes = best.panels_each * panel_bytes(best) + block_bytes(g, best, product) + (accumulates_in_place(g) ? 0 : sum_bytes(g, best, product));
+  best.workspace_bytes = best.panels_each * panel_bytes(best) + block_bytes(g, best, product) +
+                         (accumulates_in_place(g) ? 0 : sum_bytes(g, best, product));
   return best;
 }
 
-void run_gemm(const GemmArguments& arguments, const GemmPlan& plan, std::int64_t begin, std::int64_t end, void* workspace) {
-  for (std::int64_t unit = begin; unit < end; ++unit) GemmUnit(arguments, plan, unit, workspace).run();
+void run_gemm(const GemmArguments& arguments, const GemmPlan& plan, std::int64_t begin,
+              std::int64_t end, void* workspace) {
+  for (std::int64_t unit = begin; unit < end; ++unit)
+    GemmUnit(arguments, plan, unit, workspace).run();
 }
 
 }  // namespace megatron::kernels

@@ -13,7 +13,9 @@ void gemm_epilogue(const GemmEpilogue& rows);
 }
 
 void gemm_epilogue(const GemmEpilogue& rows) {
-  static const auto chosen = cpu_has_avx512() ? avx512::gemm_epilogue : cpu_has_avx2() ? avx2::gemm_epilogue : portable::finish;
+  static const auto chosen = cpu_has_avx512() ? avx512::gemm_epilogue
+                             : cpu_has_avx2() ? avx2::gemm_epilogue
+                                              : portable::finish;
   chosen(rows);
 }
 

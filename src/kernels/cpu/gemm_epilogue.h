@@ -7,7 +7,8 @@
 
 namespace megatron::kernels {
 
-/// out [rows, columns] = sums + bias (+ what out holds), rounded once to out's type. With `sums` = out (f32) it works in place.
+/// out [rows, columns] = sums + bias (+ what out holds), rounded once to out's type. With `sums` =
+/// out (f32) it works in place.
 struct GemmEpilogue {
   const float* sums;
   std::int64_t sums_stride;

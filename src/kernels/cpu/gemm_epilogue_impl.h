@@ -1,4 +1,5 @@
-// The one implementation, compiled once per instruction set inside the namespace MEGATRON_KERNEL_ISA.
+// The one implementation, compiled once per instruction set inside the namespace
+// MEGATRON_KERNEL_ISA.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@ void finish_rows(const GemmEpilogue& r) {
     const float* sums = r.sums + row * r.sums_stride;
     auto* out = static_cast<Out*>(r.out) + row * r.out_stride;
     if (bias != nullptr && r.accumulate) {
-      for (std::int64_t c = 0; c < r.columns; ++c) store(out[c], sums[c] + load(bias[c]) + load(out[c]));
+      for (std::int64_t c = 0; c < r.columns; ++c)
+        store(out[c], sums[c] + load(bias[c]) + load(out[c]));
     } else if (bias != nullptr) {
       for (std::int64_t c = 0; c < r.columns; ++c) store(out[c], sums[c] + load(bias[c]));
     } else if (r.accumulate) {
@@ -31,7 +33,8 @@ inline void finish(const GemmEpilogue& r) {
     with_type(r.bias_type, [&](auto bias) {
       using Out = decltype(out);
       using Bias = decltype(bias);
-      if constexpr (!std::is_same_v<Out, double> && !std::is_same_v<Bias, double>) finish_rows<Out, Bias>(r);
+      if constexpr (!std::is_same_v<Out, double> && !std::is_same_v<Bias, double>)
+        finish_rows<Out, Bias>(r);
     });
   });
 }

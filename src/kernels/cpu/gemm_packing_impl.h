@@ -1,5 +1,6 @@
-// Packing of operands into panels, compiled once per instruction set inside the namespace MEGATRON_KERNEL_ISA. What lies along depth is transposed in
-// squares of a vector's width, what lies across it is copied line by line.
+// Packing of operands into panels, compiled once per instruction set inside the namespace
+// MEGATRON_KERNEL_ISA. What lies along depth is transposed in squares of a vector's width, what
+// lies across it is copied line by line.
 #pragma once
 
 #include <algorithm>
@@ -20,11 +21,13 @@ constexpr int kWidth = 4;
 #endif
 using Vector = std::uint32_t __attribute__((vector_size(4 * kWidth)));
 
-/// How far ahead of the work memory is asked for: lines are too many, and too far apart, for the CPU to see a pattern.
+/// How far ahead of the work memory is asked for: lines are too many, and too far apart, for the
+/// CPU to see a pattern.
 constexpr std::int64_t kPrefetchDistance = 12;
 
 inline void prefetch_line(const void* line, std::int64_t bytes) {
-  for (std::int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(static_cast<const char*>(line) + b);
+  for (std::int64_t b = 0; b < bytes; b += 64)
+    __builtin_prefetch(static_cast<const char*>(line) + b);
 }
 
 /// Swaps the off-diagonal blocks of `kHalf` lanes: with halves 1, 2, 4 … a square is transposed.
@@ -83,12 +86,14 @@ inline Vector load_steps_as_f32(const Stored* line) {
     return load_steps(line, 0);
 }
 
-/// Lines of `steps` steps each, one every `line_stride` elements; Stored is uint32_t where a step is copied as it is.
+/// Lines of `steps` steps each, one every `line_stride` elements; Stored is uint32_t where a step
+/// is copied as it is.
 template <class Stored>
 void pack_lines_along_depth(const PackArguments& p, std::int64_t steps, std::int64_t line_stride) {
   const auto* from = static_cast<const Stored*>(p.from);
   for (std::int64_t c = 0; c < p.to_stride; c += kWidth) {
-    const std::int64_t lines = std::clamp<std::int64_t>(p.count - c, 0, kWidth), room = std::min<std::int64_t>(kWidth, p.to_stride - c);
+    const std::int64_t lines = std::clamp<std::int64_t>(p.count - c, 0, kWidth),
+                       room = std::min<std::int64_t>(kWidth, p.to_stride - c);
     auto* to = static_cast<std::uint32_t*>(p.to) + c;
     for (std::int64_t s = 0; s < steps; s += kWidth) {
       const std::int64_t taken = std::min<std::int64_t>(kWidth, steps - s);
@@ -97,10 +102,12 @@ void pack_lines_along_depth(const PackArguments& p, std::int64_t steps, std::int
 #pragma GCC unroll 16
         for (int i = 0; i < kWidth; ++i) {
           square[i] = load_steps(from + (c + i) * line_stride, s);
-          __builtin_prefetch(from + (c + kWidth + i) * line_stride + s, 0, 2);  // of the next lines: the longest way ahead that a cache holds
+          __builtin_prefetch(from + (c + kWidth + i) * line_stride + s, 0,
+                             2);  // of the next lines: the longest way ahead that a cache holds
         }
       } else {
-        for (int i = 0; i < kWidth; ++i) square[i] = i < lines ? load_steps(from + (c + i) * line_stride, s, taken) : Vector{};
+        for (int i = 0; i < kWidth; ++i)
+          square[i] = i < lines ? load_steps(from + (c + i) * line_stride, s, taken) : Vector{};
       }
       swap_blocks<1>(square);
       for (std::int64_t i = 0; i < taken; ++i, to += p.to_stride) {
@@ -119,7 +126,8 @@ template <class Pack>
 void for_each_panel(const PackArguments& p, Pack pack) {
   PackArguments panel = p;
   for (std::int64_t c = 0; c < p.count; c += p.to_stride) {
-    panel.from = static_cast<const char*>(p.from) + c * p.cross_stride * (p.type == Type::f32 ? 4 : 2);
+    panel.from =
+        static_cast<const char*>(p.from) + c * p.cross_stride * (p.type == Type::f32 ? 4 : 2);
     panel.count = std::min(p.to_stride, p.count - c);
     panel.to = static_cast<char*>(p.to) + c / p.to_stride * p.panel_stride;
     pack(panel);
@@ -128,7 +136,8 @@ void for_each_panel(const PackArguments& p, Pack pack) {
 
 /// A line of f32, 16-bit numbers widened.
 template <class Stored>
-inline void widen_line(const Stored* __restrict line, std::int64_t count, std::int64_t room, float* __restrict to) {
+inline void widen_line(const Stored* __restrict line, std::int64_t count, std::int64_t room,
+                       float* __restrict to) {
   std::int64_t c = 0;
   for (; c + kWidth <= count; c += kWidth) {
     const Vector part = load_steps_as_f32(line + c);
@@ -144,9 +153,11 @@ void pack_lines_across_depth(const PackArguments& p) {
   for (std::int64_t d = 0; d < p.depth; ++d) {
     const auto* line = static_cast<const Stored*>(p.from) + d * p.depth_stride;
     char* to = static_cast<char*>(p.to) + 4 * d * p.to_stride;
-    prefetch_line(line + kPrefetchDistance * p.depth_stride, p.count * static_cast<std::int64_t>(sizeof(Stored)));
+    prefetch_line(line + kPrefetchDistance * p.depth_stride,
+                  p.count * static_cast<std::int64_t>(sizeof(Stored)));
     for (std::int64_t c = 0; c < p.count; c += p.to_stride, to += p.panel_stride)
-      widen_line(line + c, std::min(p.to_stride, p.count - c), p.to_stride, reinterpret_cast<float*>(to));
+      widen_line(line + c, std::min(p.to_stride, p.count - c), p.to_stride,
+                 reinterpret_cast<float*>(to));
   }
 }
 
@@ -154,19 +165,25 @@ void pack_lines_across_depth(const PackArguments& p) {
 inline void pack_to_f32(const PackArguments& p) {
   if (p.depth_stride == 1 && p.count > p.to_stride) return for_each_panel(p, pack_to_f32);
   const bool along = p.depth_stride == 1 && p.count > 0;
-  if (p.type == Type::f32) return along ? pack_lines_along_depth<std::uint32_t>(p, p.depth, p.cross_stride) : pack_lines_across_depth<float>(p);
-  if (p.type == Type::bf16) return along ? pack_lines_along_depth<Bf16>(p, p.depth, p.cross_stride) : pack_lines_across_depth<Bf16>(p);
+  if (p.type == Type::f32)
+    return along ? pack_lines_along_depth<std::uint32_t>(p, p.depth, p.cross_stride)
+                 : pack_lines_across_depth<float>(p);
+  if (p.type == Type::bf16)
+    return along ? pack_lines_along_depth<Bf16>(p, p.depth, p.cross_stride)
+                 : pack_lines_across_depth<Bf16>(p);
   along ? pack_lines_along_depth<F16>(p, p.depth, p.cross_stride) : pack_lines_across_depth<F16>(p);
 }
 
 /// Two neighbours of depth side by side, `second` null behind an odd depth.
-inline void interleave(const std::uint16_t* __restrict first, const std::uint16_t* __restrict second, std::int64_t count,
+inline void interleave(const std::uint16_t* __restrict first,
+                       const std::uint16_t* __restrict second, std::int64_t count,
                        std::uint32_t* __restrict to) {
   if (second == nullptr) {
     for (std::int64_t c = 0; c < count; ++c) to[c] = first[c];
     return;
   }
-  for (std::int64_t c = 0; c < count; ++c) to[c] = static_cast<std::uint32_t>(first[c]) | static_cast<std::uint32_t>(second[c]) << 16;
+  for (std::int64_t c = 0; c < count; ++c)
+    to[c] = static_cast<std::uint32_t>(first[c]) | static_cast<std::uint32_t>(second[c]) << 16;
 }
 
 /// An odd depth's last step, whose other half is zero.
@@ -197,7 +214,8 @@ inline void pack_pairs(const PackArguments& p) {
     return;
   }
   for (std::int64_t d = 0; d < p.depth; d += 2) {
-    const std::uint16_t *first = from + d * p.depth_stride, *second = d + 1 < p.depth ? first + p.depth_stride : nullptr;
+    const std::uint16_t *first = from + d * p.depth_stride,
+                        *second = d + 1 < p.depth ? first + p.depth_stride : nullptr;
     char* to = static_cast<char*>(p.to) + 2 * d * p.to_stride;
     prefetch_line(first + kPrefetchDistance * p.depth_stride, 2 * p.count);
     prefetch_line(first + (kPrefetchDistance + 1) * p.depth_stride, 2 * p.count);
@@ -210,7 +228,8 @@ inline void pack_pairs(const PackArguments& p) {
   }
 }
 
-/// Lines along depth one behind the other, as they are; `Packed` is f32 or a bf16 that is one half of a step.
+/// Lines along depth one behind the other, as they are; `Packed` is f32 or a bf16 that is one half
+/// of a step.
 template <class Stored, class Packed>
 void copy_lines(const PackArguments& p) {
   const std::int64_t stride = p.to_stride * 4 / static_cast<std::int64_t>(sizeof(Packed));

@@ -1,4 +1,5 @@
-// Brings memory into the L2 cache before it is needed, a few lines at a time between pieces of other work, so that nobody waits for it.
+// Brings memory into the L2 cache before it is needed, a few lines at a time between pieces of
+// other work, so that nobody waits for it.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +11,12 @@ namespace megatron::kernels {
 class L2Prefetcher {
  public:
   L2Prefetcher() = default;
-  L2Prefetcher(const void* first, std::int64_t runs, std::int64_t stride_bytes, std::int64_t run_bytes)
-      : run_(static_cast<const char*>(first)), runs_(runs), stride_(stride_bytes), lines_each_((run_bytes + 2 * kLine - 2) / kLine) {}
+  L2Prefetcher(const void* first, std::int64_t runs, std::int64_t stride_bytes,
+               std::int64_t run_bytes)
+      : run_(static_cast<const char*>(first)),
+        runs_(runs),
+        stride_(stride_bytes),
+        lines_each_((run_bytes + 2 * kLine - 2) / kLine) {}
 
   /// What is left becomes `count` shares of about the same size.
   void divide_into(std::int64_t count) { share_ = (runs_ * lines_each_ + count - 1) / count; }

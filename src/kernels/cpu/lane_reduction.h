@@ -1,5 +1,5 @@
-// Sums in sixteen fixed lanes, folded pairwise: the order that every instruction set keeps. Included once per instruction set inside the namespace
-// MEGATRON_KERNEL_ISA.
+// Sums in sixteen fixed lanes, folded pairwise: the order that every instruction set keeps.
+// Included once per instruction set inside the namespace MEGATRON_KERNEL_ISA.
 #pragma once
 
 #include <cstdint>

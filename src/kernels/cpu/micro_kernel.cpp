@@ -1,8 +1,7 @@
 // The plain loops, and the choice among instruction sets.
 #define MEGATRON_KERNEL_ISA portable
-#include "kernels/cpu/gemm_micro_kernel.h"
-
 #include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/gemm_micro_kernel.h"
 #include "kernels/cpu/gemm_packing_impl.h"
 #include "kernels/cpu/micro_kernel_variants.h"
 
@@ -25,14 +24,20 @@ void multiply(const MicroKernelArguments& p) {
   }
 }
 
-MicroKernel f32_micro_kernel() { return {.type = Type::f32, .pack = pack_to_f32, .copy = copy_lines_to_f32, .multiply = multiply}; }
+MicroKernel f32_micro_kernel() {
+  return {.type = Type::f32, .pack = pack_to_f32, .copy = copy_lines_to_f32, .multiply = multiply};
+}
 
 }  // namespace
 }  // namespace portable
 
 namespace {
 
-MicroKernel fastest_f32() { return cpu_has_avx512() ? avx512::f32_micro_kernel() : cpu_has_avx2() ? avx2::f32_micro_kernel() : portable::f32_micro_kernel(); }
+MicroKernel fastest_f32() {
+  return cpu_has_avx512() ? avx512::f32_micro_kernel()
+         : cpu_has_avx2() ? avx2::f32_micro_kernel()
+                          : portable::f32_micro_kernel();
+}
 
 MicroKernel fastest_bf16() {
   if (cpu_has_amx() && amx::is_usable()) return amx::bf16_micro_kernel();

@@ -1,5 +1,6 @@
-// Not yet run on a CPU with AMX; tests run the same code on imitated tiles (tests/kernels/micro_kernel_amx_test.cpp), and a check of the real ones
-// comes before their first use.
+// Not yet run on a CPU with AMX; tests run the same code on imitated tiles
+// (tests/kernels/micro_kernel_amx_test.cpp), and a check of the real ones comes before their first
+// use.
 #define MEGATRON_KERNEL_ISA amx
 #include "kernels/cpu/micro_kernel_amx.h"
 
@@ -118,7 +119,8 @@ bool amx_passes_self_test(const MicroKernel& product) {
   float out[kRows * kColumns];
   product.copy({a, Type::bf16, 1, kDepth, kDepth, kRows, lines, kLine});
   product.pack({b, Type::bf16, kColumns, 1, kDepth, kColumns, panel, kPanelColumns});
-  product.multiply({lines, kLine, 1, panel, out, kColumns, kRows, kColumns, product.steps_of(kDepth), false});
+  product.multiply(
+      {lines, kLine, 1, panel, out, kColumns, kRows, kColumns, product.steps_of(kDepth), false});
   for (std::int64_t r = 0; r < kRows; ++r) {
     for (std::int64_t c = 0; c < kColumns; ++c) {
       std::int64_t sum = 0;
@@ -132,7 +134,8 @@ bool amx_passes_self_test(const MicroKernel& product) {
 }  // namespace
 
 bool is_usable() {
-  static const bool usable = has_amx_permission() && amx_passes_self_test(amx_micro_kernel<AmxTiles>());
+  static const bool usable =
+      has_amx_permission() && amx_passes_self_test(amx_micro_kernel<AmxTiles>());
   return usable;
 }
 

@@ -1,5 +1,6 @@
-// The product with AMX: 32 × 32 sums in four tiles of 16 × 16, fed by two tiles of rows and two of a panel, each of 16 lines of 16 steps. `Tiles` is
-// the CPU's registers, or their imitation in tests.
+// The product with AMX: 32 × 32 sums in four tiles of 16 × 16, fed by two tiles of rows and two of
+// a panel, each of 16 lines of 16 steps. `Tiles` is the CPU's registers, or their imitation in
+// tests.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +19,8 @@ inline void pack_pairs_in_tiles(const PackArguments& p) {
   const std::int64_t steps = (p.depth + 1) / 2, padded = (steps + kTile - 1) / kTile * kTile;
   char* panel = static_cast<char*>(p.to);
   for (std::int64_t c = 0; c < p.count; c += p.to_stride, panel += p.panel_stride)
-    std::fill_n(reinterpret_cast<std::uint32_t*>(panel) + steps * p.to_stride, (padded - steps) * p.to_stride, 0u);
+    std::fill_n(reinterpret_cast<std::uint32_t*>(panel) + steps * p.to_stride,
+                (padded - steps) * p.to_stride, 0u);
 }
 
 /// Sixteen steps of rows that lie across depth are packed side by side, then turned into lines.
@@ -29,7 +31,8 @@ inline void copy_transposed(const PackArguments& p) {
     const std::int64_t lines = std::min(kTile, p.count - c);
     for (std::int64_t s = 0; s < steps; s += kTile) {
       PackArguments part = p;
-      part.from = static_cast<const std::uint16_t*>(p.from) + 2 * s * p.depth_stride + c * p.cross_stride;
+      part.from =
+          static_cast<const std::uint16_t*>(p.from) + 2 * s * p.depth_stride + c * p.cross_stride;
       part.depth = std::min(2 * kTile, p.depth - 2 * s);
       part.count = lines;
       part.to = square;
@@ -47,11 +50,13 @@ inline void copy_transposed(const PackArguments& p) {
 inline void copy_pairs_in_tiles(const PackArguments& p) {
   p.depth_stride == 1 ? copy_pairs(p) : copy_transposed(p);
   const std::int64_t steps = (p.depth + 1) / 2, padded = (steps + kTile - 1) / kTile * kTile;
-  for (std::int64_t c = 0; c < p.count; ++c) std::fill_n(static_cast<std::uint32_t*>(p.to) + c * p.to_stride + steps, padded - steps, 0u);
+  for (std::int64_t c = 0; c < p.count; ++c)
+    std::fill_n(static_cast<std::uint32_t*>(p.to) + c * p.to_stride + steps, padded - steps, 0u);
 }
 
 /// Sums of up to 32 rows to where they belong.
-inline void store_sums(const MicroKernelArguments& p, const float* sums, std::int64_t rows, float* out) {
+inline void store_sums(const MicroKernelArguments& p, const float* sums, std::int64_t rows,
+                       float* out) {
   for (std::int64_t r = 0; r < rows; ++r, sums += kPanelColumns, out += p.out_stride) {
     if (!p.accumulate) {
       std::memcpy(out, sums, static_cast<std::size_t>(4 * p.columns));

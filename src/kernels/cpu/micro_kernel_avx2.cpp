@@ -11,12 +11,14 @@ constexpr std::int64_t kRows = 6, kColumns = 16;
 
 /// Vec16f [0, count) set.
 __m256i lanes_below(std::int64_t count) {
-  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)),
+                            _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
 template <int kCount>
-inline __attribute__((always_inline)) void multiply_rows(const MicroKernelArguments& p, const float* a, const float* panel, std::int64_t columns,
-                                                         float* out) {
+inline __attribute__((always_inline)) void multiply_rows(const MicroKernelArguments& p,
+                                                         const float* a, const float* panel,
+                                                         std::int64_t columns, float* out) {
   __m256 sums[kCount][2];
 #pragma GCC unroll 6
   for (int r = 0; r < kCount; ++r) sums[r][0] = sums[r][1] = _mm256_setzero_ps();
@@ -41,7 +43,8 @@ inline __attribute__((always_inline)) void multiply_rows(const MicroKernelArgume
   }
 }
 
-void multiply_remainder(const MicroKernelArguments& p, std::int64_t rows, const float* a, const float* panel, std::int64_t columns, float* out) {
+void multiply_remainder(const MicroKernelArguments& p, std::int64_t rows, const float* a,
+                        const float* panel, std::int64_t columns, float* out) {
   switch (rows) {
     case 1:
       return multiply_rows<1>(p, a, panel, columns, out);
@@ -62,13 +65,16 @@ void multiply(const MicroKernelArguments& p) {
   for (std::int64_t row = 0; row < p.rows; row += kRows) {
     const auto* a = static_cast<const float*>(p.a) + row * p.row_stride;
     for (std::int64_t column = 0; column < p.columns; column += kColumns)
-      multiply_remainder(p, std::min(kRows, p.rows - row), a, static_cast<const float*>(p.panel) + column, std::min(kColumns, p.columns - column),
-                    p.out + row * p.out_stride + column);
+      multiply_remainder(
+          p, std::min(kRows, p.rows - row), a, static_cast<const float*>(p.panel) + column,
+          std::min(kColumns, p.columns - column), p.out + row * p.out_stride + column);
   }
 }
 
 }  // namespace
 
-MicroKernel f32_micro_kernel() { return {.type = Type::f32, .pack = pack_to_f32, .copy = copy_lines_to_f32, .multiply = multiply}; }
+MicroKernel f32_micro_kernel() {
+  return {.type = Type::f32, .pack = pack_to_f32, .copy = copy_lines_to_f32, .multiply = multiply};
+}
 
 }  // namespace megatron::kernels::avx2

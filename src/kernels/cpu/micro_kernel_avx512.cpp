@@ -12,6 +12,11 @@ struct FusedMultiplyAdd {
 
 }  // namespace
 
-MicroKernel f32_micro_kernel() { return {.type = Type::f32, .pack = pack_to_f32, .copy = copy_lines_to_f32, .multiply = multiply<FusedMultiplyAdd>}; }
+MicroKernel f32_micro_kernel() {
+  return {.type = Type::f32,
+          .pack = pack_to_f32,
+          .copy = copy_lines_to_f32,
+          .multiply = multiply<FusedMultiplyAdd>};
+}
 
 }  // namespace megatron::kernels::avx512

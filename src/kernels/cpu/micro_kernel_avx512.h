@@ -1,4 +1,5 @@
-// The tile of 512-bit registers: up to 12 rows by 32 columns of sums stay in 24 of them. Included once per instruction set.
+// The tile of 512-bit registers: up to 12 rows by 32 columns of sums stay in 24 of them. Included
+// once per instruction set.
 #pragma once
 
 #include <immintrin.h>
@@ -10,7 +11,8 @@
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
 template <int kRows>
-inline __attribute__((always_inline)) void store_full(const MicroKernelArguments& p, __m512 (&sums)[kRows][2], float* out) {
+inline __attribute__((always_inline)) void store_full(const MicroKernelArguments& p,
+                                                      __m512 (&sums)[kRows][2], float* out) {
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r, out += p.out_stride) {
     if (p.accumulate) {
@@ -24,7 +26,8 @@ inline __attribute__((always_inline)) void store_full(const MicroKernelArguments
 
 /// Fewer columns than a panel has.
 template <int kRows>
-inline __attribute__((always_inline)) void store_partial(const MicroKernelArguments& p, __m512 (&sums)[kRows][2], float* out) {
+inline __attribute__((always_inline)) void store_partial(const MicroKernelArguments& p,
+                                                         __m512 (&sums)[kRows][2], float* out) {
   const auto mask = static_cast<std::uint32_t>((std::uint64_t{1} << p.columns) - 1);
   const auto low = static_cast<__mmask16>(mask), high = static_cast<__mmask16>(mask >> 16);
 #pragma GCC unroll 12
@@ -43,7 +46,8 @@ constexpr std::int64_t kMinStepsToPrefetchOut = 128;
 
 /// `Steps::add(sums, x, b)` adds the products of one step; x is a step of a in every lane.
 template <class Steps, int kRows>
-inline __attribute__((always_inline)) void multiply_rows(const MicroKernelArguments& p, const char* a, float* out) {
+inline __attribute__((always_inline)) void multiply_rows(const MicroKernelArguments& p,
+                                                         const char* a, float* out) {
   const std::int64_t row_bytes = 4 * p.row_stride, step_bytes = 4 * p.step_stride;
   const char* groups[(kRows + 2) / 3];  // of three rows: few registers hold the addresses of twelve
   for (int g = 0; g < (kRows + 2) / 3; ++g) groups[g] = a + 3 * g * row_bytes;
@@ -53,13 +57,15 @@ inline __attribute__((always_inline)) void multiply_rows(const MicroKernelArgume
   for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = _mm512_setzero_ps();
   for (int r = 0; p.steps >= kMinStepsToPrefetchOut && r < kRows; ++r) {
     _mm_prefetch(reinterpret_cast<const char*>(out + r * p.out_stride), _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(out + r * p.out_stride + kPanelColumns - 1), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(out + r * p.out_stride + kPanelColumns - 1),
+                 _MM_HINT_T0);
   }
   for (std::int64_t s = 0; s < p.steps; ++s, panel += kPanelColumns) {
     const __m512 b0 = _mm512_loadu_ps(panel), b1 = _mm512_loadu_ps(panel + 16);
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) {
-      const __m512 x = _mm512_set1_ps(*reinterpret_cast<const float*>(groups[r / 3] + r % 3 * row_bytes));
+      const __m512 x =
+          _mm512_set1_ps(*reinterpret_cast<const float*>(groups[r / 3] + r % 3 * row_bytes));
       sums[r][0] = Steps::add(sums[r][0], x, b0);
       sums[r][1] = Steps::add(sums[r][1], x, b1);
     }
@@ -70,7 +76,8 @@ inline __attribute__((always_inline)) void multiply_rows(const MicroKernelArgume
 }
 
 template <class Steps>
-void multiply_remainder(const MicroKernelArguments& p, std::int64_t rows, const char* a, float* out) {
+void multiply_remainder(const MicroKernelArguments& p, std::int64_t rows, const char* a,
+                        float* out) {
   switch (rows) {
     case 1:
       return multiply_rows<Steps, 1>(p, a, out);
@@ -104,7 +111,8 @@ void multiply(const MicroKernelArguments& p) {
   const auto* a = static_cast<const char*>(p.a);
   float* out = p.out;
   std::int64_t left = p.rows;
-  for (; left >= kPanelRows; left -= kPanelRows, a += 4 * kPanelRows * p.row_stride, out += kPanelRows * p.out_stride)
+  for (; left >= kPanelRows;
+       left -= kPanelRows, a += 4 * kPanelRows * p.row_stride, out += kPanelRows * p.out_stride)
     multiply_rows<Steps, kPanelRows>(p, a, out);
   if (left > 0) multiply_remainder<Steps>(p, left, a, out);
 }

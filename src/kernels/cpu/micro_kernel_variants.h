@@ -1,4 +1,5 @@
-// The GEMM micro-kernel of each instruction set: what gemm_micro_kernel() chooses from, and tests compare. To be called only where the CPU has it.
+// The GEMM micro-kernel of each instruction set: what gemm_micro_kernel() chooses from, and tests
+// compare. To be called only where the CPU has it.
 #pragma once
 
 #include "kernels/cpu/gemm_micro_kernel.h"

@@ -11,7 +11,9 @@ NormKernels norm_table();
 }
 
 const NormKernels& norm_kernels() {
-  static const NormKernels chosen = cpu_has_avx512() ? avx512::norm_table() : cpu_has_avx2() ? avx2::norm_table() : portable::norm_table();
+  static const NormKernels chosen = cpu_has_avx512() ? avx512::norm_table()
+                                    : cpu_has_avx2() ? avx2::norm_table()
+                                                     : portable::norm_table();
   return chosen;
 }
 

@@ -1,5 +1,6 @@
-// LayerNorm and RMSNorm over rows on the CPU. Each instruction set has its table. A row's sums use sixteen fixed lanes folded pairwise; the
-// gradients of weight and bias are sums of fixed blocks of rows (column_sums.h).
+// LayerNorm and RMSNorm over rows on the CPU. Each instruction set has its table. A row's sums use
+// sixteen fixed lanes folded pairwise; the gradients of weight and bias are sums of fixed blocks of
+// rows (column_sums.h).
 #pragma once
 
 #include <cstdint>
@@ -8,8 +9,9 @@
 
 namespace megatron::kernels {
 
-/// y = (x − mean)·rstd·(weight + offset) + bias with rstd = 1/√(variance + ε); without means (null, and then without a bias) the root mean square
-/// takes the variance's place. The variance is a second pass over x − mean. Weights and statistics in f32 (f64 with f64).
+/// y = (x − mean)·rstd·(weight + offset) + bias with rstd = 1/√(variance + ε); without means (null,
+/// and then without a bias) the root mean square takes the variance's place. The variance is a
+/// second pass over x − mean. Weights and statistics in f32 (f64 with f64).
 struct NormArguments {
   const void *x, *weight, *bias;
   void *y, *mean, *rstd;  ///< mean, rstd [rows]
@@ -18,8 +20,9 @@ struct NormArguments {
   double epsilon, offset;
 };
 
-/// dx = gradient through the norm + residual_grad (of x's type, may be null), rounded once. Sums over each block of rows of dy·(x − mean)·rstd and, where
-/// there are means, of dy, both [blocks, columns] in f32 (f64).
+/// dx = gradient through the norm + residual_grad (of x's type, may be null), rounded once. Sums
+/// over each block of rows of dy·(x − mean)·rstd and, where there are means, of dy, both [blocks,
+/// columns] in f32 (f64).
 struct NormBackwardArguments {
   const void *dy, *x, *weight, *mean, *rstd, *residual_grad;
   void *dx, *weight_blocks, *bias_blocks;
@@ -29,8 +32,10 @@ struct NormBackwardArguments {
 };
 
 struct NormKernels {
-  void (*forward)(const NormArguments&, std::int64_t begin, std::int64_t end);           ///< rows [begin, end)
-  void (*backward)(const NormBackwardArguments&, std::int64_t begin, std::int64_t end);  ///< blocks of rows
+  void (*forward)(const NormArguments&, std::int64_t begin,
+                  std::int64_t end);  ///< rows [begin, end)
+  void (*backward)(const NormBackwardArguments&, std::int64_t begin,
+                   std::int64_t end);  ///< blocks of rows
 };
 
 /// The table for this CPU.

@@ -1,4 +1,5 @@
-// The norms' one implementation, compiled once per instruction set inside the namespace MEGATRON_KERNEL_ISA.
+// The norms' one implementation, compiled once per instruction set inside the namespace
+// MEGATRON_KERNEL_ISA.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -19,12 +20,14 @@ void layer_norm_rows(const NormArguments& a, std::int64_t begin, std::int64_t en
     const X* x = static_cast<const X*>(a.x) + row * a.columns;
     Y* y = static_cast<Y*>(a.y) + row * a.columns;
     const C mean = lane_sum<C>(a.columns, [x](std::int64_t c) { return load(x[c]); }) / count;
-    const C squares = lane_sum<C>(a.columns, [x, mean](std::int64_t c) { return (load(x[c]) - mean) * (load(x[c]) - mean); });
+    const C squares = lane_sum<C>(
+        a.columns, [x, mean](std::int64_t c) { return (load(x[c]) - mean) * (load(x[c]) - mean); });
     const C scale = C(1) / std::sqrt(squares / count + static_cast<C>(a.epsilon));
     static_cast<C*>(a.mean)[row] = mean;
     static_cast<C*>(a.rstd)[row] = scale;
 #pragma omp simd
-    for (std::int64_t c = 0; c < a.columns; ++c) store(y[c], (load(x[c]) - mean) * scale * (weight[c] + shift) + bias[c]);
+    for (std::int64_t c = 0; c < a.columns; ++c)
+      store(y[c], (load(x[c]) - mean) * scale * (weight[c] + shift) + bias[c]);
   }
 }
 
@@ -36,11 +39,14 @@ void rms_norm_rows(const NormArguments& a, std::int64_t begin, std::int64_t end)
   for (std::int64_t row = begin; row < end; ++row) {
     const X* x = static_cast<const X*>(a.x) + row * a.columns;
     Y* y = static_cast<Y*>(a.y) + row * a.columns;
-    const C squares = lane_sum<C>(a.columns, [x](std::int64_t c) { return load(x[c]) * load(x[c]); });
-    const C scale = C(1) / std::sqrt(squares / static_cast<C>(a.columns) + static_cast<C>(a.epsilon));
+    const C squares =
+        lane_sum<C>(a.columns, [x](std::int64_t c) { return load(x[c]) * load(x[c]); });
+    const C scale =
+        C(1) / std::sqrt(squares / static_cast<C>(a.columns) + static_cast<C>(a.epsilon));
     static_cast<C*>(a.rstd)[row] = scale;
 #pragma omp simd
-    for (std::int64_t c = 0; c < a.columns; ++c) store(y[c], load(x[c]) * scale * (weight[c] + shift));
+    for (std::int64_t c = 0; c < a.columns; ++c)
+      store(y[c], load(x[c]) * scale * (weight[c] + shift));
   }
 }
 
@@ -65,7 +71,8 @@ void layer_norm_backward_row(const BackwardRow<X, Y>& r) {
     const C g = load(r.dy[c]) * (r.weight[c] + shift);
     return TwoSums<C>{g, g * ((load(r.x[c]) - mean) * scale)};
   });
-  const C level = sums.first / static_cast<C>(r.columns), pull = sums.second / static_cast<C>(r.columns);
+  const C level = sums.first / static_cast<C>(r.columns),
+          pull = sums.second / static_cast<C>(r.columns);
   const Y* dy = r.dy;
   const X *x = r.x, *residual_grad = r.residual_grad;
   const C* weight = r.weight;
@@ -86,7 +93,9 @@ template <bool passes, class X, class Y>
 void rms_norm_backward_row(const BackwardRow<X, Y>& r) {
   using C = Compute<X>;
   const C scale = r.scale, shift = r.shift;
-  const C dot = lane_sum<C>(r.columns, [=, &r](std::int64_t c) { return load(r.dy[c]) * (r.weight[c] + shift) * load(r.x[c]); });
+  const C dot = lane_sum<C>(r.columns, [=, &r](std::int64_t c) {
+    return load(r.dy[c]) * (r.weight[c] + shift) * load(r.x[c]);
+  });
   const C pull = dot * scale * scale / static_cast<C>(r.columns);
   const Y* dy = r.dy;
   const X *x = r.x, *residual_grad = r.residual_grad;
@@ -111,35 +120,42 @@ void norm_backward_blocks(const NormBackwardArguments& a, std::int64_t begin, st
     C* bias_sums = a.mean != nullptr ? static_cast<C*>(a.bias_blocks) + block * a.columns : nullptr;
     std::fill_n(weight_sums, a.columns, C(0));
     if (bias_sums != nullptr) std::fill_n(bias_sums, a.columns, C(0));
-    for (std::int64_t row = block * kRowsPerBlock; row < std::min(a.rows, (block + 1) * kRowsPerBlock); ++row) {
+    for (std::int64_t row = block * kRowsPerBlock;
+         row < std::min(a.rows, (block + 1) * kRowsPerBlock); ++row) {
       const std::int64_t first = row * a.columns;
-      const BackwardRow<X, Y> r{.dy = static_cast<const Y*>(a.dy) + first,
-                                .x = static_cast<const X*>(a.x) + first,
-                                .residual_grad = a.residual_grad != nullptr ? static_cast<const X*>(a.residual_grad) + first : nullptr,
-                                .weight = static_cast<const C*>(a.weight),
-                                .dx = static_cast<X*>(a.dx) + first,
-                                .weight_sums = weight_sums,
-                                .bias_sums = bias_sums,
-                                .columns = a.columns,
-                                .shift = static_cast<C>(a.offset),
-                                .mean = a.mean != nullptr ? static_cast<const C*>(a.mean)[row] : C(0),
-                                .scale = static_cast<const C*>(a.rstd)[row]};
+      const BackwardRow<X, Y> r{
+          .dy = static_cast<const Y*>(a.dy) + first,
+          .x = static_cast<const X*>(a.x) + first,
+          .residual_grad =
+              a.residual_grad != nullptr ? static_cast<const X*>(a.residual_grad) + first : nullptr,
+          .weight = static_cast<const C*>(a.weight),
+          .dx = static_cast<X*>(a.dx) + first,
+          .weight_sums = weight_sums,
+          .bias_sums = bias_sums,
+          .columns = a.columns,
+          .shift = static_cast<C>(a.offset),
+          .mean = a.mean != nullptr ? static_cast<const C*>(a.mean)[row] : C(0),
+          .scale = static_cast<const C*>(a.rstd)[row]};
       if (a.mean != nullptr) {
-        r.residual_grad != nullptr ? layer_norm_backward_row<true>(r) : layer_norm_backward_row<false>(r);
+        r.residual_grad != nullptr ? layer_norm_backward_row<true>(r)
+                                   : layer_norm_backward_row<false>(r);
       } else {
-        r.residual_grad != nullptr ? rms_norm_backward_row<true>(r) : rms_norm_backward_row<false>(r);
+        r.residual_grad != nullptr ? rms_norm_backward_row<true>(r)
+                                   : rms_norm_backward_row<false>(r);
       }
     }
   }
 }
 
 inline void norm(const NormArguments& a, std::int64_t begin, std::int64_t end) {
-  with_types(a.x_type, a.y_type,
-             [&]<class X, class Y>(X, Y) { a.mean != nullptr ? layer_norm_rows<X, Y>(a, begin, end) : rms_norm_rows<X, Y>(a, begin, end); });
+  with_types(a.x_type, a.y_type, [&]<class X, class Y>(X, Y) {
+    a.mean != nullptr ? layer_norm_rows<X, Y>(a, begin, end) : rms_norm_rows<X, Y>(a, begin, end);
+  });
 }
 
 inline void norm_backward(const NormBackwardArguments& a, std::int64_t begin, std::int64_t end) {
-  with_types(a.x_type, a.y_type, [&]<class X, class Y>(X, Y) { norm_backward_blocks<X, Y>(a, begin, end); });
+  with_types(a.x_type, a.y_type,
+             [&]<class X, class Y>(X, Y) { norm_backward_blocks<X, Y>(a, begin, end); });
 }
 
 NormKernels norm_table() { return {norm, norm_backward}; }

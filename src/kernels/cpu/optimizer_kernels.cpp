@@ -20,9 +20,11 @@ std::int64_t zeros(const T* values, std::int64_t count) {
   return found;
 }
 
-/// Calls use(values, count) with elements [begin, end) of a gradient in f32 or f64, a block at most.
+/// Calls use(values, count) with elements [begin, end) of a gradient in f32 or f64, a block at
+/// most.
 template <class Use>
-auto with_block(const UpdateChunk& chunk, Type type, std::int64_t begin, std::int64_t end, Use use) {
+auto with_block(const UpdateChunk& chunk, Type type, std::int64_t begin, std::int64_t end,
+                Use use) {
   const void* values = element_at(chunk.grad, type, begin);
   if (type == Type::f64) return use(static_cast<const double*>(values), end - begin);
   if (type == Type::f32) return use(static_cast<const float*>(values), end - begin);
@@ -35,14 +37,16 @@ auto with_block(const UpdateChunk& chunk, Type type, std::int64_t begin, std::in
 double squares_of_some(const UpdateChunk& chunk, Type type, std::int64_t begin, std::int64_t end) {
   return with_block(chunk, type, begin, end, [&](const auto* values, std::int64_t count) {
     std::remove_cvref_t<decltype(*values)> counted[kBlock];
-    for (std::int64_t i = 0; i < count; ++i) counted[i] = begin + i >= chunk.skip_begin && begin + i < chunk.skip_end ? 0 : values[i];
+    for (std::int64_t i = 0; i < count; ++i)
+      counted[i] = begin + i >= chunk.skip_begin && begin + i < chunk.skip_end ? 0 : values[i];
     return portable::squares(counted, count);
   });
 }
 
 }  // namespace
 
-void update_chunk(const UpdateChunk& chunk, const UpdateTypes& types, const StepRules& rules, const StepScalars& scalars) {
+void update_chunk(const UpdateChunk& chunk, const UpdateTypes& types, const StepRules& rules,
+                  const StepScalars& scalars) {
   optimizer_kernels().update(chunk, types, rules, scalars);
 }
 
@@ -57,8 +61,11 @@ double sum_of_squares(const UpdateChunk& chunk, Type type) {
   for (; begin < chunk.count; begin += kBlock) {
     const std::int64_t end = std::min(begin + kBlock, chunk.count);
     const bool all_count = end <= chunk.skip_begin || begin >= chunk.skip_end;
-    const auto of_all = [](const auto* values, std::int64_t count) { return portable::squares(values, count); };
-    blocks[num_blocks++] = all_count ? with_block(chunk, type, begin, end, of_all) : squares_of_some(chunk, type, begin, end);
+    const auto of_all = [](const auto* values, std::int64_t count) {
+      return portable::squares(values, count);
+    };
+    blocks[num_blocks++] = all_count ? with_block(chunk, type, begin, end, of_all)
+                                     : squares_of_some(chunk, type, begin, end);
   }
   return pairwise_sum(blocks, num_blocks);
 }
@@ -68,7 +75,8 @@ std::int64_t count_zeros(const UpdateChunk& chunk, Type type) {
   const auto add = [&](std::int64_t begin, std::int64_t end) {
     for (; begin < end; begin += kBlock)
       found +=
-          with_block(chunk, type, begin, std::min(begin + kBlock, end), [](const auto* values, std::int64_t count) { return zeros(values, count); });
+          with_block(chunk, type, begin, std::min(begin + kBlock, end),
+                     [](const auto* values, std::int64_t count) { return zeros(values, count); });
   };
   add(0, chunk.skip_begin);
   add(chunk.skip_end, chunk.count);

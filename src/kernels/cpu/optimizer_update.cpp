@@ -14,9 +14,10 @@ OptimizerKernels optimizer_kernels();
 }
 
 const OptimizerKernels& optimizer_kernels() {
-  static const OptimizerKernels chosen = cpu_has_avx512() ? avx512::optimizer_kernels()
-                                         : cpu_has_avx2() ? avx2::optimizer_kernels()
-                                                          : OptimizerKernels{portable::update, portable::block_squares};
+  static const OptimizerKernels chosen =
+      cpu_has_avx512() ? avx512::optimizer_kernels()
+      : cpu_has_avx2() ? avx2::optimizer_kernels()
+                       : OptimizerKernels{portable::update, portable::block_squares};
   return chosen;
 }
 

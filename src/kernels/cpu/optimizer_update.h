@@ -7,8 +7,10 @@ namespace megatron::kernels {
 
 struct OptimizerKernels {
   /// The rule on one chunk.
-  void (*update)(const UpdateChunk& chunk, const UpdateTypes& types, const StepRules& rules, const StepScalars& scalars);
-  /// sums[b] = Σ of squares of block b, for `count` blocks of kStateBlock numbers one behind the other.
+  void (*update)(const UpdateChunk& chunk, const UpdateTypes& types, const StepRules& rules,
+                 const StepScalars& scalars);
+  /// sums[b] = Σ of squares of block b, for `count` blocks of kStateBlock numbers one behind the
+  /// other.
   void (*block_squares)(const float* values, std::int64_t count, double* sums);
 };
 

@@ -1,5 +1,5 @@
-// Philox4x32-10 in sixteen lanes (megatron/base/philox.h is the definition). Included once per instruction set inside the namespace
-// MEGATRON_KERNEL_ISA.
+// Philox4x32-10 in sixteen lanes (megatron/base/philox.h is the definition). Included once per
+// instruction set inside the namespace MEGATRON_KERNEL_ISA.
 #pragma once
 
 #if defined(__AVX512F__)
@@ -34,7 +34,8 @@ inline MulHiLo mulhilo(__m512i a, std::uint32_t b) {
 }
 
 inline void philox_rounds(PhiloxCounters& lanes, std::uint32_t k0, std::uint32_t k1) {
-  __m512i c0 = _mm512_load_si512(lanes.c0), c1 = _mm512_load_si512(lanes.c1), c2 = _mm512_load_si512(lanes.c2), c3 = _mm512_load_si512(lanes.c3);
+  __m512i c0 = _mm512_load_si512(lanes.c0), c1 = _mm512_load_si512(lanes.c1),
+          c2 = _mm512_load_si512(lanes.c2), c3 = _mm512_load_si512(lanes.c3);
   for (int round = 0; round < 10; ++round) {
     const MulHiLo p0 = mulhilo(c0, 0xD2511F53u), p1 = mulhilo(c2, 0xCD9E8D57u);
     c0 = _mm512_xor_si512(_mm512_xor_si512(p1.high, c1), _mm512_set1_epi32(static_cast<int>(k0)));
@@ -72,8 +73,10 @@ inline void philox_rounds(PhiloxCounters& lanes, std::uint32_t k0, std::uint32_t
 
 #endif
 
-/// Sixteen consecutive Philox blocks (64 draws) of one ordinal; draws[4·i + lane] belongs to element 4·(block + i) + lane.
-inline void draw_blocks(std::uint64_t key, std::uint64_t block, std::uint64_t ordinal, std::uint32_t* draws) {
+/// Sixteen consecutive Philox blocks (64 draws) of one ordinal; draws[4·i + lane] belongs to
+/// element 4·(block + i) + lane.
+inline void draw_blocks(std::uint64_t key, std::uint64_t block, std::uint64_t ordinal,
+                        std::uint32_t* draws) {
   PhiloxCounters lanes;
   for (int i = 0; i < kLanes; ++i) {
     lanes.c0[i] = static_cast<std::uint32_t>(block + i);

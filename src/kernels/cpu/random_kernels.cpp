@@ -13,7 +13,9 @@ RandomKernels random_table();
 }
 
 const RandomKernels& random_kernels() {
-  static const RandomKernels chosen = cpu_has_avx512() ? avx512::random_table() : cpu_has_avx2() ? avx2::random_table() : RandomKernels{&portable::normals};
+  static const RandomKernels chosen = cpu_has_avx512() ? avx512::random_table()
+                                      : cpu_has_avx2() ? avx2::random_table()
+                                                       : RandomKernels{&portable::normals};
   return chosen;
 }
 

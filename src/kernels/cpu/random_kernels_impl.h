@@ -1,13 +1,14 @@
-// Compiled once per instruction set. Logarithm, sine and cosine follow FreeBSD's msun (e_log.c, k_sin.c, k_cos.c: errors below one unit in the last
-// place of double), without branches; arguments are those that a draw can have.
+// Compiled once per instruction set. Logarithm, sine and cosine follow FreeBSD's msun (e_log.c,
+// k_sin.c, k_cos.c: errors below one unit in the last place of double), without branches; arguments
+// are those that a draw can have.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cpu/random_kernels.h"
 #include "kernels/cpu/philox_vector.h"
+#include "kernels/cpu/random_kernels.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
@@ -17,18 +18,26 @@ inline double log_of(double x) {
   std::memcpy(&bits, &x, sizeof bits);
   // x = 2^k · m with m in [√½, √2).
   const std::uint64_t shifted = bits - 0x3fe6a09e667f3bcdu;
-  const double k = static_cast<double>(static_cast<std::int32_t>(static_cast<std::int64_t>(shifted) >> 52));
+  const double k =
+      static_cast<double>(static_cast<std::int32_t>(static_cast<std::int64_t>(shifted) >> 52));
   const std::uint64_t mantissa = (shifted & 0x000fffffffffffffu) + 0x3fe6a09e667f3bcdu;
   double m;
   std::memcpy(&m, &mantissa, sizeof m);
   const double f = m - 1, s = f / (2 + f), z = s * s, w = z * z;
-  const double even = w * __builtin_fma(w, __builtin_fma(w, 1.531383769920937332e-01, 2.222219843214978396e-01), 3.999999999940941908e-01);
+  const double even =
+      w * __builtin_fma(w, __builtin_fma(w, 1.531383769920937332e-01, 2.222219843214978396e-01),
+                        3.999999999940941908e-01);
   const double odd =
-      z * __builtin_fma(w, __builtin_fma(w, __builtin_fma(w, 1.479819860511658591e-01, 1.818357216161805012e-01), 2.857142874366239149e-01),
-                        6.666666666666735130e-01);
+      z * __builtin_fma(
+              w,
+              __builtin_fma(w, __builtin_fma(w, 1.479819860511658591e-01, 1.818357216161805012e-01),
+                            2.857142874366239149e-01),
+              6.666666666666735130e-01);
   const double half_square = 0.5 * f * f;
-  return __builtin_fma(k, 6.93147180369123816490e-01,
-                       -((half_square - __builtin_fma(s, half_square + even + odd, k * 1.90821492927058770002e-10)) - f));
+  return __builtin_fma(
+      k, 6.93147180369123816490e-01,
+      -((half_square - __builtin_fma(s, half_square + even + odd, k * 1.90821492927058770002e-10)) -
+        f));
 }
 
 struct SineCosine {
@@ -58,13 +67,14 @@ inline SineCosine sine_cosine(double x) {
   q = __builtin_fma(z, q, 4.16666666666666019037e-02);
   const double half = 0.5 * z, rest = 1 - half;
   const double cosine = rest + (((1 - rest) - half) + z * z * q);
-  const bool swaps = (bits & 1) != 0, negates_sine = (bits & 2) != 0, negates_cosine = ((bits + 1) & 2) != 0;
+  const bool swaps = (bits & 1) != 0, negates_sine = (bits & 2) != 0,
+             negates_cosine = ((bits + 1) & 2) != 0;
   const double s = swaps ? cosine : sine, c = swaps ? sine : cosine;
   return {negates_sine ? -s : s, negates_cosine ? -c : c};
 }
 
-/// Whether another double some units in the last place away could round to another float: within 32 of the middle of two, or too small for float's
-/// normal numbers.
+/// Whether another double some units in the last place away could round to another float: within 32
+/// of the middle of two, or too small for float's normal numbers.
 inline bool needs_exact_rounding(double x) {
   std::uint64_t bits;
   std::memcpy(&bits, &x, sizeof bits);
@@ -98,8 +108,8 @@ inline bool normals_of_group(double std, std::uint64_t key, std::int64_t group, 
   return num_inexact > 0;
 }
 
-inline void normals(double std, std::uint64_t key, std::int64_t first, std::int64_t count, float* out,
-                    double (*exact)(double, std::uint64_t, std::int64_t)) {
+inline void normals(double std, std::uint64_t key, std::int64_t first, std::int64_t count,
+                    float* out, double (*exact)(double, std::uint64_t, std::int64_t)) {
   double values[kGroup];
   for (std::int64_t group = first / kGroup; group * kGroup < first + count; ++group) {
     const std::int64_t start = group * kGroup;
@@ -108,7 +118,8 @@ inline void normals(double std, std::uint64_t key, std::int64_t first, std::int6
         if (needs_exact_rounding(values[i])) values[i] = exact(std, key, start + i);
       }
     }
-    const std::int64_t begin = first > start ? first - start : 0, end = first + count < start + kGroup ? first + count - start : kGroup;
+    const std::int64_t begin = first > start ? first - start : 0,
+                       end = first + count < start + kGroup ? first + count - start : kGroup;
     float* const to = out + (start - first);
     for (std::int64_t i = begin; i < end; ++i) to[i] = static_cast<float>(values[i]);
   }

@@ -11,7 +11,9 @@ RowKernels table();
 }
 
 const RowKernels& row_kernels() {
-  static const RowKernels chosen = cpu_has_avx512() ? avx512::table() : cpu_has_avx2() ? avx2::table() : portable::table();
+  static const RowKernels chosen = cpu_has_avx512() ? avx512::table()
+                                   : cpu_has_avx2() ? avx2::table()
+                                                    : portable::table();
   return chosen;
 }
 

@@ -1,19 +1,21 @@
-// The row operations on the CPU. Each instruction set has its table; `row_kernels()` picks at run time. Results do not
-// depend on it.
+// The row operations on the CPU. Each instruction set has its table; `row_kernels()` picks at run
+// time. Results do not depend on it.
 #pragma once
 
 #include "kernels/row_operations.h"
 
 namespace megatron::kernels {
 
-/// Where heads lie, in elements: head h of token t is at (t / samples)·position + (t mod samples)·sample + (h / group_heads)·group +
-/// (h mod group_heads)·head. Numbers of a head are neighbours.
+/// Where heads lie, in elements: head h of token t is at (t / samples)·position + (t mod
+/// samples)·sample + (h / group_heads)·group + (h mod group_heads)·head. Numbers of a head are
+/// neighbours.
 struct HeadLayout {
   std::int64_t position, sample, group, head;
   std::int64_t group_heads;
 };
 
-/// Copies heads to another place, rotated by position where there are tables [rows, rotary_dim / 2], in f32 (f64 with f64): see RotaryArguments.
+/// Copies heads to another place, rotated by position where there are tables [rows, rotary_dim /
+/// 2], in f32 (f64 with f64): see RotaryArguments.
 struct HeadsArguments {
   const void* from;
   void* to;
@@ -26,7 +28,8 @@ struct HeadsArguments {
   double sign;
 };
 
-/// Every function works on a range [begin, end) of rows (dropout) or tokens (heads), so that callers can share the work among threads.
+/// Every function works on a range [begin, end) of rows (dropout) or tokens (heads), so that
+/// callers can share the work among threads.
 struct RowKernels {
   void (*dropout)(const DropoutArguments&, std::int64_t begin, std::int64_t end);
   void (*heads)(const HeadsArguments&, std::int64_t begin, std::int64_t end);

@@ -1,4 +1,5 @@
-// The row kernels' one implementation, compiled once per instruction set inside the namespace MEGATRON_KERNEL_ISA.
+// The row kernels' one implementation, compiled once per instruction set inside the namespace
+// MEGATRON_KERNEL_ISA.
 #include <cstdint>
 #include <cstring>
 
@@ -14,8 +15,10 @@ struct RowPlace {
 };
 
 inline RowPlace place_of(const RowCoordinates& c, std::int64_t row) {
-  const std::int64_t i = row % c.inner, rest = row / c.inner, m = rest % c.middle, outer = rest / c.middle;
-  const std::uint64_t first = c.base + static_cast<std::uint64_t>(outer) * c.outer_step + static_cast<std::uint64_t>(m) * c.middle_step +
+  const std::int64_t i = row % c.inner, rest = row / c.inner, m = rest % c.middle,
+                     outer = rest / c.middle;
+  const std::uint64_t first = c.base + static_cast<std::uint64_t>(outer) * c.outer_step +
+                              static_cast<std::uint64_t>(m) * c.middle_step +
                               static_cast<std::uint64_t>(i) * c.inner_step;
   return {first, static_cast<std::uint64_t>(c.ordinals[c.sample_is_inner ? i : outer])};
 }
@@ -28,11 +31,13 @@ void add_rows(const DropoutArguments& a, std::int64_t begin, std::int64_t end) {
   const Out* residual = static_cast<const Out*>(a.residual);
   Out* out = static_cast<Out*>(a.out);
   if (residual == nullptr) {
-    for (std::int64_t i = begin * a.columns; i < end * a.columns; ++i) store(out[i], static_cast<C>(load(x[i])));
+    for (std::int64_t i = begin * a.columns; i < end * a.columns; ++i)
+      store(out[i], static_cast<C>(load(x[i])));
     return;
   }
 #pragma omp simd
-  for (std::int64_t i = begin * a.columns; i < end * a.columns; ++i) store(out[i], load(residual[i]) + static_cast<C>(load(x[i])));
+  for (std::int64_t i = begin * a.columns; i < end * a.columns; ++i)
+    store(out[i], load(residual[i]) + static_cast<C>(load(x[i])));
 }
 
 template <class X, class Out>
@@ -44,7 +49,8 @@ void dropout_rows(const DropoutArguments& a, std::int64_t begin, std::int64_t en
   alignas(64) std::uint32_t draws[kDraws];
   for (std::int64_t row = begin; row < end; ++row) {
     const X* x = static_cast<const X*>(a.x) + row * a.columns;
-    const Out* residual = a.residual != nullptr ? static_cast<const Out*>(a.residual) + row * a.columns : nullptr;
+    const Out* residual =
+        a.residual != nullptr ? static_cast<const Out*>(a.residual) + row * a.columns : nullptr;
     Out* out = static_cast<Out*>(a.out) + row * a.columns;
     const RowPlace place = place_of(a.coordinates, row);
     std::int64_t column = 0;
@@ -52,11 +58,15 @@ void dropout_rows(const DropoutArguments& a, std::int64_t begin, std::int64_t en
       const std::uint64_t element = place.first_element + static_cast<std::uint64_t>(column);
       draw_blocks(a.rule.key, element / 4, place.ordinal, draws);
       const int skip = static_cast<int>(element % 4);
-      const std::int64_t count = a.columns - column < kDraws - skip ? a.columns - column : kDraws - skip;
+      const std::int64_t count =
+          a.columns - column < kDraws - skip ? a.columns - column : kDraws - skip;
       const std::uint32_t* mine = draws + skip;
-      const auto kept = [&](std::int64_t i) { return mine[i] >= a.rule.threshold ? static_cast<C>(load(x[column + i])) * scale : C(0); };
+      const auto kept = [&](std::int64_t i) {
+        return mine[i] >= a.rule.threshold ? static_cast<C>(load(x[column + i])) * scale : C(0);
+      };
       if (residual != nullptr) {
-        for (std::int64_t i = 0; i < count; ++i) store(out[column + i], load(residual[column + i]) + kept(i));
+        for (std::int64_t i = 0; i < count; ++i)
+          store(out[column + i], load(residual[column + i]) + kept(i));
       } else {
         for (std::int64_t i = 0; i < count; ++i) store(out[column + i], kept(i));
       }
@@ -65,12 +75,15 @@ void dropout_rows(const DropoutArguments& a, std::int64_t begin, std::int64_t en
   }
 }
 
-inline std::int64_t place_of(const HeadLayout& l, std::int64_t position, std::int64_t sample, std::int64_t head) {
-  return position * l.position + sample * l.sample + head / l.group_heads * l.group + head % l.group_heads * l.head;
+inline std::int64_t place_of(const HeadLayout& l, std::int64_t position, std::int64_t sample,
+                             std::int64_t head) {
+  return position * l.position + sample * l.sample + head / l.group_heads * l.group +
+         head % l.group_heads * l.head;
 }
 
 template <class T, bool interleaved>
-void rotated_head(const T* in, T* to, const Compute<T>* cos, const Compute<T>* sin, Compute<T> sign, std::int64_t half) {
+void rotated_head(const T* in, T* to, const Compute<T>* cos, const Compute<T>* sin, Compute<T> sign,
+                  std::int64_t half) {
   using C = Compute<T>;
   const std::int64_t step = interleaved ? 2 : 1, partner = interleaved ? 1 : half;
 #pragma omp simd
@@ -86,8 +99,10 @@ void heads_of_tokens(const HeadsArguments& a, std::int64_t begin, std::int64_t e
   using C = Compute<T>;
   const std::int64_t rotated = a.cos != nullptr ? a.rotary_dim : 0, half = rotated / 2;
   for (std::int64_t token = begin; token < end; ++token) {
-    const std::int64_t position = token / a.samples, sample = token % a.samples, table = rotated > 0 ? token / a.tokens_per_row * half : 0;
-    const C *cos = static_cast<const C*>(a.cos) + table, *sin = static_cast<const C*>(a.sin) + table;
+    const std::int64_t position = token / a.samples, sample = token % a.samples,
+                       table = rotated > 0 ? token / a.tokens_per_row * half : 0;
+    const C *cos = static_cast<const C*>(a.cos) + table,
+            *sin = static_cast<const C*>(a.sin) + table;
     for (std::int64_t head = 0; head < a.heads; ++head) {
       const T* in = static_cast<const T*>(a.from) + place_of(a.from_layout, position, sample, head);
       T* to = static_cast<T*>(a.to) + place_of(a.to_layout, position, sample, head);
@@ -96,13 +111,15 @@ void heads_of_tokens(const HeadsArguments& a, std::int64_t begin, std::int64_t e
       } else {
         rotated_head<T, false>(in, to, cos, sin, static_cast<C>(a.sign), half);
       }
-      std::memcpy(to + rotated, in + rotated, static_cast<std::size_t>(a.head_dim - rotated) * sizeof(T));
+      std::memcpy(to + rotated, in + rotated,
+                  static_cast<std::size_t>(a.head_dim - rotated) * sizeof(T));
     }
   }
 }
 
 inline void dropout(const DropoutArguments& a, std::int64_t begin, std::int64_t end) {
-  with_types(a.x_type, a.out_type, [&](auto x, auto out) { dropout_rows<decltype(x), decltype(out)>(a, begin, end); });
+  with_types(a.x_type, a.out_type,
+             [&](auto x, auto out) { dropout_rows<decltype(x), decltype(out)>(a, begin, end); });
 }
 
 inline void heads(const HeadsArguments& a, std::int64_t begin, std::int64_t end) {

@@ -1,5 +1,6 @@
-// Storage types of the CPU kernels: numbers are loaded into a computing type (float, or double for double) and stored with one rounding to
-// nearest even. Included once per instruction set inside the namespace MEGATRON_KERNEL_ISA.
+// Storage types of the CPU kernels: numbers are loaded into a computing type (float, or double for
+// double) and stored with one rounding to nearest even. Included once per instruction set inside
+// the namespace MEGATRON_KERNEL_ISA.
 #pragma once
 
 #include <cstdint>
@@ -60,14 +61,16 @@ void with_type(Type type, F f) {
   }
 }
 
-/// Calls f(A{}, B{}) for two storage types that are equal or of which one is f32 and the other 16 bits wide.
+/// Calls f(A{}, B{}) for two storage types that are equal or of which one is f32 and the other 16
+/// bits wide.
 template <class F>
 void with_types(Type a, Type b, F f) {
   with_type(a, [&](auto first) {
     with_type(b, [&](auto second) {
       using A = decltype(first);
       using B = decltype(second);
-      constexpr bool mixed = (std::is_same_v<A, float> && sizeof(B) == 2) || (std::is_same_v<B, float> && sizeof(A) == 2);
+      constexpr bool mixed = (std::is_same_v<A, float> && sizeof(B) == 2) ||
+                             (std::is_same_v<B, float> && sizeof(A) == 2);
       if constexpr (std::is_same_v<A, B> || mixed) f(first, second);
     });
   });

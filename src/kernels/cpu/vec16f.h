@@ -1,5 +1,6 @@
-// Sixteen floats at a time, whatever the vectors of the instruction set: what is written with them has the same bits on every one, and does not hang
-// on what a compiler vectorises. Included once per instruction set inside the namespace MEGATRON_KERNEL_ISA.
+// Sixteen floats at a time, whatever the vectors of the instruction set: what is written with them
+// has the same bits on every one, and does not hang on what a compiler vectorises. Included once
+// per instruction set inside the namespace MEGATRON_KERNEL_ISA.
 #pragma once
 
 #if defined(__AVX2__)
@@ -32,68 +33,93 @@ struct Vec16f {
 inline Vec16f broadcast(float x) { return {_mm512_set1_ps(x)}; }
 inline Vec16f load_vec(const float* from) { return {_mm512_loadu_ps(from)}; }
 inline Vec16f load_vec(const Bf16* from) {
-  const __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+  const __m512i bits =
+      _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(bits, 16))};
 }
-inline Vec16f load_vec(const F16* from) { return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))}; }
+inline Vec16f load_vec(const F16* from) {
+  return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))};
+}
 inline void store_vec(float* to, Vec16f x) { _mm512_storeu_ps(to, x.v); }
 inline void store_vec(Bf16* to, Vec16f x) {
-  const __m512i bits = _mm512_castps_si512(x.v), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
+  const __m512i bits = _mm512_castps_si512(x.v),
+                odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_srli_epi32(
+      _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
   const __mmask16 nan = _mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, nan, _mm512_set1_epi32(0x7fc0))));
+  _mm256_storeu_si256(
+      reinterpret_cast<__m256i*>(to),
+      _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, nan, _mm512_set1_epi32(0x7fc0))));
 }
 inline void store_vec(F16* to, Vec16f x) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                      _mm512_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 inline Vec16f operator+(Vec16f a, Vec16f b) { return {_mm512_add_ps(a.v, b.v)}; }
 inline Vec16f operator-(Vec16f a, Vec16f b) { return {_mm512_sub_ps(a.v, b.v)}; }
 inline Vec16f operator*(Vec16f a, Vec16f b) { return {_mm512_mul_ps(a.v, b.v)}; }
 inline Vec16f operator/(Vec16f a, Vec16f b) { return {_mm512_div_ps(a.v, b.v)}; }
 /// a·b + c with one rounding.
-inline Vec16f multiply_add(Vec16f a, Vec16f b, Vec16f c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+inline Vec16f multiply_add(Vec16f a, Vec16f b, Vec16f c) {
+  return {_mm512_fmadd_ps(a.v, b.v, c.v)};
+}
 inline Vec16f square_root(Vec16f a) { return {_mm512_sqrt_ps(a.v)}; }
 /// a > b ? a : b
 inline Vec16f larger(Vec16f a, Vec16f b) { return {_mm512_max_ps(a.v, b.v)}; }
 /// a < b ? a : b
 inline Vec16f smaller(Vec16f a, Vec16f b) { return {_mm512_min_ps(a.v, b.v)}; }
 /// a < b ? x : y
-inline Vec16f where_less(Vec16f a, Vec16f b, Vec16f x, Vec16f y) { return {_mm512_mask_mov_ps(y.v, _mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), x.v)}; }
-/// x·2ⁿ for integers n whose results are normal numbers; `shifted` holds n + 1.5·2²³. Bits are added: of x = 1 and n = −127 comes 0.
+inline Vec16f where_less(Vec16f a, Vec16f b, Vec16f x, Vec16f y) {
+  return {_mm512_mask_mov_ps(y.v, _mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), x.v)};
+}
+/// x·2ⁿ for integers n whose results are normal numbers; `shifted` holds n + 1.5·2²³. Bits are
+/// added: of x = 1 and n = −127 comes 0.
 inline Vec16f scaled_by_power(Vec16f x, Vec16f shifted) {
-  return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x.v), _mm512_slli_epi32(_mm512_castps_si512(shifted.v), 23)))};
+  return {_mm512_castsi512_ps(_mm512_add_epi32(
+      _mm512_castps_si512(x.v), _mm512_slli_epi32(_mm512_castps_si512(shifted.v), 23)))};
 }
 /// Where the draw is at least `threshold`, x; 0 elsewhere.
 inline Vec16f where_kept(const std::uint32_t* draws, std::uint32_t threshold, Vec16f x) {
-  const __mmask16 kept = _mm512_cmpge_epu32_mask(_mm512_loadu_si512(draws), _mm512_set1_epi32(static_cast<int>(threshold)));
+  const __mmask16 kept = _mm512_cmpge_epu32_mask(_mm512_loadu_si512(draws),
+                                                 _mm512_set1_epi32(static_cast<int>(threshold)));
   return {_mm512_maskz_mov_ps(kept, x.v)};
 }
-/// bf16 of operands that are made on the way: rounded to nearest, halves away from zero, which takes two instructions. A NaN stays one unless all its
-/// low bits are set, which arithmetic does not do.
+/// bf16 of operands that are made on the way: rounded to nearest, halves away from zero, which
+/// takes two instructions. A NaN stays one unless all its low bits are set, which arithmetic does
+/// not do.
 inline void store_operands(std::uint16_t* to, Vec16f x) {
-  const __m512i bits = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(x.v), _mm512_set1_epi32(0x8000)), 16);
+  const __m512i bits =
+      _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(x.v), _mm512_set1_epi32(0x8000)), 16);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(bits));
 }
 
 #elif defined(__AVX2__)
 
 inline Vec16f broadcast(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
-inline Vec16f load_vec(const float* from) { return {_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)}; }
+inline Vec16f load_vec(const float* from) {
+  return {_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)};
+}
 inline __m256 load_eight(const Bf16* from) {
-  const __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+  const __m256i bits =
+      _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
   return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
 }
 inline Vec16f load_vec(const Bf16* from) { return {load_eight(from), load_eight(from + 8)}; }
-inline __m256 load_eight(const F16* from) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))); }
+inline __m256 load_eight(const F16* from) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
 inline Vec16f load_vec(const F16* from) { return {load_eight(from), load_eight(from + 8)}; }
 inline void store_vec(float* to, Vec16f x) {
   _mm256_storeu_ps(to, x.low);
   _mm256_storeu_ps(to + 8, x.high);
 }
 inline __m256i rounded_upper_half(__m256 x) {
-  const __m256i bits = _mm256_castps_si256(x), odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-  const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
-  return _mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc0), _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)));
+  const __m256i bits = _mm256_castps_si256(x),
+                odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_srli_epi32(
+      _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+  return _mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc0),
+                            _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)));
 }
 inline void store_vec(Bf16* to, Vec16f x) {
   const __m256i packed = _mm256_packus_epi32(rounded_upper_half(x.low), rounded_upper_half(x.high));
@@ -104,31 +130,51 @@ inline void store_vec(F16* to, Vec16f x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(x.low, kRounding));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 8), _mm256_cvtps_ph(x.high, kRounding));
 }
-inline Vec16f operator+(Vec16f a, Vec16f b) { return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)}; }
-inline Vec16f operator-(Vec16f a, Vec16f b) { return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)}; }
-inline Vec16f operator*(Vec16f a, Vec16f b) { return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)}; }
-inline Vec16f operator/(Vec16f a, Vec16f b) { return {_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)}; }
-inline Vec16f multiply_add(Vec16f a, Vec16f b, Vec16f c) { return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)}; }
+inline Vec16f operator+(Vec16f a, Vec16f b) {
+  return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
+}
+inline Vec16f operator-(Vec16f a, Vec16f b) {
+  return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)};
+}
+inline Vec16f operator*(Vec16f a, Vec16f b) {
+  return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
+}
+inline Vec16f operator/(Vec16f a, Vec16f b) {
+  return {_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)};
+}
+inline Vec16f multiply_add(Vec16f a, Vec16f b, Vec16f c) {
+  return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+}
 inline Vec16f square_root(Vec16f a) { return {_mm256_sqrt_ps(a.low), _mm256_sqrt_ps(a.high)}; }
-inline Vec16f larger(Vec16f a, Vec16f b) { return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)}; }
-inline Vec16f smaller(Vec16f a, Vec16f b) { return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)}; }
+inline Vec16f larger(Vec16f a, Vec16f b) {
+  return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
+}
+inline Vec16f smaller(Vec16f a, Vec16f b) {
+  return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)};
+}
 inline Vec16f where_less(Vec16f a, Vec16f b, Vec16f x, Vec16f y) {
   return {_mm256_blendv_ps(y.low, x.low, _mm256_cmp_ps(a.low, b.low, _CMP_LT_OQ)),
           _mm256_blendv_ps(y.high, x.high, _mm256_cmp_ps(a.high, b.high, _CMP_LT_OQ))};
 }
 inline __m256 scaled_by_power(__m256 x, __m256 shifted) {
-  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), _mm256_slli_epi32(_mm256_castps_si256(shifted), 23)));
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x),
+                                              _mm256_slli_epi32(_mm256_castps_si256(shifted), 23)));
 }
-inline Vec16f scaled_by_power(Vec16f x, Vec16f shifted) { return {scaled_by_power(x.low, shifted.low), scaled_by_power(x.high, shifted.high)}; }
+inline Vec16f scaled_by_power(Vec16f x, Vec16f shifted) {
+  return {scaled_by_power(x.low, shifted.low), scaled_by_power(x.high, shifted.high)};
+}
 inline __m256 where_kept(const std::uint32_t* draws, __m256i threshold, __m256 x) {
   const __m256i drawn = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(draws));
-  return _mm256_and_ps(x, _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_max_epu32(drawn, threshold), drawn)));
+  return _mm256_and_ps(
+      x, _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_max_epu32(drawn, threshold), drawn)));
 }
 inline Vec16f where_kept(const std::uint32_t* draws, std::uint32_t threshold, Vec16f x) {
   const __m256i least = _mm256_set1_epi32(static_cast<int>(threshold));
   return {where_kept(draws, least, x.low), where_kept(draws + 8, least, x.high)};
 }
-inline __m256i upper_half(__m256 x) { return _mm256_srli_epi32(_mm256_add_epi32(_mm256_castps_si256(x), _mm256_set1_epi32(0x8000)), 16); }
+inline __m256i upper_half(__m256 x) {
+  return _mm256_srli_epi32(_mm256_add_epi32(_mm256_castps_si256(x), _mm256_set1_epi32(0x8000)), 16);
+}
 inline void store_operands(std::uint16_t* to, Vec16f x) {
   const __m256i packed = _mm256_packus_epi32(upper_half(x.low), upper_half(x.high));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(packed, 0xD8));
@@ -183,7 +229,8 @@ inline Vec16f where_less(Vec16f a, Vec16f b, Vec16f x, Vec16f y) {
 }
 inline Vec16f scaled_by_power(Vec16f x, Vec16f shifted) {
   return each([&](int i) {
-    const auto bits = __builtin_bit_cast(std::uint32_t, x.v[i]) + (__builtin_bit_cast(std::uint32_t, shifted.v[i]) << 23);
+    const auto bits = __builtin_bit_cast(std::uint32_t, x.v[i]) +
+                      (__builtin_bit_cast(std::uint32_t, shifted.v[i]) << 23);
     return __builtin_bit_cast(float, bits);
   });
 }
@@ -191,17 +238,21 @@ inline Vec16f where_kept(const std::uint32_t* draws, std::uint32_t threshold, Ve
   return each([&](int i) { return draws[i] >= threshold ? x.v[i] : 0.0f; });
 }
 inline void store_operands(std::uint16_t* to, Vec16f x) {
-  for (int i = 0; i < kNumLanes; ++i) to[i] = static_cast<std::uint16_t>((__builtin_bit_cast(std::uint32_t, x.v[i]) + 0x8000u) >> 16);
+  for (int i = 0; i < kNumLanes; ++i)
+    to[i] = static_cast<std::uint16_t>((__builtin_bit_cast(std::uint32_t, x.v[i]) + 0x8000u) >> 16);
 }
 
 #endif
 
-/// eˣ within one unit in the last place; 0 where it is below the normal numbers, NaN stays. x = n·ln 2 + r and eʳ = 1 + r + r²·q(r), |r| ≤ ln 2 / 2,
-/// with the polynomial q of degree 4 that has the least relative error (3·10⁻⁹).
+/// eˣ within one unit in the last place; 0 where it is below the normal numbers, NaN stays. x =
+/// n·ln 2 + r and eʳ = 1 + r + r²·q(r), |r| ≤ ln 2 / 2, with the polynomial q of degree 4 that has
+/// the least relative error (3·10⁻⁹).
 inline Vec16f exponential(Vec16f x) {
-  const Vec16f shifter = broadcast(0x1.8p23f), least = broadcast(-87.3365402f), largest = broadcast(88.7228317f);  // whose results are normal numbers
+  const Vec16f shifter = broadcast(0x1.8p23f), least = broadcast(-87.3365402f),
+               largest = broadcast(88.7228317f);  // whose results are normal numbers
   const Vec16f shifted = multiply_add(x, broadcast(1.44269504f), shifter), n = shifted - shifter;
-  const Vec16f r = multiply_add(n, broadcast(-0x1.7f7d1cp-20f), multiply_add(n, broadcast(-0x1.62e4p-1f), x));
+  const Vec16f r =
+      multiply_add(n, broadcast(-0x1.7f7d1cp-20f), multiply_add(n, broadcast(-0x1.62e4p-1f), x));
   Vec16f q = broadcast(0.0013814583653584123f);
   q = multiply_add(q, r, broadcast(0.008368724025785923f));
   q = multiply_add(q, r, broadcast(0.04166838899254799f));
@@ -209,7 +260,8 @@ inline Vec16f exponential(Vec16f x) {
   q = multiply_add(q, r, broadcast(0.4999999403953552f));
   const Vec16f power = scaled_by_power(broadcast(1) + multiply_add(q, r * r, r), shifted);
   const Vec16f finite = multiply_add(broadcast(0), r, power);  // NaN, whatever its bits
-  return where_less(x, least, broadcast(0), where_less(largest, x, broadcast(__builtin_inff()), finite));
+  return where_less(x, least, broadcast(0),
+                    where_less(largest, x, broadcast(__builtin_inff()), finite));
 }
 
 /// 2ᶠ for |f| ≤ ½ by a polynomial of least relative error (2·10⁻⁹); 1 for 0.
@@ -228,20 +280,24 @@ inline Vec16f exp2_in_range(Vec16f x) {
   return scaled_by_power(exp2_of_fraction(x - (shifted - shifter)), shifted);
 }
 
-/// 2ˣ within one unit in the last place for x ≤ 127; 0 below −126.5, at −∞ too; NaN stays. Not for larger x.
+/// 2ˣ within one unit in the last place for x ≤ 127; 0 below −126.5, at −∞ too; NaN stays. Not for
+/// larger x.
 inline Vec16f exp2(Vec16f x) {
-  const Vec16f shifter = broadcast(0x1.8p23f), clamped = larger(broadcast(-127), x), shifted = clamped + shifter;
+  const Vec16f shifter = broadcast(0x1.8p23f), clamped = larger(broadcast(-127), x),
+               shifted = clamped + shifter;
   return exp2_of_fraction(clamped - (shifted - shifter)) * scaled_by_power(broadcast(1), shifted);
 }
 
-/// tanh x within two units in the last place; NaN stays. Below 0.6 it is x + x³·p(x²) with the polynomial of least relative error (3·10⁻⁹).
+/// tanh x within two units in the last place; NaN stays. Below 0.6 it is x + x³·p(x²) with the
+/// polynomial of least relative error (3·10⁻⁹).
 inline Vec16f tanh(Vec16f x) {
   const Vec16f zero = broadcast(0), size = where_less(x, zero, zero - x, x), square = x * x;
   Vec16f p = multiply_add(broadcast(-5.9058671e-3f), square, broadcast(2.0805383e-2f));
   p = multiply_add(p, square, broadcast(-5.3786684e-2f));
   p = multiply_add(p, square, broadcast(1.3331959e-1f));
   p = multiply_add(p, square, broadcast(-3.3333299e-1f));
-  const Vec16f small = multiply_add(size * square, p, size), e = exponential(broadcast(-2) * size), large = (broadcast(1) - e) / (broadcast(1) + e);
+  const Vec16f small = multiply_add(size * square, p, size), e = exponential(broadcast(-2) * size),
+               large = (broadcast(1) - e) / (broadcast(1) + e);
   const Vec16f result = where_less(size, broadcast(0.6f), small, large);
   return where_less(x, zero, zero - result, result);
 }

@@ -7,20 +7,25 @@ namespace {
 
 template <class X, class Out>
 struct Dropout {
-  __device__ static void run(const DropoutArguments& arguments, std::int64_t item) { dropout_item<X, Out>(arguments, item); }
+  __device__ static void run(const DropoutArguments& arguments, std::int64_t item) {
+    dropout_item<X, Out>(arguments, item);
+  }
 };
 
 }  // namespace
 
 const char* dropout(const DropoutArguments& arguments, void* stream) {
   const std::int64_t items = arguments.rows * blocks_per_row(arguments.columns);
-  with_types(arguments.x_type, arguments.out_type, [&]<class X, class Out>() { for_each_item<Dropout<X, Out>>(arguments, items, stream); });
+  with_types(arguments.x_type, arguments.out_type, [&]<class X, class Out>() {
+    for_each_item<Dropout<X, Out>>(arguments, items, stream);
+  });
   return launch_error();
 }
 
 const char* device_problem() {
   cudaFuncAttributes attributes;
-  const cudaError_t error = cudaFuncGetAttributes(&attributes, item_kernel<Dropout<float, float>, DropoutArguments>);
+  const cudaError_t error =
+      cudaFuncGetAttributes(&attributes, item_kernel<Dropout<float, float>, DropoutArguments>);
   cudaGetLastError();
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }

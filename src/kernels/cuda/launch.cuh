@@ -1,4 +1,5 @@
-// Launching a body over many items or rows: grids of bounded size whose threads stride, and the error text that callers get.
+// Launching a body over many items or rows: grids of bounded size whose threads stride, and the
+// error text that callers get.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,7 +16,8 @@ inline constexpr int kBlock = 256;
 inline constexpr std::int64_t kMaxBlocks = 1 << 16;
 
 inline unsigned blocks_for(std::int64_t items, std::int64_t per_block) {
-  return static_cast<unsigned>(std::clamp<std::int64_t>((items + per_block - 1) / per_block, 1, kMaxBlocks));
+  return static_cast<unsigned>(
+      std::clamp<std::int64_t>((items + per_block - 1) / per_block, 1, kMaxBlocks));
 }
 
 /// Null, or what went wrong with the launches so far.
@@ -28,12 +30,16 @@ inline const char* launch_error() {
 template <class Body, class Call>
 __global__ void item_kernel(Call call, std::int64_t count) {
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  for (std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; item < count; item += stride) Body::run(call, item);
+  for (std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+       item < count; item += stride)
+    Body::run(call, item);
 }
 
 template <class Body, class Call>
 void for_each_item(const Call& call, std::int64_t count, void* stream) {
-  if (count > 0) item_kernel<Body><<<blocks_for(count, kBlock), kBlock, 0, static_cast<cudaStream_t>(stream)>>>(call, count);
+  if (count > 0)
+    item_kernel<Body>
+        <<<blocks_for(count, kBlock), kBlock, 0, static_cast<cudaStream_t>(stream)>>>(call, count);
 }
 
 /// Calls Body::run(call, index, team) with a team of kSize threads for every index in [0, count).
@@ -41,7 +47,8 @@ template <class Body, int kSize, class Call>
 __global__ void team_kernel(Call call, std::int64_t count) {
   const DeviceTeam<kSize> team;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
-  for (std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y; index < count; index += stride) {
+  for (std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+       index < count; index += stride) {
     Body::run(call, index, team);
   }
 }
@@ -50,7 +57,8 @@ template <class Body, int kSize, class Call>
 void for_each_team(const Call& call, std::int64_t count, void* stream) {
   constexpr int kPerBlock = DeviceTeam<kSize>::kPerBlock;
   if (count <= 0) return;
-  team_kernel<Body, kSize><<<blocks_for(count, kPerBlock), dim3(kSize, kPerBlock), 0, static_cast<cudaStream_t>(stream)>>>(call, count);
+  team_kernel<Body, kSize><<<blocks_for(count, kPerBlock), dim3(kSize, kPerBlock), 0,
+                             static_cast<cudaStream_t>(stream)>>>(call, count);
 }
 
 /// Calls use.operator()<T>() with the element type that `type` names.
@@ -68,12 +76,14 @@ void with_type(Type type, const Use& use) {
   }
 }
 
-/// Calls use.operator()<A, B>() for two types that are equal, or of which one is f32 and the other 16 bits wide.
+/// Calls use.operator()<A, B>() for two types that are equal, or of which one is f32 and the other
+/// 16 bits wide.
 template <class Use>
 void with_types(Type a, Type b, const Use& use) {
   with_type(a, [&]<class A>() {
     with_type(b, [&]<class B>() {
-      constexpr bool is_mixed = (std::is_same_v<A, float> && sizeof(B) == 2) || (std::is_same_v<B, float> && sizeof(A) == 2);
+      constexpr bool is_mixed = (std::is_same_v<A, float> && sizeof(B) == 2) ||
+                                (std::is_same_v<B, float> && sizeof(A) == 2);
       if constexpr (std::is_same_v<A, B> || is_mixed) use.template operator()<A, B>();
     });
   });

@@ -1,5 +1,5 @@
-// What the .cu files offer to the plugin: the row and optimizer operations on a given stream (a cudaStream_t). Nothing waits; null, or the text
-// of a launch error, comes back.
+// What the .cu files offer to the plugin: the row and optimizer operations on a given stream (a
+// cudaStream_t). Nothing waits; null, or the text of a launch error, comes back.
 #pragma once
 
 #include "kernels/optimizer_operations.h"
@@ -10,7 +10,8 @@ namespace megatron::kernels::cuda {
 const char* dropout(const DropoutArguments& arguments, void* stream);
 const char* rms_norm(const RmsNormArguments& arguments, void* stream);
 /// `workspace` holds weight_gradient_workspace_bytes(arguments) bytes.
-const char* rms_norm_backward(const RmsNormBackwardArguments& arguments, void* workspace, void* stream);
+const char* rms_norm_backward(const RmsNormBackwardArguments& arguments, void* workspace,
+                              void* stream);
 std::int64_t weight_gradient_workspace_bytes(const RmsNormBackwardArguments& arguments);
 const char* rotary(const RotaryArguments& arguments, void* stream);
 

@@ -33,7 +33,9 @@ struct FinalizeCall {
 };
 
 struct Finalize {
-  __device__ static void run(const FinalizeCall& call, std::int64_t) { finalize(call.plan, call.inputs); }
+  __device__ static void run(const FinalizeCall& call, std::int64_t) {
+    finalize(call.plan, call.inputs);
+  }
 };
 
 struct FinalizeZeros {
@@ -41,7 +43,9 @@ struct FinalizeZeros {
 };
 
 struct ReduceSum {
-  __device__ static void run(const UpdatePlan& plan, std::int64_t parameter) { reduce_sum(plan, parameter); }
+  __device__ static void run(const UpdatePlan& plan, std::int64_t parameter) {
+    reduce_sum(plan, parameter);
+  }
 };
 
 }  // namespace

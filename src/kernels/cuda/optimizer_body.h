@@ -1,5 +1,5 @@
-// Statistics of the gradients and the update rules: a team for each chunk. The formulas are those of kernels/cpu/optimizer_kernels.cpp; every
-// number of the step is read from the device's memory.
+// Statistics of the gradients and the update rules: a team for each chunk. The formulas are those
+// of kernels/cpu/optimizer_kernels.cpp; every number of the step is read from the device's memory.
 #pragma once
 
 #include "kernels/cuda/team.h"
@@ -13,7 +13,8 @@ static_assert(kChunkTeam == kChunkElements / kStateBlock, "a thread for each blo
 /// Leaves `value` as the sum of chunk `index`.
 MEGATRON_ANY_TEAM
 template <class Team>
-MEGATRON_HOST_DEVICE void store_sum(const UpdatePlan& plan, std::int64_t index, const Team& team, double value) {
+MEGATRON_HOST_DEVICE void store_sum(const UpdatePlan& plan, std::int64_t index, const Team& team,
+                                    double value) {
   double* to = plan.sums + plan.chunks[index].slot;
   team.each([=](int thread) {
     if (thread == 0) *to = value;
@@ -22,13 +23,15 @@ MEGATRON_HOST_DEVICE void store_sum(const UpdatePlan& plan, std::int64_t index, 
 
 MEGATRON_ANY_TEAM
 template <class Team>
-MEGATRON_HOST_DEVICE void square_chunk(const UpdatePlan& plan, std::int64_t index, const Team& team) {
+MEGATRON_HOST_DEVICE void square_chunk(const UpdatePlan& plan, std::int64_t index,
+                                       const Team& team) {
   const UpdateChunk& chunk = plan.chunks[index];
   const void* grad = chunk.grad;
   const std::int64_t count = chunk.count, skip_begin = chunk.skip_begin, skip_end = chunk.skip_end;
   const Type type = plan.types.grad;
   store_sum(plan, index, team, team.template sum_of_runs<double>([=](int run, int lane) {
-    const std::int64_t begin = run * kStateBlock, end = begin + kStateBlock < count ? begin + kStateBlock : count;
+    const std::int64_t begin = run * kStateBlock,
+                       end = begin + kStateBlock < count ? begin + kStateBlock : count;
     double partial = 0;
     for (std::int64_t i = begin + lane; i < end; i += Team::kLanes) {
       const double g = i >= skip_begin && i < skip_end ? 0 : load_element<double>(grad, type, i);
@@ -40,7 +43,8 @@ MEGATRON_HOST_DEVICE void square_chunk(const UpdatePlan& plan, std::int64_t inde
 
 MEGATRON_ANY_TEAM
 template <class Team>
-MEGATRON_HOST_DEVICE void count_chunk_zeros(const UpdatePlan& plan, std::int64_t index, const Team& team) {
+MEGATRON_HOST_DEVICE void count_chunk_zeros(const UpdatePlan& plan, std::int64_t index,
+                                            const Team& team) {
   const UpdateChunk& chunk = plan.chunks[index];
   const void* grad = chunk.grad;
   const std::int64_t count = chunk.count, skip_begin = chunk.skip_begin, skip_end = chunk.skip_end;
@@ -48,7 +52,8 @@ MEGATRON_HOST_DEVICE void count_chunk_zeros(const UpdatePlan& plan, std::int64_t
   store_sum(plan, index, team, team.template sum<double>([=](int thread) {
     double partial = 0;
     for (std::int64_t i = thread; i < count; i += Team::size) {
-      if (i < skip_begin || i >= skip_end) partial += load_element<double>(grad, type, i) == 0 ? 1 : 0;
+      if (i < skip_begin || i >= skip_end)
+        partial += load_element<double>(grad, type, i) == 0 ? 1 : 0;
     }
     return partial;
   }));
@@ -76,12 +81,14 @@ MEGATRON_HOST_DEVICE inline void finalize_zeros(const UpdatePlan& plan) {
 template <class C>
 struct ChunkScalars {
   UpdateRule rule;
-  C grad_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, eps, step_size, inv_sqrt_bias_correction2, decay;  ///< AdamW; decay = lr·weight_decay
-  C momentum, lr, weight_decay;                                                   ///< SGD
+  C grad_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, eps, step_size,
+      inv_sqrt_bias_correction2, decay;  ///< AdamW; decay = lr·weight_decay
+  C momentum, lr, weight_decay;          ///< SGD
 };
 
 template <class C>
-MEGATRON_HOST_DEVICE ChunkScalars<C> chunk_scalars(const UpdatePlan& plan, const UpdateChunk& chunk) {
+MEGATRON_HOST_DEVICE ChunkScalars<C> chunk_scalars(const UpdatePlan& plan,
+                                                   const UpdateChunk& chunk) {
   const StepScalars& s = *plan.scalars;
   const StepRules& r = plan.rules;
   const double lr = s.lr[chunk.group], weight_decay = chunk.is_decayed ? s.weight_decay : 0;
@@ -109,19 +116,26 @@ struct UpdateResult {
 
 /// State `which` of element i; f16 states carry a scale for each block.
 template <class C>
-MEGATRON_HOST_DEVICE C load_state(const UpdatePlan& plan, const UpdateChunk& chunk, int which, std::int64_t i) {
+MEGATRON_HOST_DEVICE C load_state(const UpdatePlan& plan, const UpdateChunk& chunk, int which,
+                                  std::int64_t i) {
   const C value = load_element<C>(chunk.state[which], plan.types.state[which], i);
-  return plan.types.state[which] == Type::f16 ? value * static_cast<C>(chunk.state_scale[which][i / kStateBlock]) : value;
+  return plan.types.state[which] == Type::f16
+             ? value * static_cast<C>(chunk.state_scale[which][i / kStateBlock])
+             : value;
 }
 
 /// Reads element i and changes nothing.
 template <class C>
-MEGATRON_HOST_DEVICE UpdateResult<C> updated(const UpdatePlan& plan, const UpdateChunk& chunk, const ChunkScalars<C>& s, std::int64_t i) {
-  const C g = load_element<C>(chunk.grad, plan.types.grad, i) * s.grad_scale, weight = static_cast<const C*>(chunk.main)[i];
+MEGATRON_HOST_DEVICE UpdateResult<C> updated(const UpdatePlan& plan, const UpdateChunk& chunk,
+                                             const ChunkScalars<C>& s, std::int64_t i) {
+  const C g = load_element<C>(chunk.grad, plan.types.grad, i) * s.grad_scale,
+          weight = static_cast<const C*>(chunk.main)[i];
   if (s.rule == UpdateRule::adamw) {
     const C m = s.beta1 * load_state<C>(plan, chunk, 0, i) + s.one_minus_beta1 * g;
     const C v = s.beta2 * load_state<C>(plan, chunk, 1, i) + s.one_minus_beta2 * (g * g);
-    return {{m, v}, weight - (s.step_size * (m / (square_root(v) * s.inv_sqrt_bias_correction2 + s.eps)) + s.decay * weight)};
+    return {{m, v},
+            weight - (s.step_size * (m / (square_root(v) * s.inv_sqrt_bias_correction2 + s.eps)) +
+                      s.decay * weight)};
   }
   C step = g + s.weight_decay * weight;
   if (chunk.state[0] != nullptr) step = s.momentum * load_state<C>(plan, chunk, 0, i) + step;
@@ -140,14 +154,16 @@ MEGATRON_HOST_DEVICE inline float block_scale(float largest) {
 /// Elements [begin, begin + kStateBlock) of a chunk, one for each thread.
 MEGATRON_ANY_TEAM
 template <class C, class Team>
-MEGATRON_HOST_DEVICE void update_block(const UpdatePlan& plan, const UpdateChunk& chunk, const ChunkScalars<C>& scalars, std::int64_t begin,
-                              const Team& team) {
+MEGATRON_HOST_DEVICE void update_block(const UpdatePlan& plan, const UpdateChunk& chunk,
+                                       const ChunkScalars<C>& scalars, std::int64_t begin,
+                                       const Team& team) {
   float scale[2] = {1, 1};
   for (int which = 0; which < 2; ++which) {
     if (chunk.state[which] == nullptr || plan.types.state[which] != Type::f16) continue;
     scale[which] = block_scale(team.template max<float>([&](int thread) {
       if (begin + thread >= chunk.count) return 0.0f;
-      return std::fabs(static_cast<float>(updated(plan, chunk, scalars, begin + thread).state[which]));
+      return std::fabs(
+          static_cast<float>(updated(plan, chunk, scalars, begin + thread).state[which]));
     }));
   }
   team.each([&](int thread) {
@@ -157,25 +173,29 @@ MEGATRON_HOST_DEVICE void update_block(const UpdatePlan& plan, const UpdateChunk
     for (int which = 0; which < 2; ++which) {
       if (chunk.state[which] == nullptr) continue;
       const bool is_scaled = plan.types.state[which] == Type::f16;
-      store_element(chunk.state[which], plan.types.state[which], i, is_scaled ? now.state[which] / static_cast<C>(scale[which]) : now.state[which]);
+      store_element(chunk.state[which], plan.types.state[which], i,
+                    is_scaled ? now.state[which] / static_cast<C>(scale[which]) : now.state[which]);
     }
     static_cast<C*>(chunk.main)[i] = now.weight;
     if (chunk.weight != nullptr) store_element(chunk.weight, plan.types.weight, i, now.weight);
   });
   team.sync();  // every thread has read the old scales
   team.each([&](int thread) {
-    if (thread > 1 || chunk.state[thread] == nullptr || plan.types.state[thread] != Type::f16) return;
+    if (thread > 1 || chunk.state[thread] == nullptr || plan.types.state[thread] != Type::f16)
+      return;
     chunk.state_scale[thread][begin / kStateBlock] = scale[thread];
   });
 }
 
 MEGATRON_ANY_TEAM
 template <class C, class Team>
-MEGATRON_HOST_DEVICE void update_chunk(const UpdatePlan& plan, std::int64_t index, const Team& team) {
+MEGATRON_HOST_DEVICE void update_chunk(const UpdatePlan& plan, std::int64_t index,
+                                       const Team& team) {
   if (plan.scalars->applied == 0) return;
   const UpdateChunk& chunk = plan.chunks[index];
   const ChunkScalars<C> scalars = chunk_scalars<C>(plan, chunk);
-  for (std::int64_t begin = 0; begin < chunk.count; begin += Team::size) update_block(plan, chunk, scalars, begin, team);
+  for (std::int64_t begin = 0; begin < chunk.count; begin += Team::size)
+    update_block(plan, chunk, scalars, begin, team);
 }
 
 }  // namespace megatron::kernels::cuda

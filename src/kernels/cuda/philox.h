@@ -1,4 +1,5 @@
-// Philox4x32-10 on the device: the numbers of base/philox.h, coordinate for coordinate (tests/kernels compares them).
+// Philox4x32-10 on the device: the numbers of base/philox.h, coordinate for coordinate
+// (tests/kernels compares them).
 #pragma once
 
 #include <cstdint>
@@ -12,9 +13,12 @@ struct PhiloxWords {
 };
 
 /// The draws of elements 4·block … 4·block + 3 at `ordinal`.
-MEGATRON_HOST_DEVICE inline PhiloxWords philox_block(std::uint64_t key, std::uint64_t block, std::uint64_t ordinal) {
-  std::uint32_t c0 = static_cast<std::uint32_t>(block), c1 = static_cast<std::uint32_t>(block >> 32);
-  std::uint32_t c2 = static_cast<std::uint32_t>(ordinal), c3 = static_cast<std::uint32_t>(ordinal >> 32);
+MEGATRON_HOST_DEVICE inline PhiloxWords philox_block(std::uint64_t key, std::uint64_t block,
+                                                     std::uint64_t ordinal) {
+  std::uint32_t c0 = static_cast<std::uint32_t>(block),
+                c1 = static_cast<std::uint32_t>(block >> 32);
+  std::uint32_t c2 = static_cast<std::uint32_t>(ordinal),
+                c3 = static_cast<std::uint32_t>(ordinal >> 32);
   std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * c0, p1 = std::uint64_t{0xCD9E8D57u} * c2;

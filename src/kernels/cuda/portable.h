@@ -1,5 +1,6 @@
-// What lets one source be a CUDA kernel's body and a host function: the macro, the 16-bit types, loads and stores through the type that sums.
-// Arithmetic is the same on both sides (the plugin is compiled without contraction), so the bodies are tested where there is no GPU.
+// What lets one source be a CUDA kernel's body and a host function: the macro, the 16-bit types,
+// loads and stores through the type that sums. Arithmetic is the same on both sides (the plugin is
+// compiled without contraction), so the bodies are tested where there is no GPU.
 #pragma once
 
 #include <cmath>
@@ -24,8 +25,12 @@ struct Half {
   std::uint16_t bits;
 };
 
-MEGATRON_HOST_DEVICE inline std::uint32_t bits_of(float x) { return __builtin_bit_cast(std::uint32_t, x); }
-MEGATRON_HOST_DEVICE inline float float_of(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
+MEGATRON_HOST_DEVICE inline std::uint32_t bits_of(float x) {
+  return __builtin_bit_cast(std::uint32_t, x);
+}
+MEGATRON_HOST_DEVICE inline float float_of(std::uint32_t bits) {
+  return __builtin_bit_cast(float, bits);
+}
 
 /// Rounds to nearest, ties to even; NaN stays NaN.
 MEGATRON_HOST_DEVICE inline Bf16 to_bf16(float x) {
@@ -34,17 +39,21 @@ MEGATRON_HOST_DEVICE inline Bf16 to_bf16(float x) {
   return {static_cast<std::uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16)};
 }
 
-MEGATRON_HOST_DEVICE inline float from_bf16(Bf16 x) { return float_of(static_cast<std::uint32_t>(x.bits) << 16); }
+MEGATRON_HOST_DEVICE inline float from_bf16(Bf16 x) {
+  return float_of(static_cast<std::uint32_t>(x.bits) << 16);
+}
 
 /// Rounds to nearest, ties to even, with subnormals; 65520 and more become infinity.
 MEGATRON_HOST_DEVICE inline Half to_half(float x) {
-  const std::uint32_t bits = bits_of(x), sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
+  const std::uint32_t bits = bits_of(x), sign = (bits >> 16) & 0x8000u,
+                      magnitude = bits & 0x7FFFFFFFu;
   std::uint32_t half;
   if (magnitude > 0x7F800000u) {
     half = 0x7E00u;
   } else if (magnitude >= 0x47800000u) {  // 65536
     half = 0x7C00u;
-  } else if (magnitude < 0x38800000u) {  // 2⁻¹⁴: the sum with ½ has halves' smallest step as its last bit
+  } else if (magnitude <
+             0x38800000u) {  // 2⁻¹⁴: the sum with ½ has halves' smallest step as its last bit
     half = bits_of(float_of(magnitude) + 0.5f) - 0x3F000000u;
   } else {
     half = (magnitude + 0xFFFu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
@@ -53,7 +62,8 @@ MEGATRON_HOST_DEVICE inline Half to_half(float x) {
 }
 
 MEGATRON_HOST_DEVICE inline float from_half(Half x) {
-  const std::uint32_t sign = (x.bits & 0x8000u) << 16, exponent = (x.bits >> 10) & 0x1Fu, fraction = x.bits & 0x3FFu;
+  const std::uint32_t sign = (x.bits & 0x8000u) << 16, exponent = (x.bits >> 10) & 0x1Fu,
+                      fraction = x.bits & 0x3FFu;
   if (exponent == 0x1Fu) return float_of(sign | 0x7F800000u | fraction << 13);
   if (exponent == 0) {
     const float magnitude = static_cast<float>(fraction) * 0x1p-24f;

@@ -10,7 +10,8 @@ constexpr std::int64_t kWarpColumns = 1024;  // shorter rows are a warp's work
 template <class X, class Y>
 struct Forward {
   template <class Team>
-  __device__ static void run(const RmsNormArguments& arguments, std::int64_t row, const Team& team) {
+  __device__ static void run(const RmsNormArguments& arguments, std::int64_t row,
+                             const Team& team) {
     rms_norm_row<X, Y>(arguments, row, team);
   }
 };
@@ -18,19 +19,24 @@ struct Forward {
 template <class X, class Y>
 struct BackwardInput {
   template <class Team>
-  __device__ static void run(const RmsNormBackwardArguments& arguments, std::int64_t row, const Team& team) {
+  __device__ static void run(const RmsNormBackwardArguments& arguments, std::int64_t row,
+                             const Team& team) {
     rms_norm_backward_row<X, Y>(arguments, row, team);
   }
 };
 
 template <class X, class Y>
 struct WeightPartial {
-  __device__ static void run(const WeightGradient& call, std::int64_t item) { weight_gradient_partial<X, Y>(call, item); }
+  __device__ static void run(const WeightGradient& call, std::int64_t item) {
+    weight_gradient_partial<X, Y>(call, item);
+  }
 };
 
 template <class C>
 struct WeightTotal {
-  __device__ static void run(const WeightGradient& call, std::int64_t column) { weight_gradient_total<C>(call, column); }
+  __device__ static void run(const WeightGradient& call, std::int64_t column) {
+    weight_gradient_total<C>(call, column);
+  }
 };
 
 template <class Body, class Arguments>
@@ -45,19 +51,23 @@ void for_each_row(const Arguments& arguments, void* stream) {
 }  // namespace
 
 const char* rms_norm(const RmsNormArguments& arguments, void* stream) {
-  with_types(arguments.x_type, arguments.y_type, [&]<class X, class Y>() { for_each_row<Forward<X, Y>>(arguments, stream); });
+  with_types(arguments.x_type, arguments.y_type,
+             [&]<class X, class Y>() { for_each_row<Forward<X, Y>>(arguments, stream); });
   return launch_error();
 }
 
 std::int64_t weight_gradient_workspace_bytes(const RmsNormBackwardArguments& arguments) {
-  return weight_blocks(arguments.rows) * arguments.columns * (arguments.x_type == Type::f64 ? 8 : 4);
+  return weight_blocks(arguments.rows) * arguments.columns *
+         (arguments.x_type == Type::f64 ? 8 : 4);
 }
 
-const char* rms_norm_backward(const RmsNormBackwardArguments& arguments, void* workspace, void* stream) {
+const char* rms_norm_backward(const RmsNormBackwardArguments& arguments, void* workspace,
+                              void* stream) {
   const WeightGradient weight{arguments, workspace};
   with_types(arguments.x_type, arguments.y_type, [&]<class X, class Y>() {
     for_each_row<BackwardInput<X, Y>>(arguments, stream);
-    for_each_item<WeightPartial<X, Y>>(weight, weight_blocks(arguments.rows) * arguments.columns, stream);
+    for_each_item<WeightPartial<X, Y>>(weight, weight_blocks(arguments.rows) * arguments.columns,
+                                       stream);
     for_each_item<WeightTotal<Compute<X>>>(weight, arguments.columns, stream);
   });
   return launch_error();

@@ -1,4 +1,5 @@
-// RMSNorm: a team for each row; for the weight's gradient a thread for each column of a block of rows.
+// RMSNorm: a team for each row; for the weight's gradient a thread for each column of a block of
+// rows.
 #pragma once
 
 #include "kernels/cuda/team.h"
@@ -8,7 +9,8 @@ namespace megatron::kernels::cuda {
 
 MEGATRON_ANY_TEAM
 template <class X, class Y, class Team>
-MEGATRON_HOST_DEVICE void rms_norm_row(const RmsNormArguments& a, std::int64_t row, const Team& team) {
+MEGATRON_HOST_DEVICE void rms_norm_row(const RmsNormArguments& a, std::int64_t row,
+                                       const Team& team) {
   using C = Compute<X>;
   const X* x = static_cast<const X*>(a.x) + row * a.columns;
   const C* weight = static_cast<const C*>(a.weight);
@@ -19,17 +21,20 @@ MEGATRON_HOST_DEVICE void rms_norm_row(const RmsNormArguments& a, std::int64_t r
     for (std::int64_t c = thread; c < columns; c += Team::size) partial += load(x[c]) * load(x[c]);
     return partial;
   });
-  const C scale = C(1) / square_root(sum / static_cast<C>(columns) + static_cast<C>(a.epsilon)), shift = static_cast<C>(a.offset);
+  const C scale = C(1) / square_root(sum / static_cast<C>(columns) + static_cast<C>(a.epsilon)),
+          shift = static_cast<C>(a.offset);
   C* rstd = static_cast<C*>(a.rstd) + row;
   team.each([=](int thread) {
     if (thread == 0) *rstd = scale;
-    for (std::int64_t c = thread; c < columns; c += Team::size) store(y[c], load(x[c]) * scale * (weight[c] + shift));
+    for (std::int64_t c = thread; c < columns; c += Team::size)
+      store(y[c], load(x[c]) * scale * (weight[c] + shift));
   });
 }
 
 MEGATRON_ANY_TEAM
 template <class X, class Y, class Team>
-MEGATRON_HOST_DEVICE void rms_norm_backward_row(const RmsNormBackwardArguments& a, std::int64_t row, const Team& team) {
+MEGATRON_HOST_DEVICE void rms_norm_backward_row(const RmsNormBackwardArguments& a, std::int64_t row,
+                                                const Team& team) {
   using C = Compute<X>;
   const X* x = static_cast<const X*>(a.x) + row * a.columns;
   const Y* dy = static_cast<const Y*>(a.dy) + row * a.columns;
@@ -39,19 +44,24 @@ MEGATRON_HOST_DEVICE void rms_norm_backward_row(const RmsNormBackwardArguments& 
   const C shift = static_cast<C>(a.offset), scale = static_cast<const C*>(a.rstd)[row];
   const C dot = team.template sum<C>([=](int thread) {
     C partial = 0;
-    for (std::int64_t c = thread; c < columns; c += Team::size) partial += load(dy[c]) * (weight[c] + shift) * load(x[c]);
+    for (std::int64_t c = thread; c < columns; c += Team::size)
+      partial += load(dy[c]) * (weight[c] + shift) * load(x[c]);
     return partial;
   });
   const C projection = dot * scale * scale / static_cast<C>(columns);
   team.each([=](int thread) {
-    for (std::int64_t c = thread; c < columns; c += Team::size) store(dx[c], scale * (load(dy[c]) * (weight[c] + shift) - load(x[c]) * projection));
+    for (std::int64_t c = thread; c < columns; c += Team::size)
+      store(dx[c], scale * (load(dy[c]) * (weight[c] + shift) - load(x[c]) * projection));
   });
 }
 
-/// Rows of the weight's gradient are added in blocks of this many, blocks in double, both in ascending order.
+/// Rows of the weight's gradient are added in blocks of this many, blocks in double, both in
+/// ascending order.
 inline constexpr std::int64_t kWeightBlockRows = 32;
 
-MEGATRON_HOST_DEVICE inline std::int64_t weight_blocks(std::int64_t rows) { return (rows + kWeightBlockRows - 1) / kWeightBlockRows; }
+MEGATRON_HOST_DEVICE inline std::int64_t weight_blocks(std::int64_t rows) {
+  return (rows + kWeightBlockRows - 1) / kWeightBlockRows;
+}
 
 /// Arguments with workspace memory of weight_blocks(rows)·columns numbers of the computing type.
 struct WeightGradient {
@@ -65,12 +75,14 @@ MEGATRON_HOST_DEVICE void weight_gradient_partial(const WeightGradient& call, st
   using C = Compute<X>;
   const RmsNormBackwardArguments& a = call.arguments;
   const std::int64_t block = item / a.columns, column = item % a.columns;
-  const std::int64_t begin = block * kWeightBlockRows, end = begin + kWeightBlockRows < a.rows ? begin + kWeightBlockRows : a.rows;
+  const std::int64_t begin = block * kWeightBlockRows,
+                     end = begin + kWeightBlockRows < a.rows ? begin + kWeightBlockRows : a.rows;
   const X* x = static_cast<const X*>(a.x) + column;
   const Y* dy = static_cast<const Y*>(a.dy) + column;
   const C* rstd = static_cast<const C*>(a.rstd);
   C sum = 0;
-  for (std::int64_t row = begin; row < end; ++row) sum += load(dy[row * a.columns]) * (load(x[row * a.columns]) * rstd[row]);
+  for (std::int64_t row = begin; row < end; ++row)
+    sum += load(dy[row * a.columns]) * (load(x[row * a.columns]) * rstd[row]);
   static_cast<C*>(call.partial)[item] = sum;
 }
 

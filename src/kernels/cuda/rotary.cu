@@ -7,7 +7,9 @@ namespace {
 
 template <class T>
 struct Rotary {
-  __device__ static void run(const RotaryArguments& arguments, std::int64_t item) { rotary_item<T>(arguments, item); }
+  __device__ static void run(const RotaryArguments& arguments, std::int64_t item) {
+    rotary_item<T>(arguments, item);
+  }
 };
 
 }  // namespace

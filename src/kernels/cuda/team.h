@@ -1,5 +1,6 @@
-// A team is the threads that work on one row or chunk together. Bodies are written once against it: on the device its threads run at the same
-// time, on the host SerialTeam walks through them. Sums fold the lanes pairwise in one order, so both give the same bits.
+// A team is the threads that work on one row or chunk together. Bodies are written once against it:
+// on the device its threads run at the same time, on the host SerialTeam walks through them. Sums
+// fold the lanes pairwise in one order, so both give the same bits.
 #pragma once
 
 #include "kernels/cuda/portable.h"
@@ -34,7 +35,9 @@ struct SerialTeam {
   template <class Number, class Term>
   Number sum_of_runs(const Term& term) const {
     Number runs[kSize];
-    for (int run = 0; run < kSize; ++run) runs[run] = SerialTeam<kLanes>().template sum<Number>([&](int lane) { return term(run, lane); });
+    for (int run = 0; run < kSize; ++run)
+      runs[run] =
+          SerialTeam<kLanes>().template sum<Number>([&](int lane) { return term(run, lane); });
     for (int step = 1; step < kSize; step *= 2) {
       for (int run = 0; run < kSize; run += 2 * step) runs[run] += runs[run + step];
     }
@@ -57,7 +60,8 @@ struct SerialTeam {
 };
 
 #if defined(__CUDACC__)
-/// The team on the device: kSize = 32 is a warp (several in a block, threadIdx.y), more is a whole block.
+/// The team on the device: kSize = 32 is a warp (several in a block, threadIdx.y), more is a whole
+/// block.
 template <int kSize>
 struct DeviceTeam {
   static constexpr int size = kSize;
@@ -91,7 +95,8 @@ struct DeviceTeam {
     const int thread = static_cast<int>(threadIdx.x), lane = thread % kLanes;
     for (int run = thread / kLanes; run < kSize; run += kSize / kLanes) {
       Number sum = term(run, lane);
-      for (int half = kLanes / 2; half > 0; half /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, half);
+      for (int half = kLanes / 2; half > 0; half /= 2)
+        sum += __shfl_down_sync(0xFFFFFFFFu, sum, half);
       if (lane == 0) runs[run] = sum;
     }
     sync();

@@ -6,7 +6,9 @@
 
 namespace megatron {
 
-std::uint64_t checksum(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+std::uint64_t checksum(std::span<const std::byte> bytes) {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
 
 std::uint64_t checksum(std::string_view text) { return XXH3_64bits(text.data(), text.size()); }
 

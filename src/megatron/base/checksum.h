@@ -1,4 +1,5 @@
-// XXH3 (64 bits): the checksum of checkpoint pieces. Fast enough to verify at the speed of the disk; `xxhsum -H3` prints the same.
+// XXH3 (64 bits): the checksum of checkpoint pieces. Fast enough to verify at the speed of the
+// disk; `xxhsum -H3` prints the same.
 #pragma once
 
 #include <cstddef>

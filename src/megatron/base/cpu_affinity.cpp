@@ -40,13 +40,16 @@ std::vector<LogicalCpu> allowed_cpus() {
   for (int number = 0; number < CPU_SETSIZE; ++number) {
     if (!CPU_ISSET(number, &set)) continue;
     const fs::path folder = "/sys/devices/system/cpu/cpu" + std::to_string(number);
-    found.push_back({number, numa_node_of(folder), number_in(folder / "topology/physical_package_id"), number_in(folder / "topology/core_id")});
+    found.push_back({number, numa_node_of(folder),
+                     number_in(folder / "topology/physical_package_id"),
+                     number_in(folder / "topology/core_id")});
   }
   return found;
 }
 
 bool user_sets_affinity() {
-  return std::getenv("OMP_PROC_BIND") != nullptr || std::getenv("OMP_PLACES") != nullptr || std::getenv("GOMP_CPU_AFFINITY") != nullptr;
+  return std::getenv("OMP_PROC_BIND") != nullptr || std::getenv("OMP_PLACES") != nullptr ||
+         std::getenv("GOMP_CPU_AFFINITY") != nullptr;
 }
 
 }  // namespace
@@ -60,12 +63,16 @@ int intra_op_threads(const CpuPartition& partition) {
 }
 
 std::vector<int> cpus_of_partition(const CpuPartition& partition, std::vector<LogicalCpu> cpus) {
-  const auto place = [](const LogicalCpu& p) { return std::tuple(p.node, p.package, p.core, p.number); };
-  std::sort(cpus.begin(), cpus.end(), [&](const LogicalCpu& a, const LogicalCpu& b) { return place(a) < place(b); });
+  const auto place = [](const LogicalCpu& p) {
+    return std::tuple(p.node, p.package, p.core, p.number);
+  };
+  std::sort(cpus.begin(), cpus.end(),
+            [&](const LogicalCpu& a, const LogicalCpu& b) { return place(a) < place(b); });
   const auto all = static_cast<std::int64_t>(cpus.size());
   std::vector<int> numbers;
   if (all < partition.count) return numbers;
-  for (std::int64_t i = partition.index * all / partition.count; i < (partition.index + 1) * all / partition.count; ++i)
+  for (std::int64_t i = partition.index * all / partition.count;
+       i < (partition.index + 1) * all / partition.count; ++i)
     numbers.push_back(cpus[static_cast<std::size_t>(i)].number);
   return numbers;
 }
@@ -77,11 +84,14 @@ void set_cpu_affinity(const CpuPartition& partition) {
   cpu_set_t set;
   CPU_ZERO(&set);
   for (const int number : numbers) CPU_SET(number, &set);
-  ::sched_setaffinity(0, sizeof set, &set);  // where it is forbidden, ranks run wherever the system puts them, as without it
+  ::sched_setaffinity(
+      0, sizeof set,
+      &set);  // where it is forbidden, ranks run wherever the system puts them, as without it
 }
 
 int bind_to_cpus(const CpuPartition& partition, bool pins) {
-  const int threads = intra_op_threads(partition);  // before pinning leaves only this rank's partition to count
+  const int threads =
+      intra_op_threads(partition);  // before pinning leaves only this rank's partition to count
   if (pins) set_cpu_affinity(partition);
   return threads;
 }

@@ -13,10 +13,14 @@ namespace megatron {
 namespace {
 
 constexpr std::size_t kCacheLine = 64, kPage = 4096;
-constexpr std::size_t kMinAddressSpace = std::size_t{1} << 20;  ///< address space below which there is no sense in trying
-constexpr int kLinearSizeClasses = 32;                           ///< sizes below so many lines have lists of their own; above, as many lists a doubling
+constexpr std::size_t kMinAddressSpace =
+    std::size_t{1} << 20;  ///< address space below which there is no sense in trying
+constexpr int kLinearSizeClasses =
+    32;  ///< sizes below so many lines have lists of their own; above, as many lists a doubling
 
-std::size_t round_up(std::size_t bytes, std::size_t multiple) { return (bytes + multiple - 1) / multiple * multiple; }
+std::size_t round_up(std::size_t bytes, std::size_t multiple) {
+  return (bytes + multiple - 1) / multiple * multiple;
+}
 
 /// The least number of bytes that leads from `data` to a multiple.
 std::size_t gap(const std::byte* data, std::size_t multiple) {
@@ -26,7 +30,8 @@ std::size_t gap(const std::byte* data, std::size_t multiple) {
 
 /// Address space that starts at a multiple of `alignment`; nullptr when the system grants none.
 std::byte* reserve(std::size_t bytes, std::size_t alignment) {
-  void* data = ::mmap(nullptr, bytes + alignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* data = ::mmap(nullptr, bytes + alignment, PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) return nullptr;
   auto* const begin = static_cast<std::byte*>(data);
   const std::size_t head = gap(begin, alignment), tail = alignment - head;
@@ -54,7 +59,8 @@ bool map_at(std::byte* data, std::size_t bytes, int protection) {
 
 }  // namespace
 
-/// Stands before every block's bytes. Blocks lie one behind the other from base_ to top_; no two neighbours are free.
+/// Stands before every block's bytes. Blocks lie one behind the other from base_ to top_; no two
+/// neighbours are free.
 struct alignas(kCacheLine) CpuCachingAllocator::Block {
   std::size_t size;        ///< with this head, a multiple of a line
   Block* before;           ///< in memory; nullptr for the first
@@ -68,7 +74,8 @@ struct alignas(kCacheLine) CpuCachingAllocator::Block {
 
 CpuCachingAllocator::CpuCachingAllocator(const Options& options) : options_(options) {
   if (options.reserve_upfront || !map_fixed_base()) reserve_all();
-  MEGATRON_CHECK(base_ != nullptr, "no address space for a heap of ", options.address_space, " bytes");
+  MEGATRON_CHECK(base_ != nullptr, "no address space for a heap of ", options.address_space,
+                 " bytes");
   top_ = base_;
 }
 
@@ -88,7 +95,8 @@ bool CpuCachingAllocator::map_fixed_base() {
     if (!map_at(place, kPage, PROT_NONE)) continue;
     fixed_base_ = place;
     base_ = place + head;
-    address_space_ = std::min(round_up(options_.address_space, options_.growth_bytes), kFixedRegionBytes - head);
+    address_space_ =
+        std::min(round_up(options_.address_space, options_.growth_bytes), kFixedRegionBytes - head);
     return true;
   }
   return false;
@@ -131,11 +139,14 @@ void CpuCachingAllocator::free(void* data) {
   insert(coalesce(block));
 }
 
-std::size_t CpuCachingAllocator::usable_size(const void* data) { return (static_cast<const Block*>(data) - 1)->capacity(); }
+std::size_t CpuCachingAllocator::usable_size(const void* data) {
+  return (static_cast<const Block*>(data) - 1)->capacity();
+}
 
 void CpuCachingAllocator::empty_cache() {
   const std::lock_guard lock(mutex_);
-  for (Block* block = top_ == base_ ? nullptr : first_block(); block != nullptr; block = after(block)) {
+  for (Block* block = top_ == base_ ? nullptr : first_block(); block != nullptr;
+       block = after(block)) {
     if (!block->is_free) continue;
     const std::size_t head = gap(block->data(), kPage);
     if (block->capacity() < head + kPage) continue;
@@ -157,15 +168,20 @@ int CpuCachingAllocator::size_class(std::size_t size) {
   const std::size_t lines = size / kCacheLine;
   if (lines < kLinearSizeClasses) return static_cast<int>(lines);
   const int doubling = std::bit_width(lines) - std::bit_width(std::size_t{kLinearSizeClasses});
-  return std::min((doubling + 1) * kLinearSizeClasses + static_cast<int>((lines >> doubling) % kLinearSizeClasses), kBitmapWords * 64 - 1);
+  return std::min((doubling + 1) * kLinearSizeClasses +
+                      static_cast<int>((lines >> doubling) % kLinearSizeClasses),
+                  kBitmapWords * 64 - 1);
 }
 
 CpuCachingAllocator::Block* CpuCachingAllocator::after(Block* block) const {
-  return block == last_ ? nullptr : reinterpret_cast<Block*>(reinterpret_cast<std::byte*>(block) + block->size);
+  return block == last_
+             ? nullptr
+             : reinterpret_cast<Block*>(reinterpret_cast<std::byte*>(block) + block->size);
 }
 
-/// The smallest free block that is large enough, out of its list; of equal ones the first in memory. So where a block comes to lie depends only on
-/// which blocks live, not on the past: steps that begin alike go on alike.
+/// The smallest free block that is large enough, out of its list; of equal ones the first in
+/// memory. So where a block comes to lie depends only on which blocks live, not on the past: steps
+/// that begin alike go on alike.
 CpuCachingAllocator::Block* CpuCachingAllocator::find(std::size_t size) {
   for (int index = size_class(size); index < kBitmapWords * 64; ++index) {
     const std::uint64_t rest = free_list_bitmap_[index / 64] >> (index % 64);
@@ -176,7 +192,9 @@ CpuCachingAllocator::Block* CpuCachingAllocator::find(std::size_t size) {
     index += std::countr_zero(rest);
     Block* best = nullptr;
     for (Block* block = free_lists_[index]; block != nullptr; block = block->next) {
-      if (block->size >= size && (best == nullptr || std::pair(block->size, block) < std::pair(best->size, best))) best = block;
+      if (block->size >= size &&
+          (best == nullptr || std::pair(block->size, block) < std::pair(best->size, best)))
+        best = block;
     }
     if (best == nullptr) continue;
     remove(best);
@@ -200,7 +218,12 @@ CpuCachingAllocator::Block* CpuCachingAllocator::grow(std::size_t size) {
     last_->size += bytes;
     return last_;
   }
-  *block = {.size = bytes, .before = last_, .next = nullptr, .previous = nullptr, .returned = 0, .is_free = true};
+  *block = {.size = bytes,
+            .before = last_,
+            .next = nullptr,
+            .previous = nullptr,
+            .returned = 0,
+            .is_free = true};
   return last_ = block;
 }
 
@@ -210,7 +233,12 @@ void CpuCachingAllocator::split(Block* block, std::size_t size) {
   const std::size_t rest_size = block->size - size;
   auto* rest = reinterpret_cast<Block*>(reinterpret_cast<std::byte*>(block) + size);
   ASAN_UNPOISON_MEMORY_REGION(rest, sizeof(Block));
-  *rest = {.size = rest_size, .before = block, .next = nullptr, .previous = nullptr, .returned = 0, .is_free = true};
+  *rest = {.size = rest_size,
+           .before = block,
+           .next = nullptr,
+           .previous = nullptr,
+           .returned = 0,
+           .is_free = true};
   if (Block* next = after(block)) next->before = rest;
   if (last_ == block) last_ = rest;
   block->size = size;

@@ -1,6 +1,8 @@
-// Memory for blocks that come and go in the same sizes step after step: one stretch of address space whose pages stay when a block is freed.
-// Best fit with immediate merging of neighbours (boundary tags: Knuth, The Art of Computer Programming 1, 2.5; lists by size as in Masmano et al.,
-// "TLSF: a new dynamic memory allocator for real-time systems", ECRTS 2004), so a freed block serves any size and fragmentation stays small.
+// Memory for blocks that come and go in the same sizes step after step: one stretch of address
+// space whose pages stay when a block is freed. Best fit with immediate merging of neighbours
+// (boundary tags: Knuth, The Art of Computer Programming 1, 2.5; lists by size as in Masmano et
+// al., "TLSF: a new dynamic memory allocator for real-time systems", ECRTS 2004), so a freed block
+// serves any size and fragmentation stays small.
 #pragma once
 
 #include <array>
@@ -14,17 +16,20 @@ class CpuCachingAllocator {
  public:
   struct Options {
     std::size_t address_space = 0;  ///< bytes it may grow to; less when the system grants less
-    bool reserve_upfront = true;  ///< sets all of it aside at once, without memory behind it; else takes
-                           ///< it as it grows, for processes whose address space is limited
-                           ///< (RLIMIT_AS, which counts what is set aside too)
-    std::size_t growth_bytes = 0;         ///< memory is taken from the system in multiples of it; a power of two of at least a page
-    void (*on_grow)(std::byte* data, std::size_t bytes) = nullptr;  ///< is shown what was taken before a block is made of it; must not allocate here
+    bool reserve_upfront = true;  ///< sets all of it aside at once, without memory behind it; else
+                                  ///< takes it as it grows, for processes whose address space is
+                                  ///< limited (RLIMIT_AS, which counts what is set aside too)
+    std::size_t growth_bytes = 0;  ///< memory is taken from the system in multiples of it; a power
+                                   ///< of two of at least a page
+    void (*on_grow)(std::byte* data, std::size_t bytes) =
+        nullptr;  ///< is shown what was taken before a block is made of it; must not allocate here
   };
 
   struct Statistics {
-    std::size_t reserved_bytes = 0;     ///< taken from the system, in blocks or free
-    std::int64_t allocations = 0;   ///< blocks given out so far
-    std::int64_t system_calls = 0;  ///< how often memory was taken from the system, or taken back after empty_cache
+    std::size_t reserved_bytes = 0;  ///< taken from the system, in blocks or free
+    std::int64_t allocations = 0;    ///< blocks given out so far
+    std::int64_t system_calls =
+        0;  ///< how often memory was taken from the system, or taken back after empty_cache
   };
 
   explicit CpuCachingAllocator(const Options& options);
@@ -32,7 +37,8 @@ class CpuCachingAllocator {
   CpuCachingAllocator& operator=(const CpuCachingAllocator&) = delete;
   ~CpuCachingAllocator();
 
-  /// A block of at least `bytes` that starts at a cache line (64 bytes), from any thread; nullptr when there is no more memory.
+  /// A block of at least `bytes` that starts at a cache line (64 bytes), from any thread; nullptr
+  /// when there is no more memory.
   void* allocate(std::size_t bytes);
   /// Takes back a block of allocate(), from any thread.
   void free(void* data);
@@ -40,7 +46,8 @@ class CpuCachingAllocator {
   /// What a block really has, at least what was asked for.
   static std::size_t usable_size(const void* data);
 
-  /// Hands the pages of free blocks to the system; they come back, as zeros, when they are used again.
+  /// Hands the pages of free blocks to the system; they come back, as zeros, when they are used
+  /// again.
   void empty_cache();
   Statistics statistics() const;
 

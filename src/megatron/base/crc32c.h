@@ -1,4 +1,5 @@
-// CRC-32C (Castagnoli), the checksum of TensorFlow's record files. RFC 3720, appendix B.4 has the test vectors.
+// CRC-32C (Castagnoli), the checksum of TensorFlow's record files. RFC 3720, appendix B.4 has the
+// test vectors.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +7,8 @@
 
 namespace megatron {
 
-/// The CRC-32C of the bytes: reflected polynomial 0x82F63B78, initial value and final mask all ones.
+/// The CRC-32C of the bytes: reflected polynomial 0x82F63B78, initial value and final mask all
+/// ones.
 std::uint32_t crc32c(std::string_view bytes);
 
 }  // namespace megatron

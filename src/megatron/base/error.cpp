@@ -14,8 +14,10 @@ std::string describe(const UserError::Parts& parts) {
 
 UserError::UserError(Parts parts) : std::runtime_error(describe(parts)), parts_(std::move(parts)) {}
 
-void detail::check_failed(const char* expression, const char* file, int line, const std::string& message) {
-  throw InternalError(concatenate("internal error: ", message.empty() ? expression : message, " [", expression, " at ", file, ":", line, "]"));
+void detail::check_failed(const char* expression, const char* file, int line,
+                          const std::string& message) {
+  throw InternalError(concatenate("internal error: ", message.empty() ? expression : message, " [",
+                                  expression, " at ", file, ":", line, "]"));
 }
 
 }  // namespace megatron

@@ -1,4 +1,5 @@
-// The two kinds of failure: a user's mistake (UserError, exit 2) and our own broken invariant (CHECK, exit 1).
+// The two kinds of failure: a user's mistake (UserError, exit 2) and our own broken invariant
+// (CHECK, exit 1).
 #pragma once
 
 #include <sstream>
@@ -7,8 +8,9 @@
 
 namespace megatron {
 
-/// A mistake in flags, files, data or the machine: printed without a stack, exit code 2. `what` names file, field or flag; `got` the
-/// value found (may be empty); `fix` says how to mend it (may be empty).
+/// A mistake in flags, files, data or the machine: printed without a stack, exit code 2. `what`
+/// names file, field or flag; `got` the value found (may be empty); `fix` says how to mend it (may
+/// be empty).
 class UserError : public std::runtime_error {
  public:
   struct Parts {
@@ -31,7 +33,8 @@ class InternalError : public std::logic_error {
 };
 
 namespace detail {
-[[noreturn]] void check_failed(const char* expression, const char* file, int line, const std::string& message);
+[[noreturn]] void check_failed(const char* expression, const char* file, int line,
+                               const std::string& message);
 
 template <class... Args>
 std::string concatenate(const Args&... args) {
@@ -43,6 +46,9 @@ std::string concatenate(const Args&... args) {
 
 }  // namespace megatron
 
-/// Throws InternalError with the expression and the streamed message when `condition` is false. Always on.
-#define MEGATRON_CHECK(condition, ...) \
-  ((condition) ? (void)0 : ::megatron::detail::check_failed(#condition, __FILE__, __LINE__, ::megatron::detail::concatenate(__VA_ARGS__)))
+/// Throws InternalError with the expression and the streamed message when `condition` is false.
+/// Always on.
+#define MEGATRON_CHECK(condition, ...)                                            \
+  ((condition) ? (void)0                                                          \
+               : ::megatron::detail::check_failed(#condition, __FILE__, __LINE__, \
+                                                  ::megatron::detail::concatenate(__VA_ARGS__)))

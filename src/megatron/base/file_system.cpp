@@ -12,13 +12,19 @@ namespace megatron {
 namespace {
 
 /// Pipes, devices and some network folders cannot be flushed.
-int unless_unsupported(int result) { return result != 0 && (errno == EINVAL || errno == EROFS) ? 0 : result; }
+int unless_unsupported(int result) {
+  return result != 0 && (errno == EINVAL || errno == EROFS) ? 0 : result;
+}
 
 }  // namespace
 
-int FileSystem::create(const std::filesystem::path& path) { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644); }
+int FileSystem::create(const std::filesystem::path& path) {
+  return ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+}
 
-ssize_t FileSystem::write(int descriptor, const void* data, std::size_t size) { return ::write(descriptor, data, size); }
+ssize_t FileSystem::write(int descriptor, const void* data, std::size_t size) {
+  return ::write(descriptor, data, size);
+}
 
 int FileSystem::sync(int descriptor) { return unless_unsupported(::fsync(descriptor)); }
 
@@ -33,9 +39,13 @@ int FileSystem::sync_folder(const std::filesystem::path& folder) {
   return result;
 }
 
-int FileSystem::make_folder(const std::filesystem::path& folder) { return ::mkdir(folder.c_str(), 0755); }
+int FileSystem::make_folder(const std::filesystem::path& folder) {
+  return ::mkdir(folder.c_str(), 0755);
+}
 
-int FileSystem::rename(const std::filesystem::path& from, const std::filesystem::path& to) { return ::rename(from.c_str(), to.c_str()); }
+int FileSystem::rename(const std::filesystem::path& from, const std::filesystem::path& to) {
+  return ::rename(from.c_str(), to.c_str());
+}
 
 int FileSystem::exchange(const std::filesystem::path& a, const std::filesystem::path& b) {
   return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE);
@@ -43,7 +53,9 @@ int FileSystem::exchange(const std::filesystem::path& a, const std::filesystem::
 
 int FileSystem::remove(const std::filesystem::path& path) { return std::remove(path.c_str()); }
 
-int FileSystem::preallocate(int descriptor, std::uint64_t bytes) { return bytes == 0 ? 0 : ::fallocate(descriptor, 0, 0, static_cast<off_t>(bytes)); }
+int FileSystem::preallocate(int descriptor, std::uint64_t bytes) {
+  return bytes == 0 ? 0 : ::fallocate(descriptor, 0, 0, static_cast<off_t>(bytes));
+}
 
 std::optional<std::uint64_t> FileSystem::free_bytes(const std::filesystem::path& folder) const {
   struct statvfs status {};

@@ -1,5 +1,5 @@
-// The system calls through which files come into being. Everything that a save changes on the disk passes through one of these, so that tests
-// can count them and let each of them fail.
+// The system calls through which files come into being. Everything that a save changes on the disk
+// passes through one of these, so that tests can count them and let each of them fail.
 #pragma once
 
 #include <sys/types.h>
@@ -11,7 +11,8 @@
 
 namespace megatron {
 
-/// The disk. Calls answer as POSIX does: 0, a descriptor or a count; −1 with errno set when they fail. Tests derive from it.
+/// The disk. Calls answer as POSIX does: 0, a descriptor or a count; −1 with errno set when they
+/// fail. Tests derive from it.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -30,7 +31,8 @@ class FileSystem {
   virtual int exchange(const std::filesystem::path& a, const std::filesystem::path& b);
   /// Removes a file, a link or an empty folder.
   virtual int remove(const std::filesystem::path& path);
-  /// Sets bytes of an open file aside, so that a full disk or an exhausted quota shows before they are written.
+  /// Sets bytes of an open file aside, so that a full disk or an exhausted quota shows before they
+  /// are written.
   virtual int preallocate(int descriptor, std::uint64_t bytes);
   /// What this user may still write below `folder`; nothing when unknown.
   virtual std::optional<std::uint64_t> free_bytes(const std::filesystem::path& folder) const;

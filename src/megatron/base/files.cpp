@@ -16,7 +16,9 @@
 namespace megatron {
 namespace {
 
-[[noreturn]] void fail(const std::string& action, const fs::path& path) { throw_file_error(action, path, errno); }
+[[noreturn]] void fail(const std::string& action, const fs::path& path) {
+  throw_file_error(action, path, errno);
+}
 
 std::string fix_for(int code) {
   switch (code) {
@@ -43,9 +45,12 @@ std::string fix_for(int code) {
   }
 }
 
-fs::path parent_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
+fs::path parent_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
 
-void write_all(FileSystem& files, int descriptor, const char* data, std::size_t size, const fs::path& path) {
+void write_all(FileSystem& files, int descriptor, const char* data, std::size_t size,
+               const fs::path& path) {
   while (size > 0) {
     const ssize_t written = files.write(descriptor, data, size);
     if (written < 0) {
@@ -61,7 +66,8 @@ void write_all(FileSystem& files, int descriptor, const char* data, std::size_t 
 
 void throw_file_error(const std::string& action, const fs::path& path, int code) {
   const char* name = ::strerrorname_np(code);
-  const std::string got = std::strerror(code) + (name ? " (" + std::string(name) + ")" : std::string());
+  const std::string got =
+      std::strerror(code) + (name ? " (" + std::string(name) + ")" : std::string());
   throw UserError({"cannot " + action + " " + path.string(), got, fix_for(code)});
 }
 
@@ -90,7 +96,9 @@ MappedFile::MappedFile(const fs::path& path) : path_(path) {
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : path_(std::move(other.path_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);

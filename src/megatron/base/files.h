@@ -1,4 +1,5 @@
-// Files: read-only maps, writes that appear whole or not at all, and locks. Errors are UserErrors naming the path.
+// Files: read-only maps, writes that appear whole or not at all, and locks. Errors are UserErrors
+// naming the path.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,8 @@ namespace megatron {
 
 namespace fs = std::filesystem;
 
-/// The UserError for a call that failed with errno `code`: "cannot <action> <path>: No space left on device (ENOSPC)", and what to do.
+/// The UserError for a call that failed with errno `code`: "cannot <action> <path>: No space left
+/// on device (ENOSPC)", and what to do.
 [[noreturn]] void throw_file_error(const std::string& action, const fs::path& path, int code);
 
 /// A file mapped read-only; the bytes live as long as the object. Movable.
@@ -41,11 +43,14 @@ class MappedFile {
 /// The whole file as text.
 std::string read_file(const fs::path& path);
 
-/// Writes a temporary neighbour, fsyncs it and renames it into place: readers see the old file or the new one.
-void write_file_atomically(const fs::path& path, std::string_view content, FileSystem& files = default_file_system());
+/// Writes a temporary neighbour, fsyncs it and renames it into place: readers see the old file or
+/// the new one.
+void write_file_atomically(const fs::path& path, std::string_view content,
+                           FileSystem& files = default_file_system());
 
 /// Writes and fsyncs a file in place: for folders that nobody reads yet.
-void write_file(const fs::path& path, std::string_view content, FileSystem& files = default_file_system());
+void write_file(const fs::path& path, std::string_view content,
+                FileSystem& files = default_file_system());
 
 /// Makes the names in a folder durable.
 void sync_folder(const fs::path& folder, FileSystem& files = default_file_system());
@@ -53,10 +58,12 @@ void sync_folder(const fs::path& folder, FileSystem& files = default_file_system
 /// Creates the folder and its parents.
 void create_directories(const fs::path& path, FileSystem& files = default_file_system());
 
-/// Removes a file or a folder with all it holds; nothing when there is none. Links are not followed.
+/// Removes a file or a folder with all it holds; nothing when there is none. Links are not
+/// followed.
 void remove_tree(const fs::path& path, FileSystem& files = default_file_system());
 
-/// A writer of one file through a large buffer that reports every failed write with the path. Call close() to see late errors.
+/// A writer of one file through a large buffer that reports every failed write with the path. Call
+/// close() to see late errors.
 class FileWriter {
  public:
   explicit FileWriter(const fs::path& path, FileSystem& files = default_file_system());
@@ -83,7 +90,8 @@ class FileWriter {
   std::string buffer_;
 };
 
-/// An advisory lock on `path` (created when absent), held until destruction. Blocks; between processes and threads alike.
+/// An advisory lock on `path` (created when absent), held until destruction. Blocks; between
+/// processes and threads alike.
 class FileLock {
  public:
   explicit FileLock(const fs::path& path);

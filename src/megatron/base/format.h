@@ -1,4 +1,5 @@
-// printf's formatting into a string: the one spelling that matches Python's `{:8d}`, `{:.6E}` digit for digit.
+// printf's formatting into a string: the one spelling that matches Python's `{:8d}`, `{:.6E}` digit
+// for digit.
 #pragma once
 
 #include <string>

@@ -12,7 +12,8 @@
 namespace megatron {
 namespace {
 
-[[noreturn]] void wrong_type(const Json& value, const std::string& key, const std::string& source, const char* expected) {
+[[noreturn]] void wrong_type(const Json& value, const std::string& key, const std::string& source,
+                             const char* expected) {
   std::string got = value.dump();
   if (got.size() > 80) got = got.substr(0, 77) + "...";
   throw UserError({source + ": field '" + key + "' must be " + expected, "got " + got, ""});
@@ -47,27 +48,34 @@ void limit_depth(std::string_view text, const std::string& source) {
     } else if (c == '"') {
       quoted = true;
     } else if ((c == '{' || c == '[') && ++depth > kDeepest) {
-      throw UserError({source + ": nested deeper than " + std::to_string(kDeepest) + at_place(text, i), "", "check that the file is whole"});
+      throw UserError(
+          {source + ": nested deeper than " + std::to_string(kDeepest) + at_place(text, i), "",
+           "check that the file is whole"});
     } else if (c == '}' || c == ']') {
       --depth;
     }
   }
 }
 
-Json parse(std::string_view text, const std::string& source, const Json::parser_callback_t& callback) {
+Json parse(std::string_view text, const std::string& source,
+           const Json::parser_callback_t& callback) {
   limit_depth(text, source);
   try {
     return Json::parse(text, callback);
   } catch (const Json::exception& error) {
     const auto* syntax = dynamic_cast<const Json::parse_error*>(&error);
-    throw UserError({source + ": not valid JSON" + at_place(text, syntax != nullptr && syntax->byte > 0 ? syntax->byte - 1 : 0),
-                     text.empty() ? "the file is empty" : "", "check that the file is whole"});
+    throw UserError(
+        {source + ": not valid JSON" +
+             at_place(text, syntax != nullptr && syntax->byte > 0 ? syntax->byte - 1 : 0),
+         text.empty() ? "the file is empty" : "", "check that the file is whole"});
   }
 }
 
 }  // namespace
 
-Json parse_json(std::string_view text, const std::string& source) { return parse(text, source, nullptr); }
+Json parse_json(std::string_view text, const std::string& source) {
+  return parse(text, source, nullptr);
+}
 
 Json parse_json_unique_keys(std::string_view text, const std::string& source) {
   std::vector<std::set<std::string>> keys;
@@ -76,18 +84,24 @@ Json parse_json_unique_keys(std::string_view text, const std::string& source) {
     if (event == Json::parse_event_t::object_start) {
       keys.resize(level + 1);
       keys[level].clear();
-    } else if (event == Json::parse_event_t::key && !keys[level - 1].insert(parsed.get<std::string>()).second) {
-      throw UserError({source + ": key '" + parsed.get<std::string>() + "' appears twice in one object", "", "check that the file is whole"});
+    } else if (event == Json::parse_event_t::key &&
+               !keys[level - 1].insert(parsed.get<std::string>()).second) {
+      throw UserError(
+          {source + ": key '" + parsed.get<std::string>() + "' appears twice in one object", "",
+           "check that the file is whole"});
     }
     return true;
   });
 }
 
-Json read_json(const std::filesystem::path& path) { return parse_json(read_file(path), path.string()); }
+Json read_json(const std::filesystem::path& path) {
+  return parse_json(read_file(path), path.string());
+}
 
 const Json& json_at(const Json& object, const std::string& key, const std::string& source) {
   if (!object.is_object())
-    throw UserError({source + ": expected a JSON object with field '" + key + "'", "got " + std::string(object.type_name()), ""});
+    throw UserError({source + ": expected a JSON object with field '" + key + "'",
+                     "got " + std::string(object.type_name()), ""});
   const auto found = object.find(key);
   if (found == object.end()) throw UserError({source + ": field '" + key + "' is missing", "", ""});
   return *found;
@@ -95,7 +109,8 @@ const Json& json_at(const Json& object, const std::string& key, const std::strin
 
 std::int64_t json_int(const Json& object, const std::string& key, const std::string& source) {
   const Json& value = json_at(object, key, source);
-  if (value.is_number_unsigned() && value.get<std::uint64_t>() > std::uint64_t(std::numeric_limits<std::int64_t>::max()))
+  if (value.is_number_unsigned() &&
+      value.get<std::uint64_t>() > std::uint64_t(std::numeric_limits<std::int64_t>::max()))
     wrong_type(value, key, source, "a 64-bit integer");
   if (value.is_number_integer()) return value.get<std::int64_t>();
   wrong_type(value, key, source, "an integer");

@@ -7,7 +7,8 @@
 
 namespace megatron {
 
-/// Owns a Json (null at first) with value semantics; a moved-from box may only be assigned or destroyed.
+/// Owns a Json (null at first) with value semantics; a moved-from box may only be assigned or
+/// destroyed.
 class JsonValue {
  public:
   JsonValue();

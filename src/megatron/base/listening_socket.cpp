@@ -20,10 +20,13 @@ constexpr int kBacklog = 4096;  ///< ranks that may come before rank 0 accepts
 [[noreturn]] void refuse(std::int64_t port, int code) {
   const std::string name = port == 0 ? "a free port" : "port " + std::to_string(port);
   if (code == EADDRINUSE)
-    throw UserError({name + " of this host", "is in use by another process", "choose another with --master-port, or MASTER_PORT on every rank"});
-  if (code == EACCES) throw UserError({name + " of this host", "may not be opened by this user (EACCES)", "choose one above 1023"});
-  throw UserError(
-      {name + " of this host", std::string("cannot be opened: ") + std::strerror(code), "choose another with --master-port or MASTER_PORT"});
+    throw UserError({name + " of this host", "is in use by another process",
+                     "choose another with --master-port, or MASTER_PORT on every rank"});
+  if (code == EACCES)
+    throw UserError({name + " of this host", "may not be opened by this user (EACCES)",
+                     "choose one above 1023"});
+  throw UserError({name + " of this host", std::string("cannot be opened: ") + std::strerror(code),
+                   "choose another with --master-port or MASTER_PORT"});
 }
 
 int bind_to(int family, const sockaddr* address, socklen_t size) {
@@ -32,7 +35,8 @@ int bind_to(int family, const sockaddr* address, socklen_t size) {
   const int on = 1, off = 0;
   ::setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (family == AF_INET6) ::setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-  if (::bind(descriptor, address, size) == 0 && ::listen(descriptor, kBacklog) == 0) return descriptor;
+  if (::bind(descriptor, address, size) == 0 && ::listen(descriptor, kBacklog) == 0)
+    return descriptor;
   const int code = errno;
   ::close(descriptor);
   errno = code;
@@ -60,7 +64,8 @@ int open_ipv6(const ListenOptions& wanted) {
 
 ListeningSocket::ListeningSocket(const ListenOptions& wanted) {
   if (!wanted.loopback_only) descriptor_ = open_ipv6(wanted);
-  const bool has_no_ipv6 = descriptor_ < 0 && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL || errno == EPERM);
+  const bool has_no_ipv6 =
+      descriptor_ < 0 && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL || errno == EPERM);
   if (wanted.loopback_only || has_no_ipv6) descriptor_ = open_ipv4(wanted);
   if (descriptor_ < 0) refuse(wanted.port, errno);
   port_ = listening_port(descriptor_);
@@ -91,12 +96,16 @@ int ListeningSocket::release() { return std::exchange(descriptor_, -1); }
 std::int64_t listening_port(int descriptor) {
   int listens = 0;
   socklen_t length = sizeof listens;
-  if (::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 || listens == 0) return 0;
+  if (::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 || listens == 0)
+    return 0;
   sockaddr_storage address{};
   length = sizeof address;
   if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &length) != 0) return 0;
-  if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
-  return address.ss_family == AF_INET ? ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port) : 0;
+  if (address.ss_family == AF_INET6)
+    return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
+  return address.ss_family == AF_INET
+             ? ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port)
+             : 0;
 }
 
 bool is_loopback(const char* address) {

@@ -1,5 +1,5 @@
-// A TCP port open for connections: where rank 0 hosts the store. Opened early, so that a port in use is told at once and connections queue
-// before anybody accepts them.
+// A TCP port open for connections: where rank 0 hosts the store. Opened early, so that a port in
+// use is told at once and connections queue before anybody accepts them.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,8 @@
 
 namespace megatron {
 
-/// The name of this host, as pending folders, locks and messages carry it; "localhost" when it has none.
+/// The name of this host, as pending folders, locks and messages carry it; "localhost" when it has
+/// none.
 std::string host_name();
 
 /// The CPUs that this process may run on, at least 1.

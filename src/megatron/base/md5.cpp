@@ -14,7 +14,9 @@ constexpr std::array<int, 16> kShifts = {7, 12, 17, 22, 5, 9, 14, 20, 4, 11, 16,
 /// The constants of the 64 steps: floor(2^32 * |sin(step + 1)|).
 std::array<std::uint32_t, 64> make_sines() {
   std::array<std::uint32_t, 64> sines{};
-  for (int step = 0; step < 64; ++step) sines[step] = static_cast<std::uint32_t>(std::floor(std::fabs(std::sin(step + 1.0)) * 4294967296.0));
+  for (int step = 0; step < 64; ++step)
+    sines[step] =
+        static_cast<std::uint32_t>(std::floor(std::fabs(std::sin(step + 1.0)) * 4294967296.0));
   return sines;
 }
 
@@ -40,7 +42,8 @@ void digest_block(const char* block, std::array<std::uint32_t, 4>& state) {
       mix = c ^ (b | ~d);
       word = (7 * step) % 16;
     }
-    const std::uint32_t rotated = std::rotl(a + mix + sines[step] + words[word], kShifts[4 * round + step % 4]);
+    const std::uint32_t rotated =
+        std::rotl(a + mix + sines[step] + words[word], kShifts[4 * round + step % 4]);
     a = d;
     d = c;
     c = b;
@@ -59,7 +62,8 @@ std::string md5_hex(std::string_view text) {
   std::memcpy(padded.data() + padded.size() - 8, &bits, 8);
 
   std::array<std::uint32_t, 4> state = {0x67452301u, 0xefcdab89u, 0x98badcfeu, 0x10325476u};
-  for (std::size_t offset = 0; offset < padded.size(); offset += 64) digest_block(padded.data() + offset, state);
+  for (std::size_t offset = 0; offset < padded.size(); offset += 64)
+    digest_block(padded.data() + offset, state);
 
   std::string hex;
   for (const std::uint32_t word : state) {

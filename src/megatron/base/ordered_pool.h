@@ -1,4 +1,5 @@
-// Threads that turn a sequence of inputs into outputs, delivered in the order of the inputs: the data loader and preprocess-data.
+// Threads that turn a sequence of inputs into outputs, delivered in the order of the inputs: the
+// data loader and preprocess-data.
 //
 //   OrderedPool<Line, Document> pool({.workers = 4, .depth = 16}, read_line, parse_line);
 //   while (std::optional<Document> document = pool.next()) ...
@@ -23,8 +24,9 @@ struct OrderedPoolOptions {
   std::int64_t depth = 4;    ///< outputs that may be under way or waiting at once
 };
 
-/// `source` is called by one thread at a time, in order, until it returns nothing; `transform` by all workers at once. What either throws
-/// is thrown by next() at that place of the order, and the sequence ends there. next() belongs to one thread.
+/// `source` is called by one thread at a time, in order, until it returns nothing; `transform` by
+/// all workers at once. What either throws is thrown by next() at that place of the order, and the
+/// sequence ends there. next() belongs to one thread.
 template <class Input, class Output>
 class OrderedPool {
  public:
@@ -32,8 +34,11 @@ class OrderedPool {
   using Transform = std::function<Output(Input)>;
 
   OrderedPool(OrderedPoolOptions options, Source source, Transform transform)
-      : depth_(std::max<std::size_t>(1, options.depth)), source_(std::move(source)), transform_(std::move(transform)) {
-    for (std::int64_t worker = 0; worker < options.workers; ++worker) threads_.emplace_back([this] { work(); });
+      : depth_(std::max<std::size_t>(1, options.depth)),
+        source_(std::move(source)),
+        transform_(std::move(transform)) {
+    for (std::int64_t worker = 0; worker < options.workers; ++worker)
+      threads_.emplace_back([this] { work(); });
   }
   OrderedPool(const OrderedPool&) = delete;
   OrderedPool& operator=(const OrderedPool&) = delete;

@@ -1,5 +1,6 @@
-// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): randomness by coordinates.
-// Every random number has a place: key = mix(seed, hash of the site's name), counter = (element / 4, ordinal), lane = element mod 4.
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): randomness
+// by coordinates. Every random number has a place: key = mix(seed, hash of the site's name),
+// counter = (element / 4, ordinal), lane = element mod 4.
 #pragma once
 
 #include <array>
@@ -9,13 +10,16 @@
 namespace megatron {
 
 /// Ten rounds over a 128-bit counter and a 64-bit key.
-constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::uint64_t key64) {
-  std::uint32_t k0 = static_cast<std::uint32_t>(key64), k1 = static_cast<std::uint32_t>(key64 >> 32);
+constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
+                                                  std::uint64_t key64) {
+  std::uint32_t k0 = static_cast<std::uint32_t>(key64),
+                k1 = static_cast<std::uint32_t>(key64 >> 32);
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * counter[0];
     const std::uint64_t p1 = std::uint64_t{0xCD9E8D57u} * counter[2];
-    counter = {static_cast<std::uint32_t>(p1 >> 32) ^ counter[1] ^ k0, static_cast<std::uint32_t>(p1),
-               static_cast<std::uint32_t>(p0 >> 32) ^ counter[3] ^ k1, static_cast<std::uint32_t>(p0)};
+    counter = {
+        static_cast<std::uint32_t>(p1 >> 32) ^ counter[1] ^ k0, static_cast<std::uint32_t>(p1),
+        static_cast<std::uint32_t>(p0 >> 32) ^ counter[3] ^ k1, static_cast<std::uint32_t>(p0)};
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
@@ -23,10 +27,12 @@ constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> c
 }
 
 /// The four lanes of elements 4·block … 4·block + 3 at `ordinal`.
-constexpr std::array<std::uint32_t, 4> philox_block(std::uint64_t key, std::uint64_t block, std::uint64_t ordinal) {
-  return philox4x32({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), static_cast<std::uint32_t>(ordinal),
-                     static_cast<std::uint32_t>(ordinal >> 32)},
-                    key);
+constexpr std::array<std::uint32_t, 4> philox_block(std::uint64_t key, std::uint64_t block,
+                                                    std::uint64_t ordinal) {
+  return philox4x32(
+      {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
+       static_cast<std::uint32_t>(ordinal), static_cast<std::uint32_t>(ordinal >> 32)},
+      key);
 }
 
 /// FNV-1a, 64 bits: the hash of a site's name.

@@ -23,7 +23,8 @@ std::string rate_text(double per_second) {
     per_second /= 1000;
     suffix = next;
   }
-  std::snprintf(buffer, sizeof buffer, per_second < 100 ? "%.1f%s/s" : "%.0f%s/s", per_second, suffix);
+  std::snprintf(buffer, sizeof buffer, per_second < 100 ? "%.1f%s/s" : "%.0f%s/s", per_second,
+                suffix);
   return buffer;
 }
 
@@ -49,13 +50,14 @@ std::string duration_text(double seconds) {
   return buffer;
 }
 
-std::string progress_bar_line(const ProgressBarOptions& options, std::uint64_t done, double elapsed_s, std::string_view detail, int width) {
+std::string progress_bar_line(const ProgressBarOptions& options, std::uint64_t done,
+                              double elapsed_s, std::string_view detail, int width) {
   std::string line = options.title;
   if (options.total > 0) {
     done = std::min(done, options.total);
     const double share = static_cast<double>(done) / static_cast<double>(options.total);
-    line +=
-        "  " + std::to_string(static_cast<int>(share * 100)) + "% " + bar(share) + " " + std::to_string(done) + "/" + std::to_string(options.total);
+    line += "  " + std::to_string(static_cast<int>(share * 100)) + "% " + bar(share) + " " +
+            std::to_string(done) + "/" + std::to_string(options.total);
   } else {
     line += "  " + std::to_string(done);
   }
@@ -63,14 +65,19 @@ std::string progress_bar_line(const ProgressBarOptions& options, std::uint64_t d
   const double worked = done > options.start ? static_cast<double>(done - options.start) : 0;
   if (worked > 0 && elapsed_s > 0) {
     line += "  " + rate_text(worked / elapsed_s);
-    if (options.total > 0) line += "  remaining " + duration_text(elapsed_s / worked * static_cast<double>(options.total - done));
+    if (options.total > 0)
+      line += "  remaining " +
+              duration_text(elapsed_s / worked * static_cast<double>(options.total - done));
   }
   if (!detail.empty()) line += "  " + std::string(detail);
   return line.substr(0, static_cast<std::size_t>(std::max(width, 0)));
 }
 
 ProgressBar::ProgressBar(ProgressBarOptions options)
-    : options_(std::move(options)), is_enabled_(options_.enabled.value_or(is_terminal(STDERR_FILENO))), begin_(Clock::now()), next_draw_(begin_) {}
+    : options_(std::move(options)),
+      is_enabled_(options_.enabled.value_or(is_terminal(STDERR_FILENO))),
+      begin_(Clock::now()),
+      next_draw_(begin_) {}
 
 void ProgressBar::update(std::uint64_t done, std::string_view detail) {
   if (!is_enabled_) return;
@@ -79,7 +86,10 @@ void ProgressBar::update(std::uint64_t done, std::string_view detail) {
   if (now < next_draw_) return;
   next_draw_ = now + kDrawInterval;
   const double elapsed_s = std::chrono::duration<double>(now - begin_).count();
-  std::cerr << "\r\033[K" << progress_bar_line(options_, done, elapsed_s, detail, terminal_width(STDERR_FILENO) - 1) << std::flush;
+  std::cerr << "\r\033[K"
+            << progress_bar_line(options_, done, elapsed_s, detail,
+                                 terminal_width(STDERR_FILENO) - 1)
+            << std::flush;
   is_drawn_ = true;
 }
 

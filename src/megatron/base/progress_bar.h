@@ -1,4 +1,5 @@
-// A one-line progress bar with the time that remains, on a terminal only: nothing is written to pipes and files.
+// A one-line progress bar with the time that remains, on a terminal only: nothing is written to
+// pipes and files.
 //
 //   ProgressBar progress({.title = "tokenizing", .total = documents, .unit = "documents"});
 //   for (…) progress.update(done);
@@ -14,7 +15,8 @@
 
 namespace megatron {
 
-/// What a bar shows. `start` is what was done before (a resumed run): it counts for the bar, not for the speed.
+/// What a bar shows. `start` is what was done before (a resumed run): it counts for the bar, not
+/// for the speed.
 struct ProgressBarOptions {
   std::string title = {};
   std::uint64_t total = 0;  ///< 0: unknown, so no bar and no remaining time
@@ -23,13 +25,16 @@ struct ProgressBarOptions {
   std::optional<bool> enabled = {};  ///< unset: when stderr is a terminal
 };
 
-/// The line for `done` after `elapsed_s` seconds, at most `width` columns: "title  42% [####    ] 42/100 unit  7.0/s  remaining 0:08  detail".
-std::string progress_bar_line(const ProgressBarOptions& options, std::uint64_t done, double elapsed_s, std::string_view detail, int width);
+/// The line for `done` after `elapsed_s` seconds, at most `width` columns: "title  42% [####    ]
+/// 42/100 unit  7.0/s  remaining 0:08  detail".
+std::string progress_bar_line(const ProgressBarOptions& options, std::uint64_t done,
+                              double elapsed_s, std::string_view detail, int width);
 
 /// "0:08", "12:34", "1:02:03" or "3 d 04:05".
 std::string duration_text(double seconds);
 
-/// Draws the line on stderr at most ten times a second, and removes it at the end. Safe to update from several threads.
+/// Draws the line on stderr at most ten times a second, and removes it at the end. Safe to update
+/// from several threads.
 class ProgressBar {
  public:
   explicit ProgressBar(ProgressBarOptions options);

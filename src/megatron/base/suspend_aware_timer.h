@@ -1,4 +1,5 @@
-// Measures time for timeouts. Time in which this process itself did not run (a suspended job, a stopped process) does not count.
+// Measures time for timeouts. Time in which this process itself did not run (a suspended job, a
+// stopped process) does not count.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +9,8 @@ namespace megatron {
 
 class SuspendAwareTimer {
  public:
-  /// The time since construction. A gap of more than a second between two calls counts as one second, so call it several times a second.
+  /// The time since construction. A gap of more than a second between two calls counts as one
+  /// second, so call it several times a second.
   std::chrono::milliseconds elapsed() {
     const Clock::time_point now = Clock::now();
     elapsed_ += std::min<Clock::duration>(now - last_, std::chrono::seconds(1));

@@ -10,7 +10,11 @@ namespace megatron {
 namespace {
 
 OrderedJson name_event(const char* kind, const TraceTrack& track, const std::string& name) {
-  return {{"ph", "M"}, {"name", kind}, {"pid", track.process}, {"tid", track.thread}, {"args", {{"name", name}}}};
+  return {{"ph", "M"},
+          {"name", kind},
+          {"pid", track.process},
+          {"tid", track.thread},
+          {"args", {{"name", name}}}};
 }
 
 OrderedJson span_event(const TraceTrack& track, const TraceSpan& span, std::int64_t origin_ns) {
@@ -22,7 +26,8 @@ OrderedJson span_event(const TraceTrack& track, const TraceSpan& span, std::int6
                     {"ts", static_cast<double>(span.begin_ns - origin_ns) / 1e3},
                     {"dur", static_cast<double>(span.duration_ns) / 1e3},
                     {"args", OrderedJson::object()}};
-  for (const auto& [key, value] : span.args) std::visit([&](const auto& plain) { event["args"][key] = plain; }, value);
+  for (const auto& [key, value] : span.args)
+    std::visit([&](const auto& plain) { event["args"][key] = plain; }, value);
   return event;
 }
 
@@ -40,8 +45,10 @@ std::string trace_json(std::span<const TraceTrack> tracks) {
   const std::int64_t origin_ns = origin_of(tracks);
   OrderedJson events = OrderedJson::array();
   for (const TraceTrack& track : tracks) {
-    if (!track.process_name.empty()) events.push_back(name_event("process_name", track, track.process_name));
-    if (!track.thread_name.empty()) events.push_back(name_event("thread_name", track, track.thread_name));
+    if (!track.process_name.empty())
+      events.push_back(name_event("process_name", track, track.process_name));
+    if (!track.thread_name.empty())
+      events.push_back(name_event("thread_name", track, track.thread_name));
     for (const TraceSpan& span : track.spans) events.push_back(span_event(track, span, origin_ns));
   }
   const OrderedJson trace{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}};

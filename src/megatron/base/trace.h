@@ -1,4 +1,5 @@
-// Stretches of time as a trace in Chrome's Trace Event format, for ui.perfetto.dev and chrome://tracing.
+// Stretches of time as a trace in Chrome's Trace Event format, for ui.perfetto.dev and
+// chrome://tracing.
 #pragma once
 
 #include <cstdint>

@@ -21,7 +21,8 @@ std::string cpu_fingerprint() {
   std::ifstream cpuinfo("/proc/cpuinfo");
   std::string kind = kCacheVersion;
   for (std::string line; std::getline(cpuinfo, line) && !line.empty();) {
-    for (const char* key : {"vendor_id", "cpu family", "model\t", "model name", "stepping", "flags", "cache size"}) {
+    for (const char* key :
+         {"vendor_id", "cpu family", "model\t", "model name", "stepping", "flags", "cache size"}) {
       if (line.starts_with(key)) kind += line + '\n';
     }
   }
@@ -44,7 +45,8 @@ std::string contents_of(const fs::path& path) {
 std::string keep(const fs::path& path, const std::string& text) {
   std::error_code failed;
   fs::create_directories(path.parent_path(), failed);
-  const fs::path temporary = path.string() + "." + std::to_string(::getpid()) + "." + std::to_string(::gettid());
+  const fs::path temporary =
+      path.string() + "." + std::to_string(::getpid()) + "." + std::to_string(::gettid());
   {
     std::ofstream file(temporary, std::ios::binary);
     if (!(file << text).flush()) return text;

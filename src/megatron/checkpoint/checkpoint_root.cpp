@@ -7,8 +7,8 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/folder_lock.h"
-#include "megatron/checkpoint/stale_temporaries.h"
 #include "megatron/checkpoint/manifest.h"
+#include "megatron/checkpoint/stale_temporaries.h"
 
 namespace megatron {
 namespace {
@@ -36,13 +36,16 @@ std::string trimmed(const std::string& text) {
 
 std::string list_of(const std::vector<std::int64_t>& iterations) {
   std::string text;
-  for (const std::int64_t iteration : iterations) text += (text.empty() ? "" : ", ") + std::to_string(iteration);
+  for (const std::int64_t iteration : iterations)
+    text += (text.empty() ? "" : ", ") + std::to_string(iteration);
   return text.empty() ? "none" : text;
 }
 
-fs::path require_committed(const fs::path& root, const std::string& name, const std::string& wanted_by) {
+fs::path require_committed(const fs::path& root, const std::string& name,
+                           const std::string& wanted_by) {
   if (const auto folder = committed_folder(root, name)) return *folder;
-  throw UserError({wanted_by + ": there is no complete checkpoint " + (root / name).string(), "complete ones: " + list_of(committed_iterations(root)),
+  throw UserError({wanted_by + ": there is no complete checkpoint " + (root / name).string(),
+                   "complete ones: " + list_of(committed_iterations(root)),
                    "choose one of them with --ckpt-step"});
 }
 
@@ -62,7 +65,8 @@ std::optional<TrackerContent> read_tracker(const std::filesystem::path& root) {
   const auto iteration = number(text);
   if (!iteration) {
     throw UserError({path.string() + ": must hold an iteration or the word release",
-                     text.empty() ? "it is empty" : "got '" + text.substr(0, 60) + "'", "write the iteration to load into it, or give --ckpt-step"});
+                     text.empty() ? "it is empty" : "got '" + text.substr(0, 60) + "'",
+                     "write the iteration to load into it, or give --ckpt-step"});
   }
   return TrackerContent{iteration};
 }
@@ -71,15 +75,19 @@ std::vector<std::int64_t> committed_iterations(const std::filesystem::path& root
   std::vector<std::int64_t> iterations;
   for (const auto& entry : fs::directory_iterator(root)) {
     std::string name = entry.path().filename().string();
-    if (const auto temporary = parse_temporary_name(name); temporary && temporary->is_backup && !fs::exists(root / temporary->base)) name = temporary->base;
+    if (const auto temporary = parse_temporary_name(name);
+        temporary && temporary->is_backup && !fs::exists(root / temporary->base))
+      name = temporary->base;
     const auto iteration = name.starts_with("iter_") ? number(name.substr(5)) : std::nullopt;
-    if (iteration && iteration_folder(*iteration) == name && is_committed(entry.path())) iterations.push_back(*iteration);
+    if (iteration && iteration_folder(*iteration) == name && is_committed(entry.path()))
+      iterations.push_back(*iteration);
   }
   std::ranges::sort(iterations);
   return iterations;
 }
 
-std::optional<std::filesystem::path> find_checkpoint_folder(const std::filesystem::path& root, std::optional<std::int64_t> step) {
+std::optional<std::filesystem::path> find_checkpoint_folder(const std::filesystem::path& root,
+                                                            std::optional<std::int64_t> step) {
   if (is_committed(root)) return root;
   const std::vector<std::int64_t> committed = committed_iterations(root);
   if (step) {
@@ -88,8 +96,11 @@ std::optional<std::filesystem::path> find_checkpoint_folder(const std::filesyste
   }
   const auto tracked = read_tracker(root);
   if (tracked)
-    return require_committed(root, tracked->iteration ? iteration_folder(*tracked->iteration) : kReleaseFolder, (root / kTrackerFile).string());
-  return committed_folder(root, committed.empty() ? kReleaseFolder : iteration_folder(committed.back()));
+    return require_committed(
+        root, tracked->iteration ? iteration_folder(*tracked->iteration) : kReleaseFolder,
+        (root / kTrackerFile).string());
+  return committed_folder(root,
+                          committed.empty() ? kReleaseFolder : iteration_folder(committed.back()));
 }
 
 void require_empty_folder(const std::filesystem::path& folder) {
@@ -113,7 +124,8 @@ std::vector<std::filesystem::path> all_checkpoint_folders(const std::filesystem:
   if (is_committed(root)) return {root};
   std::vector<std::filesystem::path> folders;
   if (is_committed(root / kReleaseFolder)) folders.push_back(root / kReleaseFolder);
-  for (const std::int64_t iteration : committed_iterations(root)) folders.push_back(*committed_folder(root, iteration_folder(iteration)));
+  for (const std::int64_t iteration : committed_iterations(root))
+    folders.push_back(*committed_folder(root, iteration_folder(iteration)));
   return folders;
 }
 

@@ -29,7 +29,8 @@ TokenizerConfig saved_tokenizer_config(const Manifest& manifest) {
 }
 
 /// The folder that holds `name` among a checkpoint's auxiliary files; empty when none does.
-fs::path auxiliary_folder(const fs::path& folder, const Manifest& manifest, const std::string& name) {
+fs::path auxiliary_folder(const fs::path& folder, const Manifest& manifest,
+                          const std::string& name) {
   for (const auto& [path, checksum] : manifest.files) {
     if (fs::path(path).filename() == name) return folder / fs::path(path).parent_path();
   }
@@ -82,8 +83,9 @@ TokenizerConfig stored_tokenizer(const Manifest& manifest, const fs::path& folde
   TokenizerConfig config = saved_tokenizer_config(manifest);
   const std::string& type = config.tokenizer_type;
   if (type == "NullTokenizer" || type == "ByteTokenizer") return config;
-  fs::path carried =
-      type == "GPT2BPETokenizer" ? fs::path() : auxiliary_folder(folder, manifest, "tokenizer.json");
+  fs::path carried = type == "GPT2BPETokenizer"
+                         ? fs::path()
+                         : auxiliary_folder(folder, manifest, "tokenizer.json");
   if (carried.empty() && type != "HuggingFaceTokenizer")
     carried = auxiliary_folder(folder, manifest, "vocab.json");
   if (carried.empty()) return config;

@@ -8,8 +8,8 @@
 #include "megatron/base/machine.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/collective_steps.h"
-#include "megatron/checkpoint/stale_temporaries.h"
 #include "megatron/checkpoint/pending_folder.h"
+#include "megatron/checkpoint/stale_temporaries.h"
 
 namespace megatron {
 namespace {
@@ -17,7 +17,8 @@ namespace {
 constexpr const char* kAuxiliaryFolder = "hugging_face";
 constexpr std::uint64_t kBytesPerPiece = 1024;  ///< in a file's header and in the manifest
 
-void write_auxiliary_files(const fs::path& folder, const AuxiliaryFiles& auxiliary_files, Manifest& manifest, FileSystem& files) {
+void write_auxiliary_files(const fs::path& folder, const AuxiliaryFiles& auxiliary_files,
+                           Manifest& manifest, FileSystem& files) {
   if (auxiliary_files.empty()) return;
   megatron::create_directories(folder / kAuxiliaryFolder, files);
   for (const auto& [name, text] : auxiliary_files) {
@@ -36,11 +37,16 @@ std::uint64_t needed_bytes(const CheckpointContent& content) {
 /// Writes one checkpoint from all ranks.
 class CollectiveWrite {
  public:
-  CollectiveWrite(const fs::path& root, CheckpointContent content, const CheckpointWriteOptions& options)
-      : root_(root), content_(std::move(content)), options_(options), steps_(options.world, options.device) {}
+  CollectiveWrite(const fs::path& root, CheckpointContent content,
+                  const CheckpointWriteOptions& options)
+      : root_(root),
+        content_(std::move(content)),
+        options_(options),
+        steps_(options.world, options.device) {}
 
   void run(const std::string& name, const std::string& tracker_text) {
-    const std::vector<std::string> bytes = steps_.run_on_all_ranks([&] { return std::to_string(needed_bytes(content_)); });
+    const std::vector<std::string> bytes =
+        steps_.run_on_all_ranks([&] { return std::to_string(needed_bytes(content_)); });
     const fs::path folder = steps_.run_on_rank_0([&] { return begin(name, bytes).string(); });
     steps_.run_on_all_ranks([&] { return require_shared(folder); });
     const std::vector<std::string> parts = steps_.run_on_all_ranks([&] { return write(folder); });
@@ -63,27 +69,32 @@ class CollectiveWrite {
 
   std::string require_shared(const fs::path& folder) const {
     if (steps_.rank() == 0 || fs::is_directory(folder)) return {};
-    throw UserError({"--save " + root_.string() + ": " + host_name() + " does not see what rank 0 writes there", folder.string() + " is missing",
-                     "save to a folder that all hosts share"});
+    throw UserError(
+        {"--save " + root_.string() + ": " + host_name() + " does not see what rank 0 writes there",
+         folder.string() + " is missing", "save to a folder that all hosts share"});
   }
 
   /// Writes this rank's pieces; what they add to the manifest.
   std::string write(const fs::path& folder) {
     Manifest& manifest = content_.manifest;
     const std::int64_t rank = steps_.rank();
-    write_shard_files(folder, {.prefix = "weights", .rank = rank}, std::move(content_.weights), manifest, options_.files);
-    write_shard_files(folder, {.prefix = "optimizer", .rank = rank}, std::move(content_.optimizer), manifest, options_.files);
+    write_shard_files(folder, {.prefix = "weights", .rank = rank}, std::move(content_.weights),
+                      manifest, options_.files);
+    write_shard_files(folder, {.prefix = "optimizer", .rank = rank}, std::move(content_.optimizer),
+                      manifest, options_.files);
     return rank == 0 ? std::string() : manifest_part_text(manifest);
   }
 
   std::string finish(const std::vector<std::string>& parts, const std::string& tracker_text) {
     Manifest& manifest = content_.manifest;
     const fs::path folder = pending_->path();
-    for (std::size_t rank = 1; rank < parts.size(); ++rank) merge_manifest_part(manifest, parts[rank], "what rank " + std::to_string(rank) + " wrote");
+    for (std::size_t rank = 1; rank < parts.size(); ++rank)
+      merge_manifest_part(manifest, parts[rank], "what rank " + std::to_string(rank) + " wrote");
     for (const auto& [file, header] : manifest.headers) {
       if (!fs::exists(folder / file))
-        throw UserError({"--save " + root_.string() + ": rank 0 does not see " + file + ", which another rank wrote", "",
-                         "save to a folder that all hosts share"});
+        throw UserError({"--save " + root_.string() + ": rank 0 does not see " + file +
+                             ", which another rank wrote",
+                         "", "save to a folder that all hosts share"});
     }
     const std::string fault = parts.size() > 1 ? tiling_error(manifest) : std::string();
     MEGATRON_CHECK(fault.empty(), "ranks wrote pieces that do not fit: ", fault);
@@ -104,8 +115,9 @@ class CollectiveWrite {
 
 }  // namespace
 
-std::filesystem::path write_checkpoint(const std::filesystem::path& root, const std::string& name, const std::string& tracker_text,
-                                       CheckpointContent content, const CheckpointWriteOptions& options) try {
+std::filesystem::path write_checkpoint(const std::filesystem::path& root, const std::string& name,
+                                       const std::string& tracker_text, CheckpointContent content,
+                                       const CheckpointWriteOptions& options) try {
   CollectiveWrite(root, std::move(content), options).run(name, tracker_text);
   return root / name;
 } catch (const fs::filesystem_error& error) {

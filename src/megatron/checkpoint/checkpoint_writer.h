@@ -1,4 +1,5 @@
-// The steps that every writer of a checkpoint takes: lock, clean, check space, write aside, commit, point the tracker at it.
+// The steps that every writer of a checkpoint takes: lock, clean, check space, write aside, commit,
+// point the tracker at it.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -16,7 +17,8 @@
 
 namespace megatron {
 
-/// What a checkpoint folder shall hold; the manifest's tensors and files are filled in by the writer.
+/// What a checkpoint folder shall hold; the manifest's tensors and files are filled in by the
+/// writer.
 struct CheckpointContent {
   Manifest manifest;
   std::vector<WriteItem> weights, optimizer;
@@ -24,16 +26,19 @@ struct CheckpointContent {
 };
 
 struct CheckpointWriteOptions {
-  const FolderLock* lock = nullptr;  ///< the caller's lock on the root (of rank 0); null: taken for the time of the call
+  const FolderLock* lock =
+      nullptr;  ///< the caller's lock on the root (of rank 0); null: taken for the time of the call
   FileSystem& files = default_file_system();
   Axis world{"world"};            ///< the ranks that write together
   c10::Device device{c10::kCPU};  ///< where their tensors lie
 };
 
-/// Writes root/<name> and then the tracker with `tracker_text`. Every rank writes the pieces of its content into one pending folder; the rest of
-/// the content, and the commit, are rank 0's. Returns the folder. UserError naming file and errno when a call fails, on all ranks: what was there
+/// Writes root/<name> and then the tracker with `tracker_text`. Every rank writes the pieces of its
+/// content into one pending folder; the rest of the content, and the commit, are rank 0's. Returns
+/// the folder. UserError naming file and errno when a call fails, on all ranks: what was there
 /// before stays, what was begun goes. Collective over the world.
-std::filesystem::path write_checkpoint(const std::filesystem::path& root, const std::string& name, const std::string& tracker_text,
-                                       CheckpointContent content, const CheckpointWriteOptions& options = {});
+std::filesystem::path write_checkpoint(const std::filesystem::path& root, const std::string& name,
+                                       const std::string& tracker_text, CheckpointContent content,
+                                       const CheckpointWriteOptions& options = {});
 
 }  // namespace megatron

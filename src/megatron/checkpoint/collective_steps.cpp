@@ -30,7 +30,7 @@ Outcome outcome_of(const std::function<std::string()>& step) {
 }  // namespace
 
 std::vector<std::string> CollectiveSteps::run(const std::function<std::string()>& step,
-                                         RankPrefix prefix) const {
+                                              RankPrefix prefix) const {
   if (world_.size == 1) return {step()};
   const Outcome mine = outcome_of(step);
   std::vector<std::string> texts = all_gather_strings(world_, mine.message, device_);
@@ -40,19 +40,20 @@ std::vector<std::string> CollectiveSteps::run(const std::function<std::string()>
     texts[rank].erase(0, 1);
     if (mark == kDone) continue;
     const std::string message = "rank " + std::to_string(rank) + ": " + texts[rank];
-    if (mark == kUserError)
-      throw UserError(prefix == RankPrefix::always ? message : texts[rank]);
+    if (mark == kUserError) throw UserError(prefix == RankPrefix::always ? message : texts[rank]);
     throw std::runtime_error(message);
   }
   return texts;
 }
 
-std::vector<std::string> CollectiveSteps::run_on_all_ranks(const std::function<std::string()>& step) const {
+std::vector<std::string> CollectiveSteps::run_on_all_ranks(
+    const std::function<std::string()>& step) const {
   return run(step, RankPrefix::always);
 }
 
 std::string CollectiveSteps::run_on_rank_0(const std::function<std::string()>& step) const {
-  return run([&] { return world_.rank == 0 ? step() : std::string(); }, RankPrefix::internal_errors_only)
+  return run([&] { return world_.rank == 0 ? step() : std::string(); },
+             RankPrefix::internal_errors_only)
       .front();
 }
 

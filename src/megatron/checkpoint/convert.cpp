@@ -6,11 +6,11 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/name_list.h"
-#include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/checkpoint_root.h"
-#include "megatron/checkpoint/folder_lock.h"
+#include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/checkpoint/checkpoint_writer.h"
+#include "megatron/checkpoint/folder_lock.h"
 #include "megatron/checkpoint/hf_writer.h"
 #include "megatron/checkpoint/non_finite.h"
 #include "megatron/checkpoint/open_weights.h"
@@ -26,14 +26,14 @@ namespace {
 /// read. Unless these are kept, the first such weight is an error that names all of them.
 class FiniteCheckReader : public WeightReader {
  public:
-  FiniteCheckReader(WeightReader& stored, std::optional<at::ScalarType> dtype, bool allow_non_finite)
+  FiniteCheckReader(WeightReader& stored, std::optional<at::ScalarType> dtype,
+                    bool allow_non_finite)
       : stored_(stored), weights_(stored.weights()), allow_non_finite_(allow_non_finite) {
     for (WeightInfo& info : weights_) info.type = dtype.value_or(info.type);
   }
 
   const std::vector<WeightInfo>& weights() const override { return weights_; }
-  void copy_region(const std::string& name, const Region& region,
-                   at::Tensor destination) override {
+  void copy_region(const std::string& name, const Region& region, at::Tensor destination) override {
     stored_.copy_region(name, region, destination);
     if (count_non_finite(destination) == 0) return;
     if (!allow_non_finite_) throw_non_finite();
@@ -76,8 +76,7 @@ void add_notes_on_non_finite(const FiniteCheckReader& reader, ConvertResult& con
   if (reader.errors().empty()) return;
   std::vector<std::string> errors;
   for (const auto& [name, fault] : reader.errors()) errors.push_back(fault);
-  conversion.notes.insert(conversion.notes.begin(),
-                          "weights are not finite:" + name_lines(errors));
+  conversion.notes.insert(conversion.notes.begin(), "weights are not finite:" + name_lines(errors));
 }
 
 /// Removes the lock, and the folder that then is empty, of a release that was refused.
@@ -95,12 +94,13 @@ std::filesystem::path write_release(FiniteCheckReader& reader, const CheckpointS
   content.manifest.model_type = source.model_type;
   content.auxiliary_files = source.auxiliary_files;
   for (const WeightInfo& info : reader.weights()) {
-    content.weights.push_back({.name = info.name,
-                               .kind = TensorKind::weight,
-                               .type = to_safetensors_dtype(info.type),
-                               .global_shape = info.shape,
-                               .region = {Shape(info.shape.size(), 0), info.shape},
-                               .tensor = [&reader, name = info.name] { return reader.read(name); }});
+    content.weights.push_back(
+        {.name = info.name,
+         .kind = TensorKind::weight,
+         .type = to_safetensors_dtype(info.type),
+         .global_shape = info.shape,
+         .region = {Shape(info.shape.size(), 0), info.shape},
+         .tensor = [&reader, name = info.name] { return reader.read(name); }});
   }
   const bool is_new = !fs::exists(request.save);
   try {
@@ -115,14 +115,16 @@ std::string export_family(const CheckpointSource& source, const ConvertRequest& 
   if (request.hf_model_type.empty()) return source.model_type;
   const auto families = hf_families();
   if (std::find(families.begin(), families.end(), request.hf_model_type) == families.end()) {
-    throw UserError({"--hf-model-type", request.hf_model_type, "use gpt2, llama, qwen2, qwen3 or mistral"});
+    throw UserError(
+        {"--hf-model-type", request.hf_model_type, "use gpt2, llama, qwen2, qwen3 or mistral"});
   }
   return request.hf_model_type;
 }
 
 /// A release carries the files of the tokenizer that the run named by path.
 void add_run_tokenizer_files(CheckpointSource& source, std::vector<std::string>& notes) try {
-  if (!has_tokenizer_files(source.auxiliary_files) || source.tokenizer.tokenizer_type == "ByteTokenizer")
+  if (!has_tokenizer_files(source.auxiliary_files) ||
+      source.tokenizer.tokenizer_type == "ByteTokenizer")
     replace_tokenizer_files(hf_tokenizer_files(source.tokenizer), source.auxiliary_files);
 } catch (const UserError& error) {
   notes.push_back("the tokenizer's files are not carried: " + error.parts().what +
@@ -133,7 +135,9 @@ void add_run_tokenizer_files(CheckpointSource& source, std::vector<std::string>&
 
 ConvertResult convert_checkpoint(const ConvertRequest& request) {
   auto source = find_checkpoint(request.load, request.step);
-  if (!source) throw UserError({"--load " + request.load.string() + ": there is no checkpoint", "", "check the path"});
+  if (!source)
+    throw UserError(
+        {"--load " + request.load.string() + ": there is no checkpoint", "", "check the path"});
   require_empty_folder(request.save);
   if (has_tokenizer(request.tokenizer)) {
     const auto tokenizer = make_tokenizer(request.tokenizer);

@@ -1,4 +1,5 @@
-// `megatron convert`: weights from any source that --load takes into a Hugging Face directory or a release checkpoint of ours.
+// `megatron convert`: weights from any source that --load takes into a Hugging Face directory or a
+// release checkpoint of ours.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -14,8 +15,9 @@ namespace megatron {
 
 struct ConvertRequest {
   std::filesystem::path load = {}, save = {};
-  std::string format = {};                    ///< hf | megatron
-  std::string hf_model_type = {};             ///< "": where the weights came from, else the first family that can hold them
+  std::string format = {};  ///< hf | megatron
+  std::string hf_model_type =
+      {};  ///< "": where the weights came from, else the first family that can hold them
   std::optional<c10::ScalarType> dtype = {};  ///< nothing: as stored
   std::optional<std::int64_t> step = {};
   TokenizerConfig tokenizer = {};  ///< written instead of the source's when it names one

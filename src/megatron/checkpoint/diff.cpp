@@ -32,14 +32,17 @@ double largest_difference(const at::Tensor& left, const at::Tensor& right) {
 
 TensorDifference compare(const std::string& name, WeightReader& left, WeightReader& right) {
   const WeightInfo *a = left.find(name), *b = right.find(name);
-  if (a == nullptr || b == nullptr) return {name, a == nullptr ? "only in the second" : "only in the first"};
-  if (a->shape != b->shape) return {name, "shapes " + shape_text(a->shape) + " and " + shape_text(b->shape)};
+  if (a == nullptr || b == nullptr)
+    return {name, a == nullptr ? "only in the second" : "only in the first"};
+  if (a->shape != b->shape)
+    return {name, "shapes " + shape_text(a->shape) + " and " + shape_text(b->shape)};
   return {name, "", largest_difference(left.read(name), right.read(name))};
 }
 
 }  // namespace
 
-std::vector<TensorDifference> diff_checkpoints(const std::filesystem::path& left, const std::filesystem::path& right) {
+std::vector<TensorDifference> diff_checkpoints(const std::filesystem::path& left,
+                                               const std::filesystem::path& right) {
   const auto a = open(left), b = open(right);
   std::set<std::string> names;
   for (const WeightReader* reader : {a.get(), b.get()}) {
@@ -59,11 +62,13 @@ std::string difference_text(const std::vector<TensorDifference>& differences) {
     ++count;
     char number[32];
     std::snprintf(number, sizeof number, "%.6e", difference.largest);
-    text += difference.name + "  " + (difference.remark.empty() ? number : difference.remark) + "\n";
+    text +=
+        difference.name + "  " + (difference.remark.empty() ? number : difference.remark) + "\n";
     if (!(difference.largest <= largest)) largest = difference.largest;
   }
   char closing[128];
-  std::snprintf(closing, sizeof closing, "%zu of %zu tensors differ; largest difference %.6e\n", count, differences.size(), largest);
+  std::snprintf(closing, sizeof closing, "%zu of %zu tensors differ; largest difference %.6e\n",
+                count, differences.size(), largest);
   return text + closing;
 }
 

@@ -14,7 +14,8 @@ struct TensorDifference {
 };
 
 /// Every weight of both sources, ascending by name. Each is anything that --load takes.
-std::vector<TensorDifference> diff_checkpoints(const std::filesystem::path& left, const std::filesystem::path& right);
+std::vector<TensorDifference> diff_checkpoints(const std::filesystem::path& left,
+                                               const std::filesystem::path& right);
 
 /// A line per differing tensor and a closing line with the count.
 std::string difference_text(const std::vector<TensorDifference>& differences);

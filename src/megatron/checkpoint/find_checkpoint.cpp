@@ -5,12 +5,12 @@
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
-#include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/checkpoint/hf_directory.h"
-#include "megatron/checkpoint/stale_temporaries.h"
 #include "megatron/checkpoint/manifest.h"
+#include "megatron/checkpoint/stale_temporaries.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/config/resolve.h"
 #include "megatron/models/architecture.h"
@@ -26,7 +26,8 @@ std::set<std::string> all_training_fields() {
 
 at::ScalarType first_weight_type(const Manifest& manifest, const std::string& place) {
   for (const auto& [name, tensor] : manifest.tensors) {
-    if (tensor.kind == TensorKind::weight) return to_scalar_type(tensor.type, place + ": tensor '" + name + "'");
+    if (tensor.kind == TensorKind::weight)
+      return to_scalar_type(tensor.type, place + ": tensor '" + name + "'");
   }
   throw UserError({place + ": holds no weights", "", "load another checkpoint"});
 }
@@ -34,8 +35,9 @@ at::ScalarType first_weight_type(const Manifest& manifest, const std::string& pl
 std::string read_auxiliary_file(const fs::path& path, std::uint64_t expected) {
   std::string text = read_file(path);
   if (checksum(text) != expected) {
-    throw UserError(
-        {path.string() + ": checksum does not match", "the file changed since it was written", "load another iteration with --ckpt-step"});
+    throw UserError({path.string() + ": checksum does not match",
+                     "the file changed since it was written",
+                     "load another iteration with --ckpt-step"});
   }
   return text;
 }
@@ -54,7 +56,9 @@ CheckpointSource megatron_source(const fs::path& folder) {
                           .model_type = manifest.model_type,
                           .auxiliary_files = {},
                           .tokenizer = stored_tokenizer(manifest, folder)};
-  for (const auto& [name, expected] : manifest.files) source.auxiliary_files[fs::path(name).filename().string()] = read_auxiliary_file(folder / name, expected);
+  for (const auto& [name, expected] : manifest.files)
+    source.auxiliary_files[fs::path(name).filename().string()] =
+        read_auxiliary_file(folder / name, expected);
   resolve(source.model);
   return source;
 }
@@ -71,9 +75,12 @@ CheckpointSource hugging_face_source(const fs::path& folder) {
                           .model_type = config.model_type,
                           .auxiliary_files = read_auxiliary_files(folder),
                           .tokenizer = stored_tokenizer(folder)};
-  if (directory.tensors().empty()) throw UserError({folder.string() + ": the safetensors hold no tensors", "", "download the folder again"});
+  if (directory.tensors().empty())
+    throw UserError(
+        {folder.string() + ": the safetensors hold no tensors", "", "download the folder again"});
   const auto& [name, entry] = *directory.tensors().begin();
-  source.weight_type = to_scalar_type(entry.tensor->type, entry.file->path().string() + ": tensor '" + entry.tensor->name + "'");
+  source.weight_type = to_scalar_type(
+      entry.tensor->type, entry.file->path().string() + ": tensor '" + entry.tensor->name + "'");
   resolve(source.model);
   return source;
 }
@@ -82,7 +89,8 @@ CheckpointSource hugging_face_source(const fs::path& folder) {
 void refuse_foreign_checkpoint(const fs::path& folder) {
   for (const char* mark : {"metadata.json", ".metadata", "common.pt", "mp_rank_00"}) {
     if (!fs::exists(folder / mark)) continue;
-    throw UserError({folder.string() + ": a checkpoint of Megatron-LM in a torch format", std::string("it holds ") + mark,
+    throw UserError({folder.string() + ": a checkpoint of Megatron-LM in a torch format",
+                     std::string("it holds ") + mark,
                      "export it with Megatron-LM to a Hugging Face directory, and load that"});
   }
 }
@@ -91,7 +99,8 @@ void refuse_foreign_folder(const fs::path& root) {
   refuse_foreign_checkpoint(root);
   if (!fs::exists(root / kTrackerFile) || !all_checkpoint_folders(root).empty()) return;
   if (const auto tracked = read_tracker(root))
-    refuse_foreign_checkpoint(root / (tracked->iteration ? iteration_folder(*tracked->iteration) : kReleaseFolder));
+    refuse_foreign_checkpoint(
+        root / (tracked->iteration ? iteration_folder(*tracked->iteration) : kReleaseFolder));
 }
 
 /// What a run writes beside its checkpoints.
@@ -120,19 +129,23 @@ CheckpointSource open_checkpoint(const std::filesystem::path& folder, Checkpoint
                                                   : hugging_face_source(folder);
 }
 
-std::optional<CheckpointSource> find_checkpoint(const std::filesystem::path& root, std::optional<std::int64_t> step) {
+std::optional<CheckpointSource> find_checkpoint(const std::filesystem::path& root,
+                                                std::optional<std::int64_t> step) {
   if (!fs::exists(root)) return std::nullopt;
   if (!fs::is_directory(root))
-    throw UserError({"--load " + root.string() + ": is a file", "", "give the folder of a checkpoint or of a Hugging Face model"});
+    throw UserError({"--load " + root.string() + ": is a file", "",
+                     "give the folder of a checkpoint or of a Hugging Face model"});
   if (has_no_checkpoint(root)) return std::nullopt;
   refuse_foreign_folder(root);
   if (const auto folder = find_checkpoint_folder(root, step))
     return open_checkpoint(*folder, CheckpointSource::Kind::megatron);
   if (looks_like_hf_directory(root))
     return open_checkpoint(root, CheckpointSource::Kind::hugging_face);
-  throw UserError({"--load " + root.string() + ": neither a checkpoint nor a Hugging Face directory",
-                   std::string("no ") + kTrackerFile + ", no iter_ folder with a " + kManifestFile + ", no config.json",
-                   "give the folder that --save wrote, or one with config.json and safetensors"});
+  throw UserError(
+      {"--load " + root.string() + ": neither a checkpoint nor a Hugging Face directory",
+       std::string("no ") + kTrackerFile + ", no iter_ folder with a " + kManifestFile +
+           ", no config.json",
+       "give the folder that --save wrote, or one with config.json and safetensors"});
 }
 
 }  // namespace megatron

@@ -27,13 +27,15 @@ std::string description_of_this_process() {
 std::string holder_in(int descriptor) {
   char text[512];
   const ssize_t count = ::pread(descriptor, text, sizeof text, 0);
-  return count > 0 ? "held by " + std::string(text, static_cast<std::size_t>(count)) : "its holder left no name";
+  return count > 0 ? "held by " + std::string(text, static_cast<std::size_t>(count))
+                   : "its holder left no name";
 }
 
 bool is_same_file(int descriptor, const fs::path& path) {
   struct stat open {
   }, named{};
-  return ::fstat(descriptor, &open) == 0 && ::stat(path.c_str(), &named) == 0 && open.st_ino == named.st_ino && open.st_dev == named.st_dev;
+  return ::fstat(descriptor, &open) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         open.st_ino == named.st_ino && open.st_dev == named.st_dev;
 }
 
 }  // namespace
@@ -42,7 +44,8 @@ FolderLock::FolderLock(const fs::path& folder) : path_(folder / kLockFile) {
   while (!acquire()) {
   }
   const std::string text = description_of_this_process();
-  if (::ftruncate(descriptor_, 0) != 0 || ::pwrite(descriptor_, text.data(), text.size(), 0) < 0) return;  // the lock holds without a name
+  if (::ftruncate(descriptor_, 0) != 0 || ::pwrite(descriptor_, text.data(), text.size(), 0) < 0)
+    return;  // the lock holds without a name
 }
 
 /// False when the file was removed by its last holder between open and lock.
@@ -53,7 +56,8 @@ bool FolderLock::acquire() {
   if (result != 0 && code == EWOULDBLOCK) {
     const std::string holder = holder_in(descriptor_);
     ::close(descriptor_);
-    throw UserError({"another run writes into " + path_.parent_path().string(), holder, "give each run its own folder, or end that process"});
+    throw UserError({"another run writes into " + path_.parent_path().string(), holder,
+                     "give each run its own folder, or end that process"});
   }
   is_enforced_ = result == 0;
   if (is_same_file(descriptor_, path_)) return true;

@@ -31,12 +31,15 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
   const std::string source = path.string();
   const Json json = read_json(path);
   const Json& weight_map = json_at(json, "weight_map", source);
-  if (!weight_map.is_object()) throw UserError({source + ": field 'weight_map' must be an object", "", ""});
+  if (!weight_map.is_object())
+    throw UserError({source + ": field 'weight_map' must be an object", "", ""});
   std::map<std::string, std::string> files;
   for (const auto& [tensor, value] : weight_map.items()) {
     const std::string file = value.is_string() ? value.get<std::string>() : std::string();
     if (file.empty() || file.find('/') != std::string::npos) {
-      throw UserError({source + ": weight_map of tensor '" + tensor + "' must name a file of the folder", "got " + value.dump(), ""});
+      throw UserError(
+          {source + ": weight_map of tensor '" + tensor + "' must name a file of the folder",
+           "got " + value.dump(), ""});
     }
     files[tensor] = file;
   }
@@ -45,7 +48,9 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
 
 }  // namespace
 
-bool looks_like_hf_directory(const std::filesystem::path& folder) { return fs::is_regular_file(folder / "config.json"); }
+bool looks_like_hf_directory(const std::filesystem::path& folder) {
+  return fs::is_regular_file(folder / "config.json");
+}
 
 AuxiliaryFiles read_auxiliary_files(const std::filesystem::path& folder) {
   AuxiliaryFiles files;
@@ -65,8 +70,10 @@ HfDirectory::HfDirectory(const std::filesystem::path& folder) : folder_(folder) 
     return;
   }
   if (!fs::exists(folder / kIndexFile)) {
-    throw UserError({folder.string() + ": no model.safetensors and no model.safetensors.index.json beside config.json", "",
-                     "save the model as safetensors (model.save_pretrained does)"});
+    throw UserError(
+        {folder.string() +
+             ": no model.safetensors and no model.safetensors.index.json beside config.json",
+         "", "save the model as safetensors (model.save_pretrained does)"});
   }
   const auto index = read_index(folder / kIndexFile);
   std::set<std::string> names;
@@ -76,7 +83,9 @@ HfDirectory::HfDirectory(const std::filesystem::path& folder) : folder_(folder) 
   for (const auto& [tensor, file] : index) {
     const auto found = tensors_.find(full_hf_name(config_.model_type, tensor));
     if (found == tensors_.end() || found->second.file->path().filename() != file) {
-      throw UserError({(folder / kIndexFile).string() + ": tensor '" + tensor + "' is not in " + file, "", "download the folder again"});
+      throw UserError(
+          {(folder / kIndexFile).string() + ": tensor '" + tensor + "' is not in " + file, "",
+           "download the folder again"});
     }
   }
 }
@@ -85,8 +94,13 @@ void HfDirectory::open(const std::string& name) {
   files_.push_back(std::make_unique<SafetensorsFile>(folder_ / name));
   const SafetensorsFile& file = *files_.back();
   for (const StoredTensor& tensor : file.tensors()) {
-    const bool is_new = tensors_.emplace(full_hf_name(config_.model_type, tensor.name), Entry{&file, &tensor}).second;
-    if (!is_new) throw UserError({file.path().string() + ": tensor '" + tensor.name + "' occurs twice in the folder", "", "remove one of them"});
+    const bool is_new =
+        tensors_.emplace(full_hf_name(config_.model_type, tensor.name), Entry{&file, &tensor})
+            .second;
+    if (!is_new)
+      throw UserError(
+          {file.path().string() + ": tensor '" + tensor.name + "' occurs twice in the folder", "",
+           "remove one of them"});
   }
 }
 

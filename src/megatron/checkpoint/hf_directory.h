@@ -1,4 +1,5 @@
-// A Hugging Face directory as files: config.json, the safetensors that the index names, and what belongs beside weights.
+// A Hugging Face directory as files: config.json, the safetensors that the index names, and what
+// belongs beside weights.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +13,8 @@
 
 namespace megatron {
 
-/// config.json, generation_config.json and the tokenizer's files: carried from directory to checkpoint and back, by name.
+/// config.json, generation_config.json and the tokenizer's files: carried from directory to
+/// checkpoint and back, by name.
 using AuxiliaryFiles = std::map<std::string, std::string>;
 
 /// Whether the folder has a config.json.

@@ -18,7 +18,9 @@ TransformerConfig resolved(TransformerConfig model) {
   return model;
 }
 
-std::string place_of(const HfDirectory::Entry& entry) { return entry.file->path().string() + ": tensor '" + entry.tensor->name + "'"; }
+std::string place_of(const HfDirectory::Entry& entry) {
+  return entry.file->path().string() + ": tensor '" + entry.tensor->name + "'";
+}
 
 }  // namespace
 
@@ -26,13 +28,15 @@ std::vector<WeightInfo> declared_weights(const TransformerConfig& model) {
   std::vector<WeightInfo> weights;
   const auto gpt = make_gpt_model(resolved(model), Rank{});
   gpt->visit([&](Module& module) {
-    for (const auto& parameter : module.parameters()) weights.push_back({parameter->name(), parameter->sharding().global_shape});
+    for (const auto& parameter : module.parameters())
+      weights.push_back({parameter->name(), parameter->sharding().global_shape});
   });
   std::ranges::sort(weights, {}, &WeightInfo::name);
   return weights;
 }
 
-HfReader::HfReader(const std::filesystem::path& folder) : directory_(folder), model_(resolved(directory_.config().model)) {
+HfReader::HfReader(const std::filesystem::path& folder)
+    : directory_(folder), model_(resolved(directory_.config().model)) {
   weights_ = declared_weights(model_);
   link();
 }
@@ -40,7 +44,8 @@ HfReader::HfReader(const std::filesystem::path& folder) : directory_(folder), mo
 void HfReader::link() {
   std::vector<std::string> names, missing;
   for (const WeightInfo& info : weights_) names.push_back(info.name);
-  for (WeightMapping& link : map_weights(config().model_type, names)) links_.emplace(link.ours, std::move(link));
+  for (WeightMapping& link : map_weights(config().model_type, names))
+    links_.emplace(link.ours, std::move(link));
   std::map<std::string, const WeightMapping*> users;
   for (WeightInfo& info : weights_) {
     const WeightMapping& link = links_.at(info.name);
@@ -55,7 +60,8 @@ void HfReader::link() {
       const StoredTensor& tensor = *found->second.tensor;
       if (tensor.shape != shapes[i]) {
         throw UserError({place_of(found->second) + " has another shape than config.json says",
-                         shape_text(tensor.shape) + ", expected " + shape_text(shapes[i]), "check that config.json belongs to these weights"});
+                         shape_text(tensor.shape) + ", expected " + shape_text(shapes[i]),
+                         "check that config.json belongs to these weights"});
       }
       info.type = to_scalar_type(tensor.type, place_of(found->second));
     }
@@ -74,7 +80,8 @@ void HfReader::check_unused(const std::map<std::string, const WeightMapping*>& u
     if (name == kHfOutputLayer && !model_.untie_embeddings_and_output_weights) {
       if (repeats_embedding(entry)) continue;
       throw UserError(
-          {place_of(entry) + " differs from the embedding although config.json ties them", "", "set tie_word_embeddings to false in config.json"});
+          {place_of(entry) + " differs from the embedding although config.json ties them", "",
+           "set tie_word_embeddings to false in config.json"});
     }
     unused.push_back(entry.tensor->name);
   }
@@ -86,8 +93,11 @@ void HfReader::check_unused(const std::map<std::string, const WeightMapping*>& u
 
 bool HfReader::repeats_embedding(const HfDirectory::Entry& output_layer) const {
   const auto& embedding = directory_.tensors().at(hf_embedding_name(config().model_type));
-  if (embedding.tensor->type != output_layer.tensor->type || embedding.tensor->shape != output_layer.tensor->shape) return false;
-  const auto left = embedding.file->bytes(*embedding.tensor), right = output_layer.file->bytes(*output_layer.tensor);
+  if (embedding.tensor->type != output_layer.tensor->type ||
+      embedding.tensor->shape != output_layer.tensor->shape)
+    return false;
+  const auto left = embedding.file->bytes(*embedding.tensor),
+             right = output_layer.file->bytes(*output_layer.tensor);
   return std::memcmp(left.data(), right.data(), left.size()) == 0;
 }
 

@@ -1,4 +1,5 @@
-// The weights of a Hugging Face directory by our names. Construction shows that every tensor is used once and every parameter filled once.
+// The weights of a Hugging Face directory by our names. Construction shows that every tensor is
+// used once and every parameter filled once.
 #pragma once
 
 #include <filesystem>

@@ -7,9 +7,9 @@
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/checkpoint/checkpoint_root.h"
-#include "megatron/checkpoint/stale_temporaries.h"
 #include "megatron/checkpoint/pending_folder.h"
 #include "megatron/checkpoint/safetensors.h"
+#include "megatron/checkpoint/stale_temporaries.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/config/resolve.h"
 #include "megatron/models/hf/weight_map.h"
@@ -67,12 +67,15 @@ void choose_family(const WeightReader& reader, const HfExport& request, ExportPl
     for (const std::string_view family : hf_families()) families.emplace_back(family);
   }
   const auto original = request.auxiliary_files.find("config.json");
-  const Json original_json = original != request.auxiliary_files.end() ? parse_json(original->second, "the carried config.json") : Json();
+  const Json original_json = original != request.auxiliary_files.end()
+                                 ? parse_json(original->second, "the carried config.json")
+                                 : Json();
   std::string reasons;
   for (const std::string& family : families) {
     try {
       plan.links = map_weights(family, names);
-      plan.config = make_hf_config(request.model, family, dtype_name(plan.type), original_json.is_object() ? &original_json : nullptr);
+      plan.config = make_hf_config(request.model, family, dtype_name(plan.type),
+                                   original_json.is_object() ? &original_json : nullptr);
       plan.model_type = family;
       write_token_ids(original_json, request.ids, plan.config);
       return;
@@ -81,7 +84,8 @@ void choose_family(const WeightReader& reader, const HfExport& request, ExportPl
       reasons += "\n  " + std::string(error.what());
     }
   }
-  throw UserError({"no Hugging Face family can hold this model", reasons, "keep it in --format megatron"});
+  throw UserError(
+      {"no Hugging Face family can hold this model", reasons, "keep it in --format megatron"});
 }
 
 void plan_files(const WeightReader& reader, const HfExport& request, ExportPlan& plan) {
@@ -89,9 +93,11 @@ void plan_files(const WeightReader& reader, const HfExport& request, ExportPlan&
   resolve(model);
   std::uint64_t used = 0;
   for (const WeightMapping& link : plan.links) {
-    const std::vector<Shape> shapes = hf_shapes(link.transform, model, reader.find(link.ours)->shape);
+    const std::vector<Shape> shapes =
+        hf_shapes(link.transform, model, reader.find(link.ours)->shape);
     for (std::size_t part = 0; part < shapes.size(); ++part) {
-      ExportTensor tensor{{link.theirs[part], to_safetensors_dtype(plan.type), shapes[part]}, &link, part};
+      ExportTensor tensor{
+          {link.theirs[part], to_safetensors_dtype(plan.type), shapes[part]}, &link, part};
       const std::uint64_t size = tensor.header.num_bytes();
       if (plan.files.empty() || used + size > request.max_shard_bytes) {
         plan.files.emplace_back();
@@ -114,7 +120,8 @@ std::string hf_shard_name(std::size_t index, std::size_t count) {
 /// Converts link by link; the parts of one link follow each other.
 class LinkConverter {
  public:
-  LinkConverter(WeightReader& reader, TransformerConfig model, at::ScalarType type) : reader_(reader), model_(std::move(model)), type_(type) {
+  LinkConverter(WeightReader& reader, TransformerConfig model, at::ScalarType type)
+      : reader_(reader), model_(std::move(model)), type_(type) {
     resolve(model_);
   }
   at::Tensor convert(const ExportTensor& tensor) {
@@ -133,7 +140,8 @@ class LinkConverter {
   std::vector<at::Tensor> last_;
 };
 
-void write_weights(WeightReader& reader, const HfExport& request, const ExportPlan& plan, const fs::path& folder) {
+void write_weights(WeightReader& reader, const HfExport& request, const ExportPlan& plan,
+                   const fs::path& folder) {
   LinkConverter converter(reader, request.model, plan.type);
   Json weight_map = Json::object();
   for (std::size_t index = 0; index < plan.files.size(); ++index) {
@@ -154,7 +162,8 @@ void write_weights(WeightReader& reader, const HfExport& request, const ExportPl
 
 }  // namespace
 
-void write_hf_directory(WeightReader& reader, const HfExport& request, const std::filesystem::path& folder) {
+void write_hf_directory(WeightReader& reader, const HfExport& request,
+                        const std::filesystem::path& folder) {
   require_empty_folder(folder);
   ExportPlan plan;
   plan.type = request.dtype.value_or(common_type(reader));

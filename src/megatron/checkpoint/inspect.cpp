@@ -14,10 +14,15 @@
 namespace megatron {
 namespace {
 
-Json tensor_row(const std::string& name, const char* kind, SafetensorsDtype type, const Shape& shape, std::size_t pieces) {
+Json tensor_row(const std::string& name, const char* kind, SafetensorsDtype type,
+                const Shape& shape, std::size_t pieces) {
   const std::int64_t elements = num_elements(shape);
-  return {{"name", name},    {"kind", kind},         {"dtype", std::string(safetensors_dtype_name(type))},
-          {"shape", shape},  {"elements", elements}, {"bytes", static_cast<std::uint64_t>(elements) * element_size(type)},
+  return {{"name", name},
+          {"kind", kind},
+          {"dtype", std::string(safetensors_dtype_name(type))},
+          {"shape", shape},
+          {"elements", elements},
+          {"bytes", static_cast<std::uint64_t>(elements) * element_size(type)},
           {"pieces", pieces}};
 }
 
@@ -27,25 +32,31 @@ void add_manifest(const fs::path& folder, Json& json) {
   json["consumed_train_samples"] = manifest.progress.consumed_train_samples;
   json["consumed_valid_samples"] = manifest.progress.consumed_valid_samples;
   json["settings"] = *manifest.settings;
-  if (manifest.optimizer) json["optimizer"] = {{"name", manifest.optimizer->name}, {"num_steps", manifest.optimizer->num_steps}};
-  if (manifest.optimizer && manifest.optimizer->loss_scale) json["optimizer"]["loss_scale"] = manifest.optimizer->loss_scale->scale;
+  if (manifest.optimizer)
+    json["optimizer"] = {{"name", manifest.optimizer->name},
+                         {"num_steps", manifest.optimizer->num_steps}};
+  if (manifest.optimizer && manifest.optimizer->loss_scale)
+    json["optimizer"]["loss_scale"] = manifest.optimizer->loss_scale->scale;
   for (const auto& [name, tensor] : manifest.tensors) {
     const char* kind = tensor.kind == TensorKind::weight ? "weight" : "optimizer";
-    json["tensors"].push_back(tensor_row(name, kind, tensor.type, tensor.shape, tensor.pieces.size()));
+    json["tensors"].push_back(
+        tensor_row(name, kind, tensor.type, tensor.shape, tensor.pieces.size()));
   }
 }
 
 void add_directory(const fs::path& folder, Json& json) {
   const HfDirectory directory(folder);
   for (const auto& [name, entry] : directory.tensors()) {
-    json["tensors"].push_back(tensor_row(entry.tensor->name, "weight", entry.tensor->type, entry.tensor->shape, 1));
+    json["tensors"].push_back(
+        tensor_row(entry.tensor->name, "weight", entry.tensor->type, entry.tensor->shape, 1));
   }
 }
 
 Json files_of(const fs::path& folder) {
   std::set<std::pair<std::string, std::uint64_t>> files;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    if (entry.is_regular_file()) files.emplace(fs::relative(entry.path(), folder).string(), entry.file_size());
+    if (entry.is_regular_file())
+      files.emplace(fs::relative(entry.path(), folder).string(), entry.file_size());
   }
   Json list = Json::array();
   for (const auto& [name, bytes] : files) list.push_back({{"name", name}, {"bytes", bytes}});
@@ -54,7 +65,8 @@ Json files_of(const fs::path& folder) {
 
 std::uint64_t sum_of(const Json& tensors, const char* kind, const char* field) {
   std::uint64_t sum = 0;
-  for (const Json& tensor : tensors) sum += tensor.at("kind") == kind ? tensor.at(field).get<std::uint64_t>() : 0;
+  for (const Json& tensor : tensors)
+    sum += tensor.at("kind") == kind ? tensor.at(field).get<std::uint64_t>() : 0;
   return sum;
 }
 
@@ -83,10 +95,13 @@ std::string tensor_table(const Json& tensors) {
     name_width = std::max(name_width, tensor.at("name").get<std::string>().size());
     shape_width = std::max(shape_width, tensor.at("shape").dump().size());
   }
-  std::string text = "\n" + padded("tensor", name_width) + "  kind       dtype  " + padded("shape", shape_width) + "  pieces\n";
+  std::string text = "\n" + padded("tensor", name_width) + "  kind       dtype  " +
+                     padded("shape", shape_width) + "  pieces\n";
   for (const Json& tensor : tensors) {
-    text += padded(tensor.at("name").get<std::string>(), name_width) + "  " + padded(tensor.at("kind").get<std::string>(), 9) + "  " +
-            padded(tensor.at("dtype").get<std::string>(), 5) + "  " + padded(tensor.at("shape").dump(), shape_width) + "  " +
+    text += padded(tensor.at("name").get<std::string>(), name_width) + "  " +
+            padded(tensor.at("kind").get<std::string>(), 9) + "  " +
+            padded(tensor.at("dtype").get<std::string>(), 5) + "  " +
+            padded(tensor.at("shape").dump(), shape_width) + "  " +
             std::to_string(tensor.at("pieces").get<std::size_t>()) + "\n";
   }
   return text;
@@ -94,8 +109,9 @@ std::string tensor_table(const Json& tensors) {
 
 std::string model_line(const Json& model) {
   return std::to_string(model.at("num_layers").get<std::int64_t>()) + " layers, hidden " +
-         std::to_string(model.at("hidden_size").get<std::int64_t>()) + ", " + std::to_string(model.at("num_attention_heads").get<std::int64_t>()) +
-         " heads in " + std::to_string(model.at("num_query_groups").get<std::int64_t>()) + " query groups, ffn " +
+         std::to_string(model.at("hidden_size").get<std::int64_t>()) + ", " +
+         std::to_string(model.at("num_attention_heads").get<std::int64_t>()) + " heads in " +
+         std::to_string(model.at("num_query_groups").get<std::int64_t>()) + " query groups, ffn " +
          std::to_string(model.at("ffn_hidden_size").get<std::int64_t>()) + ", vocabulary " +
          std::to_string(model.at("vocab_size").get<std::int64_t>());
 }
@@ -106,8 +122,12 @@ Json inspect_checkpoint(const std::filesystem::path& root) {
   const auto source = find_checkpoint(root);
   if (!source) throw UserError({root.string() + ": there is no checkpoint", "", "check the path"});
   const bool ours = source->kind == CheckpointSource::Kind::megatron;
-  Json json = {{"folder", source->folder.string()}, {"format", ours ? "megatron" : "hf"},           {"release", source->is_release},
-               {"model_type", source->model_type},  {"model", architecture_to_json(source->model)}, {"tensors", Json::array()}};
+  Json json = {{"folder", source->folder.string()},
+               {"format", ours ? "megatron" : "hf"},
+               {"release", source->is_release},
+               {"model_type", source->model_type},
+               {"model", architecture_to_json(source->model)},
+               {"tensors", Json::array()}};
   ours ? add_manifest(source->folder, json) : add_directory(source->folder, json);
   json["files"] = files_of(source->folder);
   json["parameters"] = sum_of(json["tensors"], "weight", "elements");
@@ -119,23 +139,31 @@ Json inspect_checkpoint(const std::filesystem::path& root) {
 std::string inspection_text(const Json& json) {
   const bool ours = json.at("format") == "megatron";
   std::string text = line("folder", json.at("folder").get<std::string>());
-  text += line("format", ours ? (json.at("release").get<bool>() ? "megatron (release: weights only)" : "megatron") : "Hugging Face");
-  if (const auto type = json.at("model_type").get<std::string>(); !type.empty()) text += line("model_type", type);
+  text += line("format", ours ? (json.at("release").get<bool>() ? "megatron (release: weights only)"
+                                                                : "megatron")
+                              : "Hugging Face");
+  if (const auto type = json.at("model_type").get<std::string>(); !type.empty())
+    text += line("model_type", type);
   if (ours && !json.at("release").get<bool>()) {
     text += line("iteration", std::to_string(json.at("iteration").get<std::int64_t>()));
-    text += line("consumed samples", std::to_string(json.at("consumed_train_samples").get<std::int64_t>()));
+    text += line("consumed samples",
+                 std::to_string(json.at("consumed_train_samples").get<std::int64_t>()));
   }
   text += line("model", model_line(json.at("model")));
-  text += line("parameters",
-               std::to_string(json.at("parameters").get<std::uint64_t>()) + " (" + human_bytes(json.at("weight_bytes").get<std::uint64_t>()) + ")");
+  text += line("parameters", std::to_string(json.at("parameters").get<std::uint64_t>()) + " (" +
+                                 human_bytes(json.at("weight_bytes").get<std::uint64_t>()) + ")");
   if (json.contains("optimizer")) {
-    text += line("optimizer", json.at("optimizer").at("name").get<std::string>() + " after " +
-                                  std::to_string(json.at("optimizer").at("num_steps").get<std::int64_t>()) + " steps (" +
-                                  human_bytes(json.at("optimizer_bytes").get<std::uint64_t>()) + ")");
-    if (const auto& optimizer = json.at("optimizer"); optimizer.contains("loss_scale")) text += line("loss scale", optimizer.at("loss_scale").dump());
+    text +=
+        line("optimizer",
+             json.at("optimizer").at("name").get<std::string>() + " after " +
+                 std::to_string(json.at("optimizer").at("num_steps").get<std::int64_t>()) +
+                 " steps (" + human_bytes(json.at("optimizer_bytes").get<std::uint64_t>()) + ")");
+    if (const auto& optimizer = json.at("optimizer"); optimizer.contains("loss_scale"))
+      text += line("loss scale", optimizer.at("loss_scale").dump());
   }
   for (const Json& file : json.at("files"))
-    text += line("file", file.at("name").get<std::string>() + " (" + human_bytes(file.at("bytes").get<std::uint64_t>()) + ")");
+    text += line("file", file.at("name").get<std::string>() + " (" +
+                             human_bytes(file.at("bytes").get<std::uint64_t>()) + ")");
   return text + tensor_table(json.at("tensors"));
 }
 

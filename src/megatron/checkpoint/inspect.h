@@ -1,4 +1,5 @@
-// `megatron checkpoint inspect`: what a checkpoint or a Hugging Face directory holds, as text or JSON.
+// `megatron checkpoint inspect`: what a checkpoint or a Hugging Face directory holds, as text or
+// JSON.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +10,8 @@
 
 namespace megatron {
 
-/// The contents of the latest checkpoint of `root` (or of the folder itself): progress, architecture, tensors, files. UserError when none.
+/// The contents of the latest checkpoint of `root` (or of the folder itself): progress,
+/// architecture, tensors, files. UserError when none.
 Json inspect_checkpoint(const std::filesystem::path& root);
 
 /// The same as lines for people.

@@ -14,14 +14,18 @@ namespace {
 
 const char* kWithoutOptimizer = "add --no-load-optim, or --finetune";
 
-void check_state(const Parameter& parameter, const std::string& name, const ManifestTensor& tensor, const std::string& place) {
+void check_state(const Parameter& parameter, const std::string& name, const ManifestTensor& tensor,
+                 const std::string& place) {
   if (tensor.shape == parameter.sharding().global_shape) return;
-  throw UserError({place + ": tensor '" + name + "' has another shape than its parameter",
-                   shape_text(tensor.shape) + ", expected " + shape_text(parameter.sharding().global_shape), kWithoutOptimizer});
+  throw UserError(
+      {place + ": tensor '" + name + "' has another shape than its parameter",
+       shape_text(tensor.shape) + ", expected " + shape_text(parameter.sharding().global_shape),
+       kWithoutOptimizer});
 }
 
 /// The float32 weights that a run in 16 bits left there.
-void load_main_parameters(const std::filesystem::path& folder, const ParamStore& store, const MainParameters& main) {
+void load_main_parameters(const std::filesystem::path& folder, const ParamStore& store,
+                          const MainParameters& main) {
   ManifestReader reader(folder);
   const std::string place = folder.string();
   std::vector<std::string> missing;
@@ -36,10 +40,12 @@ void load_main_parameters(const std::filesystem::path& folder, const ParamStore&
   }
   require_no_names(place + ": some main parameters are missing there", missing, kWithoutOptimizer);
   for (std::size_t i = 0; i < main.tensors().size(); ++i)
-    fill_piece(reader, main.pieces()[i], kMainParameterPrefix + main.pieces()[i].parameter->name(), main.tensors()[i]);
+    fill_piece(reader, main.pieces()[i], kMainParameterPrefix + main.pieces()[i].parameter->name(),
+               main.tensors()[i]);
 }
 
-/// UserError unless the checkpoint holds exactly the states that the optimizer keeps of every parameter of the model: the same on every rank.
+/// UserError unless the checkpoint holds exactly the states that the optimizer keeps of every
+/// parameter of the model: the same on every rank.
 void check_states(const Manifest& manifest, Optimizer& optimizer, const std::string& place) {
   std::set<std::string> kept;
   std::vector<std::string> missing, unused;
@@ -48,31 +54,40 @@ void check_states(const Manifest& manifest, Optimizer& optimizer, const std::str
       const std::string name = state + "." + parameter;
       const auto found = manifest.tensors.find(name);
       kept.insert(name);
-      if (found == manifest.tensors.end() || found->second.kind != TensorKind::optimizer) missing.push_back(name);
+      if (found == manifest.tensors.end() || found->second.kind != TensorKind::optimizer)
+        missing.push_back(name);
     }
   }
   for (const auto& [name, tensor] : manifest.tensors) {
-    if (tensor.kind == TensorKind::optimizer && !kept.contains(name) && !name.starts_with(kMainParameterPrefix)) unused.push_back(name);
+    if (tensor.kind == TensorKind::optimizer && !kept.contains(name) &&
+        !name.starts_with(kMainParameterPrefix))
+      unused.push_back(name);
   }
   if (missing.empty() && unused.empty()) return;
-  throw UserError({place + ": holds the state of another optimizer (" + manifest.optimizer->name + ")",
-                   missing.empty() ? "not used: " + name_list(unused) : "missing: " + name_list(missing), kWithoutOptimizer});
+  throw UserError(
+      {place + ": holds the state of another optimizer (" + manifest.optimizer->name + ")",
+       missing.empty() ? "not used: " + name_list(unused) : "missing: " + name_list(missing),
+       kWithoutOptimizer});
 }
 
 }  // namespace
 
 std::unique_ptr<WeightReader> open_weights(const CheckpointSource& source) {
-  if (source.kind == CheckpointSource::Kind::hugging_face) return std::make_unique<HfReader>(source.folder);
+  if (source.kind == CheckpointSource::Kind::hugging_face)
+    return std::make_unique<HfReader>(source.folder);
   return std::make_unique<ManifestReader>(source.folder);
 }
 
-void load_weights(const CheckpointSource& source, ParamStore& store) { fill_store(*open_weights(source), source.folder.string(), store); }
+void load_weights(const CheckpointSource& source, ParamStore& store) {
+  fill_store(*open_weights(source), source.folder.string(), store);
+}
 
 void load_weights(const CheckpointSource& source, ParamStore& store, MainParameters& main) {
   load_weights(source, store);
   main.copy_model_params_to_main_params();
   const bool is_ours = source.kind == CheckpointSource::Kind::megatron;
-  if (is_ours && read_manifest(source.folder).tensors.contains(kMainParameterPrefix + main.sums().names().front())) {
+  if (is_ours && read_manifest(source.folder)
+                     .tensors.contains(kMainParameterPrefix + main.sums().names().front())) {
     load_main_parameters(source.folder, store, main);
   } else if (main.has_fp32_copies()) {
     const auto reader = open_weights(source);
@@ -84,18 +99,23 @@ void load_weights(const CheckpointSource& source, ParamStore& store, MainParamet
 
 void load_optimizer(const CheckpointSource& source, Optimizer& optimizer) {
   const std::string place = source.folder.string();
-  if (source.kind != CheckpointSource::Kind::megatron) throw UserError({place + ": holds no optimizer state", "", kWithoutOptimizer});
+  if (source.kind != CheckpointSource::Kind::megatron)
+    throw UserError({place + ": holds no optimizer state", "", kWithoutOptimizer});
   ManifestReader reader(source.folder);
   const Manifest& manifest = reader.manifest();
-  if (!manifest.optimizer) throw UserError({place + ": holds no optimizer state", "it was saved without", kWithoutOptimizer});
+  if (!manifest.optimizer)
+    throw UserError(
+        {place + ": holds no optimizer state", "it was saved without", kWithoutOptimizer});
   check_states(manifest, optimizer, place);
-  optimizer.visit_state([&](const ParameterPiece& piece, const std::string& state, at::Tensor& flat) {
-    const std::string name = state + "." + piece.parameter->name();
-    check_state(*piece.parameter, name, manifest.tensors.at(name), place);
-    fill_piece(reader, piece, name, flat);
-  });
+  optimizer.visit_state(
+      [&](const ParameterPiece& piece, const std::string& state, at::Tensor& flat) {
+        const std::string name = state + "." + piece.parameter->name();
+        check_state(*piece.parameter, name, manifest.tensors.at(name), place);
+        fill_piece(reader, piece, name, flat);
+      });
   optimizer.set_num_steps(manifest.optimizer->num_steps);
-  if (manifest.optimizer->loss_scale) optimizer.set_loss_scale_state(*manifest.optimizer->loss_scale);
+  if (manifest.optimizer->loss_scale)
+    optimizer.set_loss_scale_state(*manifest.optimizer->loss_scale);
 }
 
 TrainingProgress load_progress(const CheckpointSource& source) {

@@ -13,7 +13,8 @@ namespace {
 constexpr const char* kFormat = "megatron-checkpoint";
 constexpr std::int64_t kVersion = 1;
 
-[[noreturn]] void throw_damaged_manifest(const std::string& place, const std::string& what, const std::string& got = {}) {
+[[noreturn]] void throw_damaged_manifest(const std::string& place, const std::string& what,
+                                         const std::string& got = {}) {
   throw UserError({place + ": " + what, got, "the checkpoint is damaged: load another one"});
 }
 
@@ -46,7 +47,9 @@ Json to_json(const ManifestTensor& tensor) {
 Json to_json(const OptimizerRecord& optimizer) {
   Json json = {{"name", optimizer.name}, {"num_steps", optimizer.num_steps}};
   if (const auto& scale = optimizer.loss_scale) {
-    json["loss_scale"] = {{"scale", scale->scale}, {"growth_tracker", scale->growth_tracker}, {"hysteresis_tracker", scale->hysteresis_tracker}};
+    json["loss_scale"] = {{"scale", scale->scale},
+                          {"growth_tracker", scale->growth_tracker},
+                          {"hysteresis_tracker", scale->hysteresis_tracker}};
   }
   return json;
 }
@@ -81,19 +84,23 @@ Json to_json(const Manifest& manifest) {
 
 std::int64_t count(const Json& object, const char* key, const std::string& place) {
   const std::int64_t value = json_int(object, key, place);
-  if (value < 0) throw_damaged_manifest(place, std::string("field '") + key + "' must not be negative", std::to_string(value));
+  if (value < 0)
+    throw_damaged_manifest(place, std::string("field '") + key + "' must not be negative",
+                           std::to_string(value));
   return value;
 }
 
 /// Nothing when the optimizer had no dynamic loss scale.
-std::optional<LossScaleState> read_loss_scale(const Json& optimizer, const std::string& optimizer_place) {
+std::optional<LossScaleState> read_loss_scale(const Json& optimizer,
+                                              const std::string& optimizer_place) {
   if (!optimizer.contains("loss_scale")) return std::nullopt;
   const Json& json = optimizer.at("loss_scale");
   const std::string place = optimizer_place + ": loss_scale";
   const LossScaleState state{.scale = json_double(json, "scale", place),
                              .growth_tracker = count(json, "growth_tracker", place),
                              .hysteresis_tracker = json_int(json, "hysteresis_tracker", place)};
-  if (!(state.scale > 0)) throw_damaged_manifest(place, "field 'scale' must be positive", std::to_string(state.scale));
+  if (!(state.scale > 0))
+    throw_damaged_manifest(place, "field 'scale' must be positive", std::to_string(state.scale));
   return state;
 }
 
@@ -109,12 +116,15 @@ TrainingProgress read_progress(const Json& json, const std::string& source) {
 
 Shape read_extents(const Json& object, const char* key, const std::string& place) {
   const Json& list = json_at(object, key, place);
-  if (!list.is_array()) throw_damaged_manifest(place, std::string("field '") + key + "' must be a list of integers");
+  if (!list.is_array())
+    throw_damaged_manifest(place, std::string("field '") + key + "' must be a list of integers");
   Shape shape;
   for (const Json& extent : list) {
-    if (!extent.is_number_integer() || (extent.is_number_unsigned() && extent.get<std::uint64_t>() > (std::uint64_t{1} << 62)) ||
+    if (!extent.is_number_integer() ||
+        (extent.is_number_unsigned() && extent.get<std::uint64_t>() > (std::uint64_t{1} << 62)) ||
         extent.get<std::int64_t>() < 0) {
-      throw_damaged_manifest(place, std::string("field '") + key + "' must hold non-negative integers", extent.dump());
+      throw_damaged_manifest(
+          place, std::string("field '") + key + "' must hold non-negative integers", extent.dump());
     }
     shape.push_back(extent.get<std::int64_t>());
   }
@@ -140,7 +150,8 @@ Piece read_piece(const Json& json, const std::string& place) {
 
 ManifestTensor read_tensor(const Json& json, const std::string& place) {
   ManifestTensor tensor{.shape = read_extents(json, "shape", place), .pieces = {}};
-  const std::string kind = json_string(json, "kind", place), type = json_string(json, "dtype", place);
+  const std::string kind = json_string(json, "kind", place),
+                    type = json_string(json, "dtype", place);
   if (kind != "weight" && kind != "optimizer") throw_damaged_manifest(place, "unknown kind", kind);
   tensor.kind = kind == "weight" ? TensorKind::weight : TensorKind::optimizer;
   const auto known = parse_safetensors_dtype(type);
@@ -160,7 +171,8 @@ std::string tiling_error(const ManifestTensor& tensor) {
 
 const Json& object_at(const Json& json, const char* key, const std::string& source) {
   const Json& value = json_at(json, key, source);
-  if (!value.is_object()) throw_damaged_manifest(source, std::string("field '") + key + "' must be an object");
+  if (!value.is_object())
+    throw_damaged_manifest(source, std::string("field '") + key + "' must be an object");
   return value;
 }
 
@@ -184,7 +196,8 @@ void check_format(const Json& json, const std::string& source) {
 void check_own_checksum(Json json, const std::string& source) {
   const std::uint64_t stored = read_checksum(json_at(json, "xxh3", source), source);
   json.erase("xxh3");
-  if (checksum(json.dump()) != stored) throw_damaged_manifest(source, "its content does not match its own checksum (field 'xxh3')");
+  if (checksum(json.dump()) != stored)
+    throw_damaged_manifest(source, "its content does not match its own checksum (field 'xxh3')");
 }
 
 }  // namespace
@@ -204,7 +217,8 @@ Manifest parse_manifest(const std::string& text, const std::string& source) {
   manifest.model = object_at(json, "model", source);
   manifest.settings = object_at(json, "settings", source);
   manifest.model_type = json_string(json, "model_type", source);
-  if (json.contains("rerun_state_machine")) manifest.rerun_state = object_at(json, "rerun_state_machine", source);
+  if (json.contains("rerun_state_machine"))
+    manifest.rerun_state = object_at(json, "rerun_state_machine", source);
   if (const Json& optimizer = json_at(json, "optimizer", source); !optimizer.is_null()) {
     const std::string place = source + ": optimizer";
     manifest.optimizer = OptimizerRecord{.name = json_string(optimizer, "name", place),
@@ -212,20 +226,24 @@ Manifest parse_manifest(const std::string& text, const std::string& source) {
                                          .loss_scale = read_loss_scale(optimizer, place)};
   }
   for (const auto& [name, value] : object_at(json, "files", source).items()) {
-    if (name.empty() || name[0] == '/' || name.find("..") != std::string::npos) throw_damaged_manifest(source, "a carried file must lie below the folder", name);
+    if (name.empty() || name[0] == '/' || name.find("..") != std::string::npos)
+      throw_damaged_manifest(source, "a carried file must lie below the folder", name);
     manifest.files[name] = read_checksum(value, source + ": file '" + name + "'");
   }
   if (json.contains("headers")) read_headers(json, source, manifest);
   for (const auto& [name, value] : object_at(json, "tensors", source).items()) {
     const std::string place = source + ": tensor '" + name + "'";
-    const ManifestTensor& tensor = manifest.tensors.emplace(name, read_tensor(value, place)).first->second;
-    if (const std::string fault = tiling_error(tensor); !fault.empty()) throw_damaged_manifest(place, fault);
+    const ManifestTensor& tensor =
+        manifest.tensors.emplace(name, read_tensor(value, place)).first->second;
+    if (const std::string fault = tiling_error(tensor); !fault.empty())
+      throw_damaged_manifest(place, fault);
   }
   return manifest;
 }
 
 std::string manifest_part_text(const Manifest& manifest) {
-  return Json{{"headers", to_json(manifest.headers)}, {"tensors", to_json(manifest.tensors)}}.dump();
+  return Json{{"headers", to_json(manifest.headers)}, {"tensors", to_json(manifest.tensors)}}
+      .dump();
 }
 
 void merge_manifest_part(Manifest& manifest, const std::string& text, const std::string& source) {
@@ -240,7 +258,8 @@ void merge_manifest_part(Manifest& manifest, const std::string& text, const std:
 
 std::string tiling_error(const Manifest& manifest) {
   for (const auto& [name, tensor] : manifest.tensors) {
-    if (const std::string fault = tiling_error(tensor); !fault.empty()) return "tensor '" + name + "': " + fault;
+    if (const std::string fault = tiling_error(tensor); !fault.empty())
+      return "tensor '" + name + "': " + fault;
   }
   return {};
 }

@@ -1,5 +1,5 @@
-// The manifest of one checkpoint folder (docs/formats/checkpoint.md): which slices of which global tensors lie in which file, with
-// checksums; and everything that is not a tensor.
+// The manifest of one checkpoint folder (docs/formats/checkpoint.md): which slices of which global
+// tensors lie in which file, with checksums; and everything that is not a tensor.
 #pragma once
 
 #include <cstdint>
@@ -47,11 +47,12 @@ struct Manifest {
   JsonValue model;     ///< architecture_to_json
   JsonValue settings;  ///< for people and for the diff on resume
   std::optional<OptimizerRecord> optimizer;
-  JsonValue rerun_state;                            ///< of a step that is to be run again; null: none
-  std::string model_type;                         ///< Hugging Face family the weights came from; "" for none
-  std::map<std::string, std::uint64_t> files;     ///< auxiliary files (relative path → checksum)
-  std::map<std::string, std::uint64_t> headers;   ///< safetensors files: checksum of the header
-  std::map<std::string, ManifestTensor> tensors;  ///< weights by name; optimizer state as "<state>.<name>"
+  JsonValue rerun_state;   ///< of a step that is to be run again; null: none
+  std::string model_type;  ///< Hugging Face family the weights came from; "" for none
+  std::map<std::string, std::uint64_t> files;    ///< auxiliary files (relative path → checksum)
+  std::map<std::string, std::uint64_t> headers;  ///< safetensors files: checksum of the header
+  std::map<std::string, ManifestTensor>
+      tensors;  ///< weights by name; optimizer state as "<state>.<name>"
 };
 
 inline constexpr const char* kManifestFile = "manifest.json";

@@ -7,11 +7,14 @@
 namespace megatron {
 namespace {
 
-constexpr const char* kOtherIteration = "load another iteration with --ckpt-step (`megatron checkpoint verify --all DIR` says which are whole)";
+constexpr const char* kOtherIteration =
+    "load another iteration with --ckpt-step (`megatron checkpoint verify --all DIR` says which "
+    "are whole)";
 
 }  // namespace
 
-ManifestReader::ManifestReader(std::filesystem::path folder) : folder_(std::move(folder)), manifest_(read_manifest(folder_)) {
+ManifestReader::ManifestReader(std::filesystem::path folder)
+    : folder_(std::move(folder)), manifest_(read_manifest(folder_)) {
   for (const auto& [name, tensor] : manifest_.tensors) {
     const std::string place = (folder_ / kManifestFile).string() + ": tensor '" + name + "'";
     const at::ScalarType type = to_scalar_type(tensor.type, place);
@@ -25,31 +28,39 @@ const SafetensorsFile& ManifestReader::file(const std::string& name) {
   auto opened = std::make_unique<SafetensorsFile>(folder_ / name);
   const auto expected = manifest_.headers.find(name);
   if (expected != manifest_.headers.end() && checksum(opened->header_bytes()) != expected->second) {
-    throw UserError({opened->path().string() + ": checksum of the header does not match", "the data changed since it was written", kOtherIteration});
+    throw UserError({opened->path().string() + ": checksum of the header does not match",
+                     "the data changed since it was written", kOtherIteration});
   }
   file = std::move(opened);
   return *file;
 }
 
-at::Tensor ManifestReader::piece_tensor(const std::string& name, const ManifestTensor& tensor, const Piece& piece) {
+at::Tensor ManifestReader::piece_tensor(const std::string& name, const ManifestTensor& tensor,
+                                        const Piece& piece) {
   const SafetensorsFile& source = file(piece.file);
   const std::string place = source.path().string() + ": tensor '" + name + "'";
   const StoredTensor* stored = source.find(piece.key);
-  if (stored == nullptr) throw UserError({place + ": missing", "the manifest names key '" + piece.key + "'", kOtherIteration});
+  if (stored == nullptr)
+    throw UserError(
+        {place + ": missing", "the manifest names key '" + piece.key + "'", kOtherIteration});
   if (stored->type != tensor.type || stored->shape != piece.region.shape) {
     throw UserError({place + ": dtype or shape differs from the manifest",
-                     std::string(safetensors_dtype_name(stored->type)) + " " + shape_text(stored->shape) + ", the manifest says " +
-                         std::string(safetensors_dtype_name(tensor.type)) + " " + shape_text(piece.region.shape),
+                     std::string(safetensors_dtype_name(stored->type)) + " " +
+                         shape_text(stored->shape) + ", the manifest says " +
+                         std::string(safetensors_dtype_name(tensor.type)) + " " +
+                         shape_text(piece.region.shape),
                      kOtherIteration});
   }
   if (verified_.insert(&piece).second && checksum(source.bytes(*stored)) != piece.checksum) {
     verified_.erase(&piece);
-    throw UserError({place + ": checksum does not match", "the data changed since it was written", kOtherIteration});
+    throw UserError({place + ": checksum does not match", "the data changed since it was written",
+                     kOtherIteration});
   }
   return view_tensor(source, *stored);
 }
 
-void ManifestReader::copy_region(const std::string& name, const Region& region, at::Tensor destination) {
+void ManifestReader::copy_region(const std::string& name, const Region& region,
+                                 at::Tensor destination) {
   const ManifestTensor& tensor = manifest_.tensors.at(name);
   const auto relative = [](Shape offset, const Shape& origin) {
     for (std::size_t dim = 0; dim < offset.size(); ++dim) offset[dim] -= origin[dim];
@@ -58,7 +69,8 @@ void ManifestReader::copy_region(const std::string& name, const Region& region, 
   for (const Piece& piece : tensor.pieces) {
     const auto common = intersect(piece.region, region);
     if (!common) continue;
-    const at::Tensor from = narrow_to(piece_tensor(name, tensor, piece), relative(common->offset, piece.region.offset), common->shape);
+    const at::Tensor from = narrow_to(piece_tensor(name, tensor, piece),
+                                      relative(common->offset, piece.region.offset), common->shape);
     narrow_to(destination, relative(common->offset, region.offset), common->shape).copy_(from);
   }
 }

@@ -1,4 +1,5 @@
-// Reads tensors of one of our checkpoint folders by slices, every piece's checksum verified before its first use.
+// Reads tensors of one of our checkpoint folders by slices, every piece's checksum verified before
+// its first use.
 #pragma once
 
 #include <filesystem>
@@ -23,7 +24,8 @@ class ManifestReader : public WeightReader {
   void copy_region(const std::string& name, const Region& region, at::Tensor destination) override;
 
   /// The file, key, dtype, shape and checksum of a piece; UserError naming file and tensor.
-  at::Tensor piece_tensor(const std::string& name, const ManifestTensor& tensor, const Piece& piece);
+  at::Tensor piece_tensor(const std::string& name, const ManifestTensor& tensor,
+                          const Piece& piece);
   const SafetensorsFile& file(const std::string& name);
 
  private:

@@ -22,7 +22,8 @@ void copy_member(const Field& field, const TransformerConfig& from, TransformerC
 }
 
 /// The source's architecture as the given flags would change it.
-TransformerConfig with_flags(const CheckpointSource& source, TransformerConfig flags, const ParseResult& parsed) {
+TransformerConfig with_flags(const CheckpointSource& source, TransformerConfig flags,
+                             const ParseResult& parsed) {
   if (flags.num_layers == 0) flags.num_layers = source.model.num_layers;
   flags.window_layers.clear();
   TransformerConfig pattern = flags;
@@ -30,39 +31,49 @@ TransformerConfig with_flags(const CheckpointSource& source, TransformerConfig f
   flags.window_layers = pattern.window_layers;
   TransformerConfig candidate = source.model;
   for (const Field& field : forward_members().set().fields) {
-    if (field.name != "vocab_size" && !given_by(field.name, parsed).empty()) copy_member(field, flags, candidate);
+    if (field.name != "vocab_size" && !given_by(field.name, parsed).empty())
+      copy_member(field, flags, candidate);
   }
   if (candidate.ffn_hidden_size == 0) candidate.ffn_hidden_size = source.model.ffn_hidden_size;
   if (candidate.kv_channels == 0) candidate.kv_channels = source.model.kv_channels;
-  if (candidate.max_position_embeddings == 0) candidate.max_position_embeddings = source.model.max_position_embeddings;
+  if (candidate.max_position_embeddings == 0)
+    candidate.max_position_embeddings = source.model.max_position_embeddings;
   return candidate;
 }
 
-void refuse_contradictions(const CheckpointSource& source, const TransformerConfig& candidate, const ParseResult& parsed) {
-  const bool differ_in_positions = source.model.position_embedding_type != candidate.position_embedding_type;
+void refuse_contradictions(const CheckpointSource& source, const TransformerConfig& candidate,
+                           const ParseResult& parsed) {
+  const bool differ_in_positions =
+      source.model.position_embedding_type != candidate.position_embedding_type;
   std::map<std::string, std::string> differences;  // by the flag: one may set several members
   for (const ArchitectureDifference& difference : forward_differences(source.model, candidate)) {
     const std::string where = given_by(difference.member, parsed);
     if (where.empty()) continue;
-    if (differ_in_positions && difference.member == "max_position_embeddings") continue;  // only learned positions have a number
+    if (differ_in_positions && difference.member == "max_position_embeddings")
+      continue;  // only learned positions have a number
     std::string& text = differences[where];
-    text += (text.empty() ? "" : "; ") + difference.member + " is " + difference.left + " there, the flag says " + difference.right;
+    text += (text.empty() ? "" : "; ") + difference.member + " is " + difference.left +
+            " there, the flag says " + difference.right;
   }
   Problems problems;
-  for (const auto& [where, text] : differences) problems.add({where + " contradicts " + source.folder.string(), text, "leave it out"});
+  for (const auto& [where, text] : differences)
+    problems.add({where + " contradicts " + source.folder.string(), text, "leave it out"});
   problems.throw_if_any();
 }
 
 }  // namespace
 
-TransformerConfig merge_architecture(const CheckpointSource& source, const TransformerConfig& flags, const ParseResult& parsed) {
+TransformerConfig merge_architecture(const CheckpointSource& source, const TransformerConfig& flags,
+                                     const ParseResult& parsed) {
   const TransformerConfig candidate = with_flags(source, flags, parsed);
   refuse_contradictions(source, candidate, parsed);
   TransformerConfig merged = source.model;
   for (const Field& field : training_members().set().fields) {
-    if (!given_by(field.name, parsed).empty() || !source.given_training_fields.contains(field.name)) copy_member(field, flags, merged);
+    if (!given_by(field.name, parsed).empty() || !source.given_training_fields.contains(field.name))
+      copy_member(field, flags, merged);
   }
-  if (merged.position_embedding_type != PositionEmbedding::learned_absolute) merged.max_position_embeddings = candidate.max_position_embeddings;
+  if (merged.position_embedding_type != PositionEmbedding::learned_absolute)
+    merged.max_position_embeddings = candidate.max_position_embeddings;
   resolve(merged);
   return merged;
 }

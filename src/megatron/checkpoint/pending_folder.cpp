@@ -14,18 +14,24 @@ namespace {
 
 constexpr std::uint64_t kSpareBytes = std::uint64_t{1} << 20;
 
-fs::path parent_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
+fs::path parent_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
 
 /// "/a/b/" → "/a/b": the temporary name must be a neighbour.
-fs::path without_trailing_slash(fs::path path) { return path.has_filename() ? path : path.parent_path(); }
+fs::path without_trailing_slash(fs::path path) {
+  return path.has_filename() ? path : path.parent_path();
+}
 
 fs::path backup_path(const fs::path& path) { return path.string() + ".old" + temporary_suffix(); }
 
 [[noreturn]] void throw_no_space(const fs::path& folder, const std::string& got) {
-  throw UserError({"not enough free space at " + folder.string(), got, "free space there, or choose another folder"});
+  throw UserError({"not enough free space at " + folder.string(), got,
+                   "free space there, or choose another folder"});
 }
 
-/// What statvfs does not say: whether this user's quota has room. File systems that cannot tell let it pass.
+/// What statvfs does not say: whether this user's quota has room. File systems that cannot tell let
+/// it pass.
 void check_quota(const fs::path& folder, std::uint64_t bytes, FileSystem& files) {
   const fs::path path = folder / (".space.tmp." + std::to_string(::getpid()));
   const int descriptor = files.create(path);
@@ -33,8 +39,12 @@ void check_quota(const fs::path& folder, std::uint64_t bytes, FileSystem& files)
   const int code = files.preallocate(descriptor, bytes) == 0 ? 0 : errno;
   files.close(descriptor);
   try_remove_tree(path, files);
-  if (code == EDQUOT) throw_no_space(folder, "your quota does not hold the " + std::to_string(bytes) + " bytes that are needed");
-  if (code == ENOSPC) throw_no_space(folder, "the disk does not hold the " + std::to_string(bytes) + " bytes that are needed");
+  if (code == EDQUOT)
+    throw_no_space(
+        folder, "your quota does not hold the " + std::to_string(bytes) + " bytes that are needed");
+  if (code == ENOSPC)
+    throw_no_space(
+        folder, "the disk does not hold the " + std::to_string(bytes) + " bytes that are needed");
 }
 
 }  // namespace
@@ -42,7 +52,9 @@ void check_quota(const fs::path& folder, std::uint64_t bytes, FileSystem& files)
 void require_free_space(const fs::path& folder, std::uint64_t bytes, FileSystem& files) {
   const std::uint64_t needed = bytes + kSpareBytes;
   const auto free = files.free_bytes(folder);
-  if (free && *free < needed) throw_no_space(folder, std::to_string(*free) + " bytes are free, " + std::to_string(needed) + " are needed");
+  if (free && *free < needed)
+    throw_no_space(folder, std::to_string(*free) + " bytes are free, " + std::to_string(needed) +
+                               " are needed");
   check_quota(folder, needed, files);
 }
 
@@ -54,7 +66,8 @@ void remove_folder_atomically(const fs::path& folder, FileSystem& files) {
   remove_tree(unnamed, files);
 }
 
-PendingFolder::PendingFolder(fs::path final_path, FileSystem& files) : files_(files), final_path_(without_trailing_slash(std::move(final_path))) {
+PendingFolder::PendingFolder(fs::path final_path, FileSystem& files)
+    : files_(files), final_path_(without_trailing_slash(std::move(final_path))) {
   path_ = final_path_.string() + temporary_suffix();
   remove_tree(path_, files_);
   try {

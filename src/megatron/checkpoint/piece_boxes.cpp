@@ -7,9 +7,12 @@
 namespace megatron {
 namespace {
 
-/// Appends the slices of elements [first, first + count) of the dimensions from `dim` on; the ones before it are at `prefix`.
-void append_regions(const Shape& shape, std::size_t dim, const Shape& prefix, std::int64_t first, std::int64_t count, std::vector<Region>& regions) {
-  const std::int64_t row = num_elements({shape.begin() + static_cast<std::ptrdiff_t>(dim) + 1, shape.end()});
+/// Appends the slices of elements [first, first + count) of the dimensions from `dim` on; the ones
+/// before it are at `prefix`.
+void append_regions(const Shape& shape, std::size_t dim, const Shape& prefix, std::int64_t first,
+                    std::int64_t count, std::vector<Region>& regions) {
+  const std::int64_t row =
+      num_elements({shape.begin() + static_cast<std::ptrdiff_t>(dim) + 1, shape.end()});
   const auto descend = [&](std::int64_t elements) {
     Shape inner = prefix;
     inner.push_back(first / row);
@@ -23,7 +26,8 @@ void append_regions(const Shape& shape, std::size_t dim, const Shape& prefix, st
     region.offset.push_back(first / row);
     region.shape.push_back(rows);
     region.offset.resize(shape.size(), 0);
-    region.shape.insert(region.shape.end(), shape.begin() + static_cast<std::ptrdiff_t>(dim) + 1, shape.end());
+    region.shape.insert(region.shape.end(), shape.begin() + static_cast<std::ptrdiff_t>(dim) + 1,
+                        shape.end());
     regions.push_back(std::move(region));
     first += rows * row;
     count -= rows * row;
@@ -45,10 +49,12 @@ std::vector<Region> flat_range_regions(const Shape& shape, std::int64_t first, s
   return regions;
 }
 
-std::vector<PieceBox> piece_boxes(const ParameterPiece& piece, const at::Tensor& flat, const std::vector<TensorSlice>& slices) {
+std::vector<PieceBox> piece_boxes(const ParameterPiece& piece, const at::Tensor& flat,
+                                  const std::vector<TensorSlice>& slices) {
   std::vector<PieceBox> result;
   std::int64_t begin = 0;
-  for (const Region& region : flat_range_regions(piece.parameter->local_shape(), piece.first, piece.count)) {
+  for (const Region& region :
+       flat_range_regions(piece.parameter->local_shape(), piece.first, piece.count)) {
     const std::int64_t size = num_elements(region.shape);
     const at::Tensor part = flat.narrow(0, begin, size).view(region.shape);
     begin += size;
@@ -56,13 +62,17 @@ std::vector<PieceBox> piece_boxes(const ParameterPiece& piece, const at::Tensor&
       const auto common = intersect(region, {box.local_offset, box.shape});
       if (!common) continue;
       Region global = *common;
-      for (std::size_t dim = 0; dim < global.offset.size(); ++dim) global.offset[dim] += box.global_offset[dim] - box.local_offset[dim];
-      result.push_back({std::move(global), narrow_to(part, difference(common->offset, region.offset), common->shape)});
+      for (std::size_t dim = 0; dim < global.offset.size(); ++dim)
+        global.offset[dim] += box.global_offset[dim] - box.local_offset[dim];
+      result.push_back({std::move(global),
+                        narrow_to(part, difference(common->offset, region.offset), common->shape)});
     }
   }
   return result;
 }
 
-ParameterPiece whole_piece(Parameter& parameter) { return {.parameter = &parameter, .first = 0, .count = num_elements(parameter.local_shape())}; }
+ParameterPiece whole_piece(Parameter& parameter) {
+  return {.parameter = &parameter, .first = 0, .count = num_elements(parameter.local_shape())};
+}
 
 }  // namespace megatron

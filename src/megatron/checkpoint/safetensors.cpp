@@ -16,29 +16,40 @@ namespace {
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 constexpr std::uint64_t kLengthBytes = 8;
 
-[[noreturn]] void throw_damaged_file(const std::string& source, const std::string& what, const std::string& got = {}) {
-  throw UserError({source + ": " + what, got, "the file is damaged or not a safetensors file: copy or download it again"});
+[[noreturn]] void throw_damaged_file(const std::string& source, const std::string& what,
+                                     const std::string& got = {}) {
+  throw UserError({source + ": " + what, got,
+                   "the file is damaged or not a safetensors file: copy or download it again"});
 }
 
-[[noreturn]] void throw_damaged_tensor(const std::string& source, const std::string& name, const std::string& what, const std::string& got = {}) {
+[[noreturn]] void throw_damaged_tensor(const std::string& source, const std::string& name,
+                                       const std::string& what, const std::string& got = {}) {
   throw_damaged_file(source, "tensor '" + name + "': " + what, got);
 }
 
 std::string_view header_text(const MappedFile& file) {
   const std::string source = file.path().string();
-  if (file.size() < kLengthBytes) throw_damaged_file(source, "too short for a safetensors header", std::to_string(file.size()) + " bytes");
+  if (file.size() < kLengthBytes)
+    throw_damaged_file(source, "too short for a safetensors header",
+                       std::to_string(file.size()) + " bytes");
   std::uint64_t length = 0;
   std::memcpy(&length, file.data(), kLengthBytes);
-  if (length > kMaxHeaderBytes) throw_damaged_file(source, "header length exceeds 100 MB", std::to_string(length));
+  if (length > kMaxHeaderBytes)
+    throw_damaged_file(source, "header length exceeds 100 MB", std::to_string(length));
   if (length > file.size() - kLengthBytes)
-    throw_damaged_file(source, "header length exceeds the file", std::to_string(length) + " bytes of " + std::to_string(file.size()));
+    throw_damaged_file(source, "header length exceeds the file",
+                       std::to_string(length) + " bytes of " + std::to_string(file.size()));
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes, length);
-  if (text.empty() || text.front() != '{') throw_damaged_file(source, "the header must be a JSON object");
+  if (text.empty() || text.front() != '{')
+    throw_damaged_file(source, "the header must be a JSON object");
   return text;
 }
 
-std::uint64_t unsigned_field(const Json& value, const std::string& source, const std::string& name, const char* field) {
-  if (!value.is_number_unsigned()) throw_damaged_tensor(source, name, std::string(field) + " must hold non-negative integers", value.dump());
+std::uint64_t unsigned_field(const Json& value, const std::string& source, const std::string& name,
+                             const char* field) {
+  if (!value.is_number_unsigned())
+    throw_damaged_tensor(source, name, std::string(field) + " must hold non-negative integers",
+                         value.dump());
   return value.get<std::uint64_t>();
 }
 
@@ -48,7 +59,8 @@ Shape read_shape(const Json& entry, const std::string& source, const std::string
   Shape shape;
   for (const Json& extent : json) {
     const std::uint64_t value = unsigned_field(extent, source, name, "shape");
-    if (value > (std::uint64_t{1} << 62)) throw_damaged_tensor(source, name, "shape is too large", json.dump());
+    if (value > (std::uint64_t{1} << 62))
+      throw_damaged_tensor(source, name, "shape is too large", json.dump());
     shape.push_back(static_cast<std::int64_t>(value));
   }
   return shape;
@@ -63,40 +75,55 @@ StoredTensor read_entry(const std::string& name, const Json& entry, const std::s
   tensor.type = *known;
   tensor.shape = read_shape(entry, source, name);
   const Json& offsets = json_at(entry, "data_offsets", place);
-  if (!offsets.is_array() || offsets.size() != 2) throw_damaged_tensor(source, name, "data_offsets must be [begin, end]");
+  if (!offsets.is_array() || offsets.size() != 2)
+    throw_damaged_tensor(source, name, "data_offsets must be [begin, end]");
   tensor.begin = unsigned_field(offsets[0], source, name, "data_offsets");
   tensor.end = unsigned_field(offsets[1], source, name, "data_offsets");
   for (const auto& [key, value] : entry.items()) {
-    if (key != "dtype" && key != "shape" && key != "data_offsets") throw_damaged_tensor(source, name, "unknown field", key);
+    if (key != "dtype" && key != "shape" && key != "data_offsets")
+      throw_damaged_tensor(source, name, "unknown field", key);
   }
   return tensor;
 }
 
 void check_sizes(const StoredTensor& tensor, std::uint64_t data_size, const std::string& source) {
-  const std::string got = "[" + std::to_string(tensor.begin) + ", " + std::to_string(tensor.end) + "]";
-  if (tensor.end < tensor.begin) throw_damaged_tensor(source, tensor.name, "data_offsets run backwards", got);
+  const std::string got =
+      "[" + std::to_string(tensor.begin) + ", " + std::to_string(tensor.end) + "]";
+  if (tensor.end < tensor.begin)
+    throw_damaged_tensor(source, tensor.name, "data_offsets run backwards", got);
   if (tensor.end > data_size)
-    throw_damaged_tensor(source, tensor.name, "data_offsets lie outside the file", got + " of " + std::to_string(data_size) + " bytes");
+    throw_damaged_tensor(source, tensor.name, "data_offsets lie outside the file",
+                         got + " of " + std::to_string(data_size) + " bytes");
   const auto elements = checked_num_elements(tensor.shape);
   std::uint64_t bytes = 0;
-  if (!elements || __builtin_mul_overflow(static_cast<std::uint64_t>(*elements), element_size(tensor.type), &bytes) || bytes != tensor.num_bytes()) {
-    throw_damaged_tensor(
-        source, tensor.name, "shape and dtype do not match data_offsets",
-        shape_text(tensor.shape) + " " + std::string(safetensors_dtype_name(tensor.type)) + " in " + std::to_string(tensor.num_bytes()) + " bytes");
+  if (!elements ||
+      __builtin_mul_overflow(static_cast<std::uint64_t>(*elements), element_size(tensor.type),
+                             &bytes) ||
+      bytes != tensor.num_bytes()) {
+    throw_damaged_tensor(source, tensor.name, "shape and dtype do not match data_offsets",
+                         shape_text(tensor.shape) + " " +
+                             std::string(safetensors_dtype_name(tensor.type)) + " in " +
+                             std::to_string(tensor.num_bytes()) + " bytes");
   }
 }
 
-void check_no_holes(const std::vector<StoredTensor>& tensors, std::uint64_t data_size, const std::string& source) {
+void check_no_holes(const std::vector<StoredTensor>& tensors, std::uint64_t data_size,
+                    const std::string& source) {
   std::uint64_t position = 0;
   for (const StoredTensor& tensor : tensors) {
     if (tensor.begin != position) {
-      throw_damaged_tensor(source, tensor.name, tensor.begin < position ? "its data overlaps the tensor before it" : "there is a hole before its data",
-                    "begins at " + std::to_string(tensor.begin) + ", expected " + std::to_string(position));
+      throw_damaged_tensor(
+          source, tensor.name,
+          tensor.begin < position ? "its data overlaps the tensor before it"
+                                  : "there is a hole before its data",
+          "begins at " + std::to_string(tensor.begin) + ", expected " + std::to_string(position));
     }
     position = tensor.end;
   }
   if (position != data_size) {
-    throw_damaged_file(source, "the file's size does not match its header", std::to_string(data_size) + " bytes of data, expected " + std::to_string(position));
+    throw_damaged_file(
+        source, "the file's size does not match its header",
+        std::to_string(data_size) + " bytes of data, expected " + std::to_string(position));
   }
 }
 
@@ -104,20 +131,24 @@ std::map<std::string, std::string> read_metadata(const Json& object, const std::
   std::map<std::string, std::string> metadata;
   if (!object.is_object()) throw_damaged_file(source, "__metadata__ must be an object of strings");
   for (const auto& [key, value] : object.items()) {
-    if (!value.is_string()) throw_damaged_file(source, "__metadata__ field '" + key + "' must be a string");
+    if (!value.is_string())
+      throw_damaged_file(source, "__metadata__ field '" + key + "' must be a string");
     metadata[key] = value.get<std::string>();
   }
   return metadata;
 }
 
-std::string header_of(const std::vector<TensorHeader>& headers, const std::map<std::string, std::string>& metadata) {
+std::string header_of(const std::vector<TensorHeader>& headers,
+                      const std::map<std::string, std::string>& metadata) {
   Json header = Json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::uint64_t position = 0;
   for (const TensorHeader& head : headers) {
     const std::uint64_t end = position + head.num_bytes();
     MEGATRON_CHECK(!header.contains(head.name), "tensor ", head.name, " twice in one file");
-    header[head.name] = {{"dtype", std::string(safetensors_dtype_name(head.type))}, {"shape", head.shape}, {"data_offsets", {position, end}}};
+    header[head.name] = {{"dtype", std::string(safetensors_dtype_name(head.type))},
+                         {"shape", head.shape},
+                         {"data_offsets", {position, end}}};
     position = end;
   }
   std::string text = header.dump();
@@ -140,8 +171,9 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {
     tensors_.push_back(read_entry(name, entry, source));
     check_sizes(tensors_.back(), data_.size(), source);
   }
-  std::sort(tensors_.begin(), tensors_.end(),
-            [](const StoredTensor& a, const StoredTensor& b) { return a.begin != b.begin ? a.begin < b.begin : a.end < b.end; });
+  std::sort(tensors_.begin(), tensors_.end(), [](const StoredTensor& a, const StoredTensor& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+  });
   check_no_holes(tensors_, data_.size(), source);
   for (std::size_t i = 0; i < tensors_.size(); ++i) by_name_.emplace(tensors_[i].name, i);
 }
@@ -151,27 +183,34 @@ const StoredTensor* SafetensorsFile::find(std::string_view name) const {
   return found == by_name_.end() ? nullptr : &tensors_[found->second];
 }
 
-std::uint64_t TensorHeader::num_bytes() const { return static_cast<std::uint64_t>(num_elements(shape)) * element_size(type); }
+std::uint64_t TensorHeader::num_bytes() const {
+  return static_cast<std::uint64_t>(num_elements(shape)) * element_size(type);
+}
 
 void sort_for_writing(std::vector<TensorHeader>& headers) {
   std::stable_sort(headers.begin(), headers.end(),
-                   [](const TensorHeader& a, const TensorHeader& b) { return element_size(a.type) > element_size(b.type); });
+                   [](const TensorHeader& a, const TensorHeader& b) {
+                     return element_size(a.type) > element_size(b.type);
+                   });
 }
 
-SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<TensorHeader> headers, const std::map<std::string, std::string>& metadata,
+SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<TensorHeader> headers,
+                                     const std::map<std::string, std::string>& metadata,
                                      FileSystem& files)
     : headers_(std::move(headers)), writer_(path, files) {
   sort_for_writing(headers_);
   const std::string text = header_of(headers_, metadata);
   const std::uint64_t length = text.size();
-  const std::string header = std::string(reinterpret_cast<const char*>(&length), sizeof length) + text;
+  const std::string header =
+      std::string(reinterpret_cast<const char*>(&length), sizeof length) + text;
   header_checksum_ = checksum(header);
   writer_.write(header);
 }
 
 void SafetensorsWriter::write(std::span<const std::byte> bytes) {
   MEGATRON_CHECK(next_ < headers_.size(), "more tensors than headers");
-  MEGATRON_CHECK(bytes.size() == headers_[next_].num_bytes(), "tensor ", headers_[next_].name, " has ", bytes.size(), " bytes");
+  MEGATRON_CHECK(bytes.size() == headers_[next_].num_bytes(), "tensor ", headers_[next_].name,
+                 " has ", bytes.size(), " bytes");
   writer_.write(bytes.data(), bytes.size());
   ++next_;
 }

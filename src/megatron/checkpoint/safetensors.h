@@ -1,5 +1,5 @@
-// safetensors files (docs/formats/safetensors.md): a JSON header and one run of bytes. The reader maps the file and validates it whole;
-// the writer streams.
+// safetensors files (docs/formats/safetensors.md): a JSON header and one run of bytes. The reader
+// maps the file and validates it whole; the writer streams.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,8 @@ struct StoredTensor {
   std::uint64_t num_bytes() const { return end - begin; }
 };
 
-/// A mapped file. Construction checks everything: header length, JSON, names, dtypes, shapes, offsets without holes or overlaps, size.
+/// A mapped file. Construction checks everything: header length, JSON, names, dtypes, shapes,
+/// offsets without holes or overlaps, size.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const fs::path& path);
@@ -37,10 +38,14 @@ class SafetensorsFile {
   /// Null when there is none of that name.
   const StoredTensor* find(std::string_view name) const;
   /// Valid as long as this object. Aligned to the element only when the writer saw to it.
-  std::span<const std::byte> bytes(const StoredTensor& tensor) const { return data_.subspan(tensor.begin, tensor.num_bytes()); }
+  std::span<const std::byte> bytes(const StoredTensor& tensor) const {
+    return data_.subspan(tensor.begin, tensor.num_bytes());
+  }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   /// What lies before the data: length and JSON.
-  std::span<const std::byte> header_bytes() const { return file_.bytes().first(file_.size() - data_.size()); }
+  std::span<const std::byte> header_bytes() const {
+    return file_.bytes().first(file_.size() - data_.size());
+  }
 
  private:
   MappedFile file_;
@@ -59,10 +64,12 @@ struct TensorHeader {
   std::uint64_t num_bytes() const;
 };
 
-/// Writes the header at once, then takes the tensors' bytes one by one in `order()`: larger elements first, so that every tensor is aligned.
+/// Writes the header at once, then takes the tensors' bytes one by one in `order()`: larger
+/// elements first, so that every tensor is aligned.
 class SafetensorsWriter {
  public:
-  SafetensorsWriter(const fs::path& path, std::vector<TensorHeader> headers, const std::map<std::string, std::string>& metadata = {},
+  SafetensorsWriter(const fs::path& path, std::vector<TensorHeader> headers,
+                    const std::map<std::string, std::string>& metadata = {},
                     FileSystem& files = default_file_system());
 
   const std::vector<TensorHeader>& order() const { return headers_; }

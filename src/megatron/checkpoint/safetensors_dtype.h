@@ -7,7 +7,25 @@
 
 namespace megatron {
 
-enum class SafetensorsDtype { BOOL, U8, I8, F8_E5M2, F8_E4M3, F8_E8M0, I16, U16, F16, BF16, I32, U32, F32, C64, F64, I64, U64 };
+enum class SafetensorsDtype {
+  BOOL,
+  U8,
+  I8,
+  F8_E5M2,
+  F8_E4M3,
+  F8_E8M0,
+  I16,
+  U16,
+  F16,
+  BF16,
+  I32,
+  U32,
+  F32,
+  C64,
+  F64,
+  I64,
+  U64
+};
 
 std::string_view safetensors_dtype_name(SafetensorsDtype type);
 /// Nothing for a spelling that is not known.

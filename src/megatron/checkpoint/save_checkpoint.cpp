@@ -4,9 +4,9 @@
 #include <set>
 
 #include "megatron/base/error.h"
-#include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/checkpoint/checkpoint_writer.h"
 #include "megatron/checkpoint/piece_boxes.h"
 #include "megatron/checkpoint/tensor_bytes.h"
@@ -18,11 +18,13 @@ namespace {
 
 Json settings_to_json(const Settings& settings) {
   Json json = Json::object();
-  for (const Field& field : settings_table().set().fields) json[field.name] = join_values(field.get(&settings));
+  for (const Field& field : settings_table().set().fields)
+    json[field.name] = join_values(field.get(&settings));
   return json;
 }
 
-/// Which parameters this rank writes of what every data-parallel rank holds: each rank about as much as the others.
+/// Which parameters this rank writes of what every data-parallel rank holds: each rank about as
+/// much as the others.
 std::set<const Parameter*> parameters_to_write(const ParamStore& store) {
   const Axis& all = store.data_parallel().all;
   std::vector<std::int64_t> load(static_cast<std::size_t>(all.size), 0);
@@ -38,21 +40,28 @@ std::set<const Parameter*> parameters_to_write(const ParamStore& store) {
 /// Collects what this rank writes: of each tensor the slices that no other rank writes.
 class SavePlanner {
  public:
-  explicit SavePlanner(const ParamStore& store) : data_parallel_(store.data_parallel()), mine_(parameters_to_write(store)) {}
+  explicit SavePlanner(const ParamStore& store)
+      : data_parallel_(store.data_parallel()), mine_(parameters_to_write(store)) {}
 
   void add_weights(const ParamStore& store, std::vector<WriteItem>& pieces) const {
     for (Parameter* parameter : store.parameters()) {
-      if (mine_.contains(parameter)) add(parameter->name(), TensorKind::weight, whole_piece(*parameter), parameter->value().view({-1}), pieces);
+      if (mine_.contains(parameter))
+        add(parameter->name(), TensorKind::weight, whole_piece(*parameter),
+            parameter->value().view({-1}), pieces);
     }
   }
-  /// `flat` is the optimizer's: whole on every rank, or a slice that only the instances of the optimizer share.
-  void add_state(const std::string& name, const ParameterPiece& piece, const at::Tensor& flat, std::vector<WriteItem>& pieces) const {
-    const bool is_mine = data_parallel_.shard.size > 1 ? data_parallel_.replica.rank == 0 : mine_.contains(piece.parameter);
+  /// `flat` is the optimizer's: whole on every rank, or a slice that only the instances of the
+  /// optimizer share.
+  void add_state(const std::string& name, const ParameterPiece& piece, const at::Tensor& flat,
+                 std::vector<WriteItem>& pieces) const {
+    const bool is_mine = data_parallel_.shard.size > 1 ? data_parallel_.replica.rank == 0
+                                                       : mine_.contains(piece.parameter);
     if (is_mine) add(name + piece.parameter->name(), TensorKind::optimizer, piece, flat, pieces);
   }
 
  private:
-  static void add(const std::string& name, TensorKind kind, const ParameterPiece& piece, const at::Tensor& flat, std::vector<WriteItem>& pieces) {
+  static void add(const std::string& name, TensorKind kind, const ParameterPiece& piece,
+                  const at::Tensor& flat, std::vector<WriteItem>& pieces) {
     const Parameter& parameter = *piece.parameter;
     for (PieceBox& box : piece_boxes(piece, flat, parameter.owned_slices())) {
       pieces.push_back({.name = name,
@@ -69,42 +78,51 @@ class SavePlanner {
 };
 
 /// The float32 weights behind 16-bit ones.
-void add_main_parameters(const SavePlanner& list, const MainParameters& main, std::vector<WriteItem>& pieces) {
+void add_main_parameters(const SavePlanner& list, const MainParameters& main,
+                         std::vector<WriteItem>& pieces) {
   if (!main.has_fp32_copies()) return;
-  for (std::size_t i = 0; i < main.tensors().size(); ++i) list.add_state(kMainParameterPrefix, main.pieces()[i], main.tensors()[i], pieces);
+  for (std::size_t i = 0; i < main.tensors().size(); ++i)
+    list.add_state(kMainParameterPrefix, main.pieces()[i], main.tensors()[i], pieces);
 }
 
 }  // namespace
 
-std::filesystem::path save_checkpoint(const std::filesystem::path& root, const SaveRequest& request) {
-  MEGATRON_CHECK(request.model != nullptr && request.weights != nullptr, "a checkpoint needs a model and its weights");
+std::filesystem::path save_checkpoint(const std::filesystem::path& root,
+                                      const SaveRequest& request) {
+  MEGATRON_CHECK(request.model != nullptr && request.weights != nullptr,
+                 "a checkpoint needs a model and its weights");
   CheckpointContent content;
   content.manifest.progress = request.progress;
   content.manifest.model = architecture_to_json(*request.model);
-  content.manifest.settings = request.settings != nullptr ? settings_to_json(*request.settings) : Json::object();
+  content.manifest.settings =
+      request.settings != nullptr ? settings_to_json(*request.settings) : Json::object();
   if (request.origin != nullptr) {
     content.manifest.model_type = request.origin->model_type;
     content.auxiliary_files = request.origin->auxiliary_files;
   }
-  if (request.tokenizer != nullptr) replace_tokenizer_files(*request.tokenizer, content.auxiliary_files);
+  if (request.tokenizer != nullptr)
+    replace_tokenizer_files(*request.tokenizer, content.auxiliary_files);
   const SavePlanner list(*request.weights);
   list.add_weights(*request.weights, content.weights);
   content.manifest.rerun_state = request.rerun_state;
   if (request.optimizer != nullptr) {
-    content.manifest.optimizer = OptimizerRecord{.name = request.settings != nullptr ? request.settings->optimizer.optimizer : "",
-                                                 .num_steps = request.optimizer->num_steps(),
-                                                 .loss_scale = request.optimizer->loss_scale_state()};
+    content.manifest.optimizer = OptimizerRecord{
+        .name = request.settings != nullptr ? request.settings->optimizer.optimizer : "",
+        .num_steps = request.optimizer->num_steps(),
+        .loss_scale = request.optimizer->loss_scale_state()};
     add_main_parameters(list, request.optimizer->main_parameters(), content.optimizer);
-    request.optimizer->visit_state([&](const ParameterPiece& piece, const std::string& state, at::Tensor& flat) {
-      list.add_state(state + ".", piece, flat, content.optimizer);
-    });
+    request.optimizer->visit_state(
+        [&](const ParameterPiece& piece, const std::string& state, at::Tensor& flat) {
+          list.add_state(state + ".", piece, flat, content.optimizer);
+        });
   }
   const std::int64_t iteration = request.progress.iteration;
-  return write_checkpoint(root, iteration_folder(iteration), std::to_string(iteration), std::move(content),
-                          {.lock = request.lock,
-                           .files = request.files != nullptr ? *request.files : default_file_system(),
-                           .world = request.world,
-                           .device = request.weights->device()});
+  return write_checkpoint(
+      root, iteration_folder(iteration), std::to_string(iteration), std::move(content),
+      {.lock = request.lock,
+       .files = request.files != nullptr ? *request.files : default_file_system(),
+       .world = request.world,
+       .device = request.weights->device()});
 }
 
 }  // namespace megatron

@@ -11,11 +11,15 @@
 namespace megatron {
 namespace {
 
-std::uint64_t size_of(const WriteItem& piece) { return static_cast<std::uint64_t>(num_elements(piece.region.shape)) * element_size(piece.type); }
+std::uint64_t size_of(const WriteItem& piece) {
+  return static_cast<std::uint64_t>(num_elements(piece.region.shape)) * element_size(piece.type);
+}
 
 /// The tensor's own name when the piece is the whole tensor; else with the box's offset.
 std::string key_of(const WriteItem& piece) {
-  return piece.region.shape == piece.global_shape ? piece.name : piece.name + "@" + shape_text(piece.region.offset);
+  return piece.region.shape == piece.global_shape
+             ? piece.name
+             : piece.name + "@" + shape_text(piece.region.offset);
 }
 
 std::string shard_name(const ShardFileOptions& files, std::size_t part) {
@@ -29,7 +33,8 @@ std::string shard_name(const ShardFileOptions& files, std::size_t part) {
 }
 
 /// Consecutive pieces that fit into one file.
-std::vector<std::vector<WriteItem>> group_by_file(std::vector<WriteItem> pieces, std::uint64_t max_shard_bytes) {
+std::vector<std::vector<WriteItem>> group_by_file(std::vector<WriteItem> pieces,
+                                                  std::uint64_t max_shard_bytes) {
   std::vector<std::vector<WriteItem>> groups;
   std::uint64_t used = 0;
   for (WriteItem& piece : pieces) {
@@ -44,8 +49,8 @@ std::vector<std::vector<WriteItem>> group_by_file(std::vector<WriteItem> pieces,
   return groups;
 }
 
-void write_file(const std::filesystem::path& folder, const std::string& name, const std::vector<WriteItem>& pieces, Manifest& manifest,
-                FileSystem& file_system) {
+void write_file(const std::filesystem::path& folder, const std::string& name,
+                const std::vector<WriteItem>& pieces, Manifest& manifest, FileSystem& file_system) {
   std::vector<TensorHeader> headers;
   std::unordered_map<std::string, const WriteItem*> by_key;
   for (const WriteItem& piece : pieces) {
@@ -57,7 +62,8 @@ void write_file(const std::filesystem::path& folder, const std::string& name, co
   for (const TensorHeader& head : writer.order()) {
     const WriteItem& piece = *by_key.at(head.name);
     const at::Tensor content = contiguous_cpu(piece.tensor());
-    MEGATRON_CHECK(to_safetensors_dtype(content.scalar_type()) == piece.type, "piece of ", piece.name, " has another type than planned");
+    MEGATRON_CHECK(to_safetensors_dtype(content.scalar_type()) == piece.type, "piece of ",
+                   piece.name, " has another type than planned");
     const auto bytes = tensor_bytes(content);
     writer.write(bytes);
     ManifestTensor& tensor = manifest.tensors[piece.name];
@@ -77,10 +83,11 @@ std::uint64_t num_bytes(const std::vector<WriteItem>& pieces) {
   return total;
 }
 
-void write_shard_files(const std::filesystem::path& folder, const ShardFileOptions& files, std::vector<WriteItem> pieces, Manifest& manifest,
-                  FileSystem& file_system) {
+void write_shard_files(const std::filesystem::path& folder, const ShardFileOptions& files,
+                       std::vector<WriteItem> pieces, Manifest& manifest, FileSystem& file_system) {
   const auto groups = group_by_file(std::move(pieces), files.max_shard_bytes);
-  for (std::size_t part = 0; part < groups.size(); ++part) write_file(folder, shard_name(files, part), groups[part], manifest, file_system);
+  for (std::size_t part = 0; part < groups.size(); ++part)
+    write_file(folder, shard_name(files, part), groups[part], manifest, file_system);
 }
 
 }  // namespace megatron

@@ -27,13 +27,16 @@ struct WriteItem {
 struct ShardFileOptions {
   std::string prefix = "weights";  ///< weights_00000.safetensors, weights_00000_001.safetensors, …
   std::int64_t rank = 0;
-  std::uint64_t max_shard_bytes = std::uint64_t{4} << 30;  ///< of one file, unless a single piece is larger
+  std::uint64_t max_shard_bytes = std::uint64_t{4}
+                                  << 30;  ///< of one file, unless a single piece is larger
 };
 
 std::uint64_t num_bytes(const std::vector<WriteItem>& pieces);
 
-/// Writes the pieces below `folder` through `file_system` and records them, and the files' headers, in `manifest`.
-void write_shard_files(const std::filesystem::path& folder, const ShardFileOptions& files, std::vector<WriteItem> pieces, Manifest& manifest,
-                  FileSystem& file_system = default_file_system());
+/// Writes the pieces below `folder` through `file_system` and records them, and the files' headers,
+/// in `manifest`.
+void write_shard_files(const std::filesystem::path& folder, const ShardFileOptions& files,
+                       std::vector<WriteItem> pieces, Manifest& manifest,
+                       FileSystem& file_system = default_file_system());
 
 }  // namespace megatron

@@ -29,7 +29,8 @@ bool is_number(std::string_view text) {
 bool is_saved_name(std::string_view base) {
   static constexpr std::array names{"release", "latest_checkpointed_iteration.txt", ".space",
                                     kWriteProbe, "metrics.jsonl"};
-  return std::ranges::count(names, base) > 0 || (base.starts_with("iter_") && is_number(base.substr(5)));
+  return std::ranges::count(names, base) > 0 ||
+         (base.starts_with("iter_") && is_number(base.substr(5)));
 }
 
 bool is_process_alive(const std::string& process) {
@@ -50,11 +51,13 @@ bool changed_within_the_hour(const fs::path& path) {
 
 /// Whether the process that made this part has gone, as far as can be told without a lock.
 bool is_abandoned(const fs::path& path, const TemporaryName& temporary) {
-  if (!temporary.host.empty() && temporary.host != host_name()) return !changed_within_the_hour(path);
+  if (!temporary.host.empty() && temporary.host != host_name())
+    return !changed_within_the_hour(path);
   return !is_process_alive(temporary.process);
 }
 
-std::vector<std::pair<fs::path, TemporaryName>> temporaries_in(const fs::path& folder, const std::function<bool(const TemporaryName&)>& is_wanted) {
+std::vector<std::pair<fs::path, TemporaryName>> temporaries_in(
+    const fs::path& folder, const std::function<bool(const TemporaryName&)>& is_wanted) {
   std::vector<std::pair<fs::path, TemporaryName>> found;
   std::error_code code;
   for (const auto& entry : fs::directory_iterator(folder, code)) {
@@ -72,12 +75,17 @@ void restore_or_remove(const fs::path& path, const TemporaryName& temporary, Fil
 
 }  // namespace
 
-std::string temporary_suffix() { return std::string(kFolderMark) + host_name() + "-" + std::to_string(::getpid()); }
+std::string temporary_suffix() {
+  return std::string(kFolderMark) + host_name() + "-" + std::to_string(::getpid());
+}
 
 std::optional<TemporaryName> parse_temporary_name(const std::string& name) {
   TemporaryName found;
-  if (const auto at = name.rfind(kFolderMark), dash = name.rfind('-'); at != std::string::npos && dash > at + kFolderMark.size()) {
-    found = {name.substr(0, at), name.substr(at + kFolderMark.size(), dash - at - kFolderMark.size()), name.substr(dash + 1)};
+  if (const auto at = name.rfind(kFolderMark), dash = name.rfind('-');
+      at != std::string::npos && dash > at + kFolderMark.size()) {
+    found = {name.substr(0, at),
+             name.substr(at + kFolderMark.size(), dash - at - kFolderMark.size()),
+             name.substr(dash + 1)};
   } else if (const auto dot = name.rfind(kFileMark); dot != std::string::npos) {
     found = {name.substr(0, dot), {}, name.substr(dot + kFileMark.size())};
   }
@@ -93,20 +101,25 @@ bool is_temporary_name(const std::string& name) {
 }
 
 void remove_stale_temporaries(const fs::path& root, bool is_locked, FileSystem& files) {
-  for (const auto& [path, temporary] : temporaries_in(root, [](const TemporaryName& found) { return is_saved_name(found.base); })) {
+  for (const auto& [path, temporary] :
+       temporaries_in(root, [](const TemporaryName& found) { return is_saved_name(found.base); })) {
     if (is_locked || is_abandoned(path, temporary)) restore_or_remove(path, temporary, files);
   }
 }
 
 void remove_stale_temporaries_of(const fs::path& final_path, FileSystem& files) {
   const std::string name = final_path.filename().string();
-  for (const auto& [path, temporary] : temporaries_in(final_path.parent_path(), [&](const TemporaryName& found) { return found.base == name; })) {
+  for (const auto& [path, temporary] :
+       temporaries_in(final_path.parent_path(),
+                      [&](const TemporaryName& found) { return found.base == name; })) {
     if (is_abandoned(path, temporary)) restore_or_remove(path, temporary, files);
   }
 }
 
 std::optional<fs::path> find_backup(const fs::path& root, const std::string& name) {
-  const auto found = temporaries_in(root, [&](const TemporaryName& temporary) { return temporary.is_backup && temporary.base == name; });
+  const auto found = temporaries_in(root, [&](const TemporaryName& temporary) {
+    return temporary.is_backup && temporary.base == name;
+  });
   return found.empty() ? std::nullopt : std::optional(found.front().first);
 }
 

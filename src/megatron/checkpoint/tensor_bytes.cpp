@@ -38,7 +38,8 @@ at::ScalarType to_scalar_type(SafetensorsDtype type, const std::string& place) {
   for (const TypePair& pair : kPairs) {
     if (pair.stored == type) return pair.scalar;
   }
-  throw UserError({place + ": dtype is not supported for weights", std::string(safetensors_dtype_name(type)), "use weights in F32, BF16 or F16"});
+  throw UserError({place + ": dtype is not supported for weights",
+                   std::string(safetensors_dtype_name(type)), "use weights in F32, BF16 or F16"});
 }
 
 std::string dtype_name(at::ScalarType type) {
@@ -49,7 +50,8 @@ std::string dtype_name(at::ScalarType type) {
 }
 
 at::Tensor view_tensor(const SafetensorsFile& file, const StoredTensor& stored) {
-  const at::ScalarType type = to_scalar_type(stored.type, file.path().string() + ": tensor '" + stored.name + "'");
+  const at::ScalarType type =
+      to_scalar_type(stored.type, file.path().string() + ": tensor '" + stored.name + "'");
   const auto bytes = file.bytes(stored);
   const auto options = at::TensorOptions().dtype(type);
   if (bytes.empty()) return at::empty(stored.shape, options);
@@ -64,16 +66,19 @@ at::Tensor view_tensor(const SafetensorsFile& file, const StoredTensor& stored) 
 at::Tensor contiguous_cpu(const at::Tensor& tensor) {
   if (!tensor.is_cuda()) return tensor.detach().cpu().contiguous();
   // Pinned memory is filled at the full speed of the bus, and ATen keeps it for the next tensor.
-  at::Tensor staged = at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(true));
+  at::Tensor staged =
+      at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(true));
   return staged.copy_(tensor.detach());
 }
 
 std::span<const std::byte> tensor_bytes(const at::Tensor& contiguous_tensor) {
-  return {static_cast<const std::byte*>(contiguous_tensor.const_data_ptr()), static_cast<std::size_t>(contiguous_tensor.nbytes())};
+  return {static_cast<const std::byte*>(contiguous_tensor.const_data_ptr()),
+          static_cast<std::size_t>(contiguous_tensor.nbytes())};
 }
 
 at::Tensor narrow_to(at::Tensor tensor, const Shape& offset, const Shape& shape) {
-  for (std::size_t dim = 0; dim < shape.size(); ++dim) tensor = tensor.narrow(static_cast<std::int64_t>(dim), offset[dim], shape[dim]);
+  for (std::size_t dim = 0; dim < shape.size(); ++dim)
+    tensor = tensor.narrow(static_cast<std::int64_t>(dim), offset[dim], shape[dim]);
   return tensor;
 }
 

@@ -12,7 +12,8 @@ namespace megatron {
 
 /// The file's type of a floating-point tensor; UserError for a type that checkpoints do not hold.
 SafetensorsDtype to_safetensors_dtype(at::ScalarType type);
-/// The tensor type of a weight in a file; UserError naming `place` when weights cannot be of that type (integers, 8 bits).
+/// The tensor type of a weight in a file; UserError naming `place` when weights cannot be of that
+/// type (integers, 8 bits).
 at::ScalarType to_scalar_type(SafetensorsDtype type, const std::string& place);
 
 /// "float32", as config.json spells it.

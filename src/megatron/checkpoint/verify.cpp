@@ -28,7 +28,8 @@ void collect(std::vector<std::string>& errors, Check check) {
   try {
     check();
   } catch (const UserError& error) {
-    errors.push_back(error.parts().what + (error.parts().got.empty() ? "" : ": " + error.parts().got));
+    errors.push_back(error.parts().what +
+                     (error.parts().got.empty() ? "" : ": " + error.parts().got));
   }
 }
 
@@ -57,15 +58,19 @@ void verify_pieces(ManifestReader& reader, FolderErrors& all) {
   }
   for (const auto& [file, known] : keys) {
     for (const StoredTensor& stored : reader.file(file).tensors()) {
-      if (!known.contains(stored.name)) errors.push_back(reader.file(file).path().string() + ": tensor '" + stored.name + "' is not in the manifest");
+      if (!known.contains(stored.name))
+        errors.push_back(reader.file(file).path().string() + ": tensor '" + stored.name +
+                         "' is not in the manifest");
     }
   }
 }
 
-void verify_auxiliary_files(const fs::path& folder, const Manifest& manifest, std::vector<std::string>& errors) {
+void verify_auxiliary_files(const fs::path& folder, const Manifest& manifest,
+                            std::vector<std::string>& errors) {
   for (const auto& [name, expected] : manifest.files) {
     collect(errors, [&] {
-      if (checksum(read_file(folder / name)) != expected) throw UserError((folder / name).string() + ": checksum does not match");
+      if (checksum(read_file(folder / name)) != expected)
+        throw UserError((folder / name).string() + ": checksum does not match");
     });
   }
 }
@@ -99,7 +104,8 @@ std::vector<std::string> verify_folder(const std::filesystem::path& folder) {
 }
 
 void verify_checkpoints(const std::filesystem::path& root, bool all, std::ostream& out) {
-  if (!fs::is_directory(root)) throw UserError({root.string() + ": is not a folder", "", "check the path"});
+  if (!fs::is_directory(root))
+    throw UserError({root.string() + ": is not a folder", "", "check the path"});
   std::vector<fs::path> folders;
   if (all) {
     folders = all_checkpoint_folders(root);
@@ -126,16 +132,17 @@ void verify_checkpoints(const std::filesystem::path& root, bool all, std::ostrea
       values += "\n  " + folder.string() + ": " + std::to_string(errors.values.size()) +
                 name_lines(errors.values);
   }
-  const std::string fix =
-      is_hf ? "download the folder again"
-            : "copy the folder again, or load another iteration with --ckpt-step";
+  const std::string fix = is_hf
+                              ? "download the folder again"
+                              : "copy the folder again, or load another iteration with --ckpt-step";
   if (!damage.empty())
     throw UserError({"damaged checkpoint",
                      damage + (values.empty() ? "" : "\n  tensors that are not finite" + values),
                      fix});
   if (!values.empty())
-    throw UserError({"tensors that are not finite", values,
-                     is_hf ? fix : "load an iteration from before the run diverged, with --ckpt-step"});
+    throw UserError(
+        {"tensors that are not finite", values,
+         is_hf ? fix : "load an iteration from before the run diverged, with --ckpt-step"});
 }
 
 }  // namespace megatron

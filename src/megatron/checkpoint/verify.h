@@ -9,7 +9,8 @@
 
 namespace megatron {
 
-/// Everything wrong with one checkpoint folder of ours, each naming file and tensor; empty when it is whole.
+/// Everything wrong with one checkpoint folder of ours, each naming file and tensor; empty when it
+/// is whole.
 std::vector<std::string> verify_folder(const std::filesystem::path& folder);
 
 /// Verifies the latest checkpoint of `root`, or all, or a Hugging Face folder; a line per folder on

@@ -25,9 +25,11 @@ at::Tensor WeightReader::read(const std::string& name) {
   return whole;
 }
 
-void fill_piece(WeightReader& reader, const ParameterPiece& piece, const std::string& name, at::Tensor flat) {
+void fill_piece(WeightReader& reader, const ParameterPiece& piece, const std::string& name,
+                at::Tensor flat) {
   const Parameter& parameter = *piece.parameter;
-  std::vector<PieceBox> slices = piece_boxes(piece, flat, parameter.sharding().slices(parameter.axis()));
+  std::vector<PieceBox> slices =
+      piece_boxes(piece, flat, parameter.sharding().slices(parameter.axis()));
   std::int64_t filled = 0;
   for (const PieceBox& box : slices) filled += box.tensor.numel();
   if (filled < flat.numel()) flat.zero_();
@@ -43,7 +45,8 @@ void fill_store(WeightReader& reader, const std::string& source, ParamStore& sto
       missing.push_back(parameter->name());
     } else if (info->shape != parameter->sharding().global_shape) {
       throw UserError({source + ": tensor '" + info->name + "' has another shape than the model",
-                       shape_text(info->shape) + ", the model has " + shape_text(parameter->sharding().global_shape),
+                       shape_text(info->shape) + ", the model has " +
+                           shape_text(parameter->sharding().global_shape),
                        "use the settings of the checkpoint"});
     }
   }
@@ -54,7 +57,8 @@ void fill_store(WeightReader& reader, const std::string& source, ParamStore& sto
                    "load a checkpoint of this model, or use the settings of the checkpoint");
   require_no_names(source + ": holds tensors that the model does not have", unexpected,
                    "use the settings of the checkpoint");
-  for (Parameter* parameter : store.parameters()) fill_piece(reader, whole_piece(*parameter), parameter->name(), parameter->value().view({-1}));
+  for (Parameter* parameter : store.parameters())
+    fill_piece(reader, whole_piece(*parameter), parameter->name(), parameter->value().view({-1}));
 }
 
 }  // namespace megatron

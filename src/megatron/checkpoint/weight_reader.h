@@ -26,17 +26,21 @@ class WeightReader {
   virtual const std::vector<WeightInfo>& weights() const = 0;
   /// Null when there is none of that name.
   const WeightInfo* find(const std::string& name) const;
-  /// Copies a region of the global tensor into `destination` (shape of the region), converting its type.
-  virtual void copy_region(const std::string& name, const Region& region, at::Tensor destination) = 0;
+  /// Copies a region of the global tensor into `destination` (shape of the region), converting its
+  /// type.
+  virtual void copy_region(const std::string& name, const Region& region,
+                           at::Tensor destination) = 0;
   /// The whole global tensor in its stored type.
   at::Tensor read(const std::string& name);
 };
 
-/// Fills `flat`, the elements of `piece`, from the global tensor `name`; local padding becomes zero.
-void fill_piece(WeightReader& reader, const ParameterPiece& piece, const std::string& name, at::Tensor flat);
+/// Fills `flat`, the elements of `piece`, from the global tensor `name`; local padding becomes
+/// zero.
+void fill_piece(WeightReader& reader, const ParameterPiece& piece, const std::string& name,
+                at::Tensor flat);
 
-/// Fills every parameter of the store exactly once. UserError naming tensors that are missing, of another shape, or in no rank's part of the model.
-/// Collective over store.model_axis().
+/// Fills every parameter of the store exactly once. UserError naming tensors that are missing, of
+/// another shape, or in no rank's part of the model. Collective over store.model_axis().
 void fill_store(WeightReader& reader, const std::string& source, ParamStore& store);
 
 }  // namespace megatron

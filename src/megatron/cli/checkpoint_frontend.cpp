@@ -1,4 +1,5 @@
-// What `megatron convert` and `megatron checkpoint` do before the engine is loaded: help and every mistake in the flags, in milliseconds.
+// What `megatron convert` and `megatron checkpoint` do before the engine is loaded: help and every
+// mistake in the flags, in milliseconds.
 #include "megatron/cli/command.h"
 #include "megatron/config/checkpoint_options.h"
 

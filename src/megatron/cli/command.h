@@ -1,4 +1,5 @@
-// The commands of `megatron`. To add one: write `int run_x(std::span<const std::string> args)` and its line in commands.cpp.
+// The commands of `megatron`. To add one: write `int run_x(std::span<const std::string> args)` and
+// its line in commands.cpp.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@ struct Command {
   int (*run)(std::span<const std::string> args) = nullptr;
   /// The command's flags, for completion and documentation; null: only the engine knows them.
   const FieldSet& (*fields)() = nullptr;
-  /// Throws what `run` would throw at once in a world of so many ranks: `launch` asks before it starts them. Null: there is nothing to ask.
+  /// Throws what `run` would throw at once in a world of so many ranks: `launch` asks before it
+  /// starts them. Null: there is nothing to ask.
   void (*check)(std::span<const std::string> args, std::int64_t world_size) = nullptr;
 };
 
@@ -94,7 +96,8 @@ const FieldSet& convert_fields();
 int run_checkpoint_frontend(std::span<const std::string> args);
 const FieldSet& checkpoint_fields();
 
-/// Loads libmegatron_engine.so from beside the program; processes forked afterwards have it. UserError when it cannot be loaded.
+/// Loads libmegatron_engine.so from beside the program; processes forked afterwards have it.
+/// UserError when it cannot be loaded.
 void preload_engine();
 /// Runs the command in the engine, loading it when that has not been done.
 int run_in_engine(std::string_view command, std::span<const std::string> args);

@@ -8,26 +8,37 @@ namespace megatron {
 namespace {
 
 constexpr std::array kCommands{
-    Command{"pretrain", "train a model", "Train", run_pretrain_frontend, pretrain_fields, check_pretrain},
+    Command{"pretrain", "train a model", "Train", run_pretrain_frontend, pretrain_fields,
+            check_pretrain},
     Command{"launch", "run a command as many ranks", "Train", run_launch, launch_fields},
     Command{"report", "charts of a run as an HTML page", "Train", run_report, report_fields},
-    Command{"replay", "run a saved microbatch again with every op watched", "Train", run_replay_frontend, replay_fields},
+    Command{"replay", "run a saved microbatch again with every op watched", "Train",
+            run_replay_frontend, replay_fields},
     Command{"plan", "draw and compare pipeline schedules", "Train", run_plan, plan_fields},
-    Command{"preprocess-data", "text to .bin/.idx datasets", "Data", run_preprocess_data, preprocess_data_fields},
-    Command{"dataset", "show samples, describe and merge datasets", "Data", run_dataset, dataset_fields},
+    Command{"preprocess-data", "text to .bin/.idx datasets", "Data", run_preprocess_data,
+            preprocess_data_fields},
+    Command{"dataset", "show samples, describe and merge datasets", "Data", run_dataset,
+            dataset_fields},
     Command{"tokenize", "text lines to token ids and back", "Data", run_tokenize, tokenize_fields},
-    Command{"generate", "continue texts with a trained model", "Use", run_generate_frontend, generate_fields, check_generate},
-    Command{"score", "log-probabilities of token ids", "Use", run_score_frontend, score_fields, check_score},
-    Command{"convert", "weights between checkpoints and Hugging Face directories", "Checkpoints", run_convert_frontend, convert_fields},
-    Command{"checkpoint", "inspect, verify or compare checkpoints", "Checkpoints", run_checkpoint_frontend, checkpoint_fields},
+    Command{"generate", "continue texts with a trained model", "Use", run_generate_frontend,
+            generate_fields, check_generate},
+    Command{"score", "log-probabilities of token ids", "Use", run_score_frontend, score_fields,
+            check_score},
+    Command{"convert", "weights between checkpoints and Hugging Face directories", "Checkpoints",
+            run_convert_frontend, convert_fields},
+    Command{"checkpoint", "inspect, verify or compare checkpoints", "Checkpoints",
+            run_checkpoint_frontend, checkpoint_fields},
     Command{"help", "show the help of a command", "About", run_help, help_fields},
-    Command{"completion", "print the completion script of bash, zsh or fish", "About", run_completion, completion_fields},
+    Command{"completion", "print the completion script of bash, zsh or fish", "About",
+            run_completion, completion_fields},
 };
 
 constexpr std::array kAbsent{
     std::pair<std::string_view, std::string_view>{"serve", "use `megatron generate`"},
-    std::pair<std::string_view, std::string_view>{"check",
-                                                  "not in this version: `megatron launch --nproc-per-node N` runs a small model in the layout"},
+    std::pair<std::string_view, std::string_view>{
+        "check",
+        "not in this version: `megatron launch --nproc-per-node N` runs a small model in the "
+        "layout"},
 };
 
 }  // namespace
@@ -35,12 +46,14 @@ constexpr std::array kAbsent{
 std::span<const Command> commands() { return kCommands; }
 
 const Command* find_command(std::string_view name) {
-  const auto found = std::find_if(kCommands.begin(), kCommands.end(), [&](const Command& command) { return command.name == name; });
+  const auto found = std::find_if(kCommands.begin(), kCommands.end(),
+                                  [&](const Command& command) { return command.name == name; });
   return found == kCommands.end() ? nullptr : &*found;
 }
 
 std::string_view absent_command_reason(std::string_view name) {
-  const auto found = std::find_if(kAbsent.begin(), kAbsent.end(), [&](const auto& entry) { return entry.first == name; });
+  const auto found = std::find_if(kAbsent.begin(), kAbsent.end(),
+                                  [&](const auto& entry) { return entry.first == name; });
   return found == kAbsent.end() ? std::string_view{} : found->second;
 }
 

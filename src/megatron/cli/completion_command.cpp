@@ -15,9 +15,13 @@ const FieldTable<CompletionOptions>& completion_table() {
   static const FieldTable<CompletionOptions> table = [] {
     FieldTable<CompletionOptions> t;
     t.about(
-        "Prints a completion script. bash: eval \"$(megatron completion bash)\"; zsh: eval \"$(megatron completion zsh)\"; "
+        "Prints a completion script. bash: eval \"$(megatron completion bash)\"; zsh: eval "
+        "\"$(megatron completion zsh)\"; "
         "fish: megatron completion fish | source");
-    t.field("shell", &CompletionOptions::shell, "the shell").positional().required().choices({"bash", "zsh", "fish"});
+    t.field("shell", &CompletionOptions::shell, "the shell")
+        .positional()
+        .required()
+        .choices({"bash", "zsh", "fish"});
     return t;
   }();
   return table;
@@ -29,7 +33,8 @@ std::vector<std::string> visible_flags(const Command& command) {
   for (const Field& field : command.fields().fields) {
     if (field.is_hidden || field.is_positional) continue;
     const bool is_on = field.default_values == std::vector<std::string>{"true"};
-    flags.push_back(is_on && !field.off_flags.empty() ? "--" + field.off_flags.front() : field.flag());
+    flags.push_back(is_on && !field.off_flags.empty() ? "--" + field.off_flags.front()
+                                                      : field.flag());
   }
   return flags;
 }
@@ -59,7 +64,8 @@ void for_each_choice(const Print& print) {
 
 void print_bash() {
   std::cout << "_megatron() {\n"
-               "  local word=\"${COMP_WORDS[COMP_CWORD]}\" before=\"${COMP_WORDS[COMP_CWORD-1]}\" command=\"${COMP_WORDS[1]}\" words=\"\"\n"
+               "  local word=\"${COMP_WORDS[COMP_CWORD]}\" before=\"${COMP_WORDS[COMP_CWORD-1]}\" "
+               "command=\"${COMP_WORDS[1]}\" words=\"\"\n"
                "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
                "    COMPREPLY=($(compgen -W \""
             << command_names()
@@ -68,23 +74,28 @@ void print_bash() {
                "  case \"$command:$before\" in\n";
   for_each_choice([](const Command& command, const Field& field) {
     if (field.is_positional) return;
-    std::cout << "    " << command.name << ":" << field.flag() << ") words=\"" << joined(field.choices) << "\";;\n";
+    std::cout << "    " << command.name << ":" << field.flag() << ") words=\""
+              << joined(field.choices) << "\";;\n";
   });
   std::cout << "  esac\n"
                "  if [ -z \"$words\" ] && [[ \"$word\" == -* ]]; then\n"
                "    case \"$command\" in\n";
-  for (const Command& command : commands()) std::cout << "      " << command.name << ") words=\"" << joined(visible_flags(command)) << "\";;\n";
+  for (const Command& command : commands())
+    std::cout << "      " << command.name << ") words=\"" << joined(visible_flags(command))
+              << "\";;\n";
   std::cout << "    esac\n"
                "  elif [ -z \"$words\" ] && [ \"$COMP_CWORD\" -eq 2 ]; then\n"
                "    case \"$command\" in\n"
                "      help) words=\""
             << command_names() << "\";;\n";
   for_each_choice([](const Command& command, const Field& field) {
-    if (field.is_positional) std::cout << "      " << command.name << ") words=\"" << joined(field.choices) << "\";;\n";
+    if (field.is_positional)
+      std::cout << "      " << command.name << ") words=\"" << joined(field.choices) << "\";;\n";
   });
   std::cout << "    esac\n"
                "  fi\n"
-               "  if [ -n \"$words\" ]; then COMPREPLY=($(compgen -W \"$words\" -- \"$word\")); else COMPREPLY=($(compgen -f -- \"$word\")); fi\n"
+               "  if [ -n \"$words\" ]; then COMPREPLY=($(compgen -W \"$words\" -- \"$word\")); "
+               "else COMPREPLY=($(compgen -f -- \"$word\")); fi\n"
                "}\n"
                "complete -o filenames -F _megatron megatron\n";
 }
@@ -98,7 +109,8 @@ std::string quoted(std::string_view text) {
 void print_fish() {
   std::cout << "complete -c megatron -f\n";
   for (const Command& command : commands()) {
-    std::cout << "complete -c megatron -n __fish_use_subcommand -a " << command.name << " -d " << quoted(command.summary) << "\n";
+    std::cout << "complete -c megatron -n __fish_use_subcommand -a " << command.name << " -d "
+              << quoted(command.summary) << "\n";
   }
   for (const Command& command : commands()) {
     if (!command.fields) continue;
@@ -107,7 +119,9 @@ void print_fish() {
       std::cout << "complete -c megatron -n '__fish_seen_subcommand_from " << command.name << "'";
       if (!field.is_positional) {
         const bool is_on = field.default_values == std::vector<std::string>{"true"};
-        std::cout << " -l " << (is_on && !field.off_flags.empty() ? field.off_flags.front() : field.flag().substr(2));
+        std::cout << " -l "
+                  << (is_on && !field.off_flags.empty() ? field.off_flags.front()
+                                                        : field.flag().substr(2));
         if (!field.is_switch()) std::cout << (field.choices.empty() ? " -r -F" : " -x");
       }
       if (!field.choices.empty()) std::cout << " -a " << quoted(joined(field.choices));

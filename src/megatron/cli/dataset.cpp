@@ -1,4 +1,5 @@
-// `megatron dataset show|info|merge`: what training will see, what a .bin/.idx pair holds, and several pairs joined into one.
+// `megatron dataset show|info|merge`: what training will see, what a .bin/.idx pair holds, and
+// several pairs joined into one.
 #include <algorithm>
 #include <charconv>
 #include <iostream>
@@ -56,12 +57,17 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
         "--decode also \"text\". info PREFIX...: documents, tokens and type. merge PREFIX... "
         "--output-prefix P: "
         "joins datasets.");
-    t.field("action", &Options::operands, "show, info PREFIX... or merge PREFIX...").positional().value_name("WORD");
+    t.field("action", &Options::operands, "show, info PREFIX... or merge PREFIX...")
+        .positional()
+        .value_name("WORD");
     t.group("Samples to show");
     t.field("seq_length", &Options::seq_length, "tokens of a sample").at_least(1);
     t.field("seed", &Options::seed, "seed of the order").at_least(0).at_most(4294967295.0);
-    t.field("num_samples", &Options::num_samples, "samples of train, valid and test that the order is made for; none: one epoch").value_name("T,V,E");
-    t.field("split_name", &Options::split_name, "split to show").choices({"train", "valid", "test"});
+    t.field("num_samples", &Options::num_samples,
+            "samples of train, valid and test that the order is made for; none: one epoch")
+        .value_name("T,V,E");
+    t.field("split_name", &Options::split_name, "split to show")
+        .choices({"train", "valid", "test"});
     t.field("start", &Options::start, "first sample").at_least(0);
     t.field("count", &Options::count, "number of samples, as far as there are so many").at_least(0);
     t.field("vocab_size", &Options::vocab_size,
@@ -83,7 +89,8 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
 
 std::array<std::optional<std::int64_t>, 3> parse_sizes(const std::string& text) {
   const auto wrong = [&] {
-    return UserError({"--num-samples must be three numbers, each a count or none", "got " + text, "for example 1000,100,10"});
+    return UserError({"--num-samples must be three numbers, each a count or none", "got " + text,
+                      "for example 1000,100,10"});
   };
   std::array<std::optional<std::int64_t>, 3> sizes;
   std::string_view rest = text;
@@ -134,18 +141,23 @@ int show(const DatasetCommandOptions& options) {
   if (has_tokenizer(options.tokenizer) && !options.decode)
     throw UserError({"a tokenizer is given, but not --decode", "",
                      "add --decode to see the text of the samples, or leave the tokenizer out"});
-  const DatasetRequest request{.sequence_length = *options.seq_length,
-                               .seed = options.seed,
-                               .num_samples = parse_sizes(options.num_samples),
-                               .cache = !options.data.data_cache_path.empty(),
-                               .tokenizer = {.vocab_size = options.vocab_size, .eod = options.vocab_size - 1}};
+  const DatasetRequest request{
+      .sequence_length = *options.seq_length,
+      .seed = options.seed,
+      .num_samples = parse_sizes(options.num_samples),
+      .cache = !options.data.data_cache_path.empty(),
+      .tokenizer = {.vocab_size = options.vocab_size, .eod = options.vocab_size - 1}};
   const Datasets datasets = build_datasets(options.data, request);
   for (const std::string& warning : datasets.warnings) std::cerr << "note: " << warning << "\n";
-  const auto name = std::find_if(kSplits.begin(), kSplits.end(), [&](Split split) { return split_name(split) == options.split_name; });
+  const auto name = std::find_if(kSplits.begin(), kSplits.end(), [&](Split split) {
+    return split_name(split) == options.split_name;
+  });
   const Dataset& dataset = datasets.require(*name);
   if (options.start > dataset.size())
-    throw UserError({"--start " + std::to_string(options.start) + " is beyond the end",
-                     "the " + options.split_name + " split has " + std::to_string(dataset.size()) + " samples", ""});
+    throw UserError(
+        {"--start " + std::to_string(options.start) + " is beyond the end",
+         "the " + options.split_name + " split has " + std::to_string(dataset.size()) + " samples",
+         ""});
   const std::int64_t end = options.start + std::min(options.count, dataset.size() - options.start);
   const std::unique_ptr<Tokenizer> tokenizer = options.decode ? open_tokenizer(options) : nullptr;
   std::string line;
@@ -164,13 +176,17 @@ int show(const DatasetCommandOptions& options) {
 }
 
 int info(const std::vector<std::string>& prefixes) {
-  if (prefixes.empty()) throw UserError({"info needs the prefix of a .bin/.idx pair", "", "megatron dataset info data/my_text_document"});
+  if (prefixes.empty())
+    throw UserError({"info needs the prefix of a .bin/.idx pair", "",
+                     "megatron dataset info data/my_text_document"});
   for (const std::string& prefix : prefixes) {
     const IndexedDataset dataset(prefix);
     dataset.check();
     if (prefixes.size() > 1) std::cout << prefix << "\n";
-    std::cout << "documents: " << dataset.num_documents() << "\nsequences: " << dataset.num_sequences() << "\ntokens: " << dataset.num_tokens()
-              << "\ndtype: " << token_dtype_name(dataset.type()) << "\nbytes: " << dataset.bin_size() << "\n";
+    std::cout << "documents: " << dataset.num_documents()
+              << "\nsequences: " << dataset.num_sequences() << "\ntokens: " << dataset.num_tokens()
+              << "\ndtype: " << token_dtype_name(dataset.type())
+              << "\nbytes: " << dataset.bin_size() << "\n";
   }
   return 0;
 }
@@ -178,20 +194,23 @@ int info(const std::vector<std::string>& prefixes) {
 int merge(const std::vector<std::string>& prefixes, const DatasetCommandOptions& options) {
   if (prefixes.empty() || options.output_prefix.empty())
     throw UserError({"merge needs prefixes and --output-prefix", "",
-                     "megatron dataset merge data/a_text_document data/b_text_document --output-prefix data/all"});
+                     "megatron dataset merge data/a_text_document data/b_text_document "
+                     "--output-prefix data/all"});
   const IndexedDatasetOptions reading{.multimodal = options.multimodal, .partial = true};
-  IndexedDatasetBuilder builder(options.output_prefix, IndexedDataset(prefixes[0], reading).type(), options.multimodal);
+  IndexedDatasetBuilder builder(options.output_prefix, IndexedDataset(prefixes[0], reading).type(),
+                                options.multimodal);
   for (const std::string& prefix : prefixes) {
     const IndexedDataset dataset(prefix, reading);
     builder.add_dataset(dataset);
     const std::uint64_t taken =
         static_cast<std::uint64_t>(dataset.num_tokens()) * token_dtype_size(dataset.type());
     if (taken != dataset.bin_size())
-      std::cerr << "note: " << prefix << ".idx takes " << taken << " of the "
-                << dataset.bin_size() << " bytes of " << prefix << ".bin\n";
+      std::cerr << "note: " << prefix << ".idx takes " << taken << " of the " << dataset.bin_size()
+                << " bytes of " << prefix << ".bin\n";
   }
   builder.finalize();
-  std::cout << options.output_prefix << ": " << builder.num_documents() << " documents, " << builder.num_tokens() << " tokens\n";
+  std::cout << options.output_prefix << ": " << builder.num_documents() << " documents, "
+            << builder.num_tokens() << " tokens\n";
   return 0;
 }
 
@@ -204,12 +223,15 @@ int run_dataset(std::span<const std::string> args) {
   const ParseResult parsed = parse_command_line(dataset_table(), args, options, "dataset");
   std::cerr << notes_text(parsed);
   const std::string action = options.operands.empty() ? "" : options.operands[0];
-  const std::vector<std::string> prefixes(options.operands.begin() + (options.operands.empty() ? 0 : 1), options.operands.end());
+  const std::vector<std::string> prefixes(
+      options.operands.begin() + (options.operands.empty() ? 0 : 1), options.operands.end());
   if (action == "info") return info(prefixes);
   if (action == "merge") return merge(prefixes, options);
   if (action != "show")
-    throw UserError({"the first word must be show, info or merge", action.empty() ? "got none" : "got " + action, "see megatron dataset --help"});
-  if (!prefixes.empty()) throw UserError({"show: unexpected word " + prefixes[0], "", "give datasets with --data-path"});
+    throw UserError({"the first word must be show, info or merge",
+                     action.empty() ? "got none" : "got " + action, "see megatron dataset --help"});
+  if (!prefixes.empty())
+    throw UserError({"show: unexpected word " + prefixes[0], "", "give datasets with --data-path"});
   return show(options);
 }
 

@@ -1,4 +1,5 @@
-// From the args of the command line to a command: for the program itself and for every rank that `launch` forks.
+// From the args of the command line to a command: for the program itself and for every rank that
+// `launch` forks.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -32,22 +33,28 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kOtherNa
 
 void refuse_command(const std::string& name) {
   if (const auto reason = absent_command_reason(name); !reason.empty()) {
-    throw UserError({"'" + name + "'", "this command is not available in this version", std::string(reason)});
+    throw UserError(
+        {"'" + name + "'", "this command is not available in this version", std::string(reason)});
   }
   std::vector<std::string> names;
   for (const Command& command : commands()) names.emplace_back(command.name);
   for (const auto& [other, command] : kOtherNames) names.emplace_back(other);
   const std::string near = nearest_name(name, names);
-  const auto other = std::find_if(kOtherNames.begin(), kOtherNames.end(), [&](const auto& pair) { return pair.first == near; });
+  const auto other = std::find_if(kOtherNames.begin(), kOtherNames.end(),
+                                  [&](const auto& pair) { return pair.first == near; });
   const std::string meant = other == kOtherNames.end() ? near : std::string(other->second);
-  throw UserError({"'" + name + "'", "unknown command", meant.empty() ? "see megatron --help" : "did you mean `megatron " + meant + "`?"});
+  throw UserError(
+      {"'" + name + "'", "unknown command",
+       meant.empty() ? "see megatron --help" : "did you mean `megatron " + meant + "`?"});
 }
 
 int dispatch(const std::vector<std::string>& args) {
   const std::span<const std::string> rest = std::span(args).subspan(1);
   const Command* command = find_command(args[0]);
   if (!command) return run_command("", [&]() -> int { refuse_command(args[0]); });
-  return run_command(command->name, [&] { return command->run ? command->run(rest) : run_in_engine(command->name, rest); });
+  return run_command(command->name, [&] {
+    return command->run ? command->run(rest) : run_in_engine(command->name, rest);
+  });
 }
 
 }  // namespace megatron

@@ -14,11 +14,13 @@ namespace {
 using EngineMain = int(const char* command, int argc, const char* const* argv);
 
 std::filesystem::path engine_path() {
-  return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "lib" / "libmegatron_engine.so";
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "lib" /
+         "libmegatron_engine.so";
 }
 
-/// Idle OpenMP threads spin for milliseconds by default, which starves a machine that runs anything else (steps took 100 times as long beside
-/// a compilation). A spin of some tens of microseconds bridges neighbouring operations, where waking up a thread would cost as much as a small
+/// Idle OpenMP threads spin for milliseconds by default, which starves a machine that runs anything
+/// else (steps took 100 times as long beside a compilation). A spin of some tens of microseconds
+/// bridges neighbouring operations, where waking up a thread would cost as much as a small
 /// operation does; then they sleep. The user's own choice wins.
 void limit_spinning() {
   if (!std::getenv("OMP_WAIT_POLICY")) ::setenv("GOMP_SPINCOUNT", "2000", /*overwrite=*/0);
@@ -34,7 +36,9 @@ EngineMain* load_engine() {
                      "build it with `make build`, and keep LibTorch where it was at build time"});
   }
   void* symbol = ::dlsym(library, "megatron_engine_main");
-  if (!symbol) throw UserError({"the engine " + path.string(), "is not of this version", "build it again with `make build`"});
+  if (!symbol)
+    throw UserError({"the engine " + path.string(), "is not of this version",
+                     "build it again with `make build`"});
   return reinterpret_cast<EngineMain*>(symbol);
 }
 

@@ -17,8 +17,12 @@ struct HelpOptions {
 const FieldTable<HelpOptions>& help_table() {
   static const FieldTable<HelpOptions> table = [] {
     FieldTable<HelpOptions> t;
-    t.about("Shows the commands, the flags of one command, or every flag about a word: megatron help learning, megatron help --lr.");
-    t.field("command", &HelpOptions::command, "command to explain, or a flag or word to search for").positional().value_name("COMMAND|WORD");
+    t.about(
+        "Shows the commands, the flags of one command, or every flag about a word: megatron help "
+        "learning, megatron help --lr.");
+    t.field("command", &HelpOptions::command, "command to explain, or a flag or word to search for")
+        .positional()
+        .value_name("COMMAND|WORD");
     t.field("markdown", &HelpOptions::markdown, "print docs/config.md");
     t.field("man", &HelpOptions::man, "print the manual page megatron(1)");
     return t;
@@ -27,8 +31,9 @@ const FieldTable<HelpOptions>& help_table() {
 }
 
 void print_overview() {
-  std::cout << "Megatron-LM as one program: trains transformer language models and lets them speak.\n\n"
-               "usage: megatron <command> [flags]\n";
+  std::cout
+      << "Megatron-LM as one program: trains transformer language models and lets them speak.\n\n"
+         "usage: megatron <command> [flags]\n";
   std::vector<std::string_view> groups;
   for (const Command& command : commands()) {
     if (groups.empty() || groups.back() != command.group) groups.push_back(command.group);
@@ -42,21 +47,25 @@ void print_overview() {
       std::cout << name << command.summary << "\n";
     }
   }
-  std::cout << "\n`megatron <command> --help` shows a command's flags. Exit codes: 0 done, 2 a mistake in the input, 1 internal error,\n"
-               "143 stopped by SIGTERM after saving, 16 and 17 a step whose result was not accepted.\n";
+  std::cout
+      << "\n`megatron <command> --help` shows a command's flags. Exit codes: 0 done, 2 a mistake "
+         "in the input, 1 internal error,\n"
+         "143 stopped by SIGTERM after saving, 16 and 17 a step whose result was not accepted.\n";
 }
 
 void print_manual() {
   std::vector<CommandManual> manuals;
   for (const Command& command : commands()) {
-    manuals.push_back({command.name, command.summary, command.fields ? &command.fields() : nullptr});
+    manuals.push_back(
+        {command.name, command.summary, command.fields ? &command.fields() : nullptr});
   }
   std::cout << manual_page(manuals, MEGATRON_VERSION);
 }
 
 /// Whether `megatron help` is asked about a flag of another command.
 bool is_flag_to_explain(std::span<const std::string> args) {
-  return args.size() == 1 && args[0].starts_with("--") && args[0] != "--help" && help_fields().find_name(args[0].substr(2)) == nullptr;
+  return args.size() == 1 && args[0].starts_with("--") && args[0] != "--help" &&
+         help_fields().find_name(args[0].substr(2)) == nullptr;
 }
 
 /// Prints the flags of all commands that mention the word.
@@ -65,7 +74,9 @@ int search(const std::string& word) {
   for (const Command& command : commands()) {
     if (!command.fields) continue;
     const std::string found = search_help(command.fields(), word, command.name == "pretrain");
-    if (!found.empty()) text += (text.empty() ? "" : "\n") + ("megatron " + std::string(command.name)) + ":\n" + found;
+    if (!found.empty())
+      text +=
+          (text.empty() ? "" : "\n") + ("megatron " + std::string(command.name)) + ":\n" + found;
   }
   if (text.empty()) refuse_command(word);
   std::cout << text;

@@ -1,4 +1,5 @@
-// `megatron launch … -- <command>`: starts the ranks of this host, and starts them again where that may help.
+// `megatron launch … -- <command>`: starts the ranks of this host, and starts them again where that
+// may help.
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,7 +21,8 @@
 namespace megatron {
 namespace {
 
-/// The GPUs that CUDA_VISIBLE_DEVICES leaves of those the driver shows. The driver itself is not asked: CUDA does not survive a fork.
+/// The GPUs that CUDA_VISIBLE_DEVICES leaves of those the driver shows. The driver itself is not
+/// asked: CUDA does not survive a fork.
 std::int64_t num_gpus() {
   std::int64_t devices = 0;
   while (std::filesystem::exists("/dev/nvidia" + std::to_string(devices))) ++devices;
@@ -35,15 +37,20 @@ std::int64_t num_gpus() {
 void check_command(const std::vector<std::string>& args, std::int64_t world_size) {
   const Command* command = find_command(args[0]);
   if (!command) refuse_command(args[0]);
-  if (command->name == "launch") throw UserError({"the command behind --", "launch cannot launch itself", "write another command there"});
+  if (command->name == "launch")
+    throw UserError(
+        {"the command behind --", "launch cannot launch itself", "write another command there"});
   if (command->check) command->check(std::span(args).subspan(1), world_size);
 }
 
 /// Exit codes after which the same start would end the same way, or that are no failure.
-bool is_final(const LaunchResult& result) { return result.code == 0 || result.code == 2 || result.code == 143 || result.was_signalled; }
+bool is_final(const LaunchResult& result) {
+  return result.code == 0 || result.code == 2 || result.code == 143 || result.was_signalled;
+}
 
 void report(const LaunchResult& result) {
-  if (result.code == 0 || result.code == 2 || result.was_signalled) return;  // nothing failed, or its message stands there already
+  if (result.code == 0 || result.code == 2 || result.was_signalled)
+    return;  // nothing failed, or its message stands there already
   std::cerr << "megatron launch: rank " << *result.rank << " " << result.description;
   if (!result.cause.empty()) {
     std::cerr << ", because another rank failed: " << result.cause << std::endl;
@@ -64,7 +71,8 @@ class Launch {
       const LaunchResult result = run_once(restart);
       report(result);
       if (is_final(result) || restart == plan_.max_restarts) return result.code;
-      std::cerr << "megatron launch: restart " << restart + 1 << " of " << plan_.max_restarts << std::endl;
+      std::cerr << "megatron launch: restart " << restart + 1 << " of " << plan_.max_restarts
+                << std::endl;
     }
   }
 
@@ -72,7 +80,8 @@ class Launch {
   LaunchResult run_once(std::int64_t restart) {
     std::optional<ListeningSocket> socket;
     const bool is_one_host = plan_.num_nodes == 1 && plan_.master_addr.starts_with("127.");
-    if (plan_.node_rank == 0) socket.emplace(ListenOptions{.port = plan_.master_port, .loopback_only = is_one_host});
+    if (plan_.node_rank == 0)
+      socket.emplace(ListenOptions{.port = plan_.master_port, .loopback_only = is_one_host});
     if (restart == 0) preload_engine();
     RootCausePipe causes;
     std::vector<RankProcess> processes = start_ranks({.plan = plan_,
@@ -96,7 +105,8 @@ class Launch {
 const FieldSet& launch_fields() { return launch_table().set(); }
 
 int run_launch(std::span<const std::string> args) {
-  LaunchPlan plan = read_launch_plan(args, process_environment(), {.num_cpus = num_cpus(), .num_gpus = num_gpus()});
+  LaunchPlan plan = read_launch_plan(args, process_environment(),
+                                     {.num_cpus = num_cpus(), .num_gpus = num_gpus()});
   plan.command = with_script_translated(std::move(plan.command));
   check_command(plan.command, plan.world_size());
   std::signal(SIGPIPE, SIG_IGN);

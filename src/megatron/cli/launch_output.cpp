@@ -24,7 +24,8 @@ void OutputQueue::add(std::string_view text) {
 
 void OutputQueue::write_some() {
   // A pipe that is ready takes PIPE_BUF bytes without blocking.
-  const ssize_t written = ::write(descriptor_, text_.data(), std::min<std::size_t>(text_.size(), PIPE_BUF));
+  const ssize_t written =
+      ::write(descriptor_, text_.data(), std::min<std::size_t>(text_.size(), PIPE_BUF));
   if (written >= 0) {
     text_.erase(0, static_cast<std::size_t>(written));
   } else if (errno != EAGAIN && errno != EINTR) {
@@ -34,7 +35,9 @@ void OutputQueue::write_some() {
 }
 
 RankLog::RankLog(const fs::path& path, bool starts_empty)
-    : descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (starts_empty ? O_TRUNC : 0), 0666)) {
+    : descriptor_(::open(path.c_str(),
+                         O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (starts_empty ? O_TRUNC : 0),
+                         0666)) {
   if (descriptor_ < 0) throw_file_error("open", path, errno);
 }
 
@@ -45,7 +48,8 @@ void RankLog::append(std::string_view text) {
   (void)written;  // what a full disk loses here still reaches the launcher's own output
 }
 
-RankStream::RankStream(int pipe, std::string prefix, Targets targets) : pipe_(pipe), prefix_(std::move(prefix)), targets_(std::move(targets)) {}
+RankStream::RankStream(int pipe, std::string prefix, Targets targets)
+    : pipe_(pipe), prefix_(std::move(prefix)), targets_(std::move(targets)) {}
 
 RankStream::~RankStream() { close(); }
 

@@ -1,4 +1,5 @@
-// The ranks' output, line by line, into the launcher's own: whole lines, never blocking the launcher while a reader is slow.
+// The ranks' output, line by line, into the launcher's own: whole lines, never blocking the
+// launcher while a reader is slow.
 #pragma once
 
 #include <deque>
@@ -9,7 +10,8 @@
 
 namespace megatron {
 
-/// Text on its way into a descriptor that may be full. Once the reader has gone, what comes is dropped: ranks outlive the reader of their log.
+/// Text on its way into a descriptor that may be full. Once the reader has gone, what comes is
+/// dropped: ranks outlive the reader of their log.
 class OutputQueue {
  public:
   explicit OutputQueue(int descriptor) : descriptor_(descriptor) {}
@@ -41,7 +43,8 @@ class RankLog {
   int descriptor_;
 };
 
-/// One stream of a rank: what comes through its pipe goes on as whole lines behind the rank's prefix, and into its log file.
+/// One stream of a rank: what comes through its pipe goes on as whole lines behind the rank's
+/// prefix, and into its log file.
 class RankStream {
  public:
   struct Targets {

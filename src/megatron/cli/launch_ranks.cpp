@@ -20,10 +20,12 @@ namespace megatron {
 namespace {
 
 [[noreturn]] void fail(const std::string& action, int code) {
-  throw UserError({"cannot " + action, std::strerror(code), "start fewer ranks, or raise the limits of this user (ulimit -a)"});
+  throw UserError({"cannot " + action, std::strerror(code),
+                   "start fewer ranks, or raise the limits of this user (ulimit -a)"});
 }
 
-/// One stream of a rank: a pipe to the launcher, or the launcher's terminal itself (`write` stays -1), so that progress bars work.
+/// One stream of a rank: a pipe to the launcher, or the launcher's terminal itself (`write` stays
+/// -1), so that progress bars work.
 struct RankPipe {
   int read = -1, write = -1;
 };
@@ -39,14 +41,19 @@ RankPipe open_rank_pipe(bool is_direct) {
 std::shared_ptr<RankLog> open_log(const RankStartOptions& start, std::int64_t rank) {
   if (start.plan.log_dir.empty()) return nullptr;
   create_directories(start.plan.log_dir);
-  return std::make_shared<RankLog>(fs::path(start.plan.log_dir) / ("rank_" + std::to_string(rank) + ".log"), start.restart_count == 0);
+  return std::make_shared<RankLog>(
+      fs::path(start.plan.log_dir) / ("rank_" + std::to_string(rank) + ".log"),
+      start.restart_count == 0);
 }
 
-void set_variable(const char* name, std::int64_t value) { ::setenv(name, std::to_string(value).c_str(), 1); }
+void set_variable(const char* name, std::int64_t value) {
+  ::setenv(name, std::to_string(value).c_str(), 1);
+}
 
 void set_environment(const RankStartOptions& start, const RankProcess& process) {
   for (const char* name :
-       {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT", kLaunchSocketVariable, kLaunchCauseVariable})
+       {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT",
+        kLaunchSocketVariable, kLaunchCauseVariable})
     ::unsetenv(name);
   set_variable("RANK", process.rank);
   set_variable("WORLD_SIZE", start.plan.world_size());
@@ -59,7 +66,8 @@ void set_environment(const RankStartOptions& start, const RankProcess& process) 
   set_variable(kLaunchRestartVariable, start.restart_count);
   set_variable(kLaunchMaxRestartsVariable, start.plan.max_restarts);
   if (start.root_cause_pipe >= 0) set_variable(kLaunchCauseVariable, start.root_cause_pipe);
-  if (process.rank == 0 && start.socket) set_variable(kLaunchSocketVariable, start.socket->descriptor());
+  if (process.rank == 0 && start.socket)
+    set_variable(kLaunchSocketVariable, start.socket->descriptor());
 }
 
 void redirect(int descriptor, int target) {
@@ -68,8 +76,10 @@ void redirect(int descriptor, int target) {
   ::close(descriptor);
 }
 
-/// Everything of the launcher's that a rank must not keep: another rank's pipe that stays open here would never end there.
-void close_launchers_descriptors(const RankStartOptions& start, const RankProcess& process, const std::vector<RankProcess>& earlier) {
+/// Everything of the launcher's that a rank must not keep: another rank's pipe that stays open here
+/// would never end there.
+void close_launchers_descriptors(const RankStartOptions& start, const RankProcess& process,
+                                 const std::vector<RankProcess>& earlier) {
   for (const RankProcess& other : earlier) {
     for (const RankStream* stream : {other.out.get(), other.err.get()}) {
       if (stream && stream->is_open()) ::close(stream->descriptor());
@@ -79,7 +89,8 @@ void close_launchers_descriptors(const RankStartOptions& start, const RankProces
 }
 
 /// The child: never returns to the launcher's code.
-[[noreturn]] void become_rank(const RankStartOptions& start, const RankProcess& process, pid_t launcher) {
+[[noreturn]] void become_rank(const RankStartOptions& start, const RankProcess& process,
+                              pid_t launcher) {
   ::setpgid(0, 0);  // a Ctrl-C of the terminal reaches the launcher alone, which passes it on once
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::_exit(1);
@@ -94,24 +105,30 @@ void close_launchers_descriptors(const RankStartOptions& start, const RankProces
 }
 
 std::string prefix_of(const RankStartOptions& start, std::int64_t rank) {
-  const bool is_prefixed = start.plan.prefix == LinePrefix::all || (start.plan.prefix == LinePrefix::others && rank != 0);
+  const bool is_prefixed = start.plan.prefix == LinePrefix::all ||
+                           (start.plan.prefix == LinePrefix::others && rank != 0);
   return is_prefixed ? "[rank " + std::to_string(rank) + "] " : "";
 }
 
 /// Rank 0 may use the terminal itself when its lines need neither prefix nor file.
 bool is_direct(const RankStartOptions& start, std::int64_t rank, int descriptor) {
-  return rank == 0 && start.plan.prefix != LinePrefix::all && start.plan.log_dir.empty() && is_terminal(descriptor);
+  return rank == 0 && start.plan.prefix != LinePrefix::all && start.plan.log_dir.empty() &&
+         is_terminal(descriptor);
 }
 
-std::unique_ptr<RankStream> stream_of(const RankPipe& channel, const std::string& prefix, RankStream::Targets targets) {
+std::unique_ptr<RankStream> stream_of(const RankPipe& channel, const std::string& prefix,
+                                      RankStream::Targets targets) {
   if (channel.read < 0) return nullptr;
   ::close(channel.write);
   return std::make_unique<RankStream>(channel.read, prefix, targets);
 }
 
-RankProcess start_rank(const RankStartOptions& start, std::int64_t local_rank, const std::vector<RankProcess>& earlier) {
-  RankProcess process{.rank = start.plan.node_rank * start.plan.ranks_per_node + local_rank, .local_rank = local_rank};
-  const RankPipe out = open_rank_pipe(is_direct(start, process.rank, STDOUT_FILENO)), err = open_rank_pipe(is_direct(start, process.rank, STDERR_FILENO));
+RankProcess start_rank(const RankStartOptions& start, std::int64_t local_rank,
+                       const std::vector<RankProcess>& earlier) {
+  RankProcess process{.rank = start.plan.node_rank * start.plan.ranks_per_node + local_rank,
+                      .local_rank = local_rank};
+  const RankPipe out = open_rank_pipe(is_direct(start, process.rank, STDOUT_FILENO)),
+                 err = open_rank_pipe(is_direct(start, process.rank, STDERR_FILENO));
   const auto log = open_log(start, process.rank);
   const pid_t launcher = ::getpid();
   process.pid = ::fork();

@@ -17,11 +17,15 @@ namespace megatron {
 namespace {
 
 /// What a person or a scheduler may send to a run; all of them are the ranks' business.
-constexpr std::array kForwarded{SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU};
-/// Ranks hear of another one's failure by themselves, and end with its cause known; this is their time for it before SIGTERM.
+constexpr std::array kForwarded{SIGTERM, SIGINT,  SIGHUP,  SIGQUIT,
+                                SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU};
+/// Ranks hear of another one's failure by themselves, and end with its cause known; this is their
+/// time for it before SIGTERM.
 constexpr double kSelfExitSeconds = 2;
 
-int exit_code(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
+int exit_code(int status) {
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
 
 /// "signal 9 (SIGKILL)".
 std::string signal_text(int signal) {
@@ -34,14 +38,16 @@ std::string describe(int status) {
   return "was killed by " + signal_text(WTERMSIG(status));
 }
 
-/// Of failures seen at the same moment, the one that is likelier the cause: a killed rank, then a crash of its own kind, then the general error.
+/// Of failures seen at the same moment, the one that is likelier the cause: a killed rank, then a
+/// crash of its own kind, then the general error.
 int severity(int status) {
   if (WIFSIGNALED(status)) return 3;
   return WEXITSTATUS(status) == 0 ? 0 : WEXITSTATUS(status) == 1 ? 1 : 2;
 }
 
 std::chrono::steady_clock::duration seconds(double count) {
-  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(count));
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+      std::chrono::duration<double>(count));
 }
 
 }  // namespace
@@ -67,7 +73,10 @@ std::optional<int> SignalQueue::take() {
   return static_cast<int>(info.ssi_signo);
 }
 
-RootCausePipe::RootCausePipe() { MEGATRON_CHECK(::pipe2(ends_.data(), O_CLOEXEC | O_NONBLOCK) == 0, "pipe: ", std::strerror(errno)); }
+RootCausePipe::RootCausePipe() {
+  MEGATRON_CHECK(::pipe2(ends_.data(), O_CLOEXEC | O_NONBLOCK) == 0,
+                 "pipe: ", std::strerror(errno));
+}
 
 RootCausePipe::~RootCausePipe() {
   for (const int end : ends_) ::close(end);
@@ -75,7 +84,8 @@ RootCausePipe::~RootCausePipe() {
 
 std::string RootCausePipe::cause_of(std::int64_t rank) {
   std::array<char, 4096> buffer;
-  for (ssize_t count; (count = ::read(ends_[0], buffer.data(), buffer.size())) > 0;) text_.append(buffer.data(), static_cast<std::size_t>(count));
+  for (ssize_t count; (count = ::read(ends_[0], buffer.data(), buffer.size())) > 0;)
+    text_.append(buffer.data(), static_cast<std::size_t>(count));
   const std::string start = std::to_string(rank) + " ";
   for (std::size_t at = 0, end; (end = text_.find('\n', at)) != std::string::npos; at = end + 1) {
     const std::string line = text_.substr(at, end - at);
@@ -85,7 +95,12 @@ std::string RootCausePipe::cause_of(std::int64_t rank) {
 }
 
 Supervisor::Supervisor(std::vector<RankProcess> processes, double grace_s, const Links& links)
-    : processes_(std::move(processes)), grace_s_(grace_s), signals_(links.signals), out_(links.out), err_(links.err), causes_(links.causes) {}
+    : processes_(std::move(processes)),
+      grace_s_(grace_s),
+      signals_(links.signals),
+      out_(links.out),
+      err_(links.err),
+      causes_(links.causes) {}
 
 LaunchResult Supervisor::run() {
   while (any_running()) {
@@ -97,13 +112,17 @@ LaunchResult Supervisor::run() {
   return result_;
 }
 
-bool Supervisor::any_running() const { return std::ranges::any_of(processes_, &RankProcess::is_running); }
+bool Supervisor::any_running() const {
+  return std::ranges::any_of(processes_, &RankProcess::is_running);
+}
 
-/// Sleeps until a rank writes or ends, a signal comes, a reader takes output, or the time of those that must end is over.
+/// Sleeps until a rank writes or ends, a signal comes, a reader takes output, or the time of those
+/// that must end is over.
 void Supervisor::wait_for_events() {
   std::vector<pollfd> events{{signals_.descriptor(), POLLIN, 0}};
   std::vector<RankStream*> streams;
-  for (OutputQueue* queue : {&out_, &err_}) events.push_back({queue->is_empty() ? -1 : queue->descriptor(), POLLOUT, 0});
+  for (OutputQueue* queue : {&out_, &err_})
+    events.push_back({queue->is_empty() ? -1 : queue->descriptor(), POLLOUT, 0});
   for (const RankProcess& process : processes_) {
     for (RankStream* stream : {process.out.get(), process.err.get()}) {
       if (!stream || !stream->can_read()) continue;
@@ -114,7 +133,8 @@ void Supervisor::wait_for_events() {
   int timeout_ms = -1;
   for (const auto& deadline : {terminate_at_, kill_at_}) {
     if (!deadline) continue;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
     const int wait_ms = static_cast<int>(std::max<std::int64_t>(0, left));
     timeout_ms = timeout_ms < 0 ? wait_ms : std::min(timeout_ms, wait_ms);
   }
@@ -154,15 +174,18 @@ void Supervisor::reap() {
     process->is_running = false;
     ended.push_back({&*process, status});
   }
-  std::ranges::stable_sort(ended, [](const End& a, const End& b) { return severity(a.status) > severity(b.status); });
-  if (!ended.empty() && exit_code(ended[0].status) != 0 && !result_.rank) remember_failure(*ended[0].process, ended[0].status);
+  std::ranges::stable_sort(
+      ended, [](const End& a, const End& b) { return severity(a.status) > severity(b.status); });
+  if (!ended.empty() && exit_code(ended[0].status) != 0 && !result_.rank)
+    remember_failure(*ended[0].process, ended[0].status);
 }
 
 /// A stopped rank holds up all others, who can only guess why it does not come.
 void Supervisor::report_stop(RankProcess& process, int status) {
   process.stop_signal = WIFSTOPPED(status) ? WSTOPSIG(status) : 0;
   const std::string what = process.stop_signal != 0
-                               ? "is stopped by " + signal_text(process.stop_signal) + ": the other ranks wait for it (kill -CONT " +
+                               ? "is stopped by " + signal_text(process.stop_signal) +
+                                     ": the other ranks wait for it (kill -CONT " +
                                      std::to_string(process.pid) + " lets it go on)"
                                : "goes on";
   err_.add("megatron launch: rank " + std::to_string(process.rank) + " " + what + "\n");
@@ -174,12 +197,14 @@ void Supervisor::remember_failure(const RankProcess& process, int status) {
   result_.description = describe(status);
   const bool stopped_as_asked = !WIFSIGNALED(status) && WEXITSTATUS(status) > 128;
   if (stopped_as_asked) return;  // the others are saving, and end in their own time
-  const auto stopped = std::ranges::find_if(processes_, [](const RankProcess& one) { return one.is_running && one.stop_signal != 0; });
+  const auto stopped = std::ranges::find_if(
+      processes_, [](const RankProcess& one) { return one.is_running && one.stop_signal != 0; });
   const bool is_of_others = !causes_.cause_of(process.rank).empty();
   if (stopped != processes_.end() && !WIFSIGNALED(status) && is_of_others) {
     result_.rank = stopped->rank;
-    result_.description = "was stopped by " + signal_text(stopped->stop_signal) + " and did not go on; rank " + std::to_string(process.rank) +
-                           ", which waited for it, " + describe(status);
+    result_.description = "was stopped by " + signal_text(stopped->stop_signal) +
+                          " and did not go on; rank " + std::to_string(process.rank) +
+                          ", which waited for it, " + describe(status);
   }
   terminate_at_ = Clock::now() + seconds(std::min(kSelfExitSeconds, grace_s_));
 }
@@ -204,9 +229,11 @@ void Supervisor::signal_all(int signal) {
 }
 
 bool Supervisor::has_output() const {
-  return !out_.is_empty() || !err_.is_empty() || std::ranges::any_of(processes_, [](const RankProcess& process) {
-    return (process.out && process.out->is_open()) || (process.err && process.err->is_open());
-  });
+  return !out_.is_empty() || !err_.is_empty() ||
+         std::ranges::any_of(processes_, [](const RankProcess& process) {
+           return (process.out && process.out->is_open()) ||
+                  (process.err && process.err->is_open());
+         });
 }
 
 /// Writes what the ended ranks have left in their pipes.
@@ -217,7 +244,8 @@ void Supervisor::drain() {
   if (!result_.rank) return;
   const auto failed = std::ranges::find(processes_, *result_.rank, &RankProcess::rank);
   result_.cause = causes_.cause_of(*result_.rank);
-  if (failed->err && failed->stop_signal == 0) result_.last_lines.assign(failed->err->last_lines().begin(), failed->err->last_lines().end());
+  if (failed->err && failed->stop_signal == 0)
+    result_.last_lines.assign(failed->err->last_lines().begin(), failed->err->last_lines().end());
 }
 
 }  // namespace megatron

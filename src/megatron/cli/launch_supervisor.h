@@ -1,4 +1,5 @@
-// Watches over the ranks of one start: forwards output and signals, and ends all when one has failed.
+// Watches over the ranks of one start: forwards output and signals, and ends all when one has
+// failed.
 #pragma once
 
 #include <array>
@@ -54,8 +55,8 @@ struct LaunchResult {
   std::optional<std::int64_t> rank;
   std::string description;              ///< of the end of that rank: "ended with exit code 1"
   std::vector<std::string> last_lines;  ///< of its stderr
-  std::string cause;                    ///< in that rank's words, when another rank was the reason for its end
-  bool was_signalled = false;           ///< a signal had been forwarded to all
+  std::string cause;  ///< in that rank's words, when another rank was the reason for its end
+  bool was_signalled = false;  ///< a signal had been forwarded to all
 };
 
 class Supervisor {

@@ -1,4 +1,5 @@
-// The program `megatron`: finds the command and runs it, in this process or in the engine. Links no torch.
+// The program `megatron`: finds the command and runs it, in this process or in the engine. Links no
+// torch.
 #include <algorithm>
 #include <csignal>
 #include <iostream>
@@ -30,7 +31,8 @@ int main_program(const std::vector<std::string>& args) {
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_DFL);
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails and is reported
-  std::vector<std::string> args = argc > 0 ? megatron::script_command(argv[0]) : std::vector<std::string>{};
+  std::vector<std::string> args =
+      argc > 0 ? megatron::script_command(argv[0]) : std::vector<std::string>{};
   args.insert(args.end(), argv + std::min(argc, 1), argv + argc);
   return megatron::main_program(megatron::with_script_translated(std::move(args)));
 }

@@ -33,8 +33,10 @@ struct PlanOptions {
   std::int64_t num_layers = 0;
   std::optional<std::int64_t> num_layers_per_virtual_pipeline_stage;
   std::string pipeline_model_parallel_layout;
-  std::optional<std::int64_t> num_virtual_stages_per_pipeline_rank, microbatch_group_size_per_virtual_pipeline_stage;
-  std::optional<std::int64_t> num_microbatches, global_batch_size, micro_batch_size, data_parallel_size;
+  std::optional<std::int64_t> num_virtual_stages_per_pipeline_rank,
+      microbatch_group_size_per_virtual_pipeline_stage;
+  std::optional<std::int64_t> num_microbatches, global_batch_size, micro_batch_size,
+      data_parallel_size;
   std::vector<std::string> stage_times{"1,1,1"};
   double message_time = 0, joined_time_share = 1;
   std::optional<double> pipeline_activation_limit;
@@ -51,33 +53,59 @@ std::vector<std::string> schedule_choices() {
 void add_pipeline_fields(FieldTable<PlanOptions>& t) {
   using Options = PlanOptions;
   t.group("Pipeline");
-  t.field("pipeline_model_parallel_size", &Options::pipeline_model_parallel_size, "ranks of the pipeline").at_least(1).at_most(4096);
-  t.field("pipeline_schedule", &Options::pipeline_schedule, "schedule; default: 1f1b, or interleaved with several chunks")
+  t.field("pipeline_model_parallel_size", &Options::pipeline_model_parallel_size,
+          "ranks of the pipeline")
+      .at_least(1)
+      .at_most(4096);
+  t.field("pipeline_schedule", &Options::pipeline_schedule,
+          "schedule; default: 1f1b, or interleaved with several chunks")
       .choices(schedule_choices());
-  t.field("num_virtual_stages_per_pipeline_rank", &Options::num_virtual_stages_per_pipeline_rank, "chunks of each rank").at_least(1).at_most(64);
-  t.field("num_layers", &Options::num_layers, "layers of the model, for --num-layers-per-virtual-pipeline-stage").at_least(1).at_most(kMaxLayers);
+  t.field("num_virtual_stages_per_pipeline_rank", &Options::num_virtual_stages_per_pipeline_rank,
+          "chunks of each rank")
+      .at_least(1)
+      .at_most(64);
+  t.field("num_layers", &Options::num_layers,
+          "layers of the model, for --num-layers-per-virtual-pipeline-stage")
+      .at_least(1)
+      .at_most(kMaxLayers);
   t.field("num_layers_per_virtual_pipeline_stage", &Options::num_layers_per_virtual_pipeline_stage,
           "layers of a chunk, in place of the chunks of a rank")
       .at_least(1);
-  t.field("pipeline_model_parallel_layout", &Options::pipeline_model_parallel_layout, "layers of each stage, whose number gives the chunks of a rank")
+  t.field("pipeline_model_parallel_layout", &Options::pipeline_model_parallel_layout,
+          "layers of each stage, whose number gives the chunks of a rank")
       .value_name("LAYOUT");
-  t.field("microbatch_group_size_per_virtual_pipeline_stage", &Options::microbatch_group_size_per_virtual_pipeline_stage,
-          "interleaved: microbatches that pass a chunk before the next chunk's turn; default: as many as ranks")
+  t.field("microbatch_group_size_per_virtual_pipeline_stage",
+          &Options::microbatch_group_size_per_virtual_pipeline_stage,
+          "interleaved: microbatches that pass a chunk before the next chunk's turn; default: as "
+          "many as ranks")
       .at_least(1);
-  t.field("num_microbatches", &Options::num_microbatches, "microbatches of a step; default: twice as many as ranks").at_least(1).at_most(1e6);
-  t.field("global_batch_size", &Options::global_batch_size, "samples of a step, in place of --num-microbatches").at_least(1);
-  t.field("micro_batch_size", &Options::micro_batch_size, "samples of a microbatch; without --global-batch-size a step has one microbatch")
+  t.field("num_microbatches", &Options::num_microbatches,
+          "microbatches of a step; default: twice as many as ranks")
+      .at_least(1)
+      .at_most(1e6);
+  t.field("global_batch_size", &Options::global_batch_size,
+          "samples of a step, in place of --num-microbatches")
       .at_least(1);
-  t.field("data_parallel_size", &Options::data_parallel_size, "pipelines that share the samples of a step; default: 1").at_least(1);
-  t.field("pipeline_activation_limit", &Options::pipeline_activation_limit, "microbatches whose activations a rank may keep").above(0);
+  t.field("micro_batch_size", &Options::micro_batch_size,
+          "samples of a microbatch; without --global-batch-size a step has one microbatch")
+      .at_least(1);
+  t.field("data_parallel_size", &Options::data_parallel_size,
+          "pipelines that share the samples of a step; default: 1")
+      .at_least(1);
+  t.field("pipeline_activation_limit", &Options::pipeline_activation_limit,
+          "microbatches whose activations a rank may keep")
+      .above(0);
 }
 
 const FieldTable<PlanOptions>& plan_table() {
   using Options = PlanOptions;
   static const FieldTable<Options> table = [] {
     FieldTable<Options> t;
-    t.about("Draws a pipeline schedule and says how long it takes, how much of that is bubble and what the ranks keep; or compares all of them.");
-    t.field("show_schedule", &Options::show_schedule, "what this version plans: schedules; layouts are chosen with docs/parallelism.md");
+    t.about(
+        "Draws a pipeline schedule and says how long it takes, how much of that is bubble and what "
+        "the ranks keep; or compares all of them.");
+    t.field("show_schedule", &Options::show_schedule,
+            "what this version plans: schedules; layouts are chosen with docs/parallelism.md");
     t.field("compare", &Options::compare, "a table of all schedules in place of one drawing");
     t.field("json", &Options::json, "every step with its times as JSON in place of the drawing");
     t.field("svg", &Options::svg, "also draw into this file").value_name("FILE");
@@ -85,15 +113,20 @@ const FieldTable<PlanOptions>& plan_table() {
     add_pipeline_fields(t);
     t.group("Times, in any unit");
     t.field("stage_times", &Options::stage_times,
-            "times of forward, input gradients and weight gradients of a rank's layers; or one for each part of the model, in order, with what a "
+            "times of forward, input gradients and weight gradients of a rank's layers; or one for "
+            "each part of the model, in order, with what a "
             "microbatch keeps there as an optional fourth number; or a file with such lines")
         .value_name("F,B,W");
     t.field("message_time", &Options::message_time, "time of a message between ranks").at_least(0);
-    t.field("joined_time_share", &Options::joined_time_share,
-            "combined-1f1b: time of a forward and backward that run interleaved, of the sum of both")
+    t.field(
+         "joined_time_share", &Options::joined_time_share,
+         "combined-1f1b: time of a forward and backward that run interleaved, of the sum of both")
         .above(0)
         .at_most(1);
-    t.field("model", &Options::model, "kind of model, as pretrain has it").positional().choices({"gpt"}).hidden();
+    t.field("model", &Options::model, "kind of model, as pretrain has it")
+        .positional()
+        .choices({"gpt"})
+        .hidden();
     include_run_flags(t, &Options::run, {.architecture = kUnused, .others = kUnused});
     return t;
   }();
@@ -102,15 +135,22 @@ const FieldTable<PlanOptions>& plan_table() {
 
 std::int64_t num_microbatches(const PlanOptions& options) {
   if (!options.global_batch_size) {
-    const std::int64_t by_default = options.micro_batch_size ? 1 : 2 * options.pipeline_model_parallel_size;  // as in a run
+    const std::int64_t by_default =
+        options.micro_batch_size ? 1 : 2 * options.pipeline_model_parallel_size;  // as in a run
     return options.num_microbatches.value_or(by_default);
   }
-  if (options.num_microbatches) throw UserError({"--num-microbatches and --global-batch-size say the same thing", "", "leave one out"});
-  const std::int64_t samples = *options.global_batch_size, each = options.micro_batch_size.value_or(1),
+  if (options.num_microbatches)
+    throw UserError(
+        {"--num-microbatches and --global-batch-size say the same thing", "", "leave one out"});
+  const std::int64_t samples = *options.global_batch_size,
+                     each = options.micro_batch_size.value_or(1),
                      pipelines = options.data_parallel_size.value_or(1);
   if (samples % each == 0 && samples / each % pipelines == 0) return samples / each / pipelines;
-  throw UserError({"--global-batch-size must be a multiple of --micro-batch-size times --data-parallel-size",
-                   "got " + std::to_string(samples) + ", " + std::to_string(each) + " and " + std::to_string(pipelines), ""});
+  throw UserError(
+      {"--global-batch-size must be a multiple of --micro-batch-size times --data-parallel-size",
+       "got " + std::to_string(samples) + ", " + std::to_string(each) + " and " +
+           std::to_string(pipelines),
+       ""});
 }
 
 CostModel costs_for(const PlanOptions& options, std::int64_t num_chunks) {
@@ -120,14 +160,18 @@ CostModel costs_for(const PlanOptions& options, std::int64_t num_chunks) {
           .joined = options.joined_time_share};
 }
 
-/// The cuts that a search may choose from: those of the chunks that were asked for, else one and two.
+/// The cuts that a search may choose from: those of the chunks that were asked for, else one and
+/// two.
 SearchRequest search_request(const PlanOptions& options) {
-  SearchRequest request{.num_ranks = options.pipeline_model_parallel_size,
-                        .num_microbatches = num_microbatches(options),
-                        .layouts = {},
-                        .activation_limit = options.pipeline_activation_limit.value_or(0),
-                        .microbatch_group = options.microbatch_group_size_per_virtual_pipeline_stage.value_or(0)};
-  const auto add = [&](std::int64_t chunks, ChunkOrder order) { request.layouts.push_back({chunks, order, costs_for(options, chunks)}); };
+  SearchRequest request{
+      .num_ranks = options.pipeline_model_parallel_size,
+      .num_microbatches = num_microbatches(options),
+      .layouts = {},
+      .activation_limit = options.pipeline_activation_limit.value_or(0),
+      .microbatch_group = options.microbatch_group_size_per_virtual_pipeline_stage.value_or(0)};
+  const auto add = [&](std::int64_t chunks, ChunkOrder order) {
+    request.layouts.push_back({chunks, order, costs_for(options, chunks)});
+  };
   const auto given = options.num_virtual_stages_per_pipeline_rank;
   if (!given || *given == 1) add(1, ChunkOrder::loop);
   if (given && *given > 1) add(*given, ChunkOrder::loop);
@@ -138,14 +182,18 @@ SearchRequest search_request(const PlanOptions& options) {
 
 ScheduleCandidate fixed_schedule(const PlanOptions& options) {
   const auto given = options.num_virtual_stages_per_pipeline_rank;
-  ScheduleRequest request{.name = options.pipeline_schedule,
-                          .num_ranks = options.pipeline_model_parallel_size,
-                          .num_microbatches = num_microbatches(options),
-                          .microbatch_group = options.microbatch_group_size_per_virtual_pipeline_stage.value_or(0)};
+  ScheduleRequest request{
+      .name = options.pipeline_schedule,
+      .num_ranks = options.pipeline_model_parallel_size,
+      .num_microbatches = num_microbatches(options),
+      .microbatch_group = options.microbatch_group_size_per_virtual_pipeline_stage.value_or(0)};
   if (request.name.empty()) request.name = given.value_or(1) > 1 ? "interleaved" : "1f1b";
   if (request.microbatch_group > 0 && fixed_num_chunks(request.name) > 0)
     throw UserError(
-        {"--microbatch-group-size-per-virtual-pipeline-stage has no meaning for --pipeline-schedule " + request.name, "", "leave it out"});
+        {"--microbatch-group-size-per-virtual-pipeline-stage has no meaning for "
+         "--pipeline-schedule " +
+             request.name,
+         "", "leave it out"});
   request.num_chunks = given.value_or(std::max<std::int64_t>(1, fixed_num_chunks(request.name)));
   ScheduleCandidate candidate;
   candidate.schedule = make_schedule(request);
@@ -156,10 +204,13 @@ ScheduleCandidate fixed_schedule(const PlanOptions& options) {
 /// The chunks that a run with these flags would have.
 void take_chunks_of_run(PlanOptions& options) {
   const bool has_layout = !options.pipeline_model_parallel_layout.empty();
-  if (options.num_virtual_stages_per_pipeline_rank || !(has_layout || options.num_layers_per_virtual_pipeline_stage)) return;
+  if (options.num_virtual_stages_per_pipeline_rank ||
+      !(has_layout || options.num_layers_per_virtual_pipeline_stage))
+    return;
   if (options.num_layers == 0)
-    throw UserError(
-        {has_layout ? "--pipeline-model-parallel-layout" : "--num-layers-per-virtual-pipeline-stage", "needs --num-layers", "add --num-layers N"});
+    throw UserError({has_layout ? "--pipeline-model-parallel-layout"
+                                : "--num-layers-per-virtual-pipeline-stage",
+                     "needs --num-layers", "add --num-layers N"});
   ParallelConfig parallel;
   parallel.pipeline_model_parallel_size = options.pipeline_model_parallel_size;
   parallel.num_layers_per_virtual_pipeline_stage = options.num_layers_per_virtual_pipeline_stage;
@@ -169,12 +220,13 @@ void take_chunks_of_run(PlanOptions& options) {
 }
 
 void check_size(const PlanOptions& options) {
-  const std::int64_t chunks = options.num_virtual_stages_per_pipeline_rank.value_or(2), microbatches = num_microbatches(options);
+  const std::int64_t chunks = options.num_virtual_stages_per_pipeline_rank.value_or(2),
+                     microbatches = num_microbatches(options);
   if (options.pipeline_model_parallel_size * chunks * microbatches <= kMaxTableCells) return;
-  throw UserError(
-      {"ranks times chunks times microbatches are too many to draw",
-       "got " + std::to_string(options.pipeline_model_parallel_size) + ", " + std::to_string(chunks) + " and " + std::to_string(microbatches),
-       "at most " + std::to_string(kMaxTableCells) + " in all"});
+  throw UserError({"ranks times chunks times microbatches are too many to draw",
+                   "got " + std::to_string(options.pipeline_model_parallel_size) + ", " +
+                       std::to_string(chunks) + " and " + std::to_string(microbatches),
+                   "at most " + std::to_string(kMaxTableCells) + " in all"});
 }
 
 void compare(const PlanOptions& options) {
@@ -182,7 +234,8 @@ void compare(const PlanOptions& options) {
   std::vector<ScheduleCandidate> candidates = fixed_candidates(request);
   candidates.push_back(search_schedule(request));
   if (std::string& name = candidates.back().schedule.name; name != "auto") name = "auto = " + name;
-  std::cout << comparison_table(std::move(candidates), request.activation_limit) << lower_bound_text(request);
+  std::cout << comparison_table(std::move(candidates), request.activation_limit)
+            << lower_bound_text(request);
 }
 
 void refuse_beside_compare(const PlanOptions& options) {
@@ -191,25 +244,35 @@ void refuse_beside_compare(const PlanOptions& options) {
                       : !options.trace.empty()             ? "--trace"
                       : !options.pipeline_schedule.empty() ? "--pipeline-schedule"
                                                            : nullptr;
-  if (other) throw UserError({"--compare prints a table of all schedules, " + std::string(other) + " is about one", "", "leave one of the two out"});
+  if (other)
+    throw UserError(
+        {"--compare prints a table of all schedules, " + std::string(other) + " is about one", "",
+         "leave one of the two out"});
 }
 
 void check_limit(const PlanOptions& options, const Simulation& run) {
   const double peak = *std::max_element(run.peak_activation.begin(), run.peak_activation.end());
   const double limit = options.pipeline_activation_limit.value_or(peak);
   if (peak > limit * (1 + 1e-9))
-    std::cerr << "note: a rank keeps the activations of " << peak << " microbatches, above --pipeline-activation-limit " << limit << "\n";
+    std::cerr << "note: a rank keeps the activations of " << peak
+              << " microbatches, above --pipeline-activation-limit " << limit << "\n";
 }
 
 void show(const PlanOptions& options) {
-  const ScheduleCandidate chosen = options.pipeline_schedule == "auto" ? search_schedule(search_request(options)) : fixed_schedule(options);
+  const ScheduleCandidate chosen = options.pipeline_schedule == "auto"
+                                       ? search_schedule(search_request(options))
+                                       : fixed_schedule(options);
   const Schedule schedule = with_messages(chosen.schedule);
   const Simulation run = simulate(schedule, chosen.costs);
   check_limit(options, run);
   if (!options.svg.empty()) write_file_atomically(options.svg, draw_svg(schedule, run));
-  if (!options.trace.empty()) write_file_atomically(options.trace, trace_json(timeline(schedule, run.spans)));
+  if (!options.trace.empty())
+    write_file_atomically(options.trace, trace_json(timeline(schedule, run.spans)));
   const bool colour = is_terminal(STDOUT_FILENO) && std::getenv("NO_COLOR") == nullptr;
-  std::cout << (options.json ? plan_json(schedule, run) : draw_text(schedule, run, {.width = terminal_width(STDOUT_FILENO), .colour = colour}));
+  std::cout << (options.json
+                    ? plan_json(schedule, run)
+                    : draw_text(schedule, run,
+                                {.width = terminal_width(STDOUT_FILENO), .colour = colour}));
 }
 
 }  // namespace
@@ -220,13 +283,14 @@ int run_plan(std::span<const std::string> args) {
   PlanOptions options;
   std::cerr << notes_text(parse_command_line(plan_table(), args, options, "plan"));
   if (!options.show_schedule)
-    throw UserError(
-        {"plan shows pipeline schedules in this version: it needs --show-schedule", "",
-         "megatron plan --show-schedule --pipeline-model-parallel-size 4 --pipeline-schedule 1f1b; choose a layout with docs/parallelism.md"});
+    throw UserError({"plan shows pipeline schedules in this version: it needs --show-schedule", "",
+                     "megatron plan --show-schedule --pipeline-model-parallel-size 4 "
+                     "--pipeline-schedule 1f1b; choose a layout with docs/parallelism.md"});
   if (options.compare) refuse_beside_compare(options);
   take_chunks_of_run(options);
   if (options.data_parallel_size && !options.global_batch_size)
-    std::cerr << "note: --data-parallel-size: without effect: it divides --global-batch-size, which is not given\n";
+    std::cerr << "note: --data-parallel-size: without effect: it divides --global-batch-size, "
+                 "which is not given\n";
   check_size(options);
   options.compare ? compare(options) : show(options);
   return 0;

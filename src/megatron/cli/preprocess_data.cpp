@@ -19,7 +19,9 @@ namespace megatron {
 template <>
 struct EnumNames<DocumentKind> {
   static constexpr std::array<std::pair<std::string_view, DocumentKind>, 3> value{
-      {{"paragraph", DocumentKind::paragraph}, {"line", DocumentKind::line}, {"file", DocumentKind::file}}};
+      {{"paragraph", DocumentKind::paragraph},
+       {"line", DocumentKind::line},
+       {"file", DocumentKind::file}}};
 };
 
 namespace {
@@ -28,7 +30,8 @@ struct PreprocessDataOptions {
   std::vector<std::string> input, json_keys = {"text"};
   std::string output_prefix;
   DocumentKind text_documents = DocumentKind::paragraph;
-  bool append_eod = false, split_sentences = false, keep_newlines = false, keep_sequential_samples = false, find_optimal_num_workers = false;
+  bool append_eod = false, split_sentences = false, keep_newlines = false,
+       keep_sequential_samples = false, find_optimal_num_workers = false;
   std::string lang = "english";
   std::int64_t workers = std::max(1u, std::thread::hardware_concurrency());
   std::int64_t partitions = 1, log_interval = 1000;
@@ -39,23 +42,37 @@ const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
   using Options = PreprocessDataOptions;
   static const FieldTable<Options> table = [] {
     FieldTable<Options> t;
-    t.about("Tokenizes JSON lines or text into PREFIX_text_document.bin and .idx, byte for byte as Megatron-LM does.");
+    t.about(
+        "Tokenizes JSON lines or text into PREFIX_text_document.bin and .idx, byte for byte as "
+        "Megatron-LM does.");
     t.group("Input and output");
-    t.field("input", &Options::input, "files or globs; .txt is text, all else JSON lines; .gz and .zst are unpacked").required().value_name("FILE");
-    t.field("json_keys", &Options::json_keys, "fields that hold text; a dataset is written for each").value_name("KEY");
-    t.field("output_prefix", &Options::output_prefix, "the datasets are PREFIX_KEY_document").required().value_name("PREFIX");
-    t.field("text_documents", &Options::text_documents, "a document of a .txt file: lines up to a blank line, a line, or the file");
-    t.field("append_eod", &Options::append_eod, "end every document with the end-of-document token");
+    t.field("input", &Options::input,
+            "files or globs; .txt is text, all else JSON lines; .gz and .zst are unpacked")
+        .required()
+        .value_name("FILE");
+    t.field("json_keys", &Options::json_keys,
+            "fields that hold text; a dataset is written for each")
+        .value_name("KEY");
+    t.field("output_prefix", &Options::output_prefix, "the datasets are PREFIX_KEY_document")
+        .required()
+        .value_name("PREFIX");
+    t.field("text_documents", &Options::text_documents,
+            "a document of a .txt file: lines up to a blank line, a line, or the file");
+    t.field("append_eod", &Options::append_eod,
+            "end every document with the end-of-document token");
     t.field("workers", &Options::workers, "threads that tokenize").at_least(1).at_most(1024);
-    t.field("log_interval", &Options::log_interval, "documents between lines of progress").at_least(1);
+    t.field("log_interval", &Options::log_interval, "documents between lines of progress")
+        .at_least(1);
     t.field("partitions", &Options::partitions, "accepted for Megatron's scripts")
         .at_least(1)
         .note("the input is one stream: documents keep their order");
-    t.field("keep_sequential_samples", &Options::keep_sequential_samples, "always so: documents keep their order");
+    t.field("keep_sequential_samples", &Options::keep_sequential_samples,
+            "always so: documents keep their order");
     t.field("split_sentences", &Options::split_sentences, "not supported").hidden();
     t.field("keep_newlines", &Options::keep_newlines, "only with --split-sentences").hidden();
     t.field("lang", &Options::lang, "only with --split-sentences").hidden();
-    t.field("find_optimal_num_workers", &Options::find_optimal_num_workers, "not supported").hidden();
+    t.field("find_optimal_num_workers", &Options::find_optimal_num_workers, "not supported")
+        .hidden();
     t.include(&Options::tokenizer, tokenizer_table());
     return t;
   }();
@@ -64,15 +81,20 @@ const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
 
 void refuse_unsupported(const PreprocessDataOptions& options) {
   if (options.split_sentences)
-    throw UserError({"--split-sentences", "sentences are needed by BERT and T5 only, which this version does not train", "leave it out"});
+    throw UserError({"--split-sentences",
+                     "sentences are needed by BERT and T5 only, which this version does not train",
+                     "leave it out"});
   if (options.find_optimal_num_workers)
-    throw UserError({"--find-optimal-num-workers", "threads of one process need no search", "leave out --workers to use every core"});
+    throw UserError({"--find-optimal-num-workers", "threads of one process need no search",
+                     "leave out --workers to use every core"});
 }
 
 void report(const PreprocessSummary& summary, TokenDtype type) {
   for (const auto& output : summary.outputs) {
-    std::cout << output.prefix << ": " << output.documents << " documents, " << output.tokens << " tokens, " << token_dtype_name(type)
-              << format(" (%.1f MB of text in %.1f s)\n", static_cast<double>(summary.text_bytes) / 1e6, summary.seconds);
+    std::cout << output.prefix << ": " << output.documents << " documents, " << output.tokens
+              << " tokens, " << token_dtype_name(type)
+              << format(" (%.1f MB of text in %.1f s)\n",
+                        static_cast<double>(summary.text_bytes) / 1e6, summary.seconds);
   }
 }
 
@@ -82,29 +104,33 @@ const FieldSet& preprocess_data_fields() { return preprocess_data_table().set();
 
 int run_preprocess_data(std::span<const std::string> args) {
   PreprocessDataOptions options;
-  const ParseResult parsed = parse_command_line(preprocess_data_table(), args, options, "preprocess-data");
+  const ParseResult parsed =
+      parse_command_line(preprocess_data_table(), args, options, "preprocess-data");
   std::cerr << notes_text(parsed);
   refuse_unsupported(options);
   const auto tokenizer = make_tokenizer(options.tokenizer);
-  const PreprocessOptions preprocess_options{.inputs = options.input,
-                                             .json_keys = options.json_keys,
-                                             .output_prefix = options.output_prefix,
-                                             .text_documents = options.text_documents,
-                                             .append_eod = options.append_eod,
-                                             .eod = tokenizer->eod(),
-                                             .vocab_size = tokenizer->vocab_size(),
-                                             .workers = options.workers,
-                                             .log_interval = options.log_interval,
-                                             .accepts_invalid_utf8 = tokenizer->accepts_invalid_utf8(),
-                                             .log = &std::cerr,
-                                             .log_is_terminal = is_terminal(STDERR_FILENO)};
-  const PreprocessSummary summary = preprocess(preprocess_options, [&](std::string_view text) { return tokenizer->encode(text); });
+  const PreprocessOptions preprocess_options{
+      .inputs = options.input,
+      .json_keys = options.json_keys,
+      .output_prefix = options.output_prefix,
+      .text_documents = options.text_documents,
+      .append_eod = options.append_eod,
+      .eod = tokenizer->eod(),
+      .vocab_size = tokenizer->vocab_size(),
+      .workers = options.workers,
+      .log_interval = options.log_interval,
+      .accepts_invalid_utf8 = tokenizer->accepts_invalid_utf8(),
+      .log = &std::cerr,
+      .log_is_terminal = is_terminal(STDERR_FILENO)};
+  const PreprocessSummary summary = preprocess(
+      preprocess_options, [&](std::string_view text) { return tokenizer->encode(text); });
   if (summary.invalid_documents > 0)
     std::cerr << "note: documents with bytes that are not UTF-8: " << summary.invalid_documents
               << " (the first is " << summary.first_invalid
               << "); each such part was read as U+FFFD\n";
   if (summary.outputs[0].documents == 1)
-    std::cerr << "note: this is one document: --split cannot divide it; --text-documents line makes one of every line of a .txt file\n";
+    std::cerr << "note: this is one document: --split cannot divide it; --text-documents line "
+                 "makes one of every line of a .txt file\n";
   report(summary, optimal_token_dtype(tokenizer->vocab_size()));
   return 0;
 }

@@ -1,4 +1,5 @@
-// What `megatron pretrain` does before the engine is loaded: help, --print-config, and every mistake in the flags, in milliseconds.
+// What `megatron pretrain` does before the engine is loaded: help, --print-config, and every
+// mistake in the flags, in milliseconds.
 #include <iostream>
 
 #include "megatron/cli/command.h"
@@ -10,15 +11,20 @@ namespace megatron {
 
 const FieldSet& pretrain_fields() { return run_table().set(); }
 
-void check_pretrain(std::span<const std::string> args, std::int64_t world_size) { read_run(args, world_size); }
+void check_pretrain(std::span<const std::string> args, std::int64_t world_size) {
+  read_run(args, world_size);
+}
 
 int run_pretrain_frontend(std::span<const std::string> args) {
   const LaunchEnvironment environment = find_launch_environment();
   RunConfig run;
-  if (const auto code = parse_on_rank(environment, "pretrain", args, [&] { run = read_run(args, environment.world_size); })) return *code;
+  if (const auto code = parse_on_rank(environment, "pretrain", args,
+                                      [&] { run = read_run(args, environment.world_size); }))
+    return *code;
   if (environment.rank == 0) std::cerr << notes_text(run.parsed);
   if (run.options.print_config) {
-    if (environment.rank == 0) std::cout << (run.options.json ? config_json(run) : config_text(run));
+    if (environment.rank == 0)
+      std::cout << (run.options.json ? config_json(run) : config_text(run));
     return 0;
   }
   return run_in_engine("pretrain", args);

@@ -6,8 +6,9 @@
 
 namespace megatron {
 
-std::optional<int> parse_on_rank(const LaunchEnvironment& environment, std::string_view command, std::span<const std::string> args,
-                                const std::function<void()>& read) {
+std::optional<int> parse_on_rank(const LaunchEnvironment& environment, std::string_view command,
+                                 std::span<const std::string> args,
+                                 const std::function<void()>& read) {
   try {
     read();
     return std::nullopt;

@@ -21,15 +21,23 @@ const FieldTable<ReportOptions>& report_table() {
   using Options = ReportOptions;
   static const FieldTable<Options> table = [] {
     FieldTable<Options> t;
-    t.about("Charts of one or several runs (loss, learning rate, gradient norm, throughput, memory, step times) as one HTML page without network.");
-    t.field("runs", &Options::runs, "the --save or --tensorboard-dir folder of a run, or a metrics.jsonl").positional().value_name("DIR");
-    t.field("output", &Options::output, "the page; default: report.html in the first DIR").value_name("FILE");
+    t.about(
+        "Charts of one or several runs (loss, learning rate, gradient norm, throughput, memory, "
+        "step times) as one HTML page without network.");
+    t.field("runs", &Options::runs,
+            "the --save or --tensorboard-dir folder of a run, or a metrics.jsonl")
+        .positional()
+        .value_name("DIR");
+    t.field("output", &Options::output, "the page; default: report.html in the first DIR")
+        .value_name("FILE");
     return t;
   }();
   return table;
 }
 
-fs::path default_output(const fs::path& run) { return (fs::is_directory(run) ? run : run.parent_path()) / "report.html"; }
+fs::path default_output(const fs::path& run) {
+  return (fs::is_directory(run) ? run : run.parent_path()) / "report.html";
+}
 
 /// Runs of one name are told apart by the paths that were given.
 void make_names_unique(std::vector<RunLog>& logs, const std::vector<std::string>& paths) {
@@ -42,8 +50,10 @@ void make_names_unique(std::vector<RunLog>& logs, const std::vector<std::string>
 
 void say_what_was_left_out(const RunLog& log) {
   if (log.unreadable_lines == 0) return;
-  std::cerr << format("note: %lld of %lld lines of %s are no metrics and were left out; the first is ", static_cast<long long>(log.unreadable_lines),
-                      static_cast<long long>(log.lines), log.name.c_str())
+  std::cerr << format(
+                   "note: %lld of %lld lines of %s are no metrics and were left out; the first is ",
+                   static_cast<long long>(log.unreadable_lines), static_cast<long long>(log.lines),
+                   log.name.c_str())
             << log.first_unreadable << "\n";
 }
 
@@ -54,14 +64,16 @@ const FieldSet& report_fields() { return report_table().set(); }
 int run_report(std::span<const std::string> args) {
   ReportOptions options;
   std::cerr << notes_text(parse_command_line(report_table(), args, options, "report"));
-  if (options.runs.empty()) throw UserError({"report needs the folder of a run", "", "megatron report checkpoints"});
+  if (options.runs.empty())
+    throw UserError({"report needs the folder of a run", "", "megatron report checkpoints"});
   std::vector<RunLog> logs;
   for (const std::string& run : options.runs) {
     logs.push_back(read_run_log(run));
     say_what_was_left_out(logs.back());
   }
   make_names_unique(logs, options.runs);
-  const fs::path output = options.output.empty() ? default_output(options.runs[0]) : fs::path(options.output);
+  const fs::path output =
+      options.output.empty() ? default_output(options.runs[0]) : fs::path(options.output);
   write_file_atomically(output, report_page(logs));
   std::cout << output.string() << "\n";
   return 0;

@@ -12,12 +12,18 @@ struct Script {
 };
 
 constexpr std::array kScripts{
-    Script{"pretrain_gpt", "pretrain", "gpt"},         Script{"pretrain_bert", "pretrain", "bert"},
-    Script{"pretrain_t5", "pretrain", "t5"},           Script{"pretrain_hybrid", "pretrain", "hybrid"},
-    Script{"pretrain_mamba", "pretrain", "hybrid"},    Script{"pretrain_vlm", "pretrain", "vlm"},
-    Script{"preprocess_data", "preprocess-data", ""},  Script{"checkpoint_inspector", "checkpoint", ""},
-    Script{"gpt_static_inference", "generate", ""},    Script{"gpt_dynamic_inference", "generate", ""},
-    Script{"run_text_generation_server", "serve", ""}, Script{"run_dynamic_text_generation_server", "serve", ""},
+    Script{"pretrain_gpt", "pretrain", "gpt"},
+    Script{"pretrain_bert", "pretrain", "bert"},
+    Script{"pretrain_t5", "pretrain", "t5"},
+    Script{"pretrain_hybrid", "pretrain", "hybrid"},
+    Script{"pretrain_mamba", "pretrain", "hybrid"},
+    Script{"pretrain_vlm", "pretrain", "vlm"},
+    Script{"preprocess_data", "preprocess-data", ""},
+    Script{"checkpoint_inspector", "checkpoint", ""},
+    Script{"gpt_static_inference", "generate", ""},
+    Script{"gpt_dynamic_inference", "generate", ""},
+    Script{"run_text_generation_server", "serve", ""},
+    Script{"run_dynamic_text_generation_server", "serve", ""},
 };
 
 }  // namespace
@@ -35,9 +41,11 @@ std::vector<std::string> script_command(std::string_view path) {
 }
 
 std::vector<std::string> with_script_translated(std::vector<std::string> args) {
-  std::vector<std::string> command = args.empty() ? std::vector<std::string>{} : script_command(args.front());
+  std::vector<std::string> command =
+      args.empty() ? std::vector<std::string>{} : script_command(args.front());
   if (command.empty()) return args;
-  command.insert(command.end(), std::make_move_iterator(args.begin() + 1), std::make_move_iterator(args.end()));
+  command.insert(command.end(), std::make_move_iterator(args.begin() + 1),
+                 std::make_move_iterator(args.end()));
   return command;
 }
 

@@ -27,17 +27,21 @@ struct TokenizeOptions {
 const FieldTable<TokenizeOptions>& tokenize_table() {
   static const FieldTable<TokenizeOptions> table = [] {
     FieldTable<TokenizeOptions> t;
-    t.about("Reads lines on stdin and writes the ids of each as a JSON array; with --decode reads arrays and writes text.");
+    t.about(
+        "Reads lines on stdin and writes the ids of each as a JSON array; with --decode reads "
+        "arrays and writes text.");
     t.include(&TokenizeOptions::tokenizer, tokenizer_table());
     t.group("Direction");
     t.field("decode", &TokenizeOptions::decode, "read JSON arrays of ids, write their text");
-    t.field("keep_special_tokens", &TokenizeOptions::keep_special_tokens, "with --decode: write special tokens too");
+    t.field("keep_special_tokens", &TokenizeOptions::keep_special_tokens,
+            "with --decode: write special tokens too");
     return t;
   }();
   return table;
 }
 
-/// Lines of stdin as soon as they are whole, so that a program at the other end of two pipes gets its answer.
+/// Lines of stdin as soon as they are whole, so that a program at the other end of two pipes gets
+/// its answer.
 class LineReader {
  public:
   bool next(std::string_view& line) {
@@ -83,29 +87,37 @@ void append_json(std::string& out, std::span<const std::int32_t> ids) {
   out += '[';
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (i > 0) out += ',';
-    out.append(digits, static_cast<std::size_t>(std::to_chars(digits, digits + sizeof digits, ids[i]).ptr - digits));
+    out.append(digits, static_cast<std::size_t>(
+                           std::to_chars(digits, digits + sizeof digits, ids[i]).ptr - digits));
   }
   out += ']';
 }
 
-std::vector<std::int32_t> parse_ids(std::string_view line, std::size_t number, std::int64_t vocab_size) {
+std::vector<std::int32_t> parse_ids(std::string_view line, std::size_t number,
+                                    std::int64_t vocab_size) {
   const std::string source = "stdin, line " + std::to_string(number);
   const Json array = parse_json(line, source);
-  if (!array.is_array()) throw UserError({source + " must be a JSON array of ids", "got " + std::string(array.type_name()), ""});
+  if (!array.is_array())
+    throw UserError(
+        {source + " must be a JSON array of ids", "got " + std::string(array.type_name()), ""});
   std::vector<std::int32_t> ids;
   for (const Json& id : array) {
     if (!id.is_number_integer() || !(id >= 0 && id < vocab_size))
-      throw UserError({source + ": ids must be integers from 0 to " + std::to_string(vocab_size - 1), "got " + id.dump(), ""});
+      throw UserError(
+          {source + ": ids must be integers from 0 to " + std::to_string(vocab_size - 1),
+           "got " + id.dump(), ""});
     ids.push_back(id.get<std::int32_t>());
   }
   return ids;
 }
 
-std::vector<std::int32_t> encode_line(const Tokenizer& tokenizer, std::string_view line, std::size_t number) {
+std::vector<std::int32_t> encode_line(const Tokenizer& tokenizer, std::string_view line,
+                                      std::size_t number) {
   try {
     return tokenizer.encode(line);
   } catch (const UserError& error) {
-    throw UserError({"stdin, line " + std::to_string(number) + ": " + error.parts().what, error.parts().got, error.parts().fix});
+    throw UserError({"stdin, line " + std::to_string(number) + ": " + error.parts().what,
+                     error.parts().got, error.parts().fix});
   }
 }
 

@@ -13,24 +13,32 @@ namespace {
 struct Load {
   double fixed_s = 0;
   std::int64_t num_layers = 0;
-  double with(std::int64_t layers, double layer_s) const { return fixed_s + static_cast<double>(layers) * layer_s; }
+  double with(std::int64_t layers, double layer_s) const {
+    return fixed_s + static_cast<double>(layers) * layer_s;
+  }
 };
 
-/// All layers alike: which of them a stage holds does not matter, only how many, and giving them out one by one, each to the least burdened, is
-/// exact.
+/// All layers alike: which of them a stage holds does not matter, only how many, and giving them
+/// out one by one, each to the least burdened, is exact.
 class LayerBalancer {
  public:
-  LayerBalancer(const LayerCosts& costs, std::int64_t num_ranks, std::int64_t num_chunks, ChunkOrder order)
-      : layer_s_(costs.layer_s), stages_(static_cast<std::size_t>(num_ranks * num_chunks)), ranks_(static_cast<std::size_t>(num_ranks)) {
+  LayerBalancer(const LayerCosts& costs, std::int64_t num_ranks, std::int64_t num_chunks,
+                ChunkOrder order)
+      : layer_s_(costs.layer_s),
+        stages_(static_cast<std::size_t>(num_ranks * num_chunks)),
+        ranks_(static_cast<std::size_t>(num_ranks)) {
     for (std::size_t stage = 0; stage < stages_.size(); ++stage)
-      rank_of_stage_.push_back(static_cast<std::size_t>(rank_of(order, num_ranks, static_cast<std::int64_t>(stage))));
+      rank_of_stage_.push_back(
+          static_cast<std::size_t>(rank_of(order, num_ranks, static_cast<std::int64_t>(stage))));
     add_fixed(0, costs.embedding_s);
     add_fixed(stages_.size() - 1, costs.output_s);
     for (std::size_t stage = 1; stage + 1 < stages_.size(); ++stage) give(stage);
   }
 
   /// Layers that the stages between the first and the last have from the start.
-  std::int64_t num_given() const { return std::max<std::int64_t>(0, static_cast<std::int64_t>(stages_.size()) - 2); }
+  std::int64_t num_given() const {
+    return std::max<std::int64_t>(0, static_cast<std::int64_t>(stages_.size()) - 2);
+  }
 
   std::vector<Load> run(std::int64_t num_layers) {
     const std::int64_t left = num_layers - num_given();
@@ -66,21 +74,25 @@ class LayerBalancer {
     for (const Load& rank : ranks) bound = std::max(bound, rank.with(rank.num_layers, layer_s_));
     std::vector<std::int64_t> most;
     for (Load& rank : ranks) {
-      while (after_one_more(rank) <= bound && rank.num_layers < left + num_given()) ++rank.num_layers;
+      while (after_one_more(rank) <= bound && rank.num_layers < left + num_given())
+        ++rank.num_layers;
       most.push_back(rank.num_layers);
     }
     return most;
   }
 
-  /// Twice the distance of a stage from the middle of the model; the half towards the front is nearer.
+  /// Twice the distance of a stage from the middle of the model; the half towards the front is
+  /// nearer.
   std::int64_t distance(std::size_t stage) const {
-    return std::abs(static_cast<std::int64_t>(2 * stage + 1) - static_cast<std::int64_t>(stages_.size()));
+    return std::abs(static_cast<std::int64_t>(2 * stage + 1) -
+                    static_cast<std::int64_t>(stages_.size()));
   }
 
   std::size_t lightest_stage(const std::vector<std::int64_t>& most) const {
     std::size_t best = stages_.size();
     const auto key = [&](std::size_t stage) {
-      return std::tuple(after_one_more(stages_[stage]), after_one_more(ranks_[rank_of_stage_[stage]]), distance(stage), stage);
+      return std::tuple(after_one_more(stages_[stage]),
+                        after_one_more(ranks_[rank_of_stage_[stage]]), distance(stage), stage);
     };
     for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
       const std::size_t rank = rank_of_stage_[stage];
@@ -98,13 +110,16 @@ class LayerBalancer {
 
 }  // namespace
 
-std::vector<StageLayers> balanced_stages(std::int64_t num_layers, const LayerCosts& costs, std::int64_t num_ranks, std::int64_t num_chunks,
+std::vector<StageLayers> balanced_stages(std::int64_t num_layers, const LayerCosts& costs,
+                                         std::int64_t num_ranks, std::int64_t num_chunks,
                                          ChunkOrder order) {
-  const bool readable = std::isfinite(costs.embedding_s) && std::isfinite(costs.layer_s) && std::isfinite(costs.output_s);
-  MEGATRON_CHECK(readable && costs.embedding_s >= 0 && costs.layer_s > 0 && costs.output_s >= 0, "costs ", costs.embedding_s, ", ", costs.layer_s,
-                 ", ", costs.output_s);
+  const bool readable = std::isfinite(costs.embedding_s) && std::isfinite(costs.layer_s) &&
+                        std::isfinite(costs.output_s);
+  MEGATRON_CHECK(readable && costs.embedding_s >= 0 && costs.layer_s > 0 && costs.output_s >= 0,
+                 "costs ", costs.embedding_s, ", ", costs.layer_s, ", ", costs.output_s);
   LayerBalancer balance(costs, num_ranks, num_chunks, order);
-  MEGATRON_CHECK(num_layers >= balance.num_given(), num_layers, " layers in ", num_ranks * num_chunks, " stages");
+  MEGATRON_CHECK(num_layers >= balance.num_given(), num_layers, " layers in ",
+                 num_ranks * num_chunks, " stages");
   std::vector<StageLayers> stages;
   std::int64_t first = 0;
   for (const Load& load : balance.run(num_layers)) {

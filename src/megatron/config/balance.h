@@ -15,9 +15,11 @@ struct LayerCosts {
   double output_s = 0;  ///< final norm, output layer and loss
 };
 
-/// Contiguous stages whose most expensive rank, all its chunks together, is as cheap as can be; among those, whose most expensive stage is; among
-/// those, the odd layers stand in the middle. The first stage may hold the embedding alone, the last the output alone, every other has a layer.
-std::vector<StageLayers> balanced_stages(std::int64_t num_layers, const LayerCosts& costs, std::int64_t num_ranks, std::int64_t num_chunks,
+/// Contiguous stages whose most expensive rank, all its chunks together, is as cheap as can be;
+/// among those, whose most expensive stage is; among those, the odd layers stand in the middle. The
+/// first stage may hold the embedding alone, the last the output alone, every other has a layer.
+std::vector<StageLayers> balanced_stages(std::int64_t num_layers, const LayerCosts& costs,
+                                         std::int64_t num_ranks, std::int64_t num_chunks,
                                          ChunkOrder order);
 
 }  // namespace megatron

@@ -9,12 +9,20 @@ namespace {
 
 using S = const Settings&;
 
-std::int64_t global_batch_size(S s) { return s.training.global_batch_size == 0 ? s.training.micro_batch_size : s.training.global_batch_size; }
+std::int64_t global_batch_size(S s) {
+  return s.training.global_batch_size == 0 ? s.training.micro_batch_size
+                                           : s.training.global_batch_size;
+}
 bool has_steps(S s) { return !s.training.step_batch_size_schedule.empty(); }
 bool has_ramp(S s) { return s.training.rampup_batch_size.size() == 3; }
 std::int64_t ramp_distance(S s) { return global_batch_size(s) - s.training.rampup_batch_size[0]; }
-bool ramp_is_too_fine(S s) { return has_ramp(s) && ramp_distance(s) / s.training.rampup_batch_size[1] > kMaxRampIncrements; }
-bool ramp_is_whole(S s) { return !has_ramp(s) || (ramp_distance(s) >= 0 && ramp_distance(s) % s.training.rampup_batch_size[1] == 0); }
+bool ramp_is_too_fine(S s) {
+  return has_ramp(s) && ramp_distance(s) / s.training.rampup_batch_size[1] > kMaxRampIncrements;
+}
+bool ramp_is_whole(S s) {
+  return !has_ramp(s) ||
+         (ramp_distance(s) >= 0 && ramp_distance(s) % s.training.rampup_batch_size[1] == 0);
+}
 
 std::optional<UserError::Parts> step_schedule_mistake(S s) {
   if (!has_steps(s) || s.training.seq_length < 1) return std::nullopt;
@@ -28,12 +36,14 @@ std::optional<UserError::Parts> step_schedule_mistake(S s) {
 
 /// Nothing while the flags do not make a schedule.
 std::optional<NumMicrobatchesCalculator> batches(S s) {
-  if (step_schedule_mistake(s) || s.training.seq_length < 1 || s.training.micro_batch_size < 1 || !ramp_is_whole(s) || ramp_is_too_fine(s))
+  if (step_schedule_mistake(s) || s.training.seq_length < 1 || s.training.micro_batch_size < 1 ||
+      !ramp_is_whole(s) || ramp_is_too_fine(s))
     return std::nullopt;
   return NumMicrobatchesCalculator(s.training);
 }
 
-/// The size that cannot be cut into microbatches, where no checkpoint decides at which size the run starts.
+/// The size that cannot be cut into microbatches, where no checkpoint decides at which size the run
+/// starts.
 std::optional<std::int64_t> indivisible_size(S s) {
   const auto schedule = batches(s);
   if (!schedule || schedule->is_constant() || !s.checkpoint.load.empty()) return std::nullopt;
@@ -45,17 +55,23 @@ std::vector<Rule> required_rules() {
       {{"micro_batch_size", "batch_size"},
        [](S s) { return s.training.micro_batch_size == 0; },
        [](S) {
-         return UserError::Parts{"--micro-batch-size", "is required", "add --micro-batch-size N, the samples of one forward pass"};
+         return UserError::Parts{"--micro-batch-size", "is required",
+                                 "add --micro-batch-size N, the samples of one forward pass"};
        }},
       {{"seq_length"},
        [](S s) { return s.training.seq_length == 0; },
        [](S) {
-         return UserError::Parts{"--seq-length", "is required", "add --seq-length N, the tokens of one sample"};
+         return UserError::Parts{"--seq-length", "is required",
+                                 "add --seq-length N, the tokens of one sample"};
        }},
       {{"train_iters", "train_samples"},
-       [](S s) { return s.training.train_iters == 0 && s.training.train_samples == 0 && !s.training.skip_train; },
+       [](S s) {
+         return s.training.train_iters == 0 && s.training.train_samples == 0 &&
+                !s.training.skip_train;
+       },
        [](S) {
-         return UserError::Parts{"--train-iters", "is required, and above 0", "add --train-iters N, or --train-samples N"};
+         return UserError::Parts{"--train-iters", "is required, and above 0",
+                                 "add --train-iters N, or --train-samples N"};
        }},
   };
 }
@@ -65,15 +81,22 @@ std::vector<Rule> length_rules() {
       {{"train_iters", "train_samples"},
        [](S s) { return s.training.train_iters > 0 && s.training.train_samples > 0; },
        [](S s) {
-         return UserError::Parts{"--train-iters " + text_of(s.training.train_iters), "excludes --train-samples " + text_of(s.training.train_samples),
+         return UserError::Parts{"--train-iters " + text_of(s.training.train_iters),
+                                 "excludes --train-samples " + text_of(s.training.train_samples),
                                  "give one of the two"};
        }},
-      {{"train_samples", "micro_batch_size", "global_batch_size", "seq_length", "rampup_batch_size", "step_batch_size_schedule"},
-       [](S s) { return s.training.train_samples > 0 && batches(s) && s.training.train_samples < batches(s)->at(0).global_batch_size; },
+      {{"train_samples", "micro_batch_size", "global_batch_size", "seq_length", "rampup_batch_size",
+        "step_batch_size_schedule"},
+       [](S s) {
+         return s.training.train_samples > 0 && batches(s) &&
+                s.training.train_samples < batches(s)->at(0).global_batch_size;
+       },
        [](S s) {
          const std::string first = text_of(batches(s)->at(0).global_batch_size);
-         return UserError::Parts{"--train-samples", text_of(s.training.train_samples) + " is less than one global batch of " + first,
-                                 "train on at least " + first + " samples"};
+         return UserError::Parts{
+             "--train-samples",
+             text_of(s.training.train_samples) + " is less than one global batch of " + first,
+             "train on at least " + first + " samples"};
        }},
   };
 }
@@ -83,13 +106,18 @@ std::vector<Rule> size_rules() {
       {{"micro_batch_size", "global_batch_size"},
        [](S s) {
          const TrainingConfig& t = s.training;
-         return t.micro_batch_size > 0 && !has_steps(s) && !t.decrease_batch_size_if_needed && global_batch_size(s) % t.micro_batch_size != 0;
+         return t.micro_batch_size > 0 && !has_steps(s) && !t.decrease_batch_size_if_needed &&
+                global_batch_size(s) % t.micro_batch_size != 0;
        },
        [](S s) {
-         const std::int64_t micro = s.training.micro_batch_size, global = s.training.global_batch_size;
+         const std::int64_t micro = s.training.micro_batch_size,
+                            global = s.training.global_batch_size;
          return UserError::Parts{
-             "--global-batch-size", text_of(global) + " is no multiple of --micro-batch-size " + text_of(micro),
-             "use --global-batch-size " + text_of(std::max<std::int64_t>(1, global / micro) * micro) + ", or add --decrease-batch-size-if-needed"};
+             "--global-batch-size",
+             text_of(global) + " is no multiple of --micro-batch-size " + text_of(micro),
+             "use --global-batch-size " +
+                 text_of(std::max<std::int64_t>(1, global / micro) * micro) +
+                 ", or add --decrease-batch-size-if-needed"};
        }},
       {{"micro_batch_size", "global_batch_size", "rampup_batch_size"},
        [](S s) {
@@ -97,18 +125,20 @@ std::vector<Rule> size_rules() {
          return schedule && schedule->at(0).num_microbatches < 1;
        },
        [](S s) {
-         return UserError::Parts{
-             "--micro-batch-size",
-             text_of(s.training.micro_batch_size) + " is more than the first batch of " + text_of(batches(s)->at(0).global_batch_size),
-             "lower it to the first batch size"};
+         return UserError::Parts{"--micro-batch-size",
+                                 text_of(s.training.micro_batch_size) +
+                                     " is more than the first batch of " +
+                                     text_of(batches(s)->at(0).global_batch_size),
+                                 "lower it to the first batch size"};
        }},
       {{"micro_batch_size", "rampup_batch_size", "step_batch_size_schedule"},
        [](S s) { return indivisible_size(s).has_value(); },
        [](S s) {
-         return UserError::Parts{
-             has_ramp(s) ? "--rampup-batch-size" : "--step-batch-size-schedule",
-             "a batch of " + text_of(*indivisible_size(s)) + " is no multiple of --micro-batch-size " + text_of(s.training.micro_batch_size),
-             "choose sizes that are"};
+         return UserError::Parts{has_ramp(s) ? "--rampup-batch-size" : "--step-batch-size-schedule",
+                                 "a batch of " + text_of(*indivisible_size(s)) +
+                                     " is no multiple of --micro-batch-size " +
+                                     text_of(s.training.micro_batch_size),
+                                 "choose sizes that are"};
        }},
   };
 }
@@ -118,25 +148,33 @@ std::vector<Rule> ramp_rules() {
       {{"rampup_batch_size", "global_batch_size"},
        [](S s) { return ramp_is_too_fine(s); },
        [](S) {
-         return UserError::Parts{"--rampup-batch-size", "has more than a million increments", "choose a larger increment"};
+         return UserError::Parts{"--rampup-batch-size", "has more than a million increments",
+                                 "choose a larger increment"};
        }},
       {{"rampup_batch_size"},
        [](S s) { return !s.training.rampup_batch_size.empty() && !has_ramp(s); },
        [](S s) {
-         return UserError::Parts{"--rampup-batch-size",
-                                 "takes three numbers, got " + text_of(static_cast<std::int64_t>(s.training.rampup_batch_size.size())),
-                                 "give the first batch size, the increment and the samples of the ramp: --rampup-batch-size 16 8 300000"};
+         return UserError::Parts{
+             "--rampup-batch-size",
+             "takes three numbers, got " +
+                 text_of(static_cast<std::int64_t>(s.training.rampup_batch_size.size())),
+             "give the first batch size, the increment and the samples of the ramp: "
+             "--rampup-batch-size 16 8 300000"};
        }},
       {{"rampup_batch_size", "global_batch_size"},
        [](S s) { return has_ramp(s) && !has_steps(s) && !ramp_is_whole(s); },
        [](S s) {
-         const std::int64_t start = s.training.rampup_batch_size[0], increment = s.training.rampup_batch_size[1];
+         const std::int64_t start = s.training.rampup_batch_size[0],
+                            increment = s.training.rampup_batch_size[1];
          const bool falls = ramp_distance(s) < 0;
-         return UserError::Parts{"--rampup-batch-size",
-                                 falls ? "starts at " + text_of(start) + ", above --global-batch-size " + text_of(global_batch_size(s))
-                                       : "increments of " + text_of(increment) + " do not lead from " + text_of(start) + " to --global-batch-size " +
-                                             text_of(global_batch_size(s)),
-                                 falls ? "start at or below the global batch size" : "choose an increment that divides " + text_of(ramp_distance(s))};
+         return UserError::Parts{
+             "--rampup-batch-size",
+             falls ? "starts at " + text_of(start) + ", above --global-batch-size " +
+                         text_of(global_batch_size(s))
+                   : "increments of " + text_of(increment) + " do not lead from " + text_of(start) +
+                         " to --global-batch-size " + text_of(global_batch_size(s)),
+             falls ? "start at or below the global batch size"
+                   : "choose an increment that divides " + text_of(ramp_distance(s))};
        }},
   };
 }
@@ -149,17 +187,20 @@ std::vector<Rule> step_rules() {
       {{"step_batch_size_schedule", "global_batch_size"},
        [](S s) { return has_steps(s) && s.training.global_batch_size > 0; },
        [](S) {
-         return UserError::Parts{"--step-batch-size-schedule", "excludes --global-batch-size", "give one of the two"};
+         return UserError::Parts{"--step-batch-size-schedule", "excludes --global-batch-size",
+                                 "give one of the two"};
        }},
       {{"step_batch_size_schedule", "rampup_batch_size"},
        [](S s) { return has_steps(s) && !s.training.rampup_batch_size.empty(); },
        [](S) {
-         return UserError::Parts{"--step-batch-size-schedule", "excludes --rampup-batch-size", "give one of the two"};
+         return UserError::Parts{"--step-batch-size-schedule", "excludes --rampup-batch-size",
+                                 "give one of the two"};
        }},
       {{"step_batch_size_schedule", "decrease_batch_size_if_needed"},
        [](S s) { return has_steps(s) && s.training.decrease_batch_size_if_needed; },
        [](S) {
-         return UserError::Parts{"--step-batch-size-schedule", "excludes --decrease-batch-size-if-needed",
+         return UserError::Parts{"--step-batch-size-schedule",
+                                 "excludes --decrease-batch-size-if-needed",
                                  "choose sizes that are multiples of --micro-batch-size"};
        }},
   };
@@ -170,7 +211,8 @@ std::vector<Rule> step_rules() {
 const std::vector<Rule>& batch_rules() {
   static const std::vector<Rule> rules = [] {
     std::vector<Rule> all = required_rules();
-    for (const auto& more : {size_rules(), length_rules(), ramp_rules(), step_rules()}) all.insert(all.end(), more.begin(), more.end());
+    for (const auto& more : {size_rules(), length_rules(), ramp_rules(), step_rules()})
+      all.insert(all.end(), more.begin(), more.end());
     return all;
   }();
   return rules;

@@ -8,8 +8,12 @@ namespace {
 void require_folders(const CheckpointOptions& options) {
   const std::size_t wanted = options.action == "diff" ? 2 : 1;
   if (options.folders.size() == wanted) return;
-  throw UserError({"checkpoint " + options.action, "takes " + std::to_string(wanted) + " folder(s), got " + std::to_string(options.folders.size()),
-                   options.action == "diff" ? "write: megatron checkpoint diff A B" : "write: megatron checkpoint " + options.action + " DIR"});
+  throw UserError({"checkpoint " + options.action,
+                   "takes " + std::to_string(wanted) + " folder(s), got " +
+                       std::to_string(options.folders.size()),
+                   options.action == "diff"
+                       ? "write: megatron checkpoint diff A B"
+                       : "write: megatron checkpoint " + options.action + " DIR"});
 }
 
 }  // namespace
@@ -22,7 +26,10 @@ const FieldTable<ConvertOptions>& convert_table() {
         "input is recognised. The tokenizer goes with the "
         "weights: that of the flags or, without any, the source's own.");
     t.group("Conversion");
-    t.field("load", &ConvertOptions::load, "folder that --save of pretrain wrote, or a Hugging Face directory").required().value_name("DIR");
+    t.field("load", &ConvertOptions::load,
+            "folder that --save of pretrain wrote, or a Hugging Face directory")
+        .required()
+        .value_name("DIR");
     t.field("save", &ConvertOptions::save, "folder to write").required().value_name("DIR");
     t.field("format", &ConvertOptions::format,
             "hf: a Hugging Face directory (from which llama.cpp's converter makes GGUF); megatron: "
@@ -30,10 +37,13 @@ const FieldTable<ConvertOptions>& convert_table() {
         .required()
         .choices({"hf", "megatron"});
     t.field("hf_model_type", &ConvertOptions::hf_model_type,
-            "family to write with --format hf; default: where the weights came from, else the first that can hold them")
+            "family to write with --format hf; default: where the weights came from, else the "
+            "first that can hold them")
         .choices({"gpt2", "llama", "qwen2", "qwen3", "mistral"});
-    t.field("dtype", &ConvertOptions::dtype, "type of the written weights; default: as stored").choices({"fp32", "bf16", "fp16"});
-    t.field("ckpt_step", &ConvertOptions::ckpt_step, "iteration to load; default: the latest").at_least(0);
+    t.field("dtype", &ConvertOptions::dtype, "type of the written weights; default: as stored")
+        .choices({"fp32", "bf16", "fp16"});
+    t.field("ckpt_step", &ConvertOptions::ckpt_step, "iteration to load; default: the latest")
+        .at_least(0);
     t.field("keep_non_finite", &ConvertOptions::keep_non_finite,
             "convert weights that are NaN or infinite too, which are refused otherwise");
     t.include(&ConvertOptions::tokenizer, tokenizer_table());
@@ -49,8 +59,13 @@ const FieldTable<CheckpointOptions>& checkpoint_command_table() {
         "inspect DIR: what it holds. verify DIR: every checksum, and that every number is finite. "
         "diff A B: the largest difference of each weight.");
     t.group("Checkpoint");
-    t.field("action", &CheckpointOptions::action, "what to do").positional().required().choices({"inspect", "verify", "diff"});
-    t.field("folders", &CheckpointOptions::folders, "checkpoints or Hugging Face directories").positional().value_name("DIR");
+    t.field("action", &CheckpointOptions::action, "what to do")
+        .positional()
+        .required()
+        .choices({"inspect", "verify", "diff"});
+    t.field("folders", &CheckpointOptions::folders, "checkpoints or Hugging Face directories")
+        .positional()
+        .value_name("DIR");
     t.field("json", &CheckpointOptions::json, "inspect: as JSON");
     t.field("all", &CheckpointOptions::all, "verify: every iteration, not only the latest");
     return t;

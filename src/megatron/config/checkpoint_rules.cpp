@@ -11,31 +11,42 @@ using S = const Settings&;
 
 bool is_local(S s) { return s.checkpoint.non_persistent_ckpt_type == "local"; }
 
-/// The folder of non-persistent checkpoints is emptied but for the newest, so it must not be one that keeps others.
+/// The folder of non-persistent checkpoints is emptied but for the newest, so it must not be one
+/// that keeps others.
 bool would_empty(S s, const std::string& folder) {
   const std::string non_persistent = non_persistent_folder(s.checkpoint, s.checkpoint.save);
-  return !folder.empty() && !non_persistent.empty() && std::filesystem::weakly_canonical(folder) == std::filesystem::weakly_canonical(non_persistent);
+  return !folder.empty() && !non_persistent.empty() &&
+         std::filesystem::weakly_canonical(folder) ==
+             std::filesystem::weakly_canonical(non_persistent);
 }
 
 std::vector<Rule> non_persistent_rules() {
   return {
       {{"non_persistent_save_interval", "non_persistent_ckpt_type"},
-       [](S s) { return s.checkpoint.non_persistent_save_interval && s.checkpoint.non_persistent_ckpt_type.empty(); },
+       [](S s) {
+         return s.checkpoint.non_persistent_save_interval &&
+                s.checkpoint.non_persistent_ckpt_type.empty();
+       },
        [](S) {
-         return UserError::Parts{"--non-persistent-save-interval", "needs --non-persistent-ckpt-type",
-                                 "add --non-persistent-ckpt-type global, or local with --non-persistent-local-ckpt-dir"};
+         return UserError::Parts{"--non-persistent-save-interval",
+                                 "needs --non-persistent-ckpt-type",
+                                 "add --non-persistent-ckpt-type global, or local with "
+                                 "--non-persistent-local-ckpt-dir"};
        }},
       {{"non_persistent_ckpt_type", "non_persistent_local_ckpt_dir"},
        [](S s) { return is_local(s) && s.checkpoint.non_persistent_local_ckpt_dir.empty(); },
        [](S) {
-         return UserError::Parts{"--non-persistent-ckpt-type local", "needs --non-persistent-local-ckpt-dir",
-                                 "add --non-persistent-local-ckpt-dir with a folder on a disk of this machine"};
+         return UserError::Parts{
+             "--non-persistent-ckpt-type local", "needs --non-persistent-local-ckpt-dir",
+             "add --non-persistent-local-ckpt-dir with a folder on a disk of this machine"};
        }},
       {{"non_persistent_global_ckpt_dir", "non_persistent_local_ckpt_dir", "save", "load"},
        [](S s) { return would_empty(s, s.checkpoint.save) || would_empty(s, s.checkpoint.load); },
        [](S s) {
-         return UserError::Parts{is_local(s) ? "--non-persistent-local-ckpt-dir" : "--non-persistent-global-ckpt-dir",
-                                 "is the folder of --save or --load, whose checkpoints would be removed", "give it a folder of its own"};
+         return UserError::Parts{
+             is_local(s) ? "--non-persistent-local-ckpt-dir" : "--non-persistent-global-ckpt-dir",
+             "is the folder of --save or --load, whose checkpoints would be removed",
+             "give it a folder of its own"};
        }},
   };
 }
@@ -43,20 +54,26 @@ std::vector<Rule> non_persistent_rules() {
 std::vector<Rule> retain_rules() {
   return {
       {{"save_retain_interval", "save_interval"},
-       [](S s) { return s.checkpoint.save_retain_interval && !s.checkpoint.save.empty() && !s.checkpoint.save_interval; },
+       [](S s) {
+         return s.checkpoint.save_retain_interval && !s.checkpoint.save.empty() &&
+                !s.checkpoint.save_interval;
+       },
        [](S) {
-         return UserError::Parts{"--save-retain-interval", "needs --save-interval", "add --save-interval N, of which it is a multiple"};
+         return UserError::Parts{"--save-retain-interval", "needs --save-interval",
+                                 "add --save-interval N, of which it is a multiple"};
        }},
       {{"save_retain_interval", "save_interval"},
        [](S s) {
          const CheckpointConfig& c = s.checkpoint;
-         return c.save_retain_interval && c.save_interval && *c.save_retain_interval % *c.save_interval != 0;
+         return c.save_retain_interval && c.save_interval &&
+                *c.save_retain_interval % *c.save_interval != 0;
        },
        [](S s) {
-         return UserError::Parts{
-             "--save-retain-interval",
-             text_of(*s.checkpoint.save_retain_interval) + " is no multiple of --save-interval " + text_of(*s.checkpoint.save_interval),
-             "choose a multiple, so that the checkpoints to keep exist"};
+         return UserError::Parts{"--save-retain-interval",
+                                 text_of(*s.checkpoint.save_retain_interval) +
+                                     " is no multiple of --save-interval " +
+                                     text_of(*s.checkpoint.save_interval),
+                                 "choose a multiple, so that the checkpoints to keep exist"};
        }},
   };
 }

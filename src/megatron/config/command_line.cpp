@@ -10,16 +10,19 @@
 namespace megatron {
 namespace {
 
-/// A word that argparse would take for a flag: it starts with '-', is no negative number and holds no space.
+/// A word that argparse would take for a flag: it starts with '-', is no negative number and holds
+/// no space.
 bool looks_like_flag(const std::string& word) {
   if (word.size() < 2 || word[0] != '-' || word.find(' ') != std::string::npos) return false;
-  const bool digit = std::isdigit(static_cast<unsigned char>(word[1])) || (word[1] == '.' && word.size() > 2);
+  const bool digit =
+      std::isdigit(static_cast<unsigned char>(word[1])) || (word[1] == '.' && word.size() > 2);
   return !digit;
 }
 
 class FlagReader {
  public:
-  FlagReader(const FieldIndex& index, std::span<const std::string> args, std::string_view command, Problems& problems)
+  FlagReader(const FieldIndex& index, std::span<const std::string> args, std::string_view command,
+             Problems& problems)
       : index_(index), args_(args), command_(command), problems_(problems) {
     for (const Field& field : index.fields().fields) {
       if (field.is_positional) positionals_.push_back(&field);
@@ -78,14 +81,16 @@ class FlagReader {
   std::vector<std::string> take_values(const Field& field) {
     std::vector<std::string> values;
     const bool many = field.is_list && !field.is_repeatable;
-    while (next_ < args_.size() && !looks_like_flag(args_[next_]) && (many || values.empty())) values.push_back(args_[next_++]);
+    while (next_ < args_.size() && !looks_like_flag(args_[next_]) && (many || values.empty()))
+      values.push_back(args_[next_++]);
     return values;
   }
 
   void unknown(const std::string& flag, bool has_value) {
     const std::string spelling = flag.substr(std::min(flag.find_first_not_of('-'), flag.size()));
     if (spelling == "help") {
-      problems_.add({flag, "takes no value", "write --help alone, or search with megatron help WORD"});
+      problems_.add(
+          {flag, "takes no value", "write --help alone, or search with megatron help WORD"});
     } else {
       problems_.add({flag, "unknown flag", index_.suggestion(spelling, command_)});
     }
@@ -98,11 +103,14 @@ class FlagReader {
     for (const Field* field : positionals_) {
       if (used == words_.size()) break;
       const std::size_t count = field->is_list ? words_.size() - used : 1;
-      found_.push_back({field, {words_.begin() + used, words_.begin() + used + count}, {Origin::Kind::flag, field->name}});
+      found_.push_back({field,
+                        {words_.begin() + used, words_.begin() + used + count},
+                        {Origin::Kind::flag, field->name}});
       used += count;
     }
     for (; used < words_.size(); ++used) {
-      problems_.add({"'" + words_[used] + "'", "belongs to no flag", "see megatron " + std::string(command_) + " --help"});
+      problems_.add({"'" + words_[used] + "'", "belongs to no flag",
+                     "see megatron " + std::string(command_) + " --help"});
     }
   }
 
@@ -117,9 +125,11 @@ class FlagReader {
 };
 
 /// The values that a repeatable field has after one more occurrence.
-std::vector<std::string> grown(const Assignment& assignment, const void* object, const ParseResult& parsed) {
+std::vector<std::string> grown(const Assignment& assignment, const void* object,
+                               const ParseResult& parsed) {
   const Origin before = parsed.origin(assignment.field->name);
-  if (!assignment.field->is_repeatable || before.kind != assignment.origin.kind) return assignment.values;
+  if (!assignment.field->is_repeatable || before.kind != assignment.origin.kind)
+    return assignment.values;
   std::vector<std::string> values = assignment.field->get(object);
   values.insert(values.end(), assignment.values.begin(), assignment.values.end());
   return values;
@@ -127,14 +137,15 @@ std::vector<std::string> grown(const Assignment& assignment, const void* object,
 
 }  // namespace
 
-std::vector<Assignment> read_flags(const FieldIndex& index, std::span<const std::string> args, std::string_view command, Problems& problems) {
+std::vector<Assignment> read_flags(const FieldIndex& index, std::span<const std::string> args,
+                                   std::string_view command, Problems& problems) {
   return FlagReader(index, args, command, problems).read();
 }
 
 namespace {
 
-/// Looks at flags that are given more than once with different values: the last one counts, as in argparse, but two spellings of one
-/// setting contradict each other.
+/// Looks at flags that are given more than once with different values: the last one counts, as in
+/// argparse, but two spellings of one setting contradict each other.
 class Repetitions {
  public:
   Repetitions(ParseResult& parsed, Problems& problems) : parsed_(parsed), problems_(problems) {}
@@ -146,9 +157,11 @@ class Repetitions {
     const Assignment& before = *found->second;
     const std::string& flag = assignment.origin.where;
     if (before.values != assignment.values && before.origin.where == flag)
-      parsed_.notes["is given more than once: the last value counts"].push_back(flag + " " + join_values(assignment.values));
+      parsed_.notes["is given more than once: the last value counts"].push_back(
+          flag + " " + join_values(assignment.values));
     if (before.values != assignment.values && before.origin.where != flag)
-      problems_.add({flag, "contradicts " + before.origin.where + ": both are the same setting", "give one of the two"});
+      problems_.add({flag, "contradicts " + before.origin.where + ": both are the same setting",
+                     "give one of the two"});
     found->second = &assignment;
   }
 
@@ -160,7 +173,8 @@ class Repetitions {
 
 }  // namespace
 
-void apply_assignments(std::span<const Assignment> assignments, void* object, ParseResult& parsed, Problems& problems) {
+void apply_assignments(std::span<const Assignment> assignments, void* object, ParseResult& parsed,
+                       Problems& problems) {
   Repetitions repetitions(parsed, problems);
   for (const Assignment& assignment : assignments) {
     const Field& field = *assignment.field;
@@ -171,7 +185,8 @@ void apply_assignments(std::span<const Assignment> assignments, void* object, Pa
       problems.add({assignment.origin.where, error.reason, error.fix});
       parsed.failed.insert(field.name);
     }
-    if (!field.note.empty() && !parsed.is_set(field.name)) parsed.notes[field.note].push_back(assignment.origin.where);
+    if (!field.note.empty() && !parsed.is_set(field.name))
+      parsed.notes[field.note].push_back(assignment.origin.where);
     parsed.origins[field.name] = assignment.origin;
   }
 }
@@ -189,12 +204,15 @@ std::string notes_text(const ParseResult& parsed) {
 void require_fields(const FieldSet& fields, const ParseResult& parsed, Problems& problems) {
   for (const Field& field : fields.fields) {
     if (!field.is_required || parsed.is_set(field.name)) continue;
-    const std::string example = field.is_positional ? value_placeholder(field) : field.flag() + " " + value_placeholder(field);
-    problems.add({field.is_positional ? field.name : field.flag(), "is required", "add " + example + " (" + field.help + ")"});
+    const std::string example = field.is_positional ? value_placeholder(field)
+                                                    : field.flag() + " " + value_placeholder(field);
+    problems.add({field.is_positional ? field.name : field.flag(), "is required",
+                  "add " + example + " (" + field.help + ")"});
   }
 }
 
-ParseResult parse_command_line(const FieldSet& fields, std::span<const std::string> args, void* object, std::string_view command) {
+ParseResult parse_command_line(const FieldSet& fields, std::span<const std::string> args,
+                               void* object, std::string_view command) {
   Problems problems;
   ParseResult parsed;
   const FieldIndex index(fields);

@@ -1,5 +1,7 @@
-// Words after a command's name → settings, with the origin of each. Flags are spelled as argparse takes them with allow_abbrev=False:
-// `--x v`, `--x=v`, lists up to the next flag, no abbreviations, `--` before words that are not flags.
+// Words after a command's name → settings, with the origin of each. Flags are spelled as argparse
+// takes them with allow_abbrev=False:
+// `--x v`, `--x=v`, lists up to the next flag, no abbreviations, `--` before words that are not
+// flags.
 #pragma once
 
 #include <map>
@@ -23,7 +25,8 @@ struct Origin {
 
 /// What a parse found beside the values themselves.
 struct ParseResult {
-  std::map<std::string, Origin, std::less<>> origins;  ///< by field name; fields left at their default are absent
+  std::map<std::string, Origin, std::less<>>
+      origins;  ///< by field name; fields left at their default are absent
   /// Remarks for stderr about flags accepted without effect: the remark and the flags it is about.
   std::map<std::string, std::vector<std::string>> notes;
   std::set<std::string, std::less<>> failed;  ///< names of fields whose values did not fit
@@ -48,11 +51,15 @@ struct Assignment {
   Origin origin;
 };
 
-/// Splits the words into assignments; mistakes go to `problems`. Throws HelpRequested on --help or -h.
-std::vector<Assignment> read_flags(const FieldIndex& index, std::span<const std::string> args, std::string_view command, Problems& problems);
+/// Splits the words into assignments; mistakes go to `problems`. Throws HelpRequested on --help or
+/// -h.
+std::vector<Assignment> read_flags(const FieldIndex& index, std::span<const std::string> args,
+                                   std::string_view command, Problems& problems);
 
-/// Applies assignments in order (a later one wins, repeatable fields grow) and records origins and notes.
-void apply_assignments(std::span<const Assignment> assignments, void* object, ParseResult& parsed, Problems& problems);
+/// Applies assignments in order (a later one wins, repeatable fields grow) and records origins and
+/// notes.
+void apply_assignments(std::span<const Assignment> assignments, void* object, ParseResult& parsed,
+                       Problems& problems);
 
 /// One line for each remark, with the flags it is about: "note: --a, --b: without effect …".
 std::string notes_text(const ParseResult& parsed);
@@ -61,6 +68,7 @@ std::string notes_text(const ParseResult& parsed);
 void require_fields(const FieldSet& fields, const ParseResult& parsed, Problems& problems);
 
 /// read_flags, apply_assignments and require_fields; throws one UserError with every mistake.
-ParseResult parse_command_line(const FieldSet& fields, std::span<const std::string> args, void* object, std::string_view command);
+ParseResult parse_command_line(const FieldSet& fields, std::span<const std::string> args,
+                               void* object, std::string_view command);
 
 }  // namespace megatron

@@ -24,7 +24,8 @@ std::string snake(std::string text) {
 /// Matches the entries of one file with fields.
 class EntryMatcher {
  public:
-  EntryMatcher(const FieldIndex& index, std::string source, Problems& problems) : index_(index), source_(std::move(source)), problems_(problems) {
+  EntryMatcher(const FieldIndex& index, std::string source, Problems& problems)
+      : index_(index), source_(std::move(source)), problems_(problems) {
     for (const Field& field : index.fields().fields) sections_.insert(section_name(field.group));
   }
 
@@ -34,26 +35,34 @@ class EntryMatcher {
     const Spelling meaning = index_.find(kebab(entry.key));
     if (!meaning.field) {
       const std::string near = index_.nearest(kebab(entry.key));
-      problems_.add({where, "unknown key", near.empty() ? "see the keys of megatron --print-config" : "did you mean " + snake(near) + "?"});
+      problems_.add({where, "unknown key",
+                     near.empty() ? "see the keys of megatron --print-config"
+                                  : "did you mean " + snake(near) + "?"});
       return std::nullopt;
     }
     if (const auto [first, is_new] = lines_.emplace(meaning.field, entry.line); !is_new) {
-      problems_.add({where, "was given before, in line " + std::to_string(first->second), "keep one of the two"});
+      problems_.add({where, "was given before, in line " + std::to_string(first->second),
+                     "keep one of the two"});
       return std::nullopt;
     }
     if (entry.is_null && !meaning.field->is_optional) return std::nullopt;
-    std::vector<std::string> values = entry.is_null ? std::vector<std::string>{"none"} : entry.values;
+    std::vector<std::string> values =
+        entry.is_null ? std::vector<std::string>{"none"} : entry.values;
     if (meaning.turns_off && !invert(values, where)) return std::nullopt;
     return Assignment{meaning.field, std::move(values), {Origin::Kind::file, where}};
   }
 
  private:
   void check_section(const FileEntry& entry) {
-    if (entry.section.empty() || sections_.contains(snake(entry.section)) || !reported_.insert(entry.section).second) return;
+    if (entry.section.empty() || sections_.contains(snake(entry.section)) ||
+        !reported_.insert(entry.section).second)
+      return;
     const std::vector<std::string> names(sections_.begin(), sections_.end());
     const std::string near = nearest_name(snake(entry.section), names);
-    problems_.add({source_ + ":" + std::to_string(entry.line) + ": section " + entry.section, "unknown section",
-                   near.empty() ? "sections are named after the groups of --help" : "did you mean " + near + "?"});
+    problems_.add({source_ + ":" + std::to_string(entry.line) + ": section " + entry.section,
+                   "unknown section",
+                   near.empty() ? "sections are named after the groups of --help"
+                                : "did you mean " + near + "?"});
   }
 
   bool invert(std::vector<std::string>& values, const std::string& where) {
@@ -77,22 +86,26 @@ class EntryMatcher {
 
 std::string section_name(std::string_view group) {
   std::string name;
-  for (const char c : group) name += c == ' ' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (const char c : group)
+    name += c == ' ' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return name;
 }
 
-std::vector<Assignment> read_config_file(const FieldIndex& index, const std::filesystem::path& path, Problems& problems) {
+std::vector<Assignment> read_config_file(const FieldIndex& index, const std::filesystem::path& path,
+                                         Problems& problems) {
   const std::string extension = path.extension().string();
   const bool is_yaml = extension == ".yaml" || extension == ".yml" || extension == ".json";
   if (!is_yaml && extension != ".toml") {
-    problems.add({"--config " + path.string(), "is of no known kind", "name the file .yaml, .yml, .json or .toml"});
+    problems.add({"--config " + path.string(), "is of no known kind",
+                  "name the file .yaml, .yml, .json or .toml"});
     return {};
   }
   std::vector<Assignment> assignments;
   try {
     const std::string text = read_file(path);
     EntryMatcher matcher(index, path.string(), problems);
-    for (const FileEntry& entry : is_yaml ? parse_yaml(text, path.string()) : parse_toml(text, path.string())) {
+    for (const FileEntry& entry :
+         is_yaml ? parse_yaml(text, path.string()) : parse_toml(text, path.string())) {
       if (auto assignment = matcher.match(entry)) assignments.push_back(std::move(*assignment));
     }
   } catch (const UserError& error) {

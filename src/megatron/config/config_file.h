@@ -1,4 +1,5 @@
-// Settings from a YAML, JSON or TOML file: flat keys (flag names with _ or -), or the same keys in sections named after the table's groups.
+// Settings from a YAML, JSON or TOML file: flat keys (flag names with _ or -), or the same keys in
+// sections named after the table's groups.
 #pragma once
 
 #include <filesystem>
@@ -25,7 +26,8 @@ std::vector<FileEntry> parse_yaml(const std::string& text, const std::string& so
 std::vector<FileEntry> parse_toml(const std::string& text, const std::string& source);
 
 /// Reads the file and matches its keys with the fields; mistakes go to `problems`.
-std::vector<Assignment> read_config_file(const FieldIndex& index, const std::filesystem::path& path, Problems& problems);
+std::vector<Assignment> read_config_file(const FieldIndex& index, const std::filesystem::path& path,
+                                         Problems& problems);
 
 /// A group's title as a section name: "Learning rate" is learning_rate.
 std::string section_name(std::string_view group);

@@ -13,7 +13,9 @@ constexpr std::string_view kPrefix = "MEGATRON_";
 
 std::string spelling_of(std::string_view variable) {
   std::string text(variable.substr(kPrefix.size()));
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return c == '_' ? '-' : static_cast<char>(std::tolower(c)); });
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) {
+    return c == '_' ? '-' : static_cast<char>(std::tolower(c));
+  });
   return text;
 }
 
@@ -27,7 +29,8 @@ std::vector<std::string> values_of(const Field& field, const std::string& text) 
 
 }  // namespace
 
-std::vector<Assignment> read_environment(const FieldIndex& index, char** environment, std::map<std::string, std::vector<std::string>>& notes,
+std::vector<Assignment> read_environment(const FieldIndex& index, char** environment,
+                                         std::map<std::string, std::vector<std::string>>& notes,
                                          Problems& problems) {
   std::vector<Assignment> assignments;
   for (char** entry = environment; *entry; ++entry) {
@@ -40,17 +43,23 @@ std::vector<Assignment> read_environment(const FieldIndex& index, char** environ
       continue;
     const Spelling meaning = index.find(spelling_of(variable));
     if (meaning.field && !meaning.turns_off) {
-      assignments.push_back({meaning.field, values_of(*meaning.field, std::string(text.substr(equals + 1))), {Origin::Kind::environment, variable}});
+      assignments.push_back({meaning.field,
+                             values_of(*meaning.field, std::string(text.substr(equals + 1))),
+                             {Origin::Kind::environment, variable}});
       continue;
     }
     const std::string near = index.nearest(spelling_of(variable));
     if (near.empty() || !is_misspelt(spelling_of(variable), near)) {
       notes["names no setting, and is not read"].push_back(variable);
     } else {
-      problems.add({variable, "names no setting", "did you mean " + index.find(near).field->environment_name() + "? Unset the variable otherwise"});
+      problems.add({variable, "names no setting",
+                    "did you mean " + index.find(near).field->environment_name() +
+                        "? Unset the variable otherwise"});
     }
   }
-  std::sort(assignments.begin(), assignments.end(), [](const Assignment& a, const Assignment& b) { return a.origin.where < b.origin.where; });
+  std::sort(assignments.begin(), assignments.end(), [](const Assignment& a, const Assignment& b) {
+    return a.origin.where < b.origin.where;
+  });
   return assignments;
 }
 

@@ -14,7 +14,8 @@ EvaluationPlan evaluation_plan(const TrainingConfig& training, std::int64_t data
   const std::int64_t samples = training.eval_global_batch_size.value_or(training.global_batch_size);
   return {.micro_batch_size = micro,
           .data_parallel_size = data_parallel_size,
-          .microbatches_per_iteration = std::max<std::int64_t>(1, samples / (micro * data_parallel_size)),
+          .microbatches_per_iteration =
+              std::max<std::int64_t>(1, samples / (micro * data_parallel_size)),
           .iterations = training.eval_iters,
           .interval = training.eval_interval.value_or(0),
           .first_iteration = training.start_eval_at_iter.value_or(0)};

@@ -14,7 +14,8 @@ std::string replaced(std::string text, char from, char to) {
 }
 
 std::string uppercase(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   return text;
 }
 
@@ -25,20 +26,27 @@ std::string choices_text(const Field& field, const char* separator) {
 }
 
 void check_choice(const Field& field, const std::string& value) {
-  if (field.choices.empty() || std::find(field.choices.begin(), field.choices.end(), value) != field.choices.end()) return;
+  if (field.choices.empty() ||
+      std::find(field.choices.begin(), field.choices.end(), value) != field.choices.end())
+    return;
   const std::string near = nearest_name(value, field.choices);
-  throw FieldError{"must be one of " + choices_text(field, ", ") + ", got '" + value + "'", near.empty() ? field.choices_fix : "did you mean '" + near + "'?"};
+  throw FieldError{"must be one of " + choices_text(field, ", ") + ", got '" + value + "'",
+                   near.empty() ? field.choices_fix : "did you mean '" + near + "'?"};
 }
 
 void check_bounds(const Field& field, const std::string& value) {
   if (!field.minimum && !field.maximum) return;
-  const double number = field.kind == ValueKind::integer ? static_cast<double>(integer_value(value)) : number_value(value);
+  const double number = field.kind == ValueKind::integer ? static_cast<double>(integer_value(value))
+                                                         : number_value(value);
   const auto fail = [&](const char* relation, double bound) {
-    throw FieldError{std::string("must be ") + relation + " " + number_text(bound) + ", got " + value};
+    throw FieldError{std::string("must be ") + relation + " " + number_text(bound) + ", got " +
+                     value};
   };
-  if (field.minimum && field.minimum_is_excluded && !(number > *field.minimum)) fail("above", *field.minimum);
+  if (field.minimum && field.minimum_is_excluded && !(number > *field.minimum))
+    fail("above", *field.minimum);
   if (field.minimum && !(number >= *field.minimum)) fail("at least", *field.minimum);
-  if (field.maximum && field.maximum_is_excluded && !(number < *field.maximum)) fail("below", *field.maximum);
+  if (field.maximum && field.maximum_is_excluded && !(number < *field.maximum))
+    fail("below", *field.maximum);
   if (field.maximum && !(number <= *field.maximum)) fail("at most", *field.maximum);
 }
 
@@ -49,7 +57,8 @@ std::string Field::flag() const { return "--" + replaced(name, '_', '-'); }
 std::string Field::environment_name() const { return "MEGATRON_" + uppercase(name); }
 
 const Field* FieldSet::find_name(std::string_view name) const {
-  const auto found = std::find_if(fields.begin(), fields.end(), [&](const Field& field) { return field.name == name; });
+  const auto found = std::find_if(fields.begin(), fields.end(),
+                                  [&](const Field& field) { return field.name == name; });
   return found == fields.end() ? nullptr : &*found;
 }
 
@@ -57,7 +66,9 @@ void assign(const Field& field, void* object, std::span<const std::string> value
   const bool unset = field.is_optional && values.size() == 1 && is_none(values[0]);
   if (!unset) {
     const bool numeric = field.kind == ValueKind::integer || field.kind == ValueKind::number;
-    const std::vector<std::string> parts = field.is_list && numeric ? split_numbers(values) : std::vector<std::string>(values.begin(), values.end());
+    const std::vector<std::string> parts =
+        field.is_list && numeric ? split_numbers(values)
+                                 : std::vector<std::string>(values.begin(), values.end());
     for (const std::string& value : parts) {
       check_choice(field, value);
       check_bounds(field, value);

@@ -1,4 +1,5 @@
-// One setting without its type: what the parsers, the help, the documentation and the dumps see of a FieldTable.
+// One setting without its type: what the parsers, the help, the documentation and the dumps see of
+// a FieldTable.
 #pragma once
 
 #include <deque>
@@ -16,10 +17,11 @@ enum class ValueKind { boolean, integer, number, text };
 
 /// The declaration of one setting of some object, with its type erased.
 struct Field {
-  std::string name;   ///< snake_case: the key in files; the flag is --kebab-case, the environment MEGATRON_UPPER_CASE
+  std::string name;   ///< snake_case: the key in files; the flag is --kebab-case, the environment
+                      ///< MEGATRON_UPPER_CASE
   std::string group;  ///< the title it stands under in the help, and the optional section in files
   std::string help;
-  std::string value_name;              ///< what stands for the value in the help; "" for the kind's own
+  std::string value_name;  ///< what stands for the value in the help; "" for the kind's own
   std::vector<std::string> choices;    ///< the only values allowed, when not empty
   std::string choices_fix;             ///< what to do about another value that is near none of them
   std::vector<std::string> aliases;    ///< further flag spellings, without "--"
@@ -30,9 +32,10 @@ struct Field {
   bool is_repeatable = false;  ///< a list that grows by one value with each occurrence of the flag
   bool is_optional = false;    ///< may be unset ("none")
   bool is_required = false;
-  bool is_hidden = false;      ///< not in the help, the documentation and the dumps
-  bool is_refused = false;     ///< known, but refused unless its value is neutral
-  bool is_positional = false;  ///< taken from the words that belong to no flag, in order of declaration
+  bool is_hidden = false;   ///< not in the help, the documentation and the dumps
+  bool is_refused = false;  ///< known, but refused unless its value is neutral
+  bool is_positional =
+      false;  ///< taken from the words that belong to no flag, in order of declaration
   std::optional<double> minimum, maximum;
   bool minimum_is_excluded = false, maximum_is_excluded = false;
   std::vector<std::string> default_values;  ///< empty: unset

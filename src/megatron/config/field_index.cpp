@@ -93,16 +93,23 @@ std::string FieldIndex::nearest_of(const std::string& spelling, Wanted wanted) c
 
 std::string FieldIndex::nearest(const std::string& spelling) const {
   std::string near = nearest_of(spelling, [](const Field& field) { return !field.is_hidden; });
-  return near.empty() ? nearest_of(spelling, [](const Field& field) { return field.is_hidden && !field.is_refused; }) : near;
+  return near.empty()
+             ? nearest_of(spelling,
+                          [](const Field& field) { return field.is_hidden && !field.is_refused; })
+             : near;
 }
 
 std::string FieldIndex::suggestion(const std::string& spelling, std::string_view command) const {
   for (const auto& [other, ours] : kOtherNames) {
-    if (spelling == other && find(std::string(ours)).field != nullptr) return "did you mean --" + std::string(ours) + "?";
+    if (spelling == other && find(std::string(ours)).field != nullptr)
+      return "did you mean --" + std::string(ours) + "?";
   }
-  if (const std::string near = nearest(spelling); !near.empty()) return "did you mean --" + near + "?";
-  const std::string refused = nearest_of(spelling, [](const Field& field) { return field.is_refused; });
-  if (!refused.empty()) return "the nearest flag of Megatron-LM, --" + refused + ", " + find(refused).field->help;
+  if (const std::string near = nearest(spelling); !near.empty())
+    return "did you mean --" + near + "?";
+  const std::string refused =
+      nearest_of(spelling, [](const Field& field) { return field.is_refused; });
+  if (!refused.empty())
+    return "the nearest flag of Megatron-LM, --" + refused + ", " + find(refused).field->help;
   const std::string word = longest_word(spelling);
   const std::string search = word.size() < 2 ? "" : ", or search with megatron help " + word;
   return "see megatron " + std::string(command) + " --help" + search;

@@ -23,9 +23,11 @@ class FieldIndex {
   const FieldSet& fields() const { return fields_; }
   /// The meaning of a kebab-case spelling without "--"; its field is null when unknown.
   Spelling find(const std::string& spelling) const;
-  /// The known spelling nearest to this one, or "". Settings that have an effect come first; flags that are refused are left out.
+  /// The known spelling nearest to this one, or "". Settings that have an effect come first; flags
+  /// that are refused are left out.
   std::string nearest(const std::string& spelling) const;
-  /// What to do about an unknown flag: the flag that was meant, also when other programs call it like that, or where to look.
+  /// What to do about an unknown flag: the flag that was meant, also when other programs call it
+  /// like that, or where to look.
   std::string suggestion(const std::string& spelling, std::string_view command) const;
 
  private:

@@ -1,4 +1,5 @@
-// One table of settings: each field is declared once, and flags, YAML/TOML keys, environment, --help, docs and dumps derive from it.
+// One table of settings: each field is declared once, and flags, YAML/TOML keys, environment,
+// --help, docs and dumps derive from it.
 //
 //   struct Options { std::string input; std::int64_t workers = 1; bool append_eod = false; };
 //   const FieldTable<Options>& options_table() {
@@ -7,14 +8,15 @@
 //       t.group("Input");
 //       t.field("input", &Options::input, "jsonl or text file").required().value_name("FILE");
 //       t.field("workers", &Options::workers, "threads that tokenize").at_least(1);
-//       t.field("append_eod", &Options::append_eod, "end every document with the end-of-document token");
-//       return t;
+//       t.field("append_eod", &Options::append_eod, "end every document with the end-of-document
+//       token"); return t;
 //     }();
 //     return table;
 //   }
 //   int run_example(std::span<const std::string> args) {
 //     Options options;
-//     parse_command_line(options_table(), args, options, "preprocess-data");   // UserError names every mistake; --help is handled
+//     parse_command_line(options_table(), args, options, "preprocess-data");   // UserError names
+//     every mistake; --help is handled
 #pragma once
 
 #include "megatron/config/command_line.h"
@@ -33,14 +35,21 @@ class FieldBuilder {
   FieldBuilder& required() { return field_.is_required = true, *this; }
   FieldBuilder& at_least(double bound) { return field_.minimum = bound, *this; }
   FieldBuilder& at_most(double bound) { return field_.maximum = bound, *this; }
-  FieldBuilder& above(double bound) { return field_.minimum = bound, field_.minimum_is_excluded = true, *this; }
-  FieldBuilder& below(double bound) { return field_.maximum = bound, field_.maximum_is_excluded = true, *this; }
-  FieldBuilder& choices(std::vector<std::string> values) { return field_.choices = std::move(values), *this; }
+  FieldBuilder& above(double bound) {
+    return field_.minimum = bound, field_.minimum_is_excluded = true, *this;
+  }
+  FieldBuilder& below(double bound) {
+    return field_.maximum = bound, field_.maximum_is_excluded = true, *this;
+  }
+  FieldBuilder& choices(std::vector<std::string> values) {
+    return field_.choices = std::move(values), *this;
+  }
   /// What to do about a value that is none of the choices.
   FieldBuilder& otherwise(std::string fix) { return field_.choices_fix = std::move(fix), *this; }
   /// A further spelling of the flag, without "--".
   FieldBuilder& alias(std::string flag) { return field_.aliases.push_back(std::move(flag)), *this; }
-  /// The flag that turns a boolean off, in place of --no-x and --disable-x. May be called again for a second spelling.
+  /// The flag that turns a boolean off, in place of --no-x and --disable-x. May be called again for
+  /// a second spelling.
   FieldBuilder& off_flag(std::string flag);
   FieldBuilder& value_name(std::string name) { return field_.value_name = std::move(name), *this; }
   FieldBuilder& hidden() { return field_.is_hidden = true, *this; }
@@ -71,31 +80,46 @@ class FieldTable {
   FieldBuilder field(std::string name, V T::*member, std::string help) {
     Field& added = add(std::move(name), std::move(help));
     describe_type<V>(added);
-    added.set = [member](void* object, std::span<const std::string> values) { read_values(static_cast<T*>(object)->*member, values); };
-    added.get = [member](const void* object) { return write_values(static_cast<const T*>(object)->*member); };
+    added.set = [member](void* object, std::span<const std::string> values) {
+      read_values(static_cast<T*>(object)->*member, values);
+    };
+    added.get = [member](const void* object) {
+      return write_values(static_cast<const T*>(object)->*member);
+    };
     finish(added);
     return FieldBuilder(added);
   }
 
-  /// Declares a setting with its own reading and writing; `write` gives the values as text, empty when unset.
-  FieldBuilder custom(std::string name, ValueKind kind, std::function<void(T&, std::span<const std::string>)> read,
+  /// Declares a setting with its own reading and writing; `write` gives the values as text, empty
+  /// when unset.
+  FieldBuilder custom(std::string name, ValueKind kind,
+                      std::function<void(T&, std::span<const std::string>)> read,
                       std::function<std::vector<std::string>(const T&)> write, std::string help) {
     Field& added = add(std::move(name), std::move(help));
     added.kind = kind;
-    added.set = [read = std::move(read)](void* object, std::span<const std::string> values) { read(*static_cast<T*>(object), values); };
-    added.get = [write = std::move(write)](const void* object) { return write(*static_cast<const T*>(object)); };
+    added.set = [read = std::move(read)](void* object, std::span<const std::string> values) {
+      read(*static_cast<T*>(object), values);
+    };
+    added.get = [write = std::move(write)](const void* object) {
+      return write(*static_cast<const T*>(object));
+    };
     finish(added);
     return FieldBuilder(added);
   }
 
-  /// Declares a switch that calls `act` on the object when given as true, and that is shown on when `is_on`.
-  FieldBuilder action(std::string name, std::function<void(T&)> act, std::function<bool(const T&)> is_on, std::string help) {
+  /// Declares a switch that calls `act` on the object when given as true, and that is shown on when
+  /// `is_on`.
+  FieldBuilder action(std::string name, std::function<void(T&)> act,
+                      std::function<bool(const T&)> is_on, std::string help) {
     return custom(
         std::move(name), ValueKind::boolean,
         [act = std::move(act)](T& object, std::span<const std::string> values) {
           if (boolean_value(single_value(values))) act(object);
         },
-        [is_on = std::move(is_on)](const T& object) { return std::vector<std::string>{is_on(object) ? "true" : "false"}; }, std::move(help));
+        [is_on = std::move(is_on)](const T& object) {
+          return std::vector<std::string>{is_on(object) ? "true" : "false"};
+        },
+        std::move(help));
   }
 
   /// Declares every field of another table as a field of this one, acting on `member`.
@@ -104,8 +128,12 @@ class FieldTable {
     for (const Field& field : inner.set().fields) {
       Field& added = set_.fields.emplace_back(field);
       if (added.group.empty()) added.group = group_;
-      added.set = [member, set = field.set](void* object, std::span<const std::string> values) { set(&(static_cast<T*>(object)->*member), values); };
-      added.get = [member, get = field.get](const void* object) { return get(&(static_cast<const T*>(object)->*member)); };
+      added.set = [member, set = field.set](void* object, std::span<const std::string> values) {
+        set(&(static_cast<T*>(object)->*member), values);
+      };
+      added.get = [member, get = field.get](const void* object) {
+        return get(&(static_cast<const T*>(object)->*member));
+      };
     }
     return *this;
   }
@@ -133,9 +161,11 @@ class FieldTable {
   std::string group_;
 };
 
-/// Fills `object` from the words after the command's name. Throws one UserError with every mistake, or HelpRequested on --help.
+/// Fills `object` from the words after the command's name. Throws one UserError with every mistake,
+/// or HelpRequested on --help.
 template <class T>
-ParseResult parse_command_line(const FieldTable<T>& table, std::span<const std::string> args, T& object, std::string_view command) {
+ParseResult parse_command_line(const FieldTable<T>& table, std::span<const std::string> args,
+                               T& object, std::string_view command) {
   return parse_command_line(table.set(), args, &object, command);
 }
 

@@ -15,7 +15,8 @@ std::optional<std::string> without_underscores(const std::string& text) {
       plain += text[i];
       continue;
     }
-    const bool between = i > 0 && i + 1 < text.size() && std::isdigit(static_cast<unsigned char>(text[i - 1])) &&
+    const bool between = i > 0 && i + 1 < text.size() &&
+                         std::isdigit(static_cast<unsigned char>(text[i - 1])) &&
                          std::isdigit(static_cast<unsigned char>(text[i + 1]));
     if (!between) return std::nullopt;
   }
@@ -27,7 +28,8 @@ std::pair<V, std::errc> convert(const std::string& text) {
   const auto plain = without_underscores(text);
   V value{};
   if (!plain || plain->empty()) return {value, std::errc::invalid_argument};
-  const char* first = plain->data() + ((*plain)[0] == '+' && plain->size() > 1 && (*plain)[1] != '-' ? 1 : 0);
+  const char* first =
+      plain->data() + ((*plain)[0] == '+' && plain->size() > 1 && (*plain)[1] != '-' ? 1 : 0);
   const char* last = plain->data() + plain->size();
   const auto [end, code] = std::from_chars(first, last, value);
   return {value, code == std::errc{} && end != last ? std::errc::invalid_argument : code};
@@ -37,7 +39,8 @@ std::pair<V, std::errc> convert(const std::string& text) {
 
 bool boolean_value(const std::string& text) {
   std::string lower = text;
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (lower == "true" || lower == "yes" || lower == "on" || lower == "1") return true;
   if (lower == "false" || lower == "no" || lower == "off" || lower == "0") return false;
   throw FieldError{"must be true or false, got '" + text + "'"};
@@ -45,15 +48,18 @@ bool boolean_value(const std::string& text) {
 
 std::int64_t integer_value(const std::string& text) {
   const auto [value, code] = convert<std::int64_t>(text);
-  if (code == std::errc::result_out_of_range) throw FieldError{"must fit in 64 bits, got '" + text + "'"};
+  if (code == std::errc::result_out_of_range)
+    throw FieldError{"must fit in 64 bits, got '" + text + "'"};
   if (code != std::errc{}) throw FieldError{"must be an integer, got '" + text + "'"};
   return value;
 }
 
 double number_value(const std::string& text) {
   const auto [value, code] = convert<double>(text);
-  if (code == std::errc::result_out_of_range) throw FieldError{"must be a number that a double can hold, got '" + text + "'"};
-  if (code != std::errc{} || !std::isfinite(value)) throw FieldError{"must be a number, got '" + text + "'"};
+  if (code == std::errc::result_out_of_range)
+    throw FieldError{"must be a number that a double can hold, got '" + text + "'"};
+  if (code != std::errc{} || !std::isfinite(value))
+    throw FieldError{"must be a number, got '" + text + "'"};
   return value;
 }
 
@@ -77,7 +83,8 @@ std::vector<std::string> split_numbers(std::span<const std::string> values) {
   std::string all;
   for (const std::string& value : values) all += value + " ";
   while (!all.empty() && all.back() == ' ') all.pop_back();
-  if (all.size() >= 2 && ((all.front() == '[' && all.back() == ']') || (all.front() == '(' && all.back() == ')'))) {
+  if (all.size() >= 2 &&
+      ((all.front() == '[' && all.back() == ']') || (all.front() == '(' && all.back() == ')'))) {
     all = all.substr(1, all.size() - 2);
   }
   std::vector<std::string> parts;
@@ -94,7 +101,8 @@ std::vector<std::string> split_numbers(std::span<const std::string> values) {
 
 IntegerPair pair_value(std::span<const std::string> values) {
   const auto parts = split_numbers(values);
-  if (parts.size() != 2) throw FieldError{"takes two integers \"left,right\", got '" + join_values(values) + "'"};
+  if (parts.size() != 2)
+    throw FieldError{"takes two integers \"left,right\", got '" + join_values(values) + "'"};
   return {integer_value(parts[0]), integer_value(parts[1])};
 }
 

@@ -1,4 +1,5 @@
-// Text to typed values and back, for every type a setting may have. The functions throw FieldError with the reason.
+// Text to typed values and back, for every type a setting may have. The functions throw FieldError
+// with the reason.
 #pragma once
 
 #include <array>
@@ -15,16 +16,18 @@
 
 namespace megatron {
 
-/// Names of an enum's values: specialise with `static constexpr std::array<std::pair<std::string_view, E>, N> value`.
-/// The first name of a value is the one printed.
+/// Names of an enum's values: specialise with `static constexpr
+/// std::array<std::pair<std::string_view, E>, N> value`. The first name of a value is the one
+/// printed.
 template <class E>
 struct EnumNames;
 
-bool boolean_value(const std::string& text);          ///< true/false, yes/no, on/off, 1/0
-std::int64_t integer_value(const std::string& text);  ///< decimal, as Python's int(): sign and single underscores allowed
-double number_value(const std::string& text);         ///< finite decimal number
-std::string number_text(double value);                ///< the shortest text that reads back as the same double
-bool is_none(const std::string& text);                ///< "none", "None" or "null"
+bool boolean_value(const std::string& text);  ///< true/false, yes/no, on/off, 1/0
+std::int64_t integer_value(
+    const std::string& text);  ///< decimal, as Python's int(): sign and single underscores allowed
+double number_value(const std::string& text);  ///< finite decimal number
+std::string number_text(double value);  ///< the shortest text that reads back as the same double
+bool is_none(const std::string& text);  ///< "none", "None" or "null"
 
 template <class V>
 inline constexpr bool is_optional_v = false;
@@ -58,7 +61,8 @@ V scalar_value(const std::string& text) {
     }
     throw FieldError{"'" + text + "' is not a known value"};
   } else {
-    static_assert(std::is_same_v<V, std::string>, "settings are bool, int64_t, double, string, enums, or optional/vector of these");
+    static_assert(std::is_same_v<V, std::string>,
+                  "settings are bool, int64_t, double, string, enums, or optional/vector of these");
     return text;
   }
 }
@@ -98,7 +102,8 @@ void read_values(V& member, std::span<const std::string> values) {
     if constexpr (std::is_same_v<Item, std::string>) {
       member.assign(values.begin(), values.end());
     } else {
-      for (const std::string& text : split_numbers(values)) member.push_back(scalar_value<Item>(text));
+      for (const std::string& text : split_numbers(values))
+        member.push_back(scalar_value<Item>(text));
     }
   } else if constexpr (std::is_same_v<V, IntegerPair>) {
     member = pair_value(values);

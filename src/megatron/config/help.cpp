@@ -29,9 +29,12 @@ std::string usage_line(const FieldSet& fields, std::string_view command) {
 
 std::string range_text(const Field& field) {
   std::string text;
-  if (field.minimum) text += (field.minimum_is_excluded ? "above " : "at least ") + number_text(*field.minimum);
+  if (field.minimum)
+    text += (field.minimum_is_excluded ? "above " : "at least ") + number_text(*field.minimum);
   if (field.maximum && *field.maximum < static_cast<double>(kMaxSize))
-    text += (text.empty() ? "" : ", ") + std::string(field.maximum_is_excluded ? "below " : "at most ") + number_text(*field.maximum);
+    text += (text.empty() ? "" : ", ") +
+            std::string(field.maximum_is_excluded ? "below " : "at most ") +
+            number_text(*field.maximum);
   return text;
 }
 
@@ -49,20 +52,29 @@ std::string entry(const Field& field, int width) {
 std::string search_form(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of('-'), text.size()));
   std::string form(text);
-  std::transform(form.begin(), form.end(), form.begin(), [](unsigned char c) { return c == '_' ? '-' : static_cast<char>(std::tolower(c)); });
+  std::transform(form.begin(), form.end(), form.begin(), [](unsigned char c) {
+    return c == '_' ? '-' : static_cast<char>(std::tolower(c));
+  });
   return form;
 }
 
 bool mentions(const Field& field, const std::string& word) {
-  const auto holds = [&](const std::string& text) { return search_form(text).find(word) != std::string::npos; };
-  const auto any = [&](const std::vector<std::string>& texts) { return std::any_of(texts.begin(), texts.end(), holds); };
-  return holds(field.name) || holds(field.help) || any(field.aliases) || any(field.off_flags) || any(field.choices);
+  const auto holds = [&](const std::string& text) {
+    return search_form(text).find(word) != std::string::npos;
+  };
+  const auto any = [&](const std::vector<std::string>& texts) {
+    return std::any_of(texts.begin(), texts.end(), holds);
+  };
+  return holds(field.name) || holds(field.help) || any(field.aliases) || any(field.off_flags) ||
+         any(field.choices);
 }
 
 /// A flag that is only known, or stands for others.
 std::string hidden_entry(const Field& field, int width) {
-  const std::string text = field.is_refused ? field.help + " (refused unless its value is neutral)" : field.help;
-  return "  " + field.flag() + "\n" + std::string(kHelpColumn, ' ') + wrap_text(text, width - kHelpColumn, kHelpColumn) + "\n";
+  const std::string text =
+      field.is_refused ? field.help + " (refused unless its value is neutral)" : field.help;
+  return "  " + field.flag() + "\n" + std::string(kHelpColumn, ' ') +
+         wrap_text(text, width - kHelpColumn, kHelpColumn) + "\n";
 }
 
 }  // namespace
@@ -138,7 +150,8 @@ std::string help_text(const FieldSet& fields, std::string_view command, int widt
   if (!fields.about.empty()) text += "\n" + wrap_text(fields.about, width, 0) + "\n";
   std::vector<std::string> groups;
   for (const Field& field : fields.fields) {
-    if (!field.is_hidden && std::find(groups.begin(), groups.end(), field.group) == groups.end()) groups.push_back(field.group);
+    if (!field.is_hidden && std::find(groups.begin(), groups.end(), field.group) == groups.end())
+      groups.push_back(field.group);
   }
   for (const std::string& group : groups) {
     text += "\n" + (group.empty() ? "Flags" : group) + ":\n";

@@ -43,8 +43,11 @@ void declare_model(FieldTable<Options>& table) {
   using Text = std::string Options::*;
   using Number = std::optional<std::int64_t> Options::*;
   table.group("Model");
-  table.field("load", Text{&Options::load}, "checkpoint or Hugging Face folder").required().value_name("DIR");
-  table.field("ckpt_step", Number{&Options::ckpt_step}, "iteration to load; none: the latest").at_least(0);
+  table.field("load", Text{&Options::load}, "checkpoint or Hugging Face folder")
+      .required()
+      .value_name("DIR");
+  table.field("ckpt_step", Number{&Options::ckpt_step}, "iteration to load; none: the latest")
+      .at_least(0);
   using Flag = bool Options::*;
   table.field("bf16", Flag{&Options::bf16}, "compute in bfloat16, whatever the weights' own type");
   table.field("fp16", Flag{&Options::fp16}, "compute in float16");
@@ -58,20 +61,29 @@ void declare_parallel(FieldTable<Options>& table) {
 
 /// The flags of Megatron-LM's text-generation scripts beyond those of a training run.
 constexpr KnownFlags kGenerationFlags[] = {
-    {KnownFlags::Treatment::accepted, "without effect: prompts are generated one after the other, as fast as they can be", "",
-     "num-tokens-to-prompt+=* incoming-requests-per-step=* incoming-requests-per-sec=* incoming-requests-duration=* output-every-n-results=* "
-     "no-record-throughput drain-between-batches batch-boundaries=* suspend-resume-interval=* suspend-timeout=* "
-     "coordinator-schedule-output-path=* moe-routing-trace-max-inference-steps=* use-coordinator async-mode use-flashinfer-fused-rope"},
-    {KnownFlags::Treatment::accepted, "without effect: loading is always strict, every weight of the model must be in the checkpoint", "",
-     "inference-ckpt-non-strict"},
-    {KnownFlags::Treatment::refused, "is not in this version: models are GPT", "leave it out", "model-provider=gpt"},
-    {KnownFlags::Treatment::refused, "is not in this version", "use `megatron score` for the log-probabilities of token ids",
+    {KnownFlags::Treatment::accepted,
+     "without effect: prompts are generated one after the other, as fast as they can be", "",
+     "num-tokens-to-prompt+=* incoming-requests-per-step=* incoming-requests-per-sec=* "
+     "incoming-requests-duration=* output-every-n-results=* "
+     "no-record-throughput drain-between-batches batch-boundaries=* suspend-resume-interval=* "
+     "suspend-timeout=* "
+     "coordinator-schedule-output-path=* moe-routing-trace-max-inference-steps=* use-coordinator "
+     "async-mode use-flashinfer-fused-rope"},
+    {KnownFlags::Treatment::accepted,
+     "without effect: loading is always strict, every weight of the model must be in the "
+     "checkpoint",
+     "", "inference-ckpt-non-strict"},
+    {KnownFlags::Treatment::refused, "is not in this version: models are GPT", "leave it out",
+     "model-provider=gpt"},
+    {KnownFlags::Treatment::refused, "is not in this version",
+     "use `megatron score` for the log-probabilities of token ids",
      "return-log-probs skip-prompt-log-probs top-n-logprobs=0"},
-    {KnownFlags::Treatment::refused, "is not in this version", "use --json, and send standard output to the file",
-     "output-path=- output-request-events"},
-    {KnownFlags::Treatment::refused, "is not in this version", "end texts with --max-new-tokens or --termination-id",
-     "stop-words+=- num-tokens-from-file"},
-    {KnownFlags::Treatment::refused, "measures Megatron-LM's inference engine", "leave it out", "inference-repeat-n=1 throughput-check-only"},
+    {KnownFlags::Treatment::refused, "is not in this version",
+     "use --json, and send standard output to the file", "output-path=- output-request-events"},
+    {KnownFlags::Treatment::refused, "is not in this version",
+     "end texts with --max-new-tokens or --termination-id", "stop-words+=- num-tokens-from-file"},
+    {KnownFlags::Treatment::refused, "measures Megatron-LM's inference engine", "leave it out",
+     "inference-repeat-n=1 throughput-check-only"},
 };
 
 /// Accepts the flags of the run that trained the model, and of Megatron-LM's inference scripts.
@@ -88,7 +100,8 @@ void declare_run_flags(FieldTable<Options>& table, const std::string& command) {
 
 /// Reads the flags of `table`, those of a training run included.
 template <class Options>
-Options read_options(const FieldTable<Options>& table, std::span<const std::string> args, std::string_view command) {
+Options read_options(const FieldTable<Options>& table, std::span<const std::string> args,
+                     std::string_view command) {
   Options options;
   ParseResult parsed = parse_command_line(table, args, options, command);
   Problems problems;
@@ -104,8 +117,10 @@ void check_model_options(const ModelOptions& options, std::int64_t world_size) {
   Problems problems = check_mesh_sizes(mesh_sizes(options.parallel), world_size);
   problems.add(evaluate(pipeline_rules(), settings, {}));
   if (options.bf16 + options.fp16 + options.fp32 > 1) {
-    const std::string got = std::string(options.bf16 ? "--bf16 " : "") + (options.fp16 ? "--fp16 " : "") + (options.fp32 ? "--fp32 " : "");
-    problems.add({got + "together", "a model computes in one type", "give at most one of them; none: the checkpoint's own"});
+    const std::string got = std::string(options.bf16 ? "--bf16 " : "") +
+                            (options.fp16 ? "--fp16 " : "") + (options.fp32 ? "--fp32 " : "");
+    problems.add({got + "together", "a model computes in one type",
+                  "give at most one of them; none: the checkpoint's own"});
   }
   problems.throw_if_any();
 }
@@ -117,26 +132,48 @@ const FieldTable<GenerateOptions>& generate_table() {
     using Options = GenerateOptions;
     FieldTable<Options> t;
     t.about(
-        "Continues each prompt until the end of the document or --max-new-tokens. Without tokenizer flags, the checkpoint's own tokenizer serves. "
-        "Under `megatron launch` the model is cut over the ranks, and prompts are dealt to its replicas; the texts come in the prompts' order.");
+        "Continues each prompt until the end of the document or --max-new-tokens. Without "
+        "tokenizer flags, the checkpoint's own tokenizer serves. "
+        "Under `megatron launch` the model is cut over the ranks, and prompts are dealt to its "
+        "replicas; the texts come in the prompts' order.");
     declare_model(t);
     t.group("Prompts");
-    t.field("prompt", &Options::prompt, "text to continue; may be given again").repeatable().value_name("TEXT");
-    t.field("prompts", &Options::prompts, "texts to continue, as Megatron-LM's scripts give them").value_name("TEXT");
-    t.field("prompt_file", &Options::prompt_file, "one prompt per line; in a .jsonl file, the field \"text\" of each").value_name("FILE");
-    t.field("prompt_file_num_truncate", &Options::prompt_file_num_truncate, "prompts to take of the file; none: all").at_least(1);
+    t.field("prompt", &Options::prompt, "text to continue; may be given again")
+        .repeatable()
+        .value_name("TEXT");
+    t.field("prompts", &Options::prompts, "texts to continue, as Megatron-LM's scripts give them")
+        .value_name("TEXT");
+    t.field("prompt_file", &Options::prompt_file,
+            "one prompt per line; in a .jsonl file, the field \"text\" of each")
+        .value_name("FILE");
+    t.field("prompt_file_num_truncate", &Options::prompt_file_num_truncate,
+            "prompts to take of the file; none: all")
+        .at_least(1);
     t.group("Sampling");
-    t.field("max_new_tokens", &Options::max_new_tokens, "tokens to add at most").at_least(0).alias("num-tokens-to-generate");
-    t.field("termination_id", &Options::termination_id, "token id that ends a text; none: those of the tokenizer").at_least(0);
-    t.field("temperature", &Options::temperature, "divides the logits; 0 takes the most likely token").at_least(0);
-    t.field("top_k", &Options::top_k, "draw among the k most likely tokens; 0: all").at_least(0).alias("top_k");
-    t.field("top_p", &Options::top_p, "draw among the most likely tokens that together exceed this probability; 0: all")
+    t.field("max_new_tokens", &Options::max_new_tokens, "tokens to add at most")
+        .at_least(0)
+        .alias("num-tokens-to-generate");
+    t.field("termination_id", &Options::termination_id,
+            "token id that ends a text; none: those of the tokenizer")
+        .at_least(0);
+    t.field("temperature", &Options::temperature,
+            "divides the logits; 0 takes the most likely token")
+        .at_least(0);
+    t.field("top_k", &Options::top_k, "draw among the k most likely tokens; 0: all")
+        .at_least(0)
+        .alias("top_k");
+    t.field("top_p", &Options::top_p,
+            "draw among the most likely tokens that together exceed this probability; 0: all")
         .at_least(0)
         .at_most(1)
         .alias("top_p");
-    t.field("seed", &Options::seed, "of the draws; a text depends on it, the prompt and the prompt's number alone").at_least(0);
+    t.field("seed", &Options::seed,
+            "of the draws; a text depends on it, the prompt and the prompt's number alone")
+        .at_least(0);
     t.group("Output");
-    t.field("json", &Options::json, "print prompt, prompt_ids, text, ids and finish_reason per prompt; text and ids are what was added");
+    t.field("json", &Options::json,
+            "print prompt, prompt_ids, text, ids and finish_reason per prompt; text and ids are "
+            "what was added");
     t.include(&Options::tokenizer, tokenizer_table());
     declare_parallel(t);
     declare_run_flags(t, "generate");
@@ -149,12 +186,15 @@ const FieldTable<ScoreOptions>& score_table() {
   static const FieldTable<ScoreOptions> table = [] {
     FieldTable<ScoreOptions> t;
     t.about(
-        "Reads {\"ids\": [...]} per line and prints {\"logprobs\": [...], \"loss\": x}: the log-probability of every id given those before it, and "
-        "minus their mean. A single id has no log-probability and the loss null. Under `megatron launch`, whose standard input is empty, the lines "
+        "Reads {\"ids\": [...]} per line and prints {\"logprobs\": [...], \"loss\": x}: the "
+        "log-probability of every id given those before it, and "
+        "minus their mean. A single id has no log-probability and the loss null. Under `megatron "
+        "launch`, whose standard input is empty, the lines "
         "come from --input; the model is cut over the ranks, and lines are dealt to its replicas.");
     declare_model(t);
     t.group("Input");
-    t.field("input", &ScoreOptions::input, "file of the lines; none: standard input").value_name("FILE");
+    t.field("input", &ScoreOptions::input, "file of the lines; none: standard input")
+        .value_name("FILE");
     declare_parallel(t);
     declare_run_flags(t, "score");
     return t;
@@ -167,7 +207,8 @@ GenerateOptions read_generate_options(std::span<const std::string> args, std::in
   options.prompt.insert(options.prompt.end(), options.prompts.begin(), options.prompts.end());
   check_model_options(options, world_size);
   if (options.prompt.empty() && options.prompt_file.empty()) {
-    throw UserError({"no prompt", "", "give --prompt TEXT (as often as you like) or --prompt-file FILE"});
+    throw UserError(
+        {"no prompt", "", "give --prompt TEXT (as often as you like) or --prompt-file FILE"});
   }
   return options;
 }

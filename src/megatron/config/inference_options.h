@@ -21,7 +21,8 @@ struct ModelOptions : ComputeOptions {
   std::string load;
   std::optional<std::int64_t> ckpt_step;
   ParallelConfig parallel;
-  Settings run;   ///< flags of a training run, given as they stand in its script: the architecture must be the checkpoint's
+  Settings run;  ///< flags of a training run, given as they stand in its script: the architecture
+                 ///< must be the checkpoint's
   ParseResult parsed;  ///< what was given, and remarks for stderr
 };
 
@@ -46,9 +47,10 @@ struct ScoreOptions : ModelOptions {
 const FieldTable<GenerateOptions>& generate_table();
 const FieldTable<ScoreOptions>& score_table();
 
-/// Parses the flags of `generate`; a UserError also when there is no prompt, more than one kind of numbers, or no way to cut a model over
-/// `world_size` ranks as the flags say.
-GenerateOptions read_generate_options(std::span<const std::string> args, std::int64_t world_size = 1);
+/// Parses the flags of `generate`; a UserError also when there is no prompt, more than one kind of
+/// numbers, or no way to cut a model over `world_size` ranks as the flags say.
+GenerateOptions read_generate_options(std::span<const std::string> args,
+                                      std::int64_t world_size = 1);
 ScoreOptions read_score_options(std::span<const std::string> args, std::int64_t world_size = 1);
 
 }  // namespace megatron

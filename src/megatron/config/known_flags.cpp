@@ -30,7 +30,8 @@ bool same_value(const std::string& a, const std::string& b) {
 
 bool all_neutral(std::span<const std::string> values, const std::vector<std::string>& neutral) {
   return std::all_of(values.begin(), values.end(), [&](const std::string& value) {
-    return std::any_of(neutral.begin(), neutral.end(), [&](const std::string& known) { return same_value(value, known); });
+    return std::any_of(neutral.begin(), neutral.end(),
+                       [&](const std::string& known) { return same_value(value, known); });
   });
 }
 
@@ -71,8 +72,9 @@ Field make_field(const KnownFlags& flags, bool is_accepted, const std::string& w
   field.is_hidden = true;
   field.get = [](const void*) { return std::vector<std::string>{}; };
   if (is_accepted) {
-    field.help = field.note =
-        flags.treatment == KnownFlags::Treatment::inference ? "without effect: it tunes Megatron-LM's inference engine" : std::string(flags.reason);
+    field.help = field.note = flags.treatment == KnownFlags::Treatment::inference
+                                  ? "without effect: it tunes Megatron-LM's inference engine"
+                                  : std::string(flags.reason);
     field.set = [is_value](void*, std::span<const std::string> values) {
       if (!is_value) boolean_value(single_value(values));
     };
@@ -80,8 +82,10 @@ Field make_field(const KnownFlags& flags, bool is_accepted, const std::string& w
   }
   field.help = flags.reason;
   field.is_refused = true;
-  field.set = [reason = flags.reason, fix = flags.fix, neutral, is_value](void*, std::span<const std::string> values) {
-    const bool fits = is_value ? all_neutral(values, neutral) : !boolean_value(single_value(values));
+  field.set = [reason = flags.reason, fix = flags.fix, neutral, is_value](
+                  void*, std::span<const std::string> values) {
+    const bool fits =
+        is_value ? all_neutral(values, neutral) : !boolean_value(single_value(values));
     if (!fits) throw FieldError{std::string(reason), std::string(fix)};
   };
   return field;
@@ -91,16 +95,19 @@ Field make_field(const KnownFlags& flags, bool is_accepted, const std::string& w
 
 std::vector<Field> known_flag_fields(const KnownFlags& flags, bool runs_inference) {
   using enum KnownFlags::Treatment;
-  const bool is_accepted = flags.treatment == accepted || (flags.treatment == inference && runs_inference);
+  const bool is_accepted =
+      flags.treatment == accepted || (flags.treatment == inference && runs_inference);
   std::vector<Field> fields;
-  for (const std::string& word : split(flags.words, ' ')) fields.push_back(make_field(flags, is_accepted, word));
+  for (const std::string& word : split(flags.words, ' '))
+    fields.push_back(make_field(flags, is_accepted, word));
   return fields;
 }
 
 std::vector<Field> known_flag_fields(bool runs_inference) {
   std::vector<Field> fields;
   for (const KnownFlags& flags : known_flags()) {
-    for (Field& field : known_flag_fields(flags, runs_inference)) fields.push_back(std::move(field));
+    for (Field& field : known_flag_fields(flags, runs_inference))
+      fields.push_back(std::move(field));
   }
   return fields;
 }

@@ -1,6 +1,8 @@
-// The flags of Megatron-LM that this version knows without acting on them. Words: `name` a switch; `name^` one that is also spelled
-// --disable-…; `name?` one that has a --no- twin; `name=a;b` a value with its neutral values (`-` is none, the first is Megatron's default);
-// `name={a,b}` or `name=*` the values accepted; `name+=…` a list.
+// The flags of Megatron-LM that this version knows without acting on them. Words: `name` a switch;
+// `name^` one that is also spelled
+// --disable-…; `name?` one that has a --no- twin; `name=a;b` a value with its neutral values (`-`
+// is none, the first is Megatron's default); `name={a,b}` or `name=*` the values accepted;
+// `name+=…` a list.
 #include "megatron/config/known_flags.h"
 
 namespace megatron {
@@ -9,274 +11,468 @@ namespace {
 using enum KnownFlags::Treatment;
 
 constexpr KnownFlags kKnownFlags[] = {
-    {accepted, "chooses among Megatron's own kernels: here one implementation serves, with the same mathematics", "",
-     "attention-backend={auto,flash,fused,unfused,local} flash-attention-version={2,3,4} use-flash-attn "
+    {accepted,
+     "chooses among Megatron's own kernels: here one implementation serves, with the same "
+     "mathematics",
+     "",
+     "attention-backend={auto,flash,fused,unfused,local} flash-attention-version={2,3,4} "
+     "use-flash-attn "
      "transformer-impl={local,transformer_engine,inference_optimized} "
-     "use-mcore-models no-masked-softmax-fusion no-bias-gelu-fusion no-bias-swiglu-fusion no-bias-dropout-fusion no-rope-fusion "
-     "no-persist-layer-norm no-gradient-accumulation-fusion cross-entropy-loss-fusion cross-entropy-fusion-impl={native,te} "
-     "use-fused-weighted-squared-relu fused-residual-rmsnorm use-transformer-engine-op-fuser use-te-activation-func disable-jit-fuser "
-     "no-clone-scatter-output-in-embedding^ disable-bf16-reduced-precision-matmul no-create-attention-mask-in-dataloader flash-decode "
-     "moe-grouped-gemm moe-permute-fusion moe-router-fusion use-grouped-gemm-for-dense-mlp use-grouped-gemm-for-shared-expert "
-     "moe-use-grouped-tensor mla-down-proj-fusion disable-mamba-mem-eff-path te-rng-tracker inference-rng-tracker use-cpu-initialization "
-     "no-initialization init-model-with-meta-device enable-experimental batch-invariant-backend={te_native,deepgemm,triton} "
-     "kitchen-attention-backend={sdpa,fa} optimizer-cuda-graph cuda-graph-warmup-steps=* no-gradient-reduce-div-fusion "
+     "use-mcore-models no-masked-softmax-fusion no-bias-gelu-fusion no-bias-swiglu-fusion "
+     "no-bias-dropout-fusion no-rope-fusion "
+     "no-persist-layer-norm no-gradient-accumulation-fusion cross-entropy-loss-fusion "
+     "cross-entropy-fusion-impl={native,te} "
+     "use-fused-weighted-squared-relu fused-residual-rmsnorm use-transformer-engine-op-fuser "
+     "use-te-activation-func disable-jit-fuser "
+     "no-clone-scatter-output-in-embedding^ disable-bf16-reduced-precision-matmul "
+     "no-create-attention-mask-in-dataloader flash-decode "
+     "moe-grouped-gemm moe-permute-fusion moe-router-fusion use-grouped-gemm-for-dense-mlp "
+     "use-grouped-gemm-for-shared-expert "
+     "moe-use-grouped-tensor mla-down-proj-fusion disable-mamba-mem-eff-path te-rng-tracker "
+     "inference-rng-tracker use-cpu-initialization "
+     "no-initialization init-model-with-meta-device enable-experimental "
+     "batch-invariant-backend={te_native,deepgemm,triton} "
+     "kitchen-attention-backend={sdpa,fa} optimizer-cuda-graph cuda-graph-warmup-steps=* "
+     "no-gradient-reduce-div-fusion "
      "moe-use-legacy-grouped-gemm"},
-    {accepted, "chooses among Megatron's own ways to send between stages: here each message travels by itself, in warm-up and flush too", "",
-     "pipeline-model-parallel-comm-backend={nccl,ucc} use-ring-exchange-p2p no-scatter-gather-tensors-in-pipeline "
+    {accepted,
+     "chooses among Megatron's own ways to send between stages: here each message travels by "
+     "itself, in warm-up and flush too",
+     "",
+     "pipeline-model-parallel-comm-backend={nccl,ucc} use-ring-exchange-p2p "
+     "no-scatter-gather-tensors-in-pipeline "
      "overlap-p2p-communication-warmup-flush"},
-    {accepted, "tunes when Megatron's pipeline stages reduce gradients and gather weights, which changes no result", "",
-     "no-align-grad-reduce^ no-align-param-gather overlap-param-gather-with-optimizer-step"},
-    {accepted, "without effect: --pipeline-schedule zb-h1 puts weight gradients off, those of every layer", "",
-     "defer-embedding-wgrad-compute wgrad-deferral-limit=*"},
-    {refused, "is named as a schedule here", "use --pipeline-schedule combined-1f1b", "overlap-moe-expert-parallel-comm"},
-    {refused, "is named as a schedule here", "use --pipeline-schedule zb-h1, zb-h2 or zb-v", "delay-wgrad-compute"},
+    {accepted,
+     "tunes when Megatron's pipeline stages reduce gradients and gather weights, which changes no "
+     "result",
+     "", "no-align-grad-reduce^ no-align-param-gather overlap-param-gather-with-optimizer-step"},
+    {accepted,
+     "without effect: --pipeline-schedule zb-h1 puts weight gradients off, those of every layer",
+     "", "defer-embedding-wgrad-compute wgrad-deferral-limit=*"},
+    {refused, "is named as a schedule here", "use --pipeline-schedule combined-1f1b",
+     "overlap-moe-expert-parallel-comm"},
+    {refused, "is named as a schedule here", "use --pipeline-schedule zb-h1, zb-h2 or zb-v",
+     "delay-wgrad-compute"},
     {accepted, "without effect: models have no experts in this version", "",
      "overlap-dispatch-backward-with-experts-wgrad ep-overlap-early-attn-memory-release "
-     "high-priority-a2a-comm-stream moe-token-dispatcher-type={allgather,alltoall,flex} moe-flex-dispatcher-backend={deepep,hybridep,ncclep} "
+     "high-priority-a2a-comm-stream moe-token-dispatcher-type={allgather,alltoall,flex} "
+     "moe-flex-dispatcher-backend={deepep,hybridep,ncclep} "
      "moe-shared-expert-overlap"},
-    {accepted, "without effect: attention sees a whole sequence in this version", "", "cp-comm-type+=*"},
+    {accepted, "without effect: attention sees a whole sequence in this version", "",
+     "cp-comm-type+=*"},
     {accepted, "tunes Transformer Engine's overlap: --tp-comm-overlap has one way here", "",
-     "no-tp-comm-bulk-wgrad^ no-tp-comm-bulk-dgrad^ no-tp-comm-overlap-ag^ no-tp-comm-overlap-rs^ tp-comm-overlap-rs-dgrad no-tp-comm-split-ag^ "
+     "no-tp-comm-bulk-wgrad^ no-tp-comm-bulk-dgrad^ no-tp-comm-overlap-ag^ no-tp-comm-overlap-rs^ "
+     "tp-comm-overlap-rs-dgrad no-tp-comm-split-ag^ "
      "no-tp-comm-split-rs^ tp-comm-bootstrap-backend={nccl,mpi,gloo} tp-comm-overlap-cfg=* "
      "symmetric-ar-type={two_shot,one_shot,multimem_all_reduce}"},
     {accepted, "tunes NCCL or PyTorch's process groups, which keep their own defaults here", "",
-     "nccl-communicator-config-path=* disable-gloo-process-groups use-sharp sharp-enabled-group={dp,dp_replica} high-priority-stream-groups+=* "
-     "use-nccl-ub disable-symmetric-registration flight-recorder-dump-path=* flight-recorder-trace-buffer-size=* "
-     "no-flight-recorder-dump-on-timeout^ flight-recorder-include-stack-trace no-flight-recorder-include-only-active^ "
+     "nccl-communicator-config-path=* disable-gloo-process-groups use-sharp "
+     "sharp-enabled-group={dp,dp_replica} high-priority-stream-groups+=* "
+     "use-nccl-ub disable-symmetric-registration flight-recorder-dump-path=* "
+     "flight-recorder-trace-buffer-size=* "
+     "no-flight-recorder-dump-on-timeout^ flight-recorder-include-stack-trace "
+     "no-flight-recorder-include-only-active^ "
      "no-flight-recorder-extra-dump-on-exec^"},
-    {accepted, "without effect: --distributed-timeout-minutes holds for the whole run", "", "distributed-timeout-seconds-after-init=*"},
-    {accepted, "without effect: a rank learns its place from the launcher's environment", "", "local-rank=*"},
-    {accepted, "without effect: every replica starts with the same weights, drawn by their place in the model", "", "data-parallel-random-init"},
-    {accepted, "without effect: activations are kept, not recomputed", "", "distribute-saved-activations"},
+    {accepted, "without effect: --distributed-timeout-minutes holds for the whole run", "",
+     "distributed-timeout-seconds-after-init=*"},
+    {accepted, "without effect: a rank learns its place from the launcher's environment", "",
+     "local-rank=*"},
+    {accepted,
+     "without effect: every replica starts with the same weights, drawn by their place in the "
+     "model",
+     "", "data-parallel-random-init"},
+    {accepted, "without effect: activations are kept, not recomputed", "",
+     "distribute-saved-activations"},
     {accepted, "without effect: weights have no GTP shards in this version", "",
      "gtp-remat-reduce-scatter-with-fp32-accumulation gtp-remat-nccl-ub gtp-expert-remat-nccl-ub"},
-    {accepted, "without effect: the distributed optimizer has one layout of shards here", "", "no-use-layer-wise-param-layout"},
-    {accepted, "without effect: there is no --use-megatron-fsdp or --use-torch-fsdp2 in this version", "",
+    {accepted, "without effect: the distributed optimizer has one layout of shards here", "",
+     "no-use-layer-wise-param-layout"},
+    {accepted,
+     "without effect: there is no --use-megatron-fsdp or --use-torch-fsdp2 in this version", "",
      "megatron-fsdp-version={1,2} fsdp-manual-registration create-all-gather-group "
-     "data-parallel-sharding-strategy={no_shard,optim,optim_grads,optim_grads_params} outer-dp-sharding-strategy={no_shard,optim} "
-     "fsdp-double-buffer suggested-communication-unit-size=* enable-full-sharding-in-hsdp torch-fsdp2-no-reshard-after-forward "
-     "megatron-fsdp-main-params-dtype={fp32,bf16,fp16,auto} megatron-fsdp-main-grads-dtype={fp32,bf16,fp16,auto} "
-     "megatron-fsdp-grad-comm-dtype={fp32,fp16,bf16,auto} megatron-fsdp-enable-fine-grained-param-gather megatron-fsdp-max-pool-double-buffer "
+     "data-parallel-sharding-strategy={no_shard,optim,optim_grads,optim_grads_params} "
+     "outer-dp-sharding-strategy={no_shard,optim} "
+     "fsdp-double-buffer suggested-communication-unit-size=* enable-full-sharding-in-hsdp "
+     "torch-fsdp2-no-reshard-after-forward "
+     "megatron-fsdp-main-params-dtype={fp32,bf16,fp16,auto} "
+     "megatron-fsdp-main-grads-dtype={fp32,bf16,fp16,auto} "
+     "megatron-fsdp-grad-comm-dtype={fp32,fp16,bf16,auto} "
+     "megatron-fsdp-enable-fine-grained-param-gather megatron-fsdp-max-pool-double-buffer "
      "fsdp-db-use-persist-buf-on-alloc-fail"},
-    {refused, "is not in this version: weights are not split over data-parallel ranks", "use --use-distributed-optimizer",
-     "use-megatron-fsdp use-torch-fsdp2"},
-    {refused, "is not in this version: gradients of one run accumulate in one type", "leave --grad-reduce-in-bf16 out to accumulate all in fp32",
+    {refused, "is not in this version: weights are not split over data-parallel ranks",
+     "use --use-distributed-optimizer", "use-megatron-fsdp use-torch-fsdp2"},
+    {refused, "is not in this version: gradients of one run accumulate in one type",
+     "leave --grad-reduce-in-bf16 out to accumulate all in fp32",
      "ddp-param-name-patterns-for-fp32-local-accumulation+=-"},
     {accepted, "without effect: the loss is always computed in fp32", "", "fp16-lm-cross-entropy"},
-    {accepted, "without effect: checkpoints have one format here, load on any layout, carry checksums, and are written before the next step", "",
-     "non-persistent-local-ckpt-algo={fully_parallel,atomic} async-save async-strategy={nvrx,mcore} use-persistent-ckpt-worker "
+    {accepted,
+     "without effect: checkpoints have one format here, load on any layout, carry checksums, and "
+     "are written before the next step",
+     "",
+     "non-persistent-local-ckpt-algo={fully_parallel,atomic} async-save "
+     "async-strategy={nvrx,mcore} use-persistent-ckpt-worker "
      "async-ckpt-cpu-priority=* async-ckpt-io-priority=* "
-     "async-ckpt-use-cpu-shm auto-detect-ckpt-format no-ckpt-fully-parallel-save ckpt-fully-parallel-save ckpt-fully-parallel-load "
-     "ckpt-fully-parallel-load-exchange-algo={broadcast,gather_rounds,gather_object} ckpt-fully-parallel-load-per-rank-objects "
-     "ckpt-fully-parallel-save-process-group={dp,ep_dp} ckpt-fully-parallel-load-process-group={dp,ep_dp} ckpt-assume-constant-structure "
-     "no-ckpt-load-validate-sharding-integrity^ dist-ckpt-save-pre-mcore-014 dist-ckpt-optim-fully-reshardable "
-     "distrib-optim-fully-reshardable-mem-efficient use-dist-ckpt dist-ckpt-format=* dist-ckpt-workers=* verify-integrity "
-     "ckpt-drop-redundant-extra-state no-save-tokenizer-assets^ use-mp-args-from-checkpoint-args no-use-tokenizer-model-from-checkpoint-args^"},
-    {accepted, "without effect: there is no Python, no GPU cache and no worker process to look after", "",
-     "manual-gc manual-gc-interval=* no-manual-gc-eval^ empty-unused-memory-level={0,1,2} exit-signal-handler-for-dataloader no-pin-cpu-grads "
-     "no-pin-cpu-params train-sync-interval=* num-dataset-builder-threads=* dataloader-fast-cache-load dataloader-defer-npy-index-mmap "
+     "async-ckpt-use-cpu-shm auto-detect-ckpt-format no-ckpt-fully-parallel-save "
+     "ckpt-fully-parallel-save ckpt-fully-parallel-load "
+     "ckpt-fully-parallel-load-exchange-algo={broadcast,gather_rounds,gather_object} "
+     "ckpt-fully-parallel-load-per-rank-objects "
+     "ckpt-fully-parallel-save-process-group={dp,ep_dp} "
+     "ckpt-fully-parallel-load-process-group={dp,ep_dp} ckpt-assume-constant-structure "
+     "no-ckpt-load-validate-sharding-integrity^ dist-ckpt-save-pre-mcore-014 "
+     "dist-ckpt-optim-fully-reshardable "
+     "distrib-optim-fully-reshardable-mem-efficient use-dist-ckpt dist-ckpt-format=* "
+     "dist-ckpt-workers=* verify-integrity "
+     "ckpt-drop-redundant-extra-state no-save-tokenizer-assets^ use-mp-args-from-checkpoint-args "
+     "no-use-tokenizer-model-from-checkpoint-args^"},
+    {accepted,
+     "without effect: there is no Python, no GPU cache and no worker process to look after", "",
+     "manual-gc manual-gc-interval=* no-manual-gc-eval^ empty-unused-memory-level={0,1,2} "
+     "exit-signal-handler-for-dataloader no-pin-cpu-grads "
+     "no-pin-cpu-params train-sync-interval=* num-dataset-builder-threads=* "
+     "dataloader-fast-cache-load dataloader-defer-npy-index-mmap "
      "trust-remote-code tokenizer-hf-no-use-fast use-gigatoken disable-msc"},
-    {accepted, "without effect: SIGTERM, SIGUSR1 and SIGINT always save and exit", "", "exit-signal-handler exit-signal-handler-for-training"},
+    {accepted, "without effect: SIGTERM, SIGUSR1 and SIGINT always save and exit", "",
+     "exit-signal-handler exit-signal-handler-for-training"},
     {accepted, "without effect: every metric of the log line goes to the JSON lines file", "",
      "no-barrier-with-level-1-timing no-one-logger one-logger-project=* one-logger-run-name=* "
      "one-logger-async app-tag-run-name=* app-tag-run-version=* logging-level=*"},
-    {refused, "is no longer a flag of Megatron-LM", "use --micro-batch-size and --global-batch-size", "batch-size=-;0"},
-    {accepted, "without effect: it turns on self-tests inside Megatron-LM's layers", "", "test-mode"},
-    {accepted, "without effect: it chooses how Megatron-LM's post-training tools spell layers and checkpoints", "",
-     "export-te-mcore-model export-default-te-spec export-force-local-attention export-legacy-megatron"},
-    {refused, "is not in this version: models carry no quantizers, teachers or draft heads", "leave it out to train the model itself",
-     "modelopt-enabled export-kv-cache-quant=none export-real-quant-cfg=None;none export-quant-cfg=- export-kd-teacher-load=- "
-     "export-kd-teacher-model-config=- export-kd-teacher-ckpt-format=- export-kd-cfg=- export-offline-model qad-train-target=- "
+    {refused, "is no longer a flag of Megatron-LM",
+     "use --micro-batch-size and --global-batch-size", "batch-size=-;0"},
+    {accepted, "without effect: it turns on self-tests inside Megatron-LM's layers", "",
+     "test-mode"},
+    {accepted,
+     "without effect: it chooses how Megatron-LM's post-training tools spell layers and "
+     "checkpoints",
+     "",
+     "export-te-mcore-model export-default-te-spec export-force-local-attention "
+     "export-legacy-megatron"},
+    {refused, "is not in this version: models carry no quantizers, teachers or draft heads",
+     "leave it out to train the model itself",
+     "modelopt-enabled export-kv-cache-quant=none export-real-quant-cfg=None;none "
+     "export-quant-cfg=- export-kd-teacher-load=- "
+     "export-kd-teacher-model-config=- export-kd-teacher-ckpt-format=- export-kd-cfg=- "
+     "export-offline-model qad-train-target=- "
      "freeze-base-for-mtp export-model-type=GPTModel"},
-    {refused, "is not in this version: pretrain reads .bin and .idx files", "make them with `megatron preprocess-data`",
+    {refused, "is not in this version: pretrain reads .bin and .idx files",
+     "make them with `megatron preprocess-data`",
      "finetune-hf-dataset=- finetune-data-split=train finetune-data-files+=-"},
-    {refused, "is not in this version", "give YaRN's settings with --position-embedding-type yarn and --yarn-...", "enable-gpt-oss"},
-    {refused, "is no longer a flag of Megatron-LM", "use --lr-warmup-fraction or --lr-warmup-iters", "warmup=-;0"},
-    {refused, "is no longer a flag of Megatron-LM", "use --tensor-model-parallel-size", "model-parallel-size=-;0;1"},
-    {refused, "is an older name of Megatron-LM's --recompute-granularity full, which is not in this version",
+    {refused, "is not in this version",
+     "give YaRN's settings with --position-embedding-type yarn and --yarn-...", "enable-gpt-oss"},
+    {refused, "is no longer a flag of Megatron-LM", "use --lr-warmup-fraction or --lr-warmup-iters",
+     "warmup=-;0"},
+    {refused, "is no longer a flag of Megatron-LM", "use --tensor-model-parallel-size",
+     "model-parallel-size=-;0;1"},
+    {refused,
+     "is an older name of Megatron-LM's --recompute-granularity full, which is not in this version",
      "leave it out: activations are kept, with the same results",
-     "checkpoint-activations activations-checkpoint-method=- activations-checkpoint-num-layers=-;0;1 distribute-checkpointed-activations "
+     "checkpoint-activations activations-checkpoint-method=- "
+     "activations-checkpoint-num-layers=-;0;1 distribute-checkpointed-activations "
      "checkpoint-num-layers=-;0;1"},
-    {accepted, "without effect: an older flag of Megatron-LM that chose among its own implementations", "",
-     "DDP-impl={local,torch} no-contiguous-buffers-in-local-ddp use-contiguous-buffers-in-ddp use-contiguous-buffers-in-local-ddp "
-     "data-impl={mmap,lazy,cached,infer} mmap-warmup scaled-upper-triang-masked-softmax-fusion scaled-masked-softmax-fusion bias-gelu-fusion "
-     "bias-dropout-fusion no-query-key-layer-scaling delay-grad-reduce no-delay-grad-reduce delay-param-gather log-batch-size-to-tensorboard "
+    {accepted,
+     "without effect: an older flag of Megatron-LM that chose among its own implementations", "",
+     "DDP-impl={local,torch} no-contiguous-buffers-in-local-ddp use-contiguous-buffers-in-ddp "
+     "use-contiguous-buffers-in-local-ddp "
+     "data-impl={mmap,lazy,cached,infer} mmap-warmup scaled-upper-triang-masked-softmax-fusion "
+     "scaled-masked-softmax-fusion bias-gelu-fusion "
+     "bias-dropout-fusion no-query-key-layer-scaling delay-grad-reduce no-delay-grad-reduce "
+     "delay-param-gather log-batch-size-to-tensorboard "
      "log-learning-rate-to-tensorboard no-log-learnig-rate-to-tensorboard"},
-    {refused, "is an older flag of Megatron-LM", "give the embedding a stage of its own with --pipeline-model-parallel-layout",
+    {refused, "is an older flag of Megatron-LM",
+     "give the embedding a stage of its own with --pipeline-model-parallel-layout",
      "standalone-embedding-stage"},
-    {refused, "is a flag of a fine-tuning script of its own", "give the second data set with --train-data-path and --valid-data-path",
-     "data-path2+=-"},
-    {refused, "splits encoder-decoder models, which are not in this version", "leave it out", "pipeline-model-parallel-split-rank=-;0"},
-    {refused, "is an older name of --use-megatron-fsdp, which is not in this version", "use --use-distributed-optimizer", "use-custom-fsdp"},
-    {refused, "is an older name of --fp8-format, which is not in this version", "use --bf16", "fp8-e4m3 fp8-hybrid"},
+    {refused, "is a flag of a fine-tuning script of its own",
+     "give the second data set with --train-data-path and --valid-data-path", "data-path2+=-"},
+    {refused, "splits encoder-decoder models, which are not in this version", "leave it out",
+     "pipeline-model-parallel-split-rank=-;0"},
+    {refused, "is an older name of --use-megatron-fsdp, which is not in this version",
+     "use --use-distributed-optimizer", "use-custom-fsdp"},
+    {refused, "is an older name of --fp8-format, which is not in this version", "use --bf16",
+     "fp8-e4m3 fp8-hybrid"},
     {refused, "reads a format of its own", "use --config with flat keys", "yaml-cfg=-"},
     {refused, "loads Python code", "choose the architecture with its own flags", "spec+=-;local"},
-    {refused, "is not in this version: weights have no GTP shards", "use --tensor-model-parallel-size",
+    {refused, "is not in this version: weights have no GTP shards",
+     "use --tensor-model-parallel-size",
      "tensor-parallel-num-weight-shards=-;0;1 expert-tensor-parallel-num-weight-shards=-;0;1"},
     {refused, "is not in this version: attention sees a whole sequence", "leave it out",
-     "hierarchical-context-parallel-sizes+=-;0 max-seqlen-per-dp-cp-rank=-;0 hybrid-context-parallel"},
-    {refused, "is a test mode of Megatron-LM's process groups", "leave it out; `megatron launch --nproc-per-node N` runs any layout on a CPU",
+     "hierarchical-context-parallel-sizes+=-;0 max-seqlen-per-dp-cp-rank=-;0 "
+     "hybrid-context-parallel"},
+    {refused, "is a test mode of Megatron-LM's process groups",
+     "leave it out; `megatron launch --nproc-per-node N` runs any layout on a CPU",
      "fake-process-group lazy-mpu-init"},
-    {refused, "is not in this version: activations are kept, and attention alone recomputes its scores", "use a smaller --micro-batch-size",
-     "recompute-granularity=- recompute-method=- recompute-num-layers=-;0 recompute-modules+=- recompute-activations moe-layer-recompute "
+    {refused,
+     "is not in this version: activations are kept, and attention alone recomputes its scores",
+     "use a smaller --micro-batch-size",
+     "recompute-granularity=- recompute-method=- recompute-num-layers=-;0 recompute-modules+=- "
+     "recompute-activations moe-layer-recompute "
      "mhc-recompute-layer-num=-;0"},
     {refused, "is not in this version: everything stays in one memory", "leave it out",
-     "cpu-offloading-num-layers=0 cpu-offloading-retain-pinned-cpu-buffers fine-grained-activation-offloading offload-modules+=- "
-     "min-offloaded-tensor-size=1048576 delay-offload-until-cuda-graph delta-offload-bytes-across-pp-ranks=0 activation-offload-fraction=1 "
-     "fine-grained-offloading-max-inflight-offloads=-;0 optimizer-cpu-offload optimizer-offload-fraction=1 use-torch-optimizer-for-cpu-offload "
-     "overlap-cpu-optimizer-d2h-h2d moe-paged-stash moe-paged-stash-page-size=64 moe-paged-stash-buffer-size-factor-cuda=1.1 "
+     "cpu-offloading-num-layers=0 cpu-offloading-retain-pinned-cpu-buffers "
+     "fine-grained-activation-offloading offload-modules+=- "
+     "min-offloaded-tensor-size=1048576 delay-offload-until-cuda-graph "
+     "delta-offload-bytes-across-pp-ranks=0 activation-offload-fraction=1 "
+     "fine-grained-offloading-max-inflight-offloads=-;0 optimizer-cpu-offload "
+     "optimizer-offload-fraction=1 use-torch-optimizer-for-cpu-offload "
+     "overlap-cpu-optimizer-d2h-h2d moe-paged-stash moe-paged-stash-page-size=64 "
+     "moe-paged-stash-buffer-size-factor-cuda=1.1 "
      "moe-paged-stash-buffer-size-factor-cpu=0"},
     {refused, "is not in this version: models are dense", "leave it out",
-     "num-experts=-;0 moe-layer-freq=1 moe-use-upcycling moe-router-load-balancing-type+=aux_loss moe-aux-loss-coeff+=0 "
-     "moe-upcycling-granularity=1 moe-shared-expert-intermediate-size=-;0 moe-shared-expert-gate moe-shared-expert-glu-interleave-size=-;0 "
-     "moe-ffn-hidden-size=-;0 moe-router-topk=2 moe-enable-routing-replay moe-router-padding-for-quantization moe-router-padding-for-fp8 "
-     "moe-router-num-groups=-;0 moe-router-group-topk=-;0 moe-router-pre-softmax moe-router-topk-scaling-factor=-;0;1 "
-     "moe-router-score-function=softmax moe-router-dtype=-;fp32;fp64 moe-router-enable-expert-bias moe-router-bias-update-rate=.001 "
-     "moe-router-quantile-balancing-ema=0 moe-router-force-load-balancing moe-router-force-biased=-;0 moe-single-grouped-weight "
-     "moe-single-grouped-bias moe-z-loss-coeff=-;0 moe-input-jitter-eps=-;0 moe-enable-deepep moe-permute-fusion-into-hybridep "
-     "moe-hybridep-pad-uneven-dispatch-inputs moe-per-layer-logging moe-expert-capacity-factor=-;0 moe-pad-expert-input-to-capacity "
-     "moe-pad-experts-for-cuda-graph-inference moe-token-drop-policy=probs moe-apply-probs-on-input export-moe-apply-probs-on-input "
+     "num-experts=-;0 moe-layer-freq=1 moe-use-upcycling moe-router-load-balancing-type+=aux_loss "
+     "moe-aux-loss-coeff+=0 "
+     "moe-upcycling-granularity=1 moe-shared-expert-intermediate-size=-;0 moe-shared-expert-gate "
+     "moe-shared-expert-glu-interleave-size=-;0 "
+     "moe-ffn-hidden-size=-;0 moe-router-topk=2 moe-enable-routing-replay "
+     "moe-router-padding-for-quantization moe-router-padding-for-fp8 "
+     "moe-router-num-groups=-;0 moe-router-group-topk=-;0 moe-router-pre-softmax "
+     "moe-router-topk-scaling-factor=-;0;1 "
+     "moe-router-score-function=softmax moe-router-dtype=-;fp32;fp64 moe-router-enable-expert-bias "
+     "moe-router-bias-update-rate=.001 "
+     "moe-router-quantile-balancing-ema=0 moe-router-force-load-balancing "
+     "moe-router-force-biased=-;0 moe-single-grouped-weight "
+     "moe-single-grouped-bias moe-z-loss-coeff=-;0 moe-input-jitter-eps=-;0 moe-enable-deepep "
+     "moe-permute-fusion-into-hybridep "
+     "moe-hybridep-pad-uneven-dispatch-inputs moe-per-layer-logging moe-expert-capacity-factor=-;0 "
+     "moe-pad-expert-input-to-capacity "
+     "moe-pad-experts-for-cuda-graph-inference moe-token-drop-policy=probs "
+     "moe-apply-probs-on-input export-moe-apply-probs-on-input "
      "moe-latent-size=-;0 "
-     "gtp-remat-opt-in-modules+=- moe-flex-dispatcher-num-sms=-;0 moe-deepep-num-sms=-;0 moe-hybridep-num-sms=-;0 "
-     "moe-hybridep-num-blocks-permute=-;0 moe-hybridep-num-blocks-unpermute=-;0 moe-hybridep-num-sms-preprocessing=108 moe-ncclep-zero-copy "
-     "moe-dispatch-fwd-dtype=bf16 moe-combine-bwd-dtype=bf16 moe-mlp-glu-interleave-size=-;0 moe-expert-rank-capacity-factor=-;0 "
-     "inference-moe-disable-fused-quant-kernels inference-moe-token-dispatcher-type=nvls moe-routing-trace-path=- "
-     "moe-routing-trace-max-training-iters=-;0 moe-routing-trace-capture-logits moe-routing-trace-capture-hidden-states "
+     "gtp-remat-opt-in-modules+=- moe-flex-dispatcher-num-sms=-;0 moe-deepep-num-sms=-;0 "
+     "moe-hybridep-num-sms=-;0 "
+     "moe-hybridep-num-blocks-permute=-;0 moe-hybridep-num-blocks-unpermute=-;0 "
+     "moe-hybridep-num-sms-preprocessing=108 moe-ncclep-zero-copy "
+     "moe-dispatch-fwd-dtype=bf16 moe-combine-bwd-dtype=bf16 moe-mlp-glu-interleave-size=-;0 "
+     "moe-expert-rank-capacity-factor=-;0 "
+     "inference-moe-disable-fused-quant-kernels inference-moe-token-dispatcher-type=nvls "
+     "moe-routing-trace-path=- "
+     "moe-routing-trace-max-training-iters=-;0 moe-routing-trace-capture-logits "
+     "moe-routing-trace-capture-hidden-states "
      "moe-routing-trace-dump-weights"},
-    {refused, "is not in this version: attention is multi-head, grouped or multi-query", "leave it out",
-     "multi-latent-attention q-lora-rank=-;0 kv-lora-rank=32 qk-head-dim=128 qk-pos-emb-head-dim=64 v-head-dim=128 cache-mla-latents "
+    {refused, "is not in this version: attention is multi-head, grouped or multi-query",
+     "leave it out",
+     "multi-latent-attention q-lora-rank=-;0 kv-lora-rank=32 qk-head-dim=128 "
+     "qk-pos-emb-head-dim=64 v-head-dim=128 cache-mla-latents "
      "rope-type=-;rope"},
     {refused, "is not in this version: the model predicts one token", "leave it out",
-     "mtp-num-layers=-;0 mtp-standalone mtp-loss-scaling-factor=.1 mtp-use-repeated-layer mtp-detach-heads mtp-hsm mtp-hybrid-override-pattern=- "
+     "mtp-num-layers=-;0 mtp-standalone mtp-loss-scaling-factor=.1 mtp-use-repeated-layer "
+     "mtp-detach-heads mtp-hsm mtp-hybrid-override-pattern=- "
      "num-speculative-tokens=0"},
-    {refused, "is not in this version", "see --window-size, --qk-layernorm and --attention-dropout for what attention can do",
-     "softmax-type=vanilla qk-l2-norm export-qk-l2-norm qk-clip qk-clip-alpha=.5 qk-clip-threshold=100 attention-output-gate log-max-attention-logit "
-     "no-rope-freq=-;0 mrope-section+=-;0 relative-attention-num-buckets=32 relative-attention-max-distance=128 batch-invariant-mode "
-     "use-kitchen-attention experimental-attention-variant=- dsa-indexer-n-heads=-;0 dsa-indexer-head-dim=-;0 dsa-indexer-topk=-;0 "
-     "dsa-indexer-topk-freq=1 dsa-indexer-skip-topk-offset=0 dsa-indexer-loss-coeff=-;0 dsa-indexer-use-sparse-loss dsa-kernel-backend=none "
-     "dsa-indexer-rope-interleaved no-dsa-indexer-rotate-activation^ no-dsa-indexer-scoring-relu^ dsa-indexer-k-norm-epsilon=-;0 "
-     "dsa-indexer-k-norm-fp32 linear-conv-kernel-dim=4 linear-key-head-dim=128 linear-value-head-dim=128 linear-num-key-heads=16 "
+    {refused, "is not in this version",
+     "see --window-size, --qk-layernorm and --attention-dropout for what attention can do",
+     "softmax-type=vanilla qk-l2-norm export-qk-l2-norm qk-clip qk-clip-alpha=.5 "
+     "qk-clip-threshold=100 attention-output-gate log-max-attention-logit "
+     "no-rope-freq=-;0 mrope-section+=-;0 relative-attention-num-buckets=32 "
+     "relative-attention-max-distance=128 batch-invariant-mode "
+     "use-kitchen-attention experimental-attention-variant=- dsa-indexer-n-heads=-;0 "
+     "dsa-indexer-head-dim=-;0 dsa-indexer-topk=-;0 "
+     "dsa-indexer-topk-freq=1 dsa-indexer-skip-topk-offset=0 dsa-indexer-loss-coeff=-;0 "
+     "dsa-indexer-use-sparse-loss dsa-kernel-backend=none "
+     "dsa-indexer-rope-interleaved no-dsa-indexer-rotate-activation^ no-dsa-indexer-scoring-relu^ "
+     "dsa-indexer-k-norm-epsilon=-;0 "
+     "dsa-indexer-k-norm-fp32 linear-conv-kernel-dim=4 linear-key-head-dim=128 "
+     "linear-value-head-dim=128 linear-num-key-heads=16 "
      "linear-num-value-heads=32 linear-attention-freq=-;0"},
-    {refused, "is not in this version", "see --swiglu, --geglu and --activation for what the MLP can do",
-     "glu-linear-offset=0 activation-func-clamp-value=-;0 mlp-chunks-for-prefill=1 mlp-chunks-for-training=1"},
+    {refused, "is not in this version",
+     "see --swiglu, --geglu and --activation for what the MLP can do",
+     "glu-linear-offset=0 activation-func-clamp-value=-;0 mlp-chunks-for-prefill=1 "
+     "mlp-chunks-for-training=1"},
     {refused, "is not in this version: every layer is attention and MLP", "leave it out",
-     "enable-mhc-connections mhc-num-residual-streams=4 mhc-sinkhorn-iterations=20 mhc-init-gating-factor=.01 is-hybrid-model "
-     "mamba-state-dim=128 mamba-head-dim=64 mamba-num-groups=8 mamba-num-heads=-;0 gdp-num-householder=3 gdp-cutedsl-kernel "
-     "gdp-num-chunk-states-to-recompute=2 heterogeneous-layers-config-path=- heterogeneous-layers-config-encoded-json=- hybrid-layer-pattern=- "
-     "hybrid-override-pattern=- mamba-training-ssm-states-dtype=-;fp32 hybrid-attention-ratio=-;0 hybrid-mlp-ratio=-;0 use-legacy-models"},
+     "enable-mhc-connections mhc-num-residual-streams=4 mhc-sinkhorn-iterations=20 "
+     "mhc-init-gating-factor=.01 is-hybrid-model "
+     "mamba-state-dim=128 mamba-head-dim=64 mamba-num-groups=8 mamba-num-heads=-;0 "
+     "gdp-num-householder=3 gdp-cutedsl-kernel "
+     "gdp-num-chunk-states-to-recompute=2 heterogeneous-layers-config-path=- "
+     "heterogeneous-layers-config-encoded-json=- hybrid-layer-pattern=- "
+     "hybrid-override-pattern=- mamba-training-ssm-states-dtype=-;fp32 hybrid-attention-ratio=-;0 "
+     "hybrid-mlp-ratio=-;0 use-legacy-models"},
     {refused, "is not in this version", "set --init-method-std and --lr for the width",
-     "use-mup mup-width-mult=1 mup-base-hidden-size=-;0 mup-embedding-mult=1 mup-output-mult=1 mup-base-head-dim=-;0 mup-attn-scale-power=1"},
+     "use-mup mup-width-mult=1 mup-base-hidden-size=-;0 mup-embedding-mult=1 mup-output-mult=1 "
+     "mup-base-head-dim=-;0 mup-attn-scale-power=1"},
     {refused, "is not in this version", "use --bf16",
-     "fp8-format=- fp8-recipe=delayed fp8-quantizer-factory=- fp8-margin=0 fp8-interval=1 fp8-amax-history-len=1 "
-     "fp8-amax-compute-algo=most_recent no-fp8-wgrad^ fp8-output-proj first-last-layers-bf16 num-layers-at-start-in-bf16=1 "
-     "num-layers-at-end-in-bf16=1 fp4-format=- fp4-recipe=nvfp4 fp4-quantizer-factory=- fp4-param-gather fp8-param-gather "
-     "te-precision-config-file=- output-logit-dtype=-;fp32 reuse-grad-buf-for-mxfp8-param-ag keep-fp8-transpose-cache"},
-    {accepted, "without effect: steps run without CUDA graphs in this version, with the same results", "",
-     "enable-cuda-graph external-cuda-graph cuda-graph-impl={none,local,transformer_engine,full_iteration} "
+     "fp8-format=- fp8-recipe=delayed fp8-quantizer-factory=- fp8-margin=0 fp8-interval=1 "
+     "fp8-amax-history-len=1 "
+     "fp8-amax-compute-algo=most_recent no-fp8-wgrad^ fp8-output-proj first-last-layers-bf16 "
+     "num-layers-at-start-in-bf16=1 "
+     "num-layers-at-end-in-bf16=1 fp4-format=- fp4-recipe=nvfp4 fp4-quantizer-factory=- "
+     "fp4-param-gather fp8-param-gather "
+     "te-precision-config-file=- output-logit-dtype=-;fp32 reuse-grad-buf-for-mxfp8-param-ag "
+     "keep-fp8-transpose-cache"},
+    {accepted,
+     "without effect: steps run without CUDA graphs in this version, with the same results", "",
+     "enable-cuda-graph external-cuda-graph "
+     "cuda-graph-impl={none,local,transformer_engine,full_iteration} "
      "inference-cuda-graph-scope={none,layer,block} "
      "cuda-graph-scope+=* cuda-graph-modules+=*"},
     {refused, "is not in this version", "use --optimizer adam or sgd",
-     "muon-momentum=.9 muon-no-split-qkv muon-nesterov muon-scale-mode=spectral muon-fp32-matmul-prec=medium muon-coefficient-type=quintic "
-     "muon-num-ns-steps=5 muon-tp-mode=duplicated muon-use-syrk muon-extra-scale-factor=1 muon-scalar-optimizer=adam lion-beta1=.95 "
+     "muon-momentum=.9 muon-no-split-qkv muon-nesterov muon-scale-mode=spectral "
+     "muon-fp32-matmul-prec=medium muon-coefficient-type=quintic "
+     "muon-num-ns-steps=5 muon-tp-mode=duplicated muon-use-syrk muon-extra-scale-factor=1 "
+     "muon-scalar-optimizer=adam lion-beta1=.95 "
      "lion-beta2=.98 freeze-all-layers dump-param-to-param-group-map=-"},
     {refused, "is not in this version: pretrain trains GPT", "leave it out",
-     "decoder-num-layers=-;0 decoder-seq-length=-;0 bert-no-binary-head onnx-safe=-;0;false mask-prob=.15 short-seq-prob=.1 sample-rate=1 "
+     "decoder-num-layers=-;0 decoder-seq-length=-;0 bert-no-binary-head onnx-safe=-;0;false "
+     "mask-prob=.15 short-seq-prob=.1 sample-rate=1 "
      "vocab-extra-ids=0"},
     {refused, "is not in this version", "look into a checkpoint with `megatron checkpoint inspect`",
-     "save-params-interval=-;0 save-activations-interval=-;0 save-tokens-per-expert-interval=-;0 save-wgrads-interval=-;0 "
+     "save-params-interval=-;0 save-activations-interval=-;0 save-tokens-per-expert-interval=-;0 "
+     "save-wgrads-interval=-;0 "
      "save-dgrads-interval=-;0 config-logger-dir=-"},
     {refused, "is not in this version", "leave it out: checkpoints are whole, under --save",
-     "replication replication-jump=-;0 replication-factor=2 load-main-params-from-ckpt override-ckpt-iteration=-;0 ckpt-pg-tensors-cache-path=- "
+     "replication replication-jump=-;0 replication-factor=2 load-main-params-from-ckpt "
+     "override-ckpt-iteration=-;0 ckpt-pg-tensors-cache-path=- "
      "ckpt-pg-tensors-cache-create no-strict-fsdp-dtensor-load^"},
-    {accepted, "without effect: loading is always strict, every weight of the model must be in the checkpoint", "",
-     "dist-ckpt-strictness={assume_ok_unexpected,log_unexpected,log_all,raise_unexpected,raise_all,return_unexpected,return_all,ignore_all}"},
+    {accepted,
+     "without effect: loading is always strict, every weight of the model must be in the "
+     "checkpoint",
+     "",
+     "dist-ckpt-strictness={assume_ok_unexpected,log_unexpected,log_all,raise_unexpected,raise_all,"
+     "return_unexpected,return_all,ignore_all}"},
     {refused, "is not in this version", "use `megatron convert`",
      "ckpt-convert-format=- ckpt-convert-save=- ckpt-convert-update-legacy-dist-opt-format"},
     {refused, "is not in this version", "use --load DIR --finetune", "pretrained-checkpoint=-"},
     {refused, "is not in this version", "leave it out",
-     "fim-data fim-rate=.5 fim-spm-rate=.5 fim-split-sample=- fim-fragment-rate=-;0 fim-no-prefix=- fim-prefix-token=<fim_prefix> "
-     "fim-middle-token=<fim_middle> fim-suffix-token=<fim_suffix> fim-pad-token=<fim_pad> fim-eod-token=<|endoftext|> "
-     "dataloader-inter-document-masking phase-transition-iterations=- per-dataset-sequences-path=- object-storage-cache-path=- enable-msc sft "
+     "fim-data fim-rate=.5 fim-spm-rate=.5 fim-split-sample=- fim-fragment-rate=-;0 "
+     "fim-no-prefix=- fim-prefix-token=<fim_prefix> "
+     "fim-middle-token=<fim_middle> fim-suffix-token=<fim_suffix> fim-pad-token=<fim_pad> "
+     "fim-eod-token=<|endoftext|> "
+     "dataloader-inter-document-masking phase-transition-iterations=- per-dataset-sequences-path=- "
+     "object-storage-cache-path=- enable-msc sft "
      "sft-tokenizer-prompt-format=nemotron-h-aligned"},
-    {refused, "is not in this version: the vocabulary is padded by --make-vocab-size-divisible-by, and padded rows are neither trained nor saved",
-     "use --vocab-size, --padded-vocab-size and --make-vocab-size-divisible-by", "no-pad-vocab-size^"},
-    {refused, "is not in this version", "use NullTokenizer, ByteTokenizer, GPT2BPETokenizer or HuggingFaceTokenizer as they are",
-     "tokenizer-metadata=- tokenizer-special-tokens+=- tokenizer-hf-no-include-special-tokens null-tokenizer-eod-id=-;0 "
+    {refused,
+     "is not in this version: the vocabulary is padded by --make-vocab-size-divisible-by, and "
+     "padded rows are neither trained nor saved",
+     "use --vocab-size, --padded-vocab-size and --make-vocab-size-divisible-by",
+     "no-pad-vocab-size^"},
+    {refused, "is not in this version",
+     "use NullTokenizer, ByteTokenizer, GPT2BPETokenizer or HuggingFaceTokenizer as they are",
+     "tokenizer-metadata=- tokenizer-special-tokens+=- tokenizer-hf-no-include-special-tokens "
+     "null-tokenizer-eod-id=-;0 "
      "null-tokenizer-pad-id=-1 chat-template=-"},
-    {accepted, "without effect: only TikTokenizer reads it, and --tokenizer-type offers none in this version", "",
-     "tiktoken-pattern=* tiktoken-num-special-tokens=* tiktoken-special-tokens+=*"},
-    {accepted, "without effect: only SentencePieceTokenizer reads it, and --tokenizer-type offers none in this version", "",
-     "tokenizer-sentencepiece-legacy no-tokenizer-sentencepiece-ignore-extra-whitespaces^"},
-    {accepted, "without effect: --profile records every operator with its shapes, by a recorder of our own", "",
-     "use-pytorch-profiler pytorch-profiler-collect-shapes record-shapes nvtx-ranges"},
+    {accepted,
+     "without effect: only TikTokenizer reads it, and --tokenizer-type offers none in this version",
+     "", "tiktoken-pattern=* tiktoken-num-special-tokens=* tiktoken-special-tokens+=*"},
+    {accepted,
+     "without effect: only SentencePieceTokenizer reads it, and --tokenizer-type offers none in "
+     "this version",
+     "", "tokenizer-sentencepiece-legacy no-tokenizer-sentencepiece-ignore-extra-whitespaces^"},
+    {accepted,
+     "without effect: --profile records every operator with its shapes, by a recorder of our own",
+     "", "use-pytorch-profiler pytorch-profiler-collect-shapes record-shapes nvtx-ranges"},
     {accepted, "without effect: energy is not measured in this version", "", "log-energy"},
     {refused, "is not in this version", "use --profile, or --log-memory for the memory",
-     "pytorch-profiler-collect-callstack pytorch-profiler-collect-chakra record-memory-history memory-snapshot-path=snapshot.pickle"},
-    {refused, "is not in this version", "loss and gradients are checked for NaN and infinity at every step", "gpu-sniff-test-interval=-;0"},
-    {refused, "is not in this version", "use --exit-duration-in-mins; SIGTERM, SIGUSR1 and SIGINT always save and exit",
+     "pytorch-profiler-collect-callstack pytorch-profiler-collect-chakra record-memory-history "
+     "memory-snapshot-path=snapshot.pickle"},
+    {refused, "is not in this version",
+     "loss and gradients are checked for NaN and infinity at every step",
+     "gpu-sniff-test-interval=-;0"},
+    {refused, "is not in this version",
+     "use --exit-duration-in-mins; SIGTERM, SIGUSR1 and SIGINT always save and exit",
      "adlr-autoresume adlr-autoresume-interval=1000"},
     {refused, "is not in this version: no straggler detector runs",
-     "use --timing-log-level 2 --timing-log-option all: the times of every rank, with each log line",
-     "log-straggler straggler-ctrlr-port=65535 straggler-minmax-count=1 disable-straggler-on-startup"},
-    {refused, "is not in this version: NVIDIA's resiliency extension, a Python package, is not used",
-     "use `megatron launch --max-restarts N`, with --save and --load of one folder; --distributed-timeout-minutes ends ranks that hang",
+     "use --timing-log-level 2 --timing-log-option all: the times of every rank, with each log "
+     "line",
+     "log-straggler straggler-ctrlr-port=65535 straggler-minmax-count=1 "
+     "disable-straggler-on-startup"},
+    {refused,
+     "is not in this version: NVIDIA's resiliency extension, a Python package, is not used",
+     "use `megatron launch --max-restarts N`, with --save and --load of one folder; "
+     "--distributed-timeout-minutes ends ranks that hang",
      "enable-ft-package calc-ft-timeouts ft-num-warmup-iters=5 "
      "inprocess-restart inprocess-max-iterations=-;0 inprocess-monitor-thread-interval=1 "
-     "inprocess-monitor-process-interval=1 inprocess-progress-watchdog-interval=1 inprocess-heartbeat-interval=30 inprocess-soft-timeout=60 "
-     "inprocess-hard-timeout=90 inprocess-heartbeat-timeout=60 inprocess-barrier-timeout=120 inprocess-completion-timeout=120 "
-     "inprocess-last-call-wait=1 inprocess-termination-grace-time=1 inprocess-granularity=node inprocess-active-world-size=1 "
+     "inprocess-monitor-process-interval=1 inprocess-progress-watchdog-interval=1 "
+     "inprocess-heartbeat-interval=30 inprocess-soft-timeout=60 "
+     "inprocess-hard-timeout=90 inprocess-heartbeat-timeout=60 inprocess-barrier-timeout=120 "
+     "inprocess-completion-timeout=120 "
+     "inprocess-last-call-wait=1 inprocess-termination-grace-time=1 inprocess-granularity=node "
+     "inprocess-active-world-size=1 "
      "inprocess-empty-cuda-cache"},
-    {refused, "is not in this version: nothing breaks ranks on purpose", "leave it out, and kill a rank to see what happens",
+    {refused, "is not in this version: nothing breaks ranks on purpose",
+     "leave it out, and kill a rank to see what happens",
      "fault-injector-ranks=- "
-     "fault-injector-num-ranks=-;0 fault-injector-fault-types=- fault-injector-fault-probabilities=- fault-injector-fault-delay=-;0 "
-     "fault-injector-delay-start-iteration=-;0 fault-injector-mtti-seconds=-;0 fault-injector-offset-seconds=-;0 fault-injector-seed=-;0"},
-    {refused, "is not in this version: no inspector's server runs", "use --prometheus-port to look at a run from outside",
-     "run-workload-inspector-server"},
-    {accepted, "without effect: nothing is sent to Weights & Biases; metrics.jsonl under --save or --tensorboard-dir holds every metric", "",
-     "wandb-project=* wandb-exp-name=* wandb-save-dir=* wandb-entity=*"},
+     "fault-injector-num-ranks=-;0 fault-injector-fault-types=- "
+     "fault-injector-fault-probabilities=- fault-injector-fault-delay=-;0 "
+     "fault-injector-delay-start-iteration=-;0 fault-injector-mtti-seconds=-;0 "
+     "fault-injector-offset-seconds=-;0 fault-injector-seed=-;0"},
+    {refused, "is not in this version: no inspector's server runs",
+     "use --prometheus-port to look at a run from outside", "run-workload-inspector-server"},
+    {accepted,
+     "without effect: nothing is sent to Weights & Biases; metrics.jsonl under --save or "
+     "--tensorboard-dir holds every metric",
+     "", "wandb-project=* wandb-exp-name=* wandb-save-dir=* wandb-entity=*"},
     {refused, "is not in this version: nothing is sent over the network",
-     "leave it out: metrics.jsonl holds every metric, and --prometheus-port serves them", "otel-enabled otel-service-name=- otel-span-groups=-"},
+     "leave it out: metrics.jsonl holds every metric, and --prometheus-port serves them",
+     "otel-enabled otel-service-name=- otel-span-groups=-"},
     {refused, "is not in this version: pretrain trains on text", "leave it out",
-     "perform-rl-step rl-prompts-per-eval=32 grpo-prompts-per-step=32 grpo-group-size=2 rl-generation-lag=-;0 rl-max-inflight-requests=-;0 "
-     "rl-submission-granularity=B rl-consumption-granularity=B rl-durable-rollout-bank rl-rollout-bank-dir=- rl-rollout-bank-max-bytes=0 "
-     "grpo-iterations=2 grpo-clamp-eps-lower=.01 grpo-clamp-eps-upper=.01 grpo-kl-beta=.001 grpo-entropy-term-weight=0 "
-     "grpo-filter-groups-with-same-reward langrl-env-config=- rl-default-temperature=1 rl-default-top-p=0 rl-default-top-k=-1 "
-     "rl-offload-optimizer-during-inference rl-kv-cache-management-mode=persist rl-persist-cuda-graphs? rl-partial-rollouts? "
-     "rl-inference-logprobs-is-correction? rl-importance-sampling-truncation-coef=-;0 rl-use-sequence-packing? "
-     "rl-sequence-packing-max-sequences-per-bin=50 rl-sequence-packing-algo=fifo rl-training-cuda-graphs? "
-     "rl-inference-tensor-model-parallel-size=-;0 rl-inference-pipeline-model-parallel-size=-;0 rl-inference-expert-model-parallel-size=-;0 "
+     "perform-rl-step rl-prompts-per-eval=32 grpo-prompts-per-step=32 grpo-group-size=2 "
+     "rl-generation-lag=-;0 rl-max-inflight-requests=-;0 "
+     "rl-submission-granularity=B rl-consumption-granularity=B rl-durable-rollout-bank "
+     "rl-rollout-bank-dir=- rl-rollout-bank-max-bytes=0 "
+     "grpo-iterations=2 grpo-clamp-eps-lower=.01 grpo-clamp-eps-upper=.01 grpo-kl-beta=.001 "
+     "grpo-entropy-term-weight=0 "
+     "grpo-filter-groups-with-same-reward langrl-env-config=- rl-default-temperature=1 "
+     "rl-default-top-p=0 rl-default-top-k=-1 "
+     "rl-offload-optimizer-during-inference rl-kv-cache-management-mode=persist "
+     "rl-persist-cuda-graphs? rl-partial-rollouts? "
+     "rl-inference-logprobs-is-correction? rl-importance-sampling-truncation-coef=-;0 "
+     "rl-use-sequence-packing? "
+     "rl-sequence-packing-max-sequences-per-bin=50 rl-sequence-packing-algo=fifo "
+     "rl-training-cuda-graphs? "
+     "rl-inference-tensor-model-parallel-size=-;0 rl-inference-pipeline-model-parallel-size=-;0 "
+     "rl-inference-expert-model-parallel-size=-;0 "
      "rl-inference-expert-tensor-model-parallel-size=-;0 rl-inference-model-unified-memory-level=0 "
-     "rl-offload-inference-model-weights-when-idle? refit-method=gloo rl-verify-model-weights-swap? rl-skip-bos-token? rl-profile "
+     "rl-offload-inference-model-weights-when-idle? refit-method=gloo "
+     "rl-verify-model-weights-swap? rl-skip-bos-token? rl-profile "
      "rl-profile-dir=- rl-inference-parsers+=-"},
     {refused, "is not in this version", "leave it out",
-     "logits-save-top-k=-;0 logits-save-top-p=-;0 logits-save-top-p-min-k=1 logits-save-dir=- logits-save-dtype=fp16 logits-load-dir=- "
-     "logits-load-decode-threads=4 logits-load-prefetch-factor=3 logits-load-msc-prefetch-depth=2 logits-load-kd-loss-alpha=1 "
+     "logits-save-top-k=-;0 logits-save-top-p=-;0 logits-save-top-p-min-k=1 logits-save-dir=- "
+     "logits-save-dtype=fp16 logits-load-dir=- "
+     "logits-load-decode-threads=4 logits-load-prefetch-factor=3 logits-load-msc-prefetch-depth=2 "
+     "logits-load-kd-loss-alpha=1 "
      "logits-load-ignore-errors"},
     {inference, "belongs to Megatron-LM's inference engine", "use `megatron generate`",
-     "inference-batch-times-seqlen-threshold=-1 max-tokens-to-oom=12000 output-bert-embeddings bert-embedder-type=megatron "
-     "use-legacy-static-engine inference-max-requests=8 inference-max-seq-length=2560 inference-dynamic-batching "
-     "inference-dynamic-batching-buffer-size-gb=40 inference-dynamic-batching-paused-buffer-size-gb=-;0 "
-     "inference-dynamic-batching-mamba-memory-ratio=-;0 inference-dynamic-batching-block-size=256 inference-dynamic-batching-max-requests=-;0 "
+     "inference-batch-times-seqlen-threshold=-1 max-tokens-to-oom=12000 output-bert-embeddings "
+     "bert-embedder-type=megatron "
+     "use-legacy-static-engine inference-max-requests=8 inference-max-seq-length=2560 "
+     "inference-dynamic-batching "
+     "inference-dynamic-batching-buffer-size-gb=40 "
+     "inference-dynamic-batching-paused-buffer-size-gb=-;0 "
+     "inference-dynamic-batching-mamba-memory-ratio=-;0 inference-dynamic-batching-block-size=256 "
+     "inference-dynamic-batching-max-requests=-;0 "
      "inference-dynamic-batching-max-tokens=-;0 inference-dynamic-batching-num-cuda-graphs=16 "
-     "inference-dynamic-batching-track-paused-request-events inference-dynamic-batching-track-generated-token-events decode-only-cuda-graphs "
-     "inference-cuda-graph-all-prefills inference-cuda-graph-max-tokens=512 inference-dynamic-batching-unified-memory-level=0 "
-     "enable-chunked-prefill inference-dynamic-batching-prefix-caching? inference-dynamic-batching-prefix-caching-eviction-policy=ref_zero "
-     "inference-dynamic-batching-prefix-caching-coordinator-policy=load_balanced inference-dynamic-batching-prefix-caching-routing-alpha=.5 "
-     "inference-dynamic-batching-prefix-caching-mamba-gb=-;0 inference-dynamic-batching-cuda-graph-mixed-prefill-count=16 "
-     "inference-dynamic-batching-cuda-graph-sizing-distribution=exponential inference-dynamic-batching-sampling-backend=torch "
+     "inference-dynamic-batching-track-paused-request-events "
+     "inference-dynamic-batching-track-generated-token-events decode-only-cuda-graphs "
+     "inference-cuda-graph-all-prefills inference-cuda-graph-max-tokens=512 "
+     "inference-dynamic-batching-unified-memory-level=0 "
+     "enable-chunked-prefill inference-dynamic-batching-prefix-caching? "
+     "inference-dynamic-batching-prefix-caching-eviction-policy=ref_zero "
+     "inference-dynamic-batching-prefix-caching-coordinator-policy=load_balanced "
+     "inference-dynamic-batching-prefix-caching-routing-alpha=.5 "
+     "inference-dynamic-batching-prefix-caching-mamba-gb=-;0 "
+     "inference-dynamic-batching-cuda-graph-mixed-prefill-count=16 "
+     "inference-dynamic-batching-cuda-graph-sizing-distribution=exponential "
+     "inference-dynamic-batching-sampling-backend=torch "
      "use-same-sampling-seed-across-dp-ranks inference-dynamic-batching-async-sched-mode=legacy "
-     "inference-dynamic-batching-logprobs-mode=raw_logprobs inference-logging-step-interval=0 inference-text-gen-server-logging? "
-     "inference-wandb-logging? inference-coordinator-port=-;0 mamba-inference-conv-states-dtype=bf16 mamba-inference-ssm-states-dtype=bf16 "
-     "inference-use-synchronous-zmq-collectives? inference-disable-ep-consensus? inference-shards=- nccl-all-reduce-for-prefill "
-     "inference-fuse-tp-communication inference-disable-triton-nvls-kernels inference-grouped-gemm-backend=vllm"},
+     "inference-dynamic-batching-logprobs-mode=raw_logprobs inference-logging-step-interval=0 "
+     "inference-text-gen-server-logging? "
+     "inference-wandb-logging? inference-coordinator-port=-;0 "
+     "mamba-inference-conv-states-dtype=bf16 mamba-inference-ssm-states-dtype=bf16 "
+     "inference-use-synchronous-zmq-collectives? inference-disable-ep-consensus? "
+     "inference-shards=- nccl-all-reduce-for-prefill "
+     "inference-fuse-tp-communication inference-disable-triton-nvls-kernels "
+     "inference-grouped-gemm-backend=vllm"},
     {refused, "is not in this version: pretrain trains GPT", "leave it out",
-     "ict-head-size=-;0 biencoder-projection-dim=0 biencoder-shared-query-context-model ict-load=- bert-load=- titles-data-path=- "
-     "query-in-block-prob=.1 use-one-sent-docs evidence-data-path=- retriever-report-topk-accuracies+=-;0 retriever-score-scaling "
-     "block-data-path=- embedding-path=- indexer-batch-size=128 indexer-log-interval=1000 num-classes=1000 img-h=224 img-w=224 num-channels=3 "
-     "patch-dim=16 classes-fraction=1 data-per-class-fraction=1 no-data-sharding head-lr-mult=1 vision-pretraining "
-     "vision-pretraining-type=classify vision-backbone-type=vit swin-backbone-type=tiny mask-type=random mask-factor=1 iter-per-epoch=1250 "
-     "dino-local-img-size=96 dino-local-crops-number=10 dino-head-hidden-size=2048 dino-bottleneck-size=256 dino-freeze-last-layer=1 "
-     "dino-norm-last-layer dino-warmup-teacher-temp=.04 dino-teacher-temp=.07 dino-warmup-teacher-temp-epochs=30"},
+     "ict-head-size=-;0 biencoder-projection-dim=0 biencoder-shared-query-context-model ict-load=- "
+     "bert-load=- titles-data-path=- "
+     "query-in-block-prob=.1 use-one-sent-docs evidence-data-path=- "
+     "retriever-report-topk-accuracies+=-;0 retriever-score-scaling "
+     "block-data-path=- embedding-path=- indexer-batch-size=128 indexer-log-interval=1000 "
+     "num-classes=1000 img-h=224 img-w=224 num-channels=3 "
+     "patch-dim=16 classes-fraction=1 data-per-class-fraction=1 no-data-sharding head-lr-mult=1 "
+     "vision-pretraining "
+     "vision-pretraining-type=classify vision-backbone-type=vit swin-backbone-type=tiny "
+     "mask-type=random mask-factor=1 iter-per-epoch=1250 "
+     "dino-local-img-size=96 dino-local-crops-number=10 dino-head-hidden-size=2048 "
+     "dino-bottleneck-size=256 dino-freeze-last-layer=1 "
+     "dino-norm-last-layer dino-warmup-teacher-temp=.04 dino-teacher-temp=.07 "
+     "dino-warmup-teacher-temp-epochs=30"},
 };
 
 }  // namespace

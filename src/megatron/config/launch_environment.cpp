@@ -11,8 +11,11 @@ namespace {
 
 constexpr std::int64_t kDefaultPort = 29500;  ///< torchrun's
 
-/// A port of ours below the range from which systems hand out theirs (32768 on), the same on every rank.
-std::int64_t port_from(std::uint64_t number) { return 15000 + static_cast<std::int64_t>(number % 15000); }
+/// A port of ours below the range from which systems hand out theirs (32768 on), the same on every
+/// rank.
+std::int64_t port_from(std::uint64_t number) {
+  return 15000 + static_cast<std::int64_t>(number % 15000);
+}
 
 std::int64_t port_from(const std::string& text) {
   std::uint64_t hash = 14695981039346656037u;  // FNV-1a
@@ -26,44 +29,62 @@ void read_master(const LaunchVariables& variables, LaunchEnvironment& environmen
   if (const auto port = variables.number("MASTER_PORT")) environment.master_port = *port;
 }
 
-/// Ranks per host in equal numbers, in order: what launchers do unless told otherwise. The rendezvous sees the truth.
+/// Ranks per host in equal numbers, in order: what launchers do unless told otherwise. The
+/// rendezvous sees the truth.
 void count_nodes(LaunchEnvironment& environment) {
   environment.local_world_size = std::max(environment.local_world_size, environment.local_rank + 1);
   environment.node_rank = environment.rank / environment.local_world_size;
-  environment.num_nodes = (environment.world_size + environment.local_world_size - 1) / environment.local_world_size;
+  environment.num_nodes =
+      (environment.world_size + environment.local_world_size - 1) / environment.local_world_size;
 }
 
-void require(bool condition, const std::string& names, const std::string& got, const std::string& fix) {
+void require(bool condition, const std::string& names, const std::string& got,
+             const std::string& fix) {
   if (!condition) throw UserError({"environment variables " + names, got, fix});
 }
 
 void check_consistent(const LaunchEnvironment& environment) {
-  const auto pair = [](std::int64_t rank, std::int64_t size) { return "rank " + std::to_string(rank) + " of " + std::to_string(size); };
-  const std::string of = " (" + environment.source + ")", fix = "correct them, or unset them for a run of one process";
-  require(environment.rank < environment.world_size, "of the rank" + of, pair(environment.rank, environment.world_size), fix);
+  const auto pair = [](std::int64_t rank, std::int64_t size) {
+    return "rank " + std::to_string(rank) + " of " + std::to_string(size);
+  };
+  const std::string of = " (" + environment.source + ")",
+                    fix = "correct them, or unset them for a run of one process";
+  require(environment.rank < environment.world_size, "of the rank" + of,
+          pair(environment.rank, environment.world_size), fix);
   require(environment.local_rank < environment.local_world_size, "of the local rank" + of,
           "local " + pair(environment.local_rank, environment.local_world_size), fix);
   require(environment.local_world_size <= environment.world_size, "of the world's size" + of,
-          std::to_string(environment.local_world_size) + " ranks on this host, " + std::to_string(environment.world_size) + " in all", fix);
-  require(environment.node_rank < environment.num_nodes, "of the node" + of, "node " + pair(environment.node_rank, environment.num_nodes), fix);
+          std::to_string(environment.local_world_size) + " ranks on this host, " +
+              std::to_string(environment.world_size) + " in all",
+          fix);
+  require(environment.node_rank < environment.num_nodes, "of the node" + of,
+          "node " + pair(environment.node_rank, environment.num_nodes), fix);
   if (environment.world_size == 1) return;
-  require(!environment.master_addr.empty(), "MASTER_ADDR" + of, "not set: nobody knows where rank 0 is", "set MASTER_ADDR to the host of rank 0");
+  require(!environment.master_addr.empty(), "MASTER_ADDR" + of,
+          "not set: nobody knows where rank 0 is", "set MASTER_ADDR to the host of rank 0");
   require(environment.master_port >= 1 && environment.master_port <= 65535, "MASTER_PORT" + of,
-          environment.master_port == 0 ? "not set" : "must lie between 1 and 65535, got " + std::to_string(environment.master_port),
-          "set MASTER_PORT to the same free port on every rank, such as " + std::to_string(kDefaultPort));
+          environment.master_port == 0
+              ? "not set"
+              : "must lie between 1 and 65535, got " + std::to_string(environment.master_port),
+          "set MASTER_PORT to the same free port on every rank, such as " +
+              std::to_string(kDefaultPort));
 }
 
-/// RANK, WORLD_SIZE and their kin: `megatron launch`, torchrun, a PyTorchJob (one process in a pod, so no LOCAL_RANK).
+/// RANK, WORLD_SIZE and their kin: `megatron launch`, torchrun, a PyTorchJob (one process in a pod,
+/// so no LOCAL_RANK).
 std::optional<LaunchEnvironment> from_rank_variables(const LaunchVariables& variables) {
   if (!variables.has("RANK") || !variables.has("WORLD_SIZE")) return std::nullopt;
   LaunchEnvironment found;
   found.rank = *variables.number("RANK");
   found.world_size = *variables.number("WORLD_SIZE");
   found.local_rank = variables.number("LOCAL_RANK").value_or(0);
-  found.local_world_size = variables.first_number({"LOCAL_WORLD_SIZE", "LOCAL_SIZE"}).value_or(found.local_rank + 1);
-  require(found.local_world_size > 0 && found.world_size > 0, "WORLD_SIZE and LOCAL_WORLD_SIZE", "must be at least 1, got 0", "correct them");
+  found.local_world_size =
+      variables.first_number({"LOCAL_WORLD_SIZE", "LOCAL_SIZE"}).value_or(found.local_rank + 1);
+  require(found.local_world_size > 0 && found.world_size > 0, "WORLD_SIZE and LOCAL_WORLD_SIZE",
+          "must be at least 1, got 0", "correct them");
   require(found.local_rank < found.local_world_size, "LOCAL_RANK and LOCAL_WORLD_SIZE",
-          std::to_string(found.local_rank) + " of " + std::to_string(found.local_world_size), "correct them");
+          std::to_string(found.local_rank) + " of " + std::to_string(found.local_world_size),
+          "correct them");
   count_nodes(found);
   if (const auto node = variables.number("GROUP_RANK")) found.node_rank = *node;
   if (const auto nodes = variables.number("GROUP_WORLD_SIZE")) found.num_nodes = *nodes;
@@ -72,8 +93,10 @@ std::optional<LaunchEnvironment> from_rank_variables(const LaunchVariables& vari
     found.source = "megatron launch";
     found.restart_count = *restarts;
     found.max_restarts = variables.number(kLaunchMaxRestartsVariable).value_or(0);
-    if (const auto pipe = variables.number(kLaunchCauseVariable)) found.root_cause_pipe = static_cast<int>(*pipe);
-    if (const auto socket = variables.number(kLaunchSocketVariable)) found.listening_socket = static_cast<int>(*socket);
+    if (const auto pipe = variables.number(kLaunchCauseVariable))
+      found.root_cause_pipe = static_cast<int>(*pipe);
+    if (const auto socket = variables.number(kLaunchSocketVariable))
+      found.listening_socket = static_cast<int>(*socket);
   } else if (variables.has("TORCHELASTIC_RUN_ID")) {
     found.source = "torchrun";
     found.restart_count = variables.number("TORCHELASTIC_RESTART_COUNT").value_or(0);
@@ -93,8 +116,10 @@ std::optional<std::string> first_slurm_node(const LaunchVariables& variables) {
   return std::nullopt;
 }
 
-/// The parts that all MPI launchers share: one host needs no address; of several, Slurm or the user knows the first.
-LaunchEnvironment from_mpi(const LaunchVariables& variables, LaunchEnvironment found, const std::string& job_name) {
+/// The parts that all MPI launchers share: one host needs no address; of several, Slurm or the user
+/// knows the first.
+LaunchEnvironment from_mpi(const LaunchVariables& variables, LaunchEnvironment found,
+                           const std::string& job_name) {
   require(found.world_size > 0, "of " + found.source, "0 processes", "correct them");
   count_nodes(found);
   found.master_port = job_name.empty() ? kDefaultPort : port_from(job_name);
@@ -104,7 +129,8 @@ LaunchEnvironment from_mpi(const LaunchVariables& variables, LaunchEnvironment f
     found.master_addr = *node;
   }
   read_master(variables, found);
-  require(found.world_size == 1 || !found.master_addr.empty(), "MASTER_ADDR (" + found.source + ")", "not set, and the ranks are on several hosts",
+  require(found.world_size == 1 || !found.master_addr.empty(), "MASTER_ADDR (" + found.source + ")",
+          "not set, and the ranks are on several hosts",
           "pass it on: mpirun -x MASTER_ADDR=<host of rank 0> … (or -env MASTER_ADDR …)");
   return found;
 }
@@ -116,38 +142,50 @@ std::optional<LaunchEnvironment> from_open_mpi(const LaunchVariables& variables)
   found.world_size = variables.required_number("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK");
   found.local_rank = variables.number("OMPI_COMM_WORLD_LOCAL_RANK").value_or(0);
   found.local_world_size = variables.number("OMPI_COMM_WORLD_LOCAL_SIZE").value_or(1);
-  return from_mpi(variables, found, variables.first_text({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}).value_or(""));
+  return from_mpi(variables, found,
+                  variables.first_text({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}).value_or(""));
 }
 
-/// Ranks that srun started. A batch script and an interactive shell are steps too, of one process, whatever --ntasks says.
+/// Ranks that srun started. A batch script and an interactive shell are steps too, of one process,
+/// whatever --ntasks says.
 bool is_slurm_rank(const LaunchVariables& variables) {
-  constexpr std::int64_t kFirstSpecialStep = 4294967280;  // interactive, batch, extern and pending steps have the highest numbers
+  constexpr std::int64_t kFirstSpecialStep =
+      4294967280;  // interactive, batch, extern and pending steps have the highest numbers
   if (!variables.has("SLURM_PROCID")) return false;
-  if (const auto step = variables.first_number({"SLURM_STEP_ID", "SLURM_STEPID"})) return *step < kFirstSpecialStep;
+  if (const auto step = variables.first_number({"SLURM_STEP_ID", "SLURM_STEPID"}))
+    return *step < kFirstSpecialStep;
   return variables.has("SLURM_STEP_NUM_TASKS") || variables.text("ENVIRONMENT") != "BATCH";
 }
 
-std::int64_t slurm_local_world_size(const LaunchVariables& variables, std::int64_t node, std::int64_t world_size, std::int64_t num_nodes) {
+std::int64_t slurm_local_world_size(const LaunchVariables& variables, std::int64_t node,
+                                    std::int64_t world_size, std::int64_t num_nodes) {
   for (const char* name : {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}) {
     const auto text = variables.text(name);
     if (!text) continue;
     const auto tasks = expand_tasks_per_node(*text, name);
     std::int64_t sum = 0;
     for (const std::int64_t count : tasks) sum += count;
-    if (sum == world_size && node < static_cast<std::int64_t>(tasks.size())) return tasks[static_cast<std::size_t>(node)];
+    if (sum == world_size && node < static_cast<std::int64_t>(tasks.size()))
+      return tasks[static_cast<std::size_t>(node)];
   }
-  return variables.number("SLURM_NTASKS_PER_NODE").value_or((world_size + num_nodes - 1) / num_nodes);
+  return variables.number("SLURM_NTASKS_PER_NODE")
+      .value_or((world_size + num_nodes - 1) / num_nodes);
 }
 
 std::optional<LaunchEnvironment> from_slurm(const LaunchVariables& variables) {
   if (!is_slurm_rank(variables)) return std::nullopt;
-  const std::int64_t world_size = variables.first_number({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}).value_or(1);
+  const std::int64_t world_size =
+      variables.first_number({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}).value_or(1);
   if (world_size <= 1) return LaunchEnvironment{};
-  LaunchEnvironment found{.rank = *variables.number("SLURM_PROCID"), .world_size = world_size, .source = "Slurm"};
+  LaunchEnvironment found{
+      .rank = *variables.number("SLURM_PROCID"), .world_size = world_size, .source = "Slurm"};
   found.local_rank = variables.required_number("SLURM_LOCALID", "SLURM_PROCID");
-  found.num_nodes = std::max<std::int64_t>(1, variables.first_number({"SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"}).value_or(1));
+  found.num_nodes = std::max<std::int64_t>(
+      1, variables.first_number({"SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"})
+             .value_or(1));
   found.node_rank = variables.number("SLURM_NODEID").value_or(0);
-  found.local_world_size = slurm_local_world_size(variables, found.node_rank, world_size, found.num_nodes);
+  found.local_world_size =
+      slurm_local_world_size(variables, found.node_rank, world_size, found.num_nodes);
   found.restart_count = variables.number("SLURM_RESTART_COUNT").value_or(0);
   const std::int64_t job = variables.first_number({"SLURM_JOB_ID", "SLURM_JOBID"}).value_or(0);
   const std::int64_t step = variables.first_number({"SLURM_STEP_ID", "SLURM_STEPID"}).value_or(0);
@@ -186,9 +224,12 @@ std::optional<LaunchEnvironment> from_kubernetes(const LaunchVariables& variable
   const auto size = variables.first_number({"WORLD_SIZE", "PET_NNODES"});
   if (!(index || rank) || !size) return std::nullopt;
   const std::string processes = variables.text("PET_NPROC_PER_NODE").value_or("1");
-  require(processes == "1", "PET_NPROC_PER_NODE", processes + " processes in this pod, which are not started yet",
+  require(processes == "1", "PET_NPROC_PER_NODE",
+          processes + " processes in this pod, which are not started yet",
           "run `megatron launch -- pretrain …`");
-  LaunchEnvironment found{.rank = rank ? *rank : *index, .world_size = *size, .source = index ? "Kubernetes (indexed job)" : "PET_* variables"};
+  LaunchEnvironment found{.rank = rank ? *rank : *index,
+                          .world_size = *size,
+                          .source = index ? "Kubernetes (indexed job)" : "PET_* variables"};
   found.master_addr = variables.text("PET_MASTER_ADDR").value_or("");
   found.master_port = variables.number("PET_MASTER_PORT").value_or(kDefaultPort);
   read_master(variables, found);
@@ -199,14 +240,16 @@ std::optional<LaunchEnvironment> from_kubernetes(const LaunchVariables& variable
 /// Half of a pair says that somebody meant to start several ranks.
 void refuse_halves(const LaunchVariables& variables) {
   if (variables.has("RANK")) variables.required_number("WORLD_SIZE", "RANK");
-  if (variables.number("WORLD_SIZE").value_or(1) > 1) variables.required_number("RANK", "WORLD_SIZE");
+  if (variables.number("WORLD_SIZE").value_or(1) > 1)
+    variables.required_number("RANK", "WORLD_SIZE");
 }
 
 }  // namespace
 
 LaunchEnvironment find_launch_environment(const GetEnv& lookup) {
   const LaunchVariables variables(lookup);
-  for (const auto find : {from_rank_variables, from_open_mpi, from_slurm, from_pmix, from_pmi, from_kubernetes}) {
+  for (const auto find :
+       {from_rank_variables, from_open_mpi, from_slurm, from_pmix, from_pmi, from_kubernetes}) {
     if (const auto found = find(variables)) {
       check_consistent(*found);
       return *found;

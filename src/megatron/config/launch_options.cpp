@@ -8,35 +8,46 @@
 namespace megatron {
 namespace {
 
-/// The launch environment without the number of ranks in this pod, which it is this program's task to start.
+/// The launch environment without the number of ranks in this pod, which it is this program's task
+/// to start.
 LaunchEnvironment outer_environment(const GetEnv& variables) {
-  return find_launch_environment(
-      [&](const std::string& name) { return name == "PET_NPROC_PER_NODE" ? std::optional<std::string>() : variables(name); });
+  return find_launch_environment([&](const std::string& name) {
+    return name == "PET_NPROC_PER_NODE" ? std::optional<std::string>() : variables(name);
+  });
 }
 
-std::int64_t num_ranks(const std::string& text, const std::string& source, const HostDevices& host) {
+std::int64_t num_ranks(const std::string& text, const std::string& source,
+                       const HostDevices& host) {
   if (text == "auto") return host.num_gpus > 0 ? host.num_gpus : host.num_cpus;
   if (text == "cpu") return host.num_cpus;
   if (text == "gpu") {
-    if (host.num_gpus == 0) throw UserError({source + " gpu", "this host has no GPU", "give a number, or cpu"});
+    if (host.num_gpus == 0)
+      throw UserError({source + " gpu", "this host has no GPU", "give a number, or cpu"});
     return host.num_gpus;
   }
-  const bool is_number = !text.empty() && text.size() < 7 && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+  const bool is_number = !text.empty() && text.size() < 7 &&
+                         std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
   const std::int64_t number = is_number ? std::stoll(text) : 0;
-  if (number < 1) throw UserError({source, "must be a number of at least 1, or auto, cpu, gpu; got '" + text + "'", ""});
+  if (number < 1)
+    throw UserError(
+        {source, "must be a number of at least 1, or auto, cpu, gpu; got '" + text + "'", ""});
   return number;
 }
 
 class PlanReader {
  public:
-  PlanReader(const LaunchOptions& options, const GetEnv& lookup) : options_(options), variables_(lookup), lookup_(lookup) {}
+  PlanReader(const LaunchOptions& options, const GetEnv& lookup)
+      : options_(options), variables_(lookup), lookup_(lookup) {}
 
   LaunchPlan read(const HostDevices& host) {
     read_ranks(host);
     read_nodes();
     read_master();
-    plan_.max_restarts = options_.max_restarts ? *options_.max_restarts : variables_.number("PET_MAX_RESTARTS").value_or(0);
-    plan_.prefix = options_.prefix == "all" ? LinePrefix::all : options_.prefix == "none" ? LinePrefix::none : LinePrefix::others;
+    plan_.max_restarts = options_.max_restarts ? *options_.max_restarts
+                                               : variables_.number("PET_MAX_RESTARTS").value_or(0);
+    plan_.prefix = options_.prefix == "all"    ? LinePrefix::all
+                   : options_.prefix == "none" ? LinePrefix::none
+                                               : LinePrefix::others;
     plan_.log_dir = options_.log_dir;
     plan_.grace_s = options_.grace_seconds;
     return std::move(plan_);
@@ -46,8 +57,8 @@ class PlanReader {
   void read_ranks(const HostDevices& host) {
     const auto variable = variables_.text("PET_NPROC_PER_NODE");
     const bool has_flag = options_.nproc_per_node.has_value();
-    plan_.ranks_per_node =
-        num_ranks(has_flag ? *options_.nproc_per_node : variable.value_or("1"), has_flag ? "--nproc-per-node" : "PET_NPROC_PER_NODE", host);
+    plan_.ranks_per_node = num_ranks(has_flag ? *options_.nproc_per_node : variable.value_or("1"),
+                                     has_flag ? "--nproc-per-node" : "PET_NPROC_PER_NODE", host);
   }
 
   void read_nodes() {
@@ -56,7 +67,9 @@ class PlanReader {
     } else {
       outer_ = outer_environment(lookup_);
       if (outer_.world_size > 1 && outer_.local_world_size > 1) {
-        throw UserError({"this launcher", outer_.source + " has started it " + std::to_string(outer_.local_world_size) + " times on this host",
+        throw UserError({"this launcher",
+                         outer_.source + " has started it " +
+                             std::to_string(outer_.local_world_size) + " times on this host",
                          "start it once on each host, or give --nnodes 1 for runs of their own"});
       }
       plan_.num_nodes = outer_.world_size;
@@ -68,12 +81,15 @@ class PlanReader {
     } else if (outer_.world_size == 1) {
       const auto node = variables_.first_number({"PET_NODE_RANK", "JOB_COMPLETION_INDEX"});
       if (plan_.num_nodes > 1 && !node)
-        throw UserError({"--node-rank", "is required with --nnodes " + std::to_string(plan_.num_nodes), "0 on the first host, 1 on the next, …"});
+        throw UserError({"--node-rank",
+                         "is required with --nnodes " + std::to_string(plan_.num_nodes),
+                         "0 on the first host, 1 on the next, …"});
       if (plan_.num_nodes > 1) plan_.node_rank = *node;
     }
     if (plan_.node_rank >= plan_.num_nodes) {
-      throw UserError(
-          {"--node-rank " + std::to_string(plan_.node_rank), "must be below --nnodes " + std::to_string(plan_.num_nodes), "number the hosts from 0"});
+      throw UserError({"--node-rank " + std::to_string(plan_.node_rank),
+                       "must be below --nnodes " + std::to_string(plan_.num_nodes),
+                       "number the hosts from 0"});
     }
   }
 
@@ -84,7 +100,9 @@ class PlanReader {
     if (!options_.master_addr) {
       const auto address = variables_.first_text({"PET_MASTER_ADDR", "MASTER_ADDR"});
       if (!address && outer_.master_addr.empty())
-        throw UserError({"--master-addr", "is required with --nnodes " + std::to_string(plan_.num_nodes), "the name or address of the first host"});
+        throw UserError({"--master-addr",
+                         "is required with --nnodes " + std::to_string(plan_.num_nodes),
+                         "the name or address of the first host"});
       plan_.master_addr = address ? *address : outer_.master_addr;
     }
     if (!options_.master_port) {
@@ -107,39 +125,61 @@ const FieldTable<LaunchOptions>& launch_table() {
   static const FieldTable<Options> table = [] {
     FieldTable<Options> t;
     t.about(
-        "Runs a command as many ranks: megatron launch --nproc-per-node 8 -- pretrain gpt …  What no flag says is taken from torchrun's PET_* "
-        "variables, or from Slurm, MPI or Kubernetes when one of them starts this command once on every host.");
+        "Runs a command as many ranks: megatron launch --nproc-per-node 8 -- pretrain gpt …  What "
+        "no flag says is taken from torchrun's PET_* "
+        "variables, or from Slurm, MPI or Kubernetes when one of them starts this command once on "
+        "every host.");
     t.group("Ranks");
-    t.field("nproc_per_node", &Options::nproc_per_node, "ranks on this host: a number, or auto (one for each GPU, else for each processor), gpu, cpu")
+    t.field("nproc_per_node", &Options::nproc_per_node,
+            "ranks on this host: a number, or auto (one for each GPU, else for each processor), "
+            "gpu, cpu")
         .alias("nproc_per_node")
         .alias("nproc")
         .value_name("N");
     t.field("nnodes", &Options::nnodes, "hosts; start this command on each").at_least(1);
-    t.field("node_rank", &Options::node_rank, "number of this host, from 0").alias("node_rank").at_least(0);
-    t.field("master_addr", &Options::master_addr, "name or address of the first host").alias("master_addr").value_name("HOST");
-    t.field("master_port", &Options::master_port, "port where the ranks meet; on one host any free one, on several 29500")
+    t.field("node_rank", &Options::node_rank, "number of this host, from 0")
+        .alias("node_rank")
+        .at_least(0);
+    t.field("master_addr", &Options::master_addr, "name or address of the first host")
+        .alias("master_addr")
+        .value_name("HOST");
+    t.field("master_port", &Options::master_port,
+            "port where the ranks meet; on one host any free one, on several 29500")
         .alias("master_port")
         .at_least(1)
         .at_most(65535);
     t.group("Failures");
-    t.field("max_restarts", &Options::max_restarts, "how often all ranks are started again after a failure; never after exit codes 0, 2 and 143")
+    t.field("max_restarts", &Options::max_restarts,
+            "how often all ranks are started again after a failure; never after exit codes 0, 2 "
+            "and 143")
         .alias("max_restarts")
         .at_least(0);
-    t.field("grace_seconds", &Options::grace_seconds, "time that ranks have to end by themselves after another one has failed").at_least(0);
+    t.field("grace_seconds", &Options::grace_seconds,
+            "time that ranks have to end by themselves after another one has failed")
+        .at_least(0);
     t.group("Output");
-    t.field("prefix", &Options::prefix, "lines that begin with [rank k]: all, those of the other ranks than 0, none")
+    t.field("prefix", &Options::prefix,
+            "lines that begin with [rank k]: all, those of the other ranks than 0, none")
         .choices({"all", "others", "none"});
-    t.field("log_dir", &Options::log_dir, "also write each rank's output to rank_<k>.log in this folder").alias("log_dir").value_name("DIR");
+    t.field("log_dir", &Options::log_dir,
+            "also write each rank's output to rank_<k>.log in this folder")
+        .alias("log_dir")
+        .value_name("DIR");
     return t;
   }();
   return table;
 }
 
-LaunchPlan read_launch_plan(std::span<const std::string> args, const GetEnv& variables, const HostDevices& host) {
+LaunchPlan read_launch_plan(std::span<const std::string> args, const GetEnv& variables,
+                            const HostDevices& host) {
   const auto separator = std::ranges::find(args, std::string("--"));
   const auto num_flags = static_cast<std::size_t>(separator - args.begin());
-  const bool wants_help = std::ranges::count(args, std::string("--help")) + std::ranges::count(args, std::string("-h")) > 0;
-  const UserError no_command({"the command behind --", "is missing", "write it as in: megatron launch --nproc-per-node 2 -- pretrain gpt …"});
+  const bool wants_help = std::ranges::count(args, std::string("--help")) +
+                              std::ranges::count(args, std::string("-h")) >
+                          0;
+  const UserError no_command(
+      {"the command behind --", "is missing",
+       "write it as in: megatron launch --nproc-per-node 2 -- pretrain gpt …"});
   if (separator == args.end() && !wants_help) throw no_command;
   LaunchOptions options;
   parse_command_line(launch_table(), args.first(num_flags), options, "launch");

@@ -1,4 +1,5 @@
-// What `megatron launch` is told, by flags, by torchrun's PET_* variables, or by a launcher that started it once on every host.
+// What `megatron launch` is told, by flags, by torchrun's PET_* variables, or by a launcher that
+// started it once on every host.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +44,9 @@ struct LaunchPlan {
   std::int64_t world_size() const { return ranks_per_node * num_nodes; }
 };
 
-/// Reads flags up to `--` and the command behind it, then the variables for what no flag says. UserError with every mistake.
-LaunchPlan read_launch_plan(std::span<const std::string> args, const GetEnv& variables, const HostDevices& host);
+/// Reads flags up to `--` and the command behind it, then the variables for what no flag says.
+/// UserError with every mistake.
+LaunchPlan read_launch_plan(std::span<const std::string> args, const GetEnv& variables,
+                            const HostDevices& host);
 
 }  // namespace megatron

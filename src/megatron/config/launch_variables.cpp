@@ -28,30 +28,34 @@ std::optional<std::int64_t> LaunchVariables::number(const std::string& name) con
   const char* end = value->data() + value->size();
   const auto [stop, error] = std::from_chars(value->data(), end, number);
   if (error != std::errc() || stop != end || number < 0) {
-    throw UserError({"environment variable " + name, "must be a whole number of at least 0, got '" + *value + "'",
+    throw UserError({"environment variable " + name,
+                     "must be a whole number of at least 0, got '" + *value + "'",
                      "correct it, or unset it when this is not a run of many processes"});
   }
   return number;
 }
 
-std::optional<std::int64_t> LaunchVariables::first_number(std::initializer_list<const char*> names) const {
+std::optional<std::int64_t> LaunchVariables::first_number(
+    std::initializer_list<const char*> names) const {
   for (const char* name : names) {
     if (has(name)) return number(name);
   }
   return std::nullopt;
 }
 
-std::optional<std::string> LaunchVariables::first_text(std::initializer_list<const char*> names) const {
+std::optional<std::string> LaunchVariables::first_text(
+    std::initializer_list<const char*> names) const {
   for (const char* name : names) {
     if (auto value = text(name)) return value;
   }
   return std::nullopt;
 }
 
-std::int64_t LaunchVariables::required_number(const std::string& name, const std::string& because) const {
+std::int64_t LaunchVariables::required_number(const std::string& name,
+                                              const std::string& because) const {
   if (const auto value = number(name)) return *value;
-  throw UserError(
-      {"environment variable " + name, "is not set, but " + because + " is", "set both, or unset " + because + " for a run of one process"});
+  throw UserError({"environment variable " + name, "is not set, but " + because + " is",
+                   "set both, or unset " + because + " for a run of one process"});
 }
 
 bool LaunchVariables::is_true(const std::string& name) const {

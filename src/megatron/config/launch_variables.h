@@ -1,4 +1,5 @@
-// Environment variables as the readers of launch environments want them: present, numeric, in range, or a UserError that names them.
+// Environment variables as the readers of launch environments want them: present, numeric, in
+// range, or a UserError that names them.
 #pragma once
 
 #include "megatron/config/launch_environment.h"

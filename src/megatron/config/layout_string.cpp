@@ -9,7 +9,9 @@ namespace megatron {
 namespace {
 
 constexpr std::size_t kMaxSymbols = 1'000'000;
-const char* const kLanguage = "write E for the embedding, t for a layer, L for the output, | between stages, x*n or (...)*n to repeat";
+const char* const kLanguage =
+    "write E for the embedding, t for a layer, L for the output, | between stages, x*n or (...)*n "
+    "to repeat";
 
 /// A symbol of the expanded text, and where it stands in the text as written.
 struct Symbol {
@@ -20,17 +22,22 @@ struct Symbol {
 /// The text around `position`, and a caret below it. What cannot be printed is shown as '?'.
 std::string pointed_at(std::string_view text, std::size_t position) {
   constexpr std::size_t kAround = 40;
-  const std::size_t begin = position > kAround ? position - kAround : 0, end = std::min(text.size(), position + kAround);
+  const std::size_t begin = position > kAround ? position - kAround : 0,
+                    end = std::min(text.size(), position + kAround);
   std::string shown(text.substr(begin, end - begin));
   std::replace_if(
       shown.begin(), shown.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   const std::string left = begin > 0 ? "..." : "", right = end < text.size() ? "..." : "";
-  return "\n    " + left + shown + right + "\n    " + std::string(left.size() + position - begin, ' ') + "^";
+  return "\n    " + left + shown + right + "\n    " +
+         std::string(left.size() + position - begin, ' ') + "^";
 }
 
-[[noreturn]] void fail(std::string_view text, std::size_t position, const std::string& reason, const std::string& fix = kLanguage) {
-  const std::string place = position < text.size() ? "position " + std::to_string(position + 1) : "the end";
-  throw UserError({"--pipeline-model-parallel-layout", reason + " at " + place + pointed_at(text, position), fix});
+[[noreturn]] void fail(std::string_view text, std::size_t position, const std::string& reason,
+                       const std::string& fix = kLanguage) {
+  const std::string place =
+      position < text.size() ? "position " + std::to_string(position + 1) : "the end";
+  throw UserError({"--pipeline-model-parallel-layout",
+                   reason + " at " + place + pointed_at(text, position), fix});
 }
 
 /// Reads the text and writes all repetitions out.
@@ -57,7 +64,8 @@ class Expander {
   Symbol symbol() {
     const char letter = text_[position_];
     if (letter == '(') fail(text_, position_, "a group inside a group");
-    if (std::string_view("EtmL|").find(letter) == std::string_view::npos) fail(text_, position_, "unexpected character");
+    if (std::string_view("EtmL|").find(letter) == std::string_view::npos)
+      fail(text_, position_, "unexpected character");
     return {letter, position_++};
   }
 
@@ -84,7 +92,9 @@ class Expander {
 
   bool has_star() const { return position_ < text_.size() && text_[position_] == '*'; }
 
-  bool has_digit() const { return position_ < text_.size() && text_[position_] >= '0' && text_[position_] <= '9'; }
+  bool has_digit() const {
+    return position_ < text_.size() && text_[position_] >= '0' && text_[position_] <= '9';
+  }
 
   /// The n of "*n" that may stand here, else 1.
   std::size_t repetitions() {
@@ -92,17 +102,21 @@ class Expander {
     ++position_;
     if (!has_digit()) fail(text_, position_, "no number behind '*'");
     std::size_t number = 0;
-    for (; has_digit(); ++position_) number = std::min(kMaxSymbols + 1, number * 10 + static_cast<std::size_t>(text_[position_] - '0'));
+    for (; has_digit(); ++position_)
+      number =
+          std::min(kMaxSymbols + 1, number * 10 + static_cast<std::size_t>(text_[position_] - '0'));
     if (has_star()) fail(text_, position_, "a repetition of a repetition");
     return number;
   }
 
-  void append_repeated(std::vector<Symbol>& symbols, const std::vector<Symbol>& more, std::size_t begin) {
+  void append_repeated(std::vector<Symbol>& symbols, const std::vector<Symbol>& more,
+                       std::size_t begin) {
     const std::size_t number = repetitions();
     if (more.empty()) return;
     if (number > (kMaxSymbols - std::min(kMaxSymbols, symbols.size())) / more.size())
       fail(text_, begin, "more than " + std::to_string(kMaxSymbols) + " symbols");
-    for (std::size_t i = 0; i < number; ++i) symbols.insert(symbols.end(), more.begin(), more.end());
+    for (std::size_t i = 0; i < number; ++i)
+      symbols.insert(symbols.end(), more.begin(), more.end());
   }
 
   std::string_view text_;
@@ -125,17 +139,24 @@ class StageReader {
         has_embedding_ = stage.has_embedding = true;
         return;
       case 't':
-        if (!has_embedding_) fail(text_, symbol.position, "a layer without an E in front", "begin with E, the embedding");
-        if (has_output_) fail(text_, symbol.position, "a layer behind L", "the output, L, stands behind all layers");
+        if (!has_embedding_)
+          fail(text_, symbol.position, "a layer without an E in front",
+               "begin with E, the embedding");
+        if (has_output_)
+          fail(text_, symbol.position, "a layer behind L",
+               "the output, L, stands behind all layers");
         ++num_layers_, ++stage.num_layers;
         return;
       case 'L':
-        if (!has_embedding_) fail(text_, symbol.position, "an L without an E in front", "begin with E, the embedding");
+        if (!has_embedding_)
+          fail(text_, symbol.position, "an L without an E in front", "begin with E, the embedding");
         if (has_output_) fail(text_, symbol.position, "a second L", "the output stands once");
         has_output_ = stage.has_output = true;
         return;
       default:
-        fail(text_, symbol.position, "an m, a layer of multi-token prediction, which models do not have in this version,", "leave m out");
+        fail(text_, symbol.position,
+             "an m, a layer of multi-token prediction, which models do not have in this version,",
+             "leave m out");
     }
   }
 

@@ -17,21 +17,33 @@ struct ActivationSwitch {
 };
 
 constexpr std::array kActivationSwitches{
-    ActivationSwitch{"swiglu", &LegacyFlags::swiglu, Activation::silu, true, "use SwiGLU: --activation silu --gated-linear-unit"},
-    ActivationSwitch{"geglu", &LegacyFlags::geglu, Activation::gelu, true, "use GEGLU: --activation gelu --gated-linear-unit"},
-    ActivationSwitch{"quick_geglu", &LegacyFlags::quick_geglu, Activation::quick_gelu, true, "use --activation quick_gelu --gated-linear-unit"},
-    ActivationSwitch{"squared_relu", &LegacyFlags::squared_relu, Activation::squared_relu, false, "use --activation squared_relu"},
-    ActivationSwitch{"openai_gelu", &LegacyFlags::openai_gelu, Activation::gelu_tanh, false, "use --activation gelu_tanh"},
+    ActivationSwitch{"swiglu", &LegacyFlags::swiglu, Activation::silu, true,
+                     "use SwiGLU: --activation silu --gated-linear-unit"},
+    ActivationSwitch{"geglu", &LegacyFlags::geglu, Activation::gelu, true,
+                     "use GEGLU: --activation gelu --gated-linear-unit"},
+    ActivationSwitch{"quick_geglu", &LegacyFlags::quick_geglu, Activation::quick_gelu, true,
+                     "use --activation quick_gelu --gated-linear-unit"},
+    ActivationSwitch{"squared_relu", &LegacyFlags::squared_relu, Activation::squared_relu, false,
+                     "use --activation squared_relu"},
+    ActivationSwitch{"openai_gelu", &LegacyFlags::openai_gelu, Activation::gelu_tanh, false,
+                     "use --activation gelu_tanh"},
 };
 
-FieldBuilder add_switch(FieldTable<Settings>& t, const char* name, bool LegacyFlags::*given, std::function<bool(const Settings&)> is_on,
-                        const char* help) {
+FieldBuilder add_switch(FieldTable<Settings>& t, const char* name, bool LegacyFlags::*given,
+                        std::function<bool(const Settings&)> is_on, const char* help) {
   return t.custom(
-      name, ValueKind::boolean, [given](Settings& s, std::span<const std::string> values) { s.legacy.*given = boolean_value(single_value(values)); },
-      [is_on = std::move(is_on)](const Settings& s) { return std::vector<std::string>{is_on(s) ? "true" : "false"}; }, help);
+      name, ValueKind::boolean,
+      [given](Settings& s, std::span<const std::string> values) {
+        s.legacy.*given = boolean_value(single_value(values));
+      },
+      [is_on = std::move(is_on)](const Settings& s) {
+        return std::vector<std::string>{is_on(s) ? "true" : "false"};
+      },
+      help);
 }
 
-FieldBuilder add_factor(FieldTable<Settings>& t, const char* name, std::optional<double> LegacyFlags::*given, RopeScaling shown_for,
+FieldBuilder add_factor(FieldTable<Settings>& t, const char* name,
+                        std::optional<double> LegacyFlags::*given, RopeScaling shown_for,
                         const char* help) {
   return t
       .custom(
@@ -42,7 +54,8 @@ FieldBuilder add_factor(FieldTable<Settings>& t, const char* name, std::optional
           },
           [shown_for](const Settings& s) {
             const bool is_shown = s.model.rope_scaling_type == shown_for;
-            return is_shown ? std::vector<std::string>{number_text(s.model.rope_scaling_factor)} : std::vector<std::string>{};
+            return is_shown ? std::vector<std::string>{number_text(s.model.rope_scaling_factor)}
+                            : std::vector<std::string>{};
           },
           help)
       .above(0)
@@ -52,7 +65,9 @@ FieldBuilder add_factor(FieldTable<Settings>& t, const char* name, std::optional
 void add_activations(FieldTable<Settings>& t) {
   t.group("MLP");
   for (const ActivationSwitch& item : kActivationSwitches) {
-    const auto is_on = [item](const Settings& s) { return s.model.activation == item.activation && s.model.gated_linear_unit == item.is_gated; };
+    const auto is_on = [item](const Settings& s) {
+      return s.model.activation == item.activation && s.model.gated_linear_unit == item.is_gated;
+    };
     add_switch(t, item.name, item.given, is_on, item.help);
   }
 }
@@ -62,25 +77,35 @@ void add_positions(FieldTable<Settings>& t) {
   add_switch(
       t, "use_rotary_position_embeddings", &LegacyFlags::use_rotary_position_embeddings,
       [](const Settings& s) { return s.model.position_embedding_type == PositionEmbedding::rope; },
-      "use --position-embedding-type rope, whatever else that flag says (deprecated in Megatron-LM)");
+      "use --position-embedding-type rope, whatever else that flag says (deprecated in "
+      "Megatron-LM)");
   add_switch(
-      t, "no_position_embedding", &LegacyFlags::no_position_embedding, [](const Settings&) { return false; },
+      t, "no_position_embedding", &LegacyFlags::no_position_embedding,
+      [](const Settings&) { return false; },
       "expect no learned positions (deprecated in Megatron-LM): rotary positions stay")
       .hidden();
   add_switch(
-      t, "use_rope_scaling", &LegacyFlags::use_rope_scaling, [](const Settings& s) { return s.model.rope_scaling_type == RopeScaling::llama3; },
+      t, "use_rope_scaling", &LegacyFlags::use_rope_scaling,
+      [](const Settings& s) { return s.model.rope_scaling_type == RopeScaling::llama3; },
       "scale rotary positions as Llama 3 does: --rope-scaling-type llama3");
-  add_factor(t, "rotary_seq_len_interpolation_factor", &LegacyFlags::rotary_seq_len_interpolation_factor, RopeScaling::linear,
-             "divide rotary positions by this factor: --rope-scaling-type linear --rope-scaling-factor X");
+  add_factor(
+      t, "rotary_seq_len_interpolation_factor", &LegacyFlags::rotary_seq_len_interpolation_factor,
+      RopeScaling::linear,
+      "divide rotary positions by this factor: --rope-scaling-type linear --rope-scaling-factor X");
   add_factor(t, "rotary_scaling_factor", &LegacyFlags::rotary_scaling_factor, RopeScaling::yarn,
-             "stretch rotary positions by this factor with YaRN; 1 with --position-embedding-type yarn unless given");
+             "stretch rotary positions by this factor with YaRN; 1 with --position-embedding-type "
+             "yarn unless given");
 }
 
 /// Translates one run's flags; a value that a later source gave by its own name stays.
 class Translation {
  public:
   Translation(Settings& settings, ParseResult& parsed, Problems& problems)
-      : settings_(settings), model_(settings.model), legacy_(settings.legacy), parsed_(parsed), problems_(problems) {}
+      : settings_(settings),
+        model_(settings.model),
+        legacy_(settings.legacy),
+        parsed_(parsed),
+        problems_(problems) {}
 
   void run() {
     translate_activation();
@@ -92,15 +117,22 @@ class Translation {
 
  private:
   std::string where(std::string_view name) const { return parsed_.origin(name).where; }
-  bool is_overruled(std::string_view target, std::string_view legacy) const { return parsed_.origin(target).kind > parsed_.origin(legacy).kind; }
-  void mark(const char* target, std::string_view legacy) { parsed_.origins[target] = parsed_.origin(legacy); }
-  void note(const std::string& remark, std::string_view legacy) { parsed_.notes[remark].push_back(where(legacy)); }
+  bool is_overruled(std::string_view target, std::string_view legacy) const {
+    return parsed_.origin(target).kind > parsed_.origin(legacy).kind;
+  }
+  void mark(const char* target, std::string_view legacy) {
+    parsed_.origins[target] = parsed_.origin(legacy);
+  }
+  void note(const std::string& remark, std::string_view legacy) {
+    parsed_.notes[remark].push_back(where(legacy));
+  }
 
   /// Sets `member`; a different value given by its own name in the same source is a contradiction.
   template <class T>
   void set(const char* target, T& member, T value, const char* legacy) {
     if (is_overruled(target, legacy)) return;
-    if (parsed_.is_set(target) && parsed_.origin(target).kind == parsed_.origin(legacy).kind && member != value) {
+    if (parsed_.is_set(target) && parsed_.origin(target).kind == parsed_.origin(legacy).kind &&
+        member != value) {
       problems_.add({where(legacy), "contradicts " + where(target), "give one of the two"});
       return;
     }
@@ -123,8 +155,9 @@ class Translation {
     set("gated_linear_unit", model_.gated_linear_unit, chosen->is_gated, chosen->name);
   }
 
-  /// Megatron-LM lets --use-rotary-position-embeddings win over --position-embedding-type. What --no-position-embedding expects is
-  /// checked when the architecture is complete (model_rules.cpp).
+  /// Megatron-LM lets --use-rotary-position-embeddings win over --position-embedding-type. What
+  /// --no-position-embedding expects is checked when the architecture is complete
+  /// (model_rules.cpp).
   void translate_positions() {
     constexpr const char* kTarget = "position_embedding_type";
     constexpr const char* kRotary = "use_rotary_position_embeddings";
@@ -135,46 +168,66 @@ class Translation {
       mark(kTarget, kRotary);
     }
     if (legacy_.no_position_embedding)
-      note("concerns learned positions only: --position-embedding-type decides (deprecated in Megatron-LM)", "no_position_embedding");
+      note(
+          "concerns learned positions only: --position-embedding-type decides (deprecated in "
+          "Megatron-LM)",
+          "no_position_embedding");
   }
 
   void translate_rope_scaling() {
-    const bool is_yarn = model_.position_embedding_type == PositionEmbedding::yarn || model_.rope_scaling_type == RopeScaling::yarn;
-    const auto interpolation = is_overruled("use_rope_scaling", kInterpolation) ? std::nullopt : legacy_.rotary_seq_len_interpolation_factor;
-    const bool is_llama3 = legacy_.use_rope_scaling && !(interpolation && is_overruled(kInterpolation, "use_rope_scaling"));
+    const bool is_yarn = model_.position_embedding_type == PositionEmbedding::yarn ||
+                         model_.rope_scaling_type == RopeScaling::yarn;
+    const auto interpolation = is_overruled("use_rope_scaling", kInterpolation)
+                                   ? std::nullopt
+                                   : legacy_.rotary_seq_len_interpolation_factor;
+    const bool is_llama3 = legacy_.use_rope_scaling &&
+                           !(interpolation && is_overruled(kInterpolation, "use_rope_scaling"));
     if (interpolation && (is_llama3 || is_yarn)) {
-      problems_.add({where(kInterpolation), "cannot be joined with another scaling of rotary positions",
+      problems_.add({where(kInterpolation),
+                     "cannot be joined with another scaling of rotary positions",
                      "leave it out, or leave --use-rope-scaling and YaRN out"});
       return;
     }
-    if (is_llama3) set("rope_scaling_type", model_.rope_scaling_type, RopeScaling::llama3, "use_rope_scaling");
+    if (is_llama3)
+      set("rope_scaling_type", model_.rope_scaling_type, RopeScaling::llama3, "use_rope_scaling");
     if (interpolation) translate_interpolation(*interpolation);
     if (is_yarn) translate_yarn();
     if (legacy_.rotary_scaling_factor && !is_yarn && *legacy_.rotary_scaling_factor != 1)
-      note("without effect: only YaRN reads it; --rope-scaling-factor is the one of --use-rope-scaling", "rotary_scaling_factor");
+      note(
+          "without effect: only YaRN reads it; --rope-scaling-factor is the one of "
+          "--use-rope-scaling",
+          "rotary_scaling_factor");
   }
 
   void translate_interpolation(double factor) {
     set("rope_scaling_type", model_.rope_scaling_type, RopeScaling::linear, kInterpolation);
-    if (model_.rope_scaling_type != RopeScaling::linear || is_overruled("rope_scaling_factor", kInterpolation)) return;
+    if (model_.rope_scaling_type != RopeScaling::linear ||
+        is_overruled("rope_scaling_factor", kInterpolation))
+      return;
     if (parsed_.is_set("rope_scaling_factor"))
-      note("without effect beside --rotary-seq-len-interpolation-factor, as in Megatron-LM", "rope_scaling_factor");
+      note("without effect beside --rotary-seq-len-interpolation-factor, as in Megatron-LM",
+           "rope_scaling_factor");
     model_.rope_scaling_factor = factor;
     mark("rope_scaling_factor", kInterpolation);
   }
 
-  /// YaRN's factor is 1 in Megatron-LM unless --rotary-scaling-factor says otherwise, and its length of pretraining 4096. Beside
-  /// --rope-scaling-type yarn, which Megatron-LM does not have, --rope-scaling-factor is the factor too.
+  /// YaRN's factor is 1 in Megatron-LM unless --rotary-scaling-factor says otherwise, and its
+  /// length of pretraining 4096. Beside
+  /// --rope-scaling-type yarn, which Megatron-LM does not have, --rope-scaling-factor is the factor
+  /// too.
   void translate_yarn() {
     constexpr const char* kFlag = "rotary_scaling_factor";
-    if (!parsed_.is_set("rope_original_max_position_embeddings")) model_.rope_original_max_position_embeddings = 4096;
+    if (!parsed_.is_set("rope_original_max_position_embeddings"))
+      model_.rope_original_max_position_embeddings = 4096;
     if (legacy_.rotary_scaling_factor && !is_overruled("rope_scaling_factor", kFlag)) {
-      if (parsed_.is_set("rope_scaling_factor")) note("without effect: --rotary-scaling-factor is YaRN's", "rope_scaling_factor");
+      if (parsed_.is_set("rope_scaling_factor"))
+        note("without effect: --rotary-scaling-factor is YaRN's", "rope_scaling_factor");
       model_.rope_scaling_factor = *legacy_.rotary_scaling_factor;
       mark("rope_scaling_factor", kFlag);
     } else if (!parsed_.is_set("rope_scaling_type") || !parsed_.is_set("rope_scaling_factor")) {
       if (parsed_.is_set("rope_scaling_factor"))
-        note("without effect, as in Megatron-LM: YaRN's factor is --rotary-scaling-factor", "rope_scaling_factor");
+        note("without effect, as in Megatron-LM: YaRN's factor is --rotary-scaling-factor",
+             "rope_scaling_factor");
       model_.rope_scaling_factor = 1;
       parsed_.origins.erase("rope_scaling_factor");
     }
@@ -182,15 +235,18 @@ class Translation {
 
   void translate_weight_decay_condition() {
     if (legacy_.no_weight_decay_cond_type.empty()) return;
-    set("apply_wd_to_qk_layernorm", settings_.optimizer.apply_wd_to_qk_layernorm, true, "no_weight_decay_cond_type");
+    set("apply_wd_to_qk_layernorm", settings_.optimizer.apply_wd_to_qk_layernorm, true,
+        "no_weight_decay_cond_type");
   }
 
-  /// pretrain_gpt.py's default; a tokenizer.json is recognised by itself. Other models, which are refused, have other defaults.
+  /// pretrain_gpt.py's default; a tokenizer.json is recognised by itself. Other models, which are
+  /// refused, have other defaults.
   void translate_tokenizer_type() {
     if (parsed_.failed.contains("model")) return;
     TokenizerConfig& t = settings_.tokenizer;
     const bool has_files = !t.vocab_file.empty() || !t.merge_file.empty();
-    if (t.tokenizer_type.empty() && t.tokenizer_model.empty() && has_files) t.tokenizer_type = "GPT2BPETokenizer";
+    if (t.tokenizer_type.empty() && t.tokenizer_model.empty() && has_files)
+      t.tokenizer_type = "GPT2BPETokenizer";
   }
 
   static constexpr const char* kInterpolation = "rotary_seq_len_interpolation_factor";
@@ -216,7 +272,8 @@ const FieldTable<Settings>& legacy_table() {
            const std::string& value = single_value(values);
            s.legacy.no_weight_decay_cond_type = is_none(value) ? "" : value;
          },
-         [](const Settings&) { return std::vector<std::string>{}; }, "apply_wd_to_qk_layernorm: the older spelling of --apply-wd-to-qk-layernorm")
+         [](const Settings&) { return std::vector<std::string>{}; },
+         "apply_wd_to_qk_layernorm: the older spelling of --apply-wd-to-qk-layernorm")
         .choices({"apply_wd_to_qk_layernorm"})
         .optional()
         .hidden();
@@ -225,6 +282,8 @@ const FieldTable<Settings>& legacy_table() {
   return table;
 }
 
-void translate_legacy_flags(Settings& settings, ParseResult& parsed, Problems& problems) { Translation(settings, parsed, problems).run(); }
+void translate_legacy_flags(Settings& settings, ParseResult& parsed, Problems& problems) {
+  Translation(settings, parsed, problems).run();
+}
 
 }  // namespace megatron

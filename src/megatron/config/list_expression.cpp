@@ -16,7 +16,8 @@ struct Value {
   std::vector<std::int64_t> items;
 };
 
-/// sum := product ('+' product)*; product := atom ('*' atom)*; atom := number | '(' sum ')' | '[' numbers ']'. Throws Malformed.
+/// sum := product ('+' product)*; product := atom ('*' atom)*; atom := number | '(' sum ')' | '['
+/// numbers ']'. Throws Malformed.
 class Reader {
  public:
   struct Malformed {};
@@ -82,7 +83,8 @@ class Reader {
     skip_spaces();
     const std::size_t start = at_;
     std::int64_t value = 0;
-    while (at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_]))) value = value * 10 + (text_[at_++] - '0');
+    while (at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])))
+      value = value * 10 + (text_[at_++] - '0');
     if (at_ == start || at_ - start > 9) throw Malformed{};
     return value;
   }

@@ -14,10 +14,14 @@ const char* const kContext = "--context-parallel-size";
 const char* const kExpert = "--expert-model-parallel-size";
 const char* const kExpertTensor = "--expert-tensor-parallel-size";
 
-std::vector<Degree> dense_degrees(const MeshSizes& sizes) { return {{kTensor, sizes.tp}, {kPipeline, sizes.pp}, {kContext, sizes.cp}}; }
+std::vector<Degree> dense_degrees(const MeshSizes& sizes) {
+  return {{kTensor, sizes.tp}, {kPipeline, sizes.pp}, {kContext, sizes.cp}};
+}
 
 std::vector<Degree> expert_degrees(const MeshSizes& sizes) {
-  return {{sizes.etp ? kExpertTensor : kTensor, sizes.expert_tp()}, {kExpert, sizes.ep}, {kPipeline, sizes.pp}};
+  return {{sizes.etp ? kExpertTensor : kTensor, sizes.expert_tp()},
+          {kExpert, sizes.ep},
+          {kPipeline, sizes.pp}};
 }
 
 /// The product, or none where it is beyond any world.
@@ -34,12 +38,15 @@ std::optional<std::int64_t> product_of(const std::vector<Degree>& degrees) {
 std::string text_of(const std::vector<Degree>& degrees) {
   std::string text;
   for (const auto& [flag, size] : degrees) {
-    if (size > 1) text += (text.empty() ? "" : " x ") + std::string(flag) + " " + std::to_string(size);
+    if (size > 1)
+      text += (text.empty() ? "" : " x ") + std::string(flag) + " " + std::to_string(size);
   }
   return text;
 }
 
-std::string processes(std::int64_t world_size) { return world_size == 1 ? "this is one" : "there are " + std::to_string(world_size); }
+std::string processes(std::int64_t world_size) {
+  return world_size == 1 ? "this is one" : "there are " + std::to_string(world_size);
+}
 
 std::string worlds_near(std::int64_t product, std::int64_t world_size) {
   const std::int64_t below = world_size / product * product;
@@ -47,15 +54,19 @@ std::string worlds_near(std::int64_t product, std::int64_t world_size) {
   return below == 0 ? above : std::to_string(below) + " or " + above;
 }
 
-void add_indivisible(const std::vector<Degree>& degrees, std::int64_t world_size, Problems& problems) {
+void add_indivisible(const std::vector<Degree>& degrees, std::int64_t world_size,
+                     Problems& problems) {
   const auto product = product_of(degrees);
   if (!product) {
     problems.add({text_of(degrees), "is more than any world has processes", "lower them"});
   } else if (world_size % *product != 0) {
     const std::string number = worlds_near(*product, world_size);
-    const std::string example = "`megatron launch --nproc-per-node " + number.substr(0, number.find(' ')) + " -- ...`";
-    problems.add({text_of(degrees), "needs a multiple of " + std::to_string(*product) + " processes, " + processes(world_size),
-                  "start " + number + " (" + example + "), or change the flags"});
+    const std::string example =
+        "`megatron launch --nproc-per-node " + number.substr(0, number.find(' ')) + " -- ...`";
+    problems.add(
+        {text_of(degrees),
+         "needs a multiple of " + std::to_string(*product) + " processes, " + processes(world_size),
+         "start " + number + " (" + example + "), or change the flags"});
   }
 }
 
@@ -84,7 +95,8 @@ MeshSizes mesh_sizes(const ParallelConfig& parallel) {
 
 Problems check_mesh_sizes(const MeshSizes& sizes, std::int64_t world_size) {
   Problems problems;
-  if (world_size < 1) problems.add({"world", "has " + std::to_string(world_size) + " ranks", "start at least one"});
+  if (world_size < 1)
+    problems.add({"world", "has " + std::to_string(world_size) + " ranks", "start at least one"});
   if (has_degree_below_1(sizes, problems) || !problems.empty()) return problems;
   add_indivisible(dense_degrees(sizes), world_size, problems);
   const bool experts_differ = sizes.ep > 1 || sizes.expert_tp() != sizes.tp;
@@ -92,7 +104,9 @@ Problems check_mesh_sizes(const MeshSizes& sizes, std::int64_t world_size) {
   return problems;
 }
 
-std::int64_t data_parallel_size(const MeshSizes& sizes, std::int64_t world_size) { return world_size / (sizes.tp * sizes.cp * sizes.pp); }
+std::int64_t data_parallel_size(const MeshSizes& sizes, std::int64_t world_size) {
+  return world_size / (sizes.tp * sizes.cp * sizes.pp);
+}
 
 std::int64_t expert_data_parallel_size(const MeshSizes& sizes, std::int64_t world_size) {
   return world_size / (sizes.expert_tp() * sizes.ep * sizes.pp);

@@ -22,7 +22,8 @@ struct MeshSizes {
 
 MeshSizes mesh_sizes(const ParallelConfig& parallel);
 
-/// The ways in which a world of `world_size` ranks cannot be cut into these sizes; they name Megatron's flags.
+/// The ways in which a world of `world_size` ranks cannot be cut into these sizes; they name
+/// Megatron's flags.
 Problems check_mesh_sizes(const MeshSizes& sizes, std::int64_t world_size);
 
 /// world_size ÷ (tp · cp · pp), for sizes that check_mesh_sizes accepts.

@@ -1,4 +1,5 @@
-// The rules on the parallel flags: what they ask of each other and of the architecture. What they ask of the world is in world_rules.cpp.
+// The rules on the parallel flags: what they ask of each other and of the architecture. What they
+// ask of the world is in world_rules.cpp.
 #include <algorithm>
 #include <initializer_list>
 
@@ -37,13 +38,22 @@ const std::vector<Rule>& version_rules() {
   static const std::vector<Rule> rules = {
       {{"context_parallel_size"},
        [](S s) { return s.parallel.context_parallel_size > 1; },
-       [](S s) { return not_yet("--context-parallel-size", s.parallel.context_parallel_size, "attention sees a whole sequence"); }},
+       [](S s) {
+         return not_yet("--context-parallel-size", s.parallel.context_parallel_size,
+                        "attention sees a whole sequence");
+       }},
       {{"expert_model_parallel_size"},
        [](S s) { return s.parallel.expert_model_parallel_size > 1; },
-       [](S s) { return not_yet("--expert-model-parallel-size", s.parallel.expert_model_parallel_size, "models have no experts"); }},
+       [](S s) {
+         return not_yet("--expert-model-parallel-size", s.parallel.expert_model_parallel_size,
+                        "models have no experts");
+       }},
       {{"expert_tensor_parallel_size"},
        [](S s) { return s.parallel.expert_tensor_parallel_size.value_or(1) > 1; },
-       [](S s) { return not_yet("--expert-tensor-parallel-size", *s.parallel.expert_tensor_parallel_size, "models have no experts"); }},
+       [](S s) {
+         return not_yet("--expert-tensor-parallel-size", *s.parallel.expert_tensor_parallel_size,
+                        "models have no experts");
+       }},
   };
   return rules;
 }
@@ -51,16 +61,22 @@ const std::vector<Rule>& version_rules() {
 const std::vector<Rule>& tensor_rules() {
   static const std::vector<Rule> rules = {
       {{"sequence_parallel", "tensor_model_parallel_size", "seq_length"},
-       [](S s) { return s.parallel.sequence_parallel && tp(s) > 1 && s.training.seq_length % tp(s) != 0; },
+       [](S s) {
+         return s.parallel.sequence_parallel && tp(s) > 1 && s.training.seq_length % tp(s) != 0;
+       },
        [](S s) {
          return UserError::Parts{"--seq-length",
-                                 text_of(s.training.seq_length) + " is no multiple of " + tp_text(s) + ", as --sequence-parallel needs",
-                                 "use --seq-length " + text_of((s.training.seq_length / tp(s) + 1) * tp(s)) + ", or leave --sequence-parallel out"};
+                                 text_of(s.training.seq_length) + " is no multiple of " +
+                                     tp_text(s) + ", as --sequence-parallel needs",
+                                 "use --seq-length " +
+                                     text_of((s.training.seq_length / tp(s) + 1) * tp(s)) +
+                                     ", or leave --sequence-parallel out"};
        }},
       {{"tp_comm_overlap", "sequence_parallel"},
        [](S s) { return s.parallel.tp_comm_overlap && !s.parallel.sequence_parallel && tp(s) > 1; },
        [](S) {
-         return UserError::Parts{"--tp-comm-overlap", "needs --sequence-parallel", "add --sequence-parallel, or leave --tp-comm-overlap out"};
+         return UserError::Parts{"--tp-comm-overlap", "needs --sequence-parallel",
+                                 "add --sequence-parallel, or leave --tp-comm-overlap out"};
        }},
   };
   return rules;
@@ -71,25 +87,34 @@ const std::vector<Rule>& data_parallel_rules() {
       {{"ddp_bucket_size", "ddp_num_buckets"},
        [](S s) { return s.parallel.ddp_bucket_size && s.parallel.ddp_num_buckets; },
        [](S) {
-         return UserError::Parts{"--ddp-bucket-size", "excludes --ddp-num-buckets", "give one of the two"};
+         return UserError::Parts{"--ddp-bucket-size", "excludes --ddp-num-buckets",
+                                 "give one of the two"};
        }},
       {{"ddp_average_in_collective", "calculate_per_token_loss"},
-       [](S s) { return s.parallel.ddp_average_in_collective && s.training.calculate_per_token_loss; },
+       [](S s) {
+         return s.parallel.ddp_average_in_collective && s.training.calculate_per_token_loss;
+       },
        [](S) {
-         return UserError::Parts{"--ddp-average-in-collective", "excludes --calculate-per-token-loss, which divides a sum by all tokens",
-                                 "leave --ddp-average-in-collective out"};
+         return UserError::Parts{
+             "--ddp-average-in-collective",
+             "excludes --calculate-per-token-loss, which divides a sum by all tokens",
+             "leave --ddp-average-in-collective out"};
        }},
       {{"ddp_grad_compression", "use_distributed_optimizer"},
        [](S s) { return has_low_rank(s) && s.parallel.use_distributed_optimizer; },
        [](S) {
-         return UserError::Parts{"--ddp-grad-compression low-rank", "excludes --use-distributed-optimizer, whose shards cut through matrices",
-                                 "use --ddp-grad-compression bf16, or leave --use-distributed-optimizer out"};
+         return UserError::Parts{
+             "--ddp-grad-compression low-rank",
+             "excludes --use-distributed-optimizer, whose shards cut through matrices",
+             "use --ddp-grad-compression bf16, or leave --use-distributed-optimizer out"};
        }},
       {{"ddp_grad_compression", "fp16"},
        [](S s) { return has_low_rank(s) && s.training.fp16; },
        [](S) {
-         return UserError::Parts{"--ddp-grad-compression low-rank", "excludes --fp16, whose loss scale changes the unit of the remembered error",
-                                 "use --bf16, or --ddp-grad-compression bf16"};
+         return UserError::Parts{
+             "--ddp-grad-compression low-rank",
+             "excludes --fp16, whose loss scale changes the unit of the remembered error",
+             "use --bf16, or --ddp-grad-compression bf16"};
        }},
   };
   return rules;
@@ -98,22 +123,35 @@ const std::vector<Rule>& data_parallel_rules() {
 const std::vector<Rule>& optimizer_rules() {
   static const std::vector<Rule> rules = {
       {{"overlap_param_gather", "use_distributed_optimizer", "overlap_grad_reduce"},
-       [](S s) { return s.parallel.overlap_param_gather && !(s.parallel.use_distributed_optimizer && s.parallel.overlap_grad_reduce); },
+       [](S s) {
+         return s.parallel.overlap_param_gather &&
+                !(s.parallel.use_distributed_optimizer && s.parallel.overlap_grad_reduce);
+       },
        [](S s) {
          const std::string missing = s.parallel.use_distributed_optimizer ? "--overlap-grad-reduce"
-                                     : s.parallel.overlap_grad_reduce     ? "--use-distributed-optimizer"
-                                                                          : "--use-distributed-optimizer and --overlap-grad-reduce";
+                                     : s.parallel.overlap_grad_reduce
+                                         ? "--use-distributed-optimizer"
+                                         : "--use-distributed-optimizer and --overlap-grad-reduce";
          return UserError::Parts{"--overlap-param-gather", "needs " + missing, "add " + missing};
        }},
       {{"num_distributed_optimizer_instances", "use_distributed_optimizer"},
-       [](S s) { return s.parallel.num_distributed_optimizer_instances > 1 && !s.parallel.use_distributed_optimizer; },
+       [](S s) {
+         return s.parallel.num_distributed_optimizer_instances > 1 &&
+                !s.parallel.use_distributed_optimizer;
+       },
        [](S) {
-         return UserError::Parts{"--num-distributed-optimizer-instances", "needs --use-distributed-optimizer", "add --use-distributed-optimizer"};
+         return UserError::Parts{"--num-distributed-optimizer-instances",
+                                 "needs --use-distributed-optimizer",
+                                 "add --use-distributed-optimizer"};
        }},
       {{"ddp_reduce_scatter_with_fp32_accumulation", "use_distributed_optimizer"},
-       [](S s) { return s.parallel.ddp_reduce_scatter_with_fp32_accumulation && !s.parallel.use_distributed_optimizer; },
+       [](S s) {
+         return s.parallel.ddp_reduce_scatter_with_fp32_accumulation &&
+                !s.parallel.use_distributed_optimizer;
+       },
        [](S) {
-         return UserError::Parts{"--ddp-reduce-scatter-with-fp32-accumulation", "needs --use-distributed-optimizer, which scatters gradients",
+         return UserError::Parts{"--ddp-reduce-scatter-with-fp32-accumulation",
+                                 "needs --use-distributed-optimizer, which scatters gradients",
                                  "add --use-distributed-optimizer"};
        }},
   };
@@ -129,14 +167,17 @@ std::vector<Rule> joined(std::initializer_list<const std::vector<Rule>*> lists) 
 }  // namespace
 
 const std::vector<Rule>& parallel_rules() {
-  static const std::vector<Rule> rules = joined({&version_rules(), &tensor_rules(), &data_parallel_rules(), &optimizer_rules()});
+  static const std::vector<Rule> rules =
+      joined({&version_rules(), &tensor_rules(), &data_parallel_rules(), &optimizer_rules()});
   return rules;
 }
 
 const std::vector<Rule>& sharding_rules() {
   static const std::vector<Rule> rules = {
       {{"num_attention_heads", "tensor_model_parallel_size"},
-       [](S s) { return s.model.num_attention_heads > 0 && s.model.num_attention_heads % tp(s) != 0; },
+       [](S s) {
+         return s.model.num_attention_heads > 0 && s.model.num_attention_heads % tp(s) != 0;
+       },
        [](S s) { return indivisible("--num-attention-heads", s.model.num_attention_heads, s); }},
       {{"ffn_hidden_size", "hidden_size", "tensor_model_parallel_size"},
        [](S s) { return s.model.ffn_hidden_size > 0 && s.model.ffn_hidden_size % tp(s) != 0; },
@@ -147,9 +188,12 @@ const std::vector<Rule>& sharding_rules() {
          return groups > 0 && groups % tp(s) != 0 && tp(s) % groups != 0;
        },
        [](S s) {
-         return UserError::Parts{
-             "--num-query-groups", text_of(s.model.num_query_groups) + " and " + tp_text(s) + ": neither divides the other",
-             "use --tensor-model-parallel-size " + largest_divisor(s, s.model.num_query_groups) + ", or change --num-query-groups"};
+         return UserError::Parts{"--num-query-groups",
+                                 text_of(s.model.num_query_groups) + " and " + tp_text(s) +
+                                     ": neither divides the other",
+                                 "use --tensor-model-parallel-size " +
+                                     largest_divisor(s, s.model.num_query_groups) +
+                                     ", or change --num-query-groups"};
        }},
   };
   return rules;

@@ -33,15 +33,19 @@ struct PipelineLayout {
 /// The whole model in one stage.
 PipelineLayout single_stage_layout(std::int64_t num_layers);
 
-/// The chunks of each rank: from --pipeline-model-parallel-layout, the flags of virtual stages, or what the schedule implies. UserError when a layout
-/// does not parse, or virtual stages do not fit.
+/// The chunks of each rank: from --pipeline-model-parallel-layout, the flags of virtual stages, or
+/// what the schedule implies. UserError when a layout does not parse, or virtual stages do not fit.
 std::int64_t num_pipeline_chunks(const ParallelConfig& parallel, std::int64_t num_layers);
 
-/// --pipeline-schedule, or what stands for it: interleaved with several chunks, else 1f1b. UserError as num_pipeline_chunks.
+/// --pipeline-schedule, or what stands for it: interleaved with several chunks, else 1f1b.
+/// UserError as num_pipeline_chunks.
 std::string schedule_name(const ParallelConfig& parallel, std::int64_t num_layers);
 
-/// What the flags ask for (--pipeline-model-parallel-size, --pipeline-schedule, --pipeline-model-parallel-layout, …). UserError, naming the flag,
-/// when the layers do not fit. `measured` is what --pipeline-split measured goes by; InternalError when that is asked for and there are none.
-PipelineLayout pipeline_layout(const ParallelConfig& parallel, std::int64_t num_layers, const LayerCosts* measured = nullptr);
+/// What the flags ask for (--pipeline-model-parallel-size, --pipeline-schedule,
+/// --pipeline-model-parallel-layout, …). UserError, naming the flag, when the layers do not fit.
+/// `measured` is what --pipeline-split measured goes by; InternalError when that is asked for and
+/// there are none.
+PipelineLayout pipeline_layout(const ParallelConfig& parallel, std::int64_t num_layers,
+                               const LayerCosts* measured = nullptr);
 
 }  // namespace megatron

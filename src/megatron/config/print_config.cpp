@@ -39,7 +39,8 @@ std::vector<ShownSetting> shown_settings(const RunConfig& run) {
     if (field.is_hidden) continue;
     const Origin origin = run.parsed.origin(field.name);
     ShownSetting line{&field, field.get(&resolved), origin_name(origin.kind), origin.where};
-    if (line.values != field.get(&run.options.settings) || (origin.kind == Origin::Kind::default_value && line.values != field.default_values)) {
+    if (line.values != field.get(&run.options.settings) ||
+        (origin.kind == Origin::Kind::default_value && line.values != field.default_values)) {
       line.origin = "derived";
       line.where.clear();
     }
@@ -75,7 +76,8 @@ std::string python_text(const Field& field, const std::vector<std::string>& valu
   const bool quoted = field.kind == ValueKind::text;
   if (field.is_list && (!values.empty() || !field.is_optional)) {
     std::string text;
-    for (const std::string& value : values) text += (text.empty() ? "" : ", ") + (quoted ? "'" + value + "'" : value);
+    for (const std::string& value : values)
+      text += (text.empty() ? "" : ", ") + (quoted ? "'" + value + "'" : value);
     return "[" + text + "]";
   }
   if (values.empty()) return "None";
@@ -84,7 +86,8 @@ std::string python_text(const Field& field, const std::vector<std::string>& valu
 }
 
 std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return text;
 }
 
@@ -109,7 +112,8 @@ std::string config_text(const RunConfig& run) {
 std::string config_json(const RunConfig& run) {
   nlohmann::ordered_json object = nlohmann::ordered_json::object();
   for (const ShownSetting& line : shown_settings(run)) {
-    object[line.field->name] = {{"value", json_value(*line.field, line.values)}, {"origin", line.origin}};
+    object[line.field->name] = {{"value", json_value(*line.field, line.values)},
+                                {"origin", line.origin}};
     if (!line.where.empty()) object[line.field->name]["where"] = line.where;
   }
   return object.dump(2) + "\n";
@@ -120,14 +124,16 @@ std::vector<std::pair<std::string, std::string>> argument_values(const Settings&
   for (const Field& field : settings_table().set().fields) {
     if (!field.is_hidden) values.emplace_back(field.name, python_text(field, field.get(&settings)));
   }
-  std::sort(values.begin(), values.end(), [](const auto& a, const auto& b) { return lower(a.first) < lower(b.first); });
+  std::sort(values.begin(), values.end(),
+            [](const auto& a, const auto& b) { return lower(a.first) < lower(b.first); });
   return values;
 }
 
 std::string argument_dump(const Settings& settings) {
   std::string text = "------------------------ arguments ------------------------\n";
   for (const auto& [name, value] : argument_values(settings)) {
-    text += "  " + name + " " + std::string(name.size() < 48 ? 48 - name.size() : 0, '.') + " " + value + "\n";
+    text += "  " + name + " " + std::string(name.size() < 48 ? 48 - name.size() : 0, '.') + " " +
+            value + "\n";
   }
   return text + "-------------------- end of arguments ---------------------\n";
 }

@@ -9,7 +9,8 @@
 
 namespace megatron {
 
-/// Every setting with its value and origin, by group, in columns. Values that follow from others are shown as resolve() makes them.
+/// Every setting with its value and origin, by group, in columns. Values that follow from others
+/// are shown as resolve() makes them.
 std::string config_text(const RunConfig& run);
 
 /// The same as JSON: {"num_layers": {"value": 12, "origin": "flag", "where": "--num-layers"}, …}.

@@ -21,7 +21,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
     for (std::size_t j = 1; j <= b.size(); ++j) {
       const std::size_t replace = previous[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
       row[j] = std::min({previous[j] + 1, row[j - 1] + 1, replace});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before[j - 2] + 1);
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], before[j - 2] + 1);
     }
     std::swap(before, previous);
     std::swap(previous, row);
@@ -35,7 +36,8 @@ void Problems::throw_if_any() const {
   if (list_.empty()) return;
   if (list_.size() == 1) throw UserError(list_.front());
   std::string text = std::to_string(list_.size()) + " problems";
-  for (std::size_t i = 0; i < list_.size(); ++i) text += "\n  " + std::to_string(i + 1) + ". " + one_line(list_[i]);
+  for (std::size_t i = 0; i < list_.size(); ++i)
+    text += "\n  " + std::to_string(i + 1) + ". " + one_line(list_[i]);
   throw UserError(text);
 }
 
@@ -48,16 +50,20 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
   constexpr std::size_t kLongest = 80;
   if (name.empty() || name.size() > kLongest) return {};
   std::string best;
-  std::size_t best_distance = std::max<std::size_t>(1, std::min<std::size_t>(name.size() / 3, 5)) + 1;
+  std::size_t best_distance =
+      std::max<std::size_t>(1, std::min<std::size_t>(name.size() / 3, 5)) + 1;
   for (const std::string& candidate : candidates) {
-    const std::size_t gap = candidate.size() > name.size() ? candidate.size() - name.size() : name.size() - candidate.size();
+    const std::size_t gap = candidate.size() > name.size() ? candidate.size() - name.size()
+                                                           : name.size() - candidate.size();
     if (gap >= best_distance) continue;
     const std::size_t distance = edit_distance(name, candidate);
     if (distance < best_distance) best = candidate, best_distance = distance;
   }
   if (!best.empty()) return best;
   for (const std::string& candidate : candidates) {
-    if (name.size() >= 4 && candidate.starts_with(name) && (best.empty() || candidate.size() < best.size())) best = candidate;
+    if (name.size() >= 4 && candidate.starts_with(name) &&
+        (best.empty() || candidate.size() < best.size()))
+      best = candidate;
   }
   return best;
 }

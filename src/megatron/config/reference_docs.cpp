@@ -31,15 +31,19 @@ std::string field_row(const Field& field) {
   std::string flags = code(field_usage(field));
   for (const std::string& alias : field.aliases) flags += ", " + code("--" + alias);
   const std::string key = field.is_positional ? "" : code(field.name);
-  const std::string value = field.is_switch() ? field.default_values[0] : has_default(field) ? join_values(field.default_values) : "";
+  const std::string value = field.is_switch()    ? field.default_values[0]
+                            : has_default(field) ? join_values(field.default_values)
+                                                 : "";
   const std::string limits = field_limits(field);
-  return "| " + flags + " | " + key + " | " + cell(value) + " | " + cell(field.help + (limits.empty() ? "" : " (" + limits + ")")) + " |\n";
+  return "| " + flags + " | " + key + " | " + cell(value) + " | " +
+         cell(field.help + (limits.empty() ? "" : " (" + limits + ")")) + " |\n";
 }
 
 std::vector<std::string> groups_of(const FieldSet& fields) {
   std::vector<std::string> groups;
   for (const Field& field : fields.fields) {
-    if (!field.is_hidden && std::find(groups.begin(), groups.end(), field.group) == groups.end()) groups.push_back(field.group);
+    if (!field.is_hidden && std::find(groups.begin(), groups.end(), field.group) == groups.end())
+      groups.push_back(field.group);
   }
   return groups;
 }
@@ -49,7 +53,8 @@ std::string known_flags_markdown() {
   for (const KnownFlags& flags : known_flags()) {
     const bool accepted = flags.treatment == KnownFlags::Treatment::accepted;
     text += accepted ? "- Accepted: " : "- Refused, except at a neutral value: ";
-    text += cell(std::string(flags.reason)) + (flags.fix.empty() ? "." : "; " + cell(std::string(flags.fix)) + ".") + "\n ";
+    text += cell(std::string(flags.reason)) +
+            (flags.fix.empty() ? "." : "; " + cell(std::string(flags.fix)) + ".") + "\n ";
     for (const Field& field : known_flag_fields(flags)) text += " " + code(field.flag());
     text += "\n";
   }
@@ -77,10 +82,14 @@ std::string troff(std::string_view text) {
 std::string config_markdown() {
   std::string text =
       "# Settings of `megatron pretrain`\n\n"
-      "This page is made from the table of settings: `megatron help --markdown > docs/config.md`.\n\n"
-      "A setting may stand on the command line (`--num-layers 12`), in the environment (`MEGATRON_NUM_LAYERS=12`) or in a file given with\n"
-      "`--config` (YAML or TOML: `num_layers: 12`, at the top or in a section named after the group: `model:`). Flags win over the environment,\n"
-      "the environment over files. `megatron pretrain … --print-config` shows every value and where it came from.\n";
+      "This page is made from the table of settings: `megatron help --markdown > "
+      "docs/config.md`.\n\n"
+      "A setting may stand on the command line (`--num-layers 12`), in the environment "
+      "(`MEGATRON_NUM_LAYERS=12`) or in a file given with\n"
+      "`--config` (YAML or TOML: `num_layers: 12`, at the top or in a section named after the "
+      "group: `model:`). Flags win over the environment,\n"
+      "the environment over files. `megatron pretrain … --print-config` shows every value and "
+      "where it came from.\n";
   const FieldSet& fields = run_table().set();
   for (const std::string& group : groups_of(fields)) {
     text += "\n## " + group + "\n\n| Flag | Key | Default | Meaning |\n| --- | --- | --- | --- |\n";
@@ -88,28 +97,37 @@ std::string config_markdown() {
       if (!field.is_hidden && field.group == group) text += field_row(field);
     }
   }
-  return text + "\n## Known flags of Megatron-LM\n\nEvery other flag of Megatron-LM is known, and accepted when it changes nothing:\n\n" +
+  return text +
+         "\n## Known flags of Megatron-LM\n\nEvery other flag of Megatron-LM is known, and "
+         "accepted when it changes nothing:\n\n" +
          known_flags_markdown();
 }
 
 std::string manual_page(std::span<const CommandManual> commands, std::string_view version) {
-  std::string text = ".TH MEGATRON 1 \"\" \"megatron " + std::string(version) +
-                     "\"\n.SH NAME\nmegatron \\- train transformer language models and let them speak\n" +
-                     ".SH SYNOPSIS\n.B megatron\n.I command\n[flags]\n.SH COMMANDS\n";
-  for (const CommandManual& command : commands) text += ".TP\n.B " + troff(command.name) + "\n" + troff(command.summary) + "\n";
+  std::string text =
+      ".TH MEGATRON 1 \"\" \"megatron " + std::string(version) +
+      "\"\n.SH NAME\nmegatron \\- train transformer language models and let them speak\n" +
+      ".SH SYNOPSIS\n.B megatron\n.I command\n[flags]\n.SH COMMANDS\n";
+  for (const CommandManual& command : commands)
+    text += ".TP\n.B " + troff(command.name) + "\n" + troff(command.summary) + "\n";
   for (const CommandManual& command : commands) {
     if (!command.fields) continue;
     std::string title = "megatron " + std::string(command.name);
-    std::transform(title.begin(), title.end(), title.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-    text += ".SH " + troff(title) + "\n" + (command.fields->about.empty() ? "" : troff(command.fields->about) + "\n");
+    std::transform(title.begin(), title.end(), title.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    text += ".SH " + troff(title) + "\n" +
+            (command.fields->about.empty() ? "" : troff(command.fields->about) + "\n");
     for (const std::string& group : groups_of(*command.fields)) {
       if (!group.empty()) text += ".SS " + troff(group) + "\n";
       for (const Field& field : command.fields->fields) {
-        if (!field.is_hidden && field.group == group) text += ".TP\n.B " + troff(field_usage(field)) + "\n" + troff(field_help(field)) + "\n";
+        if (!field.is_hidden && field.group == group)
+          text += ".TP\n.B " + troff(field_usage(field)) + "\n" + troff(field_help(field)) + "\n";
       }
     }
   }
-  return text + ".SH EXIT STATUS\n0 done; 2 a mistake in flags, files or data; 1 an internal error; 143 stopped by SIGTERM after saving.\n";
+  return text +
+         ".SH EXIT STATUS\n0 done; 2 a mistake in flags, files or data; 1 an internal error; 143 "
+         "stopped by SIGTERM after saving.\n";
 }
 
 }  // namespace megatron

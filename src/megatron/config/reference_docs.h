@@ -9,7 +9,8 @@
 
 namespace megatron {
 
-/// docs/config.md: every setting of a run by group, then Megatron-LM's flags that are known without effect.
+/// docs/config.md: every setting of a run by group, then Megatron-LM's flags that are known without
+/// effect.
 std::string config_markdown();
 
 /// What the manual says about one command.

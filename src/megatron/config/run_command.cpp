@@ -18,11 +18,14 @@ bool reader_is_gone() {
   return ::poll(&state, 1, 0) == 1 && (state.revents & POLLERR) != 0;
 }
 
-/// UserError when the output of a command that went well could not be written; one that failed has said why already.
+/// UserError when the output of a command that went well could not be written; one that failed has
+/// said why already.
 void flush_stdout(int code) {
   std::cout.flush();
   const bool ok = std::cout.good() && std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
-  if (!ok && code == 0 && !reader_is_gone()) throw UserError({"standard output", "could not be written", "free space on its disk, or write elsewhere"});
+  if (!ok && code == 0 && !reader_is_gone())
+    throw UserError(
+        {"standard output", "could not be written", "free space on its disk, or write elsewhere"});
 }
 
 }  // namespace

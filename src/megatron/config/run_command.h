@@ -1,4 +1,5 @@
-// The one place where failures become exit codes, for commands of the front and of the engine alike.
+// The one place where failures become exit codes, for commands of the front and of the engine
+// alike.
 #pragma once
 
 #include <exception>
@@ -8,8 +9,9 @@
 
 namespace megatron {
 
-/// Runs a command and returns its exit code. --help: text on stdout, 0. UserError: `megatron <command>: error: …` on stderr, 2.
-/// Anything else: 1. A standard output that could not be written is a UserError too, unless its reader went away.
+/// Runs a command and returns its exit code. --help: text on stdout, 0. UserError: `megatron
+/// <command>: error: …` on stderr, 2. Anything else: 1. A standard output that could not be written
+/// is a UserError too, unless its reader went away.
 int run_command(std::string_view command, const std::function<int()>& body);
 
 /// What an exception means to the user.

@@ -18,7 +18,8 @@ std::vector<std::string> spellings(const Field& field) {
 }
 
 bool is_architecture(const Field& field) {
-  return transformer_table().set().find_name(field.name) != nullptr || legacy_table().set().find_name(field.name) != nullptr;
+  return transformer_table().set().find_name(field.name) != nullptr ||
+         legacy_table().set().find_name(field.name) != nullptr;
 }
 
 }  // namespace

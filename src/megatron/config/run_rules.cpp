@@ -11,19 +11,31 @@ using S = const Settings&;
 
 double decoupled_min_lr(S s) { return s.optimizer.decoupled_min_lr.value_or(s.scheduler.min_lr); }
 bool by_samples(S s) { return s.training.train_samples > 0; }
-bool uses_sample_schedule(S s) { return s.scheduler.lr_decay_samples || s.scheduler.lr_wsd_decay_samples || s.scheduler.lr_warmup_samples > 0; }
-bool uses_iteration_schedule(S s) { return s.scheduler.lr_decay_iters || s.scheduler.lr_wsd_decay_iters || s.scheduler.lr_warmup_iters > 0; }
-bool has_warmup_steps(S s) { return s.scheduler.lr_warmup_iters > 0 || s.scheduler.lr_warmup_samples > 0; }
+bool uses_sample_schedule(S s) {
+  return s.scheduler.lr_decay_samples || s.scheduler.lr_wsd_decay_samples ||
+         s.scheduler.lr_warmup_samples > 0;
+}
+bool uses_iteration_schedule(S s) {
+  return s.scheduler.lr_decay_iters || s.scheduler.lr_wsd_decay_iters ||
+         s.scheduler.lr_warmup_iters > 0;
+}
+bool has_warmup_steps(S s) {
+  return s.scheduler.lr_warmup_iters > 0 || s.scheduler.lr_warmup_samples > 0;
+}
 std::int64_t decay_steps(S s) {
   return by_samples(s) ? s.scheduler.lr_decay_samples.value_or(s.training.train_samples)
                        : s.scheduler.lr_decay_iters.value_or(s.training.train_iters);
 }
-std::int64_t warmup_steps(S s) { return by_samples(s) ? s.scheduler.lr_warmup_samples : s.scheduler.lr_warmup_iters; }
+std::int64_t warmup_steps(S s) {
+  return by_samples(s) ? s.scheduler.lr_warmup_samples : s.scheduler.lr_warmup_iters;
+}
 
 int data_sources(S s) {
   const DataConfig& d = s.data;
-  const bool splits = !d.train_data_path.empty() || !d.valid_data_path.empty() || !d.test_data_path.empty();
-  return !d.data_path.empty() + !d.data_args_path.empty() + splits + !d.per_split_data_args_path.empty() + d.mock_data;
+  const bool splits =
+      !d.train_data_path.empty() || !d.valid_data_path.empty() || !d.test_data_path.empty();
+  return !d.data_path.empty() + !d.data_args_path.empty() + splits +
+         !d.per_split_data_args_path.empty() + d.mock_data;
 }
 
 const std::vector<Rule>& learning_rate_rules() {
@@ -36,37 +48,50 @@ const std::vector<Rule>& learning_rate_rules() {
       {{"lr", "min_lr"},
        [](S s) { return s.scheduler.lr && s.scheduler.min_lr > *s.scheduler.lr; },
        [](S s) {
-         return UserError::Parts{"--min-lr", detail::concatenate(s.scheduler.min_lr, " is above --lr ", *s.scheduler.lr), "lower --min-lr"};
+         return UserError::Parts{
+             "--min-lr",
+             detail::concatenate(s.scheduler.min_lr, " is above --lr ", *s.scheduler.lr),
+             "lower --min-lr"};
        }},
       {{"lr", "lr_warmup_init"},
        [](S s) { return s.scheduler.lr && s.scheduler.lr_warmup_init > *s.scheduler.lr; },
        [](S s) {
-         return UserError::Parts{"--lr-warmup-init", detail::concatenate(s.scheduler.lr_warmup_init, " is above --lr ", *s.scheduler.lr),
-                                 "lower --lr-warmup-init"};
+         return UserError::Parts{
+             "--lr-warmup-init",
+             detail::concatenate(s.scheduler.lr_warmup_init, " is above --lr ", *s.scheduler.lr),
+             "lower --lr-warmup-init"};
        }},
       {{"decoupled_lr", "decoupled_min_lr"},
        [](S s) { return s.optimizer.decoupled_min_lr && !s.optimizer.decoupled_lr; },
        [](S) {
-         return UserError::Parts{"--decoupled-min-lr", "has no place without --decoupled-lr", "add --decoupled-lr X"};
+         return UserError::Parts{"--decoupled-min-lr", "has no place without --decoupled-lr",
+                                 "add --decoupled-lr X"};
        }},
       {{"decoupled_lr", "decoupled_min_lr", "min_lr"},
-       [](S s) { return s.optimizer.decoupled_lr && decoupled_min_lr(s) > *s.optimizer.decoupled_lr; },
        [](S s) {
-         return UserError::Parts{s.optimizer.decoupled_min_lr ? "--decoupled-min-lr" : "--min-lr",
-                                 detail::concatenate(decoupled_min_lr(s), " is above --decoupled-lr ", *s.optimizer.decoupled_lr),
-                                 s.optimizer.decoupled_min_lr ? "lower --decoupled-min-lr" : "add a lower --decoupled-min-lr"};
+         return s.optimizer.decoupled_lr && decoupled_min_lr(s) > *s.optimizer.decoupled_lr;
+       },
+       [](S s) {
+         return UserError::Parts{
+             s.optimizer.decoupled_min_lr ? "--decoupled-min-lr" : "--min-lr",
+             detail::concatenate(decoupled_min_lr(s), " is above --decoupled-lr ",
+                                 *s.optimizer.decoupled_lr),
+             s.optimizer.decoupled_min_lr ? "lower --decoupled-min-lr"
+                                          : "add a lower --decoupled-min-lr"};
        }},
       {{"train_samples", "lr_decay_iters", "lr_wsd_decay_iters", "lr_warmup_iters"},
        [](S s) { return by_samples(s) && uses_iteration_schedule(s); },
        [](S) {
-         return UserError::Parts{"--train-samples", "excludes schedules in iterations",
-                                 "use --lr-decay-samples, --lr-wsd-decay-samples and --lr-warmup-samples"};
+         return UserError::Parts{
+             "--train-samples", "excludes schedules in iterations",
+             "use --lr-decay-samples, --lr-wsd-decay-samples and --lr-warmup-samples"};
        }},
       {{"train_iters", "lr_decay_samples", "lr_wsd_decay_samples", "lr_warmup_samples"},
        [](S s) { return s.training.train_iters > 0 && !by_samples(s) && uses_sample_schedule(s); },
        [](S) {
-         return UserError::Parts{"--train-iters", "excludes schedules in samples",
-                                 "use --lr-decay-iters, --lr-wsd-decay-iters and --lr-warmup-iters"};
+         return UserError::Parts{
+             "--train-iters", "excludes schedules in samples",
+             "use --lr-decay-iters, --lr-wsd-decay-iters and --lr-warmup-iters"};
        }},
   };
   return rules;
@@ -77,20 +102,31 @@ const std::vector<Rule>& phase_rules() {
       {{"lr_warmup_fraction", "lr_warmup_iters", "lr_warmup_samples"},
        [](S s) { return s.scheduler.lr_warmup_fraction && has_warmup_steps(s); },
        [](S) {
-         return UserError::Parts{"--lr-warmup-fraction", "excludes --lr-warmup-iters and --lr-warmup-samples", "give one of them"};
+         return UserError::Parts{"--lr-warmup-fraction",
+                                 "excludes --lr-warmup-iters and --lr-warmup-samples",
+                                 "give one of them"};
        }},
-      {{"lr_warmup_iters", "lr_warmup_samples", "lr_decay_iters", "lr_decay_samples", "train_iters", "train_samples"},
-       [](S s) { return decay_steps(s) > 0 && warmup_steps(s) >= decay_steps(s) && warmup_steps(s) > 0; },
+      {{"lr_warmup_iters", "lr_warmup_samples", "lr_decay_iters", "lr_decay_samples", "train_iters",
+        "train_samples"},
+       [](S s) {
+         return decay_steps(s) > 0 && warmup_steps(s) >= decay_steps(s) && warmup_steps(s) > 0;
+       },
        [](S s) {
          const std::string unit = by_samples(s) ? "samples" : "iters";
-         return UserError::Parts{"--lr-warmup-" + unit, text_of(warmup_steps(s)) + " leaves nothing of the decay's " + text_of(decay_steps(s)),
-                                 "warm up for less, or raise --lr-decay-" + unit};
+         return UserError::Parts{
+             "--lr-warmup-" + unit,
+             text_of(warmup_steps(s)) + " leaves nothing of the decay's " + text_of(decay_steps(s)),
+             "warm up for less, or raise --lr-decay-" + unit};
        }},
       {{"lr_decay_style", "lr_wsd_decay_iters", "lr_wsd_decay_samples"},
-       [](S s) { return s.scheduler.lr_decay_style == LrDecayStyle::WSD && !s.scheduler.lr_wsd_decay_iters && !s.scheduler.lr_wsd_decay_samples; },
        [](S s) {
-         return UserError::Parts{"--lr-decay-style WSD", "needs the length of its last phase",
-                                 by_samples(s) ? "add --lr-wsd-decay-samples N" : "add --lr-wsd-decay-iters N"};
+         return s.scheduler.lr_decay_style == LrDecayStyle::WSD &&
+                !s.scheduler.lr_wsd_decay_iters && !s.scheduler.lr_wsd_decay_samples;
+       },
+       [](S s) {
+         return UserError::Parts{
+             "--lr-decay-style WSD", "needs the length of its last phase",
+             by_samples(s) ? "add --lr-wsd-decay-samples N" : "add --lr-wsd-decay-iters N"};
        }},
   };
   return rules;
@@ -113,13 +149,20 @@ const std::vector<Rule>& weight_decay_rules() {
                 (s.scheduler.start_weight_decay || s.scheduler.end_weight_decay);
        },
        [](S) {
-         return UserError::Parts{"--start-weight-decay and --end-weight-decay", "have no place in a constant weight decay",
-                                 "add --weight-decay-incr-style linear or cosine, or use --weight-decay alone"};
+         return UserError::Parts{
+             "--start-weight-decay and --end-weight-decay",
+             "have no place in a constant weight decay",
+             "add --weight-decay-incr-style linear or cosine, or use --weight-decay alone"};
        }},
       {{"override_opt_param_scheduler", "use_checkpoint_opt_param_scheduler"},
-       [](S s) { return s.scheduler.override_opt_param_scheduler && s.scheduler.use_checkpoint_opt_param_scheduler; },
+       [](S s) {
+         return s.scheduler.override_opt_param_scheduler &&
+                s.scheduler.use_checkpoint_opt_param_scheduler;
+       },
        [](S) {
-         return UserError::Parts{"--override-opt-param-scheduler", "excludes --use-checkpoint-opt-param-scheduler", "give one of the two"};
+         return UserError::Parts{"--override-opt-param-scheduler",
+                                 "excludes --use-checkpoint-opt-param-scheduler",
+                                 "give one of the two"};
        }},
   };
   return rules;
@@ -131,37 +174,51 @@ const std::vector<Rule>& data_rules() {
        [](S s) { return data_sources(s) > 1; },
        [](S) {
          return UserError::Parts{"data", "comes from more than one place",
-                                 "give one of --data-path, --data-args-path, --train-data-path with --valid-data-path and --test-data-path, "
+                                 "give one of --data-path, --data-args-path, --train-data-path "
+                                 "with --valid-data-path and --test-data-path, "
                                  "--per-split-data-args-path, --mock-data"};
        }},
       {{"split"},
        [](S s) { return !s.data.split.empty() && !split_weights(s.data.split); },
        [](S s) {
-         return UserError::Parts{"--split", "'" + s.data.split + "' is not up to three shares, at least one above 0", "write --split 969,30,1"};
+         return UserError::Parts{
+             "--split", "'" + s.data.split + "' is not up to three shares, at least one above 0",
+             "write --split 969,30,1"};
        }},
       {{"tokenizer_type", "tokenizer_model", "vocab_size", "load"},
        [](S s) {
          const TokenizerConfig& t = s.tokenizer;
-         return t.tokenizer_type.empty() && t.tokenizer_model.empty() && !t.vocab_size && s.checkpoint.load.empty();
+         return t.tokenizer_type.empty() && t.tokenizer_model.empty() && !t.vocab_size &&
+                s.checkpoint.load.empty();
        },
        [](S) {
          return UserError::Parts{"--vocab-file and --merge-file",
-                                 "are required: the tokenizer is a GPT2BPETokenizer unless --tokenizer-type says otherwise",
-                                 "add both, or --tokenizer-model FILE, or --tokenizer-type NullTokenizer --vocab-size N"};
+                                 "are required: the tokenizer is a GPT2BPETokenizer unless "
+                                 "--tokenizer-type says otherwise",
+                                 "add both, or --tokenizer-model FILE, or --tokenizer-type "
+                                 "NullTokenizer --vocab-size N"};
        }},
       {{"tokenizer_type", "vocab_size"},
        [](S s) { return s.tokenizer.tokenizer_type == "NullTokenizer" && !s.tokenizer.vocab_size; },
        [](S) {
-         return UserError::Parts{"--tokenizer-type NullTokenizer", "needs --vocab-size", "add --vocab-size N"};
+         return UserError::Parts{"--tokenizer-type NullTokenizer", "needs --vocab-size",
+                                 "add --vocab-size N"};
        }},
       {{"tokenizer_type", "vocab_file", "merge_file"},
-       [](S s) { return s.tokenizer.tokenizer_type == "GPT2BPETokenizer" && (s.tokenizer.vocab_file.empty() || s.tokenizer.merge_file.empty()); },
+       [](S s) {
+         return s.tokenizer.tokenizer_type == "GPT2BPETokenizer" &&
+                (s.tokenizer.vocab_file.empty() || s.tokenizer.merge_file.empty());
+       },
        [](S) {
-         return UserError::Parts{"--tokenizer-type GPT2BPETokenizer", "needs --vocab-file and --merge-file",
+         return UserError::Parts{"--tokenizer-type GPT2BPETokenizer",
+                                 "needs --vocab-file and --merge-file",
                                  "add --vocab-file vocab.json --merge-file merges.txt"};
        }},
       {{"tokenizer_type", "tokenizer_model"},
-       [](S s) { return s.tokenizer.tokenizer_type == "HuggingFaceTokenizer" && s.tokenizer.tokenizer_model.empty(); },
+       [](S s) {
+         return s.tokenizer.tokenizer_type == "HuggingFaceTokenizer" &&
+                s.tokenizer.tokenizer_model.empty();
+       },
        [](S) {
          return UserError::Parts{"--tokenizer-type HuggingFaceTokenizer", "needs --tokenizer-model",
                                  "add --tokenizer-model with a tokenizer.json or its folder"};
@@ -172,10 +229,12 @@ const std::vector<Rule>& data_rules() {
 
 }  // namespace
 
-Problems evaluate(const std::vector<Rule>& rules, const Settings& settings, const FieldNames& skip) {
+Problems evaluate(const std::vector<Rule>& rules, const Settings& settings,
+                  const FieldNames& skip) {
   Problems problems;
   for (const Rule& rule : rules) {
-    const bool readable = std::none_of(rule.fields.begin(), rule.fields.end(), [&](std::string_view name) { return skip.contains(name); });
+    const bool readable = std::none_of(rule.fields.begin(), rule.fields.end(),
+                                       [&](std::string_view name) { return skip.contains(name); });
     if (readable && rule.is_violated(settings)) problems.add(rule.message(settings));
   }
   return problems;
@@ -183,8 +242,9 @@ Problems evaluate(const std::vector<Rule>& rules, const Settings& settings, cons
 
 Problems validate_run(const Settings& settings, const FieldNames& skip) {
   Problems problems;
-  for (const auto* rules : {&batch_rules(), &evaluation_rules(), &checkpoint_rules(), &learning_rate_rules(), &phase_rules(), &weight_decay_rules(),
-                            &data_rules(), &parallel_rules(), &pipeline_rules()})
+  for (const auto* rules :
+       {&batch_rules(), &evaluation_rules(), &checkpoint_rules(), &learning_rate_rules(),
+        &phase_rules(), &weight_decay_rules(), &data_rules(), &parallel_rules(), &pipeline_rules()})
     problems.add(evaluate(*rules, settings, skip));
   problems.add(validate_precision(settings, skip));
   problems.add(validate_profile(settings, skip));

@@ -10,8 +10,8 @@
 #include "megatron/config/legacy_flags.h"
 #include "megatron/config/pipeline_rules.h"
 #include "megatron/config/resolve.h"
-#include "megatron/config/validate_settings.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/validate_settings.h"
 #include "megatron/config/world_rules.h"
 
 namespace megatron {
@@ -22,13 +22,15 @@ void append(std::vector<Assignment>& all, std::vector<Assignment> more) {
 }
 
 /// The files named by --config or MEGATRON_CONFIG, flags winning.
-std::vector<std::string> config_files(std::span<const Assignment> environment, std::span<const Assignment> flags) {
+std::vector<std::string> config_files(std::span<const Assignment> environment,
+                                      std::span<const Assignment> flags) {
   std::vector<std::string> from_environment, from_flags;
   for (const Assignment& a : environment) {
     if (a.field->name == "config") from_environment = a.values;
   }
   for (const Assignment& a : flags) {
-    if (a.field->name == "config") from_flags.insert(from_flags.end(), a.values.begin(), a.values.end());
+    if (a.field->name == "config")
+      from_flags.insert(from_flags.end(), a.values.begin(), a.values.end());
   }
   return from_flags.empty() ? from_environment : from_flags;
 }
@@ -41,28 +43,36 @@ std::string flag_of(const std::string& name) {
 /// The knobs of a dynamic loss scale where there is none.
 void add_loss_scale_notes(const TrainingConfig& training, ParseResult& parsed) {
   if (training.fp16 && training.loss_scale.loss_scale.value_or(0) == 0) return;
-  for (const char* name : {"initial_loss_scale", "min_loss_scale", "loss_scale_window", "hysteresis"}) {
+  for (const char* name :
+       {"initial_loss_scale", "min_loss_scale", "loss_scale_window", "hysteresis"}) {
     if (parsed.is_set(name))
-      parsed.notes["without effect: only --fp16 without --loss-scale has a dynamic loss scale"].push_back(parsed.origin(name).where);
+      parsed.notes["without effect: only --fp16 without --loss-scale has a dynamic loss scale"]
+          .push_back(parsed.origin(name).where);
   }
 }
 
 /// Flags of a pipeline that may stay where there is none, as in Megatron.
 void add_pipeline_notes(const Settings& settings, ParseResult& parsed) {
-  for (const char* name : {"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "overlap_p2p_communication"}) {
+  for (const char* name : {"account_for_embedding_in_pipeline_split",
+                           "account_for_loss_in_pipeline_split", "overlap_p2p_communication"}) {
     if (parsed.is_set(name) && settings.parallel.pipeline_model_parallel_size == 1)
-      parsed.notes["without effect: --pipeline-model-parallel-size is 1"].push_back(parsed.origin(name).where);
+      parsed.notes["without effect: --pipeline-model-parallel-size is 1"].push_back(
+          parsed.origin(name).where);
   }
-  if (parsed.is_set("microbatch_group_size_per_virtual_pipeline_stage") && !has_microbatch_groups(settings))
-    parsed.notes["without effect: the schedule has one chunk per rank, or an order of its own"].push_back(
-        flag_of("microbatch_group_size_per_virtual_pipeline_stage"));
+  if (parsed.is_set("microbatch_group_size_per_virtual_pipeline_stage") &&
+      !has_microbatch_groups(settings))
+    parsed.notes["without effect: the schedule has one chunk per rank, or an order of its own"]
+        .push_back(flag_of("microbatch_group_size_per_virtual_pipeline_stage"));
 }
 
-/// Flags of tensor parallelism that may stay where there is none; resolve() turns them off, as Megatron-LM does.
+/// Flags of tensor parallelism that may stay where there is none; resolve() turns them off, as
+/// Megatron-LM does.
 void add_tensor_parallel_notes(const Settings& settings, ParseResult& parsed) {
   if (settings.parallel.tensor_model_parallel_size != 1) return;
   for (const char* name : {"sequence_parallel", "tp_comm_overlap"}) {
-    if (parsed.is_set(name)) parsed.notes["is turned off: --tensor-model-parallel-size is 1"].push_back(parsed.origin(name).where);
+    if (parsed.is_set(name))
+      parsed.notes["is turned off: --tensor-model-parallel-size is 1"].push_back(
+          parsed.origin(name).where);
   }
 }
 
@@ -74,28 +84,37 @@ void add_notes(const Settings& settings, ParseResult& parsed) {
     parsed.notes["without effect: there is no --save"].push_back("--save-interval");
   const bool evaluates_only = settings.training.skip_train;
   for (const char* name : {"save", "tensorboard_dir", "trace"}) {
-    if (evaluates_only && parsed.is_set(name)) parsed.notes["without effect: --skip-train writes nothing"].push_back(flag_of(name));
+    if (evaluates_only && parsed.is_set(name))
+      parsed.notes["without effect: --skip-train writes nothing"].push_back(flag_of(name));
   }
-  for (const char* name : {"save_retain_interval", "non_persistent_save_interval", "log_progress"}) {
-    if (settings.checkpoint.save.empty() && parsed.is_set(name)) parsed.notes["without effect: there is no --save"].push_back(flag_of(name));
+  for (const char* name :
+       {"save_retain_interval", "non_persistent_save_interval", "log_progress"}) {
+    if (settings.checkpoint.save.empty() && parsed.is_set(name))
+      parsed.notes["without effect: there is no --save"].push_back(flag_of(name));
   }
-  if (parsed.is_set("ddp_grad_compression_rank") && settings.parallel.ddp_grad_compression != "low-rank")
-    parsed.notes["without effect: there is no --ddp-grad-compression low-rank"].push_back("--ddp-grad-compression-rank");
+  if (parsed.is_set("ddp_grad_compression_rank") &&
+      settings.parallel.ddp_grad_compression != "low-rank")
+    parsed.notes["without effect: there is no --ddp-grad-compression low-rank"].push_back(
+        "--ddp-grad-compression-rank");
   if (settings.training.start_eval_at_iter && !settings.training.eval_interval)
     parsed.notes["without effect: there is no --eval-interval"].push_back("--start-eval-at-iter");
-  if (parsed.is_set("num_query_groups") && !settings.model.group_query_attention && settings.checkpoint.load.empty()) {
-    parsed.notes["without effect: there is no --group-query-attention"].push_back("--num-query-groups");
+  if (parsed.is_set("num_query_groups") && !settings.model.group_query_attention &&
+      settings.checkpoint.load.empty()) {
+    parsed.notes["without effect: there is no --group-query-attention"].push_back(
+        "--num-query-groups");
   }
 }
 
 /// The settings with the global batch size that this many replicas have by default.
 Settings with_global_batch(Settings settings, std::int64_t num_replicas) {
   TrainingConfig& t = settings.training;
-  if (t.global_batch_size == 0 && t.step_batch_size_schedule.empty()) t.global_batch_size = t.micro_batch_size * num_replicas;
+  if (t.global_batch_size == 0 && t.step_batch_size_schedule.empty())
+    t.global_batch_size = t.micro_batch_size * num_replicas;
   return settings;
 }
 
-void check_rules(const Settings& settings, const ParseResult& parsed, std::int64_t world_size, Problems& problems) {
+void check_rules(const Settings& settings, const ParseResult& parsed, std::int64_t world_size,
+                 Problems& problems) {
   const bool fits = check_mesh_sizes(mesh_sizes(settings.parallel), world_size).empty();
   const std::int64_t num_replicas = fits ? data_parallel_size(settings, world_size) : 1;
   problems.add(validate_run(with_global_batch(settings, num_replicas), parsed.failed));
@@ -111,11 +130,16 @@ void check_rules(const Settings& settings, const ParseResult& parsed, std::int64
 const FieldTable<RunOptions>& run_table() {
   static const FieldTable<RunOptions> table = [] {
     FieldTable<RunOptions> t;
-    t.about("Trains a model with Megatron-LM's flags. Flags win over the environment (MEGATRON_NUM_LAYERS=12), that over --config files.");
+    t.about(
+        "Trains a model with Megatron-LM's flags. Flags win over the environment "
+        "(MEGATRON_NUM_LAYERS=12), that over --config files.");
     t.group("Command");
     t.field("model", &RunOptions::model, "kind of model").positional().choices({"gpt"});
-    t.field("config", &RunOptions::config, "YAML or TOML file of settings; a later one wins").repeatable().value_name("FILE");
-    t.field("print_config", &RunOptions::print_config, "print every setting with its origin, and stop");
+    t.field("config", &RunOptions::config, "YAML or TOML file of settings; a later one wins")
+        .repeatable()
+        .value_name("FILE");
+    t.field("print_config", &RunOptions::print_config,
+            "print every setting with its origin, and stop");
     t.field("json", &RunOptions::json, "print the settings as JSON");
     t.include(&RunOptions::settings, settings_table());
     for (Field& field : known_flag_fields()) t.add_field(std::move(field));
@@ -131,14 +155,16 @@ RunConfig read_run(std::span<const std::string> args, std::int64_t world_size) {
   const auto flags = read_flags(index, args, "pretrain", problems);
   auto environment = read_environment(index, ::environ, run.parsed.notes, problems);
   std::vector<Assignment> all;
-  for (const std::string& path : config_files(environment, flags)) append(all, read_config_file(index, path, problems));
+  for (const std::string& path : config_files(environment, flags))
+    append(all, read_config_file(index, path, problems));
   append(all, std::move(environment));
   append(all, flags);
   apply_assignments(all, &run.options, run.parsed, problems);
   require_fields(index.fields(), run.parsed, problems);
   translate_legacy_flags(run.options.settings, run.parsed, problems);
   add_notes(run.options.settings, run.parsed);
-  if (!run.options.print_config) check_rules(run.options.settings, run.parsed, world_size, problems);
+  if (!run.options.print_config)
+    check_rules(run.options.settings, run.parsed, world_size, problems);
   problems.throw_if_any();
   return run;
 }

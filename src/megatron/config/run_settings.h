@@ -29,10 +29,12 @@ struct RunConfig {
 /// The flags of `megatron pretrain`, Megatron-LM's known but unused ones included.
 const FieldTable<RunOptions>& run_table();
 
-/// Reads files, environment and flags, and checks what can be checked before a checkpoint is read: validate_run, check_world, and without
-/// --load also validate_model (on a resolved copy). With --print-config only the reading is checked. The settings are returned unresolved: merge the
-/// checkpoint's architecture where parsed.is_set(name) is false, then call resolve() and validate_model(). Throws one UserError with all
-/// mistakes.
+/// Reads files, environment and flags, and checks what can be checked before a checkpoint is read:
+/// validate_run, check_world, and without
+/// --load also validate_model (on a resolved copy). With --print-config only the reading is
+/// checked. The settings are returned unresolved: merge the checkpoint's architecture where
+/// parsed.is_set(name) is false, then call resolve() and validate_model(). Throws one UserError
+/// with all mistakes.
 RunConfig read_run(std::span<const std::string> args, std::int64_t world_size = 1);
 
 }  // namespace megatron

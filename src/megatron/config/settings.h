@@ -1,4 +1,5 @@
-// Every setting of a run as plain structs: Megatron-LM's names and defaults. The tables in settings_tables.cpp declare flag, help and range of each.
+// Every setting of a run as plain structs: Megatron-LM's names and defaults. The tables in
+// settings_tables.cpp declare flag, help and range of each.
 #pragma once
 
 #include <cstdint>
@@ -18,22 +19,31 @@ struct ParallelConfig {
   std::int64_t expert_model_parallel_size = 1;
   std::optional<std::int64_t> expert_tensor_parallel_size;
   std::string pipeline_schedule;  ///< empty: 1f1b, or interleaved with several chunks
-  std::optional<std::int64_t> num_layers_per_virtual_pipeline_stage, num_virtual_stages_per_pipeline_rank;  ///< either sets the chunks of a rank
-  std::optional<std::int64_t> microbatch_group_size_per_virtual_pipeline_stage;                             ///< of interleaved; none: the ranks
-  std::optional<std::int64_t> decoder_first_pipeline_num_layers, decoder_last_pipeline_num_layers;          ///< of the first and the last rank
-  bool account_for_embedding_in_pipeline_split = false, account_for_loss_in_pipeline_split = false;         ///< counts as a layer
-  std::string pipeline_model_parallel_layout;                                                               ///< "Et*3|(tt|)*5mL"
-  std::string pipeline_split = "even";                                                                      ///< even | measured
-  std::optional<double> pipeline_activation_limit;  ///< microbatches whose activations a rank may keep (of all its chunks together)
+  std::optional<std::int64_t> num_layers_per_virtual_pipeline_stage,
+      num_virtual_stages_per_pipeline_rank;  ///< either sets the chunks of a rank
+  std::optional<std::int64_t>
+      microbatch_group_size_per_virtual_pipeline_stage;  ///< of interleaved; none: the ranks
+  std::optional<std::int64_t> decoder_first_pipeline_num_layers,
+      decoder_last_pipeline_num_layers;  ///< of the first and the last rank
+  bool account_for_embedding_in_pipeline_split = false,
+       account_for_loss_in_pipeline_split = false;  ///< counts as a layer
+  std::string pipeline_model_parallel_layout;       ///< "Et*3|(tt|)*5mL"
+  std::string pipeline_split = "even";              ///< even | measured
+  std::optional<double> pipeline_activation_limit;  ///< microbatches whose activations a rank may
+                                                    ///< keep (of all its chunks together)
   bool overlap_p2p_communication = true;
   bool use_tp_pp_dp_mapping = false;  ///< rank order tp-cp-ep-pp-dp instead of tp-cp-ep-dp-pp
   bool sequence_parallel = false;
-  bool tp_comm_overlap = false;                           ///< GEMMs and their collectives in pieces that overlap
-  bool no_async_tensor_model_parallel_allreduce = false;  ///< the input gradient is reduced before the weight gradient is computed
-  bool use_distributed_optimizer = false;                 ///< ZeRO-1: optimizer state is split over the data-parallel ranks
-  std::int64_t num_distributed_optimizer_instances = 1;   ///< shards within each of them, sums across them
+  bool tp_comm_overlap = false;  ///< GEMMs and their collectives in pieces that overlap
+  bool no_async_tensor_model_parallel_allreduce =
+      false;  ///< the input gradient is reduced before the weight gradient is computed
+  bool use_distributed_optimizer =
+      false;  ///< ZeRO-1: optimizer state is split over the data-parallel ranks
+  std::int64_t num_distributed_optimizer_instances =
+      1;  ///< shards within each of them, sums across them
   bool overlap_grad_reduce = false, overlap_param_gather = false;
-  std::optional<std::int64_t> ddp_bucket_size, ddp_num_buckets;  ///< elements of a gradient bucket; or how many there are
+  std::optional<std::int64_t> ddp_bucket_size,
+      ddp_num_buckets;  ///< elements of a gradient bucket; or how many there are
   bool ddp_pad_buckets_for_high_nccl_busbw = false;
   bool ddp_average_in_collective = false;
   bool ddp_reduce_scatter_with_fp32_accumulation = false;
@@ -64,7 +74,8 @@ struct TrainingConfig {
   std::string exit_signal = "SIGTERM";
 
   std::vector<std::int64_t> rampup_batch_size;  ///< start, increment, samples
-  std::string step_batch_size_schedule;         ///< "0:768 250B:1536": from these tokens on, these batch sizes
+  std::string
+      step_batch_size_schedule;  ///< "0:768 250B:1536": from these tokens on, these batch sizes
   bool decrease_batch_size_if_needed = false;
 
   bool skip_train = false;
@@ -74,7 +85,8 @@ struct TrainingConfig {
 
   bool bf16 = false;
   bool fp16 = false;
-  bool accumulate_allreduce_grads_in_fp32 = false;  ///< resolve() sets it with bf16, unless grad_reduce_in_bf16
+  bool accumulate_allreduce_grads_in_fp32 =
+      false;  ///< resolve() sets it with bf16, unless grad_reduce_in_bf16
   bool grad_reduce_in_bf16 = false;
   LossScaleConfig loss_scale;
   bool deterministic_mode = false;
@@ -85,7 +97,8 @@ struct RerunConfig {
   std::string rerun_mode = "validate_results";  ///< disabled | validate_results | report_stats
   bool check_for_spiky_loss = false, check_for_large_grads = false;
   std::int64_t error_injection_rate = 0;
-  std::string error_injection_type = "transient_error";  ///< correct_result | transient_error | persistent_error
+  std::string error_injection_type =
+      "transient_error";  ///< correct_result | transient_error | persistent_error
   std::string result_rejected_tracker_filename;
 };
 
@@ -104,19 +117,23 @@ struct DataConfig {
 };
 
 struct TokenizerConfig {
-  std::string tokenizer_type;  ///< NullTokenizer, ByteTokenizer, GPT2BPETokenizer, HuggingFaceTokenizer
+  std::string
+      tokenizer_type;  ///< NullTokenizer, ByteTokenizer, GPT2BPETokenizer, HuggingFaceTokenizer
   std::string tokenizer_model, vocab_file, merge_file;
   std::optional<std::int64_t> vocab_size;
-  std::optional<std::int64_t> padded_vocab_size;  ///< rows of the embedding; none: as many as the tokenizer has ids
+  std::optional<std::int64_t>
+      padded_vocab_size;  ///< rows of the embedding; none: as many as the tokenizer has ids
   std::int64_t make_vocab_size_divisible_by = 128;
 };
 
 struct CheckpointConfig {
   std::string save, load;
   std::optional<std::int64_t> save_interval;
-  std::optional<std::int64_t> save_retain_interval;  ///< older checkpoints are kept only at multiples of this
+  std::optional<std::int64_t>
+      save_retain_interval;  ///< older checkpoints are kept only at multiples of this
   std::optional<std::int64_t> non_persistent_save_interval;
-  std::string non_persistent_ckpt_type, non_persistent_global_ckpt_dir, non_persistent_local_ckpt_dir;
+  std::string non_persistent_ckpt_type, non_persistent_global_ckpt_dir,
+      non_persistent_local_ckpt_dir;
   std::optional<std::int64_t> ckpt_step;
   bool finetune = false;
   bool use_checkpoint_args = false;
@@ -134,15 +151,18 @@ struct LoggerConfig {
   std::string timing_log_option = "minmax";
   std::string tensorboard_dir;
   std::int64_t tensorboard_log_interval = 1, tensorboard_queue_size = 1000;
-  bool log_timers_to_tensorboard = false, log_loss_scale_to_tensorboard = true, log_validation_ppl_to_tensorboard = false;
+  bool log_timers_to_tensorboard = false, log_loss_scale_to_tensorboard = true,
+       log_validation_ppl_to_tensorboard = false;
   bool log_memory_to_tensorboard = false, log_world_size_to_tensorboard = false;
   bool log_progress = false;
   bool log_memory = false;  ///< where the bytes are, part by part
   std::optional<std::int64_t> log_memory_interval;
   bool log_device_memory_used = false;
-  std::optional<std::int64_t> log_layer_norms_interval;  ///< iterations between tables of each layer's norms
-  std::string prometheus_file;                           ///< rewritten after every step, for the node exporter's textfile collector
-  std::optional<std::int64_t> prometheus_port;           ///< GET /metrics
+  std::optional<std::int64_t>
+      log_layer_norms_interval;  ///< iterations between tables of each layer's norms
+  std::string
+      prometheus_file;  ///< rewritten after every step, for the node exporter's textfile collector
+  std::optional<std::int64_t> prometheus_port;  ///< GET /metrics
   bool profile = false;
   std::int64_t profile_step_start = 10, profile_step_end = 12;
   std::vector<std::int64_t> profile_ranks;
@@ -152,7 +172,8 @@ struct LoggerConfig {
 
 /// Older flags as they were given; translate_legacy_flags() sets the settings that they stand for.
 struct LegacyFlags {
-  bool swiglu = false, geglu = false, quick_geglu = false, squared_relu = false, openai_gelu = false;
+  bool swiglu = false, geglu = false, quick_geglu = false, squared_relu = false,
+       openai_gelu = false;
   bool use_rotary_position_embeddings = false, no_position_embedding = false;
   bool use_rope_scaling = false;
   std::optional<double> rotary_seq_len_interpolation_factor, rotary_scaling_factor;

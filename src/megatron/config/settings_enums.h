@@ -11,19 +11,24 @@ using EnumTable = std::array<std::pair<std::string_view, E>, N>;
 
 template <>
 struct EnumNames<Normalization> {
-  static constexpr EnumTable<Normalization, 2> value{{{"LayerNorm", Normalization::LayerNorm}, {"RMSNorm", Normalization::RMSNorm}}};
+  static constexpr EnumTable<Normalization, 2> value{
+      {{"LayerNorm", Normalization::LayerNorm}, {"RMSNorm", Normalization::RMSNorm}}};
 };
 
 template <>
 struct EnumNames<NormPlacement> {
-  static constexpr EnumTable<NormPlacement, 2> value{{{"pre", NormPlacement::pre}, {"post", NormPlacement::post}}};
+  static constexpr EnumTable<NormPlacement, 2> value{
+      {{"pre", NormPlacement::pre}, {"post", NormPlacement::post}}};
 };
 
 template <>
 struct EnumNames<PositionEmbedding> {
   using P = PositionEmbedding;
-  static constexpr EnumTable<P, 5> value{
-      {{"learned_absolute", P::learned_absolute}, {"rope", P::rope}, {"yarn", P::yarn}, {"alibi", P::alibi}, {"none", P::none}}};
+  static constexpr EnumTable<P, 5> value{{{"learned_absolute", P::learned_absolute},
+                                          {"rope", P::rope},
+                                          {"yarn", P::yarn},
+                                          {"alibi", P::alibi},
+                                          {"none", P::none}}};
 };
 
 template <>
@@ -40,27 +45,34 @@ struct EnumNames<Activation> {
 template <>
 struct EnumNames<RopeScaling> {
   using R = RopeScaling;
-  static constexpr EnumTable<R, 4> value{{{"none", R::none}, {"linear", R::linear}, {"llama3", R::llama3}, {"yarn", R::yarn}}};
+  static constexpr EnumTable<R, 4> value{
+      {{"none", R::none}, {"linear", R::linear}, {"llama3", R::llama3}, {"yarn", R::yarn}}};
 };
 
 template <>
 struct EnumNames<LrDecayStyle> {
   using S = LrDecayStyle;
-  static constexpr EnumTable<S, 5> value{
-      {{"constant", S::constant}, {"linear", S::linear}, {"cosine", S::cosine}, {"inverse-square-root", S::inverse_square_root}, {"WSD", S::WSD}}};
+  static constexpr EnumTable<S, 5> value{{{"constant", S::constant},
+                                          {"linear", S::linear},
+                                          {"cosine", S::cosine},
+                                          {"inverse-square-root", S::inverse_square_root},
+                                          {"WSD", S::WSD}}};
 };
 
 template <>
 struct EnumNames<WsdDecayStyle> {
   using S = WsdDecayStyle;
-  static constexpr EnumTable<S, 4> value{
-      {{"exponential", S::exponential}, {"linear", S::linear}, {"cosine", S::cosine}, {"minus_sqrt", S::minus_sqrt}}};
+  static constexpr EnumTable<S, 4> value{{{"exponential", S::exponential},
+                                          {"linear", S::linear},
+                                          {"cosine", S::cosine},
+                                          {"minus_sqrt", S::minus_sqrt}}};
 };
 
 template <>
 struct EnumNames<WeightDecayIncrStyle> {
   using S = WeightDecayIncrStyle;
-  static constexpr EnumTable<S, 3> value{{{"constant", S::constant}, {"linear", S::linear}, {"cosine", S::cosine}}};
+  static constexpr EnumTable<S, 3> value{
+      {{"constant", S::constant}, {"linear", S::linear}, {"cosine", S::cosine}}};
 };
 
 }  // namespace megatron

@@ -1,4 +1,5 @@
-// The tables of a run's settings: Megatron-LM's flags, with their defaults, on the members of settings.h.
+// The tables of a run's settings: Megatron-LM's flags, with their defaults, on the members of
+// settings.h.
 #pragma once
 
 #include "megatron/config/field_table.h"

@@ -12,7 +12,8 @@ constexpr std::int64_t kMaxEntries = 1'000'000;  ///< a longer list is a mistake
 
 class NodeListReader {
  public:
-  NodeListReader(std::string_view text, const std::string& variable) : text_(text), variable_(variable) {}
+  NodeListReader(std::string_view text, const std::string& variable)
+      : text_(text), variable_(variable) {}
 
   std::vector<std::string> read() {
     std::vector<std::string> nodes;
@@ -26,7 +27,8 @@ class NodeListReader {
 
  private:
   [[noreturn]] void fail() const {
-    throw UserError({variable_, "'" + std::string(text_) + "'", "write node names as Slurm does, such as n[01-04,7]"});
+    throw UserError({variable_, "'" + std::string(text_) + "'",
+                     "write node names as Slurm does, such as n[01-04,7]"});
   }
 
   bool take(char wanted) {
@@ -66,7 +68,8 @@ class NodeListReader {
       const std::int64_t from = number(first), to = number(last);
       if (to < from || to - from >= kMaxEntries) fail();
       for (std::int64_t value = from; value <= to; ++value) {
-        numbers.push_back(format("%0*lld", static_cast<int>(first.size()), static_cast<long long>(value)));
+        numbers.push_back(
+            format("%0*lld", static_cast<int>(first.size()), static_cast<long long>(value)));
       }
     } while (take(','));
     if (!take(']')) fail();
@@ -102,10 +105,14 @@ std::int64_t take_number(std::string_view& rest) {
 
 }  // namespace
 
-std::vector<std::string> expand_node_list(std::string_view text, const std::string& variable) { return NodeListReader(text, variable).read(); }
+std::vector<std::string> expand_node_list(std::string_view text, const std::string& variable) {
+  return NodeListReader(text, variable).read();
+}
 
-std::vector<std::int64_t> expand_tasks_per_node(std::string_view text, const std::string& variable) {
-  const UserError wrong({variable, "'" + std::string(text) + "'", "write counts as Slurm does, such as 4(x2),3"});
+std::vector<std::int64_t> expand_tasks_per_node(std::string_view text,
+                                                const std::string& variable) {
+  const UserError wrong(
+      {variable, "'" + std::string(text) + "'", "write counts as Slurm does, such as 4(x2),3"});
   std::vector<std::int64_t> tasks;
   for (std::string_view rest = text;;) {
     const std::int64_t count = take_number(rest);

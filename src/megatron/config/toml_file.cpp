@@ -13,10 +13,13 @@ class TomlReader {
 
   std::vector<FileEntry> read(const std::string& text) {
     const toml::table table = toml::parse(text, source_);
-    if (table.empty()) throw UserError({source_, "the file holds no settings", "write lines such as num_layers = 12"});
+    if (table.empty())
+      throw UserError(
+          {source_, "the file holds no settings", "write lines such as num_layers = 12"});
     for (const auto& [key, value] : table) {
       if (const toml::table* section = value.as_table()) {
-        for (const auto& [inner_key, inner] : *section) add(std::string(key.str()), std::string(inner_key.str()), inner);
+        for (const auto& [inner_key, inner] : *section)
+          add(std::string(key.str()), std::string(inner_key.str()), inner);
       } else {
         add("", std::string(key.str()), value);
       }
@@ -58,7 +61,8 @@ std::vector<FileEntry> parse_toml(const std::string& text, const std::string& so
   try {
     return TomlReader(source).read(text);
   } catch (const toml::parse_error& error) {
-    throw UserError({source + ":" + std::to_string(error.source().begin.line), "not valid TOML: " + std::string(error.description()),
+    throw UserError({source + ":" + std::to_string(error.source().begin.line),
+                     "not valid TOML: " + std::string(error.description()),
                      "check that the file is whole"});
   }
 }

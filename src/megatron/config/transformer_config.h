@@ -1,4 +1,5 @@
-// The architecture and numerics of a transformer as a plain struct: Megatron-LM's names and defaults.
+// The architecture and numerics of a transformer as a plain struct: Megatron-LM's names and
+// defaults.
 #pragma once
 
 #include <array>
@@ -10,7 +11,8 @@
 namespace megatron {
 
 /// Bounds within which products of sizes stay inside 64 bits.
-inline constexpr std::int64_t kMaxSize = 1'000'000'000, kMaxLayers = 100'000, kMaxSamples = kMaxSize * kMaxSize;
+inline constexpr std::int64_t kMaxSize = 1'000'000'000, kMaxLayers = 100'000,
+                              kMaxSamples = kMaxSize * kMaxSize;
 
 enum class Normalization { LayerNorm, RMSNorm };
 enum class PositionEmbedding { learned_absolute, rope, yarn, alibi, none };
@@ -18,15 +20,17 @@ enum class Activation { gelu, gelu_tanh, relu, squared_relu, silu, quick_gelu };
 enum class NormPlacement { pre, post };
 enum class RopeScaling { none, linear, llama3, yarn };
 
-/// The architecture and numerics of one transformer. Filled from flags, a checkpoint or config.json; `resolve` fills derived fields.
+/// The architecture and numerics of one transformer. Filled from flags, a checkpoint or
+/// config.json; `resolve` fills derived fields.
 struct TransformerConfig {
   std::int64_t num_layers = 0;
   std::int64_t hidden_size = 0;
   std::int64_t num_attention_heads = 0;
   std::int64_t ffn_hidden_size = 0;  ///< 0: 4·hidden, or ⌊8·hidden/3/64⌋·64 with a gated activation
-  std::int64_t kv_channels = 0;      ///< head dimension; 0: hidden/heads
+  std::int64_t kv_channels = 0;  ///< head dimension; 0: hidden/heads
   bool group_query_attention = false;
-  std::int64_t num_query_groups = 1;  ///< used only with group_query_attention; resolved() sets it to the heads otherwise
+  std::int64_t num_query_groups =
+      1;  ///< used only with group_query_attention; resolved() sets it to the heads otherwise
   std::int64_t max_position_embeddings = 0;
   std::int64_t vocab_size = 0;  ///< the model's true vocabulary, unpadded
 
@@ -42,8 +46,8 @@ struct TransformerConfig {
   double rotary_percent = 1.0;
   bool rotary_interleaved = false;
   RopeScaling rope_scaling_type = RopeScaling::none;
-  double rope_scaling_factor = 8.0;                           ///< linear: the interpolation factor; llama3 and yarn: theirs
-  double rope_low_freq_factor = 1.0;                          ///< llama3
+  double rope_scaling_factor = 8.0;   ///< linear: the interpolation factor; llama3 and yarn: theirs
+  double rope_low_freq_factor = 1.0;  ///< llama3
   double rope_high_freq_factor = 4.0;                         ///< llama3
   std::int64_t rope_original_max_position_embeddings = 8192;  ///< llama3 (8192) and yarn (4096)
   double yarn_beta_fast = 32;
@@ -58,9 +62,12 @@ struct TransformerConfig {
   bool add_bias_linear = true;
   bool add_qkv_bias = false;  ///< bias on QKV although add_bias_linear is off
   bool untie_embeddings_and_output_weights = false;
-  std::optional<std::array<std::int64_t, 2>> window_size;  ///< sliding window (left, right); −1 = unlimited
-  std::string window_attn_skip_freq;        ///< N: every N-th layer is full; or a list expression, 1 = windowed. resolve() makes window_layers of it
-  std::vector<std::int64_t> window_layers;  ///< per layer 1 = windowed, 0 = full; empty = every layer
+  std::optional<std::array<std::int64_t, 2>>
+      window_size;                    ///< sliding window (left, right); −1 = unlimited
+  std::string window_attn_skip_freq;  ///< N: every N-th layer is full; or a list expression, 1 =
+                                      ///< windowed. resolve() makes window_layers of it
+  std::vector<std::int64_t>
+      window_layers;  ///< per layer 1 = windowed, 0 = full; empty = every layer
 
   double hidden_dropout = 0.1;
   double attention_dropout = 0.1;
@@ -73,7 +80,9 @@ struct TransformerConfig {
   std::optional<double> softmax_scale;  ///< default 1/√kv_channels
 
   bool is_gated() const { return gated_linear_unit; }
-  std::int64_t query_groups() const { return group_query_attention ? num_query_groups : num_attention_heads; }
+  std::int64_t query_groups() const {
+    return group_query_attention ? num_query_groups : num_attention_heads;
+  }
 };
 
 }  // namespace megatron

@@ -10,8 +10,10 @@
 namespace megatron {
 namespace {
 
-/// The batches of a world; nothing while the flags do not make a schedule, which batch_rules() name.
-std::optional<NumMicrobatchesCalculator> batches(const TrainingConfig& training, std::int64_t num_replicas) {
+/// The batches of a world; nothing while the flags do not make a schedule, which batch_rules()
+/// name.
+std::optional<NumMicrobatchesCalculator> batches(const TrainingConfig& training,
+                                                 std::int64_t num_replicas) {
   if (training.micro_batch_size < 1 || training.seq_length < 1) return std::nullopt;
   try {
     return NumMicrobatchesCalculator(training, num_replicas);
@@ -21,40 +23,52 @@ std::optional<NumMicrobatchesCalculator> batches(const TrainingConfig& training,
 }
 
 std::string unit_text(std::int64_t micro, std::int64_t num_replicas) {
-  return "--micro-batch-size " + text_of(micro) + " x " + text_of(num_replicas) + " data-parallel ranks = " + text_of(micro * num_replicas);
+  return "--micro-batch-size " + text_of(micro) + " x " + text_of(num_replicas) +
+         " data-parallel ranks = " + text_of(micro * num_replicas);
 }
 
 /// "--flag 8 or 12": the multiples of `unit` beside `size`.
 std::string nearest(const char* flag, std::int64_t size, std::int64_t unit) {
   const std::int64_t below = size / unit * unit;
-  return std::string("use ") + flag + " " + (below > 0 ? text_of(below) + " or " : "") + text_of(below + unit);
+  return std::string("use ") + flag + " " + (below > 0 ? text_of(below) + " or " : "") +
+         text_of(below + unit);
 }
 
 void check_global_batch(const TrainingConfig& t, std::int64_t num_replicas, Problems& problems) {
   const std::int64_t unit = t.micro_batch_size * num_replicas;
-  const bool applies = t.global_batch_size > 0 && t.step_batch_size_schedule.empty() && !t.decrease_batch_size_if_needed;
-  if (!applies || t.global_batch_size % t.micro_batch_size != 0 || t.global_batch_size % unit == 0) return;
-  problems.add({"--global-batch-size", text_of(t.global_batch_size) + " is no multiple of " + unit_text(t.micro_batch_size, num_replicas),
-                nearest("--global-batch-size", t.global_batch_size, unit) + ", or add --decrease-batch-size-if-needed"});
+  const bool applies = t.global_batch_size > 0 && t.step_batch_size_schedule.empty() &&
+                       !t.decrease_batch_size_if_needed;
+  if (!applies || t.global_batch_size % t.micro_batch_size != 0 || t.global_batch_size % unit == 0)
+    return;
+  problems.add({"--global-batch-size",
+                text_of(t.global_batch_size) + " is no multiple of " +
+                    unit_text(t.micro_batch_size, num_replicas),
+                nearest("--global-batch-size", t.global_batch_size, unit) +
+                    ", or add --decrease-batch-size-if-needed"});
 }
 
 /// The sizes of a ramp or step schedule, where no checkpoint decides at which one the run starts.
 void check_schedule(const Settings& s, std::int64_t num_replicas, Problems& problems) {
   const auto alone = batches(s.training, 1), here = batches(s.training, num_replicas);
-  if (!here || here->is_constant() || !s.checkpoint.load.empty() || alone->indivisible_size(0)) return;
+  if (!here || here->is_constant() || !s.checkpoint.load.empty() || alone->indivisible_size(0))
+    return;
   const auto size = here->indivisible_size(0);
   if (!size || *size == s.training.global_batch_size) return;
-  problems.add({s.training.step_batch_size_schedule.empty() ? "--rampup-batch-size" : "--step-batch-size-schedule",
-                "a batch of " + text_of(*size) + " is no multiple of " + unit_text(s.training.micro_batch_size, num_replicas),
+  problems.add({s.training.step_batch_size_schedule.empty() ? "--rampup-batch-size"
+                                                            : "--step-batch-size-schedule",
+                "a batch of " + text_of(*size) + " is no multiple of " +
+                    unit_text(s.training.micro_batch_size, num_replicas),
                 "choose sizes that are"});
 }
 
 void check_first_batch(const TrainingConfig& t, std::int64_t num_replicas, Problems& problems) {
   const auto alone = batches(t, 1), here = batches(t, num_replicas);
   if (!here) return;
-  if (t.decrease_batch_size_if_needed && alone->at(0).num_microbatches > 0 && here->at(0).num_microbatches < 1) {
+  if (t.decrease_batch_size_if_needed && alone->at(0).num_microbatches > 0 &&
+      here->at(0).num_microbatches < 1) {
     problems.add({"--micro-batch-size",
-                  unit_text(t.micro_batch_size, num_replicas) + " is more than the first batch of " + text_of(here->at(0).global_batch_size),
+                  unit_text(t.micro_batch_size, num_replicas) +
+                      " is more than the first batch of " + text_of(here->at(0).global_batch_size),
                   "raise the batch size, or start fewer processes"});
   }
 }
@@ -73,43 +87,53 @@ void check_evaluation(const TrainingConfig& t, std::int64_t num_replicas, Proble
   if (!given || micro < 1 || global < 1 || !t.step_batch_size_schedule.empty()) return;
   if (global % micro != 0 || global % (micro * num_replicas) == 0) return;
   problems.add({"--eval-global-batch-size",
-                text_of(global) + " is no multiple of the micro batch size of evaluation, " + text_of(micro) + ", x " + text_of(num_replicas) +
-                    " data-parallel ranks",
+                text_of(global) + " is no multiple of the micro batch size of evaluation, " +
+                    text_of(micro) + ", x " + text_of(num_replicas) + " data-parallel ranks",
                 nearest("--eval-global-batch-size", global, micro * num_replicas)});
 }
 
-void check_instances(const ParallelConfig& parallel, std::int64_t num_replicas, Problems& problems) {
-  const std::int64_t instances = parallel.num_distributed_optimizer_instances, ranks = num_replicas * parallel.context_parallel_size;
+void check_instances(const ParallelConfig& parallel, std::int64_t num_replicas,
+                     Problems& problems) {
+  const std::int64_t instances = parallel.num_distributed_optimizer_instances,
+                     ranks = num_replicas * parallel.context_parallel_size;
   if (instances <= 1 || ranks % instances == 0) return;
   problems.add({"--num-distributed-optimizer-instances",
-                text_of(instances) + " does not divide the " + text_of(ranks) + " ranks that hold the same weights",
+                text_of(instances) + " does not divide the " + text_of(ranks) +
+                    " ranks that hold the same weights",
                 "use a divisor of " + text_of(ranks)});
 }
 
 bool all_readable(const FieldNames& skip, std::initializer_list<const char*> names) {
-  return std::none_of(names.begin(), names.end(), [&](const char* name) { return skip.contains(name); });
+  return std::none_of(names.begin(), names.end(),
+                      [&](const char* name) { return skip.contains(name); });
 }
 
 }  // namespace
 
 Problems check_world(const Settings& settings, std::int64_t world_size, const FieldNames& skip) {
-  const bool has_degrees = all_readable(skip, {"tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
-                                               "expert_model_parallel_size", "expert_tensor_parallel_size"});
+  const bool has_degrees = all_readable(
+      skip, {"tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
+             "expert_model_parallel_size", "expert_tensor_parallel_size"});
   if (!has_degrees) return {};
   Problems problems = check_mesh_sizes(mesh_sizes(settings.parallel), world_size);
   if (!problems.empty()) return problems;
   const std::int64_t num_replicas = data_parallel_size(settings, world_size);
-  if (all_readable(skip, {"num_distributed_optimizer_instances"})) check_instances(settings.parallel, num_replicas, problems);
-  const bool has_batches = settings.training.micro_batch_size > 0 && all_readable(skip, {"micro_batch_size", "global_batch_size", "seq_length",
-                                                                                         "rampup_batch_size", "step_batch_size_schedule"});
+  if (all_readable(skip, {"num_distributed_optimizer_instances"}))
+    check_instances(settings.parallel, num_replicas, problems);
+  const bool has_batches =
+      settings.training.micro_batch_size > 0 &&
+      all_readable(skip, {"micro_batch_size", "global_batch_size", "seq_length",
+                          "rampup_batch_size", "step_batch_size_schedule"});
   if (!has_batches) return problems;
   check_global_batch(settings.training, num_replicas, problems);
   check_schedule(settings, num_replicas, problems);
   check_first_batch(settings.training, num_replicas, problems);
-  if (all_readable(skip, {"num_layers", "pipeline_schedule", "num_virtual_stages_per_pipeline_rank", "num_layers_per_virtual_pipeline_stage",
-                          "pipeline_model_parallel_layout", "microbatch_group_size_per_virtual_pipeline_stage"}))
+  if (all_readable(skip, {"num_layers", "pipeline_schedule", "num_virtual_stages_per_pipeline_rank",
+                          "num_layers_per_virtual_pipeline_stage", "pipeline_model_parallel_layout",
+                          "microbatch_group_size_per_virtual_pipeline_stage"}))
     check_pipeline(settings, num_replicas, problems);
-  if (all_readable(skip, {"eval_global_batch_size", "eval_micro_batch_size"})) check_evaluation(settings.training, num_replicas, problems);
+  if (all_readable(skip, {"eval_global_batch_size", "eval_micro_batch_size"}))
+    check_evaluation(settings.training, num_replicas, problems);
   return problems;
 }
 

@@ -8,13 +8,16 @@
 namespace megatron {
 namespace {
 
-/// Whether the quoted scalar that starts at `position` ends before the file does: yaml-cpp lets one run off the end of the file.
+/// Whether the quoted scalar that starts at `position` ends before the file does: yaml-cpp lets one
+/// run off the end of the file.
 bool is_closed(const std::string& text, std::size_t position) {
   if (position >= text.size()) return true;
   const char quote = text[position];
   if (quote != '"' && quote != '\'') return true;
   for (std::size_t i = position + 1; i < text.size(); ++i) {
-    const bool is_escape = quote == '"' ? text[i] == '\\' : text[i] == quote && i + 1 < text.size() && text[i + 1] == quote;
+    const bool is_escape = quote == '"'
+                               ? text[i] == '\\'
+                               : text[i] == quote && i + 1 < text.size() && text[i + 1] == quote;
     if (is_escape) {
       ++i;
     } else if (text[i] == quote) {
@@ -24,7 +27,8 @@ bool is_closed(const std::string& text, std::size_t position) {
   return false;
 }
 
-/// The line at which a second document starts, or 0. Found here because yaml-cpp's LoadAll does not end on some malformed files.
+/// The line at which a second document starts, or 0. Found here because yaml-cpp's LoadAll does not
+/// end on some malformed files.
 int second_document(const std::string& text) {
   std::istringstream lines(text);
   bool has_content = false, has_ended = false;
@@ -33,7 +37,8 @@ int second_document(const std::string& text) {
     ++number;
     if (!line.empty() && line.back() == '\r') line.pop_back();
     const bool starts = line == "---" || line.starts_with("--- ");
-    const bool is_blank = line.find_first_not_of(" \t") == std::string::npos || line[0] == '#' || line[0] == '%';
+    const bool is_blank =
+        line.find_first_not_of(" \t") == std::string::npos || line[0] == '#' || line[0] == '%';
     if (has_content && (starts || (has_ended && !is_blank))) return number;
     if (line == "..." && has_content) has_ended = true;
     if (!starts && !is_blank) has_content = true;
@@ -46,14 +51,19 @@ class YamlReader {
   YamlReader(const std::string& text, const std::string& source) : text_(text), source_(source) {}
 
   std::vector<FileEntry> read() {
-    if (const int line = second_document(text_); line > 0) fail(line, "a second document starts here", "keep one document in the file");
+    if (const int line = second_document(text_); line > 0)
+      fail(line, "a second document starts here", "keep one document in the file");
     const YAML::Node document = YAML::Load(text_);
-    if (document.IsNull()) throw UserError({source_, "the file holds no settings", "write lines such as num_layers: 12"});
-    if (!document.IsMap()) fail(document, "expected keys with values", "write lines such as num_layers: 12");
+    if (document.IsNull())
+      throw UserError(
+          {source_, "the file holds no settings", "write lines such as num_layers: 12"});
+    if (!document.IsMap())
+      fail(document, "expected keys with values", "write lines such as num_layers: 12");
     for (const auto& pair : document) {
       const std::string key = key_text(pair.first);
       if (pair.second.IsMap()) {
-        for (const auto& inner : pair.second) add(key, key_text(inner.first), inner.first, inner.second);
+        for (const auto& inner : pair.second)
+          add(key, key_text(inner.first), inner.first, inner.second);
       } else {
         add("", key, pair.first, pair.second);
       }
@@ -65,7 +75,10 @@ class YamlReader {
   [[noreturn]] void fail(int line, const std::string& got, const std::string& fix) const {
     throw UserError({source_ + ":" + std::to_string(line), got, fix});
   }
-  [[noreturn]] void fail(const YAML::Node& node, const std::string& got, const std::string& fix) const { fail(node.Mark().line + 1, got, fix); }
+  [[noreturn]] void fail(const YAML::Node& node, const std::string& got,
+                         const std::string& fix) const {
+    fail(node.Mark().line + 1, got, fix);
+  }
 
   std::string key_text(const YAML::Node& key) const {
     if (!key.IsScalar()) fail(key, "a key must be a word", "write lines such as num_layers: 12");
@@ -74,11 +87,13 @@ class YamlReader {
 
   std::string scalar_text(const YAML::Node& value) const {
     const bool is_quoted = value.Tag() == "!";
-    if (is_quoted && !is_closed(text_, value.Mark().pos)) fail(value, "not valid YAML: a quote is not closed", "check that the file is whole");
+    if (is_quoted && !is_closed(text_, value.Mark().pos))
+      fail(value, "not valid YAML: a quote is not closed", "check that the file is whole");
     return value.Scalar();
   }
 
-  void add(const std::string& section, const std::string& key, const YAML::Node& key_node, const YAML::Node& value) {
+  void add(const std::string& section, const std::string& key, const YAML::Node& key_node,
+           const YAML::Node& value) {
     FileEntry entry{section, key, {}, value.IsNull(), key_node.Mark().line + 1};
     if (value.IsScalar()) {
       entry.values = {scalar_text(value)};
@@ -88,7 +103,8 @@ class YamlReader {
         entry.values.push_back(scalar_text(item));
       }
     } else if (!value.IsNull()) {
-      fail(key_node, "'" + key + "' holds a section within a section", "write its keys one level higher");
+      fail(key_node, "'" + key + "' holds a section within a section",
+           "write its keys one level higher");
     }
     entries_.push_back(std::move(entry));
   }
@@ -105,7 +121,8 @@ std::vector<FileEntry> parse_yaml(const std::string& text, const std::string& so
     return YamlReader(text, source).read();
   } catch (const YAML::Exception& error) {
     const std::string line = error.mark.is_null() ? "" : ":" + std::to_string(error.mark.line + 1);
-    throw UserError({source + line, "not valid YAML: " + error.msg, "check that the file is whole"});
+    throw UserError(
+        {source + line, "not valid YAML: " + error.msg, "check that the file is whole"});
   }
 }
 

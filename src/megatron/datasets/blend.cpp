@@ -27,7 +27,8 @@ std::vector<std::string> split_words(const std::string& text) {
   return words;
 }
 
-/// train, valid and test of a --per-split-data-args-path file: each a list, one string of words, or null.
+/// train, valid and test of a --per-split-data-args-path file: each a list, one string of words, or
+/// null.
 std::array<std::optional<Blend>, 3> read_per_split_file(const std::string& path) {
   const Json file = read_json(path);
   std::array<std::optional<Blend>, 3> blends;
@@ -60,23 +61,27 @@ std::array<std::optional<Blend>, 3> read_per_split_file(const std::string& path)
 }  // namespace
 
 Blend parse_blend(const std::vector<std::string>& list, const std::string& source) {
-  if (list.empty()) throw UserError({source + " is empty", "", "give at least one path prefix of a .bin/.idx pair"});
+  if (list.empty())
+    throw UserError(
+        {source + " is empty", "", "give at least one path prefix of a .bin/.idx pair"});
   std::size_t numbers = 0;
   for (std::size_t i = 0; i < list.size(); i += 2) numbers += parse_weight(list[i]).has_value();
   if (list.size() % 2 == 1) {
     if (list.size() > 1 && numbers > 0)
-      throw UserError({source, std::to_string(list.size()) + " words, some of them numbers", "give a weight before every prefix, or no weights"});
+      throw UserError({source, std::to_string(list.size()) + " words, some of them numbers",
+                       "give a weight before every prefix, or no weights"});
     return {list, std::nullopt};
   }
   if (numbers == 0) return {list, std::nullopt};
   if (numbers != list.size() / 2)
-    throw UserError({source, "some datasets have a weight and some have none", "give a weight before every prefix, or no weights"});
+    throw UserError({source, "some datasets have a weight and some have none",
+                     "give a weight before every prefix, or no weights"});
   Blend blend{{}, std::vector<double>{}};
   for (std::size_t i = 0; i < list.size(); i += 2) {
     const double weight = *parse_weight(list[i]);
     if (!(weight > 0) || !std::isfinite(weight))
-      throw UserError(
-          {source + ": the weight of " + list[i + 1] + " must be above zero", "got " + list[i], "leave the dataset out, or give it a weight"});
+      throw UserError({source + ": the weight of " + list[i + 1] + " must be above zero",
+                       "got " + list[i], "leave the dataset out, or give it a weight"});
     blend.weights->push_back(weight);
     blend.prefixes.push_back(list[i + 1]);
   }
@@ -84,26 +89,37 @@ Blend parse_blend(const std::vector<std::string>& list, const std::string& sourc
 }
 
 DataSources data_sources(const DataConfig& config) {
-  const bool per_split_flags = !config.train_data_path.empty() || !config.valid_data_path.empty() || !config.test_data_path.empty();
-  const int ways =
-      config.mock_data + !config.data_path.empty() + !config.data_args_path.empty() + per_split_flags + !config.per_split_data_args_path.empty();
+  const bool per_split_flags = !config.train_data_path.empty() || !config.valid_data_path.empty() ||
+                               !config.test_data_path.empty();
+  const int ways = config.mock_data + !config.data_path.empty() + !config.data_args_path.empty() +
+                   per_split_flags + !config.per_split_data_args_path.empty();
   constexpr const char* kWays =
-      "--data-path, --data-args-path, --train-data-path/--valid-data-path/--test-data-path, --per-split-data-args-path, --mock-data";
+      "--data-path, --data-args-path, --train-data-path/--valid-data-path/--test-data-path, "
+      "--per-split-data-args-path, --mock-data";
   if (ways == 0) throw UserError({"no data was given", "", std::string("give one of ") + kWays});
-  if (ways > 1) throw UserError({"data was given in " + std::to_string(ways) + " ways", "", std::string("give only one of ") + kWays});
+  if (ways > 1)
+    throw UserError({"data was given in " + std::to_string(ways) + " ways", "",
+                     std::string("give only one of ") + kWays});
 
   DataSources sources;
   if (!config.data_path.empty()) sources.blend = parse_blend(config.data_path, "--data-path");
-  if (!config.data_args_path.empty()) sources.blend = parse_blend(split_words(read_file(config.data_args_path)), config.data_args_path);
-  if (!config.per_split_data_args_path.empty()) sources.blend_per_split = read_per_split_file(config.per_split_data_args_path);
+  if (!config.data_args_path.empty())
+    sources.blend =
+        parse_blend(split_words(read_file(config.data_args_path)), config.data_args_path);
+  if (!config.per_split_data_args_path.empty())
+    sources.blend_per_split = read_per_split_file(config.per_split_data_args_path);
   if (per_split_flags) {
     auto& blends = sources.blend_per_split.emplace();
-    if (!config.train_data_path.empty()) blends[0] = parse_blend(config.train_data_path, "--train-data-path");
-    if (!config.valid_data_path.empty()) blends[1] = parse_blend(config.valid_data_path, "--valid-data-path");
-    if (!config.test_data_path.empty()) blends[2] = parse_blend(config.test_data_path, "--test-data-path");
+    if (!config.train_data_path.empty())
+      blends[0] = parse_blend(config.train_data_path, "--train-data-path");
+    if (!config.valid_data_path.empty())
+      blends[1] = parse_blend(config.valid_data_path, "--valid-data-path");
+    if (!config.test_data_path.empty())
+      blends[2] = parse_blend(config.test_data_path, "--test-data-path");
   }
   if (sources.blend_per_split && !config.split.empty())
-    throw UserError({"--split " + config.split, "cannot be used with one dataset per split", "leave out --split"});
+    throw UserError({"--split " + config.split, "cannot be used with one dataset per split",
+                     "leave out --split"});
   return sources;
 }
 

@@ -17,8 +17,10 @@ double lag(double weight, std::int64_t position, std::int64_t drawn) {
   return weight * std::max(static_cast<double>(position), 1.0) - static_cast<double>(drawn);
 }
 
-/// Draws `size` samples, each from the dataset that lags most (the first of equals) among those with fewer than `limits` drawn.
-BlendIndex draw_most_lagging(const std::vector<double>& weights, const std::vector<std::int64_t>& limits, std::int64_t size) {
+/// Draws `size` samples, each from the dataset that lags most (the first of equals) among those
+/// with fewer than `limits` drawn.
+BlendIndex draw_most_lagging(const std::vector<double>& weights,
+                             const std::vector<std::int64_t>& limits, std::int64_t size) {
   std::vector<std::int16_t> datasets(static_cast<std::size_t>(size));
   std::vector<std::int64_t> samples(static_cast<std::size_t>(size)), drawn(weights.size(), 0);
   for (std::int64_t position = 0; position < size; ++position) {
@@ -41,30 +43,38 @@ BlendIndex draw_most_lagging(const std::vector<double>& weights, const std::vect
 }  // namespace
 
 BlendIndex build_blend_index(const std::vector<double>& weights, std::int64_t size) {
-  return draw_most_lagging(weights, std::vector<std::int64_t>(weights.size(), std::numeric_limits<std::int64_t>::max()), size);
+  return draw_most_lagging(
+      weights, std::vector<std::int64_t>(weights.size(), std::numeric_limits<std::int64_t>::max()),
+      size);
 }
 
 BlendIndex build_exhaustive_blend_index(const std::vector<std::int64_t>& sizes) {
   const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
   std::vector<double> weights;
-  for (const std::int64_t size : sizes) weights.push_back(static_cast<double>(size) / static_cast<double>(total));
+  for (const std::int64_t size : sizes)
+    weights.push_back(static_cast<double>(size) / static_cast<double>(total));
   return draw_most_lagging(weights, sizes, total);
 }
 
-BlendedDataset::BlendedDataset(std::vector<std::shared_ptr<const GptDataset>> datasets, const BlendOptions& options,
-                               std::vector<std::string>& warnings)
+BlendedDataset::BlendedDataset(std::vector<std::shared_ptr<const GptDataset>> datasets,
+                               const BlendOptions& options, std::vector<std::string>& warnings)
     : datasets_(std::move(datasets)) {
-  MEGATRON_CHECK(!datasets_.empty() && (options.weights.empty() || options.weights.size() == datasets_.size()), "weights of a blend");
+  MEGATRON_CHECK(
+      !datasets_.empty() && (options.weights.empty() || options.weights.size() == datasets_.size()),
+      "weights of a blend");
   if (datasets_.size() >= 32767)
-    throw UserError({"a blend holds at most 32766 datasets", "got " + std::to_string(datasets_.size()), "merge some of them"});
+    throw UserError({"a blend holds at most 32766 datasets",
+                     "got " + std::to_string(datasets_.size()), "merge some of them"});
 
   std::vector<std::int64_t> sizes;
   for (const auto& dataset : datasets_) sizes.push_back(dataset->size());
   for (std::size_t i = 0; i < sizes.size() && options.weights.empty(); ++i) {
     if (sizes[i] == 0)
-      throw UserError({"dataset " + datasets_[i]->part().path.value_or("") + ": its " + std::string(split_name(datasets_[i]->part().split)) +
-                           " split is shorter than one sample",
-                       "", "leave it out of the blend, enlarge the split, or give the datasets weights"});
+      throw UserError(
+          {"dataset " + datasets_[i]->part().path.value_or("") + ": its " +
+               std::string(split_name(datasets_[i]->part().split)) +
+               " split is shorter than one sample",
+           "", "leave it out of the blend, enlarge the split, or give the datasets weights"});
   }
   const bool exhaustive = !options.size;
   std::vector<double> weights = options.weights;
@@ -87,15 +97,19 @@ BlendedDataset::BlendedDataset(std::vector<std::shared_ptr<const GptDataset>> da
                         .split = split,
                         .description = python_json_dumps(identifiers),
                         .array_names = {"dataset_index", "dataset_sample_index"}};
-  for (const auto& dataset : datasets_) entry.sources.push_back(dataset->part().path.value_or("") + ".idx");
-  const std::int64_t size = options.size.value_or(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}));
+  for (const auto& dataset : datasets_)
+    entry.sources.push_back(dataset->part().path.value_or("") + ".idx");
+  const std::int64_t size =
+      options.size.value_or(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}));
   const auto build = [&] {
-    BlendIndex index = exhaustive ? build_exhaustive_blend_index(sizes) : build_blend_index(weights, size);
+    BlendIndex index =
+        exhaustive ? build_exhaustive_blend_index(sizes) : build_blend_index(weights, size);
     check_dataset_sizes(index, options.surplus);
     return IndexArrays{index.dataset_index, index.dataset_sample_index};
   };
   const auto accept = [&](const IndexArrays& arrays) {
-    return arrays[0].shape() == std::vector<std::int64_t>{size} && arrays[1].shape() == arrays[0].shape();
+    return arrays[0].shape() == std::vector<std::int64_t>{size} &&
+           arrays[1].shape() == arrays[0].shape();
   };
   IndexArrays arrays = load_or_build(entry, build, accept, warnings);
   index_ = {arrays[0], arrays[1]};
@@ -103,21 +117,27 @@ BlendedDataset::BlendedDataset(std::vector<std::shared_ptr<const GptDataset>> da
 
 void BlendedDataset::check_dataset_sizes(const BlendIndex& index, double surplus) const {
   std::vector<std::int64_t> drawn(datasets_.size(), 0);
-  for (std::int64_t i = 0; i < index.dataset_index.size(); ++i) ++drawn[static_cast<std::size_t>(index.dataset_index.at(i))];
+  for (std::int64_t i = 0; i < index.dataset_index.size(); ++i)
+    ++drawn[static_cast<std::size_t>(index.dataset_index.at(i))];
   for (std::size_t i = 0; i < datasets_.size(); ++i) {
     if (drawn[i] <= datasets_[i]->size()) continue;
-    throw UserError({"the " + std::string(split_name(datasets_[i]->part().split)) + " blend draws " + std::to_string(drawn[i]) + " samples from " +
-                         datasets_[i]->part().path.value_or("") + ", which has " + std::to_string(datasets_[i]->size()),
-                     "", "raise --mid-level-dataset-surplus, now " + python_float_repr(surplus) + ", two- or ten-fold"});
+    throw UserError({"the " + std::string(split_name(datasets_[i]->part().split)) +
+                         " blend draws " + std::to_string(drawn[i]) + " samples from " +
+                         datasets_[i]->part().path.value_or("") + ", which has " +
+                         std::to_string(datasets_[i]->size()),
+                     "",
+                     "raise --mid-level-dataset-surplus, now " + python_float_repr(surplus) +
+                         ", two- or ten-fold"});
   }
 }
 
 std::pair<const GptDataset&, std::int64_t> BlendedDataset::locate(std::int64_t index) const {
-  const std::int64_t dataset = index_.dataset_index.at(index), sample = index_.dataset_sample_index.at(index);
+  const std::int64_t dataset = index_.dataset_index.at(index),
+                     sample = index_.dataset_sample_index.at(index);
   if (dataset < 0 || dataset >= static_cast<std::int64_t>(datasets_.size()) || sample < 0 ||
       sample >= datasets_[static_cast<std::size_t>(dataset)]->size())
-    throw UserError(
-        {"the cached order of the blend does not fit its datasets", "sample " + std::to_string(index), "delete the folder of --data-cache-path"});
+    throw UserError({"the cached order of the blend does not fit its datasets",
+                     "sample " + std::to_string(index), "delete the folder of --data-cache-path"});
   return {*datasets_[static_cast<std::size_t>(dataset)], sample};
 }
 

@@ -18,7 +18,8 @@ struct BlendIndex {
   NpyArray dataset_sample_index;  ///< int64
 };
 
-/// At each position the dataset that lags its weight the most; the first of equals. `weights` sum to 1.
+/// At each position the dataset that lags its weight the most; the first of equals. `weights` sum
+/// to 1.
 BlendIndex build_blend_index(const std::vector<double>& weights, std::int64_t size);
 
 /// Every sample of every dataset once, interleaved in proportion to `sizes`.
@@ -33,7 +34,8 @@ struct BlendOptions {
 
 class BlendedDataset : public Dataset {
  public:
-  BlendedDataset(std::vector<std::shared_ptr<const GptDataset>> datasets, const BlendOptions& options, std::vector<std::string>& warnings);
+  BlendedDataset(std::vector<std::shared_ptr<const GptDataset>> datasets,
+                 const BlendOptions& options, std::vector<std::string>& warnings);
 
   std::int64_t size() const override { return index_.dataset_index.size(); }
   Sample sample(std::int64_t index) const override;

@@ -21,7 +21,8 @@ namespace {
 using Sizes = std::array<std::optional<std::int64_t>, 3>;
 using SplitDatasets = std::array<std::shared_ptr<const GptDataset>, 3>;
 
-/// Calls body(0) … body(count − 1) on a few threads; the first exception by index is thrown after all have ended.
+/// Calls body(0) … body(count − 1) on a few threads; the first exception by index is thrown after
+/// all have ended.
 void parallel_for(std::size_t count, const std::function<void(std::size_t)>& body) {
   std::vector<std::exception_ptr> errors(count);
   std::atomic<std::size_t> next{0};
@@ -36,7 +37,8 @@ void parallel_for(std::size_t count, const std::function<void(std::size_t)>& bod
   };
   {
     std::vector<std::jthread> threads;
-    const std::size_t workers = std::min<std::size_t>({count, 8, std::max(1u, std::thread::hardware_concurrency())});
+    const std::size_t workers =
+        std::min<std::size_t>({count, 8, std::max(1u, std::thread::hardware_concurrency())});
     for (std::size_t i = 1; i < workers; ++i) threads.emplace_back(work);
     work();
   }
@@ -47,25 +49,29 @@ void parallel_for(std::size_t count, const std::function<void(std::size_t)>& bod
 
 class Builder {
  public:
-  Builder(const DataConfig& config, const DatasetRequest& request) : config_(config), request_(request) {
+  Builder(const DataConfig& config, const DatasetRequest& request)
+      : config_(config), request_(request) {
     const DataTokenizer& tokenizer = request.tokenizer;
     const bool ambiguous = tokenizer.pad == tokenizer.eod && !config.allow_ambiguous_pad_tokens;
-    options_ = {.sequence_length = request.sequence_length,
-                .seed = request.seed,
-                .cache_folder = config.data_cache_path,
-                .cache = request.cache,
-                .reset_position_ids = config.reset_position_ids,
-                .reset_attention_mask = config.reset_attention_mask,
-                .eod_mask_loss = config.eod_mask_loss,
-                .drop_last_partial_validation_sequence = request.drop_last_partial_validation_sequence,
-                .eod = tokenizer.eod,
-                .pad = ambiguous ? -1 : tokenizer.pad,
-                .tokenizer = tokenizer.identity};
+    options_ = {
+        .sequence_length = request.sequence_length,
+        .seed = request.seed,
+        .cache_folder = config.data_cache_path,
+        .cache = request.cache,
+        .reset_position_ids = config.reset_position_ids,
+        .reset_attention_mask = config.reset_attention_mask,
+        .eod_mask_loss = config.eod_mask_loss,
+        .drop_last_partial_validation_sequence = request.drop_last_partial_validation_sequence,
+        .eod = tokenizer.eod,
+        .pad = ambiguous ? -1 : tokenizer.pad,
+        .tokenizer = tokenizer.identity};
   }
 
   Datasets build() {
     for (const auto& wanted : request_.num_samples) {
-      if (wanted && *wanted < 0) throw UserError({"the number of samples of a split must not be negative", "got " + std::to_string(*wanted), ""});
+      if (wanted && *wanted < 0)
+        throw UserError({"the number of samples of a split must not be negative",
+                         "got " + std::to_string(*wanted), ""});
     }
     const DataSources sources = data_sources(config_);
     if (sources.is_mock()) {
@@ -73,7 +79,8 @@ class Builder {
     } else if (sources.blend) {
       options_.split_text = config_.split.empty() ? "969, 30, 1" : config_.split;
       options_.split_matrix = parse_split(options_.split_text);
-      build_blend(*sources.blend, *options_.split_matrix, /*plain_when_single=*/!sources.blend->weights);
+      build_blend(*sources.blend, *options_.split_matrix,
+                  /*plain_when_single=*/!sources.blend->weights);
     } else {
       for (const Split split : kSplits) {
         const auto index = static_cast<std::size_t>(split);
@@ -90,7 +97,8 @@ class Builder {
     }
     if (result_.valid_sets.empty() && result_.splits[1]) result_.valid_sets = {result_.splits[1]};
     std::sort(result_.warnings.begin(), result_.warnings.end());
-    result_.warnings.erase(std::unique(result_.warnings.begin(), result_.warnings.end()), result_.warnings.end());
+    result_.warnings.erase(std::unique(result_.warnings.begin(), result_.warnings.end()),
+                           result_.warnings.end());
     return std::move(result_);
   }
 
@@ -102,8 +110,10 @@ class Builder {
           "--split " + config_.split +
           " has no effect: mock data are always divided 1,1,1, as in Megatron-LM");
     options_.split_matrix = parse_split(options_.split_text);
-    const auto source = std::make_shared<const MockTokenSource>(request_.tokenizer.vocab_size, request_.tokenizer.eod);
-    const SplitDatasets datasets = build_source(source, std::nullopt, *options_.split_matrix, request_.num_samples);
+    const auto source = std::make_shared<const MockTokenSource>(request_.tokenizer.vocab_size,
+                                                                request_.tokenizer.eod);
+    const SplitDatasets datasets =
+        build_source(source, std::nullopt, *options_.split_matrix, request_.num_samples);
     std::copy(datasets.begin(), datasets.end(), result_.splits.begin());
   }
 
@@ -122,14 +132,18 @@ class Builder {
       if (!plain) {
         for (std::size_t split = 0; split < 3; ++split)
           if (wanted[split])
-            sizes[split] = weights.empty() ? std::optional<std::int64_t>() : target(split, weights[i], config_.mid_level_dataset_surplus);
+            sizes[split] = weights.empty()
+                               ? std::optional<std::int64_t>()
+                               : target(split, weights[i], config_.mid_level_dataset_surplus);
       }
-      const auto source = std::make_shared<const IndexedDataset>(blend.prefixes[i], IndexedDatasetOptions{.mmap = config_.mmap_bin_files});
+      const auto source = std::make_shared<const IndexedDataset>(
+          blend.prefixes[i], IndexedDatasetOptions{.mmap = config_.mmap_bin_files});
       parts[i] = build_source(source, blend.prefixes[i], wanted, sizes);
     });
     for (std::size_t split = 0; split < 3; ++split) {
       if (!wanted[split]) continue;
-      result_.splits[split] = plain ? std::shared_ptr<const Dataset>(parts[0][split]) : mix(parts, split, weights);
+      result_.splits[split] =
+          plain ? std::shared_ptr<const Dataset>(parts[0][split]) : mix(parts, split, weights);
     }
   }
 
@@ -143,17 +157,20 @@ class Builder {
   /// megatron-core's ceil(ceil(size · weight) · (1 + surplus)).
   std::int64_t target(std::size_t split, double weight, double surplus) const {
     if (!request_.num_samples[split])
-      throw UserError({"one epoch of the " + std::string(split_name(kSplits[split])) + " split is asked of datasets with weights", "",
-                       "leave out the weights, or give the number of samples"});
+      throw UserError({"one epoch of the " + std::string(split_name(kSplits[split])) +
+                           " split is asked of datasets with weights",
+                       "", "leave out the weights, or give the number of samples"});
     const double share = std::ceil(static_cast<double>(*request_.num_samples[split]) * weight);
     return static_cast<std::int64_t>(std::ceil(share * (1 + surplus)));
   }
 
-  SplitDatasets build_source(const std::shared_ptr<const TokenSource>& source, const std::optional<std::string>& path, const SplitMatrix& matrix,
+  SplitDatasets build_source(const std::shared_ptr<const TokenSource>& source,
+                             const std::optional<std::string>& path, const SplitMatrix& matrix,
                              const Sizes& sizes) {
     const auto sequences = static_cast<std::int64_t>(source->sequence_lengths().size());
     if (sequences > std::int64_t{1} << 31)
-      throw UserError({"dataset " + source->name() + ": more than 2147483648 sequences", "", "divide it into several datasets"});
+      throw UserError({"dataset " + source->name() + ": more than 2147483648 sequences", "",
+                       "divide it into several datasets"});
     SplitDatasets datasets;
     std::vector<std::string> warnings;
     for (const Split split : kSplits) {
@@ -161,14 +178,16 @@ class Builder {
       if (!matrix[index]) continue;
       const auto [begin, end] = split_range(*matrix[index], sequences);
       if (begin == end && sizes[index] == 0) continue;
-      datasets[index] = std::make_shared<const GptDataset>(source, GptDatasetPart{path, begin, end, sizes[index], split}, options_, warnings);
+      datasets[index] = std::make_shared<const GptDataset>(
+          source, GptDatasetPart{path, begin, end, sizes[index], split}, options_, warnings);
     }
     const std::lock_guard lock(warnings_mutex_);
     result_.warnings.insert(result_.warnings.end(), warnings.begin(), warnings.end());
     return datasets;
   }
 
-  std::shared_ptr<const Dataset> mix(const std::vector<SplitDatasets>& parts, std::size_t split, const std::vector<double>& weights) {
+  std::shared_ptr<const Dataset> mix(const std::vector<SplitDatasets>& parts, std::size_t split,
+                                     const std::vector<double>& weights) {
     BlendOptions options{.weights = weights,
                          .size = request_.num_samples[split],
                          .cache_folder = request_.cache ? config_.data_cache_path : "",
@@ -195,10 +214,14 @@ class Builder {
 const Dataset& Datasets::require(Split split) const {
   const std::string name(split_name(split));
   const auto& dataset = splits[static_cast<std::size_t>(split)];
-  if (!dataset) throw UserError({"the " + name + " split has no data", "", "give it a share with --split, or data with --" + name + "-data-path"});
+  if (!dataset)
+    throw UserError({"the " + name + " split has no data", "",
+                     "give it a share with --split, or data with --" + name + "-data-path"});
   return *dataset;
 }
 
-Datasets build_datasets(const DataConfig& config, const DatasetRequest& request) { return Builder(config, request).build(); }
+Datasets build_datasets(const DataConfig& config, const DatasetRequest& request) {
+  return Builder(config, request).build();
+}
 
 }  // namespace megatron

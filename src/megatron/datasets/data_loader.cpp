@@ -8,13 +8,15 @@
 namespace megatron {
 namespace {
 
-void check_ids(const std::vector<std::int64_t>& ids, std::int64_t vocab_size, const Dataset& dataset, std::int64_t index) {
+void check_ids(const std::vector<std::int64_t>& ids, std::int64_t vocab_size,
+               const Dataset& dataset, std::int64_t index) {
   const auto outside = [&](std::int64_t id) { return id < 0 || id >= vocab_size; };
   bool any = false;
   for (const std::int64_t id : ids) any |= outside(id);
   if (!any) return;
   const auto first = std::find_if(ids.begin(), ids.end(), outside);
-  throw UserError({dataset.describe(index) + ": token id " + std::to_string(*first) + " at position " + std::to_string(first - ids.begin()) +
+  throw UserError({dataset.describe(index) + ": token id " + std::to_string(*first) +
+                       " at position " + std::to_string(first - ids.begin()) +
                        " is outside the model's vocabulary of " + std::to_string(vocab_size),
                    "", "use the tokenizer that made the dataset, or raise --vocab-size"});
 }
@@ -24,7 +26,9 @@ void check_ids(const std::vector<std::int64_t>& ids, std::int64_t vocab_size, co
 Batch make_batch(const Dataset& dataset, BatchIndices indices, std::int64_t vocab_size) {
   Batch batch;
   batch.rows = static_cast<std::int64_t>(indices.samples.size());
-  const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+  const auto append = [](auto& to, const auto& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  };
   for (const std::int64_t index : indices.samples) {
     Sample sample = dataset.sample(index);
     if (vocab_size > 0) {
@@ -47,7 +51,8 @@ std::vector<std::int32_t> document_ids(const Batch& batch) {
   auto row_begin = ids.begin();
   for (const auto& starts : batch.document_starts) {
     for (std::size_t document = 0; document < starts.size(); ++document) {
-      const std::int64_t end = document + 1 < starts.size() ? starts[document + 1] : batch.sequence_length;
+      const std::int64_t end =
+          document + 1 < starts.size() ? starts[document + 1] : batch.sequence_length;
       std::fill(row_begin + starts[document], row_begin + end, static_cast<std::int32_t>(document));
     }
     row_begin += batch.sequence_length;
@@ -59,9 +64,13 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, DataLoaderOptions
   options.sampler.total_samples = dataset->size();
   auto sampler = std::make_shared<Sampler>(options.sampler);
   pool_ = std::make_unique<OrderedPool<BatchIndices, Batch>>(
-      OrderedPoolOptions{.workers = options.num_workers, .depth = std::max<std::int64_t>(1, options.num_workers * options.prefetch_factor)},
+      OrderedPoolOptions{
+          .workers = options.num_workers,
+          .depth = std::max<std::int64_t>(1, options.num_workers * options.prefetch_factor)},
       [sampler] { return sampler->next(); },
-      [dataset, vocab_size = options.vocab_size](BatchIndices indices) { return make_batch(*dataset, std::move(indices), vocab_size); });
+      [dataset, vocab_size = options.vocab_size](BatchIndices indices) {
+        return make_batch(*dataset, std::move(indices), vocab_size);
+      });
 }
 
 }  // namespace megatron

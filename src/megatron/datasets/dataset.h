@@ -7,13 +7,17 @@
 
 namespace megatron {
 
-/// One sequence for a left-to-right model; every vector but `document_starts` has sequence_length elements.
+/// One sequence for a left-to-right model; every vector but `document_starts` has sequence_length
+/// elements.
 struct Sample {
   std::vector<std::int64_t> tokens;
-  std::vector<std::int64_t> labels;           ///< the token that follows each token
-  std::vector<float> loss_mask;               ///< 0 where the label is padding, and after an end of document with eod_mask_loss
-  std::vector<std::int64_t> position_ids;     ///< restart after an end of document with reset_position_ids
-  std::vector<std::int64_t> document_starts;  ///< with reset_attention_mask: where attention restarts, first 0; else only 0
+  std::vector<std::int64_t> labels;  ///< the token that follows each token
+  std::vector<float>
+      loss_mask;  ///< 0 where the label is padding, and after an end of document with eod_mask_loss
+  std::vector<std::int64_t>
+      position_ids;  ///< restart after an end of document with reset_position_ids
+  std::vector<std::int64_t> document_starts;  ///< with reset_attention_mask: where attention
+                                              ///< restarts, first 0; else only 0
 };
 
 /// What a number of samples takes from one corpus.

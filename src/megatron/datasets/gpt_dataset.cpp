@@ -9,12 +9,15 @@
 
 namespace megatron {
 
-GptDataset::GptDataset(std::shared_ptr<const TokenSource> source, GptDatasetPart part, const GptDatasetOptions& options,
-                       std::vector<std::string>& warnings)
+GptDataset::GptDataset(std::shared_ptr<const TokenSource> source, GptDatasetPart part,
+                       const GptDatasetOptions& options, std::vector<std::string>& warnings)
     : source_(std::move(source)), part_(std::move(part)), options_(options) {
-  if (options_.sequence_length < 1) throw UserError({"--seq-length must be at least 1", "got " + std::to_string(options_.sequence_length), ""});
+  if (options_.sequence_length < 1)
+    throw UserError(
+        {"--seq-length must be at least 1", "got " + std::to_string(options_.sequence_length), ""});
   if (options_.seed < 0 || options_.seed > std::numeric_limits<std::uint32_t>::max())
-    throw UserError({"--seed must be from 0 to 4294967295 to order data", "got " + std::to_string(options_.seed), ""});
+    throw UserError({"--seed must be from 0 to 4294967295 to order data",
+                     "got " + std::to_string(options_.seed), ""});
 
   const IndexCacheEntry entry = cache_entry();
   if (!part_.path && entry.folder.empty()) {
@@ -22,8 +25,8 @@ GptDataset::GptDataset(std::shared_ptr<const TokenSource> source, GptDatasetPart
     return;
   }
   IndexArrays arrays = load_or_build(
-      entry, [this] { return build(); }, [this](const IndexArrays& loaded) { return is_valid_cache(loaded); },
-      warnings);
+      entry, [this] { return build(); },
+      [this](const IndexArrays& loaded) { return is_valid_cache(loaded); }, warnings);
   std::call_once(is_indexed_, [&] { index_ = {arrays[0], arrays[1], arrays[2]}; });
   size_ = index_.shuffle_index.size();
 }
@@ -65,11 +68,15 @@ OrderedJson GptDataset::identifiers() const {
 
 void GptDataset::throw_empty_split() const {
   const std::string name(split_name(part_.split));
-  throw UserError({"dataset " + source_->name() + ": the " + name + " split has no tokens, but " +
-                       (part_.num_samples ? std::to_string(*part_.num_samples) + " samples are" : std::string("samples are")) + " asked of it",
-                   "it covers sequences " + std::to_string(part_.begin) + " to " + std::to_string(part_.end) + " of " +
-                       std::to_string(source_->sequence_lengths().size()),
-                   "give the " + name + " split a larger share with --split, or ask for none of its samples (--eval-iters 0)"});
+  throw UserError(
+      {"dataset " + source_->name() + ": the " + name + " split has no tokens, but " +
+           (part_.num_samples ? std::to_string(*part_.num_samples) + " samples are"
+                              : std::string("samples are")) +
+           " asked of it",
+       "it covers sequences " + std::to_string(part_.begin) + " to " + std::to_string(part_.end) +
+           " of " + std::to_string(source_->sequence_lengths().size()),
+       "give the " + name +
+           " split a larger share with --split, or ask for none of its samples (--eval-iters 0)"});
 }
 
 GptIndexInput GptDataset::index_input() const {
@@ -88,15 +95,19 @@ GptIndexInput GptDataset::index_input() const {
 EpochPlan GptDataset::plan() const {
   const GptIndexInput input = index_input();
   bool has_tokens = false;
-  for (std::int64_t i = input.begin; i < input.end && !has_tokens; ++i) has_tokens = input.lengths[static_cast<std::size_t>(i)] > 0;
+  for (std::int64_t i = input.begin; i < input.end && !has_tokens; ++i)
+    has_tokens = input.lengths[static_cast<std::size_t>(i)] > 0;
   if (!has_tokens) throw_empty_split();
 
   const EpochPlan plan = plan_epochs(input);
   constexpr std::int64_t kMostDocuments = std::int64_t{1} << 33;
   if (plan.num_epochs > kMostDocuments / (input.end - input.begin))
-    throw UserError({"dataset " + source_->name() + ": " + std::to_string(part_.num_samples.value_or(0)) + " samples would repeat the " +
-                         std::string(split_name(part_.split)) + " split " + std::to_string(plan.num_epochs) + " times",
-                     std::to_string(plan.tokens_per_epoch) + " tokens per repetition", "use a larger corpus or fewer samples"});
+    throw UserError({"dataset " + source_->name() + ": " +
+                         std::to_string(part_.num_samples.value_or(0)) +
+                         " samples would repeat the " + std::string(split_name(part_.split)) +
+                         " split " + std::to_string(plan.num_epochs) + " times",
+                     std::to_string(plan.tokens_per_epoch) + " tokens per repetition",
+                     "use a larger corpus or fewer samples"});
   return plan;
 }
 
@@ -110,8 +121,9 @@ IndexArrays GptDataset::build() const {
 bool GptDataset::is_valid_cache(const IndexArrays& arrays) const {
   const NpyArray &documents = arrays[0], &samples = arrays[1], &shuffle = arrays[2];
   const std::int64_t sequences = part_.end - part_.begin;
-  return documents.shape().size() == 1 && samples.shape().size() == 2 && samples.shape()[1] == 2 && shuffle.shape().size() == 1 &&
-         samples.shape()[0] == shuffle.size() + 1 && sequences > 0 && documents.size() > 0 && documents.size() % sequences == 0 &&
+  return documents.shape().size() == 1 && samples.shape().size() == 2 && samples.shape()[1] == 2 &&
+         shuffle.shape().size() == 1 && samples.shape()[0] == shuffle.size() + 1 && sequences > 0 &&
+         documents.size() > 0 && documents.size() % sequences == 0 &&
          shuffle.size() >= part_.num_samples.value_or(0);
 }
 
@@ -125,7 +137,8 @@ std::vector<std::int64_t> GptDataset::text(std::int64_t sample) const {
              (options_.cache_folder.empty() ? source_->name() + "/cache" : options_.cache_folder)});
   };
   const GptIndex& order = index();
-  const std::int64_t extra = options_.add_extra_token ? 1 : 0, wanted = options_.sequence_length + extra;
+  const std::int64_t extra = options_.add_extra_token ? 1 : 0,
+                     wanted = options_.sequence_length + extra;
   const std::int64_t number = order.shuffle_index.at(sample);
   if (number < 0 || number >= size()) throw broken();
   const std::int64_t first = order.sample_index.at(2 * number),
@@ -144,14 +157,16 @@ std::vector<std::int64_t> GptDataset::text(std::int64_t sample) const {
     const std::int64_t begin = position == first ? first_offset : 0;
     const std::int64_t end = position == last ? last_end : length;
     if (begin < 0 || begin > end || end > length || end - begin > wanted - filled) throw broken();
-    source_->read(sequence, begin, std::span(ids).subspan(static_cast<std::size_t>(filled), static_cast<std::size_t>(end - begin)));
+    source_->read(sequence, begin,
+                  std::span(ids).subspan(static_cast<std::size_t>(filled),
+                                         static_cast<std::size_t>(end - begin)));
     filled += end - begin;
   }
   // Samples are short only at the end of the last sequence. There may be several: megatron-core
   // rounds the number of validation samples in single precision.
-  const bool ends_last = last + 1 == order.document_index.size() &&
-                         last_end == lengths[static_cast<std::size_t>(
-                                         order.document_index.at(last))];
+  const bool ends_last =
+      last + 1 == order.document_index.size() &&
+      last_end == lengths[static_cast<std::size_t>(order.document_index.at(last))];
   if (filled < wanted && !ends_last) throw broken();
   return ids;
 }
@@ -159,7 +174,8 @@ std::vector<std::int64_t> GptDataset::text(std::int64_t sample) const {
 Sample GptDataset::sample(std::int64_t index) const { return make_sample(text(index), options_); }
 
 std::string GptDataset::describe(std::int64_t index) const {
-  return "dataset " + source_->name() + ", " + std::string(split_name(part_.split)) + " sample " + std::to_string(index);
+  return "dataset " + source_->name() + ", " + std::string(split_name(part_.split)) + " sample " +
+         std::to_string(index);
 }
 
 std::vector<CorpusShare> GptDataset::shares(std::int64_t samples) const {
@@ -187,9 +203,11 @@ Sample make_sample(std::vector<std::int64_t> text, const GptDatasetOptions& opti
   for (std::size_t i = 0; i < length; ++i) {
     sample.position_ids[i] = static_cast<std::int64_t>(i) - start;
     const bool is_eod = sample.tokens[i] == options.eod;
-    if ((is_eod && options.eod_mask_loss) || sample.labels[i] == options.pad) sample.loss_mask[i] = 0.0f;
+    if ((is_eod && options.eod_mask_loss) || sample.labels[i] == options.pad)
+      sample.loss_mask[i] = 0.0f;
     if (is_eod && options.reset_position_ids) start = static_cast<std::int64_t>(i) + 1;
-    if (is_eod && options.reset_attention_mask && i + 1 < length) sample.document_starts.push_back(static_cast<std::int64_t>(i) + 1);
+    if (is_eod && options.reset_attention_mask && i + 1 < length)
+      sample.document_starts.push_back(static_cast<std::int64_t>(i) + 1);
   }
   std::replace(sample.tokens.begin(), sample.tokens.end(), options.pad, std::int64_t{0});
   std::replace(sample.labels.begin(), sample.labels.end(), options.pad, std::int64_t{0});

@@ -1,4 +1,5 @@
-// Samples of a fixed length cut from shuffled documents, as megatron-core's GPTDataset: same samples in the same order for the same seed.
+// Samples of a fixed length cut from shuffled documents, as megatron-core's GPTDataset: same
+// samples in the same order for the same seed.
 #pragma once
 
 #include <memory>
@@ -8,11 +9,11 @@
 #include <vector>
 
 #include "megatron/datasets/dataset.h"
-#include "megatron/datasets/unique_description.h"
 #include "megatron/datasets/gpt_index.h"
 #include "megatron/datasets/index_cache.h"
 #include "megatron/datasets/split.h"
 #include "megatron/datasets/token_source.h"
+#include "megatron/datasets/unique_description.h"
 
 namespace megatron {
 
@@ -35,9 +36,10 @@ struct GptDatasetOptions {
 
 /// The part of a source that one dataset shows. Mock data is cached in `cache_folder` alone.
 struct GptDatasetPart {
-  std::optional<std::string> path;          ///< prefix of the .bin/.idx pair; nothing for mock data
-  std::int64_t begin = 0, end = 0;          ///< sequences of the source
-  std::optional<std::int64_t> num_samples;  ///< at least so many samples, over as many epochs as needed; nothing: one epoch
+  std::optional<std::string> path;  ///< prefix of the .bin/.idx pair; nothing for mock data
+  std::int64_t begin = 0, end = 0;  ///< sequences of the source
+  std::optional<std::int64_t>
+      num_samples;  ///< at least so many samples, over as many epochs as needed; nothing: one epoch
   Split split = Split::train;
 };
 
@@ -45,7 +47,8 @@ class GptDataset : public Dataset {
  public:
   /// Loads or builds the indices, those of mock data that are not cached when the first sample is
   /// read; a UserError when samples are asked of a part without tokens.
-  GptDataset(std::shared_ptr<const TokenSource> source, GptDatasetPart part, const GptDatasetOptions& options, std::vector<std::string>& warnings);
+  GptDataset(std::shared_ptr<const TokenSource> source, GptDatasetPart part,
+             const GptDatasetOptions& options, std::vector<std::string>& warnings);
 
   std::int64_t size() const override { return size_; }
   Sample sample(std::int64_t index) const override;

@@ -12,19 +12,25 @@
 namespace megatron {
 namespace {
 
-std::vector<std::int32_t> build_document_index(const GptIndexInput& input, const EpochPlan& plan, RandomState& random) {
+std::vector<std::int32_t> build_document_index(const GptIndexInput& input, const EpochPlan& plan,
+                                               RandomState& random) {
   const std::int64_t documents = input.end - input.begin;
   std::vector<std::int32_t> index(static_cast<std::size_t>(documents * plan.num_epochs));
-  for (std::size_t i = 0; i < index.size(); ++i) index[i] = static_cast<std::int32_t>(input.begin + static_cast<std::int64_t>(i) % documents);
-  const std::size_t first = plan.separate_final_epoch ? index.size() - static_cast<std::size_t>(documents) : index.size();
+  for (std::size_t i = 0; i < index.size(); ++i)
+    index[i] = static_cast<std::int32_t>(input.begin + static_cast<std::int64_t>(i) % documents);
+  const std::size_t first =
+      plan.separate_final_epoch ? index.size() - static_cast<std::size_t>(documents) : index.size();
   random.shuffle(std::span(index).first(first));
   random.shuffle(std::span(index).subspan(first));
   return index;
 }
 
-/// Walks the concatenated documents in steps of sequence_length tokens and notes where each sample begins.
+/// Walks the concatenated documents in steps of sequence_length tokens and notes where each sample
+/// begins.
 template <class T>
-std::vector<T> build_sample_index(const GptIndexInput& input, const std::vector<std::int32_t>& documents, std::int64_t samples) {
+std::vector<T> build_sample_index(const GptIndexInput& input,
+                                  const std::vector<std::int32_t>& documents,
+                                  std::int64_t samples) {
   const std::int64_t extra = input.add_extra_token ? 1 : 0;
   std::vector<T> index(static_cast<std::size_t>(2 * (samples + 1)));
   std::size_t position = 0;
@@ -32,7 +38,8 @@ std::vector<T> build_sample_index(const GptIndexInput& input, const std::vector<
   for (std::int64_t sample = 1; sample <= samples; ++sample) {
     std::int64_t remaining = input.sequence_length + extra;
     while (remaining != 0) {
-      const std::int64_t length = input.lengths[static_cast<std::size_t>(documents[position])] - offset;
+      const std::int64_t length =
+          input.lengths[static_cast<std::size_t>(documents[position])] - offset;
       remaining -= length;
       if (remaining <= 0) {
         offset += remaining + length - extra;
@@ -65,22 +72,28 @@ NpyArray build_shuffle_index(std::int64_t first, std::int64_t total, RandomState
 EpochPlan plan_epochs(const GptIndexInput& input) {
   const std::int64_t extra = input.add_extra_token ? 1 : 0, sequence = input.sequence_length;
   EpochPlan plan;
-  for (std::int64_t i = input.begin; i < input.end; ++i) plan.tokens_per_epoch += input.lengths[static_cast<std::size_t>(i)];
+  for (std::int64_t i = input.begin; i < input.end; ++i)
+    plan.tokens_per_epoch += input.lengths[static_cast<std::size_t>(i)];
   if (input.num_samples) {
     MEGATRON_CHECK(plan.tokens_per_epoch > 0, "epochs of a split without tokens");
     const std::int64_t requested = *input.num_samples * sequence + extra;
-    plan.num_epochs = std::max<std::int64_t>(1, (requested + plan.tokens_per_epoch - 1) / plan.tokens_per_epoch);
+    plan.num_epochs =
+        std::max<std::int64_t>(1, (requested + plan.tokens_per_epoch - 1) / plan.tokens_per_epoch);
   }
   if (plan.num_epochs > 1) {
-    plan.samples_before_final_epoch = ((plan.num_epochs - 1) * plan.tokens_per_epoch - extra) / sequence;
+    plan.samples_before_final_epoch =
+        ((plan.num_epochs - 1) * plan.tokens_per_epoch - extra) / sequence;
     const std::int64_t from_final_epoch = *input.num_samples - plan.samples_before_final_epoch;
     const std::int64_t per_epoch = (plan.tokens_per_epoch - extra) / sequence;
-    plan.separate_final_epoch = from_final_epoch < static_cast<std::int64_t>(0.80 * static_cast<double>(per_epoch));
+    plan.separate_final_epoch =
+        from_final_epoch < static_cast<std::int64_t>(0.80 * static_cast<double>(per_epoch));
   }
-  const std::int64_t tokens = std::max<std::int64_t>(0, plan.num_epochs * plan.tokens_per_epoch - extra);
+  const std::int64_t tokens =
+      std::max<std::int64_t>(0, plan.num_epochs * plan.tokens_per_epoch - extra);
   plan.total_samples = tokens / sequence;
   if (!input.drop_last_partial_sequence)  // megatron-core divides in single precision
-    plan.total_samples = static_cast<std::int64_t>(std::ceil(static_cast<float>(tokens) / static_cast<float>(sequence)));
+    plan.total_samples = static_cast<std::int64_t>(
+        std::ceil(static_cast<float>(tokens) / static_cast<float>(sequence)));
   return plan;
 }
 
@@ -92,16 +105,21 @@ GptIndex build_gpt_index(const GptIndexInput& input) {
   GptIndex index;
   constexpr std::int64_t kInt32Max = std::numeric_limits<std::int32_t>::max();
   if (static_cast<std::int64_t>(documents.size()) <= kInt32Max) {
-    index.sample_index = NpyArray(build_sample_index<std::int32_t>(input, documents, plan.total_samples), 2);
+    index.sample_index =
+        NpyArray(build_sample_index<std::int32_t>(input, documents, plan.total_samples), 2);
   } else {
-    index.sample_index = NpyArray(build_sample_index<std::int64_t>(input, documents, plan.total_samples), 2);
+    index.sample_index =
+        NpyArray(build_sample_index<std::int64_t>(input, documents, plan.total_samples), 2);
   }
   index.document_index = NpyArray(std::move(documents));
 
-  const std::int64_t first = plan.separate_final_epoch ? plan.samples_before_final_epoch : plan.total_samples;
-  const bool wide = plan.total_samples >= std::int64_t{std::numeric_limits<std::uint32_t>::max()} - 1;
-  index.shuffle_index = wide ? build_shuffle_index<std::int64_t>(first, plan.total_samples, random)
-                             : build_shuffle_index<std::uint32_t>(first, plan.total_samples, random);
+  const std::int64_t first =
+      plan.separate_final_epoch ? plan.samples_before_final_epoch : plan.total_samples;
+  const bool wide =
+      plan.total_samples >= std::int64_t{std::numeric_limits<std::uint32_t>::max()} - 1;
+  index.shuffle_index = wide
+                            ? build_shuffle_index<std::int64_t>(first, plan.total_samples, random)
+                            : build_shuffle_index<std::uint32_t>(first, plan.total_samples, random);
   return index;
 }
 

@@ -1,5 +1,6 @@
-// The three indices that put a corpus into training order, as pure functions: documents shuffled over epochs, samples cut from their
-// concatenation, samples shuffled. Same numbers as megatron-core's GPTDataset for the same seed.
+// The three indices that put a corpus into training order, as pure functions: documents shuffled
+// over epochs, samples cut from their concatenation, samples shuffled. Same numbers as
+// megatron-core's GPTDataset for the same seed.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 namespace megatron {
 
 struct GptIndexInput {
-  UnalignedView<std::int32_t> lengths;         ///< tokens of every sequence of the source
+  UnalignedView<std::int32_t> lengths;      ///< tokens of every sequence of the source
   std::int64_t begin = 0, end = 0;          ///< the sequences of this split
   std::optional<std::int64_t> num_samples;  ///< nothing: one epoch
   std::int64_t sequence_length = 0;
@@ -35,8 +36,10 @@ EpochPlan plan_epochs(const GptIndexInput& input);
 
 struct GptIndex {
   NpyArray document_index;  ///< int32 [documents × epochs]: sequence numbers in reading order
-  NpyArray sample_index;    ///< int32 or int64 [samples + 1, 2]: position in document_index, offset in that sequence
-  NpyArray shuffle_index;   ///< uint32 or int64 [samples]: sample number at each position of training
+  NpyArray sample_index;    ///< int32 or int64 [samples + 1, 2]: position in document_index, offset
+                            ///< in that sequence
+  NpyArray
+      shuffle_index;  ///< uint32 or int64 [samples]: sample number at each position of training
 };
 
 GptIndex build_gpt_index(const GptIndexInput& input);

@@ -12,7 +12,8 @@ namespace megatron {
 namespace {
 
 fs::path path_to(const IndexCacheEntry& entry, const std::string& affix) {
-  return entry.folder / (md5_hex(entry.description) + "-" + entry.class_name + "-" + entry.split + "-" + affix);
+  return entry.folder /
+         (md5_hex(entry.description) + "-" + entry.class_name + "-" + entry.split + "-" + affix);
 }
 
 bool is_current(const IndexCacheEntry& entry) {
@@ -21,16 +22,19 @@ bool is_current(const IndexCacheEntry& entry) {
   if (code) return false;
   for (const fs::path& source : entry.sources) {
     const auto changed = fs::last_write_time(source, code);
-    if (code || changed >= built) return false;  // the clock of files ticks in milliseconds: a tie may hide a change
+    if (code || changed >= built)
+      return false;  // the clock of files ticks in milliseconds: a tie may hide a change
   }
   return true;
 }
 
-std::optional<IndexArrays> try_load(const IndexCacheEntry& entry, const std::function<bool(const IndexArrays&)>& accept) {
+std::optional<IndexArrays> try_load(const IndexCacheEntry& entry,
+                                    const std::function<bool(const IndexArrays&)>& accept) {
   if (!is_current(entry)) return std::nullopt;
   IndexArrays arrays;
   try {
-    for (const std::string& name : entry.array_names) arrays.push_back(NpyArray::load(path_to(entry, name + ".npy")));
+    for (const std::string& name : entry.array_names)
+      arrays.push_back(NpyArray::load(path_to(entry, name + ".npy")));
   } catch (const UserError&) {
     return std::nullopt;  // absent or broken: built again
   }
@@ -41,7 +45,8 @@ std::optional<IndexArrays> try_load(const IndexCacheEntry& entry, const std::fun
 /// Writes under a name of its own, then renames: readers see a whole file or none.
 void store(const fs::path& path, const std::function<void(const fs::path&)>& write) {
   static std::atomic<unsigned> counter{0};
-  const fs::path temporary = path.string() + ".tmp." + std::to_string(::getpid()) + "." + std::to_string(counter++);
+  const fs::path temporary =
+      path.string() + ".tmp." + std::to_string(::getpid()) + "." + std::to_string(counter++);
   try {
     write(temporary);
     fs::rename(temporary, path);
@@ -54,7 +59,8 @@ void store(const fs::path& path, const std::function<void(const fs::path&)>& wri
 
 void store_entry(const IndexCacheEntry& entry, const IndexArrays& arrays) {
   for (std::size_t i = 0; i < arrays.size(); ++i)
-    store(path_to(entry, entry.array_names[i] + ".npy"), [&](const fs::path& path) { arrays[i].save(path); });
+    store(path_to(entry, entry.array_names[i] + ".npy"),
+          [&](const fs::path& path) { arrays[i].save(path); });
   store(path_to(entry, "description.txt"), [&](const fs::path& path) {
     FileWriter writer(path);
     writer.write(entry.description);
@@ -64,13 +70,15 @@ void store_entry(const IndexCacheEntry& entry, const IndexArrays& arrays) {
 
 }  // namespace
 
-IndexArrays load_or_build(const IndexCacheEntry& entry, const std::function<IndexArrays()>& build, const std::function<bool(const IndexArrays&)>& accept,
-                     std::vector<std::string>& warnings) {
+IndexArrays load_or_build(const IndexCacheEntry& entry, const std::function<IndexArrays()>& build,
+                          const std::function<bool(const IndexArrays&)>& accept,
+                          std::vector<std::string>& warnings) {
   if (entry.folder.empty()) return build();
   if (auto arrays = try_load(entry, accept)) return *std::move(arrays);
 
   const auto warn = [&](const std::string& reason) {
-    warnings.push_back("the sample order is kept in memory, as " + entry.folder.string() + " cannot be written (" + reason +
+    warnings.push_back("the sample order is kept in memory, as " + entry.folder.string() +
+                       " cannot be written (" + reason +
                        "); --data-cache-path chooses another folder");
   };
   std::optional<FileLock> lock;

@@ -23,8 +23,15 @@ struct TokenDtypeInfo {
   std::string_view name;
   std::size_t size;
 };
-constexpr std::array<TokenDtypeInfo, 9> kTypes = {
-    {{"", 0}, {"uint8", 1}, {"int8", 1}, {"int16", 2}, {"int32", 4}, {"int64", 8}, {"float64", 8}, {"float32", 4}, {"uint16", 2}}};
+constexpr std::array<TokenDtypeInfo, 9> kTypes = {{{"", 0},
+                                                   {"uint8", 1},
+                                                   {"int8", 1},
+                                                   {"int16", 2},
+                                                   {"int32", 4},
+                                                   {"int64", 8},
+                                                   {"float64", 8},
+                                                   {"float32", 4},
+                                                   {"uint16", 2}}};
 
 template <class T>
 T load(const std::byte* data) {
@@ -35,7 +42,8 @@ T load(const std::byte* data) {
 
 template <class T>
 void convert(const std::byte* data, std::span<std::int64_t> tokens) {
-  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int64_t>(load<T>(data + i * sizeof(T)));
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = static_cast<std::int64_t>(load<T>(data + i * sizeof(T)));
 }
 
 /// False when a value is no token id (fractional, infinite or huge).
@@ -81,17 +89,25 @@ void require_files(const std::string& prefix) {
   for (const char* extension : {".idx", ".bin"}) {
     if (fs::exists(prefix + extension)) continue;
     std::string fix = "give the path without .bin and .idx, as preprocess-data printed it";
-    if (fs::exists(prefix + "_text_document.idx")) fix = "did you mean " + prefix + "_text_document?";
-    if (prefix.ends_with(".bin") || prefix.ends_with(".idx")) fix = "leave out the extension: " + prefix.substr(0, prefix.size() - 4);
+    if (fs::exists(prefix + "_text_document.idx"))
+      fix = "did you mean " + prefix + "_text_document?";
+    if (prefix.ends_with(".bin") || prefix.ends_with(".idx"))
+      fix = "leave out the extension: " + prefix.substr(0, prefix.size() - 4);
     throw UserError({"dataset " + prefix + ": there is no file " + prefix + extension, "", fix});
   }
 }
 
 }  // namespace
 
-std::size_t token_dtype_size(TokenDtype type) { return kTypes[static_cast<std::size_t>(type)].size; }
-std::string_view token_dtype_name(TokenDtype type) { return kTypes[static_cast<std::size_t>(type)].name; }
-TokenDtype optimal_token_dtype(std::int64_t vocab_size) { return vocab_size < 65500 ? TokenDtype::uint16 : TokenDtype::int32; }
+std::size_t token_dtype_size(TokenDtype type) {
+  return kTypes[static_cast<std::size_t>(type)].size;
+}
+std::string_view token_dtype_name(TokenDtype type) {
+  return kTypes[static_cast<std::size_t>(type)].name;
+}
+TokenDtype optimal_token_dtype(std::int64_t vocab_size) {
+  return vocab_size < 65500 ? TokenDtype::uint16 : TokenDtype::int32;
+}
 
 IndexedDataset::IndexedDataset(std::string prefix, IndexedDatasetOptions options)
     : prefix_(std::move(prefix)), partial_(options.partial) {
@@ -106,7 +122,8 @@ IndexedDataset::~IndexedDataset() {
 }
 
 void IndexedDataset::throw_damaged_index(const std::string& what, const std::string& got) const {
-  throw UserError({prefix_ + ".idx: " + what, got, "copy the dataset again, or make it again with preprocess-data"});
+  throw UserError({prefix_ + ".idx: " + what, got,
+                   "copy the dataset again, or make it again with preprocess-data"});
 }
 
 void IndexedDataset::open_bin(bool mmap) {
@@ -118,29 +135,40 @@ void IndexedDataset::open_bin(bool mmap) {
   }
   bin_size_ = fs::file_size(path);
   bin_descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (bin_descriptor_ < 0) throw UserError({"cannot open " + path, std::strerror(errno), "check the permissions"});
+  if (bin_descriptor_ < 0)
+    throw UserError({"cannot open " + path, std::strerror(errno), "check the permissions"});
 }
 
 void IndexedDataset::parse_index(bool multimodal) {
   const std::byte* data = index_.data();
   const std::size_t size = index_.size();
-  if (size < kHeaderSize) throw_damaged_index("truncated header", std::to_string(size) + " bytes instead of " + std::to_string(kHeaderSize));
-  if (std::memcmp(data, kMagic.data(), kMagic.size()) != 0) throw_damaged_index("does not start with MMIDIDX: not an index of a Megatron dataset");
-  if (const auto version = load<std::uint64_t>(data + 9); version != 1) throw_damaged_index("field 'version' must be 1", "got " + std::to_string(version));
+  if (size < kHeaderSize)
+    throw_damaged_index("truncated header",
+                        std::to_string(size) + " bytes instead of " + std::to_string(kHeaderSize));
+  if (std::memcmp(data, kMagic.data(), kMagic.size()) != 0)
+    throw_damaged_index("does not start with MMIDIDX: not an index of a Megatron dataset");
+  if (const auto version = load<std::uint64_t>(data + 9); version != 1)
+    throw_damaged_index("field 'version' must be 1", "got " + std::to_string(version));
   const auto code = load<std::uint8_t>(data + 17);
-  if (code < 1 || code > 8) throw_damaged_index("field 'dtype' must be a code from 1 to 8", "got " + std::to_string(code));
+  if (code < 1 || code > 8)
+    throw_damaged_index("field 'dtype' must be a code from 1 to 8", "got " + std::to_string(code));
   type_ = static_cast<TokenDtype>(code);
 
   const auto sequences = load<std::uint64_t>(data + 18), documents = load<std::uint64_t>(data + 26);
   const std::size_t body = size - kHeaderSize;
-  if (sequences > body / 12) throw_damaged_index("truncated: field 'sequence_count' needs more bytes than the file has", "got " + std::to_string(sequences));
+  if (sequences > body / 12)
+    throw_damaged_index("truncated: field 'sequence_count' needs more bytes than the file has",
+                        "got " + std::to_string(sequences));
   if (documents > (body - 12 * sequences) / 8)
-    throw_damaged_index("truncated: field 'document_count' needs more bytes than the file has", "got " + std::to_string(documents));
+    throw_damaged_index("truncated: field 'document_count' needs more bytes than the file has",
+                        "got " + std::to_string(documents));
   if (documents == 0) throw_damaged_index("field 'document_count' must be at least 1", "got 0");
   const std::size_t rest = body - 12 * sequences - 8 * documents;
   if (multimodal ? rest != sequences : rest != 0 && rest != sequences)
-    throw_damaged_index(multimodal ? "a multimodal index needs one mode byte per sequence" : "bytes follow the end of the index",
-           std::to_string(rest) + " bytes for " + std::to_string(sequences) + " sequences");
+    throw_damaged_index(
+        multimodal ? "a multimodal index needs one mode byte per sequence"
+                   : "bytes follow the end of the index",
+        std::to_string(rest) + " bytes for " + std::to_string(sequences) + " sequences");
 
   data += kHeaderSize;
   lengths_ = {data, sequences};
@@ -154,22 +182,28 @@ void IndexedDataset::parse_index(bool multimodal) {
 /// The entry's tokens lie inside the .bin file, and begin where a token can begin.
 void IndexedDataset::check_sequence(std::int64_t sequence) const {
   const std::int64_t length = lengths_[sequence], pointer = pointers_[sequence];
-  if (length < 0) throw_damaged_index("the length of sequence " + std::to_string(sequence) + " is negative", "got " + std::to_string(length));
-  if (pointer < 0) throw_damaged_index("the pointer of sequence " + std::to_string(sequence) + " is negative", "got " + std::to_string(pointer));
+  if (length < 0)
+    throw_damaged_index("the length of sequence " + std::to_string(sequence) + " is negative",
+                        "got " + std::to_string(length));
+  if (pointer < 0)
+    throw_damaged_index("the pointer of sequence " + std::to_string(sequence) + " is negative",
+                        "got " + std::to_string(pointer));
   const std::uint64_t bytes = static_cast<std::uint64_t>(length) * token_dtype_size(type_);
   if (bytes > bin_size_ || static_cast<std::uint64_t>(pointer) > bin_size_ - bytes)
-    throw_damaged_index("sequence " + std::to_string(sequence) + " lies outside " + prefix_ + ".bin",
-           "bytes " + std::to_string(pointer) + " + " + std::to_string(bytes) + " of " + std::to_string(bin_size_) +
-               "; one of the two files is truncated or foreign");
+    throw_damaged_index(
+        "sequence " + std::to_string(sequence) + " lies outside " + prefix_ + ".bin",
+        "bytes " + std::to_string(pointer) + " + " + std::to_string(bytes) + " of " +
+            std::to_string(bin_size_) + "; one of the two files is truncated or foreign");
   if (static_cast<std::uint64_t>(pointer) % token_dtype_size(type_) != 0)
-    throw_damaged_index("the pointer of sequence " + std::to_string(sequence) + " is no multiple of the " +
-               std::to_string(token_dtype_size(type_)) + " bytes of " +
-               std::string(token_dtype_name(type_)),
-           "got " + std::to_string(pointer));
+    throw_damaged_index("the pointer of sequence " + std::to_string(sequence) +
+                            " is no multiple of the " + std::to_string(token_dtype_size(type_)) +
+                            " bytes of " + std::string(token_dtype_name(type_)),
+                        "got " + std::to_string(pointer));
 }
 
 std::int64_t IndexedDataset::end_of(std::int64_t sequence) const {
-  return pointers_[sequence] + lengths_[sequence] * static_cast<std::int64_t>(token_dtype_size(type_));
+  return pointers_[sequence] +
+         lengths_[sequence] * static_cast<std::int64_t>(token_dtype_size(type_));
 }
 
 /// What shows without a pass over the index. Preprocessing and merging write the sequences in
@@ -219,8 +253,9 @@ void IndexedDataset::check_overlaps() const {
   for (std::size_t i = 1; i < order.size(); ++i) {
     const std::int64_t before = order[i - 1], after = order[i];
     if (pointers_[after] >= end_of(before)) continue;
-    throw_damaged_index("sequences " + std::to_string(before) + " and " + std::to_string(after) + " overlap",
-           place(before) + " and " + place(after) + " of " + prefix_ + ".bin");
+    throw_damaged_index(
+        "sequences " + std::to_string(before) + " and " + std::to_string(after) + " overlap",
+        place(before) + " and " + place(after) + " of " + prefix_ + ".bin");
   }
 }
 
@@ -239,11 +274,12 @@ void IndexedDataset::check_coverage(std::int64_t covered) const {
 void IndexedDataset::check_document_ends() const {
   const std::int64_t last = num_documents();
   if (document_indices_[0] != 0)
-    throw_damaged_index("the first document index must be 0", "got " + std::to_string(document_indices_[0]));
+    throw_damaged_index("the first document index must be 0",
+                        "got " + std::to_string(document_indices_[0]));
   if (document_indices_[last] != num_sequences())
     throw_damaged_index("the last document index must be the number of sequences, " +
-               std::to_string(num_sequences()),
-           "got " + std::to_string(document_indices_[last]));
+                            std::to_string(num_sequences()),
+                        "got " + std::to_string(document_indices_[last]));
 }
 
 void IndexedDataset::check_documents() const {
@@ -251,9 +287,9 @@ void IndexedDataset::check_documents() const {
   for (std::int64_t document = 0; document < last; ++document) {
     const std::int64_t begin = document_indices_[document], end = document_indices_[document + 1];
     if (end < begin)
-      throw_damaged_index("document indices must not decrease", "entry " + std::to_string(document + 1) +
-                                                       " is " + std::to_string(end) + " after " +
-                                                       std::to_string(begin));
+      throw_damaged_index("document indices must not decrease",
+                          "entry " + std::to_string(document + 1) + " is " + std::to_string(end) +
+                              " after " + std::to_string(begin));
   }
 }
 
@@ -264,29 +300,36 @@ std::int64_t IndexedDataset::num_tokens() const {
 }
 
 void IndexedDataset::read_bytes(std::uint64_t offset, std::span<std::byte> bytes) const {
-  MEGATRON_CHECK(bytes.size() <= bin_size_ && offset <= bin_size_ - bytes.size(), "read outside ", prefix_, ".bin");
+  MEGATRON_CHECK(bytes.size() <= bin_size_ && offset <= bin_size_ - bytes.size(), "read outside ",
+                 prefix_, ".bin");
   if (bin_descriptor_ < 0) {
     if (!bytes.empty()) std::memcpy(bytes.data(), bin_.data() + offset, bytes.size());
     return;
   }
   while (!bytes.empty()) {
-    const ssize_t count = ::pread(bin_descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    const ssize_t count =
+        ::pread(bin_descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) throw UserError({"cannot read " + prefix_ + ".bin", count < 0 ? std::strerror(errno) : "the file became shorter", ""});
+    if (count <= 0)
+      throw UserError({"cannot read " + prefix_ + ".bin",
+                       count < 0 ? std::strerror(errno) : "the file became shorter", ""});
     offset += static_cast<std::uint64_t>(count);
     bytes = bytes.subspan(static_cast<std::size_t>(count));
   }
 }
 
-void IndexedDataset::read(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> tokens) const {
+void IndexedDataset::read(std::int64_t sequence, std::int64_t offset,
+                          std::span<std::int64_t> tokens) const {
   if (tokens.empty()) return;
-  MEGATRON_CHECK(sequence >= 0 && sequence < num_sequences(), "sequence ", sequence, " of ", num_sequences(), " in ", prefix_);
+  MEGATRON_CHECK(sequence >= 0 && sequence < num_sequences(), "sequence ", sequence, " of ",
+                 num_sequences(), " in ", prefix_);
   check_sequence(sequence);
   const std::int64_t length = lengths_[sequence];
-  MEGATRON_CHECK(offset >= 0 && offset <= length && std::int64_t(tokens.size()) <= length - offset, "sequence ", sequence, " of ", prefix_, " has ",
-                 length, " tokens");
+  MEGATRON_CHECK(offset >= 0 && offset <= length && std::int64_t(tokens.size()) <= length - offset,
+                 "sequence ", sequence, " of ", prefix_, " has ", length, " tokens");
   const std::size_t size = token_dtype_size(type_);
-  const std::uint64_t position = static_cast<std::uint64_t>(pointers_[sequence]) + static_cast<std::uint64_t>(offset) * size;
+  const std::uint64_t position =
+      static_cast<std::uint64_t>(pointers_[sequence]) + static_cast<std::uint64_t>(offset) * size;
   bool whole = true;
   if (bin_descriptor_ < 0) {
     whole = convert(type_, bin_.data() + position, tokens);
@@ -296,9 +339,9 @@ void IndexedDataset::read(std::int64_t sequence, std::int64_t offset, std::span<
     whole = convert(type_, bytes.data(), tokens);
   }
   if (!whole)
-    throw UserError(
-        {prefix_ + ".bin: sequence " + std::to_string(sequence) + " holds " + std::string(token_dtype_name(type_)) + " values that are no token ids",
-         "", ""});
+    throw UserError({prefix_ + ".bin: sequence " + std::to_string(sequence) + " holds " +
+                         std::string(token_dtype_name(type_)) + " values that are no token ids",
+                     "", ""});
 }
 
 }  // namespace megatron

@@ -1,5 +1,5 @@
-// Token sequences on disk in Megatron's format: `prefix.bin` holds the tokens back to back, `prefix.idx` their lengths, byte offsets and
-// documents. Format: docs/formats/indexed_dataset.md.
+// Token sequences on disk in Megatron's format: `prefix.bin` holds the tokens back to back,
+// `prefix.idx` their lengths, byte offsets and documents. Format: docs/formats/indexed_dataset.md.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,16 @@
 namespace megatron {
 
 /// Element types with their codes in the .idx header.
-enum class TokenDtype : std::uint8_t { uint8 = 1, int8 = 2, int16 = 3, int32 = 4, int64 = 5, float64 = 6, float32 = 7, uint16 = 8 };
+enum class TokenDtype : std::uint8_t {
+  uint8 = 1,
+  int8 = 2,
+  int16 = 3,
+  int32 = 4,
+  int64 = 5,
+  float64 = 6,
+  float32 = 7,
+  uint16 = 8
+};
 
 std::size_t token_dtype_size(TokenDtype type);
 std::string_view token_dtype_name(TokenDtype type);
@@ -44,7 +53,9 @@ class IndexedDataset : public TokenSource {
 
   TokenDtype type() const { return type_; }
   std::int64_t num_sequences() const { return static_cast<std::int64_t>(lengths_.size()); }
-  std::int64_t num_documents() const { return static_cast<std::int64_t>(document_indices_.size()) - 1; }
+  std::int64_t num_documents() const {
+    return static_cast<std::int64_t>(document_indices_.size()) - 1;
+  }
   /// The sum of all lengths; reads the whole index.
   std::int64_t num_tokens() const;
   /// Byte offset of every sequence in the .bin file.

@@ -17,8 +17,11 @@ void write_as(FileWriter& writer, std::span<const std::int32_t> tokens, const st
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     values[i] = static_cast<T>(tokens[i]);
     if (static_cast<double>(values[i]) != static_cast<double>(tokens[i]))
-      throw UserError({"dataset " + prefix + ": token id " + std::to_string(tokens[i]) + " does not fit the element type", "",
-                       "the tokenizer's vocabulary size decides the type (uint16 below 65500 ids, else int32): check --vocab-size"});
+      throw UserError({"dataset " + prefix + ": token id " + std::to_string(tokens[i]) +
+                           " does not fit the element type",
+                       "",
+                       "the tokenizer's vocabulary size decides the type (uint16 below 65500 ids, "
+                       "else int32): check --vocab-size"});
   }
   writer.write_values(std::span<const T>(values));
 }
@@ -37,8 +40,12 @@ void rename_into_place(const std::string& from, const std::string& to) {
 }  // namespace
 
 IndexedDatasetBuilder::IndexedDatasetBuilder(std::string prefix, TokenDtype type, bool multimodal)
-    : prefix_(std::move(prefix)), temporary_(prefix_ + ".tmp." + std::to_string(::getpid())), type_(type), multimodal_(multimodal) {
-  if (const fs::path folder = fs::path(prefix_).parent_path(); !folder.empty()) megatron::create_directories(folder);
+    : prefix_(std::move(prefix)),
+      temporary_(prefix_ + ".tmp." + std::to_string(::getpid())),
+      type_(type),
+      multimodal_(multimodal) {
+  if (const fs::path folder = fs::path(prefix_).parent_path(); !folder.empty())
+    megatron::create_directories(folder);
   bin_ = std::make_unique<FileWriter>(temporary_ + ".bin");
 }
 
@@ -71,10 +78,13 @@ void IndexedDatasetBuilder::write_tokens(std::span<const std::int32_t> tokens) {
   }
 }
 
-void IndexedDatasetBuilder::add_document(std::span<const std::int32_t> tokens, std::span<const std::int32_t> lengths,
+void IndexedDatasetBuilder::add_document(std::span<const std::int32_t> tokens,
+                                         std::span<const std::int32_t> lengths,
                                          std::span<const std::int8_t> modes) {
-  MEGATRON_CHECK(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}) == tokens.size(), "lengths of a document's sequences");
-  MEGATRON_CHECK(modes.empty() || (multimodal_ && modes.size() == lengths.size()), "modes of a document's sequences");
+  MEGATRON_CHECK(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}) == tokens.size(),
+                 "lengths of a document's sequences");
+  MEGATRON_CHECK(modes.empty() || (multimodal_ && modes.size() == lengths.size()),
+                 "modes of a document's sequences");
   write_tokens(tokens);
   num_tokens_ += static_cast<std::int64_t>(tokens.size());
   lengths_.insert(lengths_.end(), lengths.begin(), lengths.end());
@@ -85,11 +95,13 @@ void IndexedDatasetBuilder::add_document(std::span<const std::int32_t> tokens, s
 
 void IndexedDatasetBuilder::add_dataset(const IndexedDataset& dataset) {
   if (dataset.type() != type_)
-    throw UserError({"dataset " + dataset.name() + ": element type " + std::string(token_dtype_name(dataset.type())) + " differs from " +
+    throw UserError({"dataset " + dataset.name() + ": element type " +
+                         std::string(token_dtype_name(dataset.type())) + " differs from " +
                          std::string(token_dtype_name(type_)) + " of the datasets before it",
                      "", "make all parts with the same tokenizer"});
   if (multimodal_ && dataset.num_sequences() > 0 && dataset.sequence_modes().size() == 0)
-    throw UserError({"dataset " + dataset.name() + ": has no sequence modes", "", "leave out --multimodal"});
+    throw UserError(
+        {"dataset " + dataset.name() + ": has no sequence modes", "", "leave out --multimodal"});
   dataset.check();
   const std::int64_t first = num_sequences();
   std::vector<std::byte> bytes;
@@ -128,7 +140,8 @@ void IndexedDatasetBuilder::finalize() {
   bin_->close(/*sync=*/true);
   write_index(temporary_ + ".idx");
   std::error_code ignored;
-  fs::remove(prefix_ + ".idx", ignored);  // readers see no dataset rather than an old index beside new tokens
+  fs::remove(prefix_ + ".idx",
+             ignored);  // readers see no dataset rather than an old index beside new tokens
   rename_into_place(temporary_ + ".bin", prefix_ + ".bin");
   rename_into_place(temporary_ + ".idx", prefix_ + ".idx");
   finalized_ = true;

@@ -1,5 +1,5 @@
-// Writes `prefix.{bin,idx}` in Megatron's format, token by token or by joining whole datasets. Nothing appears under the final names
-// before finalize().
+// Writes `prefix.{bin,idx}` in Megatron's format, token by token or by joining whole datasets.
+// Nothing appears under the final names before finalize().
 #pragma once
 
 #include <cstdint>
@@ -21,15 +21,19 @@ class IndexedDatasetBuilder {
   /// Removes the temporary files when finalize() was not reached.
   ~IndexedDatasetBuilder();
 
-  /// Appends one document whose sequences have the given lengths (none for an empty document). A UserError when an id does not fit the type.
-  void add_document(std::span<const std::int32_t> tokens, std::span<const std::int32_t> lengths, std::span<const std::int8_t> modes = {});
+  /// Appends one document whose sequences have the given lengths (none for an empty document). A
+  /// UserError when an id does not fit the type.
+  void add_document(std::span<const std::int32_t> tokens, std::span<const std::int32_t> lengths,
+                    std::span<const std::int8_t> modes = {});
   /// Appends all of another dataset of the same type.
   void add_dataset(const IndexedDataset& dataset);
   /// Writes the index and renames both files into place.
   void finalize();
 
   std::int64_t num_sequences() const { return static_cast<std::int64_t>(lengths_.size()); }
-  std::int64_t num_documents() const { return static_cast<std::int64_t>(document_indices_.size()) - 1; }
+  std::int64_t num_documents() const {
+    return static_cast<std::int64_t>(document_indices_.size()) - 1;
+  }
   std::int64_t num_tokens() const { return num_tokens_; }
 
  private:

@@ -18,20 +18,25 @@ struct JsonLineParser::Simd {
   simdjson::dom::parser parser;
 };
 
-JsonLineParser::JsonLineParser(std::vector<std::string> keys) : simd_(std::make_unique<Simd>()), keys_(std::move(keys)), texts_(keys_.size()) {}
+JsonLineParser::JsonLineParser(std::vector<std::string> keys)
+    : simd_(std::make_unique<Simd>()), keys_(std::move(keys)), texts_(keys_.size()) {}
 JsonLineParser::~JsonLineParser() = default;
 
-void JsonLineParser::refuse(const std::string& what, const std::string& source, const std::string& fix) const {
+void JsonLineParser::refuse(const std::string& what, const std::string& source,
+                            const std::string& fix) const {
   throw UserError({source + ": " + what, "", fix});
 }
 
 void JsonLineParser::require_all(const std::vector<bool>& found, const std::string& source) const {
   for (std::size_t i = 0; i < keys_.size(); ++i) {
-    if (!found[i]) refuse("no field '" + keys_[i] + "'", source, "name the field that holds the text with --json-keys");
+    if (!found[i])
+      refuse("no field '" + keys_[i] + "'", source,
+             "name the field that holds the text with --json-keys");
   }
 }
 
-const std::vector<std::vector<std::string_view>>& JsonLineParser::parse(std::string_view line, const std::string& source) {
+const std::vector<std::vector<std::string_view>>& JsonLineParser::parse(std::string_view line,
+                                                                        const std::string& source) {
   for (auto& texts : texts_) texts.clear();
   owned_.clear();
   replaced_.clear();
@@ -63,7 +68,8 @@ const std::vector<std::vector<std::string_view>>& JsonLineParser::parse(std::str
       texts_[index].push_back(text);
     } else if (!value.get(list)) {
       for (const auto& item : list) {
-        if (item.get(text)) refuse("field '" + *key + "' must be a string or a list of strings", source);
+        if (item.get(text))
+          refuse("field '" + *key + "' must be a string or a list of strings", source);
         texts_[index].push_back(text);
       }
     } else {
@@ -75,7 +81,8 @@ const std::vector<std::vector<std::string_view>>& JsonLineParser::parse(std::str
 }
 
 /// The slow way, for what simdjson refuses and JSON allows: integers beyond 64 bits, deep nesting.
-void JsonLineParser::parse_with_nlohmann(std::string_view line, const std::string& source, const std::string& reason) {
+void JsonLineParser::parse_with_nlohmann(std::string_view line, const std::string& source,
+                                         const std::string& reason) {
   const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (object.is_discarded()) refuse("not valid JSON: " + reason, source, "mend or remove the line");
   if (!object.is_object()) refuse("expected a JSON object", source);
@@ -86,7 +93,8 @@ void JsonLineParser::parse_with_nlohmann(std::string_view line, const std::strin
     found[i] = true;
     const Json list = member->is_array() ? *member : Json::array({*member});
     for (const Json& item : list) {
-      if (!item.is_string()) refuse("field '" + keys_[i] + "' must be a string or a list of strings", source);
+      if (!item.is_string())
+        refuse("field '" + keys_[i] + "' must be a string or a list of strings", source);
       owned_.push_back(std::make_unique<std::string>(item.get<std::string>()));
       texts_[i].push_back(*owned_.back());
     }

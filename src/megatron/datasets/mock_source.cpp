@@ -10,12 +10,15 @@ MockTokenSource::MockTokenSource(std::int64_t vocab_size, std::int64_t eod)
   MEGATRON_CHECK(vocab_size > 0, "mock data needs a vocabulary");
 }
 
-UnalignedView<std::int32_t> MockTokenSource::sequence_lengths() const { return {reinterpret_cast<const std::byte*>(lengths_.data()), lengths_.size()}; }
+UnalignedView<std::int32_t> MockTokenSource::sequence_lengths() const {
+  return {reinterpret_cast<const std::byte*>(lengths_.data()), lengths_.size()};
+}
 
-void MockTokenSource::read(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> tokens) const {
+void MockTokenSource::read(std::int64_t sequence, std::int64_t offset,
+                           std::span<std::int64_t> tokens) const {
   const std::int64_t length = lengths_.at(static_cast<std::size_t>(sequence));
-  MEGATRON_CHECK(offset >= 0 && offset + std::int64_t(tokens.size()) <= length, "mock sequence ", sequence, " ends before ", offset, "+",
-                 tokens.size());
+  MEGATRON_CHECK(offset >= 0 && offset + std::int64_t(tokens.size()) <= length, "mock sequence ",
+                 sequence, " ends before ", offset, "+", tokens.size());
   for (std::int64_t& token : tokens) {
     ++offset;
     token = offset == length ? eod_ : offset % vocab_size_;

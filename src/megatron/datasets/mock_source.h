@@ -1,4 +1,5 @@
-// Tokens without a corpus, as megatron-core's --mock-data: 100,000 sequences of lengths from numpy's default_rng(0).
+// Tokens without a corpus, as megatron-core's --mock-data: 100,000 sequences of lengths from
+// numpy's default_rng(0).
 #pragma once
 
 #include <vector>
@@ -13,7 +14,8 @@ class MockTokenSource : public TokenSource {
   MockTokenSource(std::int64_t vocab_size, std::int64_t eod);
   std::string name() const override { return "mock data"; }
   UnalignedView<std::int32_t> sequence_lengths() const override;
-  void read(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> tokens) const override;
+  void read(std::int64_t sequence, std::int64_t offset,
+            std::span<std::int64_t> tokens) const override;
 
  private:
   std::int64_t vocab_size_, eod_;

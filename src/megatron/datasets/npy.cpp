@@ -16,25 +16,32 @@ struct NpyTypeInfo {
   std::string_view description;
   std::int64_t size;
 };
-constexpr NpyTypeInfo kTypes[] = {{NpyType::int16, "<i2", 2}, {NpyType::int32, "<i4", 4}, {NpyType::int64, "<i8", 8}, {NpyType::uint32, "<u4", 4}};
+constexpr NpyTypeInfo kTypes[] = {{NpyType::int16, "<i2", 2},
+                                  {NpyType::int32, "<i4", 4},
+                                  {NpyType::int64, "<i8", 8},
+                                  {NpyType::uint32, "<u4", 4}};
 constexpr std::string_view kMagic("\x93NUMPY\x01\x00", 8);
 
 const NpyTypeInfo& facts(NpyType type) { return kTypes[static_cast<int>(type)]; }
 
-[[noreturn]] void broken(const fs::path& path, const std::string& what, const std::string& got = "") {
-  throw UserError({path.string() + ": " + what, got, "delete the file; index caches are built again"});
+[[noreturn]] void broken(const fs::path& path, const std::string& what,
+                         const std::string& got = "") {
+  throw UserError(
+      {path.string() + ": " + what, got, "delete the file; index caches are built again"});
 }
 
 /// The text of the value that follows 'key': in the header's Python dictionary.
 std::string_view header_value(std::string_view header, std::string_view key, const fs::path& path) {
   const std::string quoted = "'" + std::string(key) + "':";
   const auto found = header.find(quoted);
-  if (found == std::string_view::npos) broken(path, "header has no field '" + std::string(key) + "'");
+  if (found == std::string_view::npos)
+    broken(path, "header has no field '" + std::string(key) + "'");
   std::string_view rest = header.substr(found + quoted.size());
   while (!rest.empty() && rest.front() == ' ') rest.remove_prefix(1);
   const char closing = rest.starts_with('(') ? ')' : ',';
   const auto end = rest.find(closing);
-  if (end == std::string_view::npos) broken(path, "header field '" + std::string(key) + "' does not end");
+  if (end == std::string_view::npos)
+    broken(path, "header field '" + std::string(key) + "' does not end");
   return rest.substr(0, end);
 }
 
@@ -45,12 +52,14 @@ std::vector<std::int64_t> parse_shape(std::string_view text, const fs::path& pat
   while (!text.empty()) {
     std::int64_t extent = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), extent);
-    if (error != std::errc() || extent < 0) broken(path, "header field 'shape' is wrong", std::string(text));
+    if (error != std::errc() || extent < 0)
+      broken(path, "header field 'shape' is wrong", std::string(text));
     shape.push_back(extent);
     text.remove_prefix(static_cast<std::size_t>(end - text.data()));
     while (text.starts_with(',') || text.starts_with(' ')) text.remove_prefix(1);
   }
-  if (shape.empty() || shape.size() > 2) broken(path, "expected one or two dimensions", "got " + std::to_string(shape.size()));
+  if (shape.empty() || shape.size() > 2)
+    broken(path, "expected one or two dimensions", "got " + std::to_string(shape.size()));
   return shape;
 }
 
@@ -58,7 +67,8 @@ NpyType parse_type(std::string_view text, const fs::path& path) {
   for (const NpyTypeInfo& candidate : kTypes) {
     if (text == "'" + std::string(candidate.description) + "'") return candidate.type;
   }
-  broken(path, "header field 'descr' is not an integer type of an index", "got " + std::string(text));
+  broken(path, "header field 'descr' is not an integer type of an index",
+         "got " + std::string(text));
 }
 
 template <class T>
@@ -75,24 +85,37 @@ void NpyArray::take(std::vector<T> values, std::int64_t columns, NpyType type) {
   auto owned = std::make_shared<const std::vector<T>>(std::move(values));
   type_ = type;
   size_ = static_cast<std::int64_t>(owned->size());
-  shape_ = columns == 0 ? std::vector<std::int64_t>{size_} : std::vector<std::int64_t>{size_ / columns, columns};
+  shape_ = columns == 0 ? std::vector<std::int64_t>{size_}
+                        : std::vector<std::int64_t>{size_ / columns, columns};
   data_ = reinterpret_cast<const std::byte*>(owned->data());
   owner_ = std::move(owned);
 }
 
-NpyArray::NpyArray(std::vector<std::int16_t> values, std::int64_t columns) { take(std::move(values), columns, NpyType::int16); }
-NpyArray::NpyArray(std::vector<std::int32_t> values, std::int64_t columns) { take(std::move(values), columns, NpyType::int32); }
-NpyArray::NpyArray(std::vector<std::int64_t> values, std::int64_t columns) { take(std::move(values), columns, NpyType::int64); }
-NpyArray::NpyArray(std::vector<std::uint32_t> values, std::int64_t columns) { take(std::move(values), columns, NpyType::uint32); }
+NpyArray::NpyArray(std::vector<std::int16_t> values, std::int64_t columns) {
+  take(std::move(values), columns, NpyType::int16);
+}
+NpyArray::NpyArray(std::vector<std::int32_t> values, std::int64_t columns) {
+  take(std::move(values), columns, NpyType::int32);
+}
+NpyArray::NpyArray(std::vector<std::int64_t> values, std::int64_t columns) {
+  take(std::move(values), columns, NpyType::int64);
+}
+NpyArray::NpyArray(std::vector<std::uint32_t> values, std::int64_t columns) {
+  take(std::move(values), columns, NpyType::uint32);
+}
 
 NpyArray NpyArray::load(const fs::path& path) {
   auto file = std::make_shared<const MappedFile>(path);
   const std::string_view bytes(reinterpret_cast<const char*>(file->data()), file->size());
-  if (bytes.size() < 10 || !bytes.starts_with(kMagic)) broken(path, "not a NumPy array file of version 1.0");
-  const std::size_t header_size = static_cast<unsigned char>(bytes[8]) | static_cast<std::size_t>(static_cast<unsigned char>(bytes[9])) << 8;
+  if (bytes.size() < 10 || !bytes.starts_with(kMagic))
+    broken(path, "not a NumPy array file of version 1.0");
+  const std::size_t header_size = static_cast<unsigned char>(bytes[8]) |
+                                  static_cast<std::size_t>(static_cast<unsigned char>(bytes[9]))
+                                      << 8;
   if (bytes.size() < 10 + header_size) broken(path, "truncated header");
   const std::string_view header = bytes.substr(10, header_size);
-  if (header_value(header, "fortran_order", path) != "False") broken(path, "header field 'fortran_order' must be False");
+  if (header_value(header, "fortran_order", path) != "False")
+    broken(path, "header field 'fortran_order' must be False");
 
   NpyArray array;
   array.type_ = parse_type(header_value(header, "descr", path), path);
@@ -102,10 +125,13 @@ NpyArray NpyArray::load(const fs::path& path) {
   const std::size_t available = data_size / value_size;
   std::size_t elements = 1;
   for (const std::int64_t extent : array.shape_) {
-    if (__builtin_mul_overflow(elements, static_cast<std::size_t>(extent), &elements)) broken(path, "header field 'shape' is too large");
+    if (__builtin_mul_overflow(elements, static_cast<std::size_t>(extent), &elements))
+      broken(path, "header field 'shape' is too large");
   }
   if (elements > available)
-    broken(path, "truncated", "header announces " + std::to_string(elements) + " values, the file holds " + std::to_string(available));
+    broken(path, "truncated",
+           "header announces " + std::to_string(elements) + " values, the file holds " +
+               std::to_string(available));
   if (elements * value_size != data_size)
     broken(path, "bytes follow the values",
            "header announces " + std::to_string(elements * value_size) + " bytes, the file holds " +
@@ -117,8 +143,10 @@ NpyArray NpyArray::load(const fs::path& path) {
 }
 
 void NpyArray::save(const fs::path& path) const {
-  std::string shape = "(" + std::to_string(shape_[0]) + (shape_.size() == 1 ? ",)" : ", " + std::to_string(shape_[1]) + ")");
-  std::string header = "{'descr': '" + std::string(facts(type_).description) + "', 'fortran_order': False, 'shape': " + shape + ", }";
+  std::string shape = "(" + std::to_string(shape_[0]) +
+                      (shape_.size() == 1 ? ",)" : ", " + std::to_string(shape_[1]) + ")");
+  std::string header = "{'descr': '" + std::string(facts(type_).description) +
+                       "', 'fortran_order': False, 'shape': " + shape + ", }";
   constexpr std::size_t kDigitsReserved = 21;  // numpy leaves room for the first extent to grow
   header.append(kDigitsReserved - std::to_string(shape_[0]).size(), ' ');
   header.append(63 - (10 + header.size()) % 64, ' ');

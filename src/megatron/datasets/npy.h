@@ -1,4 +1,5 @@
-// NumPy's .npy files (format version 1.0, C order), as far as index caches need them: small integer arrays, read by mapping.
+// NumPy's .npy files (format version 1.0, C order), as far as index caches need them: small integer
+// arrays, read by mapping.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,8 @@ namespace megatron {
 
 enum class NpyType { int16, int32, int64, uint32 };
 
-/// An immutable integer array of one or two dimensions, in memory or mapped from a file. Copies share the values.
+/// An immutable integer array of one or two dimensions, in memory or mapped from a file. Copies
+/// share the values.
 class NpyArray {
  public:
   NpyArray() = default;

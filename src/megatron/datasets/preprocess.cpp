@@ -34,11 +34,13 @@ struct EncodedChunk {
 
 class ChunkEncoder {
  public:
-  ChunkEncoder(const PreprocessOptions& options, const Encoder& encode) : options_(options), encode_(encode) {}
+  ChunkEncoder(const PreprocessOptions& options, const Encoder& encode)
+      : options_(options), encode_(encode) {}
 
   EncodedChunk operator()(const TextChunk& chunk) const {
-    EncodedChunk encoded{
-        .keys = std::vector<KeyTokens>(options_.json_keys.size()), .text_bytes = chunk.text().size(), .file_bytes = chunk.file_bytes};
+    EncodedChunk encoded{.keys = std::vector<KeyTokens>(options_.json_keys.size()),
+                         .text_bytes = chunk.text().size(),
+                         .file_bytes = chunk.file_bytes};
     if (chunk.kind == DocumentKind::json_line) {
       encode_json(chunk, encoded);
     } else {
@@ -51,7 +53,8 @@ class ChunkEncoder {
   void encode_text(const TextChunk& chunk, EncodedChunk& encoded) const {
     for (const TextDocument& document : split_documents(chunk)) {
       const std::string source = chunk.file + ":" + std::to_string(document.line);
-      const auto valid = options_.accepts_invalid_utf8 ? std::nullopt : replace_invalid_utf8(document.text);
+      const auto valid =
+          options_.accepts_invalid_utf8 ? std::nullopt : replace_invalid_utf8(document.text);
       if (valid) encoded.note_invalid(source);
       add_document(encoded.keys[0], {valid ? std::string_view(*valid) : document.text}, source);
     }
@@ -67,21 +70,23 @@ class ChunkEncoder {
       const std::string source = chunk.file + ":" + std::to_string(number);
       const auto& texts = parser.parse(line, source);
       if (parser.had_invalid_utf8()) encoded.note_invalid(source);
-      for (std::size_t key = 0; key < texts.size(); ++key) add_document(encoded.keys[key], texts[key], source);
+      for (std::size_t key = 0; key < texts.size(); ++key)
+        add_document(encoded.keys[key], texts[key], source);
     }
   }
 
   /// One sequence for each text that has tokens; a document without any keeps its place.
-  void add_document(KeyTokens& out, const std::vector<std::string_view>& texts, const std::string& source) const {
+  void add_document(KeyTokens& out, const std::vector<std::string_view>& texts,
+                    const std::string& source) const {
     std::int32_t sequences = 0;
     for (const std::string_view text : texts) {
       const std::vector<std::int32_t> ids = encode(text, source);
       if (ids.empty()) continue;
       for (const std::int32_t id : ids) {
         if (id < 0 || id >= options_.vocab_size)
-          throw UserError(
-              {source + ": the tokenizer gave id " + std::to_string(id) + ", outside its vocabulary of " + std::to_string(options_.vocab_size), "",
-               "check --vocab-size and the text"});
+          throw UserError({source + ": the tokenizer gave id " + std::to_string(id) +
+                               ", outside its vocabulary of " + std::to_string(options_.vocab_size),
+                           "", "check --vocab-size and the text"});
       }
       if (ids.size() >= static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()))
         throw UserError({source + ": a document of more than 2147483646 tokens", "", "divide it"});
@@ -120,16 +125,21 @@ void write_documents(IndexedDatasetBuilder& builder, const KeyTokens& key) {
 }
 
 void check(const PreprocessOptions& options, const std::vector<std::string>& files) {
-  MEGATRON_CHECK(options.vocab_size > 0 && options.workers > 0 && options.log_interval > 0, "options of preprocess");
-  if (options.json_keys.empty()) throw UserError({"--json-keys is empty", "", "name at least one field"});
-  if (std::set(options.json_keys.begin(), options.json_keys.end()).size() != options.json_keys.size())
+  MEGATRON_CHECK(options.vocab_size > 0 && options.workers > 0 && options.log_interval > 0,
+                 "options of preprocess");
+  if (options.json_keys.empty())
+    throw UserError({"--json-keys is empty", "", "name at least one field"});
+  if (std::set(options.json_keys.begin(), options.json_keys.end()).size() !=
+      options.json_keys.size())
     throw UserError({"--json-keys names a field twice", "", ""});
   if (options.append_eod && (options.eod < 0 || options.eod >= options.vocab_size))
-    throw UserError({"--append-eod: the tokenizer has no end-of-document token", "", "leave out --append-eod, or choose a tokenizer that has one"});
+    throw UserError({"--append-eod: the tokenizer has no end-of-document token", "",
+                     "leave out --append-eod, or choose a tokenizer that has one"});
   for (const std::string& file : files) {
     if (is_text_file(file) && options.json_keys.size() > 1)
-      throw UserError(
-          {file + ": a text file has no fields", std::to_string(options.json_keys.size()) + " --json-keys were given", "leave out --json-keys"});
+      throw UserError({file + ": a text file has no fields",
+                       std::to_string(options.json_keys.size()) + " --json-keys were given",
+                       "leave out --json-keys"});
   }
 }
 
@@ -154,15 +164,19 @@ PreprocessSummary preprocess(const PreprocessOptions& options, const Encoder& en
   std::vector<std::unique_ptr<IndexedDatasetBuilder>> builders;
   for (const std::string& key : options.json_keys) {
     summary.outputs.push_back({.prefix = options.output_prefix + "_" + key + "_document"});
-    builders.push_back(std::make_unique<IndexedDatasetBuilder>(summary.outputs.back().prefix, type));
+    builders.push_back(
+        std::make_unique<IndexedDatasetBuilder>(summary.outputs.back().prefix, type));
   }
 
-  PreprocessProgress progress(options.log, options.log_is_terminal, options.log_interval, total_size(files));
+  PreprocessProgress progress(options.log, options.log_is_terminal, options.log_interval,
+                              total_size(files));
   ChunkReader reader(files, options.text_documents);
   OrderedPool<TextChunk, EncodedChunk> pool(
-      {.workers = options.workers, .depth = 2 * options.workers + 2}, [&] { return reader.next(); }, ChunkEncoder(options, encode));
+      {.workers = options.workers, .depth = 2 * options.workers + 2}, [&] { return reader.next(); },
+      ChunkEncoder(options, encode));
   while (const std::optional<EncodedChunk> chunk = pool.next()) {
-    for (std::size_t key = 0; key < builders.size(); ++key) write_documents(*builders[key], chunk->keys[key]);
+    for (std::size_t key = 0; key < builders.size(); ++key)
+      write_documents(*builders[key], chunk->keys[key]);
     summary.text_bytes += chunk->text_bytes;
     if (summary.invalid_documents == 0) summary.first_invalid = chunk->first_invalid;
     summary.invalid_documents += chunk->invalid_documents;
@@ -171,7 +185,8 @@ PreprocessSummary preprocess(const PreprocessOptions& options, const Encoder& en
   for (std::size_t key = 0; key < builders.size(); ++key) {
     const IndexedDatasetBuilder& builder = *builders[key];
     if (builder.num_tokens() == 0)
-      throw UserError({"no tokens for " + summary.outputs[key].prefix, "the input has " + std::to_string(builder.num_documents()) + " documents",
+      throw UserError({"no tokens for " + summary.outputs[key].prefix,
+                       "the input has " + std::to_string(builder.num_documents()) + " documents",
                        "check --input and --json-keys"});
     auto& output = summary.outputs[key];
     output.documents = builder.num_documents();

@@ -1,4 +1,5 @@
-// Text → indexed datasets: what `preprocess-data` does. Files are read, tokenized by threads and written in order with bounded memory.
+// Text → indexed datasets: what `preprocess-data` does. Files are read, tokenized by threads and
+// written in order with bounded memory.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +14,12 @@
 namespace megatron {
 
 struct PreprocessOptions {
-  std::vector<std::string> inputs;                        ///< paths or globs of JSON lines, or of text when they end in .txt; .gz and .zst too
-  std::vector<std::string> json_keys = {"text"};          ///< one dataset is written for each
-  std::string output_prefix;                              ///< datasets are `{output_prefix}_{key}_document`
-  DocumentKind text_documents = DocumentKind::paragraph;  ///< what a document of a .txt file is; its key is "text"
+  std::vector<std::string>
+      inputs;  ///< paths or globs of JSON lines, or of text when they end in .txt; .gz and .zst too
+  std::vector<std::string> json_keys = {"text"};  ///< one dataset is written for each
+  std::string output_prefix;                      ///< datasets are `{output_prefix}_{key}_document`
+  DocumentKind text_documents =
+      DocumentKind::paragraph;  ///< what a document of a .txt file is; its key is "text"
   bool append_eod = false;
   std::int64_t eod = -1;
   std::int64_t vocab_size = 0;       ///< ids must be below it; it decides the element type

@@ -10,7 +10,8 @@ namespace megatron {
 class PreprocessProgress {
  public:
   /// `log` may be null. `total_file_bytes` of 0 means unknown.
-  PreprocessProgress(std::ostream* log, bool is_terminal, std::int64_t interval, std::uint64_t total_file_bytes);
+  PreprocessProgress(std::ostream* log, bool is_terminal, std::int64_t interval,
+                     std::uint64_t total_file_bytes);
   void update(std::int64_t documents, std::uint64_t text_bytes, std::uint64_t file_bytes);
   void finish(std::int64_t documents, std::uint64_t text_bytes);
   double seconds() const;

@@ -6,7 +6,8 @@
 namespace megatron {
 namespace {
 
-/// numpy's SeedSequence(entropy).generate_state(8, uint32) for an entropy of one word (O'Neill's seed_seq_fe, pool of four words).
+/// numpy's SeedSequence(entropy).generate_state(8, uint32) for an entropy of one word (O'Neill's
+/// seed_seq_fe, pool of four words).
 std::array<std::uint32_t, 8> seed_sequence(std::uint32_t entropy) {
   std::uint32_t hash_constant = 0x43b0d7e5u;
   const auto hash = [&](std::uint32_t value) {
@@ -53,7 +54,8 @@ Pcg64::Pcg64(std::uint32_t seed) {
 std::uint64_t Pcg64::next_uint64() {
   constexpr Uint128 kMultiplier = Uint128{0x2360ED051FC65DA4u} << 64 | 0x4385DF649FCCF645u;
   state_ = state_ * kMultiplier + increment_;
-  const std::uint64_t folded = static_cast<std::uint64_t>(state_ >> 64) ^ static_cast<std::uint64_t>(state_);
+  const std::uint64_t folded =
+      static_cast<std::uint64_t>(state_ >> 64) ^ static_cast<std::uint64_t>(state_);
   return std::rotr(folded, static_cast<int>(state_ >> 122));
 }
 
@@ -74,14 +76,16 @@ std::uint32_t Pcg64::bounded(std::uint32_t range) {
   std::uint64_t product = std::uint64_t{next_uint32()} * exclusive;
   if (static_cast<std::uint32_t>(product) < exclusive) {
     const std::uint32_t threshold = (std::numeric_limits<std::uint32_t>::max() - range) % exclusive;
-    while (static_cast<std::uint32_t>(product) < threshold) product = std::uint64_t{next_uint32()} * exclusive;
+    while (static_cast<std::uint32_t>(product) < threshold)
+      product = std::uint64_t{next_uint32()} * exclusive;
   }
   return static_cast<std::uint32_t>(product >> 32);
 }
 
 std::vector<std::int32_t> Pcg64::integers(std::int32_t low, std::int32_t high, std::size_t count) {
   std::vector<std::int32_t> values(count);
-  for (std::int32_t& value : values) value = low + static_cast<std::int32_t>(bounded(static_cast<std::uint32_t>(high - 1 - low)));
+  for (std::int32_t& value : values)
+    value = low + static_cast<std::int32_t>(bounded(static_cast<std::uint32_t>(high - 1 - low)));
   return values;
 }
 
@@ -89,11 +93,13 @@ std::vector<std::int64_t> torch_randperm(std::int64_t count, std::uint64_t seed)
   std::vector<std::int64_t> order(static_cast<std::size_t>(count));
   std::iota(order.begin(), order.end(), std::int64_t{0});
   std::mt19937 engine(static_cast<std::uint32_t>(seed));
-  const bool wide = static_cast<std::uint64_t>(count) >= std::numeric_limits<std::uint32_t>::max() / 20;
+  const bool wide =
+      static_cast<std::uint64_t>(count) >= std::numeric_limits<std::uint32_t>::max() / 20;
   for (std::int64_t i = 0; i + 1 < count; ++i) {
     std::uint64_t draw = engine();
     if (wide) draw = draw << 32 | engine();
-    std::swap(order[i], order[i + static_cast<std::int64_t>(draw % static_cast<std::uint64_t>(count - i))]);
+    std::swap(order[i],
+              order[i + static_cast<std::int64_t>(draw % static_cast<std::uint64_t>(count - i))]);
   }
   return order;
 }

@@ -1,4 +1,5 @@
-// The random numbers of numpy and torch that fix the order of samples: numpy's RandomState (MT19937), default_rng (PCG64), torch.randperm.
+// The random numbers of numpy and torch that fix the order of samples: numpy's RandomState
+// (MT19937), default_rng (PCG64), torch.randperm.
 #pragma once
 
 #include <algorithm>

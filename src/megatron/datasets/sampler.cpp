@@ -8,19 +8,28 @@
 namespace megatron {
 
 Sampler::Sampler(SamplerOptions options) : options_(options), consumed_(options.consumed_samples) {
-  MEGATRON_CHECK(options.micro_batch_size > 0 && options.data_parallel_size > 0, "batch of a sampler");
-  MEGATRON_CHECK(options.data_parallel_rank >= 0 && options.data_parallel_rank < options.data_parallel_size, "rank of a sampler");
+  MEGATRON_CHECK(options.micro_batch_size > 0 && options.data_parallel_size > 0,
+                 "batch of a sampler");
+  MEGATRON_CHECK(
+      options.data_parallel_rank >= 0 && options.data_parallel_rank < options.data_parallel_size,
+      "rank of a sampler");
   MEGATRON_CHECK(options.consumed_samples >= 0, "consumed samples of a sampler");
   if (options.total_samples < micro_batch_times_data_parallel_size())
-    throw UserError(
-        {"the dataset has " + std::to_string(options.total_samples) + " samples, fewer than one batch of " + std::to_string(micro_batch_times_data_parallel_size()), "",
-         "use more data, or a smaller --micro-batch-size or data-parallel size"});
+    throw UserError({"the dataset has " + std::to_string(options.total_samples) +
+                         " samples, fewer than one batch of " +
+                         std::to_string(micro_batch_times_data_parallel_size()),
+                     "", "use more data, or a smaller --micro-batch-size or data-parallel size"});
   if (options.kind == SamplerKind::single && consumed_ > options.total_samples)
-    throw UserError({std::to_string(consumed_) + " samples are consumed already, but the dataset has " + std::to_string(options.total_samples), "",
-                     "raise --train-iters or --train-samples, or use --dataloader-type cyclic"});
-  if (options.kind == SamplerKind::cyclic && consumed_ % micro_batch_times_data_parallel_size() != 0)
     throw UserError(
-        {"--dataloader-type cyclic can only go on at a multiple of micro-batch size x data-parallel size, " + std::to_string(micro_batch_times_data_parallel_size()),
+        {std::to_string(consumed_) + " samples are consumed already, but the dataset has " +
+             std::to_string(options.total_samples),
+         "", "raise --train-iters or --train-samples, or use --dataloader-type cyclic"});
+  if (options.kind == SamplerKind::cyclic &&
+      consumed_ % micro_batch_times_data_parallel_size() != 0)
+    throw UserError(
+        {"--dataloader-type cyclic can only go on at a multiple of micro-batch size x "
+         "data-parallel size, " +
+             std::to_string(micro_batch_times_data_parallel_size()),
          std::to_string(consumed_) + " samples are consumed", ""});
 }
 
@@ -30,28 +39,34 @@ std::optional<BatchIndices> Sampler::next() {
 }
 
 std::optional<BatchIndices> Sampler::next_single() {
-  if (consumed_ + micro_batch_times_data_parallel_size() > options_.total_samples) return std::nullopt;
+  if (consumed_ + micro_batch_times_data_parallel_size() > options_.total_samples)
+    return std::nullopt;
   BatchIndices batch{.first_ordinal = consumed_};
   const std::int64_t first = consumed_ + options_.data_parallel_rank * options_.micro_batch_size;
-  for (std::int64_t row = 0; row < options_.micro_batch_size; ++row) batch.samples.push_back(first + row);
+  for (std::int64_t row = 0; row < options_.micro_batch_size; ++row)
+    batch.samples.push_back(first + row);
   batch.ordinals = batch.samples;
   consumed_ += micro_batch_times_data_parallel_size();
   return batch;
 }
 
 BatchIndices Sampler::next_cyclic() {
-  const std::int64_t batches = options_.total_samples / micro_batch_times_data_parallel_size(), epoch_samples = batches * micro_batch_times_data_parallel_size();
+  const std::int64_t batches = options_.total_samples / micro_batch_times_data_parallel_size(),
+                     epoch_samples = batches * micro_batch_times_data_parallel_size();
   const std::int64_t epoch = consumed_ / epoch_samples, place = consumed_ % epoch_samples;
   if (epoch != epoch_) {
-    const std::int64_t shared = options_.total_samples / options_.micro_batch_size * options_.micro_batch_size;
-    order_ = torch_randperm(options_.data_sharding ? batches * options_.micro_batch_size : shared, static_cast<std::uint64_t>(epoch));
+    const std::int64_t shared =
+        options_.total_samples / options_.micro_batch_size * options_.micro_batch_size;
+    order_ = torch_randperm(options_.data_sharding ? batches * options_.micro_batch_size : shared,
+                            static_cast<std::uint64_t>(epoch));
     epoch_ = epoch;
   }
   BatchIndices batch{.first_ordinal = consumed_};
   for (std::int64_t row = 0; row < options_.micro_batch_size; ++row) {
     batch.samples.push_back(cyclic_sample(place, row));
-    const std::int64_t column = options_.data_sharding ? options_.data_parallel_rank * options_.micro_batch_size + row
-                                                       : row * options_.data_parallel_size + options_.data_parallel_rank;
+    const std::int64_t column =
+        options_.data_sharding ? options_.data_parallel_rank * options_.micro_batch_size + row
+                               : row * options_.data_parallel_size + options_.data_parallel_rank;
     batch.ordinals.push_back(consumed_ + column);
   }
   consumed_ += micro_batch_times_data_parallel_size();
@@ -59,9 +74,12 @@ BatchIndices Sampler::next_cyclic() {
 }
 
 std::int64_t Sampler::cyclic_sample(std::int64_t place, std::int64_t row) {
-  if (!options_.data_sharding) return order_[static_cast<std::size_t>(place + row * options_.data_parallel_size + options_.data_parallel_rank)];
+  if (!options_.data_sharding)
+    return order_[static_cast<std::size_t>(place + row * options_.data_parallel_size +
+                                           options_.data_parallel_rank)];
   const auto bucket = static_cast<std::int64_t>(order_.size());
-  return options_.data_parallel_rank * bucket + order_[static_cast<std::size_t>(place / options_.data_parallel_size + row)];
+  return options_.data_parallel_rank * bucket +
+         order_[static_cast<std::size_t>(place / options_.data_parallel_size + row)];
 }
 
 }  // namespace megatron

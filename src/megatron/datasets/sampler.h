@@ -19,13 +19,15 @@ struct SamplerOptions {
   std::int64_t micro_batch_size = 1;
   std::int64_t data_parallel_rank = 0;
   std::int64_t data_parallel_size = 1;
-  bool data_sharding = true;  ///< cyclic: each rank shuffles its own part of the data (Megatron's default); false: all share one order
+  bool data_sharding = true;  ///< cyclic: each rank shuffles its own part of the data (Megatron's
+                              ///< default); false: all share one order
 };
 
 /// A batch's samples and their places in the run.
 struct BatchIndices {
   std::vector<std::int64_t> samples;   ///< numbers in the dataset
-  std::vector<std::int64_t> ordinals;  ///< consumed_samples counted over all ranks when each sample's turn comes: coordinates of dropout
+  std::vector<std::int64_t> ordinals;  ///< consumed_samples counted over all ranks when each
+                                       ///< sample's turn comes: coordinates of dropout
   std::int64_t first_ordinal = 0;      ///< of the batches that all ranks take at this time
 };
 
@@ -33,11 +35,14 @@ struct BatchIndices {
 class Sampler {
  public:
   explicit Sampler(SamplerOptions options);
-  /// The next batch; nothing at the end of a `single` run. A last batch that is not full on all ranks is left out.
+  /// The next batch; nothing at the end of a `single` run. A last batch that is not full on all
+  /// ranks is left out.
   std::optional<BatchIndices> next();
 
  private:
-  std::int64_t micro_batch_times_data_parallel_size() const { return options_.micro_batch_size * options_.data_parallel_size; }
+  std::int64_t micro_batch_times_data_parallel_size() const {
+    return options_.micro_batch_size * options_.data_parallel_size;
+  }
   std::optional<BatchIndices> next_single();
   BatchIndices next_cyclic();
   std::int64_t cyclic_sample(std::int64_t place, std::int64_t row);

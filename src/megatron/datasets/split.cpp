@@ -25,7 +25,8 @@ double pairwise_sum(std::span<const double> values) {
     for (; i + 8 <= count; i += 8) {
       for (std::size_t lane = 0; lane < 8; ++lane) lanes[lane] += values[i + lane];
     }
-    double total = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+    double total = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+                   ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
     for (; i < count; ++i) total += values[i];
     return total;
   }
@@ -49,8 +50,8 @@ std::vector<double> normalize(std::vector<double> weights) {
 SplitMatrix parse_split(const std::string& text) {
   const auto shares = split_weights(text);
   if (!shares)
-    throw UserError(
-        {"--split " + text, "is not up to three shares, at least one above 0", "give weights for train, validation and test, for example 969,30,1"});
+    throw UserError({"--split " + text, "is not up to three shares, at least one above 0",
+                     "give weights for train, validation and test, for example 969,30,1"});
   const std::vector<double> weights = normalize({shares->begin(), shares->end()});
 
   SplitMatrix matrix;
@@ -63,8 +64,11 @@ SplitMatrix parse_split(const std::string& text) {
   return matrix;
 }
 
-std::pair<std::int64_t, std::int64_t> split_range(std::pair<double, double> bookends, std::int64_t count) {
-  const auto round_half_even = [&](double fraction) { return static_cast<std::int64_t>(std::nearbyint(fraction * static_cast<double>(count))); };
+std::pair<std::int64_t, std::int64_t> split_range(std::pair<double, double> bookends,
+                                                  std::int64_t count) {
+  const auto round_half_even = [&](double fraction) {
+    return static_cast<std::int64_t>(std::nearbyint(fraction * static_cast<double>(count)));
+  };
   return {round_half_even(bookends.first), std::min(round_half_even(bookends.second), count)};
 }
 

@@ -12,7 +12,9 @@ namespace {
 
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
-bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n\f\v") == std::string_view::npos; }
+bool is_blank(std::string_view line) {
+  return line.find_first_not_of(" \t\r\n\f\v") == std::string_view::npos;
+}
 
 std::string_view without_line_end(std::string_view line) {
   if (line.ends_with('\n')) line.remove_suffix(1);
@@ -27,9 +29,11 @@ std::vector<std::string> expand_inputs(const std::vector<std::string>& patterns)
   for (const std::string& pattern : patterns) {
     glob_t found{};
     const int result = ::glob(pattern.c_str(), 0, nullptr, &found);
-    for (std::size_t i = 0; result == 0 && i < found.gl_pathc; ++i) files.emplace_back(found.gl_pathv[i]);
+    for (std::size_t i = 0; result == 0 && i < found.gl_pathc; ++i)
+      files.emplace_back(found.gl_pathv[i]);
     ::globfree(&found);
-    if (result != 0) throw UserError({"--input " + pattern, "there is no such file", "check the path"});
+    if (result != 0)
+      throw UserError({"--input " + pattern, "there is no such file", "check the path"});
   }
   return files;
 }
@@ -42,7 +46,8 @@ bool is_text_file(const std::string& file) {
   return name.ends_with(".txt");
 }
 
-ChunkReader::ChunkReader(std::vector<std::string> files, DocumentKind text_kind, std::size_t chunk_size)
+ChunkReader::ChunkReader(std::vector<std::string> files, DocumentKind text_kind,
+                         std::size_t chunk_size)
     : files_(std::move(files)), text_kind_(text_kind), chunk_size_(chunk_size) {}
 
 bool ChunkReader::open_next_file() {
@@ -69,7 +74,11 @@ std::size_t ChunkReader::complete_size(std::size_t known) const {
 }
 
 TextChunk ChunkReader::take(std::size_t size) {
-  TextChunk chunk{.buffer = {}, .file = files_[next_file_ - 1], .first_line = line_, .kind = kind_, .file_bytes = finished_bytes_};
+  TextChunk chunk{.buffer = {},
+                  .file = files_[next_file_ - 1],
+                  .first_line = line_,
+                  .kind = kind_,
+                  .file_bytes = finished_bytes_};
   if (stream_) chunk.file_bytes += stream_->bytes_read();
   std::string rest = pending_.substr(size);
   pending_.resize(size);
@@ -111,12 +120,14 @@ std::vector<TextDocument> split_documents(const TextChunk& chunk) {
   std::int64_t number = chunk.first_line;
   bool inside = false;  // of a paragraph
   while (!text.empty()) {
-    const std::string_view line = text.substr(0, text.find('\n') == std::string_view::npos ? text.size() : text.find('\n') + 1);
+    const std::string_view line = text.substr(
+        0, text.find('\n') == std::string_view::npos ? text.size() : text.find('\n') + 1);
     text.remove_prefix(line.size());
     const bool blank = is_blank(line);
     if (chunk.kind == DocumentKind::paragraph && inside && !blank) {
       const char* begin = documents.back().text.data();
-      documents.back().text = std::string_view(begin, static_cast<std::size_t>(line.data() + line.size() - begin));
+      documents.back().text =
+          std::string_view(begin, static_cast<std::size_t>(line.data() + line.size() - begin));
     } else if (!blank) {
       documents.push_back({line, number});
     }

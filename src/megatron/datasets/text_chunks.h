@@ -29,10 +29,13 @@ struct TextChunk {
   std::int64_t first_line = 1;
   DocumentKind kind = DocumentKind::json_line;
   std::uint64_t file_bytes = 0;  ///< bytes of the (compressed) files read up to here
-  std::string_view text() const { return std::string_view(buffer).substr(0, buffer.size() - kPadding); }
+  std::string_view text() const {
+    return std::string_view(buffer).substr(0, buffer.size() - kPadding);
+  }
 };
 
-/// The files that the patterns (paths or globs) name, each pattern's in alphabetical order; a UserError when one names none.
+/// The files that the patterns (paths or globs) name, each pattern's in alphabetical order; a
+/// UserError when one names none.
 std::vector<std::string> expand_inputs(const std::vector<std::string>& patterns);
 
 /// Whether the name, without .gz and .zst, ends in .txt.
@@ -42,7 +45,8 @@ bool is_text_file(const std::string& file);
 class ChunkReader {
  public:
   /// `text_kind` is what a document of a .txt file is; all other files hold JSON lines.
-  ChunkReader(std::vector<std::string> files, DocumentKind text_kind, std::size_t chunk_size = std::size_t{1} << 20);
+  ChunkReader(std::vector<std::string> files, DocumentKind text_kind,
+              std::size_t chunk_size = std::size_t{1} << 20);
   std::optional<TextChunk> next();
 
  private:
@@ -59,8 +63,8 @@ class ChunkReader {
   std::uint64_t finished_bytes_ = 0;
 };
 
-/// The documents of a chunk of text, in order: paragraphs without the blank lines around them and their last line's end, lines without their
-/// end, or the whole.
+/// The documents of a chunk of text, in order: paragraphs without the blank lines around them and
+/// their last line's end, lines without their end, or the whole.
 struct TextDocument {
   std::string_view text;
   std::int64_t line = 1;

@@ -20,7 +20,8 @@ namespace {
 constexpr std::size_t kInputBuffer = std::size_t{1} << 18;
 
 [[noreturn]] void damaged(const fs::path& path, const std::string& how) {
-  throw UserError({path.string() + ": damaged or truncated " + how, "", "copy or download the file again"});
+  throw UserError(
+      {path.string() + ": damaged or truncated " + how, "", "copy or download the file again"});
 }
 
 /// The bytes of the file as they are, with those looked at ahead.
@@ -31,9 +32,11 @@ class PlainStream : public TextStream {
     struct stat status {};
     if (descriptor_ >= 0 && ::fstat(descriptor_, &status) == 0 && S_ISDIR(status.st_mode)) {
       ::close(descriptor_);
-      throw UserError({"cannot read " + path.string(), "it is a folder", "give its files, for example " + (path / "*.jsonl").string()});
+      throw UserError({"cannot read " + path.string(), "it is a folder",
+                       "give its files, for example " + (path / "*.jsonl").string()});
     }
-    if (descriptor_ < 0) throw UserError({"cannot open " + path.string(), std::strerror(errno), "check the path"});
+    if (descriptor_ < 0)
+      throw UserError({"cannot open " + path.string(), std::strerror(errno), "check the path"});
   }
   PlainStream(const PlainStream&) = delete;
   PlainStream& operator=(const PlainStream&) = delete;
@@ -72,7 +75,8 @@ class PlainStream : public TextStream {
     for (;;) {
       const ssize_t count = ::read(descriptor_, data, size);
       if (count >= 0) return static_cast<std::size_t>(count);
-      if (errno != EINTR) throw UserError({"cannot read " + path_.string(), std::strerror(errno), ""});
+      if (errno != EINTR)
+        throw UserError({"cannot read " + path_.string(), std::strerror(errno), ""});
     }
   }
 
@@ -84,7 +88,8 @@ class PlainStream : public TextStream {
 
 class GzipStream : public TextStream {
  public:
-  explicit GzipStream(std::unique_ptr<PlainStream> file) : file_(std::move(file)), input_(kInputBuffer) {
+  explicit GzipStream(std::unique_ptr<PlainStream> file)
+      : file_(std::move(file)), input_(kInputBuffer) {
     constexpr int kGzipOnly = 15 + 16;
     MEGATRON_CHECK(::inflateInit2(&state_, kGzipOnly) == Z_OK, "zlib cannot start");
   }
@@ -128,9 +133,12 @@ class GzipStream : public TextStream {
 class ZstdStream : public TextStream {
  public:
   explicit ZstdStream(std::unique_ptr<PlainStream> file)
-      : file_(std::move(file)), input_(kInputBuffer), state_(ZSTD_createDStream(), ZSTD_freeDStream) {
+      : file_(std::move(file)),
+        input_(kInputBuffer),
+        state_(ZSTD_createDStream(), ZSTD_freeDStream) {
     constexpr int kLongestWindow = 31;
-    MEGATRON_CHECK(state_ != nullptr && !ZSTD_isError(ZSTD_DCtx_setParameter(state_.get(), ZSTD_d_windowLogMax, kLongestWindow)),
+    MEGATRON_CHECK(state_ != nullptr && !ZSTD_isError(ZSTD_DCtx_setParameter(
+                                            state_.get(), ZSTD_d_windowLogMax, kLongestWindow)),
                    "zstd cannot start");
   }
 
@@ -143,7 +151,8 @@ class ZstdStream : public TextStream {
       }
       if (at_end_ && !inside_frame_) break;
       const std::size_t result = ZSTD_decompressStream(state_.get(), &out, &in_);
-      if (ZSTD_isError(result)) damaged(file_->path(), std::string("zstd data (") + ZSTD_getErrorName(result) + ")");
+      if (ZSTD_isError(result))
+        damaged(file_->path(), std::string("zstd data (") + ZSTD_getErrorName(result) + ")");
       inside_frame_ = result != 0;
       if (at_end_ && inside_frame_ && out.pos == 0) damaged(file_->path(), "zstd data");
     }

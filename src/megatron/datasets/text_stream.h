@@ -12,7 +12,8 @@ namespace megatron {
 class TextStream {
  public:
   virtual ~TextStream() = default;
-  /// Fills up to `size` bytes; 0 at the end. A UserError names the file when it cannot be read or is damaged.
+  /// Fills up to `size` bytes; 0 at the end. A UserError names the file when it cannot be read or
+  /// is damaged.
   virtual std::size_t read(char* data, std::size_t size) = 0;
   /// Bytes of the file itself that were used so far.
   virtual std::uint64_t bytes_read() const = 0;

@@ -1,4 +1,5 @@
-// What a dataset draws from: numbered sequences of token ids. On disk (IndexedDataset) or computed (MockTokenSource).
+// What a dataset draws from: numbered sequences of token ids. On disk (IndexedDataset) or computed
+// (MockTokenSource).
 #pragma once
 
 #include <cstddef>
@@ -38,8 +39,10 @@ class TokenSource {
   /// Checks every sequence, where that is needed before `sequence_lengths` can be relied on; a
   /// UserError names the first that is broken. Reads the whole index, at most once.
   virtual void check() const {}
-  /// Fills `tokens` from `sequence`, starting at token `offset`; a UserError when the sequence ends before.
-  virtual void read(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> tokens) const = 0;
+  /// Fills `tokens` from `sequence`, starting at token `offset`; a UserError when the sequence ends
+  /// before.
+  virtual void read(std::int64_t sequence, std::int64_t offset,
+                    std::span<std::int64_t> tokens) const = 0;
 };
 
 }  // namespace megatron

@@ -19,7 +19,9 @@ void append_json(const OrderedJson& value, std::size_t indent, std::string& out)
     for (auto item = value.begin(); item != value.end(); ++item) {
       if (!std::exchange(first, false)) out += ',';
       new_line(indent + 4);
-      if (is_object) out += OrderedJson(item.key()).dump(-1, ' ', true, OrderedJson::error_handler_t::replace) + ": ";
+      if (is_object)
+        out += OrderedJson(item.key()).dump(-1, ' ', true, OrderedJson::error_handler_t::replace) +
+               ": ";
       append_json(*item, indent + 4, out);
     }
     new_line(indent);
@@ -43,7 +45,9 @@ std::string python_float_repr(double value) {
   char buffer[400];
   const double magnitude = std::fabs(value);
   const bool fixed = value == 0 || (magnitude >= 1e-4 && magnitude < 1e16);
-  const auto result = std::to_chars(buffer, buffer + sizeof buffer, value, fixed ? std::chars_format::fixed : std::chars_format::scientific);
+  const auto result =
+      std::to_chars(buffer, buffer + sizeof buffer, value,
+                    fixed ? std::chars_format::fixed : std::chars_format::scientific);
   std::string text(buffer, result.ptr);
   if (fixed && text.find('.') == std::string::npos) text += ".0";
   return text;
@@ -66,7 +70,8 @@ OrderedJson to_json(const std::optional<SplitMatrix>& matrix) {
       continue;
     }
     const auto [begin, end] = *(*matrix)[i];
-    json.push_back(OrderedJson::array({i == 0 ? OrderedJson(0) : OrderedJson(begin), OrderedJson(end)}));  // Python's sum starts at the int 0
+    json.push_back(OrderedJson::array({i == 0 ? OrderedJson(0) : OrderedJson(begin),
+                                       OrderedJson(end)}));  // Python's sum starts at the int 0
   }
   return json;
 }

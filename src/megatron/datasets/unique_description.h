@@ -1,4 +1,5 @@
-// The JSON text that identifies a dataset's indices, in the very bytes of Python's json.dumps(indent=4), so that its MD5 is megatron-core's.
+// The JSON text that identifies a dataset's indices, in the very bytes of Python's
+// json.dumps(indent=4), so that its MD5 is megatron-core's.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@ std::string python_json_dumps(const OrderedJson& value);
 /// repr(value) of a Python float.
 std::string python_float_repr(double value);
 
-/// What identifies a tokenizer in the description: Megatron's class path, the model's path and the constructor's arguments.
+/// What identifies a tokenizer in the description: Megatron's class path, the model's path and the
+/// constructor's arguments.
 struct TokenizerIdentity {
   std::string class_path = "megatron.core.tokenizers.text.text_tokenizer.MegatronTokenizerText";
   std::optional<std::string> path;

@@ -1,4 +1,5 @@
-// Text continues token by token: one pass over the prompt fills the layers' states, then each step feeds one token.
+// Text continues token by token: one pass over the prompt fills the layers' states, then each step
+// feeds one token.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,7 @@ struct Generation {
 struct GeneratorOptions {
   SamplingOptions sampling = {};
   std::int64_t max_new_tokens = 128;
-  std::vector<std::int64_t> stop_ids = {};  ///< tokens that end a text
+  std::vector<std::int64_t> stop_token_ids = {};  ///< tokens that end a text
 };
 
 class Generator {
@@ -36,7 +37,8 @@ class Generator {
   /// `model` is bound and outlives the generator. UserError when an option is out of range.
   Generator(LanguageModel& model, GeneratorOptions options);
 
-  /// Continues `prompt` (at least one id); `prompt_index` is the ordinal of its random numbers. `on_token` sees each new token as it is drawn.
+  /// Continues `prompt` (at least one id); `prompt_index` is the ordinal of its random numbers.
+  /// `on_token` sees each new token as it is drawn.
   Generation generate(std::span<const std::int64_t> prompt, std::uint64_t prompt_index,
                       const std::function<void(std::int64_t id)>& on_token = nullptr);
 

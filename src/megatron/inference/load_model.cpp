@@ -13,8 +13,9 @@ namespace megatron {
 namespace {
 
 /// Layers compute in 16, 32 and 64 bits; anything narrower is widened to float32.
-c10::ScalarType own_type(c10::ScalarType stored) {
-  const bool computable = stored == c10::kBFloat16 || stored == c10::kHalf || stored == c10::kDouble;
+c10::ScalarType default_compute_dtype(c10::ScalarType stored) {
+  const bool computable =
+      stored == c10::kBFloat16 || stored == c10::kHalf || stored == c10::kDouble;
   return computable ? stored : c10::kFloat;
 }
 
@@ -29,28 +30,37 @@ PipelineLayout layout_of(const TransformerConfig& model, const ParallelConfig& p
 
 }  // namespace
 
-std::optional<c10::ScalarType> requested_type(const ComputeOptions& options) {
+std::optional<c10::ScalarType> requested_dtype(const ComputeOptions& options) {
   if (options.bf16) return c10::kBFloat16;
   if (options.fp16) return c10::kHalf;
   if (options.fp32) return c10::kFloat;
   return std::nullopt;
 }
 
-LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int64_t> step, const LoadModelOptions& options) {
+LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int64_t> step,
+                       const LoadModelOptions& options) {
   auto source = find_checkpoint(root, step);
   if (!source) {
     throw UserError({"--load " + root.string(), "no checkpoint there",
-                     "give the --save folder of a training run, or a Hugging Face folder (config.json and safetensors files)"});
+                     "give the --save folder of a training run, or a Hugging Face folder "
+                     "(config.json and safetensors files)"});
   }
   const PipelineLayout layout = layout_of(source->model, options.parallel);
-  const c10::ScalarType type = options.type.value_or(own_type(source->weight_type));
+  const c10::ScalarType type = options.type.value_or(default_compute_dtype(source->weight_type));
   const Rank& rank = options.rank;
-  LoadedModel loaded{.source = std::move(*source), .stages = nullptr, .weights = nullptr, .answers = nullptr};
-  loaded.stages = make_gpt_model(loaded.source.model, rank, GptOptions{.dtype = type, .layout = &layout});
+  LoadedModel loaded{.source = std::move(*source),
+                     .stages = nullptr,
+                     .weights = nullptr,
+                     .pipelined_logits = nullptr};
+  loaded.stages =
+      make_gpt_model(loaded.source.model, rank, GptOptions{.dtype = type, .layout = &layout});
   loaded.weights = std::make_unique<ParamStore>(
-      declared_parameters(*loaded.stages), ParamStore::Options{.device = rank.device, .dtype = type, .with_gradients = false, .model = rank.model});
+      declared_parameters(*loaded.stages),
+      ParamStore::Options{
+          .device = rank.device, .dtype = type, .with_gradients = false, .model = rank.model});
   load_weights(loaded.source, *loaded.weights);
-  if (rank.pp.size > 1) loaded.answers = std::make_unique<PipelinedLogits>(*loaded.stages, layout, rank);
+  if (rank.pp.size > 1)
+    loaded.pipelined_logits = std::make_unique<PipelinedLogits>(*loaded.stages, layout, rank);
   return loaded;
 }
 

@@ -1,5 +1,5 @@
-// Filters keep Megatron-LM's meaning (megatron/core/inference: sampling): top-k keeps ties with the k-th logit; top-p drops a token when the
-// tokens before it already exceed p.
+// Filters keep Megatron-LM's meaning (megatron/core/inference: sampling): top-k keeps ties with the
+// k-th logit; top-p drops a token when the tokens before it already exceed p.
 #include "megatron/inference/sampling.h"
 
 #include <algorithm>
@@ -14,77 +14,92 @@ namespace megatron {
 
 namespace {
 
-struct Scored {
+struct TokenLogit {
   std::int64_t id;
   float logit;
 };
 
-bool more_likely(const Scored& a, const Scored& b) { return a.logit != b.logit ? a.logit > b.logit : a.id < b.id; }
+bool more_likely(const TokenLogit& a, const TokenLogit& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+}
 
-std::int64_t most_likely(std::span<const float> logits) { return std::max_element(logits.begin(), logits.end()) - logits.begin(); }
+std::int64_t most_likely(std::span<const float> logits) {
+  return std::max_element(logits.begin(), logits.end()) - logits.begin();
+}
 
 void check_finite(std::span<const float> logits) {
   MEGATRON_CHECK(!logits.empty(), "no logits to sample from");
   float largest = -std::numeric_limits<float>::infinity();
   for (std::size_t i = 0; i < logits.size(); ++i) {
     if (std::isnan(logits[i]) || logits[i] == std::numeric_limits<float>::infinity()) {
-      throw UserError({"the model's logit of token " + std::to_string(i), std::isnan(logits[i]) ? "NaN" : "infinity",
-                       "the weights are damaged or the run diverged; load an earlier checkpoint (`megatron checkpoint verify` checks the files)"});
+      throw UserError({"the model's logit of token " + std::to_string(i),
+                       std::isnan(logits[i]) ? "NaN" : "infinity",
+                       "the weights are damaged or the run diverged; load an earlier checkpoint "
+                       "(`megatron checkpoint verify` checks the files)"});
     }
     largest = std::max(largest, logits[i]);
   }
-  if (std::isinf(largest)) throw UserError({"every logit of the model is -infinity", "", "load an earlier checkpoint"});
+  if (std::isinf(largest))
+    throw UserError({"every logit of the model is -infinity", "", "load an earlier checkpoint"});
 }
 
-std::vector<Scored> keep_top_k(std::span<const float> logits, std::int64_t top_k) {
-  std::vector<Scored> tokens(logits.size());
-  for (std::size_t i = 0; i < logits.size(); ++i) tokens[i] = {static_cast<std::int64_t>(i), logits[i]};
+std::vector<TokenLogit> keep_top_k(std::span<const float> logits, std::int64_t top_k) {
+  std::vector<TokenLogit> tokens(logits.size());
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    tokens[i] = {static_cast<std::int64_t>(i), logits[i]};
   if (top_k > 0 && top_k < static_cast<std::int64_t>(tokens.size())) {
     const auto kth = tokens.begin() + (top_k - 1);
     std::nth_element(tokens.begin(), kth, tokens.end(), more_likely);
     const float threshold = kth->logit;
-    std::erase_if(tokens, [threshold](const Scored& token) { return token.logit < threshold; });
+    std::erase_if(tokens, [threshold](const TokenLogit& token) { return token.logit < threshold; });
   }
   std::sort(tokens.begin(), tokens.end(), more_likely);
   return tokens;
 }
 
-std::vector<Candidate> softmax(const std::vector<Scored>& tokens, double temperature) {
-  std::vector<Candidate> result(tokens.size());
+std::vector<TokenProbability> softmax(const std::vector<TokenLogit>& tokens, double temperature) {
+  std::vector<TokenProbability> result(tokens.size());
   const double largest = tokens.front().logit;
   double sum = 0;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     result[i] = {tokens[i].id, std::exp((tokens[i].logit - largest) / temperature)};
     sum += result[i].probability;
   }
-  for (Candidate& candidate : result) candidate.probability /= sum;
+  for (TokenProbability& candidate : result) candidate.probability /= sum;
   return result;
 }
 
-void keep_top_p(std::vector<Candidate>& candidates, double top_p) {
+void keep_top_p(std::vector<TokenProbability>& candidates, double top_p) {
   double before = 0;
   std::size_t kept = 0;
-  while (kept < candidates.size() && (kept == 0 || before <= top_p)) before += candidates[kept++].probability;
+  while (kept < candidates.size() && (kept == 0 || before <= top_p))
+    before += candidates[kept++].probability;
   candidates.resize(kept);
-  for (Candidate& candidate : candidates) candidate.probability /= before;
+  for (TokenProbability& candidate : candidates) candidate.probability /= before;
 }
 
 }  // namespace
 
 void check_sampling_options(const SamplingOptions& options) {
   if (!(options.temperature >= 0) || std::isinf(options.temperature)) {
-    throw UserError({"--temperature", std::to_string(options.temperature), "give a number of at least 0 (0 takes the most likely token)"});
+    throw UserError({"--temperature", std::to_string(options.temperature),
+                     "give a number of at least 0 (0 takes the most likely token)"});
   }
-  if (options.top_k < 0) throw UserError({"--top-k", std::to_string(options.top_k), "give a number of at least 0 (0 keeps every token)"});
+  if (options.top_k < 0)
+    throw UserError({"--top-k", std::to_string(options.top_k),
+                     "give a number of at least 0 (0 keeps every token)"});
   if (!(options.top_p >= 0 && options.top_p <= 1)) {
-    throw UserError({"--top-p", std::to_string(options.top_p), "give a probability from 0 to 1 (0 keeps every token)"});
+    throw UserError({"--top-p", std::to_string(options.top_p),
+                     "give a probability from 0 to 1 (0 keeps every token)"});
   }
 }
 
-std::vector<Candidate> sampling_candidates(std::span<const float> logits, const SamplingOptions& options) {
+std::vector<TokenProbability> sampling_distribution(std::span<const float> logits,
+                                                    const SamplingOptions& options) {
   check_finite(logits);
   if (options.temperature == 0 || options.top_k == 1) return {{most_likely(logits), 1.0}};
-  std::vector<Candidate> candidates = softmax(keep_top_k(logits, options.top_k), options.temperature);
+  std::vector<TokenProbability> candidates =
+      softmax(keep_top_k(logits, options.top_k), options.temperature);
   if (options.top_p > 0 && options.top_p < 1) keep_top_p(candidates, options.top_p);
   return candidates;
 }
@@ -94,14 +109,16 @@ double sampling_uniform(std::uint64_t seed, const SamplingSite& site) {
   return (lanes[site.position % 4] + 0.5) / 4294967296.0;
 }
 
-std::int64_t sample_token(std::span<const float> logits, const SamplingOptions& options, const SamplingSite& site) {
-  const std::vector<Candidate> candidates = sampling_candidates(logits, options);
+std::int64_t sample_token(std::span<const float> logits, const SamplingOptions& options,
+                          const SamplingSite& site) {
+  const std::vector<TokenProbability> candidates = sampling_distribution(logits, options);
   double remaining = sampling_uniform(options.seed, site);
-  for (const Candidate& candidate : candidates) {
+  for (const TokenProbability& candidate : candidates) {
     remaining -= candidate.probability;
     if (remaining < 0) return candidate.id;
   }
-  const auto possible = std::find_if(candidates.rbegin(), candidates.rend(), [](const Candidate& c) { return c.probability > 0; });
+  const auto possible = std::find_if(candidates.rbegin(), candidates.rend(),
+                                     [](const TokenProbability& c) { return c.probability > 0; });
   return possible->id;
 }
 

@@ -8,43 +8,55 @@
 #include <numeric>
 
 #include "megatron/base/error.h"
-#include "megatron/inference/finite_logits.h"
+#include "megatron/inference/check_logits.h"
 #include "megatron/inference/token_ids.h"
 
 namespace megatron {
 
 namespace {
 
-constexpr std::int64_t kLogitBudget = std::int64_t{1} << 26;  // elements of logits alive at once: 256 MiB in float32
+constexpr std::int64_t kMaxLogitElements =
+    std::int64_t{1} << 26;  // elements of logits alive at once: 256 MiB in float32
 
 /// log softmax(logits)[id] in double.
 double log_probability(std::span<const float> logits, std::int64_t id) {
   const double largest = *std::max_element(logits.begin(), logits.end());
-  const double sum = std::accumulate(logits.begin(), logits.end(), 0.0, [largest](double s, float x) { return s + std::exp(x - largest); });
+  const double sum =
+      std::accumulate(logits.begin(), logits.end(), 0.0,
+                      [largest](double s, float x) { return s + std::exp(x - largest); });
   return logits[static_cast<std::size_t>(id)] - largest - std::log(sum);
 }
 
 }  // namespace
 
-Score score_tokens(LanguageModel& model, std::span<const std::int64_t> ids, const std::string& source) {
+Score score_tokens(LanguageModel& model, std::span<const std::int64_t> ids,
+                   const std::string& source) {
   check_token_ids(ids, model.config(), source);
   const c10::InferenceMode no_gradients;
   const auto num_inputs = static_cast<std::int64_t>(ids.size()) - 1;
   const std::int64_t vocab_size = model.config().vocab_size;
-  const std::int64_t piece = std::max<std::int64_t>(1, kLogitBudget / vocab_size);
+  const std::int64_t chunk_size = std::max<std::int64_t>(1, kMaxLogitElements / vocab_size);
   Score score;
   KvCache states;
-  for (std::int64_t start = 0; start < num_inputs; start += piece) {
-    const std::int64_t count = std::min(piece, num_inputs - start);
-    const at::Tensor tokens = token_tensor(ids.subspan(static_cast<std::size_t>(start), static_cast<std::size_t>(count)));
-    const at::Tensor logits = model.logits(tokens, start, num_inputs > piece ? &states : nullptr, /*last_token_only=*/false).to(c10::kCPU, c10::kFloat).contiguous();
-    MEGATRON_CHECK(logits.numel() == count * vocab_size, "logits of ", count, " tokens have ", logits.numel(), " elements");
+  for (std::int64_t start = 0; start < num_inputs; start += chunk_size) {
+    const std::int64_t count = std::min(chunk_size, num_inputs - start);
+    const at::Tensor tokens =
+        token_tensor(ids.subspan(static_cast<std::size_t>(start), static_cast<std::size_t>(count)));
+    const at::Tensor logits =
+        model
+            .logits(tokens, start, num_inputs > chunk_size ? &states : nullptr,
+                    /*last_token_only=*/false)
+            .to(c10::kCPU, c10::kFloat)
+            .contiguous();
+    MEGATRON_CHECK(logits.numel() == count * vocab_size, "logits of ", count, " tokens have ",
+                   logits.numel(), " elements");
     for (std::int64_t i = 0; i < count; ++i) {
-      const std::span<const float> row(logits.const_data_ptr<float>() + i * vocab_size, static_cast<std::size_t>(vocab_size));
+      const std::span<const float> row(logits.const_data_ptr<float>() + i * vocab_size,
+                                       static_cast<std::size_t>(vocab_size));
       const double logprob = log_probability(row, ids[static_cast<std::size_t>(start + i + 1)]);
       if (!std::isfinite(logprob)) {
         check_logits(model, row, source + ", ids[" + std::to_string(start + i + 1) + "]");
-        refuse_logits(
+        throw_non_finite_logits(
             model, source + ": the log-probability of ids[" + std::to_string(start + i + 1) + "]",
             std::to_string(logprob));
       }
@@ -52,7 +64,8 @@ Score score_tokens(LanguageModel& model, std::span<const std::int64_t> ids, cons
     }
   }
   const double sum = std::accumulate(score.logprobs.begin(), score.logprobs.end(), 0.0);
-  score.loss = num_inputs > 0 ? -sum / static_cast<double>(num_inputs) : std::numeric_limits<double>::quiet_NaN();
+  score.loss = num_inputs > 0 ? -sum / static_cast<double>(num_inputs)
+                              : std::numeric_limits<double>::quiet_NaN();
   return score;
 }
 

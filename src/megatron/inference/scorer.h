@@ -15,8 +15,10 @@ struct Score {
   double loss = 0;               ///< −mean of logprobs; NaN when there are none
 };
 
-/// Scores one sequence of at least one id; errors are UserErrors that name `source`. `model` is bound. Long sequences pass through the layers'
-/// states in pieces, so that logits exist for a bounded number of tokens.
-Score score_tokens(LanguageModel& model, std::span<const std::int64_t> ids, const std::string& source);
+/// Scores one sequence of at least one id; errors are UserErrors that name `source`. `model` is
+/// bound. Long sequences pass through the layers' states in pieces, so that logits exist for a
+/// bounded number of tokens.
+Score score_tokens(LanguageModel& model, std::span<const std::int64_t> ids,
+                   const std::string& source);
 
 }  // namespace megatron

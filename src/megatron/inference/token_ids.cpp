@@ -9,27 +9,33 @@
 
 namespace megatron {
 
-std::int64_t position_limit(const TransformerConfig& model) {
-  return model.position_embedding_type == PositionEmbedding::learned_absolute ? model.max_position_embeddings
-                                                                              : std::numeric_limits<std::int64_t>::max();
+std::int64_t max_sequence_length(const TransformerConfig& model) {
+  return model.position_embedding_type == PositionEmbedding::learned_absolute
+             ? model.max_position_embeddings
+             : std::numeric_limits<std::int64_t>::max();
 }
 
-void check_token_ids(std::span<const std::int64_t> ids, const TransformerConfig& model, const std::string& source) {
-  if (ids.empty()) throw UserError({source + ": ids", "an empty list", "give at least one token id"});
+void check_token_ids(std::span<const std::int64_t> ids, const TransformerConfig& model,
+                     const std::string& source) {
+  if (ids.empty())
+    throw UserError({source + ": ids", "an empty list", "give at least one token id"});
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] >= model.vocab_size) {
-      throw UserError({source + ": ids[" + std::to_string(i) + "]", std::to_string(ids[i]),
-                       "the model's vocabulary has the ids 0 to " + std::to_string(model.vocab_size - 1)});
+      throw UserError(
+          {source + ": ids[" + std::to_string(i) + "]", std::to_string(ids[i]),
+           "the model's vocabulary has the ids 0 to " + std::to_string(model.vocab_size - 1)});
     }
   }
-  if (static_cast<std::int64_t>(ids.size()) > position_limit(model)) {
+  if (static_cast<std::int64_t>(ids.size()) > max_sequence_length(model)) {
     throw UserError({source + ": number of ids", std::to_string(ids.size()),
-                     "the model has learned positions for " + std::to_string(model.max_position_embeddings) + " tokens (max_position_embeddings)"});
+                     "the model has learned positions for " +
+                         std::to_string(model.max_position_embeddings) +
+                         " tokens (max_position_embeddings)"});
   }
 }
 
-std::string length_note(const TransformerConfig& model, std::int64_t length,
-                        const std::string& source) {
+std::string long_sequence_warning(const TransformerConfig& model, std::int64_t length,
+                                  const std::string& source) {
   const std::int64_t trained = model.max_position_embeddings;
   if (trained <= 0 || length <= trained ||
       model.position_embedding_type == PositionEmbedding::learned_absolute)
@@ -45,7 +51,8 @@ std::string length_note(const TransformerConfig& model, std::int64_t length,
 }
 
 at::Tensor token_tensor(std::span<const std::int64_t> ids) {
-  at::Tensor tokens = at::empty({1, static_cast<std::int64_t>(ids.size())}, at::TensorOptions().dtype(c10::kLong));
+  at::Tensor tokens =
+      at::empty({1, static_cast<std::int64_t>(ids.size())}, at::TensorOptions().dtype(c10::kLong));
   std::copy(ids.begin(), ids.end(), tokens.mutable_data_ptr<std::int64_t>());
   return tokens;
 }

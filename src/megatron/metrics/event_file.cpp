@@ -13,18 +13,20 @@
 #include "megatron/base/files.h"
 #include "megatron/base/format.h"
 #include "megatron/base/machine.h"
+#include "megatron/metrics/deleted_file.h"
 #include "megatron/metrics/protobuf.h"
-#include "megatron/metrics/vanished_file.h"
 
 namespace megatron {
 namespace {
 
 // Field numbers of event.proto and summary.proto.
-constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7, kSourceMetadata = 10;
-constexpr int kSummaryValue = 1, kValueTag = 1, kSimpleValue = 2, kValueTensor = 8, kValueMetadata = 9;
+constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7,
+              kSourceMetadata = 10;
+constexpr int kSummaryValue = 1, kValueTag = 1, kSimpleValue = 2, kValueTensor = 8,
+              kValueMetadata = 9;
 constexpr std::string_view kWriter = "megatron";
 constexpr std::string_view kFilePrefix = "events.out.tfevents.";
-constexpr std::chrono::seconds kLongestInQueue{30};
+constexpr std::chrono::seconds kMaxFlushInterval{30};
 constexpr std::size_t kHeaderSize = 12, kFooterSize = 4;
 
 template <class T>
@@ -34,7 +36,9 @@ std::string little_endian(T value) {
   return bytes;
 }
 
-double wall_time() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+double wall_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 ProtobufWriter event_at(std::int64_t step) {
   ProtobufWriter event;
@@ -46,8 +50,9 @@ ProtobufWriter event_at(std::int64_t step) {
 fs::path unused_name(const fs::path& folder) {
   const auto seconds = static_cast<long long>(wall_time());
   for (int n = 0;; ++n) {
-    const fs::path path =
-        folder / (std::string(kFilePrefix) + format("%010lld.%s.%d.%d", seconds, host_name().c_str(), static_cast<int>(::getpid()), n));
+    const fs::path path = folder / (std::string(kFilePrefix) +
+                                    format("%010lld.%s.%d.%d", seconds, host_name().c_str(),
+                                           static_cast<int>(::getpid()), n));
     if (!fs::exists(path)) return path;
   }
 }
@@ -80,12 +85,15 @@ EventRecord parse_event(std::string_view event) {
 
 /// Whether the record's x is an iteration beyond `iteration`; charts over samples have another x.
 bool is_past(const EventRecord& record, std::int64_t iteration) {
-  const auto is_over_iterations = [](const std::string& tag) { return !tag.ends_with(" vs samples"); };
-  return record.step > iteration && std::any_of(record.tags.begin(), record.tags.end(), is_over_iterations);
+  const auto is_over_iterations = [](const std::string& tag) {
+    return !tag.ends_with(" vs samples");
+  };
+  return record.step > iteration &&
+         std::any_of(record.tags.begin(), record.tags.end(), is_over_iterations);
 }
 
 /// The offset after the last record to keep; nothing for a file of another writer.
-std::optional<std::uint64_t> end_of_kept(const fs::path& path, std::int64_t iteration) {
+std::optional<std::uint64_t> truncation_offset(const fs::path& path, std::int64_t iteration) {
   std::optional<std::uint64_t> end;
   read_events(path, [&](const EventRecord& record) {
     if (!end && record.writer != kWriter) return false;
@@ -98,88 +106,110 @@ std::optional<std::uint64_t> end_of_kept(const fs::path& path, std::int64_t iter
 
 }  // namespace
 
-std::uint32_t masked_crc32c(std::string_view data) { return std::rotr(crc32c(data), 15) + 0xa282ead8u; }
-
-std::string framed_record(std::string_view data) {
-  const std::string length = little_endian(static_cast<std::uint64_t>(data.size()));
-  return length + little_endian(masked_crc32c(length)) + std::string(data) + little_endian(masked_crc32c(data));
+std::uint32_t masked_crc32c(std::string_view data) {
+  return std::rotr(crc32c(data), 15) + 0xa282ead8u;
 }
 
-EventFile::EventFile(const fs::path& folder, std::size_t queue_size) : queue_size_(queue_size) {
+std::string encode_tfrecord(std::string_view data) {
+  const std::string length = little_endian(static_cast<std::uint64_t>(data.size()));
+  return length + little_endian(masked_crc32c(length)) + std::string(data) +
+         little_endian(masked_crc32c(data));
+}
+
+EventFileWriter::EventFileWriter(const fs::path& folder, std::size_t queue_size)
+    : queue_size_(queue_size) {
   megatron::create_directories(folder);
   path_ = unused_name(folder);
   file_.open(path_, std::ios::binary);
-  if (!file_) throw UserError({path_.string() + " cannot be written", {}, "check the folder's permissions and the free space of its disk"});
+  if (!file_)
+    throw UserError({path_.string() + " cannot be written",
+                     {},
+                     "check the folder's permissions and the free space of its disk"});
   add_version();
   flush();
-  is_made_ = true;
+  is_created_ = true;
 }
 
 /// The first event of every file.
-void EventFile::add_version() {
+void EventFileWriter::add_version() {
   add(event_at(0)
           .add_bytes(kFileVersion, "brain.Event:2")
           .add_bytes(kSourceMetadata, ProtobufWriter().add_bytes(1, kWriter).bytes())
           .bytes());
 }
 
-void EventFile::add_scalars(const std::vector<TaggedValue>& values, std::int64_t step) {
+void EventFileWriter::add_scalars(const std::vector<TaggedValue>& values, std::int64_t step) {
   ProtobufWriter summary;
   for (const auto& [tag, value] : values) {
-    summary.add_bytes(kSummaryValue, ProtobufWriter().add_bytes(kValueTag, tag).add_float(kSimpleValue, static_cast<float>(value)).bytes());
+    summary.add_bytes(kSummaryValue, ProtobufWriter()
+                                         .add_bytes(kValueTag, tag)
+                                         .add_float(kSimpleValue, static_cast<float>(value))
+                                         .bytes());
   }
   add(event_at(step).add_bytes(kSummary, summary.bytes()).bytes());
 }
 
-void EventFile::add_text(std::string_view tag, std::string_view text, std::int64_t step) {
+void EventFileWriter::add_text(std::string_view tag, std::string_view text, std::int64_t step) {
   constexpr int kStringType = 7;  // DT_STRING
-  const ProtobufWriter dimension = ProtobufWriter().add_integer(1, 1), shape = ProtobufWriter().add_bytes(2, dimension.bytes());
-  const ProtobufWriter tensor = ProtobufWriter().add_integer(1, kStringType).add_bytes(2, shape.bytes()).add_bytes(8, text);
-  const ProtobufWriter metadata = ProtobufWriter().add_bytes(1, ProtobufWriter().add_bytes(1, "text").bytes());
-  const ProtobufWriter value =
-      ProtobufWriter().add_bytes(kValueTag, tag).add_bytes(kValueTensor, tensor.bytes()).add_bytes(kValueMetadata, metadata.bytes());
-  add(event_at(step).add_bytes(kSummary, ProtobufWriter().add_bytes(kSummaryValue, value.bytes()).bytes()).bytes());
+  const ProtobufWriter dimension = ProtobufWriter().add_integer(1, 1),
+                       shape = ProtobufWriter().add_bytes(2, dimension.bytes());
+  const ProtobufWriter tensor =
+      ProtobufWriter().add_integer(1, kStringType).add_bytes(2, shape.bytes()).add_bytes(8, text);
+  const ProtobufWriter metadata =
+      ProtobufWriter().add_bytes(1, ProtobufWriter().add_bytes(1, "text").bytes());
+  const ProtobufWriter value = ProtobufWriter()
+                                   .add_bytes(kValueTag, tag)
+                                   .add_bytes(kValueTensor, tensor.bytes())
+                                   .add_bytes(kValueMetadata, metadata.bytes());
+  add(event_at(step)
+          .add_bytes(kSummary, ProtobufWriter().add_bytes(kSummaryValue, value.bytes()).bytes())
+          .bytes());
 }
 
-void EventFile::add_session_start(std::int64_t step) {
+void EventFileWriter::add_session_start(std::int64_t step) {
   constexpr std::uint64_t kStart = 1;
-  add(event_at(step).add_bytes(kSessionLog, ProtobufWriter().add_integer(1, kStart).bytes()).bytes());
+  add(event_at(step)
+          .add_bytes(kSessionLog, ProtobufWriter().add_integer(1, kStart).bytes())
+          .bytes());
 }
 
-void EventFile::add(std::string_view event) {
-  queue_ += framed_record(event);
-  const bool is_old = std::chrono::steady_clock::now() - last_flush_ > kLongestInQueue;
+void EventFileWriter::add(std::string_view event) {
+  queue_ += encode_tfrecord(event);
+  const bool is_old = std::chrono::steady_clock::now() - last_flush_ > kMaxFlushInterval;
   if (++queued_events_ >= queue_size_ || is_old) flush();
 }
 
 /// A folder that was removed under the run costs the points so far, not the ones to come.
-void EventFile::make_again() {
-  is_made_ = false;
-  reopen_vanished(path_, file_, "points");
+void EventFileWriter::recreate_file() {
+  is_created_ = false;
+  reopen_deleted_file(path_, file_, "points");
   size_ = 0;
   const std::string queued = std::exchange(queue_, {});
   add_version();
   queue_ += queued;
-  is_made_ = true;
+  is_created_ = true;
 }
 
-void EventFile::flush() {
-  if (is_made_ && has_vanished(path_)) make_again();
+void EventFileWriter::flush() {
+  if (is_created_ && is_deleted(path_)) recreate_file();
   file_ << queue_ << std::flush;
   if (file_) {
     size_ += queue_.size();
   } else {
-    drop_torn_record();
+    truncate_partial_record();
   }
   queue_.clear();
   queued_events_ = 0;
   last_flush_ = std::chrono::steady_clock::now();
 }
 
-/// A full disk costs charts some points, never the run: the file keeps its whole records, and later ones follow them.
-void EventFile::drop_torn_record() {
+/// A full disk costs charts some points, never the run: the file keeps its whole records, and later
+/// ones follow them.
+void EventFileWriter::truncate_partial_record() {
   if (!has_failed_)
-    std::cerr << "WARNING: " << path_.string() << " cannot be written, events are missing: check the free space of its disk" << std::endl;
+    std::cerr << "WARNING: " << path_.string()
+              << " cannot be written, events are missing: check the free space of its disk"
+              << std::endl;
   has_failed_ = true;
   file_.close();  // with what its buffer could not write
   file_.clear();
@@ -213,8 +243,10 @@ void read_events(const fs::path& path, const std::function<bool(const EventRecor
 void drop_events_after(const fs::path& folder, std::int64_t iteration) {
   if (!fs::is_directory(folder)) return;
   for (const auto& entry : fs::directory_iterator(folder)) {
-    if (!entry.is_regular_file() || !entry.path().filename().string().starts_with(kFilePrefix) || entry.file_size() == 0) continue;
-    const auto end = end_of_kept(entry.path(), iteration);
+    if (!entry.is_regular_file() || !entry.path().filename().string().starts_with(kFilePrefix) ||
+        entry.file_size() == 0)
+      continue;
+    const auto end = truncation_offset(entry.path(), iteration);
     if (end && *end < entry.file_size()) fs::resize_file(entry.path(), *end);
   }
 }

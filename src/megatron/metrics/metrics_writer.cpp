@@ -7,7 +7,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
-#include "megatron/metrics/vanished_file.h"
+#include "megatron/metrics/deleted_file.h"
 
 namespace megatron {
 namespace {
@@ -22,13 +22,13 @@ std::optional<std::int64_t> iteration_of(const std::string& line) {
 }
 
 /// What a run finds in its metrics.jsonl.
-struct Found {
+struct ExistingLines {
   std::string kept;       ///< the lines up to its iteration
   bool has_more = false;  ///< there are steps or evaluations past it
 };
 
-Found earlier_lines(const fs::path& path, std::int64_t iteration) {
-  Found found;
+ExistingLines read_existing_lines(const fs::path& path, std::int64_t iteration) {
+  ExistingLines found;
   if (!fs::exists(path)) return found;
   std::istringstream lines(read_file(path));
   const bool keeps_some = iteration > 0;
@@ -54,41 +54,45 @@ fs::path free_name(const fs::path& path) {
 
 }  // namespace
 
-MetricsWriter::MetricsWriter(const fs::path& folder, std::int64_t iteration, EarlierLines earlier)
+MetricsWriter::MetricsWriter(const fs::path& folder, std::int64_t iteration,
+                             ExistingMetrics existing)
     : path_(folder / "metrics.jsonl") {
   megatron::create_directories(folder);
-  const Found found = earlier_lines(path_, iteration);
-  if (earlier == EarlierLines::other_run && found.has_more) {
-    kept_copy_ = free_name(path_);
-    write_file_atomically(kept_copy_, read_file(path_));
+  const ExistingLines found = read_existing_lines(path_, iteration);
+  if (existing == ExistingMetrics::other_run && found.has_more) {
+    backup_path_ = free_name(path_);
+    write_file_atomically(backup_path_, read_file(path_));
   }
   write_file_atomically(path_, found.kept);
   file_.open(path_, std::ios::app);
-  if (!file_) throw UserError({path_.string() + " cannot be written", {}, "check the folder's permissions"});
+  if (!file_)
+    throw UserError({path_.string() + " cannot be written", {}, "check the folder's permissions"});
 }
 
 void MetricsWriter::write(const OrderedJson& object) {
   if (path_.empty()) return;
   const std::string line = object.dump() + '\n';
-  if (!first_line_.empty() && has_vanished(path_)) make_again();
+  if (!first_line_.empty() && is_deleted(path_)) recreate_file();
   if (first_line_.empty()) first_line_ = line;
   append(line);
 }
 
 /// A folder that was removed under the run costs the lines so far, not the ones to come.
-void MetricsWriter::make_again() {
-  reopen_vanished(path_, file_, "lines");
-  is_torn_ = false;
+void MetricsWriter::recreate_file() {
+  reopen_deleted_file(path_, file_, "lines");
+  has_partial_line_ = false;
   append(first_line_);
 }
 
 void MetricsWriter::append(const std::string& line) {
-  if (is_torn_) file_ << '\n';
+  if (has_partial_line_) file_ << '\n';
   file_ << line << std::flush;
   const bool failed = !file_;
-  if (failed && !is_torn_)
-    std::cerr << "WARNING: " << path_.string() << " cannot be written, lines are missing: check the free space of its disk" << std::endl;
-  is_torn_ = failed;
+  if (failed && !has_partial_line_)
+    std::cerr << "WARNING: " << path_.string()
+              << " cannot be written, lines are missing: check the free space of its disk"
+              << std::endl;
+  has_partial_line_ = failed;
   file_.clear();
 }
 

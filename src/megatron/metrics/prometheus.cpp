@@ -27,18 +27,22 @@ std::string escaped(const std::string& value) {
   return text;
 }
 
-class Writer {
+class ExpositionWriter {
  public:
   void family(const std::string& name, const char* type, const char* help) {
     name_ = name;
     text_ += "# HELP " + name + " " + help + "\n# TYPE " + name + " " + type + "\n";
   }
-  void sample(double value, const std::string& labels = "") { text_ += name_ + labels + " " + number_text(value) + "\n"; }
+  void sample(double value, const std::string& labels = "") {
+    text_ += name_ + labels + " " + number_text(value) + "\n";
+  }
   void gauge(const std::string& name, const char* help, double value) {
     family(name, "gauge", help);
     sample(value);
   }
-  void gauge(const std::string& name, const char* help, const auto& optional) requires requires { optional.has_value(); }
+  void gauge(const std::string& name, const char* help, const auto& optional) requires requires {
+    optional.has_value();
+  }
   {
     if (optional) gauge(name, help, static_cast<double>(*optional));
   }
@@ -52,78 +56,101 @@ class Writer {
   std::string name_, text_;
 };
 
-std::string label(const char* name, const std::string& value) { return std::string("{") + name + "=\"" + escaped(value) + "\"}"; }
+std::string label(const char* name, const std::string& value) {
+  return std::string("{") + name + "=\"" + escaped(value) + "\"}";
+}
 
-void write_losses(Writer& out, const NamedLosses& losses) {
+void write_losses(ExpositionWriter& out, const NamedLosses& losses) {
   if (losses.empty()) return;
   out.family("megatron_training_loss", "gauge", "Loss of the last step.");
   for (const auto& [name, value] : losses) out.sample(value, label("loss", name));
 }
 
-void write_mfu(Writer& out, const ThroughputMetrics& rates) {
+void write_mfu(ExpositionWriter& out, const ThroughputMetrics& rates) {
   if (!rates.mfu && !rates.mfu_causal) return;
-  out.family("megatron_training_mfu_ratio", "gauge", "Model FLOP/s over the device's peak, with full or causal attention counted.");
+  out.family("megatron_training_mfu_ratio", "gauge",
+             "Model FLOP/s over the device's peak, with full or causal attention counted.");
   if (rates.mfu) out.sample(*rates.mfu, label("attention", "full"));
   if (rates.mfu_causal) out.sample(*rates.mfu_causal, label("attention", "causal"));
 }
 
-void write_traffic(Writer& out, const std::vector<AxisTraffic>& traffic) {
+void write_traffic(ExpositionWriter& out, const std::vector<AxisCommStats>& traffic) {
   if (traffic.empty()) return;
-  out.family("megatron_training_communication_bytes", "gauge", "Bytes of the last step's collectives on rank 0.");
-  for (const AxisTraffic& axis : traffic) out.sample(static_cast<double>(axis.bytes), label("axis", axis.axis));
-  out.family("megatron_training_communication_exposed_seconds", "gauge", "Time of the last step in which rank 0 waited for others.");
-  for (const AxisTraffic& axis : traffic) out.sample(axis.exposed_ms / 1000, label("axis", axis.axis));
+  out.family("megatron_training_communication_bytes", "gauge",
+             "Bytes of the last step's collectives on rank 0.");
+  for (const AxisCommStats& axis : traffic)
+    out.sample(static_cast<double>(axis.bytes), label("axis", axis.axis));
+  out.family("megatron_training_communication_exposed_seconds", "gauge",
+             "Time of the last step in which rank 0 waited for others.");
+  for (const AxisCommStats& axis : traffic)
+    out.sample(axis.exposed_ms / 1000, label("axis", axis.axis));
 }
 
-void write_step(Writer& out, const StepMetrics& step) {
+void write_step(ExpositionWriter& out, const StepMetrics& step) {
   write_traffic(out, step.traffic);
   out.gauge("megatron_training_iteration", "Iterations done.", static_cast<double>(step.iteration));
-  out.gauge("megatron_training_iterations_planned", "Iterations of the whole run.", static_cast<double>(step.train_iters));
-  out.gauge("megatron_training_consumed_samples", "Samples trained on.", static_cast<double>(step.consumed_samples));
-  out.gauge("megatron_training_global_batch_size", "Samples in a step.", static_cast<double>(step.global_batch_size));
+  out.gauge("megatron_training_iterations_planned", "Iterations of the whole run.",
+            static_cast<double>(step.train_iters));
+  out.gauge("megatron_training_consumed_samples", "Samples trained on.",
+            static_cast<double>(step.consumed_samples));
+  out.gauge("megatron_training_global_batch_size", "Samples in a step.",
+            static_cast<double>(step.global_batch_size));
   write_losses(out, step.losses);
-  out.gauge("megatron_training_learning_rate", "Learning rate of the next step.", step.learning_rate);
-  out.gauge("megatron_training_decoupled_learning_rate", "Learning rate of embedding and output layer.", step.decoupled_learning_rate);
+  out.gauge("megatron_training_learning_rate", "Learning rate of the next step.",
+            step.learning_rate);
+  out.gauge("megatron_training_decoupled_learning_rate",
+            "Learning rate of embedding and output layer.", step.decoupled_learning_rate);
   out.gauge("megatron_training_loss_scale", "Loss scale of the next step.", step.loss_scale);
   out.gauge("megatron_training_grad_norm", "Norm of the gradient before clipping.", step.grad_norm);
   out.gauge("megatron_training_params_norm", "Norm of the parameters.", step.params_norm);
   out.gauge("megatron_training_grad_zeros", "Zeros in the gradient.", step.num_zeros);
   out.gauge("megatron_training_step_duration_seconds", "Time of the last step.", step.elapsed_s);
-  out.gauge("megatron_training_tokens_per_second", "Tokens per second in the last step.", step.throughput.tokens_per_second);
-  out.gauge("megatron_training_flops_per_second", "Model FLOP/s per device in the last step.", step.throughput.flops_per_second);
+  out.gauge("megatron_training_tokens_per_second", "Tokens per second in the last step.",
+            step.throughput.tokens_per_second);
+  out.gauge("megatron_training_flops_per_second", "Model FLOP/s per device in the last step.",
+            step.throughput.flops_per_second);
   write_mfu(out, step.throughput);
   if (!step.memory) return;
-  out.gauge("megatron_training_memory_reserved_bytes", "Memory held: resident on a CPU, the allocator's on a GPU.", step.memory->reserved_bytes);
-  out.gauge("megatron_training_memory_allocated_bytes", "Memory in use.", step.memory->allocated_bytes);
+  out.gauge("megatron_training_memory_reserved_bytes",
+            "Memory held: resident on a CPU, the allocator's on a GPU.",
+            step.memory->reserved_bytes);
+  out.gauge("megatron_training_memory_allocated_bytes", "Memory in use.",
+            step.memory->allocated_bytes);
 }
 
 }  // namespace
 
-void PrometheusState::add(const StepMetrics& step) {
+void PrometheusCollector::add(const StepMetrics& step) {
   const std::lock_guard lock(mutex_);
   step_ = step;
   ++steps_;
   skipped_updates_ += step.is_skipped ? 1 : 0;
-  last_step_time_ = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  last_step_time_ =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-void PrometheusState::add(const EvaluationMetrics& evaluation) {
+void PrometheusCollector::add(const EvaluationMetrics& evaluation) {
   const std::lock_guard lock(mutex_);
   evaluations_[evaluation.split + evaluation.suffix] = evaluation.losses;
 }
 
-std::string PrometheusState::text() const {
+std::string PrometheusCollector::text() const {
   const std::lock_guard lock(mutex_);
-  Writer out;
+  ExpositionWriter out;
   if (steps_ > 0) {
     write_step(out, step_);
-    out.gauge("megatron_training_last_step_timestamp_seconds", "When the last step ended, in seconds since 1970.", last_step_time_);
+    out.gauge("megatron_training_last_step_timestamp_seconds",
+              "When the last step ended, in seconds since 1970.", last_step_time_);
   }
-  out.counter("megatron_training_steps_total", "Steps since this process started.", static_cast<double>(steps_));
-  out.counter("megatron_training_skipped_updates_total", "Updates skipped since this process started.", static_cast<double>(skipped_updates_));
-  if (!evaluations_.empty()) out.family("megatron_evaluation_loss", "gauge", "Loss of the last evaluation of each split.");
+  out.counter("megatron_training_steps_total", "Steps since this process started.",
+              static_cast<double>(steps_));
+  out.counter("megatron_training_skipped_updates_total",
+              "Updates skipped since this process started.", static_cast<double>(skipped_updates_));
+  if (!evaluations_.empty())
+    out.family("megatron_evaluation_loss", "gauge", "Loss of the last evaluation of each split.");
   for (const auto& [split, losses] : evaluations_) {
-    for (const auto& [name, value] : losses) out.sample(value, "{loss=\"" + escaped(name) + "\",split=\"" + escaped(split) + "\"}");
+    for (const auto& [name, value] : losses)
+      out.sample(value, "{loss=\"" + escaped(name) + "\",split=\"" + escaped(split) + "\"}");
   }
   return std::move(out).text();
 }
@@ -135,8 +162,9 @@ void write_prometheus_file(const fs::path& path, const std::string& text) {
   std::error_code error;
   if (file) fs::rename(temporary, path, error);
   if (!file || error) {
-    throw UserError({"--prometheus-file " + path.string() + " cannot be written", error ? error.message() : "",
-                     "check that its folder exists and is writable, and the free space of its disk"});
+    throw UserError(
+        {"--prometheus-file " + path.string() + " cannot be written", error ? error.message() : "",
+         "check that its folder exists and is writable, and the free space of its disk"});
   }
 }
 

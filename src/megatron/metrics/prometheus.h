@@ -1,4 +1,5 @@
-// The state of a run in Prometheus' text format 0.0.4 (https://prometheus.io/docs/instrumenting/exposition_formats).
+// The state of a run in Prometheus' text format 0.0.4
+// (https://prometheus.io/docs/instrumenting/exposition_formats).
 #pragma once
 
 #include <filesystem>
@@ -11,7 +12,7 @@
 namespace megatron {
 
 /// Collects the latest values; safe to read from another thread.
-class PrometheusState {
+class PrometheusCollector {
  public:
   void add(const StepMetrics& step);
   void add(const EvaluationMetrics& evaluation);
@@ -26,7 +27,8 @@ class PrometheusState {
   std::map<std::string, NamedLosses> evaluations_;  ///< by split
 };
 
-/// Replaces `path` by `text` so that a collector sees the old file or the new one; UserError when it cannot be written.
+/// Replaces `path` by `text` so that a collector sees the old file or the new one; UserError when
+/// it cannot be written.
 void write_prometheus_file(const std::filesystem::path& path, const std::string& text);
 
 }  // namespace megatron

@@ -16,7 +16,9 @@ void ProtobufWriter::add_varint(std::uint64_t value) {
   bytes_ += static_cast<char>(value);
 }
 
-void ProtobufWriter::add_tag(int field, int wire_type) { add_varint(static_cast<std::uint64_t>(field) << 3 | static_cast<std::uint64_t>(wire_type)); }
+void ProtobufWriter::add_tag(int field, int wire_type) {
+  add_varint(static_cast<std::uint64_t>(field) << 3 | static_cast<std::uint64_t>(wire_type));
+}
 
 template <class T>
 void ProtobufWriter::add_fixed(T value) {
@@ -74,8 +76,12 @@ std::optional<ProtobufReader::FieldValue> ProtobufReader::next() {
   if (!tag) return std::nullopt;
   FieldValue value{.field = static_cast<int>(*tag >> 3)};
   const int wire_type = static_cast<int>(*tag & 7);
-  if (wire_type != kVarint && wire_type != kFixed64 && wire_type != kLengthDelimited && wire_type != kFixed32) return std::nullopt;
-  const auto number = wire_type == kFixed64 ? fixed(8) : wire_type == kFixed32 ? fixed(4) : varint();
+  if (wire_type != kVarint && wire_type != kFixed64 && wire_type != kLengthDelimited &&
+      wire_type != kFixed32)
+    return std::nullopt;
+  const auto number = wire_type == kFixed64   ? fixed(8)
+                      : wire_type == kFixed32 ? fixed(4)
+                                              : varint();
   if (!number) return std::nullopt;
   value.integer = *number;
   if (wire_type != kLengthDelimited) return value;

@@ -1,5 +1,5 @@
-// The wire format of Protocol Buffers, as far as TensorBoard's events need it: writing fields of a message, and walking over them.
-// https://protobuf.dev/programming-guides/encoding
+// The wire format of Protocol Buffers, as far as TensorBoard's events need it: writing fields of a
+// message, and walking over them. https://protobuf.dev/programming-guides/encoding
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,8 @@ void add_if(OrderedJson& line, const char* key, const std::optional<T>& value) {
 double perplexity(double loss) { return std::exp(std::min(20.0, loss)); }
 
 OrderedJson json_line(const StepMetrics& step) {
-  OrderedJson line{{"iteration", step.iteration}, {"consumed_train_samples", step.consumed_samples}};
+  OrderedJson line{{"iteration", step.iteration},
+                   {"consumed_train_samples", step.consumed_samples}};
   for (const auto& [name, value] : step.losses) line[name] = value;
   line["learning_rate"] = step.learning_rate;
   add_if(line, "decoupled_learning_rate", step.decoupled_learning_rate);
@@ -32,15 +33,17 @@ OrderedJson json_line(const StepMetrics& step) {
   line["tflops"] = step.throughput.flops_per_second / 1e12;
   add_if(line, "mfu", step.throughput.mfu);
   add_if(line, "mfu_causal", step.throughput.mfu_causal);
-  for (const AxisTraffic& axis : step.traffic)
-    line["communication"][axis.axis] = {{"calls", axis.calls}, {"bytes", axis.bytes}, {"exposed_ms", axis.exposed_ms}};
+  for (const AxisCommStats& axis : step.traffic)
+    line["communication"][axis.axis] = {
+        {"calls", axis.calls}, {"bytes", axis.bytes}, {"exposed_ms", axis.exposed_ms}};
   if (step.memory) line["memory_bytes"] = step.memory->reserved_bytes;
   return line;
 }
 
 OrderedJson json_line(const EvaluationMetrics& evaluation) {
-  OrderedJson line{
-      {"iteration", evaluation.iteration}, {"consumed_train_samples", evaluation.consumed_samples}, {"split", evaluation.split + evaluation.suffix}};
+  OrderedJson line{{"iteration", evaluation.iteration},
+                   {"consumed_train_samples", evaluation.consumed_samples},
+                   {"split", evaluation.split + evaluation.suffix}};
   for (const auto& [name, value] : evaluation.losses) {
     line[name] = value;
     line[name + " ppl"] = perplexity(value);

@@ -1,4 +1,5 @@
-// What is known after a training step or an evaluation, as every writer of metrics takes it: plain numbers.
+// What is known after a training step or an evaluation, as every writer of metrics takes it: plain
+// numbers.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@ namespace megatron {
 /// Name and value of each reported loss, in printing order ("lm loss").
 using NamedLosses = std::vector<std::pair<std::string, double>>;
 
-/// Memory of this process in bytes: on a GPU what the caching allocator holds and has given out, on a CPU the resident set and the heap.
+/// Memory of this process in bytes: on a GPU what the caching allocator holds and has given out, on
+/// a CPU the resident set and the heap.
 struct MemoryMetrics {
   double reserved_bytes = 0, max_reserved_bytes = 0;
   double allocated_bytes = 0;
@@ -25,13 +27,14 @@ struct MemoryMetrics {
 /// Rates of a step or of an interval, per device.
 struct ThroughputMetrics {
   double tokens_per_second = 0;
-  double flops_per_second = 0;       ///< model FLOP/s as Megatron counts them: causal attention once, recomputation not at all
-  std::optional<double> mfu;         ///< share of the peak with full attention counted (PaLM, appendix B)
+  double flops_per_second =
+      0;  ///< model FLOP/s as Megatron counts them: causal attention once, recomputation not at all
+  std::optional<double> mfu;  ///< share of the peak with full attention counted (PaLM, appendix B)
   std::optional<double> mfu_causal;  ///< the same with the masked half of attention left out
 };
 
 /// What a step sent over one axis of the mesh, on this rank.
-struct AxisTraffic {
+struct AxisCommStats {
   std::string axis;
   std::int64_t calls = 0, bytes = 0;
   double exposed_ms = 0;  ///< the rank stood still
@@ -51,7 +54,7 @@ struct StepMetrics {
   double elapsed_s = 0;
   ThroughputMetrics throughput;
   std::optional<MemoryMetrics> memory;
-  std::vector<AxisTraffic> traffic = {};  ///< with --log-comm
+  std::vector<AxisCommStats> traffic = {};  ///< with --log-comm
 };
 
 struct EvaluationMetrics {

@@ -9,22 +9,26 @@ void add_if(std::vector<TaggedValue>& values, const char* tag, const auto& value
 
 }  // namespace
 
-TensorBoard::TensorBoard(const LoggerConfig& config, std::int64_t iteration, EarlierLines earlier)
+TensorBoard::TensorBoard(const LoggerConfig& config, std::int64_t iteration,
+                         ExistingMetrics earlier)
     : config_(config) {
   if (config.tensorboard_dir.empty()) return;
-  const bool drops = iteration > 0 && earlier == EarlierLines::same_run;
+  const bool drops = iteration > 0 && earlier == ExistingMetrics::same_run;
   if (drops) drop_events_after(config.tensorboard_dir, iteration);
   file_.emplace(config.tensorboard_dir, static_cast<std::size_t>(config.tensorboard_queue_size));
   if (iteration == 0) file_->add_session_start(0);
 }
 
-void TensorBoard::add_settings(const std::vector<std::pair<std::string, std::string>>& settings, std::int64_t iteration) {
+void TensorBoard::add_settings(const std::vector<std::pair<std::string, std::string>>& settings,
+                               std::int64_t iteration) {
   if (!file_) return;
-  for (const auto& [name, value] : settings) file_->add_text(name + "/text_summary", value, iteration);
+  for (const auto& [name, value] : settings)
+    file_->add_text(name + "/text_summary", value, iteration);
   file_->flush();
 }
 
-void TensorBoard::add_over_both(const std::vector<TaggedValue>& values, std::int64_t iteration, std::int64_t samples) {
+void TensorBoard::add_over_both(const std::vector<TaggedValue>& values, std::int64_t iteration,
+                                std::int64_t samples) {
   file_->add_scalars(values, iteration);
   std::vector<TaggedValue> over_samples = values;
   for (auto& [tag, value] : over_samples) tag += " vs samples";
@@ -33,25 +37,32 @@ void TensorBoard::add_over_both(const std::vector<TaggedValue>& values, std::int
 
 void TensorBoard::add(const StepMetrics& step) {
   if (!file_ || step.iteration % config_.tensorboard_log_interval != 0) return;
-  std::vector<TaggedValue> both{{"learning-rate", step.learning_rate}, {"batch-size", static_cast<double>(step.global_batch_size)}};
+  std::vector<TaggedValue> both{{"learning-rate", step.learning_rate},
+                                {"batch-size", static_cast<double>(step.global_batch_size)}};
   if (!step.is_skipped) both.insert(both.end(), step.losses.begin(), step.losses.end());
   if (config_.log_loss_scale_to_tensorboard) both.emplace_back("loss-scale", step.loss_scale);
-  if (config_.log_world_size_to_tensorboard) both.emplace_back("world-size", static_cast<double>(step.world_size));
+  if (config_.log_world_size_to_tensorboard)
+    both.emplace_back("world-size", static_cast<double>(step.world_size));
   add_if(both, "grad-norm", step.grad_norm);
   add_if(both, "num-zeros", step.num_zeros);
   add_if(both, "params-norm", step.params_norm);
 
   std::vector<TaggedValue> over_iterations;
   add_if(over_iterations, "decoupled-learning-rate", step.decoupled_learning_rate);
-  if (step.skipped_samples > 0) over_iterations.emplace_back("skipped-train-samples", static_cast<double>(step.skipped_samples));
+  if (step.skipped_samples > 0)
+    over_iterations.emplace_back("skipped-train-samples",
+                                 static_cast<double>(step.skipped_samples));
   if (config_.log_memory_to_tensorboard && step.memory) {
     over_iterations.emplace_back("mem-reserved-bytes", step.memory->reserved_bytes);
     over_iterations.emplace_back("mem-allocated-bytes", step.memory->allocated_bytes);
-    over_iterations.emplace_back("mem-max-allocated-bytes", step.memory->max_allocated_bytes.value_or(step.memory->max_reserved_bytes));
+    over_iterations.emplace_back(
+        "mem-max-allocated-bytes",
+        step.memory->max_allocated_bytes.value_or(step.memory->max_reserved_bytes));
     add_if(over_iterations, "mem-allocated-count", step.memory->allocated_count);
   }
-  for (const AxisTraffic& axis : step.traffic) {
-    over_iterations.emplace_back("communication-bytes/" + axis.axis, static_cast<double>(axis.bytes));
+  for (const AxisCommStats& axis : step.traffic) {
+    over_iterations.emplace_back("communication-bytes/" + axis.axis,
+                                 static_cast<double>(axis.bytes));
     over_iterations.emplace_back("communication-exposed-ms/" + axis.axis, axis.exposed_ms);
   }
   if (!over_iterations.empty()) file_->add_scalars(over_iterations, step.iteration);
@@ -62,7 +73,8 @@ void TensorBoard::add(const IntervalMetrics& interval) {
   if (!file_ || !config_.log_timers_to_tensorboard) return;
   std::vector<TaggedValue> values{{"iteration-time", interval.iteration_s}};
   add_if(values, "throughput", interval.throughput);
-  for (const auto& [name, seconds] : interval.timer_means) values.emplace_back(name + "-time", seconds);
+  for (const auto& [name, seconds] : interval.timer_means)
+    values.emplace_back(name + "-time", seconds);
   file_->add_scalars(values, interval.iteration);
 }
 
@@ -72,7 +84,8 @@ void TensorBoard::add(const EvaluationMetrics& evaluation) {
   for (const auto& [name, loss] : evaluation.losses) {
     const std::string tag = name + " " + evaluation.split + evaluation.suffix;
     values.emplace_back(tag, loss);
-    if (config_.log_validation_ppl_to_tensorboard) values.emplace_back(tag + " ppl", perplexity(loss));
+    if (config_.log_validation_ppl_to_tensorboard)
+      values.emplace_back(tag + " ppl", perplexity(loss));
   }
   add_over_both(values, evaluation.iteration, evaluation.consumed_samples);
   flush();

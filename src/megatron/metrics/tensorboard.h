@@ -1,4 +1,5 @@
-// Megatron's charts in TensorBoard: its tags, over iterations and " vs samples" (training_log and evaluate_and_print_results).
+// Megatron's charts in TensorBoard: its tags, over iterations and " vs samples" (training_log and
+// evaluate_and_print_results).
 #pragma once
 
 #include <optional>
@@ -28,10 +29,11 @@ class TensorBoard {
   /// later events of its earlier part, but none of another run; one that starts at 0 tells readers
   /// to forget what other runs left in the folder.
   TensorBoard(const LoggerConfig& config, std::int64_t iteration,
-              EarlierLines earlier = EarlierLines::same_run);
+              ExistingMetrics earlier = ExistingMetrics::same_run);
 
   /// The settings, as Megatron writes them: one text per name.
-  void add_settings(const std::vector<std::pair<std::string, std::string>>& settings, std::int64_t iteration);
+  void add_settings(const std::vector<std::pair<std::string, std::string>>& settings,
+                    std::int64_t iteration);
   void add(const StepMetrics& step);
   void add(const IntervalMetrics& interval);
   void add(const EvaluationMetrics& evaluation);
@@ -39,10 +41,11 @@ class TensorBoard {
   void flush();
 
  private:
-  void add_over_both(const std::vector<TaggedValue>& values, std::int64_t iteration, std::int64_t samples);
+  void add_over_both(const std::vector<TaggedValue>& values, std::int64_t iteration,
+                     std::int64_t samples);
 
   LoggerConfig config_;
-  std::optional<EventFile> file_;
+  std::optional<EventFileWriter> file_;
 };
 
 }  // namespace megatron

@@ -6,8 +6,8 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/resolve.h"
-#include "megatron/config/validate_settings.h"
 #include "megatron/config/settings_enums.h"
+#include "megatron/config/validate_settings.h"
 
 namespace megatron {
 namespace {
@@ -33,7 +33,8 @@ void add_layers(Table& t) {
   t.field("norm_placement", &Config::norm_placement, "");
   t.field("norm_epsilon", &Config::norm_epsilon, "");
   t.field("apply_layernorm_1p", &Config::apply_layernorm_1p, "");
-  t.field("apply_residual_connection_post_layernorm", &Config::apply_residual_connection_post_layernorm, "");
+  t.field("apply_residual_connection_post_layernorm",
+          &Config::apply_residual_connection_post_layernorm, "");
   t.field("qk_layernorm", &Config::qk_layernorm, "");
   t.field("activation", &Config::activation, "");
   t.field("gated_linear_unit", &Config::gated_linear_unit, "");
@@ -53,7 +54,8 @@ void add_positions(Table& t) {
   t.field("rope_scaling_factor", &Config::rope_scaling_factor, "");
   t.field("rope_low_freq_factor", &Config::rope_low_freq_factor, "");
   t.field("rope_high_freq_factor", &Config::rope_high_freq_factor, "");
-  t.field("rope_original_max_position_embeddings", &Config::rope_original_max_position_embeddings, "");
+  t.field("rope_original_max_position_embeddings", &Config::rope_original_max_position_embeddings,
+          "");
   t.field("yarn_beta_fast", &Config::yarn_beta_fast, "");
   t.field("yarn_beta_slow", &Config::yarn_beta_slow, "");
   t.field("yarn_mscale", &Config::yarn_mscale, "");
@@ -93,7 +95,8 @@ std::string scalar_from_json(const Json& value) {
   return value.dump();
 }
 
-void read_member(const Field& field, const Json& object, Config& config, const std::string& source) {
+void read_member(const Field& field, const Json& object, Config& config,
+                 const std::string& source) {
   const Json& value = json_at(object, field.name, source);
   try {
     std::vector<std::string> values;
@@ -108,21 +111,26 @@ void read_member(const Field& field, const Json& object, Config& config, const s
   }
 }
 
-void check_size(std::int64_t value, std::int64_t most, const char* name, const std::string& source) {
+void check_size(std::int64_t value, std::int64_t most, const char* name,
+                const std::string& source) {
   if (value < 1 || value > most) {
-    throw UserError({source + ": field '" + name + "' must be between 1 and " + std::to_string(most), "got " + std::to_string(value), ""});
+    throw UserError(
+        {source + ": field '" + name + "' must be between 1 and " + std::to_string(most),
+         "got " + std::to_string(value), ""});
   }
 }
 
 void clear_rope_scaling(Config& c) {
   const Config d;
-  const bool llama3 = c.rope_scaling_type == RopeScaling::llama3, yarn = c.rope_scaling_type == RopeScaling::yarn;
+  const bool llama3 = c.rope_scaling_type == RopeScaling::llama3,
+             yarn = c.rope_scaling_type == RopeScaling::yarn;
   if (c.rope_scaling_type == RopeScaling::none) c.rope_scaling_factor = d.rope_scaling_factor;
   if (!llama3) {
     c.rope_low_freq_factor = d.rope_low_freq_factor;
     c.rope_high_freq_factor = d.rope_high_freq_factor;
   }
-  if (!llama3 && !yarn) c.rope_original_max_position_embeddings = d.rope_original_max_position_embeddings;
+  if (!llama3 && !yarn)
+    c.rope_original_max_position_embeddings = d.rope_original_max_position_embeddings;
   if (yarn) return;
   c.yarn_beta_fast = d.yarn_beta_fast;
   c.yarn_beta_slow = d.yarn_beta_slow;
@@ -147,12 +155,14 @@ void canonicalize_positions(Config& c) {
   }
   if (c.position_embedding_type != PositionEmbedding::rope) clear_rotary(c);
   clear_rope_scaling(c);
-  if (c.position_embedding_type != PositionEmbedding::learned_absolute) c.max_position_embeddings = 0;
+  if (c.position_embedding_type != PositionEmbedding::learned_absolute)
+    c.max_position_embeddings = 0;
 }
 
 void canonicalize_window(Config& c) {
   const auto all = [&](std::int64_t value) {
-    return std::all_of(c.window_layers.begin(), c.window_layers.end(), [&](std::int64_t layer) { return layer == value; });
+    return std::all_of(c.window_layers.begin(), c.window_layers.end(),
+                       [&](std::int64_t layer) { return layer == value; });
   };
   if (!c.window_layers.empty() && all(0)) c.window_size.reset();
   if (c.window_size && (*c.window_size)[0] < 0) c.window_size.reset();
@@ -207,7 +217,8 @@ TransformerConfig architecture_from_json(const Json& json, const std::string& so
   for (const auto& [name, value] : json.items()) {
     if (json.size() == known) break;
     if (!forward_members().set().find_name(name) && !training_members().set().find_name(name)) {
-      throw UserError({source + ": unknown field '" + name + "'", "", "use the version of the program that wrote it"});
+      throw UserError({source + ": unknown field '" + name + "'", "",
+                       "use the version of the program that wrote it"});
     }
   }
   check_sizes(config, source);
@@ -228,11 +239,16 @@ void check_sizes(const TransformerConfig& c, const std::string& source) {
     check_size(c.max_position_embeddings, kLong, "max_position_embeddings", source);
   if (full.num_attention_heads % full.num_query_groups != 0) {
     throw UserError({source + ": num_attention_heads must be a multiple of num_query_groups",
-                     "got " + std::to_string(full.num_attention_heads) + " and " + std::to_string(full.num_query_groups), ""});
+                     "got " + std::to_string(full.num_attention_heads) + " and " +
+                         std::to_string(full.num_query_groups),
+                     ""});
   }
-  if (!c.window_layers.empty() && static_cast<std::int64_t>(c.window_layers.size()) != c.num_layers) {
+  if (!c.window_layers.empty() &&
+      static_cast<std::int64_t>(c.window_layers.size()) != c.num_layers) {
     throw UserError({source + ": window_layers must name every layer",
-                     "got " + std::to_string(c.window_layers.size()) + " for " + std::to_string(c.num_layers) + " layers", ""});
+                     "got " + std::to_string(c.window_layers.size()) + " for " +
+                         std::to_string(c.num_layers) + " layers",
+                     ""});
   }
   if (const Problems problems = validate_model(full); !problems.empty()) {
     UserError::Parts first = problems.list().front();
@@ -245,18 +261,22 @@ TransformerConfig canonical_architecture(TransformerConfig c) {
   resolve(c);
   c.group_query_attention = c.num_query_groups != c.num_attention_heads;
   if (c.add_bias_linear) c.add_qkv_bias = false;
-  if (c.softmax_scale && c.kv_channels > 0 && *c.softmax_scale == 1.0 / std::sqrt(static_cast<double>(c.kv_channels))) c.softmax_scale.reset();
+  if (c.softmax_scale && c.kv_channels > 0 &&
+      *c.softmax_scale == 1.0 / std::sqrt(static_cast<double>(c.kv_channels)))
+    c.softmax_scale.reset();
   canonicalize_positions(c);
   canonicalize_window(c);
   return c;
 }
 
-std::vector<ArchitectureDifference> forward_differences(const TransformerConfig& left, const TransformerConfig& right) {
+std::vector<ArchitectureDifference> forward_differences(const TransformerConfig& left,
+                                                        const TransformerConfig& right) {
   const TransformerConfig a = canonical_architecture(left), b = canonical_architecture(right);
   std::vector<ArchitectureDifference> differences;
   for (const Field& field : forward_members().set().fields) {
     const auto left_values = field.get(&a), right_values = field.get(&b);
-    if (left_values != right_values) differences.push_back({field.name, join_values(left_values), join_values(right_values)});
+    if (left_values != right_values)
+      differences.push_back({field.name, join_values(left_values), join_values(right_values)});
   }
   return differences;
 }

@@ -12,31 +12,33 @@
 
 #include "megatron/base/error.h"
 #include "megatron/models/model_part.h"
-#include "megatron/ops/tensor_parallel_mappings.h"
 #include "megatron/nn/embedding.h"
 #include "megatron/nn/loss.h"
-#include "megatron/transformer/matmul.h"
 #include "megatron/nn/mlp.h"
-#include "megatron/ops/rotary.h"
-#include "megatron/ops/row_operations.h"
 #include "megatron/nn/self_attention.h"
 #include "megatron/nn/transformer_layer.h"
+#include "megatron/ops/rotary.h"
+#include "megatron/ops/row_operations.h"
+#include "megatron/ops/tensor_parallel_mappings.h"
 #include "megatron/params/weight_init.h"
+#include "megatron/transformer/matmul.h"
 
 namespace megatron {
 namespace {
 
 TransformerLayerSpec gpt_layer_spec() {
-  return {.self_attention = [](Module* parent, const LayerArguments& arguments) -> std::unique_ptr<Mixer> {
-            return std::make_unique<SelfAttention>(parent, "self_attention", arguments);
-          },
-          .mlp = [](Module* parent, const LayerArguments& arguments) -> std::unique_ptr<FeedForward> {
-            return std::make_unique<Mlp>(parent, "mlp", arguments);
-          }};
+  return {
+      .self_attention = [](Module* parent,
+                           const LayerArguments& arguments) -> std::unique_ptr<Mixer> {
+        return std::make_unique<SelfAttention>(parent, "self_attention", arguments);
+      },
+      .mlp = [](Module* parent, const LayerArguments& arguments) -> std::unique_ptr<FeedForward> {
+        return std::make_unique<Mlp>(parent, "mlp", arguments);
+      }};
 }
 
-/// An output projection of its own, or the copy of the word embeddings on a rank that needs them for its output only; its product is part of the
-/// loss.
+/// An output projection of its own, or the copy of the word embeddings on a rank that needs them
+/// for its output only; its product is part of the loss.
 class OutputLayer : public Module {
  public:
   OutputLayer(Module* parent, std::string_view name, ParameterSpec spec, const Rank& rank)
@@ -45,50 +47,69 @@ class OutputLayer : public Module {
 };
 
 ParameterSpec output_spec(const TransformerConfig& config, std::int64_t vocab_pad_multiple) {
-  return {.sharding = Sharding::vocabulary({config.vocab_size, config.hidden_size}, vocab_pad_multiple),
-          .init = input_init(config, {config.vocab_size, config.hidden_size}),
-          .tags = {.embedding = true}};
+  return {
+      .sharding = Sharding::vocabulary({config.vocab_size, config.hidden_size}, vocab_pad_multiple),
+      .init = input_init(config, {config.vocab_size, config.hidden_size}),
+      .tags = {.embedding = true}};
 }
 
 class GptModel : public LanguageModel {
  public:
-  GptModel(const TransformerConfig& config, const Rank& rank, const GptOptions& options, ModelPart part)
-      : LanguageModel(nullptr, ""), config_(config), rank_(rank), part_(std::move(part)), dtype_(options.dtype) {
-    const bool is_shared = !config_.untie_embeddings_and_output_weights && part_.has_ends_on_other_ranks;
+  GptModel(const TransformerConfig& config, const Rank& rank, const GptOptions& options,
+           ModelPart part)
+      : LanguageModel(nullptr, ""),
+        config_(config),
+        rank_(rank),
+        part_(std::move(part)),
+        dtype_(options.dtype) {
+    const bool is_shared =
+        !config_.untie_embeddings_and_output_weights && part_.has_ends_on_other_ranks;
     const auto shared = [&](StageSharing sharing) {
-      return word_embedding_spec(config_, options.vocab_pad_multiple, is_shared ? sharing : StageSharing::none);
+      return word_embedding_spec(config_, options.vocab_pad_multiple,
+                                 is_shared ? sharing : StageSharing::none);
     };
-    if (part_.has_embedding) embedding_.emplace(this, config_, rank_, shared(StageSharing::original));
-    decoder_.emplace(this, "decoder", gpt_layer_spec(), LayerArguments{.config = config_, .rank = rank_}, part_.layers, part_.has_output);
+    if (part_.has_embedding)
+      embedding_.emplace(this, config_, rank_, shared(StageSharing::original));
+    decoder_.emplace(this, "decoder", gpt_layer_spec(),
+                     LayerArguments{.config = config_, .rank = rank_}, part_.layers,
+                     part_.has_output);
     if (part_.has_output && config_.untie_embeddings_and_output_weights) {
-      output_layer_.emplace(this, "output_layer", output_spec(config_, options.vocab_pad_multiple), rank_);
+      output_layer_.emplace(this, "output_layer", output_spec(config_, options.vocab_pad_multiple),
+                            rank_);
     } else if (part_.has_output && !part_.has_embedding) {
       output_layer_.emplace(this, "embedding.word_embeddings", shared(StageSharing::copy), rank_);
     }
     const auto type = config_.position_embedding_type;
-    if (type == PositionEmbedding::rope || type == PositionEmbedding::yarn) rotary_ = rotary_frequencies(config_);
+    if (type == PositionEmbedding::rope || type == PositionEmbedding::yarn)
+      rotary_ = rotary_frequencies(config_);
     visit([this](Module& module) {
       if (!module.parameters().empty()) weight_ = module.parameters().front().get();
     });
   }
 
   const TransformerConfig& config() const override { return config_; }
-  std::int64_t num_chunks() const override { return static_cast<std::int64_t>(part_.chunks.size()); }
+  std::int64_t num_chunks() const override {
+    return static_cast<std::int64_t>(part_.chunks.size());
+  }
 
-  std::vector<ActivationSpec> input_specs(std::int64_t chunk, const Microbatch& microbatch) const override {
+  std::vector<ActivationSpec> input_specs(std::int64_t chunk,
+                                          const Microbatch& microbatch) const override {
     if (!this->chunk(chunk).receives_hidden) return {};
     return {hidden_spec(microbatch)};
   }
 
-  std::vector<ActivationSpec> output_specs(std::int64_t chunk, const Microbatch& microbatch) const override {
+  std::vector<ActivationSpec> output_specs(std::int64_t chunk,
+                                           const Microbatch& microbatch) const override {
     if (!this->chunk(chunk).sends_hidden) return {};
     return {hidden_spec(microbatch)};
   }
 
-  StageOutput forward_chunk(std::int64_t chunk, const Microbatch& microbatch, const Activations& in, bool training) override {
+  StageOutput forward_chunk(std::int64_t chunk, const Microbatch& microbatch, const Activations& in,
+                            bool training) override {
     if (this->chunk(chunk).is_empty()) return {};
     const at::Tensor &tokens = microbatch.at("tokens"), &positions = microbatch.at("position_ids");
-    ForwardContext context{.seed = rank_.seed, .training = training, .sample_ordinals = microbatch.sample_ordinals};
+    ForwardContext context{
+        .seed = rank_.seed, .training = training, .sample_ordinals = microbatch.sample_ordinals};
     if (microbatch.has("document_ids")) context.document_ids = microbatch.at("document_ids");
     context.sequence_parallel = rank_.sequence_parallel;
     const at::Tensor hidden_sbh = hidden(this->chunk(chunk), tokens, positions, in, context);
@@ -96,90 +117,129 @@ class GptModel : public LanguageModel {
     return {.activations = {}, .loss = loss(hidden_sbh, microbatch, context)};
   }
 
-  at::Tensor logits(const at::Tensor& ids, std::int64_t start, KvCache* kv_cache, bool last_token_only) override {
-    return forward_inference_chunk(0, {.tokens = ids, .start = start, .kv_cache = kv_cache, .last_token_only = last_token_only}, {}).front();
+  at::Tensor logits(const at::Tensor& ids, std::int64_t start, KvCache* kv_cache,
+                    bool last_token_only) override {
+    return forward_inference_chunk(0,
+                                   {.tokens = ids,
+                                    .start = start,
+                                    .kv_cache = kv_cache,
+                                    .last_token_only = last_token_only},
+                                   {})
+        .front();
   }
 
-  Activations forward_inference_chunk(std::int64_t chunk, const InferenceInput& pass, const Activations& in) override {
+  Activations forward_inference_chunk(std::int64_t chunk, const InferenceInput& pass,
+                                      const Activations& in) override {
     if (this->chunk(chunk).is_empty()) return {};
     const at::NoGradGuard no_grad;
     const at::Tensor tokens = pass.tokens.to(rank_.device);
-    if (pass.kv_cache != nullptr) pass.kv_cache->layers.resize(static_cast<std::size_t>(config_.num_layers));
+    if (pass.kv_cache != nullptr)
+      pass.kv_cache->layers.resize(static_cast<std::size_t>(config_.num_layers));
     ForwardContext context{.seed = rank_.seed, .kv_cache = pass.kv_cache, .q_start = pass.start};
-    const at::Tensor positions = at::arange(pass.start, pass.start + tokens.size(1), tokens.options().dtype(at::kLong)).unsqueeze(0);
+    const at::Tensor positions =
+        at::arange(pass.start, pass.start + tokens.size(1), tokens.options().dtype(at::kLong))
+            .unsqueeze(0);
     const at::Tensor hidden_sbh = hidden(this->chunk(chunk), tokens, positions, in, context);
     if (!this->chunk(chunk).stage.has_output) return {hidden_sbh};
-    return {logits_of(pass.last_token_only ? hidden_sbh.narrow(0, hidden_sbh.size(0) - 1, 1) : hidden_sbh)};
+    return {logits_of(pass.last_token_only ? hidden_sbh.narrow(0, hidden_sbh.size(0) - 1, 1)
+                                           : hidden_sbh)};
   }
 
  private:
-  const ModelChunk& chunk(std::int64_t index) const { return part_.chunks[static_cast<std::size_t>(index)]; }
+  const ModelChunk& chunk(std::int64_t index) const {
+    return part_.chunks[static_cast<std::size_t>(index)];
+  }
 
-  at::Tensor hidden(const ModelChunk& chunk, const at::Tensor& tokens, const at::Tensor& positions, const Activations& in, ForwardContext& context) {
+  at::Tensor hidden(const ModelChunk& chunk, const at::Tensor& tokens, const at::Tensor& positions,
+                    const Activations& in, ForwardContext& context) {
     if (rotary_) {
       std::tie(context.rotary_cos, context.rotary_sin) = tables(positions.t().reshape({-1}));
     }
     context.hooks = unit_hooks_;
     context.s_start = context.q_start;
     if (context.sequence_parallel) {
-      MEGATRON_CHECK(tokens.size(1) % rank_.tp.size == 0, "a sequence of ", tokens.size(1), " cannot be split over tp=", rank_.tp.size);
+      MEGATRON_CHECK(tokens.size(1) % rank_.tp.size == 0, "a sequence of ", tokens.size(1),
+                     " cannot be split over tp=", rank_.tp.size);
       context.s_start += rank_.tp.rank * (tokens.size(1) / rank_.tp.size);
     }
-    MEGATRON_CHECK(in.size() == (chunk.receives_hidden ? 1 : 0), "a stage was given ", in.size(), " activations");
+    MEGATRON_CHECK(in.size() == (chunk.receives_hidden ? 1 : 0), "a stage was given ", in.size(),
+                   " activations");
     at::Tensor hidden_sbh = chunk.receives_hidden ? in.front() : at::Tensor();
-    if (chunk.stage.has_embedding) hidden_sbh = run_unit(context.hooks, *embedding_, [&] { return embedding_->forward(tokens, positions, context); });
+    if (chunk.stage.has_embedding)
+      hidden_sbh = run_unit(context.hooks, *embedding_,
+                            [&] { return embedding_->forward(tokens, positions, context); });
     hidden_sbh = decoder_->forward(hidden_sbh, context, chunk.begin, chunk.stage.num_layers);
     return chunk.stage.has_output ? decoder_->finish(hidden_sbh, context) : hidden_sbh;
   }
 
-  StepOutput loss(const at::Tensor& decoded_sbh, const Microbatch& microbatch, const ForwardContext& context) {
+  StepOutput loss(const at::Tensor& decoded_sbh, const Microbatch& microbatch,
+                  const ForwardContext& context) {
     const at::Tensor &tokens = microbatch.at("tokens"), &mask = microbatch.at("loss_mask");
     const at::Tensor hidden_sbh = whole_for_output(decoded_sbh, context);
     const auto by_position = [](const at::Tensor& x_bs) { return x_bs.t().reshape({-1}); };
-    const TokenLoss loss = linear_cross_entropy(hidden_sbh.reshape({-1, config_.hidden_size}), output_weight(), by_position(microbatch.at("labels")),
-                                                by_position(mask), announced_gradient(microbatch));
+    const TokenLoss loss = linear_cross_entropy(
+        hidden_sbh.reshape({-1, config_.hidden_size}), output_weight(),
+        by_position(microbatch.at("labels")), by_position(mask), announced_gradient(microbatch));
     notify_op(unit_hooks_, *this, "loss", loss.loss_sum);
-    return {.loss_sum = loss.loss_sum, .count = mask.sum(), .token_losses = loss.token_losses.view({tokens.size(1), tokens.size(0)}).t(), .sums = {}};
+    return {.loss_sum = loss.loss_sum,
+            .count = mask.sum(),
+            .token_losses = loss.token_losses.view({tokens.size(1), tokens.size(0)}).t(),
+            .sums = {}};
   }
 
   /// On a rank with the whole model, backward follows forward.
   LossGradient announced_gradient(const Microbatch& microbatch) const {
     if (!microbatch.has("loss_gradient")) return {};
-    return {.value = microbatch.at("loss_gradient"), .accumulates_in_forward = part_.chunks.size() == 1 && part_.has_embedding && part_.has_output};
+    return {.value = microbatch.at("loss_gradient"),
+            .accumulates_in_forward =
+                part_.chunks.size() == 1 && part_.has_embedding && part_.has_output};
   }
 
   at::Tensor logits_of(const at::Tensor& hidden_sbh) {
     const bool whole = rank_.tp.size == 1;
-    const at::Tensor weight = whole ? output_weight().value().narrow(0, 0, config_.vocab_size) : output_weight().value();
-    const at::Tensor mine = matmul(hidden_sbh.reshape({-1, config_.hidden_size}), weight.t(), compute_type(weight.scalar_type()));
-    const at::Tensor logits_sbv = gather_from_tensor_parallel_region(mine, rank_.tp, "logits").narrow(1, 0, config_.vocab_size);
-    return logits_sbv.reshape({hidden_sbh.size(0), hidden_sbh.size(1), -1}).transpose(0, 1).to(at::kFloat);
+    const at::Tensor weight =
+        whole ? output_weight().value().narrow(0, 0, config_.vocab_size) : output_weight().value();
+    const at::Tensor mine = matmul(hidden_sbh.reshape({-1, config_.hidden_size}), weight.t(),
+                                   compute_type(weight.scalar_type()));
+    const at::Tensor logits_sbv = gather_from_tensor_parallel_region(mine, rank_.tp, "logits")
+                                      .narrow(1, 0, config_.vocab_size);
+    return logits_sbv.reshape({hidden_sbh.size(0), hidden_sbh.size(1), -1})
+        .transpose(0, 1)
+        .to(at::kFloat);
   }
 
-  /// The decoder's output with all positions, for the product with this rank's part of the vocabulary.
+  /// The decoder's output with all positions, for the product with this rank's part of the
+  /// vocabulary.
   at::Tensor whole_for_output(const at::Tensor& hidden_sbh, const ForwardContext& context) const {
-    return context.sequence_parallel ? gather_from_sequence_parallel_region(hidden_sbh, rank_.tp, "output_layer")
-                                     : copy_to_tensor_parallel_region(hidden_sbh, rank_.tp, "output_layer");
+    return context.sequence_parallel
+               ? gather_from_sequence_parallel_region(hidden_sbh, rank_.tp, "output_layer")
+               : copy_to_tensor_parallel_region(hidden_sbh, rank_.tp, "output_layer");
   }
 
   /// Tables of s rows when all samples share their positions, else of s·b.
   std::pair<at::Tensor, at::Tensor> tables(const at::Tensor& positions) {
-    if (rotary_->inverse.device() != positions.device()) rotary_->inverse = rotary_->inverse.to(positions.device());
-    const RotaryTables result = rotary_tables(*rotary_, positions, compute_type(weight_type()));
+    if (rotary_->inverse.device() != positions.device())
+      rotary_->inverse = rotary_->inverse.to(positions.device());
+    const RotaryTables result = rotary_tables(*rotary_, positions, compute_type(params_dtype()));
     return {result.cos, result.sin};
   }
 
-  Parameter& output_weight() { return output_layer_ ? output_layer_->weight : embedding_->word_embeddings(); }
+  Parameter& output_weight() {
+    return output_layer_ ? output_layer_->weight : embedding_->word_embeddings();
+  }
 
   /// Of all weights of the model.
-  c10::ScalarType weight_type() const { return weight_ != nullptr ? weight_->value().scalar_type() : dtype_; }
+  c10::ScalarType params_dtype() const {
+    return weight_ != nullptr ? weight_->value().scalar_type() : dtype_;
+  }
 
   /// Of the hidden rows between layers: this rank's slice with sequence parallelism.
   ActivationSpec hidden_spec(const Microbatch& microbatch) const {
     const at::Tensor& tokens = microbatch.at("tokens");
     return {"hidden",
-            {tokens.size(1) / (rank_.sequence_parallel ? rank_.tp.size : 1), tokens.size(0), config_.hidden_size},
-            config_.fp32_residual_connection ? compute_type(weight_type()) : weight_type()};
+            {tokens.size(1) / (rank_.sequence_parallel ? rank_.tp.size : 1), tokens.size(0),
+             config_.hidden_size},
+            config_.fp32_residual_connection ? compute_type(params_dtype()) : params_dtype()};
   }
 
   const TransformerConfig config_;
@@ -195,15 +255,19 @@ class GptModel : public LanguageModel {
 
 }  // namespace
 
-std::unique_ptr<LanguageModel> make_gpt_model(const TransformerConfig& config, const Rank& rank, const GptOptions& options) {
-  MEGATRON_CHECK(config.num_layers > 0 && config.hidden_size > 0 && config.vocab_size > 0 && config.kv_channels > 0 && config.ffn_hidden_size > 0,
+std::unique_ptr<LanguageModel> make_gpt_model(const TransformerConfig& config, const Rank& rank,
+                                              const GptOptions& options) {
+  MEGATRON_CHECK(config.num_layers > 0 && config.hidden_size > 0 && config.vocab_size > 0 &&
+                     config.kv_channels > 0 && config.ffn_hidden_size > 0,
                  "the model's config is not resolved");
-  const PipelineLayout layout = options.layout != nullptr ? *options.layout : single_stage_layout(config.num_layers);
+  const PipelineLayout layout =
+      options.layout != nullptr ? *options.layout : single_stage_layout(config.num_layers);
   ModelPart part = model_part(layout, options.layout != nullptr ? rank.pp.rank : 0);
   return std::make_unique<GptModel>(config, rank, options, std::move(part));
 }
 
-std::unique_ptr<LanguageModel> make_gpt_model(const TransformerConfig& config, const Rank& rank, std::int64_t vocab_pad_multiple) {
+std::unique_ptr<LanguageModel> make_gpt_model(const TransformerConfig& config, const Rank& rank,
+                                              std::int64_t vocab_pad_multiple) {
   return make_gpt_model(config, rank, GptOptions{.vocab_pad_multiple = vocab_pad_multiple});
 }
 

@@ -1,4 +1,5 @@
-// Parameter counts and theoretical memory of a layout, with the lines that Megatron prints about them.
+// Parameter counts and theoretical memory of a layout, with the lines that Megatron prints about
+// them.
 #include <algorithm>
 #include <cmath>
 #include <cstdarg>
@@ -18,24 +19,37 @@ struct Weights {
   double total() const { return sharded + replicated + expert; }
 };
 
-Weights operator+(const Weights& a, const Weights& b) { return {a.sharded + b.sharded, a.replicated + b.replicated, a.expert + b.expert}; }
-Weights operator*(double n, const Weights& w) { return {n * w.sharded, n * w.replicated, n * w.expert}; }
+Weights operator+(const Weights& a, const Weights& b) {
+  return {a.sharded + b.sharded, a.replicated + b.replicated, a.expert + b.expert};
+}
+Weights operator*(double n, const Weights& w) {
+  return {n * w.sharded, n * w.replicated, n * w.expert};
+}
 
-double norm_weights(const ModelDimensions& d) { return (d.rms_norm ? 1.0 : 2.0) * static_cast<double>(d.hidden_size); }
+double norm_weights(const ModelDimensions& d) {
+  return (d.rms_norm ? 1.0 : 2.0) * static_cast<double>(d.hidden_size);
+}
 
-Weights attention_layer(const ModelDimensions& d) { return {.sharded = d.attention_weights(), .replicated = 2 * norm_weights(d)}; }
+Weights attention_layer(const ModelDimensions& d) {
+  return {.sharded = d.attention_weights(), .replicated = 2 * norm_weights(d)};
+}
 
-Weights dense_layer(const ModelDimensions& d) { return attention_layer(d) + Weights{.sharded = d.mlp_weights(d.ffn_hidden_size)}; }
+Weights dense_layer(const ModelDimensions& d) {
+  return attention_layer(d) + Weights{.sharded = d.mlp_weights(d.ffn_hidden_size)};
+}
 
 Weights moe_layer(const ModelDimensions& d) {
-  return attention_layer(d) + Weights{.sharded = d.mlp_weights(d.moe_shared_expert_ffn_hidden_size),
-                                      .replicated = static_cast<double>(d.hidden_size) * static_cast<double>(d.num_experts),
-                                      .expert = d.mlp_weights(d.moe_ffn_hidden_size) * static_cast<double>(d.num_experts)};
+  return attention_layer(d) +
+         Weights{
+             .sharded = d.mlp_weights(d.moe_shared_expert_ffn_hidden_size),
+             .replicated = static_cast<double>(d.hidden_size) * static_cast<double>(d.num_experts),
+             .expert = d.mlp_weights(d.moe_ffn_hidden_size) * static_cast<double>(d.num_experts)};
 }
 
 double in_flight_share(const MemoryLayout& layout) {
   const double stages = static_cast<double>(layout.pipeline_parallel);
-  if (layout.virtual_pipeline_chunks > 0) return 1 + (stages - 1) / (stages * static_cast<double>(layout.virtual_pipeline_chunks));
+  if (layout.virtual_pipeline_chunks > 0)
+    return 1 + (stages - 1) / (stages * static_cast<double>(layout.virtual_pipeline_chunks));
   if (layout.pipeline_parallel == 1 || layout.num_microbatches == 0) return 1;
   return std::min(1.0, static_cast<double>(layout.num_microbatches) / stages);
 }
@@ -54,15 +68,23 @@ void append(std::string& text, const char* format, ...) {
 }  // namespace
 
 ParameterCount count_parameters(const ModelDimensions& d, const MemoryLayout& layout) {
-  const double stages = static_cast<double>(layout.pipeline_parallel), tensor = static_cast<double>(layout.tensor_parallel);
-  const double experts = static_cast<double>(layout.expert_tensor_parallel * layout.expert_parallel);
-  const Weights block = static_cast<double>(d.num_layers - d.num_moe_layers) * dense_layer(d) + static_cast<double>(d.num_moe_layers) * moe_layer(d) +
+  const double stages = static_cast<double>(layout.pipeline_parallel),
+               tensor = static_cast<double>(layout.tensor_parallel);
+  const double experts =
+      static_cast<double>(layout.expert_tensor_parallel * layout.expert_parallel);
+  const Weights block = static_cast<double>(d.num_layers - d.num_moe_layers) * dense_layer(d) +
+                        static_cast<double>(d.num_moe_layers) * moe_layer(d) +
                         Weights{.replicated = norm_weights(d)};
-  const Weights mtp = static_cast<double>(d.num_mtp_layers) * (d.mtp_layers_are_moe ? moe_layer(d) : dense_layer(d));
-  const double embedding = static_cast<double>(d.hidden_size) * static_cast<double>(d.padded_vocab_size);
-  const double embeddings_here = d.untied_output && layout.pipeline_parallel == 1 ? 2 * embedding : embedding;
+  const Weights mtp = static_cast<double>(d.num_mtp_layers) *
+                      (d.mtp_layers_are_moe ? moe_layer(d) : dense_layer(d));
+  const double embedding =
+      static_cast<double>(d.hidden_size) * static_cast<double>(d.padded_vocab_size);
+  const double embeddings_here =
+      d.untied_output && layout.pipeline_parallel == 1 ? 2 * embedding : embedding;
   const Weights stage = 1 / stages * block;
-  const auto on_rank = [&](const Weights& w) { return w.sharded / tensor + w.replicated + w.expert / experts; };
+  const auto on_rank = [&](const Weights& w) {
+    return w.sharded / tensor + w.replicated + w.expert / experts;
+  };
 
   ParameterCount count;
   count.transformer_block = block.total();
@@ -80,42 +102,63 @@ TheoreticalMemory theoretical_memory(const ModelDimensions& d, const MemoryLayou
   const auto bytes_per_parameter = [&](std::int64_t replicas) {
     return layout.use_distributed_optimizer ? 6.0 + 12.0 / static_cast<double>(replicas) : 18.0;
   };
-  const double stages = static_cast<double>(layout.pipeline_parallel), tensor = static_cast<double>(layout.tensor_parallel);
-  const double tokens = static_cast<double>(layout.sequence_length) * static_cast<double>(layout.micro_batch_size);
-  const double hidden = static_cast<double>(d.hidden_size), vocabulary = static_cast<double>(d.padded_vocab_size);
+  const double stages = static_cast<double>(layout.pipeline_parallel),
+               tensor = static_cast<double>(layout.tensor_parallel);
+  const double tokens =
+      static_cast<double>(layout.sequence_length) * static_cast<double>(layout.micro_batch_size);
+  const double hidden = static_cast<double>(d.hidden_size),
+               vocabulary = static_cast<double>(d.padded_vocab_size);
   const bool is_split = layout.sequence_parallel_with_selective_recompute;
-  const double per_layer = is_split ? tokens * (18 * hidden + 4 * static_cast<double>(d.ffn_hidden_size)) : tokens * hidden * (10 + 24 / tensor);
-  double activations = per_layer * static_cast<double>(d.num_layers) + 8 * tokens * stages + tokens * hidden * stages;
+  const double per_layer = is_split
+                               ? tokens * (18 * hidden + 4 * static_cast<double>(d.ffn_hidden_size))
+                               : tokens * hidden * (10 + 24 / tensor);
+  double activations = per_layer * static_cast<double>(d.num_layers) + 8 * tokens * stages +
+                       tokens * hidden * stages;
   activations *= in_flight_share(layout);
-  if (layout.pipeline_parallel == 1) activations += is_split ? 4 * tokens * (hidden + vocabulary) : 2 * tokens * (vocabulary / tensor + hidden);
+  if (layout.pipeline_parallel == 1)
+    activations +=
+        is_split ? 4 * tokens * (hidden + vocabulary) : 2 * tokens * (vocabulary / tensor + hidden);
 
   TheoreticalMemory memory;
-  memory.weight_and_optimizer_bytes = count.dense_most_loaded * bytes_per_parameter(layout.data_parallel) +
-                                      count.expert_most_loaded * bytes_per_parameter(layout.expert_data_parallel);
+  memory.weight_and_optimizer_bytes =
+      count.dense_most_loaded * bytes_per_parameter(layout.data_parallel) +
+      count.expert_most_loaded * bytes_per_parameter(layout.expert_data_parallel);
   memory.activation_bytes = is_split ? activations / tensor : activations * 1.05;
   memory.activation_per_layer_bytes = is_split ? per_layer / tensor : per_layer;
   memory.in_flight_microbatches = std::ceil(in_flight_share(layout) * stages);
   return memory;
 }
 
-std::string theoretical_memory_report(const ModelDimensions& d, const MemoryLayout& layout, bool verbose) {
+std::string theoretical_memory_report(const ModelDimensions& d, const MemoryLayout& layout,
+                                      bool verbose) {
   const ParameterCount count = count_parameters(d, layout);
   const TheoreticalMemory memory = theoretical_memory(d, layout);
   std::string text;
   if (verbose) {
-    append(text, "Number of parameters in transformer block in billions: % .2f\n", count.transformer_block / kBillion);
-    if (d.num_mtp_layers > 0) append(text, "Number of parameters in mtp block in billions: % .2f\n", count.mtp_block / kBillion);
-    append(text, "Number of parameters in embedding layers in billions: %.2f\n", count.embedding_layers / kBillion);
+    append(text, "Number of parameters in transformer block in billions: % .2f\n",
+           count.transformer_block / kBillion);
+    if (d.num_mtp_layers > 0)
+      append(text, "Number of parameters in mtp block in billions: % .2f\n",
+             count.mtp_block / kBillion);
+    append(text, "Number of parameters in embedding layers in billions: %.2f\n",
+           count.embedding_layers / kBillion);
     append(text, "Total number of parameters in billions: %.2f\n", count.total() / kBillion);
-    append(text, "Number of parameters in most loaded shard in billions: %.4f\n", count.most_loaded_shard / kBillion);
-    if (layout.pipeline_parallel > 1) append(text, "Number of parameters in other shards in billions: %.4f\n", count.other_shards / kBillion);
-    append(text, "Activation memory footprint per transformer layer: %.1f MB\n", memory.activation_per_layer_bytes / kMegabyte);
-    if (layout.virtual_pipeline_chunks > 0) append(text, "Memory penalty from interleaved schedule: %.2f\n", in_flight_share(layout));
+    append(text, "Number of parameters in most loaded shard in billions: %.4f\n",
+           count.most_loaded_shard / kBillion);
+    if (layout.pipeline_parallel > 1)
+      append(text, "Number of parameters in other shards in billions: %.4f\n",
+             count.other_shards / kBillion);
+    append(text, "Activation memory footprint per transformer layer: %.1f MB\n",
+           memory.activation_per_layer_bytes / kMegabyte);
+    if (layout.virtual_pipeline_chunks > 0)
+      append(text, "Memory penalty from interleaved schedule: %.2f\n", in_flight_share(layout));
     if (layout.pipeline_parallel > 1 || layout.virtual_pipeline_chunks > 0) {
       append(text, "Number of in-flight microbatches: %.0f\n", memory.in_flight_microbatches);
     }
   }
-  append(text, "Theoretical memory footprints: weight and optimizer=%.2f MB, activation=%.2f MB, total=%.2f MB\n\n",
+  append(text,
+         "Theoretical memory footprints: weight and optimizer=%.2f MB, activation=%.2f MB, "
+         "total=%.2f MB\n\n",
          memory.weight_and_optimizer_bytes / kMegabyte, memory.activation_bytes / kMegabyte,
          (memory.weight_and_optimizer_bytes + memory.activation_bytes) / kMegabyte);
   return text;

@@ -3,7 +3,9 @@
 namespace megatron {
 namespace {
 
-double projection_size(const ModelDimensions& d) { return static_cast<double>(d.kv_channels) * static_cast<double>(d.num_attention_heads); }
+double projection_size(const ModelDimensions& d) {
+  return static_cast<double>(d.kv_channels) * static_cast<double>(d.num_attention_heads);
+}
 
 double active_moe_weights(const ModelDimensions& d) {
   return d.mlp_weights(d.moe_ffn_hidden_size * d.moe_topk + d.moe_shared_expert_ffn_hidden_size);
@@ -12,11 +14,13 @@ double active_moe_weights(const ModelDimensions& d) {
 }  // namespace
 
 double ModelDimensions::attention_weights() const {
-  return 2.0 * static_cast<double>(hidden_size) * static_cast<double>(kv_channels) * static_cast<double>(num_attention_heads + query_groups);
+  return 2.0 * static_cast<double>(hidden_size) * static_cast<double>(kv_channels) *
+         static_cast<double>(num_attention_heads + query_groups);
 }
 
 double ModelDimensions::mlp_weights(std::int64_t width) const {
-  return (gated_linear_unit ? 3.0 : 2.0) * static_cast<double>(hidden_size) * static_cast<double>(width);
+  return (gated_linear_unit ? 3.0 : 2.0) * static_cast<double>(hidden_size) *
+         static_cast<double>(width);
 }
 
 ModelDimensions model_dimensions(const TransformerConfig& config, std::int64_t padded_vocab_size) {
@@ -32,35 +36,48 @@ ModelDimensions model_dimensions(const TransformerConfig& config, std::int64_t p
           .padded_vocab_size = padded_vocab_size};
 }
 
-double num_floating_point_operations(const ModelDimensions& d, double num_tokens, double num_squared_tokens) {
-  const double hidden = static_cast<double>(d.hidden_size), mtp = static_cast<double>(d.num_mtp_layers);
+double num_floating_point_operations(const ModelDimensions& d, double num_tokens,
+                                     double num_squared_tokens) {
+  const double hidden = static_cast<double>(d.hidden_size),
+               mtp = static_cast<double>(d.num_mtp_layers);
   const double layers = static_cast<double>(d.num_layers) + mtp;
-  const double moe_layers = static_cast<double>(d.num_moe_layers) + (d.mtp_layers_are_moe ? mtp : 0);
-  const double mlp = d.mlp_weights(d.ffn_hidden_size) * (layers - moe_layers) + active_moe_weights(d) * moe_layers;
+  const double moe_layers =
+      static_cast<double>(d.num_moe_layers) + (d.mtp_layers_are_moe ? mtp : 0);
+  const double mlp =
+      d.mlp_weights(d.ffn_hidden_size) * (layers - moe_layers) + active_moe_weights(d) * moe_layers;
   const double mtp_projection = mtp * (3 * hidden + 2 * hidden * hidden);
   const double logits = hidden * static_cast<double>(d.padded_vocab_size) * (mtp + 1);
   const double linear = mlp + d.attention_weights() * layers + mtp_projection + logits;
   return 6 * num_tokens * linear + 6 * num_squared_tokens * projection_size(d) * layers;
 }
 
-double num_floating_point_operations(const ModelDimensions& dimensions, std::int64_t batch_size, std::int64_t sequence_length) {
+double num_floating_point_operations(const ModelDimensions& dimensions, std::int64_t batch_size,
+                                     std::int64_t sequence_length) {
   const double tokens = static_cast<double>(batch_size) * static_cast<double>(sequence_length);
-  return num_floating_point_operations(dimensions, tokens, tokens * static_cast<double>(sequence_length));
+  return num_floating_point_operations(dimensions, tokens,
+                                       tokens * static_cast<double>(sequence_length));
 }
 
-double num_floating_point_operations(const HybridDimensions& d, double num_tokens, double num_squared_tokens) {
+double num_floating_point_operations(const HybridDimensions& d, double num_tokens,
+                                     double num_squared_tokens) {
   const ModelDimensions& m = d.model;
   const double hidden = static_cast<double>(m.hidden_size), inner = 2 * hidden;
-  const double state = static_cast<double>(d.mamba_state_dim), groups = static_cast<double>(d.mamba_num_groups);
-  const double heads = d.mamba_num_heads > 0 ? static_cast<double>(d.mamba_num_heads) : inner / static_cast<double>(d.mamba_head_dim);
-  const double attention = 2 * num_tokens * m.attention_weights() + 2 * num_squared_tokens * projection_size(m);
+  const double state = static_cast<double>(d.mamba_state_dim),
+               groups = static_cast<double>(d.mamba_num_groups);
+  const double heads = d.mamba_num_heads > 0 ? static_cast<double>(d.mamba_num_heads)
+                                             : inner / static_cast<double>(d.mamba_head_dim);
+  const double attention =
+      2 * num_tokens * m.attention_weights() + 2 * num_squared_tokens * projection_size(m);
   const double mlp = 2 * num_tokens * m.mlp_weights(m.ffn_hidden_size);
   const double moe = 2 * num_tokens * active_moe_weights(m);
-  const double mamba =
-      2 * num_tokens * hidden * (2 * inner + 2 * groups * state + heads) + 7 * num_tokens * inner * state + 2 * num_tokens * inner * hidden;
-  const double logits = 2 * num_tokens * hidden * static_cast<double>(m.padded_vocab_size) * static_cast<double>(1 + m.num_mtp_layers);
-  return 3 * (static_cast<double>(d.num_attention_layers) * attention + static_cast<double>(d.num_mlp_layers) * mlp +
-              static_cast<double>(d.num_moe_layers) * moe + static_cast<double>(d.num_mamba_layers) * mamba + logits);
+  const double mamba = 2 * num_tokens * hidden * (2 * inner + 2 * groups * state + heads) +
+                       7 * num_tokens * inner * state + 2 * num_tokens * inner * hidden;
+  const double logits = 2 * num_tokens * hidden * static_cast<double>(m.padded_vocab_size) *
+                        static_cast<double>(1 + m.num_mtp_layers);
+  return 3 * (static_cast<double>(d.num_attention_layers) * attention +
+              static_cast<double>(d.num_mlp_layers) * mlp +
+              static_cast<double>(d.num_moe_layers) * moe +
+              static_cast<double>(d.num_mamba_layers) * mamba + logits);
 }
 
 }  // namespace megatron

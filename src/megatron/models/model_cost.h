@@ -1,5 +1,6 @@
-// What a model costs: Megatron's parameter counts, floating-point operations and theoretical memory as pure functions. They are estimates
-// that logs and throughput figures are made of; the exact number of weights is ParamStore::num_parameters.
+// What a model costs: Megatron's parameter counts, floating-point operations and theoretical memory
+// as pure functions. They are estimates that logs and throughput figures are made of; the exact
+// number of weights is ParamStore::num_parameters.
 #pragma once
 
 #include <cstdint>
@@ -34,20 +35,26 @@ struct ModelDimensions {
 
 ModelDimensions model_dimensions(const TransformerConfig& config, std::int64_t padded_vocab_size);
 
-/// A Mamba hybrid: counts of each kind of layer in its pattern and Mamba's dimensions (inner width 2·hidden).
+/// A Mamba hybrid: counts of each kind of layer in its pattern and Mamba's dimensions (inner width
+/// 2·hidden).
 struct HybridDimensions {
   ModelDimensions model;  ///< num_layers and num_moe_layers are not used
-  std::int64_t num_attention_layers = 0, num_mamba_layers = 0, num_mlp_layers = 0, num_moe_layers = 0;
+  std::int64_t num_attention_layers = 0, num_mamba_layers = 0, num_mlp_layers = 0,
+               num_moe_layers = 0;
   std::int64_t mamba_state_dim = 128, mamba_head_dim = 64, mamba_num_groups = 8;
   std::int64_t mamba_num_heads = 0;  ///< 0: 2·hidden / mamba_head_dim
 };
 
-/// Forward and backward operations of one step over `num_tokens` tokens with Σ (sequence length)² = `num_squared_tokens`: 2 per multiply-add,
-/// backward twice the forward, causal attention counted half, full activation recomputation not counted.
-double num_floating_point_operations(const ModelDimensions& dimensions, double num_tokens, double num_squared_tokens);
-double num_floating_point_operations(const HybridDimensions& dimensions, double num_tokens, double num_squared_tokens);
+/// Forward and backward operations of one step over `num_tokens` tokens with Σ (sequence length)² =
+/// `num_squared_tokens`: 2 per multiply-add, backward twice the forward, causal attention counted
+/// half, full activation recomputation not counted.
+double num_floating_point_operations(const ModelDimensions& dimensions, double num_tokens,
+                                     double num_squared_tokens);
+double num_floating_point_operations(const HybridDimensions& dimensions, double num_tokens,
+                                     double num_squared_tokens);
 /// The same for `batch_size` sequences of `sequence_length` tokens.
-double num_floating_point_operations(const ModelDimensions& dimensions, std::int64_t batch_size, std::int64_t sequence_length);
+double num_floating_point_operations(const ModelDimensions& dimensions, std::int64_t batch_size,
+                                     std::int64_t sequence_length);
 
 /// How a run is laid out, as far as memory depends on it.
 struct MemoryLayout {
@@ -60,7 +67,8 @@ struct MemoryLayout {
   std::int64_t num_microbatches = 0;  ///< 0: unknown, taken as enough to fill the pipeline
 };
 
-/// Weights as Megatron counts them: matrices, norms, routers and embeddings; no biases of linear layers, no position embeddings.
+/// Weights as Megatron counts them: matrices, norms, routers and embeddings; no biases of linear
+/// layers, no position embeddings.
 struct ParameterCount {
   double transformer_block = 0, mtp_block = 0, embedding_layers = 0;
   double most_loaded_shard = 0;   ///< first pipeline stage of one tensor-parallel rank
@@ -73,8 +81,9 @@ struct ParameterCount {
 ParameterCount count_parameters(const ModelDimensions& dimensions, const MemoryLayout& layout);
 
 struct TheoreticalMemory {
-  double weight_and_optimizer_bytes = 0;  ///< bf16 weights, fp32 gradients and Adam state on the most loaded rank
-  double activation_bytes = 0;            ///< first pipeline stage
+  double weight_and_optimizer_bytes =
+      0;  ///< bf16 weights, fp32 gradients and Adam state on the most loaded rank
+  double activation_bytes = 0;  ///< first pipeline stage
   double activation_per_layer_bytes = 0;
   double in_flight_microbatches = 0;
 };
@@ -82,7 +91,9 @@ struct TheoreticalMemory {
 /// Korthikanti et al. 2022, table 2, as Megatron applies it.
 TheoreticalMemory theoretical_memory(const ModelDimensions& dimensions, const MemoryLayout& layout);
 
-/// Megatron's printed lines; the last is "Theoretical memory footprints: weight and optimizer=… MB, activation=… MB, total=… MB\n".
-std::string theoretical_memory_report(const ModelDimensions& dimensions, const MemoryLayout& layout, bool verbose);
+/// Megatron's printed lines; the last is "Theoretical memory footprints: weight and optimizer=… MB,
+/// activation=… MB, total=… MB\n".
+std::string theoretical_memory_report(const ModelDimensions& dimensions, const MemoryLayout& layout,
+                                      bool verbose);
 
 }  // namespace megatron

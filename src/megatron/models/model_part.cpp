@@ -8,14 +8,17 @@ namespace {
 /// Whether rows pass between stage `place` - 1 and stage `place`.
 bool is_inside(const PipelineLayout& layout, std::int64_t place) {
   const auto end = layout.stages.begin() + place;
-  return std::any_of(layout.stages.begin(), end, [](const StageLayers& stage) { return stage.has_embedding; }) &&
-         std::none_of(layout.stages.begin(), end, [](const StageLayers& stage) { return stage.has_output; });
+  return std::any_of(layout.stages.begin(), end,
+                     [](const StageLayers& stage) { return stage.has_embedding; }) &&
+         std::none_of(layout.stages.begin(), end,
+                      [](const StageLayers& stage) { return stage.has_output; });
 }
 
 }  // namespace
 
 std::int64_t stage_with(const PipelineLayout& layout, bool StageLayers::*end) {
-  return std::ranges::find_if(layout.stages, [&](const StageLayers& stage) { return stage.*end; }) - layout.stages.begin();
+  return std::ranges::find_if(layout.stages, [&](const StageLayers& stage) { return stage.*end; }) -
+         layout.stages.begin();
 }
 
 ModelPart model_part(const PipelineLayout& layout, std::int64_t pipeline_rank) {
@@ -27,7 +30,8 @@ ModelPart model_part(const PipelineLayout& layout, std::int64_t pipeline_rank) {
                            .begin = static_cast<std::int64_t>(part.layers.size()),
                            .receives_hidden = is_inside(layout, place),
                            .sends_hidden = is_inside(layout, place + 1)});
-    for (std::int64_t i = 0; i < stage.num_layers; ++i) part.layers.push_back(stage.first_layer + i);
+    for (std::int64_t i = 0; i < stage.num_layers; ++i)
+      part.layers.push_back(stage.first_layer + i);
     part.has_embedding = part.has_embedding || stage.has_embedding;
     part.has_output = part.has_output || stage.has_output;
   }

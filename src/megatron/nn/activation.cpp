@@ -16,10 +16,10 @@
 #include "megatron/base/error.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/kernel_type.h"
-#include "megatron/transformer/parallel_kernel.h"
 #include "megatron/ops/op_scope.h"
-#include "megatron/params/parameter.h"
 #include "megatron/ops/row_operations.h"
+#include "megatron/params/parameter.h"
+#include "megatron/transformer/parallel_kernel.h"
 
 namespace megatron {
 namespace {
@@ -47,28 +47,37 @@ at::Tensor gated_formula(const at::Tensor& x, Activation kind) {
   return formula(x.narrow(-1, 0, width), kind) * x.narrow(-1, width, width);
 }
 
-at::Tensor apply_formula(const at::Tensor& x, Activation kind, bool gated) { return gated ? gated_formula(x, kind) : formula(x, kind); }
+at::Tensor apply_formula(const at::Tensor& x, Activation kind, bool gated) {
+  return gated ? gated_formula(x, kind) : formula(x, kind);
+}
 
-/// A formula of several steps over 16-bit numbers: made in float32 in both passes, rounded once, remembering only the 16-bit input.
+/// A formula of several steps over 16-bit numbers: made in float32 in both passes, rounded once,
+/// remembering only the 16-bit input.
 at::Tensor wide_formula(const at::Tensor& input, Activation kind, bool gated) {
-  return differentiable({.name = "WideFormulaBackward"}, {input}, [&] {
-           return Recorded{.outputs = {apply_formula(input.to(at::kFloat), kind, gated).to(input.scalar_type())},
-                           .saved = {input},
-                           .backward = [kind, gated](BackwardPass& pass) -> Tensors {
-                             const at::Tensor& x = pass.saved[0];
-                             const at::AutoGradMode with_graph(true);
-                             const at::Tensor wide = x.detach().to(at::kFloat).requires_grad_();
-                             const at::Tensor y = apply_formula(wide, kind, gated);
-                             return {gradient_of(y, wide, pass.gradients[0].to(at::kFloat)).to(x.scalar_type())};
-                           }};
-         })
+  return differentiable({.name = "WideFormulaBackward"}, {input},
+                        [&] {
+                          return Recorded{
+                              .outputs = {apply_formula(input.to(at::kFloat), kind, gated)
+                                              .to(input.scalar_type())},
+                              .saved = {input},
+                              .backward = [kind, gated](BackwardPass& pass) -> Tensors {
+                                const at::Tensor& x = pass.saved[0];
+                                const at::AutoGradMode with_graph(true);
+                                const at::Tensor wide = x.detach().to(at::kFloat).requires_grad_();
+                                const at::Tensor y = apply_formula(wide, kind, gated);
+                                return {gradient_of(y, wide, pass.gradients[0].to(at::kFloat))
+                                            .to(x.scalar_type())};
+                              }};
+                        })
       .front();
 }
 
 /// What ATen computes in one step is float32 inside.
 at::Tensor activate_by_formula(const at::Tensor& x, Activation kind, bool gated) {
-  const bool several_steps = gated || kind == Activation::quick_gelu || kind == Activation::squared_relu;
-  return several_steps && x.element_size() == 2 ? wide_formula(x, kind, gated) : apply_formula(x, kind, gated);
+  const bool several_steps =
+      gated || kind == Activation::quick_gelu || kind == Activation::squared_relu;
+  return several_steps && x.element_size() == 2 ? wide_formula(x, kind, gated)
+                                                : apply_formula(x, kind, gated);
 }
 
 kernels::ActivationKind kernel_kind(Activation kind) {
@@ -92,7 +101,8 @@ kernels::ActivationKind kernel_kind(Activation kind) {
 /// What the kernels add to `columns` columns, in the dtype they compute in.
 at::Tensor wide_bias(const Parameter* bias, const at::Tensor& x) {
   const auto type = compute_type(x.scalar_type());
-  return bias != nullptr ? bias->value().to(type).contiguous() : at::zeros({x.size(-1)}, x.options().dtype(type));
+  return bias != nullptr ? bias->value().to(type).contiguous()
+                         : at::zeros({x.size(-1)}, x.options().dtype(type));
 }
 
 at::Tensor empty_result(const at::Tensor& x, bool gated) {
@@ -110,40 +120,44 @@ at::Tensor activation_forward(const at::Tensor& x, const BiasActivation& activat
   const OpScope scope("megatron::bias_activation", {x, bias, y});
   const std::int64_t columns = y.size(-1), rows = y.numel() / columns;
   parallel_kernel(kernels::activation_kernels().forward,
-             kernels::ActivationArguments{.x = x.const_data_ptr(),
-                                          .bias = bias.const_data_ptr(),
-                                          .y = y.mutable_data_ptr(),
-                                          .type = kernel_type(x.scalar_type()),
-                                          .rows = rows,
-                                          .columns = columns,
-                                          .kind = kernel_kind(activation.kind),
-                                          .gated = activation.gated},
-             rows, columns);
+                  kernels::ActivationArguments{.x = x.const_data_ptr(),
+                                               .bias = bias.const_data_ptr(),
+                                               .y = y.mutable_data_ptr(),
+                                               .type = kernel_type(x.scalar_type()),
+                                               .rows = rows,
+                                               .columns = columns,
+                                               .kind = kernel_kind(activation.kind),
+                                               .gated = activation.gated},
+                  rows, columns);
   return y;
 }
 
-at::Tensor activation_backward(const at::Tensor& gradient, const at::Tensor& x, const BiasActivation& activation, at::Tensor* result) {
+at::Tensor activation_backward(const at::Tensor& gradient, const at::Tensor& x,
+                               const BiasActivation& activation, at::Tensor* result) {
   const at::Tensor dy = gradient.contiguous(), bias = wide_bias(activation.bias, x);
   at::Tensor dx = at::empty_like(x);
-  const std::int64_t width = x.size(-1), columns = dy.size(-1), rows = x.numel() / width, blocks = kernels::row_blocks(rows);
-  at::Tensor sums = activation.bias != nullptr ? at::empty({blocks, width}, bias.options()) : at::Tensor();
+  const std::int64_t width = x.size(-1), columns = dy.size(-1), rows = x.numel() / width,
+                     blocks = kernels::row_blocks(rows);
+  at::Tensor sums =
+      activation.bias != nullptr ? at::empty({blocks, width}, bias.options()) : at::Tensor();
   if (result != nullptr) *result = empty_result(x, activation.gated);
   {
     const at::Tensor y = result != nullptr ? *result : at::Tensor();
     const OpScope scope("megatron::bias_activation_backward", {dy, x, bias, dx, y});
     parallel_kernel(kernels::activation_kernels().backward,
-               kernels::ActivationBackwardArguments{.dy = dy.const_data_ptr(),
-                                                    .x = x.const_data_ptr(),
-                                                    .bias = bias.const_data_ptr(),
-                                                    .dx = dx.mutable_data_ptr(),
-                                                    .bias_blocks = sums.defined() ? sums.mutable_data_ptr() : nullptr,
-                                                    .y = y.defined() ? y.mutable_data_ptr() : nullptr,
-                                                    .type = kernel_type(x.scalar_type()),
-                                                    .rows = rows,
-                                                    .columns = columns,
-                                                    .kind = kernel_kind(activation.kind),
-                                                    .gated = activation.gated},
-               blocks, kernels::kRowsPerBlock * width);
+                    kernels::ActivationBackwardArguments{
+                        .dy = dy.const_data_ptr(),
+                        .x = x.const_data_ptr(),
+                        .bias = bias.const_data_ptr(),
+                        .dx = dx.mutable_data_ptr(),
+                        .bias_blocks = sums.defined() ? sums.mutable_data_ptr() : nullptr,
+                        .y = y.defined() ? y.mutable_data_ptr() : nullptr,
+                        .type = kernel_type(x.scalar_type()),
+                        .rows = rows,
+                        .columns = columns,
+                        .kind = kernel_kind(activation.kind),
+                        .gated = activation.gated},
+                    blocks, kernels::kRowsPerBlock * width);
   }
   if (activation.bias != nullptr) activation.bias->contribute(reduce_row_blocks(sums));
   return dx;
@@ -152,14 +166,16 @@ at::Tensor activation_backward(const at::Tensor& gradient, const at::Tensor& x, 
 namespace {
 
 at::Tensor fused_activation(const at::Tensor& input, const BiasActivation& activation) {
-  return differentiable({.name = "ActivationBackward", .trains_parameters = true}, {input}, [&] {
-           const at::Tensor x = input.contiguous();
-           return Recorded{.outputs = {activation_forward(x, activation)},
-                           .saved = {x},
-                           .backward = [activation](BackwardPass& pass) -> Tensors {
-                             return {activation_backward(pass.gradients[0], pass.saved[0], activation)};
-                           }};
-         })
+  return differentiable({.name = "ActivationBackward", .trains_parameters = true}, {input},
+                        [&] {
+                          const at::Tensor x = input.contiguous();
+                          return Recorded{.outputs = {activation_forward(x, activation)},
+                                          .saved = {x},
+                                          .backward = [activation](BackwardPass& pass) -> Tensors {
+                                            return {activation_backward(pass.gradients[0],
+                                                                        pass.saved[0], activation)};
+                                          }};
+                        })
       .front();
 }
 
@@ -167,7 +183,8 @@ at::Tensor fused_activation(const at::Tensor& input, const BiasActivation& activ
 
 at::Tensor activate(const at::Tensor& x, const BiasActivation& activation) {
   if (x.is_cpu()) return fused_activation(x, activation);
-  return activate_by_formula(activation.bias != nullptr ? x + tracked(*activation.bias) : x, activation.kind, activation.gated);
+  return activate_by_formula(activation.bias != nullptr ? x + tracked(*activation.bias) : x,
+                             activation.kind, activation.gated);
 }
 
 }  // namespace megatron

@@ -6,9 +6,12 @@
 
 namespace megatron {
 
-DropoutSite ForwardContext::dropout(std::string_view path, std::string_view name, double probability) const {
+DropoutSite ForwardContext::dropout(std::string_view path, std::string_view name,
+                                    double probability) const {
   if (!training || probability == 0) return {};
-  return {.probability = probability, .key = philox_key(seed, std::string(path) + "." + std::string(name)), .sample_ordinals = sample_ordinals};
+  return {.probability = probability,
+          .key = philox_key(seed, std::string(path) + "." + std::string(name)),
+          .sample_ordinals = sample_ordinals};
 }
 
 }  // namespace megatron

@@ -1,4 +1,5 @@
-// A layer is a specification: which mixer and which feed-forward block stand in its two slots. Models choose; the layer does not ask.
+// A layer is a specification: which mixer and which feed-forward block stand in its two slots.
+// Models choose; the layer does not ask.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,10 +9,10 @@
 #include <string_view>
 
 #include "megatron/config/transformer_config.h"
-#include "megatron/parallel/rank.h"
 #include "megatron/nn/forward_context.h"
 #include "megatron/nn/module.h"
 #include "megatron/nn/norm.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 
@@ -20,10 +21,11 @@ struct LayerArguments {
   const TransformerConfig& config;
   const Rank& rank;
   std::int64_t layer_index = 0;  ///< 0-based, in the whole model
-  bool has_input_norm = true;       ///< pre-norm: the block's first linear owns the norm's weights
+  bool has_input_norm = true;    ///< pre-norm: the block's first linear owns the norm's weights
 };
 
-/// One of the two blocks between which a layer's stream runs. Input and output are [s, b, h], the output before dropout and residual.
+/// One of the two blocks between which a layer's stream runs. Input and output are [s, b, h], the
+/// output before dropout and residual.
 class Sublayer : public Module {
  public:
   using Module::Module;

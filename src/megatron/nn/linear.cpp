@@ -3,9 +3,9 @@
 #include <optional>
 
 #include "megatron/base/error.h"
-#include "megatron/parallel/collectives.h"
-#include "megatron/ops/differentiable.h"
 #include "megatron/ops/column_sums.h"
+#include "megatron/ops/differentiable.h"
+#include "megatron/parallel/collectives.h"
 #include "megatron/transformer/matmul.h"
 
 namespace megatron {
@@ -23,22 +23,28 @@ struct LinearCall {
   LinearExchange exchange;
   std::optional<BiasActivation> activation;  ///< of x, before the product
 
-  RowGroup group() const { return {weight->axis(), exchange.options.overlap_chunks, exchange.what}; }
+  RowGroup group() const {
+    return {weight->axis(), exchange.options.overlap_chunks, exchange.what};
+  }
 };
 
 /// Rows in, rows out.
 at::Tensor product(const LinearCall& call, const at::Tensor& x) {
-  const at::Tensor w = call.weight->value().t(), b = call.bias != nullptr ? call.bias->value() : at::Tensor();
+  const at::Tensor w = call.weight->value().t(),
+                   b = call.bias != nullptr ? call.bias->value() : at::Tensor();
   if (call.exchange.output != Output::own) {
-    at::Tensor y = matmul_reduce(x, w, call.exchange.output == Output::reduce_scattered, call.group());
+    at::Tensor y =
+        matmul_reduce(x, w, call.exchange.output == Output::reduce_scattered, call.group());
     return b.defined() ? y.add_(b) : y;
   }
-  return call.exchange.input == Input::gathered ? all_gather_matmul(x, w, b, call.group()) : matmul(x, w, x.scalar_type(), b);
+  return call.exchange.input == Input::gathered ? all_gather_matmul(x, w, b, call.group())
+                                                : matmul(x, w, x.scalar_type(), b);
 }
 
 at::Tensor forward(const LinearCall& call, const at::Tensor& x) {
   const std::int64_t ranks = call.weight->axis().size;
-  const at::Tensor y = product(call, rows_of(call.activation ? activation_forward(x, *call.activation) : x));
+  const at::Tensor y =
+      product(call, rows_of(call.activation ? activation_forward(x, *call.activation) : x));
   auto shape = x.sizes().vec();
   if (call.exchange.input == Input::gathered) shape.front() *= ranks;
   if (call.exchange.output == Output::reduce_scattered) shape.front() /= ranks;
@@ -47,7 +53,8 @@ at::Tensor forward(const LinearCall& call, const at::Tensor& x) {
 }
 
 /// The gradient of x, undefined where it is not needed; the weights' gradients are contributed.
-at::Tensor backward(const LinearCall& call, const at::Tensor& x, const at::Tensor& gradient, bool needs_input) {
+at::Tensor backward(const LinearCall& call, const at::Tensor& x, const at::Tensor& gradient,
+                    bool needs_input) {
   const LinearExchange& exchange = call.exchange;
   Parameter& weight = *call.weight;
   const Axis& axis = weight.axis();
@@ -55,7 +62,8 @@ at::Tensor backward(const LinearCall& call, const at::Tensor& x, const at::Tenso
 
   at::Tensor dy = rows_of(gradient), dx;
   if (call.bias != nullptr) call.bias->contribute(column_sums(dy));
-  PendingTensor all_x = gathered ? start_all_gather(axis, rows_of(x), exchange.what) : PendingTensor{rows_of(x)};
+  PendingTensor all_x =
+      gathered ? start_all_gather(axis, rows_of(x), exchange.what) : PendingTensor{rows_of(x)};
   if (exchange.output == Output::reduce_scattered) {
     at::Tensor all_dy;
     dx = all_gather_matmul(dy, weight.value(), {}, call.group(), &all_dy);
@@ -71,42 +79,56 @@ at::Tensor backward(const LinearCall& call, const at::Tensor& x, const at::Tenso
   }
   PendingTensor sent{dx};
   if (dx.defined() && exchange.input != Input::own)
-    sent = gathered ? start_reduce_scatter(axis, dx, exchange.what) : start_all_reduce_(axis, dx, exchange.what);
+    sent = gathered ? start_reduce_scatter(axis, dx, exchange.what)
+                    : start_all_reduce_(axis, dx, exchange.what);
   if (!exchange.options.async_allreduce) sent.wait();
-  weight.contribute([dy, x_rows](at::Tensor& grad, bool fresh) { matmul_out(grad, dy.t(), x_rows, /*accumulate=*/!fresh); });
+  weight.contribute([dy, x_rows](at::Tensor& grad, bool fresh) {
+    matmul_out(grad, dy.t(), x_rows, /*accumulate=*/!fresh);
+  });
   dx = sent.wait();
   return dx.defined() ? dx.view(x.sizes()) : dx;
 }
 
 at::Tensor differentiable_linear(const at::Tensor& input, const LinearCall& call) {
-  return differentiable({.name = "LinearBackward", .trains_parameters = true}, {input}, [&] {
-           const at::Tensor x = call.activation ? input.contiguous() : input;
-           return Recorded{.outputs = {forward(call, x)}, .saved = {x}, .backward = [call](BackwardPass& pass) -> Tensors {
-                             return {backward(call, pass.saved[0], pass.gradients[0], pass.needs_input[0])};
-                           }};
-         })
+  return differentiable({.name = "LinearBackward", .trains_parameters = true}, {input},
+                        [&] {
+                          const at::Tensor x = call.activation ? input.contiguous() : input;
+                          return Recorded{.outputs = {forward(call, x)},
+                                          .saved = {x},
+                                          .backward = [call](BackwardPass& pass) -> Tensors {
+                                            return {backward(call, pass.saved[0], pass.gradients[0],
+                                                             pass.needs_input[0])};
+                                          }};
+                        })
       .front();
 }
 
 void check_features(std::int64_t features, const Parameter& weight) {
-  MEGATRON_CHECK(features == weight.value().size(1), weight.name(), " takes ", weight.value().size(1), " features, got ", features);
+  MEGATRON_CHECK(features == weight.value().size(1), weight.name(), " takes ",
+                 weight.value().size(1), " features, got ", features);
 }
 
 /// There is nobody to exchange with on an axis of size 1.
-LinearExchange effective(const LinearExchange& exchange, const Parameter& weight) { return weight.axis().size == 1 ? LinearExchange{} : exchange; }
+LinearExchange effective(const LinearExchange& exchange, const Parameter& weight) {
+  return weight.axis().size == 1 ? LinearExchange{} : exchange;
+}
 
 }  // namespace
 
-at::Tensor linear(const at::Tensor& x, Parameter& weight, Parameter* bias, const LinearExchange& exchange) {
+at::Tensor linear(const at::Tensor& x, Parameter& weight, Parameter* bias,
+                  const LinearExchange& exchange) {
   check_features(x.size(-1), weight);
-  return differentiable_linear(x.to(weight.value().scalar_type()), {&weight, bias, effective(exchange, weight), std::nullopt});
+  return differentiable_linear(x.to(weight.value().scalar_type()),
+                               {&weight, bias, effective(exchange, weight), std::nullopt});
 }
 
-at::Tensor activated_linear(const at::Tensor& x, const BiasActivation& activation, Parameter& weight, Parameter* bias,
-                            const LinearExchange& exchange) {
+at::Tensor activated_linear(const at::Tensor& x, const BiasActivation& activation,
+                            Parameter& weight, Parameter* bias, const LinearExchange& exchange) {
   check_features(activation.gated ? x.size(-1) / 2 : x.size(-1), weight);
-  MEGATRON_CHECK(x.is_cpu() && exchange.input == LinearExchange::Input::own, "an activated product takes its own rows on the CPU");
-  return differentiable_linear(x.to(weight.value().scalar_type()), {&weight, bias, effective(exchange, weight), activation});
+  MEGATRON_CHECK(x.is_cpu() && exchange.input == LinearExchange::Input::own,
+                 "an activated product takes its own rows on the CPU");
+  return differentiable_linear(x.to(weight.value().scalar_type()),
+                               {&weight, bias, effective(exchange, weight), activation});
 }
 
 }  // namespace megatron

@@ -1,4 +1,5 @@
-// t ranks, m rows of one rank; a chunk is the same run of rows of every rank's slice, so that each rank sends as much as it receives.
+// t ranks, m rows of one rank; a chunk is the same run of rows of every rank's slice, so that each
+// rank sends as much as it receives.
 #include "megatron/nn/linear_exchange.h"
 
 #include <ATen/ops/empty.h>
@@ -33,24 +34,29 @@ at::Tensor run_of_each(const at::Tensor& x, const Run& run, const Axis& axis) {
 }
 
 std::int64_t slice_rows(const at::Tensor& x, const Axis& axis) {
-  MEGATRON_CHECK(x.size(0) % axis.size == 0, x.size(0), " rows cannot be split over ", axis.name, "=", axis.size);
+  MEGATRON_CHECK(x.size(0) % axis.size == 0, x.size(0), " rows cannot be split over ", axis.name,
+                 "=", axis.size);
   return x.size(0) / axis.size;
 }
 
-at::Tensor summed_and_scattered(const at::Tensor& x, const at::Tensor& b, const std::vector<Run>& runs, const RowGroup& group) {
+at::Tensor summed_and_scattered(const at::Tensor& x, const at::Tensor& b,
+                                const std::vector<Run>& runs, const RowGroup& group) {
   const at::Tensor out = at::empty({slice_rows(x, group.axis), b.size(1)}, x.options());
   std::vector<PendingTensor> under_way;
   for (const Run& run : runs) {
-    const at::Tensor part = matmul(run_of_each(x, run, group.axis).reshape({-1, x.size(1)}), b, x.scalar_type());
+    const at::Tensor part =
+        matmul(run_of_each(x, run, group.axis).reshape({-1, x.size(1)}), b, x.scalar_type());
     under_way.push_back(start_reduce_scatter(group.axis, part, group.what));
   }
-  for (std::size_t i = 0; i < runs.size(); ++i) out.narrow(0, runs[i].begin, runs[i].count).copy_(under_way[i].wait());
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    out.narrow(0, runs[i].begin, runs[i].count).copy_(under_way[i].wait());
   return out;
 }
 
 }  // namespace
 
-at::Tensor all_gather_matmul(const at::Tensor& x, const at::Tensor& b, const at::Tensor& bias, const RowGroup& group, at::Tensor* all) {
+at::Tensor all_gather_matmul(const at::Tensor& x, const at::Tensor& b, const at::Tensor& bias,
+                             const RowGroup& group, at::Tensor* all) {
   const std::vector<Run> runs = runs_of(x.size(0), group.chunks);
   const std::int64_t rows = x.size(0) * group.axis.size;
   if (runs.size() == 1) {
@@ -59,12 +65,14 @@ at::Tensor all_gather_matmul(const at::Tensor& x, const at::Tensor& b, const at:
     return matmul(gathered, b, x.scalar_type(), bias);
   }
   std::vector<PendingTensor> arriving;
-  for (const Run& run : runs) arriving.push_back(start_all_gather(group.axis, x.narrow(0, run.begin, run.count), group.what));
+  for (const Run& run : runs)
+    arriving.push_back(start_all_gather(group.axis, x.narrow(0, run.begin, run.count), group.what));
   const at::Tensor y = at::empty({rows, b.size(1)}, x.options());
   if (all != nullptr) *all = at::empty({rows, x.size(1)}, x.options());
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const auto put = [&](const at::Tensor& whole, const at::Tensor& part) {
-      run_of_each(whole, runs[i], group.axis).copy_(part.view({group.axis.size, runs[i].count, -1}));
+      run_of_each(whole, runs[i], group.axis)
+          .copy_(part.view({group.axis.size, runs[i].count, -1}));
     };
     const at::Tensor piece = arriving[i].wait();
     put(y, matmul(piece, b, x.scalar_type(), bias));
@@ -73,8 +81,10 @@ at::Tensor all_gather_matmul(const at::Tensor& x, const at::Tensor& b, const at:
   return y;
 }
 
-at::Tensor matmul_reduce(const at::Tensor& x, const at::Tensor& b, bool scatter, const RowGroup& group) {
-  const std::vector<Run> runs = runs_of(scatter ? slice_rows(x, group.axis) : x.size(0), group.chunks);
+at::Tensor matmul_reduce(const at::Tensor& x, const at::Tensor& b, bool scatter,
+                         const RowGroup& group) {
+  const std::vector<Run> runs =
+      runs_of(scatter ? slice_rows(x, group.axis) : x.size(0), group.chunks);
   if (runs.size() == 1) {
     at::Tensor part = matmul(x, b, x.scalar_type());
     if (scatter) return reduce_scatter(group.axis, part, group.what);

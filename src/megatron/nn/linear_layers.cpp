@@ -5,47 +5,66 @@
 
 namespace megatron {
 
-ColumnParallelLinear::ColumnParallelLinear(Module* parent, const char* name, const TransformerConfig& config, const Rank& rank, Options options)
+ColumnParallelLinear::ColumnParallelLinear(Module* parent, const char* name,
+                                           const TransformerConfig& config, const Rank& rank,
+                                           Options options)
     : Module(parent, name),
-      norm_weight_(options.with_norm ? &declare("layer_norm_weight", norm_weight_spec(config, options.in, rank), rank.tp) : nullptr),
+      norm_weight_(options.with_norm ? &declare("layer_norm_weight",
+                                                norm_weight_spec(config, options.in, rank), rank.tp)
+                                     : nullptr),
       norm_bias_(options.with_norm && config.normalization == Normalization::LayerNorm
                      ? &declare("layer_norm_bias", norm_bias_spec(options.in, rank), rank.tp)
                      : nullptr),
       weight_(declare("weight",
-                      {.sharding = Sharding::split({options.out, options.in}, 0, options.blocks, options.repeats),
+                      {.sharding = Sharding::split({options.out, options.in}, 0, options.blocks,
+                                                   options.repeats),
                        .init = input_init(config, {options.out, options.in}),
                        .tags = {}},
                       rank.tp)),
       norm_options_(norm_options(config)),
       exchange_{.options = rank.tp_options, .what = name} {
   if (options.bias) {
-    bias_ = &declare(
-        "bias", {.sharding = Sharding::split({options.out}, 0, options.blocks, options.repeats), .init = Init::zeros(), .tags = {.no_decay = true}},
-        rank.tp);
+    bias_ =
+        &declare("bias",
+                 {.sharding = Sharding::split({options.out}, 0, options.blocks, options.repeats),
+                  .init = Init::zeros(),
+                  .tags = {.no_decay = true}},
+                 rank.tp);
   }
 }
 
-at::Tensor ColumnParallelLinear::forward(const at::Tensor& x, const ForwardContext& context, bool add_bias) const {
+at::Tensor ColumnParallelLinear::forward(const at::Tensor& x, const ForwardContext& context,
+                                         bool add_bias) const {
   LinearExchange exchange = exchange_;
-  exchange.input = context.sequence_parallel ? LinearExchange::Input::gathered : LinearExchange::Input::copied;
+  exchange.input =
+      context.sequence_parallel ? LinearExchange::Input::gathered : LinearExchange::Input::copied;
   return linear(x, weight_, add_bias ? bias_ : nullptr, exchange);
 }
 
-RowParallelLinear::RowParallelLinear(Module* parent, const char* name, const TransformerConfig& config, const Rank& rank, std::int64_t in,
-                                     std::int64_t out)
+RowParallelLinear::RowParallelLinear(Module* parent, const char* name,
+                                     const TransformerConfig& config, const Rank& rank,
+                                     std::int64_t in, std::int64_t out)
     : Module(parent, name),
-      weight_(declare("weight", {.sharding = Sharding::split({out, in}, 1), .init = residual_init(config, {out, in}), .tags = {}}, rank.tp)),
+      weight_(declare("weight",
+                      {.sharding = Sharding::split({out, in}, 1),
+                       .init = residual_init(config, {out, in}),
+                       .tags = {}},
+                      rank.tp)),
       exchange_{.options = rank.tp_options, .what = name} {
   if (config.add_bias_linear) {
-    bias_ = &declare(
-        "bias", {.sharding = Sharding::replicated({out}), .init = Init::zeros(), .tags = {.no_decay = true}, .sum_over_tp = rank.sequence_parallel},
-        rank.tp);
+    bias_ = &declare("bias",
+                     {.sharding = Sharding::replicated({out}),
+                      .init = Init::zeros(),
+                      .tags = {.no_decay = true},
+                      .sum_over_tp = rank.sequence_parallel},
+                     rank.tp);
   }
 }
 
 LinearExchange RowParallelLinear::exchange(const ForwardContext& context) const {
   LinearExchange exchange = exchange_;
-  exchange.output = context.sequence_parallel ? LinearExchange::Output::reduce_scattered : LinearExchange::Output::reduced;
+  exchange.output = context.sequence_parallel ? LinearExchange::Output::reduce_scattered
+                                              : LinearExchange::Output::reduced;
   return exchange;
 }
 
@@ -53,7 +72,8 @@ at::Tensor RowParallelLinear::forward(const at::Tensor& x, const ForwardContext&
   return linear(x, weight_, bias_, exchange(context));
 }
 
-at::Tensor RowParallelLinear::forward(const at::Tensor& x, const BiasActivation& activation, const ForwardContext& context) const {
+at::Tensor RowParallelLinear::forward(const at::Tensor& x, const BiasActivation& activation,
+                                      const ForwardContext& context) const {
   return activated_linear(x, activation, weight_, bias_, exchange(context));
 }
 

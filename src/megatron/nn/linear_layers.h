@@ -1,4 +1,5 @@
-// Linear layers over the tensor-parallel axis: column-parallel (output features split) and row-parallel (input features split).
+// Linear layers over the tensor-parallel axis: column-parallel (output features split) and
+// row-parallel (input features split).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,17 +8,18 @@
 #include <string_view>
 
 #include "megatron/config/transformer_config.h"
-#include "megatron/parallel/rank.h"
 #include "megatron/nn/activation.h"
 #include "megatron/nn/forward_context.h"
 #include "megatron/nn/linear_exchange.h"
 #include "megatron/nn/module.h"
 #include "megatron/nn/norm.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 
-/// y = x·Wᵀ + b with W [out, in] split over its rows. It may own the weights of the norm in front of it, under Transformer Engine's names
-/// (layer_norm_weight, layer_norm_bias), which the layer applies. `name`, here and below, is a literal: it also names collectives.
+/// y = x·Wᵀ + b with W [out, in] split over its rows. It may own the weights of the norm in front
+/// of it, under Transformer Engine's names (layer_norm_weight, layer_norm_bias), which the layer
+/// applies. `name`, here and below, is a literal: it also names collectives.
 class ColumnParallelLinear : public Module {
  public:
   struct Options {
@@ -27,9 +29,12 @@ class ColumnParallelLinear : public Module {
     bool bias = true;
     bool with_norm = false;
   };
-  ColumnParallelLinear(Module* parent, const char* name, const TransformerConfig& config, const Rank& rank, Options options);
-  /// Collective over tp, as every forward below. Without `add_bias`, what takes y adds the bias and contributes its gradient.
-  at::Tensor forward(const at::Tensor& x, const ForwardContext& context, bool add_bias = true) const;
+  ColumnParallelLinear(Module* parent, const char* name, const TransformerConfig& config,
+                       const Rank& rank, Options options);
+  /// Collective over tp, as every forward below. Without `add_bias`, what takes y adds the bias and
+  /// contributes its gradient.
+  at::Tensor forward(const at::Tensor& x, const ForwardContext& context,
+                     bool add_bias = true) const;
   /// Of x; none without with_norm.
   NormWeights input_norm() const { return {norm_weight_, norm_bias_, norm_options_}; }
   /// b [out / tp], or null.
@@ -44,13 +49,16 @@ class ColumnParallelLinear : public Module {
   LinearExchange exchange_;
 };
 
-/// y = x·Wᵀ + b with W [out, in] split over its columns: y is summed over tp, the bias is whole on every rank.
+/// y = x·Wᵀ + b with W [out, in] split over its columns: y is summed over tp, the bias is whole on
+/// every rank.
 class RowParallelLinear : public Module {
  public:
-  RowParallelLinear(Module* parent, const char* name, const TransformerConfig& config, const Rank& rank, std::int64_t in, std::int64_t out);
+  RowParallelLinear(Module* parent, const char* name, const TransformerConfig& config,
+                    const Rank& rank, std::int64_t in, std::int64_t out);
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
   /// Of the activation of x, which is not kept for backward: activated_linear().
-  at::Tensor forward(const at::Tensor& x, const BiasActivation& activation, const ForwardContext& context) const;
+  at::Tensor forward(const at::Tensor& x, const BiasActivation& activation,
+                     const ForwardContext& context) const;
 
  private:
   LinearExchange exchange(const ForwardContext& context) const;

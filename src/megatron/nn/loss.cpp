@@ -1,7 +1,9 @@
-// t tokens, h hidden channels, v this rank's part of the true vocabulary (padded rows of the weight are never read; a rank may hold nothing else).
+// t tokens, h hidden channels, v this rank's part of the true vocabulary (padded rows of the weight
+// are never read; a rank may hold nothing else).
 //
-// Tokens go in blocks, whose logits' gradients fit the memory set aside for them, and blocks in chunks, whose logits fit the last cache. The weight's
-// gradient is added block by block: every way through this file makes the same blocks, so all give the same bits.
+// Tokens go in blocks, whose logits' gradients fit the memory set aside for them, and blocks in
+// chunks, whose logits fit the last cache. The weight's gradient is added block by block: every way
+// through this file makes the same blocks, so all give the same bits.
 #include "megatron/nn/loss.h"
 
 #include <ATen/TensorOperators.h>
@@ -22,20 +24,23 @@
 #include <vector>
 
 #include "megatron/base/error.h"
-#include "megatron/parallel/collectives.h"
-#include "megatron/ops/differentiable.h"
 #include "megatron/ops/cross_entropy.h"
+#include "megatron/ops/differentiable.h"
 #include "megatron/ops/host_scalar.h"
-#include "megatron/transformer/matmul.h"
 #include "megatron/ops/row_operations.h"
+#include "megatron/parallel/collectives.h"
+#include "megatron/transformer/matmul.h"
 
 namespace megatron {
 namespace {
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
-constexpr std::int64_t kChunkBytes = 64 * kMiB;  // logits of a chunk: fewer would make packing the weights a large part of their product
+constexpr std::int64_t kChunkBytes =
+    64 *
+    kMiB;  // logits of a chunk: fewer would make packing the weights a large part of their product
 constexpr std::int64_t kBlockBytes = 64 * kMiB;  // gradients of a block's logits
-constexpr std::int64_t kKeptBytes = 192 * kMiB;  // gradients kept until the weight's is asked for; the others are computed again
+constexpr std::int64_t kKeptBytes =
+    192 * kMiB;  // gradients kept until the weight's is asked for; the others are computed again
 
 struct Tokens {
   std::int64_t begin, count;
@@ -52,23 +57,30 @@ std::int64_t part_size(std::int64_t count, std::int64_t most) {
 template <class Body>
 void for_parts(Tokens all, std::int64_t size, const Body& body) {
   const std::int64_t end = all.begin + all.count;
-  for (std::int64_t begin = all.begin; begin < end; begin += size) body(Tokens{begin, std::min(size, end - begin)});
+  for (std::int64_t begin = all.begin; begin < end; begin += size)
+    body(Tokens{begin, std::min(size, end - begin)});
 }
 
 /// The projection of all tokens of a call and their loss.
 class Head {
  public:
   Head(at::Tensor hidden, at::Tensor labels, at::Tensor mask, Parameter& weight)
-      : hidden_(std::move(hidden)), labels_(labels.contiguous()), mask_(mask.contiguous()), weight_(&weight) {
+      : hidden_(std::move(hidden)),
+        labels_(labels.contiguous()),
+        mask_(mask.contiguous()),
+        weight_(&weight) {
     const std::int64_t local = weight.value().size(0);
     first_ = weight.axis().rank * local;
     v_ = std::clamp<std::int64_t>(weight.sharding().global_shape[0] - first_, 0, local);
     // The same on all ranks: each chunk is a collective.
     const auto tokens_in = [local](std::int64_t bytes, c10::ScalarType type) {
-      return std::max<std::int64_t>(16, bytes / (local * static_cast<std::int64_t>(c10::elementSize(type))));
+      return std::max<std::int64_t>(
+          16, bytes / (local * static_cast<std::int64_t>(c10::elementSize(type))));
     };
-    // A power of two: products add tokens in such blocks too, so the weight's gradient does not depend on ours.
-    block_tokens_ = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(tokens_in(kBlockBytes, hidden_.scalar_type()))));
+    // A power of two: products add tokens in such blocks too, so the weight's gradient does not
+    // depend on ours.
+    block_tokens_ = static_cast<std::int64_t>(
+        std::bit_floor(static_cast<std::uint64_t>(tokens_in(kBlockBytes, hidden_.scalar_type()))));
     block_tokens_ = std::min(block_tokens_, hidden_.size(0));
     chunk_tokens_ = part_size(block_tokens_, tokens_in(kChunkBytes, wide()));
     lse_ = at::empty({hidden_.size(0)}, hidden_.options().dtype(wide()));
@@ -84,11 +96,13 @@ class Head {
     for_parts(all(), chunk_tokens_, [&](Tokens chunk) { measure(chunk, project(chunk, logits)); });
   }
 
-  /// Computes both gradients, the weight's as soon as the sink asks, which must be now. `measures`: and what losses need.
+  /// Computes both gradients, the weight's as soon as the sink asks, which must be now. `measures`:
+  /// and what losses need.
   at::Tensor propagate(const at::Tensor& scale, bool measures) {
     at::Tensor dhidden = empty_input_gradient();
     weight_->contribute([&](at::Tensor& grad, bool fresh) {
-      at::Tensor dw = true_rows(grad, fresh), dlogits = at::empty({block_tokens_, v_}, hidden_.options());
+      at::Tensor dw = true_rows(grad, fresh),
+                 dlogits = at::empty({block_tokens_, v_}, hidden_.options());
       for_parts(all(), block_tokens_, [&](Tokens block) {
         const at::Tensor rows = dlogits.narrow(0, 0, block.count);
         logit_gradient(block, scale, measures, rows);
@@ -119,15 +133,19 @@ class Head {
 
   /// Hands the weight's gradient to the sink, which may ask for it later.
   void contribute(std::vector<at::Tensor> kept, const at::Tensor& scale) const {
-    weight_->contribute([head = *this, kept = std::move(kept), scale](at::Tensor& grad, bool fresh) mutable {
-      at::Tensor dw = head.true_rows(grad, fresh);
-      std::size_t index = 0;
-      for_parts(head.all(), head.block_tokens_, [&](Tokens block) {
-        at::Tensor dlogits = index < kept.size() ? std::move(kept[index]) : at::empty({block.count, head.v_}, head.hidden_.options());
-        if (index++ >= kept.size()) head.logit_gradient(block, scale, /*measures=*/false, dlogits);
-        head.weight_gradient(block, dlogits, dw, /*accumulate=*/!fresh || block.begin > 0);
-      });
-    });
+    weight_->contribute(
+        [head = *this, kept = std::move(kept), scale](at::Tensor& grad, bool fresh) mutable {
+          at::Tensor dw = head.true_rows(grad, fresh);
+          std::size_t index = 0;
+          for_parts(head.all(), head.block_tokens_, [&](Tokens block) {
+            at::Tensor dlogits = index < kept.size()
+                                     ? std::move(kept[index])
+                                     : at::empty({block.count, head.v_}, head.hidden_.options());
+            if (index++ >= kept.size())
+              head.logit_gradient(block, scale, /*measures=*/false, dlogits);
+            head.weight_gradient(block, dlogits, dw, /*accumulate=*/!fresh || block.begin > 0);
+          });
+        });
   }
 
   /// For the same head in backward.
@@ -137,8 +155,12 @@ class Head {
  private:
   Tokens all() const { return {0, hidden_.size(0)}; }
   at::Tensor w() const { return weight_->value().narrow(0, 0, v_); }
-  at::Tensor chunk_logits() const { return at::empty({chunk_tokens_, v_}, hidden_.options().dtype(wide())); }
-  at::Tensor empty_input_gradient() const { return v_ > 0 ? at::empty_like(hidden_) : at::zeros_like(hidden_); }
+  at::Tensor chunk_logits() const {
+    return at::empty({chunk_tokens_, v_}, hidden_.options().dtype(wide()));
+  }
+  at::Tensor empty_input_gradient() const {
+    return v_ > 0 ? at::empty_like(hidden_) : at::zeros_like(hidden_);
+  }
 
   /// The logits of a chunk, in the first rows of `into`.
   LabelledLogits project(Tokens chunk, const at::Tensor& into) const {
@@ -147,19 +169,22 @@ class Head {
     return {logits, chunk.of(labels_), first_};
   }
 
-  /// log Σ exp and label's logit of the whole vocabulary, from those of the ranks' parts in one collective.
+  /// log Σ exp and label's logit of the whole vocabulary, from those of the ranks' parts in one
+  /// collective.
   void measure(Tokens chunk, const LabelledLogits& logits) {
     at::Tensor lse = chunk.of(lse_), label_logit = chunk.of(label_logit_);
     cross_entropy_statistics(logits, lse, label_logit);
     const Axis& axis = weight_->axis();
     if (axis.size == 1) return;
-    const at::Tensor parts = all_gather(axis, at::stack({lse, label_logit}).unsqueeze(0), "cross_entropy");
+    const at::Tensor parts =
+        all_gather(axis, at::stack({lse, label_logit}).unsqueeze(0), "cross_entropy");
     lse.copy_(at::logsumexp(parts.select(1, 0), {0}));
     label_logit.copy_(parts.select(1, 1).sum(0));
   }
 
   /// d loss / d logits of a block.
-  void logit_gradient(Tokens block, const at::Tensor& scale, bool measures, const at::Tensor& dlogits) {
+  void logit_gradient(Tokens block, const at::Tensor& scale, bool measures,
+                      const at::Tensor& dlogits) {
     const bool in_place = dlogits.scalar_type() == wide();
     const at::Tensor logits = in_place ? at::Tensor() : chunk_logits();
     for_parts(block, chunk_tokens_, [&](Tokens chunk) {
@@ -175,7 +200,8 @@ class Head {
     if (v_ > 0) matmul_out(rows, dlogits, w(), /*accumulate=*/false);
   }
 
-  void weight_gradient(Tokens block, const at::Tensor& dlogits, at::Tensor& dw, bool accumulate) const {
+  void weight_gradient(Tokens block, const at::Tensor& dlogits, at::Tensor& dw,
+                       bool accumulate) const {
     if (v_ > 0) matmul_out(dw, dlogits.t(), block.of(hidden_), accumulate);
   }
 
@@ -192,7 +218,8 @@ class Head {
   at::Tensor lse_, label_logit_;  ///< [t]
 };
 
-/// Also of two that are none: what made a loss scale or a mask NaN is for those to find who look at losses and gradients.
+/// Also of two that are none: what made a loss scale or a mask NaN is for those to find who look at
+/// losses and gradients.
 bool is_same_number(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
 /// What forward computed for backward under an loss_gradient gradient.
@@ -203,22 +230,31 @@ struct Early {
 };
 
 Early compute_early(Head& head, const LossGradient& loss_gradient, bool defers) {
-  Early early{.scale = loss_gradient.value.to(head.wide()), .kept = {}, .wrote = loss_gradient.accumulates_in_forward && !defers};
-  early.kept = early.wrote ? Head::Kept{head.propagate(early.scale, /*measures=*/true), {}} : head.propagate_to_input(early.scale, /*measures=*/true);
+  Early early{.scale = loss_gradient.value.to(head.wide()),
+              .kept = {},
+              .wrote = loss_gradient.accumulates_in_forward && !defers};
+  early.kept = early.wrote ? Head::Kept{head.propagate(early.scale, /*measures=*/true), {}}
+                           : head.propagate_to_input(early.scale, /*measures=*/true);
   return early;
 }
 
-/// The input's gradient; the weight's is contributed, unless forward did. `saved` is {hidden, labels, mask, lse}.
-at::Tensor loss_backward(Parameter& weight, Early& early, const Tensors& saved, const at::Tensor& scale) {
+/// The input's gradient; the weight's is contributed, unless forward did. `saved` is {hidden,
+/// labels, mask, lse}.
+at::Tensor loss_backward(Parameter& weight, Early& early, const Tensors& saved,
+                         const at::Tensor& scale) {
   const bool is_early = early.scale.defined();
-  MEGATRON_CHECK(!is_early || early.kept.dhidden.defined(), "backward of a loss for the second time");
-  MEGATRON_CHECK(!is_early || !scale.is_cpu() || is_same_number(host_scalar(scale), host_scalar(early.scale)), "backward of a loss starts from ",
-                 host_scalar(scale), ", but forward was told ", host_scalar(early.scale));
+  MEGATRON_CHECK(!is_early || early.kept.dhidden.defined(),
+                 "backward of a loss for the second time");
+  MEGATRON_CHECK(
+      !is_early || !scale.is_cpu() || is_same_number(host_scalar(scale), host_scalar(early.scale)),
+      "backward of a loss starts from ", host_scalar(scale), ", but forward was told ",
+      host_scalar(early.scale));
   if (early.wrote) return std::exchange(early.kept.dhidden, {});
   Head head(saved[0], saved[1], saved[2], weight);
   head.set_lse(saved[3]);
   if (!is_early && !weight.defers_gradient()) return head.propagate(scale, /*measures=*/false);
-  Head::Kept kept = is_early ? std::exchange(early.kept, {}) : head.propagate_to_input(scale, /*measures=*/false);
+  Head::Kept kept =
+      is_early ? std::exchange(early.kept, {}) : head.propagate_to_input(scale, /*measures=*/false);
   head.contribute(std::move(kept.dlogits), scale);
   return kept.dhidden;
 }
@@ -227,14 +263,18 @@ at::Tensor loss_backward(Parameter& weight, Early& early, const Tensors& saved, 
 void check_labels(const at::Tensor& labels, std::int64_t vocabulary) {
   if (!labels.is_cpu() || labels.numel() == 0) return;
   const auto [least, largest] = host_range(labels);
-  MEGATRON_CHECK(least >= 0 && largest < vocabulary, "labels from ", least, " to ", largest, " of a vocabulary of ", vocabulary);
+  MEGATRON_CHECK(least >= 0 && largest < vocabulary, "labels from ", least, " to ", largest,
+                 " of a vocabulary of ", vocabulary);
 }
 
 }  // namespace
 
-TokenLoss linear_cross_entropy(const at::Tensor& hidden, Parameter& weight, const at::Tensor& labels, const at::Tensor& mask,
+TokenLoss linear_cross_entropy(const at::Tensor& hidden, Parameter& weight,
+                               const at::Tensor& labels, const at::Tensor& mask,
                                const LossGradient& loss_gradient) {
-  MEGATRON_CHECK(hidden.dim() == 2 && labels.numel() == hidden.size(0) && mask.numel() == hidden.size(0), "loss shapes do not fit");
+  MEGATRON_CHECK(
+      hidden.dim() == 2 && labels.numel() == hidden.size(0) && mask.numel() == hidden.size(0),
+      "loss shapes do not fit");
   check_labels(labels, weight.sharding().global_shape[0]);
   const bool is_announced = loss_gradient.value.defined() && at::GradMode::is_enabled();
   const DifferentiableOp op{.name = "LinearCrossEntropyBackward", .trains_parameters = true};
@@ -246,10 +286,14 @@ TokenLoss linear_cross_entropy(const at::Tensor& hidden, Parameter& weight, cons
     } else {
       head.measure();
     }
-    const at::Tensor losses = head.losses(), sum = (losses.to(at::kDouble) * mask.to(at::kDouble)).sum().to(losses.scalar_type());
+    const at::Tensor losses = head.losses(), sum = (losses.to(at::kDouble) * mask.to(at::kDouble))
+                                                       .sum()
+                                                       .to(losses.scalar_type());
     Recorded recorded{.outputs = {sum, losses}, .saved = {}, .backward = {}};
     if (!early->wrote) recorded.saved = {hidden, labels, mask, head.lse()};
-    recorded.backward = [&weight, early](BackwardPass& pass) -> Tensors { return {loss_backward(weight, *early, pass.saved, pass.gradients[0])}; };
+    recorded.backward = [&weight, early](BackwardPass& pass) -> Tensors {
+      return {loss_backward(weight, *early, pass.saved, pass.gradients[0])};
+    };
     return recorded;
   });
   return {results[0], results[1].to(at::kFloat)};

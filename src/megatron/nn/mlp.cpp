@@ -6,8 +6,11 @@ namespace {
 ColumnParallelLinear::Options fc1_options(const LayerArguments& arguments) {
   const TransformerConfig& config = arguments.config;
   const std::int64_t f = config.ffn_hidden_size;
-  ColumnParallelLinear::Options options{
-      .in = config.hidden_size, .out = f, .blocks = {}, .bias = config.add_bias_linear, .with_norm = arguments.has_input_norm};
+  ColumnParallelLinear::Options options{.in = config.hidden_size,
+                                        .out = f,
+                                        .blocks = {},
+                                        .bias = config.add_bias_linear,
+                                        .with_norm = arguments.has_input_norm};
   if (config.gated_linear_unit) {
     options.out = 2 * f;
     options.blocks = {{f}, {f}};  // gate | up
@@ -21,13 +24,16 @@ Mlp::Mlp(Module* parent, std::string_view name, const LayerArguments& arguments)
     : FeedForward(parent, name),
       config_(arguments.config),
       linear_fc1_(this, "linear_fc1", config_, arguments.rank, fc1_options(arguments)),
-      linear_fc2_(this, "linear_fc2", config_, arguments.rank, config_.ffn_hidden_size, config_.hidden_size) {}
+      linear_fc2_(this, "linear_fc2", config_, arguments.rank, config_.ffn_hidden_size,
+                  config_.hidden_size) {}
 
 at::Tensor Mlp::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
   // On the CPU the activation's kernel adds it, and hooks are shown the product before.
   Parameter* bias = input_sbh.is_cpu() ? linear_fc1_.bias() : nullptr;
-  const at::Tensor projected = linear_fc1_.forward(input_sbh, context, /*add_bias=*/bias == nullptr);
-  if (config_.norm_placement == NormPlacement::pre) notify_op(context.hooks, linear_fc1_, "layer_norm", input_sbh);
+  const at::Tensor projected =
+      linear_fc1_.forward(input_sbh, context, /*add_bias=*/bias == nullptr);
+  if (config_.norm_placement == NormPlacement::pre)
+    notify_op(context.hooks, linear_fc1_, "layer_norm", input_sbh);
   notify_op(context.hooks, linear_fc1_, "", projected);
   const BiasActivation activation{config_.activation, config_.gated_linear_unit, bias};
   const at::Tensor out = activate_and_project(projected, activation, context);
@@ -35,9 +41,11 @@ at::Tensor Mlp::forward(const at::Tensor& input_sbh, const ForwardContext& conte
   return out;
 }
 
-at::Tensor Mlp::activate_and_project(const at::Tensor& projected, const BiasActivation& activation, const ForwardContext& context) const {
+at::Tensor Mlp::activate_and_project(const at::Tensor& projected, const BiasActivation& activation,
+                                     const ForwardContext& context) const {
   // Hooks are shown the activation and its gradient: for them it is an operator of its own.
-  if (projected.is_cpu() && context.hooks == nullptr) return linear_fc2_.forward(projected, activation, context);
+  if (projected.is_cpu() && context.hooks == nullptr)
+    return linear_fc2_.forward(projected, activation, context);
   const at::Tensor activated = activate(projected, activation);
   notify_op(context.hooks, *this, "activation", activated);
   return linear_fc2_.forward(activated, context);

@@ -15,7 +15,8 @@ class Mlp : public FeedForward {
 
  private:
   /// fc2(f(projected)).
-  at::Tensor activate_and_project(const at::Tensor& projected, const BiasActivation& activation, const ForwardContext& context) const;
+  at::Tensor activate_and_project(const at::Tensor& projected, const BiasActivation& activation,
+                                  const ForwardContext& context) const;
 
   const TransformerConfig& config_;
   ColumnParallelLinear linear_fc1_;

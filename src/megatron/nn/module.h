@@ -1,4 +1,5 @@
-// A module: a dotted path, its parameters and its children. Layers derive from it, hold children as members and have their own forward().
+// A module: a dotted path, its parameters and its children. Layers derive from it, hold children as
+// members and have their own forward().
 #pragma once
 
 #include <functional>

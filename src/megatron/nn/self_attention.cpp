@@ -26,21 +26,26 @@ ColumnParallelLinear::Options qkv_options(const LayerArguments& arguments) {
 
 std::int64_t local_heads(const TransformerConfig& config, const Axis& tp) {
   if (config.num_attention_heads % tp.size != 0) {
-    throw UserError({std::to_string(config.num_attention_heads) + " attention heads cannot be split over tp=" + std::to_string(tp.size), "",
+    throw UserError({std::to_string(config.num_attention_heads) +
+                         " attention heads cannot be split over tp=" + std::to_string(tp.size),
+                     "",
                      "choose a --tensor-model-parallel-size that divides --num-attention-heads"});
   }
   return config.num_attention_heads / tp.size;
 }
 
 /// Slopes 2^(−8/n·(i+1)) for n a power of two.
-void append_slopes(std::int64_t n, std::int64_t count, std::int64_t step, std::vector<double>& slopes) {
-  for (std::int64_t i = 0; i < count; ++i) slopes.push_back(std::exp2(-8.0 / static_cast<double>(n) * static_cast<double>(i * step + 1)));
+void append_slopes(std::int64_t n, std::int64_t count, std::int64_t step,
+                   std::vector<double>& slopes) {
+  for (std::int64_t i = 0; i < count; ++i)
+    slopes.push_back(std::exp2(-8.0 / static_cast<double>(n) * static_cast<double>(i * step + 1)));
 }
 
 }  // namespace
 
 at::Tensor alibi_slopes(std::int64_t num_heads) {
-  const auto power = std::int64_t{1} << static_cast<int>(std::floor(std::log2(static_cast<double>(num_heads))));
+  const auto power = std::int64_t{1}
+                     << static_cast<int>(std::floor(std::log2(static_cast<double>(num_heads))));
   std::vector<double> slopes;
   append_slopes(power, power, 1, slopes);
   append_slopes(2 * power, num_heads - power, 2, slopes);
@@ -57,10 +62,13 @@ SelfAttention::SelfAttention(Module* parent, std::string_view name, const LayerA
       groups_(std::max<std::int64_t>(1, config_.query_groups() / arguments.rank.tp.size)),
       first_head_(arguments.rank.tp.rank * heads_),
       linear_qkv_(this, "linear_qkv", config_, arguments.rank, qkv_options(arguments)),
-      linear_proj_(this, "linear_proj", config_, arguments.rank, config_.num_attention_heads * config_.kv_channels, config_.hidden_size) {
+      linear_proj_(this, "linear_proj", config_, arguments.rank,
+                   config_.num_attention_heads * config_.kv_channels, config_.hidden_size) {
   if (config_.qk_layernorm) {
-    q_layernorm_ = std::make_unique<Norm>(this, "q_layernorm", config_, config_.kv_channels, arguments.rank, NormInput::heads);
-    k_layernorm_ = std::make_unique<Norm>(this, "k_layernorm", config_, config_.kv_channels, arguments.rank, NormInput::heads);
+    q_layernorm_ = std::make_unique<Norm>(this, "q_layernorm", config_, config_.kv_channels,
+                                          arguments.rank, NormInput::heads);
+    k_layernorm_ = std::make_unique<Norm>(this, "k_layernorm", config_, config_.kv_channels,
+                                          arguments.rank, NormInput::heads);
   }
   if (config_.position_embedding_type == PositionEmbedding::alibi)
     alibi_slopes_ = alibi_slopes(config_.num_attention_heads).narrow(0, first_head_, heads_);
@@ -69,24 +77,32 @@ SelfAttention::SelfAttention(Module* parent, std::string_view name, const LayerA
 QueryKeyValue SelfAttention::split(const at::Tensor& mixed, const ForwardContext& context) const {
   const Rotation rotation{context.rotary_cos, context.rotary_sin, config_.rotary_interleaved};
   const bool rotates = rotation.cos.defined();
-  if (!q_layernorm_) return split_query_key_value(mixed, groups_, config_.kv_channels, rotates ? &rotation : nullptr);
+  if (!q_layernorm_)
+    return split_query_key_value(mixed, groups_, config_.kv_channels,
+                                 rotates ? &rotation : nullptr);
   auto [q, k, v] = split_query_key_value(mixed, groups_, config_.kv_channels, nullptr);
   q = q_layernorm_->forward(q);
   k = k_layernorm_->forward(k);
   notify_op(context.hooks, *q_layernorm_, "", q);
   notify_op(context.hooks, *k_layernorm_, "", k);
   if (!rotates) return {q, k, v};
-  const auto rotated = [&](const at::Tensor& x) { return apply_rotary(x, rotation.cos, rotation.sin, rotation.interleaved); };
+  const auto rotated = [&](const at::Tensor& x) {
+    return apply_rotary(x, rotation.cos, rotation.sin, rotation.interleaved);
+  };
   return {rotated(q), rotated(k), v};
 }
 
-AttentionOptions SelfAttention::attention_options(const ForwardContext& context, const at::Device& device) {
+AttentionOptions SelfAttention::attention_options(const ForwardContext& context,
+                                                  const at::Device& device) {
   AttentionOptions options;
   options.causal = true;
-  options.scale = config_.softmax_scale.value_or(1 / std::sqrt(static_cast<double>(config_.kv_channels)));
-  const bool windowed = config_.window_layers.empty() || config_.window_layers.at(layer_index_) != 0;
+  options.scale =
+      config_.softmax_scale.value_or(1 / std::sqrt(static_cast<double>(config_.kv_channels)));
+  const bool windowed =
+      config_.window_layers.empty() || config_.window_layers.at(layer_index_) != 0;
   if (config_.window_size && windowed) options.window = *config_.window_size;
-  if (alibi_slopes_.defined() && alibi_slopes_.device() != device) alibi_slopes_ = alibi_slopes_.to(device);
+  if (alibi_slopes_.defined() && alibi_slopes_.device() != device)
+    alibi_slopes_ = alibi_slopes_.to(device);
   options.alibi_slopes = alibi_slopes_;
   options.document_ids = context.document_ids;
   options.q_start = context.q_start;
@@ -97,7 +113,8 @@ AttentionOptions SelfAttention::attention_options(const ForwardContext& context,
 
 at::Tensor SelfAttention::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
   const at::Tensor mixed = linear_qkv_.forward(input_sbh, context);
-  if (config_.norm_placement == NormPlacement::pre) notify_op(context.hooks, linear_qkv_, "layer_norm", input_sbh);
+  if (config_.norm_placement == NormPlacement::pre)
+    notify_op(context.hooks, linear_qkv_, "layer_norm", input_sbh);
   notify_op(context.hooks, linear_qkv_, "", mixed);
   auto [q, k, v] = split(mixed, context);
   if (context.kv_cache != nullptr) {

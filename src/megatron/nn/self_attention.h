@@ -1,12 +1,13 @@
-// Self-attention: fused QKV projection (rows per query group: its q heads, k, v), optional norms on q and k, rotary embedding, attention, output.
+// Self-attention: fused QKV projection (rows per query group: its q heads, k, v), optional norms on
+// q and k, rotary embedding, attention, output.
 #pragma once
 
 #include <memory>
 
-#include "megatron/ops/core_attention.h"
 #include "megatron/nn/layer_spec.h"
 #include "megatron/nn/linear_layers.h"
 #include "megatron/nn/norm.h"
+#include "megatron/ops/core_attention.h"
 #include "megatron/ops/query_key_value.h"
 
 namespace megatron {
@@ -30,7 +31,8 @@ class SelfAttention : public Mixer {
   at::Tensor alibi_slopes_;
 };
 
-/// ALiBi's geometric slopes for n heads (Press et al. 2022), powers of two and the interleaved rest.
+/// ALiBi's geometric slopes for n heads (Press et al. 2022), powers of two and the interleaved
+/// rest.
 at::Tensor alibi_slopes(std::int64_t num_heads);
 
 }  // namespace megatron

@@ -1,5 +1,5 @@
-// Hooks around the units of a model (embedding, each layer, the final norm) and after the ops inside them: diagnosis hangs on them, and gathering
-// weights on demand can.
+// Hooks around the units of a model (embedding, each layer, the final norm) and after the ops
+// inside them: diagnosis hangs on them, and gathering weights on demand can.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,7 +18,8 @@ class UnitHooks {
   virtual void before_forward(const Module& /*unit*/) {}
   /// After a unit's forward, with its output.
   virtual void after_forward(const Module& /*unit*/, const at::Tensor& /*output*/) {}
-  /// After an op of a unit, in the order of the forward pass. `op` is a module's path, or a path with a name of its own
+  /// After an op of a unit, in the order of the forward pass. `op` is a module's path, or a path
+  /// with a name of its own
   /// ("decoder.layers.0.self_attention.core_attention"). The batch is dimension 1 of the output.
   virtual void after_op(const std::string& /*op*/, const at::Tensor& /*output*/) {}
 };
@@ -32,8 +33,10 @@ at::Tensor run_unit(UnitHooks* hooks, const Module& unit, Forward forward) {
   return output;
 }
 
-/// Shows the output of the op `name` of `module` ("": the module itself) to the hooks, which may be null.
-inline void notify_op(UnitHooks* hooks, const Module& module, std::string_view name, const at::Tensor& output) {
+/// Shows the output of the op `name` of `module` ("": the module itself) to the hooks, which may be
+/// null.
+inline void notify_op(UnitHooks* hooks, const Module& module, std::string_view name,
+                      const at::Tensor& output) {
   if (hooks == nullptr) return;
   const std::string separator = module.path().empty() || name.empty() ? "" : ".";
   hooks->after_op(module.path() + separator + std::string(name), output);

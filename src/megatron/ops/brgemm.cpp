@@ -1,5 +1,6 @@
-// m × k rows of a, k × n columns of b. b is packed in panels of 64 columns with neighbouring rows interleaved, as the CPU's 16-bit dot
-// products want it; a is read as it lies. ATen exports oneDNN's micro-kernel for this (CPUBlas.h).
+// m × k rows of a, k × n columns of b. b is packed in panels of 64 columns with neighbouring rows
+// interleaved, as the CPU's 16-bit dot products want it; a is read as it lies. ATen exports
+// oneDNN's micro-kernel for this (CPUBlas.h).
 #include "megatron/transformer/brgemm.h"
 
 #include <ATen/Parallel.h>
@@ -21,7 +22,8 @@ constexpr std::int64_t kTile = 64, kDepth = 512;
 std::int64_t tiles(std::int64_t extent) { return (extent + kTile - 1) / kTile; }
 
 /// Rows 2i and 2i + 1 of `columns` columns side by side, column by column.
-void pack_panel(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t columns, std::uint16_t* to) {
+void pack_panel(const std::uint16_t* from, std::int64_t stride, std::int64_t k,
+                std::int64_t columns, std::uint16_t* to) {
   for (std::int64_t row = 0; row < k; row += 2, to += 2 * kTile) {
     const std::uint16_t *first = from + row * stride, *second = first + stride;
     for (std::int64_t c = 0; c < columns; ++c) {
@@ -39,23 +41,26 @@ at::Tensor pack_panels(const at::Tensor& b) {
   auto* to = static_cast<std::uint16_t*>(packed.mutable_data_ptr());
   at::parallel_for(0, tiles(n), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t panel = begin; panel < end; ++panel)
-      pack_panel(from + panel * kTile, b.stride(0), k, std::min(kTile, n - panel * kTile), to + panel * k * kTile);
+      pack_panel(from + panel * kTile, b.stride(0), k, std::min(kTile, n - panel * kTile),
+                 to + panel * k * kTile);
   });
   return packed;
 }
 
 /// c[rows, columns] (+)= a·panel over the whole depth.
 template <class T>
-void multiply_tile(std::int64_t rows, std::int64_t columns, std::int64_t k, const T* a, std::int64_t lda, const T* panel, float* c, std::int64_t ldc,
-                   bool accumulate) {
+void multiply_tile(std::int64_t rows, std::int64_t columns, std::int64_t k, const T* a,
+                   std::int64_t lda, const T* panel, float* c, std::int64_t ldc, bool accumulate) {
   for (std::int64_t d = 0; d < k; d += kDepth) {
-    at::native::cpublas::brgemm(rows, columns, std::min(kDepth, k - d), lda, kTile, ldc, accumulate || d > 0, a + d, panel + d * kTile, c);
+    at::native::cpublas::brgemm(rows, columns, std::min(kDepth, k - d), lda, kTile, ldc,
+                                accumulate || d > 0, a + d, panel + d * kTile, c);
   }
 }
 
 /// out (+)= a·b, or out (+)= (a·b)ᵀ with `transposed`; a and b have contiguous rows.
 template <class T>
-void multiply(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate, bool transposed) {
+void multiply(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate,
+              bool transposed) {
   const std::int64_t m = a.size(0), k = a.size(1), n = b.size(1), ldc = out.stride(0);
   const at::Tensor packed = pack_panels(b);
   const T *from = a.const_data_ptr<T>(), *panels = packed.const_data_ptr<T>();
@@ -68,13 +73,16 @@ void multiply(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool ac
         const std::int64_t column = j * kTile, columns = std::min(kTile, n - column);
         const T* panel = panels + j * k * kTile;
         if (!transposed) {
-          multiply_tile(rows, columns, k, from + row * a.stride(0), a.stride(0), panel, to + row * ldc + column, ldc, accumulate);
+          multiply_tile(rows, columns, k, from + row * a.stride(0), a.stride(0), panel,
+                        to + row * ldc + column, ldc, accumulate);
           continue;
         }
-        multiply_tile(rows, columns, k, from + row * a.stride(0), a.stride(0), panel, tile.data(), kTile, false);
+        multiply_tile(rows, columns, k, from + row * a.stride(0), a.stride(0), panel, tile.data(),
+                      kTile, false);
         for (std::int64_t c = 0; c < columns; ++c) {
           float* line = to + (column + c) * ldc + row;
-          for (std::int64_t r = 0; r < rows; ++r) line[r] = tile[r * kTile + c] + (accumulate ? line[r] : 0.0f);
+          for (std::int64_t r = 0; r < rows; ++r)
+            line[r] = tile[r * kTile + c] + (accumulate ? line[r] : 0.0f);
         }
       }
     }
@@ -84,10 +92,12 @@ void multiply(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool ac
 
 bool rows_contiguous(const at::Tensor& x) { return x.stride(1) == 1 && x.stride(0) >= x.size(1); }
 
-/// Whether the micro-kernel reads panels at all: oneDNN may be told by its environment to use an older instruction set than the CPU's.
+/// Whether the micro-kernel reads panels at all: oneDNN may be told by its environment to use an
+/// older instruction set than the CPU's.
 template <class T>
 bool probe() {
-  at::Tensor out = at::empty({2, 2}, at::kFloat), a = at::empty({2, 2}, c10::CppTypeToScalarType<T>::value), b = at::empty_like(a);
+  at::Tensor out = at::empty({2, 2}, at::kFloat),
+             a = at::empty({2, 2}, c10::CppTypeToScalarType<T>::value), b = at::empty_like(a);
   for (int i = 0; i < 4; ++i) {
     a.mutable_data_ptr<T>()[i] = static_cast<float>(i + 1);
     b.mutable_data_ptr<T>()[i] = static_cast<float>(i + 5);
@@ -107,14 +117,20 @@ bool available(bool in_hardware) {
 
 bool brgemm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
   const bool is_bf16 = a.scalar_type() == c10::kBFloat16;
-  if (is_bf16 ? !available<at::BFloat16>(kernels::cpu_has_avx512_bf16()) : !available<at::Half>(kernels::cpu_has_avx512_fp16())) return false;
+  if (is_bf16 ? !available<at::BFloat16>(kernels::cpu_has_avx512_bf16())
+              : !available<at::Half>(kernels::cpu_has_avx512_fp16()))
+    return false;
   if (out.numel() == 0 || a.size(1) == 0 || a.size(1) % 2 != 0 || out.stride(1) != 1) return false;
   const OpScope scope("megatron::brgemm", {a, b, out});
-  // A weight as bᵀ is read in place, and the small operand packed, by making the transposed product.
+  // A weight as bᵀ is read in place, and the small operand packed, by making the transposed
+  // product.
   const bool transposed = !rows_contiguous(b) && rows_contiguous(b.t());
   const at::Tensor left = transposed ? b.t() : rows_contiguous(a) ? a : a.contiguous();
-  const at::Tensor right = transposed ? a.t().contiguous() : rows_contiguous(b) ? b : b.contiguous();
-  is_bf16 ? multiply<at::BFloat16>(out, left, right, accumulate, transposed) : multiply<at::Half>(out, left, right, accumulate, transposed);
+  const at::Tensor right = transposed           ? a.t().contiguous()
+                           : rows_contiguous(b) ? b
+                                                : b.contiguous();
+  is_bf16 ? multiply<at::BFloat16>(out, left, right, accumulate, transposed)
+          : multiply<at::Half>(out, left, right, accumulate, transposed);
   return true;
 }
 

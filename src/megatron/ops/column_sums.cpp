@@ -5,9 +5,9 @@
 
 #include "kernels/cpu/column_sums.h"
 #include "megatron/ops/kernel_type.h"
-#include "megatron/transformer/parallel_kernel.h"
 #include "megatron/ops/op_scope.h"
 #include "megatron/ops/row_operations.h"
+#include "megatron/transformer/parallel_kernel.h"
 
 namespace megatron {
 
@@ -19,12 +19,12 @@ at::Tensor column_sums(const at::Tensor& x) {
   const std::int64_t num_blocks = kernels::row_blocks(x.size(0));
   const at::Tensor blocks = at::empty({num_blocks, x.size(1)}, x.options().dtype(type));
   parallel_kernel(kernels::sum_row_blocks,
-             kernels::RowBlocksArguments{.x = rows.const_data_ptr(),
-                                         .type = kernel_type(x.scalar_type()),
-                                         .blocks = blocks.mutable_data_ptr(),
-                                         .rows = x.size(0),
-                                         .columns = x.size(1)},
-             num_blocks, kernels::kRowsPerBlock * x.size(1));
+                  kernels::RowBlocksArguments{.x = rows.const_data_ptr(),
+                                              .type = kernel_type(x.scalar_type()),
+                                              .blocks = blocks.mutable_data_ptr(),
+                                              .rows = x.size(0),
+                                              .columns = x.size(1)},
+                  num_blocks, kernels::kRowsPerBlock * x.size(1));
   return reduce_row_blocks(blocks);
 }
 

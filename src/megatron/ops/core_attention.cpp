@@ -1,4 +1,5 @@
-// Shapes: s positions (q of queries, k of keys), b samples, n query heads, g key-value groups, r = n / g heads per group, d and dv channels.
+// Shapes: s positions (q of queries, k of keys), b samples, n query heads, g key-value groups, r =
+// n / g heads per group, d and dv channels.
 #include "megatron/ops/core_attention.h"
 
 #include <ATen/TensorOperators.h>
@@ -21,7 +22,8 @@
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kScoreElements = std::int64_t{1} << 22;  // scores alive at a time: 16 MiB in fp32
+constexpr std::int64_t kScoreElements = std::int64_t{1}
+                                        << 22;  // scores alive at a time: 16 MiB in fp32
 
 struct AttentionShape {
   std::int64_t sq, sk, b, n, g, d, dv;
@@ -29,8 +31,11 @@ struct AttentionShape {
 };
 
 AttentionShape shape_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  const AttentionShape shape{q.size(0), k.size(0), q.size(1), q.size(2), k.size(2), q.size(3), v.size(3)};
-  MEGATRON_CHECK(shape.n % shape.g == 0 && k.size(3) == shape.d && v.size(0) == shape.sk && v.size(2) == shape.g, "attention shapes do not fit");
+  const AttentionShape shape{q.size(0), k.size(0), q.size(1), q.size(2),
+                             k.size(2), q.size(3), v.size(3)};
+  MEGATRON_CHECK(shape.n % shape.g == 0 && k.size(3) == shape.d && v.size(0) == shape.sk &&
+                     v.size(2) == shape.g,
+                 "attention shapes do not fit");
   return shape;
 }
 
@@ -39,8 +44,10 @@ struct QueryBlock {
   std::int64_t q_begin, q_length, k_begin, k_length;
 };
 
-QueryBlock block_at(const AttentionShape& shape, const AttentionOptions& options, std::int64_t q_begin, std::int64_t q_length) {
-  const std::int64_t first = options.q_start + q_begin - options.k_start, last = first + q_length - 1;  // in key coordinates
+QueryBlock block_at(const AttentionShape& shape, const AttentionOptions& options,
+                    std::int64_t q_begin, std::int64_t q_length) {
+  const std::int64_t first = options.q_start + q_begin - options.k_start,
+                     last = first + q_length - 1;  // in key coordinates
   std::int64_t k_begin = 0, k_end = shape.sk;
   if (options.causal) k_end = std::min(k_end, last + 1);
   if (options.window[0] >= 0) k_begin = std::max(k_begin, first - options.window[0]);
@@ -50,62 +57,81 @@ QueryBlock block_at(const AttentionShape& shape, const AttentionOptions& options
 
 std::int64_t rows_per_block(const AttentionShape& shape) {
   const std::int64_t per_row = std::max<std::int64_t>(1, shape.b * shape.n * shape.sk);
-  return std::clamp<std::int64_t>(kScoreElements / per_row, 16, std::max<std::int64_t>(16, shape.sq));
+  return std::clamp<std::int64_t>(kScoreElements / per_row, 16,
+                                  std::max<std::int64_t>(16, shape.sq));
 }
 
 template <class Body>
 void for_each_block(const AttentionShape& shape, const AttentionOptions& options, Body body) {
   const std::int64_t rows = rows_per_block(shape);
-  for (std::int64_t begin = 0; begin < shape.sq; begin += rows) body(block_at(shape, options, begin, std::min(rows, shape.sq - begin)));
+  for (std::int64_t begin = 0; begin < shape.sq; begin += rows)
+    body(block_at(shape, options, begin, std::min(rows, shape.sq - begin)));
 }
 
 /// Query-side tensors as [b·g, r·q, d]: the heads of a group are rows of one product.
-at::Tensor group_rows(const at::Tensor& x_sbnd, const AttentionShape& shape, const QueryBlock& block) {
+at::Tensor group_rows(const at::Tensor& x_sbnd, const AttentionShape& shape,
+                      const QueryBlock& block) {
   const at::Tensor rows = x_sbnd.narrow(0, block.q_begin, block.q_length);
   return rows.reshape({block.q_length, shape.b, shape.g, shape.heads_per_group(), x_sbnd.size(3)})
       .permute({1, 2, 3, 0, 4})
       .reshape({shape.b * shape.g, shape.heads_per_group() * block.q_length, x_sbnd.size(3)});
 }
 
-at::Tensor ungroup_rows(const at::Tensor& rows, const AttentionShape& shape, const QueryBlock& block) {
+at::Tensor ungroup_rows(const at::Tensor& rows, const AttentionShape& shape,
+                        const QueryBlock& block) {
   return rows.view({shape.b, shape.g, shape.heads_per_group(), block.q_length, rows.size(2)})
       .permute({3, 0, 1, 2, 4})
       .reshape({block.q_length, shape.b, shape.n, rows.size(2)});
 }
 
 /// Key-side tensors as [b·g, k, d], a view.
-at::Tensor group_keys(const at::Tensor& x_sbgd, const AttentionShape& shape, const QueryBlock& block) {
-  return x_sbgd.narrow(0, block.k_begin, block.k_length).permute({1, 2, 0, 3}).reshape({shape.b * shape.g, block.k_length, x_sbgd.size(3)});
+at::Tensor group_keys(const at::Tensor& x_sbgd, const AttentionShape& shape,
+                      const QueryBlock& block) {
+  return x_sbgd.narrow(0, block.k_begin, block.k_length)
+      .permute({1, 2, 0, 3})
+      .reshape({shape.b * shape.g, block.k_length, x_sbgd.size(3)});
 }
 
 /// Positions of the block's queries [q, 1] and keys [1, k].
-std::pair<at::Tensor, at::Tensor> positions_of(const AttentionOptions& options, const QueryBlock& block, const at::Device& device) {
+std::pair<at::Tensor, at::Tensor> positions_of(const AttentionOptions& options,
+                                               const QueryBlock& block, const at::Device& device) {
   const auto from = [&](std::int64_t first, std::int64_t count) {
     return at::arange(first, first + count, at::TensorOptions(at::kLong).device(device));
   };
-  return {from(options.q_start + block.q_begin, block.q_length).unsqueeze(1), from(options.k_start + block.k_begin, block.k_length).unsqueeze(0)};
+  return {from(options.q_start + block.q_begin, block.q_length).unsqueeze(1),
+          from(options.k_start + block.k_begin, block.k_length).unsqueeze(0)};
 }
 
-/// True where a query may not see a key: [q, k], or [b, 1, q, k] with documents; undefined when everything is visible.
-at::Tensor attention_mask(const AttentionOptions& options, const QueryBlock& block, const at::Device& device) {
+/// True where a query may not see a key: [q, k], or [b, 1, q, k] with documents; undefined when
+/// everything is visible.
+at::Tensor attention_mask(const AttentionOptions& options, const QueryBlock& block,
+                          const at::Device& device) {
   const auto [q_position, k_position] = positions_of(options, block, device);
   at::Tensor hidden;
-  const auto hide = [&](const at::Tensor& more) { hidden = hidden.defined() ? hidden.logical_or(more) : more; };
+  const auto hide = [&](const at::Tensor& more) {
+    hidden = hidden.defined() ? hidden.logical_or(more) : more;
+  };
   if (options.causal) hide(k_position > q_position);
   if (options.window[0] >= 0) hide(k_position < q_position - options.window[0]);
   if (options.window[1] >= 0) hide(k_position > q_position + options.window[1]);
   if (options.document_ids.defined()) {
-    const at::Tensor q_document = options.document_ids.narrow(1, block.q_begin, block.q_length).unsqueeze(2);
-    const at::Tensor k_document = options.document_ids.narrow(1, block.k_begin, block.k_length).unsqueeze(1);
+    const at::Tensor q_document =
+        options.document_ids.narrow(1, block.q_begin, block.q_length).unsqueeze(2);
+    const at::Tensor k_document =
+        options.document_ids.narrow(1, block.k_begin, block.k_length).unsqueeze(1);
     hide((q_document != k_document).unsqueeze(1));
   }
   return hidden;
 }
 
-/// Scores [b, n, q, k] after scale, softcap, ALiBi and mask. With a softcap, `cap_slope` (may be null) receives its derivative 1 − tanh².
-at::Tensor scores_of(const at::Tensor& q_rows, const at::Tensor& k_rows, const AttentionShape& shape, const AttentionOptions& options,
+/// Scores [b, n, q, k] after scale, softcap, ALiBi and mask. With a softcap, `cap_slope` (may be
+/// null) receives its derivative 1 − tanh².
+at::Tensor scores_of(const at::Tensor& q_rows, const at::Tensor& k_rows,
+                     const AttentionShape& shape, const AttentionOptions& options,
                      const QueryBlock& block, at::Tensor* cap_slope = nullptr) {
-  at::Tensor scores = at::bmm(q_rows, k_rows.transpose(1, 2)).mul_(options.scale).view({shape.b, shape.n, block.q_length, block.k_length});
+  at::Tensor scores = at::bmm(q_rows, k_rows.transpose(1, 2))
+                          .mul_(options.scale)
+                          .view({shape.b, shape.n, block.q_length, block.k_length});
   if (options.softcap > 0) {
     scores.div_(options.softcap).tanh_();
     if (cap_slope != nullptr) *cap_slope = 1 - scores.square();
@@ -113,14 +139,16 @@ at::Tensor scores_of(const at::Tensor& q_rows, const at::Tensor& k_rows, const A
   }
   if (options.alibi_slopes.defined()) {
     const auto [q_position, k_position] = positions_of(options, block, scores.device());
-    scores.add_(options.alibi_slopes.to(scores.scalar_type()).view({shape.n, 1, 1}) * (k_position - q_position).to(scores.scalar_type()));
+    scores.add_(options.alibi_slopes.to(scores.scalar_type()).view({shape.n, 1, 1}) *
+                (k_position - q_position).to(scores.scalar_type()));
   }
   const at::Tensor hidden = attention_mask(options, block, scores.device());
   if (hidden.defined()) scores.masked_fill_(hidden, -std::numeric_limits<double>::infinity());
   return scores;
 }
 
-void drop(at::Tensor& probabilities, const AttentionShape& shape, const AttentionOptions& options, const QueryBlock& block) {
+void drop(at::Tensor& probabilities, const AttentionShape& shape, const AttentionOptions& options,
+          const QueryBlock& block) {
   if (!options.dropout.active()) return;
   dropout_scores_(probabilities, options.dropout,
                   {.first_head = options.first_head,
@@ -137,16 +165,19 @@ at::Tensor probabilities_of(at::Tensor scores, const at::Tensor& lse) {
 }
 
 /// The blocked path: backward makes each block's probabilities and dropout mask again.
-AttentionResult blocked_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options) {
+AttentionResult blocked_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                const AttentionOptions& options) {
   const AttentionShape shape = shape_of(q, k, v);
   at::Tensor out = at::empty({shape.sq, shape.b, shape.n, shape.dv}, q.options());
   at::Tensor lse = at::empty({shape.b, shape.n, shape.sq}, q.options());
   for_each_block(shape, options, [&](const QueryBlock& block) {
-    at::Tensor scores = scores_of(group_rows(q, shape, block), group_keys(k, shape, block), shape, options, block);
+    at::Tensor scores =
+        scores_of(group_rows(q, shape, block), group_keys(k, shape, block), shape, options, block);
     const at::Tensor block_lse = at::logsumexp(scores, {-1});
     at::Tensor p = probabilities_of(scores, block_lse);
     drop(p, shape, options, block);
-    const at::Tensor rows = at::bmm(p.view({shape.b * shape.g, -1, block.k_length}), group_keys(v, shape, block));
+    const at::Tensor rows =
+        at::bmm(p.view({shape.b * shape.g, -1, block.k_length}), group_keys(v, shape, block));
     out.narrow(0, block.q_begin, block.q_length).copy_(ungroup_rows(rows, shape, block));
     lse.narrow(2, block.q_begin, block.q_length).copy_(block_lse);
   });
@@ -154,13 +185,16 @@ AttentionResult blocked_forward(const at::Tensor& q, const at::Tensor& k, const 
 }
 
 /// `saved` is {q, k, v, out, lse}; returns the gradients of q, k and v.
-Tensors blocked_backward(const Tensors& saved, const at::Tensor& dout, const AttentionOptions& options) {
+Tensors blocked_backward(const Tensors& saved, const at::Tensor& dout,
+                         const AttentionOptions& options) {
   const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &lse = saved[4];
   const AttentionShape shape = shape_of(q, k, v);
   const at::Tensor delta = (dout * out).sum(-1).permute({1, 2, 0});  // [b, n, sq]: Σ p·dp
-  at::Tensor dq = at::empty(q.sizes(), q.options()), dk = at::zeros(k.sizes(), k.options()), dv = at::zeros(v.sizes(), v.options());
+  at::Tensor dq = at::empty(q.sizes(), q.options()), dk = at::zeros(k.sizes(), k.options()),
+             dv = at::zeros(v.sizes(), v.options());
   for_each_block(shape, options, [&](const QueryBlock& block) {
-    const at::Tensor q_rows = group_rows(q, shape, block), k_rows = group_keys(k, shape, block), dout_rows = group_rows(dout, shape, block);
+    const at::Tensor q_rows = group_rows(q, shape, block), k_rows = group_keys(k, shape, block),
+                     dout_rows = group_rows(dout, shape, block);
     at::Tensor cap_slope;
     at::Tensor scores = scores_of(q_rows, k_rows, shape, options, block, &cap_slope);
     const at::Tensor p = probabilities_of(scores, lse.narrow(2, block.q_begin, block.q_length));
@@ -169,56 +203,69 @@ Tensors blocked_backward(const Tensors& saved, const at::Tensor& dout, const Att
     at::Tensor dropped = options.dropout.active() ? p.clone() : p;
     drop(dropped, shape, options, block);
     const auto add_keys = [&](at::Tensor& to, const at::Tensor& rows) {
-      to.narrow(0, block.k_begin, block.k_length).add_(rows.view({shape.b, shape.g, block.k_length, -1}).permute({2, 0, 1, 3}));
+      to.narrow(0, block.k_begin, block.k_length)
+          .add_(rows.view({shape.b, shape.g, block.k_length, -1}).permute({2, 0, 1, 3}));
     };
-    const auto by_group = [&](const at::Tensor& x) { return x.view({shape.b * shape.g, -1, block.k_length}); };
+    const auto by_group = [&](const at::Tensor& x) {
+      return x.view({shape.b * shape.g, -1, block.k_length});
+    };
     add_keys(dv, at::bmm(by_group(dropped).transpose(1, 2), dout_rows));
     at::Tensor ds = dp.sub_(delta.narrow(2, block.q_begin, block.q_length).unsqueeze(-1)).mul_(p);
     if (cap_slope.defined()) ds.mul_(cap_slope);
     ds.mul_(options.scale);
-    dq.narrow(0, block.q_begin, block.q_length).copy_(ungroup_rows(at::bmm(by_group(ds), k_rows), shape, block));
+    dq.narrow(0, block.q_begin, block.q_length)
+        .copy_(ungroup_rows(at::bmm(by_group(ds), k_rows), shape, block));
     add_keys(dk, at::bmm(by_group(ds).transpose(1, 2), q_rows));
   });
   return {dq, dk, dv};
 }
 
-AttentionResult blocked_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options) {
+AttentionResult blocked_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                  const AttentionOptions& options) {
   const Tensors results = differentiable({.name = "BlockedAttentionBackward"}, {q, k, v}, [&] {
     const auto [out, lse] = blocked_forward(q, k, v, options);
-    return Recorded{.outputs = {out, lse}, .saved = {q, k, v, out, lse}, .backward = [options](BackwardPass& pass) {
+    return Recorded{.outputs = {out, lse},
+                    .saved = {q, k, v, out, lse},
+                    .backward = [options](BackwardPass& pass) {
                       return blocked_backward(pass.saved, pass.gradients[0], options);
                     }};
   });
   return {results[0].view({q.size(0), q.size(1), -1}), results[1]};
 }
 
-/// ATen's flash kernels see no dropout, window, bias or softcap; their causal mask starts at the top left, so queries must start where keys do
-/// (or be a single one at the end).
+/// ATen's flash kernels see no dropout, window, bias or softcap; their causal mask starts at the
+/// top left, so queries must start where keys do (or be a single one at the end).
 bool can_use_flash_attention(const AttentionShape& shape, const AttentionOptions& options) {
-  const bool plain = !options.dropout.active() && options.window[0] < 0 && options.window[1] < 0 && options.softcap == 0 &&
-                     !options.alibi_slopes.defined() && !options.document_ids.defined() && shape.d == shape.dv;
+  const bool plain = !options.dropout.active() && options.window[0] < 0 && options.window[1] < 0 &&
+                     options.softcap == 0 && !options.alibi_slopes.defined() &&
+                     !options.document_ids.defined() && shape.d == shape.dv;
   if (!plain) return false;
   if (!options.causal || (options.q_start == options.k_start && shape.sq == shape.sk)) return true;
   return shape.sq == 1 && options.q_start - options.k_start == shape.sk - 1;
 }
 
 /// The accelerator's fused kernel, on [b, n or g, s, d].
-AttentionResult accelerator_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
+AttentionResult accelerator_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                      const AttentionShape& shape,
                                       const AttentionOptions& options) {
   const auto heads_first = [](const at::Tensor& x) { return x.permute({1, 2, 0, 3}); };
-  const at::Tensor out = at::scaled_dot_product_attention(heads_first(q), heads_first(k), heads_first(v), std::nullopt, 0.0,
-                                                          options.causal && shape.sq > 1, options.scale, /*enable_gqa=*/shape.n != shape.g);
+  const at::Tensor out = at::scaled_dot_product_attention(
+      heads_first(q), heads_first(k), heads_first(v), std::nullopt, 0.0,
+      options.causal && shape.sq > 1, options.scale, /*enable_gqa=*/shape.n != shape.g);
   return {out.permute({2, 0, 1, 3}).reshape({shape.sq, shape.b, shape.n * shape.dv}), at::Tensor()};
 }
 
 }  // namespace
 
-AttentionResult core_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options) {
+AttentionResult core_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                               const AttentionOptions& options) {
   const AttentionShape shape = shape_of(q, k, v);
   if (fused_attention_supports(q)) return fused_attention(q, k, v, options);
-  if (!q.is_cpu() && can_use_flash_attention(shape, options)) return accelerator_attention(q, k, v, shape, options);
+  if (!q.is_cpu() && can_use_flash_attention(shape, options))
+    return accelerator_attention(q, k, v, shape, options);
   if (q.element_size() == 2) {
-    AttentionResult result = core_attention(q.to(c10::kFloat), k.to(c10::kFloat), v.to(c10::kFloat), options);
+    AttentionResult result =
+        core_attention(q.to(c10::kFloat), k.to(c10::kFloat), v.to(c10::kFloat), options);
     result.out = result.out.to(q.scalar_type());
     return result;
   }

@@ -7,17 +7,21 @@
 #include "kernels/cpu/gemm.h"
 #include "megatron/base/error.h"
 #include "megatron/ops/kernel_type.h"
-#include "megatron/transformer/parallel_kernel.h"
 #include "megatron/ops/op_scope.h"
+#include "megatron/transformer/parallel_kernel.h"
 #include "megatron/transformer/thread_workspace.h"
 
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kMinFmasPerThread = std::int64_t{1} << 18;  ///< fewer are done before another thread is awake
+constexpr std::int64_t kMinFmasPerThread =
+    std::int64_t{1} << 18;  ///< fewer are done before another thread is awake
 
 /// One stride 1, also where a dimension of one element has a stride without meaning.
-at::Tensor readable(const at::Tensor& x) { return x.stride(0) == 1 || x.stride(1) == 1 || x.size(0) == 1 || x.size(1) == 1 ? x : x.contiguous(); }
+at::Tensor readable(const at::Tensor& x) {
+  return x.stride(0) == 1 || x.stride(1) == 1 || x.size(0) == 1 || x.size(1) == 1 ? x
+                                                                                  : x.contiguous();
+}
 
 struct Strides {
   std::int64_t row, column;
@@ -37,15 +41,19 @@ std::int64_t threads_for(const kernels::GemmArguments& g) {
 void run(const kernels::GemmArguments& arguments) {
   const std::int64_t threads = threads_for(arguments);
   const kernels::GemmPlan plan = kernels::plan_gemm(arguments, threads);
-  dynamic_parallel_for(plan.units(), threads,
-              [&](std::int64_t unit) { kernels::run_gemm(arguments, plan, unit, unit + 1, thread_workspace(plan.workspace_bytes)); });
+  dynamic_parallel_for(plan.units(), threads, [&](std::int64_t unit) {
+    kernels::run_gemm(arguments, plan, unit, unit + 1, thread_workspace(plan.workspace_bytes));
+  });
 }
 
 }  // namespace
 
-void cpu_gemm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, bool accumulate) {
-  MEGATRON_CHECK(a.size(1) == b.size(0) && out.size(0) == a.size(0) && out.size(1) == b.size(1), "shapes of a product");
-  MEGATRON_CHECK(out.stride(1) == 1 || out.size(1) == 1, "a product into rows that are not contiguous");
+void cpu_gemm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
+              bool accumulate) {
+  MEGATRON_CHECK(a.size(1) == b.size(0) && out.size(0) == a.size(0) && out.size(1) == b.size(1),
+                 "shapes of a product");
+  MEGATRON_CHECK(out.stride(1) == 1 || out.size(1) == 1,
+                 "a product into rows that are not contiguous");
   if (out.numel() == 0) return;
   if (a.size(1) == 0) {
     if (!accumulate) out.zero_();
@@ -53,7 +61,8 @@ void cpu_gemm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const a
     return;
   }
   const OpScope scope("megatron::matmul", {a, b, out});
-  const at::Tensor left = readable(a), right = readable(b), added = bias.defined() ? bias.contiguous() : bias;
+  const at::Tensor left = readable(a), right = readable(b),
+                   added = bias.defined() ? bias.contiguous() : bias;
   const Strides a_strides = strides_of(left), b_strides = strides_of(right);
   run({.a = left.const_data_ptr(),
        .b = right.const_data_ptr(),

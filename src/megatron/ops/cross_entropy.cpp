@@ -30,7 +30,9 @@ double bytes_of(const at::Tensor& x) { return static_cast<double>(x.nbytes()); }
 
 kernels::CrossEntropyRows kernel_rows(const LabelledLogits& rows) {
   const at::Tensor& logits = rows.logits;
-  MEGATRON_CHECK(logits.stride(1) == 1 && rows.labels.is_contiguous() && rows.labels.scalar_type() == at::kLong, "logits and labels of a loss");
+  MEGATRON_CHECK(logits.stride(1) == 1 && rows.labels.is_contiguous() &&
+                     rows.labels.scalar_type() == at::kLong,
+                 "logits and labels of a loss");
   return {.logits = logits.const_data_ptr(),
           .type = kernel_type(logits.scalar_type()),
           .row_stride = logits.stride(0),
@@ -50,16 +52,21 @@ void cross_entropy_statistics(const LabelledLogits& rows, at::Tensor lse, at::Te
   if (!rows.logits.is_cpu()) {
     const LabelColumns labels = columns_of(rows);
     lse.copy_(at::logsumexp(rows.logits, {1}));
-    label_logit.copy_(rows.logits.gather(1, labels.columns).squeeze(1).masked_fill(labels.here.logical_not(), 0));
+    label_logit.copy_(
+        rows.logits.gather(1, labels.columns).squeeze(1).masked_fill(labels.here.logical_not(), 0));
     return;
   }
-  const OpScope scope("megatron::cross_entropy_statistics", {rows.logits, rows.labels, lse}, {.bytes = bytes_of(rows.logits)});
-  const kernels::CrossEntropyStatistics arguments{kernel_rows(rows), lse.mutable_data_ptr(), label_logit.mutable_data_ptr()};
-  at::parallel_for(0, rows.logits.size(0), 1,
-                   [&](std::int64_t begin, std::int64_t end) { kernels::cross_entropy_kernels().statistics(arguments, begin, end); });
+  const OpScope scope("megatron::cross_entropy_statistics", {rows.logits, rows.labels, lse},
+                      {.bytes = bytes_of(rows.logits)});
+  const kernels::CrossEntropyStatistics arguments{kernel_rows(rows), lse.mutable_data_ptr(),
+                                                  label_logit.mutable_data_ptr()};
+  at::parallel_for(0, rows.logits.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
+    kernels::cross_entropy_kernels().statistics(arguments, begin, end);
+  });
 }
 
-void cross_entropy_gradient(const LabelledLogits& rows, const at::Tensor& lse, const at::Tensor& mask, const at::Tensor& scale, at::Tensor gradient) {
+void cross_entropy_gradient(const LabelledLogits& rows, const at::Tensor& lse,
+                            const at::Tensor& mask, const at::Tensor& scale, at::Tensor gradient) {
   if (rows.logits.numel() == 0) return;
   if (!rows.logits.is_cpu()) {
     const LabelColumns labels = columns_of(rows);
@@ -70,17 +77,22 @@ void cross_entropy_gradient(const LabelledLogits& rows, const at::Tensor& lse, c
     if (!p.is_same(gradient)) gradient.copy_(p);
     return;
   }
-  MEGATRON_CHECK(gradient.stride(1) == 1 && mask.is_contiguous() && mask.scalar_type() == at::kFloat && lse.is_contiguous(), "gradient of a loss");
-  const OpScope scope("megatron::cross_entropy_gradient", {rows.logits, lse, gradient}, {.bytes = bytes_of(rows.logits) + bytes_of(gradient)});
-  const kernels::CrossEntropyGradient arguments{.rows = kernel_rows(rows),
-                                                .lse = lse.const_data_ptr(),
-                                                .mask = mask.const_data_ptr<float>(),
-                                                .scale = host_scalar(scale),
-                                                .gradient = gradient.mutable_data_ptr(),
-                                                .gradient_type = kernel_type(gradient.scalar_type()),
-                                                .gradient_row_stride = gradient.stride(0)};
-  at::parallel_for(0, rows.logits.size(0), 1,
-                   [&](std::int64_t begin, std::int64_t end) { kernels::cross_entropy_kernels().gradient(arguments, begin, end); });
+  MEGATRON_CHECK(gradient.stride(1) == 1 && mask.is_contiguous() &&
+                     mask.scalar_type() == at::kFloat && lse.is_contiguous(),
+                 "gradient of a loss");
+  const OpScope scope("megatron::cross_entropy_gradient", {rows.logits, lse, gradient},
+                      {.bytes = bytes_of(rows.logits) + bytes_of(gradient)});
+  const kernels::CrossEntropyGradient arguments{
+      .rows = kernel_rows(rows),
+      .lse = lse.const_data_ptr(),
+      .mask = mask.const_data_ptr<float>(),
+      .scale = host_scalar(scale),
+      .gradient = gradient.mutable_data_ptr(),
+      .gradient_type = kernel_type(gradient.scalar_type()),
+      .gradient_row_stride = gradient.stride(0)};
+  at::parallel_for(0, rows.logits.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
+    kernels::cross_entropy_kernels().gradient(arguments, begin, end);
+  });
 }
 
 }  // namespace megatron

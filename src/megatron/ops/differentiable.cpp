@@ -103,7 +103,8 @@ Tensors differentiable(const DifferentiableOp& op, at::TensorList inputs,
                                            torch::autograd::deleteNode);
   for (std::size_t i = 0; i < recorded.num_differentiable; ++i) {
     at::Tensor& output = recorded.outputs[i];
-    for (const at::Tensor& input : inputs) {  // an input that is passed on gets a history of its own
+    for (const at::Tensor& input :
+         inputs) {  // an input that is passed on gets a history of its own
       if (output.is_same(input)) output = output.detach();
     }
     torch::autograd::set_history(output, node);

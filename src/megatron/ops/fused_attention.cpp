@@ -10,8 +10,8 @@
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/dropout.h"
 #include "megatron/ops/kernel_type.h"
-#include "megatron/transformer/parallel_kernel.h"
 #include "megatron/ops/op_scope.h"
+#include "megatron/transformer/parallel_kernel.h"
 #include "megatron/transformer/thread_workspace.h"
 
 namespace megatron {
@@ -19,18 +19,26 @@ namespace {
 
 /// The options with their tensors as the kernels read them.
 AttentionOptions kernel_options(AttentionOptions options) {
-  if (options.alibi_slopes.defined()) options.alibi_slopes = options.alibi_slopes.to(at::kFloat).contiguous();
+  if (options.alibi_slopes.defined())
+    options.alibi_slopes = options.alibi_slopes.to(at::kFloat).contiguous();
   if (options.document_ids.defined()) options.document_ids = options.document_ids.contiguous();
   return options;
 }
 
-at::Tensor with_unit_stride(const at::Tensor& x) { return x.stride(3) == 1 || x.size(3) == 1 ? x : x.contiguous(); }
+at::Tensor with_unit_stride(const at::Tensor& x) {
+  return x.stride(3) == 1 || x.size(3) == 1 ? x : x.contiguous();
+}
 
-kernels::HeadsView view_of(const at::Tensor& x) { return {x.const_data_ptr(), x.stride(0), x.stride(1), x.stride(2)}; }
+kernels::HeadsView view_of(const at::Tensor& x) {
+  return {x.const_data_ptr(), x.stride(0), x.stride(1), x.stride(2)};
+}
 
-std::array<std::int64_t, 3> strides_of(const at::Tensor& x) { return {x.stride(0), x.stride(1), x.stride(2)}; }
+std::array<std::int64_t, 3> strides_of(const at::Tensor& x) {
+  return {x.stride(0), x.stride(1), x.stride(2)};
+}
 
-kernels::AttentionArguments arguments_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options) {
+kernels::AttentionArguments arguments_of(const at::Tensor& q, const at::Tensor& k,
+                                         const at::Tensor& v, const AttentionOptions& options) {
   const kernels::Type type = kernel_type(q.scalar_type());
   kernels::AttentionArguments a{.type = type,
                                 .micro_kernel = &kernels::gemm_micro_kernel(type),
@@ -57,14 +65,16 @@ kernels::AttentionArguments arguments_of(const at::Tensor& q, const at::Tensor& 
                                 .rule = {},
                                 .ordinals = nullptr,
                                 .first_head = options.first_head};
-  MEGATRON_CHECK(k.scalar_type() == q.scalar_type() && v.scalar_type() == q.scalar_type(), "attention over different dtypes");
+  MEGATRON_CHECK(k.scalar_type() == q.scalar_type() && v.scalar_type() == q.scalar_type(),
+                 "attention over different dtypes");
   if (options.alibi_slopes.defined()) {
     MEGATRON_CHECK(options.alibi_slopes.numel() == a.n, "attention needs a slope per head");
     a.alibi_slopes = options.alibi_slopes.const_data_ptr<float>();
   }
   if (options.document_ids.defined()) {
     const at::Tensor& ids = options.document_ids;
-    MEGATRON_CHECK(ids.size(0) == a.b && ids.size(1) >= std::max(a.sq, a.sk), "attention needs a document per position");
+    MEGATRON_CHECK(ids.size(0) == a.b && ids.size(1) >= std::max(a.sq, a.sk),
+                   "attention needs a document per position");
     a.document_ids = ids.const_data_ptr<std::int32_t>();
     a.document_stride = ids.size(1);
   }
@@ -79,17 +89,20 @@ constexpr std::int64_t kUnitsPerThread = 8;  ///< of a stage
 
 /// Runs the stages of a pass, each shared among the threads.
 template <class Arguments>
-void run(kernels::AttentionPlan (*plan_of)(const Arguments&), void (*pass)(const Arguments&, int, std::int64_t, std::int64_t, void*, void*),
+void run(kernels::AttentionPlan (*plan_of)(const Arguments&),
+         void (*pass)(const Arguments&, int, std::int64_t, std::int64_t, void*, void*),
          const Arguments& arguments) {
   const kernels::AttentionPlan plan = plan_of(arguments);
-  const std::int64_t threads = std::min<std::int64_t>(at::get_num_threads(), std::max(plan.parts[0], plan.parts[1]));
+  const std::int64_t threads =
+      std::min<std::int64_t>(at::get_num_threads(), std::max(plan.parts[0], plan.parts[1]));
   const at::Tensor shared = at::empty({plan.shared_bytes}, at::kByte);
   for (int stage = 0; stage < 2; ++stage) {
     const std::int64_t parts = plan.parts[static_cast<std::size_t>(stage)];
     if (parts == 0) continue;
     const std::int64_t units = std::min(parts, kUnitsPerThread * threads);
     dynamic_parallel_for(units, threads, [&](std::int64_t unit) {
-      pass(arguments, stage, parts * unit / units, parts * (unit + 1) / units, shared.mutable_data_ptr(), thread_workspace(plan.workspace_bytes));
+      pass(arguments, stage, parts * unit / units, parts * (unit + 1) / units,
+           shared.mutable_data_ptr(), thread_workspace(plan.workspace_bytes));
     });
   }
 }
@@ -100,35 +113,47 @@ struct Heads {
 
 AttentionResult forward(const Heads& heads, const AttentionOptions& options) {
   const auto& [q, k, v] = heads;
-  AttentionResult result{.out = at::empty({q.size(0), q.size(1), q.size(2) * v.size(3)}, q.options()),
-                         .lse = at::empty({q.size(1), q.size(2), q.size(0)}, q.options().dtype(at::kFloat))};
-  const OpScope scope(options.causal ? "megatron::causal_attention" : "megatron::attention", {q, k, v, result.out});
+  AttentionResult result{
+      .out = at::empty({q.size(0), q.size(1), q.size(2) * v.size(3)}, q.options()),
+      .lse = at::empty({q.size(1), q.size(2), q.size(0)}, q.options().dtype(at::kFloat))};
+  const OpScope scope(options.causal ? "megatron::causal_attention" : "megatron::attention",
+                      {q, k, v, result.out});
   run(kernels::attention_kernels().forward_plan, kernels::attention_kernels().forward,
-      kernels::AttentionForwardArguments{arguments_of(q, k, v, options), result.out.mutable_data_ptr(), result.lse.mutable_data_ptr<float>()});
+      kernels::AttentionForwardArguments{arguments_of(q, k, v, options),
+                                         result.out.mutable_data_ptr(),
+                                         result.lse.mutable_data_ptr<float>()});
   return result;
 }
 
 /// The gradients of q, k and v.
-Heads backward(const Heads& heads, const AttentionResult& result, const at::Tensor& gradient, const AttentionOptions& options) {
+Heads backward(const Heads& heads, const AttentionResult& result, const at::Tensor& gradient,
+               const AttentionOptions& options) {
   const auto& [q, k, v] = heads;
-  const at::Tensor dout = with_unit_stride(gradient.contiguous().view({q.size(0), q.size(1), q.size(2), v.size(3)}));
-  Heads d{at::empty(q.sizes(), q.options()), at::empty(k.sizes(), k.options()), at::empty(v.sizes(), v.options())};
-  const OpScope scope(options.causal ? "megatron::causal_attention_backward" : "megatron::attention_backward",
-                      {dout, q, k, v, result.out, d.q, d.k, d.v});
+  const at::Tensor dout =
+      with_unit_stride(gradient.contiguous().view({q.size(0), q.size(1), q.size(2), v.size(3)}));
+  Heads d{at::empty(q.sizes(), q.options()), at::empty(k.sizes(), k.options()),
+          at::empty(v.sizes(), v.options())};
+  const OpScope scope(
+      options.causal ? "megatron::causal_attention_backward" : "megatron::attention_backward",
+      {dout, q, k, v, result.out, d.q, d.k, d.v});
   run(kernels::attention_kernels().backward_plan, kernels::attention_kernels().backward,
-      kernels::AttentionBackwardArguments{arguments_of(q, k, v, options), result.out.const_data_ptr(), result.lse.const_data_ptr<float>(),
-                                          view_of(dout), d.q.mutable_data_ptr(), d.k.mutable_data_ptr(), d.v.mutable_data_ptr(), strides_of(d.q),
-                                          strides_of(d.k), strides_of(d.v)});
+      kernels::AttentionBackwardArguments{
+          arguments_of(q, k, v, options), result.out.const_data_ptr(),
+          result.lse.const_data_ptr<float>(), view_of(dout), d.q.mutable_data_ptr(),
+          d.k.mutable_data_ptr(), d.v.mutable_data_ptr(), strides_of(d.q), strides_of(d.k),
+          strides_of(d.v)});
   return d;
 }
 
 }  // namespace
 
 bool fused_attention_supports(const at::Tensor& q) {
-  return q.is_cpu() && (q.scalar_type() == at::kFloat || q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf);
+  return q.is_cpu() && (q.scalar_type() == at::kFloat || q.scalar_type() == at::kBFloat16 ||
+                        q.scalar_type() == at::kHalf);
 }
 
-AttentionResult fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options) {
+AttentionResult fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                const AttentionOptions& options) {
   const Tensors results = differentiable({.name = "FusedAttentionBackward"}, {q, k, v}, [&] {
     const Heads heads{with_unit_stride(q), with_unit_stride(k), with_unit_stride(v)};
     const AttentionOptions kept = kernel_options(options);
@@ -137,7 +162,8 @@ AttentionResult fused_attention(const at::Tensor& q, const at::Tensor& k, const 
                     .saved = {heads.q, heads.k, heads.v, result.out, result.lse},
                     .backward = [kept](BackwardPass& pass) -> Tensors {
                       const Tensors& saved = pass.saved;
-                      const Heads d = backward({saved[0], saved[1], saved[2]}, {saved[3], saved[4]}, pass.gradients[0], kept);
+                      const Heads d = backward({saved[0], saved[1], saved[2]}, {saved[3], saved[4]},
+                                               pass.gradients[0], kept);
                       return {d.q, d.k, d.v};
                     }};
   });

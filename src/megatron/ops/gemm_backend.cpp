@@ -14,8 +14,8 @@
 #include "kernels/cpu/cpu_features.h"
 #include "megatron/base/error.h"
 #include "megatron/base/tuning_cache.h"
-#include "megatron/transformer/cpu_gemm.h"
 #include "megatron/transformer/aten_matmul.h"
+#include "megatron/transformer/cpu_gemm.h"
 
 namespace megatron {
 namespace {
@@ -32,7 +32,8 @@ double seconds_of(const std::function<void()>& work) {
 
 /// The products of one linear layer: y = x·Wᵀ, dx = dy·W, dW += dyᵀ·x.
 template <class Product>
-void all_gemms(const at::Tensor& x, const at::Tensor& w, const at::Tensor& dy, at::Tensor& dx, at::Tensor& dw, at::Tensor& y, Product product) {
+void all_gemms(const at::Tensor& x, const at::Tensor& w, const at::Tensor& dy, at::Tensor& dx,
+               at::Tensor& dw, at::Tensor& y, Product product) {
   product(y, x, w.t(), false);
   product(dx, dy, w, false);
   product(dw, dy.t(), x, true);
@@ -40,17 +41,28 @@ void all_gemms(const at::Tensor& x, const at::Tensor& w, const at::Tensor& dy, a
 
 std::string measure(c10::ScalarType type) {
   const at::NoGradGuard no_grad;
-  const auto make = [&](std::int64_t rows, std::int64_t columns, c10::ScalarType of) { return at::full({rows, columns}, 1.0, of); };
-  const at::Tensor x = make(kTokens, kIn, type), w = make(kOut, kIn, type), dy = make(kTokens, kOut, type);
-  at::Tensor y = make(kTokens, kOut, type), dx = make(kTokens, kIn, type), dw = make(kOut, kIn, c10::kFloat);
-  std::array<double, 2> best{std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()};
+  const auto make = [&](std::int64_t rows, std::int64_t columns, c10::ScalarType of) {
+    return at::full({rows, columns}, 1.0, of);
+  };
+  const at::Tensor x = make(kTokens, kIn, type), w = make(kOut, kIn, type),
+                   dy = make(kTokens, kOut, type);
+  at::Tensor y = make(kTokens, kOut, type), dx = make(kTokens, kIn, type),
+             dw = make(kOut, kIn, c10::kFloat);
+  std::array<double, 2> best{std::numeric_limits<double>::infinity(),
+                             std::numeric_limits<double>::infinity()};
   for (int turn = 0; turn <= kTurns; ++turn) {
-    const double own = seconds_of(
-        [&] { all_gemms(x, w, dy, dx, dw, y, [](auto& out, const auto& a, const auto& b, bool more) { cpu_gemm(out, a, b, {}, more); }); });
-    const double library = seconds_of([&] {
-      all_gemms(x, w, dy, dx, dw, y, [](auto& out, const auto& a, const auto& b, bool more) { aten_matmul_out(out, a, b, more); });
+    const double own = seconds_of([&] {
+      all_gemms(x, w, dy, dx, dw, y, [](auto& out, const auto& a, const auto& b, bool more) {
+        cpu_gemm(out, a, b, {}, more);
+      });
     });
-    if (turn > 0) best = {std::min(best[0], own), std::min(best[1], library)};  // the first turn warms up
+    const double library = seconds_of([&] {
+      all_gemms(x, w, dy, dx, dw, y, [](auto& out, const auto& a, const auto& b, bool more) {
+        aten_matmul_out(out, a, b, more);
+      });
+    });
+    if (turn > 0)
+      best = {std::min(best[0], own), std::min(best[1], library)};  // the first turn warms up
   }
   return best[0] > kMargin * best[1] ? "library" : "own";
 }
@@ -59,7 +71,8 @@ GemmBackend choose(c10::ScalarType type) {
   if (!aten_gemm_is_candidate(type)) return GemmBackend::own;
   if (at::globalContext().deterministicAlgorithms())
     return type == c10::kBFloat16 && kernels::cpu_has_amx() ? GemmBackend::aten : GemmBackend::own;
-  const std::string choice = cached_measurement(std::string("matrix-products-") + c10::toString(type), [&] { return measure(type); });
+  const std::string choice = cached_measurement(
+      std::string("matrix-products-") + c10::toString(type), [&] { return measure(type); });
   return choice == "library" ? GemmBackend::aten : GemmBackend::own;
 }
 

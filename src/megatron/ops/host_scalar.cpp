@@ -8,7 +8,9 @@ namespace megatron {
 
 double host_scalar(const at::Tensor& scalar) {
   MEGATRON_CHECK(scalar.is_cpu() && scalar.numel() == 1, "a scalar on the CPU");
-  return scalar.scalar_type() == c10::kDouble ? *scalar.const_data_ptr<double>() : static_cast<double>(*scalar.const_data_ptr<float>());
+  return scalar.scalar_type() == c10::kDouble
+             ? *scalar.const_data_ptr<double>()
+             : static_cast<double>(*scalar.const_data_ptr<float>());
 }
 
 HostRange host_range(const at::Tensor& numbers) {

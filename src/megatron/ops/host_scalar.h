@@ -1,5 +1,5 @@
-// Numbers of tensors in the CPU's memory, read where they lie: no operator runs, so code that must queue its work without a look at results can
-// be seen to do so.
+// Numbers of tensors in the CPU's memory, read where they lie: no operator runs, so code that must
+// queue its work without a look at results can be seen to do so.
 #pragma once
 
 #include <ATen/core/Tensor.h>

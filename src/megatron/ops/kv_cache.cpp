@@ -7,7 +7,8 @@
 namespace megatron {
 namespace {
 
-/// Writes `rows` at `start` of `cache`, doubling its capacity when needed, and returns everything up to the end.
+/// Writes `rows` at `start` of `cache`, doubling its capacity when needed, and returns everything
+/// up to the end.
 at::Tensor write(at::Tensor& cache, const at::Tensor& rows, std::int64_t start) {
   const std::int64_t end = start + rows.size(0);
   if (!cache.defined() || cache.size(0) < end) {
@@ -23,7 +24,9 @@ at::Tensor write(at::Tensor& cache, const at::Tensor& rows, std::int64_t start) 
 
 }  // namespace
 
-std::pair<at::Tensor, at::Tensor> LayerKvCache::append(const at::Tensor& key, const at::Tensor& value, std::int64_t start) {
+std::pair<at::Tensor, at::Tensor> LayerKvCache::append(const at::Tensor& key,
+                                                       const at::Tensor& value,
+                                                       std::int64_t start) {
   return {write(key_, key, start), write(value_, value, start)};
 }
 

@@ -17,8 +17,10 @@ class LayerCache {
 /// Keys and values seen so far: [capacity, b, groups, head_dim], growing along the first dimension.
 class LayerKvCache : public LayerCache {
  public:
-  /// Appends k and v [s, b, g, d] at position `start` (later positions are forgotten) and returns all [start + s, b, g, d].
-  std::pair<at::Tensor, at::Tensor> append(const at::Tensor& key, const at::Tensor& value, std::int64_t start);
+  /// Appends k and v [s, b, g, d] at position `start` (later positions are forgotten) and returns
+  /// all [start + s, b, g, d].
+  std::pair<at::Tensor, at::Tensor> append(const at::Tensor& key, const at::Tensor& value,
+                                           std::int64_t start);
 
  private:
   at::Tensor key_, value_;

@@ -10,9 +10,9 @@
 #include "kernels/cpu/row_kernels.h"
 #include "megatron/base/error.h"
 #include "megatron/ops/kernel_type.h"
-#include "megatron/transformer/parallel_kernel.h"
 #include "megatron/ops/op_scope.h"
 #include "megatron/ops/row_operations.h"
+#include "megatron/transformer/parallel_kernel.h"
 
 namespace megatron {
 namespace {
@@ -21,10 +21,13 @@ const void* data_or_null(const at::Tensor& x) { return x.defined() ? x.const_dat
 void* mutable_or_null(const at::Tensor& x) { return x.defined() ? x.mutable_data_ptr() : nullptr; }
 
 void check(const NormParams& formula, c10::ScalarType type) {
-  MEGATRON_CHECK(formula.weight.scalar_type() == compute_type(type) && formula.weight.is_contiguous(), "weight of a norm");
+  MEGATRON_CHECK(
+      formula.weight.scalar_type() == compute_type(type) && formula.weight.is_contiguous(),
+      "weight of a norm");
 }
 
-/// A norm after a sum, or a sum's gradient before dropout's; the second part does nothing where there is no branch.
+/// A norm after a sum, or a sum's gradient before dropout's; the second part does nothing where
+/// there is no branch.
 template <class Arguments>
 struct Joined {
   Arguments norm;
@@ -40,17 +43,21 @@ void sum_and_norm(const Joined<kernels::NormArguments>& a, std::int64_t begin, s
   }
 }
 
-void gradient_and_dropout(const Joined<kernels::NormBackwardArguments>& a, std::int64_t begin, std::int64_t end) {
+void gradient_and_dropout(const Joined<kernels::NormBackwardArguments>& a, std::int64_t begin,
+                          std::int64_t end) {
   for (std::int64_t block = begin; block < end; ++block) {
     kernels::norm_kernels().backward(a.norm, block, block + 1);
     const std::int64_t row = block * kernels::kRowsPerBlock;
-    if (a.has_branch) kernels::row_kernels().dropout(a.branch, row, std::min(a.norm.rows, row + kernels::kRowsPerBlock));
+    if (a.has_branch)
+      kernels::row_kernels().dropout(a.branch, row,
+                                     std::min(a.norm.rows, row + kernels::kRowsPerBlock));
   }
 }
 
 }  // namespace
 
-NormRows norm_rows(const at::Tensor& stream, const DropoutBranch* branch, const NormParams& formula, c10::ScalarType type) {
+NormRows norm_rows(const at::Tensor& stream, const DropoutBranch* branch, const NormParams& formula,
+                   c10::ScalarType type) {
   check(formula, type);
   const std::int64_t columns = stream.size(-1), rows = stream.numel() / columns;
   const auto statistics = stream.options().dtype(compute_type(stream.scalar_type()));
@@ -89,33 +96,42 @@ NormRows norm_rows(const at::Tensor& stream, const DropoutBranch* branch, const 
   return result;
 }
 
-NormGradients norm_rows_backward(const at::Tensor& dy, const at::Tensor& residual_grad, const NormRows& rows, const DropoutBranch* branch,
+NormGradients norm_rows_backward(const at::Tensor& dy, const at::Tensor& residual_grad,
+                                 const NormRows& rows, const DropoutBranch* branch,
                                  const NormParams& formula) {
   check(formula, dy.scalar_type());
   const at::Tensor& x = rows.sum;
-  const std::int64_t columns = x.size(-1), count = x.numel() / columns, blocks = kernels::row_blocks(count);
-  const bool copies = branch != nullptr && (branch->rule.threshold != 0 || branch->rule.scale != 1 || dy.scalar_type() != x.scalar_type());
-  NormGradients result{.dsum = at::empty_like(x), .dbranch = copies ? at::empty(x.sizes(), dy.options()) : at::Tensor(), .dweight = {}, .dbias = {}};
+  const std::int64_t columns = x.size(-1), count = x.numel() / columns,
+                     blocks = kernels::row_blocks(count);
+  const bool copies =
+      branch != nullptr && (branch->rule.threshold != 0 || branch->rule.scale != 1 ||
+                            dy.scalar_type() != x.scalar_type());
+  NormGradients result{.dsum = at::empty_like(x),
+                       .dbranch = copies ? at::empty(x.sizes(), dy.options()) : at::Tensor(),
+                       .dweight = {},
+                       .dbias = {}};
   const at::Tensor weight_blocks = at::empty({blocks, columns}, rows.rstd.options()),
                    bias_blocks = rows.mean.defined() ? at::empty_like(weight_blocks) : at::Tensor();
-  const OpScope scope("megatron::norm_rows_backward", {dy, residual_grad, x, result.dsum, result.dbranch});
+  const OpScope scope("megatron::norm_rows_backward",
+                      {dy, residual_grad, x, result.dsum, result.dbranch});
   const auto x_type = kernel_type(x.scalar_type()), y_type = kernel_type(dy.scalar_type());
-  Joined<kernels::NormBackwardArguments> arguments{.norm = {.dy = dy.const_data_ptr(),
-                                                            .x = x.const_data_ptr(),
-                                                            .weight = formula.weight.const_data_ptr(),
-                                                            .mean = data_or_null(rows.mean),
-                                                            .rstd = rows.rstd.const_data_ptr(),
-                                                            .residual_grad = data_or_null(residual_grad),
-                                                            .dx = result.dsum.mutable_data_ptr(),
-                                                            .weight_blocks = weight_blocks.mutable_data_ptr(),
-                                                            .bias_blocks = mutable_or_null(bias_blocks),
-                                                            .x_type = x_type,
-                                                            .y_type = y_type,
-                                                            .rows = count,
-                                                            .columns = columns,
-                                                            .offset = formula.offset},
-                                                   .branch = {},
-                                                   .has_branch = copies};
+  Joined<kernels::NormBackwardArguments> arguments{
+      .norm = {.dy = dy.const_data_ptr(),
+               .x = x.const_data_ptr(),
+               .weight = formula.weight.const_data_ptr(),
+               .mean = data_or_null(rows.mean),
+               .rstd = rows.rstd.const_data_ptr(),
+               .residual_grad = data_or_null(residual_grad),
+               .dx = result.dsum.mutable_data_ptr(),
+               .weight_blocks = weight_blocks.mutable_data_ptr(),
+               .bias_blocks = mutable_or_null(bias_blocks),
+               .x_type = x_type,
+               .y_type = y_type,
+               .rows = count,
+               .columns = columns,
+               .offset = formula.offset},
+      .branch = {},
+      .has_branch = copies};
   if (copies) {
     arguments.branch = {.x = result.dsum.const_data_ptr(),
                         .residual = nullptr,

@@ -1,4 +1,5 @@
-// Shares the work of a CPU's kernel among ATen's threads. Include only in .cpp files (the header behind it is heavy).
+// Shares the work of a CPU's kernel among ATen's threads. Include only in .cpp files (the header
+// behind it is heavy).
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -9,20 +10,24 @@
 
 namespace megatron {
 
-/// Runs kernel(arguments, begin, end) on shares of [0, count). A unit stands for `elements_each` numbers; shares are multiples of `multiple` units
-/// and so large that a thread is worth its start.
+/// Runs kernel(arguments, begin, end) on shares of [0, count). A unit stands for `elements_each`
+/// numbers; shares are multiples of `multiple` units and so large that a thread is worth its start.
 template <class Arguments>
-void parallel_kernel(void (*kernel)(const Arguments&, std::int64_t, std::int64_t), const Arguments& arguments, std::int64_t count,
-                std::int64_t elements_each, std::int64_t multiple = 1) {
+void parallel_kernel(void (*kernel)(const Arguments&, std::int64_t, std::int64_t),
+                     const Arguments& arguments, std::int64_t count, std::int64_t elements_each,
+                     std::int64_t multiple = 1) {
   constexpr std::int64_t kGrainElements = 16384;
-  const std::int64_t groups = (count + multiple - 1) / multiple, elements = elements_each * multiple;
-  const std::int64_t grain = std::max<std::int64_t>(1, kGrainElements / std::max<std::int64_t>(elements, 1));
-  at::parallel_for(0, groups, grain,
-                   [&](std::int64_t begin, std::int64_t end) { kernel(arguments, begin * multiple, std::min(end * multiple, count)); });
+  const std::int64_t groups = (count + multiple - 1) / multiple,
+                     elements = elements_each * multiple;
+  const std::int64_t grain =
+      std::max<std::int64_t>(1, kGrainElements / std::max<std::int64_t>(elements, 1));
+  at::parallel_for(0, groups, grain, [&](std::int64_t begin, std::int64_t end) {
+    kernel(arguments, begin * multiple, std::min(end * multiple, count));
+  });
 }
 
-/// Calls run(unit) for units [0, count) on `threads` threads, each unit as soon as a thread is free: cores may differ in speed, or be taken
-/// away for a while.
+/// Calls run(unit) for units [0, count) on `threads` threads, each unit as soon as a thread is
+/// free: cores may differ in speed, or be taken away for a while.
 template <class Run>
 void dynamic_parallel_for(std::int64_t count, std::int64_t threads, const Run& run) {
   std::atomic<std::int64_t> next = 0;

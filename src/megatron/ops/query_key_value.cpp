@@ -13,7 +13,8 @@ namespace {
 
 /// [s, b, g, r + 2, d].
 at::Tensor grouped(const at::Tensor& mixed, std::int64_t groups, std::int64_t head_dim) {
-  return mixed.view({mixed.size(0), mixed.size(1), groups, mixed.size(2) / groups / head_dim, head_dim});
+  return mixed.view(
+      {mixed.size(0), mixed.size(1), groups, mixed.size(2) / groups / head_dim, head_dim});
 }
 
 QueryKeyValue parts_of(const at::Tensor& grouped) {
@@ -37,8 +38,10 @@ void put_heads(const at::Tensor& gradient, at::Tensor& part, const Rotation* rot
   }
 }
 
-QueryKeyValue fused_split(const at::Tensor& mixed, std::int64_t groups, std::int64_t head_dim, const Rotation* rotation) {
-  const DifferentiableOp op{.name = "SplitQueryKeyValueBackward", .allows_undefined_gradients = true};
+QueryKeyValue fused_split(const at::Tensor& mixed, std::int64_t groups, std::int64_t head_dim,
+                          const Rotation* rotation) {
+  const DifferentiableOp op{.name = "SplitQueryKeyValueBackward",
+                            .allows_undefined_gradients = true};
   const Tensors parts = differentiable(op, {mixed}, [&] {
     const at::Tensor rows = mixed.contiguous();
     const OpScope scope("megatron::split_query_key_value", {rows});
@@ -48,13 +51,19 @@ QueryKeyValue fused_split(const at::Tensor& mixed, std::int64_t groups, std::int
     if (rotation != nullptr) k = moved_heads(k, rotation);
     Recorded recorded{.outputs = {q, k, v}, .saved = {}, .backward = {}, .num_differentiable = 3};
     if (rotation != nullptr) recorded.saved = {rotation->cos, rotation->sin};
-    recorded.backward = [groups, width = mixed.size(2), interleaved = rotation != nullptr && rotation->interleaved](BackwardPass& pass) -> Tensors {
+    recorded.backward = [groups, width = mixed.size(2),
+                         interleaved = rotation != nullptr &&
+                                       rotation->interleaved](BackwardPass& pass) -> Tensors {
       const bool rotates = !pass.saved.empty();
-      const Rotation back = rotates ? Rotation{pass.saved[0], pass.saved[1], interleaved, -1} : Rotation{};
+      const Rotation back =
+          rotates ? Rotation{pass.saved[0], pass.saved[1], interleaved, -1} : Rotation{};
       const Tensors& gradients = pass.gradients;
-      const at::Tensor& any = *std::find_if(gradients.begin(), gradients.end(), [](const at::Tensor& gradient) { return gradient.defined(); });
+      const at::Tensor& any =
+          *std::find_if(gradients.begin(), gradients.end(),
+                        [](const at::Tensor& gradient) { return gradient.defined(); });
       at::Tensor dmixed = at::empty({any.size(0), any.size(1), width}, any.options());
-      const OpScope scope("megatron::split_query_key_value_backward", {gradients[0], gradients[1], gradients[2], dmixed});
+      const OpScope scope("megatron::split_query_key_value_backward",
+                          {gradients[0], gradients[1], gradients[2], dmixed});
       auto [dq, dk, dv] = parts_of(grouped(dmixed, groups, any.size(3)));
       put_heads(gradients[0], dq, rotates ? &back : nullptr);
       put_heads(gradients[1], dk, rotates ? &back : nullptr);
@@ -68,12 +77,15 @@ QueryKeyValue fused_split(const at::Tensor& mixed, std::int64_t groups, std::int
 
 }  // namespace
 
-QueryKeyValue split_query_key_value(const at::Tensor& mixed, std::int64_t groups, std::int64_t head_dim, const Rotation* rotation) {
+QueryKeyValue split_query_key_value(const at::Tensor& mixed, std::int64_t groups,
+                                    std::int64_t head_dim, const Rotation* rotation) {
   if (mixed.is_cpu()) return fused_split(mixed, groups, head_dim, rotation);
   auto [q, k, v] = parts_of(grouped(mixed, groups, head_dim));
   q = q.reshape({mixed.size(0), mixed.size(1), groups * q.size(3), head_dim});
   if (rotation == nullptr) return {q, k, v};
-  const auto rotated = [rotation](const at::Tensor& x) { return apply_rotary(x, rotation->cos, rotation->sin, rotation->interleaved); };
+  const auto rotated = [rotation](const at::Tensor& x) {
+    return apply_rotary(x, rotation->cos, rotation->sin, rotation->interleaved);
+  };
   return {rotated(q), rotated(k), v};
 }
 

@@ -1,4 +1,5 @@
-// Rotary position embedding (Su et al. 2021) with the field's ways to stretch it: linear, Llama 3, YaRN (Peng et al. 2023).
+// Rotary position embedding (Su et al. 2021) with the field's ways to stretch it: linear, Llama 3,
+// YaRN (Peng et al. 2023).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,10 +26,13 @@ struct RotaryTables {
 };
 
 /// Tables for positions int64 [...]: one row per position in order; on the device of both tensors.
-RotaryTables rotary_tables(const RotaryFrequencies& frequencies, const at::Tensor& positions, c10::ScalarType dtype);
+RotaryTables rotary_tables(const RotaryFrequencies& frequencies, const at::Tensor& positions,
+                           c10::ScalarType dtype);
 
-/// Rotates x [s, b, n, d] (any strides with unit last). Half-split pairs (i, i + r/2), or (2i, 2i + 1) when interleaved. Tables of compute_type
-/// have s rows, or s·b rows when samples have positions of their own.
-at::Tensor apply_rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool interleaved);
+/// Rotates x [s, b, n, d] (any strides with unit last). Half-split pairs (i, i + r/2), or (2i, 2i +
+/// 1) when interleaved. Tables of compute_type have s rows, or s·b rows when samples have positions
+/// of their own.
+at::Tensor apply_rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+                        bool interleaved);
 
 }  // namespace megatron

@@ -1,13 +1,21 @@
 #include "megatron/ops/tensor_parallel_mappings.h"
 
 #include "megatron/base/error.h"
-#include "megatron/parallel/collectives.h"
 #include "megatron/ops/differentiable.h"
+#include "megatron/parallel/collectives.h"
 
 namespace megatron {
 namespace {
 
-enum class Mapping { identity, all_reduce, all_gather, reduce_scatter, slice, gather_features, slice_features };
+enum class Mapping {
+  identity,
+  all_reduce,
+  all_gather,
+  reduce_scatter,
+  slice,
+  gather_features,
+  slice_features
+};
 
 at::Tensor apply(Mapping mapping, const at::Tensor& x, const Axis& axis, const char* what) {
   switch (mapping) {
@@ -23,7 +31,8 @@ at::Tensor apply(Mapping mapping, const at::Tensor& x, const Axis& axis, const c
     case Mapping::reduce_scatter:
       return reduce_scatter(axis, x, what);
     case Mapping::slice: {
-      MEGATRON_CHECK(x.size(0) % axis.size == 0, "a sequence of ", x.size(0), " cannot be split over ", axis.name, "=", axis.size);
+      MEGATRON_CHECK(x.size(0) % axis.size == 0, "a sequence of ", x.size(0),
+                     " cannot be split over ", axis.name, "=", axis.size);
       const std::int64_t length = x.size(0) / axis.size;
       return x.narrow(0, axis.rank * length, length).contiguous();
     }
@@ -41,13 +50,18 @@ at::Tensor apply(Mapping mapping, const at::Tensor& x, const Axis& axis, const c
   MEGATRON_CHECK(false, "no such mapping");
 }
 
-at::Tensor apply_mapping(const at::Tensor& x, const Axis& axis, const char* what, Mapping forward, Mapping backward) {
+at::Tensor apply_mapping(const at::Tensor& x, const Axis& axis, const char* what, Mapping forward,
+                         Mapping backward) {
   if (axis.size == 1) return x;
-  return differentiable({.name = "RegionBackward"}, {x}, [&] {
-           return Recorded{.outputs = {apply(forward, x, axis, what)}, .saved = {}, .backward = [axis, what, backward](BackwardPass& call) -> Tensors {
-                             return {apply(backward, call.gradients[0], axis, what)};
-                           }};
-         })
+  return differentiable({.name = "RegionBackward"}, {x},
+                        [&] {
+                          return Recorded{
+                              .outputs = {apply(forward, x, axis, what)},
+                              .saved = {},
+                              .backward = [axis, what, backward](BackwardPass& call) -> Tensors {
+                                return {apply(backward, call.gradients[0], axis, what)};
+                              }};
+                        })
       .front();
 }
 
@@ -57,23 +71,28 @@ at::Tensor copy_to_tensor_parallel_region(const at::Tensor& x, const Axis& axis,
   return apply_mapping(x, axis, what, Mapping::identity, Mapping::all_reduce);
 }
 
-at::Tensor reduce_from_tensor_parallel_region(const at::Tensor& x, const Axis& axis, const char* what) {
+at::Tensor reduce_from_tensor_parallel_region(const at::Tensor& x, const Axis& axis,
+                                              const char* what) {
   return apply_mapping(x, axis, what, Mapping::all_reduce, Mapping::identity);
 }
 
-at::Tensor gather_from_tensor_parallel_region(const at::Tensor& x, const Axis& axis, const char* what) {
+at::Tensor gather_from_tensor_parallel_region(const at::Tensor& x, const Axis& axis,
+                                              const char* what) {
   return apply_mapping(x, axis, what, Mapping::gather_features, Mapping::slice_features);
 }
 
-at::Tensor gather_from_sequence_parallel_region(const at::Tensor& x, const Axis& axis, const char* what) {
+at::Tensor gather_from_sequence_parallel_region(const at::Tensor& x, const Axis& axis,
+                                                const char* what) {
   return apply_mapping(x, axis, what, Mapping::all_gather, Mapping::reduce_scatter);
 }
 
-at::Tensor reduce_scatter_to_sequence_parallel_region(const at::Tensor& x, const Axis& axis, const char* what) {
+at::Tensor reduce_scatter_to_sequence_parallel_region(const at::Tensor& x, const Axis& axis,
+                                                      const char* what) {
   return apply_mapping(x, axis, what, Mapping::reduce_scatter, Mapping::all_gather);
 }
 
-at::Tensor scatter_to_sequence_parallel_region(const at::Tensor& x, const Axis& axis, const char* what) {
+at::Tensor scatter_to_sequence_parallel_region(const at::Tensor& x, const Axis& axis,
+                                               const char* what) {
   return apply_mapping(x, axis, what, Mapping::slice, Mapping::all_gather);
 }
 

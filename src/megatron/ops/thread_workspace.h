@@ -5,8 +5,9 @@
 
 namespace megatron {
 
-/// At least `bytes` of this thread's own, aligned to a page, for one kernel at a time: the next call gives the same memory. It outlives the kernel so
-/// that what is packed into it stays in this thread's L2 cache; memory that a tensor had in between would have to come from afar first.
+/// At least `bytes` of this thread's own, aligned to a page, for one kernel at a time: the next
+/// call gives the same memory. It outlives the kernel so that what is packed into it stays in this
+/// thread's L2 cache; memory that a tensor had in between would have to come from afar first.
 void* thread_workspace(std::int64_t bytes);
 
 }  // namespace megatron

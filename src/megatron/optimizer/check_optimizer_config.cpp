@@ -13,12 +13,18 @@ void require(bool condition, const char* what, const std::string& got, const cha
 
 void check_optimizer_config(const OptimizerConfig& config) {
   const auto is_beta = [](double beta) { return beta >= 0 && beta < 1; };
-  require(config.optimizer == "adam" || config.optimizer == "sgd", "--optimizer", config.optimizer, "choose adam or sgd");
-  require(is_beta(config.adam_beta1), "--adam-beta1 must lie in [0, 1)", std::to_string(config.adam_beta1), "0.9 is usual");
-  require(is_beta(config.adam_beta2), "--adam-beta2 must lie in [0, 1)", std::to_string(config.adam_beta2), "0.999 or 0.95 are usual");
-  require(config.adam_eps >= 0, "--adam-eps must not be negative", std::to_string(config.adam_eps), "1e-8 is usual");
-  require(config.sgd_momentum >= 0, "--sgd-momentum must not be negative", std::to_string(config.sgd_momentum), "0.9 is usual");
-  require(config.clip_grad >= 0, "--clip-grad must not be negative", std::to_string(config.clip_grad), "0 turns clipping off");
+  require(config.optimizer == "adam" || config.optimizer == "sgd", "--optimizer", config.optimizer,
+          "choose adam or sgd");
+  require(is_beta(config.adam_beta1), "--adam-beta1 must lie in [0, 1)",
+          std::to_string(config.adam_beta1), "0.9 is usual");
+  require(is_beta(config.adam_beta2), "--adam-beta2 must lie in [0, 1)",
+          std::to_string(config.adam_beta2), "0.999 or 0.95 are usual");
+  require(config.adam_eps >= 0, "--adam-eps must not be negative", std::to_string(config.adam_eps),
+          "1e-8 is usual");
+  require(config.sgd_momentum >= 0, "--sgd-momentum must not be negative",
+          std::to_string(config.sgd_momentum), "0.9 is usual");
+  require(config.clip_grad >= 0, "--clip-grad must not be negative",
+          std::to_string(config.clip_grad), "0 turns clipping off");
 }
 
 }  // namespace megatron

@@ -14,7 +14,8 @@ template <class Row>
 at::Tensor copy_to_device(const std::vector<Row>& rows, c10::Device device) {
   static_assert(std::is_trivially_copyable_v<Row>);
   const auto bytes = static_cast<std::int64_t>(rows.size() * sizeof(Row));
-  return at::from_blob(const_cast<Row*>(rows.data()), {bytes}, at::TensorOptions().dtype(at::kByte)).to(device, false, /*copy=*/true);
+  return at::from_blob(const_cast<Row*>(rows.data()), {bytes}, at::TensorOptions().dtype(at::kByte))
+      .to(device, false, /*copy=*/true);
 }
 
 }  // namespace megatron

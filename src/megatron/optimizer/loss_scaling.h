@@ -1,4 +1,5 @@
-// The loss scale: the factor of a loss before backward, so that small gradients survive in float16 (Megatron's grad_scaler).
+// The loss scale: the factor of a loss before backward, so that small gradients survive in float16
+// (Megatron's grad_scaler).
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,8 @@ struct LossScaling {
   std::int64_t hysteresis = 2;  ///< bad steps that halve it; counted again from the next doubling
 };
 
-/// What the flags ask for: none in fp32, --loss-scale or none in bf16, --loss-scale or a dynamic scale in fp16. A --loss-scale of 0 is none, as
-/// in Megatron.
+/// What the flags ask for: none in fp32, --loss-scale or none in bf16, --loss-scale or a dynamic
+/// scale in fp16. A --loss-scale of 0 is none, as in Megatron.
 LossScaling loss_scaling(const TrainingConfig& training);
 
 /// The part of a dynamic scale that belongs to a checkpoint.

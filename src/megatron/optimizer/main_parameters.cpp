@@ -14,21 +14,26 @@ bool has_16_bits(const ParamBucket& bucket) { return bucket.value.element_size()
 
 }  // namespace
 
-MainParameters::MainParameters(ParamStore& store) : store_(store), has_fp32_copies_(std::ranges::any_of(store.buckets(), has_16_bits)), sums_(store) {
+MainParameters::MainParameters(ParamStore& store)
+    : store_(store),
+      has_fp32_copies_(std::ranges::any_of(store.buckets(), has_16_bits)),
+      sums_(store) {
   for (const ParamBucket& bucket : store.buckets()) {
     if (!has_fp32_copies_) break;
     const std::int64_t size = bucket.is_precise ? bucket.value.numel() : bucket.own_size;
     fp32_copies_.push_back(at::empty({size}, bucket.value.options().dtype(at::kFloat)));
     for (std::size_t i = 0; bucket.is_precise && i < bucket.parameters.size(); ++i) {
       const at::Tensor& value = bucket.parameters[i]->value();
-      bucket.parameters[i]->set_main(fp32_copies_.back().narrow(0, bucket.offsets[i], value.numel()).view(value.sizes()));
+      bucket.parameters[i]->set_main(
+          fp32_copies_.back().narrow(0, bucket.offsets[i], value.numel()).view(value.sizes()));
     }
   }
   for (const ParameterPiece& piece : store.pieces()) {
     const ParamBucket& bucket = store.buckets()[piece.bucket];
     const at::Tensor& whole = has_fp32_copies_ ? fp32_copies_[piece.bucket] : bucket.value;
     const bool is_slice = whole.numel() < bucket.value.numel();
-    tensors_.push_back(whole.narrow(0, piece.offset - (is_slice ? bucket.own_begin : 0), piece.count));
+    tensors_.push_back(
+        whole.narrow(0, piece.offset - (is_slice ? bucket.own_begin : 0), piece.count));
   }
   if (store.data_parallel().shard.size > 1) param_gather_.emplace(store, fp32_copies_);
   copy_model_params_to_main_params();
@@ -57,7 +62,8 @@ void MainParameters::initialize(std::uint64_t seed) {
     const bool is_owned = piece < tensors_.size() && pieces()[piece].parameter == parameter;
     const bool is_whole = is_owned && pieces()[piece].count == parameter->value().numel();
     const at::Tensor drawn = is_whole ? tensors_[piece].view(parameter->local_shape())
-                                      : at::empty(parameter->local_shape(), parameter->value().options().dtype(at::kFloat));
+                                      : at::empty(parameter->local_shape(),
+                                                  parameter->value().options().dtype(at::kFloat));
     initialize_parameter(*parameter, drawn, seed);
     at::Tensor(parameter->value()).copy_(drawn);
     if (parameter->spec().tags.precise) at::Tensor(parameter->precise_value()).copy_(drawn);
@@ -68,12 +74,14 @@ void MainParameters::initialize(std::uint64_t seed) {
 
 void MainParameters::copy_model_params_to_main_params() {
   wait_all_gather_params();
-  for (std::size_t b = 0; b < fp32_copies_.size(); ++b) fp32_copies_[b].copy_(own_slice(b, store_.buckets()[b].value));
+  for (std::size_t b = 0; b < fp32_copies_.size(); ++b)
+    fp32_copies_[b].copy_(own_slice(b, store_.buckets()[b].value));
 }
 
 void MainParameters::copy_main_params_to_model_params() {
   wait_all_gather_params();
-  for (std::size_t b = 0; b < fp32_copies_.size(); ++b) own_slice(b, store_.buckets()[b].value).copy_(fp32_copies_[b]);
+  for (std::size_t b = 0; b < fp32_copies_.size(); ++b)
+    own_slice(b, store_.buckets()[b].value).copy_(fp32_copies_[b]);
   all_gather_params();
 }
 

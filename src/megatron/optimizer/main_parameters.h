@@ -1,5 +1,7 @@
-// The weights that updates work on. Where the model computes in 16 bits these are float32 copies, of which the model's weights are the rounding;
-// else they are the model's own weights. With a distributed optimizer a rank has those of its pieces, and all of those that layers read precisely.
+// The weights that updates work on. Where the model computes in 16 bits these are float32 copies,
+// of which the model's weights are the rounding; else they are the model's own weights. With a
+// distributed optimizer a rank has those of its pieces, and all of those that layers read
+// precisely.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -36,13 +38,16 @@ class MainParameters {
   void initialize(std::uint64_t seed);
   /// Takes the model's weights, after those were changed from outside.
   void copy_model_params_to_main_params();
-  /// Rounds the model's weights from these, after these were changed from outside. Collective over the store's shard axis.
+  /// Rounds the model's weights from these, after these were changed from outside. Collective over
+  /// the store's shard axis.
   void copy_main_params_to_model_params();
-  /// After an update of the pieces: makes the model's weights whole. Collective over the store's shard axis.
+  /// After an update of the pieces: makes the model's weights whole. Collective over the store's
+  /// shard axis.
   void all_gather_params();
   /// Waits for weights that are still on their way.
   void wait_all_gather_params();
-  /// √ of the per-tensor float64 sums of squares, added in canonical order. Collective over shard and model axis.
+  /// √ of the per-tensor float64 sums of squares, added in canonical order. Collective over shard
+  /// and model axis.
   double norm() const;
 
  private:

@@ -1,4 +1,5 @@
-// AdamW and SGD with momentum over the parameters of a store: one pass over gradients for their norm, one over everything for the update.
+// AdamW and SGD with momentum over the parameters of a store: one pass over gradients for their
+// norm, one over everything for the update.
 #include "megatron/optimizer/optimizer.h"
 
 #include <ATen/ops/empty.h>
@@ -33,28 +34,33 @@ class ScopedTimer {
 };
 
 kernels::StepRules step_rules(const OptimizerConfig& config, const LossScaling& scaling) {
-  return {.rule = config.optimizer == "adam" ? kernels::UpdateRule::adamw : kernels::UpdateRule::sgd,
-          .clip_grad = config.clip_grad,
-          .beta1 = config.adam_beta1,
-          .beta2 = config.adam_beta2,
-          .eps = config.adam_eps,
-          .momentum = config.sgd_momentum,
-          .dynamic_loss_scale = scaling.is_dynamic,
-          .min_loss_scale = scaling.min,
-          .loss_scale_window = static_cast<double>(scaling.window),
-          .hysteresis = static_cast<double>(scaling.hysteresis)};
+  return {
+      .rule = config.optimizer == "adam" ? kernels::UpdateRule::adamw : kernels::UpdateRule::sgd,
+      .clip_grad = config.clip_grad,
+      .beta1 = config.adam_beta1,
+      .beta2 = config.adam_beta2,
+      .eps = config.adam_eps,
+      .momentum = config.sgd_momentum,
+      .dynamic_loss_scale = scaling.is_dynamic,
+      .min_loss_scale = scaling.min,
+      .loss_scale_window = static_cast<double>(scaling.window),
+      .hysteresis = static_cast<double>(scaling.hysteresis)};
 }
 
 class FusedOptimizer final : public Optimizer {
  public:
   FusedOptimizer(const OptimizerConfig& config, ParamStore& store, const LossScaling& scaling)
-      : main_(store), operations_(optimizer_operations(store.device())), states_(make_states(config, store, main_)) {
+      : main_(store),
+        operations_(optimizer_operations(store.device())),
+        states_(make_states(config, store, main_)) {
     kernels::StepScalars start;
     start.loss_scale = scaling.initial;
     start.hysteresis_tracker = static_cast<double>(scaling.hysteresis);
-    scalars_ = at::empty({kNumScalars}, at::TensorOptions().dtype(at::kDouble).device(store.device()));
+    scalars_ =
+        at::empty({kNumScalars}, at::TensorOptions().dtype(at::kDouble).device(store.device()));
     write(start);
-    const std::vector<kernels::UpdateChunk> chunks = make_update_chunks(config, store, main_, states_);
+    const std::vector<kernels::UpdateChunk> chunks =
+        make_update_chunks(config, store, main_, states_);
     table_ = copy_to_device(chunks, store.device());
     plan_ = {.chunks = static_cast<const kernels::UpdateChunk*>(table_.const_data_ptr()),
              .num_chunks = static_cast<std::int64_t>(chunks.size()),
@@ -67,7 +73,9 @@ class FusedOptimizer final : public Optimizer {
     main_.sums().fill(plan_);
   }
 
-  at::Tensor loss_scale() const override { return scalars_[offsetof(kernels::StepScalars, loss_scale) / sizeof(double)]; }
+  at::Tensor loss_scale() const override {
+    return scalars_[offsetof(kernels::StepScalars, loss_scale) / sizeof(double)];
+  }
 
   void queue_step(const StepOptions& options) override {
     main_.wait_all_gather_params();  // weights that no layer has read may still be on their way
@@ -77,8 +85,12 @@ class FusedOptimizer final : public Optimizer {
     }
     {
       const ScopedTimer phase(options.timers, "optimizer-clip-main-grad");
-      const double* found_inf = options.found_inf.defined() ? static_cast<const double*>(options.found_inf.const_data_ptr()) : nullptr;
-      operations_.finalize(plan_, {.lr = {options.lr, options.decoupled_lr.value_or(options.lr)}, .weight_decay = options.weight_decay, .found_inf = found_inf});
+      const double* found_inf = options.found_inf.defined()
+                                    ? static_cast<const double*>(options.found_inf.const_data_ptr())
+                                    : nullptr;
+      operations_.finalize(plan_, {.lr = {options.lr, options.decoupled_lr.value_or(options.lr)},
+                                   .weight_decay = options.weight_decay,
+                                   .found_inf = found_inf});
     }
     if (options.count_zeros) {
       const ScopedTimer phase(options.timers, "optimizer-count-zeros");
@@ -101,8 +113,9 @@ class FusedOptimizer final : public Optimizer {
     return names;
   }
   std::int64_t num_state_bytes() const override {
-    return std::accumulate(states_.begin(), states_.end(), std::int64_t{0},
-                           [](std::int64_t bytes, const OptimizerState& state) { return bytes + state.num_bytes(); });
+    return std::accumulate(
+        states_.begin(), states_.end(), std::int64_t{0},
+        [](std::int64_t bytes, const OptimizerState& state) { return bytes + state.num_bytes(); });
   }
 
   StepResult result(const double* step_stats) const override {
@@ -112,7 +125,9 @@ class FusedOptimizer final : public Optimizer {
                       .num_zeros = static_cast<std::int64_t>(stats.num_zeros),
                       .non_finite_parameter = {},
                       .loss_scale = stats.loss_scale};
-    if (stats.first_non_finite >= 0) result.non_finite_parameter = main_.sums().names()[static_cast<std::size_t>(stats.first_non_finite)];
+    if (stats.first_non_finite >= 0)
+      result.non_finite_parameter =
+          main_.sums().names()[static_cast<std::size_t>(stats.first_non_finite)];
     return result;
   }
 
@@ -145,8 +160,12 @@ class FusedOptimizer final : public Optimizer {
   }
 
  private:
-  kernels::StepScalars read() const { return *static_cast<const kernels::StepScalars*>(scalars_.cpu().const_data_ptr()); }
-  void write(kernels::StepScalars scalars) { scalars_.copy_(at::from_blob(&scalars, {kNumScalars}, at::TensorOptions().dtype(at::kDouble))); }
+  kernels::StepScalars read() const {
+    return *static_cast<const kernels::StepScalars*>(scalars_.cpu().const_data_ptr());
+  }
+  void write(kernels::StepScalars scalars) {
+    scalars_.copy_(at::from_blob(&scalars, {kNumScalars}, at::TensorOptions().dtype(at::kDouble)));
+  }
 
   MainParameters main_;
   const kernels::OptimizerOperations& operations_;
@@ -163,7 +182,8 @@ StepResult Optimizer::step(const StepOptions& options) {
   return result(stats.const_data_ptr<double>());
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, ParamStore& store, const LossScaling& scaling) {
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, ParamStore& store,
+                                          const LossScaling& scaling) {
   check_optimizer_config(config);
   return std::make_unique<FusedOptimizer>(config, store, scaling);
 }

@@ -13,22 +13,26 @@ std::atomic<const kernels::OptimizerOperations*>& cuda_slot() {
 }
 
 constexpr auto kNoop = [](const kernels::UpdatePlan&) {};
-constexpr kernels::OptimizerOperations kMetaOperations{.sum_squares = kNoop,
-                                                       .count_zeros = kNoop,
-                                                       .reduce_sums = kNoop,
-                                                       .finalize = [](const kernels::UpdatePlan&, const kernels::StepInputs&) {},
-                                                       .finalize_zeros = kNoop,
-                                                       .update = kNoop};
+constexpr kernels::OptimizerOperations kMetaOperations{
+    .sum_squares = kNoop,
+    .count_zeros = kNoop,
+    .reduce_sums = kNoop,
+    .finalize = [](const kernels::UpdatePlan&, const kernels::StepInputs&) {},
+    .finalize_zeros = kNoop,
+    .update = kNoop};
 
 }  // namespace
 
-void register_cuda_optimizer_operations(const kernels::OptimizerOperations& operations) { cuda_slot().store(&operations, std::memory_order_release); }
+void register_cuda_optimizer_operations(const kernels::OptimizerOperations& operations) {
+  cuda_slot().store(&operations, std::memory_order_release);
+}
 
 const kernels::OptimizerOperations& optimizer_operations(c10::Device device) {
   if (device.is_cpu()) return cpu_optimizer_operations();
   if (device.is_meta()) return kMetaOperations;
   const kernels::OptimizerOperations* operations = cuda_slot().load(std::memory_order_acquire);
-  MEGATRON_CHECK(device.is_cuda() && operations != nullptr, "weights are on ", device, ", but no plugin has provided its kernels");
+  MEGATRON_CHECK(device.is_cuda() && operations != nullptr, "weights are on ", device,
+                 ", but no plugin has provided its kernels");
   return *operations;
 }
 

@@ -15,7 +15,9 @@ OptimizerState::OptimizerState(std::string name, const ParamStore& store, at::Sc
   for (const ParamBucket& bucket : store.buckets()) {
     const auto options = bucket.value.options();
     buckets_.push_back(at::zeros({bucket.own_size}, options.dtype(dtype)));
-    if (dtype == at::kHalf) scales.push_back(at::ones({bucket.own_size / kernels::kStateBlock}, options.dtype(at::kFloat)));
+    if (dtype == at::kHalf)
+      scales.push_back(
+          at::ones({bucket.own_size / kernels::kStateBlock}, options.dtype(at::kFloat)));
   }
   for (const ParameterPiece& piece : pieces_) {
     const std::int64_t begin = piece.offset - store.buckets()[piece.bucket].own_begin;
@@ -47,9 +49,11 @@ void OptimizerState::visit_scaled(std::size_t index, const Visitor& visitor) {
   const at::Tensor packed = tensors_[index].cpu(), scales = scales_[index].cpu();
   const auto bits = static_cast<std::uint16_t*>(packed.mutable_data_ptr());
   at::Tensor wide = at::empty(packed.sizes(), packed.options().dtype(at::kFloat));
-  kernels::conversions().decode_blocks(bits, scales.const_data_ptr<float>(), wide.mutable_data_ptr<float>(), wide.numel());
+  kernels::conversions().decode_blocks(bits, scales.const_data_ptr<float>(),
+                                       wide.mutable_data_ptr<float>(), wide.numel());
   visitor(pieces_[index], name_, wide);
-  kernels::conversions().encode_blocks(wide.const_data_ptr<float>(), bits, scales.mutable_data_ptr<float>(), wide.numel());
+  kernels::conversions().encode_blocks(wide.const_data_ptr<float>(), bits,
+                                       scales.mutable_data_ptr<float>(), wide.numel());
   tensors_[index].copy_(packed);
   scales_[index].copy_(scales);
 }

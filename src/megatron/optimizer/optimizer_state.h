@@ -1,4 +1,5 @@
-// One kind of state (exp_avg, …) for every piece of a rank, in float32, float64, bfloat16 or block-scaled float16.
+// One kind of state (exp_avg, …) for every piece of a rank, in float32, float64, bfloat16 or
+// block-scaled float16.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,9 +15,11 @@ namespace megatron {
 class OptimizerState {
  public:
   /// `flat` is of the piece, one element after the other.
-  using Visitor = std::function<void(const ParameterPiece& piece, const std::string& state, at::Tensor& flat)>;
+  using Visitor =
+      std::function<void(const ParameterPiece& piece, const std::string& state, at::Tensor& flat)>;
 
-  /// All zero. float16 states have a scale, a power of two, for each kernels::kStateBlock elements of a parameter.
+  /// All zero. float16 states have a scale, a power of two, for each kernels::kStateBlock elements
+  /// of a parameter.
   OptimizerState(std::string name, const ParamStore& store, at::ScalarType dtype);
 
   const std::string& name() const { return name_; }
@@ -26,8 +29,8 @@ class OptimizerState {
   /// Empty unless the state is float16.
   const std::vector<at::Tensor>& scales() const { return scales_; }
   std::int64_t num_bytes() const;
-  /// Calls `visitor` for each piece with its state, which it may read and fill: the state itself, or a float32 tensor for float16 states, whose
-  /// values survive unchanged.
+  /// Calls `visitor` for each piece with its state, which it may read and fill: the state itself,
+  /// or a float32 tensor for float16 states, whose values survive unchanged.
   void visit(const Visitor& visitor);
 
  private:

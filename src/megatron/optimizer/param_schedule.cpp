@@ -1,4 +1,5 @@
-// The schedules of the learning rate and the weight decay (warm-up, decay, anneal), as in Megatron Core's optimizer_param_scheduler.
+// The schedules of the learning rate and the weight decay (warm-up, decay, anneal), as in Megatron
+// Core's optimizer_param_scheduler.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -27,7 +28,8 @@ double anneal_coefficient(WsdDecayStyle style, double ratio) {
 }
 
 double decay_coefficient(const ParamSchedule& schedule, double steps) {
-  const double ratio = (steps - schedule.lr_warmup_steps) / (static_cast<double>(schedule.lr_decay_steps) - schedule.lr_warmup_steps);
+  const double ratio = (steps - schedule.lr_warmup_steps) /
+                       (static_cast<double>(schedule.lr_decay_steps) - schedule.lr_warmup_steps);
   switch (schedule.lr_decay_style) {
     case LrDecayStyle::linear:
       return 1.0 - ratio;
@@ -36,7 +38,8 @@ double decay_coefficient(const ParamSchedule& schedule, double steps) {
     case LrDecayStyle::WSD: {
       const double start = static_cast<double>(schedule.lr_decay_steps - schedule.wsd_decay_steps);
       if (steps <= start) return 1.0;
-      return anneal_coefficient(schedule.lr_wsd_decay_style, (steps - start) / static_cast<double>(schedule.wsd_decay_steps));
+      return anneal_coefficient(schedule.lr_wsd_decay_style,
+                                (steps - start) / static_cast<double>(schedule.wsd_decay_steps));
     }
     default:
       throw InternalError("this learning rate decay style has no coefficient");
@@ -47,11 +50,13 @@ double decay_coefficient(const ParamSchedule& schedule, double steps) {
 
 double ParamSchedule::lr(std::int64_t num_steps) const {
   const double steps = static_cast<double>(num_steps);
-  if (lr_warmup_steps > 0 && steps <= lr_warmup_steps) return init_lr + (max_lr - init_lr) * steps / lr_warmup_steps;
+  if (lr_warmup_steps > 0 && steps <= lr_warmup_steps)
+    return init_lr + (max_lr - init_lr) * steps / lr_warmup_steps;
   if (lr_decay_style == LrDecayStyle::constant) return max_lr;
   if (num_steps > lr_decay_steps) return min_lr;
   if (lr_decay_style == LrDecayStyle::inverse_square_root) {
-    return std::max(min_lr, max_lr * std::sqrt(std::max(lr_warmup_steps, 1.0)) / std::sqrt(std::max(steps, 1.0)));
+    return std::max(min_lr, max_lr * std::sqrt(std::max(lr_warmup_steps, 1.0)) /
+                                std::sqrt(std::max(steps, 1.0)));
   }
   return min_lr + decay_coefficient(*this, steps) * (max_lr - min_lr);
 }
@@ -67,7 +72,8 @@ std::optional<double> ParamSchedule::decoupled_lr(std::int64_t num_steps) const 
 double ParamSchedule::weight_decay(std::int64_t num_steps) const {
   if (num_steps > wd_incr_steps || wd_incr_style == WeightDecayIncrStyle::constant) return end_wd;
   const double ratio = static_cast<double>(num_steps) / static_cast<double>(wd_incr_steps);
-  const double coefficient = wd_incr_style == WeightDecayIncrStyle::linear ? ratio : cosine_decay(1 - ratio);
+  const double coefficient =
+      wd_incr_style == WeightDecayIncrStyle::linear ? ratio : cosine_decay(1 - ratio);
   return start_wd + coefficient * (end_wd - start_wd);
 }
 

@@ -1,4 +1,5 @@
-// Learning rate and weight decay as functions of the samples trained on (Megatron's OptimizerParamScheduler). No torch.
+// Learning rate and weight decay as functions of the samples trained on (Megatron's
+// OptimizerParamScheduler). No torch.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +11,12 @@
 
 namespace megatron {
 
-/// The schedule as plain data. Steps are samples: iteration flags are multiplied by the global batch size.
+/// The schedule as plain data. Steps are samples: iteration flags are multiplied by the global
+/// batch size.
 struct ParamSchedule {
   double init_lr = 0, max_lr = 0, min_lr = 0;
-  std::optional<double> decoupled_max_lr = {};  ///< of the word embedding and the output layer; none: they are like the others
+  std::optional<double> decoupled_max_lr =
+      {};  ///< of the word embedding and the output layer; none: they are like the others
   double decoupled_min_lr = 0;
   double lr_warmup_steps = 0;  ///< fractional with --lr-warmup-fraction
   std::int64_t lr_decay_steps = 0;
@@ -24,7 +27,8 @@ struct ParamSchedule {
   std::int64_t wd_incr_steps = 0;
   WeightDecayIncrStyle wd_incr_style = WeightDecayIncrStyle::constant;
 
-  /// Learning rate of the update that follows `num_steps` samples: warm-up up to and including lr_warmup_steps, then the decay, then min_lr.
+  /// Learning rate of the update that follows `num_steps` samples: warm-up up to and including
+  /// lr_warmup_steps, then the decay, then min_lr.
   double lr(std::int64_t num_steps) const;
   /// The same schedule between the decoupled rates; nullopt without them.
   std::optional<double> decoupled_lr(std::int64_t num_steps) const;
@@ -32,8 +36,10 @@ struct ParamSchedule {
   double weight_decay(std::int64_t num_steps) const;
 };
 
-/// The schedule of a run; `weight_decay` is --weight-decay. UserErrors name the flag that is missing or contradicts another.
-ParamSchedule make_param_schedule(const SchedulerConfig& scheduler, const TrainingConfig& training, double weight_decay);
+/// The schedule of a run; `weight_decay` is --weight-decay. UserErrors name the flag that is
+/// missing or contradicts another.
+ParamSchedule make_param_schedule(const SchedulerConfig& scheduler, const TrainingConfig& training,
+                                  double weight_decay);
 
 /// The same with the decoupled rates.
 ParamSchedule make_param_schedule(const Settings& settings);
@@ -48,7 +54,8 @@ enum class ScheduleConflict {
 /// What the two flags ask for; UserError when both are given.
 ScheduleConflict schedule_conflict(const SchedulerConfig& scheduler);
 
-/// A schedule and the samples it has seen; both belong to a checkpoint. Skipped updates do not advance it.
+/// A schedule and the samples it has seen; both belong to a checkpoint. Skipped updates do not
+/// advance it.
 class OptimizerParamScheduler {
  public:
   explicit OptimizerParamScheduler(ParamSchedule schedule) : schedule_(schedule) {}
@@ -63,9 +70,11 @@ class OptimizerParamScheduler {
   std::optional<double> decoupled_lr() const { return schedule_.decoupled_lr(num_steps_); }
   double weight_decay() const { return schedule_.weight_decay(num_steps_); }
 
-  /// Megatron's keys (max_lr, min_lr, lr_warmup_steps, num_steps, lr_decay_style, …); the initial rate and WSD's values are not part of it.
+  /// Megatron's keys (max_lr, min_lr, lr_warmup_steps, num_steps, lr_decay_style, …); the initial
+  /// rate and WSD's values are not part of it.
   Json state() const;
-  /// Takes num_steps from a state and resolves differences as `conflict` says; `source` names the checkpoint in errors.
+  /// Takes num_steps from a state and resolves differences as `conflict` says; `source` names the
+  /// checkpoint in errors.
   void load_state_dict(const Json& state, ScheduleConflict conflict, const std::string& source);
 
  private:

@@ -8,17 +8,18 @@
 #include <cmath>
 
 #include "megatron/base/error.h"
+#include "megatron/ops/kernel_type.h"
 #include "megatron/optimizer/copy_to_device.h"
 #include "megatron/optimizer/optimizer_operations.h"
 #include "megatron/parallel/comm.h"
-#include "megatron/ops/kernel_type.h"
 #include "megatron/transformer/all_parameter_names.h"
 
 namespace megatron {
 namespace {
 
 /// The slots of every parameter of the model: none for those that are not here.
-std::vector<std::int64_t> first_slots(const std::vector<std::string>& names, const ParamStore& store, const SumLayout& layout) {
+std::vector<std::int64_t> first_slots(const std::vector<std::string>& names,
+                                      const ParamStore& store, const SumLayout& layout) {
   std::vector<std::int64_t> first{0};
   std::size_t mine = 0;
   for (const std::string& name : names) {
@@ -30,7 +31,8 @@ std::vector<std::int64_t> first_slots(const std::vector<std::string>& names, con
 
 }  // namespace
 
-ParameterSums::ParameterSums(const ParamStore& store) : store_(store), names_(all_parameter_names(store)) {
+ParameterSums::ParameterSums(const ParamStore& store)
+    : store_(store), names_(all_parameter_names(store)) {
   SumLayout layout = sum_layout(store);
   const auto numbers = at::TensorOptions().dtype(at::kDouble).device(store.device());
   slots_ = copy_to_device(layout.slots, store.device());
@@ -43,9 +45,12 @@ ParameterSums::ParameterSums(const ParamStore& store) : store_(store), names_(al
 kernels::UpdateChunk ParameterSums::chunk(std::size_t index, const at::Tensor& grad) const {
   const SumRange& run = ranges_[index];
   const ParameterPiece& piece = store_.pieces()[run.piece];
-  MEGATRON_CHECK(grad.is_contiguous() && grad.numel() == piece.count, "an optimizer needs contiguous tensors");
+  MEGATRON_CHECK(grad.is_contiguous() && grad.numel() == piece.count,
+                 "an optimizer needs contiguous tensors");
   const SkippedElements skipped = skipped_elements(*piece.parameter);
-  const auto within = [&](std::int64_t element) { return std::clamp<std::int64_t>(element - piece.first - run.begin, 0, run.count); };
+  const auto within = [&](std::int64_t element) {
+    return std::clamp<std::int64_t>(element - piece.first - run.begin, 0, run.count);
+  };
   const auto offset = static_cast<std::size_t>(run.begin) * grad.element_size();
   return {.main = nullptr,
           .weight = nullptr,
@@ -68,7 +73,8 @@ void ParameterSums::fill(kernels::UpdatePlan& plan) const {
   plan.parameter_sums = static_cast<double*>(parameter_sums_.mutable_data_ptr());
 }
 
-void ParameterSums::run(void (*measure)(const kernels::UpdatePlan&), const kernels::UpdatePlan& plan) const {
+void ParameterSums::run(void (*measure)(const kernels::UpdatePlan&),
+                        const kernels::UpdatePlan& plan) const {
   const Axis &shard = store_.data_parallel().shard, &model = store_.model_axis();
   if (shard.size > 1) at::Tensor(sums_).zero_();  // others' slots: adding zero changes no bit
   measure(plan);
@@ -79,28 +85,33 @@ void ParameterSums::run(void (*measure)(const kernels::UpdatePlan&), const kerne
 
 std::vector<at::Tensor> piece_gradients(const ParamStore& store) {
   std::vector<at::Tensor> gradients;
-  for (const ParameterPiece& piece : store.pieces()) gradients.push_back(piece.of(piece.parameter->grad()));
+  for (const ParameterPiece& piece : store.pieces())
+    gradients.push_back(piece.of(piece.parameter->grad()));
   return gradients;
 }
 
-std::vector<double> parameter_norms(const ParameterSums& sums, const ParamStore& store, const std::vector<at::Tensor>& tensors) {
+std::vector<double> parameter_norms(const ParameterSums& sums, const ParamStore& store,
+                                    const std::vector<at::Tensor>& tensors) {
   MEGATRON_CHECK(tensors.size() == store.pieces().size(), "a tensor for each piece");
   std::vector<kernels::UpdateChunk> chunks;
-  for (std::size_t i = 0; i < sums.ranges().size(); ++i) chunks.push_back(sums.chunk(i, tensors[sums.ranges()[i].piece]));
+  for (std::size_t i = 0; i < sums.ranges().size(); ++i)
+    chunks.push_back(sums.chunk(i, tensors[sums.ranges()[i].piece]));
   const at::Tensor table = copy_to_device(chunks, store.device());
-  kernels::UpdatePlan plan{.chunks = static_cast<const kernels::UpdateChunk*>(table.const_data_ptr()),
-                           .num_chunks = static_cast<std::int64_t>(chunks.size()),
-                           .types = {},
-                           .rules = {},
-                           .table = {},
-                           .sums = nullptr,
-                           .parameter_sums = nullptr,
-                           .scalars = nullptr};
+  kernels::UpdatePlan plan{
+      .chunks = static_cast<const kernels::UpdateChunk*>(table.const_data_ptr()),
+      .num_chunks = static_cast<std::int64_t>(chunks.size()),
+      .types = {},
+      .rules = {},
+      .table = {},
+      .sums = nullptr,
+      .parameter_sums = nullptr,
+      .scalars = nullptr};
   if (!tensors.empty()) plan.types.grad = kernel_type(tensors.front().scalar_type());
   sums.fill(plan);
   sums.run(optimizer_operations(store.device()).sum_squares, plan);
   const at::Tensor squares = sums.result().cpu();
-  std::vector<double> norms(squares.const_data_ptr<double>(), squares.const_data_ptr<double>() + squares.numel());
+  std::vector<double> norms(squares.const_data_ptr<double>(),
+                            squares.const_data_ptr<double>() + squares.numel());
   for (double& norm : norms) norm = std::sqrt(norm);
   return norms;
 }

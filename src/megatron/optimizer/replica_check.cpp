@@ -22,7 +22,8 @@ std::int64_t hash_of(const at::Tensor& tensor) {
 
 /// Two numbers for each parameter: of its value and of its precise value.
 at::Tensor hashes_of(const ParamStore& store) {
-  const at::Tensor hashes = at::empty({1, 2 * static_cast<std::int64_t>(store.parameters().size())}, at::kLong);
+  const at::Tensor hashes =
+      at::empty({1, 2 * static_cast<std::int64_t>(store.parameters().size())}, at::kLong);
   std::int64_t* next = hashes.mutable_data_ptr<std::int64_t>();
   for (const Parameter* parameter : store.parameters()) {
     *next++ = hash_of(parameter->value());
@@ -40,7 +41,9 @@ void check_replicas(const ParamStore& store) {
   const at::Tensor gathered = at::empty({all.size, mine.size(1)}, mine.options());
   all.comm->all_gather(gathered, mine, "hashes of weights");
   const at::Tensor hashes = gathered.cpu();
-  const auto hash = [&, row = hashes.size(1)](std::int64_t rank, std::int64_t i) { return hashes.const_data_ptr<std::int64_t>()[rank * row + i]; };
+  const auto hash = [&, row = hashes.size(1)](std::int64_t rank, std::int64_t i) {
+    return hashes.const_data_ptr<std::int64_t>()[rank * row + i];
+  };
   std::string differences;
   std::size_t num_different = 0;
   for (std::size_t p = 0; p < store.parameters().size(); ++p) {
@@ -48,15 +51,21 @@ void check_replicas(const ParamStore& store) {
     const auto i = 2 * static_cast<std::int64_t>(p);
     for (std::int64_t rank = 1; rank < all.size; ++rank) {
       if (hash(rank, i) != hash(0, i) || hash(rank, i + 1) != hash(0, i + 1))
-        ranks += (ranks.empty() ? "" : ", ") + std::to_string(all.comm->ranks()[static_cast<std::size_t>(rank)]);
+        ranks += (ranks.empty() ? "" : ", ") +
+                 std::to_string(all.comm->ranks()[static_cast<std::size_t>(rank)]);
     }
     if (ranks.empty() || ++num_different > kMaxNames) continue;
-    differences += "\n  " + store.parameters()[p]->name() + ": ranks " + ranks + " differ from rank " + std::to_string(all.comm->ranks().front());
+    differences += "\n  " + store.parameters()[p]->name() + ": ranks " + ranks +
+                   " differ from rank " + std::to_string(all.comm->ranks().front());
   }
   if (num_different == 0) return;
-  if (num_different > kMaxNames) differences += "\n  and " + std::to_string(num_different - kMaxNames) + " more";
-  throw UserError({"data-parallel replicas hold different weights (--check-weight-hash-across-dp-replicas-interval)", differences,
-                   "resume from the last checkpoint; look for faulty hardware where ranks differ"});
+  if (num_different > kMaxNames)
+    differences += "\n  and " + std::to_string(num_different - kMaxNames) + " more";
+  throw UserError(
+      {"data-parallel replicas hold different weights "
+       "(--check-weight-hash-across-dp-replicas-interval)",
+       differences,
+       "resume from the last checkpoint; look for faulty hardware where ranks differ"});
 }
 
 }  // namespace megatron

@@ -16,17 +16,22 @@ struct BucketRange {
   std::int64_t offset, size, slice;
 };
 
-/// Calls run(begin, end, level, owner) for the largest subtrees of blocks [begin, end) of a chunk that one slice holds, ascending.
+/// Calls run(begin, end, level, owner) for the largest subtrees of blocks [begin, end) of a chunk
+/// that one slice holds, ascending.
 template <class Run>
 void for_each_subtree(const BucketRange& bucket_range, std::int64_t chunk_begin, const Run& run) {
   const std::int64_t chunk_end = std::min(chunk_begin + kChunkElements, bucket_range.size);
   for (std::int64_t begin = chunk_begin; begin < chunk_end;) {
-    const std::int64_t owner = (bucket_range.offset + begin) / bucket_range.slice, cut = (owner + 1) * bucket_range.slice - bucket_range.offset;
+    const std::int64_t owner = (bucket_range.offset + begin) / bucket_range.slice,
+                       cut = (owner + 1) * bucket_range.slice - bucket_range.offset;
     const bool ends = cut >= chunk_end;
     std::int64_t block = (begin - chunk_begin) / kStateBlock;
-    const std::int64_t last = ends ? kChunkElements / kStateBlock : (cut - chunk_begin) / kStateBlock;  // zero blocks follow the parameter's end
+    const std::int64_t last =
+        ends ? kChunkElements / kStateBlock
+             : (cut - chunk_begin) / kStateBlock;  // zero blocks follow the parameter's end
     while (block < last && chunk_begin + block * kStateBlock < chunk_end) {
-      std::int32_t level = block == 0 ? kernels::kChunkLevel : std::countr_zero(static_cast<std::uint64_t>(block));
+      std::int32_t level =
+          block == 0 ? kernels::kChunkLevel : std::countr_zero(static_cast<std::uint64_t>(block));
       while (block + (std::int64_t{1} << level) > last) --level;
       const std::int64_t first = chunk_begin + block * kStateBlock;
       block += std::int64_t{1} << level;
@@ -42,21 +47,27 @@ SumLayout sum_layout(const ParamStore& store) {
   std::unordered_map<const Parameter*, BucketRange> bucket_ranges;
   for (const ParamBucket& bucket : store.buckets()) {
     for (std::size_t i = 0; i < bucket.parameters.size(); ++i)
-      bucket_ranges[bucket.parameters[i]] = {bucket.offsets[i], num_elements(bucket.parameters[i]->local_shape()), bucket.own_size};
+      bucket_ranges[bucket.parameters[i]] = {
+          bucket.offsets[i], num_elements(bucket.parameters[i]->local_shape()), bucket.own_size};
   }
   SumLayout layout;
   std::size_t piece = 0;
   for (const Parameter* parameter : store.parameters()) {
     const BucketRange& bucket_range = bucket_ranges.at(parameter);
     layout.first_slot.push_back(static_cast<std::int64_t>(layout.slots.size()));
-    const bool is_mine = piece < store.pieces().size() && store.pieces()[piece].parameter == parameter;
+    const bool is_mine =
+        piece < store.pieces().size() && store.pieces()[piece].parameter == parameter;
     for (std::int64_t chunk = 0; chunk < bucket_range.size; chunk += kChunkElements) {
-      for_each_subtree(bucket_range, chunk, [&](std::int64_t begin, std::int64_t end, std::int32_t level, std::int64_t owner) {
-        const auto slot = static_cast<std::int64_t>(layout.slots.size());
-        layout.slots.push_back({level, end == std::min(chunk + kChunkElements, bucket_range.size)});
-        if (is_mine && owner == store.data_parallel().shard.rank)
-          layout.ranges.push_back({piece, begin - store.pieces()[piece].first, end - begin, slot});
-      });
+      for_each_subtree(
+          bucket_range, chunk,
+          [&](std::int64_t begin, std::int64_t end, std::int32_t level, std::int64_t owner) {
+            const auto slot = static_cast<std::int64_t>(layout.slots.size());
+            layout.slots.push_back(
+                {level, end == std::min(chunk + kChunkElements, bucket_range.size)});
+            if (is_mine && owner == store.data_parallel().shard.rank)
+              layout.ranges.push_back(
+                  {piece, begin - store.pieces()[piece].first, end - begin, slot});
+          });
     }
     if (is_mine) ++piece;
   }
@@ -72,12 +83,14 @@ SkippedElements skipped_elements(const Parameter& parameter) {
   for (const TensorSlice& box : owned) counted += num_elements(box.shape);
   if (counted == size) return {};
   if (counted == 0) return {0, size};
-  MEGATRON_CHECK(parameter.sharding().split_dim == 0, parameter.name(), ": what is counted elsewhere is no run of rows");
+  MEGATRON_CHECK(parameter.sharding().split_dim == 0, parameter.name(),
+                 ": what is counted elsewhere is no run of rows");
   const std::int64_t row = size / local[0];
   SkippedElements gap;
   const auto leave_out = [&](std::int64_t begin, std::int64_t end) {
     if (begin == end) return;
-    MEGATRON_CHECK(gap.begin == gap.end, parameter.name(), ": what is counted elsewhere is no single run of rows");
+    MEGATRON_CHECK(gap.begin == gap.end, parameter.name(),
+                   ": what is counted elsewhere is no single run of rows");
     gap = {begin * row, end * row};
   };
   std::int64_t rows = 0;

@@ -1,4 +1,5 @@
-// Which slot holds the sum of which elements (kernels/block_sums.h): the same table on every rank that holds the same weights, whatever its slice.
+// Which slot holds the sum of which elements (kernels/block_sums.h): the same table on every rank
+// that holds the same weights, whatever its slice.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ struct SumRange {
 struct SumLayout {
   std::vector<kernels::SumSlot> slots = {};
   std::vector<std::int64_t> first_slot = {};  ///< of each parameter of the store, and the end
-  std::vector<SumRange> ranges = {};              ///< this rank's, ascending
+  std::vector<SumRange> ranges = {};          ///< this rank's, ascending
 };
 
 SumLayout sum_layout(const ParamStore& store);

@@ -8,10 +8,14 @@
 namespace megatron {
 namespace {
 
-bool is_decayed(const ParameterTags& tags, const OptimizerConfig& config) { return tags.qk_norm ? config.apply_wd_to_qk_layernorm : !tags.no_decay; }
+bool is_decayed(const ParameterTags& tags, const OptimizerConfig& config) {
+  return tags.qk_norm ? config.apply_wd_to_qk_layernorm : !tags.no_decay;
+}
 
 at::ScalarType main_type(const ParamStore& store, const MainParameters& main) {
-  return main.has_fp32_copies() || store.buckets().empty() ? at::kFloat : store.buckets().front().value.scalar_type();
+  return main.has_fp32_copies() || store.buckets().empty()
+             ? at::kFloat
+             : store.buckets().front().value.scalar_type();
 }
 
 at::ScalarType state_type(const std::string& name, at::ScalarType of_main) {
@@ -23,14 +27,18 @@ at::ScalarType state_type(const std::string& name, at::ScalarType of_main) {
 
 void* element(const at::Tensor& flat, std::int64_t index) {
   MEGATRON_CHECK(flat.is_contiguous(), "an optimizer needs contiguous tensors");
-  return static_cast<char*>(flat.mutable_data_ptr()) + static_cast<std::size_t>(index) * flat.element_size();
+  return static_cast<char*>(flat.mutable_data_ptr()) +
+         static_cast<std::size_t>(index) * flat.element_size();
 }
 
 }  // namespace
 
-std::vector<OptimizerState> make_states(const OptimizerConfig& config, const ParamStore& store, const MainParameters& main) {
+std::vector<OptimizerState> make_states(const OptimizerConfig& config, const ParamStore& store,
+                                        const MainParameters& main) {
   std::vector<OptimizerState> states;
-  const auto add = [&](const char* name, const std::string& type) { states.emplace_back(name, store, state_type(type, main_type(store, main))); };
+  const auto add = [&](const char* name, const std::string& type) {
+    states.emplace_back(name, store, state_type(type, main_type(store, main)));
+  };
   if (config.optimizer == "adam") {
     add("exp_avg", config.exp_avg_dtype);
     add("exp_avg_sq", config.exp_avg_sq_dtype);
@@ -40,7 +48,8 @@ std::vector<OptimizerState> make_states(const OptimizerConfig& config, const Par
   return states;
 }
 
-kernels::UpdateTypes update_types(const ParamStore& store, const MainParameters& main, const std::vector<OptimizerState>& states) {
+kernels::UpdateTypes update_types(const ParamStore& store, const MainParameters& main,
+                                  const std::vector<OptimizerState>& states) {
   kernels::UpdateTypes types;
   if (store.buckets().empty()) return types;
   const ParamBucket& bucket = store.buckets().front();
@@ -49,11 +58,14 @@ kernels::UpdateTypes update_types(const ParamStore& store, const MainParameters&
   types.weight = kernel_type(bucket.value.scalar_type());
   types.grad = kernel_type(bucket.grad.scalar_type());
   for (std::size_t s = 0; s < states.size(); ++s) types.state[s] = kernel_type(states[s].dtype());
-  MEGATRON_CHECK(types.main != kernels::Type::f64 || types.grad == kernels::Type::f64, "float64 weights need float64 gradients");
+  MEGATRON_CHECK(types.main != kernels::Type::f64 || types.grad == kernels::Type::f64,
+                 "float64 weights need float64 gradients");
   return types;
 }
 
-std::vector<kernels::UpdateChunk> make_update_chunks(const OptimizerConfig& config, const ParamStore& store, const MainParameters& main,
+std::vector<kernels::UpdateChunk> make_update_chunks(const OptimizerConfig& config,
+                                                     const ParamStore& store,
+                                                     const MainParameters& main,
                                                      const std::vector<OptimizerState>& states) {
   const bool is_sharded = store.data_parallel().shard.size > 1;
   std::vector<kernels::UpdateChunk> chunks;
@@ -62,14 +74,17 @@ std::vector<kernels::UpdateChunk> make_update_chunks(const OptimizerConfig& conf
     const ParameterPiece& piece = store.pieces()[run.piece];
     const ParamBucket& bucket = store.buckets()[piece.bucket];
     const ParameterTags& tags = piece.parameter->spec().tags;
-    kernels::UpdateChunk chunk = main.sums().chunk(i, bucket.grad.narrow(0, piece.offset, piece.count));
+    kernels::UpdateChunk chunk =
+        main.sums().chunk(i, bucket.grad.narrow(0, piece.offset, piece.count));
     chunk.main = element(main.tensors()[run.piece], run.begin);
     // Precise weights travel in float32 and are rounded where they arrive.
-    if (main.has_fp32_copies() && !(bucket.is_precise && is_sharded)) chunk.weight = element(bucket.value, piece.offset + run.begin);
+    if (main.has_fp32_copies() && !(bucket.is_precise && is_sharded))
+      chunk.weight = element(bucket.value, piece.offset + run.begin);
     for (std::size_t s = 0; s < states.size(); ++s) {
       chunk.state[s] = element(states[s].tensors()[run.piece], run.begin);
       if (!states[s].scales().empty())
-        chunk.state_scale[s] = static_cast<float*>(element(states[s].scales()[run.piece], run.begin / kernels::kStateBlock));
+        chunk.state_scale[s] = static_cast<float*>(
+            element(states[s].scales()[run.piece], run.begin / kernels::kStateBlock));
     }
     chunk.group = tags.embedding ? 1 : 0;
     chunk.is_decayed = is_decayed(tags, config);

@@ -10,33 +10,38 @@
 namespace megatron {
 namespace {
 
-std::vector<double> reduced(const Meeting& meeting, std::vector<double> numbers, ReduceOp op, const char* what) {
-  if (meeting.axis.size == 1 || numbers.empty()) return numbers;
+std::vector<double> all_reduce_numbers(const ObjectGroup& group, std::vector<double> numbers,
+                                       ReduceOp op, const char* what) {
+  if (group.axis.size == 1 || numbers.empty()) return numbers;
   const auto count = static_cast<std::int64_t>(numbers.size());
-  const at::Tensor tensor = at::from_blob(numbers.data(), {count}, at::kDouble).to(meeting.device, /*non_blocking=*/false, /*copy=*/true);
-  all_reduce_(meeting.axis, tensor, what, op);
+  const at::Tensor tensor = at::from_blob(numbers.data(), {count}, at::kDouble)
+                                .to(group.device, /*non_blocking=*/false, /*copy=*/true);
+  all_reduce_(group.axis, tensor, what, op);
   const at::Tensor host = tensor.cpu();
   return {host.const_data_ptr<double>(), host.const_data_ptr<double>() + count};
 }
 
 }  // namespace
 
-std::vector<double> largest(const Meeting& meeting, std::vector<double> numbers, const char* what) {
-  return reduced(meeting, std::move(numbers), ReduceOp::max, what);
+std::vector<double> largest(const ObjectGroup& group, std::vector<double> numbers,
+                            const char* what) {
+  return all_reduce_numbers(group, std::move(numbers), ReduceOp::max, what);
 }
 
-std::vector<double> sums(const Meeting& meeting, std::vector<double> numbers, const char* what) {
-  return reduced(meeting, std::move(numbers), ReduceOp::sum, what);
+std::vector<double> sums(const ObjectGroup& group, std::vector<double> numbers, const char* what) {
+  return all_reduce_numbers(group, std::move(numbers), ReduceOp::sum, what);
 }
 
-std::vector<std::vector<double>> gathered(const Meeting& meeting, const std::vector<double>& numbers, const char* what) {
-  if (meeting.axis.size == 1 || numbers.empty()) return std::vector(static_cast<std::size_t>(meeting.axis.size), numbers);
+std::vector<std::vector<double>> gathered(const ObjectGroup& group,
+                                          const std::vector<double>& numbers, const char* what) {
+  if (group.axis.size == 1 || numbers.empty())
+    return std::vector(static_cast<std::size_t>(group.axis.size), numbers);
   const auto count = static_cast<std::int64_t>(numbers.size());
   const at::Tensor mine = at::empty({count}, at::kDouble);
   std::ranges::copy(numbers, mine.mutable_data_ptr<double>());
-  const at::Tensor all = all_gather(meeting.axis, mine.view({1, -1}).to(meeting.device), what).cpu();
+  const at::Tensor all = all_gather(group.axis, mine.view({1, -1}).to(group.device), what).cpu();
   std::vector<std::vector<double>> result;
-  for (std::int64_t rank = 0; rank < meeting.axis.size; ++rank) {
+  for (std::int64_t rank = 0; rank < group.axis.size; ++rank) {
     const double* first = all.const_data_ptr<double>() + rank * count;
     result.emplace_back(first, first + count);
   }

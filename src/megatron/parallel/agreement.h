@@ -1,4 +1,5 @@
-// What ranks tell each other between steps: numbers of the host, in a few bytes. Identities on an axis of one rank.
+// What ranks tell each other between steps: numbers of the host, in a few bytes. Identities on an
+// axis of one rank.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,16 +11,18 @@
 namespace megatron {
 
 /// Where the host's numbers lie while they travel: the device whose transport the axis has.
-struct Meeting {
+struct ObjectGroup {
   const Axis& axis;
   c10::Device device;
 };
 
 /// The largest of each number over the axis. Collective over it.
-std::vector<double> largest(const Meeting& meeting, std::vector<double> numbers, const char* what);
+std::vector<double> largest(const ObjectGroup& group, std::vector<double> numbers,
+                            const char* what);
 /// The sums of each number over the axis. Collective over it.
-std::vector<double> sums(const Meeting& meeting, std::vector<double> numbers, const char* what);
+std::vector<double> sums(const ObjectGroup& group, std::vector<double> numbers, const char* what);
 /// Every rank's numbers (as many on each), in rank order. Collective over the axis.
-std::vector<std::vector<double>> gathered(const Meeting& meeting, const std::vector<double>& numbers, const char* what);
+std::vector<std::vector<double>> gathered(const ObjectGroup& group,
+                                          const std::vector<double>& numbers, const char* what);
 
 }  // namespace megatron

@@ -1,5 +1,5 @@
-// One axis of the mesh as a layer sees it: which of `size` shards this rank holds, and the group it shares them with. A collective on an axis of
-// size 1 is the identity.
+// One axis of the mesh as a layer sees it: which of `size` shards this rank holds, and the group it
+// shares them with. A collective on an axis of size 1 is the identity.
 #pragma once
 
 #include <cstdint>

@@ -11,13 +11,16 @@ namespace {
 
 bool is_single_rank(const Axis& axis, const char* what) {
   if (axis.size == 1) return true;
-  MEGATRON_CHECK(axis.comm != nullptr, "'", what, "' needs the group of the axis ", axis.name, " of size ", axis.size);
+  MEGATRON_CHECK(axis.comm != nullptr, "'", what, "' needs the group of the axis ", axis.name,
+                 " of size ", axis.size);
   return false;
 }
 
 /// The shape of `in` with its first dimension `multiply`/`divide` times as long.
-at::Tensor output_like(const Axis& axis, const at::Tensor& in, const char* what, std::int64_t multiply, std::int64_t divide) {
-  MEGATRON_CHECK(in.dim() > 0 && in.size(0) % divide == 0, "'", what, "': the first dimension does not divide by ", axis.name, " (", divide, ")");
+at::Tensor output_like(const Axis& axis, const at::Tensor& in, const char* what,
+                       std::int64_t multiply, std::int64_t divide) {
+  MEGATRON_CHECK(in.dim() > 0 && in.size(0) % divide == 0, "'", what,
+                 "': the first dimension does not divide by ", axis.name, " (", divide, ")");
   std::vector<std::int64_t> shape = in.sizes().vec();
   shape[0] = shape[0] * multiply / divide;
   return at::empty(shape, in.options());
@@ -29,7 +32,8 @@ void all_reduce_(const Axis& axis, const at::Tensor& tensor, const char* what, R
   if (!is_single_rank(axis, what)) axis.comm->all_reduce(tensor, what, op);
 }
 
-PendingTensor start_all_reduce_(const Axis& axis, const at::Tensor& tensor, const char* what, ReduceOp op) {
+PendingTensor start_all_reduce_(const Axis& axis, const at::Tensor& tensor, const char* what,
+                                ReduceOp op) {
   if (is_single_rank(axis, what)) return {tensor};
   return {tensor, axis.comm->start_all_reduce(tensor, what, op)};
 }
@@ -55,7 +59,8 @@ at::Tensor reduce_scatter(const Axis& axis, const at::Tensor& in, const char* wh
   return out;
 }
 
-PendingTensor start_reduce_scatter(const Axis& axis, const at::Tensor& in, const char* what, ReduceOp op) {
+PendingTensor start_reduce_scatter(const Axis& axis, const at::Tensor& in, const char* what,
+                                   ReduceOp op) {
   if (is_single_rank(axis, what)) return {in};
   at::Tensor out = output_like(axis, in, what, 1, axis.size), packed = in.contiguous();
   PendingWork work = axis.comm->start_reduce_scatter(out, packed, what, op);

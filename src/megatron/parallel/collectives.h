@@ -1,4 +1,5 @@
-// Collectives on an axis: what layers call. On an axis of size 1 each is the identity and nothing is counted.
+// Collectives on an axis: what layers call. On an axis of size 1 each is the identity and nothing
+// is counted.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,16 +24,20 @@ struct PendingTensor {
 };
 
 /// In place; `tensor` is contiguous.
-void all_reduce_(const Axis& axis, const at::Tensor& tensor, const char* what, ReduceOp op = ReduceOp::sum);
-PendingTensor start_all_reduce_(const Axis& axis, const at::Tensor& tensor, const char* what, ReduceOp op = ReduceOp::sum);
+void all_reduce_(const Axis& axis, const at::Tensor& tensor, const char* what,
+                 ReduceOp op = ReduceOp::sum);
+PendingTensor start_all_reduce_(const Axis& axis, const at::Tensor& tensor, const char* what,
+                                ReduceOp op = ReduceOp::sum);
 
 /// [n, …] → [size·n, …], in rank order.
 at::Tensor all_gather(const Axis& axis, const at::Tensor& in, const char* what);
 PendingTensor start_all_gather(const Axis& axis, const at::Tensor& in, const char* what);
 
 /// [size·n, …] → [n, …], this rank's part of the sum.
-at::Tensor reduce_scatter(const Axis& axis, const at::Tensor& in, const char* what, ReduceOp op = ReduceOp::sum);
-PendingTensor start_reduce_scatter(const Axis& axis, const at::Tensor& in, const char* what, ReduceOp op = ReduceOp::sum);
+at::Tensor reduce_scatter(const Axis& axis, const at::Tensor& in, const char* what,
+                          ReduceOp op = ReduceOp::sum);
+PendingTensor start_reduce_scatter(const Axis& axis, const at::Tensor& in, const char* what,
+                                   ReduceOp op = ReduceOp::sum);
 
 /// [size·n, …] → [size·n, …]: part i goes to rank i, part j comes from rank j.
 at::Tensor all_to_all(const Axis& axis, const at::Tensor& in, const char* what);

@@ -6,11 +6,12 @@
 namespace megatron {
 namespace {
 
-std::string table_line(const char* axis, const char* operation, const char* what, const std::string& calls, const std::string& megabytes,
+std::string table_line(const char* axis, const char* operation, const char* what,
+                       const std::string& calls, const std::string& megabytes,
                        const std::string& milliseconds) {
   char line[256];
-  std::snprintf(line, sizeof(line), "%-10s %-14s %-28s %10s %12s %12s\n", axis, operation, what, calls.c_str(), megabytes.c_str(),
-                milliseconds.c_str());
+  std::snprintf(line, sizeof(line), "%-10s %-14s %-28s %10s %12s %12s\n", axis, operation, what,
+                calls.c_str(), megabytes.c_str(), milliseconds.c_str());
   return line;
 }
 
@@ -29,20 +30,23 @@ std::vector<CommCount> values_of(const Counts& counts) {
 
 }  // namespace
 
-CommCount& CommCounters::find_or_add(const std::string& axis, const std::string& operation, const std::string& what) {
+CommCount& CommCounters::find_or_add(const std::string& axis, const std::string& operation,
+                                     const std::string& what) {
   CommCount& count = counts_[Key{axis, operation, what}];
   if (count.operation.empty()) count = {.axis = axis, .operation = operation, .what = what};
   return count;
 }
 
-void CommCounters::add_call(const std::string& axis, const char* operation, const char* what, std::int64_t bytes) {
+void CommCounters::add_call(const std::string& axis, const char* operation, const char* what,
+                            std::int64_t bytes) {
   const std::lock_guard lock(mutex_);
   CommCount& count = find_or_add(axis, operation, what);
   ++count.calls;
   count.bytes += bytes;
 }
 
-void CommCounters::add_exposed(const std::string& axis, const char* operation, const char* what, double milliseconds) {
+void CommCounters::add_exposed(const std::string& axis, const char* operation, const char* what,
+                               double milliseconds) {
   const std::lock_guard lock(mutex_);
   find_or_add(axis, operation, what).exposed_ms += milliseconds;
 }
@@ -78,11 +82,14 @@ std::string format_comm_table(const std::vector<CommCount>& rows, std::int64_t s
     total.calls += row.calls;
     total.bytes += row.bytes;
     total.exposed_ms += row.exposed_ms;
-    table += table_line(row.axis.c_str(), row.operation.c_str(), row.what.c_str(), number(static_cast<double>(row.calls) / divisor, 1),
-                        number(static_cast<double>(row.bytes) / 1e6 / divisor, 3), number(row.exposed_ms / divisor, 2));
+    table += table_line(row.axis.c_str(), row.operation.c_str(), row.what.c_str(),
+                        number(static_cast<double>(row.calls) / divisor, 1),
+                        number(static_cast<double>(row.bytes) / 1e6 / divisor, 3),
+                        number(row.exposed_ms / divisor, 2));
   }
   return table + table_line("total", "", "", number(static_cast<double>(total.calls) / divisor, 1),
-                            number(static_cast<double>(total.bytes) / 1e6 / divisor, 3), number(total.exposed_ms / divisor, 2));
+                            number(static_cast<double>(total.bytes) / 1e6 / divisor, 3),
+                            number(total.exposed_ms / divisor, 2));
 }
 
 }  // namespace megatron

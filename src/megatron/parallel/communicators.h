@@ -18,8 +18,10 @@ class Communicators {
   virtual ~Communicators() = default;
   virtual std::int64_t rank() const = 0;  ///< in the world
   virtual std::int64_t world_size() const = 0;
-  /// The group of `ranks` (ascending, this rank among them) under the name of the axis that first asked; null for one rank. Collective over them.
-  virtual std::shared_ptr<Comm> group(const std::vector<std::int64_t>& ranks, const std::string& name) = 0;
+  /// The group of `ranks` (ascending, this rank among them) under the name of the axis that first
+  /// asked; null for one rank. Collective over them.
+  virtual std::shared_ptr<Comm> group(const std::vector<std::int64_t>& ranks,
+                                      const std::string& name) = 0;
   /// Every peer's present and future calls fail with `reason`: one rank's end is the end of all.
   virtual void abort(const std::string& reason) = 0;
   /// Of all groups of this rank.

@@ -7,7 +7,8 @@
 namespace megatron {
 namespace {
 
-/// The few functions of the driver's C interface (cuda.h) that tell what is there; each returns 0 for success.
+/// The few functions of the driver's C interface (cuda.h) that tell what is there; each returns 0
+/// for success.
 struct DriverFunctions {
   int (*init)(unsigned flags) = nullptr;
   int (*device_count)(int* count) = nullptr;
@@ -15,7 +16,9 @@ struct DriverFunctions {
   int (*device_name)(char* name, int length, int device) = nullptr;
   int (*error_string)(int error, const char** text) = nullptr;
 
-  bool complete() const { return init && device_count && device_get && device_name && error_string; }
+  bool complete() const {
+    return init && device_count && device_get && device_name && error_string;
+  }
 };
 
 template <class Function>
@@ -43,10 +46,13 @@ std::string error_text(const DriverFunctions& driver, int error) {
 
 CudaDriverInfo query_cuda_driver() {
   void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return {.gpu_name = {}, .problem = "no NVIDIA driver: libcuda.so.1 is not there"};
+  if (library == nullptr)
+    return {.gpu_name = {}, .problem = "no NVIDIA driver: libcuda.so.1 is not there"};
   const DriverFunctions driver = functions_of(library);
-  if (!driver.complete()) return {.gpu_name = {}, .problem = "libcuda.so.1 is not an NVIDIA driver of this age"};
-  if (const int error = driver.init(0)) return {.gpu_name = {}, .problem = "the NVIDIA driver reports: " + error_text(driver, error)};
+  if (!driver.complete())
+    return {.gpu_name = {}, .problem = "libcuda.so.1 is not an NVIDIA driver of this age"};
+  if (const int error = driver.init(0))
+    return {.gpu_name = {}, .problem = "the NVIDIA driver reports: " + error_text(driver, error)};
   CudaDriverInfo result;
   if (const int error = driver.device_count(&result.num_gpus)) {
     return {.gpu_name = {}, .problem = "the NVIDIA driver reports: " + error_text(driver, error)};
@@ -57,7 +63,8 @@ CudaDriverInfo query_cuda_driver() {
   }
   int device = 0;
   std::array<char, 256> name{};
-  if (driver.device_get(&device, 0) == 0 && driver.device_name(name.data(), static_cast<int>(name.size()) - 1, device) == 0) {
+  if (driver.device_get(&device, 0) == 0 &&
+      driver.device_name(name.data(), static_cast<int>(name.size()) - 1, device) == 0) {
     result.gpu_name = name.data();
   }
   return result;

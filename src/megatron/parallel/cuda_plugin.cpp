@@ -10,7 +10,9 @@ namespace fs = std::filesystem;
 /// The library or program that this function was linked into.
 fs::path own_path() {
   Dl_info info{};
-  if (::dladdr(reinterpret_cast<const void*>(&cuda_plugin_path), &info) == 0 || info.dli_fname == nullptr) return {};
+  if (::dladdr(reinterpret_cast<const void*>(&cuda_plugin_path), &info) == 0 ||
+      info.dli_fname == nullptr)
+    return {};
   std::error_code error;
   const fs::path path = fs::canonical(info.dli_fname, error);
   return error ? fs::path(info.dli_fname) : path;
@@ -29,11 +31,14 @@ OpenedPlugin open_cuda_plugin(const fs::path& path) {
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) {
     const char* reason = ::dlerror();
-    return {.problem = path.string() + " cannot be opened: " + (reason != nullptr ? reason : "unknown reason")};
+    return {.problem = path.string() +
+                       " cannot be opened: " + (reason != nullptr ? reason : "unknown reason")};
   }
-  const auto entry = reinterpret_cast<decltype(&megatron_cuda_plugin)>(::dlsym(library, "megatron_cuda_plugin"));
+  const auto entry =
+      reinterpret_cast<decltype(&megatron_cuda_plugin)>(::dlsym(library, "megatron_cuda_plugin"));
   const CudaPlugin* plugin = entry != nullptr ? entry() : nullptr;
-  if (plugin == nullptr || plugin->version != kCudaPluginVersion) return {.problem = path.string() + " is not of this version"};
+  if (plugin == nullptr || plugin->version != kCudaPluginVersion)
+    return {.problem = path.string() + " is not of this version"};
   return {.plugin = plugin, .problem = {}};
 }
 

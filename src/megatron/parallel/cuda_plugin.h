@@ -1,5 +1,6 @@
-// The plugin libmegatron_cuda.so as the engine sees it: one table behind plain C. It links torch_cuda, so opening it is what makes ATen know
-// CUDA; that must happen before ATen is first asked about CUDA.
+// The plugin libmegatron_cuda.so as the engine sees it: one table behind plain C. It links
+// torch_cuda, so opening it is what makes ATen know CUDA; that must happen before ATen is first
+// asked about CUDA.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -29,11 +30,14 @@ struct CudaPlugin {
   const kernels::OptimizerOperations* optimizer;
   /// Empty, or why the first GPU cannot be used with this build.
   std::string (*device_problem)();
-  /// NCCL between the processes of `store` on the current device; null when the plugin was built without NCCL.
-  c10::intrusive_ptr<c10d::Backend> (*make_nccl)(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size);
+  /// NCCL between the processes of `store` on the current device; null when the plugin was built
+  /// without NCCL.
+  c10::intrusive_ptr<c10d::Backend> (*make_nccl)(const c10::intrusive_ptr<c10d::Store>& store,
+                                                 int rank, int size);
 };
 
-/// Where the plugin lies when it was built: beside the engine's library, or in ../lib of a test program.
+/// Where the plugin lies when it was built: beside the engine's library, or in ../lib of a test
+/// program.
 std::filesystem::path cuda_plugin_path();
 
 struct OpenedPlugin {

@@ -5,7 +5,8 @@
 namespace megatron {
 namespace {
 
-DeviceChoice refuse_or_fall_back(const std::string& wanted, const std::string& problem, const std::string& fix) {
+DeviceChoice refuse_or_fall_back(const std::string& wanted, const std::string& problem,
+                                 const std::string& fix) {
   if (wanted == "cuda") throw UserError({"--device cuda", problem, fix});
   return {.is_cuda = false, .reason = problem};
 }
@@ -13,11 +14,14 @@ DeviceChoice refuse_or_fall_back(const std::string& wanted, const std::string& p
 /// What helps against a plugin's problem, told by the words of the loader and of the CUDA runtime.
 std::string plugin_fix(const std::string& problem) {
   if (problem.find("cannot open shared object file") != std::string::npos) {
-    return "the NVIDIA libraries that LibTorch needs are fetched with `make deps CUDA=run`, or found through LD_LIBRARY_PATH; or use --device cpu";
+    return "the NVIDIA libraries that LibTorch needs are fetched with `make deps CUDA=run`, or "
+           "found through LD_LIBRARY_PATH; or use --device cpu";
   }
-  if (problem.find("driver version") != std::string::npos) return "CUDA 13 needs an NVIDIA driver of version 580 or later; or use --device cpu";
+  if (problem.find("driver version") != std::string::npos)
+    return "CUDA 13 needs an NVIDIA driver of version 580 or later; or use --device cpu";
   if (problem.find("no kernel image") != std::string::npos) {
-    return "build the plugin for this GPU (cmake -B build -DMEGATRON_CUDA_ARCHITECTURES=...), or use --device cpu";
+    return "build the plugin for this GPU (cmake -B build -DMEGATRON_CUDA_ARCHITECTURES=...), or "
+           "use --device cpu";
   }
   return "build it with `make build CUDA=1`, or use --device cpu";
 }
@@ -28,7 +32,9 @@ DeviceChoice choose_device(const std::string& wanted, const DeviceProbes& probes
   if (wanted == "cpu") return {.is_cuda = false, .reason = "--device cpu"};
   const CudaDriverInfo driver = probes.driver();
   if (!driver.problem.empty()) {
-    return refuse_or_fall_back(wanted, driver.problem, "install the NVIDIA driver and make a GPU visible, or use --device cpu");
+    return refuse_or_fall_back(
+        wanted, driver.problem,
+        "install the NVIDIA driver and make a GPU visible, or use --device cpu");
   }
   const std::string gpu = driver.gpu_name.empty() ? "an NVIDIA GPU" : driver.gpu_name;
   if (const std::string problem = probes.open_plugin(); !problem.empty()) {

@@ -19,7 +19,8 @@ struct DeviceProbes {
   std::function<std::string()> open_plugin;  ///< "", or why there is no usable plugin
 };
 
-/// `wanted` is auto, cpu or cuda. auto takes the GPU when driver, GPU and plugin are all there. UserError when cuda is asked for and one is missing.
+/// `wanted` is auto, cpu or cuda. auto takes the GPU when driver, GPU and plugin are all there.
+/// UserError when cuda is asked for and one is missing.
 DeviceChoice choose_device(const std::string& wanted, const DeviceProbes& probes);
 
 }  // namespace megatron

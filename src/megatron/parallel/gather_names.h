@@ -10,7 +10,10 @@
 
 namespace megatron {
 
-/// The names (without line breaks) of all ranks, ascending, each once. Collective over `axis`, whose transport carries tensors of `device`.
-std::vector<std::string> all_gather_unique_names(const Axis& axis, const std::vector<std::string>& names, c10::Device device = c10::kCPU);
+/// The names (without line breaks) of all ranks, ascending, each once. Collective over `axis`,
+/// whose transport carries tensors of `device`.
+std::vector<std::string> all_gather_unique_names(const Axis& axis,
+                                                 const std::vector<std::string>& names,
+                                                 c10::Device device = c10::kCPU);
 
 }  // namespace megatron

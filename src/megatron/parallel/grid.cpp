@@ -18,10 +18,12 @@ std::string joined(const std::vector<std::string>& names) {
 void check_names(const std::vector<std::string>& names) {
   for (auto name = names.begin(); name != names.end(); ++name) {
     if (name->empty() || name->find('-') != std::string::npos) {
-      throw UserError({"grid " + joined(names), "has a dimension named '" + *name + "'", "use names without '-'"});
+      throw UserError({"grid " + joined(names), "has a dimension named '" + *name + "'",
+                       "use names without '-'"});
     }
     if (std::find(names.begin(), name, *name) != name) {
-      throw UserError({"grid " + joined(names), "has two dimensions named " + *name, "name each dimension once"});
+      throw UserError({"grid " + joined(names), "has two dimensions named " + *name,
+                       "name each dimension once"});
     }
   }
 }
@@ -38,17 +40,26 @@ std::vector<std::string_view> split_dims(std::string_view dims) {
   return parts;
 }
 
-Grid::Grid(const std::vector<std::int64_t>& shape, const std::vector<std::string>& dim_names, std::int64_t rank_offset)
+Grid::Grid(const std::vector<std::int64_t>& shape, const std::vector<std::string>& dim_names,
+           std::int64_t rank_offset)
     : names_(dim_names), sizes_(shape), rank_offset_(rank_offset) {
   if (shape.size() != dim_names.size()) {
     throw UserError(
-        {"grid " + joined(names_), detail::concatenate("has ", names_.size(), " names for ", shape.size(), " sizes"), "name each dimension"});
+        {"grid " + joined(names_),
+         detail::concatenate("has ", names_.size(), " names for ", shape.size(), " sizes"),
+         "name each dimension"});
   }
-  if (rank_offset < 0) throw UserError({"grid " + joined(names_), detail::concatenate("starts at rank ", rank_offset), "start at rank 0 or later"});
+  if (rank_offset < 0)
+    throw UserError({"grid " + joined(names_), detail::concatenate("starts at rank ", rank_offset),
+                     "start at rank 0 or later"});
   check_names(names_);
   for (std::size_t i = 0; i < sizes_.size(); ++i) {
-    if (sizes_[i] < 1) throw UserError({"grid " + joined(names_), detail::concatenate(names_[i], " is ", sizes_[i]), "sizes are at least 1"});
-    if (sizes_[i] > kMaxRanks / num_ranks_) throw UserError({"grid " + joined(names_), "has more ranks than any world", "lower its sizes"});
+    if (sizes_[i] < 1)
+      throw UserError({"grid " + joined(names_), detail::concatenate(names_[i], " is ", sizes_[i]),
+                       "sizes are at least 1"});
+    if (sizes_[i] > kMaxRanks / num_ranks_)
+      throw UserError(
+          {"grid " + joined(names_), "has more ranks than any world", "lower its sizes"});
     strides_.push_back(num_ranks_);
     num_ranks_ *= sizes_[i];
   }
@@ -57,7 +68,9 @@ Grid::Grid(const std::vector<std::int64_t>& shape, const std::vector<std::string
 std::size_t Grid::index_of(std::string_view name) const {
   const auto found = std::find(names_.begin(), names_.end(), name);
   if (found == names_.end()) {
-    throw UserError({"dimension '" + std::string(name) + "'", "is not in the grid " + joined(names_), "use some of its names, joined by '-'"});
+    throw UserError({"dimension '" + std::string(name) + "'",
+                     "is not in the grid " + joined(names_),
+                     "use some of its names, joined by '-'"});
   }
   return static_cast<std::size_t>(found - names_.begin());
 }
@@ -66,7 +79,9 @@ std::vector<bool> Grid::mask_of(std::string_view dims) const {
   std::vector<bool> mask(names_.size());
   for (const std::string_view name : split_dims(dims)) {
     const std::size_t i = index_of(name);
-    if (mask[i]) throw UserError({"dimensions " + std::string(dims), "name " + std::string(name) + " twice", "name each dimension once"});
+    if (mask[i])
+      throw UserError({"dimensions " + std::string(dims), "name " + std::string(name) + " twice",
+                       "name each dimension once"});
     mask[i] = true;
   }
   return mask;
@@ -82,7 +97,8 @@ std::int64_t Grid::size(std::string_view dims) const {
 std::vector<std::int64_t> Grid::coordinates(std::int64_t rank) const {
   MEGATRON_CHECK(contains(rank), "rank ", rank, " is not in the grid ", joined(names_));
   std::vector<std::int64_t> result;
-  for (std::size_t i = 0; i < sizes_.size(); ++i) result.push_back((rank - rank_offset_) / strides_[i] % sizes_[i]);
+  for (std::size_t i = 0; i < sizes_.size(); ++i)
+    result.push_back((rank - rank_offset_) / strides_[i] % sizes_[i]);
   return result;
 }
 
@@ -99,10 +115,12 @@ std::int64_t Grid::coordinate(std::int64_t rank, std::string_view dims) const {
 }
 
 std::int64_t Grid::rank_at(const std::vector<std::int64_t>& coordinates) const {
-  MEGATRON_CHECK(coordinates.size() == sizes_.size(), coordinates.size(), " coordinates for the grid ", joined(names_));
+  MEGATRON_CHECK(coordinates.size() == sizes_.size(), coordinates.size(),
+                 " coordinates for the grid ", joined(names_));
   std::int64_t rank = rank_offset_;
   for (std::size_t i = 0; i < sizes_.size(); ++i) {
-    MEGATRON_CHECK(coordinates[i] >= 0 && coordinates[i] < sizes_[i], names_[i], " ", coordinates[i], " of ", sizes_[i]);
+    MEGATRON_CHECK(coordinates[i] >= 0 && coordinates[i] < sizes_[i], names_[i], " ",
+                   coordinates[i], " of ", sizes_[i]);
     rank += coordinates[i] * strides_[i];
   }
   return rank;
@@ -133,7 +151,8 @@ std::vector<RankList> Grid::groups(std::string_view dims) const {
   std::vector<bool> others = mask;
   others.flip();
   std::vector<RankList> result;
-  for (const std::int64_t first : group_from(rank_offset_, others)) result.push_back(group_from(first, mask));
+  for (const std::int64_t first : group_from(rank_offset_, others))
+    result.push_back(group_from(first, mask));
   return result;
 }
 

@@ -1,8 +1,10 @@
-// An N-dimensional grid of ranks as pure arithmetic (Megatron Core's HyperCommGrid without its process groups): a rank's coordinates, and the
-// group of any set of dimensions in time and memory of that group alone. The first dimension is the fastest.
+// An N-dimensional grid of ranks as pure arithmetic (Megatron Core's HyperCommGrid without its
+// process groups): a rank's coordinates, and the group of any set of dimensions in time and memory
+// of that group alone. The first dimension is the fastest.
 //
 //   const Grid grid({2, 3, 4}, {"tp", "cp", "dp"});
-//   grid.group(7, "tp-dp");   // {0, 1, 6, 7, 12, 13, 18, 19}: the ranks that differ from rank 7 in tp and dp only
+//   grid.group(7, "tp-dp");   // {0, 1, 6, 7, 12, 13, 18, 19}: the ranks that differ from rank 7 in
+//   tp and dp only
 #pragma once
 
 #include <cstdint>
@@ -14,15 +16,20 @@ namespace megatron {
 
 using RankList = std::vector<std::int64_t>;
 
-/// An immutable value. Sets of dimensions are written as names joined by "-", in any order; an unknown or repeated one is a UserError.
+/// An immutable value. Sets of dimensions are written as names joined by "-", in any order; an
+/// unknown or repeated one is a UserError.
 class Grid {
  public:
-  /// Ranks rank_offset … rank_offset + product(shape) − 1. UserError when a size is below 1, a name is empty, repeated or holds "-".
-  Grid(const std::vector<std::int64_t>& shape, const std::vector<std::string>& dim_names, std::int64_t rank_offset = 0);
+  /// Ranks rank_offset … rank_offset + product(shape) − 1. UserError when a size is below 1, a name
+  /// is empty, repeated or holds "-".
+  Grid(const std::vector<std::int64_t>& shape, const std::vector<std::string>& dim_names,
+       std::int64_t rank_offset = 0);
 
   std::int64_t rank_offset() const { return rank_offset_; }
   std::int64_t num_ranks() const { return num_ranks_; }
-  bool contains(std::int64_t rank) const { return rank >= rank_offset_ && rank - rank_offset_ < num_ranks_; }
+  bool contains(std::int64_t rank) const {
+    return rank >= rank_offset_ && rank - rank_offset_ < num_ranks_;
+  }
   const std::vector<std::string>& dim_names() const { return names_; }
 
   /// The number of ranks in a group of `dims`.

@@ -9,7 +9,8 @@ namespace megatron {
 Rank make_rank(const Mesh& mesh, std::int64_t index, const RankOptions& options) {
   Rank rank;
   rank.index = index;
-  for (Axis* axis : {&rank.tp, &rank.cp, &rank.dp, &rank.pp, &rank.dp_cp, &rank.model, &rank.world}) {
+  for (Axis* axis :
+       {&rank.tp, &rank.cp, &rank.dp, &rank.pp, &rank.dp_cp, &rank.model, &rank.world}) {
     axis->rank = mesh.coordinate(index, axis->name);
     axis->size = mesh.size(axis->name);
   }
@@ -20,10 +21,13 @@ Rank make_rank(const Mesh& mesh, std::int64_t index, const RankOptions& options)
 }
 
 Rank make_rank(const Mesh& mesh, Communicators& communicators, const RankOptions& options) {
-  MEGATRON_CHECK(communicators.world_size() == mesh.world_size(), "a mesh of ", mesh.world_size(), " in a world of ", communicators.world_size());
+  MEGATRON_CHECK(communicators.world_size() == mesh.world_size(), "a mesh of ", mesh.world_size(),
+                 " in a world of ", communicators.world_size());
   Rank rank = make_rank(mesh, communicators.rank(), options);
-  for (Axis* axis : {&rank.tp, &rank.cp, &rank.dp, &rank.pp, &rank.dp_cp, &rank.model, &rank.world}) {
-    if (axis->size > 1) axis->comm = communicators.group(mesh.group(rank.index, axis->name), axis->name);
+  for (Axis* axis :
+       {&rank.tp, &rank.cp, &rank.dp, &rank.pp, &rank.dp_cp, &rank.model, &rank.world}) {
+    if (axis->size > 1)
+      axis->comm = communicators.group(mesh.group(rank.index, axis->name), axis->name);
   }
   return rank;
 }

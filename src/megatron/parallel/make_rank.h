@@ -13,7 +13,8 @@ struct RankOptions {
   bool sequence_parallel = false;
 };
 
-/// The rank that `communicators` speak for. Groups of more than one rank are made here, each once. Collective over the world.
+/// The rank that `communicators` speak for. Groups of more than one rank are made here, each once.
+/// Collective over the world.
 Rank make_rank(const Mesh& mesh, Communicators& communicators, const RankOptions& options = {});
 
 /// The same place without communicators: where only shapes matter.

@@ -15,8 +15,11 @@ std::vector<std::string> axes_in_order(const MeshSizes& sizes) {
   std::vector<std::string> axes;
   if (!sizes.order.empty()) {
     for (const std::string_view name : split_dims(sizes.order)) {
-      if (std::find(kAxes.begin(), kAxes.end(), name) == kAxes.end() || std::find(axes.begin(), axes.end(), name) != axes.end()) {
-        throw UserError({"order " + sizes.order, "'" + std::string(name) + "' is repeated or no axis", "name tp, cp, ep, dp and pp once each"});
+      if (std::find(kAxes.begin(), kAxes.end(), name) == kAxes.end() ||
+          std::find(axes.begin(), axes.end(), name) != axes.end()) {
+        throw UserError({"order " + sizes.order,
+                         "'" + std::string(name) + "' is repeated or no axis",
+                         "name tp, cp, ep, dp and pp once each"});
       }
       axes.emplace_back(name);
     }
@@ -30,7 +33,8 @@ std::vector<std::string> axes_in_order(const MeshSizes& sizes) {
 void check_named(const MeshSizes& sizes, std::string_view axis, std::int64_t size) {
   const auto named = split_dims(sizes.order);
   if (size == 1 || std::find(named.begin(), named.end(), axis) != named.end()) return;
-  throw UserError({"order " + sizes.order, detail::concatenate("leaves out ", axis, ", whose size is ", size), "add it"});
+  throw UserError({"order " + sizes.order,
+                   detail::concatenate("leaves out ", axis, ", whose size is ", size), "add it"});
 }
 
 const MeshSizes& checked(const MeshSizes& sizes, std::int64_t world_size) {
@@ -44,7 +48,10 @@ Grid dense_grid(const MeshSizes& sizes, std::int64_t world_size) {
   for (const std::string& axis : axes_in_order(sizes)) {
     if (axis == "ep") continue;
     names.push_back(axis);
-    shape.push_back(axis == "tp" ? sizes.tp : axis == "cp" ? sizes.cp : axis == "pp" ? sizes.pp : data_parallel_size(sizes, world_size));
+    shape.push_back(axis == "tp"   ? sizes.tp
+                    : axis == "cp" ? sizes.cp
+                    : axis == "pp" ? sizes.pp
+                                   : data_parallel_size(sizes, world_size));
     check_named(sizes, axis, shape.back());
   }
   return Grid(shape, names);
@@ -65,12 +72,17 @@ Grid expert_grid(const MeshSizes& sizes, std::int64_t world_size) {
   return Grid(shape, names);
 }
 
-bool is_expert_axis(std::string_view name) { return name == "ep" || name == "etp" || name == "edp"; }
+bool is_expert_axis(std::string_view name) {
+  return name == "ep" || name == "etp" || name == "edp";
+}
 
 /// The names of the expert grid for a product in which tp and dp stand for the experts'.
 std::string expert_dims(const std::vector<std::string_view>& names) {
   std::string dims;
-  for (const std::string_view name : names) dims += (dims.empty() ? "" : "-") + std::string(name == "tp" ? "etp" : name == "dp" ? "edp" : name);
+  for (const std::string_view name : names)
+    dims += (dims.empty() ? "" : "-") + std::string(name == "tp"   ? "etp"
+                                                    : name == "dp" ? "edp"
+                                                                   : name);
   return dims;
 }
 
@@ -79,7 +91,8 @@ GroupParts parts_of(const RankList& group, std::int64_t rank, std::int64_t part_
   GroupParts parts;
   const auto begin = group.begin() + position / part_size * part_size;
   parts.inner.assign(begin, begin + part_size);
-  for (auto i = static_cast<std::size_t>(position % part_size); i < group.size(); i += static_cast<std::size_t>(part_size))
+  for (auto i = static_cast<std::size_t>(position % part_size); i < group.size();
+       i += static_cast<std::size_t>(part_size))
     parts.outer.push_back(group[i]);
   return parts;
 }
@@ -87,10 +100,13 @@ GroupParts parts_of(const RankList& group, std::int64_t rank, std::int64_t part_
 }  // namespace
 
 Mesh::Mesh(const MeshSizes& sizes, std::int64_t world_size)
-    : sizes_(checked(sizes, world_size)), dense_(dense_grid(sizes, world_size)), expert_(expert_grid(sizes, world_size)) {
+    : sizes_(checked(sizes, world_size)),
+      dense_(dense_grid(sizes, world_size)),
+      expert_(expert_grid(sizes, world_size)) {
   if (sizes_.pp > 1 && dense_.stride("pp") != expert_.stride("pp")) {
     throw UserError({"order " + sizes_.order,
-                     detail::concatenate("puts pipeline neighbours ", dense_.stride("pp"), " ranks apart in dense layers and ", expert_.stride("pp"),
+                     detail::concatenate("puts pipeline neighbours ", dense_.stride("pp"),
+                                         " ranks apart in dense layers and ", expert_.stride("pp"),
                                          " in experts"),
                      "put pp last, or make tp x cp equal etp x ep"});
   }
@@ -125,21 +141,27 @@ std::vector<RankList> Mesh::groups(std::string_view axis) const {
   return place.grid.groups(place.dims);
 }
 
-GroupParts Mesh::instance_parts(std::int64_t rank, std::string_view axis, std::int64_t num_instances) const {
+GroupParts Mesh::instance_parts(std::int64_t rank, std::string_view axis,
+                                std::int64_t num_instances) const {
   const RankList ranks = group(rank, axis);
   const auto size = static_cast<std::int64_t>(ranks.size());
   if (num_instances < 1 || size % num_instances != 0) {
-    throw UserError({"--num-distributed-optimizer-instances", detail::concatenate(num_instances, " does not divide the ", size, " ranks of ", axis),
-                     "use a divisor"});
+    throw UserError(
+        {"--num-distributed-optimizer-instances",
+         detail::concatenate(num_instances, " does not divide the ", size, " ranks of ", axis),
+         "use a divisor"});
   }
   return parts_of(ranks, rank, size / num_instances);
 }
 
-std::optional<GroupParts> Mesh::node_parts(std::int64_t rank, std::string_view axis, std::int64_t ranks_per_node) const {
+std::optional<GroupParts> Mesh::node_parts(std::int64_t rank, std::string_view axis,
+                                           std::int64_t ranks_per_node) const {
   MEGATRON_CHECK(ranks_per_node >= 1, "ranks per node: ", ranks_per_node);
   const RankList ranks = group(rank, axis);
   const auto node_of = [&](std::int64_t member) { return member / ranks_per_node; };
-  const auto on_first = std::count_if(ranks.begin(), ranks.end(), [&](std::int64_t member) { return node_of(member) == node_of(ranks[0]); });
+  const auto on_first = std::count_if(ranks.begin(), ranks.end(), [&](std::int64_t member) {
+    return node_of(member) == node_of(ranks[0]);
+  });
   const auto part = static_cast<std::size_t>(on_first);
   if (ranks.size() % part != 0) return std::nullopt;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -154,6 +176,8 @@ RankList Mesh::embedding_group(std::int64_t rank) const {
   return pipeline.size() == 1 ? pipeline : RankList{pipeline.front(), pipeline.back()};
 }
 
-RankList Mesh::position_embedding_group(std::int64_t rank) const { return {group(rank, "pp").front()}; }
+RankList Mesh::position_embedding_group(std::int64_t rank) const {
+  return {group(rank, "pp").front()};
+}
 
 }  // namespace megatron

@@ -1,5 +1,6 @@
-// Who works with whom: an immutable value computed from the degrees of parallelism and the size of the world, as Megatron Core's RankGenerator
-// does for every rank at once. Nothing is communicated, and a question on one rank costs no more than its answer, in a world of any size.
+// Who works with whom: an immutable value computed from the degrees of parallelism and the size of
+// the world, as Megatron Core's RankGenerator does for every rank at once. Nothing is communicated,
+// and a question on one rank costs no more than its answer, in a world of any size.
 //
 //   const Mesh mesh({.tp = 2, .pp = 2}, 8);
 //   mesh.group(5, "dp");      // {5, 7}
@@ -17,18 +18,20 @@
 
 namespace megatron {
 
-/// A group cut into equal consecutive parts: the part that holds a rank, and the ranks at the same place in every part.
+/// A group cut into equal consecutive parts: the part that holds a rank, and the ranks at the same
+/// place in every part.
 struct GroupParts {
   RankList inner, outer;
 };
 
-/// Axes are tp, cp, dp, pp of the dense layers, etp, ep, edp (and the same pp) of the experts, products of one or the other such as tp-pp or
-/// dp-cp, in any order, and world. In a product with ep, etp or edp, tp and dp mean etp and edp, as in Megatron's tp-ep-pp. UserError for other
+/// Axes are tp, cp, dp, pp of the dense layers, etp, ep, edp (and the same pp) of the experts,
+/// products of one or the other such as tp-pp or dp-cp, in any order, and world. In a product with
+/// ep, etp or edp, tp and dp mean etp and edp, as in Megatron's tp-ep-pp. UserError for other
 /// names.
 class Mesh {
  public:
-  /// UserError when the sizes do not divide the world, the order names an axis twice or leaves one out, or the pipeline groups of dense layers
-  /// and experts would differ.
+  /// UserError when the sizes do not divide the world, the order names an axis twice or leaves one
+  /// out, or the pipeline groups of dense layers and experts would differ.
   Mesh(const MeshSizes& sizes, std::int64_t world_size);
 
   std::int64_t world_size() const { return dense_.num_ranks(); }
@@ -43,18 +46,22 @@ class Mesh {
   /// All groups, in the order of their first ranks.
   std::vector<RankList> groups(std::string_view axis) const;
 
-  /// Megatron's instances of the distributed optimizer: the group (dp-cp, edp) in `num_instances` parts. UserError when they are not equal.
-  GroupParts instance_parts(std::int64_t rank, std::string_view axis, std::int64_t num_instances) const;
-  /// The part of the group on the node of `rank`, and one rank of each node; nothing when the nodes (`ranks_per_node` consecutive ranks each)
-  /// hold unequal parts.
-  std::optional<GroupParts> node_parts(std::int64_t rank, std::string_view axis, std::int64_t ranks_per_node) const;
+  /// Megatron's instances of the distributed optimizer: the group (dp-cp, edp) in `num_instances`
+  /// parts. UserError when they are not equal.
+  GroupParts instance_parts(std::int64_t rank, std::string_view axis,
+                            std::int64_t num_instances) const;
+  /// The part of the group on the node of `rank`, and one rank of each node; nothing when the nodes
+  /// (`ranks_per_node` consecutive ranks each) hold unequal parts.
+  std::optional<GroupParts> node_parts(std::int64_t rank, std::string_view axis,
+                                       std::int64_t ranks_per_node) const;
 
   /// The ranks of the pipeline of `rank` that hold the word embeddings: first and last stage.
   RankList embedding_group(std::int64_t rank) const;
   /// The rank of the pipeline of `rank` that holds the position embeddings: the first stage.
   RankList position_embedding_group(std::int64_t rank) const;
 
-  /// For people: every axis above 1 with its size, its purpose and its groups (the first few and the last in a large world).
+  /// For people: every axis above 1 with its size, its purpose and its groups (the first few and
+  /// the last in a large world).
   std::string table() const;
 
  private:

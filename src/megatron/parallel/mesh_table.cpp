@@ -17,7 +17,8 @@ struct Row {
 };
 
 constexpr std::array kDenseRows{
-    Row{"tp", "share each layer's matrices (and, with --sequence-parallel, the sequence between them)"},
+    Row{"tp",
+        "share each layer's matrices (and, with --sequence-parallel, the sequence between them)"},
     Row{"cp", "share each sequence"},
     Row{"dp", "hold the same weights, see different samples"},
     Row{"pp", "hold consecutive layers"},
@@ -36,10 +37,13 @@ constexpr std::size_t kGroupsWidth = 60;
 
 /// "0-7" for neighbours, "0 8 16" for a few, "0 8 .. 56" for many.
 std::string text_of(const RankList& ranks) {
-  if (ranks.size() > 2 && ranks.back() - ranks.front() == static_cast<std::int64_t>(ranks.size()) - 1) {
+  if (ranks.size() > 2 &&
+      ranks.back() - ranks.front() == static_cast<std::int64_t>(ranks.size()) - 1) {
     return std::to_string(ranks.front()) + "-" + std::to_string(ranks.back());
   }
-  if (ranks.size() > 4) return std::to_string(ranks[0]) + " " + std::to_string(ranks[1]) + " .. " + std::to_string(ranks.back());
+  if (ranks.size() > 4)
+    return std::to_string(ranks[0]) + " " + std::to_string(ranks[1]) + " .. " +
+           std::to_string(ranks.back());
   std::string text;
   for (const std::int64_t rank : ranks) text += (text.empty() ? "" : " ") + std::to_string(rank);
   return text;
@@ -52,7 +56,8 @@ std::string groups_text(const Mesh& mesh, const char* axis) {
   const std::string cut = text_of(first) + " | .. | " + text_of(last);
   if (static_cast<std::size_t>(mesh.num_groups(axis)) > kGroupsWidth / 2) return cut;
   std::string all;
-  for (const RankList& group : mesh.groups(axis)) all += (all.empty() ? "" : " | ") + text_of(group);
+  for (const RankList& group : mesh.groups(axis))
+    all += (all.empty() ? "" : " | ") + text_of(group);
   return all.size() <= kGroupsWidth ? all : cut;
 }
 
@@ -61,8 +66,11 @@ bool is_worth_a_row(const Mesh& mesh, const char* axis) {
   const auto factors = split_dims(axis);
   const std::string_view axis_name = axis;
   const bool of_experts = axis_name == "tp-ep";
-  const auto size = [&](std::string_view factor) { return mesh.size(of_experts && factor == "tp" ? "etp" : factor); };
-  const auto above_1 = std::count_if(factors.begin(), factors.end(), [&](std::string_view factor) { return size(factor) > 1; });
+  const auto size = [&](std::string_view factor) {
+    return mesh.size(of_experts && factor == "tp" ? "etp" : factor);
+  };
+  const auto above_1 = std::count_if(factors.begin(), factors.end(),
+                                     [&](std::string_view factor) { return size(factor) > 1; });
   return above_1 == static_cast<std::ptrdiff_t>(factors.size());
 }
 
@@ -83,17 +91,20 @@ std::vector<std::pair<Row, std::string>> rows_of(const Mesh& mesh) {
 
 std::string Mesh::table() const {
   std::ostringstream out;
-  out << "mesh of " << world_size() << (world_size() == 1 ? " rank" : " ranks") << ", order " << sizes_.order << "\n";
+  out << "mesh of " << world_size() << (world_size() == 1 ? " rank" : " ranks") << ", order "
+      << sizes_.order << "\n";
   if (world_size() == 1) return out.str();
   const auto rows = rows_of(*this);
   std::size_t width = 6;
   for (const auto& [row, groups] : rows) width = std::max(width, groups.size());
-  const auto add_line = [&](const std::string& axis, const std::string& size, const std::string& groups, const std::string& purpose) {
-    out << "  " << std::left << std::setw(7) << axis << std::right << std::setw(6) << size << "  " << std::left << std::setw(static_cast<int>(width))
-        << groups << "  " << purpose << "\n";
+  const auto add_line = [&](const std::string& axis, const std::string& size,
+                            const std::string& groups, const std::string& purpose) {
+    out << "  " << std::left << std::setw(7) << axis << std::right << std::setw(6) << size << "  "
+        << std::left << std::setw(static_cast<int>(width)) << groups << "  " << purpose << "\n";
   };
   add_line("axis", "ranks", "groups", "these ranks");
-  for (const auto& [row, groups] : rows) add_line(row.axis, std::to_string(this->size(row.axis)), groups, row.purpose);
+  for (const auto& [row, groups] : rows)
+    add_line(row.axis, std::to_string(this->size(row.axis)), groups, row.purpose);
   return out.str();
 }
 

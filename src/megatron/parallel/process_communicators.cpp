@@ -11,14 +11,14 @@
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 #include "megatron/parallel/cuda_plugin.h"
-#include "megatron/parallel/shared_memory/shared_memory_transport.h"
 #include "megatron/parallel/failure/failure_monitor.h"
 #include "megatron/parallel/gloo/gloo_channel.h"
-#include "megatron/parallel/transport/hierarchical_transport.h"
-#include "megatron/parallel/transport/queued_comm.h"
 #include "megatron/parallel/gloo/message_transport.h"
 #include "megatron/parallel/nccl/nccl_comm.h"
 #include "megatron/parallel/shared_memory/host_groups.h"
+#include "megatron/parallel/shared_memory/shared_memory_transport.h"
+#include "megatron/parallel/transport/hierarchical_transport.h"
+#include "megatron/parallel/transport/queued_comm.h"
 
 namespace megatron {
 namespace {
@@ -51,7 +51,9 @@ GroupInfo subgroup(const GroupInfo& group_info, const Ranks& members) {
 class ProcessCommunicators final : public Communicators {
  public:
   ProcessCommunicators(BootstrapStore bootstrap, const ProcessOptions& options)
-      : bootstrap_(std::move(bootstrap)), options_(options), host_groups_(find_host_groups(bootstrap_, options)) {}
+      : bootstrap_(std::move(bootstrap)),
+        options_(options),
+        host_groups_(find_host_groups(bootstrap_, options)) {}
   ~ProcessCommunicators() override {
     groups_.clear();
     std::unique_ptr<FailureMonitor> watch;
@@ -65,7 +67,9 @@ class ProcessCommunicators final : public Communicators {
   std::int64_t rank() const override { return options_.rank; }
   std::int64_t world_size() const override { return options_.world_size; }
   CommCounters& counters() override { return *counters_; }
-  void note_iteration(std::int64_t iteration) override { host_groups_.host_status->waits().note_iteration(options_.rank, iteration); }
+  void note_iteration(std::int64_t iteration) override {
+    host_groups_.host_status->waits().note_iteration(options_.rank, iteration);
+  }
   std::shared_ptr<FailureNotice> failure_notice() override { return host_groups_.host_status; }
   /// In any thread.
   void abort(const std::string& reason) override {
@@ -77,17 +81,24 @@ class ProcessCommunicators final : public Communicators {
 
  private:
   std::shared_ptr<Transport> make_transport(const GroupInfo& group_info);
-  std::shared_ptr<Transport> make_shared_memory_transport(const GroupInfo& group_info, const std::string& key);
+  std::shared_ptr<Transport> make_shared_memory_transport(const GroupInfo& group_info,
+                                                          const std::string& key);
   std::shared_ptr<ByteChannel> make_channel(const GroupInfo& group_info);
   /// Messages of the channel of a whole group between those of its ranks that are `members`.
-  std::shared_ptr<Transport> make_message_transport(std::shared_ptr<ByteChannel> channel, const GroupInfo& group_info, const Ranks& members);
-  std::shared_ptr<Transport> make_hierarchical_transport(const GroupInfo& group_info, const std::vector<Ranks>& members);
+  std::shared_ptr<Transport> make_message_transport(std::shared_ptr<ByteChannel> channel,
+                                                    const GroupInfo& group_info,
+                                                    const Ranks& members);
+  std::shared_ptr<Transport> make_hierarchical_transport(const GroupInfo& group_info,
+                                                         const std::vector<Ranks>& members);
   std::shared_ptr<Comm> make_nccl_comm(const GroupInfo& group_info);
-  c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const GroupInfo& group_info, NcclComm::Traffic traffic);
+  c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const GroupInfo& group_info,
+                                                      NcclComm::Traffic traffic);
   void start_watch() {
     if (watch_) return;
     const std::lock_guard lock(watch_mutex_);
-    watch_ = std::make_unique<FailureMonitor>(bootstrap_, host_groups_.host_status, FailureMonitor::Options{options_.rank, host_groups_.host_leader, options_.timeout});
+    watch_ = std::make_unique<FailureMonitor>(
+        bootstrap_, host_groups_.host_status,
+        FailureMonitor::Options{options_.rank, host_groups_.host_leader, options_.timeout});
   }
   bool is_one_host_group(const Ranks& ranks) const;
 
@@ -95,46 +106,68 @@ class ProcessCommunicators final : public Communicators {
   ProcessOptions options_;
   HostGroups host_groups_;
   std::shared_ptr<CommCounters> counters_ = std::make_shared<CommCounters>();
-  std::mutex watch_mutex_;               ///< for threads other than the main one, which alone makes the watch and ends it
-  std::unique_ptr<FailureMonitor> watch_;  ///< where a transport cannot look at the host_status while it waits
+  std::mutex watch_mutex_;  ///< for threads other than the main one, which alone makes the watch
+                            ///< and ends it
+  std::unique_ptr<FailureMonitor>
+      watch_;  ///< where a transport cannot look at the host_status while it waits
   std::map<Ranks, std::shared_ptr<Comm>> groups_;
 };
 
 std::shared_ptr<Comm> ProcessCommunicators::group(const Ranks& ranks, const std::string& name) {
   const auto own = std::lower_bound(ranks.begin(), ranks.end(), options_.rank);
-  MEGATRON_CHECK(own != ranks.end() && *own == options_.rank, "rank ", options_.rank, " asks for the group '", name, "' of other ranks");
+  MEGATRON_CHECK(own != ranks.end() && *own == options_.rank, "rank ", options_.rank,
+                 " asks for the group '", name, "' of other ranks");
   if (ranks.size() == 1) return nullptr;
   std::shared_ptr<Comm>& comm = groups_[ranks];
   if (!comm) {
     GroupInfo group_info{name, ranks, own - ranks.begin()};
-    comm = options_.device.is_cuda() ? make_nccl_comm(group_info) : std::make_shared<QueuedComm>(group_info, make_transport(group_info), counters_, host_groups_.host_status);
+    comm = options_.device.is_cuda()
+               ? make_nccl_comm(group_info)
+               : std::make_shared<QueuedComm>(group_info, make_transport(group_info), counters_,
+                                              host_groups_.host_status);
   }
   return comm;
 }
 
 bool ProcessCommunicators::is_one_host_group(const Ranks& ranks) const {
-  const auto host_leader = [&](std::int64_t rank) { return host_groups_.host_leader[static_cast<std::size_t>(rank)]; };
-  return std::all_of(ranks.begin(), ranks.end(), [&](std::int64_t rank) { return host_leader(rank) == host_leader(ranks.front()); });
+  const auto host_leader = [&](std::int64_t rank) {
+    return host_groups_.host_leader[static_cast<std::size_t>(rank)];
+  };
+  return std::all_of(ranks.begin(), ranks.end(), [&](std::int64_t rank) {
+    return host_leader(rank) == host_leader(ranks.front());
+  });
 }
 
 std::shared_ptr<Transport> ProcessCommunicators::make_transport(const GroupInfo& group_info) {
-  if (is_one_host_group(group_info.ranks)) return make_shared_memory_transport(group_info, store_key(group_info.ranks));
+  if (is_one_host_group(group_info.ranks))
+    return make_shared_memory_transport(group_info, store_key(group_info.ranks));
   const std::vector<Ranks> members = even_host_groups(group_info.ranks, host_groups_.host_leader);
-  return members.empty() ? make_message_transport(make_channel(group_info), group_info, iota_ranks(group_info.size())) : make_hierarchical_transport(group_info, members);
+  return members.empty() ? make_message_transport(make_channel(group_info), group_info,
+                                                  iota_ranks(group_info.size()))
+                         : make_hierarchical_transport(group_info, members);
 }
 
 std::shared_ptr<Comm> ProcessCommunicators::make_nccl_comm(const GroupInfo& group_info) {
-  const auto make = [this, group_info](NcclComm::Traffic traffic) { return make_nccl_backend(group_info, traffic); };
-  return std::make_shared<NcclComm>(group_info, make_transport(group_info), counters_, host_groups_.host_status, make, options_.timeout);
+  const auto make = [this, group_info](NcclComm::Traffic traffic) {
+    return make_nccl_backend(group_info, traffic);
+  };
+  return std::make_shared<NcclComm>(group_info, make_transport(group_info), counters_,
+                                    host_groups_.host_status, make, options_.timeout);
 }
 
-c10::intrusive_ptr<c10d::Backend> ProcessCommunicators::make_nccl_backend(const GroupInfo& group_info, NcclComm::Traffic traffic) {
-  const auto store = bootstrap_.prefix_store(store_key(group_info.ranks) + "/nccl/" + std::to_string(static_cast<int>(traffic)));
-  auto backend = options_.cuda != nullptr ? options_.cuda->make_nccl(store, static_cast<int>(group_info.rank), static_cast<int>(group_info.size())) : nullptr;
+c10::intrusive_ptr<c10d::Backend> ProcessCommunicators::make_nccl_backend(
+    const GroupInfo& group_info, NcclComm::Traffic traffic) {
+  const auto store = bootstrap_.prefix_store(store_key(group_info.ranks) + "/nccl/" +
+                                             std::to_string(static_cast<int>(traffic)));
+  auto backend = options_.cuda != nullptr
+                     ? options_.cuda->make_nccl(store, static_cast<int>(group_info.rank),
+                                                static_cast<int>(group_info.size()))
+                     : nullptr;
   if (!backend) {
-    throw UserError({.what = "several ranks on GPUs need NCCL",
-                     .got = "a CUDA plugin built without it",
-                     .fix = "build with nccl.h of NCCL 2.28 (make build CUDA=1), or use --device cpu"});
+    throw UserError(
+        {.what = "several ranks on GPUs need NCCL",
+         .got = "a CUDA plugin built without it",
+         .fix = "build with nccl.h of NCCL 2.28 (make build CUDA=1), or use --device cpu"});
   }
   start_watch();
   watch_->add_cancel([weak = c10::weak_intrusive_ptr<c10d::Backend>(backend)] {
@@ -147,20 +180,28 @@ std::shared_ptr<ByteChannel> ProcessCommunicators::make_channel(const GroupInfo&
   start_watch();
   const std::string key = store_key(group_info.ranks);
   bootstrap_.set(key + "/ready/" + std::to_string(options_.rank), "");
-  bootstrap_.wait_for(key + "/ready", group_info.ranks, "making the group " + group_info.name, [&] { return host_groups_.host_status->failure(); });
-  const GlooOptions options{.rank = group_info.rank, .size = group_info.size(), .address = options_.address, .timeout = options_.timeout};
-  std::shared_ptr<ByteChannel> channel = connect_gloo(bootstrap_.prefix_store(key + "/gloo"), options);
+  bootstrap_.wait_for(key + "/ready", group_info.ranks, "making the group " + group_info.name,
+                      [&] { return host_groups_.host_status->failure(); });
+  const GlooOptions options{.rank = group_info.rank,
+                            .size = group_info.size(),
+                            .address = options_.address,
+                            .timeout = options_.timeout};
+  std::shared_ptr<ByteChannel> channel =
+      connect_gloo(bootstrap_.prefix_store(key + "/gloo"), options);
   watch_->add_cancel([weak = std::weak_ptr(channel)] {
     if (const auto alive = weak.lock()) alive->cancel();
   });
   return channel;
 }
 
-std::shared_ptr<Transport> ProcessCommunicators::make_message_transport(std::shared_ptr<ByteChannel> channel, const GroupInfo& group_info, const Ranks& members) {
-  return std::make_shared<MessageTransport>(std::move(channel), members, subgroup(group_info, members), host_groups_.host_status);
+std::shared_ptr<Transport> ProcessCommunicators::make_message_transport(
+    std::shared_ptr<ByteChannel> channel, const GroupInfo& group_info, const Ranks& members) {
+  return std::make_shared<MessageTransport>(
+      std::move(channel), members, subgroup(group_info, members), host_groups_.host_status);
 }
 
-std::shared_ptr<Transport> ProcessCommunicators::make_hierarchical_transport(const GroupInfo& group_info, const std::vector<Ranks>& members) {
+std::shared_ptr<Transport> ProcessCommunicators::make_hierarchical_transport(
+    const GroupInfo& group_info, const std::vector<Ranks>& members) {
   HierarchicalTransport::Levels levels{.members = members};
   Ranks peers;
   for (std::size_t host = 0; host < members.size(); ++host) {
@@ -172,14 +213,17 @@ std::shared_ptr<Transport> ProcessCommunicators::make_hierarchical_transport(con
   for (const Ranks& host : members) peers.push_back(host[static_cast<std::size_t>(levels.index)]);
   const std::shared_ptr<ByteChannel> channel = make_channel(group_info);
   // Its own memory: a group of the same ranks by itself has another.
-  levels.intra_host = make_shared_memory_transport(subgroup(group_info, members[static_cast<std::size_t>(levels.host)]), store_key(group_info.ranks) + "/inside");
+  levels.intra_host = make_shared_memory_transport(
+      subgroup(group_info, members[static_cast<std::size_t>(levels.host)]),
+      store_key(group_info.ranks) + "/inside");
   levels.inter_host = make_message_transport(channel, group_info, peers);
   levels.flat = make_message_transport(channel, group_info, iota_ranks(group_info.size()));
   return std::make_shared<HierarchicalTransport>(std::move(levels));
 }
 
 /// The first rank makes the memory, the others open it. `key` belongs to this group alone.
-std::shared_ptr<Transport> ProcessCommunicators::make_shared_memory_transport(const GroupInfo& group_info, const std::string& key) {
+std::shared_ptr<Transport> ProcessCommunicators::make_shared_memory_transport(
+    const GroupInfo& group_info, const std::string& key) {
   const std::size_t bytes = SharedMemoryArea::bytes(group_info.size());
   const std::int64_t first = group_info.ranks.front();
   const std::string what = "making the group " + group_info.name;
@@ -188,19 +232,28 @@ std::shared_ptr<Transport> ProcessCommunicators::make_shared_memory_transport(co
     block = SharedMemory::for_processes(bytes);
     bootstrap_.set(key + "/" + std::to_string(first), block->handle());
   } else {
-    const auto find_failure = [&] { return host_groups_.host_status->is_dead(first) ? name_ranks({first}) + " died" : host_groups_.host_status->failure(); };
-    block = SharedMemory::open(bootstrap_.wait_for(key, {first}, what, find_failure).front(), bytes);
+    const auto find_failure = [&] {
+      return host_groups_.host_status->is_dead(first) ? name_ranks({first}) + " died"
+                                                      : host_groups_.host_status->failure();
+    };
+    block =
+        SharedMemory::open(bootstrap_.wait_for(key, {first}, what, find_failure).front(), bytes);
     if (!block) throw CommError(what + ": " + name_ranks({first}) + " has taken its memory away");
   }
-  return std::make_shared<SharedMemoryTransport>(SharedMemoryArea(std::move(block), group_info.size()), group_info, host_groups_.host_status, options_.timeout);
+  return std::make_shared<SharedMemoryTransport>(
+      SharedMemoryArea(std::move(block), group_info.size()), group_info, host_groups_.host_status,
+      options_.timeout);
 }
 
 }  // namespace
 
-std::unique_ptr<Communicators> make_process_communicators(const c10::intrusive_ptr<c10d::Store>& store, const ProcessOptions& options) {
-  const std::int64_t joined = BootstrapStore(store, "communicators/", options.timeout).add("joined", 1);
+std::unique_ptr<Communicators> make_process_communicators(
+    const c10::intrusive_ptr<c10d::Store>& store, const ProcessOptions& options) {
+  const std::int64_t joined =
+      BootstrapStore(store, "communicators/", options.timeout).add("joined", 1);
   const std::string generation = std::to_string((joined - 1) / options.world_size);
-  return std::make_unique<ProcessCommunicators>(BootstrapStore(store, "communicators/" + generation + "/", options.timeout), options);
+  return std::make_unique<ProcessCommunicators>(
+      BootstrapStore(store, "communicators/" + generation + "/", options.timeout), options);
 }
 
 }  // namespace megatron

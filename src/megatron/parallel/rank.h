@@ -1,4 +1,5 @@
-// A rank is an object: its place on every axis, its device and its seed. Passed by reference; there is no global state.
+// A rank is an object: its place on every axis, its device and its seed. Passed by reference; there
+// is no global state.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -11,8 +12,10 @@ namespace megatron {
 
 /// How products with split weights exchange their rows over tp.
 struct TensorParallelOptions {
-  bool async_allreduce = true;      ///< an input gradient is on its way while the weight gradient is computed
-  std::int64_t overlap_chunks = 1;  ///< > 1: a product and its collective run in so many pieces of the sequence, one under the other
+  bool async_allreduce =
+      true;  ///< an input gradient is on its way while the weight gradient is computed
+  std::int64_t overlap_chunks = 1;  ///< > 1: a product and its collective run in so many pieces of
+                                    ///< the sequence, one under the other
 };
 
 struct Rank {
@@ -21,7 +24,8 @@ struct Rank {
   Axis dp_cp{"dp-cp"};  ///< the ranks that hold the same weights
   Axis model{"tp-pp"};  ///< the ranks that hold one replica of the model
   Axis world{"world"};
-  Axis embedding{"embd"};          ///< the two ranks of a pipeline that hold one weight of the embeddings, where they do; else size 1
+  Axis embedding{"embd"};  ///< the two ranks of a pipeline that hold one weight of the embeddings,
+                           ///< where they do; else size 1
   bool sequence_parallel = false;  ///< the sequence is split over tp between layers' products
   TensorParallelOptions tp_options;
   c10::Device device{c10::kCPU};

@@ -22,13 +22,17 @@ using Ranks = std::vector<std::int64_t>;
 class ThreadWorld {
  public:
   ThreadWorld(std::int64_t size, std::chrono::milliseconds timeout)
-      : timeout(timeout), host_status(std::make_shared<HostStatus>(SharedMemory::for_threads(HostStatus::bytes(size)), size)) {}
+      : timeout(timeout),
+        host_status(std::make_shared<HostStatus>(SharedMemory::for_threads(HostStatus::bytes(size)),
+                                                 size)) {}
 
   /// Where the ranks meet: made by the first that asks.
   std::shared_ptr<SharedMemory> meeting_place(const Ranks& ranks) {
     const std::lock_guard lock(mutex_);
     std::shared_ptr<SharedMemory>& block = blocks_[ranks];
-    if (!block) block = SharedMemory::for_threads(SharedMemoryArea::bytes(static_cast<std::int64_t>(ranks.size())));
+    if (!block)
+      block = SharedMemory::for_threads(
+          SharedMemoryArea::bytes(static_cast<std::int64_t>(ranks.size())));
     return block;
   }
 
@@ -50,24 +54,30 @@ class ThreadWorld {
 
 class ThreadCommunicators final : public Communicators {
  public:
-  ThreadCommunicators(ThreadWorld& world, std::int64_t rank, std::int64_t size) : world_(world), rank_(rank), size_(size) {}
+  ThreadCommunicators(ThreadWorld& world, std::int64_t rank, std::int64_t size)
+      : world_(world), rank_(rank), size_(size) {}
   std::int64_t rank() const override { return rank_; }
   std::int64_t world_size() const override { return size_; }
   void abort(const std::string& reason) override { world_.host_status->fail(reason); }
   CommCounters& counters() override { return *counters_; }
-  void note_iteration(std::int64_t iteration) override { world_.host_status->waits().note_iteration(rank_, iteration); }
+  void note_iteration(std::int64_t iteration) override {
+    world_.host_status->waits().note_iteration(rank_, iteration);
+  }
   std::shared_ptr<FailureNotice> failure_notice() override { return world_.host_status; }
 
   std::shared_ptr<Comm> group(const Ranks& ranks, const std::string& name) override {
     const auto own = std::lower_bound(ranks.begin(), ranks.end(), rank_);
-    MEGATRON_CHECK(own != ranks.end() && *own == rank_, "rank ", rank_, " asks for the group '", name, "' of other ranks");
+    MEGATRON_CHECK(own != ranks.end() && *own == rank_, "rank ", rank_, " asks for the group '",
+                   name, "' of other ranks");
     if (ranks.size() == 1) return nullptr;
     std::shared_ptr<Comm>& comm = groups_[ranks];
     if (!comm) {
       GroupInfo group_info{name, ranks, own - ranks.begin()};
       SharedMemoryArea area(world_.meeting_place(ranks), group_info.size());
-      auto transport = std::make_shared<SharedMemoryTransport>(std::move(area), group_info, world_.host_status, world_.timeout);
-      comm = std::make_shared<QueuedComm>(std::move(group_info), std::move(transport), counters_, world_.host_status);
+      auto transport = std::make_shared<SharedMemoryTransport>(std::move(area), group_info,
+                                                               world_.host_status, world_.timeout);
+      comm = std::make_shared<QueuedComm>(std::move(group_info), std::move(transport), counters_,
+                                          world_.host_status);
     }
     return comm;
   }
@@ -79,7 +89,8 @@ class ThreadCommunicators final : public Communicators {
   std::map<Ranks, std::shared_ptr<Comm>> groups_;
 };
 
-void run_one(ThreadWorld& world, std::int64_t rank, std::int64_t size, const std::function<void(Communicators&)>& body) {
+void run_one(ThreadWorld& world, std::int64_t rank, std::int64_t size,
+             const std::function<void(Communicators&)>& body) {
   at::set_num_threads(1);
   try {
     ThreadCommunicators communicators(world, rank, size);
@@ -94,10 +105,12 @@ void run_one(ThreadWorld& world, std::int64_t rank, std::int64_t size, const std
 
 }  // namespace
 
-void run_rank_threads(std::int64_t world_size, const std::function<void(Communicators&)>& body, const RankThreadOptions& options) {
+void run_rank_threads(std::int64_t world_size, const std::function<void(Communicators&)>& body,
+                      const RankThreadOptions& options) {
   ThreadWorld world(world_size, options.timeout);
   std::vector<std::thread> threads;
-  for (std::int64_t rank = 0; rank < world_size; ++rank) threads.emplace_back([&, rank] { run_one(world, rank, world_size, body); });
+  for (std::int64_t rank = 0; rank < world_size; ++rank)
+    threads.emplace_back([&, rank] { run_one(world, rank, world_size, body); });
   for (std::thread& thread : threads) thread.join();
   if (const std::exception_ptr failure = world.first_failure()) std::rethrow_exception(failure);
 }

@@ -28,7 +28,8 @@ bool is_consequence(const std::exception_ptr& exception) {
 
 }  // namespace
 
-World::World(LaunchEnvironment environment, std::string command) : state_(std::make_unique<State>(std::move(environment), std::move(command))) {}
+World::World(LaunchEnvironment environment, std::string command)
+    : state_(std::make_unique<State>(std::move(environment), std::move(command))) {}
 World::~World() = default;
 const LaunchEnvironment& World::environment() const { return state_->environment(); }
 const RunHosts& World::hosts() const { return state_->hosts(); }
@@ -45,8 +46,12 @@ std::unique_ptr<Communicators> World::make_communicators(const ProcessOptions& o
 }
 
 void World::join(const RendezvousOptions& options) { state_->join(options); }
-void World::on_failure(std::function<void(const std::string&)> callback) { state_->on_failure(std::move(callback)); }
-void World::set_failure_notice(std::shared_ptr<FailureNotice> notice) { state_->set_failure_notice(std::move(notice)); }
+void World::on_failure(std::function<void(const std::string&)> callback) {
+  state_->on_failure(std::move(callback));
+}
+void World::set_failure_notice(std::shared_ptr<FailureNotice> notice) {
+  state_->set_failure_notice(std::move(notice));
+}
 void World::leave() { state_->leave(); }
 
 c10::intrusive_ptr<c10d::Store> World::store() const {
@@ -56,12 +61,16 @@ c10::intrusive_ptr<c10d::Store> World::store() const {
 
 int World::end_in_failure(const std::exception_ptr& exception) {
   const CommandFailure failure = command_failure(exception);
-  return state_->end_in_failure({.code = failure.code, .text = failure.text}, is_consequence(exception), false);
+  return state_->end_in_failure({.code = failure.code, .text = failure.text},
+                                is_consequence(exception), false);
 }
 
-int World::end_in_failure(int code) { return state_->end_in_failure({.code = code, .text = {}}, false, true); }
+int World::end_in_failure(int code) {
+  return state_->end_in_failure({.code = code, .text = {}}, false, true);
+}
 
-int run_rank(const std::string& command, const std::function<int(World&)>& body, const LaunchEnvironment& environment) {
+int run_rank(const std::string& command, const std::function<int(World&)>& body,
+             const LaunchEnvironment& environment) {
   World world(environment, command);
   if (environment.world_size == 1) return body(world);
   try {

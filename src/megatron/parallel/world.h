@@ -1,5 +1,5 @@
-// The processes of a run as one: they meet over a store, learn who is where, and end together. One rank's failure is printed once, by rank 0, and
-// ends all within seconds.
+// The processes of a run as one: they meet over a store, learn who is where, and end together. One
+// rank's failure is printed once, by rank 0, and ends all within seconds.
 //
 //   int run_pretrain(args) {
 //     return run_rank("pretrain", [&](World& world) {
@@ -43,32 +43,38 @@ class World {
 
   const LaunchEnvironment& environment() const;
 
-  /// Collective over all ranks; returns at once for one process. UserError when the store cannot be opened or reached, when ranks are missing or
-  /// were started with other settings; PeerFailed when another rank has failed.
+  /// Collective over all ranks; returns at once for one process. UserError when the store cannot be
+  /// opened or reached, when ranks are missing or were started with other settings; PeerFailed when
+  /// another rank has failed.
   void join(const RendezvousOptions& options);
   const RunHosts& hosts() const;
-  /// What make_process_communicators is to know about this rank; device and transport are the caller's.
+  /// What make_process_communicators is to know about this rank; device and transport are the
+  /// caller's.
   ProcessOptions process_options() const;
 
-  /// The communicators of this rank; null for one process. Collective over all ranks. UserError as make_process_communicators.
+  /// The communicators of this rank; null for one process. Collective over all ranks. UserError as
+  /// make_process_communicators.
   std::unique_ptr<Communicators> make_communicators(const ProcessOptions& options) const;
 
-  /// The run's store, for any thread; null for one process. Its keys belong to this start of the run alone.
+  /// The run's store, for any thread; null for one process. Its keys belong to this start of the
+  /// run alone.
   c10::intrusive_ptr<c10d::Store> store() const;
 
-  /// What ends this rank's waiting when another rank has failed: called once, from another thread, at once when that has happened already.
-  /// nullptr takes it back, and returns when no call is under way. A rank that does not end within seconds after the call is ended.
+  /// What ends this rank's waiting when another rank has failed: called once, from another thread,
+  /// at once when that has happened already. nullptr takes it back, and returns when no call is
+  /// under way. A rank that does not end within seconds after the call is ended.
   void on_failure(std::function<void(const std::string& reason)> callback);
 
-  /// A failure that stands there must end this rank: one that has not ended some seconds later is ended by force, with a message.
+  /// A failure that stands there must end this rank: one that has not ended some seconds later is
+  /// ended by force, with a message.
   void set_failure_notice(std::shared_ptr<FailureNotice> notice);
 
-  /// The peaceful end: rank 0, which hosts the store, returns when all others have come here too. PeerFailed when one has failed instead,
-  /// UserError when some do not come within the timeout.
+  /// The peaceful end: rank 0, which hosts the store, returns when all others have come here too.
+  /// PeerFailed when one has failed instead, UserError when some do not come within the timeout.
   void leave();
 
-  /// The end after a failure of this rank: tells the others unless one of them was the first, and sees to it that rank 0 has printed the cause.
-  /// The exit code for this rank.
+  /// The end after a failure of this rank: tells the others unless one of them was the first, and
+  /// sees to it that rank 0 has printed the cause. The exit code for this rank.
   int end_in_failure(const std::exception_ptr& exception);
   /// The same for a failure whose cause has been printed.
   int end_in_failure(int code);
@@ -78,8 +84,10 @@ class World {
   std::unique_ptr<State> state_;
 };
 
-/// Runs the body of a command as one rank of the run and returns its exit code. What it throws ends every rank: with exit code 2 for a UserError,
-/// else 1; rank 0 prints it as `megatron <command>: error: …`. So does an exit code of its own other than 0 and those of a polite stop (above 128).
-int run_rank(const std::string& command, const std::function<int(World&)>& body, const LaunchEnvironment& environment = find_launch_environment());
+/// Runs the body of a command as one rank of the run and returns its exit code. What it throws ends
+/// every rank: with exit code 2 for a UserError, else 1; rank 0 prints it as `megatron <command>:
+/// error: …`. So does an exit code of its own other than 0 and those of a polite stop (above 128).
+int run_rank(const std::string& command, const std::function<int(World&)>& body,
+             const LaunchEnvironment& environment = find_launch_environment());
 
 }  // namespace megatron

@@ -18,15 +18,20 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kEarlyConnectTimeout{10};        ///< for reaching rank 0 with news of a failure before the ranks have met
-constexpr seconds kPrintTimeout{5};         ///< for rank 0 to print a failure of ours
-constexpr seconds kExitGracePeriod{5};             ///< for this rank's main thread to end after another's failure
-constexpr seconds kForcedExitTimeout{15};            ///< for this rank's main thread to end after a failure that this host knows of
-constexpr seconds kOwnCauseTimeout{1};          ///< for rank 0 to find the same mistake itself
-constexpr milliseconds kOwnErrorTimeout{1500};  ///< for a call of this rank to say what it waits for, once the store is lost
-constexpr seconds kStoreTimeout{5};         ///< for the store to answer once something has failed
+constexpr seconds kEarlyConnectTimeout{
+    10};  ///< for reaching rank 0 with news of a failure before the ranks have met
+constexpr seconds kPrintTimeout{5};  ///< for rank 0 to print a failure of ours
+constexpr seconds kExitGracePeriod{
+    5};  ///< for this rank's main thread to end after another's failure
+constexpr seconds kForcedExitTimeout{
+    15};  ///< for this rank's main thread to end after a failure that this host knows of
+constexpr seconds kOwnCauseTimeout{1};  ///< for rank 0 to find the same mistake itself
+constexpr milliseconds kOwnErrorTimeout{
+    1500};  ///< for a call of this rank to say what it waits for, once the store is lost
+constexpr seconds kStoreTimeout{5};  ///< for the store to answer once something has failed
 
-/// c10d warns, with a stack trace, of addresses without a name and of peers that leave. What matters of it we say ourselves.
+/// c10d warns, with a stack trace, of addresses without a name and of peers that leave. What
+/// matters of it we say ourselves.
 void quiet_c10d() {
   if (!std::getenv("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = c10::GLOG_ERROR;
 }
@@ -47,7 +52,8 @@ void World::State::disconnect() {
 }
 
 void World::State::join(RendezvousOptions options) {
-  if (!options.progress) options.progress = [](const std::string& line) { std::cerr << line << std::endl; };
+  if (!options.progress)
+    options.progress = [](const std::string& line) { std::cerr << line << std::endl; };
   if (environment_.world_size == 1) {
     hosts_ = {.names = {own_record({}).host}, .host_of_rank = {0}};
     return;
@@ -71,9 +77,12 @@ void World::State::join(RendezvousOptions options) {
   }
 }
 
-/// The watcher's thread: looks for a failure of another rank, and sees to it that this rank ends after one.
+/// The watcher's thread: looks for a failure of another rank, and sees to it that this rank ends
+/// after one.
 void World::State::watch() {
-  const milliseconds pause = std::max(milliseconds(250), milliseconds(environment_.world_size));  // at most a thousand questions a second
+  const milliseconds pause =
+      std::max(milliseconds(250),
+               milliseconds(environment_.world_size));  // at most a thousand questions a second
   while (!is_ending(pause)) {
     exit_if_overdue();
     try {
@@ -99,7 +108,8 @@ void World::State::exit_if_overdue() {
     const auto now = std::chrono::steady_clock::now();
     if (!failure_since_) failure_since_ = now;
     if (now - *failure_since_ < kForcedExitTimeout) return;
-    failure = own_failure_.value_or(RankFailure{environment_.rank, "", 1, "error: " + text + "; this rank did not end by itself", true});
+    failure = own_failure_.value_or(RankFailure{
+        environment_.rank, "", 1, "error: " + text + "; this rank did not end by itself", true});
   }
   exit_now(failure);
 }
@@ -113,14 +123,16 @@ void World::State::exit_now(const RankFailure& failure) {
   ::_exit(failure.code);
 }
 
-/// The store's host has gone or is silent. The words of this rank's own call, if they come, say more than that.
+/// The store's host has gone or is silent. The words of this rank's own call, if they come, say
+/// more than that.
 void World::State::handle_lost_store(const std::string& reason) {
   RankFailure failure{0, "", 1, "error: " + reason, true};
   {
     std::unique_lock lock(mutex_);
     if (is_leaving_ || is_over_) return;
     is_store_lost_ = true;
-    if (changed_.wait_for(lock, kOwnErrorTimeout, [&] { return own_failure_.has_value(); })) failure = *own_failure_;
+    if (changed_.wait_for(lock, kOwnErrorTimeout, [&] { return own_failure_.has_value(); }))
+      failure = *own_failure_;
   }
   handle(failure);
 }
@@ -140,7 +152,9 @@ void World::State::handle(const RankFailure& failure) {
     print_once(failure);
     lock.lock();
   }
-  if (changed_.wait_for(lock, is_ours ? kForcedExitTimeout : kExitGracePeriod, [&] { return is_over_; })) return;
+  if (changed_.wait_for(lock, is_ours ? kForcedExitTimeout : kExitGracePeriod,
+                        [&] { return is_over_; }))
+    return;
   lock.unlock();
   exit_now(failure);
 }
@@ -156,7 +170,8 @@ bool World::State::is_reporter() {
 
 std::string World::State::failure_text(const RankFailure& failure, bool is_own) const {
   if (is_own || failure.is_of_others) return failure.text;
-  return "rank " + std::to_string(failure.rank) + (failure.host.empty() ? "" : " on " + failure.host) + ": " + failure.text;
+  return "rank " + std::to_string(failure.rank) +
+         (failure.host.empty() ? "" : " on " + failure.host) + ": " + failure.text;
 }
 
 /// Rank 0, and whoever cannot make rank 0 print.
@@ -164,15 +179,19 @@ void World::State::print_once(const RankFailure& failure) {
   const std::lock_guard lock(mutex_);
   if (std::exchange(is_printed_, true) || failure.text.empty()) return;
   if (is_store_lost_ && failure.is_of_others && !is_reporter()) return;
-  const bool is_own = failure.rank == environment_.rank || (own_failure_ && own_failure_->text == failure.text);
+  const bool is_own =
+      failure.rank == environment_.rank || (own_failure_ && own_failure_->text == failure.text);
   report_failure(command_, failure_text(failure, is_own));
 }
 
-/// A rank that ends because of another one says so, so that its launcher does not take it for the cause. A line is written whole.
+/// A rank that ends because of another one says so, so that its launcher does not take it for the
+/// cause. A line is written whole.
 void World::State::tell_launcher(const RankFailure& first) const {
-  if (!environment_.root_cause_pipe || (first.rank == environment_.rank && !first.is_of_others)) return;
+  if (!environment_.root_cause_pipe || (first.rank == environment_.rank && !first.is_of_others))
+    return;
   const std::string why = failure_text(first, /*is_own=*/false);
-  const std::string line = std::to_string(environment_.rank) + " " + why.substr(0, std::min<std::size_t>(why.find('\n'), 2000)) + "\n";
+  const std::string line = std::to_string(environment_.rank) + " " +
+                           why.substr(0, std::min<std::size_t>(why.find('\n'), 2000)) + "\n";
   const ssize_t written = ::write(*environment_.root_cause_pipe, line.data(), line.size());
   (void)written;  // a launcher that has gone needs no words
 }
@@ -180,16 +199,21 @@ void World::State::tell_launcher(const RankFailure& first) const {
 void World::State::on_failure(std::function<void(const std::string&)> callback) {
   const std::lock_guard lock(mutex_);
   callback_ = std::move(callback);
-  if (callback_ && known_failure_) std::exchange(callback_, nullptr)("rank " + std::to_string(known_failure_->rank) + " failed: " + known_failure_->text);
+  if (callback_ && known_failure_)
+    std::exchange(callback_, nullptr)("rank " + std::to_string(known_failure_->rank) +
+                                      " failed: " + known_failure_->text);
 }
 
 void World::State::leave() {
   if (!run_status_) return;
-  const bool is_last = environment_.rank == 0;  // which prints for the others, and mostly hosts the store
+  const bool is_last =
+      environment_.rank == 0;  // which prints for the others, and mostly hosts the store
   if (is_last) {
     run_status_->leave(environment_.rank);
     if (!run_status_->wait_until_finished(timeout_)) {
-      throw UserError({"the end of this run", name_ranks(run_status_->remaining_ranks()) + " did not end " + time_text(timeout_) + " after rank 0",
+      throw UserError({"the end of this run",
+                       name_ranks(run_status_->remaining_ranks()) + " did not end " +
+                           time_text(timeout_) + " after rank 0",
                        "see what they do; --distributed-timeout-minutes sets how long to wait"});
     }
   }
@@ -219,11 +243,13 @@ std::optional<RankFailure> World::State::known_failure(milliseconds timeout) {
   return known_failure_;
 }
 
-/// A rank that fails before it has joined: rank 0 hosts the store for a moment, so that the others hear of it; the others look for rank 0.
+/// A rank that fails before it has joined: rank 0 hosts the store for a moment, so that the others
+/// hear of it; the others look for rank 0.
 void World::State::connect_after_early_failure() {
   if (run_status_ || std::exchange(has_tried_, true) || environment_.world_size == 1) return;
   try {
-    store_ = open_store(environment_, {.timeout = kEarlyConnectTimeout, .progress = [](const std::string&) {}});
+    store_ = open_store(environment_,
+                        {.timeout = kEarlyConnectTimeout, .progress = [](const std::string&) {}});
     run_status_.emplace(*store_, environment_.world_size);
   } catch (const std::exception&) {
     run_status_.reset();  // nobody to tell: this rank prints its failure itself
@@ -235,7 +261,8 @@ int World::State::end_in_failure(RankFailure failure, bool is_consequence, bool 
   failure.rank = environment_.rank;
   failure.host = own_record({}).host;
   failure.is_of_others = is_consequence;
-  if (constexpr std::string_view bug = "internal "; is_consequence && failure.text.starts_with(bug)) failure.text.erase(0, bug.size());
+  if (constexpr std::string_view bug = "internal "; is_consequence && failure.text.starts_with(bug))
+    failure.text.erase(0, bug.size());
   {
     const std::lock_guard lock(mutex_);
     own_failure_ = failure;
@@ -270,7 +297,8 @@ void World::State::ensure_printed(const RankFailure& first, const RankFailure& o
     return;
   }
   if (own.text.empty()) run_status_->set_printed();
-  if (!run_status_->wait_until_printed(kPrintTimeout) && first.rank == environment_.rank) print_once(first);
+  if (!run_status_->wait_until_printed(kPrintTimeout) && first.rank == environment_.rank)
+    print_once(first);
 }
 
 /// The host of the store waits until the others have read what stands there.

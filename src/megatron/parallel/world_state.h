@@ -1,4 +1,5 @@
-// The life of a rank among the others, behind World: it joins, watches for failures in a thread of its own, tells its own, leaves.
+// The life of a rank among the others, behind World: it joins, watches for failures in a thread of
+// its own, tells its own, leaves.
 #pragma once
 
 #include <chrono>
@@ -18,7 +19,8 @@ namespace megatron {
 
 class World::State {
  public:
-  State(LaunchEnvironment environment, std::string command) : environment_(std::move(environment)), command_(std::move(command)) {}
+  State(LaunchEnvironment environment, std::string command)
+      : environment_(std::move(environment)), command_(std::move(command)) {}
   ~State() { stop_watching(); }
 
   void join(RendezvousOptions options);

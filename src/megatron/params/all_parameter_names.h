@@ -8,7 +8,8 @@
 
 namespace megatron {
 
-/// Of all ranks that hold the replica together, ascending, each once. Collective over store.model_axis().
+/// Of all ranks that hold the replica together, ascending, each once. Collective over
+/// store.model_axis().
 std::vector<std::string> all_parameter_names(const ParamStore& store);
 
 }  // namespace megatron

@@ -12,22 +12,31 @@ namespace {
 
 constexpr std::int64_t kBusMultiple = 1 << 16;  ///< elements: Megatron's for NCCL's bus bandwidth
 
-std::int64_t round_up(std::int64_t number, std::int64_t multiple) { return (number + multiple - 1) / multiple * multiple; }
+std::int64_t round_up(std::int64_t number, std::int64_t multiple) {
+  return (number + multiple - 1) / multiple * multiple;
+}
 
 /// Elements at which a bucket is closed; 0: never.
-std::int64_t closing_size(const std::vector<Parameter*>& declared, const DataParallelOptions& options) {
+std::int64_t closing_size(const std::vector<Parameter*>& declared,
+                          const DataParallelOptions& options) {
   if (!options.num_buckets) return options.bucket_elements;
   std::int64_t total = 0;
-  for (const Parameter* parameter : declared) total += round_up(num_elements(parameter->local_shape()), kernels::kStateBlock);
+  for (const Parameter* parameter : declared)
+    total += round_up(num_elements(parameter->local_shape()), kernels::kStateBlock);
   return std::max<std::int64_t>(1, round_up(total, *options.num_buckets) / *options.num_buckets);
 }
 
 }  // namespace
 
-std::vector<BucketLayout> bucket_layouts(const std::vector<Parameter*>& declared, const DataParallelOptions& options, bool separates_precise) {
-  const std::int64_t closing = closing_size(declared, options), slices = options.all.size * kernels::kStateBlock;
-  const std::int64_t multiple = options.pads_for_bus_bandwidth ? std::lcm(slices, kBusMultiple) : slices;
-  std::map<std::size_t, BucketLayout> closed;  // by the place of the last parameter, in the order of backward
+std::vector<BucketLayout> bucket_layouts(const std::vector<Parameter*>& declared,
+                                         const DataParallelOptions& options,
+                                         bool separates_precise) {
+  const std::int64_t closing = closing_size(declared, options),
+                     slices = options.all.size * kernels::kStateBlock;
+  const std::int64_t multiple =
+      options.pads_for_bus_bandwidth ? std::lcm(slices, kBusMultiple) : slices;
+  std::map<std::size_t, BucketLayout>
+      closed;  // by the place of the last parameter, in the order of backward
   struct Open {
     BucketLayout bucket;
     std::size_t last = 0;
@@ -39,7 +48,8 @@ std::vector<BucketLayout> bucket_layouts(const std::vector<Parameter*>& declared
   };
   for (std::size_t place = 0; place < declared.size(); ++place) {
     Parameter* parameter = declared[declared.size() - 1 - place];
-    const bool is_precise = separates_precise && parameter->spec().tags.precise, is_shared = parameter->spec().sharing != StageSharing::none;
+    const bool is_precise = separates_precise && parameter->spec().tags.precise,
+               is_shared = parameter->spec().sharing != StageSharing::none;
     Open alone;
     Open& chosen = is_shared ? alone : open[is_precise];
     BucketLayout& bucket = chosen.bucket;

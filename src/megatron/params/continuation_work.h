@@ -10,7 +10,8 @@ namespace megatron {
 
 class ContinuationWork : public Work {
  public:
-  ContinuationWork(PendingWork first, std::function<void()> then) : first_(std::move(first)), then_(std::move(then)) {}
+  ContinuationWork(PendingWork first, std::function<void()> then)
+      : first_(std::move(first)), then_(std::move(then)) {}
   void wait() override {
     first_->wait();
     if (then_) std::exchange(then_, nullptr)();
@@ -22,6 +23,8 @@ class ContinuationWork : public Work {
 };
 
 /// `first`, then `then` on the thread that waits.
-inline PendingWork and_then(PendingWork first, std::function<void()> then) { return std::make_unique<ContinuationWork>(std::move(first), std::move(then)); }
+inline PendingWork and_then(PendingWork first, std::function<void()> then) {
+  return std::make_unique<ContinuationWork>(std::move(first), std::move(then));
+}
 
 }  // namespace megatron

@@ -9,35 +9,43 @@ namespace megatron {
 namespace {
 
 /// Megatron's default: large enough for the bandwidth of the whole group.
-std::int64_t default_bucket_elements(std::int64_t ranks) { return std::max<std::int64_t>(40'000'000, 1'000'000 * ranks); }
+std::int64_t default_bucket_elements(std::int64_t ranks) {
+  return std::max<std::int64_t>(40'000'000, 1'000'000 * ranks);
+}
 
 /// Members first, first + step, … of an axis; `index` is this rank's among them.
-Axis part_of(const Axis& axis, std::int64_t first, std::int64_t step, std::int64_t size, std::int64_t index, const char* name,
-             Communicators& communicators) {
+Axis part_of(const Axis& axis, std::int64_t first, std::int64_t step, std::int64_t size,
+             std::int64_t index, const char* name, Communicators& communicators) {
   std::vector<std::int64_t> ranks;
-  for (std::int64_t i = 0; i < size; ++i) ranks.push_back(axis.comm->ranks().at(static_cast<std::size_t>(first + i * step)));
+  for (std::int64_t i = 0; i < size; ++i)
+    ranks.push_back(axis.comm->ranks().at(static_cast<std::size_t>(first + i * step)));
   return {.name = name, .rank = index, .size = size, .comm = communicators.group(ranks, name)};
 }
 
 }  // namespace
 
-DataParallelOptions data_parallel(const ParallelConfig& config, const Rank& rank, Communicators* communicators) {
+DataParallelOptions data_parallel(const ParallelConfig& config, const Rank& rank,
+                                  Communicators* communicators) {
   const Axis& all = rank.dp_cp;
   DataParallelOptions result{.all = all, .shard = {all.name}, .replica = all};
   if (config.use_distributed_optimizer) {
-    const std::int64_t instances = config.num_distributed_optimizer_instances, size = all.size / instances;
-    MEGATRON_CHECK(all.size % instances == 0, instances, " optimizer instances over ", all.size, " data-parallel ranks");
+    const std::int64_t instances = config.num_distributed_optimizer_instances,
+                       size = all.size / instances;
+    MEGATRON_CHECK(all.size % instances == 0, instances, " optimizer instances over ", all.size,
+                   " data-parallel ranks");
     result.shard = all;
     result.replica = {all.name};
     if (instances > 1) {
-      MEGATRON_CHECK(communicators != nullptr && all.comm != nullptr, "instances of the distributed optimizer need groups");
+      MEGATRON_CHECK(communicators != nullptr && all.comm != nullptr,
+                     "instances of the distributed optimizer need groups");
       const std::int64_t instance = all.rank / size, index = all.rank % size;
       result.shard = part_of(all, instance * size, 1, size, index, "dp-shard", *communicators);
       result.replica = part_of(all, index, size, instances, instance, "dp-replica", *communicators);
     }
   }
   result.num_buckets = config.overlap_grad_reduce ? config.ddp_num_buckets : std::nullopt;
-  if (config.overlap_grad_reduce) result.bucket_elements = config.ddp_bucket_size.value_or(default_bucket_elements(all.size));
+  if (config.overlap_grad_reduce)
+    result.bucket_elements = config.ddp_bucket_size.value_or(default_bucket_elements(all.size));
   result.pads_for_bus_bandwidth = config.ddp_pad_buckets_for_high_nccl_busbw;
   result.overlaps_grad_reduce = config.overlap_grad_reduce;
   result.overlaps_param_gather = config.overlap_param_gather;

@@ -11,7 +11,8 @@ class Bf16Compression : public GradCompression {
   PendingWork start(const ParamBucket& bucket, const StartReduce& start_reduce) override {
     if (bucket.grad.element_size() == 2) return start_reduce(bucket.grad);
     const at::Tensor sent = bucket.grad.to(at::kBFloat16);
-    return and_then(start_reduce(sent), [sent, &bucket] { bucket.own(bucket.grad).copy_(bucket.own(sent)); });
+    return and_then(start_reduce(sent),
+                    [sent, &bucket] { bucket.own(bucket.grad).copy_(bucket.own(sent)); });
   }
 };
 

@@ -10,7 +10,8 @@ namespace megatron {
 namespace {
 
 /// A reduce-scatter that sends 16 bits and adds in float32.
-PendingWork start_wide_scatter(const at::Tensor& own, const at::Tensor& grad, const Axis& axis, bool averages) {
+PendingWork start_wide_scatter(const at::Tensor& own, const at::Tensor& grad, const Axis& axis,
+                               bool averages) {
   const at::Tensor parts = at::empty_like(grad);
   PendingWork exchange = axis.comm->start_all_to_all(parts, grad, "gradients");
   return and_then(std::move(exchange), [=, size = axis.size] {
@@ -24,7 +25,8 @@ PendingWork start_wide_scatter(const at::Tensor& own, const at::Tensor& grad, co
 
 }  // namespace
 
-GradReducer::GradReducer(const std::vector<ParamBucket>& buckets, const DataParallelOptions& options)
+GradReducer::GradReducer(const std::vector<ParamBucket>& buckets,
+                         const DataParallelOptions& options)
     : buckets_(buckets), options_(options), compression_(make_grad_compression(options)) {}
 
 void GradReducer::start(std::size_t index) {
@@ -39,10 +41,12 @@ PendingWork GradReducer::start_reduce(const ParamBucket& bucket, const at::Tenso
   if (shard.size == 1) return replica.comm->start_all_reduce(flat, "gradients", op);
   const at::Tensor own = bucket.own(flat);
   const bool is_wide = options_.accumulates_in_fp32 && flat.element_size() == 2;
-  PendingWork scatter =
-      is_wide ? start_wide_scatter(own, flat, shard, options_.averages) : shard.comm->start_reduce_scatter(own, flat, "gradients", op);
+  PendingWork scatter = is_wide ? start_wide_scatter(own, flat, shard, options_.averages)
+                                : shard.comm->start_reduce_scatter(own, flat, "gradients", op);
   if (replica.size == 1) return scatter;
-  return and_then(std::move(scatter), [own, op, comm = replica.comm] { comm->all_reduce(own, "gradients of instances", op); });
+  return and_then(std::move(scatter), [own, op, comm = replica.comm] {
+    comm->all_reduce(own, "gradients of instances", op);
+  });
 }
 
 void GradReducer::finish() {

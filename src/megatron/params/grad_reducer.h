@@ -1,4 +1,5 @@
-// Sums gradients over the ranks that hold the same weights, bucket by bucket: all-reduce, or reduce-scatter into this rank's slice.
+// Sums gradients over the ranks that hold the same weights, bucket by bucket: all-reduce, or
+// reduce-scatter into this rank's slice.
 #pragma once
 
 #include <memory>
@@ -15,7 +16,8 @@ class GradReducer {
   /// The buckets, which must outlive this, stay where they are.
   GradReducer(const std::vector<ParamBucket>& buckets, const DataParallelOptions& options);
 
-  /// Starts the sum of a bucket whose gradients are complete. Collective over options.all, buckets in ascending order.
+  /// Starts the sum of a bucket whose gradients are complete. Collective over options.all, buckets
+  /// in ascending order.
   void start(std::size_t bucket);
   /// Waits for all that were start_reduce: then the bucket, or its own slice, holds the sum.
   void finish();

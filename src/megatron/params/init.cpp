@@ -40,18 +40,25 @@ double exact_normal(double std, std::uint64_t key, std::int64_t element) {
   return draw_block(Init::normal(std), key, element / 4)[static_cast<std::size_t>(element % 4)];
 }
 
-/// Elements first … first + count of a site, at most kChunk, in float32: their float64 values rounded.
-void draw_floats(const Init& init, std::uint64_t key, std::int64_t first, std::int64_t count, float* out) {
-  if (init.kind == Init::Kind::normal) return kernels::random_kernels().normals(init.value, key, first, count, out, exact_normal);
+/// Elements first … first + count of a site, at most kChunk, in float32: their float64 values
+/// rounded.
+void draw_floats(const Init& init, std::uint64_t key, std::int64_t first, std::int64_t count,
+                 float* out) {
+  if (init.kind == Init::Kind::normal)
+    return kernels::random_kernels().normals(init.value, key, first, count, out, exact_normal);
   std::array<double, kChunk> numbers;
   draw(init, key, first, std::span(numbers).first(static_cast<std::size_t>(count)));
   std::copy_n(numbers.data(), count, out);
 }
 
 /// The same in the type of the weights; 16-bit ones are rounded float32 ones.
-void draw_chunk(const Init& init, std::uint64_t key, std::int64_t first, std::int64_t count, void* out, kernels::Type type) {
-  if (type == kernels::Type::f64) return draw(init, key, first, std::span(static_cast<double*>(out), static_cast<std::size_t>(count)));
-  if (type == kernels::Type::f32) return draw_floats(init, key, first, count, static_cast<float*>(out));
+void draw_chunk(const Init& init, std::uint64_t key, std::int64_t first, std::int64_t count,
+                void* out, kernels::Type type) {
+  if (type == kernels::Type::f64)
+    return draw(init, key, first,
+                std::span(static_cast<double*>(out), static_cast<std::size_t>(count)));
+  if (type == kernels::Type::f32)
+    return draw_floats(init, key, first, count, static_cast<float*>(out));
   std::array<float, kChunk> numbers;
   draw_floats(init, key, first, count, numbers.data());
   kernels::conversions().from_f32(numbers.data(), out, type, count);
@@ -97,8 +104,10 @@ void draw(const Init& init, std::uint64_t key, std::int64_t first, std::span<dou
   const auto count = static_cast<std::int64_t>(out.size());
   for (std::int64_t block = first / 4; block * 4 < first + count; ++block) {
     const auto values = draw_block(init, key, block);
-    const std::int64_t begin = std::max(first, block * 4), end = std::min(first + count, block * 4 + 4);
-    for (std::int64_t element = begin; element < end; ++element) out[element - first] = values[element - block * 4];
+    const std::int64_t begin = std::max(first, block * 4),
+                       end = std::min(first + count, block * 4 + 4);
+    for (std::int64_t element = begin; element < end; ++element)
+      out[element - first] = values[element - block * 4];
   }
 }
 
@@ -117,19 +126,24 @@ void initialize_parameter(const Parameter& parameter, at::Tensor value, std::uin
   const kernels::Type type = kernel_type(value.scalar_type());
   const std::uint64_t key = philox_key(seed, parameter.name());
   for (const TensorSlice& box : slices) {
-    for_each_run(box, parameter.sharding().global_shape, local, [&](std::int64_t global_index, std::int64_t local_index, std::int64_t length) {
-      if (init.kind == Init::Kind::constant) {
-        flat.narrow(0, local_index, length).fill_(init.value);
-        return;
-      }
-      auto* const bytes = static_cast<std::byte*>(flat.mutable_data_ptr()) + local_index * flat.element_size();
-      at::parallel_for(0, (length + kChunk - 1) / kChunk, 1, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t chunk = begin; chunk < end; ++chunk) {
-          const std::int64_t offset = chunk * kChunk;
-          draw_chunk(init, key, global_index + offset, std::min(kChunk, length - offset), bytes + offset * flat.element_size(), type);
-        }
-      });
-    });
+    for_each_run(box, parameter.sharding().global_shape, local,
+                 [&](std::int64_t global_index, std::int64_t local_index, std::int64_t length) {
+                   if (init.kind == Init::Kind::constant) {
+                     flat.narrow(0, local_index, length).fill_(init.value);
+                     return;
+                   }
+                   auto* const bytes = static_cast<std::byte*>(flat.mutable_data_ptr()) +
+                                       local_index * flat.element_size();
+                   at::parallel_for(0, (length + kChunk - 1) / kChunk, 1,
+                                    [&](std::int64_t begin, std::int64_t end) {
+                                      for (std::int64_t chunk = begin; chunk < end; ++chunk) {
+                                        const std::int64_t offset = chunk * kChunk;
+                                        draw_chunk(init, key, global_index + offset,
+                                                   std::min(kChunk, length - offset),
+                                                   bytes + offset * flat.element_size(), type);
+                                      }
+                                    });
+                 });
   }
 }
 

@@ -11,14 +11,15 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/philox.h"
+#include "megatron/params/continuation_work.h"
 #include "megatron/params/grad_compression.h"
 #include "megatron/params/init.h"
-#include "megatron/params/continuation_work.h"
 
 namespace megatron {
 namespace {
 
-/// A parameter's gradient as a matrix [n, m], its factor Q [m, r] of the step before, and what that step left out.
+/// A parameter's gradient as a matrix [n, m], its factor Q [m, r] of the step before, and what that
+/// step left out.
 struct Matrix {
   at::Tensor grad, factor, error;
   at::Tensor whole = {};  ///< gradient and error of this step, float32
@@ -31,7 +32,8 @@ struct Parts {
   std::vector<at::Tensor> rest;
 };
 
-at::Tensor drawn_factor(const Parameter& parameter, std::int64_t columns, std::int64_t rank, const at::TensorOptions& options) {
+at::Tensor drawn_factor(const Parameter& parameter, std::int64_t columns, std::int64_t rank,
+                        const at::TensorOptions& options) {
   std::vector<double> numbers(static_cast<std::size_t>(columns * rank));
   draw(Init::normal(1), philox_key(0, "grad-compression." + parameter.name()), 0, numbers);
   return at::from_blob(numbers.data(), {columns, rank}, at::kDouble).to(options.dtype(at::kFloat));
@@ -46,9 +48,10 @@ Parts parts_of(const ParamBucket& bucket, std::int64_t rank) {
       parts.rest.push_back(grad.view({-1}));
       continue;
     }
-    parts.matrices.push_back({.grad = grad.view({rows, columns}),
-                              .factor = drawn_factor(*parameter, columns, rank, grad.options()),
-                              .error = at::zeros({rows, columns}, grad.options().dtype(at::kFloat))});
+    parts.matrices.push_back(
+        {.grad = grad.view({rows, columns}),
+         .factor = drawn_factor(*parameter, columns, rank, grad.options()),
+         .error = at::zeros({rows, columns}, grad.options().dtype(at::kFloat))});
   }
   return parts;
 }
@@ -82,7 +85,8 @@ void orthonormalize(const at::Tensor& columns_nr) {
 
 class LowRankCompression : public GradCompression {
  public:
-  explicit LowRankCompression(const DataParallelOptions& options) : all_(options.all), rank_(options.compression_rank), averages_(options.averages) {
+  explicit LowRankCompression(const DataParallelOptions& options)
+      : all_(options.all), rank_(options.compression_rank), averages_(options.averages) {
     MEGATRON_CHECK(options.shard.size == 1, "low-rank gradients need whole buckets");
   }
 
@@ -97,7 +101,8 @@ class LowRankCompression : public GradCompression {
       sent.push_back(matrix.basis);
     }
     const at::Tensor message = packed(sent);
-    PendingWork sum = all_.comm->start_all_reduce(message, "low-rank gradients", averages_ ? ReduceOp::average : ReduceOp::sum);
+    PendingWork sum = all_.comm->start_all_reduce(message, "low-rank gradients",
+                                                  averages_ ? ReduceOp::average : ReduceOp::sum);
     return and_then(std::move(sum), [this, &parts, sent = std::move(sent), message] {
       unpack(message, sent);
       finish(parts);
@@ -113,7 +118,8 @@ class LowRankCompression : public GradCompression {
       factors.push_back(matrix.whole.t().mm(matrix.basis));
     }
     const at::Tensor message = packed(factors);
-    all_.comm->all_reduce(message, "low-rank gradients", averages_ ? ReduceOp::average : ReduceOp::sum);
+    all_.comm->all_reduce(message, "low-rank gradients",
+                          averages_ ? ReduceOp::average : ReduceOp::sum);
     unpack(message, factors);
     for (std::size_t i = 0; i < factors.size(); ++i) take(parts.matrices[i], factors[i]);
   }
@@ -137,6 +143,8 @@ class LowRankCompression : public GradCompression {
 
 }  // namespace
 
-std::unique_ptr<GradCompression> make_low_rank_compression(const DataParallelOptions& options) { return std::make_unique<LowRankCompression>(options); }
+std::unique_ptr<GradCompression> make_low_rank_compression(const DataParallelOptions& options) {
+  return std::make_unique<LowRankCompression>(options);
+}
 
 }  // namespace megatron

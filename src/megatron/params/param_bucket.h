@@ -11,19 +11,22 @@
 
 namespace megatron {
 
-/// A contiguous run of parameters: `value` and `grad`, each of one dtype, are flat, parameter i starts at element offsets[i] (bucket_layout.h).
+/// A contiguous run of parameters: `value` and `grad`, each of one dtype, are flat, parameter i
+/// starts at element offsets[i] (bucket_layout.h).
 struct ParamBucket {
   at::Tensor value, grad;
   std::vector<Parameter*> parameters;
   std::vector<std::int64_t> offsets;
   bool is_precise = false;
-  std::int64_t own_begin = 0, own_size = 0;  ///< this rank's slice: all of it without a distributed optimizer
+  std::int64_t own_begin = 0,
+               own_size = 0;  ///< this rank's slice: all of it without a distributed optimizer
 
   /// The slice of a tensor that lies as the bucket does.
   at::Tensor own(const at::Tensor& flat) const { return flat.narrow(0, own_begin, own_size); }
 };
 
-/// The part of a parameter that lies in this rank's slice of its bucket: all of it without a distributed optimizer.
+/// The part of a parameter that lies in this rank's slice of its bucket: all of it without a
+/// distributed optimizer.
 struct ParameterPiece {
   Parameter* parameter = nullptr;
   std::int64_t first = 0, count = 0;  ///< elements of the flattened local tensor

@@ -23,22 +23,32 @@ ParamBucket allocate(BucketLayout layout, const ParamStore::Options& options) {
                      .own_size = layout.size / shard.size};
   const auto tensor_options = at::TensorOptions().device(options.device);
   bucket.value = at::zeros({layout.size}, tensor_options.dtype(options.dtype));
-  if (options.with_gradients) bucket.grad = at::zeros({layout.size}, tensor_options.dtype(options.grad_dtype.value_or(options.dtype)));
+  if (options.with_gradients)
+    bucket.grad =
+        at::zeros({layout.size}, tensor_options.dtype(options.grad_dtype.value_or(options.dtype)));
   return bucket;
 }
 
-void append_pieces(const ParamBucket& bucket, std::size_t index, std::vector<ParameterPiece>& pieces) {
+void append_pieces(const ParamBucket& bucket, std::size_t index,
+                   std::vector<ParameterPiece>& pieces) {
   for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {
-    const std::int64_t offset = bucket.offsets[i], size = num_elements(bucket.parameters[i]->local_shape());
-    const std::int64_t begin = std::max(offset, bucket.own_begin), end = std::min(offset + size, bucket.own_begin + bucket.own_size);
+    const std::int64_t offset = bucket.offsets[i],
+                       size = num_elements(bucket.parameters[i]->local_shape());
+    const std::int64_t begin = std::max(offset, bucket.own_begin),
+                       end = std::min(offset + size, bucket.own_begin + bucket.own_size);
     if (begin >= end) continue;
-    pieces.push_back({.parameter = bucket.parameters[i], .first = begin - offset, .count = end - begin, .bucket = index, .offset = begin});
+    pieces.push_back({.parameter = bucket.parameters[i],
+                      .first = begin - offset,
+                      .count = end - begin,
+                      .bucket = index,
+                      .offset = begin});
   }
 }
 
 }  // namespace
 
-ParamStore::ParamStore(std::vector<Parameter*> declared, Options options) : options_(std::move(options)) {
+ParamStore::ParamStore(std::vector<Parameter*> declared, Options options)
+    : options_(std::move(options)) {
   for (Parameter* parameter : declared) {
     const bool is_new = by_name_.emplace(parameter->name(), parameter).second;
     MEGATRON_CHECK(is_new, "two parameters are named ", parameter->name());
@@ -62,14 +72,17 @@ void ParamStore::bind() {
     for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {
       Parameter& parameter = *bucket.parameters[i];
       const Shape shape = parameter.local_shape();
-      const auto view = [&](const at::Tensor& flat) { return flat.narrow(0, bucket.offsets[i], num_elements(shape)).view(shape); };
+      const auto view = [&](const at::Tensor& flat) {
+        return flat.narrow(0, bucket.offsets[i], num_elements(shape)).view(shape);
+      };
       parameter.value_ = view(bucket.value);
       if (bucket.grad.defined()) parameter.grad_ = view(bucket.grad);
       contribution_counts_[parameter.index_].bucket = b;
     }
     append_pieces(bucket, b, pieces_);
   }
-  std::ranges::sort(pieces_, {}, [](const ParameterPiece& piece) { return piece.parameter->index_; });
+  std::ranges::sort(pieces_, {},
+                    [](const ParameterPiece& piece) { return piece.parameter->index_; });
   if (!options_.with_gradients) return;
   if (options_.data_parallel.all.size > 1) reducer_.emplace(buckets_, options_.data_parallel);
   tp_gradients_.emplace(pieces_);
@@ -90,13 +103,15 @@ Parameter* ParamStore::find(std::string_view name) const {
 std::int64_t ParamStore::num_parameters() const {
   std::int64_t count = 0;
   for (const Parameter* parameter : parameters_) {
-    for (const TensorSlice& box : parameter->sharding().slices(parameter->axis())) count += num_elements(box.shape);
+    for (const TensorSlice& box : parameter->sharding().slices(parameter->axis()))
+      count += num_elements(box.shape);
   }
   return count;
 }
 
 void ParamStore::initialize(std::uint64_t seed) {
-  for (const Parameter* parameter : parameters_) initialize_parameter(*parameter, parameter->value(), seed);
+  for (const Parameter* parameter : parameters_)
+    initialize_parameter(*parameter, parameter->value(), seed);
 }
 
 void ParamStore::zero_gradients(std::int64_t num_microbatches) {
@@ -107,12 +122,14 @@ void ParamStore::zero_gradients(std::int64_t num_microbatches) {
   num_microbatches_ = options_.data_parallel.overlaps_grad_reduce ? num_microbatches : 0;
   if (!is_counted_ || num_microbatches_ == 0) return;
   num_expected_.assign(buckets_.size(), 0);
-  for (const ContributionCount& book : contribution_counts_) num_expected_[book.bucket] += book.per_microbatch > 0;
+  for (const ContributionCount& book : contribution_counts_)
+    num_expected_[book.bucket] += book.per_microbatch > 0;
 }
 
 void ParamStore::record_contribution_counts() {
   if (is_counted_ || num_microbatches_ == 0) return;
-  for (ContributionCount& book : contribution_counts_) book.per_microbatch = book.seen / num_microbatches_;
+  for (ContributionCount& book : contribution_counts_)
+    book.per_microbatch = book.seen / num_microbatches_;
   is_counted_ = true;
 }
 
@@ -143,7 +160,8 @@ void ParamStore::finalize_gradients() {
 void ParamStore::reduce_over_stages() {
   for (const ParamBucket& bucket : buckets_) {
     if (bucket.parameters.front()->spec().sharing == StageSharing::none) continue;
-    MEGATRON_CHECK(options_.embedding.size == 2, bucket.parameters.front()->name(), " is shared by two stages: give the group of their ranks");
+    MEGATRON_CHECK(options_.embedding.size == 2, bucket.parameters.front()->name(),
+                   " is shared by two stages: give the group of their ranks");
     options_.embedding.comm->all_reduce(bucket.own(bucket.grad), "shared embedding gradients");
   }
 }
@@ -151,16 +169,21 @@ void ParamStore::reduce_over_stages() {
 void ParamStore::gather_gradients() {
   const Axis& shard = options_.data_parallel.shard;
   if (shard.size == 1) return;
-  for (const ParamBucket& bucket : buckets_) shard.comm->all_gather(bucket.grad, bucket.own(bucket.grad), "whole gradients");
+  for (const ParamBucket& bucket : buckets_)
+    shard.comm->all_gather(bucket.grad, bucket.own(bucket.grad), "whole gradients");
 }
 
-void ParamStore::contribute(Parameter& parameter, std::function<void(at::Tensor& grad, bool fresh)> write) {
-  MEGATRON_CHECK(parameter.grad_.defined(), "backward through ", parameter.name(), ", whose store has no gradients");
+void ParamStore::contribute(Parameter& parameter,
+                            std::function<void(at::Tensor& grad, bool fresh)> write) {
+  MEGATRON_CHECK(parameter.grad_.defined(), "backward through ", parameter.name(),
+                 ", whose store has no gradients");
   if (queue_ == nullptr) return apply_contribution(parameter, write);
-  queue_->push_back([this, &parameter, write = std::move(write)] { apply_contribution(parameter, write); });
+  queue_->push_back(
+      [this, &parameter, write = std::move(write)] { apply_contribution(parameter, write); });
 }
 
-void ParamStore::apply_contribution(Parameter& parameter, const std::function<void(at::Tensor& grad, bool fresh)>& write) {
+void ParamStore::apply_contribution(
+    Parameter& parameter, const std::function<void(at::Tensor& grad, bool fresh)>& write) {
   MEGATRON_CHECK(num_started_ <= contribution_counts_[parameter.index_].bucket, parameter.name(),
                  " got more contributions to its gradient than in the steps before");
   write(parameter.grad_, parameter.fresh_);

@@ -17,12 +17,15 @@ void Parameter::contribute(at::Tensor gradient) {
 
 at::Tensor tracked(Parameter& parameter) {
   if (!at::GradMode::is_enabled()) return parameter.value();
-  return differentiable({.name = "TrackedParameterBackward", .trains_parameters = true}, {}, [&] {
-           return Recorded{.outputs = {parameter.value().alias()}, .saved = {}, .backward = [&parameter](BackwardPass& pass) -> Tensors {
-                             parameter.contribute(pass.gradients[0]);
-                             return {};
-                           }};
-         })
+  return differentiable({.name = "TrackedParameterBackward", .trains_parameters = true}, {},
+                        [&] {
+                          return Recorded{.outputs = {parameter.value().alias()},
+                                          .saved = {},
+                                          .backward = [&parameter](BackwardPass& pass) -> Tensors {
+                                            parameter.contribute(pass.gradients[0]);
+                                            return {};
+                                          }};
+                        })
       .front();
 }
 

@@ -1,4 +1,5 @@
-// A parameter is declared first (name, sharding, initialisation, tags; no storage) and bound later to contiguous buckets by a ParamStore.
+// A parameter is declared first (name, sharding, initialisation, tags; no storage) and bound later
+// to contiguous buckets by a ParamStore.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,8 +14,8 @@ namespace megatron {
 
 class Parameter;
 
-/// How a weight is drawn. Every number has coordinates (site = parameter name, ordinal 0, index in the global shape), so a shard draws what
-/// the whole would.
+/// How a weight is drawn. Every number has coordinates (site = parameter name, ordinal 0, index in
+/// the global shape), so a shard draws what the whole would.
 struct Init {
   enum class Kind { constant, normal, uniform };
   Kind kind = Kind::constant;
@@ -35,7 +36,8 @@ struct ParameterTags {
   bool precise = false;  ///< read through precise_value(): every rank needs all of it in float32
 };
 
-/// A weight that two ranks of a pipeline hold because two stages use it (tied embeddings): their gradients are added, so both stay the same.
+/// A weight that two ranks of a pipeline hold because two stages use it (tied embeddings): their
+/// gradients are added, so both stay the same.
 enum class StageSharing : std::uint8_t {
   none,
   original,  ///< counted and saved here
@@ -46,7 +48,8 @@ struct ParameterSpec {
   Sharding sharding;
   Init init;
   ParameterTags tags;
-  bool sum_over_tp = false;  ///< replicated, but each tensor-parallel rank computes a part of its gradient: the parts are summed
+  bool sum_over_tp = false;  ///< replicated, but each tensor-parallel rank computes a part of its
+                             ///< gradient: the parts are summed
   StageSharing sharing = StageSharing::none;
 };
 
@@ -54,9 +57,11 @@ struct ParameterSpec {
 class GradAccumulator {
  public:
   virtual ~GradAccumulator() = default;
-  /// Writes one contribution. `write(grad, fresh)` adds into `grad` (the main gradient, shape of the local value), or overwrites it when `fresh`:
-  /// nothing was contributed since the gradients were begun. A sink may run it at once or keep it for later (zero-bubble's W step).
-  virtual void contribute(Parameter& parameter, std::function<void(at::Tensor& grad, bool fresh)> write) = 0;
+  /// Writes one contribution. `write(grad, fresh)` adds into `grad` (the main gradient, shape of
+  /// the local value), or overwrites it when `fresh`: nothing was contributed since the gradients
+  /// were begun. A sink may run it at once or keep it for later (zero-bubble's W step).
+  virtual void contribute(Parameter& parameter,
+                          std::function<void(at::Tensor& grad, bool fresh)> write) = 0;
   /// Whether contributions are kept for later: `write` then must own what it needs.
   virtual bool defers() const = 0;
 };
@@ -72,7 +77,8 @@ class WeightReadHook {
 /// One weight of the model on this rank.
 class Parameter {
  public:
-  Parameter(std::string name, ParameterSpec spec, Axis axis) : name_(std::move(name)), spec_(std::move(spec)), axis_(std::move(axis)) {}
+  Parameter(std::string name, ParameterSpec spec, Axis axis)
+      : name_(std::move(name)), spec_(std::move(spec)), axis_(std::move(axis)) {}
   Parameter(const Parameter&) = delete;
   Parameter& operator=(const Parameter&) = delete;
 
@@ -82,31 +88,40 @@ class Parameter {
   const Axis& axis() const { return axis_; }
   Shape local_shape() const { return spec_.sharding.local_shape(axis_); }
   /// The pieces of the global tensor that are counted and saved on this rank.
-  std::vector<TensorSlice> owned_slices() const { return spec_.sharing == StageSharing::copy ? std::vector<TensorSlice>{} : spec_.sharding.owned_slices(axis_); }
+  std::vector<TensorSlice> owned_slices() const {
+    return spec_.sharing == StageSharing::copy ? std::vector<TensorSlice>{}
+                                               : spec_.sharding.owned_slices(axis_);
+  }
 
-  /// The rank's weight, a view into a bucket. Valid after binding, and only inside forward and backward where weights are gathered on demand.
+  /// The rank's weight, a view into a bucket. Valid after binding, and only inside forward and
+  /// backward where weights are gathered on demand.
   const at::Tensor& value() const {
     if (read_hook_ != nullptr) read_hook_->open(*this);
     return value_;
   }
-  /// The main gradient; meaningful between ParamStore::finalize_gradients and the next zero_gradients. With a distributed optimizer only this
-  /// rank's piece is, until ParamStore::gather_gradients.
+  /// The main gradient; meaningful between ParamStore::finalize_gradients and the next
+  /// zero_gradients. With a distributed optimizer only this rank's piece is, until
+  /// ParamStore::gather_gradients.
   const at::Tensor& grad() const { return grad_; }
 
-  /// The weight that updates work on, in float32, where the optimizer keeps one beside a 16-bit value: for weights that enter no GEMM
-  /// and whose rounding would move everything behind them (embeddings; norms, where a step changes a weight near 1 by less than its last bit).
-  /// value() elsewhere.
+  /// The weight that updates work on, in float32, where the optimizer keeps one beside a 16-bit
+  /// value: for weights that enter no GEMM and whose rounding would move everything behind them
+  /// (embeddings; norms, where a step changes a weight near 1 by less than its last bit). value()
+  /// elsewhere.
   const at::Tensor& precise_value() const {
     const at::Tensor& rounded = value();
     return main_.defined() ? main_ : rounded;
   }
-  /// Set by the owner of the main weights for parameters tagged precise, and undefined when those are gone.
+  /// Set by the owner of the main weights for parameters tagged precise, and undefined when those
+  /// are gone.
   void set_main(at::Tensor main) { main_ = std::move(main); }
   /// Set while reads of the value have to ask; null: the value is there.
   void set_read_hook(WeightReadHook* gate) { read_hook_ = gate; }
 
   /// Called by backward functions: hands a contribution to the sink.
-  void contribute(std::function<void(at::Tensor& grad, bool fresh)> write) { sink_->contribute(*this, std::move(write)); }
+  void contribute(std::function<void(at::Tensor& grad, bool fresh)> write) {
+    sink_->contribute(*this, std::move(write));
+  }
   /// GradAccumulator::defers() of the sink.
   bool defers_gradient() const { return sink_->defers(); }
   /// Adds `gradient` (local shape) as a contribution.
@@ -125,7 +140,8 @@ class Parameter {
   at::Tensor main_;
 };
 
-/// The weight as an autograd variable for plain ATen operations: its gradient goes to the sink. Without grad mode, the value itself.
+/// The weight as an autograd variable for plain ATen operations: its gradient goes to the sink.
+/// Without grad mode, the value itself.
 at::Tensor tracked(Parameter& parameter);
 
 }  // namespace megatron

@@ -14,15 +14,19 @@ struct Interval {
   bool is_shared = false;  ///< other ranks hold it too
 };
 
-void append(std::vector<Interval>& intervals, std::int64_t begin, std::int64_t length, bool is_shared = false) {
-  const std::int64_t local = intervals.empty() ? 0 : intervals.back().local + intervals.back().length;
+void append(std::vector<Interval>& intervals, std::int64_t begin, std::int64_t length,
+            bool is_shared = false) {
+  const std::int64_t local =
+      intervals.empty() ? 0 : intervals.back().local + intervals.back().length;
   intervals.push_back({begin, local, length, is_shared});
 }
 
 std::int64_t divide(std::int64_t size, std::int64_t parts, const Axis& axis) {
   if (size % parts != 0) {
-    throw UserError({"a parameter block of " + std::to_string(size) + " rows cannot be split over " + axis.name + "=" + std::to_string(axis.size), "",
-                     "choose a degree that divides it"});
+    throw UserError({"a parameter block of " + std::to_string(size) +
+                         " rows cannot be split over " + axis.name + "=" +
+                         std::to_string(axis.size),
+                     "", "choose a degree that divides it"});
   }
   return size / parts;
 }
@@ -65,7 +69,8 @@ std::vector<Interval> intervals_of(const Sharding& sharding, const Axis& axis) {
 }
 
 /// Neighbours that touch in the global tensor and in the local one become one box.
-std::vector<TensorSlice> boxes_of(const std::vector<Interval>& intervals, const Sharding& sharding) {
+std::vector<TensorSlice> boxes_of(const std::vector<Interval>& intervals,
+                                  const Sharding& sharding) {
   const int dim = sharding.split_dim;
   const Shape zero(sharding.global_shape.size(), 0);
   std::vector<TensorSlice> result;
@@ -74,7 +79,8 @@ std::vector<TensorSlice> boxes_of(const std::vector<Interval>& intervals, const 
     if (!result.empty()) {
       TensorSlice& last = result.back();
       const std::int64_t rows = last.shape[dim];
-      if (last.global_offset[dim] + rows == interval.begin && last.local_offset[dim] + rows == interval.local) {
+      if (last.global_offset[dim] + rows == interval.begin &&
+          last.local_offset[dim] + rows == interval.local) {
         last.shape[dim] += interval.length;
         continue;
       }

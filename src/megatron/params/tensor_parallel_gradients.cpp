@@ -11,8 +11,10 @@ namespace megatron {
 namespace {
 
 /// Elements of a box of whole rows in the flattened local tensor.
-std::pair<std::int64_t, std::int64_t> flat_range(const TensorSlice& box, const Parameter& parameter) {
-  MEGATRON_CHECK(parameter.sharding().split_dim == 0, parameter.name(), " shares blocks that are not rows");
+std::pair<std::int64_t, std::int64_t> flat_range(const TensorSlice& box,
+                                                 const Parameter& parameter) {
+  MEGATRON_CHECK(parameter.sharding().split_dim == 0, parameter.name(),
+                 " shares blocks that are not rows");
   const std::int64_t row = num_elements(box.shape) / box.shape[0];
   return {box.local_offset[0] * row, (box.local_offset[0] + box.shape[0]) * row};
 }
@@ -33,11 +35,13 @@ TensorParallelGradients::TensorParallelGradients(const std::vector<ParameterPiec
   }
 }
 
-void TensorParallelGradients::add(const ParameterPiece& piece, std::int64_t begin, std::int64_t end, std::int64_t place, std::int64_t copies) {
+void TensorParallelGradients::add(const ParameterPiece& piece, std::int64_t begin, std::int64_t end,
+                                  std::int64_t place, std::int64_t copies) {
   begin = std::max(begin, piece.first);
   end = std::min(end, piece.first + piece.count);
   if (begin >= end) return;
-  MEGATRON_CHECK(runs_.empty() || tp_.comm == piece.parameter->axis().comm, "parameters on several tensor-parallel axes");
+  MEGATRON_CHECK(runs_.empty() || tp_.comm == piece.parameter->axis().comm,
+                 "parameters on several tensor-parallel axes");
   tp_ = piece.parameter->axis();
   runs_.push_back({piece.parameter, begin, end - begin, place, copies});
   size_ += (end - begin) * copies;
@@ -45,13 +49,15 @@ void TensorParallelGradients::add(const ParameterPiece& piece, std::int64_t begi
 
 void TensorParallelGradients::sum() const {
   if (runs_.empty()) return;
-  MEGATRON_CHECK(tp_.comm != nullptr, "gradients of ", runs_.front().parameter->name(), " need the group of the axis ", tp_.name);
+  MEGATRON_CHECK(tp_.comm != nullptr, "gradients of ", runs_.front().parameter->name(),
+                 " need the group of the axis ", tp_.name);
   const at::Tensor message = at::zeros({size_}, runs_.front().parameter->grad().options());
   // Places of other sharers stay zero: adding them changes nothing.
   const auto for_each_run = [&](const auto& visit) {
     std::int64_t begin = 0;
     for (const Run& run : runs_) {
-      visit(run.parameter->grad().view({-1}).narrow(0, run.first, run.count), message.narrow(0, begin + run.place * run.count, run.count));
+      visit(run.parameter->grad().view({-1}).narrow(0, run.first, run.count),
+            message.narrow(0, begin + run.place * run.count, run.count));
       begin += run.count * run.copies;
     }
   };

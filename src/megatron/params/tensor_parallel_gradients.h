@@ -1,5 +1,6 @@
-// Gradients of which every tensor-parallel rank computed a part: of parameters that are replicated while the activations are split, and of the
-// blocks that several ranks hold (keys and values when there are fewer groups than ranks).
+// Gradients of which every tensor-parallel rank computed a part: of parameters that are replicated
+// while the activations are split, and of the blocks that several ranks hold (keys and values when
+// there are fewer groups than ranks).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,7 +24,8 @@ class TensorParallelGradients {
     std::int64_t first, count;   ///< elements of the flattened local gradient
     std::int64_t place, copies;  ///< in the message: this rank's among `copies` equal places
   };
-  void add(const ParameterPiece& piece, std::int64_t begin, std::int64_t end, std::int64_t place, std::int64_t copies);
+  void add(const ParameterPiece& piece, std::int64_t begin, std::int64_t end, std::int64_t place,
+           std::int64_t copies);
 
   Axis tp_;
   std::vector<Run> runs_;

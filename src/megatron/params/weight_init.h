@@ -1,4 +1,5 @@
-// Megatron's initialisation rules: N(0, σ) for inputs, N(0, σ/√(2·layers)) for projections back into the residual stream, or Glorot.
+// Megatron's initialisation rules: N(0, σ) for inputs, N(0, σ/√(2·layers)) for projections back
+// into the residual stream, or Glorot.
 #pragma once
 
 #include "megatron/config/transformer_config.h"

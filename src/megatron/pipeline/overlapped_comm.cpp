@@ -52,7 +52,8 @@ void run_on(Comm& comm, const CommCall& call) {
 
 class OverlappedWork final : public Work {
  public:
-  OverlappedWork(PendingWork work, std::shared_ptr<OverlappedPair> pair) : work_(std::move(work)), pair_(std::move(pair)) {}
+  OverlappedWork(PendingWork work, std::shared_ptr<OverlappedPair> pair)
+      : work_(std::move(work)), pair_(std::move(pair)) {}
   void wait() override {
     if (is_waited_) return;
     pair_->yield();
@@ -80,7 +81,9 @@ void OverlappedComm::run(CommCall call) {
 }
 
 void enable_overlap(Axis& axis, c10::Device device) {
-  if (axis.comm != nullptr) axis.comm = std::make_shared<OverlappedComm>(axis.comm, std::make_shared<OverlappedPair>(device));
+  if (axis.comm != nullptr)
+    axis.comm =
+        std::make_shared<OverlappedComm>(axis.comm, std::make_shared<OverlappedPair>(device));
 }
 
 OverlappedPair* overlapped_pair_of(const Axis& axis) {

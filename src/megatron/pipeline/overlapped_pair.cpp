@@ -51,18 +51,21 @@ void OverlappedPair::begin(const std::function<void()>& second) {
 std::function<void()> OverlappedPair::with_caller_state(const std::function<void()>& body) {
   std::optional<c10::Stream> stream;
   if (!device_.is_cpu()) stream = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
-  return [this, &body, stream, state = at::ThreadLocalState(), num_threads = at::get_num_threads()] {
-    if (num_threads != std::exchange(num_threads_, num_threads)) at::set_num_threads(num_threads);
-    const at::ThreadLocalStateGuard same_state(state);
-    const c10::OptionalStreamGuard same_stream(stream);
-    body();
-  };
+  return
+      [this, &body, stream, state = at::ThreadLocalState(), num_threads = at::get_num_threads()] {
+        if (num_threads != std::exchange(num_threads_, num_threads))
+          at::set_num_threads(num_threads);
+        const at::ThreadLocalStateGuard same_state(state);
+        const c10::OptionalStreamGuard same_stream(stream);
+        body();
+      };
 }
 
 void OverlappedPair::run_second_thread() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return is_ending_ || (second_ != nullptr && active_ == kSecond); });
+    changed_.wait(lock,
+                  [this] { return is_ending_ || (second_ != nullptr && active_ == kSecond); });
     if (is_ending_) return;
     const std::function<void()>& body = *std::exchange(second_, nullptr);
     lock.unlock();
@@ -90,7 +93,8 @@ void OverlappedPair::run_side(Side side, const std::function<void()>& body) {
 void OverlappedPair::yield() {
   std::unique_lock lock(mutex_);
   if (!is_running_) return;
-  const Side mine = std::this_thread::get_id() == first_thread_ ? kFirst : kSecond, other = mine == kFirst ? kSecond : kFirst;
+  const Side mine = std::this_thread::get_id() == first_thread_ ? kFirst : kSecond,
+             other = mine == kFirst ? kSecond : kFirst;
   if (!has_ended_[other]) {
     active_ = other;
     changed_.notify_all();

@@ -1,6 +1,7 @@
-// Two pieces of work of one rank that take turns, each on a thread of its own, of which only one runs at a time. Whoever is about to wait for other
-// ranks hands the turn over, so that the wait passes under the other's computation. When turns change depends on the work alone, never on time: all
-// ranks that do the same work meet the same collectives in the same order.
+// Two pieces of work of one rank that take turns, each on a thread of its own, of which only one
+// runs at a time. Whoever is about to wait for other ranks hands the turn over, so that the wait
+// passes under the other's computation. When turns change depends on the work alone, never on time:
+// all ranks that do the same work meet the same collectives in the same order.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -23,14 +24,16 @@ class OverlappedPair {
   OverlappedPair(const OverlappedPair&) = delete;
   OverlappedPair& operator=(const OverlappedPair&) = delete;
 
-  /// Runs both to their ends: `first`, which has the first turn, on the calling thread, `second` on a thread that is kept for the next pair and
-  /// computes as the caller does (grad mode, intra-op threads, stream). When one throws, the other does in its next yield; what was thrown
-  /// first is thrown again here, after both have ended.
+  /// Runs both to their ends: `first`, which has the first turn, on the calling thread, `second` on
+  /// a thread that is kept for the next pair and computes as the caller does (grad mode, intra-op
+  /// threads, stream). When one throws, the other does in its next yield; what was thrown first is
+  /// thrown again here, after both have ended.
   void run(const std::function<void()>& first, const std::function<void()>& second);
   /// A pair is running.
   bool is_running() const;
-  /// By the one whose turn it is: lets the other go on until it hands over or ends. Nothing when it has ended, or no pair runs. Calls from any thread
-  /// but `first`'s (autograd may use several) count as `second`'s.
+  /// By the one whose turn it is: lets the other go on until it hands over or ends. Nothing when it
+  /// has ended, or no pair runs. Calls from any thread but `first`'s (autograd may use several)
+  /// count as `second`'s.
   void yield();
 
  private:

@@ -9,7 +9,8 @@
 namespace megatron {
 namespace {
 
-/// Of the schedules by name, the plain one for a layout: what is searched for trains only, evaluation goes straight through the stages.
+/// Of the schedules by name, the plain one for a layout: what is searched for trains only,
+/// evaluation goes straight through the stages.
 const char* plain_schedule(const PipelineLayout& layout) {
   if (layout.order == ChunkOrder::v) return "zb-v";
   return layout.num_chunks > 1 ? "interleaved" : "1f1b";
@@ -33,7 +34,8 @@ Schedule PipelinePlan::checked_with_messages(const Schedule& schedule, bool with
 }
 
 Schedule PipelinePlan::search(std::int64_t num_microbatches) const {
-  MEGATRON_CHECK(options_.costs.has_value(), "a schedule is looked for without what the stages cost");
+  MEGATRON_CHECK(options_.costs.has_value(),
+                 "a schedule is looked for without what the stages cost");
   return search_schedule({.num_ranks = layout_.num_ranks,
                           .num_microbatches = num_microbatches,
                           .layouts = {{layout_.num_chunks, layout_.order, *options_.costs}},
@@ -42,19 +44,25 @@ Schedule PipelinePlan::search(std::int64_t num_microbatches) const {
       .schedule;
 }
 
-void PipelinePlan::use(const Schedule& schedule) { training_.insert_or_assign(schedule.num_microbatches, checked_with_messages(schedule, true)); }
+void PipelinePlan::use(const Schedule& schedule) {
+  training_.insert_or_assign(schedule.num_microbatches, checked_with_messages(schedule, true));
+}
 
 const Schedule& PipelinePlan::training_schedule(std::int64_t num_microbatches) {
   const auto found = training_.find(num_microbatches);
   if (found != training_.end()) return found->second;
-  use(options_.schedule == "auto" ? search(num_microbatches) : make_schedule(request(num_microbatches)));
+  use(options_.schedule == "auto" ? search(num_microbatches)
+                                  : make_schedule(request(num_microbatches)));
   return training_.at(num_microbatches);
 }
 
 const Schedule& PipelinePlan::evaluation_schedule(std::int64_t num_microbatches) {
   const auto found = evaluation_.find(num_microbatches);
   if (found != evaluation_.end()) return found->second;
-  return evaluation_.emplace(num_microbatches, checked_with_messages(make_forward_schedule(request(num_microbatches)), false)).first->second;
+  return evaluation_
+      .emplace(num_microbatches,
+               checked_with_messages(make_forward_schedule(request(num_microbatches)), false))
+      .first->second;
 }
 
 namespace {
@@ -65,7 +73,8 @@ std::string content_of(const StageLayers& stage) {
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
   const std::int64_t last = stage.first_layer + stage.num_layers - 1;
   if (stage.num_layers == 1) add("layer " + std::to_string(stage.first_layer));
-  if (stage.num_layers > 1) add("layers " + std::to_string(stage.first_layer) + "-" + std::to_string(last));
+  if (stage.num_layers > 1)
+    add("layers " + std::to_string(stage.first_layer) + "-" + std::to_string(last));
   if (stage.has_output) add("output");
   return text.empty() ? "nothing" : text;
 }
@@ -76,13 +85,17 @@ std::string PipelinePlan::table(std::int64_t num_microbatches) {
   const Schedule& schedule = training_schedule(num_microbatches);
   const Simulation expected = simulate(schedule, options_.costs.value_or(uniform_costs(schedule)));
   char line[160];
-  std::snprintf(line, sizeof(line), "pipeline %s of %ld ranks, %ld stages, %ld microbatches; bubble %.1f %% %s\n", schedule.name.c_str(),
-                static_cast<long>(layout_.num_ranks), static_cast<long>(schedule.num_stages()), static_cast<long>(num_microbatches),
-                100 * expected.total_bubble(), options_.costs ? "with the measured times" : "were all stages alike");
+  std::snprintf(line, sizeof(line),
+                "pipeline %s of %ld ranks, %ld stages, %ld microbatches; bubble %.1f %% %s\n",
+                schedule.name.c_str(), static_cast<long>(layout_.num_ranks),
+                static_cast<long>(schedule.num_stages()), static_cast<long>(num_microbatches),
+                100 * expected.total_bubble(),
+                options_.costs ? "with the measured times" : "were all stages alike");
   std::string text = line;
   for (std::int64_t rank = 0; rank < layout_.num_ranks; ++rank) {
     text += "  rank " + std::to_string(rank) + "  ";
-    for (std::int64_t chunk = 0; chunk < layout_.num_chunks; ++chunk) text += (chunk == 0 ? "" : " | ") + content_of(layout_.of(rank, chunk));
+    for (std::int64_t chunk = 0; chunk < layout_.num_chunks; ++chunk)
+      text += (chunk == 0 ? "" : " | ") + content_of(layout_.of(rank, chunk));
     text += '\n';
   }
   return text;

@@ -1,4 +1,5 @@
-// What a run decides once about its pipeline: which stages there are, and the schedule for any number of microbatches.
+// What a run decides once about its pipeline: which stages there are, and the schedule for any
+// number of microbatches.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +19,14 @@ class PipelinePlan {
     std::string schedule = "1f1b";      ///< make_schedule.h, or auto
     std::int64_t microbatch_group = 0;  ///< ScheduleRequest
     bool overlaps_messages = true;
-    std::optional<double> activation_limit = {};  ///< microbatches whose activations a rank may keep
-    std::optional<CostModel> costs = {};          ///< of the layout's stages: what auto goes by
+    std::optional<double> activation_limit =
+        {};                               ///< microbatches whose activations a rank may keep
+    std::optional<CostModel> costs = {};  ///< of the layout's stages: what auto goes by
   };
   /// One rank with the whole model.
   PipelinePlan() : PipelinePlan(single_stage_layout(0), {}) {}
-  PipelinePlan(PipelineLayout layout, Options options) : layout_(std::move(layout)), options_(std::move(options)) {}
+  PipelinePlan(PipelineLayout layout, Options options)
+      : layout_(std::move(layout)), options_(std::move(options)) {}
 
   const PipelineLayout& layout() const { return layout_; }
   const Options& options() const { return options_; }
@@ -32,7 +35,8 @@ class PipelinePlan {
   /// Valid, with messages; made once for each number of microbatches. UserError when there is none.
   const Schedule& training_schedule(std::int64_t num_microbatches);
   const Schedule& evaluation_schedule(std::int64_t num_microbatches);
-  /// For people: what each rank holds, and what the schedule of a step costs with the times at hand.
+  /// For people: what each rank holds, and what the schedule of a step costs with the times at
+  /// hand.
   std::string table(std::int64_t num_microbatches);
 
  private:

@@ -16,7 +16,10 @@
 namespace megatron {
 namespace {
 
-bool is_forward(StepKind kind) { return kind == StepKind::forward || kind == StepKind::send_forward || kind == StepKind::recv_forward; }
+bool is_forward(StepKind kind) {
+  return kind == StepKind::forward || kind == StepKind::send_forward ||
+         kind == StepKind::recv_forward;
+}
 
 /// A tensor on its way from another rank.
 struct PendingReceive {
@@ -37,18 +40,27 @@ struct MicrobatchState {
 class Interpreter {
  public:
   Interpreter(const Schedule& schedule, const PipelineParts& parts, const PipelinePass& pass)
-      : schedule_(schedule), parts_(parts), pass_(pass), states_(static_cast<std::size_t>(schedule.num_chunks * schedule.num_microbatches)) {
-    MEGATRON_CHECK(parts.pp.size == schedule.num_ranks, "a schedule of ", schedule.num_ranks, " ranks on an axis of ", parts.pp.size);
-    MEGATRON_CHECK(parts.model.num_chunks() == schedule.num_chunks, "a schedule of ", schedule.num_chunks, " chunks for ", parts.model.num_chunks());
-    MEGATRON_CHECK(static_cast<std::int64_t>(pass.batch.size()) == schedule.num_microbatches, "a schedule of ", schedule.num_microbatches,
-                   " microbatches for ", pass.batch.size());
+      : schedule_(schedule),
+        parts_(parts),
+        pass_(pass),
+        states_(static_cast<std::size_t>(schedule.num_chunks * schedule.num_microbatches)) {
+    MEGATRON_CHECK(parts.pp.size == schedule.num_ranks, "a schedule of ", schedule.num_ranks,
+                   " ranks on an axis of ", parts.pp.size);
+    MEGATRON_CHECK(parts.model.num_chunks() == schedule.num_chunks, "a schedule of ",
+                   schedule.num_chunks, " chunks for ", parts.model.num_chunks());
+    MEGATRON_CHECK(static_cast<std::int64_t>(pass.batch.size()) == schedule.num_microbatches,
+                   "a schedule of ", schedule.num_microbatches, " microbatches for ",
+                   pass.batch.size());
   }
 
   void run() {
-    const std::vector<ScheduleStep>& steps = schedule_.ranks[static_cast<std::size_t>(parts_.pp.rank)];
+    const std::vector<ScheduleStep>& steps =
+        schedule_.ranks[static_cast<std::size_t>(parts_.pp.rank)];
     std::function<bool()> before_backward = pass_.before_backward;
     for (std::size_t i = 0; i < steps.size(); ++i) {
-      if (before_backward && !is_forward(steps[i].kind) && !std::exchange(before_backward, nullptr)()) break;
+      if (before_backward && !is_forward(steps[i].kind) &&
+          !std::exchange(before_backward, nullptr)())
+        break;
       if (is_message(steps[i].kind)) {
         exchange(steps[i]);
         if (pass_.listener != nullptr) pass_.listener->posted(steps[i]);
@@ -73,7 +85,8 @@ class Interpreter {
     if (pass_.listener != nullptr) pass_.listener->end(step);
   }
 
-  /// Messages are waited for before: what the two wait for under each other's work is the same on all ranks that share a layer.
+  /// Messages are waited for before: what the two wait for under each other's work is the same on
+  /// all ranks that share a layer.
   void compute_overlapped(const ScheduleStep& first, const ScheduleStep& second) {
     wait_for_message(first);
     wait_for_message(second);
@@ -106,12 +119,14 @@ class Interpreter {
       case StepKind::send_forward:
         return send(std::exchange(at.out, {}), stage + 1, "activations");
       case StepKind::recv_forward:
-        at.pending_in = receive(parts_.model.input_specs(step.chunk, microbatch(step)), stage - 1, "activations");
+        at.pending_in = receive(parts_.model.input_specs(step.chunk, microbatch(step)), stage - 1,
+                                "activations");
         return;
       case StepKind::send_backward:
         return send(std::exchange(at.in_grad, {}), stage - 1, "activation gradients");
       default:
-        at.pending_grad = receive(parts_.model.output_specs(step.chunk, microbatch(step)), stage + 1, "activation gradients");
+        at.pending_grad = receive(parts_.model.output_specs(step.chunk, microbatch(step)),
+                                  stage + 1, "activation gradients");
     }
   }
 
@@ -121,7 +136,8 @@ class Interpreter {
     const bool is_forward = step.kind == StepKind::forward;
     auto receives = std::exchange(is_forward ? at.pending_in : at.pending_grad, {});
     if (receives.empty()) return;
-    const ScheduleStep message{is_forward ? StepKind::recv_forward : StepKind::recv_backward, step.microbatch, step.chunk};
+    const ScheduleStep message{is_forward ? StepKind::recv_forward : StepKind::recv_backward,
+                               step.microbatch, step.chunk};
     if (pass_.listener != nullptr) pass_.listener->begin_wait(message);
     for (PendingReceive& tensor : receives) {
       tensor.work->wait();
@@ -137,7 +153,8 @@ class Interpreter {
     if (pass_.training) {
       for (at::Tensor& input : at.in) input = input.detach().set_requires_grad(true);
     }
-    StageOutput output = parts_.model.forward_chunk(step.chunk, microbatch(step), at.in, pass_.training);
+    StageOutput output =
+        parts_.model.forward_chunk(step.chunk, microbatch(step), at.in, pass_.training);
     if (!pass_.training) at.in.clear();
     if (output.loss) return take_loss(step, *output.loss);
     for (const at::Tensor& activation : output.activations) {
@@ -154,7 +171,8 @@ class Interpreter {
     at.root_grads = {scale.to(output.loss_sum.scalar_type())};
   }
 
-  /// Only the graph knows the output afterwards: its memory is free once it is sent, unless backward reads it.
+  /// Only the graph knows the output afterwards: its memory is free once it is sent, unless
+  /// backward reads it.
   void deliver_output(const ScheduleStep& step, Activations output) {
     if (output.empty()) return;  // a stage without anything of the model
     for (at::Tensor& activation : output) activation = activation.detach().contiguous();
@@ -169,12 +187,17 @@ class Interpreter {
     MicrobatchState& at = state(step);
     const auto roots = std::exchange(at.roots, {});
     const auto grads = std::exchange(at.root_grads, {});
-    if (roots.empty() && grads.empty() && parts_.model.output_specs(step.chunk, microbatch(step)).empty()) return;
-    MEGATRON_CHECK(!roots.empty() && roots.size() == grads.size(), "backward of microbatch ", step.microbatch, " before its forward");
-    torch::autograd::Engine::get_default_engine().execute(roots, grads, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true);
+    if (roots.empty() && grads.empty() &&
+        parts_.model.output_specs(step.chunk, microbatch(step)).empty())
+      return;
+    MEGATRON_CHECK(!roots.empty() && roots.size() == grads.size(), "backward of microbatch ",
+                   step.microbatch, " before its forward");
+    torch::autograd::Engine::get_default_engine().execute(
+        roots, grads, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true);
     Activations gradients;
     for (const at::Tensor& input : std::exchange(at.in, {}))
-      gradients.push_back(input.grad().defined() ? input.grad().detach().contiguous() : at::zeros_like(input));
+      gradients.push_back(input.grad().defined() ? input.grad().detach().contiguous()
+                                                 : at::zeros_like(input));
     if (gradients.empty()) return;
     if (MicrobatchState* previous = local_neighbour(step, stage_of(step) - 1)) {
       previous->root_grads = {gradients.begin(), gradients.end()};
@@ -191,22 +214,30 @@ class Interpreter {
   // ---- messages ----
 
   void send(const Activations& tensors, std::int64_t to_stage, const char* what) {
-    for (const at::Tensor& tensor : tensors) sent_.push_back(parts_.pp.comm->start_send(tensor, schedule_.rank_of(to_stage), what));
+    for (const at::Tensor& tensor : tensors)
+      sent_.push_back(parts_.pp.comm->start_send(tensor, schedule_.rank_of(to_stage), what));
   }
 
-  std::vector<PendingReceive> receive(const std::vector<ActivationSpec>& specs, std::int64_t from_stage, const char* what) {
+  std::vector<PendingReceive> receive(const std::vector<ActivationSpec>& specs,
+                                      std::int64_t from_stage, const char* what) {
     std::vector<PendingReceive> receives;
     for (const ActivationSpec& spec : specs) {
-      const at::Tensor tensor = at::empty(spec.shape, at::TensorOptions().dtype(spec.dtype).device(parts_.weights.device()));
-      receives.push_back({tensor, parts_.pp.comm->start_recv(tensor, schedule_.rank_of(from_stage), what)});
+      const at::Tensor tensor = at::empty(
+          spec.shape, at::TensorOptions().dtype(spec.dtype).device(parts_.weights.device()));
+      receives.push_back(
+          {tensor, parts_.pp.comm->start_recv(tensor, schedule_.rank_of(from_stage), what)});
     }
     return receives;
   }
 
   // ---- places ----
 
-  std::int64_t stage_of(const ScheduleStep& step) const { return schedule_.stage_of(parts_.pp.rank, step.chunk); }
-  const Microbatch& microbatch(const ScheduleStep& step) const { return pass_.batch[static_cast<std::size_t>(step.microbatch)]; }
+  std::int64_t stage_of(const ScheduleStep& step) const {
+    return schedule_.stage_of(parts_.pp.rank, step.chunk);
+  }
+  const Microbatch& microbatch(const ScheduleStep& step) const {
+    return pass_.batch[static_cast<std::size_t>(step.microbatch)];
+  }
   MicrobatchState& state(std::int64_t chunk, std::int64_t microbatch) {
     return states_[static_cast<std::size_t>(chunk * schedule_.num_microbatches + microbatch)];
   }
@@ -226,6 +257,8 @@ class Interpreter {
 
 }  // namespace
 
-void run_schedule(const Schedule& schedule, const PipelineParts& parts, const PipelinePass& pass) { Interpreter(schedule, parts, pass).run(); }
+void run_schedule(const Schedule& schedule, const PipelineParts& parts, const PipelinePass& pass) {
+  Interpreter(schedule, parts, pass).run();
+}
 
 }  // namespace megatron

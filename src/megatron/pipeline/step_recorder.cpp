@@ -15,7 +15,8 @@ double monotonic_seconds() {  // CLOCK_MONOTONIC
 }
 
 double StepRecorder::now() const {
-  if (!device_.is_cpu()) c10::impl::VirtualGuardImpl(device_.type()).getStream(device_).synchronize();
+  if (!device_.is_cpu())
+    c10::impl::VirtualGuardImpl(device_.type()).getStream(device_).synchronize();
   return monotonic_seconds();
 }
 
@@ -39,7 +40,8 @@ void StepRecorder::end(const ScheduleStep& step) {
 
 void StepRecorder::posted(const ScheduleStep& message) {
   const double at = monotonic_seconds();
-  const bool is_receive = message.kind == StepKind::recv_forward || message.kind == StepKind::recv_backward;
+  const bool is_receive =
+      message.kind == StepKind::recv_forward || message.kind == StepKind::recv_backward;
   (is_receive ? receives_ : done_).push_back({message, {at, at}, at});
 }
 

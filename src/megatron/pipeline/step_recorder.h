@@ -13,8 +13,8 @@ namespace megatron {
 /// Seconds of the host's monotonic clock, which all processes of a host share.
 double monotonic_seconds();
 
-/// Times steps on the host's clock. On a GPU it waits for the device's current stream at every beginning and end: times are right, and what the host
-/// would have queued ahead it does not.
+/// Times steps on the host's clock. On a GPU it waits for the device's current stream at every
+/// beginning and end: times are right, and what the host would have queued ahead it does not.
 class StepRecorder : public StepListener {
  public:
   explicit StepRecorder(c10::Device device) : device_(device) {}

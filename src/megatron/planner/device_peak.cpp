@@ -50,25 +50,28 @@ constexpr std::array kGpus{
 };
 
 const Gpu* find_gpu(std::string_view name) {
-  const auto found = std::find_if(kGpus.begin(), kGpus.end(), [&](const Gpu& gpu) { return name.find(gpu.name) != std::string_view::npos; });
+  const auto found = std::find_if(kGpus.begin(), kGpus.end(), [&](const Gpu& gpu) {
+    return name.find(gpu.name) != std::string_view::npos;
+  });
   return found == kGpus.end() ? nullptr : &*found;
 }
 
 using Clock = std::chrono::steady_clock;
 
-void wait_for(c10::Device device) {
-  if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+void synchronize(c10::Device device) {
+  if (!device.is_cpu())
+    c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
 }
 
 /// Seconds of the fastest of the runs that fit into the time given; at least two.
 template <class Work>
 double best_time(c10::Device device, double budget_s, Work work) {
   double best = 0, spent = 0;
-  wait_for(device);
+  synchronize(device);
   for (int run = 0; run < 2 || spent < budget_s; ++run) {
     const Clock::time_point start = Clock::now();
     work();
-    wait_for(device);
+    synchronize(device);
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     spent += seconds;
     best = run == 0 ? seconds : std::min(best, seconds);
@@ -104,14 +107,17 @@ double micro_kernel_flops(const kernels::MicroKernel& product) {
   const double seconds = best_time(c10::kCPU, 0.05, [&] {
     at::parallel_for(0, threads, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t thread = begin; thread < end; ++thread) {
-        std::vector<float> a(kRows * kSteps), panel(kernels::kPanelColumns * kSteps), out(kRows * kernels::kPanelColumns);
+        std::vector<float> a(kRows * kSteps), panel(kernels::kPanelColumns * kSteps),
+            out(kRows * kernels::kPanelColumns);
         for (std::int64_t i = 0; i < kRepeats; ++i)
-          product.multiply({a.data(), kSteps, 1, panel.data(), out.data(), kernels::kPanelColumns, kRows, kernels::kPanelColumns, kSteps, false});
+          product.multiply({a.data(), kSteps, 1, panel.data(), out.data(), kernels::kPanelColumns,
+                            kRows, kernels::kPanelColumns, kSteps, false});
       }
     });
   });
   const double pair = product.type == kernels::Type::bf16 ? 2 : 1;  // numbers in a step
-  return 2 * pair * static_cast<double>(kRows * kernels::kPanelColumns * kSteps * kRepeats) * threads / seconds;
+  return 2 * pair * static_cast<double>(kRows * kernels::kPanelColumns * kSteps * kRepeats) *
+         threads / seconds;
 }
 
 double matmul_flops(c10::Device device, c10::ScalarType dtype) {
@@ -119,7 +125,8 @@ double matmul_flops(c10::Device device, c10::ScalarType dtype) {
   const at::NoGradGuard no_grad;
   const auto options = at::TensorOptions().device(device).dtype(dtype);
   const at::Tensor a = at::ones({size, size}, options), b = at::ones({size, size}, options);
-  const double operations = 2.0 * static_cast<double>(size) * static_cast<double>(size) * static_cast<double>(size);
+  const double operations =
+      2.0 * static_cast<double>(size) * static_cast<double>(size) * static_cast<double>(size);
   return operations / best_time(device, device.is_cpu() ? 0.05 : 0.3, [&] { at::mm(a, b); });
 }
 
@@ -132,7 +139,8 @@ double measured_peak_flops(c10::Device device, c10::ScalarType dtype) {
 double measured_peak_bandwidth(c10::Device device) {
   const std::int64_t elements = device.is_cpu() ? 32 << 20 : 256 << 20;
   const at::NoGradGuard no_grad;
-  const at::Tensor source = at::ones({elements}, at::TensorOptions().device(device).dtype(at::kFloat));
+  const at::Tensor source =
+      at::ones({elements}, at::TensorOptions().device(device).dtype(at::kFloat));
   at::Tensor target = at::ones_like(source);
   const auto bytes = static_cast<double>(source.nbytes());
   const double read = bytes / best_time(device, 0.1, [&] { source.sum(); });

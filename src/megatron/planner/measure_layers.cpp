@@ -16,27 +16,31 @@
 #include <vector>
 
 #include "megatron/models/gpt_model.h"
+#include "megatron/models/params_dtype.h"
 #include "megatron/parallel/collectives.h"
 #include "megatron/pipeline/run_schedule.h"
-#include "megatron/models/weight_type.h"
 
 namespace megatron {
 namespace {
 
-constexpr int kRounds = 5;  ///< the first does not count
+constexpr int kNumRepetitions = 5;  ///< the first does not count
 constexpr std::int64_t kParts = 3;
 
 /// Embedding, one layer and output as three stages of one rank.
 PipelineLayout parts_layout() {
   return {.num_ranks = 1,
           .num_chunks = kParts,
-          .stages = {{.has_embedding = true}, {.first_layer = 0, .num_layers = 1}, {.first_layer = 1, .has_output = true}}};
+          .stages = {{.has_embedding = true},
+                     {.first_layer = 0, .num_layers = 1},
+                     {.first_layer = 1, .has_output = true}}};
 }
 
 /// F of every part, then B and W of each.
 Schedule parts_schedule() {
   Schedule schedule{.name = "parts", .num_chunks = kParts, .ranks = {{}}};
-  const auto add = [&](StepKind kind, std::int64_t chunk) { schedule.ranks[0].push_back({.kind = kind, .chunk = static_cast<std::int32_t>(chunk)}); };
+  const auto add = [&](StepKind kind, std::int64_t chunk) {
+    schedule.ranks[0].push_back({.kind = kind, .chunk = static_cast<std::int32_t>(chunk)});
+  };
   for (std::int64_t chunk = 0; chunk < kParts; ++chunk) add(StepKind::forward, chunk);
   for (std::int64_t chunk = kParts; chunk-- > 0;) {
     add(StepKind::backward_input, chunk);
@@ -45,10 +49,13 @@ Schedule parts_schedule() {
   return schedule;
 }
 
-double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
-void wait_for(c10::Device device) {
-  if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+void synchronize(c10::Device device) {
+  if (!device.is_cpu())
+    c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
 }
 
 double median(std::vector<double> numbers) {
@@ -57,15 +64,15 @@ double median(std::vector<double> numbers) {
 }
 
 /// Times of every step of the parts' schedule.
-class StepTimes : public StepListener {
+class StepStopwatch : public StepListener {
  public:
-  explicit StepTimes(c10::Device device) : device_(device) {}
+  explicit StepStopwatch(c10::Device device) : device_(device) {}
   void begin(const ScheduleStep& /*step*/) override {
-    wait_for(device_);
+    synchronize(device_);
     begin_s_ = now_s();
   }
   void end(const ScheduleStep& step) override {
-    wait_for(device_);
+    synchronize(device_);
     seconds_[{step.chunk, step.kind}].push_back(now_s() - begin_s_);
   }
   double of(std::int32_t chunk, StepKind kind) const {
@@ -79,10 +86,13 @@ class StepTimes : public StepListener {
   std::map<std::pair<std::int32_t, StepKind>, std::vector<double>> seconds_;
 };
 
-Microbatch made_up_microbatch(const Settings& settings, c10::Device device) {
-  const std::int64_t samples = settings.training.micro_batch_size, length = settings.training.seq_length;
+Microbatch synthetic_microbatch(const Settings& settings, c10::Device device) {
+  const std::int64_t samples = settings.training.micro_batch_size,
+                     length = settings.training.seq_length;
   const auto ids = at::TensorOptions().dtype(at::kLong).device(device);
-  const at::Tensor tokens = at::arange(samples * length, ids).remainder(settings.model.vocab_size).view({samples, length});
+  const at::Tensor tokens = at::arange(samples * length, ids)
+                                .remainder(settings.model.vocab_size)
+                                .view({samples, length});
   Microbatch microbatch;
   microbatch.tensors = {{"tokens", tokens},
                         {"labels", tokens},
@@ -94,28 +104,31 @@ Microbatch made_up_microbatch(const Settings& settings, c10::Device device) {
 }
 
 /// One lap of hidden rows around the ranks of the pipeline, all at once.
-double message_seconds(const Settings& settings, const Rank& rank) {
+double measure_p2p_seconds(const Settings& settings, const Rank& rank) {
   const Axis& pp = rank.pp;
   if (pp.size == 1) return 0;
   const std::int64_t slices = rank.sequence_parallel ? rank.tp.size : 1;
-  const std::vector<std::int64_t> shape{settings.training.seq_length / slices, settings.training.micro_batch_size, settings.model.hidden_size};
-  const auto options = at::TensorOptions().dtype(weight_type(settings.training)).device(rank.device);
+  const std::vector<std::int64_t> shape{settings.training.seq_length / slices,
+                                        settings.training.micro_batch_size,
+                                        settings.model.hidden_size};
+  const auto options =
+      at::TensorOptions().dtype(params_dtype(settings.training)).device(rank.device);
   const at::Tensor out = at::zeros(shape, options), in = at::empty(shape, options);
   std::vector<double> seconds;
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kNumRepetitions; ++round) {
     barrier(pp, "measured message");
     const double begin = now_s();
     const PendingWork sent = pp.comm->start_send(out, (pp.rank + 1) % pp.size, "measured message");
     pp.comm->recv(in, (pp.rank + pp.size - 1) % pp.size, "measured message");
     sent->wait();
-    wait_for(rank.device);
+    synchronize(rank.device);
     seconds.push_back(now_s() - begin);
   }
   return median(seconds);
 }
 
 /// This rank as it would be without stages and replicas.
-Rank alone(Rank rank) {
+Rank single_rank(Rank rank) {
   rank.pp = Axis{"pp"};
   rank.dp = Axis{"dp"};
   rank.dp_cp = Axis{"dp-cp"};
@@ -124,20 +137,25 @@ Rank alone(Rank rank) {
   return rank;
 }
 
-StepTimes measure_parts(const Settings& settings, const Rank& rank) {
+StepStopwatch measure_parts(const Settings& settings, const Rank& rank) {
   const PipelineLayout layout = parts_layout();
-  const GptOptions options{
-      .vocab_pad_multiple = settings.tokenizer.make_vocab_size_divisible_by, .dtype = weight_type(settings.training), .layout = &layout};
+  const GptOptions options{.vocab_pad_multiple = settings.tokenizer.make_vocab_size_divisible_by,
+                           .dtype = params_dtype(settings.training),
+                           .layout = &layout};
   const auto model = make_gpt_model(settings.model, rank, options);
-  ParamStore weights(declared_parameters(*model), {.device = rank.device, .dtype = options.dtype, .grad_dtype = at::kFloat});
+  ParamStore weights(declared_parameters(*model),
+                     {.device = rank.device, .dtype = options.dtype, .grad_dtype = at::kFloat});
   weights.initialize(rank.seed);
-  const std::vector<Microbatch> batch{made_up_microbatch(settings, rank.device)};
+  const std::vector<Microbatch> batch{synthetic_microbatch(settings, rank.device)};
   const Schedule schedule = parts_schedule();
-  StepTimes times(rank.device);
-  const auto on_loss = [](std::size_t, const StepOutput& output) { return at::ones({}, output.loss_sum.options()); };
-  for (int round = 0; round < kRounds; ++round) {
+  StepStopwatch times(rank.device);
+  const auto on_loss = [](std::size_t, const StepOutput& output) {
+    return at::ones({}, output.loss_sum.options());
+  };
+  for (int round = 0; round < kNumRepetitions; ++round) {
     weights.zero_gradients();
-    run_schedule(schedule, {*model, weights, rank.pp}, {.batch = batch, .training = true, .on_loss = on_loss, .listener = &times});
+    run_schedule(schedule, {*model, weights, rank.pp},
+                 {.batch = batch, .training = true, .on_loss = on_loss, .listener = &times});
   }
   return times;
 }
@@ -150,31 +168,46 @@ StageCost sum(const StageCost& a, const StageCost& b, double times) {
           .weight_gradient = a.weight_gradient};
 }
 
-constexpr StageCost kNothing{.forward_s = 0, .backward_input_s = 0, .backward_weight_s = 0, .activation = 0, .weight_gradient = 0};
+constexpr StageCost kZeroCost{.forward_s = 0,
+                              .backward_input_s = 0,
+                              .backward_weight_s = 0,
+                              .activation = 0,
+                              .weight_gradient = 0};
 
-double total(const StageCost& cost) { return cost.forward_s + cost.backward_input_s + cost.backward_weight_s; }
+double total(const StageCost& cost) {
+  return cost.forward_s + cost.backward_input_s + cost.backward_weight_s;
+}
 
 }  // namespace
 
 LayerTimes measure_layers(const Settings& settings, const Rank& rank) {
-  const StepTimes times = measure_parts(settings, alone(rank));
+  const StepStopwatch times = measure_parts(settings, single_rank(rank));
   std::vector<double> numbers;
   for (std::int32_t chunk = 0; chunk < kParts; ++chunk) {
-    for (const StepKind kind : {StepKind::forward, StepKind::backward_input, StepKind::backward_weight}) numbers.push_back(times.of(chunk, kind));
+    for (const StepKind kind :
+         {StepKind::forward, StepKind::backward_input, StepKind::backward_weight})
+      numbers.push_back(times.of(chunk, kind));
   }
-  numbers.push_back(message_seconds(settings, rank));
-  const at::Tensor agreed = at::from_blob(numbers.data(), {static_cast<std::int64_t>(numbers.size())}, at::kDouble).to(rank.device).clone();
+  numbers.push_back(measure_p2p_seconds(settings, rank));
+  const at::Tensor agreed =
+      at::from_blob(numbers.data(), {static_cast<std::int64_t>(numbers.size())}, at::kDouble)
+          .to(rank.device)
+          .clone();
   broadcast_(rank.world, agreed, 0, "measured times");
   const at::Tensor host = agreed.cpu();
   const double* all = host.const_data_ptr<double>();
   const auto part = [&](std::size_t index) {
-    return StageCost{.forward_s = all[3 * index], .backward_input_s = all[3 * index + 1], .backward_weight_s = all[3 * index + 2]};
+    return StageCost{.forward_s = all[3 * index],
+                     .backward_input_s = all[3 * index + 1],
+                     .backward_weight_s = all[3 * index + 2]};
   };
   return {.embedding = part(0), .layer = part(1), .output = part(2), .message_s = all[9]};
 }
 
 LayerCosts layer_costs(const LayerTimes& times) {
-  return {.embedding_s = total(times.embedding), .layer_s = total(times.layer), .output_s = total(times.output)};
+  return {.embedding_s = total(times.embedding),
+          .layer_s = total(times.layer),
+          .output_s = total(times.output)};
 }
 
 CostModel stage_costs(const LayerTimes& times, const PipelineLayout& layout) {
@@ -183,7 +216,7 @@ CostModel stage_costs(const LayerTimes& times, const PipelineLayout& layout) {
   const double share = static_cast<double>(num_layers) / static_cast<double>(layout.num_ranks);
   CostModel costs{.message_s = times.message_s};
   for (const StageLayers& stage : layout.stages) {
-    StageCost cost = sum(kNothing, times.layer, static_cast<double>(stage.num_layers));
+    StageCost cost = sum(kZeroCost, times.layer, static_cast<double>(stage.num_layers));
     if (stage.has_embedding) cost = sum(cost, times.embedding, 1);
     if (stage.has_output) cost = sum(cost, times.output, 1);
     cost.activation = cost.weight_gradient = static_cast<double>(stage.num_layers) / share;
@@ -194,12 +227,15 @@ CostModel stage_costs(const LayerTimes& times, const PipelineLayout& layout) {
 
 std::string describe(const LayerTimes& times) {
   char text[200];
-  const auto ms = [](const StageCost& cost) { return std::array{cost.forward_s * 1e3, cost.backward_input_s * 1e3, cost.backward_weight_s * 1e3}; };
+  const auto ms = [](const StageCost& cost) {
+    return std::array{cost.forward_s * 1e3, cost.backward_input_s * 1e3,
+                      cost.backward_weight_s * 1e3};
+  };
   const auto e = ms(times.embedding), l = ms(times.layer), o = ms(times.output);
-  std::snprintf(
-      text, sizeof(text),
-      "measured F / B / W of a microbatch (ms): embedding %.3g / %.3g / %.3g, layer %.3g / %.3g / %.3g, output %.3g / %.3g / %.3g; message %.3g",
-      e[0], e[1], e[2], l[0], l[1], l[2], o[0], o[1], o[2], times.message_s * 1e3);
+  std::snprintf(text, sizeof(text),
+                "measured F / B / W of a microbatch (ms): embedding %.3g / %.3g / %.3g, layer %.3g "
+                "/ %.3g / %.3g, output %.3g / %.3g / %.3g; message %.3g",
+                e[0], e[1], e[2], l[0], l[1], l[2], o[0], o[1], o[2], times.message_s * 1e3);
   return text;
 }
 

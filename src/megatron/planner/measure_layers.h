@@ -1,4 +1,5 @@
-// How long the parts of a model take on this machine: what stages are balanced by and schedules are searched with.
+// How long the parts of a model take on this machine: what stages are balanced by and schedules are
+// searched with.
 #pragma once
 
 #include "megatron/config/balance.h"
@@ -14,8 +15,8 @@ struct LayerTimes {
   double message_s = 0;  ///< hidden rows from one stage to the next
 };
 
-/// Runs embedding, one layer and output of the model in `settings` (resolved) forward and backward a few times, with weights of their own.
-/// Collective over the world.
+/// Runs embedding, one layer and output of the model in `settings` (resolved) forward and backward
+/// a few times, with weights of their own. Collective over the world.
 LayerTimes measure_layers(const Settings& settings, const Rank& rank);
 
 /// Forward and backward together.

@@ -13,21 +13,27 @@
 namespace megatron {
 namespace {
 
-/// The layouts that a search may choose from: those of the given number of chunks, else of one and two. Where no flag says which layers a stage has,
-/// stages are balanced by the times at hand.
-std::vector<PipelineLayout> searched_layouts(const ParallelConfig& parallel, std::int64_t num_layers, const LayerCosts& costs) {
+/// The layouts that a search may choose from: those of the given number of chunks, else of one and
+/// two. Where no flag says which layers a stage has, stages are balanced by the times at hand.
+std::vector<PipelineLayout> searched_layouts(const ParallelConfig& parallel,
+                                             std::int64_t num_layers, const LayerCosts& costs) {
   std::vector<PipelineLayout> layouts;
   const std::int64_t given = num_pipeline_chunks(parallel, num_layers);
-  const bool is_free = !parallel.num_layers_per_virtual_pipeline_stage && !parallel.num_virtual_stages_per_pipeline_rank &&
+  const bool is_free = !parallel.num_layers_per_virtual_pipeline_stage &&
+                       !parallel.num_virtual_stages_per_pipeline_rank &&
                        parallel.pipeline_model_parallel_layout.empty();
-  const bool has_stages = !parallel.pipeline_model_parallel_layout.empty() || parallel.decoder_first_pipeline_num_layers ||
-                          parallel.decoder_last_pipeline_num_layers || parallel.account_for_embedding_in_pipeline_split ||
+  const bool has_stages = !parallel.pipeline_model_parallel_layout.empty() ||
+                          parallel.decoder_first_pipeline_num_layers ||
+                          parallel.decoder_last_pipeline_num_layers ||
+                          parallel.account_for_embedding_in_pipeline_split ||
                           parallel.account_for_loss_in_pipeline_split;
   const auto add = [&](const char* schedule, std::int64_t chunks) {
     ParallelConfig config = parallel;
     config.pipeline_schedule = schedule;
     if (!has_stages) config.pipeline_split = "measured";
-    if (is_free) config.num_virtual_stages_per_pipeline_rank = chunks > 1 ? std::optional(chunks) : std::nullopt;
+    if (is_free)
+      config.num_virtual_stages_per_pipeline_rank =
+          chunks > 1 ? std::optional(chunks) : std::nullopt;
     try {
       layouts.push_back(pipeline_layout(config, num_layers, &costs));
     } catch (const UserError&) {
@@ -40,17 +46,23 @@ std::vector<PipelineLayout> searched_layouts(const ParallelConfig& parallel, std
   return layouts;
 }
 
-PipelinePlan searched_plan(const Settings& settings, const Rank& rank, const LayerTimes& times, PipelinePlan::Options options) {
+PipelinePlan searched_plan(const Settings& settings, const Rank& rank, const LayerTimes& times,
+                           PipelinePlan::Options options) {
   const ParallelConfig& parallel = settings.parallel;
-  SearchRequest request{.num_ranks = parallel.pipeline_model_parallel_size,
-                        .num_microbatches = NumMicrobatchesCalculator(settings.training, rank.dp.size).at(0).num_microbatches,
-                        .activation_limit = options.activation_limit.value_or(0),
-                        .microbatch_group = options.microbatch_group};
-  const std::vector<PipelineLayout> layouts = searched_layouts(parallel, settings.model.num_layers, layer_costs(times));
-  for (const PipelineLayout& layout : layouts) request.layouts.push_back({layout.num_chunks, layout.order, stage_costs(times, layout)});
+  SearchRequest request{
+      .num_ranks = parallel.pipeline_model_parallel_size,
+      .num_microbatches =
+          NumMicrobatchesCalculator(settings.training, rank.dp.size).at(0).num_microbatches,
+      .activation_limit = options.activation_limit.value_or(0),
+      .microbatch_group = options.microbatch_group};
+  const std::vector<PipelineLayout> layouts =
+      searched_layouts(parallel, settings.model.num_layers, layer_costs(times));
+  for (const PipelineLayout& layout : layouts)
+    request.layouts.push_back({layout.num_chunks, layout.order, stage_costs(times, layout)});
   const ScheduleCandidate best = search_schedule(request);
-  const auto chosen = std::ranges::find_if(
-      layouts, [&](const PipelineLayout& layout) { return layout.num_chunks == best.schedule.num_chunks && layout.order == best.schedule.order; });
+  const auto chosen = std::ranges::find_if(layouts, [&](const PipelineLayout& layout) {
+    return layout.num_chunks == best.schedule.num_chunks && layout.order == best.schedule.order;
+  });
   options.costs = stage_costs(times, *chosen);
   PipelinePlan plan(*chosen, std::move(options));
   plan.use(best.schedule);
@@ -62,10 +74,11 @@ PipelinePlan searched_plan(const Settings& settings, const Rank& rank, const Lay
 PipelinePlan plan_pipeline(const Settings& settings, const Rank& rank, std::ostream& out) {
   const ParallelConfig& parallel = settings.parallel;
   const std::int64_t num_layers = settings.model.num_layers;
-  PipelinePlan::Options options{.schedule = schedule_name(parallel, num_layers),
-                                .microbatch_group = parallel.microbatch_group_size_per_virtual_pipeline_stage.value_or(0),
-                                .overlaps_messages = parallel.overlap_p2p_communication,
-                                .activation_limit = parallel.pipeline_activation_limit};
+  PipelinePlan::Options options{
+      .schedule = schedule_name(parallel, num_layers),
+      .microbatch_group = parallel.microbatch_group_size_per_virtual_pipeline_stage.value_or(0),
+      .overlaps_messages = parallel.overlap_p2p_communication,
+      .activation_limit = parallel.pipeline_activation_limit};
   const bool is_searched = options.schedule == "auto";
   if (rank.pp.size == 1 || (!is_searched && parallel.pipeline_split != "measured"))
     return {pipeline_layout(parallel, num_layers), std::move(options)};
@@ -76,13 +89,20 @@ PipelinePlan plan_pipeline(const Settings& settings, const Rank& rank, std::ostr
   return {pipeline_layout(parallel, num_layers, &costs), std::move(options)};
 }
 
-Axis embedding_axis(const Settings& settings, const PipelineLayout& layout, const Mesh& mesh, const Rank& rank, Communicators* communicators) {
+Axis embedding_axis(const Settings& settings, const PipelineLayout& layout, const Mesh& mesh,
+                    const Rank& rank, Communicators* communicators) {
   Axis axis{"embd"};
-  const auto rank_with = [&](bool StageLayers::*end) { return rank_of(layout.order, layout.num_ranks, stage_with(layout, end)); };
-  const std::int64_t first = rank_with(&StageLayers::has_embedding), last = rank_with(&StageLayers::has_output), mine = rank.pp.rank;
-  if (settings.model.untie_embeddings_and_output_weights || first == last || (mine != first && mine != last)) return axis;
+  const auto rank_with = [&](bool StageLayers::*end) {
+    return rank_of(layout.order, layout.num_ranks, stage_with(layout, end));
+  };
+  const std::int64_t first = rank_with(&StageLayers::has_embedding),
+                     last = rank_with(&StageLayers::has_output), mine = rank.pp.rank;
+  if (settings.model.untie_embeddings_and_output_weights || first == last ||
+      (mine != first && mine != last))
+    return axis;
   const RankList stages = mesh.group(rank.index, "pp");
-  std::vector<std::int64_t> sharers{stages[static_cast<std::size_t>(first)], stages[static_cast<std::size_t>(last)]};
+  std::vector<std::int64_t> sharers{stages[static_cast<std::size_t>(first)],
+                                    stages[static_cast<std::size_t>(last)]};
   std::ranges::sort(sharers);
   axis.rank = rank.index == sharers[0] ? 0 : 1;
   axis.size = 2;

@@ -3,13 +3,17 @@
 namespace megatron {
 
 std::int64_t padded_vocab_size(const Settings& settings) {
-  const std::int64_t multiple = settings.tokenizer.make_vocab_size_divisible_by * settings.parallel.tensor_model_parallel_size;
+  const std::int64_t multiple = settings.tokenizer.make_vocab_size_divisible_by *
+                                settings.parallel.tensor_model_parallel_size;
   return (settings.model.vocab_size + multiple - 1) / multiple * multiple;
 }
 
-ModelDimensions run_dimensions(const Settings& settings) { return model_dimensions(settings.model, padded_vocab_size(settings)); }
+ModelDimensions run_dimensions(const Settings& settings) {
+  return model_dimensions(settings.model, padded_vocab_size(settings));
+}
 
-MemoryLayout run_memory_layout(const Settings& settings, const Rank& rank, std::int64_t num_microbatches) {
+MemoryLayout run_memory_layout(const Settings& settings, const Rank& rank,
+                               std::int64_t num_microbatches) {
   return {.tensor_parallel = rank.tp.size,
           .pipeline_parallel = rank.pp.size,
           .data_parallel = rank.dp_cp.size,

@@ -7,10 +7,12 @@
 
 namespace megatron {
 
-/// The vocabulary of resolved settings, rounded up to --make-vocab-size-divisible-by × tensor-parallel ranks.
+/// The vocabulary of resolved settings, rounded up to --make-vocab-size-divisible-by ×
+/// tensor-parallel ranks.
 std::int64_t padded_vocab_size(const Settings& settings);
 
 ModelDimensions run_dimensions(const Settings& settings);
-MemoryLayout run_memory_layout(const Settings& settings, const Rank& rank, std::int64_t num_microbatches);
+MemoryLayout run_memory_layout(const Settings& settings, const Rank& rank,
+                               std::int64_t num_microbatches);
 
 }  // namespace megatron

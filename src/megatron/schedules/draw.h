@@ -12,10 +12,13 @@ struct DrawOptions {
   bool colour = false;
 };
 
-/// One row per rank, time from left to right, each step as wide as it is long with the number of its microbatch; then what the ranks do and keep.
-std::string draw_text(const Schedule& schedule, const Simulation& run, const DrawOptions& options = {});
+/// One row per rank, time from left to right, each step as wide as it is long with the number of
+/// its microbatch; then what the ranks do and keep.
+std::string draw_text(const Schedule& schedule, const Simulation& run,
+                      const DrawOptions& options = {});
 
-/// For each rank: busy, bubble and peak activations; then the makespan and the bubble of all together.
+/// For each rank: busy, bubble and peak activations; then the makespan and the bubble of all
+/// together.
 std::string draw_table(const Simulation& run);
 
 /// A page of its own: steps coloured by kind and shaded by chunk, with a tooltip each.

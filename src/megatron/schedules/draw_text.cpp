@@ -12,8 +12,10 @@ namespace {
 constexpr double kMaxBlocks = 6;
 constexpr const char* kIdle = "·";
 
-/// Background colours of xterm's 256: a row per kind, the chunks of a rank spread from dark to light.
-constexpr std::array<std::array<int, 4>, 4> kShades{{{25, 32, 75, 153}, {124, 167, 210, 224}, {130, 172, 215, 223}, {28, 71, 114, 157}}};
+/// Background colours of xterm's 256: a row per kind, the chunks of a rank spread from dark to
+/// light.
+constexpr std::array<std::array<int, 4>, 4> kShades{
+    {{25, 32, 75, 153}, {124, 167, 210, 224}, {130, 172, 215, 223}, {28, 71, 114, 157}}};
 
 struct Glyph {
   std::string text = kIdle;
@@ -40,13 +42,19 @@ std::string label_in(const Schedule& schedule, const ScheduleStep& step, bool co
 struct Scale {
   double columns_per_s = 1;
   std::size_t columns = 1, block = 1;  ///< in all, and of one block of rows
-  std::size_t at(double time_s) const { return std::min(columns, static_cast<std::size_t>(std::llround(time_s * columns_per_s))); }
+  std::size_t at(double time_s) const {
+    return std::min(columns, static_cast<std::size_t>(std::llround(time_s * columns_per_s)));
+  }
 };
 
 class TextDrawing {
  public:
   TextDrawing(const Schedule& schedule, const Simulation& run, const DrawOptions& options)
-      : schedule_(schedule), run_(run), options_(options), margin_(format("rank %zu ", schedule.ranks.size() - 1).size()), scale_(choose_scale()) {
+      : schedule_(schedule),
+        run_(run),
+        options_(options),
+        margin_(format("rank %zu ", schedule.ranks.size() - 1).size()),
+        scale_(choose_scale()) {
     for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) rows_.push_back(row_of(rank));
   }
 
@@ -55,7 +63,8 @@ class TextDrawing {
     for (std::size_t from = 0; from < scale_.columns; from += scale_.block) {
       const std::size_t to = std::min(from + scale_.block, scale_.columns);
       text += "\n";
-      for (std::size_t rank = 0; rank < rows_.size(); ++rank) text += left_of(rank) + row_text(rows_[rank], from, to) + "\n";
+      for (std::size_t rank = 0; rank < rows_.size(); ++rank)
+        text += left_of(rank) + row_text(rows_[rank], from, to) + "\n";
       text += axis(from, to) + "\n";
     }
     return text;
@@ -70,19 +79,23 @@ class TextDrawing {
         const double length = (cell.end_s - cell.begin_s) / (cell.is_joined ? 2 : 1);
         if (length <= 0) continue;
         shortest = std::min(shortest, length);
-        wanted = std::max(wanted, static_cast<double>(label_in(schedule_, cell.step, options_.colour).size() + 1) / length);
+        wanted = std::max(wanted, static_cast<double>(
+                                      label_in(schedule_, cell.step, options_.colour).size() + 1) /
+                                      length);
       }
     }
     const auto width = static_cast<std::size_t>(std::max(options_.width, 20));
     Scale scale{.block = width > margin_ + 12 ? width - margin_ - 2 : 10};
     if (wanted == 0) return scale;
-    scale.columns_per_s = std::min(wanted, kMaxBlocks * static_cast<double>(scale.block) / run_.makespan_s);
+    scale.columns_per_s =
+        std::min(wanted, kMaxBlocks * static_cast<double>(scale.block) / run_.makespan_s);
     const double cell = std::floor(scale.columns_per_s * shortest + 1e-9);
     if (cell >= 1) {
       scale.columns_per_s = cell / shortest;
       scale.block -= scale.block % static_cast<std::size_t>(cell);
     }
-    scale.columns = std::max<std::size_t>(1, static_cast<std::size_t>(std::llround(run_.makespan_s * scale.columns_per_s)));
+    scale.columns = std::max<std::size_t>(
+        1, static_cast<std::size_t>(std::llround(run_.makespan_s * scale.columns_per_s)));
     return scale;
   }
 
@@ -98,22 +111,26 @@ class TextDrawing {
     return row;
   }
 
-  void fill(std::vector<Glyph>& row, std::size_t from, std::size_t to, const ScheduleStep& step) const {
+  void fill(std::vector<Glyph>& row, std::size_t from, std::size_t to,
+            const ScheduleStep& step) const {
     std::string label = label_in(schedule_, step, options_.colour);
     const std::size_t room = to - from;
     if (label.size() > room) label = options_.colour ? "" : name_of(step.kind);
     if (step.joins_next && label.size() < room) label.resize(room - 1, ' '), label += '+';
     label.resize(room, ' ');
-    for (std::size_t i = 0; i < room; ++i) row[from + i] = {std::string(1, label[i]), shade_of(schedule_, step)};
+    for (std::size_t i = 0; i < room; ++i)
+      row[from + i] = {std::string(1, label[i]), shade_of(schedule_, step)};
   }
 
   std::string painted(const std::string& text, int background) const {
     if (!options_.colour) return text;
     if (background < 0) return "\033[38;5;245m" + text + "\033[0m";
-    return format("\033[38;5;%d;48;5;%dm", is_dark(background) ? 231 : 16, background) + text + "\033[0m";
+    return format("\033[38;5;%d;48;5;%dm", is_dark(background) ? 231 : 16, background) + text +
+           "\033[0m";
   }
   static bool is_dark(int background) {
-    return std::any_of(kShades.begin(), kShades.end(), [&](const auto& shades) { return shades[0] == background; });
+    return std::any_of(kShades.begin(), kShades.end(),
+                       [&](const auto& shades) { return shades[0] == background; });
   }
 
   std::string row_text(const std::vector<Glyph>& row, std::size_t from, std::size_t to) const {
@@ -127,14 +144,19 @@ class TextDrawing {
     return text;
   }
 
-  std::string left_of(std::size_t rank) const { return format("%-*s", static_cast<int>(margin_), format("rank %zu", rank).c_str()) + "│"; }
+  std::string left_of(std::size_t rank) const {
+    return format("%-*s", static_cast<int>(margin_), format("rank %zu", rank).c_str()) + "│";
+  }
 
   /// The time under the columns it belongs to.
   std::string axis(std::size_t from, std::size_t to) const {
     std::string text(margin_ + 1, ' ');
     const double step = tick_distance(12 / scale_.columns_per_s);
-    for (auto i = static_cast<std::int64_t>(std::ceil(static_cast<double>(from) / scale_.columns_per_s / step - 1e-9));; ++i) {
-      const std::size_t column = static_cast<std::size_t>(std::llround(static_cast<double>(i) * step * scale_.columns_per_s));
+    for (auto i = static_cast<std::int64_t>(
+             std::ceil(static_cast<double>(from) / scale_.columns_per_s / step - 1e-9));
+         ; ++i) {
+      const std::size_t column = static_cast<std::size_t>(
+          std::llround(static_cast<double>(i) * step * scale_.columns_per_s));
       if (column >= to) break;
       text.resize(std::max(text.size(), margin_ + 1 + column - from), ' ');
       text += format("%g", static_cast<double>(i) * step);
@@ -146,14 +168,19 @@ class TextDrawing {
     std::string text;
     for (const StepKind kind : kinds_of(schedule_)) {
       for (std::int32_t chunk = 0; options_.colour && chunk < schedule_.num_chunks; ++chunk)
-        text += painted(schedule_.num_chunks > 1 ? format(" %d ", chunk) : "   ", shade_of(schedule_, {kind, 0, chunk}));
-      text += (options_.colour ? " " : std::string(name_of(kind)) + " ") + description_of(kind) + "   ";
+        text += painted(schedule_.num_chunks > 1 ? format(" %d ", chunk) : "   ",
+                        shade_of(schedule_, {kind, 0, chunk}));
+      text +=
+          (options_.colour ? " " : std::string(name_of(kind)) + " ") + description_of(kind) + "   ";
     }
     text += std::string(painted(kIdle, -1)) + " idle";
     if (schedule_.num_chunks > 1)
-      text += options_.colour
-                  ? "   shades: chunks"
-                  : "   " + std::string("a") + "…" + chunk_letter(schedule_, static_cast<std::int32_t>(schedule_.num_chunks - 1)) + " chunks";
+      text +=
+          options_.colour
+              ? "   shades: chunks"
+              : "   " + std::string("a") + "…" +
+                    chunk_letter(schedule_, static_cast<std::int32_t>(schedule_.num_chunks - 1)) +
+                    " chunks";
     return text;
   }
 
@@ -170,9 +197,10 @@ class TextDrawing {
 std::string draw_table(const Simulation& run) {
   std::string text = "rank        busy    bubble  peak activations\n";
   for (std::size_t rank = 0; rank < run.busy_s.size(); ++rank)
-    text += format("%4zu  %10.5g  %6.1f %%  %16.4g\n", rank, run.busy_s[rank], 100 * run.bubble(static_cast<std::int64_t>(rank)),
-                   run.peak_activation[rank]);
-  return text + format("makespan %.6g, bubble of all ranks together %.1f %%\n", run.makespan_s, 100 * run.total_bubble());
+    text += format("%4zu  %10.5g  %6.1f %%  %16.4g\n", rank, run.busy_s[rank],
+                   100 * run.bubble(static_cast<std::int64_t>(rank)), run.peak_activation[rank]);
+  return text + format("makespan %.6g, bubble of all ranks together %.1f %%\n", run.makespan_s,
+                       100 * run.total_bubble());
 }
 
 std::string draw_text(const Schedule& schedule, const Simulation& run, const DrawOptions& options) {

@@ -7,11 +7,14 @@
 namespace megatron {
 namespace {
 
-std::string count(std::int64_t number, const char* noun) { return std::to_string(number) + " " + noun + (number == 1 ? "" : "s"); }
+std::string count(std::int64_t number, const char* noun) {
+  return std::to_string(number) + " " + noun + (number == 1 ? "" : "s");
+}
 
 }  // namespace
 
-std::vector<DrawnStep> drawn_steps(const Schedule& schedule, const Simulation& run, std::size_t rank) {
+std::vector<DrawnStep> drawn_steps(const Schedule& schedule, const Simulation& run,
+                                   std::size_t rank) {
   std::vector<DrawnStep> cells;
   bool joins = false;
   for (std::size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
@@ -40,7 +43,8 @@ std::vector<StepKind> kinds_of(const Schedule& schedule) {
 
 std::string title_of(const Schedule& schedule) {
   return schedule.name + ": " + count(schedule.num_ranks, "rank") +
-         (schedule.num_chunks > 1 ? ", " + count(schedule.num_chunks, "chunk") + " each" : "") + ", " + std::to_string(schedule.num_microbatches) +
+         (schedule.num_chunks > 1 ? ", " + count(schedule.num_chunks, "chunk") + " each" : "") +
+         ", " + std::to_string(schedule.num_microbatches) +
          (schedule.num_microbatches == 1 ? " microbatch" : " microbatches");
 }
 

@@ -14,7 +14,8 @@ struct DrawnStep {
   bool is_joined = false;  ///< one of two steps that run interleaved, in the same stretch of time
 };
 
-std::vector<DrawnStep> drawn_steps(const Schedule& schedule, const Simulation& run, std::size_t rank);
+std::vector<DrawnStep> drawn_steps(const Schedule& schedule, const Simulation& run,
+                                   std::size_t rank);
 
 /// The kinds of computing step that the schedule has, in order.
 std::vector<StepKind> kinds_of(const Schedule& schedule);

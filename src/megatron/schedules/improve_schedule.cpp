@@ -1,5 +1,6 @@
-// Simulated annealing over the critical path, as in job-shop scheduling: only an exchange of two steps that follow each other without a pause on one
-// rank can shorten the longest chain of steps (van Laarhoven, Aarts and Lenstra 1992).
+// Simulated annealing over the critical path, as in job-shop scheduling: only an exchange of two
+// steps that follow each other without a pause on one rank can shorten the longest chain of steps
+// (van Laarhoven, Aarts and Lenstra 1992).
 #include "megatron/schedules/improve_schedule.h"
 
 #include <algorithm>
@@ -16,13 +17,19 @@ struct StepIndex {
   std::size_t rank = 0, index = 0;
 };
 
-bool is_backward(StepKind kind) { return kind == StepKind::backward || kind == StepKind::backward_input; }
-bool has_weights(StepKind kind) { return kind == StepKind::backward || kind == StepKind::backward_weight; }
+bool is_backward(StepKind kind) {
+  return kind == StepKind::backward || kind == StepKind::backward_input;
+}
+bool has_weights(StepKind kind) {
+  return kind == StepKind::backward || kind == StepKind::backward_weight;
+}
 
-/// Whether the order of two steps of a rank is given: those of one microbatch, and those of one kind, since microbatches go in order.
+/// Whether the order of two steps of a rank is given: those of one microbatch, and those of one
+/// kind, since microbatches go in order.
 bool is_ordered(const ScheduleStep& a, const ScheduleStep& b) {
   if (a.chunk != b.chunk) return false;
-  return a.microbatch == b.microbatch || a.kind == b.kind || (is_backward(a.kind) && is_backward(b.kind)) ||
+  return a.microbatch == b.microbatch || a.kind == b.kind ||
+         (is_backward(a.kind) && is_backward(b.kind)) ||
          (has_weights(a.kind) && has_weights(b.kind));
 }
 
@@ -43,7 +50,8 @@ class Annealer {
     const double bound = makespan_lower_bound(current_, costs_);
     const double initial_temperature = 0.5 * mean_step();
     bool is_known = false;
-    for (std::int64_t i = 0; i < max_evaluations && !has_joined_ && best_s_ > bound * (1 + kSlack); ++i) {
+    for (std::int64_t i = 0; i < max_evaluations && !has_joined_ && best_s_ > bound * (1 + kSlack);
+         ++i) {
       if (!is_known) find_critical_path();
       const double cooling = 1 - static_cast<double>(i) / static_cast<double>(max_evaluations);
       is_known = !try_move(initial_temperature * cooling * cooling);
@@ -54,12 +62,17 @@ class Annealer {
 
  private:
   std::size_t stage(const StepIndex& place) const {
-    return static_cast<std::size_t>(current_.stage_of(static_cast<std::int64_t>(place.rank), step(place).chunk));
+    return static_cast<std::size_t>(
+        current_.stage_of(static_cast<std::int64_t>(place.rank), step(place).chunk));
   }
-  const ScheduleStep& step(const StepIndex& place) const { return current_.ranks[place.rank][place.index]; }
+  const ScheduleStep& step(const StepIndex& place) const {
+    return current_.ranks[place.rank][place.index];
+  }
   const StepSpan& span(const StepIndex& place) const { return run_.spans[place.rank][place.index]; }
-  StepIndex& entry(std::vector<StepIndex>& places, std::size_t stage, std::int32_t microbatch) const {
-    return places[stage * static_cast<std::size_t>(current_.num_microbatches) + static_cast<std::size_t>(microbatch)];
+  StepIndex& entry(std::vector<StepIndex>& places, std::size_t stage,
+                   std::int32_t microbatch) const {
+    return places[stage * static_cast<std::size_t>(current_.num_microbatches) +
+                  static_cast<std::size_t>(microbatch)];
   }
 
   double mean_step() const {
@@ -69,14 +82,16 @@ class Annealer {
     return busy / std::max(count, 1.0);
   }
 
-  /// Walks back from the last end, and notes where a step waited for the one in front of it on its rank.
+  /// Walks back from the last end, and notes where a step waited for the one in front of it on its
+  /// rank.
   void find_critical_path() {
     StepIndex at;
     for (std::size_t rank = 0; rank < current_.ranks.size(); ++rank) {
       for (std::size_t i = 0; i < current_.ranks[rank].size(); ++i) {
         const StepIndex place{rank, i};
         const StepKind kind = step(place).kind;
-        if (kind == StepKind::forward) entry(forwards_, stage(place), step(place).microbatch) = place;
+        if (kind == StepKind::forward)
+          entry(forwards_, stage(place), step(place).microbatch) = place;
         if (is_backward(kind)) entry(backwards_, stage(place), step(place).microbatch) = place;
         if (span(place).end_s > span(at).end_s) at = place;
       }
@@ -100,13 +115,18 @@ class Annealer {
   std::optional<StepIndex> source_of(const StepIndex& place) {
     const std::size_t at = stage(place);
     const ScheduleStep& it = step(place);
-    if (it.kind == StepKind::forward) return at > 0 ? std::optional(entry(forwards_, at - 1, it.microbatch)) : std::nullopt;
-    if (is_backward(it.kind) && at + 1 < costs_.stages.size()) return entry(backwards_, at + 1, it.microbatch);
+    if (it.kind == StepKind::forward)
+      return at > 0 ? std::optional(entry(forwards_, at - 1, it.microbatch)) : std::nullopt;
+    if (is_backward(it.kind) && at + 1 < costs_.stages.size())
+      return entry(backwards_, at + 1, it.microbatch);
     return std::nullopt;
   }
-  double arrival(const StepIndex& from, std::size_t rank) const { return span(from).end_s + (from.rank == rank ? 0 : costs_.message_s); }
+  double arrival(const StepIndex& from, std::size_t rank) const {
+    return span(from).end_s + (from.rank == rank ? 0 : costs_.message_s);
+  }
 
-  /// Moves a step of the path to the front of some steps before it, or one before it behind it; false when the schedule stays as it was.
+  /// Moves a step of the path to the front of some steps before it, or one before it behind it;
+  /// false when the schedule stays as it was.
   bool try_move(double temperature) {
     while (!path_.empty()) {
       const std::size_t pick = random_() % path_.size();
@@ -115,7 +135,8 @@ class Annealer {
       while (length < kMaxMoveLength && random_() % 2 == 0) ++length;
       const bool goes_back = random_() % 2 == 0;
       const std::size_t from = goes_back ? place.index : place.index - 1;
-      const std::size_t to = goes_back ? reach_back(place.rank, from, length) : reach_forth(place.rank, from, length);
+      const std::size_t to =
+          goes_back ? reach_back(place.rank, from, length) : reach_forth(place.rank, from, length);
       if (to == from) {
         path_[pick] = path_.back();
         path_.pop_back();
@@ -138,19 +159,23 @@ class Annealer {
   std::size_t reach_forth(std::size_t rank, std::size_t from, std::size_t length) const {
     const auto& steps = current_.ranks[rank];
     std::size_t to = from;
-    while (to + 1 < steps.size() && to - from < length && !is_ordered(steps[from], steps[to + 1])) ++to;
+    while (to + 1 < steps.size() && to - from < length && !is_ordered(steps[from], steps[to + 1]))
+      ++to;
     return to;
   }
   void move(std::size_t rank, std::size_t from, std::size_t to) {
     const auto begin = current_.ranks[rank].begin();
     const auto at = [&](std::size_t index) { return begin + static_cast<std::ptrdiff_t>(index); };
-    from < to ? std::rotate(at(from), at(from + 1), at(to + 1)) : std::rotate(at(to), at(from), at(from + 1));
+    from < to ? std::rotate(at(from), at(from + 1), at(to + 1))
+              : std::rotate(at(to), at(from), at(from + 1));
   }
 
   bool accept(double temperature) {
     std::optional<Simulation> moved = try_simulate(current_, costs_);
     if (!moved || moved->makespan_s > run_.makespan_s + temperature + kSlack) return false;
-    if (limit_ > 0 && *std::max_element(moved->peak_activation.begin(), moved->peak_activation.end()) > limit_ * (1 + kSlack)) return false;
+    if (limit_ > 0 && *std::max_element(moved->peak_activation.begin(),
+                                        moved->peak_activation.end()) > limit_ * (1 + kSlack))
+      return false;
     run_ = *std::move(moved);
     if (run_.makespan_s < best_s_ * (1 - kSlack)) {
       best_s_ = run_.makespan_s;
@@ -167,7 +192,8 @@ class Annealer {
   bool has_joined_ = false;
   Simulation run_;
   std::vector<StepIndex> forwards_, backwards_;  ///< [stage, microbatch]
-  std::vector<StepIndex> path_;                  ///< steps of the critical path that waited for the step in front of them
+  std::vector<StepIndex>
+      path_;  ///< steps of the critical path that waited for the step in front of them
   std::mt19937_64 random_{1};
 };
 
@@ -175,7 +201,8 @@ class Annealer {
 std::vector<ScheduleStep> fused(const std::vector<ScheduleStep>& steps) {
   std::vector<ScheduleStep> result;
   for (const ScheduleStep& step : steps) {
-    if (step.kind == StepKind::backward_weight && !result.empty() && result.back().kind == StepKind::backward_input &&
+    if (step.kind == StepKind::backward_weight && !result.empty() &&
+        result.back().kind == StepKind::backward_input &&
         result.back().microbatch == step.microbatch && result.back().chunk == step.chunk) {
       result.back().kind = StepKind::backward;
     } else {
@@ -188,7 +215,9 @@ std::vector<ScheduleStep> fused(const std::vector<ScheduleStep>& steps) {
 }  // namespace
 
 double makespan_lower_bound(const Schedule& shape, const CostModel& costs) {
-  const auto rank_at = [&](std::size_t stage) { return static_cast<std::size_t>(shape.rank_of(static_cast<std::int64_t>(stage))); };
+  const auto rank_at = [&](std::size_t stage) {
+    return static_cast<std::size_t>(shape.rank_of(static_cast<std::int64_t>(stage)));
+  };
   const auto ranks = static_cast<std::size_t>(shape.num_ranks);
   const double microbatches = static_cast<double>(shape.num_microbatches);
   std::vector<double> first(ranks, -1), last(ranks, 0), urgent(ranks, 0), work(ranks, 0);
@@ -201,14 +230,17 @@ double makespan_lower_bound(const Schedule& shape, const CostModel& costs) {
     if (first[rank] < 0) first[rank] = way_down, last[rank] = way_up;
     way_down += stage.forward_s, way_up += stage.backward_input_s;
     urgent[rank] += microbatches * (stage.forward_s + stage.backward_input_s);
-    work[rank] += microbatches * (stage.forward_s + stage.backward_input_s + stage.backward_weight_s);
+    work[rank] +=
+        microbatches * (stage.forward_s + stage.backward_input_s + stage.backward_weight_s);
   }
   double bound = way_down + way_up;
-  for (std::size_t rank = 0; rank < ranks; ++rank) bound = std::max({bound, first[rank] + work[rank], first[rank] + urgent[rank] + last[rank]});
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    bound = std::max({bound, first[rank] + work[rank], first[rank] + urgent[rank] + last[rank]});
   return bound;
 }
 
-Schedule improve_schedule(const Schedule& schedule, const CostModel& costs, double activation_limit, std::int64_t max_evaluations) {
+Schedule improve_schedule(const Schedule& schedule, const CostModel& costs, double activation_limit,
+                          std::int64_t max_evaluations) {
   return Annealer(schedule, costs, activation_limit).run(max_evaluations);
 }
 

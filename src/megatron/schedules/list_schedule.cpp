@@ -33,13 +33,16 @@ struct RankProgress {
 
 class ListScheduler {
  public:
-  ListScheduler(const SearchRequest& request, const SearchLayout& layout, const ListScheduleOptions& options)
+  ListScheduler(const SearchRequest& request, const SearchLayout& layout,
+                const ListScheduleOptions& options)
       : request_(request),
         layout_(layout),
         options_(options),
         num_chunks_(static_cast<std::size_t>(layout.num_chunks)),
         ranks_(static_cast<std::size_t>(request.num_ranks)),
-        forward_ends_(layout.costs.stages.size() * static_cast<std::size_t>(request.num_microbatches), kInfinity),
+        forward_ends_(
+            layout.costs.stages.size() * static_cast<std::size_t>(request.num_microbatches),
+            kInfinity),
         backward_ends_(forward_ends_) {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       ranks_[rank].chunks.resize(num_chunks_);
@@ -72,14 +75,20 @@ class ListScheduler {
 
  private:
   std::size_t stage(std::size_t rank, std::size_t chunk) const {
-    return static_cast<std::size_t>(stage_of(layout_.order, request_.num_ranks, static_cast<std::int64_t>(rank), static_cast<std::int64_t>(chunk)));
+    return static_cast<std::size_t>(stage_of(layout_.order, request_.num_ranks,
+                                             static_cast<std::int64_t>(rank),
+                                             static_cast<std::int64_t>(chunk)));
   }
   std::size_t owner(std::size_t stage) const {
-    return static_cast<std::size_t>(rank_of(layout_.order, request_.num_ranks, static_cast<std::int64_t>(stage)));
+    return static_cast<std::size_t>(
+        rank_of(layout_.order, request_.num_ranks, static_cast<std::int64_t>(stage)));
   }
-  const StageCost& cost(std::size_t rank, std::size_t chunk) const { return layout_.costs.stages[stage(rank, chunk)]; }
+  const StageCost& cost(std::size_t rank, std::size_t chunk) const {
+    return layout_.costs.stages[stage(rank, chunk)];
+  }
   double& end_of(std::vector<double>& ends, std::size_t stage, std::int64_t microbatch) {
-    return ends[stage * static_cast<std::size_t>(request_.num_microbatches) + static_cast<std::size_t>(microbatch)];
+    return ends[stage * static_cast<std::size_t>(request_.num_microbatches) +
+                static_cast<std::size_t>(microbatch)];
   }
   /// The most that a microbatch keeps in a chunk at any time.
   double kept(std::size_t rank, std::size_t chunk) const {
@@ -96,15 +105,21 @@ class ListScheduler {
   double work(std::size_t rank) const {
     double sum = 0;
     for (std::size_t chunk = 0; chunk < num_chunks_; ++chunk)
-      sum += cost(rank, chunk).forward_s + cost(rank, chunk).backward_input_s + cost(rank, chunk).backward_weight_s;
+      sum += cost(rank, chunk).forward_s + cost(rank, chunk).backward_input_s +
+             cost(rank, chunk).backward_weight_s;
     return sum;
   }
 
   double limit_of(std::size_t rank) const {
-    const double whole = kept_from(rank, 0), place = ranks_.size() > 1 ? static_cast<double>(rank) / static_cast<double>(ranks_.size() - 1) : 0;
-    const double depth = options_.first_depth + (options_.last_depth - options_.first_depth) * place;
+    const double whole = kept_from(rank, 0),
+                 place = ranks_.size() > 1
+                             ? static_cast<double>(rank) / static_cast<double>(ranks_.size() - 1)
+                             : 0;
+    const double depth =
+        options_.first_depth + (options_.last_depth - options_.first_depth) * place;
     const double bound = options_.first_depth > 0 ? std::max(depth, 1.0) * whole : kInfinity;
-    return std::min(bound, options_.activation_limit > 0 ? options_.activation_limit : kInfinity) * (1 + kSlack);
+    return std::min(bound, options_.activation_limit > 0 ? options_.activation_limit : kInfinity) *
+           (1 + kSlack);
   }
 
   bool has_room(std::size_t rank, std::size_t chunk) const {
@@ -112,11 +127,13 @@ class ListScheduler {
     if (!options_.reserves_all_chunks) return state.held + kept_from(rank, chunk) <= state.limit;
     if (chunk > 0) return true;
     double held = kept_from(rank, 0);
-    for (std::size_t i = 0; i < num_chunks_; ++i) held += kept(rank, i) * static_cast<double>(state.chunks[0].forward - state.chunks[i].weight);
+    for (std::size_t i = 0; i < num_chunks_; ++i)
+      held += kept(rank, i) * static_cast<double>(state.chunks[0].forward - state.chunks[i].weight);
     return held <= state.limit;
   }
 
-  double arrival(std::vector<double>& ends, std::size_t from, std::size_t rank, std::int64_t microbatch) {
+  double arrival(std::vector<double>& ends, std::size_t from, std::size_t rank,
+                 std::int64_t microbatch) {
     return end_of(ends, from, microbatch) + (owner(from) == rank ? 0 : layout_.costs.message_s);
   }
 
@@ -124,9 +141,14 @@ class ListScheduler {
     if (choice.start == kInfinity) return;
     const auto order = [&](const Choice& c) {
       const auto chunk = static_cast<std::int64_t>(c.chunk);
-      return std::tuple(c.kind == StepKind::forward ? 1 : c.kind == StepKind::backward_weight ? 2 : 0, options_.is_deep_first ? -chunk : chunk);
+      return std::tuple(c.kind == StepKind::forward           ? 1
+                        : c.kind == StepKind::backward_weight ? 2
+                                                              : 0,
+                        options_.is_deep_first ? -chunk : chunk);
     };
-    if (choice.key < best.key - kSlack || (choice.key <= best.key + kSlack && (!best.exists() || order(choice) < order(best)))) best = choice;
+    if (choice.key < best.key - kSlack ||
+        (choice.key <= best.key + kSlack && (!best.exists() || order(choice) < order(best))))
+      best = choice;
   }
 
   Choice best_choice(std::size_t rank) {
@@ -137,17 +159,24 @@ class ListScheduler {
       const StageCost& times = cost(rank, chunk);
       const std::size_t at = stage(rank, chunk);
       if (done.backward < done.forward) {
-        const double ready = at + 1 < layout_.costs.stages.size() ? arrival(backward_ends_, at + 1, rank, done.backward) : state.free_s;
+        const double ready = at + 1 < layout_.costs.stages.size()
+                                 ? arrival(backward_ends_, at + 1, rank, done.backward)
+                                 : state.free_s;
         const double start = std::max(state.free_s, ready);
-        consider(best, {start, start, options_.is_split ? StepKind::backward_input : StepKind::backward, chunk});
+        consider(best, {start, start,
+                        options_.is_split ? StepKind::backward_input : StepKind::backward, chunk});
       }
       if (done.forward < request_.num_microbatches && has_room(rank, chunk)) {
-        const double ready = at > 0 ? arrival(forward_ends_, at - 1, rank, done.forward) : static_cast<double>(done.forward) * interval_s_;
+        const double ready = at > 0 ? arrival(forward_ends_, at - 1, rank, done.forward)
+                                    : static_cast<double>(done.forward) * interval_s_;
         const double start = std::max(state.free_s, ready);
-        consider(best, {start, start + options_.forward_delay * times.forward_s, StepKind::forward, chunk});
+        consider(best, {start, start + options_.forward_delay * times.forward_s, StepKind::forward,
+                        chunk});
       }
       if (done.weight < done.backward)
-        consider(best, {state.free_s, state.free_s + options_.weight_delay * times.backward_weight_s, StepKind::backward_weight, chunk});
+        consider(best,
+                 {state.free_s, state.free_s + options_.weight_delay * times.backward_weight_s,
+                  StepKind::backward_weight, chunk});
     }
     return best;
   }
@@ -179,13 +208,15 @@ class ListScheduler {
       state.held -= times.weight_gradient;
     } else {
       microbatch = done.backward++;
-      state.free_s = choice.start + times.backward_input_s + (options_.is_split ? 0 : times.backward_weight_s);
+      state.free_s =
+          choice.start + times.backward_input_s + (options_.is_split ? 0 : times.backward_weight_s);
       state.held -= times.activation - (options_.is_split ? times.weight_gradient : 0);
       if (!options_.is_split) ++done.weight;
       end_of(backward_ends_, at, microbatch) = state.free_s;
       if (at > 0) follower = owner(at - 1);
     }
-    state.steps.push_back({choice.kind, static_cast<std::int32_t>(microbatch), static_cast<std::int32_t>(choice.chunk)});
+    state.steps.push_back({choice.kind, static_cast<std::int32_t>(microbatch),
+                           static_cast<std::int32_t>(choice.chunk)});
     choose(rank);
     if (follower != rank) choose(follower);
   }
@@ -204,7 +235,8 @@ class ListScheduler {
 
 }  // namespace
 
-std::optional<Schedule> list_schedule(const SearchRequest& request, const SearchLayout& layout, const ListScheduleOptions& options) {
+std::optional<Schedule> list_schedule(const SearchRequest& request, const SearchLayout& layout,
+                                      const ListScheduleOptions& options) {
   return ListScheduler(request, layout, options).run();
 }
 

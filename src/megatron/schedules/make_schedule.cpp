@@ -30,20 +30,26 @@ constexpr std::array<ScheduleInfo, 8> kSchedules{{
 
 std::string joined_names() {
   std::string names;
-  for (const ScheduleInfo& kind : kSchedules) names += (names.empty() ? "" : ", ") + std::string(kind.name);
+  for (const ScheduleInfo& kind : kSchedules)
+    names += (names.empty() ? "" : ", ") + std::string(kind.name);
   return names;
 }
 
 const ScheduleInfo& kind_of(std::string_view name) {
-  const auto* const found = std::find_if(kSchedules.begin(), kSchedules.end(), [&](const ScheduleInfo& kind) { return kind.name == name; });
+  const auto* const found =
+      std::find_if(kSchedules.begin(), kSchedules.end(),
+                   [&](const ScheduleInfo& kind) { return kind.name == name; });
   if (found == kSchedules.end()) {
-    throw UserError(
-        {.what = "--pipeline-schedule: there is no such schedule", .got = "got " + std::string(name), .fix = "choose one of " + joined_names()});
+    throw UserError({.what = "--pipeline-schedule: there is no such schedule",
+                     .got = "got " + std::string(name),
+                     .fix = "choose one of " + joined_names()});
   }
   return *found;
 }
 
-std::string flag_of(const ScheduleInfo& kind) { return "--pipeline-schedule " + std::string(kind.name); }
+std::string flag_of(const ScheduleInfo& kind) {
+  return "--pipeline-schedule " + std::string(kind.name);
+}
 
 std::string counted(std::int64_t count, const std::string& word) {
   const std::string plural = word.ends_with("ch") ? "es" : "s";
@@ -52,44 +58,60 @@ std::string counted(std::int64_t count, const std::string& word) {
 
 void require_fixed_chunks(const ScheduleInfo& kind, std::int64_t num_chunks) {
   if (kind.num_chunks == 0 || kind.num_chunks == num_chunks) return;
-  const std::string fix = kind.num_chunks == 1 ? "leave --num-virtual-stages-per-pipeline-rank away, or choose interleaved or combined-1f1b"
-                                               : "use --num-virtual-stages-per-pipeline-rank " + std::to_string(kind.num_chunks);
+  const std::string fix = kind.num_chunks == 1 ? "leave --num-virtual-stages-per-pipeline-rank "
+                                                 "away, or choose interleaved or combined-1f1b"
+                                               : "use --num-virtual-stages-per-pipeline-rank " +
+                                                     std::to_string(kind.num_chunks);
   throw UserError(
-      {.what = flag_of(kind) + " has " + counted(kind.num_chunks, "chunk") + " per rank", .got = "got " + std::to_string(num_chunks), .fix = fix});
+      {.what = flag_of(kind) + " has " + counted(kind.num_chunks, "chunk") + " per rank",
+       .got = "got " + std::to_string(num_chunks),
+       .fix = fix});
 }
 
 void require_group(const ScheduleInfo& kind, const ScheduleRequest& request) {
-  const std::int64_t group = request.microbatch_group, most = std::max(request.num_ranks, request.num_microbatches);
+  const std::int64_t group = request.microbatch_group,
+                     most = std::max(request.num_ranks, request.num_microbatches);
   if (group == 0 || (group >= request.num_ranks && group <= most)) return;
-  throw UserError({.what = "--microbatch-group-size-per-virtual-pipeline-stage does not fit " + flag_of(kind) + " on " +
-                           counted(request.num_ranks, "pipeline rank") + " with " + counted(request.num_microbatches, "microbatch"),
-                   .got = "got " + std::to_string(group),
-                   .fix = "use " + std::to_string(request.num_ranks) + (most == request.num_ranks ? std::string() : " to " + std::to_string(most))});
+  throw UserError(
+      {.what = "--microbatch-group-size-per-virtual-pipeline-stage does not fit " + flag_of(kind) +
+               " on " + counted(request.num_ranks, "pipeline rank") + " with " +
+               counted(request.num_microbatches, "microbatch"),
+       .got = "got " + std::to_string(group),
+       .fix = "use " + std::to_string(request.num_ranks) +
+              (most == request.num_ranks ? std::string() : " to " + std::to_string(most))});
 }
 
 void require_fit(const ScheduleInfo& kind, const ScheduleRequest& request) {
   if (request.num_ranks < 1 || request.num_chunks < 1) {
     throw UserError({.what = flag_of(kind) + " needs at least 1 pipeline rank and 1 chunk per rank",
-                     .got = "got " + counted(request.num_ranks, "rank") + ", " + counted(request.num_chunks, "chunk"),
+                     .got = "got " + counted(request.num_ranks, "rank") + ", " +
+                            counted(request.num_chunks, "chunk"),
                      .fix = "use --pipeline-model-parallel-size 1 or more"});
   }
   require_fixed_chunks(kind, request.num_chunks);
   if (kind.name == "interleaved" && request.num_chunks == 1) {
-    throw UserError({.what = flag_of(kind) + " needs at least 2 chunks per rank",
-                     .got = "got 1",
-                     .fix = "use --num-virtual-stages-per-pipeline-rank 2 or more, or --pipeline-schedule 1f1b"});
+    throw UserError(
+        {.what = flag_of(kind) + " needs at least 2 chunks per rank",
+         .got = "got 1",
+         .fix =
+             "use --num-virtual-stages-per-pipeline-rank 2 or more, or --pipeline-schedule 1f1b"});
   }
   if (request.num_microbatches < smallest_num_microbatches(request)) {
-    throw UserError({.what = flag_of(kind) + " needs at least " + counted(smallest_num_microbatches(request), "microbatch") + " per step",
+    throw UserError({.what = flag_of(kind) + " needs at least " +
+                             counted(smallest_num_microbatches(request), "microbatch") +
+                             " per step",
                      .got = "got " + std::to_string(request.num_microbatches),
                      .fix = "raise --global-batch-size or lower --micro-batch-size"});
   }
   if (kind.num_chunks == 0) require_group(kind, request);
 }
 
-std::int64_t group_of(const ScheduleRequest& request) { return request.microbatch_group == 0 ? request.num_ranks : request.microbatch_group; }
+std::int64_t group_of(const ScheduleRequest& request) {
+  return request.microbatch_group == 0 ? request.num_ranks : request.microbatch_group;
+}
 
-/// How many microbatches the generator writes for; those that do not exist are left out again (RankSteps).
+/// How many microbatches the generator writes for; those that do not exist are left out again
+/// (RankSteps).
 std::int64_t written_microbatches(const ScheduleInfo& kind, const ScheduleRequest& request) {
   const std::int64_t ranks = request.num_ranks, count = request.num_microbatches;
   if (kind.name == "zb-v") return std::max(count, 2 * ranks - 1);
@@ -99,7 +121,8 @@ std::int64_t written_microbatches(const ScheduleInfo& kind, const ScheduleReques
   return request.num_chunks > 1 && rest > 0 && rest < ranks ? count - rest + ranks : count;
 }
 
-Schedule write(const ScheduleInfo& kind, const ScheduleRequest& request, Generator generator, std::int64_t written) {
+Schedule write(const ScheduleInfo& kind, const ScheduleRequest& request, Generator generator,
+               std::int64_t written) {
   Schedule schedule{.name = request.name,
                     .num_ranks = request.num_ranks,
                     .num_chunks = request.num_chunks,
@@ -139,10 +162,13 @@ Schedule make_schedule(const ScheduleRequest& request) {
 
 Schedule make_forward_schedule(const ScheduleRequest& request) {
   const ScheduleInfo& kind = kind_of(request.name);
-  ScheduleRequest fitting = request;  // evaluation may have fewer microbatches than a group of training
-  fitting.microbatch_group = std::min(request.microbatch_group, std::max(request.num_ranks, request.num_microbatches));
+  ScheduleRequest fitting =
+      request;  // evaluation may have fewer microbatches than a group of training
+  fitting.microbatch_group =
+      std::min(request.microbatch_group, std::max(request.num_ranks, request.num_microbatches));
   require_fit(kind, fitting);
-  return write(kind, fitting, kind.order == ChunkOrder::v ? forward_in_v : forward_in_groups, request.num_microbatches);
+  return write(kind, fitting, kind.order == ChunkOrder::v ? forward_in_v : forward_in_groups,
+               request.num_microbatches);
 }
 
 }  // namespace megatron

@@ -3,23 +3,31 @@
 namespace megatron {
 namespace {
 
-bool is_send(StepKind kind) { return kind == StepKind::send_forward || kind == StepKind::send_backward; }
-bool is_forward_message(StepKind kind) { return kind == StepKind::send_forward || kind == StepKind::recv_forward; }
+bool is_send(StepKind kind) {
+  return kind == StepKind::send_forward || kind == StepKind::send_backward;
+}
+bool is_forward_message(StepKind kind) {
+  return kind == StepKind::send_forward || kind == StepKind::recv_forward;
+}
 
 StepKind opposite(StepKind kind) {
-  if (is_forward_message(kind)) return is_send(kind) ? StepKind::recv_forward : StepKind::send_forward;
+  if (is_forward_message(kind))
+    return is_send(kind) ? StepKind::recv_forward : StepKind::send_forward;
   return is_send(kind) ? StepKind::recv_backward : StepKind::send_backward;
 }
 
 }  // namespace
 
-std::optional<MessageEndpoint> matching_end(const Schedule& schedule, std::int64_t rank, const ScheduleStep& message) {
+std::optional<MessageEndpoint> matching_end(const Schedule& schedule, std::int64_t rank,
+                                            const ScheduleStep& message) {
   const bool towards_last = is_send(message.kind) == is_forward_message(message.kind);
   const std::int64_t stage = schedule.stage_of(rank, message.chunk) + (towards_last ? 1 : -1);
   if (stage < 0 || stage >= schedule.num_stages()) return std::nullopt;
   const std::int64_t other = schedule.rank_of(stage);
   if (other == rank) return std::nullopt;
-  return MessageEndpoint{other, {opposite(message.kind), message.microbatch, static_cast<std::int32_t>(schedule.chunk_of(stage))}};
+  return MessageEndpoint{other,
+                         {opposite(message.kind), message.microbatch,
+                          static_cast<std::int32_t>(schedule.chunk_of(stage))}};
 }
 
 std::optional<ScheduleStep> send_of(const ScheduleStep& step) {

@@ -19,8 +19,10 @@ std::vector<ScheduleStep> computing_steps(const Schedule& schedule, std::int64_t
   std::vector<ScheduleStep> steps;
   steps.reserve(schedule.ranks[rank].size());
   for (const ScheduleStep& step : schedule.ranks[rank]) {
-    MEGATRON_CHECK(step.chunk >= 0 && step.chunk < schedule.num_chunks && step.microbatch >= 0 && step.microbatch < schedule.num_microbatches,
-                   "rank ", rank, ": a step of microbatch ", step.microbatch, ", chunk ", step.chunk);
+    MEGATRON_CHECK(step.chunk >= 0 && step.chunk < schedule.num_chunks && step.microbatch >= 0 &&
+                       step.microbatch < schedule.num_microbatches,
+                   "rank ", rank, ": a step of microbatch ", step.microbatch, ", chunk ",
+                   step.chunk);
     if (!is_message(step.kind)) steps.push_back(step);
   }
   return steps;
@@ -29,7 +31,8 @@ std::vector<ScheduleStep> computing_steps(const Schedule& schedule, std::int64_t
 std::vector<StepGroup> groups_of(const std::vector<ScheduleStep>& steps) {
   std::vector<StepGroup> groups;
   const auto count = static_cast<std::int64_t>(steps.size());
-  for (std::int64_t i = 0; i < count; i += groups.back().count) groups.push_back({i, steps[i].joins_next && i + 1 < count ? 2 : 1});
+  for (std::int64_t i = 0; i < count; i += groups.back().count)
+    groups.push_back({i, steps[i].joins_next && i + 1 < count ? 2 : 1});
   return groups;
 }
 
@@ -45,17 +48,20 @@ struct RankInbox {
   std::vector<Channel> channels{};
 
   Channel& from(std::int64_t rank) {
-    const auto found = std::find_if(channels.begin(), channels.end(), [&](const Channel& channel) { return channel.from == rank; });
+    const auto found = std::find_if(channels.begin(), channels.end(),
+                                    [&](const Channel& channel) { return channel.from == rank; });
     if (found != channels.end()) return *found;
     channels.push_back({rank, {}});
     return channels.back();
   }
 };
 
-void collect_receives(const Schedule& schedule, std::int64_t rank, const std::vector<ScheduleStep>& steps, std::vector<RankInbox>& inboxes) {
+void collect_receives(const Schedule& schedule, std::int64_t rank,
+                      const std::vector<ScheduleStep>& steps, std::vector<RankInbox>& inboxes) {
   for (const ScheduleStep& step : steps) {
     const std::optional<ScheduleStep> send = send_of(step);
-    const std::optional<MessageEndpoint> end = send ? matching_end(schedule, rank, *send) : std::nullopt;
+    const std::optional<MessageEndpoint> end =
+        send ? matching_end(schedule, rank, *send) : std::nullopt;
     if (end) inboxes[end->rank].from(rank).receives.push_back(end->step);
   }
 }
@@ -63,11 +69,15 @@ void collect_receives(const Schedule& schedule, std::int64_t rank, const std::ve
 /// Of every step with an input, by kind, chunk and microbatch: its group.
 class GroupOfReceive {
  public:
-  GroupOfReceive(const Schedule& schedule, const std::vector<ScheduleStep>& steps, const std::vector<StepGroup>& groups)
-      : schedule_(schedule), groups_(2 * schedule.num_chunks * schedule.num_microbatches, static_cast<std::int64_t>(groups.size()) - 1) {
+  GroupOfReceive(const Schedule& schedule, const std::vector<ScheduleStep>& steps,
+                 const std::vector<StepGroup>& groups)
+      : schedule_(schedule),
+        groups_(2 * schedule.num_chunks * schedule.num_microbatches,
+                static_cast<std::int64_t>(groups.size()) - 1) {
     for (std::size_t u = 0; u < groups.size(); ++u) {
       for (std::int64_t i = groups[u].first; i < groups[u].first + groups[u].count; ++i) {
-        if (const std::optional<ScheduleStep> receive = receive_of(steps[i])) groups_[key(*receive)] = static_cast<std::int64_t>(u);
+        if (const std::optional<ScheduleStep> receive = receive_of(steps[i]))
+          groups_[key(*receive)] = static_cast<std::int64_t>(u);
       }
     }
   }
@@ -87,19 +97,22 @@ void place_receives(Channel& channel, const GroupOfReceive& group_of, bool ahead
   channel.groups.resize(channel.receives.size());
   std::int64_t latest = -1;
   for (std::size_t i = channel.receives.size(); i-- > 0;) {
-    const std::int64_t wanted = std::max<std::int64_t>(0, group_of(channel.receives[i]) - (ahead ? 1 : 0));
+    const std::int64_t wanted =
+        std::max<std::int64_t>(0, group_of(channel.receives[i]) - (ahead ? 1 : 0));
     latest = latest < 0 ? wanted : std::min(latest, wanted);
     channel.groups[i] = latest;
   }
 }
 
-std::vector<ScheduleStep> merge(const Schedule& schedule, std::int64_t rank, const std::vector<ScheduleStep>& steps, const std::vector<StepGroup>& groups,
-                                RankInbox& inbox) {
+std::vector<ScheduleStep> merge(const Schedule& schedule, std::int64_t rank,
+                                const std::vector<ScheduleStep>& steps,
+                                const std::vector<StepGroup>& groups, RankInbox& inbox) {
   std::vector<ScheduleStep> merged;
   merged.reserve(3 * steps.size());
   for (std::size_t u = 0; u < groups.size(); ++u) {
     for (Channel& channel : inbox.channels) {
-      while (channel.next < channel.groups.size() && channel.groups[channel.next] <= static_cast<std::int64_t>(u)) {
+      while (channel.next < channel.groups.size() &&
+             channel.groups[channel.next] <= static_cast<std::int64_t>(u)) {
         merged.push_back(channel.receives[channel.next++]);
       }
     }

@@ -1,5 +1,6 @@
-// GPipe (1811.06965), 1F1B (PipeDream-flush, 2006.09503), interleaved 1F1B (2104.04473) and combined 1F1B: some forwards ahead, then forward and
-// backward in turn, then the backwards that are left.
+// GPipe (1811.06965), 1F1B (PipeDream-flush, 2006.09503), interleaved 1F1B (2104.04473) and
+// combined 1F1B: some forwards ahead, then forward and backward in turn, then the backwards that
+// are left.
 #include <algorithm>
 
 #include "megatron/schedules/rank_steps.h"
@@ -13,7 +14,8 @@ std::vector<std::int64_t> chunks_in_groups(const GeneratorArgs& args) {
   chunks.reserve(args.num_microbatches * args.num_chunks);
   for (std::int64_t begin = 0; begin < args.num_microbatches; begin += args.microbatch_group) {
     const std::int64_t size = std::min(args.microbatch_group, args.num_microbatches - begin);
-    for (std::int64_t chunk = 0; chunk < args.num_chunks; ++chunk) chunks.insert(chunks.end(), size, chunk);
+    for (std::int64_t chunk = 0; chunk < args.num_chunks; ++chunk)
+      chunks.insert(chunks.end(), size, chunk);
   }
   return chunks;
 }
@@ -38,20 +40,29 @@ void alternate(const GeneratorArgs& args, std::int64_t num_ahead, Pairs pairs, R
   }
 }
 
-/// Megatron's: the last rank's first backward comes once a whole group has passed all chunks but the last; each rank before it is two forwards ahead.
+/// Megatron's: the last rank's first backward comes once a whole group has passed all chunks but
+/// the last; each rank before it is two forwards ahead.
 std::int64_t interleaved_ahead(const GeneratorArgs& args) {
   return 2 * (args.num_ranks - args.rank - 1) + (args.num_chunks - 1) * args.microbatch_group;
 }
 
 }  // namespace
 
-void gpipe(const GeneratorArgs& args, RankSteps& steps) { alternate(args, args.num_microbatches, Pairs::apart, steps); }
+void gpipe(const GeneratorArgs& args, RankSteps& steps) {
+  alternate(args, args.num_microbatches, Pairs::apart, steps);
+}
 
-void one_f_one_b(const GeneratorArgs& args, RankSteps& steps) { alternate(args, args.num_ranks - args.rank - 1, Pairs::apart, steps); }
+void one_f_one_b(const GeneratorArgs& args, RankSteps& steps) {
+  alternate(args, args.num_ranks - args.rank - 1, Pairs::apart, steps);
+}
 
-void interleaved(const GeneratorArgs& args, RankSteps& steps) { alternate(args, interleaved_ahead(args), Pairs::apart, steps); }
+void interleaved(const GeneratorArgs& args, RankSteps& steps) {
+  alternate(args, interleaved_ahead(args), Pairs::apart, steps);
+}
 
-void combined_1f1b(const GeneratorArgs& args, RankSteps& steps) { alternate(args, interleaved_ahead(args) + 1, Pairs::joined, steps); }
+void combined_1f1b(const GeneratorArgs& args, RankSteps& steps) {
+  alternate(args, interleaved_ahead(args) + 1, Pairs::joined, steps);
+}
 
 void forward_in_groups(const GeneratorArgs& args, RankSteps& steps) {
   for (const std::int64_t chunk : chunks_in_groups(args)) steps.forward(chunk);

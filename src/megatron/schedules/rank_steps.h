@@ -9,11 +9,13 @@
 
 namespace megatron {
 
-/// Each call takes the next microbatch of its chunk. Microbatches from `num_microbatches` on are left out: a schedule that only works for more of
-/// them is written for more, and stays free of deadlocks without those that do not exist.
+/// Each call takes the next microbatch of its chunk. Microbatches from `num_microbatches` on are
+/// left out: a schedule that only works for more of them is written for more, and stays free of
+/// deadlocks without those that do not exist.
 class RankSteps {
  public:
-  RankSteps(std::int64_t num_chunks, std::int64_t num_microbatches) : next_(num_chunks), num_microbatches_(num_microbatches) {}
+  RankSteps(std::int64_t num_chunks, std::int64_t num_microbatches)
+      : next_(num_chunks), num_microbatches_(num_microbatches) {}
 
   void forward(std::int64_t chunk);
   void backward(std::int64_t chunk);

@@ -39,20 +39,31 @@ const char* description_of(StepKind kind) {
   }
 }
 
-std::int64_t stage_of(ChunkOrder order, std::int64_t num_ranks, std::int64_t rank, std::int64_t chunk) {
+std::int64_t stage_of(ChunkOrder order, std::int64_t num_ranks, std::int64_t rank,
+                      std::int64_t chunk) {
   const bool goes_up = order == ChunkOrder::v && chunk % 2 == 1;
   return chunk * num_ranks + (goes_up ? num_ranks - 1 - rank : rank);
 }
 
-std::int64_t chunk_of(ChunkOrder /*order*/, std::int64_t num_ranks, std::int64_t stage) { return stage / num_ranks; }
+std::int64_t chunk_of(ChunkOrder /*order*/, std::int64_t num_ranks, std::int64_t stage) {
+  return stage / num_ranks;
+}
 
 std::int64_t rank_of(ChunkOrder order, std::int64_t num_ranks, std::int64_t stage) {
   const std::int64_t place = stage % num_ranks;
-  return order == ChunkOrder::v && chunk_of(order, num_ranks, stage) % 2 == 1 ? num_ranks - 1 - place : place;
+  return order == ChunkOrder::v && chunk_of(order, num_ranks, stage) % 2 == 1
+             ? num_ranks - 1 - place
+             : place;
 }
 
-std::int64_t Schedule::stage_of(std::int64_t rank, std::int64_t chunk) const { return megatron::stage_of(order, num_ranks, rank, chunk); }
-std::int64_t Schedule::rank_of(std::int64_t stage) const { return megatron::rank_of(order, num_ranks, stage); }
-std::int64_t Schedule::chunk_of(std::int64_t stage) const { return megatron::chunk_of(order, num_ranks, stage); }
+std::int64_t Schedule::stage_of(std::int64_t rank, std::int64_t chunk) const {
+  return megatron::stage_of(order, num_ranks, rank, chunk);
+}
+std::int64_t Schedule::rank_of(std::int64_t stage) const {
+  return megatron::rank_of(order, num_ranks, stage);
+}
+std::int64_t Schedule::chunk_of(std::int64_t stage) const {
+  return megatron::chunk_of(order, num_ranks, stage);
+}
 
 }  // namespace megatron

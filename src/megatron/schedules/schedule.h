@@ -1,5 +1,6 @@
-// A pipeline schedule is data: for every rank the list of its steps. Pure functions make it (make_schedule.h, search.h); one validator, one
-// simulator, one drawing and one interpreter serve them all.
+// A pipeline schedule is data: for every rank the list of its steps. Pure functions make it
+// (make_schedule.h, search.h); one validator, one simulator, one drawing and one interpreter serve
+// them all.
 //
 // The model is cut into p·v stages, of which each of the p ranks holds v, its chunks.
 #pragma once
@@ -27,11 +28,13 @@ const char* name_of(StepKind kind);
 const char* description_of(StepKind kind);
 inline bool is_message(StepKind kind) { return kind >= StepKind::send_forward; }
 
-/// `chunk` and `microbatch` are those of the forward or backward that computes, or whose input or output travels; both count from 0.
+/// `chunk` and `microbatch` are those of the forward or backward that computes, or whose input or
+/// output travels; both count from 0.
 struct ScheduleStep {
   StepKind kind = StepKind::forward;
   std::int32_t microbatch = 0, chunk = 0;
-  bool joins_next = false;  ///< a forward that runs interleaved with the backward behind it (combined 1F1B)
+  bool joins_next =
+      false;  ///< a forward that runs interleaved with the backward behind it (combined 1F1B)
   bool operator==(const ScheduleStep&) const = default;
 };
 
@@ -54,7 +57,8 @@ struct Schedule {
 };
 
 /// The arithmetic of Schedule::stage_of and its inverses, for those who have no schedule yet.
-std::int64_t stage_of(ChunkOrder order, std::int64_t num_ranks, std::int64_t rank, std::int64_t chunk);
+std::int64_t stage_of(ChunkOrder order, std::int64_t num_ranks, std::int64_t rank,
+                      std::int64_t chunk);
 std::int64_t rank_of(ChunkOrder order, std::int64_t num_ranks, std::int64_t stage);
 std::int64_t chunk_of(ChunkOrder order, std::int64_t num_ranks, std::int64_t stage);
 

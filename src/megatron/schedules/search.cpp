@@ -22,14 +22,18 @@ void measure(ScheduleCandidate& candidate) {
   const Simulation run = simulate(candidate.schedule, candidate.costs);
   candidate.makespan_s = run.makespan_s;
   candidate.total_bubble = run.total_bubble();
-  candidate.peak_activation = *std::max_element(run.peak_activation.begin(), run.peak_activation.end());
+  candidate.peak_activation =
+      *std::max_element(run.peak_activation.begin(), run.peak_activation.end());
 }
 
 /// Faster; or as fast and content with less; or the same and a known schedule.
 bool is_better(const ScheduleCandidate& a, const ScheduleCandidate& b) {
   const auto is_less = [](double x, double y) { return x < y * (1 - kSlack); };
-  if (is_less(a.makespan_s, b.makespan_s) || is_less(b.makespan_s, a.makespan_s)) return a.makespan_s < b.makespan_s;
-  if (is_less(a.peak_activation, b.peak_activation) || is_less(b.peak_activation, a.peak_activation)) return a.peak_activation < b.peak_activation;
+  if (is_less(a.makespan_s, b.makespan_s) || is_less(b.makespan_s, a.makespan_s))
+    return a.makespan_s < b.makespan_s;
+  if (is_less(a.peak_activation, b.peak_activation) ||
+      is_less(b.peak_activation, a.peak_activation))
+    return a.peak_activation < b.peak_activation;
   return a.schedule.name != kAutoName && b.schedule.name == kAutoName;
 }
 
@@ -39,7 +43,8 @@ bool suits(const std::string& name, const SearchLayout& layout) {
   return chunks > 0 ? chunks == layout.num_chunks : layout.num_chunks > 1 || name != "interleaved";
 }
 
-ScheduleCandidate fixed_candidate(const SearchRequest& request, const SearchLayout& layout, const std::string& name) {
+ScheduleCandidate fixed_candidate(const SearchRequest& request, const SearchLayout& layout,
+                                  const std::string& name) {
   ScheduleCandidate candidate;
   candidate.costs = layout.costs;
   const ScheduleRequest wanted{.name = name,
@@ -51,25 +56,35 @@ ScheduleCandidate fixed_candidate(const SearchRequest& request, const SearchLayo
     candidate.schedule = make_schedule(wanted);
     measure(candidate);
   } catch (const UserError& error) {
-    candidate.schedule = {.name = name, .num_ranks = request.num_ranks, .num_chunks = layout.num_chunks, .order = layout.order, .ranks = {}};
-    candidate.problem = error.parts().what + (error.parts().got.empty() ? "" : ": got " + error.parts().got);
+    candidate.schedule = {.name = name,
+                          .num_ranks = request.num_ranks,
+                          .num_chunks = layout.num_chunks,
+                          .order = layout.order,
+                          .ranks = {}};
+    candidate.problem =
+        error.parts().what + (error.parts().got.empty() ? "" : ": got " + error.parts().got);
   }
   return candidate;
 }
 
 class ScheduleSearch {
  public:
-  explicit ScheduleSearch(const SearchRequest& request) : request_(request), best_of_(request.layouts.size()) {}
+  explicit ScheduleSearch(const SearchRequest& request)
+      : request_(request), best_of_(request.layouts.size()) {}
 
   ScheduleCandidate run() {
     for (ScheduleCandidate& candidate : fixed_candidates(request_)) {
-      const auto layout = std::find_if(request_.layouts.begin(), request_.layouts.end(), [&](const SearchLayout& it) {
-        return it.num_chunks == candidate.schedule.num_chunks && it.order == candidate.schedule.order;
-      });
+      const auto layout = std::find_if(request_.layouts.begin(), request_.layouts.end(),
+                                       [&](const SearchLayout& it) {
+                                         return it.num_chunks == candidate.schedule.num_chunks &&
+                                                it.order == candidate.schedule.order;
+                                       });
       spend(candidate.schedule, 1);
-      if (candidate.problem.empty() && fits(candidate)) keep(static_cast<std::size_t>(layout - request_.layouts.begin()), std::move(candidate));
+      if (candidate.problem.empty() && fits(candidate))
+        keep(static_cast<std::size_t>(layout - request_.layouts.begin()), std::move(candidate));
     }
-    for (std::size_t layout = 0; layout < request_.layouts.size(); ++layout) tune_list_schedules(layout);
+    for (std::size_t layout = 0; layout < request_.layouts.size(); ++layout)
+      tune_list_schedules(layout);
     improve();
     ScheduleCandidate& best = *best_of_[best_layout()];
     if (best.schedule.name == kAutoName) {
@@ -81,7 +96,8 @@ class ScheduleSearch {
 
  private:
   bool fits(const ScheduleCandidate& candidate) const {
-    return request_.activation_limit <= 0 || candidate.peak_activation <= request_.activation_limit * (1 + kSlack);
+    return request_.activation_limit <= 0 ||
+           candidate.peak_activation <= request_.activation_limit * (1 + kSlack);
   }
 
   bool keep(std::size_t layout, ScheduleCandidate candidate) {
@@ -92,13 +108,16 @@ class ScheduleSearch {
   }
 
   void spend(const Schedule& schedule, std::int64_t times) {
-    for (const auto& steps : schedule.ranks) spent_ += times * static_cast<std::int64_t>(steps.size());
+    for (const auto& steps : schedule.ranks)
+      spent_ += times * static_cast<std::int64_t>(steps.size());
   }
 
-  /// One option after the other is set to what serves best, twice over, until a third of the effort is spent by the last layout.
+  /// One option after the other is set to what serves best, twice over, until a third of the effort
+  /// is spent by the last layout.
   void tune_list_schedules(std::size_t layout) {
     const auto layouts = static_cast<std::int64_t>(request_.layouts.size());
-    const std::int64_t share = request_.effort / 3 * (static_cast<std::int64_t>(layout) + 1) / layouts;
+    const std::int64_t share =
+        request_.effort / 3 * (static_cast<std::int64_t>(layout) + 1) / layouts;
     const auto ranks = static_cast<double>(request_.num_ranks);
     ListScheduleOptions options{.activation_limit = request_.activation_limit};
     std::optional<ScheduleCandidate> found;
@@ -117,8 +136,11 @@ class ScheduleSearch {
       }
     };
     attempt(options);
-    for (const bool reserves : {false, true}) {  // the least memory: one microbatch at a time, of a backward in one
-      ListScheduleOptions smallest{.activation_limit = request_.activation_limit, .is_split = false, .reserves_all_chunks = reserves};
+    for (const bool reserves :
+         {false, true}) {  // the least memory: one microbatch at a time, of a backward in one
+      ListScheduleOptions smallest{.activation_limit = request_.activation_limit,
+                                   .is_split = false,
+                                   .reserves_all_chunks = reserves};
       attempt(smallest);
     }
     for (int round = 0; round < 2; ++round) {
@@ -133,11 +155,13 @@ class ScheduleSearch {
     if (found) keep(layout, *std::move(found));
   }
 
-  /// Microbatches that enter at the right pace keep within a limit by themselves, better than ranks that stop for it.
+  /// Microbatches that enter at the right pace keep within a limit by themselves, better than ranks
+  /// that stop for it.
   template <class Attempt>
   void vary_injection_interval(const ListScheduleOptions& options, const Attempt& attempt) {
     for (const double limit : {request_.activation_limit, 1.25 * request_.activation_limit, 0.0}) {
-      for (const double injection_interval : {0.0, 0.25, 0.5, 0.67, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.4}) {
+      for (const double injection_interval :
+           {0.0, 0.25, 0.5, 0.67, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.4}) {
         ListScheduleOptions changed = options;
         changed.activation_limit = limit;
         changed.injection_interval = injection_interval;
@@ -167,9 +191,11 @@ class ScheduleSearch {
 
   std::optional<ScheduleCandidate> list(std::size_t layout, const ListScheduleOptions& options) {
     std::optional<Schedule> schedule = list_schedule(request_, request_.layouts[layout], options);
-    spent_ += kListCost * request_.num_ranks * request_.layouts[layout].num_chunks * request_.num_microbatches * (options.is_split ? 3 : 2);
+    spent_ += kListCost * request_.num_ranks * request_.layouts[layout].num_chunks *
+              request_.num_microbatches * (options.is_split ? 3 : 2);
     if (!schedule) return std::nullopt;
-    ScheduleCandidate candidate{.schedule = *std::move(schedule), .costs = request_.layouts[layout].costs};
+    ScheduleCandidate candidate{.schedule = *std::move(schedule),
+                                .costs = request_.layouts[layout].costs};
     measure(candidate);
     return fits(candidate) ? std::optional(std::move(candidate)) : std::nullopt;
   }
@@ -183,10 +209,14 @@ class ScheduleSearch {
       std::int64_t steps = 1;
       for (const auto& rank : from.schedule.ranks) steps += static_cast<std::int64_t>(rank.size());
       const auto others = static_cast<std::int64_t>(best_of_.size()) - 1;
-      const std::int64_t left = std::max<std::int64_t>(request_.effort - spent_, 0), share = others == 0  ? left
-                                                                                             : i == first ? left / 2
-                                                                                                          : left / 2 / others;
-      ScheduleCandidate candidate{.schedule = improve_schedule(from.schedule, from.costs, request_.activation_limit, share / steps), .costs = from.costs};
+      const std::int64_t left = std::max<std::int64_t>(request_.effort - spent_, 0),
+                         share = others == 0  ? left
+                                 : i == first ? left / 2
+                                              : left / 2 / others;
+      ScheduleCandidate candidate{
+          .schedule =
+              improve_schedule(from.schedule, from.costs, request_.activation_limit, share / steps),
+          .costs = from.costs};
       candidate.schedule.name = kAutoName;
       measure(candidate);
       keep(i, std::move(candidate));
@@ -198,7 +228,8 @@ class ScheduleSearch {
     for (std::size_t i = 0; i < best_of_.size(); ++i) {
       if (best_of_[i] && (!best || is_better(*best_of_[i], *best_of_[*best]))) best = i;
     }
-    MEGATRON_CHECK(best, "no schedule was found within an activation limit of ", request_.activation_limit);
+    MEGATRON_CHECK(best, "no schedule was found within an activation limit of ",
+                   request_.activation_limit);
     return *best;
   }
 
@@ -207,7 +238,8 @@ class ScheduleSearch {
   std::int64_t spent_ = 0;
 };
 
-/// With one microbatch at a time a rank keeps what it has in all its chunks: no schedule keeps less.
+/// With one microbatch at a time a rank keeps what it has in all its chunks: no schedule keeps
+/// less.
 double smallest_limit(const SearchRequest& request) {
   double smallest = 0;
   for (const SearchLayout& layout : request.layouts) {
@@ -215,7 +247,10 @@ double smallest_limit(const SearchRequest& request) {
     for (std::int64_t rank = 0; rank < request.num_ranks; ++rank) {
       double kept = 0;
       for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk)
-        kept += layout.costs.stages[static_cast<std::size_t>(stage_of(layout.order, request.num_ranks, rank, chunk))].activation;
+        kept += layout.costs
+                    .stages[static_cast<std::size_t>(
+                        stage_of(layout.order, request.num_ranks, rank, chunk))]
+                    .activation;
       largest = std::max(largest, kept);
     }
     smallest = &layout == &request.layouts.front() ? largest : std::min(smallest, largest);
@@ -239,7 +274,8 @@ ScheduleCandidate search_schedule(const SearchRequest& request) {
   MEGATRON_CHECK(!request.layouts.empty(), "a search needs a layout");
   const double smallest = smallest_limit(request);
   if (request.activation_limit > 0 && request.activation_limit < smallest * (1 - kSlack))
-    throw UserError({"--pipeline-activation-limit is too small for every schedule", format("got %g", request.activation_limit),
+    throw UserError({"--pipeline-activation-limit is too small for every schedule",
+                     format("got %g", request.activation_limit),
                      format("the smallest limit that would do is %g", smallest)});
   ScheduleCandidate best = ScheduleSearch(request).run();
   const auto problem = validate_schedule(with_messages(best.schedule));

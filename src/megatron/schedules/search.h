@@ -1,4 +1,5 @@
-// --pipeline-schedule auto: looks for the schedule with the smallest makespan under the times that stages really take.
+// --pipeline-schedule auto: looks for the schedule with the smallest makespan under the times that
+// stages really take.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,8 @@ struct SearchRequest {
   std::vector<SearchLayout> layouts;  ///< at least one
   double activation_limit = 0;        ///< of every rank, in the unit of StageCost; 0: none
   std::int64_t microbatch_group = 0;  ///< of interleaved, as in ScheduleRequest
-  std::int64_t effort = 60'000'000;   ///< steps that are simulated in all: the bound of the time it takes
+  std::int64_t effort =
+      60'000'000;  ///< steps that are simulated in all: the bound of the time it takes
 };
 
 /// A fixed schedule under the costs of a layout; `problem` says why there is none.
@@ -35,8 +37,9 @@ struct ScheduleCandidate {
 /// Every known schedule in every layout that suits it.
 std::vector<ScheduleCandidate> fixed_candidates(const SearchRequest& request);
 
-/// The best schedule found, at least as good as every fixed one within the limit: the steps that compute, without messages; num_chunks and order say
-/// in which layout. The same request gives the same schedule. UserError when none fits the limit, naming the smallest that would do.
+/// The best schedule found, at least as good as every fixed one within the limit: the steps that
+/// compute, without messages; num_chunks and order say in which layout. The same request gives the
+/// same schedule. UserError when none fits the limit, naming the smallest that would do.
 ScheduleCandidate search_schedule(const SearchRequest& request);
 
 }  // namespace megatron

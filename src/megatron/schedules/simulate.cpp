@@ -1,4 +1,5 @@
-// Ranks advance as far as they can; the end of a step wakes the rank that waits for it. Each step is looked at a bounded number of times.
+// Ranks advance as far as they can; the end of a step wakes the rank that waits for it. Each step
+// is looked at a bounded number of times.
 #include "megatron/schedules/simulate.h"
 
 #include <algorithm>
@@ -10,7 +11,9 @@ namespace {
 
 constexpr double kNotYet = -1;
 
-bool is_backward(StepKind kind) { return kind == StepKind::backward || kind == StepKind::backward_input; }
+bool is_backward(StepKind kind) {
+  return kind == StepKind::backward || kind == StepKind::backward_input;
+}
 
 class Simulator {
  public:
@@ -21,7 +24,8 @@ class Simulator {
         backward_ends_(forward_ends_),
         next_(schedule.ranks.size(), 0),
         now_(schedule.ranks.size(), 0) {
-    MEGATRON_CHECK(costs.stages.size() == count(schedule.num_stages()), costs.stages.size(), " costs for ", schedule.num_stages(), " stages");
+    MEGATRON_CHECK(costs.stages.size() == count(schedule.num_stages()), costs.stages.size(),
+                   " costs for ", schedule.num_stages(), " stages");
     result_.busy_s.assign(schedule.ranks.size(), 0);
     result_.first_s.assign(schedule.ranks.size(), kNotYet);
     result_.last_s.assign(schedule.ranks.size(), 0);
@@ -50,7 +54,9 @@ class Simulator {
   std::size_t stage_of(std::size_t rank, const ScheduleStep& step) const {
     return count(schedule_.stage_of(static_cast<std::int64_t>(rank), step.chunk));
   }
-  std::size_t rank_of(std::size_t stage) const { return count(schedule_.rank_of(static_cast<std::int64_t>(stage))); }
+  std::size_t rank_of(std::size_t stage) const {
+    return count(schedule_.rank_of(static_cast<std::int64_t>(stage)));
+  }
   double& end_of(std::vector<double>& ends, std::size_t stage, const ScheduleStep& step) const {
     return ends[stage * count(schedule_.num_microbatches) + count(step.microbatch)];
   }
@@ -76,12 +82,15 @@ class Simulator {
     const double joined_ready = last == at ? ready : input_of(rank, steps[last]);
     if (ready == kNotYet || joined_ready == kNotYet) return false;
     const double begin = std::max({now_[rank], ready, joined_ready});
-    const double duration = last == at ? time_of(rank, steps[at]) : costs_.joined * (time_of(rank, steps[at]) + time_of(rank, steps[last]));
+    const double duration =
+        last == at ? time_of(rank, steps[at])
+                   : costs_.joined * (time_of(rank, steps[at]) + time_of(rank, steps[last]));
     now_[rank] = begin + duration;
     result_.busy_s[rank] += duration;
     result_.last_s[rank] = now_[rank];
     if (result_.first_s[rank] == kNotYet) result_.first_s[rank] = begin;
-    for (std::size_t i = at; i <= last; ++i) result_.spans[rank][i] = {is_message(steps[i].kind) ? now_[rank] : begin, now_[rank]};
+    for (std::size_t i = at; i <= last; ++i)
+      result_.spans[rank][i] = {is_message(steps[i].kind) ? now_[rank] : begin, now_[rank]};
     next_[rank] = last + 1;
     finish(rank, steps[at]);
     if (last != at) finish(rank, steps[last]);
@@ -111,14 +120,16 @@ class Simulator {
   /// When what the step needs from the stage beside it is there.
   double input_of(std::size_t rank, const ScheduleStep& step) {
     const std::size_t stage = stage_of(rank, step);
-    if (step.kind == StepKind::forward) return stage == 0 ? 0 : arrival(forward_ends_, stage - 1, rank, step);
+    if (step.kind == StepKind::forward)
+      return stage == 0 ? 0 : arrival(forward_ends_, stage - 1, rank, step);
     if (!is_backward(step.kind)) return end_of(backward_ends_, stage, step);
     const double own = end_of(forward_ends_, stage, step);
     if (own == kNotYet || stage + 1 == costs_.stages.size()) return own;
     return arrival(backward_ends_, stage + 1, rank, step);
   }
 
-  double arrival(std::vector<double>& ends, std::size_t from_stage, std::size_t rank, const ScheduleStep& step) const {
+  double arrival(std::vector<double>& ends, std::size_t from_stage, std::size_t rank,
+                 const ScheduleStep& step) const {
     const double end = end_of(ends, from_stage, step);
     return end == kNotYet || rank_of(from_stage) == rank ? end : end + costs_.message_s;
   }
@@ -138,17 +149,20 @@ class Simulator {
     if (rank != running) woken_.push_back(rank);
   }
 
-  /// What a rank holds changes only with its own steps, so their order alone says it. Without a backward pass nothing is kept.
+  /// What a rank holds changes only with its own steps, so their order alone says it. Without a
+  /// backward pass nothing is kept.
   double peak_activation(std::size_t rank) const {
     const auto& steps = schedule_.ranks[rank];
-    const bool keeps = std::any_of(steps.begin(), steps.end(), [](const ScheduleStep& step) { return is_backward(step.kind); });
+    const bool keeps = std::any_of(steps.begin(), steps.end(),
+                                   [](const ScheduleStep& step) { return is_backward(step.kind); });
     double held = 0, peak = 0;
     for (const ScheduleStep& step : steps) {
       if (is_message(step.kind)) continue;
       const StageCost& cost = costs_.stages[stage_of(rank, step)];
       if (step.kind == StepKind::forward) held += cost.activation;
       peak = std::max(peak, held);
-      if (step.kind == StepKind::backward || (step.kind == StepKind::forward && !keeps)) held -= cost.activation;
+      if (step.kind == StepKind::backward || (step.kind == StepKind::forward && !keeps))
+        held -= cost.activation;
       if (step.kind == StepKind::backward_input) held -= cost.activation - cost.weight_gradient;
       if (step.kind == StepKind::backward_weight) held -= cost.weight_gradient;
       peak = std::max(peak, held);
@@ -160,7 +174,7 @@ class Simulator {
   const CostModel& costs_;
   std::vector<double> forward_ends_, backward_ends_;  ///< [stage, microbatch]
   std::vector<std::size_t> next_;                     ///< of each rank, the step it is at
-  std::vector<double> now_;                           ///< of each rank, the end of its last computing step
+  std::vector<double> now_;  ///< of each rank, the end of its last computing step
   std::vector<std::size_t> woken_;
   Simulation result_;
 };
@@ -168,7 +182,8 @@ class Simulator {
 }  // namespace
 
 CostModel uniform_costs(const Schedule& schedule, const StageCost& stage, double message_s) {
-  return {.stages = std::vector<StageCost>(static_cast<std::size_t>(schedule.num_stages()), stage), .message_s = message_s};
+  return {.stages = std::vector<StageCost>(static_cast<std::size_t>(schedule.num_stages()), stage),
+          .message_s = message_s};
 }
 
 double PipelineTimes::bubble(std::int64_t rank) const {
@@ -182,7 +197,9 @@ double PipelineTimes::total_bubble() const {
   return length > 0 ? 1 - busy / length : 0;
 }
 
-std::optional<Simulation> try_simulate(const Schedule& schedule, const CostModel& costs) { return Simulator(schedule, costs).run(); }
+std::optional<Simulation> try_simulate(const Schedule& schedule, const CostModel& costs) {
+  return Simulator(schedule, costs).run();
+}
 
 Simulation simulate(const Schedule& schedule, const CostModel& costs) {
   std::optional<Simulation> run = try_simulate(schedule, costs);

@@ -10,20 +10,24 @@ using RankTimes = std::vector<TimedStep>;
 
 RankTimes computing(const RankTimes& steps) {
   RankTimes kept;
-  std::ranges::copy_if(steps, std::back_inserter(kept), [](const TimedStep& timed) { return !is_message(timed.step.kind); });
+  std::ranges::copy_if(steps, std::back_inserter(kept),
+                       [](const TimedStep& timed) { return !is_message(timed.step.kind); });
   std::ranges::stable_sort(kept, {}, [](const TimedStep& timed) { return timed.span.begin_s; });
   return kept;
 }
 
 double weight_of(StepKind kind) { return kind == StepKind::backward ? 2 : 1; }
 
-/// How long each of a rank's stretches computed. What two of them overlap is divided between them: together they are as long as the rank was busy.
+/// How long each of a rank's stretches computed. What two of them overlap is divided between them:
+/// together they are as long as the rank was busy.
 std::vector<double> shares(const RankTimes& steps) {
   std::vector<double> seconds;
   for (const TimedStep& timed : steps) seconds.push_back(timed.span.end_s - timed.span.begin_s);
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    for (std::size_t j = i + 1; j < steps.size() && steps[j].span.begin_s < steps[i].span.end_s; ++j) {
-      const double both = std::min(steps[i].span.end_s, steps[j].span.end_s) - steps[j].span.begin_s;
+    for (std::size_t j = i + 1; j < steps.size() && steps[j].span.begin_s < steps[i].span.end_s;
+         ++j) {
+      const double both =
+          std::min(steps[i].span.end_s, steps[j].span.end_s) - steps[j].span.begin_s;
       const double first = weight_of(steps[i].step.kind), second = weight_of(steps[j].step.kind);
       seconds[i] -= both * second / (first + second);
       seconds[j] -= both * first / (first + second);
@@ -52,7 +56,9 @@ StageCost cost_of(const KindSeconds& seconds, double num_microbatches) {
   const double split = seconds.backward_input + seconds.backward_weight;
   const double backward = (seconds.backward + split) / num_microbatches;
   const double part = split > 0 ? seconds.backward_input / split : 1;
-  return {.forward_s = seconds.forward / num_microbatches, .backward_input_s = backward * part, .backward_weight_s = backward * (1 - part)};
+  return {.forward_s = seconds.forward / num_microbatches,
+          .backward_input_s = backward * part,
+          .backward_weight_s = backward * (1 - part)};
 }
 
 }  // namespace
@@ -93,12 +99,14 @@ CostModel mean_costs(const Schedule& schedule, const StepTimes& ranks) {
     const RankTimes steps = computing(ranks[rank]);
     const std::vector<double> seconds = shares(steps);
     for (std::size_t i = 0; i < steps.size(); ++i) {
-      const auto stage = static_cast<std::size_t>(schedule.stage_of(static_cast<std::int64_t>(rank), steps[i].step.chunk));
+      const auto stage = static_cast<std::size_t>(
+          schedule.stage_of(static_cast<std::int64_t>(rank), steps[i].step.chunk));
       add(steps[i].step.kind, seconds[i], stages[stage]);
     }
   }
   CostModel costs;
-  for (const KindSeconds& stage : stages) costs.stages.push_back(cost_of(stage, static_cast<double>(schedule.num_microbatches)));
+  for (const KindSeconds& stage : stages)
+    costs.stages.push_back(cost_of(stage, static_cast<double>(schedule.num_microbatches)));
   return costs;
 }
 

@@ -8,8 +8,8 @@
 
 namespace megatron {
 
-/// A stretch of a step that computes, or the wait for a receive; a send takes no time. Joined steps overlap: both count with a part of it, a backward
-/// with twice that of a forward.
+/// A stretch of a step that computes, or the wait for a receive; a send takes no time. Joined steps
+/// overlap: both count with a part of it, a backward with twice that of a forward.
 struct TimedStep {
   ScheduleStep step;
   StepSpan span;                        ///< any clock that all ranks share
@@ -26,8 +26,9 @@ struct KindSeconds {
 };
 KindSeconds seconds_by_kind(const std::vector<TimedStep>& rank);
 
-/// What each step took on average, stage by stage: with these costs every rank is as busy in a simulation as it was. Where a stage never computes W
-/// on its own, all of its backward is input gradients. The times are those of one whole pass.
+/// What each step took on average, stage by stage: with these costs every rank is as busy in a
+/// simulation as it was. Where a stage never computes W on its own, all of its backward is input
+/// gradients. The times are those of one whole pass.
 CostModel mean_costs(const Schedule& schedule, const StepTimes& ranks);
 
 }  // namespace megatron

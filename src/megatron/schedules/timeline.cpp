@@ -12,22 +12,28 @@ std::int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
 TraceSpan span_of(const Schedule& schedule, std::int64_t rank, const TimedStep& timed) {
   const ScheduleStep& step = timed.step;
   const std::int64_t begin_ns = nanoseconds(timed.span.begin_s);
-  TraceSpan span{
-      .name = label_of(schedule, step),
-      .category = description_of(step.kind),
-      .begin_ns = begin_ns,
-      .duration_ns = nanoseconds(timed.span.end_s) - begin_ns,
-      .args = {{"microbatch", std::int64_t{step.microbatch}}, {"chunk", std::int64_t{step.chunk}}, {"stage", schedule.stage_of(rank, step.chunk)}}};
-  if (timed.posted_s) span.args.emplace_back("posted_us_before", (timed.span.begin_s - *timed.posted_s) * 1e6);
+  TraceSpan span{.name = label_of(schedule, step),
+                 .category = description_of(step.kind),
+                 .begin_ns = begin_ns,
+                 .duration_ns = nanoseconds(timed.span.end_s) - begin_ns,
+                 .args = {{"microbatch", std::int64_t{step.microbatch}},
+                          {"chunk", std::int64_t{step.chunk}},
+                          {"stage", schedule.stage_of(rank, step.chunk)}}};
+  if (timed.posted_s)
+    span.args.emplace_back("posted_us_before", (timed.span.begin_s - *timed.posted_s) * 1e6);
   return span;
 }
 
 /// Puts the span on the first track that is free by then.
 void add_message(std::vector<TraceTrack>& tracks, std::int64_t rank, TraceSpan span) {
   for (TraceTrack& track : tracks) {
-    if (track.spans.back().begin_ns + track.spans.back().duration_ns <= span.begin_ns) return track.spans.push_back(std::move(span));
+    if (track.spans.back().begin_ns + track.spans.back().duration_ns <= span.begin_ns)
+      return track.spans.push_back(std::move(span));
   }
-  tracks.push_back({.process = rank, .thread = static_cast<std::int64_t>(tracks.size()) + 1, .process_name = {}, .thread_name = "messages"});
+  tracks.push_back({.process = rank,
+                    .thread = static_cast<std::int64_t>(tracks.size()) + 1,
+                    .process_name = {},
+                    .thread_name = "messages"});
   tracks.back().spans.push_back(std::move(span));
 }
 
@@ -43,7 +49,10 @@ std::vector<TraceTrack> timeline(const Schedule& schedule, const StepTimes& rank
   std::vector<TraceTrack> tracks;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const auto rank = static_cast<std::int64_t>(r);
-    TraceTrack computing{.process = rank, .process_name = "rank " + std::to_string(r), .thread_name = "computing", .spans = {}};
+    TraceTrack computing{.process = rank,
+                         .process_name = "rank " + std::to_string(r),
+                         .thread_name = "computing",
+                         .spans = {}};
     std::vector<TraceTrack> messages;
     for (const TimedStep& timed : ranks[r]) {
       TraceSpan span = span_of(schedule, rank, timed);
@@ -59,7 +68,8 @@ std::vector<TraceTrack> timeline(const Schedule& schedule, const StepTimes& rank
   return tracks;
 }
 
-std::vector<TraceTrack> timeline(const Schedule& schedule, const std::vector<std::vector<StepSpan>>& spans) {
+std::vector<TraceTrack> timeline(const Schedule& schedule,
+                                 const std::vector<std::vector<StepSpan>>& spans) {
   MEGATRON_CHECK(spans.size() == schedule.ranks.size(), "times of other ranks than the schedule's");
   StepTimes ranks;
   for (std::size_t r = 0; r < spans.size(); ++r) {
@@ -67,7 +77,9 @@ std::vector<TraceTrack> timeline(const Schedule& schedule, const std::vector<std
     MEGATRON_CHECK(spans[r].size() == steps.size(), "times of other steps than the schedule's");
     auto& times = ranks.emplace_back();
     for (std::size_t i = 0; i < steps.size(); ++i) {
-      if (!is_message(steps[i].kind) || nanoseconds(spans[r][i].end_s) > nanoseconds(spans[r][i].begin_s)) times.push_back({steps[i], spans[r][i]});
+      if (!is_message(steps[i].kind) ||
+          nanoseconds(spans[r][i].end_s) > nanoseconds(spans[r][i].begin_s))
+        times.push_back({steps[i], spans[r][i]});
     }
   }
   return timeline(schedule, ranks);

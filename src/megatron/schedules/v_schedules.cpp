@@ -1,5 +1,6 @@
-// Two chunks per rank that lie as a V, so that the first and the last stage are neighbours of the same rank: ZB-V (Qi et al., Pipeline Parallelism
-// with Controllable Memory, 2405.15362) and DualPipeV (DeepSeek's DualPipe cut in half).
+// Two chunks per rank that lie as a V, so that the first and the last stage are neighbours of the
+// same rank: ZB-V (Qi et al., Pipeline Parallelism with Controllable Memory, 2405.15362) and
+// DualPipeV (DeepSeek's DualPipe cut in half).
 #include "megatron/schedules/rank_steps.h"
 
 namespace megatron {
@@ -15,7 +16,8 @@ void whole_backward(RankSteps& steps, std::int64_t chunk) {
 }  // namespace
 
 void zb_v(const GeneratorArgs& args, RankSteps& steps) {
-  const std::int64_t below = args.num_ranks - args.rank, above = args.rank, count = args.num_microbatches;
+  const std::int64_t below = args.num_ranks - args.rank, above = args.rank,
+                     count = args.num_microbatches;
   // Until the first microbatch is back at this rank: its way is twice the number of ranks below.
   for (std::int64_t i = 0; i < 2 * below - 1; ++i) steps.forward(kDown);
   for (std::int64_t i = 0; i < above; ++i) {
@@ -91,8 +93,8 @@ void dualpipe_v(const GeneratorArgs& args, RankSteps& steps) {
 }
 
 void forward_in_v(const GeneratorArgs& args, RankSteps& steps) {
-  // With one microbatch every two forwards, this rank meets microbatch i at 2i + rank on its way down and at 2i + 2·num_ranks − 1 − rank on its way
-  // up: never two at once.
+  // With one microbatch every two forwards, this rank meets microbatch i at 2i + rank on its way
+  // down and at 2i + 2·num_ranks − 1 − rank on its way up: never two at once.
   const std::int64_t ahead = args.num_ranks - args.rank;
   for (std::int64_t i = 0; i < args.num_microbatches + ahead - 1; ++i) {
     if (i < args.num_microbatches) steps.forward(kDown);

@@ -6,9 +6,11 @@ namespace megatron {
 namespace {
 
 std::optional<std::string> validate_shape(const Schedule& schedule) {
-  if (schedule.num_ranks < 1 || schedule.num_chunks < 1 || schedule.num_microbatches < 1) return "a schedule needs a rank, a chunk and a microbatch";
+  if (schedule.num_ranks < 1 || schedule.num_chunks < 1 || schedule.num_microbatches < 1)
+    return "a schedule needs a rank, a chunk and a microbatch";
   if (static_cast<std::int64_t>(schedule.ranks.size()) != schedule.num_ranks) {
-    return "steps of " + std::to_string(schedule.ranks.size()) + " ranks instead of " + std::to_string(schedule.num_ranks);
+    return "steps of " + std::to_string(schedule.ranks.size()) + " ranks instead of " +
+           std::to_string(schedule.num_ranks);
   }
   if (schedule.order == ChunkOrder::v && schedule.num_chunks != 2) {
     return "a V has 2 chunks per rank, not " + std::to_string(schedule.num_chunks);
@@ -28,11 +30,13 @@ std::optional<std::string> validate_schedule(const Schedule& schedule, bool with
 }
 
 std::string at_step(const Schedule& schedule, std::int64_t rank, std::int64_t index) {
-  return "rank " + std::to_string(rank) + ", step " + std::to_string(index) + " (" + name_of(schedule.ranks[rank][index]) + ")";
+  return "rank " + std::to_string(rank) + ", step " + std::to_string(index) + " (" +
+         name_of(schedule.ranks[rank][index]) + ")";
 }
 
 std::string name_of(const ScheduleStep& step) {
-  return std::string(name_of(step.kind)) + " of microbatch " + std::to_string(step.microbatch) + ", chunk " + std::to_string(step.chunk);
+  return std::string(name_of(step.kind)) + " of microbatch " + std::to_string(step.microbatch) +
+         ", chunk " + std::to_string(step.chunk);
 }
 
 }  // namespace megatron

@@ -7,8 +7,9 @@
 namespace megatron {
 namespace {
 
-/// Lets every rank run as far as it can, again and again. What a rank may do next never goes away by what another does, so one order shows what all
-/// would: either all come to their end, or none can.
+/// Lets every rank run as far as it can, again and again. What a rank may do next never goes away
+/// by what another does, so one order shows what all would: either all come to their end, or none
+/// can.
 class DeadlockCheck {
  public:
   explicit DeadlockCheck(const Schedule& schedule)
@@ -38,7 +39,8 @@ class DeadlockCheck {
 
   /// A number for what a message carries, from the receiver's side.
   std::int64_t key(std::int64_t rank, const ScheduleStep& receive) const {
-    const std::int64_t place = schedule_.stage_of(rank, receive.chunk) * schedule_.num_microbatches + receive.microbatch;
+    const std::int64_t place =
+        schedule_.stage_of(rank, receive.chunk) * schedule_.num_microbatches + receive.microbatch;
     return 2 * place + (receive.kind == StepKind::recv_backward ? 1 : 0);
   }
 
@@ -64,7 +66,8 @@ class DeadlockCheck {
     ready_.push_back(end->rank);
   }
 
-  /// Whether the step at which a rank stands, or the pair, has all that it receives; notes what is missing.
+  /// Whether the step at which a rank stands, or the pair, has all that it receives; notes what is
+  /// missing.
   bool may_start(std::int64_t rank) {
     const std::size_t first = position_[rank];
     for (std::size_t i = first; i <= first + (steps(rank)[first].joins_next ? 1 : 0); ++i) {
@@ -80,11 +83,14 @@ class DeadlockCheck {
 
   std::string describe(std::int64_t rank) const {
     const std::int64_t stage = awaited_[rank] / 2 / schedule_.num_microbatches;
-    const StepKind kind = awaited_[rank] % 2 == 0 ? StepKind::recv_forward : StepKind::recv_backward;
-    const ScheduleStep receive{kind, static_cast<std::int32_t>(awaited_[rank] / 2 % schedule_.num_microbatches),
-                               static_cast<std::int32_t>(schedule_.chunk_of(stage))};
+    const StepKind kind =
+        awaited_[rank] % 2 == 0 ? StepKind::recv_forward : StepKind::recv_backward;
+    const ScheduleStep receive{
+        kind, static_cast<std::int32_t>(awaited_[rank] / 2 % schedule_.num_microbatches),
+        static_cast<std::int32_t>(schedule_.chunk_of(stage))};
     const MessageEndpoint sender = *matching_end(schedule_, rank, receive);
-    return at_step(schedule_, rank, static_cast<std::int64_t>(position_[rank])) + ": waits forever for " + name_of(sender.step) + " of rank " +
+    return at_step(schedule_, rank, static_cast<std::int64_t>(position_[rank])) +
+           ": waits forever for " + name_of(sender.step) + " of rank " +
            std::to_string(sender.rank) + ", which waits itself in " +
            at_step(schedule_, sender.rank, static_cast<std::int64_t>(position_[sender.rank]));
   }
@@ -98,6 +104,8 @@ class DeadlockCheck {
 
 }  // namespace
 
-std::optional<std::string> validate_no_deadlock(const Schedule& schedule) { return DeadlockCheck(schedule).problem(); }
+std::optional<std::string> validate_no_deadlock(const Schedule& schedule) {
+  return DeadlockCheck(schedule).problem();
+}
 
 }  // namespace megatron

@@ -22,7 +22,8 @@ struct ByRank {
   std::vector<List> lists;
 
   std::vector<Posted>& with(std::int64_t rank) {
-    const auto found = std::find_if(lists.begin(), lists.end(), [&](const List& list) { return list.rank == rank; });
+    const auto found = std::find_if(lists.begin(), lists.end(),
+                                    [&](const List& list) { return list.rank == rank; });
     if (found != lists.end()) return found->posted;
     lists.push_back({rank, {}});
     return lists.back().posted;
@@ -40,8 +41,11 @@ MessageLog message_log_of(const Schedule& schedule) {
     for (std::size_t i = 0; i < steps.size(); ++i) {
       if (!is_message(steps[i].kind)) continue;
       const std::optional<MessageEndpoint> end = matching_end(schedule, rank, steps[i]);
-      const bool is_send = steps[i].kind == StepKind::send_forward || steps[i].kind == StepKind::send_backward;
-      if (end) (is_send ? log.sent : log.received)[rank].with(end->rank).push_back({static_cast<std::int64_t>(i), end->step});
+      const bool is_send =
+          steps[i].kind == StepKind::send_forward || steps[i].kind == StepKind::send_backward;
+      if (end)
+        (is_send ? log.sent : log.received)[rank].with(end->rank).push_back(
+            {static_cast<std::int64_t>(i), end->step});
     }
   }
   return log;
@@ -56,8 +60,9 @@ std::optional<std::string> validate_message_order(const Schedule& schedule) {
       const std::vector<Posted>& received = log.received[to].with(from);
       for (std::size_t i = 0; i < std::min(sent.size(), received.size()); ++i) {
         if (schedule.ranks[to][received[i].index] == sent[i].other) continue;
-        return at_step(schedule, to, received[i].index) + ": rank " + std::to_string(from) + " sends " +
-               name_of(schedule.ranks[from][sent[i].index]) + " first, in its step " + std::to_string(sent[i].index);
+        return at_step(schedule, to, received[i].index) + ": rank " + std::to_string(from) +
+               " sends " + name_of(schedule.ranks[from][sent[i].index]) + " first, in its step " +
+               std::to_string(sent[i].index);
       }
     }
   }

@@ -1,4 +1,5 @@
-// One rank seen alone: walks its steps once and notes, of each chunk and microbatch, what has been done.
+// One rank seen alone: walks its steps once and notes, of each chunk and microbatch, what has been
+// done.
 #include <array>
 #include <vector>
 
@@ -8,13 +9,20 @@
 namespace megatron {
 namespace {
 
-constexpr std::array kAllKinds = {StepKind::forward,      StepKind::backward,     StepKind::backward_input, StepKind::backward_weight,
-                                  StepKind::send_forward, StepKind::recv_forward, StepKind::send_backward,  StepKind::recv_backward};
+constexpr std::array kAllKinds = {StepKind::forward,        StepKind::backward,
+                                  StepKind::backward_input, StepKind::backward_weight,
+                                  StepKind::send_forward,   StepKind::recv_forward,
+                                  StepKind::send_backward,  StepKind::recv_backward};
 
 using Problem = std::optional<std::string>;
 
-bool belongs_to_forward(StepKind kind) { return kind == StepKind::forward || kind == StepKind::send_forward || kind == StepKind::recv_forward; }
-bool is_backward(StepKind kind) { return kind == StepKind::backward || kind == StepKind::backward_input; }
+bool belongs_to_forward(StepKind kind) {
+  return kind == StepKind::forward || kind == StepKind::send_forward ||
+         kind == StepKind::recv_forward;
+}
+bool is_backward(StepKind kind) {
+  return kind == StepKind::backward || kind == StepKind::backward_input;
+}
 
 class RankCheck {
  public:
@@ -25,12 +33,14 @@ class RankCheck {
         steps_(schedule.ranks[rank]),
         done_(schedule.num_chunks * schedule.num_microbatches),
         next_weight_(schedule.num_chunks) {
-    for (std::int64_t chunk = 0; chunk < schedule.num_chunks; ++chunk) routes_.push_back(routes_of(static_cast<std::int32_t>(chunk)));
+    for (std::int64_t chunk = 0; chunk < schedule.num_chunks; ++chunk)
+      routes_.push_back(routes_of(static_cast<std::int32_t>(chunk)));
   }
 
   Problem problem() {
     for (std::size_t i = 0; i < steps_.size(); ++i) {
-      if (const char* wrong = wrong_with(i)) return at_step(schedule_, rank_, static_cast<std::int64_t>(i)) + ": " + wrong;
+      if (const char* wrong = wrong_with(i))
+        return at_step(schedule_, rank_, static_cast<std::int64_t>(i)) + ": " + wrong;
       mark(steps_[i]);
     }
     return missing();
@@ -39,15 +49,19 @@ class RankCheck {
  private:
   /// Of one chunk: whether its neighbours are on other ranks; if they are on this one, which chunk.
   struct Routes {
-    bool receives_forward = false, sends_forward = false, receives_backward = false, sends_backward = false;
+    bool receives_forward = false, sends_forward = false, receives_backward = false,
+         sends_backward = false;
     std::int64_t before = -1, behind = -1;
   };
 
   Routes routes_of(std::int32_t chunk) const {
-    const auto travels = [&](StepKind kind) { return matching_end(schedule_, rank_, {kind, 0, chunk}).has_value(); };
+    const auto travels = [&](StepKind kind) {
+      return matching_end(schedule_, rank_, {kind, 0, chunk}).has_value();
+    };
     const std::int64_t stage = schedule_.stage_of(rank_, chunk);
     const auto own_chunk = [&](std::int64_t other) {
-      const bool is_own = other >= 0 && other < schedule_.num_stages() && schedule_.rank_of(other) == rank_;
+      const bool is_own =
+          other >= 0 && other < schedule_.num_stages() && schedule_.rank_of(other) == rank_;
       return is_own ? schedule_.chunk_of(other) : -1;
     };
     return {travels(StepKind::recv_forward),
@@ -59,21 +73,28 @@ class RankCheck {
   }
 
   static unsigned bit(StepKind kind) { return 1U << static_cast<unsigned>(kind); }
-  unsigned& done(std::int64_t chunk, std::int64_t microbatch) { return done_[chunk * schedule_.num_microbatches + microbatch]; }
-  bool has(std::int64_t chunk, std::int64_t microbatch, StepKind kind) { return (done(chunk, microbatch) & bit(kind)) != 0; }
+  unsigned& done(std::int64_t chunk, std::int64_t microbatch) {
+    return done_[chunk * schedule_.num_microbatches + microbatch];
+  }
+  bool has(std::int64_t chunk, std::int64_t microbatch, StepKind kind) {
+    return (done(chunk, microbatch) & bit(kind)) != 0;
+  }
   bool has_backward(std::int64_t chunk, std::int64_t microbatch) {
-    return has(chunk, microbatch, StepKind::backward) || has(chunk, microbatch, StepKind::backward_input);
+    return has(chunk, microbatch, StepKind::backward) ||
+           has(chunk, microbatch, StepKind::backward_input);
   }
 
   void mark(const ScheduleStep& step) {
     done(step.chunk, step.microbatch) |= bit(step.kind);
-    if (step.kind == StepKind::backward || step.kind == StepKind::backward_weight) ++next_weight_[step.chunk];
+    if (step.kind == StepKind::backward || step.kind == StepKind::backward_weight)
+      ++next_weight_[step.chunk];
   }
 
   const char* wrong_with(std::size_t index) {
     const ScheduleStep& step = steps_[index];
     if (step.chunk < 0 || step.chunk >= schedule_.num_chunks) return "there is no such chunk";
-    if (step.microbatch < 0 || step.microbatch >= schedule_.num_microbatches) return "there is no such microbatch";
+    if (step.microbatch < 0 || step.microbatch >= schedule_.num_microbatches)
+      return "there is no such microbatch";
     if (!with_backward_ && !belongs_to_forward(step.kind)) return "an evaluation has no backward";
     if (has(step.chunk, step.microbatch, step.kind)) return "it has been done before";
     if (step.joins_next) {
@@ -83,9 +104,12 @@ class RankCheck {
   }
 
   const char* wrong_with_pair(std::size_t index) const {
-    if (steps_[index].kind != StepKind::forward) return "only a forward can be joined with the step behind it";
-    if (index + 1 == steps_.size() || !is_backward(steps_[index + 1].kind)) return "it is joined with a step that is no backward";
-    if (steps_[index].microbatch == steps_[index + 1].microbatch) return "it is joined with a backward of its own microbatch, which needs it";
+    if (steps_[index].kind != StepKind::forward)
+      return "only a forward can be joined with the step behind it";
+    if (index + 1 == steps_.size() || !is_backward(steps_[index + 1].kind))
+      return "it is joined with a step that is no backward";
+    if (steps_[index].microbatch == steps_[index + 1].microbatch)
+      return "it is joined with a backward of its own microbatch, which needs it";
     return nullptr;
   }
 
@@ -96,23 +120,30 @@ class RankCheck {
     } else if (!has(step.chunk, step.microbatch, StepKind::backward_input)) {
       return "its B has not been done";
     }
-    const bool is_in_order = step.kind == StepKind::backward_input || step.microbatch == next_weight_[step.chunk];
-    return is_in_order ? nullptr : "the weight gradients of the chunk are not in the order of microbatches";
+    const bool is_in_order =
+        step.kind == StepKind::backward_input || step.microbatch == next_weight_[step.chunk];
+    return is_in_order ? nullptr
+                       : "the weight gradients of the chunk are not in the order of microbatches";
   }
 
   const char* wrong_with_forward(const ScheduleStep& step) {
     const Routes& routes = routes_[step.chunk];
-    if (routes.receives_forward && !has(step.chunk, step.microbatch, StepKind::recv_forward)) return "its input has not been received";
-    if (routes.before >= 0 && !has(routes.before, step.microbatch, StepKind::forward)) return "the stage before it on this rank has not been done";
+    if (routes.receives_forward && !has(step.chunk, step.microbatch, StepKind::recv_forward))
+      return "its input has not been received";
+    if (routes.before >= 0 && !has(routes.before, step.microbatch, StepKind::forward))
+      return "the stage before it on this rank has not been done";
     return nullptr;
   }
 
   const char* wrong_with_backward(const ScheduleStep& step) {
     const Routes& routes = routes_[step.chunk];
     if (has_backward(step.chunk, step.microbatch)) return "its backward has been done before";
-    if (!has(step.chunk, step.microbatch, StepKind::forward)) return "its forward has not been done";
-    if (routes.receives_backward && !has(step.chunk, step.microbatch, StepKind::recv_backward)) return "its output gradient has not been received";
-    if (routes.behind >= 0 && !has_backward(routes.behind, step.microbatch)) return "the backward of the next stage, on this rank, has not been done";
+    if (!has(step.chunk, step.microbatch, StepKind::forward))
+      return "its forward has not been done";
+    if (routes.receives_backward && !has(step.chunk, step.microbatch, StepKind::recv_backward))
+      return "its output gradient has not been received";
+    if (routes.behind >= 0 && !has_backward(routes.behind, step.microbatch))
+      return "the backward of the next stage, on this rank, has not been done";
     return nullptr;
   }
 
@@ -126,10 +157,13 @@ class RankCheck {
         return routes.receives_backward ? nullptr : kNowhere;
       case StepKind::send_forward:
         if (!routes.sends_forward) return kNowhere;
-        return has(step.chunk, step.microbatch, StepKind::forward) ? nullptr : "what it sends has not been computed";
+        return has(step.chunk, step.microbatch, StepKind::forward)
+                   ? nullptr
+                   : "what it sends has not been computed";
       default:
         if (!routes.sends_backward) return kNowhere;
-        return has_backward(step.chunk, step.microbatch) ? nullptr : "what it sends has not been computed";
+        return has_backward(step.chunk, step.microbatch) ? nullptr
+                                                         : "what it sends has not been computed";
     }
   }
 
@@ -140,9 +174,10 @@ class RankCheck {
         const unsigned lacking = expected(chunk, microbatch) & ~done(chunk, microbatch);
         for (const StepKind kind : kAllKinds) {
           if ((lacking & bit(kind)) == 0) continue;
-          const ScheduleStep step{kind, static_cast<std::int32_t>(microbatch), static_cast<std::int32_t>(chunk)};
-          return "rank " + std::to_string(rank_) + ", behind its last step (" + std::to_string(steps_.size()) + " steps): " + name_of(step) +
-                 " is missing";
+          const ScheduleStep step{kind, static_cast<std::int32_t>(microbatch),
+                                  static_cast<std::int32_t>(chunk)};
+          return "rank " + std::to_string(rank_) + ", behind its last step (" +
+                 std::to_string(steps_.size()) + " steps): " + name_of(step) + " is missing";
         }
       }
     }
@@ -155,8 +190,10 @@ class RankCheck {
     if (routes.receives_forward) kinds |= bit(StepKind::recv_forward);
     if (routes.sends_forward) kinds |= bit(StepKind::send_forward);
     if (!with_backward_) return kinds;
-    const bool is_split = has(chunk, microbatch, StepKind::backward_input) || has(chunk, microbatch, StepKind::backward_weight);
-    kinds |= is_split ? bit(StepKind::backward_input) | bit(StepKind::backward_weight) : bit(StepKind::backward);
+    const bool is_split = has(chunk, microbatch, StepKind::backward_input) ||
+                          has(chunk, microbatch, StepKind::backward_weight);
+    kinds |= is_split ? bit(StepKind::backward_input) | bit(StepKind::backward_weight)
+                      : bit(StepKind::backward);
     if (routes.receives_backward) kinds |= bit(StepKind::recv_backward);
     if (routes.sends_backward) kinds |= bit(StepKind::send_backward);
     return kinds;
@@ -173,7 +210,8 @@ class RankCheck {
 
 }  // namespace
 
-std::optional<std::string> validate_rank_steps(const Schedule& schedule, std::int64_t rank, bool with_backward) {
+std::optional<std::string> validate_rank_steps(const Schedule& schedule, std::int64_t rank,
+                                               bool with_backward) {
   return RankCheck(schedule, rank, with_backward).problem();
 }
 

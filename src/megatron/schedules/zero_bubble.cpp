@@ -1,4 +1,5 @@
-// ZB-H1 and ZB-H2 (Qi et al., Zero Bubble Pipeline Parallelism, 2401.10241): 1F1B whose weight gradients wait until a rank would be idle.
+// ZB-H1 and ZB-H2 (Qi et al., Zero Bubble Pipeline Parallelism, 2401.10241): 1F1B whose weight
+// gradients wait until a rank would be idle.
 #include <algorithm>
 
 #include "megatron/schedules/rank_steps.h"
@@ -6,8 +7,10 @@
 namespace megatron {
 namespace {
 
-/// `num_ahead` forwards first; the weight gradient of a microbatch comes `delay` backwards after its own.
-void split_backward(const GeneratorArgs& args, std::int64_t num_ahead, std::int64_t delay, RankSteps& steps) {
+/// `num_ahead` forwards first; the weight gradient of a microbatch comes `delay` backwards after
+/// its own.
+void split_backward(const GeneratorArgs& args, std::int64_t num_ahead, std::int64_t delay,
+                    RankSteps& steps) {
   const std::int64_t count = args.num_microbatches;
   for (std::int64_t i = 0; i < std::min(num_ahead, count); ++i) steps.forward(0);
   for (std::int64_t i = 0; i < count; ++i) {
@@ -20,12 +23,15 @@ void split_backward(const GeneratorArgs& args, std::int64_t num_ahead, std::int6
 
 }  // namespace
 
-void zb_h1(const GeneratorArgs& args, RankSteps& steps) { split_backward(args, args.num_ranks - args.rank, args.rank, steps); }
+void zb_h1(const GeneratorArgs& args, RankSteps& steps) {
+  split_backward(args, args.num_ranks - args.rank, args.rank, steps);
+}
 
 void zb_h2(const GeneratorArgs& args, RankSteps& steps) {
   const std::int64_t below = args.num_ranks - args.rank, above = args.rank;
   // Up to twice the activations of ZB-H1, as far as there are microbatches to be ahead with.
-  const std::int64_t more = std::clamp<std::int64_t>(args.num_microbatches - args.num_ranks, 0, args.num_ranks - 1);
+  const std::int64_t more =
+      std::clamp<std::int64_t>(args.num_microbatches - args.num_ranks, 0, args.num_ranks - 1);
   split_backward(args, below + std::min(more, below - 1), above + std::min(more, above), steps);
 }
 

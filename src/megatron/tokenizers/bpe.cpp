@@ -12,7 +12,8 @@ namespace megatron {
 namespace {
 
 constexpr std::size_t kNumDirectCharacters = 0x400;
-constexpr std::size_t kMaxLinearScan = 24;  // up to here a linear scan for the lowest rank beats a queue
+constexpr std::size_t kMaxLinearScan =
+    24;  // up to here a linear scan for the lowest rank beats a queue
 
 std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
   return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
@@ -29,7 +30,10 @@ Bpe::Bpe(Vocabulary vocabulary, const Merges& merges, BpeOptions options, const 
     : vocabulary_(std::move(vocabulary)), options_(std::move(options)) {
   if (options_.unk_token) {
     unk_id_ = vocabulary_.find(*options_.unk_token);
-    if (unk_id_ < 0) throw UserError({source + ": unk_token \"" + *options_.unk_token + "\" is not in the vocabulary", "", ""});
+    if (unk_id_ < 0)
+      throw UserError(
+          {source + ": unk_token \"" + *options_.unk_token + "\" is not in the vocabulary", "",
+           ""});
   }
   id_of_character_.assign(kNumDirectCharacters, -1);
   for (char32_t c = 0; c < kNumDirectCharacters; ++c) {
@@ -43,7 +47,8 @@ Bpe::Bpe(Vocabulary vocabulary, const Merges& merges, BpeOptions options, const 
     id_of_byte_.push_back(vocabulary_.find(name));
   }
   add_merges(merges, source);
-  word_cache_ = std::make_unique<std::atomic<WordCacheState>[]>(static_cast<std::size_t>(vocabulary_.id_limit()));
+  word_cache_ = std::make_unique<std::atomic<WordCacheState>[]>(
+      static_cast<std::size_t>(vocabulary_.id_limit()));
 }
 
 Bpe::~Bpe() = default;
@@ -54,8 +59,9 @@ void Bpe::add_merges(const Merges& merges, const std::string& source) {
   const auto id_of = [&](const std::string& token, std::size_t rank) {
     const std::int32_t id = vocabulary_.find(token);
     if (id < 0)
-      throw UserError({source + ": merge " + std::to_string(rank) + " (\"" + merges[rank].first + "\" + \"" + merges[rank].second +
-                           "\") needs token \"" + token + "\", which is not in the vocabulary",
+      throw UserError({source + ": merge " + std::to_string(rank) + " (\"" + merges[rank].first +
+                           "\" + \"" + merges[rank].second + "\") needs token \"" + token +
+                           "\", which is not in the vocabulary",
                        "", "vocabulary and merges must come from the same tokenizer"});
     return id;
   };
@@ -64,17 +70,21 @@ void Bpe::add_merges(const Merges& merges, const std::string& source) {
     const auto& [left, right] = merges[rank];
     const std::uint64_t key = pair_key(id_of(left, rank), id_of(right, rank));
     if (right.size() < prefix)
-      throw UserError({source + ": merge " + std::to_string(rank) + " has a right side shorter than continuing_subword_prefix", right, ""});
+      throw UserError({source + ": merge " + std::to_string(rank) +
+                           " has a right side shorter than continuing_subword_prefix",
+                       right, ""});
     const std::int32_t merged = id_of(left + right.substr(prefix), rank);
     std::size_t at = hash_pair(key) & (merges_.size() - 1);
-    while (merges_[at].pair != key && merges_[at].merge.id >= 0) at = (at + 1) & (merges_.size() - 1);
+    while (merges_[at].pair != key && merges_[at].merge.id >= 0)
+      at = (at + 1) & (merges_.size() - 1);
     merges_[at] = {key, {static_cast<std::uint32_t>(rank), merged}};
   }
 }
 
 Bpe::Merge Bpe::find_merge(std::int32_t left, std::int32_t right) const {
   const std::uint64_t key = pair_key(left, right);
-  for (std::size_t at = hash_pair(key) & (merges_.size() - 1); merges_[at].merge.id >= 0; at = (at + 1) & (merges_.size() - 1))
+  for (std::size_t at = hash_pair(key) & (merges_.size() - 1); merges_[at].merge.id >= 0;
+       at = (at + 1) & (merges_.size() - 1))
     if (merges_[at].pair == key) return merges_[at].merge;
   return {};
 }
@@ -82,8 +92,10 @@ Bpe::Merge Bpe::find_merge(std::int32_t left, std::int32_t right) const {
 void Bpe::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
   if (word.empty()) return;
   const std::int32_t whole = vocabulary_.find(word);
-  std::atomic<WordCacheState>* cache_entry = whole < 0 ? nullptr : &word_cache_[static_cast<std::size_t>(whole)];
-  if (whole >= 0 && (options_.ignore_merges || cache_entry->load(std::memory_order_relaxed) == WordCacheState::one_token)) {
+  std::atomic<WordCacheState>* cache_entry =
+      whole < 0 ? nullptr : &word_cache_[static_cast<std::size_t>(whole)];
+  if (whole >= 0 && (options_.ignore_merges ||
+                     cache_entry->load(std::memory_order_relaxed) == WordCacheState::one_token)) {
     ids.push_back(whole);
     return;
   }
@@ -96,7 +108,8 @@ void Bpe::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
   }
   if (cache_entry != nullptr) {
     const bool itself = ids.size() == start + 1 && ids[start] == whole;
-    cache_entry->store(itself ? WordCacheState::one_token : WordCacheState::several, std::memory_order_relaxed);
+    cache_entry->store(itself ? WordCacheState::one_token : WordCacheState::several,
+                       std::memory_order_relaxed);
   }
 }
 
@@ -107,8 +120,10 @@ std::int32_t Bpe::initial_id(std::string_view character, bool first, bool last) 
   return vocabulary_.find((first ? "" : prefix) + std::string(character) + (last ? suffix : ""));
 }
 
-bool Bpe::append_byte_fallback(std::string_view character, bool first, bool last, std::vector<std::int32_t>& ids) const {
-  const std::string bytes = (first ? "" : options_.continuing_subword_prefix) + std::string(character) + (last ? options_.end_of_word_suffix : "");
+bool Bpe::append_byte_fallback(std::string_view character, bool first, bool last,
+                               std::vector<std::int32_t>& ids) const {
+  const std::string bytes = (first ? "" : options_.continuing_subword_prefix) +
+                            std::string(character) + (last ? options_.end_of_word_suffix : "");
   for (const char byte : bytes)
     if (id_of_byte_[static_cast<unsigned char>(byte)] < 0) return false;
   for (const char byte : bytes) ids.push_back(id_of_byte_[static_cast<unsigned char>(byte)]);
@@ -116,18 +131,23 @@ bool Bpe::append_byte_fallback(std::string_view character, bool first, bool last
 }
 
 void Bpe::append_initial(std::string_view word, std::vector<std::int32_t>& ids) const {
-  const bool direct = options_.continuing_subword_prefix.empty() && options_.end_of_word_suffix.empty();
-  bool unknown_pending = false;  // fuse_unk: byte tokens in between do not end the run, and come before its unk_token
+  const bool direct =
+      options_.continuing_subword_prefix.empty() && options_.end_of_word_suffix.empty();
+  bool unknown_pending =
+      false;  // fuse_unk: byte tokens in between do not end the run, and come before its unk_token
   for (std::size_t i = 0; i < word.size();) {
     const std::size_t begin = i;
     const char32_t c = next_code_point(word, i);
     const std::string_view character = word.substr(begin, i - begin);
-    const std::int32_t id = direct && c < kNumDirectCharacters ? id_of_character_[c] : initial_id(character, begin == 0, i == word.size());
+    const std::int32_t id = direct && c < kNumDirectCharacters
+                                ? id_of_character_[c]
+                                : initial_id(character, begin == 0, i == word.size());
     if (id >= 0) {
       if (unknown_pending) ids.push_back(unk_id_);
       unknown_pending = false;
       ids.push_back(id);
-    } else if (options_.byte_fallback && append_byte_fallback(character, begin == 0, i == word.size(), ids)) {
+    } else if (options_.byte_fallback &&
+               append_byte_fallback(character, begin == 0, i == word.size(), ids)) {
       continue;
     } else if (unk_id_ >= 0) {
       if (unknown_pending && !options_.fuse_unk) ids.push_back(unk_id_);
@@ -140,7 +160,8 @@ void Bpe::append_initial(std::string_view word, std::vector<std::int32_t>& ids) 
 void Bpe::merge_short(std::vector<std::int32_t>& ids, std::size_t start) const {
   std::size_t count = ids.size() - start;
   std::array<Merge, kMaxLinearScan> merges;
-  for (std::size_t i = 0; i + 1 < count; ++i) merges[i] = find_merge(ids[start + i], ids[start + i + 1]);
+  for (std::size_t i = 0; i + 1 < count; ++i)
+    merges[i] = find_merge(ids[start + i], ids[start + i + 1]);
   while (count > 1) {
     std::size_t best = 0;
     for (std::size_t i = 1; i + 1 < count; ++i)
@@ -168,11 +189,14 @@ void Bpe::merge_long(std::vector<std::int32_t>& ids, std::size_t start) const {
     std::uint32_t rank;
     std::size_t position;
     std::int32_t id;
-    bool operator>(const Candidate& other) const { return rank != other.rank ? rank > other.rank : position > other.position; }
+    bool operator>(const Candidate& other) const {
+      return rank != other.rank ? rank > other.rank : position > other.position;
+    }
   };
   const std::size_t count = ids.size() - start;
   std::vector<Node> nodes(count);
-  for (std::size_t i = 0; i < count; ++i) nodes[i] = {ids[start + i], i == 0 ? kNone : i - 1, i + 1 == count ? kNone : i + 1};
+  for (std::size_t i = 0; i < count; ++i)
+    nodes[i] = {ids[start + i], i == 0 ? kNone : i - 1, i + 1 == count ? kNone : i + 1};
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
   const auto offer = [&](std::size_t position) {
     if (position == kNone || nodes[position].next == kNone) return;

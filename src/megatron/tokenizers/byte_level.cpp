@@ -10,7 +10,9 @@ namespace {
 
 constexpr std::size_t kCharacters = 0x144;  // the alphabet ends at U+0143
 
-constexpr bool stands_for_itself(unsigned byte) { return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte != 0xAD); }
+constexpr bool stands_for_itself(unsigned byte) {
+  return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte != 0xAD);
+}
 
 struct Alphabet {
   std::array<std::uint16_t, 256> character{};

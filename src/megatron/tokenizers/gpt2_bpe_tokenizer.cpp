@@ -28,12 +28,17 @@ Bpe::Merges read_merges(const fs::path& path) {
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.starts_with("#version")) continue;
     const std::size_t space = line.find(' ');
-    if (space == std::string_view::npos || space == 0 || space + 1 == line.size() || line.find(' ', space + 1) != std::string_view::npos)
-      throw UserError({path.string() + ": line " + std::to_string(number) + " must be two tokens separated by one space",
-                       "got \"" + std::string(line.substr(0, 80)) + "\"", "check that the file is GPT-2's merges.txt and whole"});
+    if (space == std::string_view::npos || space == 0 || space + 1 == line.size() ||
+        line.find(' ', space + 1) != std::string_view::npos)
+      throw UserError({path.string() + ": line " + std::to_string(number) +
+                           " must be two tokens separated by one space",
+                       "got \"" + std::string(line.substr(0, 80)) + "\"",
+                       "check that the file is GPT-2's merges.txt and whole"});
     merges.emplace_back(line.substr(0, space), line.substr(space + 1));
   }
-  if (merges.empty()) throw UserError({path.string() + " has no merges", "", "check that the file is GPT-2's merges.txt and whole"});
+  if (merges.empty())
+    throw UserError({path.string() + " has no merges", "",
+                     "check that the file is GPT-2's merges.txt and whole"});
   return merges;
 }
 
@@ -52,13 +57,15 @@ Gpt2BpeTokenizer::Gpt2BpeTokenizer(const fs::path& vocab_file, const fs::path& m
       pattern_(std::string(kGpt2Pattern), "GPT-2's pattern"),
       eod_(bpe_.vocabulary().find(kEndOfText)) {
   if (eod_ < 0)
-    throw UserError({vocab_file.string() + ": token \"" + std::string(kEndOfText) + "\" is missing", "", "it marks the end of a document"});
+    throw UserError({vocab_file.string() + ": token \"" + std::string(kEndOfText) + "\" is missing",
+                     "", "it marks the end of a document"});
   for (int byte = 0; byte < 256; ++byte) {
     std::string character;
     append_byte_level(character, std::string(1, static_cast<char>(byte)));
     if (bpe_.vocabulary().find(character) < 0)
-      throw UserError({vocab_file.string() + ": token \"" + character + "\" (byte " + std::to_string(byte) + ") is missing", "",
-                       "GPT-2's vocabulary has a token for every byte"});
+      throw UserError({vocab_file.string() + ": token \"" + character + "\" (byte " +
+                           std::to_string(byte) + ") is missing",
+                       "", "GPT-2's vocabulary has a token for every byte"});
   }
 }
 
@@ -77,10 +84,12 @@ std::vector<std::int32_t> Gpt2BpeTokenizer::encode(std::string_view text) const 
   return ids;
 }
 
-std::string Gpt2BpeTokenizer::decode(std::span<const std::int32_t> ids, SpecialTokens special) const {
+std::string Gpt2BpeTokenizer::decode(std::span<const std::int32_t> ids,
+                                     SpecialTokens special) const {
   std::string bytes;
   for (const std::int32_t id : ids)
-    if (special == SpecialTokens::keep || id != eod_) append_decoded_byte_level(bytes, bpe_.vocabulary().token(id));
+    if (special == SpecialTokens::keep || id != eod_)
+      append_decoded_byte_level(bytes, bpe_.vocabulary().token(id));
   auto replaced = replace_invalid_utf8(bytes);
   return replaced ? std::move(*replaced) : bytes;
 }

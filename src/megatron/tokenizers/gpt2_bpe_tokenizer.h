@@ -9,10 +9,12 @@
 
 namespace megatron {
 
-/// eod is <|endoftext|>; the text "<|endoftext|>" in a document is encoded as ordinary text, as Megatron's GPT2BPETokenizer does.
+/// eod is <|endoftext|>; the text "<|endoftext|>" in a document is encoded as ordinary text, as
+/// Megatron's GPT2BPETokenizer does.
 class Gpt2BpeTokenizer : public Tokenizer {
  public:
-  Gpt2BpeTokenizer(const std::filesystem::path& vocab_file, const std::filesystem::path& merge_file);
+  Gpt2BpeTokenizer(const std::filesystem::path& vocab_file,
+                   const std::filesystem::path& merge_file);
   std::vector<std::int32_t> encode(std::string_view text) const override;
   std::string decode(std::span<const std::int32_t> ids, SpecialTokens special) const override;
   std::int64_t vocab_size() const override { return bpe_.vocabulary().id_limit(); }

@@ -19,7 +19,8 @@ namespace megatron {
 namespace {
 
 const char* const kSupported =
-    "supported are NullTokenizer, ByteTokenizer, GPT2BPETokenizer and HuggingFaceTokenizer (tokenizer.json with a BPE model)";
+    "supported are NullTokenizer, ByteTokenizer, GPT2BPETokenizer and HuggingFaceTokenizer "
+    "(tokenizer.json with a BPE model)";
 
 [[noreturn]] void unsupported(const std::string& what) { throw UserError({what, "", kSupported}); }
 
@@ -69,11 +70,14 @@ void reject_other_formats(const fs::path& path) {
 
 std::unique_ptr<Tokenizer> open_null(const TokenizerConfig& config) {
   if (!config.vocab_size)
-    throw UserError({"NullTokenizer needs --vocab-size", "", "give --vocab-size N: ids 0 to N-1, of which N-1 ends a document"});
+    throw UserError({"NullTokenizer needs --vocab-size", "",
+                     "give --vocab-size N: ids 0 to N-1, of which N-1 ends a document"});
   return std::make_unique<NullTokenizer>(*config.vocab_size);
 }
 
-std::unique_ptr<Tokenizer> open_byte(const TokenizerConfig&) { return std::make_unique<ByteTokenizer>(); }
+std::unique_ptr<Tokenizer> open_byte(const TokenizerConfig&) {
+  return std::make_unique<ByteTokenizer>();
+}
 
 std::unique_ptr<Tokenizer> open_gpt2(const TokenizerConfig& config) {
   const Gpt2Files files = gpt2_files(config);
@@ -83,14 +87,17 @@ std::unique_ptr<Tokenizer> open_gpt2(const TokenizerConfig& config) {
 
 std::unique_ptr<Tokenizer> open_hugging_face(const TokenizerConfig& config) {
   const std::string& model = config.tokenizer_model;
-  if (model.empty()) throw UserError({"HuggingFaceTokenizer needs --tokenizer-model", "", "give a tokenizer.json or a folder that holds one"});
+  if (model.empty())
+    throw UserError({"HuggingFaceTokenizer needs --tokenizer-model", "",
+                     "give a tokenizer.json or a folder that holds one"});
   if (!fs::exists(model))
     throw UserError({"--tokenizer-model " + model + " does not exist", "",
-                     "give a tokenizer.json or a folder that holds one; names on the Hugging Face hub are not downloaded"});
+                     "give a tokenizer.json or a folder that holds one; names on the Hugging Face "
+                     "hub are not downloaded"});
   if (fs::is_directory(model) && !fs::exists(fs::path(model) / "tokenizer.json"))
     refuse_folder(model);
   reject_other_formats(fs::is_directory(model) ? fs::path(model) / "tokenizer.json"
-                                             : fs::path(model));
+                                               : fs::path(model));
   return std::make_unique<HuggingFaceTokenizer>(model);
 }
 
@@ -99,18 +106,23 @@ struct Kind {
   std::unique_ptr<Tokenizer> (*open)(const TokenizerConfig&);
 };
 
-constexpr std::array kKinds = {Kind{"NullTokenizer", open_null}, Kind{"ByteTokenizer", open_byte}, Kind{"GPT2BPETokenizer", open_gpt2},
+constexpr std::array kKinds = {Kind{"NullTokenizer", open_null}, Kind{"ByteTokenizer", open_byte},
+                               Kind{"GPT2BPETokenizer", open_gpt2},
                                Kind{"HuggingFaceTokenizer", open_hugging_face}};
 
 std::string_view detect_file_type(const fs::path& path) {
   const std::string content = read_file(path);
   const std::size_t first = content.find_first_not_of(" \t\r\n");
-  if (first == std::string::npos) throw UserError({"--tokenizer-model " + path.string() + " is empty", "", "check that the file is whole"});
+  if (first == std::string::npos)
+    throw UserError(
+        {"--tokenizer-model " + path.string() + " is empty", "", "check that the file is whole"});
   if (content[first] == '{') {
     const Json root = parse_json(content, path.string());
     if (root.contains("model") && root.at("model").is_object()) return "HuggingFaceTokenizer";
-    if (path.filename() == "vocab.json" || fs::exists(path.parent_path() / "merges.txt")) return "GPT2BPETokenizer";
-    throw UserError({path.string() + ": field 'model' is missing", "", "give a tokenizer.json, or vocab.json beside merges.txt"});
+    if (path.filename() == "vocab.json" || fs::exists(path.parent_path() / "merges.txt"))
+      return "GPT2BPETokenizer";
+    throw UserError({path.string() + ": field 'model' is missing", "",
+                     "give a tokenizer.json, or vocab.json beside merges.txt"});
   }
   reject_other_formats(path);
   unsupported("--tokenizer-model " + path.string() + " is of no known kind");
@@ -120,12 +132,16 @@ std::string_view detect_tokenizer_type(const TokenizerConfig& config) {
   const fs::path model = config.tokenizer_model;
   if (model.empty()) {
     if (!config.vocab_file.empty() && !config.merge_file.empty()) return "GPT2BPETokenizer";
-    throw UserError({"no tokenizer is given", "", "give --tokenizer-model FILE or --tokenizer-type TYPE"});
+    throw UserError(
+        {"no tokenizer is given", "", "give --tokenizer-model FILE or --tokenizer-type TYPE"});
   }
-  if (!fs::exists(model)) throw UserError({"--tokenizer-model " + model.string() + " does not exist", "", "check the path"});
+  if (!fs::exists(model))
+    throw UserError(
+        {"--tokenizer-model " + model.string() + " does not exist", "", "check the path"});
   if (!fs::is_directory(model)) return detect_file_type(model);
   if (fs::exists(model / "tokenizer.json")) return "HuggingFaceTokenizer";
-  if (fs::exists(model / "vocab.json") && fs::exists(model / "merges.txt")) return "GPT2BPETokenizer";
+  if (fs::exists(model / "vocab.json") && fs::exists(model / "merges.txt"))
+    return "GPT2BPETokenizer";
   refuse_folder(model);
 }
 
@@ -137,7 +153,8 @@ bool has_tokenizer(const TokenizerConfig& config) {
 }
 
 std::string tokenizer_type(const TokenizerConfig& config) {
-  return config.tokenizer_type.empty() ? std::string(detect_tokenizer_type(config)) : config.tokenizer_type;
+  return config.tokenizer_type.empty() ? std::string(detect_tokenizer_type(config))
+                                       : config.tokenizer_type;
 }
 
 std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerConfig& config) {

@@ -10,20 +10,24 @@ namespace megatron {
 
 NullTokenizer::NullTokenizer(std::int64_t vocab_size) : vocab_size_(vocab_size) {
   if (vocab_size < 1 || vocab_size > std::numeric_limits<std::int32_t>::max())
-    throw UserError({"--vocab-size of NullTokenizer must be from 1 to 2147483647", "got " + std::to_string(vocab_size), ""});
+    throw UserError({"--vocab-size of NullTokenizer must be from 1 to 2147483647",
+                     "got " + std::to_string(vocab_size), ""});
 }
 
 std::vector<std::int32_t> NullTokenizer::encode(std::string_view text) const {
   constexpr std::string_view kSpaces = " \t\r\n\f\v";
   std::vector<std::int32_t> ids;
-  for (std::size_t at = text.find_first_not_of(kSpaces); at != std::string_view::npos; at = text.find_first_not_of(kSpaces, at)) {
+  for (std::size_t at = text.find_first_not_of(kSpaces); at != std::string_view::npos;
+       at = text.find_first_not_of(kSpaces, at)) {
     const std::size_t end = std::min(text.find_first_of(kSpaces, at), text.size());
     std::int32_t id = -1;
     const auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, id);
     if (error != std::errc() || stop != text.data() + end || id < 0 || id >= vocab_size_) {
-      throw UserError({"NullTokenizer reads ids from 0 to " + std::to_string(vocab_size_ - 1) + " separated by spaces",
-                       "got \"" + std::string(text.substr(at, std::min<std::size_t>(end - at, 40))) + "\"",
-                       "use another --tokenizer-type for text, or a larger --vocab-size"});
+      throw UserError(
+          {"NullTokenizer reads ids from 0 to " + std::to_string(vocab_size_ - 1) +
+               " separated by spaces",
+           "got \"" + std::string(text.substr(at, std::min<std::size_t>(end - at, 40))) + "\"",
+           "use another --tokenizer-type for text, or a larger --vocab-size"});
     }
     ids.push_back(id);
     at = end;

@@ -32,7 +32,8 @@ struct Regex::Finder::Scratch {
   pcre2_match_data* match;
   pcre2_match_context* context;
   explicit Scratch(const pcre2_code* code)
-      : match(pcre2_match_data_create_from_pattern(code, nullptr)), context(pcre2_match_context_create(nullptr)) {
+      : match(pcre2_match_data_create_from_pattern(code, nullptr)),
+        context(pcre2_match_context_create(nullptr)) {
     pcre2_set_match_limit(context, kMatchLimit);
     pcre2_set_heap_limit(context, kHeapLimitKibibytes);
   }
@@ -42,9 +43,11 @@ struct Regex::Finder::Scratch {
   }
 };
 
-Regex::Regex(std::string pattern, const std::string& source) : pattern_(std::move(pattern)), compiled_(std::make_unique<Compiled>()) {
+Regex::Regex(std::string pattern, const std::string& source)
+    : pattern_(std::move(pattern)), compiled_(std::make_unique<Compiled>()) {
   const auto fail = [&](const std::string& reason) {
-    throw UserError({source + ": the regular expression is not usable", reason + " in \"" + pattern_ + "\"", "check the pattern"});
+    throw UserError({source + ": the regular expression is not usable",
+                     reason + " in \"" + pattern_ + "\"", "check the pattern"});
   };
   std::string translated;
   try {
@@ -52,34 +55,42 @@ Regex::Regex(std::string pattern, const std::string& source) : pattern_(std::mov
   } catch (const std::string& reason) {
     fail(reason);
   }
-  const std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(pcre2_compile_context_create(nullptr),
-                                                                                              &pcre2_compile_context_free);
+  const std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(
+      pcre2_compile_context_create(nullptr), &pcre2_compile_context_free);
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   int code = 0;
   PCRE2_SIZE offset = 0;
-  compiled_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(), PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &code,
-                                  &offset, context.get());
+  compiled_->code =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &code, &offset, context.get());
   if (compiled_->code == nullptr) fail(message_of(code));
-  pcre2_jit_compile(compiled_->code, PCRE2_JIT_COMPLETE);  // without JIT the interpreter matches the same, only slower
+  pcre2_jit_compile(
+      compiled_->code,
+      PCRE2_JIT_COMPLETE);  // without JIT the interpreter matches the same, only slower
 }
 
 Regex::~Regex() = default;
 Regex::Regex(Regex&&) noexcept = default;
 Regex& Regex::operator=(Regex&&) noexcept = default;
 
-Regex::Finder::Finder(const Regex& regex) : regex_(regex), scratch_(std::make_unique<Scratch>(regex.compiled_->code)) {}
+Regex::Finder::Finder(const Regex& regex)
+    : regex_(regex), scratch_(std::make_unique<Scratch>(regex.compiled_->code)) {}
 Regex::Finder::~Finder() = default;
 
 bool Regex::Finder::search(std::string_view text, std::size_t start, Span& match) {
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   const pcre2_code* code = regex_.compiled_->code;
-  int result = pcre2_match(code, subject, text.size(), start, kMatchOptions, scratch_->match, scratch_->context);
+  int result = pcre2_match(code, subject, text.size(), start, kMatchOptions, scratch_->match,
+                           scratch_->context);
   if (result == PCRE2_ERROR_JIT_STACKLIMIT)
-    result = pcre2_match(code, subject, text.size(), start, kMatchOptions | PCRE2_NO_JIT, scratch_->match, scratch_->context);
+    result = pcre2_match(code, subject, text.size(), start, kMatchOptions | PCRE2_NO_JIT,
+                         scratch_->match, scratch_->context);
   if (result == PCRE2_ERROR_NOMATCH) return false;
   if (result < 0)
-    throw UserError({"the tokenizer's pattern gave up on a text of " + std::to_string(text.size()) + " bytes",
-                     message_of(result) + " in \"" + regex_.pattern_ + "\"", "split the text into shorter documents"});
+    throw UserError(
+        {"the tokenizer's pattern gave up on a text of " + std::to_string(text.size()) + " bytes",
+         message_of(result) + " in \"" + regex_.pattern_ + "\"",
+         "split the text into shorter documents"});
   const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(scratch_->match);
   match = {offsets[0], offsets[1]};
   return true;
@@ -90,7 +101,8 @@ void Regex::Finder::find_all(std::string_view text, std::size_t base, std::vecto
   std::size_t last_end = std::string_view::npos;
   Span match;
   while (start <= text.size() && search(text, start, match)) {
-    if (match.begin == match.end && match.end == last_end) {  // an empty match right after a match: try one character further
+    if (match.begin == match.end &&
+        match.end == last_end) {  // an empty match right after a match: try one character further
       do ++start;
       while (start < text.size() && (static_cast<unsigned char>(text[start]) & 0xC0) == 0x80);
       continue;

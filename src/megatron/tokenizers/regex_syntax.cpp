@@ -7,7 +7,8 @@ namespace {
 
 /// Members of Oniguruma's \w, to stand inside a class.
 constexpr std::string_view kWord =
-    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-"
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}\\x{"
+    "1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-"
     "\\x{1f189}";
 
 class Translator {
@@ -52,7 +53,9 @@ class Translator {
     if (c == 'W') throw std::string("\\W inside [...] is not supported");
     if (c == 'h') return put(in_class_ ? "0-9a-fA-F" : "[0-9a-fA-F]", 2);
     if (c == 'H' && !in_class_) return put("[^0-9a-fA-F]", 2);
-    if (c == 'u') return put("\\x{" + std::string(in_.substr(at_ + 2, 4)) + "}", 6 < in_.size() - at_ ? 6 : in_.size() - at_);
+    if (c == 'u')
+      return put("\\x{" + std::string(in_.substr(at_ + 2, 4)) + "}",
+                 6 < in_.size() - at_ ? 6 : in_.size() - at_);
     if ((c == 'p' || c == 'P') && peek(2) == '{') return property();
     copy(2);
   }
@@ -67,7 +70,8 @@ class Translator {
       prefix += '^';
       name.remove_prefix(1);
     }
-    const bool is_category = name.size() <= 2 || name == "Any" || name == "Alphabetic" || name == "White_Space" || name == "Emoji";
+    const bool is_category = name.size() <= 2 || name == "Any" || name == "Alphabetic" ||
+                             name == "White_Space" || name == "Emoji";
     out_ += prefix + (is_category ? "" : "sc:") + std::string(name) + "}";
     at_ = close + 1;
   }
@@ -80,10 +84,12 @@ class Translator {
   }
 
   void class_character(char c) {
-    if (c == '&' && peek(1) == '&') throw std::string("the intersection && inside [...] is not supported");
+    if (c == '&' && peek(1) == '&')
+      throw std::string("the intersection && inside [...] is not supported");
     if (c == '[') {
       const std::size_t close = in_.find(":]", at_);
-      if (peek(1) != ':' || close == std::string_view::npos) throw std::string("a class nested inside [...] is not supported");
+      if (peek(1) != ':' || close == std::string_view::npos)
+        throw std::string("a class nested inside [...] is not supported");
       return copy(close + 2 - at_);
     }
     if (c == ']') in_class_ = false;
@@ -104,12 +110,15 @@ class Translator {
     }
   }
 
-  /// In Ruby X{1,n}+ repeats the interval, which is X+; only a lone + makes a quantifier possessive.
+  /// In Ruby X{1,n}+ repeats the interval, which is X+; only a lone + makes a quantifier
+  /// possessive.
   void interval() {
     const std::size_t close = in_.find('}', at_);
-    if (close == std::string_view::npos || close + 1 >= in_.size() || in_[close + 1] != '+') return copy(1);
+    if (close == std::string_view::npos || close + 1 >= in_.size() || in_[close + 1] != '+')
+      return copy(1);
     const std::string_view body = in_.substr(at_ + 1, close - at_ - 1);
-    if (body != "1" && !body.starts_with("1,")) throw std::string("an interval {n,m} followed by + is not supported");
+    if (body != "1" && !body.starts_with("1,"))
+      throw std::string("an interval {n,m} followed by + is not supported");
     put("+", close + 2 - at_);
   }
 

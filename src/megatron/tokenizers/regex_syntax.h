@@ -6,8 +6,9 @@
 
 namespace megatron {
 
-/// `pattern` for PCRE2 with UTF, UCP and MULTILINE. Throws std::string (the reason) for what has no translation: set intersections, nested
-/// classes, intervals followed by '+' that Ruby does not read as possessive.
+/// `pattern` for PCRE2 with UTF, UCP and MULTILINE. Throws std::string (the reason) for what has no
+/// translation: set intersections, nested classes, intervals followed by '+' that Ruby does not
+/// read as possessive.
 std::string translate_oniguruma(std::string_view pattern);
 
 }  // namespace megatron

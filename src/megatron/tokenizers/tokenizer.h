@@ -1,4 +1,5 @@
-// Text to token ids and back. make_tokenizer opens the kinds that Megatron-LM's --tokenizer-type names.
+// Text to token ids and back. make_tokenizer opens the kinds that Megatron-LM's --tokenizer-type
+// names.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,10 @@ class Tokenizer {
   /// accepts_invalid_utf8().
   virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
 
-  /// The text of `ids`; ids without a token (a model's padded vocabulary) give nothing. Valid UTF-8, but for ByteTokenizer.
-  virtual std::string decode(std::span<const std::int32_t> ids, SpecialTokens special = SpecialTokens::skip) const = 0;
+  /// The text of `ids`; ids without a token (a model's padded vocabulary) give nothing. Valid
+  /// UTF-8, but for ByteTokenizer.
+  virtual std::string decode(std::span<const std::int32_t> ids,
+                             SpecialTokens special = SpecialTokens::skip) const = 0;
 
   /// Largest id + 1: the rows that an embedding needs.
   virtual std::int64_t vocab_size() const = 0;
@@ -51,7 +54,8 @@ bool has_tokenizer(const TokenizerConfig& config);
 /// known kind.
 std::string tokenizer_type(const TokenizerConfig& config);
 
-/// Opens the tokenizer of `config`; without a tokenizer_type the kind is recognised from the files. UserErrors name flag, file and field.
+/// Opens the tokenizer of `config`; without a tokenizer_type the kind is recognised from the files.
+/// UserErrors name flag, file and field.
 std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerConfig& config);
 
 }  // namespace megatron

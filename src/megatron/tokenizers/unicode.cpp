@@ -20,7 +20,9 @@ using unicode_tables::Range;
 
 template <class T>
 const T* find_range(std::span<const T> ranges, char32_t c) {
-  const auto after = std::upper_bound(ranges.begin(), ranges.end(), c, [](char32_t value, const T& range) { return value < range.first; });
+  const auto after =
+      std::upper_bound(ranges.begin(), ranges.end(), c,
+                       [](char32_t value, const T& range) { return value < range.first; });
   if (after == ranges.begin()) return nullptr;
   const T& range = *std::prev(after);
   return c <= range.last ? &range : nullptr;
@@ -28,13 +30,16 @@ const T* find_range(std::span<const T> ranges, char32_t c) {
 
 /// Two-letter general category of Unicode 16.
 std::string_view category(char32_t c) {
-  if (const AssignedRange* range = find_range(unicode_tables::assigned_since_14(), c)) return {range->category, 2};
+  if (const AssignedRange* range = find_range(unicode_tables::assigned_since_14(), c))
+    return {range->category, 2};
   return utf8proc_category_string(static_cast<utf8proc_int32_t>(c));
 }
 
-/// NFC leaves these alone and nothing before or after them composes or reorders: most text is made of them.
+/// NFC leaves these alone and nothing before or after them composes or reorders: most text is made
+/// of them.
 bool is_inert_in_nfc(char32_t c) {
-  return c < 0x300 || (c >= 0x400 && c < 0x483) || (c >= 0x2010 && c < 0x2020) || (c >= 0x3041 && c < 0x3099) || (c >= 0x309B && c < 0x3100) ||
+  return c < 0x300 || (c >= 0x400 && c < 0x483) || (c >= 0x2010 && c < 0x2020) ||
+         (c >= 0x3041 && c < 0x3099) || (c >= 0x309B && c < 0x3100) ||
          (c >= 0x4E00 && c < 0xA000) || (c >= 0xAC00 && c < 0xD7A4) || (c >= 0xFF01 && c < 0xFFF0);
 }
 
@@ -49,10 +54,13 @@ bool is_normalized_already(std::string_view text, NormalizationForm form) {
 void append_normalized(std::string& out, std::string_view text, NormalizationForm form) {
   if (text.empty()) return;
   int options = UTF8PROC_STABLE;
-  options |= form == NormalizationForm::nfc || form == NormalizationForm::nfkc ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
-  if (form == NormalizationForm::nfkc || form == NormalizationForm::nfkd) options |= UTF8PROC_COMPAT;
+  options |= form == NormalizationForm::nfc || form == NormalizationForm::nfkc ? UTF8PROC_COMPOSE
+                                                                               : UTF8PROC_DECOMPOSE;
+  if (form == NormalizationForm::nfkc || form == NormalizationForm::nfkd)
+    options |= UTF8PROC_COMPAT;
   utf8proc_uint8_t* result = nullptr;
-  const auto length = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()), &result,
+  const auto length = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                                   static_cast<utf8proc_ssize_t>(text.size()), &result,
                                    static_cast<utf8proc_option_t>(options));
   const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(result, &std::free);
   if (length == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
@@ -60,20 +68,26 @@ void append_normalized(std::string& out, std::string_view text, NormalizationFor
   out.append(reinterpret_cast<const char*>(result), static_cast<std::size_t>(length));
 }
 
-/// A long-known character that stands for those of `range`: U+10000 and its like have the same number of bytes as the originals.
+/// A long-known character that stands for those of `range`: U+10000 and its like have the same
+/// number of bytes as the originals.
 char32_t assigned_equivalent(const AssignedRange& range) {
   struct Example {
     std::string_view category;
     char32_t three_bytes, four_bytes;
   };
   static constexpr Example kExamples[] = {
-      {"Lu", 0x10A0, 0x10400}, {"Ll", 0x1D00, 0x10428}, {"Lm", 0x1D2C, 0x16B40}, {"Lo", 0x0905, 0x10000}, {"Mn", 0x0901, 0x101FD},
-      {"Mc", 0x0903, 0x11000}, {"Me", 0x20DD, 0x101FD}, {"Nd", 0x0966, 0x104A0}, {"Nl", 0x2160, 0x10140}, {"No", 0x2460, 0x10107},
-      {"Pc", 0x203F, 0x10100}, {"Pd", 0x2010, 0x10EAD}, {"Ps", 0x2045, 0x10100}, {"Pe", 0x2046, 0x10100}, {"Po", 0x2016, 0x10100},
-      {"Sm", 0x2200, 0x1D6C1}, {"Sc", 0x20A0, 0x1E2FF}, {"Sk", 0x1FBD, 0x1F3FB}, {"So", 0x2190, 0x10137}, {"Cf", 0x200B, 0x110BD},
+      {"Lu", 0x10A0, 0x10400}, {"Ll", 0x1D00, 0x10428}, {"Lm", 0x1D2C, 0x16B40},
+      {"Lo", 0x0905, 0x10000}, {"Mn", 0x0901, 0x101FD}, {"Mc", 0x0903, 0x11000},
+      {"Me", 0x20DD, 0x101FD}, {"Nd", 0x0966, 0x104A0}, {"Nl", 0x2160, 0x10140},
+      {"No", 0x2460, 0x10107}, {"Pc", 0x203F, 0x10100}, {"Pd", 0x2010, 0x10EAD},
+      {"Ps", 0x2045, 0x10100}, {"Pe", 0x2046, 0x10100}, {"Po", 0x2016, 0x10100},
+      {"Sm", 0x2200, 0x1D6C1}, {"Sc", 0x20A0, 0x1E2FF}, {"Sk", 0x1FBD, 0x1F3FB},
+      {"So", 0x2190, 0x10137}, {"Cf", 0x200B, 0x110BD},
   };
   const bool four = range.first >= 0x10000;
-  if (range.han) return four ? (range.category[1] == 'o' ? 0x20000 : 0x16FF0) : (range.category[0] == 'L' ? 0x4E00 : 0x2E80);
+  if (range.han)
+    return four ? (range.category[1] == 'o' ? 0x20000 : 0x16FF0)
+                : (range.category[0] == 'L' ? 0x4E00 : 0x2E80);
   for (const Example& example : kExamples)
     if (example.category == range.category) return four ? example.four_bytes : example.three_bytes;
   MEGATRON_CHECK(false, "no example of category ", range.category);
@@ -105,7 +119,9 @@ std::string lowercase_unicode(std::string_view text) {
   const auto newer = unicode_tables::lowercase_since_14();
   for (std::size_t i = 0; i < text.size();) {
     const char32_t c = next_code_point(text, i);
-    const auto found = std::lower_bound(newer.begin(), newer.end(), c, [](const auto& pair, char32_t value) { return pair.upper < value; });
+    const auto found =
+        std::lower_bound(newer.begin(), newer.end(), c,
+                         [](const auto& pair, char32_t value) { return pair.upper < value; });
     if (c == 0x130) {
       append_utf8(out, U'i');
       append_utf8(out, 0x307);
@@ -120,8 +136,8 @@ std::string lowercase_unicode(std::string_view text) {
 
 bool is_white_space(char32_t c) {
   if (c < 0x80) return (c >= 0x09 && c <= 0x0D) || c == 0x20;
-  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
-         c == 0x3000;
+  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 ||
+         c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 bool is_numeric(char32_t c) {
@@ -131,13 +147,16 @@ bool is_numeric(char32_t c) {
 
 bool is_punctuation(char32_t c) { return find_range(unicode_tables::punctuation(), c) != nullptr; }
 
-bool is_combining_mark(char32_t c) { return c >= 0x300 && find_range(unicode_tables::combining_marks(), c) != nullptr; }
+bool is_combining_mark(char32_t c) {
+  return c >= 0x300 && find_range(unicode_tables::combining_marks(), c) != nullptr;
+}
 
 bool is_word(char32_t c) {
   const std::string_view name = category(c);
   if (name[0] == 'L' || name[0] == 'M' || name == "Nd" || name == "Nl" || name == "Pc") return true;
   const auto within = [c](char32_t first, char32_t last) { return c >= first && c <= last; };
-  return within(0x200C, 0x200D) || within(0x24B6, 0x24E9) || within(0x1F130, 0x1F149) || within(0x1F150, 0x1F169) || within(0x1F170, 0x1F189);
+  return within(0x200C, 0x200D) || within(0x24B6, 0x24E9) || within(0x1F130, 0x1F149) ||
+         within(0x1F150, 0x1F169) || within(0x1F170, 0x1F189);
 }
 
 std::string_view replace_unassigned_characters(std::string_view text, std::string& storage) {
@@ -154,8 +173,11 @@ std::string_view replace_unassigned_characters(std::string_view text, std::strin
     if (!copied) storage.assign(text);
     copied = true;
     std::string known;
-    append_utf8(known, range == nullptr ? 0x200B : assigned_equivalent(*range));  // PCRE2 still counts U+180E as white space
-    MEGATRON_CHECK(known.size() == i - begin, "stand-in for U+", std::hex, static_cast<std::uint32_t>(c));
+    append_utf8(known, range == nullptr ? 0x200B
+                                        : assigned_equivalent(
+                                              *range));  // PCRE2 still counts U+180E as white space
+    MEGATRON_CHECK(known.size() == i - begin, "stand-in for U+", std::hex,
+                   static_cast<std::uint32_t>(c));
     storage.replace(begin, known.size(), known);
   }
   return copied ? std::string_view(storage) : text;

@@ -13,7 +13,8 @@ struct Sequence {
   bool valid;
 };
 
-/// Length of the well-formed sequence at `p`, or of the maximal part that starts one (Unicode, table 3-7).
+/// Length of the well-formed sequence at `p`, or of the maximal part that starts one (Unicode,
+/// table 3-7).
 Sequence scan(const unsigned char* p, const unsigned char* end) {
   const unsigned char lead = *p;
   if (lead < 0x80) return {1, true};
@@ -53,12 +54,14 @@ std::optional<std::string> replace_invalid_utf8(std::string_view text) {
     const Sequence sequence = scan(p, end);
     if (!sequence.valid) {
       if (!out) out.emplace();
-      out->append(reinterpret_cast<const char*>(copied), static_cast<std::size_t>(p - copied)).append(kReplacement);
+      out->append(reinterpret_cast<const char*>(copied), static_cast<std::size_t>(p - copied))
+          .append(kReplacement);
       copied = p + sequence.length;
     }
     p += sequence.length;
   }
-  if (out) out->append(reinterpret_cast<const char*>(copied), static_cast<std::size_t>(end - copied));
+  if (out)
+    out->append(reinterpret_cast<const char*>(copied), static_cast<std::size_t>(end - copied));
   return out;
 }
 
@@ -71,7 +74,8 @@ void append_utf8(std::string& out, char32_t c) {
   } else if (c < 0x10000) {
     put(0xE0 | c >> 12), put(0x80 | (c >> 6 & 0x3F)), put(0x80 | (c & 0x3F));
   } else {
-    put(0xF0 | c >> 18), put(0x80 | (c >> 12 & 0x3F)), put(0x80 | (c >> 6 & 0x3F)), put(0x80 | (c & 0x3F));
+    put(0xF0 | c >> 18), put(0x80 | (c >> 12 & 0x3F)), put(0x80 | (c >> 6 & 0x3F)),
+        put(0x80 | (c & 0x3F));
   }
 }
 

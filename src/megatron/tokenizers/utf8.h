@@ -1,4 +1,5 @@
-// UTF-8 as Python reads it: decoding with errors='replace', and walking over text that is known to be valid.
+// UTF-8 as Python reads it: decoding with errors='replace', and walking over text that is known to
+// be valid.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +9,8 @@
 
 namespace megatron {
 
-/// `text` with every maximal invalid part replaced by U+FFFD, as Python's bytes.decode('utf-8', errors='replace') does; nothing when
-/// `text` is valid already (the common case costs no copy).
+/// `text` with every maximal invalid part replaced by U+FFFD, as Python's bytes.decode('utf-8',
+/// errors='replace') does; nothing when `text` is valid already (the common case costs no copy).
 std::optional<std::string> replace_invalid_utf8(std::string_view text);
 
 /// The code point at `position` of valid UTF-8, which moves past it.
@@ -25,7 +26,8 @@ inline char32_t next_code_point(std::string_view text, std::size_t& position) {
     const char32_t c = (lead & 0x0Fu) << 12 | (byte(1) & 0x3Fu) << 6 | (byte(2) & 0x3Fu);
     return position += 3, c;
   }
-  const char32_t c = (lead & 0x07u) << 18 | (byte(1) & 0x3Fu) << 12 | (byte(2) & 0x3Fu) << 6 | (byte(3) & 0x3Fu);
+  const char32_t c =
+      (lead & 0x07u) << 18 | (byte(1) & 0x3Fu) << 12 | (byte(2) & 0x3Fu) << 6 | (byte(3) & 0x3Fu);
   return position += 4, c;
 }
 

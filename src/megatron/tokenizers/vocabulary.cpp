@@ -9,10 +9,14 @@
 namespace megatron {
 namespace {
 
-std::int32_t checked_id(const nlohmann::json& value, const std::string& token, const std::string& source) {
+std::int32_t checked_id(const nlohmann::json& value, const std::string& token,
+                        const std::string& source) {
   const std::string what = source + ": the id of token \"" + token + "\"";
-  if (!value.is_number_integer()) throw UserError({what + " must be an integer", "got " + value.dump(), ""});
-  if (!(value >= 0 && value <= kMaxTokenId)) throw UserError({what + " must be from 0 to " + std::to_string(kMaxTokenId), "got " + value.dump(), ""});
+  if (!value.is_number_integer())
+    throw UserError({what + " must be an integer", "got " + value.dump(), ""});
+  if (!(value >= 0 && value <= kMaxTokenId))
+    throw UserError(
+        {what + " must be from 0 to " + std::to_string(kMaxTokenId), "got " + value.dump(), ""});
   return value.get<std::int32_t>();
 }
 
@@ -24,13 +28,17 @@ std::uint32_t hash_of(std::string_view token) {
 }  // namespace
 
 Vocabulary::Vocabulary(const nlohmann::json& object, const std::string& source) {
-  if (!object.is_object()) throw UserError({source + " must be an object of tokens and ids", "got " + std::string(object.type_name()), ""});
-  if (object.empty()) throw UserError({source + " has no tokens", "", "check that the file is whole"});
+  if (!object.is_object())
+    throw UserError({source + " must be an object of tokens and ids",
+                     "got " + std::string(object.type_name()), ""});
+  if (object.empty())
+    throw UserError({source + " has no tokens", "", "check that the file is whole"});
   slots_.resize(std::bit_ceil(object.size() * 2 + 2));
   for (const auto& [token, value] : object.items()) {
     const std::int32_t id = checked_id(value, token, source);
     if (contains(id))
-      throw UserError({source + ": id " + std::to_string(id) + " is given twice", "to \"" + std::string(this->token(id)) + "\" and \"" + token + "\"",
+      throw UserError({source + ": id " + std::to_string(id) + " is given twice",
+                       "to \"" + std::string(this->token(id)) + "\" and \"" + token + "\"",
                        "every token needs its own id"});
     insert(token, id);
   }
@@ -38,7 +46,8 @@ Vocabulary::Vocabulary(const nlohmann::json& object, const std::string& source) 
 
 void Vocabulary::insert(std::string_view token, std::int32_t id) {
   if (id >= id_limit()) token_of_id_.resize(static_cast<std::size_t>(id) + 1);
-  token_of_id_[static_cast<std::size_t>(id)] = {arena_.size(), static_cast<std::uint32_t>(token.size())};
+  token_of_id_[static_cast<std::size_t>(id)] = {arena_.size(),
+                                                static_cast<std::uint32_t>(token.size())};
   arena_.append(token);
   const std::uint32_t hash = hash_of(token);
   std::size_t at = hash & (slots_.size() - 1);
@@ -50,7 +59,8 @@ void Vocabulary::insert(std::string_view token, std::int32_t id) {
 std::int32_t Vocabulary::find(std::string_view token) const {
   if (slots_.empty()) return -1;
   const std::uint32_t hash = hash_of(token);
-  for (std::size_t at = hash & (slots_.size() - 1); slots_[at].id >= 0; at = (at + 1) & (slots_.size() - 1)) {
+  for (std::size_t at = hash & (slots_.size() - 1); slots_[at].id >= 0;
+       at = (at + 1) & (slots_.size() - 1)) {
     if (slots_[at].hash == hash && this->token(slots_[at].id) == token) return slots_[at].id;
   }
   return -1;

@@ -16,14 +16,17 @@ inline constexpr std::int64_t kMaxTokenId = (std::int64_t{1} << 24) - 1;
 class Vocabulary {
  public:
   Vocabulary() = default;
-  /// From a JSON object {token: id}. `source` names file and field in errors: no object, empty, ids that are no integers, out of range or twice.
+  /// From a JSON object {token: id}. `source` names file and field in errors: no object, empty, ids
+  /// that are no integers, out of range or twice.
   Vocabulary(const nlohmann::json& object, const std::string& source);
 
   /// The id of `token`, −1 when absent.
   std::int32_t find(std::string_view token) const;
   /// The token of `id`, empty when there is none.
   std::string_view token(std::int32_t id) const;
-  bool contains(std::int32_t id) const { return id >= 0 && id < id_limit() && token_of_id_[static_cast<std::size_t>(id)].size != kAbsent; }
+  bool contains(std::int32_t id) const {
+    return id >= 0 && id < id_limit() && token_of_id_[static_cast<std::size_t>(id)].size != kAbsent;
+  }
 
   /// Number of tokens.
   std::int32_t size() const { return size_; }

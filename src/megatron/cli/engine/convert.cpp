@@ -20,14 +20,15 @@ std::optional<c10::ScalarType> scalar_type(const std::string& name) {
 
 int run_convert(std::span<const std::string> args) {
   const ConvertOptions options = read_convert_options(args);
-  const ConvertResult conversion = convert_checkpoint({.load = options.load,
-                                                    .save = options.save,
-                                                    .format = options.format,
-                                                    .hf_model_type = options.hf_model_type,
-                                                    .dtype = scalar_type(options.dtype),
-                                                    .step = options.ckpt_step,
-                                                    .tokenizer = options.tokenizer,
-                                                    .allow_non_finite = options.keep_non_finite});
+  const ConvertResult conversion =
+      convert_checkpoint({.load = options.load,
+                          .save = options.save,
+                          .format = options.format,
+                          .hf_model_type = options.hf_model_type,
+                          .dtype = scalar_type(options.dtype),
+                          .step = options.ckpt_step,
+                          .tokenizer = options.tokenizer,
+                          .allow_non_finite = options.keep_non_finite});
   for (const std::string& note : conversion.notes) std::cerr << "note: " << note << "\n";
   std::cout << "wrote " << conversion.folder.string() << "\n";
   return 0;

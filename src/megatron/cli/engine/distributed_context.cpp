@@ -9,7 +9,8 @@ namespace megatron {
 namespace {
 
 std::chrono::milliseconds timeout_of(const ParallelConfig& parallel) {
-  return std::chrono::milliseconds(static_cast<std::int64_t>(parallel.distributed_timeout_minutes * 60'000));
+  return std::chrono::milliseconds(
+      static_cast<std::int64_t>(parallel.distributed_timeout_minutes * 60'000));
 }
 
 CpuTransport cpu_transport(const ParallelConfig& parallel) {
@@ -17,7 +18,8 @@ CpuTransport cpu_transport(const ParallelConfig& parallel) {
   return parallel.cpu_transport == "auto" ? CpuTransport::automatic : CpuTransport::shared_memory;
 }
 
-std::unique_ptr<Communicators> communicators_of(const World& world, const ParallelConfig& parallel, const c10::Device& device) {
+std::unique_ptr<Communicators> communicators_of(const World& world, const ParallelConfig& parallel,
+                                                const c10::Device& device) {
   ProcessOptions options = world.process_options();
   options.timeout = timeout_of(parallel);
   options.cpu_transport = cpu_transport(parallel);
@@ -35,22 +37,29 @@ OpenedDevice join(World& world, const ParallelConfig& parallel, const SettingsTe
 
 SettingsText flags_of(const FieldSet& fields, const void* object) {
   SettingsText flags;
-  for (const Field& field : fields.fields) flags.emplace_back(field.flag(), join_values(field.get(object)));
+  for (const Field& field : fields.fields)
+    flags.emplace_back(field.flag(), join_values(field.get(object)));
   return flags;
 }
 
-DistributedContext::DistributedContext(World& world, const ParallelConfig& parallel, const SettingsText& flags)
-    : world_(world), device_(join(world, parallel, flags)), communicators_(communicators_of(world, parallel, device_.device)) {
+DistributedContext::DistributedContext(World& world, const ParallelConfig& parallel,
+                                       const SettingsText& flags)
+    : world_(world),
+      device_(join(world, parallel, flags)),
+      communicators_(communicators_of(world, parallel, device_.device)) {
   if (!communicators_) return;
   world_.set_failure_notice(communicators_->failure_notice());
-  world_.on_failure([communicators = communicators_.get()](const std::string& reason) { communicators->abort(reason); });
+  world_.on_failure([communicators = communicators_.get()](const std::string& reason) {
+    communicators->abort(reason);
+  });
 }
 
 DistributedContext::~DistributedContext() { world_.on_failure(nullptr); }
 
-RankInWorld DistributedContext::in_world() const {
+RankContext DistributedContext::in_world() const {
   return {.communicators = communicators_.get(),
-          .processors = world_.environment().world_size > 1 ? world_.hosts().processors : CpuPartition{},
+          .processors =
+              world_.environment().world_size > 1 ? world_.hosts().processors : CpuPartition{},
           .device = device_};
 }
 

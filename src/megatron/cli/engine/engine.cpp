@@ -15,12 +15,8 @@ using EngineCommand = int (*)(std::span<const std::string> args);
 
 const std::vector<std::pair<std::string_view, EngineCommand>>& engine_commands() {
   static const std::vector<std::pair<std::string_view, EngineCommand>> table = {
-      {"pretrain", run_pretrain},
-      {"generate", run_generate},
-      {"replay", run_replay},
-      {"score", run_score},
-      {"convert", run_convert},
-      {"checkpoint", run_checkpoint},
+      {"pretrain", run_pretrain}, {"generate", run_generate}, {"replay", run_replay},
+      {"score", run_score},       {"convert", run_convert},   {"checkpoint", run_checkpoint},
   };
   return table;
 }
@@ -29,7 +25,8 @@ int run_engine_command(std::string_view name, std::span<const std::string> args)
   for (const auto& [known, run] : engine_commands()) {
     if (known == name) return run(args);
   }
-  throw UserError({"the engine", "does not know the command '" + std::string(name) + "'", "build it again with `make build`"});
+  throw UserError({"the engine", "does not know the command '" + std::string(name) + "'",
+                   "build it again with `make build`"});
 }
 
 }  // namespace

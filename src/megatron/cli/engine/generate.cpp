@@ -1,4 +1,5 @@
-// `megatron generate`: continues prompts with a trained model, as text on the terminal or as JSON lines.
+// `megatron generate`: continues prompts with a trained model, as text on the terminal or as JSON
+// lines.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -13,8 +14,8 @@
 #include "megatron/cli/engine/inference_rank.h"
 #include "megatron/config/inference_options.h"
 #include "megatron/inference/generator.h"
-#include "megatron/inference/stored_tokenizer.h"
-#include "megatron/inference/streaming_decoder.h"
+#include "megatron/inference/incremental_detokenizer.h"
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/inference/token_ids.h"
 #include "megatron/tokenizers/utf8.h"
 
@@ -24,7 +25,9 @@ namespace {
 std::vector<std::string> file_prompts(const fs::path& path) {
   const std::string bytes = read_file(path);
   const auto replaced = replace_invalid_utf8(bytes);
-  if (replaced) std::cerr << "note: " << path.string() << " holds bytes that are not UTF-8; they are read as U+FFFD\n";
+  if (replaced)
+    std::cerr << "note: " << path.string()
+              << " holds bytes that are not UTF-8; they are read as U+FFFD\n";
   const std::string& content = replaced ? *replaced : bytes;
   std::vector<std::string> prompts;
   std::size_t begin = 0;
@@ -35,7 +38,9 @@ std::vector<std::string> file_prompts(const fs::path& path) {
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty()) continue;
     const std::string source = path.string() + ", line " + std::to_string(number);
-    prompts.push_back(path.extension() == ".jsonl" ? json_string(parse_json(line, source), "text", source) : line);
+    prompts.push_back(path.extension() == ".jsonl"
+                          ? json_string(parse_json(line, source), "text", source)
+                          : line);
   }
   return prompts;
 }
@@ -44,8 +49,11 @@ std::vector<std::string> all_prompts(const GenerateOptions& options) {
   std::vector<std::string> prompts = options.prompt;
   if (!options.prompt_file.empty()) {
     std::vector<std::string> more = file_prompts(options.prompt_file);
-    if (more.empty()) throw UserError({"--prompt-file " + options.prompt_file, "holds no prompt", "write one prompt per line"});
-    const auto most = static_cast<std::size_t>(options.prompt_file_num_truncate.value_or(std::ssize(more)));
+    if (more.empty())
+      throw UserError(
+          {"--prompt-file " + options.prompt_file, "holds no prompt", "write one prompt per line"});
+    const auto most =
+        static_cast<std::size_t>(options.prompt_file_num_truncate.value_or(std::ssize(more)));
     more.resize(std::min(more.size(), most));
     prompts.insert(prompts.end(), more.begin(), more.end());
   }
@@ -57,24 +65,30 @@ std::vector<std::int64_t> prompt_ids(const Tokenizer& tokenizer, const std::stri
   const std::vector<std::int32_t> ids = tokenizer.encode(prompt);
   if (!ids.empty()) return {ids.begin(), ids.end()};
   const std::int32_t begin = tokenizer.bos() >= 0 ? tokenizer.bos() : tokenizer.eod();
-  if (begin < 0) throw UserError({"--prompt", "an empty text", "the tokenizer has no token that begins a document: give some text"});
+  if (begin < 0)
+    throw UserError({"--prompt", "an empty text",
+                     "the tokenizer has no token that begins a document: give some text"});
   return {begin};
 }
 
-/// Generates for one prompt after the other, as one rank of many, and writes what the flags ask for.
+/// Generates for one prompt after the other, as one rank of many, and writes what the flags ask
+/// for.
 class TextWriter {
  public:
   TextWriter(const GenerateOptions& options, const InferenceRank& rank)
       : is_json_(options.json),
         is_replica_leader_(rank.is_replica_leader()),
         config_(rank.loaded().source.model),
-        stored_(open_tokenizer(options.tokenizer, rank.loaded().source)),
-        generator_(rank.model(), {.sampling = {.temperature = options.temperature,
-                                               .top_k = options.top_k,
-                                               .top_p = options.top_p,
-                                               .seed = static_cast<std::uint64_t>(options.seed)},
-                                  .max_new_tokens = options.max_new_tokens,
-                                  .stop_ids = options.termination_id ? std::vector<std::int64_t>{*options.termination_id} : stored_.stop_ids}) {
+        stored_(load_tokenizer(options.tokenizer, rank.loaded().source)),
+        generator_(rank.model(),
+                   {.sampling = {.temperature = options.temperature,
+                                 .top_k = options.top_k,
+                                 .top_p = options.top_p,
+                                 .seed = static_cast<std::uint64_t>(options.seed)},
+                    .max_new_tokens = options.max_new_tokens,
+                    .stop_token_ids = options.termination_id
+                                          ? std::vector<std::int64_t>{*options.termination_id}
+                                          : stored_.stop_token_ids}) {
     for (const std::string& note : stored_.notes)
       if (rank.is_main_rank()) std::cerr << "note: " << note << "\n";
   }
@@ -94,7 +108,8 @@ class TextWriter {
   }
 
  private:
-  void write_json(const std::string& prompt, const std::vector<std::int64_t>& ids, const Generation& generation, std::ostream& out) const {
+  void write_json(const std::string& prompt, const std::vector<std::int64_t>& ids,
+                  const Generation& generation, std::ostream& out) const {
     const OrderedJson object = {{"prompt", prompt},
                                 {"prompt_ids", ids},
                                 {"text", decode(generation.ids)},
@@ -104,49 +119,60 @@ class TextWriter {
   }
 
   /// Writes prompt and continuation as it grows.
-  Generation stream_text(const std::string& prompt, const std::vector<std::int64_t>& ids, std::uint64_t index, std::ostream& out) {
-    StreamingDecoder stream([this](std::span<const std::int64_t> window) { return decode(window); }, ids);
+  Generation stream_text(const std::string& prompt, const std::vector<std::int64_t>& ids,
+                         std::uint64_t index, std::ostream& out) {
+    IncrementalDetokenizer stream(
+        [this](std::span<const std::int64_t> window) { return decode(window); }, ids);
     out << prompt << std::flush;
-    const Generation generation = generator_.generate(ids, index, [&](std::int64_t id) { out << stream.add(id) << std::flush; });
+    const Generation generation = generator_.generate(
+        ids, index, [&](std::int64_t id) { out << stream.add(id) << std::flush; });
     out << stream.finish() << std::endl;
-    if (is_replica_leader_ && generation.finish_reason == FinishReason::max_positions) std::cerr << "(the model has no position for another token)\n";
+    if (is_replica_leader_ && generation.finish_reason == FinishReason::max_positions)
+      std::cerr << "(the model has no position for another token)\n";
     return generation;
   }
 
   /// Says once that a text has outgrown what the model was trained for.
   void note_length(std::int64_t length, std::uint64_t index) {
     if (!is_replica_leader_ || has_noted_length_) return;
-    const std::string note = length_note(config_, length, "prompt " + std::to_string(index + 1) + " with its continuation");
+    const std::string note = long_sequence_warning(
+        config_, length, "prompt " + std::to_string(index + 1) + " with its continuation");
     has_noted_length_ = !note.empty();
     if (has_noted_length_) std::cerr << "note: " << note << "\n";
   }
 
-  std::string decode(std::span<const std::int64_t> ids) const { return stored_.tokenizer->decode(std::vector<std::int32_t>(ids.begin(), ids.end())); }
+  std::string decode(std::span<const std::int64_t> ids) const {
+    return stored_.tokenizer->decode(std::vector<std::int32_t>(ids.begin(), ids.end()));
+  }
 
   const bool is_json_, is_replica_leader_;
   bool has_noted_length_ = false;
   const TransformerConfig config_;
-  const StoredTokenizer stored_;
+  const LoadedTokenizer stored_;
   Generator generator_;
 };
 
 int generate_as(World& world, std::span<const std::string> args) {
   const LaunchEnvironment& environment = world.environment();
   const GenerateOptions options = read_generate_options(args, environment.world_size);
-  const std::vector<std::string> read_here = environment.rank == 0 ? all_prompts(options) : std::vector<std::string>{};
+  const std::vector<std::string> read_here =
+      environment.rank == 0 ? all_prompts(options) : std::vector<std::string>{};
   const InferenceRank rank(world, options, flags_of(generate_table().set(), &options));
   const std::vector<std::string> prompts = rank.broadcast(read_here);
   TextWriter writer(options, rank);
   std::ostream silence(nullptr);
   if (rank.num_replicas() == 1) {
-    for (std::size_t i = 0; i < prompts.size(); ++i) writer.write(prompts[i], i, rank.is_main_rank() ? std::cout : silence);
+    for (std::size_t i = 0; i < prompts.size(); ++i)
+      writer.write(prompts[i], i, rank.is_main_rank() ? std::cout : silence);
     return 0;
   }
-  for (std::size_t first = 0; first < prompts.size(); first += static_cast<std::size_t>(rank.num_replicas())) {
+  for (std::size_t first = 0; first < prompts.size();
+       first += static_cast<std::size_t>(rank.num_replicas())) {
     const std::size_t mine = first + static_cast<std::size_t>(rank.replica());
     std::ostringstream text;
     if (mine < prompts.size()) writer.write(prompts[mine], mine, text);
-    for (const std::string& one : rank.gather(text.str())) (rank.is_main_rank() ? std::cout : silence) << one << std::flush;
+    for (const std::string& one : rank.gather(text.str()))
+      (rank.is_main_rank() ? std::cout : silence) << one << std::flush;
   }
   return 0;
 }

@@ -13,13 +13,20 @@ namespace megatron {
 InferenceRank::InferenceRank(World& world, const ModelOptions& options, const SettingsText& flags)
     : context_(world, options.parallel, flags), rank_(context_.place(options.parallel)) {
   at::set_num_threads(bind_to_cpus(context_.in_world().processors, /*pins=*/rank_.device.is_cpu()));
-  loaded_.emplace(load_model(options.load, options.ckpt_step, {.rank = rank_, .parallel = options.parallel, .type = requested_type(options)}));
-  merge_architecture(loaded_->source, options.run.model, options.parsed);  // refuses flags that contradict the checkpoint
+  loaded_.emplace(
+      load_model(options.load, options.ckpt_step,
+                 {.rank = rank_, .parallel = options.parallel, .type = requested_dtype(options)}));
+  merge_architecture(loaded_->source, options.run.model,
+                     options.parsed);  // refuses flags that contradict the checkpoint
   if (!is_main_rank()) return;
   for (const std::string& note : loaded_->source.notes) std::cerr << "note: " << note << '\n';
 }
 
-std::vector<std::string> InferenceRank::broadcast(const std::vector<std::string>& texts) const { return broadcast_strings(rank_.world, texts, rank_.device); }
-std::vector<std::string> InferenceRank::gather(const std::string& text) const { return all_gather_strings(rank_.dp, text, rank_.device); }
+std::vector<std::string> InferenceRank::broadcast(const std::vector<std::string>& texts) const {
+  return broadcast_strings(rank_.world, texts, rank_.device);
+}
+std::vector<std::string> InferenceRank::gather(const std::string& text) const {
+  return all_gather_strings(rank_.dp, text, rank_.device);
+}
 
 }  // namespace megatron

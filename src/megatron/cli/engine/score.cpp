@@ -24,7 +24,9 @@ std::vector<std::int64_t> read_ids(const std::string& line, const std::string& s
   if (!ids.is_array()) throw UserError({source + ": ids", ids.dump(), "give a list of token ids"});
   std::vector<std::int64_t> result;
   for (const Json& id : ids) {
-    if (!id.is_number_integer()) throw UserError({source + ": ids[" + std::to_string(result.size()) + "]", id.dump(), "token ids are integers"});
+    if (!id.is_number_integer())
+      throw UserError({source + ": ids[" + std::to_string(result.size()) + "]", id.dump(),
+                       "token ids are integers"});
     result.push_back(id.get<std::int64_t>());
   }
   return result;
@@ -33,8 +35,11 @@ std::vector<std::int64_t> read_ids(const std::string& line, const std::string& s
 /// The lines to score, read by one rank as they come.
 class LineSource {
  public:
-  /// Of the file, or of standard input when `path` is empty. `was_launched`: by somebody who may not hand it on.
-  LineSource(const std::string& path, bool was_launched) : name_(path.empty() ? "standard input" : path), requires_input_(path.empty() && was_launched) {
+  /// Of the file, or of standard input when `path` is empty. `was_launched`: by somebody who may
+  /// not hand it on.
+  LineSource(const std::string& path, bool was_launched)
+      : name_(path.empty() ? "standard input" : path),
+        requires_input_(path.empty() && was_launched) {
     if (path.empty()) return;
     file_.open(path);
     if (!file_) throw_file_error("open", path, errno);
@@ -51,7 +56,8 @@ class LineSource {
       found.push_back(line);
     }
     if (number_ == 0 && requires_input_) {
-      throw UserError({name_, "is empty: a launcher gives its ranks none", "give the lines with --input FILE"});
+      throw UserError(
+          {name_, "is empty: a launcher gives its ranks none", "give the lines with --input FILE"});
     }
     return found;
   }
@@ -67,7 +73,9 @@ class LineSource {
 class LineScorer {
  public:
   explicit LineScorer(const InferenceRank& rank)
-      : model_(rank.model()), config_(rank.loaded().source.model), is_replica_leader_(rank.is_replica_leader()) {}
+      : model_(rank.model()),
+        config_(rank.loaded().source.model),
+        is_replica_leader_(rank.is_replica_leader()) {}
 
   /// The answer to `line`. Collective over the ranks of a replica.
   std::string answer(const std::string& source, const std::string& line) {
@@ -81,7 +89,7 @@ class LineScorer {
   /// Says once that a sequence is longer than what the model was trained for.
   void note_length(std::int64_t length, const std::string& source) {
     if (!is_replica_leader_ || has_noted_length_) return;
-    const std::string note = length_note(config_, length, source);
+    const std::string note = long_sequence_warning(config_, length, source);
     has_noted_length_ = !note.empty();
     if (has_noted_length_) std::cerr << "note: " << note << "\n";
   }
@@ -101,7 +109,8 @@ int score_as(World& world, std::span<const std::string> args) {
   LineScorer scorer(rank);
   while (true) {
     // One line for each replica: its name, its text.
-    const std::vector<std::string> round = rank.broadcast(lines ? lines->next(rank.num_replicas()) : std::vector<std::string>{});
+    const std::vector<std::string> round =
+        rank.broadcast(lines ? lines->next(rank.num_replicas()) : std::vector<std::string>{});
     if (round.empty()) return 0;
     const auto mine = static_cast<std::size_t>(2 * rank.replica());
     const std::string result =

@@ -9,7 +9,7 @@
 namespace megatron {
 namespace {
 
-constexpr std::size_t kPointsOfAChart = 2000;
+constexpr std::size_t kMaxChartPoints = 2000;
 constexpr std::size_t kHistogramBins = 60;
 
 /// Seven digits are more than a chart shows; NaN becomes null.
@@ -19,7 +19,8 @@ OrderedJson rounded(const std::vector<double>& values) {
     if (!std::isfinite(value)) {
       list.push_back(nullptr);
     } else {
-      const double scale = value == 0 ? 1 : std::pow(10.0, 6 - std::floor(std::log10(std::abs(value))));
+      const double scale =
+          value == 0 ? 1 : std::pow(10.0, 6 - std::floor(std::log10(std::abs(value))));
       list.push_back(std::isfinite(scale) && scale > 0 ? std::round(value * scale) / scale : value);
     }
   }
@@ -27,15 +28,16 @@ OrderedJson rounded(const std::vector<double>& values) {
 }
 
 OrderedJson json_of(const Series& series) {
-  const DrawnSeries drawn = downsampled(series, kPointsOfAChart);
+  const DownsampledSeries drawn = downsample(series, kMaxChartPoints);
   OrderedJson object{{"x", drawn.points.x}, {"y", rounded(drawn.points.y)}};
   if (!drawn.means.empty()) object["means"] = rounded(drawn.means);
   return object;
 }
 
 OrderedJson json_of(const Histogram& bins) {
-  return {{"first", bins.first}, {"width", bins.width},     {"counts", bins.counts}, {"median", bins.median},
-          {"p95", bins.p95},     {"highest", bins.highest}, {"above", bins.above}};
+  return {{"first", bins.first},   {"width", bins.width}, {"counts", bins.counts},
+          {"median", bins.median}, {"p95", bins.p95},     {"highest", bins.highest},
+          {"above", bins.above}};
 }
 
 OrderedJson json_of(const RunLog& run) {
@@ -44,28 +46,30 @@ OrderedJson json_of(const RunLog& run) {
                      {"settings", OrderedJson::array()},
                      {"series", OrderedJson::object()}};
   for (const auto& [title, text] : summarise(run)) object["summary"].push_back({title, text});
-  for (const auto& [name, value] : settings_of(run)) object["settings"].push_back({name, value});
+  for (const auto& [name, value] : last_settings(run)) object["settings"].push_back({name, value});
   for (const auto* group : {&run.steps, &run.evaluations}) {
     for (const auto& [key, series] : *group) object["series"][key] = json_of(series);
   }
   object["starts"] = run.start_iterations;
   const auto elapsed = run.steps.find("elapsed_ms");
   if (elapsed == run.steps.end()) return object;
-  object["series"]["time_s"] = json_of(accumulated(elapsed->second, 1e-3));
-  if (const auto bins = histogram(elapsed->second.y, kHistogramBins)) object["step_times"] = json_of(*bins);
+  object["series"]["time_s"] = json_of(cumulative_sum(elapsed->second, 1e-3));
+  if (const auto bins = histogram(elapsed->second.y, kHistogramBins))
+    object["step_times"] = json_of(*bins);
   return object;
 }
 
 /// JSON that may stand between script tags: no "<" is left in it.
 std::string script_json(const OrderedJson& value) {
-  const std::string text = value.dump(-1, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace);
+  const std::string text =
+      value.dump(-1, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace);
   std::string safe;
   safe.reserve(text.size());
   for (const char c : text) c == '<' ? safe += "\\u003c" : safe += c;
   return safe;
 }
 
-void replace_mark(std::string& page, std::string_view mark, std::string_view text) {
+void replace_placeholder(std::string& page, std::string_view mark, std::string_view text) {
   if (const auto at = page.find(mark); at != std::string::npos) page.replace(at, mark.size(), text);
 }
 
@@ -76,11 +80,11 @@ std::string report_page(const std::vector<RunLog>& runs) {
   for (const RunLog& run : runs) data.push_back(json_of(run));
   const ReportAssets& assets = report_assets();
   std::string page(assets.page);
-  replace_mark(page, "/*style*/", assets.style);
-  replace_mark(page, "/*scales*/", assets.scales);
-  replace_mark(page, "/*chart*/", assets.chart);
-  replace_mark(page, "/*controls*/", assets.controls);
-  replace_mark(page, "/*runs*/", script_json(data));
+  replace_placeholder(page, "/*style*/", assets.style);
+  replace_placeholder(page, "/*scales*/", assets.scales);
+  replace_placeholder(page, "/*chart*/", assets.chart);
+  replace_placeholder(page, "/*controls*/", assets.controls);
+  replace_placeholder(page, "/*runs*/", script_json(data));
   return page;
 }
 

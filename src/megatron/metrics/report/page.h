@@ -1,4 +1,5 @@
-// The report's page: summary and charts of one or several runs as one HTML file that needs no network.
+// The report's page: summary and charts of one or several runs as one HTML file that needs no
+// network.
 #pragma once
 
 #include <string>
@@ -8,7 +9,8 @@
 
 namespace megatron {
 
-/// The whole page. The text between the tags of `<script id="runs">` is JSON; nothing in the runs can break out of it.
+/// The whole page. The text between the tags of `<script id="runs">` is JSON; nothing in the runs
+/// can break out of it.
 std::string report_page(const std::vector<RunLog>& runs);
 
 }  // namespace megatron

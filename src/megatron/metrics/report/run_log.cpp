@@ -18,7 +18,7 @@ using Object = simdjson::dom::object;
 using Element = simdjson::dom::element;
 
 /// The line with NaN, Infinity and -Infinity outside strings made null.
-std::string without_python_numbers(std::string_view line) {
+std::string non_finite_to_null(std::string_view line) {
   std::string text;
   bool quoted = false;
   for (std::size_t i = 0; i < line.size();) {
@@ -61,7 +61,8 @@ Series& series_of(RunLog& log, std::string_view key) {
 void read_object(const Object& object, std::int64_t iteration, RunLog& log) {
   Element run;
   if (object["run"].get(run) == simdjson::SUCCESS && run.is_object()) {
-    log.starts.emplace_back(Json::parse(simdjson::minify(run), nullptr, /*allow_exceptions=*/false));
+    log.starts.emplace_back(
+        Json::parse(simdjson::minify(run), nullptr, /*allow_exceptions=*/false));
     log.start_iterations.push_back(iteration);
     return;
   }
@@ -71,17 +72,20 @@ void read_object(const Object& object, std::int64_t iteration, RunLog& log) {
     if (key == "iteration") continue;
     const auto y = number(value);
     if (!y) continue;
-    Series& series = is_evaluation ? log.evaluations[std::string(key) + " " + std::string(split)] : series_of(log, key);
+    Series& series = is_evaluation ? log.evaluations[std::string(key) + " " + std::string(split)]
+                                   : series_of(log, key);
     series.add(static_cast<double>(iteration), *y);
   }
 }
 
-class LineReader {
+class LineParser {
  public:
-  bool read(std::string_view line, RunLog& log) { return read_as_it_is(line, log) || read_as_it_is(without_python_numbers(line), log); }
+  bool read(std::string_view line, RunLog& log) {
+    return parse_line(line, log) || parse_line(non_finite_to_null(line), log);
+  }
 
  private:
-  bool read_as_it_is(std::string_view line, RunLog& log) {
+  bool parse_line(std::string_view line, RunLog& log) {
     Object object;
     std::int64_t iteration = 0;
     if (parser_.parse(line.data(), line.size()).get(object) != simdjson::SUCCESS) return false;
@@ -94,36 +98,41 @@ class LineReader {
 
 void count_unreadable(std::string_view line, RunLog& log) {
   if (++log.unreadable_lines > 1) return;
-  log.first_unreadable = "line " + std::to_string(log.lines) + ": " + std::string(line.substr(0, 60)) + (line.size() > 60 ? "…" : "");
+  log.first_unreadable = "line " + std::to_string(log.lines) + ": " +
+                         std::string(line.substr(0, 60)) + (line.size() > 60 ? "…" : "");
 }
 
 }  // namespace
 
-void Series::settle() {
-  const bool is_ascending = std::adjacent_find(x.begin(), x.end(), std::greater_equal<>()) == x.end();
+void Series::sort_and_deduplicate() {
+  const bool is_ascending =
+      std::adjacent_find(x.begin(), x.end(), std::greater_equal<>()) == x.end();
   if (is_ascending) return;
   std::vector<std::size_t> order(x.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return x[a] < x[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return x[a] < x[b]; });
   Series sorted;
   for (std::size_t i = 0; i < order.size(); ++i) {
-    if (i + 1 == order.size() || x[order[i]] != x[order[i + 1]]) sorted.add(x[order[i]], y[order[i]]);
+    if (i + 1 == order.size() || x[order[i]] != x[order[i + 1]])
+      sorted.add(x[order[i]], y[order[i]]);
   }
   *this = std::move(sorted);
 }
 
-bool read_metrics_line(std::string_view line, RunLog& log) { return LineReader().read(line, log); }
+bool read_metrics_line(std::string_view line, RunLog& log) { return LineParser().read(line, log); }
 
 RunLog read_run_log(const fs::path& path) {
   const fs::path file = fs::is_directory(path) ? path / "metrics.jsonl" : path;
   if (!fs::exists(file)) {
-    throw UserError({"there are no metrics of a run in " + path.string(), file.string() + " does not exist",
+    throw UserError({"there are no metrics of a run in " + path.string(),
+                     file.string() + " does not exist",
                      "give the --save or --tensorboard-dir folder of a run, or its metrics.jsonl"});
   }
   RunLog log{.name = fs::weakly_canonical(file).parent_path().filename().string()};
   const MappedFile mapped(file);
   std::string_view rest(reinterpret_cast<const char*>(mapped.data()), mapped.size());
-  LineReader reader;
+  LineParser reader;
   while (!rest.empty()) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
@@ -132,7 +141,7 @@ RunLog read_run_log(const fs::path& path) {
     if (!reader.read(line, log)) count_unreadable(line, log);
   }
   for (auto* group : {&log.steps, &log.evaluations}) {
-    for (auto& [key, series] : *group) series.settle();
+    for (auto& [key, series] : *group) series.sort_and_deduplicate();
   }
   return log;
 }

@@ -14,7 +14,8 @@ namespace {
 
 /// 124439808 as "124.4 M".
 std::string short_number(double value) {
-  constexpr std::pair<double, const char*> kUnits[] = {{1e12, " T"}, {1e9, " B"}, {1e6, " M"}, {1e3, " k"}};
+  constexpr std::pair<double, const char*> kUnits[] = {
+      {1e12, " T"}, {1e9, " B"}, {1e6, " M"}, {1e3, " k"}};
   for (const auto& [size, unit] : kUnits) {
     if (value >= size) return format("%.4g%s", value / size, unit);
   }
@@ -35,7 +36,8 @@ std::optional<double> number_in(const Json& object, const char* key) {
 /// Looks into what the last start left; every question may go unanswered.
 class Start {
  public:
-  explicit Start(const RunLog& log) : run_(log.starts.empty() ? Json::object() : *log.starts.back()) {
+  explicit Start(const RunLog& log)
+      : run_(log.starts.empty() ? Json::object() : *log.starts.back()) {
     if (!run_.is_object()) run_ = Json::object();
   }
   std::string text(const char* key) const { return text_in(run_, key); }
@@ -62,7 +64,9 @@ class Start {
       rows.emplace_back(name, value.is_string() ? value.get<std::string>() : value.dump());
     return rows;
   }
-  double setting_number(const char* name) const { return std::strtod(setting(name).c_str(), nullptr); }
+  double setting_number(const char* name) const {
+    return std::strtod(setting(name).c_str(), nullptr);
+  }
 
  private:
   Json run_;
@@ -76,12 +80,15 @@ const Series* find(const std::map<std::string, Series, std::less<>>& group, std:
 double median(std::vector<double> values) {
   std::erase_if(values, [](double value) { return !std::isfinite(value); });
   if (values.empty()) return std::nan("");
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
+                   values.end());
   return values[values.size() / 2];
 }
 
 double finite_sum(const Series& series) {
-  return std::accumulate(series.y.begin(), series.y.end(), 0.0, [](double sum, double value) { return std::isfinite(value) ? sum + value : sum; });
+  return std::accumulate(series.y.begin(), series.y.end(), 0.0, [](double sum, double value) {
+    return std::isfinite(value) ? sum + value : sum;
+  });
 }
 
 double finite_mean(std::span<const double> values) {
@@ -98,7 +105,8 @@ class Summary {
 
   SummaryRows rows() {
     add("Model", model());
-    if (const auto parameters = start_.number("parameters")) add("Parameters", short_number(*parameters));
+    if (const auto parameters = start_.number("parameters"))
+      add("Parameters", short_number(*parameters));
     add("Batch", batch());
     add("Layout", layout());
     add("Iterations", iterations());
@@ -106,14 +114,18 @@ class Summary {
     add("Training data", epochs());
     add("Loss", last_loss());
     add("Best validation", best_validation());
-    if (const Series* skipped = find(log_.steps, "skipped")) add("Skipped updates", format("%.0f", finite_sum(*skipped)));
+    if (const Series* skipped = find(log_.steps, "skipped"))
+      add("Skipped updates", format("%.0f", finite_sum(*skipped)));
     add("Speed", speed());
-    if (const Series* elapsed = find(log_.steps, "elapsed_ms")) add("Time in steps", duration_text(finite_sum(*elapsed) / 1000));
+    if (const Series* elapsed = find(log_.steps, "elapsed_ms"))
+      add("Time in steps", duration_text(finite_sum(*elapsed) / 1000));
     add("Starts", starts());
     add("Machine", start_.text("machine"));
     if (log_.unreadable_lines > 0) {
       add("Unreadable lines",
-          format("%lld of %lld; ", static_cast<long long>(log_.unreadable_lines), static_cast<long long>(log_.lines)) + log_.first_unreadable);
+          format("%lld of %lld; ", static_cast<long long>(log_.unreadable_lines),
+                 static_cast<long long>(log_.lines)) +
+              log_.first_unreadable);
     }
     return std::move(rows_);
   }
@@ -124,13 +136,14 @@ class Summary {
   }
   std::string model() const {
     if (start_.setting("num_layers").empty()) return "";
-    return start_.setting("num_layers") + " layers × " + start_.setting("hidden_size") + " hidden × " + start_.setting("num_attention_heads") +
-           " heads, " + start_.setting("position_embedding_type") + ", " + start_.setting("normalization");
+    return start_.setting("num_layers") + " layers × " + start_.setting("hidden_size") +
+           " hidden × " + start_.setting("num_attention_heads") + " heads, " +
+           start_.setting("position_embedding_type") + ", " + start_.setting("normalization");
   }
   std::string batch() const {
     if (start_.setting("global_batch_size").empty()) return "";
-    return start_.setting("global_batch_size") + " × " + start_.setting("seq_length") + " tokens, " + start_.setting("micro_batch_size") +
-           " at a time";
+    return start_.setting("global_batch_size") + " × " + start_.setting("seq_length") +
+           " tokens, " + start_.setting("micro_batch_size") + " at a time";
   }
   std::string layout() const {
     if (start_.setting("tensor_model_parallel_size").empty()) return "";
@@ -167,7 +180,9 @@ class Summary {
   }
   std::string last_loss() const {
     const Series* loss = find(log_.steps, "lm loss");
-    return loss == nullptr ? "" : format("%.4f at the end, %.4f at the start", loss->y.back(), loss->y.front());
+    return loss == nullptr
+               ? ""
+               : format("%.4f at the end, %.4f at the start", loss->y.back(), loss->y.front());
   }
   std::string best_validation() const {
     const Series* loss = find(log_.evaluations, "lm loss validation");
@@ -176,14 +191,17 @@ class Summary {
     for (std::size_t i = 1; i < loss->y.size(); ++i) {
       if (loss->y[i] < loss->y[best] || std::isnan(loss->y[best])) best = i;
     }
-    return format("%.4f (perplexity %.4g) at iteration %.0f", loss->y[best], std::exp(std::min(20.0, loss->y[best])), loss->x[best]);
+    return format("%.4f (perplexity %.4g) at iteration %.0f", loss->y[best],
+                  std::exp(std::min(20.0, loss->y[best])), loss->x[best]);
   }
   std::string speed() const {
     const Series* tokens = find(log_.steps, "tokens_per_second");
     if (tokens == nullptr) return "";
     std::string text = short_number(median(tokens->y)) + " tokens/s";
-    if (const Series* tflops = find(log_.steps, "tflops")) text += format(", %.3g TFLOP/s", median(tflops->y));
-    if (const Series* mfu = find(log_.steps, "mfu")) text += format(", MFU %.1f %%", median(mfu->y) * 100);
+    if (const Series* tflops = find(log_.steps, "tflops"))
+      text += format(", %.3g TFLOP/s", median(tflops->y));
+    if (const Series* mfu = find(log_.steps, "mfu"))
+      text += format(", MFU %.1f %%", median(mfu->y) * 100);
     return text + " (medians)";
   }
   std::string starts() const {
@@ -207,13 +225,13 @@ class Summary {
 
 SummaryRows summarise(const RunLog& log) { return Summary(log).rows(); }
 
-SummaryRows settings_of(const RunLog& log) { return Start(log).settings(); }
+SummaryRows last_settings(const RunLog& log) { return Start(log).settings(); }
 
-DrawnSeries downsampled(const Series& series, std::size_t limit) {
+DownsampledSeries downsample(const Series& series, std::size_t limit) {
   const std::size_t size = series.x.size();
   if (size <= limit || limit < 4) return {.points = series, .means = {}};
   const std::size_t stretches = limit / 2;
-  DrawnSeries result;
+  DownsampledSeries result;
   for (std::size_t stretch = 0; stretch < stretches; ++stretch) {
     const std::size_t begin = stretch * size / stretches, end = (stretch + 1) * size / stretches;
     std::size_t lowest = begin, highest = begin;
@@ -231,7 +249,7 @@ DrawnSeries downsampled(const Series& series, std::size_t limit) {
   return result;
 }
 
-Series accumulated(const Series& series, double factor) {
+Series cumulative_sum(const Series& series, double factor) {
   Series sums;
   double sum = 0;
   for (std::size_t i = 0; i < series.x.size(); ++i) {
@@ -246,7 +264,9 @@ std::optional<Histogram> histogram(const std::vector<double>& values, std::size_
   std::erase_if(sorted, [](double value) { return !std::isfinite(value); });
   if (sorted.empty() || bins == 0) return std::nullopt;
   std::sort(sorted.begin(), sorted.end());
-  const auto at = [&](double share) { return sorted[static_cast<std::size_t>(share * static_cast<double>(sorted.size() - 1))]; };
+  const auto at = [&](double share) {
+    return sorted[static_cast<std::size_t>(share * static_cast<double>(sorted.size() - 1))];
+  };
   const double low = sorted.front(), high = std::max(at(0.99), low);
   Histogram result{.first = low,
                    .width = high > low ? (high - low) / static_cast<double>(bins) : 1,

@@ -1,4 +1,5 @@
-// The numbers of a run that stand at the head of its report, and the points its charts are drawn from.
+// The numbers of a run that stand at the head of its report, and the points its charts are drawn
+// from.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +15,26 @@ namespace megatron {
 /// A title and its text, in the order of the page.
 using SummaryRows = std::vector<std::pair<std::string, std::string>>;
 
-/// Model, parameters, layout, tokens, losses, restarts, time, machine; rows that the log says nothing about are left out.
+/// Model, parameters, layout, tokens, losses, restarts, time, machine; rows that the log says
+/// nothing about are left out.
 SummaryRows summarise(const RunLog& log);
 
 /// Every setting of the last start by name; none when it left none.
-SummaryRows settings_of(const RunLog& log);
+SummaryRows last_settings(const RunLog& log);
 
 /// A series as it is drawn.
-struct DrawnSeries {
+struct DownsampledSeries {
   Series points;
-  std::vector<double> means;  ///< of the stretch around each point, finite values only; empty when the points are all there are
+  std::vector<double> means;  ///< of the stretch around each point, finite values only; empty when
+                              ///< the points are all there are
 };
 
-/// At most `limit` points that keep every peak and trough: the lowest and the highest of each stretch. NaN counts as both.
-DrawnSeries downsampled(const Series& series, std::size_t limit);
+/// At most `limit` points that keep every peak and trough: the lowest and the highest of each
+/// stretch. NaN counts as both.
+DownsampledSeries downsample(const Series& series, std::size_t limit);
 
 /// The running sum of the finite values, at the same x.
-Series accumulated(const Series& series, double factor);
+Series cumulative_sum(const Series& series, double factor);
 
 /// How often steps took how long.
 struct Histogram {

@@ -6,8 +6,11 @@
 
 namespace megatron {
 
-ConfigReader::ConfigReader(const Json& object, std::string source) : object_(object), source_(std::move(source)) {
-  if (!object_->is_object()) throw UserError({source_ + ": must be a JSON object", "got " + std::string(object_->type_name()), ""});
+ConfigReader::ConfigReader(const Json& object, std::string source)
+    : object_(object), source_(std::move(source)) {
+  if (!object_->is_object())
+    throw UserError(
+        {source_ + ": must be a JSON object", "got " + std::string(object_->type_name()), ""});
 }
 
 bool ConfigReader::contains_key(const std::string& key) const { return object_->contains(key); }
@@ -17,11 +20,17 @@ const Json* ConfigReader::find(const std::string& key) const {
   return found == object_->end() || found->is_null() ? nullptr : &*found;
 }
 
-std::int64_t ConfigReader::integer(const std::string& key) const { return json_int(*object_, key, source_); }
+std::int64_t ConfigReader::integer(const std::string& key) const {
+  return json_int(*object_, key, source_);
+}
 
-double ConfigReader::number(const std::string& key) const { return json_double(*object_, key, source_); }
+double ConfigReader::number(const std::string& key) const {
+  return json_double(*object_, key, source_);
+}
 
-bool ConfigReader::boolean(const std::string& key, bool default_value) const { return has(key) ? json_bool(*object_, key, source_) : default_value; }
+bool ConfigReader::boolean(const std::string& key, bool default_value) const {
+  return has(key) ? json_bool(*object_, key, source_) : default_value;
+}
 
 std::string ConfigReader::text(const std::string& key, const std::string& default_value) const {
   return has(key) ? json_string(*object_, key, source_) : default_value;
@@ -34,7 +43,8 @@ ConfigReader ConfigReader::section(const std::string& key) const {
 
 void ConfigReader::unsupported(const std::string& key, const std::string& fix) const {
   const Json* value = find(key);
-  std::string got = value != nullptr ? value->dump(-1, ' ', false, Json::error_handler_t::replace) : "null";
+  std::string got =
+      value != nullptr ? value->dump(-1, ' ', false, Json::error_handler_t::replace) : "null";
   if (got.size() > 80) got = got.substr(0, 77) + "...";
   throw UserError({source_ + ": field '" + key + "' is not supported with this value", got, fix});
 }

@@ -1,4 +1,5 @@
-// Typed access to a config.json: absent and null are the same there, and every error names file and field.
+// Typed access to a config.json: absent and null are the same there, and every error names file and
+// field.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +22,18 @@ class ConfigReader {
   const Json* find(const std::string& key) const;
 
   std::int64_t integer(const std::string& key) const;
-  std::int64_t integer(const std::string& key, std::int64_t default_value) const { return has(key) ? integer(key) : default_value; }
+  std::int64_t integer(const std::string& key, std::int64_t default_value) const {
+    return has(key) ? integer(key) : default_value;
+  }
   double number(const std::string& key) const;
-  double number(const std::string& key, double default_value) const { return has(key) ? number(key) : default_value; }
+  double number(const std::string& key, double default_value) const {
+    return has(key) ? number(key) : default_value;
+  }
   bool boolean(const std::string& key, bool default_value) const;
   std::string text(const std::string& key, const std::string& default_value) const;
-  std::optional<double> optional_number(const std::string& key) const { return has(key) ? std::optional(number(key)) : std::nullopt; }
+  std::optional<double> optional_number(const std::string& key) const {
+    return has(key) ? std::optional(number(key)) : std::nullopt;
+  }
   /// The object below `key`; an empty one when absent.
   ConfigReader section(const std::string& key) const;
 

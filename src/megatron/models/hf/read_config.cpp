@@ -1,4 +1,5 @@
-// config.json → TransformerConfig. Defaults of absent fields are those of the families' configuration classes in transformers.
+// config.json → TransformerConfig. Defaults of absent fields are those of the families'
+// configuration classes in transformers.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -19,31 +20,46 @@ constexpr std::array<std::string_view, 5> kFamilies{"gpt2", "llama", "qwen2", "q
 /// What distinguishes the configuration classes of the llama kind.
 struct LlamaVariant {
   std::string_view model_type;
-  std::optional<std::int64_t> default_key_value_heads, default_head_dim;  ///< nothing: heads; hidden / heads
+  std::optional<std::int64_t> default_key_value_heads,
+      default_head_dim;  ///< nothing: heads; hidden / heads
   bool qkv_bias = false, reads_attention_bias = false, reads_mlp_bias = false, qk_norm = false;
   enum class Window { none, every_layer, by_layer } window = Window::none;
 };
 
 constexpr std::array kLlamaVariants{
-    LlamaVariant{.model_type = "llama", .default_key_value_heads = {}, .default_head_dim = {}, .reads_attention_bias = true, .reads_mlp_bias = true},
-    LlamaVariant{.model_type = "qwen2", .default_key_value_heads = 32, .default_head_dim = {}, .qkv_bias = true, .window = LlamaVariant::Window::by_layer},
+    LlamaVariant{.model_type = "llama",
+                 .default_key_value_heads = {},
+                 .default_head_dim = {},
+                 .reads_attention_bias = true,
+                 .reads_mlp_bias = true},
+    LlamaVariant{.model_type = "qwen2",
+                 .default_key_value_heads = 32,
+                 .default_head_dim = {},
+                 .qkv_bias = true,
+                 .window = LlamaVariant::Window::by_layer},
     LlamaVariant{.model_type = "qwen3",
-              .default_key_value_heads = 32,
-              .default_head_dim = 128,
-              .reads_attention_bias = true,
-              .qk_norm = true,
-              .window = LlamaVariant::Window::by_layer},
-    LlamaVariant{.model_type = "mistral", .default_key_value_heads = 8, .default_head_dim = {}, .window = LlamaVariant::Window::every_layer},
+                 .default_key_value_heads = 32,
+                 .default_head_dim = 128,
+                 .reads_attention_bias = true,
+                 .qk_norm = true,
+                 .window = LlamaVariant::Window::by_layer},
+    LlamaVariant{.model_type = "mistral",
+                 .default_key_value_heads = 8,
+                 .default_head_dim = {},
+                 .window = LlamaVariant::Window::every_layer},
 };
 
 void reject_unsupported_features(const ConfigReader& config) {
-  if (config.has("quantization_config")) config.unsupported("quantization_config", "use the unquantised weights");
-  for (const char* key : {"is_encoder_decoder", "add_cross_attention", "scale_attn_by_inverse_layer_idx"}) {
+  if (config.has("quantization_config"))
+    config.unsupported("quantization_config", "use the unquantised weights");
+  for (const char* key :
+       {"is_encoder_decoder", "add_cross_attention", "scale_attn_by_inverse_layer_idx"}) {
     if (config.boolean(key, false)) config.unsupported(key, "only false is");
   }
 }
 
-Activation read_activation(const ConfigReader& config, const std::string& key, const std::string& otherwise) {
+Activation read_activation(const ConfigReader& config, const std::string& key,
+                           const std::string& otherwise) {
   const auto activation = find_activation(config.text(key, otherwise));
   if (!activation) config.unsupported(key, "supported: " + activation_names());
   return *activation;
@@ -66,7 +82,8 @@ void read_yarn(const ConfigReader& rope, TransformerConfig& model) {
   model.yarn_attention_factor = rope.optional_number("attention_factor");
 }
 
-void read_rope_scaling(const ConfigReader& config, const ConfigReader& rope, TransformerConfig& model) {
+void read_rope_scaling(const ConfigReader& config, const ConfigReader& rope,
+                       TransformerConfig& model) {
   const char* type_key = rope.has("rope_type") ? "rope_type" : "type";
   const std::string type = rope.text(type_key, "default");
   if (type == "default") return;
@@ -74,18 +91,23 @@ void read_rope_scaling(const ConfigReader& config, const ConfigReader& rope, Tra
   if (!scaling) rope.unsupported(type_key, "supported: default, linear, llama3, yarn");
   model.rope_scaling_type = *scaling;
   if (*scaling == RopeScaling::yarn || *scaling == RopeScaling::llama3) {
-    const std::int64_t inside = rope.integer("original_max_position_embeddings", model.max_position_embeddings);
-    model.rope_original_max_position_embeddings = config.integer("original_max_position_embeddings", inside);
-    if (model.rope_original_max_position_embeddings < 1) rope.unsupported("original_max_position_embeddings", "it must be at least 1");
+    const std::int64_t inside =
+        rope.integer("original_max_position_embeddings", model.max_position_embeddings);
+    model.rope_original_max_position_embeddings =
+        config.integer("original_max_position_embeddings", inside);
+    if (model.rope_original_max_position_embeddings < 1)
+      rope.unsupported("original_max_position_embeddings", "it must be at least 1");
   }
   if (*scaling == RopeScaling::yarn && !rope.has("factor")) {
-    model.rope_scaling_factor = static_cast<double>(model.max_position_embeddings) / static_cast<double>(model.rope_original_max_position_embeddings);
+    model.rope_scaling_factor = static_cast<double>(model.max_position_embeddings) /
+                                static_cast<double>(model.rope_original_max_position_embeddings);
   } else {
     model.rope_scaling_factor = positive(rope, "factor", rope.number("factor"));
   }
   if (*scaling == RopeScaling::llama3) {
     model.rope_low_freq_factor = positive(rope, "low_freq_factor", rope.number("low_freq_factor"));
-    model.rope_high_freq_factor = positive(rope, "high_freq_factor", rope.number("high_freq_factor"));
+    model.rope_high_freq_factor =
+        positive(rope, "high_freq_factor", rope.number("high_freq_factor"));
   }
   if (*scaling == RopeScaling::yarn) read_yarn(rope, model);
 }
@@ -95,12 +117,14 @@ void read_rope(const ConfigReader& config, TransformerConfig& model) {
   const bool uses_scaling = scaling != nullptr && !scaling->empty();
   const ConfigReader rope = config.section(uses_scaling ? "rope_scaling" : "rope_parameters");
   for (const char* layers : {"full_attention", "sliding_attention"}) {
-    if (rope.has(layers)) rope.unsupported(layers, "one set of rotary parameters for all layers is");
+    if (rope.has(layers))
+      rope.unsupported(layers, "one set of rotary parameters for all layers is");
   }
   const ConfigReader& theta = rope.has("rope_theta") ? rope : config;
   model.rotary_base = positive(theta, "rope_theta", theta.number("rope_theta", 10000));
   const ConfigReader& partial = rope.has("partial_rotary_factor") ? rope : config;
-  if (partial.number("partial_rotary_factor", 1) != 1) partial.unsupported("partial_rotary_factor", "only 1 is, in this family");
+  if (partial.number("partial_rotary_factor", 1) != 1)
+    partial.unsupported("partial_rotary_factor", "only 1 is, in this family");
   read_rope_scaling(config, rope, model);
 }
 
@@ -110,35 +134,44 @@ std::int64_t window_width(const ConfigReader& config) {
   return width;
 }
 
-void set_window(TransformerConfig& model, std::int64_t width) { model.window_size = {width - 1, 0}; }
+void set_window(TransformerConfig& model, std::int64_t width) {
+  model.window_size = {width - 1, 0};
+}
 
-std::vector<std::int64_t> windowed_layers(const ConfigReader& config, const TransformerConfig& model, bool enabled) {
+std::vector<std::int64_t> windowed_layers(const ConfigReader& config,
+                                          const TransformerConfig& model, bool enabled) {
   std::vector<std::int64_t> layers;
   if (const Json* types = config.find("layer_types")) {
     if (!types->is_array() || static_cast<std::int64_t>(types->size()) != model.num_layers) {
       config.unsupported("layer_types", "it must be a list with one entry per layer");
     }
     for (const Json& type : *types) {
-      if (type != "full_attention" && type != "sliding_attention") config.unsupported("layer_types", "full_attention and sliding_attention are");
+      if (type != "full_attention" && type != "sliding_attention")
+        config.unsupported("layer_types", "full_attention and sliding_attention are");
       layers.push_back(type == "sliding_attention" ? 1 : 0);
     }
     return layers;
   }
   const std::int64_t first = config.integer("max_window_layers", 28);
-  for (std::int64_t layer = 0; layer < model.num_layers; ++layer) layers.push_back(enabled && layer >= first ? 1 : 0);
+  for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
+    layers.push_back(enabled && layer >= first ? 1 : 0);
   return layers;
 }
 
 void read_window(const ConfigReader& config, LlamaVariant::Window kind, TransformerConfig& model) {
   if (kind == LlamaVariant::Window::every_layer) {
     if (config.has("layer_types")) config.unsupported("layer_types", "leave it out");
-    if (config.has("sliding_window") || !config.contains_key("sliding_window")) set_window(model, window_width(config));
+    if (config.has("sliding_window") || !config.contains_key("sliding_window"))
+      set_window(model, window_width(config));
   } else if (kind == LlamaVariant::Window::by_layer) {
-    const bool enabled = config.boolean("use_sliding_window", false) && (config.has("sliding_window") || !config.contains_key("sliding_window"));
+    const bool enabled = config.boolean("use_sliding_window", false) &&
+                         (config.has("sliding_window") || !config.contains_key("sliding_window"));
     const std::vector<std::int64_t> layers = windowed_layers(config, model, enabled);
     const bool any = std::find(layers.begin(), layers.end(), 1) != layers.end();
     if (!any) return;
-    if (!enabled) config.unsupported("layer_types", "sliding_attention needs use_sliding_window and sliding_window");
+    if (!enabled)
+      config.unsupported("layer_types",
+                         "sliding_attention needs use_sliding_window and sliding_window");
     set_window(model, window_width(config));
     if (std::find(layers.begin(), layers.end(), 0) != layers.end()) model.window_layers = layers;
   }
@@ -149,39 +182,50 @@ void read_biases(const ConfigReader& config, const LlamaVariant& kind, Transform
   const bool mlp = kind.reads_mlp_bias && config.boolean("mlp_bias", false);
   if (attention != mlp) {
     config.unsupported(attention ? "attention_bias" : "mlp_bias",
-                       kind.reads_mlp_bias ? "attention_bias and mlp_bias must be equal" : "only false is, in this family");
+                       kind.reads_mlp_bias ? "attention_bias and mlp_bias must be equal"
+                                           : "only false is, in this family");
   }
   model.add_bias_linear = attention && mlp;
   model.add_qkv_bias = kind.qkv_bias;
 }
 
-std::int64_t even_head_dim(const ConfigReader& config, const std::string& hidden, const std::string& heads) {
+std::int64_t even_head_dim(const ConfigReader& config, const std::string& hidden,
+                           const std::string& heads) {
   const std::int64_t width = config.integer(hidden), count = config.integer(heads);
   if (count < 1 || width < 1 || width % count != 0) {
-    throw UserError({config.source() + ": field '" + hidden + "' must be a multiple of '" + heads + "'",
-                     "got " + std::to_string(width) + " and " + std::to_string(count), ""});
+    throw UserError(
+        {config.source() + ": field '" + hidden + "' must be a multiple of '" + heads + "'",
+         "got " + std::to_string(width) + " and " + std::to_string(count), ""});
   }
   return width / count;
 }
 
-void read_llama_sizes(const ConfigReader& config, const LlamaVariant& kind, TransformerConfig& model) {
+void read_llama_sizes(const ConfigReader& config, const LlamaVariant& kind,
+                      TransformerConfig& model) {
   model.num_layers = config.integer("num_hidden_layers");
   model.hidden_size = config.integer("hidden_size");
   model.num_attention_heads = config.integer("num_attention_heads");
   model.ffn_hidden_size = config.integer("intermediate_size");
   model.max_position_embeddings = config.integer("max_position_embeddings");
   model.vocab_size = config.integer("vocab_size");
-  const bool nulled = config.contains_key("num_key_value_heads") && !config.has("num_key_value_heads");
-  const std::int64_t default_groups = nulled ? model.num_attention_heads : kind.default_key_value_heads.value_or(model.num_attention_heads);
+  const bool nulled =
+      config.contains_key("num_key_value_heads") && !config.has("num_key_value_heads");
+  const std::int64_t default_groups =
+      nulled ? model.num_attention_heads
+             : kind.default_key_value_heads.value_or(model.num_attention_heads);
   model.num_query_groups = config.integer("num_key_value_heads", default_groups);
   model.group_query_attention = model.num_query_groups != model.num_attention_heads;
-  model.kv_channels = config.has("head_dim")                                  ? config.integer("head_dim")
-                      : kind.default_head_dim && !config.contains_key("head_dim") ? *kind.default_head_dim
-                                                                              : even_head_dim(config, "hidden_size", "num_attention_heads");
+  model.kv_channels = config.has("head_dim") ? config.integer("head_dim")
+                      : kind.default_head_dim && !config.contains_key("head_dim")
+                          ? *kind.default_head_dim
+                          : even_head_dim(config, "hidden_size", "num_attention_heads");
 }
 
 HfConfig read_llama(const ConfigReader& config, const LlamaVariant& kind) {
-  HfConfig result{.model = {}, .model_type = std::string(kind.model_type), .given_training_fields = {"attention_dropout", "init_method_std"}, .notes = {}};
+  HfConfig result{.model = {},
+                  .model_type = std::string(kind.model_type),
+                  .given_training_fields = {"attention_dropout", "init_method_std"},
+                  .notes = {}};
   TransformerConfig& model = result.model;
   read_llama_sizes(config, kind, model);
   check_sizes(model, config.source());  // before anything is counted by layers
@@ -201,20 +245,29 @@ HfConfig read_llama(const ConfigReader& config, const LlamaVariant& kind) {
 }
 
 /// transformers gives GPT-2's sizes two spellings.
-std::string spelled(const ConfigReader& config, const char* own, const char* common) { return !config.has(own) && config.has(common) ? common : own; }
+std::string spelled(const ConfigReader& config, const char* own, const char* common) {
+  return !config.has(own) && config.has(common) ? common : own;
+}
 
 HfConfig read_gpt2(const ConfigReader& config) {
-  HfConfig result{.model = {}, .model_type = "gpt2", .given_training_fields = {"attention_dropout", "hidden_dropout", "init_method_std"}, .notes = {}};
+  HfConfig result{
+      .model = {},
+      .model_type = "gpt2",
+      .given_training_fields = {"attention_dropout", "hidden_dropout", "init_method_std"},
+      .notes = {}};
   TransformerConfig& model = result.model;
-  const std::string hidden = spelled(config, "n_embd", "hidden_size"), heads = spelled(config, "n_head", "num_attention_heads");
+  const std::string hidden = spelled(config, "n_embd", "hidden_size"),
+                    heads = spelled(config, "n_head", "num_attention_heads");
   model.num_layers = config.integer(spelled(config, "n_layer", "num_hidden_layers"));
   model.kv_channels = even_head_dim(config, hidden, heads);
   model.hidden_size = config.integer(hidden);
   model.num_attention_heads = model.num_query_groups = config.integer(heads);
   model.ffn_hidden_size = config.integer("n_inner", 0);  // 0: four times the hidden size
-  model.max_position_embeddings = config.integer(spelled(config, "n_positions", "max_position_embeddings"));
+  model.max_position_embeddings =
+      config.integer(spelled(config, "n_positions", "max_position_embeddings"));
   model.vocab_size = config.integer("vocab_size");
-  model.norm_epsilon = positive(config, "layer_norm_epsilon", config.number("layer_norm_epsilon", 1e-5));
+  model.norm_epsilon =
+      positive(config, "layer_norm_epsilon", config.number("layer_norm_epsilon", 1e-5));
   model.activation = read_activation(config, "activation_function", "gelu_new");
   model.untie_embeddings_and_output_weights = !config.boolean("tie_word_embeddings", true);
   if (!config.boolean("scale_attn_weights", true)) model.softmax_scale = 1.0;
@@ -223,14 +276,17 @@ HfConfig read_gpt2(const ConfigReader& config) {
   model.init_method_std = config.number("initializer_range", 0.02);
   if (config.number("embd_pdrop", 0.1) != model.hidden_dropout) {
     result.notes.push_back(config.source() +
-                           ": resid_pdrop and embd_pdrop differ; training uses resid_pdrop for both unless --hidden-dropout is given");
+                           ": resid_pdrop and embd_pdrop differ; training uses resid_pdrop for "
+                           "both unless --hidden-dropout is given");
   }
   return result;
 }
 
 void check_dropouts(const TransformerConfig& model, const std::string& source) {
   for (const double value : {model.hidden_dropout, model.attention_dropout}) {
-    if (!(value >= 0 && value < 1)) throw UserError({source + ": a dropout must be at least 0 and below 1", "got " + std::to_string(value), ""});
+    if (!(value >= 0 && value < 1))
+      throw UserError({source + ": a dropout must be at least 0 and below 1",
+                       "got " + std::to_string(value), ""});
   }
 }
 
@@ -242,8 +298,10 @@ HfConfig parse_hf_config(const Json& json, const std::string& source) {
   const ConfigReader config(json, source);
   const std::string model_type = json_string(json, "model_type", source);
   reject_unsupported_features(config);
-  const auto kind = std::find_if(kLlamaVariants.begin(), kLlamaVariants.end(), [&](const LlamaVariant& k) { return k.model_type == model_type; });
-  if (kind == kLlamaVariants.end() && model_type != "gpt2") config.unsupported("model_type", "supported: gpt2, llama, qwen2, qwen3, mistral");
+  const auto kind = std::find_if(kLlamaVariants.begin(), kLlamaVariants.end(),
+                                 [&](const LlamaVariant& k) { return k.model_type == model_type; });
+  if (kind == kLlamaVariants.end() && model_type != "gpt2")
+    config.unsupported("model_type", "supported: gpt2, llama, qwen2, qwen3, mistral");
   HfConfig result = kind == kLlamaVariants.end() ? read_gpt2(config) : read_llama(config, *kind);
   check_sizes(result.model, source);
   check_dropouts(result.model, source);

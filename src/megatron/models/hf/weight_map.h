@@ -1,4 +1,5 @@
-// Which Hugging Face tensors make up which of our parameters, per family, as data. Total in both directions or an error naming names.
+// Which Hugging Face tensors make up which of our parameters, per family, as data. Total in both
+// directions or an error naming names.
 #pragma once
 
 #include <span>
@@ -25,7 +26,8 @@ struct WeightMapping {
 };
 
 /// The links of all our parameters. UserError naming those that the family has no tensor for.
-std::vector<WeightMapping> map_weights(std::string_view model_type, std::span<const std::string> our_names);
+std::vector<WeightMapping> map_weights(std::string_view model_type,
+                                       std::span<const std::string> our_names);
 
 /// The family's full spelling of a tensor: base models leave "model." or "transformer." out.
 std::string full_hf_name(std::string_view model_type, const std::string& name);

@@ -1,4 +1,5 @@
-// Shapes: g query groups, n query heads of a group, d channels of a head, i input features (absent for biases).
+// Shapes: g query groups, n query heads of a group, d channels of a head, i input features (absent
+// for biases).
 #include "megatron/models/hf/weight_transforms.h"
 
 #include <ATen/ops/cat.h>
@@ -16,7 +17,8 @@ struct Heads {
 
 Heads heads_of(const TransformerConfig& model) {
   const std::int64_t groups = model.query_groups();
-  const std::int64_t width = model.kv_channels > 0 ? model.kv_channels : model.hidden_size / model.num_attention_heads;
+  const std::int64_t width =
+      model.kv_channels > 0 ? model.kv_channels : model.hidden_size / model.num_attention_heads;
   return {groups, model.num_attention_heads / groups, width};
 }
 
@@ -31,14 +33,18 @@ at::Tensor by_group(const at::Tensor& tensor, std::int64_t groups) {
   return tensor.reshape(shape);
 }
 
-at::Tensor interleave_groups(const Heads& heads, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  return at::cat({by_group(q, heads.groups), by_group(k, heads.groups), by_group(v, heads.groups)}, 1).flatten(0, 1);
+at::Tensor interleave_groups(const Heads& heads, const at::Tensor& q, const at::Tensor& k,
+                             const at::Tensor& v) {
+  return at::cat({by_group(q, heads.groups), by_group(k, heads.groups), by_group(v, heads.groups)},
+                 1)
+      .flatten(0, 1);
 }
 
 std::vector<at::Tensor> split_groups(const Heads& heads, const at::Tensor& qkv) {
   const at::Tensor grouped = by_group(qkv, heads.groups);
   const std::int64_t queries = heads.heads_per_group * heads.width;
-  return {grouped.narrow(1, 0, queries).flatten(0, 1), grouped.narrow(1, queries, heads.width).flatten(0, 1),
+  return {grouped.narrow(1, 0, queries).flatten(0, 1),
+          grouped.narrow(1, queries, heads.width).flatten(0, 1),
           grouped.narrow(1, queries + heads.width, heads.width).flatten(0, 1)};
 }
 
@@ -46,7 +52,8 @@ at::Tensor flip(const at::Tensor& tensor) { return tensor.dim() == 2 ? tensor.t(
 
 }  // namespace
 
-std::vector<Shape> hf_shapes(WeightTransform transform, const TransformerConfig& model, const Shape& ours) {
+std::vector<Shape> hf_shapes(WeightTransform transform, const TransformerConfig& model,
+                             const Shape& ours) {
   const Heads heads = heads_of(model);
   const Shape flipped(ours.rbegin(), ours.rend());
   switch (transform) {
@@ -56,14 +63,16 @@ std::vector<Shape> hf_shapes(WeightTransform transform, const TransformerConfig&
     case WeightTransform::gpt2_qkv:
       return {flipped};
     case WeightTransform::query_groups:
-      return {with_rows(ours, heads.query_rows()), with_rows(ours, heads.key_rows()), with_rows(ours, heads.key_rows())};
+      return {with_rows(ours, heads.query_rows()), with_rows(ours, heads.key_rows()),
+              with_rows(ours, heads.key_rows())};
     case WeightTransform::gate_up:
       return {with_rows(ours, ours[0] / 2), with_rows(ours, ours[0] / 2)};
   }
   MEGATRON_CHECK(false, "unknown weight transform");
 }
 
-at::Tensor to_megatron(WeightTransform transform, const TransformerConfig& model, const std::vector<at::Tensor>& theirs) {
+at::Tensor to_megatron(WeightTransform transform, const TransformerConfig& model,
+                       const std::vector<at::Tensor>& theirs) {
   const Heads heads = heads_of(model);
   switch (transform) {
     case WeightTransform::copy:
@@ -77,13 +86,15 @@ at::Tensor to_megatron(WeightTransform transform, const TransformerConfig& model
     case WeightTransform::gpt2_qkv: {
       const at::Tensor rows = flip(theirs[0]);
       const std::int64_t q = heads.query_rows(), k = heads.key_rows();
-      return interleave_groups(heads, rows.narrow(0, 0, q), rows.narrow(0, q, k), rows.narrow(0, q + k, k));
+      return interleave_groups(heads, rows.narrow(0, 0, q), rows.narrow(0, q, k),
+                               rows.narrow(0, q + k, k));
     }
   }
   MEGATRON_CHECK(false, "unknown weight transform");
 }
 
-std::vector<at::Tensor> to_hf(WeightTransform transform, const TransformerConfig& model, const at::Tensor& ours) {
+std::vector<at::Tensor> to_hf(WeightTransform transform, const TransformerConfig& model,
+                              const at::Tensor& ours) {
   switch (transform) {
     case WeightTransform::copy:
       return {ours};
@@ -92,7 +103,8 @@ std::vector<at::Tensor> to_hf(WeightTransform transform, const TransformerConfig
     case WeightTransform::query_groups:
       return split_groups(heads_of(model), ours);
     case WeightTransform::gate_up:
-      return {ours.narrow(0, 0, ours.size(0) / 2), ours.narrow(0, ours.size(0) / 2, ours.size(0) / 2)};
+      return {ours.narrow(0, 0, ours.size(0) / 2),
+              ours.narrow(0, ours.size(0) / 2, ours.size(0) / 2)};
     case WeightTransform::gpt2_qkv:
       return {flip(at::cat(split_groups(heads_of(model), ours), 0)).contiguous()};
   }

@@ -1,4 +1,5 @@
-// TransformerConfig → config.json, with the keys of transformers 5 and their older twins, so that programs of either age read it.
+// TransformerConfig → config.json, with the keys of transformers 5 and their older twins, so that
+// programs of either age read it.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -11,7 +12,8 @@ namespace megatron {
 namespace {
 
 Json rope_parameters(const TransformerConfig& model) {
-  Json rope = {{"rope_type", std::string(rope_scaling_name(model.rope_scaling_type))}, {"rope_theta", model.rotary_base}};
+  Json rope = {{"rope_type", std::string(rope_scaling_name(model.rope_scaling_type))},
+               {"rope_theta", model.rotary_base}};
   if (model.rope_scaling_type == RopeScaling::none) return rope;
   rope["factor"] = model.rope_scaling_factor;
   if (model.rope_scaling_type == RopeScaling::linear) return rope;
@@ -50,7 +52,9 @@ void write_window(const TransformerConfig& model, bool by_layer, Json& json) {
   json["use_sliding_window"] = model.window_size.has_value();
   Json types = Json::array();
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer) {
-    const bool windowed = model.window_size && (model.window_layers.empty() || model.window_layers[static_cast<std::size_t>(layer)] == 1);
+    const bool windowed =
+        model.window_size &&
+        (model.window_layers.empty() || model.window_layers[static_cast<std::size_t>(layer)] == 1);
     types.push_back(windowed ? "sliding_attention" : "full_attention");
   }
   const auto first = std::find(types.begin(), types.end(), "sliding_attention");
@@ -63,7 +67,8 @@ void write_llama(const TransformerConfig& model, const std::string& model_type, 
   json["hidden_size"] = model.hidden_size;
   json["num_attention_heads"] = model.num_attention_heads;
   json["num_key_value_heads"] = model.num_query_groups;
-  if (model_type != "qwen2" || json.contains("head_dim") || model.kv_channels * model.num_attention_heads != model.hidden_size) {
+  if (model_type != "qwen2" || json.contains("head_dim") ||
+      model.kv_channels * model.num_attention_heads != model.hidden_size) {
     json["head_dim"] = model.kv_channels;
   }
   json["intermediate_size"] = model.ffn_hidden_size;
@@ -82,8 +87,11 @@ void write_gpt2(const TransformerConfig& model, Json& json) {
   json["n_head"] = model.num_attention_heads;
   json["n_positions"] = model.max_position_embeddings;
   if (json.contains("n_ctx")) json["n_ctx"] = model.max_position_embeddings;
-  json["n_inner"] = model.ffn_hidden_size == 4 * model.hidden_size ? Json(nullptr) : Json(model.ffn_hidden_size);
-  json["activation_function"] = model.activation == Activation::gelu_tanh ? "gelu_new" : std::string(activation_name(model.activation));
+  json["n_inner"] =
+      model.ffn_hidden_size == 4 * model.hidden_size ? Json(nullptr) : Json(model.ffn_hidden_size);
+  json["activation_function"] = model.activation == Activation::gelu_tanh
+                                    ? "gelu_new"
+                                    : std::string(activation_name(model.activation));
   json["layer_norm_epsilon"] = model.norm_epsilon;
   json["scale_attn_weights"] = !model.softmax_scale.has_value();
   json["resid_pdrop"] = json["embd_pdrop"] = model.hidden_dropout;
@@ -96,34 +104,46 @@ Json fresh_config(const std::string& model_type) {
                                    : model_type == "qwen2" ? "Qwen2ForCausalLM"
                                    : model_type == "qwen3" ? "Qwen3ForCausalLM"
                                                            : "MistralForCausalLM";
-  return {{"architectures", {architecture}}, {"bos_token_id", nullptr}, {"eos_token_id", nullptr}, {"use_cache", true}};
+  return {{"architectures", {architecture}},
+          {"bos_token_id", nullptr},
+          {"eos_token_id", nullptr},
+          {"use_cache", true}};
 }
 
-[[noreturn]] void cannot_express(const std::string& model_type, const std::vector<ArchitectureDifference>& differences) {
+[[noreturn]] void cannot_express(const std::string& model_type,
+                                 const std::vector<ArchitectureDifference>& differences) {
   std::string got;
   for (const auto& difference : differences) {
-    got += (got.empty() ? "" : ", ") + difference.member + " = " + difference.left + " (" + model_type + ": " + difference.right + ")";
+    got += (got.empty() ? "" : ", ") + difference.member + " = " + difference.left + " (" +
+           model_type + ": " + difference.right + ")";
   }
-  throw UserError({"the model cannot be written as Hugging Face model_type '" + model_type + "'", got, ""});
+  throw UserError(
+      {"the model cannot be written as Hugging Face model_type '" + model_type + "'", got, ""});
 }
 
 /// What reading back must give for the forward function to be the same.
-void check_expressed(const TransformerConfig& model, const std::string& model_type, const Json& json) {
-  const auto differences = forward_differences(model, parse_hf_config(json, model_type + " config.json").model);
+void check_expressed(const TransformerConfig& model, const std::string& model_type,
+                     const Json& json) {
+  const auto differences =
+      forward_differences(model, parse_hf_config(json, model_type + " config.json").model);
   if (!differences.empty()) cannot_express(model_type, differences);
   if (model_type == "llama" && model.hidden_size % model.num_attention_heads != 0) {
-    throw UserError({"the model cannot be written as Hugging Face model_type 'llama'", "hidden_size is not a multiple of num_attention_heads", ""});
+    throw UserError({"the model cannot be written as Hugging Face model_type 'llama'",
+                     "hidden_size is not a multiple of num_attention_heads", ""});
   }
 }
 
 /// Whether an original config.json already describes the model, so that its own spelling may stay.
 bool is_equivalent(const Json& original, const TransformerConfig& model) {
   const HfConfig there = parse_hf_config(original, "config.json");
-  const auto same_member = [&](const Field& field) { return field.get(&there.model) == field.get(&model); };
+  const auto same_member = [&](const Field& field) {
+    return field.get(&there.model) == field.get(&model);
+  };
   for (const std::string& knob : there.given_training_fields) {
     if (!same_member(*training_members().set().find_name(knob))) return false;
   }
-  return there.model.max_position_embeddings == model.max_position_embeddings && forward_differences(there.model, model).empty();
+  return there.model.max_position_embeddings == model.max_position_embeddings &&
+         forward_differences(there.model, model).empty();
 }
 
 void write_model(const TransformerConfig& model, const std::string& family, Json& json) {
@@ -150,7 +170,8 @@ void write_dtype(std::string_view dtype, Json& json) {
 
 }  // namespace
 
-Json make_hf_config(const TransformerConfig& model, std::string_view model_type, std::string_view dtype, const Json* original) {
+Json make_hf_config(const TransformerConfig& model, std::string_view model_type,
+                    std::string_view dtype, const Json* original) {
   const std::string family(model_type);
   const bool same = original != nullptr && original->value("model_type", "") == family;
   Json json = same ? *original : fresh_config(family);

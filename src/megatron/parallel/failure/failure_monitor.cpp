@@ -13,22 +13,30 @@ using std::chrono::milliseconds;
 constexpr const char* kFailureKey = "failure";
 constexpr const char* kStatesRequestedKey = "states-requested";
 constexpr milliseconds kInterval{200};
-constexpr milliseconds kStatesTimeout{3'000};      ///< for ranks on other hosts to answer
-constexpr milliseconds kFirstRequesterTimeout{6'000};  ///< for the failure of the rank that asked first
-constexpr milliseconds kStoreTimeoutAfterFailure{5'000};    ///< for the store, once something has failed
+constexpr milliseconds kStatesTimeout{3'000};  ///< for ranks on other hosts to answer
+constexpr milliseconds kFirstRequesterTimeout{
+    6'000};  ///< for the failure of the rank that asked first
+constexpr milliseconds kStoreTimeoutAfterFailure{
+    5'000};  ///< for the store, once something has failed
 
 std::string states_key(std::int64_t rank) { return "states/" + std::to_string(rank); }
 
 }  // namespace
 
-FailureMonitor::FailureMonitor(BootstrapStore& bootstrap, std::shared_ptr<HostStatus> host_status, Options options)
-    : bootstrap_(bootstrap), host_status_(std::move(host_status)), options_(std::move(options)), thread_([this] { watch(); }) {
-  host_status_->set_state_query([this](const std::vector<std::int64_t>& missing, RankStates& states) { request_states(missing, states); });
+FailureMonitor::FailureMonitor(BootstrapStore& bootstrap, std::shared_ptr<HostStatus> host_status,
+                               Options options)
+    : bootstrap_(bootstrap),
+      host_status_(std::move(host_status)),
+      options_(std::move(options)),
+      thread_([this] { watch(); }) {
+  host_status_->set_state_query([this](const std::vector<std::int64_t>& missing,
+                                       RankStates& states) { request_states(missing, states); });
 }
 
 /// After a failure the thread may be asking a store that is silent: its call ends soon.
 FailureMonitor::~FailureMonitor() {
-  if (host_status_->failed() || std::uncaught_exceptions() > 0) bootstrap_.set_timeout(kStoreTimeoutAfterFailure);
+  if (host_status_->failed() || std::uncaught_exceptions() > 0)
+    bootstrap_.set_timeout(kStoreTimeoutAfterFailure);
   host_status_->set_state_query(nullptr);
   {
     const std::lock_guard lock(mutex_);
@@ -53,7 +61,8 @@ void FailureMonitor::publish_failure() {
   }
 }
 
-/// A rank's groups end before rank 0 ends the store, so a store that is lost meanwhile is a failure.
+/// A rank's groups end before rank 0 ends the store, so a store that is lost meanwhile is a
+/// failure.
 void FailureMonitor::poll_store() {
   try {
     if (bootstrap_.has(kFailureKey)) return host_status_->fail(bootstrap_.get(kFailureKey));
@@ -65,8 +74,10 @@ void FailureMonitor::poll_store() {
 
 /// Waits of channels do not look at the clock themselves.
 void FailureMonitor::check_timeouts() {
-  const std::vector<std::int64_t> missing = host_status_->waits().overdue(options_.rank, options_.timeout);
-  if (!missing.empty()) host_status_->fail(report_hang(*host_status_, {options_.rank, missing, options_.timeout}));
+  const std::vector<std::int64_t> missing =
+      host_status_->waits().overdue(options_.rank, options_.timeout);
+  if (!missing.empty())
+    host_status_->fail(report_hang(*host_status_, {options_.rank, missing, options_.timeout}));
 }
 
 /// For all ranks of this host, since some may not be able to.
@@ -87,30 +98,45 @@ void FailureMonitor::request_states(const std::vector<std::int64_t>& missing, Ra
 
 void FailureMonitor::query_states(const std::vector<std::int64_t>& missing, RankStates& states) {
   bootstrap_.set_timeout(kStoreTimeoutAfterFailure);
-  const bool is_first_requester = bootstrap_.set_if_absent(kStatesRequestedKey, std::to_string(options_.rank));
+  const bool is_first_requester =
+      bootstrap_.set_if_absent(kStatesRequestedKey, std::to_string(options_.rank));
   publish_states();  // also to the rank that asked first
   if (!is_first_requester) {
     SuspendAwareTimer timer;
-    while (!host_status_->failed() && !bootstrap_.has(kFailureKey) && timer.elapsed() < kFirstRequesterTimeout) std::this_thread::sleep_for(kInterval / 4);
+    while (!host_status_->failed() && !bootstrap_.has(kFailureKey) &&
+           timer.elapsed() < kFirstRequesterTimeout)
+      std::this_thread::sleep_for(kInterval / 4);
     if (bootstrap_.has(kFailureKey)) return host_status_->fail(bootstrap_.get(kFailureKey));
   }
-  for (std::vector<std::int64_t> unknown = unknown_ranks(missing, states); !unknown.empty(); unknown = unknown_ranks(missing, states)) {
+  for (std::vector<std::int64_t> unknown = unknown_ranks(missing, states); !unknown.empty();
+       unknown = unknown_ranks(missing, states)) {
     if (wait_for_states(unknown, states)) continue;
-    for (const std::int64_t rank : unknown_ranks(missing, states)) states[rank].kind = RankState::Kind::silent;
+    for (const std::int64_t rank : unknown_ranks(missing, states))
+      states[rank].kind = RankState::Kind::silent;
   }
 }
 
-/// Whether, of each of the ranks, it or a neighbour has told its state. A failure that another rank tells of meanwhile is recorded here too.
+/// Whether, of each of the ranks, it or a neighbour has told its state. A failure that another rank
+/// tells of meanwhile is recorded here too.
 bool FailureMonitor::wait_for_states(const std::vector<std::int64_t>& ranks, RankStates& states) {
-  const auto host_leader = [&](std::int64_t rank) { return options_.host_leader[static_cast<std::size_t>(rank)]; };
-  for (SuspendAwareTimer timer; timer.elapsed() < kStatesTimeout; std::this_thread::sleep_for(kInterval / 4)) {
-    if (!host_status_->failed() && bootstrap_.has(kFailureKey)) host_status_->fail(bootstrap_.get(kFailureKey));
+  const auto host_leader = [&](std::int64_t rank) {
+    return options_.host_leader[static_cast<std::size_t>(rank)];
+  };
+  for (SuspendAwareTimer timer; timer.elapsed() < kStatesTimeout;
+       std::this_thread::sleep_for(kInterval / 4)) {
+    if (!host_status_->failed() && bootstrap_.has(kFailureKey))
+      host_status_->fail(bootstrap_.get(kFailureKey));
     if (host_status_->failed()) return false;
-    for (std::int64_t other = 0; other < static_cast<std::int64_t>(options_.host_leader.size()); ++other) {
-      const bool knows = std::ranges::any_of(ranks, [&](std::int64_t rank) { return host_leader(rank) == host_leader(other) && !states.contains(rank); });
-      if (knows && bootstrap_.has(states_key(other))) states.merge(read_states(bootstrap_.get(states_key(other))));
+    for (std::int64_t other = 0; other < static_cast<std::int64_t>(options_.host_leader.size());
+         ++other) {
+      const bool knows = std::ranges::any_of(ranks, [&](std::int64_t rank) {
+        return host_leader(rank) == host_leader(other) && !states.contains(rank);
+      });
+      if (knows && bootstrap_.has(states_key(other)))
+        states.merge(read_states(bootstrap_.get(states_key(other))));
     }
-    if (std::ranges::all_of(ranks, [&](std::int64_t rank) { return states.contains(rank); })) return true;
+    if (std::ranges::all_of(ranks, [&](std::int64_t rank) { return states.contains(rank); }))
+      return true;
   }
   return false;
 }

@@ -1,5 +1,6 @@
-// Carries news between hosts: a thread that looks at the store and at this host's status, tells the one what the other knows, ends the waits of
-// channels, which cannot look themselves, and answers when another host asks who holds everybody up.
+// Carries news between hosts: a thread that looks at the store and at this host's status, tells the
+// one what the other knows, ends the waits of channels, which cannot look themselves, and answers
+// when another host asks who holds everybody up.
 #pragma once
 
 #include <atomic>
@@ -20,11 +21,13 @@ namespace megatron {
 class FailureMonitor {
  public:
   struct Options {
-    std::int64_t rank = 0;                       ///< of the world
-    std::vector<std::int64_t> host_leader = {};     ///< per rank of the world, the first rank of its host group
+    std::int64_t rank = 0;  ///< of the world
+    std::vector<std::int64_t> host_leader =
+        {};  ///< per rank of the world, the first rank of its host group
     std::chrono::milliseconds timeout{600'000};  ///< of a wait
   };
-  FailureMonitor(BootstrapStore& bootstrap, std::shared_ptr<HostStatus> host_status, Options options);
+  FailureMonitor(BootstrapStore& bootstrap, std::shared_ptr<HostStatus> host_status,
+                 Options options);
   ~FailureMonitor();
   FailureMonitor(const FailureMonitor&) = delete;
   FailureMonitor& operator=(const FailureMonitor&) = delete;

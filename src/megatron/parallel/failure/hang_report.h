@@ -1,5 +1,6 @@
-// Who holds up a group whose timeout has passed. All who wait time out together, so the rank that a call misses may be waiting itself: the report
-// follows who waits for whom to the ranks that wait for nobody.
+// Who holds up a group whose timeout has passed. All who wait time out together, so the rank that a
+// call misses may be waiting itself: the report follows who waits for whom to the ranks that wait
+// for nobody.
 #pragma once
 
 #include <chrono>
@@ -37,13 +38,16 @@ struct TimedOutRank {
   std::chrono::milliseconds timeout{0};
 };
 
-/// "rank 3 has not arrived after 15 s (iteration 12; rank 3 is stopped (process 77); rank 1 waits for it in recv 'activations' on pp)".
+/// "rank 3 has not arrived after 15 s (iteration 12; rank 3 is stopped (process 77); rank 1 waits
+/// for it in recv 'activations' on pp)".
 std::string hang_text(const TimedOutRank& waiter, const RankStates& states);
 
 /// The ranks, reached from `missing` over who waits for whom, whose state nobody knows yet.
-std::vector<std::int64_t> unknown_ranks(const std::vector<std::int64_t>& missing, const RankStates& states);
+std::vector<std::int64_t> unknown_ranks(const std::vector<std::int64_t>& missing,
+                                        const RankStates& states);
 
-/// hang_text() from the host status and, for ranks on other hosts, its state query. Takes seconds where others must be asked.
+/// hang_text() from the host status and, for ranks on other hosts, its state query. Takes seconds
+/// where others must be asked.
 std::string report_hang(HostStatus& host_status, const TimedOutRank& waiter);
 
 /// Between hosts.

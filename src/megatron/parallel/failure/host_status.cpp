@@ -41,14 +41,21 @@ std::size_t HostStatus::bytes_before_waits(std::int64_t world_size) {
   return sizeof(Memory) + static_cast<std::size_t>(world_size) * sizeof(RankEntry);
 }
 
-std::size_t HostStatus::bytes(std::int64_t world_size) { return bytes_before_waits(world_size) + WaitTable::bytes(world_size); }
-
-HostStatus::HostStatus(std::shared_ptr<SharedMemory> block, std::int64_t world_size)
-    : block_(std::move(block)), world_size_(world_size), waits_(block_->data() + bytes_before_waits(world_size)) {
-  MEGATRON_CHECK(block_->bytes() >= bytes(world_size), "the host status of ", world_size, " ranks is too small");
+std::size_t HostStatus::bytes(std::int64_t world_size) {
+  return bytes_before_waits(world_size) + WaitTable::bytes(world_size);
 }
 
-HostStatus::Memory& HostStatus::memory() const { return *reinterpret_cast<Memory*>(block_->data()); }
+HostStatus::HostStatus(std::shared_ptr<SharedMemory> block, std::int64_t world_size)
+    : block_(std::move(block)),
+      world_size_(world_size),
+      waits_(block_->data() + bytes_before_waits(world_size)) {
+  MEGATRON_CHECK(block_->bytes() >= bytes(world_size), "the host status of ", world_size,
+                 " ranks is too small");
+}
+
+HostStatus::Memory& HostStatus::memory() const {
+  return *reinterpret_cast<Memory*>(block_->data());
+}
 
 void HostStatus::fail(const std::string& reason) {
   std::uint32_t expected = kNone;
@@ -64,16 +71,21 @@ std::string HostStatus::failure() const { return failed() ? memory().reason : st
 
 bool HostStatus::claim_report() { return memory().has_reporter.exchange(1) == 0; }
 
-HostStatus::RankEntry& HostStatus::entry(std::int64_t rank) const { return reinterpret_cast<RankEntry*>(block_->data() + sizeof(Memory))[rank]; }
+HostStatus::RankEntry& HostStatus::entry(std::int64_t rank) const {
+  return reinterpret_cast<RankEntry*>(block_->data() + sizeof(Memory))[rank];
+}
 
-/// Ranks of threads have no process of their own: they count as here once they have noted or awaited something.
+/// Ranks of threads have no process of their own: they count as here once they have noted or
+/// awaited something.
 RankStates HostStatus::states() {
   RankStates states;
   for (std::int64_t rank = 0; rank < world_size_; ++rank) {
     const std::int32_t process = entry(rank).process.load();
     RankWait wait = waits_.read(rank);
     if (process == 0 && !wait.is_waiting && wait.iteration < 0) continue;
-    const auto kind = is_stopped(process) ? RankState::Kind::stopped : wait.is_waiting ? RankState::Kind::waiting : RankState::Kind::running;
+    const auto kind = is_stopped(process) ? RankState::Kind::stopped
+                      : wait.is_waiting   ? RankState::Kind::waiting
+                                          : RankState::Kind::running;
     states[rank] = {kind, std::move(wait), process};
   }
   return states;

@@ -1,4 +1,5 @@
-// What the ranks of one host (or process) know of each other: who has left, who is dead, and the first failure, which ends every wait.
+// What the ranks of one host (or process) know of each other: who has left, who is dead, and the
+// first failure, which ends every wait.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +44,8 @@ class HostStatus final : public FailureNotice {
   /// Of the ranks that have entered here.
   RankStates states();
   /// Adds to `states` what other hosts know of the ranks that hold up `missing`.
-  using StateQuery = std::function<void(const std::vector<std::int64_t>& missing, RankStates& states)>;
+  using StateQuery =
+      std::function<void(const std::vector<std::int64_t>& missing, RankStates& states)>;
   void set_state_query(StateQuery state_query);
   StateQuery state_query();
 

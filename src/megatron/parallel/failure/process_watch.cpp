@@ -9,7 +9,8 @@
 
 namespace megatron {
 
-ProcessWatch::ProcessWatch(std::int32_t process) : process_(process), handle_(static_cast<int>(::syscall(SYS_pidfd_open, process, 0))) {}
+ProcessWatch::ProcessWatch(std::int32_t process)
+    : process_(process), handle_(static_cast<int>(::syscall(SYS_pidfd_open, process, 0))) {}
 
 ProcessWatch::~ProcessWatch() {
   if (handle_ >= 0) ::close(handle_);

@@ -1,4 +1,5 @@
-// Whether another process of this host still runs; one that has ended but waits for its parent counts as ended.
+// Whether another process of this host still runs; one that has ended but waits for its parent
+// counts as ended.
 #pragma once
 
 #include <cstdint>

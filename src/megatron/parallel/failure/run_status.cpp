@@ -25,8 +25,9 @@ std::string written(const RankFailure& failure) {
 RankFailure read(const std::string& text) {
   const std::string source = "a failure in the run's store";
   const Json json = parse_json(text, source);
-  return {json_int(json, "rank", source), json_string(json, "host", source), static_cast<int>(json_int(json, "code", source)),
-          json_string(json, "text", source), json_int(json, "is_of_others", source) != 0};
+  return {json_int(json, "rank", source), json_string(json, "host", source),
+          static_cast<int>(json_int(json, "code", source)), json_string(json, "text", source),
+          json_int(json, "is_of_others", source) != 0};
 }
 
 }  // namespace
@@ -48,14 +49,18 @@ std::optional<RankFailure> RunStatus::wait_for_failure(std::chrono::milliseconds
 
 void RunStatus::set_printed() { store_.set(kPrinted, "1"); }
 
-bool RunStatus::wait_until_printed(std::chrono::milliseconds timeout) { return store_.poll(kPrinted, timeout); }
+bool RunStatus::wait_until_printed(std::chrono::milliseconds timeout) {
+  return store_.poll(kPrinted, timeout);
+}
 
 void RunStatus::leave(std::int64_t rank) {
   store_.set(left_key(rank), "");
   if (store_.add("num-left", 1) == world_size_) store_.set_all({kFinishedKey, kAllLeft}, "left");
 }
 
-bool RunStatus::wait_until_finished(std::chrono::milliseconds timeout) { return store_.poll(kFinishedKey, timeout); }
+bool RunStatus::wait_until_finished(std::chrono::milliseconds timeout) {
+  return store_.poll(kFinishedKey, timeout);
+}
 
 std::vector<std::int64_t> RunStatus::remaining_ranks() {
   std::vector<std::int64_t> ranks;
@@ -65,6 +70,8 @@ std::vector<std::int64_t> RunStatus::remaining_ranks() {
   return ranks;
 }
 
-bool RunStatus::wait_until_all_left(std::chrono::milliseconds timeout) { return store_.poll(kAllLeft, timeout); }
+bool RunStatus::wait_until_all_left(std::chrono::milliseconds timeout) {
+  return store_.poll(kAllLeft, timeout);
+}
 
 }  // namespace megatron

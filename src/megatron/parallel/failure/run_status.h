@@ -1,5 +1,5 @@
-// One rank's end is the end of all: the first failure of a run is written where every rank sees it at once, so that one of them prints it and
-// the others leave.
+// One rank's end is the end of all: the first failure of a run is written where every rank sees it
+// at once, so that one of them prints it and the others leave.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,8 @@ struct RankFailure {
   bool is_of_others = false;  ///< the text names whom it is about: another rank than this one
 };
 
-/// The status of one start of a run. Keys: `failure`, and the waits of the rendezvous, which it ends.
+/// The status of one start of a run. Keys: `failure`, and the waits of the rendezvous, which it
+/// ends.
 class RunStatus {
  public:
   /// What the rendezvous and the last goodbye wait for; set by post() too.
@@ -30,7 +31,8 @@ class RunStatus {
   static constexpr const char* kFinishedKey = "over";
   static constexpr const char* kStoppedValue = "stop";  ///< the value of such a key after a failure
 
-  RunStatus(RunStore store, std::int64_t world_size) : store_(std::move(store)), world_size_(world_size) {}
+  RunStatus(RunStore store, std::int64_t world_size)
+      : store_(std::move(store)), world_size_(world_size) {}
 
   /// Writes the failure unless there is one, and wakes everybody. Returns the first failure.
   RankFailure post(const RankFailure& failure);

@@ -13,7 +13,8 @@ struct WaitTable::Note {
   char call[160];
 };
 
-/// A note is written word by word under an odd version, so that readers know when they have read half of one.
+/// A note is written word by word under an odd version, so that readers know when they have read
+/// half of one.
 struct WaitTable::Entry {
   std::atomic<std::int32_t> standing;
   std::atomic<std::uint32_t> version;
@@ -21,17 +22,28 @@ struct WaitTable::Entry {
   std::array<std::atomic<std::uint64_t>, sizeof(Note) / sizeof(std::uint64_t)> words;
 };
 
-std::size_t WaitTable::bytes(std::int64_t world_size) { return static_cast<std::size_t>(world_size) * sizeof(Entry); }
+std::size_t WaitTable::bytes(std::int64_t world_size) {
+  return static_cast<std::size_t>(world_size) * sizeof(Entry);
+}
 
-WaitTable::Entry& WaitTable::entry(std::int64_t rank) const { return reinterpret_cast<Entry*>(memory_)[rank]; }
+WaitTable::Entry& WaitTable::entry(std::int64_t rank) const {
+  return reinterpret_cast<Entry*>(memory_)[rank];
+}
 
-void WaitTable::note_iteration(std::int64_t rank, std::int64_t iteration) { entry(rank).iteration.store(iteration + 1); }
+void WaitTable::note_iteration(std::int64_t rank, std::int64_t iteration) {
+  entry(rank).iteration.store(iteration + 1);
+}
 
-std::int64_t WaitTable::iteration(std::int64_t rank) const { return entry(rank).iteration.load() - 1; }
+std::int64_t WaitTable::iteration(std::int64_t rank) const {
+  return entry(rank).iteration.load() - 1;
+}
 
-void WaitTable::add_blocked(std::int64_t rank, int change) { entry(rank).standing.fetch_add(change); }
+void WaitTable::add_blocked(std::int64_t rank, int change) {
+  entry(rank).standing.fetch_add(change);
+}
 
-WaitTable::Wait::Wait(WaitTable& waits, std::int64_t rank, const CommCall& call, const std::string& axis, std::vector<std::int64_t> missing)
+WaitTable::Wait::Wait(WaitTable& waits, std::int64_t rank, const CommCall& call,
+                      const std::string& axis, std::vector<std::int64_t> missing)
     : waits_(waits), rank_(rank), call_(call), axis_(axis), missing_(std::move(missing)) {
   {
     const std::lock_guard lock(waits_.mutex_);
@@ -63,7 +75,8 @@ void WaitTable::publish(std::int64_t rank) {
     for (const Wait* wait : all) {
       for (const std::int64_t missing : wait->missing_) {
         if (static_cast<std::size_t>(note.num_missing) == note.missing.size()) break;
-        note.missing[static_cast<std::size_t>(note.num_missing++)] = static_cast<std::int32_t>(missing);
+        note.missing[static_cast<std::size_t>(note.num_missing++)] =
+            static_cast<std::int32_t>(missing);
       }
     }
   }
@@ -85,7 +98,8 @@ void WaitTable::write(std::int64_t rank, const Note& note) {
   std::array<std::uint64_t, sizeof(Note) / sizeof(std::uint64_t)> words;
   std::memcpy(words.data(), &note, sizeof note);
   own.version.fetch_add(1);
-  for (std::size_t i = 0; i < words.size(); ++i) own.words[i].store(words[i], std::memory_order_release);
+  for (std::size_t i = 0; i < words.size(); ++i)
+    own.words[i].store(words[i], std::memory_order_release);
   own.version.fetch_add(1);
 }
 
@@ -95,7 +109,8 @@ RankWait WaitTable::read(std::int64_t rank) const {
   for (int attempt = 0; attempt < 1000; ++attempt) {
     const std::uint32_t before = from.version.load();
     std::array<std::uint64_t, sizeof(Note) / sizeof(std::uint64_t)> words;
-    for (std::size_t i = 0; i < words.size(); ++i) words[i] = from.words[i].load(std::memory_order_acquire);
+    for (std::size_t i = 0; i < words.size(); ++i)
+      words[i] = from.words[i].load(std::memory_order_acquire);
     if (before % 2 != 0 || from.version.load() != before) continue;
     Note note;
     std::memcpy(&note, words.data(), sizeof note);

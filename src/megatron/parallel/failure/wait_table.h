@@ -1,4 +1,5 @@
-// What every rank of a host waits for, where its neighbours can read it, also while it is stopped: from this they find out who holds up the others.
+// What every rank of a host waits for, where its neighbours can read it, also while it is stopped:
+// from this they find out who holds up the others.
 #pragma once
 
 #include <chrono>
@@ -18,13 +19,15 @@ namespace megatron {
 
 /// A rank as its neighbours see it.
 struct RankWait {
-  bool is_waiting = false;            ///< it stands still in a call, and has for some time
-  std::string call;                   ///< "all_reduce 'grad norm' on dp"
-  std::vector<std::int64_t> missing;  ///< ranks of the world that it waits for: the first twenty-odd
-  std::int64_t iteration = -1;        ///< of training; −1: none
+  bool is_waiting = false;  ///< it stands still in a call, and has for some time
+  std::string call;         ///< "all_reduce 'grad norm' on dp"
+  std::vector<std::int64_t>
+      missing;                  ///< ranks of the world that it waits for: the first twenty-odd
+  std::int64_t iteration = -1;  ///< of training; −1: none
 };
 
-/// A table in memory that all ranks of the host share. The methods for a rank are called in its own process only, but read().
+/// A table in memory that all ranks of the host share. The methods for a rank are called in its own
+/// process only, but read().
 class WaitTable {
  public:
   static std::size_t bytes(std::int64_t world_size);
@@ -33,13 +36,16 @@ class WaitTable {
 
   void note_iteration(std::int64_t rank, std::int64_t iteration);
   std::int64_t iteration(std::int64_t rank) const;
-  /// The rank's program begins (+1) or ends (−1) to stand still in a call. Calls that go on behind its back keep nobody from working.
+  /// The rank's program begins (+1) or ends (−1) to stand still in a call. Calls that go on behind
+  /// its back keep nobody from working.
   void add_blocked(std::int64_t rank, int change);
 
-  /// A wait under way, for as long as the object lives, which neighbours see; `call` and `axis` must live longer.
+  /// A wait under way, for as long as the object lives, which neighbours see; `call` and `axis`
+  /// must live longer.
   class Wait {
    public:
-    Wait(WaitTable& waits, std::int64_t rank, const CommCall& call, const std::string& axis, std::vector<std::int64_t> missing);
+    Wait(WaitTable& waits, std::int64_t rank, const CommCall& call, const std::string& axis,
+         std::vector<std::int64_t> missing);
     ~Wait();
     Wait(const Wait&) = delete;
     Wait& operator=(const Wait&) = delete;
@@ -57,7 +63,8 @@ class WaitTable {
 
   /// Shows the neighbours what the rank waits for now.
   void publish(std::int64_t rank);
-  /// The ranks that the rank has waited for longer than `limit` (the first such wait's); empty when there is none.
+  /// The ranks that the rank has waited for longer than `limit` (the first such wait's); empty when
+  /// there is none.
   std::vector<std::int64_t> overdue(std::int64_t rank, std::chrono::milliseconds limit);
   RankWait read(std::int64_t rank) const;
 

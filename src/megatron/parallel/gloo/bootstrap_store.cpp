@@ -13,7 +13,8 @@ namespace megatron {
 
 using std::chrono::milliseconds;
 
-BootstrapStore::BootstrapStore(c10::intrusive_ptr<c10d::Store> store, std::string prefix, milliseconds timeout)
+BootstrapStore::BootstrapStore(c10::intrusive_ptr<c10d::Store> store, std::string prefix,
+                               milliseconds timeout)
     : store_(std::move(store)), prefix_(std::move(prefix)), timeout_(timeout) {}
 
 BootstrapStore::~BootstrapStore() = default;
@@ -36,10 +37,13 @@ bool BootstrapStore::set_if_absent(const std::string& key, const std::string& te
 
 void BootstrapStore::set_timeout(milliseconds timeout) const { store_->setTimeout(timeout); }
 
-std::int64_t BootstrapStore::add(const std::string& key, std::int64_t amount) const { return store_->add(prefix_ + key, amount); }
+std::int64_t BootstrapStore::add(const std::string& key, std::int64_t amount) const {
+  return store_->add(prefix_ + key, amount);
+}
 
-std::vector<std::string> BootstrapStore::wait_for(const std::string& key, const std::vector<std::int64_t>& ranks, const std::string& what,
-                                          const std::function<std::string()>& find_failure) const {
+std::vector<std::string> BootstrapStore::wait_for(
+    const std::string& key, const std::vector<std::int64_t>& ranks, const std::string& what,
+    const std::function<std::string()>& find_failure) const {
   std::vector<std::string> texts;
   const auto begin = std::chrono::steady_clock::now();
   milliseconds pause(1);
@@ -56,7 +60,8 @@ std::vector<std::string> BootstrapStore::wait_for(const std::string& key, const 
       for (std::size_t i = next; i < ranks.size(); ++i) {
         if (!has(key + "/" + std::to_string(ranks[i]))) missing.push_back(ranks[i]);
       }
-      reason = name_ranks(missing) + (missing.size() == 1 ? " has" : " have") + " not arrived after " + time_text(timeout_);
+      reason = name_ranks(missing) + (missing.size() == 1 ? " has" : " have") +
+               " not arrived after " + time_text(timeout_);
     }
     if (!reason.empty()) throw CommError(what + ": " + reason);
     std::this_thread::sleep_for(pause);

@@ -1,5 +1,5 @@
-// Words that processes leave for each other in a c10d store while groups are made. Waits are polls, so that a failure elsewhere ends them and other
-// threads may use the store meanwhile.
+// Words that processes leave for each other in a c10d store while groups are made. Waits are polls,
+// so that a failure elsewhere ends them and other threads may use the store meanwhile.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -18,7 +18,8 @@ namespace megatron {
 
 class BootstrapStore {
  public:
-  BootstrapStore(c10::intrusive_ptr<c10d::Store> store, std::string prefix, std::chrono::milliseconds timeout);
+  BootstrapStore(c10::intrusive_ptr<c10d::Store> store, std::string prefix,
+                 std::chrono::milliseconds timeout);
   ~BootstrapStore();
 
   void set(const std::string& key, const std::string& text) const;
@@ -31,10 +32,11 @@ class BootstrapStore {
   /// The new value.
   std::int64_t add(const std::string& key, std::int64_t amount) const;
 
-  /// The texts under `key`/<rank> of each of the ranks. Throws CommError, naming `what` and the ranks that are missing, after the timeout or once
-  /// find_failure() returns a text.
-  std::vector<std::string> wait_for(const std::string& key, const std::vector<std::int64_t>& ranks, const std::string& what,
-                                 const std::function<std::string()>& find_failure) const;
+  /// The texts under `key`/<rank> of each of the ranks. Throws CommError, naming `what` and the
+  /// ranks that are missing, after the timeout or once find_failure() returns a text.
+  std::vector<std::string> wait_for(const std::string& key, const std::vector<std::int64_t>& ranks,
+                                    const std::string& what,
+                                    const std::function<std::string()>& find_failure) const;
 
   /// A store of keys of its own, for a library that fills it.
   c10::intrusive_ptr<c10d::Store> prefix_store(const std::string& name) const;

@@ -14,12 +14,15 @@ class Transfer {
   virtual void wait() = 0;
 };
 
-/// Transfers of one pair, direction and tag keep their order; both sides must name the same number of bytes, at least one. Any thread may call.
+/// Transfers of one pair, direction and tag keep their order; both sides must name the same number
+/// of bytes, at least one. Any thread may call.
 class ByteChannel {
  public:
   virtual ~ByteChannel() = default;
-  virtual std::unique_ptr<Transfer> start_send(std::int64_t to, std::uint32_t tag, const void* data, std::size_t bytes) = 0;
-  virtual std::unique_ptr<Transfer> start_receive(std::int64_t from, std::uint32_t tag, void* data, std::size_t bytes) = 0;
+  virtual std::unique_ptr<Transfer> start_send(std::int64_t to, std::uint32_t tag, const void* data,
+                                               std::size_t bytes) = 0;
+  virtual std::unique_ptr<Transfer> start_receive(std::int64_t from, std::uint32_t tag, void* data,
+                                                  std::size_t bytes) = 0;
   /// Ends present and future transfers.
   virtual void cancel() = 0;
 };

@@ -1,5 +1,6 @@
-// Only messages of Gloo are used. Its sums round 16-bit numbers at every hop, and ranks that disagree on a size get wrong sums without a word;
-// message_transport.h adds in the same order as shared memory does and compares first.
+// Only messages of Gloo are used. Its sums round 16-bit numbers at every hop, and ranks that
+// disagree on a size get wrong sums without a word; message_transport.h adds in the same order as
+// shared memory does and compares first.
 #define USE_C10D_GLOO  // as LibTorch was built
 
 #include "megatron/parallel/gloo/gloo_channel.h"
@@ -18,7 +19,8 @@
 namespace megatron {
 namespace {
 
-/// Gloo closes a pair's connection when a wait of its own times out, and the peer is blamed for that: FailureMonitor comes first.
+/// Gloo closes a pair's connection when a wait of its own times out, and the peer is blamed for
+/// that: FailureMonitor comes first.
 constexpr std::chrono::seconds kWatchLead{60};
 
 /// Works under way, so that cancelling can end them.
@@ -47,7 +49,8 @@ class ActiveWorks {
 
 class GlooTransfer final : public Transfer {
  public:
-  GlooTransfer(c10::intrusive_ptr<c10d::Work> work, std::shared_ptr<ActiveWorks> active, std::chrono::milliseconds timeout)
+  GlooTransfer(c10::intrusive_ptr<c10d::Work> work, std::shared_ptr<ActiveWorks> active,
+               std::chrono::milliseconds timeout)
       : work_(std::move(work)), active_(std::move(active)), timeout_(timeout) {
     active_->add(work_.get());
   }
@@ -64,18 +67,23 @@ class GlooTransfer final : public Transfer {
 
 class GlooChannel final : public ByteChannel {
  public:
-  GlooChannel(const c10::intrusive_ptr<c10d::Store>& store, const GlooOptions& options) : timeout_(options.timeout + kWatchLead) {
+  GlooChannel(const c10::intrusive_ptr<c10d::Store>& store, const GlooOptions& options)
+      : timeout_(options.timeout + kWatchLead) {
     const auto group_options = c10d::ProcessGroupGloo::Options::create(options.timeout);
-    group_options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(options.address.empty() ? "127.0.0.1" : options.address));
+    group_options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(
+        options.address.empty() ? "127.0.0.1" : options.address));
     group_options->threads = 1;
-    group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store, static_cast<int>(options.rank), static_cast<int>(options.size), group_options);
+    group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(
+        store, static_cast<int>(options.rank), static_cast<int>(options.size), group_options);
   }
 
-  std::unique_ptr<Transfer> start_send(std::int64_t to, std::uint32_t tag, const void* data, std::size_t bytes) override {
+  std::unique_ptr<Transfer> start_send(std::int64_t to, std::uint32_t tag, const void* data,
+                                       std::size_t bytes) override {
     std::vector<at::Tensor> tensors{bytes_at(const_cast<void*>(data), bytes)};
     return transfer(group_->send(tensors, static_cast<int>(to), static_cast<int>(tag)));
   }
-  std::unique_ptr<Transfer> start_receive(std::int64_t from, std::uint32_t tag, void* data, std::size_t bytes) override {
+  std::unique_ptr<Transfer> start_receive(std::int64_t from, std::uint32_t tag, void* data,
+                                          std::size_t bytes) override {
     std::vector<at::Tensor> tensors{bytes_at(data, bytes)};
     return transfer(group_->recv(tensors, static_cast<int>(from), static_cast<int>(tag)));
   }
@@ -84,7 +92,8 @@ class GlooChannel final : public ByteChannel {
  private:
   static at::Tensor bytes_at(void* data, std::size_t bytes) {
     MEGATRON_CHECK(bytes > 0, "Gloo cannot carry an empty message");
-    return at::from_blob(data, {static_cast<std::int64_t>(bytes)}, at::TensorOptions().dtype(at::kByte));
+    return at::from_blob(data, {static_cast<std::int64_t>(bytes)},
+                         at::TensorOptions().dtype(at::kByte));
   }
   std::unique_ptr<Transfer> transfer(c10::intrusive_ptr<c10d::Work> work) {
     return std::make_unique<GlooTransfer>(std::move(work), active_, timeout_);
@@ -97,7 +106,8 @@ class GlooChannel final : public ByteChannel {
 
 }  // namespace
 
-std::shared_ptr<ByteChannel> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store, const GlooOptions& options) {
+std::shared_ptr<ByteChannel> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store,
+                                          const GlooOptions& options) {
   try {
     return std::make_shared<GlooChannel>(store, options);
   } catch (const c10::Error& error) {

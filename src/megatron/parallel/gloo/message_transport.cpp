@@ -11,23 +11,31 @@ namespace megatron {
 namespace {
 
 constexpr std::uint32_t kCollectiveTag = 1, kMessageTag = 2;
-constexpr std::int64_t kChunkBytes = 64 << 20;  ///< bounds the memory for parts that wait to be added
+constexpr std::int64_t kChunkBytes = 64
+                                     << 20;  ///< bounds the memory for parts that wait to be added
 constexpr std::chrono::milliseconds kReasonTimeout{1500};
 
 std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
 
-std::span<std::byte> part_of(std::byte* data, std::int64_t begin, std::int64_t bytes) { return {data + begin, static_cast<std::size_t>(bytes)}; }
+std::span<std::byte> part_of(std::byte* data, std::int64_t begin, std::int64_t bytes) {
+  return {data + begin, static_cast<std::size_t>(bytes)};
+}
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace
 
-MessageTransport::MessageTransport(std::shared_ptr<ByteChannel> channel, std::vector<std::int64_t> members, GroupInfo group_info,
+MessageTransport::MessageTransport(std::shared_ptr<ByteChannel> channel,
+                                   std::vector<std::int64_t> members, GroupInfo group_info,
                                    std::shared_ptr<HostStatus> host_status)
-    : channel_(std::move(channel)), members_(std::move(members)), group_info_(std::move(group_info)), host_status_(std::move(host_status)) {}
+    : channel_(std::move(channel)),
+      members_(std::move(members)),
+      group_info_(std::move(group_info)),
+      host_status_(std::move(host_status)) {}
 
 void MessageTransport::run(const CommCall& call) {
-  const bool is_message = call.operation == CommOperation::send || call.operation == CommOperation::recv;
+  const bool is_message =
+      call.operation == CommOperation::send || call.operation == CommOperation::recv;
   if (is_message) return dispatch(call);
   const Handshakes handshakes = exchange_handshakes(call);
   compare(call, handshakes);
@@ -36,18 +44,21 @@ void MessageTransport::run(const CommCall& call) {
 
 // ---- transfers ----
 
-/// The words for a broken transfer: why a peer is gone may arrive a moment after its connection has closed. FailureMonitor ends a wait that is too
-/// long.
+/// The words for a broken transfer: why a peer is gone may arrive a moment after its connection has
+/// closed. FailureMonitor ends a wait that is too long.
 void MessageTransport::wait(const CommCall& call, Transfer& transfer, std::int64_t member) const {
-  const WaitTable::Wait shown(host_status_->waits(), world_rank(group_info_.rank), call, group_info_.name, {world_rank(member)});
+  const WaitTable::Wait shown(host_status_->waits(), world_rank(group_info_.rank), call,
+                              group_info_.name, {world_rank(member)});
   try {
     return transfer.wait();
   } catch (const std::exception& error) {
     const std::string rank = name_ranks({world_rank(member)});
     const std::string trouble = rank + " is gone (" + first_line(error.what()) + ")";
     const auto limit = std::chrono::steady_clock::now() + kReasonTimeout;
-    while (!host_status_->failed() && std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    throw CommError(describe(call) + " on " + group_info_.name + ": " + (host_status_->failed() ? host_status_->failure() : trouble));
+    while (!host_status_->failed() && std::chrono::steady_clock::now() < limit)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    throw CommError(describe(call) + " on " + group_info_.name + ": " +
+                    (host_status_->failed() ? host_status_->failure() : trouble));
   }
 }
 
@@ -61,13 +72,16 @@ void MessageTransport::exchange(const CommCall& call, const PartOf& out, const P
     const std::int64_t from = (group_info_.rank + group_info_.size() - step) % group_info_.size();
     const std::span<std::byte> part = in(from);
     if (!part.empty())
-      under_way.push_back({from, channel_->start_receive(members_[static_cast<std::size_t>(from)], kCollectiveTag, part.data(), part.size())});
+      under_way.push_back(
+          {from, channel_->start_receive(members_[static_cast<std::size_t>(from)], kCollectiveTag,
+                                         part.data(), part.size())});
   }
   for (std::int64_t step = 1; step < group_info_.size(); ++step) {
     const std::int64_t to = (group_info_.rank + step) % group_info_.size();
     const std::span<std::byte> part = out(to);
     if (!part.empty())
-      under_way.push_back({to, channel_->start_send(members_[static_cast<std::size_t>(to)], kCollectiveTag, part.data(), part.size())});
+      under_way.push_back({to, channel_->start_send(members_[static_cast<std::size_t>(to)],
+                                                    kCollectiveTag, part.data(), part.size())});
   }
   for (const InFlight& one : under_way) wait(call, *one.transfer, one.member);
 }
@@ -76,9 +90,11 @@ MessageTransport::Handshakes MessageTransport::exchange_handshakes(const CommCal
   Handshakes handshakes(static_cast<std::size_t>(group_info_.size()));
   Handshake& mine = handshakes[static_cast<std::size_t>(group_info_.rank)];
   mine.header = make_header(call);
-  if (fits(call.in) && call.in.defined()) copy_bytes(mine.input, bytes_of(call.in), static_cast<std::int64_t>(call.in.nbytes()));
+  if (fits(call.in) && call.in.defined())
+    copy_bytes(mine.input, bytes_of(call.in), static_cast<std::int64_t>(call.in.nbytes()));
   const auto handshake = [&](std::int64_t member) {
-    return part_of(reinterpret_cast<std::byte*>(&handshakes[static_cast<std::size_t>(member)]), 0, sizeof(Handshake));
+    return part_of(reinterpret_cast<std::byte*>(&handshakes[static_cast<std::size_t>(member)]), 0,
+                   sizeof(Handshake));
   };
   exchange(
       call, [&](std::int64_t) { return handshake(group_info_.rank); }, handshake);
@@ -89,7 +105,8 @@ void MessageTransport::compare(const CommCall& call, const Handshakes& handshake
   const CallHeader& mine = handshakes[static_cast<std::size_t>(group_info_.rank)].header;
   for (std::int64_t member = 0; member < group_info_.size(); ++member) {
     const CallHeader& theirs = handshakes[static_cast<std::size_t>(member)].header;
-    if (!is_same_call(mine, theirs)) throw CommError(mismatch_text(call, group_info_, mine, member, theirs));
+    if (!is_same_call(mine, theirs))
+      throw CommError(mismatch_text(call, group_info_, mine, member, theirs));
   }
 }
 
@@ -97,21 +114,27 @@ void MessageTransport::compare(const CommCall& call, const Handshakes& handshake
 
 void MessageTransport::finish_small(const CommCall& call, const Handshakes& handshakes) {
   if (!call.out.defined()) return;
-  const auto out = static_cast<std::int64_t>(call.out.nbytes()), in = static_cast<std::int64_t>(call.in.nbytes());
-  const bool reduces = call.operation == CommOperation::all_reduce || call.operation == CommOperation::reduce_scatter;
-  const std::int64_t offset = call.operation == CommOperation::reduce_scatter ? group_info_.rank * out : 0;
+  const auto out = static_cast<std::int64_t>(call.out.nbytes()),
+             in = static_cast<std::int64_t>(call.in.nbytes());
+  const bool reduces = call.operation == CommOperation::all_reduce ||
+                       call.operation == CommOperation::reduce_scatter;
+  const std::int64_t offset =
+      call.operation == CommOperation::reduce_scatter ? group_info_.rank * out : 0;
   if (reduces) {
     std::vector<const void*> inputs;
     for (const Handshake& handshake : handshakes) inputs.push_back(handshake.input + offset);
-    return reduce_inputs(call.out.data_ptr(), inputs, call.out.numel(), call.out.scalar_type(), call.reduce);
+    return reduce_inputs(call.out.data_ptr(), inputs, call.out.numel(), call.out.scalar_type(),
+                         call.reduce);
   }
   if (call.operation == CommOperation::broadcast) {
-    return copy_bytes(bytes_of(call.out), handshakes[static_cast<std::size_t>(call.peer)].input, out);
+    return copy_bytes(bytes_of(call.out), handshakes[static_cast<std::size_t>(call.peer)].input,
+                      out);
   }
   const bool gathers = call.operation == CommOperation::all_gather;
   const std::int64_t bytes = gathers ? in : in / group_info_.size();
   for (std::int64_t member = 0; member < group_info_.size(); ++member) {
-    const std::byte* from = handshakes[static_cast<std::size_t>(member)].input + (gathers ? 0 : group_info_.rank * bytes);
+    const std::byte* from = handshakes[static_cast<std::size_t>(member)].input +
+                            (gathers ? 0 : group_info_.rank * bytes);
     copy_bytes(bytes_of(call.out) + member * bytes, from, bytes);
   }
 }
@@ -119,12 +142,14 @@ void MessageTransport::finish_small(const CommCall& call, const Handshakes& hand
 void MessageTransport::all_reduce(const CommCall& call) {
   const auto item = static_cast<std::int64_t>(call.out.element_size());
   for (std::int64_t begin = 0, step = kChunkBytes / item; begin < call.out.numel(); begin += step) {
-    all_reduce_chunk(call, bytes_of(call.out) + begin * item, std::min(step, call.out.numel() - begin));
+    all_reduce_chunk(call, bytes_of(call.out) + begin * item,
+                     std::min(step, call.out.numel() - begin));
   }
 }
 
 /// Every rank adds its part of the chunk, then all collect the parts.
-void MessageTransport::all_reduce_chunk(const CommCall& call, std::byte* data, std::int64_t elements) {
+void MessageTransport::all_reduce_chunk(const CommCall& call, std::byte* data,
+                                        std::int64_t elements) {
   const auto item = static_cast<std::int64_t>(call.out.element_size());
   const std::int64_t share = (elements + group_info_.size() - 1) / group_info_.size();
   const auto part = [&](std::int64_t member) {
@@ -153,32 +178,47 @@ void MessageTransport::reduce_scatter(const CommCall& call) {
   for (std::int64_t begin = 0; begin < bytes; begin += step) {
     const std::int64_t count = std::min(step, bytes - begin);
     exchange(
-        call, [&](std::int64_t member) { return part_of(bytes_of(call.in), member * bytes + begin, count); }, received_parts(count));
-    reduce_received(call, bytes_of(call.out) + begin, bytes_of(call.in) + group_info_.rank * bytes + begin, count);
+        call,
+        [&](std::int64_t member) {
+          return part_of(bytes_of(call.in), member * bytes + begin, count);
+        },
+        received_parts(count));
+    reduce_received(call, bytes_of(call.out) + begin,
+                    bytes_of(call.in) + group_info_.rank * bytes + begin, count);
   }
 }
 
 MessageTransport::PartOf MessageTransport::received_parts(std::int64_t bytes) {
-  received_.resize(std::max(received_.size(), static_cast<std::size_t>(bytes * group_info_.size())));
-  return [this, bytes](std::int64_t member) { return part_of(received_.data(), member * bytes, bytes); };
+  received_.resize(
+      std::max(received_.size(), static_cast<std::size_t>(bytes * group_info_.size())));
+  return [this, bytes](std::int64_t member) {
+    return part_of(received_.data(), member * bytes, bytes);
+  };
 }
 
-void MessageTransport::reduce_received(const CommCall& call, std::byte* out, const std::byte* own, std::int64_t bytes) {
+void MessageTransport::reduce_received(const CommCall& call, std::byte* out, const std::byte* own,
+                                       std::int64_t bytes) {
   std::vector<const void*> inputs;
-  for (std::int64_t member = 0; member < group_info_.size(); ++member) inputs.push_back(member == group_info_.rank ? own : received_.data() + member * bytes);
-  reduce_inputs(out, inputs, bytes / static_cast<std::int64_t>(call.out.element_size()), call.out.scalar_type(), call.reduce);
+  for (std::int64_t member = 0; member < group_info_.size(); ++member)
+    inputs.push_back(member == group_info_.rank ? own : received_.data() + member * bytes);
+  reduce_inputs(out, inputs, bytes / static_cast<std::int64_t>(call.out.element_size()),
+                call.out.scalar_type(), call.reduce);
 }
 
 void MessageTransport::all_to_all(const CommCall& call) {
   const std::int64_t bytes = static_cast<std::int64_t>(call.in.nbytes()) / group_info_.size();
   const auto part = [&](const at::Tensor& tensor) {
-    return [&tensor, bytes](std::int64_t member) { return part_of(bytes_of(tensor), member * bytes, bytes); };
+    return [&tensor, bytes](std::int64_t member) {
+      return part_of(bytes_of(tensor), member * bytes, bytes);
+    };
   };
   exchange(call, part(call.in), part(call.out));
-  copy_bytes(bytes_of(call.out) + group_info_.rank * bytes, bytes_of(call.in) + group_info_.rank * bytes, bytes);
+  copy_bytes(bytes_of(call.out) + group_info_.rank * bytes,
+             bytes_of(call.in) + group_info_.rank * bytes, bytes);
 }
 
-/// The root sends each rank a part, and all collect the parts: the root's connection carries the tensor twice, not once per rank.
+/// The root sends each rank a part, and all collect the parts: the root's connection carries the
+/// tensor twice, not once per rank.
 void MessageTransport::broadcast(const CommCall& call) {
   const auto bytes = static_cast<std::int64_t>(call.out.nbytes());
   const std::int64_t share = (bytes + group_info_.size() - 1) / group_info_.size();
@@ -186,7 +226,9 @@ void MessageTransport::broadcast(const CommCall& call) {
     const std::int64_t begin = std::min(member * share, bytes);
     return part_of(bytes_of(call.out), begin, std::min(begin + share, bytes) - begin);
   };
-  const auto only = [](bool travels, std::span<std::byte> bytes) { return travels ? bytes : std::span<std::byte>{}; };
+  const auto only = [](bool travels, std::span<std::byte> bytes) {
+    return travels ? bytes : std::span<std::byte>{};
+  };
   exchange(
       call, [&](std::int64_t member) { return only(group_info_.rank == call.peer, part(member)); },
       [&](std::int64_t member) { return only(member == call.peer, part(group_info_.rank)); });
@@ -200,9 +242,12 @@ void MessageTransport::broadcast(const CommCall& call) {
 void MessageTransport::send(const CommCall& call) {
   const std::int64_t to = members_[static_cast<std::size_t>(call.peer)];
   Handshake handshake{.header = make_header(call)};
-  if (fits(call.in)) copy_bytes(handshake.input, bytes_of(call.in), static_cast<std::int64_t>(call.in.nbytes()));
+  if (fits(call.in))
+    copy_bytes(handshake.input, bytes_of(call.in), static_cast<std::int64_t>(call.in.nbytes()));
   const auto first = channel_->start_send(to, kMessageTag, &handshake, sizeof(handshake));
-  const auto rest = fits(call.in) ? nullptr : channel_->start_send(to, kMessageTag, call.in.data_ptr(), call.in.nbytes());
+  const auto rest =
+      fits(call.in) ? nullptr
+                    : channel_->start_send(to, kMessageTag, call.in.data_ptr(), call.in.nbytes());
   wait(call, *first, call.peer);
   if (rest) wait(call, *rest, call.peer);
 }
@@ -213,9 +258,13 @@ void MessageTransport::receive(const CommCall& call) {
   const auto first = channel_->start_receive(from, kMessageTag, &handshake, sizeof(handshake));
   wait(call, *first, call.peer);
   const CallHeader mine = make_header(call);
-  if (!is_matching_message(mine, handshake.header)) throw CommError(mismatch_text(call, group_info_, mine, call.peer, handshake.header));
-  if (fits(call.out)) return copy_bytes(bytes_of(call.out), handshake.input, static_cast<std::int64_t>(call.out.nbytes()));
-  wait(call, *channel_->start_receive(from, kMessageTag, call.out.data_ptr(), call.out.nbytes()), call.peer);
+  if (!is_matching_message(mine, handshake.header))
+    throw CommError(mismatch_text(call, group_info_, mine, call.peer, handshake.header));
+  if (fits(call.out))
+    return copy_bytes(bytes_of(call.out), handshake.input,
+                      static_cast<std::int64_t>(call.out.nbytes()));
+  wait(call, *channel_->start_receive(from, kMessageTag, call.out.data_ptr(), call.out.nbytes()),
+       call.peer);
 }
 
 }  // namespace megatron

@@ -1,5 +1,6 @@
-// Collectives made of messages. A call begins with a handshake between all pairs: what each is about to do, and its whole input when that is small.
-// Larger tensors follow in parts, each to the rank that adds it; sums are formed in the order of ranks, so they have the bits of shared memory.
+// Collectives made of messages. A call begins with a handshake between all pairs: what each is
+// about to do, and its whole input when that is small. Larger tensors follow in parts, each to the
+// rank that adds it; sums are formed in the order of ranks, so they have the bits of shared memory.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +11,8 @@
 #include <vector>
 
 #include "megatron/parallel/gloo/byte_channel.h"
-#include "megatron/parallel/transport/call_header.h"
 #include "megatron/parallel/shared_memory/spin_wait.h"
+#include "megatron/parallel/transport/call_header.h"
 #include "megatron/parallel/transport/transport.h"
 
 namespace megatron {
@@ -19,7 +20,8 @@ namespace megatron {
 class MessageTransport final : public OperationTransport {
  public:
   /// `members`: the channel's rank of each rank of the group.
-  MessageTransport(std::shared_ptr<ByteChannel> channel, std::vector<std::int64_t> members, GroupInfo group_info, std::shared_ptr<HostStatus> host_status);
+  MessageTransport(std::shared_ptr<ByteChannel> channel, std::vector<std::int64_t> members,
+                   GroupInfo group_info, std::shared_ptr<HostStatus> host_status);
   void run(const CommCall& call) override;
   void cancel() override { channel_->cancel(); }
 
@@ -33,7 +35,9 @@ class MessageTransport final : public OperationTransport {
   /// Where the bytes for, or of, a member lie.
   using PartOf = std::function<std::span<std::byte>(std::int64_t member)>;
 
-  static bool fits(const at::Tensor& input) { return !input.defined() || input.nbytes() <= sizeof(Handshake::input); }
+  static bool fits(const at::Tensor& input) {
+    return !input.defined() || input.nbytes() <= sizeof(Handshake::input);
+  }
   Handshakes exchange_handshakes(const CommCall& call);
   void compare(const CommCall& call, const Handshakes& handshakes) const;
   void finish_small(const CommCall& call, const Handshakes& handshakes);
@@ -47,14 +51,18 @@ class MessageTransport final : public OperationTransport {
   void send(const CommCall& call) override;
   void receive(const CommCall& call) override;
 
-  /// Room for a part of `bytes` of every member, and their sum with this rank's own, in the order of ranks.
+  /// Room for a part of `bytes` of every member, and their sum with this rank's own, in the order
+  /// of ranks.
   PartOf received_parts(std::int64_t bytes);
-  void reduce_received(const CommCall& call, std::byte* out, const std::byte* own, std::int64_t bytes);
+  void reduce_received(const CommCall& call, std::byte* out, const std::byte* own,
+                       std::int64_t bytes);
 
   /// Sends out(m) to every other member m and receives in(m) from it; empty parts do not travel.
   void exchange(const CommCall& call, const PartOf& out, const PartOf& in);
   void wait(const CommCall& call, Transfer& transfer, std::int64_t member) const;
-  std::int64_t world_rank(std::int64_t member) const { return group_info_.ranks[static_cast<std::size_t>(member)]; }
+  std::int64_t world_rank(std::int64_t member) const {
+    return group_info_.ranks[static_cast<std::size_t>(member)];
+  }
 
   std::shared_ptr<ByteChannel> channel_;
   std::vector<std::int64_t> members_;

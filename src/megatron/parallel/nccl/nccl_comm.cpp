@@ -25,21 +25,25 @@ c10d::ReduceOp reduce_of(ReduceOp op) {
   return c10d::ReduceOp::SUM;
 }
 
-bool on_gpu(const CommCall& call) { return (call.in.defined() && call.in.is_cuda()) || (call.out.defined() && call.out.is_cuda()); }
+bool on_gpu(const CommCall& call) {
+  return (call.in.defined() && call.in.is_cuda()) || (call.out.defined() && call.out.is_cuda());
+}
 
 /// Tensors that autograd knows must not be recorded by a collective.
 at::Tensor plain(const at::Tensor& tensor) { return tensor.detach(); }
 
 class NcclWork final : public Work {
  public:
-  NcclWork(c10::intrusive_ptr<c10d::Work> work, std::shared_ptr<CommCounters> counters, CommCountKey call)
+  NcclWork(c10::intrusive_ptr<c10d::Work> work, std::shared_ptr<CommCounters> counters,
+           CommCountKey call)
       : work_(std::move(work)), counters_(std::move(counters)), call_(std::move(call)) {}
   ~NcclWork() override {
     if (!work_ || std::uncaught_exceptions() > exceptions_) return;
     try {
       work_->wait();
     } catch (const std::exception&) {
-      // Whoever needed the result would have waited; the group reports its failure at the next call.
+      // Whoever needed the result would have waited; the group reports its failure at the next
+      // call.
     }
   }
   void wait() override {
@@ -49,7 +53,8 @@ class NcclWork final : public Work {
     try {
       work->wait();
     } catch (const c10::Error& error) {
-      throw CommError(std::string(name_of(call_.operation)) + " '" + call_.what + "' on " + call_.axis + ": " + error.what_without_backtrace());
+      throw CommError(std::string(name_of(call_.operation)) + " '" + call_.what + "' on " +
+                      call_.axis + ": " + error.what_without_backtrace());
     }
   }
 
@@ -62,17 +67,23 @@ class NcclWork final : public Work {
 
 }  // namespace
 
-NcclComm::NcclComm(GroupInfo group_info, std::shared_ptr<Transport> host, std::shared_ptr<CommCounters> counters, std::shared_ptr<HostStatus> host_status,
+NcclComm::NcclComm(GroupInfo group_info, std::shared_ptr<Transport> host,
+                   std::shared_ptr<CommCounters> counters, std::shared_ptr<HostStatus> host_status,
                    MakeBackend make, std::chrono::milliseconds timeout)
-    : QueuedComm(std::move(group_info), std::move(host), std::move(counters), std::move(host_status)), make_(std::move(make)), timeout_(timeout) {
+    : QueuedComm(std::move(group_info), std::move(host), std::move(counters),
+                 std::move(host_status)),
+      make_(std::move(make)),
+      timeout_(timeout) {
   backends_[static_cast<std::size_t>(Traffic::collectives)] = make_(Traffic::collectives);
 }
 
 NcclComm::~NcclComm() = default;
 
 NcclComm::Traffic NcclComm::traffic_of(const CommCall& call) const {
-  if (call.operation == CommOperation::send) return call.peer > rank() ? Traffic::upward : Traffic::downward;
-  if (call.operation == CommOperation::recv) return call.peer < rank() ? Traffic::upward : Traffic::downward;
+  if (call.operation == CommOperation::send)
+    return call.peer > rank() ? Traffic::upward : Traffic::downward;
+  if (call.operation == CommOperation::recv)
+    return call.peer < rank() ? Traffic::upward : Traffic::downward;
   return Traffic::collectives;
 }
 
@@ -80,7 +91,8 @@ c10::intrusive_ptr<c10d::Work> NcclComm::enqueue(const CommCall& call) {
   const Traffic traffic = traffic_of(call);
   c10::intrusive_ptr<c10d::Backend>& backend = backends_[static_cast<std::size_t>(traffic)];
   if (!backend) backend = make_(traffic);
-  at::Tensor out = call.out.defined() ? plain(call.out) : at::Tensor(), in = call.in.defined() ? plain(call.in) : at::Tensor();
+  at::Tensor out = call.out.defined() ? plain(call.out) : at::Tensor(),
+             in = call.in.defined() ? plain(call.in) : at::Tensor();
   std::vector<at::Tensor> outs{out}, ins{in};
   std::vector<std::int64_t> equal_parts;
   const int peer = static_cast<int>(call.peer);
@@ -90,7 +102,8 @@ c10::intrusive_ptr<c10d::Work> NcclComm::enqueue(const CommCall& call) {
     case CommOperation::all_gather:
       return backend->_allgather_base(out, in, {.timeout = timeout_});
     case CommOperation::reduce_scatter:
-      return backend->_reduce_scatter_base(out, in, {.reduceOp = reduce_of(call.reduce), .timeout = timeout_});
+      return backend->_reduce_scatter_base(
+          out, in, {.reduceOp = reduce_of(call.reduce), .timeout = timeout_});
     case CommOperation::all_to_all:
       return backend->alltoall_base(out, in, equal_parts, equal_parts, {.timeout = timeout_});
     case CommOperation::broadcast:

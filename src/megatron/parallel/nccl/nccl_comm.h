@@ -1,8 +1,11 @@
-// A group whose ranks have a GPU each: tensors on a GPU go through NCCL, tensors on the CPU (and barriers) as between any ranks. Waiting for a
-// GPU's tensor orders the current stream behind it; the host goes on, so exposed milliseconds are the host's alone. Not yet run on a GPU.
+// A group whose ranks have a GPU each: tensors on a GPU go through NCCL, tensors on the CPU (and
+// barriers) as between any ranks. Waiting for a GPU's tensor orders the current stream behind it;
+// the host goes on, so exposed milliseconds are the host's alone. Not yet run on a GPU.
 //
-// c10d gives a pair of ranks one communicator and one stream for the messages of both directions: where each queues a send before its receive, both
-// would wait for ever. Messages from lower to higher ranks and those from higher to lower therefore have a backend each, made with the first message.
+// c10d gives a pair of ranks one communicator and one stream for the messages of both directions:
+// where each queues a send before its receive, both would wait for ever. Messages from lower to
+// higher ranks and those from higher to lower therefore have a backend each, made with the first
+// message.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -28,7 +31,8 @@ class NcclComm final : public QueuedComm {
   enum class Traffic : std::uint8_t { collectives, upward, downward };
   using MakeBackend = std::function<c10::intrusive_ptr<c10d::Backend>(Traffic traffic)>;
 
-  NcclComm(GroupInfo group_info, std::shared_ptr<Transport> host, std::shared_ptr<CommCounters> counters, std::shared_ptr<HostStatus> host_status,
+  NcclComm(GroupInfo group_info, std::shared_ptr<Transport> host,
+           std::shared_ptr<CommCounters> counters, std::shared_ptr<HostStatus> host_status,
            MakeBackend make, std::chrono::milliseconds timeout);
   ~NcclComm() override;
 

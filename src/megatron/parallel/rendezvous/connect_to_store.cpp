@@ -12,9 +12,9 @@
 #include <optional>
 #include <thread>
 
-#include "megatron/base/suspend_aware_timer.h"
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
+#include "megatron/base/suspend_aware_timer.h"
 
 namespace megatron {
 namespace {
@@ -26,17 +26,21 @@ using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 constexpr double kSlowResolver_s = 2;  ///< a resolver that takes longer is worth a word
 
 /// When to speak: after 5, 10, 20, 40 seconds, then every minute.
-double next_progress_s(double waited_s) { return waited_s < 40 ? std::max(5.0, waited_s * 2) : waited_s + 60; }
+double next_progress_s(double waited_s) {
+  return waited_s < 40 ? std::max(5.0, waited_s * 2) : waited_s + 60;
+}
 
 /// Connects within a second; −1 and errno's words in `reason` otherwise.
 int connect_to(const addrinfo& address, std::string& reason) {
   const int descriptor = ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  int code = descriptor < 0 || ::connect(descriptor, address.ai_addr, address.ai_addrlen) != 0 ? errno : 0;
+  int code =
+      descriptor < 0 || ::connect(descriptor, address.ai_addr, address.ai_addrlen) != 0 ? errno : 0;
   if (code == EINPROGRESS) {
     pollfd event{descriptor, POLLOUT, 0};
     socklen_t length = sizeof code;
     code = ETIMEDOUT;
-    if (::poll(&event, 1, 1000) == 1) ::getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &code, &length);
+    if (::poll(&event, 1, 1000) == 1)
+      ::getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &code, &length);
   }
   if (code == 0) return descriptor;
   if (descriptor >= 0) ::close(descriptor);
@@ -46,7 +50,8 @@ int connect_to(const addrinfo& address, std::string& reason) {
 
 class StoreConnector {
  public:
-  StoreConnector(const StoreAddress& address, const StoreConnectOptions& options) : address_(address), options_(options) {}
+  StoreConnector(const StoreAddress& address, const StoreConnectOptions& options)
+      : address_(address), options_(options) {}
 
   std::shared_ptr<StoreClient> run() {
     for (auto pause = milliseconds(10);; pause = std::min(pause * 2, milliseconds(500))) {
@@ -58,7 +63,9 @@ class StoreConnector {
       } else {
         open_since_.reset();
         const auto now = Clock::now();
-        if (now - start_ >= options_.timeout || (unknown_since_ && now - *unknown_since_ >= options_.name_timeout)) give_up();
+        if (now - start_ >= options_.timeout ||
+            (unknown_since_ && now - *unknown_since_ >= options_.name_timeout))
+          give_up();
       }
       speak();
       std::this_thread::sleep_for(pause);
@@ -73,7 +80,8 @@ class StoreConnector {
     hints.ai_socktype = SOCK_STREAM;
     addrinfo* found = nullptr;
     const double before_s = waited_s();
-    const int code = ::getaddrinfo(address_.host.c_str(), std::to_string(address_.port).c_str(), &hints, &found);
+    const int code =
+        ::getaddrinfo(address_.host.c_str(), std::to_string(address_.port).c_str(), &hints, &found);
     name_was_slow(waited_s() - before_s);
     if (code != 0) {
       if (!unknown_since_) unknown_since_ = Clock::now();
@@ -92,30 +100,37 @@ class StoreConnector {
   void name_was_slow(double took_s) {
     if (took_s < kSlowResolver_s || was_slow_) return;
     was_slow_ = true;
-    tell(format("looking up the name %s took %.0f s: the resolver is slow (see /etc/resolv.conf), or give an address in digits",
-                address_.host.c_str(), took_s));
+    tell(
+        format("looking up the name %s took %.0f s: the resolver is slow (see /etc/resolv.conf), "
+               "or give an address in digits",
+               address_.host.c_str(), took_s));
   }
 
-  /// Waits for the answer to the handshake: the launcher opens the port before rank 0 listens to it.
+  /// Waits for the answer to the handshake: the launcher opens the port before rank 0 listens to
+  /// it.
   bool is_store(StoreClient& client) {
     for (SuspendAwareTimer silence;;) {
       try {
         const auto result = client.handshake(milliseconds(500));
         if (result == StoreClient::HandshakeResult::store) return true;
-        if (result == StoreClient::HandshakeResult::foreign) refuse("which answered '" + client.foreign_reply() + "'");
+        if (result == StoreClient::HandshakeResult::foreign)
+          refuse("which answered '" + client.foreign_reply() + "'");
         if (result == StoreClient::HandshakeResult::closed) return closed();
       } catch (const StoreLost&) {
         return closed();
       }
-      reason_ = "the port is open, but no store of a run answers there: " + address_.owner + " is not ready, or another program has the port";
+      reason_ = "the port is open, but no store of a run answers there: " + address_.owner +
+                " is not ready, or another program has the port";
       if (const milliseconds silent = silence.elapsed(); silent >= options_.timeout) {
-        refuse(format("which has said nothing for %.0f s", static_cast<double>(silent.count()) / 1000));
+        refuse(format("which has said nothing for %.0f s",
+                      static_cast<double>(silent.count()) / 1000));
       }
       speak();
     }
   }
 
-  /// A rank 0 that ended a moment ago, a proxy in front of one that is not up yet, or a service that does not like the handshake.
+  /// A rank 0 that ended a moment ago, a proxy in front of one that is not up yet, or a service
+  /// that does not like the handshake.
   bool closed() {
     reason_ = "the connection was closed";
     if (Clock::now() - *open_since_ >= options_.timeout) refuse("which closes every connection");
@@ -123,16 +138,23 @@ class StoreConnector {
   }
 
   [[noreturn]] void refuse(const std::string& how) const {
-    throw UserError({"what listens at " + address_.text(), "is another service, not " + address_.owner + " of this run (" + how + ")",
-                     "choose a port that nobody uses, with --master-port, or MASTER_PORT on every rank"});
+    throw UserError(
+        {"what listens at " + address_.text(),
+         "is another service, not " + address_.owner + " of this run (" + how + ")",
+         "choose a port that nobody uses, with --master-port, or MASTER_PORT on every rank"});
   }
 
   [[noreturn]] void give_up() const {
     if (unknown_since_)
-      throw UserError({"the host of " + address_.owner + ", " + address_.host, "its name is not known here (" + reason_ + ")",
-                       "set MASTER_ADDR (--master-addr) to a name or address that every host can resolve"});
-    throw UserError({address_.owner + " at " + address_.text(), format("does not answer after %.0f s (%s)", waited_s(), reason_.c_str()),
-                     "start " + address_.owner + ", and check that MASTER_ADDR and MASTER_PORT name its host and a port that firewalls let through"});
+      throw UserError(
+          {"the host of " + address_.owner + ", " + address_.host,
+           "its name is not known here (" + reason_ + ")",
+           "set MASTER_ADDR (--master-addr) to a name or address that every host can resolve"});
+    throw UserError({address_.owner + " at " + address_.text(),
+                     format("does not answer after %.0f s (%s)", waited_s(), reason_.c_str()),
+                     "start " + address_.owner +
+                         ", and check that MASTER_ADDR and MASTER_PORT name its host and a port "
+                         "that firewalls let through"});
   }
 
   void tell(const std::string& reason) const {
@@ -157,6 +179,9 @@ class StoreConnector {
 
 }  // namespace
 
-std::shared_ptr<StoreClient> connect_to_store(const StoreAddress& address, const StoreConnectOptions& options) { return StoreConnector(address, options).run(); }
+std::shared_ptr<StoreClient> connect_to_store(const StoreAddress& address,
+                                              const StoreConnectOptions& options) {
+  return StoreConnector(address, options).run();
+}
 
 }  // namespace megatron

@@ -32,7 +32,8 @@ std::string host_identity() {
   }, memory{};
   ::stat("/proc/self/ns/net", &network);
   ::stat("/dev/shm", &memory);
-  return host_name() + "|" + boot_id() + "|" + std::to_string(network.st_ino) + "|" + std::to_string(memory.st_dev);
+  return host_name() + "|" + boot_id() + "|" + std::to_string(network.st_ino) + "|" +
+         std::to_string(memory.st_dev);
 }
 
 std::string processor_mask() {
@@ -49,7 +50,9 @@ std::string processor_mask() {
   return mask;
 }
 
-std::string quoted(const std::string& name, const std::string& value) { return name + " " + (value.empty() ? "''" : value); }
+std::string quoted(const std::string& name, const std::string& value) {
+  return name + " " + (value.empty() ? "''" : value);
+}
 
 }  // namespace
 
@@ -64,36 +67,46 @@ std::string source_address_for(const std::string& address) {
   sockaddr_storage own{};
   socklen_t length = sizeof own;
   std::array<char, NI_MAXHOST> text{};
-  const bool is_known = descriptor >= 0 && ::connect(descriptor, list->ai_addr, list->ai_addrlen) == 0 &&
-                        ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
-                        ::getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) == 0;
+  const bool is_known =
+      descriptor >= 0 && ::connect(descriptor, list->ai_addr, list->ai_addrlen) == 0 &&
+      ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
+      ::getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text.data(), text.size(), nullptr, 0,
+                    NI_NUMERICHOST) == 0;
   if (descriptor >= 0) ::close(descriptor);
   return is_known ? text.data() : "";
 }
 
 RankRecord own_record(const SettingsText& settings, const std::string& address) {
-  return {host_name(), host_identity(), address, ::getpid(), processor_mask(), checksum_hex(checksum(write_settings(settings)))};
+  return {host_name(), host_identity(),  address,
+          ::getpid(),  processor_mask(), checksum_hex(checksum(write_settings(settings)))};
 }
 
 std::string write_record(const RankRecord& record) {
-  return Json{{"host", record.host}, {"host_id", record.host_id}, {"address", record.address},
-              {"pid", record.pid},   {"cpus", record.processors}, {"settings", record.settings_hash}}
+  return Json{{"host", record.host},       {"host_id", record.host_id},
+              {"address", record.address}, {"pid", record.pid},
+              {"cpus", record.processors}, {"settings", record.settings_hash}}
       .dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 RankRecord read_record(const std::string& text) {
   const std::string source = "a rank's record in the run's store";
   const Json json = parse_json(text, source);
-  return {json_string(json, "host", source), json_string(json, "host_id", source), json_string(json, "address", source),
-          json_int(json, "pid", source),     json_string(json, "cpus", source),    json_string(json, "settings", source)};
+  return {json_string(json, "host", source),    json_string(json, "host_id", source),
+          json_string(json, "address", source), json_int(json, "pid", source),
+          json_string(json, "cpus", source),    json_string(json, "settings", source)};
 }
 
-std::string write_settings(const SettingsText& settings) { return Json(settings).dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string write_settings(const SettingsText& settings) {
+  return Json(settings).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
-SettingsText read_settings(const std::string& text) { return parse_json(text, "a rank's settings in the run's store").get<SettingsText>(); }
+SettingsText read_settings(const std::string& text) {
+  return parse_json(text, "a rank's settings in the run's store").get<SettingsText>();
+}
 
 std::string first_difference(const SettingsText& of_other, const SettingsText& of_rank_0) {
-  const std::map<std::string, std::string> others(of_other.begin(), of_other.end()), own(of_rank_0.begin(), of_rank_0.end());
+  const std::map<std::string, std::string> others(of_other.begin(), of_other.end()),
+      own(of_rank_0.begin(), of_rank_0.end());
   std::string text;
   int num_differences = 0;
   const auto note = [&](const std::string& other, const std::string& rank_0) {
@@ -111,7 +124,8 @@ std::string first_difference(const SettingsText& of_other, const SettingsText& o
     if (!own.contains(name)) note("with " + quoted(name, value), "without " + name);
   }
   if (num_differences == 2) text += " (and one more setting differs)";
-  if (num_differences > 2) text += " (and " + std::to_string(num_differences - 1) + " more settings differ)";
+  if (num_differences > 2)
+    text += " (and " + std::to_string(num_differences - 1) + " more settings differ)";
   return text;
 }
 

@@ -20,10 +20,12 @@ constexpr milliseconds kRank0Margin{10'000};  ///< by which rank 0 gives up soon
 std::string record_key(std::int64_t rank) { return "rank/" + std::to_string(rank); }
 std::string settings_key(std::int64_t rank) { return "settings/" + std::to_string(rank); }
 
-milliseconds remaining(Clock::time_point until) { return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(until - Clock::now())); }
+milliseconds remaining(Clock::time_point until) {
+  return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(until - Clock::now()));
+}
 
-/// Runs of consecutive ranks that share processors of one host, [host, sharers, place of the first among them, ranks]: what rank 0 tells everybody,
-/// short also for thousands of ranks.
+/// Runs of consecutive ranks that share processors of one host, [host, sharers, place of the first
+/// among them, ranks]: what rank 0 tells everybody, short also for thousands of ranks.
 Json hosts_json(const std::vector<RankRecord>& records) {
   std::map<std::string, std::int64_t> index_of_host;
   using Processors = std::pair<std::string, std::string>;  // host and set
@@ -47,7 +49,8 @@ Json hosts_json(const std::vector<RankRecord>& records) {
   return {{"hosts", names}, {"addresses", addresses}, {"runs", runs}};
 }
 
-/// A host that knows itself by a loopback address (Debian's 127.0.1.1) asks which address it would use to reach another one.
+/// A host that knows itself by a loopback address (Debian's 127.0.1.1) asks which address it would
+/// use to reach another one.
 std::string address_for_others(const Json& addresses, std::size_t own) {
   const std::string address = addresses[own].get<std::string>();
   if (addresses.size() == 1) return "127.0.0.1";
@@ -60,21 +63,33 @@ std::string address_for_others(const Json& addresses, std::size_t own) {
 }
 
 RunHosts read_hosts(const Json& json, const RankRecord& own, std::int64_t rank) {
-  RunHosts hosts{.names = json["hosts"].get<std::vector<std::string>>(), .host_of_rank = {}, .own_identity = own.host_id};
+  RunHosts hosts{.names = json["hosts"].get<std::vector<std::string>>(),
+                 .host_of_rank = {},
+                 .own_identity = own.host_id};
   for (const Json& run : json["runs"]) {
-    const auto first = static_cast<std::int64_t>(hosts.host_of_rank.size()), count = run[3].get<std::int64_t>();
+    const auto first = static_cast<std::int64_t>(hosts.host_of_rank.size()),
+               count = run[3].get<std::int64_t>();
     if (rank >= first && rank < first + count)
-      hosts.processors = {.index = run[2].get<std::int64_t>() + rank - first, .count = run[1].get<std::int64_t>()};
-    hosts.host_of_rank.insert(hosts.host_of_rank.end(), static_cast<std::size_t>(count), run[0].get<std::int64_t>());
+      hosts.processors = {.index = run[2].get<std::int64_t>() + rank - first,
+                          .count = run[1].get<std::int64_t>()};
+    hosts.host_of_rank.insert(hosts.host_of_rank.end(), static_cast<std::size_t>(count),
+                              run[0].get<std::int64_t>());
   }
-  hosts.own_address = address_for_others(json["addresses"], static_cast<std::size_t>(hosts.host_of_rank[static_cast<std::size_t>(rank)]));
+  hosts.own_address = address_for_others(
+      json["addresses"],
+      static_cast<std::size_t>(hosts.host_of_rank[static_cast<std::size_t>(rank)]));
   return hosts;
 }
 
 class Rendezvous {
  public:
-  Rendezvous(const LaunchEnvironment& environment, RunStore& store, RunStatus& run_status, const RendezvousOptions& options)
-      : environment_(environment), store_(store), run_status_(run_status), options_(options), own_(own_record(options.settings, store.local_address())) {}
+  Rendezvous(const LaunchEnvironment& environment, RunStore& store, RunStatus& run_status,
+             const RendezvousOptions& options)
+      : environment_(environment),
+        store_(store),
+        run_status_(run_status),
+        options_(options),
+        own_(own_record(options.settings, store.local_address())) {}
 
   RunHosts run() {
     publish_record();
@@ -91,23 +106,27 @@ class Rendezvous {
     const std::string existing = store_.compare_set(record_key(environment_.rank), "", text);
     if (existing != text) {
       const RankRecord other = read_record(existing);
-      throw UserError(
-          {"rank " + std::to_string(environment_.rank) + " was started twice",
-           "on " + other.host + " (pid " + std::to_string(other.pid) + ") and on " + own_.host + " (pid " + std::to_string(own_.pid) + ")",
-           "give every process its own RANK (--node-rank of each host), and every run a port of its own"});
+      throw UserError({"rank " + std::to_string(environment_.rank) + " was started twice",
+                       "on " + other.host + " (pid " + std::to_string(other.pid) + ") and on " +
+                           own_.host + " (pid " + std::to_string(own_.pid) + ")",
+                       "give every process its own RANK (--node-rank of each host), and every run "
+                       "a port of its own"});
     }
-    if (store_.add("arrived", 1) == environment_.world_size) store_.set(RunStatus::kAllArrivedKey, "yes");
+    if (store_.add("arrived", 1) == environment_.world_size)
+      store_.set(RunStatus::kAllArrivedKey, "yes");
   }
 
   /// Rank 0 until everybody has arrived; says who is missing.
   void wait_for_all() {
     const auto start = Clock::now();
     const milliseconds interval = options_.progress_interval;
-    for (milliseconds next_report = std::min(interval, options_.timeout); !store_.poll(RunStatus::kAllArrivedKey, remaining(start + next_report));) {
+    for (milliseconds next_report = std::min(interval, options_.timeout);
+         !store_.poll(RunStatus::kAllArrivedKey, remaining(start + next_report));) {
       const double waited_s = std::chrono::duration<double>(Clock::now() - start).count();
       if (next_report == options_.timeout) throw missing_error(waited_s);
       options_.progress("waiting for " + missing_text() + format(" (%.0f s)", waited_s));
-      next_report = std::min(next_report + (next_report < 10 * interval ? interval : 10 * interval), options_.timeout);
+      next_report = std::min(next_report + (next_report < 10 * interval ? interval : 10 * interval),
+                             options_.timeout);
     }
     throw_if_stopped(RunStatus::kAllArrivedKey);
   }
@@ -117,13 +136,16 @@ class Rendezvous {
     for (std::int64_t rank = 0; rank < environment_.world_size; ++rank) {
       if (!store_.find(record_key(rank))) missing.push_back(rank);
     }
-    return (missing.size() == 1 ? "rank " : "ranks ") + rank_list_text(missing) + " of " + std::to_string(environment_.world_size);
+    return (missing.size() == 1 ? "rank " : "ranks ") + rank_list_text(missing) + " of " +
+           std::to_string(environment_.world_size);
   }
 
   UserError missing_error(double waited_s) {
-    return UserError({"the ranks of this run", missing_text() + format(" did not come within %.0f s", waited_s),
-                      "start them or see why they ended; they must reach " + environment_.master_addr + ":" +
-                          std::to_string(environment_.master_port) + " (--distributed-timeout-minutes sets how long to wait)"});
+    return UserError(
+        {"the ranks of this run", missing_text() + format(" did not come within %.0f s", waited_s),
+         "start them or see why they ended; they must reach " + environment_.master_addr + ":" +
+             std::to_string(environment_.master_port) +
+             " (--distributed-timeout-minutes sets how long to wait)"});
   }
 
   void throw_if_stopped(const char* key) {
@@ -134,12 +156,14 @@ class Rendezvous {
   /// Rank 0: compares settings, then tells everybody who is where.
   RunHosts publish_hosts() {
     std::vector<std::string> keys;
-    for (std::int64_t rank = 0; rank < environment_.world_size; ++rank) keys.push_back(record_key(rank));
+    for (std::int64_t rank = 0; rank < environment_.world_size; ++rank)
+      keys.push_back(record_key(rank));
     std::vector<RankRecord> records;
     for (const std::string& text : store_.get_all(keys)) records.push_back(read_record(text));
     std::vector<std::int64_t> others;
     for (std::int64_t rank = 1; rank < environment_.world_size; ++rank) {
-      if (records[static_cast<std::size_t>(rank)].settings_hash != own_.settings_hash) others.push_back(rank);
+      if (records[static_cast<std::size_t>(rank)].settings_hash != own_.settings_hash)
+        others.push_back(rank);
     }
     if (!others.empty()) throw settings_error(others);
     const Json hosts = hosts_json(records);
@@ -151,26 +175,33 @@ class Rendezvous {
     store_.set(RunStatus::kHostsKey, Json{{"tell_settings", ranks[0]}}.dump());
     std::string difference = "otherwise than rank 0";
     if (store_.poll(settings_key(ranks[0]), milliseconds(10'000)))
-      difference = first_difference(read_settings(store_.get_all({settings_key(ranks[0])})[0]), options_.settings);
-    const std::string more = ranks.size() > 1 ? "ranks " + rank_list_text(ranks) + " differ from rank 0" : "";
-    return UserError({"rank " + std::to_string(ranks[0]) + " was started " + difference, more, "start every rank with the same command"});
+      difference = first_difference(read_settings(store_.get_all({settings_key(ranks[0])})[0]),
+                                    options_.settings);
+    const std::string more =
+        ranks.size() > 1 ? "ranks " + rank_list_text(ranks) + " differ from rank 0" : "";
+    return UserError({"rank " + std::to_string(ranks[0]) + " was started " + difference, more,
+                      "start every rank with the same command"});
   }
 
   UserError rank0_timeout_error() const {
-    return UserError({"rank 0 of this run",
-                      format("has not begun within %.0f s", std::chrono::duration<double>(options_.timeout + kRank0Margin).count()),
-                      "see what it does; --distributed-timeout-minutes sets how long to wait"});
+    return UserError(
+        {"rank 0 of this run",
+         format("has not begun within %.0f s",
+                std::chrono::duration<double>(options_.timeout + kRank0Margin).count()),
+         "see what it does; --distributed-timeout-minutes sets how long to wait"});
   }
 
   /// The others: what rank 0 says.
   RunHosts receive_hosts() {
     // Rank 0 gives up first, with words, while it is alive.
-    if (!store_.poll(RunStatus::kHostsKey, options_.timeout + kRank0Margin)) throw rank0_timeout_error();
+    if (!store_.poll(RunStatus::kHostsKey, options_.timeout + kRank0Margin))
+      throw rank0_timeout_error();
     const std::string text = store_.get_all({RunStatus::kHostsKey})[0];
     throw_if_stopped(RunStatus::kHostsKey);
     const Json json = parse_json(text, "rank 0's answer in the run's store");
     if (!json.contains("tell_settings")) return read_hosts(json, own_, environment_.rank);
-    if (json["tell_settings"] == environment_.rank) store_.set(settings_key(environment_.rank), write_settings(options_.settings));
+    if (json["tell_settings"] == environment_.rank)
+      store_.set(settings_key(environment_.rank), write_settings(options_.settings));
     const auto failure = run_status_.wait_for_failure(options_.timeout);
     MEGATRON_CHECK(failure, "rank 0 refused the settings without a failure");
     throw PeerFailed(*failure);
@@ -185,7 +216,8 @@ class Rendezvous {
 
 }  // namespace
 
-RunHosts rendezvous(const LaunchEnvironment& environment, RunStore& store, RunStatus& run_status, const RendezvousOptions& options) {
+RunHosts rendezvous(const LaunchEnvironment& environment, RunStore& store, RunStatus& run_status,
+                    const RendezvousOptions& options) {
   return Rendezvous(environment, store, run_status, options).run();
 }
 

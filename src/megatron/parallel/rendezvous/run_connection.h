@@ -1,4 +1,5 @@
-// A rank's connections to the store of its run: hosted by rank 0, by a launcher's agent, or found at the master's address.
+// A rank's connections to the store of its run: hosted by rank 0, by a launcher's agent, or found
+// at the master's address.
 #pragma once
 
 #include <chrono>
@@ -19,8 +20,9 @@ struct ConnectionOptions {
 /// Whether this rank's process hosts the store.
 bool hosts_store(const LaunchEnvironment& environment);
 
-/// The store, with only the keys of this start of the run visible. UserErrors name the address or the port. Where the launcher of another host has
-/// started its ranks again, InternalError on the ranks that lag behind: their launcher starts them again too.
+/// The store, with only the keys of this start of the run visible. UserErrors name the address or
+/// the port. Where the launcher of another host has started its ranks again, InternalError on the
+/// ranks that lag behind: their launcher starts them again too.
 RunStore open_store(const LaunchEnvironment& environment, const ConnectionOptions& options);
 
 }  // namespace megatron

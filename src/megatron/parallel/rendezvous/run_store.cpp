@@ -21,9 +21,12 @@ std::string text_of(const Bytes& bytes) { return {bytes.begin(), bytes.end()}; }
 /// What LibTorch sees of the store. Its timeout is the timeout of the connection.
 class LibTorchStore final : public c10d::Store {
  public:
-  LibTorchStore(RunStore store, std::shared_ptr<StoreClient> client) : Store(client->timeout()), store_(std::move(store)), client_(client) {}
+  LibTorchStore(RunStore store, std::shared_ptr<StoreClient> client)
+      : Store(client->timeout()), store_(std::move(store)), client_(client) {}
 
-  c10::intrusive_ptr<c10d::Store> clone() override { return c10::make_intrusive<LibTorchStore>(store_, client_); }
+  c10::intrusive_ptr<c10d::Store> clone() override {
+    return c10::make_intrusive<LibTorchStore>(store_, client_);
+  }
   void set(const std::string& key, const Bytes& value) override { store_.set(key, text_of(value)); }
   Bytes compareSet(const std::string& key, const Bytes& expected, const Bytes& value) override {
     return bytes_of(store_.compare_set(key, text_of(expected), text_of(value)));
@@ -32,14 +35,17 @@ class LibTorchStore final : public c10d::Store {
     wait({key});
     return bytes_of(store_.get_all({key})[0]);
   }
-  std::int64_t add(const std::string& key, std::int64_t amount) override { return store_.add(key, amount); }
+  std::int64_t add(const std::string& key, std::int64_t amount) override {
+    return store_.add(key, amount);
+  }
   bool deleteKey(const std::string& key) override { return store_.remove(key); }
   bool check(const std::vector<std::string>& keys) override { return store_.has_all(keys); }
   std::int64_t getNumKeys() override { return client_->num_keys(); }
   void wait(const std::vector<std::string>& keys) override { wait(keys, client_->timeout()); }
   void wait(const std::vector<std::string>& keys, const milliseconds& timeout) override {
     for (const std::string& key : keys) {
-      if (!store_.poll(key, timeout)) C10_THROW_ERROR(DistStoreError, "nobody has set " + key + " in the run's store in time");
+      if (!store_.poll(key, timeout))
+        C10_THROW_ERROR(DistStoreError, "nobody has set " + key + " in the run's store in time");
     }
   }
   void setTimeout(const milliseconds& timeout) override {
@@ -55,25 +61,34 @@ class LibTorchStore final : public c10d::Store {
 
 }  // namespace
 
-RunStore::RunStore(std::shared_ptr<StoreClient> client) : connection_(std::make_shared<Connection>(Connection{nullptr, std::move(client)})) {}
+RunStore::RunStore(std::shared_ptr<StoreClient> client)
+    : connection_(std::make_shared<Connection>(Connection{nullptr, std::move(client)})) {}
 
 RunStore RunStore::host(ListeningSocket socket, milliseconds timeout) {
   const StoreAddress address{"127.0.0.1", socket.port()};
   auto server = std::make_shared<StoreServer>(std::move(socket));
-  return RunStore(std::make_shared<Connection>(Connection{std::move(server), connect_to_store(address, {.timeout = timeout})}));
+  return RunStore(std::make_shared<Connection>(
+      Connection{std::move(server), connect_to_store(address, {.timeout = timeout})}));
 }
 
-RunStore RunStore::with_prefix(const std::string& prefix) const { return RunStore(connection_, full(prefix)); }
+RunStore RunStore::with_prefix(const std::string& prefix) const {
+  return RunStore(connection_, full(prefix));
+}
 
-c10::intrusive_ptr<c10d::Store> RunStore::store() const { return c10::make_intrusive<LibTorchStore>(*this, connection_->client); }
+c10::intrusive_ptr<c10d::Store> RunStore::store() const {
+  return c10::make_intrusive<LibTorchStore>(*this, connection_->client);
+}
 
-void RunStore::set(const std::string& key, const std::string& value) { connection_->client->set(full(key), value); }
+void RunStore::set(const std::string& key, const std::string& value) {
+  connection_->client->set(full(key), value);
+}
 
 void RunStore::set_all(const std::vector<std::string>& keys, const std::string& value) {
   for (const std::string& key : keys) set(key, value);
 }
 
-std::string RunStore::compare_set(const std::string& key, const std::string& expected, const std::string& value) {
+std::string RunStore::compare_set(const std::string& key, const std::string& expected,
+                                  const std::string& value) {
   return connection_->client->compare_set(full(key), expected, value);
 }
 
@@ -96,14 +111,17 @@ std::vector<std::string> RunStore::get_all(const std::vector<std::string>& keys)
   return values;
 }
 
-std::int64_t RunStore::add(const std::string& key, std::int64_t amount) { return connection_->client->add(full(key), amount); }
+std::int64_t RunStore::add(const std::string& key, std::int64_t amount) {
+  return connection_->client->add(full(key), amount);
+}
 
 bool RunStore::poll(const std::string& key, milliseconds timeout) {
   SuspendAwareTimer timer;
   for (milliseconds waited{0};; waited = timer.elapsed()) {
     if (has_all({key})) return true;
     if (waited >= timeout) return false;
-    std::this_thread::sleep_for(std::min(std::clamp(waited / 10, milliseconds(1), kMaxPollInterval), timeout - waited));
+    std::this_thread::sleep_for(
+        std::min(std::clamp(waited / 10, milliseconds(1), kMaxPollInterval), timeout - waited));
   }
 }
 

@@ -1,5 +1,6 @@
-// The key-value store through which the ranks of a run find each other, hosted by rank 0 or by torchrun's agent. A rank has one connection, which all
-// its threads use; waits ask again and again, so that no thread holds it for long.
+// The key-value store through which the ranks of a run find each other, hosted by rank 0 or by
+// torchrun's agent. A rank has one connection, which all its threads use; waits ask again and
+// again, so that no thread holds it for long.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -23,7 +24,8 @@ namespace megatron {
 
 class StoreServer;
 
-/// Values are text. Every call throws StoreLost when the connection breaks, or when the server does not answer within the timeout.
+/// Values are text. Every call throws StoreLost when the connection breaks, or when the server does
+/// not answer within the timeout.
 class RunStore {
  public:
   /// Hosts the store for as long as the object, or a copy, lives. `timeout` bounds every call.
@@ -36,7 +38,8 @@ class RunStore {
   void set(const std::string& key, const std::string& value);
   void set_all(const std::vector<std::string>& keys, const std::string& value);
   /// Sets the key if its value is `expected` ("": not set); the value it has then.
-  std::string compare_set(const std::string& key, const std::string& expected, const std::string& value);
+  std::string compare_set(const std::string& key, const std::string& expected,
+                          const std::string& value);
   /// Nothing when the key is not set.
   std::optional<std::string> find(const std::string& key);
   /// All must be set.
@@ -45,12 +48,14 @@ class RunStore {
   bool has_all(const std::vector<std::string>& keys);
   /// Whether it was set.
   bool remove(const std::string& key);
-  /// Whether the key was set within the time. It asks again after a tenth of the time waited so far, at most half a second.
+  /// Whether the key was set within the time. It asks again after a tenth of the time waited so
+  /// far, at most half a second.
   bool poll(const std::string& key, std::chrono::milliseconds timeout);
 
   /// Bounds every call on this connection from now on, also the one under way.
   void set_timeout(std::chrono::milliseconds timeout) { connection_->client->set_timeout(timeout); }
-  /// The address of this host on the way to the store, in digits; a loopback address where the store is here.
+  /// The address of this host on the way to the store, in digits; a loopback address where the
+  /// store is here.
   std::string local_address() const { return connection_->client->local_address(); }
 
   /// The same keys for LibTorch.

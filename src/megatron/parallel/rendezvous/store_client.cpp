@@ -21,7 +21,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kPollInterval{100};  ///< between looks at the clock
-/// The number that a store sends back. A service that reads lines takes it for the end of a request and answers in its own way.
+/// The number that a store sends back. A service that reads lines takes it for the end of a request
+/// and answers in its own way.
 constexpr char kNonce[] = {'\r', '\n', '\r', '\n'};
 
 std::string printable(const std::string& bytes) {
@@ -55,11 +56,14 @@ StoreClient::HandshakeResult StoreClient::handshake(milliseconds limit) {
   }
   pollfd event{descriptor_, POLLIN, 0};
   while (foreign_reply_.size() < sizeof kNonce) {
-    if (::poll(&event, 1, static_cast<int>(limit.count())) != 1) return foreign_reply_.empty() ? HandshakeResult::silent : HandshakeResult::foreign;
+    if (::poll(&event, 1, static_cast<int>(limit.count())) != 1)
+      return foreign_reply_.empty() ? HandshakeResult::silent : HandshakeResult::foreign;
     std::array<char, 256> buffer{};
     // No more than the answer: the next one belongs to the next call.
-    const ssize_t count = ::recv(descriptor_, buffer.data(), sizeof kNonce - foreign_reply_.size(), 0);
-    if (count <= 0) return foreign_reply_.empty() ? HandshakeResult::closed : HandshakeResult::foreign;
+    const ssize_t count =
+        ::recv(descriptor_, buffer.data(), sizeof kNonce - foreign_reply_.size(), 0);
+    if (count <= 0)
+      return foreign_reply_.empty() ? HandshakeResult::closed : HandshakeResult::foreign;
     foreign_reply_.append(buffer.data(), static_cast<std::size_t>(count));
   }
   if (std::memcmp(foreign_reply_.data(), kNonce, sizeof kNonce) == 0) return HandshakeResult::store;
@@ -73,7 +77,8 @@ StoreClient::HandshakeResult StoreClient::handshake(milliseconds limit) {
 // ---- one call ----
 
 void StoreClient::fail_connection(const std::string& reason) {
-  lost_reason_ = address_.owner + ", which hosts the run's store at " + address_.text() + ", " + reason;
+  lost_reason_ =
+      address_.owner + ", which hosts the run's store at " + address_.text() + ", " + reason;
   throw StoreLost(lost_reason_);
 }
 
@@ -82,14 +87,17 @@ void StoreClient::await_event(short event, SuspendAwareTimer& timer) {
   while (::poll(&state, 1, static_cast<int>(kPollInterval.count())) <= 0) {
     const milliseconds timeout = timeout_;
     if (timer.elapsed() >= timeout) {
-      fail_connection(format("has not answered for %g s: its process is stopped, or the network is cut", static_cast<double>(timeout.count()) / 1000));
+      fail_connection(
+          format("has not answered for %g s: its process is stopped, or the network is cut",
+                 static_cast<double>(timeout.count()) / 1000));
     }
   }
 }
 
 void StoreClient::send_all(const std::string& bytes, SuspendAwareTimer& timer) {
   for (std::size_t done = 0; done < bytes.size();) {
-    const ssize_t count = ::send(descriptor_, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
+    const ssize_t count =
+        ::send(descriptor_, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
     if (count >= 0) {
       done += static_cast<std::size_t>(count);
     } else if (errno == EAGAIN) {
@@ -118,9 +126,11 @@ void StoreClient::receive_all(void* data, std::size_t bytes, SuspendAwareTimer& 
 /// A request and its answer, alone on the connection.
 class StoreClient::Call {
  public:
-  Call(StoreClient& client, const std::string& request) : client_(client), lock_(client.mutex_, std::defer_lock) {
+  Call(StoreClient& client, const std::string& request)
+      : client_(client), lock_(client.mutex_, std::defer_lock) {
     while (!lock_.try_lock_for(kPollInterval)) {
-      if (timer_.elapsed() >= client.timeout_.load()) throw StoreLost(client.address_.owner + ", which hosts the run's store, does not answer");
+      if (timer_.elapsed() >= client.timeout_.load())
+        throw StoreLost(client.address_.owner + ", which hosts the run's store, does not answer");
     }
     if (!client_.lost_reason_.empty()) throw StoreLost(client_.lost_reason_);
     client_.send_all(request, timer_);
@@ -152,7 +162,8 @@ void StoreClient::set(const std::string& key, const std::string& value) {
   Call(*this, request);
 }
 
-std::string StoreClient::compare_set(const std::string& key, const std::string& expected, const std::string& value) {
+std::string StoreClient::compare_set(const std::string& key, const std::string& expected,
+                                     const std::string& value) {
   std::string request = begin_request(StoreRequest::compare_set);
   append_text(request, key);
   append_text(request, expected);
@@ -180,7 +191,9 @@ bool StoreClient::has(const std::vector<std::string>& keys) {
   return Call(*this, request).number<std::uint8_t>() == 0;
 }
 
-std::int64_t StoreClient::num_keys() { return Call(*this, begin_request(StoreRequest::num_keys)).number<std::int64_t>(); }
+std::int64_t StoreClient::num_keys() {
+  return Call(*this, begin_request(StoreRequest::num_keys)).number<std::int64_t>();
+}
 
 bool StoreClient::delete_key(const std::string& key) {
   std::string request = begin_request(StoreRequest::delete_key);
@@ -193,7 +206,9 @@ std::string StoreClient::local_address() const {
   socklen_t length = sizeof own;
   std::array<char, NI_MAXHOST> text{};
   if (::getsockname(descriptor_, reinterpret_cast<sockaddr*>(&own), &length) != 0) return "";
-  if (::getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) return "";
+  if (::getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text.data(), text.size(), nullptr, 0,
+                    NI_NUMERICHOST) != 0)
+    return "";
   return text.data();
 }
 

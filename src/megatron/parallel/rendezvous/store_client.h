@@ -1,5 +1,5 @@
-// A connection to the run's store. Every call has a deadline: a server whose process is stopped, or whose network is cut, never answers and never
-// closes the connection either.
+// A connection to the run's store. Every call has a deadline: a server whose process is stopped, or
+// whose network is cut, never answers and never closes the connection either.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,8 @@ struct StoreAddress {
   std::string text() const { return host + ":" + std::to_string(port); }
 };
 
-/// Any thread may call; calls wait for each other. After a call that failed, every later one fails at once. All throw StoreLost.
+/// Any thread may call; calls wait for each other. After a call that failed, every later one fails
+/// at once. All throw StoreLost.
 class StoreClient {
  public:
   /// Owns the connected, non-blocking socket. `timeout` bounds every call.
@@ -44,7 +45,8 @@ class StoreClient {
 
   void set(const std::string& key, const std::string& value);
   /// The value after the call: `value` if it was `expected` ("": not set) before.
-  std::string compare_set(const std::string& key, const std::string& expected, const std::string& value);
+  std::string compare_set(const std::string& key, const std::string& expected,
+                          const std::string& value);
   /// "" when the key is not set.
   std::string get(const std::string& key);
   std::int64_t add(const std::string& key, std::int64_t amount);
@@ -68,8 +70,8 @@ class StoreClient {
   const int descriptor_;
   const StoreAddress address_;
   std::atomic<std::chrono::milliseconds> timeout_;
-  std::timed_mutex mutex_;  // of the conversation and of all below
-  std::string lost_reason_;        ///< why; empty while all is well
+  std::timed_mutex mutex_;   // of the conversation and of all below
+  std::string lost_reason_;  ///< why; empty while all is well
   std::string foreign_reply_;
   bool is_handshake_done_ = false;
 };

@@ -1,5 +1,6 @@
-// What travels between a client of the run's store and its server: the protocol of c10d's TCPStore (numbers in the byte order of the host), so that
-// a store hosted by torchrun's agent answers too. A request is a byte and its arguments; texts and lists have their length (64 bits) in front.
+// What travels between a client of the run's store and its server: the protocol of c10d's TCPStore
+// (numbers in the byte order of the host), so that a store hosted by torchrun's agent answers too.
+// A request is a byte and its arguments; texts and lists have their length (64 bits) in front.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +42,8 @@ inline void append_text(std::string& bytes, std::string_view text) {
   bytes += text;
 }
 
-inline std::string begin_request(StoreRequest request) { return std::string(1, static_cast<char>(request)); }
+inline std::string begin_request(StoreRequest request) {
+  return std::string(1, static_cast<char>(request));
+}
 
 }  // namespace megatron

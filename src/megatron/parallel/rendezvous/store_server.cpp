@@ -112,7 +112,8 @@ class Table {
   }
   bool has_all(RequestReader& reader) const {
     bool has = true;
-    for (auto count = reader.number<std::uint64_t>(); count > 0; --count) has = texts_.contains(reader.text()) && has;
+    for (auto count = reader.number<std::uint64_t>(); count > 0; --count)
+      has = texts_.contains(reader.text()) && has;
     return has;
   }
 
@@ -128,7 +129,8 @@ struct Client {
 
 class StoreServer::Loop {
  public:
-  explicit Loop(ListeningSocket socket) : socket_(std::move(socket)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  explicit Loop(ListeningSocket socket)
+      : socket_(std::move(socket)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     MEGATRON_CHECK(wake_ >= 0, "eventfd for the run's store");
     ::fcntl(socket_.descriptor(), F_SETFL, O_NONBLOCK);
     thread_ = std::thread([this] { run(); });
@@ -145,9 +147,11 @@ class StoreServer::Loop {
  private:
   void run() {
     while (true) {
-      std::vector<pollfd> events{{wake_, POLLIN, 0}, {socket_.descriptor(), static_cast<short>(accepts_ ? POLLIN : 0), 0}};
+      std::vector<pollfd> events{
+          {wake_, POLLIN, 0}, {socket_.descriptor(), static_cast<short>(accepts_ ? POLLIN : 0), 0}};
       for (const auto& [descriptor, client] : clients_) {
-        events.push_back({descriptor, static_cast<short>(client.out.empty() ? POLLIN : POLLIN | POLLOUT), 0});
+        events.push_back(
+            {descriptor, static_cast<short>(client.out.empty() ? POLLIN : POLLIN | POLLOUT), 0});
       }
       const int ready = ::poll(events.data(), events.size(), accepts_ ? -1 : 100);
       accepts_ = true;
@@ -161,9 +165,11 @@ class StoreServer::Loop {
   }
 
   void accept_one() {
-    const int descriptor = ::accept4(socket_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    const int descriptor =
+        ::accept4(socket_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (descriptor < 0) {
-      accepts_ = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;  // else out of descriptors: again in a moment
+      accepts_ = errno == EAGAIN || errno == EINTR ||
+                 errno == ECONNABORTED;  // else out of descriptors: again in a moment
       return;
     }
     const int on = 1;
@@ -177,7 +183,8 @@ class StoreServer::Loop {
     clients_.erase(descriptor);
   }
 
-  /// False when the client is to be dropped. An error with one client (a number asked for where a text stands, no memory) is no end of the others.
+  /// False when the client is to be dropped. An error with one client (a number asked for where a
+  /// text stands, no memory) is no end of the others.
   bool serves(int descriptor) {
     try {
       return attend(descriptor);
@@ -232,7 +239,8 @@ class StoreServer::Loop {
   std::thread thread_;
 };
 
-StoreServer::StoreServer(ListeningSocket socket) : loop_(std::make_unique<Loop>(std::move(socket))) {}
+StoreServer::StoreServer(ListeningSocket socket)
+    : loop_(std::make_unique<Loop>(std::move(socket))) {}
 StoreServer::~StoreServer() = default;
 
 }  // namespace megatron

@@ -1,5 +1,6 @@
-// The server of the run's store: a map of texts behind a socket, served by one thread. c10d's own server asks the resolver for the name of every
-// client that connects, which takes seconds for each where the resolver does not answer.
+// The server of the run's store: a map of texts behind a socket, served by one thread. c10d's own
+// server asks the resolver for the name of every client that connects, which takes seconds for each
+// where the resolver does not answer.
 #pragma once
 
 #include <memory>

@@ -19,7 +19,8 @@ void copy_non_temporal(std::byte* to, const std::byte* from, std::int64_t bytes)
   for (std::int64_t begin = 0; begin < bytes; begin += kLine) {
     const auto* source = reinterpret_cast<const __m128i*>(from + begin);
     auto* target = reinterpret_cast<__m128i*>(to + begin);
-    const __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1), c = _mm_loadu_si128(source + 2), d = _mm_loadu_si128(source + 3);
+    const __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1),
+                  c = _mm_loadu_si128(source + 2), d = _mm_loadu_si128(source + 3);
     _mm_stream_si128(target, a);
     _mm_stream_si128(target + 1, b);
     _mm_stream_si128(target + 2, c);
@@ -32,7 +33,8 @@ void copy_non_temporal(std::byte* to, const std::byte* from, std::int64_t bytes)
 void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes, CopyMode mode) {
   if (to == from) return;
   if (mode == CopyMode::cached) return copy_cached(to, from, bytes);
-  const std::int64_t head = std::min(bytes, static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(to) % kLine));
+  const std::int64_t head =
+      std::min(bytes, static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(to) % kLine));
   const std::int64_t lines = (bytes - head) / kLine * kLine;
   copy_cached(to, from, head);
   copy_non_temporal(to + head, from + head, lines);

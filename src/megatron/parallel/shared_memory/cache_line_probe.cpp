@@ -25,9 +25,11 @@ void CacheLineProbe::touch(std::uint64_t turn) {
 }
 
 bool CacheLineProbe::is_far(std::uint64_t turn) const {
-  std::uint64_t line = lines_[first_of(turn) % kLines].next.load(std::memory_order_relaxed);  // and the page's address is known
+  std::uint64_t line = lines_[first_of(turn) % kLines].next.load(
+      std::memory_order_relaxed);  // and the page's address is known
   const auto begin = std::chrono::steady_clock::now();
-  for (std::uint64_t step = 0; step < kSteps; ++step) line = lines_[line % kLines].next.load(std::memory_order_relaxed);
+  for (std::uint64_t step = 0; step < kSteps; ++step)
+    line = lines_[line % kLines].next.load(std::memory_order_relaxed);
   const auto time = std::chrono::steady_clock::now() - begin;
   return time > kNearSteps;
 }

@@ -1,5 +1,7 @@
-// How far apart two ranks are for the caches: the time in which one reads lines that the other has just written. Cores that share a cache take tens
-// of nanoseconds for a line; cores that do not (other sockets or chiplets) take more than a hundred, and then memory is the faster way between them.
+// How far apart two ranks are for the caches: the time in which one reads lines that the other has
+// just written. Cores that share a cache take tens of nanoseconds for a line; cores that do not
+// (other sockets or chiplets) take more than a hundred, and then memory is the faster way between
+// them.
 #pragma once
 
 #include <atomic>
@@ -10,9 +12,11 @@ namespace megatron {
 /// A page of one rank, in memory that all ranks share. Memory of zeros is valid.
 class CacheLineProbe {
  public:
-  /// Brings some lines into the cache of the caller, their only writer; which ones depends on `turn`.
+  /// Brings some lines into the cache of the caller, their only writer; which ones depends on
+  /// `turn`.
   void touch(std::uint64_t turn);
-  /// Whether the caller shares no cache with the rank that renewed the lines a moment ago. A guess: true also when that was long ago.
+  /// Whether the caller shares no cache with the rank that renewed the lines a moment ago. A guess:
+  /// true also when that was long ago.
   bool is_far(std::uint64_t turn) const;
 
  private:

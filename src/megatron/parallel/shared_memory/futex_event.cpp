@@ -9,11 +9,13 @@
 
 namespace megatron {
 
-// Whoever sleeps counts itself first and then compares `sequence_` in the kernel; whoever rings changes `sequence_` first and then looks for waiters.
-// Both in sequentially consistent order, so one of them sees the other.
+// Whoever sleeps counts itself first and then compares `sequence_` in the kernel; whoever rings
+// changes `sequence_` first and then looks for waiters. Both in sequentially consistent order, so
+// one of them sees the other.
 void FutexEvent::notify_all() {
   sequence_.fetch_add(1);
-  if (num_waiters_.load() > 0) ::syscall(SYS_futex, &sequence_, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  if (num_waiters_.load() > 0)
+    ::syscall(SYS_futex, &sequence_, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
 void FutexEvent::wait(std::uint32_t seen, std::chrono::milliseconds limit) {

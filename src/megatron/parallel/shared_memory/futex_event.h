@@ -1,4 +1,5 @@
-// A word in shared memory that threads and processes sleep on: a futex not private to the process. Memory of zeros is a valid futex event.
+// A word in shared memory that threads and processes sleep on: a futex not private to the process.
+// Memory of zeros is a valid futex event.
 #pragma once
 
 #include <atomic>

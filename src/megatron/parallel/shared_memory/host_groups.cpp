@@ -21,8 +21,11 @@ std::string host_identity_key(const ProcessOptions& options) {
   return options.host.empty() ? boot_identity() : options.host;
 }
 
-/// The block that the first rank of the host offers; null when it is out of reach. Collective over the ranks of the host.
-std::shared_ptr<SharedMemory> open_host_status(const BootstrapStore& bootstrap, const ProcessOptions& options, std::int64_t first, bool alone) {
+/// The block that the first rank of the host offers; null when it is out of reach. Collective over
+/// the ranks of the host.
+std::shared_ptr<SharedMemory> open_host_status(const BootstrapStore& bootstrap,
+                                               const ProcessOptions& options, std::int64_t first,
+                                               bool alone) {
   const std::size_t bytes = HostStatus::bytes(options.world_size);
   if (alone) return SharedMemory::for_threads(bytes);
   if (options.rank == first) {
@@ -30,7 +33,10 @@ std::shared_ptr<SharedMemory> open_host_status(const BootstrapStore& bootstrap, 
     bootstrap.set("host_status/" + std::to_string(first), block->handle());
     return block;
   }
-  return SharedMemory::open(bootstrap.wait_for("host_status", {first}, "meeting the ranks of this host", no_failure).front(), bytes);
+  return SharedMemory::open(
+      bootstrap.wait_for("host_status", {first}, "meeting the ranks of this host", no_failure)
+          .front(),
+      bytes);
 }
 
 }  // namespace
@@ -46,17 +52,21 @@ HostGroups find_host_groups(const BootstrapStore& bootstrap, const ProcessOption
 
   std::shared_ptr<SharedMemory> block = open_host_status(bootstrap, options, first, alone);
   if (!block && options.cpu_transport == CpuTransport::shared_memory) {
-    throw UserError(
-        {.what = "--cpu-transport shared-memory: rank " + own + " cannot reach the memory of rank " + std::to_string(first) + " on the same host",
-         .got = "/proc does not lead to it (another container or user?)",
-         .fix = "start both in one container (or with a shared process namespace), or use --cpu-transport auto"});
+    throw UserError({.what = "--cpu-transport shared-memory: rank " + own +
+                             " cannot reach the memory of rank " + std::to_string(first) +
+                             " on the same host",
+                     .got = "/proc does not lead to it (another container or user?)",
+                     .fix = "start both in one container (or with a shared process namespace), or "
+                            "use --cpu-transport auto"});
   }
   bootstrap.set("place/" + own, std::to_string(block ? first : options.rank));
   if (!block) block = SharedMemory::for_threads(HostStatus::bytes(options.world_size));
 
-  HostGroups host_groups{.host_status = std::make_shared<HostStatus>(std::move(block), options.world_size)};
+  HostGroups host_groups{.host_status =
+                             std::make_shared<HostStatus>(std::move(block), options.world_size)};
   host_groups.host_status->enter(options.rank);
-  for (const std::string& text : bootstrap.wait_for("place", world, what, no_failure)) host_groups.host_leader.push_back(std::stoll(text));
+  for (const std::string& text : bootstrap.wait_for("place", world, what, no_failure))
+    host_groups.host_leader.push_back(std::stoll(text));
   return host_groups;
 }
 

@@ -23,7 +23,8 @@ struct Reduction {
 };
 
 template <class T>
-using Accumulator = std::conditional_t<std::is_same_v<T, c10::BFloat16> || std::is_same_v<T, c10::Half>, float, T>;
+using Accumulator =
+    std::conditional_t<std::is_same_v<T, c10::BFloat16> || std::is_same_v<T, c10::Half>, float, T>;
 
 template <ReduceOp kOp, class A>
 [[gnu::always_inline]] inline A combine(A total, A next) {
@@ -33,19 +34,23 @@ template <ReduceOp kOp, class A>
 }
 
 template <class T>
-[[gnu::always_inline]] inline const T* block_of(const Reduction& task, std::size_t input, std::int64_t begin) {
+[[gnu::always_inline]] inline const T* block_of(const Reduction& task, std::size_t input,
+                                                std::int64_t begin) {
   return static_cast<const T*>(task.inputs[input]) + begin;
 }
 
 template <class T, ReduceOp kOp>
-[[gnu::always_inline]] inline void reduce_block(const Reduction& task, std::int64_t begin, std::int64_t count) {
+[[gnu::always_inline]] inline void reduce_block(const Reduction& task, std::int64_t begin,
+                                                std::int64_t count) {
   using A = Accumulator<T>;
   A total[kBlock];
   const T *first = block_of<T>(task, 0, begin), *second = block_of<T>(task, 1, begin);
-  for (std::int64_t i = 0; i < count; ++i) total[i] = combine<kOp>(static_cast<A>(first[i]), static_cast<A>(second[i]));
+  for (std::int64_t i = 0; i < count; ++i)
+    total[i] = combine<kOp>(static_cast<A>(first[i]), static_cast<A>(second[i]));
   for (std::size_t k = 2; k < task.inputs.size(); ++k) {
     const T* next = block_of<T>(task, k, begin);
-    for (std::int64_t i = 0; i < count; ++i) total[i] = combine<kOp>(total[i], static_cast<A>(next[i]));
+    for (std::int64_t i = 0; i < count; ++i)
+      total[i] = combine<kOp>(total[i], static_cast<A>(next[i]));
   }
   if constexpr (kOp == ReduceOp::average) {
     const A divisor = static_cast<A>(task.inputs.size());
@@ -55,7 +60,8 @@ template <class T, ReduceOp kOp>
   for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<T>(total[i]);
   constexpr auto kItem = static_cast<std::int64_t>(sizeof(T));
   if (task.copy.to != nullptr) {
-    copy_bytes(task.copy.to + begin * kItem, reinterpret_cast<const std::byte*>(out), count * kItem, task.copy.mode);
+    copy_bytes(task.copy.to + begin * kItem, reinterpret_cast<const std::byte*>(out), count * kItem,
+               task.copy.mode);
   }
 }
 
@@ -102,23 +108,30 @@ template <class T>
 // One body, compiled for three instruction sets; all give the same bits.
 using Reduce = void (*)(const Reduction&);
 
-[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] void reduce_avx512(const Reduction& task) { reduce_any(task); }
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] void reduce_avx512(const Reduction& task) {
+  reduce_any(task);
+}
 [[gnu::target("avx2")]] void reduce_avx2(const Reduction& task) { reduce_any(task); }
 void reduce_baseline(const Reduction& task) { reduce_any(task); }
 
 Reduce reduce_of_this_cpu() {
-  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) return reduce_avx512;
+  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl"))
+    return reduce_avx512;
   return __builtin_cpu_supports("avx2") ? reduce_avx2 : reduce_baseline;
 }
 
 }  // namespace
 
-void reduce_inputs(void* out, const std::vector<const void*>& inputs, std::int64_t elements, c10::ScalarType type, ReduceOp op,
-                   const ReductionCopy& copy) {
-  const auto known = {c10::ScalarType::Float, c10::ScalarType::BFloat16, c10::ScalarType::Half, c10::ScalarType::Double,
-                      c10::ScalarType::Long,  c10::ScalarType::Int,      c10::ScalarType::Byte};
-  MEGATRON_CHECK(std::find(known.begin(), known.end(), type) != known.end(), "ranks cannot reduce tensors of ", c10::toString(type));
-  MEGATRON_CHECK(op != ReduceOp::average || c10::isFloatingType(type), "an average of integers between ranks");
+void reduce_inputs(void* out, const std::vector<const void*>& inputs, std::int64_t elements,
+                   c10::ScalarType type, ReduceOp op, const ReductionCopy& copy) {
+  const auto known = {c10::ScalarType::Float,  c10::ScalarType::BFloat16, c10::ScalarType::Half,
+                      c10::ScalarType::Double, c10::ScalarType::Long,     c10::ScalarType::Int,
+                      c10::ScalarType::Byte};
+  MEGATRON_CHECK(std::find(known.begin(), known.end(), type) != known.end(),
+                 "ranks cannot reduce tensors of ", c10::toString(type));
+  MEGATRON_CHECK(op != ReduceOp::average || c10::isFloatingType(type),
+                 "an average of integers between ranks");
   MEGATRON_CHECK(inputs.size() > 1, "a reduction of one input");
   static const Reduce reduce = reduce_of_this_cpu();
   reduce({out, inputs, elements, type, op, copy});

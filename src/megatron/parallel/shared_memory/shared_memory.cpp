@@ -17,7 +17,8 @@
 namespace megatron {
 namespace {
 
-constexpr std::size_t kTokenBytes = 4096;  ///< behind the block: a number that tells it from any other file
+constexpr std::size_t kTokenBytes =
+    4096;  ///< behind the block: a number that tells it from any other file
 
 std::byte* map(std::size_t bytes, int flags, int file) {
   void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, file, 0);
@@ -35,13 +36,16 @@ struct Handle {
 };
 
 bool parse(const std::string& text, Handle& handle) {
-  return std::sscanf(text.c_str(), "%d %d %" SCNu64, &handle.process, &handle.file, &handle.token) == 3;
+  return std::sscanf(text.c_str(), "%d %d %" SCNu64, &handle.process, &handle.file,
+                     &handle.token) == 3;
 }
 
 /// −1 unless `path` is a file of that size: numbers of another namespace may lead anywhere.
 int open_file(const std::string& path, std::size_t bytes) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode) || static_cast<std::size_t>(status.st_size) != bytes) return -1;
+  if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode) ||
+      static_cast<std::size_t>(status.st_size) != bytes)
+    return -1;
   return ::open(path.c_str(), O_RDWR | O_CLOEXEC);
 }
 
@@ -57,22 +61,28 @@ SharedMemory::~SharedMemory() {
 
 std::shared_ptr<SharedMemory> SharedMemory::for_threads(std::size_t bytes) {
   std::byte* data = map(bytes + kTokenBytes, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
-  MEGATRON_CHECK(data != nullptr, "no ", bytes, " bytes for ranks to meet in: ", std::strerror(errno));
+  MEGATRON_CHECK(data != nullptr, "no ", bytes,
+                 " bytes for ranks to meet in: ", std::strerror(errno));
   return std::shared_ptr<SharedMemory>(new SharedMemory(data, bytes, -1, ""));
 }
 
 std::shared_ptr<SharedMemory> SharedMemory::for_processes(std::size_t bytes) {
   const std::size_t whole = bytes + kTokenBytes;
   const int file = ::memfd_create("megatron-ranks", MFD_CLOEXEC);
-  std::byte* data = file >= 0 && ::ftruncate(file, static_cast<off_t>(whole)) == 0 ? map(whole, MAP_SHARED | MAP_NORESERVE, file) : nullptr;
+  std::byte* data = file >= 0 && ::ftruncate(file, static_cast<off_t>(whole)) == 0
+                        ? map(whole, MAP_SHARED | MAP_NORESERVE, file)
+                        : nullptr;
   if (data == nullptr) {
-    throw UserError({.what = "the ranks of this host cannot share memory",
-                     .got = std::strerror(errno),
-                     .fix = "allow memfd_create in this container, or speak over sockets: --cpu-transport gloo"});
+    throw UserError(
+        {.what = "the ranks of this host cannot share memory",
+         .got = std::strerror(errno),
+         .fix =
+             "allow memfd_create in this container, or speak over sockets: --cpu-transport gloo"});
   }
   const std::uint64_t token = random_token();
   std::memcpy(data + bytes, &token, sizeof(token));
-  const std::string handle = std::to_string(::getpid()) + " " + std::to_string(file) + " " + std::to_string(token);
+  const std::string handle =
+      std::to_string(::getpid()) + " " + std::to_string(file) + " " + std::to_string(token);
   return std::shared_ptr<SharedMemory>(new SharedMemory(data, bytes, file, handle));
 }
 
@@ -80,7 +90,8 @@ std::shared_ptr<SharedMemory> SharedMemory::open(const std::string& text, std::s
   Handle handle{};
   if (!parse(text, handle)) return nullptr;
   const std::size_t whole = bytes + kTokenBytes;
-  const int file = open_file("/proc/" + std::to_string(handle.process) + "/fd/" + std::to_string(handle.file), whole);
+  const int file = open_file(
+      "/proc/" + std::to_string(handle.process) + "/fd/" + std::to_string(handle.file), whole);
   if (file < 0) return nullptr;
   std::byte* data = map(whole, MAP_SHARED | MAP_NORESERVE, file);
   ::close(file);

@@ -1,5 +1,6 @@
-// Memory of zeros that several ranks map. Pages never touched cost nothing. Between processes it is an anonymous file (memfd) opened through /proc:
-// it has no name, so nothing is left behind however the processes end, and the size of /dev/shm does not limit it.
+// Memory of zeros that several ranks map. Pages never touched cost nothing. Between processes it is
+// an anonymous file (memfd) opened through /proc: it has no name, so nothing is left behind however
+// the processes end, and the size of /dev/shm does not limit it.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,8 @@ class SharedMemory {
   static std::shared_ptr<SharedMemory> for_threads(std::size_t bytes);
   /// Shared by processes: the others open it by its handle() while this object lives.
   static std::shared_ptr<SharedMemory> for_processes(std::size_t bytes);
-  /// Null when the handle does not lead to that block: another container, another host, or its maker has ended.
+  /// Null when the handle does not lead to that block: another container, another host, or its
+  /// maker has ended.
   static std::shared_ptr<SharedMemory> open(const std::string& handle, std::size_t bytes);
 
   ~SharedMemory();

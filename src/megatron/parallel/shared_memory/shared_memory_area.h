@@ -1,5 +1,6 @@
-// Memory in which the ranks of a group on one host meet: four slots per rank for collectives, a ring per ordered pair for messages. The same for
-// threads and processes; only where the memory comes from differs (shared_memory.h).
+// Memory in which the ranks of a group on one host meet: four slots per rank for collectives, a
+// ring per ordered pair for messages. The same for threads and processes; only where the memory
+// comes from differs (shared_memory.h).
 #pragma once
 
 #include <atomic>
@@ -7,18 +8,20 @@
 #include <cstdint>
 #include <memory>
 
-#include "megatron/parallel/transport/call_header.h"
-#include "megatron/parallel/shared_memory/futex_event.h"
 #include "megatron/parallel/shared_memory/cache_line_probe.h"
+#include "megatron/parallel/shared_memory/futex_event.h"
 #include "megatron/parallel/shared_memory/shared_memory.h"
+#include "megatron/parallel/transport/call_header.h"
 
 namespace megatron {
 
-inline constexpr std::int64_t kSlots = 4;              ///< of a rank; shared_memory_transport.h says why
-inline constexpr std::int64_t kSlotBytes = 512 << 10;  ///< a cache of the second level holds what a round touches
+inline constexpr std::int64_t kSlots = 4;  ///< of a rank; shared_memory_transport.h says why
+inline constexpr std::int64_t kSlotBytes =
+    512 << 10;  ///< a cache of the second level holds what a round touches
 inline constexpr std::int64_t kRingDepth = 4;
 
-/// Of one rank: how many rounds it has announced, its last two calls, and how far it is from others.
+/// Of one rank: how many rounds it has announced, its last two calls, and how far it is from
+/// others.
 struct alignas(64) RankControl {
   std::atomic<std::uint64_t> announced;
   std::atomic<bool> is_far;  ///< from the member that it measured last

@@ -7,10 +7,12 @@
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kOneShotBytes = 8 << 10;     ///< up to here one round in which every rank adds everything beats sharing the work
-constexpr std::int64_t kShareAlignment = 64;       ///< bytes
+constexpr std::int64_t kOneShotBytes =
+    8 << 10;  ///< up to here one round in which every rank adds everything beats sharing the work
+constexpr std::int64_t kShareAlignment = 64;     ///< bytes
 constexpr std::int64_t kProbedBytes = 32 << 10;  ///< from here on it matters how slots are written
-constexpr std::int64_t kNonTemporalBytes = 16 << 20;    ///< from here on the caches will not hold a result until it is used
+constexpr std::int64_t kNonTemporalBytes =
+    16 << 20;  ///< from here on the caches will not hold a result until it is used
 
 std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
 
@@ -18,14 +20,20 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 
 /// Of the larger tensor.
 std::int64_t bytes_of(const CommCall& call) {
-  const auto bytes = [](const at::Tensor& tensor) { return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0; };
+  const auto bytes = [](const at::Tensor& tensor) {
+    return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
+  };
   return std::max(bytes(call.out), bytes(call.in));
 }
 
 /// At least 1: an empty call is still a meeting.
-std::int64_t chunks_of(std::int64_t total, std::int64_t step) { return std::max<std::int64_t>(1, ceil_div(total, step)); }
+std::int64_t chunks_of(std::int64_t total, std::int64_t step) {
+  return std::max<std::int64_t>(1, ceil_div(total, step));
+}
 
-CopyMode result_copy_mode(std::int64_t bytes) { return bytes < kNonTemporalBytes ? CopyMode::cached : CopyMode::non_temporal; }
+CopyMode result_copy_mode(std::int64_t bytes) {
+  return bytes < kNonTemporalBytes ? CopyMode::cached : CopyMode::non_temporal;
+}
 
 /// A piece of a tensor or a part of it.
 struct Range {
@@ -39,11 +47,17 @@ Range range_of(std::int64_t index, std::int64_t step, std::int64_t total) {
 
 }  // namespace
 
-SharedMemoryTransport::SharedMemoryTransport(SharedMemoryArea area, GroupInfo group_info, std::shared_ptr<HostStatus> host_status, std::chrono::milliseconds timeout)
-    : area_(std::move(area)), spin_wait_(group_info, std::move(host_status), timeout), rank_(group_info.rank), size_(group_info.size()) {}
+SharedMemoryTransport::SharedMemoryTransport(SharedMemoryArea area, GroupInfo group_info,
+                                             std::shared_ptr<HostStatus> host_status,
+                                             std::chrono::milliseconds timeout)
+    : area_(std::move(area)),
+      spin_wait_(group_info, std::move(host_status), timeout),
+      rank_(group_info.rank),
+      size_(group_info.size()) {}
 
 void SharedMemoryTransport::run(const CommCall& call) {
-  const bool is_message = call.operation == CommOperation::send || call.operation == CommOperation::recv;
+  const bool is_message =
+      call.operation == CommOperation::send || call.operation == CommOperation::recv;
   if (!is_message) {
     publish_header(call);
     choose_copy_mode(call);
@@ -53,24 +67,29 @@ void SharedMemoryTransport::run(const CommCall& call) {
 
 // ---- rounds ----
 
-void SharedMemoryTransport::publish_header(const CommCall& call) { area_.control(rank_).headers[++call_ % 2] = make_header(call); }
+void SharedMemoryTransport::publish_header(const CommCall& call) {
+  area_.control(rank_).headers[++call_ % 2] = make_header(call);
+}
 
 void SharedMemoryTransport::compare_headers(const CommCall& call) {
   const CallHeader& mine = area_.control(rank_).headers[call_ % 2];
   for (std::int64_t member = 0; member < size_; ++member) {
     const CallHeader& theirs = area_.control(member).headers[call_ % 2];
-    if (!is_same_call(mine, theirs)) throw CommError(mismatch_text(call, spin_wait_.group_info(), mine, member, theirs));
+    if (!is_same_call(mine, theirs))
+      throw CommError(mismatch_text(call, spin_wait_.group_info(), mine, member, theirs));
   }
 }
 
-/// A slot that other ranks read from far away is better written to memory than left in this rank's cache. One far pair is enough, since a slot has
-/// many readers. Every rank decides for its own slots; what it reads here may be of this call or of an earlier one.
+/// A slot that other ranks read from far away is better written to memory than left in this rank's
+/// cache. One far pair is enough, since a slot has many readers. Every rank decides for its own
+/// slots; what it reads here may be of this call or of an earlier one.
 void SharedMemoryTransport::choose_copy_mode(const CommCall& call) {
   probes_distance_ = bytes_of(call) >= kProbedBytes;
   slot_copy_mode_ = CopyMode::cached;
   if (!probes_distance_) return;
   for (std::int64_t member = 0; member < size_; ++member) {
-    if (area_.control(member).is_far.load(std::memory_order_relaxed)) slot_copy_mode_ = CopyMode::non_temporal;
+    if (area_.control(member).is_far.load(std::memory_order_relaxed))
+      slot_copy_mode_ = CopyMode::non_temporal;
   }
   area_.control(rank_).probe.touch(call_);
 }
@@ -97,8 +116,10 @@ std::vector<std::int64_t> SharedMemoryTransport::missing(std::uint64_t round) co
   return members;
 }
 
-/// The store releases what this rank wrote (slot, header) and keeps its reads of earlier rounds before it; whoever loads it acquires both. Stores and
-/// loads of all ranks have one order (sequentially consistent), so the last to announce sees the round complete, and wakes those who sleep.
+/// The store releases what this rank wrote (slot, header) and keeps its reads of earlier rounds
+/// before it; whoever loads it acquires both. Stores and loads of all ranks have one order
+/// (sequentially consistent), so the last to announce sees the round complete, and wakes those who
+/// sleep.
 void SharedMemoryTransport::announce(std::uint64_t round) {
   store_fence();
   area_.control(rank_).announced.store(round + 1);
@@ -112,7 +133,8 @@ void SharedMemoryTransport::wait_for_round(const CommCall& call, std::uint64_t r
 }
 
 template <class Write, class Read>
-void SharedMemoryTransport::run_rounds(const CommCall& call, std::int64_t count, const Write& write, const Read& read) {
+void SharedMemoryTransport::run_rounds(const CommCall& call, std::int64_t count, const Write& write,
+                                       const Read& read) {
   const auto begin = [&](std::int64_t round) {
     write(round, slot_of(rank_, round));
     announce(round_ + static_cast<std::uint64_t>(round));
@@ -131,7 +153,9 @@ void SharedMemoryTransport::run_rounds(const CommCall& call, std::int64_t count,
   round_ += static_cast<std::uint64_t>(count);
 }
 
-std::int64_t SharedMemoryTransport::largest_share() const { return kSlotBytes / size_ / kShareAlignment * kShareAlignment; }
+std::int64_t SharedMemoryTransport::largest_share() const {
+  return kSlotBytes / size_ / kShareAlignment * kShareAlignment;
+}
 
 // ---- collectives ----
 
@@ -144,7 +168,8 @@ void SharedMemoryTransport::all_reduce(const CommCall& call) {
   const std::int64_t bytes = static_cast<std::int64_t>(call.out.nbytes());
   if (bytes <= kOneShotBytes) return all_reduce_one_shot(call);
   const std::int64_t num_chunks = chunks_of(bytes, size_ * largest_share());
-  const std::int64_t share = ceil_div(ceil_div(bytes, num_chunks * size_), kShareAlignment) * kShareAlignment;
+  const std::int64_t share =
+      ceil_div(ceil_div(bytes, num_chunks * size_), kShareAlignment) * kShareAlignment;
   all_reduce_chunks(call, chunks_of(bytes, size_ * share), share);
 }
 
@@ -154,29 +179,38 @@ void SharedMemoryTransport::all_reduce_one_shot(const CommCall& call) {
   run_rounds(
       call, 1, [&](std::int64_t, std::byte* slot) { copy_bytes(slot, bytes_of(call.out), bytes); },
       [&](std::int64_t round) {
-        for (std::int64_t member = 0; member < size_; ++member) inputs[static_cast<std::size_t>(member)] = slot_of(member, round);
-        reduce_inputs(call.out.data_ptr(), inputs, call.out.numel(), call.out.scalar_type(), call.reduce);
+        for (std::int64_t member = 0; member < size_; ++member)
+          inputs[static_cast<std::size_t>(member)] = slot_of(member, round);
+        reduce_inputs(call.out.data_ptr(), inputs, call.out.numel(), call.out.scalar_type(),
+                      call.reduce);
       });
 }
 
-/// Of every chunk each rank reduces its own share. The slot of round k holds the other ranks' shares of chunk k and, where this rank's share would
-/// be, what this rank made of chunk k − 2, written while it read round k − 2.
-void SharedMemoryTransport::all_reduce_chunks(const CommCall& call, std::int64_t num_chunks, std::int64_t share) {
-  const std::int64_t item = static_cast<std::int64_t>(call.out.element_size()), bytes = static_cast<std::int64_t>(call.out.nbytes());
+/// Of every chunk each rank reduces its own share. The slot of round k holds the other ranks'
+/// shares of chunk k and, where this rank's share would be, what this rank made of chunk k − 2,
+/// written while it read round k − 2.
+void SharedMemoryTransport::all_reduce_chunks(const CommCall& call, std::int64_t num_chunks,
+                                              std::int64_t share) {
+  const std::int64_t item = static_cast<std::int64_t>(call.out.element_size()),
+                     bytes = static_cast<std::int64_t>(call.out.nbytes());
   const CopyMode result_mode = result_copy_mode(bytes);
   std::byte* data = bytes_of(call.out);
   std::vector<const void*> inputs(static_cast<std::size_t>(size_));
-  const auto part = [&](std::int64_t chunk, std::int64_t member) { return range_of(chunk * size_ + member, share, bytes); };
+  const auto part = [&](std::int64_t chunk, std::int64_t member) {
+    return range_of(chunk * size_ + member, share, bytes);
+  };
   const auto write = [&](std::int64_t round, std::byte* slot) {
     for (std::int64_t member = 0; member < size_ && round < num_chunks; ++member) {
       const Range theirs = part(round, member);
-      if (member != rank_) copy_bytes(slot + member * share, data + theirs.begin, theirs.count, slot_copy_mode_);
+      if (member != rank_)
+        copy_bytes(slot + member * share, data + theirs.begin, theirs.count, slot_copy_mode_);
     }
   };
   const auto reduce = [&](std::int64_t round) {
     const Range mine = part(round, rank_);
     for (std::int64_t member = 0; member < size_; ++member) {
-      inputs[static_cast<std::size_t>(member)] = member == rank_ ? data + mine.begin : slot_of(member, round) + rank_ * share;
+      inputs[static_cast<std::size_t>(member)] =
+          member == rank_ ? data + mine.begin : slot_of(member, round) + rank_ * share;
     }
     reduce_inputs(data + mine.begin, inputs, mine.count / item, call.out.scalar_type(), call.reduce,
                   {.to = slot_of(rank_, round + 2) + rank_ * share, .mode = slot_copy_mode_});
@@ -184,7 +218,9 @@ void SharedMemoryTransport::all_reduce_chunks(const CommCall& call, std::int64_t
   const auto collect = [&](std::int64_t round) {
     for (std::int64_t member = 0; member < size_; ++member) {
       const Range theirs = part(round - 2, member);
-      if (member != rank_) copy_bytes(data + theirs.begin, slot_of(member, round) + member * share, theirs.count, result_mode);
+      if (member != rank_)
+        copy_bytes(data + theirs.begin, slot_of(member, round) + member * share, theirs.count,
+                   result_mode);
     }
   };
   run_rounds(call, num_chunks + 2, write, [&](std::int64_t round) {
@@ -207,7 +243,8 @@ void SharedMemoryTransport::all_gather(const CommCall& call) {
         const Range chunk = range_of(round, kSlotBytes, bytes);
         for (std::int64_t member = 0; member < size_; ++member) {
           const std::byte* from = member == rank_ ? in + chunk.begin : slot_of(member, round);
-          copy_bytes(bytes_of(call.out) + member * bytes + chunk.begin, from, chunk.count, result_mode);
+          copy_bytes(bytes_of(call.out) + member * bytes + chunk.begin, from, chunk.count,
+                     result_mode);
         }
       });
 }
@@ -217,12 +254,15 @@ void SharedMemoryTransport::write_parts(std::byte* slot, const at::Tensor& in, P
   const std::int64_t bytes = static_cast<std::int64_t>(in.nbytes()) / size_;
   const Range chunk = range_of(piece.round, piece.step, bytes);
   for (std::int64_t member = 0; member < size_; ++member) {
-    if (member != rank_) copy_bytes(slot + member * piece.step, bytes_of(in) + member * bytes + chunk.begin, chunk.count, slot_copy_mode_);
+    if (member != rank_)
+      copy_bytes(slot + member * piece.step, bytes_of(in) + member * bytes + chunk.begin,
+                 chunk.count, slot_copy_mode_);
   }
 }
 
 void SharedMemoryTransport::reduce_scatter(const CommCall& call) {
-  const std::int64_t item = static_cast<std::int64_t>(call.out.element_size()), bytes = static_cast<std::int64_t>(call.out.nbytes());
+  const std::int64_t item = static_cast<std::int64_t>(call.out.element_size()),
+                     bytes = static_cast<std::int64_t>(call.out.nbytes());
   const std::int64_t step = largest_share();
   const std::byte* in = bytes_of(call.in);
   std::vector<const void*> inputs(static_cast<std::size_t>(size_));
@@ -234,14 +274,18 @@ void SharedMemoryTransport::reduce_scatter(const CommCall& call) {
       [&](std::int64_t round) {
         const Range chunk = range_of(round, step, bytes);
         for (std::int64_t member = 0; member < size_; ++member) {
-          inputs[static_cast<std::size_t>(member)] = member == rank_ ? in + rank_ * bytes + chunk.begin : slot_of(member, round) + rank_ * step;
+          inputs[static_cast<std::size_t>(member)] = member == rank_
+                                                         ? in + rank_ * bytes + chunk.begin
+                                                         : slot_of(member, round) + rank_ * step;
         }
-        reduce_inputs(bytes_of(call.out) + chunk.begin, inputs, chunk.count / item, call.out.scalar_type(), call.reduce);
+        reduce_inputs(bytes_of(call.out) + chunk.begin, inputs, chunk.count / item,
+                      call.out.scalar_type(), call.reduce);
       });
 }
 
 void SharedMemoryTransport::all_to_all(const CommCall& call) {
-  const std::int64_t bytes = static_cast<std::int64_t>(call.in.nbytes()) / size_, step = largest_share();
+  const std::int64_t bytes = static_cast<std::int64_t>(call.in.nbytes()) / size_,
+                     step = largest_share();
   const CopyMode result_mode = result_copy_mode(bytes * size_);
   const std::byte* in = bytes_of(call.in);
   run_rounds(
@@ -252,8 +296,10 @@ void SharedMemoryTransport::all_to_all(const CommCall& call) {
       [&](std::int64_t round) {
         const Range chunk = range_of(round, step, bytes);
         for (std::int64_t member = 0; member < size_; ++member) {
-          const std::byte* from = member == rank_ ? in + rank_ * bytes + chunk.begin : slot_of(member, round) + rank_ * step;
-          copy_bytes(bytes_of(call.out) + member * bytes + chunk.begin, from, chunk.count, result_mode);
+          const std::byte* from = member == rank_ ? in + rank_ * bytes + chunk.begin
+                                                  : slot_of(member, round) + rank_ * step;
+          copy_bytes(bytes_of(call.out) + member * bytes + chunk.begin, from, chunk.count,
+                     result_mode);
         }
       });
 }
@@ -269,7 +315,9 @@ void SharedMemoryTransport::broadcast(const CommCall& call) {
       },
       [&](std::int64_t round) {
         const Range chunk = range_of(round, kSlotBytes, bytes);
-        if (rank_ != call.peer) copy_bytes(data + chunk.begin, slot_of(call.peer, round), chunk.count, result_copy_mode(bytes));
+        if (rank_ != call.peer)
+          copy_bytes(data + chunk.begin, slot_of(call.peer, round), chunk.count,
+                     result_copy_mode(bytes));
       });
 }
 
@@ -278,12 +326,14 @@ void SharedMemoryTransport::broadcast(const CommCall& call) {
 void SharedMemoryTransport::send(const CommCall& call) {
   MessageRing& ring = area_.ring(rank_, call.peer);
   const CallHeader header = make_header(call);
-  const std::int64_t bytes = static_cast<std::int64_t>(call.in.nbytes()), num_pieces = chunks_of(bytes, area_.piece_bytes());
+  const std::int64_t bytes = static_cast<std::int64_t>(call.in.nbytes()),
+                     num_pieces = chunks_of(bytes, area_.piece_bytes());
   for (std::int64_t number = 0; number < num_pieces; ++number) {
     const Range piece = range_of(number, area_.piece_bytes(), bytes);
     const std::uint64_t index = ring.written.load();
     spin_wait_.wait(
-        ring.event, call, [&] { return index - ring.read.load() < kRingDepth; }, [&] { return std::vector<std::int64_t>{call.peer}; });
+        ring.event, call, [&] { return index - ring.read.load() < kRingDepth; },
+        [&] { return std::vector<std::int64_t>{call.peer}; });
     ring.headers[index % kRingDepth] = header;
     copy_bytes(area_.piece(rank_, call.peer, index), bytes_of(call.in) + piece.begin, piece.count);
     ring.written.store(index + 1);
@@ -294,14 +344,17 @@ void SharedMemoryTransport::send(const CommCall& call) {
 void SharedMemoryTransport::receive(const CommCall& call) {
   MessageRing& ring = area_.ring(call.peer, rank_);
   const CallHeader header = make_header(call);
-  const std::int64_t bytes = static_cast<std::int64_t>(call.out.nbytes()), num_pieces = chunks_of(bytes, area_.piece_bytes());
+  const std::int64_t bytes = static_cast<std::int64_t>(call.out.nbytes()),
+                     num_pieces = chunks_of(bytes, area_.piece_bytes());
   for (std::int64_t number = 0; number < num_pieces; ++number) {
     const Range piece = range_of(number, area_.piece_bytes(), bytes);
     const std::uint64_t index = ring.read.load();
     spin_wait_.wait(
-        ring.event, call, [&] { return ring.written.load() > index; }, [&] { return std::vector<std::int64_t>{call.peer}; });
+        ring.event, call, [&] { return ring.written.load() > index; },
+        [&] { return std::vector<std::int64_t>{call.peer}; });
     const CallHeader& sent = ring.headers[index % kRingDepth];
-    if (!is_matching_message(header, sent)) throw CommError(mismatch_text(call, spin_wait_.group_info(), header, call.peer, sent));
+    if (!is_matching_message(header, sent))
+      throw CommError(mismatch_text(call, spin_wait_.group_info(), header, call.peer, sent));
     copy_bytes(bytes_of(call.out) + piece.begin, area_.piece(call.peer, rank_, index), piece.count);
     ring.read.store(index + 1);
     ring.event.notify_all();

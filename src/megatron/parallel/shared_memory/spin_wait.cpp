@@ -13,25 +13,35 @@ std::string time_text(std::chrono::milliseconds time) {
 
 std::string name_ranks(const std::vector<std::int64_t>& ranks) {
   std::string names = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) names += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    names += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
   return names;
 }
 
-std::string mismatch_text(const CommCall& call, const GroupInfo& group_info, const CallHeader& mine, std::int64_t member, const CallHeader& theirs) {
-  const auto rank_of = [&](std::int64_t index) { return std::to_string(group_info.ranks[static_cast<std::size_t>(index)]); };
-  return describe(call) + " on " + group_info.name + ": ranks disagree: rank " + rank_of(group_info.rank) + " is in " + describe(mine) + ", rank " +
-         rank_of(member) + " in " + describe(theirs);
+std::string mismatch_text(const CommCall& call, const GroupInfo& group_info, const CallHeader& mine,
+                          std::int64_t member, const CallHeader& theirs) {
+  const auto rank_of = [&](std::int64_t index) {
+    return std::to_string(group_info.ranks[static_cast<std::size_t>(index)]);
+  };
+  return describe(call) + " on " + group_info.name + ": ranks disagree: rank " +
+         rank_of(group_info.rank) + " is in " + describe(mine) + ", rank " + rank_of(member) +
+         " in " + describe(theirs);
 }
 
-SpinWait::SpinWait(GroupInfo group_info, std::shared_ptr<HostStatus> host_status, std::chrono::milliseconds timeout)
-    : group_info_(std::move(group_info)), host_status_(std::move(host_status)), timeout_(timeout), may_spin_(group_info_.size() <= std::thread::hardware_concurrency()) {}
+SpinWait::SpinWait(GroupInfo group_info, std::shared_ptr<HostStatus> host_status,
+                   std::chrono::milliseconds timeout)
+    : group_info_(std::move(group_info)),
+      host_status_(std::move(host_status)),
+      timeout_(timeout),
+      may_spin_(group_info_.size() <= std::thread::hardware_concurrency()) {}
 
 void SpinWait::fail(const CommCall& call, const std::string& error) const {
   throw CommError(describe(call) + " on " + group_info_.name + ": " + error);
 }
 
 void SpinWait::record_spin(int turns) const {
-  if (turns > kMinSpins && ++successful_spins_ % 16 == 0) short_sleeps_needed_ = std::max(short_sleeps_needed_ / 2, kMinShortSleeps);
+  if (turns > kMinSpins && ++successful_spins_ % 16 == 0)
+    short_sleeps_needed_ = std::max(short_sleeps_needed_ / 2, kMinShortSleeps);
 }
 
 void SpinWait::record_sleep(std::chrono::steady_clock::duration time) const {

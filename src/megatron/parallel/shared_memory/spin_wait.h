@@ -1,5 +1,5 @@
-// How a rank waits for its peers: spin a little, sleep on a futex event, and give up when a peer has failed or left, when the timeout has passed, or
-// when this rank itself is ending.
+// How a rank waits for its peers: spin a little, sleep on a futex event, and give up when a peer
+// has failed or left, when the timeout has passed, or when this rank itself is ending.
 #pragma once
 
 #include <atomic>
@@ -12,9 +12,9 @@
 
 #include "megatron/base/suspend_aware_timer.h"
 #include "megatron/parallel/comm.h"
-#include "megatron/parallel/transport/call_header.h"
-#include "megatron/parallel/shared_memory/futex_event.h"
 #include "megatron/parallel/failure/host_status.h"
+#include "megatron/parallel/shared_memory/futex_event.h"
+#include "megatron/parallel/transport/call_header.h"
 
 namespace megatron {
 
@@ -31,16 +31,21 @@ std::string name_ranks(const std::vector<std::int64_t>& ranks);
 /// "60 s".
 std::string time_text(std::chrono::milliseconds time);
 /// The text of the CommError when this rank's call and a member's differ.
-std::string mismatch_text(const CommCall& call, const GroupInfo& group_info, const CallHeader& mine, std::int64_t member, const CallHeader& theirs);
+std::string mismatch_text(const CommCall& call, const GroupInfo& group_info, const CallHeader& mine,
+                          std::int64_t member, const CallHeader& theirs);
 
 class SpinWait {
  public:
-  static constexpr int kMinSpins = 200, kMaxSpins = 5000, kMinShortSleeps = 8, kMaxShortSleeps = 4096;
-  SpinWait(GroupInfo group_info, std::shared_ptr<HostStatus> host_status, std::chrono::milliseconds timeout);
+  static constexpr int kMinSpins = 200, kMaxSpins = 5000, kMinShortSleeps = 8,
+                       kMaxShortSleeps = 4096;
+  SpinWait(GroupInfo group_info, std::shared_ptr<HostStatus> host_status,
+           std::chrono::milliseconds timeout);
 
-  /// Returns once predicate() holds, which some peer makes true and then notifies `event`. missing() lists the ranks (in the group) still waited for.
+  /// Returns once predicate() holds, which some peer makes true and then notifies `event`.
+  /// missing() lists the ranks (in the group) still waited for.
   template <class Predicate, class Missing>
-  void wait(FutexEvent& event, const CommCall& call, const Predicate& predicate, const Missing& missing) const {
+  void wait(FutexEvent& event, const CommCall& call, const Predicate& predicate,
+            const Missing& missing) const {
     const int spins = may_spin_ ? spins_.load(std::memory_order_relaxed) : 0;
     for (int turn = 0; turn < spins; ++turn) {
       if (predicate()) return record_spin(turn);
@@ -74,7 +79,9 @@ class SpinWait {
   };
   /// Why the wait cannot go on; empty while it can. `missing` in the group.
   std::string wait_error(Watch& watch, const std::vector<std::int64_t>& missing) const;
-  std::int64_t world_rank(std::int64_t member) const { return group_info_.ranks[static_cast<std::size_t>(member)]; }
+  std::int64_t world_rank(std::int64_t member) const {
+    return group_info_.ranks[static_cast<std::size_t>(member)];
+  }
   void record_spin(int turns) const;
   void record_sleep(std::chrono::steady_clock::duration time) const;
 
@@ -82,9 +89,11 @@ class SpinWait {
   std::shared_ptr<HostStatus> host_status_;
   std::chrono::milliseconds timeout_;
   bool may_spin_;  ///< every rank of the group can have a core
-  // Turns to spin before sleeping: many once enough sleeps in a row were so short that waking up was most of them, few again as soon as many do not
-  // suffice (a peer computes, or waits for this very core). That doubles short_sleeps_needed_ for the next try; success halves it.
-  mutable std::atomic<int> spins_{kMinSpins}, short_sleeps_{0}, successful_spins_{0}, short_sleeps_needed_{kMinShortSleeps};
+  // Turns to spin before sleeping: many once enough sleeps in a row were so short that waking up
+  // was most of them, few again as soon as many do not suffice (a peer computes, or waits for this
+  // very core). That doubles short_sleeps_needed_ for the next try; success halves it.
+  mutable std::atomic<int> spins_{kMinSpins}, short_sleeps_{0}, successful_spins_{0},
+      short_sleeps_needed_{kMinShortSleeps};
   std::atomic<bool> cancelled_{false};
 };
 

@@ -16,22 +16,29 @@ CallHeader make_header(const CommCall& call) {
     header.elements = tensor.numel();
     header.scalar_type = static_cast<std::uint8_t>(tensor.scalar_type());
   }
-  if (call.operation == CommOperation::broadcast) header.peer = static_cast<std::int32_t>(call.peer);
+  if (call.operation == CommOperation::broadcast)
+    header.peer = static_cast<std::int32_t>(call.peer);
   std::strncpy(header.what, call.what, sizeof(header.what) - 1);
   return header;
 }
 
-bool is_same_call(const CallHeader& one, const CallHeader& other) { return std::memcmp(&one, &other, sizeof(CallHeader)) == 0; }
+bool is_same_call(const CallHeader& one, const CallHeader& other) {
+  return std::memcmp(&one, &other, sizeof(CallHeader)) == 0;
+}
 
 bool is_matching_message(const CallHeader& one, const CallHeader& other) {
-  return one.elements == other.elements && one.scalar_type == other.scalar_type && std::strcmp(one.what, other.what) == 0;
+  return one.elements == other.elements && one.scalar_type == other.scalar_type &&
+         std::strcmp(one.what, other.what) == 0;
 }
 
 std::string describe(const CallHeader& header) {
-  std::string text = std::string(name_of(static_cast<CommOperation>(header.operation))) + " '" + header.what + "'";
+  std::string text =
+      std::string(name_of(static_cast<CommOperation>(header.operation))) + " '" + header.what + "'";
   if (header.operation == static_cast<std::uint8_t>(CommOperation::barrier)) return text;
-  text += " (" + std::to_string(header.elements) + " " + c10::toString(static_cast<c10::ScalarType>(header.scalar_type));
-  if (header.operation == static_cast<std::uint8_t>(CommOperation::broadcast)) text += " from rank " + std::to_string(header.peer) + " of the group";
+  text += " (" + std::to_string(header.elements) + " " +
+          c10::toString(static_cast<c10::ScalarType>(header.scalar_type));
+  if (header.operation == static_cast<std::uint8_t>(CommOperation::broadcast))
+    text += " from rank " + std::to_string(header.peer) + " of the group";
   return text + ")";
 }
 

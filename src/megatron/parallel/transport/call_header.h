@@ -1,4 +1,5 @@
-// What a rank says of its call before data moves, so that ranks which disagree find out instead of mixing their tensors.
+// What a rank says of its call before data moves, so that ranks which disagree find out instead of
+// mixing their tensors.
 #pragma once
 
 #include <cstdint>

@@ -5,8 +5,10 @@
 namespace megatron {
 
 CommCountKey record_call(CommCounters& counters, const std::string& axis, const CommCall& call) {
-  const std::size_t in = call.in.defined() ? call.in.nbytes() : 0, out = call.out.defined() ? call.out.nbytes() : 0;
-  counters.add_call(axis, name_of(call.operation), call.what, static_cast<std::int64_t>(std::max(in, out)));
+  const std::size_t in = call.in.defined() ? call.in.nbytes() : 0,
+                    out = call.out.defined() ? call.out.nbytes() : 0;
+  counters.add_call(axis, name_of(call.operation), call.what,
+                    static_cast<std::int64_t>(std::max(in, out)));
   return {.axis = axis, .operation = call.operation, .what = call.what};
 }
 

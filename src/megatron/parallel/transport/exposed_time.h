@@ -1,4 +1,5 @@
-// How calls reach the counters: once when they begin, and with every moment the caller stands still for them.
+// How calls reach the counters: once when they begin, and with every moment the caller stands still
+// for them.
 #pragma once
 
 #include <chrono>
@@ -21,7 +22,8 @@ CommCountKey record_call(CommCounters& counters, const std::string& axis, const 
 /// Adds the time until its end to what the call exposed.
 class ScopedExposedTime {
  public:
-  ScopedExposedTime(CommCounters& counters, CommCountKey call) : counters_(counters), call_(std::move(call)) {}
+  ScopedExposedTime(CommCounters& counters, CommCountKey call)
+      : counters_(counters), call_(std::move(call)) {}
   ~ScopedExposedTime();
   ScopedExposedTime(const ScopedExposedTime&) = delete;
   ScopedExposedTime& operator=(const ScopedExposedTime&) = delete;

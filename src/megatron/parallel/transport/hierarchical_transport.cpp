@@ -9,23 +9,33 @@
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kSmallBytes = 64 << 10;  ///< up to here two whole all-reduces beat four steps
+constexpr std::int64_t kSmallBytes = 64
+                                     << 10;  ///< up to here two whole all-reduces beat four steps
 
-CommCall with(const CommCall& call, CommOperation operation, const at::Tensor& out, const at::Tensor& in, std::int64_t peer = 0) {
-  return {.operation = operation, .out = out, .in = in, .what = call.what, .reduce = call.reduce, .peer = peer};
+CommCall with(const CommCall& call, CommOperation operation, const at::Tensor& out,
+              const at::Tensor& in, std::int64_t peer = 0) {
+  return {.operation = operation,
+          .out = out,
+          .in = in,
+          .what = call.what,
+          .reduce = call.reduce,
+          .peer = peer};
 }
 
 }  // namespace
 
-std::vector<std::vector<std::int64_t>> even_host_groups(const std::vector<std::int64_t>& ranks, const std::vector<std::int64_t>& host_leader) {
+std::vector<std::vector<std::int64_t>> even_host_groups(
+    const std::vector<std::int64_t>& ranks, const std::vector<std::int64_t>& host_leader) {
   std::map<std::int64_t, std::vector<std::int64_t>> host_groups;
   for (std::size_t member = 0; member < ranks.size(); ++member) {
-    host_groups[host_leader[static_cast<std::size_t>(ranks[member])]].push_back(static_cast<std::int64_t>(member));
+    host_groups[host_leader[static_cast<std::size_t>(ranks[member])]].push_back(
+        static_cast<std::int64_t>(member));
   }
   std::vector<std::vector<std::int64_t>> members;
   for (auto& [first, place] : host_groups) members.push_back(std::move(place));
   const std::size_t count = members.front().size();
-  const bool even = std::all_of(members.begin(), members.end(), [&](const auto& place) { return place.size() == count; });
+  const bool even = std::all_of(members.begin(), members.end(),
+                                [&](const auto& place) { return place.size() == count; });
   if (!even || count == 1 || members.size() == 1) return {};
   return members;
 }
@@ -36,13 +46,16 @@ void HierarchicalTransport::run(const CommCall& call) {
 }
 
 void HierarchicalTransport::cancel() {
-  for (const auto& transport : {levels_.intra_host, levels_.inter_host, levels_.flat}) transport->cancel();
+  for (const auto& transport : {levels_.intra_host, levels_.inter_host, levels_.flat})
+    transport->cancel();
 }
 
 void HierarchicalTransport::all_reduce(const CommCall& call) {
   const at::Tensor flat = call.out.view({-1});
-  const std::int64_t share = static_cast<std::int64_t>(flat.nbytes()) <= kSmallBytes ? 0 : flat.numel() / per_host();
-  const at::Tensor even = flat.narrow(0, 0, share * per_host()), rest = flat.narrow(0, share * per_host(), flat.numel() - share * per_host());
+  const std::int64_t share =
+      static_cast<std::int64_t>(flat.nbytes()) <= kSmallBytes ? 0 : flat.numel() / per_host();
+  const at::Tensor even = flat.narrow(0, 0, share * per_host()),
+                   rest = flat.narrow(0, share * per_host(), flat.numel() - share * per_host());
   const at::Tensor part = even.narrow(0, levels_.index * share, share);
   if (share > 0) {
     levels_.intra_host->run(with(call, CommOperation::reduce_scatter, part, even));
@@ -57,21 +70,26 @@ void HierarchicalTransport::all_reduce(const CommCall& call) {
 
 void HierarchicalTransport::all_gather(const CommCall& call) {
   const std::int64_t elements = call.in.numel();
-  const at::Tensor across = at::empty({hosts() * elements}, call.in.options()), all = at::empty({per_host() * hosts() * elements}, call.in.options());
+  const at::Tensor across = at::empty({hosts() * elements}, call.in.options()),
+                   all = at::empty({per_host() * hosts() * elements}, call.in.options());
   levels_.inter_host->run(with(call, CommOperation::all_gather, across, call.in));
   levels_.intra_host->run(with(call, CommOperation::all_gather, all, across));
-  const at::Tensor from = all.view({per_host(), hosts(), elements}), to = call.out.view({per_host() * hosts(), elements});
+  const at::Tensor from = all.view({per_host(), hosts(), elements}),
+                   to = call.out.view({per_host() * hosts(), elements});
   for (std::int64_t host = 0; host < hosts(); ++host) {
-    for (std::int64_t index = 0; index < per_host(); ++index) to[member(host, index)].copy_(from[index][host]);
+    for (std::int64_t index = 0; index < per_host(); ++index)
+      to[member(host, index)].copy_(from[index][host]);
   }
 }
 
 void HierarchicalTransport::reduce_scatter(const CommCall& call) {
   const std::int64_t elements = call.out.numel();
-  const at::Tensor sorted = at::empty({per_host(), hosts(), elements}, call.in.options()), part = at::empty({hosts(), elements}, call.in.options());
+  const at::Tensor sorted = at::empty({per_host(), hosts(), elements}, call.in.options()),
+                   part = at::empty({hosts(), elements}, call.in.options());
   const at::Tensor from = call.in.view({per_host() * hosts(), elements});
   for (std::int64_t host = 0; host < hosts(); ++host) {
-    for (std::int64_t index = 0; index < per_host(); ++index) sorted[index][host].copy_(from[member(host, index)]);
+    for (std::int64_t index = 0; index < per_host(); ++index)
+      sorted[index][host].copy_(from[member(host, index)]);
   }
   levels_.intra_host->run(with(call, CommOperation::reduce_scatter, part, sorted));
   levels_.inter_host->run(with(call, CommOperation::reduce_scatter, call.out, part));
@@ -85,7 +103,8 @@ void HierarchicalTransport::broadcast(const CommCall& call) {
       if (member(host, index) == call.peer) root_host = host, root_index = index;
     }
   }
-  if (levels_.index == root_index) levels_.inter_host->run(with(call, CommOperation::broadcast, call.out, call.in, root_host));
+  if (levels_.index == root_index)
+    levels_.inter_host->run(with(call, CommOperation::broadcast, call.out, call.in, root_host));
   levels_.intra_host->run(with(call, CommOperation::broadcast, call.out, call.in, root_index));
 }
 
@@ -96,10 +115,12 @@ void HierarchicalTransport::barrier(const CommCall& call) {
 }
 
 void HierarchicalTransport::message(const CommCall& call) {
-  const std::vector<std::int64_t>& neighbours = levels_.members[static_cast<std::size_t>(levels_.host)];
+  const std::vector<std::int64_t>& neighbours =
+      levels_.members[static_cast<std::size_t>(levels_.host)];
   const auto place = std::find(neighbours.begin(), neighbours.end(), call.peer);
   if (place == neighbours.end()) return levels_.flat->run(call);
-  levels_.intra_host->run(with(call, call.operation, call.out, call.in, place - neighbours.begin()));
+  levels_.intra_host->run(
+      with(call, call.operation, call.out, call.in, place - neighbours.begin()));
 }
 
 }  // namespace megatron

@@ -11,7 +11,10 @@ namespace {
 /// Marks the rank's program as blocked in a call for as long as the object lives.
 class BlockedScope {
  public:
-  BlockedScope(HostStatus& host_status, std::int64_t rank) : host_status_(host_status), rank_(rank) { host_status_.waits().add_blocked(rank_, 1); }
+  BlockedScope(HostStatus& host_status, std::int64_t rank)
+      : host_status_(host_status), rank_(rank) {
+    host_status_.waits().add_blocked(rank_, 1);
+  }
   ~BlockedScope() { host_status_.waits().add_blocked(rank_, -1); }
   BlockedScope(const BlockedScope&) = delete;
   BlockedScope& operator=(const BlockedScope&) = delete;
@@ -28,8 +31,9 @@ struct OwnRank {
 
 class QueuedWork final : public Work {
  public:
-  QueuedWork(std::shared_ptr<TaskQueue> queue, std::shared_ptr<TaskQueue::Task> task, std::shared_ptr<Transport> transport, std::shared_ptr<CommCounters> counters,
-           CommCountKey call, OwnRank own)
+  QueuedWork(std::shared_ptr<TaskQueue> queue, std::shared_ptr<TaskQueue::Task> task,
+             std::shared_ptr<Transport> transport, std::shared_ptr<CommCounters> counters,
+             CommCountKey call, OwnRank own)
       : queue_(std::move(queue)),
         task_(std::move(task)),
         transport_(std::move(transport)),
@@ -43,7 +47,8 @@ class QueuedWork final : public Work {
     try {
       queue_->wait(task_);
     } catch (const std::exception&) {
-      // Whoever needed the result would have waited; the queue reports the failure to its next caller.
+      // Whoever needed the result would have waited; the queue reports the failure to its next
+      // caller.
     }
   }
   void wait() override {
@@ -65,15 +70,23 @@ class QueuedWork final : public Work {
   bool waited_ = false;
 };
 
-bool is_message(CommOperation operation) { return operation == CommOperation::send || operation == CommOperation::recv; }
+bool is_message(CommOperation operation) {
+  return operation == CommOperation::send || operation == CommOperation::recv;
+}
 
 }  // namespace
 
-QueuedComm::QueuedComm(GroupInfo group_info, std::shared_ptr<Transport> transport, std::shared_ptr<CommCounters> counters, std::shared_ptr<HostStatus> host_status)
-    : transport_(std::move(transport)), group_info_(std::move(group_info)), counters_(std::move(counters)), host_status_(std::move(host_status)) {}
+QueuedComm::QueuedComm(GroupInfo group_info, std::shared_ptr<Transport> transport,
+                       std::shared_ptr<CommCounters> counters,
+                       std::shared_ptr<HostStatus> host_status)
+    : transport_(std::move(transport)),
+      group_info_(std::move(group_info)),
+      counters_(std::move(counters)),
+      host_status_(std::move(host_status)) {}
 
 std::shared_ptr<TaskQueue> QueuedComm::queue_of(const CommCall& call) {
-  const auto key = is_message(call.operation) ? std::pair{call.operation, call.peer} : std::pair{CommOperation::barrier, std::int64_t{0}};
+  const auto key = is_message(call.operation) ? std::pair{call.operation, call.peer}
+                                              : std::pair{CommOperation::barrier, std::int64_t{0}};
   const std::lock_guard lock(mutex_);
   std::shared_ptr<TaskQueue>& queue = queues_[key];
   if (!queue) queue = std::make_shared<TaskQueue>();
@@ -84,8 +97,10 @@ PendingWork QueuedComm::start(CommCall call) {
   CommCountKey counted = record_call(*counters_, group_info_.name, call);
   check_memory(call);
   std::shared_ptr<TaskQueue> queue = queue_of(call);
-  auto task = queue->post([transport = transport_, call = std::move(call)] { transport->run(call); });
-  return std::make_unique<QueuedWork>(std::move(queue), std::move(task), transport_, counters_, std::move(counted), OwnRank{host_status_, own_rank()});
+  auto task =
+      queue->post([transport = transport_, call = std::move(call)] { transport->run(call); });
+  return std::make_unique<QueuedWork>(std::move(queue), std::move(task), transport_, counters_,
+                                      std::move(counted), OwnRank{host_status_, own_rank()});
 }
 
 void QueuedComm::run(CommCall call) {

@@ -1,5 +1,5 @@
-// Comm over a transport that blocks: calls run in order on task queues (one for collectives, one per direction and partner for messages), and every call
-// is counted.
+// Comm over a transport that blocks: calls run in order on task queues (one for collectives, one
+// per direction and partner for messages), and every call is counted.
 #pragma once
 
 #include <map>
@@ -9,8 +9,8 @@
 
 #include "megatron/parallel/comm.h"
 #include "megatron/parallel/comm_counters.h"
-#include "megatron/parallel/transport/task_queue.h"
 #include "megatron/parallel/shared_memory/spin_wait.h"
+#include "megatron/parallel/transport/task_queue.h"
 #include "megatron/parallel/transport/transport.h"
 
 namespace megatron {
@@ -18,7 +18,8 @@ namespace megatron {
 class QueuedComm : public Comm {
  public:
   /// `host_status` shows the neighbours when this rank stands still.
-  QueuedComm(GroupInfo group_info, std::shared_ptr<Transport> transport, std::shared_ptr<CommCounters> counters, std::shared_ptr<HostStatus> host_status);
+  QueuedComm(GroupInfo group_info, std::shared_ptr<Transport> transport,
+             std::shared_ptr<CommCounters> counters, std::shared_ptr<HostStatus> host_status);
   std::int64_t rank() const override { return group_info_.rank; }
   std::int64_t size() const override { return group_info_.size(); }
   const std::string& name() const override { return group_info_.name; }
@@ -32,7 +33,9 @@ class QueuedComm : public Comm {
  private:
   std::shared_ptr<TaskQueue> queue_of(const CommCall& call);
   void check_memory(const CommCall& call) const;
-  std::int64_t own_rank() const { return group_info_.ranks[static_cast<std::size_t>(group_info_.rank)]; }
+  std::int64_t own_rank() const {
+    return group_info_.ranks[static_cast<std::size_t>(group_info_.rank)];
+  }
 
   std::shared_ptr<Transport> transport_;
   GroupInfo group_info_;

@@ -11,7 +11,8 @@ TaskQueue::~TaskQueue() {
   if (thread_.joinable()) thread_.join();
 }
 
-std::exception_ptr TaskQueue::attempt(const std::function<void()>& body, const std::exception_ptr& earlier) {
+std::exception_ptr TaskQueue::attempt(const std::function<void()>& body,
+                                      const std::exception_ptr& earlier) {
   if (earlier) return earlier;
   try {
     body();

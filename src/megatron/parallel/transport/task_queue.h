@@ -1,5 +1,6 @@
-// Runs tasks one after the other: on the caller's thread while nothing is pending, else on a thread of its own that starts with the first task
-// that nobody waits for at once. After a failure every later task fails alike.
+// Runs tasks one after the other: on the caller's thread while nothing is pending, else on a thread
+// of its own that starts with the first task that nobody waits for at once. After a failure every
+// later task fails alike.
 #pragma once
 
 #include <condition_variable>

@@ -14,7 +14,7 @@
 namespace megatron {
 namespace {
 
-constexpr int kRounds = 16;
+constexpr int kNumBarriers = 16;
 
 /// Equal for processes whose monotonic clocks are one: drawn by the kernel when it starts.
 std::string clock_identity() {
@@ -23,21 +23,23 @@ std::string clock_identity() {
   return identity.empty() ? host_name() : identity;
 }
 
-std::vector<BarrierTimes> hold_barriers(const Meeting& meeting) {
+std::vector<BarrierTimes> time_barriers(const ObjectGroup& group) {
   std::vector<BarrierTimes> rounds;
-  for (int i = 0; i < kRounds; ++i) {
+  for (int i = 0; i < kNumBarriers; ++i) {
     BarrierTimes& round = rounds.emplace_back();
     round.entered_s = monotonic_seconds();
-    meeting.axis.comm->barrier("clocks");
+    group.axis.comm->barrier("clocks");
     round.left_s = monotonic_seconds();
   }
   return rounds;
 }
 
-std::vector<BarrierTimes> barriers_of_first(const Meeting& meeting, const std::vector<BarrierTimes>& ours) {
+std::vector<BarrierTimes> barriers_of_first(const ObjectGroup& group,
+                                            const std::vector<BarrierTimes>& ours) {
   std::vector<double> numbers;
-  for (const BarrierTimes& round : ours) numbers.insert(numbers.end(), {round.entered_s, round.left_s});
-  const std::vector<double> first = gathered(meeting, numbers, "clocks").front();
+  for (const BarrierTimes& round : ours)
+    numbers.insert(numbers.end(), {round.entered_s, round.left_s});
+  const std::vector<double> first = gathered(group, numbers, "clocks").front();
   std::vector<BarrierTimes> rounds;
   for (std::size_t i = 0; i + 1 < first.size(); i += 2) rounds.push_back({first[i], first[i + 1]});
   return rounds;
@@ -45,8 +47,10 @@ std::vector<BarrierTimes> barriers_of_first(const Meeting& meeting, const std::v
 
 }  // namespace
 
-ClockOffset offset_between(const std::vector<BarrierTimes>& ours, const std::vector<BarrierTimes>& theirs) {
-  MEGATRON_CHECK(ours.size() == theirs.size() && !ours.empty(), "barriers of two ranks: ", ours.size(), " and ", theirs.size());
+ClockOffset offset_between(const std::vector<BarrierTimes>& ours,
+                           const std::vector<BarrierTimes>& theirs) {
+  MEGATRON_CHECK(ours.size() == theirs.size() && !ours.empty(),
+                 "barriers of two ranks: ", ours.size(), " and ", theirs.size());
   double least = std::numeric_limits<double>::lowest(), most = std::numeric_limits<double>::max();
   for (std::size_t i = 0; i < ours.size(); ++i) {
     least = std::max(least, ours[i].entered_s - theirs[i].left_s);
@@ -55,12 +59,17 @@ ClockOffset offset_between(const std::vector<BarrierTimes>& ours, const std::vec
   return {.seconds = (least + most) / 2, .accuracy = std::max(0.0, (most - least) / 2)};
 }
 
-ClockOffset clock_offset(const Meeting& meeting) {
-  const std::vector<std::string> clocks = all_gather_strings(meeting.axis, clock_identity(), meeting.device);
-  if (std::ranges::all_of(clocks, [&](const std::string& clock) { return clock == clocks.front(); })) return {};
-  const std::vector<BarrierTimes> ours = hold_barriers(meeting);
-  const std::vector<BarrierTimes> theirs = barriers_of_first(meeting, ours);
-  return clocks[static_cast<std::size_t>(meeting.axis.rank)] == clocks.front() ? ClockOffset{} : offset_between(ours, theirs);
+ClockOffset clock_offset(const ObjectGroup& group) {
+  const std::vector<std::string> clocks =
+      all_gather_strings(group.axis, clock_identity(), group.device);
+  if (std::ranges::all_of(clocks,
+                          [&](const std::string& clock) { return clock == clocks.front(); }))
+    return {};
+  const std::vector<BarrierTimes> ours = time_barriers(group);
+  const std::vector<BarrierTimes> theirs = barriers_of_first(group, ours);
+  return clocks[static_cast<std::size_t>(group.axis.rank)] == clocks.front()
+             ? ClockOffset{}
+             : offset_between(ours, theirs);
 }
 
 }  // namespace megatron

@@ -17,10 +17,13 @@ struct BarrierTimes {
   double entered_s = 0, left_s = 0;
 };
 
-/// From the same barriers on two ranks: nobody leaves one before all have entered it, so each round bounds the offset from both sides.
-ClockOffset offset_between(const std::vector<BarrierTimes>& ours, const std::vector<BarrierTimes>& theirs);
+/// From the same barriers on two ranks: nobody leaves one before all have entered it, so each round
+/// bounds the offset from both sides.
+ClockOffset offset_between(const std::vector<BarrierTimes>& ours,
+                           const std::vector<BarrierTimes>& theirs);
 
-/// This rank's clock beside rank 0's. Ranks of one host share a clock; barriers are held where there are several hosts. Collective over the axis.
-ClockOffset clock_offset(const Meeting& meeting);
+/// This rank's clock beside rank 0's. Ranks of one host share a clock; barriers are held where
+/// there are several hosts. Collective over the axis.
+ClockOffset clock_offset(const ObjectGroup& group);
 
 }  // namespace megatron

@@ -23,7 +23,7 @@ std::vector<Pipeline> pipelines_of(const std::vector<RankTrace>& ranks) {
   return result;
 }
 
-void add_steps(const std::vector<TimedStep>& steps, StageShare& share) {
+void add_steps(const std::vector<TimedStep>& steps, StageTimeBreakdown& share) {
   const KindSeconds seconds = seconds_by_kind(steps);
   share.forward_s = seconds.forward;
   share.backward_s = seconds.backward + seconds.backward_input;
@@ -33,9 +33,12 @@ void add_steps(const std::vector<TimedStep>& steps, StageShare& share) {
   }
 }
 
-void add(const StageShare& share, double weight, StageShare& sum) {
-  for (const auto member : {&StageShare::forward_s, &StageShare::backward_s, &StageShare::weight_s, &StageShare::busy_s, &StageShare::waited_s,
-                            &StageShare::length_s, &StageShare::predicted_busy_s, &StageShare::predicted_s})
+void add(const StageTimeBreakdown& share, double weight, StageTimeBreakdown& sum) {
+  for (const auto member :
+       {&StageTimeBreakdown::forward_s, &StageTimeBreakdown::backward_s,
+        &StageTimeBreakdown::weight_s, &StageTimeBreakdown::busy_s, &StageTimeBreakdown::waited_s,
+        &StageTimeBreakdown::length_s, &StageTimeBreakdown::predicted_busy_s,
+        &StageTimeBreakdown::predicted_s})
     sum.*member += share.*member * weight;
 }
 
@@ -46,9 +49,10 @@ double makespan_of(const std::vector<RankTrace>& ranks, std::size_t iteration) {
   return pipeline_times(all).makespan_s;
 }
 
-class ReportMaker {
+class ReportBuilder {
  public:
-  ReportMaker(const std::vector<RankTrace>& ranks, const ScheduleOf& schedule_of) : ranks_(ranks), schedule_of_(schedule_of) {
+  ReportBuilder(const std::vector<RankTrace>& ranks, const ScheduleProvider& schedule_of)
+      : ranks_(ranks), schedule_of_(schedule_of) {
     report_.world.resize(ranks.size());
   }
 
@@ -59,7 +63,8 @@ class ReportMaker {
     weight_ = 1 / static_cast<double>(num_iterations);
     for (std::size_t i = 0; i < num_iterations; ++i) {
       double predicted = 0;
-      for (const Pipeline& pipeline : pipelines) predicted = std::max(predicted, add_iteration(pipeline, i));
+      for (const Pipeline& pipeline : pipelines)
+        predicted = std::max(predicted, add_iteration(pipeline, i));
       report_.predicted_makespan_s += predicted * weight_;
       report_.makespan_s += makespan_of(ranks_, i) * weight_;
     }
@@ -76,10 +81,10 @@ class ReportMaker {
     const PipelineTimes measured = pipeline_times(steps);
     const Simulation predicted = simulate(schedule, mean_costs(schedule, steps));
     for (std::size_t stage = 0; stage < pipeline.size(); ++stage) {
-      StageShare share{.busy_s = measured.busy_s[stage],
-                       .length_s = measured.makespan_s,
-                       .predicted_busy_s = predicted.busy_s[stage],
-                       .predicted_s = predicted.makespan_s};
+      StageTimeBreakdown share{.busy_s = measured.busy_s[stage],
+                               .length_s = measured.makespan_s,
+                               .predicted_busy_s = predicted.busy_s[stage],
+                               .predicted_s = predicted.makespan_s};
       add_steps(steps[stage], share);
       add(share, weight_, report_.world[static_cast<std::size_t>(pipeline[stage]->rank)]);
       busy_s_ += share.busy_s;
@@ -100,18 +105,21 @@ class ReportMaker {
     report_.num_microbatches = schedule.num_microbatches;
     report_.first_iteration = first.iterations.front().iteration;
     report_.last_iteration = first.iterations.back().iteration;
-    for (const RankTrace& rank : ranks_) report_.clock_accuracy_s = std::max(report_.clock_accuracy_s, rank.clock.accuracy);
+    for (const RankTrace& rank : ranks_)
+      report_.clock_accuracy_s = std::max(report_.clock_accuracy_s, rank.clock.accuracy);
     report_.total_bubble = space_s_ > 0 ? 1 - busy_s_ / space_s_ : 0;
-    report_.predicted_total_bubble = predicted_space_s_ > 0 ? 1 - predicted_busy_s_ / predicted_space_s_ : 0;
+    report_.predicted_total_bubble =
+        predicted_space_s_ > 0 ? 1 - predicted_busy_s_ / predicted_space_s_ : 0;
     report_.stages.resize(static_cast<std::size_t>(schedule.num_ranks));
     for (const Pipeline& pipeline : pipelines) {
       for (std::size_t stage = 0; stage < pipeline.size(); ++stage)
-        add(report_.world[static_cast<std::size_t>(pipeline[stage]->rank)], 1 / static_cast<double>(pipelines.size()), report_.stages[stage]);
+        add(report_.world[static_cast<std::size_t>(pipeline[stage]->rank)],
+            1 / static_cast<double>(pipelines.size()), report_.stages[stage]);
     }
   }
 
   const std::vector<RankTrace>& ranks_;
-  const ScheduleOf& schedule_of_;
+  const ScheduleProvider& schedule_of_;
   PipelineReport report_;
   double weight_ = 1;
   double busy_s_ = 0, space_s_ = 0, predicted_busy_s_ = 0, predicted_space_s_ = 0;
@@ -119,6 +127,9 @@ class ReportMaker {
 
 }  // namespace
 
-PipelineReport pipeline_report(const std::vector<RankTrace>& ranks, const ScheduleOf& schedule_of) { return ReportMaker(ranks, schedule_of).make(); }
+PipelineReport pipeline_report(const std::vector<RankTrace>& ranks,
+                               const ScheduleProvider& schedule_of) {
+  return ReportBuilder(ranks, schedule_of).make();
+}
 
 }  // namespace megatron

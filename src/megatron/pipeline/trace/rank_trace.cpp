@@ -13,13 +13,15 @@ void move(StepSpan& span, double seconds) {
 }
 
 Json json_of(const TimedStep& timed) {
-  Json fields = {static_cast<int>(timed.step.kind), timed.step.microbatch, timed.step.chunk, timed.span.begin_s, timed.span.end_s};
+  Json fields = {static_cast<int>(timed.step.kind), timed.step.microbatch, timed.step.chunk,
+                 timed.span.begin_s, timed.span.end_s};
   if (timed.posted_s) fields.push_back(*timed.posted_s);
   return fields;
 }
 
 TimedStep step_of(const Json& fields) {
-  TimedStep timed{{static_cast<StepKind>(fields[0].get<int>()), fields[1].get<std::int32_t>(), fields[2].get<std::int32_t>()},
+  TimedStep timed{{static_cast<StepKind>(fields[0].get<int>()), fields[1].get<std::int32_t>(),
+                   fields[2].get<std::int32_t>()},
                   {fields[3].get<double>(), fields[4].get<double>()}};
   if (fields.size() > 5) timed.posted_s = fields[5].get<double>();
   return timed;
@@ -28,20 +30,28 @@ TimedStep step_of(const Json& fields) {
 Json json_of(const TracedIteration& iteration) {
   Json steps = Json::array(), phases = Json::array();
   for (const TimedStep& timed : iteration.steps) steps.push_back(json_of(timed));
-  for (const TracedPhase& phase : iteration.phases) phases.push_back({phase.name, phase.span.begin_s, phase.span.end_s});
-  return {{"iteration", iteration.iteration}, {"num_microbatches", iteration.num_microbatches}, {"steps", steps}, {"phases", phases}};
+  for (const TracedPhase& phase : iteration.phases)
+    phases.push_back({phase.name, phase.span.begin_s, phase.span.end_s});
+  return {{"iteration", iteration.iteration},
+          {"num_microbatches", iteration.num_microbatches},
+          {"steps", steps},
+          {"phases", phases}};
 }
 
 TracedIteration iteration_of(const Json& json) {
-  TracedIteration iteration{.iteration = json["iteration"], .num_microbatches = json["num_microbatches"], .steps = {}, .phases = {}};
+  TracedIteration iteration{.iteration = json["iteration"],
+                            .num_microbatches = json["num_microbatches"],
+                            .steps = {},
+                            .phases = {}};
   for (const Json& fields : json["steps"]) iteration.steps.push_back(step_of(fields));
-  for (const Json& fields : json["phases"]) iteration.phases.push_back({fields[0], {fields[1], fields[2]}});
+  for (const Json& fields : json["phases"])
+    iteration.phases.push_back({fields[0], {fields[1], fields[2]}});
   return iteration;
 }
 
 }  // namespace
 
-void move_to_first_clock(RankTrace& trace) {
+void align_to_rank_0_clock(RankTrace& trace) {
   const double seconds = trace.clock.seconds;
   for (TracedIteration& iteration : trace.iterations) {
     for (TimedStep& timed : iteration.steps) {
@@ -52,20 +62,28 @@ void move_to_first_clock(RankTrace& trace) {
   }
 }
 
-std::string text_of(const RankTrace& trace) {
+std::string serialize(const RankTrace& trace) {
   Json iterations = Json::array();
-  for (const TracedIteration& iteration : trace.iterations) iterations.push_back(json_of(iteration));
+  for (const TracedIteration& iteration : trace.iterations)
+    iterations.push_back(json_of(iteration));
   return Json{{"place", {trace.rank, trace.pp, trace.dp, trace.cp, trace.tp}},
               {"clock", {trace.clock.seconds, trace.clock.accuracy}},
               {"iterations", iterations}}
       .dump();
 }
 
-RankTrace rank_trace_of(const std::string& text) {
+RankTrace parse_rank_trace(const std::string& text) {
   const Json json = parse_json(text, "a rank's trace");
   const Json &place = json["place"], &clock = json["clock"];
-  RankTrace trace{.rank = place[0], .pp = place[1], .dp = place[2], .cp = place[3], .tp = place[4], .clock = {clock[0], clock[1]}, .iterations = {}};
-  for (const Json& iteration : json["iterations"]) trace.iterations.push_back(iteration_of(iteration));
+  RankTrace trace{.rank = place[0],
+                  .pp = place[1],
+                  .dp = place[2],
+                  .cp = place[3],
+                  .tp = place[4],
+                  .clock = {clock[0], clock[1]},
+                  .iterations = {}};
+  for (const Json& iteration : json["iterations"])
+    trace.iterations.push_back(iteration_of(iteration));
   return trace;
 }
 

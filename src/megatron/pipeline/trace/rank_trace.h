@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "megatron/schedules/step_times.h"
 #include "megatron/pipeline/trace/clock_offset.h"
+#include "megatron/schedules/step_times.h"
 
 namespace megatron {
 
@@ -29,9 +29,9 @@ struct RankTrace {
 };
 
 /// Takes `clock` off every time.
-void move_to_first_clock(RankTrace& trace);
+void align_to_rank_0_clock(RankTrace& trace);
 
-std::string text_of(const RankTrace& trace);
-RankTrace rank_trace_of(const std::string& text);
+std::string serialize(const RankTrace& trace);
+RankTrace parse_rank_trace(const std::string& text);
 
 }  // namespace megatron

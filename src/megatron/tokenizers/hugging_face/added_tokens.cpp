@@ -36,45 +36,61 @@ std::size_t end_of_leading_space(std::string_view text) {
 
 }  // namespace
 
-AddedTokens::AddedTokens(const Json& list, const Vocabulary& vocabulary, const Normalizer* normalizer, const std::string& where)
+AddedTokens::AddedTokens(const Json& list, const Vocabulary& vocabulary,
+                         const Normalizer* normalizer, const std::string& where)
     : next_id_(vocabulary.size()) {
-  if (!list.is_array()) throw UserError({where + " must be an array", "got " + std::string(list.type_name()), ""});
+  if (!list.is_array())
+    throw UserError({where + " must be an array", "got " + std::string(list.type_name()), ""});
   std::size_t index = 0;
-  for (const Json& entry : list) add(entry, vocabulary, normalizer, where + "[" + std::to_string(index++) + "]");
+  for (const Json& entry : list)
+    add(entry, vocabulary, normalizer, where + "[" + std::to_string(index++) + "]");
 }
 
-std::int32_t AddedTokens::checked_id(const Json& entry, const std::string& content, const Vocabulary& vocabulary, const std::string& where) {
+std::int32_t AddedTokens::checked_id(const Json& entry, const std::string& content,
+                                     const Vocabulary& vocabulary, const std::string& where) {
   const std::int64_t id = json_int(entry, "id", where);
   if (id < 0 || id > kMaxTokenId)
-    throw UserError({where + ": field 'id' must be from 0 to " + std::to_string(kMaxTokenId), "got " + std::to_string(id), ""});
+    throw UserError({where + ": field 'id' must be from 0 to " + std::to_string(kMaxTokenId),
+                     "got " + std::to_string(id), ""});
   if (tokens_.contains(static_cast<std::int32_t>(id)))
-    throw UserError({where + ": id " + std::to_string(id) + " is given twice",
-                     "to \"" + tokens_.at(static_cast<std::int32_t>(id)).decoded + "\" and \"" + content + "\"", ""});
+    throw UserError(
+        {where + ": id " + std::to_string(id) + " is given twice",
+         "to \"" + tokens_.at(static_cast<std::int32_t>(id)).decoded + "\" and \"" + content + "\"",
+         ""});
   const std::int32_t known = vocabulary.find(content);
   const std::int32_t expected = known >= 0 ? known : next_id_;
   if (id != expected)
-    throw UserError({where + ": token \"" + content + "\" must have id " + std::to_string(expected), "got " + std::to_string(id),
-                     known >= 0 ? "the model's vocabulary gives it this id" : "added tokens follow the vocabulary without gaps"});
+    throw UserError({where + ": token \"" + content + "\" must have id " + std::to_string(expected),
+                     "got " + std::to_string(id),
+                     known >= 0 ? "the model's vocabulary gives it this id"
+                                : "added tokens follow the vocabulary without gaps"});
   if (known < 0) ++next_id_;
   return expected;
 }
 
-void AddedTokens::add(const Json& entry, const Vocabulary& vocabulary, const Normalizer* normalizer, const std::string& where) {
+void AddedTokens::add(const Json& entry, const Vocabulary& vocabulary, const Normalizer* normalizer,
+                      const std::string& where) {
   const std::string content = json_string(entry, "content", where);
-  if (content.empty()) throw UserError({where + ": field 'content' is empty", "", "an added token needs a text"});
+  if (content.empty())
+    throw UserError({where + ": field 'content' is empty", "", "an added token needs a text"});
   const std::int32_t id = checked_id(entry, content, vocabulary, where);
   const bool is_normalized = json_bool(entry, "normalized", where);
-  Token token{is_normalized && normalizer != nullptr ? normalizer->apply(content) : content, json_bool(entry, "special", where),
-              json_bool(entry, "single_word", where), json_bool(entry, "lstrip", where), json_bool(entry, "rstrip", where)};
-  if (token.decoded.empty()) throw UserError({where + ": token \"" + content + "\" is empty once normalized", "", "set normalized to false"});
+  Token token{is_normalized && normalizer != nullptr ? normalizer->apply(content) : content,
+              json_bool(entry, "special", where), json_bool(entry, "single_word", where),
+              json_bool(entry, "lstrip", where), json_bool(entry, "rstrip", where)};
+  if (token.decoded.empty())
+    throw UserError({where + ": token \"" + content + "\" is empty once normalized", "",
+                     "set normalized to false"});
   if (!(is_normalized ? normalized_ : raw_).add(token.decoded, id))
-    throw UserError({where + ": two added tokens have the text \"" + token.decoded + "\"", "", "remove one"});
+    throw UserError(
+        {where + ": two added tokens have the text \"" + token.decoded + "\"", "", "remove one"});
   id_of_content_.emplace(content, id);
   tokens_.emplace(id, std::move(token));
   id_limit_ = std::max(id_limit_, id + 1);
 }
 
-std::vector<AddedTokens::Segment> AddedTokens::split(std::string_view text, const TokenTrie& trie) const {
+std::vector<AddedTokens::Segment> AddedTokens::split(std::string_view text,
+                                                     const TokenTrie& trie) const {
   std::vector<Segment> stretches;
   std::size_t done = 0;
   for (std::size_t from = 0; !trie.empty() && from < text.size();) {
@@ -82,8 +98,11 @@ std::vector<AddedTokens::Segment> AddedTokens::split(std::string_view text, cons
     if (id < 0) break;
     from = span.end;
     const Token& token = tokens_.at(id);
-    if (token.single_word && (ends_with_word(text.substr(0, span.begin)) || starts_with_word(text.substr(span.end)))) continue;
-    if (token.lstrip) span.begin = std::max(start_of_trailing_space(text.substr(0, span.begin)), done);
+    if (token.single_word &&
+        (ends_with_word(text.substr(0, span.begin)) || starts_with_word(text.substr(span.end))))
+      continue;
+    if (token.lstrip)
+      span.begin = std::max(start_of_trailing_space(text.substr(0, span.begin)), done);
     if (token.rstrip) span.end += end_of_leading_space(text.substr(span.end));
     if (done < span.begin) stretches.push_back({{done, span.begin}, -1});
     stretches.push_back({span, id});

@@ -1,4 +1,5 @@
-// tokenizer.json's "added_tokens": strings that are one token wherever they stand, found before the text is normalized or after it.
+// tokenizer.json's "added_tokens": strings that are one token wherever they stand, found before the
+// text is normalized or after it.
 #pragma once
 
 #include <cstdint>
@@ -22,18 +23,23 @@ class AddedTokens {
   using Segment = TokenTrie::Match;
 
   AddedTokens() = default;
-  /// `where` names file and field in errors: wrong types, empty contents, ids that are out of range, given twice or not those that the
-  /// `tokenizers` package would give. `normalizer` may be null.
-  AddedTokens(const Json& list, const Vocabulary& vocabulary, const Normalizer* normalizer, const std::string& where);
+  /// `where` names file and field in errors: wrong types, empty contents, ids that are out of
+  /// range, given twice or not those that the `tokenizers` package would give. `normalizer` may be
+  /// null.
+  AddedTokens(const Json& list, const Vocabulary& vocabulary, const Normalizer* normalizer,
+              const std::string& where);
 
   /// Cuts raw text at the tokens with normalized = false.
   std::vector<Segment> split_raw(std::string_view text) const { return split(text, raw_); }
   /// Cuts normalized text at the tokens with normalized = true.
-  std::vector<Segment> split_normalized(std::string_view text) const { return split(text, normalized_); }
+  std::vector<Segment> split_normalized(std::string_view text) const {
+    return split(text, normalized_);
+  }
 
   /// The id of the token with this content, −1 when absent.
   std::int32_t find(const std::string& content) const;
-  /// What the decoder sees for `id`: the content, normalized where the token is; nothing when `id` is no added token.
+  /// What the decoder sees for `id`: the content, normalized where the token is; nothing when `id`
+  /// is no added token.
   const std::string* decoded(std::int32_t id) const;
   bool is_special(std::int32_t id) const;
   /// Largest id + 1.
@@ -44,8 +50,10 @@ class AddedTokens {
     std::string decoded;
     bool special, single_word, lstrip, rstrip;
   };
-  void add(const Json& entry, const Vocabulary& vocabulary, const Normalizer* normalizer, const std::string& where);
-  std::int32_t checked_id(const Json& entry, const std::string& content, const Vocabulary& vocabulary, const std::string& where);
+  void add(const Json& entry, const Vocabulary& vocabulary, const Normalizer* normalizer,
+           const std::string& where);
+  std::int32_t checked_id(const Json& entry, const std::string& content,
+                          const Vocabulary& vocabulary, const std::string& where);
   std::vector<Segment> split(std::string_view text, const TokenTrie& trie) const;
 
   std::unordered_map<std::string, std::int32_t> id_of_content_;

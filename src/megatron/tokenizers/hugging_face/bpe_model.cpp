@@ -9,12 +9,14 @@ namespace megatron::hugging_face {
 namespace {
 
 std::string string_or_empty(const Json& model, const std::string& key, const std::string& where) {
-  return model.contains(key) && !model.at(key).is_null() ? json_string(model, key, where) : std::string();
+  return model.contains(key) && !model.at(key).is_null() ? json_string(model, key, where)
+                                                         : std::string();
 }
 
 std::pair<std::string, std::string> read_merge(const Json& entry, const std::string& where) {
   const auto fail = [&]() -> std::pair<std::string, std::string> {
-    throw UserError({where + " must be \"left right\" or [\"left\", \"right\"]", "got " + entry.dump(), ""});
+    throw UserError(
+        {where + " must be \"left right\" or [\"left\", \"right\"]", "got " + entry.dump(), ""});
   };
   if (entry.is_array()) {
     if (entry.size() != 2 || !entry[0].is_string() || !entry[1].is_string()) return fail();
@@ -46,17 +48,20 @@ Bpe make_bpe(const Json& model, const std::string& where) {
   const bool untyped_bpe = model.is_object() && !model.contains("type") && model.contains("merges");
   const std::string type = untyped_bpe ? "BPE" : component_type(model, where);
   if (type != "BPE") unsupported_component(type, where);
-  if (model.contains("dropout") && !model.at("dropout").is_null() && json_double(model, "dropout", where) != 0)
-    throw UserError(
-        {where + ": field 'dropout' must be null", "got " + model.at("dropout").dump(), "random merges give a different text every time"});
+  if (model.contains("dropout") && !model.at("dropout").is_null() &&
+      json_double(model, "dropout", where) != 0)
+    throw UserError({where + ": field 'dropout' must be null", "got " + model.at("dropout").dump(),
+                     "random merges give a different text every time"});
   BpeOptions options;
-  if (model.contains("unk_token") && !model.at("unk_token").is_null()) options.unk_token = json_string(model, "unk_token", where);
+  if (model.contains("unk_token") && !model.at("unk_token").is_null())
+    options.unk_token = json_string(model, "unk_token", where);
   options.continuing_subword_prefix = string_or_empty(model, "continuing_subword_prefix", where);
   options.end_of_word_suffix = string_or_empty(model, "end_of_word_suffix", where);
   options.fuse_unk = bool_or(model, "fuse_unk", false, where);
   options.byte_fallback = bool_or(model, "byte_fallback", false, where);
   options.ignore_merges = bool_or(model, "ignore_merges", false, where);
-  return Bpe(Vocabulary(json_at(model, "vocab", where), where + ".vocab"), read_merges(model, where), std::move(options), where);
+  return Bpe(Vocabulary(json_at(model, "vocab", where), where + ".vocab"),
+             read_merges(model, where), std::move(options), where);
 }
 
 }  // namespace megatron::hugging_face

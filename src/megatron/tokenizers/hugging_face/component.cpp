@@ -6,15 +6,20 @@
 
 namespace megatron::hugging_face {
 
-std::string component_type(const Json& component, const std::string& where) { return json_string(component, "type", where); }
+std::string component_type(const Json& component, const std::string& where) {
+  return json_string(component, "type", where);
+}
 
 void unsupported_component(const std::string& type, const std::string& where) {
-  throw UserError({where + ": type '" + type + "' is not supported", "", "use a tokenizer of the GPT-2, Llama-3 or Qwen kind"});
+  throw UserError({where + ": type '" + type + "' is not supported", "",
+                   "use a tokenizer of the GPT-2, Llama-3 or Qwen kind"});
 }
 
 const Json& array_at(const Json& object, const std::string& key, const std::string& where) {
   const Json& value = json_at(object, key, where);
-  if (!value.is_array()) throw UserError({where + ": field '" + key + "' must be an array", "got " + std::string(value.type_name()), ""});
+  if (!value.is_array())
+    throw UserError({where + ": field '" + key + "' must be an array",
+                     "got " + std::string(value.type_name()), ""});
   return value;
 }
 
@@ -26,9 +31,12 @@ bool bool_or(const Json& object, const std::string& key, bool otherwise, const s
 Regex pattern_of(const Json& component, const std::string& where) {
   const Json& pattern = json_at(component, "pattern", where);
   const std::string source = where + ".pattern";
-  if (pattern.is_object() && pattern.contains("Regex")) return Regex(json_string(pattern, "Regex", source), source);
-  if (pattern.is_object() && pattern.contains("String")) return Regex(escape_regex(json_string(pattern, "String", source)), source);
-  throw UserError({where + ": field 'pattern' must be {\"Regex\": ...} or {\"String\": ...}", "got " + pattern.dump(), ""});
+  if (pattern.is_object() && pattern.contains("Regex"))
+    return Regex(json_string(pattern, "Regex", source), source);
+  if (pattern.is_object() && pattern.contains("String"))
+    return Regex(escape_regex(json_string(pattern, "String", source)), source);
+  throw UserError({where + ": field 'pattern' must be {\"Regex\": ...} or {\"String\": ...}",
+                   "got " + pattern.dump(), ""});
 }
 
 }  // namespace megatron::hugging_face

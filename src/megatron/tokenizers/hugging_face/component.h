@@ -1,4 +1,5 @@
-// The typed parts of tokenizer.json ({"type": "...", ...}) and the pattern field that several of them share.
+// The typed parts of tokenizer.json ({"type": "...", ...}) and the pattern field that several of
+// them share.
 #pragma once
 
 #include <string>
@@ -14,7 +15,8 @@ std::string component_type(const Json& component, const std::string& where);
 /// Throws the UserError for a component that we do not know.
 [[noreturn]] void unsupported_component(const std::string& type, const std::string& where);
 
-/// The field `key` of `object` as an array; a UserError naming `where` when absent or of another type.
+/// The field `key` of `object` as an array; a UserError naming `where` when absent or of another
+/// type.
 const Json& array_at(const Json& object, const std::string& key, const std::string& where);
 
 /// The boolean `key`, or `otherwise` when absent or null.

@@ -83,42 +83,50 @@ std::string character_of(const Json& component, const std::string& key, const st
   std::size_t size = 0;
   if (!character.empty()) next_code_point(character, size);
   if (character.empty() || size != character.size())
-    throw UserError({where + ": field '" + key + "' must be one character", "got '" + character + "'", ""});
+    throw UserError(
+        {where + ": field '" + key + "' must be one character", "got '" + character + "'", ""});
   return character;
 }
 
 std::unique_ptr<Decoder> make_strip(const Json& component, const std::string& where) {
-  const std::int64_t start = json_int(component, "start", where), stop = json_int(component, "stop", where);
-  if (start < 0 || stop < 0) throw UserError({where + ": fields 'start' and 'stop' must not be negative", "", ""});
-  return make_decoder_from([content = character_of(component, "content", where), start, stop](Tokens tokens) {
-    for (std::string& token : tokens) {
-      for (std::int64_t i = 0; i < start && token.starts_with(content); ++i) token.erase(0, content.size());
-      for (std::int64_t i = 0; i < stop && token.ends_with(content); ++i) token.resize(token.size() - content.size());
-    }
-    return tokens;
-  });
+  const std::int64_t start = json_int(component, "start", where),
+                     stop = json_int(component, "stop", where);
+  if (start < 0 || stop < 0)
+    throw UserError({where + ": fields 'start' and 'stop' must not be negative", "", ""});
+  return make_decoder_from(
+      [content = character_of(component, "content", where), start, stop](Tokens tokens) {
+        for (std::string& token : tokens) {
+          for (std::int64_t i = 0; i < start && token.starts_with(content); ++i)
+            token.erase(0, content.size());
+          for (std::int64_t i = 0; i < stop && token.ends_with(content); ++i)
+            token.resize(token.size() - content.size());
+        }
+        return tokens;
+      });
 }
 
 std::unique_ptr<Decoder> make_metaspace(const Json& component, const std::string& where) {
   bool prepended = bool_or(component, "add_prefix_space", true, where);
-  if (component.contains("prepend_scheme")) prepended = json_string(component, "prepend_scheme", where) != "never";
-  return make_decoder_from([replacement = character_of(component, "replacement", where), prepended](Tokens tokens) {
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-      std::string text;
-      for (std::size_t at = 0; at < tokens[i].size();) {
-        const std::size_t begin = at;
-        next_code_point(tokens[i], at);
-        const std::string character = tokens[i].substr(begin, at - begin);
-        if (character != replacement) {
-          text += character;
-        } else if (i > 0 || !prepended) {
-          text += ' ';
+  if (component.contains("prepend_scheme"))
+    prepended = json_string(component, "prepend_scheme", where) != "never";
+  return make_decoder_from(
+      [replacement = character_of(component, "replacement", where), prepended](Tokens tokens) {
+        for (std::size_t i = 0; i < tokens.size(); ++i) {
+          std::string text;
+          for (std::size_t at = 0; at < tokens[i].size();) {
+            const std::size_t begin = at;
+            next_code_point(tokens[i], at);
+            const std::string character = tokens[i].substr(begin, at - begin);
+            if (character != replacement) {
+              text += character;
+            } else if (i > 0 || !prepended) {
+              text += ' ';
+            }
+          }
+          tokens[i] = std::move(text);
         }
-      }
-      tokens[i] = std::move(text);
-    }
-    return tokens;
-  });
+        return tokens;
+      });
 }
 
 std::unique_ptr<Decoder> make_replace(const Json& component, const std::string& where) {
@@ -132,7 +140,8 @@ std::unique_ptr<Decoder> make_replace(const Json& component, const std::string& 
 std::unique_ptr<Decoder> make_sequence(const Json& component, const std::string& where) {
   std::vector<std::shared_ptr<Decoder>> parts;
   for (const Json& part : array_at(component, "decoders", where))
-    if (std::shared_ptr<Decoder> made = make_decoder(part, where + ".decoders[" + std::to_string(parts.size()) + "]"))
+    if (std::shared_ptr<Decoder> made =
+            make_decoder(part, where + ".decoders[" + std::to_string(parts.size()) + "]"))
       parts.push_back(std::move(made));
   return make_decoder_from([parts](Tokens tokens) {
     for (const auto& part : parts) tokens = part->apply(std::move(tokens));

@@ -23,7 +23,8 @@ const Json& optional_at(const Json& object, const char* key) {
 void reject_truncation_and_padding(const Json& root, const std::string& source) {
   for (const char* key : {"truncation", "padding"})
     if (!optional_at(root, key).is_null())
-      throw UserError({source + ": field '" + key + "' must be null", "got " + root.at(key).dump(), "documents are never cut or padded here"});
+      throw UserError({source + ": field '" + key + "' must be null", "got " + root.at(key).dump(),
+                       "documents are never cut or padded here"});
 }
 
 }  // namespace
@@ -34,18 +35,24 @@ HuggingFaceTokenizer::HuggingFaceTokenizer(const fs::path& path) {
   const Json root = read_json(file);
   const Json& model = json_at(root, "model", source);
   reject_truncation_and_padding(root, source);
-  normalizer_ = hugging_face::make_normalizer(optional_at(root, "normalizer"), source + ": normalizer");
-  pre_tokenizer_ = hugging_face::make_pre_tokenizer(optional_at(root, "pre_tokenizer"), source + ": pre_tokenizer");
+  normalizer_ =
+      hugging_face::make_normalizer(optional_at(root, "normalizer"), source + ": normalizer");
+  pre_tokenizer_ = hugging_face::make_pre_tokenizer(optional_at(root, "pre_tokenizer"),
+                                                    source + ": pre_tokenizer");
   bpe_.emplace(hugging_face::make_bpe(model, source + ": model"));
   const Json& added = optional_at(root, "added_tokens");
-  if (!added.is_null()) added_tokens_ = hugging_face::AddedTokens(added, bpe_->vocabulary(), normalizer_.get(), source + ": added_tokens");
+  if (!added.is_null())
+    added_tokens_ = hugging_face::AddedTokens(added, bpe_->vocabulary(), normalizer_.get(),
+                                              source + ": added_tokens");
   id_limit_ = std::max(bpe_->vocabulary().id_limit(), added_tokens_.id_limit());
-  post_processor_ = hugging_face::PostProcessor(optional_at(root, "post_processor"), id_limit_, source + ": post_processor");
+  post_processor_ = hugging_face::PostProcessor(optional_at(root, "post_processor"), id_limit_,
+                                                source + ": post_processor");
   decoder_ = hugging_face::make_decoder(optional_at(root, "decoder"), source + ": decoder");
-  special_ = hugging_face::read_special_tokens(file.parent_path(), [this](const std::string& token) {
-    const std::int32_t id = added_tokens_.find(token);
-    return id >= 0 ? id : bpe_->vocabulary().find(token);
-  });
+  special_ =
+      hugging_face::read_special_tokens(file.parent_path(), [this](const std::string& token) {
+        const std::int32_t id = added_tokens_.find(token);
+        return id >= 0 ? id : bpe_->vocabulary().find(token);
+      });
 }
 
 std::vector<std::int32_t> HuggingFaceTokenizer::encode(std::string_view text) const {
@@ -62,7 +69,8 @@ std::vector<std::int32_t> HuggingFaceTokenizer::encode(std::string_view text) co
   return post_processor_.apply(std::move(ids));
 }
 
-void HuggingFaceTokenizer::encode_plain(std::string_view text, bool starts_document, std::vector<std::int32_t>& ids) const {
+void HuggingFaceTokenizer::encode_plain(std::string_view text, bool starts_document,
+                                        std::vector<std::int32_t>& ids) const {
   std::string normalized;
   if (normalizer_) {
     normalized = normalizer_->apply(std::string(text));
@@ -72,19 +80,23 @@ void HuggingFaceTokenizer::encode_plain(std::string_view text, bool starts_docum
     if (id >= 0) {
       ids.push_back(id);
     } else {
-      encode_words(text.substr(span.begin, span.end - span.begin), starts_document && span.begin == 0, ids);
+      encode_words(text.substr(span.begin, span.end - span.begin),
+                   starts_document && span.begin == 0, ids);
     }
   }
 }
 
-void HuggingFaceTokenizer::encode_words(std::string_view text, bool starts_document, std::vector<std::int32_t>& ids) const {
+void HuggingFaceTokenizer::encode_words(std::string_view text, bool starts_document,
+                                        std::vector<std::int32_t>& ids) const {
   if (!pre_tokenizer_) return bpe_->encode(text, ids);
   hugging_face::PreTokenizedString words{std::string(text), {{0, text.size()}}, starts_document};
   pre_tokenizer_->apply(words);
-  for (const Span& span : words.spans) bpe_->encode(std::string_view(words.text).substr(span.begin, span.end - span.begin), ids);
+  for (const Span& span : words.spans)
+    bpe_->encode(std::string_view(words.text).substr(span.begin, span.end - span.begin), ids);
 }
 
-std::string HuggingFaceTokenizer::decode(std::span<const std::int32_t> ids, SpecialTokens special) const {
+std::string HuggingFaceTokenizer::decode(std::span<const std::int32_t> ids,
+                                         SpecialTokens special) const {
   std::vector<std::string> tokens;
   for (const std::int32_t id : ids) {
     if (special == SpecialTokens::skip && is_special(id)) continue;
@@ -96,7 +108,8 @@ std::string HuggingFaceTokenizer::decode(std::span<const std::int32_t> ids, Spec
   }
   if (decoder_) tokens = decoder_->apply(std::move(tokens));
   std::string text;
-  for (std::size_t i = 0; i < tokens.size(); ++i) text += (i > 0 && !decoder_ ? " " : "") + tokens[i];
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    text += (i > 0 && !decoder_ ? " " : "") + tokens[i];
   return text;
 }
 

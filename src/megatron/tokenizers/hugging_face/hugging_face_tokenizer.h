@@ -1,5 +1,7 @@
-// Tokenizers in the tokenizer.json format of the Hugging Face `tokenizers` package, with BPE models: GPT-2, Llama 3, Qwen and their kin.
-//   text → added tokens (raw) → normalizer → added tokens (normalized) → pre-tokenizer → BPE → post-processor
+// Tokenizers in the tokenizer.json format of the Hugging Face `tokenizers` package, with BPE
+// models: GPT-2, Llama 3, Qwen and their kin.
+//   text → added tokens (raw) → normalizer → added tokens (normalized) → pre-tokenizer → BPE →
+//   post-processor
 #pragma once
 
 #include <filesystem>
@@ -17,7 +19,8 @@
 
 namespace megatron {
 
-/// encode and decode equal the package's on any text, special tokens added as its post-processor says.
+/// encode and decode equal the package's on any text, special tokens added as its post-processor
+/// says.
 class HuggingFaceTokenizer : public Tokenizer {
  public:
   /// `path` is a tokenizer.json or a folder that holds one.
@@ -32,8 +35,10 @@ class HuggingFaceTokenizer : public Tokenizer {
   std::string_view name() const override { return "HuggingFaceTokenizer"; }
 
  private:
-  void encode_plain(std::string_view text, bool starts_document, std::vector<std::int32_t>& ids) const;
-  void encode_words(std::string_view text, bool starts_document, std::vector<std::int32_t>& ids) const;
+  void encode_plain(std::string_view text, bool starts_document,
+                    std::vector<std::int32_t>& ids) const;
+  void encode_words(std::string_view text, bool starts_document,
+                    std::vector<std::int32_t>& ids) const;
 
   std::unique_ptr<hugging_face::Normalizer> normalizer_;
   std::unique_ptr<hugging_face::PreTokenizer> pre_tokenizer_;

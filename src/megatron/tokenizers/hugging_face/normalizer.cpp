@@ -51,7 +51,8 @@ std::string strip(const std::string& text, bool left, bool right) {
 
 class Replace : public Normalizer {
  public:
-  Replace(Regex pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
+  Replace(Regex pattern, std::string content)
+      : pattern_(std::move(pattern)), content_(std::move(content)) {}
   std::string apply(std::string text) const override {
     std::string storage;
     std::vector<Span> matches;
@@ -85,7 +86,9 @@ class Sequence : public Normalizer {
 std::unique_ptr<Normalizer> make_sequence(const Json& component, const std::string& where) {
   std::vector<std::unique_ptr<Normalizer>> parts;
   for (const Json& part : array_at(component, "normalizers", where))
-    if (auto made = make_normalizer(part, where + ".normalizers[" + std::to_string(parts.size()) + "]")) parts.push_back(std::move(made));
+    if (auto made =
+            make_normalizer(part, where + ".normalizers[" + std::to_string(parts.size()) + "]"))
+      parts.push_back(std::move(made));
   return std::make_unique<Sequence>(std::move(parts));
 }
 
@@ -98,16 +101,25 @@ std::unique_ptr<Normalizer> make_normalizer(const Json& component, const std::st
   if (type == "NFD") return unicode_form(NormalizationForm::nfd);
   if (type == "NFKC") return unicode_form(NormalizationForm::nfkc);
   if (type == "NFKD") return unicode_form(NormalizationForm::nfkd);
-  if (type == "Lowercase") return make_normalizer_from([](std::string text) { return lowercase_unicode(text); });
-  if (type == "StripAccents") return make_normalizer_from([](std::string text) { return strip_accents(text); });
+  if (type == "Lowercase")
+    return make_normalizer_from([](std::string text) { return lowercase_unicode(text); });
+  if (type == "StripAccents")
+    return make_normalizer_from([](std::string text) { return strip_accents(text); });
   if (type == "Sequence") return make_sequence(component, where);
-  if (type == "Replace") return std::make_unique<Replace>(pattern_of(component, where), json_string(component, "content", where));
+  if (type == "Replace")
+    return std::make_unique<Replace>(pattern_of(component, where),
+                                     json_string(component, "content", where));
   if (type == "Strip") {
-    const bool left = json_bool(component, "strip_left", where), right = json_bool(component, "strip_right", where);
-    return make_normalizer_from([left, right](std::string text) { return strip(text, left, right); });
+    const bool left = json_bool(component, "strip_left", where),
+               right = json_bool(component, "strip_right", where);
+    return make_normalizer_from(
+        [left, right](std::string text) { return strip(text, left, right); });
   }
   if (type == "Prepend")
-    return make_normalizer_from([prefix = json_string(component, "prepend", where)](std::string text) { return text.empty() ? text : prefix + text; });
+    return make_normalizer_from(
+        [prefix = json_string(component, "prepend", where)](std::string text) {
+          return text.empty() ? text : prefix + text;
+        });
   if (type == "ByteLevel") {
     return make_normalizer_from([](std::string text) {
       std::string out;

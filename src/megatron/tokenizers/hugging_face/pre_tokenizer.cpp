@@ -28,8 +28,11 @@ void rewrite_words(PreTokenizedString& words, Append append) {
 
 class Split : public PreTokenizer {
  public:
-  Split(Regex pattern, SplitBehavior behavior, bool invert) : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
-  void apply(PreTokenizedString& words) const override { split_at_regex(words, pattern_, behavior_, invert_); }
+  Split(Regex pattern, SplitBehavior behavior, bool invert)
+      : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
+  void apply(PreTokenizedString& words) const override {
+    split_at_regex(words, pattern_, behavior_, invert_);
+  }
 
  private:
   Regex pattern_;
@@ -39,7 +42,8 @@ class Split : public PreTokenizer {
 
 class ByteLevel : public PreTokenizer {
  public:
-  ByteLevel(bool add_prefix_space, bool use_regex, const std::string& where) : add_prefix_space_(add_prefix_space) {
+  ByteLevel(bool add_prefix_space, bool use_regex, const std::string& where)
+      : add_prefix_space_(add_prefix_space) {
     if (use_regex) pattern_.emplace(std::string(kGpt2Pattern), where);
   }
   void apply(PreTokenizedString& words) const override {
@@ -50,7 +54,8 @@ class ByteLevel : public PreTokenizer {
       });
     }
     if (pattern_) split_at_regex(words, *pattern_, SplitBehavior::isolated, false);
-    rewrite_words(words, [](std::string& out, std::string_view word) { append_byte_level(out, word); });
+    rewrite_words(words,
+                  [](std::string& out, std::string_view word) { append_byte_level(out, word); });
   }
 
  private:
@@ -60,8 +65,11 @@ class ByteLevel : public PreTokenizer {
 
 class Digits : public PreTokenizer {
  public:
-  explicit Digits(bool individual) : behavior_(individual ? SplitBehavior::isolated : SplitBehavior::contiguous) {}
-  void apply(PreTokenizedString& words) const override { split_at_characters(words, behavior_, is_numeric); }
+  explicit Digits(bool individual)
+      : behavior_(individual ? SplitBehavior::isolated : SplitBehavior::contiguous) {}
+  void apply(PreTokenizedString& words) const override {
+    split_at_characters(words, behavior_, is_numeric);
+  }
 
  private:
   SplitBehavior behavior_;
@@ -70,7 +78,9 @@ class Digits : public PreTokenizer {
 class Punctuation : public PreTokenizer {
  public:
   explicit Punctuation(SplitBehavior behavior) : behavior_(behavior) {}
-  void apply(PreTokenizedString& words) const override { split_at_characters(words, behavior_, is_punctuation); }
+  void apply(PreTokenizedString& words) const override {
+    split_at_characters(words, behavior_, is_punctuation);
+  }
 
  private:
   SplitBehavior behavior_;
@@ -78,7 +88,9 @@ class Punctuation : public PreTokenizer {
 
 class WhitespaceSplit : public PreTokenizer {
  public:
-  void apply(PreTokenizedString& words) const override { split_at_characters(words, SplitBehavior::removed, is_white_space); }
+  void apply(PreTokenizedString& words) const override {
+    split_at_characters(words, SplitBehavior::removed, is_white_space);
+  }
 };
 
 /// \w+|[^\w\s]+
@@ -86,7 +98,9 @@ class Whitespace : public PreTokenizer {
  public:
   void apply(PreTokenizedString& words) const override {
     enum class Kind { space, word, other };
-    const auto kind_of = [](char32_t c) { return is_word(c) ? Kind::word : is_white_space(c) ? Kind::space : Kind::other; };
+    const auto kind_of = [](char32_t c) {
+      return is_word(c) ? Kind::word : is_white_space(c) ? Kind::space : Kind::other;
+    };
     std::vector<Span> spans;
     for (const Span& word : words.spans) {
       Kind previous = Kind::space;
@@ -108,7 +122,8 @@ class Whitespace : public PreTokenizer {
 class Metaspace : public PreTokenizer {
  public:
   enum class Prepend { first, never, always };
-  Metaspace(std::string replacement, Prepend prepend, bool split) : replacement_(std::move(replacement)), prepend_(prepend), split_(split) {
+  Metaspace(std::string replacement, Prepend prepend, bool split)
+      : replacement_(std::move(replacement)), prepend_(prepend), split_(split) {
     std::size_t i = 0;
     character_ = next_code_point(replacement_, i);
   }
@@ -120,7 +135,9 @@ class Metaspace : public PreTokenizer {
       if (wanted && !word.starts_with(' ') && !word.starts_with(replacement_)) out += replacement_;
       for (const char c : word) c == ' ' ? out += replacement_ : out += c;
     });
-    if (split_) split_at_characters(words, SplitBehavior::merged_with_next, [this](char32_t c) { return c == character_; });
+    if (split_)
+      split_at_characters(words, SplitBehavior::merged_with_next,
+                          [this](char32_t c) { return c == character_; });
   }
 
  private:
@@ -144,7 +161,9 @@ class Sequence : public PreTokenizer {
 std::unique_ptr<PreTokenizer> make_sequence(const Json& component, const std::string& where) {
   std::vector<std::unique_ptr<PreTokenizer>> parts;
   for (const Json& part : array_at(component, "pretokenizers", where))
-    if (auto made = make_pre_tokenizer(part, where + ".pretokenizers[" + std::to_string(parts.size()) + "]")) parts.push_back(std::move(made));
+    if (auto made = make_pre_tokenizer(
+            part, where + ".pretokenizers[" + std::to_string(parts.size()) + "]"))
+      parts.push_back(std::move(made));
   return std::make_unique<Sequence>(std::move(parts));
 }
 
@@ -153,16 +172,25 @@ std::unique_ptr<PreTokenizer> make_metaspace(const Json& component, const std::s
   std::size_t size = 0;
   if (!replacement.empty()) next_code_point(replacement, size);
   if (replacement.empty() || size != replacement.size())
-    throw UserError({where + ": field 'replacement' must be one character", "got '" + replacement + "'", ""});
-  const std::string scheme = component.contains("prepend_scheme") ? json_string(component, "prepend_scheme", where) : "always";
-  if (scheme != "always" && scheme != "first" && scheme != "never")
-    throw UserError({where + ": field 'prepend_scheme' must be always, first or never", "got '" + scheme + "'", ""});
-  if (!bool_or(component, "add_prefix_space", true, where) && scheme != "never" && component.contains("prepend_scheme"))
     throw UserError(
-        {where + ": fields 'add_prefix_space' and 'prepend_scheme' contradict each other", "false and '" + scheme + "'", "keep prepend_scheme only"});
-  auto prepend = scheme == "always" ? Metaspace::Prepend::always : scheme == "first" ? Metaspace::Prepend::first : Metaspace::Prepend::never;
+        {where + ": field 'replacement' must be one character", "got '" + replacement + "'", ""});
+  const std::string scheme = component.contains("prepend_scheme")
+                                 ? json_string(component, "prepend_scheme", where)
+                                 : "always";
+  if (scheme != "always" && scheme != "first" && scheme != "never")
+    throw UserError({where + ": field 'prepend_scheme' must be always, first or never",
+                     "got '" + scheme + "'", ""});
+  if (!bool_or(component, "add_prefix_space", true, where) && scheme != "never" &&
+      component.contains("prepend_scheme"))
+    throw UserError(
+        {where + ": fields 'add_prefix_space' and 'prepend_scheme' contradict each other",
+         "false and '" + scheme + "'", "keep prepend_scheme only"});
+  auto prepend = scheme == "always"  ? Metaspace::Prepend::always
+                 : scheme == "first" ? Metaspace::Prepend::first
+                                     : Metaspace::Prepend::never;
   if (!bool_or(component, "add_prefix_space", true, where)) prepend = Metaspace::Prepend::never;
-  return std::make_unique<Metaspace>(replacement, prepend, bool_or(component, "split", true, where));
+  return std::make_unique<Metaspace>(replacement, prepend,
+                                     bool_or(component, "split", true, where));
 }
 
 }  // namespace
@@ -172,12 +200,18 @@ std::unique_ptr<PreTokenizer> make_pre_tokenizer(const Json& component, const st
   const std::string type = component_type(component, where);
   if (type == "Sequence") return make_sequence(component, where);
   if (type == "Split")
-    return std::make_unique<Split>(pattern_of(component, where), split_behavior_of(component, where), json_bool(component, "invert", where));
+    return std::make_unique<Split>(pattern_of(component, where),
+                                   split_behavior_of(component, where),
+                                   json_bool(component, "invert", where));
   if (type == "ByteLevel")
-    return std::make_unique<ByteLevel>(json_bool(component, "add_prefix_space", where), bool_or(component, "use_regex", true, where), where);
-  if (type == "Digits") return std::make_unique<Digits>(json_bool(component, "individual_digits", where));
+    return std::make_unique<ByteLevel>(json_bool(component, "add_prefix_space", where),
+                                       bool_or(component, "use_regex", true, where), where);
+  if (type == "Digits")
+    return std::make_unique<Digits>(json_bool(component, "individual_digits", where));
   if (type == "Punctuation")
-    return std::make_unique<Punctuation>(component.contains("behavior") ? split_behavior_of(component, where) : SplitBehavior::isolated);
+    return std::make_unique<Punctuation>(component.contains("behavior")
+                                             ? split_behavior_of(component, where)
+                                             : SplitBehavior::isolated);
   if (type == "Whitespace") return std::make_unique<Whitespace>();
   if (type == "WhitespaceSplit") return std::make_unique<WhitespaceSplit>();
   if (type == "Metaspace") return make_metaspace(component, where);

@@ -12,21 +12,26 @@ namespace {
 namespace fs = std::filesystem;
 
 /// The token in field `key`, written as "text" or {"content": "text", ...}.
-std::optional<std::string> named_token(const Json& config, const std::string& key, const std::string& source) {
+std::optional<std::string> named_token(const Json& config, const std::string& key,
+                                       const std::string& source) {
   if (!config.contains(key) || config.at(key).is_null()) return std::nullopt;
   const Json& value = config.at(key);
-  return value.is_object() ? json_string(value, "content", source + ": " + key) : json_string(config, key, source);
+  return value.is_object() ? json_string(value, "content", source + ": " + key)
+                           : json_string(config, key, source);
 }
 
 }  // namespace
 
-SpecialTokenIds read_special_tokens(const fs::path& folder, const std::function<std::int32_t(const std::string&)>& find) {
+SpecialTokenIds read_special_tokens(const fs::path& folder,
+                                    const std::function<std::int32_t(const std::string&)>& find) {
   SpecialTokenIds ids;
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
     const fs::path path = folder / name;
     if (!fs::exists(path)) continue;
     const Json config = read_json(path);
-    if (!config.is_object()) throw UserError({path.string() + " must be a JSON object", "got " + std::string(config.type_name()), ""});
+    if (!config.is_object())
+      throw UserError(
+          {path.string() + " must be a JSON object", "got " + std::string(config.type_name()), ""});
     const auto id_of = [&](const std::string& key, std::int32_t known) {
       const auto token = named_token(config, key, path.string());
       return known >= 0 || !token ? known : find(*token);
@@ -35,7 +40,9 @@ SpecialTokenIds read_special_tokens(const fs::path& folder, const std::function<
     ids.pad = id_of("pad_token", ids.pad);
     ids.eos = id_of("eos_token", ids.eos);
     if (const auto eos = named_token(config, "eos_token", path.string()); eos && ids.eos < 0)
-      throw UserError({path.string() + ": eos_token \"" + *eos + "\" is not in the vocabulary of tokenizer.json", "", "name a token that exists"});
+      throw UserError({path.string() + ": eos_token \"" + *eos +
+                           "\" is not in the vocabulary of tokenizer.json",
+                       "", "name a token that exists"});
   }
   for (const char* usual : {"<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "</s>"})
     if (ids.eos < 0) ids.eos = find(usual);

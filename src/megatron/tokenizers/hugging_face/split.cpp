@@ -15,8 +15,9 @@ SplitBehavior split_behavior_of(const Json& component, const std::string& where)
   if (name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
   if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
   if (name == "Contiguous") return SplitBehavior::contiguous;
-  throw UserError(
-      {where + ": field 'behavior' must be Isolated, Removed, MergedWithPrevious, MergedWithNext or Contiguous", "got '" + name + "'", ""});
+  throw UserError({where + ": field 'behavior' must be Isolated, Removed, MergedWithPrevious, "
+                           "MergedWithNext or Contiguous",
+                   "got '" + name + "'", ""});
 }
 
 void Splitter::cut(const Span& word, const std::vector<Span>& matches) {
@@ -82,7 +83,8 @@ void Splitter::merge_contiguous() {
   }
 }
 
-void split_at_regex(PreTokenizedString& words, const Regex& pattern, SplitBehavior behavior, bool invert) {
+void split_at_regex(PreTokenizedString& words, const Regex& pattern, SplitBehavior behavior,
+                    bool invert) {
   std::string storage;
   const std::string_view subject = replace_unassigned_characters(words.text, storage);
   Regex::Finder finder(pattern);

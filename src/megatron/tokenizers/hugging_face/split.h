@@ -19,7 +19,8 @@ SplitBehavior split_behavior_of(const Json& component, const std::string& where)
 /// Collects the cuts of one word after the other.
 class Splitter {
  public:
-  explicit Splitter(SplitBehavior behavior, bool invert = false) : behavior_(behavior), invert_(invert) {}
+  explicit Splitter(SplitBehavior behavior, bool invert = false)
+      : behavior_(behavior), invert_(invert) {}
 
   /// Cuts `word` at `matches` (in order, inside the word) into spans().
   void cut(const Span& word, const std::vector<Span>& matches);
@@ -61,6 +62,7 @@ void split_at_characters(PreTokenizedString& words, SplitBehavior behavior, Pred
 }
 
 /// Cuts every word at the matches of `pattern`.
-void split_at_regex(PreTokenizedString& words, const Regex& pattern, SplitBehavior behavior, bool invert);
+void split_at_regex(PreTokenizedString& words, const Regex& pattern, SplitBehavior behavior,
+                    bool invert);
 
 }  // namespace megatron::hugging_face

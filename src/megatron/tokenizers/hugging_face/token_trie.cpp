@@ -5,7 +5,8 @@ namespace megatron::hugging_face {
 bool TokenTrie::add(std::string_view text, std::int32_t id) {
   std::uint32_t at = 0;
   for (const char c : text) {
-    const auto [edge, is_new] = nodes_[at].next.try_emplace(static_cast<unsigned char>(c), static_cast<std::uint32_t>(nodes_.size()));
+    const auto [edge, is_new] = nodes_[at].next.try_emplace(
+        static_cast<unsigned char>(c), static_cast<std::uint32_t>(nodes_.size()));
     at = edge->second;
     if (is_new) nodes_.emplace_back();
   }

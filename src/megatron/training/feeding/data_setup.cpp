@@ -31,7 +31,9 @@ TokenizerIdentity identity(const TokenizerConfig& config) {
   return result;
 }
 
-SamplerKind sampler_kind(const DataConfig& config) { return config.dataloader_type == "cyclic" ? SamplerKind::cyclic : SamplerKind::single; }
+SamplerKind sampler_kind(const DataConfig& config) {
+  return config.dataloader_type == "cyclic" ? SamplerKind::cyclic : SamplerKind::single;
+}
 
 class DataSetup {
  public:
@@ -43,25 +45,30 @@ class DataSetup {
         out_(out) {}
 
   void run(const Tokenizer& tokenizer) {
-    const auto samples = wanted_samples(settings_, dp_.size);
+    const auto samples = train_valid_test_num_samples(settings_, dp_.size);
     out_ << dataset_sizes_block(samples) << std::endl;
     const Datasets datasets = build_datasets(
-        settings_.data,
-        {.sequence_length = settings_.training.seq_length,
-         .seed = settings_.training.seed,
-         .num_samples = samples,
-         .multiple_validation_sets = settings_.training.multiple_validation_sets,
-         .tokenizer = {
-             .vocab_size = tokenizer.vocab_size(), .eod = tokenizer.eod(), .pad = tokenizer.pad(), .identity = identity(settings_.tokenizer)}});
-    for (const std::string& warning : datasets.warnings) out_ << "WARNING: " << warning << std::endl;
+        settings_.data, {.sequence_length = settings_.training.seq_length,
+                         .seed = settings_.training.seed,
+                         .num_samples = samples,
+                         .multiple_validation_sets = settings_.training.multiple_validation_sets,
+                         .tokenizer = {.vocab_size = tokenizer.vocab_size(),
+                                       .eod = tokenizer.eod(),
+                                       .pad = tokenizer.pad(),
+                                       .identity = identity(settings_.tokenizer)}});
+    for (const std::string& warning : datasets.warnings)
+      out_ << "WARNING: " << warning << std::endl;
     if (samples[0] != 0 && !datasets.splits[0])
-      throw UserError({"the train split has no tokens", settings_.data.split.empty() ? "" : "--split is " + settings_.data.split,
+      throw UserError({"the train split has no tokens",
+                       settings_.data.split.empty() ? "" : "--split is " + settings_.data.split,
                        "give it a share with --split, or its own data with --train-data-path"});
     if (samples[0] != 0)
-      trainer_.train =
-          make_dataset_source(datasets.splits[0], source_options(settings_.training.micro_batch_size, trainer_.progress.consumed_train_samples));
+      trainer_.train = make_dataset_source(
+          datasets.splits[0], source_options(settings_.training.micro_batch_size,
+                                             trainer_.progress.consumed_train_samples));
     if (samples[1] != 0) add_validation_sets(datasets.valid_sets);
-    if (samples[2] != 0 && datasets.splits[2]) trainer_.test = evaluation_set(datasets.splits[2], "", plan_.num_microbatches());
+    if (samples[2] != 0 && datasets.splits[2])
+      trainer_.test = evaluation_set(datasets.splits[2], "", plan_.num_microbatches());
     if (trainer_.rank.index == 0) report(datasets, samples);
   }
 
@@ -82,7 +89,8 @@ class DataSetup {
     out_ << data_table(trainer_.data) << std::flush;
   }
 
-  DatasetSourceOptions source_options(std::int64_t micro_batch_size, std::int64_t first_sample) const {
+  DatasetSourceOptions source_options(std::int64_t micro_batch_size,
+                                      std::int64_t first_sample) const {
     return {.loader = {.sampler = {.kind = sampler_kind(settings_.data),
                                    .consumed_samples = first_sample,
                                    .micro_batch_size = micro_batch_size,
@@ -94,11 +102,13 @@ class DataSetup {
             .device = trainer_.rank.device};
   }
 
-  EvaluationSet evaluation_set(const std::shared_ptr<const Dataset>& dataset, const std::string& suffix, std::int64_t num_microbatches) const {
+  EvaluationSet evaluation_set(const std::shared_ptr<const Dataset>& dataset,
+                               const std::string& suffix, std::int64_t num_microbatches) const {
     return {.suffix = suffix,
             .num_microbatches = num_microbatches,
-            .num_samples = num_microbatches * samples_together(),
-            .open = [dataset, options = source_options(plan_.micro_batch_size, 0)](std::int64_t first_sample) {
+            .num_samples = num_microbatches * samples_per_microbatch_round(),
+            .open = [dataset, options = source_options(plan_.micro_batch_size, 0)](
+                        std::int64_t first_sample) {
               DatasetSourceOptions from = options;
               from.loader.sampler.consumed_samples = first_sample;
               return make_dataset_source(dataset, from);
@@ -107,32 +117,42 @@ class DataSetup {
 
   void add_validation_sets(const std::vector<std::shared_ptr<const Dataset>>& sets) {
     const TrainingConfig& training = settings_.training;
-    if (!training.validation_set_names.empty() && training.validation_set_names.size() != sets.size())
-      throw UserError({"--validation-set-names gives " + std::to_string(training.validation_set_names.size()) + " names",
-                       "there are " + std::to_string(sets.size()) + " validation sets", "give one name for each prefix of --valid-data-path"});
+    if (!training.validation_set_names.empty() &&
+        training.validation_set_names.size() != sets.size())
+      throw UserError({"--validation-set-names gives " +
+                           std::to_string(training.validation_set_names.size()) + " names",
+                       "there are " + std::to_string(sets.size()) + " validation sets",
+                       "give one name for each prefix of --valid-data-path"});
     for (std::size_t i = 0; i < sets.size(); ++i) {
-      const std::string name = training.validation_set_names.empty() ? std::to_string(i) : training.validation_set_names[i];
+      const std::string name = training.validation_set_names.empty()
+                                   ? std::to_string(i)
+                                   : training.validation_set_names[i];
       const std::string suffix = training.multiple_validation_sets ? "-" + name : "";
-      trainer_.valid.push_back(evaluation_set(sets[i], suffix, training.full_validation ? whole(*sets[i], suffix) : plan_.num_microbatches()));
-      trainer_.valid.back().is_whole = training.full_validation;
+      trainer_.valid.push_back(evaluation_set(
+          sets[i], suffix,
+          training.full_validation ? whole(*sets[i], suffix) : plan_.num_microbatches()));
+      trainer_.valid.back().is_full_validation = training.full_validation;
     }
   }
 
   /// Microbatches of a whole set, without a last one that is not full.
   std::int64_t whole(const Dataset& dataset, const std::string& suffix) const {
-    const std::int64_t size = dataset.size(), microbatches = size / samples_together();
+    const std::int64_t size = dataset.size(), microbatches = size / samples_per_microbatch_round();
     if (microbatches == 0)
       throw UserError(
-          {"the validation" + suffix + " set has " + std::to_string(size) + " samples, fewer than one microbatch of " +
-               (dp_.size > 1 ? std::to_string(plan_.micro_batch_size) + " for each of " + std::to_string(dp_.size) + " data-parallel ranks"
+          {"the validation" + suffix + " set has " + std::to_string(size) +
+               " samples, fewer than one microbatch of " +
+               (dp_.size > 1 ? std::to_string(plan_.micro_batch_size) + " for each of " +
+                                   std::to_string(dp_.size) + " data-parallel ranks"
                              : std::to_string(plan_.micro_batch_size)),
            "", "use more data, or a smaller --eval-micro-batch-size"});
-    out_ << " > each evaluation of the validation" << suffix << " set takes " << microbatches * samples_together() << " of its " << size << " samples"
+    out_ << " > each evaluation of the validation" << suffix << " set takes "
+         << microbatches * samples_per_microbatch_round() << " of its " << size << " samples"
          << std::endl;
     return microbatches;
   }
 
-  std::int64_t samples_together() const { return plan_.micro_batch_size * dp_.size; }
+  std::int64_t samples_per_microbatch_round() const { return plan_.micro_batch_size * dp_.size; }
 
   Trainer& trainer_;
   const Settings& settings_;
@@ -143,21 +163,26 @@ class DataSetup {
 
 }  // namespace
 
-std::array<std::optional<std::int64_t>, 3> wanted_samples(const Settings& settings, std::int64_t data_parallel_size) {
+std::array<std::optional<std::int64_t>, 3> train_valid_test_num_samples(
+    const Settings& settings, std::int64_t data_parallel_size) {
   const TrainingConfig& training = settings.training;
   const EvaluationPlan plan = evaluation_plan(training, data_parallel_size);
   const std::array<bool, 3> has_data = splits_with_data(settings.data);
   const std::int64_t train =
-      training.train_samples > 0 ? training.train_samples : NumMicrobatchesCalculator(training).samples_after(training.train_iters);
+      training.train_samples > 0
+          ? training.train_samples
+          : NumMicrobatchesCalculator(training).samples_after(training.train_iters);
   const bool at_end = plan.interval > 0 || training.full_validation || training.skip_train;
-  const std::int64_t evaluations = training.skip_train ? 1 : plan.evaluations_until(training.train_iters) + (at_end ? 1 : 0);
-  std::array<std::optional<std::int64_t>, 3> samples{training.skip_train ? 0 : train, has_data[1] ? evaluations * plan.num_samples() : 0,
-                                                     has_data[2] && at_end ? plan.num_samples() : 0};
+  const std::int64_t evaluations =
+      training.skip_train ? 1 : plan.evaluations_until(training.train_iters) + (at_end ? 1 : 0);
+  std::array<std::optional<std::int64_t>, 3> samples{
+      training.skip_train ? 0 : train, has_data[1] ? evaluations * plan.num_samples() : 0,
+      has_data[2] && at_end ? plan.num_samples() : 0};
   if (training.full_validation && has_data[1]) samples[1].reset();
   return samples;
 }
 
-void set_up_data(Trainer& trainer, const Tokenizer& tokenizer, std::ostream& out) {
+void build_train_valid_test_data(Trainer& trainer, const Tokenizer& tokenizer, std::ostream& out) {
   DataSetup(trainer, out).run(tokenizer);
   out << "> finished creating GPT datasets ..." << std::endl;
 }

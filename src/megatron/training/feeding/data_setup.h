@@ -11,12 +11,15 @@
 
 namespace megatron {
 
-/// Samples of train, valid and test, as Megatron sizes them: all of the training; an evaluation every --eval-interval and one at the
-/// end; one test. None of a split without a share in --split or without data of its own, and no evaluation without --eval-interval unless
+/// Samples of train, valid and test, as Megatron sizes them: all of the training; an evaluation
+/// every --eval-interval and one at the end; one test. None of a split without a share in --split
+/// or without data of its own, and no evaluation without --eval-interval unless
 /// --full-validation or --skip-train asks for one. Nothing: one epoch (--full-validation).
-std::array<std::optional<std::int64_t>, 3> wanted_samples(const Settings& settings, std::int64_t data_parallel_size = 1);
+std::array<std::optional<std::int64_t>, 3> train_valid_test_num_samples(
+    const Settings& settings, std::int64_t data_parallel_size = 1);
 
-/// Builds the datasets, sets trainer.train to start at trainer.progress, and trainer.valid and test.
-void set_up_data(Trainer& trainer, const Tokenizer& tokenizer, std::ostream& out);
+/// Builds the datasets, sets trainer.train to start at trainer.progress, and trainer.valid and
+/// test.
+void build_train_valid_test_data(Trainer& trainer, const Tokenizer& tokenizer, std::ostream& out);
 
 }  // namespace megatron

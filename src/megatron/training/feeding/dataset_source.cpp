@@ -12,7 +12,8 @@ namespace {
 
 template <class T>
 at::Tensor matrix(const Batch& batch, const std::vector<T>& values, at::ScalarType type) {
-  MEGATRON_CHECK(static_cast<std::int64_t>(values.size()) == batch.rows * batch.sequence_length, "a batch of ", values.size(), " elements");
+  MEGATRON_CHECK(static_cast<std::int64_t>(values.size()) == batch.rows * batch.sequence_length,
+                 "a batch of ", values.size(), " elements");
   at::Tensor tensor = at::empty({batch.rows, batch.sequence_length}, type);
   std::ranges::copy(values, tensor.data_ptr<T>());
   return tensor;
@@ -22,12 +23,13 @@ at::Tensor matrix(const Batch& batch, const std::vector<T>& values, at::ScalarTy
 at::Tensor positions(const Batch& batch) {
   const at::Tensor all = matrix(batch, batch.position_ids, at::kLong);
   const auto& ids = batch.position_ids;
-  const bool is_shared = std::equal(ids.begin() + batch.sequence_length, ids.end(), ids.begin());  // every row is the one before it
+  const bool is_shared = std::equal(ids.begin() + batch.sequence_length, ids.end(),
+                                    ids.begin());  // every row is the one before it
   return is_shared ? all.narrow(0, 0, 1) : all;
 }
 
-/// int64 [rows]: places among the samples that all data-parallel ranks take at this time.
-at::Tensor places(const BatchIndices& indices) {
+/// int64 [rows]: sample_ordinals among the samples that all data-parallel ranks take at this time.
+at::Tensor sample_ordinals(const BatchIndices& indices) {
   at::Tensor tensor = at::empty({static_cast<std::int64_t>(indices.ordinals.size())}, at::kLong);
   std::ranges::transform(indices.ordinals, tensor.mutable_data_ptr<std::int64_t>(),
                          [&](std::int64_t ordinal) { return ordinal - indices.first_ordinal; });
@@ -40,18 +42,20 @@ Microbatch to_microbatch(const Batch& batch, bool document_masks) {
   result.tensors["labels"] = matrix(batch, batch.labels, at::kLong);
   result.tensors["position_ids"] = positions(batch);
   result.tensors["loss_mask"] = matrix(batch, batch.loss_mask, at::kFloat);
-  result.sample_ordinals = places(batch.indices);
+  result.sample_ordinals = sample_ordinals(batch.indices);
   if (document_masks) result.tensors["document_ids"] = matrix(batch, document_ids(batch), at::kInt);
   return result;
 }
 
 class DatasetSource : public MicrobatchSource {
  public:
-  DatasetSource(std::shared_ptr<const Dataset> dataset, const DatasetSourceOptions& options) : dataset_(std::move(dataset)), options_(options) {
+  DatasetSource(std::shared_ptr<const Dataset> dataset, const DatasetSourceOptions& options)
+      : dataset_(std::move(dataset)), options_(options) {
     SamplerOptions& sampler = options_.loader.sampler;
     const std::int64_t together = sampler.micro_batch_size * sampler.data_parallel_size;
     const std::int64_t usable = dataset_->size() / together * together;
-    if (sampler.kind == SamplerKind::single) sampler.consumed_samples %= std::max<std::int64_t>(usable, 1);
+    if (sampler.kind == SamplerKind::single)
+      sampler.consumed_samples %= std::max<std::int64_t>(usable, 1);
     open();
   }
 
@@ -76,9 +80,11 @@ class DatasetSource : public MicrobatchSource {
 
 }  // namespace
 
-std::unique_ptr<MicrobatchSource> make_dataset_source(std::shared_ptr<const Dataset> dataset, const DatasetSourceOptions& options) {
-  return prefetched(std::make_unique<DatasetSource>(std::move(dataset), options),
-                    {.device = options.device, .in_thread = options.loader.num_workers > 0});
+std::unique_ptr<MicrobatchSource> make_dataset_source(std::shared_ptr<const Dataset> dataset,
+                                                      const DatasetSourceOptions& options) {
+  return make_prefetch_source(
+      std::make_unique<DatasetSource>(std::move(dataset), options),
+      {.device = options.device, .in_thread = options.loader.num_workers > 0});
 }
 
 }  // namespace megatron

@@ -16,7 +16,9 @@ struct DatasetSourceOptions {
   c10::Device device{c10::kCPU};  ///< of the microbatches
 };
 
-/// Batches from options.loader.sampler.consumed_samples on, from the start again at the dataset's end.
-std::unique_ptr<MicrobatchSource> make_dataset_source(std::shared_ptr<const Dataset> dataset, const DatasetSourceOptions& options);
+/// Batches from options.loader.sampler.consumed_samples on, from the start again at the dataset's
+/// end.
+std::unique_ptr<MicrobatchSource> make_dataset_source(std::shared_ptr<const Dataset> dataset,
+                                                      const DatasetSourceOptions& options);
 
 }  // namespace megatron

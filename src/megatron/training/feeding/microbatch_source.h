@@ -8,8 +8,9 @@ namespace megatron {
 class MicrobatchSource {
  public:
   virtual ~MicrobatchSource() = default;
-  /// The next microbatch. Its sample_ordinals, where defined, are places among the samples that all data-parallel ranks take at this time; the
-  /// caller adds where those begin. UserError when the data has ended or is broken.
+  /// The next microbatch. Its sample_ordinals, where defined, are places among the samples that all
+  /// data-parallel ranks take at this time; the caller adds where those begin. UserError when the
+  /// data has ended or is broken.
   virtual Microbatch next() = 0;
 };
 

@@ -16,42 +16,45 @@ namespace megatron {
 namespace {
 
 /// A microbatch whose copies may still be under way.
-struct Staged {
+struct PendingMicrobatch {
   Microbatch microbatch;
-  std::optional<c10::Event> copied;
+  std::optional<c10::Event> copy_done;
 };
 
 /// Copies to a device; on a GPU they run on a stream beside the one that computes.
-class Feed {
+class DeviceCopier {
  public:
-  explicit Feed(c10::Device device) : device_(device) {
-    if (device.is_cuda()) stream_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+  explicit DeviceCopier(c10::Device device) : device_(device) {
+    if (device.is_cuda())
+      stream_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
   }
 
-  Staged send(Microbatch host) const {
-    if (device_.is_cpu()) return {.microbatch = std::move(host), .copied = std::nullopt};
-    if (!stream_) return {.microbatch = copy(host), .copied = std::nullopt};
+  PendingMicrobatch send(Microbatch host) const {
+    if (device_.is_cpu()) return {.microbatch = std::move(host), .copy_done = std::nullopt};
+    if (!stream_) return {.microbatch = copy(host), .copy_done = std::nullopt};
     const c10::StreamGuard guard(*stream_);
-    Staged staged{.microbatch = copy(host), .copied = std::nullopt};
-    staged.copied.emplace(device_.type()).record(*stream_);
-    return staged;
+    PendingMicrobatch pending{.microbatch = copy(host), .copy_done = std::nullopt};
+    pending.copy_done.emplace(device_.type()).record(*stream_);
+    return pending;
   }
 
   /// Makes the calling thread's stream wait for the copies; the host does not.
-  Microbatch receive(Staged staged) const {
-    if (!staged.copied) return std::move(staged.microbatch);
+  Microbatch receive(PendingMicrobatch pending) const {
+    if (!pending.copy_done) return std::move(pending.microbatch);
     const c10::Stream stream = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
-    staged.copied->block(stream);
-    for (auto& [name, tensor] : staged.microbatch.tensors) tensor.record_stream(stream);
-    if (staged.microbatch.sample_ordinals.defined()) staged.microbatch.sample_ordinals.record_stream(stream);
-    return std::move(staged.microbatch);
+    pending.copy_done->block(stream);
+    for (auto& [name, tensor] : pending.microbatch.tensors) tensor.record_stream(stream);
+    if (pending.microbatch.sample_ordinals.defined())
+      pending.microbatch.sample_ordinals.record_stream(stream);
+    return std::move(pending.microbatch);
   }
 
  private:
   /// Pinned memory is what lets a copy run by itself; ATen keeps it until the copy is done.
   Microbatch copy(const Microbatch& host) const {
     const auto sent = [this](const at::Tensor& tensor) {
-      return (stream_ ? tensor.pin_memory() : tensor).to(device_, /*non_blocking=*/stream_.has_value());
+      return (stream_ ? tensor.pin_memory() : tensor)
+          .to(device_, /*non_blocking=*/stream_.has_value());
     };
     Microbatch result;
     for (const auto& [name, tensor] : host.tensors) result.tensors[name] = sent(tensor);
@@ -67,29 +70,35 @@ class PrefetchSource : public MicrobatchSource {
  public:
   PrefetchSource(std::unique_ptr<MicrobatchSource> source, const PrefetchOptions& options)
       : source_(std::move(source)),
-        feed_(options.device),
+        copier_(options.device),
         pool_(
-            {.workers = options.in_thread ? 1 : 0, .depth = options.depth}, [] { return std::monostate(); },
+            {.workers = options.in_thread ? 1 : 0, .depth = options.depth},
+            [] { return std::monostate(); },
             [this, in_thread = options.in_thread](std::monostate) {
-              if (in_thread) omp_set_num_threads(1);  // of this thread alone: it must not have a team beside the one that computes
-              return feed_.send(source_->next());
+              if (in_thread)
+                omp_set_num_threads(1);  // of this thread alone: it must not have a team beside the
+                                         // one that computes
+              return copier_.send(source_->next());
             }) {}
 
   Microbatch next() override {
-    std::optional<Staged> staged = pool_.next();
-    MEGATRON_CHECK(staged.has_value(), "microbatches were asked for after their source had failed");
-    return feed_.receive(std::move(*staged));
+    std::optional<PendingMicrobatch> pending = pool_.next();
+    MEGATRON_CHECK(pending.has_value(),
+                   "microbatches were asked for after their source had failed");
+    return copier_.receive(std::move(*pending));
   }
 
  private:
   std::unique_ptr<MicrobatchSource> source_;
-  Feed feed_;
-  OrderedPool<std::monostate, Staged> pool_;  // last: its thread uses the others and ends first
+  DeviceCopier copier_;
+  OrderedPool<std::monostate, PendingMicrobatch>
+      pool_;  // last: its thread uses the others and ends first
 };
 
 }  // namespace
 
-std::unique_ptr<MicrobatchSource> prefetched(std::unique_ptr<MicrobatchSource> source, const PrefetchOptions& options) {
+std::unique_ptr<MicrobatchSource> make_prefetch_source(std::unique_ptr<MicrobatchSource> source,
+                                                       const PrefetchOptions& options) {
   return std::make_unique<PrefetchSource>(std::move(source), options);
 }
 

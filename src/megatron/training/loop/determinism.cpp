@@ -11,23 +11,25 @@ namespace megatron {
 namespace {
 
 /// Sets the variable, or refuses another value than one that begins with `wanted`.
-void demand(const char* name, const std::string& wanted, const char* why) {
+void require_variable(const char* name, const std::string& wanted, const char* why) {
   const char* given = std::getenv(name);
   if (given == nullptr) {
     setenv(name, wanted.c_str(), 0);
     return;
   }
   if (std::string(given).starts_with(wanted)) return;
-  throw UserError(
-      {std::string("--deterministic-mode: the environment has ") + name + "=" + given, why, std::string("unset it, or set ") + name + "=" + wanted});
+  throw UserError({std::string("--deterministic-mode: the environment has ") + name + "=" + given,
+                   why, std::string("unset it, or set ") + name + "=" + wanted});
 }
 
-/// MKL keeps its order of additions whatever the number of threads only in this mode (Intel processors; others need none).
+/// MKL keeps its order of additions whatever the number of threads only in this mode (Intel
+/// processors; others need none).
 void fix_mkl() {
   const char* given = std::getenv("MKL_CBWR");
   if (given != nullptr && std::string(given).find("STRICT") == std::string::npos) {
     throw UserError({std::string("--deterministic-mode: the environment has MKL_CBWR=") + given,
-                     "without STRICT a product depends on the number of threads", "unset it, or add ,STRICT"});
+                     "without STRICT a product depends on the number of threads",
+                     "unset it, or add ,STRICT"});
   }
   setenv("MKL_CBWR", __builtin_cpu_supports("avx512f") ? "AVX512,STRICT" : "AVX2,STRICT", 0);
 }
@@ -39,7 +41,8 @@ void set_determinism(const TrainingConfig& config) {
   at::globalContext().setDeterministicFillUninitializedMemory(false);
   if (!config.deterministic_mode) return;
   fix_mkl();
-  demand("CUBLAS_WORKSPACE_CONFIG", ":4096:8", "cuBLAS then chooses its order of additions as it goes");
+  require_variable("CUBLAS_WORKSPACE_CONFIG", ":4096:8",
+                   "cuBLAS then chooses its order of additions as it goes");
 }
 
 }  // namespace megatron

@@ -5,7 +5,8 @@
 
 namespace megatron {
 
-/// Sets the libraries up before the first operation. UserError when the environment asks for the contrary.
+/// Sets the libraries up before the first operation. UserError when the environment asks for the
+/// contrary.
 void set_determinism(const TrainingConfig& config);
 
 }  // namespace megatron

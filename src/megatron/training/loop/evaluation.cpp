@@ -5,27 +5,29 @@
 
 #include <algorithm>
 
-#include "megatron/pipeline/run_schedule.h"
 #include "megatron/parallel/agreement.h"
+#include "megatron/pipeline/run_schedule.h"
 
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kRounds = 4;  ///< microbatches for each stage that go through a pipeline in one go
+constexpr std::int64_t kMicrobatchesPerStage =
+    4;  ///< microbatches for each stage that go through a pipeline in one go
 
 std::vector<Microbatch> next_microbatches(MicrobatchSource& source, std::int64_t count) {
   std::vector<Microbatch> batch;
   for (std::int64_t i = 0; i < count; ++i) {
     Microbatch& microbatch = batch.emplace_back(source.next());
-    microbatch.sample_ordinals = at::zeros({microbatch.at("tokens").size(0)}, microbatch.at("tokens").options().dtype(at::kLong));
+    microbatch.sample_ordinals = at::zeros({microbatch.at("tokens").size(0)},
+                                           microbatch.at("tokens").options().dtype(at::kLong));
   }
   return batch;
 }
 
 }  // namespace
 
-std::optional<double> evaluate(const EvaluationParts& parts, MicrobatchSource& source, std::int64_t num_microbatches,
-                               const std::function<bool()>& stop) {
+std::optional<double> evaluate(const EvaluationContext& parts, MicrobatchSource& source,
+                               std::int64_t num_microbatches, const std::function<bool()>& stop) {
   const c10::NoGradGuard no_gradients;
   const Rank& rank = parts.rank;
   double loss_sum = 0, tokens = 0;
@@ -34,15 +36,19 @@ std::optional<double> evaluate(const EvaluationParts& parts, MicrobatchSource& s
     tokens += output.count.item<double>();
     return at::Tensor();
   };
-  const std::int64_t group = rank.pp.size == 1 ? 1 : kRounds * rank.pp.size;
+  const std::int64_t group = rank.pp.size == 1 ? 1 : kMicrobatchesPerStage * rank.pp.size;
   for (std::int64_t begin = 0; begin < num_microbatches; begin += group) {
     if (stop()) return std::nullopt;
-    const std::vector<Microbatch> batch = next_microbatches(source, std::min(group, num_microbatches - begin));
-    run_schedule(parts.pipeline.evaluation_schedule(static_cast<std::int64_t>(batch.size())), {parts.model, parts.weights, rank.pp},
+    const std::vector<Microbatch> batch =
+        next_microbatches(source, std::min(group, num_microbatches - begin));
+    run_schedule(parts.pipeline.evaluation_schedule(static_cast<std::int64_t>(batch.size())),
+                 {parts.model, parts.weights, rank.pp},
                  {.batch = batch, .training = false, .on_loss = on_loss});
   }
-  const std::vector<double> replicas = sums({rank.dp_cp, rank.device}, {loss_sum, tokens}, "evaluation");
-  const std::vector<double> all = sums({rank.pp, rank.device}, replicas, "evaluation");  // zeros but for the last stage's
+  const std::vector<double> replicas =
+      sums({rank.dp_cp, rank.device}, {loss_sum, tokens}, "evaluation");
+  const std::vector<double> all =
+      sums({rank.pp, rank.device}, replicas, "evaluation");  // zeros but for the last stage's
   return all[0] / std::max(all[1], 1.0);
 }
 

@@ -1,4 +1,5 @@
-// A set of samples that the model is evaluated on: the validation set, one of several, or the test set.
+// A set of samples that the model is evaluated on: the validation set, one of several, or the test
+// set.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ struct EvaluationSet {
   std::string suffix = {};            ///< "", or "-name" and "-0" of several validation sets
   std::int64_t num_microbatches = 0;  ///< of one evaluation
   std::int64_t num_samples = 0;       ///< of one evaluation
-  bool is_whole = false;              ///< each evaluation begins at the first sample
+  bool is_full_validation = false;    ///< each evaluation begins at the first sample
   std::function<std::unique_ptr<MicrobatchSource>(std::int64_t first_sample)> open = {};
 };
 

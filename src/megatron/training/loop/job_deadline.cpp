@@ -22,26 +22,41 @@ std::string local_time(std::int64_t epoch_s) {
 std::optional<std::int64_t> whole_number(std::string_view text) {
   std::int64_t value = 0;
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return code == std::errc{} && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
+  return code == std::errc{} && end == text.data() + text.size() ? std::optional(value)
+                                                                 : std::nullopt;
 }
 
 }  // namespace
 
 JobDeadline::JobDeadline(const RunClock& clock, std::int64_t end_epoch_s)
-    : clock_(clock), end_s_(clock.monotonic_s() + static_cast<double>(end_epoch_s - clock.epoch_s())) {}
+    : clock_(clock),
+      end_s_(clock.monotonic_s() + static_cast<double>(end_epoch_s - clock.epoch_s())) {}
 
-void JobDeadline::note_round(double seconds) { longest_round_s_ = std::max(longest_round_s_, seconds); }
-void JobDeadline::note_save(double seconds) { longest_save_s_ = std::max(longest_save_s_, seconds); }
+void JobDeadline::record_iteration_time(double seconds) {
+  longest_iteration_s_ = std::max(longest_iteration_s_, seconds);
+}
+void JobDeadline::record_save_time(double seconds) {
+  longest_save_s_ = std::max(longest_save_s_, seconds);
+}
 
-AnnouncedDeadline slurm_deadline(const char* end_time, const RunClock& clock, bool saves) {
+SlurmDeadline slurm_deadline(const char* end_time, const RunClock& clock, bool saves) {
   if (end_time == nullptr || *end_time == '\0') return {};
   const auto end = whole_number(end_time);
-  if (!end) return {.deadline = {}, .line = std::string("WARNING: SLURM_JOB_END_TIME '") + end_time + "' is no number of seconds: not heeded"};
+  if (!end)
+    return {.deadline = {},
+            .line = std::string("WARNING: SLURM_JOB_END_TIME '") + end_time +
+                    "' is no number of seconds: not heeded"};
   const std::int64_t left = *end - clock.epoch_s();
-  if (left <= 0) return {.deadline = {}, .line = "WARNING: the Slurm job was to end at " + local_time(*end) + ", which has passed: not heeded"};
-  const std::string line = "the Slurm job ends at " + local_time(*end) + ", in " + duration_text(static_cast<double>(left));
+  if (left <= 0)
+    return {.deadline = {},
+            .line = "WARNING: the Slurm job was to end at " + local_time(*end) +
+                    ", which has passed: not heeded"};
+  const std::string line = "the Slurm job ends at " + local_time(*end) + ", in " +
+                           duration_text(static_cast<double>(left));
   if (!saves) return {.deadline = {}, .line = line + "; without --save nothing will be kept"};
-  return {.deadline = JobDeadline(clock, *end), .line = line + ": the run saves and stops before, when a further step and a save might not fit"};
+  return {.deadline = JobDeadline(clock, *end),
+          .line = line +
+                  ": the run saves and stops before, when a further step and a save might not fit"};
 }
 
 }  // namespace megatron

@@ -11,8 +11,8 @@
 
 #include "megatron/base/files.h"
 #include "megatron/base/format.h"
-#include "megatron/training/observability/process_memory.h"
 #include "megatron/planner/run_costs.h"
+#include "megatron/training/observability/process_memory.h"
 
 namespace megatron {
 namespace {
@@ -32,7 +32,7 @@ double soft_limit(decltype(RLIMIT_AS) resource) {
 
 /// The number in a file of the control group's; 0 for "max", for a number that stands for no limit,
 /// and without the file.
-double group_limit(const fs::path& file) {
+double read_cgroup_limit(const fs::path& file) {
   constexpr double kNoLimit = 1e18;
   std::ifstream in(file);
   double bytes = 0;
@@ -41,7 +41,7 @@ double group_limit(const fs::path& file) {
 
 /// The least limit of the process's control group and those around it (cgroup v2, and v1's memory
 /// controller).
-double control_group_limit() {
+double cgroup_limit() {
   std::ifstream groups("/proc/self/cgroup");
   double least = 0;
   for (std::string line; std::getline(groups, line);) {
@@ -54,7 +54,7 @@ double control_group_limit() {
     for (fs::path group = fs::path(line.substr(second + 1)).relative_path();;
          group = group.parent_path()) {
       const double bytes =
-          group_limit(root / group / (is_v1 ? "memory.limit_in_bytes" : "memory.max"));
+          read_cgroup_limit(root / group / (is_v1 ? "memory.limit_in_bytes" : "memory.max"));
       if (bytes > 0) least = least > 0 ? std::min(least, bytes) : bytes;
       if (group.empty()) break;
     }
@@ -66,7 +66,7 @@ double control_group_limit() {
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 /// Of the peak, not of now: what failed has let go of its activations by the time this is asked.
-std::string held_text(const Trainer& trainer) {
+std::string memory_in_use_text(const Trainer& trainer) {
   std::vector<std::pair<std::string, double>> parts;
   if (trainer.weights && trainer.optimizer) {
     const ModelMemory model = model_memory(*trainer.weights, *trainer.optimizer);
@@ -86,7 +86,7 @@ std::string held_text(const Trainer& trainer) {
   return text.empty() ? "" : "\n  this rank holds: " + text;
 }
 
-std::string needed_text(const Trainer& trainer) {
+std::string theoretical_memory_text(const Trainer& trainer) {
   const std::int64_t num_microbatches = std::max<std::int64_t>(trainer.batch.num_microbatches, 1);
   const TheoreticalMemory theory =
       theoretical_memory(run_dimensions(trainer.settings),
@@ -118,13 +118,14 @@ std::string remedies(const Trainer& trainer) {
 }
 
 [[noreturn]] void fail(const Trainer& trainer, const std::string& asked) {
-  throw OutOfMemory(first_line(asked) + held_text(trainer) + needed_text(trainer) + "\n  " +
-                    limits_text(memory_limits(trainer.rank.device)) + remedies(trainer));
+  throw OutOfMemoryError(first_line(asked) + memory_in_use_text(trainer) +
+                         theoretical_memory_text(trainer) + "\n  " +
+                         limits_text(memory_limits(trainer.rank.device)) + remedies(trainer));
 }
 
 }  // namespace
 
-bool says_out_of_memory(const std::string& message) {
+bool is_out_of_memory_message(const std::string& message) {
   constexpr std::array<std::string_view, 4> kWords{
       "out of memory", "not enough memory", "can't allocate memory", "failed to allocate memory"};
   return std::ranges::any_of(
@@ -134,7 +135,7 @@ bool says_out_of_memory(const std::string& message) {
 MemoryLimits memory_limits(c10::Device device) {
   MemoryLimits limits{.address_space = soft_limit(RLIMIT_AS),
                       .data = soft_limit(RLIMIT_DATA),
-                      .control_group = control_group_limit()};
+                      .cgroup = cgroup_limit()};
   limits.machine = machine_memory("MemTotal:");
   limits.available = machine_memory("MemAvailable:");
   if (!device.is_cpu())
@@ -149,21 +150,21 @@ std::string limits_text(const MemoryLimits& limits) {
   if (limits.address_space > 0)
     text += "address space " + size_text(limits.address_space) + " (ulimit -v), ";
   if (limits.data > 0) text += "data " + size_text(limits.data) + " (ulimit -d), ";
-  if (limits.control_group > 0) text += "control group " + size_text(limits.control_group) + ", ";
+  if (limits.cgroup > 0) text += "control group " + size_text(limits.cgroup) + ", ";
   return text + "machine " + size_text(limits.machine) + " of which " +
          size_text(limits.available) + " are available";
 }
 
-void rethrow_with_memory(const Trainer& trainer) {
+void rethrow_with_memory_report(const Trainer& trainer) {
   try {
     throw;
-  } catch (const OutOfMemory& error) {
+  } catch (const OutOfMemoryError& error) {
     fail(trainer, error.what());
   } catch (const std::bad_alloc&) {
     fail(trainer, "the C++ heap could not grow");
   } catch (
       const c10::Error& error) {  // not of failures of other ranks, which only quote such words
-    if (!says_out_of_memory(error.what_without_backtrace())) throw;
+    if (!is_out_of_memory_message(error.what_without_backtrace())) throw;
     fail(trainer, error.what_without_backtrace());
   }
 }

@@ -5,15 +5,15 @@
 #include <new>
 #include <string>
 
-#include "megatron/training/observability/memory_parts.h"
 #include "megatron/training/loop/trainer.h"
+#include "megatron/training/observability/memory_breakdown.h"
 
 namespace megatron {
 
 /// Memory ran out; what() says how. Exit 1, as every std::bad_alloc.
-class OutOfMemory : public std::bad_alloc {
+class OutOfMemoryError : public std::bad_alloc {
  public:
-  explicit OutOfMemory(std::string text) : text_(std::move(text)) {}
+  explicit OutOfMemoryError(std::string text) : text_(std::move(text)) {}
   const char* what() const noexcept override { return text_.c_str(); }
 
  private:
@@ -21,13 +21,13 @@ class OutOfMemory : public std::bad_alloc {
 };
 
 /// Whether these words of LibTorch's, or of a GPU's allocator, say that memory ran out.
-bool says_out_of_memory(const std::string& message);
+bool is_out_of_memory_message(const std::string& message);
 
 /// What bounds the memory of this process, in bytes; 0: nothing, or unknown.
 struct MemoryLimits {
   double address_space = 0;  ///< RLIMIT_AS (ulimit -v)
   double data = 0;           ///< RLIMIT_DATA (ulimit -d)
-  double control_group = 0;  ///< the least memory.max of its control groups
+  double cgroup = 0;         ///< the least memory.max of its control groups
   double machine = 0, available = 0;
   double device = 0;  ///< of the GPU
 };
@@ -38,8 +38,8 @@ MemoryLimits memory_limits(c10::Device device);
 /// available".
 std::string limits_text(const MemoryLimits& limits);
 
-/// Call in a handler of any exception of a run: throws OutOfMemory with all that is known if it
-/// says that memory ran out, else throws it on.
-[[noreturn]] void rethrow_with_memory(const Trainer& trainer);
+/// Call in a handler of any exception of a run: throws OutOfMemoryError with all that is known if
+/// it says that memory ran out, else throws it on.
+[[noreturn]] void rethrow_with_memory_report(const Trainer& trainer);
 
 }  // namespace megatron

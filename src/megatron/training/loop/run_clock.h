@@ -1,4 +1,5 @@
-// The two clocks of a run: one that never jumps, for every interval, and the wall clock, for printing and for the end of a job.
+// The two clocks of a run: one that never jumps, for every interval, and the wall clock, for
+// printing and for the end of a job.
 #pragma once
 
 #include <chrono>
@@ -9,9 +10,14 @@ namespace megatron {
 
 /// Replaceable, so that tests can let time pass or jump.
 struct RunClock {
-  std::function<double()> monotonic_s = [] { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); };
+  std::function<double()> monotonic_s = [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  };
   std::function<std::int64_t()> epoch_s = [] {
-    return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+    return std::chrono::duration_cast<std::chrono::seconds>(
+               std::chrono::system_clock::now().time_since_epoch())
+        .count();
   };
 };
 

@@ -16,71 +16,84 @@
 #include "megatron/config/validate_settings.h"
 #include "megatron/config/world_rules.h"
 #include "megatron/models/gpt_model.h"
+#include "megatron/models/params_dtype.h"
+#include "megatron/parallel/agreement.h"
 #include "megatron/parallel/make_rank.h"
 #include "megatron/pipeline/overlapped_comm.h"
+#include "megatron/planner/plan_pipeline.h"
+#include "megatron/planner/run_costs.h"
 #include "megatron/tokenizers/tokenizer_files.h"
-#include "megatron/parallel/agreement.h"
-#include "megatron/training/saving/checkpointing.h"
-#include "megatron/training/saving/choose_checkpoint.h"
 #include "megatron/training/feeding/data_setup.h"
 #include "megatron/training/loop/determinism.h"
 #include "megatron/training/loop/open_device.h"
 #include "megatron/training/loop/out_of_memory.h"
-#include "megatron/planner/plan_pipeline.h"
-#include "megatron/training/resilience/reruns/tracker_file.h"
-#include "megatron/planner/run_costs.h"
 #include "megatron/training/observability/startup_report.h"
 #include "megatron/training/observability/tensor_memory.h"
-#include "megatron/training/saving/used_folder.h"
-#include "megatron/models/weight_type.h"
+#include "megatron/training/resilience/reruns/tracker_file.h"
+#include "megatron/training/saving/check_save_folders.h"
+#include "megatron/training/saving/checkpointing.h"
+#include "megatron/training/saving/choose_checkpoint.h"
 
 namespace megatron {
 namespace {
 
-/// A step allocates what the step before freed: the process keeps it, instead of handing pages back and faulting them in again. So do tensors, and
-/// for the C library's heap, which the others use, it is said here.
-void keep_freed_memory() {
-  start_reusing_tensor_memory();
+/// A step allocates what the step before freed: the process keeps it, instead of handing pages back
+/// and faulting them in again. So do tensors, and for the C library's heap, which the others use,
+/// it is said here.
+void configure_allocators() {
+  use_caching_cpu_allocator();
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, -1);
   mallopt(M_TOP_PAD, 64 << 20);
 }
 
-/// The tokenizer of the data: without a type, --vocab-size or the loaded model's vocabulary of bare ids.
-std::unique_ptr<Tokenizer> open_tokenizer(const TokenizerConfig& config, std::int64_t model_vocab_size) {
+/// The tokenizer of the data: without a type, --vocab-size or the loaded model's vocabulary of bare
+/// ids.
+std::unique_ptr<Tokenizer> open_run_tokenizer(const TokenizerConfig& config,
+                                              std::int64_t model_vocab_size) {
   TokenizerConfig chosen = config;
-  if (config.tokenizer_type.empty() && config.tokenizer_model.empty() && config.vocab_file.empty()) {
+  if (config.tokenizer_type.empty() && config.tokenizer_model.empty() &&
+      config.vocab_file.empty()) {
     chosen.tokenizer_type = "NullTokenizer";
     chosen.vocab_size = config.vocab_size.value_or(model_vocab_size);
   }
   return make_tokenizer(chosen);
 }
 
-/// The model's vocabulary: the checkpoint's, else --vocab-size, else the tokenizer's, which must not be larger.
-void settle_vocab_size(Settings& settings, const Tokenizer& tokenizer) {
+/// The model's vocabulary: the checkpoint's, else --vocab-size, else the tokenizer's, which must
+/// not be larger.
+void resolve_vocab_size(Settings& settings, const Tokenizer& tokenizer) {
   std::int64_t& size = settings.model.vocab_size;
   const bool is_loaded = size > 0;
   const TokenizerConfig& given = settings.tokenizer;
-  if (!is_loaded) size = given.padded_vocab_size.value_or(given.vocab_size.value_or(tokenizer.vocab_size()));
+  if (!is_loaded)
+    size = given.padded_vocab_size.value_or(given.vocab_size.value_or(tokenizer.vocab_size()));
   if (given.padded_vocab_size && *given.padded_vocab_size < size) {
     throw UserError({"--padded-vocab-size " + std::to_string(*given.padded_vocab_size),
-                     "is less than the loaded model's vocabulary of " + std::to_string(size), "leave --padded-vocab-size out"});
+                     "is less than the loaded model's vocabulary of " + std::to_string(size),
+                     "leave --padded-vocab-size out"});
   }
   if (tokenizer.vocab_size() <= size) return;
   if (given.padded_vocab_size == size) {
-    throw UserError({"--padded-vocab-size " + std::to_string(size), "is less than the tokenizer's " + std::to_string(tokenizer.vocab_size()) + " ids",
-                     "raise it to at least " + std::to_string(tokenizer.vocab_size())});
+    throw UserError(
+        {"--padded-vocab-size " + std::to_string(size),
+         "is less than the tokenizer's " + std::to_string(tokenizer.vocab_size()) + " ids",
+         "raise it to at least " + std::to_string(tokenizer.vocab_size())});
   }
-  throw UserError({"the tokenizer has " + std::to_string(tokenizer.vocab_size()) + " ids", "the model's vocabulary has " + std::to_string(size),
-                   is_loaded ? "use the tokenizer of the loaded model" : "leave --vocab-size out, or make it as large as the tokenizer's"});
+  throw UserError({"the tokenizer has " + std::to_string(tokenizer.vocab_size()) + " ids",
+                   "the model's vocabulary has " + std::to_string(size),
+                   is_loaded ? "use the tokenizer of the loaded model"
+                             : "leave --vocab-size out, or make it as large as the tokenizer's"});
 }
 
 /// Types of the weights and of their main gradients, and who shares them.
-ParamStore::Options store_options(const Settings& settings, const Rank& rank, Communicators* communicators) {
+ParamStore::Options store_options(const Settings& settings, const Rank& rank,
+                                  Communicators* communicators) {
   const TrainingConfig& training = settings.training;
-  const bool has_bf16_gradients = training.grad_reduce_in_bf16 || settings.optimizer.main_grads_dtype == "bf16";
+  const bool has_bf16_gradients =
+      training.grad_reduce_in_bf16 || settings.optimizer.main_grads_dtype == "bf16";
   return {.device = rank.device,
-          .dtype = weight_type(training),
+          .dtype = params_dtype(training),
           .grad_dtype = has_bf16_gradients ? at::kBFloat16 : at::kFloat,
           .with_gradients = !training.skip_train,
           .data_parallel = data_parallel(settings.parallel, rank, communicators),
@@ -92,19 +105,24 @@ constexpr std::int64_t kOverlapChunks = 4;  ///< pieces of a product with --tp-c
 
 class Setup {
  public:
-  Setup(const RunConfig& run, const OpenedDevice& device, const RankInWorld& world, std::ostream& out)
+  Setup(const RunConfig& run, const OpenedDevice& device, const RankContext& world,
+        std::ostream& out)
       : run_(run), device_(device), world_(world), out_(out) {}
 
   Trainer build() {
-    settle_settings();
-    out_ << world_line(trainer_.rank) << '\n' << device_line(device_) << '\n' << argument_dump(settings());
-    out_ << padded_vocab_line(settings().model.vocab_size, padded_vocab_size(settings())) << std::endl;
+    resolve_settings();
+    out_ << world_line(trainer_.rank) << '\n'
+         << device_line(device_) << '\n'
+         << argument_dump(settings());
+    out_ << padded_vocab_line(settings().model.vocab_size, padded_vocab_size(settings()))
+         << std::endl;
     try {
-      make_parts();
+      build_trainer();
     } catch (...) {
-      rethrow_with_memory(trainer_);
+      rethrow_with_memory_report(trainer_);
     }
-    out_ << trainer_.timers.report(std::array<std::string_view, 2>{"model-and-optimizer-setup", "train/valid/test-data-iterators-setup"})
+    out_ << trainer_.timers.report(std::array<std::string_view, 2>{
+                "model-and-optimizer-setup", "train/valid/test-data-iterators-setup"})
          << std::endl;
     return std::move(trainer_);
   }
@@ -117,23 +135,25 @@ class Setup {
     const auto padded = settings().tokenizer.padded_vocab_size;
     const std::int64_t size = settings().model.vocab_size;
     if (!padded || *padded == size) return;
-    trainer_.warnings.add("--padded-vocab-size " + std::to_string(*padded) + " has no effect: the loaded model has " + std::to_string(size) + " rows",
+    trainer_.warnings.add("--padded-vocab-size " + std::to_string(*padded) +
+                              " has no effect: the loaded model has " + std::to_string(size) +
+                              " rows",
                           out_);
   }
 
-  void make_parts() {
+  void build_trainer() {
     {
       const auto timing = trainer_.timers.scope("model-and-optimizer-setup");
       build_model();
       build_optimizer();
     }
-    report_cost();
+    report_theoretical_memory();
     const auto timing = trainer_.timers.scope("train/valid/test-data-iterators-setup");
-    set_up_data(trainer_, *tokenizer_, out_);
+    build_train_valid_test_data(trainer_, *tokenizer_, out_);
   }
 
   /// A run that only evaluates leaves the folders of the run that trained alone.
-  void take_settings() {
+  void copy_settings() {
     settings() = run_.options.settings;
     trainer_.world = world_;
     if (!settings().training.skip_train) return;
@@ -142,26 +162,34 @@ class Setup {
   }
 
   /// This rank's place among those that train together.
-  void take_place() {
+  void initialize_model_parallel() {
     const ParallelConfig& parallel = settings().parallel;
-    const std::int64_t world_size = world_.communicators != nullptr ? world_.communicators->world_size() : 1;
+    const std::int64_t world_size =
+        world_.communicators != nullptr ? world_.communicators->world_size() : 1;
     check_world(settings(), world_size).throw_if_any();
-    const RankOptions options{
-        .device = device_.device, .seed = static_cast<std::uint64_t>(settings().training.seed), .sequence_parallel = parallel.sequence_parallel};
+    const RankOptions options{.device = device_.device,
+                              .seed = static_cast<std::uint64_t>(settings().training.seed),
+                              .sequence_parallel = parallel.sequence_parallel};
     const Mesh& mesh = mesh_.emplace(mesh_sizes(parallel), world_size);
-    trainer_.rank = world_.communicators != nullptr ? make_rank(mesh, *world_.communicators, options) : make_rank(mesh, 0, options);
-    trainer_.rank.tp_options = {.async_allreduce = !parallel.no_async_tensor_model_parallel_allreduce,
-                                .overlap_chunks = parallel.tp_comm_overlap && trainer_.rank.tp.size > 1 ? kOverlapChunks : 1};
+    trainer_.rank = world_.communicators != nullptr
+                        ? make_rank(mesh, *world_.communicators, options)
+                        : make_rank(mesh, 0, options);
+    trainer_.rank.tp_options = {
+        .async_allreduce = !parallel.no_async_tensor_model_parallel_allreduce,
+        .overlap_chunks =
+            parallel.tp_comm_overlap && trainer_.rank.tp.size > 1 ? kOverlapChunks : 1};
     if (world_size > 1) out_ << mesh.table() << std::flush;
   }
 
-  void settle_settings() {
-    take_settings();
-    take_place();
-    trainer_.source = choose_checkpoint(settings().checkpoint, trainer_.rank, trainer_.warnings, out_);
-    if (trainer_.source) settings().model = merge_architecture(*trainer_.source, settings().model, run_.parsed);
+  void resolve_settings() {
+    copy_settings();
+    initialize_model_parallel();
+    trainer_.source =
+        choose_checkpoint(settings().checkpoint, trainer_.rank, trainer_.warnings, out_);
+    if (trainer_.source)
+      settings().model = merge_architecture(*trainer_.source, settings().model, run_.parsed);
     read_tokenizer();
-    settle_vocab_size(settings(), *tokenizer_);
+    resolve_vocab_size(settings(), *tokenizer_);
     warn_of_padded_vocab_size();
     resolve(settings(), trainer_.rank.dp.size);
     validate_model(settings()).throw_if_any();
@@ -169,11 +197,14 @@ class Setup {
       out_ << "setting training iterations to " << settings().training.train_iters << std::endl;
     trainer_.pipeline = plan_pipeline(settings(), trainer_.rank, out_);
     if (trainer_.rank.pp.size > 1) enable_overlap(trainer_.rank.tp, trainer_.rank.device);
-    trainer_.rank.embedding = embedding_axis(settings(), trainer_.pipeline.layout(), *mesh_, trainer_.rank, world_.communicators);
+    trainer_.rank.embedding = embedding_axis(settings(), trainer_.pipeline.layout(), *mesh_,
+                                             trainer_.rank, world_.communicators);
     open_save_folders();
     skip_rejected_iterations(settings(), out_);
-    trainer_.timers = Timers(static_cast<int>(settings().logger.timing_log_level), timer_statistic(settings().logger.timing_log_option));
-    trainer_.timers.set_gather([axis = trainer_.rank.world, device = trainer_.rank.device](const std::vector<double>& mine) {
+    trainer_.timers = Timers(static_cast<int>(settings().logger.timing_log_level),
+                             timer_statistic(settings().logger.timing_log_option));
+    trainer_.timers.set_gather([axis = trainer_.rank.world,
+                                device = trainer_.rank.device](const std::vector<double>& mine) {
       return gathered({axis, device}, mine, "timers");
     });
     if (!device_.device.is_cpu()) trainer_.device_name = device_.reason;
@@ -184,7 +215,7 @@ class Setup {
   void read_tokenizer() {
     const TokenizerConfig& config = settings().tokenizer;
     CollectiveSteps(trainer_.rank.world, trainer_.rank.device).run_on_all_ranks([&] {
-      tokenizer_ = open_tokenizer(config, settings().model.vocab_size);
+      tokenizer_ = open_run_tokenizer(config, settings().model.vocab_size);
       if (trainer_.rank.world.rank == 0) trainer_.tokenizer_files = tokenizer_files(config);
       return std::string();
     });
@@ -196,13 +227,15 @@ class Setup {
     const CheckpointConfig& config = settings().checkpoint;
     if (config.save.empty()) return;
     const auto open = [&](bool is_leader) {
-      trainer_.save_folder = std::make_unique<SaveFolder>(config.save, default_file_system(), is_leader);
+      trainer_.save_folder =
+          std::make_unique<SaveFolder>(config.save, default_file_system(), is_leader);
       if (config.non_persistent_save_interval)
-        trainer_.non_persistent_folder = std::make_unique<SaveFolder>(non_persistent_folder(config, config.save), default_file_system(), is_leader);
+        trainer_.non_persistent_folder = std::make_unique<SaveFolder>(
+            non_persistent_folder(config, config.save), default_file_system(), is_leader);
     };
     CollectiveSteps(trainer_.rank.world, trainer_.rank.device).run_on_rank_0([&] {
       const LaunchEnvironment launch = find_launch_environment();
-      check_used_folders(config, trainer_.source,
+      check_save_folders(config, trainer_.source,
                          {.count = launch.restart_count, .max = launch.max_restarts},
                          trainer_.warnings, out_);
       open(/*is_leader=*/true);
@@ -216,15 +249,19 @@ class Setup {
     const PipelineLayout& layout = trainer_.pipeline.layout();
     trainer_.model = make_gpt_model(
         settings().model, trainer_.rank,
-        GptOptions{
-            .vocab_pad_multiple = settings().tokenizer.make_vocab_size_divisible_by, .dtype = weight_type(settings().training), .layout = &layout});
-    trainer_.weights = std::make_unique<ParamStore>(declared_parameters(*trainer_.model), store_options(settings(), trainer_.rank, world_.communicators));
+        GptOptions{.vocab_pad_multiple = settings().tokenizer.make_vocab_size_divisible_by,
+                   .dtype = params_dtype(settings().training),
+                   .layout = &layout});
+    trainer_.weights = std::make_unique<ParamStore>(
+        declared_parameters(*trainer_.model),
+        store_options(settings(), trainer_.rank, world_.communicators));
     out_ << parameter_count_line(trainer_.weights->num_parameters()) << std::endl;
   }
 
   void build_optimizer() {
     if (!settings().training.skip_train) {
-      trainer_.optimizer = make_optimizer(settings().optimizer, *trainer_.weights, loss_scaling(settings().training));
+      trainer_.optimizer = make_optimizer(settings().optimizer, *trainer_.weights,
+                                          loss_scaling(settings().training));
       trainer_.scheduler = OptimizerParamScheduler(make_param_schedule(settings()));
     }
     if (trainer_.source) {
@@ -234,19 +271,23 @@ class Setup {
     } else {
       trainer_.weights->initialize(trainer_.rank.seed);
     }
-    settle_batch();
+    init_num_microbatches();
   }
 
-  void settle_batch() {
+  void init_num_microbatches() {
     const std::int64_t consumed = trainer_.progress.consumed_train_samples;
     trainer_.batches = NumMicrobatchesCalculator(settings().training, trainer_.rank.dp.size);
     trainer_.batch = trainer_.batches.at(consumed);
     if (settings().training.skip_train) return;
     if (const auto size = trainer_.batches.indivisible_size(consumed))
-      throw UserError({"a batch of " + std::to_string(*size) + " samples, due from here on (" + std::to_string(consumed) + " samples are consumed)",
-                       "is no multiple of --micro-batch-size " + std::to_string(settings().training.micro_batch_size) + ranks_text(),
+      throw UserError({"a batch of " + std::to_string(*size) + " samples, due from here on (" +
+                           std::to_string(consumed) + " samples are consumed)",
+                       "is no multiple of --micro-batch-size " +
+                           std::to_string(settings().training.micro_batch_size) + ranks_text(),
                        "choose sizes that are, or add --decrease-batch-size-if-needed"});
-    if (trainer_.rank.pp.size > 1) out_ << trainer_.pipeline.table(trainer_.batch.num_microbatches) << std::flush;  // UserError when there is none
+    if (trainer_.rank.pp.size > 1)
+      out_ << trainer_.pipeline.table(trainer_.batch.num_microbatches)
+           << std::flush;  // UserError when there is none
   }
 
   std::string ranks_text() const {
@@ -254,17 +295,20 @@ class Setup {
     return ranks == 1 ? "" : " times " + std::to_string(ranks) + " data-parallel ranks";
   }
 
-  void report_cost() {
+  void report_theoretical_memory() {
     const ModelDimensions dimensions = run_dimensions(settings());
     const TrainingConfig& training = settings().training;
     trainer_.flops_per_sample = num_floating_point_operations(dimensions, 1, training.seq_length);
-    out_ << theoretical_memory_report(dimensions, run_memory_layout(settings(), trainer_.rank, trainer_.batch.num_microbatches), /*verbose=*/true)
+    out_ << theoretical_memory_report(
+                dimensions,
+                run_memory_layout(settings(), trainer_.rank, trainer_.batch.num_microbatches),
+                /*verbose=*/true)
          << std::flush;
   }
 
   const RunConfig& run_;
   const OpenedDevice device_;
-  const RankInWorld& world_;
+  const RankContext& world_;
   std::ostream& out_;
   Trainer trainer_;
   std::optional<Mesh> mesh_;
@@ -273,14 +317,16 @@ class Setup {
 
 }  // namespace
 
-Trainer set_up(const RunConfig& run, std::ostream& out, const RankInWorld& world) {
+Trainer set_up(const RunConfig& run, std::ostream& out, const RankContext& world) {
   set_determinism(run.options.settings.training);
-  const OpenedDevice device = world.device ? *world.device : open_device(run.options.settings.parallel.device);
-  keep_freed_memory();
+  const OpenedDevice device =
+      world.device ? *world.device : open_device(run.options.settings.parallel.device);
+  configure_allocators();
   at::set_num_threads(bind_to_cpus(world.processors, /*pins=*/device.device.is_cpu()));
   Trainer trainer = Setup(run, device, world, out).build();
-  malloc_trim(0);  // what reading settings, tokenizer, data and a checkpoint needed goes back before the first step
-  give_back_tensor_memory();
+  malloc_trim(0);  // what reading settings, tokenizer, data and a checkpoint needed goes back
+                   // before the first step
+  empty_tensor_cache();
   return trainer;
 }
 

@@ -6,13 +6,13 @@
 
 #include "megatron/optimizer/replica_check.h"
 #include "megatron/training/loop/exit_conditions.h"
-#include "megatron/training/observability/log_lines.h"
 #include "megatron/training/loop/out_of_memory.h"
-#include "megatron/training/resilience/reruns/guarded_step.h"
-#include "megatron/training/saving/run_saver.h"
-#include "megatron/training/observability/step_reporter.h"
 #include "megatron/training/loop/train_step.h"
 #include "megatron/training/loop/validator.h"
+#include "megatron/training/observability/log_lines.h"
+#include "megatron/training/observability/step_reporter.h"
+#include "megatron/training/resilience/reruns/guarded_step.h"
+#include "megatron/training/saving/checkpoint_saver.h"
 
 namespace megatron {
 namespace {
@@ -24,7 +24,8 @@ class TrainLoop {
         training_(trainer.settings.training),
         progress_(trainer.progress),
         out_(out),
-        announced_(slurm_deadline(std::getenv("SLURM_JOB_END_TIME"), trainer.clock, !trainer.settings.checkpoint.save.empty())),
+        slurm_deadline_(slurm_deadline(std::getenv("SLURM_JOB_END_TIME"), trainer.clock,
+                                       !trainer.settings.checkpoint.save.empty())),
         exit_(training_, trainer.clock, trainer.started_s, deadline(), trainer.rank),
         bar_({.title = "training",
               .total = static_cast<std::uint64_t>(training_.train_iters),
@@ -39,16 +40,20 @@ class TrainLoop {
   int run();
 
  private:
-  JobDeadline* deadline() { return announced_.deadline ? &*announced_.deadline : nullptr; }
-  bool is_skipped(std::int64_t iteration) const { return std::ranges::count(training_.iterations_to_skip, iteration) > 0; }
+  JobDeadline* deadline() {
+    return slurm_deadline_.deadline ? &*slurm_deadline_.deadline : nullptr;
+  }
+  bool is_skipped(std::int64_t iteration) const {
+    return std::ranges::count(training_.iterations_to_skip, iteration) > 0;
+  }
 
-  void settle_batch();
-  void say_nothing_is_left();
+  void update_num_microbatches();
+  void warn_training_is_complete();
   /// Makes the next iteration with all that belongs to it; the reason to stop after it, or nothing.
-  std::optional<std::string> make_round();
+  std::optional<std::string> run_iteration();
   /// One step; nothing counts when its result was rejected (rejection_).
-  void iterate();
-  GuardedStep::Outcome run_step(const TrainStepParts& parts, const TrainStepOptions& options);
+  void train_iteration();
+  GuardedStep::Outcome run_step(const TrainStepContext& parts, const TrainStepOptions& options);
   void skip_iteration();
   void count_iteration(std::int64_t skipped_samples);
   void print_event(const std::string& event) {
@@ -60,29 +65,29 @@ class TrainLoop {
   const TrainingConfig& training_;
   TrainingProgress& progress_;
   std::ostream& out_;
-  AnnouncedDeadline announced_;
+  SlurmDeadline slurm_deadline_;
   ExitConditions exit_;
   ProgressBar bar_;
   StepReporter reporter_;
-  RunSaver saver_;
+  CheckpointSaver saver_;
   Validator validator_;
   GuardedStep guarded_;
   std::optional<int> rejection_;  ///< exit code of a rejected result
 };
 
 int TrainLoop::run() {
-  if (!announced_.line.empty()) out_ << announced_.line << std::endl;
+  if (!slurm_deadline_.line.empty()) out_ << slurm_deadline_.line << std::endl;
   if (training_.skip_train) {
     out_ << "skipping training (--skip-train is on) ..." << std::endl;
     validator_.evaluate_at_end();
     return exit_.exit_code();
   }
   trainer_.warnings.repeat(out_);
-  if (progress_.iteration >= training_.train_iters) say_nothing_is_left();
+  if (progress_.iteration >= training_.train_iters) warn_training_is_complete();
   print_event("before the start of training step");
   validator_.evaluate_if_due();
   while (progress_.iteration < training_.train_iters) {
-    if (const auto reason = make_round()) {
+    if (const auto reason = run_iteration()) {
       reporter_.close();
       print_event("exiting program " + *reason);
       return rejection_.value_or(exit_.exit_code());
@@ -95,18 +100,20 @@ int TrainLoop::run() {
   return exit_.exit_code();
 }
 
-std::optional<std::string> TrainLoop::make_round() {
-  settle_batch();
+std::optional<std::string> TrainLoop::run_iteration() {
+  update_num_microbatches();
   if (is_skipped(progress_.iteration + 1)) {
     skip_iteration();
   } else {
     const double start = trainer_.clock.monotonic_s();
-    iterate();
+    train_iteration();
     if (rejection_) return "at iteration " + std::to_string(progress_.iteration);
-    const std::int64_t interval = trainer_.settings.parallel.check_weight_hash_across_dp_replicas_interval;
+    const std::int64_t interval =
+        trainer_.settings.parallel.check_weight_hash_across_dp_replicas_interval;
     if (interval > 0 && progress_.iteration % interval == 0) check_replicas(*trainer_.weights);
     validator_.evaluate_if_due();
-    if (deadline() != nullptr) deadline()->note_round(trainer_.clock.monotonic_s() - start);
+    if (deadline() != nullptr)
+      deadline()->record_iteration_time(trainer_.clock.monotonic_s() - start);
     saver_.save_if_due();
   }
   const auto reason = exit_.reason(progress_.iteration);
@@ -115,7 +122,7 @@ std::optional<std::string> TrainLoop::make_round() {
 }
 
 /// Of a run that was resumed at its end.
-void TrainLoop::say_nothing_is_left() {
+void TrainLoop::warn_training_is_complete() {
   if (progress_.iteration == 0) return;
   const bool by_samples = training_.train_samples > 0;
   const std::string flag = by_samples ? "--train-samples" : "--train-iters";
@@ -127,18 +134,22 @@ void TrainLoop::say_nothing_is_left() {
 }
 
 /// The batch of the next step; before another number of microbatches, as Megatron, a checkpoint.
-void TrainLoop::settle_batch() {
+void TrainLoop::update_num_microbatches() {
   const StepBatch next = trainer_.batches.at(progress_.consumed_train_samples);
   if (next == trainer_.batch) return;
-  if (next.num_microbatches != trainer_.batch.num_microbatches && progress_.iteration > 0) saver_.try_to_save();
+  if (next.num_microbatches != trainer_.batch.num_microbatches && progress_.iteration > 0)
+    saver_.try_to_save();
   bar_.clear();
-  out_ << "batch size changes from " << trainer_.batch.running_batch_size << " to " << next.running_batch_size << " after "
-       << progress_.consumed_train_samples << " samples" << std::endl;
+  out_ << "batch size changes from " << trainer_.batch.running_batch_size << " to "
+       << next.running_batch_size << " after " << progress_.consumed_train_samples << " samples"
+       << std::endl;
   trainer_.batch = next;
 }
 
-/// The step as the rerun state machine lets it happen; when training diverges, the last good weights are kept for a look at the cause.
-GuardedStep::Outcome TrainLoop::run_step(const TrainStepParts& parts, const TrainStepOptions& options) {
+/// The step as the rerun state machine lets it happen; when training diverges, the last good
+/// weights are kept for a look at the cause.
+GuardedStep::Outcome TrainLoop::run_step(const TrainStepContext& parts,
+                                         const TrainStepOptions& options) {
   try {
     return guarded_.run(parts, options);
   } catch (const NonFiniteError&) {
@@ -147,12 +158,14 @@ GuardedStep::Outcome TrainLoop::run_step(const TrainStepParts& parts, const Trai
   }
 }
 
-void TrainLoop::iterate() {
-  if (trainer_.world.communicators != nullptr) trainer_.world.communicators->note_iteration(progress_.iteration + 1);
+void TrainLoop::train_iteration() {
+  if (trainer_.world.communicators != nullptr)
+    trainer_.world.communicators->note_iteration(progress_.iteration + 1);
   reporter_.begin_step();
   const double start = trainer_.clock.monotonic_s();
-  const TrainStepParts parts{*trainer_.model, *trainer_.weights, *trainer_.optimizer, *trainer_.train,
-                             trainer_.timers, trainer_.rank,     trainer_.pipeline,   reporter_.step_listener()};
+  const TrainStepContext parts{*trainer_.model,   *trainer_.weights,        *trainer_.optimizer,
+                               *trainer_.train,   trainer_.timers,          trainer_.rank,
+                               trainer_.pipeline, reporter_.step_listener()};
   TrainStepOptions options;
   options.iteration = progress_.iteration + 1;
   options.num_microbatches = trainer_.batch.num_microbatches;
@@ -163,7 +176,7 @@ void TrainLoop::iterate() {
   options.update.decoupled_lr = trainer_.scheduler.decoupled_lr();
   options.update.weight_decay = trainer_.scheduler.weight_decay();
   options.update.count_zeros = trainer_.settings.logger.log_num_zeros_in_grad;
-  options.unsound_checkpoint = trainer_.unsound_checkpoint;
+  options.non_finite_checkpoint = trainer_.non_finite_checkpoint;
   const GuardedStep::Outcome outcome = run_step(parts, options);
   rejection_ = outcome.exit_code;
   if (outcome.save) saver_.save_again();
@@ -177,7 +190,8 @@ void TrainLoop::iterate() {
 
 void TrainLoop::skip_iteration() {
   bar_.clear();
-  out_ << "skipping iteration " << progress_.iteration + 1 << ": its samples are passed over" << std::endl;
+  out_ << "skipping iteration " << progress_.iteration + 1 << ": its samples are passed over"
+       << std::endl;
   for (std::int64_t i = 0; i < trainer_.batch.num_microbatches; ++i) trainer_.train->next();
   count_iteration(trainer_.batch.running_batch_size);
 }
@@ -193,7 +207,7 @@ int run_loop(Trainer& trainer, std::ostream& out) {
   try {
     return TrainLoop(trainer, out).run();
   } catch (...) {
-    rethrow_with_memory(trainer);
+    rethrow_with_memory_report(trainer);
   }
 }
 

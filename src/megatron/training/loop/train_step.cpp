@@ -15,16 +15,19 @@
 
 namespace megatron {
 
-std::vector<Microbatch> fetch_microbatches(const TrainStepParts& parts, const TrainStepOptions& options) {
+std::vector<Microbatch> fetch_microbatches(const TrainStepContext& parts,
+                                           const TrainStepOptions& options) {
   const auto timing = parts.timers.scope("batch-generator", 2);
   std::vector<Microbatch> batch;
   const Axis& dp = parts.rank.dp;
-  std::int64_t first = options.first_ordinal;  // of the ranks' microbatches that are made at the same time
+  std::int64_t first =
+      options.first_ordinal;  // of the ranks' microbatches that are made at the same time
   for (std::int64_t i = 0; i < options.num_microbatches; ++i) {
     Microbatch& microbatch = batch.emplace_back(parts.source.next());
     const std::int64_t samples = microbatch.at("tokens").size(0);
     if (!microbatch.sample_ordinals.defined())
-      microbatch.sample_ordinals = at::arange(dp.rank * samples, (dp.rank + 1) * samples, microbatch.at("tokens").options().dtype(at::kLong));
+      microbatch.sample_ordinals = at::arange(dp.rank * samples, (dp.rank + 1) * samples,
+                                              microbatch.at("tokens").options().dtype(at::kLong));
     microbatch.sample_ordinals = microbatch.sample_ordinals + first;
     first += samples * dp.size;
   }
@@ -34,15 +37,17 @@ std::vector<Microbatch> fetch_microbatches(const TrainStepParts& parts, const Tr
 namespace {
 
 /// What backward starts from: the loss scale over what the loss is averaged over.
-at::Tensor gradient_scale(const TrainStepParts& parts, const TrainStepOptions& options, const at::Tensor& tokens) {
+at::Tensor gradient_scale(const TrainStepContext& parts, const TrainStepOptions& options,
+                          const at::Tensor& tokens) {
   const at::Tensor scale = parts.optimizer.loss_scale();
   if (options.calculate_per_token_loss) return scale;
   const std::int64_t ranks = parts.weights.data_parallel().averages ? 1 : parts.rank.dp_cp.size;
-  return scale * (tokens.clamp_min(1) * static_cast<double>(options.num_microbatches * ranks)).reciprocal();
+  return scale *
+         (tokens.clamp_min(1) * static_cast<double>(options.num_microbatches * ranks)).reciprocal();
 }
 
 /// Whether each forward of a rank is followed by its backward.
-bool alternates(const Schedule& schedule) {
+bool alternates_forward_backward(const Schedule& schedule) {
   const std::vector<ScheduleStep>& steps = schedule.ranks.front();
   for (std::size_t i = 0; i < steps.size(); ++i) {
     if ((steps[i].kind == StepKind::forward) != (i % 2 == 0)) return false;
@@ -50,17 +55,23 @@ bool alternates(const Schedule& schedule) {
   return true;
 }
 
-/// The batch, told what each backward will start from. One rank whose forwards run ahead (GPipe) is not: what it writes in forward would come before
-/// the gradients of earlier microbatches.
-std::vector<Microbatch> announce_gradients(const TrainStepParts& parts, const TrainStepOptions& options, std::vector<Microbatch> batch) {
-  if (parts.rank.pp.size == 1 && !alternates(parts.pipeline.training_schedule(options.num_microbatches))) return batch;
+/// Attaches the loss-gradient scale to each microbatch. It is left out on one rank whose forwards
+/// run ahead (GPipe): what it writes in forward would come before the gradients of earlier
+/// microbatches.
+std::vector<Microbatch> attach_loss_gradient_scales(const TrainStepContext& parts,
+                                                    const TrainStepOptions& options,
+                                                    std::vector<Microbatch> batch) {
+  if (parts.rank.pp.size == 1 &&
+      !alternates_forward_backward(parts.pipeline.training_schedule(options.num_microbatches)))
+    return batch;
   for (Microbatch& microbatch : batch)
-    microbatch.tensors["loss_gradient"] = gradient_scale(parts, options, microbatch.at("loss_mask").sum().to(at::kDouble));
+    microbatch.tensors["loss_gradient"] =
+        gradient_scale(parts, options, microbatch.at("loss_mask").sum().to(at::kDouble));
   return batch;
 }
 
 /// Adds up what the ranks of an axis counted.
-void add_ranks(const Axis& axis, StepLosses& losses) {
+void all_reduce_losses(const Axis& axis, StepLosses& losses) {
   if (axis.size == 1) return;
   const at::Tensor both = at::cat({losses.sums, losses.tokens});
   all_reduce_(axis, both, "losses");
@@ -69,11 +80,12 @@ void add_ranks(const Axis& axis, StepLosses& losses) {
 }
 
 /// The pipeline's steps as timers of level 2; hands on what it hears.
-class TimedSteps : public StepListener {
+class ScheduleStepTimers : public StepListener {
  public:
-  TimedSteps(Timers& timers, StepListener* next) : timers_(timers), next_(next) {}
+  ScheduleStepTimers(Timers& timers, StepListener* next) : timers_(timers), next_(next) {}
   void begin(const ScheduleStep& step) override {
-    scope_.emplace(timers_, step.kind == StepKind::forward ? "forward-compute" : "backward-compute", 2);
+    scope_.emplace(timers_, step.kind == StepKind::forward ? "forward-compute" : "backward-compute",
+                   2);
     if (next_ != nullptr) next_->begin(step);
   }
   void end(const ScheduleStep& step) override {
@@ -98,7 +110,8 @@ class TimedSteps : public StepListener {
 
 }  // namespace
 
-StepLosses forward_backward(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch) {
+StepLosses forward_backward(const TrainStepContext& parts, const TrainStepOptions& options,
+                            const std::vector<Microbatch>& batch) {
   const auto timing = parts.timers.scope("forward-backward", 1);
   const at::Tensor scale = parts.optimizer.loss_scale();
   const at::Tensor empty = at::zeros({options.num_microbatches}, scale.options());
@@ -109,19 +122,23 @@ StepLosses forward_backward(const TrainStepParts& parts, const TrainStepOptions&
     losses.tokens[index].copy_(output.count);
     return gradient_scale(parts, options, losses.tokens[index]);
   };
-  const std::vector<Microbatch> announced = announce_gradients(parts, options, batch);
-  TimedSteps timed(parts.timers, parts.steps);
+  const std::vector<Microbatch> batch_with_scales =
+      attach_loss_gradient_scales(parts, options, batch);
+  ScheduleStepTimers timed(parts.timers, parts.steps);
   parts.weights.zero_gradients(options.num_microbatches);
-  run_schedule(parts.pipeline.training_schedule(options.num_microbatches), {parts.model, parts.weights, parts.rank.pp, overlapped_pair_of(parts.rank.tp)},
-               {.batch = announced, .training = true, .on_loss = on_loss, .listener = &timed});
+  run_schedule(
+      parts.pipeline.training_schedule(options.num_microbatches),
+      {parts.model, parts.weights, parts.rank.pp, overlapped_pair_of(parts.rank.tp)},
+      {.batch = batch_with_scales, .training = true, .on_loss = on_loss, .listener = &timed});
   {
     const auto sync = parts.timers.scope("all-grads-sync", 1);
     parts.weights.finalize_gradients();
   }
-  add_ranks(parts.rank.dp_cp, losses);
-  add_ranks(parts.rank.pp, losses);  // zeros but for the last stage's
+  all_reduce_losses(parts.rank.dp_cp, losses);
+  all_reduce_losses(parts.rank.pp, losses);  // zeros but for the last stage's
   if (!options.calculate_per_token_loss) return losses;
-  for (const ParamBucket& bucket : parts.weights.buckets()) bucket.grad.div_(losses.tokens.sum().clamp_min(1));
+  for (const ParamBucket& bucket : parts.weights.buckets())
+    bucket.grad.div_(losses.tokens.sum().clamp_min(1));
   return losses;
 }
 
@@ -141,17 +158,21 @@ class OptimizerTimers : public StepTimers {
 
 }  // namespace
 
-void update_weights(const TrainStepParts& parts, const TrainStepOptions& options, const StepLosses& losses) {
+void update_weights(const TrainStepContext& parts, const TrainStepOptions& options,
+                    const StepLosses& losses) {
   const auto timing = parts.timers.scope("optimizer", 1);
   OptimizerTimers optimizer_timers(parts.timers);
   StepOptions update = options.update;
   update.timers = &optimizer_timers;
-  if (options.check_for_nan) update.found_inf = at::isfinite(losses.sums).logical_not().any().to(at::kDouble);
+  if (options.check_for_nan)
+    update.found_inf = at::isfinite(losses.sums).logical_not().any().to(at::kDouble);
   parts.optimizer.queue_step(update);
 }
 
-TrainStepResult read_step(const TrainStepParts& parts, const TrainStepOptions& options, const StepLosses& losses) {
-  const at::Tensor numbers = at::cat({losses.sums, losses.tokens, parts.optimizer.step_stats()}).cpu();
+TrainStepResult read_step(const TrainStepContext& parts, const TrainStepOptions& options,
+                          const StepLosses& losses) {
+  const at::Tensor numbers =
+      at::cat({losses.sums, losses.tokens, parts.optimizer.step_stats()}).cpu();
   const double* sums = numbers.const_data_ptr<double>();
   const double* tokens = sums + options.num_microbatches;
   TrainStepResult result;
@@ -164,12 +185,13 @@ TrainStepResult read_step(const TrainStepParts& parts, const TrainStepOptions& o
   return result;
 }
 
-TrainStepResult train_step(const TrainStepParts& parts, const TrainStepOptions& options) {
+TrainStepResult train_step(const TrainStepContext& parts, const TrainStepOptions& options) {
   const std::vector<Microbatch> batch = fetch_microbatches(parts, options);
   const StepLosses losses = forward_backward(parts, options, batch);
   update_weights(parts, options, losses);
   TrainStepResult result = read_step(parts, options, losses);
-  if (options.check_for_nan && !result.update.applied) throw non_finite_step(parts, options, batch, result);
+  if (options.check_for_nan && !result.update.applied)
+    throw non_finite_step(parts, options, batch, result);
   return result;
 }
 

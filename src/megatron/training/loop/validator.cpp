@@ -7,7 +7,8 @@
 
 namespace megatron {
 
-Validator::Validator(Trainer& trainer, StepReporter& reporter, std::ostream& out, ProgressBar& bar, std::function<bool()> stop)
+Validator::Validator(Trainer& trainer, StepReporter& reporter, std::ostream& out, ProgressBar& bar,
+                     std::function<bool()> stop)
     : trainer_(trainer),
       reporter_(reporter),
       out_(out),
@@ -21,10 +22,13 @@ std::int64_t Validator::samples_per_evaluation() const {
   return samples;
 }
 
-/// A run stopped before or during an evaluation catches up when resumed: the samples consumed tell how many were made.
+/// A run stopped before or during an evaluation catches up when resumed: the samples consumed tell
+/// how many were made.
 bool Validator::is_due() const {
   const TrainingProgress& progress = trainer_.progress;
-  return plan_.is_due(progress.iteration) && progress.consumed_valid_samples < plan_.evaluations_until(progress.iteration) * samples_per_evaluation();
+  return plan_.is_due(progress.iteration) &&
+         progress.consumed_valid_samples <
+             plan_.evaluations_until(progress.iteration) * samples_per_evaluation();
 }
 
 void Validator::evaluate_if_due() {
@@ -35,12 +39,14 @@ void Validator::evaluate_at_end() {
   const std::string iteration = "iteration " + std::to_string(trainer_.progress.iteration);
   evaluate_valid(iteration + " on validation set");
   if (!trainer_.test) return;
-  if (const auto loss = loss_of(*trainer_.test, 0)) report(*trainer_.test, "test", iteration + " on test set", *loss);
+  if (const auto loss = evaluate_set(*trainer_.test, 0))
+    report(*trainer_.test, "test", iteration + " on test set", *loss);
 }
 
-/// Where the next evaluation of `set` begins: its share of the samples that all sets have consumed, at the start of a microbatch.
+/// Where the next evaluation of `set` begins: its share of the samples that all sets have consumed,
+/// at the start of a microbatch.
 std::int64_t Validator::first_sample(const EvaluationSet& set) const {
-  if (set.is_whole) return 0;
+  if (set.is_full_validation) return 0;
   const auto sets = static_cast<std::int64_t>(trainer_.valid.size());
   const std::int64_t together = plan_.micro_batch_size * plan_.data_parallel_size;
   return trainer_.progress.consumed_valid_samples / sets / together * together;
@@ -49,20 +55,22 @@ std::int64_t Validator::first_sample(const EvaluationSet& set) const {
 void Validator::evaluate_valid(const std::string& where) {
   const std::int64_t all = samples_per_evaluation();
   for (const EvaluationSet& set : trainer_.valid) {
-    const auto loss = loss_of(set, first_sample(set));
+    const auto loss = evaluate_set(set, first_sample(set));
     if (!loss) return;
     report(set, "validation", where, *loss);
   }
   trainer_.progress.consumed_valid_samples += all;
 }
 
-std::optional<double> Validator::loss_of(const EvaluationSet& set, std::int64_t first_sample) {
+std::optional<double> Validator::evaluate_set(const EvaluationSet& set, std::int64_t first_sample) {
   const PausedInterval paused(trainer_.timers);
   const auto timing = trainer_.timers.scope("evaluate");
-  return evaluate({*trainer_.model, *trainer_.weights, trainer_.pipeline, trainer_.rank}, *set.open(first_sample), set.num_microbatches, stop_);
+  return evaluate({*trainer_.model, *trainer_.weights, trainer_.pipeline, trainer_.rank},
+                  *set.open(first_sample), set.num_microbatches, stop_);
 }
 
-void Validator::report(const EvaluationSet& set, std::string_view split, const std::string& where, double loss) {
+void Validator::report(const EvaluationSet& set, std::string_view split, const std::string& where,
+                       double loss) {
   bar_.clear();
   out_ << trainer_.timers.report(std::array<std::string_view, 1>{"evaluate"}) << '\n';
   reporter_.report_evaluation(split, where, loss, set.suffix);

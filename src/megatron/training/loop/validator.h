@@ -7,15 +7,17 @@
 
 #include "megatron/base/progress_bar.h"
 #include "megatron/config/evaluation_plan.h"
-#include "megatron/training/observability/step_reporter.h"
 #include "megatron/training/loop/trainer.h"
+#include "megatron/training/observability/step_reporter.h"
 
 namespace megatron {
 
 class Validator {
  public:
-  /// `stop` is asked before each microbatch; an evaluation cut off so is made anew by the run that resumes.
-  Validator(Trainer& trainer, StepReporter& reporter, std::ostream& out, ProgressBar& bar, std::function<bool()> stop);
+  /// `stop` is asked before each microbatch; an evaluation cut off so is made anew by the run that
+  /// resumes.
+  Validator(Trainer& trainer, StepReporter& reporter, std::ostream& out, ProgressBar& bar,
+            std::function<bool()> stop);
 
   /// Evaluates every validation set if the iteration just made, or the one resumed at, asks for it.
   void evaluate_if_due();
@@ -28,8 +30,9 @@ class Validator {
   std::int64_t first_sample(const EvaluationSet& set) const;
   void evaluate_valid(const std::string& where);
   /// The loss from `first_sample` on; nothing when stopped.
-  std::optional<double> loss_of(const EvaluationSet& set, std::int64_t first_sample);
-  void report(const EvaluationSet& set, std::string_view split, const std::string& where, double loss);
+  std::optional<double> evaluate_set(const EvaluationSet& set, std::int64_t first_sample);
+  void report(const EvaluationSet& set, std::string_view split, const std::string& where,
+              double loss);
 
   Trainer& trainer_;
   StepReporter& reporter_;

@@ -1,4 +1,5 @@
-// What communication cost this rank (--log-comm): per axis for every step's metrics, per call for the table of an interval.
+// What communication cost this rank (--log-comm): per axis for every step's metrics, per call for
+// the table of an interval.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +14,11 @@ namespace megatron {
 class CommLog {
  public:
   /// `communicators` may be null: a rank alone has nothing to tell.
-  CommLog(Communicators* communicators, bool is_wanted) : counters_(is_wanted && communicators != nullptr ? &communicators->counters() : nullptr) {}
+  CommLog(Communicators* communicators, bool is_wanted)
+      : counters_(is_wanted && communicators != nullptr ? &communicators->counters() : nullptr) {}
 
   /// What was counted since the last call, per axis.
-  std::vector<AxisTraffic> take_step();
+  std::vector<AxisCommStats> take_step();
   /// The calls of the steps since the last table, per step; "" when nothing was counted.
   std::string take_table(std::int64_t rank);
 

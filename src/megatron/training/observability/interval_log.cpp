@@ -20,7 +20,9 @@ void IntervalLog::add(const TrainStepResult& step, double samples) {
 void IntervalLog::fill(IterationReport& report, double elapsed_s) const {
   const double count = static_cast<double>(std::max<std::int64_t>(iterations(), 1));
   report.elapsed_ms = elapsed_s * 1000 / count;
-  if (advanced_ > 0) report.losses = {{"lm loss", loss_ / static_cast<double>(advanced_)}};  // steps that were skipped have none
+  if (advanced_ > 0)
+    report.losses = {
+        {"lm loss", loss_ / static_cast<double>(advanced_)}};  // steps that were skipped have none
   report.skipped_iterations = skipped_;
   report.nan_iterations = nan_;
 }

@@ -1,10 +1,11 @@
-// Sums over the iterations since the last log line, and the averages that the line shows (Megatron's training_log).
+// Sums over the iterations since the last log line, and the averages that the line shows
+// (Megatron's training_log).
 #pragma once
 
 #include <cstdint>
 
-#include "megatron/training/observability/log_lines.h"
 #include "megatron/training/loop/train_step.h"
+#include "megatron/training/observability/log_lines.h"
 
 namespace megatron {
 

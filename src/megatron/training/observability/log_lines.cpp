@@ -10,17 +10,21 @@ namespace {
 using Integer = long long;
 
 std::string progress_fields(const IterationReport& report) {
-  std::string line = format(" iteration %8lld/%8lld | consumed samples: %12lld |", Integer{report.iteration}, Integer{report.train_iters},
-                            Integer{report.consumed_samples});
-  if (report.skipped_samples > 0) line += format(" skipped samples: %12lld |", Integer{report.skipped_samples});
+  std::string line =
+      format(" iteration %8lld/%8lld | consumed samples: %12lld |", Integer{report.iteration},
+             Integer{report.train_iters}, Integer{report.consumed_samples});
+  if (report.skipped_samples > 0)
+    line += format(" skipped samples: %12lld |", Integer{report.skipped_samples});
   line += format(" elapsed time per iteration (ms): %.1f |", report.elapsed_ms);
-  if (report.throughput) line += format(" throughput per GPU (TFLOP/s/GPU): %.1f |", *report.throughput);
+  if (report.throughput)
+    line += format(" throughput per GPU (TFLOP/s/GPU): %.1f |", *report.throughput);
   return line;
 }
 
 std::string update_fields(const IterationReport& report) {
   std::string line = format(" learning rate: %.6E |", report.learning_rate);
-  if (report.decoupled_learning_rate) line += format(" decoupled learning rate: %.6E |", *report.decoupled_learning_rate);
+  if (report.decoupled_learning_rate)
+    line += format(" decoupled learning rate: %.6E |", *report.decoupled_learning_rate);
   line += format(" global batch size: %5lld |", Integer{report.global_batch_size});
   for (const auto& [name, value] : report.losses) {
     if (!(value < 0)) line += format(" %s: %.6E |", name.c_str(), value);
@@ -33,8 +37,10 @@ std::string update_fields(const IterationReport& report) {
 }
 
 std::string count_fields(const IterationReport& report) {
-  std::string line = format(" number of skipped iterations: %3lld | number of nan iterations: %3lld | tokens per second: %.0f |",
-                            Integer{report.skipped_iterations}, Integer{report.nan_iterations}, report.tokens_per_second);
+  std::string line = format(
+      " number of skipped iterations: %3lld | number of nan iterations: %3lld | tokens per second: "
+      "%.0f |",
+      Integer{report.skipped_iterations}, Integer{report.nan_iterations}, report.tokens_per_second);
   if (report.mfu) line += format(" MFU: %.1f%% |", *report.mfu * 100);
   if (report.mfu_causal) line += format(" MFU (causal): %.1f%% |", *report.mfu_causal * 100);
   return line;
@@ -43,19 +49,24 @@ std::string count_fields(const IterationReport& report) {
 }  // namespace
 
 std::string iteration_line(const IterationReport& report, std::string_view time) {
-  return " [" + std::string(time) + "]" + progress_fields(report) + update_fields(report) + count_fields(report);
+  return " [" + std::string(time) + "]" + progress_fields(report) + update_fields(report) +
+         count_fields(report);
 }
 
-std::string validation_block(std::string_view where, const NamedLosses& losses, std::string_view suffix) {
+std::string validation_block(std::string_view where, const NamedLosses& losses,
+                             std::string_view suffix) {
   std::string line = " validation" + std::string(suffix) + " loss at " + std::string(where) + " | ";
   for (const auto& [name, value] : losses) {
-    line += format("%s value: %.6E | %s PPL: %.6E | ", name.c_str(), value, name.c_str(), perplexity(value));
+    line += format("%s value: %.6E | %s PPL: %.6E | ", name.c_str(), value, name.c_str(),
+                   perplexity(value));
   }
   const std::string frame(line.size() + 1, '-');
   return frame + "\n" + line + "\n" + frame;
 }
 
-std::string event_line(std::string_view event, std::string_view time) { return "[" + std::string(event) + "] datetime: " + std::string(time) + " "; }
+std::string event_line(std::string_view event, std::string_view time) {
+  return "[" + std::string(event) + "] datetime: " + std::string(time) + " ";
+}
 
 std::string current_time() {
   const std::time_t now = std::time(nullptr);

@@ -1,4 +1,5 @@
-// The lines of a training log, spelled as Megatron-LM spells them so that its log readers work here. Pure functions from numbers to text.
+// The lines of a training log, spelled as Megatron-LM spells them so that its log readers work
+// here. Pure functions from numbers to text.
 #pragma once
 
 #include <cstdint>
@@ -35,9 +36,11 @@ struct IterationReport {
 /// ` [time] iteration … |`; Megatron's fields in Megatron's order, then tokens per second and MFU.
 std::string iteration_line(const IterationReport& report, std::string_view time);
 
-/// The framed validation line: ` validation loss at {where} | lm loss value: … | lm loss PPL: … | ` between dashes; PPL = exp(min(20, loss)).
-/// `suffix` follows the word validation: "-name" for one of several sets.
-std::string validation_block(std::string_view where, const NamedLosses& losses, std::string_view suffix = {});
+/// The framed validation line: ` validation loss at {where} | lm loss value: … | lm loss PPL: … | `
+/// between dashes; PPL = exp(min(20, loss)). `suffix` follows the word validation: "-name" for one
+/// of several sets.
+std::string validation_block(std::string_view where, const NamedLosses& losses,
+                             std::string_view suffix = {});
 
 /// `[event] datetime: YYYY-MM-DD HH:MM:SS `
 std::string event_line(std::string_view event, std::string_view time);

@@ -2,8 +2,8 @@
 
 #include "megatron/base/format.h"
 #include "megatron/base/json.h"
-#include "megatron/schedules/timeline.h"
 #include "megatron/pipeline/trace/pipeline_report.h"
+#include "megatron/schedules/timeline.h"
 
 namespace megatron {
 namespace {
@@ -12,20 +12,23 @@ constexpr double kMs = 1e3;
 
 std::string heading(const PipelineReport& report) {
   const auto number = [](std::int64_t count) { return std::to_string(count); };
-  std::string text =
-      " pipeline in iteration" + std::string(report.last_iteration > report.first_iteration ? "s " : " ") + number(report.first_iteration);
+  std::string text = " pipeline in iteration" +
+                     std::string(report.last_iteration > report.first_iteration ? "s " : " ") +
+                     number(report.first_iteration);
   if (report.last_iteration > report.first_iteration) text += "-" + number(report.last_iteration);
   text += ": " + report.schedule + ", pipeline ranks: " + number(report.num_ranks);
   if (report.num_chunks > 1) text += ", chunks of each: " + number(report.num_chunks);
   return text + ", microbatches: " + number(report.num_microbatches);
 }
 
-std::string row(const std::string& name, const StageShare& share) {
-  return format("\n  %6s %10.2f %10.2f %10.2f %10.2f %10.2f %9.1f%% %10.1f%%", name.c_str(), share.forward_s * kMs, share.backward_s * kMs,
-                share.weight_s * kMs, share.busy_s * kMs, share.waited_s * kMs, 100 * share.bubble(), 100 * share.predicted_bubble());
+std::string row(const std::string& name, const StageTimeBreakdown& share) {
+  return format("\n  %6s %10.2f %10.2f %10.2f %10.2f %10.2f %9.1f%% %10.1f%%", name.c_str(),
+                share.forward_s * kMs, share.backward_s * kMs, share.weight_s * kMs,
+                share.busy_s * kMs, share.waited_s * kMs, 100 * share.bubble(),
+                100 * share.predicted_bubble());
 }
 
-OrderedJson json_of(const StageShare& share) {
+OrderedJson json_of(const StageTimeBreakdown& share) {
   return {{"forward_ms", share.forward_s * kMs},         {"backward_ms", share.backward_s * kMs},
           {"weight_gradient_ms", share.weight_s * kMs},  {"busy_ms", share.busy_s * kMs},
           {"waited_ms", share.waited_s * kMs},           {"bubble", share.bubble()},
@@ -35,7 +38,8 @@ OrderedJson json_of(const StageShare& share) {
 OrderedJson world_json(const PipelineReport& report, const std::vector<RankTrace>& ranks) {
   OrderedJson rows = OrderedJson::array();
   for (const RankTrace& rank : ranks) {
-    OrderedJson one{{"rank", rank.rank}, {"pp", rank.pp}, {"dp", rank.dp}, {"cp", rank.cp}, {"tp", rank.tp}};
+    OrderedJson one{
+        {"rank", rank.rank}, {"pp", rank.pp}, {"dp", rank.dp}, {"cp", rank.cp}, {"tp", rank.tp}};
     one.update(json_of(report.world[static_cast<std::size_t>(rank.rank)]));
     rows.push_back(std::move(one));
   }
@@ -44,20 +48,24 @@ OrderedJson world_json(const PipelineReport& report, const std::vector<RankTrace
 
 std::string process_name(const RankTrace& rank) {
   const auto number = [](std::int64_t count) { return std::to_string(count); };
-  return "rank " + number(rank.rank) + " (pp " + number(rank.pp) + ", dp " + number(rank.dp) + ", cp " + number(rank.cp) + ", tp " + number(rank.tp) +
-         ")";
+  return "rank " + number(rank.rank) + " (pp " + number(rank.pp) + ", dp " + number(rank.dp) +
+         ", cp " + number(rank.cp) + ", tp " + number(rank.tp) + ")";
 }
 
 TraceSpan span_of(const TracedPhase& phase) {
   const auto nanoseconds = [](double seconds) { return static_cast<std::int64_t>(seconds * 1e9); };
   const std::int64_t begin_ns = nanoseconds(phase.span.begin_s);
-  return {.name = phase.name, .category = "phase", .begin_ns = begin_ns, .duration_ns = nanoseconds(phase.span.end_s) - begin_ns};
+  return {.name = phase.name,
+          .category = "phase",
+          .begin_ns = begin_ns,
+          .duration_ns = nanoseconds(phase.span.end_s) - begin_ns};
 }
 
-std::vector<TraceTrack> tracks_of(const RankTrace& rank, const Schedule& schedule) {
+std::vector<TraceTrack> pipeline_tracks(const RankTrace& rank, const Schedule& schedule) {
   StepTimes steps(static_cast<std::size_t>(schedule.num_ranks));
   auto& mine = steps[static_cast<std::size_t>(rank.pp)];
-  for (const TracedIteration& iteration : rank.iterations) mine.insert(mine.end(), iteration.steps.begin(), iteration.steps.end());
+  for (const TracedIteration& iteration : rank.iterations)
+    mine.insert(mine.end(), iteration.steps.begin(), iteration.steps.end());
   std::vector<TraceTrack> tracks;
   for (TraceTrack& track : timeline(schedule, steps)) {
     if (track.process != rank.pp) continue;
@@ -76,19 +84,24 @@ std::vector<TraceTrack> tracks_of(const RankTrace& rank, const Schedule& schedul
 
 }  // namespace
 
-std::string table_of(const PipelineReport& report) {
+std::string pipeline_table(const PipelineReport& report) {
   std::string text = heading(report);
-  text += format("\n  %6s %10s %10s %10s %10s %10s %10s %11s", "rank", "F ms", "B ms", "W ms", "busy ms", "waited ms", "bubble", "predicted");
-  for (std::size_t rank = 0; rank < report.stages.size(); ++rank) text += row(std::to_string(rank), report.stages[rank]);
-  text += format("\n  %6s %54s %9.1f%% %10.1f%%", "all", "", 100 * report.total_bubble, 100 * report.predicted_total_bubble);
-  text += format("\n  makespan %.2f ms, predicted %.2f ms", report.makespan_s * kMs, report.predicted_makespan_s * kMs);
-  if (report.clock_accuracy_s > 0) text += format("; clocks of several hosts, aligned to ±%.3f ms", report.clock_accuracy_s * kMs);
+  text += format("\n  %6s %10s %10s %10s %10s %10s %10s %11s", "rank", "F ms", "B ms", "W ms",
+                 "busy ms", "waited ms", "bubble", "predicted");
+  for (std::size_t rank = 0; rank < report.stages.size(); ++rank)
+    text += row(std::to_string(rank), report.stages[rank]);
+  text += format("\n  %6s %54s %9.1f%% %10.1f%%", "all", "", 100 * report.total_bubble,
+                 100 * report.predicted_total_bubble);
+  text += format("\n  makespan %.2f ms, predicted %.2f ms", report.makespan_s * kMs,
+                 report.predicted_makespan_s * kMs);
+  if (report.clock_accuracy_s > 0)
+    text += format("; clocks of several hosts, aligned to ±%.3f ms", report.clock_accuracy_s * kMs);
   return text;
 }
 
 std::string summary_json(const PipelineReport& report, const std::vector<RankTrace>& ranks) {
   OrderedJson stages = OrderedJson::array();
-  for (const StageShare& share : report.stages) stages.push_back(json_of(share));
+  for (const StageTimeBreakdown& share : report.stages) stages.push_back(json_of(share));
   return OrderedJson{{"schedule", report.schedule},
                      {"pipeline_ranks", report.num_ranks},
                      {"chunks", report.num_chunks},
@@ -106,10 +119,13 @@ std::string summary_json(const PipelineReport& report, const std::vector<RankTra
          "\n";
 }
 
-std::vector<TraceTrack> tracks_of(const std::vector<RankTrace>& ranks, const ScheduleOf& schedule_of) {
+std::vector<TraceTrack> pipeline_tracks(const std::vector<RankTrace>& ranks,
+                                        const ScheduleProvider& schedule_of) {
   std::vector<TraceTrack> tracks;
   for (const RankTrace& rank : ranks) {
-    for (TraceTrack& track : tracks_of(rank, schedule_of(rank.iterations.back().num_microbatches))) tracks.push_back(std::move(track));
+    for (TraceTrack& track :
+         pipeline_tracks(rank, schedule_of(rank.iterations.back().num_microbatches)))
+      tracks.push_back(std::move(track));
   }
   return tracks;
 }

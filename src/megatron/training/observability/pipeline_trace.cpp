@@ -12,10 +12,12 @@
 namespace megatron {
 namespace {
 
-constexpr std::string_view kWholePass = "forward-backward";
+constexpr std::string_view kForwardBackward = "forward-backward";
 
 /// The schedule's own steps say more.
-bool is_step(std::string_view timer) { return timer == "forward-compute" || timer == "backward-compute"; }
+bool is_step(std::string_view timer) {
+  return timer == "forward-compute" || timer == "backward-compute";
+}
 
 }  // namespace
 
@@ -29,7 +31,8 @@ PipelineTrace::PipelineTrace(Trainer& trainer, std::ostream& out)
     : trainer_(trainer),
       out_(out),
       is_wanted_(!trainer.settings.logger.trace.empty() && !trainer.settings.training.skip_train),
-      window_(trace_window(trainer.settings.logger, trainer.progress.iteration, trainer.settings.training.train_iters)),
+      window_(trace_window(trainer.settings.logger, trainer.progress.iteration,
+                           trainer.settings.training.train_iters)),
       recorder_(trainer.rank.device),
       trace_{.rank = trainer.rank.index,
              .pp = trainer.rank.pp.rank,
@@ -47,7 +50,10 @@ void PipelineTrace::before_step() {
   const std::int64_t done = trainer_.progress.iteration;
   if (!is_wanted_ || done < window_.begin || done >= window_.end) return;
   is_in_step_ = true;
-  iteration_ = {.iteration = done + 1, .num_microbatches = trainer_.batch.num_microbatches, .steps = {}, .phases = {}};
+  iteration_ = {.iteration = done + 1,
+                .num_microbatches = trainer_.batch.num_microbatches,
+                .steps = {},
+                .phases = {}};
   trainer_.timers.add_listener(*this);
 }
 
@@ -64,7 +70,8 @@ void PipelineTrace::after_step() {
 void PipelineTrace::close() {
   if (!is_wanted_) return;
   if (trace_.iterations.empty()) {
-    out_ << "nothing traced: --trace records from iteration " << window_.begin + 1 << " to " << window_.end << std::endl;
+    out_ << "nothing traced: --trace records from iteration " << window_.begin + 1 << " to "
+         << window_.end << std::endl;
   } else {
     write();
   }
@@ -74,22 +81,27 @@ void PipelineTrace::write() {
   is_wanted_ = false;
   const Rank& rank = trainer_.rank;
   trace_.clock = clock_offset({rank.world, rank.device});
-  move_to_first_clock(trace_);
-  const std::vector<std::string> texts = all_gather_strings(rank.world, text_of(trace_), rank.device);
+  align_to_rank_0_clock(trace_);
+  const std::vector<std::string> texts =
+      all_gather_strings(rank.world, serialize(trace_), rank.device);
   if (rank.index != 0) return;
   std::vector<RankTrace> ranks;
-  for (const std::string& text : texts) ranks.push_back(rank_trace_of(text));
-  const ScheduleOf schedule_of = [&](std::int64_t count) -> const Schedule& { return trainer_.pipeline.training_schedule(count); };
+  for (const std::string& text : texts) ranks.push_back(parse_rank_trace(text));
+  const ScheduleProvider schedule_of = [&](std::int64_t count) -> const Schedule& {
+    return trainer_.pipeline.training_schedule(count);
+  };
   const PipelineReport report = pipeline_report(ranks, schedule_of);
   const fs::path folder = trainer_.settings.logger.trace, path = folder / "pipeline-trace.json";
-  write_file_atomically(path, trace_json(tracks_of(ranks, schedule_of)));
+  write_file_atomically(path, trace_json(pipeline_tracks(ranks, schedule_of)));
   write_file_atomically(folder / "pipeline-trace-summary.json", summary_json(report, ranks));
-  out_ << table_of(report) << "\n  timeline for ui.perfetto.dev: " << path.string() << std::endl;
+  out_ << pipeline_table(report) << "\n  timeline for ui.perfetto.dev: " << path.string()
+       << std::endl;
 }
 
 void PipelineTrace::on_start(std::string_view timer) {
-  if (timer == kWholePass) recorder_.take();  // a pass that is run again counts once
-  if (!is_step(timer)) open_.push_back({std::string(timer), {.begin_s = monotonic_seconds(), .end_s = 0}});
+  if (timer == kForwardBackward) recorder_.take();  // a pass that is run again counts once
+  if (!is_step(timer))
+    open_.push_back({std::string(timer), {.begin_s = monotonic_seconds(), .end_s = 0}});
 }
 
 void PipelineTrace::on_stop(std::string_view timer) {

@@ -1,5 +1,5 @@
-// --trace: when every rank computed and waited in some iterations, as a timeline for ui.perfetto.dev, and how that compares with the schedule's
-// simulation.
+// --trace: when every rank computed and waited in some iterations, as a timeline for
+// ui.perfetto.dev, and how that compares with the schedule's simulation.
 #pragma once
 
 #include <iosfwd>
@@ -7,8 +7,8 @@
 
 #include "megatron/pipeline/step_recorder.h"
 #include "megatron/pipeline/trace/rank_trace.h"
-#include "megatron/training/observability/timers.h"
 #include "megatron/training/loop/trainer.h"
+#include "megatron/training/observability/timers.h"
 
 namespace megatron {
 
@@ -17,8 +17,9 @@ struct TraceWindow {
   std::int64_t begin = 0, end = 0;
 };
 
-/// --profile-step-start and --profile-step-end where they were changed or --profile is on; else the second and third iteration of this run, of which
-/// `done` were made before: the first one allocates memory and meets new peers. The only one when there is but one.
+/// --profile-step-start and --profile-step-end where they were changed or --profile is on; else the
+/// second and third iteration of this run, of which `done` were made before: the first one
+/// allocates memory and meets new peers. The only one when there is but one.
 TraceWindow trace_window(const LoggerConfig& logger, std::int64_t done, std::int64_t train_iters);
 
 class PipelineTrace : private TimerListener {
@@ -29,9 +30,11 @@ class PipelineTrace : private TimerListener {
 
   /// Call before each step.
   void before_step();
-  /// Call after each step, `progress.iteration` being the one just done. Writes after the last traced one: collective over the world.
+  /// Call after each step, `progress.iteration` being the one just done. Writes after the last
+  /// traced one: collective over the world.
   void after_step();
-  /// Call when the run stops: writes what was recorded of a window cut short. Collective over the world.
+  /// Call when the run stops: writes what was recorded of a window cut short. Collective over the
+  /// world.
   void close();
   /// What is to hear of the schedule's steps in the coming iteration; null outside the traced ones.
   StepListener* listener() { return is_in_step_ ? &recorder_ : nullptr; }

@@ -28,7 +28,8 @@ MemoryMetrics host_memory() {
   const struct mallinfo2 heap = ::mallinfo2();
   return {.reserved_bytes = proc_bytes("/proc/self/status", "VmRSS:"),
           .max_reserved_bytes = proc_bytes("/proc/self/status", "VmHWM:"),
-          .allocated_bytes = static_cast<double>(heap.uordblks + heap.hblkhd) + tensor_memory(c10::kCPU).live_bytes};
+          .allocated_bytes = static_cast<double>(heap.uordblks + heap.hblkhd) +
+                             tensor_memory(c10::kCPU).allocated_bytes};
 }
 
 }  // namespace
@@ -54,14 +55,18 @@ double device_memory_used(c10::Device device) {
 
 std::string memory_line(std::int64_t iterations, c10::Device device, bool with_device_total) {
   const MemoryMetrics memory = process_memory(device);
-  std::string line = format("[Rank 0] (after %lld iterations) memory (MB) | ", static_cast<long long>(iterations));
+  std::string line =
+      format("[Rank 0] (after %lld iterations) memory (MB) | ", static_cast<long long>(iterations));
   if (memory.max_allocated_bytes) {
-    line += format("allocated: %.2f | max allocated: %.2f | reserved: %.2f | max reserved: %.2f", memory.allocated_bytes / kMegabyte,
-                   *memory.max_allocated_bytes / kMegabyte, memory.reserved_bytes / kMegabyte, memory.max_reserved_bytes / kMegabyte);
+    line += format("allocated: %.2f | max allocated: %.2f | reserved: %.2f | max reserved: %.2f",
+                   memory.allocated_bytes / kMegabyte, *memory.max_allocated_bytes / kMegabyte,
+                   memory.reserved_bytes / kMegabyte, memory.max_reserved_bytes / kMegabyte);
   } else {
-    line += format("resident: %.2f | max resident: %.2f", memory.reserved_bytes / kMegabyte, memory.max_reserved_bytes / kMegabyte);
+    line += format("resident: %.2f | max resident: %.2f", memory.reserved_bytes / kMegabyte,
+                   memory.max_reserved_bytes / kMegabyte);
   }
-  if (with_device_total) line += format(" | total device memory used: %.2f", device_memory_used(device) / kMegabyte);
+  if (with_device_total)
+    line += format(" | total device memory used: %.2f", device_memory_used(device) / kMegabyte);
   return line;
 }
 

@@ -48,7 +48,9 @@ double number_after_colon(const std::string& field) {
   return colon == std::string::npos ? 0 : std::strtod(field.c_str() + colon + 2, nullptr);
 }
 
-double tera_per_second(double operations, double seconds) { return seconds > 0 ? std::max(operations, 0.0) / (seconds * 1e12) : 0; }
+double tera_per_second(double operations, double seconds) {
+  return seconds > 0 ? std::max(operations, 0.0) / (seconds * 1e12) : 0;
+}
 
 }  // namespace
 
@@ -61,14 +63,19 @@ void ProgressLog::start() { append("Starting job"); }
 
 void ProgressLog::saved(const SavedProgress& progress) {
   const Origin first = origin();
-  const double operations = progress.floating_point_operations, gpus = static_cast<double>(options_.world_size);
+  const double operations = progress.floating_point_operations,
+               gpus = static_cast<double>(options_.world_size);
   // A wall clock that was set back must not make the whole shorter than this job.
-  const double all_s = std::max(static_cast<double>(clock_.epoch_s() - first.epoch_s), progress.elapsed_s);
-  append(
-      format("Saved checkpoint\tIteration: %lld\tJob throughput: %.1f TFLOP/s/GPU\tCumulative throughput: %.1f TFLOP/s/GPU\t"
-             "Floating-point operations: %.2e\tTokens (in billions): %.2f",
-             static_cast<long long>(progress.iteration), tera_per_second(operations - options_.floating_point_operations, progress.elapsed_s) / gpus,
-             tera_per_second(operations - first.floating_point_operations, all_s) / gpus, operations, progress.tokens / 1e9));
+  const double all_s =
+      std::max(static_cast<double>(clock_.epoch_s() - first.epoch_s), progress.elapsed_s);
+  append(format(
+      "Saved checkpoint\tIteration: %lld\tJob throughput: %.1f TFLOP/s/GPU\tCumulative throughput: "
+      "%.1f TFLOP/s/GPU\t"
+      "Floating-point operations: %.2e\tTokens (in billions): %.2f",
+      static_cast<long long>(progress.iteration),
+      tera_per_second(operations - options_.floating_point_operations, progress.elapsed_s) / gpus,
+      tera_per_second(operations - first.floating_point_operations, all_s) / gpus, operations,
+      progress.tokens / 1e9));
 }
 
 ProgressLog::Origin ProgressLog::origin() const {
@@ -80,10 +87,14 @@ ProgressLog::Origin ProgressLog::origin() const {
   for (std::string line; std::getline(file, line);) {
     const std::vector<std::string> fields = fields_of(line);
     if (fields.size() < 4) continue;
-    if (fields[3] == "Saved checkpoint" && fields.size() > 7) latest_operations = number_after_colon(fields[7]);
-    if (static_cast<std::int64_t>(number_after_colon(fields[2])) != options_.world_size) is_found = false;
+    if (fields[3] == "Saved checkpoint" && fields.size() > 7)
+      latest_operations = number_after_colon(fields[7]);
+    if (static_cast<std::int64_t>(number_after_colon(fields[2])) != options_.world_size)
+      is_found = false;
     const auto time = time_value(fields[0]);
-    if (is_found || fields[3] != "Starting job" || !time || static_cast<std::int64_t>(number_after_colon(fields[2])) != options_.world_size) continue;
+    if (is_found || fields[3] != "Starting job" || !time ||
+        static_cast<std::int64_t>(number_after_colon(fields[2])) != options_.world_size)
+      continue;
     found = {*time, latest_operations};
     is_found = true;
   }
@@ -92,8 +103,13 @@ ProgressLog::Origin ProgressLog::origin() const {
 
 void ProgressLog::append(const std::string& text) {
   std::ofstream file(path_, std::ios::app);
-  file << time_text(clock_.epoch_s()) << "\tJob ID: " << options_.job_id << "\t# GPUs: " << options_.world_size << '\t' << text << '\n' << std::flush;
-  if (!file) throw UserError({path_.string() + " cannot be written", {}, "check the permissions and the free space of its folder"});
+  file << time_text(clock_.epoch_s()) << "\tJob ID: " << options_.job_id
+       << "\t# GPUs: " << options_.world_size << '\t' << text << '\n'
+       << std::flush;
+  if (!file)
+    throw UserError({path_.string() + " cannot be written",
+                     {},
+                     "check the permissions and the free space of its folder"});
 }
 
 }  // namespace megatron

@@ -1,4 +1,5 @@
-// --log-progress: progress.txt in the --save folder, one line for each start of a job and each checkpoint, as Megatron-LM writes it.
+// --log-progress: progress.txt in the --save folder, one line for each start of a job and each
+// checkpoint, as Megatron-LM writes it.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,8 @@ class ProgressLog {
 
   /// `Starting job`
   void start();
-  /// `Saved checkpoint` with the throughput of this job and of all jobs of this world size since the first in the file.
+  /// `Saved checkpoint` with the throughput of this job and of all jobs of this world size since
+  /// the first in the file.
   void saved(const SavedProgress& progress);
 
  private:

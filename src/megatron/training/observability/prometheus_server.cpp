@@ -22,8 +22,10 @@ void set_socket_options(socket_t socket) {
 
 [[noreturn]] void refuse(int port) {
   const int code = errno;
-  throw UserError({"--prometheus-port " + std::to_string(port) + " cannot be listened on", std::strerror(code),
-                   code == EACCES ? "choose a port from 1024 on" : "choose another port, or end the process that has it"});
+  throw UserError({"--prometheus-port " + std::to_string(port) + " cannot be listened on",
+                   std::strerror(code),
+                   code == EACCES ? "choose a port from 1024 on"
+                                  : "choose another port, or end the process that has it"});
 }
 
 }  // namespace
@@ -35,16 +37,19 @@ struct PrometheusServer::Server {
   std::thread thread;
 };
 
-PrometheusServer::PrometheusServer(int port, std::function<std::string()> text) : server_(std::make_unique<Server>()) {
+PrometheusServer::PrometheusServer(int port, std::function<std::string()> text)
+    : server_(std::make_unique<Server>()) {
   httplib::Server& http = server_->http;
   http.new_task_queue = [] { return new httplib::ThreadPool(1); };
   http.set_keep_alive_timeout(1);
   http.set_socket_options(set_socket_options);
-  http.Get("/metrics", [text = std::move(text)](const httplib::Request&, httplib::Response& response) {
-    response.set_content(text(), "text/plain; version=0.0.4; charset=utf-8");
-  });
+  http.Get("/metrics",
+           [text = std::move(text)](const httplib::Request&, httplib::Response& response) {
+             response.set_content(text(), "text/plain; version=0.0.4; charset=utf-8");
+           });
   errno = 0;
-  server_->port = port == 0 ? http.bind_to_any_port(kEveryInterface) : (http.bind_to_port(kEveryInterface, port) ? port : -1);
+  server_->port = port == 0 ? http.bind_to_any_port(kEveryInterface)
+                            : (http.bind_to_port(kEveryInterface, port) ? port : -1);
   if (server_->port < 0) refuse(port);
   server_->thread = std::thread([server = server_.get()] {
     server->http.listen_after_bind();

@@ -9,8 +9,8 @@ namespace megatron {
 
 class PrometheusServer {
  public:
-  /// Listens on `port` of every interface (0: any free one) and answers with what `text` returns, which is called on another thread.
-  /// UserError when the port is in use or not allowed.
+  /// Listens on `port` of every interface (0: any free one) and answers with what `text` returns,
+  /// which is called on another thread. UserError when the port is in use or not allowed.
   PrometheusServer(int port, std::function<std::string()> text);
   PrometheusServer(const PrometheusServer&) = delete;
   PrometheusServer& operator=(const PrometheusServer&) = delete;

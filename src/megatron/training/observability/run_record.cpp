@@ -14,17 +14,18 @@
 namespace megatron {
 namespace {
 
-std::string processor_name() {
+std::string cpu_model_name() {
   std::ifstream cpuinfo("/proc/cpuinfo");
   for (std::string line; std::getline(cpuinfo, line);) {
-    if (line.starts_with("model name")) return line.substr(std::min(line.size(), line.find(':') + 2));
+    if (line.starts_with("model name"))
+      return line.substr(std::min(line.size(), line.find(':') + 2));
   }
   return "unknown processor";
 }
 
 std::string machine(const std::string& device_name) {
-  return host_name() + ", " + (device_name.empty() ? "" : device_name + ", ") + processor_name() + ", " + std::to_string(at::get_num_threads()) +
-         " threads";
+  return host_name() + ", " + (device_name.empty() ? "" : device_name + ", ") + cpu_model_name() +
+         ", " + std::to_string(at::get_num_threads()) + " threads";
 }
 
 /// Each weight once, however many ranks hold it.
@@ -33,7 +34,9 @@ std::int64_t num_model_parameters(const ParamStore& weights) {
   for (const Parameter* parameter : weights.parameters()) {
     for (const TensorSlice& box : parameter->owned_slices()) mine += num_elements(box.shape);
   }
-  return std::llround(sums({weights.model_axis(), weights.device()}, {static_cast<double>(mine)}, "parameters").front());
+  return std::llround(
+      sums({weights.model_axis(), weights.device()}, {static_cast<double>(mine)}, "parameters")
+          .front());
 }
 
 }  // namespace

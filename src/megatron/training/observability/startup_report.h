@@ -1,4 +1,5 @@
-// What a run says before its first step, in Megatron's words: the layout, the vocabulary, the datasets, the memory.
+// What a run says before its first step, in Megatron's words: the layout, the vocabulary, the
+// datasets, the memory.
 #pragma once
 
 #include <array>

@@ -9,15 +9,15 @@
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/config/print_config.h"
+#include "megatron/models/params_dtype.h"
 #include "megatron/planner/device_peak.h"
-#include "megatron/training/observability/layer_norms.h"
-#include "megatron/training/observability/log_lines.h"
-#include "megatron/training/observability/memory_parts.h"
-#include "megatron/training/observability/process_memory.h"
 #include "megatron/planner/run_costs.h"
+#include "megatron/training/observability/log_lines.h"
+#include "megatron/training/observability/memory_breakdown.h"
+#include "megatron/training/observability/per_layer_norms.h"
+#include "megatron/training/observability/process_memory.h"
 #include "megatron/training/observability/run_record.h"
-#include "megatron/training/saving/used_folder.h"
-#include "megatron/models/weight_type.h"
+#include "megatron/training/saving/check_save_folders.h"
 
 namespace megatron {
 namespace {
@@ -40,24 +40,26 @@ constexpr std::array<std::string_view, 13> kStepTimers{"forward-backward",
 /// Lines past this run's iteration are its own when it continues what it saved, or if it saves
 /// nothing and resumes; else they may be another run's. At iteration 0 nothing tells a restart that
 /// has saved nothing yet from another run.
-EarlierLines earlier_lines(const Trainer& trainer) {
+ExistingMetrics existing_metrics(const Trainer& trainer) {
   const CheckpointConfig& config = trainer.settings.checkpoint;
   const bool is_resume = trainer.progress.iteration > 0;
   const bool is_same = is_resume && !config.ckpt_step &&
                        (config.save.empty() || continues_saved_run(config, trainer.source));
-  return is_same ? EarlierLines::same_run : EarlierLines::other_run;
+  return is_same ? ExistingMetrics::same_run : ExistingMetrics::other_run;
 }
 
 MetricsWriter make_metrics_writer(const Trainer& trainer) {
   const Settings& settings = trainer.settings;
-  const std::string& folder = settings.logger.tensorboard_dir.empty() ? settings.checkpoint.save : settings.logger.tensorboard_dir;
+  const std::string& folder = settings.logger.tensorboard_dir.empty()
+                                  ? settings.checkpoint.save
+                                  : settings.logger.tensorboard_dir;
   return folder.empty() || trainer.rank.index != 0
              ? MetricsWriter()
-             : MetricsWriter(folder, trainer.progress.iteration, earlier_lines(trainer));
+             : MetricsWriter(folder, trainer.progress.iteration, existing_metrics(trainer));
 }
 
 /// One rank writes files for all.
-LoggerConfig logger_of(const Trainer& trainer) {
+LoggerConfig rank_logger_config(const Trainer& trainer) {
   LoggerConfig logger = trainer.settings.logger;
   if (trainer.rank.index == 0) return logger;
   logger.tensorboard_dir.clear();
@@ -69,9 +71,11 @@ LoggerConfig logger_of(const Trainer& trainer) {
 ThroughputMeter make_throughput_meter(const Trainer& trainer) {
   const Settings& settings = trainer.settings;
   const auto peak = settings.logger.log_throughput
-                        ? std::optional(peak_flops(trainer.rank.device, trainer.device_name, weight_type(settings.training)))
+                        ? std::optional(peak_flops(trainer.rank.device, trainer.device_name,
+                                                   params_dtype(settings.training)))
                         : std::nullopt;
-  return {sample_flops(run_dimensions(settings), settings.training.seq_length), peak, static_cast<double>(trainer.rank.world.size)};
+  return {sample_flops(run_dimensions(settings), settings.training.seq_length), peak,
+          static_cast<double>(trainer.rank.world.size)};
 }
 
 }  // namespace
@@ -80,22 +84,25 @@ StepReporter::StepReporter(Trainer& trainer, std::ostream& out, ProgressBar& bar
     : trainer_(trainer),
       out_(out),
       bar_(bar),
-      logger_(logger_of(trainer)),
+      logger_(rank_logger_config(trainer)),
       profiler_(trainer, out),
       pipeline_trace_(trainer, out),
       throughput_(make_throughput_meter(trainer)),
       metrics_(make_metrics_writer(trainer)),
-      tensorboard_(logger_, trainer.progress.iteration, earlier_lines(trainer)),
+      tensorboard_(logger_, trainer.progress.iteration, existing_metrics(trainer)),
       comm_log_(trainer.world.communicators, trainer.settings.parallel.log_comm),
       first_iteration_(trainer.progress.iteration + 1) {
-  if (const auto& copy = metrics_.kept_copy(); !copy.empty())
+  if (const auto& copy = metrics_.backup_path(); !copy.empty())
     out_ << "note: metrics.jsonl held later lines of an earlier start; all its lines are kept in "
          << copy.string() << std::endl;
   metrics_.write(run_record(trainer));
   tensorboard_.add_settings(argument_values(trainer.settings), trainer.progress.iteration);
-  if (!logger_.prometheus_file.empty()) write_prometheus_file(logger_.prometheus_file, prometheus_.text());
-  if (logger_.prometheus_port) prometheus_server_.emplace(static_cast<int>(*logger_.prometheus_port), [this] { return prometheus_.text(); });
-  forget_peak_tensor_memory(trainer.rank.device);
+  if (!logger_.prometheus_file.empty())
+    write_prometheus_file(logger_.prometheus_file, prometheus_.text());
+  if (logger_.prometheus_port)
+    prometheus_server_.emplace(static_cast<int>(*logger_.prometheus_port),
+                               [this] { return prometheus_.text(); });
+  reset_peak_tensor_memory(trainer.rank.device);
   trainer_.timers.start("interval-time");
 }
 
@@ -110,9 +117,9 @@ void StepReporter::close() {
   pipeline_trace_.close();
 }
 
-void StepReporter::write(const auto& metrics, const LayerNormTable* norms) {
+void StepReporter::write(const auto& metrics, const PerLayerNorms* norms) {
   OrderedJson line = json_line(metrics);
-  if (norms != nullptr) line["layer_norms"] = layer_norm_json(*norms);
+  if (norms != nullptr) line["layer_norms"] = per_layer_norms_json(*norms);
   metrics_.write(line);
   tensorboard_.add(metrics);
   prometheus_.add(metrics);
@@ -137,11 +144,12 @@ void StepReporter::report(const TrainStepResult& step, double elapsed_s) {
   interval_.add(step, static_cast<double>(trainer_.batch.running_batch_size));
   write(metrics, step.layer_norms.get());
   const std::int64_t iteration = metrics.iteration;
-  const bool is_first = iteration == first_iteration_, closes_interval = iteration % trainer_.settings.logger.log_interval == 0;
+  const bool is_first = iteration == first_iteration_,
+             closes_interval = iteration % trainer_.settings.logger.log_interval == 0;
   if (is_first || closes_interval) print_iteration(metrics);
   if (step.layer_norms) {
     bar_.clear();
-    out_ << layer_norm_text(*step.layer_norms, iteration) << std::flush;
+    out_ << per_layer_norms_text(*step.layer_norms, iteration) << std::flush;
   }
   report_memory();
   if (closes_interval) close_interval();
@@ -157,34 +165,40 @@ void StepReporter::report_memory() {
   bar_.clear();
   out_ << memory_line(iteration, device, logger.log_device_memory_used) << std::endl;
   if (!logger.log_memory) return;
-  const TheoreticalMemory theory =
-      theoretical_memory(run_dimensions(trainer_.settings), run_memory_layout(trainer_.settings, trainer_.rank, trainer_.batch.num_microbatches));
-  out_ << memory_table(iteration, measure_memory(*trainer_.weights, *trainer_.optimizer), theory) << std::endl;
-  forget_peak_tensor_memory(device);
+  const TheoreticalMemory theory = theoretical_memory(
+      run_dimensions(trainer_.settings),
+      run_memory_layout(trainer_.settings, trainer_.rank, trainer_.batch.num_microbatches));
+  out_ << memory_table(iteration, measure_memory(*trainer_.weights, *trainer_.optimizer), theory)
+       << std::endl;
+  reset_peak_tensor_memory(device);
 }
 
 StepMetrics StepReporter::metrics_of(const TrainStepResult& step, double elapsed_s) {
   const TrainingProgress& progress = trainer_.progress;
   const LoggerConfig& logger = trainer_.settings.logger;
   const double samples = static_cast<double>(trainer_.batch.running_batch_size);
-  StepMetrics metrics{.iteration = progress.iteration,
-                      .train_iters = trainer_.settings.training.train_iters,
-                      .consumed_samples = progress.consumed_train_samples,
-                      .skipped_samples = progress.skipped_train_samples,
-                      .global_batch_size = trainer_.batch.running_batch_size,
-                      .world_size = trainer_.rank.world.size,
-                      .losses = {{"lm loss", step.loss()}},
-                      .learning_rate = trainer_.scheduler.lr(),
-                      .decoupled_learning_rate = trainer_.scheduler.decoupled_lr(),
-                      .loss_scale = step.update.loss_scale,
-                      .grad_norm = step.update.applied ? std::optional(step.update.grad_norm) : std::nullopt,  // as Megatron: none of a skipped step
-                      .is_skipped = !step.update.applied,
-                      .elapsed_s = elapsed_s,
-                      .throughput = throughput_.rates({.samples = samples, .tokens = step.tokens, .seconds = elapsed_s}),
-                      .memory = process_memory(trainer_.rank.device),
-                      .traffic = comm_log_.take_step()};
+  StepMetrics metrics{
+      .iteration = progress.iteration,
+      .train_iters = trainer_.settings.training.train_iters,
+      .consumed_samples = progress.consumed_train_samples,
+      .skipped_samples = progress.skipped_train_samples,
+      .global_batch_size = trainer_.batch.running_batch_size,
+      .world_size = trainer_.rank.world.size,
+      .losses = {{"lm loss", step.loss()}},
+      .learning_rate = trainer_.scheduler.lr(),
+      .decoupled_learning_rate = trainer_.scheduler.decoupled_lr(),
+      .loss_scale = step.update.loss_scale,
+      .grad_norm = step.update.applied ? std::optional(step.update.grad_norm)
+                                       : std::nullopt,  // as Megatron: none of a skipped step
+      .is_skipped = !step.update.applied,
+      .elapsed_s = elapsed_s,
+      .throughput =
+          throughput_.rates({.samples = samples, .tokens = step.tokens, .seconds = elapsed_s}),
+      .memory = process_memory(trainer_.rank.device),
+      .traffic = comm_log_.take_step()};
   if (logger.log_params_norm) metrics.params_norm = trainer_.optimizer->main_parameters().norm();
-  if (logger.log_num_zeros_in_grad && step.update.applied) metrics.num_zeros = step.update.num_zeros;
+  if (logger.log_num_zeros_in_grad && step.update.applied)
+    metrics.num_zeros = step.update.num_zeros;
   return metrics;
 }
 
@@ -201,7 +215,8 @@ void StepReporter::print_iteration(const StepMetrics& step) {
                          .num_zeros = step.num_zeros,
                          .params_norm = step.params_norm};
   const double seconds = trainer_.timers.seconds("interval-time");
-  const ThroughputMetrics rates = throughput_.rates({.samples = interval_.samples(), .tokens = interval_.tokens(), .seconds = seconds});
+  const ThroughputMetrics rates = throughput_.rates(
+      {.samples = interval_.samples(), .tokens = interval_.tokens(), .seconds = seconds});
   interval_.fill(report, seconds);
   report.tokens_per_second = rates.tokens_per_second;
   if (trainer_.settings.logger.log_throughput) {
@@ -218,11 +233,15 @@ void StepReporter::close_interval() {
   Timers& timers = trainer_.timers;
   const double iterations = static_cast<double>(trainer_.settings.logger.log_interval);
   const double seconds = timers.seconds("interval-time");
-  IntervalMetrics interval{.iteration = trainer_.progress.iteration, .iteration_s = seconds / static_cast<double>(interval_.iterations())};
+  IntervalMetrics interval{.iteration = trainer_.progress.iteration,
+                           .iteration_s = seconds / static_cast<double>(interval_.iterations())};
   if (trainer_.settings.logger.log_throughput)
-    interval.throughput = throughput_.rates({interval_.samples(), interval_.tokens(), seconds}).flops_per_second / 1e12;
+    interval.throughput =
+        throughput_.rates({interval_.samples(), interval_.tokens(), seconds}).flops_per_second /
+        1e12;
   for (const std::string_view name : kStepTimers) {
-    if (const double total = timers.seconds(name); total > 0) interval.timer_means.emplace_back(name, total / iterations);
+    if (const double total = timers.seconds(name); total > 0)
+      interval.timer_means.emplace_back(name, total / iterations);
   }
   tensorboard_.add(interval);
   tensorboard_.flush();
@@ -233,7 +252,8 @@ void StepReporter::close_interval() {
   timers.reset("interval-time");
 }
 
-void StepReporter::report_evaluation(std::string_view split, const std::string& where, double loss, std::string_view suffix) {
+void StepReporter::report_evaluation(std::string_view split, const std::string& where, double loss,
+                                     std::string_view suffix) {
   out_ << validation_block(where, {{"lm loss", loss}}, suffix) << std::endl;
   const EvaluationMetrics metrics{.iteration = trainer_.progress.iteration,
                                   .consumed_samples = trainer_.progress.consumed_train_samples,

@@ -1,4 +1,5 @@
-// What becomes visible of a training step: Megatron's log line at intervals, timers, memory, and every step's metrics in files.
+// What becomes visible of a training step: Megatron's log line at intervals, timers, memory, and
+// every step's metrics in files.
 #pragma once
 
 #include <iosfwd>
@@ -8,20 +9,21 @@
 #include "megatron/metrics/metrics_writer.h"
 #include "megatron/metrics/prometheus.h"
 #include "megatron/metrics/tensorboard.h"
+#include "megatron/training/loop/trainer.h"
 #include "megatron/training/observability/comm_log.h"
 #include "megatron/training/observability/interval_log.h"
 #include "megatron/training/observability/pipeline_trace.h"
 #include "megatron/training/observability/profile/step_profiler.h"
 #include "megatron/training/observability/prometheus_server.h"
 #include "megatron/training/observability/throughput.h"
-#include "megatron/training/loop/trainer.h"
 
 namespace megatron {
 
 class StepReporter {
  public:
-  /// Starts the interval's clock. On rank 0, metrics go to metrics.jsonl in --tensorboard-dir, or else in --save (nowhere without either), and to the
-  /// event files of --tensorboard-dir. `bar` is updated, and cleared before lines.
+  /// Starts the interval's clock. On rank 0, metrics go to metrics.jsonl in --tensorboard-dir, or
+  /// else in --save (nowhere without either), and to the event files of --tensorboard-dir. `bar` is
+  /// updated, and cleared before lines.
   StepReporter(Trainer& trainer, std::ostream& out, ProgressBar& bar);
 
   /// Call before each step.
@@ -30,10 +32,13 @@ class StepReporter {
   StepListener* step_listener() { return pipeline_trace_.listener(); }
   /// Call when the run stops after a whole step.
   void close();
-  /// Reports the step that made iteration `progress.iteration` in `elapsed_s`. As in Megatron, the learning rate shown is that of the next step.
+  /// Reports the step that made iteration `progress.iteration` in `elapsed_s`. As in Megatron, the
+  /// learning rate shown is that of the next step.
   void report(const TrainStepResult& step, double elapsed_s);
-  /// Prints Megatron's framed line and writes the metrics of one evaluation; `suffix` tells one of several validation sets.
-  void report_evaluation(std::string_view split, const std::string& where, double loss, std::string_view suffix = {});
+  /// Prints Megatron's framed line and writes the metrics of one evaluation; `suffix` tells one of
+  /// several validation sets.
+  void report_evaluation(std::string_view split, const std::string& where, double loss,
+                         std::string_view suffix = {});
 
  private:
   StepMetrics metrics_of(const TrainStepResult& step, double elapsed_s);
@@ -42,7 +47,7 @@ class StepReporter {
   void report_memory();
   void close_interval();
   /// Gives a step's or an evaluation's metrics to every file.
-  void write(const auto& metrics, const LayerNormTable* norms = nullptr);
+  void write(const auto& metrics, const PerLayerNorms* norms = nullptr);
   /// A file that cannot be written any more costs one warning, not the run.
   void write_prometheus();
 
@@ -55,7 +60,7 @@ class StepReporter {
   ThroughputMeter throughput_;
   MetricsWriter metrics_;
   TensorBoard tensorboard_;
-  PrometheusState prometheus_;
+  PrometheusCollector prometheus_;
   bool is_prometheus_file_lost_ = false;
   std::optional<PrometheusServer> prometheus_server_;
   CommLog comm_log_;

@@ -17,10 +17,14 @@ namespace megatron {
 namespace {
 
 constexpr std::size_t kGrowth = 2 << 20, kSmallGrowth = 256 << 10;
-constexpr std::size_t kSmall = 16 << 10;  ///< blocks up to here have a heap of their own, or long-lived small ones would split the large
+constexpr std::size_t kSmall = 16 << 10;  ///< blocks up to here have a heap of their own, or
+                                          ///< long-lived small ones would split the large
 
 /// Twice this machine's memory: where blocks lie apart, addresses end later than memory.
-std::size_t address_space() { return 2 * static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
+std::size_t address_space() {
+  return 2 * static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
+         static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
 
 /// Whether RLIMIT_AS (ulimit -v; h_vmem and its like of schedulers) bounds the process: what is set
 /// aside would count, too.
@@ -29,12 +33,14 @@ bool has_unlimited_addresses() {
   return ::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY;
 }
 
-/// Has the system provide the pages now, by all threads: one call for many costs about half of a fault for each. Where the kernel does not know how
-/// (before Linux 5.14) they come when they are touched.
-void provide_pages(std::byte* data, std::size_t bytes) {
+/// Has the system provide the pages now, by all threads: one call for many costs about half of a
+/// fault for each. Where the kernel does not know how (before Linux 5.14) they come when they are
+/// touched.
+void prefault_pages(std::byte* data, std::size_t bytes) {
   const auto chunks = static_cast<std::int64_t>(bytes / kGrowth);
   at::parallel_for(0, chunks, 1, [&](std::int64_t begin, std::int64_t end) {
-    ::madvise(data + static_cast<std::size_t>(begin) * kGrowth, static_cast<std::size_t>(end - begin) * kGrowth, MADV_POPULATE_WRITE);
+    ::madvise(data + static_cast<std::size_t>(begin) * kGrowth,
+              static_cast<std::size_t>(end - begin) * kGrowth, MADV_POPULATE_WRITE);
   });
 }
 
@@ -44,12 +50,15 @@ class TensorAllocator : public c10::Allocator {
     if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::kCPU)};
     void* data = (bytes <= kSmall ? small_ : large_).allocate(bytes);
     if (data == nullptr)
-      throw OutOfMemory("a tensor of " + std::to_string(bytes) + " bytes could not be allocated");
+      throw OutOfMemoryError("a tensor of " + std::to_string(bytes) +
+                             " bytes could not be allocated");
     add(static_cast<std::int64_t>(CpuCachingAllocator::usable_size(data)));
     return {data, data, &release, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
-  void copy_data(void* target, const void* source, std::size_t bytes) const override { std::memcpy(target, source, bytes); }
+  void copy_data(void* target, const void* source, std::size_t bytes) const override {
+    std::memcpy(target, source, bytes);
+  }
 
   /// Lives for ever: tensors die late.
   static TensorAllocator& instance() {
@@ -58,15 +67,17 @@ class TensorAllocator : public c10::Allocator {
   }
 
   TensorMemory read() const {
-    return {.live_bytes = static_cast<double>(live_.load()),
+    return {.allocated_bytes = static_cast<double>(live_.load()),
             .peak_bytes = static_cast<double>(peak_.load()),
-            .reserved_bytes = static_cast<double>(small_.statistics().reserved_bytes + large_.statistics().reserved_bytes)};
+            .reserved_bytes = static_cast<double>(small_.statistics().reserved_bytes +
+                                                  large_.statistics().reserved_bytes)};
   }
   TensorAllocations allocations() const {
     const CpuCachingAllocator::Statistics small = small_.statistics(), large = large_.statistics();
-    return {.tensors = small.allocations + large.allocations, .system = small.system_calls + large.system_calls};
+    return {.tensors = small.allocations + large.allocations,
+            .system = small.system_calls + large.system_calls};
   }
-  void forget_peak() { peak_ = live_.load(); }
+  void reset_peak() { peak_ = live_.load(); }
   void empty_cache() {
     small_.empty_cache();
     large_.empty_cache();
@@ -87,33 +98,37 @@ class TensorAllocator : public c10::Allocator {
   }
 
   CpuCachingAllocator small_{{.address_space = address_space() / 8,
-                    .reserve_upfront = has_unlimited_addresses(),
-                    .growth_bytes = kSmallGrowth}};
+                              .reserve_upfront = has_unlimited_addresses(),
+                              .growth_bytes = kSmallGrowth}};
   CpuCachingAllocator large_{{.address_space = address_space(),
-                    .reserve_upfront = has_unlimited_addresses(),
-                    .growth_bytes = kGrowth,
-                    .on_grow = provide_pages}};
+                              .reserve_upfront = has_unlimited_addresses(),
+                              .growth_bytes = kGrowth,
+                              .on_grow = prefault_pages}};
   std::atomic<std::int64_t> live_ = 0, peak_ = 0;
 };
 
-c10::DeviceAllocator& caching_allocator(c10::Device device) { return *c10::getDeviceAllocator(device.type()); }
+c10::DeviceAllocator& caching_allocator(c10::Device device) {
+  return *c10::getDeviceAllocator(device.type());
+}
 
 }  // namespace
 
-void start_reusing_tensor_memory() { c10::SetAllocator(c10::kCPU, &TensorAllocator::instance(), /*priority=*/100); }
+void use_caching_cpu_allocator() {
+  c10::SetAllocator(c10::kCPU, &TensorAllocator::instance(), /*priority=*/100);
+}
 
 TensorMemory tensor_memory(c10::Device device) {
   if (device.is_cpu()) return TensorAllocator::instance().read();
   const auto stats = caching_allocator(device).getDeviceStats(device.index());
   const auto total = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  return {.live_bytes = static_cast<double>(stats.allocated_bytes[total].current),
+  return {.allocated_bytes = static_cast<double>(stats.allocated_bytes[total].current),
           .peak_bytes = static_cast<double>(stats.allocated_bytes[total].peak),
           .reserved_bytes = static_cast<double>(stats.reserved_bytes[total].current)};
 }
 
-void forget_peak_tensor_memory(c10::Device device) {
+void reset_peak_tensor_memory(c10::Device device) {
   if (device.is_cpu()) {
-    TensorAllocator::instance().forget_peak();
+    TensorAllocator::instance().reset_peak();
   } else {
     caching_allocator(device).resetPeakStats(device.index());
   }
@@ -121,6 +136,6 @@ void forget_peak_tensor_memory(c10::Device device) {
 
 TensorAllocations tensor_allocations() { return TensorAllocator::instance().allocations(); }
 
-void give_back_tensor_memory() { TensorAllocator::instance().empty_cache(); }
+void empty_tensor_cache() { TensorAllocator::instance().empty_cache(); }
 
 }  // namespace megatron

@@ -1,4 +1,5 @@
-// Rates of training: tokens and model FLOP/s, and their share of what the device can do (MFU) in both conventions.
+// Rates of training: tokens and model FLOP/s, and their share of what the device can do (MFU) in
+// both conventions.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,8 @@ namespace megatron {
 /// Model FLOPs of one sample, forward and backward.
 struct SampleFlops {
   double causal = 0;  ///< Megatron-LM's count: masked half of attention left out
-  double full = 0;    ///< PaLM's (arXiv 2204.02311, appendix B): 6N + 12·L·H·Q·T a token, every score counted
+  double full =
+      0;  ///< PaLM's (arXiv 2204.02311, appendix B): 6N + 12·L·H·Q·T a token, every score counted
 };
 
 SampleFlops sample_flops(const ModelDimensions& dimensions, std::int64_t sequence_length);
@@ -27,7 +29,8 @@ class ThroughputMeter {
  public:
   ThroughputMeter() = default;
   /// `peak_flops_per_second` of one device, if known; `world_size` devices share the work.
-  ThroughputMeter(SampleFlops flops, std::optional<double> peak_flops_per_second, double world_size = 1)
+  ThroughputMeter(SampleFlops flops, std::optional<double> peak_flops_per_second,
+                  double world_size = 1)
       : flops_(flops), peak_(peak_flops_per_second), world_size_(world_size) {}
 
   /// Zeros for no time.

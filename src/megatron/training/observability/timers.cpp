@@ -9,7 +9,8 @@ namespace megatron {
 namespace {
 
 /// `milliseconds` of each rank.
-std::string timer_line(std::string_view name, const std::vector<double>& milliseconds, TimerStatistic statistic) {
+std::string timer_line(std::string_view name, const std::vector<double>& milliseconds,
+                       TimerStatistic statistic) {
   const auto [least, most] = std::ranges::minmax(milliseconds);
   std::string title = std::string(name) + ' ';
   title.resize(std::max<std::size_t>(title.size(), 48), '.');
@@ -22,7 +23,8 @@ std::string timer_line(std::string_view name, const std::vector<double>& millise
       break;
   }
   std::string lines = "\n  " + std::string(name) + ":";
-  for (std::size_t rank = 0; rank < milliseconds.size(); ++rank) lines += format("\n     rank %2zu: %.2f", rank, milliseconds[rank]);
+  for (std::size_t rank = 0; rank < milliseconds.size(); ++rank)
+    lines += format("\n     rank %2zu: %.2f", rank, milliseconds[rank]);
   return lines;
 }
 
@@ -35,7 +37,8 @@ TimerStatistic timer_statistic(std::string_view name) {
   throw UserError({"--timing-log-option", std::string(name), "one of max, minmax, all"});
 }
 
-Timers::Scope::Scope(Timers& timers, std::string_view name, int level) : timers_(timers), name_(name), is_measured_(level <= timers.log_level_) {
+Timers::Scope::Scope(Timers& timers, std::string_view name, int level)
+    : timers_(timers), name_(name), is_measured_(level <= timers.log_level_) {
   if (is_measured_) timers_.start(name_);
   for (TimerListener* listener : timers_.listeners_) listener->on_start(name_);
 }
@@ -60,7 +63,8 @@ void Timers::start(std::string_view name) {
 
 void Timers::stop(std::string_view name) {
   const auto found = timers_.find(name);
-  MEGATRON_CHECK(found != timers_.end() && found->second.running, "timer ", name, " is not running");
+  MEGATRON_CHECK(found != timers_.end() && found->second.running, "timer ", name,
+                 " is not running");
   found->second.total += Clock::now() - found->second.started;
   found->second.running = false;
 }
@@ -86,7 +90,8 @@ std::string Timers::report(std::span<const std::string_view> names, double divis
     mine.push_back(seconds(name) * 1000 / divisor);
     reset(name);
   }
-  const std::vector<std::vector<double>> ranks = gather_ ? gather_(mine) : std::vector<std::vector<double>>{mine};
+  const std::vector<std::vector<double>> ranks =
+      gather_ ? gather_(mine) : std::vector<std::vector<double>>{mine};
   std::string lines;
   for (std::size_t i = 0; i < names.size(); ++i) {
     std::vector<double> milliseconds;
@@ -94,9 +99,10 @@ std::string Timers::report(std::span<const std::string_view> names, double divis
     if (std::ranges::max(milliseconds) > 0) lines += timer_line(names[i], milliseconds, statistic_);
   }
   if (lines.empty()) return {};
-  const std::string_view heading = statistic_ == TimerStatistic::minmax ? "(min, max) time across ranks (ms):"
-                                   : statistic_ == TimerStatistic::max  ? "max time across ranks (ms):"
-                                                                        : "times across ranks (ms):";
+  const std::string_view heading =
+      statistic_ == TimerStatistic::minmax ? "(min, max) time across ranks (ms):"
+      : statistic_ == TimerStatistic::max  ? "max time across ranks (ms):"
+                                           : "times across ranks (ms):";
   return std::string(heading) + lines;
 }
 

@@ -1,4 +1,5 @@
-// Named timers with Megatron's names and print format. A timer above the run's --timing-log-level does nothing.
+// Named timers with Megatron's names and print format. A timer above the run's --timing-log-level
+// does nothing.
 //
 //   Timers timers(1, TimerStatistic::minmax);
 //   { const auto timing = timers.scope("forward-backward", 1); ... }
@@ -22,7 +23,8 @@ enum class TimerStatistic { max, minmax, all };
 TimerStatistic timer_statistic(std::string_view name);
 
 /// Every rank's numbers for this rank's, in rank order; collective over the ranks that report.
-using GatherTimes = std::function<std::vector<std::vector<double>>(const std::vector<double>& mine)>;
+using GatherTimes =
+    std::function<std::vector<std::vector<double>>(const std::vector<double>& mine)>;
 
 /// Hears when scopes begin and end, whatever their level.
 class TimerListener {
@@ -65,8 +67,8 @@ class Timers {
   /// Without one, a report is of this rank alone.
   void set_gather(GatherTimes gather) { gather_ = std::move(gather); }
 
-  /// Megatron's block of those `names` that ran on some rank, in milliseconds divided by `divisor`, and resets them; "" when none ran. Collective
-  /// over the ranks of the gather.
+  /// Megatron's block of those `names` that ran on some rank, in milliseconds divided by `divisor`,
+  /// and resets them; "" when none ran. Collective over the ranks of the gather.
   std::string report(std::span<const std::string_view> names, double divisor = 1);
 
  private:

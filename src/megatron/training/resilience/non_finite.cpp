@@ -10,34 +10,42 @@ namespace megatron {
 namespace {
 
 std::string place(const std::vector<Microbatch>& batch, std::size_t index) {
-  return "microbatch " + std::to_string(index + 1) + " of " + std::to_string(batch.size()) + " (" + sample_list(batch[index]) + ")";
+  return "microbatch " + std::to_string(index + 1) + " of " + std::to_string(batch.size()) + " (" +
+         sample_list(batch[index]) + ")";
 }
 
 std::string advice(const TrainStepOptions& options) {
-  if (!options.unsound_checkpoint.empty())
-    return "\n  cause: " + options.unsound_checkpoint +
+  if (!options.non_finite_checkpoint.empty())
+    return "\n  cause: " + options.non_finite_checkpoint +
            "\n  fix: load a checkpoint from before the run diverged (--ckpt-step N, with another "
            "--save folder), or other weights";
-  return "\n  fix: lower --lr and resume from the last checkpoint, pass over these samples with --iterations-to-skip " +
-         std::to_string(options.iteration) + ", or skip such updates with --no-check-for-nan-in-loss-and-grad";
+  return "\n  fix: lower --lr and resume from the last checkpoint, pass over these samples with "
+         "--iterations-to-skip " +
+         std::to_string(options.iteration) +
+         ", or skip such updates with --no-check-for-nan-in-loss-and-grad";
 }
 
-bool on_any_rank(const Rank& rank, bool here) { return largest({rank.world, rank.device}, {here ? 1.0 : 0.0}, "diagnosis")[0] != 0; }
+bool on_any_rank(const Rank& rank, bool here) {
+  return largest({rank.world, rank.device}, {here ? 1.0 : 0.0}, "diagnosis")[0] != 0;
+}
 
-OpTrace trace(const TrainStepParts& parts, const TrainStepOptions& options, const Microbatch& microbatch) {
+OpTrace trace(const TrainStepContext& parts, const TrainStepOptions& options,
+              const Microbatch& microbatch) {
   return trace_microbatch(
       parts.model, parts.weights, microbatch,
       {.per_token = options.calculate_per_token_loss,
-       .gradient_factor = parts.optimizer.loss_scale().item<double>() / static_cast<double>(options.num_microbatches * parts.rank.dp_cp.size),
+       .gradient_factor = parts.optimizer.loss_scale().item<double>() /
+                          static_cast<double>(options.num_microbatches * parts.rank.dp_cp.size),
        .pp = &parts.rank.pp,
        .order = parts.pipeline.layout().order,
-       .least = [&parts](double place) {
+       .all_reduce_min = [&parts](double place) {
          return -largest({parts.rank.world, parts.rank.device}, {-place}, "diagnosis")[0];
        }});
 }
 
 /// The suspect is that of the ranks that met the first bad op; of the first rank when none did.
-SuspectMicrobatch suspect_of(const Rank& rank, const std::vector<Microbatch>& batch, std::size_t index, const OpTrace& trace) {
+SuspectMicrobatch suspect_of(const Rank& rank, const std::vector<Microbatch>& batch,
+                             std::size_t index, const OpTrace& trace) {
   const bool is_bad = trace.first_bad.has_value();
   return {.microbatch = batch[index],
           .index = index,
@@ -46,11 +54,14 @@ SuspectMicrobatch suspect_of(const Rank& rank, const std::vector<Microbatch>& ba
           .is_here = on_any_rank(rank, is_bad) ? is_bad : rank.index == 0};
 }
 
-std::string at_iteration(const TrainStepOptions& options) { return "iteration " + std::to_string(options.iteration) + ": "; }
+std::string at_iteration(const TrainStepOptions& options) {
+  return "iteration " + std::to_string(options.iteration) + ": ";
+}
 
 }  // namespace
 
-NonFiniteError non_finite_step(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch,
+NonFiniteError non_finite_step(const TrainStepContext& parts, const TrainStepOptions& options,
+                               const std::vector<Microbatch>& batch,
                                const TrainStepResult& result) {
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const double loss = result.microbatch_losses[i];
@@ -59,23 +70,31 @@ NonFiniteError non_finite_step(const TrainStepParts& parts, const TrainStepOptio
   return non_finite_gradient(parts, options, batch, result.update.non_finite_parameter);
 }
 
-NonFiniteError non_finite_loss(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch, std::size_t index,
+NonFiniteError non_finite_loss(const TrainStepContext& parts, const TrainStepOptions& options,
+                               const std::vector<Microbatch>& batch, std::size_t index,
                                double loss) {
   const OpTrace found = trace(parts, options, batch[index]);
-  const std::string text = at_iteration(options) + "the loss of " + place(batch, index) + " is " + (std::isnan(loss) ? "NaN" : "infinite");
-  return {text + explain(found, parts.weights, batch[index]) + advice(options), suspect_of(parts.rank, batch, index, found)};
+  const std::string text = at_iteration(options) + "the loss of " + place(batch, index) + " is " +
+                           (std::isnan(loss) ? "NaN" : "infinite");
+  return {text + explain(found, parts.weights, batch[index]) + advice(options),
+          suspect_of(parts.rank, batch, index, found)};
 }
 
-NonFiniteError non_finite_gradient(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch,
+NonFiniteError non_finite_gradient(const TrainStepContext& parts, const TrainStepOptions& options,
+                                   const std::vector<Microbatch>& batch,
                                    const std::string& parameter) {
-  const std::string text = at_iteration(options) + "the gradient of " + parameter + " is not finite (every loss was)";
+  const std::string text =
+      at_iteration(options) + "the gradient of " + parameter + " is not finite (every loss was)";
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const OpTrace found = trace(parts, options, batch[i]);
     if (!on_any_rank(parts.rank, found.first_bad.has_value())) continue;
-    return {text + "\n  first in " + place(batch, i) + explain(found, parts.weights, batch[i]) + advice(options),
+    return {text + "\n  first in " + place(batch, i) + explain(found, parts.weights, batch[i]) +
+                advice(options),
             suspect_of(parts.rank, batch, i, found)};
   }
-  return {text + "\n  each microbatch alone gives finite gradients: their sum overflows" + advice(options), suspect_of(parts.rank, batch, 0, {})};
+  return {text + "\n  each microbatch alone gives finite gradients: their sum overflows" +
+              advice(options),
+          suspect_of(parts.rank, batch, 0, {})};
 }
 
 }  // namespace megatron

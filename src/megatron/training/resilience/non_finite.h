@@ -1,4 +1,5 @@
-// When a loss or gradient is NaN or infinite: which microbatch, which samples, which op, which weight.
+// When a loss or gradient is NaN or infinite: which microbatch, which samples, which op, which
+// weight.
 #pragma once
 
 #include <cstddef>
@@ -22,24 +23,29 @@ struct SuspectMicrobatch {
 /// Training diverged: printed without a stack, exit 1. The weights are those of the last good step.
 class NonFiniteError : public std::runtime_error {
  public:
-  NonFiniteError(const std::string& text, SuspectMicrobatch suspect) : std::runtime_error(text), suspect_(std::move(suspect)) {}
+  NonFiniteError(const std::string& text, SuspectMicrobatch suspect)
+      : std::runtime_error(text), suspect_(std::move(suspect)) {}
   const SuspectMicrobatch& suspect() const { return suspect_; }
 
  private:
   SuspectMicrobatch suspect_;
 };
 
-/// The error for a step whose update was not applied: of its first loss that is not finite, or of its gradients. Collective over the world.
-NonFiniteError non_finite_step(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch,
-                               const TrainStepResult& result);
+/// The error for a step whose update was not applied: of its first loss that is not finite, or of
+/// its gradients. Collective over the world.
+NonFiniteError non_finite_step(const TrainStepContext& parts, const TrainStepOptions& options,
+                               const std::vector<Microbatch>& batch, const TrainStepResult& result);
 
-/// The error for microbatch `index` of the batch, whose loss came out as `loss`; runs it again, every op watched. Overwrites the gradients.
-NonFiniteError non_finite_loss(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch, std::size_t index,
+/// The error for microbatch `index` of the batch, whose loss came out as `loss`; runs it again,
+/// every op watched. Overwrites the gradients.
+NonFiniteError non_finite_loss(const TrainStepContext& parts, const TrainStepOptions& options,
+                               const std::vector<Microbatch>& batch, std::size_t index,
                                double loss);
 
-/// The error for a gradient of `parameter` that is not finite although every loss was; runs the microbatches again until one is at fault.
-/// Overwrites the gradients.
-NonFiniteError non_finite_gradient(const TrainStepParts& parts, const TrainStepOptions& options, const std::vector<Microbatch>& batch,
+/// The error for a gradient of `parameter` that is not finite although every loss was; runs the
+/// microbatches again until one is at fault. Overwrites the gradients.
+NonFiniteError non_finite_gradient(const TrainStepContext& parts, const TrainStepOptions& options,
+                                   const std::vector<Microbatch>& batch,
                                    const std::string& parameter);
 
 }  // namespace megatron

@@ -9,10 +9,12 @@
 
 namespace megatron {
 
-/// Fills weights and, unless the flags or the kind of source forbid it, progress, optimizer and schedule from trainer.source.
+/// Fills weights and, unless the flags or the kind of source forbid it, progress, optimizer and
+/// schedule from trainer.source.
 void load_trainer(Trainer& trainer, std::ostream& out);
 
-/// Saves the trainer at its iteration into `folder`; `timer` (a literal) names the time printed for it. UserError when that fails.
+/// Saves the trainer at its iteration into `folder`; `timer` (a literal) names the time printed for
+/// it. UserError when that fails.
 void save_trainer(Trainer& trainer, SaveFolder& folder, std::string_view timer, std::ostream& out);
 
 }  // namespace megatron

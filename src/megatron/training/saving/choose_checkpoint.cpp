@@ -66,7 +66,7 @@ std::string nearest_sibling(const fs::path& path) {
                    nearest.empty() ? "check the path" : "did you mean " + nearest + "?"});
 }
 
-std::optional<CheckpointSource> search(const CheckpointConfig& config, StartWarnings& warnings,
+std::optional<CheckpointSource> search(const CheckpointConfig& config, StartupWarnings& warnings,
                                        std::ostream& out) {
   std::optional<CheckpointSource> source = find_checkpoint(config.load, config.ckpt_step);
   if (auto recent = find_non_persistent(config, source, out)) source = std::move(recent);
@@ -96,7 +96,7 @@ CheckpointSource open_decoded(const std::string& text) {
 }  // namespace
 
 std::optional<CheckpointSource> choose_checkpoint(const CheckpointConfig& config, const Rank& rank,
-                                                  StartWarnings& warnings, std::ostream& out) {
+                                                  StartupWarnings& warnings, std::ostream& out) {
   std::optional<CheckpointSource> source;
   if (config.load.empty()) return source;
   const CollectiveSteps together(rank.world, rank.device);

@@ -7,7 +7,7 @@
 
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/training/loop/start_warnings.h"
+#include "megatron/training/loop/startup_warnings.h"
 
 namespace megatron {
 
@@ -16,6 +16,6 @@ namespace megatron {
 /// --exit-on-missing-checkpoint then, and for folders that hold something else. Collective over
 /// rank.world, and no rank returns before all have opened what rank 0 chose.
 std::optional<CheckpointSource> choose_checkpoint(const CheckpointConfig& config, const Rank& rank,
-                                                  StartWarnings& warnings, std::ostream& out);
+                                                  StartupWarnings& warnings, std::ostream& out);
 
 }  // namespace megatron

@@ -12,23 +12,27 @@
 namespace megatron {
 namespace {
 
-constexpr std::string_view kOrder = "the samples consumed so far were others: some come again, some never";
+constexpr std::string_view kOrder =
+    "the samples consumed so far were others: some come again, some never";
 constexpr std::string_view kSteps = "each step takes other samples than it would have taken";
 constexpr std::string_view kTokens = "the same text becomes other tokens";
 constexpr std::string_view kArithmetic = "steps are computed otherwise from here on";
 
-constexpr std::string_view kGraveMark = "  ! ", kPlainMark = "    ";
+constexpr std::string_view kBreakingMark = "  ! ", kPlainMark = "    ";
 
 /// Changes after which the run is no longer the one that was saved.
-constexpr std::pair<std::string_view, std::string_view> kGrave[] = {
+constexpr std::pair<std::string_view, std::string_view> kBreaking[] = {
     {"seed", "another order of the data and other dropout from here on"},
     {"data_path", kOrder},
     {"train_data_path", kOrder},
     {"data_args_path", kOrder},
     {"per_split_data_args_path", kOrder},
     {"mock_data", kOrder},
-    {"split", "documents move between training, validation and test: validation may hold what was trained on"},
-    {"seq_length", "samples are cut otherwise: the count of consumed ones no longer says which tokens were seen"},
+    {"split",
+     "documents move between training, validation and test: validation may hold what was trained "
+     "on"},
+    {"seq_length",
+     "samples are cut otherwise: the count of consumed ones no longer says which tokens were seen"},
     {"dataloader_type", kOrder},
     {"global_batch_size", kSteps},
     {"rampup_batch_size", kSteps},
@@ -48,8 +52,12 @@ constexpr std::pair<std::string_view, std::string_view> kGrave[] = {
 };
 
 constexpr std::pair<std::string_view, std::string_view> kNotable[] = {
-    {"train_iters", "schedules that end with the run stretch; data sets are ordered anew if they now need another number of epochs"},
-    {"train_samples", "schedules that end with the run stretch; data sets are ordered anew if they now need another number of epochs"},
+    {"train_iters",
+     "schedules that end with the run stretch; data sets are ordered anew if they now need another "
+     "number of epochs"},
+    {"train_samples",
+     "schedules that end with the run stretch; data sets are ordered anew if they now need another "
+     "number of epochs"},
     {"micro_batch_size", "the same samples, summed in another order"},
     {"clip_grad", "holds from here on"},
     {"hidden_dropout", "holds from here on"},
@@ -80,26 +88,35 @@ constexpr std::string_view kSchedule[] = {"lr",
                                           "weight_decay_incr_style"};
 
 /// Folders and files of one run or the other, of which nothing follows.
-constexpr std::string_view kUnremarked[] = {"load", "save", "ckpt_step"};
+constexpr std::string_view kIgnored[] = {"load", "save", "ckpt_step"};
 
-std::string_view meaning_in(std::span<const std::pair<std::string_view, std::string_view>> table, std::string_view name) {
-  const auto found = std::ranges::find(table, name, &std::pair<std::string_view, std::string_view>::first);
+std::string_view find_consequence(
+    std::span<const std::pair<std::string_view, std::string_view>> table, std::string_view name) {
+  const auto found =
+      std::ranges::find(table, name, &std::pair<std::string_view, std::string_view>::first);
   return found == table.end() ? std::string_view() : found->second;
 }
 
-std::string schedule_meaning(const SchedulerConfig& scheduler, const std::string& there, const std::string& here) {
-  if (scheduler.override_opt_param_scheduler) return here + " holds, by --override-opt-param-scheduler";
-  if (scheduler.use_checkpoint_opt_param_scheduler) return there + " holds, by --use-checkpoint-opt-param-scheduler";
-  return "add --override-opt-param-scheduler for " + here + ", or --use-checkpoint-opt-param-scheduler for " + there;
+std::string schedule_consequence(const SchedulerConfig& scheduler, const std::string& there,
+                                 const std::string& here) {
+  if (scheduler.override_opt_param_scheduler)
+    return here + " holds, by --override-opt-param-scheduler";
+  if (scheduler.use_checkpoint_opt_param_scheduler)
+    return there + " holds, by --use-checkpoint-opt-param-scheduler";
+  return "add --override-opt-param-scheduler for " + here +
+         ", or --use-checkpoint-opt-param-scheduler for " + there;
 }
 
-std::string meaning_of(const std::string& name, const Settings& settings, const std::string& there, const std::string& here) {
-  if (std::ranges::count(kSchedule, std::string_view(name)) > 0) return schedule_meaning(settings.scheduler, there, here);
-  const std::string_view grave = meaning_in(kGrave, name);
-  return std::string(grave.empty() ? meaning_in(kNotable, name) : grave);
+std::string consequence_of(const std::string& name, const Settings& settings,
+                           const std::string& there, const std::string& here) {
+  if (std::ranges::count(kSchedule, std::string_view(name)) > 0)
+    return schedule_consequence(settings.scheduler, there, here);
+  const std::string_view breaking = find_consequence(kBreaking, name);
+  return std::string(breaking.empty() ? find_consequence(kNotable, name) : breaking);
 }
 
-/// Sets the members of `object` from the dump; a field that is absent, unset or unreadable there keeps its default.
+/// Sets the members of `object` from the dump; a field that is absent, unset or unreadable there
+/// keeps its default.
 void read_saved(const Json& saved, const FieldSet& fields, void* object) {
   for (const Field& field : fields.fields) {
     const auto found = saved.find(field.name);
@@ -113,10 +130,12 @@ void read_saved(const Json& saved, const FieldSet& fields, void* object) {
 }
 
 /// The length of this run in the unit of the saved one.
-void take_length(TrainingConfig& there, const TrainingConfig& here) {
+void copy_run_length(TrainingConfig& there, const TrainingConfig& here) {
   there.train_iters = here.train_iters;
   if (there.train_samples > 0)
-    there.train_samples = here.train_samples > 0 ? here.train_samples : NumMicrobatchesCalculator(here).samples_after(here.train_iters);
+    there.train_samples = here.train_samples > 0
+                              ? here.train_samples
+                              : NumMicrobatchesCalculator(here).samples_after(here.train_iters);
 }
 
 }  // namespace
@@ -125,24 +144,27 @@ std::string settings_differences(const Json& saved, const Settings& settings) {
   std::string lines;
   for (const Field& field : settings_table().set().fields) {
     const auto found = saved.find(field.name);
-    if (found == saved.end() || !found->is_string() || std::ranges::count(kUnremarked, std::string_view(field.name)) > 0) continue;
+    if (found == saved.end() || !found->is_string() ||
+        std::ranges::count(kIgnored, std::string_view(field.name)) > 0)
+      continue;
     const std::string there = found->get<std::string>(), here = join_values(field.get(&settings));
     if (there == here) continue;
-    const std::string meaning = meaning_of(field.name, settings, there, here);
-    lines += std::string(meaning_in(kGrave, field.name).empty() ? kPlainMark : kGraveMark) +
-             field.flag() + ": " + there + " in the checkpoint, " + here + " now" +
-             (meaning.empty() ? "" : ": " + meaning) + "\n";
+    const std::string consequence = consequence_of(field.name, settings, there, here);
+    lines +=
+        std::string(find_consequence(kBreaking, field.name).empty() ? kPlainMark : kBreakingMark) +
+        field.flag() + ": " + there + " in the checkpoint, " + here + " now" +
+        (consequence.empty() ? "" : ": " + consequence) + "\n";
   }
   return lines;
 }
 
-std::string grave_lines(const std::string& differences) {
+std::string breaking_differences(const std::string& differences) {
   std::istringstream lines(differences);
-  std::string grave;
+  std::string breaking;
   for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with(kGraveMark)) grave += (grave.empty() ? "" : "\n") + line;
+    if (line.starts_with(kBreakingMark)) breaking += (breaking.empty() ? "" : "\n") + line;
   }
-  return grave;
+  return breaking;
 }
 
 Json saved_schedule_state(const Json& saved, const Settings& settings, std::int64_t num_steps) {
@@ -150,8 +172,9 @@ Json saved_schedule_state(const Json& saved, const Settings& settings, std::int6
   read_saved(saved, scheduler_table().set(), &there.scheduler);
   read_saved(saved, training_table().set(), &there.training);
   read_saved(saved, optimizer_table().set(), &there.optimizer);
-  take_length(there.training, settings.training);
-  OptimizerParamScheduler scheduler(make_param_schedule(there.scheduler, there.training, there.optimizer.weight_decay));
+  copy_run_length(there.training, settings.training);
+  OptimizerParamScheduler scheduler(
+      make_param_schedule(there.scheduler, there.training, there.optimizer.weight_decay));
   scheduler.set_num_steps(num_steps);
   return scheduler.state();
 }

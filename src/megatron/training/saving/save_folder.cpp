@@ -8,9 +8,11 @@
 
 namespace megatron {
 
-SaveFolder::SaveFolder(std::filesystem::path path, FileSystem& files, bool is_leader) : path_(std::move(path)), files_(files) {
+SaveFolder::SaveFolder(std::filesystem::path path, FileSystem& files, bool is_leader)
+    : path_(std::move(path)), files_(files) {
   if (!is_leader) return;
-  if (fs::exists(path_) && !fs::is_directory(path_)) throw UserError({"--save " + path_.string(), "is a file", "give a folder"});
+  if (fs::exists(path_) && !fs::is_directory(path_))
+    throw UserError({"--save " + path_.string(), "is a file", "give a folder"});
   open();
 }
 
@@ -26,7 +28,8 @@ void SaveFolder::open() {
 const FolderLock* SaveFolder::lock(std::ostream& err) {
   if (lock_ == nullptr) return nullptr;
   if (!lock_->is_in_place()) {
-    err << "WARNING: " << path_.string() << " has vanished since the run began; it is made again" << std::endl;
+    err << "WARNING: " << path_.string() << " has vanished since the run began; it is made again"
+        << std::endl;
     open();
   }
   return lock_.get();

@@ -22,12 +22,13 @@ double score_flops(const TensorShape& q, const TensorShape& k) {
   return flops * static_cast<double>(k.sizes[2]);
 }
 
-/// q [s, b, n, d], k [t, b, g, d], v [t, b, g, e]: the products with k and with v of the pairs that meet; under a causal mask the last query sees
-/// every key.
+/// q [s, b, n, d], k [t, b, g, d], v [t, b, g, e]: the products with k and with v of the pairs that
+/// meet; under a causal mask the last query sees every key.
 double attention_flops(std::string_view name, std::span<const TensorShape> inputs) {
   const bool backward = name.ends_with("_backward");
   if (inputs.size() < (backward ? 4 : 3)) return 0;
-  const TensorShape &q = inputs[backward ? 1 : 0], &k = inputs[backward ? 2 : 1], &v = inputs[backward ? 3 : 2];
+  const TensorShape &q = inputs[backward ? 1 : 0], &k = inputs[backward ? 2 : 1],
+                    &v = inputs[backward ? 3 : 2];
   if (q.sizes.size() != 4 || k.sizes.size() != 4 || v.sizes.size() != 4) return 0;
   const auto s = static_cast<double>(q.sizes[0]), t = static_cast<double>(k.sizes[0]);
   const double hidden = name.starts_with("megatron::causal_") ? s * (s - 1) / 2 : 0;
@@ -39,14 +40,26 @@ double attention_flops(std::string_view name, std::span<const TensorShape> input
 }  // namespace
 
 double op_flops(std::string_view name, std::span<const TensorShape> inputs) {
-  const auto product = [&](std::size_t first) { return inputs.size() > first + 1 ? gemm_flops(inputs[first], inputs[first + 1]) : 0; };
-  const auto scores = [&](std::size_t first) { return inputs.size() > first + 1 ? score_flops(inputs[first], inputs[first + 1]) : 0; };
-  if (name == "aten::mm" || name == "aten::bmm" || name == "aten::mv" || name == "megatron::brgemm" || name == "megatron::matmul")
+  const auto product = [&](std::size_t first) {
+    return inputs.size() > first + 1 ? gemm_flops(inputs[first], inputs[first + 1]) : 0;
+  };
+  const auto scores = [&](std::size_t first) {
+    return inputs.size() > first + 1 ? score_flops(inputs[first], inputs[first + 1]) : 0;
+  };
+  if (name == "aten::mm" || name == "aten::bmm" || name == "aten::mv" ||
+      name == "megatron::brgemm" || name == "megatron::matmul")
     return product(0);
-  if (name == "aten::addmm" || name == "aten::baddbmm" || name == "aten::addbmm" || name == "aten::addmv") return product(1);
-  if (name == "aten::dot") return inputs.empty() || inputs[0].sizes.empty() ? 0 : 2 * static_cast<double>(inputs[0].sizes[0]);
-  if (name.starts_with("megatron::attention") || name.starts_with("megatron::causal_attention")) return attention_flops(name, inputs);
-  if (!name.starts_with("aten::_scaled_dot_product_") && !name.starts_with("aten::_flash_attention")) return 0;
+  if (name == "aten::addmm" || name == "aten::baddbmm" || name == "aten::addbmm" ||
+      name == "aten::addmv")
+    return product(1);
+  if (name == "aten::dot")
+    return inputs.empty() || inputs[0].sizes.empty() ? 0
+                                                     : 2 * static_cast<double>(inputs[0].sizes[0]);
+  if (name.starts_with("megatron::attention") || name.starts_with("megatron::causal_attention"))
+    return attention_flops(name, inputs);
+  if (!name.starts_with("aten::_scaled_dot_product_") &&
+      !name.starts_with("aten::_flash_attention"))
+    return 0;
   return name.find("backward") == std::string_view::npos ? 2 * scores(0) : 5 * scores(1);
 }
 
@@ -99,7 +112,8 @@ std::string shapes_text(std::span<const TensorShape> shapes) {
   std::string text;
   for (const TensorShape& shape : shapes) {
     text += text.empty() ? "[" : " [";
-    for (std::size_t i = 0; i < shape.sizes.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(shape.sizes[i]);
+    for (std::size_t i = 0; i < shape.sizes.size(); ++i)
+      text += (i > 0 ? ", " : "") + std::to_string(shape.sizes[i]);
     text += "]";
   }
   return text;

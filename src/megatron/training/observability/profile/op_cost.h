@@ -14,8 +14,9 @@ struct TensorShape {
   double bytes = 0;
 };
 
-/// Floating-point operations, 2 per multiply-add: mm, our brgemm and matmul, addmm, bmm, baddbmm, addbmm, mv, addmv, dot and scaled
-/// dot-product attention (2 products forward, 5 backward; causal attention by the pairs that meet, of LibTorch as full); 0 for what is bound by memory.
+/// Floating-point operations, 2 per multiply-add: mm, our brgemm and matmul, addmm, bmm, baddbmm,
+/// addbmm, mv, addmv, dot and scaled dot-product attention (2 products forward, 5 backward; causal
+/// attention by the pairs that meet, of LibTorch as full); 0 for what is bound by memory.
 double op_flops(std::string_view name, std::span<const TensorShape> inputs);
 
 /// False for operations that only make a new view or set memory aside.

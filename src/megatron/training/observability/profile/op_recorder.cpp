@@ -1,4 +1,5 @@
-// LibTorch's release is built with NDEBUG: without it, at::RecordFunction::inputs() would check a mark that nobody sets.
+// LibTorch's release is built with NDEBUG: without it, at::RecordFunction::inputs() would check a
+// mark that nobody sets.
 #ifndef NDEBUG
 #define NDEBUG
 #endif
@@ -14,18 +15,23 @@
 #include <chrono>
 #include <optional>
 
-#include "megatron/training/observability/profile/op_cost.h"
 #include "megatron/ops/op_scope.h"
+#include "megatron/training/observability/profile/op_cost.h"
 
 namespace megatron {
 namespace {
 
-std::int64_t now_ns() { return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 void add_shapes(const c10::IValue& value, std::vector<TensorShape>& shapes) {
   if (value.isTensor() && value.toTensor().defined()) {
     const at::Tensor& tensor = value.toTensor();
-    shapes.push_back({tensor.sizes().vec(), static_cast<double>(tensor.numel()) * static_cast<double>(tensor.itemsize())});
+    shapes.push_back({tensor.sizes().vec(), static_cast<double>(tensor.numel()) *
+                                                static_cast<double>(tensor.itemsize())});
   } else if (value.isTensorList()) {
     for (const at::Tensor& tensor : value.toTensorVector()) add_shapes(tensor, shapes);
   }
@@ -40,11 +46,13 @@ double total_bytes(const std::vector<TensorShape>& shapes) {
 /// The last two values of a kernel of ours that knows its cost (ops/op_scope.h).
 std::optional<OpCost> given_cost(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
   const std::size_t count = inputs.size();
-  if (!name.starts_with("megatron::") || count < 2 || !inputs[count - 1].isDouble()) return std::nullopt;
+  if (!name.starts_with("megatron::") || count < 2 || !inputs[count - 1].isDouble())
+    return std::nullopt;
   return OpCost{.flops = inputs[count - 2].toDouble(), .bytes = inputs[count - 1].toDouble()};
 }
 
-/// One open entry. LibTorch carries it from the start of an operator to its end; it leaves the stack of open entries when it dies, if not before.
+/// One open entry. LibTorch carries it from the start of an operator to its end; it leaves the
+/// stack of open entries when it dies, if not before.
 struct Frame : at::ObserverContext {
   explicit Frame(std::vector<Frame*>& open) : stack(open) { stack.push_back(this); }
   ~Frame() override { std::erase(stack, this); }
@@ -55,11 +63,14 @@ struct Frame : at::ObserverContext {
   bool knows_cost = false;
 };
 
-/// Autograd's frame around a node and its hooks: modules' stretches begin inside it and end in a later one.
-bool is_wrapper(std::string_view name) { return name.starts_with("autograd::engine::evaluate_function"); }
+/// Autograd's frame around a node and its hooks: modules' stretches begin inside it and end in a
+/// later one.
+bool is_wrapper(std::string_view name) {
+  return name.starts_with("autograd::engine::evaluate_function");
+}
 
-// LibTorch's callbacks are plain functions; its thread-local debug information, which follows a backward pass onto autograd's threads, leads
-// them to the recorder.
+// LibTorch's callbacks are plain functions; its thread-local debug information, which follows a
+// backward pass onto autograd's threads, leads them to the recorder.
 constexpr auto kSlot = c10::DebugInfoKind::TEST_INFO_2;
 
 }  // namespace
@@ -69,7 +80,8 @@ class OpRecorder::Log : public c10::DebugInfoBase {
   explicit Log(c10::Device device) : device_(device) {}
 
   void close(Frame& frame) {
-    if (!device_.is_cpu() && frame.op.kind == RecordedOp::Kind::op) c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
+    if (!device_.is_cpu() && frame.op.kind == RecordedOp::Kind::op)
+      c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
     RecordedOp& op = frame.op;
     op.duration_ns = now_ns() - op.start_ns;
     op.self_ns = std::max<std::int64_t>(0, op.duration_ns - frame.inner_ns);
@@ -91,7 +103,9 @@ class OpRecorder::Log : public c10::DebugInfoBase {
   }
 
   void end(const std::string& name) {
-    const auto is_named = [&](const std::unique_ptr<Frame>& frame) { return frame->op.name == name; };
+    const auto is_named = [&](const std::unique_ptr<Frame>& frame) {
+      return frame->op.name == name;
+    };
     if (std::none_of(scopes_.begin(), scopes_.end(), is_named)) return;
     for (bool done = false; !done;) {
       done = is_named(scopes_.back());
@@ -107,9 +121,10 @@ class OpRecorder::Log : public c10::DebugInfoBase {
     if (log == nullptr || is_wrapper(function.name())) return nullptr;
     auto frame = std::make_unique<Frame>(log->open_);
     frame->op.name = function.name();
-    frame->op.kind = function.scope() == at::RecordScope::BACKWARD_FUNCTION ? RecordedOp::Kind::backward
-                     : function.scope() == at::RecordScope::USER_SCOPE      ? RecordedOp::Kind::module
-                                                                            : RecordedOp::Kind::op;
+    frame->op.kind = function.scope() == at::RecordScope::BACKWARD_FUNCTION
+                         ? RecordedOp::Kind::backward
+                     : function.scope() == at::RecordScope::USER_SCOPE ? RecordedOp::Kind::module
+                                                                       : RecordedOp::Kind::op;
     if (frame->op.kind == RecordedOp::Kind::op) {
       std::vector<TensorShape> shapes;
       for (const c10::IValue& input : function.inputs()) add_shapes(input, shapes);
@@ -143,17 +158,22 @@ class OpRecorder::Log : public c10::DebugInfoBase {
 struct OpRecorder::Registration {
   explicit Registration(const std::shared_ptr<Log>& log)
       : guard(kSlot, log),
-        handle(at::addThreadLocalCallback(at::RecordFunctionCallback(&Log::on_start, &Log::on_end).needsInputs(true).needsOutputs(true))) {}
+        handle(at::addThreadLocalCallback(at::RecordFunctionCallback(&Log::on_start, &Log::on_end)
+                                              .needsInputs(true)
+                                              .needsOutputs(true))) {}
   ~Registration() { at::removeCallback(handle); }
   c10::DebugInfoGuard guard;
   at::CallbackHandle handle;
 };
 
-OpRecorder::OpRecorder(c10::Device device) : log_(std::make_shared<Log>(device)), registration_(std::make_unique<Registration>(log_)) {}
+OpRecorder::OpRecorder(c10::Device device)
+    : log_(std::make_shared<Log>(device)), registration_(std::make_unique<Registration>(log_)) {}
 
 OpRecorder::~OpRecorder() = default;
 
-void OpRecorder::begin(std::string name, RecordedOp::Kind kind) { log_->begin(std::move(name), kind); }
+void OpRecorder::begin(std::string name, RecordedOp::Kind kind) {
+  log_->begin(std::move(name), kind);
+}
 void OpRecorder::end(const std::string& name) { log_->end(name); }
 std::vector<RecordedOp> OpRecorder::take() { return log_->take(); }
 

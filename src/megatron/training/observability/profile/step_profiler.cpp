@@ -6,9 +6,9 @@
 #include <ostream>
 
 #include "megatron/base/files.h"
+#include "megatron/models/params_dtype.h"
 #include "megatron/planner/device_peak.h"
 #include "megatron/training/observability/tensor_memory.h"
-#include "megatron/models/weight_type.h"
 
 namespace megatron {
 namespace {
@@ -16,16 +16,18 @@ namespace {
 constexpr const char* kStep = "step";
 
 bool is_wanted(const LoggerConfig& logger, std::int64_t rank) {
-  return logger.profile && (logger.profile_ranks.empty() || std::ranges::count(logger.profile_ranks, rank) > 0);
+  return logger.profile &&
+         (logger.profile_ranks.empty() || std::ranges::count(logger.profile_ranks, rank) > 0);
 }
 
 DevicePeak device_peak(const Trainer& trainer) {
   const c10::Device device = trainer.rank.device;
-  return {.flops_per_second = peak_flops(device, trainer.device_name, weight_type(trainer.settings.training)),
+  return {.flops_per_second =
+              peak_flops(device, trainer.device_name, params_dtype(trainer.settings.training)),
           .bytes_per_second = peak_bandwidth(device, trainer.device_name)};
 }
 
-ProfileMemory count_memory() {
+AllocationCounts count_memory() {
   const TensorAllocations tensors = tensor_allocations();
   const struct mallinfo2 heap = ::mallinfo2();
   return {.tensors = static_cast<double>(tensors.tensors),
@@ -33,14 +35,18 @@ ProfileMemory count_memory() {
           .heap_growth = static_cast<double>(heap.arena + heap.hblkhd)};
 }
 
-ProfileMemory operator-(const ProfileMemory& a, const ProfileMemory& b) {
-  return {.tensors = a.tensors - b.tensors, .system = a.system - b.system, .heap_growth = a.heap_growth - b.heap_growth};
+AllocationCounts operator-(const AllocationCounts& a, const AllocationCounts& b) {
+  return {.tensors = a.tensors - b.tensors,
+          .system = a.system - b.system,
+          .heap_growth = a.heap_growth - b.heap_growth};
 }
 
 }  // namespace
 
 StepProfiler::StepProfiler(Trainer& trainer, std::ostream& out)
-    : trainer_(trainer), out_(out), is_wanted_(is_wanted(trainer.settings.logger, trainer.rank.index)) {}
+    : trainer_(trainer),
+      out_(out),
+      is_wanted_(is_wanted(trainer.settings.logger, trainer.rank.index)) {}
 
 StepProfiler::~StepProfiler() {
   if (recorder_) trainer_.timers.remove_listener(*this);
@@ -76,7 +82,7 @@ void StepProfiler::start() {
 }
 
 void StepProfiler::finish() {
-  const ProfileMemory memory = count_memory() - at_start_;
+  const AllocationCounts memory = count_memory() - at_start_;
   hooks_.reset();
   trainer_.timers.remove_listener(*this);
   const std::vector<RecordedOp> ops = recorder_->take();
@@ -86,10 +92,10 @@ void StepProfiler::finish() {
   megatron::create_directories(fs::path(path).parent_path());
   const TraceTrack track = trace_track(ops, static_cast<int>(trainer_.rank.index));
   write_file_atomically(path, trace_json({&track, 1}));
-  const ProfileHead head{.first_iteration = first_iteration_,
-                         .num_steps = trainer_.progress.iteration - first_iteration_ + 1,
-                         .peak = device_peak(trainer_),
-                         .memory = memory};
+  const ProfileSummary head{.first_iteration = first_iteration_,
+                            .num_steps = trainer_.progress.iteration - first_iteration_ + 1,
+                            .peak = device_peak(trainer_),
+                            .memory = memory};
   out_ << profile_table(head, ops) << "\ntrace for ui.perfetto.dev: " << path << std::endl;
 }
 
@@ -97,15 +103,19 @@ std::string StepProfiler::trace_path() const {
   const Settings& settings = trainer_.settings;
   fs::path folder = settings.logger.profile_dir;
   if (folder.empty())
-    folder = fs::path(settings.logger.tensorboard_dir.empty() ? settings.checkpoint.save : settings.logger.tensorboard_dir) / "profile";
-  return folder / ("rank_" + std::to_string(trainer_.rank.index) + "_iteration_" + std::to_string(first_iteration_) + ".trace.json");
+    folder = fs::path(settings.logger.tensorboard_dir.empty() ? settings.checkpoint.save
+                                                              : settings.logger.tensorboard_dir) /
+             "profile";
+  return folder / ("rank_" + std::to_string(trainer_.rank.index) + "_iteration_" +
+                   std::to_string(first_iteration_) + ".trace.json");
 }
 
 void StepProfiler::before_forward(const Module& unit) {
   if (is_in_step_) recorder_->begin(unit.path(), RecordedOp::Kind::module);
 }
 
-/// A unit's backward pass runs from the gradient of its output to the gradient of the output before it.
+/// A unit's backward pass runs from the gradient of its output to the gradient of the output before
+/// it.
 void StepProfiler::after_forward(const Module& unit, const at::Tensor& output) {
   if (!is_in_step_) return;
   recorder_->end(unit.path());

@@ -1,15 +1,16 @@
-// --profile: records the steps between --profile-step-start and --profile-step-end, then prints a table and writes a trace.
+// --profile: records the steps between --profile-step-start and --profile-step-end, then prints a
+// table and writes a trace.
 #pragma once
 
 #include <iosfwd>
 #include <memory>
 #include <optional>
 
+#include "megatron/nn/unit_hooks.h"
+#include "megatron/training/loop/trainer.h"
 #include "megatron/training/observability/profile/op_recorder.h"
 #include "megatron/training/observability/profile/profile_output.h"
 #include "megatron/training/observability/timers.h"
-#include "megatron/training/loop/trainer.h"
-#include "megatron/nn/unit_hooks.h"
 
 namespace megatron {
 
@@ -19,9 +20,11 @@ class StepProfiler : private UnitHooks, private TimerListener {
   StepProfiler(Trainer& trainer, std::ostream& out);
   ~StepProfiler() override;
 
-  /// Call before each step; as in Megatron, recording starts when --profile-step-start iterations are done.
+  /// Call before each step; as in Megatron, recording starts when --profile-step-start iterations
+  /// are done.
   void before_step();
-  /// Call after each step, `progress.iteration` being the one just done; prints and writes after --profile-step-end.
+  /// Call after each step, `progress.iteration` being the one just done; prints and writes after
+  /// --profile-step-end.
   void after_step();
   /// Call when the run stops: prints and writes what was recorded of a window cut short.
   void close();
@@ -40,7 +43,7 @@ class StepProfiler : private UnitHooks, private TimerListener {
   bool is_wanted_;
   bool is_in_step_ = false;
   std::int64_t first_iteration_ = 0;
-  ProfileMemory at_start_;     ///< counts when recording started
+  AllocationCounts at_start_;  ///< counts when recording started
   std::string backward_unit_;  ///< the module whose backward pass runs
   std::unique_ptr<OpRecorder> recorder_;
   std::optional<UnitHooksScope> hooks_;

@@ -10,14 +10,18 @@
 
 namespace megatron {
 
-std::optional<NonFiniteScores> non_finite_scores(const at::Tensor& query, const at::Tensor& key, const TransformerConfig& config) {
+std::optional<NonFiniteScores> non_finite_scores(const at::Tensor& query, const at::Tensor& key,
+                                                 const TransformerConfig& config) {
   const at::NoGradGuard no_grad;
-  if (!at::isfinite(query).all().item<bool>() || !at::isfinite(key).all().item<bool>()) return std::nullopt;
-  const double scale = config.softmax_scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
+  if (!at::isfinite(query).all().item<bool>() || !at::isfinite(key).all().item<bool>())
+    return std::nullopt;
+  const double scale =
+      config.softmax_scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
   const std::int64_t heads_per_group = query.size(2) / key.size(2);
   for (std::int64_t sample = 0; sample < query.size(1); ++sample) {
     for (std::int64_t head = 0; head < query.size(2); ++head) {
-      const at::Tensor q = query.select(1, sample).select(1, head), k = key.select(1, sample).select(1, head / heads_per_group);
+      const at::Tensor q = query.select(1, sample).select(1, head),
+                       k = key.select(1, sample).select(1, head / heads_per_group);
       const at::Tensor product = at::mm(q, k.t()) * scale;
       const at::Tensor hidden = at::ones_like(product, at::kBool).triu(1);
       const TensorStatistics statistics = tensor_statistics(product.masked_fill(hidden, 0));

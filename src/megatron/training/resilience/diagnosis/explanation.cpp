@@ -9,12 +9,15 @@ namespace {
 std::string listed(const std::vector<std::int64_t>& ordinals) {
   constexpr std::size_t kMost = 16;
   std::string text;
-  for (std::size_t i = 0; i < ordinals.size() && i < kMost; ++i) text += (i ? ", " : "") + std::to_string(ordinals[i]);
+  for (std::size_t i = 0; i < ordinals.size() && i < kMost; ++i)
+    text += (i ? ", " : "") + std::to_string(ordinals[i]);
   if (ordinals.size() > kMost) text += format(", … %zu in all", ordinals.size());
   return (ordinals.size() == 1 ? "sample " : "samples ") + text;
 }
 
-std::int64_t ordinal_of(const Microbatch& microbatch, std::int64_t row) { return microbatch.sample_ordinals[row].item<std::int64_t>(); }
+std::int64_t ordinal_of(const Microbatch& microbatch, std::int64_t row) {
+  return microbatch.sample_ordinals[row].item<std::int64_t>();
+}
 
 std::string sample_line(const FirstBadOp& bad, const Microbatch& microbatch) {
   if (bad.samples.empty()) return {};
@@ -23,19 +26,23 @@ std::string sample_line(const FirstBadOp& bad, const Microbatch& microbatch) {
   return "\n  in " + listed(ordinals) + " of the training order";
 }
 
-std::string what_went_in(const FirstBadOp& bad) {
-  if (bad.pass == FirstBadOp::Pass::backward) return bad.before ? "\n  the gradient that reached it is " + describe(*bad.before) : "";
-  if (bad.begins_stage) return "\n  its input came from the stage before, where every op gave finite numbers";
+std::string input_text(const FirstBadOp& bad) {
+  if (bad.pass == FirstBadOp::Pass::backward)
+    return bad.before ? "\n  the gradient that reached it is " + describe(*bad.before) : "";
+  if (bad.is_first_of_stage)
+    return "\n  its input came from the stage before, where every op gave finite numbers";
   if (!bad.before) return "\n  it is the first op: its inputs are token ids and positions";
   return "\n  before it, " + *bad.input + " is " + describe(*bad.before);
 }
 
-/// The parameters of the op, those with bad numbers first in words; sound ones by their size, which is what makes a product overflow.
+/// The parameters of the op, those with bad numbers first in words; sound ones by their size, which
+/// is what makes a product overflow.
 std::string parameter_lines(const FirstBadOp& bad, const ParamStore& weights) {
   std::string text;
   for (const Parameter* parameter : parameters_of(weights, bad.op)) {
     const TensorStatistics statistics = tensor_statistics(parameter->value());
-    text += "\n  its parameter " + parameter->name() + (statistics.finite() ? " is " : " holds ") + describe(statistics);
+    text += "\n  its parameter " + parameter->name() + (statistics.finite() ? " is " : " holds ") +
+            describe(statistics);
   }
   return text;
 }
@@ -44,7 +51,9 @@ std::string parameter_lines(const FirstBadOp& bad, const ParamStore& weights) {
 std::string first_bad_weight(const ParamStore& weights) {
   for (const Parameter* parameter : weights.parameters()) {
     const TensorStatistics statistics = tensor_statistics(parameter->value());
-    if (!statistics.finite()) return "\n  the first weight that is not finite: " + parameter->name() + " holds " + describe(statistics);
+    if (!statistics.finite())
+      return "\n  the first weight that is not finite: " + parameter->name() + " holds " +
+             describe(statistics);
   }
   return "\n  every weight is finite";
 }
@@ -53,18 +62,23 @@ std::string first_bad_weight(const ParamStore& weights) {
 
 std::string sample_list(const Microbatch& microbatch) {
   std::vector<std::int64_t> ordinals;
-  for (std::int64_t row = 0; row < microbatch.sample_ordinals.size(0); ++row) ordinals.push_back(ordinal_of(microbatch, row));
+  for (std::int64_t row = 0; row < microbatch.sample_ordinals.size(0); ++row)
+    ordinals.push_back(ordinal_of(microbatch, row));
   return listed(ordinals) + " of the training order";
 }
 
 std::string explain(const OpTrace& trace, const ParamStore& weights, const Microbatch& microbatch) {
   std::string text = first_bad_weight(weights);
-  if (!trace.first_bad) return text + "\n  run again with checks, every op gave finite numbers: the fault did not come back";
+  if (!trace.first_bad)
+    return text +
+           "\n  run again with checks, every op gave finite numbers: the fault did not come back";
   const FirstBadOp& bad = *trace.first_bad;
-  text += "\n  first op at fault: " + bad.op + ", " + (bad.pass == FirstBadOp::Pass::forward ? "forward" : "backward");
+  text += "\n  first op at fault: " + bad.op + ", " +
+          (bad.pass == FirstBadOp::Pass::forward ? "forward" : "backward");
   if (!bad.detail.empty()) text += " (" + bad.detail + ")";
-  text += "\n  its " + bad.what + " " + shape_text(bad.statistics.shape) + ": " + describe(bad.statistics);
-  return text + sample_line(bad, microbatch) + what_went_in(bad) + parameter_lines(bad, weights);
+  text += "\n  its " + bad.what + " " + shape_text(bad.statistics.shape) + ": " +
+          describe(bad.statistics);
+  return text + sample_line(bad, microbatch) + input_text(bad) + parameter_lines(bad, weights);
 }
 
 }  // namespace megatron

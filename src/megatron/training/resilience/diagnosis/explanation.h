@@ -1,4 +1,5 @@
-// The first bad op of a trace in words: where, what, which samples, and whether what went in was sound.
+// The first bad op of a trace in words: where, what, which samples, and whether what went in was
+// sound.
 #pragma once
 
 #include <string>

@@ -20,25 +20,30 @@ c10::ScalarType compute_type(const std::string& precision) {
   return precision == "fp16" ? c10::kHalf : c10::kFloat;
 }
 
-/// --load, else where the run left its weights; nothing for the initial weights of a run that began from scratch.
-std::optional<CheckpointSource> find_weights(const ReplayOptions& options, const SavedBatch& batch) {
+/// --load, else where the run left its weights; nothing for the initial weights of a run that began
+/// from scratch.
+std::optional<CheckpointSource> find_weights(const ReplayOptions& options,
+                                             const SavedBatch& batch) {
   if (options.load.empty() && batch.checkpoint_iteration < 0)
-    throw UserError({options.file + ": the run kept no checkpoint of the weights it had", "", "give --load DIR, the nearest checkpoint of the run"});
+    throw UserError({options.file + ": the run kept no checkpoint of the weights it had", "",
+                     "give --load DIR, the nearest checkpoint of the run"});
   if (options.load.empty() && batch.checkpoint_root.empty()) return std::nullopt;
   const bool is_given = !options.load.empty();
   const std::string& root = is_given ? options.load : batch.checkpoint_root;
   const auto step = is_given ? options.ckpt_step : std::optional(batch.checkpoint_iteration);
   auto source = find_checkpoint(root, step);
   if (source) return source;
-  throw UserError(
-      {is_given ? "--load " + root : options.file + ": its weights in " + root, "no checkpoint there", "give --load DIR, a checkpoint of the run"});
+  throw UserError({is_given ? "--load " + root : options.file + ": its weights in " + root,
+                   "no checkpoint there", "give --load DIR, a checkpoint of the run"});
 }
 
 void check_model(const CheckpointSource& source, const SavedBatch& batch) {
   const auto differences = forward_differences(source.model, batch.model);
   if (differences.empty()) return;
-  throw UserError({"the checkpoint in " + source.folder.string() + " holds another model: " + differences[0].member + " is " + differences[0].left,
-                   "the saved batch is of a model with " + differences[0].right, "give --load a checkpoint of the same run"});
+  throw UserError({"the checkpoint in " + source.folder.string() + " holds another model: " +
+                       differences[0].member + " is " + differences[0].left,
+                   "the saved batch is of a model with " + differences[0].right,
+                   "give --load a checkpoint of the same run"});
 }
 
 /// Fills the weights and says where they came from.
@@ -53,19 +58,24 @@ std::string fill_weights(Replay& replay, const ReplayOptions& options) {
   std::string text = source->folder.string();
   const std::int64_t wanted = replay.batch.iteration - 1;
   if (!source->is_release && source->iteration != wanted)
-    text += format(" (the run had those of iteration %lld: numbers may differ)", static_cast<long long>(wanted));
+    text += format(" (the run had those of iteration %lld: numbers may differ)",
+                   static_cast<long long>(wanted));
   return text;
 }
 
-/// Root mean square and largest value of what is finite; dashes when nothing is known or nothing is finite.
+/// Root mean square and largest value of what is finite; dashes when nothing is known or nothing is
+/// finite.
 std::string cells(const std::optional<TensorStatistics>& statistics) {
-  const bool has_numbers = statistics && statistics->num_nan + statistics->num_inf < statistics->num_elements();
-  return has_numbers ? format("%10.3g %10.3g", statistics->rms, statistics->max_abs) : format("%10s %10s", "-", "-");
+  const bool has_numbers =
+      statistics && statistics->num_nan + statistics->num_inf < statistics->num_elements();
+  return has_numbers ? format("%10.3g %10.3g", statistics->rms, statistics->max_abs)
+                     : format("%10s %10s", "-", "-");
 }
 
 std::string counts(const TensorStatistics& statistics, const char* of) {
   if (statistics.finite()) return {};
-  return format("  %s: %lld NaN, %lld Inf", of, static_cast<long long>(statistics.num_nan), static_cast<long long>(statistics.num_inf));
+  return format("  %s: %lld NaN, %lld Inf", of, static_cast<long long>(statistics.num_nan),
+                static_cast<long long>(statistics.num_inf));
 }
 
 std::string loss_text(double loss) {
@@ -85,7 +95,8 @@ OrderedJson to_json(const TensorStatistics& statistics) {
 
 OrderedJson to_json(const FirstBadOp& bad, const Microbatch& microbatch) {
   std::vector<std::int64_t> ordinals;
-  for (const std::int64_t row : bad.samples) ordinals.push_back(microbatch.sample_ordinals[row].item<std::int64_t>());
+  for (const std::int64_t row : bad.samples)
+    ordinals.push_back(microbatch.sample_ordinals[row].item<std::int64_t>());
   return {{"op", bad.op},
           {"pass", bad.pass == FirstBadOp::Pass::forward ? "forward" : "backward"},
           {"detail", bad.detail},
@@ -99,12 +110,16 @@ OrderedJson to_json(const FirstBadOp& bad, const Microbatch& microbatch) {
 
 Replay replay(const ReplayOptions& options) {
   Replay result{.batch = load_batch(options.file)};
-  result.model = make_gpt_model(result.batch.model, Rank{.seed = result.batch.seed}, result.batch.vocab_pad_multiple);
-  result.weights =
-      std::make_unique<ParamStore>(declared_parameters(*result.model), ParamStore::Options{.dtype = compute_type(result.batch.precision), .grad_dtype = c10::kFloat});
-  result.weights_from = fill_weights(result, options);
+  result.model = make_gpt_model(result.batch.model, Rank{.seed = result.batch.seed},
+                                result.batch.vocab_pad_multiple);
+  result.weights = std::make_unique<ParamStore>(
+      declared_parameters(*result.model),
+      ParamStore::Options{.dtype = compute_type(result.batch.precision),
+                          .grad_dtype = c10::kFloat});
+  result.weights_source = fill_weights(result, options);
   result.trace =
-      trace_microbatch(*result.model, *result.weights, result.batch.microbatch, {.per_token = true, .gradient_factor = result.batch.gradient_scale});
+      trace_microbatch(*result.model, *result.weights, result.batch.microbatch,
+                       {.per_token = true, .gradient_factor = result.batch.gradient_scale});
   return result;
 }
 
@@ -113,16 +128,23 @@ std::string replay_table(const Replay& replay) {
   std::size_t width = 2;
   for (const OpRecord& record : replay.trace.ops) width = std::max(width, record.op.size());
   const int columns = static_cast<int>(width);
-  std::string text = format("iteration %lld, microbatch %lld of %lld, %s\nweights: %s\n\n", static_cast<long long>(batch.iteration),
-                            static_cast<long long>(batch.index + 1), static_cast<long long>(batch.num_microbatches),
-                            sample_list(batch.microbatch).c_str(), replay.weights_from.c_str());
-  text += format("%-*s %-16s %10s %10s %10s %10s\n", columns, "op", "shape", "rms", "max", "grad rms", "grad max");
+  std::string text =
+      format("iteration %lld, microbatch %lld of %lld, %s\nweights: %s\n\n",
+             static_cast<long long>(batch.iteration), static_cast<long long>(batch.index + 1),
+             static_cast<long long>(batch.num_microbatches), sample_list(batch.microbatch).c_str(),
+             replay.weights_source.c_str());
+  text += format("%-*s %-16s %10s %10s %10s %10s\n", columns, "op", "shape", "rms", "max",
+                 "grad rms", "grad max");
   for (const OpRecord& record : replay.trace.ops) {
-    text += format("%-*s %-16s ", columns, record.op.c_str(), shape_text(record.output.shape).c_str()) + cells(record.output) + " " +
-            cells(record.gradient) + counts(record.output, "output") + (record.gradient ? counts(*record.gradient, "gradient") : "") + "\n";
+    text +=
+        format("%-*s %-16s ", columns, record.op.c_str(), shape_text(record.output.shape).c_str()) +
+        cells(record.output) + " " + cells(record.gradient) + counts(record.output, "output") +
+        (record.gradient ? counts(*record.gradient, "gradient") : "") + "\n";
   }
-  text += "\nloss: " + loss_text(replay.trace.loss_sum / std::max(replay.trace.tokens, 1.0)) + format(" over %.0f tokens", replay.trace.tokens);
-  if (!replay.trace.first_bad) return text + "\nevery op gave finite numbers, forward and backward\n";
+  text += "\nloss: " + loss_text(replay.trace.loss_sum / std::max(replay.trace.tokens, 1.0)) +
+          format(" over %.0f tokens", replay.trace.tokens);
+  if (!replay.trace.first_bad)
+    return text + "\nevery op gave finite numbers, forward and backward\n";
   return text + explain(replay.trace, *replay.weights, batch.microbatch) + "\n";
 }
 
@@ -131,15 +153,18 @@ OrderedJson replay_json(const Replay& replay) {
   OrderedJson ops = OrderedJson::array();
   for (const OpRecord& record : replay.trace.ops) {
     ops.push_back(
-        {{"op", record.op}, {"output", to_json(record.output)}, {"gradient", record.gradient ? to_json(*record.gradient) : OrderedJson(nullptr)}});
+        {{"op", record.op},
+         {"output", to_json(record.output)},
+         {"gradient", record.gradient ? to_json(*record.gradient) : OrderedJson(nullptr)}});
   }
   return {{"iteration", batch.iteration},
           {"microbatch", batch.index + 1},
-          {"weights", replay.weights_from},
+          {"weights", replay.weights_source},
           {"loss_sum", replay.trace.loss_sum},
           {"tokens", replay.trace.tokens},
           {"ops", ops},
-          {"first_bad", replay.trace.first_bad ? to_json(*replay.trace.first_bad, batch.microbatch) : OrderedJson(nullptr)},
+          {"first_bad", replay.trace.first_bad ? to_json(*replay.trace.first_bad, batch.microbatch)
+                                               : OrderedJson(nullptr)},
           {"cause", batch.cause}};
 }
 

@@ -69,15 +69,18 @@ at::Tensor read_tensor(const SafetensorsFile& file, const StoredTensor& stored) 
 }
 
 [[noreturn]] void broken(const std::string& source, const std::string& what) {
-  throw UserError({source + ": " + what, "", "give a batch_iter_….safetensors file that `megatron pretrain` wrote"});
+  throw UserError({source + ": " + what, "",
+                   "give a batch_iter_….safetensors file that `megatron pretrain` wrote"});
 }
 
 /// Ids that index a table of `size` rows.
-void check_ids(const at::Tensor& ids, const char* name, std::int64_t size, const std::string& source) {
+void check_ids(const at::Tensor& ids, const char* name, std::int64_t size,
+               const std::string& source) {
   const std::int64_t least = ids.min().item<std::int64_t>(), most = ids.max().item<std::int64_t>();
   if (least >= 0 && most < size) return;
-  broken(source, format("tensor '%s' holds id %lld, outside the %lld of the model", name, static_cast<long long>(least < 0 ? least : most),
-                        static_cast<long long>(size)));
+  broken(source,
+         format("tensor '%s' holds id %lld, outside the %lld of the model", name,
+                static_cast<long long>(least < 0 ? least : most), static_cast<long long>(size)));
 }
 
 /// What a forward pass would trip over: shapes that disagree, ids outside the vocabulary.
@@ -87,36 +90,47 @@ void check_tensors(const SavedBatch& batch, const std::string& source) {
     const auto found = tensors.find(name);
     if (found == tensors.end()) broken(source, std::string("has no tensor '") + name + "'");
     const at::Tensor& tensor = found->second;
-    const bool one_row = std::string(name) == "position_ids" && tensor.dim() == 2 && tensor.size(0) == 1;  // shared by all samples
-    if (tensor.dim() != 2 || tensor.numel() == 0 || tensor.size(1) != tensors.at("tokens").size(1) ||
+    const bool one_row = std::string(name) == "position_ids" && tensor.dim() == 2 &&
+                         tensor.size(0) == 1;  // shared by all samples
+    if (tensor.dim() != 2 || tensor.numel() == 0 ||
+        tensor.size(1) != tensors.at("tokens").size(1) ||
         (!one_row && tensor.size(0) != tensors.at("tokens").size(0)))
-      broken(source, std::string("tensor '") + name + "' is not of the shape of 'tokens', [samples, positions]");
+      broken(source, std::string("tensor '") + name +
+                         "' is not of the shape of 'tokens', [samples, positions]");
     if ((found->second.scalar_type() == at::kLong) != (std::string(name) != "loss_mask"))
       broken(source, std::string("tensor '") + name + "' has the wrong type");
   }
-  if (!batch.microbatch.sample_ordinals.defined() || batch.microbatch.sample_ordinals.scalar_type() != at::kLong ||
+  if (!batch.microbatch.sample_ordinals.defined() ||
+      batch.microbatch.sample_ordinals.scalar_type() != at::kLong ||
       batch.microbatch.sample_ordinals.sizes() != at::IntArrayRef{tensors.at("tokens").size(0)})
     broken(source, "tensor 'sample_ordinals' must be one integer per sample");
-  for (const char* name : {"tokens", "labels"}) check_ids(tensors.at(name), name, batch.model.vocab_size, source);
+  for (const char* name : {"tokens", "labels"})
+    check_ids(tensors.at(name), name, batch.model.vocab_size, source);
   const bool has_table = batch.model.position_embedding_type == PositionEmbedding::learned_absolute;
-  check_ids(tensors.at("position_ids"), "position_ids", has_table ? batch.model.max_position_embeddings : std::int64_t{1} << 40, source);
+  check_ids(tensors.at("position_ids"), "position_ids",
+            has_table ? batch.model.max_position_embeddings : std::int64_t{1} << 40, source);
 }
 
 }  // namespace
 
-std::filesystem::path saved_batch_path(const std::filesystem::path& folder, const SavedBatch& batch) {
-  return folder /
-         format("batch_iter_%07lld_microbatch_%lld.safetensors", static_cast<long long>(batch.iteration), static_cast<long long>(batch.index + 1));
+std::filesystem::path saved_batch_path(const std::filesystem::path& folder,
+                                       const SavedBatch& batch) {
+  return folder / format("batch_iter_%07lld_microbatch_%lld.safetensors",
+                         static_cast<long long>(batch.iteration),
+                         static_cast<long long>(batch.index + 1));
 }
 
 void save_batch(const std::filesystem::path& path, const SavedBatch& batch) {
   std::map<std::string, at::Tensor> tensors;
-  for (const auto& [name, tensor] : batch.microbatch.tensors) tensors[name] = contiguous_cpu(tensor);
+  for (const auto& [name, tensor] : batch.microbatch.tensors)
+    tensors[name] = contiguous_cpu(tensor);
   tensors[kOrdinals] = contiguous_cpu(batch.microbatch.sample_ordinals);
   std::vector<TensorHeader> headers;
   for (const auto& [name, tensor] : tensors)
-    headers.push_back({.name = name, .type = stored_type(tensor.scalar_type()), .shape = tensor.sizes().vec()});
-  SafetensorsWriter writer(path, std::move(headers), {{"format", kFormat}, {"description", description(batch).dump()}});
+    headers.push_back(
+        {.name = name, .type = stored_type(tensor.scalar_type()), .shape = tensor.sizes().vec()});
+  SafetensorsWriter writer(path, std::move(headers),
+                           {{"format", kFormat}, {"description", description(batch).dump()}});
   for (const TensorHeader& head : writer.order()) writer.write(tensor_bytes(tensors.at(head.name)));
   writer.close();
 }
@@ -124,10 +138,14 @@ void save_batch(const std::filesystem::path& path, const SavedBatch& batch) {
 SavedBatch load_batch(const std::filesystem::path& path) {
   const SafetensorsFile file(path);
   const std::string source = path.string();
-  const auto format = file.metadata().find("format"), description = file.metadata().find("description");
-  if (format == file.metadata().end() || format->second != kFormat || description == file.metadata().end()) broken(source, "is not a saved batch");
+  const auto format = file.metadata().find("format"),
+             description = file.metadata().find("description");
+  if (format == file.metadata().end() || format->second != kFormat ||
+      description == file.metadata().end())
+    broken(source, "is not a saved batch");
   SavedBatch batch;
-  read_description(parse_json(description->second, source + ": description"), source + ": description", batch);
+  read_description(parse_json(description->second, source + ": description"),
+                   source + ": description", batch);
   for (const StoredTensor& stored : file.tensors()) {
     if (stored.name == kOrdinals)
       batch.microbatch.sample_ordinals = read_tensor(file, stored);

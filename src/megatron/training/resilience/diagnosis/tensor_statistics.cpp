@@ -20,13 +20,16 @@ namespace {
 
 Shape unravel(std::int64_t flat, const Shape& shape) {
   Shape index(shape.size());
-  for (std::size_t dim = shape.size(); dim-- > 0; flat /= shape[dim]) index[dim] = flat % shape[dim];
+  for (std::size_t dim = shape.size(); dim-- > 0; flat /= shape[dim])
+    index[dim] = flat % shape[dim];
   return index;
 }
 
 }  // namespace
 
-std::int64_t TensorStatistics::num_elements() const { return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>()); }
+std::int64_t TensorStatistics::num_elements() const {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
 
 TensorStatistics tensor_statistics(const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
@@ -38,27 +41,37 @@ TensorStatistics tensor_statistics(const at::Tensor& tensor) {
   if (num_bad > 0) {
     result.num_nan = at::isnan(tensor).sum().item<std::int64_t>();
     result.num_inf = num_bad - result.num_nan;
-    result.first_bad = unravel(at::argmax(bad.reshape({-1}).to(at::kByte)).item<std::int64_t>(), result.shape);
+    result.first_bad =
+        unravel(at::argmax(bad.reshape({-1}).to(at::kByte)).item<std::int64_t>(), result.shape);
     values = values.masked_fill(bad, 0);
   }
   result.max_abs = values.abs().max().item<double>();
-  result.rms = std::sqrt((values * values).sum().item<double>() / static_cast<double>(std::max<std::int64_t>(1, tensor.numel() - num_bad)));
+  result.rms = std::sqrt((values * values).sum().item<double>() /
+                         static_cast<double>(std::max<std::int64_t>(1, tensor.numel() - num_bad)));
   return result;
 }
 
 std::string describe(const TensorStatistics& statistics) {
-  if (statistics.finite()) return format("finite: rms %.3g, max %.3g", statistics.rms, statistics.max_abs);
+  if (statistics.finite())
+    return format("finite: rms %.3g, max %.3g", statistics.rms, statistics.max_abs);
   std::string counts;
   if (statistics.num_nan > 0) counts = std::to_string(statistics.num_nan) + " NaN";
-  if (statistics.num_inf > 0) counts += (counts.empty() ? "" : " and ") + std::to_string(statistics.num_inf) + " Inf";
+  if (statistics.num_inf > 0)
+    counts += (counts.empty() ? "" : " and ") + std::to_string(statistics.num_inf) + " Inf";
   const std::int64_t count = statistics.num_elements();
   if (count == 1) return counts;
-  return counts + " among " + std::to_string(count) + " elements, the first at " + shape_text(statistics.first_bad) +
-         (statistics.num_nan + statistics.num_inf == count ? std::string() : format("; the finite ones reach %.3g", statistics.max_abs));
+  return counts + " among " + std::to_string(count) + " elements, the first at " +
+         shape_text(statistics.first_bad) +
+         (statistics.num_nan + statistics.num_inf == count
+              ? std::string()
+              : format("; the finite ones reach %.3g", statistics.max_abs));
 }
 
-std::vector<std::int64_t> bad_indices(const at::Tensor& tensor, std::int64_t dim) {
-  const at::Tensor rows = at::isfinite(tensor.detach()).logical_not_().transpose(0, dim).reshape({tensor.size(dim), -1});
+std::vector<std::int64_t> non_finite_indices(const at::Tensor& tensor, std::int64_t dim) {
+  const at::Tensor rows = at::isfinite(tensor.detach())
+                              .logical_not_()
+                              .transpose(0, dim)
+                              .reshape({tensor.size(dim), -1});
   const at::Tensor bad = at::any(rows, 1);
   std::vector<std::int64_t> indices;
   for (std::int64_t i = 0; i < bad.size(0); ++i) {

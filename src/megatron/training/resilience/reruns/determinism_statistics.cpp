@@ -23,10 +23,10 @@ void DeterminismStatistics::record(double difference) {
     ++num_zeros_;
     return;
   }
-  if (differences_.size() < most_)
+  if (differences_.size() < capacity_)
     differences_.push_back(difference);
   else
-    differences_[next_ % most_] = difference;
+    differences_[next_ % capacity_] = difference;
   ++next_;
   max_ = std::max(max_, difference);
 }
@@ -40,10 +40,12 @@ std::string DeterminismStatistics::text() const {
     const auto place = static_cast<std::size_t>(static_cast<double>(total) * p);
     return place >= num_zeros_ ? format("%.3E", sorted[place - num_zeros_]) : std::string("0.0");
   };
-  const double average = std::accumulate(sorted.begin(), sorted.end(), 0.0) / static_cast<double>(total);
-  return grouped(total) + "/" + grouped(num_zeros_) + format(" total/identical samples, rel. variability: avg= %.3E, ", average) +
-         "p50= " + percentile(0.5) + ", p90= " + percentile(0.9) + ", p99= " + percentile(0.99) + ", p99.9= " + percentile(0.999) +
-         format(", max: %.3E", max_);
+  const double average =
+      std::accumulate(sorted.begin(), sorted.end(), 0.0) / static_cast<double>(total);
+  return grouped(total) + "/" + grouped(num_zeros_) +
+         format(" total/identical samples, rel. variability: avg= %.3E, ", average) +
+         "p50= " + percentile(0.5) + ", p90= " + percentile(0.9) + ", p99= " + percentile(0.99) +
+         ", p99.9= " + percentile(0.999) + format(", max: %.3E", max_);
 }
 
 }  // namespace megatron

@@ -1,4 +1,5 @@
-// How far a step's results differ when it is run twice (--rerun-mode report_stats), in Megatron's words.
+// How far a step's results differ when it is run twice (--rerun-mode report_stats), in Megatron's
+// words.
 #pragma once
 
 #include <cstddef>
@@ -9,14 +10,15 @@ namespace megatron {
 
 class DeterminismStatistics {
  public:
-  /// Keeps the last `most` differences that are not zero.
-  explicit DeterminismStatistics(std::size_t most = 100000) : most_(most) {}
+  /// Keeps the last `capacity` differences that are not zero.
+  explicit DeterminismStatistics(std::size_t capacity = 100000) : capacity_(capacity) {}
   void record(double difference);
-  /// "2,000/1,998 total/identical samples, rel. variability: avg= …, p50= …, …, max: …" or "2,000 samples, all identical".
+  /// "2,000/1,998 total/identical samples, rel. variability: avg= …, p50= …, …, max: …" or "2,000
+  /// samples, all identical".
   std::string text() const;
 
  private:
-  std::size_t most_, next_ = 0;
+  std::size_t capacity_, next_ = 0;
   std::size_t num_zeros_ = 0;
   double max_ = 0;
   std::vector<double> differences_;

@@ -1,4 +1,5 @@
-// Makes results look wrong now and then, to try out what follows (--error-injection-rate, --error-injection-type).
+// Makes results look wrong now and then, to try out what follows (--error-injection-rate,
+// --error-injection-type).
 #pragma once
 
 #include <cstdint>
@@ -12,13 +13,16 @@ namespace megatron {
 class ErrorInjector {
  public:
   /// One in `rate` validations fails; 0: none.
-  ErrorInjector(std::int64_t rate, RerunDiagnostic type, std::uint64_t seed) : rate_(rate), type_(type), seed_(seed) {}
+  ErrorInjector(std::int64_t rate, RerunDiagnostic type, std::uint64_t seed)
+      : rate_(rate), type_(type), seed_(seed) {}
 
   bool is_on() const { return rate_ > 0; }
-  /// Whether to reject validation `number` of `iteration` although nothing is wrong: at most one at a time.
+  /// Whether to reject validation `number` of `iteration` although nothing is wrong: at most one at
+  /// a time.
   bool inject(std::int64_t iteration, std::int64_t number);
-  /// The relative difference of a rerun to pretend (0 or infinity), or nothing when no error is under way.
-  std::optional<double> pretended_difference(RerunState state);
+  /// The relative difference of a rerun to pretend (0 or infinity), or nothing when no error is
+  /// under way.
+  std::optional<double> simulated_difference(RerunState state);
 
   std::optional<RerunDiagnostic> injected() const { return injected_; }
   void set_injected(std::optional<RerunDiagnostic> injected) { injected_ = injected; }

@@ -9,32 +9,45 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/machine.h"
-#include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/agreement.h"
+#include "megatron/parallel/object_collectives.h"
+#include "megatron/training/observability/per_layer_norms.h"
 #include "megatron/training/resilience/diagnosis/explanation.h"
-#include "megatron/training/observability/layer_norms.h"
-#include "megatron/training/resilience/reruns/save_suspect.h"
+#include "megatron/training/resilience/reruns/save_suspect_microbatch.h"
 
 namespace megatron {
 namespace {
 
-const ResultCheck kNanLoss{.message = "found NaN in local forward loss calculation", .rejects = ResultCheck::Rejects::nan};
-const ResultCheck kInfLoss{.message = "found Inf in local forward loss calculation", .rejects = ResultCheck::Rejects::inf};
-const ResultCheck kSpikyLoss{.message = "Spiky loss", .rejects = ResultCheck::Rejects::large, .context = "loss", .fatal = false};
-const ResultCheck kNanGrad{.message = "found NaN in local grad norm for bucket #0 in backward pass before data-parallel communication collective",
+const ResultCheck kNanLoss{.message = "found NaN in local forward loss calculation",
+                           .rejects = ResultCheck::Rejects::nan};
+const ResultCheck kInfLoss{.message = "found Inf in local forward loss calculation",
+                           .rejects = ResultCheck::Rejects::inf};
+const ResultCheck kSpikyLoss{.message = "Spiky loss",
+                             .rejects = ResultCheck::Rejects::large,
+                             .context = "loss",
+                             .fatal = false};
+const ResultCheck kNanGrad{.message =
+                               "found NaN in local grad norm for bucket #0 in backward pass before "
+                               "data-parallel communication collective",
                            .rejects = ResultCheck::Rejects::nan,
                            .tolerance = 0.001};
-const ResultCheck kInfGrad{.message = "found Inf in local grad norm for bucket #0 in backward pass before data-parallel communication collective",
+const ResultCheck kInfGrad{.message =
+                               "found Inf in local grad norm for bucket #0 in backward pass before "
+                               "data-parallel communication collective",
                            .rejects = ResultCheck::Rejects::inf,
                            .tolerance = 0.001};
-const ResultCheck kLargeGrad{.message = "found unexpected large grads in bucket #0 in backward pass before data-parallel communication collective",
+const ResultCheck kLargeGrad{.message =
+                                 "found unexpected large grads in bucket #0 in backward pass "
+                                 "before data-parallel communication collective",
                              .rejects = ResultCheck::Rejects::large,
                              .context = "grads",
                              .tolerance = 0.001,
                              .fatal = false};
 
-ComputePlace this_place(const Rank& rank) {
-  return {.node = host_name(), .device = rank.device.is_cpu() ? 0 : rank.device.index(), .has_alternative = !rank.device.is_cpu()};
+ComputeLocation this_location(const Rank& rank) {
+  return {.node = host_name(),
+          .device = rank.device.is_cpu() ? 0 : rank.device.index(),
+          .has_alternative = !rank.device.is_cpu()};
 }
 
 RerunStateMachine::Options machine_options(const Trainer& trainer, std::ostream& out) {
@@ -44,15 +57,16 @@ RerunStateMachine::Options machine_options(const Trainer& trainer, std::ostream&
           .error_injection_type = rerun_diagnostic(config.error_injection_type),
           .seed = trainer.rank.seed,
           .tracker_filename = config.result_rejected_tracker_filename,
-          .place = this_place(trainer.rank),
+          .place = this_location(trainer.rank),
           .log = [&out](const std::string& message) { out << message << std::endl; }};
 }
 
 /// √Σ of squares over all parameters, in float64. Collective over shard and model axis.
-double gradient_norm(const TrainStepParts& parts) {
+double gradient_norm(const TrainStepContext& parts) {
   const at::NoGradGuard no_grad;
   double sum = 0;
-  for (const double norm : parameter_norms(parts.optimizer.main_parameters().sums(), parts.weights, piece_gradients(parts.weights)))
+  for (const double norm : parameter_norms(parts.optimizer.main_parameters().sums(), parts.weights,
+                                           piece_gradients(parts.weights)))
     sum += norm * norm;
   return std::sqrt(sum);
 }
@@ -63,56 +77,71 @@ std::vector<double> read_losses(const StepLosses& losses) {
 }
 
 /// What a step without an update would have returned. Collective over shard and model axis.
-TrainStepResult failed_step(const TrainStepParts& parts, const std::vector<double>& losses) {
+TrainStepResult failed_step(const TrainStepContext& parts, const std::vector<double>& losses) {
   const at::NoGradGuard no_grad;
   const ParameterSums& sums = parts.optimizer.main_parameters().sums();
   TrainStepResult result;
   result.microbatch_losses = losses;
   result.update.applied = false;
-  const std::vector<double> norms = parameter_norms(sums, parts.weights, piece_gradients(parts.weights));
+  const std::vector<double> norms =
+      parameter_norms(sums, parts.weights, piece_gradients(parts.weights));
   const auto first = std::ranges::find_if(norms, [](double norm) { return !std::isfinite(norm); });
-  if (first != norms.end()) result.update.non_finite_parameter = sums.names()[static_cast<std::size_t>(first - norms.begin())];
+  if (first != norms.end())
+    result.update.non_finite_parameter =
+        sums.names()[static_cast<std::size_t>(first - norms.begin())];
   return result;
 }
 
 }  // namespace
 
 GuardedStep::GuardedStep(Trainer& trainer, std::ostream& out)
-    : trainer_(trainer), out_(out), machine_(machine_options(trainer, out)), first_iteration_(trainer.progress.iteration) {
+    : trainer_(trainer),
+      out_(out),
+      machine_(machine_options(trainer, out)),
+      first_iteration_(trainer.progress.iteration) {
   machine_.restore(*trainer.rerun_state, "the checkpoint's rerun state");
 }
 
-/// Whether results must be known before the weights change. A NaN or Inf leaves the weights alone by itself.
+/// Whether results must be known before the weights change. A NaN or Inf leaves the weights alone
+/// by itself.
 bool GuardedStep::reads_before_update() const {
   const RerunConfig& config = trainer_.settings.rerun;
-  return config.check_for_spiky_loss || config.check_for_large_grads || machine_.mode() == RerunMode::report_stats || machine_.injects_errors() ||
+  return config.check_for_spiky_loss || config.check_for_large_grads ||
+         machine_.mode() == RerunMode::report_stats || machine_.injects_errors() ||
          machine_.state() == RerunState::will_rerun_from_checkpoint;
 }
 
-GuardedStep::Outcome GuardedStep::run(const TrainStepParts& parts, const TrainStepOptions& options) {
+GuardedStep::Outcome GuardedStep::run(const TrainStepContext& parts,
+                                      const TrainStepOptions& options) {
   Outcome outcome;
   const std::vector<Microbatch> batch = fetch_microbatches(parts, options);
   const Step step{parts, options, batch};
-  std::optional<LayerNormWatch> norms;
+  std::optional<PerLayerNormRecorder> norms;
   const auto& interval = trainer_.settings.logger.log_layer_norms_interval;
-  if (interval && options.iteration % *interval == 0) norms.emplace(parts.model, parts.weights, parts.optimizer);
+  if (interval && options.iteration % *interval == 0)
+    norms.emplace(parts.model, parts.weights, parts.optimizer);
   const StepLosses losses = forward_backward(parts, options, batch);
   if (norms) norms->after_backward();
   machine_.begin(options.iteration);
-  const bool reads_first = reads_before_update(), is_guarded = machine_.mode() != RerunMode::disabled;
+  const bool reads_first = reads_before_update(),
+             is_guarded = machine_.mode() != RerunMode::disabled;
   if (is_guarded && reads_first) {
-    judge(step, {read_losses(losses), gradient_norm(parts)}, outcome);
+    validate_and_rerun(step, {read_losses(losses), gradient_norm(parts)}, outcome);
     if (outcome.exit_code) return outcome;
   }
   update_weights(parts, options, losses);
   outcome.step = read_step(parts, options, losses);
-  if (norms) outcome.step.layer_norms = std::make_shared<const LayerNormTable>(norms->after_update());
-  if (is_guarded && !reads_first) judge(step, {outcome.step.microbatch_losses, outcome.step.update.grad_norm}, outcome);
-  if (!outcome.exit_code && options.check_for_nan && !outcome.step.update.applied) diverge(step, outcome.step);
+  if (norms)
+    outcome.step.layer_norms = std::make_shared<const PerLayerNorms>(norms->after_update());
+  if (is_guarded && !reads_first)
+    validate_and_rerun(step, {outcome.step.microbatch_losses, outcome.step.update.grad_norm},
+                       outcome);
+  if (!outcome.exit_code && options.check_for_nan && !outcome.step.update.applied)
+    throw_diverged(step, outcome.step);
   return outcome;
 }
 
-void GuardedStep::judge(const Step& step, Results results, Outcome& outcome) {
+void GuardedStep::validate_and_rerun(const Step& step, Results results, Outcome& outcome) {
   machine_.should_run();
   validate(results, step.options);
   while (machine_.should_run()) {
@@ -140,53 +169,70 @@ void GuardedStep::validate(const Results& results, const TrainStepOptions& optio
   if (config.check_for_large_grads) machine_.validate(results.grad_norm, kLargeGrad);
 }
 
-void GuardedStep::stop(const Step& step, const Results& results, const RerunStateMachine::Verdict& verdict, Outcome& outcome) {
+void GuardedStep::stop(const Step& step, const Results& results,
+                       const RerunStateMachine::Verdict& verdict, Outcome& outcome) {
   trainer_.rerun_state = machine_.to_json();
   outcome.exit_code = verdict.exit_code;
   outcome.save = verdict.save;
   out_ << explanation(step, results) << std::flush;
-  if (verdict.exit_code != kExitResumeToDisambiguate || !trainer_.settings.checkpoint.save.empty()) return;
-  out_ << "Without --save there is no checkpoint to resume from: the diagnostic ends here" << std::endl;
+  if (verdict.exit_code != kExitResumeToDisambiguate || !trainer_.settings.checkpoint.save.empty())
+    return;
+  out_ << "Without --save there is no checkpoint to resume from: the diagnostic ends here"
+       << std::endl;
   outcome.exit_code = kExitFailedOnResultValidation;
 }
 
-/// What is wrong with the step's numbers, in words; nothing to say when they are finite (an injected error, a spike that did not come back).
+/// What is wrong with the step's numbers, in words; nothing to say when they are finite (an
+/// injected error, a spike that did not come back).
 std::string GuardedStep::explanation(const Step& step, const Results& results) {
-  const bool losses_are_finite = std::ranges::all_of(results.losses, [](double loss) { return std::isfinite(loss); });
+  const bool losses_are_finite =
+      std::ranges::all_of(results.losses, [](double loss) { return std::isfinite(loss); });
   if (losses_are_finite && std::isfinite(results.grad_norm)) {
     if (!machine_.is_reproducible() || machine_.rejected_message() != kSpikyLoss.message) return {};
     const auto index = static_cast<std::size_t>(machine_.rejected_sequence() - 1);
     const Microbatch& microbatch = step.batch.at(index);
-    const std::string cause =
-        "iteration " + std::to_string(step.options.iteration) + ": the loss of " + sample_list(microbatch) + " is unexpectedly large";
-    const SuspectMicrobatch suspect{.microbatch = microbatch,
-                                    .index = index,
-                                    .num_microbatches = static_cast<std::int64_t>(step.batch.size()),
-                                    .gradient_scale = 1 / static_cast<double>(step.batch.size())};
-    return told(suspect, cause) + "\n";
+    const std::string cause = "iteration " + std::to_string(step.options.iteration) +
+                              ": the loss of " + sample_list(microbatch) + " is unexpectedly large";
+    const SuspectMicrobatch suspect{
+        .microbatch = microbatch,
+        .index = index,
+        .num_microbatches = static_cast<std::int64_t>(step.batch.size()),
+        .gradient_scale = 1 / static_cast<double>(step.batch.size())};
+    return diagnosis_text(suspect, cause) + "\n";
   }
-  const NonFiniteError error = non_finite_step(step.parts, step.options, step.batch, failed_step(step.parts, results.losses));
-  return told(error.suspect(), error.what()) + "\n";
+  const NonFiniteError error = non_finite_step(step.parts, step.options, step.batch,
+                                               failed_step(step.parts, results.losses));
+  return diagnosis_text(error.suspect(), error.what()) + "\n";
 }
 
-std::string GuardedStep::told(const SuspectMicrobatch& suspect, const std::string& cause) {
+std::string GuardedStep::diagnosis_text(const SuspectMicrobatch& suspect,
+                                        const std::string& cause) {
   const Rank& rank = trainer_.rank;
-  const Meeting meeting{rank.world, rank.device};
-  const std::vector<std::vector<double>> here = gathered(meeting, {suspect.is_here ? 1.0 : 0.0}, "diagnosis");
-  const std::int64_t teller = std::ranges::find(here, 1.0, [](const auto& flags) { return flags[0]; }) - here.begin();
-  const std::string mine = rank.index == teller ? cause + save_suspect(trainer_, suspect, first_iteration_, cause) : "";
+  const ObjectGroup group{rank.world, rank.device};
+  const std::vector<std::vector<double>> here =
+      gathered(group, {suspect.is_here ? 1.0 : 0.0}, "diagnosis");
+  const std::int64_t reporting_rank =
+      std::ranges::find(here, 1.0, [](const auto& flags) { return flags[0]; }) - here.begin();
+  const std::string mine =
+      rank.index == reporting_rank
+          ? cause + save_suspect_microbatch(trainer_, suspect, first_iteration_, cause)
+          : "";
   if (rank.world.size == 1) return mine;
-  return "rank " + std::to_string(teller) + ": " + all_gather_strings(rank.world, mine, rank.device).at(static_cast<std::size_t>(teller));
+  return "rank " + std::to_string(reporting_rank) + ": " +
+         all_gather_strings(rank.world, mine, rank.device)
+             .at(static_cast<std::size_t>(reporting_rank));
 }
 
-void GuardedStep::diverge(const Step& step, const TrainStepResult& result) {
+void GuardedStep::throw_diverged(const Step& step, const TrainStepResult& result) {
   const NonFiniteError error = non_finite_step(step.parts, step.options, step.batch, result);
   for (const double loss : result.microbatch_losses) {
-    if (!std::isfinite(loss)) machine_.track_unguarded(loss, std::isnan(loss) ? kNanLoss : kInfLoss);
+    if (!std::isfinite(loss))
+      machine_.track_without_rerun(loss, std::isnan(loss) ? kNanLoss : kInfLoss);
   }
   if (!std::isfinite(result.update.grad_norm))
-    machine_.track_unguarded(result.update.grad_norm, std::isnan(result.update.grad_norm) ? kNanGrad : kInfGrad);
-  throw NonFiniteError(told(error.suspect(), error.what()), error.suspect());
+    machine_.track_without_rerun(result.update.grad_norm,
+                                 std::isnan(result.update.grad_norm) ? kNanGrad : kInfGrad);
+  throw NonFiniteError(diagnosis_text(error.suspect(), error.what()), error.suspect());
 }
 
 }  // namespace megatron

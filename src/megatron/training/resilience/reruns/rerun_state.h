@@ -1,4 +1,5 @@
-// The words of the rerun state machine: Megatron Core's modes, states, diagnoses and exit codes (megatron/core/rerun_state_machine.py).
+// The words of the rerun state machine: Megatron Core's modes, states, diagnoses and exit codes
+// (megatron/core/rerun_state_machine.py).
 #pragma once
 
 #include <string>
@@ -14,11 +15,11 @@ inline constexpr int kExitFailedOnResultValidation = 17;
 enum class RerunMode { disabled, validate_results, report_stats };
 
 enum class RerunState {
-  not_running_yet,                 ///< between steps
-  initial_run,                     ///< first run of a step
-  rerunning_in_place,              ///< a result was rejected: the same microbatches again
-  will_rerun_from_checkpoint,      ///< the same result came back: the step runs again after a restart
-  rerunning_from_checkpoint,       ///< that run
+  not_running_yet,             ///< between steps
+  initial_run,                 ///< first run of a step
+  rerunning_in_place,          ///< a result was rejected: the same microbatches again
+  will_rerun_from_checkpoint,  ///< the same result came back: the step runs again after a restart
+  rerunning_from_checkpoint,   ///< that run
   rerunning_again_from_checkpoint  ///< it landed on the same device: restart once more
 };
 
@@ -45,17 +46,19 @@ struct ResultCheck {
   enum class Rejects { nan, inf, large };
   std::string message = {};
   Rejects rejects = Rejects::nan;
-  double threshold = 10;          ///< large: rejected from this multiple of the largest of the first 100 values on
+  double threshold =
+      10;  ///< large: rejected from this multiple of the largest of the first 100 values on
   std::string_view context = {};  ///< large: name of the value whose maximum is kept
   double tolerance = 0;           ///< relative difference up to which a rerun counts as the same
   bool fatal = true;              ///< stop even when the result turns out to be correct
 };
 
 /// Where a result was computed.
-struct ComputePlace {
+struct ComputeLocation {
   std::string node;
   int device = 0;
-  bool has_alternative = true;  ///< false on a CPU: the same place after a restart is all there is, and is taken as the second opinion
+  bool has_alternative = true;  ///< false on a CPU: the same place after a restart is all there is,
+                                ///< and is taken as the second opinion
 };
 
 }  // namespace megatron

@@ -29,14 +29,17 @@ RerunStateMachine::RerunStateMachine(Options options)
 void RerunStateMachine::begin(std::int64_t iteration) {
   const bool other = state_ == RerunState::will_rerun_from_checkpoint && iteration != iteration_;
   if (other) {
-    options_.log("The step to rerun, iteration " + std::to_string(iteration_) + ", was passed over: no diagnostic of it");
+    options_.log("The step to rerun, iteration " + std::to_string(iteration_) +
+                 ", was passed over: no diagnostic of it");
     state_ = RerunState::not_running_yet;
     injector_.set_injected(std::nullopt);
   }
   iteration_ = iteration;
 }
 
-void RerunStateMachine::clear_requests() { rerun_requested_ = checkpoint_requested_ = restart_again_requested_ = continue_requested_ = false; }
+void RerunStateMachine::clear_requests() {
+  rerun_requested_ = checkpoint_requested_ = restart_again_requested_ = continue_requested_ = false;
+}
 
 bool RerunStateMachine::should_run() {
   calls_.clear();
@@ -51,7 +54,8 @@ bool RerunStateMachine::should_run() {
         state_ = RerunState::not_running_yet;
         return false;
       }
-      if (options_.mode == RerunMode::validate_results) options_.log("Need to rerun step to check reproducibility of initial result");
+      if (options_.mode == RerunMode::validate_results)
+        options_.log("Need to rerun step to check reproducibility of initial result");
       state_ = RerunState::rerunning_in_place;
       return true;
     case RerunState::rerunning_in_place:
@@ -68,7 +72,9 @@ bool RerunStateMachine::should_run() {
       return true;
     case RerunState::rerunning_from_checkpoint:
       if (restart_again_requested_) {
-        options_.log("Need to restart job from the same checkpoint because it was scheduled on the same node/GPU");
+        options_.log(
+            "Need to restart job from the same checkpoint because it was scheduled on the same "
+            "node/GPU");
         state_ = RerunState::rerunning_again_from_checkpoint;
       } else if (continue_requested_) {
         options_.log("Continuing normal execution because failed validation was not fatal");
@@ -87,18 +93,25 @@ RerunStateMachine::Verdict RerunStateMachine::verdict() {
   if (options_.mode != RerunMode::validate_results) return {};
   switch (state_) {
     case RerunState::rerunning_in_place:
-      options_.log("Exiting now. A checkpoint at the last iteration is being saved if further examination is needed");
+      options_.log(
+          "Exiting now. A checkpoint at the last iteration is being saved if further examination "
+          "is needed");
       state_ = RerunState::not_running_yet;
       return {.save = true, .exit = true, .exit_code = kExitFailedOnResultValidation};
     case RerunState::will_rerun_from_checkpoint:
       options_.log(
-          "Saving a checkpoint and exiting now. Please resume the job from the checkpoint to rerun the last iteration and establish a diagnostic");
+          "Saving a checkpoint and exiting now. Please resume the job from the checkpoint to rerun "
+          "the last iteration and establish a diagnostic");
       return {.save = true, .exit = true, .exit_code = kExitResumeToDisambiguate};
     case RerunState::rerunning_from_checkpoint:
-      options_.log("Exiting now. A checkpoint at the last iteration already exists if further examination is needed");
+      options_.log(
+          "Exiting now. A checkpoint at the last iteration already exists if further examination "
+          "is needed");
       return {.save = false, .exit = true, .exit_code = kExitFailedOnResultValidation};
     case RerunState::rerunning_again_from_checkpoint:
-      options_.log("Exiting now. Please resume the job from the same checkpoint to rerun the last iteration and establish a diagnostic");
+      options_.log(
+          "Exiting now. Please resume the job from the same checkpoint to rerun the last iteration "
+          "and establish a diagnostic");
       return {.save = false, .exit = true, .exit_code = kExitResumeToDisambiguate};
     case RerunState::not_running_yet:
     case RerunState::initial_run:
@@ -117,7 +130,8 @@ void RerunStateMachine::validate(double result, const ResultCheck& check) {
   if (state_ == RerunState::rerunning_from_checkpoint) judge_second_rerun(result, check);
 }
 
-void RerunStateMachine::validate_first_run(double result, const ResultCheck& check, const Call& call) {
+void RerunStateMachine::validate_first_run(double result, const ResultCheck& check,
+                                           const Call& call) {
   if (rerun_requested_ || !first_iteration_complete_) return;
   const bool injected = injector_.inject(iteration_, num_calls_);
   if (injected) options_.log(injector_.announcement());
@@ -126,19 +140,21 @@ void RerunStateMachine::validate_first_run(double result, const ResultCheck& che
   initial_result_ = result;
   rerun_requested_ = true;
   track(RerunStatus::initial_run, result, check.message);
-  options_.log("Unexpected result " + result_text(result) + " on rank 0 at iteration #" + std::to_string(iteration_) + " invokation #" +
-               std::to_string(call.sequence) + " (message='" + check.message + "')");
+  options_.log("Unexpected result " + result_text(result) + " on rank 0 at iteration #" +
+               std::to_string(iteration_) + " invokation #" + std::to_string(call.sequence) +
+               " (message='" + check.message + "')");
 }
 
 double RerunStateMachine::difference(double result) {
-  const auto pretended = injector_.pretended_difference(state_);
+  const auto pretended = injector_.simulated_difference(state_);
   return pretended ? *pretended : relative_difference(initial_result_, result);
 }
 
 void RerunStateMachine::judge_first_rerun(double result, const ResultCheck& check) {
   const std::string now = result_text(result), before = result_text(initial_result_);
   if (difference(result) > check.tolerance) {
-    options_.log("First rerun: unexpected result is not reproducible within the tolerance (" + now + " != " + before + ")");
+    options_.log("First rerun: unexpected result is not reproducible within the tolerance (" + now +
+                 " != " + before + ")");
     track(RerunStatus::first_rerun_not_reproducible, result, check.message);
     log_failure("Possible transient error!");
     return;
@@ -146,27 +162,34 @@ void RerunStateMachine::judge_first_rerun(double result, const ResultCheck& chec
   checkpoint_requested_ = true;
   suspicious_ = options_.place;
   track(RerunStatus::first_rerun_reproducible, result, check.message);
-  options_.log("First rerun: unexpected result is reproducible within the tolerance (" + now + " = " + before +
-               "). Need to rerun on a different GPU to verify correctness");
+  options_.log("First rerun: unexpected result is reproducible within the tolerance (" + now +
+               " = " + before + "). Need to rerun on a different GPU to verify correctness");
 }
 
 void RerunStateMachine::judge_second_rerun(double result, const ResultCheck& check) {
   const std::string now = result_text(result), before = result_text(initial_result_);
-  if (options_.place.has_alternative && options_.place.node == suspicious_.node && options_.place.device == suspicious_.device) {
-    options_.log("Got rescheduled on the same GPU. Need to resume again from the same checkpoint (node: " + suspicious_.node +
-                 ", gpu: " + std::to_string(suspicious_.device) + ")");
+  if (options_.place.has_alternative && options_.place.node == suspicious_.node &&
+      options_.place.device == suspicious_.device) {
+    options_.log(
+        "Got rescheduled on the same GPU. Need to resume again from the same checkpoint (node: " +
+        suspicious_.node + ", gpu: " + std::to_string(suspicious_.device) + ")");
     restart_again_requested_ = true;
     return;
   }
   if (difference(result) > check.tolerance) {
     track(RerunStatus::second_rerun_not_reproducible, result, check.message);
-    options_.log("Second rerun: unexpected result is not reproducible on a different GPU, therefore was likely incorrect (" + now + " != " + before +
-                 ")");
+    options_.log(
+        "Second rerun: unexpected result is not reproducible on a different GPU, therefore was "
+        "likely incorrect (" +
+        now + " != " + before + ")");
     log_failure("Possible persistent error!");
     return;
   }
   track(RerunStatus::second_rerun_reproducible, result, check.message);
-  options_.log("Second rerun: unexpected result is reproducible on a different GPU, therefore it was likely correct (" + now + " = " + before + ")");
+  options_.log(
+      "Second rerun: unexpected result is reproducible on a different GPU, therefore it was likely "
+      "correct (" +
+      now + " = " + before + ")");
   log_failure("Correct result (but possible Application error) (" + check.message + ")");
   if (!check.fatal) continue_requested_ = true;
 }
@@ -186,11 +209,12 @@ bool RerunStateMachine::is_rejected(double result, const ResultCheck& check) {
 bool RerunStateMachine::is_unexpectedly_large(double result, const ResultCheck& check) {
   const double value = std::fabs(result);
   if (!std::isfinite(value)) return false;
-  LargestSeen& largest = largest_[std::string(check.context)];
+  RunningMax& largest = largest_[std::string(check.context)];
   if (largest.count >= kNumSamplesOfLargest) return value >= largest.value * check.threshold;
   ++largest.count;
   largest.value = std::max(largest.value, value);
-  if (largest.count == kNumSamplesOfLargest) options_.log("Max value for " + std::string(check.context) + ": " + result_text(largest.value));
+  if (largest.count == kNumSamplesOfLargest)
+    options_.log("Max value for " + std::string(check.context) + ": " + result_text(largest.value));
   return false;
 }
 
@@ -200,8 +224,10 @@ void RerunStateMachine::record_statistics(double result, const Call& call) {
     first_results_[call] = result;
     return;
   }
-  auto found = std::ranges::find(statistics_, call.message, &std::pair<std::string, DeterminismStatistics>::first);
-  if (found == statistics_.end()) found = statistics_.insert(statistics_.end(), {call.message, DeterminismStatistics()});
+  auto found = std::ranges::find(statistics_, call.message,
+                                 &std::pair<std::string, DeterminismStatistics>::first);
+  if (found == statistics_.end())
+    found = statistics_.insert(statistics_.end(), {call.message, DeterminismStatistics()});
   found->second.record(relative_difference(first_results_.at(call), result));
 }
 
@@ -215,25 +241,30 @@ void RerunStateMachine::report_statistics() {
 }
 
 void RerunStateMachine::log_failure(const std::string& message) {
-  options_.log("Rank 0, node " + options_.place.node + ", device " + std::to_string(options_.place.device) + ": " + message + "!");
+  options_.log("Rank 0, node " + options_.place.node + ", device " +
+               std::to_string(options_.place.device) + ": " + message + "!");
 }
 
 void RerunStateMachine::track(RerunStatus status, double result, const std::string& message) {
-  tracker_.append({.iteration = iteration_, .status = status, .result = result, .message = message});
+  tracker_.append(
+      {.iteration = iteration_, .status = status, .result = result, .message = message});
 }
 
 Json RerunStateMachine::to_json() const {
   if (state_ != RerunState::will_rerun_from_checkpoint) return nullptr;
   Json largest = Json::object();
-  for (const auto& [context, seen] : largest_) largest[context] = {{"count", seen.count}, {"value", seen.value}};
-  return {{"iteration", iteration_},
-          {"failed_message", failed_.message},
-          {"failed_sequence", failed_.sequence},
-          {"initial_result", result_text(initial_result_)},
-          {"suspicious_node", suspicious_.node},
-          {"suspicious_device", suspicious_.device},
-          {"injected_error", injector_.injected() ? Json(std::string(name_of(*injector_.injected()))) : Json(nullptr)},
-          {"largest", largest}};
+  for (const auto& [context, seen] : largest_)
+    largest[context] = {{"count", seen.count}, {"value", seen.value}};
+  return {
+      {"iteration", iteration_},
+      {"failed_message", failed_.message},
+      {"failed_sequence", failed_.sequence},
+      {"initial_result", result_text(initial_result_)},
+      {"suspicious_node", suspicious_.node},
+      {"suspicious_device", suspicious_.device},
+      {"injected_error",
+       injector_.injected() ? Json(std::string(name_of(*injector_.injected()))) : Json(nullptr)},
+      {"largest", largest}};
 }
 
 void RerunStateMachine::restore(const Json& json, const std::string& source) {
@@ -244,12 +275,14 @@ void RerunStateMachine::restore(const Json& json, const std::string& source) {
   }
   options_.log("Getting RerunStateMachine state from checkpoint. Will rerun step.");
   iteration_ = json_int(json, "iteration", source);
-  failed_ = {json_string(json, "failed_message", source), json_int(json, "failed_sequence", source)};
+  failed_ = {json_string(json, "failed_message", source),
+             json_int(json, "failed_sequence", source)};
   const std::string initial = json_string(json, "initial_result", source);
   initial_result_ = std::strtod(initial.c_str(), nullptr);
   suspicious_.node = json_string(json, "suspicious_node", source);
   suspicious_.device = static_cast<int>(json_int(json, "suspicious_device", source));
-  if (!json_at(json, "injected_error", source).is_null()) injector_.set_injected(rerun_diagnostic(json_string(json, "injected_error", source)));
+  if (!json_at(json, "injected_error", source).is_null())
+    injector_.set_injected(rerun_diagnostic(json_string(json, "injected_error", source)));
   for (const auto& [context, seen] : json_at(json, "largest", source).items())
     largest_[context] = {json_int(seen, "count", source), json_double(seen, "value", source)};
   state_ = RerunState::will_rerun_from_checkpoint;

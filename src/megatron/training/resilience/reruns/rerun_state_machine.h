@@ -1,9 +1,10 @@
-// Megatron Core's rerun state machine: a suspicious result makes the step run again, first in place, then after a restart, to tell a fault of the
-// machine from a result that is right (megatron/core/rerun_state_machine.py). Pure bookkeeping: the caller computes.
+// Megatron Core's rerun state machine: a suspicious result makes the step run again, first in
+// place, then after a restart, to tell a fault of the machine from a result that is right
+// (megatron/core/rerun_state_machine.py). Pure bookkeeping: the caller computes.
 //
 //   machine.begin(iteration);
-//   while (machine.should_run()) { compute; for (each check, in a fixed order) machine.validate(result, check); }
-//   const auto verdict = machine.verdict();
+//   while (machine.should_run()) { compute; for (each check, in a fixed order)
+//   machine.validate(result, check); } const auto verdict = machine.verdict();
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@ class RerunStateMachine {
     RerunDiagnostic error_injection_type = RerunDiagnostic::transient_error;
     std::uint64_t seed = 1234;  ///< of the injected errors
     std::string tracker_filename = {};
-    ComputePlace place = {};
+    ComputeLocation place = {};
     std::function<void(const std::string&)> log = {};  ///< one message
   };
   struct Verdict {
@@ -38,11 +39,13 @@ class RerunStateMachine {
 
   explicit RerunStateMachine(Options options);
 
-  /// Before the runs of step `iteration` (one-based). A rerun that was due at another iteration is given up.
+  /// Before the runs of step `iteration` (one-based). A rerun that was due at another iteration is
+  /// given up.
   void begin(std::int64_t iteration);
   /// Whether to run forward and backward (again). Call until false.
   bool should_run();
-  /// One result of the run at hand. The calls of a step must be the same, in the same order, in every run.
+  /// One result of the run at hand. The calls of a step must be the same, in the same order, in
+  /// every run.
   void validate(double result, const ResultCheck& check);
   /// What follows, once should_run() is false and before the weights are updated.
   Verdict verdict();
@@ -51,16 +54,21 @@ class RerunStateMachine {
   RerunState state() const { return state_; }
   /// Whether a result of this step was rejected and came back the same.
   bool is_reproducible() const { return checkpoint_requested_; }
-  /// With reruns disabled or in the first step: notes in the tracker file which result stops the run.
-  void track_unguarded(double result, const ResultCheck& check) { track(RerunStatus::rerun_disabled, result, check.message); }
-  /// The step's first rejected result: its check's message and its place among the calls of that check, from 1.
+  /// With reruns disabled or in the first step: notes in the tracker file which result stops the
+  /// run.
+  void track_without_rerun(double result, const ResultCheck& check) {
+    track(RerunStatus::rerun_disabled, result, check.message);
+  }
+  /// The step's first rejected result: its check's message and its place among the calls of that
+  /// check, from 1.
   const std::string& rejected_message() const { return failed_.message; }
   std::int64_t rejected_sequence() const { return failed_.sequence; }
   bool injects_errors() const { return injector_.is_on(); }
 
   /// For the checkpoint: null when no step is to be run again.
   Json to_json() const;
-  /// Takes up the state of a checkpoint; null is none. UserError naming `source` when it is damaged.
+  /// Takes up the state of a checkpoint; null is none. UserError naming `source` when it is
+  /// damaged.
   void restore(const Json& json, const std::string& source);
 
  private:
@@ -69,7 +77,7 @@ class RerunStateMachine {
     std::int64_t sequence = 0;  ///< of the calls with this message in the step, from 1
     auto operator<=>(const Call&) const = default;
   };
-  struct LargestSeen {
+  struct RunningMax {
     std::int64_t count = 0;
     double value = 0;
   };
@@ -92,13 +100,14 @@ class RerunStateMachine {
   RerunState state_ = RerunState::not_running_yet;
   std::int64_t iteration_ = 0;
   bool first_iteration_complete_ = false;
-  bool rerun_requested_ = false, checkpoint_requested_ = false, restart_again_requested_ = false, continue_requested_ = false;
+  bool rerun_requested_ = false, checkpoint_requested_ = false, restart_again_requested_ = false,
+       continue_requested_ = false;
   std::map<std::string, std::int64_t> calls_;  ///< of this run, by message
   std::int64_t num_calls_ = 0;
   Call failed_;
   double initial_result_ = 0;
-  ComputePlace suspicious_;
-  std::map<std::string, LargestSeen> largest_;
+  ComputeLocation suspicious_;
+  std::map<std::string, RunningMax> largest_;
   std::map<Call, double> first_results_;  ///< report_stats
   std::vector<std::pair<std::string, DeterminismStatistics>> statistics_;
 };

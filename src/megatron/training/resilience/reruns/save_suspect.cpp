@@ -1,49 +1,53 @@
-#include "megatron/training/resilience/reruns/save_suspect.h"
-
 #include <filesystem>
 
 #include "megatron/base/files.h"
 #include "megatron/training/resilience/diagnosis/saved_batch.h"
+#include "megatron/training/resilience/reruns/save_suspect_microbatch.h"
 
 namespace megatron {
 namespace {
 
 fs::path folder_of(const Settings& settings) {
   if (!settings.checkpoint.save.empty()) return settings.checkpoint.save;
-  return settings.logger.tensorboard_dir.empty() ? fs::path(".") : fs::path(settings.logger.tensorboard_dir);
+  return settings.logger.tensorboard_dir.empty() ? fs::path(".")
+                                                 : fs::path(settings.logger.tensorboard_dir);
 }
 
-std::string precision(const TrainingConfig& training) { return training.bf16 ? "bf16" : training.fp16 ? "fp16" : "fp32"; }
+std::string precision(const TrainingConfig& training) {
+  return training.bf16 ? "bf16" : training.fp16 ? "fp16" : "fp32";
+}
 
 }  // namespace
 
-std::optional<WeightsOfStep> weights_of_step(const Trainer& trainer, std::int64_t first_iteration) {
+std::optional<StepWeights> step_weights(const Trainer& trainer, std::int64_t first_iteration) {
   const CheckpointConfig& config = trainer.settings.checkpoint;
   const std::int64_t iteration = trainer.progress.iteration;
   if (iteration == first_iteration) {
-    if (!trainer.source) return WeightsOfStep{};
-    return WeightsOfStep{config.load, trainer.source->iteration};
+    if (!trainer.source) return StepWeights{};
+    return StepWeights{config.load, trainer.source->iteration};
   }
   if (config.save.empty()) return std::nullopt;
-  return WeightsOfStep{config.save, iteration};
+  return StepWeights{config.save, iteration};
 }
 
-std::string save_suspect(const Trainer& trainer, const SuspectMicrobatch& suspect, std::int64_t first_iteration, const std::string& cause) {
+std::string save_suspect_microbatch(const Trainer& trainer, const SuspectMicrobatch& suspect,
+                                    std::int64_t first_iteration, const std::string& cause) {
   const Settings& settings = trainer.settings;
-  const auto weights = weights_of_step(trainer, first_iteration);
+  const auto weights = step_weights(trainer, first_iteration);
   const bool in_checkpoint = weights && !weights->checkpoint_root.empty();
-  const SavedBatch batch{.microbatch = suspect.microbatch,
-                         .iteration = trainer.progress.iteration + 1,
-                         .index = static_cast<std::int64_t>(suspect.index),
-                         .num_microbatches = suspect.num_microbatches,
-                         .gradient_scale = suspect.gradient_scale,
-                         .seed = trainer.rank.seed,
-                         .vocab_pad_multiple = settings.tokenizer.make_vocab_size_divisible_by,
-                         .model = settings.model,
-                         .precision = precision(settings.training),
-                         .checkpoint_root = in_checkpoint ? fs::absolute(weights->checkpoint_root).string() : "",
-                         .checkpoint_iteration = weights ? weights->iteration : -1,
-                         .cause = cause};
+  const SavedBatch batch{
+      .microbatch = suspect.microbatch,
+      .iteration = trainer.progress.iteration + 1,
+      .index = static_cast<std::int64_t>(suspect.index),
+      .num_microbatches = suspect.num_microbatches,
+      .gradient_scale = suspect.gradient_scale,
+      .seed = trainer.rank.seed,
+      .vocab_pad_multiple = settings.tokenizer.make_vocab_size_divisible_by,
+      .model = settings.model,
+      .precision = precision(settings.training),
+      .checkpoint_root = in_checkpoint ? fs::absolute(weights->checkpoint_root).string() : "",
+      .checkpoint_iteration = weights ? weights->iteration : -1,
+      .cause = cause};
   const fs::path path = saved_batch_path(folder_of(settings), batch);
   try {
     megatron::create_directories(path.parent_path());
@@ -51,7 +55,8 @@ std::string save_suspect(const Trainer& trainer, const SuspectMicrobatch& suspec
   } catch (const std::exception& error) {
     return std::string("\n  the microbatch could not be saved: ") + error.what();
   }
-  return "\n  the microbatch is saved; to run it again with every op watched: megatron replay " + path.string() + (weights ? "" : " --load DIR");
+  return "\n  the microbatch is saved; to run it again with every op watched: megatron replay " +
+         path.string() + (weights ? "" : " --load DIR");
 }
 
 }  // namespace megatron

@@ -29,17 +29,20 @@ struct TrackedLine {
 };
 
 std::optional<TrackedLine> parse_line(const std::string& line) {
-  static const std::regex pattern(R"(ts=.+ node=.+ device=.+ jobID=(.+) rank=(\d{1,18}) iteration=(-?\d{1,18}) status=(\S+) result=.+ message=.+)");
+  static const std::regex pattern(
+      R"(ts=.+ node=.+ device=.+ jobID=(.+) rank=(\d{1,18}) iteration=(-?\d{1,18}) status=(\S+) result=.+ message=.+)");
   std::smatch match;
   if (line.size() > 4096 || !std::regex_search(line, match, pattern)) return std::nullopt;
   std::string status = match[4];
   status = status.substr(status.rfind('.') + 1);
-  std::ranges::transform(status, status.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  std::ranges::transform(status, status.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   return TrackedLine{match[1], std::stoll(match[2]), std::stoll(match[3]), status};
 }
 
 bool counts(const std::string& status) {
-  return status == "RERUN_DISABLED" || status == "FIRST_RERUN_REPRODUCIBLE" || status == "SECOND_RERUN_REPRODUCIBLE";
+  return status == "RERUN_DISABLED" || status == "FIRST_RERUN_REPRODUCIBLE" ||
+         status == "SECOND_RERUN_REPRODUCIBLE";
 }
 
 }  // namespace
@@ -50,18 +53,23 @@ std::string result_text(double result) {
   return number_text(result);
 }
 
-TrackerFile::TrackerFile(std::string path, ComputePlace place) : path_(std::move(path)), place_(std::move(place)) {
+TrackerFile::TrackerFile(std::string path, ComputeLocation place)
+    : path_(std::move(path)), place_(std::move(place)) {
   if (path_.empty() || std::ofstream(path_, std::ios::app)) return;
-  throw UserError({"--result-rejected-tracker-filename " + path_, "cannot be appended to", "give a file in a folder that exists and is writable"});
+  throw UserError({"--result-rejected-tracker-filename " + path_, "cannot be appended to",
+                   "give a file in a folder that exists and is writable"});
 }
 
 void TrackerFile::append(const RejectedResult& rejected) const {
   if (path_.empty()) return;
   std::ofstream file(path_, std::ios::app);
-  file << "ts=" << current_time() << " node=" << place_.node << " device=" << place_.device << " jobID=" << job_id()
-       << " rank=0 iteration=" << rejected.iteration << " status=RerunValidationStatus." << name_of(rejected.status)
-       << " result=" << result_text(rejected.result) << " message='" << rejected.message << "'" << std::endl;
-  if (!file) std::cerr << "Could not log validation error! (" << path_ << " cannot be written)" << std::endl;
+  file << "ts=" << current_time() << " node=" << place_.node << " device=" << place_.device
+       << " jobID=" << job_id() << " rank=0 iteration=" << rejected.iteration
+       << " status=RerunValidationStatus." << name_of(rejected.status)
+       << " result=" << result_text(rejected.result) << " message='" << rejected.message << "'"
+       << std::endl;
+  if (!file)
+    std::cerr << "Could not log validation error! (" << path_ << " cannot be written)" << std::endl;
 }
 
 SkippedIterations iterations_to_skip(const std::string& path) {
@@ -88,11 +96,14 @@ void skip_rejected_iterations(Settings& settings, std::ostream& out) {
   const SkippedIterations found = iterations_to_skip(path);
   const auto listed = [](const std::vector<std::int64_t>& iterations) {
     std::string text;
-    for (const std::int64_t iteration : iterations) text += (text.empty() ? "" : ", ") + std::to_string(iteration);
+    for (const std::int64_t iteration : iterations)
+      text += (text.empty() ? "" : ", ") + std::to_string(iteration);
     return "[" + text + "]";
   };
   out << "Will skip these iterations from tracker file: " << listed(found.to_skip) << std::endl;
-  if (!found.to_ignore.empty()) out << "Will not skip these iterations due to multiple rank errors: " << listed(found.to_ignore) << std::endl;
+  if (!found.to_ignore.empty())
+    out << "Will not skip these iterations due to multiple rank errors: " << listed(found.to_ignore)
+        << std::endl;
   auto& skipped = settings.training.iterations_to_skip;
   skipped.insert(skipped.end(), found.to_skip.begin(), found.to_skip.end());
 }

@@ -1,5 +1,5 @@
-// The file of --result-rejected-tracker-filename: one line per rejected result, in Megatron's form; iterations that failed reproducibly twice are
-// passed over when the run starts again.
+// The file of --result-rejected-tracker-filename: one line per rejected result, in Megatron's form;
+// iterations that failed reproducibly twice are passed over when the run starts again.
 #pragma once
 
 #include <cstdint>
@@ -22,21 +22,23 @@ struct RejectedResult {
 class TrackerFile {
  public:
   /// No file when `path` is empty. UserError when it cannot be appended to.
-  TrackerFile(std::string path, ComputePlace place);
+  TrackerFile(std::string path, ComputeLocation place);
   /// Appends a line. A failure is told on stderr and does not stop the run.
   void append(const RejectedResult& rejected) const;
 
  private:
   std::string path_;
-  ComputePlace place_;
+  ComputeLocation place_;
 };
 
 struct SkippedIterations {
-  std::vector<std::int64_t> to_skip, to_ignore;  ///< ascending; ignored: several ranks failed at once
+  std::vector<std::int64_t> to_skip,
+      to_ignore;  ///< ascending; ignored: several ranks failed at once
 };
 
-/// Reads what append() wrote (here or in Megatron-LM): an iteration is skipped when one rank failed at it twice with reruns disabled, or
-/// reproducibly; not when several ranks of one job did. An absent file gives none; lines of another form are passed over.
+/// Reads what append() wrote (here or in Megatron-LM): an iteration is skipped when one rank failed
+/// at it twice with reruns disabled, or reproducibly; not when several ranks of one job did. An
+/// absent file gives none; lines of another form are passed over.
 SkippedIterations iterations_to_skip(const std::string& path);
 
 /// Adds the iterations that the settings' tracker file names to --iterations-to-skip, and says so.

@@ -1,4 +1,5 @@
-// A language model small enough to reason about: the logits of a token depend on it and its position alone.
+// A language model small enough to reason about: the logits of a token depend on it and its
+// position alone.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,17 +14,23 @@ namespace megatron {
 /// Predicts (last token + 1) mod vocabulary with logit `sharpness`, every other token with 0.
 class SuccessorModel : public LanguageModel {
  public:
-  explicit SuccessorModel(std::int64_t vocab_size, float sharpness = 20) : LanguageModel(nullptr, ""), sharpness_(sharpness) {
+  explicit SuccessorModel(std::int64_t vocab_size, float sharpness = 20)
+      : LanguageModel(nullptr, ""), sharpness_(sharpness) {
     config_.vocab_size = vocab_size;
     config_.position_embedding_type = PositionEmbedding::none;
   }
   TransformerConfig& mutable_config() { return config_; }
   const TransformerConfig& config() const override { return config_; }
-  StageOutput forward_chunk(std::int64_t, const Microbatch&, const Activations&, bool) override { throw std::logic_error("SuccessorModel does not train"); }
-  at::Tensor logits(const at::Tensor& tokens, std::int64_t start, KvCache*, bool last_token_only) override {
+  StageOutput forward_chunk(std::int64_t, const Microbatch&, const Activations&, bool) override {
+    throw std::logic_error("SuccessorModel does not train");
+  }
+  at::Tensor logits(const at::Tensor& tokens, std::int64_t start, KvCache*,
+                    bool last_token_only) override {
     calls.push_back({start, tokens.size(1)});
     const at::Tensor last = last_token_only ? tokens.slice(1, tokens.size(1) - 1) : tokens;
-    return at::one_hot(last.add(1).remainder(config_.vocab_size), config_.vocab_size).to(c10::kFloat).mul(sharpness_);
+    return at::one_hot(last.add(1).remainder(config_.vocab_size), config_.vocab_size)
+        .to(c10::kFloat)
+        .mul(sharpness_);
   }
   struct Call {
     std::int64_t start, length;

@@ -1,4 +1,5 @@
-// Decoding with layer states gives the logits of a full pass: the same mathematics, sums in another order.
+// Decoding with layer states gives the logits of a full pass: the same mathematics, sums in another
+// order.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
@@ -72,7 +73,8 @@ std::vector<Variant> variants() {
 
 struct BoundModel {
   explicit BoundModel(const TransformerConfig& config, c10::ScalarType dtype = c10::kFloat)
-      : model(make_gpt_model(config, Rank{})), weights(*model, {.dtype = dtype, .with_gradients = false}) {
+      : model(make_gpt_model(config, Rank{})),
+        weights(*model, {.dtype = dtype, .with_gradients = false}) {
     weights.initialize(/*seed=*/7);
   }
   std::unique_ptr<LanguageModel> model;
@@ -81,72 +83,92 @@ struct BoundModel {
 
 std::vector<std::int64_t> sample_ids() {
   std::vector<std::int64_t> ids(kLength);
-  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int64_t>((i * 37 + 11) % kVocabSize);
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    ids[i] = static_cast<std::int64_t>((i * 37 + 11) % kVocabSize);
   return ids;
 }
 
-at::Tensor sample_tokens() { return at::arange(kLength, c10::kLong).mul(37).add(11).remainder(kVocabSize).unsqueeze(0); }
+at::Tensor sample_tokens() {
+  return at::arange(kLength, c10::kLong).mul(37).add(11).remainder(kVocabSize).unsqueeze(0);
+}
 
 /// Logits of all tokens, passed in pieces that end at `ends`.
-at::Tensor logits_in_pieces(LanguageModel& model, const at::Tensor& tokens, const std::vector<std::int64_t>& ends) {
+at::Tensor logits_in_pieces(LanguageModel& model, const at::Tensor& tokens,
+                            const std::vector<std::int64_t>& ends) {
   KvCache states;
   std::vector<at::Tensor> pieces;
   std::int64_t start = 0;
   for (const std::int64_t end : ends) {
-    pieces.push_back(model.logits(tokens.slice(1, start, end), start, &states, /*last_token_only=*/false));
+    pieces.push_back(
+        model.logits(tokens.slice(1, start, end), start, &states, /*last_token_only=*/false));
     start = end;
   }
   return at::cat(pieces, 1);
 }
 
-double largest_difference(const at::Tensor& a, const at::Tensor& b) { return a.sub(b).abs().max().item<double>() / b.abs().max().item<double>(); }
+double largest_difference(const at::Tensor& a, const at::Tensor& b) {
+  return a.sub(b).abs().max().item<double>() / b.abs().max().item<double>();
+}
 
-class KeyValueCache : public testing::TestWithParam<Variant> {};
+class KvCacheTest : public testing::TestWithParam<Variant> {};
 
-TEST_P(KeyValueCache, DecodingEqualsAFullPass) {
+TEST_P(KvCacheTest, DecodingEqualsAFullPass) {
   std::vector<std::int64_t> one_by_one(kLength);
-  for (std::size_t i = 0; i < one_by_one.size(); ++i) one_by_one[i] = static_cast<std::int64_t>(i) + 1;
-  for (const auto& [dtype, tolerance] : {std::pair(c10::kFloat, 1e-5), std::pair(c10::kDouble, 2e-7)}) {  // float64: logits are rounded to float32
+  for (std::size_t i = 0; i < one_by_one.size(); ++i)
+    one_by_one[i] = static_cast<std::int64_t>(i) + 1;
+  for (const auto& [dtype, tolerance] :
+       {std::pair(c10::kFloat, 1e-5),
+        std::pair(c10::kDouble, 2e-7)}) {  // float64: logits are rounded to float32
     BoundModel bound(GetParam().config, dtype);
     const at::Tensor tokens = sample_tokens();
     const at::Tensor full = bound.model->logits(tokens, 0, nullptr, false);
     ASSERT_EQ(full.sizes(), at::IntArrayRef({1, kLength, kVocabSize}));
-    EXPECT_LE(largest_difference(logits_in_pieces(*bound.model, tokens, one_by_one), full), tolerance);
-    EXPECT_LE(largest_difference(logits_in_pieces(*bound.model, tokens, {9, 10, 11, 17, kLength}), full), tolerance);
+    EXPECT_LE(largest_difference(logits_in_pieces(*bound.model, tokens, one_by_one), full),
+              tolerance);
+    EXPECT_LE(
+        largest_difference(logits_in_pieces(*bound.model, tokens, {9, 10, 11, 17, kLength}), full),
+        tolerance);
   }
 }
 
-TEST_P(KeyValueCache, LastOnlyIsTheLastRow) {
+TEST_P(KvCacheTest, LastOnlyIsTheLastRow) {
   BoundModel bound(GetParam().config);
-  const at::Tensor full = bound.model->logits(sample_tokens(), 0, nullptr, false), last = bound.model->logits(sample_tokens(), 0, nullptr, true);
+  const at::Tensor full = bound.model->logits(sample_tokens(), 0, nullptr, false),
+                   last = bound.model->logits(sample_tokens(), 0, nullptr, true);
   EXPECT_LE(largest_difference(last, full.slice(1, kLength - 1)), 1e-5);
 }
 
-TEST_P(KeyValueCache, GreedyTextIsWhatFullPassesChoose) {
+TEST_P(KvCacheTest, GreedyTextIsWhatFullPassesChoose) {
   BoundModel bound(GetParam().config, c10::kDouble);
   const std::vector<std::int64_t> prompt = {3, 1, 4, 1, 5};
-  const Generation generation = Generator(*bound.model, {.sampling = {.temperature = 0}, .max_new_tokens = 30}).generate(prompt, 0);
+  const Generation generation =
+      Generator(*bound.model, {.sampling = {.temperature = 0}, .max_new_tokens = 30})
+          .generate(prompt, 0);
   std::vector<std::int64_t> ids = prompt;
   for (const std::int64_t id : generation.ids) {
     const at::Tensor tokens = at::tensor(ids, c10::kLong).unsqueeze(0);
-    EXPECT_EQ(bound.model->logits(tokens, 0, nullptr, true).argmax().item<std::int64_t>(), id) << "at position " << ids.size();
+    EXPECT_EQ(bound.model->logits(tokens, 0, nullptr, true).argmax().item<std::int64_t>(), id)
+        << "at position " << ids.size();
     ids.push_back(id);
   }
   EXPECT_EQ(generation.ids.size(), 30u);
 }
 
-TEST_P(KeyValueCache, ScoreIsTheLogSoftmaxOfAFullPass) {
+TEST_P(KvCacheTest, ScoreIsTheLogSoftmaxOfAFullPass) {
   BoundModel bound(GetParam().config);
   const std::vector<std::int64_t> ids = sample_ids();
   const Score score = score_tokens(*bound.model, ids, "ids");
-  const at::Tensor logprobs = bound.model->logits(sample_tokens(), 0, nullptr, false).to(c10::kDouble).log_softmax(-1);
+  const at::Tensor logprobs =
+      bound.model->logits(sample_tokens(), 0, nullptr, false).to(c10::kDouble).log_softmax(-1);
   ASSERT_EQ(score.logprobs.size(), ids.size() - 1);
   for (std::size_t i = 0; i + 1 < ids.size(); ++i) {
-    EXPECT_NEAR(score.logprobs[i], logprobs[0][static_cast<std::int64_t>(i)][ids[i + 1]].item<double>(), 1e-5);
+    EXPECT_NEAR(score.logprobs[i],
+                logprobs[0][static_cast<std::int64_t>(i)][ids[i + 1]].item<double>(), 1e-5);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Variants, KeyValueCache, testing::ValuesIn(variants()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Variants, KvCacheTest, testing::ValuesIn(variants()),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace megatron

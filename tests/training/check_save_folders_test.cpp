@@ -1,5 +1,7 @@
 // The start of a run: which checkpoint all ranks take, which folders a run may write to, and what
 // is said before the first step.
+#include "megatron/training/saving/check_save_folders.h"
+
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -9,10 +11,9 @@
 #include "megatron/base/files.h"
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/rank_threads.h"
+#include "megatron/training/resilience/non_finite.h"
 #include "megatron/training/saving/checkpointing.h"
 #include "megatron/training/saving/choose_checkpoint.h"
-#include "megatron/training/resilience/non_finite.h"
-#include "megatron/training/saving/used_folder.h"
 #include "training/small_run.h"
 
 namespace megatron {
@@ -78,7 +79,7 @@ TEST_F(StartFoldersTest, OnlyRankZeroLooksIntoTheFolder) {
   run_rank_threads(3, [&](Communicators& communicators) {
     const Mesh mesh({}, 3);
     const Rank rank = make_rank(mesh, communicators, {});
-    StartWarnings warnings;
+    StartupWarnings warnings;
     std::ostringstream log;
     if (rank.index != 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     CheckpointConfig config;
@@ -131,7 +132,7 @@ TEST_F(StartFoldersTest, EveryRankTakesTheCheckpointOfRankZero) {
   run_rank_threads(3, [&](Communicators& communicators) {
     const Mesh mesh({}, 3);
     const Rank rank = make_rank(mesh, communicators, {});
-    StartWarnings warnings;
+    StartupWarnings warnings;
     std::ostringstream log;
     CheckpointConfig config;
     config.load = rank.index == 0 ? folder("a") : folder("elsewhere");
@@ -241,12 +242,12 @@ TEST_F(StartFoldersTest, ARestartOfARunThatLoadsFromElsewhereIsAnnounced) {
   finetune.finetune = true;
   from_nothing.load.clear();
   own.load = own.save;
-  const auto said = [](const CheckpointConfig& config, const Restarts& restarts) {
+  const auto said = [](const CheckpointConfig& config, const RestartCounts& restarts) {
     std::ostringstream out;
-    StartWarnings warnings;
+    StartupWarnings warnings;
     const auto source = config.load.empty() ? std::nullopt : find_checkpoint(config.load);
     try {
-      check_used_folders(config, source, restarts, warnings, out);
+      check_save_folders(config, source, restarts, warnings, out);
     } catch (const UserError& error) {
       return std::string(error.what());
     }

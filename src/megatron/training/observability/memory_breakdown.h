@@ -1,5 +1,5 @@
-// --log-memory: where the bytes are. The parts add up to what the process (or, on a GPU, the caching allocator) holds; what no part explains
-// stands as a line of its own.
+// --log-memory: where the bytes are. The parts add up to what the process (or, on a GPU, the
+// caching allocator) holds; what no part explains stands as a line of its own.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 #include "megatron/models/model_cost.h"
 #include "megatron/optimizer/optimizer.h"
-#include "megatron/training/observability/tensor_memory.h"
 #include "megatron/params/param_store.h"
+#include "megatron/training/observability/tensor_memory.h"
 
 namespace megatron {
 
@@ -33,21 +33,26 @@ struct ModelMemory {
 
 ModelMemory model_memory(const ParamStore& weights, Optimizer& optimizer);
 
-/// Names and bytes that sum to `total`; the last is the remainder, which may be below zero where memory is set aside but not touched yet.
-struct MemoryParts {
+/// Names and bytes that sum to `total`; the last is the remainder, which may be below zero where
+/// memory is set aside but not touched yet.
+struct MemoryBreakdown {
   std::vector<std::pair<std::string, double>> parts;
   double total = 0;
 };
 
-/// On a CPU: the process. `heap_bytes` is what the C library's heap has in use, where no tensors are.
-MemoryParts host_memory_parts(const ModelMemory& model, const TensorMemory& tensors, const MappedMemory& mapped, double heap_bytes);
+/// On a CPU: the process. `heap_bytes` is what the C library's heap has in use, where no tensors
+/// are.
+MemoryBreakdown cpu_memory_breakdown(const ModelMemory& model, const TensorMemory& tensors,
+                                     const MappedMemory& mapped, double heap_bytes);
 /// On a GPU: what the caching allocator has reserved.
-MemoryParts device_memory_parts(const ModelMemory& model, const TensorMemory& tensors);
+MemoryBreakdown gpu_memory_breakdown(const ModelMemory& model, const TensorMemory& tensors);
 
-/// Measures now; the peak counts from the last time it was forgotten.
-MemoryParts measure_memory(const ParamStore& weights, Optimizer& optimizer);
+/// Measures now; the peak counts from the last reset.
+MemoryBreakdown measure_memory(const ParamStore& weights, Optimizer& optimizer);
 
-/// Megatron's head line and a line for each part, in MB, with the theory of model_cost.h beside what it speaks of.
-std::string memory_table(std::int64_t iterations, const MemoryParts& measured, const TheoreticalMemory& theory);
+/// Megatron's head line and a line for each part, in MB, with the theory of model_cost.h beside
+/// what it speaks of.
+std::string memory_table(std::int64_t iterations, const MemoryBreakdown& measured,
+                         const TheoreticalMemory& theory);
 
 }  // namespace megatron

@@ -1,4 +1,5 @@
-// The tokenizer that belongs to a checkpoint: the one it was trained with, or the files of its Hugging Face folder, unless flags say otherwise.
+// The tokenizer that belongs to a checkpoint: the one it was trained with, or the files of its
+// Hugging Face folder, unless flags say otherwise.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +12,17 @@
 
 namespace megatron {
 
-struct StoredTokenizer {
+struct LoadedTokenizer {
   std::unique_ptr<Tokenizer> tokenizer;
   /// End a text: the tokenizer's eod; with a stored one also eos_token_id of
   /// generation_config.json or config.json.
-  std::vector<std::int64_t> stop_ids;
+  std::vector<std::int64_t> stop_token_ids;
   /// Remarks for stderr: the tokenizer of the flags is not the one of the weights.
   std::vector<std::string> notes = {};
 };
 
 /// Opens the tokenizer of `flags` when they name one, else the checkpoint's. UserError when there
 /// is none.
-StoredTokenizer open_tokenizer(const TokenizerConfig& flags, const CheckpointSource& source);
+LoadedTokenizer load_tokenizer(const TokenizerConfig& flags, const CheckpointSource& source);
 
 }  // namespace megatron

@@ -8,7 +8,7 @@
 namespace megatron {
 
 /// Of the weights that layers compute with.
-inline c10::ScalarType weight_type(const TrainingConfig& training) {
+inline c10::ScalarType params_dtype(const TrainingConfig& training) {
   if (training.bf16) return c10::kBFloat16;
   return training.fp16 ? c10::kHalf : c10::kFloat;
 }

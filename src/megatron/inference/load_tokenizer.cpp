@@ -1,4 +1,4 @@
-#include "megatron/inference/stored_tokenizer.h"
+#include "megatron/inference/load_tokenizer.h"
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -15,7 +15,7 @@ namespace {
 
 /// eos_token_id of generation_config.json or, without that file, of config.json: one id or a list.
 /// None for ByteTokenizer: those files are of the tokenizer of the weights it began with.
-std::vector<std::int64_t> end_of_text_ids(const CheckpointSource& source) {
+std::vector<std::int64_t> eos_token_ids(const CheckpointSource& source) {
   if (source.tokenizer.tokenizer_type == "ByteTokenizer") return {};
   auto found = source.auxiliary_files.find("generation_config.json");
   if (found == source.auxiliary_files.end()) found = source.auxiliary_files.find("config.json");
@@ -27,7 +27,9 @@ std::vector<std::int64_t> end_of_text_ids(const CheckpointSource& source) {
   if (ids == config.end() || ids->is_null()) return {};
   std::vector<std::int64_t> result;
   for (const Json& id : ids->is_array() ? *ids : Json::array({*ids})) {
-    if (!id.is_number_integer()) throw UserError({place + ": eos_token_id", ids->dump(), "expected a token id or a list of them"});
+    if (!id.is_number_integer())
+      throw UserError(
+          {place + ": eos_token_id", ids->dump(), "expected a token id or a list of them"});
     result.push_back(id.get<std::int64_t>());
   }
   return result;
@@ -49,7 +51,8 @@ std::optional<bool> same_tokenizer(const TokenizerConfig& a, const TokenizerConf
 }
 
 /// Whether the tokenizer of the flags is the one of the weights; nothing when that one is unknown.
-std::optional<bool> is_own_tokenizer(const TokenizerConfig& flags, const CheckpointSource& source) {
+std::optional<bool> is_checkpoint_tokenizer(const TokenizerConfig& flags,
+                                            const CheckpointSource& source) {
   if (!has_tokenizer(source.tokenizer)) return std::nullopt;
   try {
     const bool had_bare_ids = tokenizer_type(source.tokenizer) == "NullTokenizer";
@@ -61,9 +64,9 @@ std::optional<bool> is_own_tokenizer(const TokenizerConfig& flags, const Checkpo
 }
 
 /// Ids of a foreign tokenizer mean other texts to the model; bare ids mean themselves.
-void compare_with_model(const TokenizerConfig& flags, const CheckpointSource& source,
-                        StoredTokenizer& result) {
-  const auto is_own = is_own_tokenizer(flags, source);
+void warn_of_other_tokenizer(const TokenizerConfig& flags, const CheckpointSource& source,
+                             LoadedTokenizer& result) {
+  const auto is_own = is_checkpoint_tokenizer(flags, source);
   if (is_own.value_or(false)) return;
   const std::int64_t size = result.tokenizer->vocab_size(), rows = source.model.vocab_size;
   if (result.tokenizer->name() == "NullTokenizer" && size == rows) return;
@@ -78,7 +81,7 @@ void compare_with_model(const TokenizerConfig& flags, const CheckpointSource& so
   }
 }
 
-std::unique_ptr<Tokenizer> open_stored(const CheckpointSource& source) try {
+std::unique_ptr<Tokenizer> load_checkpoint_tokenizer(const CheckpointSource& source) try {
   return make_tokenizer(source.tokenizer);
 } catch (const UserError& error) {
   throw UserError({"the tokenizer of " + source.folder.string() + ": " + error.parts().what,
@@ -89,20 +92,20 @@ std::unique_ptr<Tokenizer> open_stored(const CheckpointSource& source) try {
 
 }  // namespace
 
-StoredTokenizer open_tokenizer(const TokenizerConfig& flags, const CheckpointSource& source) {
-  StoredTokenizer result;
+LoadedTokenizer load_tokenizer(const TokenizerConfig& flags, const CheckpointSource& source) {
+  LoadedTokenizer result;
   if (has_tokenizer(flags)) {
     result.tokenizer = make_tokenizer(flags);
-    compare_with_model(flags, source, result);
+    warn_of_other_tokenizer(flags, source, result);
   } else if (has_tokenizer(source.tokenizer)) {
-    result.tokenizer = open_stored(source);
-    result.stop_ids = end_of_text_ids(source);
+    result.tokenizer = load_checkpoint_tokenizer(source);
+    result.stop_token_ids = eos_token_ids(source);
   } else {
     throw UserError({"--load " + source.folder.string(),
                      "no tokenizer is stored with these weights",
                      "give --tokenizer-type or --tokenizer-model"});
   }
-  if (result.tokenizer->eod() >= 0) result.stop_ids.push_back(result.tokenizer->eod());
+  if (result.tokenizer->eod() >= 0) result.stop_token_ids.push_back(result.tokenizer->eod());
   return result;
 }
 

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "megatron/checkpoint/checkpoint.h"
-#include "megatron/training/loop/start_warnings.h"
+#include "megatron/training/loop/startup_warnings.h"
 
 namespace megatron {
 
@@ -17,7 +17,7 @@ bool continues_saved_run(const CheckpointConfig& config,
                          const std::optional<CheckpointSource>& source);
 
 /// How often the launcher has started the ranks again after a failure, and how often it may.
-struct Restarts {
+struct RestartCounts {
   std::int64_t count = 0, max = 0;
 };
 
@@ -26,8 +26,9 @@ struct Restarts {
 /// Later checkpoints that latest_checkpointed_iteration.txt no longer counts are a warning, and so
 /// are restarts that would be refused once the run has saved. Writes nothing. For the rank that
 /// opens the folders.
-void check_used_folders(const CheckpointConfig& config,
-                        const std::optional<CheckpointSource>& source, const Restarts& restarts,
-                        StartWarnings& warnings, std::ostream& out);
+void check_save_folders(const CheckpointConfig& config,
+                        const std::optional<CheckpointSource>& source,
+                        const RestartCounts& restarts, StartupWarnings& warnings,
+                        std::ostream& out);
 
 }  // namespace megatron

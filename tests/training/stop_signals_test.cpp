@@ -1,4 +1,4 @@
-#include "megatron/training/loop/stop_request.h"
+#include "megatron/training/loop/stop_signals.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 namespace megatron {
 namespace {
 
-TEST(StopSignals, RemembersTheFirstSignal) {
-  StopSignals signals;
+TEST(StopSignalHandler, RemembersTheFirstSignal) {
+  StopSignalHandler signals;
   EXPECT_EQ(signals.received(), std::nullopt);
   std::raise(SIGTERM);
   std::raise(SIGINT);
@@ -16,10 +16,10 @@ TEST(StopSignals, RemembersTheFirstSignal) {
   EXPECT_EQ(signal_name(SIGTERM), "SIGTERM");
 }
 
-TEST(StopSignals, SecondSignalIsAnsweredAndTheThirdEndsTheProcess) {
+TEST(StopSignalHandler, SecondSignalIsAnsweredAndTheThirdEndsTheProcess) {
   EXPECT_EXIT(
       {
-        StopSignals signals;
+        StopSignalHandler signals;
         std::raise(SIGTERM);
         std::raise(SIGUSR1);
         std::raise(SIGTERM);
@@ -27,31 +27,31 @@ TEST(StopSignals, SecondSignalIsAnsweredAndTheThirdEndsTheProcess) {
       testing::KilledBySignal(SIGTERM), "stop requested: .*stop requested again: ");
 }
 
-TEST(StopSignals, FurtherSignalIsCaughtWhenAskedFor) {
+TEST(StopSignalHandler, FurtherSignalIsCaughtWhenAskedFor) {
   EXPECT_EXIT(
       {
-        StopSignals without;
+        StopSignalHandler without;
         std::raise(SIGUSR2);
       },
       testing::KilledBySignal(SIGUSR2), "");
-  StopSignals signals("SIGUSR2");
+  StopSignalHandler signals("SIGUSR2");
   std::raise(SIGUSR2);
   EXPECT_EQ(signals.received(), SIGUSR2);
 }
 
-TEST(StopSignals, SchedulersSignalsShareOneExitCode) {
+TEST(StopSignalHandler, SchedulersSignalsShareOneExitCode) {
   EXPECT_EQ(exit_code_after(SIGTERM), 143);
   EXPECT_EQ(exit_code_after(SIGUSR1), 143);
   EXPECT_EQ(exit_code_after(SIGINT), 130);
   EXPECT_EQ(exit_code_after(SIGUSR2), 140);
 }
 
-TEST(StopSignals, NewObjectForgetsAnOlderSignal) {
+TEST(StopSignalHandler, NewObjectForgetsAnOlderSignal) {
   {
-    StopSignals signals;
+    StopSignalHandler signals;
     std::raise(SIGINT);
   }
-  EXPECT_EQ(StopSignals().received(), std::nullopt);
+  EXPECT_EQ(StopSignalHandler().received(), std::nullopt);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Norms of every layer at intervals (--log-layer-norms-interval): weights, gradients, how far a step moves the weights, and activations.
+// Norms of every layer at intervals (--log-layer-norms-interval): weights, gradients, how far a
+// step moves the weights, and activations.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,39 +25,42 @@ struct ParameterNorms {
   double update = 0;    ///< of the change
 };
 
-struct LayerNormTable {
-  std::vector<ParameterNorms> parameters;        ///< in canonical order
-  std::map<std::string, double> activation_rms;  ///< of each unit's output in the step's last microbatch
+struct PerLayerNorms {
+  std::vector<ParameterNorms> parameters;  ///< in canonical order
+  std::map<std::string, double>
+      activation_rms;  ///< of each unit's output in the step's last microbatch
 };
 
-/// Watches one step: create before forward, call the others at their moments. The model's hooks are taken for that time.
-class LayerNormWatch : private UnitHooks {
+/// Watches one step: create before forward, call the others at their moments. The model's hooks are
+/// taken for that time.
+class PerLayerNormRecorder : private UnitHooks {
  public:
-  LayerNormWatch(LanguageModel& model, ParamStore& weights, Optimizer& optimizer);
-  LayerNormWatch(const LayerNormWatch&) = delete;
-  LayerNormWatch& operator=(const LayerNormWatch&) = delete;
+  PerLayerNormRecorder(LanguageModel& model, ParamStore& weights, Optimizer& optimizer);
+  PerLayerNormRecorder(const PerLayerNormRecorder&) = delete;
+  PerLayerNormRecorder& operator=(const PerLayerNormRecorder&) = delete;
 
-  /// The step's gradients are finished, the weights not changed yet. Both are collective over the store's shard and model axes.
+  /// The step's gradients are finished, the weights not changed yet. Both are collective over the
+  /// store's shard and model axes.
   void after_backward();
   /// The weights have changed; waits for the device.
-  LayerNormTable after_update();
+  PerLayerNorms after_update();
 
  private:
   void after_forward(const Module& unit, const at::Tensor& output) override;
-  void take_activations();
+  void reduce_activation_rms();
 
   ParamStore& weights_;
   Optimizer& optimizer_;
   std::map<std::string, at::Tensor> mean_squares_;
-  std::vector<at::Tensor> before_;
-  LayerNormTable table_;
+  std::vector<at::Tensor> weights_before_;
+  PerLayerNorms norms_;
   std::optional<UnitHooksScope> hooks_;  ///< until backward is done
 };
 
 /// One line per layer: norm of its weights, of its gradients, update / weight, rms of its output.
-std::string layer_norm_text(const LayerNormTable& table, std::int64_t iteration);
+std::string per_layer_norms_text(const PerLayerNorms& table, std::int64_t iteration);
 
 /// {"parameters": {name: {"weight", "gradient", "update_ratio"}}, "activation_rms": {unit: x}}
-OrderedJson layer_norm_json(const LayerNormTable& table);
+OrderedJson per_layer_norms_json(const PerLayerNorms& table);
 
 }  // namespace megatron

@@ -1,4 +1,4 @@
-#include "megatron/training/loop/stop_request.h"
+#include "megatron/training/loop/stop_signals.h"
 
 #include <unistd.h>
 
@@ -25,10 +25,14 @@ constexpr std::array<std::pair<std::string_view, int>, 8> kNames{{{"SIGTERM", SI
                                                                   {"SIGALRM", SIGALRM},
                                                                   {"SIGXCPU", SIGXCPU}}};
 
-constexpr std::string_view kFirst = "\nstop requested: the run finishes its iteration, saves if --save is given, and exits\n";
-constexpr std::string_view kSecond = "\nstop requested again: the run is already stopping; a third signal ends it at once, without a checkpoint\n";
+constexpr std::string_view kFirstMessage =
+    "\nstop requested: the run finishes its iteration, saves if --save is given, and exits\n";
+constexpr std::string_view kSecondMessage =
+    "\nstop requested again: the run is already stopping; a third signal ends it at once, without "
+    "a checkpoint\n";
 
-/// Signals belong to the process, so what a handler may touch does too: the first one that came (0 = none), and how many.
+/// Signals belong to the process, so what a handler may touch does too: the first one that came (0
+/// = none), and how many.
 std::atomic<int> first_signal{0}, num_signals{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 std::atomic<bool> is_told{true};
@@ -40,14 +44,14 @@ void say(std::string_view text) {
   (void)written;  // nobody to tell
 }
 
-void remember_signal(int signal) {
+void handle_signal(int signal) {
   const int saved_errno = errno;
   const int count = ++num_signals;
   if (count == 1) {
     first_signal = signal;
-    say(kFirst);
+    say(kFirstMessage);
   } else if (count == 2) {
-    say(kSecond);
+    say(kSecondMessage);
   } else {
     std::signal(signal, SIG_DFL);
     std::raise(signal);  // delivered when this handler returns
@@ -63,15 +67,16 @@ int signal_number(const std::string& name) {
 
 }  // namespace
 
-StopSignals::StopSignals(const std::string& further, bool speaks) {
-  is_told = speaks;
+StopSignalHandler::StopSignalHandler(const std::string& further, bool prints) {
+  is_told = prints;
   first_signal = num_signals = 0;
   struct sigaction action {};
-  action.sa_handler = remember_signal;
+  action.sa_handler = handle_signal;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   std::vector<int> signals{SIGTERM, SIGUSR1, SIGINT};
-  if (std::ranges::count(signals, signal_number(further)) == 0) signals.push_back(signal_number(further));
+  if (std::ranges::count(signals, signal_number(further)) == 0)
+    signals.push_back(signal_number(further));
   earlier_actions.clear();
   for (const int signal : signals) {
     struct sigaction earlier {};
@@ -80,11 +85,11 @@ StopSignals::StopSignals(const std::string& further, bool speaks) {
   }
 }
 
-StopSignals::~StopSignals() {
+StopSignalHandler::~StopSignalHandler() {
   for (const auto& [signal, earlier] : earlier_actions) sigaction(signal, &earlier, nullptr);
 }
 
-std::optional<int> StopSignals::received() const {
+std::optional<int> StopSignalHandler::received() const {
   const int signal = first_signal;
   if (signal == 0) return std::nullopt;
   return signal;

@@ -1,4 +1,4 @@
-#include "megatron/training/saving/used_folder.h"
+#include "megatron/training/saving/check_save_folders.h"
 
 #include <algorithm>
 
@@ -21,7 +21,7 @@ bool lies_in(const CheckpointSource& source, const fs::path& root) {
   return is_same_folder(source.folder, root) || is_same_folder(source.folder.parent_path(), root);
 }
 
-bool begins_anew(const CheckpointConfig& config, const CheckpointSource& source) {
+bool starts_from_scratch(const CheckpointConfig& config, const CheckpointSource& source) {
   return config.finetune || source.is_release;
 }
 
@@ -51,7 +51,7 @@ std::string without_finetune(const CheckpointConfig& config) {
 }
 
 [[noreturn]] void refuse_other_run(const CheckpointConfig& config, const Contents& contents,
-                                   const Restarts& restarts) {
+                                   const RestartCounts& restarts) {
   const std::string restarted =
       restarts.count == 0 ? ""
                           : "; this is restart " + std::to_string(restarts.count) +
@@ -72,21 +72,21 @@ std::string without_finetune(const CheckpointConfig& config) {
 }
 
 /// What takes the latest checkpoint in place of the earlier one that was asked for.
-std::string way_to_latest(const CheckpointConfig& config) {
+std::string how_to_resume_latest(const CheckpointConfig& config) {
   return config.ckpt_step ? "leave --ckpt-step out" : "give --load " + config.save;
 }
 
 [[noreturn]] void refuse_step_back(const CheckpointConfig& config, std::int64_t iteration,
                                    const Contents& contents) {
-  throw UserError(
-      {"--save " + config.save + " holds " + up_to(contents.latest()),
-       "this run goes back to iteration " + std::to_string(iteration) +
-           " and would replace the later ones",
-       "give another --save folder, or " + way_to_latest(config) + " to continue from the latest"});
+  throw UserError({"--save " + config.save + " holds " + up_to(contents.latest()),
+                   "this run goes back to iteration " + std::to_string(iteration) +
+                       " and would replace the later ones",
+                   "give another --save folder, or " + how_to_resume_latest(config) +
+                       " to continue from the latest"});
 }
 
 void warn_of_later(const std::string& folder, const Contents& contents, std::int64_t iteration,
-                   StartWarnings& warnings, std::ostream& out) {
+                   StartupWarnings& warnings, std::ostream& out) {
   if (contents.iterations.empty() || contents.iterations.back() <= iteration) return;
   warnings.add(folder + " holds checkpoints up to iteration " +
                    std::to_string(contents.iterations.back()) + ", but " + kTrackerFile +
@@ -96,8 +96,8 @@ void warn_of_later(const std::string& folder, const Contents& contents, std::int
 }
 
 /// A restart comes with the same flags, and finds the checkpoints that the run has saved by then.
-void warn_of_restarts(const CheckpointConfig& config, const Restarts& restarts,
-                      StartWarnings& warnings, std::ostream& out) {
+void warn_of_restarts(const CheckpointConfig& config, const RestartCounts& restarts,
+                      StartupWarnings& warnings, std::ostream& out) {
   if (restarts.count >= restarts.max) return;
   warnings.add("the launcher restarts this run after a failure, but " +
                    (config.load.empty() ? std::string("--load is not given")
@@ -109,8 +109,8 @@ void warn_of_restarts(const CheckpointConfig& config, const Restarts& restarts,
 }
 
 void check_save_folder(const CheckpointConfig& config,
-                       const std::optional<CheckpointSource>& source, const Restarts& restarts,
-                       StartWarnings& warnings, std::ostream& out) {
+                       const std::optional<CheckpointSource>& source, const RestartCounts& restarts,
+                       StartupWarnings& warnings, std::ostream& out) {
   const Contents contents = contents_of(config.save);
   const bool loads_own = is_same_folder(config.load, config.save);
   if (contents.is_empty()) {
@@ -119,7 +119,7 @@ void check_save_folder(const CheckpointConfig& config,
   }
   if (!source || (!loads_own && !lies_in(*source, config.save)))
     refuse_other_run(config, contents, restarts);
-  if (begins_anew(config, *source)) {
+  if (starts_from_scratch(config, *source)) {
     if (!contents.iterations.empty()) refuse_new_start(config, contents);
     return;
   }
@@ -132,14 +132,14 @@ void check_save_folder(const CheckpointConfig& config,
 /// later one than it starts from, would go.
 void check_non_persistent_folder(const CheckpointConfig& config,
                                  const std::optional<CheckpointSource>& source,
-                                 StartWarnings& warnings, std::ostream& out) {
+                                 StartupWarnings& warnings, std::ostream& out) {
   const std::string folder =
       config.non_persistent_save_interval ? non_persistent_folder(config, config.save) : "";
   if (folder.empty()) return;
   const Contents contents = contents_of(folder);
   if (contents.is_empty()) return;
   const std::string place = "the folder of non-persistent checkpoints, " + folder + ", ";
-  const bool goes_on = source && !begins_anew(config, *source) && lies_in(*source, folder);
+  const bool goes_on = source && !starts_from_scratch(config, *source) && lies_in(*source, folder);
   if (!goes_on && !continues_saved_run(config, source))
     throw UserError({place + "is in use",
                      "it holds " + up_to(contents.latest()) +
@@ -149,7 +149,7 @@ void check_non_persistent_folder(const CheckpointConfig& config,
     throw UserError({place + "holds " + up_to(contents.latest()),
                      "this run goes back to iteration " + std::to_string(source->iteration) +
                          " and would remove the later one",
-                     way_to_latest(config) +
+                     how_to_resume_latest(config) +
                          " to continue from the latest, or give another folder, or remove that "
                          "one"});
   warn_of_later(folder, contents, source->iteration, warnings, out);
@@ -159,13 +159,14 @@ void check_non_persistent_folder(const CheckpointConfig& config,
 
 bool continues_saved_run(const CheckpointConfig& config,
                          const std::optional<CheckpointSource>& source) {
-  if (!source || config.save.empty() || begins_anew(config, *source)) return false;
+  if (!source || config.save.empty() || starts_from_scratch(config, *source)) return false;
   return is_same_folder(config.load, config.save) || lies_in(*source, config.save);
 }
 
-void check_used_folders(const CheckpointConfig& config,
-                        const std::optional<CheckpointSource>& source, const Restarts& restarts,
-                        StartWarnings& warnings, std::ostream& out) {
+void check_save_folders(const CheckpointConfig& config,
+                        const std::optional<CheckpointSource>& source,
+                        const RestartCounts& restarts, StartupWarnings& warnings,
+                        std::ostream& out) {
   if (config.save.empty()) return;
   check_save_folder(config, source, restarts, warnings, out);
   check_non_persistent_folder(config, source, warnings, out);

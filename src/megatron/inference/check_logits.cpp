@@ -1,4 +1,4 @@
-#include "megatron/inference/finite_logits.h"
+#include "megatron/inference/check_logits.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,7 +12,7 @@
 namespace megatron {
 namespace {
 
-std::vector<std::string> names_of_non_finite(LanguageModel& model) {
+std::vector<std::string> non_finite_parameter_names(LanguageModel& model) {
   std::vector<std::string> names;
   model.visit([&](Module& module) {
     for (const auto& parameter : module.parameters())
@@ -24,8 +24,9 @@ std::vector<std::string> names_of_non_finite(LanguageModel& model) {
 
 }  // namespace
 
-void refuse_logits(LanguageModel& model, const std::string& place, const std::string& got) {
-  const std::vector<std::string> names = names_of_non_finite(model);
+void throw_non_finite_logits(LanguageModel& model, const std::string& place,
+                             const std::string& got) {
+  const std::vector<std::string> names = non_finite_parameter_names(model);
   const std::string weights =
       names.empty() ? "" : "; weights that are not finite:" + name_lines(names);
   throw UserError({place, got + weights,
@@ -38,9 +39,9 @@ void check_logits(LanguageModel& model, std::span<const float> logits, const std
     return std::isnan(x) || x == std::numeric_limits<float>::infinity();
   });
   if (wrong == logits.end()) return;
-  refuse_logits(model,
-                place + ": the model's logit of token " + std::to_string(wrong - logits.begin()),
-                std::isnan(*wrong) ? "NaN" : "infinity");
+  throw_non_finite_logits(
+      model, place + ": the model's logit of token " + std::to_string(wrong - logits.begin()),
+      std::isnan(*wrong) ? "NaN" : "infinity");
 }
 
 }  // namespace megatron

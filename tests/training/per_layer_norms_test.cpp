@@ -1,5 +1,6 @@
-// The table's numbers against torch's own norms of the same tensors; totals of --log-params-norm and --log-num-zeros-in-grad likewise.
-#include "megatron/training/observability/layer_norms.h"
+// The table's numbers against torch's own norms of the same tensors; totals of --log-params-norm
+// and --log-num-zeros-in-grad likewise.
+#include "megatron/training/observability/per_layer_norms.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,19 +12,24 @@
 namespace megatron {
 namespace {
 
-class LayerNormsTest : public testing::Test {
+class PerLayerNormsTest : public testing::Test {
  protected:
-  LayerNormsTest() {
+  PerLayerNormsTest() {
     std::ostringstream out;
     trainer_.emplace(set_up(read_run(small_run::flags({"--norm-epsilon", "1e-12"})), out));
-    const TrainStepParts parts{*trainer_->model, *trainer_->weights, *trainer_->optimizer, *trainer_->train, trainer_->timers, trainer_->rank, trainer_->pipeline};
-    const TrainStepOptions options{.iteration = 1, .num_microbatches = 2, .update = {.lr = 1e-2, .count_zeros = true}};
-    for (const Parameter* parameter : trainer_->weights->parameters()) before_.push_back(parameter->value().clone());
-    LayerNormWatch watch(*trainer_->model, *trainer_->weights, *trainer_->optimizer);
+    const TrainStepContext parts{*trainer_->model,  *trainer_->weights, *trainer_->optimizer,
+                                 *trainer_->train,  trainer_->timers,   trainer_->rank,
+                                 trainer_->pipeline};
+    const TrainStepOptions options{
+        .iteration = 1, .num_microbatches = 2, .update = {.lr = 1e-2, .count_zeros = true}};
+    for (const Parameter* parameter : trainer_->weights->parameters())
+      before_.push_back(parameter->value().clone());
+    PerLayerNormRecorder watch(*trainer_->model, *trainer_->weights, *trainer_->optimizer);
     const auto batch = fetch_microbatches(parts, options);
     const StepLosses losses = forward_backward(parts, options, batch);
     watch.after_backward();
-    for (const Parameter* parameter : trainer_->weights->parameters()) gradients_.push_back(parameter->grad().clone());
+    for (const Parameter* parameter : trainer_->weights->parameters())
+      gradients_.push_back(parameter->grad().clone());
     update_weights(parts, options, losses);
     result_ = read_step(parts, options, losses);
     table_ = watch.after_update();
@@ -31,20 +37,23 @@ class LayerNormsTest : public testing::Test {
   std::optional<Trainer> trainer_;
   std::vector<at::Tensor> before_, gradients_;
   TrainStepResult result_;
-  LayerNormTable table_;
+  PerLayerNorms table_;
 };
 
 double norm_of(const at::Tensor& x) { return x.to(torch::kDouble).norm().item<double>(); }
 
-TEST_F(LayerNormsTest, NormsAreTorchs) {
+TEST_F(PerLayerNormsTest, NormsAreTorchs) {
   const auto& parameters = trainer_->weights->parameters();
   ASSERT_EQ(table_.parameters.size(), parameters.size());
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     SCOPED_TRACE(parameters[i]->name());
     EXPECT_EQ(table_.parameters[i].name, parameters[i]->name());
-    EXPECT_NEAR(table_.parameters[i].weight, norm_of(before_[i]), 1e-12 * (1 + norm_of(before_[i])));
-    EXPECT_NEAR(table_.parameters[i].gradient, norm_of(gradients_[i]), 1e-12 * (1 + norm_of(gradients_[i])));
-    const double update = norm_of(parameters[i]->value().to(torch::kDouble) - before_[i].to(torch::kDouble));
+    EXPECT_NEAR(table_.parameters[i].weight, norm_of(before_[i]),
+                1e-12 * (1 + norm_of(before_[i])));
+    EXPECT_NEAR(table_.parameters[i].gradient, norm_of(gradients_[i]),
+                1e-12 * (1 + norm_of(gradients_[i])));
+    const double update =
+        norm_of(parameters[i]->value().to(torch::kDouble) - before_[i].to(torch::kDouble));
     EXPECT_NEAR(table_.parameters[i].update, update, 1e-12 * (1 + update));
   }
   EXPECT_THAT(table_.activation_rms, testing::SizeIs(4));  // embedding, two layers, final norm
@@ -52,22 +61,26 @@ TEST_F(LayerNormsTest, NormsAreTorchs) {
   EXPECT_NEAR(table_.activation_rms.at("decoder.final_layernorm"), 1, 1e-6);
 }
 
-TEST_F(LayerNormsTest, TotalsAreTorchs) {
+TEST_F(PerLayerNormsTest, TotalsAreTorchs) {
   std::vector<at::Tensor> weights, gradients;
-  for (const Parameter* parameter : trainer_->weights->parameters()) weights.push_back(parameter->value().flatten());
+  for (const Parameter* parameter : trainer_->weights->parameters())
+    weights.push_back(parameter->value().flatten());
   for (const at::Tensor& gradient : gradients_) gradients.push_back(gradient.flatten());
   const double norm = norm_of(torch::cat(weights));
   EXPECT_NEAR(trainer_->optimizer->main_parameters().norm(), norm, 1e-12 * norm);
-  EXPECT_NEAR(result_.update.grad_norm, norm_of(torch::cat(gradients)), 1e-6 * result_.update.grad_norm);
+  EXPECT_NEAR(result_.update.grad_norm, norm_of(torch::cat(gradients)),
+              1e-6 * result_.update.grad_norm);
   const std::int64_t padding = (128 - 64) * 32;  // rows of the vocabulary's padding
-  EXPECT_EQ(result_.update.num_zeros, torch::cat(gradients).eq(0).sum().item<std::int64_t>() - padding);
+  EXPECT_EQ(result_.update.num_zeros,
+            torch::cat(gradients).eq(0).sum().item<std::int64_t>() - padding);
 }
 
-TEST_F(LayerNormsTest, LayersStandInTheOrderOfTheModel) {
-  const std::string text = layer_norm_text(table_, 7);
+TEST_F(PerLayerNormsTest, LayersStandInTheOrderOfTheModel) {
+  const std::string text = per_layer_norms_text(table_, 7);
   EXPECT_THAT(text, testing::StartsWith(" layer norms at iteration 7\n"));
   std::size_t last = 0;
-  for (const char* layer : {"embedding", "decoder.layers.0", "decoder.layers.1", "decoder.final_layernorm"}) {
+  for (const char* layer :
+       {"embedding", "decoder.layers.0", "decoder.layers.1", "decoder.final_layernorm"}) {
     const std::size_t place = text.find(layer);
     ASSERT_NE(place, std::string::npos) << text;
     EXPECT_GT(place, last);

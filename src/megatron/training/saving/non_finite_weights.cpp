@@ -1,4 +1,4 @@
-#include "megatron/training/saving/loaded_weights.h"
+#include "megatron/training/saving/non_finite_weights.h"
 
 #include <algorithm>
 

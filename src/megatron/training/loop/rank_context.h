@@ -9,9 +9,9 @@
 
 namespace megatron {
 
-struct RankInWorld {
+struct RankContext {
   Communicators* communicators = nullptr;   ///< null: this rank is alone; outlives the run
-  CpuPartition CPUs = {};           ///< of this host's ranks
+  CpuPartition CPUs = {};                   ///< of this host's ranks
   std::optional<OpenedDevice> device = {};  ///< none: opened by set_up, as --device says
 };
 

@@ -1,4 +1,4 @@
-#include "megatron/training/observability/memory_parts.h"
+#include "megatron/training/observability/memory_breakdown.h"
 
 #include <malloc.h>
 
@@ -16,9 +16,11 @@ namespace {
 constexpr double kKilobyte = 1024, kMegabyte = kKilobyte * 1024;
 constexpr const char* kActivations = "activations (peak of a step)";
 constexpr const char* kRemainder = "remainder";
-constexpr const char* kModelParts[] = {"parameters", "main parameters", "gradients", "optimizer state"};
+constexpr const char* kModelParts[] = {"parameters", "main parameters", "gradients",
+                                       "optimizer state"};
 
-/// The file behind a mapping's head line, or "[heap]" and the like; empty for anonymous memory and for lines that are no head.
+/// The file behind a mapping's head line, or "[heap]" and the like; empty for anonymous memory and
+/// for lines that are no head.
 std::string_view mapping_path(std::string_view line) {
   for (int field = 0; field < 5; ++field) {
     const auto space = line.find(' ');
@@ -28,17 +30,19 @@ std::string_view mapping_path(std::string_view line) {
   return line;
 }
 
-bool is_head(std::string_view line) {
+bool is_mapping_header(std::string_view line) {
   const auto dash = line.find('-'), space = line.find(' ');
-  return dash != std::string_view::npos && space != std::string_view::npos && dash < space && line.find(':') > space;
+  return dash != std::string_view::npos && space != std::string_view::npos && dash < space &&
+         line.find(':') > space;
 }
 
-double* kind_of(MappedMemory& memory, std::string_view head) {
+double* mapping_category(MappedMemory& memory, std::string_view head) {
   const std::string_view path = mapping_path(head);
   if (path == "[heap]") return &memory.heap;
   if (path.empty() || path.front() != '/') return &memory.anonymous;
   const bool is_executable = head.substr(head.find(' ') + 1, 4).find('x') != std::string_view::npos;
-  const bool is_library = path.find(".so") != std::string_view::npos || path.ends_with("/megatron") || path.ends_with("_tests");
+  const bool is_library = path.find(".so") != std::string_view::npos ||
+                          path.ends_with("/megatron") || path.ends_with("_tests");
   return is_executable || is_library ? &memory.program : &memory.data_files;
 }
 
@@ -49,22 +53,25 @@ std::string whole_file(const char* path) {
   return text.str();
 }
 
-std::vector<std::pair<std::string, double>> model_parts(const ModelMemory& model) {
-  const double bytes[] = {model.parameters, model.main_parameters, model.gradients, model.optimizer_state};
+std::vector<std::pair<std::string, double>> model_entries(const ModelMemory& model) {
+  const double bytes[] = {model.parameters, model.main_parameters, model.gradients,
+                          model.optimizer_state};
   std::vector<std::pair<std::string, double>> parts;
   for (std::size_t i = 0; i < std::size(bytes); ++i) parts.emplace_back(kModelParts[i], bytes[i]);
   return parts;
 }
 
-void add_tensors(MemoryParts& result, const ModelMemory& model, const TensorMemory& tensors) {
-  result.parts = model_parts(model);
-  result.parts.emplace_back(kActivations, tensors.peak_bytes - tensors.live_bytes);
-  result.parts.emplace_back("other tensors", tensors.live_bytes - model.total());
+void add_tensors(MemoryBreakdown& result, const ModelMemory& model, const TensorMemory& tensors) {
+  result.parts = model_entries(model);
+  result.parts.emplace_back(kActivations, tensors.peak_bytes - tensors.allocated_bytes);
+  result.parts.emplace_back("other tensors", tensors.allocated_bytes - model.total());
 }
 
-void add_remainder(MemoryParts& result) {
+void add_remainder(MemoryBreakdown& result) {
   const auto add = [](double sum, const auto& part) { return sum + part.second; };
-  result.parts.emplace_back(kRemainder, result.total - std::accumulate(result.parts.begin(), result.parts.end(), 0.0, add));
+  result.parts.emplace_back(
+      kRemainder,
+      result.total - std::accumulate(result.parts.begin(), result.parts.end(), 0.0, add));
 }
 
 std::string table_line(const std::string& name, double bytes, const std::string& more) {
@@ -81,10 +88,11 @@ MappedMemory mapped_memory(std::string_view smaps) {
   while (!smaps.empty()) {
     const std::string_view line = smaps.substr(0, smaps.find('\n'));
     smaps.remove_prefix(std::min(smaps.size(), line.size() + 1));
-    if (is_head(line)) {
-      kind = kind_of(memory, line);
+    if (is_mapping_header(line)) {
+      kind = mapping_category(memory, line);
     } else if (line.starts_with("Rss:")) {
-      const std::string_view digits = line.substr(std::min(line.size(), line.find_first_not_of(' ', 4)));
+      const std::string_view digits =
+          line.substr(std::min(line.size(), line.find_first_not_of(' ', 4)));
       double kilobytes = 0;
       std::from_chars(digits.data(), digits.data() + digits.size(), kilobytes);
       *kind += kilobytes * kKilobyte;
@@ -94,7 +102,9 @@ MappedMemory mapped_memory(std::string_view smaps) {
 }
 
 ModelMemory model_memory(const ParamStore& weights, Optimizer& optimizer) {
-  const auto bytes = [](const at::Tensor& tensor) { return tensor.defined() ? static_cast<double>(tensor.nbytes()) : 0.0; };
+  const auto bytes = [](const at::Tensor& tensor) {
+    return tensor.defined() ? static_cast<double>(tensor.nbytes()) : 0.0;
+  };
   ModelMemory memory;
   for (const ParamBucket& bucket : weights.buckets()) {
     memory.parameters += bytes(bucket.value);
@@ -105,43 +115,54 @@ ModelMemory model_memory(const ParamStore& weights, Optimizer& optimizer) {
   return memory;
 }
 
-MemoryParts host_memory_parts(const ModelMemory& model, const TensorMemory& tensors, const MappedMemory& mapped, double heap_bytes) {
-  MemoryParts result{.parts = {}, .total = mapped.total()};
+MemoryBreakdown cpu_memory_breakdown(const ModelMemory& model, const TensorMemory& tensors,
+                                     const MappedMemory& mapped, double heap_bytes) {
+  MemoryBreakdown result{.parts = {}, .total = mapped.total()};
   add_tensors(result, model, tensors);
   result.parts.emplace_back("heap without tensors", heap_bytes);
-  result.parts.emplace_back("freed, kept by the allocator", std::max(0.0, mapped.heap - heap_bytes) + tensors.reserved_bytes - tensors.peak_bytes);
+  result.parts.emplace_back(
+      "freed, kept by the allocator",
+      std::max(0.0, mapped.heap - heap_bytes) + tensors.reserved_bytes - tensors.peak_bytes);
   result.parts.emplace_back("mapped data files", mapped.data_files);
   result.parts.emplace_back("program and libraries", mapped.program);
   add_remainder(result);
   return result;
 }
 
-MemoryParts device_memory_parts(const ModelMemory& model, const TensorMemory& tensors) {
-  MemoryParts result{.parts = {}, .total = tensors.reserved_bytes};
+MemoryBreakdown gpu_memory_breakdown(const ModelMemory& model, const TensorMemory& tensors) {
+  MemoryBreakdown result{.parts = {}, .total = tensors.reserved_bytes};
   add_tensors(result, model, tensors);
   add_remainder(result);
   return result;
 }
 
-MemoryParts measure_memory(const ParamStore& weights, Optimizer& optimizer) {
+MemoryBreakdown measure_memory(const ParamStore& weights, Optimizer& optimizer) {
   const c10::Device device = weights.device();
   const ModelMemory model = model_memory(weights, optimizer);
   const TensorMemory tensors = tensor_memory(device);
-  if (!device.is_cpu()) return device_memory_parts(model, tensors);
+  if (!device.is_cpu()) return gpu_memory_breakdown(model, tensors);
   const struct mallinfo2 heap = ::mallinfo2();
-  return host_memory_parts(model, tensors, mapped_memory(whole_file("/proc/self/smaps")), static_cast<double>(heap.uordblks + heap.hblkhd));
+  return cpu_memory_breakdown(model, tensors, mapped_memory(whole_file("/proc/self/smaps")),
+                              static_cast<double>(heap.uordblks + heap.hblkhd));
 }
 
-std::string memory_table(std::int64_t iterations, const MemoryParts& measured, const TheoreticalMemory& theory) {
-  std::string text = format("[Rank 0] (after %lld iterations) memory by part (MB):", static_cast<long long>(iterations));
+std::string memory_table(std::int64_t iterations, const MemoryBreakdown& measured,
+                         const TheoreticalMemory& theory) {
+  std::string text = format("[Rank 0] (after %lld iterations) memory by part (MB):",
+                            static_cast<long long>(iterations));
   double model = 0;
   for (const auto& [name, bytes] : measured.parts) {
-    const bool is_model = std::find(std::begin(kModelParts), std::end(kModelParts), name) != std::end(kModelParts);
+    const bool is_model =
+        std::find(std::begin(kModelParts), std::end(kModelParts), name) != std::end(kModelParts);
     if (is_model) model += bytes;
-    text += table_line(name, bytes, name == kActivations ? format(" (theory: %.2f)", theory.activation_bytes / kMegabyte) : "");
+    text += table_line(
+        name, bytes,
+        name == kActivations ? format(" (theory: %.2f)", theory.activation_bytes / kMegabyte) : "");
   }
   text += table_line("sum", measured.total, "");
-  return text + table_line("of it weights, gradients and optimizer", model, format(" (theory: %.2f)", theory.weight_and_optimizer_bytes / kMegabyte));
+  return text +
+         table_line("of it weights, gradients and optimizer", model,
+                    format(" (theory: %.2f)", theory.weight_and_optimizer_bytes / kMegabyte));
 }
 
 }  // namespace megatron

@@ -8,7 +8,7 @@
 
 namespace megatron {
 
-class StartWarnings {
+class StartupWarnings {
  public:
   /// Prints "WARNING: <text>" to `out` and keeps it.
   void add(std::string text, std::ostream& out);

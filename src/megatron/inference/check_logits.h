@@ -9,10 +9,10 @@
 namespace megatron {
 
 /// UserError that says what of `place` is not finite, and which weights of `model` are not either.
-[[noreturn]] void refuse_logits(LanguageModel& model, const std::string& place,
-                                const std::string& got);
+[[noreturn]] void throw_non_finite_logits(LanguageModel& model, const std::string& place,
+                                          const std::string& got);
 
-/// refuse_logits when a logit is NaN or +infinity; −infinity is an impossible token.
+/// throw_non_finite_logits when a logit is NaN or +infinity; −infinity is an impossible token.
 void check_logits(LanguageModel& model, std::span<const float> logits, const std::string& place);
 
 }  // namespace megatron

@@ -1,4 +1,4 @@
-#include "megatron/metrics/vanished_file.h"
+#include "megatron/metrics/deleted_file.h"
 
 #include <iostream>
 #include <system_error>
@@ -7,12 +7,12 @@ namespace megatron {
 
 namespace fs = std::filesystem;
 
-bool has_vanished(const fs::path& path) {
+bool is_deleted(const fs::path& path) {
   std::error_code unknown;
   return fs::status(path, unknown).type() == fs::file_type::not_found;
 }
 
-void reopen_vanished(const fs::path& path, std::ofstream& file, std::string_view contents) {
+void reopen_deleted_file(const fs::path& path, std::ofstream& file, std::string_view contents) {
   std::cerr << "WARNING: " << path.string()
             << " has vanished since the run began; it is made again, and the " << contents
             << " so far are lost" << std::endl;

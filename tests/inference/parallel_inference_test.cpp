@@ -1,0 +1,167 @@
+// A checkpoint loaded in parts by many ranks says what one rank says.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "megatron/base/error.h"
+#include "megatron/base/files.h"
+#include "megatron/checkpoint/convert.h"
+#include "megatron/config/mesh_sizes.h"
+#include "megatron/config/resolve.h"
+#include "megatron/inference/generator.h"
+#include "megatron/inference/load_model.h"
+#include "megatron/inference/scorer.h"
+#include "megatron/models/gpt_model.h"
+#include "megatron/parallel/make_rank.h"
+#include "megatron/parallel/rank_threads.h"
+#include "support/message_of.h"
+
+namespace megatron {
+namespace {
+
+using testing::HasSubstr;
+
+/// A model of four layers and four heads, as a checkpoint and as a Hugging Face folder.
+class ParallelInference : public testing::Test {
+ protected:
+  ParallelInference() {
+    model_.num_layers = 4;
+    model_.hidden_size = 16;
+    model_.num_attention_heads = 4;
+    model_.group_query_attention = true;
+    model_.num_query_groups = 2;
+    model_.ffn_hidden_size = 24;
+    model_.vocab_size = 61;
+    model_.max_position_embeddings = 64;
+    model_.init_method_std = 0.3;
+    model_.normalization = Normalization::RMSNorm;
+    model_.position_embedding_type = PositionEmbedding::rope;
+    model_.activation = Activation::silu;
+    model_.gated_linear_unit = true;
+    model_.add_bias_linear = false;
+    resolve(model_);
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  void save(bool is_tied) {
+    fs::remove_all(root_);
+    model_.untie_embeddings_and_output_weights = !is_tied;
+    const auto model = make_gpt_model(model_, Rank{});
+    ParamStore weights(declared_parameters(*model), {.with_gradients = false});
+    weights.initialize(3);
+    Settings settings;
+    settings.model = model_;
+    save_checkpoint(root_ / "ours", {.model = &model_,
+                                     .settings = &settings,
+                                     .weights = &weights,
+                                     .progress = {.iteration = 5}});
+    convert_checkpoint({.load = root_ / "ours", .save = root_ / "theirs", .format = "hf"});
+  }
+
+  TransformerConfig model_;
+  const fs::path root_ =
+      fs::temp_directory_path() / ("megatron_inference_ranks_" + std::to_string(getpid()));
+};
+
+ParallelConfig parallel_config(std::int64_t tp, std::int64_t pp, std::int64_t chunks = 1) {
+  ParallelConfig parallel;
+  parallel.tensor_model_parallel_size = tp;
+  parallel.pipeline_model_parallel_size = pp;
+  if (chunks > 1) parallel.num_virtual_stages_per_pipeline_rank = chunks;
+  return parallel;
+}
+
+struct InferenceResult {
+  std::vector<std::int64_t> greedy, drawn;
+  std::vector<double> logprobs;
+};
+
+/// What every rank says, by rank.
+std::vector<InferenceResult> results_by_rank(const fs::path& folder, const ParallelConfig& parallel,
+                                             std::optional<c10::ScalarType> type = {}) {
+  const MeshSizes sizes = mesh_sizes(parallel);
+  std::vector<InferenceResult> all(static_cast<std::size_t>(sizes.tp * sizes.pp));
+  run_rank_threads(
+      std::ssize(all),
+      [&](Communicators& communicators) {
+        const Rank rank = make_rank(Mesh(sizes, communicators.world_size()), communicators);
+        const LoadedModel loaded =
+            load_model(folder, std::nullopt, {.rank = rank, .parallel = parallel, .type = type});
+        InferenceResult& here = all[static_cast<std::size_t>(rank.index)];
+        const std::vector<std::int64_t> prompt{3, 1, 4, 1, 5};
+        here.greedy =
+            Generator(loaded.model(), {.sampling = {.temperature = 0}, .max_new_tokens = 12})
+                .generate(prompt, 0)
+                .ids;
+        here.drawn = Generator(loaded.model(), {.sampling = {.top_k = 20}, .max_new_tokens = 12})
+                         .generate(prompt, 2)
+                         .ids;
+        here.logprobs = score_tokens(loaded.model(), here.drawn, "ids").logprobs;
+      },
+      {.timeout = std::chrono::milliseconds(20'000)});
+  return all;
+}
+
+TEST_F(ParallelInference, SayWhatOneRankSays) {
+  for (const bool is_tied : {true, false}) {
+    save(is_tied);
+    for (const char* folder : {"ours", "theirs"}) {
+      const InferenceResult one = results_by_rank(root_ / folder, {}).front();
+      EXPECT_EQ(one.greedy.size(), 12u);
+      for (const ParallelConfig& parallel :
+           {parallel_config(1, 2), parallel_config(1, 4), parallel_config(1, 2, 2),
+            parallel_config(2, 1), parallel_config(2, 2), parallel_config(2, 2, 2)}) {
+        for (const InferenceResult& here : results_by_rank(root_ / folder, parallel)) {
+          EXPECT_EQ(here.greedy, one.greedy) << folder;
+          EXPECT_EQ(here.drawn, one.drawn) << folder;
+          ASSERT_EQ(here.logprobs.size(), one.logprobs.size()) << folder;
+          const bool is_split = parallel.tensor_model_parallel_size > 1;
+          for (std::size_t i = 0; i < one.logprobs.size(); ++i)
+            EXPECT_NEAR(here.logprobs[i], one.logprobs[i], is_split ? 1e-4 : 0) << folder;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ParallelInference, SayTheSameInSixteenBits) {
+  save(true);
+  const InferenceResult one = results_by_rank(root_ / "ours", {}, c10::kBFloat16).front();
+  for (const InferenceResult& here :
+       results_by_rank(root_ / "ours", parallel_config(1, 2, 2), c10::kBFloat16)) {
+    EXPECT_EQ(here.drawn, one.drawn);
+    EXPECT_EQ(here.logprobs, one.logprobs);
+  }
+}
+
+TEST_F(ParallelInference, ModelsThatCannotBeCutAreUserErrors) {
+  save(true);
+  const auto message = [&](const ParallelConfig& parallel) {
+    return message_of([&] { results_by_rank(root_ / "ours", parallel); });
+  };
+  EXPECT_THAT(message(parallel_config(1, 8)), HasSubstr("--pipeline-model-parallel-size"));
+  EXPECT_THAT(
+      message(parallel_config(3, 1)),
+      HasSubstr("--num-attention-heads: 4 is no multiple of --tensor-model-parallel-size 3"));
+  EXPECT_THAT(message(parallel_config(1, 2, 3)), HasSubstr("2 x 3 chunks"));
+}
+
+TEST_F(ParallelInference, TensorsThatNoRankTakesAreNamed) {
+  save(false);
+  model_.untie_embeddings_and_output_weights = false;
+  const PipelineLayout layout = pipeline_layout(parallel_config(1, 2), model_.num_layers);
+  const auto load = [&](Communicators& communicators) {
+    const Rank rank = make_rank(Mesh(MeshSizes{.pp = 2}, 2), communicators);
+    const auto stages = make_gpt_model(model_, rank, GptOptions{.layout = &layout});
+    ParamStore weights(declared_parameters(*stages),
+                       {.with_gradients = false, .model = rank.model});
+    load_weights(*find_checkpoint(root_ / "ours"), weights);
+  };
+  const std::string message = message_of(
+      [&] { run_rank_threads(2, load, {.timeout = std::chrono::milliseconds(20'000)}); });
+  EXPECT_THAT(message, HasSubstr("output_layer.weight"));
+  EXPECT_THAT(message, testing::Not(HasSubstr("decoder.")));
+}
+
+}  // namespace
+}  // namespace megatron
