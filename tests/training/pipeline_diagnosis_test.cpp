@@ -74,7 +74,7 @@ Traced trace_changed(const PipelineLayout& layout, const Change& change,
                           .pp = &rank.pp,
                           .order = layout.order,
                           .all_reduce_min = [&](double place) {
-                            return -largest({rank.pp, rank.device}, {-place}, "diagnosis")[0];
+                            return -all_reduce_max({rank.pp, rank.device}, {-place}, "diagnosis")[0];
                           }});
     const std::lock_guard lock(mutex);
     result.traces[static_cast<std::size_t>(rank.index)] = trace;

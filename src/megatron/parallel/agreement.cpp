@@ -23,16 +23,16 @@ std::vector<double> all_reduce_numbers(const ObjectGroup& group, std::vector<dou
 
 }  // namespace
 
-std::vector<double> largest(const ObjectGroup& group, std::vector<double> numbers,
+std::vector<double> all_reduce_max(const ObjectGroup& group, std::vector<double> numbers,
                             const char* what) {
   return all_reduce_numbers(group, std::move(numbers), ReduceOp::max, what);
 }
 
-std::vector<double> sums(const ObjectGroup& group, std::vector<double> numbers, const char* what) {
+std::vector<double> all_reduce_sum(const ObjectGroup& group, std::vector<double> numbers, const char* what) {
   return all_reduce_numbers(group, std::move(numbers), ReduceOp::sum, what);
 }
 
-std::vector<std::vector<double>> gathered(const ObjectGroup& group,
+std::vector<std::vector<double>> all_gather_numbers(const ObjectGroup& group,
                                           const std::vector<double>& numbers, const char* what) {
   if (group.axis.size == 1 || numbers.empty())
     return std::vector(static_cast<std::size_t>(group.axis.size), numbers);

@@ -17,12 +17,12 @@ struct ObjectGroup {
 };
 
 /// The largest of each number over the axis. Collective over it.
-std::vector<double> largest(const ObjectGroup& group, std::vector<double> numbers,
+std::vector<double> all_reduce_max(const ObjectGroup& group, std::vector<double> numbers,
                             const char* what);
 /// The sums of each number over the axis. Collective over it.
-std::vector<double> sums(const ObjectGroup& group, std::vector<double> numbers, const char* what);
+std::vector<double> all_reduce_sum(const ObjectGroup& group, std::vector<double> numbers, const char* what);
 /// Every rank's numbers (as many on each), in rank order. Collective over the axis.
-std::vector<std::vector<double>> gathered(const ObjectGroup& group,
+std::vector<std::vector<double>> all_gather_numbers(const ObjectGroup& group,
                                           const std::vector<double>& numbers, const char* what);
 
 }  // namespace megatron

@@ -58,8 +58,8 @@ DistributedContext::~DistributedContext() { world_.on_failure(nullptr); }
 
 RankContext DistributedContext::in_world() const {
   return {.communicators = communicators_.get(),
-          .processors =
-              world_.environment().world_size > 1 ? world_.hosts().processors : CpuPartition{},
+          .cpus =
+              world_.environment().world_size > 1 ? world_.hosts().cpus : CpuPartition{},
           .device = device_};
 }
 

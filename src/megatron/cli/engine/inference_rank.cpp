@@ -12,7 +12,7 @@ namespace megatron {
 
 InferenceRank::InferenceRank(World& world, const ModelOptions& options, const SettingsText& flags)
     : context_(world, options.parallel, flags), rank_(context_.place(options.parallel)) {
-  at::set_num_threads(bind_to_cpus(context_.in_world().processors, /*pins=*/rank_.device.is_cpu()));
+  at::set_num_threads(bind_to_cpus(context_.in_world().cpus, /*pins=*/rank_.device.is_cpu()));
   loaded_.emplace(
       load_model(options.load, options.ckpt_step,
                  {.rank = rank_, .parallel = options.parallel, .type = requested_dtype(options)}));

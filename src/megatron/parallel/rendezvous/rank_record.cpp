@@ -84,7 +84,7 @@ RankRecord own_record(const SettingsText& settings, const std::string& address) 
 std::string write_record(const RankRecord& record) {
   return Json{{"host", record.host},       {"host_id", record.host_id},
               {"address", record.address}, {"pid", record.pid},
-              {"cpus", record.processors}, {"settings", record.settings_hash}}
+              {"cpus", record.cpus}, {"settings", record.settings_hash}}
       .dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -36,11 +36,11 @@ Json hosts_json(const std::vector<RankRecord>& records) {
       names.push_back(record.host);
       addresses.push_back(record.address);
     }
-    ++sharers[{record.host_id, record.processors}];
+    ++sharers[{record.host_id, record.cpus}];
   }
   Processors last;
   for (const RankRecord& record : records) {
-    const Processors own{record.host_id, record.processors};
+    const Processors own{record.host_id, record.cpus};
     const std::int64_t place = placed[own]++;
     if (own != last) runs.push_back({index_of_host[record.host_id], sharers[own], place, 0});
     runs.back()[3] = runs.back()[3].get<std::int64_t>() + 1;
@@ -70,7 +70,7 @@ RunHosts read_hosts(const Json& json, const RankRecord& own, std::int64_t rank) 
     const auto first = static_cast<std::int64_t>(hosts.host_of_rank.size()),
                count = run[3].get<std::int64_t>();
     if (rank >= first && rank < first + count)
-      hosts.processors = {.index = run[2].get<std::int64_t>() + rank - first,
+      hosts.cpus = {.index = run[2].get<std::int64_t>() + rank - first,
                           .count = run[1].get<std::int64_t>()};
     hosts.host_of_rank.insert(hosts.host_of_rank.end(), static_cast<std::size_t>(count),
                               run[0].get<std::int64_t>());

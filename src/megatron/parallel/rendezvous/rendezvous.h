@@ -32,7 +32,7 @@ struct RunHosts {
   std::vector<std::int64_t> host_of_rank;  ///< index into names
   std::string own_identity;                ///< equal for ranks that share memory and network
   std::string own_address = "127.0.0.1";   ///< of this host as the others reach it, in digits
-  CpuPartition CPUs =
+  CpuPartition cpus =
       {};  ///< this rank among those that may run on the same processors of this host, by rank
 };
 

@@ -39,7 +39,7 @@ std::vector<BarrierTimes> barriers_of_first(const ObjectGroup& group,
   std::vector<double> numbers;
   for (const BarrierTimes& round : ours)
     numbers.insert(numbers.end(), {round.entered_s, round.left_s});
-  const std::vector<double> first = gathered(group, numbers, "clocks").front();
+  const std::vector<double> first = all_gather_numbers(group, numbers, "clocks").front();
   std::vector<BarrierTimes> rounds;
   for (std::size_t i = 0; i + 1 < first.size(); i += 2) rounds.push_back({first[i], first[i + 1]});
   return rounds;

@@ -28,7 +28,7 @@ at::Tensor positions(const Batch& batch) {
   return is_shared ? all.narrow(0, 0, 1) : all;
 }
 
-/// int64 [rows]: sample_ordinals among the samples that all data-parallel ranks take at this time.
+/// int64 [rows]: positions among the samples that all data-parallel ranks take at this time.
 at::Tensor sample_ordinals(const BatchIndices& indices) {
   at::Tensor tensor = at::empty({static_cast<std::int64_t>(indices.ordinals.size())}, at::kLong);
   std::ranges::transform(indices.ordinals, tensor.mutable_data_ptr<std::int64_t>(),

@@ -26,10 +26,10 @@ std::vector<Microbatch> next_microbatches(MicrobatchSource& source, std::int64_t
 
 }  // namespace
 
-std::optional<double> evaluate(const EvaluationContext& parts, MicrobatchSource& source,
+std::optional<double> evaluate(const EvaluationContext& context, MicrobatchSource& source,
                                std::int64_t num_microbatches, const std::function<bool()>& stop) {
   const c10::NoGradGuard no_gradients;
-  const Rank& rank = parts.rank;
+  const Rank& rank = context.rank;
   double loss_sum = 0, tokens = 0;
   const auto on_loss = [&](std::size_t, const StepOutput& output) {
     loss_sum += output.loss_sum.item<double>();
@@ -41,14 +41,14 @@ std::optional<double> evaluate(const EvaluationContext& parts, MicrobatchSource&
     if (stop()) return std::nullopt;
     const std::vector<Microbatch> batch =
         next_microbatches(source, std::min(group, num_microbatches - begin));
-    run_schedule(parts.pipeline.evaluation_schedule(static_cast<std::int64_t>(batch.size())),
-                 {parts.model, parts.weights, rank.pp},
+    run_schedule(context.pipeline.evaluation_schedule(static_cast<std::int64_t>(batch.size())),
+                 {context.model, context.weights, rank.pp},
                  {.batch = batch, .training = false, .on_loss = on_loss});
   }
   const std::vector<double> replicas =
-      sums({rank.dp_cp, rank.device}, {loss_sum, tokens}, "evaluation");
+      all_reduce_sum({rank.dp_cp, rank.device}, {loss_sum, tokens}, "evaluation");
   const std::vector<double> all =
-      sums({rank.pp, rank.device}, replicas, "evaluation");  // zeros but for the last stage's
+      all_reduce_sum({rank.pp, rank.device}, replicas, "evaluation");  // zeros but for the last stage's
   return all[0] / std::max(all[1], 1.0);
 }
 

@@ -23,7 +23,7 @@ struct EvaluationContext {
 /// Σloss / Σtokens over `num_microbatches` of the source on every data-parallel rank together;
 /// nothing when `stop` became true on the way, which it does on all ranks at once. Collective over
 /// the world.
-std::optional<double> evaluate(const EvaluationContext& parts, MicrobatchSource& source,
+std::optional<double> evaluate(const EvaluationContext& context, MicrobatchSource& source,
                                std::int64_t num_microbatches, const std::function<bool()>& stop);
 
 }  // namespace megatron

@@ -205,7 +205,7 @@ class Setup {
                              timer_statistic(settings().logger.timing_log_option));
     trainer_.timers.set_gather([axis = trainer_.rank.world,
                                 device = trainer_.rank.device](const std::vector<double>& mine) {
-      return gathered({axis, device}, mine, "timers");
+      return all_gather_numbers({axis, device}, mine, "timers");
     });
     if (!device_.device.is_cpu()) trainer_.device_name = device_.reason;
   }
@@ -322,7 +322,7 @@ Trainer set_up(const RunConfig& run, std::ostream& out, const RankContext& world
   const OpenedDevice device =
       world.device ? *world.device : open_device(run.options.settings.parallel.device);
   configure_allocators();
-  at::set_num_threads(bind_to_cpus(world.processors, /*pins=*/device.device.is_cpu()));
+  at::set_num_threads(bind_to_cpus(world.cpus, /*pins=*/device.device.is_cpu()));
   Trainer trainer = Setup(run, device, world, out).build();
   malloc_trim(0);  // what reading settings, tokenizer, data and a checkpoint needed goes back
                    // before the first step

@@ -38,7 +38,7 @@ static_assert(std::atomic<int>::is_always_lock_free);
 std::atomic<bool> is_told{true};
 std::vector<std::pair<int, struct sigaction>> earlier_actions;
 
-void say(std::string_view text) {
+void write_stderr(std::string_view text) {
   if (!is_told) return;
   const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
   (void)written;  // nobody to tell
@@ -49,9 +49,9 @@ void handle_signal(int signal) {
   const int count = ++num_signals;
   if (count == 1) {
     first_signal = signal;
-    say(kFirstMessage);
+    write_stderr(kFirstMessage);
   } else if (count == 2) {
-    say(kSecondMessage);
+    write_stderr(kSecondMessage);
   } else {
     std::signal(signal, SIG_DFL);
     std::raise(signal);  // delivered when this handler returns
@@ -67,7 +67,7 @@ int signal_number(const std::string& name) {
 
 }  // namespace
 
-StopSignalHandler::StopSignalHandler(const std::string& further, bool prints) {
+StopSignalHandler::StopSignalHandler(const std::string& exit_signal, bool prints) {
   is_told = prints;
   first_signal = num_signals = 0;
   struct sigaction action {};
@@ -75,8 +75,8 @@ StopSignalHandler::StopSignalHandler(const std::string& further, bool prints) {
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   std::vector<int> signals{SIGTERM, SIGUSR1, SIGINT};
-  if (std::ranges::count(signals, signal_number(further)) == 0)
-    signals.push_back(signal_number(further));
+  if (std::ranges::count(signals, signal_number(exit_signal)) == 0)
+    signals.push_back(signal_number(exit_signal));
   earlier_actions.clear();
   for (const int signal : signals) {
     struct sigaction earlier {};

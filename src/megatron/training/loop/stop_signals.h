@@ -12,9 +12,9 @@ namespace megatron {
 /// come back afterwards. At most one may live at a time.
 class StopSignalHandler {
  public:
-  /// `further` is a value of --exit-signal. What a signal brings is told on stderr, by one rank of
+  /// `exit_signal` is a value of --exit-signal. What a signal brings is told on stderr, by one rank of
   /// a run.
-  explicit StopSignalHandler(const std::string& further = "SIGTERM", bool prints = true);
+  explicit StopSignalHandler(const std::string& exit_signal = "SIGTERM", bool prints = true);
   StopSignalHandler(const StopSignalHandler&) = delete;
   StopSignalHandler& operator=(const StopSignalHandler&) = delete;
   ~StopSignalHandler();

@@ -15,15 +15,15 @@
 
 namespace megatron {
 
-std::vector<Microbatch> fetch_microbatches(const TrainStepContext& parts,
+std::vector<Microbatch> fetch_microbatches(const TrainStepContext& context,
                                            const TrainStepOptions& options) {
-  const auto timing = parts.timers.scope("batch-generator", 2);
+  const auto timing = context.timers.scope("batch-generator", 2);
   std::vector<Microbatch> batch;
-  const Axis& dp = parts.rank.dp;
+  const Axis& dp = context.rank.dp;
   std::int64_t first =
       options.first_ordinal;  // of the ranks' microbatches that are made at the same time
   for (std::int64_t i = 0; i < options.num_microbatches; ++i) {
-    Microbatch& microbatch = batch.emplace_back(parts.source.next());
+    Microbatch& microbatch = batch.emplace_back(context.source.next());
     const std::int64_t samples = microbatch.at("tokens").size(0);
     if (!microbatch.sample_ordinals.defined())
       microbatch.sample_ordinals = at::arange(dp.rank * samples, (dp.rank + 1) * samples,
@@ -37,11 +37,11 @@ std::vector<Microbatch> fetch_microbatches(const TrainStepContext& parts,
 namespace {
 
 /// What backward starts from: the loss scale over what the loss is averaged over.
-at::Tensor gradient_scale(const TrainStepContext& parts, const TrainStepOptions& options,
+at::Tensor gradient_scale(const TrainStepContext& context, const TrainStepOptions& options,
                           const at::Tensor& tokens) {
-  const at::Tensor scale = parts.optimizer.loss_scale();
+  const at::Tensor scale = context.optimizer.loss_scale();
   if (options.calculate_per_token_loss) return scale;
-  const std::int64_t ranks = parts.weights.data_parallel().averages ? 1 : parts.rank.dp_cp.size;
+  const std::int64_t ranks = context.weights.data_parallel().averages ? 1 : context.rank.dp_cp.size;
   return scale *
          (tokens.clamp_min(1) * static_cast<double>(options.num_microbatches * ranks)).reciprocal();
 }
@@ -58,15 +58,15 @@ bool alternates_forward_backward(const Schedule& schedule) {
 /// Attaches the loss-gradient scale to each microbatch. It is left out on one rank whose forwards
 /// run ahead (GPipe): what it writes in forward would come before the gradients of earlier
 /// microbatches.
-std::vector<Microbatch> attach_loss_gradient_scales(const TrainStepContext& parts,
+std::vector<Microbatch> attach_loss_gradient_scales(const TrainStepContext& context,
                                                     const TrainStepOptions& options,
                                                     std::vector<Microbatch> batch) {
-  if (parts.rank.pp.size == 1 &&
-      !alternates_forward_backward(parts.pipeline.training_schedule(options.num_microbatches)))
+  if (context.rank.pp.size == 1 &&
+      !alternates_forward_backward(context.pipeline.training_schedule(options.num_microbatches)))
     return batch;
   for (Microbatch& microbatch : batch)
     microbatch.tensors["loss_gradient"] =
-        gradient_scale(parts, options, microbatch.at("loss_mask").sum().to(at::kDouble));
+        gradient_scale(context, options, microbatch.at("loss_mask").sum().to(at::kDouble));
   return batch;
 }
 
@@ -110,34 +110,34 @@ class ScheduleStepTimers : public StepListener {
 
 }  // namespace
 
-StepLosses forward_backward(const TrainStepContext& parts, const TrainStepOptions& options,
+StepLosses forward_backward(const TrainStepContext& context, const TrainStepOptions& options,
                             const std::vector<Microbatch>& batch) {
-  const auto timing = parts.timers.scope("forward-backward", 1);
-  const at::Tensor scale = parts.optimizer.loss_scale();
+  const auto timing = context.timers.scope("forward-backward", 1);
+  const at::Tensor scale = context.optimizer.loss_scale();
   const at::Tensor empty = at::zeros({options.num_microbatches}, scale.options());
   StepLosses losses{empty, empty.clone()};
   const auto on_loss = [&](std::size_t microbatch, const StepOutput& output) {
     const auto index = static_cast<std::int64_t>(microbatch);
     losses.sums[index].copy_(output.loss_sum.detach());
     losses.tokens[index].copy_(output.count);
-    return gradient_scale(parts, options, losses.tokens[index]);
+    return gradient_scale(context, options, losses.tokens[index]);
   };
   const std::vector<Microbatch> batch_with_scales =
-      attach_loss_gradient_scales(parts, options, batch);
-  ScheduleStepTimers timed(parts.timers, parts.steps);
-  parts.weights.zero_gradients(options.num_microbatches);
+      attach_loss_gradient_scales(context, options, batch);
+  ScheduleStepTimers timed(context.timers, context.steps);
+  context.weights.zero_gradients(options.num_microbatches);
   run_schedule(
-      parts.pipeline.training_schedule(options.num_microbatches),
-      {parts.model, parts.weights, parts.rank.pp, overlapped_pair_of(parts.rank.tp)},
+      context.pipeline.training_schedule(options.num_microbatches),
+      {context.model, context.weights, context.rank.pp, overlapped_pair_of(context.rank.tp)},
       {.batch = batch_with_scales, .training = true, .on_loss = on_loss, .listener = &timed});
   {
-    const auto sync = parts.timers.scope("all-grads-sync", 1);
-    parts.weights.finalize_gradients();
+    const auto sync = context.timers.scope("all-grads-sync", 1);
+    context.weights.finalize_gradients();
   }
-  all_reduce_losses(parts.rank.dp_cp, losses);
-  all_reduce_losses(parts.rank.pp, losses);  // zeros but for the last stage's
+  all_reduce_losses(context.rank.dp_cp, losses);
+  all_reduce_losses(context.rank.pp, losses);  // zeros but for the last stage's
   if (!options.calculate_per_token_loss) return losses;
-  for (const ParamBucket& bucket : parts.weights.buckets())
+  for (const ParamBucket& bucket : context.weights.buckets())
     bucket.grad.div_(losses.tokens.sum().clamp_min(1));
   return losses;
 }
@@ -158,21 +158,21 @@ class OptimizerTimers : public StepTimers {
 
 }  // namespace
 
-void update_weights(const TrainStepContext& parts, const TrainStepOptions& options,
+void update_weights(const TrainStepContext& context, const TrainStepOptions& options,
                     const StepLosses& losses) {
-  const auto timing = parts.timers.scope("optimizer", 1);
-  OptimizerTimers optimizer_timers(parts.timers);
+  const auto timing = context.timers.scope("optimizer", 1);
+  OptimizerTimers optimizer_timers(context.timers);
   StepOptions update = options.update;
   update.timers = &optimizer_timers;
   if (options.check_for_nan)
     update.found_inf = at::isfinite(losses.sums).logical_not().any().to(at::kDouble);
-  parts.optimizer.queue_step(update);
+  context.optimizer.queue_step(update);
 }
 
-TrainStepResult read_step(const TrainStepContext& parts, const TrainStepOptions& options,
+TrainStepResult read_step(const TrainStepContext& context, const TrainStepOptions& options,
                           const StepLosses& losses) {
   const at::Tensor numbers =
-      at::cat({losses.sums, losses.tokens, parts.optimizer.step_stats()}).cpu();
+      at::cat({losses.sums, losses.tokens, context.optimizer.step_stats()}).cpu();
   const double* sums = numbers.const_data_ptr<double>();
   const double* tokens = sums + options.num_microbatches;
   TrainStepResult result;
@@ -181,17 +181,17 @@ TrainStepResult read_step(const TrainStepContext& parts, const TrainStepOptions&
     result.loss_sum += sums[i];
     result.tokens += tokens[i];
   }
-  result.update = parts.optimizer.result(tokens + options.num_microbatches);
+  result.update = context.optimizer.result(tokens + options.num_microbatches);
   return result;
 }
 
-TrainStepResult train_step(const TrainStepContext& parts, const TrainStepOptions& options) {
-  const std::vector<Microbatch> batch = fetch_microbatches(parts, options);
-  const StepLosses losses = forward_backward(parts, options, batch);
-  update_weights(parts, options, losses);
-  TrainStepResult result = read_step(parts, options, losses);
+TrainStepResult train_step(const TrainStepContext& context, const TrainStepOptions& options) {
+  const std::vector<Microbatch> batch = fetch_microbatches(context, options);
+  const StepLosses losses = forward_backward(context, options, batch);
+  update_weights(context, options, losses);
+  TrainStepResult result = read_step(context, options, losses);
   if (options.check_for_nan && !result.update.applied)
-    throw non_finite_step(parts, options, batch, result);
+    throw non_finite_step(context, options, batch, result);
   return result;
 }
 

@@ -62,23 +62,23 @@ struct StepLosses {
 
 /// The step's microbatches of this rank; gives its samples their coordinates: first_ordinal and
 /// their place in the global batch.
-std::vector<Microbatch> fetch_microbatches(const TrainStepContext& parts,
+std::vector<Microbatch> fetch_microbatches(const TrainStepContext& context,
                                            const TrainStepOptions& options);
 /// Queues forward and backward of every microbatch: the finished gradients of the step, whatever
 /// they were before. Changes nothing else, so it may be repeated.
-StepLosses forward_backward(const TrainStepContext& parts, const TrainStepOptions& options,
+StepLosses forward_backward(const TrainStepContext& context, const TrainStepOptions& options,
                             const std::vector<Microbatch>& batch);
 /// Queues the update. A loss or gradient that is not finite leaves the weights as they are.
-void update_weights(const TrainStepContext& parts, const TrainStepOptions& options,
+void update_weights(const TrainStepContext& context, const TrainStepOptions& options,
                     const StepLosses& losses);
 /// The one place where the host waits for the step.
-TrainStepResult read_step(const TrainStepContext& parts, const TrainStepOptions& options,
+TrainStepResult read_step(const TrainStepContext& context, const TrainStepOptions& options,
                           const StepLosses& losses);
 
 /// Runs one step: the four above, collective over the world. A loss or gradient that is not finite
 /// leaves weights and optimizer state as they are; with `check_for_nan` it throws NonFiniteError.
 /// Loss normalisation is Megatron's: each microbatch's Σloss over its own tokens, averaged over the
 /// microbatches of all data-parallel ranks.
-TrainStepResult train_step(const TrainStepContext& parts, const TrainStepOptions& options);
+TrainStepResult train_step(const TrainStepContext& context, const TrainStepOptions& options);
 
 }  // namespace megatron

@@ -35,7 +35,7 @@ std::int64_t num_model_parameters(const ParamStore& weights) {
     for (const TensorSlice& box : parameter->owned_slices()) mine += num_elements(box.shape);
   }
   return std::llround(
-      sums({weights.model_axis(), weights.device()}, {static_cast<double>(mine)}, "parameters")
+      all_reduce_sum({weights.model_axis(), weights.device()}, {static_cast<double>(mine)}, "parameters")
           .front());
 }
 

@@ -26,20 +26,20 @@ std::string advice(const TrainStepOptions& options) {
 }
 
 bool on_any_rank(const Rank& rank, bool here) {
-  return largest({rank.world, rank.device}, {here ? 1.0 : 0.0}, "diagnosis")[0] != 0;
+  return all_reduce_max({rank.world, rank.device}, {here ? 1.0 : 0.0}, "diagnosis")[0] != 0;
 }
 
-OpTrace trace(const TrainStepContext& parts, const TrainStepOptions& options,
+OpTrace trace(const TrainStepContext& context, const TrainStepOptions& options,
               const Microbatch& microbatch) {
   return trace_microbatch(
-      parts.model, parts.weights, microbatch,
+      context.model, context.weights, microbatch,
       {.per_token = options.calculate_per_token_loss,
-       .gradient_factor = parts.optimizer.loss_scale().item<double>() /
-                          static_cast<double>(options.num_microbatches * parts.rank.dp_cp.size),
-       .pp = &parts.rank.pp,
-       .order = parts.pipeline.layout().order,
-       .all_reduce_min = [&parts](double place) {
-         return -largest({parts.rank.world, parts.rank.device}, {-place}, "diagnosis")[0];
+       .gradient_factor = context.optimizer.loss_scale().item<double>() /
+                          static_cast<double>(options.num_microbatches * context.rank.dp_cp.size),
+       .pp = &context.rank.pp,
+       .order = context.pipeline.layout().order,
+       .all_reduce_min = [&context](double place) {
+         return -all_reduce_max({context.rank.world, context.rank.device}, {-place}, "diagnosis")[0];
        }});
 }
 
@@ -60,41 +60,41 @@ std::string at_iteration(const TrainStepOptions& options) {
 
 }  // namespace
 
-NonFiniteError non_finite_step(const TrainStepContext& parts, const TrainStepOptions& options,
+NonFiniteError non_finite_step(const TrainStepContext& context, const TrainStepOptions& options,
                                const std::vector<Microbatch>& batch,
                                const TrainStepResult& result) {
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const double loss = result.microbatch_losses[i];
-    if (!std::isfinite(loss)) return non_finite_loss(parts, options, batch, i, loss);
+    if (!std::isfinite(loss)) return non_finite_loss(context, options, batch, i, loss);
   }
-  return non_finite_gradient(parts, options, batch, result.update.non_finite_parameter);
+  return non_finite_gradient(context, options, batch, result.update.non_finite_parameter);
 }
 
-NonFiniteError non_finite_loss(const TrainStepContext& parts, const TrainStepOptions& options,
+NonFiniteError non_finite_loss(const TrainStepContext& context, const TrainStepOptions& options,
                                const std::vector<Microbatch>& batch, std::size_t index,
                                double loss) {
-  const OpTrace found = trace(parts, options, batch[index]);
+  const OpTrace found = trace(context, options, batch[index]);
   const std::string text = at_iteration(options) + "the loss of " + place(batch, index) + " is " +
                            (std::isnan(loss) ? "NaN" : "infinite");
-  return {text + explain(found, parts.weights, batch[index]) + advice(options),
-          suspect_of(parts.rank, batch, index, found)};
+  return {text + explain(found, context.weights, batch[index]) + advice(options),
+          suspect_of(context.rank, batch, index, found)};
 }
 
-NonFiniteError non_finite_gradient(const TrainStepContext& parts, const TrainStepOptions& options,
+NonFiniteError non_finite_gradient(const TrainStepContext& context, const TrainStepOptions& options,
                                    const std::vector<Microbatch>& batch,
                                    const std::string& parameter) {
   const std::string text =
       at_iteration(options) + "the gradient of " + parameter + " is not finite (every loss was)";
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    const OpTrace found = trace(parts, options, batch[i]);
-    if (!on_any_rank(parts.rank, found.first_bad.has_value())) continue;
-    return {text + "\n  first in " + place(batch, i) + explain(found, parts.weights, batch[i]) +
+    const OpTrace found = trace(context, options, batch[i]);
+    if (!on_any_rank(context.rank, found.first_bad.has_value())) continue;
+    return {text + "\n  first in " + place(batch, i) + explain(found, context.weights, batch[i]) +
                 advice(options),
-            suspect_of(parts.rank, batch, i, found)};
+            suspect_of(context.rank, batch, i, found)};
   }
   return {text + "\n  each microbatch alone gives finite gradients: their sum overflows" +
               advice(options),
-          suspect_of(parts.rank, batch, 0, {})};
+          suspect_of(context.rank, batch, 0, {})};
 }
 
 }  // namespace megatron

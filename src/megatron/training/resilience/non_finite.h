@@ -33,18 +33,18 @@ class NonFiniteError : public std::runtime_error {
 
 /// The error for a step whose update was not applied: of its first loss that is not finite, or of
 /// its gradients. Collective over the world.
-NonFiniteError non_finite_step(const TrainStepContext& parts, const TrainStepOptions& options,
+NonFiniteError non_finite_step(const TrainStepContext& context, const TrainStepOptions& options,
                                const std::vector<Microbatch>& batch, const TrainStepResult& result);
 
 /// The error for microbatch `index` of the batch, whose loss came out as `loss`; runs it again,
 /// every op watched. Overwrites the gradients.
-NonFiniteError non_finite_loss(const TrainStepContext& parts, const TrainStepOptions& options,
+NonFiniteError non_finite_loss(const TrainStepContext& context, const TrainStepOptions& options,
                                const std::vector<Microbatch>& batch, std::size_t index,
                                double loss);
 
 /// The error for a gradient of `parameter` that is not finite although every loss was; runs the
 /// microbatches again until one is at fault. Overwrites the gradients.
-NonFiniteError non_finite_gradient(const TrainStepContext& parts, const TrainStepOptions& options,
+NonFiniteError non_finite_gradient(const TrainStepContext& context, const TrainStepOptions& options,
                                    const std::vector<Microbatch>& batch,
                                    const std::string& parameter);
 

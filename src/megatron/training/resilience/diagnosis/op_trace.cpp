@@ -92,7 +92,7 @@ class OpTracer : public UnitHooks, public StepListener {
   OpTrace& trace() { return trace_; }
   /// Blames the loss when every watched output was finite; `token_losses` [b, s] say whose it is.
   void after_loss(const StepOutput& output);
-  /// Leaves the set_first_bad to the ranks that met the first bad op; whether any did. Collective
+  /// Keeps the first bad op only on the ranks that met the first bad op; whether any did. Collective
   /// over the ranks of `all_reduce_min`.
   bool keep_earliest(const std::function<double(double)>& all_reduce_min);
   /// Blames the sum of the gradients of a parameter when every node's own were finite.
@@ -263,7 +263,7 @@ double gradient_scale(const OpTrace& trace, const TraceOptions& options) {
 /// What only the last stage knows.
 void all_reduce_loss(OpTrace& trace, const Axis& pp, c10::Device device) {
   const std::vector<double> totals =
-      sums({pp, device}, {trace.loss_sum, trace.tokens}, "diagnosis");
+      all_reduce_sum({pp, device}, {trace.loss_sum, trace.tokens}, "diagnosis");
   trace.loss_sum = totals[0];
   trace.tokens = totals[1];
 }

@@ -62,11 +62,11 @@ RerunStateMachine::Options machine_options(const Trainer& trainer, std::ostream&
 }
 
 /// √Σ of squares over all parameters, in float64. Collective over shard and model axis.
-double gradient_norm(const TrainStepContext& parts) {
+double gradient_norm(const TrainStepContext& context) {
   const at::NoGradGuard no_grad;
   double sum = 0;
-  for (const double norm : parameter_norms(parts.optimizer.main_parameters().sums(), parts.weights,
-                                           piece_gradients(parts.weights)))
+  for (const double norm : parameter_norms(context.optimizer.main_parameters().sums(), context.weights,
+                                           piece_gradients(context.weights)))
     sum += norm * norm;
   return std::sqrt(sum);
 }
@@ -77,14 +77,14 @@ std::vector<double> read_losses(const StepLosses& losses) {
 }
 
 /// What a step without an update would have returned. Collective over shard and model axis.
-TrainStepResult failed_step(const TrainStepContext& parts, const std::vector<double>& losses) {
+TrainStepResult failed_step(const TrainStepContext& context, const std::vector<double>& losses) {
   const at::NoGradGuard no_grad;
-  const ParameterSums& sums = parts.optimizer.main_parameters().sums();
+  const ParameterSums& sums = context.optimizer.main_parameters().sums();
   TrainStepResult result;
   result.microbatch_losses = losses;
   result.update.applied = false;
   const std::vector<double> norms =
-      parameter_norms(sums, parts.weights, piece_gradients(parts.weights));
+      parameter_norms(sums, context.weights, piece_gradients(context.weights));
   const auto first = std::ranges::find_if(norms, [](double norm) { return !std::isfinite(norm); });
   if (first != norms.end())
     result.update.non_finite_parameter =
@@ -111,26 +111,26 @@ bool GuardedStep::reads_before_update() const {
          machine_.state() == RerunState::will_rerun_from_checkpoint;
 }
 
-GuardedStep::Outcome GuardedStep::run(const TrainStepContext& parts,
+GuardedStep::Outcome GuardedStep::run(const TrainStepContext& context,
                                       const TrainStepOptions& options) {
   Outcome outcome;
-  const std::vector<Microbatch> batch = fetch_microbatches(parts, options);
-  const Step step{parts, options, batch};
+  const std::vector<Microbatch> batch = fetch_microbatches(context, options);
+  const Step step{context, options, batch};
   std::optional<PerLayerNormRecorder> norms;
   const auto& interval = trainer_.settings.logger.log_layer_norms_interval;
   if (interval && options.iteration % *interval == 0)
-    norms.emplace(parts.model, parts.weights, parts.optimizer);
-  const StepLosses losses = forward_backward(parts, options, batch);
+    norms.emplace(context.model, context.weights, context.optimizer);
+  const StepLosses losses = forward_backward(context, options, batch);
   if (norms) norms->after_backward();
   machine_.begin(options.iteration);
   const bool reads_first = reads_before_update(),
              is_guarded = machine_.mode() != RerunMode::disabled;
   if (is_guarded && reads_first) {
-    validate_and_rerun(step, {read_losses(losses), gradient_norm(parts)}, outcome);
+    validate_and_rerun(step, {read_losses(losses), gradient_norm(context)}, outcome);
     if (outcome.exit_code) return outcome;
   }
-  update_weights(parts, options, losses);
-  outcome.step = read_step(parts, options, losses);
+  update_weights(context, options, losses);
+  outcome.step = read_step(context, options, losses);
   if (norms)
     outcome.step.layer_norms = std::make_shared<const PerLayerNorms>(norms->after_update());
   if (is_guarded && !reads_first)
@@ -145,8 +145,8 @@ void GuardedStep::validate_and_rerun(const Step& step, Results results, Outcome&
   machine_.should_run();
   validate(results, step.options);
   while (machine_.should_run()) {
-    const StepLosses losses = forward_backward(step.parts, step.options, step.batch);
-    results = {read_losses(losses), gradient_norm(step.parts)};
+    const StepLosses losses = forward_backward(step.context, step.options, step.batch);
+    results = {read_losses(losses), gradient_norm(step.context)};
     validate(results, step.options);
   }
   const RerunStateMachine::Verdict verdict = machine_.verdict();
@@ -200,8 +200,8 @@ std::string GuardedStep::explanation(const Step& step, const Results& results) {
         .gradient_scale = 1 / static_cast<double>(step.batch.size())};
     return diagnosis_text(suspect, cause) + "\n";
   }
-  const NonFiniteError error = non_finite_step(step.parts, step.options, step.batch,
-                                               failed_step(step.parts, results.losses));
+  const NonFiniteError error = non_finite_step(step.context, step.options, step.batch,
+                                               failed_step(step.context, results.losses));
   return diagnosis_text(error.suspect(), error.what()) + "\n";
 }
 
@@ -210,7 +210,7 @@ std::string GuardedStep::diagnosis_text(const SuspectMicrobatch& suspect,
   const Rank& rank = trainer_.rank;
   const ObjectGroup group{rank.world, rank.device};
   const std::vector<std::vector<double>> here =
-      gathered(group, {suspect.is_here ? 1.0 : 0.0}, "diagnosis");
+      all_gather_numbers(group, {suspect.is_here ? 1.0 : 0.0}, "diagnosis");
   const std::int64_t reporting_rank =
       std::ranges::find(here, 1.0, [](const auto& flags) { return flags[0]; }) - here.begin();
   const std::string mine =
@@ -224,7 +224,7 @@ std::string GuardedStep::diagnosis_text(const SuspectMicrobatch& suspect,
 }
 
 void GuardedStep::throw_diverged(const Step& step, const TrainStepResult& result) {
-  const NonFiniteError error = non_finite_step(step.parts, step.options, step.batch, result);
+  const NonFiniteError error = non_finite_step(step.context, step.options, step.batch, result);
   for (const double loss : result.microbatch_losses) {
     if (!std::isfinite(loss))
       machine_.track_without_rerun(loss, std::isnan(loss) ? kNanLoss : kInfLoss);

@@ -28,12 +28,12 @@ class GuardedStep {
 
   /// Runs one step. Throws NonFiniteError, its microbatch saved, with reruns disabled and in the
   /// first step of a run, before which there is nothing to go back to.
-  Outcome run(const TrainStepContext& parts, const TrainStepOptions& options);
+  Outcome run(const TrainStepContext& context, const TrainStepOptions& options);
 
  private:
   /// The step at hand.
   struct Step {
-    const TrainStepContext& parts;
+    const TrainStepContext& context;
     const TrainStepOptions& options;
     const std::vector<Microbatch>& batch;
   };
