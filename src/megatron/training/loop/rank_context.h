@@ -11,7 +11,7 @@ namespace megatron {
 
 struct RankContext {
   Communicators* communicators = nullptr;   ///< null: this rank is alone; outlives the run
-  CpuPartition CPUs = {};                   ///< of this host's ranks
+  CpuPartition cpus = {};                   ///< of this host's ranks
   std::optional<OpenedDevice> device = {};  ///< none: opened by set_up, as --device says
 };
 
