@@ -74,7 +74,7 @@ std::vector<Variant> variants() {
 struct BoundModel {
   explicit BoundModel(const TransformerConfig& config, c10::ScalarType dtype = c10::kFloat)
       : model(make_gpt_model(config, Rank{})),
-        weights(*model, {.dtype = dtype, .with_gradients = false}) {
+        weights(declared_parameters(*model), {.dtype = dtype, .with_gradients = false}) {
     weights.initialize(/*seed=*/7);
   }
   std::unique_ptr<LanguageModel> model;

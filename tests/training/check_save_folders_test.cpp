@@ -65,7 +65,7 @@ TEST_F(StartFoldersTest, FiftyStartsOfFourRanksIntoANewFolder) {
     run_rank_threads(4, [&](Communicators& communicators) {
       std::ostringstream log;
       const Trainer trainer =
-          set_up(run, log, {.communicators = &communicators, .processors = {.count = 1 << 20}});
+          set_up(run, log, {.communicators = &communicators, .cpus = {.count = 1 << 20}});
       EXPECT_FALSE(trainer.source);
     });
     ASSERT_FALSE(HasFailure()) << "start " << start;
@@ -100,7 +100,7 @@ std::vector<std::string> errors_of_two(const RunConfig& first, const RunConfig& 
     std::ostringstream log;
     try {
       set_up(rank == 0 ? first : second, log,
-             {.communicators = &communicators, .processors = {.count = 1 << 20}});
+             {.communicators = &communicators, .cpus = {.count = 1 << 20}});
     } catch (const UserError& error) {
       errors[rank] = error.what();
     }

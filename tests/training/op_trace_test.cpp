@@ -65,7 +65,7 @@ class OpTraceTest : public testing::Test {
   }
 
   std::unique_ptr<LanguageModel> model_ = make_gpt_model(two_layers(), Rank{});
-  ParamStore weights_{*model_, {}};
+  ParamStore weights_{declared_parameters(*model_), {}};
   std::string text_;
 };
 

@@ -180,7 +180,7 @@ std::vector<std::string> messages_of_run(const std::string& name) {
   const auto body = [&](Communicators& communicators) {
     std::ostream silent(nullptr);
     Trainer trainer =
-        set_up(run, silent, {.communicators = &communicators, .processors = {.count = 1 << 20}});
+        set_up(run, silent, {.communicators = &communicators, .cpus = {.count = 1 << 20}});
     if (const Parameter* spoilt = trainer.weights->find(name))
       at::Tensor(spoilt->value()).view({-1})[3].fill_(kNan);
     trainer.batch = trainer.batches.at(0);

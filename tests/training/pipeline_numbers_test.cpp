@@ -45,7 +45,7 @@ void on_ranks(std::int64_t world_size, const Words& flags,
       [&](Communicators& communicators) {
         std::ostringstream log;
         Trainer trainer =
-            set_up(run, log, {.communicators = &communicators, .processors = {.count = 1 << 20}});
+            set_up(run, log, {.communicators = &communicators, .cpus = {.count = 1 << 20}});
         use(trainer, log);
       },
       {.timeout = std::chrono::seconds(20)});

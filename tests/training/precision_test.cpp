@@ -27,7 +27,7 @@ OptimizerConfig descent() {
 struct StepRun {
   StepRun(at::ScalarType dtype, const LossScaling& scaling,
           const OptimizerConfig& config = descent())
-      : weights(model, {.dtype = dtype, .grad_dtype = at::kFloat}),
+      : weights(declared_parameters(model), {.dtype = dtype, .grad_dtype = at::kFloat}),
         optimizer(make_optimizer(config, weights, scaling)) {}
 
   TrainStepResult step(std::vector<Microbatch> batch, TrainStepOptions options) {

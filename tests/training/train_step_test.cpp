@@ -20,7 +20,7 @@ using namespace testing_models;
 class TrainStepTest : public testing::Test {
  protected:
   FakeModel model_{4};
-  ParamStore weights_{model_, {}};
+  ParamStore weights_{declared_parameters(model_), {}};
   FakeOptimizer optimizer_{weights_};
   Timers timers_{0, TimerStatistic::minmax};
   Rank rank_;
