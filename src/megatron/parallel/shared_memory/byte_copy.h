@@ -1,4 +1,5 @@
 // Copies bytes between tensors and shared memory, through the caches or with non-temporal stores.
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
