@@ -16,7 +16,7 @@ bool is_single_rank(const Axis& axis, const char* what) {
   return false;
 }
 
-/// The shape of `in` with its first dimension `multiply`/`divide` times as long.
+/// Returns the shape of `in` with its first dimension scaled by `multiply`/`divide`.
 at::Tensor output_like(const Axis& axis, const at::Tensor& in, const char* what,
                        std::int64_t multiply, std::int64_t divide) {
   MEGATRON_CHECK(in.dim() > 0 && in.size(0) % divide == 0, "'", what,

@@ -7,8 +7,7 @@
 namespace megatron {
 namespace {
 
-/// The few functions of the driver's C interface (cuda.h) that tell what is there; each returns 0
-/// for success.
+/// The functions of the driver's C interface (cuda.h) that query it. Each returns 0 on success.
 struct DriverFunctions {
   int (*init)(unsigned flags) = nullptr;
   int (*device_count)(int* count) = nullptr;

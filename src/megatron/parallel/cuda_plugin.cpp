@@ -7,7 +7,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The library or program that this function was linked into.
+/// Returns the path of the library or program that contains this function.
 fs::path own_path() {
   Dl_info info{};
   if (::dladdr(reinterpret_cast<const void*>(&cuda_plugin_path), &info) == 0 ||

@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kAxes{"tp", "cp", "ep", "dp", "pp"};
 
-/// The axes in order, those left out at the end. UserError for unknown and repeated ones.
+/// Returns the axes in order, with omitted ones at the end. Throws UserError for unknown and
+/// repeated ones.
 std::vector<std::string> axes_in_order(const MeshSizes& sizes) {
   std::vector<std::string> axes;
   if (!sizes.order.empty()) {
@@ -76,7 +77,7 @@ bool is_expert_axis(std::string_view name) {
   return name == "ep" || name == "etp" || name == "edp";
 }
 
-/// The names of the expert grid for a product in which tp and dp stand for the experts'.
+/// Returns the dimensions of the expert grid for a product, where tp and dp mean etp and edp.
 std::string expert_dims(const std::vector<std::string_view>& names) {
   std::string dims;
   for (const std::string_view name : names)

@@ -43,7 +43,7 @@ std::vector<std::string> all_gather_strings(const Axis& axis, const std::string&
 std::vector<std::string> broadcast_strings(const Axis& axis, const std::vector<std::string>& texts,
                                            c10::Device device) {
   if (axis.size == 1) return texts;
-  std::string packed;  // "<size>:<text>" of each
+  std::string packed;  // "<size>:<text>" for each text
   for (const std::string& text : texts) packed += std::to_string(text.size()) + ':' + text;
   const std::string all =
       all_gather_strings(axis, axis.rank == 0 ? packed : std::string(), device).front();

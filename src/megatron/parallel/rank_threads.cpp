@@ -18,7 +18,7 @@ namespace {
 
 using Ranks = std::vector<std::int64_t>;
 
-/// What the rank threads share.
+/// State that the rank threads share.
 class ThreadWorld {
  public:
   ThreadWorld(std::int64_t size, std::chrono::milliseconds timeout)
@@ -26,7 +26,7 @@ class ThreadWorld {
         host_status(std::make_shared<HostStatus>(SharedMemory::for_threads(HostStatus::bytes(size)),
                                                  size)) {}
 
-  /// Where the ranks meet: made by the first that asks.
+  /// Returns the shared memory of a group. The first rank that asks makes it.
   std::shared_ptr<SharedMemory> meeting_place(const Ranks& ranks) {
     const std::lock_guard lock(mutex_);
     std::shared_ptr<SharedMemory>& block = blocks_[ranks];

@@ -9,8 +9,7 @@
 namespace megatron {
 namespace {
 
-/// Of the schedules by name, the plain one for a layout: what is searched for trains only,
-/// evaluation goes straight through the stages.
+/// Returns the named schedule that `auto` uses for requests other than a search.
 const char* plain_schedule(const PipelineLayout& layout) {
   if (layout.order == ChunkOrder::v) return "zb-v";
   return layout.num_chunks > 1 ? "interleaved" : "1f1b";
@@ -67,7 +66,7 @@ const Schedule& PipelinePlan::evaluation_schedule(std::int64_t num_microbatches)
 
 namespace {
 
-/// "embedding, layers 0-3".
+/// Returns a text such as "embedding, layers 0-3".
 std::string content_of(const StageLayers& stage) {
   std::string text = stage.has_embedding ? "embedding" : "";
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };

@@ -1,4 +1,4 @@
-// b samples, s positions, v vocabulary.
+// Shapes: b samples, s positions, v vocabulary.
 #include "megatron/pipeline/pipelined_logits.h"
 
 #include <ATen/ops/empty.h>
@@ -44,8 +44,8 @@ at::Tensor PipelinedLogits::logits(const at::Tensor& tokens, std::int64_t start,
 }
 
 Activations PipelinedLogits::run_stages(const InferenceInput& pass) {
-  const std::int64_t num_stages =
-      stage_with(layout_, &StageLayers::has_output) + 1;  // there is nothing behind the output
+  // No stage follows the one with the output layer.
+  const std::int64_t num_stages = stage_with(layout_, &StageLayers::has_output) + 1;
   const auto holder = [&](std::int64_t stage) {
     return rank_of(layout_.order, layout_.num_ranks, stage);
   };

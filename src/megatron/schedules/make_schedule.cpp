@@ -1,4 +1,4 @@
-// The table of known schedules, and what their numbers must be.
+// The table of named schedules, and the checks of their arguments.
 #include "megatron/schedules/make_schedule.h"
 
 #include <algorithm>
@@ -110,13 +110,13 @@ std::int64_t group_of(const ScheduleRequest& request) {
   return request.microbatch_group == 0 ? request.num_ranks : request.microbatch_group;
 }
 
-/// How many microbatches the generator writes for; those that do not exist are left out again
-/// (RankSteps).
+/// Returns the number of microbatches that the generator writes for. RankSteps leaves out those
+/// that do not exist.
 std::int64_t written_microbatches(const ScheduleInfo& kind, const ScheduleRequest& request) {
   const std::int64_t ranks = request.num_ranks, count = request.num_microbatches;
   if (kind.name == "zb-v") return std::max(count, 2 * ranks - 1);
   if (kind.name == "dualpipe-v") return std::max(count, 2 * ranks);
-  // A last group shorter than the pipeline would make ranks wait for one another.
+  // A last group shorter than the pipeline would make ranks wait for each other.
   const std::int64_t rest = count % group_of(request);
   return request.num_chunks > 1 && rest > 0 && rest < ranks ? count - rest + ranks : count;
 }
@@ -162,8 +162,8 @@ Schedule make_schedule(const ScheduleRequest& request) {
 
 Schedule make_forward_schedule(const ScheduleRequest& request) {
   const ScheduleInfo& kind = kind_of(request.name);
-  ScheduleRequest fitting =
-      request;  // evaluation may have fewer microbatches than a group of training
+  // Evaluation may have fewer microbatches than a group of training.
+  ScheduleRequest fitting = request;
   fitting.microbatch_group =
       std::min(request.microbatch_group, std::max(request.num_ranks, request.num_microbatches));
   require_fit(kind, fitting);

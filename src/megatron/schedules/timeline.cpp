@@ -24,7 +24,7 @@ TraceSpan span_of(const Schedule& schedule, std::int64_t rank, const TimedStep& 
   return span;
 }
 
-/// Puts the span on the first track that is free by then.
+/// Puts the span on the first track that is free at its begin.
 void add_message(std::vector<TraceTrack>& tracks, std::int64_t rank, TraceSpan span) {
   for (TraceTrack& track : tracks) {
     if (track.spans.back().begin_ns + track.spans.back().duration_ns <= span.begin_ns)

@@ -1,5 +1,5 @@
-// One rank seen alone: walks its steps once and notes, of each chunk and microbatch, what has been
-// done.
+// Checks one rank on its own: visits its steps once and records what has run for each chunk and
+// microbatch.
 #include <array>
 #include <vector>
 
@@ -47,7 +47,7 @@ class RankCheck {
   }
 
  private:
-  /// Of one chunk: whether its neighbours are on other ranks; if they are on this one, which chunk.
+  /// For one chunk: which neighbours are on other ranks, and the chunks of those on this rank.
   struct Routes {
     bool receives_forward = false, sends_forward = false, receives_backward = false,
          sends_backward = false;
@@ -167,7 +167,7 @@ class RankCheck {
     }
   }
 
-  /// Everything that a rank must have done of each chunk and microbatch.
+  /// Returns the first required step that the rank lacks.
   Problem missing() {
     for (std::int64_t chunk = 0; chunk < schedule_.num_chunks; ++chunk) {
       for (std::int64_t microbatch = 0; microbatch < schedule_.num_microbatches; ++microbatch) {
@@ -204,7 +204,7 @@ class RankCheck {
   const bool with_backward_;
   const std::vector<ScheduleStep>& steps_;
   std::vector<Routes> routes_;
-  std::vector<unsigned> done_;  ///< of each chunk and microbatch: a bit for each kind of step
+  std::vector<unsigned> done_;  ///< Per chunk and microbatch, one bit for each kind of step.
   std::vector<std::int64_t> next_weight_;
 };
 

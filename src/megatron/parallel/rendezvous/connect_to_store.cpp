@@ -23,14 +23,14 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-constexpr double kSlowResolver_s = 2;  ///< a resolver that takes longer is worth a word
+constexpr double kSlowResolver_s = 2;  ///< Look-ups that take longer are reported.
 
-/// When to speak: after 5, 10, 20, 40 seconds, then every minute.
+/// Returns the time of the next progress line: after 5, 10, 20, 40 seconds, then every minute.
 double next_progress_s(double waited_s) {
   return waited_s < 40 ? std::max(5.0, waited_s * 2) : waited_s + 60;
 }
 
-/// Connects within a second; −1 and errno's words in `reason` otherwise.
+/// Connects within a second. On failure returns −1 and puts the text of errno into `reason`.
 int connect_to(const addrinfo& address, std::string& reason) {
   const int descriptor = ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   int code =
@@ -96,7 +96,7 @@ class StoreConnector {
     return -1;
   }
 
-  /// Once.
+  /// Reports a slow name look-up once.
   void name_was_slow(double took_s) {
     if (took_s < kSlowResolver_s || was_slow_) return;
     was_slow_ = true;
@@ -106,8 +106,7 @@ class StoreConnector {
                address_.host.c_str(), took_s));
   }
 
-  /// Waits for the answer to the handshake: the launcher opens the port before rank 0 listens to
-  /// it.
+  /// Waits for the answer to the handshake. The launcher opens the port before rank 0 serves it.
   bool is_store(StoreClient& client) {
     for (SuspendAwareTimer silence;;) {
       try {
@@ -129,8 +128,8 @@ class StoreConnector {
     }
   }
 
-  /// A rank 0 that ended a moment ago, a proxy in front of one that is not up yet, or a service
-  /// that does not like the handshake.
+  /// Handles a closed connection. Rank 0 may have just ended, a proxy may be in front of a rank 0
+  /// that is not up yet, or another service may have rejected the handshake.
   bool closed() {
     reason_ = "the connection was closed";
     if (Clock::now() - *open_since_ >= options_.timeout) refuse("which closes every connection");
@@ -173,8 +172,8 @@ class StoreConnector {
   double speak_s_ = next_progress_s(0);
   std::string reason_;
   bool was_slow_ = false;
-  std::optional<Clock::time_point> unknown_since_;  ///< the name, in all lookups since
-  std::optional<Clock::time_point> open_since_;     ///< the port, for all connections since
+  std::optional<Clock::time_point> unknown_since_;  ///< Since then no look-up has found the name.
+  std::optional<Clock::time_point> open_since_;     ///< Since then the port has been open.
 };
 
 }  // namespace

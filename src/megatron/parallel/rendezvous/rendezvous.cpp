@@ -15,7 +15,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kRank0Margin{10'000};  ///< by which rank 0 gives up sooner than the others
+constexpr milliseconds kRank0Margin{10'000};  ///< Rank 0 times out this much earlier than others.
 
 std::string record_key(std::int64_t rank) { return "rank/" + std::to_string(rank); }
 std::string settings_key(std::int64_t rank) { return "settings/" + std::to_string(rank); }
@@ -24,11 +24,11 @@ milliseconds remaining(Clock::time_point until) {
   return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(until - Clock::now()));
 }
 
-/// Runs of consecutive ranks that share processors of one host, [host, sharers, place of the first
-/// among them, ranks]: what rank 0 tells everybody, short also for thousands of ranks.
+/// Returns what rank 0 publishes: for each run of consecutive ranks that share CPUs of one host,
+/// [host, sharers, index of the first among them, ranks]. It is short even for thousands of ranks.
 Json hosts_json(const std::vector<RankRecord>& records) {
   std::map<std::string, std::int64_t> index_of_host;
-  using Processors = std::pair<std::string, std::string>;  // host and set
+  using Processors = std::pair<std::string, std::string>;  // host id and CPU set
   std::map<Processors, std::int64_t> sharers, placed;
   Json names = Json::array(), addresses = Json::array(), runs = Json::array();
   for (const RankRecord& record : records) {
@@ -49,8 +49,8 @@ Json hosts_json(const std::vector<RankRecord>& records) {
   return {{"hosts", names}, {"addresses", addresses}, {"runs", runs}};
 }
 
-/// A host that knows itself by a loopback address (Debian's 127.0.1.1) asks which address it would
-/// use to reach another one.
+/// Returns this host's address for other hosts. When its own record holds a loopback address
+/// (Debian's 127.0.1.1), returns the source address of packets to another host.
 std::string address_for_others(const Json& addresses, std::size_t own) {
   const std::string address = addresses[own].get<std::string>();
   if (addresses.size() == 1) return "127.0.0.1";
@@ -71,7 +71,7 @@ RunHosts read_hosts(const Json& json, const RankRecord& own, std::int64_t rank) 
                count = run[3].get<std::int64_t>();
     if (rank >= first && rank < first + count)
       hosts.cpus = {.index = run[2].get<std::int64_t>() + rank - first,
-                          .count = run[1].get<std::int64_t>()};
+                    .count = run[1].get<std::int64_t>()};
     hosts.host_of_rank.insert(hosts.host_of_rank.end(), static_cast<std::size_t>(count),
                               run[0].get<std::int64_t>());
   }
@@ -116,7 +116,7 @@ class Rendezvous {
       store_.set(RunStatus::kAllArrivedKey, "yes");
   }
 
-  /// Rank 0 until everybody has arrived; says who is missing.
+  /// On rank 0: waits until all ranks have arrived, and reports which are missing.
   void wait_for_all() {
     const auto start = Clock::now();
     const milliseconds interval = options_.progress_interval;
@@ -153,7 +153,7 @@ class Rendezvous {
     if (const auto failure = run_status_.first()) throw PeerFailed(*failure);
   }
 
-  /// Rank 0: compares settings, then tells everybody who is where.
+  /// On rank 0: compares the settings and publishes the hosts of all ranks.
   RunHosts publish_hosts() {
     std::vector<std::string> keys;
     for (std::int64_t rank = 0; rank < environment_.world_size; ++rank)
@@ -191,9 +191,9 @@ class Rendezvous {
          "see what it does; --distributed-timeout-minutes sets how long to wait"});
   }
 
-  /// The others: what rank 0 says.
+  /// On the other ranks: waits for the hosts that rank 0 publishes.
   RunHosts receive_hosts() {
-    // Rank 0 gives up first, with words, while it is alive.
+    // Rank 0 times out first and publishes the cause, unless it has ended.
     if (!store_.poll(RunStatus::kHostsKey, options_.timeout + kRank0Margin))
       throw rank0_timeout_error();
     const std::string text = store_.get_all({RunStatus::kHostsKey})[0];

@@ -18,7 +18,7 @@ constexpr milliseconds kMaxPollInterval{500};
 Bytes bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 std::string text_of(const Bytes& bytes) { return {bytes.begin(), bytes.end()}; }
 
-/// What LibTorch sees of the store. Its timeout is the timeout of the connection.
+/// The store as LibTorch sees it. Its timeout is the timeout of the connection.
 class LibTorchStore final : public c10d::Store {
  public:
   LibTorchStore(RunStore store, std::shared_ptr<StoreClient> client)

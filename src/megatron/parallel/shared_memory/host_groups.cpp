@@ -15,14 +15,14 @@ std::vector<std::int64_t> all_ranks(std::int64_t world_size) {
   return ranks;
 }
 
-/// What this rank says of itself: ranks with equal words try to share memory.
+/// Returns this rank's host identity. Ranks with equal identities try to share memory.
 std::string host_identity_key(const ProcessOptions& options) {
   if (options.cpu_transport == CpuTransport::gloo) return "rank " + std::to_string(options.rank);
   return options.host.empty() ? boot_identity() : options.host;
 }
 
-/// The block that the first rank of the host offers; null when it is out of reach. Collective over
-/// the ranks of the host.
+/// Opens the block that the first rank of the host offers. Returns null when it is unreachable.
+/// Collective over the ranks of the host.
 std::shared_ptr<SharedMemory> open_host_status(const BootstrapStore& bootstrap,
                                                const ProcessOptions& options, std::int64_t first,
                                                bool alone) {

@@ -105,7 +105,7 @@ template <class T>
   }
 }
 
-// One body, compiled for three instruction sets; all give the same bits.
+// One body is compiled for three instruction sets, which all give the same bits.
 using Reduce = void (*)(const Reduction&);
 
 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] void reduce_avx512(const Reduction& task) {

@@ -17,8 +17,8 @@
 namespace megatron {
 namespace {
 
-constexpr std::size_t kTokenBytes =
-    4096;  ///< behind the block: a number that tells it from any other file
+/// Bytes after the block that hold a number to tell it from any other file.
+constexpr std::size_t kTokenBytes = 4096;
 
 std::byte* map(std::size_t bytes, int flags, int file) {
   void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, file, 0);
@@ -40,7 +40,8 @@ bool parse(const std::string& text, Handle& handle) {
                      &handle.token) == 3;
 }
 
-/// −1 unless `path` is a file of that size: numbers of another namespace may lead anywhere.
+/// Opens a file. Returns −1 unless `path` is a regular file of that size, because a descriptor
+/// number from another namespace may lead to any file.
 int open_file(const std::string& path, std::size_t bytes) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode) ||

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kNumBarriers = 16;
 
-/// Equal for processes whose monotonic clocks are one: drawn by the kernel when it starts.
+/// Returns the boot identity of the kernel. Processes with equal values share a monotonic clock.
 std::string clock_identity() {
   std::string identity;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), identity);
