@@ -74,7 +74,7 @@ TEST(Grid, MistakesAreNamed) {
   EXPECT_THAT(mistake([] {
                 Grid({1'000'000'000, 1'000'000'000}, {"tp", "dp"});
               }),
-              HasSubstr("more ranks than any world"));
+              HasSubstr("has too many ranks"));
 }
 
 }  // namespace

@@ -266,9 +266,11 @@ TEST(Mesh, MistakesAreNamed) {
   EXPECT_THAT(mistake({.tp = std::int64_t{1} << 40, .pp = std::int64_t{1} << 40}, 8),
               has("is more than any world has processes"));
   EXPECT_THAT(mistake({}, 0), has("world: has 0 ranks"));
-  EXPECT_THAT(mistake({.tp = 2, .order = "dp-pp"}, 4), has("leaves out tp, whose size is 2"));
-  EXPECT_THAT(mistake({.tp = 2, .order = "tp-tp-dp"}, 4), has("'tp' is repeated or no axis"));
-  EXPECT_THAT(mistake({.tp = 2, .order = "tp-dp-xp"}, 4), has("'xp' is repeated or no axis"));
+  EXPECT_THAT(mistake({.tp = 2, .order = "dp-pp"}, 4), has("omits tp, whose size is 2"));
+  EXPECT_THAT(mistake({.tp = 2, .order = "tp-tp-dp"}, 4),
+              has("'tp' is repeated or is not an axis"));
+  EXPECT_THAT(mistake({.tp = 2, .order = "tp-dp-xp"}, 4),
+              has("'xp' is repeated or is not an axis"));
   EXPECT_THAT(mistake({.tp = 2, .etp = 1, .pp = 2, .order = "tp-cp-ep-pp-dp"}, 8),
               has("puts pipeline neighbours 2 ranks apart in dense layers and 1 in experts"));
   EXPECT_EQ(mistake({.tp = 2, .ep = 2, .etp = 1, .pp = 2, .order = "tp-cp-ep-pp-dp"}, 8),

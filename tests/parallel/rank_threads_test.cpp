@@ -180,9 +180,9 @@ TEST(RankThreads, WrongShapesAreRefusedBeforeAnythingMoves) {
               }),
               HasSubstr("not contiguous"));
   EXPECT_THAT(failing([](Comm& comm) { comm.broadcast(at::zeros({4}), 2, "x"); }),
-              HasSubstr("rank 2 of a group of 2"));
+              HasSubstr("the group of 2 ranks has no rank 2"));
   EXPECT_THAT(failing([](Comm& comm) { comm.send(at::zeros({4}), comm.rank(), "x"); }),
-              HasSubstr("a message to itself"));
+              HasSubstr("a rank cannot send a message to itself"));
   EXPECT_THAT(failing([](Comm& comm) {
                 comm.all_reduce(at::zeros({4}, at::kLong), "x", ReduceOp::average);
               }),

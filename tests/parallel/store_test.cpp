@@ -236,7 +236,7 @@ TEST(ReachStore, SpeaksOfAServiceThatIsSilent) {
   EXPECT_THAT(refusal({"127.0.0.1", silent.port()},
                       {.timeout = milliseconds(6'000),
                        .progress = [&](double, const std::string& line) { told = line; }}),
-              HasSubstr("which has said nothing for 6 s"));
+              HasSubstr("which has not answered for 6 s"));
   EXPECT_EQ(told,
             "the port is open, but no store of a run answers there: rank 0 is not ready, or "
             "another program has the port");

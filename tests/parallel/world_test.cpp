@@ -118,7 +118,7 @@ TEST(World, NamesMissingRanks) {
   expect_one_message(
       ranks,
       "waiting for ranks 2, 3 of 4 (2 s)\n"
-      "megatron pretrain: error: the ranks of this run: ranks 2, 3 of 4 did not come within 3 s\n"
+      "megatron pretrain: error: the ranks of this run: ranks 2, 3 of 4 did not arrive within 3 s\n"
       "  fix: start them or see why they ended; they must reach 127.0.0.1:" +
           std::to_string(port) + " (--distributed-timeout-minutes sets how long to wait)\n");
 }
@@ -287,7 +287,7 @@ TEST(World, NamesARankThatDoesNotLeave) {
   });
   EXPECT_EQ(ranks[0].code, 2);
   EXPECT_THAT(ranks[0].errors,
-              HasSubstr("error: the end of this run: rank 2 did not end 2 s after rank 0"));
+              HasSubstr("error: the end of this run: rank 2 did not end within 2 s after rank 0"));
 }
 
 TEST(World, RefusesARankThatWasStartedTwice) {

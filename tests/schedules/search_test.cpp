@@ -158,7 +158,7 @@ TEST(Search, NamesTheSmallestLimitThatWouldDo) {
     FAIL();
   } catch (const UserError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("--pipeline-activation-limit"));
-    EXPECT_THAT(error.what(), testing::HasSubstr("the smallest limit that would do is 1"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("use 1 or more"));
   }
   request.activation_limit = 1;
   request.effort = 1'000'000;

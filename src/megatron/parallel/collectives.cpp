@@ -11,7 +11,7 @@ namespace {
 
 bool is_single_rank(const Axis& axis, const char* what) {
   if (axis.size == 1) return true;
-  MEGATRON_CHECK(axis.comm != nullptr, "'", what, "' needs the group of the axis ", axis.name,
+  MEGATRON_CHECK(axis.comm != nullptr, "'", what, "' needs a communicator for the axis ", axis.name,
                  " of size ", axis.size);
   return false;
 }

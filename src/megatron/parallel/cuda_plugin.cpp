@@ -38,7 +38,7 @@ OpenedPlugin open_cuda_plugin(const fs::path& path) {
       reinterpret_cast<decltype(&megatron_cuda_plugin)>(::dlsym(library, "megatron_cuda_plugin"));
   const CudaPlugin* plugin = entry != nullptr ? entry() : nullptr;
   if (plugin == nullptr || plugin->version != kCudaPluginVersion)
-    return {.problem = path.string() + " is not of this version"};
+    return {.problem = path.string() + " is of another version"};
   return {.plugin = plugin, .problem = {}};
 }
 

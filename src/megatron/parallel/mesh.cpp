@@ -19,7 +19,7 @@ std::vector<std::string> axes_in_order(const MeshSizes& sizes) {
       if (std::find(kAxes.begin(), kAxes.end(), name) == kAxes.end() ||
           std::find(axes.begin(), axes.end(), name) != axes.end()) {
         throw UserError({"order " + sizes.order,
-                         "'" + std::string(name) + "' is repeated or no axis",
+                         "'" + std::string(name) + "' is repeated or is not an axis",
                          "name tp, cp, ep, dp and pp once each"});
       }
       axes.emplace_back(name);
@@ -35,7 +35,8 @@ void check_named(const MeshSizes& sizes, std::string_view axis, std::int64_t siz
   const auto named = split_dims(sizes.order);
   if (size == 1 || std::find(named.begin(), named.end(), axis) != named.end()) return;
   throw UserError({"order " + sizes.order,
-                   detail::concatenate("leaves out ", axis, ", whose size is ", size), "add it"});
+                   detail::concatenate("omits ", axis, ", whose size is ", size),
+                   "add it to the order"});
 }
 
 const MeshSizes& checked(const MeshSizes& sizes, std::int64_t world_size) {
@@ -150,14 +151,15 @@ GroupParts Mesh::instance_parts(std::int64_t rank, std::string_view axis,
     throw UserError(
         {"--num-distributed-optimizer-instances",
          detail::concatenate(num_instances, " does not divide the ", size, " ranks of ", axis),
-         "use a divisor"});
+         "use a divisor of the number of ranks"});
   }
   return parts_of(ranks, rank, size / num_instances);
 }
 
 std::optional<GroupParts> Mesh::node_parts(std::int64_t rank, std::string_view axis,
                                            std::int64_t ranks_per_node) const {
-  MEGATRON_CHECK(ranks_per_node >= 1, "ranks per node: ", ranks_per_node);
+  MEGATRON_CHECK(ranks_per_node >= 1, "ranks_per_node is ", ranks_per_node,
+                 ", but must be at least 1");
   const RankList ranks = group(rank, axis);
   const auto node_of = [&](std::int64_t member) { return member / ranks_per_node; };
   const auto on_first = std::count_if(ranks.begin(), ranks.end(), [&](std::int64_t member) {

@@ -16,7 +16,7 @@ namespace megatron {
 std::vector<std::string> all_gather_strings(const Axis& axis, const std::string& text,
                                             c10::Device device) {
   if (axis.size == 1) return {text};
-  MEGATRON_CHECK(axis.comm != nullptr, "the axis ", axis.name, " has no group");
+  MEGATRON_CHECK(axis.comm != nullptr, "the axis ", axis.name, " has no communicator");
   const auto options = at::TensorOptions().device(device);
   const at::Tensor size =
       at::full({1}, static_cast<std::int64_t>(text.size()), options.dtype(at::kLong));

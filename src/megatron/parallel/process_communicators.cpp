@@ -116,7 +116,7 @@ class ProcessCommunicators final : public Communicators {
 std::shared_ptr<Comm> ProcessCommunicators::group(const Ranks& ranks, const std::string& name) {
   const auto own = std::lower_bound(ranks.begin(), ranks.end(), options_.rank);
   MEGATRON_CHECK(own != ranks.end() && *own == options_.rank, "rank ", options_.rank,
-                 " asks for the group '", name, "' of other ranks");
+                 " is not a member of the group '", name, "'");
   if (ranks.size() == 1) return nullptr;
   std::shared_ptr<Comm>& comm = groups_[ranks];
   if (!comm) {
@@ -166,7 +166,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessCommunicators::make_nccl_backend(
   if (!backend) {
     throw UserError(
         {.what = "several ranks on GPUs need NCCL",
-         .got = "a CUDA plugin built without it",
+         .got = "the CUDA plugin was built without NCCL",
          .fix = "build with nccl.h of NCCL 2.28 (make build CUDA=1), or use --device cpu"});
   }
   start_watch();
@@ -238,7 +238,8 @@ std::shared_ptr<Transport> ProcessCommunicators::make_shared_memory_transport(
     };
     block =
         SharedMemory::open(bootstrap_.wait_for(key, {first}, what, find_failure).front(), bytes);
-    if (!block) throw CommError(what + ": " + name_ranks({first}) + " has taken its memory away");
+    if (!block)
+      throw CommError(what + ": " + name_ranks({first}) + " has closed its shared memory");
   }
   return std::make_shared<SharedMemoryTransport>(
       SharedMemoryArea(std::move(block), group_info.size()), group_info, host_groups_.host_status,

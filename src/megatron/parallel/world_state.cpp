@@ -214,9 +214,9 @@ void World::State::leave() {
     run_status_->leave(environment_.rank);
     if (!run_status_->wait_until_finished(timeout_)) {
       throw UserError({"the end of this run",
-                       name_ranks(run_status_->remaining_ranks()) + " did not end " +
+                       name_ranks(run_status_->remaining_ranks()) + " did not end within " +
                            time_text(timeout_) + " after rank 0",
-                       "see what they do; --distributed-timeout-minutes sets how long to wait"});
+                       "check what they do, or raise --distributed-timeout-minutes"});
     }
   }
   {

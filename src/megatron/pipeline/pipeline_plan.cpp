@@ -34,7 +34,7 @@ Schedule PipelinePlan::checked_with_messages(const Schedule& schedule, bool with
 
 Schedule PipelinePlan::search(std::int64_t num_microbatches) const {
   MEGATRON_CHECK(options_.costs.has_value(),
-                 "a schedule is looked for without what the stages cost");
+                 "--pipeline-schedule auto needs the costs of the stages");
   return search_schedule({.num_ranks = layout_.num_ranks,
                           .num_microbatches = num_microbatches,
                           .layouts = {{layout_.num_chunks, layout_.order, *options_.costs}},
@@ -89,7 +89,7 @@ std::string PipelinePlan::table(std::int64_t num_microbatches) {
                 schedule.name.c_str(), static_cast<long>(layout_.num_ranks),
                 static_cast<long>(schedule.num_stages()), static_cast<long>(num_microbatches),
                 100 * expected.total_bubble(),
-                options_.costs ? "with the measured times" : "were all stages alike");
+                options_.costs ? "with the measured times" : "if all stages are equal");
   std::string text = line;
   for (std::int64_t rank = 0; rank < layout_.num_ranks; ++rank) {
     text += "  rank " + std::to_string(rank) + "  ";

@@ -17,10 +17,10 @@ PipelinedLogits::PipelinedLogits(LanguageModel& stages, PipelineLayout layout, c
       layout_(std::move(layout)),
       pp_(rank.pp),
       device_(rank.device) {
-  MEGATRON_CHECK(pp_.size == layout_.num_ranks, "a layout of ", layout_.num_ranks,
-                 " ranks on an axis of ", pp_.size);
-  MEGATRON_CHECK(stages_.num_chunks() == layout_.num_chunks, "a layout of ", layout_.num_chunks,
-                 " chunks for ", stages_.num_chunks());
+  MEGATRON_CHECK(pp_.size == layout_.num_ranks, "the layout has ", layout_.num_ranks,
+                 " ranks, the axis ", pp_.size);
+  MEGATRON_CHECK(stages_.num_chunks() == layout_.num_chunks, "the layout has ", layout_.num_chunks,
+                 " chunks, the model ", stages_.num_chunks());
 }
 
 StageOutput PipelinedLogits::forward_chunk(std::int64_t chunk, const Microbatch& microbatch,

@@ -44,12 +44,12 @@ class Interpreter {
         parts_(parts),
         pass_(pass),
         states_(static_cast<std::size_t>(schedule.num_chunks * schedule.num_microbatches)) {
-    MEGATRON_CHECK(parts.pp.size == schedule.num_ranks, "a schedule of ", schedule.num_ranks,
-                   " ranks on an axis of ", parts.pp.size);
-    MEGATRON_CHECK(parts.model.num_chunks() == schedule.num_chunks, "a schedule of ",
-                   schedule.num_chunks, " chunks for ", parts.model.num_chunks());
+    MEGATRON_CHECK(parts.pp.size == schedule.num_ranks, "the schedule has ", schedule.num_ranks,
+                   " ranks, the axis ", parts.pp.size);
+    MEGATRON_CHECK(parts.model.num_chunks() == schedule.num_chunks, "the schedule has ",
+                   schedule.num_chunks, " chunks, the model ", parts.model.num_chunks());
     MEGATRON_CHECK(static_cast<std::int64_t>(pass.batch.size()) == schedule.num_microbatches,
-                   "a schedule of ", schedule.num_microbatches, " microbatches for ",
+                   "the schedule has ", schedule.num_microbatches, " microbatches, the batch ",
                    pass.batch.size());
   }
 
@@ -191,7 +191,7 @@ class Interpreter {
         parts_.model.output_specs(step.chunk, microbatch(step)).empty())
       return;
     MEGATRON_CHECK(!roots.empty() && roots.size() == grads.size(), "backward of microbatch ",
-                   step.microbatch, " before its forward");
+                   step.microbatch, " runs before its forward");
     torch::autograd::Engine::get_default_engine().execute(
         roots, grads, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true);
     Activations gradients;

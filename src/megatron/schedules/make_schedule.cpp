@@ -40,8 +40,8 @@ const ScheduleInfo& kind_of(std::string_view name) {
       std::find_if(kSchedules.begin(), kSchedules.end(),
                    [&](const ScheduleInfo& kind) { return kind.name == name; });
   if (found == kSchedules.end()) {
-    throw UserError({.what = "--pipeline-schedule: there is no such schedule",
-                     .got = "got " + std::string(name),
+    throw UserError({.what = "--pipeline-schedule: unknown schedule",
+                     .got = std::string(name),
                      .fix = "choose one of " + joined_names()});
   }
   return *found;
@@ -58,14 +58,14 @@ std::string counted(std::int64_t count, const std::string& word) {
 
 void require_fixed_chunks(const ScheduleInfo& kind, std::int64_t num_chunks) {
   if (kind.num_chunks == 0 || kind.num_chunks == num_chunks) return;
-  const std::string fix = kind.num_chunks == 1 ? "leave --num-virtual-stages-per-pipeline-rank "
-                                                 "away, or choose interleaved or combined-1f1b"
+  const std::string fix = kind.num_chunks == 1 ? "omit --num-virtual-stages-per-pipeline-rank, "
+                                                 "or choose interleaved or combined-1f1b"
                                                : "use --num-virtual-stages-per-pipeline-rank " +
                                                      std::to_string(kind.num_chunks);
-  throw UserError(
-      {.what = flag_of(kind) + " has " + counted(kind.num_chunks, "chunk") + " per rank",
-       .got = "got " + std::to_string(num_chunks),
-       .fix = fix});
+  throw UserError({.what = flag_of(kind) + " needs " + counted(kind.num_chunks, "chunk") +
+                           " per rank, got " + std::to_string(num_chunks),
+                   .got = {},
+                   .fix = fix});
 }
 
 void require_group(const ScheduleInfo& kind, const ScheduleRequest& request) {
@@ -73,34 +73,36 @@ void require_group(const ScheduleInfo& kind, const ScheduleRequest& request) {
                      most = std::max(request.num_ranks, request.num_microbatches);
   if (group == 0 || (group >= request.num_ranks && group <= most)) return;
   throw UserError(
-      {.what = "--microbatch-group-size-per-virtual-pipeline-stage does not fit " + flag_of(kind) +
-               " on " + counted(request.num_ranks, "pipeline rank") + " with " +
+      {.what = "--microbatch-group-size-per-virtual-pipeline-stage " + std::to_string(group) +
+               " does not fit " + flag_of(kind) + " on " +
+               counted(request.num_ranks, "pipeline rank") + " with " +
                counted(request.num_microbatches, "microbatch"),
-       .got = "got " + std::to_string(group),
+       .got = {},
        .fix = "use " + std::to_string(request.num_ranks) +
               (most == request.num_ranks ? std::string() : " to " + std::to_string(most))});
 }
 
 void require_fit(const ScheduleInfo& kind, const ScheduleRequest& request) {
   if (request.num_ranks < 1 || request.num_chunks < 1) {
-    throw UserError({.what = flag_of(kind) + " needs at least 1 pipeline rank and 1 chunk per rank",
-                     .got = "got " + counted(request.num_ranks, "rank") + ", " +
-                            counted(request.num_chunks, "chunk"),
-                     .fix = "use --pipeline-model-parallel-size 1 or more"});
+    throw UserError(
+        {.what = flag_of(kind) + " needs at least 1 pipeline rank and 1 chunk per rank, got " +
+                 counted(request.num_ranks, "rank") + ", " + counted(request.num_chunks, "chunk"),
+         .got = {},
+         .fix = "use --pipeline-model-parallel-size 1 or more"});
   }
   require_fixed_chunks(kind, request.num_chunks);
   if (kind.name == "interleaved" && request.num_chunks == 1) {
     throw UserError(
-        {.what = flag_of(kind) + " needs at least 2 chunks per rank",
-         .got = "got 1",
+        {.what = flag_of(kind) + " needs at least 2 chunks per rank, got 1",
+         .got = {},
          .fix =
              "use --num-virtual-stages-per-pipeline-rank 2 or more, or --pipeline-schedule 1f1b"});
   }
   if (request.num_microbatches < smallest_num_microbatches(request)) {
     throw UserError({.what = flag_of(kind) + " needs at least " +
                              counted(smallest_num_microbatches(request), "microbatch") +
-                             " per step",
-                     .got = "got " + std::to_string(request.num_microbatches),
+                             " per step, got " + std::to_string(request.num_microbatches),
+                     .got = {},
                      .fix = "raise --global-batch-size or lower --micro-batch-size"});
   }
   if (kind.num_chunks == 0) require_group(kind, request);

@@ -62,7 +62,7 @@ ScheduleCandidate fixed_candidate(const SearchRequest& request, const SearchLayo
                           .order = layout.order,
                           .ranks = {}};
     candidate.problem =
-        error.parts().what + (error.parts().got.empty() ? "" : ": got " + error.parts().got);
+        error.parts().what + (error.parts().got.empty() ? "" : ": " + error.parts().got);
   }
   return candidate;
 }
@@ -271,15 +271,15 @@ std::vector<ScheduleCandidate> fixed_candidates(const SearchRequest& request) {
 }
 
 ScheduleCandidate search_schedule(const SearchRequest& request) {
-  MEGATRON_CHECK(!request.layouts.empty(), "a search needs a layout");
+  MEGATRON_CHECK(!request.layouts.empty(), "the search needs at least one layout");
   const double smallest = smallest_limit(request);
   if (request.activation_limit > 0 && request.activation_limit < smallest * (1 - kSlack))
-    throw UserError({"--pipeline-activation-limit is too small for every schedule",
-                     format("got %g", request.activation_limit),
-                     format("the smallest limit that would do is %g", smallest)});
+    throw UserError({format("--pipeline-activation-limit %g", request.activation_limit),
+                     "the limit is too small for every schedule",
+                     format("use %g or more", smallest)});
   ScheduleCandidate best = ScheduleSearch(request).run();
   const auto problem = validate_schedule(with_messages(best.schedule));
-  MEGATRON_CHECK(!problem, "the schedule that was found is wrong: ", *problem);
+  MEGATRON_CHECK(!problem, "the schedule that was found is invalid: ", *problem);
   return best;
 }
 

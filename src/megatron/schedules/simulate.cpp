@@ -99,7 +99,7 @@ class Simulator {
 
   static std::size_t next_computing(const std::vector<ScheduleStep>& steps, std::size_t at) {
     while (at < steps.size() && is_message(steps[at].kind)) ++at;
-    MEGATRON_CHECK(at < steps.size(), "nothing to join behind the last step");
+    MEGATRON_CHECK(at < steps.size(), "the last step cannot be joined with a next step");
     return at;
   }
 
@@ -203,7 +203,7 @@ std::optional<Simulation> try_simulate(const Schedule& schedule, const CostModel
 
 Simulation simulate(const Schedule& schedule, const CostModel& costs) {
   std::optional<Simulation> run = try_simulate(schedule, costs);
-  MEGATRON_CHECK(run, schedule.name, ": ranks wait for each other for ever");
+  MEGATRON_CHECK(run, schedule.name, ": ranks deadlock");
   return *std::move(run);
 }
 

@@ -90,7 +90,7 @@ class DeadlockCheck {
     const MessageEndpoint sender = *matching_end(schedule_, rank, receive);
     return at_step(schedule_, rank, static_cast<std::int64_t>(position_[rank])) +
            ": waits forever for " + name_of(sender.step) + " of rank " +
-           std::to_string(sender.rank) + ", which waits itself in " +
+           std::to_string(sender.rank) + ", which itself waits in " +
            at_step(schedule_, sender.rank, static_cast<std::int64_t>(position_[sender.rank]));
   }
 

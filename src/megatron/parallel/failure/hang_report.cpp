@@ -37,9 +37,11 @@ std::vector<std::int64_t> reachable_ranks(const std::vector<std::int64_t>& missi
 /// ones, else unknown ones. Returns nothing when all ranks wait.
 std::vector<std::int64_t> find_culprits(std::vector<std::int64_t> ranks, const RankStates& states) {
   std::ranges::sort(ranks);
-  const auto stands = [](Kind kind) { return kind == Kind::stopped || kind == Kind::silent; };
+  const auto is_unresponsive = [](Kind kind) {
+    return kind == Kind::stopped || kind == Kind::silent;
+  };
   for (const auto& is_culprit :
-       {std::function<bool(Kind)>(stands),
+       {std::function<bool(Kind)>(is_unresponsive),
         std::function<bool(Kind)>([](Kind kind) { return kind == Kind::running; }),
         std::function<bool(Kind)>([](Kind kind) { return kind == Kind::unknown; })}) {
     std::vector<std::int64_t> culprits;

@@ -15,7 +15,7 @@ struct WaitTable::Note {
 
 /// A note is written word by word while the version is odd, so that readers can detect a torn read.
 struct WaitTable::Entry {
-  std::atomic<std::int32_t> standing;
+  std::atomic<std::int32_t> num_blocked;
   std::atomic<std::uint32_t> version;
   std::atomic<std::int64_t> iteration;  ///< The iteration plus one; 0: none.
   std::array<std::atomic<std::uint64_t>, sizeof(Note) / sizeof(std::uint64_t)> words;
@@ -38,7 +38,7 @@ std::int64_t WaitTable::iteration(std::int64_t rank) const {
 }
 
 void WaitTable::add_blocked(std::int64_t rank, int change) {
-  entry(rank).standing.fetch_add(change);
+  entry(rank).num_blocked.fetch_add(change);
 }
 
 WaitTable::Wait::Wait(WaitTable& waits, std::int64_t rank, const CommCall& call,
@@ -113,7 +113,7 @@ RankWait WaitTable::read(std::int64_t rank) const {
     if (before % 2 != 0 || from.version.load() != before) continue;
     Note note;
     std::memcpy(&note, words.data(), sizeof note);
-    wait.is_waiting = note.has_waits != 0 && from.standing.load() > 0;
+    wait.is_waiting = note.has_waits != 0 && from.num_blocked.load() > 0;
     wait.call = note.call;
     wait.missing.assign(note.missing.begin(), note.missing.begin() + note.num_missing);
     break;

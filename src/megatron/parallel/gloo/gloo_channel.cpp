@@ -28,7 +28,7 @@ class ActiveWorks {
  public:
   void add(c10d::Work* work) {
     const std::lock_guard lock(mutex_);
-    if (cancelled_) throw CommError("given up, because this rank is ending");
+    if (cancelled_) throw CommError("cancelled, because this rank is ending");
     works_.insert(work);
   }
   void remove(c10d::Work* work) {
@@ -56,7 +56,7 @@ class GlooTransfer final : public Transfer {
   }
   ~GlooTransfer() override { active_->remove(work_.get()); }
   void wait() override {
-    if (!work_->wait(timeout_)) throw CommError("given up, because this rank is ending");
+    if (!work_->wait(timeout_)) throw CommError("cancelled, because this rank is ending");
   }
 
  private:

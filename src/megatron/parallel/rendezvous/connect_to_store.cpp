@@ -67,7 +67,7 @@ class StoreConnector {
             (unknown_since_ && now - *unknown_since_ >= options_.name_timeout))
           give_up();
       }
-      speak();
+      report_progress();
       std::this_thread::sleep_for(pause);
     }
   }
@@ -82,7 +82,7 @@ class StoreConnector {
     const double before_s = waited_s();
     const int code =
         ::getaddrinfo(address_.host.c_str(), std::to_string(address_.port).c_str(), &hints, &found);
-    name_was_slow(waited_s() - before_s);
+    report_slow_lookup(waited_s() - before_s);
     if (code != 0) {
       if (!unknown_since_) unknown_since_ = Clock::now();
       reason_ = ::gai_strerror(code);
@@ -97,12 +97,12 @@ class StoreConnector {
   }
 
   /// Reports a slow name look-up once.
-  void name_was_slow(double took_s) {
+  void report_slow_lookup(double took_s) {
     if (took_s < kSlowResolver_s || was_slow_) return;
     was_slow_ = true;
-    tell(
+    report(
         format("looking up the name %s took %.0f s: the resolver is slow (see /etc/resolv.conf), "
-               "or give an address in digits",
+               "or give a numeric address",
                address_.host.c_str(), took_s));
   }
 
@@ -121,10 +121,10 @@ class StoreConnector {
       reason_ = "the port is open, but no store of a run answers there: " + address_.owner +
                 " is not ready, or another program has the port";
       if (const milliseconds silent = silence.elapsed(); silent >= options_.timeout) {
-        refuse(format("which has said nothing for %.0f s",
+        refuse(format("which has not answered for %.0f s",
                       static_cast<double>(silent.count()) / 1000));
       }
-      speak();
+      report_progress();
     }
   }
 
@@ -137,10 +137,9 @@ class StoreConnector {
   }
 
   [[noreturn]] void refuse(const std::string& how) const {
-    throw UserError(
-        {"what listens at " + address_.text(),
-         "is another service, not " + address_.owner + " of this run (" + how + ")",
-         "choose a port that nobody uses, with --master-port, or MASTER_PORT on every rank"});
+    throw UserError({"what listens at " + address_.text(),
+                     "is another service, not " + address_.owner + " of this run (" + how + ")",
+                     "choose a free port with --master-port, or with MASTER_PORT on every rank"});
   }
 
   [[noreturn]] void give_up() const {
@@ -156,13 +155,13 @@ class StoreConnector {
                          "that firewalls let through"});
   }
 
-  void tell(const std::string& reason) const {
+  void report(const std::string& reason) const {
     if (options_.progress) options_.progress(waited_s(), reason);
   }
 
-  void speak() {
+  void report_progress() {
     if (waited_s() < speak_s_) return;
-    tell(reason_);
+    report(reason_);
     speak_s_ = next_progress_s(waited_s());
   }
 

@@ -141,11 +141,12 @@ class Rendezvous {
   }
 
   UserError missing_error(double waited_s) {
-    return UserError(
-        {"the ranks of this run", missing_text() + format(" did not come within %.0f s", waited_s),
-         "start them or see why they ended; they must reach " + environment_.master_addr + ":" +
-             std::to_string(environment_.master_port) +
-             " (--distributed-timeout-minutes sets how long to wait)"});
+    return UserError({"the ranks of this run",
+                      missing_text() + format(" did not arrive within %.0f s", waited_s),
+                      "start them, or check why they ended; they must reach " +
+                          environment_.master_addr + ":" +
+                          std::to_string(environment_.master_port) +
+                          " (--distributed-timeout-minutes sets how long to wait)"});
   }
 
   void throw_if_stopped(const char* key) {
@@ -173,7 +174,7 @@ class Rendezvous {
 
   UserError settings_error(const std::vector<std::int64_t>& ranks) {
     store_.set(RunStatus::kHostsKey, Json{{"tell_settings", ranks[0]}}.dump());
-    std::string difference = "otherwise than rank 0";
+    std::string difference = "with other settings than rank 0";
     if (store_.poll(settings_key(ranks[0]), milliseconds(10'000)))
       difference = first_difference(read_settings(store_.get_all({settings_key(ranks[0])})[0]),
                                     options_.settings);
@@ -188,7 +189,7 @@ class Rendezvous {
         {"rank 0 of this run",
          format("has not begun within %.0f s",
                 std::chrono::duration<double>(options_.timeout + kRank0Margin).count()),
-         "see what it does; --distributed-timeout-minutes sets how long to wait"});
+         "check what it does, or raise --distributed-timeout-minutes"});
   }
 
   /// On the other ranks: waits for the hosts that rank 0 publishes.

@@ -45,7 +45,7 @@ class LibTorchStore final : public c10d::Store {
   void wait(const std::vector<std::string>& keys, const milliseconds& timeout) override {
     for (const std::string& key : keys) {
       if (!store_.poll(key, timeout))
-        C10_THROW_ERROR(DistStoreError, "nobody has set " + key + " in the run's store in time");
+        C10_THROW_ERROR(DistStoreError, key + " was not set in the run's store in time");
     }
   }
   void setTimeout(const milliseconds& timeout) override {

@@ -103,7 +103,7 @@ void StoreClient::send_all(const std::string& bytes, SuspendAwareTimer& timer) {
     } else if (errno == EAGAIN) {
       await_event(POLLOUT, timer);
     } else if (errno != EINTR) {
-      fail_connection(std::string("has gone: ") + std::strerror(errno));
+      fail_connection(std::string("is unreachable: ") + std::strerror(errno));
     }
   }
 }
@@ -114,11 +114,11 @@ void StoreClient::receive_all(void* data, std::size_t bytes, SuspendAwareTimer& 
     if (count > 0) {
       done += static_cast<std::size_t>(count);
     } else if (count == 0) {
-      fail_connection("has gone: the connection was closed");
+      fail_connection("has closed the connection");
     } else if (errno == EAGAIN) {
       await_event(POLLIN, timer);
     } else if (errno != EINTR) {
-      fail_connection(std::string("has gone: ") + std::strerror(errno));
+      fail_connection(std::string("is unreachable: ") + std::strerror(errno));
     }
   }
 }
@@ -143,7 +143,7 @@ class StoreClient::Call {
   }
   std::string text() {
     const auto size = number<std::uint64_t>();
-    if (size > kMaxStoreTextBytes) client_.fail_connection("answers in another language");
+    if (size > kMaxStoreTextBytes) client_.fail_connection("has sent an invalid reply");
     std::string text(size, '\0');
     client_.receive_all(text.data(), text.size(), timer_);
     return text;

@@ -131,14 +131,14 @@ class StoreServer::Loop {
  public:
   explicit Loop(ListeningSocket socket)
       : socket_(std::move(socket)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    MEGATRON_CHECK(wake_ >= 0, "eventfd for the run's store");
+    MEGATRON_CHECK(wake_ >= 0, "cannot make an eventfd for the run's store");
     ::fcntl(socket_.descriptor(), F_SETFL, O_NONBLOCK);
     thread_ = std::thread([this] { run(); });
   }
   ~Loop() {
     const std::uint64_t one = 1;
     const ssize_t written = ::write(wake_, &one, sizeof one);
-    MEGATRON_CHECK(written == sizeof one, "the thread of the run's store cannot be woken");
+    MEGATRON_CHECK(written == sizeof one, "cannot wake the thread of the run's store");
     thread_.join();
     for (const auto& [descriptor, client] : clients_) ::close(descriptor);
     ::close(wake_);
@@ -187,14 +187,14 @@ class StoreServer::Loop {
   /// number, no memory) does not affect the others.
   bool serves(int descriptor) {
     try {
-      return attend(descriptor);
+      return serve_client(descriptor);
     } catch (const std::exception&) {
       return false;
     }
   }
 
   /// Returns false when the client has disconnected or does not follow the protocol.
-  bool attend(int descriptor) {
+  bool serve_client(int descriptor) {
     Client& client = clients_.at(descriptor);
     char buffer[1 << 16];
     const ssize_t count = ::recv(descriptor, buffer, sizeof buffer, 0);

@@ -131,8 +131,8 @@ void reduce_inputs(void* out, const std::vector<const void*>& inputs, std::int64
   MEGATRON_CHECK(std::find(known.begin(), known.end(), type) != known.end(),
                  "ranks cannot reduce tensors of ", c10::toString(type));
   MEGATRON_CHECK(op != ReduceOp::average || c10::isFloatingType(type),
-                 "an average of integers between ranks");
-  MEGATRON_CHECK(inputs.size() > 1, "a reduction of one input");
+                 "ranks cannot compute an average of integers");
+  MEGATRON_CHECK(inputs.size() > 1, "a reduction needs at least two inputs");
   static const Reduce reduce = reduce_of_this_cpu();
   reduce({out, inputs, elements, type, op, copy});
 }

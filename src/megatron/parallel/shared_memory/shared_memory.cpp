@@ -62,8 +62,8 @@ SharedMemory::~SharedMemory() {
 
 std::shared_ptr<SharedMemory> SharedMemory::for_threads(std::size_t bytes) {
   std::byte* data = map(bytes + kTokenBytes, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
-  MEGATRON_CHECK(data != nullptr, "no ", bytes,
-                 " bytes for ranks to meet in: ", std::strerror(errno));
+  MEGATRON_CHECK(data != nullptr, "cannot map ", bytes,
+                 " bytes of shared memory: ", std::strerror(errno));
   return std::shared_ptr<SharedMemory>(new SharedMemory(data, bytes, -1, ""));
 }
 
@@ -77,8 +77,7 @@ std::shared_ptr<SharedMemory> SharedMemory::for_processes(std::size_t bytes) {
     throw UserError(
         {.what = "the ranks of this host cannot share memory",
          .got = std::strerror(errno),
-         .fix =
-             "allow memfd_create in this container, or speak over sockets: --cpu-transport gloo"});
+         .fix = "allow memfd_create in this container, or use sockets: --cpu-transport gloo"});
   }
   const std::uint64_t token = random_token();
   std::memcpy(data + bytes, &token, sizeof(token));

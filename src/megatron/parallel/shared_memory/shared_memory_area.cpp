@@ -31,7 +31,7 @@ std::size_t SharedMemoryArea::bytes(std::int64_t ranks) { return Layout(ranks).e
 
 SharedMemoryArea::SharedMemoryArea(std::shared_ptr<SharedMemory> block, std::int64_t ranks)
     : block_(std::move(block)), layout_(ranks) {
-  MEGATRON_CHECK(block_->bytes() >= layout_.end, "the meeting place of ", ranks,
+  MEGATRON_CHECK(block_->bytes() >= layout_.end, "the shared memory of ", ranks,
                  " ranks is too small");
 }
 

@@ -112,7 +112,7 @@ void QueuedComm::run(CommCall call) {
 void QueuedComm::check_memory(const CommCall& call) const {
   for (const at::Tensor* tensor : {&call.in, &call.out}) {
     MEGATRON_CHECK(!tensor->defined() || tensor->is_cpu(), describe(call), " on ", group_info_.name,
-                   ": a tensor in a GPU's memory between ranks on the CPU");
+                   ": the tensor is on a GPU, but the group's transport is for the CPU");
   }
 }
 

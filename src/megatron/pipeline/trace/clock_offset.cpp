@@ -50,7 +50,8 @@ std::vector<BarrierTimes> barriers_of_first(const ObjectGroup& group,
 ClockOffset offset_between(const std::vector<BarrierTimes>& ours,
                            const std::vector<BarrierTimes>& theirs) {
   MEGATRON_CHECK(ours.size() == theirs.size() && !ours.empty(),
-                 "barriers of two ranks: ", ours.size(), " and ", theirs.size());
+                 "the two ranks have different numbers of barriers: ", ours.size(), " and ",
+                 theirs.size());
   double least = std::numeric_limits<double>::lowest(), most = std::numeric_limits<double>::max();
   for (std::size_t i = 0; i < ours.size(); ++i) {
     least = std::max(least, ours[i].entered_s - theirs[i].left_s);

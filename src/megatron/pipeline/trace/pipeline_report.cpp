@@ -59,7 +59,7 @@ class ReportBuilder {
   PipelineReport make() {
     const std::vector<Pipeline> pipelines = pipelines_of(ranks_);
     const std::size_t num_iterations = ranks_.front().iterations.size();
-    MEGATRON_CHECK(num_iterations > 0, "a report of no iteration");
+    MEGATRON_CHECK(num_iterations > 0, "the report needs at least one iteration");
     weight_ = 1 / static_cast<double>(num_iterations);
     for (std::size_t i = 0; i < num_iterations; ++i) {
       double predicted = 0;
