@@ -20,7 +20,7 @@ DeviceProbes probes(const CudaDriverInfo& driver, const std::string& plugin_prob
           .open_plugin = [plugin_problem] { return plugin_problem; }};
 }
 
-/// The message with which `wanted` is refused.
+/// Returns the error message for `wanted`.
 std::string refusal(const std::string& wanted, const DeviceProbes& probes) {
   try {
     choose_device(wanted, probes);

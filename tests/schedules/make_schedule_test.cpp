@@ -145,7 +145,7 @@ TEST(MakeSchedule, ZbVIsBelowAThirdOf1f1b) {
   }
 }
 
-/// (P/2 − 1)(F&B + B − 3W) with P = 2p stages; B: the whole backward.
+/// Returns (P/2 − 1)(F&B + B − 3W) with P = 2p stages, where B is the whole backward.
 double dualpipe_v_idle(std::int64_t p, const StageCost& stage, double joined) {
   const double backward = stage.backward_input_s + stage.backward_weight_s;
   return static_cast<double>(p - 1) *
@@ -286,8 +286,7 @@ TEST(MakeSchedule, AGroupLargerThanTheBatchIsAMistakeOfTrainingOnly) {
 
 TEST(MakeSchedule, LargeOnesAreMadeAndProvedWithinASecond) {
   for (const std::string& name : schedule_names()) {
-    const std::clock_t start =
-        std::clock();  // the time of this process, whatever else the machine does
+    const std::clock_t start = std::clock();  // CPU time of this process, independent of other load
     EXPECT_EQ(validate_schedule(
                   with_messages(make_schedule({name, 64, chunk_counts(name, 4).back(), 512}))),
               std::nullopt);

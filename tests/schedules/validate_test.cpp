@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::Optional;
 using Steps = std::vector<ScheduleStep>;
 
-/// Two ranks, one microbatch each way.
+/// Returns a schedule for two ranks and two microbatches.
 Schedule two_ranks() {
   return {.name = "by hand",
           .num_ranks = 2,
@@ -133,7 +133,7 @@ TEST(ProblemOf, NamesRankStepAndMistake) {
 }
 
 TEST(ProblemOf, APairStartsOnlyWithBothInputs) {
-  // Apart, rank 1 would send its backward of microbatch 0 before it needs microbatch 1; joined,
+  // Unjoined, rank 1 would send its backward of microbatch 0 before it needs microbatch 1. Joined,
   // each rank waits for the other.
   Schedule schedule = two_ranks();
   schedule.ranks[0] = {{forward, 0},  {send_forward, 0}, {recv_backward, 0}, {forward, 1, 0, true},
@@ -185,7 +185,7 @@ TEST_P(Mutations, EveryStepCounts) {
 TEST_P(Mutations, ExchangedReceivesOfAPairAreFound) {
   const Schedule schedule = with_messages(make_schedule(requests().back()));
   for (std::int64_t rank = 0; rank < schedule.num_ranks; ++rank) {
-    std::map<std::int64_t, std::size_t> last;  // by sender: its last receive so far
+    std::map<std::int64_t, std::size_t> last;  // the last receive so far, by sender
     for (std::size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
       const ScheduleStep& step = schedule.ranks[rank][i];
       if (step.kind != recv_forward && step.kind != recv_backward) continue;
@@ -202,7 +202,7 @@ TEST_P(Mutations, ExchangedReceivesOfAPairAreFound) {
   }
 }
 
-/// One small change, which may or may not break the schedule.
+/// Makes one small change, which may or may not break the schedule.
 void mutate(Schedule& schedule, std::mt19937& random) {
   const auto below = [&](std::size_t count) {
     return std::uniform_int_distribution<std::size_t>(0, count - 1)(random);
