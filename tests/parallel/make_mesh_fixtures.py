@@ -74,7 +74,8 @@ def real_groups(order, tp, cp, ep, etp, pp, world, instances):
 
 
 def checksum(groups):
-    return hashlib.md5(";".join(",".join(map(str, group)) for group in groups).encode()).hexdigest()[:8]
+    text = ";".join(",".join(map(str, group)) for group in groups)
+    return hashlib.md5(text.encode()).hexdigest()[:8]
 
 
 def line(*world):

@@ -119,7 +119,7 @@ TEST(World, NamesMissingRanks) {
       ranks,
       "waiting for ranks 2, 3 of 4 (2 s)\n"
       "megatron pretrain: error: the ranks of this run: ranks 2, 3 of 4 did not arrive within 3 s\n"
-      "  fix: start them or see why they ended; they must reach 127.0.0.1:" +
+      "  fix: start them, or check why they ended; they must reach 127.0.0.1:" +
           std::to_string(port) + " (--distributed-timeout-minutes sets how long to wait)\n");
 }
 

@@ -28,8 +28,8 @@ milliseconds remaining(Clock::time_point until) {
 /// [host, sharers, index of the first among them, ranks]. It is short even for thousands of ranks.
 Json hosts_json(const std::vector<RankRecord>& records) {
   std::map<std::string, std::int64_t> index_of_host;
-  using Processors = std::pair<std::string, std::string>;  // host id and CPU set
-  std::map<Processors, std::int64_t> sharers, placed;
+  using CpuSet = std::pair<std::string, std::string>;  // host id and CPU set
+  std::map<CpuSet, std::int64_t> sharers, placed;
   Json names = Json::array(), addresses = Json::array(), runs = Json::array();
   for (const RankRecord& record : records) {
     if (index_of_host.emplace(record.host_id, names.size()).second) {
@@ -38,9 +38,9 @@ Json hosts_json(const std::vector<RankRecord>& records) {
     }
     ++sharers[{record.host_id, record.cpus}];
   }
-  Processors last;
+  CpuSet last;
   for (const RankRecord& record : records) {
-    const Processors own{record.host_id, record.cpus};
+    const CpuSet own{record.host_id, record.cpus};
     const std::int64_t place = placed[own]++;
     if (own != last) runs.push_back({index_of_host[record.host_id], sharers[own], place, 0});
     runs.back()[3] = runs.back()[3].get<std::int64_t>() + 1;
