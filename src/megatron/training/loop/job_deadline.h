@@ -43,8 +43,7 @@ struct SlurmDeadline {
 };
 /// Parses `end_time`, the value of SLURM_JOB_END_TIME in seconds since 1970 (null when unset).
 /// There is no deadline when the value is not a number or lies in the past, or when the run does
-/// not save
-/// (`saves` is false), because it would gain nothing by stopping early.
+/// not save (`saves` is false), because it would gain nothing by stopping early.
 SlurmDeadline slurm_deadline(const char* end_time, const RunClock& clock, bool saves);
 
 }  // namespace megatron

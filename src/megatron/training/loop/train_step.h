@@ -22,8 +22,8 @@ struct TrainStepOptions {
   std::int64_t iteration = 0;  ///< one-based, for messages
   std::int64_t num_microbatches = 1;
   std::int64_t first_ordinal = 0;  ///< number of samples consumed before the step
-  bool calculate_per_token_loss =
-      false;  ///< divide gradients once by the step's token count, not per microbatch
+  /// divide gradients once by the step's token count, not per microbatch
+  bool calculate_per_token_loss = false;
   bool check_for_nan = true;  ///< throw NonFiniteError instead of skipping the update
   StepOptions update = {};
   /// describes non-finite weights of the loaded checkpoint, for error messages; empty if none
@@ -37,8 +37,8 @@ struct TrainStepResult {
   double tokens = 0;
   std::vector<double> microbatch_losses = {};  ///< Σloss of each microbatch, in order
   StepResult update;
-  std::shared_ptr<const PerLayerNorms> layer_norms =
-      {};  ///< null unless --log-layer-norms-interval requests them in this step
+  /// null unless --log-layer-norms-interval requests them in this step
+  std::shared_ptr<const PerLayerNorms> layer_norms = {};
   double loss() const { return loss_sum / (tokens > 0 ? tokens : 1); }
 };
 
