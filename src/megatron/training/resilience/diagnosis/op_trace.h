@@ -46,7 +46,7 @@ struct OpTrace {
   std::vector<OpRecord> ops;  ///< of this rank's stages
   std::optional<FirstBadOp> first_bad;
   double loss_sum = 0, tokens = 0;
-  double gradient_scale = 0;  ///< of the loss before backward
+  double gradient_scale = 0;  ///< factor on the loss before backward
 };
 
 struct TraceOptions {
