@@ -1,4 +1,4 @@
-// Scales, ticks and the spelling of numbers.
+// Scales, ticks and number formatting.
 
 /** Round values between low and high, about `count` of them. */
 function linearTicks(low, high, count) {

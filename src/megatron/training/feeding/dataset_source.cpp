@@ -19,16 +19,17 @@ at::Tensor matrix(const Batch& batch, const std::vector<T>& values, at::ScalarTy
   return tensor;
 }
 
-/// [1, s] when all samples count alike, so that nothing on the device has to be compared.
+/// Returns a [1, s] mask when all samples have the same mask, so that no comparison is needed on
+/// the device.
 at::Tensor positions(const Batch& batch) {
   const at::Tensor all = matrix(batch, batch.position_ids, at::kLong);
   const auto& ids = batch.position_ids;
-  const bool is_shared = std::equal(ids.begin() + batch.sequence_length, ids.end(),
-                                    ids.begin());  // every row is the one before it
+  // every row equals the previous one
+  const bool is_shared = std::equal(ids.begin() + batch.sequence_length, ids.end(), ids.begin());
   return is_shared ? all.narrow(0, 0, 1) : all;
 }
 
-/// int64 [rows]: positions among the samples that all data-parallel ranks take at this time.
+/// Returns int64 [rows]: indices into the samples that all data-parallel ranks take in this step.
 at::Tensor sample_ordinals(const BatchIndices& indices) {
   at::Tensor tensor = at::empty({static_cast<std::int64_t>(indices.ordinals.size())}, at::kLong);
   std::ranges::transform(indices.ordinals, tensor.mutable_data_ptr<std::int64_t>(),

@@ -31,8 +31,8 @@ constexpr std::string_view kSecondMessage =
     "\nstop requested again: the run is already stopping; a third signal ends it at once, without "
     "a checkpoint\n";
 
-/// Signals belong to the process, so what a handler may touch does too: the first one that came (0
-/// = none), and how many.
+/// State that the signal handler uses; it is global because signals are per process. First received
+/// signal (0 = none), and the number of signals.
 std::atomic<int> first_signal{0}, num_signals{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 std::atomic<bool> is_told{true};
@@ -41,7 +41,7 @@ std::vector<std::pair<int, struct sigaction>> earlier_actions;
 void write_stderr(std::string_view text) {
   if (!is_told) return;
   const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
-  (void)written;  // nobody to tell
+  (void)written;  // a signal handler cannot report errors
 }
 
 void handle_signal(int signal) {

@@ -13,8 +13,8 @@
 namespace megatron {
 namespace {
 
-constexpr double kExpectedBytesPerSecond =
-    100e6;  ///< of a save, before one was measured: a slow shared disk
+/// assumed bytes/s before the first save: a slow shared disk
+constexpr double kExpectedBytesPerSecond = 100e6;
 
 std::unique_ptr<ProgressLog> make_progress_log(const Trainer& trainer) {
   const Settings& settings = trainer.settings;
@@ -30,13 +30,13 @@ std::unique_ptr<ProgressLog> make_progress_log(const Trainer& trainer) {
       trainer.clock);
 }
 
-/// The iteration that the tracker names; 0 without one.
+/// Returns the iteration in the tracker file; 0 without one.
 std::int64_t tracked_iteration(const std::string& root) {
   const auto tracked = std::filesystem::exists(root) ? read_tracker(root) : std::nullopt;
   return tracked ? tracked->iteration.value_or(0) : 0;
 }
 
-/// For a save that comes again.
+/// Advice for a failed save that will be retried.
 void warn_on_failure(ProgressBar& bar, const Trainer& trainer, const std::function<void()>& save) {
   try {
     save();

@@ -20,7 +20,7 @@ constexpr std::string_view kArithmetic = "steps are computed otherwise from here
 
 constexpr std::string_view kBreakingMark = "  ! ", kPlainMark = "    ";
 
-/// Changes after which the run is no longer the one that was saved.
+/// Settings whose change breaks continuity with the saved run.
 constexpr std::pair<std::string_view, std::string_view> kBreaking[] = {
     {"seed", "another order of the data and other dropout from here on"},
     {"data_path", kOrder},
@@ -73,7 +73,7 @@ constexpr std::pair<std::string_view, std::string_view> kNotable[] = {
     {"iterations_to_skip", "holds from here on"},
 };
 
-/// Flags that make the schedule a checkpoint keeps.
+/// Flags that define the schedule, whose state the checkpoint stores.
 constexpr std::string_view kSchedule[] = {"lr",
                                           "min_lr",
                                           "lr_decay_style",
@@ -87,7 +87,7 @@ constexpr std::string_view kSchedule[] = {"lr",
                                           "end_weight_decay",
                                           "weight_decay_incr_style"};
 
-/// Folders and files of one run or the other, of which nothing follows.
+/// Paths and files that may differ without consequences.
 constexpr std::string_view kIgnored[] = {"load", "save", "ckpt_step"};
 
 std::string_view find_consequence(
@@ -115,7 +115,7 @@ std::string consequence_of(const std::string& name, const Settings& settings,
   return std::string(breaking.empty() ? find_consequence(kNotable, name) : breaking);
 }
 
-/// Sets the members of `object` from the dump; a field that is absent, unset or unreadable there
+/// Sets the fields of `object` from the dump. A field that is missing, unset or unreadable there
 /// keeps its default.
 void read_saved(const Json& saved, const FieldSet& fields, void* object) {
   for (const Field& field : fields.fields) {
@@ -129,7 +129,7 @@ void read_saved(const Json& saved, const FieldSet& fields, void* object) {
   }
 }
 
-/// The length of this run in the unit of the saved one.
+/// Returns the length of this run in the unit of the saved run.
 void copy_run_length(TrainingConfig& there, const TrainingConfig& here) {
   there.train_iters = here.train_iters;
   if (there.train_samples > 0)

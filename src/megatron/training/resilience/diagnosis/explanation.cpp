@@ -35,8 +35,8 @@ std::string input_text(const FirstBadOp& bad) {
   return "\n  before it, " + *bad.input + " is " + describe(*bad.before);
 }
 
-/// The parameters of the op, those with bad numbers first in words; sound ones by their size, which
-/// is what makes a product overflow.
+/// Returns one line per parameter of the op. Finite parameters show their magnitude, because large
+/// values make a GEMM overflow.
 std::string parameter_lines(const FirstBadOp& bad, const ParamStore& weights) {
   std::string text;
   for (const Parameter* parameter : parameters_of(weights, bad.op)) {
@@ -47,7 +47,7 @@ std::string parameter_lines(const FirstBadOp& bad, const ParamStore& weights) {
   return text;
 }
 
-/// Weights elsewhere that are not finite: they would be the next to be met.
+/// Returns a line about the first non-finite weight of the model.
 std::string first_bad_weight(const ParamStore& weights) {
   for (const Parameter* parameter : weights.parameters()) {
     const TensorStatistics statistics = tensor_statistics(parameter->value());

@@ -25,7 +25,7 @@ std::string job_id() {
 struct TrackedLine {
   std::string job;
   std::int64_t rank = 0, iteration = 0;
-  std::string status;  ///< upper case, without the enum's name
+  std::string status;  ///< upper case, without the enum's prefix
 };
 
 std::optional<TrackedLine> parse_line(const std::string& line) {
