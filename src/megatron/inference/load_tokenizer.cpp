@@ -66,7 +66,7 @@ std::optional<bool> is_checkpoint_tokenizer(const TokenizerConfig& flags,
 }
 
 /// Warns when the tokenizer differs from the checkpoint's, because its ids then mean other text to
-/// the model. NullTokenizer-style plain ids are exempt.
+/// the model. Plain ids (NullTokenizer) are exempt.
 void warn_of_other_tokenizer(const TokenizerConfig& flags, const CheckpointSource& source,
                              LoadedTokenizer& result) {
   const auto is_own = is_checkpoint_tokenizer(flags, source);

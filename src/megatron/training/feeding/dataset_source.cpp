@@ -19,8 +19,8 @@ at::Tensor matrix(const Batch& batch, const std::vector<T>& values, at::ScalarTy
   return tensor;
 }
 
-/// Returns a [1, s] mask when all samples have the same mask, so that no comparison is needed on
-/// the device.
+/// Returns position ids as [1, s] when all samples have the same ones, so that no comparison is
+/// needed on the device; otherwise as [b, s].
 at::Tensor positions(const Batch& batch) {
   const at::Tensor all = matrix(batch, batch.position_ids, at::kLong);
   const auto& ids = batch.position_ids;

@@ -60,8 +60,8 @@ std::unique_ptr<Tokenizer> open_run_tokenizer(const TokenizerConfig& config,
   return make_tokenizer(chosen);
 }
 
-/// Returns the model's vocabulary size: the checkpoint's, else --vocab-size, else the tokenizer's.
-/// UserError when the tokenizer's is larger.
+/// Sets the model's vocabulary size: the checkpoint's, else --vocab-size, else the tokenizer's.
+/// UserError when the tokenizer's is larger than the first two.
 void resolve_vocab_size(Settings& settings, const Tokenizer& tokenizer) {
   std::int64_t& size = settings.model.vocab_size;
   const bool is_loaded = size > 0;
@@ -130,7 +130,7 @@ class Setup {
  private:
   Settings& settings() { return trainer_.settings; }
 
-  /// Uses the padded vocabulary size of the loaded model.
+  /// Warns that a loaded model keeps its own vocabulary size when --padded-vocab-size differs.
   void warn_of_padded_vocab_size() {
     const auto padded = settings().tokenizer.padded_vocab_size;
     const std::int64_t size = settings().model.vocab_size;
@@ -161,7 +161,7 @@ class Setup {
     settings().logger.tensorboard_dir.clear();
   }
 
-  /// Returns this rank's position in the mesh.
+  /// Builds the mesh and this rank's axes.
   void initialize_model_parallel() {
     const ParallelConfig& parallel = settings().parallel;
     const std::int64_t world_size =
@@ -287,7 +287,7 @@ class Setup {
                        "choose sizes that are, or add --decrease-batch-size-if-needed"});
     if (trainer_.rank.pp.size > 1)
       out_ << trainer_.pipeline.table(trainer_.batch.num_microbatches)
-           << std::flush;  // UserError when there is no usable plugin
+           << std::flush;  // UserError when there is no valid schedule
   }
 
   std::string ranks_text() const {

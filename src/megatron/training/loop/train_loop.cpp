@@ -51,7 +51,7 @@ class TrainLoop {
   void warn_training_is_complete();
   /// Runs the next iteration. Returns the reason to stop after it, or nullopt.
   std::optional<std::string> run_iteration();
-  /// Runs one step. Returns nullopt when its result was rejected (rejection_).
+  /// Runs one step. If its result is rejected, sets rejection_ and counts nothing.
   void train_iteration();
   GuardedStep::Outcome run_step(const TrainStepContext& parts, const TrainStepOptions& options);
   void skip_iteration();

@@ -20,7 +20,7 @@ std::vector<Microbatch> fetch_microbatches(const TrainStepContext& context,
   const auto timing = context.timers.scope("batch-generator", 2);
   std::vector<Microbatch> batch;
   const Axis& dp = context.rank.dp;
-  // ordinal of the first sample of microbatch i over all ranks
+  // Ordinal of the first sample of microbatch i, counted over all data-parallel ranks.
   std::int64_t first = options.first_ordinal;
   for (std::int64_t i = 0; i < options.num_microbatches; ++i) {
     Microbatch& microbatch = batch.emplace_back(context.source.next());
@@ -55,9 +55,9 @@ bool alternates_forward_backward(const Schedule& schedule) {
   return true;
 }
 
-/// Attaches the loss-gradient scale to each microbatch, so that forward can write the loss
+/// Attaches the loss-gradient scale to each microbatch, so that forward can compute the loss
 /// gradients. Skipped on a single rank whose schedule runs several forwards first (GPipe), because
-/// the gradients of all microbatches would be in memory at once.
+/// forward would then write gradients before the backward of earlier microbatches.
 std::vector<Microbatch> attach_loss_gradient_scales(const TrainStepContext& context,
                                                     const TrainStepOptions& options,
                                                     std::vector<Microbatch> batch) {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kForwardBackward = "forward-backward";
 
-/// Timers that are not traced, because the schedule's steps cover them in more detail.
+/// Returns whether the schedule's own steps already cover the timer in more detail.
 bool is_step(std::string_view timer) {
   return timer == "forward-compute" || timer == "backward-compute";
 }

@@ -14,8 +14,8 @@ namespace {
 
 constexpr const char* kEveryInterface = "0.0.0.0";
 
-/// Checks that the port is free, because the library sets SO_REUSEPORT and would silently share it
-/// with another process.
+/// Sets only SO_REUSEADDR. The library's default also sets SO_REUSEPORT, which would silently share
+/// the port with another process.
 void set_socket_options(socket_t socket) {
   const int yes = 1;
   ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);

@@ -43,7 +43,8 @@ double total_bytes(const std::vector<TensorShape>& shapes) {
   return bytes;
 }
 
-/// Reads the cost (bytes, FLOPs) that our kernels append to their inputs (ops/op_scope.h).
+/// Returns the cost (FLOPs, bytes) that our kernels append to their inputs (ops/op_scope.h);
+/// nullopt for other operators.
 std::optional<OpCost> given_cost(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
   const std::size_t count = inputs.size();
   if (!name.starts_with("megatron::") || count < 2 || !inputs[count - 1].isDouble())

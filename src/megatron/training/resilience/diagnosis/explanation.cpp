@@ -47,7 +47,7 @@ std::string parameter_lines(const FirstBadOp& bad, const ParamStore& weights) {
   return text;
 }
 
-/// Returns a line about the first non-finite weight of the model.
+/// Returns a line that names the model's first non-finite weight, or says that all are finite.
 std::string first_bad_weight(const ParamStore& weights) {
   for (const Parameter* parameter : weights.parameters()) {
     const TensorStatistics statistics = tensor_statistics(parameter->value());

@@ -54,7 +54,8 @@ struct RankStages {
   std::int64_t num_ranks, num_chunks, rank;
 
   std::int64_t stage(std::int64_t chunk) const { return stage_of(order, num_ranks, rank, chunk); }
-  /// Runs a single microbatch forward through all stages, then backward through all of them.
+  /// Returns the position of a step when one microbatch runs forward through all stages, then
+  /// backward.
   double place(const ScheduleStep& step) const {
     const std::int64_t at = stage(step.chunk);
     return static_cast<double>(
