@@ -25,7 +25,7 @@ bool starts_from_scratch(const CheckpointConfig& config, const CheckpointSource&
   return config.finetune || source.is_release;
 }
 
-/// Returns the contents of `root`; nullopt when there is no checkpoint.
+/// The checkpoints in a folder; empty when there are none.
 struct Contents {
   std::vector<std::int64_t> iterations;
   std::optional<TrackerContent> tracked;

@@ -36,7 +36,7 @@ std::int64_t tracked_iteration(const std::string& root) {
   return tracked ? tracked->iteration.value_or(0) : 0;
 }
 
-/// Advice for a failed save that will be retried.
+/// Runs `save`. If it fails, prints a warning; the next save tries again.
 void warn_on_failure(ProgressBar& bar, const Trainer& trainer, const std::function<void()>& save) {
   try {
     save();

@@ -129,7 +129,7 @@ void read_saved(const Json& saved, const FieldSet& fields, void* object) {
   }
 }
 
-/// Returns the length of this run in the unit of the saved run.
+/// Sets the length of the saved run `there` to this run's, in the unit of the saved run.
 void copy_run_length(TrainingConfig& there, const TrainingConfig& here) {
   there.train_iters = here.train_iters;
   if (there.train_samples > 0)

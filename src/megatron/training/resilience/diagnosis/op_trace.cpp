@@ -264,7 +264,7 @@ double gradient_scale(const OpTrace& trace, const TraceOptions& options) {
   return options.gradient_factor / (options.per_token ? 1 : std::max(trace.tokens, 1.0));
 }
 
-/// Values that only the last stage computes.
+/// Sums the loss over the stages; it is nonzero only on the last one.
 void all_reduce_loss(OpTrace& trace, const Axis& pp, c10::Device device) {
   const std::vector<double> totals =
       all_reduce_sum({pp, device}, {trace.loss_sum, trace.tokens}, "diagnosis");
