@@ -344,8 +344,8 @@ TEST_F(StartFoldersTest, FoldersThatVanishCostLinesButNotTheRun) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(train(trainer, out), 0);
   const std::string warnings = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(warnings, AllOf(HasSubstr("metrics.jsonl has vanished"),
-                              HasSubstr("training goes on without it")));
+  EXPECT_THAT(warnings, AllOf(HasSubstr("metrics.jsonl was deleted"),
+                              HasSubstr("training continues without it")));
   const std::string metrics = read_file(folder("t") + "/metrics.jsonl");
   EXPECT_THAT(metrics, AllOf(HasSubstr("\"run\""), HasSubstr("\"iteration\":8"),
                              Not(HasSubstr("\"iteration\":1,"))));

@@ -68,14 +68,14 @@ Traced trace_changed(const PipelineLayout& layout, const Change& change,
     weights.initialize(1);
     for (const Parameter* parameter : weights.parameters())
       change(parameter->name(), parameter->value());
-    const OpTrace trace =
-        trace_microbatch(*model, weights, microbatch,
-                         {.gradient_factor = gradient_factor,
-                          .pp = &rank.pp,
-                          .order = layout.order,
-                          .all_reduce_min = [&](double place) {
-                            return -all_reduce_max({rank.pp, rank.device}, {-place}, "diagnosis")[0];
-                          }});
+    const OpTrace trace = trace_microbatch(
+        *model, weights, microbatch,
+        {.gradient_factor = gradient_factor,
+         .pp = &rank.pp,
+         .order = layout.order,
+         .all_reduce_min = [&](double place) {
+           return -all_reduce_max({rank.pp, rank.device}, {-place}, "diagnosis")[0];
+         }});
     const std::lock_guard lock(mutex);
     result.traces[static_cast<std::size_t>(rank.index)] = trace;
     if (!trace.first_bad) return;
@@ -137,9 +137,8 @@ TEST(PipelineDiagnosis, SaysWhereTheInputOfAStageCameFrom) {
       traced.texts.at(1),
       HasSubstr(
           "first op at fault: decoder.layers.2.self_attention.linear_qkv.layer_norm, forward"));
-  EXPECT_THAT(
-      traced.texts.at(1),
-      HasSubstr("its input came from the stage before, where every op gave finite numbers"));
+  EXPECT_THAT(traced.texts.at(1),
+              HasSubstr("its input came from the previous stage, where every output was finite"));
 }
 
 TEST(PipelineDiagnosis, AHealthyMicrobatchHasItsGradientsOnEveryStage) {

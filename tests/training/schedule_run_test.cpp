@@ -220,12 +220,12 @@ TEST_F(ScheduleRunTest, DifferencesSayWhatFollows) {
                                           "--clip-grad", "0.5"})
                               .log;
   EXPECT_THAT(log, HasSubstr(" flags that differ from the checkpoint's:\n"));
-  EXPECT_THAT(log, HasSubstr("  ! --seed: 1234 in the checkpoint, 7 now: another order of the data "
-                             "and other dropout from here on\n"));
+  EXPECT_THAT(log, HasSubstr("  ! --seed: 1234 in the checkpoint, 7 now: the order of the data "
+                             "and dropout differ from now on\n"));
   EXPECT_THAT(log, HasSubstr("    --lr: 0.01 in the checkpoint, 0.02 now: 0.02 holds, by "
                              "--override-opt-param-scheduler\n"));
   EXPECT_THAT(log,
-              HasSubstr("    --clip-grad: 1 in the checkpoint, 0.5 now: holds from here on\n"));
+              HasSubstr("    --clip-grad: 1 in the checkpoint, 0.5 now: applies from now on\n"));
   EXPECT_THAT(log, HasSubstr("    --log-interval: 1 in the checkpoint, 2 now\n"));
 }
 

@@ -28,7 +28,7 @@ void fix_mkl() {
   const char* given = std::getenv("MKL_CBWR");
   if (given != nullptr && std::string(given).find("STRICT") == std::string::npos) {
     throw UserError({std::string("--deterministic-mode: the environment has MKL_CBWR=") + given,
-                     "without STRICT a product depends on the number of threads",
+                     "without STRICT, GEMM results depend on the number of threads",
                      "unset it, or add ,STRICT"});
   }
   setenv("MKL_CBWR", __builtin_cpu_supports("avx512f") ? "AVX512,STRICT" : "AVX2,STRICT", 0);

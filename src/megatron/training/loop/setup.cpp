@@ -136,8 +136,8 @@ class Setup {
     const std::int64_t size = settings().model.vocab_size;
     if (!padded || *padded == size) return;
     trainer_.warnings.add("--padded-vocab-size " + std::to_string(*padded) +
-                              " has no effect: the loaded model has " + std::to_string(size) +
-                              " rows",
+                              " has no effect: the loaded model's vocabulary size is " +
+                              std::to_string(size),
                           out_);
   }
 

@@ -23,7 +23,7 @@ void set_socket_options(socket_t socket) {
 
 [[noreturn]] void refuse(int port) {
   const int code = errno;
-  throw UserError({"--prometheus-port " + std::to_string(port) + " cannot be listened on",
+  throw UserError({"--prometheus-port " + std::to_string(port) + " cannot be opened",
                    std::strerror(code),
                    code == EACCES ? "choose a port from 1024 on"
                                   : "choose another port, or end the process that has it"});

@@ -134,7 +134,7 @@ void StepReporter::write_prometheus() {
     is_prometheus_file_lost_ = false;
   } catch (const UserError& error) {
     if (!std::exchange(is_prometheus_file_lost_, true))
-      std::cerr << "WARNING: training goes on without it: " << error.what() << std::endl;
+      std::cerr << "WARNING: training continues without it: " << error.what() << std::endl;
   }
 }
 

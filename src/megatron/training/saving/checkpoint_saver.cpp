@@ -45,8 +45,8 @@ void warn_on_failure(ProgressBar& bar, const Trainer& trainer, const std::functi
     if (trainer.rank.index != 0) return;
     std::cerr << "WARNING: saving iteration " << trainer.progress.iteration
               << " failed: " << error.what()
-              << "\n    training goes on, and the next save tries again; the checkpoints before it "
-                 "are whole"
+              << "\n    training continues, and the next save tries again; earlier checkpoints are "
+                 "intact"
               << std::endl;
   }
 }
@@ -131,7 +131,8 @@ void CheckpointSaver::record_progress() {
                            static_cast<double>(trainer_.settings.training.seq_length),
                  .elapsed_s = trainer_.clock.monotonic_s() - trainer_.started_s});
   } catch (const UserError& error) {
-    out_ << "WARNING: training goes on without a line of progress: " << error.what() << std::endl;
+    out_ << "WARNING: training continues without this line of progress.txt: " << error.what()
+         << std::endl;
   }
 }
 

@@ -59,8 +59,7 @@ std::string nearest_sibling(const fs::path& path) {
   const bool is_there = fs::exists(config.load);
   const std::string nearest = is_there ? "" : nearest_sibling(config.load);
   throw UserError({"--load " + config.load,
-                   std::string(is_there ? "holds no checkpoint, and "
-                                        : "holds no checkpoint, as it does not exist, and ") +
+                   std::string(is_there ? "holds no checkpoint, and " : "does not exist, and ") +
                        flag + " is given; looked for " + kTrackerFile +
                        ", iter_ folders, and a config.json with safetensors",
                    nearest.empty() ? "check the path" : "did you mean " + nearest + "?"});

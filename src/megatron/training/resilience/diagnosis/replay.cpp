@@ -25,7 +25,7 @@ c10::ScalarType compute_type(const std::string& precision) {
 std::optional<CheckpointSource> find_weights(const ReplayOptions& options,
                                              const SavedBatch& batch) {
   if (options.load.empty() && batch.checkpoint_iteration < 0)
-    throw UserError({options.file + ": the run kept no checkpoint of the weights it had", "",
+    throw UserError({options.file + ": the run saved no checkpoint of its weights", "",
                      "give --load DIR, the nearest checkpoint of the run"});
   if (options.load.empty() && batch.checkpoint_root.empty()) return std::nullopt;
   const bool is_given = !options.load.empty();
