@@ -72,7 +72,7 @@ TEST_F(MetricsWriterTest, AFolderThatVanishesIsMadeAgain) {
   EXPECT_EQ(std::ranges::count(warnings, '\n'), 1);
 }
 
-/// A link to itself stands for a network file system that does not answer.
+/// Creates a link to itself, which behaves like a network file system that does not answer.
 TEST_F(MetricsWriterTest, AFolderThatCannotBeLookedAtIsNotMadeAgain) {
   const fs::path aside = folder_.string() + ".aside";
   MetricsWriter writer(folder_, 0);

@@ -1,5 +1,5 @@
-// Saves that fail: training goes on after the ones at intervals, and the last one decides the exit.
-// Folders that cannot be saved to.
+// Checks failed saves: training continues after a failed save at an interval, and the last save
+// decides the exit code. Also checks folders that cannot be saved to.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-/// Has no room for the first files of weights.
+/// A file system without space for the first weight files.
 class FullAtFirst : public FileSystem {
  public:
   explicit FullAtFirst(int times) : times_(times) {}

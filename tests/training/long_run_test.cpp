@@ -1,5 +1,5 @@
-// What keeps a long run safe: stopping in time, on any clock, signals while saving, what is kept
-// and what is written down.
+// Checks what long runs depend on: stopping in time under any clock, signals during a save,
+// checkpoint retention, and progress records.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -68,7 +68,7 @@ TEST(JobDeadline, StopsWhenARoundAndASaveMightNotFit) {
   deadline.record_iteration_time(20);
   deadline.record_save_time(100);
   EXPECT_EQ(deadline.seconds_needed(), 150 + 60 + JobDeadline::kMarginS);
-  time.epoch_s -= 100000;  // of no consequence once the job runs
+  time.epoch_s -= 100000;  // the wall clock does not matter after the start
   time.monotonic_s += 359;
   EXPECT_FALSE(deadline.is_near());
   time.monotonic_s += 2;
@@ -192,8 +192,8 @@ TEST_F(LongRunTest, NonPersistentCheckpointsBridgeTheGap) {
               HasSubstr("at iteration 4\n"));
 }
 
-/// Two signals while the folder of a checkpoint is still being written: the save is finished, and
-/// no third one is made.
+/// Sends two signals while a checkpoint folder is being written: the save completes, and no other
+/// save starts.
 TEST_F(LongRunTest, SignalsDuringASaveDoNotHarmIt) {
   std::ostringstream out;
   Trainer trainer =

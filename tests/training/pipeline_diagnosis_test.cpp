@@ -1,5 +1,5 @@
-// A number that is not finite in one stage of a pipeline is traced to its op there, although it
-// spoils all stages behind; every rank says so alike.
+// Checks that a non-finite value in one pipeline stage is traced to its op, although it spreads to
+// all later stages, and that every rank reports the same.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -46,7 +46,7 @@ PipelineLayout four_layers(ChunkOrder order, std::int64_t num_chunks) {
   return layout;
 }
 
-/// Four layers on two ranks, their weights changed, one microbatch traced.
+/// Four layers on two ranks with modified weights; traces one microbatch.
 Traced trace_changed(const PipelineLayout& layout, const Change& change,
                      double gradient_factor = 1) {
   TransformerConfig config = tiny_gpt();
@@ -154,8 +154,8 @@ TEST(PipelineDiagnosis, AHealthyMicrobatchHasItsGradientsOnEveryStage) {
   }
 }
 
-/// fc2's weight gradient is activationᵀ·gradient: it leaves float's range in the second stage's
-/// backward, whose output stays finite.
+/// fc2's weight gradient is activationᵀ·gradient: it overflows float in the backward of the second
+/// stage, whose output stays finite.
 TEST(PipelineDiagnosis, NamesTheStageWhoseBackwardOverflows) {
   const auto change = [](const std::string& name, at::Tensor weight) {
     if (name == "decoder.layers.2.mlp.linear_fc1.weight") weight.mul_(1e17);
@@ -167,8 +167,8 @@ TEST(PipelineDiagnosis, NamesTheStageWhoseBackwardOverflows) {
   EXPECT_EQ(traced.blamed.at(1).what, "gradient of decoder.layers.2.mlp.linear_fc2.weight");
 }
 
-/// The messages of all ranks, two stages of one layer, after a step whose weight `name` holds a
-/// NaN.
+/// Returns the messages of all ranks (two stages of one layer) after a step in which weight `name`
+/// holds a NaN.
 std::vector<std::string> messages_of_run(const std::string& name) {
   const TemporaryFolder folder;
   const RunConfig run =

@@ -74,9 +74,9 @@ void warn_of_other_tokenizer(const TokenizerConfig& flags, const CheckpointSourc
   const std::int64_t size = result.tokenizer->vocab_size(), rows = source.model.vocab_size;
   if (result.tokenizer->name() == "NullTokenizer" && size == rows) return;
   if (is_own) {
-    result.notes.push_back(
-        description(flags) + " is another tokenizer than the one of these weights (" +
-        description(source.tokenizer) + "): the model reads its ids as other texts");
+    result.notes.push_back(description(flags) + " is not the tokenizer of these weights (" +
+                           description(source.tokenizer) +
+                           "): the model interprets its ids as different text");
   } else if (size != rows) {
     result.notes.push_back("the tokenizer has " + std::to_string(size) +
                            " ids, the model's vocabulary " + std::to_string(rows) +

@@ -91,7 +91,7 @@ std::string theoretical_memory_text(const Trainer& trainer) {
   const TheoreticalMemory theory =
       theoretical_memory(run_dimensions(trainer.settings),
                          run_memory_layout(trainer.settings, trainer.rank, num_microbatches));
-  return "\n  by theory a rank needs: weights and optimizer " +
+  return "\n  theoretical memory of a rank: weights and optimizer " +
          size_text(theory.weight_and_optimizer_bytes) + ", activations " +
          size_text(theory.activation_bytes);
 }

@@ -40,7 +40,7 @@ double attention_flops(std::string_view name, std::span<const TensorShape> input
 }  // namespace
 
 double op_flops(std::string_view name, std::span<const TensorShape> inputs) {
-  const auto product = [&](std::size_t first) {
+  const auto gemm = [&](std::size_t first) {
     return inputs.size() > first + 1 ? gemm_flops(inputs[first], inputs[first + 1]) : 0;
   };
   const auto scores = [&](std::size_t first) {
@@ -48,10 +48,10 @@ double op_flops(std::string_view name, std::span<const TensorShape> inputs) {
   };
   if (name == "aten::mm" || name == "aten::bmm" || name == "aten::mv" ||
       name == "megatron::brgemm" || name == "megatron::matmul")
-    return product(0);
+    return gemm(0);
   if (name == "aten::addmm" || name == "aten::baddbmm" || name == "aten::addbmm" ||
       name == "aten::addmv")
-    return product(1);
+    return gemm(1);
   if (name == "aten::dot")
     return inputs.empty() || inputs[0].sizes.empty() ? 0
                                                      : 2 * static_cast<double>(inputs[0].sizes[0]);

@@ -143,8 +143,7 @@ std::string replay_table(const Replay& replay) {
   }
   text += "\nloss: " + loss_text(replay.trace.loss_sum / std::max(replay.trace.tokens, 1.0)) +
           format(" over %.0f tokens", replay.trace.tokens);
-  if (!replay.trace.first_bad)
-    return text + "\nevery op gave finite numbers, forward and backward\n";
+  if (!replay.trace.first_bad) return text + "\nevery output and every gradient is finite\n";
   return text + explain(replay.trace, *replay.weights, batch.microbatch) + "\n";
 }
 
