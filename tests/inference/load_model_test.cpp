@@ -103,11 +103,11 @@ TEST_F(LoadModel, WithoutATokenizerTheFlagsAreNamed) {
 
 /// Writes a folder with the tokenizer files that Hugging Face writes.
 CheckpointSource hugging_face_folder(const fs::path& folder, const std::string& generation_config) {
-  write_file_atomically(
-      folder / "tokenizer.json",
-      R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "<end>": 3}, "merges": ["a b"]},
-                            "added_tokens": [{"id": 3, "content": "<end>", "single_word": false, "lstrip": false, "rstrip": false,
-                                              "normalized": false, "special": true}]})");
+  write_file_atomically(folder / "tokenizer.json",
+                        R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "<end>": 3},
+                    "merges": ["a b"]},
+          "added_tokens": [{"id": 3, "content": "<end>", "single_word": false, "lstrip": false,
+                            "rstrip": false, "normalized": false, "special": true}]})");
   CheckpointSource source{.kind = CheckpointSource::Kind::hugging_face,
                           .folder = folder,
                           .model = {},
@@ -159,7 +159,7 @@ TEST_F(LoadModel, AForeignTokenizerIsNoticed) {
   EXPECT_THAT(notes(flags),
               ElementsAre(HasSubstr("other.json is not the tokenizer of these weights")));
   source.tokenizer = {};
-  // the original tokenizer is unknown, and the sizes agree
+  // The original tokenizer is unknown, and the sizes agree.
   EXPECT_THAT(notes(flags), testing::IsEmpty());
   source.model.vocab_size = 9;
   EXPECT_THAT(notes(flags),

@@ -119,7 +119,8 @@ TEST(RerunStateMachine, DamagedStateIsAUserError) {
   for (const char* text :
        {"{}", "[]", "3", R"({"iteration": "x"})",
         R"({"iteration": 1, "failed_message": "m", "failed_sequence": 1, "initial_result": "1",
-        "suspicious_node": "n", "suspicious_device": 0, "injected_error": "no_such", "largest": {}})"}) {
+        "suspicious_node": "n", "suspicious_device": 0, "injected_error": "no_such",
+        "largest": {}})"}) {
     EXPECT_THROW(machine.restore(Json::parse(text), "state"), UserError) << text;
   }
 }

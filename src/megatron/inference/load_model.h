@@ -22,7 +22,7 @@ struct LoadedModel {
   CheckpointSource source;
   std::unique_ptr<LanguageModel> stages;  ///< the pipeline stages that this rank holds
   std::unique_ptr<ParamStore> weights;    ///< their weights, without gradients
-  /// runs the stages of all ranks; null if this rank holds the whole model
+  /// Runs the stages of all ranks; null if this rank holds the whole model.
   std::unique_ptr<LanguageModel> pipelined_logits;
 
   /// Returns the whole model, wherever its stages are; its logits are the same on every rank.
@@ -32,7 +32,7 @@ struct LoadedModel {
 struct LoadModelOptions {
   Rank rank = {};                ///< selects the part to load, and the device
   ParallelConfig parallel = {};  ///< parallel sizes; must match the rank's mesh
-  /// compute dtype; nullopt: the dtype of the weights
+  /// Compute dtype; nullopt: the dtype of the weights.
   std::optional<c10::ScalarType> type = {};
 };
 

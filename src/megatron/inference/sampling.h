@@ -11,10 +11,10 @@ namespace megatron {
 
 struct SamplingOptions {
   double temperature = 1.0;  ///< divides the logits; 0 = always the most likely token
-  /// keep the k most likely tokens (and ties with the k-th); 0 = all, 1 = the most likely
+  /// Keep the k most likely tokens (and ties with the k-th); 0 = all, 1 = the most likely.
   std::int64_t top_k = 0;
-  /// keep the most likely tokens until their total probability exceeds top_p, including the token
-  /// that exceeds it; 0 = all
+  /// Keep the most likely tokens until their total probability exceeds top_p, including the token
+  /// that exceeds it; 0 = all.
   double top_p = 0;
   std::uint64_t seed = 1234;
 };

@@ -15,7 +15,7 @@ namespace megatron {
 
 namespace {
 
-// maximum number of logits in memory: 256 MiB in float32
+// Maximum number of logits in memory: 256 MiB in float32.
 constexpr std::int64_t kMaxLogitElements = std::int64_t{1} << 26;
 
 /// Returns log softmax(logits)[id], computed in double.

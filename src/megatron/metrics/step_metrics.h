@@ -27,8 +27,8 @@ struct MemoryMetrics {
 /// Rates of a step or interval, per device.
 struct ThroughputMetrics {
   double tokens_per_second = 0;
-  /// model FLOP/s as Megatron counts them: only the unmasked half of causal attention, no
-  /// recomputation
+  /// Model FLOP/s as Megatron counts them: only the unmasked half of causal attention, no
+  /// recomputation.
   double flops_per_second = 0;
   std::optional<double> mfu;  ///< fraction of peak with full attention counted (PaLM, appendix B)
   std::optional<double> mfu_causal;  ///< fraction of peak without the masked half of attention

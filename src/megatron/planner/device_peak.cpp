@@ -117,10 +117,11 @@ double micro_kernel_flops(const kernels::MicroKernel& micro_kernel) {
       }
     });
   });
-  // k elements per micro-kernel step
-  const double pair = micro_kernel.type == kernels::Type::bf16 ? 2 : 1;
-  return 2 * pair * static_cast<double>(kRows * kernels::kPanelColumns * kSteps * kRepeats) *
-         threads / seconds;
+  // A bf16 micro-kernel step multiplies pairs of k elements.
+  const double elements_per_step = micro_kernel.type == kernels::Type::bf16 ? 2 : 1;
+  return 2 * elements_per_step *
+         static_cast<double>(kRows * kernels::kPanelColumns * kSteps * kRepeats) * threads /
+         seconds;
 }
 
 double matmul_flops(c10::Device device, c10::ScalarType dtype) {

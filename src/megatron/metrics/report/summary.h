@@ -24,7 +24,7 @@ SummaryRows last_settings(const RunLog& log);
 /// A series reduced for drawing.
 struct DownsampledSeries {
   Series points;
-  /// mean of the finite values in each point's interval; empty if no points were removed
+  /// Mean of the finite values in each point's interval; empty if no points were removed.
   std::vector<double> means;
 };
 

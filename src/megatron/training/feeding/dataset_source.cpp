@@ -24,7 +24,7 @@ at::Tensor matrix(const Batch& batch, const std::vector<T>& values, at::ScalarTy
 at::Tensor positions(const Batch& batch) {
   const at::Tensor all = matrix(batch, batch.position_ids, at::kLong);
   const auto& ids = batch.position_ids;
-  // every row equals the previous one
+  // Every row equals the previous one.
   const bool is_shared = std::equal(ids.begin() + batch.sequence_length, ids.end(), ids.begin());
   return is_shared ? all.narrow(0, 0, 1) : all;
 }

@@ -76,7 +76,7 @@ class PrefetchSource : public MicrobatchSource {
             [] { return std::monostate(); },
             [this, in_thread = options.in_thread](std::monostate) {
               if (in_thread)
-                // this thread must not start an OpenMP team beside the compute threads
+                // This thread must not start an OpenMP team beside the compute threads.
                 omp_set_num_threads(1);
               return copier_.send(source_->next());
             }) {}
@@ -91,7 +91,7 @@ class PrefetchSource : public MicrobatchSource {
  private:
   std::unique_ptr<MicrobatchSource> source_;
   DeviceCopier copier_;
-  // declared last: its thread uses the other members and must end first
+  // Declared last: its thread uses the other members and must end first.
   OrderedPool<std::monostate, PendingMicrobatch> pool_;
 };
 

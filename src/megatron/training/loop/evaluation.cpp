@@ -11,7 +11,7 @@
 namespace megatron {
 namespace {
 
-/// microbatches per stage in one run of the schedule
+/// Microbatches per stage in one run of the schedule.
 constexpr std::int64_t kMicrobatchesPerStage = 4;
 
 std::vector<Microbatch> next_microbatches(MicrobatchSource& source, std::int64_t count) {
@@ -47,7 +47,7 @@ std::optional<double> evaluate(const EvaluationContext& context, MicrobatchSourc
   }
   const std::vector<double> replicas =
       all_reduce_sum({rank.dp_cp, rank.device}, {loss_sum, tokens}, "evaluation");
-  // nonzero only on the last stage
+  // Nonzero only on the last stage.
   const std::vector<double> all = all_reduce_sum({rank.pp, rank.device}, replicas, "evaluation");
   return all[0] / std::max(all[1], 1.0);
 }

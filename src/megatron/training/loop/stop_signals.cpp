@@ -35,11 +35,11 @@ constexpr std::string_view kSecondMessage =
 /// signal (0 = none), and the number of signals.
 std::atomic<int> first_signal{0}, num_signals{0};
 static_assert(std::atomic<int>::is_always_lock_free);
-std::atomic<bool> is_told{true};
+std::atomic<bool> prints_messages{true};
 std::vector<std::pair<int, struct sigaction>> earlier_actions;
 
 void write_stderr(std::string_view text) {
-  if (!is_told) return;
+  if (!prints_messages) return;
   const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
   (void)written;  // a signal handler cannot report errors
 }
@@ -68,7 +68,7 @@ int signal_number(const std::string& name) {
 }  // namespace
 
 StopSignalHandler::StopSignalHandler(const std::string& exit_signal, bool prints) {
-  is_told = prints;
+  prints_messages = prints;
   first_signal = num_signals = 0;
   struct sigaction action {};
   action.sa_handler = handle_signal;

@@ -22,11 +22,11 @@ struct TrainStepOptions {
   std::int64_t iteration = 0;  ///< one-based, for messages
   std::int64_t num_microbatches = 1;
   std::int64_t first_ordinal = 0;  ///< number of samples consumed before the step
-  /// divide gradients once by the step's token count, not per microbatch
+  /// Divide gradients once by the step's token count, not per microbatch.
   bool calculate_per_token_loss = false;
   bool check_for_nan = true;  ///< throw NonFiniteError instead of skipping the update
   StepOptions update = {};
-  /// describes non-finite weights of the loaded checkpoint, for error messages; empty if none
+  /// Describes non-finite weights of the loaded checkpoint, for error messages; empty if none.
   std::string non_finite_checkpoint = {};
 };
 
@@ -37,7 +37,7 @@ struct TrainStepResult {
   double tokens = 0;
   std::vector<double> microbatch_losses = {};  ///< Σloss of each microbatch, in order
   StepResult update;
-  /// null unless --log-layer-norms-interval requests them in this step
+  /// Null unless --log-layer-norms-interval requests them in this step.
   std::shared_ptr<const PerLayerNorms> layer_norms = {};
   double loss() const { return loss_sum / (tokens > 0 ? tokens : 1); }
 };

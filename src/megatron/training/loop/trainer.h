@@ -32,10 +32,10 @@ struct Trainer {
   Rank rank;
   std::string device_name;  ///< the GPU's name as reported by the driver; empty on a CPU
   std::optional<CheckpointSource> source;  ///< the checkpoint that --load names
-  /// tokenizer files that checkpoints include; only on the rank that writes them
+  /// Tokenizer files that checkpoints include; only on the rank that writes them.
   AuxiliaryFiles tokenizer_files;
   StartupWarnings warnings;  ///< repeated right before the first step
-  /// describes non-finite weights of the loaded checkpoint; empty if none
+  /// Describes non-finite weights of the loaded checkpoint; empty if none.
   std::string non_finite_checkpoint;
   PipelinePlan pipeline;
   std::unique_ptr<LanguageModel> model;  ///< the stages that this rank holds

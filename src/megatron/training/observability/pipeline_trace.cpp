@@ -99,7 +99,7 @@ void PipelineTrace::write() {
 }
 
 void PipelineTrace::on_start(std::string_view timer) {
-  // discard the steps of an earlier run of the same pass
+  // Discard the steps of an earlier run of the same pass.
   if (timer == kForwardBackward) recorder_.take();
   if (!is_step(timer))
     open_.push_back({std::string(timer), {.begin_s = monotonic_seconds(), .end_s = 0}});

@@ -28,7 +28,7 @@ void reset_peak_tensor_memory(c10::Device device);
 /// Number of CPU memory allocations since the start of the process.
 struct TensorAllocations {
   std::int64_t tensors = 0;  ///< allocations by tensors
-  /// allocations by the allocator from the system; none after the first steps
+  /// Allocations by the allocator from the system; none after the first steps.
   std::int64_t system = 0;
 };
 

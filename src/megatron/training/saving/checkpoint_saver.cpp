@@ -13,7 +13,7 @@
 namespace megatron {
 namespace {
 
-/// assumed bytes/s before the first save: a slow shared disk
+/// Assumed bytes/s before the first save: a slow shared disk.
 constexpr double kExpectedBytesPerSecond = 100e6;
 
 std::unique_ptr<ProgressLog> make_progress_log(const Trainer& trainer) {

@@ -115,12 +115,12 @@ class OpTracer : public UnitHooks, public StepListener {
   const RankStages stages_;
   ScheduleStep step_ = {};    ///< current step
   std::size_t first_op_ = 0;  ///< index of the first op of that step
-  /// position of the first bad op's step among the steps of all stages
+  /// Position of the first bad op's step among the steps of all stages.
   double first_bad_position_ = kNoPosition;
   std::int64_t batch_ = 0, sequence_ = 0;
   OpTrace trace_;
   std::unordered_set<Node*> hooked_nodes_;
-  /// query, key and value of the current layer
+  /// Query, key and value of the current layer.
   std::map<std::string, at::Tensor> attention_inputs_;
 };
 

@@ -21,7 +21,7 @@ struct OpRecord {
   std::string op;  ///< "decoder.layers.0.mlp.linear_fc1",
                    ///< "decoder.layers.0.self_attention.core_attention", "loss"
   TensorStatistics output;
-  /// gradient of the loss with respect to the output; nullopt before backward
+  /// Gradient of the loss with respect to the output; nullopt before backward.
   std::optional<TensorStatistics> gradient;
 };
 
@@ -34,11 +34,11 @@ struct FirstBadOp {
   std::string detail;  ///< the step inside the op ("scores", or an autograd node); may be empty
   std::string what;    ///< "output", "gradient of its input", "gradient of <parameter>"
   TensorStatistics statistics;  ///< of `what`
-  /// affected rows of the microbatch; empty if unknown
+  /// Affected rows of the microbatch; empty if unknown.
   std::vector<std::int64_t> samples;
   /// forward: the previous op; nullopt for the first op of a stage
   std::optional<std::string> input;
-  /// statistics of the op's input: the output of `input`, or the incoming gradient
+  /// Statistics of the op's input: the output of `input`, or the incoming gradient.
   std::optional<TensorStatistics> before;
 };
 
@@ -51,12 +51,12 @@ struct OpTrace {
 
 struct TraceOptions {
   bool per_token = false;  ///< the loss is not divided by the microbatch's token count
-  /// further factor on the loss before backward: loss scale / number of microbatches
+  /// Further factor on the loss before backward: loss scale / number of microbatches.
   double gradient_factor = 1;
-  /// axis of the ranks that hold the stages; null: this rank holds the whole model
+  /// Axis of the ranks that hold the stages; null: this rank holds the whole model.
   const Axis* pp = nullptr;
   ChunkOrder order = ChunkOrder::loop;
-  /// minimum over the ranks that trace together (collective); empty: single rank
+  /// Minimum over the ranks that trace together (collective); empty: single rank.
   std::function<double(double position)> all_reduce_min = {};
 };
 

@@ -20,9 +20,9 @@ struct SavedBatch {
   std::int64_t vocab_pad_multiple = 128;
   TransformerConfig model = {};  ///< resolved
   std::string precision = "fp32";
-  /// folder of the checkpoint that holds the weights; empty: initial weights, drawn from the seed
+  /// Folder of the checkpoint that holds the weights; empty: initial weights, drawn from the seed.
   std::string checkpoint_root = {};
-  /// iteration of that checkpoint; −1: no checkpoint holds the weights
+  /// Iteration of that checkpoint; −1: no checkpoint holds the weights.
   std::int64_t checkpoint_iteration = 0;
   std::string cause = {};  ///< error message of the run
 };

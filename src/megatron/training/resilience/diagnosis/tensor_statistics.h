@@ -16,7 +16,7 @@ struct TensorStatistics {
   Shape shape = {};
   std::int64_t num_nan = 0, num_inf = 0;
   double rms = 0, max_abs = 0;  ///< over the finite elements
-  /// index of the first non-finite element; empty if none (or for a scalar)
+  /// Index of the first non-finite element; empty if none (or for a scalar).
   Shape first_bad = {};
   bool finite() const { return num_nan + num_inf == 0; }
   std::int64_t num_elements() const;

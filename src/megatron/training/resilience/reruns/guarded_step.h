@@ -18,7 +18,7 @@ class GuardedStep {
  public:
   struct Outcome {
     TrainStepResult step = {};
-    /// if set, the step was not applied and the run must stop with this code
+    /// If set, the step was not applied and the run must stop with this code.
     std::optional<int> exit_code = {};
     bool save = false;  ///< save the state before the step as a checkpoint before stopping
   };

@@ -37,7 +37,7 @@ enum class RerunStatus {
 };
 
 RerunMode rerun_mode(std::string_view name);  ///< parses a value of --rerun-mode
-/// parses a value of --error-injection-type
+/// Parses a value of --error-injection-type.
 RerunDiagnostic rerun_diagnostic(std::string_view name);
 std::string_view name_of(RerunDiagnostic diagnostic);
 std::string_view name_of(RerunStatus status);  ///< Megatron's spelling, such as "INITIAL_RUN"
@@ -58,8 +58,8 @@ struct ResultCheck {
 struct ComputeLocation {
   std::string node;
   int device = 0;
-  /// false on a CPU: no other device exists, so a restart on the same one counts as the second
-  /// opinion
+  /// False on a CPU: no other device exists, so a restart on the same one counts as the second
+  /// opinion.
   bool has_alternative = true;
 };
 
