@@ -16,9 +16,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cpu/gemm_micro_kernel.h"
-#include "megatron/transformer/aten_matmul.h"
-#include "megatron/transformer/cpu_gemm.h"
+#include "kernels/cpu/micro_kernel.h"
+#include "megatron/ops/aten_matmul.h"
+#include "megatron/ops/cpu_gemm.h"
 #include "program.h"
 
 namespace megatron {

@@ -1,5 +1,7 @@
 // Every instruction set's innermost product against float64 over ragged sizes, both ways an operand
 // can lie, and what never changes a bit: how many rows there are, and where a row stands.
+#include "kernels/cpu/micro_kernel.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,7 +10,6 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_features.h"
-#include "kernels/cpu/gemm_micro_kernel.h"
 #include "kernels/cpu/micro_kernel_variants.h"
 #include "storage.h"
 

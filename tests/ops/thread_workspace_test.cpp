@@ -1,4 +1,4 @@
-#include "megatron/transformer/thread_workspace.h"
+#include "megatron/ops/thread_workspace.h"
 
 #include <gtest/gtest.h>
 

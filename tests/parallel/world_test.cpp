@@ -70,8 +70,8 @@ TEST(World, MeetsAndShares) {
     const bool is_shared = world.store()->get(other) == std::vector<std::uint8_t>{7};
     const bool is_one_host = world.hosts().names.size() == 1 &&
                              world.hosts().host_of_rank == std::vector<std::int64_t>(4, 0);
-    return is_shared && is_one_host && world.hosts().processors.count == 4 &&
-                   world.hosts().processors.index == world.environment().rank
+    return is_shared && is_one_host && world.hosts().cpus.count == 4 &&
+                   world.hosts().cpus.index == world.environment().rank
                ? 0
                : 1;
   });

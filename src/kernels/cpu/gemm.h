@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/gemm_micro_kernel.h"
+#include "kernels/cpu/micro_kernel.h"
 
 namespace megatron::kernels {
 

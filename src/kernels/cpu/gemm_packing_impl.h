@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cpu/gemm_micro_kernel.h"
+#include "kernels/cpu/micro_kernel.h"
 #include "kernels/cpu/storage_types.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {

@@ -1,7 +1,8 @@
 // The plain loops, and the choice among instruction sets.
 #define MEGATRON_KERNEL_ISA portable
+#include "kernels/cpu/micro_kernel.h"
+
 #include "kernels/cpu/cpu_features.h"
-#include "kernels/cpu/gemm_micro_kernel.h"
 #include "kernels/cpu/gemm_packing_impl.h"
 #include "kernels/cpu/micro_kernel_variants.h"
 

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/gemm_micro_kernel.h"
+#include "kernels/cpu/micro_kernel.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 

@@ -2,7 +2,7 @@
 // compare. To be called only where the CPU has it.
 #pragma once
 
-#include "kernels/cpu/gemm_micro_kernel.h"
+#include "kernels/cpu/micro_kernel.h"
 
 namespace megatron::kernels {
 namespace avx2 {

@@ -8,7 +8,7 @@
 #include "megatron/base/name_list.h"
 #include "megatron/checkpoint/piece_boxes.h"
 #include "megatron/checkpoint/tensor_bytes.h"
-#include "megatron/transformer/all_parameter_names.h"
+#include "megatron/params/all_parameter_names.h"
 
 namespace megatron {
 

@@ -17,9 +17,9 @@
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/op_scope.h"
+#include "megatron/ops/parallel_kernel.h"
 #include "megatron/ops/row_operations.h"
 #include "megatron/params/parameter.h"
-#include "megatron/transformer/parallel_kernel.h"
 
 namespace megatron {
 namespace {

@@ -5,8 +5,8 @@
 #include "megatron/base/error.h"
 #include "megatron/ops/column_sums.h"
 #include "megatron/ops/differentiable.h"
+#include "megatron/ops/matmul.h"
 #include "megatron/parallel/collectives.h"
-#include "megatron/transformer/matmul.h"
 
 namespace megatron {
 namespace {

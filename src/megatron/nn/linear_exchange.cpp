@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "megatron/base/error.h"
+#include "megatron/ops/matmul.h"
 #include "megatron/parallel/collectives.h"
-#include "megatron/transformer/matmul.h"
 
 namespace megatron {
 namespace {

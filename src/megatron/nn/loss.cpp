@@ -27,9 +27,9 @@
 #include "megatron/ops/cross_entropy.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/host_scalar.h"
+#include "megatron/ops/matmul.h"
 #include "megatron/ops/row_operations.h"
 #include "megatron/parallel/collectives.h"
-#include "megatron/transformer/matmul.h"
 
 namespace megatron {
 namespace {

@@ -1,10 +1,10 @@
-#include "megatron/transformer/aten_matmul.h"
+#include "megatron/ops/aten_matmul.h"
 
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 
 #include "kernels/cpu/cpu_features.h"
-#include "megatron/transformer/brgemm.h"
+#include "megatron/ops/brgemm.h"
 
 namespace megatron {
 

@@ -1,7 +1,7 @@
 // m × k rows of a, k × n columns of b. b is packed in panels of 64 columns with neighbouring rows
 // interleaved, as the CPU's 16-bit dot products want it; a is read as it lies. ATen exports
 // oneDNN's micro-kernel for this (CPUBlas.h).
-#include "megatron/transformer/brgemm.h"
+#include "megatron/ops/brgemm.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/native/CPUBlas.h>

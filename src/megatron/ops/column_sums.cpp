@@ -6,8 +6,8 @@
 #include "kernels/cpu/column_sums.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/op_scope.h"
+#include "megatron/ops/parallel_kernel.h"
 #include "megatron/ops/row_operations.h"
-#include "megatron/transformer/parallel_kernel.h"
 
 namespace megatron {
 

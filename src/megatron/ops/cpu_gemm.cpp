@@ -1,4 +1,4 @@
-#include "megatron/transformer/cpu_gemm.h"
+#include "megatron/ops/cpu_gemm.h"
 
 #include <ATen/Parallel.h>
 
@@ -8,8 +8,8 @@
 #include "megatron/base/error.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/op_scope.h"
-#include "megatron/transformer/parallel_kernel.h"
-#include "megatron/transformer/thread_workspace.h"
+#include "megatron/ops/parallel_kernel.h"
+#include "megatron/ops/thread_workspace.h"
 
 namespace megatron {
 namespace {

@@ -11,8 +11,8 @@
 #include "megatron/ops/dropout.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/op_scope.h"
-#include "megatron/transformer/parallel_kernel.h"
-#include "megatron/transformer/thread_workspace.h"
+#include "megatron/ops/parallel_kernel.h"
+#include "megatron/ops/thread_workspace.h"
 
 namespace megatron {
 namespace {

@@ -14,8 +14,8 @@
 #include "kernels/cpu/cpu_features.h"
 #include "megatron/base/error.h"
 #include "megatron/base/tuning_cache.h"
-#include "megatron/transformer/aten_matmul.h"
-#include "megatron/transformer/cpu_gemm.h"
+#include "megatron/ops/aten_matmul.h"
+#include "megatron/ops/cpu_gemm.h"
 
 namespace megatron {
 namespace {

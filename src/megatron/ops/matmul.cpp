@@ -1,11 +1,11 @@
-#include "megatron/transformer/matmul.h"
+#include "megatron/ops/matmul.h"
 
 #include <ATen/ops/empty.h>
 
 #include "megatron/base/error.h"
+#include "megatron/ops/aten_matmul.h"
+#include "megatron/ops/cpu_gemm.h"
 #include "megatron/ops/gemm_backend.h"
-#include "megatron/transformer/aten_matmul.h"
-#include "megatron/transformer/cpu_gemm.h"
 
 namespace megatron {
 namespace {

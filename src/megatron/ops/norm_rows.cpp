@@ -11,8 +11,8 @@
 #include "megatron/base/error.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/op_scope.h"
+#include "megatron/ops/parallel_kernel.h"
 #include "megatron/ops/row_operations.h"
-#include "megatron/transformer/parallel_kernel.h"
 
 namespace megatron {
 namespace {

@@ -11,7 +11,7 @@
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/norm_rows.h"
 #include "megatron/ops/op_scope.h"
-#include "megatron/transformer/parallel_kernel.h"
+#include "megatron/ops/parallel_kernel.h"
 
 namespace megatron {
 namespace {

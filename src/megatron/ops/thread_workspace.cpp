@@ -1,4 +1,4 @@
-#include "megatron/transformer/thread_workspace.h"
+#include "megatron/ops/thread_workspace.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>

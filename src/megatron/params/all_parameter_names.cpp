@@ -1,4 +1,4 @@
-#include "megatron/transformer/all_parameter_names.h"
+#include "megatron/params/all_parameter_names.h"
 
 #include "megatron/parallel/gather_names.h"
 

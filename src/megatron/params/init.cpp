@@ -64,7 +64,7 @@ void draw_chunk(const Init& init, std::uint64_t key, std::int64_t first, std::in
   kernels::conversions().from_f32(numbers.data(), out, type, count);
 }
 
-bool covers(const std::vector<Box>& slices, std::int64_t elements) {
+bool covers(const std::vector<TensorSlice>& slices, std::int64_t elements) {
   for (const TensorSlice& box : slices) elements -= num_elements(box.shape);
   return elements == 0;
 }
@@ -120,7 +120,7 @@ void initialize_parameter(const Parameter& parameter, at::Tensor value, std::uin
   }
   const Init& init = parameter.spec().init;
   const Shape local = parameter.local_shape();
-  const std::vector<Box> slices = parameter.sharding().slices(parameter.axis());
+  const std::vector<TensorSlice> slices = parameter.sharding().slices(parameter.axis());
   if (!covers(slices, value.numel())) value.zero_();
   const at::Tensor flat = value.view({-1});
   const kernels::Type type = kernel_type(value.scalar_type());

@@ -14,7 +14,7 @@
 #include <chrono>
 #include <vector>
 
-#include "kernels/cpu/gemm_micro_kernel.h"
+#include "kernels/cpu/micro_kernel.h"
 #include "megatron/ops/kernel_type.h"
 
 namespace megatron {

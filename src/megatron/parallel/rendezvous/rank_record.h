@@ -20,7 +20,7 @@ struct RankRecord {
   std::string address;  ///< of this host towards rank 0's, in digits; a loopback address on the
                         ///< host of rank 0
   std::int64_t pid = 0;
-  std::string processors;     ///< which this process may use, as a bit mask
+  std::string cpus;           ///< which this process may use, as a bit mask
   std::string settings_hash;  ///< of the SettingsText
 };
 

@@ -11,7 +11,7 @@ namespace megatron {
 
 struct RankContext {
   Communicators* communicators = nullptr;   ///< null: single rank; must outlive the run
-  CpuPartition CPUs = {};                   ///< how the ranks of this host share its CPUs
+  CpuPartition cpus = {};                   ///< how the ranks of this host share its CPUs
   std::optional<OpenedDevice> device = {};  ///< nullopt: set_up() opens the device of --device
 };
 
