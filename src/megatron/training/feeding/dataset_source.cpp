@@ -67,7 +67,8 @@ class DatasetSource : public MicrobatchSource {
       open();
       batch = loader_->next();
     }
-    MEGATRON_CHECK(batch.has_value(), "a dataset of ", dataset_->size(), " samples gave no batch");
+    MEGATRON_CHECK(batch.has_value(), "a dataset of ", dataset_->size(),
+                   " samples returned no batch");
     return to_microbatch(*batch, options_.document_masks);
   }
 

@@ -83,8 +83,7 @@ class PrefetchSource : public MicrobatchSource {
 
   Microbatch next() override {
     std::optional<PendingMicrobatch> pending = pool_.next();
-    MEGATRON_CHECK(pending.has_value(),
-                   "microbatches were asked for after their source had failed");
+    MEGATRON_CHECK(pending.has_value(), "next() was called after the source had failed");
     return copier_.receive(std::move(*pending));
   }
 

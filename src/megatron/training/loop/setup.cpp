@@ -152,7 +152,8 @@ class Setup {
     build_train_valid_test_data(trainer_, *tokenizer_, out_);
   }
 
-  /// With --skip-train, does not open the save folders, which belong to the run that trained.
+  /// Copies the settings. With --skip-train, clears the save folders, which belong to the run that
+  /// trained.
   void copy_settings() {
     settings() = run_.options.settings;
     trainer_.world = world_;

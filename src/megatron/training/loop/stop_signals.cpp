@@ -80,7 +80,8 @@ StopSignalHandler::StopSignalHandler(const std::string& exit_signal, bool prints
   earlier_actions.clear();
   for (const int signal : signals) {
     struct sigaction earlier {};
-    MEGATRON_CHECK(sigaction(signal, &action, &earlier) == 0, "signal ", signal);
+    MEGATRON_CHECK(sigaction(signal, &action, &earlier) == 0, "sigaction failed for signal ",
+                   signal);
     earlier_actions.emplace_back(signal, earlier);
   }
 }

@@ -33,7 +33,7 @@ struct FirstBadOp {
   bool is_first_of_stage = false;  ///< forward: its input came from the previous pipeline stage
   std::string detail;  ///< the step inside the op ("scores", or an autograd node); may be empty
   std::string what;    ///< "output", "gradient of its input", "gradient of <parameter>"
-  TensorStatistics statistics;  ///< of `what`
+  TensorStatistics statistics;  ///< statistics of `what`
   /// Affected rows of the microbatch; empty if unknown.
   std::vector<std::int64_t> samples;
   /// forward: the previous op; nullopt for the first op of a stage
@@ -43,7 +43,7 @@ struct FirstBadOp {
 };
 
 struct OpTrace {
-  std::vector<OpRecord> ops;  ///< of this rank's stages
+  std::vector<OpRecord> ops;  ///< the ops of this rank's stages
   std::optional<FirstBadOp> first_bad;
   double loss_sum = 0, tokens = 0;
   double gradient_scale = 0;  ///< factor on the loss before backward
