@@ -1,4 +1,4 @@
-// Expected gradients follow from Megatron's normalisation by hand: mean over microbatches of (Σ
+// Expected gradients follow by hand from Megatron's normalization: mean over microbatches of (Σ
 // loss / tokens), or Σ loss / Σ tokens.
 #include "megatron/training/loop/train_step.h"
 
