@@ -27,8 +27,8 @@ std::span<const std::byte> as_bytes(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
 
-// Bytes as the real package writes them: safetensors.numpy.save({"b": float32 [1.5, -2], "a": int8
-// [[3]]}).
+// The bytes that the real package writes for safetensors.numpy.save({"b": float32 [1.5, -2],
+// "a": int8 [[3]]}).
 const std::string kReal = with_header(
     R"({"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"I8","shape":[1,1],"data_offsets":[8,9]}}   )",
     std::string("\x00\x00\xc0\x3f\x00\x00\x00\xc0\x03", 9));
