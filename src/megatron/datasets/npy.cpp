@@ -30,7 +30,7 @@ const NpyTypeInfo& facts(NpyType type) { return kTypes[static_cast<int>(type)]; 
       {path.string() + ": " + what, got, "delete the file; index caches are built again"});
 }
 
-/// The text of the value that follows 'key': in the header's Python dictionary.
+/// Returns the text of the value that follows 'key': in the header's Python dictionary.
 std::string_view header_value(std::string_view header, std::string_view key, const fs::path& path) {
   const std::string quoted = "'" + std::string(key) + "':";
   const auto found = header.find(quoted);
@@ -59,7 +59,7 @@ std::vector<std::int64_t> parse_shape(std::string_view text, const fs::path& pat
     while (text.starts_with(',') || text.starts_with(' ')) text.remove_prefix(1);
   }
   if (shape.empty() || shape.size() > 2)
-    broken(path, "expected one or two dimensions", "got " + std::to_string(shape.size()));
+    broken(path, "the array must have one or two dimensions", std::to_string(shape.size()));
   return shape;
 }
 
@@ -67,8 +67,7 @@ NpyType parse_type(std::string_view text, const fs::path& path) {
   for (const NpyTypeInfo& candidate : kTypes) {
     if (text == "'" + std::string(candidate.description) + "'") return candidate.type;
   }
-  broken(path, "header field 'descr' is not an integer type of an index",
-         "got " + std::string(text));
+  broken(path, "header field 'descr' is not an integer type of an index", std::string(text));
 }
 
 template <class T>
@@ -130,12 +129,12 @@ NpyArray NpyArray::load(const fs::path& path) {
   }
   if (elements > available)
     broken(path, "truncated",
-           "header announces " + std::to_string(elements) + " values, the file holds " +
+           "the header declares " + std::to_string(elements) + " values, the file holds " +
                std::to_string(available));
   if (elements * value_size != data_size)
     broken(path, "bytes follow the values",
-           "header announces " + std::to_string(elements * value_size) + " bytes, the file holds " +
-               std::to_string(data_size));
+           "the header declares " + std::to_string(elements * value_size) +
+               " bytes, the file holds " + std::to_string(data_size));
   array.size_ = static_cast<std::int64_t>(elements);
   array.data_ = file->data() + 10 + header_size;
   array.owner_ = std::move(file);
@@ -147,7 +146,7 @@ void NpyArray::save(const fs::path& path) const {
                       (shape_.size() == 1 ? ",)" : ", " + std::to_string(shape_[1]) + ")");
   std::string header = "{'descr': '" + std::string(facts(type_).description) +
                        "', 'fortran_order': False, 'shape': " + shape + ", }";
-  constexpr std::size_t kDigitsReserved = 21;  // numpy leaves room for the first extent to grow
+  constexpr std::size_t kDigitsReserved = 21;  // numpy reserves space for the first extent to grow
   header.append(kDigitsReserved - std::to_string(shape_[0]).size(), ' ');
   header.append(63 - (10 + header.size()) % 64, ' ');
   header += '\n';

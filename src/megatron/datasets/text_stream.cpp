@@ -24,7 +24,7 @@ constexpr std::size_t kInputBuffer = std::size_t{1} << 18;
       {path.string() + ": damaged or truncated " + how, "", "copy or download the file again"});
 }
 
-/// The bytes of the file as they are, with those looked at ahead.
+/// Reads the bytes of a file unchanged and supports peeking at the first ones.
 class PlainStream : public TextStream {
  public:
   explicit PlainStream(const fs::path& path) : path_(path) {
@@ -42,7 +42,7 @@ class PlainStream : public TextStream {
   PlainStream& operator=(const PlainStream&) = delete;
   ~PlainStream() override { ::close(descriptor_); }
 
-  /// The first bytes, which later reads give again.
+  /// Returns the first bytes without consuming them.
   std::string_view peek(std::size_t size) {
     ahead_.resize(size);
     std::size_t have = 0;
@@ -91,7 +91,7 @@ class GzipStream : public TextStream {
   explicit GzipStream(std::unique_ptr<PlainStream> file)
       : file_(std::move(file)), input_(kInputBuffer) {
     constexpr int kGzipOnly = 15 + 16;
-    MEGATRON_CHECK(::inflateInit2(&state_, kGzipOnly) == Z_OK, "zlib cannot start");
+    MEGATRON_CHECK(::inflateInit2(&state_, kGzipOnly) == Z_OK, "zlib cannot be initialized");
   }
   ~GzipStream() override { ::inflateEnd(&state_); }
 
@@ -139,7 +139,7 @@ class ZstdStream : public TextStream {
     constexpr int kLongestWindow = 31;
     MEGATRON_CHECK(state_ != nullptr && !ZSTD_isError(ZSTD_DCtx_setParameter(
                                             state_.get(), ZSTD_d_windowLogMax, kLongestWindow)),
-                   "zstd cannot start");
+                   "zstd cannot be initialized");
   }
 
   std::size_t read(char* data, std::size_t size) override {

@@ -32,7 +32,7 @@ Bpe::Merges read_merges(const fs::path& path) {
         line.find(' ', space + 1) != std::string_view::npos)
       throw UserError({path.string() + ": line " + std::to_string(number) +
                            " must be two tokens separated by one space",
-                       "got \"" + std::string(line.substr(0, 80)) + "\"",
+                       "\"" + std::string(line.substr(0, 80)) + "\"",
                        "check that the file is GPT-2's merges.txt and whole"});
     merges.emplace_back(line.substr(0, space), line.substr(space + 1));
   }

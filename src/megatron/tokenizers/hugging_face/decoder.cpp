@@ -84,7 +84,7 @@ std::string character_of(const Json& component, const std::string& key, const st
   if (!character.empty()) next_code_point(character, size);
   if (character.empty() || size != character.size())
     throw UserError(
-        {where + ": field '" + key + "' must be one character", "got '" + character + "'", ""});
+        {where + ": field '" + key + "' must be one character", "'" + character + "'", ""});
   return character;
 }
 

@@ -23,7 +23,7 @@ const Json& optional_at(const Json& object, const char* key) {
 void reject_truncation_and_padding(const Json& root, const std::string& source) {
   for (const char* key : {"truncation", "padding"})
     if (!optional_at(root, key).is_null())
-      throw UserError({source + ": field '" + key + "' must be null", "got " + root.at(key).dump(),
+      throw UserError({source + ": field '" + key + "' must be null", root.at(key).dump(),
                        "documents are never cut or padded here"});
 }
 
