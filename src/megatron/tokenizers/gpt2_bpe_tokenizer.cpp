@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kEndOfText = "<|endoftext|>";
 
-/// Lines "left right" after the "#version" header.
+/// Reads the lines "left right" after the "#version" header.
 Bpe::Merges read_merges(const fs::path& path) {
   const std::string content = read_file(path);
   Bpe::Merges merges;

@@ -1,4 +1,4 @@
-// Which tokenizer to open: by --tokenizer-type, or recognised from the files.
+// Selects the tokenizer to open, by --tokenizer-type or from the files.
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -30,7 +30,7 @@ const char* const kSupported =
                    "AutoTokenizer.from_pretrained(folder).save_pretrained(folder) writes one"});
 }
 
-/// tiktoken files are lines of "base64 rank".
+/// Returns whether the first line is "base64 rank", as in tiktoken files.
 bool looks_like_tiktoken(std::string_view head) {
   const std::string_view line = head.substr(0, head.find('\n'));
   const std::size_t space = line.find(' ');
@@ -44,14 +44,15 @@ bool looks_like_tiktoken(std::string_view head) {
          std::all_of(line.begin() + static_cast<std::ptrdiff_t>(space) + 1, line.end(), is_digit);
 }
 
-/// A SentencePiece model is a protobuf that begins with its first piece: field 1, whose length is
-/// that of a small message with its text as field 1.
+/// Returns whether `head` begins like a SentencePiece model, a protobuf whose field 1 is a short
+/// message with text in its own field 1.
 bool looks_like_sentencepiece(std::string_view head) {
   return head.size() > 4 && head[0] == '\x0A' && static_cast<unsigned char>(head[1]) < 0x80 &&
          head[2] == '\x0A' && head[3] < head[1];
 }
 
-/// Files of other kinds of tokenizers are named as such before they are read as JSON or as lines.
+/// Throws a UserError that names the format of other tokenizers before they are parsed as JSON or
+/// lines.
 void reject_other_formats(const fs::path& path) {
   if (!fs::is_regular_file(path)) return;
   const std::string content = read_file(path);

@@ -20,7 +20,7 @@ std::vector<std::int32_t> PostProcessor::apply(std::vector<std::int32_t> ids) co
 
 void PostProcessor::add(const Json& component, const std::string& where) {
   const std::string type = component_type(component, where);
-  if (type == "ByteLevel") return;  // moves offsets only
+  if (type == "ByteLevel") return;  // it changes only offsets
   if (type == "TemplateProcessing") return add_template(component, where);
   if (type == "BertProcessing" || type == "RobertaProcessing")
     return add_sep_and_cls(component, where);

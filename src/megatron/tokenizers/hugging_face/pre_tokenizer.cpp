@@ -13,7 +13,7 @@
 namespace megatron::hugging_face {
 namespace {
 
-/// Rewrites every word by `append(out, word)`, each keeping its place.
+/// Rewrites every word by `append(out, word)` and updates its span.
 template <class Append>
 void rewrite_words(PreTokenizedString& words, Append append) {
   std::string text;
@@ -93,7 +93,7 @@ class WhitespaceSplit : public PreTokenizer {
   }
 };
 
-/// \w+|[^\w\s]+
+/// Splits into the matches of \w+|[^\w\s]+.
 class Whitespace : public PreTokenizer {
  public:
   void apply(PreTokenizedString& words) const override {

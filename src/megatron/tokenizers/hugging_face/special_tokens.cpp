@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The token in field `key`, written as "text" or {"content": "text", ...}.
+/// Returns the token in field `key`, written as "text" or {"content": "text", ...}.
 std::optional<std::string> named_token(const Json& config, const std::string& key,
                                        const std::string& source) {
   if (!config.contains(key) || config.at(key).is_null()) return std::nullopt;
