@@ -230,7 +230,7 @@ TEST_F(SaveFaults, ShortAndInterruptedWritesAreGoneOnWith) {
 }
 
 /// Returns the text of the UserError that `action` throws; nullopt when it succeeds.
-std::optional<std::string> complaint(const std::function<void()>& action) {
+std::optional<std::string> error_of(const std::function<void()>& action) {
   try {
     action();
   } catch (const UserError& error) {
@@ -255,8 +255,8 @@ TEST_P(SilentDamage, IsNamedByVerifyAndByLoading) {
     FaultInjectionFileSystem files(options);
     EXPECT_EQ(try_save(kNewIteration, files), std::nullopt);
 
-    const auto loading = complaint([&] { load(); });
-    const auto verifying = complaint([&] {
+    const auto loading = error_of([&] { load(); });
+    const auto verifying = error_of([&] {
       std::ostringstream out;
       verify_checkpoints(root_, false, out);
     });

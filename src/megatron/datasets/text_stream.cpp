@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kInputBuffer = std::size_t{1} << 18;
 
-[[noreturn]] void damaged(const fs::path& path, const std::string& how) {
+[[noreturn]] void throw_damaged_file(const fs::path& path, const std::string& how) {
   throw UserError(
       {path.string() + ": damaged or truncated " + how, "", "copy or download the file again"});
 }
@@ -100,7 +100,7 @@ class GzipStream : public TextStream {
     state_.avail_out = static_cast<uInt>(size);
     while (state_.avail_out == size) {
       if (state_.avail_in == 0 && !refill()) {
-        if (inside_member_) damaged(file_->path(), "gzip data");
+        if (inside_member_) throw_damaged_file(file_->path(), "gzip data");
         break;
       }
       if (!inside_member_) ::inflateReset(&state_);
@@ -109,7 +109,7 @@ class GzipStream : public TextStream {
       if (result == Z_STREAM_END) {
         inside_member_ = false;
       } else if (result != Z_OK && result != Z_BUF_ERROR) {
-        damaged(file_->path(), "gzip data");
+        throw_damaged_file(file_->path(), "gzip data");
       }
     }
     return size - state_.avail_out;
@@ -152,9 +152,10 @@ class ZstdStream : public TextStream {
       if (at_end_ && !inside_frame_) break;
       const std::size_t result = ZSTD_decompressStream(state_.get(), &out, &in_);
       if (ZSTD_isError(result))
-        damaged(file_->path(), std::string("zstd data (") + ZSTD_getErrorName(result) + ")");
+        throw_damaged_file(file_->path(),
+                           std::string("zstd data (") + ZSTD_getErrorName(result) + ")");
       inside_frame_ = result != 0;
-      if (at_end_ && inside_frame_ && out.pos == 0) damaged(file_->path(), "zstd data");
+      if (at_end_ && inside_frame_ && out.pos == 0) throw_damaged_file(file_->path(), "zstd data");
     }
     return out.pos;
   }

@@ -13,7 +13,8 @@ struct LossScaling {
   bool is_dynamic = false;
   double min = 1;
   std::int64_t window = 1000;   ///< number of good steps in a row after which the scale doubles
-  std::int64_t hysteresis = 2;  ///< number of bad steps after which the scale halves
+  std::int64_t hysteresis = 2;  ///< number of bad steps after which the scale halves; the count
+                                ///< restarts when the scale doubles
 };
 
 /// Returns the loss scaling that the flags select. fp32 uses none; bf16 uses --loss-scale or none;

@@ -22,7 +22,9 @@ const char* const kSupported =
     "supported are NullTokenizer, ByteTokenizer, GPT2BPETokenizer and HuggingFaceTokenizer "
     "(tokenizer.json with a BPE model)";
 
-[[noreturn]] void unsupported(const std::string& what) { throw UserError({what, "", kSupported}); }
+[[noreturn]] void throw_unsupported(const std::string& what) {
+  throw UserError({what, "", kSupported});
+}
 
 [[noreturn]] void refuse_sentencepiece(const fs::path& path) {
   throw UserError({path.string() + " is a SentencePiece model, which cannot be read yet", "",
@@ -58,7 +60,7 @@ void reject_other_formats(const fs::path& path) {
   const std::string content = read_file(path);
   if (looks_like_sentencepiece(content)) refuse_sentencepiece(path);
   if (looks_like_tiktoken(content))
-    unsupported(path.string() + " is a tiktoken vocabulary, which cannot be read yet");
+    throw_unsupported(path.string() + " is a tiktoken vocabulary, which cannot be read yet");
 }
 
 [[noreturn]] void refuse_folder(const fs::path& folder) {
@@ -126,7 +128,7 @@ std::string_view detect_file_type(const fs::path& path) {
                      "give a tokenizer.json, or vocab.json beside merges.txt"});
   }
   reject_other_formats(path);
-  unsupported("--tokenizer-model " + path.string() + " is of no known kind");
+  throw_unsupported("--tokenizer-model " + path.string() + " is of no known kind");
 }
 
 std::string_view detect_tokenizer_type(const TokenizerConfig& config) {
@@ -162,7 +164,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerConfig& config) {
   const std::string type = tokenizer_type(config);
   for (const Kind& kind : kKinds)
     if (kind.name == type) return kind.open(config);
-  unsupported("--tokenizer-type " + type + " is not supported");
+  throw_unsupported("--tokenizer-type " + type + " is not supported");
 }
 
 }  // namespace megatron

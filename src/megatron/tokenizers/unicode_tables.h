@@ -24,7 +24,7 @@ struct LowercasePair {
 };
 
 std::span<const AssignedRange> assigned_since_14();   ///< sorted
-std::span<const Range> unknown_to_normalizers();      ///< sorted; normalizers ignore these
+std::span<const Range> unknown_to_normalizers();      ///< sorted; normalizers keep these unchanged
 std::span<const Range> combining_marks();             ///< sorted; StripAccents removes these
 std::span<const Range> punctuation();                 ///< sorted; Punctuation splits at these
 std::span<const Range> numeric_since_16();            ///< sorted; numbers of Unicode 17, for Digits
