@@ -44,7 +44,7 @@ struct TokenIds {
   std::optional<std::int64_t> bos, eos, pad;
 };
 
-/// What an exported Hugging Face directory records about its tokenizer.
+/// The tokenizer data of an exported Hugging Face directory.
 struct TokenizerExport {
   TokenIds ids = {};
   std::vector<std::string> notes = {};  ///< what could not be exported, and why

@@ -13,7 +13,7 @@
 
 namespace megatron {
 
-/// What forms a document of an input file.
+/// The unit of an input file that forms one document.
 enum class DocumentKind {
   json_line,  ///< a line of JSON
   paragraph,  ///< lines up to a blank line

@@ -13,7 +13,8 @@
 
 namespace megatron {
 
-/// Whether decode() keeps tokens that mark structure rather than text (eod, bos, chat roles).
+/// Selects whether decode() keeps tokens that mark structure rather than text (eod, bos, chat
+/// roles).
 enum class SpecialTokens { keep, skip };
 
 /// Immutable and thread-safe.
