@@ -11,7 +11,7 @@
 namespace megatron {
 namespace {
 
-/// Pipes, devices and some network folders cannot be flushed.
+/// Whether errno says that the file cannot be flushed: pipes, devices and some network folders.
 int unless_unsupported(int result) {
   return result != 0 && (errno == EINVAL || errno == EROFS) ? 0 : result;
 }
