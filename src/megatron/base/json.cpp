@@ -16,7 +16,7 @@ namespace {
                              const char* expected) {
   std::string got = value.dump();
   if (got.size() > 80) got = got.substr(0, 77) + "...";
-  throw UserError({source + ": field '" + key + "' must be " + expected, got, ""});
+  throw UserError({source + ": field '" + key + "' must be " + expected + ", got " + got});
 }
 
 struct Place {
@@ -48,8 +48,8 @@ void limit_depth(std::string_view text, const std::string& source) {
     } else if (c == '"') {
       quoted = true;
     } else if ((c == '{' || c == '[') && ++depth > kDeepest) {
-      throw UserError({source + ": values are nested more than " + std::to_string(kDeepest) +
-                           " deep" + at_place(text, i),
+      throw UserError({source + ": values are nested deeper than " + std::to_string(kDeepest) +
+                           " levels" + at_place(text, i),
                        "", "check that the file is whole"});
     } else if (c == '}' || c == ']') {
       --depth;

@@ -6,8 +6,8 @@ namespace megatron {
 /// Returns whether the descriptor is a terminal.
 bool is_terminal(int descriptor);
 
-/// Returns the width of the terminal in columns. Without a terminal it is the environment variable
-/// COLUMNS, or 100 if that is unset. The result lies between 40 and 200, or is 100.
+/// Returns the width of the terminal in columns, between 40 and 200. If the descriptor is not a
+/// terminal, it is the environment variable COLUMNS, or 100 if that is unset.
 int terminal_width(int descriptor);
 
 }  // namespace megatron
