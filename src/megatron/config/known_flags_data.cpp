@@ -1,8 +1,8 @@
-// The flags of Megatron-LM that this version knows without acting on them. Words: `name` a switch;
-// `name^` one that is also spelled
-// --disable-…; `name?` one that has a --no- twin; `name=a;b` a value with its neutral values (`-`
-// is none, the first is Megatron's default); `name={a,b}` or `name=*` the values accepted;
-// `name+=…` a list.
+// Megatron-LM's flags that have no effect here. Notation: `name` is a switch; `name^` is also
+// spelled
+// --disable-…; `name?` also has a --no- form; `name=a;b` takes a value and has these neutral values
+// (`-` is none, the first is Megatron's default); `name={a,b}` and `name=*` list the accepted
+// values; `name+=…` is a list.
 #include "megatron/config/known_flags.h"
 
 namespace megatron {

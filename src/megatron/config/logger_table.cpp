@@ -48,7 +48,7 @@ void add_memory_fields(FieldTable<Config>& t) {
 void add_tensorboard_fields(FieldTable<Config>& t) {
   t.group("TensorBoard");
   t.field("tensorboard_dir", &Config::tensorboard_dir,
-          "folder of the event files; also of metrics.jsonl if --save is not given")
+          "folder of the event files and of metrics.jsonl; without it metrics.jsonl is in --save")
       .value_name("DIR");
   t.field("tensorboard_log_interval", &Config::tensorboard_log_interval,
           "number of iterations between points of a chart")

@@ -26,8 +26,8 @@ struct TransformerConfig {
   std::int64_t num_layers = 0;
   std::int64_t hidden_size = 0;
   std::int64_t num_attention_heads = 0;
-  std::int64_t ffn_hidden_size = 0;  ///< 0: 4·hidden, or ⌊8·hidden/3/64⌋·64 with a gated activation
-  std::int64_t kv_channels = 0;  ///< head dimension; 0: hidden/heads
+  std::int64_t ffn_hidden_size = 0;  ///< 0: 4·hidden, or ⌊8·hidden/3/64⌋·64 if gated
+  std::int64_t kv_channels = 0;      ///< head dimension; 0: hidden/heads
   bool group_query_attention = false;
   /// Used only with group_query_attention. Otherwise resolve() sets it to the number of heads.
   std::int64_t num_query_groups = 1;
