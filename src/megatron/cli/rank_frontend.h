@@ -12,9 +12,10 @@
 
 namespace megatron {
 
-/// Calls `read`, which throws if `args` are wrong. Returns nullopt if it succeeds. If it throws, a
-/// single process prints the error and returns the exit code. One of several ranks returns nullopt:
-/// it continues into the engine, where the ranks rendezvous and one of them prints the error.
+/// Calls `read`, which throws if `args` are wrong. Returns nullopt if it succeeds. If it throws a
+/// UserError, a single process rethrows it. One of several ranks runs the command in the engine,
+/// where the ranks rendezvous and one of them prints the error, and returns the exit code. On
+/// --help rank 0 rethrows and the other ranks return 0.
 std::optional<int> parse_on_rank(const LaunchEnvironment& environment, std::string_view command,
                                  std::span<const std::string> args,
                                  const std::function<void()>& read);
