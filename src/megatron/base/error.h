@@ -1,4 +1,4 @@
-// The two kinds of failure: a user's mistake (UserError, exit 2) and our own broken invariant
+// The two kinds of failure: a mistake of the user (UserError, exit 2) and a broken invariant
 // (CHECK, exit 1).
 #pragma once
 

@@ -16,7 +16,7 @@ namespace {
                              const char* expected) {
   std::string got = value.dump();
   if (got.size() > 80) got = got.substr(0, 77) + "...";
-  throw UserError({source + ": field '" + key + "' must be " + expected + ", got " + got});
+  throw UserError(source + ": field '" + key + "' must be " + expected + ", got " + got);
 }
 
 struct Place {

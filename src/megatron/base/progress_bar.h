@@ -15,8 +15,8 @@
 
 namespace megatron {
 
-/// What a progress bar shows. `start` is the number of units done before this process started (a
-/// resumed run); it counts for the bar, but not for the speed.
+/// The contents of a progress bar. `start` is the number of units done before this process started
+/// (a resumed run); it counts for the bar, but not for the speed.
 struct ProgressBarOptions {
   std::string title = {};
   std::uint64_t total = 0;  ///< 0: unknown; the line then has no bar and no remaining time

@@ -130,8 +130,7 @@ std::optional<std::int64_t> NumMicrobatchesCalculator::next_change(
   }
   const std::int64_t size = ramped_size(consumed_samples);
   if (size == final_batch_size_) return std::nullopt;
-  // The boundary lies near (increments + 1) · samples_per_increment, but is decided by the rounded
-  // quotient.
+  // The boundary is near (increments + 1) · samples_per_increment; the rounded quotient decides.
   const double boundary = static_cast<double>((size - ramp_->start) / ramp_->increment + 1) *
                           ramp_->samples_per_increment;
   std::int64_t next =
