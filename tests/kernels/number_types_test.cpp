@@ -21,7 +21,7 @@ TEST(CudaPhilox, IsThatOfTheProcessor) {
   for (int i = 0; i < 2000; ++i) {
     const std::uint64_t key = next(), block = next() >> (i % 64), ordinal = next() >> (i % 61);
     const auto expected = megatron::philox_block(key, block, ordinal);
-    const Vec16f got = philox_block(key, block, ordinal);
+    const PhiloxWords got = philox_block(key, block, ordinal);
     for (int lane = 0; lane < 4; ++lane)
       ASSERT_EQ(got.lane[lane], expected[lane]) << block << " at " << ordinal;
   }
