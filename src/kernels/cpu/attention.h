@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 
+#include "kernels/cpu/inline.h"
 #include "kernels/cpu/micro_kernel.h"
 #include "kernels/row_operations.h"
 
@@ -42,7 +43,7 @@ struct AttentionArguments {
   const std::int64_t* ordinals;  ///< [b]
   std::int64_t first_head;
 
-  std::int64_t heads_per_group() const { return n / g; }
+  MEGATRON_KERNEL_INLINE std::int64_t heads_per_group() const { return n / g; }
 };
 
 /// out [sq, b, n, dv] contiguous, zero for queries that see nothing; lse [b, n, sq] = log Σ exp of

@@ -5,13 +5,14 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/inline.h"
 #include "kernels/type.h"
 
 namespace megatron::kernels {
 
 inline constexpr std::int64_t kRowsPerBlock = 32;
 
-constexpr std::int64_t row_blocks(std::int64_t rows) {
+MEGATRON_KERNEL_INLINE constexpr std::int64_t row_blocks(std::int64_t rows) {
   return (rows + kRowsPerBlock - 1) / kRowsPerBlock;
 }
 

@@ -14,6 +14,8 @@
 namespace megatron::kernels {
 namespace {
 
+using portable::L2Prefetcher;
+
 constexpr std::int64_t kMinBlockRows = 48;  ///< of a, at least: brought together
 constexpr std::int64_t kMinTransposedRows =
     96;  ///< of a block, at least, that are transposed side by side: from whole cache lines
@@ -238,7 +240,7 @@ class GemmUnit {
 
   /// While the sums are in the L1 cache.
   void finish(const Tile& tile, const float* sums) const {
-    gemm_epilogue(
+    gemm_epilogue_kernels().finish(
         {.sums = sums,
          .sums_stride = sum_stride_,
          .bias = g_.bias != nullptr ? element_at(g_.bias, g_.type, column_ + tile.column) : nullptr,

@@ -21,6 +21,11 @@ struct GemmEpilogue {
   bool accumulate;
 };
 
-void gemm_epilogue(const GemmEpilogue& rows);
+struct GemmEpilogueKernels {
+  void (*finish)(const GemmEpilogue&);
+};
+
+/// The table for this CPU.
+const GemmEpilogueKernels& gemm_epilogue_kernels();
 
 }  // namespace megatron::kernels

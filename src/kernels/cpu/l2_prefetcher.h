@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace megatron::kernels {
+namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
 /// The cache lines of `runs` runs of `run_bytes` bytes, one every `stride_bytes`.
 class L2Prefetcher {
@@ -42,4 +42,4 @@ class L2Prefetcher {
   std::int64_t runs_ = 0, stride_ = 0, lines_each_ = 0, line_ = 0, share_ = 0;
 };
 
-}  // namespace megatron::kernels
+}  // namespace megatron::kernels::MEGATRON_KERNEL_ISA

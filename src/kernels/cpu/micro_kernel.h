@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/inline.h"
 #include "kernels/type.h"
 
 namespace megatron::kernels {
@@ -66,12 +67,12 @@ struct MicroKernel {
   void (*copy)(const PackArguments&);
   void (*multiply)(const MicroKernelArguments&);
 
-  std::int64_t steps_of(std::int64_t depth) const {
+  MEGATRON_KERNEL_INLINE std::int64_t steps_of(std::int64_t depth) const {
     const std::int64_t steps = type == Type::bf16 ? (depth + 1) / 2 : depth;
     return (steps + multiple - 1) / multiple * multiple;
   }
   /// Bytes of `count` rows or columns packed with this stride.
-  std::int64_t packed_bytes(std::int64_t depth, std::int64_t to_stride = kPanelColumns) const {
+  MEGATRON_KERNEL_INLINE std::int64_t packed_bytes(std::int64_t depth, std::int64_t to_stride = kPanelColumns) const {
     return 4 * steps_of(depth) * to_stride;
   }
 };

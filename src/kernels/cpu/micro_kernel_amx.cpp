@@ -1,16 +1,17 @@
 // Not yet run on a CPU with AMX; tests run the same code on imitated tiles
 // (tests/kernels/micro_kernel_amx_test.cpp), and a check of the real ones comes before their first
 // use.
-#define MEGATRON_KERNEL_ISA amx
 #include "kernels/cpu/micro_kernel_amx.h"
 
 #include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/micro_kernel_variants.h"
 
-namespace megatron::kernels::amx {
+namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 namespace {
 
 /// Tile registers: sums 0–3 (two for each half of the rows), rows 4 and 5, panel 6 and 7.
@@ -135,10 +136,10 @@ bool amx_passes_self_test(const MicroKernel& product) {
 
 bool is_usable() {
   static const bool usable =
-      has_amx_permission() && amx_passes_self_test(amx_micro_kernel<AmxTiles>());
+      cpu_has_amx() && has_amx_permission() && amx_passes_self_test(amx_micro_kernel<AmxTiles>());
   return usable;
 }
 
 MicroKernel bf16_micro_kernel() { return amx_micro_kernel<AmxTiles>(); }
 
-}  // namespace megatron::kernels::amx
+}  // namespace megatron::kernels::MEGATRON_KERNEL_ISA

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cpu/gemm_packing_impl.h"
+#include "kernels/cpu/gemm_packing.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 

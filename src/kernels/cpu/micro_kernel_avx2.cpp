@@ -1,10 +1,10 @@
 // The tile of 256-bit registers: 6 rows by 16 columns, so a panel is worked on in two halves.
-#define MEGATRON_KERNEL_ISA avx2
 #include <immintrin.h>
 
-#include "kernels/cpu/gemm_packing_impl.h"
+#include "kernels/cpu/gemm_packing.h"
+#include "kernels/cpu/micro_kernel_variants.h"
 
-namespace megatron::kernels::avx2 {
+namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 namespace {
 
 constexpr std::int64_t kRows = 6, kColumns = 16;
@@ -77,4 +77,4 @@ MicroKernel f32_micro_kernel() {
   return {.type = Type::f32, .pack = pack_to_f32, .copy = copy_lines_to_f32, .multiply = multiply};
 }
 
-}  // namespace megatron::kernels::avx2
+}  // namespace megatron::kernels::MEGATRON_KERNEL_ISA

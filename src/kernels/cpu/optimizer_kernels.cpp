@@ -1,10 +1,9 @@
-#define MEGATRON_KERNEL_ISA portable
 #include "kernels/cpu/optimizer_kernels.h"
 
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/cpu/block_squares_impl.h"
+#include "kernels/cpu/block_squares.h"
 #include "kernels/cpu/conversions.h"
 #include "kernels/cpu/optimizer_update.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "kernels/cpu/attention_masking_impl.h"
+#include "kernels/cpu/attention_masking.h"
 #include "kernels/cpu/philox_vector.h"
 #include "kernels/cpu/vec16f.h"
 

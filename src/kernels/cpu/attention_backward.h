@@ -4,8 +4,8 @@
 #include <array>
 #include <cstring>
 
-#include "kernels/cpu/attention_backward_memory_impl.h"
-#include "kernels/cpu/attention_scores_impl.h"
+#include "kernels/cpu/attention_backward_memory.h"
+#include "kernels/cpu/attention_scores.h"
 #include "kernels/cpu/l2_prefetcher.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {

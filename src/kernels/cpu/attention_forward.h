@@ -5,8 +5,8 @@
 
 #include <cstring>
 
-#include "kernels/cpu/attention_operands_impl.h"
-#include "kernels/cpu/attention_scores_impl.h"
+#include "kernels/cpu/attention_operands.h"
+#include "kernels/cpu/attention_scores.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cpu/attention_masking_impl.h"
+#include "kernels/cpu/attention_masking.h"
 #include "kernels/cpu/conversions.h"
 #include "kernels/cpu/storage_types.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cpu/attention_operands_impl.h"
+#include "kernels/cpu/attention_operands.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
