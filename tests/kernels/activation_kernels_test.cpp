@@ -9,16 +9,13 @@
 
 #include "kernels/cpu/column_sums.h"
 #include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/dispatch.h"
 #include "storage.h"
 
 namespace megatron::kernels {
 
-namespace portable {
-ActivationKernels activation_table();
-}
-namespace avx2 {
-ActivationKernels activation_table();
-}
+MEGATRON_FOR_EACH_ISA(MEGATRON_DECLARE_VARIANT, ActivationKernels, activation_kernels, portable,
+                      avx2)
 
 namespace {
 
@@ -204,8 +201,8 @@ TEST(ActivationKernels, DependNeitherOnRowsNorOnTheInstructionSet) {
       EXPECT_EQ(backward(c, in, others).dx, gradients.dx) << c.name();
       EXPECT_EQ(backward(c, in, others).dbias, gradients.dbias) << c.name();
     };
-    same(portable::activation_table());
-    if (cpu_has_avx2()) same(avx2::activation_table());
+    same(portable::activation_kernels());
+    if (cpu_has_avx2()) same(avx2::activation_kernels());
   });
 }
 

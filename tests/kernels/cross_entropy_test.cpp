@@ -9,15 +9,14 @@
 #include <limits>
 
 #include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/dispatch.h"
 #include "storage.h"
 
 namespace megatron::kernels {
-namespace avx2 {
-CrossEntropyKernels cross_entropy();
-}
-namespace avx512 {
-CrossEntropyKernels cross_entropy();
-}
+
+MEGATRON_FOR_EACH_ISA(MEGATRON_DECLARE_VARIANT, CrossEntropyKernels, cross_entropy_kernels, avx2,
+                      avx512)
+
 namespace {
 
 constexpr std::int64_t kSizes[] = {1, 15, 16, 17, 63, 64, 100, 1023, 1024, 1025, 1100, 5003};
@@ -156,12 +155,14 @@ TEST(CrossEntropy, EveryInstructionSetGivesTheSameBits) {
   for (const std::int64_t columns : kSizes) {
     for (const Type type : {Type::f32, Type::bf16, Type::f16}) {
       Problem wide(Type::f32, columns, 1), narrow(Type::f32, columns, 1);
-      wide.measure(avx512::cross_entropy());
-      narrow.measure(avx2::cross_entropy());
+      wide.measure(avx512::cross_entropy_kernels());
+      narrow.measure(avx2::cross_entropy_kernels());
       ASSERT_EQ(wide.lse, narrow.lse);
       Storage a(type, wide.logits.size()), b = a;
-      avx512::cross_entropy().gradient(wide.gradient_into(a, wide.stride), 0, Problem::kRows);
-      avx2::cross_entropy().gradient(narrow.gradient_into(b, narrow.stride), 0, Problem::kRows);
+      avx512::cross_entropy_kernels().gradient(wide.gradient_into(a, wide.stride), 0,
+                                               Problem::kRows);
+      avx2::cross_entropy_kernels().gradient(narrow.gradient_into(b, narrow.stride), 0,
+                                             Problem::kRows);
       ASSERT_EQ(a, b) << columns;
     }
   }

@@ -9,16 +9,12 @@
 
 #include "kernels/cpu/column_sums.h"
 #include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/dispatch.h"
 #include "storage.h"
 
 namespace megatron::kernels {
 
-namespace portable {
-NormKernels norm_table();
-}
-namespace avx2 {
-NormKernels norm_table();
-}
+MEGATRON_FOR_EACH_ISA(MEGATRON_DECLARE_VARIANT, NormKernels, norm_kernels, portable, avx2)
 
 namespace {
 
@@ -165,9 +161,9 @@ TEST(NormKernels, DependNeitherOnSharesNorOnTheInstructionSet) {
     const Inputs in(c);
     const Results expected = run(c, in, norm_kernels(), true, c.rows);
     EXPECT_EQ(run(c, in, norm_kernels(), true, 1), expected);
-    EXPECT_EQ(run(c, in, portable::norm_table(), true, c.rows), expected);
+    EXPECT_EQ(run(c, in, portable::norm_kernels(), true, c.rows), expected);
     if (cpu_has_avx2()) {
-      EXPECT_EQ(run(c, in, avx2::norm_table(), true, c.rows), expected);
+      EXPECT_EQ(run(c, in, avx2::norm_kernels(), true, c.rows), expected);
     }
   });
 }

@@ -6,18 +6,16 @@
 #include <limits>
 
 #include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/optimizer_kernels.h"
 #include "kernels/cpu/optimizer_update.h"
 #include "kernels/cuda/optimizer_body.h"
 #include "storage.h"
 
 namespace megatron::kernels {
-namespace avx2 {
-OptimizerKernels optimizer_kernels();
-}
-namespace avx512 {
-OptimizerKernels optimizer_kernels();
-}
+
+MEGATRON_FOR_EACH_ISA(MEGATRON_DECLARE_VARIANT, OptimizerKernels, optimizer_kernels, avx2, avx512)
+
 namespace {
 
 using ChunkTeam = cuda::SerialTeam<cuda::kChunkTeam>;

@@ -8,8 +8,8 @@
 //   MEGATRON_DISPATCH(NormKernels, norm_kernels)
 //
 // Code that a variant shares with others is compiled with several sets of flags. It must stand in
-// the namespace MEGATRON_KERNEL_ISA, or be marked MEGATRON_KERNEL_INLINE (kernels/cpu/inline.h). If it
-// did neither, the linker could keep the AVX-512 copy for every CPU.
+// the namespace MEGATRON_KERNEL_ISA, or be marked MEGATRON_KERNEL_INLINE (kernels/cpu/inline.h). If
+// it did neither, the linker could keep the AVX-512 copy for every CPU.
 #pragma once
 
 namespace megatron::kernels {
@@ -52,16 +52,16 @@ bool is_usable();
 
 /// Defines megatron::kernels::name(), which chooses once: the first usable instruction set of the
 /// list, else `portable`. Expands outside all namespaces.
-#define MEGATRON_DISPATCH_AMONG(Table, name, ...)                                      \
-  namespace megatron::kernels {                                                        \
-  MEGATRON_FOR_EACH_ISA(MEGATRON_DECLARE_VARIANT, Table, name, __VA_ARGS__)            \
-  const Table& name() {                                                                \
-    static const Table chosen = []() -> Table {                                        \
-      MEGATRON_FOR_EACH_ISA(MEGATRON_RETURN_IF_USABLE, Table, name, __VA_ARGS__)       \
-      return portable::name();                                                         \
-    }();                                                                               \
-    return chosen;                                                                     \
-  }                                                                                    \
+#define MEGATRON_DISPATCH_AMONG(Table, name, ...)                                \
+  namespace megatron::kernels {                                                  \
+  MEGATRON_FOR_EACH_ISA(MEGATRON_DECLARE_VARIANT, Table, name, __VA_ARGS__)      \
+  const Table& name() {                                                          \
+    static const Table chosen = []() -> Table {                                  \
+      MEGATRON_FOR_EACH_ISA(MEGATRON_RETURN_IF_USABLE, Table, name, __VA_ARGS__) \
+      return portable::name();                                                   \
+    }();                                                                         \
+    return chosen;                                                               \
+  }                                                                              \
   }  // namespace megatron::kernels
 
 /// The same among all instruction sets that CMake compiles this file for. Only the portable variant

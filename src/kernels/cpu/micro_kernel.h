@@ -72,7 +72,8 @@ struct MicroKernel {
     return (steps + multiple - 1) / multiple * multiple;
   }
   /// Bytes of `count` rows or columns packed with this stride.
-  MEGATRON_KERNEL_INLINE std::int64_t packed_bytes(std::int64_t depth, std::int64_t to_stride = kPanelColumns) const {
+  MEGATRON_KERNEL_INLINE std::int64_t packed_bytes(std::int64_t depth,
+                                                   std::int64_t to_stride = kPanelColumns) const {
     return 4 * steps_of(depth) * to_stride;
   }
 };

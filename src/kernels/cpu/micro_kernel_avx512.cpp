@@ -119,11 +119,13 @@ void multiply(const MicroKernelArguments& p) {
 
 #if defined(__AVX512BF16__)
 
+namespace {
 struct Bf16DotProduct {
   static __m512 add(__m512 sum, __m512 x, __m512 b) {
     return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(b));
   }
 };
+}  // namespace
 
 MicroKernel bf16_micro_kernel() {
   return {.type = Type::bf16,
@@ -134,9 +136,11 @@ MicroKernel bf16_micro_kernel() {
 
 #else
 
+namespace {
 struct FusedMultiplyAdd {
   static __m512 add(__m512 sum, __m512 x, __m512 b) { return _mm512_fmadd_ps(x, b, sum); }
 };
+}  // namespace
 
 MicroKernel f32_micro_kernel() {
   return {.type = Type::f32,
