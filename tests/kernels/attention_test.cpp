@@ -1,6 +1,6 @@
-// Attention's kernels against the textbook in float64, over ragged sizes and everything a score can
-// be made of. Memory that they are lent is full of NaN, and work is shared out in several ways,
-// which must give the same bits.
+// Compares the attention kernels with the formulas in float64, over ragged sizes and every option
+// of a score. Workspaces are filled with NaN, and work is shared in several ways, which must give
+// the same bits.
 #include "kernels/cpu/attention.h"
 
 #include <gtest/gtest.h>
@@ -27,8 +27,7 @@ struct Case {
   bool with_documents = false;
 };
 
-/// Numbers [s, b, heads, channels] inside rows of a wider tensor, as a mixed projection leaves
-/// them.
+/// Numbers [s, b, heads, channels] inside rows of a wider tensor, as a mixed projection makes them.
 struct Heads {
   Heads(Type type, std::int64_t s, std::int64_t b, std::int64_t heads, std::int64_t channels,
         std::uint64_t seed, double scale)
@@ -51,7 +50,7 @@ struct Heads {
   std::int64_t b, heads, channels;
 };
 
-/// A problem with its results from the kernels.
+/// A problem with the results of the kernels.
 struct Problem {
   Problem(const Case& c, Type type, const MicroKernel* product)
       : q(type, c.sq, c.b, c.n, c.d, 1, 2),
@@ -86,8 +85,8 @@ struct Problem {
     arguments.ordinals = ordinals.data();
   }
 
-  /// Runs both stages of a pass in ranges of `step` parts, the last range first, each with memory
-  /// of its own.
+  /// Runs both stages of a pass in ranges of `step` parts, the last range first. Each range has its
+  /// own workspace.
   template <class Plan, class Run, class Arguments>
   static void run_pass(const Plan& plan_of, const Run& pass, const Arguments& a,
                        std::int64_t step) {
@@ -122,7 +121,7 @@ struct Problem {
   AttentionArguments arguments;
 };
 
-/// Sums and, beside each, the sum of the sizes of what is rounded to 16 bits on the way.
+/// Sums, and beside each sum the sum of the magnitudes of what is rounded to 16 bits.
 struct Sum {
   double value = 0, spread = 0;
   void add(double x, double rounded) { value += x, spread += std::abs(rounded); }
@@ -157,7 +156,7 @@ double keep_factor(const Problem& p, std::int64_t sample, std::int64_t h, std::i
              : 0;
 }
 
-/// One row: what query i of head h gives to its result and to gradients.
+/// Adds what query i of head h contributes to its result and to the gradients.
 void add_row(const Problem& p, std::int64_t sample, std::int64_t h, std::int64_t i,
              Textbook& book) {
   const AttentionArguments& a = p.arguments;
@@ -227,9 +226,9 @@ Textbook textbook(const Problem& p) {
   return book;
 }
 
-/// A result is rounded once to its type (u·|exact|); with 16 bits so are probabilities and
-/// gradients of scores, and the result inside delta (u·spread); sums in float32 may miss by 2⁻¹⁸ of
-/// the largest element.
+/// Checks tolerances. A result is rounded once to its type (u·|exact|). With 16-bit types, so are
+/// probabilities, gradients of scores and the result inside delta (u·spread). Sums in float32 may
+/// miss by 2⁻¹⁸ of the largest element.
 void expect_near(const Storage& actual, const std::vector<Sum>& exact, const std::string& what,
                  std::int64_t row = 0, std::int64_t used = 0) {
   const double u = actual.type() == Type::f32 ? 0 : epsilon_of(actual.type());
@@ -237,7 +236,7 @@ void expect_near(const Storage& actual, const std::vector<Sum>& exact, const std
   for (const Sum& sum : exact) most = std::max({most, std::abs(sum.value), sum.spread * 0x1p-6});
   for (std::size_t i = 0; i < exact.size(); ++i) {
     if (row > 0 && static_cast<std::int64_t>(i) % row >= used)
-      continue;  // between the rows of a view
+      continue;  // this element lies between the rows of a view
     const double error = std::abs(actual[i] - exact[i].value),
                  bound =
                      u * (std::abs(exact[i].value) + exact[i].spread) + 0x1p-18 * most + 0x1p-24;
@@ -343,7 +342,8 @@ TEST_P(Attention, DoesNotDependOnHowWorkIsShared) {
   }
 }
 
-/// A query decoded alone, with the keys so far, gives the bits that it has among all the others.
+/// A query that is decoded alone, with the keys so far, gives the bits that it has among all the
+/// others.
 TEST_P(Attention, AQueryDoesNotDependOnTheOthers) {
   const Case all{"all", 280, 280, 2, 4, 2, 24, 24};
   Problem together(all, type(), product());

@@ -1,5 +1,5 @@
-// Cross entropy of rows against float64 formulas, and the same bits on every instruction set, at
-// every place and with every stride.
+// Compares cross entropy of rows with float64 formulas, and checks that it gives the same bits on
+// every instruction set, at every position and with every stride.
 #include "kernels/cpu/cross_entropy.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ Row reference(const Storage& logits, std::size_t first, std::int64_t columns, st
           label >= 0 && label < columns ? logits[first + static_cast<std::size_t>(label)] : 0};
 }
 
-/// Logits in (−20, 20), rising or falling so that the largest one changes from block to block or
+/// Logits in (−20, 20) that rise or fall, so that the largest one changes from block to block or
 /// never does.
 Storage logits_of(Type type, std::int64_t rows, std::int64_t stride) {
   Storage logits = numbers(type, static_cast<std::size_t>(rows * stride), 11, 8);

@@ -1,5 +1,5 @@
-// Whole GEMMs: against float64 in every orientation and storage, the same bits however the work is
-// cut and whoever stands beside a row.
+// Compares whole GEMMs with float64 in every orientation and storage type. They give the same bits
+// however the work is cut, and whatever the other rows of a batch are.
 #include "kernels/cpu/gemm.h"
 
 #include <gtest/gtest.h>
@@ -22,11 +22,11 @@ struct Product {
   Type type = Type::f32, out_type = Type::f32;
   std::int64_t m = 1, n = 1, k = 1;
   bool a_transposed = false, b_transposed = false, accumulate = false, with_bias = false;
-  std::int64_t a_gap = 1;  ///< numbers between two lines of a: 1 keeps 16-bit rows from being read
-                           ///< where they lie, 2 does not
+  /// Numbers between two lines of a. With 1, 16-bit rows cannot be read in place; with 2 they can.
+  std::int64_t a_gap = 1;
 };
 
-/// Operands with lines longer than they need be.
+/// Operands whose lines are longer than needed.
 struct Operands {
   Product p;
   std::int64_t a_line, b_line, out_line;
@@ -143,7 +143,7 @@ TEST(Gemm, EqualsFloat64InEveryOrientationAndStorage) {
   }
 }
 
-/// Depths of which the panels do not stay in the cache together.
+/// The panels of these depths do not stay in the cache together.
 TEST(Gemm, DeepProductsEqualFloat64) {
   for (const Type type : {Type::f32, Type::bf16, Type::f16}) {
     for (const Type out : {Type::f32, type}) {
@@ -179,8 +179,8 @@ TEST(Gemm, PassesChangeNoBit) {
   }
 }
 
-/// Lines of 4,096 bytes are copied, others are read where they lie if a step of four bytes begins
-/// at each of them; lines along a are transposed.
+/// Lines of 4,096 bytes are copied. Other lines are read in place if a step of four bytes begins at
+/// each of them. Lines along a are transposed.
 TEST(Gemm, WhereRowsAreReadChangesNoBit) {
   for (const Type type : {Type::f32, Type::bf16}) {
     const Product copied{.type = type,

@@ -1,5 +1,5 @@
-// The AMX product on imitated tiles: lines, halves and strides are those of the CPU, only the
-// registers are ordinary memory. Where the processor has AMX, the real tiles give the same sums.
+// Tests the AMX micro-kernel on emulated tiles. Lines, halves and strides are those of the CPU, and
+// only the registers are ordinary memory. If the CPU has AMX, the real tiles give the same sums.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +14,8 @@
 namespace megatron::kernels {
 namespace {
 
-/// out [rows, columns] = a·b, a along or across depth; lines of poison surround the operands.
+/// Returns out [rows, columns] = a·b with a along or across depth. Both operands are packed into
+/// lines that are filled with NaN.
 std::vector<float> emulated_gemm(const MicroKernel& product, const Storage& a, bool along,
                                  const Storage& b, std::int64_t rows, std::int64_t columns,
                                  std::int64_t depth, bool accumulate) {

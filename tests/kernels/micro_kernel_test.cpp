@@ -1,5 +1,5 @@
-// Every instruction set's innermost product against float64 over ragged sizes, both ways an operand
-// can lie, and what never changes a bit: how many rows there are, and where a row stands.
+// Compares the micro-kernel of every instruction set with float64 over ragged sizes and both
+// orientations of an operand. The number of rows and the position of a row change no bit.
 #include "kernels/cpu/micro_kernel.h"
 
 #include <gtest/gtest.h>

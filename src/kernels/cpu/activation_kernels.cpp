@@ -1,5 +1,4 @@
-// The activations' one implementation, compiled once per instruction set inside the namespace
-// MEGATRON_KERNEL_ISA.
+// The activation kernels, compiled once for each instruction set.
 #include "kernels/cpu/activation_kernels.h"
 
 #include <algorithm>
@@ -12,7 +11,7 @@
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
-/// Calls use(F{}) for the activation.
+/// Calls use(F{}) with the activation's functor.
 template <class Use>
 void with_activation(ActivationKind kind, Use use) {
   switch (kind) {
@@ -31,8 +30,8 @@ void with_activation(ActivationKind kind, Use use) {
   }
 }
 
-/// A row's numbers in steps of Step::size: sixteen floats, or one f64. The first `count` of a step
-/// are there.
+/// Loads and stores a row in steps of Step::size numbers: sixteen floats, or one f64. Only the
+/// first `count` numbers of a step exist.
 template <class T>
 struct Step {
   using V = Vec16f;
@@ -73,8 +72,8 @@ void activation_rows(const ActivationArguments& a, std::int64_t begin, std::int6
   }
 }
 
-/// Gradient of a row: before its rounding also added to `sums` when `summed`. `y`, if not null,
-/// receives the row of the forward pass.
+/// Computes the gradient of a row. With `summed`, also adds it to `sums` before rounding. If `y` is
+/// not null, it receives the row of the forward pass.
 template <class F, class T, bool gated, bool summed>
 void activation_backward_row(const T* dy, const T* x, const Compute<T>* bias, T* dx,
                              Compute<T>* sums, T* y, std::int64_t columns) {

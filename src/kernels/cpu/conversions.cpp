@@ -1,5 +1,5 @@
-// The conversions, compiled once per instruction set: the CPU's own float16 instructions are ten
-// times as fast as the portable ones.
+// The conversions, compiled once for each instruction set: the CPU's float16 instructions are ten
+// times as fast as the portable code.
 #include "kernels/cpu/conversions.h"
 
 #include <algorithm>
@@ -33,7 +33,8 @@ inline void decode_blocks(const std::uint16_t* from, const float* scales, float*
   }
 }
 
-/// The power of two that brings `largest`, rounded to the eleven bits of f16, into [2¹⁴, 2¹⁵).
+/// Returns the power of two that brings `largest`, rounded to the eleven bits of f16, into [2¹⁴,
+/// 2¹⁵).
 inline float block_scale(float largest) {
   if (!(largest > 0) || !std::isfinite(largest)) return 1;
   int exponent = 0;

@@ -7,7 +7,7 @@
 namespace megatron::kernels {
 namespace {
 
-/// Bits of leaf 7 (extended features).
+/// Register bits of CPUID leaf 7 (extended features).
 struct ExtendedFeatures {
   unsigned edx0 = 0, eax1 = 0;
 };

@@ -1,5 +1,4 @@
-// The cross entropy kernels' one implementation, compiled once per instruction set inside the
-// namespace MEGATRON_KERNEL_ISA.
+// The cross entropy kernels, compiled once for each instruction set.
 #include "kernels/cpu/cross_entropy.h"
 
 #include <cstdint>
@@ -11,9 +10,9 @@
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
 inline constexpr std::int64_t kBlockColumns = 1024;
-inline constexpr int kSums = 4;  // of sixteen lanes
+inline constexpr int kSums = 4;  // vectors of sixteen lanes
 
-/// Σ exp(logit − largest) of the columns so far.
+/// Keeps Σ exp(logit − largest) of the columns so far.
 struct OnlineLogSumExp {
   float largest = -__builtin_inff();
   Vec16f sums[kSums] = {broadcast(0), broadcast(0), broadcast(0), broadcast(0)};
@@ -65,7 +64,7 @@ inline double log_sum_exp(const double* x, std::int64_t columns) {
   return largest + __builtin_log(sum);
 }
 
-/// The label's column here, or −1.
+/// Returns the label's column in these rows, or −1.
 inline std::int64_t label_column(const CrossEntropyRows& rows, std::int64_t row) {
   const std::int64_t column = rows.labels[row] - rows.first_column;
   return column >= 0 && column < rows.columns ? column : -1;
@@ -86,7 +85,7 @@ inline void statistics(const CrossEntropyStatistics& a, std::int64_t begin, std:
                            : statistics_of<float>(a, begin, end);
 }
 
-/// `to` may be x where their types are the same.
+/// `to` may be x if both have the same type.
 template <class To>
 void gradient_of_row(const float* x, To* to, std::int64_t columns, std::int64_t label, float lse,
                      float factor) {

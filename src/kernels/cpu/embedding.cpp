@@ -1,5 +1,4 @@
-// The embedding kernels' one implementation, compiled once per instruction set inside the namespace
-// MEGATRON_KERNEL_ISA.
+// The embedding kernels, compiled once for each instruction set.
 #include "kernels/cpu/embedding.h"
 
 #include "kernels/cpu/dispatch.h"
@@ -7,7 +6,7 @@
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
-/// The row of a token, null where it is elsewhere or there is no table.
+/// Returns the row of a token, or null when another rank holds it or there is no table.
 template <class T>
 const T* row_of(const EmbeddingTable& table, std::int64_t token, std::int64_t columns) {
   if (table.rows == nullptr) return nullptr;

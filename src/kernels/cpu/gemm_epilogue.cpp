@@ -1,5 +1,4 @@
-// The one implementation, compiled once per instruction set inside the namespace
-// MEGATRON_KERNEL_ISA.
+// The GEMM epilogue, compiled once for each instruction set.
 #include "kernels/cpu/gemm_epilogue.h"
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Inline functions outside the namespace of an instruction set that its kernels call.
+// MEGATRON_KERNEL_INLINE marks inline functions outside the namespaces of the instruction sets.
 #pragma once
 
-/// The compiler emits no copy of such a function. An inline function that it does emit is one
-/// symbol for the whole program, and the linker may keep the copy that an AVX-512 object file has.
+/// The compiler never emits a copy of such a function. An inline function that it does emit is one
+/// symbol in the whole program, and the linker may keep the copy of an AVX-512 object file.
 #define MEGATRON_KERNEL_INLINE [[gnu::always_inline]] inline

@@ -14,7 +14,8 @@ const MicroKernel& bf16_micro_kernel();
 namespace portable {
 namespace {
 
-/// Rounds each multiplication before the addition: CPUs without AVX2 have no fused multiply-add.
+/// Rounds each multiplication before the addition, because CPUs without AVX2 have no fused
+/// multiply-add.
 void multiply(const MicroKernelArguments& p) {
   for (std::int64_t r = 0; r < p.rows; ++r) {
     const auto* a = static_cast<const float*>(p.a) + r * p.row_stride;

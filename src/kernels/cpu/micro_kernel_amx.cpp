@@ -1,6 +1,6 @@
-// Not yet run on a CPU with AMX; tests run the same code on imitated tiles
-// (tests/kernels/micro_kernel_amx_test.cpp), and a check of the real ones comes before their first
-// use.
+// The AMX micro-kernel. It has not run on a CPU with AMX yet. Tests run the same code on emulated
+// tiles (tests/kernels/micro_kernel_amx_test.cpp), and is_usable() compares the real tiles with
+// known sums before their first use.
 #include "kernels/cpu/micro_kernel_amx.h"
 
 #include <immintrin.h>
@@ -14,7 +14,8 @@
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 namespace {
 
-/// Tile registers: sums 0–3 (two for each half of the rows), rows 4 and 5, panel 6 and 7.
+/// Allocation of tile registers: sums in 0–3 (two for each half of the rows), rows in 4 and 5, and
+/// the panel in 6 and 7.
 class AmxTiles {
  public:
   AmxTiles() = default;
@@ -24,7 +25,7 @@ class AmxTiles {
     if (upper_ >= 0) _tile_release();
   }
 
-  /// Rows in the two halves; loads nothing that is loaded already.
+  /// Sets the rows of the two halves. Does nothing when they are set already.
   void configure(std::int64_t upper, std::int64_t lower) {
     if (upper == upper_ && lower == lower_) return;
     upper_ = upper;
@@ -94,13 +95,14 @@ class AmxTiles {
   std::int64_t upper_ = -1, lower_ = -1;
 };
 
-/// Linux gives a process the tiles' state on request (arch_prctl(2)).
+/// Linux lets a process use the tiles on request (arch_prctl(2)).
 bool has_amx_permission() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
   return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-/// 17 rows by 18 columns, 40 deep, of small whole numbers, whose sums are exact in any order.
+/// Multiplies 17 rows by 18 columns, 40 deep. The numbers are small and whole, so their sums are
+/// exact in any order.
 bool amx_passes_self_test(const MicroKernel& product) {
   constexpr std::int64_t kRows = 17, kColumns = 18, kDepth = 40, kLine = 32;
   const auto bf16 = [](std::int64_t value) {

@@ -1,4 +1,5 @@
-// The tile of 256-bit registers: 6 rows by 16 columns, so a panel is worked on in two halves.
+// The AVX2 micro-kernel: a tile of 6 rows by 16 columns stays in 256-bit registers, so a panel is
+// processed in two halves.
 #include <immintrin.h>
 
 #include "kernels/cpu/gemm_packing.h"
@@ -9,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kRows = 6, kColumns = 16;
 
-/// Vec16f [0, count) set.
+/// Returns a mask whose lanes [0, count) are set.
 __m256i lanes_below(std::int64_t count) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)),
                             _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));

@@ -1,5 +1,5 @@
-// The tile of 512-bit registers: up to 12 rows by 32 columns of sums stay in 24 of them. Compiled
-// for AVX-512 with float32 operands, and for AVX512-BF16 with pairs of bfloat16.
+// The AVX-512 micro-kernel: a tile of up to 12 rows by 32 columns stays in 24 of the 512-bit
+// registers. It is compiled for AVX-512 with f32 operands, and for AVX512-BF16 with pairs of bf16.
 #include <immintrin.h>
 
 #include <cstdint>
@@ -24,7 +24,7 @@ inline __attribute__((always_inline)) void store_full(const MicroKernelArguments
   }
 }
 
-/// Fewer columns than a panel has.
+/// Stores a tile with fewer columns than a panel has.
 template <int kRows>
 inline __attribute__((always_inline)) void store_partial(const MicroKernelArguments& p,
                                                          __m512 (&sums)[kRows][2], float* out) {
@@ -41,15 +41,17 @@ inline __attribute__((always_inline)) void store_partial(const MicroKernelArgume
   }
 }
 
-/// Shallower products, attention's, write to what is in the L1 cache.
+/// GEMMs with less depth, such as those of attention, write to memory that is in the L1 cache.
 constexpr std::int64_t kMinStepsToPrefetchOut = 128;
 
-/// `Steps::add(sums, x, b)` adds the products of one step; x is a step of a in every lane.
+/// `Steps::add(sums, x, b)` adds the products of one step. Every lane of x holds the same step of
+/// a.
 template <class Steps, int kRows>
 inline __attribute__((always_inline)) void multiply_rows(const MicroKernelArguments& p,
                                                          const char* a, float* out) {
   const std::int64_t row_bytes = 4 * p.row_stride, step_bytes = 4 * p.step_stride;
-  const char* groups[(kRows + 2) / 3];  // of three rows: few registers hold the addresses of twelve
+  // Each address serves three rows, because registers cannot hold twelve addresses.
+  const char* groups[(kRows + 2) / 3];
   for (int g = 0; g < (kRows + 2) / 3; ++g) groups[g] = a + 3 * g * row_bytes;
   const auto* panel = static_cast<const float*>(p.panel);
   __m512 sums[kRows][2];

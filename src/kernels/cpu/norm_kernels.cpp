@@ -1,5 +1,4 @@
-// The norms' one implementation, compiled once per instruction set inside the namespace
-// MEGATRON_KERNEL_ISA.
+// The norm kernels, compiled once for each instruction set.
 #include "kernels/cpu/norm_kernels.h"
 
 #include <algorithm>
@@ -52,7 +51,7 @@ void rms_norm_rows(const NormArguments& a, std::int64_t begin, std::int64_t end)
   }
 }
 
-/// What a row of the backward pass reads and writes; `residual_grad` may be null.
+/// The operands of one row of the backward pass. `residual_grad` may be null.
 template <class X, class Y>
 struct BackwardRow {
   using C = Compute<X>;

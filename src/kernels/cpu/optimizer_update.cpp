@@ -1,6 +1,6 @@
-// The update rules, compiled once per instruction set inside the namespace MEGATRON_KERNEL_ISA:
-// sixteen elements at a time, each read and written once. Without contraction and with IEEE
-// division and root, the bits are those of the formulas element by element.
+// The update rules, compiled once for each instruction set. They process sixteen elements at a
+// time, and read and write each element once. There is no contraction, and division and square root
+// are IEEE's, so the bits are those of the formulas applied element by element.
 #include "kernels/cpu/optimizer_update.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
-/// AdamW (Loshchilov and Hutter 2019) with the scalars of one step worked out: m ← beta1·m + (1 −
+/// AdamW (Loshchilov and Hutter 2019) with the scalars of one step precomputed: m ← beta1·m + (1 −
 /// beta1)·g and v ← beta2·v + (1 − beta2)·g² for g = grad_scale·gradient, then w ← w − (step_size·m
 /// / (√v·inv_sqrt_bias_correction2 + eps) + decay·w).
 template <class T>
@@ -34,8 +34,8 @@ struct Adamw {
         inv_sqrt_bias_correction2(static_cast<T>(1 / std::sqrt(scalars.bias_correction2))) {}
 };
 
-/// b ← momentum·b + g + weight_decay·w (L2) and w ← w − lr·b; without a buffer b = g +
-/// weight_decay·w.
+/// SGD with L2 decay: b ← momentum·b + g + weight_decay·w, then w ← w − lr·b. Without a momentum
+/// buffer b = g + weight_decay·w.
 template <class T>
 struct Sgd {
   T grad_scale, weight_decay, momentum, lr;
@@ -59,7 +59,8 @@ inline void store_at(void* to, Type type, std::int64_t i, std::int64_t count, Ve
   store_partial(static_cast<float*>(to) + i, count, x);
 }
 
-/// Sixteen elements of a chunk at a time: rule(i, count, gradient, weight) gives the new weight.
+/// Calls rule(i, count, gradient, weight) for sixteen elements at a time. It returns the new
+/// weight.
 template <class Rule>
 void for_lanes(const UpdateChunk& chunk, const UpdateTypes& types, Rule rule) {
   for (std::int64_t i = 0; i < chunk.count; i += kNumLanes) {
@@ -135,7 +136,7 @@ inline void update_doubles(const UpdateChunk& chunk, const StepRules& rules,
   }
 }
 
-/// With states of f16, whose blocks share a scale: block by block through f32.
+/// Updates a chunk with f16 states, whose blocks share a scale, block by block through f32.
 inline void update_scaled(const UpdateChunk& chunk, const UpdateTypes& types,
                           const StepRules& rules, const StepScalars& scalars) {
   float states[2][kStateBlock];

@@ -1,6 +1,6 @@
-// Compiled once per instruction set. Logarithm, sine and cosine follow FreeBSD's msun (e_log.c,
-// k_sin.c, k_cos.c: errors below one unit in the last place of double), without branches; arguments
-// are those that a draw can have.
+// The random kernels, compiled once for each instruction set. Logarithm, sine and cosine follow
+// FreeBSD's msun (e_log.c, k_sin.c, k_cos.c: errors below one unit in the last place of double),
+// but have no branches. Their arguments are limited to those that a draw can have.
 #include "kernels/cpu/random_kernels.h"
 
 #include <cmath>
@@ -12,7 +12,7 @@
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
-/// ln x for 2⁻³⁴ < x < 1.
+/// Returns ln x for 2⁻³⁴ < x < 1.
 inline double log_of(double x) {
   std::uint64_t bits;
   std::memcpy(&bits, &x, sizeof bits);
@@ -44,7 +44,7 @@ struct SineCosine {
   double sine, cosine;
 };
 
-/// Of 0 <= x < 2π.
+/// Returns sin x and cos x for 0 <= x < 2π.
 inline SineCosine sine_cosine(double x) {
   constexpr double kShift = 0x1.8p52;
   const double shifted = __builtin_fma(x, 6.36619772367581382433e-01, kShift);
@@ -73,8 +73,9 @@ inline SineCosine sine_cosine(double x) {
   return {negates_sine ? -s : s, negates_cosine ? -c : c};
 }
 
-/// Whether another double some units in the last place away could round to another float: within 32
-/// of the middle of two, or too small for float's normal numbers.
+/// Returns whether a double that differs by some units in the last place could round to another
+/// float. It can if x is within 32 units of the middle of two floats, or too small for a normal
+/// float.
 inline bool needs_exact_rounding(double x) {
   std::uint64_t bits;
   std::memcpy(&bits, &x, sizeof bits);
@@ -86,7 +87,7 @@ inline double uniform_of(std::uint32_t draw) { return (static_cast<double>(draw)
 
 constexpr int kGroup = 4 * kLanes;  ///< elements of one call of draw_blocks
 
-/// Elements [64·group, 64·group + 64); whether one of them is a close call.
+/// Computes elements [64·group, 64·group + 64). Returns whether one of them needs exact rounding.
 inline bool normals_of_group(double std, std::uint64_t key, std::int64_t group, double* out) {
   std::uint32_t draws[kGroup];
   draw_blocks(key, static_cast<std::uint64_t>(group) * kLanes, 0, draws);

@@ -1,5 +1,4 @@
-// The row kernels' one implementation, compiled once per instruction set inside the namespace
-// MEGATRON_KERNEL_ISA.
+// The row kernels, compiled once for each instruction set.
 #include "kernels/cpu/row_kernels.h"
 
 #include <cstdint>
@@ -11,7 +10,7 @@
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
-/// The sample's ordinal and the first element's index of a row.
+/// The ordinal of a row's sample and the index of the row's first element.
 struct RowPlace {
   std::uint64_t first_element, ordinal;
 };
@@ -25,7 +24,7 @@ inline RowPlace place_of(const RowCoordinates& c, std::int64_t row) {
   return {first, static_cast<std::uint64_t>(c.ordinals[c.sample_is_inner ? i : outer])};
 }
 
-/// Everything is kept as it is: nothing is drawn, and no coordinates are needed.
+/// Adds x without dropout. It makes no draws and needs no coordinates.
 template <class X, class Out>
 void add_rows(const DropoutArguments& a, std::int64_t begin, std::int64_t end) {
   using C = Compute<Out>;

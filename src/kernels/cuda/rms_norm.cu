@@ -5,7 +5,7 @@
 namespace megatron::kernels::cuda {
 namespace {
 
-constexpr std::int64_t kWarpColumns = 1024;  // shorter rows are a warp's work
+constexpr std::int64_t kWarpColumns = 1024;  // a warp processes rows up to this length
 
 template <class X, class Y>
 struct Forward {
