@@ -69,7 +69,7 @@ void time_linear(const LinearShape& shape, c10::ScalarType type, int turns) {
 
 /// Runs the micro-kernel on all threads at once, each in its own L1 cache.
 void time_peak(c10::ScalarType type) {
-  const kernels::MicroKernel& product =
+  const kernels::MicroKernel& micro_kernel =
       kernels::gemm_micro_kernel(type == c10::kFloat ? kernels::Type::f32 : kernels::Type::bf16);
   constexpr std::int64_t kSteps = 64, kRows = 24, kRepeats = 20000;
   const int threads = at::get_num_threads();
@@ -81,13 +81,14 @@ void time_peak(c10::ScalarType type) {
           std::vector<float> a(kRows * kSteps), panel(kernels::kPanelColumns * kSteps),
               out(kRows * kernels::kPanelColumns);
           for (std::int64_t i = 0; i < kRepeats; ++i)
-            product.multiply({a.data(), kSteps, 1, panel.data(), out.data(), kernels::kPanelColumns,
-                              kRows, kernels::kPanelColumns, kSteps, false});
+            micro_kernel.multiply({a.data(), kSteps, 1, panel.data(), out.data(),
+                                   kernels::kPanelColumns, kRows, kernels::kPanelColumns, kSteps,
+                                   false});
         }
       });
     });
     const double each = 2.0 * kRows * kernels::kPanelColumns * kSteps *
-                        (product.type == kernels::Type::bf16 ? 2 : 1) * kRepeats;
+                        (micro_kernel.type == kernels::Type::bf16 ? 2 : 1) * kRepeats;
     best = std::max(best, each * threads / seconds);
   }
   std::printf("{\"limit\": \"peak\", \"flops_per_second\": %.0f, \"threads\": %d}\n", best,

@@ -84,7 +84,7 @@ std::string date() {
 }
 
 /// Returns the CPU's name as the kernel reports it, or "".
-std::string processor() {
+std::string cpu_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("model name"))
@@ -172,7 +172,7 @@ void run(const std::vector<std::string>& words) {
   }
   if (options.json.empty()) return;
   const OrderedJson result{{"date", date()},
-                           {"processor", processor()},
+                           {"processor", cpu_name()},
                            {"cores", std::thread::hardware_concurrency()},
                            {"real_time_priority", sched_getscheduler(0) != SCHED_OTHER},
                            {"step_ms", options.step_s * 1e3},

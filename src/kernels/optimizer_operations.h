@@ -24,8 +24,8 @@ struct UpdateChunk {
   float* state_scale[2];
   std::int64_t count;
   std::int64_t slot;  ///< where the chunk's sum goes
-  std::int64_t skip_begin,
-      skip_end;  ///< elements that statistics leave out: padding, and what another rank counts
+  /// Statistics skip these elements: padding, and elements that another rank counts.
+  std::int64_t skip_begin, skip_end;
   std::int32_t group;  ///< index of the learning rate in StepScalars::lr
   bool is_decayed;
 };
@@ -51,16 +51,18 @@ struct UpdatePlan {
 
 /// The kernels of a device. They queue their work and do not wait for it.
 struct OptimizerOperations {
-  void (*sum_squares)(
-      const UpdatePlan&);  ///< sums[slot] = Σ gradient² in float64, in one fixed order
-  void (*count_zeros)(const UpdatePlan&);  ///< sums[slot] = number of zeros among the gradients
-  void (*reduce_sums)(
-      const UpdatePlan&);  ///< parameter_sums[p] = what the slots of parameter p add up to
-  void (*finalize)(const UpdatePlan&,
-                   const StepInputs&);        ///< finalize_step on the parameters' sums
-  void (*finalize_zeros)(const UpdatePlan&);  ///< scalars->num_zeros = Σ of the parameters' sums
-  void (*update)(
-      const UpdatePlan&);  ///< applies the rule in one pass, or does nothing when !scalars->applied
+  /// Computes sums[slot] = Σ gradient² in float64, in one fixed order.
+  void (*sum_squares)(const UpdatePlan&);
+  /// Computes sums[slot] = number of zeros among the gradients.
+  void (*count_zeros)(const UpdatePlan&);
+  /// Computes parameter_sums[p], the sum of the slots of parameter p.
+  void (*reduce_sums)(const UpdatePlan&);
+  /// Runs finalize_step() on the sums of the parameters.
+  void (*finalize)(const UpdatePlan&, const StepInputs&);
+  /// Stores the sum over all parameters in scalars->num_zeros.
+  void (*finalize_zeros)(const UpdatePlan&);
+  /// Applies the rule in one pass. Does nothing when !scalars->applied.
+  void (*update)(const UpdatePlan&);
 };
 
 }  // namespace megatron::kernels

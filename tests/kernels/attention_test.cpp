@@ -52,7 +52,7 @@ struct Heads {
 
 /// A problem with the results of the kernels.
 struct Problem {
-  Problem(const Case& c, Type type, const MicroKernel* product)
+  Problem(const Case& c, Type type, const MicroKernel* micro_kernel)
       : q(type, c.sq, c.b, c.n, c.d, 1, 2),
         k(type, c.sk, c.b, c.g, c.d, 2, 2),
         v(type, c.sk, c.b, c.g, c.dv, 3, 2),
@@ -64,7 +64,7 @@ struct Problem {
         lse(static_cast<std::size_t>(c.b * c.n * c.sq)) {
     arguments = {};
     arguments.type = type;
-    arguments.micro_kernel = product;
+    arguments.micro_kernel = micro_kernel;
     arguments.sq = c.sq, arguments.sk = c.sk, arguments.b = c.b, arguments.n = c.n,
     arguments.g = c.g, arguments.d = c.d, arguments.dv = c.dv;
     arguments.q = q.view(), arguments.k = k.view(), arguments.v = v.view();
@@ -301,7 +301,7 @@ struct Kind {
 class Attention : public testing::TestWithParam<Kind> {
  protected:
   Type type() const { return GetParam().type; }
-  const MicroKernel* product() const {
+  const MicroKernel* micro_kernel() const {
     static const MicroKernel tiles = emulation::amx_micro_kernel<EmulatedTiles>();
     return GetParam().on_tiles ? &tiles : &gemm_micro_kernel(type());
   }
@@ -310,7 +310,7 @@ class Attention : public testing::TestWithParam<Kind> {
 TEST_P(Attention, EqualsTheTextbook) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.name);
-    Problem p(c, type(), product());
+    Problem p(c, type(), micro_kernel());
     p.forward();
     p.backward();
     const Textbook exact = textbook(p);
@@ -331,7 +331,7 @@ TEST_P(Attention, EqualsTheTextbook) {
 TEST_P(Attention, DoesNotDependOnHowWorkIsShared) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.name);
-    Problem whole(c, type(), product()), parts(c, type(), product());
+    Problem whole(c, type(), micro_kernel()), parts(c, type(), micro_kernel());
     whole.forward(), whole.backward();
     parts.forward(2), parts.backward(1);
     EXPECT_EQ(whole.out, parts.out);
@@ -346,14 +346,14 @@ TEST_P(Attention, DoesNotDependOnHowWorkIsShared) {
 /// others.
 TEST_P(Attention, AQueryDoesNotDependOnTheOthers) {
   const Case all{"all", 280, 280, 2, 4, 2, 24, 24};
-  Problem together(all, type(), product());
+  Problem together(all, type(), micro_kernel());
   together.forward();
   for (const std::int64_t i : {0, 1, 47, 48, 127, 128, 129, 200, 279}) {
     for (const std::int64_t count : {std::int64_t{1}, std::min<std::int64_t>(5, 280 - i)}) {
       Case few = all;
       few.sq = count, few.sk = i + count;
       few.set = [i](AttentionArguments& a) { a.q_start = i; };
-      Problem alone(few, type(), product());
+      Problem alone(few, type(), micro_kernel());
       alone.arguments.q = together.arguments.q;
       alone.arguments.q.data =
           static_cast<const char*>(together.arguments.q.data) +

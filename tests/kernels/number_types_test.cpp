@@ -13,7 +13,7 @@
 namespace megatron::kernels::cuda {
 namespace {
 
-TEST(CudaPhilox, IsThatOfTheProcessor) {
+TEST(CudaPhilox, IsThatOfTheCpu) {
   std::uint64_t state = 1;
   const auto next = [&state] {
     return state = state * 6364136223846793005u + 1442695040888963407u;

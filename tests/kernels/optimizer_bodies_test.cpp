@@ -146,7 +146,7 @@ const UpdateCase kCases[] = {
      false},
 };
 
-TEST(CudaOptimizer, GivesTheBitsOfTheProcessor) {
+TEST(CudaOptimizer, GivesTheBitsOfTheCpu) {
   for (const UpdateCase& test : kCases) {
     for (const UpdateRule rule : {UpdateRule::adamw, UpdateRule::sgd}) {
       for (const bool has_momentum : {true, false}) {

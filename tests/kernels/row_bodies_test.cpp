@@ -60,7 +60,7 @@ void run_dropout(const DropoutArguments& arguments) {
   });
 }
 
-TEST(CudaDropout, GivesTheBitsOfTheProcessor) {
+TEST(CudaDropout, GivesTheBitsOfTheCpu) {
   for (const TypePair types :
        {kTypePairs[0], kTypePairs[1], kTypePairs[2], kTypePairs[3], kTypePairs[4], kTypePairs[5],
         TypePair{Type::bf16, Type::f32}, TypePair{Type::f16, Type::f32}}) {
@@ -185,7 +185,7 @@ TEST(CudaRmsNorm, AgreesWithTheFormula) {
   });
 }
 
-TEST(CudaRmsNorm, BackwardAgreesWithTheFormulaAndTheProcessor) {
+TEST(CudaRmsNorm, BackwardAgreesWithTheFormulaAndTheCpu) {
   for_each_norm([](TypePair types, NormCase shape) {
     const auto count = static_cast<std::size_t>(shape.rows * shape.columns),
                columns = static_cast<std::size_t>(shape.columns);
@@ -255,7 +255,7 @@ TEST(CudaRmsNorm, BackwardAgreesWithTheFormulaAndTheProcessor) {
   });
 }
 
-TEST(CudaRotary, GivesTheBitsOfTheProcessor) {
+TEST(CudaRotary, GivesTheBitsOfTheCpu) {
   constexpr std::int64_t kTokens = 12, kHeads = 3, kHeadDim = 10;
   for (const Type type : {Type::f32, Type::f64, Type::bf16, Type::f16}) {
     for (const std::int64_t rotary_dim : {0, 6, 10}) {

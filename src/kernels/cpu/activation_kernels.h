@@ -34,10 +34,10 @@ struct ActivationBackwardArguments {
 };
 
 struct ActivationKernels {
-  void (*forward)(const ActivationArguments&, std::int64_t begin,
-                  std::int64_t end);  ///< rows [begin, end)
-  void (*backward)(const ActivationBackwardArguments&, std::int64_t begin,
-                   std::int64_t end);  ///< blocks of rows
+  /// Runs on rows [begin, end).
+  void (*forward)(const ActivationArguments&, std::int64_t begin, std::int64_t end);
+  /// Runs on blocks of rows.
+  void (*backward)(const ActivationBackwardArguments&, std::int64_t begin, std::int64_t end);
 };
 
 /// Returns the kernels of the best instruction set of this CPU.

@@ -62,8 +62,8 @@ struct AttentionBackwardArguments : AttentionArguments {
   const float* lse;
   HeadsView dout;
   void *dq, *dk, *dvalue;
-  std::array<std::int64_t, 3> dq_strides, dk_strides,
-      dvalue_strides;  ///< strides of position, sample and head
+  /// Strides of position, sample and head.
+  std::array<std::int64_t, 3> dq_strides, dk_strides, dvalue_strides;
 };
 
 /// The memory and the number of equal parts of a pass. The caller allocates `shared_bytes` once and

@@ -1,4 +1,4 @@
-// How the backward pass is cut into parts, and the layout of the memory that its caller lends it.
+// Cuts the backward pass into parts, and lays out the memory that its caller lends it.
 #pragma once
 
 #include <algorithm>
@@ -74,10 +74,8 @@ struct BackwardWorkspace {
     key_bytes = kKeys / kPanelColumns * micro_kernel.packed_bytes(a.d);
     value_bytes = kKeys / kPanelColumns * micro_kernel.packed_bytes(a.dv);
     depth_bytes = panels_of(a.d) * micro_kernel.packed_bytes(kKeys);
-    const std::int64_t kept = shape.heads > 1 ? shape.keys.size()
-                                              // These blocks of keys keep their panels and sums
-                                              // from head to head.
-                                              : 1;
+    // This many blocks of keys keep their panels and sums from head to head.
+    const std::int64_t kept = shape.heads > 1 ? shape.keys.size() : 1;
     panels = arena.take<char>(kept * (key_bytes + value_bytes + depth_bytes));
     dk = arena.take<float>(kept * kKeys * shape.q_stride);
     dv = arena.take<float>(kept * kKeys * shape.v_stride);
@@ -100,12 +98,11 @@ struct BackwardWorkspace {
   char* panels;
   float *dk, *dv;
   float *scores, *dscores;
-  std::uint16_t *probability_rows,
-      *dscore_rows;  ///< rows in bf16, when the micro-kernel multiplies bf16
-  std::uint32_t *probability_steps,
-      /// The same numbers with queries as depth: [steps, keys], or lines of keys for micro-kernels
-      /// with needs_packed_rows.
-      *dscore_steps;
+  /// Rows in bf16, when the micro-kernel multiplies bf16.
+  std::uint16_t *probability_rows, *dscore_rows;
+  /// The same numbers with queries as depth: [steps, keys], or lines of keys for micro-kernels with
+  /// needs_packed_rows.
+  std::uint32_t *probability_steps, *dscore_steps;
   float* slopes;
   std::uint32_t* gathered;
   std::int64_t query_bytes, dout_bytes, key_bytes, value_bytes, depth_bytes, bytes;

@@ -54,9 +54,8 @@ struct ForwardWorkspace {
   float* scores;
   std::uint16_t* halves;  ///< probabilities in bf16, when the micro-kernel multiplies bf16
   float* out;
-  float *sums,
-      /// Per row: Σ exp in kLanes lanes (lane = key position mod kLanes), and the largest exponent.
-      *top;
+  float* sums;  ///< Σ exp of each row in kLanes lanes, lane = key position mod kLanes
+  float* top;   ///< largest exponent of each row
   char* packed;
   std::uint32_t* gathered;
   std::int64_t out_stride, bytes;

@@ -43,8 +43,8 @@ struct CrossEntropyGradient {
 };
 
 struct CrossEntropyKernels {
-  void (*statistics)(const CrossEntropyStatistics&, std::int64_t begin,
-                     std::int64_t end);  ///< runs on rows [begin, end)
+  /// Runs on rows [begin, end).
+  void (*statistics)(const CrossEntropyStatistics&, std::int64_t begin, std::int64_t end);
   void (*gradient)(const CrossEntropyGradient&, std::int64_t begin, std::int64_t end);
 };
 

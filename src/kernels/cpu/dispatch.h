@@ -14,7 +14,7 @@
 
 namespace megatron::kernels {
 
-// Whether this process may use the variants of an instruction set.
+// These functions return whether this process may use the variants of an instruction set.
 namespace avx2 {
 bool is_usable();
 }
@@ -31,7 +31,7 @@ bool is_usable();
 
 }  // namespace megatron::kernels
 
-// Expands macro(isa, Table, name) for each instruction set of the list, eight at most.
+/// Expands macro(isa, Table, name) for each instruction set of the list, eight at most.
 #define MEGATRON_FOR_EACH_ISA(macro, Table, name, ...) \
   __VA_OPT__(MEGATRON_SCAN(MEGATRON_FOR_NEXT_ISA(macro, Table, name, __VA_ARGS__)))
 #define MEGATRON_FOR_NEXT_ISA(macro, Table, name, isa, ...) \
@@ -43,6 +43,7 @@ bool is_usable();
 #define MEGATRON_SCAN_TWICE(...) MEGATRON_SCAN_ONCE(MEGATRON_SCAN_ONCE(__VA_ARGS__))
 #define MEGATRON_SCAN_ONCE(...) __VA_ARGS__
 
+/// Declares the function of one variant. Use it inside megatron::kernels.
 #define MEGATRON_DECLARE_VARIANT(isa, Table, name) \
   namespace isa {                                  \
   Table name();                                    \
@@ -50,8 +51,8 @@ bool is_usable();
 #define MEGATRON_RETURN_IF_USABLE(isa, Table, name) \
   if (isa::is_usable()) return isa::name();
 
-/// Defines megatron::kernels::name(), which chooses once: the first usable instruction set of the
-/// list, else `portable`. Expands outside all namespaces.
+/// Defines megatron::kernels::name(), which chooses once: it takes the first usable instruction set
+/// of the list, or `portable` if there is none. Use it outside all namespaces.
 #define MEGATRON_DISPATCH_AMONG(Table, name, ...)                                \
   namespace megatron::kernels {                                                  \
   MEGATRON_FOR_EACH_ISA(MEGATRON_DECLARE_VARIANT, Table, name, __VA_ARGS__)      \
@@ -64,8 +65,8 @@ bool is_usable();
   }                                                                              \
   }  // namespace megatron::kernels
 
-/// The same among all instruction sets that CMake compiles this file for. Only the portable variant
-/// of the file defines the function; in the others the macro is empty.
+/// Dispatches among all instruction sets that CMake compiles this file for. Only the portable
+/// variant of the file defines the function. In the other variants the macro is empty.
 #if defined(MEGATRON_KERNEL_IS_PORTABLE)
 #define MEGATRON_DISPATCH(Table, name) MEGATRON_DISPATCH_AMONG(Table, name, MEGATRON_KERNEL_ISAS)
 #else

@@ -38,10 +38,10 @@ struct EmbeddingGradientArguments {
 };
 
 struct EmbeddingKernels {
-  void (*look_up)(const EmbeddingArguments&, std::int64_t begin,
-                  std::int64_t end);  ///< tokens [begin, end)
-  void (*add_rows)(const EmbeddingGradientArguments&, std::int64_t begin,
-                   std::int64_t end);  ///< columns [begin, end), all tokens
+  /// Runs on tokens [begin, end).
+  void (*look_up)(const EmbeddingArguments&, std::int64_t begin, std::int64_t end);
+  /// Runs on columns [begin, end), all tokens.
+  void (*add_rows)(const EmbeddingGradientArguments&, std::int64_t begin, std::int64_t end);
 };
 
 /// Returns the kernels of the best instruction set of this CPU.

@@ -18,20 +18,17 @@ using portable::L2Prefetcher;
 
 /// A block has at least this many rows of a, which are copied together.
 constexpr std::int64_t kMinBlockRows = 48;
-constexpr std::int64_t kMinTransposedRows =
-    /// A block has at least this many rows when they are transposed, so that whole cache lines are
-    /// read.
-    96;
-constexpr std::int64_t kMinMicroKernelRows =
-    /// A micro-kernel call has at least this many rows. More would queue too many prefetches
-    /// between two calls.
-    24;
+/// A block has at least this many rows when they are transposed, so that whole cache lines are
+/// read.
+constexpr std::int64_t kMinTransposedRows = 96;
+/// A micro-kernel call has at least this many rows. More would queue too many prefetches
+/// between two calls.
+constexpr std::int64_t kMinMicroKernelRows = 24;
 constexpr std::int64_t kMaxUnitRows = 1056;  ///< whole blocks
 /// Upper limit of the blocks of depth in one pass.
 constexpr std::int64_t kMaxBlocksPerPass = 8;
-constexpr std::int64_t kMaxPanelBytes =
-    /// Upper limit of the panels of a unit, which must stay in the L2 cache.
-    768 * 1024;
+/// Upper limit of the panels of a unit, which must stay in the L2 cache.
+constexpr std::int64_t kMaxPanelBytes = 768 * 1024;
 
 constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -39,26 +36,27 @@ bool is_depth_contiguous(const GemmArguments& g) { return g.a_depth_stride == 1 
 
 /// Returns whether columns of a must be transposed into rows. Otherwise rows are read in place or
 /// copied.
-bool is_transposed(const GemmArguments& g, const MicroKernel& product) {
-  return !product.needs_packed_rows && !is_depth_contiguous(g);
+bool is_transposed(const GemmArguments& g, const MicroKernel& micro_kernel) {
+  return !micro_kernel.needs_packed_rows && !is_depth_contiguous(g);
 }
 
 /// Rounds up to whole groups of the rows that the micro-kernel processes at a time.
-std::int64_t round_up_to_tile(std::int64_t rows, const MicroKernel& product) {
-  return divide_up(rows, product.rows) * product.rows;
+std::int64_t round_up_to_tile(std::int64_t rows, const MicroKernel& micro_kernel) {
+  return divide_up(rows, micro_kernel.rows) * micro_kernel.rows;
 }
-std::int64_t block_rows(const GemmArguments& g, const MicroKernel& product) {
-  return round_up_to_tile(is_transposed(g, product) ? kMinTransposedRows : kMinBlockRows, product);
+std::int64_t block_rows(const GemmArguments& g, const MicroKernel& micro_kernel) {
+  return round_up_to_tile(is_transposed(g, micro_kernel) ? kMinTransposedRows : kMinBlockRows,
+                          micro_kernel);
 }
 
 /// Returns whether the micro-kernel reads rows of a in place. Rows at a distance of a multiple of 4
 /// KiB are copied, because they would evict each other from the L1 cache.
-bool reads_in_place(const GemmArguments& g, const MicroKernel& product) {
+bool reads_in_place(const GemmArguments& g, const MicroKernel& micro_kernel) {
   const std::int64_t row_bytes = g.a_row_stride * size_of(g.type),
                      depth_bytes = g.k * size_of(g.type);
   const bool has_whole_steps =
       reinterpret_cast<std::uintptr_t>(g.a) % 4 == 0 && row_bytes % 4 == 0 && depth_bytes % 4 == 0;
-  return is_depth_contiguous(g) && g.type == product.type && !product.needs_packed_rows &&
+  return is_depth_contiguous(g) && g.type == micro_kernel.type && !micro_kernel.needs_packed_rows &&
          has_whole_steps && row_bytes % 4096 != 0;
 }
 
@@ -72,8 +70,9 @@ std::int64_t copied_stride(const GemmPlan& plan) {
 }
 
 std::int64_t panel_bytes(const GemmPlan& plan) { return 4 * plan.steps_each * kPanelColumns; }
-std::int64_t block_bytes(const GemmArguments& g, const GemmPlan& plan, const MicroKernel& product) {
-  return 4 * copied_stride(plan) * block_rows(g, product);
+std::int64_t block_bytes(const GemmArguments& g, const GemmPlan& plan,
+                         const MicroKernel& micro_kernel) {
+  return 4 * copied_stride(plan) * block_rows(g, micro_kernel);
 }
 
 /// Returns the stride between rows of sums. If a pass finishes its sums, they cover one panel,
@@ -81,20 +80,21 @@ std::int64_t block_bytes(const GemmArguments& g, const GemmPlan& plan, const Mic
 std::int64_t sum_stride(const GemmPlan& plan) {
   return plan.passes == 1 ? kPanelColumns : plan.panels_each * kPanelColumns;
 }
-std::int64_t sum_bytes(const GemmArguments& g, const GemmPlan& plan, const MicroKernel& product) {
-  return 4 * sum_stride(plan) * (plan.passes == 1 ? block_rows(g, product) : plan.rows_each);
+std::int64_t sum_bytes(const GemmArguments& g, const GemmPlan& plan,
+                       const MicroKernel& micro_kernel) {
+  return 4 * sum_stride(plan) * (plan.passes == 1 ? block_rows(g, micro_kernel) : plan.rows_each);
 }
 
-/// How the micro-kernel reads a. Strides are in steps.
+/// Describes how the micro-kernel reads a. Strides are in steps.
 struct OperandA {
   enum { in_place, copied, transposed } are;
   std::int64_t row_stride, step_stride;
 };
 
-OperandA operand_a(const GemmArguments& g, const GemmPlan& plan, const MicroKernel& product) {
-  if (reads_in_place(g, product))
+OperandA operand_a(const GemmArguments& g, const GemmPlan& plan, const MicroKernel& micro_kernel) {
+  if (reads_in_place(g, micro_kernel))
     return {OperandA::in_place, g.a_row_stride * size_of(g.type) / 4, 1};
-  if (is_transposed(g, product)) return {OperandA::transposed, 1, block_rows(g, product)};
+  if (is_transposed(g, micro_kernel)) return {OperandA::transposed, 1, block_rows(g, micro_kernel)};
   return {OperandA::copied, copied_stride(plan), 1};
 }
 
@@ -212,10 +212,8 @@ class GemmUnit {
     float* sums = sums_of(tile);
     L2Prefetcher results = lines_of_results(pass, tile);
     results.divide_into(calls_of(pass, tile.rows));
-    for (std::int64_t step = 0; step < steps;
-         step +=
-         // A block of a panel serves all rows while it is in the L1 cache.
-         kDepthBlockSteps) {
+    // A block of a panel serves all rows while it is in the L1 cache.
+    for (std::int64_t step = 0; step < steps; step += kDepthBlockSteps) {
       for (std::int64_t row = 0; row < tile.rows; row += call_rows_) {
         next.prefetch_share();
         results.prefetch_share();
@@ -290,9 +288,10 @@ double cost_of(const GemmPlan& plan, const GemmArguments& g, std::int64_t thread
 }  // namespace
 
 GemmPlan plan_gemm(const GemmArguments& g, std::int64_t threads) {
-  const MicroKernel& product = gemm_micro_kernel(g.type);
+  const MicroKernel& micro_kernel = gemm_micro_kernel(g.type);
   const std::int64_t groups = divide_up(g.m, kPanelRows), panels = divide_up(g.n, kPanelColumns);
-  const std::int64_t steps = product.steps_of(g.k), blocks = divide_up(steps, kDepthBlockSteps);
+  const std::int64_t steps = micro_kernel.steps_of(g.k),
+                     blocks = divide_up(steps, kDepthBlockSteps);
   GemmPlan best{};
   double least = 0;
   for (std::int64_t blocks_each = 1; blocks_each <= std::min(blocks, kMaxBlocksPerPass);
@@ -322,8 +321,8 @@ GemmPlan plan_gemm(const GemmArguments& g, std::int64_t threads) {
       if (row_parts >= 4 * threads) break;
     }
   }
-  best.workspace_bytes = best.panels_each * panel_bytes(best) + block_bytes(g, best, product) +
-                         (accumulates_in_place(g) ? 0 : sum_bytes(g, best, product));
+  best.workspace_bytes = best.panels_each * panel_bytes(best) + block_bytes(g, best, micro_kernel) +
+                         (accumulates_in_place(g) ? 0 : sum_bytes(g, best, micro_kernel));
   return best;
 }
 

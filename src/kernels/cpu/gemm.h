@@ -35,9 +35,8 @@ struct GemmArguments {
 struct GemmPlan {
   std::int64_t row_parts, rows_each;  ///< multiples of kPanelRows
   std::int64_t column_parts, panels_each;
-  std::int64_t passes,
-      /// These cut the depth. A pass has a multiple of kDepthBlockSteps steps, or all of them.
-      steps_each;
+  /// These cut the depth. A pass has a multiple of kDepthBlockSteps steps, or all of them.
+  std::int64_t passes, steps_each;
   std::int64_t workspace_bytes;  ///< for each thread
   std::int64_t units() const { return row_parts * column_parts; }
 };

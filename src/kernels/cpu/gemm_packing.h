@@ -20,7 +20,7 @@ constexpr int kWidth = 4;
 #endif
 using Vector = std::uint32_t __attribute__((vector_size(4 * kWidth)));
 
-/// How many lines ahead to prefetch. The lines are too many and too far apart for the hardware
+/// Number of lines to prefetch ahead. The lines are too many and too far apart for the hardware
 /// prefetcher to see a pattern.
 constexpr std::int64_t kPrefetchDistance = 12;
 
@@ -101,9 +101,8 @@ void pack_lines_along_depth(const PackArguments& p, std::int64_t steps, std::int
 #pragma GCC unroll 16
         for (int i = 0; i < kWidth; ++i) {
           square[i] = load_steps(from + (c + i) * line_stride, s);
-          __builtin_prefetch(from + (c + kWidth + i) * line_stride + s, 0,
-                             // Prefetches the next lines, as far ahead as a cache can hold.
-                             2);
+          // Prefetches the next lines, as far ahead as a cache can hold.
+          __builtin_prefetch(from + (c + kWidth + i) * line_stride + s, 0, 2);
         }
       } else {
         for (int i = 0; i < kWidth; ++i)

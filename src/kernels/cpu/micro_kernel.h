@@ -55,14 +55,12 @@ struct MicroKernel {
   /// Type of packed operands, f32 or bf16. It is wider than the storage type when the CPU cannot
   /// multiply that.
   Type type;
-  bool needs_packed_rows =
-      /// Requires rows of a with step_stride 1, which `copy` makes from any operand.
-      false;
+  /// Requires rows of a with step_stride 1, which `copy` makes from any operand.
+  bool needs_packed_rows = false;
   std::int64_t multiple = 1;  ///< packing pads depth with zeros to a multiple of this many steps
-  std::int64_t rows =
-      /// Number of rows that are processed at a time. Any number works, and multiples of it are
-      /// fastest.
-      kPanelRows;
+  /// Number of rows that are processed at a time. Any number works, and multiples of it are
+  /// fastest.
+  std::int64_t rows = kPanelRows;
   /// Packs an operand to [steps, to_stride] steps, converted to `type`. Steps past `count` (up to
   /// to_stride) and past an odd depth are zero. With bf16 step s holds the depths 2s and 2s + 1.
   void (*pack)(const PackArguments&);

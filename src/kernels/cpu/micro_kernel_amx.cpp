@@ -103,7 +103,7 @@ bool has_amx_permission() {
 
 /// Multiplies 17 rows by 18 columns, 40 deep. The numbers are small and whole, so their sums are
 /// exact in any order.
-bool amx_passes_self_test(const MicroKernel& product) {
+bool amx_passes_self_test(const MicroKernel& micro_kernel) {
   constexpr std::int64_t kRows = 17, kColumns = 18, kDepth = 40, kLine = 32;
   const auto bf16 = [](std::int64_t value) {
     const float wide = static_cast<float>(value);
@@ -120,10 +120,10 @@ bool amx_passes_self_test(const MicroKernel& product) {
     for (std::int64_t c = 0; c < kColumns; ++c) b[d * kColumns + c] = bf16(b_value(d, c));
   std::uint32_t lines[kRows * kLine], panel[kLine * kPanelColumns];
   float out[kRows * kColumns];
-  product.copy({a, Type::bf16, 1, kDepth, kDepth, kRows, lines, kLine});
-  product.pack({b, Type::bf16, kColumns, 1, kDepth, kColumns, panel, kPanelColumns});
-  product.multiply(
-      {lines, kLine, 1, panel, out, kColumns, kRows, kColumns, product.steps_of(kDepth), false});
+  micro_kernel.copy({a, Type::bf16, 1, kDepth, kDepth, kRows, lines, kLine});
+  micro_kernel.pack({b, Type::bf16, kColumns, 1, kDepth, kColumns, panel, kPanelColumns});
+  micro_kernel.multiply({lines, kLine, 1, panel, out, kColumns, kRows, kColumns,
+                         micro_kernel.steps_of(kDepth), false});
   for (std::int64_t r = 0; r < kRows; ++r) {
     for (std::int64_t c = 0; c < kColumns; ++c) {
       std::int64_t sum = 0;

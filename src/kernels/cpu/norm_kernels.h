@@ -33,10 +33,10 @@ struct NormBackwardArguments {
 };
 
 struct NormKernels {
-  void (*forward)(const NormArguments&, std::int64_t begin,
-                  std::int64_t end);  ///< rows [begin, end)
-  void (*backward)(const NormBackwardArguments&, std::int64_t begin,
-                   std::int64_t end);  ///< blocks of rows
+  /// Runs on rows [begin, end).
+  void (*forward)(const NormArguments&, std::int64_t begin, std::int64_t end);
+  /// Runs on blocks of rows.
+  void (*backward)(const NormBackwardArguments&, std::int64_t begin, std::int64_t end);
 };
 
 /// Returns the kernels of the best instruction set of this CPU.
