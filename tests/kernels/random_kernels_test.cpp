@@ -1,3 +1,4 @@
+// Compares the random kernels with Box–Muller in the C library, bit for bit.
 #include "kernels/cpu/random_kernels.h"
 
 #include <gtest/gtest.h>

@@ -33,6 +33,7 @@ struct ActivationBackwardArguments {
   bool gated;
 };
 
+/// The activation kernels of one instruction set.
 struct ActivationKernels {
   /// Runs on rows [begin, end).
   void (*forward)(const ActivationArguments&, std::int64_t begin, std::int64_t end);

@@ -1,3 +1,4 @@
+// Reads the CPU's features from CPUID.
 #include "kernels/cpu/cpu_features.h"
 
 #include <cpuid.h>

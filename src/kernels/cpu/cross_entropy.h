@@ -42,6 +42,7 @@ struct CrossEntropyGradient {
   std::int64_t gradient_row_stride;
 };
 
+/// The cross entropy kernels of one instruction set.
 struct CrossEntropyKernels {
   /// Runs on rows [begin, end).
   void (*statistics)(const CrossEntropyStatistics&, std::int64_t begin, std::int64_t end);

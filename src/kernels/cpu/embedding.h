@@ -37,6 +37,7 @@ struct EmbeddingGradientArguments {
   std::int64_t tokens, columns;
 };
 
+/// The embedding kernels of one instruction set.
 struct EmbeddingKernels {
   /// Runs on tokens [begin, end).
   void (*look_up)(const EmbeddingArguments&, std::int64_t begin, std::int64_t end);

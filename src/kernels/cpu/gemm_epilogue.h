@@ -21,6 +21,7 @@ struct GemmEpilogue {
   bool accumulate;
 };
 
+/// The epilogue kernels of one instruction set.
 struct GemmEpilogueKernels {
   void (*finish)(const GemmEpilogue&);
 };

@@ -32,6 +32,7 @@ struct NormBackwardArguments {
   double offset;
 };
 
+/// The norm kernels of one instruction set.
 struct NormKernels {
   /// Runs on rows [begin, end).
   void (*forward)(const NormArguments&, std::int64_t begin, std::int64_t end);

@@ -1,3 +1,4 @@
+// Gradient statistics by blocks, and the update through the kernels of this CPU.
 #include "kernels/cpu/optimizer_kernels.h"
 
 #include <algorithm>

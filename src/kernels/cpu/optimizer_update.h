@@ -5,6 +5,7 @@
 
 namespace megatron::kernels {
 
+/// The optimizer kernels of one instruction set.
 struct OptimizerKernels {
   /// Applies the rule to one chunk.
   void (*update)(const UpdateChunk& chunk, const UpdateTypes& types, const StepRules& rules,

@@ -5,6 +5,7 @@
 
 namespace megatron::kernels {
 
+/// The random kernels of one instruction set.
 struct RandomKernels {
   /// Writes to out[i] the float32 nearest to element first + i of the site `key`: standard normals
   /// by Box–Muller in double (see init.h), times `std`. The bits are those of the C library's log,

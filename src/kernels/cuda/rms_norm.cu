@@ -1,3 +1,4 @@
+// Launches RMSNorm on the device, with a warp or a block for each row.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launchers.h"
 #include "kernels/cuda/rms_norm_body.h"
