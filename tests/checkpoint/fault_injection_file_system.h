@@ -1,4 +1,4 @@
-// A disk on which one call of a save goes wrong. It counts calls, so that a test can let each of
+// A file system on which one call of a save fails. It counts calls, so that a test can let each of
 // them fail in turn.
 #pragma once
 
@@ -15,21 +15,21 @@ namespace megatron {
 
 enum class Fault {
   none,
-  kill,        ///< the process ends here; a write is half done
-  power_loss,  ///< as kill, and the disk forgets what was not flushed: the data of files, the names
-               ///< in folders
+  kill,        ///< the process ends at this call; a write is done by half
+  power_loss,  ///< as kill, and everything that was not flushed is lost: data of files, names in
+               ///< folders
   no_space,    ///< this call fails with ENOSPC
-  full_disk,   ///< every create, write, folder and reservation from here on fails with ENOSPC
+  full_disk,   ///< from this call on every create, write, make_folder and reserve fails with ENOSPC
   quota,       ///< this call fails with EDQUOT
   io_error,    ///< this call fails with EIO
-  dead_disk,   ///< every call from here on fails with EIO
-  truncate,    ///< half of a write is lost, silently
-  flip,        ///< one bit of a write changes, silently
-  short_write,   ///< half of a write is done, and said so
+  dead_disk,   ///< every call from this one on fails with EIO
+  truncate,    ///< half of a write is lost without an error
+  flip,        ///< one bit of a write changes without an error
+  short_write,   ///< half of a write is done; the return value says so
   interruption,  ///< this write fails with EINTR
 };
 
-/// Thrown where the process would have ended.
+/// Thrown at the call at which the process ends.
 struct Killed {};
 
 class FaultInjectionFileSystem : public FileSystem {
@@ -39,7 +39,7 @@ class FaultInjectionFileSystem : public FileSystem {
     Fault fault = Fault::none;
     std::size_t at = 0;  ///< index of the call
     bool can_exchange = true;
-    double flip_at = 0;  ///< where in the write, from 0 to 1
+    double flip_at = 0;  ///< relative position of the flipped byte in the write, from 0 to 1
   };
   struct Call {
     std::string name;
@@ -141,7 +141,7 @@ class FaultInjectionFileSystem : public FileSystem {
   bool is_here() const { return calls_.size() == options_.at + 1; }
   bool is_past() const { return calls_.size() > options_.at; }
 
-  /// Counts the call; false, with errno, when it shall fail.
+  /// Counts the call. Returns false and sets errno when the call must fail.
   bool enter(const std::string& name, const Path& path) {
     if (is_dead_) return fail(EIO) == 0;
     calls_.push_back({name, path});
@@ -188,7 +188,7 @@ class FaultInjectionFileSystem : public FileSystem {
     return FileSystem::write(descriptor, changed.data(), size);
   }
 
-  /// What was known about files below `from` is now true of those below `to`.
+  /// Renames the unflushed files below `from` to lie below `to`.
   void move_marks(const Path& from, const Path& to) {
     std::set<Path> moved;
     for (const Path& path : dirty_) {

@@ -133,7 +133,7 @@ TEST(LayerGradient, Activations) {
 /// f(x + b)·Wᵀ + c with the weights of one call.
 struct ActivatedLinear {
   ActivatedLinear(bool gated, c10::ScalarType type)
-      : gated(gated), store((declare(gated), model), {.dtype = type}) {
+      : gated(gated), store((declare(gated), declared_parameters(model)), {.dtype = type}) {
     store.initialize(1);
   }
 

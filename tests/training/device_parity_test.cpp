@@ -1,4 +1,4 @@
-// A device against the CPU, from single operations to whole runs: MEGATRON_TEST_DEVICE=cuda
+// Compares a device with the CPU, from single operations to whole runs: MEGATRON_TEST_DEVICE=cuda
 // build/bin/training_tests --gtest_filter='Device*'.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -25,7 +25,7 @@ const auto* const kEnvironment = testing::AddGlobalTestEnvironment(new testing_d
 
 class DeviceParity : public testing_device::DeviceTest {
  protected:
-  /// Deterministic numbers of size about 1 on the CPU.
+  /// Returns deterministic numbers of magnitude about 1 on the CPU.
   static at::Tensor numbers(at::IntArrayRef shape, double seed) {
     std::int64_t count = 1;
     for (const std::int64_t size : shape) count *= size;
@@ -73,7 +73,7 @@ TEST_F(DeviceParity, NormsAndRotationsAgree) {
       1e-7);
 }
 
-/// A model with its gradients after one microbatch.
+/// Returns a model with its gradients after one microbatch.
 struct Trained {
   std::unique_ptr<LanguageModel> model;
   std::unique_ptr<ParamStore> weights;

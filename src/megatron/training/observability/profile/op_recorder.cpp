@@ -1,5 +1,5 @@
-// LibTorch's release is built with NDEBUG: without it, at::RecordFunction::inputs() would check a
-// mark that nobody sets.
+// LibTorch's release is built with NDEBUG. Without NDEBUG here, at::RecordFunction::inputs() would
+// check a flag that the release never sets.
 #ifndef NDEBUG
 #define NDEBUG
 #endif
@@ -43,7 +43,8 @@ double total_bytes(const std::vector<TensorShape>& shapes) {
   return bytes;
 }
 
-/// The last two values of a kernel of ours that knows its cost (ops/op_scope.h).
+/// Returns the cost (FLOPs, bytes) that our kernels append to their inputs (ops/op_scope.h);
+/// nullopt for other operators.
 std::optional<OpCost> given_cost(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
   const std::size_t count = inputs.size();
   if (!name.starts_with("megatron::") || count < 2 || !inputs[count - 1].isDouble())
@@ -51,8 +52,8 @@ std::optional<OpCost> given_cost(std::string_view name, c10::ArrayRef<const c10:
   return OpCost{.flops = inputs[count - 2].toDouble(), .bytes = inputs[count - 1].toDouble()};
 }
 
-/// One open entry. LibTorch carries it from the start of an operator to its end; it leaves the
-/// stack of open entries when it dies, if not before.
+/// One open entry. LibTorch carries it from the start of an operator to its end. Its destructor
+/// removes it from the stack of open entries.
 struct Frame : at::ObserverContext {
   explicit Frame(std::vector<Frame*>& open) : stack(open) { stack.push_back(this); }
   ~Frame() override { std::erase(stack, this); }
@@ -63,14 +64,14 @@ struct Frame : at::ObserverContext {
   bool knows_cost = false;
 };
 
-/// Autograd's frame around a node and its hooks: modules' stretches begin inside it and end in a
-/// later one.
+/// Autograd's entry around a node and its hooks. A module's backward range begins inside one such
+/// entry and ends in a later one.
 bool is_wrapper(std::string_view name) {
   return name.starts_with("autograd::engine::evaluate_function");
 }
 
-// LibTorch's callbacks are plain functions; its thread-local debug information, which follows a
-// backward pass onto autograd's threads, leads them to the recorder.
+// LibTorch's callbacks are plain functions. They find the recorder through its thread-local debug
+// information, which autograd propagates to its backward threads.
 constexpr auto kSlot = c10::DebugInfoKind::TEST_INFO_2;
 
 }  // namespace
@@ -150,7 +151,7 @@ class OpRecorder::Log : public c10::DebugInfoBase {
 
  private:
   c10::Device device_;
-  std::vector<Frame*> open_;  ///< innermost last
+  std::vector<Frame*> open_;  ///< innermost entry last
   std::vector<std::unique_ptr<Frame>> scopes_;
   std::vector<RecordedOp> ops_;
 };
