@@ -129,7 +129,7 @@ class Operators {
     const at::Tensor x = leaf({kTokens, kFfn}), y = leaf({kTokens, kFfn}),
                      bias = copy_of(ffn_bias_), gradient = at::ones({kTokens, kFfn}, type_);
     const auto ours = [&](Activation kind) {
-      return [&, kind] { return activate(x, {kind, false, &ffn_bias_}); };
+      return [&, kind] { return activate(x, {{kind, false}, &ffn_bias_}); };
     };
     compare(
         "GELU, erf [bias]", ours(Activation::gelu), [&] { return at::gelu(y + bias, "none"); },
