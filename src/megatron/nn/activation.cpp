@@ -51,8 +51,8 @@ at::Tensor apply_formula(const at::Tensor& x, Activation kind, bool gated) {
   return gated ? gated_formula(x, kind) : formula(x, kind);
 }
 
-/// A formula of several steps over 16-bit numbers: made in float32 in both passes, rounded once,
-/// remembering only the 16-bit input.
+/// Differentiates a formula of several steps over 16-bit values: both passes compute in float32 and
+/// round once, and only the 16-bit input is saved.
 at::Tensor wide_formula(const at::Tensor& input, Activation kind, bool gated) {
   return differentiable({.name = "WideFormulaBackward"}, {input},
                         [&] {
@@ -72,7 +72,7 @@ at::Tensor wide_formula(const at::Tensor& input, Activation kind, bool gated) {
       .front();
 }
 
-/// What ATen computes in one step is float32 inside.
+/// Activations that ATen computes in one operator are float32 inside.
 at::Tensor activate_by_formula(const at::Tensor& x, Activation kind, bool gated) {
   const bool several_steps =
       gated || kind == Activation::quick_gelu || kind == Activation::squared_relu;
@@ -98,7 +98,7 @@ kernels::ActivationKind kernel_kind(Activation kind) {
   throw InternalError("an activation without a kernel");
 }
 
-/// What the kernels add to `columns` columns, in the dtype they compute in.
+/// Returns the bias that the kernels add to `columns` columns, in the dtype they compute in.
 at::Tensor wide_bias(const Parameter* bias, const at::Tensor& x) {
   const auto type = compute_type(x.scalar_type());
   return bias != nullptr ? bias->value().to(type).contiguous()

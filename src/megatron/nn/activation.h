@@ -1,5 +1,4 @@
-// Activation functions of the MLP and their gated forms, with the bias of the product in front of
-// them.
+// Activation functions of the MLP and their gated forms, fused with the bias of the preceding GEMM.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,23 +9,25 @@ namespace megatron {
 
 class Parameter;
 
-/// f(x + bias), or when `gated` f(gate)·up for x + bias [..., 2f] = [gate | up]; gelu is the erf
-/// form, gelu_tanh the tanh form, quick_gelu x·σ(1.702·x). `bias` [columns of x] or null.
+/// Describes f(x + bias), or f(gate)·up when `gated`, for x + bias [..., 2f] = [gate | up]. `gelu`
+/// is the erf form, `gelu_tanh` the tanh form, and `quick_gelu` is x·σ(1.702·x). `bias` has one
+/// element per column of x, or is null.
 struct BiasActivation {
   Activation kind;
   bool gated = false;
   Parameter* bias = nullptr;
 };
 
-/// 16-bit numbers are computed in float32 and rounded once. On the CPU one own kernel for each
-/// pass.
+/// Applies the activation to x. 16-bit values are computed in float32 and rounded once. On the CPU
+/// one fused kernel runs in each pass.
 at::Tensor activate(const at::Tensor& x, const BiasActivation& activation);
 
-/// The two passes of activate() on the CPU, for functions that make their graph themselves. x is
+/// The forward pass of activate() on the CPU, for callers that record their own backward. x is
 /// contiguous.
 at::Tensor activation_forward(const at::Tensor& x, const BiasActivation& activation);
-/// The gradient of x from that of the result; the bias's is contributed. `result`, if not null,
-/// receives what forward gave, which then need not be kept: the same pass makes it.
+/// The backward pass of activate() on the CPU. Returns the gradient of x and contributes the
+/// gradient of the bias. If `result` is not null, it receives the forward result, which the same
+/// pass recomputes, so that it need not be saved.
 at::Tensor activation_backward(const at::Tensor& gradient, const at::Tensor& x,
                                const BiasActivation& activation, at::Tensor* result = nullptr);
 

@@ -22,16 +22,16 @@
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kGrainElements = 16384;  // fewer are not worth a second thread
+constexpr std::int64_t kGrainElements = 16384;  // fewer elements are not worth a second thread
 
-/// The first row of the whole table that this rank holds.
+/// Returns the first row of the whole table that this rank holds.
 std::int64_t first_row(const Parameter& weight) {
   return weight.sharding().split_dim < 0 ? 0 : weight.axis().rank * weight.value().size(0);
 }
 
-/// Ids as rows of this rank's part of a table, for ATen.
+/// Token ids as local rows of this rank's part of a table, for ATen's operators.
 struct LocalIds {
-  at::Tensor rows;       ///< any row where elsewhere
+  at::Tensor rows;       ///< local row; arbitrary where `elsewhere` is true
   at::Tensor elsewhere;  ///< true where another rank holds the row
 };
 
@@ -40,7 +40,7 @@ LocalIds local_ids(const at::Tensor& ids, std::int64_t first, std::int64_t count
   return {(ids - first).masked_fill(elsewhere, 0), elsewhere};
 }
 
-/// A table's rows for contiguous ids; each id must be a row of the whole table.
+/// Looks up contiguous ids in a table. Each id must be a row of the whole table.
 kernels::EmbeddingTable kernel_table(const Parameter& weight, const at::Tensor& table,
                                      const at::Tensor& ids) {
   const auto [least, largest] = host_range(ids);
@@ -53,13 +53,13 @@ kernels::EmbeddingTable kernel_table(const Parameter& weight, const at::Tensor& 
           .count = table.size(0)};
 }
 
-/// Ids of tokens and the table they belong to.
+/// Token ids and the table they index.
 struct Lookups {
-  Parameter* weight = nullptr;  ///< null: no table
+  Parameter* weight = nullptr;  ///< null when there is no table
   at::Tensor ids;               ///< contiguous
 };
 
-/// Rows of `words` + rows of `positions`, on the CPU.
+/// Adds the rows of `words` and `positions` on the CPU.
 at::Tensor look_up(const Lookups& words, const Lookups& positions, c10::ScalarType type) {
   const at::Tensor table = words.weight->precise_value();
   const at::Tensor other =
@@ -89,7 +89,7 @@ at::Tensor look_up(const Lookups& words, const Lookups& positions, c10::ScalarTy
   return out;
 }
 
-/// grad[id − first] += row for the rows in order.
+/// Adds grad[id − first] += row for all rows in order.
 void add_rows(at::Tensor& grad, const at::Tensor& ids, const at::Tensor& rows, std::int64_t first) {
   if (!grad.is_cpu()) {
     const auto [local, elsewhere] = local_ids(ids, first, grad.size(0));
@@ -128,7 +128,7 @@ void contribute_rows(const Lookups& lookups, const at::Tensor& dy) {
       });
 }
 
-/// Flat ids of a gradient's tokens.
+/// Returns the flat ids of a gradient's tokens.
 at::Tensor flat(const at::Tensor& ids) { return ids.reshape({-1}).contiguous(); }
 
 at::Tensor rows_of_table(const at::Tensor& ids, Parameter& weight) {

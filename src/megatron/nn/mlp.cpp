@@ -28,7 +28,7 @@ Mlp::Mlp(Module* parent, std::string_view name, const LayerArguments& arguments)
                   config_.hidden_size) {}
 
 at::Tensor Mlp::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
-  // On the CPU the activation's kernel adds it, and hooks are shown the product before.
+  // On the CPU the activation's kernel adds the bias; hooks see the GEMM's output before it.
   Parameter* bias = input_sbh.is_cpu() ? linear_fc1_.bias() : nullptr;
   const at::Tensor projected =
       linear_fc1_.forward(input_sbh, context, /*add_bias=*/bias == nullptr);
@@ -43,7 +43,7 @@ at::Tensor Mlp::forward(const at::Tensor& input_sbh, const ForwardContext& conte
 
 at::Tensor Mlp::activate_and_project(const at::Tensor& projected, const BiasActivation& activation,
                                      const ForwardContext& context) const {
-  // Hooks are shown the activation and its gradient: for them it is an operator of its own.
+  // Hooks see the activation and its gradient, so the activation must be an operator of its own.
   if (projected.is_cpu() && context.hooks == nullptr)
     return linear_fc2_.forward(projected, activation, context);
   const at::Tensor activated = activate(projected, activation);

@@ -16,7 +16,7 @@
 namespace megatron {
 namespace {
 
-/// In the dtype of statistics.
+/// Returns the weight in the dtype of the statistics.
 at::Tensor widened(const at::Tensor& tensor) {
   return tensor.to(compute_type(tensor.scalar_type()));
 }
@@ -29,7 +29,7 @@ std::optional<at::Tensor> effective_bias(const Parameter* bias) {
   return bias != nullptr ? std::optional(widened(bias->precise_value())) : std::nullopt;
 }
 
-/// ATen's, of accelerators.
+/// LayerNorm of accelerators, by ATen.
 at::Tensor layer_norm(const at::Tensor& x, Parameter& weight, Parameter* bias,
                       const NormOptions& options) {
   return differentiable(
@@ -38,27 +38,26 @@ at::Tensor layer_norm(const at::Tensor& x, Parameter& weight, Parameter* bias,
                auto [y, mean, rstd] = at::native_layer_norm(
                    widened(x), {x.size(-1)}, effective_weight(weight, options.weight_plus_one),
                    effective_bias(bias), options.epsilon);
-               return Recorded{
-                   .outputs = {y.to(weight.value().scalar_type())},
-                   .saved = {x, mean, rstd},
-                   .backward = [&weight, bias,
-                                plus_one = options.weight_plus_one](BackwardPass& pass) -> Tensors {
-                     const at::Tensor wide = widened(
-                         pass.saved[0]);  // ATen sums gradients of weights in the dtype of x
-                     auto [dx, dweight, dbias] = at::native_layer_norm_backward(
-                         pass.gradients[0].to(wide.scalar_type()).contiguous(), wide,
-                         {wide.size(-1)}, pass.saved[1], pass.saved[2],
-                         effective_weight(weight, plus_one), effective_bias(bias),
-                         {true, true, bias != nullptr});
-                     weight.contribute(dweight);
-                     if (bias != nullptr) bias->contribute(dbias);
-                     return {dx.to(pass.saved[0].scalar_type())};
-                   }};
+               return Recorded{.outputs = {y.to(weight.value().scalar_type())},
+                               .saved = {x, mean, rstd},
+                               .backward = [&weight, bias, plus_one = options.weight_plus_one](
+                                               BackwardPass& pass) -> Tensors {
+                                 // ATen sums weight gradients in the dtype of x
+                                 const at::Tensor wide = widened(pass.saved[0]);
+                                 auto [dx, dweight, dbias] = at::native_layer_norm_backward(
+                                     pass.gradients[0].to(wide.scalar_type()).contiguous(), wide,
+                                     {wide.size(-1)}, pass.saved[1], pass.saved[2],
+                                     effective_weight(weight, plus_one), effective_bias(bias),
+                                     {true, true, bias != nullptr});
+                                 weight.contribute(dweight);
+                                 if (bias != nullptr) bias->contribute(dbias);
+                                 return {dx.to(pass.saved[0].scalar_type())};
+                               }};
              })
       .front();
 }
 
-/// The kernel of accelerators.
+/// RMSNorm of accelerators, by our kernel.
 at::Tensor rms_norm(const at::Tensor& input, Parameter& weight, const NormOptions& options) {
   return differentiable({.name = "RmsNormBackward", .trains_parameters = true}, {input},
                         [&] {
@@ -92,7 +91,7 @@ NormParams formula_of(const NormWeights& weights) {
           .offset = weights.options.weight_plus_one ? 1.0 : 0.0};
 }
 
-/// What the CPU's norm adds to the stream first; `branch` may be undefined.
+/// Returns the branch that the CPU's norm adds to the stream first. `branch` may be undefined.
 struct StreamBranch {
   at::Tensor branch;
   DropoutSite site;
@@ -103,8 +102,8 @@ struct StreamBranch {
   }
 };
 
-/// The CPU's: {normalised}, or {sum, normalised} when `passes` the sum on, whose gradient from
-/// there is added in the norm's backward pass.
+/// The CPU's fused norm. Returns {normalised}, or {sum, normalised} with `passes`; backward then
+/// adds the gradient of the returned sum.
 Tensors stream_norm(const at::Tensor& input, const StreamBranch& added, const NormWeights& weights,
                     bool passes) {
   const DifferentiableOp op{

@@ -29,7 +29,7 @@ kernels::RowCoordinates hidden_coordinates(const at::Tensor& shape, const Dropou
 
 namespace {
 
-/// `residual` may be undefined.
+/// Applies dropout to x and adds `residual`, which may be undefined.
 at::Tensor differentiable_dropout(const at::Tensor& input, const at::Tensor& residual,
                                   const DropoutSite& site, std::int64_t s_start) {
   return differentiable(

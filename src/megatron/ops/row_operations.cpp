@@ -21,14 +21,14 @@ std::atomic<const kernels::RowOperations*>& cuda_slot() {
   return operations;
 }
 
-/// On ATen's meta device, which has shapes and no numbers, nothing is computed.
+/// The kernels of ATen's meta device, whose tensors have shapes but no data. They compute nothing.
 constexpr kernels::RowOperations kMetaOperations{
     .dropout = [](const kernels::DropoutArguments&) {},
     .rms_norm = [](const kernels::RmsNormArguments&) {},
     .rms_norm_backward = [](const kernels::RmsNormBackwardArguments&) {},
     .rotary = [](const kernels::RotaryArguments&) {}};
 
-/// The kernels of a device that is not the CPU.
+/// Returns the kernel table of a device other than the CPU.
 const kernels::RowOperations& accelerator_operations(const at::Tensor& x) {
   if (x.is_meta()) return kMetaOperations;
   const kernels::RowOperations* operations = cuda_slot().load(std::memory_order_acquire);
@@ -37,8 +37,8 @@ const kernels::RowOperations& accelerator_operations(const at::Tensor& x) {
   return *operations;
 }
 
-/// A kernel reads and writes two dtypes together when they are equal or one is float32 and the
-/// other 16 bits wide.
+/// Checks two dtypes of one kernel: they must be equal, or one must be float32 and the other 16
+/// bits wide.
 void check_pair(const at::Tensor& a, const at::Tensor& b) {
   const auto is_half = [](const at::Tensor& x) { return x.element_size() == 2; };
   const auto is_float = [](const at::Tensor& x) { return x.scalar_type() == c10::kFloat; };
@@ -151,7 +151,8 @@ RmsNormGradients rms_norm_rows_backward(const at::Tensor& dy, const at::Tensor& 
 
 namespace {
 
-/// Of [s, b, n, d] with unit last stride, whose heads lie one step apart; or of [s, b, g, r, d].
+/// Returns the layout of [s, b, n, d] with unit last stride and evenly spaced heads, or of [s, b,
+/// g, r, d].
 kernels::HeadLayout layout_of(const at::Tensor& heads) {
   const bool grouped = heads.dim() == 5;
   return {.position = heads.stride(0),
@@ -161,10 +162,10 @@ kernels::HeadLayout layout_of(const at::Tensor& heads) {
           .group_heads = grouped ? heads.size(3) : 1};
 }
 
-/// The rotation by an accelerator's kernel, whose tokens must be evenly spaced.
+/// Rotates with an accelerator's kernel, which needs evenly spaced tokens.
 at::Tensor rotated_evenly(const at::Tensor& x, const Rotation& rotation) {
   const std::int64_t s = x.size(0), b = x.size(1), n = x.size(2), d = x.size(3);
-  // The stride of a dimension of one element means nothing, also in a tensor that calls itself
+  // The stride of a dimension of size 1 is arbitrary, even in a tensor that reports itself
   // contiguous.
   const bool even = x.stride(3) == 1 && (b == 1 || s == 1 || x.stride(0) == b * x.stride(1));
   const at::Tensor from = even ? x : x.contiguous();

@@ -156,7 +156,7 @@ void ParamStore::finalize_gradients() {
   tp_gradients_->sum();
 }
 
-/// A shared weight has a bucket of its own, which is the same on both ranks, and so are its slices.
+/// A shared weight has its own bucket. The bucket and its slices are the same on both ranks.
 void ParamStore::reduce_over_stages() {
   for (const ParamBucket& bucket : buckets_) {
     if (bucket.parameters.front()->spec().sharing == StageSharing::none) continue;
