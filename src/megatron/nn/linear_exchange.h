@@ -25,7 +25,7 @@ struct LinearExchange {
   Input input = Input::own;
   Output output = Output::own;
   TensorParallelOptions options;
-  /// a string literal that names the calls in the communication counters
+  /// A string literal that names the calls in the communication counters.
   const char* what = "linear";
 };
 

@@ -42,7 +42,7 @@ at::Tensor layer_norm(const at::Tensor& x, Parameter& weight, Parameter* bias,
                                .saved = {x, mean, rstd},
                                .backward = [&weight, bias, plus_one = options.weight_plus_one](
                                                BackwardPass& pass) -> Tensors {
-                                 // ATen sums weight gradients in the dtype of x
+                                 // ATen sums weight gradients in the dtype of x.
                                  const at::Tensor wide = widened(pass.saved[0]);
                                  auto [dx, dweight, dbias] = at::native_layer_norm_backward(
                                      pass.gradients[0].to(wide.scalar_type()).contiguous(), wide,
@@ -91,7 +91,7 @@ NormParams formula_of(const NormWeights& weights) {
           .offset = weights.options.weight_plus_one ? 1.0 : 0.0};
 }
 
-/// Returns the branch that the CPU's norm adds to the stream first. `branch` may be undefined.
+/// The branch that the CPU's norm adds to the residual stream first. `branch` may be undefined.
 struct StreamBranch {
   at::Tensor branch;
   DropoutSite site;

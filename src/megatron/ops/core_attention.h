@@ -15,10 +15,8 @@ namespace megatron {
 /// Options of core_attention(). The defaults give plain causal attention.
 struct AttentionOptions {
   bool causal = true;
-  std::array<std::int64_t, 2> window{-1,
-                                     /// Keys that a query sees to its left and right; −1 means
-                                     /// unlimited.
-                                     -1};
+  /// Keys that a query sees to its left and right; −1 means unlimited.
+  std::array<std::int64_t, 2> window{-1, -1};
   double scale = 1;
   double softcap = 0;  ///< if > 0, scores become cap·tanh(score / cap) (Gemma 2)
   /// [n] or undefined. Adds slope·(k position − q position) to the scores (Press et al. 2022).

@@ -103,8 +103,8 @@ Tensors differentiable(const DifferentiableOp& op, at::TensorList inputs,
                                            torch::autograd::deleteNode);
   for (std::size_t i = 0; i < recorded.num_differentiable; ++i) {
     at::Tensor& output = recorded.outputs[i];
-    for (const at::Tensor& input :
-         inputs) {  // an output that is also an input gets its own history
+    // An output that is also an input gets its own history.
+    for (const at::Tensor& input : inputs) {
       if (output.is_same(input)) output = output.detach();
     }
     torch::autograd::set_history(output, node);

@@ -27,7 +27,8 @@ struct DropoutBranch {
 
 /// The result of norm_rows().
 struct NormRows {
-  /// stream + dropout(branch), or the stream itself when there is no branch; shaped like the stream
+  /// Stream + dropout(branch), or the stream itself when there is no branch; shaped like the
+  /// stream.
   at::Tensor sum;
   at::Tensor y;           ///< norm(sum)
   at::Tensor mean, rstd;  ///< [rows] in compute_type(); mean is undefined for RMSNorm

@@ -10,7 +10,7 @@
 namespace megatron {
 namespace {
 
-/// elements; Megatron's constant for NCCL's bus bandwidth
+/// Elements; Megatron's constant for NCCL's bus bandwidth.
 constexpr std::int64_t kBusMultiple = 1 << 16;
 
 std::int64_t round_up(std::int64_t number, std::int64_t multiple) {
@@ -36,8 +36,8 @@ std::vector<BucketLayout> bucket_layouts(const std::vector<Parameter*>& declared
                      slices = options.all.size * kernels::kStateBlock;
   const std::int64_t multiple =
       options.pads_for_bus_bandwidth ? std::lcm(slices, kBusMultiple) : slices;
-  std::map<std::size_t, BucketLayout>
-      closed;  // key: the position of the last parameter in backward order
+  // Keyed by the position of the last parameter in backward order.
+  std::map<std::size_t, BucketLayout> closed;
   struct Open {
     BucketLayout bucket;
     std::size_t last = 0;

@@ -21,7 +21,7 @@ struct DataParallelOptions {
   /// Size 1 means no distributed optimizer.
   Axis shard{"dp-cp"};
   Axis replica{"dp-cp"};  ///< ranks that own the same slice
-  /// size in elements at which a bucket closes; 0 means one bucket
+  /// Size in elements at which a bucket closes; 0 means one bucket.
   std::int64_t bucket_elements = 0;
   /// Approximate number of buckets. It takes precedence over bucket_elements.
   std::optional<std::int64_t> num_buckets = {};
@@ -30,7 +30,7 @@ struct DataParallelOptions {
   bool overlaps_param_gather = false;  ///< gather a bucket until its first weight is read
   bool averages = false;               ///< divide gradients by all.size; otherwise only sum them
   bool accumulates_in_fp32 = false;    ///< send 16-bit gradients in 16 bits and add them in float32
-  /// gradient compression (grad_compression.h): none | bf16 | low-rank
+  /// Gradient compression (grad_compression.h): none | bf16 | low-rank.
   std::string compression = "none";
   std::int64_t compression_rank = 4;  ///< rank of the low-rank compression
 };

@@ -18,9 +18,8 @@ struct ParamBucket {
   std::vector<Parameter*> parameters;
   std::vector<std::int64_t> offsets;
   bool is_precise = false;
-  std::int64_t own_begin = 0,
-               /// this rank's slice; the whole bucket without a distributed optimizer
-      own_size = 0;
+  /// This rank's slice; the whole bucket without a distributed optimizer.
+  std::int64_t own_begin = 0, own_size = 0;
 
   /// Returns this rank's slice of a tensor that has the layout of the bucket.
   at::Tensor own(const at::Tensor& flat) const { return flat.narrow(0, own_begin, own_size); }

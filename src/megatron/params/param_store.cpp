@@ -185,7 +185,7 @@ void ParamStore::contribute(Parameter& parameter,
 void ParamStore::apply_contribution(
     Parameter& parameter, const std::function<void(at::Tensor& grad, bool fresh)>& write) {
   MEGATRON_CHECK(num_started_ <= contribution_counts_[parameter.index_].bucket, parameter.name(),
-                 " got more contributions to its gradient than in the steps before");
+                 " received more contributions to its gradient than in earlier steps");
   write(parameter.grad_, parameter.fresh_);
   parameter.fresh_ = false;
   if (reducer_) count(parameter);
