@@ -27,7 +27,7 @@ struct DropoutBranch {
 
 /// The result of norm_rows().
 struct NormRows {
-  /// Stream + dropout(branch), or the stream itself when there is no branch; shaped like the
+  /// `stream` + dropout(branch), or the stream itself when there is no branch; shaped like the
   /// stream.
   at::Tensor sum;
   at::Tensor y;           ///< norm(sum)

@@ -245,7 +245,7 @@ HfConfig read_llama(const ConfigReader& config, const LlamaVariant& kind) {
   return result;
 }
 
-/// Transformers has two names for GPT-2's sizes.
+/// The transformers library has two names for GPT-2's sizes.
 std::string spelled(const ConfigReader& config, const char* own, const char* common) {
   return !config.has(own) && config.has(common) ? common : own;
 }
