@@ -16,19 +16,19 @@ at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 using Input = LinearExchange::Input;
 using Output = LinearExchange::Output;
 
-/// One call of linear().
+/// The arguments of one linear() call.
 struct LinearCall {
   Parameter* weight;
-  Parameter* bias;  ///< or null
+  Parameter* bias;  ///< null when there is no bias
   LinearExchange exchange;
-  std::optional<BiasActivation> activation;  ///< of x, before the product
+  std::optional<BiasActivation> activation;  ///< applied to x before the GEMM
 
   RowGroup group() const {
     return {weight->axis(), exchange.options.overlap_chunks, exchange.what};
   }
 };
 
-/// Rows in, rows out.
+/// Runs the forward pass on rows.
 at::Tensor product(const LinearCall& call, const at::Tensor& x) {
   const at::Tensor w = call.weight->value().t(),
                    b = call.bias != nullptr ? call.bias->value() : at::Tensor();
@@ -54,7 +54,8 @@ at::Tensor forward(const LinearCall& call, const at::Tensor& x) {
   return y.view(shape);
 }
 
-/// The gradient of x, undefined where it is not needed; the weights' gradients are contributed.
+/// Returns the gradient of x, undefined when it is not needed, and contributes the gradients of the
+/// weights.
 at::Tensor backward(const LinearCall& call, const at::Tensor& x, const at::Tensor& gradient,
                     bool needs_input) {
   const LinearExchange& exchange = call.exchange;
@@ -110,7 +111,7 @@ void check_features(std::int64_t features, const Parameter& weight) {
                  weight.value().size(1), " features, got ", features);
 }
 
-/// There is nobody to exchange with on an axis of size 1.
+/// An axis of size 1 has no exchange.
 LinearExchange effective(const LinearExchange& exchange, const Parameter& weight) {
   return weight.axis().size == 1 ? LinearExchange{} : exchange;
 }

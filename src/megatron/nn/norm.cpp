@@ -13,7 +13,7 @@
 namespace megatron {
 namespace {
 
-/// In the dtype of statistics.
+/// Returns the weight in the dtype of the statistics.
 at::Tensor widened(const at::Tensor& tensor) {
   return tensor.to(compute_type(tensor.scalar_type()));
 }

@@ -1,5 +1,5 @@
-// Shapes: s positions (q of queries, k of keys), b samples, n query heads, g key-value groups, r =
-// n / g heads per group, d and dv channels.
+// Shapes: s positions (sq queries, sk keys), b samples, n query heads, g key-value groups, r = n /
+// g heads per group, d and dv channels.
 #include "megatron/ops/core_attention.h"
 
 #include <ATen/TensorOperators.h>
@@ -41,7 +41,7 @@ AttentionShape shape_of(const at::Tensor& q, const at::Tensor& k, const at::Tens
   return shape;
 }
 
-/// A block of queries [q_begin, q_begin + q_length) and the keys any of them may see.
+/// The queries [q_begin, q_begin + q_length) and the range of keys that any of them sees.
 struct QueryBlock {
   std::int64_t q_begin, q_length, k_begin, k_length;
 };
@@ -49,7 +49,7 @@ struct QueryBlock {
 QueryBlock block_at(const AttentionShape& shape, const AttentionOptions& options,
                     std::int64_t q_begin, std::int64_t q_length) {
   const std::int64_t first = options.q_start + q_begin - options.k_start,
-                     last = first + q_length - 1;  // in key coordinates
+                     last = first + q_length - 1;  // in key positions
   std::int64_t k_begin = 0, k_end = shape.sk;
   if (options.causal) k_end = std::min(k_end, last + 1);
   if (options.window[0] >= 0) k_begin = std::max(k_begin, first - options.window[0]);
@@ -70,7 +70,7 @@ void for_each_block(const AttentionShape& shape, const AttentionOptions& options
     body(block_at(shape, options, begin, std::min(rows, shape.sq - begin)));
 }
 
-/// Query-side tensors as [b·g, r·q, d]: the heads of a group are rows of one product.
+/// Returns a query-side tensor as [b·g, r·q, d]: the heads of a group are rows of one GEMM.
 at::Tensor group_rows(const at::Tensor& x_sbnd, const AttentionShape& shape,
                       const QueryBlock& block) {
   const at::Tensor rows = x_sbnd.narrow(0, block.q_begin, block.q_length);
@@ -86,7 +86,7 @@ at::Tensor ungroup_rows(const at::Tensor& rows, const AttentionShape& shape,
       .reshape({block.q_length, shape.b, shape.n, rows.size(2)});
 }
 
-/// Key-side tensors as [b·g, k, d], a view.
+/// Returns a key-side tensor as a view [b·g, k, d].
 at::Tensor group_keys(const at::Tensor& x_sbgd, const AttentionShape& shape,
                       const QueryBlock& block) {
   return x_sbgd.narrow(0, block.k_begin, block.k_length)
@@ -94,7 +94,7 @@ at::Tensor group_keys(const at::Tensor& x_sbgd, const AttentionShape& shape,
       .reshape({shape.b * shape.g, block.k_length, x_sbgd.size(3)});
 }
 
-/// Positions of the block's queries [q, 1] and keys [1, k].
+/// Returns the positions of the block's queries [q, 1] and keys [1, k].
 std::pair<at::Tensor, at::Tensor> positions_of(const AttentionOptions& options,
                                                const QueryBlock& block, const at::Device& device) {
   const auto from = [&](std::int64_t first, std::int64_t count) {
@@ -104,8 +104,8 @@ std::pair<at::Tensor, at::Tensor> positions_of(const AttentionOptions& options,
           from(options.k_start + block.k_begin, block.k_length).unsqueeze(0)};
 }
 
-/// True where a query may not see a key: [q, k], or [b, 1, q, k] with documents; undefined when
-/// everything is visible.
+/// Returns a mask that is true where a query must not see a key: [q, k], or [b, 1, q, k] with
+/// documents. Returns an undefined tensor when every key is visible.
 at::Tensor attention_mask(const AttentionOptions& options, const QueryBlock& block,
                           const at::Device& device) {
   const auto [q_position, k_position] = positions_of(options, block, device);
@@ -126,8 +126,8 @@ at::Tensor attention_mask(const AttentionOptions& options, const QueryBlock& blo
   return hidden;
 }
 
-/// Scores [b, n, q, k] after scale, softcap, ALiBi and mask. With a softcap, `cap_slope` (may be
-/// null) receives its derivative 1 − tanh².
+/// Returns the scores [b, n, q, k] after scale, softcap, ALiBi and mask. With a softcap,
+/// `cap_slope` receives its derivative 1 − tanh², unless it is null.
 at::Tensor scores_of(const at::Tensor& q_rows, const at::Tensor& k_rows,
                      const AttentionShape& shape, const AttentionOptions& options,
                      const QueryBlock& block, at::Tensor* cap_slope = nullptr) {
@@ -160,7 +160,7 @@ void drop(at::Tensor& probabilities, const AttentionShape& shape, const Attentio
                    .total_k = options.k_start + shape.sk});
 }
 
-/// exp(scores − lse), zero in rows that see nothing.
+/// Returns exp(scores − lse), with zeros in rows that see no key.
 at::Tensor probabilities_of(at::Tensor scores, const at::Tensor& lse) {
   const at::Tensor finite = lse.masked_fill(lse == -std::numeric_limits<double>::infinity(), 0.0);
   return scores.sub_(finite.unsqueeze(-1)).exp_();
@@ -347,8 +347,9 @@ Tensors attention_backward(const BackwardPass& pass, const AttentionOptions& opt
   return {dq, dk, dv};
 }
 
-/// ATen's flash kernels see no dropout, window, bias or softcap; their causal mask starts at the
-/// top left, so queries must start where keys do (or be a single one at the end).
+/// Returns whether ATen's flash kernels support the options. They have no dropout, window, bias or
+/// softcap. Their causal mask starts at the top left, so queries must start where keys do, or be a
+/// single query at the end.
 bool can_use_flash_attention(const AttentionShape& shape, const AttentionOptions& options) {
   const bool plain = !options.dropout.active() && options.window[0] < 0 && options.window[1] < 0 &&
                      options.softcap == 0 && !options.alibi_slopes.defined() &&
@@ -358,7 +359,7 @@ bool can_use_flash_attention(const AttentionShape& shape, const AttentionOptions
   return shape.sq == 1 && options.q_start - options.k_start == shape.sk - 1;
 }
 
-/// The accelerator's fused kernel, on [b, n or g, s, d].
+/// Runs the accelerator's fused kernel on [b, n or g, s, d].
 AttentionResult accelerator_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                       const AttentionShape& shape,
                                       const AttentionOptions& options) {

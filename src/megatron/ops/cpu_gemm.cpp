@@ -13,10 +13,11 @@
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kMinFmasPerThread =
-    std::int64_t{1} << 18;  ///< fewer are done before another thread is awake
+/// Fewer multiply-adds finish before another thread wakes up.
+constexpr std::int64_t kMinFmasPerThread = std::int64_t{1} << 18;
 
-/// One stride 1, also where a dimension of one element has a stride without meaning.
+/// Returns x when one of its strides is usable as 1, else a contiguous copy. The stride of a
+/// dimension of size 1 is arbitrary.
 at::Tensor readable(const at::Tensor& x) {
   return x.stride(0) == 1 || x.stride(1) == 1 || x.size(0) == 1 || x.size(1) == 1 ? x
                                                                                   : x.contiguous();

@@ -15,7 +15,7 @@
 namespace megatron {
 namespace {
 
-/// The column of each label, any where it is not here, and whether it is.
+/// The column of each label (arbitrary when it is not in range), and whether the label is in range.
 struct LabelColumns {
   at::Tensor columns, here;
 };

@@ -1,5 +1,5 @@
-// Dropout by coordinates: the mask of an element depends on its place in the global model and
-// sample, never on the layout.
+// Dropout by coordinates. The mask of an element depends on its place in the global model and
+// sample, never on the parallel layout.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -36,14 +36,14 @@ at::Tensor dropout_as(const at::Tensor& x, c10::ScalarType type, const DropoutSi
 const std::int64_t* dropout_ordinals(const DropoutSite& site, const at::Tensor& x,
                                      std::int64_t samples);
 
-/// Where a block of attention scores lies in the per-sample scores [all heads, total_q, total_k].
+/// The place of a block of attention scores in the per-sample scores [all heads, total_q, total_k].
 struct ScoreBlock {
   std::int64_t first_head = 0;
   std::int64_t q_start = 0, total_q = 0, k_start = 0, total_k = 0;
 };
 
-/// Drops in place from a block of attention probabilities [b, n, q, k] (contiguous). Not
-/// differentiable: attention calls it in both passes.
+/// Applies dropout in place to a contiguous block of attention probabilities [b, n, q, k]. It is
+/// not differentiable: attention calls it in both passes.
 void dropout_scores_(at::Tensor& probabilities, const DropoutSite& site, const ScoreBlock& block);
 
 }  // namespace megatron

@@ -15,7 +15,7 @@
 namespace megatron {
 namespace {
 
-/// The options with their tensors as the kernels read them.
+/// The options and tensors in the form that the kernels read.
 AttentionOptions kernel_options(AttentionOptions options) {
   if (options.alibi_slopes.defined())
     options.alibi_slopes = options.alibi_slopes.to(at::kFloat).contiguous();
@@ -83,9 +83,9 @@ kernels::AttentionArguments arguments_of(const at::Tensor& q, const at::Tensor& 
   return a;
 }
 
-constexpr std::int64_t kUnitsPerThread = 8;  ///< of a stage
+constexpr std::int64_t kUnitsPerThread = 8;  ///< work units of a stage per thread
 
-/// Runs the stages of a pass, each shared among the threads.
+/// Runs the stages of a pass in order, each in parallel on the threads.
 template <class Arguments>
 void run(kernels::AttentionPlan (*plan_of)(const Arguments&),
          void (*pass)(const Arguments&, int, std::int64_t, std::int64_t, void*, void*),

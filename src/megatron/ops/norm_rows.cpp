@@ -31,8 +31,9 @@ void check_weight(const at::Tensor& weight, c10::ScalarType type) {
                  "weight of a norm");
 }
 
-/// A norm after a sum, or a sum's gradient before dropout's; the second part does nothing where
-/// there is no branch.
+/// Runs two row kernels, one after the other, on each block of rows: the residual add and the norm
+/// in forward, the norm's gradient and the dropout mask in backward. The second kernel does nothing
+/// when there is no branch.
 template <class Arguments>
 struct Joined {
   Arguments norm;

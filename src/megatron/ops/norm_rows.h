@@ -23,6 +23,7 @@ struct DropoutBranch {
   std::int64_t s_start = 0;  ///< position of the first row
 };
 
+/// The result of norm_rows().
 struct NormRows {
   at::Tensor sum;  ///< stream + dropout(branch), like the stream; the stream without a branch
   at::Tensor y;    ///< norm(sum)
@@ -33,6 +34,7 @@ struct NormRows {
 NormRows norm_rows(const at::Tensor& stream, const DropoutBranch* branch, const NormParams& params,
                    c10::ScalarType type);
 
+/// The result of norm_rows_backward().
 struct NormGradients {
   at::Tensor dsum;            ///< through the norm, plus `residual_grad`: the stream's gradient
   at::Tensor dbranch;         ///< in the dtype of dy; undefined without a branch

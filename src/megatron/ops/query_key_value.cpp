@@ -10,7 +10,7 @@
 namespace megatron {
 namespace {
 
-/// [s, b, g, r + 2, d].
+/// Returns a view [s, b, g, r + 2, d].
 at::Tensor grouped(const at::Tensor& mixed, std::int64_t groups, std::int64_t head_dim) {
   return mixed.view(
       {mixed.size(0), mixed.size(1), groups, mixed.size(2) / groups / head_dim, head_dim});
@@ -28,7 +28,7 @@ at::Tensor moved_heads(const at::Tensor& from, const Rotation* rotation) {
   return to;
 }
 
-/// Into a part of the mixed gradient; zeros where there is none.
+/// Writes a gradient into its part of the mixed gradient, or zeros when the gradient is undefined.
 void put_heads(const at::Tensor& gradient, at::Tensor& part, const Rotation* rotation) {
   if (gradient.defined()) {
     copy_heads(gradient, part, rotation);

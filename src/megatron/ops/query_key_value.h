@@ -1,4 +1,4 @@
-// Queries, keys and values of the fused projection, each in the form attention reads.
+// Splits the output of the fused QKV projection into the tensors that attention reads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,7 +8,7 @@
 namespace megatron {
 
 struct QueryKeyValue {
-  at::Tensor q, k, v;  ///< [s, b, n or g, d]; unit last stride
+  at::Tensor q, k, v;  ///< [s, b, n or g, d], unit stride in the last dimension
 };
 
 /// Splits mixed [s, b, groups·(r + 2)·d], where a query group's rows are its r heads of q, then k,

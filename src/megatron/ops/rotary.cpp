@@ -30,8 +30,8 @@ at::Tensor base_frequencies(const TransformerConfig& config, std::int64_t dim) {
   return 1.0 / at::pow(config.rotary_base, exponent);
 }
 
-/// Llama 3.1: long wavelengths are divided by the factor, short ones kept, the band between
-/// blended.
+/// Llama 3.1 scaling: divides the frequencies of long wavelengths by the factor, keeps short
+/// wavelengths, and blends the band between them.
 at::Tensor llama3_frequencies(const TransformerConfig& config, const at::Tensor& inverse) {
   const double original = static_cast<double>(config.rope_original_max_position_embeddings);
   const double low_wavelength = original / config.rope_low_freq_factor,
@@ -47,7 +47,7 @@ at::Tensor llama3_frequencies(const TransformerConfig& config, const at::Tensor&
   return at::where(medium, blended, scaled);
 }
 
-/// YaRN: the channel whose wavelength makes `rotations` turns over the original context.
+/// YaRN: returns the channel whose wavelength makes `rotations` turns over the original context.
 double correction_dim(const TransformerConfig& config, std::int64_t dim, double rotations) {
   const double original = static_cast<double>(config.rope_original_max_position_embeddings);
   return dim * std::log(original / (rotations * 2 * std::numbers::pi)) /

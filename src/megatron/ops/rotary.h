@@ -1,5 +1,5 @@
-// Rotary position embedding (Su et al. 2021) with the field's ways to stretch it: linear, Llama 3,
-// YaRN (Peng et al. 2023).
+// Rotary position embedding (Su et al. 2021), with linear, Llama 3 and YaRN (Peng et al. 2023)
+// context extension.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,22 +10,25 @@
 
 namespace megatron {
 
+/// The angle per position of each channel pair.
 struct RotaryFrequencies {
-  at::Tensor inverse;        ///< [rotary_dim / 2] float32: angle per position
+  at::Tensor inverse;        ///< [rotary_dim / 2] float32: radians per position
   double concentration = 1;  ///< multiplies cos and sin (YaRN's attention factor)
 };
 
-/// Number of rotated channels of a head: rotary_percent of kv_channels, even.
+/// Returns the number of rotated channels per head: rotary_percent of kv_channels, rounded down to
+/// an even number.
 std::int64_t rotary_dim(const TransformerConfig& config);
 
-/// Frequencies as transformers and megatron-core compute them, in float32.
+/// Returns the frequencies, computed in float32 as transformers and megatron-core do.
 RotaryFrequencies rotary_frequencies(const TransformerConfig& config);
 
 struct RotaryTables {
   at::Tensor cos, sin;  ///< [s or s·b, rotary_dim / 2]
 };
 
-/// Tables for positions int64 [...]: one row per position in order; on the device of both tensors.
+/// Returns cos and sin tables for int64 positions of any shape: one row per position, in order, on
+/// the device of both tensors.
 RotaryTables rotary_tables(const RotaryFrequencies& frequencies, const at::Tensor& positions,
                            c10::ScalarType dtype);
 
