@@ -2,9 +2,10 @@
 # every header it uses; `make lint` compiles without these.
 option(MEGATRON_PRECOMPILE "Precompile the headers that nearly every source includes" ON)
 
-# A library whose precompiled headers others reuse. HEADERS are given as `#include` has them.
+# A library whose precompiled headers others reuse: libraries, or with FOR_PROGRAMS programs, which are
+# compiled with -fPIE. HEADERS are given as `#include` has them.
 function(megatron_precompile NAME)
-  cmake_parse_arguments(PCH "" "" "HEADERS;LINK" ${ARGN})
+  cmake_parse_arguments(PCH "FOR_PROGRAMS" "" "HEADERS;LINK" ${ARGN})
   if(NOT MEGATRON_PRECOMPILE)
     return()
   endif()
@@ -13,6 +14,10 @@ function(megatron_precompile NAME)
   target_include_directories(${NAME} PRIVATE ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(${NAME} PRIVATE ${PCH_LINK})
   target_precompile_headers(${NAME} PRIVATE ${PCH_HEADERS})
+  if(PCH_FOR_PROGRAMS)
+    set_target_properties(${NAME} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${NAME} PRIVATE -fPIE)
+  endif()
 endfunction()
 
 # Lets TARGET use the precompiled headers of the library PCH.

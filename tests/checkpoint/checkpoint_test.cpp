@@ -164,7 +164,7 @@ TEST(Checkpoint, NamesDamagedDataBeforeUsingIt) {
   EXPECT_EQ(verify_folder(folder).size(), 2u);
 }
 
-// A change that no reader of safetensors would notice.
+// The file stays valid for every reader of safetensors; only checksums can detect the change.
 TEST(Checkpoint, NamesADamagedHeader) {
   const TemporaryFolder root;
   const fs::path weights =
@@ -216,7 +216,7 @@ TEST(Checkpoint, RefusesAnotherModelAndAnotherOptimizer) {
                     {"no optimizer state"});
 }
 
-// A process killed while it writes leaves the last checkpoint whole.
+// A process that is killed while it writes leaves the last checkpoint intact.
 TEST(Checkpoint, SurvivesAKilledWriter) {
   const TemporaryFolder root;
   const TinyRun run(1);

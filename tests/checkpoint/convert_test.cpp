@@ -56,7 +56,7 @@ TEST(Convert, NamesWhatNoFamilyCanHold) {
   EXPECT_FALSE(fs::exists(root / "hf"));
 }
 
-/// A BPE of six tokens with its special tokens beside it.
+/// A BPE tokenizer of six tokens and its special tokens.
 AuxiliaryFiles tiny_tokenizer() {
   return {{"tokenizer.json",
            R"({"added_tokens": [{"id": 5, "content": "<end>", "single_word": false, "lstrip": false,
@@ -84,7 +84,7 @@ TEST(Convert, CarriesTheTokenizerEverywhere) {
   run.settings.tokenizer.tokenizer_type = "HuggingFaceTokenizer";
   run.settings.tokenizer.tokenizer_model = (root / "tokenizer").string();
   SaveRequest request = run.request(5);
-  save_checkpoint(root / "named", request);  // the files are where the settings say
+  save_checkpoint(root / "named", request);  // the tokenizer's files are where the settings say
   const AuxiliaryFiles files = tiny_tokenizer();
   request.tokenizer = &files;
   save_checkpoint(root / "carried", request);
@@ -149,7 +149,7 @@ TEST(CarriedTokenizer, ComparesFilesOfOneName) {
   AuxiliaryFiles other = gpt2;
   other["merges.txt"] = "#version: 0.2\nb a\n";
   EXPECT_EQ(same_vocabulary(both, other), false);
-  const AuxiliaryFiles torn{{"tokenizer.json", "{}"}, {"merges.txt", "a b"}};  // no vocab.json
+  const AuxiliaryFiles torn{{"tokenizer.json", "{}"}, {"merges.txt", "a b"}};  // lacks vocab.json
   EXPECT_EQ(same_vocabulary(torn, gpt2), std::nullopt);
   EXPECT_EQ(same_vocabulary({{"tokenizer.model", "x"}}, {{"tokenizer.model", "y"}}), false);
 }
@@ -251,8 +251,8 @@ TEST(Inspect, TellsWhatIsThere) {
   save_checkpoint(root.path(), TinyRun(1).request(5));
   const Json json = inspect_checkpoint(root.path());
   EXPECT_EQ(json.at("iteration"), 5);
-  // 2·19·16 embeddings, per layer 16·(16+16) qkv, 16·16 proj, 3·24·16 MLP and 2·16 norms, and the
-  // last norm.
+  // 2·19·16 embeddings; per layer 16·(16+16) qkv, 16·16 proj, 3·24·16 MLP and 2·16 norms; 16 final
+  // norm.
   EXPECT_EQ(json.at("parameters"),
             2 * 19 * 16 + 2 * (16 * 32 + 16 * 16 + 3 * 24 * 16 + 2 * 16) + 16);
   EXPECT_THAT(inspection_text(json), testing::HasSubstr("exp_avg.output_layer.weight"));

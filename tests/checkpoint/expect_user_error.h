@@ -1,4 +1,4 @@
-// Broken input must end in one UserError whose text names what is wrong.
+// Expects that an action throws one UserError whose text names what is wrong.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
-// A disk on which one call of a save goes wrong. It counts calls, so that a test can let each of
-// them fail in turn. When the power fails, it loses what POSIX lets it lose: of the file contents
-// and of the changed names that no fsync of the file or of its folder made durable, any subset.
+// A file system on which one call of a save fails. It counts calls, so that a test can let each of
+// them fail in turn. A power loss takes what POSIX lets it take: any subset of the file contents
+// and of the changed names that no fsync of the file or of its folder made durable.
 #pragma once
 
 #include <cerrno>
@@ -20,16 +20,16 @@ namespace megatron {
 
 enum class Fault {
   none,
-  kill,          ///< the process ends here; a write is half done
-  power_loss,    ///< as kill, and lose_power() as Options::loss_seed says
-  no_space,      ///< this call fails with ENOSPC
-  full_disk,     ///< every create, write, folder and reservation from here on fails with ENOSPC
-  quota,         ///< this call fails with EDQUOT
-  io_error,      ///< this call fails with EIO
-  dead_disk,     ///< every call from here on fails with EIO
-  truncate,      ///< half of a write is lost, silently
-  flip,          ///< one bit of a write changes, silently
-  short_write,   ///< half of a write is done, and said so
+  kill,        ///< the process ends at this call; a write is done by half
+  power_loss,  ///< as kill, then lose_power() with the subset of Options::loss_seed
+  no_space,    ///< this call fails with ENOSPC
+  full_disk,   ///< from this call on every create, write, make_folder and reserve fails with ENOSPC
+  quota,       ///< this call fails with EDQUOT
+  io_error,    ///< this call fails with EIO
+  dead_disk,   ///< every call from this one on fails with EIO
+  truncate,    ///< half of a write is lost without an error
+  flip,        ///< one bit of a write changes without an error
+  short_write,   ///< half of a write is done; the return value says so
   interruption,  ///< this write fails with EINTR
 };
 
@@ -43,8 +43,8 @@ class FaultInjectionFileSystem : public FileSystem {
     Fault fault = Fault::none;
     std::size_t at = 0;  ///< index of the call
     bool can_exchange = true;
-    double flip_at = 0;           ///< where in the write, from 0 to 1
-    std::uint64_t loss_seed = 0;  ///< what a power loss takes: 0 everything, else each by a coin
+    double flip_at = 0;  ///< relative position of the flipped byte in the write, from 0 to 1
+    std::uint64_t loss_seed = 0;  ///< what a power loss takes: 0: everything; else a random subset
   };
   struct Call {
     std::string name;
@@ -54,11 +54,11 @@ class FaultInjectionFileSystem : public FileSystem {
 
   const std::vector<Call>& calls() const { return calls_; }
 
-  /// What a power loss can take now: changed names, then files with unflushed content.
+  /// The number of changes that a power loss can take: names, then contents of files.
   std::size_t num_unflushed() const { return names_.size() + dirty_.size(); }
 
-  /// The power fails and comes back: the disk takes back each of the num_unflushed() changes that
-  /// `is_lost`. A file whose content is lost is empty or has half of it.
+  /// Simulates a power loss: reverts each of the num_unflushed() changes for which `is_lost` is
+  /// true. A file that loses its content is empty afterwards, or keeps half of it.
   void lose_power(const std::function<bool(std::size_t)>& is_lost) {
     std::size_t index = names_.size();
     for (const Path& path : dirty_) {
@@ -171,12 +171,12 @@ class FaultInjectionFileSystem : public FileSystem {
   std::size_t buffer_bytes() const override { return 512; }
 
  private:
-  /// A change of a folder's entries that is not durable yet.
+  /// A change of a folder's entries that was not flushed yet.
   struct NameChange {
     enum Kind { create, make_folder, rename, exchange, remove } kind = create;
     Path path, from = {};                     ///< `from`: of rename and exchange
     std::optional<std::string> content = {};  ///< of the file that was replaced or removed
-    /// A later name of the same file or folder is durable.
+    /// The same file or folder survives under a later name.
     bool is_reached_otherwise = false;
   };
   struct PendingWrite {
@@ -237,7 +237,7 @@ class FaultInjectionFileSystem : public FileSystem {
     return FileSystem::write(descriptor, changed.data(), size);
   }
 
-  /// The disk forgets a change; those after it were dealt with.
+  /// Reverts a change; later changes were reverted or kept before.
   void undo(const NameChange& change) {
     namespace fs = std::filesystem;
     switch (change.kind) {
@@ -268,7 +268,7 @@ class FaultInjectionFileSystem : public FileSystem {
     }
   }
 
-  /// A file that is durable under a new name does not vanish with its first one.
+  /// Keeps a change: a file that survives under a new name does not vanish with its first name.
   void keep(const NameChange& change) {
     if (change.kind != NameChange::rename && change.kind != NameChange::exchange) return;
     for (NameChange& earlier : names_) {
@@ -284,7 +284,7 @@ class FaultInjectionFileSystem : public FileSystem {
     return lies_there ? Path(to.string() + text.substr(old.size())) : path;
   }
 
-  /// What was known about `path`, now known about change(path).
+  /// Replaces every path of the unflushed changes and of the open files by change(path).
   void change_marks(const std::function<Path(const Path&)>& change) {
     std::set<Path> dirty;
     for (const Path& path : dirty_) dirty.insert(change(path));

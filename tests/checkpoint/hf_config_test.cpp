@@ -67,7 +67,7 @@ TEST(HfConfig, ReadsLlamaOfEitherAge) {
   }
 }
 
-// Defaults of the configuration classes of transformers 5.
+// The expected values are the defaults of the configuration classes in transformers 5.
 TEST(HfConfig, TakesTheFamilysDefaults) {
   Json bare = llama();
   for (const char* key :

@@ -1,4 +1,4 @@
-// Hugging Face folders with parts that are missing or too many.
+// Hugging Face directories with missing or surplus parts.
 #include "megatron/checkpoint/hf_directory.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@
 namespace megatron {
 namespace {
 
-/// The tiny model as a folder of many shards.
+/// Writes the tiny model as a directory of many shards.
 void write_shards(const fs::path& folder, const TinyRun& run, const fs::path& scratch) {
   save_checkpoint(scratch, run.request(5));
   const auto source = find_checkpoint(scratch);
@@ -41,7 +41,7 @@ TEST(HfDirectory, MissingShardsAreNamedWithTheIndex) {
   expect_user_error(
       [&] { HfDirectory directory(root / "hf"); },
       {"model.safetensors.index.json names " + std::to_string(shards.size()) + " files",
-       "missing of them beside it: 2\n", shards[0].filename().string(),
+       "files, of which these are missing: 2\n", shards[0].filename().string(),
        shards[1].filename().string(), "download or copy them"});
 }
 
@@ -51,14 +51,14 @@ TEST(HfDirectory, MissingAndUnusedTensorsAreCountedAndListed) {
   Json config = read_json(root / "hf/config.json");
   config["num_hidden_layers"] = 4;
   write_file(root / "hf/config.json", config.dump());
-  // Two layers more, of nine tensors each.
+  // config.json asks for two more layers of nine tensors each.
   expect_user_error([&] { HfReader reader(root / "hf"); },
                     {"tensors that config.json asks for are missing: 18\n    model.layers.2.",
                      "\n    and 8 more", "fix: check that config.json"});
   config["num_hidden_layers"] = 1;
   write_file(root / "hf/config.json", config.dump());
   expect_user_error([&] { HfReader reader(root / "hf"); },
-                    {"has no use for: 9\n    model.layers.1.", "fix: check model_type"});
+                    {"does not use: 9\n    model.layers.1.", "fix: check model_type"});
 }
 
 TEST(HfDirectory, IsVerified) {

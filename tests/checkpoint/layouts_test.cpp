@@ -1,7 +1,8 @@
-// A checkpoint of any layout and precision loads at any other, optimizer included, bit for bit;
-// many ranks commit one folder, or none.
+// A checkpoint of any layout and precision loads bit for bit at any other, including the optimizer.
+// All ranks commit one folder together, or none.
 //
-// The fast set loads each layout's checkpoint at two others; MEGATRON_TEST_LAYOUTS=all at all.
+// The fast set loads each layout's checkpoint at two others; MEGATRON_TEST_LAYOUTS=all loads it at
+// all others.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -51,8 +52,8 @@ TransformerConfig model_of(const RunType& type) {
   return model;
 }
 
-/// Numbers with all the bits of float32, the same for an element of the global tensor on every
-/// layout.
+/// Values that use all bits of float32 and depend only on the element of the global tensor, not on
+/// the layout.
 at::Tensor expected_local(const Parameter& parameter, double scale) {
   const at::Tensor global = irregular_like(parameter, scale).to(at::kFloat);
   const at::Tensor local = at::zeros(parameter.local_shape(), at::kFloat);
@@ -63,7 +64,7 @@ at::Tensor expected_local(const Parameter& parameter, double scale) {
 
 double scale_of(const std::string& state) { return state == "exp_avg" ? 0.3 : 0.7; }
 
-/// A rank's model, weights and optimizer.
+/// One rank's model, weights and optimizer.
 struct RankRun {
   RankRun(const DataLayout& layout, const RunType& type, const Rank& rank,
           Communicators& communicators)
@@ -139,7 +140,7 @@ void save_at(const DataLayout& layout, const RunType& type, const std::filesyste
   });
 }
 
-/// Every element is in one place, whole.
+/// Expects that every element is written exactly once.
 void expect_written_once(const std::filesystem::path& root, const std::string& what) {
   const std::filesystem::path folder = root / "iter_0000005";
   EXPECT_THAT(verify_folder(folder), testing::IsEmpty()) << what;
@@ -204,7 +205,7 @@ TEST(LayoutCheckpoint, WhatRanksShareIsWrittenOnceAndByAll) {
   EXPECT_THAT(by_file.size(), testing::Ge(12u)) << "the ranks share the work";
 }
 
-/// Nothing but the lock is left below the root.
+/// Expects that only the lock file is left below the root.
 void expect_nothing(const std::filesystem::path& root) {
   for (const auto& entry : std::filesystem::directory_iterator(root))
     EXPECT_EQ(entry.path().filename(), ".lock") << entry.path();

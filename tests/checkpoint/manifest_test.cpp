@@ -34,7 +34,7 @@ Manifest example() {
   return manifest;
 }
 
-/// The text after `edit`, with its own checksum made right again.
+/// Returns the text after `edit`, with its checksum updated.
 std::string edited(const std::function<void(Json&)>& edit) {
   Json json = Json::parse(manifest_text(example()));
   json.erase("xxh3");

@@ -1,4 +1,4 @@
-// Random damage for fuzz tests: flipped bytes, cut ends, removed and doubled runs, digits changed.
+// Random damage for fuzz tests: flips bytes, truncates, removes and doubles runs, changes digits.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Checkpoints of runs in 16 bits: main weights and loss scale come back, and any precision loads
+// Checkpoints of runs in 16 bits: main weights and loss scale are restored, and any precision loads
 // any other.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
@@ -17,7 +17,7 @@
 namespace megatron {
 namespace {
 
-/// A tiny Llama in the given type, its main weights drawn and an Adam that has made steps.
+/// A tiny Llama in the given type with random main weights and an Adam that has made some steps.
 struct TypedRun {
   explicit TypedRun(at::ScalarType dtype, std::uint64_t seed = 1, const LossScaling& scaling = {},
                     const std::string& state_type = "fp32") {
@@ -117,7 +117,7 @@ TEST(PrecisionCheckpoint, A16BitRunTakesFloat32WeightsAsMainWeights) {
   loaded.load(root.path());
   expect_equal(saved.main().tensors(), loaded.main().tensors());
   expect_rounded(loaded);
-  EXPECT_EQ(loaded.optimizer->loss_scale_state()->scale, 8);  // there was none to load
+  EXPECT_EQ(loaded.optimizer->loss_scale_state()->scale, 8);  // the checkpoint stores no scale
 }
 
 TEST(PrecisionCheckpoint, HuggingFaceWeightsBecomeMainWeights) {

@@ -27,11 +27,12 @@ std::span<const std::byte> as_bytes(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
 
-// Bytes as the real package writes them: safetensors.numpy.save({"b": float32 [1.5, -2], "a": int8
-// [[3]]}).
-const std::string kReal = with_header(
-    R"({"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"I8","shape":[1,1],"data_offsets":[8,9]}}   )",
-    std::string("\x00\x00\xc0\x3f\x00\x00\x00\xc0\x03", 9));
+// The bytes that the real package writes for safetensors.numpy.save({"b": float32 [1.5, -2],
+// "a": int8 [[3]]}).
+const std::string kReal =
+    with_header(R"({"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                R"("a":{"dtype":"I8","shape":[1,1],"data_offsets":[8,9]}}   )",
+                std::string("\x00\x00\xc0\x3f\x00\x00\x00\xc0\x03", 9));
 
 TEST(Safetensors, ReadsAFileOfTheRealPackage) {
   const TemporaryFolder folder;
@@ -121,15 +122,15 @@ std::vector<BrokenFile> broken_files() {
       {"negative offset", with_header(one("F32", "[1]", "[-4,0]"), four), {"'t'", "non-negative"}},
       {"hole", with_header(one("F32", "[1]", "[4,8]"), eight), {"'t'", "hole"}},
       {"overlap",
-       with_header(
-           R"({"t":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"u":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
-           four),
+       with_header(R"({"t":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                   R"("u":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+                   four),
        {"'u'", "overlaps"}},
       {"trailing bytes", with_header(one("F32", "[1]", "[0,4]"), eight), {"size does not match"}},
       {"twice",
-       with_header(
-           R"({"t":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"t":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
-           eight),
+       with_header(R"({"t":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                   R"("t":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+                   eight),
        {"'t'", "twice"}},
       {"unknown field",
        with_header(R"({"t":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":1}})", four),

@@ -1,5 +1,5 @@
-// Every call of a save goes wrong in every way: the checkpoint before it loads bit for bit, or the
-// new one is complete, and what was changed silently is named. A tiny model, whose save makes some
+// Lets every call of a save fail in every way. Either the previous checkpoint loads bit for bit, or
+// the new one is complete; silent changes are reported. The model is tiny; its save makes a few
 // hundred calls.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,12 +28,11 @@ using testing::HasSubstr;
 
 struct Scenario {
   const char* name;
-  std::int64_t before,
-      after;  ///< iterations of the checkpoint that is there and of the one that is saved
+  std::int64_t before, after;  ///< iterations of the existing checkpoint and of the saved one
   bool can_exchange = true;
 };
 
-/// In memory where there is such a place: thousands of saves, none of which is to last.
+/// Returns a folder in memory if there is one, because the tests make thousands of saves.
 fs::path quick_folder() {
   return fs::is_directory("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path();
 }
@@ -61,7 +60,7 @@ class SaveFaults : public testing::Test {
     scratch_.reset();
   }
 
-  /// A folder with a checkpoint and the parts of an earlier crash.
+  /// Creates a folder with a checkpoint and leftovers of an earlier crash.
   void prepare(const Scenario& scenario) {
     fs::remove_all(root_);
     FaultInjectionFileSystem quick({});
@@ -78,7 +77,7 @@ class SaveFaults : public testing::Test {
     save_checkpoint(root_, request);
   }
 
-  /// The calls of a save that succeeds.
+  /// Returns the calls of a save that succeeds.
   std::vector<FaultInjectionFileSystem::Call> calls_of(const Scenario& scenario) {
     prepare(scenario);
     FaultInjectionFileSystem files({.can_exchange = scenario.can_exchange});
@@ -86,7 +85,7 @@ class SaveFaults : public testing::Test {
     return files.calls();
   }
 
-  /// Saves over `files`; what the save said when it failed.
+  /// Saves through `files`. Returns the error message, or nullopt when no UserError was thrown.
   std::optional<std::string> try_save(const Scenario& scenario, FileSystem& files) {
     try {
       save(*after_, scenario.after, files);
@@ -130,7 +129,7 @@ class SaveFaults : public testing::Test {
     return all;
   }
 
-  /// The next save, over a sound disk, succeeds and leaves nothing of the crash.
+  /// Expects that the next save on a sound disk succeeds and removes all leftovers.
   void expect_recovery() {
     FaultInjectionFileSystem sound({});
     ASSERT_NO_THROW(save(*after_, 6, sound));
@@ -139,7 +138,7 @@ class SaveFaults : public testing::Test {
     for (const std::string& name : names()) EXPECT_FALSE(is_temporary_name(name)) << name;
   }
 
-  /// Runs `check` after a save in which the fault meets each call in turn.
+  /// For each call of a save, lets this call fail and runs `check` after the save.
   void at_every_call(const Scenario& scenario, Fault fault,
                      const std::function<void(const std::optional<std::string>& said)>& check,
                      std::uint64_t loss_seed = 0) {
@@ -267,7 +266,7 @@ TEST_F(ReturnedSaves, ARemovedFolderIsGoneOrWholeAfterAPowerLoss) {
 struct ErrorCase {
   Fault fault;
   const char* errno_name;
-  bool leaves_parts;  ///< the disk does not even allow the removal
+  bool leaves_parts;  ///< the disk does not allow the removal of partial files
 };
 
 class FailedSaves : public SaveFaults,
@@ -319,8 +318,8 @@ TEST_F(SaveFaults, ShortAndInterruptedWritesAreGoneOnWith) {
   }
 }
 
-/// The text of whatever `action` throws; nothing when it succeeds.
-std::optional<std::string> complaint(const std::function<void()>& action) {
+/// Returns the text of the UserError that `action` throws; nullopt when it succeeds.
+std::optional<std::string> error_of(const std::function<void()>& action) {
   try {
     action();
   } catch (const UserError& error) {
@@ -345,8 +344,8 @@ TEST_P(SilentDamage, IsNamedByVerifyAndByLoading) {
     FaultInjectionFileSystem files(options);
     EXPECT_EQ(try_save(kNewIteration, files), std::nullopt);
 
-    const auto loading = complaint([&] { load(); });
-    const auto verifying = complaint([&] {
+    const auto loading = error_of([&] { load(); });
+    const auto verifying = error_of([&] {
       std::ostringstream out;
       verify_checkpoints(root_, false, out);
     });

@@ -1,5 +1,5 @@
-// A tensor written by any number of ranks loads onto any other: the values are compared with index
-// arithmetic on the global tensor.
+// A tensor written by any number of ranks loads on any other number. The values are compared with
+// index arithmetic on the global tensor.
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ at::Tensor numbered(const Shape& shape) {
   return at::arange(num_elements(shape), at::kFloat).view(shape);
 }
 
-/// The rank's tensor by Sharding's slices, rows beyond the vocabulary zero.
+/// Returns the rank's tensor by Sharding's slices; rows beyond the vocabulary are zero.
 at::Tensor local_of(const at::Tensor& global, const Sharding& sharding, const Axis& axis) {
   at::Tensor local = at::zeros(sharding.local_shape(axis));
   for (const TensorSlice& box : sharding.slices(axis))
@@ -32,7 +32,7 @@ at::Tensor local_of(const at::Tensor& global, const Sharding& sharding, const Ax
   return local;
 }
 
-/// Writes the tensor as `ranks` ranks would, one file each.
+/// Writes the tensor as `ranks` ranks do, one file per rank.
 void write_as(std::int64_t ranks, const at::Tensor& global, const Sharding& sharding,
               const fs::path& folder) {
   Manifest manifest;
@@ -82,8 +82,8 @@ TEST(ShardedLoad, SplitsPlainRowsAndColumns) {
   }
 }
 
-// Four query groups of two query heads, a key and a value, one row each: a rank of four holds one
-// group.
+// There are four query groups of two query heads, a key and a value, one row each. Each of four
+// ranks holds one group.
 TEST(ShardedLoad, SplitsQueryGroups) {
   const TemporaryFolder folder;
   const at::Tensor global = numbered({16, 3});
@@ -96,8 +96,8 @@ TEST(ShardedLoad, SplitsQueryGroups) {
   }
 }
 
-// Two groups of four query heads on four ranks: queries are divided, key and value replicated on
-// the two ranks that share a group.
+// There are two groups of four query heads on four ranks. Queries are split; key and value are
+// replicated on the two ranks that share a group.
 TEST(ShardedLoad, ReplicatesKeysOfSharedGroups) {
   const TemporaryFolder folder;
   const at::Tensor global = numbered({12, 2});
@@ -121,8 +121,8 @@ TEST(ShardedLoad, SplitsGateAndUp) {
   }
 }
 
-// 10 rows, padded to 4 on each of four ranks: the third holds two rows and two of padding, the
-// fourth only padding.
+// 10 rows are padded to 4 rows on each of four ranks. The third rank holds two rows and two of
+// padding, the fourth only padding.
 TEST(ShardedLoad, LeavesVocabularyPaddingZero) {
   const TemporaryFolder folder;
   const at::Tensor global = numbered({10, 2}).add_(1);

@@ -1,4 +1,4 @@
-// A folder that vanishes with the test.
+// A temporary folder that its destructor removes.
 #pragma once
 
 #include <unistd.h>

@@ -33,7 +33,7 @@ inline TransformerConfig tiny_llama() {
   return model;
 }
 
-/// A model with its weights and an Adam whose state is random.
+/// A tiny model with weights and an Adam optimizer whose state is random.
 struct TinyRun {
   explicit TinyRun(std::uint64_t seed, const TransformerConfig& config = tiny_llama(),
                    const std::string& name = "adam") {
@@ -43,13 +43,13 @@ struct TinyRun {
     store = std::make_unique<ParamStore>(declared_parameters(*model), ParamStore::Options{});
     store->initialize(seed);
     optimizer = make_optimizer(settings.optimizer, *store);
-    optimizer->visit_state(
-        [&](const ParameterPiece& piece, const std::string&, at::Tensor& tensor) {
-          const std::int64_t true_size = num_elements(
-              piece.parameter->sharding().global_shape);  // padding of the vocabulary stays zero
-          tensor.narrow(0, 0, true_size)
-              .copy_(at::rand_like(tensor).add_(static_cast<double>(seed)).narrow(0, 0, true_size));
-        });
+    optimizer->visit_state([&](const ParameterPiece& piece, const std::string&,
+                               at::Tensor& tensor) {
+      const std::int64_t true_size =
+          num_elements(piece.parameter->sharding().global_shape);  // vocabulary padding stays zero
+      tensor.narrow(0, 0, true_size)
+          .copy_(at::rand_like(tensor).add_(static_cast<double>(seed)).narrow(0, 0, true_size));
+    });
     optimizer->set_num_steps(static_cast<std::int64_t>(seed));
   }
   SaveRequest request(std::int64_t iteration) const {

@@ -46,7 +46,7 @@ TransformerConfig grouped() {
   return model;
 }
 
-// Megatron Core's rows: for each group its queries, its key, its value.
+// Megatron Core's row order: for each group its queries, its key, its value.
 TEST(WeightTransforms, InterleavesQueryGroups) {
   const at::Tensor q = at::arange(4), k = at::arange(10, 12), v = at::arange(20, 22);
   const at::Tensor bias = to_megatron(WeightTransform::query_groups, grouped(), {q, k, v});

@@ -1,4 +1,4 @@
-// Orders printed by megatron-core 0.15.
+// The expected orders were printed by megatron-core 0.15.
 #include "megatron/datasets/blended_dataset.h"
 
 #include <gmock/gmock.h>

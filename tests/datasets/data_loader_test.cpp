@@ -1,4 +1,4 @@
-// Cyclic orders printed by Megatron's sampler arithmetic over torch.randperm.
+// The expected cyclic orders were printed by Megatron's sampler arithmetic over torch.randperm.
 #include "megatron/datasets/data_loader.h"
 
 #include <gmock/gmock.h>
@@ -12,7 +12,7 @@ namespace {
 using ::testing::ElementsAre;
 using Rows = std::vector<std::vector<std::int64_t>>;
 
-/// Samples of three tokens 10·i, 10·i + 1, 10·i + 2; sample `broken` throws.
+/// Sample i has the three tokens 10·i, 10·i + 1 and 10·i + 2; sample `broken` throws.
 class CountingDataset : public Dataset {
  public:
   explicit CountingDataset(std::int64_t size, std::int64_t broken = -1)

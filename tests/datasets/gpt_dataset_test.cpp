@@ -1,4 +1,4 @@
-// Indices and samples printed by megatron-core 0.15 for the same corpus.
+// The expected indices and samples were printed by megatron-core 0.15 for the same corpus.
 #include "megatron/datasets/gpt_dataset.h"
 
 #include <gmock/gmock.h>
@@ -87,7 +87,7 @@ TEST_F(GptDatasetTest, PadsTheLastValidationSample) {
 TEST_F(GptDatasetTest, RefusesAnEmptySplit) {
   options_.split_matrix = parse_split("99,0.5,0.5");
   const std::string error = test::user_error([&] { make(Split::test, 3); });
-  EXPECT_NE(error.find("test split has no tokens, but 3 samples are asked"), std::string::npos)
+  EXPECT_NE(error.find("test split has no tokens, but 3 samples are requested"), std::string::npos)
       << error;
   options_.split_matrix = parse_split("1,0,0");
   test::write_corpus(folder_ / "a", std::vector<std::vector<std::int32_t>>(40));
@@ -142,7 +142,7 @@ TEST_F(GptDatasetTest, NamesACacheThatDoesNotFit) {
                    static_cast<std::size_t>(train.index().document_index.size()), 1000))
           .save(file.path());
   }
-  EXPECT_NE(test::user_error([&] { make(Split::train, 100).text(0); }).find("does not fit"),
+  EXPECT_NE(test::user_error([&] { make(Split::train, 100).text(0); }).find("does not match"),
             std::string::npos);
 }
 
@@ -168,7 +168,7 @@ TEST_F(GptDatasetTest, NamesACacheThatWouldPadASample) {
   std::vector<std::int32_t> values;
   for (std::int64_t i = 0; i < order.size(); ++i)
     values.push_back(static_cast<std::int32_t>(order.at(i)));
-  ASSERT_EQ(values[3], 8);  // where the first sample ends and the second begins
+  ASSERT_EQ(values[3], 8);  // the first sample ends and the second begins here
   values[3] = 7;
   for (const auto& file : fs::directory_iterator(folder_ / "cache")) {
     if (file.path().string().ends_with("sample_index.npy")) NpyArray(values, 2).save(file.path());
@@ -180,8 +180,8 @@ TEST_F(GptDatasetTest, NamesACacheThatWouldPadASample) {
   EXPECT_EQ(refused, 2);
 }
 
-// megatron-core rounds the number of validation samples in single precision, so those of a large
-// split may count several samples more than there are tokens for.
+// megatron-core rounds the number of validation samples in single precision, so a large split may
+// have several more samples than its tokens fill.
 TEST_F(GptDatasetTest, PadsSamplesBeyondTheLastToken) {
   options_.cache_folder = folder_ / "cache";
   options_.drop_last_partial_validation_sequence = false;
@@ -294,7 +294,7 @@ TEST(MockDataset, EqualsMegatronCore) {
   EXPECT_EQ(valid.sample(9).labels.front(), 1830);
 }
 
-/// Three sequences that note how often they are checked, which building the order does.
+/// Three sequences that count how often they are checked; building the order checks them.
 class CountingSource : public TokenSource {
  public:
   std::string name() const override { return "three sequences"; }

@@ -131,14 +131,14 @@ void put(std::string& bytes, std::size_t offset, T value) {
   std::memcpy(bytes.data() + offset, &value, sizeof value);
 }
 
-// Three sequences of two int32 tokens: lengths at 34, pointers at 46, document indices at 70, end
-// at 102.
+// The index has three sequences of two int32 tokens: lengths at byte 34, pointers at 46, document
+// indices at 70, end at 102.
 const BrokenIndex kBroken[] = {
     {"empty", [](std::string& idx, std::string&) { idx.clear(); }, "truncated header"},
     {"short header", [](std::string& idx, std::string&) { idx.resize(33); }, "truncated header"},
     {"magic", [](std::string& idx, std::string&) { idx[0] = 'X'; }, "MMIDIDX"},
     {"version", [](std::string& idx, std::string&) { put<std::uint64_t>(idx, 9, 2); },
-     "'version' must be 1: got 2"},
+     "'version' must be 1: 2"},
     {"dtype 0", [](std::string& idx, std::string&) { idx[17] = 0; }, "'dtype'"},
     {"dtype 9", [](std::string& idx, std::string&) { idx[17] = 9; }, "'dtype'"},
     {"huge sequences", [](std::string& idx, std::string&) { put<std::uint64_t>(idx, 18, ~0ull); },
@@ -155,11 +155,11 @@ const BrokenIndex kBroken[] = {
     {"first document", [](std::string& idx, std::string&) { put<std::int64_t>(idx, 70, 1); },
      "first document index must be 0"},
     {"last document", [](std::string& idx, std::string&) { put<std::int64_t>(idx, 94, 4); },
-     "last document index must be the number of sequences, 3: got 4"},
+     "last document index must be the number of sequences, 3: 4"},
     {"decreasing documents", [](std::string& idx, std::string&) { put<std::int64_t>(idx, 78, 3); },
      "must not decrease"},
     {"negative length", [](std::string& idx, std::string&) { put<std::int32_t>(idx, 38, -5); },
-     "length of sequence 1 is negative: got -5"},
+     "length of sequence 1 is negative: -5"},
     {"huge length", [](std::string& idx, std::string&) { put<std::int32_t>(idx, 38, 2147483647); },
      "sequence 1 lies outside"},
     {"negative pointer", [](std::string& idx, std::string&) { put<std::int64_t>(idx, 54, -8); },
@@ -167,7 +167,7 @@ const BrokenIndex kBroken[] = {
     {"huge pointer", [](std::string& idx, std::string&) { put<std::int64_t>(idx, 54, INT64_MAX); },
      "sequence 1 lies outside"},
     {"odd pointer", [](std::string& idx, std::string&) { put<std::int64_t>(idx, 54, 9); },
-     "pointer of sequence 1 is no multiple of the 4 bytes of int32: got 9"},
+     "pointer of sequence 1 is not a multiple of the 4 bytes of int32: 9"},
     {"overlapping pointer", [](std::string& idx, std::string&) { put<std::int64_t>(idx, 62, 8); },
      "sequences 1 and 2 overlap: bytes 8 to 15 and bytes 8 to 15 of "},
     {"decreasing pointer", [](std::string& idx, std::string&) { put<std::int64_t>(idx, 62, 0); },
@@ -204,7 +204,7 @@ TEST(IndexedDataset, RefusesBrokenFiles) {
   }
 }
 
-/// A dataset of [1, 2], [3, 4], [5, 6] whose index is changed by `edit`.
+/// A dataset of [1, 2], [3, 4], [5, 6] whose index `edit` changes.
 std::string edited_dataset(const ScratchFolder& folder,
                            const std::function<void(std::string& idx)>& edit) {
   test::write_corpus(folder / "all", {{1, 2}, {3, 4}, {5, 6}}, TokenDtype::int32);
@@ -247,9 +247,9 @@ TEST(IndexedDataset, OpeningReadsOnlyTheEndsOfTheIndex) {
       edited_dataset(folder, [](std::string& idx) { put<std::int64_t>(idx, 54, 9); });
   const IndexedDataset dataset(prefix);
   EXPECT_THAT(read(dataset, 0, 0, 2), ElementsAre(1, 2));
-  EXPECT_NE(test::user_error([&] { read(dataset, 1, 0, 2); }).find("no multiple of the 4 bytes"),
+  EXPECT_NE(test::user_error([&] { read(dataset, 1, 0, 2); }).find("not a multiple of the 4 bytes"),
             std::string::npos);
-  EXPECT_NE(test::user_error([&] { dataset.check(); }).find("no multiple of the 4 bytes"),
+  EXPECT_NE(test::user_error([&] { dataset.check(); }).find("not a multiple of the 4 bytes"),
             std::string::npos);
 }
 
@@ -267,8 +267,7 @@ TEST(IndexedDataset, ChecksEveryAccess) {
   test::write_corpus(folder / "a", {{1, 2}, {3, 4}, {5, 6}}, TokenDtype::int32);
   const IndexedDataset dataset(folder / "a");
   EXPECT_THAT(read(dataset, 1, 0, 2), ElementsAre(3, 4));
-  const std::int64_t pointer =
-      1000;  // written into the file that is open, as a careless copy would
+  const std::int64_t pointer = 1000;  // writes to the open file, as an in-place copy does
   std::fstream(folder / "a.idx", std::ios::in | std::ios::out | std::ios::binary)
       .seekp(54)
       .write(reinterpret_cast<const char*>(&pointer), sizeof pointer);

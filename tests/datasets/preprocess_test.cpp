@@ -50,7 +50,7 @@ class PreprocessTest : public ::testing::Test {
   std::string error() {
     return test::user_error([&] { run(); });
   }
-  /// Writes the content and makes it the input.
+  /// Writes `content` to the input file.
   void input(const std::string& name, const std::string& content) {
     test::write_text_file(folder_ / name, content);
     options_.inputs = {folder_ / name};
@@ -92,7 +92,7 @@ TEST_F(PreprocessTest, ReadsJsonLines) {
   EXPECT_EQ(IndexedDataset(folder_ / "out_text_document").type(), TokenDtype::uint16);
 }
 
-// Expected texts are Python's bytes.decode('utf-8', errors='replace').
+// The expected texts are Python's bytes.decode('utf-8', errors='replace').
 TEST_F(PreprocessTest, ReadsInvalidUtf8AlikeInTextAndJson) {
   const std::string bad =
       "a\xff"
@@ -244,7 +244,7 @@ TEST_F(PreprocessTest, RefusesDamagedCompression) {
 
 TEST_F(PreprocessTest, RefusesWrongOptions) {
   options_.inputs = {folder_ / "nothing*.jsonl"};
-  EXPECT_THAT(error(), HasSubstr("there is no such file"));
+  EXPECT_THAT(error(), HasSubstr("matches no file"));
   input("in.txt", "a");
   options_.json_keys = {"a", "b"};
   EXPECT_THAT(error(), HasSubstr("in.txt: a text file has no fields"));

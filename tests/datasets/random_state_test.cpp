@@ -1,4 +1,4 @@
-// Values printed by numpy 2.4 and torch 2.11.
+// The expected values were printed by numpy 2.4 and torch 2.11.
 #include "megatron/datasets/random_state.h"
 
 #include <gmock/gmock.h>

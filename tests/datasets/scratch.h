@@ -1,4 +1,4 @@
-// Helpers of the dataset tests: a folder that disappears, and corpora written into it.
+// Helpers of the dataset tests: a temporary folder, and corpora written to it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 
 namespace megatron::test {
 
-/// An empty folder, removed at the end of the test.
+/// An empty folder that the destructor removes.
 class ScratchFolder {
  public:
   ScratchFolder() {
@@ -45,8 +45,8 @@ inline void write_corpus(const std::string& prefix,
   builder.finalize();
 }
 
-/// 40 documents of 1 … 13 tokens: token j of document i is 1 + (7i + j) mod 50, length 1 + i²
-/// mod 13.
+/// 40 documents. Document i has 1 + i² mod 13 tokens (1 to 13); its token j is
+/// 1 + (7i + j) mod 50.
 inline std::vector<std::vector<std::int32_t>> small_corpus() {
   std::vector<std::vector<std::int32_t>> documents;
   for (int i = 0; i < 40; ++i) {
@@ -65,7 +65,7 @@ inline void write_text_file(const std::string& path, const std::string& content)
   std::ofstream(path, std::ios::binary) << content;
 }
 
-/// The text of the UserError that `action` throws; empty when it throws none.
+/// Returns the text of the UserError that `action` throws; empty when it throws none.
 inline std::string user_error(const std::function<void()>& action) {
   try {
     action();

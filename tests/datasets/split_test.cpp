@@ -1,4 +1,4 @@
-// Values printed by megatron-core 0.15 and numpy.
+// The expected values were printed by megatron-core 0.15 and numpy.
 #include "megatron/datasets/split.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Values printed by Python's json and by megatron-core.
+// The expected values were printed by Python's json and by megatron-core.
 #include "megatron/datasets/unique_description.h"
 
 #include <gtest/gtest.h>

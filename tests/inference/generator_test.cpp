@@ -37,7 +37,7 @@ TEST(Generator, StopsWherePositionsEnd) {
   model.mutable_config().max_position_embeddings = 5;
   Generator generator(model, {.sampling = {.temperature = 0}, .max_new_tokens = 100});
   const Generation result = generator.generate(Ids{1, 2, 3}, 0);
-  EXPECT_EQ(result.ids, Ids({4, 5, 6}));  // the last one is predicted from position 4
+  EXPECT_EQ(result.ids, Ids({4, 5, 6}));  // the last token is predicted at position 4
   EXPECT_EQ(result.finish_reason, FinishReason::max_positions);
   EXPECT_THROW(generator.generate(Ids{1, 2, 3, 4, 5, 6}, 0), UserError);
 }

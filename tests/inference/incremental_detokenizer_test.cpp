@@ -37,9 +37,8 @@ TEST(IncrementalDetokenizer, DoesNotWaitForeverForValidText) {
   EXPECT_EQ(stream.add('x'), "x");
 }
 
-TEST(
-    IncrementalDetokenizer,
-    ThePromptKeepsALeadingSpace) {  // a decoder that drops the first space, as SentencePiece's does
+TEST(IncrementalDetokenizer,
+     ThePromptKeepsALeadingSpace) {  // the decoder drops the first space, as SentencePiece does
   const auto decode = [](std::span<const std::int64_t> ids) {
     std::string text;
     for (const auto id : ids) text += " word" + std::to_string(id);

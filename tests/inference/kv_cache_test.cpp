@@ -1,5 +1,4 @@
-// Decoding with layer states gives the logits of a full pass: the same mathematics, sums in another
-// order.
+// Decoding with the KV cache gives the logits of a full forward pass, up to the order of summation.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
@@ -29,7 +28,7 @@ TransformerConfig small_config() {
   config.num_attention_heads = 4;
   config.max_position_embeddings = 64;
   config.vocab_size = kVocabSize;
-  config.init_method_std = 0.3;  // far from uniform attention
+  config.init_method_std = 0.3;  // makes attention far from uniform
   return config;
 }
 
@@ -74,7 +73,7 @@ std::vector<Variant> variants() {
 struct BoundModel {
   explicit BoundModel(const TransformerConfig& config, c10::ScalarType dtype = c10::kFloat)
       : model(make_gpt_model(config, Rank{})),
-        weights(*model, {.dtype = dtype, .with_gradients = false}) {
+        weights(declared_parameters(*model), {.dtype = dtype, .with_gradients = false}) {
     weights.initialize(/*seed=*/7);
   }
   std::unique_ptr<LanguageModel> model;
@@ -92,7 +91,7 @@ at::Tensor sample_tokens() {
   return at::arange(kLength, c10::kLong).mul(37).add(11).remainder(kVocabSize).unsqueeze(0);
 }
 
-/// Logits of all tokens, passed in pieces that end at `ends`.
+/// Returns the logits of all tokens, fed in chunks that end at `ends`.
 at::Tensor logits_in_pieces(LanguageModel& model, const at::Tensor& tokens,
                             const std::vector<std::int64_t>& ends) {
   KvCache states;
@@ -118,7 +117,7 @@ TEST_P(KvCacheTest, DecodingEqualsAFullPass) {
     one_by_one[i] = static_cast<std::int64_t>(i) + 1;
   for (const auto& [dtype, tolerance] :
        {std::pair(c10::kFloat, 1e-5),
-        std::pair(c10::kDouble, 2e-7)}) {  // float64: logits are rounded to float32
+        std::pair(c10::kDouble, 2e-7)}) {  // logits are rounded to float32
     BoundModel bound(GetParam().config, dtype);
     const at::Tensor tokens = sample_tokens();
     const at::Tensor full = bound.model->logits(tokens, 0, nullptr, false);

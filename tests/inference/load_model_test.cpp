@@ -1,5 +1,5 @@
-// What generate and score find in a checkpoint: the model, the tokenizer it was trained with, the
-// tokens that end a text.
+// Checks what generate and score load from a checkpoint: the model, its tokenizer, and the tokens
+// that end a text.
 #include "megatron/inference/load_model.h"
 
 #include <gmock/gmock.h>
@@ -101,13 +101,13 @@ TEST_F(LoadModel, WithoutATokenizerTheFlagsAreNamed) {
   EXPECT_THAT(message_of([&] { load_tokenizer({}, source); }), HasSubstr("--tokenizer-type"));
 }
 
-/// A folder as Hugging Face writes it, as far as tokenizers are concerned.
+/// Writes a folder with the tokenizer files that Hugging Face writes.
 CheckpointSource hugging_face_folder(const fs::path& folder, const std::string& generation_config) {
-  write_file_atomically(
-      folder / "tokenizer.json",
-      R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "<end>": 3}, "merges": ["a b"]},
-                            "added_tokens": [{"id": 3, "content": "<end>", "single_word": false, "lstrip": false, "rstrip": false,
-                                              "normalized": false, "special": true}]})");
+  write_file_atomically(folder / "tokenizer.json",
+                        R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "<end>": 3},
+                    "merges": ["a b"]},
+          "added_tokens": [{"id": 3, "content": "<end>", "single_word": false, "lstrip": false,
+                            "rstrip": false, "normalized": false, "special": true}]})");
   CheckpointSource source{.kind = CheckpointSource::Kind::hugging_face,
                           .folder = folder,
                           .model = {},
@@ -150,17 +150,17 @@ TEST_F(LoadModel, AForeignTokenizerIsNoticed) {
   };
   TokenizerConfig flags;
   flags.tokenizer_model = (root_ / "tokenizer.json").string();
-  EXPECT_THAT(notes(flags), testing::IsEmpty());  // the same file
+  EXPECT_THAT(notes(flags), testing::IsEmpty());  // it is the same file
   std::string text = read_file(root_ / "tokenizer.json");
   write_file_atomically(
       root_ / "other.json",
       text.replace(text.find("\"ab\": 2"), 7, "\"ba\": 2").replace(text.find("a b\"]"), 3, "b a"));
   flags.tokenizer_model = (root_ / "other.json").string();
-  EXPECT_THAT(
-      notes(flags),
-      ElementsAre(HasSubstr("other.json is another tokenizer than the one of these weights")));
+  EXPECT_THAT(notes(flags),
+              ElementsAre(HasSubstr("other.json is not the tokenizer of these weights")));
   source.tokenizer = {};
-  EXPECT_THAT(notes(flags), testing::IsEmpty());  // what was used is unknown, and the sizes agree
+  // The original tokenizer is unknown, and the sizes agree.
+  EXPECT_THAT(notes(flags), testing::IsEmpty());
   source.model.vocab_size = 9;
   EXPECT_THAT(notes(flags),
               ElementsAre(HasSubstr("the tokenizer has 4 ids, the model's vocabulary 9")));

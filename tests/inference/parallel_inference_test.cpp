@@ -1,4 +1,4 @@
-// A checkpoint loaded in parts by many ranks says what one rank says.
+// Checks that a model split over many ranks gives the same output as on one rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// A model of four layers and four heads, as a checkpoint and as a Hugging Face folder.
+/// Writes a model of four layers and four heads as a checkpoint and as a Hugging Face folder.
 class ParallelInference : public testing::Test {
  protected:
   ParallelInference() {
@@ -76,7 +76,7 @@ struct InferenceResult {
   std::vector<double> logprobs;
 };
 
-/// What every rank says, by rank.
+/// Returns the output of every rank, by rank.
 std::vector<InferenceResult> results_by_rank(const fs::path& folder, const ParallelConfig& parallel,
                                              std::optional<c10::ScalarType> type = {}) {
   const MeshSizes sizes = mesh_sizes(parallel);

@@ -110,8 +110,7 @@ TEST(Sampling, DrawsDependOnSeedPromptAndPositionAlone) {
   EXPECT_NE(sampling_uniform(7, {1, 2}), sampling_uniform(7, {1, 3}));
 }
 
-/// χ² of 20,000 draws against `probabilities`; seeds are fixed, so the test always sees the same
-/// draws.
+/// Returns χ² of 20,000 draws against `probabilities`. The seeds are fixed, so the draws are too.
 double chi_square(const std::vector<double>& probabilities, const std::vector<float>& logits,
                   const SamplingOptions& options) {
   constexpr int kDraws = 20000;

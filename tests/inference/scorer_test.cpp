@@ -24,7 +24,7 @@ TEST(Scorer, GivesEveryTokenItsLogProbability) {
 }
 
 TEST(Scorer, LongSequencesPassInPieces) {
-  const std::int64_t vocab_size = 1 << 22;  // 16 tokens fill the budget of logits
+  const std::int64_t vocab_size = 1 << 22;  // 16 tokens reach the limit on logits in memory
   SuccessorModel model(vocab_size, 3);
   Ids ids(20);
   for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int64_t>(i);

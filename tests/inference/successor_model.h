@@ -1,5 +1,4 @@
-// A language model small enough to reason about: the logits of a token depend on it and its
-// position alone.
+// A small language model for tests: the logits of a token depend only on it and its position.
 #pragma once
 
 #include <ATen/core/Tensor.h>

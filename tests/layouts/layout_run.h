@@ -71,7 +71,7 @@ inline TrainingResult train_in_layout(const std::vector<std::string>& flags,
   run_rank_threads(world_size, [&](Communicators& communicators) {
     std::ostream silent(nullptr);
     Trainer trainer =
-        set_up(run, silent, {.communicators = &communicators, .processors = {.count = 1 << 20}});
+        set_up(run, silent, {.communicators = &communicators, .cpus = {.count = 1 << 20}});
     const auto keep = [&](Tensors& whole) {
       const std::scoped_lock lock(mutex);
       add_part(*trainer.weights, whole);

@@ -1,4 +1,4 @@
-// Bytes: tensorboard's own RecordWriter and Event class (PyPI tensorboard), printed by Python.
+// Expected bytes were written by tensorboard's RecordWriter and Event class (PyPI tensorboard).
 #include "megatron/metrics/event_file.h"
 
 #include <sys/resource.h>
@@ -97,7 +97,7 @@ TEST_F(EventFileTest, AFileThatVanishesIsMadeAgain) {
   EXPECT_EQ(found[1].tags, std::vector<std::string>{"kept"});
 }
 
-/// A link to itself stands for a network file system that does not answer.
+/// Creates a link to itself, which behaves like a network file system that does not answer.
 TEST_F(EventFileTest, AFolderThatCannotBeLookedAtIsNotMadeAgain) {
   const fs::path aside = folder_.string() + ".aside";
   EventFileWriter file(folder_, 100);
@@ -115,7 +115,7 @@ TEST_F(EventFileTest, AFolderThatCannotBeLookedAtIsNotMadeAgain) {
   EXPECT_EQ(found[2].tags, std::vector<std::string>{"second"});
 }
 
-/// Files of this process cannot grow past `bytes` while this lives: a disk that is full.
+/// Limits the file size of this process to `bytes` during its lifetime, to simulate a full disk.
 class FullDisk {
  public:
   explicit FullDisk(rlim_t bytes) : signal_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -136,7 +136,7 @@ class FullDisk {
 TEST_F(EventFileTest, AFullDiskCostsOnlyWhatCouldNotBeWritten) {
   EventFileWriter file(folder_, 100);
   {
-    const FullDisk full(fs::file_size(file.path()) + 20);  // in the middle of the next record
+    const FullDisk full(fs::file_size(file.path()) + 20);  // the limit lies inside the next record
     file.add_scalars({{"lost", 1}}, 1);
     file.flush();
   }

@@ -68,11 +68,11 @@ TEST_F(MetricsWriterTest, AFolderThatVanishesIsMadeAgain) {
   writer.write({{"iteration", 3}});
   const std::string warnings = testing::internal::GetCapturedStderr();
   EXPECT_EQ(text(), "{\"iteration\":0,\"run\":\"record\"}\n{\"iteration\":2}\n{\"iteration\":3}\n");
-  EXPECT_NE(warnings.find("metrics.jsonl has vanished since the run began"), std::string::npos);
+  EXPECT_NE(warnings.find("metrics.jsonl was deleted during the run"), std::string::npos);
   EXPECT_EQ(std::ranges::count(warnings, '\n'), 1);
 }
 
-/// A link to itself stands for a network file system that does not answer.
+/// Creates a link to itself, which behaves like a network file system that does not answer.
 TEST_F(MetricsWriterTest, AFolderThatCannotBeLookedAtIsNotMadeAgain) {
   const fs::path aside = folder_.string() + ".aside";
   MetricsWriter writer(folder_, 0);

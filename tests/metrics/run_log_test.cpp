@@ -70,8 +70,8 @@ TEST_F(RunLogTest, AMissingFileIsTheUsersMistake) {
   EXPECT_EQ(read("").lines, 0);
 }
 
-/// Random bytes, and good lines cut, doubled and with bytes changed: nothing but the lines
-/// themselves may be lost.
+/// Feeds random bytes, and valid lines that are cut, duplicated or altered. Only the damaged lines
+/// may be lost.
 TEST(RunLogFuzz, AnyBytesAreALineOrNone) {
   std::mt19937 random(7);
   const auto below = [&](std::size_t limit) {

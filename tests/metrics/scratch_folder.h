@@ -1,4 +1,4 @@
-// A folder of its own for each test, removed afterwards.
+// Creates a temporary folder for each test and removes it afterwards.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Tags: Megatron-LM's training_log and evaluate_and_print_results.
+// Expected tags are those of Megatron-LM's training_log and evaluate_and_print_results.
 #include "megatron/metrics/tensorboard.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@ using testing::UnorderedElementsAre;
 class TensorBoardTest : public ScratchFolder {
  protected:
   LoggerConfig config() const { return {.tensorboard_dir = folder_.string()}; }
-  /// The x of the last point of each chart.
+  /// Returns the x of the last point of each chart.
   std::map<std::string, std::int64_t> charts() const {
     std::map<std::string, std::int64_t> found;
     for (const auto& entry : fs::directory_iterator(folder_)) {

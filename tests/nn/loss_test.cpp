@@ -109,7 +109,7 @@ TEST(Loss, BlocksThatWereNotKeptAreComputedAgain) {
 /// Two tokens whose loss was told `loss_gradient`.
 struct AnnouncedLoss {
   explicit AnnouncedLoss(const at::Tensor& loss_gradient)
-      : store((model.add("weight", normal_spec({5, 4})), model), {}) {
+      : store((model.add("weight", normal_spec({5, 4})), declared_parameters(model)), {}) {
     store.initialize(5);
     store.zero_gradients();
     loss = linear_cross_entropy(hidden, *store.find("weight"), at::zeros({2}, at::kLong),

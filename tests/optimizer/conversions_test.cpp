@@ -1,4 +1,4 @@
-// Conversions against ATen's, and block scales against their definition.
+// Compares conversions with ATen's and checks block scales against their definition.
 #include "kernels/cpu/conversions.h"
 
 #include <ATen/ATen.h>
@@ -27,8 +27,8 @@ TEST(Conversions, WidenEveryPattern) {
 }
 
 TEST(Conversions, RoundToNearestEven) {
-  // every 16-bit number of both types, halfway to its neighbours, a little beside that, and what
-  // overflows
+  // Every 16-bit number of both types, midpoints between neighbours, values close to midpoints, and
+  // values that overflow.
   at::Tensor values =
       at::cat({at::arange(1 << 16, at::kInt).to(at::kShort).view(at::kBFloat16).to(at::kFloat),
                at::arange(1 << 16, at::kInt).to(at::kShort).view(at::kHalf).to(at::kFloat)});

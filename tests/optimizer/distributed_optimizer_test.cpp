@@ -1,5 +1,5 @@
-// Data-parallel ranks, with and without a distributed optimizer, end every step with the bits of
-// one rank that was given the same gradients.
+// Data-parallel ranks, with and without a distributed optimizer, produce after every step the same
+// bits as one rank with the same gradients.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -61,8 +61,8 @@ OptimizerConfig config_of(const Precision& precision) {
   return config;
 }
 
-/// Rank `rank`'s contribution to a gradient. Multiples of 1/8 below 4: sums over ranks and
-/// microbatches are exact in every type and order.
+/// Rank `rank`'s contribution to a gradient. The values are multiples of 1/8 below 4, so that sums
+/// over ranks and microbatches are exact in every type and order.
 at::Tensor gradient(const Parameter& parameter, int step, int microbatch, std::int64_t rank,
                     std::int64_t ranks) {
   const Shape& shape = parameter.sharding().global_shape;
@@ -76,7 +76,7 @@ at::Tensor gradient(const Parameter& parameter, int step, int microbatch, std::i
   return local;
 }
 
-/// Everything that a step leaves, put together from the pieces of all ranks.
+/// Everything that a step changes, assembled from the pieces of all ranks.
 struct Outcome {
   std::map<std::string, at::Tensor> tensors;
   std::vector<double> numbers;
@@ -137,7 +137,7 @@ void train(const Rank& rank, ParamStore& store, Optimizer& optimizer, Collector&
     store.zero_gradients(kMicrobatches);
     for (int microbatch = 0; microbatch < kMicrobatches; ++microbatch) {
       for (Parameter* parameter :
-           store.parameters()) {  // a parameter is read in forward, in some order
+           store.parameters()) {  // forward reads each parameter, in some order
         EXPECT_EQ(parameter->value().numel(), num_elements(parameter->local_shape()));
       }
       for (Parameter* parameter : store.parameters()) {

@@ -1,4 +1,4 @@
-// 16-bit training against torch.optim on float32 main weights, and loss scaling against Megatron
+// Compares 16-bit training with torch.optim on float32 main weights, and loss scaling with Megatron
 // Core's DynamicGradScaler (fixtures by make_precision_fixtures.py).
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -45,8 +45,8 @@ double distance(const at::Tensor& tensor, const Json& json) {
   return (tensor.to(at::kDouble) - like(tensor, json)).abs().max().item<double>();
 }
 
-/// A decayed embedding `weight` [3, 5] and a `bias` [5] without decay, in 16 bits or not, with
-/// their optimizer.
+/// A decayed embedding `weight` [3, 5] and a `bias` [5] without decay, in 16 or 32 bits, with their
+/// optimizer.
 struct Training {
   explicit Training(const OptimizerConfig& config, const LossScaling& scaling = {},
                     ParamStore::Options options = {}) {
@@ -111,8 +111,8 @@ void follow(const Json& example) {
   StepOptions options{.lr = settings.at("lr"), .weight_decay = settings.at("weight_decay")};
   if (!settings.at("decoupled_lr").is_null())
     options.decoupled_lr = settings.at("decoupled_lr").get<double>();
-  // bfloat16 states may round to the neighbour, 2⁻⁸ of a moment, which moves a weight by that part
-  // of the learning rate
+  // A bfloat16 state may round to its neighbour, an error of 2⁻⁸ of a moment. It moves a weight by
+  // that fraction of the learning rate.
   const bool has_narrow_states = settings.value("state", "fp32") != "fp32";
   const double tolerance = has_narrow_states ? 0x1p-8 * 0.01 : 3e-6;
   for (const Json& step : example.at("steps")) {
@@ -202,13 +202,13 @@ TEST(MixedPrecision, Float16StatesHoldMomentsThatFloat16CannotHold) {
   config.clip_grad = 0;
   Training training(config);
   const at::Tensor gradient =
-      at::full({3, 5}, 1e-5);  // its square is 10⁻¹⁰, below the least float16
+      at::full({3, 5}, 1e-5);  // its square, 10⁻¹⁰, is below the smallest float16
   training.step({.lr = 0.1}, {{"weight", gradient}});
   const at::Tensor moment = training.everything().at("exp_avg_sq.weight");
   EXPECT_NEAR(moment[0][0].item<double>(), 1e-10 * 0.001, 1e-13 * 0x1p-10);
 }
 
-/// Some steps, everything saved into a second training, more steps on both.
+/// Runs some steps, loads everything saved into a second training, and runs more steps on both.
 void expect_resume_to_be_exact(const OptimizerConfig& config, const LossScaling& scaling,
                                const ParamStore::Options& options) {
   Training first(config, scaling, options), second(config, scaling, options);

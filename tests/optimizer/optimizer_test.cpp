@@ -1,5 +1,5 @@
-// AdamW and SGD against torch.optim (fixtures by make_optimizer_fixtures.py), and the rules around
-// a step: clip, skip, decay groups, zeros.
+// Compares AdamW and SGD with torch.optim (fixtures by make_optimizer_fixtures.py), and checks the
+// rules of a step: clip, skip, decay groups, zeros.
 #include "megatron/optimizer/optimizer.h"
 
 #include <ATen/ATen.h>
@@ -95,7 +95,7 @@ TEST(Optimizer, FollowsTorchOptimInFloat64AndFloat32) {
   }
 }
 
-/// A store of one tensor of ones and its gradient.
+/// A store with one parameter of ones and its gradient.
 struct OneTensor {
   explicit OneTensor(Shape shape, ParameterTags tags = {}, c10::ScalarType dtype = at::kFloat) {
     parameter = &model.add("w", plain(std::move(shape), tags));

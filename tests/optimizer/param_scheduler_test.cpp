@@ -1,4 +1,4 @@
-// Learning rate and weight decay against Megatron Core's OptimizerParamScheduler (fixtures by
+// Compares learning rate and weight decay with Megatron Core's OptimizerParamScheduler (fixtures by
 // tests/parity/make_lr_fixtures.py).
 #include "megatron/optimizer/param_scheduler.h"
 
@@ -71,7 +71,7 @@ TEST(ParamSchedule, DecoupledRatesFollowTheSameLaw) {
     EXPECT_EQ(schedule.decoupled_lr(5), std::nullopt);
     schedule.decoupled_max_lr = schedule.max_lr;
     schedule.decoupled_min_lr = schedule.min_lr;
-    schedule.max_lr *= 3;  // whatever the other parameters do
+    schedule.max_lr *= 3;  // the decoupled rates do not depend on max_lr
     for (const Json& point : example.at("points")) {
       EXPECT_NEAR(*schedule.decoupled_lr(point.at("step")), point.at("lr").get<double>(),
                   1e-15 * schedule.max_lr);

@@ -1,4 +1,4 @@
-// What data-parallel ranks hold: memory as the formula says, and weights that are compared.
+// Checks the memory of data-parallel ranks against the formula, and the comparison of replicas.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace megatron {
 namespace {
 
-/// Embeddings and norms are 2 % of it, as in a model of seven thousand million weights.
+/// Embeddings and norms hold 2 % of the weights, as in a model with 7 billion weights.
 struct UsualModel : BareModule {
   UsualModel() {
     add("embedding", normal_spec({1000, 20}, {.embedding = true, .precise = true}));
@@ -25,8 +25,8 @@ struct UsualModel : BareModule {
 
 double bytes_of(const at::Tensor& tensor) { return static_cast<double>(tensor.storage().nbytes()); }
 
-/// Megatron's 6 + 12/d bytes for each weight in bfloat16 with float32 gradients; precise ones have
-/// their float32 weights on every rank.
+/// Megatron's 6 + 12/d bytes per weight in bfloat16 with float32 gradients. Precise parameters keep
+/// float32 weights on every rank.
 TEST(DistributedOptimizerMemory, IsMegatronsFormula) {
   for (const std::int64_t d : {1, 2, 4}) {
     on_data_ranks({.dp = d, .distributed_optimizer = true}, [&](const Rank& rank,

@@ -1,4 +1,4 @@
-// Collectives on an axis, and what the counters say of them.
+// Collectives on an axis, and their counters.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -66,8 +66,8 @@ TEST(CommCounters, CountCallsBytesAndWaitingByAxisOperationAndName) {
     const Axis tp = axis_of(world, "tp");
     const at::Tensor in = at::ones({8, 16}, at::kBFloat16);
     for (int i = 0; i < 3; ++i) all_reduce_(tp, in, "mlp");
-    all_gather(tp, in, "sequence");      // the result: 2 · 256 bytes
-    reduce_scatter(tp, in, "sequence");  // the input: 256 bytes
+    all_gather(tp, in, "sequence");      // counts the result: 2 · 256 bytes
+    reduce_scatter(tp, in, "sequence");  // counts the input: 256 bytes
     PendingTensor pending = start_all_reduce_(tp, in, "late");
     pending.wait();
     const std::vector<CommCount> rows = world.counters().take();

@@ -1,5 +1,5 @@
-// Collectives through shared slots, one after another on one group, at sizes around the borders of
-// chunks and in place: the bits of sums in rank order, between threads and between processes.
+// Consecutive collectives of one group through shared slots, at sizes around chunk boundaries and
+// in place. The results must be bit-identical to sums in rank order, between threads and processes.
 // MEGATRON_TEST_SEED repeats a failure.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -25,7 +25,7 @@ std::int64_t draw(Random& random, std::int64_t low, std::int64_t high) {
   return std::uniform_int_distribution<std::int64_t>(low, high)(random);
 }
 
-/// Float32 values whose sums depend on their order.
+/// Returns float32 values whose sums depend on their order.
 at::Tensor values_of(std::int64_t rank, std::int64_t elements, std::int64_t number) {
   return at::arange(elements, at::kLong)
       .mul(number + 1)
@@ -42,7 +42,7 @@ at::Tensor sum_of(std::int64_t world, std::int64_t elements, std::int64_t number
   return total;
 }
 
-/// Of the tensor of one rank: nothing, one, a few, or within one element of up to five whole
+/// Draws the size of one rank's tensor: zero, one, a few, or within one element of up to five whole
 /// chunks.
 std::int64_t draw_elements(Random& random, std::int64_t world) {
   const std::int64_t slot = kSlotBytes / 4;
@@ -142,7 +142,7 @@ TEST(ChunkBoundaries, LargeResultsThatPassTheCachesAreWhole) {
       [](Communicators& world) {
         const auto comm = world.group(first_ranks(2), "dp");
         for (const std::int64_t kind : {0, 1, 3, 4}) check(*comm, kind, kElements, kind, true);
-        // Not at the start of a cache line.
+        // The tensor does not start at a cache line.
         const at::Tensor tensor = at::cat(
             {at::full({1}, 5.0), values_of(comm->rank(), kElements, 1), at::full({1}, 6.0)});
         comm->all_reduce(tensor.narrow(0, 1, kElements), "unaligned");
@@ -175,7 +175,7 @@ TEST(ByteCopy, MovesExactlyTheBytesFromAndToAnyAddress) {
 TEST(CacheLineProbe, LinesOfACacheAreNearAndLinesOfMemoryAreFar) {
   const auto probe = std::make_unique<CacheLineProbe>();
   int near = 0, far = 0;
-  for (std::uint64_t turn = 0; turn < 200; ++turn) {  // some may be disturbed
+  for (std::uint64_t turn = 0; turn < 200; ++turn) {  // other load may disturb some measurements
     probe->touch(turn);
     near += probe->is_far(turn) ? 0 : 1;
     probe->touch(turn);

@@ -1,4 +1,4 @@
-// Every collective of every type and world size beside plain tensor arithmetic, over rank threads.
+// Compares every collective, for every type and world size, with plain tensor arithmetic.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 namespace megatron {
 namespace {
 
-/// What rank `rank` brings: values that bfloat16 holds exactly but whose sums it does not.
+/// Returns the input of `rank`: values that are exact in bfloat16 but whose sums are not.
 at::Tensor input_of(std::int64_t rank, std::int64_t elements, at::ScalarType type) {
   return at::arange(elements, at::kLong)
       .mul(37)
@@ -19,7 +19,7 @@ at::Tensor input_of(std::int64_t rank, std::int64_t elements, at::ScalarType typ
       .contiguous();
 }
 
-/// Σ over the ranks in the order and precision that comm.h promises.
+/// Returns Σ over the ranks in the order and precision that comm.h promises.
 at::Tensor expected_sum(std::int64_t world, std::int64_t elements, at::ScalarType type,
                         bool average = false) {
   const bool short_float = type == at::kBFloat16 || type == at::kHalf;
@@ -35,7 +35,7 @@ class Collectives
  protected:
   std::int64_t world() const { return std::get<0>(GetParam()); }
   at::ScalarType type() const { return std::get<1>(GetParam()); }
-  /// Per rank.
+  /// Elements per rank.
   std::int64_t elements() const { return std::get<2>(GetParam()); }
   void run(const std::function<void(Comm&)>& body) const {
     run_rank_threads(

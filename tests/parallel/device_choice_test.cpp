@@ -13,14 +13,14 @@ using testing::HasSubstr;
 
 const CudaDriverInfo kGpu{.num_gpus = 1, .gpu_name = "NVIDIA H100", .problem = ""};
 const CudaDriverInfo kNoDriver{
-    .num_gpus = 0, .gpu_name = "", .problem = "no NVIDIA driver: libcuda.so.1 is not there"};
+    .num_gpus = 0, .gpu_name = "", .problem = "no NVIDIA driver: libcuda.so.1 was not found"};
 
 DeviceProbes probes(const CudaDriverInfo& driver, const std::string& plugin_problem = "") {
   return {.driver = [driver] { return driver; },
           .open_plugin = [plugin_problem] { return plugin_problem; }};
 }
 
-/// The message with which `wanted` is refused.
+/// Returns the error message for `wanted`.
 std::string refusal(const std::string& wanted, const DeviceProbes& probes) {
   try {
     choose_device(wanted, probes);
@@ -90,7 +90,7 @@ TEST(CudaPlugin, AbsentAndForeignLibrariesAreNamed) {
   EXPECT_THAT(open_cuda_plugin("/proc/self/maps").problem, HasSubstr("cannot be opened"));
   const OpenedPlugin foreign = open_cuda_plugin("/lib/x86_64-linux-gnu/libm.so.6");
   EXPECT_EQ(foreign.plugin, nullptr);
-  EXPECT_THAT(foreign.problem, HasSubstr("is not of this version"));
+  EXPECT_THAT(foreign.problem, HasSubstr("is of another version"));
 }
 
 }  // namespace

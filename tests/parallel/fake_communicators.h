@@ -1,4 +1,4 @@
-// Communicators that only remember which groups were asked for.
+// Communicators that only record which groups were requested.
 #pragma once
 
 #include <algorithm>
@@ -51,7 +51,7 @@ class FakeCommunicators final : public Communicators {
   void note_iteration(std::int64_t) override {}
   std::shared_ptr<FailureNotice> failure_notice() override { return nullptr; }
 
-  /// The names of the groups made, in order.
+  /// Returns the names of the groups made, in order.
   const std::vector<std::string>& made() const { return names_; }
 
  private:

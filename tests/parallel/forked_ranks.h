@@ -1,4 +1,4 @@
-// Ranks as forked processes of a test: what each wrote to stderr, and how it ended.
+// Runs ranks as forked processes of a test and records their stderr and exit codes.
 #pragma once
 
 #include <signal.h>
@@ -19,7 +19,7 @@
 namespace megatron {
 
 struct ForkedRank {
-  int code = -1;  ///< 128 + signal when killed
+  int code = -1;  ///< 128 + signal when a signal killed the process.
   std::string errors;
   double seconds = 0;
 };
@@ -35,12 +35,12 @@ inline LaunchEnvironment environment_of(std::int64_t rank, std::int64_t world_si
           .source = "a test"};
 }
 
-/// A port that nobody had a moment ago.
+/// Returns a port that was free a moment ago.
 inline std::int64_t free_port() {
   return ListeningSocket({.port = 0, .loopback_only = true}).port();
 }
 
-/// Runs `body` in a process for each rank; one that takes longer than `limit_s` is killed.
+/// Runs `body` in one process per rank. A process that takes longer than `limit_s` is killed.
 inline std::vector<ForkedRank> fork_ranks(std::int64_t world_size,
                                           const std::function<int(std::int64_t rank)>& body,
                                           unsigned limit_s = 30) {

@@ -1,4 +1,4 @@
-// The grid against its definition, and groups made over it by hand.
+// Compares the grid with its definition, and groups over it with hand-written ones.
 #include "megatron/parallel/grid.h"
 
 #include <gmock/gmock.h>
@@ -24,8 +24,8 @@ std::string mistake(const std::function<void()>& act) {
   return "accepted";
 }
 
-// The example of megatron-core's docstring of generate_masked_orthogonal_rank_groups: sizes 2,
-// 3, 4.
+// The example in the docstring of megatron-core's generate_masked_orthogonal_rank_groups, with
+// sizes 2, 3, 4.
 TEST(Grid, ExampleOfMegatronCore) {
   const Grid grid({2, 3, 4}, {"tp", "dp", "pp"});
   EXPECT_EQ(grid.num_ranks(), 24);
@@ -39,7 +39,7 @@ TEST(Grid, ExampleOfMegatronCore) {
   EXPECT_EQ(grid.canonical("pp-tp"), "tp-pp");
 }
 
-// 8 ranks in order tp-pp-dp of sizes 2, 2, 2 (the same docstring).
+// The same docstring's example of 8 ranks in order tp-pp-dp with sizes 2, 2, 2.
 TEST(Grid, FirstDimensionIsFastest) {
   const Grid grid({2, 2, 2}, {"tp", "pp", "dp"});
   EXPECT_THAT(grid.groups("dp"), ElementsAre(ElementsAre(0, 4), ElementsAre(1, 5),
@@ -74,7 +74,7 @@ TEST(Grid, MistakesAreNamed) {
   EXPECT_THAT(mistake([] {
                 Grid({1'000'000'000, 1'000'000'000}, {"tp", "dp"});
               }),
-              HasSubstr("more ranks than any world"));
+              HasSubstr("has too many ranks"));
 }
 
 }  // namespace

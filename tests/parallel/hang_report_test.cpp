@@ -1,4 +1,4 @@
-// Who is named when ranks wait for each other's calls: not those who wait, but those who do not.
+// The hang report must name the ranks that do not wait, not those that wait for them.
 #include "megatron/parallel/failure/hang_report.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ TEST(HangReport, NamesTheRankThatIsMissed) {
             "call, in iteration 6)");
 }
 
-/// 0 waits for 1, which waits for 2, which waits for 3.
+/// Rank 0 waits for 1, which waits for 2, which waits for 3.
 TEST(HangReport, FollowsWhoWaitsForWhom) {
   const RankStates states{{0, waiting("all_reduce 'norm' on dp", {1})},
                           {1, waiting("recv 'activations' on pp", {2})},
@@ -44,7 +44,7 @@ TEST(HangReport, FollowsWhoWaitsForWhom) {
             "all_gather 'weights' on tp)");
 }
 
-/// A stopped rank is the likelier cause than one that computes.
+/// A stopped rank is a likelier cause than one that computes.
 TEST(HangReport, PrefersRanksThatStandStill) {
   const RankStates states{{0, waiting("all_reduce 'norm' on dp", {1, 2})},
                           {1, {Kind::running}},
@@ -74,8 +74,7 @@ TEST(HangReport, StatesTravelAsText) {
             (std::vector<std::int64_t>{1, 9}));
 }
 
-/// A call that goes on in the background keeps nobody from working; once its caller stands still,
-/// it is what the rank waits for.
+/// An asynchronous call does not count as a wait until its caller blocks on it.
 TEST(WaitTable, CountOnlyWhenTheCallerStandsStill) {
   HostStatus host_status(SharedMemory::for_threads(HostStatus::bytes(2)), 2);
   const CommCall call{.operation = CommOperation::recv, .what = "activations"};

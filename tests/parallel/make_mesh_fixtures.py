@@ -1,8 +1,12 @@
-"""Writes fixtures/mesh_groups.txt: every group that megatron-core's initialize_model_parallel makes, for every order and many shapes.
+"""Writes fixtures/mesh_groups.txt: every group that megatron-core's initialize_model_parallel
+makes, for every order and many shapes.
 
-Run with tests/parity's environment. One world a line: `order tp cp ep etp pp world instances`, then `axis=` and the first eight digits of the
-MD5 of all groups of that axis in megatron-core's order, written 0,1;2,3. A world that megatron-core refuses ends in `refused`.
-`make_mesh_fixtures.py FILE SEED COUNT` writes COUNT worlds of random orders and larger shapes instead.
+Run it in the environment of tests/parity. Each line is one world: `order tp cp ep etp pp world
+instances`, then `axis=` and the first eight digits of the MD5 of all groups of that axis in
+megatron-core's order, written 0,1;2,3. The line of a world that megatron-core refuses ends in
+`refused`.
+`make_mesh_fixtures.py FILE SEED COUNT` writes COUNT worlds of random orders and larger shapes
+instead.
 """
 
 import hashlib
@@ -21,7 +25,7 @@ mcore_cpu.init()
 from megatron.core import parallel_state  # noqa: E402
 
 AXES = ["tp", "cp", "ep", "dp", "pp"]
-# megatron-core's description of a group, and what it is called here
+# Names of the groups in megatron-core and in this project
 NAMES = {
     "DATA_PARALLEL_GROUP_WITH_CP": "dp-cp",
     "DATA_PARALLEL_GROUP": "dp",
@@ -46,7 +50,7 @@ NAMES = {
 
 
 def real_groups(order, tp, cp, ep, etp, pp, world, instances):
-    """All groups by name, or None when megatron-core refuses the world."""
+    """Returns all groups by name, or None when megatron-core refuses the world."""
     made = defaultdict(list)
 
     def create_group(ranks=None, group_desc=None, **_):
@@ -55,11 +59,14 @@ def real_groups(order, tp, cp, ep, etp, pp, world, instances):
 
     parallel_state.destroy_model_parallel()
     with (mock.patch.object(parallel_state, "create_group", create_group),
-          mock.patch("torch.distributed.get_world_size", lambda: world), mock.patch("torch.distributed.get_rank", lambda: 0)):
+          mock.patch("torch.distributed.get_world_size", lambda: world),
+          mock.patch("torch.distributed.get_rank", lambda: 0)):
         try:
             parallel_state.initialize_model_parallel(
-                tensor_model_parallel_size=tp, context_parallel_size=cp, expert_model_parallel_size=ep, expert_tensor_parallel_size=etp,
-                pipeline_model_parallel_size=pp, order=order, num_distributed_optimizer_instances=instances, create_gloo_process_groups=False)
+                tensor_model_parallel_size=tp, context_parallel_size=cp,
+                expert_model_parallel_size=ep, expert_tensor_parallel_size=etp,
+                pipeline_model_parallel_size=pp, order=order,
+                num_distributed_optimizer_instances=instances, create_gloo_process_groups=False)
         except (AssertionError, RuntimeError):
             return None
     made.pop(None, None)
@@ -67,12 +74,14 @@ def real_groups(order, tp, cp, ep, etp, pp, world, instances):
 
 
 def checksum(groups):
-    return hashlib.md5(";".join(",".join(map(str, group)) for group in groups).encode()).hexdigest()[:8]
+    text = ";".join(",".join(map(str, group)) for group in groups)
+    return hashlib.md5(text.encode()).hexdigest()[:8]
 
 
 def line(*world):
     groups = real_groups(*world)
-    found = ["refused"] if groups is None else [f"{name}={checksum(groups[name])}" for name in sorted(groups)]
+    found = (["refused"] if groups is None
+             else [f"{name}={checksum(groups[name])}" for name in sorted(groups)])
     return " ".join([*map(str, world), *found])
 
 
@@ -97,7 +106,8 @@ def systematic_worlds(draw):
 
 def random_worlds(draw, count):
     for _ in range(count):
-        yield random_world(draw, "-".join(draw.sample(AXES, draw.choice([5, 5, 4]))), [1, 1, 2, 3, 4, 5, 6, 8])
+        order = "-".join(draw.sample(AXES, draw.choice([5, 5, 4])))
+        yield random_world(draw, order, [1, 1, 2, 3, 4, 5, 6, 8])
 
 
 def write(path, worlds):
@@ -109,9 +119,11 @@ def write(path, worlds):
 
 def main():
     if len(sys.argv) == 4:
-        counts = write(Path(sys.argv[1]), random_worlds(random.Random(int(sys.argv[2])), int(sys.argv[3])))
+        worlds = random_worlds(random.Random(int(sys.argv[2])), int(sys.argv[3]))
+        counts = write(Path(sys.argv[1]), worlds)
     else:
-        counts = write(Path(__file__).parent / "fixtures" / "mesh_groups.txt", systematic_worlds(random.Random(20260101)))
+        path = Path(__file__).parent / "fixtures" / "mesh_groups.txt"
+        counts = write(path, systematic_worlds(random.Random(20260101)))
     print(f"{counts[0]} worlds, {counts[1]} refused by megatron-core")
 
 

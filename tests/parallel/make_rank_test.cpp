@@ -1,4 +1,4 @@
-// Ranks of a mesh that really speak: every axis sums over its own group.
+// Makes the ranks of a mesh and sums over the group of every axis.
 #include "megatron/parallel/make_rank.h"
 
 #include <ATen/ops/full.h>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// The sum of all members' numbers in the world, asked of the group itself.
+/// Returns the sum of all members' world ranks, computed by the group.
 double sum_of_ranks(Comm& comm, std::int64_t rank) {
   const at::Tensor number = at::full({1}, static_cast<double>(rank));
   comm.all_reduce(number, "numbers");

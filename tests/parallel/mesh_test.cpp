@@ -1,4 +1,4 @@
-// The mesh against the groups that megatron-core makes (fixtures/mesh_groups.txt), and its
+// Compares the mesh with the groups of megatron-core (fixtures/mesh_groups.txt), and checks its
 // properties in random worlds of up to 100,000 ranks.
 #include "megatron/parallel/mesh.h"
 
@@ -48,14 +48,15 @@ std::string checksum_of(const std::vector<RankList>& groups) {
   return md5_hex(text).substr(0, 8);
 }
 
-/// One line of the fixtures: sizes, world, and the checksum of each axis' groups (none: refused).
+/// One line of the fixtures: sizes, world, and the checksum of each axis' groups. A world without
+/// checksums is refused.
 struct RealWorld {
   MeshSizes sizes;
   std::int64_t world_size = 0, num_instances = 1;
   std::vector<std::pair<std::string, std::string>> checksums;
 };
 
-/// The fixtures, or the file that MEGATRON_MESH_GROUPS names (tests/parity/mesh_parity.py).
+/// Returns the fixtures, or the file that MEGATRON_MESH_GROUPS names (tests/parity/mesh_parity.py).
 std::vector<RealWorld> real_worlds() {
   const char* other = std::getenv("MEGATRON_MESH_GROUPS");
   std::ifstream file(
@@ -84,7 +85,7 @@ std::string name_of(const RealWorld& world) {
                              " instances ", world.num_instances);
 }
 
-/// The groups that megatron-core knows by one of its names, in its order.
+/// Returns the groups of one of megatron-core's group names, in its order.
 std::vector<RankList> groups_by_real_name(const Mesh& mesh, const std::string& name,
                                           std::int64_t num_instances) {
   std::vector<RankList> groups;
@@ -127,7 +128,7 @@ TEST(Mesh, GroupsAreMegatronCores) {
   EXPECT_GT(compared, 5 * worlds.size());
 }
 
-// Sixteen ranks in the words of initialize_model_parallel's docstring: tp 2, pp 4.
+// The example of sixteen ranks in the docstring of initialize_model_parallel: tp 2, pp 4.
 TEST(Mesh, ExampleOfMegatronCore) {
   const Mesh mesh({.tp = 2, .pp = 4}, 16);
   EXPECT_THAT(mesh.group(5, "dp"), ElementsAre(5, 7));
@@ -221,8 +222,8 @@ TEST(Mesh, AQuestionOnOneRankOfManyIsCheap) {
 }
 
 TEST(Mesh, InstancesOfTheDistributedOptimizer) {
-  // megatron-core: consecutive slices of dp-cp share an instance; the same place in each slice is
-  // summed across.
+  // In megatron-core, consecutive slices of dp-cp are one instance each, and the ranks at the same
+  // position of every slice reduce among each other.
   const Mesh mesh({.tp = 2, .cp = 2}, 16);
   EXPECT_THAT(mesh.group(4, "dp-cp"), ElementsAre(0, 2, 4, 6, 8, 10, 12, 14));
   const GroupParts parts = mesh.instance_parts(4, "dp-cp", 2);
@@ -264,11 +265,13 @@ TEST(Mesh, MistakesAreNamed) {
   EXPECT_THAT(mistake({.tp = 0}, 1),
               has("--tensor-model-parallel-size: must be at least 1, got 0"));
   EXPECT_THAT(mistake({.tp = std::int64_t{1} << 40, .pp = std::int64_t{1} << 40}, 8),
-              has("is more than any world has processes"));
+              has("needs more processes than any run can have"));
   EXPECT_THAT(mistake({}, 0), has("world: has 0 ranks"));
-  EXPECT_THAT(mistake({.tp = 2, .order = "dp-pp"}, 4), has("leaves out tp, whose size is 2"));
-  EXPECT_THAT(mistake({.tp = 2, .order = "tp-tp-dp"}, 4), has("'tp' is repeated or no axis"));
-  EXPECT_THAT(mistake({.tp = 2, .order = "tp-dp-xp"}, 4), has("'xp' is repeated or no axis"));
+  EXPECT_THAT(mistake({.tp = 2, .order = "dp-pp"}, 4), has("omits tp, whose size is 2"));
+  EXPECT_THAT(mistake({.tp = 2, .order = "tp-tp-dp"}, 4),
+              has("'tp' is repeated or is not an axis"));
+  EXPECT_THAT(mistake({.tp = 2, .order = "tp-dp-xp"}, 4),
+              has("'xp' is repeated or is not an axis"));
   EXPECT_THAT(mistake({.tp = 2, .etp = 1, .pp = 2, .order = "tp-cp-ep-pp-dp"}, 8),
               has("puts pipeline neighbours 2 ranks apart in dense layers and 1 in experts"));
   EXPECT_EQ(mistake({.tp = 2, .ep = 2, .etp = 1, .pp = 2, .order = "tp-cp-ep-pp-dp"}, 8),

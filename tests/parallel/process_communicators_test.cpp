@@ -1,5 +1,5 @@
-// Ranks as processes: the same results over shared memory, Gloo and both; ends of peers by name;
-// nothing left behind.
+// Ranks as processes: shared memory, Gloo and both give the same results, the end of a peer is
+// reported by name, and no files remain.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -18,7 +18,7 @@ namespace {
 using testing::AnyOf;
 using testing::HasSubstr;
 
-/// Not a test of its own: what a child process runs.
+/// Not a test: the body of a child process.
 TEST(RankProcess, DISABLED_Body) {
   if (child_variable("MEGATRON_TEST_BODY").empty()) GTEST_SKIP() << "started by other tests";
   const int code = run_child();
@@ -38,7 +38,8 @@ void expect_all_well(const ProcessPlan& plan) {
   }
 }
 
-/// Without the scratch folders of other test programs that run at the same time.
+/// Lists the files of shared memory, without the scratch folders of test programs that run at the
+/// same time.
 std::set<std::string> files_of_shared_memory() {
   std::set<std::string> names;
   for (const auto& file : std::filesystem::directory_iterator("/dev/shm")) {
@@ -49,7 +50,7 @@ std::set<std::string> files_of_shared_memory() {
   return names;
 }
 
-/// Values whose sums are exact, so that every transport must agree with arithmetic to the bit.
+/// Returns values with exact sums, so that every transport must give bit-identical results.
 at::Tensor values_of(std::int64_t rank, std::int64_t elements, at::ScalarType type) {
   return at::arange(elements, at::kLong).mul(7).add(rank * 3).remainder(16).to(type);
 }
@@ -117,7 +118,7 @@ TEST(ProcessCommunicators, CollectivesOverHostsWithUnequalRanks) {
   expect_all_well({.body = "collectives", .hosts = {"a", "a", "b"}});
 }
 
-/// The ranks of a host as a group by themselves, and as one host's part of a larger group, which
+/// The ranks of a host form a group of their own and are one host's part of a larger group, which
 /// its first rank makes late.
 const RankBodyOf same_ranks_twice_("same ranks twice", [](Communicators& world) {
   const std::int64_t first = world.rank() / 2 * 2;
@@ -207,7 +208,7 @@ TEST(ProcessCommunicators, ATimeoutNamesTheAbsent) {
   for (const char* transport : {"shared-memory", "gloo"}) {
     RankProcesses processes(
         {.body = "one is absent", .hosts = one_host(3), .transport = transport, .timeout_ms = 500});
-    // Of its own patience or of that of rank 2, whichever began to wait first.
+    // Either this rank or rank 2 times out first, whichever began to wait first.
     EXPECT_THAT(processes.ends()[0].text,
                 HasSubstr("barrier 'end' on dp: rank 1 has not arrived after 0.5 s"))
         << transport;

@@ -1,6 +1,6 @@
-// Random sequences of operations over overlapping groups, blocking and started, waited for in any
-// order: every result against arithmetic. The seed of a failure is printed; MEGATRON_TEST_SEED
-// repeats it.
+// Random sequences of blocking and asynchronous operations over overlapping groups, waited for in
+// any order. Every result is compared with arithmetic. A failure prints its seed, and
+// MEGATRON_TEST_SEED repeats it.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -22,13 +22,14 @@ std::int64_t draw(Random& random, std::int64_t low, std::int64_t high) {
 
 struct Step {
   Ranks ranks;
-  int kind = 0;  ///< 0 all_reduce, 1 all_gather, 2 reduce_scatter, 3 all_to_all, 4 broadcast, 5
-                 ///< message from the first to the last, 6 barrier
+  /// 0 all_reduce, 1 all_gather, 2 reduce_scatter, 3 all_to_all, 4 broadcast, 5 message from the
+  /// first rank to the last, 6 barrier.
+  int kind = 0;
   std::int64_t elements = 0, number = 0;
   bool started = false;
 };
 
-/// Equal on all ranks.
+/// Returns a plan that is equal on all ranks.
 std::vector<Step> draw_plan(Random& random, std::int64_t world) {
   std::vector<Ranks> groups;
   while (groups.size() < 4) {
@@ -160,7 +161,7 @@ TEST(StartedOperations, GoOnWhileTheCallerComputes) {
     for (const at::Tensor& bucket : buckets)
       works.push_back(comm->start_all_reduce(bucket, "gradients"));
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    // Nobody has waited, and all are done.
+    // All operations complete although nothing has waited for them.
     for (std::size_t i = 0; i < buckets.size(); ++i)
       EXPECT_EQ(buckets[i][99'999].item<double>(), 2.0 * static_cast<double>(i + 1));
     for (auto work = works.rbegin(); work != works.rend(); ++work) (*work)->wait();

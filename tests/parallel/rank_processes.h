@@ -1,5 +1,5 @@
-// Ranks as processes: the test program starts itself once per rank, and each child runs a named
-// body with communicators over a store of the parent.
+// Runs ranks as processes. The test program starts itself once per rank, and each child runs a
+// named body with communicators over a store of the parent.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,23 +30,23 @@ inline std::map<std::string, RankBody>& rank_bodies() {
   return bodies;
 }
 
-/// Makes a body known to parent and child: `const RankBodyOf name_{"name", body}` at namespace
-/// scope.
+/// Registers a body for parent and child. Define `const RankBodyOf name_{"name", body}` at
+/// namespace scope.
 struct RankBodyOf {
   RankBodyOf(const std::string& name, RankBody body) { rank_bodies()[name] = std::move(body); }
 };
 
 struct ProcessPlan {
   std::string body;
-  std::vector<std::string> hosts;  ///< of each rank; their number is the size of the world
+  std::vector<std::string> hosts;  ///< One per rank; their number is the world size.
   std::string transport = "auto";
   int timeout_ms = 20'000;
 };
 
 struct ProcessEnd {
-  int code = -1;     ///< exit code
-  int signal = 0;    ///< that ended it
-  std::string text;  ///< of the exception that it ended with
+  int code = -1;     ///< Exit code.
+  int signal = 0;    ///< Signal that killed the process.
+  std::string text;  ///< Text of the exception that ended it.
 };
 
 inline std::string child_variable(const char* name) {
@@ -59,7 +59,7 @@ inline CpuTransport transport_named(const std::string& name) {
   return name == "shared-memory" ? CpuTransport::shared_memory : CpuTransport::automatic;
 }
 
-/// The body of a child, with its failure written where the parent reads it.
+/// Runs the body of a child and writes its failure to where the parent reads it.
 inline int run_child() {
   try {
     c10d::TCPStoreOptions store_options;
@@ -109,7 +109,7 @@ class RankProcesses {
   c10d::TCPStore& store() { return *store_; }
   pid_t process(std::size_t rank) const { return processes_[rank]; }
 
-  /// Waits for all; kills those still running after `patience`.
+  /// Waits for all processes and kills those that still run after `patience`.
   std::vector<ProcessEnd> ends(std::chrono::seconds patience = std::chrono::seconds(150)) {
     std::vector<ProcessEnd> ends(processes_.size());
     const auto limit = std::chrono::steady_clock::now() + patience;

@@ -1,4 +1,4 @@
-// Rank threads: the failure of one ends all, in time and by name.
+// Rank threads: the failure of one rank ends all ranks in time and names the rank.
 #include "megatron/parallel/rank_threads.h"
 
 #include <ATen/ATen.h>
@@ -21,7 +21,7 @@ using testing::AnyOf;
 using testing::Each;
 using testing::HasSubstr;
 
-/// What each rank's part ends with, in no order, when `rank` fails after the ranks have started.
+/// The errors of all ranks, in no order, when `rank` fails after the ranks have started.
 struct Endings {
   void add(const std::string& text) {
     const std::lock_guard lock(mutex);
@@ -180,9 +180,9 @@ TEST(RankThreads, WrongShapesAreRefusedBeforeAnythingMoves) {
               }),
               HasSubstr("not contiguous"));
   EXPECT_THAT(failing([](Comm& comm) { comm.broadcast(at::zeros({4}), 2, "x"); }),
-              HasSubstr("rank 2 of a group of 2"));
+              HasSubstr("the group of 2 ranks has no rank 2"));
   EXPECT_THAT(failing([](Comm& comm) { comm.send(at::zeros({4}), comm.rank(), "x"); }),
-              HasSubstr("a message to itself"));
+              HasSubstr("a rank cannot send a message to itself"));
   EXPECT_THAT(failing([](Comm& comm) {
                 comm.all_reduce(at::zeros({4}, at::kLong), "x", ReduceOp::average);
               }),

@@ -1,4 +1,4 @@
-// The run's store: its calls, its deadlines, and what is said of a port where something else
+// The run's store: its calls, its deadlines, and the errors for a port where another service
 // listens.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ namespace {
 std::atomic<int> num_names_asked{0};
 }
 
-/// In front of the C library's: counts the questions that a resolver would have to answer.
+/// Replaces the C library's function and counts the queries that would go to a resolver.
 extern "C" int getnameinfo(const sockaddr* address, socklen_t length, char* host,
                            socklen_t host_size, char* service, socklen_t service_size, int flags) {
   static const auto real =
@@ -65,7 +65,7 @@ void check_calls(RunStore store) {
 
 TEST(RunStore, Answers) { check_calls(RunStore::host(local_socket(), milliseconds(10'000))); }
 
-/// torchrun's agent hosts one of c10d.
+/// torchrun's agent hosts c10d's own store.
 TEST(RunStore, SpeaksWithAStoreOfC10d) {
   c10d::TCPStoreOptions options;
   options.isServer = true;
@@ -90,8 +90,8 @@ TEST(RunStore, ServesManyAtOnce) {
   EXPECT_EQ(RunStore(connect_to_store(address, {})).add("sum", 0), 1600);
 }
 
-/// c10d's store asks for the name of every peer: seconds for each connection where the resolver is
-/// dead.
+/// c10d's own server resolves the name of every client, which takes seconds per connection when the
+/// resolver does not answer.
 TEST(RunStore, AsksNobodyForNames) {
   const int before = num_names_asked;
   check_calls(RunStore::host(local_socket(), milliseconds(10'000)));
@@ -102,7 +102,7 @@ TEST(RunStore, AsksNobodyForNames) {
   EXPECT_GT(num_names_asked, before) << "the count sees nothing";
 }
 
-/// A process that hosts a store, and stops.
+/// A process that hosts a store is suspended.
 TEST(RunStore, EveryCallEndsWhenTheHostIsStopped) {
   ListeningSocket socket = local_socket();
   const StoreAddress address{"127.0.0.1", socket.port()};
@@ -118,7 +118,7 @@ TEST(RunStore, EveryCallEndsWhenTheHostIsStopped) {
   const auto start = std::chrono::steady_clock::now();
   std::thread impatient([&] {
     std::this_thread::sleep_for(milliseconds(300));
-    store.set_timeout(milliseconds(800));  // for the call under way too
+    store.set_timeout(milliseconds(800));  // also limits the call under way
   });
   try {
     store.find("a");
@@ -135,7 +135,8 @@ TEST(RunStore, EveryCallEndsWhenTheHostIsStopped) {
   ::waitpid(host, nullptr, 0);
 }
 
-/// Accepts one connection after the other and answers the first line it hears; "" closes at once.
+/// Accepts one connection after the other and answers the first line that it receives. An answer of
+/// "" closes the connection at once.
 class ForeignService {
  public:
   explicit ForeignService(std::string answer)
@@ -192,10 +193,10 @@ TEST(ReachStore, NamesAServiceThatCloses) {
               HasSubstr("which closes every connection"));
 }
 
-/// Rank 0's launcher starts late, and rank 0 takes its time: silence counts from the moment at
-/// which the port has opened.
+/// Rank 0's launcher starts late, and rank 0 serves the port later still. The limit for silence
+/// starts when the port opens.
 TEST(ReachStore, WaitsForAPortThatOpensLate) {
-  const std::int64_t port = local_socket().port();  // nobody listens there now
+  const std::int64_t port = local_socket().port();  // nothing listens there yet
   std::thread late([port] {
     std::this_thread::sleep_for(milliseconds(2'000));
     ListeningSocket socket({.port = port, .loopback_only = true});
@@ -207,7 +208,7 @@ TEST(ReachStore, WaitsForAPortThatOpensLate) {
   late.join();
 }
 
-/// A proxy in front of a pod that is not up yet.
+/// A proxy in front of a pod that is not up yet closes connections.
 TEST(ReachStore, WaitsForAServiceThatClosesAtFirst) {
   ListeningSocket socket = local_socket();
   const std::int64_t port = socket.port();
@@ -236,7 +237,7 @@ TEST(ReachStore, SpeaksOfAServiceThatIsSilent) {
   EXPECT_THAT(refusal({"127.0.0.1", silent.port()},
                       {.timeout = milliseconds(6'000),
                        .progress = [&](double, const std::string& line) { told = line; }}),
-              HasSubstr("which has said nothing for 6 s"));
+              HasSubstr("which has not answered for 6 s"));
   EXPECT_EQ(told,
             "the port is open, but no store of a run answers there: rank 0 is not ready, or "
             "another program has the port");

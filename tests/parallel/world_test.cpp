@@ -1,5 +1,5 @@
-// Processes that meet, and how they end when something is wrong: one message, on rank 0, and the
-// same exit code everywhere.
+// The processes of a run, and their end after an error: one message, printed by rank 0, and the
+// same exit code on all ranks.
 #include "megatron/parallel/world.h"
 
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ RendezvousOptions options_with(SettingsText settings = {},
   return {.timeout = timeout, .settings = std::move(settings)};
 }
 
-/// Ranks that run `body` after `environment` has been made theirs.
+/// Runs `body` on ranks with the given environment.
 std::vector<ForkedRank> run_world(
     std::int64_t size, const std::function<int(World&)>& body,
     const std::function<void(LaunchEnvironment&)>& change = [](LaunchEnvironment&) {}) {
@@ -46,7 +46,7 @@ void expect_codes(const std::vector<ForkedRank>& ranks, int code) {
     EXPECT_EQ(ranks[rank].code, code) << "rank " << rank << ": " << ranks[rank].errors;
 }
 
-/// Rank 0 has said exactly this; the others nothing.
+/// Expects this stderr on rank 0, and none on the other ranks.
 void expect_one_message(const std::vector<ForkedRank>& ranks, const std::string& message) {
   EXPECT_EQ(ranks[0].errors, message);
   for (std::size_t rank = 1; rank < ranks.size(); ++rank)
@@ -118,8 +118,8 @@ TEST(World, NamesMissingRanks) {
   expect_one_message(
       ranks,
       "waiting for ranks 2, 3 of 4 (2 s)\n"
-      "megatron pretrain: error: the ranks of this run: ranks 2, 3 of 4 did not come within 3 s\n"
-      "  fix: start them or see why they ended; they must reach 127.0.0.1:" +
+      "megatron pretrain: error: the ranks of this run: ranks 2, 3 of 4 did not arrive within 3 s\n"
+      "  fix: start them, or check why they ended; they must reach 127.0.0.1:" +
           std::to_string(port) + " (--distributed-timeout-minutes sets how long to wait)\n");
 }
 
@@ -218,7 +218,7 @@ TEST(World, NoticesThatRank0WasKilled) {
   EXPECT_LT(ranks[2].seconds, 10);
 }
 
-/// Kills this process after a time, also when it is stopped.
+/// Kills this process after a time, even while it is suspended.
 void end_me_after(unsigned time_s) {
   const pid_t self = ::getpid();
   if (::fork() != 0) return;
@@ -227,7 +227,7 @@ void end_me_after(unsigned time_s) {
   ::_exit(0);
 }
 
-/// Joins; rank 0 comes back when all others have.
+/// Joins the run. Rank 0 returns after all other ranks have.
 void join_before_rank_0(World& world, milliseconds timeout) {
   world.join(options_with({}, timeout));
   const std::int64_t rank = world.environment().rank;
@@ -237,8 +237,8 @@ void join_before_rank_0(World& world, milliseconds timeout) {
     world.store()->get(key(other));
 }
 
-/// The store's host neither answers nor closes a connection: every wait for it has an end, and one
-/// rank of the host says why.
+/// The store's host neither answers nor closes its connections. Every wait for it ends, and one
+/// rank per host reports why.
 TEST(World, EndsWithoutARank0ThatIsStopped) {
   const auto ranks = run_world(3, [](World& world) -> int {
     join_before_rank_0(world, milliseconds(2'000));
@@ -260,7 +260,7 @@ TEST(World, EndsWithoutARank0ThatIsStopped) {
   EXPECT_EQ(ranks[2].errors, "");
 }
 
-/// The news of this rank's own failure cannot be told.
+/// This rank cannot publish its own failure, so it prints it.
 TEST(World, EndsWithItsOwnWordsWhenRank0IsStopped) {
   const auto ranks = run_world(2, [](World& world) -> int {
     join_before_rank_0(world, milliseconds(60'000));
@@ -275,7 +275,7 @@ TEST(World, EndsWithItsOwnWordsWhenRank0IsStopped) {
   EXPECT_THAT(ranks[1].errors, HasSubstr("error: a file: is gone"));
 }
 
-/// Rank 0 has nothing more to do, and another rank never comes to its end.
+/// Rank 0 has finished, but another rank never ends.
 TEST(World, NamesARankThatDoesNotLeave) {
   const auto ranks = run_world(3, [](World& world) {
     world.join(options_with({}, milliseconds(2'000)));
@@ -287,7 +287,7 @@ TEST(World, NamesARankThatDoesNotLeave) {
   });
   EXPECT_EQ(ranks[0].code, 2);
   EXPECT_THAT(ranks[0].errors,
-              HasSubstr("error: the end of this run: rank 2 did not end 2 s after rank 0"));
+              HasSubstr("error: the end of this run: rank 2 did not end within 2 s after rank 0"));
 }
 
 TEST(World, RefusesARankThatWasStartedTwice) {

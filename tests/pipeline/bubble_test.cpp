@@ -1,6 +1,6 @@
-// On real ranks a schedule takes as long as its simulation says. Being woken late on a busy machine
-// is no fault of the schedule: a run that is too far from its simulation is tried again with longer
-// steps, to which the same lateness means less. bench/pipelines measures on more ranks.
+// On real ranks a schedule takes as long as in its simulation. A busy machine wakes ranks late, so
+// a run that is too far from its simulation is repeated with longer steps, which reduce the effect.
+// bench/pipelines measures on more ranks.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kRanks = 4, kMicrobatches = 8;
 constexpr double kShortestStep = 0.012, kLongestStep = 0.100;  ///< seconds
-constexpr double kPoints = 0.03;  ///< of bubble; and of the makespan, relative
+constexpr double kPoints = 0.03;  ///< Tolerance of bubbles, and relative tolerance of the makespan.
 
 Schedule schedule_of(const std::string& name) {
   const std::int64_t fixed = fixed_num_chunks(name);
@@ -26,7 +26,7 @@ Schedule schedule_of(const std::string& name) {
                                       .num_microbatches = kMicrobatches}));
 }
 
-/// F, B and W of a whole rank take `step_s` each; half of what F keeps is kept until W.
+/// F, B and W of a whole rank take `step_s` each. Half of what F keeps is kept until W.
 CostModel costs_of(const Schedule& schedule, double step_s) {
   const double seconds = step_s / static_cast<double>(schedule.num_chunks);
   return uniform_costs(schedule, {.forward_s = seconds,
@@ -36,8 +36,8 @@ CostModel costs_of(const Schedule& schedule, double step_s) {
                                   .weight_gradient = 0.5});
 }
 
-/// How far a run is from its simulation: the largest difference in a rank's bubble or in all ranks'
-/// together, or in the makespan.
+/// Returns the largest difference between a run and its simulation: in a rank's bubble, the total
+/// bubble, or the makespan.
 double distance(const PipelineTimes& measured, const PipelineTimes& simulated) {
   double most = std::max(std::abs(measured.total_bubble() - simulated.total_bubble()),
                          std::abs(measured.makespan_s / simulated.makespan_s - 1));
@@ -95,7 +95,7 @@ TEST(Bubble, OfZbVIsBelowAThirdOf1f1bs) {
   EXPECT_LT(measured_bubble("zb-v"), measured_bubble("1f1b") / 3);
 }
 
-/// (p − 1) ÷ (v·m + p − 1) of the makespan (arXiv 2104.04473).
+/// Expects (p − 1) ÷ (v·m + p − 1) of the makespan (arXiv 2104.04473).
 TEST(Bubble, OfInterleavedIsItsFormulas) {
   EXPECT_NEAR(measured_bubble("interleaved"), 3.0 / (2 * 8 + 3), kPoints);
 }

@@ -1,5 +1,5 @@
-// Combined 1F1B: a forward and a backward that pass under each other give the bits of steps that
-// run one after the other, however long anything takes.
+// Combined 1F1B: a forward and a backward that overlap are bit-identical to steps that run one
+// after the other, however long anything takes.
 #include <array>
 #include <random>
 #include <thread>
@@ -16,7 +16,7 @@ TransformerConfig untied_gpt() {
   return config;
 }
 
-/// On two stages of two tensor-parallel ranks.
+/// Returns a run on two stages of two tensor-parallel ranks each.
 StagedRun joined(const std::string& schedule, std::int64_t num_chunks) {
   return {.layout = even_layout(schedule, 2, num_chunks, 4),
           .schedule = schedule,
@@ -52,7 +52,7 @@ TEST(JoinedSteps, GiveTheBitsOfStepsThatRunApartInBf16) {
   expect_same_bits(run_staged(config, batch, run), apart);
 }
 
-/// Makes every op of a forward take another time on every rank and in every run.
+/// Delays every op of a forward by a different time on every rank and in every run.
 class RandomDelays : public UnitHooks {
  public:
   explicit RandomDelays(unsigned seed) : random_(seed) {}
@@ -65,8 +65,7 @@ class RandomDelays : public UnitHooks {
   std::mt19937 random_;
 };
 
-/// Were the order of collectives not the same on both ranks of a layer, the transport would refuse
-/// them.
+/// If the order of collectives differed between the ranks of a layer, the transport would throw.
 TEST(JoinedSteps, DoNotDependOnTime) {
   const TransformerConfig config = untied_gpt();
   const auto batch = numbered_batches(4, config.vocab_size);
@@ -83,7 +82,7 @@ TEST(JoinedSteps, DoNotDependOnTime) {
   }
 }
 
-/// Every pair of one rank: which steps begin and end, on which threads the forwards run.
+/// Records every pair of one rank: which steps begin and end, and the threads of the forwards.
 class PairListener : public StepListener {
  public:
   void begin(const ScheduleStep& step) override {

@@ -1,5 +1,5 @@
-// Two threads, one turn: the order of what they do is fixed, waits pass under the other's work, and
-// one's error ends both.
+// Overlapped pairs: the order of both functions' work is fixed, waits overlap with the other's
+// work, and one function's error ends both.
 #include "megatron/pipeline/overlapped_pair.h"
 
 #include <ATen/ATen.h>
@@ -39,7 +39,7 @@ std::int64_t num_threads_of_process() {
                        std::filesystem::directory_iterator());
 }
 
-/// Writes name1, name2, … and hands over behind each.
+/// Appends name1, name2, … to the log and yields after each.
 std::function<void()> steps(OverlappedPair& turns, std::vector<std::string>& log,
                             const std::string& name, int count) {
   return [&turns, &log, name, count] {
@@ -140,7 +140,7 @@ TEST(OverlappedPair, ASecondThatHasNotBegunNeverDoes) {
   EXPECT_TRUE(began) << "a pair after a failed one";
 }
 
-/// A collective that takes a while, and counts who had to stand still for it.
+/// A collective that takes a while and records which callers blocked on it.
 class SlowComm final : public Comm {
  public:
   static constexpr std::chrono::milliseconds kDuration{10};
@@ -174,8 +174,8 @@ class SlowComm final : public Comm {
 
 void compute() { std::this_thread::sleep_for(2 * SlowComm::kDuration); }
 
-/// Every wait but the last passes under the other's computation: whoever has the turn back has let
-/// the other compute meanwhile.
+/// Every wait but the last overlaps with the other's computation, because the other runs between
+/// start and wait.
 TEST(OverlappedComm, WaitsPassUnderTheOthersWork) {
   const auto slow = std::make_shared<SlowComm>();
   Axis axis{.name = "tp", .rank = 0, .size = 2, .comm = slow};
@@ -197,7 +197,7 @@ TEST(OverlappedComm, WaitsPassUnderTheOthersWork) {
   EXPECT_LE(slow->num_exposed(), 1);
 }
 
-/// Notes the order of calls.
+/// Records the order of calls.
 class NotingComm final : public Comm {
  public:
   explicit NotingComm(std::shared_ptr<Comm> comm) : comm_(std::move(comm)) {}
@@ -223,7 +223,7 @@ void delay(std::mt19937& random) {
   if (length > 0) std::this_thread::sleep_for(std::chrono::microseconds(length * 40));
 }
 
-/// The order of a pair's collectives on one rank; `random` decides how long everything takes.
+/// Returns the order of a pair's collectives on one rank. `random` decides how long calls take.
 std::vector<std::string> order_of_pair(Communicators& communicators, std::mt19937& random) {
   const auto noting = std::make_shared<NotingComm>(communicators.group({0, 1}, "tp"));
   Axis axis{.name = "tp", .rank = communicators.rank(), .size = 2, .comm = noting};
@@ -295,8 +295,8 @@ TEST(OverlappedComm, PassesThroughWithoutAPair) {
   EXPECT_THAT(results, ElementsAre(16, 16));
 }
 
-/// One rank's step fails while the other step's call is under way: the call is given up, and all
-/// ranks end with the first cause.
+/// One rank's step fails while a call of the other step is under way. The call is cancelled, and
+/// all ranks end with the first cause.
 TEST(OverlappedComm, AFailureInAPairEndsAllRanks) {
   const std::string failure = failure_of_ranks(2, [](Communicators& communicators) {
     Axis axis{.name = "tp",

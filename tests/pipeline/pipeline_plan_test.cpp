@@ -7,7 +7,7 @@
 namespace megatron {
 namespace {
 
-/// A layout of six layers on two ranks, as the flags of `schedule` make it.
+/// Returns a layout of six layers on two ranks, as the flags of `schedule` make it.
 PipelineLayout layout_of(const std::string& schedule, std::optional<std::int64_t> chunks) {
   ParallelConfig parallel;
   parallel.pipeline_model_parallel_size = 2;

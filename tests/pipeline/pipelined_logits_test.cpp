@@ -1,4 +1,4 @@
-// Logits through stages on many ranks are those of one rank: the same bits where only stages move,
+// Logits through stages on many ranks equal those of one rank: bit for bit over stages alone,
 // within rounding where tp splits sums.
 #include "megatron/pipeline/pipelined_logits.h"
 
@@ -26,7 +26,7 @@ struct Family {
 std::vector<Family> families() {
   TransformerConfig base = tiny_gpt();
   base.num_layers = 4;
-  base.init_method_std = 0.3;  // far from uniform attention
+  base.init_method_std = 0.3;  // makes attention far from uniform
   TransformerConfig llama = base, bloom = base;
   make_llama(llama);
   bloom.position_embedding_type = PositionEmbedding::alibi;
@@ -57,8 +57,8 @@ std::vector<Cut> stage_cuts() {
           {"nothing around", around}};
 }
 
-/// What every rank sees: the logits of one full pass, and of a prompt of three tokens with four
-/// steps of one behind it.
+/// The results on every rank: the logits of one full pass, and of a prompt of three tokens followed
+/// by four steps of one token.
 struct Seen {
   at::Tensor full, stepped;
 };
@@ -73,7 +73,7 @@ Seen look(LanguageModel& model) {
   return {model.logits(tokens, 0, nullptr, false), at::cat(parts, 1)};
 }
 
-/// By rank.
+/// Returns the results per rank.
 std::vector<Seen> seen_in(const TransformerConfig& config, c10::ScalarType dtype,
                           const ParallelConfig& parallel) {
   const MeshSizes sizes = mesh_sizes(parallel);

@@ -1,5 +1,5 @@
-// Layout never changes the mathematics: whatever the schedule and the stages, losses and gradients
-// are those of one rank, bit for bit.
+// Losses and gradients are bit-identical to those of one rank for every schedule and every split
+// into stages.
 #include "megatron/pipeline/run_schedule.h"
 
 #include "pipeline/staged_gpt.h"
@@ -62,8 +62,9 @@ TEST_P(EverySchedule, GivesOneRanksBitsInBf16) {
   expect_one_ranks(config, numbered_batches(4, config.vocab_size), run);
 }
 
-/// The sum of a weight that two stages share is split, or in another order where both lie on one
-/// rank: rounding differs, but not between its copies (GlobalTensors checks their bits).
+/// The sum of a weight that two stages share is split, or has another order when one rank holds
+/// both stages. Rounding then differs, but its copies stay bit-identical (GlobalTensors checks
+/// them).
 TEST_P(EverySchedule, TiedEmbeddingsGetBothStagesGradients) {
   TransformerConfig config = tiny_gpt();
   config.num_layers = 4;
@@ -166,8 +167,7 @@ TEST(RunSchedule, AStageMayBeEmpty) {
   }
 }
 
-/// Gradients of an axis of tensor-parallel ranks inside the pipeline: the same as without the
-/// pipeline.
+/// The gradients of tensor-parallel ranks are the same with and without the pipeline.
 TEST(RunSchedule, StagesOfTensorParallelRanks) {
   const TransformerConfig config = untied_gpt(4);
   const auto batch = numbered_batches(4, config.vocab_size);

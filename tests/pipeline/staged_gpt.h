@@ -1,5 +1,5 @@
-// A step of a GPT in stages, each rank a thread, in terms of the whole model; and the same step
-// without any pipeline.
+// Runs a step of a GPT in stages on rank threads, and the same step without a pipeline, and returns
+// both in terms of the whole model.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -27,7 +27,7 @@
 
 namespace megatron {
 
-/// `num_layers` over the ranks' chunks, the first stages taking what does not divide.
+/// Splits `num_layers` evenly over the ranks' chunks; the first stages get the remainder.
 inline PipelineLayout even_layout(const std::string& schedule, std::int64_t num_ranks,
                                   std::int64_t num_chunks, std::int64_t num_layers) {
   PipelineLayout layout{.num_ranks = num_ranks,
@@ -43,7 +43,7 @@ inline PipelineLayout even_layout(const std::string& schedule, std::int64_t num_
   return layout;
 }
 
-/// The step's microbatches, each with samples of its own.
+/// Returns the step's microbatches, each with samples of its own.
 inline std::vector<Microbatch> numbered_batches(std::int64_t count, std::int64_t vocab_size) {
   std::vector<Microbatch> batch;
   for (std::int64_t i = 0; i < count; ++i) {
@@ -59,7 +59,7 @@ struct StagedRun {
   std::string schedule = "1f1b";
   std::int64_t microbatch_group = 0;
   bool messages_ahead = true;
-  bool training = true;  ///< false: forward only
+  bool training = true;  ///< false: forward only.
   c10::ScalarType dtype = c10::kFloat;
   std::int64_t num_tensor_ranks = 1;
   bool sequence_parallel = false, takes_turns = false;
@@ -77,11 +77,12 @@ struct StagedRun {
 };
 
 struct StepOutcome {
-  std::vector<at::Tensor> losses;  ///< Σ of each microbatch
+  std::vector<at::Tensor> losses;  ///< Sum of the loss per microbatch.
   std::map<std::string, at::Tensor> gradients;
 };
 
-/// What backward starts from: the mean over the microbatch's tokens and over the microbatches.
+/// Returns the scalar that backward starts from: the mean over the microbatch's tokens and over the
+/// microbatches.
 inline at::Tensor scale_of(const StepOutput& output, std::size_t num_microbatches) {
   return (output.count * static_cast<double>(num_microbatches))
       .reciprocal()
@@ -94,7 +95,7 @@ inline ParamStore::Options store_options(const StagedRun& run) {
           .with_gradients = run.training};
 }
 
-/// One rank, the whole model, one microbatch after the other.
+/// Runs the whole model on one rank, one microbatch after the other.
 inline StepOutcome run_whole(const TransformerConfig& config, const std::vector<Microbatch>& batch,
                              const StagedRun& run) {
   StepOutcome outcome;
@@ -118,7 +119,7 @@ inline StepOutcome run_whole(const TransformerConfig& config, const std::vector<
   return outcome;
 }
 
-/// A place on the axes tp and pp, tp first.
+/// Returns a rank on the axes tp and pp, tp first.
 inline Rank staged_rank(const StagedRun& run, Communicators& communicators) {
   Rank rank;
   const std::int64_t tp = run.num_tensor_ranks;
@@ -152,7 +153,7 @@ inline Rank staged_rank(const StagedRun& run, Communicators& communicators) {
   return rank;
 }
 
-/// The step in stages, on tp·pp rank threads. Weights that several ranks hold must get the same
+/// Runs the step in stages on tp·pp rank threads. Checks that all copies of a weight get the same
 /// gradients.
 inline StepOutcome run_staged(const TransformerConfig& config, const std::vector<Microbatch>& batch,
                               const StagedRun& run) {

@@ -145,7 +145,7 @@ TEST(MakeSchedule, ZbVIsBelowAThirdOf1f1b) {
   }
 }
 
-/// (P/2 − 1)(F&B + B − 3W) with P = 2p stages; B: the whole backward.
+/// Returns (P/2 − 1)(F&B + B − 3W) with P = 2p stages, where B is the whole backward.
 double dualpipe_v_idle(std::int64_t p, const StageCost& stage, double joined) {
   const double backward = stage.backward_input_s + stage.backward_weight_s;
   return static_cast<double>(p - 1) *
@@ -238,16 +238,17 @@ struct BadRequest {
 TEST(MakeSchedule, BadNumbersNameTheFlagAndTheFix) {
   const std::vector<BadRequest> table = {
       {{"2f2b", 4, 1, 8}, {"--pipeline-schedule", "2f2b", "zb-h1", "dualpipe-v"}},
-      {{"1f1b", 4, 2, 8}, {"--pipeline-schedule 1f1b has 1 chunk per rank: got 2", "interleaved"}},
+      {{"1f1b", 4, 2, 8},
+       {"--pipeline-schedule 1f1b needs 1 chunk per rank, got 2", "interleaved"}},
       {{"zb-v", 4, 1, 8},
-       {"--pipeline-schedule zb-v has 2 chunks per rank: got 1",
+       {"--pipeline-schedule zb-v needs 2 chunks per rank, got 1",
         "--num-virtual-stages-per-pipeline-rank 2"}},
-      {{"dualpipe-v", 4, 4, 8}, {"--pipeline-schedule dualpipe-v has 2 chunks per rank: got 4"}},
+      {{"dualpipe-v", 4, 4, 8}, {"--pipeline-schedule dualpipe-v needs 2 chunks per rank, got 4"}},
       {{"interleaved", 4, 1, 8},
        {"--pipeline-schedule interleaved needs at least 2 chunks", "1f1b"}},
       {{"interleaved", 4, 2, 8, 3},
-       {"--microbatch-group-size-per-virtual-pipeline-stage",
-        "on 4 pipeline ranks with 8 microbatches: got 3", "4 to 8"}},
+       {"--microbatch-group-size-per-virtual-pipeline-stage 3 does not fit",
+        "on 4 pipeline ranks with 8 microbatches", "4 to 8"}},
       {{"combined-1f1b", 4, 2, 8, 2},
        {"--microbatch-group-size-per-virtual-pipeline-stage", "2", "4 to 8"}},
       {{"gpipe", 4, 1, 0},
@@ -285,8 +286,7 @@ TEST(MakeSchedule, AGroupLargerThanTheBatchIsAMistakeOfTrainingOnly) {
 
 TEST(MakeSchedule, LargeOnesAreMadeAndProvedWithinASecond) {
   for (const std::string& name : schedule_names()) {
-    const std::clock_t start =
-        std::clock();  // the time of this process, whatever else the machine does
+    const std::clock_t start = std::clock();  // CPU time of this process, independent of other load
     EXPECT_EQ(validate_schedule(
                   with_messages(make_schedule({name, 64, chunk_counts(name, 4).back(), 512}))),
               std::nullopt);

@@ -104,7 +104,7 @@ TEST(WithMessages, NothingTravelsInsideARank) {
 }
 
 TEST(WithMessages, AReceiveIsPutForwardToKeepTheOrderOfTheSends) {
-  // Rank 0 sends microbatch 1 first; rank 1 takes them the other way round.
+  // Rank 0 sends microbatch 1 first; rank 1 computes them in the opposite order.
   const Schedule schedule =
       by_hand(1, 2, ChunkOrder::loop, {{{forward, 1}, {forward, 0}}, {{forward, 0}, {forward, 1}}});
   EXPECT_EQ(with_messages(schedule, false).ranks[1],
@@ -112,8 +112,8 @@ TEST(WithMessages, AReceiveIsPutForwardToKeepTheOrderOfTheSends) {
 }
 
 TEST(WithMessages, ForwardAndBackwardShareTheOrderOfAPair) {
-  // Two ranks, two chunks in a loop: rank 1 sends rank 0 both the forward of chunk 0 and the
-  // backward of chunk 0.
+  // With two ranks and two chunks in a loop, rank 1 sends rank 0 both the forward of chunk 0 and
+  // the backward of chunk 0.
   const Schedule schedule = with_messages(make_schedule({"interleaved", 2, 2, 4}), false);
   std::vector<std::pair<bool, std::int32_t>> sent, received;
   for (const ScheduleStep& step : schedule.ranks[1]) {
@@ -128,7 +128,7 @@ TEST(WithMessages, ForwardAndBackwardShareTheOrderOfAPair) {
   EXPECT_EQ(sent.size(), 3U * 4U) << "chunk 0 forward, both chunks backward";
 }
 
-/// Runs every rank up to the first message that has not been sent; whether all come to their end.
+/// Runs every rank up to the first unsent message, repeatedly. Returns whether all complete.
 bool ends_with_blocking_receives(const Schedule& schedule) {
   std::vector<std::size_t> position(schedule.ranks.size());
   std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t>

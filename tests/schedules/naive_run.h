@@ -1,5 +1,5 @@
-// A second opinion on schedules: runs one by queues, with ranks taking their turns at random.
-// Shares nothing with the validator.
+// An independent check of schedules: runs one with queues, letting ranks advance in random order.
+// It shares no code with the validator.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@ class NaiveRun {
   NaiveRun(const Schedule& schedule, unsigned seed)
       : schedule_(schedule), random_(seed), next_(schedule.ranks.size()) {}
 
-  /// Whether all ranks come to their end, with every stage's work done once on every microbatch,
-  /// weight gradients in order, no message left over.
+  /// Returns whether all ranks complete, with every stage's work done once for every microbatch,
+  /// weight gradients in order, and no unreceived message.
   bool succeeds() {
     while (move()) {
     }
@@ -33,8 +33,8 @@ class NaiveRun {
 
  private:
   enum class What { forward, backward, weight };
-  using Work = std::tuple<What, std::int64_t, std::int64_t>;     ///< stage, microbatch
-  using Message = std::tuple<What, std::int64_t, std::int64_t>;  ///< to this stage
+  using Work = std::tuple<What, std::int64_t, std::int64_t>;     ///< Kind, stage, microbatch.
+  using Message = std::tuple<What, std::int64_t, std::int64_t>;  ///< Work that it is the input of.
   using Queues = std::map<std::pair<std::int64_t, std::int64_t>,
                           std::deque<Message>>;  ///< by sender and receiver
 
@@ -54,7 +54,7 @@ class NaiveRun {
     return true;
   }
 
-  /// Lets one of the ranks that can do something do it.
+  /// Advances one of the ranks that can run a step.
   bool move() {
     std::vector<std::size_t> order(next_.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;

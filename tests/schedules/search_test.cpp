@@ -16,8 +16,8 @@
 namespace megatron {
 namespace {
 
-/// A model of 4·p equal layers on p ranks whose last stage also has the output layer and loss,
-/// worth `head` layers, and whose first has an embedding.
+/// Returns the costs of 4·p equal layers on p ranks. The last stage also has the output layer and
+/// loss, which cost as much as `head` layers, and the first an embedding.
 CostModel uneven_costs(std::int64_t ranks, std::int64_t chunks, double head, double message_s = 0) {
   const double layers = 4.0 / static_cast<double>(chunks);
   CostModel costs{
@@ -77,8 +77,8 @@ TEST(Search, IsNeverWorseThanTheBestFixedSchedule) {
   }
 }
 
-/// `ranks` parts of a model, of which the first and the last take longer (embedding, output layer
-/// and loss), in one, two and two V chunks.
+/// Returns a model in `ranks` parts, of which the first and the last take longer (embedding, output
+/// layer and loss), with one chunk, two chunks, and two chunks in V order.
 SearchRequest heavy_ends(std::int64_t ranks, std::int64_t microbatches, double message_s) {
   SearchRequest request{.num_ranks = ranks, .num_microbatches = microbatches, .layouts = {}};
   for (const auto& [chunks, order] :
@@ -136,7 +136,7 @@ TEST(ShortestPossible, IsABoundThatOneForwardOneBackwardMeetsWhereTheLastStageIs
 TEST(Search, FindsTheShortestPossibleOnOneRankAndOnTwo) {
   SearchRequest request = uneven_request(1, 4, 1);
   EXPECT_DOUBLE_EQ(search_schedule(request).makespan_s, 4 * (3 * 4 + 3 + 0.5));
-  // The second rank, with the most to do, starts as soon as the first forward is there and never
+  // The second rank has the most to do. It starts as soon as the first forward arrives and never
   // waits.
   request = {.num_ranks = 2,
              .num_microbatches = 6,
@@ -158,7 +158,7 @@ TEST(Search, NamesTheSmallestLimitThatWouldDo) {
     FAIL();
   } catch (const UserError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("--pipeline-activation-limit"));
-    EXPECT_THAT(error.what(), testing::HasSubstr("the smallest limit that would do is 1"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("use 1 or more"));
   }
   request.activation_limit = 1;
   request.effort = 1'000'000;
@@ -177,7 +177,8 @@ TEST(Search, KeepsToALimitThatNoFixedScheduleMeets) {
 }
 
 TEST(Search, NeedsLittleMemoryAsTheVShapedSchedulesDo) {
-  // V-Min of 2405.15362: two thirds of 1F1B's idle time, here 21, in less than half of its memory.
+  // V-Min of 2405.15362 has two thirds of 1F1B's idle time, here 21, with less than half its
+  // memory.
   SearchRequest request{.num_ranks = 8, .num_microbatches = 32, .layouts = {}};
   const StageCost half{.forward_s = 0.5,
                        .backward_input_s = 0.5,

@@ -37,7 +37,8 @@ Schedule table(std::vector<std::vector<ScheduleStep>> ranks, std::int64_t microb
   return schedule;
 }
 
-/// One forward and one backward in turn, after enough forwards to fill the pipeline.
+/// Returns a schedule that alternates forward and backward after enough forwards to fill the
+/// pipeline.
 Schedule one_forward_one_backward(std::int32_t ranks, std::int32_t microbatches) {
   std::vector<std::vector<ScheduleStep>> steps(static_cast<std::size_t>(ranks));
   for (std::int32_t rank = 0; rank < ranks; ++rank) {
@@ -174,8 +175,8 @@ TEST(Simulate, RefusesATableThatNeverEnds) {
   EXPECT_THROW(simulate(schedule, uniform_costs(schedule)), InternalError);
 }
 
-/// The ends of all steps as the longest way to them, by relaxation until nothing changes: slow, and
-/// nothing to get wrong.
+/// Returns the ends of all steps as longest paths, relaxed until nothing changes. It is slow but
+/// simple enough to be trusted.
 std::vector<std::vector<double>> ends_by_relaxation(const Schedule& schedule,
                                                     const CostModel& costs) {
   std::vector<std::vector<double>> ends;

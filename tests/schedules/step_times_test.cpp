@@ -8,7 +8,7 @@
 namespace megatron {
 namespace {
 
-/// The simulation as if it had been measured on a clock that starts at `start_s`.
+/// Returns the simulation as if it had been measured on a clock that starts at `start_s`.
 StepTimes as_measured(const Schedule& schedule, const Simulation& run, double start_s) {
   StepTimes ranks;
   for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
@@ -28,7 +28,7 @@ Schedule schedule_of(const std::string& name) {
       {.name = name, .num_ranks = 4, .num_chunks = fixed > 0 ? fixed : 2, .num_microbatches = 8}));
 }
 
-/// Stages that differ, so that none can be taken for another.
+/// Returns costs that differ between all stages, so that a mix-up is noticed.
 CostModel uneven_costs(const Schedule& schedule) {
   CostModel costs = uniform_costs(schedule);
   for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::Optional;
 using Steps = std::vector<ScheduleStep>;
 
-/// Two ranks, one microbatch each way.
+/// Returns a schedule for two ranks and two microbatches.
 Schedule two_ranks() {
   return {.name = "by hand",
           .num_ranks = 2,
@@ -65,7 +65,7 @@ TEST(ProblemOf, NamesRankStepAndMistake) {
        {"rank 1, step 1", "no such chunk"}},
       {"a step twice",
        [](Schedule& s) { s.ranks[0][2].microbatch = 0; },
-       {"rank 0, step 2 (F of microbatch 0, chunk 0)", "done before"}},
+       {"rank 0, step 2 (F of microbatch 0, chunk 0)", "already run"}},
       {"input not received",
        [](Schedule& s) { std::swap(s.ranks[1][0], s.ranks[1][1]); },
        {"rank 1, step 0 (F of", "input has not been received"}},
@@ -74,7 +74,7 @@ TEST(ProblemOf, NamesRankStepAndMistake) {
        {"rank 0, step 4 (BW of", "output gradient has not been"}},
       {"backward before forward",
        [](Schedule& s) { std::swap(s.ranks[1][1], s.ranks[1][2]); },
-       {"rank 1, step 1 (BW", "its forward has not been done"}},
+       {"rank 1, step 1 (BW", "its forward has not run"}},
       {"sent before computed",
        [](Schedule& s) { std::swap(s.ranks[0][0], s.ranks[0][1]); },
        {"rank 0, step 0 (send F", "has not been computed"}},
@@ -82,10 +82,10 @@ TEST(ProblemOf, NamesRankStepAndMistake) {
        [](Schedule& s) {
          s.ranks[1].push_back({send_forward, 0});
        },
-       {"rank 1, step 8 (send F", "nothing travels there"}},
+       {"rank 1, step 8 (send F", "no message is needed there"}},
       {"W without B",
        [](Schedule& s) { s.ranks[1][2].kind = backward_weight; },
-       {"rank 1, step 2 (W of", "its B has not been done"}},
+       {"rank 1, step 2 (W of", "its B has not run"}},
       {"B without W",
        [](Schedule& s) { s.ranks[1][6].kind = backward_input; },
        {"rank 1", "W of microbatch 1, chunk 0 is missing"}},
@@ -94,7 +94,7 @@ TEST(ProblemOf, NamesRankStepAndMistake) {
        {"rank 1", "7 steps", "send B of microbatch 1, chunk 0 is missing"}},
       {"joined with a forward",
        [](Schedule& s) { s.ranks[0][0].joins_next = true; },
-       {"rank 0, step 0", "no backward"}},
+       {"rank 0, step 0", "not a backward"}},
       {"joined with its own",
        [](Schedule& s) { s.ranks[1][1].joins_next = true; },
        {"rank 1, step 1 (F", "its own microbatch"}},
@@ -113,7 +113,7 @@ TEST(ProblemOf, NamesRankStepAndMistake) {
          s.ranks[0] = {{forward, 0},       {send_forward, 0},  {forward, 1},  {send_forward, 1},
                        {recv_backward, 0}, {recv_backward, 1}, {backward, 1}, {backward, 0}};
        },
-       {"rank 0, step 6 (BW of microbatch 1, chunk 0)", "order of microbatches"}},
+       {"rank 0, step 6 (BW of microbatch 1, chunk 0)", "microbatch order"}},
       {"a deadlock",
        [](Schedule& s) {
          s.ranks[0] = {{forward, 0}, {recv_backward, 0}, {backward, 0},      {send_forward, 0},
@@ -133,7 +133,7 @@ TEST(ProblemOf, NamesRankStepAndMistake) {
 }
 
 TEST(ProblemOf, APairStartsOnlyWithBothInputs) {
-  // Apart, rank 1 would send its backward of microbatch 0 before it needs microbatch 1; joined,
+  // Unjoined, rank 1 would send its backward of microbatch 0 before it needs microbatch 1. Joined,
   // each rank waits for the other.
   Schedule schedule = two_ranks();
   schedule.ranks[0] = {{forward, 0},  {send_forward, 0}, {recv_backward, 0}, {forward, 1, 0, true},
@@ -185,7 +185,7 @@ TEST_P(Mutations, EveryStepCounts) {
 TEST_P(Mutations, ExchangedReceivesOfAPairAreFound) {
   const Schedule schedule = with_messages(make_schedule(requests().back()));
   for (std::int64_t rank = 0; rank < schedule.num_ranks; ++rank) {
-    std::map<std::int64_t, std::size_t> last;  // by sender: its last receive so far
+    std::map<std::int64_t, std::size_t> last;  // the last receive so far, by sender
     for (std::size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
       const ScheduleStep& step = schedule.ranks[rank][i];
       if (step.kind != recv_forward && step.kind != recv_backward) continue;
@@ -202,7 +202,7 @@ TEST_P(Mutations, ExchangedReceivesOfAPairAreFound) {
   }
 }
 
-/// One small change, which may or may not break the schedule.
+/// Makes one small change, which may or may not break the schedule.
 void mutate(Schedule& schedule, std::mt19937& random) {
   const auto below = [&](std::size_t count) {
     return std::uniform_int_distribution<std::size_t>(0, count - 1)(random);

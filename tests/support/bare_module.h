@@ -1,4 +1,4 @@
-// A root module for tests: holds layers, or parameters declared one by one.
+// A root module for tests. It holds layers, or parameters that are declared one by one.
 #pragma once
 
 #include <string_view>
@@ -15,7 +15,7 @@ struct BareModule : Module {
   }
 };
 
-/// An unsharded parameter drawn from N(0, 1).
+/// Returns the spec of an unsharded parameter drawn from N(0, 1).
 inline ParameterSpec normal_spec(Shape shape, ParameterTags tags = {}) {
   return {Sharding::replicated(std::move(shape)), Init::normal(1), tags};
 }

@@ -1,4 +1,4 @@
-// Ranks that share data, tensors and stages, as threads of this process.
+// Rank threads that share data, tensors and stages.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@ struct DataLayout {
   bool distributed_optimizer = false;
   bool overlap = false;
   std::int64_t instances = 1;
-  std::int64_t bucket_elements = 0;  ///< 0: one bucket
+  std::int64_t bucket_elements = 0;  ///< 0: one bucket.
   std::int64_t pp = 1;
   std::string schedule = {},
               stages = {};  ///< --pipeline-schedule, --pipeline-model-parallel-layout
@@ -43,7 +43,7 @@ struct DataLayout {
   }
 };
 
-/// How the rank of a layout shares its weights.
+/// Returns how a rank of the layout shares its weights.
 inline DataParallelOptions data_parallel_of(const DataLayout& layout, const Rank& rank,
                                             Communicators& communicators) {
   DataParallelOptions options = data_parallel(layout.config(), rank, &communicators);

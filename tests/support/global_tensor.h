@@ -1,5 +1,5 @@
-// Parameters of all tensor-parallel ranks as the tensors of one: what comparisons of layouts stand
-// on.
+// Assembles the parameters of all tensor-parallel ranks into global tensors, so that tests can
+// compare layouts.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -20,7 +20,7 @@ inline at::Tensor box_of(at::Tensor tensor, const Shape& offset, const Shape& sh
   return tensor;
 }
 
-/// Calls use(piece of `local`, the same piece of `global`) for every box the rank holds.
+/// Calls use(piece of `local`, the same piece of `global`) for every box that the rank holds.
 inline void for_each_box(const Parameter& parameter, const at::Tensor& local,
                          const at::Tensor& global,
                          const std::function<void(at::Tensor local, at::Tensor global)>& use) {
@@ -29,10 +29,10 @@ inline void for_each_box(const Parameter& parameter, const at::Tensor& local,
   }
 }
 
-/// Tensors in their global shapes, put together by the threads of all ranks.
+/// Tensors of global shape, assembled by the threads of all ranks.
 class GlobalTensors {
  public:
-  /// Adds what a rank holds. Pieces that several ranks hold must be bit for bit the same; padding
+  /// Adds the pieces of a rank. Pieces that several ranks hold must be bit-identical, and padding
   /// must be zero.
   void put(const Parameter& parameter, const at::Tensor& local) {
     const std::lock_guard lock(mutex_);
@@ -56,7 +56,7 @@ class GlobalTensors {
     EXPECT_EQ(padding.sum().item<double>(), 0) << "padding of " << parameter.name();
   }
 
-  /// Every element must have come from some rank.
+  /// Returns the tensors. Every element must have come from some rank.
   std::map<std::string, at::Tensor> take() const {
     std::map<std::string, at::Tensor> result;
     for (const auto& [name, entry] : entries_) {
@@ -70,7 +70,7 @@ class GlobalTensors {
   struct Entry {
     at::Tensor value, known;
   };
-  /// The part of `known` that corresponds to `whole`, a view of the entry's value.
+  /// Returns the part of `known` that corresponds to `whole`, a view of the entry's value.
   static at::Tensor known_part(const Entry& entry, const at::Tensor& mine,
                                const at::Tensor& whole) {
     return entry.known.as_strided(mine.sizes(), whole.strides(), whole.storage_offset());
@@ -79,15 +79,15 @@ class GlobalTensors {
   std::map<std::string, Entry> entries_;
 };
 
-/// A tensor of the parameter's global shape, the same on every layout: irregular values in (−scale,
-/// scale).
+/// Returns a tensor of the parameter's global shape with irregular values in (−scale, scale), the
+/// same on every layout.
 inline at::Tensor irregular_like(const Parameter& parameter, double scale) {
   const Shape& shape = parameter.sharding().global_shape;
   return (at::sin(at::arange(num_elements(shape), at::kDouble) * 1.7 + 0.3) * scale).view(shape);
 }
 
-/// Adds irregular values to every weight, so that no norm or bias is neutral; the same on every
-/// layout.
+/// Adds irregular values to every weight, so that no norm or bias is neutral. The values are the
+/// same on every layout.
 inline void disturb(const ParamStore& store, double scale) {
   for (const Parameter* parameter : store.parameters()) {
     for_each_box(*parameter, parameter->value(), irregular_like(*parameter, scale),

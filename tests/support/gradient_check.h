@@ -1,4 +1,4 @@
-// Gradients against central differences in float64, through inputs and Parameters alike.
+// Compares gradients with central differences in float64, for inputs and parameters alike.
 //
 //   at::Tensor x = random_input({3, 2, 4});
 //   check_gradients([&] { return weighted_sum(layer.forward(x)); }, {x}, &store);
@@ -18,14 +18,14 @@
 
 namespace megatron {
 
-/// Σ yᵢ·cᵢ with fixed, irregular c: a scalar that sees every element of y differently.
+/// Returns Σ yᵢ·cᵢ with fixed irregular c: a scalar whose gradient differs for every element of y.
 inline at::Tensor weighted_sum(const at::Tensor& y) {
   const at::Tensor weights =
       at::sin(at::arange(y.numel(), y.options()) * 1.7 + 0.3).view(y.sizes());
   return (y * weights).sum();
 }
 
-/// A float64 leaf with irregular values in (−scale, scale).
+/// Returns a float64 leaf with irregular values in (−scale, scale).
 inline at::Tensor random_input(at::IntArrayRef shape, double scale = 1, double phase = 0) {
   std::int64_t count = 1;
   for (const auto extent : shape) count *= extent;
@@ -37,12 +37,12 @@ inline at::Tensor random_input(at::IntArrayRef shape, double scale = 1, double p
 
 struct GradientCheckOptions {
   double step = 1e-5;
-  double tolerance = 2e-8;         ///< of max(1, |gradient|)
-  std::int64_t max_elements = 24;  ///< checked per tensor, evenly spread
+  double tolerance = 2e-8;         ///< Relative to max(1, |gradient|).
+  std::int64_t max_elements = 24;  ///< Number of evenly spread elements checked per tensor.
 };
 
-/// The derivative of `loss` by `tensor` element `index`, a view of the very memory that `loss`
-/// reads.
+/// Returns the derivative of `loss` by element `index` of `tensor`, which must be a view of the
+/// memory that `loss` reads.
 inline double central_difference(const std::function<at::Tensor()>& loss, at::Tensor tensor,
                                  std::int64_t index, double step) {
   const at::NoGradGuard no_grad;
@@ -72,8 +72,8 @@ inline void compare_gradient(const std::function<at::Tensor()>& loss, const at::
   }
 }
 
-/// Checks the gradients of the scalar `loss` (float64) by `inputs` (leaves) and by every parameter
-/// of `store` (may be null), and that a second backward adds to parameters' gradients.
+/// Checks the gradients of the float64 scalar `loss` by `inputs` (leaves) and by every parameter of
+/// `store` (may be null). Also checks that a second backward adds to the parameters' gradients.
 inline void check_gradients(const std::function<at::Tensor()>& loss,
                             const std::vector<at::Tensor>& inputs, ParamStore* store,
                             const GradientCheckOptions& options = {}) {
@@ -97,7 +97,7 @@ inline void check_gradients(const std::function<at::Tensor()>& loss,
   }
 }
 
-/// max |a − b| / max(1, max |b|).
+/// Returns max |a − b| / max(1, max |b|).
 inline double difference(const at::Tensor& a, const at::Tensor& b) {
   if (a.numel() == 0) return 0;
   return ((a - b).abs().max() / b.abs().max().clamp_min(1)).item<double>();

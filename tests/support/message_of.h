@@ -1,4 +1,4 @@
-// The text of the UserError that a call ends with.
+// Returns the text of the UserError that a call throws.
 #pragma once
 
 #include <string>

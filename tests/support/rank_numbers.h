@@ -1,4 +1,4 @@
-// Helpers for tests of many ranks: lists of ranks, and the text of what a run of them ends with.
+// Helpers for tests of many ranks: lists of ranks, and the error text of a run.
 #pragma once
 
 #include <chrono>
@@ -12,14 +12,14 @@
 
 namespace megatron {
 
-/// 0, 1, …, count − 1.
+/// Returns 0, 1, …, count − 1.
 inline std::vector<std::int64_t> first_ranks(std::int64_t count) {
   std::vector<std::int64_t> ranks;
   for (std::int64_t i = 0; i < count; ++i) ranks.push_back(i);
   return ranks;
 }
 
-/// The text of the exception that the rank threads end with; "no error" without one.
+/// Returns the text of the exception that the rank threads throw, or "no error".
 inline std::string failure_of_ranks(std::int64_t world_size,
                                     const std::function<void(Communicators&)>& body,
                                     std::chrono::milliseconds timeout = std::chrono::seconds(20)) {

@@ -1,5 +1,5 @@
-// A pipeline whose stages only sleep: what a schedule makes of given times, on real ranks with real
-// messages.
+// A pipeline whose stages only sleep, for measuring a schedule with given times on real ranks with
+// real messages.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -21,10 +21,10 @@
 
 namespace megatron {
 
-/// What a rank's graphs and deferred gradients hold, in the unit of StageCost.
+/// Tracks what a rank's graphs and deferred gradients hold, in the unit of StageCost.
 class HeldActivations {
  public:
-  /// Held until the last copy of the result is gone.
+  /// Counts `amount` until the last copy of the result is destroyed.
   std::shared_ptr<void> hold(double amount) {
     now_ += amount;
     peak_ = std::max(peak_, now_);
@@ -36,7 +36,7 @@ class HeldActivations {
   double now_ = 0, peak_ = 0;
 };
 
-/// To an absolute deadline, so that being woken late is the only error.
+/// Sleeps until an absolute deadline, so that a late wake-up is the only error.
 inline void sleep_for(double seconds) {
   const double end = monotonic_seconds() + seconds;
   const auto whole = static_cast<time_t>(end);
@@ -45,7 +45,7 @@ inline void sleep_for(double seconds) {
   }
 }
 
-/// Sleeps in place of a stage's work and holds what a stage would.
+/// Sleeps and holds activations in place of a stage's computation.
 inline at::Tensor sleeping_stage(const at::Tensor& x, Parameter* weight, HeldActivations* held,
                                  const StageCost& cost) {
   return differentiable(
@@ -122,13 +122,13 @@ class SleepingModel : public LanguageModel {
 };
 
 struct SleepingRun {
-  StepTimes steps;                      ///< of each rank
-  PipelineTimes times;                  ///< measured
-  std::vector<double> peak_activation;  ///< of each rank, in the unit of StageCost
+  StepTimes steps;                      ///< Per rank.
+  PipelineTimes times;                  ///< Measured times.
+  std::vector<double> peak_activation;  ///< Per rank, in the unit of StageCost.
 };
 
-/// Runs a schedule with messages on as many rank threads of this process; every step sleeps as long
-/// as `costs` says.
+/// Runs a schedule with messages on rank threads of this process. Every step sleeps for the time in
+/// `costs`.
 inline SleepingRun run_sleeping(const Schedule& schedule, const CostModel& costs) {
   const auto num_ranks = static_cast<std::size_t>(schedule.num_ranks);
   SleepingRun run{.steps = StepTimes(num_ranks),

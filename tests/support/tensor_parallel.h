@@ -1,4 +1,5 @@
-// A training step of a GPT on tensor-parallel ranks, its gradients as one rank would hold them.
+// Runs a training step of a GPT on tensor-parallel ranks and returns its gradients as one rank
+// would hold them.
 #pragma once
 
 #include <map>
@@ -23,7 +24,7 @@ struct GptRun {
   std::int64_t vocab_pad_multiple = 8;
 };
 
-/// One training step's loss and gradients of a GPT drawn with a fixed seed.
+/// Returns the loss and gradients of one training step of a GPT with a fixed seed.
 inline GptResult run_gpt(const TransformerConfig& config, const Microbatch& microbatch,
                          const GptRun& run) {
   GptResult result;

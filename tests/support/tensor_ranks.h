@@ -1,4 +1,4 @@
-// Tensor-parallel ranks as threads of this process.
+// Tensor-parallel rank threads.
 #pragma once
 
 #include <chrono>
@@ -24,7 +24,7 @@ struct TensorLayout {
   }
 };
 
-/// The rank that `communicators` speak for, in a world of tensor-parallel ranks only.
+/// Returns the rank of `communicators` in a world of tensor-parallel ranks only.
 inline Rank tensor_rank(const TensorLayout& layout, Communicators& communicators) {
   Rank rank;
   rank.index = communicators.rank();

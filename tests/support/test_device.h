@@ -1,5 +1,5 @@
-// The device that MEGATRON_TEST_DEVICE asks tests to use (cuda), opened before the first test makes
-// a tensor.
+// The device of the tests (MEGATRON_TEST_DEVICE, such as cuda). It is opened before the first test
+// makes a tensor.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,7 +25,8 @@ class OpenDevice : public testing::Environment {
   }
 };
 
-/// A test that compares a device with the CPU; skipped, and says so, where none is asked for.
+/// A test that compares a device with the CPU. It is skipped with a message when there is no
+/// device.
 class DeviceTest : public testing::Test {
  protected:
   void SetUp() override {

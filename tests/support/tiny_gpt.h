@@ -1,4 +1,4 @@
-// A GPT of a few thousand weights, what makes a Llama of it, and batches for it.
+// A GPT with a few thousand weights, its Llama variant, and batches for it.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -8,7 +8,7 @@
 
 namespace megatron {
 
-/// Two layers of 12 channels, vocabulary 13, 8 positions, dropout on.
+/// Returns a config with 2 layers of 12 channels, vocabulary 13, 8 positions, and dropout.
 inline TransformerConfig tiny_gpt() {
   TransformerConfig config;
   config.num_layers = 2;
@@ -23,7 +23,7 @@ inline TransformerConfig tiny_gpt() {
   return config;
 }
 
-/// RMSNorm, RoPE, SwiGLU, two key-value groups, no bias, an output layer of its own.
+/// Sets RMSNorm, RoPE, SwiGLU, two query groups, no bias, and an untied output layer.
 inline void make_llama(TransformerConfig& config) {
   config.normalization = Normalization::RMSNorm;
   config.position_embedding_type = PositionEmbedding::rope;
@@ -35,8 +35,8 @@ inline void make_llama(TransformerConfig& config) {
   config.num_query_groups = 2;
 }
 
-/// b samples of s tokens below `vocab`, each with its successor as label; positions [1, s];
-/// ordinals from 5; every token counts.
+/// Returns b samples of s tokens below `vocab`. Labels are the successors, positions are [1, s],
+/// ordinals start at 5, and every token counts.
 inline Microbatch patterned_batch(std::int64_t b, std::int64_t s, std::int64_t vocab) {
   Microbatch microbatch;
   const at::Tensor tokens = (at::arange(b * (s + 1)) * 7 % vocab).view({b, s + 1});

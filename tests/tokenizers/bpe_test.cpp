@@ -1,4 +1,4 @@
-// BPE by hand-computed merges, and the two merge procedures against the definition.
+// Checks BPE against merges computed by hand, and both merge algorithms against the definition.
 #include "megatron/tokenizers/bpe.h"
 
 #include <gmock/gmock.h>
@@ -75,7 +75,7 @@ TEST(Bpe, PrefixAndSuffix) {
   EXPECT_THAT(encode(make(vocab, {}, options), "a"), ElementsAre(4));
 }
 
-/// The definition: look at every pair after every merge.
+/// Merges by the definition: searches all pairs after every merge.
 Ids by_definition(const nlohmann::json& vocab, const Bpe::Merges& merges, const std::string& word) {
   std::vector<std::string> parts;
   for (const char c : word) parts.emplace_back(1, c);

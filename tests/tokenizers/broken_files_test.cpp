@@ -1,4 +1,4 @@
-// Broken tokenizer files: each gives one UserError that names the file and the field.
+// Every broken tokenizer file gives one UserError that names the file and the field.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,8 @@ using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 
 const Json kTiny = Json::parse(R"({
-  "added_tokens": [{"id": 3, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}],
+  "added_tokens": [{"id": 3, "content": "<s>", "single_word": false,
+                    "lstrip": false, "rstrip": false, "normalized": false, "special": true}],
   "normalizer": null, "pre_tokenizer": null, "post_processor": null, "decoder": null,
   "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}})");
 
@@ -35,7 +36,7 @@ void expect_error(const testing::TokenizerOptions& choice, const std::string& fi
 }
 
 struct Patch {
-  const char* pointer;  ///< where in kTiny
+  const char* pointer;  ///< JSON pointer into kTiny
   const char* value;    ///< JSON, or empty to remove the member
   const char* message;
 };
@@ -93,10 +94,10 @@ INSTANTIATE_TEST_SUITE_P(
         Patch{"/added_tokens/0/id", "-3", "added_tokens[0]: field 'id' must be from 0"},
         Patch{"/added_tokens/0/id", "99999999999", "added_tokens[0]: field 'id' must be from 0"},
         Patch{"/added_tokens/0/id", "9", "token \"<s>\" must have id 3"},
-        Patch{
-            "/added_tokens/1",
-            R"({"id": 3, "content": "x", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true})",
-            "added_tokens[1]: id 3 is given twice"},
+        Patch{"/added_tokens/1",
+              R"({"id": 3, "content": "x", "single_word": false, )"
+              R"("lstrip": false, "rstrip": false, "normalized": false, "special": true})",
+              "added_tokens[1]: id 3 is given twice"},
         Patch{"/truncation", R"({"max_length": 4})", "field 'truncation' must be null"},
         Patch{"/normalizer", R"({"type": "Precompiled"})",
               "normalizer: type 'Precompiled' is not supported"},
@@ -106,14 +107,14 @@ INSTANTIATE_TEST_SUITE_P(
         Patch{"/normalizer", R"({"type": "Replace", "content": ""})",
               "normalizer: field 'pattern' is missing"},
         Patch{"/normalizer", "\"NFC\"", "normalizer: expected a JSON object"},
-        Patch{
-            "/pre_tokenizer",
-            R"({"type": "Split", "pattern": {"Regex": "(a"}, "behavior": "Isolated", "invert": false})",
-            "pre_tokenizer.pattern: the regular expression is not usable"},
-        Patch{
-            "/pre_tokenizer",
-            R"({"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Sideways", "invert": false})",
-            "field 'behavior' must be"},
+        Patch{"/pre_tokenizer",
+              R"({"type": "Split", "pattern": {"Regex": "(a"}, )"
+              R"("behavior": "Isolated", "invert": false})",
+              "pre_tokenizer.pattern: the regular expression is not usable"},
+        Patch{"/pre_tokenizer",
+              R"({"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Sideways", )"
+              R"("invert": false})",
+              "field 'behavior' must be"},
         Patch{"/pre_tokenizer",
               R"({"type": "Split", "pattern": "a", "behavior": "Isolated", "invert": false})",
               "field 'pattern' must be"},
@@ -125,17 +126,17 @@ INSTANTIATE_TEST_SUITE_P(
               "field 'replacement' must be one character"},
         Patch{"/post_processor", R"({"type": "Other"})",
               "post_processor: type 'Other' is not supported"},
-        Patch{
-            "/post_processor",
-            R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}], "special_tokens": {}})",
-            "post_processor.special_tokens: field '<s>' is missing"},
+        Patch{"/post_processor",
+              R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}], )"
+              R"("special_tokens": {}})",
+              "post_processor.special_tokens: field '<s>' is missing"},
         Patch{"/post_processor",
               R"({"type": "TemplateProcessing", "single": [], "special_tokens": {}})",
               "must hold the sequence A exactly once"},
-        Patch{
-            "/post_processor",
-            R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "s"}}, {"Sequence": {"id": "A"}}], "special_tokens": {"s": {"ids": [77]}}})",
-            "post_processor.special_tokens.s: ids must be integers from 0 to 3"},
+        Patch{"/post_processor",
+              R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "s"}}, )"
+              R"({"Sequence": {"id": "A"}}], "special_tokens": {"s": {"ids": [77]}}})",
+              "post_processor.special_tokens.s: ids must be integers from 0 to 3"},
         Patch{"/decoder", R"({"type": "CTC"})", "decoder: type 'CTC' is not supported"},
         Patch{"/decoder", R"({"type": "Strip", "content": " ", "start": -1, "stop": 0})",
               "must not be negative"}));

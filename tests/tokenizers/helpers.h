@@ -1,5 +1,4 @@
-// What the tests of this room share: a folder that goes away with the test, the fixtures, opening a
-// tokenizer.
+// Helpers of the tokenizer tests: a temporary folder, the fixtures, and opening a tokenizer.
 #pragma once
 
 #include <unistd.h>
@@ -38,12 +37,12 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-/// The file or folder `name` of this room's fixtures.
+/// Returns the path of the fixture `name`, a file or folder.
 inline std::string fixture(const std::string& name) {
   return std::string(MEGATRON_SOURCE_DIR "/tests/tokenizers/fixtures/") + name;
 }
 
-/// The settings of one tokenizer, for designated initializers.
+/// The settings of a tokenizer, for designated initializers.
 struct TokenizerOptions {
   std::string tokenizer_type = {}, tokenizer_model = {}, vocab_file = {}, merge_file = {};
   std::optional<std::int64_t> vocab_size = {};

@@ -1,4 +1,4 @@
-// Ids and texts of the real `tokenizers` package (fixtures/*.jsonl, made by make_fixtures.py).
+// Compares ids and texts with the real `tokenizers` package (fixtures/*.jsonl by make_fixtures.py).
 #include "megatron/tokenizers/hugging_face/hugging_face_tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -178,9 +178,8 @@ TEST(HuggingFaceTokenizer, TakesSpecialIdsFromTheFilesBeside) {
   const HuggingFaceTokenizer alone(folder.path());
   const auto id_of = [&](const char* token) { return alone.encode(token).at(0); };
   EXPECT_EQ(alone.eod(), id_of("<|endoftext|>"));
-  folder.write(
-      "tokenizer_config.json",
-      R"({"eos_token": {"content": "<|im_end|>"}, "pad_token": "<|endoftext|>", "bos_token": null})");
+  folder.write("tokenizer_config.json", R"({"eos_token": {"content": "<|im_end|>"}, )"
+                                        R"("pad_token": "<|endoftext|>", "bos_token": null})");
   const HuggingFaceTokenizer tokenizer(folder.path());
   EXPECT_EQ(tokenizer.eod(), id_of("<|im_end|>"));
   EXPECT_EQ(tokenizer.pad(), id_of("<|endoftext|>"));

@@ -1,4 +1,4 @@
-// Kinds by name and by recognition, and the two tokenizers without files.
+// Tests the choice of a tokenizer by name and by its files, and the two tokenizers without files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Oniguruma's reading of patterns; values from pre_tokenizers.Split of the `tokenizers` package.
+// Tests Oniguruma's semantics; values from pre_tokenizers.Split of the `tokenizers` package.
 #include "megatron/tokenizers/regex.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Values from the Unicode standard, and from the `tokenizers` package where it answers by another
-// version.
+// The expected values come from the Unicode standard, or from the `tokenizers` package where that
+// uses another version.
 #include "megatron/tokenizers/unicode.h"
 
 #include <gtest/gtest.h>

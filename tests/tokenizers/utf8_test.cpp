@@ -1,4 +1,4 @@
-// Expected values are Python's: bytes.decode('utf-8', errors='replace').
+// The expected values are those of Python's bytes.decode('utf-8', errors='replace').
 #include "megatron/tokenizers/utf8.h"
 
 #include <gtest/gtest.h>

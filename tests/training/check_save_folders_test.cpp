@@ -1,5 +1,5 @@
-// The start of a run: which checkpoint all ranks take, which folders a run may write to, and what
-// is said before the first step.
+// Checks the start of a run: which checkpoint all ranks choose, which folders a run may write to,
+// and which warnings it prints before the first step.
 #include "megatron/training/saving/check_save_folders.h"
 
 #include <gmock/gmock.h>
@@ -43,7 +43,7 @@ class StartFoldersTest : public testing::Test {
     }
     return "no error";
   }
-  /// A run of `iterations` that saves to folder(name) every two.
+  /// Runs `iterations` iterations and saves to folder(name) every two.
   void train_into(const std::string& name, int iterations) const {
     run({"--save", folder(name), "--save-interval", "2", "--train-iters",
          std::to_string(iterations)});
@@ -53,8 +53,7 @@ class StartFoldersTest : public testing::Test {
   }
 };
 
-/// The start that the documentation gives for runs that restart themselves, in a folder that does
-/// not exist yet.
+/// Starts as the documentation shows for self-restarting runs, in a folder that does not exist yet.
 TEST_F(StartFoldersTest, FiftyStartsOfFourRanksIntoANewFolder) {
   for (int start = 0; start < 50; ++start) {
     const std::string save = folder(std::to_string(start));
@@ -65,15 +64,15 @@ TEST_F(StartFoldersTest, FiftyStartsOfFourRanksIntoANewFolder) {
     run_rank_threads(4, [&](Communicators& communicators) {
       std::ostringstream log;
       const Trainer trainer =
-          set_up(run, log, {.communicators = &communicators, .processors = {.count = 1 << 20}});
+          set_up(run, log, {.communicators = &communicators, .cpus = {.count = 1 << 20}});
       EXPECT_FALSE(trainer.source);
     });
     ASSERT_FALSE(HasFailure()) << "start " << start;
   }
 }
 
-/// Rank 0 writes as soon as it may, and the others are late: they must not look at what they find
-/// then.
+/// Rank 0 writes as early as possible and the other ranks are late; they must not read what it
+/// wrote.
 TEST_F(StartFoldersTest, OnlyRankZeroLooksIntoTheFolder) {
   const std::string load = folder("new");
   run_rank_threads(3, [&](Communicators& communicators) {
@@ -92,7 +91,7 @@ TEST_F(StartFoldersTest, OnlyRankZeroLooksIntoTheFolder) {
   });
 }
 
-/// The error of each of two ranks, the first of which starts with flags of its own.
+/// Returns the error of each of two ranks; the first rank has different flags.
 std::vector<std::string> errors_of_two(const RunConfig& first, const RunConfig& second) {
   std::vector<std::string> errors(2, "no error");
   run_rank_threads(2, [&](Communicators& communicators) {
@@ -100,7 +99,7 @@ std::vector<std::string> errors_of_two(const RunConfig& first, const RunConfig& 
     std::ostringstream log;
     try {
       set_up(rank == 0 ? first : second, log,
-             {.communicators = &communicators, .processors = {.count = 1 << 20}});
+             {.communicators = &communicators, .cpus = {.count = 1 << 20}});
     } catch (const UserError& error) {
       errors[rank] = error.what();
     }
@@ -222,7 +221,7 @@ TEST_F(StartFoldersTest, ALaterNonPersistentCheckpointStays) {
     return flags;
   };
   EXPECT_EQ(error_of(with({"--train-iters", "3", "--exit-interval", "3"})), "no error");
-  // As after a kill: what the end of the run saved is not there.
+  // Simulates a kill: the checkpoint at the end of the run is missing.
   fs::remove_all(folder("a") + "/iter_0000003");
   std::ofstream(folder("a") + "/latest_checkpointed_iteration.txt") << "2";
   ASSERT_TRUE(fs::exists(folder("fast") + "/iter_0000003"));
@@ -325,7 +324,7 @@ TEST_F(StartFoldersTest, FoldersThatVanishCostLinesButNotTheRun) {
       set_up(read_run(small_run::flags({"--tensorboard-dir", folder("t"), "--prometheus-file",
                                         folder("p") + "/run.prom"})),
              out);
-  // Removed while the first step is made: the reporter has opened its files by then.
+  // The file is removed during the first step, when the reporter has opened its files.
   class Remover : public MicrobatchSource {
    public:
     Remover(std::unique_ptr<MicrobatchSource> source, fs::path root)
@@ -344,8 +343,8 @@ TEST_F(StartFoldersTest, FoldersThatVanishCostLinesButNotTheRun) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(train(trainer, out), 0);
   const std::string warnings = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(warnings, AllOf(HasSubstr("metrics.jsonl has vanished"),
-                              HasSubstr("training goes on without it")));
+  EXPECT_THAT(warnings, AllOf(HasSubstr("metrics.jsonl was deleted"),
+                              HasSubstr("training continues without it")));
   const std::string metrics = read_file(folder("t") + "/metrics.jsonl");
   EXPECT_THAT(metrics, AllOf(HasSubstr("\"run\""), HasSubstr("\"iteration\":8"),
                              Not(HasSubstr("\"iteration\":1,"))));

@@ -1,5 +1,5 @@
-// Saves that fail: training goes on after the ones at intervals, and the last one decides the exit.
-// Folders that cannot be saved to.
+// Checks failed saves: training continues after a failed save at an interval, and the last save
+// decides the exit code. Also checks folders that cannot be saved to.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-/// Has no room for the first files of weights.
+/// A file system without space for the first weight files.
 class FullAtFirst : public FileSystem {
  public:
   explicit FullAtFirst(int times) : times_(times) {}
@@ -63,7 +63,7 @@ TEST_F(FailedSaves, TrainingGoesOnAfterThoseAtIntervals) {
   const std::string errors = testing::internal::GetCapturedStderr();
   EXPECT_THAT(errors, AllOf(HasSubstr("WARNING: saving iteration 2 failed: cannot create"),
                             HasSubstr("weights_00000.safetensors"), HasSubstr("ENOSPC"),
-                            HasSubstr("saving iteration 4 failed"), HasSubstr("training goes on"),
+                            HasSubstr("saving iteration 4 failed"), HasSubstr("training continues"),
                             Not(HasSubstr("saving iteration 6"))));
   EXPECT_THAT(committed_iterations(save_), ElementsAre(6, 8));
   EXPECT_THAT(verify_folder(root_ / "save/iter_0000006"), IsEmpty());
@@ -88,8 +88,7 @@ TEST_F(FailedSaves, AFolderThatVanishesIsMadeAgain) {
   fs::remove_all(save_);
   testing::internal::CaptureStderr();
   EXPECT_EQ(train(trainer, out_), 0);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              HasSubstr("has vanished since the run began"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("was deleted during the run"));
   EXPECT_THAT(committed_iterations(save_), ElementsAre(2, 4));
 }
 

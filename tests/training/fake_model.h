@@ -1,6 +1,6 @@
-// A model small enough to do by hand: one weight per token, loss Σ mask·½(w[token] − label)². Its
-// gradient is Σ mask·(w[token] − label). "poison" of zeros adds 0·√w: no loss, and at w = 0 a
-// gradient of 0·∞ = NaN.
+// A model whose gradients are known by hand: one weight per token, loss Σ mask·½(w[token] −
+// label)², gradient Σ mask·(w[token] − label). The tensor "poison" of zeros adds 0·√w: the loss
+// stays the same, and at w = 0 the gradient is 0·∞ = NaN.
 #pragma once
 
 #include <ATen/TensorIndexing.h>
@@ -53,7 +53,7 @@ class FakeModel : public LanguageModel {
   Parameter* weight_ = nullptr;
 };
 
-/// Plain gradient descent that refuses gradients that are not finite, as the interface asks.
+/// Plain gradient descent that skips non-finite gradients, as the interface requires.
 class FakeOptimizer : public Optimizer {
  public:
   explicit FakeOptimizer(ParamStore& store) : main_(store) {}
@@ -92,7 +92,7 @@ class FakeOptimizer : public Optimizer {
   std::int64_t steps_ = 0;
 };
 
-/// Gives the listed microbatches in turn, again and again.
+/// Returns the listed microbatches in turn, repeatedly.
 class ListSource : public MicrobatchSource {
  public:
   explicit ListSource(std::vector<Microbatch> list) : list_(std::move(list)) {}

@@ -1,5 +1,5 @@
-// A step is queued on the device: no operator between its first and its last hands a number to the
-// host. (One read follows, of everything at once.)
+// Checks that a step is only queued on the device: no operator between its first and its last reads
+// a value on the host. One read of all results follows.
 #include <ATen/ops/ones.h>
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 std::atomic<int> host_reads{0};
 
-/// Operators whose result, or its shape, waits for the device.
+/// Operators whose result or output shape requires a device synchronization.
 const std::set<std::string>& reading_operators() {
   static const std::set<std::string> names{
       "aten::item",    "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal",
@@ -29,7 +29,7 @@ std::unique_ptr<at::ObserverContext> observe(const at::RecordFunction& function)
   return nullptr;
 }
 
-/// Counts host reads while it lives, on every thread.
+/// Counts host reads on every thread during its lifetime.
 class ReadCounter {
  public:
   ReadCounter()
@@ -57,7 +57,7 @@ TEST_P(HostReadsOf, NoneInAStep) {
   std::ostringstream out;
   Trainer trainer = set_up(read_run(small_run::flags(GetParam())), out);
   testing_models::ListSource batch(
-      {trainer.train->next(), trainer.train->next()});  // data is made on the host
+      {trainer.train->next(), trainer.train->next()});  // data is created on the host
   const TrainStepContext parts{*trainer.model, *trainer.weights, *trainer.optimizer, batch,
                                trainer.timers, trainer.rank,     trainer.pipeline};
   const TrainStepOptions options{.iteration = 1,

@@ -1,5 +1,5 @@
-// Expected lines: Megatron-LM's training_log and evaluate_and_print_results format strings,
-// evaluated by Python.
+// Expected lines come from the format strings of Megatron-LM's training_log and
+// evaluate_and_print_results, evaluated by Python.
 #include "megatron/training/observability/log_lines.h"
 
 #include <gtest/gtest.h>

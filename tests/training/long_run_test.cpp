@@ -1,5 +1,5 @@
-// What keeps a long run safe: stopping in time, on any clock, signals while saving, what is kept
-// and what is written down.
+// Checks what long runs depend on: stopping in time under any clock, signals during a save,
+// checkpoint retention, and progress records.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -68,7 +68,7 @@ TEST(JobDeadline, StopsWhenARoundAndASaveMightNotFit) {
   deadline.record_iteration_time(20);
   deadline.record_save_time(100);
   EXPECT_EQ(deadline.seconds_needed(), 150 + 60 + JobDeadline::kMarginS);
-  time.epoch_s -= 100000;  // of no consequence once the job runs
+  time.epoch_s -= 100000;  // the wall clock does not matter after the start
   time.monotonic_s += 359;
   EXPECT_FALSE(deadline.is_near());
   time.monotonic_s += 2;
@@ -83,10 +83,10 @@ TEST(JobDeadline, EnvironmentIsHeededWhereItMakesSense) {
   const RunClock clock = time.clock();
   EXPECT_EQ(slurm_deadline(nullptr, clock, true).line, "");
   EXPECT_THAT(slurm_deadline("soon", clock, true).line,
-              HasSubstr("'soon' is no number of seconds"));
+              HasSubstr("'soon' is ignored: it is not a number of seconds"));
   const SlurmDeadline past = slurm_deadline("1700000000", clock, true);
   EXPECT_FALSE(past.deadline.has_value());
-  EXPECT_THAT(past.line, HasSubstr("which has passed"));
+  EXPECT_THAT(past.line, HasSubstr(", has passed"));
   const SlurmDeadline near = slurm_deadline("1800003600", clock, true);
   EXPECT_TRUE(near.deadline.has_value());
   EXPECT_THAT(near.line, ContainsRegex("the Slurm job ends at [0-9-]{10} [0-9:]{8}, in 1:00:00: "
@@ -192,8 +192,8 @@ TEST_F(LongRunTest, NonPersistentCheckpointsBridgeTheGap) {
               HasSubstr("at iteration 4\n"));
 }
 
-/// Two signals while the folder of a checkpoint is still being written: the save is finished, and
-/// no third one is made.
+/// Sends two signals while a checkpoint folder is being written: the save completes, and no other
+/// save starts.
 TEST_F(LongRunTest, SignalsDuringASaveDoNotHarmIt) {
   std::ostringstream out;
   Trainer trainer =

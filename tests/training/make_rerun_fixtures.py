@@ -1,4 +1,7 @@
-"""Writes fixtures/reruns.jsonl: what megatron-core's RerunStateMachine does with given results. Run with tests/parity's environment."""
+"""Writes fixtures/reruns.jsonl: how megatron-core's RerunStateMachine handles given results.
+
+Run it in the Python environment of tests/parity.
+"""
 
 import json
 import logging

@@ -1,6 +1,6 @@
-// A step on ATen's meta device, whose tensors have shapes and no numbers: reading one on the host
-// throws, mixing in a tensor of the CPU throws, a kernel of the CPU would follow a null pointer.
-// What passes here queues a whole step on any device without waiting for it.
+// Runs a step on ATen's meta device, whose tensors have shapes but no data. Reading a value on the
+// host throws, mixing in a CPU tensor throws, and a CPU kernel would dereference a null pointer. A
+// step that passes can be queued on any device without waiting for it.
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/arange.h>
@@ -69,7 +69,7 @@ at::Tensor& addmm_out(const at::Tensor& sum, const at::Tensor& /*a*/, const at::
   return resize(out, sum.sizes());
 }
 
-/// Operators whose shapes ATen knows in Python only.
+/// Operators whose shape functions exist only in ATen's Python code.
 TORCH_LIBRARY_IMPL(aten, Meta, library) {
   library.impl("index_select", index_select);
   library.impl("abs.out", unary_out);
@@ -152,7 +152,7 @@ Microbatch meta_batch(const Variant& variant) {
   return microbatch;
 }
 
-/// Gives the same microbatch again and again.
+/// Returns the same microbatch repeatedly.
 class SameBatch : public MicrobatchSource {
  public:
   explicit SameBatch(Microbatch batch) : batch_(std::move(batch)) {}
@@ -164,7 +164,7 @@ class SameBatch : public MicrobatchSource {
 
 class NoHostSync : public testing::TestWithParam<std::tuple<Variant, Precision>> {};
 
-/// The one read of a step stands behind everything that it queues.
+/// The single read of a step comes after everything that the step queues.
 TEST_P(NoHostSync, AStepReadsNothingBeforeItsEnd) {
   const auto& [variant, precision] = GetParam();
   TransformerConfig config = tiny_gpt();

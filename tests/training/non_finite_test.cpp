@@ -1,4 +1,4 @@
-// Activations that overflow although every weight is finite: the layer is named.
+// Checks that the layer is named when activations overflow although every weight is finite.
 #include "megatron/training/resilience/non_finite.h"
 
 #include <gmock/gmock.h>

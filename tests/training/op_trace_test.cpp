@@ -1,5 +1,4 @@
-// A number that is not finite is put in at every kind of place; the trace must name the op, the
-// pass and the sample that it was put into.
+// Injects a non-finite value at each kind of place; the trace must name the op, pass and sample.
 #include "megatron/training/resilience/diagnosis/op_trace.h"
 
 #include <gmock/gmock.h>
@@ -32,7 +31,8 @@ TransformerConfig two_layers() {
   return config;
 }
 
-/// Two samples of four positions; sample 1 alone holds token 7, at position 2. Ordinals 40 and 41.
+/// Two samples of four positions. Only sample 1 holds token 7, at position 2. Ordinals are 40 and
+/// 41.
 Microbatch two_samples() {
   Microbatch microbatch;
   microbatch.tensors["tokens"] = torch::tensor({1, 2, 3, 4, 5, 6, 7, 8}, torch::kLong).view({2, 4});
@@ -50,7 +50,7 @@ class OpTraceTest : public testing::Test {
   OpTrace trace(const Microbatch& microbatch = two_samples()) {
     return trace_microbatch(*model_, weights_, microbatch);
   }
-  /// The trace, which must blame `op` in `pass`.
+  /// Returns the trace and checks that it blames `op` in `pass`.
   FirstBadOp blamed(FirstBadOp::Pass pass, const std::string& op,
                     const Microbatch& microbatch = two_samples()) {
     const OpTrace found = trace(microbatch);
@@ -65,7 +65,7 @@ class OpTraceTest : public testing::Test {
   }
 
   std::unique_ptr<LanguageModel> model_ = make_gpt_model(two_layers(), Rank{});
-  ParamStore weights_{*model_, {}};
+  ParamStore weights_{declared_parameters(*model_), {}};
   std::string text_;
 };
 
@@ -164,13 +164,13 @@ TEST_F(OpTraceTest, Loss) {
 
 TEST_F(OpTraceTest, LossOfOneTokenNamesItsSample) {
   weight("embedding.word_embeddings.weight")
-      .zero_();  // tied: logits are zero but for a label row out of range of float
+      .zero_();  // tied weights: only the label row's logits are nonzero, and they overflow float
   weight("embedding.word_embeddings.weight")[9].fill_(3e38f);
   const FirstBadOp bad = blamed(forward, "loss");
   EXPECT_EQ(bad.what, "loss of each token");
 }
 
-/// Passes its input on, and multiplies the gradient's element `place` by `factor` on the way back.
+/// Identity in forward; multiplies the gradient's element `place` by `factor` in backward.
 struct SpoilGradient : torch::autograd::Function<SpoilGradient> {
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
     return x.clone();
@@ -183,7 +183,7 @@ struct SpoilGradient : torch::autograd::Function<SpoilGradient> {
   }
 };
 
-/// Two ops with a weight between; the second spoils its gradient in backward only.
+/// Two ops with a weight between them; the second one corrupts its gradient in backward only.
 class BackwardModel : public LanguageModel {
  public:
   BackwardModel() : LanguageModel(nullptr, "") {
@@ -229,7 +229,7 @@ TEST(OpTrace, GradientThatOnlyBackwardSpoils) {
 
 TEST_F(OpTraceTest, ParameterGradientThatOverflowsInBackward) {
   // fc2's weight gradient is activationᵀ·gradient: an activation of 1e30 with a loss scale of 1e12
-  // leaves float's range, forward stays inside.
+  // overflows float in backward, while forward stays finite.
   weight("decoder.layers.1.mlp.linear_fc1.weight").mul_(1e17);
   weight("decoder.layers.1.mlp.linear_fc2.weight").mul_(1e-34);
   const OpTrace found =

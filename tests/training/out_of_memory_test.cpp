@@ -58,7 +58,7 @@ TEST(OutOfMemoryError, SaysWhatWasAskedWhatIsHeldAndWhatHelps) {
   const auto all =
       AllOf(HasSubstr("this rank holds: weights "), HasSubstr("gradients "),
             HasSubstr("optimizer state "),
-            HasSubstr("by theory a rank needs: weights and optimizer"), HasSubstr("limits: "),
+            HasSubstr("theoretical memory of a rank: weights and optimizer"), HasSubstr("limits: "),
             HasSubstr("machine "), HasSubstr("a smaller --micro-batch-size (now 2)"),
             HasSubstr("--bf16"), HasSubstr("--tensor-model-parallel-size (now 1)"));
   EXPECT_THAT(message_of(trainer, [] { at::empty({std::int64_t{1} << 50}); }),
@@ -70,7 +70,8 @@ TEST(OutOfMemoryError, SaysWhatWasAskedWhatIsHeldAndWhatHelps) {
       "internal error: rank 3 failed: error: out of memory");
 }
 
-/// What a step held when it failed counts, although it is freed by the time the message is made.
+/// The report includes the memory of the failed step, although it is freed by the time the message
+/// is built.
 TEST(OutOfMemoryError, CountsTheTensorsOfTheStepThatFailed) {
   class Failing : public MicrobatchSource {
    public:

@@ -1,5 +1,5 @@
-// The table's numbers against torch's own norms of the same tensors; totals of --log-params-norm
-// and --log-num-zeros-in-grad likewise.
+// Compares the table's norms with torch's norms of the same tensors, and the totals with those of
+// --log-params-norm and --log-num-zeros-in-grad.
 #include "megatron/training/observability/per_layer_norms.h"
 
 #include <gmock/gmock.h>
@@ -57,7 +57,7 @@ TEST_F(PerLayerNormsTest, NormsAreTorchs) {
     EXPECT_NEAR(table_.parameters[i].update, update, 1e-12 * (1 + update));
   }
   EXPECT_THAT(table_.activation_rms, testing::SizeIs(4));  // embedding, two layers, final norm
-  // LayerNorm with weight 1, bias 0 and next to no epsilon gives rows of mean square 1.
+  // LayerNorm with weight 1, bias 0 and a negligible epsilon gives rows of mean square 1.
   EXPECT_NEAR(table_.activation_rms.at("decoder.final_layernorm"), 1, 1e-6);
 }
 
@@ -70,7 +70,7 @@ TEST_F(PerLayerNormsTest, TotalsAreTorchs) {
   EXPECT_NEAR(trainer_->optimizer->main_parameters().norm(), norm, 1e-12 * norm);
   EXPECT_NEAR(result_.update.grad_norm, norm_of(torch::cat(gradients)),
               1e-6 * result_.update.grad_norm);
-  const std::int64_t padding = (128 - 64) * 32;  // rows of the vocabulary's padding
+  const std::int64_t padding = (128 - 64) * 32;  // elements of the padding rows of the vocabulary
   EXPECT_EQ(result_.update.num_zeros,
             torch::cat(gradients).eq(0).sum().item<std::int64_t>() - padding);
 }

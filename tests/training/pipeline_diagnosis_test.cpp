@@ -1,5 +1,5 @@
-// A number that is not finite in one stage of a pipeline is traced to its op there, although it
-// spoils all stages behind; every rank says so alike.
+// Checks that a non-finite value in one pipeline stage is traced to its op, although it spreads to
+// all later stages, and that every rank reports the same.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -46,7 +46,7 @@ PipelineLayout four_layers(ChunkOrder order, std::int64_t num_chunks) {
   return layout;
 }
 
-/// Four layers on two ranks, their weights changed, one microbatch traced.
+/// Four layers on two ranks with modified weights; traces one microbatch.
 Traced trace_changed(const PipelineLayout& layout, const Change& change,
                      double gradient_factor = 1) {
   TransformerConfig config = tiny_gpt();
@@ -68,14 +68,14 @@ Traced trace_changed(const PipelineLayout& layout, const Change& change,
     weights.initialize(1);
     for (const Parameter* parameter : weights.parameters())
       change(parameter->name(), parameter->value());
-    const OpTrace trace =
-        trace_microbatch(*model, weights, microbatch,
-                         {.gradient_factor = gradient_factor,
-                          .pp = &rank.pp,
-                          .order = layout.order,
-                          .all_reduce_min = [&](double place) {
-                            return -all_reduce_max({rank.pp, rank.device}, {-place}, "diagnosis")[0];
-                          }});
+    const OpTrace trace = trace_microbatch(
+        *model, weights, microbatch,
+        {.gradient_factor = gradient_factor,
+         .pp = &rank.pp,
+         .order = layout.order,
+         .all_reduce_min = [&](double place) {
+           return -all_reduce_max({rank.pp, rank.device}, {-place}, "diagnosis")[0];
+         }});
     const std::lock_guard lock(mutex);
     result.traces[static_cast<std::size_t>(rank.index)] = trace;
     if (!trace.first_bad) return;
@@ -137,9 +137,8 @@ TEST(PipelineDiagnosis, SaysWhereTheInputOfAStageCameFrom) {
       traced.texts.at(1),
       HasSubstr(
           "first op at fault: decoder.layers.2.self_attention.linear_qkv.layer_norm, forward"));
-  EXPECT_THAT(
-      traced.texts.at(1),
-      HasSubstr("its input came from the stage before, where every op gave finite numbers"));
+  EXPECT_THAT(traced.texts.at(1),
+              HasSubstr("its input came from the previous stage, where every output was finite"));
 }
 
 TEST(PipelineDiagnosis, AHealthyMicrobatchHasItsGradientsOnEveryStage) {
@@ -155,8 +154,8 @@ TEST(PipelineDiagnosis, AHealthyMicrobatchHasItsGradientsOnEveryStage) {
   }
 }
 
-/// fc2's weight gradient is activationᵀ·gradient: it leaves float's range in the second stage's
-/// backward, whose output stays finite.
+/// fc2's weight gradient is activationᵀ·gradient: it overflows float in the backward of the second
+/// stage, whose output stays finite.
 TEST(PipelineDiagnosis, NamesTheStageWhoseBackwardOverflows) {
   const auto change = [](const std::string& name, at::Tensor weight) {
     if (name == "decoder.layers.2.mlp.linear_fc1.weight") weight.mul_(1e17);
@@ -168,8 +167,8 @@ TEST(PipelineDiagnosis, NamesTheStageWhoseBackwardOverflows) {
   EXPECT_EQ(traced.blamed.at(1).what, "gradient of decoder.layers.2.mlp.linear_fc2.weight");
 }
 
-/// The messages of all ranks, two stages of one layer, after a step whose weight `name` holds a
-/// NaN.
+/// Returns the messages of all ranks (two stages of one layer) after a step in which weight `name`
+/// holds a NaN.
 std::vector<std::string> messages_of_run(const std::string& name) {
   const TemporaryFolder folder;
   const RunConfig run =
@@ -180,7 +179,7 @@ std::vector<std::string> messages_of_run(const std::string& name) {
   const auto body = [&](Communicators& communicators) {
     std::ostream silent(nullptr);
     Trainer trainer =
-        set_up(run, silent, {.communicators = &communicators, .processors = {.count = 1 << 20}});
+        set_up(run, silent, {.communicators = &communicators, .cpus = {.count = 1 << 20}});
     if (const Parameter* spoilt = trainer.weights->find(name))
       at::Tensor(spoilt->value()).view({-1})[3].fill_(kNan);
     trainer.batch = trainer.batches.at(0);

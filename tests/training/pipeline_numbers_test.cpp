@@ -1,5 +1,5 @@
-// What a run tells of itself is said of the whole model, whichever stages its ranks hold: every
-// number is one rank's.
+// Checks that every reported number covers the whole model, whichever stages a rank holds: it
+// equals that of a single rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -25,7 +25,7 @@ const Words kUntied{"--untie-embeddings-and-output-weights"};
 const Words kTwoStages{"--pipeline-model-parallel-size", "2"};
 const Words kVStages{"--num-layers",        "4",   "--pipeline-model-parallel-size", "2",
                      "--pipeline-schedule", "zb-v"};
-/// A stage of embeddings alone and one of nothing at all.
+/// A stage with only the embedding, and an empty stage.
 const Words kEmptyStages{"--pipeline-model-parallel-size", "4", "--pipeline-model-parallel-layout",
                          "E||t|tL"};
 const Words kDistributed{"--use-distributed-optimizer", "--overlap-grad-reduce",
@@ -36,7 +36,7 @@ Words joined(Words left, const Words& right) {
   return left;
 }
 
-/// Calls use(trainer, its log) on every rank of a small run.
+/// Calls use(trainer, log) on every rank of a small run.
 void on_ranks(std::int64_t world_size, const Words& flags,
               const std::function<void(Trainer&, std::ostringstream&)>& use) {
   const RunConfig run = read_run(small_run::flags(flags), world_size);
@@ -45,7 +45,7 @@ void on_ranks(std::int64_t world_size, const Words& flags,
       [&](Communicators& communicators) {
         std::ostringstream log;
         Trainer trainer =
-            set_up(run, log, {.communicators = &communicators, .processors = {.count = 1 << 20}});
+            set_up(run, log, {.communicators = &communicators, .cpus = {.count = 1 << 20}});
         use(trainer, log);
       },
       {.timeout = std::chrono::seconds(20)});
@@ -56,7 +56,7 @@ class PipelineNumbers : public testing::Test {
   void SetUp() override { fs::create_directories(root_); }
   void TearDown() override { fs::remove_all(root_); }
 
-  /// The lines that a run of two steps left, the first of which is its record.
+  /// Returns the metrics lines of a run of two steps; the first line is the run record.
   std::vector<Json> metrics(std::int64_t world_size, const Words& flags) {
     const std::string folder = root_ / std::to_string(num_runs_++);
     on_ranks(world_size,
@@ -75,7 +75,7 @@ class PipelineNumbers : public testing::Test {
   int num_runs_ = 0;
 };
 
-/// Equal, or the same to a relative `tolerance`, with the same names on both sides.
+/// Expects the same names, and values equal within a relative `tolerance`.
 void expect_same(const Json& actual, const Json& expected, double tolerance,
                  const std::string& what) {
   ASSERT_EQ(actual.type(), expected.type()) << what;
@@ -125,8 +125,8 @@ TEST_F(PipelineNumbers, OfUntiedStagesHaveTheBitsOfOneRank) {
   expect_same_numbers(metrics(2, joined(kUntied, kVStages)), metrics(1, four_layers), {}, "V");
 }
 
-/// Within rounding: the sum of a shared weight's gradient is split. Where it moves weights, single
-/// gradients may be zero by chance.
+/// Allows rounding, because the gradient of a shared weight is summed in parts. Single gradients
+/// may be zero by chance, which changes how far a weight moves.
 const Comparison kShared{
     .tolerance = 1e-5,
     .num_steps = 2,
@@ -138,7 +138,7 @@ TEST_F(PipelineNumbers, CountWeightsThatTwoStagesShareOnce) {
   expect_same_numbers(metrics(4, joined(kTwoStages, {"--tensor-model-parallel-size", "2"})),
                       expected, kShared, "two stages of two shards");
   expect_same_numbers(metrics(4, kEmptyStages), expected, kShared, "a stage of nothing");
-  // Activations are those of the last microbatches, which hold other samples with two replicas.
+  // Activations come from the last microbatches, which hold different samples with two replicas.
   expect_same_numbers(metrics(4, joined(kTwoStages, kDistributed)), metrics(2, kDistributed),
                       kShared, "two stages of two replicas");
   const Comparison rounded{
@@ -173,7 +173,7 @@ TEST_F(PipelineNumbers, CountZerosOfSharedWeightsOnce) {
   EXPECT_EQ(zeros(4, joined(kTwoStages, kDistributed)), expected);
 }
 
-/// An infinite gradient on one stage stops the update on all of them, and all lower the loss scale.
+/// An infinite gradient on one stage skips the update on all stages, and all lower the loss scale.
 TEST_F(PipelineNumbers, OneStagesOverflowSkipsTheStepOnAll) {
   for (const std::int64_t bad : {0, 1}) {
     on_ranks(2, joined(kTwoStages, {"--fp16", "--initial-loss-scale", "1024", "--hysteresis", "1"}),

@@ -15,15 +15,15 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr double kClock = 12345;  ///< where rank 0's clock stands
+constexpr double kClock = 12345;  ///< current time of rank 0's clock
 
 Schedule schedule_of(std::int64_t num_microbatches) {
   return with_messages(
       make_schedule({.name = "zb-h1", .num_ranks = 4, .num_microbatches = num_microbatches}));
 }
 
-/// Two pipelines of four ranks whose every step took what the costs say; receives were waited for
-/// one millisecond.
+/// Two pipelines of four ranks. Every step takes as long as the costs predict; each receive waits
+/// for one millisecond.
 std::vector<RankTrace> simulated_ranks(const Schedule& schedule, const CostModel& costs) {
   const Simulation run = simulate(schedule, costs);
   std::vector<RankTrace> ranks;
@@ -141,7 +141,7 @@ TEST_F(PipelineReportTest, AnotherHostsTimesMoveToTheFirstClock) {
 }
 
 TEST(ClockOffset, LiesBetweenTheBoundsOfEveryBarrier) {
-  const double offset = 500;  // ours shows more
+  const double offset = 500;  // our clock is ahead
   const std::vector<BarrierTimes> theirs = {{10, 10.010}, {11, 11.004}};
   const std::vector<BarrierTimes> ours = {{offset + 10.002, offset + 10.011},
                                           {offset + 10.990, offset + 11.006}};

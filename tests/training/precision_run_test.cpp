@@ -1,5 +1,5 @@
-// Whole runs of a tiny GPT in 16 bits: they learn what the run in fp32 learns, skip what overflows,
-// and resume exactly.
+// Whole runs of a tiny GPT in 16 bits: they learn like the fp32 run, skip steps that overflow, and
+// resume exactly.
 #include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ Flags operator+(Flags left, const Flags& right) {
   return left;
 }
 
-/// The numbers after `field` in the iteration lines.
+/// Returns the numbers after `field` in the iteration lines.
 std::vector<double> numbers(const std::string& log, const std::string& field) {
   const std::regex pattern(" iteration .*\\| " + field + ": *([-0-9.E+infa]+) \\|");
   std::vector<double> found;
@@ -86,7 +86,7 @@ TEST(PrecisionRun, LearnsWhatFp32Learns) {
     const auto narrow = numbers(small_run::run(flags).log, "lm loss");
     ASSERT_EQ(narrow.size(), wide.size());
     for (std::size_t i = 0; i < wide.size(); ++i)
-      EXPECT_NEAR(narrow[i], wide[i], 0.02) << i;  // bfloat16 has three digits
+      EXPECT_NEAR(narrow[i], wide[i], 0.02) << i;  // bfloat16 has about three digits
   }
 }
 

@@ -1,6 +1,6 @@
-// A step in 16 bits: what the loss scale and the averaging of the loss make of the gradients, and
-// what a step that cannot be applied leaves as it is. Expected weights follow by hand from the
-// model of fake_model.h, whose gradient is Σ mask·(w[token] − label), and plain descent.
+// Checks a step in 16 bits: how the loss scale and loss averaging affect the gradients, and that a
+// skipped step changes nothing. Expected weights follow by hand from the model of fake_model.h,
+// whose gradient is Σ mask·(w[token] − label), and plain gradient descent.
 #include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ OptimizerConfig descent() {
 struct StepRun {
   StepRun(at::ScalarType dtype, const LossScaling& scaling,
           const OptimizerConfig& config = descent())
-      : weights(model, {.dtype = dtype, .grad_dtype = at::kFloat}),
+      : weights(declared_parameters(model), {.dtype = dtype, .grad_dtype = at::kFloat}),
         optimizer(make_optimizer(config, weights, scaling)) {}
 
   TrainStepResult step(std::vector<Microbatch> batch, TrainStepOptions options) {

@@ -13,7 +13,7 @@
 namespace megatron {
 namespace {
 
-/// Counts up; throws at the number `bad`.
+/// Yields increasing numbers and throws at the number `bad`.
 class CountingSource : public MicrobatchSource {
  public:
   CountingSource(std::atomic<std::int64_t>& taken, std::int64_t bad) : taken_(taken), bad_(bad) {}

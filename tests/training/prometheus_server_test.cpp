@@ -10,7 +10,7 @@
 namespace megatron {
 namespace {
 
-/// Sends one request over a bare socket and reads until the other side closes.
+/// Sends one request over a raw socket and reads until the server closes it.
 std::string answer(int port, const std::string& path) {
   const int connection = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{.sin_family = AF_INET,

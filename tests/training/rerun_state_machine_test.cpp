@@ -1,4 +1,4 @@
-// States, exit codes and messages against what Megatron Core's own machine did with the same
+// Compares states, exit codes and messages with those of Megatron Core's machine for the same
 // results (fixtures/reruns.jsonl).
 #include "megatron/training/resilience/reruns/rerun_state_machine.h"
 
@@ -26,7 +26,7 @@ double number(const Json& json) {
                           : json.get<double>();
 }
 
-/// Runs a step whose n-th run gives results[n]; the last one also serves further runs.
+/// Runs a step whose n-th run returns results[n]; further runs return the last result.
 RerunStateMachine::Verdict run_step(RerunStateMachine& machine, std::int64_t iteration,
                                     const std::vector<std::vector<double>>& runs) {
   machine.begin(iteration);
@@ -119,7 +119,8 @@ TEST(RerunStateMachine, DamagedStateIsAUserError) {
   for (const char* text :
        {"{}", "[]", "3", R"({"iteration": "x"})",
         R"({"iteration": 1, "failed_message": "m", "failed_sequence": 1, "initial_result": "1",
-        "suspicious_node": "n", "suspicious_device": 0, "injected_error": "no_such", "largest": {}})"}) {
+        "suspicious_node": "n", "suspicious_device": 0, "injected_error": "no_such",
+        "largest": {}})"}) {
     EXPECT_THROW(machine.restore(Json::parse(text), "state"), UserError) << text;
   }
 }

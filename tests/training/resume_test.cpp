@@ -1,5 +1,5 @@
-// Stopped and resumed = never stopped, bit for bit: weights, optimizer state, progress, losses.
-// Dropout is on, evaluations lie between.
+// Checks that a stopped and resumed run equals an uninterrupted one bit for bit: weights, optimizer
+// state, progress, losses. Dropout is on, and evaluations lie between.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ std::map<std::string, at::Tensor> tensors(Trainer& trainer) {
   return all;
 }
 
-/// Each loss line of a log without its times: iteration and validation lines of iterations past
+/// Returns the loss lines of a log without times: iteration and validation lines of iterations past
 /// `after`.
 std::vector<std::string> losses(const std::string& log, int after) {
   static const std::regex line(

@@ -1,4 +1,5 @@
-// A saved batch comes back as it was; broken files are named with what is wrong in them.
+// Checks that a saved batch is loaded unchanged, and that the error for a damaged file names the
+// problem.
 #include "megatron/training/resilience/diagnosis/saved_batch.h"
 
 #include <gmock/gmock.h>
@@ -42,7 +43,7 @@ class SavedBatchTest : public testing::Test {
  protected:
   SavedBatchTest() { std::filesystem::create_directories(folder_); }
   ~SavedBatchTest() override { std::filesystem::remove_all(folder_); }
-  /// The message of loading a batch that `spoil` has changed.
+  /// Returns the message of loading a batch that `spoil` has changed.
   std::string message(const std::function<void(SavedBatch&)>& spoil) {
     SavedBatch batch = small_batch();
     spoil(batch);

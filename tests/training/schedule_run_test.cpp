@@ -1,5 +1,5 @@
-// Runs whose batch size changes, that evaluate on several sets or only evaluate; stopped anywhere
-// and resumed, they are the run that never stopped.
+// Checks runs whose batch size changes, and runs that evaluate on several sets or only evaluate. A
+// run that is stopped anywhere and resumed equals an uninterrupted one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -30,7 +30,7 @@ class ScheduleRunTest : public testing::Test {
   void TearDown() override { fs::remove_all(root_); }
   std::string folder(const std::string& name) const { return (root_ / name).string(); }
 
-  /// A data set of `documents` documents of 24 tokens.
+  /// Writes a data set of `documents` documents of 24 tokens each.
   std::string corpus(const std::string& name, int documents) {
     IndexedDatasetBuilder builder(folder(name), TokenDtype::uint16);
     for (int document = 0; document < documents; ++document) {
@@ -48,7 +48,7 @@ Words joined(Words left, const Words& right) {
   return left;
 }
 
-/// A small run on files: `data` in place of the mock data.
+/// A small run on files: `data` replaces the mock data.
 small_run::Outcome run_on(const Words& data, const Words& more) {
   Words flags = joined(small_run::flags(data), more);
   flags.erase(std::find(flags.begin(), flags.end(), "--mock-data"));
@@ -58,7 +58,7 @@ small_run::Outcome run_on(const Words& data, const Words& more) {
   return {.code = code, .log = out.str(), .trainer = std::move(trainer)};
 }
 
-/// The losses of the steps by iteration, from metrics.jsonl.
+/// Returns the losses of the steps by iteration, from metrics.jsonl.
 std::map<std::int64_t, double> losses(const std::string& folder) {
   std::map<std::int64_t, double> found;
   std::istringstream lines(read_file(folder + "/metrics.jsonl"));
@@ -110,7 +110,7 @@ TEST_F(ScheduleRunTest, RampSavesBeforeEachChangeAndCountsItsSamples) {
       small_run::run({"--train-iters", "0", "--train-samples", "20", "--lr-warmup-iters", "0",
                       "--global-batch-size", "6", "--rampup-batch-size", "2", "2", "6", "--save",
                       folder("a"), "--log-interval", "1"});
-  // 2, 2, 4 (3 samples for each increment), then 6 and 6.
+  // Batch sizes 2, 2, 4 (3 samples for each increment), then 6 and 6.
   EXPECT_THAT(committed_iterations(folder("a")), ElementsAre(2, 3, 5));
   EXPECT_EQ(outcome.trainer.progress.consumed_train_samples, 20);
   EXPECT_EQ(outcome.trainer.scheduler.num_steps(), 20);
@@ -157,8 +157,8 @@ TEST_F(ScheduleRunTest, SeveralValidationSetsHaveALossEach) {
   const auto run = [&](const Words& more) { return run_on(data, more); };
   const auto whole =
       run({"--full-validation", "--validation-set-names", "near", "far", "--save", folder("a")});
-  // 9 · 24 tokens hold 13 samples of 16 tokens and a next one, in pairs 12; 5 · 24 hold 7, in
-  // pairs 6.
+  // 9 · 24 tokens hold 13 samples of 16 tokens plus the next token, 12 in pairs. 5 · 24 tokens hold
+  // 7 samples, 6 in pairs.
   EXPECT_THAT(whole.log, HasSubstr("    validation: None\n"));
   EXPECT_THAT(whole.log, HasSubstr("validation-near set takes 12 of its 13 samples"));
   EXPECT_THAT(whole.log, HasSubstr(" validation-near loss at iteration 2 | lm loss value: "));
@@ -177,8 +177,8 @@ TEST_F(ScheduleRunTest, SeveralValidationSetsHaveALossEach) {
   EXPECT_THROW(run({"--validation-set-names", "one"}), UserError);
 }
 
-/// A whole validation is the mean over every sample: evaluating the same samples in other pieces
-/// gives the same value.
+/// Full validation is the mean over every sample: evaluating the same samples in different
+/// microbatches gives the same value.
 TEST_F(ScheduleRunTest, FullValidationIsTheMeanOfTheSet) {
   const Words data{"--train-data-path", corpus("t", 40),    "--valid-data-path",
                    corpus("v", 9),      "--test-data-path", corpus("x", 20)};
@@ -220,12 +220,12 @@ TEST_F(ScheduleRunTest, DifferencesSayWhatFollows) {
                                           "--clip-grad", "0.5"})
                               .log;
   EXPECT_THAT(log, HasSubstr(" flags that differ from the checkpoint's:\n"));
-  EXPECT_THAT(log, HasSubstr("  ! --seed: 1234 in the checkpoint, 7 now: another order of the data "
-                             "and other dropout from here on\n"));
+  EXPECT_THAT(log, HasSubstr("  ! --seed: 1234 in the checkpoint, 7 now: the order of the data "
+                             "and dropout differ from now on\n"));
   EXPECT_THAT(log, HasSubstr("    --lr: 0.01 in the checkpoint, 0.02 now: 0.02 holds, by "
                              "--override-opt-param-scheduler\n"));
   EXPECT_THAT(log,
-              HasSubstr("    --clip-grad: 1 in the checkpoint, 0.5 now: holds from here on\n"));
+              HasSubstr("    --clip-grad: 1 in the checkpoint, 0.5 now: applies from now on\n"));
   EXPECT_THAT(log, HasSubstr("    --log-interval: 1 in the checkpoint, 2 now\n"));
 }
 

@@ -1,4 +1,4 @@
-// A tiny GPT on mock data as `megatron pretrain` would set it up, for tests of whole runs.
+// Trains a tiny GPT on mock data, set up like `megatron pretrain`, for tests of whole runs.
 #pragma once
 
 #include <sstream>
@@ -11,8 +11,8 @@
 
 namespace megatron::small_run {
 
-/// Two layers of width 32 with dropout, Adam, evaluation every 2 of 8 iterations; `more` flags come
-/// last and win.
+/// Flags: two layers of width 32 with dropout, Adam, 8 iterations with an evaluation every 2. The
+/// flags in `more` come last and take precedence.
 inline std::vector<std::string> flags(const std::vector<std::string>& more) {
   std::vector<std::string> all{"gpt",
                                "--num-layers",
@@ -56,7 +56,7 @@ struct Outcome {
   Trainer trainer;
 };
 
-/// Sets up and trains.
+/// Sets up a trainer and trains.
 inline Outcome run(const std::vector<std::string>& more) {
   std::ostringstream out;
   Outcome outcome{.code = 0, .log = {}, .trainer = set_up(read_run(flags(more)), out)};

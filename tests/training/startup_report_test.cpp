@@ -1,4 +1,4 @@
-// Expected text: Megatron-LM's own format strings.
+// Expected text comes from Megatron-LM's format strings.
 #include "megatron/training/observability/startup_report.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Steps after the first ones live on the memory that the first ones freed.
+// Checks that steps after the first ones reuse the memory that the first ones freed.
 #include <gtest/gtest.h>
 
 #include "megatron/training/observability/tensor_memory.h"
@@ -9,7 +9,7 @@ namespace {
 
 using Flags = std::vector<std::string>;
 
-/// Reads the counts whenever a step's forward and backward passes begin.
+/// Reads the counts at the start of each step's forward and backward.
 class Counts : public TimerListener {
  public:
   std::vector<TensorAllocations> at_step;
@@ -21,8 +21,7 @@ class Counts : public TimerListener {
   void on_stop(std::string_view /*timer*/) override {}
 };
 
-/// Large enough that a step's tensors fill many pages: four layers of width 256 on 2 x 2 sequences
-/// of 128.
+/// A model whose step needs many pages: four layers of width 256 on 2 x 2 sequences of 128.
 Flags larger(const Flags& more) {
   Flags all{"--num-layers",
             "4",

@@ -1,5 +1,5 @@
-// FLOPs: the first vector was computed with Megatron-LM's num_floating_point_operations; full
-// attention adds 6·B·s²·h·L by hand.
+// Expected FLOPs: the first vector was computed with Megatron-LM's num_floating_point_operations;
+// full attention adds 6·B·s²·h·L by hand.
 #include "megatron/training/observability/throughput.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace megatron {
 namespace {
 
-/// 24 layers, hidden 1024, 16 heads, vocabulary 50304, sequences of 1024: a GPT-3 medium.
+/// GPT-3 medium: 24 layers, hidden 1024, 16 heads, vocabulary 50304, sequences of 1024.
 ModelDimensions gpt_medium() {
   return {.num_layers = 24,
           .hidden_size = 1024,
@@ -24,7 +24,7 @@ TEST(SampleFlops, AreMegatronsAndPaLMs) {
   const SampleFlops flops = sample_flops(gpt_medium(), 1024);
   EXPECT_EQ(flops.causal * 8, 18612240777216.0);
   EXPECT_EQ(flops.full * 8, 18612240777216.0 + 6.0 * 8 * 1024 * 1024 * 1024 * 24);
-  // PaLM, appendix B: 6N + 12·L·H·Q·T a token, N without position embeddings, norms and biases.
+  // PaLM, appendix B: 6N + 12·L·H·Q·T per token, N without position embeddings, norms and biases.
   const double n = 24 * 12.0 * 1024 * 1024 + 50304.0 * 1024;
   EXPECT_EQ(flops.full, 1024 * (6 * n + 12.0 * 24 * 16 * 64 * 1024));
 }

@@ -161,7 +161,7 @@ TEST_F(TrainLoopTest, NoEvaluationWithoutAnInterval) {
   EXPECT_THAT(out.str(), Not(HasSubstr("validation loss")));
 }
 
-/// The gradients of the first step, by parameter.
+/// Returns the gradients of the first step, by parameter.
 std::map<std::string, at::Tensor> first_gradients(const std::vector<std::string>& more) {
   std::vector<std::string> flags{"--train-iters", "1", "--lr-warmup-iters", "0",
                                  "--clip-grad",   "0"};
@@ -173,8 +173,8 @@ std::map<std::string, at::Tensor> first_gradients(const std::vector<std::string>
   return gradients;
 }
 
-/// Dropout has coordinates per sample, so cutting the batch otherwise changes only the order of
-/// sums: 1e-6 of the largest gradient.
+/// Dropout depends on sample coordinates, so splitting the batch differently changes only the order
+/// of summation: 1e-6 of the largest gradient.
 TEST_F(TrainLoopTest, AccumulationDoesNotDependOnTheMicrobatchSize) {
   const auto one = first_gradients({"--micro-batch-size", "4"});
   for (const char* size : {"1", "2"}) {

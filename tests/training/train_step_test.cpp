@@ -1,4 +1,4 @@
-// Expected gradients follow from Megatron's normalisation by hand: mean over microbatches of (Σ
+// Expected gradients follow by hand from Megatron's normalization: mean over microbatches of (Σ
 // loss / tokens), or Σ loss / Σ tokens.
 #include "megatron/training/loop/train_step.h"
 
@@ -20,7 +20,7 @@ using namespace testing_models;
 class TrainStepTest : public testing::Test {
  protected:
   FakeModel model_{4};
-  ParamStore weights_{model_, {}};
+  ParamStore weights_{declared_parameters(model_), {}};
   FakeOptimizer optimizer_{weights_};
   Timers timers_{0, TimerStatistic::minmax};
   Rank rank_;

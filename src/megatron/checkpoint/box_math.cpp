@@ -22,8 +22,8 @@ std::string region_text(const Region& region) {
   return shape_text(region.shape) + " at " + shape_text(region.offset);
 }
 
-/// Two regions that share an element; sorted by the first dimension, so that only neighbours are
-/// compared.
+/// Describes two regions that share an element; empty when there are none. Sorting by the first
+/// dimension limits the comparisons to regions that overlap in it.
 std::string overlap_error(std::span<const Region> regions) {
   std::vector<const Region*> sorted;
   for (const Region& region : regions) sorted.push_back(&region);

@@ -1,5 +1,5 @@
-// Arithmetic on shapes and slices read from files: nothing overflows, and a set of slices is shown
-// to tile a tensor exactly.
+// Arithmetic on shapes and regions that were read from files. It never overflows, and it checks
+// that a set of regions tiles a tensor exactly.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +11,22 @@
 
 namespace megatron {
 
-/// A rectangle of a global tensor.
+/// A rectangular part of a global tensor.
 struct Region {
   Shape offset, shape;
 };
 
-/// Product of the extents; nothing when an extent is negative or the product exceeds 2⁶².
+/// Returns the number of elements; nullopt when an extent is negative or the number exceeds 2⁶².
 std::optional<std::int64_t> checked_num_elements(const Shape& shape);
 
-/// The common part of two regions of one tensor; nothing when it is empty.
+/// Returns the intersection of two regions of one tensor; nullopt when it is empty.
 std::optional<Region> intersect(const Region& a, const Region& b);
 
-/// Why the regions do not tile a tensor of `shape` exactly (outside, overlapping, missing
+/// Returns why the regions do not tile a tensor of `shape` exactly (outside, overlapping or missing
 /// elements); empty when they do.
 std::string tiling_error(const Shape& shape, std::span<const Region> regions);
 
-/// "[2, 3]".
+/// Formats a shape as "[2, 3]".
 std::string shape_text(const Shape& shape);
 
 }  // namespace megatron

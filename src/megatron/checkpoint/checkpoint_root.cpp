@@ -15,7 +15,8 @@ namespace {
 
 bool is_committed(const fs::path& folder) { return fs::exists(folder / kManifestFile); }
 
-/// root/`name`, or where an interrupted replacement left it; nothing when there is no complete one.
+/// Returns root/`name`, or the folder to which an interrupted replacement moved it; nullopt when
+/// neither is committed.
 std::optional<fs::path> committed_folder(const fs::path& root, const std::string& name) {
   if (is_committed(root / name)) return root / name;
   const auto backup = find_backup(root, name);
@@ -64,8 +65,8 @@ std::optional<TrackerContent> read_tracker(const std::filesystem::path& root) {
   if (text == kReleaseFolder) return TrackerContent{};
   const auto iteration = number(text);
   if (!iteration) {
-    throw UserError({path.string() + ": must hold an iteration or the word release",
-                     text.empty() ? "it is empty" : "got '" + text.substr(0, 60) + "'",
+    throw UserError({path.string() + " must hold an iteration or the word release",
+                     text.empty() ? "the file is empty" : "'" + text.substr(0, 60) + "'",
                      "write the iteration to load into it, or give --ckpt-step"});
   }
   return TrackerContent{iteration};

@@ -1,5 +1,5 @@
-// The folder that --save and --load name: iter_%07d folders, perhaps `release`, and
-// latest_checkpointed_iteration.txt.
+// The root folder that --save and --load name. It holds iter_%07d folders, possibly `release`, and
+// latest_checkpointed_iteration.txt (the tracker).
 #pragma once
 
 #include <cstdint>
@@ -13,30 +13,29 @@ namespace megatron {
 inline constexpr const char* kTrackerFile = "latest_checkpointed_iteration.txt";
 inline constexpr const char* kReleaseFolder = "release";
 
-/// "iter_0000010".
+/// Returns the folder name of an iteration, such as "iter_0000010".
 std::string iteration_folder(std::int64_t iteration);
 
-/// What the tracker names: an iteration, or the release (no value inside). UserError for any other
-/// content.
+/// The content of the tracker: an iteration, or nullopt for the release.
 struct TrackerContent {
   std::optional<std::int64_t> iteration;
 };
-/// Nothing when there is no tracker.
+/// Reads the tracker; nullopt when there is none. Throws a UserError for invalid content.
 std::optional<TrackerContent> read_tracker(const std::filesystem::path& root);
 
-/// Iterations with a committed folder, ascending.
+/// Returns the iterations with a committed folder, ascending.
 std::vector<std::int64_t> committed_iterations(const std::filesystem::path& root);
 
-/// The folder of ours to load: `step`, or what the tracker names, or the newest committed one.
-/// Nothing when `root` holds no checkpoint of ours.
+/// Returns the native folder to load: that of `step`, else the one the tracker names, else the
+/// newest committed one. Returns nullopt when `root` holds no native checkpoint.
 std::optional<std::filesystem::path> find_checkpoint_folder(const std::filesystem::path& root,
                                                             std::optional<std::int64_t> step);
 
-/// UserError naming what is there unless a conversion may write into `folder`: it does not exist,
-/// is empty, or holds only what interrupted saves left.
+/// Throws a UserError that names the content unless a conversion may write to `folder`: it must not
+/// exist, be empty, or hold only leftovers of interrupted saves.
 void require_empty_folder(const std::filesystem::path& folder);
 
-/// Every committed folder of ours below `root` (or `root` itself), in order.
+/// Returns every committed native folder below `root`, or `root` itself, in order.
 std::vector<std::filesystem::path> all_checkpoint_folders(const std::filesystem::path& root);
 
 }  // namespace megatron

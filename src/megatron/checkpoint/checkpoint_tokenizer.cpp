@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::array kIdKeys{"bos_token_id", "eos_token_id", "pad_token_id"};
 
-/// The tokenizer's settings of the run that saved the checkpoint.
+/// Returns the tokenizer settings of the run that saved the checkpoint.
 TokenizerConfig saved_tokenizer_config(const Manifest& manifest) {
   TokenizerConfig config;
   for (const Field& field : tokenizer_table().set().fields) {
@@ -28,7 +28,7 @@ TokenizerConfig saved_tokenizer_config(const Manifest& manifest) {
   return config;
 }
 
-/// The folder that holds `name` among a checkpoint's auxiliary files; empty when none does.
+/// Returns the folder that holds the auxiliary file `name`; empty when the checkpoint has none.
 fs::path auxiliary_folder(const fs::path& folder, const Manifest& manifest,
                           const std::string& name) {
   for (const auto& [path, checksum] : manifest.files) {
@@ -53,13 +53,13 @@ void remove_special_token_ids(AuxiliaryFiles& files) {
   files.erase("generation_config.json");
   const auto config = files.find("config.json");
   if (config == files.end()) return;
-  Json json = parse_json(config->second, "the carried config.json");
+  Json json = parse_json(config->second, "the config.json of the source");
   if (!json.is_object()) return;
   for (const char* key : kIdKeys) json.erase(key);
   config->second = json.dump(2) + "\n";
 }
 
-/// tokenizer_config.json for transformers, which would otherwise guess the special tokens by the
+/// Returns a tokenizer_config.json. Without it, transformers guesses the special tokens from the
 /// model's family.
 std::string tokenizer_config_json(const Tokenizer& tokenizer, bool is_gpt2) {
   Json json = {{"tokenizer_class", is_gpt2 ? "GPT2Tokenizer" : "PreTrainedTokenizerFast"},
@@ -154,7 +154,7 @@ TokenizerExport export_tokenizer(const TokenizerConfig& config, AuxiliaryFiles& 
     if (!has_tokenizer_files(files) || is_byte_tokenizer(config))
       replace_tokenizer_files(hf_tokenizer_files(config), files);
     const auto tokenizer = make_tokenizer(config);
-    // A document begins after the end of another.
+    // A tokenizer without bos separates documents with eod, so eod also begins a document.
     const std::int32_t begin = tokenizer->bos() >= 0 ? tokenizer->bos() : tokenizer->eod();
     if (begin >= 0) result.ids.bos = begin;
     if (tokenizer->eod() >= 0) result.ids.eos = tokenizer->eod();

@@ -1,5 +1,5 @@
-// The tokenizer that belongs to weights: which one it is, and its files on their way from run to
-// checkpoint to Hugging Face folder.
+// Finds the tokenizer that belongs to weights, and carries its files from a run to its checkpoint
+// and to a Hugging Face directory.
 #pragma once
 
 #include <filesystem>
@@ -13,45 +13,46 @@
 
 namespace megatron {
 
-/// The tokenizer of one of our checkpoint folders: that of the run, with its files taken from the
-/// folder when it carries them. Names none when neither is stored.
+/// Returns the run's tokenizer that a native checkpoint stores. Its files are taken from `folder`
+/// when the checkpoint carries them. The type is unset when neither is stored.
 TokenizerConfig stored_tokenizer(const Manifest& manifest, const std::filesystem::path& folder);
 
-/// The tokenizer of a Hugging Face folder; names none when it has no files that can be read here.
+/// Returns the tokenizer of a Hugging Face directory; the type is unset when it has no readable
+/// files.
 TokenizerConfig stored_tokenizer(const std::filesystem::path& hf_folder);
 
-/// Whether the files of a tokenizer are among `files`.
+/// Returns whether `files` contains the files of a tokenizer.
 bool has_tokenizer_files(const AuxiliaryFiles& files);
 
-/// Whether two tokenizers have one vocabulary, by the content of the files that both have:
-/// tokenizer.json, GPT-2's pair or tokenizer.model. Nothing when they share none.
+/// Returns whether two tokenizers have the same vocabulary. It compares the files that both have:
+/// tokenizer.json, GPT-2's pair or tokenizer.model. Returns nullopt when they have none in common.
 std::optional<bool> same_vocabulary(const AuxiliaryFiles& left, const AuxiliaryFiles& right);
 
-/// tokenizer_files(config), and for ByteTokenizer the tokenizer.json that equals it.
+/// Returns tokenizer_files(config); for ByteTokenizer, an equivalent tokenizer.json.
 AuxiliaryFiles hf_tokenizer_files(const TokenizerConfig& config);
 
-/// Puts a tokenizer's files among those that a checkpoint carries. When they replace another
-/// vocabulary, the ids of bos, eos and pad in config.json and generation_config.json go: they
-/// belonged to that one.
+/// Adds a tokenizer's files to those that a checkpoint carries. When they replace another
+/// vocabulary, it removes the ids of bos, eos and pad from config.json and generation_config.json,
+/// because these belong to the old vocabulary.
 void replace_tokenizer_files(const AuxiliaryFiles& tokenizer, AuxiliaryFiles& files);
 
-/// The settings of `config` as a manifest stores them.
+/// Returns the settings of `config` as a manifest stores them.
 Json tokenizer_to_json(const TokenizerConfig& config);
 
-/// config.json's ids of the tokens that begin, end and pad a text; nothing where unknown.
+/// Ids of the begin, end and padding tokens in config.json; nullopt where unknown.
 struct TokenIds {
   std::optional<std::int64_t> bos, eos, pad;
 };
 
-/// What a Hugging Face folder says about its tokenizer.
+/// The tokenizer data of an exported Hugging Face directory.
 struct TokenizerExport {
   TokenIds ids = {};
-  std::vector<std::string> notes = {};  ///< what is missing there, and why
+  std::vector<std::string> notes = {};  ///< what could not be exported, and why
 };
 
-/// Completes `files` for a Hugging Face folder whose tokenizer is `config`: its files where there
-/// are none, ByteTokenizer as a tokenizer.json in place of any other tokenizer, and a
-/// tokenizer_config.json that names the special tokens. What is not possible becomes a note.
+/// Completes `files` for a Hugging Face directory with the tokenizer `config`. It adds missing
+/// tokenizer files and a tokenizer_config.json with the special tokens; a ByteTokenizer replaces
+/// any other tokenizer by its tokenizer.json. What cannot be written becomes a note.
 TokenizerExport export_tokenizer(const TokenizerConfig& config, AuxiliaryFiles& files);
 
 }  // namespace megatron

@@ -54,7 +54,7 @@ class CollectiveWrite {
   }
 
  private:
-  /// The folder that all write into.
+  /// Prepares the root and returns the pending folder that all ranks write to. Rank 0 calls it.
   fs::path begin(const std::string& name, const std::vector<std::string>& bytes) {
     FileSystem& files = options_.files;
     megatron::create_directories(root_, files);
@@ -70,11 +70,11 @@ class CollectiveWrite {
   std::string require_shared(const fs::path& folder) const {
     if (steps_.rank() == 0 || fs::is_directory(folder)) return {};
     throw UserError(
-        {"--save " + root_.string() + ": " + host_name() + " does not see what rank 0 writes there",
+        {"--save " + root_.string() + ": host " + host_name() + " does not see rank 0's files",
          folder.string() + " is missing", "save to a folder that all hosts share"});
   }
 
-  /// Writes this rank's pieces; what they add to the manifest.
+  /// Writes this rank's pieces and returns the manifest part that describes them.
   std::string write(const fs::path& folder) {
     Manifest& manifest = content_.manifest;
     const std::int64_t rank = steps_.rank();
@@ -89,7 +89,7 @@ class CollectiveWrite {
     Manifest& manifest = content_.manifest;
     const fs::path folder = pending_->path();
     for (std::size_t rank = 1; rank < parts.size(); ++rank)
-      merge_manifest_part(manifest, parts[rank], "what rank " + std::to_string(rank) + " wrote");
+      merge_manifest_part(manifest, parts[rank], "manifest part of rank " + std::to_string(rank));
     for (const auto& [file, header] : manifest.headers) {
       if (!fs::exists(folder / file))
         throw UserError({"--save " + root_.string() + ": rank 0 does not see " + file +
@@ -97,7 +97,7 @@ class CollectiveWrite {
                          "", "save to a folder that all hosts share"});
     }
     const std::string fault = parts.size() > 1 ? tiling_error(manifest) : std::string();
-    MEGATRON_CHECK(fault.empty(), "ranks wrote pieces that do not fit: ", fault);
+    MEGATRON_CHECK(fault.empty(), "the ranks' pieces do not tile their tensors: ", fault);
     write_auxiliary_files(folder, content_.auxiliary_files, manifest, options_.files);
     write_file(folder / kManifestFile, manifest_text(manifest), options_.files);
     pending_->commit();
@@ -109,8 +109,8 @@ class CollectiveWrite {
   CheckpointContent content_;
   const CheckpointWriteOptions& options_;
   const CollectiveSteps steps_;
-  std::optional<FolderLock> own_lock_;    ///< of rank 0
-  std::optional<PendingFolder> pending_;  ///< of rank 0
+  std::optional<FolderLock> own_lock_;    ///< set on rank 0 when the caller gave no lock
+  std::optional<PendingFolder> pending_;  ///< set on rank 0
 };
 
 }  // namespace

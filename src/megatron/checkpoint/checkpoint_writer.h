@@ -1,5 +1,5 @@
-// The steps that every writer of a checkpoint takes: lock, clean, check space, write aside, commit,
-// point the tracker at it.
+// Writes one checkpoint folder from all ranks: takes the lock, removes stale files, checks the free
+// space, writes to a pending folder, commits it, and updates the tracker.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -17,8 +17,7 @@
 
 namespace megatron {
 
-/// What a checkpoint folder shall hold; the manifest's tensors and files are filled in by the
-/// writer.
+/// Content of a checkpoint folder. The writer fills in the manifest's tensors and files.
 struct CheckpointContent {
   Manifest manifest;
   std::vector<WriteItem> weights, optimizer;
@@ -26,17 +25,16 @@ struct CheckpointContent {
 };
 
 struct CheckpointWriteOptions {
-  const FolderLock* lock =
-      nullptr;  ///< the caller's lock on the root (of rank 0); null: taken for the time of the call
+  const FolderLock* lock = nullptr;  ///< rank 0's lock on the root; null: the call takes its own
   FileSystem& files = default_file_system();
   Axis world{"world"};            ///< the ranks that write together
-  c10::Device device{c10::kCPU};  ///< where their tensors lie
+  c10::Device device{c10::kCPU};  ///< device of tensors in collectives
 };
 
-/// Writes root/<name> and then the tracker with `tracker_text`. Every rank writes the pieces of its
-/// content into one pending folder; the rest of the content, and the commit, are rank 0's. Returns
-/// the folder. UserError naming file and errno when a call fails, on all ranks: what was there
-/// before stays, what was begun goes. Collective over the world.
+/// Writes root/<name>, then writes `tracker_text` to the tracker. Returns the folder. Every rank
+/// writes its pieces to one pending folder; rank 0 writes the rest and commits. When a call fails,
+/// all ranks throw a UserError with file and errno, existing checkpoints stay, and partial files
+/// are removed. Collective over the world.
 std::filesystem::path write_checkpoint(const std::filesystem::path& root, const std::string& name,
                                        const std::string& tracker_text, CheckpointContent content,
                                        const CheckpointWriteOptions& options = {});

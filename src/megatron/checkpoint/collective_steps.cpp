@@ -11,7 +11,7 @@ namespace {
 
 constexpr char kDone = '0', kUserError = '1', kFailure = '2';
 
-/// What a rank has to tell: one of the marks, then a text.
+/// The result of a step on one rank: a status character (kDone, …) followed by text.
 struct Outcome {
   std::string message;
   std::exception_ptr error = {};

@@ -1,5 +1,5 @@
-// Steps that several ranks take together: each succeeds on all of them or fails on all of them,
-// with the message of the first that failed.
+// Steps that all ranks take together. A step succeeds on all ranks or fails on all ranks with the
+// message of the first rank that failed.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -14,17 +14,18 @@ namespace megatron {
 
 class CollectiveSteps {
  public:
-  /// Tensors that travel lie on `device`.
+  /// `device` is the device of tensors in collectives.
   CollectiveSteps(const Axis& world, c10::Device device) : world_(world), device_(device) {}
 
   std::int64_t rank() const { return world_.rank; }
   std::int64_t size() const { return world_.size; }
-  /// Runs `step` on every rank and gives all their texts, by rank. Throws on all ranks when it
-  /// throws on one: there what it threw, elsewhere the same text with the rank's number. Collective
-  /// over the world.
+  /// Runs `step` on every rank and returns all results by rank. When it throws on one rank, all
+  /// ranks throw: that rank its own exception, the others the same text with the rank's number.
+  /// Collective over the world.
   std::vector<std::string> run_on_all_ranks(const std::function<std::string()>& step) const;
-  /// The same for rank 0 alone; the others get its text, and a user's mistake as it stands, without
-  /// the rank: flags and shared folders are those of every rank.
+  /// Runs `step` on rank 0 and returns its result on all ranks. A UserError is thrown on all ranks
+  /// without the rank's number, because flags and shared folders are common to all ranks.
+  /// Collective over the world.
   std::string run_on_rank_0(const std::function<std::string()>& step) const;
 
  private:

@@ -22,8 +22,8 @@
 namespace megatron {
 namespace {
 
-/// Gives the weights in the type of --dtype, and looks for values that are not finite as they are
-/// read. Unless these are kept, the first such weight is an error that names all of them.
+/// Reads weights in the type of --dtype and checks that they are finite. Unless non-finite values
+/// are allowed, the first such weight throws an error that names all of them.
 class FiniteCheckReader : public WeightReader {
  public:
   FiniteCheckReader(WeightReader& stored, std::optional<at::ScalarType> dtype,
@@ -41,7 +41,7 @@ class FiniteCheckReader : public WeightReader {
   }
 
   bool has_thrown() const { return has_thrown_; }
-  /// "tensor 'name': 3 of 512 values are not finite" by name, of the weights that were kept.
+  /// Returns the errors of non_finite_error() by weight name, for weights that were converted.
   const std::map<std::string, std::string>& errors() const { return errors_; }
 
  private:
@@ -61,7 +61,7 @@ class FiniteCheckReader : public WeightReader {
                                   : "load an earlier checkpoint with --ckpt-step; the run "
                                     "diverged, or the weights are damaged";
     require_no_names("weights that are not finite", errors,
-                     cause + ". --keep-non-finite converts them all the same");
+                     cause + ". Give --keep-non-finite to convert them anyway");
     MEGATRON_CHECK(false, "a weight became finite when it was read again");
   }
 
@@ -71,7 +71,7 @@ class FiniteCheckReader : public WeightReader {
   std::map<std::string, std::string> errors_;
 };
 
-/// Adds a note that names the weights that were kept though they are not finite.
+/// Adds a note that names the converted weights with values that are not finite.
 void add_notes_on_non_finite(const FiniteCheckReader& reader, ConvertResult& conversion) {
   if (reader.errors().empty()) return;
   std::vector<std::string> errors;
@@ -79,7 +79,7 @@ void add_notes_on_non_finite(const FiniteCheckReader& reader, ConvertResult& con
   conversion.notes.insert(conversion.notes.begin(), "weights are not finite:" + name_lines(errors));
 }
 
-/// Removes the lock, and the folder that then is empty, of a release that was refused.
+/// Removes the lock file and then the empty folder after a release was refused.
 void remove_empty_root(const fs::path& root) {
   std::error_code ignored;
   fs::remove(root / kLockFile, ignored);
@@ -115,20 +115,20 @@ std::string export_family(const CheckpointSource& source, const ConvertRequest& 
   if (request.hf_model_type.empty()) return source.model_type;
   const auto families = hf_families();
   if (std::find(families.begin(), families.end(), request.hf_model_type) == families.end()) {
-    throw UserError(
-        {"--hf-model-type", request.hf_model_type, "use gpt2, llama, qwen2, qwen3 or mistral"});
+    throw UserError({"unknown --hf-model-type", request.hf_model_type,
+                     "use gpt2, llama, qwen2, qwen3 or mistral"});
   }
   return request.hf_model_type;
 }
 
-/// A release carries the files of the tokenizer that the run named by path.
+/// Adds the files of the run's tokenizer, which the run named by path, to the release.
 void add_run_tokenizer_files(CheckpointSource& source, std::vector<std::string>& notes) try {
   if (!has_tokenizer_files(source.auxiliary_files) ||
       source.tokenizer.tokenizer_type == "ByteTokenizer")
     replace_tokenizer_files(hf_tokenizer_files(source.tokenizer), source.auxiliary_files);
 } catch (const UserError& error) {
-  notes.push_back("the tokenizer's files are not carried: " + error.parts().what +
-                  "; give --tokenizer-model to carry them");
+  notes.push_back("the tokenizer's files are not copied: " + error.parts().what +
+                  "; give --tokenizer-model to add them");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// `megatron convert`: weights from any source that --load takes into a Hugging Face directory or a
-// release checkpoint of ours.
+// `megatron convert`: converts weights from any source that --load accepts to a Hugging Face
+// directory or a release.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -15,22 +15,22 @@ namespace megatron {
 
 struct ConvertRequest {
   std::filesystem::path load = {}, save = {};
-  std::string format = {};  ///< hf | megatron
-  std::string hf_model_type =
-      {};  ///< "": where the weights came from, else the first family that can hold them
-  std::optional<c10::ScalarType> dtype = {};  ///< nothing: as stored
+  std::string format = {};         ///< hf | megatron
+  std::string hf_model_type = {};  ///< "": the family of the source's weights, else the first
+                                   ///< family that can hold the model
+  std::optional<c10::ScalarType> dtype = {};  ///< nullopt keeps the stored type
   std::optional<std::int64_t> step = {};
-  TokenizerConfig tokenizer = {};  ///< written instead of the source's when it names one
-  bool allow_non_finite = false;   ///< converts weights that are not finite all the same
+  TokenizerConfig tokenizer = {};  ///< replaces the source's tokenizer when its type is set
+  bool allow_non_finite = false;   ///< converts weights with NaN or infinite values, too
 };
 
 struct ConvertResult {
   std::filesystem::path folder;
-  std::vector<std::string> notes;  ///< remarks for stderr
+  std::vector<std::string> notes;  ///< remarks to print on stderr
 };
 
-/// Writes request.save, which must be new or empty. UserError naming the weights that are not
-/// finite, or would not be in `dtype`.
+/// Writes request.save, which must be new or empty. Throws a UserError that names the weights with
+/// values that are not finite, or not finite in `dtype`.
 ConvertResult convert_checkpoint(const ConvertRequest& request);
 
 }  // namespace megatron

@@ -10,14 +10,15 @@ namespace megatron {
 struct TensorDifference {
   std::string name;
   std::string remark;  ///< "only in A", "shapes [2] and [3]"; empty when both could be compared
-  double largest = 0;  ///< max |a − b|; NaN when one side is NaN where the other is not
+  double largest = 0;  ///< max |a − b|; NaN when exactly one side is NaN somewhere
 };
 
-/// Every weight of both sources, ascending by name. Each is anything that --load takes.
+/// Compares every weight of both sources, ascending by name. A source is anything that --load
+/// accepts.
 std::vector<TensorDifference> diff_checkpoints(const std::filesystem::path& left,
                                                const std::filesystem::path& right);
 
-/// A line per differing tensor and a closing line with the count.
+/// Formats one line per differing tensor and a closing line with the count.
 std::string difference_text(const std::vector<TensorDifference>& differences);
 
 }  // namespace megatron

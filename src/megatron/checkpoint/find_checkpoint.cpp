@@ -1,4 +1,4 @@
-// Recognises what --load names.
+// Finds out what --load names and describes it as a CheckpointSource.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -29,7 +29,7 @@ at::ScalarType first_weight_type(const Manifest& manifest, const std::string& pl
     if (tensor.kind == TensorKind::weight)
       return to_scalar_type(tensor.type, place + ": tensor '" + name + "'");
   }
-  throw UserError({place + ": holds no weights", "", "load another checkpoint"});
+  throw UserError({place + ": the checkpoint holds no weights", "", "load another checkpoint"});
 }
 
 std::string read_auxiliary_file(const fs::path& path, std::uint64_t expected) {
@@ -85,13 +85,13 @@ CheckpointSource hugging_face_source(const fs::path& folder) {
   return source;
 }
 
-/// Checkpoints that Megatron-LM itself wrote are recognised to be refused with a way out.
+/// Throws a UserError that says what to do for a checkpoint that Megatron-LM itself wrote.
 void refuse_foreign_checkpoint(const fs::path& folder) {
   for (const char* mark : {"metadata.json", ".metadata", "common.pt", "mp_rank_00"}) {
     if (!fs::exists(folder / mark)) continue;
-    throw UserError({folder.string() + ": a checkpoint of Megatron-LM in a torch format",
+    throw UserError({folder.string() + ": this is a Megatron-LM checkpoint in a torch format",
                      std::string("it holds ") + mark,
-                     "export it with Megatron-LM to a Hugging Face directory, and load that"});
+                     "export it with Megatron-LM to a Hugging Face directory and load that"});
   }
 }
 
@@ -103,7 +103,7 @@ void refuse_foreign_folder(const fs::path& root) {
         root / (tracked->iteration ? iteration_folder(*tracked->iteration) : kReleaseFolder));
 }
 
-/// What a run writes beside its checkpoints.
+/// Returns whether a run writes a file or folder of this name beside its checkpoints.
 bool is_run_artifact(std::string_view name) {
   constexpr std::string_view kNames[] = {"metrics.jsonl", "progress.txt", "non_persistent",
                                          "report.html",   "profile",      kWriteProbe};
@@ -113,7 +113,7 @@ bool is_run_artifact(std::string_view name) {
              kBeginnings, [&](std::string_view beginning) { return name.starts_with(beginning); });
 }
 
-/// What a run leaves in its --save folder before its first checkpoint is committed.
+/// Returns whether `root` holds only what a run writes before its first checkpoint is committed.
 bool has_no_checkpoint(const fs::path& root) {
   for (const auto& entry : fs::directory_iterator(root)) {
     const std::string name = entry.path().filename().string();
@@ -133,7 +133,7 @@ std::optional<CheckpointSource> find_checkpoint(const std::filesystem::path& roo
                                                 std::optional<std::int64_t> step) {
   if (!fs::exists(root)) return std::nullopt;
   if (!fs::is_directory(root))
-    throw UserError({"--load " + root.string() + ": is a file", "",
+    throw UserError({"--load " + root.string() + " is a file, not a folder", "",
                      "give the folder of a checkpoint or of a Hugging Face model"});
   if (has_no_checkpoint(root)) return std::nullopt;
   refuse_foreign_folder(root);

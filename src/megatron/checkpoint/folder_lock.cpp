@@ -23,7 +23,7 @@ std::string description_of_this_process() {
   return "process " + std::to_string(::getpid()) + " on host " + host_name() + ", since " + time;
 }
 
-/// Who holds the lock, for a message; the file may be empty when its disk is full.
+/// Describes the holder of the lock for an error message. The file is empty when the disk was full.
 std::string holder_in(int descriptor) {
   char text[512];
   const ssize_t count = ::pread(descriptor, text, sizeof text, 0);
@@ -45,10 +45,10 @@ FolderLock::FolderLock(const fs::path& folder) : path_(folder / kLockFile) {
   }
   const std::string text = description_of_this_process();
   if (::ftruncate(descriptor_, 0) != 0 || ::pwrite(descriptor_, text.data(), text.size(), 0) < 0)
-    return;  // the lock holds without a name
+    return;  // the lock is held even if the holder's name cannot be written
 }
 
-/// False when the file was removed by its last holder between open and lock.
+/// Returns false when the last holder removed the file between open() and flock().
 bool FolderLock::acquire() {
   descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (descriptor_ < 0) throw_file_error("create lock", path_, errno);

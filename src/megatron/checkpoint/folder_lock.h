@@ -1,5 +1,5 @@
-// One run writes below a folder at a time. The lock is a file that says who holds it; the kernel
-// releases it when the process ends, however it ends.
+// A lock file that allows only one run at a time to write below a folder. The file says who holds
+// the lock. The kernel releases the lock when the process ends for any reason.
 #pragma once
 
 #include <filesystem>
@@ -9,8 +9,9 @@ namespace megatron {
 
 inline constexpr const char* kLockFile = ".lock";
 
-/// Holds `folder`/.lock until destruction. UserError naming process and host when another run holds
-/// it. On a file system without locks it holds nothing (is_enforced()).
+/// Holds `folder`/.lock until destruction. Throws a UserError that names process and host when
+/// another run holds it. On a file system without locks, is_enforced() is false and nothing is
+/// held.
 class FolderLock {
  public:
   explicit FolderLock(const std::filesystem::path& folder);
@@ -18,8 +19,8 @@ class FolderLock {
   FolderLock& operator=(const FolderLock&) = delete;
   ~FolderLock();
 
-  /// Whether this object's file is still the one at its path: not when the folder has been removed
-  /// or replaced meanwhile.
+  /// Returns whether the locked file is still the one at its path. It is not when the folder has
+  /// been removed or replaced.
   bool is_in_place() const;
   bool is_enforced() const { return is_enforced_; }
 

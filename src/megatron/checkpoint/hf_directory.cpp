@@ -16,17 +16,17 @@ namespace {
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 
-/// A shard that is not there is named with the index that asks for it.
+/// Throws a UserError that names the index and the shards it lists which do not exist.
 void require_shards(const fs::path& folder, const std::set<std::string>& names) {
   std::vector<std::string> missing;
   for (const std::string& name : names)
     if (!fs::exists(folder / name)) missing.push_back(name);
   require_no_names((folder / kIndexFile).string() + " names " + std::to_string(names.size()) +
-                       " files; missing of them beside it",
+                       " files, of which these are missing",
                    missing, "download or copy them into " + folder.string());
 }
 
-/// Tensor name → file name, as the index says.
+/// Returns the index as a map from tensor name to file name.
 std::map<std::string, std::string> read_index(const fs::path& path) {
   const std::string source = path.string();
   const Json json = read_json(path);
@@ -39,7 +39,7 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
     if (file.empty() || file.find('/') != std::string::npos) {
       throw UserError(
           {source + ": weight_map of tensor '" + tensor + "' must name a file of the folder",
-           "got " + value.dump(), ""});
+           value.dump(), "download the folder again"});
     }
     files[tensor] = file;
   }

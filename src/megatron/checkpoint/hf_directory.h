@@ -1,5 +1,5 @@
-// A Hugging Face directory as files: config.json, the safetensors that the index names, and what
-// belongs beside weights.
+// Reads the files of a Hugging Face directory: config.json, the safetensors that the index names,
+// and the files that accompany the weights.
 #pragma once
 
 #include <filesystem>
@@ -13,11 +13,11 @@
 
 namespace megatron {
 
-/// config.json, generation_config.json and the tokenizer's files: carried from directory to
-/// checkpoint and back, by name.
+/// Content by file name of config.json, generation_config.json and the tokenizer's files, which are
+/// carried between directories and checkpoints.
 using AuxiliaryFiles = std::map<std::string, std::string>;
 
-/// Whether the folder has a config.json.
+/// Returns whether the folder has a config.json.
 bool looks_like_hf_directory(const std::filesystem::path& folder);
 
 /// Reads the auxiliary files that exist in `folder`.
@@ -25,7 +25,7 @@ AuxiliaryFiles read_auxiliary_files(const std::filesystem::path& folder);
 
 class HfDirectory {
  public:
-  /// Reads config.json and the weights' headers; UserErrors name file and field.
+  /// Reads config.json and the headers of the weights. UserErrors name file and field.
   explicit HfDirectory(const std::filesystem::path& folder);
 
   struct Entry {
@@ -34,7 +34,7 @@ class HfDirectory {
   };
   const std::filesystem::path& folder() const { return folder_; }
   const HfConfig& config() const { return config_; }
-  /// By the family's full names ("model.…", "transformer.…", "lm_head.weight").
+  /// Returns tensors by the family's full names ("model.…", "transformer.…", "lm_head.weight").
   const std::map<std::string, Entry>& tensors() const { return tensors_; }
 
  private:

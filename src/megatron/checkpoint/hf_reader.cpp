@@ -59,7 +59,7 @@ void HfReader::link() {
       }
       const StoredTensor& tensor = *found->second.tensor;
       if (tensor.shape != shapes[i]) {
-        throw UserError({place_of(found->second) + " has another shape than config.json says",
+        throw UserError({place_of(found->second) + " has a shape that differs from config.json",
                          shape_text(tensor.shape) + ", expected " + shape_text(shapes[i]),
                          "check that config.json belongs to these weights"});
       }
@@ -86,7 +86,7 @@ void HfReader::check_unused(const std::map<std::string, const WeightMapping*>& u
     unused.push_back(entry.tensor->name);
   }
   require_no_names(directory_.folder().string() + ": tensors that model_type '" +
-                       config().model_type + "' has no use for",
+                       config().model_type + "' does not use",
                    unused,
                    "check model_type in config.json; merge adapters and undo quantisation first");
 }

@@ -1,5 +1,5 @@
-// The weights of a Hugging Face directory by our names. Construction shows that every tensor is
-// used once and every parameter filled once.
+// Reads the weights of a Hugging Face directory under our parameter names. The constructor checks
+// that every tensor is used once and every parameter is filled once.
 #pragma once
 
 #include <filesystem>
@@ -34,7 +34,7 @@ class HfReader : public WeightReader {
   at::Tensor last_;
 };
 
-/// Names and global shapes of the parameters of a GPT, ascending by name.
+/// Returns names and global shapes of the parameters of a GPT model, ascending by name.
 std::vector<WeightInfo> declared_weights(const TransformerConfig& model);
 
 }  // namespace megatron

@@ -18,7 +18,7 @@
 namespace megatron {
 namespace {
 
-/// One tensor of the export: part `part` of a link.
+/// One Hugging Face tensor: part `part` of a weight mapping.
 struct ExportTensor {
   TensorHeader header;
   const WeightMapping* link;
@@ -36,15 +36,15 @@ struct ExportPlan {
 
 at::ScalarType common_type(const WeightReader& reader) {
   const auto& weights = reader.weights();
-  MEGATRON_CHECK(!weights.empty(), "nothing to export");
+  MEGATRON_CHECK(!weights.empty(), "there are no weights to export");
   for (const WeightInfo& info : weights) {
     if (info.type != weights.front().type) return at::kFloat;
   }
   return weights.front().type;
 }
 
-/// The ids of special tokens: those of the original config.json, also when another family is
-/// written, else the tokenizer's.
+/// Writes the ids of special tokens to `config`: those of the source's config.json, even if it is
+/// of another family, else the tokenizer's.
 void write_token_ids(const Json& original, const TokenIds& ids, Json& config) {
   const std::pair<const char*, std::optional<std::int64_t>> keys[] = {
       {"bos_token_id", ids.bos}, {"eos_token_id", ids.eos}, {"pad_token_id", ids.pad}};
@@ -68,7 +68,7 @@ void choose_family(const WeightReader& reader, const HfExport& request, ExportPl
   }
   const auto original = request.auxiliary_files.find("config.json");
   const Json original_json = original != request.auxiliary_files.end()
-                                 ? parse_json(original->second, "the carried config.json")
+                                 ? parse_json(original->second, "the config.json of the source")
                                  : Json();
   std::string reasons;
   for (const std::string& family : families) {
@@ -117,7 +117,7 @@ std::string hf_shard_name(std::size_t index, std::size_t count) {
   return name;
 }
 
-/// Converts link by link; the parts of one link follow each other.
+/// Converts one weight mapping at a time and caches its parts, which must be read consecutively.
 class LinkConverter {
  public:
   LinkConverter(WeightReader& reader, TransformerConfig model, at::ScalarType type)

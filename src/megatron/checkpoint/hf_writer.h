@@ -1,5 +1,5 @@
-// Writes weights as a Hugging Face directory: config.json, safetensors (with an index beyond 5 GB)
-// and the auxiliary files.
+// Writes weights as a Hugging Face directory: config.json, safetensors (with an index when they
+// exceed one shard), and the auxiliary files.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ namespace megatron {
 
 struct HfExport {
   TransformerConfig model = {};
-  std::string model_type = {};               ///< "": the first family whose mapping is total
-  std::optional<at::ScalarType> dtype = {};  ///< nothing: as stored
-  AuxiliaryFiles auxiliary_files = {};       ///< its config.json lends the keys that are not ours
-  TokenIds ids = {};  ///< the tokenizer's, for config.json where the source's config.json has none
-  std::uint64_t max_shard_bytes = 5'000'000'000;  ///< of one file
+  std::string model_type = {};               ///< "": the first family that can hold the model
+  std::optional<at::ScalarType> dtype = {};  ///< nullopt keeps the stored type
+  AuxiliaryFiles auxiliary_files = {};       ///< its config.json provides keys that we do not write
+  TokenIds ids = {};  ///< the tokenizer's ids, used where the source's config.json has none
+  std::uint64_t max_shard_bytes = 5'000'000'000;  ///< per file
 };
 
-/// Writes `folder`, which must not exist or be empty; it appears whole or not at all.
+/// Writes `folder` atomically. The folder must be empty or not exist.
 void write_hf_directory(WeightReader& reader, const HfExport& request,
                         const std::filesystem::path& folder);
 

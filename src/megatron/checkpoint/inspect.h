@@ -1,5 +1,5 @@
-// `megatron checkpoint inspect`: what a checkpoint or a Hugging Face directory holds, as text or
-// JSON.
+// `megatron checkpoint inspect`: prints the contents of a checkpoint or a Hugging Face directory as
+// text or JSON.
 #pragma once
 
 #include <filesystem>
@@ -10,11 +10,11 @@
 
 namespace megatron {
 
-/// The contents of the latest checkpoint of `root` (or of the folder itself): progress,
-/// architecture, tensors, files. UserError when none.
+/// Returns the contents of the latest checkpoint of `root`, or of the folder itself: progress,
+/// architecture, tensors and files. Throws a UserError when there is no checkpoint.
 Json inspect_checkpoint(const std::filesystem::path& root);
 
-/// The same as lines for people.
+/// Formats the result of inspect_checkpoint() as text.
 std::string inspection_text(const Json& inspection);
 
 }  // namespace megatron

@@ -1,4 +1,4 @@
-// From a recognised source into a model and an optimizer.
+// Loads a CheckpointSource into a model and an optimizer.
 #include <memory>
 #include <set>
 
@@ -23,7 +23,7 @@ void check_state(const Parameter& parameter, const std::string& name, const Mani
        kWithoutOptimizer});
 }
 
-/// The float32 weights that a run in 16 bits left there.
+/// Loads the float32 main weights that a run in 16 bits saved.
 void load_main_parameters(const std::filesystem::path& folder, const ParamStore& store,
                           const MainParameters& main) {
   ManifestReader reader(folder);
@@ -38,14 +38,14 @@ void load_main_parameters(const std::filesystem::path& folder, const ParamStore&
       check_state(*parameter, name, found->second, place);
     }
   }
-  require_no_names(place + ": some main parameters are missing there", missing, kWithoutOptimizer);
+  require_no_names(place + ": main weights are missing", missing, kWithoutOptimizer);
   for (std::size_t i = 0; i < main.tensors().size(); ++i)
     fill_piece(reader, main.pieces()[i], kMainParameterPrefix + main.pieces()[i].parameter->name(),
                main.tensors()[i]);
 }
 
-/// UserError unless the checkpoint holds exactly the states that the optimizer keeps of every
-/// parameter of the model: the same on every rank.
+/// Throws a UserError unless the checkpoint holds exactly the states that the optimizer keeps for
+/// every parameter of the whole model. The result is the same on every rank.
 void check_states(const Manifest& manifest, Optimizer& optimizer, const std::string& place) {
   std::set<std::string> kept;
   std::vector<std::string> missing, unused;
@@ -104,8 +104,8 @@ void load_optimizer(const CheckpointSource& source, Optimizer& optimizer) {
   ManifestReader reader(source.folder);
   const Manifest& manifest = reader.manifest();
   if (!manifest.optimizer)
-    throw UserError(
-        {place + ": holds no optimizer state", "it was saved without", kWithoutOptimizer});
+    throw UserError({place + ": holds no optimizer state", "it was saved with --no-save-optim",
+                     kWithoutOptimizer});
   check_states(manifest, optimizer, place);
   optimizer.visit_state(
       [&](const ParameterPiece& piece, const std::string& state, at::Tensor& flat) {

@@ -90,7 +90,7 @@ std::int64_t count(const Json& object, const char* key, const std::string& place
   return value;
 }
 
-/// Nothing when the optimizer had no dynamic loss scale.
+/// Returns nullopt when the optimizer had no dynamic loss scale.
 std::optional<LossScaleState> read_loss_scale(const Json& optimizer,
                                               const std::string& optimizer_place) {
   if (!optimizer.contains("loss_scale")) return std::nullopt;
@@ -187,7 +187,7 @@ void check_format(const Json& json, const std::string& source) {
     throw_damaged_manifest(source, "field 'format' must be " + std::string(kFormat), format);
   const std::int64_t version = json_int(json, "format_version", source);
   if (version != kVersion) {
-    throw UserError({source + ": format_version " + std::to_string(version) + " is not known",
+    throw UserError({source + ": format_version " + std::to_string(version) + " is not supported",
                      "this program writes and reads version " + std::to_string(kVersion),
                      "use the version of the program that wrote the checkpoint"});
   }
@@ -227,7 +227,7 @@ Manifest parse_manifest(const std::string& text, const std::string& source) {
   }
   for (const auto& [name, value] : object_at(json, "files", source).items()) {
     if (name.empty() || name[0] == '/' || name.find("..") != std::string::npos)
-      throw_damaged_manifest(source, "a carried file must lie below the folder", name);
+      throw_damaged_manifest(source, "an auxiliary file must lie below the folder", name);
     manifest.files[name] = read_checksum(value, source + ": file '" + name + "'");
   }
   if (json.contains("headers")) read_headers(json, source, manifest);

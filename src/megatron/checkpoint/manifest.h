@@ -1,5 +1,5 @@
-// The manifest of one checkpoint folder (docs/formats/checkpoint.md): which slices of which global
-// tensors lie in which file, with checksums; and everything that is not a tensor.
+// The manifest of a checkpoint folder (docs/formats/checkpoint.md). It records which region of
+// which global tensor lies in which file, with checksums, and all state that is not a tensor.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace megatron {
 
 enum class TensorKind { weight, optimizer };
 
-/// One box of a global tensor and where it lies.
+/// One region of a global tensor and the place where it is stored.
 struct Piece {
   std::string file = {};  ///< safetensors file beside the manifest
   std::string key = {};   ///< tensor in that file
@@ -27,7 +27,7 @@ struct Piece {
   std::uint64_t checksum = 0;
 };
 
-/// A global tensor; its pieces tile it exactly.
+/// A global tensor. Its pieces tile it exactly.
 struct ManifestTensor {
   TensorKind kind = TensorKind::weight;
   SafetensorsDtype type = SafetensorsDtype::F32;
@@ -38,36 +38,36 @@ struct ManifestTensor {
 struct OptimizerRecord {
   std::string name = {};  ///< adam, sgd
   std::int64_t num_steps = 0;
-  std::optional<LossScaleState> loss_scale = {};  ///< of fp16 with a dynamic scale
+  std::optional<LossScaleState> loss_scale = {};  ///< set for fp16 with a dynamic loss scale
   bool operator==(const OptimizerRecord&) const = default;
 };
 
 struct Manifest {
   TrainingProgress progress;
-  JsonValue model;     ///< architecture_to_json
-  JsonValue settings;  ///< for people and for the diff on resume
+  JsonValue model;     ///< written by architecture_to_json
+  JsonValue settings;  ///< stored for inspection and for the diff on resume
   std::optional<OptimizerRecord> optimizer;
-  JsonValue rerun_state;   ///< of a step that is to be run again; null: none
-  std::string model_type;  ///< Hugging Face family the weights came from; "" for none
-  std::map<std::string, std::uint64_t> files;    ///< auxiliary files (relative path → checksum)
-  std::map<std::string, std::uint64_t> headers;  ///< safetensors files: checksum of the header
-  std::map<std::string, ManifestTensor>
-      tensors;  ///< weights by name; optimizer state as "<state>.<name>"
+  JsonValue rerun_state;   ///< state of a step that is to be rerun; null when there is none
+  std::string model_type;  ///< Hugging Face family of the weights; "" for none
+  std::map<std::string, std::uint64_t> files;     ///< auxiliary files: relative path → checksum
+  std::map<std::string, std::uint64_t> headers;   ///< safetensors files: name → header checksum
+  std::map<std::string, ManifestTensor> tensors;  ///< weights by name; optimizer state as
+                                                  ///< "<state>.<name>"
 };
 
 inline constexpr const char* kManifestFile = "manifest.json";
 
-/// The manifest as indented text with its own checksum.
+/// Formats the manifest as indented JSON that includes its own checksum.
 std::string manifest_text(const Manifest& manifest);
 
-/// Parses and validates; errors name `source` and the tensor.
+/// Parses and validates a manifest. Errors name `source` and the tensor.
 Manifest parse_manifest(const std::string& text, const std::string& source);
 
-/// Headers and tensors alone: what one of several writers adds.
+/// Formats the headers and tensors alone, which each writing rank sends to rank 0.
 std::string manifest_part_text(const Manifest& manifest);
 void merge_manifest_part(Manifest& manifest, const std::string& text, const std::string& source);
 
-/// Why the pieces of a tensor do not tile it, naming the tensor; empty when all do.
+/// Returns the first tensor whose pieces do not tile it, and why; empty when all tensors are tiled.
 std::string tiling_error(const Manifest& manifest);
 
 /// Reads folder/manifest.json.

@@ -1,5 +1,5 @@
-// Reads tensors of one of our checkpoint folders by slices, every piece's checksum verified before
-// its first use.
+// Reads regions of tensors from a native checkpoint folder. It verifies each piece's checksum
+// before the first use.
 #pragma once
 
 #include <filesystem>
@@ -20,10 +20,11 @@ class ManifestReader : public WeightReader {
 
   const Manifest& manifest() const { return manifest_; }
   const std::vector<WeightInfo>& weights() const override { return weights_; }
-  /// Also reads optimizer state, by its name in the manifest.
+  /// Copies a region of a weight, or of optimizer state under its name in the manifest.
   void copy_region(const std::string& name, const Region& region, at::Tensor destination) override;
 
-  /// The file, key, dtype, shape and checksum of a piece; UserError naming file and tensor.
+  /// Returns a piece's data after checking file, key, dtype, shape and checksum. UserErrors name
+  /// file and tensor.
   at::Tensor piece_tensor(const std::string& name, const ManifestTensor& tensor,
                           const Piece& piece);
   const SafetensorsFile& file(const std::string& name);

@@ -9,7 +9,7 @@
 namespace megatron {
 namespace {
 
-/// How the user gave the member ("--swiglu", "run.yaml:3"); empty when not given.
+/// Returns where the user set the member ("--swiglu", "run.yaml:3"); empty when it was not set.
 std::string given_by(const std::string& member, const ParseResult& parsed) {
   const std::string name = member == "window_layers" ? "window_attn_skip_freq" : member;
   return parsed.is_set(name) ? parsed.origin(name).where : std::string();
@@ -21,7 +21,7 @@ void copy_member(const Field& field, const TransformerConfig& from, TransformerC
   field.set(&to, values);
 }
 
-/// The source's architecture as the given flags would change it.
+/// Returns the source's architecture after the given flags are applied.
 TransformerConfig with_flags(const CheckpointSource& source, TransformerConfig flags,
                              const ParseResult& parsed) {
   if (flags.num_layers == 0) flags.num_layers = source.model.num_layers;
@@ -45,12 +45,12 @@ void refuse_contradictions(const CheckpointSource& source, const TransformerConf
                            const ParseResult& parsed) {
   const bool differ_in_positions =
       source.model.position_embedding_type != candidate.position_embedding_type;
-  std::map<std::string, std::string> differences;  // by the flag: one may set several members
+  std::map<std::string, std::string> differences;  // by flag; one flag may set several members
   for (const ArchitectureDifference& difference : forward_differences(source.model, candidate)) {
     const std::string where = given_by(difference.member, parsed);
     if (where.empty()) continue;
     if (differ_in_positions && difference.member == "max_position_embeddings")
-      continue;  // only learned positions have a number
+      continue;  // the number of positions matters only for learned positions
     std::string& text = differences[where];
     text += (text.empty() ? "" : "; ") + difference.member + " is " + difference.left +
             " there, the flag says " + difference.right;

@@ -1,5 +1,4 @@
-// The architecture of a run that loads a checkpoint: the checkpoint's, with the training knobs of
-// the flags.
+// Merges the architecture of a checkpoint with the flags of the run that loads it.
 #pragma once
 
 #include "megatron/checkpoint/checkpoint.h"
@@ -8,11 +7,12 @@
 
 namespace megatron {
 
-/// `flags` as parsed, `parsed` says which were given. Shapes and forward function are the source's;
-/// a given flag that contradicts them is an error, and all contradictions stand in one UserError.
-/// Training members come from the flag if given, else from the source if it decides them, else
-/// Megatron's default. Without learned positions a given --max-position-embeddings wins. The result
-/// is resolved.
+/// Returns the resolved architecture. `flags` are the parsed flags; `parsed` says which were given.
+/// - Shapes and the forward function come from the source. One UserError lists all given flags that
+///   contradict them.
+/// - Training members come from the flag if given, else from the source if it sets them, else from
+///   Megatron's default.
+/// - Without learned positions, a given --max-position-embeddings wins.
 TransformerConfig merge_architecture(const CheckpointSource& source, const TransformerConfig& flags,
                                      const ParseResult& parsed);
 

@@ -9,13 +9,13 @@
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kChunk = 1 << 24;  ///< elements whose copies isfinite makes at a time
+constexpr std::int64_t kChunk = 1 << 24;  ///< elements per isfinite() call, which makes copies
 
 }  // namespace
 
 std::int64_t count_non_finite(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return 0;
-  const auto [least, largest] = at::aminmax(tensor);  // both are NaN when one element is
+  const auto [least, largest] = at::aminmax(tensor);  // both are NaN when any element is NaN
   if (std::isfinite(least.item<double>()) && std::isfinite(largest.item<double>())) return 0;
   std::int64_t count = 0;
   for (const at::Tensor& chunk : tensor.reshape({-1}).split(kChunk))

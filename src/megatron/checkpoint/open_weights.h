@@ -1,4 +1,4 @@
-// The weights of a source, of either kind, by our names.
+// Opens the weights of a native checkpoint or a Hugging Face directory.
 #pragma once
 
 #include <memory>
@@ -8,6 +8,7 @@
 
 namespace megatron {
 
+/// Returns the reader for the kind of `source`.
 std::unique_ptr<WeightReader> open_weights(const CheckpointSource& source);
 
 }  // namespace megatron

@@ -18,7 +18,7 @@ fs::path parent_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
-/// "/a/b/" → "/a/b": the temporary name must be a neighbour.
+/// "/a/b/" → "/a/b": the temporary folder must be a sibling of the final one.
 fs::path without_trailing_slash(fs::path path) {
   return path.has_filename() ? path : path.parent_path();
 }
@@ -30,8 +30,8 @@ fs::path backup_path(const fs::path& path) { return path.string() + ".old" + tem
                    "free space there, or choose another folder"});
 }
 
-/// What statvfs does not say: whether this user's quota has room. File systems that cannot tell let
-/// it pass.
+/// Checks this user's quota, which statvfs does not report. File systems that cannot preallocate
+/// are accepted.
 void check_quota(const fs::path& folder, std::uint64_t bytes, FileSystem& files) {
   const fs::path path = folder / (".space.tmp." + std::to_string(::getpid()));
   const int descriptor = files.create(path);
@@ -40,11 +40,11 @@ void check_quota(const fs::path& folder, std::uint64_t bytes, FileSystem& files)
   files.close(descriptor);
   try_remove_tree(path, files);
   if (code == EDQUOT)
-    throw_no_space(
-        folder, "your quota does not hold the " + std::to_string(bytes) + " bytes that are needed");
+    throw_no_space(folder,
+                   "your quota has no room for the " + std::to_string(bytes) + " bytes needed");
   if (code == ENOSPC)
-    throw_no_space(
-        folder, "the disk does not hold the " + std::to_string(bytes) + " bytes that are needed");
+    throw_no_space(folder,
+                   "the disk has no room for the " + std::to_string(bytes) + " bytes needed");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A folder that appears whole or not at all: written under a temporary name beside its place,
-// flushed, then renamed.
+// A folder that is committed atomically: it is written under a temporary name beside its final
+// path, flushed, then renamed.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@ namespace megatron {
 
 namespace fs = std::filesystem;
 
-/// UserError when the disk below `folder`, or this user's quota there, has less than `bytes` and a
-/// little more available.
+/// Throws a UserError unless the disk of `folder`, and this user's quota there, has `bytes` and a
+/// small reserve available.
 void require_free_space(const fs::path& folder, std::uint64_t bytes,
                         FileSystem& files = default_file_system());
 
-/// Removes a committed folder: it loses its name in one step, so no reader finds half of it.
+/// Removes a committed folder. It is renamed first, so that no reader finds a partial folder.
 void remove_folder_atomically(const fs::path& folder, FileSystem& files = default_file_system());
 
-/// Makes `final_path`.tmp-<host>-<pid>; commit() puts it in place, taking an older folder of that
-/// name away in the same step. Whoever writes into it flushes each file. An uncommitted one is
-/// removed on destruction.
+/// Creates `final_path`.tmp-<host>-<pid>. commit() renames it to the final path and, in the same
+/// step, moves an older folder of that name aside. Writers must flush each file in it. The
+/// destructor removes an uncommitted folder.
 class PendingFolder {
  public:
   explicit PendingFolder(fs::path final_path, FileSystem& files = default_file_system());
@@ -33,7 +33,7 @@ class PendingFolder {
   void commit();
 
  private:
-  /// Where the replaced folder is now; empty when there was none.
+  /// Returns the new path of the replaced folder; empty when there was none.
   fs::path rename_into_place();
 
   FileSystem& files_;

@@ -7,8 +7,8 @@
 namespace megatron {
 namespace {
 
-/// Appends the slices of elements [first, first + count) of the dimensions from `dim` on; the ones
-/// before it are at `prefix`.
+/// Appends the regions of elements [first, first + count) of the dimensions from `dim` on. `prefix`
+/// holds the indices in the dimensions before it.
 void append_regions(const Shape& shape, std::size_t dim, const Shape& prefix, std::int64_t first,
                     std::int64_t count, std::vector<Region>& regions) {
   const std::int64_t row =

@@ -1,4 +1,4 @@
-// A flat piece of a parameter as slices of the global tensor: what files hold and readers copy.
+// Converts a flat piece of a parameter to regions of the global tensor, which files hold.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,21 +11,22 @@
 
 namespace megatron {
 
-/// The slices that elements [first, first + count) of a tensor of `shape` fill in row-major order,
-/// ascending: at most 2·dimensions − 1.
+/// Returns the regions that elements [first, first + count) of a tensor of `shape` cover in
+/// row-major order, ascending. There are at most 2·dimensions − 1 of them.
 std::vector<Region> flat_range_regions(const Shape& shape, std::int64_t first, std::int64_t count);
 
-/// A box of the global tensor and the part of a flat tensor that holds it, a view.
+/// A region of the global tensor and a view of the flat tensor's part that holds it.
 struct PieceBox {
   Region region;
   at::Tensor tensor;
 };
 
-/// What `flat`, the elements of `piece`, holds of `slices`, which are of the piece's parameter.
+/// Returns the regions of `slices`, slices of the piece's parameter, that `flat` holds. `flat` has
+/// the elements of `piece`.
 std::vector<PieceBox> piece_boxes(const ParameterPiece& piece, const at::Tensor& flat,
                                   const std::vector<TensorSlice>& slices);
 
-/// The whole of a parameter's local tensor.
+/// Returns a piece that covers a parameter's whole local tensor.
 ParameterPiece whole_piece(Parameter& parameter);
 
 }  // namespace megatron

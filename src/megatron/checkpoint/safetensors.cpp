@@ -145,7 +145,7 @@ std::string header_of(const std::vector<TensorHeader>& headers,
   std::uint64_t position = 0;
   for (const TensorHeader& head : headers) {
     const std::uint64_t end = position + head.num_bytes();
-    MEGATRON_CHECK(!header.contains(head.name), "tensor ", head.name, " twice in one file");
+    MEGATRON_CHECK(!header.contains(head.name), "tensor ", head.name, " occurs twice in one file");
     header[head.name] = {{"dtype", std::string(safetensors_dtype_name(head.type))},
                          {"shape", head.shape},
                          {"data_offsets", {position, end}}};
@@ -208,7 +208,7 @@ SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<TensorHea
 }
 
 void SafetensorsWriter::write(std::span<const std::byte> bytes) {
-  MEGATRON_CHECK(next_ < headers_.size(), "more tensors than headers");
+  MEGATRON_CHECK(next_ < headers_.size(), "more tensors are written than there are headers");
   MEGATRON_CHECK(bytes.size() == headers_[next_].num_bytes(), "tensor ", headers_[next_].name,
                  " has ", bytes.size(), " bytes");
   writer_.write(bytes.data(), bytes.size());

@@ -1,5 +1,5 @@
-// safetensors files (docs/formats/safetensors.md): a JSON header and one run of bytes. The reader
-// maps the file and validates it whole; the writer streams.
+// Reads and writes safetensors files (docs/formats/safetensors.md): a JSON header and one run of
+// bytes. The reader maps the file and validates all of it; the writer streams.
 #pragma once
 
 #include <cstddef>
@@ -21,28 +21,29 @@ struct StoredTensor {
   std::string name = {};
   SafetensorsDtype type = SafetensorsDtype::F32;
   Shape shape = {};
-  std::uint64_t begin = 0, end = 0;  ///< bytes after the header
+  std::uint64_t begin = 0, end = 0;  ///< byte offsets from the end of the header
 
   std::uint64_t num_bytes() const { return end - begin; }
 };
 
-/// A mapped file. Construction checks everything: header length, JSON, names, dtypes, shapes,
-/// offsets without holes or overlaps, size.
+/// A memory-mapped file. The constructor checks header length, JSON, names, dtypes, shapes, offsets
+/// (no holes, no overlaps) and size.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const fs::path& path);
 
   const fs::path& path() const { return file_.path(); }
-  /// Ascending in the file.
+  /// Returns the tensors in file order.
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
-  /// Null when there is none of that name.
+  /// Returns null when there is no tensor of that name.
   const StoredTensor* find(std::string_view name) const;
-  /// Valid as long as this object. Aligned to the element only when the writer saw to it.
+  /// Returns a view that is valid as long as this object. It is aligned to the element size only if
+  /// the writer aligned it.
   std::span<const std::byte> bytes(const StoredTensor& tensor) const {
     return data_.subspan(tensor.begin, tensor.num_bytes());
   }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  /// What lies before the data: length and JSON.
+  /// Returns the bytes before the data: header length and JSON.
   std::span<const std::byte> header_bytes() const {
     return file_.bytes().first(file_.size() - data_.size());
   }
@@ -55,7 +56,7 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-/// What a file will hold; the writer assigns the offsets.
+/// A tensor that a file will hold. The writer assigns the offsets.
 struct TensorHeader {
   std::string name = {};
   SafetensorsDtype type = SafetensorsDtype::F32;
@@ -64,8 +65,8 @@ struct TensorHeader {
   std::uint64_t num_bytes() const;
 };
 
-/// Writes the header at once, then takes the tensors' bytes one by one in `order()`: larger
-/// elements first, so that every tensor is aligned.
+/// Writes the header at once, then takes the tensors' bytes one by one in `order()`. Larger element
+/// types come first, so that every tensor is aligned.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const fs::path& path, std::vector<TensorHeader> headers,
@@ -73,11 +74,11 @@ class SafetensorsWriter {
                     FileSystem& files = default_file_system());
 
   const std::vector<TensorHeader>& order() const { return headers_; }
-  /// Checksum of what lies before the data.
+  /// Returns the checksum of the bytes before the data.
   std::uint64_t header_checksum() const { return header_checksum_; }
-  /// The bytes of the next tensor of order(), whole.
+  /// Writes all bytes of the next tensor of order().
   void write(std::span<const std::byte> bytes);
-  /// Flushes to the disk; call after the last tensor.
+  /// Flushes the file to the disk. Call it after the last tensor.
   void close();
 
  private:
@@ -87,7 +88,7 @@ class SafetensorsWriter {
   std::size_t next_ = 0;
 };
 
-/// Sorts headers as a writer would, so that a caller can prepare its data in that order.
+/// Sorts headers as the writer does, so that a caller can prepare its data in that order.
 void sort_for_writing(std::vector<TensorHeader>& headers);
 
 }  // namespace megatron

@@ -1,4 +1,4 @@
-// Element types of tensors in files, with safetensors' spelling.
+// Element types of tensors in files, with their safetensors names.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,9 @@ enum class SafetensorsDtype {
 };
 
 std::string_view safetensors_dtype_name(SafetensorsDtype type);
-/// Nothing for a spelling that is not known.
+/// Returns nullopt for an unknown name.
 std::optional<SafetensorsDtype> parse_safetensors_dtype(std::string_view name);
+/// Returns the size of an element in bytes.
 std::uint64_t element_size(SafetensorsDtype type);
 
 }  // namespace megatron

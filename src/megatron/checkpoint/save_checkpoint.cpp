@@ -1,4 +1,4 @@
-// A training run's checkpoint: the slices of every weight and of the optimizer's state.
+// Saves a training run's checkpoint: the weights, and the optimizer's state.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -23,8 +23,8 @@ Json settings_to_json(const Settings& settings) {
   return json;
 }
 
-/// Which parameters this rank writes of what every data-parallel rank holds: each rank about as
-/// much as the others.
+/// Returns the parameters that this rank writes among those that every data-parallel rank holds.
+/// The sizes are balanced over ranks.
 std::set<const Parameter*> parameters_to_write(const ParamStore& store) {
   const Axis& all = store.data_parallel().all;
   std::vector<std::int64_t> load(static_cast<std::size_t>(all.size), 0);
@@ -37,7 +37,7 @@ std::set<const Parameter*> parameters_to_write(const ParamStore& store) {
   return mine;
 }
 
-/// Collects what this rank writes: of each tensor the slices that no other rank writes.
+/// Collects the regions that this rank writes. Every element is written by exactly one rank.
 class SavePlanner {
  public:
   explicit SavePlanner(const ParamStore& store)
@@ -50,8 +50,8 @@ class SavePlanner {
             parameter->value().view({-1}), pieces);
     }
   }
-  /// `flat` is the optimizer's: whole on every rank, or a slice that only the instances of the
-  /// optimizer share.
+  /// `flat` is a state of the optimizer. Every data-parallel rank holds it, or, with a distributed
+  /// optimizer, only the replicas of this shard do.
   void add_state(const std::string& name, const ParameterPiece& piece, const at::Tensor& flat,
                  std::vector<WriteItem>& pieces) const {
     const bool is_mine = data_parallel_.shard.size > 1 ? data_parallel_.replica.rank == 0
@@ -77,7 +77,7 @@ class SavePlanner {
   std::set<const Parameter*> mine_;
 };
 
-/// The float32 weights behind 16-bit ones.
+/// Adds the float32 main weights of 16-bit weights.
 void add_main_parameters(const SavePlanner& list, const MainParameters& main,
                          std::vector<WriteItem>& pieces) {
   if (!main.has_fp32_copies()) return;

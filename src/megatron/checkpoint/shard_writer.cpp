@@ -15,7 +15,8 @@ std::uint64_t size_of(const WriteItem& piece) {
   return static_cast<std::uint64_t>(num_elements(piece.region.shape)) * element_size(piece.type);
 }
 
-/// The tensor's own name when the piece is the whole tensor; else with the box's offset.
+/// Returns the tensor's name when the piece is the whole tensor; else the name with the region's
+/// offset.
 std::string key_of(const WriteItem& piece) {
   return piece.region.shape == piece.global_shape
              ? piece.name
@@ -32,7 +33,7 @@ std::string shard_name(const ShardFileOptions& files, std::size_t part) {
   return files.prefix + number + ".safetensors";
 }
 
-/// Consecutive pieces that fit into one file.
+/// Groups consecutive pieces that fit into one file.
 std::vector<std::vector<WriteItem>> group_by_file(std::vector<WriteItem> pieces,
                                                   std::uint64_t max_shard_bytes) {
   std::vector<std::vector<WriteItem>> groups;
@@ -62,8 +63,8 @@ void write_file(const std::filesystem::path& folder, const std::string& name,
   for (const TensorHeader& head : writer.order()) {
     const WriteItem& piece = *by_key.at(head.name);
     const at::Tensor content = contiguous_cpu(piece.tensor());
-    MEGATRON_CHECK(to_safetensors_dtype(content.scalar_type()) == piece.type, "piece of ",
-                   piece.name, " has another type than planned");
+    MEGATRON_CHECK(to_safetensors_dtype(content.scalar_type()) == piece.type, "the piece of ",
+                   piece.name, " does not have the planned type");
     const auto bytes = tensor_bytes(content);
     writer.write(bytes);
     ManifestTensor& tensor = manifest.tensors[piece.name];

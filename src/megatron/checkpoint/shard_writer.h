@@ -1,4 +1,4 @@
-// Writes slices of global tensors into safetensors files of bounded size and says where they lie.
+// Writes regions of global tensors to safetensors files of bounded size and records their places.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +14,7 @@
 
 namespace megatron {
 
-/// A box of a global tensor that is to be written. `tensor` is called once, when its turn comes.
+/// A region of a global tensor to write. `tensor` is called once, when the region is written.
 struct WriteItem {
   std::string name = {};
   TensorKind kind = TensorKind::weight;
@@ -27,14 +27,15 @@ struct WriteItem {
 struct ShardFileOptions {
   std::string prefix = "weights";  ///< weights_00000.safetensors, weights_00000_001.safetensors, …
   std::int64_t rank = 0;
-  std::uint64_t max_shard_bytes = std::uint64_t{4}
-                                  << 30;  ///< of one file, unless a single piece is larger
+  std::uint64_t max_shard_bytes = std::uint64_t{4} << 30;  ///< per file; a larger region gets a
+                                                           ///< file of its own
 };
 
+/// Returns the total size of the regions in bytes.
 std::uint64_t num_bytes(const std::vector<WriteItem>& pieces);
 
-/// Writes the pieces below `folder` through `file_system` and records them, and the files' headers,
-/// in `manifest`.
+/// Writes the pieces to files in `folder` through `file_system`, and records the pieces and the
+/// files' header checksums in `manifest`.
 void write_shard_files(const std::filesystem::path& folder, const ShardFileOptions& files,
                        std::vector<WriteItem> pieces, Manifest& manifest,
                        FileSystem& file_system = default_file_system());

@@ -25,7 +25,8 @@ bool is_number(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
-/// iter_0000010, release, or a file that a run replaces.
+/// Returns whether a save or a run uses this name: iter_0000010, release, or a file that it
+/// replaces.
 bool is_saved_name(std::string_view base) {
   static constexpr std::array names{"release", "latest_checkpointed_iteration.txt", ".space",
                                     kWriteProbe, "metrics.jsonl"};
@@ -49,7 +50,8 @@ bool changed_within_the_hour(const fs::path& path) {
   return false;
 }
 
-/// Whether the process that made this part has gone, as far as can be told without a lock.
+/// Returns whether the process that made this file or folder has ended, as far as this can be known
+/// without a lock.
 bool is_abandoned(const fs::path& path, const TemporaryName& temporary) {
   if (!temporary.host.empty() && temporary.host != host_name())
     return !changed_within_the_hour(path);

@@ -1,5 +1,5 @@
-// Temporary names of a save and the removal of stale ones: only ours, only when no living process
-// owns them.
+// Temporary names that saves use, and the removal of stale ones. Only our own names are removed,
+// and only when no living process owns them.
 #pragma once
 
 #include <filesystem>
@@ -10,43 +10,45 @@
 
 namespace megatron {
 
-/// "iter_0000010.tmp-<host>-<pid>" (a pending folder), "iter_0000010.old.tmp-<host>-<pid>" (one
-/// that was replaced or removed), "latest_checkpointed_iteration.txt.tmp.<pid>" (a file).
+/// The parts of a temporary name: "iter_0000010.tmp-<host>-<pid>" (a pending folder),
+/// "iter_0000010.old.tmp-<host>-<pid>" (a replaced or removed folder), or
+/// "latest_checkpointed_iteration.txt.tmp.<pid>" (a file).
 struct TemporaryName {
-  std::string base = {};  ///< the name it was to have, or had
+  std::string base = {};  ///< final name of a pending folder or file; old name of a backup
   std::string host = {};  ///< empty for files
   std::string process = {};
   bool is_backup = false;
 };
 
-/// What a run writes into its --save folder, and removes again, to learn whether it can.
+/// File that a run writes to its --save folder and removes, to check that it can write there.
 inline constexpr const char* kWriteProbe = ".write_test";
 
-/// Ends with `<base>.tmp-<host>-<pid>`: the mark of this process.
+/// Returns ".tmp-<host>-<pid>", the suffix of this process's pending folders.
 std::string temporary_suffix();
 
-/// What `name` is a part of; nothing for other names.
+/// Parses a temporary name; nullopt for other names.
 std::optional<TemporaryName> parse_temporary_name(const std::string& name);
 
-/// Whether `name` is a part of a save below --save that was never put in place.
+/// Returns whether `name` is a temporary name of a save below --save.
 bool is_temporary_name(const std::string& name);
 
-/// Removes what interrupted saves left below `root`, and puts back what a replacement had moved
-/// aside. Call under a FolderLock; without an enforced one (`is_locked` false), parts of processes
-/// that live on this host stay, and so do parts of other hosts that changed within the hour.
+/// Removes leftovers of interrupted saves below `root`, and restores a folder that an interrupted
+/// replacement had moved aside. Call it while holding a FolderLock. When the lock is not enforced
+/// (`is_locked` is false), it keeps files of living processes on this host, and files of other
+/// hosts that changed within the last hour.
 void remove_stale_temporaries(const std::filesystem::path& root, bool is_locked,
                               FileSystem& files = default_file_system());
 
-/// Removes what interrupted writers of `final_path` left beside it, unless they may still live.
+/// Removes leftovers of interrupted writers of `final_path`, unless those processes may be alive.
 void remove_stale_temporaries_of(const std::filesystem::path& final_path,
                                  FileSystem& files = default_file_system());
 
-/// The folder to which a replacement that was interrupted moved root/`name` aside; nothing when
+/// Returns the folder to which an interrupted replacement moved root/`name` aside; nullopt when
 /// there is none.
 std::optional<std::filesystem::path> find_backup(const std::filesystem::path& root,
                                                  const std::string& name);
 
-/// remove_tree() for what a later save removes anyway: an error is not worth failing for.
+/// Calls remove_tree() and ignores errors, because a later save removes the leftovers.
 void try_remove_tree(const std::filesystem::path& path, FileSystem& files);
 
 }  // namespace megatron

@@ -31,7 +31,7 @@ SafetensorsDtype to_safetensors_dtype(at::ScalarType type) {
   for (const TypePair& pair : kPairs) {
     if (pair.scalar == type) return pair.stored;
   }
-  throw UserError(std::string("checkpoints do not hold tensors of type ") + c10::toString(type));
+  throw UserError(std::string("checkpoints cannot store tensors of type ") + c10::toString(type));
 }
 
 at::ScalarType to_scalar_type(SafetensorsDtype type, const std::string& place) {
@@ -65,7 +65,7 @@ at::Tensor view_tensor(const SafetensorsFile& file, const StoredTensor& stored) 
 
 at::Tensor contiguous_cpu(const at::Tensor& tensor) {
   if (!tensor.is_cuda()) return tensor.detach().cpu().contiguous();
-  // Pinned memory is filled at the full speed of the bus, and ATen keeps it for the next tensor.
+  // Copies to pinned memory run at full bus speed; ATen caches the buffer for the next tensor.
   at::Tensor staged =
       at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(true));
   return staged.copy_(tensor.detach());

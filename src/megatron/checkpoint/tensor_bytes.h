@@ -10,24 +10,25 @@
 
 namespace megatron {
 
-/// The file's type of a floating-point tensor; UserError for a type that checkpoints do not hold.
+/// Returns the file type of a floating-point tensor. Throws a UserError for a type that checkpoints
+/// do not store.
 SafetensorsDtype to_safetensors_dtype(at::ScalarType type);
-/// The tensor type of a weight in a file; UserError naming `place` when weights cannot be of that
-/// type (integers, 8 bits).
+/// Returns the tensor type of a weight in a file. Throws a UserError that names `place` for types
+/// that weights cannot have (integers, 8 bits).
 at::ScalarType to_scalar_type(SafetensorsDtype type, const std::string& place);
 
-/// "float32", as config.json spells it.
+/// Returns the name as config.json spells it, such as "float32".
 std::string dtype_name(at::ScalarType type);
 
-/// A tensor over the file's bytes, valid as long as the file; a copy when they are not aligned.
+/// Returns a view of the file's bytes, valid as long as the file; a copy when they are not aligned.
 at::Tensor view_tensor(const SafetensorsFile& file, const StoredTensor& stored);
 
-/// The tensor on the CPU without gaps; the same tensor when it already is.
+/// Returns `tensor` contiguous on the CPU; the same tensor when it already is.
 at::Tensor contiguous_cpu(const at::Tensor& tensor);
-/// The bytes of a contiguous CPU tensor.
+/// Returns the bytes of a contiguous CPU tensor.
 std::span<const std::byte> tensor_bytes(const at::Tensor& contiguous_tensor);
 
-/// The part of `tensor` at `region`.
+/// Returns a view of the part of `tensor` at `offset` with `shape`.
 at::Tensor narrow_to(at::Tensor tensor, const Shape& offset, const Shape& shape);
 
 }  // namespace megatron

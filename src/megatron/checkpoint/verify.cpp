@@ -15,14 +15,13 @@
 namespace megatron {
 namespace {
 
-/// What is wrong with one folder.
+/// The errors found in one folder.
 struct FolderErrors {
-  std::vector<std::string> damage;  ///< bytes that are missing or not those that were written
-  std::vector<std::string>
-      values;  ///< tensors whose bytes are right and whose numbers are not finite
+  std::vector<std::string> damage;  ///< bytes that are missing or were changed
+  std::vector<std::string> values;  ///< intact tensors with values that are not finite
 };
 
-/// Runs `check` and keeps what it says.
+/// Runs `check` and appends the text of a UserError that it throws.
 template <class Check>
 void collect(std::vector<std::string>& errors, Check check) {
   try {
@@ -33,7 +32,7 @@ void collect(std::vector<std::string>& errors, Check check) {
   }
 }
 
-/// The values of a piece whose bytes are as they were written.
+/// Checks that the values of an intact piece are finite.
 void check_values(const std::string& place, const at::Tensor& values, FolderErrors& errors) {
   const std::string fault = non_finite_error(place, values);
   if (!fault.empty()) errors.values.push_back(fault);

@@ -1,5 +1,5 @@
-// `megatron checkpoint verify`: every checksum, every number, and nothing on the disk that the
-// manifest does not know.
+// `megatron checkpoint verify`: checks every checksum, that every value is finite, and that the
+// files hold nothing that the manifest does not list.
 #pragma once
 
 #include <filesystem>
@@ -9,12 +9,12 @@
 
 namespace megatron {
 
-/// Everything wrong with one checkpoint folder of ours, each naming file and tensor; empty when it
-/// is whole.
+/// Returns the errors of one native checkpoint folder; each names file and tensor. Empty when the
+/// folder is intact.
 std::vector<std::string> verify_folder(const std::filesystem::path& folder);
 
-/// Verifies the latest checkpoint of `root`, or all, or a Hugging Face folder; a line per folder on
-/// `out`. Throws a UserError that lists every error.
+/// Verifies the latest checkpoint of `root`, or all of them, or a Hugging Face directory. Prints
+/// one line per folder on `out`. Throws a UserError that lists every error.
 void verify_checkpoints(const std::filesystem::path& root, bool all, std::ostream& out);
 
 }  // namespace megatron

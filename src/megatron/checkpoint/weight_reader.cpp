@@ -19,7 +19,7 @@ const WeightInfo* WeightReader::find(const std::string& name) const {
 
 at::Tensor WeightReader::read(const std::string& name) {
   const WeightInfo* info = find(name);
-  MEGATRON_CHECK(info != nullptr, "no weight named ", name);
+  MEGATRON_CHECK(info != nullptr, "there is no weight named ", name);
   at::Tensor whole = at::empty(info->shape, at::TensorOptions().dtype(info->type));
   copy_region(name, {Shape(info->shape.size(), 0), info->shape}, whole);
   return whole;
@@ -44,7 +44,7 @@ void fill_store(WeightReader& reader, const std::string& source, ParamStore& sto
     if (info == nullptr) {
       missing.push_back(parameter->name());
     } else if (info->shape != parameter->sharding().global_shape) {
-      throw UserError({source + ": tensor '" + info->name + "' has another shape than the model",
+      throw UserError({source + ": the shape of tensor '" + info->name + "' differs from the model",
                        shape_text(info->shape) + ", the model has " +
                            shape_text(parameter->sharding().global_shape),
                        "use the settings of the checkpoint"});
@@ -53,9 +53,9 @@ void fill_store(WeightReader& reader, const std::string& source, ParamStore& sto
   for (const WeightInfo& info : reader.weights()) {
     if (!std::ranges::binary_search(names, info.name)) unexpected.push_back(info.name);
   }
-  require_no_names(source + ": the model has parameters that are missing there", missing,
+  require_no_names(source + ": parameters of the model are missing", missing,
                    "load a checkpoint of this model, or use the settings of the checkpoint");
-  require_no_names(source + ": holds tensors that the model does not have", unexpected,
+  require_no_names(source + ": there are tensors that the model does not have", unexpected,
                    "use the settings of the checkpoint");
   for (Parameter* parameter : store.parameters())
     fill_piece(reader, whole_piece(*parameter), parameter->name(), parameter->value().view({-1}));

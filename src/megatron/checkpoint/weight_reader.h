@@ -1,4 +1,4 @@
-// Weights by our names, whatever they are stored in: our checkpoint or a Hugging Face directory.
+// Reads weights by parameter name from a native checkpoint or a Hugging Face directory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,29 +18,30 @@ struct WeightInfo {
   at::ScalarType type = at::kFloat;
 };
 
-/// Not thread-safe: readers keep what they read last.
+/// Not thread-safe: readers cache what they read last.
 class WeightReader {
  public:
   virtual ~WeightReader() = default;
-  /// Ascending by name.
+  /// Returns all weights, ascending by name.
   virtual const std::vector<WeightInfo>& weights() const = 0;
-  /// Null when there is none of that name.
+  /// Returns null when there is no weight of that name.
   const WeightInfo* find(const std::string& name) const;
-  /// Copies a region of the global tensor into `destination` (shape of the region), converting its
-  /// type.
+  /// Copies a region of the global tensor to `destination`, which has the region's shape. Converts
+  /// the type.
   virtual void copy_region(const std::string& name, const Region& region,
                            at::Tensor destination) = 0;
-  /// The whole global tensor in its stored type.
+  /// Returns the whole global tensor in its stored type.
   at::Tensor read(const std::string& name);
 };
 
-/// Fills `flat`, the elements of `piece`, from the global tensor `name`; local padding becomes
+/// Fills `flat`, the elements of `piece`, from the global tensor `name`. Local padding becomes
 /// zero.
 void fill_piece(WeightReader& reader, const ParameterPiece& piece, const std::string& name,
                 at::Tensor flat);
 
-/// Fills every parameter of the store exactly once. UserError naming tensors that are missing, of
-/// another shape, or in no rank's part of the model. Collective over store.model_axis().
+/// Fills every parameter of the store exactly once. Throws a UserError that names tensors which are
+/// missing, have another shape, or belong to no rank of the model. Collective over
+/// store.model_axis().
 void fill_store(WeightReader& reader, const std::string& source, ParamStore& store);
 
 }  // namespace megatron

@@ -27,8 +27,8 @@ std::vector<std::string> split_words(const std::string& text) {
   return words;
 }
 
-/// train, valid and test of a --per-split-data-args-path file: each a list, one string of words, or
-/// null.
+/// Reads a --per-split-data-args-path file. Its fields train, valid and test hold a list, a string
+/// of words, or null.
 std::array<std::optional<Blend>, 3> read_per_split_file(const std::string& path) {
   const Json file = read_json(path);
   std::array<std::optional<Blend>, 3> blends;
@@ -47,11 +47,11 @@ std::array<std::optional<Blend>, 3> read_per_split_file(const std::string& path)
         } else if (word.is_number()) {
           words.push_back(word.dump());
         } else {
-          throw UserError({source + " must hold prefixes and weights", "got " + word.dump(), ""});
+          throw UserError({source + " must hold prefixes and weights", word.dump(), ""});
         }
       }
     } else {
-      throw UserError({source + " must be a list, a string or null", "got " + value.dump(), ""});
+      throw UserError({source + " must be a list, a string or null", value.dump(), ""});
     }
     if (!words.empty()) blends[static_cast<std::size_t>(split)] = parse_blend(words, source);
   }
@@ -80,8 +80,8 @@ Blend parse_blend(const std::vector<std::string>& list, const std::string& sourc
   for (std::size_t i = 0; i < list.size(); i += 2) {
     const double weight = *parse_weight(list[i]);
     if (!(weight > 0) || !std::isfinite(weight))
-      throw UserError({source + ": the weight of " + list[i + 1] + " must be above zero",
-                       "got " + list[i], "leave the dataset out, or give it a weight"});
+      throw UserError({source + ": the weight of " + list[i + 1] + " must be above zero", list[i],
+                       "leave the dataset out, or give it a weight"});
     blend.weights->push_back(weight);
     blend.prefixes.push_back(list[i + 1]);
   }
@@ -118,7 +118,7 @@ DataSources data_sources(const DataConfig& config) {
       blends[2] = parse_blend(config.test_data_path, "--test-data-path");
   }
   if (sources.blend_per_split && !config.split.empty())
-    throw UserError({"--split " + config.split, "cannot be used with one dataset per split",
+    throw UserError({"--split " + config.split + " cannot be used with one dataset per split", "",
                      "leave out --split"});
   return sources;
 }

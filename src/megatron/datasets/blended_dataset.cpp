@@ -12,13 +12,13 @@
 namespace megatron {
 namespace {
 
-/// How far a dataset lags at a position, in samples.
+/// Returns how many samples a dataset is behind its weight at a position.
 double lag(double weight, std::int64_t position, std::int64_t drawn) {
   return weight * std::max(static_cast<double>(position), 1.0) - static_cast<double>(drawn);
 }
 
-/// Draws `size` samples, each from the dataset that lags most (the first of equals) among those
-/// with fewer than `limits` drawn.
+/// Selects `size` samples, each from the dataset that is furthest behind (the first of equals).
+/// Dataset i gives at most limits[i] samples.
 BlendIndex draw_most_lagging(const std::vector<double>& weights,
                              const std::vector<std::int64_t>& limits, std::int64_t size) {
   std::vector<std::int16_t> datasets(static_cast<std::size_t>(size));
@@ -61,10 +61,10 @@ BlendedDataset::BlendedDataset(std::vector<std::shared_ptr<const GptDataset>> da
     : datasets_(std::move(datasets)) {
   MEGATRON_CHECK(
       !datasets_.empty() && (options.weights.empty() || options.weights.size() == datasets_.size()),
-      "weights of a blend");
+      "a blend needs one weight per dataset");
   if (datasets_.size() >= 32767)
-    throw UserError({"a blend holds at most 32766 datasets",
-                     "got " + std::to_string(datasets_.size()), "merge some of them"});
+    throw UserError({"a blend holds at most 32766 datasets", std::to_string(datasets_.size()),
+                     "merge some of them"});
 
   std::vector<std::int64_t> sizes;
   for (const auto& dataset : datasets_) sizes.push_back(dataset->size());
@@ -136,7 +136,7 @@ std::pair<const GptDataset&, std::int64_t> BlendedDataset::locate(std::int64_t i
                      sample = index_.dataset_sample_index.at(index);
   if (dataset < 0 || dataset >= static_cast<std::int64_t>(datasets_.size()) || sample < 0 ||
       sample >= datasets_[static_cast<std::size_t>(dataset)]->size())
-    throw UserError({"the cached order of the blend does not fit its datasets",
+    throw UserError({"the cached sample order of the blend does not match its datasets",
                      "sample " + std::to_string(index), "delete the folder of --data-cache-path"});
   return {*datasets_[static_cast<std::size_t>(dataset)], sample};
 }

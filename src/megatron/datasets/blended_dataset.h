@@ -1,4 +1,4 @@
-// Several datasets mixed by weight, as megatron-core's BlendedDataset.
+// Mixes several datasets by weight, as megatron-core's BlendedDataset does.
 #pragma once
 
 #include <memory>
@@ -12,24 +12,24 @@
 
 namespace megatron {
 
-/// Which dataset each position of the blend draws from, and which of its samples.
+/// For each position of the blend, the dataset and the sample in that dataset.
 struct BlendIndex {
   NpyArray dataset_index;         ///< int16
   NpyArray dataset_sample_index;  ///< int64
 };
 
-/// At each position the dataset that lags its weight the most; the first of equals. `weights` sum
-/// to 1.
+/// Selects at each position the dataset that is furthest behind its weight; the first of equals.
+/// `weights` sum to 1.
 BlendIndex build_blend_index(const std::vector<double>& weights, std::int64_t size);
 
-/// Every sample of every dataset once, interleaved in proportion to `sizes`.
+/// Selects every sample of every dataset once, interleaved in proportion to `sizes`.
 BlendIndex build_exhaustive_blend_index(const std::vector<std::int64_t>& sizes);
 
 struct BlendOptions {
-  std::vector<double> weights = {};       ///< empty: the datasets' sizes
-  std::optional<std::int64_t> size = {};  ///< nothing (only without weights): every sample once
-  std::string cache_folder = {};          ///< empty: not cached
-  double surplus = 0.005;                 ///< named in the error when a dataset runs out
+  std::vector<double> weights = {};       ///< empty: weighted by the datasets' sizes
+  std::optional<std::int64_t> size = {};  ///< nullopt, only without weights: every sample once
+  std::string cache_folder = {};          ///< empty: the index is not cached
+  double surplus = 0.005;                 ///< printed in the error when a dataset is too short
 };
 
 class BlendedDataset : public Dataset {
@@ -45,7 +45,7 @@ class BlendedDataset : public Dataset {
   const BlendIndex& index() const { return index_; }
 
  private:
-  /// The dataset and its sample at a position of the blend.
+  /// Returns the dataset, and the sample in it, at position `index` of the blend.
   std::pair<const GptDataset&, std::int64_t> locate(std::int64_t index) const;
   void check_dataset_sizes(const BlendIndex& index, double surplus) const;
 

@@ -21,8 +21,8 @@ namespace {
 using Sizes = std::array<std::optional<std::int64_t>, 3>;
 using SplitDatasets = std::array<std::shared_ptr<const GptDataset>, 3>;
 
-/// Calls body(0) … body(count − 1) on a few threads; the first exception by index is thrown after
-/// all have ended.
+/// Calls body(0) … body(count − 1) on several threads and waits for all. Then it rethrows the
+/// exception of the smallest index.
 void parallel_for(std::size_t count, const std::function<void(std::size_t)>& body) {
   std::vector<std::exception_ptr> errors(count);
   std::atomic<std::size_t> next{0};
@@ -70,8 +70,8 @@ class Builder {
   Datasets build() {
     for (const auto& wanted : request_.num_samples) {
       if (wanted && *wanted < 0)
-        throw UserError({"the number of samples of a split must not be negative",
-                         "got " + std::to_string(*wanted), ""});
+        throw UserError(
+            {"the number of samples of a split must not be negative", std::to_string(*wanted), ""});
     }
     const DataSources sources = data_sources(config_);
     if (sources.is_mock()) {
@@ -154,11 +154,11 @@ class Builder {
     }
   }
 
-  /// megatron-core's ceil(ceil(size · weight) · (1 + surplus)).
+  /// Returns megatron-core's ceil(ceil(size · weight) · (1 + surplus)).
   std::int64_t target(std::size_t split, double weight, double surplus) const {
     if (!request_.num_samples[split])
-      throw UserError({"one epoch of the " + std::string(split_name(kSplits[split])) +
-                           " split is asked of datasets with weights",
+      throw UserError({"datasets with weights cannot give one epoch of the " +
+                           std::string(split_name(kSplits[split])) + " split",
                        "", "leave out the weights, or give the number of samples"});
     const double share = std::ceil(static_cast<double>(*request_.num_samples[split]) * weight);
     return static_cast<std::int64_t>(std::ceil(share * (1 + surplus)));
@@ -170,7 +170,7 @@ class Builder {
     const auto sequences = static_cast<std::int64_t>(source->sequence_lengths().size());
     if (sequences > std::int64_t{1} << 31)
       throw UserError({"dataset " + source->name() + ": more than 2147483648 sequences", "",
-                       "divide it into several datasets"});
+                       "split it into several datasets"});
     SplitDatasets datasets;
     std::vector<std::string> warnings;
     for (const Split split : kSplits) {

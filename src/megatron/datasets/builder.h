@@ -1,4 +1,5 @@
-// From settings to the three datasets of a run, as megatron-core's BlendedMegatronDatasetBuilder.
+// Builds the three datasets of a run from settings, as megatron-core's
+// BlendedMegatronDatasetBuilder does.
 #pragma once
 
 #include <array>
@@ -15,42 +16,43 @@
 
 namespace megatron {
 
-/// What datasets need to know of a tokenizer.
+/// The properties of a tokenizer that datasets use.
 struct DataTokenizer {
   std::int64_t vocab_size = 0;  ///< used by mock data only
   std::int64_t eod = -1;
-  std::int64_t pad = -1;  ///< −1: none. Equal to `eod`: ignored unless allow_ambiguous_pad_tokens
+  std::int64_t pad = -1;  ///< −1: none. Ignored when equal to `eod`, unless
+                          ///< allow_ambiguous_pad_tokens is set
   TokenizerIdentity identity = {};
 };
 
 struct DatasetRequest {
   std::int64_t sequence_length = 0;
   std::int64_t seed = 1234;
-  /// Samples of train, valid and test; nothing: one epoch (only without weights). Samples asked of
-  /// a split whose share of a corpus rounds to nothing are refused.
+  /// Number of train, valid and test samples. nullopt means one epoch and requires a blend without
+  /// weights. A UserError is thrown when samples are requested of a split that has no sequences.
   std::array<std::optional<std::int64_t>, 3> num_samples = {};
   bool drop_last_partial_validation_sequence = true;
-  bool multiple_validation_sets =
-      false;  ///< a set for each prefix of the validation split's own data, instead of their blend
-  bool cache = true;  ///< keep orders on disk
+  bool multiple_validation_sets = false;  ///< one set per prefix of the validation split's own data
+                                          ///< instead of their blend
+  bool cache = true;                      ///< cache sample orders on disk
   DataTokenizer tokenizer = {};
 };
 
 struct Datasets {
-  std::array<std::shared_ptr<const Dataset>, 3>
-      splits;  ///< train, valid, test; null: no share of the data, or nothing asked of an empty one
-  std::vector<std::shared_ptr<const Dataset>>
-      valid_sets;  ///< the valid split, or its several sets (splits[1] is null then)
-  std::vector<std::string> warnings;  ///< to be shown once
+  std::array<std::shared_ptr<const Dataset>, 3> splits;    ///< train, valid, test; null for a split
+                                                           ///< without data or without samples
+  std::vector<std::shared_ptr<const Dataset>> valid_sets;  ///< the valid split, or one set per
+                                                           ///< prefix; then splits[1] is null
+  std::vector<std::string> warnings;                       ///< to be printed once
   const Dataset* train() const { return splits[0].get(); }
   const Dataset* valid() const { return splits[1].get(); }
   const Dataset* test() const { return splits[2].get(); }
-  /// The split; a UserError when it is null.
+  /// Returns the split; throws a UserError when it is null.
   const Dataset& require(Split split) const;
 };
 
-/// Builds or loads all indices, several datasets at a time. Callers in other processes find the
-/// caches made.
+/// Builds or loads all indices, several datasets at a time. Processes that call it later find the
+/// indices in the cache.
 Datasets build_datasets(const DataConfig& config, const DatasetRequest& request);
 
 }  // namespace megatron

@@ -14,10 +14,10 @@ GptDataset::GptDataset(std::shared_ptr<const TokenSource> source, GptDatasetPart
     : source_(std::move(source)), part_(std::move(part)), options_(options) {
   if (options_.sequence_length < 1)
     throw UserError(
-        {"--seq-length must be at least 1", "got " + std::to_string(options_.sequence_length), ""});
+        {"--seq-length must be at least 1", std::to_string(options_.sequence_length), ""});
   if (options_.seed < 0 || options_.seed > std::numeric_limits<std::uint32_t>::max())
-    throw UserError({"--seed must be from 0 to 4294967295 to order data",
-                     "got " + std::to_string(options_.seed), ""});
+    throw UserError(
+        {"--seed must be from 0 to 4294967295 to order data", std::to_string(options_.seed), ""});
 
   const IndexCacheEntry entry = cache_entry();
   if (!part_.path && entry.folder.empty()) {
@@ -72,11 +72,11 @@ void GptDataset::throw_empty_split() const {
       {"dataset " + source_->name() + ": the " + name + " split has no tokens, but " +
            (part_.num_samples ? std::to_string(*part_.num_samples) + " samples are"
                               : std::string("samples are")) +
-           " asked of it",
+           " requested",
        "it covers sequences " + std::to_string(part_.begin) + " to " + std::to_string(part_.end) +
            " of " + std::to_string(source_->sequence_lengths().size()),
        "give the " + name +
-           " split a larger share with --split, or ask for none of its samples (--eval-iters 0)"});
+           " split a larger share with --split, or request no samples of it (--eval-iters 0)"});
 }
 
 GptIndexInput GptDataset::index_input() const {
@@ -91,7 +91,7 @@ GptIndexInput GptDataset::index_input() const {
           .add_extra_token = options_.add_extra_token};
 }
 
-/// The plan of a split that has tokens, and not too many epochs.
+/// Plans the epochs. Throws a UserError when the split has no tokens or needs too many epochs.
 EpochPlan GptDataset::plan() const {
   const GptIndexInput input = index_input();
   bool has_tokens = false;
@@ -131,7 +131,7 @@ std::vector<std::int64_t> GptDataset::text(std::int64_t sample) const {
   MEGATRON_CHECK(sample >= 0 && sample < size(), "sample ", sample, " of ", size());
   const auto broken = [&] {
     return UserError(
-        {"the cached sample order of " + source_->name() + " does not fit the data",
+        {"the cached sample order of " + source_->name() + " does not match the data",
          "sample " + std::to_string(sample),
          "delete the cache folder " +
              (options_.cache_folder.empty() ? source_->name() + "/cache" : options_.cache_folder)});
@@ -162,8 +162,8 @@ std::vector<std::int64_t> GptDataset::text(std::int64_t sample) const {
                                          static_cast<std::size_t>(end - begin)));
     filled += end - begin;
   }
-  // Samples are short only at the end of the last sequence. There may be several: megatron-core
-  // rounds the number of validation samples in single precision.
+  // Only samples at the end of the last sequence are short. There may be several of them, because
+  // megatron-core rounds the number of validation samples in single precision.
   const bool ends_last =
       last + 1 == order.document_index.size() &&
       last_end == lengths[static_cast<std::size_t>(order.document_index.at(last))];
@@ -191,7 +191,7 @@ std::vector<CorpusShare> GptDataset::shares(std::int64_t samples) const {
 Sample make_sample(std::vector<std::int64_t> text, const GptDatasetOptions& options) {
   const auto length = static_cast<std::size_t>(options.sequence_length);
   if (!options.add_extra_token) text.push_back(options.pad);
-  MEGATRON_CHECK(text.size() == length + 1, "a sample of ", text.size(), " ids");
+  MEGATRON_CHECK(text.size() == length + 1, "a sample must not have ", text.size(), " ids");
 
   Sample sample;
   sample.tokens.assign(text.begin(), text.end() - 1);

@@ -1,5 +1,5 @@
-// Samples of a fixed length cut from shuffled documents, as megatron-core's GPTDataset: same
-// samples in the same order for the same seed.
+// Samples of a fixed length cut from shuffled documents, as megatron-core's GPTDataset: the same
+// seed gives the same samples in the same order.
 #pragma once
 
 #include <memory>
@@ -20,10 +20,10 @@ namespace megatron {
 struct GptDatasetOptions {
   std::int64_t sequence_length = 0;
   std::int64_t seed = 1234;     ///< 0 … 2³² − 1
-  std::string split_text = {};  ///< --split as given; part of the cache's name
+  std::string split_text = {};  ///< value of --split; it is part of the cache's key
   std::optional<SplitMatrix> split_matrix = {};
-  std::string cache_folder = {};  ///< empty: beside the data
-  bool cache = true;              ///< keep the order on disk
+  std::string cache_folder = {};  ///< empty: a folder beside the data
+  bool cache = true;              ///< cache the sample order on disk
   bool reset_position_ids = false;
   bool reset_attention_mask = false;
   bool eod_mask_loss = false;
@@ -34,19 +34,19 @@ struct GptDatasetOptions {
   TokenizerIdentity tokenizer = {};
 };
 
-/// The part of a source that one dataset shows. Mock data is cached in `cache_folder` alone.
+/// The part of a source that one dataset contains. Mock data is cached only in `cache_folder`.
 struct GptDatasetPart {
-  std::optional<std::string> path;  ///< prefix of the .bin/.idx pair; nothing for mock data
-  std::int64_t begin = 0, end = 0;  ///< sequences of the source
-  std::optional<std::int64_t>
-      num_samples;  ///< at least so many samples, over as many epochs as needed; nothing: one epoch
+  std::optional<std::string> path;          ///< prefix of the .bin/.idx pair; nullopt for mock data
+  std::int64_t begin = 0, end = 0;          ///< range of the source's sequences
+  std::optional<std::int64_t> num_samples;  ///< lower bound, over as many epochs as needed;
+                                            ///< nullopt: one epoch
   Split split = Split::train;
 };
 
 class GptDataset : public Dataset {
  public:
-  /// Loads or builds the indices, those of mock data that are not cached when the first sample is
-  /// read; a UserError when samples are asked of a part without tokens.
+  /// Loads or builds the indices. For uncached mock data, the first access builds them. Throws a
+  /// UserError when samples are requested of a part without tokens.
   GptDataset(std::shared_ptr<const TokenSource> source, GptDatasetPart part,
              const GptDatasetOptions& options, std::vector<std::string>& warnings);
 
@@ -58,7 +58,7 @@ class GptDataset : public Dataset {
 
   const GptIndex& index() const;
   const GptDatasetPart& part() const { return part_; }
-  /// What identifies the indices, as megatron-core writes it into the cache.
+  /// Returns what identifies the indices, as megatron-core writes it to the cache.
   OrderedJson identifiers() const;
 
  private:
@@ -77,7 +77,7 @@ class GptDataset : public Dataset {
   mutable GptIndex index_;
 };
 
-/// Cuts raw ids into tokens and labels and derives masks and positions.
+/// Splits raw ids into tokens and labels, and derives masks and positions.
 Sample make_sample(std::vector<std::int64_t> text, const GptDatasetOptions& options);
 
 }  // namespace megatron

@@ -25,8 +25,8 @@ std::vector<std::int32_t> build_document_index(const GptIndexInput& input, const
   return index;
 }
 
-/// Walks the concatenated documents in steps of sequence_length tokens and notes where each sample
-/// begins.
+/// Walks the concatenated documents in steps of sequence_length tokens and records where each
+/// sample begins.
 template <class T>
 std::vector<T> build_sample_index(const GptIndexInput& input,
                                   const std::vector<std::int32_t>& documents,
@@ -75,7 +75,7 @@ EpochPlan plan_epochs(const GptIndexInput& input) {
   for (std::int64_t i = input.begin; i < input.end; ++i)
     plan.tokens_per_epoch += input.lengths[static_cast<std::size_t>(i)];
   if (input.num_samples) {
-    MEGATRON_CHECK(plan.tokens_per_epoch > 0, "epochs of a split without tokens");
+    MEGATRON_CHECK(plan.tokens_per_epoch > 0, "the split has no tokens");
     const std::int64_t requested = *input.num_samples * sequence + extra;
     plan.num_epochs =
         std::max<std::int64_t>(1, (requested + plan.tokens_per_epoch - 1) / plan.tokens_per_epoch);

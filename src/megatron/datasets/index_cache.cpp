@@ -23,7 +23,7 @@ bool is_current(const IndexCacheEntry& entry) {
   for (const fs::path& source : entry.sources) {
     const auto changed = fs::last_write_time(source, code);
     if (code || changed >= built)
-      return false;  // the clock of files ticks in milliseconds: a tie may hide a change
+      return false;  // file times may have millisecond resolution, so a tie may hide a change
   }
   return true;
 }
@@ -36,13 +36,13 @@ std::optional<IndexArrays> try_load(const IndexCacheEntry& entry,
     for (const std::string& name : entry.array_names)
       arrays.push_back(NpyArray::load(path_to(entry, name + ".npy")));
   } catch (const UserError&) {
-    return std::nullopt;  // absent or broken: built again
+    return std::nullopt;  // the entry is missing or damaged and will be rebuilt
   }
   if (!accept(arrays)) return std::nullopt;
   return arrays;
 }
 
-/// Writes under a name of its own, then renames: readers see a whole file or none.
+/// Writes to a temporary name, then renames, so that readers see a whole file or none.
 void store(const fs::path& path, const std::function<void(const fs::path&)>& write) {
   static std::atomic<unsigned> counter{0};
   const fs::path temporary =
@@ -77,9 +77,9 @@ IndexArrays load_or_build(const IndexCacheEntry& entry, const std::function<Inde
   if (auto arrays = try_load(entry, accept)) return *std::move(arrays);
 
   const auto warn = [&](const std::string& reason) {
-    warnings.push_back("the sample order is kept in memory, as " + entry.folder.string() +
+    warnings.push_back("the sample order is kept in memory because " + entry.folder.string() +
                        " cannot be written (" + reason +
-                       "); --data-cache-path chooses another folder");
+                       "); choose another folder with --data-cache-path");
   };
   std::optional<FileLock> lock;
   try {

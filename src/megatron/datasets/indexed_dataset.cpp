@@ -46,7 +46,7 @@ void convert(const std::byte* data, std::span<std::int64_t> tokens) {
     tokens[i] = static_cast<std::int64_t>(load<T>(data + i * sizeof(T)));
 }
 
-/// False when a value is no token id (fractional, infinite or huge).
+/// Returns false when a value is not a token id (fractional, infinite or too large).
 template <class T>
 bool convert_real(const std::byte* data, std::span<std::int64_t> tokens) {
   for (std::size_t i = 0; i < tokens.size(); ++i) {
@@ -146,23 +146,23 @@ void IndexedDataset::parse_index(bool multimodal) {
     throw_damaged_index("truncated header",
                         std::to_string(size) + " bytes instead of " + std::to_string(kHeaderSize));
   if (std::memcmp(data, kMagic.data(), kMagic.size()) != 0)
-    throw_damaged_index("does not start with MMIDIDX: not an index of a Megatron dataset");
+    throw_damaged_index("the file does not start with MMIDIDX, so it is not a Megatron index");
   if (const auto version = load<std::uint64_t>(data + 9); version != 1)
-    throw_damaged_index("field 'version' must be 1", "got " + std::to_string(version));
+    throw_damaged_index("field 'version' must be 1", std::to_string(version));
   const auto code = load<std::uint8_t>(data + 17);
   if (code < 1 || code > 8)
-    throw_damaged_index("field 'dtype' must be a code from 1 to 8", "got " + std::to_string(code));
+    throw_damaged_index("field 'dtype' must be a code from 1 to 8", std::to_string(code));
   type_ = static_cast<TokenDtype>(code);
 
   const auto sequences = load<std::uint64_t>(data + 18), documents = load<std::uint64_t>(data + 26);
   const std::size_t body = size - kHeaderSize;
   if (sequences > body / 12)
     throw_damaged_index("truncated: field 'sequence_count' needs more bytes than the file has",
-                        "got " + std::to_string(sequences));
+                        std::to_string(sequences));
   if (documents > (body - 12 * sequences) / 8)
     throw_damaged_index("truncated: field 'document_count' needs more bytes than the file has",
-                        "got " + std::to_string(documents));
-  if (documents == 0) throw_damaged_index("field 'document_count' must be at least 1", "got 0");
+                        std::to_string(documents));
+  if (documents == 0) throw_damaged_index("field 'document_count' must be at least 1", "0");
   const std::size_t rest = body - 12 * sequences - 8 * documents;
   if (multimodal ? rest != sequences : rest != 0 && rest != sequences)
     throw_damaged_index(
@@ -179,26 +179,26 @@ void IndexedDataset::parse_index(bool multimodal) {
   check_ends();
 }
 
-/// The entry's tokens lie inside the .bin file, and begin where a token can begin.
+/// Checks that the sequence lies inside the .bin file and is aligned to the element size.
 void IndexedDataset::check_sequence(std::int64_t sequence) const {
   const std::int64_t length = lengths_[sequence], pointer = pointers_[sequence];
   if (length < 0)
     throw_damaged_index("the length of sequence " + std::to_string(sequence) + " is negative",
-                        "got " + std::to_string(length));
+                        std::to_string(length));
   if (pointer < 0)
     throw_damaged_index("the pointer of sequence " + std::to_string(sequence) + " is negative",
-                        "got " + std::to_string(pointer));
+                        std::to_string(pointer));
   const std::uint64_t bytes = static_cast<std::uint64_t>(length) * token_dtype_size(type_);
   if (bytes > bin_size_ || static_cast<std::uint64_t>(pointer) > bin_size_ - bytes)
     throw_damaged_index(
         "sequence " + std::to_string(sequence) + " lies outside " + prefix_ + ".bin",
         "bytes " + std::to_string(pointer) + " + " + std::to_string(bytes) + " of " +
-            std::to_string(bin_size_) + "; one of the two files is truncated or foreign");
+            std::to_string(bin_size_) + "; a file is truncated, or the two do not belong together");
   if (static_cast<std::uint64_t>(pointer) % token_dtype_size(type_) != 0)
     throw_damaged_index("the pointer of sequence " + std::to_string(sequence) +
-                            " is no multiple of the " + std::to_string(token_dtype_size(type_)) +
+                            " is not a multiple of the " + std::to_string(token_dtype_size(type_)) +
                             " bytes of " + std::string(token_dtype_name(type_)),
-                        "got " + std::to_string(pointer));
+                        std::to_string(pointer));
 }
 
 std::int64_t IndexedDataset::end_of(std::int64_t sequence) const {
@@ -206,9 +206,9 @@ std::int64_t IndexedDataset::end_of(std::int64_t sequence) const {
          lengths_[sequence] * static_cast<std::int64_t>(token_dtype_size(type_));
 }
 
-/// What shows without a pass over the index. Preprocessing and merging write the sequences in
-/// order, so the first one begins the .bin file and the last one ends it; an index of another
-/// order, or of another .bin file, is checked whole.
+/// Checks what is visible without a pass over the index. Preprocessing and merging write sequences
+/// in order, so the first one begins the .bin file and the last one ends it. For any other index
+/// it checks all entries.
 void IndexedDataset::check_ends() const {
   const std::int64_t last = num_sequences() - 1;
   if (last < 0) return check_coverage(0);
@@ -224,7 +224,7 @@ void IndexedDataset::check() const {
   });
 }
 
-/// The sequences cover the .bin file without overlap, in any order.
+/// Checks that the sequences cover the .bin file without overlap, in any order.
 void IndexedDataset::check_sequences() const {
   std::int64_t covered = 0, end = 0;
   bool is_ascending = true;
@@ -259,27 +259,26 @@ void IndexedDataset::check_overlaps() const {
   }
 }
 
-/// An index that leaves bytes out is most often an old one beside a new .bin file.
+/// Rejects an index that does not cover the .bin file. Most often it is an old index of a new file.
 void IndexedDataset::check_coverage(std::int64_t covered) const {
   if (static_cast<std::uint64_t>(covered) == bin_size_) return;
   throw UserError(
       {prefix_ + ".idx: its " + std::to_string(num_sequences()) + " sequences cover " +
            std::to_string(covered) + " bytes of " + prefix_ + ".bin",
        "that file has " + std::to_string(bin_size_) + "; the two files do not belong together",
-       "make both again with preprocess-data; when the index takes a part of the .bin file on "
+       "make both again with preprocess-data; if the index omits a part of the .bin file on "
        "purpose, megatron dataset merge " +
-           prefix_ + " --output-prefix NEW writes that part as a dataset of its own"});
+           prefix_ + " --output-prefix NEW writes the rest as a new dataset"});
 }
 
 void IndexedDataset::check_document_ends() const {
   const std::int64_t last = num_documents();
   if (document_indices_[0] != 0)
-    throw_damaged_index("the first document index must be 0",
-                        "got " + std::to_string(document_indices_[0]));
+    throw_damaged_index("the first document index must be 0", std::to_string(document_indices_[0]));
   if (document_indices_[last] != num_sequences())
     throw_damaged_index("the last document index must be the number of sequences, " +
                             std::to_string(num_sequences()),
-                        "got " + std::to_string(document_indices_[last]));
+                        std::to_string(document_indices_[last]));
 }
 
 void IndexedDataset::check_documents() const {
@@ -340,7 +339,7 @@ void IndexedDataset::read(std::int64_t sequence, std::int64_t offset,
   }
   if (!whole)
     throw UserError({prefix_ + ".bin: sequence " + std::to_string(sequence) + " holds " +
-                         std::string(token_dtype_name(type_)) + " values that are no token ids",
+                         std::string(token_dtype_name(type_)) + " values that are not token ids",
                      "", ""});
 }
 

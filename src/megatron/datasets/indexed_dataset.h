@@ -1,5 +1,5 @@
-// Token sequences on disk in Megatron's format: `prefix.bin` holds the tokens back to back,
-// `prefix.idx` their lengths, byte offsets and documents. Format: docs/formats/indexed_dataset.md.
+// Reads token sequences in Megatron's format. `prefix.bin` holds the concatenated tokens;
+// `prefix.idx` holds lengths, byte offsets and documents. Format: docs/formats/indexed_dataset.md.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace megatron {
 
-/// Element types with their codes in the .idx header.
+/// Element types; the values are the codes in the .idx header.
 enum class TokenDtype : std::uint8_t {
   uint8 = 1,
   int8 = 2,
@@ -28,18 +28,18 @@ enum class TokenDtype : std::uint8_t {
 
 std::size_t token_dtype_size(TokenDtype type);
 std::string_view token_dtype_name(TokenDtype type);
-/// Megatron's choice for a vocabulary: uint16 below 65,500 ids, else int32.
+/// Returns Megatron's type for a vocabulary: uint16 below 65,500 ids, else int32.
 TokenDtype optimal_token_dtype(std::int64_t vocab_size);
 
 struct IndexedDatasetOptions {
-  bool mmap = true;         ///< map the .bin file; otherwise read it with pread
-  bool multimodal = false;  ///< the index ends with one mode byte per sequence
-  bool partial = false;     ///< the sequences may leave parts of the .bin file out
+  bool mmap = true;         ///< maps the .bin file; else it is read with pread
+  bool multimodal = false;  ///< expects one mode byte per sequence at the end of the index
+  bool partial = false;     ///< allows an index that does not cover the whole .bin file
 };
 
-/// A reader of one `prefix.{bin,idx}`. Opening checks the sizes and the ends of the index, in
-/// constant time; check() checks every entry. UserErrors name file, entry and value.
-/// Every read checks its entry again: files may change under a run.
+/// A reader of one `prefix.{bin,idx}`. The constructor checks the sizes and the ends of the index
+/// in constant time; check() checks every entry. Every read checks its entry again, because files
+/// may change during a run. UserErrors name file, entry and value.
 class IndexedDataset : public TokenSource {
  public:
   explicit IndexedDataset(std::string prefix, IndexedDatasetOptions options = {});
@@ -56,13 +56,14 @@ class IndexedDataset : public TokenSource {
   std::int64_t num_documents() const {
     return static_cast<std::int64_t>(document_indices_.size()) - 1;
   }
-  /// The sum of all lengths; reads the whole index.
+  /// Returns the sum of all lengths. It reads the whole index.
   std::int64_t num_tokens() const;
-  /// Byte offset of every sequence in the .bin file.
+  /// Returns the byte offset of every sequence in the .bin file.
   UnalignedView<std::int64_t> sequence_pointers() const { return pointers_; }
-  /// documents + 1 entries: the first sequence of every document, then the number of sequences.
+  /// Returns documents + 1 entries: the first sequence of every document, then the number of
+  /// sequences.
   UnalignedView<std::int64_t> document_indices() const { return document_indices_; }
-  /// One per sequence when multimodal, else empty.
+  /// Returns one mode per sequence when multimodal, else an empty view.
   UnalignedView<std::int8_t> sequence_modes() const { return modes_; }
   std::uint64_t bin_size() const { return bin_size_; }
   /// Copies raw bytes of the .bin file.

@@ -82,9 +82,9 @@ void IndexedDatasetBuilder::add_document(std::span<const std::int32_t> tokens,
                                          std::span<const std::int32_t> lengths,
                                          std::span<const std::int8_t> modes) {
   MEGATRON_CHECK(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}) == tokens.size(),
-                 "lengths of a document's sequences");
+                 "the lengths of a document's sequences must add up to its tokens");
   MEGATRON_CHECK(modes.empty() || (multimodal_ && modes.size() == lengths.size()),
-                 "modes of a document's sequences");
+                 "a multimodal document needs one mode per sequence");
   write_tokens(tokens);
   num_tokens_ += static_cast<std::int64_t>(tokens.size());
   lengths_.insert(lengths_.end(), lengths.begin(), lengths.end());
@@ -101,7 +101,7 @@ void IndexedDatasetBuilder::add_dataset(const IndexedDataset& dataset) {
                      "", "make all parts with the same tokenizer"});
   if (multimodal_ && dataset.num_sequences() > 0 && dataset.sequence_modes().size() == 0)
     throw UserError(
-        {"dataset " + dataset.name() + ": has no sequence modes", "", "leave out --multimodal"});
+        {"dataset " + dataset.name() + " has no sequence modes", "", "leave out --multimodal"});
   dataset.check();
   const std::int64_t first = num_sequences();
   std::vector<std::byte> bytes;
@@ -141,7 +141,7 @@ void IndexedDatasetBuilder::finalize() {
   write_index(temporary_ + ".idx");
   std::error_code ignored;
   fs::remove(prefix_ + ".idx",
-             ignored);  // readers see no dataset rather than an old index beside new tokens
+             ignored);  // readers find no dataset rather than an old index and new tokens
   rename_into_place(temporary_ + ".bin", prefix_ + ".bin");
   rename_into_place(temporary_ + ".idx", prefix_ + ".idx");
   finalized_ = true;

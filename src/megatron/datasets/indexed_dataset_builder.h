@@ -1,5 +1,5 @@
-// Writes `prefix.{bin,idx}` in Megatron's format, token by token or by joining whole datasets.
-// Nothing appears under the final names before finalize().
+// Writes `prefix.{bin,idx}` in Megatron's format from tokens or by concatenating whole datasets.
+// The final names do not exist before finalize().
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,16 @@ class IndexedDatasetBuilder {
   IndexedDatasetBuilder(std::string prefix, TokenDtype type, bool multimodal = false);
   IndexedDatasetBuilder(const IndexedDatasetBuilder&) = delete;
   IndexedDatasetBuilder& operator=(const IndexedDatasetBuilder&) = delete;
-  /// Removes the temporary files when finalize() was not reached.
+  /// Removes the temporary files if finalize() was not called.
   ~IndexedDatasetBuilder();
 
-  /// Appends one document whose sequences have the given lengths (none for an empty document). A
-  /// UserError when an id does not fit the type.
+  /// Appends one document whose sequences have the given lengths (none for an empty document).
+  /// Throws a UserError when an id does not fit the element type.
   void add_document(std::span<const std::int32_t> tokens, std::span<const std::int32_t> lengths,
                     std::span<const std::int8_t> modes = {});
-  /// Appends all of another dataset of the same type.
+  /// Appends all sequences of another dataset of the same type.
   void add_dataset(const IndexedDataset& dataset);
-  /// Writes the index and renames both files into place.
+  /// Writes the index and renames both files to their final names.
   void finalize();
 
   std::int64_t num_sequences() const { return static_cast<std::int64_t>(lengths_.size()); }

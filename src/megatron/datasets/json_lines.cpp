@@ -61,7 +61,7 @@ const std::vector<std::vector<std::string_view>>& JsonLineParser::parse(std::str
     if (key == keys_.end()) continue;
     const auto index = static_cast<std::size_t>(key - keys_.begin());
     found[index] = true;
-    texts_[index].clear();  // of a repeated name the last counts, as in Python
+    texts_[index].clear();  // the last of repeated names counts, as in Python
     std::string_view text;
     simdjson::dom::array list;
     if (!value.get(text)) {
@@ -80,11 +80,11 @@ const std::vector<std::vector<std::string_view>>& JsonLineParser::parse(std::str
   return texts_;
 }
 
-/// The slow way, for what simdjson refuses and JSON allows: integers beyond 64 bits, deep nesting.
+/// Slow path for JSON that simdjson rejects: integers beyond 64 bits, deep nesting.
 void JsonLineParser::parse_with_nlohmann(std::string_view line, const std::string& source,
                                          const std::string& reason) {
   const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (object.is_discarded()) refuse("not valid JSON: " + reason, source, "mend or remove the line");
+  if (object.is_discarded()) refuse("not valid JSON: " + reason, source, "fix or remove the line");
   if (!object.is_object()) refuse("expected a JSON object", source);
   std::vector<bool> found(keys_.size(), false);
   for (std::size_t i = 0; i < keys_.size(); ++i) {

@@ -8,18 +8,18 @@
 
 namespace megatron {
 
-/// Reads the string members `keys` of one JSON object after another. Not thread-safe.
+/// Extracts the string members `keys` from JSON objects, one per call. Not thread-safe.
 class JsonLineParser {
  public:
   explicit JsonLineParser(std::vector<std::string> keys);
   ~JsonLineParser();
 
-  /// For each key its texts: one for a string, several for a list of strings. Valid until the next
-  /// call. `line` must be followed by TextChunk::kPadding readable bytes; a UserError names
-  /// `source`, "file:line". Bytes that are not UTF-8 are read as U+FFFD.
+  /// Returns the texts of each key: one for a string, several for a list of strings. The result is
+  /// valid until the next call. `line` must be followed by TextChunk::kPadding readable bytes.
+  /// Invalid UTF-8 is read as U+FFFD. A UserError names `source`, "file:line".
   const std::vector<std::vector<std::string_view>>& parse(std::string_view line,
                                                           const std::string& source);
-  /// Whether the last line held bytes that are not UTF-8.
+  /// Returns whether the last line contained invalid UTF-8.
   bool had_invalid_utf8() const { return !replaced_.empty(); }
 
  private:
@@ -34,7 +34,7 @@ class JsonLineParser {
   std::vector<std::string> keys_;
   std::vector<std::vector<std::string_view>> texts_;
   std::vector<std::unique_ptr<std::string>> owned_;
-  std::string replaced_;  // the line in valid UTF-8 with its padding, when it was not
+  std::string replaced_;  // the repaired line and its padding when the input was invalid UTF-8
 };
 
 }  // namespace megatron

@@ -1,5 +1,5 @@
-// Tokens without a corpus, as megatron-core's --mock-data: 100,000 sequences of lengths from
-// numpy's default_rng(0).
+// Generates tokens without a corpus, as megatron-core's --mock-data: 100,000 sequences whose
+// lengths come from numpy's default_rng(0).
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace megatron {
 
-/// Sequence i counts 1, 2, 3 … modulo the vocabulary and ends with the end-of-document id.
+/// Sequence i counts 1, 2, 3, … modulo the vocabulary size and ends with the end-of-document id.
 class MockTokenSource : public TokenSource {
  public:
   MockTokenSource(std::int64_t vocab_size, std::int64_t eod);

@@ -1,5 +1,5 @@
-// NumPy's .npy files (format version 1.0, C order), as far as index caches need them: small integer
-// arrays, read by mapping.
+// Reads and writes the subset of NumPy's .npy format (version 1.0, C order) that index caches use:
+// small integer arrays. Files are memory-mapped.
 #pragma once
 
 #include <cstddef>
@@ -20,23 +20,23 @@ enum class NpyType { int16, int32, int64, uint32 };
 class NpyArray {
  public:
   NpyArray() = default;
-  /// Takes over `values` as an array of `columns` columns (0: one-dimensional).
+  /// Takes ownership of `values` as an array of `columns` columns (0: one-dimensional).
   explicit NpyArray(std::vector<std::int16_t> values, std::int64_t columns = 0);
   explicit NpyArray(std::vector<std::int32_t> values, std::int64_t columns = 0);
   explicit NpyArray(std::vector<std::int64_t> values, std::int64_t columns = 0);
   explicit NpyArray(std::vector<std::uint32_t> values, std::int64_t columns = 0);
 
-  /// Maps a .npy file; a UserError names the file and the field that is wrong.
+  /// Maps a .npy file. A UserError names the file and the invalid field.
   static NpyArray load(const fs::path& path);
-  /// Writes the bytes that numpy.save writes.
+  /// Writes the same bytes as numpy.save.
   void save(const fs::path& path) const;
 
   NpyType type() const { return type_; }
-  /// One or two extents.
+  /// Returns one or two extents.
   const std::vector<std::int64_t>& shape() const { return shape_; }
-  /// Number of elements.
+  /// Returns the number of elements.
   std::int64_t size() const { return size_; }
-  /// Element `i` of the flattened array; 0 ≤ i < size().
+  /// Returns element `i` of the flattened array; 0 ≤ i < size().
   std::int64_t at(std::int64_t i) const;
 
  private:

@@ -17,8 +17,8 @@ namespace {
 /// The tokens of one key in a chunk of documents.
 struct KeyTokens {
   std::vector<std::int32_t> tokens;
-  std::vector<std::int32_t> lengths;             ///< of each sequence
-  std::vector<std::int32_t> document_sequences;  ///< sequences of each document
+  std::vector<std::int32_t> lengths;             ///< tokens per sequence
+  std::vector<std::int32_t> document_sequences;  ///< sequences per document
 };
 
 struct EncodedChunk {
@@ -75,7 +75,7 @@ class ChunkEncoder {
     }
   }
 
-  /// One sequence for each text that has tokens; a document without any keeps its place.
+  /// Adds one sequence per text that has tokens. A document without tokens stays as an empty one.
   void add_document(KeyTokens& out, const std::vector<std::string_view>& texts,
                     const std::string& source) const {
     std::int32_t sequences = 0;
@@ -89,7 +89,7 @@ class ChunkEncoder {
                            "", "check --vocab-size and the text"});
       }
       if (ids.size() >= static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()))
-        throw UserError({source + ": a document of more than 2147483646 tokens", "", "divide it"});
+        throw UserError({source + ": a document has more than 2147483646 tokens", "", "split it"});
       out.tokens.insert(out.tokens.end(), ids.begin(), ids.end());
       out.lengths.push_back(static_cast<std::int32_t>(ids.size()));
       ++sequences;
@@ -101,7 +101,7 @@ class ChunkEncoder {
     out.document_sequences.push_back(sequences);
   }
 
-  /// A text that the tokenizer refuses is named by file and line.
+  /// Encodes a text; errors of the tokenizer get file and line.
   std::vector<std::int32_t> encode(std::string_view text, const std::string& source) const try {
     return encode_(text);
   } catch (const UserError& error) {
@@ -126,12 +126,12 @@ void write_documents(IndexedDatasetBuilder& builder, const KeyTokens& key) {
 
 void check(const PreprocessOptions& options, const std::vector<std::string>& files) {
   MEGATRON_CHECK(options.vocab_size > 0 && options.workers > 0 && options.log_interval > 0,
-                 "options of preprocess");
+                 "vocab_size, workers and log_interval must be positive");
   if (options.json_keys.empty())
     throw UserError({"--json-keys is empty", "", "name at least one field"});
   if (std::set(options.json_keys.begin(), options.json_keys.end()).size() !=
       options.json_keys.size())
-    throw UserError({"--json-keys names a field twice", "", ""});
+    throw UserError({"--json-keys names a field twice", "", "remove one of them"});
   if (options.append_eod && (options.eod < 0 || options.eod >= options.vocab_size))
     throw UserError({"--append-eod: the tokenizer has no end-of-document token", "",
                      "leave out --append-eod, or choose a tokenizer that has one"});
@@ -185,7 +185,7 @@ PreprocessSummary preprocess(const PreprocessOptions& options, const Encoder& en
   for (std::size_t key = 0; key < builders.size(); ++key) {
     const IndexedDatasetBuilder& builder = *builders[key];
     if (builder.num_tokens() == 0)
-      throw UserError({"no tokens for " + summary.outputs[key].prefix,
+      throw UserError({"there are no tokens for " + summary.outputs[key].prefix,
                        "the input has " + std::to_string(builder.num_documents()) + " documents",
                        "check --input and --json-keys"});
     auto& output = summary.outputs[key];

@@ -1,5 +1,5 @@
-// Text → indexed datasets: what `preprocess-data` does. Files are read, tokenized by threads and
-// written in order with bounded memory.
+// Implements `preprocess-data`: converts text to indexed datasets. Files are read, tokenized by
+// threads and written in order, with bounded memory.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,24 @@
 namespace megatron {
 
 struct PreprocessOptions {
-  std::vector<std::string>
-      inputs;  ///< paths or globs of JSON lines, or of text when they end in .txt; .gz and .zst too
-  std::vector<std::string> json_keys = {"text"};  ///< one dataset is written for each
+  std::vector<std::string> inputs;  ///< paths or globs of JSON lines, or of text with the ending
+                                    ///< .txt; each may be compressed (.gz, .zst)
+  std::vector<std::string> json_keys = {"text"};  ///< one dataset is written per key
   std::string output_prefix;                      ///< datasets are `{output_prefix}_{key}_document`
-  DocumentKind text_documents =
-      DocumentKind::paragraph;  ///< what a document of a .txt file is; its key is "text"
+  DocumentKind text_documents = DocumentKind::paragraph;  ///< documents of .txt files; their key is
+                                                          ///< "text"
   bool append_eod = false;
   std::int64_t eod = -1;
-  std::int64_t vocab_size = 0;       ///< ids must be below it; it decides the element type
-  std::int64_t workers = 1;          ///< threads that tokenize
-  std::int64_t log_interval = 1000;  ///< documents between lines of progress
-  /// The tokenizer reads any bytes: texts of .txt files are not made valid UTF-8.
+  std::int64_t vocab_size = 0;       ///< upper bound of ids; determines the element type
+  std::int64_t workers = 1;          ///< number of tokenizing threads
+  std::int64_t log_interval = 1000;  ///< documents between progress lines
+  /// The tokenizer accepts any bytes, so texts of .txt files are not converted to valid UTF-8.
   bool accepts_invalid_utf8 = false;
   std::ostream* log = nullptr;
-  bool log_is_terminal = false;  ///< one line that is rewritten, with the time left
+  bool log_is_terminal = false;  ///< rewrites one progress line that shows the remaining time
 };
 
-/// Ids of a text without an end-of-document id; called by several threads at once.
+/// Returns the ids of a text without an end-of-document id. Several threads call it at once.
 using Encoder = std::function<std::vector<std::int32_t>(std::string_view)>;
 
 struct PreprocessSummary {
@@ -40,16 +40,16 @@ struct PreprocessSummary {
     std::int64_t documents = 0, sequences = 0, tokens = 0;
   };
   std::vector<Output> outputs;
-  /// How many held bytes that are not UTF-8, and "file:line" of the first.
+  /// Number of documents with invalid UTF-8, and "file:line" of the first one.
   std::int64_t invalid_documents = 0;
   std::string first_invalid;
   std::uint64_t text_bytes = 0;
   double seconds = 0;
 };
 
-/// Bytes that are not UTF-8 are read as Python's errors='replace' reads them, in text and in JSON
-/// alike, and counted. Writes the datasets byte for byte as Megatron's preprocess_data.py does. On
-/// an error (a UserError naming file and line) nothing is left.
+/// Writes the datasets byte for byte as Megatron's preprocess_data.py does. Invalid UTF-8 in text
+/// and JSON is read as Python's errors='replace' reads it, and is counted. On an error, a UserError
+/// with file and line, no output remains.
 PreprocessSummary preprocess(const PreprocessOptions& options, const Encoder& encode);
 
 }  // namespace megatron

@@ -1,4 +1,4 @@
-// Lines of progress for preprocess-data, in Megatron's words.
+// Prints progress lines for preprocess-data in Megatron's wording.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@ namespace megatron {
 
 class PreprocessProgress {
  public:
-  /// `log` may be null. `total_file_bytes` of 0 means unknown.
+  /// `log` may be null. `total_file_bytes` is 0 when unknown.
   PreprocessProgress(std::ostream* log, bool is_terminal, std::int64_t interval,
                      std::uint64_t total_file_bytes);
   void update(std::int64_t documents, std::uint64_t text_bytes, std::uint64_t file_bytes);

@@ -6,8 +6,8 @@
 namespace megatron {
 namespace {
 
-/// numpy's SeedSequence(entropy).generate_state(8, uint32) for an entropy of one word (O'Neill's
-/// seed_seq_fe, pool of four words).
+/// Returns numpy's SeedSequence(entropy).generate_state(8, uint32) for one word of entropy
+/// (O'Neill's seed_seq_fe with a pool of four words).
 std::array<std::uint32_t, 8> seed_sequence(std::uint32_t entropy) {
   std::uint32_t hash_constant = 0x43b0d7e5u;
   const auto hash = [&](std::uint32_t value) {
@@ -70,7 +70,7 @@ std::uint32_t Pcg64::next_uint32() {
   return static_cast<std::uint32_t>(value);
 }
 
-/// Uniform in [0, range] by Lemire's multiplication method.
+/// Returns a uniform integer in [0, range] by Lemire's multiplication method.
 std::uint32_t Pcg64::bounded(std::uint32_t range) {
   const std::uint32_t exclusive = range + 1;
   std::uint64_t product = std::uint64_t{next_uint32()} * exclusive;

@@ -1,5 +1,5 @@
-// The random numbers of numpy and torch that fix the order of samples: numpy's RandomState
-// (MT19937), default_rng (PCG64), torch.randperm.
+// The random number generators of numpy and torch that determine the order of samples: numpy's
+// RandomState (MT19937) and default_rng (PCG64), and torch.randperm.
 #pragma once
 
 #include <algorithm>
@@ -13,12 +13,12 @@
 
 namespace megatron {
 
-/// numpy.random.RandomState(seed): shuffles give numpy's permutations.
+/// numpy.random.RandomState(seed). Shuffles give numpy's permutations.
 class RandomState {
  public:
   explicit RandomState(std::uint32_t seed) : engine_(seed) {}
 
-  /// A uniform integer in [0, max], drawn by masked rejection.
+  /// Returns a uniform integer in [0, max], drawn by masked rejection.
   std::uint64_t interval(std::uint64_t max) {
     if (max == 0) return 0;
     const std::uint64_t mask = ~std::uint64_t{0} >> std::countl_zero(max);
@@ -30,10 +30,10 @@ class RandomState {
     return value;
   }
 
-  /// RandomState.shuffle of a one-dimensional array.
+  /// Shuffles a one-dimensional array as RandomState.shuffle does.
   template <class T>
   void shuffle(std::span<T> values) {
-    constexpr std::size_t kBlock = 64;  // draws made ahead, so that the scattered reads overlap
+    constexpr std::size_t kBlock = 64;  // random numbers drawn ahead, so that prefetches overlap
     std::array<std::size_t, kBlock> partners;
     std::size_t last = values.empty() ? 0 : values.size() - 1;
     while (last > 0) {
@@ -60,7 +60,8 @@ class Pcg64 {
  public:
   explicit Pcg64(std::uint32_t seed);
 
-  /// default_rng(seed).integers(low, high, size=count, dtype=int32): uniform in [low, high).
+  /// Returns default_rng(seed).integers(low, high, size=count, dtype=int32), uniform in [low,
+  /// high).
   std::vector<std::int32_t> integers(std::int32_t low, std::int32_t high, std::size_t count);
 
  private:
@@ -74,7 +75,7 @@ class Pcg64 {
   bool has_spare_ = false;
 };
 
-/// torch.randperm(count) on the CPU with a generator seeded by `seed`.
+/// Returns torch.randperm(count) of a CPU generator seeded with `seed`.
 std::vector<std::int64_t> torch_randperm(std::int64_t count, std::uint64_t seed);
 
 }  // namespace megatron

@@ -9,11 +9,11 @@ namespace megatron {
 
 Sampler::Sampler(SamplerOptions options) : options_(options), consumed_(options.consumed_samples) {
   MEGATRON_CHECK(options.micro_batch_size > 0 && options.data_parallel_size > 0,
-                 "batch of a sampler");
+                 "the batch size and the data-parallel size must be positive");
   MEGATRON_CHECK(
       options.data_parallel_rank >= 0 && options.data_parallel_rank < options.data_parallel_size,
-      "rank of a sampler");
-  MEGATRON_CHECK(options.consumed_samples >= 0, "consumed samples of a sampler");
+      "the data-parallel rank is out of range");
+  MEGATRON_CHECK(options.consumed_samples >= 0, "consumed_samples must not be negative");
   if (options.total_samples < micro_batch_times_data_parallel_size())
     throw UserError({"the dataset has " + std::to_string(options.total_samples) +
                          " samples, fewer than one batch of " +
@@ -27,7 +27,7 @@ Sampler::Sampler(SamplerOptions options) : options_(options), consumed_(options.
   if (options.kind == SamplerKind::cyclic &&
       consumed_ % micro_batch_times_data_parallel_size() != 0)
     throw UserError(
-        {"--dataloader-type cyclic can only go on at a multiple of micro-batch size x "
+        {"--dataloader-type cyclic can resume only at a multiple of micro-batch size x "
          "data-parallel size, " +
              std::to_string(micro_batch_times_data_parallel_size()),
          std::to_string(consumed_) + " samples are consumed", ""});

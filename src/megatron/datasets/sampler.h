@@ -1,4 +1,4 @@
-// Which samples each batch of a data-parallel rank holds, as Megatron's samplers.
+// Selects the samples of each batch of a data-parallel rank, as Megatron's samplers do.
 #pragma once
 
 #include <cstdint>
@@ -9,34 +9,34 @@ namespace megatron {
 
 enum class SamplerKind {
   single,  ///< in order, from consumed_samples to the end
-  cyclic,  ///< shuffled anew each epoch with torch.randperm(seed = epoch), without end
+  cyclic,  ///< endless; reshuffled each epoch with torch.randperm(seed = epoch)
 };
 
 struct SamplerOptions {
   SamplerKind kind = SamplerKind::single;
   std::int64_t total_samples = 0;     ///< size of the dataset
-  std::int64_t consumed_samples = 0;  ///< samples of all ranks that earlier batches took
+  std::int64_t consumed_samples = 0;  ///< samples that earlier batches took, over all ranks
   std::int64_t micro_batch_size = 1;
   std::int64_t data_parallel_rank = 0;
   std::int64_t data_parallel_size = 1;
-  bool data_sharding = true;  ///< cyclic: each rank shuffles its own part of the data (Megatron's
-                              ///< default); false: all share one order
+  bool data_sharding = true;  ///< for cyclic: each rank shuffles its own part of the data
+                              ///< (Megatron's default); false: all ranks share one order
 };
 
-/// A batch's samples and their places in the run.
+/// The sample numbers of a batch and their ordinals in the run.
 struct BatchIndices {
-  std::vector<std::int64_t> samples;   ///< numbers in the dataset
-  std::vector<std::int64_t> ordinals;  ///< consumed_samples counted over all ranks when each
-                                       ///< sample's turn comes: coordinates of dropout
-  std::int64_t first_ordinal = 0;      ///< of the batches that all ranks take at this time
+  std::vector<std::int64_t> samples;   ///< sample numbers in the dataset
+  std::vector<std::int64_t> ordinals;  ///< per sample, the number of samples that all ranks consume
+                                       ///< before it; dropout uses it as a coordinate
+  std::int64_t first_ordinal = 0;      ///< smallest ordinal of this batch over all ranks
 };
 
-/// Gives the batches of one rank in order. UserErrors on sizes that cannot work.
+/// Returns the batches of one rank in order. Throws UserErrors for incompatible sizes.
 class Sampler {
  public:
   explicit Sampler(SamplerOptions options);
-  /// The next batch; nothing at the end of a `single` run. A last batch that is not full on all
-  /// ranks is left out.
+  /// Returns the next batch; nullopt at the end of a `single` run. A last batch that is not full on
+  /// all ranks is dropped.
   std::optional<BatchIndices> next();
 
  private:
@@ -50,7 +50,7 @@ class Sampler {
   SamplerOptions options_;
   std::int64_t consumed_ = 0;
   std::int64_t epoch_ = -1;
-  std::vector<std::int64_t> order_;  ///< of the epoch, when cyclic
+  std::vector<std::int64_t> order_;  ///< sample order of the epoch when cyclic
 };
 
 }  // namespace megatron

@@ -10,7 +10,8 @@
 namespace megatron {
 namespace {
 
-/// numpy.sum of float64: plain below 8 values, eight accumulators up to 128, halves beyond.
+/// Returns numpy.sum of float64: a plain loop below 8 values, eight accumulators up to 128,
+/// recursive halves beyond.
 double pairwise_sum(std::span<const double> values) {
   const std::size_t count = values.size();
   if (count < 8) {
@@ -50,7 +51,7 @@ std::vector<double> normalize(std::vector<double> weights) {
 SplitMatrix parse_split(const std::string& text) {
   const auto shares = split_weights(text);
   if (!shares)
-    throw UserError({"--split " + text, "is not up to three shares, at least one above 0",
+    throw UserError({"--split must be up to three weights, at least one above 0", text,
                      "give weights for train, validation and test, for example 969,30,1"});
   const std::vector<double> weights = normalize({shares->begin(), shares->end()});
 

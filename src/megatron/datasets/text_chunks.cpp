@@ -33,7 +33,7 @@ std::vector<std::string> expand_inputs(const std::vector<std::string>& patterns)
       files.emplace_back(found.gl_pathv[i]);
     ::globfree(&found);
     if (result != 0)
-      throw UserError({"--input " + pattern, "there is no such file", "check the path"});
+      throw UserError({"--input " + pattern + " matches no file", "", "check the path"});
   }
   return files;
 }
@@ -59,7 +59,8 @@ bool ChunkReader::open_next_file() {
   return true;
 }
 
-/// How many bytes of `pending_` are whole documents; the first `known` are known to end none.
+/// Returns how many bytes of `pending_` are whole documents. No document ends in the first `known`
+/// bytes.
 std::size_t ChunkReader::complete_size(std::size_t known) const {
   if (kind_ == DocumentKind::file) return 0;
   std::size_t end = pending_.rfind('\n');
@@ -118,7 +119,7 @@ std::vector<TextDocument> split_documents(const TextChunk& chunk) {
   std::string_view text = chunk.text();
   if (chunk.kind == DocumentKind::file) return {{text, chunk.first_line}};
   std::int64_t number = chunk.first_line;
-  bool inside = false;  // of a paragraph
+  bool inside = false;  // true inside a paragraph
   while (!text.empty()) {
     const std::string_view line = text.substr(
         0, text.find('\n') == std::string_view::npos ? text.size() : text.find('\n') + 1);

@@ -1,4 +1,4 @@
-// Input files cut into pieces of whole documents, so that threads can tokenize them apart.
+// Cuts input files into chunks of whole documents, which threads can tokenize independently.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace megatron {
 
-/// What one document of an input file is.
+/// The unit of an input file that forms one document.
 enum class DocumentKind {
   json_line,  ///< a line of JSON
   paragraph,  ///< lines up to a blank line
@@ -21,30 +21,30 @@ enum class DocumentKind {
   file,       ///< the whole file
 };
 
-/// Some documents of one file.
+/// Consecutive documents of one file.
 struct TextChunk {
   static constexpr std::size_t kPadding = 64;  ///< readable bytes after the text, for simdjson
-  std::string buffer;                          ///< the text, then kPadding bytes
+  std::string buffer;                          ///< the text followed by kPadding bytes
   std::string file;
   std::int64_t first_line = 1;
   DocumentKind kind = DocumentKind::json_line;
-  std::uint64_t file_bytes = 0;  ///< bytes of the (compressed) files read up to here
+  std::uint64_t file_bytes = 0;  ///< (compressed) bytes read of all files up to this chunk's end
   std::string_view text() const {
     return std::string_view(buffer).substr(0, buffer.size() - kPadding);
   }
 };
 
-/// The files that the patterns (paths or globs) name, each pattern's in alphabetical order; a
-/// UserError when one names none.
+/// Returns the files that the patterns (paths or globs) match, in alphabetical order per pattern.
+/// Throws a UserError when a pattern matches none.
 std::vector<std::string> expand_inputs(const std::vector<std::string>& patterns);
 
-/// Whether the name, without .gz and .zst, ends in .txt.
+/// Returns whether the name, without .gz or .zst, ends in .txt.
 bool is_text_file(const std::string& file);
 
 /// Reads files one after another. Not thread-safe.
 class ChunkReader {
  public:
-  /// `text_kind` is what a document of a .txt file is; all other files hold JSON lines.
+  /// `text_kind` is the kind of documents in .txt files; all other files hold JSON lines.
   ChunkReader(std::vector<std::string> files, DocumentKind text_kind,
               std::size_t chunk_size = std::size_t{1} << 20);
   std::optional<TextChunk> next();
@@ -63,12 +63,13 @@ class ChunkReader {
   std::uint64_t finished_bytes_ = 0;
 };
 
-/// The documents of a chunk of text, in order: paragraphs without the blank lines around them and
-/// their last line's end, lines without their end, or the whole.
+/// One document of a text chunk and its first line: a paragraph without surrounding blank lines, a
+/// line (both without the final line end), or the whole file.
 struct TextDocument {
   std::string_view text;
   std::int64_t line = 1;
 };
+/// Returns the documents of a text chunk in order.
 std::vector<TextDocument> split_documents(const TextChunk& chunk);
 
 }  // namespace megatron

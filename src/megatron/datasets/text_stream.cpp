@@ -19,12 +19,12 @@ namespace {
 
 constexpr std::size_t kInputBuffer = std::size_t{1} << 18;
 
-[[noreturn]] void damaged(const fs::path& path, const std::string& how) {
+[[noreturn]] void throw_damaged_file(const fs::path& path, const std::string& how) {
   throw UserError(
       {path.string() + ": damaged or truncated " + how, "", "copy or download the file again"});
 }
 
-/// The bytes of the file as they are, with those looked at ahead.
+/// Reads the bytes of a file unchanged and supports peeking at the first ones.
 class PlainStream : public TextStream {
  public:
   explicit PlainStream(const fs::path& path) : path_(path) {
@@ -42,7 +42,7 @@ class PlainStream : public TextStream {
   PlainStream& operator=(const PlainStream&) = delete;
   ~PlainStream() override { ::close(descriptor_); }
 
-  /// The first bytes, which later reads give again.
+  /// Returns the first bytes without consuming them.
   std::string_view peek(std::size_t size) {
     ahead_.resize(size);
     std::size_t have = 0;
@@ -91,7 +91,7 @@ class GzipStream : public TextStream {
   explicit GzipStream(std::unique_ptr<PlainStream> file)
       : file_(std::move(file)), input_(kInputBuffer) {
     constexpr int kGzipOnly = 15 + 16;
-    MEGATRON_CHECK(::inflateInit2(&state_, kGzipOnly) == Z_OK, "zlib cannot start");
+    MEGATRON_CHECK(::inflateInit2(&state_, kGzipOnly) == Z_OK, "zlib cannot be initialized");
   }
   ~GzipStream() override { ::inflateEnd(&state_); }
 
@@ -100,7 +100,7 @@ class GzipStream : public TextStream {
     state_.avail_out = static_cast<uInt>(size);
     while (state_.avail_out == size) {
       if (state_.avail_in == 0 && !refill()) {
-        if (inside_member_) damaged(file_->path(), "gzip data");
+        if (inside_member_) throw_damaged_file(file_->path(), "gzip data");
         break;
       }
       if (!inside_member_) ::inflateReset(&state_);
@@ -109,7 +109,7 @@ class GzipStream : public TextStream {
       if (result == Z_STREAM_END) {
         inside_member_ = false;
       } else if (result != Z_OK && result != Z_BUF_ERROR) {
-        damaged(file_->path(), "gzip data");
+        throw_damaged_file(file_->path(), "gzip data");
       }
     }
     return size - state_.avail_out;
@@ -139,7 +139,7 @@ class ZstdStream : public TextStream {
     constexpr int kLongestWindow = 31;
     MEGATRON_CHECK(state_ != nullptr && !ZSTD_isError(ZSTD_DCtx_setParameter(
                                             state_.get(), ZSTD_d_windowLogMax, kLongestWindow)),
-                   "zstd cannot start");
+                   "zstd cannot be initialized");
   }
 
   std::size_t read(char* data, std::size_t size) override {
@@ -152,9 +152,10 @@ class ZstdStream : public TextStream {
       if (at_end_ && !inside_frame_) break;
       const std::size_t result = ZSTD_decompressStream(state_.get(), &out, &in_);
       if (ZSTD_isError(result))
-        damaged(file_->path(), std::string("zstd data (") + ZSTD_getErrorName(result) + ")");
+        throw_damaged_file(file_->path(),
+                           std::string("zstd data (") + ZSTD_getErrorName(result) + ")");
       inside_frame_ = result != 0;
-      if (at_end_ && inside_frame_ && out.pos == 0) damaged(file_->path(), "zstd data");
+      if (at_end_ && inside_frame_ && out.pos == 0) throw_damaged_file(file_->path(), "zstd data");
     }
     return out.pos;
   }

@@ -1,4 +1,4 @@
-// Bytes of a text file, plain or compressed with gzip or zstd (recognised by their first bytes).
+// Reads text files, plain or compressed with gzip or zstd. The first bytes determine the format.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@ namespace megatron {
 class TextStream {
  public:
   virtual ~TextStream() = default;
-  /// Fills up to `size` bytes; 0 at the end. A UserError names the file when it cannot be read or
-  /// is damaged.
+  /// Reads up to `size` bytes and returns their number; 0 at the end. Throws a UserError with the
+  /// file when it cannot be read or is damaged.
   virtual std::size_t read(char* data, std::size_t size) = 0;
-  /// Bytes of the file itself that were used so far.
+  /// Returns the number of (compressed) bytes of the file consumed so far.
   virtual std::uint64_t bytes_read() const = 0;
 };
 
-/// Opens a file; gzip members and zstd frames (also with long windows) may follow each other.
+/// Opens a file. It may hold several gzip members or zstd frames, also with long windows.
 std::unique_ptr<TextStream> open_text(const fs::path& path);
 
 }  // namespace megatron

@@ -1,5 +1,5 @@
-// What a dataset draws from: numbered sequences of token ids. On disk (IndexedDataset) or computed
-// (MockTokenSource).
+// The interface of a dataset's token source: numbered sequences of token ids, on disk
+// (IndexedDataset) or computed (MockTokenSource).
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace megatron {
 
-/// A view of values packed in bytes at any alignment, as in .idx files.
+/// A view of an array of values at any alignment, as in .idx files.
 template <class T>
 class UnalignedView {
  public:
@@ -28,19 +28,19 @@ class UnalignedView {
   std::size_t size_ = 0;
 };
 
-/// Sequences of token ids that many threads may read at once.
+/// Numbered sequences of token ids. Thread-safe.
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
-  /// How errors name it: the path prefix, or "mock data".
+  /// Returns the name for errors: the path prefix, or "mock data".
   virtual std::string name() const = 0;
-  /// Tokens in every sequence.
+  /// Returns the number of tokens of every sequence.
   virtual UnalignedView<std::int32_t> sequence_lengths() const = 0;
-  /// Checks every sequence, where that is needed before `sequence_lengths` can be relied on; a
-  /// UserError names the first that is broken. Reads the whole index, at most once.
+  /// Checks every sequence at most once. Call it before relying on sequence_lengths(). Throws a
+  /// UserError that names the first invalid sequence. It reads the whole index.
   virtual void check() const {}
-  /// Fills `tokens` from `sequence`, starting at token `offset`; a UserError when the sequence ends
-  /// before.
+  /// Fills `tokens` from `sequence`, starting at token `offset`. Fails when the sequence ends
+  /// earlier.
   virtual void read(std::int64_t sequence, std::int64_t offset,
                     std::span<std::int64_t> tokens) const = 0;
 };

@@ -1,5 +1,5 @@
-// The JSON text that identifies a dataset's indices, in the very bytes of Python's
-// json.dumps(indent=4), so that its MD5 is megatron-core's.
+// Writes the JSON text that identifies a dataset's indices with the same bytes as Python's
+// json.dumps(indent=4), so that its MD5 equals megatron-core's.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@
 
 namespace megatron {
 
-/// json.dumps(value, indent=4): Python's float spelling, ASCII only, keys in order.
+/// Returns json.dumps(value, indent=4): Python's float format, ASCII only, keys in order.
 std::string python_json_dumps(const OrderedJson& value);
 
-/// repr(value) of a Python float.
+/// Returns repr(value) of a Python float.
 std::string python_float_repr(double value);
 
-/// What identifies a tokenizer in the description: Megatron's class path, the model's path and the
+/// Identifies a tokenizer in the description by Megatron's class path, the model's path and the
 /// constructor's arguments.
 struct TokenizerIdentity {
   std::string class_path = "megatron.core.tokenizers.text.text_tokenizer.MegatronTokenizerText";
@@ -30,7 +30,7 @@ struct TokenizerIdentity {
 
 OrderedJson to_json(const TokenizerIdentity& tokenizer);
 
-/// megatron-core's split_matrix; null when each split has its own data.
+/// Returns megatron-core's split_matrix; null when each split has its own data.
 OrderedJson to_json(const std::optional<SplitMatrix>& matrix);
 
 }  // namespace megatron

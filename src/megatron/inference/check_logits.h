@@ -1,4 +1,4 @@
-// Answers of a model whose weights are damaged or diverged are refused, not printed.
+// Rejects the output of a model whose weights are damaged or diverged.
 #pragma once
 
 #include <span>
@@ -8,11 +8,13 @@
 
 namespace megatron {
 
-/// UserError that says what of `place` is not finite, and which weights of `model` are not either.
+/// Throws UserError: names the non-finite values at `place` and the weights of `model` that are not
+/// finite.
 [[noreturn]] void throw_non_finite_logits(LanguageModel& model, const std::string& place,
                                           const std::string& got);
 
-/// throw_non_finite_logits when a logit is NaN or +infinity; −infinity is an impossible token.
+/// Calls throw_non_finite_logits() when a logit is NaN or +infinity. −infinity is allowed: it marks
+/// an impossible token.
 void check_logits(LanguageModel& model, std::span<const float> logits, const std::string& place);
 
 }  // namespace megatron

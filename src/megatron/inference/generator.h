@@ -1,5 +1,5 @@
-// Text continues token by token: one pass over the prompt fills the layers' states, then each step
-// feeds one token.
+// Generates text token by token: prefill runs the prompt through the model and fills the KV cache,
+// then each decode step feeds one token.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 namespace megatron {
 
 enum class FinishReason {
-  stop,           ///< the end-of-document token was drawn
-  length,         ///< max_new_tokens were drawn
-  max_positions,  ///< the model has no position for another token
+  stop,           ///< the end-of-document token was sampled
+  length,         ///< max_new_tokens tokens were sampled
+  max_positions,  ///< the model's maximum sequence length is reached
 };
-/// "stop", "length", "max_positions".
+/// Returns "stop", "length" or "max_positions".
 std::string_view finish_reason_name(FinishReason reason);
 
 struct Generation {
@@ -29,16 +29,17 @@ struct Generation {
 struct GeneratorOptions {
   SamplingOptions sampling = {};
   std::int64_t max_new_tokens = 128;
-  std::vector<std::int64_t> stop_token_ids = {};  ///< tokens that end a text
+  std::vector<std::int64_t> stop_token_ids = {};  ///< tokens that end the generation
 };
 
 class Generator {
  public:
-  /// `model` is bound and outlives the generator. UserError when an option is out of range.
+  /// `model` must have its weights bound and must outlive the generator. UserError when an option
+  /// is out of range.
   Generator(LanguageModel& model, GeneratorOptions options);
 
-  /// Continues `prompt` (at least one id); `prompt_index` is the ordinal of its random numbers.
-  /// `on_token` sees each new token as it is drawn.
+  /// Generates a continuation of `prompt` (at least one id). `prompt_index` selects the random
+  /// numbers (SamplingSite::prompt). `on_token` is called with each new token.
   Generation generate(std::span<const std::int64_t> prompt, std::uint64_t prompt_index,
                       const std::function<void(std::int64_t id)>& on_token = nullptr);
 

@@ -9,9 +9,10 @@ namespace megatron {
 
 namespace {
 
-constexpr std::size_t kPrefixTokens = 6;      // of the prompt
-constexpr std::size_t kMaxPendingTokens = 8;  // tokens held back: more than one character ever
-                                              // takes, so what stays invalid is shown as it is
+constexpr std::size_t kPrefixTokens = 6;  // prompt tokens decoded as context
+// Maximum number of tokens held back. No character takes more, so bytes that are still invalid then
+// are output unchanged.
+constexpr std::size_t kMaxPendingTokens = 8;
 
 bool ends_with_incomplete_utf8(const std::string& text) {
   const auto replaced = replace_invalid_utf8(text);

@@ -1,5 +1,5 @@
-// Tokens become text as they are drawn: a token may end in the middle of a character, and some
-// tokenizers decode a token differently after others.
+// Converts tokens to text as they are generated. A token may end in the middle of a character, and
+// some tokenizers decode a token differently depending on the tokens before it.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ namespace megatron {
 class IncrementalDetokenizer {
  public:
   using Decode = std::function<std::string(std::span<const std::int64_t> ids)>;
-  /// `prompt` is not part of the text, but its end is decoded along with the first tokens
-  /// (SentencePiece drops a leading space).
+  /// The returned text does not include `prompt`, but the end of the prompt is decoded together
+  /// with the first tokens, because SentencePiece drops a leading space.
   IncrementalDetokenizer(Decode decode, std::span<const std::int64_t> prompt);
 
-  /// The text that `id` completes; empty while a character is incomplete.
+  /// Returns the text that `id` completes; empty while a character is incomplete.
   std::string add(std::int64_t id);
-  /// What is left, complete or not.
+  /// Returns the remaining text, including an incomplete character.
   std::string finish();
 
  private:
@@ -27,8 +27,8 @@ class IncrementalDetokenizer {
 
   Decode decode_;
   std::vector<std::int64_t> ids_;
-  std::size_t prefix_offset_ =
-      0;  // ids_[prefix_offset_, read_offset_) are decoded again before what is new
+  // ids_[prefix_offset_, read_offset_) are decoded again as context of new tokens.
+  std::size_t prefix_offset_ = 0;
   std::size_t read_offset_ = 0;
 };
 

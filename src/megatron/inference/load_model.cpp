@@ -12,14 +12,15 @@
 namespace megatron {
 namespace {
 
-/// Layers compute in 16, 32 and 64 bits; anything narrower is widened to float32.
+/// Returns the compute dtype: layers support 16, 32 and 64 bits; narrower types are widened to
+/// float32.
 c10::ScalarType default_compute_dtype(c10::ScalarType stored) {
   const bool computable =
       stored == c10::kBFloat16 || stored == c10::kHalf || stored == c10::kDouble;
   return computable ? stored : c10::kFloat;
 }
 
-/// UserError when the model cannot be cut like that.
+/// Throws UserError when the model cannot be split as requested.
 PipelineLayout layout_of(const TransformerConfig& model, const ParallelConfig& parallel) {
   Settings settings;
   settings.model = model;

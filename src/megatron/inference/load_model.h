@@ -1,5 +1,5 @@
-// A trained model, ready to run: architecture and weights from a checkpoint of ours or a Hugging
-// Face folder.
+// Loads a trained model for inference: architecture and weights from one of our checkpoints or from
+// a Hugging Face folder.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -17,31 +17,31 @@
 
 namespace megatron {
 
-/// A rank's part of a model. Goes in the opposite order.
+/// One rank's part of a model. Members are destroyed in reverse order.
 struct LoadedModel {
   CheckpointSource source;
-  std::unique_ptr<LanguageModel> stages;  ///< that this rank holds
-  std::unique_ptr<ParamStore> weights;    ///< theirs, without gradients
-  std::unique_ptr<LanguageModel>
-      pipelined_logits;  ///< for the stages of all ranks; null where this rank has them all
+  std::unique_ptr<LanguageModel> stages;  ///< the pipeline stages that this rank holds
+  std::unique_ptr<ParamStore> weights;    ///< their weights, without gradients
+  /// Runs the stages of all ranks; null if this rank holds the whole model.
+  std::unique_ptr<LanguageModel> pipelined_logits;
 
-  /// The whole model, whoever holds it; its logits are the same on every rank.
+  /// Returns the whole model, wherever its stages are; its logits are the same on every rank.
   LanguageModel& model() const { return pipelined_logits ? *pipelined_logits : *stages; }
 };
 
 struct LoadModelOptions {
-  Rank rank = {};                ///< whose part is loaded, and its device
-  ParallelConfig parallel = {};  ///< how the model is cut; of the rank's mesh
-  std::optional<c10::ScalarType> type =
-      {};  ///< in which the model computes; none: its weights' own
+  Rank rank = {};                ///< selects the part to load, and the device
+  ParallelConfig parallel = {};  ///< parallel sizes; must match the rank's mesh
+  /// Compute dtype; nullopt: the dtype of the weights.
+  std::optional<c10::ScalarType> type = {};
 };
 
-/// The type that the flags name; none: the checkpoint's own.
+/// Returns the dtype that the flags name; nullopt means the checkpoint's own.
 std::optional<c10::ScalarType> requested_dtype(const ComputeOptions& options);
 
 /// Loads the checkpoint at `root` (`step`, or the latest) without optimizer state: this rank's
-/// layers, and its shares of their weights. UserError when there is none, or when the model cannot
-/// be cut as `options.parallel` says. Collective over rank.model.
+/// layers and its shards of their weights. UserError when there is no checkpoint, or when the model
+/// cannot be split as `options.parallel` requests. Collective over rank.model.
 LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int64_t> step,
                        const LoadModelOptions& options = {});
 

@@ -13,8 +13,9 @@
 namespace megatron {
 namespace {
 
-/// eos_token_id of generation_config.json or, without that file, of config.json: one id or a list.
-/// None for ByteTokenizer: those files are of the tokenizer of the weights it began with.
+/// Returns eos_token_id of generation_config.json or, without that file, of config.json: one id or
+/// a list. Empty for ByteTokenizer, because those files belong to the tokenizer of the original
+/// weights.
 std::vector<std::int64_t> eos_token_ids(const CheckpointSource& source) {
   if (source.tokenizer.tokenizer_type == "ByteTokenizer") return {};
   auto found = source.auxiliary_files.find("generation_config.json");
@@ -42,7 +43,7 @@ std::string description(const TokenizerConfig& config) {
          (config.vocab_size ? " with " + std::to_string(*config.vocab_size) + " ids" : "");
 }
 
-/// Whether both mean the same vocabulary, by the files' content; nothing when that does not show.
+/// Compares two tokenizers by the content of their files; nullopt when they cannot be compared.
 std::optional<bool> same_tokenizer(const TokenizerConfig& a, const TokenizerConfig& b) {
   const auto left = tokenizer_files(a), right = tokenizer_files(b);
   if (const auto same = same_vocabulary(left, right)) return same;
@@ -50,7 +51,8 @@ std::optional<bool> same_tokenizer(const TokenizerConfig& a, const TokenizerConf
   return tokenizer_type(a) == tokenizer_type(b) && a.vocab_size == b.vocab_size;
 }
 
-/// Whether the tokenizer of the flags is the one of the weights; nothing when that one is unknown.
+/// Returns whether the tokenizer of the flags equals the checkpoint's; nullopt when the
+/// checkpoint's is unknown.
 std::optional<bool> is_checkpoint_tokenizer(const TokenizerConfig& flags,
                                             const CheckpointSource& source) {
   if (!has_tokenizer(source.tokenizer)) return std::nullopt;
@@ -59,11 +61,12 @@ std::optional<bool> is_checkpoint_tokenizer(const TokenizerConfig& flags,
     if (had_bare_ids && tokenizer_type(flags) != "NullTokenizer") return std::nullopt;
     return same_tokenizer(flags, source.tokenizer);
   } catch (const UserError&) {
-    return std::nullopt;  // the files of the run are gone
+    return std::nullopt;  // the run's files no longer exist
   }
 }
 
-/// Ids of a foreign tokenizer mean other texts to the model; bare ids mean themselves.
+/// Warns when the tokenizer differs from the checkpoint's, because its ids then mean other text to
+/// the model. Plain ids (NullTokenizer) are exempt.
 void warn_of_other_tokenizer(const TokenizerConfig& flags, const CheckpointSource& source,
                              LoadedTokenizer& result) {
   const auto is_own = is_checkpoint_tokenizer(flags, source);
@@ -71,9 +74,9 @@ void warn_of_other_tokenizer(const TokenizerConfig& flags, const CheckpointSourc
   const std::int64_t size = result.tokenizer->vocab_size(), rows = source.model.vocab_size;
   if (result.tokenizer->name() == "NullTokenizer" && size == rows) return;
   if (is_own) {
-    result.notes.push_back(
-        description(flags) + " is another tokenizer than the one of these weights (" +
-        description(source.tokenizer) + "): the model reads its ids as other texts");
+    result.notes.push_back(description(flags) + " is not the tokenizer of these weights (" +
+                           description(source.tokenizer) +
+                           "): the model interprets its ids as different text");
   } else if (size != rows) {
     result.notes.push_back("the tokenizer has " + std::to_string(size) +
                            " ids, the model's vocabulary " + std::to_string(rows) +

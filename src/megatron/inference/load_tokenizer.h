@@ -1,5 +1,5 @@
-// The tokenizer that belongs to a checkpoint: the one it was trained with, or the files of its
-// Hugging Face folder, unless flags say otherwise.
+// Loads the tokenizer of a checkpoint: the one it was trained with, or that of its Hugging Face
+// folder, unless flags select another.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,14 @@ namespace megatron {
 
 struct LoadedTokenizer {
   std::unique_ptr<Tokenizer> tokenizer;
-  /// End a text: the tokenizer's eod; with a stored one also eos_token_id of
-  /// generation_config.json or config.json.
+  /// Tokens that end a text: the tokenizer's eod and, for a tokenizer stored with the checkpoint,
+  /// eos_token_id of generation_config.json or config.json.
   std::vector<std::int64_t> stop_token_ids;
-  /// Remarks for stderr: the tokenizer of the flags is not the one of the weights.
+  /// Messages for stderr, such as that the tokenizer of the flags differs from the checkpoint's.
   std::vector<std::string> notes = {};
 };
 
-/// Opens the tokenizer of `flags` when they name one, else the checkpoint's. UserError when there
-/// is none.
+/// Opens the tokenizer that `flags` name, or else the checkpoint's. UserError when there is none.
 LoadedTokenizer load_tokenizer(const TokenizerConfig& flags, const CheckpointSource& source);
 
 }  // namespace megatron

@@ -1,4 +1,4 @@
-// Filters keep Megatron-LM's meaning (megatron/core/inference: sampling): top-k keeps ties with the
+// Top-k and top-p follow Megatron-LM (megatron/core/inference: sampling): top-k keeps ties with the
 // k-th logit; top-p drops a token when the tokens before it already exceed p.
 #include "megatron/inference/sampling.h"
 

@@ -1,5 +1,6 @@
-// From logits to the next token: temperature, then top-k, then top-p, then one draw by coordinates
-// (base/philox.h), so that a prompt's text depends on the seed, its index and the position alone.
+// Samples the next token from logits: applies temperature, top-k and top-p, then draws one token.
+// The random number is a function of coordinates (base/philox.h), so a prompt's text depends only
+// on the seed, its index and the position.
 #pragma once
 
 #include <cstdint>
@@ -9,38 +10,40 @@
 namespace megatron {
 
 struct SamplingOptions {
-  double temperature = 1.0;  ///< logits are divided by it; 0 = always the most likely token
-  std::int64_t top_k = 0;    ///< keep the k most likely tokens (and those equal to the k-th); 0 =
-                             ///< all, 1 = the most likely
-  double top_p = 0;  ///< keep the most likely tokens until their probability exceeds it, the one
-                     ///< that exceeds it included; 0 = all
+  double temperature = 1.0;  ///< divides the logits; 0 = always the most likely token
+  /// Keep the k most likely tokens (and ties with the k-th); 0 = all, 1 = the most likely.
+  std::int64_t top_k = 0;
+  /// Keep the most likely tokens until their total probability exceeds top_p, including the token
+  /// that exceeds it; 0 = all.
+  double top_p = 0;
   std::uint64_t seed = 1234;
 };
 
-/// UserError naming every flag that is out of range.
+/// Throws UserError that names every option out of range.
 void check_sampling_options(const SamplingOptions& options);
 
-/// A token that may be drawn.
+/// A candidate token.
 struct TokenProbability {
   std::int64_t id = 0;
-  double probability = 0;  ///< among the candidates: they sum to 1
+  double probability = 0;  ///< normalized over the candidates
 };
 
-/// The tokens that temperature, top-k and top-p leave, most likely first, equal ones by ascending
-/// id. `logits` [vocabulary]; a NaN or +infinity is a UserError (damaged weights).
+/// Returns the tokens that remain after temperature, top-k and top-p, most likely first, ties by
+/// ascending id. `logits` [vocabulary]. UserError when a logit is NaN or +infinity (damaged
+/// weights).
 std::vector<TokenProbability> sampling_distribution(std::span<const float> logits,
                                                     const SamplingOptions& options);
 
-/// Where the random number of one draw lies.
+/// Coordinates of the random number of one draw.
 struct SamplingSite {
   std::uint64_t prompt = 0;    ///< index of the prompt in its run: Philox ordinal
-  std::uint64_t position = 0;  ///< of the drawn token in its sequence: Philox element
+  std::uint64_t position = 0;  ///< position of the sampled token in its sequence: Philox element
 };
 
-/// A number in (0, 1) fixed by seed, site "sampling", prompt and position.
+/// Returns a uniform number in (0, 1) determined by seed, site "sampling", prompt and position.
 double sampling_uniform(std::uint64_t seed, const SamplingSite& site);
 
-/// Draws one token.
+/// Samples one token.
 std::int64_t sample_token(std::span<const float> logits, const SamplingOptions& options,
                           const SamplingSite& site);
 

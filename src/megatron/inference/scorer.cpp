@@ -15,10 +15,10 @@ namespace megatron {
 
 namespace {
 
-constexpr std::int64_t kMaxLogitElements =
-    std::int64_t{1} << 26;  // elements of logits alive at once: 256 MiB in float32
+// Maximum number of logits in memory: 256 MiB in float32.
+constexpr std::int64_t kMaxLogitElements = std::int64_t{1} << 26;
 
-/// log softmax(logits)[id] in double.
+/// Returns log softmax(logits)[id], computed in double.
 double log_probability(std::span<const float> logits, std::int64_t id) {
   const double largest = *std::max_element(logits.begin(), logits.end());
   const double sum =

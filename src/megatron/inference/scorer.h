@@ -1,4 +1,4 @@
-// How likely a model finds a text: log-probability of every token given those before it.
+// Scores text: computes the log-probability of every token given the preceding ones.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ struct Score {
   double loss = 0;               ///< −mean of logprobs; NaN when there are none
 };
 
-/// Scores one sequence of at least one id; errors are UserErrors that name `source`. `model` is
-/// bound. Long sequences pass through the layers' states in pieces, so that logits exist for a
-/// bounded number of tokens.
+/// Scores one sequence of at least one id. Errors are UserErrors that name `source`. `model` must
+/// have its weights bound. Long sequences run in chunks through the KV cache, so that logits exist
+/// for a bounded number of tokens.
 Score score_tokens(LanguageModel& model, std::span<const std::int64_t> ids,
                    const std::string& source);
 

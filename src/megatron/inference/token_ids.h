@@ -1,4 +1,4 @@
-// Token ids on their way into a model: checked against its vocabulary and its positions, and as a
+// Validates token ids against a model's vocabulary and maximum length, and converts them to a
 // tensor.
 #pragma once
 
@@ -12,21 +12,21 @@
 
 namespace megatron {
 
-/// How many tokens one sequence may have: max_position_embeddings with learned positions, otherwise
-/// no limit (the largest int64).
+/// Returns the maximum number of tokens in a sequence: max_position_embeddings with learned
+/// positions, otherwise the largest int64 (no limit).
 std::int64_t max_sequence_length(const TransformerConfig& model);
 
-/// UserError naming `source` when there is no id, an id is outside the model's vocabulary, or
-/// learned positions do not reach that far.
+/// Throws UserError naming `source` when `ids` is empty, an id is outside the model's vocabulary,
+/// or the sequence exceeds the learned positions.
 void check_token_ids(std::span<const std::int64_t> ids, const TransformerConfig& model,
                      const std::string& source);
 
-/// What to tell a user whose sequence `source` has more tokens than the model was trained for,
-/// where positions have no end (rotary or none); empty when it has not.
+/// Returns a warning when the sequence `source` has more tokens than the model was trained for and
+/// its positions are unlimited (rotary or none); "" otherwise.
 std::string long_sequence_warning(const TransformerConfig& model, std::int64_t length,
                                   const std::string& source);
 
-/// int64 [1, ids.size()], a copy.
+/// Returns a copy of the ids as an int64 tensor [1, ids.size()].
 at::Tensor token_tensor(std::span<const std::int64_t> ids);
 
 }  // namespace megatron

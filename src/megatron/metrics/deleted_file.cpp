@@ -14,8 +14,8 @@ bool is_deleted(const fs::path& path) {
 
 void reopen_deleted_file(const fs::path& path, std::ofstream& file, std::string_view contents) {
   std::cerr << "WARNING: " << path.string()
-            << " has vanished since the run began; it is made again, and the " << contents
-            << " so far are lost" << std::endl;
+            << " was deleted during the run; it is created again, and its " << contents
+            << " are lost" << std::endl;
   std::error_code unmade;
   fs::create_directories(path.parent_path(), unmade);
   file.close();

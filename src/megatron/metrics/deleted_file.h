@@ -1,4 +1,4 @@
-// Files that are written line by line for days may be removed under the run.
+// Handles the deletion of a log file during a run. Such files stay open for days.
 #pragma once
 
 #include <filesystem>
@@ -7,13 +7,12 @@
 
 namespace megatron {
 
-/// Whether nothing lies at `path`. False when the system cannot tell, as for a network file system
-/// that does not answer.
+/// Returns whether there is no file at `path`. Returns false when the system cannot tell, for
+/// example on an unresponsive network file system.
 bool is_deleted(const std::filesystem::path& path);
 
-/// Opens a vanished file again for appending, its folder made anew, and warns on stderr that what
-/// was in it (`contents`: "lines", "points") is lost. Where that fails, the write that follows
-/// does.
+/// Reopens a deleted file for appending, creates its folder if needed, and warns on stderr that its
+/// `contents` ("lines", "points") are lost. If reopening fails, the next write to `file` fails.
 void reopen_deleted_file(const std::filesystem::path& path, std::ofstream& file,
                          std::string_view contents);
 

@@ -83,7 +83,8 @@ EventRecord parse_event(std::string_view event) {
   return record;
 }
 
-/// Whether the record's x is an iteration beyond `iteration`; charts over samples have another x.
+/// Returns whether the record's x is an iteration past `iteration`. Charts over samples have a
+/// different x.
 bool is_past(const EventRecord& record, std::int64_t iteration) {
   const auto is_over_iterations = [](const std::string& tag) {
     return !tag.ends_with(" vs samples");
@@ -92,7 +93,7 @@ bool is_past(const EventRecord& record, std::int64_t iteration) {
          std::any_of(record.tags.begin(), record.tags.end(), is_over_iterations);
 }
 
-/// The offset after the last record to keep; nothing for a file of another writer.
+/// Returns the offset after the last record to keep; nullopt for a file of another writer.
 std::optional<std::uint64_t> truncation_offset(const fs::path& path, std::int64_t iteration) {
   std::optional<std::uint64_t> end;
   read_events(path, [&](const EventRecord& record) {
@@ -130,7 +131,7 @@ EventFileWriter::EventFileWriter(const fs::path& folder, std::size_t queue_size)
   is_created_ = true;
 }
 
-/// The first event of every file.
+/// Adds the file version, the first event of every file.
 void EventFileWriter::add_version() {
   add(event_at(0)
           .add_bytes(kFileVersion, "brain.Event:2")
@@ -179,7 +180,7 @@ void EventFileWriter::add(std::string_view event) {
   if (++queued_events_ >= queue_size_ || is_old) flush();
 }
 
-/// A folder that was removed under the run costs the points so far, not the ones to come.
+/// Creates the file and folder again after deletion; only the points written so far are lost.
 void EventFileWriter::recreate_file() {
   is_created_ = false;
   reopen_deleted_file(path_, file_, "points");
@@ -203,17 +204,17 @@ void EventFileWriter::flush() {
   last_flush_ = std::chrono::steady_clock::now();
 }
 
-/// A full disk costs charts some points, never the run: the file keeps its whole records, and later
-/// ones follow them.
+/// Truncates the file to its complete records after a failed write (disk full), so that later
+/// records stay readable.
 void EventFileWriter::truncate_partial_record() {
   if (!has_failed_)
     std::cerr << "WARNING: " << path_.string()
               << " cannot be written, events are missing: check the free space of its disk"
               << std::endl;
   has_failed_ = true;
-  file_.close();  // with what its buffer could not write
+  file_.close();  // discards the data left in its buffer
   file_.clear();
-  std::error_code ignored;  // a file that cannot be cut still ends readers at its torn record
+  std::error_code ignored;  // if truncation fails, readers stop at the partial record
   fs::resize_file(path_, size_, ignored);
   file_.open(path_, std::ios::binary | std::ios::app);
 }

@@ -1,5 +1,5 @@
-// TensorBoard event files: records of Event messages (tensorflow/core/util/event.proto) with a
-// length and masked CRC-32C around each.
+// Reads and writes TensorBoard event files: Event messages (tensorflow/core/util/event.proto), each
+// framed by its length and masked CRC-32C.
 #pragma once
 
 #include <chrono>
@@ -14,33 +14,32 @@
 
 namespace megatron {
 
-/// A record of TensorFlow's record files: length (u64), its masked CRC, the data, its masked CRC;
-/// all little-endian.
+/// Returns a TFRecord: length (u64), masked CRC of the length, data, masked CRC of the data; all
+/// little-endian.
 std::string encode_tfrecord(std::string_view data);
 
-/// TensorFlow's masked CRC: the CRC-32C turned right by 15 bits, plus 0xa282ead8.
+/// Returns TensorFlow's masked CRC: the CRC-32C rotated right by 15 bits, plus 0xa282ead8.
 std::uint32_t masked_crc32c(std::string_view data);
 
-/// Tag and value of one point of one chart.
+/// Tag and value of one point of a chart.
 using TaggedValue = std::pair<std::string, double>;
 
-/// Writes one event file; what is queued is lost when the process is killed before flush().
+/// Writes one event file. Queued events are lost if the process is killed before flush().
 class EventFileWriter {
  public:
-  /// Creates `folder`/events.out.tfevents.<seconds>.<host>.<process>.<n> with the file version as
-  /// its first event. UserError when it cannot be written. After `queue_size` events the queue is
-  /// written.
+  /// Creates `folder`/events.out.tfevents.<seconds>.<host>.<process>.<n>, whose first event is the
+  /// file version. The queue is written after `queue_size` events. UserError when the file cannot
+  /// be written.
   EventFileWriter(const std::filesystem::path& folder, std::size_t queue_size);
 
-  /// Points of several charts at the same x, `step`.
+  /// Adds points of several charts at the same x value, `step`.
   void add_scalars(const std::vector<TaggedValue>& values, std::int64_t step);
-  /// A text, shown by TensorBoard's text page as Markdown.
+  /// Adds a text, which TensorBoard's text page shows as Markdown.
   void add_text(std::string_view tag, std::string_view text, std::int64_t step);
-  /// Tells readers to forget every point at or past `step` that earlier files hold (SessionLog
-  /// START).
+  /// Adds a SessionLog START event: readers discard all points at or past `step` in earlier files.
   void add_session_start(std::int64_t step);
-  /// Writes what is queued. A disk that is full costs these points and a warning, nothing else. A
-  /// file that has vanished is made again.
+  /// Writes the queued events. If the write fails (disk full), prints a warning and drops these
+  /// events. Creates the file again if it was deleted.
   void flush();
   const std::filesystem::path& path() const { return path_; }
 
@@ -52,28 +51,29 @@ class EventFileWriter {
 
   std::filesystem::path path_;
   std::ofstream file_;
-  std::uint64_t size_ = 0;  ///< of the whole records in the file
+  std::uint64_t size_ = 0;  ///< bytes of complete records in the file
   bool has_failed_ = false, is_created_ = false;
   std::size_t queue_size_, queued_events_ = 0;
   std::string queue_;
   std::chrono::steady_clock::time_point last_flush_ = std::chrono::steady_clock::now();
 };
 
-/// One record of an event file, as far as we read it.
+/// The fields that we read from one record of an event file.
 struct EventRecord {
   std::uint64_t end = 0;  ///< offset of the first byte after the record
   std::int64_t step = 0;
   std::string writer;             ///< source_metadata.writer of the first event
-  std::vector<std::string> tags;  ///< of its summary
+  std::vector<std::string> tags;  ///< tags of its summary
 };
 
-/// Calls `visitor` for each whole record from the start, until it returns false, the file ends or a
-/// record is torn or damaged.
+/// Calls `visitor` for each complete record from the start of the file. Stops when it returns
+/// false, at the end, or at a truncated or damaged record.
 void read_events(const std::filesystem::path& path,
                  const std::function<bool(const EventRecord&)>& visitor);
 
-/// Cuts every event file of `folder` that this program wrote after its last record of `iteration`,
-/// so that a resumed run writes the rest anew. Files of other writers stay as they are.
+/// Truncates every event file of `folder` that this program wrote after its last record of
+/// `iteration`, so that a resumed run writes later events again. Files of other writers are
+/// unchanged.
 void drop_events_after(const std::filesystem::path& folder, std::int64_t iteration);
 
 }  // namespace megatron

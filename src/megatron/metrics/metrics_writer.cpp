@@ -12,7 +12,7 @@
 namespace megatron {
 namespace {
 
-/// Nothing for a torn line.
+/// Returns nullopt for a truncated line.
 std::optional<std::int64_t> iteration_of(const std::string& line) {
   const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) return std::nullopt;
@@ -21,10 +21,10 @@ std::optional<std::int64_t> iteration_of(const std::string& line) {
   return found->get<std::int64_t>();
 }
 
-/// What a run finds in its metrics.jsonl.
+/// Contents of an existing metrics.jsonl.
 struct ExistingLines {
-  std::string kept;       ///< the lines up to its iteration
-  bool has_more = false;  ///< there are steps or evaluations past it
+  std::string kept;       ///< lines up to the run's iteration
+  bool has_more = false;  ///< there are lines past it
 };
 
 ExistingLines read_existing_lines(const fs::path& path, std::int64_t iteration) {
@@ -44,7 +44,7 @@ ExistingLines read_existing_lines(const fs::path& path, std::int64_t iteration) 
   return found;
 }
 
-/// metrics-<n>.jsonl beside `path`, the first that is free.
+/// Returns the first free name metrics-<n>.jsonl in the folder of `path`.
 fs::path free_name(const fs::path& path) {
   for (int n = 1;; ++n) {
     fs::path name = path.parent_path() / ("metrics-" + std::to_string(n) + ".jsonl");
@@ -77,7 +77,7 @@ void MetricsWriter::write(const OrderedJson& object) {
   append(line);
 }
 
-/// A folder that was removed under the run costs the lines so far, not the ones to come.
+/// Creates the file and folder again after deletion; only the lines written so far are lost.
 void MetricsWriter::recreate_file() {
   reopen_deleted_file(path_, file_, "lines");
   has_partial_line_ = false;

@@ -1,5 +1,5 @@
-// Metrics as JSON lines (metrics.jsonl): one object per training step and per evaluation, readable
-// while the run goes on.
+// Writes metrics as JSON lines (metrics.jsonl): one object per training step and per evaluation,
+// readable during the run.
 #pragma once
 
 #include <cstdint>
@@ -12,27 +12,27 @@
 
 namespace megatron {
 
-/// Whose lines a metrics.jsonl holds that a run finds.
+/// Which run wrote the existing metrics.jsonl.
 enum class ExistingMetrics {
-  same_run,   ///< those past the run's iteration will be written again, so they are dropped
-  other_run,  ///< as same_run, but the whole file is first kept as metrics-1.jsonl (or -2 …)
+  same_run,   ///< lines past the run's iteration are dropped, because they will be written again
+  other_run,  ///< like same_run, but the file is first copied to metrics-1.jsonl (or -2 …)
 };
 
 class MetricsWriter {
  public:
-  /// Writes nothing.
+  /// Constructs a writer that discards everything.
   MetricsWriter() = default;
-  /// Appends to folder/metrics.jsonl after dropping the lines of iterations past `iteration` and
-  /// torn lines. The folder is created; UserError when that or the file cannot be written.
+  /// Opens folder/metrics.jsonl for appending. Drops lines of iterations past `iteration` and
+  /// truncated lines. Creates the folder. UserError when the folder or the file cannot be written.
   MetricsWriter(const std::filesystem::path& folder, std::int64_t iteration,
                 ExistingMetrics earlier = ExistingMetrics::same_run);
 
-  /// The copy of another run's lines; empty when nothing had to be kept.
+  /// Returns the path of the copy of another run's lines; empty if there is none.
   const std::filesystem::path& backup_path() const { return backup_path_; }
 
-  /// Appends one object, which must hold "iteration", and flushes it. When that fails, training
-  /// goes on after one warning. A file that has vanished is made again, beginning with the first
-  /// object that was written, after a warning.
+  /// Appends one object, which must contain "iteration", and flushes it. If the write fails, prints
+  /// one warning and training continues. If the file was deleted, prints a warning and creates it
+  /// again with the first object of the run at its head.
   void write(const OrderedJson& object);
 
  private:
@@ -42,7 +42,7 @@ class MetricsWriter {
   std::filesystem::path path_, backup_path_;
   std::ofstream file_;
   std::string first_line_;
-  bool has_partial_line_ = false;  ///< the last write failed, perhaps in the middle of a line
+  bool has_partial_line_ = false;  ///< the last write failed and may have left a partial line
 };
 
 }  // namespace megatron

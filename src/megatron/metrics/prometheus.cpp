@@ -17,7 +17,7 @@ std::string number_text(double value) {
   return format("%.17g", value);
 }
 
-/// Backslash, quote and line feed are escaped in values of labels.
+/// Escapes backslash, quote and line feed in label values.
 std::string escaped(const std::string& value) {
   std::string text;
   for (const char c : value) {

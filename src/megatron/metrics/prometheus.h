@@ -1,4 +1,4 @@
-// The state of a run in Prometheus' text format 0.0.4
+// Exports the state of a run in Prometheus' text format 0.0.4
 // (https://prometheus.io/docs/instrumenting/exposition_formats).
 #pragma once
 
@@ -11,12 +11,13 @@
 
 namespace megatron {
 
-/// Collects the latest values; safe to read from another thread.
+/// Stores the latest values. Thread-safe.
 class PrometheusCollector {
  public:
   void add(const StepMetrics& step);
   void add(const EvaluationMetrics& evaluation);
-  /// Every metric with HELP and TYPE; names begin with megatron_training_ and megatron_evaluation_.
+  /// Returns every metric with HELP and TYPE lines. Names begin with megatron_training_ and
+  /// megatron_evaluation_.
   std::string text() const;
 
  private:
@@ -27,8 +28,7 @@ class PrometheusCollector {
   std::map<std::string, NamedLosses> evaluations_;  ///< by split
 };
 
-/// Replaces `path` by `text` so that a collector sees the old file or the new one; UserError when
-/// it cannot be written.
+/// Replaces the file `path` with `text` atomically. UserError when it cannot be written.
 void write_prometheus_file(const std::filesystem::path& path, const std::string& text);
 
 }  // namespace megatron

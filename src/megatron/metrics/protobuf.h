@@ -1,5 +1,5 @@
-// The wire format of Protocol Buffers, as far as TensorBoard's events need it: writing fields of a
-// message, and walking over them. https://protobuf.dev/programming-guides/encoding
+// Writes and reads the wire format of Protocol Buffers, as far as TensorBoard's events need it.
+// https://protobuf.dev/programming-guides/encoding
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class ProtobufWriter {
   ProtobufWriter& add_integer(int field, std::uint64_t value);
   ProtobufWriter& add_double(int field, double value);
   ProtobufWriter& add_float(int field, float value);
-  /// A string, or an inner message's bytes().
+  /// Adds a string, or the bytes() of a nested message.
   ProtobufWriter& add_bytes(int field, std::string_view value);
   const std::string& bytes() const { return bytes_; }
 
@@ -27,16 +27,16 @@ class ProtobufWriter {
   std::string bytes_;
 };
 
-/// Walks over the fields of a message; unknown ones may be skipped by looking at the next.
+/// Iterates over the fields of a message. To skip an unknown field, call next() again.
 class ProtobufReader {
  public:
   struct FieldValue {
     int field = 0;
-    std::uint64_t integer = 0;  ///< of a varint, or the raw bits of a fixed32 or fixed64
-    std::string_view bytes;     ///< of a length-delimited field
+    std::uint64_t integer = 0;  ///< value of a varint, or the raw bits of a fixed32 or fixed64
+    std::string_view bytes;     ///< value of a length-delimited field
   };
   explicit ProtobufReader(std::string_view message) : rest_(message) {}
-  /// The next field; nothing at the end or where the message is broken.
+  /// Returns the next field; nullopt at the end or where the message is malformed.
   std::optional<FieldValue> next();
 
  private:

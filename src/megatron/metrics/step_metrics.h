@@ -1,5 +1,5 @@
-// What is known after a training step or an evaluation, as every writer of metrics takes it: plain
-// numbers.
+// The metrics of a training step or an evaluation as plain numbers, the input of every metrics
+// writer.
 #pragma once
 
 #include <cstdint>
@@ -15,29 +15,30 @@ namespace megatron {
 /// Name and value of each reported loss, in printing order ("lm loss").
 using NamedLosses = std::vector<std::pair<std::string, double>>;
 
-/// Memory of this process in bytes: on a GPU what the caching allocator holds and has given out, on
-/// a CPU the resident set and the heap.
+/// Memory of this process in bytes. On a GPU: reserved and allocated bytes of the caching
+/// allocator. On a CPU: resident set and heap.
 struct MemoryMetrics {
   double reserved_bytes = 0, max_reserved_bytes = 0;
   double allocated_bytes = 0;
-  std::optional<double> max_allocated_bytes;  ///< on a GPU
-  std::optional<double> allocated_count;      ///< blocks given out, on a GPU
+  std::optional<double> max_allocated_bytes;  ///< only on a GPU
+  std::optional<double> allocated_count;      ///< number of allocated blocks; only on a GPU
 };
 
-/// Rates of a step or of an interval, per device.
+/// Rates of a step or interval, per device.
 struct ThroughputMetrics {
   double tokens_per_second = 0;
-  double flops_per_second =
-      0;  ///< model FLOP/s as Megatron counts them: causal attention once, recomputation not at all
-  std::optional<double> mfu;  ///< share of the peak with full attention counted (PaLM, appendix B)
-  std::optional<double> mfu_causal;  ///< the same with the masked half of attention left out
+  /// Model FLOP/s as Megatron counts them: only the unmasked half of causal attention, no
+  /// recomputation.
+  double flops_per_second = 0;
+  std::optional<double> mfu;  ///< fraction of peak with full attention counted (PaLM, appendix B)
+  std::optional<double> mfu_causal;  ///< fraction of peak without the masked half of attention
 };
 
-/// What a step sent over one axis of the mesh, on this rank.
+/// Communication of one step over one axis of the mesh, on this rank.
 struct AxisCommStats {
   std::string axis;
   std::int64_t calls = 0, bytes = 0;
-  double exposed_ms = 0;  ///< the rank stood still
+  double exposed_ms = 0;  ///< time during which the rank only waited
 };
 
 struct StepMetrics {
@@ -54,20 +55,20 @@ struct StepMetrics {
   double elapsed_s = 0;
   ThroughputMetrics throughput;
   std::optional<MemoryMetrics> memory;
-  std::vector<AxisCommStats> traffic = {};  ///< with --log-comm
+  std::vector<AxisCommStats> traffic = {};  ///< empty without --log-comm
 };
 
 struct EvaluationMetrics {
   std::int64_t iteration = 0, consumed_samples = 0;
   std::string split;   ///< "validation" or "test"
-  std::string suffix;  ///< "-name" of one of several validation sets
+  std::string suffix;  ///< "-<name>" when there are several validation sets
   NamedLosses losses;
 };
 
-/// exp(min(20, loss)), as Megatron shows it.
+/// Returns exp(min(20, loss)), as Megatron does.
 double perplexity(double loss);
 
-/// One line of metrics.jsonl.
+/// Returns one line of metrics.jsonl.
 OrderedJson json_line(const StepMetrics& step);
 OrderedJson json_line(const EvaluationMetrics& evaluation);
 

@@ -1,5 +1,5 @@
-// Megatron's charts in TensorBoard: its tags, over iterations and " vs samples" (training_log and
-// evaluate_and_print_results).
+// Writes Megatron's TensorBoard charts: its tags, over iterations and, as "<tag> vs samples", over
+// samples (training_log and evaluate_and_print_results).
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace megatron {
 
-/// What is charted when a log interval closes.
+/// Values that are charted at the end of a log interval.
 struct IntervalMetrics {
   std::int64_t iteration = 0;
   double iteration_s = 0;                ///< average time of an iteration
@@ -23,21 +23,22 @@ struct IntervalMetrics {
 
 class TensorBoard {
  public:
-  /// Writes nothing.
+  /// Constructs a writer that discards everything.
   TensorBoard() = default;
-  /// Writes to --tensorboard-dir, if given. A run that resumes after `iteration` first drops the
-  /// later events of its earlier part, but none of another run; one that starts at 0 tells readers
-  /// to forget what other runs left in the folder.
+  /// Writes to --tensorboard-dir, if set. A run that resumes after `iteration` first drops later
+  /// events of its own earlier part, but no events of other runs. A run that starts at 0 tells
+  /// readers to discard earlier points in the folder.
   TensorBoard(const LoggerConfig& config, std::int64_t iteration,
               ExistingMetrics earlier = ExistingMetrics::same_run);
 
-  /// The settings, as Megatron writes them: one text per name.
+  /// Adds the settings as Megatron does: one text per name.
   void add_settings(const std::vector<std::pair<std::string, std::string>>& settings,
                     std::int64_t iteration);
   void add(const StepMetrics& step);
   void add(const IntervalMetrics& interval);
   void add(const EvaluationMetrics& evaluation);
-  /// Called when a log interval closes: a killed run loses at most the last interval.
+  /// Writes queued events. Call it at the end of each log interval, so that a killed run loses at
+  /// most one interval.
   void flush();
 
  private:

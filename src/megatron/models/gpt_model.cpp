@@ -19,7 +19,7 @@
 #include "megatron/nn/transformer_layer.h"
 #include "megatron/ops/matmul.h"
 #include "megatron/ops/rotary.h"
-#include "megatron/ops/row_operations.h"
+#include "megatron/ops/column_sums.h"
 #include "megatron/ops/tensor_parallel_mappings.h"
 #include "megatron/params/weight_init.h"
 

@@ -24,11 +24,11 @@
 #include <vector>
 
 #include "megatron/base/error.h"
+#include "megatron/ops/column_sums.h"
 #include "megatron/ops/cross_entropy.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/host_scalar.h"
 #include "megatron/ops/matmul.h"
-#include "megatron/ops/row_operations.h"
 #include "megatron/parallel/collectives.h"
 
 namespace megatron {
@@ -222,7 +222,7 @@ class Head {
 /// losses and gradients.
 bool is_same_number(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
-/// What forward computed for backward under an loss_gradient gradient.
+/// What forward computed for backward under an announced gradient.
 struct Early {
   at::Tensor scale;
   Head::Kept kept;

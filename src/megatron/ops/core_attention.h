@@ -28,6 +28,11 @@ struct AttentionOptions {
   DropoutSite dropout;  ///< element = flat index in [n, q, k] of the unsharded per-sample tensor
 };
 
+/// q [sq, b, n, d], k [sk, b, g, d], v [sk, b, g, dv], or their gradients; n is a multiple of g.
+struct AttentionInputs {
+  at::Tensor q, k, v;
+};
+
 struct AttentionResult {
   at::Tensor out;  ///< [sq, b, n·dv], the dtype of q
   at::Tensor

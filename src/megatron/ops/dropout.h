@@ -11,21 +11,26 @@
 
 namespace megatron {
 
-/// The rule of a site; an inactive one keeps everything as it is.
+/// The rule of a site; an inactive one keeps every element.
 kernels::DropoutRule dropout_rule(const DropoutSite& site);
 
-/// Where rows of hidden numbers shaped [s, b, h], whose first position is `s_start`, lie in the
-/// samples. Nothing for an inactive site.
-kernels::RowCoordinates hidden_coordinates(const at::Tensor& shape, const DropoutSite& site,
+/// The coordinates of the rows of hidden states shaped [s, b, h] whose first position is `s_start`.
+/// Empty for an inactive site. Throws unless the site has one ordinal per sample on the device of
+/// `hidden`.
+kernels::RowCoordinates hidden_coordinates(const at::Tensor& hidden, const DropoutSite& site,
                                            std::int64_t s_start);
 
-/// residual + dropout(x) for x, residual [s, b, h]; element = position·h + feature, position
-/// counted from `s_start`.
+/// Returns residual + dropout(x) for x, residual [s, b, h], differentiable. The element of a number
+/// is position·h + feature, with positions counted from `s_start`.
 at::Tensor dropout_add(const at::Tensor& x, const at::Tensor& residual, const DropoutSite& site,
                        std::int64_t s_start = 0);
 
-/// dropout(x) for x [s, b, h].
+/// Returns dropout(x) for x [s, b, h], differentiable.
 at::Tensor dropout(const at::Tensor& x, const DropoutSite& site, std::int64_t s_start = 0);
+
+/// dropout() without a gradient, in dtype `type`: a backward function's pass through a dropout.
+at::Tensor dropout_as(const at::Tensor& x, c10::ScalarType type, const DropoutSite& site,
+                      std::int64_t s_start);
 
 /// The ordinals of the `samples` in x, on its device.
 const std::int64_t* dropout_ordinals(const DropoutSite& site, const at::Tensor& x,

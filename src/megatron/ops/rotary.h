@@ -29,6 +29,20 @@ struct RotaryTables {
 RotaryTables rotary_tables(const RotaryFrequencies& frequencies, const at::Tensor& positions,
                            c10::ScalarType dtype);
 
+/// Tables of compute_type [s or s·b, rotary_dim / 2], and the direction of a rotation.
+struct Rotation {
+  at::Tensor cos, sin;
+  bool interleaved = false;  ///< pairs (2i, 2i + 1), else (i, i + rotary_dim / 2)
+  bool inverse = false;      ///< the transpose: backward
+};
+
+/// Returns x [s, b, n, d] rotated, contiguous; see apply_rotary(). Not differentiable.
+at::Tensor rotate(const at::Tensor& x, const Rotation& rotation);
+
+/// Copies heads on the CPU, rotated unless `rotation` is null: each tensor is [s, b, n, d], or
+/// [s, b, g, r, d] with g·r = n, in any strides with unit last in `to`.
+void copy_heads(const at::Tensor& from, at::Tensor& to, const Rotation* rotation);
+
 /// Rotates x [s, b, n, d] (any strides with unit last). Half-split pairs (i, i + r/2), or (2i, 2i +
 /// 1) when interleaved. Tables of compute_type have s rows, or s·b rows when samples have positions
 /// of their own.

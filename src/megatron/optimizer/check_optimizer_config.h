@@ -5,7 +5,7 @@
 
 namespace megatron {
 
-/// UserErrors name the flag whose value is out of range.
+/// Throws a UserError that names the flag when a value is out of range.
 void check_optimizer_config(const OptimizerConfig& config);
 
 }  // namespace megatron

@@ -9,7 +9,7 @@
 
 namespace megatron {
 
-/// The bytes of `rows` on `device`.
+/// Returns a byte tensor [rows.size() · sizeof(Row)] on `device` that holds a copy of `rows`.
 template <class Row>
 at::Tensor copy_to_device(const std::vector<Row>& rows, c10::Device device) {
   static_assert(std::is_trivially_copyable_v<Row>);

@@ -1,4 +1,4 @@
-// The operations of a step on the CPU.
+// Implements the operations of an optimizer step for the CPU.
 #include <ATen/Parallel.h>
 
 #include <numeric>

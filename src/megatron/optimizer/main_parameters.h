@@ -1,7 +1,7 @@
-// The weights that updates work on. Where the model computes in 16 bits these are float32 copies,
-// of which the model's weights are the rounding; else they are the model's own weights. With a
-// distributed optimizer a rank has those of its pieces, and all of those that layers read
-// precisely.
+// The main weights, which the optimizer updates. When the model computes in 16 bits they are
+// float32 copies and the model's weights are rounded from them; otherwise they are the model's own
+// weights. With a distributed optimizer, a rank holds the main weights of its pieces and, whole,
+// those of parameters that layers read in float32.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,45 +18,48 @@ namespace megatron {
 
 class MainParameters {
  public:
-  /// Copies the weights of `store`, which must outlive this, when they have 16 bits.
+  /// Creates float32 copies when the weights of `store` have 16 bits. `store` must outlive this.
   explicit MainParameters(ParamStore& store);
   MainParameters(const MainParameters&) = delete;
   MainParameters& operator=(const MainParameters&) = delete;
   ~MainParameters();
 
-  /// Whether there are copies.
+  /// Returns true when the main weights are separate float32 copies.
   bool has_fp32_copies() const { return has_fp32_copies_; }
-  /// In canonical order; tensor i, flat, is the main weights of piece i.
+  /// Returns this rank's pieces in canonical order. tensors()[i], flat, is the main weights of
+  /// piece i.
   const std::vector<ParameterPiece>& pieces() const { return store_.pieces(); }
   const std::vector<at::Tensor>& tensors() const { return tensors_; }
-  /// Sums over the parameters of the whole model.
+  /// Returns the reducer of sums over each parameter of the whole model.
   const ParameterSums& sums() const { return sums_; }
-  /// Bytes of the copies.
+  /// Returns the size of the float32 copies in bytes; 0 without copies.
   std::int64_t num_bytes() const;
 
-  /// Draws every weight by its coordinates and rounds the model's from them.
+  /// Initializes every weight from `seed` and its coordinates, and rounds the model's weights.
   void initialize(std::uint64_t seed);
-  /// Takes the model's weights, after those were changed from outside.
+  /// Copies the model's weights to the main weights. Call it after the model's weights changed from
+  /// outside.
   void copy_model_params_to_main_params();
-  /// Rounds the model's weights from these, after these were changed from outside. Collective over
-  /// the store's shard axis.
+  /// Rounds the main weights to the model's weights. Call it after the main weights changed from
+  /// outside. Collective over the store's shard axis.
   void copy_main_params_to_model_params();
-  /// After an update of the pieces: makes the model's weights whole. Collective over the store's
+  /// All-gathers the model's weights after an update of the pieces. Collective over the store's
   /// shard axis.
   void all_gather_params();
-  /// Waits for weights that are still on their way.
+  /// Waits until every pending all-gather of weights is complete.
   void wait_all_gather_params();
-  /// √ of the per-tensor float64 sums of squares, added in canonical order. Collective over shard
-  /// and model axis.
+  /// Returns the 2-norm of all main weights: per-tensor float64 sums of squares are added in
+  /// canonical order. Collective over the store's shard and model axes.
   double norm() const;
 
  private:
-  /// The copies of a bucket: its own slice, or the whole of a precise one.
+  /// Returns the part of `value` that bucket `bucket` has copies of: this rank's slice, or all of
+  /// it for a precise bucket.
   at::Tensor own_slice(std::size_t bucket, const at::Tensor& value) const;
 
   ParamStore& store_;
   bool has_fp32_copies_;
-  std::vector<at::Tensor> fp32_copies_;  ///< of each bucket; empty unless separate
+  std::vector<at::Tensor> fp32_copies_;  ///< one per bucket; empty when has_fp32_copies_ is false
   std::vector<at::Tensor> tensors_;
   ParameterSums sums_;
   std::optional<ParamGather> param_gather_;

@@ -1,4 +1,4 @@
-// From flags to a schedule in samples: Megatron-LM's defaults and cross-field rules.
+// Converts flags to a schedule in samples, with Megatron-LM's defaults and cross-field rules.
 #include <algorithm>
 #include <string>
 
@@ -54,7 +54,7 @@ void set_warmup_fraction(ParamSchedule& schedule, const SchedulerConfig& config)
           "--lr-warmup-fraction excludes --lr-warmup-iters and --lr-warmup-samples", "",
           "give one of them");
   require(fraction >= 0 && fraction < 1, "--lr-warmup-fraction must lie in [0, 1)",
-          std::to_string(fraction), "give a share of the decay steps");
+          std::to_string(fraction), "give a fraction of the decay steps");
   schedule.lr_warmup_steps = fraction * static_cast<double>(schedule.lr_decay_steps);
 }
 
@@ -89,13 +89,13 @@ void check(const ParamSchedule& schedule, const SchedulerConfig& config) {
   require(
       schedule.lr_warmup_steps >= 0 &&
           schedule.lr_warmup_steps < static_cast<double>(schedule.lr_decay_steps),
-      "the learning rate's warm-up must end before its decay does",
+      "the warm-up of the learning rate must end before its decay does",
       "warm-up of " + std::to_string(static_cast<std::int64_t>(schedule.lr_warmup_steps)) +
           " samples, decay over " + std::to_string(schedule.lr_decay_steps),
       "lower --lr-warmup-iters (or -samples, -fraction) or raise --lr-decay-iters (or -samples)");
   require(schedule.lr_decay_style != LrDecayStyle::WSD || config.lr_wsd_decay_iters ||
               config.lr_wsd_decay_samples,
-          "--lr-decay-style WSD needs the length of its anneal", "",
+          "--lr-decay-style WSD needs the length of its annealing phase", "",
           "give --lr-wsd-decay-iters or --lr-wsd-decay-samples");
   require(schedule.wsd_decay_steps >= 0, "--lr-wsd-decay-iters must not be negative",
           std::to_string(schedule.wsd_decay_steps), "");

@@ -1,5 +1,5 @@
-// AdamW and SGD with momentum over the parameters of a store: one pass over gradients for their
-// norm, one over everything for the update.
+// AdamW and SGD with momentum over the parameters of a store. A step makes one pass over the
+// gradients for their norm and one pass over all tensors for the update.
 #include "megatron/optimizer/optimizer.h"
 
 #include <ATen/ops/empty.h>
@@ -78,7 +78,7 @@ class FusedOptimizer final : public Optimizer {
   }
 
   void queue_step(const StepOptions& options) override {
-    main_.wait_all_gather_params();  // weights that no layer has read may still be on their way
+    main_.wait_all_gather_params();  // all-gathers of weights that no layer has read may be pending
     {
       const ScopedTimer phase(options.timers, "optimizer-unscale-and-check-inf");
       main_.sums().run(operations_.sum_squares, plan_);

@@ -32,7 +32,7 @@ const kernels::OptimizerOperations& optimizer_operations(c10::Device device) {
   if (device.is_meta()) return kMetaOperations;
   const kernels::OptimizerOperations* operations = cuda_slot().load(std::memory_order_acquire);
   MEGATRON_CHECK(device.is_cuda() && operations != nullptr, "weights are on ", device,
-                 ", but no plugin has provided its kernels");
+                 ", but no plugin has registered optimizer kernels for it");
   return *operations;
 }
 

@@ -1,5 +1,5 @@
-// Where the operations of a step come from: kernels on the CPU, or the table that the CUDA plugin
-// hands in.
+// Selects the operations of an optimizer step by device: CPU kernels, or the table that the CUDA
+// plugin registers.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -8,14 +8,15 @@
 
 namespace megatron {
 
-/// On the CPU, kernels on chunks, shared evenly among the intra-op threads.
+/// Returns the CPU operations, which share chunks evenly among the intra-op threads.
 const kernels::OptimizerOperations& cpu_optimizer_operations();
 
-/// Called by the CUDA plugin when it is loaded; the table must live as long as the process.
+/// Registers the operations for CUDA devices. The CUDA plugin calls this when it is loaded;
+/// `operations` must live as long as the process.
 void register_cuda_optimizer_operations(const kernels::OptimizerOperations& operations);
 
-/// The operations for weights on `device`; on ATen's meta device, which has shapes and no numbers,
-/// they do nothing.
+/// Returns the operations for weights on `device`. The operations for ATen's meta device, whose
+/// tensors have no data, do nothing.
 const kernels::OptimizerOperations& optimizer_operations(c10::Device device);
 
 }  // namespace megatron

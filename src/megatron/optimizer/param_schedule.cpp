@@ -1,5 +1,5 @@
-// The schedules of the learning rate and the weight decay (warm-up, decay, anneal), as in Megatron
-// Core's optimizer_param_scheduler.
+// Evaluates the schedules of learning rate and weight decay (warm-up, decay, annealing), as in
+// Megatron Core's optimizer_param_scheduler.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -10,7 +10,7 @@
 namespace megatron {
 namespace {
 
-/// Falls from 1 to 0 over half a cosine.
+/// Returns a factor that falls from 1 to 0 over half a cosine.
 double cosine_decay(double ratio) { return 0.5 * (std::cos(std::numbers::pi * ratio) + 1.0); }
 
 double anneal_coefficient(WsdDecayStyle style, double ratio) {

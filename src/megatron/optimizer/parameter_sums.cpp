@@ -17,7 +17,8 @@
 namespace megatron {
 namespace {
 
-/// The slots of every parameter of the model: none for those that are not here.
+/// Returns each parameter's first slot and the total count. Parameters of other ranks have no
+/// slots.
 std::vector<std::int64_t> first_slots(const std::vector<std::string>& names,
                                       const ParamStore& store, const SumLayout& layout) {
   std::vector<std::int64_t> first{0};
@@ -76,7 +77,7 @@ void ParameterSums::fill(kernels::UpdatePlan& plan) const {
 void ParameterSums::run(void (*measure)(const kernels::UpdatePlan&),
                         const kernels::UpdatePlan& plan) const {
   const Axis &shard = store_.data_parallel().shard, &model = store_.model_axis();
-  if (shard.size > 1) at::Tensor(sums_).zero_();  // others' slots: adding zero changes no bit
+  if (shard.size > 1) at::Tensor(sums_).zero_();  // slots of other ranks: adding zero is exact
   measure(plan);
   if (shard.size > 1) shard.comm->all_reduce(sums_, "sums over gradients");
   optimizer_operations(store_.device()).reduce_sums(plan);
@@ -92,7 +93,7 @@ std::vector<at::Tensor> piece_gradients(const ParamStore& store) {
 
 std::vector<double> parameter_norms(const ParameterSums& sums, const ParamStore& store,
                                     const std::vector<at::Tensor>& tensors) {
-  MEGATRON_CHECK(tensors.size() == store.pieces().size(), "a tensor for each piece");
+  MEGATRON_CHECK(tensors.size() == store.pieces().size(), "there must be one tensor per piece");
   std::vector<kernels::UpdateChunk> chunks;
   for (std::size_t i = 0; i < sums.ranges().size(); ++i)
     chunks.push_back(sums.chunk(i, tensors[sums.ranges()[i].piece]));

@@ -1,5 +1,5 @@
-// Sums over each parameter of the whole model, taken on the device: every rank measures its pieces,
-// and all ranks end with the same numbers, the same to the last bit whatever the slices are.
+// Sums over each parameter of the whole model, computed on the device. Every rank sums its pieces;
+// all ranks get the same bits, which do not depend on the sharding.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,20 +14,20 @@ namespace megatron {
 
 class ParameterSums {
  public:
-  /// Collective over the store's model axis: the parameters of its ranks are numbered together.
+  /// Collective over the store's model axis, whose ranks exchange their parameters' names.
   explicit ParameterSums(const ParamStore& store);
 
-  /// Every parameter of the model, in canonical order.
+  /// Returns the names of every parameter of the model in canonical order.
   const std::vector<std::string>& names() const { return names_; }
   const std::vector<SumRange>& ranges() const { return ranges_; }
-  /// A chunk of `grad`, which lies as the piece of run `index` does, as statistics need it.
+  /// Returns the chunk for range `index`. `grad` has the layout of the range's piece.
   kernels::UpdateChunk chunk(std::size_t index, const at::Tensor& grad) const;
-  /// Sets the sums' fields of a plan.
+  /// Sets the fields of `plan` that the sums use.
   void fill(kernels::UpdatePlan& plan) const;
-  /// Runs `measure` on the plan and leaves each parameter's sum over all ranks in
-  /// plan.parameter_sums. Collective over shard and model axis.
+  /// Runs `measure` on `plan` and reduces each parameter's sum over all ranks into
+  /// plan.parameter_sums. Collective over the store's shard and model axes.
   void run(void (*measure)(const kernels::UpdatePlan&), const kernels::UpdatePlan& plan) const;
-  /// parameter_sums as a tensor: float64 [names().size()].
+  /// Returns the reduced sums: float64 [names().size()].
   const at::Tensor& result() const { return parameter_sums_; }
 
  private:
@@ -37,12 +37,13 @@ class ParameterSums {
   at::Tensor slots_, first_slot_, sums_, parameter_sums_;
 };
 
-/// The 2-norm, taken in float64, of each parameter of the model, of which tensors[i] holds piece i
-/// of the store: in the order of sums.names(). Collective over shard and model axis.
+/// Returns the 2-norm of each parameter of the model in the order of sums.names(), computed in
+/// float64. tensors[i] holds piece i of the store. Collective over the store's shard and model
+/// axes.
 std::vector<double> parameter_norms(const ParameterSums& sums, const ParamStore& store,
                                     const std::vector<at::Tensor>& tensors);
 
-/// This rank's finished gradients, piece by piece.
+/// Returns this rank's finished gradients, one tensor per piece.
 std::vector<at::Tensor> piece_gradients(const ParamStore& store);
 
 }  // namespace megatron

@@ -20,7 +20,7 @@ std::int64_t hash_of(const at::Tensor& tensor) {
   return static_cast<std::int64_t>(checksum(bytes));
 }
 
-/// Two numbers for each parameter: of its value and of its precise value.
+/// Returns two hashes per parameter: one of its value and one of its precise value.
 at::Tensor hashes_of(const ParamStore& store) {
   const at::Tensor hashes =
       at::empty({1, 2 * static_cast<std::int64_t>(store.parameters().size())}, at::kLong);

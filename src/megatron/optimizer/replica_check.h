@@ -5,9 +5,9 @@
 
 namespace megatron {
 
-/// Compares checksums of every weight, and of its float32 form where layers read that, over the
-/// store's data-parallel ranks. UserError on all of them that names parameters and the ranks that
-/// differ from the first. Collective over data_parallel().all.
+/// Compares checksums of every weight, and of its float32 form where layers read that, over
+/// data_parallel().all. On a mismatch all ranks throw a UserError that names the parameters and the
+/// ranks that differ from the first. Collective over data_parallel().all.
 void check_replicas(const ParamStore& store);
 
 }  // namespace megatron

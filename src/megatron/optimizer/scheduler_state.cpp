@@ -1,5 +1,5 @@
-// The scheduler's part of a checkpoint, and what happens when a resumed run asks for another
-// schedule.
+// Saves and restores the scheduler's state, and resolves differences between a checkpoint's
+// schedule and a resumed run's flags.
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"

@@ -11,13 +11,13 @@ namespace {
 using kernels::kChunkElements;
 using kernels::kStateBlock;
 
-/// Where a parameter lies in its bucket, whose slices have `slice` elements.
+/// Position of a parameter in its bucket; each rank's slice of the bucket has `slice` elements.
 struct BucketRange {
   std::int64_t offset, size, slice;
 };
 
-/// Calls run(begin, end, level, owner) for the largest subtrees of blocks [begin, end) of a chunk
-/// that one slice holds, ascending.
+/// Calls run(begin, end, level, owner) in ascending order for the largest subtrees of a chunk's
+/// blocks that lie in one slice. [begin, end) are elements of the parameter.
 template <class Run>
 void for_each_subtree(const BucketRange& bucket_range, std::int64_t chunk_begin, const Run& run) {
   const std::int64_t chunk_end = std::min(chunk_begin + kChunkElements, bucket_range.size);
@@ -28,7 +28,7 @@ void for_each_subtree(const BucketRange& bucket_range, std::int64_t chunk_begin,
     std::int64_t block = (begin - chunk_begin) / kStateBlock;
     const std::int64_t last =
         ends ? kChunkElements / kStateBlock
-             : (cut - chunk_begin) / kStateBlock;  // zero blocks follow the parameter's end
+             : (cut - chunk_begin) / kStateBlock;  // blocks past the parameter's end are zero
     while (block < last && chunk_begin + block * kStateBlock < chunk_end) {
       std::int32_t level =
           block == 0 ? kernels::kChunkLevel : std::countr_zero(static_cast<std::uint64_t>(block));
@@ -84,13 +84,13 @@ SkippedElements skipped_elements(const Parameter& parameter) {
   if (counted == size) return {};
   if (counted == 0) return {0, size};
   MEGATRON_CHECK(parameter.sharding().split_dim == 0, parameter.name(),
-                 ": what is counted elsewhere is no run of rows");
+                 ": elements that another rank counts are not whole rows");
   const std::int64_t row = size / local[0];
   SkippedElements gap;
   const auto leave_out = [&](std::int64_t begin, std::int64_t end) {
     if (begin == end) return;
     MEGATRON_CHECK(gap.begin == gap.end, parameter.name(),
-                   ": what is counted elsewhere is no single run of rows");
+                   ": rows that another rank counts are not contiguous");
     gap = {begin * row, end * row};
   };
   std::int64_t rows = 0;

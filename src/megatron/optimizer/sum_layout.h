@@ -1,5 +1,5 @@
-// Which slot holds the sum of which elements (kernels/block_sums.h): the same table on every rank
-// that holds the same weights, whatever its slice.
+// Maps elements to the slots that hold their sums (kernels/block_sums.h). The table is the same on
+// every rank with the same weights, whatever slice the rank owns.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace megatron {
 
-/// Elements [begin, begin + count) of a piece of this rank, whose sum is one slot.
+/// Elements [begin, begin + count) of a piece of this rank; one slot holds their sum.
 struct SumRange {
   std::size_t piece;
   std::int64_t begin, count, slot;
@@ -18,17 +18,18 @@ struct SumRange {
 
 struct SumLayout {
   std::vector<kernels::SumSlot> slots = {};
-  std::vector<std::int64_t> first_slot = {};  ///< of each parameter of the store, and the end
-  std::vector<SumRange> ranges = {};          ///< this rank's, ascending
+  std::vector<std::int64_t> first_slot = {};  ///< per parameter of the store, then the total count
+  std::vector<SumRange> ranges = {};          ///< this rank's ranges, ascending
 };
 
 SumLayout sum_layout(const ParamStore& store);
 
-/// Elements of a flattened local tensor that statistics of the whole model leave out on this rank.
+/// Elements [begin, end) of a flattened local tensor that this rank excludes from statistics of the
+/// whole model.
 struct SkippedElements {
   std::int64_t begin = 0, end = 0;
 };
-/// Padding, and what a lower rank of the parameter's axis counts.
+/// Returns the padding and the elements that a lower rank of the parameter's axis counts.
 SkippedElements skipped_elements(const Parameter& parameter);
 
 }  // namespace megatron

@@ -77,7 +77,7 @@ std::vector<kernels::UpdateChunk> make_update_chunks(const OptimizerConfig& conf
     kernels::UpdateChunk chunk =
         main.sums().chunk(i, bucket.grad.narrow(0, piece.offset, piece.count));
     chunk.main = element(main.tensors()[run.piece], run.begin);
-    // Precise weights travel in float32 and are rounded where they arrive.
+    // Precise weights are all-gathered in float32 and rounded after the all-gather.
     if (main.has_fp32_copies() && !(bucket.is_precise && is_sharded))
       chunk.weight = element(bucket.value, piece.offset + run.begin);
     for (std::size_t s = 0; s < states.size(); ++s) {

@@ -1,6 +1,6 @@
-// The parameters and their states as the table that update kernels walk: pieces of bounded size, so
-// that many small and few large tensors share the threads evenly. The cut depends on shapes only:
-// sums over chunks do not change with the number of threads.
+// Builds the table of chunks that update kernels walk. Chunks have bounded size, so that many small
+// and few large tensors are shared evenly among threads. Chunk boundaries depend on shapes only, so
+// that sums over chunks do not depend on the number of threads.
 #pragma once
 
 #include <vector>
@@ -12,11 +12,12 @@
 
 namespace megatron {
 
-/// The states that the configured rule keeps.
+/// Creates the states that the configured update rule keeps.
 std::vector<OptimizerState> make_states(const OptimizerConfig& config, const ParamStore& store,
                                         const MainParameters& main);
 
-/// One chunk for each run of main.sums(). Valid as long as the tensors stay where they are.
+/// Returns one chunk for each range of main.sums(). The chunks point into the tensors and are valid
+/// as long as those keep their storage.
 std::vector<kernels::UpdateChunk> make_update_chunks(const OptimizerConfig& config,
                                                      const ParamStore& store,
                                                      const MainParameters& main,

@@ -24,16 +24,18 @@ std::vector<double> all_reduce_numbers(const ObjectGroup& group, std::vector<dou
 }  // namespace
 
 std::vector<double> all_reduce_max(const ObjectGroup& group, std::vector<double> numbers,
-                            const char* what) {
+                                   const char* what) {
   return all_reduce_numbers(group, std::move(numbers), ReduceOp::max, what);
 }
 
-std::vector<double> all_reduce_sum(const ObjectGroup& group, std::vector<double> numbers, const char* what) {
+std::vector<double> all_reduce_sum(const ObjectGroup& group, std::vector<double> numbers,
+                                   const char* what) {
   return all_reduce_numbers(group, std::move(numbers), ReduceOp::sum, what);
 }
 
 std::vector<std::vector<double>> all_gather_numbers(const ObjectGroup& group,
-                                          const std::vector<double>& numbers, const char* what) {
+                                                    const std::vector<double>& numbers,
+                                                    const char* what) {
   if (group.axis.size == 1 || numbers.empty())
     return std::vector(static_cast<std::size_t>(group.axis.size), numbers);
   const auto count = static_cast<std::int64_t>(numbers.size());

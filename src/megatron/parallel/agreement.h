@@ -1,5 +1,5 @@
-// What ranks tell each other between steps: numbers of the host, in a few bytes. Identities on an
-// axis of one rank.
+// Collectives over small lists of host numbers, for what ranks agree on between steps. On an axis
+// of one rank each is the identity.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,19 +10,22 @@
 
 namespace megatron {
 
-/// Where the host's numbers lie while they travel: the device whose transport the axis has.
+/// An axis, and the device whose transport carries the numbers over it.
 struct ObjectGroup {
   const Axis& axis;
   c10::Device device;
 };
 
-/// The largest of each number over the axis. Collective over it.
+/// Returns the maximum of each number over the axis. Collective over the axis.
 std::vector<double> all_reduce_max(const ObjectGroup& group, std::vector<double> numbers,
-                            const char* what);
-/// The sums of each number over the axis. Collective over it.
-std::vector<double> all_reduce_sum(const ObjectGroup& group, std::vector<double> numbers, const char* what);
-/// Every rank's numbers (as many on each), in rank order. Collective over the axis.
+                                   const char* what);
+/// Returns the sum of each number over the axis. Collective over the axis.
+std::vector<double> all_reduce_sum(const ObjectGroup& group, std::vector<double> numbers,
+                                   const char* what);
+/// Returns the numbers of every rank in rank order. Every rank must pass equally many. Collective
+/// over the axis.
 std::vector<std::vector<double>> all_gather_numbers(const ObjectGroup& group,
-                                          const std::vector<double>& numbers, const char* what);
+                                                    const std::vector<double>& numbers,
+                                                    const char* what);
 
 }  // namespace megatron

@@ -1,5 +1,5 @@
-// One axis of the mesh as a layer sees it: which of `size` shards this rank holds, and the group it
-// shares them with. A collective on an axis of size 1 is the identity.
+// One axis of the mesh as a layer sees it: the shard that this rank holds, the number of shards,
+// and the group of ranks that hold them. A collective on an axis of size 1 is the identity.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct Axis {
   std::string name = "tp";
   std::int64_t rank = 0;
   std::int64_t size = 1;
-  std::shared_ptr<Comm> comm = {};  ///< null when size is 1, and where only shapes matter
+  std::shared_ptr<Comm> comm = {};  ///< Null when size is 1 or when only shapes are needed.
 };
 
 }  // namespace megatron

@@ -11,12 +11,12 @@ namespace {
 
 bool is_single_rank(const Axis& axis, const char* what) {
   if (axis.size == 1) return true;
-  MEGATRON_CHECK(axis.comm != nullptr, "'", what, "' needs the group of the axis ", axis.name,
+  MEGATRON_CHECK(axis.comm != nullptr, "'", what, "' needs a communicator for the axis ", axis.name,
                  " of size ", axis.size);
   return false;
 }
 
-/// The shape of `in` with its first dimension `multiply`/`divide` times as long.
+/// Returns the shape of `in` with its first dimension scaled by `multiply`/`divide`.
 at::Tensor output_like(const Axis& axis, const at::Tensor& in, const char* what,
                        std::int64_t multiply, std::int64_t divide) {
   MEGATRON_CHECK(in.dim() > 0 && in.size(0) % divide == 0, "'", what,

@@ -1,5 +1,5 @@
-// Collectives on an axis: what layers call. On an axis of size 1 each is the identity and nothing
-// is counted.
+// Collectives on an axis, as layers call them. `what` names the call in counters and messages. On
+// an axis of size 1 each is the identity and is not counted.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,11 +9,11 @@
 
 namespace megatron {
 
-/// A result on its way; wait() gives it. Collective over the axis, as what started it.
+/// The result of a collective under way. wait() returns it and is collective over the axis.
 struct PendingTensor {
   at::Tensor tensor;
-  PendingWork work = {};  ///< null when there was nothing to do
-  at::Tensor input = {};  ///< kept until the work is done
+  PendingWork work = {};  ///< Null when nothing is under way.
+  at::Tensor input = {};  ///< Keeps the input alive until the work is done.
 
   const at::Tensor& wait() {
     if (work) work->wait();
@@ -23,29 +23,31 @@ struct PendingTensor {
   }
 };
 
-/// In place; `tensor` is contiguous.
+/// Reduces `tensor`, which must be contiguous, in place over the axis. Collective over the axis.
 void all_reduce_(const Axis& axis, const at::Tensor& tensor, const char* what,
                  ReduceOp op = ReduceOp::sum);
 PendingTensor start_all_reduce_(const Axis& axis, const at::Tensor& tensor, const char* what,
                                 ReduceOp op = ReduceOp::sum);
 
-/// [n, …] → [size·n, …], in rank order.
+/// Concatenates the shards in rank order: [n, …] → [size·n, …]. Collective over the axis.
 at::Tensor all_gather(const Axis& axis, const at::Tensor& in, const char* what);
 PendingTensor start_all_gather(const Axis& axis, const at::Tensor& in, const char* what);
 
-/// [size·n, …] → [n, …], this rank's part of the sum.
+/// Returns this rank's part of the reduced input: [size·n, …] → [n, …]. Collective over the axis.
 at::Tensor reduce_scatter(const Axis& axis, const at::Tensor& in, const char* what,
                           ReduceOp op = ReduceOp::sum);
 PendingTensor start_reduce_scatter(const Axis& axis, const at::Tensor& in, const char* what,
                                    ReduceOp op = ReduceOp::sum);
 
-/// [size·n, …] → [size·n, …]: part i goes to rank i, part j comes from rank j.
+/// Sends part i to rank i and receives part j from rank j: [size·n, …] → [size·n, …]. Collective
+/// over the axis.
 at::Tensor all_to_all(const Axis& axis, const at::Tensor& in, const char* what);
 PendingTensor start_all_to_all(const Axis& axis, const at::Tensor& in, const char* what);
 
-/// In place; `root` is a rank of the axis.
+/// Broadcasts `tensor` in place from `root`, a rank of the axis. Collective over the axis.
 void broadcast_(const Axis& axis, const at::Tensor& tensor, std::int64_t root, const char* what);
 
+/// Returns after every rank has called it. Collective over the axis.
 void barrier(const Axis& axis, const char* what);
 
 }  // namespace megatron

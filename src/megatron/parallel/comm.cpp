@@ -22,12 +22,13 @@ CommCall Comm::checked(CommCall call) const {
     MEGATRON_CHECK(!tensor->defined() || tensor->is_contiguous(), describe(call),
                    ": the tensor is not contiguous");
   }
-  MEGATRON_CHECK(call.peer >= 0 && call.peer < size(), describe(call), ": rank ", call.peer,
-                 " of a group of ", size());
+  MEGATRON_CHECK(call.peer >= 0 && call.peer < size(), describe(call), ": the group of ", size(),
+                 " ranks has no rank ", call.peer);
   if (!call.in.defined() || !call.out.defined()) {
     const bool message =
         call.operation == CommOperation::send || call.operation == CommOperation::recv;
-    MEGATRON_CHECK(!message || call.peer != rank(), describe(call), ": a message to itself");
+    MEGATRON_CHECK(!message || call.peer != rank(), describe(call),
+                   ": a rank cannot send a message to itself");
     return call;
   }
   const std::int64_t in = call.in.numel(), out = call.out.numel();
@@ -36,11 +37,12 @@ CommCall Comm::checked(CommCall call) const {
   MEGATRON_CHECK(call.in.scalar_type() == call.out.scalar_type(), describe(call),
                  ": input and output differ in type");
   MEGATRON_CHECK((gathers ? in * size() : in) == (scatters ? out * size() : out), describe(call),
-                 ": ", in, " elements in, ", out, " out, ", size(), " ranks");
+                 ": the sizes do not match: ", in, " elements in, ", out, " out, ", size(),
+                 " ranks");
   const bool parts = call.operation == CommOperation::all_to_all;
   MEGATRON_CHECK(
       !parts || (in % size() == 0 && call.in.data_ptr() != call.out.data_ptr()) || in == 0,
-      describe(call), ": needs equal parts and two tensors");
+      describe(call), ": needs equal parts along dimension 0 and two distinct tensors");
   return call;
 }
 

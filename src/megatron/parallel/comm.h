@@ -1,6 +1,5 @@
-// A group of ranks that speak to each other: collectives and messages, by name, blocking or started
-// and waited for. What carries them (memory of one process, shared memory of one host, Gloo, NCCL)
-// is the business of its makers (communicators.h).
+// A process group: named collectives and point-to-point messages, blocking or asynchronous.
+// communicators.h makes the groups and chooses the transport (threads, shared memory, Gloo, NCCL).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,18 +14,18 @@ namespace megatron {
 
 enum class ReduceOp : std::uint8_t { sum, average, max, min };
 
-/// An operation under way. Its tensors belong to it until wait() returned; destruction waits too,
-/// without throwing.
+/// An asynchronous operation. The caller must not touch its tensors until wait() has returned. The
+/// destructor waits too, but does not throw.
 class Work {
  public:
   virtual ~Work() = default;
-  /// Throws CommError when a peer failed or the timeout passed.
+  /// Throws CommError when a peer has failed or the timeout has passed.
   virtual void wait() = 0;
 };
 using PendingWork = std::unique_ptr<Work>;
 
-/// A peer has failed, left or been aborted, or the timeout has passed. The message names operation,
-/// group and, where known, the peer.
+/// Thrown when a peer has failed, has left or has been aborted, or when the timeout has passed. The
+/// message names the operation, the group and, where known, the peer.
 class CommError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -43,52 +42,54 @@ enum class CommOperation : std::uint8_t {
   recv
 };
 
-/// "all_reduce".
+/// Returns the name in snake_case, such as "all_reduce".
 const char* name_of(CommOperation operation);
 
-/// One call as a transport sees it: checked, and the same on every rank but for the tensors'
-/// addresses.
+/// The arguments of one call, already checked. They are equal on every rank except for the
+/// addresses of the tensors.
 struct CommCall {
   CommOperation operation = CommOperation::barrier;
-  at::Tensor out = {};  ///< undefined for barrier and send
-  at::Tensor in =
-      {};  ///< undefined for barrier and recv; `out` itself for all_reduce and broadcast
+  at::Tensor out = {};  ///< Undefined for barrier and send.
+  /// Undefined for barrier and recv; the same tensor as `out` for all_reduce and broadcast.
+  at::Tensor in = {};
   const char* what = "";
   ReduceOp reduce = ReduceOp::sum;
-  std::int64_t peer = 0;  ///< root of a broadcast, partner of a message; in the group
+  std::int64_t peer = 0;  ///< Root of a broadcast or partner of a message: a rank of the group.
 };
 
-/// "all_reduce 'grad norm'".
+/// Returns the operation and its name, such as "all_reduce 'grad norm'".
 std::string describe(const CommCall& call);
 
-/// Every call is collective over the group (send and recv: over the pair), in the same order on
-/// every rank; messages of a pair keep their order and do not wait for collectives. Tensors are
-/// contiguous, of equal type and size on all ranks; `what` (a literal) names the call in counters
-/// and messages. Results have the same bits on every rank, and the same bits in every run. Sums of
-/// 16-bit tensors are formed in float32 and rounded once where the transport allows it (not NCCL,
-/// not Gloo).
+/// Every call is collective over the group (send and recv: over the pair), and all ranks must make
+/// their calls in the same order. Messages of a pair stay in order and do not wait for collectives.
+/// Tensors must be contiguous and have equal type and size on all ranks. `what` must be a string
+/// literal; it names the call in counters and messages. Results are bit-identical on every rank
+/// and in every run. Sums of 16-bit tensors are accumulated in float32 and rounded once (over
+/// several hosts: once per level), except on NCCL, which rounds by its own rules.
 class Comm {
  public:
   virtual ~Comm() = default;
-  virtual std::int64_t rank() const = 0;  ///< in the group
+  virtual std::int64_t rank() const = 0;  ///< Rank in the group.
   virtual std::int64_t size() const = 0;
-  virtual const std::string& name() const = 0;                 ///< of the axis: "tp", "dp"
-  virtual const std::vector<std::int64_t>& ranks() const = 0;  ///< of the world, ascending
+  virtual const std::string& name() const = 0;  ///< Name of the axis, such as "tp" or "dp".
+  virtual const std::vector<std::int64_t>& ranks() const = 0;  ///< World ranks, ascending.
 
-  /// In place.
+  /// Reduces `tensor` in place.
   PendingWork start_all_reduce(const at::Tensor& tensor, const char* what,
                                ReduceOp op = ReduceOp::sum);
-  /// out [size·n, …] = the inputs [n, …] in rank order. `in` may be this rank's part of `out`.
+  /// Writes the inputs [n, …] in rank order to `out` [size·n, …]. `in` may be this rank's part of
+  /// `out`.
   PendingWork start_all_gather(const at::Tensor& out, const at::Tensor& in, const char* what);
-  /// out [n, …] = this rank's part of the sum of the inputs [size·n, …]. `out` may be this rank's
-  /// part of `in`.
+  /// Writes this rank's part of the reduced inputs [size·n, …] to `out` [n, …]. `out` may be this
+  /// rank's part of `in`.
   PendingWork start_reduce_scatter(const at::Tensor& out, const at::Tensor& in, const char* what,
                                    ReduceOp op = ReduceOp::sum);
-  /// Part i of `in` (equal parts along dimension 0) goes to rank i; part j of `out` comes from rank
-  /// j. Not in place.
+  /// Sends part i of `in` to rank i and receives part j of `out` from rank j. Parts are equal and
+  /// lie along dimension 0. `out` and `in` must not overlap.
   PendingWork start_all_to_all(const at::Tensor& out, const at::Tensor& in, const char* what);
   PendingWork start_broadcast(const at::Tensor& tensor, std::int64_t root, const char* what);
-  /// May end before the partner receives; a blocking send of a large tensor waits for it.
+  /// May complete before the partner receives. A blocking send of a large tensor waits for the
+  /// partner.
   PendingWork start_send(const at::Tensor& tensor, std::int64_t to, const char* what);
   PendingWork start_recv(const at::Tensor& tensor, std::int64_t from, const char* what);
 

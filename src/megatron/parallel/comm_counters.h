@@ -1,5 +1,5 @@
-// What communication cost a rank: per axis, operation and name, how often, how many bytes, how long
-// the caller waited (--log-comm, metrics).
+// Communication counters of a rank: calls, bytes and exposed time per axis, operation and name.
+// --log-comm and the metrics print them.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,24 @@ namespace megatron {
 struct CommCount {
   std::string axis, operation, what;
   std::int64_t calls = 0;
-  std::int64_t bytes = 0;   ///< of the larger of this rank's two tensors: a reduce-scatter and an
-                            ///< all-gather count as much as the all-reduce they replace
-  double exposed_ms = 0.0;  ///< the caller stood still: in blocking calls and in Work::wait
+  /// Bytes of the larger of this rank's two tensors, so that a reduce-scatter and an all-gather
+  /// count as much as the all-reduce that they replace.
+  std::int64_t bytes = 0;
+  double exposed_ms = 0.0;  ///< Time that the caller was blocked, in calls and in Work::wait().
 };
 
-/// Belongs to a rank's Communicators; every method may be called from any thread.
+/// Counters of one rank's Communicators. Every method is thread-safe.
 class CommCounters {
  public:
   void add_call(const std::string& axis, const char* operation, const char* what,
                 std::int64_t bytes);
   void add_exposed(const std::string& axis, const char* operation, const char* what,
                    double milliseconds);
-  /// Adds to the row of the same axis, operation and name.
+  /// Adds to the row with the same axis, operation and name.
   void add(const CommCount& row);
-  /// In the order of axis, operation, name.
+  /// Returns the rows sorted by axis, operation and name.
   std::vector<CommCount> rows() const;
-  /// The rows since the last take().
+  /// Returns the rows counted since the last take().
   std::vector<CommCount> take();
 
  private:
@@ -41,8 +42,8 @@ class CommCounters {
   std::map<Key, CommCount> counts_;
 };
 
-/// A table for people, one line per row and a total; empty without rows. Figures are divided by
-/// `steps`.
+/// Formats a table with one line per row and a total, or "" when there are no rows. All figures are
+/// divided by `steps`.
 std::string format_comm_table(const std::vector<CommCount>& rows, std::int64_t steps = 1);
 
 }  // namespace megatron

@@ -1,4 +1,4 @@
-// The groups of a rank: made when first asked for, one per distinct list of ranks, none of size 1.
+// Makes the process groups of a rank on demand: one per distinct list of ranks.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,19 @@ class FailureNotice;
 class Communicators {
  public:
   virtual ~Communicators() = default;
-  virtual std::int64_t rank() const = 0;  ///< in the world
+  virtual std::int64_t rank() const = 0;  ///< Rank in the world.
   virtual std::int64_t world_size() const = 0;
-  /// The group of `ranks` (ascending, this rank among them) under the name of the axis that first
-  /// asked; null for one rank. Collective over them.
+  /// Returns the group of `ranks`, which must be ascending and contain this rank; null for one
+  /// rank. The group keeps the `name` of the first request. Collective over `ranks`.
   virtual std::shared_ptr<Comm> group(const std::vector<std::int64_t>& ranks,
                                       const std::string& name) = 0;
-  /// Every peer's present and future calls fail with `reason`: one rank's end is the end of all.
+  /// Makes every present and future call of every peer fail with `reason`.
   virtual void abort(const std::string& reason) = 0;
-  /// Of all groups of this rank.
+  /// Returns the counters shared by all groups of this rank.
   virtual CommCounters& counters() = 0;
-  /// The iteration that this rank begins: messages about ranks that do not come name it.
+  /// Records the iteration that this rank begins, which hang reports name.
   virtual void note_iteration(std::int64_t iteration) = 0;
-  /// What this host's ranks know of a failure; outlives this object.
+  /// Returns the failure state shared by the ranks of this host. It may outlive this object.
   virtual std::shared_ptr<FailureNotice> failure_notice() = 0;
 };
 

@@ -7,8 +7,7 @@
 namespace megatron {
 namespace {
 
-/// The few functions of the driver's C interface (cuda.h) that tell what is there; each returns 0
-/// for success.
+/// The functions of the driver's C interface (cuda.h) that query it. Each returns 0 on success.
 struct DriverFunctions {
   int (*init)(unsigned flags) = nullptr;
   int (*device_count)(int* count) = nullptr;
@@ -47,10 +46,10 @@ std::string error_text(const DriverFunctions& driver, int error) {
 CudaDriverInfo query_cuda_driver() {
   void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
-    return {.gpu_name = {}, .problem = "no NVIDIA driver: libcuda.so.1 is not there"};
+    return {.gpu_name = {}, .problem = "no NVIDIA driver: libcuda.so.1 was not found"};
   const DriverFunctions driver = functions_of(library);
   if (!driver.complete())
-    return {.gpu_name = {}, .problem = "libcuda.so.1 is not an NVIDIA driver of this age"};
+    return {.gpu_name = {}, .problem = "libcuda.so.1 is not an NVIDIA driver or is too old"};
   if (const int error = driver.init(0))
     return {.gpu_name = {}, .problem = "the NVIDIA driver reports: " + error_text(driver, error)};
   CudaDriverInfo result;

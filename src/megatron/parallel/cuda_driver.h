@@ -1,4 +1,4 @@
-// What the NVIDIA driver says, asked through dlopen: no CUDA library is linked or loaded for it.
+// Queries the NVIDIA driver through dlopen, without linking or loading a CUDA library.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@ namespace megatron {
 
 struct CudaDriverInfo {
   int num_gpus = 0;
-  std::string gpu_name;  ///< of the first, "" when there is none
-  std::string problem;   ///< why no GPU can be had, "" when one can
+  std::string gpu_name;  ///< Name of the first GPU, or "" when there is none.
+  std::string problem;   ///< Why no GPU can be used, or "" when one can.
 };
 
 CudaDriverInfo query_cuda_driver();

@@ -7,7 +7,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The library or program that this function was linked into.
+/// Returns the path of the library or program that contains this function.
 fs::path own_path() {
   Dl_info info{};
   if (::dladdr(reinterpret_cast<const void*>(&cuda_plugin_path), &info) == 0 ||
@@ -38,7 +38,7 @@ OpenedPlugin open_cuda_plugin(const fs::path& path) {
       reinterpret_cast<decltype(&megatron_cuda_plugin)>(::dlsym(library, "megatron_cuda_plugin"));
   const CudaPlugin* plugin = entry != nullptr ? entry() : nullptr;
   if (plugin == nullptr || plugin->version != kCudaPluginVersion)
-    return {.problem = path.string() + " is not of this version"};
+    return {.problem = path.string() + " is of another version"};
   return {.plugin = plugin, .problem = {}};
 }
 

@@ -1,6 +1,6 @@
-// The plugin libmegatron_cuda.so as the engine sees it: one table behind plain C. It links
-// torch_cuda, so opening it is what makes ATen know CUDA; that must happen before ATen is first
-// asked about CUDA.
+// The C interface of the plugin libmegatron_cuda.so: one table of functions. The plugin links
+// torch_cuda, so opening it registers CUDA with ATen. Open it before ATen is first asked about
+// CUDA.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -21,33 +21,33 @@ struct RowOperations;
 struct OptimizerOperations;
 }  // namespace kernels
 
-/// Counts changes of CudaPlugin and of the structures it passes.
+/// Version of CudaPlugin and of the structures that it passes. Increment it with every change.
 inline constexpr std::int32_t kCudaPluginVersion = 2;
 
 struct CudaPlugin {
   std::int32_t version;
   const kernels::RowOperations* rows;
   const kernels::OptimizerOperations* optimizer;
-  /// Empty, or why the first GPU cannot be used with this build.
+  /// Returns why this build cannot use the first GPU, or "" when it can.
   std::string (*device_problem)();
-  /// NCCL between the processes of `store` on the current device; null when the plugin was built
-  /// without NCCL.
+  /// Makes an NCCL backend on the current device between the processes of `store`. Null when the
+  /// plugin was built without NCCL.
   c10::intrusive_ptr<c10d::Backend> (*make_nccl)(const c10::intrusive_ptr<c10d::Store>& store,
                                                  int rank, int size);
 };
 
-/// Where the plugin lies when it was built: beside the engine's library, or in ../lib of a test
+/// Returns where the build puts the plugin: beside the engine's library, or in ../lib of a test
 /// program.
 std::filesystem::path cuda_plugin_path();
 
 struct OpenedPlugin {
-  const CudaPlugin* plugin = nullptr;  ///< lives as long as the process
-  std::string problem;                 ///< why there is none
+  const CudaPlugin* plugin = nullptr;  ///< Valid for the lifetime of the process.
+  std::string problem;                 ///< Why there is no plugin, or "" when there is one.
 };
-/// Opens the library at `path`; a second call gives the same answer.
+/// Opens the library at `path`. A second call returns the first result.
 OpenedPlugin open_cuda_plugin(const std::filesystem::path& path);
 
 }  // namespace megatron
 
-/// The one symbol that the engine looks up.
+/// The one symbol that the engine looks up in the plugin.
 extern "C" const megatron::CudaPlugin* megatron_cuda_plugin();

@@ -11,7 +11,8 @@ DeviceChoice refuse_or_fall_back(const std::string& wanted, const std::string& p
   return {.is_cuda = false, .reason = problem};
 }
 
-/// What helps against a plugin's problem, told by the words of the loader and of the CUDA runtime.
+/// Returns the fix for a plugin's problem, recognized by the messages of the dynamic loader and of
+/// the CUDA runtime.
 std::string plugin_fix(const std::string& problem) {
   if (problem.find("cannot open shared object file") != std::string::npos) {
     return "the NVIDIA libraries that LibTorch needs are fetched with `make deps CUDA=run`, or "

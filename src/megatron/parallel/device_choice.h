@@ -1,4 +1,4 @@
-// --device auto | cpu | cuda: which device a command computes on, and why.
+// Chooses the device that a command computes on (--device auto | cpu | cuda), and says why.
 #pragma once
 
 #include <functional>
@@ -10,17 +10,17 @@ namespace megatron {
 
 struct DeviceChoice {
   bool is_cuda = false;
-  std::string reason;  ///< in words, for the start-up report
+  std::string reason;  ///< One phrase for the start-up report.
 };
 
-/// What the choice asks, in this order and no further than needed.
+/// Queries behind the choice, made in this order and only when needed.
 struct DeviceProbes {
   std::function<CudaDriverInfo()> driver;
-  std::function<std::string()> open_plugin;  ///< "", or why there is no usable plugin
+  std::function<std::string()> open_plugin;  ///< Returns "", or why no plugin is usable.
 };
 
-/// `wanted` is auto, cpu or cuda. auto takes the GPU when driver, GPU and plugin are all there.
-/// UserError when cuda is asked for and one is missing.
+/// Chooses by `wanted`: auto, cpu or cuda. auto takes the GPU when driver, GPU and plugin are all
+/// present. Throws UserError when cuda is requested and one of them is missing.
 DeviceChoice choose_device(const std::string& wanted, const DeviceProbes& probes);
 
 }  // namespace megatron

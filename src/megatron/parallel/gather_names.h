@@ -1,4 +1,4 @@
-// The union of what ranks call their parts.
+// Gathers the union of the names that each rank holds.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,8 +10,8 @@
 
 namespace megatron {
 
-/// The names (without line breaks) of all ranks, ascending, each once. Collective over `axis`,
-/// whose transport carries tensors of `device`.
+/// Returns the names of all ranks, sorted and without duplicates. Names must not contain line
+/// breaks. Collective over `axis`, whose transport must carry tensors of `device`.
 std::vector<std::string> all_gather_unique_names(const Axis& axis,
                                                  const std::vector<std::string>& names,
                                                  c10::Device device = c10::kCPU);

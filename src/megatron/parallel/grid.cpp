@@ -58,8 +58,7 @@ Grid::Grid(const std::vector<std::int64_t>& shape, const std::vector<std::string
       throw UserError({"grid " + joined(names_), detail::concatenate(names_[i], " is ", sizes_[i]),
                        "sizes are at least 1"});
     if (sizes_[i] > kMaxRanks / num_ranks_)
-      throw UserError(
-          {"grid " + joined(names_), "has more ranks than any world", "lower its sizes"});
+      throw UserError({"grid " + joined(names_), "has too many ranks", "lower its sizes"});
     strides_.push_back(num_ranks_);
     num_ranks_ *= sizes_[i];
   }

@@ -1,10 +1,9 @@
 // An N-dimensional grid of ranks as pure arithmetic (Megatron Core's HyperCommGrid without its
-// process groups): a rank's coordinates, and the group of any set of dimensions in time and memory
-// of that group alone. The first dimension is the fastest.
+// process groups). A query costs time and memory in proportion to its answer only. The first
+// dimension varies fastest.
 //
 //   const Grid grid({2, 3, 4}, {"tp", "cp", "dp"});
-//   grid.group(7, "tp-dp");   // {0, 1, 6, 7, 12, 13, 18, 19}: the ranks that differ from rank 7 in
-//   tp and dp only
+//   grid.group(7, "tp-dp");  // {0, 1, 6, 7, 12, 13, 18, 19}
 #pragma once
 
 #include <cstdint>
@@ -16,12 +15,12 @@ namespace megatron {
 
 using RankList = std::vector<std::int64_t>;
 
-/// An immutable value. Sets of dimensions are written as names joined by "-", in any order; an
-/// unknown or repeated one is a UserError.
+/// An immutable grid of ranks. Sets of dimensions are written as names joined by "-", in any order.
+/// An unknown or repeated name throws UserError.
 class Grid {
  public:
-  /// Ranks rank_offset … rank_offset + product(shape) − 1. UserError when a size is below 1, a name
-  /// is empty, repeated or holds "-".
+  /// Covers ranks rank_offset … rank_offset + product(shape) − 1. Throws UserError when a size is
+  /// below 1, or when a name is empty, repeated or contains "-".
   Grid(const std::vector<std::int64_t>& shape, const std::vector<std::string>& dim_names,
        std::int64_t rank_offset = 0);
 
@@ -32,22 +31,22 @@ class Grid {
   }
   const std::vector<std::string>& dim_names() const { return names_; }
 
-  /// The number of ranks in a group of `dims`.
+  /// Returns the number of ranks in a group of `dims`.
   std::int64_t size(std::string_view dims) const;
-  /// The position of `rank` in its group of `dims`: for one dimension, its coordinate.
+  /// Returns the position of `rank` in its group of `dims`; for one dimension, its coordinate.
   std::int64_t coordinate(std::int64_t rank, std::string_view dims) const;
-  /// Every coordinate of `rank`, in the order of dim_names().
+  /// Returns every coordinate of `rank`, in the order of dim_names().
   std::vector<std::int64_t> coordinates(std::int64_t rank) const;
-  /// The rank at these coordinates: the inverse of coordinates().
+  /// Returns the rank at these coordinates: the inverse of coordinates().
   std::int64_t rank_at(const std::vector<std::int64_t>& coordinates) const;
-  /// The ranks that differ from `rank` in `dims` only, ascending, `rank` among them.
+  /// Returns the ranks that differ from `rank` in `dims` only, ascending and including `rank`.
   RankList group(std::int64_t rank, std::string_view dims) const;
   std::int64_t num_groups(std::string_view dims) const { return num_ranks_ / size(dims); }
-  /// All groups of `dims`, in the order of their first ranks.
+  /// Returns all groups of `dims`, ordered by their first ranks.
   std::vector<RankList> groups(std::string_view dims) const;
-  /// `dims` in the order of the grid: one spelling for each set.
+  /// Returns `dims` in the order of the grid, so that each set has one spelling.
   std::string canonical(std::string_view dims) const;
-  /// The distance between neighbours along one dimension.
+  /// Returns the distance between neighbours along one dimension.
   std::int64_t stride(std::string_view dim) const;
 
  private:
@@ -60,7 +59,7 @@ class Grid {
   std::int64_t rank_offset_ = 0, num_ranks_ = 1;
 };
 
-/// "tp-dp" as {"tp", "dp"}.
+/// Splits "tp-dp" into {"tp", "dp"}.
 std::vector<std::string_view> split_dims(std::string_view dims);
 
 }  // namespace megatron

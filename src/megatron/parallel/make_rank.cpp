@@ -21,8 +21,8 @@ Rank make_rank(const Mesh& mesh, std::int64_t index, const RankOptions& options)
 }
 
 Rank make_rank(const Mesh& mesh, Communicators& communicators, const RankOptions& options) {
-  MEGATRON_CHECK(communicators.world_size() == mesh.world_size(), "a mesh of ", mesh.world_size(),
-                 " in a world of ", communicators.world_size());
+  MEGATRON_CHECK(communicators.world_size() == mesh.world_size(), "the mesh has ",
+                 mesh.world_size(), " ranks, the world ", communicators.world_size());
   Rank rank = make_rank(mesh, communicators.rank(), options);
   for (Axis* axis :
        {&rank.tp, &rank.cp, &rank.dp, &rank.pp, &rank.dp_cp, &rank.model, &rank.world}) {

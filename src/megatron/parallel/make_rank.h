@@ -1,4 +1,4 @@
-// A rank of a mesh, with its communicators.
+// Makes the Rank object for one rank of a mesh.
 #pragma once
 
 #include "megatron/parallel/communicators.h"
@@ -13,11 +13,11 @@ struct RankOptions {
   bool sequence_parallel = false;
 };
 
-/// The rank that `communicators` speak for. Groups of more than one rank are made here, each once.
+/// Makes the rank that `communicators` belongs to, with every group of more than one rank.
 /// Collective over the world.
 Rank make_rank(const Mesh& mesh, Communicators& communicators, const RankOptions& options = {});
 
-/// The same place without communicators: where only shapes matter.
+/// Makes rank `rank` without communicators, for code that only needs shapes.
 Rank make_rank(const Mesh& mesh, std::int64_t rank, const RankOptions& options = {});
 
 }  // namespace megatron

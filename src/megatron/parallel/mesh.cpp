@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kAxes{"tp", "cp", "ep", "dp", "pp"};
 
-/// The axes in order, those left out at the end. UserError for unknown and repeated ones.
+/// Returns the axes in order, with omitted ones at the end. Throws UserError for unknown and
+/// repeated ones.
 std::vector<std::string> axes_in_order(const MeshSizes& sizes) {
   std::vector<std::string> axes;
   if (!sizes.order.empty()) {
@@ -18,7 +19,7 @@ std::vector<std::string> axes_in_order(const MeshSizes& sizes) {
       if (std::find(kAxes.begin(), kAxes.end(), name) == kAxes.end() ||
           std::find(axes.begin(), axes.end(), name) != axes.end()) {
         throw UserError({"order " + sizes.order,
-                         "'" + std::string(name) + "' is repeated or no axis",
+                         "'" + std::string(name) + "' is repeated or is not an axis",
                          "name tp, cp, ep, dp and pp once each"});
       }
       axes.emplace_back(name);
@@ -34,7 +35,8 @@ void check_named(const MeshSizes& sizes, std::string_view axis, std::int64_t siz
   const auto named = split_dims(sizes.order);
   if (size == 1 || std::find(named.begin(), named.end(), axis) != named.end()) return;
   throw UserError({"order " + sizes.order,
-                   detail::concatenate("leaves out ", axis, ", whose size is ", size), "add it"});
+                   detail::concatenate("omits ", axis, ", whose size is ", size),
+                   "add it to the order"});
 }
 
 const MeshSizes& checked(const MeshSizes& sizes, std::int64_t world_size) {
@@ -76,7 +78,7 @@ bool is_expert_axis(std::string_view name) {
   return name == "ep" || name == "etp" || name == "edp";
 }
 
-/// The names of the expert grid for a product in which tp and dp stand for the experts'.
+/// Returns the dimensions of the expert grid for a product, where tp and dp mean etp and edp.
 std::string expert_dims(const std::vector<std::string_view>& names) {
   std::string dims;
   for (const std::string_view name : names)
@@ -149,14 +151,15 @@ GroupParts Mesh::instance_parts(std::int64_t rank, std::string_view axis,
     throw UserError(
         {"--num-distributed-optimizer-instances",
          detail::concatenate(num_instances, " does not divide the ", size, " ranks of ", axis),
-         "use a divisor"});
+         "use a divisor of the number of ranks"});
   }
   return parts_of(ranks, rank, size / num_instances);
 }
 
 std::optional<GroupParts> Mesh::node_parts(std::int64_t rank, std::string_view axis,
                                            std::int64_t ranks_per_node) const {
-  MEGATRON_CHECK(ranks_per_node >= 1, "ranks per node: ", ranks_per_node);
+  MEGATRON_CHECK(ranks_per_node >= 1, "ranks_per_node is ", ranks_per_node,
+                 ", but must be at least 1");
   const RankList ranks = group(rank, axis);
   const auto node_of = [&](std::int64_t member) { return member / ranks_per_node; };
   const auto on_first = std::count_if(ranks.begin(), ranks.end(), [&](std::int64_t member) {

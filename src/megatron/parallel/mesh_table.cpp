@@ -1,4 +1,4 @@
-// A mesh as a table for people.
+// Formats a mesh as a table.
 #include <algorithm>
 #include <array>
 #include <iomanip>
@@ -35,7 +35,7 @@ constexpr std::array kExpertRows{
 
 constexpr std::size_t kGroupsWidth = 60;
 
-/// "0-7" for neighbours, "0 8 16" for a few, "0 8 .. 56" for many.
+/// Returns "0-7" for consecutive ranks, "0 8 16" for a few, "0 8 .. 56" for many.
 std::string text_of(const RankList& ranks) {
   if (ranks.size() > 2 &&
       ranks.back() - ranks.front() == static_cast<std::int64_t>(ranks.size()) - 1) {
@@ -49,7 +49,7 @@ std::string text_of(const RankList& ranks) {
   return text;
 }
 
-/// As many groups as fit on the line, and the last.
+/// Returns as many groups as fit on the line, and the last.
 std::string groups_text(const Mesh& mesh, const char* axis) {
   const RankList first = mesh.group(0, axis), last = mesh.group(mesh.world_size() - 1, axis);
   if (first == last) return text_of(first);
@@ -61,7 +61,7 @@ std::string groups_text(const Mesh& mesh, const char* axis) {
   return all.size() <= kGroupsWidth ? all : cut;
 }
 
-/// A product says something of its own when more than one of its factors is above 1.
+/// Returns whether all factors of a product are larger than 1. Otherwise its row repeats another.
 bool is_worth_a_row(const Mesh& mesh, const char* axis) {
   const auto factors = split_dims(axis);
   const std::string_view axis_name = axis;
@@ -74,7 +74,7 @@ bool is_worth_a_row(const Mesh& mesh, const char* axis) {
   return above_1 == static_cast<std::ptrdiff_t>(factors.size());
 }
 
-/// The rows that say something of this mesh, with the text of their groups.
+/// Returns the rows that this mesh needs, with the text of their groups.
 std::vector<std::pair<Row, std::string>> rows_of(const Mesh& mesh) {
   std::vector<std::pair<Row, std::string>> rows;
   const auto add = [&](const auto& candidates) {

@@ -16,7 +16,7 @@ namespace megatron {
 std::vector<std::string> all_gather_strings(const Axis& axis, const std::string& text,
                                             c10::Device device) {
   if (axis.size == 1) return {text};
-  MEGATRON_CHECK(axis.comm != nullptr, "the axis ", axis.name, " has no group");
+  MEGATRON_CHECK(axis.comm != nullptr, "the axis ", axis.name, " has no communicator");
   const auto options = at::TensorOptions().device(device);
   const at::Tensor size =
       at::full({1}, static_cast<std::int64_t>(text.size()), options.dtype(at::kLong));
@@ -43,7 +43,7 @@ std::vector<std::string> all_gather_strings(const Axis& axis, const std::string&
 std::vector<std::string> broadcast_strings(const Axis& axis, const std::vector<std::string>& texts,
                                            c10::Device device) {
   if (axis.size == 1) return texts;
-  std::string packed;  // "<size>:<text>" of each
+  std::string packed;  // "<size>:<text>" for each text
   for (const std::string& text : texts) packed += std::to_string(text.size()) + ':' + text;
   const std::string all =
       all_gather_strings(axis, axis.rank == 0 ? packed : std::string(), device).front();

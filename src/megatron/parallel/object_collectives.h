@@ -1,4 +1,4 @@
-// Every rank's text on every rank: names, manifests, messages of errors.
+// Collectives over host strings, such as names, manifests and error messages.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,13 +10,13 @@
 
 namespace megatron {
 
-/// The texts in the order of ranks. Collective over `axis`, whose transport carries tensors of
-/// `device`.
+/// Returns the text of every rank in rank order. Collective over `axis`, whose transport must carry
+/// tensors of `device`.
 std::vector<std::string> all_gather_strings(const Axis& axis, const std::string& text,
                                             c10::Device device = c10::kCPU);
 
-/// The texts of rank 0; those of the others are not looked at. Collective over `axis`, as
-/// all_gather_strings.
+/// Returns the texts of rank 0 and ignores those of the other ranks. Collective over `axis`, whose
+/// transport must carry tensors of `device`.
 std::vector<std::string> broadcast_strings(const Axis& axis, const std::vector<std::string>& texts,
                                            c10::Device device = c10::kCPU);
 

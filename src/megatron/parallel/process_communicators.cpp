@@ -25,7 +25,7 @@ namespace {
 
 using Ranks = std::vector<std::int64_t>;
 
-/// The store key of a list of ranks.
+/// Returns the store key of a list of ranks.
 std::string store_key(const Ranks& ranks) {
   std::string text;
   for (const std::int64_t rank : ranks) text += std::to_string(rank) + ",";
@@ -38,7 +38,7 @@ Ranks iota_ranks(std::int64_t size) {
   return ranks;
 }
 
-/// The members (ranks in the group) as a group of their own, this rank among them.
+/// Returns the subgroup of `members`, which are ranks in the group and include this rank.
 GroupInfo subgroup(const GroupInfo& group_info, const Ranks& members) {
   GroupInfo part{.name = group_info.name};
   for (const std::int64_t member : members) {
@@ -71,7 +71,7 @@ class ProcessCommunicators final : public Communicators {
     host_groups_.host_status->waits().note_iteration(options_.rank, iteration);
   }
   std::shared_ptr<FailureNotice> failure_notice() override { return host_groups_.host_status; }
-  /// In any thread.
+  /// Thread-safe.
   void abort(const std::string& reason) override {
     host_groups_.host_status->fail(reason);
     const std::lock_guard lock(watch_mutex_);
@@ -84,7 +84,7 @@ class ProcessCommunicators final : public Communicators {
   std::shared_ptr<Transport> make_shared_memory_transport(const GroupInfo& group_info,
                                                           const std::string& key);
   std::shared_ptr<ByteChannel> make_channel(const GroupInfo& group_info);
-  /// Messages of the channel of a whole group between those of its ranks that are `members`.
+  /// Makes a transport between the ranks `members` of the group over the channel of the group.
   std::shared_ptr<Transport> make_message_transport(std::shared_ptr<ByteChannel> channel,
                                                     const GroupInfo& group_info,
                                                     const Ranks& members);
@@ -106,17 +106,17 @@ class ProcessCommunicators final : public Communicators {
   ProcessOptions options_;
   HostGroups host_groups_;
   std::shared_ptr<CommCounters> counters_ = std::make_shared<CommCounters>();
-  std::mutex watch_mutex_;  ///< for threads other than the main one, which alone makes the watch
-                            ///< and ends it
-  std::unique_ptr<FailureMonitor>
-      watch_;  ///< where a transport cannot look at the host_status while it waits
+  /// Guards watch_ against other threads. Only the main thread makes and ends it.
+  std::mutex watch_mutex_;
+  /// Present when some transport cannot check host_status while it waits.
+  std::unique_ptr<FailureMonitor> watch_;
   std::map<Ranks, std::shared_ptr<Comm>> groups_;
 };
 
 std::shared_ptr<Comm> ProcessCommunicators::group(const Ranks& ranks, const std::string& name) {
   const auto own = std::lower_bound(ranks.begin(), ranks.end(), options_.rank);
   MEGATRON_CHECK(own != ranks.end() && *own == options_.rank, "rank ", options_.rank,
-                 " asks for the group '", name, "' of other ranks");
+                 " is not a member of the group '", name, "'");
   if (ranks.size() == 1) return nullptr;
   std::shared_ptr<Comm>& comm = groups_[ranks];
   if (!comm) {
@@ -166,7 +166,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessCommunicators::make_nccl_backend(
   if (!backend) {
     throw UserError(
         {.what = "several ranks on GPUs need NCCL",
-         .got = "a CUDA plugin built without it",
+         .got = "the CUDA plugin was built without NCCL",
          .fix = "build with nccl.h of NCCL 2.28 (make build CUDA=1), or use --device cpu"});
   }
   start_watch();
@@ -212,7 +212,7 @@ std::shared_ptr<Transport> ProcessCommunicators::make_hierarchical_transport(
   }
   for (const Ranks& host : members) peers.push_back(host[static_cast<std::size_t>(levels.index)]);
   const std::shared_ptr<ByteChannel> channel = make_channel(group_info);
-  // Its own memory: a group of the same ranks by itself has another.
+  // The key differs from that of a group with the same ranks, which has memory of its own.
   levels.intra_host = make_shared_memory_transport(
       subgroup(group_info, members[static_cast<std::size_t>(levels.host)]),
       store_key(group_info.ranks) + "/inside");
@@ -221,7 +221,7 @@ std::shared_ptr<Transport> ProcessCommunicators::make_hierarchical_transport(
   return std::make_shared<HierarchicalTransport>(std::move(levels));
 }
 
-/// The first rank makes the memory, the others open it. `key` belongs to this group alone.
+/// The first rank makes the memory and the others open it. `key` must be unique to this group.
 std::shared_ptr<Transport> ProcessCommunicators::make_shared_memory_transport(
     const GroupInfo& group_info, const std::string& key) {
   const std::size_t bytes = SharedMemoryArea::bytes(group_info.size());
@@ -238,7 +238,8 @@ std::shared_ptr<Transport> ProcessCommunicators::make_shared_memory_transport(
     };
     block =
         SharedMemory::open(bootstrap_.wait_for(key, {first}, what, find_failure).front(), bytes);
-    if (!block) throw CommError(what + ": " + name_ranks({first}) + " has taken its memory away");
+    if (!block)
+      throw CommError(what + ": " + name_ranks({first}) + " has closed its shared memory");
   }
   return std::make_shared<SharedMemoryTransport>(
       SharedMemoryArea(std::move(block), group_info.size()), group_info, host_groups_.host_status,

@@ -1,6 +1,6 @@
-// Communicators between processes that met in a c10d store. Every group picks its own way: shared
-// memory where all its ranks are on one host, shared memory inside hosts with Gloo between them
-// where hosts hold equally many, Gloo alone otherwise; NCCL for tensors on GPUs.
+// Communicators between processes that share a c10d store. Each group picks its CPU transport:
+// shared memory when all its ranks are on one host; shared memory within hosts and Gloo between
+// them when every host holds equally many; Gloo otherwise. NCCL carries tensors on GPUs.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -24,21 +24,22 @@ struct CudaPlugin;
 enum class CpuTransport : std::uint8_t { automatic, shared_memory, gloo };
 
 struct ProcessOptions {
-  std::int64_t rank = 0;  ///< of the world
+  std::int64_t rank = 0;  ///< Rank in the world.
   std::int64_t world_size = 1;
-  std::string host =
-      {};  ///< ranks with different words never share memory; empty: this machine's boot identity
-  std::string address =
-      {};  ///< of this host as others reach it: where Gloo listens; empty: 127.0.0.1
-  std::chrono::milliseconds timeout{600'000};  ///< of every operation
+  /// Identity of this host; ranks with different values never share memory. Empty: the boot
+  /// identity of this machine.
+  std::string host = {};
+  /// Address of this host as others reach it, where Gloo listens. Empty: 127.0.0.1.
+  std::string address = {};
+  std::chrono::milliseconds timeout{600'000};  ///< Limit of every operation.
   CpuTransport cpu_transport = CpuTransport::automatic;
   c10::Device device{c10::kCPU};
-  const CudaPlugin* cuda = nullptr;  ///< for groups on a GPU
+  const CudaPlugin* cuda = nullptr;  ///< Required for groups on a GPU.
 };
 
-/// Collective over the world. The store's keys must be this start's own (a prefix per restart).
-/// Throws UserError when shared memory is asked for and out of reach, CommError when ranks are
-/// missing.
+/// Collective over the world. The keys of `store` must be unique to this start of the run (use a
+/// prefix per restart). Throws UserError when shared memory is demanded but unreachable, and
+/// CommError when ranks are missing.
 std::unique_ptr<Communicators> make_process_communicators(
     const c10::intrusive_ptr<c10d::Store>& store, const ProcessOptions& options);
 

@@ -1,5 +1,5 @@
-// A rank is an object: its place on every axis, its device and its seed. Passed by reference; there
-// is no global state.
+// A rank as an object: its position on every axis, its device and its seed. It is passed by
+// reference; there is no global state.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,26 +10,26 @@
 
 namespace megatron {
 
-/// How products with split weights exchange their rows over tp.
+/// How GEMMs with tensor-parallel weights communicate over tp.
 struct TensorParallelOptions {
-  bool async_allreduce =
-      true;  ///< an input gradient is on its way while the weight gradient is computed
-  std::int64_t overlap_chunks = 1;  ///< > 1: a product and its collective run in so many pieces of
-                                    ///< the sequence, one under the other
+  /// Starts the all-reduce of an input gradient before the weight gradient is computed.
+  bool async_allreduce = true;
+  /// Number of chunks of the sequence in which a GEMM and its collective overlap; 1: no overlap.
+  std::int64_t overlap_chunks = 1;
 };
 
 struct Rank {
-  std::int64_t index = 0;  ///< in the world
+  std::int64_t index = 0;  ///< Rank in the world.
   Axis tp{"tp"}, cp{"cp"}, dp{"dp"}, pp{"pp"};
-  Axis dp_cp{"dp-cp"};  ///< the ranks that hold the same weights
-  Axis model{"tp-pp"};  ///< the ranks that hold one replica of the model
+  Axis dp_cp{"dp-cp"};  ///< The ranks that hold the same weights.
+  Axis model{"tp-pp"};  ///< The ranks that hold one replica of the model.
   Axis world{"world"};
-  Axis embedding{"embd"};  ///< the two ranks of a pipeline that hold one weight of the embeddings,
-                           ///< where they do; else size 1
-  bool sequence_parallel = false;  ///< the sequence is split over tp between layers' products
+  /// The two ranks of a pipeline that hold the tied embedding weight; size 1 on all other ranks.
+  Axis embedding{"embd"};
+  bool sequence_parallel = false;  ///< Activations between GEMMs are split over tp by sequence.
   TensorParallelOptions tp_options;
   c10::Device device{c10::kCPU};
-  std::uint64_t seed = 1234;  ///< of every random site (base/philox.h)
+  std::uint64_t seed = 1234;  ///< Seed of every random site (base/philox.h).
 };
 
 }  // namespace megatron

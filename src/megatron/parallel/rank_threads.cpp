@@ -18,7 +18,7 @@ namespace {
 
 using Ranks = std::vector<std::int64_t>;
 
-/// What the rank threads share.
+/// State that the rank threads share.
 class ThreadWorld {
  public:
   ThreadWorld(std::int64_t size, std::chrono::milliseconds timeout)
@@ -26,8 +26,8 @@ class ThreadWorld {
         host_status(std::make_shared<HostStatus>(SharedMemory::for_threads(HostStatus::bytes(size)),
                                                  size)) {}
 
-  /// Where the ranks meet: made by the first that asks.
-  std::shared_ptr<SharedMemory> meeting_place(const Ranks& ranks) {
+  /// Returns the shared memory of a group. The first rank that asks makes it.
+  std::shared_ptr<SharedMemory> memory_of(const Ranks& ranks) {
     const std::lock_guard lock(mutex_);
     std::shared_ptr<SharedMemory>& block = blocks_[ranks];
     if (!block)
@@ -67,13 +67,13 @@ class ThreadCommunicators final : public Communicators {
 
   std::shared_ptr<Comm> group(const Ranks& ranks, const std::string& name) override {
     const auto own = std::lower_bound(ranks.begin(), ranks.end(), rank_);
-    MEGATRON_CHECK(own != ranks.end() && *own == rank_, "rank ", rank_, " asks for the group '",
-                   name, "' of other ranks");
+    MEGATRON_CHECK(own != ranks.end() && *own == rank_, "rank ", rank_,
+                   " is not a member of the group '", name, "'");
     if (ranks.size() == 1) return nullptr;
     std::shared_ptr<Comm>& comm = groups_[ranks];
     if (!comm) {
       GroupInfo group_info{name, ranks, own - ranks.begin()};
-      SharedMemoryArea area(world_.meeting_place(ranks), group_info.size());
+      SharedMemoryArea area(world_.memory_of(ranks), group_info.size());
       auto transport = std::make_shared<SharedMemoryTransport>(std::move(area), group_info,
                                                                world_.host_status, world_.timeout);
       comm = std::make_shared<QueuedComm>(std::move(group_info), std::move(transport), counters_,

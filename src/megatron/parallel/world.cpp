@@ -9,9 +9,9 @@
 namespace megatron {
 namespace {
 
-constexpr const char* kRunPrefix = "run";  ///< apart from those of the rendezvous
+constexpr const char* kRunPrefix = "run";  ///< Separates the run's keys from the rendezvous' keys.
 
-/// A failure that another one caused: what it says is not the reason.
+/// Returns whether the exception is the consequence of another rank's failure.
 bool is_consequence(const std::exception_ptr& exception) {
   try {
     std::rethrow_exception(exception);

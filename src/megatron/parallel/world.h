@@ -1,5 +1,5 @@
-// The processes of a run as one: they meet over a store, learn who is where, and end together. One
-// rank's failure is printed once, by rank 0, and ends all within seconds.
+// The life of one rank's process in a run: it joins the others over a store and ends together with
+// them. Rank 0 prints the first failure once, and all ranks end within seconds.
 //
 //   int run_pretrain(args) {
 //     return run_rank("pretrain", [&](World& world) {
@@ -35,7 +35,7 @@ namespace megatron {
 
 class World {
  public:
-  /// `command` stands in messages. Nothing happens yet.
+  /// `command` names the command in messages. The constructor does no communication.
   World(LaunchEnvironment environment, std::string command);
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -43,40 +43,42 @@ class World {
 
   const LaunchEnvironment& environment() const;
 
-  /// Collective over all ranks; returns at once for one process. UserError when the store cannot be
-  /// opened or reached, when ranks are missing or were started with other settings; PeerFailed when
-  /// another rank has failed.
+  /// Connects to the other ranks; returns at once in a world of one process. Collective over all
+  /// ranks. Throws UserError when the store cannot be opened or reached, or when ranks are missing
+  /// or were started with other settings; PeerFailed when another rank has failed.
   void join(const RendezvousOptions& options);
   const RunHosts& hosts() const;
-  /// What make_process_communicators is to know about this rank; device and transport are the
-  /// caller's.
+  /// Returns the options of this rank for make_communicators(). The caller adds device and
+  /// transport.
   ProcessOptions process_options() const;
 
-  /// The communicators of this rank; null for one process. Collective over all ranks. UserError as
-  /// make_process_communicators.
+  /// Makes the communicators of this rank; null in a world of one process. Collective over all
+  /// ranks. Throws as make_process_communicators() does.
   std::unique_ptr<Communicators> make_communicators(const ProcessOptions& options) const;
 
-  /// The run's store, for any thread; null for one process. Its keys belong to this start of the
-  /// run alone.
+  /// Returns the run's store; null in a world of one process. Any thread may use it. Its keys
+  /// belong to this start of the run only.
   c10::intrusive_ptr<c10d::Store> store() const;
 
-  /// What ends this rank's waiting when another rank has failed: called once, from another thread,
-  /// at once when that has happened already. nullptr takes it back, and returns when no call is
-  /// under way. A rank that does not end within seconds after the call is ended.
+  /// Sets the callback that ends this rank's waits when another rank has failed. It is called once,
+  /// from another thread, or at once when the failure has already happened. nullptr removes it and
+  /// returns after a call under way. A rank that has not ended some seconds after the call is
+  /// killed.
   void on_failure(std::function<void(const std::string& reason)> callback);
 
-  /// A failure that stands there must end this rank: one that has not ended some seconds later is
-  /// ended by force, with a message.
+  /// Makes this rank end when `notice` holds a failure. If it has not ended some seconds later, it
+  /// is ended by force with a message.
   void set_failure_notice(std::shared_ptr<FailureNotice> notice);
 
-  /// The peaceful end: rank 0, which hosts the store, returns when all others have come here too.
-  /// PeerFailed when one has failed instead, UserError when some do not come within the timeout.
+  /// Ends the run normally. Rank 0, which hosts the store, returns after all others have called
+  /// this too. Throws PeerFailed when another rank has failed, UserError when ranks do not call
+  /// within the timeout.
   void leave();
 
-  /// The end after a failure of this rank: tells the others unless one of them was the first, and
-  /// sees to it that rank 0 has printed the cause. The exit code for this rank.
+  /// Ends this rank after its own failure and returns its exit code. It reports the failure to the
+  /// other ranks unless one of them failed first, and makes sure that the cause has been printed.
   int end_in_failure(const std::exception_ptr& exception);
-  /// The same for a failure whose cause has been printed.
+  /// Ends this rank after a failure whose cause has already been printed.
   int end_in_failure(int code);
 
  private:
@@ -84,9 +86,10 @@ class World {
   std::unique_ptr<State> state_;
 };
 
-/// Runs the body of a command as one rank of the run and returns its exit code. What it throws ends
-/// every rank: with exit code 2 for a UserError, else 1; rank 0 prints it as `megatron <command>:
-/// error: …`. So does an exit code of its own other than 0 and those of a polite stop (above 128).
+/// Runs the body of a command as one rank of the run and returns its exit code. An exception ends
+/// every rank: with exit code 2 for a UserError, else 1. Rank 0 prints it as `megatron <command>:
+/// error: …`. A returned exit code other than 0 also ends every rank, except codes above 128, which
+/// mean a requested stop.
 int run_rank(const std::string& command, const std::function<int(World&)>& body,
              const LaunchEnvironment& environment = find_launch_environment());
 

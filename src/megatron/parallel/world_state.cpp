@@ -18,20 +18,23 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kEarlyConnectTimeout{
-    10};  ///< for reaching rank 0 with news of a failure before the ranks have met
-constexpr seconds kPrintTimeout{5};  ///< for rank 0 to print a failure of ours
-constexpr seconds kExitGracePeriod{
-    5};  ///< for this rank's main thread to end after another's failure
-constexpr seconds kForcedExitTimeout{
-    15};  ///< for this rank's main thread to end after a failure that this host knows of
-constexpr seconds kOwnCauseTimeout{1};  ///< for rank 0 to find the same mistake itself
-constexpr milliseconds kOwnErrorTimeout{
-    1500};  ///< for a call of this rank to say what it waits for, once the store is lost
-constexpr seconds kStoreTimeout{5};  ///< for the store to answer once something has failed
+/// Limit for reaching rank 0 with a failure that occurs before the rendezvous.
+constexpr seconds kEarlyConnectTimeout{10};
+/// Limit for rank 0 to print a failure of this rank.
+constexpr seconds kPrintTimeout{5};
+/// Limit for this rank's main thread to end after another rank's failure.
+constexpr seconds kExitGracePeriod{5};
+/// Limit for this rank's main thread to end after a failure that this host knows of.
+constexpr seconds kForcedExitTimeout{15};
+/// Limit for rank 0 to find the same failure itself.
+constexpr seconds kOwnCauseTimeout{1};
+/// Limit for a call of this rank to fail with its own error after the store is lost.
+constexpr milliseconds kOwnErrorTimeout{1500};
+/// Limit for the store to answer after a failure.
+constexpr seconds kStoreTimeout{5};
 
-/// c10d warns, with a stack trace, of addresses without a name and of peers that leave. What
-/// matters of it we say ourselves.
+/// Silences c10d's warnings about unresolvable addresses and closed connections, which come with a
+/// stack trace. World reports what matters.
 void quiet_c10d() {
   if (!std::getenv("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = c10::GLOG_ERROR;
 }
@@ -70,24 +73,23 @@ void World::State::join(RendezvousOptions options) {
       known_failure_ = error.failure();
       throw;
     } catch (const StoreLost&) {
-      // Rank 0 has ended before all had met; its launcher may be starting it again.
+      // Rank 0 ended during the rendezvous; its launcher may be restarting it.
       if (hosts_store(environment_) || std::chrono::steady_clock::now() > deadline) throw;
       disconnect();
     }
   }
 }
 
-/// The watcher's thread: looks for a failure of another rank, and sees to it that this rank ends
-/// after one.
+/// Runs in the watcher's thread. Looks for a failure of another rank and makes this rank end after
+/// one.
 void World::State::watch() {
-  const milliseconds pause =
-      std::max(milliseconds(250),
-               milliseconds(environment_.world_size));  // at most a thousand questions a second
+  // At most a thousand requests per second reach the store.
+  const milliseconds pause = std::max(milliseconds(250), milliseconds(environment_.world_size));
   while (!is_ending(pause)) {
     exit_if_overdue();
     try {
       if (const auto failure = run_status_->first()) return handle(*failure);
-    } catch (const std::exception& error) {  // what cannot be read is lost too
+    } catch (const std::exception& error) {  // an unreadable status counts as lost
       return handle_lost_store(error.what());
     }
   }
@@ -98,7 +100,7 @@ bool World::State::is_ending(milliseconds pause) {
   return changed_.wait_for(lock, pause, [&] { return is_over_ || is_leaving_; });
 }
 
-/// A rank that has failed, or whose host knows of a failure, ends; one that cannot is ended.
+/// Ends the process by force when its main thread has not ended in time after a failure.
 void World::State::exit_if_overdue() {
   RankFailure failure;
   {
@@ -114,7 +116,7 @@ void World::State::exit_if_overdue() {
   exit_now(failure);
 }
 
-/// Prints the cause unless others do, and ends the process.
+/// Prints the cause unless another rank does, and ends the process.
 void World::State::exit_now(const RankFailure& failure) {
   print_once(failure);
   tell_launcher(failure);
@@ -123,8 +125,8 @@ void World::State::exit_now(const RankFailure& failure) {
   ::_exit(failure.code);
 }
 
-/// The store's host has gone or is silent. The words of this rank's own call, if they come, say
-/// more than that.
+/// Handles a store whose host has ended or does not answer. Prefers the error of this rank's own
+/// call, which is more specific, when it arrives in time.
 void World::State::handle_lost_store(const std::string& reason) {
   RankFailure failure{0, "", 1, "error: " + reason, true};
   {
@@ -137,7 +139,7 @@ void World::State::handle_lost_store(const std::string& reason) {
   handle(failure);
 }
 
-/// In the watcher's thread: another rank, or this one, has failed.
+/// Runs in the watcher's thread after a failure of this or another rank.
 void World::State::handle(const RankFailure& failure) {
   store_->set_timeout(kStoreTimeout);
   std::unique_lock lock(mutex_);
@@ -159,7 +161,7 @@ void World::State::handle(const RankFailure& failure) {
   exit_now(failure);
 }
 
-/// Of the ranks that nobody can make rank 0 print for, one on each host.
+/// Returns whether this rank reports a failure that rank 0 cannot print: one rank per host does.
 bool World::State::is_reporter() {
   if (!is_reporter_) {
     const std::int64_t reporter = environment_.node_rank == 0 && !environment_.agent_store ? 1 : 0;
@@ -174,7 +176,7 @@ std::string World::State::failure_text(const RankFailure& failure, bool is_own) 
          (failure.host.empty() ? "" : " on " + failure.host) + ": " + failure.text;
 }
 
-/// Rank 0, and whoever cannot make rank 0 print.
+/// Prints the failure once. Called on rank 0 and on ranks that rank 0 cannot print for.
 void World::State::print_once(const RankFailure& failure) {
   const std::lock_guard lock(mutex_);
   if (std::exchange(is_printed_, true) || failure.text.empty()) return;
@@ -184,8 +186,8 @@ void World::State::print_once(const RankFailure& failure) {
   report_failure(command_, failure_text(failure, is_own));
 }
 
-/// A rank that ends because of another one says so, so that its launcher does not take it for the
-/// cause. A line is written whole.
+/// Reports to the launcher that another rank's failure ends this rank, so that the launcher does
+/// not take this rank for the cause. The line is written in one call.
 void World::State::tell_launcher(const RankFailure& first) const {
   if (!environment_.root_cause_pipe || (first.rank == environment_.rank && !first.is_of_others))
     return;
@@ -193,7 +195,7 @@ void World::State::tell_launcher(const RankFailure& first) const {
   const std::string line = std::to_string(environment_.rank) + " " +
                            why.substr(0, std::min<std::size_t>(why.find('\n'), 2000)) + "\n";
   const ssize_t written = ::write(*environment_.root_cause_pipe, line.data(), line.size());
-  (void)written;  // a launcher that has gone needs no words
+  (void)written;  // the launcher may have ended
 }
 
 void World::State::on_failure(std::function<void(const std::string&)> callback) {
@@ -206,15 +208,15 @@ void World::State::on_failure(std::function<void(const std::string&)> callback) 
 
 void World::State::leave() {
   if (!run_status_) return;
-  const bool is_last =
-      environment_.rank == 0;  // which prints for the others, and mostly hosts the store
+  // Rank 0 prints for the other ranks, and in most runs hosts the store.
+  const bool is_last = environment_.rank == 0;
   if (is_last) {
     run_status_->leave(environment_.rank);
     if (!run_status_->wait_until_finished(timeout_)) {
       throw UserError({"the end of this run",
-                       name_ranks(run_status_->remaining_ranks()) + " did not end " +
+                       name_ranks(run_status_->remaining_ranks()) + " did not end within " +
                            time_text(timeout_) + " after rank 0",
-                       "see what they do; --distributed-timeout-minutes sets how long to wait"});
+                       "check what they do, or raise --distributed-timeout-minutes"});
     }
   }
   {
@@ -226,7 +228,7 @@ void World::State::leave() {
   if (!is_last) run_status_->leave(environment_.rank);
 }
 
-/// Once a rank has left, the store may go at any moment: this comes before.
+/// Must precede leave(), because the store may end as soon as a rank has left.
 void World::State::stop_watching() {
   {
     const std::lock_guard lock(mutex_);
@@ -236,15 +238,15 @@ void World::State::stop_watching() {
   if (watcher_.joinable()) watcher_.join();
 }
 
-/// The failure that another rank has told of, if it comes in time.
+/// Returns the failure reported by another rank, if it arrives within `timeout`.
 std::optional<RankFailure> World::State::known_failure(milliseconds timeout) {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, timeout, [&] { return known_failure_.has_value(); });
   return known_failure_;
 }
 
-/// A rank that fails before it has joined: rank 0 hosts the store for a moment, so that the others
-/// hear of it; the others look for rank 0.
+/// Connects a rank that fails before it has joined. Rank 0 hosts the store for a moment, so that
+/// the other ranks, which look for it, receive the failure.
 void World::State::connect_after_early_failure() {
   if (run_status_ || std::exchange(has_tried_, true) || environment_.world_size == 1) return;
   try {
@@ -252,7 +254,7 @@ void World::State::connect_after_early_failure() {
                         {.timeout = kEarlyConnectTimeout, .progress = [](const std::string&) {}});
     run_status_.emplace(*store_, environment_.world_size);
   } catch (const std::exception&) {
-    run_status_.reset();  // nobody to tell: this rank prints its failure itself
+    run_status_.reset();  // no store: this rank prints its failure itself
     store_.reset();
   }
 }
@@ -289,7 +291,7 @@ int World::State::end_in_failure(RankFailure failure, bool is_consequence, bool 
   return first.value_or(failure).code;
 }
 
-/// Returns when the first failure has been printed by rank 0, or prints it.
+/// Returns once rank 0 has printed the first failure, or prints it.
 void World::State::ensure_printed(const RankFailure& first, const RankFailure& own) {
   if (environment_.rank == 0 || !run_status_) {
     print_once(first);
@@ -301,7 +303,7 @@ void World::State::ensure_printed(const RankFailure& first, const RankFailure& o
     print_once(first);
 }
 
-/// The host of the store waits until the others have read what stands there.
+/// Keeps the store's host alive until the other ranks have read the failure.
 void World::State::wait_for_others() {
   if (!run_status_) return;
   run_status_->leave(environment_.rank);

@@ -1,5 +1,5 @@
-// The life of a rank among the others, behind World: it joins, watches for failures in a thread of
-// its own, tells its own, leaves.
+// Implementation of World: joins the run, watches for failures in a thread of its own, reports this
+// rank's failure and leaves.
 #pragma once
 
 #include <chrono>
@@ -63,20 +63,20 @@ class World::State {
   RunHosts hosts_;
   std::chrono::milliseconds timeout_{600'000};
 
-  bool has_tried_ = false;  ///< to reach the store
+  bool has_tried_ = false;  ///< This rank has tried to reach the store.
   std::optional<RunStore> store_;
   std::optional<RunStatus> run_status_;
   std::thread watcher_;
 
-  std::mutex mutex_;  // of all below
+  std::mutex mutex_;  // guards all members below
   std::condition_variable changed_;
   std::optional<RankFailure> known_failure_;
-  std::optional<RankFailure> own_failure_;  ///< of the main thread
+  std::optional<RankFailure> own_failure_;  ///< Failure of this rank's main thread.
   std::function<void(const std::string&)> callback_;
   std::shared_ptr<FailureNotice> notice_;
   std::optional<std::chrono::steady_clock::time_point> failure_since_;
   bool is_leaving_ = false, is_printed_ = false, is_over_ = false;
-  bool is_store_lost_ = false;  ///< every rank reports on its own
+  bool is_store_lost_ = false;  ///< Every rank reports its failure itself.
   std::optional<bool> is_reporter_;
 };
 

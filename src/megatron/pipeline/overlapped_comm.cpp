@@ -26,7 +26,7 @@ PendingWork start_on(Comm& comm, const CommCall& call) {
     case CommOperation::barrier:
       break;
   }
-  MEGATRON_CHECK(false, describe(call), " cannot be started");
+  MEGATRON_CHECK(false, describe(call), " has no asynchronous form");
 }
 
 void run_on(Comm& comm, const CommCall& call) {

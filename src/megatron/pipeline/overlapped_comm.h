@@ -1,6 +1,7 @@
-// A group whose calls pass under the other step of a joined pair (overlapped_pair.h): whoever waits
-// for a call starts it, hands the turn over, and waits when the turn is back. Results, and the
-// order of calls on all ranks, stay what they are. Without a pair it is the group itself.
+// A process group whose calls overlap with the other half of an overlapped pair
+// (overlapped_pair.h). A wait first starts the call, then yields, and waits when it runs again.
+// Results and the order of calls on all ranks do not change. While no pair runs, calls go directly
+// to the group.
 #pragma once
 
 #include <memory>
@@ -30,10 +31,10 @@ class OverlappedComm final : public Comm {
   std::shared_ptr<OverlappedPair> pair_;
 };
 
-/// Puts an overlapped pair in front of the group of an axis, before anything copies it (a model's
-/// parameters do); nothing on an axis of one rank.
+/// Wraps the group of `axis` for overlapped pairs. Call it before anything copies the axis (a
+/// model's parameters do). It does nothing on an axis of one rank.
 void enable_overlap(Axis& axis, c10::Device device);
-/// The overlapped pair of an axis that has one; else null.
+/// Returns the overlapped pair of an axis, or null when it has none.
 OverlappedPair* overlapped_pair_of(const Axis& axis);
 
 }  // namespace megatron

@@ -39,7 +39,7 @@ void OverlappedPair::run(const std::function<void()>& first, const std::function
 
 void OverlappedPair::begin(const std::function<void()>& second) {
   const std::lock_guard lock(mutex_);
-  MEGATRON_CHECK(!is_running_, "a pair inside a pair");
+  MEGATRON_CHECK(!is_running_, "an overlapped pair is already running");
   is_running_ = true;
   active_ = kFirst;
   has_ended_ = {false, false};

@@ -1,7 +1,7 @@
-// Two pieces of work of one rank that take turns, each on a thread of its own, of which only one
-// runs at a time. Whoever is about to wait for other ranks hands the turn over, so that the wait
-// passes under the other's computation. When turns change depends on the work alone, never on time:
-// all ranks that do the same work meet the same collectives in the same order.
+// Two functions of one rank on two threads, of which only one runs at a time. Before a wait for
+// other ranks, the running one yields, so that the wait overlaps with the other's computation. The
+// switches depend on the work alone, never on time, so all ranks that do the same work make the
+// same collective calls in the same order.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -18,22 +18,22 @@ namespace megatron {
 
 class OverlappedPair {
  public:
-  /// `device`: what the work computes on.
+  /// `device` is the device that the functions compute on.
   explicit OverlappedPair(c10::Device device = c10::kCPU) : device_(device) {}
   ~OverlappedPair();
   OverlappedPair(const OverlappedPair&) = delete;
   OverlappedPair& operator=(const OverlappedPair&) = delete;
 
-  /// Runs both to their ends: `first`, which has the first turn, on the calling thread, `second` on
-  /// a thread that is kept for the next pair and computes as the caller does (grad mode, intra-op
-  /// threads, stream). When one throws, the other does in its next yield; what was thrown first is
-  /// thrown again here, after both have ended.
+  /// Runs both functions to their ends: `first` starts, on the calling thread; `second` runs on a
+  /// thread that is kept for later pairs and inherits the caller's grad mode, intra-op threads and
+  /// stream. When one throws, the other throws in its next yield(). After both have ended, rethrows
+  /// the first exception.
   void run(const std::function<void()>& first, const std::function<void()>& second);
-  /// A pair is running.
+  /// Returns whether a pair is running.
   bool is_running() const;
-  /// By the one whose turn it is: lets the other go on until it hands over or ends. Nothing when it
-  /// has ended, or no pair runs. Calls from any thread but `first`'s (autograd may use several)
-  /// count as `second`'s.
+  /// Lets the other function run until it yields or ends. Called by the running function. Does
+  /// nothing when the other has ended or no pair runs. A call from any thread but that of `first`
+  /// counts as `second`'s, since autograd may use several threads.
   void yield();
 
  private:
@@ -51,9 +51,9 @@ class OverlappedPair {
   Side active_ = kFirst;
   std::array<bool, 2> has_ended_{};
   std::thread::id first_thread_;
-  const std::function<void()>* second_ = nullptr;  ///< not begun yet
+  const std::function<void()>* second_ = nullptr;  ///< Set until the thread begins it.
   std::exception_ptr failure_;
-  int num_threads_ = 0;  ///< intra-op, as told to thread_
+  int num_threads_ = 0;  ///< Number of intra-op threads set on thread_.
   std::thread thread_;
 };
 

@@ -9,8 +9,7 @@
 namespace megatron {
 namespace {
 
-/// Of the schedules by name, the plain one for a layout: what is searched for trains only,
-/// evaluation goes straight through the stages.
+/// Returns the named schedule that `auto` uses for requests other than a search.
 const char* plain_schedule(const PipelineLayout& layout) {
   if (layout.order == ChunkOrder::v) return "zb-v";
   return layout.num_chunks > 1 ? "interleaved" : "1f1b";
@@ -35,7 +34,7 @@ Schedule PipelinePlan::checked_with_messages(const Schedule& schedule, bool with
 
 Schedule PipelinePlan::search(std::int64_t num_microbatches) const {
   MEGATRON_CHECK(options_.costs.has_value(),
-                 "a schedule is looked for without what the stages cost");
+                 "--pipeline-schedule auto needs the costs of the stages");
   return search_schedule({.num_ranks = layout_.num_ranks,
                           .num_microbatches = num_microbatches,
                           .layouts = {{layout_.num_chunks, layout_.order, *options_.costs}},
@@ -67,7 +66,7 @@ const Schedule& PipelinePlan::evaluation_schedule(std::int64_t num_microbatches)
 
 namespace {
 
-/// "embedding, layers 0-3".
+/// Returns a text such as "embedding, layers 0-3".
 std::string content_of(const StageLayers& stage) {
   std::string text = stage.has_embedding ? "embedding" : "";
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
@@ -90,7 +89,7 @@ std::string PipelinePlan::table(std::int64_t num_microbatches) {
                 schedule.name.c_str(), static_cast<long>(layout_.num_ranks),
                 static_cast<long>(schedule.num_stages()), static_cast<long>(num_microbatches),
                 100 * expected.total_bubble(),
-                options_.costs ? "with the measured times" : "were all stages alike");
+                options_.costs ? "with the measured times" : "if all stages are equal");
   std::string text = line;
   for (std::int64_t rank = 0; rank < layout_.num_ranks; ++rank) {
     text += "  rank " + std::to_string(rank) + "  ";

@@ -1,5 +1,4 @@
-// What a run decides once about its pipeline: which stages there are, and the schedule for any
-// number of microbatches.
+// The pipeline of a run: its stages, and the schedule for each number of microbatches.
 #pragma once
 
 #include <cstdint>
@@ -16,27 +15,29 @@ namespace megatron {
 class PipelinePlan {
  public:
   struct Options {
-    std::string schedule = "1f1b";      ///< make_schedule.h, or auto
-    std::int64_t microbatch_group = 0;  ///< ScheduleRequest
+    std::string schedule = "1f1b";      ///< A name from make_schedule.h, or auto.
+    std::int64_t microbatch_group = 0;  ///< As in ScheduleRequest.
     bool overlaps_messages = true;
-    std::optional<double> activation_limit =
-        {};                               ///< microbatches whose activations a rank may keep
-    std::optional<CostModel> costs = {};  ///< of the layout's stages: what auto goes by
+    /// Number of microbatches whose activations a rank may keep.
+    std::optional<double> activation_limit = {};
+    std::optional<CostModel> costs = {};  ///< Costs of the layout's stages, required for auto.
   };
-  /// One rank with the whole model.
+  /// A plan for one rank that holds the whole model.
   PipelinePlan() : PipelinePlan(single_stage_layout(0), {}) {}
   PipelinePlan(PipelineLayout layout, Options options)
       : layout_(std::move(layout)), options_(std::move(options)) {}
 
   const PipelineLayout& layout() const { return layout_; }
   const Options& options() const { return options_; }
-  /// Makes a schedule, without messages, the one of its number of microbatches.
+  /// Uses `schedule`, after adding messages, as the training schedule for its number of
+  /// microbatches.
   void use(const Schedule& schedule);
-  /// Valid, with messages; made once for each number of microbatches. UserError when there is none.
+  /// Returns the valid training schedule with messages, made once per number of microbatches.
+  /// Throws UserError when there is none.
   const Schedule& training_schedule(std::int64_t num_microbatches);
   const Schedule& evaluation_schedule(std::int64_t num_microbatches);
-  /// For people: what each rank holds, and what the schedule of a step costs with the times at
-  /// hand.
+  /// Returns a table of what each rank holds, and of the simulated cost of a step with the known
+  /// times.
   std::string table(std::int64_t num_microbatches);
 
  private:

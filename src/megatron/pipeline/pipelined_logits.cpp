@@ -1,4 +1,4 @@
-// b samples, s positions, v vocabulary.
+// Shapes: b samples, s positions, v vocabulary.
 #include "megatron/pipeline/pipelined_logits.h"
 
 #include <ATen/ops/empty.h>
@@ -17,10 +17,10 @@ PipelinedLogits::PipelinedLogits(LanguageModel& stages, PipelineLayout layout, c
       layout_(std::move(layout)),
       pp_(rank.pp),
       device_(rank.device) {
-  MEGATRON_CHECK(pp_.size == layout_.num_ranks, "a layout of ", layout_.num_ranks,
-                 " ranks on an axis of ", pp_.size);
-  MEGATRON_CHECK(stages_.num_chunks() == layout_.num_chunks, "a layout of ", layout_.num_chunks,
-                 " chunks for ", stages_.num_chunks());
+  MEGATRON_CHECK(pp_.size == layout_.num_ranks, "the layout has ", layout_.num_ranks,
+                 " ranks, the axis ", pp_.size);
+  MEGATRON_CHECK(stages_.num_chunks() == layout_.num_chunks, "the layout has ", layout_.num_chunks,
+                 " chunks, the model ", stages_.num_chunks());
 }
 
 StageOutput PipelinedLogits::forward_chunk(std::int64_t chunk, const Microbatch& microbatch,
@@ -44,8 +44,8 @@ at::Tensor PipelinedLogits::logits(const at::Tensor& tokens, std::int64_t start,
 }
 
 Activations PipelinedLogits::run_stages(const InferenceInput& pass) {
-  const std::int64_t num_stages =
-      stage_with(layout_, &StageLayers::has_output) + 1;  // there is nothing behind the output
+  // No stage follows the one with the output layer.
+  const std::int64_t num_stages = stage_with(layout_, &StageLayers::has_output) + 1;
   const auto holder = [&](std::int64_t stage) {
     return rank_of(layout_.order, layout_.num_ranks, stage);
   };

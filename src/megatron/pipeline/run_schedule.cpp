@@ -21,20 +21,20 @@ bool is_forward(StepKind kind) {
          kind == StepKind::recv_forward;
 }
 
-/// A tensor on its way from another rank.
+/// A tensor that is being received from another rank.
 struct PendingReceive {
   at::Tensor tensor;
   PendingWork work;
 };
 
-/// What is known of one microbatch in one chunk, between its first step and its last.
+/// The state of one microbatch in one chunk, between its first step and its last.
 struct MicrobatchState {
   std::vector<PendingReceive> pending_in, pending_grad;
-  Activations in;                               ///< leaves; their gradients go back
-  Activations out, in_grad;                     ///< to be sent
-  torch::autograd::edge_list roots;             ///< where backward starts
-  torch::autograd::variable_list root_grads;    ///< with what; empty until it has arrived
-  std::vector<std::function<void()>> deferred;  ///< writes of weight gradients
+  Activations in;                               ///< Leaf tensors; their gradients are sent back.
+  Activations out, in_grad;                     ///< To be sent.
+  torch::autograd::edge_list roots;             ///< Edges that backward starts from.
+  torch::autograd::variable_list root_grads;    ///< Gradients of the roots; empty until received.
+  std::vector<std::function<void()>> deferred;  ///< Deferred weight-gradient computations.
 };
 
 class Interpreter {
@@ -44,12 +44,12 @@ class Interpreter {
         parts_(parts),
         pass_(pass),
         states_(static_cast<std::size_t>(schedule.num_chunks * schedule.num_microbatches)) {
-    MEGATRON_CHECK(parts.pp.size == schedule.num_ranks, "a schedule of ", schedule.num_ranks,
-                   " ranks on an axis of ", parts.pp.size);
-    MEGATRON_CHECK(parts.model.num_chunks() == schedule.num_chunks, "a schedule of ",
-                   schedule.num_chunks, " chunks for ", parts.model.num_chunks());
+    MEGATRON_CHECK(parts.pp.size == schedule.num_ranks, "the schedule has ", schedule.num_ranks,
+                   " ranks, the axis ", parts.pp.size);
+    MEGATRON_CHECK(parts.model.num_chunks() == schedule.num_chunks, "the schedule has ",
+                   schedule.num_chunks, " chunks, the model ", parts.model.num_chunks());
     MEGATRON_CHECK(static_cast<std::int64_t>(pass.batch.size()) == schedule.num_microbatches,
-                   "a schedule of ", schedule.num_microbatches, " microbatches for ",
+                   "the schedule has ", schedule.num_microbatches, " microbatches, the batch ",
                    pass.batch.size());
   }
 
@@ -85,8 +85,8 @@ class Interpreter {
     if (pass_.listener != nullptr) pass_.listener->end(step);
   }
 
-  /// Messages are waited for before: what the two wait for under each other's work is the same on
-  /// all ranks that share a layer.
+  /// Waits for the messages of both steps before they start. The collectives that overlap are then
+  /// the same on all ranks that share a layer.
   void compute_overlapped(const ScheduleStep& first, const ScheduleStep& second) {
     wait_for_message(first);
     wait_for_message(second);
@@ -130,7 +130,7 @@ class Interpreter {
     }
   }
 
-  /// What the step needs of another rank is there afterwards.
+  /// Waits until the step's input from another rank has arrived.
   void wait_for_message(const ScheduleStep& step) {
     MicrobatchState& at = state(step);
     const bool is_forward = step.kind == StepKind::forward;
@@ -171,10 +171,10 @@ class Interpreter {
     at.root_grads = {scale.to(output.loss_sum.scalar_type())};
   }
 
-  /// Only the graph knows the output afterwards: its memory is free once it is sent, unless
+  /// Drops this rank's reference to the output, so that its memory is freed once it is sent unless
   /// backward reads it.
   void deliver_output(const ScheduleStep& step, Activations output) {
-    if (output.empty()) return;  // a stage without anything of the model
+    if (output.empty()) return;  // this stage holds no part of the model
     for (at::Tensor& activation : output) activation = activation.detach().contiguous();
     if (MicrobatchState* next = local_neighbour(step, stage_of(step) + 1)) {
       next->in = std::move(output);
@@ -191,7 +191,7 @@ class Interpreter {
         parts_.model.output_specs(step.chunk, microbatch(step)).empty())
       return;
     MEGATRON_CHECK(!roots.empty() && roots.size() == grads.size(), "backward of microbatch ",
-                   step.microbatch, " before its forward");
+                   step.microbatch, " runs before its forward");
     torch::autograd::Engine::get_default_engine().execute(
         roots, grads, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true);
     Activations gradients;
@@ -230,7 +230,7 @@ class Interpreter {
     return receives;
   }
 
-  // ---- places ----
+  // ---- stages ----
 
   std::int64_t stage_of(const ScheduleStep& step) const {
     return schedule_.stage_of(parts_.pp.rank, step.chunk);
@@ -242,7 +242,7 @@ class Interpreter {
     return states_[static_cast<std::size_t>(chunk * schedule_.num_microbatches + microbatch)];
   }
   MicrobatchState& state(const ScheduleStep& step) { return state(step.chunk, step.microbatch); }
-  /// The same microbatch in the stage beside, where this rank holds it too.
+  /// Returns the same microbatch in the adjacent stage `stage` if this rank holds it, else null.
   MicrobatchState* local_neighbour(const ScheduleStep& step, std::int64_t stage) {
     if (schedule_.rank_of(stage) != parts_.pp.rank) return nullptr;
     return &state(schedule_.chunk_of(stage), step.microbatch);

@@ -1,6 +1,6 @@
-// The interpreter of schedules: runs the steps of this rank one after the other. Activations and
-// their gradients travel while other steps compute; an activation is let go as soon as it is sent,
-// and a weight's gradients are put off where the schedule has a step of their own for them.
+// The interpreter of schedules: runs the steps of this rank in order. Sends and receives overlap
+// with computation. An activation is freed once it is sent, and weight gradients are deferred where
+// the schedule has separate steps for them.
 #pragma once
 
 #include <cstddef>
@@ -16,17 +16,17 @@ namespace megatron {
 
 class OverlappedPair;
 
-/// Hears of every step of a rank.
+/// Receives a callback for every step of a rank.
 class StepListener {
  public:
   virtual ~StepListener() = default;
-  /// Of a step that computes: what it needs is there. Of two joined steps the second begins and
-  /// ends inside the first.
+  /// A computing step begins; its inputs have arrived. The second of two joined steps begins and
+  /// ends within the first.
   virtual void begin(const ScheduleStep& step) = 0;
   virtual void end(const ScheduleStep& step) = 0;
-  /// A send or receive is under way from now on.
+  /// A send or receive has been posted.
   virtual void posted(const ScheduleStep& /*message*/) {}
-  /// The rank waits for a receive until end_wait.
+  /// The rank begins to wait for a receive.
   virtual void begin_wait(const ScheduleStep& /*receive*/) {}
   virtual void end_wait(const ScheduleStep& /*receive*/) {}
 };
@@ -34,25 +34,27 @@ class StepListener {
 struct PipelineParts {
   LanguageModel& model;
   ParamStore& weights;
-  const Axis& pp;                  ///< rank r of it holds the chunks of the schedule's rank r
-  OverlappedPair* pair = nullptr;  ///< of the layers' axis (overlapped_pair_of): joined steps pass
-                                   ///< under each other; null: they run one after the other
+  const Axis& pp;  ///< Rank r of this axis holds the chunks of the schedule's rank r.
+  /// Overlapped pair of the layers' axis (overlapped_pair_of()). Joined steps overlap through it;
+  /// when it is null they run one after the other.
+  OverlappedPair* pair = nullptr;
 };
 
 struct PipelinePass {
-  const std::vector<Microbatch>& batch;  ///< the same microbatches on every stage
-  bool training = true;                  ///< dropout is on, and the schedule has backward steps
-  /// Called where the last stage is, after each of its forwards: what backward starts from (a
-  /// scalar; undefined without backward).
+  const std::vector<Microbatch>& batch;  ///< Must be the same microbatches on every stage.
+  bool training = true;                  ///< Enables dropout; the schedule has backward steps.
+  /// Called on the last stage after each of its forwards. Returns the scalar that backward starts
+  /// from; undefined without backward.
   std::function<at::Tensor(std::size_t microbatch, const StepOutput& output)> on_loss;
-  /// Called once, between this rank's last forward and its first backward, where all forwards come
-  /// first: false ends the pass there.
+  /// Called once, between this rank's last forward and its first backward, when all forwards come
+  /// first. The pass ends there when it returns false.
   std::function<bool()> before_backward = {};
   StepListener* listener = nullptr;
 };
 
-/// Runs this rank's steps of a valid schedule with messages (schedules/validate.h). Gradients are
-/// left to parts.weights, between its zero_gradients and finalize_gradients. Collective over pp.
+/// Runs this rank's steps of a valid schedule with messages (schedules/validate.h). Accumulates
+/// gradients in parts.weights; call it between zero_gradients and finalize_gradients. Collective
+/// over pp.
 void run_schedule(const Schedule& schedule, const PipelineParts& parts, const PipelinePass& pass);
 
 }  // namespace megatron

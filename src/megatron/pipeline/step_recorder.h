@@ -1,4 +1,4 @@
-// Notes when this rank computes and when it waits, while a schedule runs.
+// Records when this rank computes and when it waits while a schedule runs.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,11 +10,11 @@
 
 namespace megatron {
 
-/// Seconds of the host's monotonic clock, which all processes of a host share.
+/// Returns seconds of the host's monotonic clock, which all processes of a host share.
 double monotonic_seconds();
 
-/// Times steps on the host's clock. On a GPU it waits for the device's current stream at every
-/// beginning and end: times are right, and what the host would have queued ahead it does not.
+/// Times steps on the host's clock. On a GPU it synchronizes the current stream at every begin and
+/// end. The times are then exact, but the host cannot queue work ahead.
 class StepRecorder : public StepListener {
  public:
   explicit StepRecorder(c10::Device device) : device_(device) {}
@@ -25,7 +25,7 @@ class StepRecorder : public StepListener {
   void begin_wait(const ScheduleStep& receive) override { begin(receive); }
   void end_wait(const ScheduleStep& receive) override { end(receive); }
 
-  /// What was recorded since the last call, in the order in which it ended.
+  /// Returns the steps recorded since the last call, in the order in which they ended.
   std::vector<TimedStep> take();
 
  private:
@@ -33,7 +33,7 @@ class StepRecorder : public StepListener {
 
   c10::Device device_;
   std::vector<TimedStep> open_, done_;
-  std::vector<TimedStep> receives_;  ///< posted, not waited for yet
+  std::vector<TimedStep> receives_;  ///< Posted receives that nothing has waited for yet.
 };
 
 }  // namespace megatron

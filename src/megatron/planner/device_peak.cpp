@@ -20,9 +20,9 @@
 namespace megatron {
 namespace {
 
-/// One row of the data sheets: TFLOP/s without sparsity, GB/s.
+/// One row of the data sheets: TFLOP/s without sparsity, and GB/s.
 struct Gpu {
-  std::string_view name;  ///< part of the driver's name; the first row that fits counts
+  std::string_view name;  ///< substring of the driver's name; the first match counts
   double tensor_16bit, single_precision, bandwidth;
 };
 
@@ -63,7 +63,8 @@ void synchronize(c10::Device device) {
     c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
 }
 
-/// Seconds of the fastest of the runs that fit into the time given; at least two.
+/// Returns the time in seconds of the fastest of several runs; runs until the time budget is used,
+/// at least twice.
 template <class Work>
 double best_time(c10::Device device, double budget_s, Work work) {
   double best = 0, spent = 0;
@@ -100,8 +101,8 @@ std::optional<double> gpu_peak_bandwidth(std::string_view name) {
   return gpu == nullptr ? std::nullopt : std::optional(gpu->bandwidth * 1e9);
 }
 
-/// One product of the innermost kernel after another in every thread, from its L1 cache.
-double micro_kernel_flops(const kernels::MicroKernel& product) {
+/// Returns the FLOP/s of repeated micro-kernel calls on data in the L1 cache, on all threads.
+double micro_kernel_flops(const kernels::MicroKernel& micro_kernel) {
   constexpr std::int64_t kSteps = 64, kRows = 24, kRepeats = 2000;
   const int threads = at::get_num_threads();
   const double seconds = best_time(c10::kCPU, 0.05, [&] {
@@ -110,14 +111,17 @@ double micro_kernel_flops(const kernels::MicroKernel& product) {
         std::vector<float> a(kRows * kSteps), panel(kernels::kPanelColumns * kSteps),
             out(kRows * kernels::kPanelColumns);
         for (std::int64_t i = 0; i < kRepeats; ++i)
-          product.multiply({a.data(), kSteps, 1, panel.data(), out.data(), kernels::kPanelColumns,
-                            kRows, kernels::kPanelColumns, kSteps, false});
+          micro_kernel.multiply({a.data(), kSteps, 1, panel.data(), out.data(),
+                                 kernels::kPanelColumns, kRows, kernels::kPanelColumns, kSteps,
+                                 false});
       }
     });
   });
-  const double pair = product.type == kernels::Type::bf16 ? 2 : 1;  // numbers in a step
-  return 2 * pair * static_cast<double>(kRows * kernels::kPanelColumns * kSteps * kRepeats) *
-         threads / seconds;
+  // A bf16 micro-kernel step multiplies pairs of k elements.
+  const double elements_per_step = micro_kernel.type == kernels::Type::bf16 ? 2 : 1;
+  return 2 * elements_per_step *
+         static_cast<double>(kRows * kernels::kPanelColumns * kSteps * kRepeats) * threads /
+         seconds;
 }
 
 double matmul_flops(c10::Device device, c10::ScalarType dtype) {
@@ -131,9 +135,9 @@ double matmul_flops(c10::Device device, c10::ScalarType dtype) {
 }
 
 double measured_peak_flops(c10::Device device, c10::ScalarType dtype) {
-  const double product = matmul_flops(device, dtype);
-  if (!device.is_cpu() || (dtype != c10::kFloat && dtype != c10::kBFloat16)) return product;
-  return std::max(product, micro_kernel_flops(kernels::gemm_micro_kernel(kernel_type(dtype))));
+  const double matmul = matmul_flops(device, dtype);
+  if (!device.is_cpu() || (dtype != c10::kFloat && dtype != c10::kBFloat16)) return matmul;
+  return std::max(matmul, micro_kernel_flops(kernels::gemm_micro_kernel(kernel_type(dtype))));
 }
 
 double measured_peak_bandwidth(c10::Device device) {

@@ -1,5 +1,5 @@
-// How fast a device can multiply matrices, the denominator of MFU: measured on a CPU, known by name
-// on a GPU.
+// Determines a device's peak GEMM rate, the denominator of MFU, and its memory bandwidth: measured
+// on a CPU, looked up by name on a GPU.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,23 +10,24 @@
 
 namespace megatron {
 
-/// Dense peak of a GPU in FLOP/s for GEMMs of `dtype`, by its name as the driver gives it ("NVIDIA
-/// H100 80GB HBM3"): NVIDIA's data sheets without sparsity; float32 is computed without TF32.
-/// Nothing for a GPU or dtype that the table lacks.
+/// Returns the dense peak of a GPU in FLOP/s for GEMMs of `dtype`, from NVIDIA's data sheets
+/// without sparsity; float32 without TF32. `name` is the driver's name of the GPU ("NVIDIA H100
+/// 80GB HBM3"). Returns nullopt for a GPU or dtype that the table lacks.
 std::optional<double> gpu_peak_flops(std::string_view name, c10::ScalarType dtype);
 
-/// Memory bandwidth of the same GPU in bytes/s.
+/// Returns the GPU's memory bandwidth in bytes/s; nullopt when the table lacks it.
 std::optional<double> gpu_peak_bandwidth(std::string_view name);
 
-/// Best of several GEMMs in FLOP/s; on a CPU also of our innermost product from the L1 cache, in
-/// all threads. Takes a tenth of a second.
+/// Measures the best rate of several GEMMs in FLOP/s; on a CPU also that of our GEMM micro-kernel
+/// on data in the L1 cache, on all threads. Takes about 0.1 s.
 double measured_peak_flops(c10::Device device, c10::ScalarType dtype);
 
-/// Best of reading, copying and updating buffers larger than the caches, in bytes read and written
-/// per second.
+/// Measures the best rate of reading, copying and updating buffers larger than the caches, in bytes
+/// read and written per second.
 double measured_peak_bandwidth(c10::Device device);
 
-/// By the table or else measured; `name` is a GPU's, empty for a CPU.
+/// Returns the peak from the table, or measures it if the table lacks it. `name` is the GPU's name;
+/// empty for a CPU.
 double peak_flops(c10::Device device, std::string_view name, c10::ScalarType dtype);
 double peak_bandwidth(c10::Device device, std::string_view name);
 

@@ -23,10 +23,10 @@
 namespace megatron {
 namespace {
 
-constexpr int kNumRepetitions = 5;  ///< the first does not count
+constexpr int kNumRepetitions = 5;  ///< the first one is a warm-up
 constexpr std::int64_t kParts = 3;
 
-/// Embedding, one layer and output as three stages of one rank.
+/// Returns embedding, one layer and output as three stages on one rank.
 PipelineLayout parts_layout() {
   return {.num_ranks = 1,
           .num_chunks = kParts,
@@ -35,7 +35,7 @@ PipelineLayout parts_layout() {
                      {.first_layer = 1, .has_output = true}}};
 }
 
-/// F of every part, then B and W of each.
+/// Returns a schedule that runs F of every part, then B and W of each.
 Schedule parts_schedule() {
   Schedule schedule{.name = "parts", .num_chunks = kParts, .ranks = {{}}};
   const auto add = [&](StepKind kind, std::int64_t chunk) {
@@ -63,7 +63,7 @@ double median(std::vector<double> numbers) {
   return numbers[numbers.size() / 2];
 }
 
-/// Times of every step of the parts' schedule.
+/// Records the time of every step of that schedule.
 class StepStopwatch : public StepListener {
  public:
   explicit StepStopwatch(c10::Device device) : device_(device) {}
@@ -103,7 +103,7 @@ Microbatch synthetic_microbatch(const Settings& settings, c10::Device device) {
   return microbatch;
 }
 
-/// One lap of hidden rows around the ranks of the pipeline, all at once.
+/// Sends hidden states once around the ring of pipeline ranks, all ranks at the same time.
 double measure_p2p_seconds(const Settings& settings, const Rank& rank) {
   const Axis& pp = rank.pp;
   if (pp.size == 1) return 0;
@@ -127,7 +127,7 @@ double measure_p2p_seconds(const Settings& settings, const Rank& rank) {
   return median(seconds);
 }
 
-/// This rank as it would be without stages and replicas.
+/// Returns this rank without pipeline and data parallelism.
 Rank single_rank(Rank rank) {
   rank.pp = Axis{"pp"};
   rank.dp = Axis{"dp"};

@@ -1,5 +1,5 @@
-// How long the parts of a model take on this machine: what stages are balanced by and schedules are
-// searched with.
+// Measures how long the parts of a model take on this machine. Stage balancing and the schedule
+// search use these times.
 #pragma once
 
 #include "megatron/config/balance.h"
@@ -9,22 +9,23 @@
 
 namespace megatron {
 
-/// Of one microbatch: medians, the same on every rank.
+/// Median times of one microbatch, in seconds; identical on every rank.
 struct LayerTimes {
   StageCost embedding, layer, output;
-  double message_s = 0;  ///< hidden rows from one stage to the next
+  double message_s = 0;  ///< time to send hidden states from one stage to the next
 };
 
-/// Runs embedding, one layer and output of the model in `settings` (resolved) forward and backward
-/// a few times, with weights of their own. Collective over the world.
+/// Runs embedding, one layer and the output layer of the model in `settings` (resolved) forward and
+/// backward a few times, with temporary weights. Collective over the world.
 LayerTimes measure_layers(const Settings& settings, const Rank& rank);
 
-/// Forward and backward together.
+/// Returns the costs with forward and backward added.
 LayerCosts layer_costs(const LayerTimes& times);
-/// Of the stages of a layout; activations in units of a rank's share of the layers.
+/// Returns the costs of the stages of `layout`. The unit of activations is one rank's share of the
+/// layers.
 CostModel stage_costs(const LayerTimes& times, const PipelineLayout& layout);
 
-/// For people: one line.
+/// Returns a one-line summary for the log.
 std::string describe(const LayerTimes& times);
 
 }  // namespace megatron

@@ -13,8 +13,9 @@
 namespace megatron {
 namespace {
 
-/// The layouts that a search may choose from: those of the given number of chunks, else of one and
-/// two. Where no flag says which layers a stage has, stages are balanced by the times at hand.
+/// Returns the layouts that the search considers: those with the requested number of chunks, or
+/// with one and two chunks if it is unset. Stages are balanced by `costs` unless flags assign the
+/// layers.
 std::vector<PipelineLayout> searched_layouts(const ParallelConfig& parallel,
                                              std::int64_t num_layers, const LayerCosts& costs) {
   std::vector<PipelineLayout> layouts;
@@ -37,7 +38,7 @@ std::vector<PipelineLayout> searched_layouts(const ParallelConfig& parallel,
     try {
       layouts.push_back(pipeline_layout(config, num_layers, &costs));
     } catch (const UserError&) {
-      if (!is_free) throw;  // of those that nobody asked for, one that does not fit is none
+      if (!is_free) throw;  // skip a layout that does not fit unless flags request it
     }
   };
   if (is_free || given == 1) add("1f1b", 1);

@@ -1,5 +1,5 @@
-// The stages and the schedule of a run, from its flags and, where these ask for it, from times
-// measured here.
+// Chooses the pipeline stages and the schedule of a run from its flags and, if they request it,
+// from layer times measured on this machine.
 #pragma once
 
 #include <iosfwd>
@@ -12,12 +12,13 @@
 
 namespace megatron {
 
-/// What --pipeline-split and --pipeline-schedule ask for; `settings` resolved and valid. Prints
-/// what was measured. UserError when layers do not fit. Collective over the world.
+/// Returns the plan that --pipeline-split and --pipeline-schedule request; `settings` must be
+/// resolved and valid. Prints the measured times. UserError when the layers cannot be split.
+/// Collective over the world.
 PipelinePlan plan_pipeline(const Settings& settings, const Rank& rank, std::ostream& out);
 
-/// The axis of the two ranks whose stages share the word embeddings' weight; of size 1 on all
-/// others and where none do. Collective over the two.
+/// Returns the axis of the two ranks whose stages share the word embedding weight; an axis of size
+/// 1 on all other ranks, or when no stages share it. Collective over the two ranks.
 Axis embedding_axis(const Settings& settings, const PipelineLayout& layout, const Mesh& mesh,
                     const Rank& rank, Communicators* communicators);
 

@@ -1,4 +1,4 @@
-// The formulas of models/model_cost.h applied to a run's settings.
+// Applies the formulas of models/model_cost.h to a run's settings.
 #pragma once
 
 #include "megatron/config/settings.h"
@@ -7,8 +7,8 @@
 
 namespace megatron {
 
-/// The vocabulary of resolved settings, rounded up to --make-vocab-size-divisible-by ×
-/// tensor-parallel ranks.
+/// Returns the vocabulary size of resolved settings, rounded up to a multiple of
+/// --make-vocab-size-divisible-by × tensor-parallel size.
 std::int64_t padded_vocab_size(const Settings& settings);
 
 ModelDimensions run_dimensions(const Settings& settings);

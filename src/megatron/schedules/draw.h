@@ -1,4 +1,4 @@
-// Pictures of a schedule in time: for a terminal, and as SVG.
+// Draws a schedule over time, for a terminal and as SVG.
 #pragma once
 
 #include <string>
@@ -8,20 +8,20 @@
 namespace megatron {
 
 struct DrawOptions {
-  int width = 100;  ///< columns; a longer schedule goes on in a further block of rows
+  int width = 100;  ///< Columns; a longer schedule continues in further blocks of rows.
   bool colour = false;
 };
 
-/// One row per rank, time from left to right, each step as wide as it is long with the number of
-/// its microbatch; then what the ranks do and keep.
+/// Draws one row per rank, with time from left to right and the microbatch number in each step. A
+/// table of busy time, bubble and peak activations follows.
 std::string draw_text(const Schedule& schedule, const Simulation& run,
                       const DrawOptions& options = {});
 
-/// For each rank: busy, bubble and peak activations; then the makespan and the bubble of all
-/// together.
+/// Formats a table with the busy time, bubble and peak activations of each rank, and the makespan
+/// and total bubble.
 std::string draw_table(const Simulation& run);
 
-/// A page of its own: steps coloured by kind and shaded by chunk, with a tooltip each.
+/// Draws a standalone SVG. Steps are coloured by kind, shaded by chunk, and have tooltips.
 std::string draw_svg(const Schedule& schedule, const Simulation& run);
 
 }  // namespace megatron

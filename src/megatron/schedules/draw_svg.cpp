@@ -18,7 +18,7 @@ struct Colour {
   double red = 0, green = 0, blue = 0;
 };
 
-/// Of the first chunk; later chunks are lighter.
+/// Colours of the first chunk; later chunks are lighter.
 constexpr std::array<Colour, 4> kColours{
     {{46, 98, 168}, {178, 62, 76}, {206, 108, 36}, {58, 138, 84}}};
 
@@ -30,7 +30,7 @@ Colour colour_of(const Schedule& schedule, StepKind kind, std::int32_t chunk) {
           base.blue + (255 - base.blue) * light};
 }
 
-/// The CSS class of a kind and chunk.
+/// Returns the CSS class of a kind and chunk.
 std::string class_of(StepKind kind, std::int32_t chunk) {
   return format("%c%d", "fbiw"[static_cast<std::size_t>(kind)], chunk);
 }
@@ -77,7 +77,7 @@ class SvgDrawing {
   }
 
  private:
-  /// Pixels of a second: the shortest step has room for its number.
+  /// Returns pixels per second such that the number fits into the shortest step.
   double choose_scale() const {
     double shortest = run_.makespan_s;
     for (std::size_t rank = 0; rank < schedule_.ranks.size(); ++rank) {

@@ -12,8 +12,8 @@ namespace {
 constexpr double kMaxBlocks = 6;
 constexpr const char* kIdle = "·";
 
-/// Background colours of xterm's 256: a row per kind, the chunks of a rank spread from dark to
-/// light.
+/// Background colours of the xterm 256-colour palette: one row per kind, from dark to light over
+/// the chunks of a rank.
 constexpr std::array<std::array<int, 4>, 4> kShades{
     {{25, 32, 75, 153}, {124, 167, 210, 224}, {130, 172, 215, 223}, {28, 71, 114, 157}}};
 
@@ -32,16 +32,16 @@ std::string chunk_letter(const Schedule& schedule, std::int32_t chunk) {
   return schedule.num_chunks > 1 ? std::string(1, static_cast<char>('a' + chunk % 26)) : "";
 }
 
-/// Colours say kind and chunk; without them letters do.
+/// Returns the label of a step. Without colour, letters show kind and chunk.
 std::string label_in(const Schedule& schedule, const ScheduleStep& step, bool colour) {
   const std::string number = std::to_string(step.microbatch);
   return colour ? number : name_of(step.kind) + number + chunk_letter(schedule, step.chunk);
 }
 
-/// How time is laid on columns.
+/// Maps time to columns.
 struct Scale {
   double columns_per_s = 1;
-  std::size_t columns = 1, block = 1;  ///< in all, and of one block of rows
+  std::size_t columns = 1, block = 1;  ///< Number of columns in all, and in one block of rows.
   std::size_t at(double time_s) const {
     return std::min(columns, static_cast<std::size_t>(std::llround(time_s * columns_per_s)));
   }
@@ -71,7 +71,7 @@ class TextDrawing {
   }
 
  private:
-  /// Wide enough for every label, as long as that does not take more than a few blocks.
+  /// Returns a scale wide enough for every label, unless that takes more than a few blocks.
   Scale choose_scale() const {
     double wanted = 0, shortest = run_.makespan_s;
     for (std::size_t rank = 0; rank < schedule_.ranks.size(); ++rank) {
@@ -148,7 +148,7 @@ class TextDrawing {
     return format("%-*s", static_cast<int>(margin_), format("rank %zu", rank).c_str()) + "│";
   }
 
-  /// The time under the columns it belongs to.
+  /// Returns the line with the times of the columns.
   std::string axis(std::size_t from, std::size_t to) const {
     std::string text(margin_ + 1, ' ');
     const double step = tick_distance(12 / scale_.columns_per_s);

@@ -1,6 +1,6 @@
-// Simulated annealing over the critical path, as in job-shop scheduling: only an exchange of two
-// steps that follow each other without a pause on one rank can shorten the longest chain of steps
-// (van Laarhoven, Aarts and Lenstra 1992).
+// Simulated annealing over the critical path, as in job-shop scheduling. Only swapping two steps
+// that run back to back on one rank can shorten the longest chain of steps (van Laarhoven, Aarts
+// and Lenstra 1992).
 #include "megatron/schedules/improve_schedule.h"
 
 #include <algorithm>
@@ -24,8 +24,8 @@ bool has_weights(StepKind kind) {
   return kind == StepKind::backward || kind == StepKind::backward_weight;
 }
 
-/// Whether the order of two steps of a rank is given: those of one microbatch, and those of one
-/// kind, since microbatches go in order.
+/// Returns whether the order of two steps of a rank is fixed: they have the same microbatch, or the
+/// same kind, since microbatches run in order.
 bool is_ordered(const ScheduleStep& a, const ScheduleStep& b) {
   if (a.chunk != b.chunk) return false;
   return a.microbatch == b.microbatch || a.kind == b.kind ||
@@ -82,7 +82,7 @@ class Annealer {
     return busy / std::max(count, 1.0);
   }
 
-  /// Walks back from the last end, and notes where a step waited for the one in front of it on its
+  /// Walks back from the last end and records each step that waited for the one before it on its
   /// rank.
   void find_critical_path() {
     StepIndex at;
@@ -125,8 +125,8 @@ class Annealer {
     return span(from).end_s + (from.rank == rank ? 0 : costs_.message_s);
   }
 
-  /// Moves a step of the path to the front of some steps before it, or one before it behind it;
-  /// false when the schedule stays as it was.
+  /// Moves a step of the path before some earlier steps, or an earlier step behind it. Returns
+  /// false when the schedule is unchanged.
   bool try_move(double temperature) {
     while (!path_.empty()) {
       const std::size_t pick = random_() % path_.size();
@@ -192,12 +192,12 @@ class Annealer {
   bool has_joined_ = false;
   Simulation run_;
   std::vector<StepIndex> forwards_, backwards_;  ///< [stage, microbatch]
-  std::vector<StepIndex>
-      path_;  ///< steps of the critical path that waited for the step in front of them
+  /// Steps of the critical path that waited for the step before them on their rank.
+  std::vector<StepIndex> path_;
   std::mt19937_64 random_{1};
 };
 
-/// The steps of a rank with each B that its W follows made one.
+/// Returns the steps of a rank with every B that its W follows directly fused into one backward.
 std::vector<ScheduleStep> fused(const std::vector<ScheduleStep>& steps) {
   std::vector<ScheduleStep> result;
   for (const ScheduleStep& step : steps) {

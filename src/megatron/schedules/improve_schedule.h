@@ -1,23 +1,23 @@
-// Local search: exchanges steps on the critical path of a schedule as long as that pays.
+// Local search that swaps steps on the critical path of a schedule while that shortens it.
 #pragma once
 
 #include "megatron/schedules/simulate.h"
 
 namespace megatron {
 
-/// No schedule of the shape of `shape` takes less, whatever its ranks do: every rank waits for the
-/// first microbatch, then has its own work, and behind its last input gradient those of the stages
-/// before it. Joined steps are not thought of.
+/// Returns a lower bound on the makespan of any schedule with the ranks, chunks and microbatches of
+/// `shape`. Every rank waits for the first microbatch and does its own work, and after its last
+/// input gradient the stages before it compute theirs. Joined steps are not considered.
 double makespan_lower_bound(const Schedule& shape, const CostModel& costs);
 
-/// A schedule at least as good as `schedule`, within `activation_limit` (0: none), after at most
-/// `max_evaluations` simulations. Steps of one kind and chunk keep their order; a joined pair stays
-/// as it is. The same arguments give the same schedule.
+/// Returns a schedule at least as good as `schedule` and within `activation_limit` (0: none), after
+/// at most `max_evaluations` simulations. Steps of one kind and chunk keep their order, and joined
+/// pairs stay joined. The result is deterministic.
 Schedule improve_schedule(const Schedule& schedule, const CostModel& costs, double activation_limit,
                           std::int64_t max_evaluations);
 
-/// B and W that follow each other made one backward, rank by rank, where that costs no time: it
-/// saves a pass over what was put off.
+/// Fuses consecutive B and W steps into one backward, rank by rank, where that costs no time. It
+/// saves a pass over the deferred gradients.
 Schedule fuse_backwards(const Schedule& schedule, const CostModel& costs);
 
 }  // namespace megatron

@@ -28,7 +28,7 @@ struct RankProgress {
   std::vector<Progress> chunks;
   std::vector<ScheduleStep> steps;
   Choice choice;
-  std::int64_t version = 0;  ///< of the choice
+  std::int64_t version = 0;  ///< Version of the choice.
 };
 
 class ListScheduler {
@@ -90,7 +90,7 @@ class ListScheduler {
     return ends[stage * static_cast<std::size_t>(request_.num_microbatches) +
                 static_cast<std::size_t>(microbatch)];
   }
-  /// The most that a microbatch keeps in a chunk at any time.
+  /// Returns the most that a microbatch keeps in a chunk at any time.
   double kept(std::size_t rank, std::size_t chunk) const {
     const StageCost& stage = cost(rank, chunk);
     return options_.is_split ? std::max(stage.activation, stage.weight_gradient) : stage.activation;
@@ -101,7 +101,7 @@ class ListScheduler {
     return sum;
   }
 
-  /// Of one microbatch in all chunks.
+  /// Returns the time that one microbatch takes in all chunks of the rank.
   double work(std::size_t rank) const {
     double sum = 0;
     for (std::size_t chunk = 0; chunk < num_chunks_; ++chunk)

@@ -1,4 +1,4 @@
-// The table of known schedules, and what their numbers must be.
+// The table of named schedules, and the checks of their arguments.
 #include "megatron/schedules/make_schedule.h"
 
 #include <algorithm>
@@ -40,8 +40,8 @@ const ScheduleInfo& kind_of(std::string_view name) {
       std::find_if(kSchedules.begin(), kSchedules.end(),
                    [&](const ScheduleInfo& kind) { return kind.name == name; });
   if (found == kSchedules.end()) {
-    throw UserError({.what = "--pipeline-schedule: there is no such schedule",
-                     .got = "got " + std::string(name),
+    throw UserError({.what = "--pipeline-schedule: unknown schedule",
+                     .got = std::string(name),
                      .fix = "choose one of " + joined_names()});
   }
   return *found;
@@ -58,14 +58,14 @@ std::string counted(std::int64_t count, const std::string& word) {
 
 void require_fixed_chunks(const ScheduleInfo& kind, std::int64_t num_chunks) {
   if (kind.num_chunks == 0 || kind.num_chunks == num_chunks) return;
-  const std::string fix = kind.num_chunks == 1 ? "leave --num-virtual-stages-per-pipeline-rank "
-                                                 "away, or choose interleaved or combined-1f1b"
+  const std::string fix = kind.num_chunks == 1 ? "omit --num-virtual-stages-per-pipeline-rank, "
+                                                 "or choose interleaved or combined-1f1b"
                                                : "use --num-virtual-stages-per-pipeline-rank " +
                                                      std::to_string(kind.num_chunks);
-  throw UserError(
-      {.what = flag_of(kind) + " has " + counted(kind.num_chunks, "chunk") + " per rank",
-       .got = "got " + std::to_string(num_chunks),
-       .fix = fix});
+  throw UserError({.what = flag_of(kind) + " needs " + counted(kind.num_chunks, "chunk") +
+                           " per rank, got " + std::to_string(num_chunks),
+                   .got = {},
+                   .fix = fix});
 }
 
 void require_group(const ScheduleInfo& kind, const ScheduleRequest& request) {
@@ -73,34 +73,36 @@ void require_group(const ScheduleInfo& kind, const ScheduleRequest& request) {
                      most = std::max(request.num_ranks, request.num_microbatches);
   if (group == 0 || (group >= request.num_ranks && group <= most)) return;
   throw UserError(
-      {.what = "--microbatch-group-size-per-virtual-pipeline-stage does not fit " + flag_of(kind) +
-               " on " + counted(request.num_ranks, "pipeline rank") + " with " +
+      {.what = "--microbatch-group-size-per-virtual-pipeline-stage " + std::to_string(group) +
+               " does not fit " + flag_of(kind) + " on " +
+               counted(request.num_ranks, "pipeline rank") + " with " +
                counted(request.num_microbatches, "microbatch"),
-       .got = "got " + std::to_string(group),
+       .got = {},
        .fix = "use " + std::to_string(request.num_ranks) +
               (most == request.num_ranks ? std::string() : " to " + std::to_string(most))});
 }
 
 void require_fit(const ScheduleInfo& kind, const ScheduleRequest& request) {
   if (request.num_ranks < 1 || request.num_chunks < 1) {
-    throw UserError({.what = flag_of(kind) + " needs at least 1 pipeline rank and 1 chunk per rank",
-                     .got = "got " + counted(request.num_ranks, "rank") + ", " +
-                            counted(request.num_chunks, "chunk"),
-                     .fix = "use --pipeline-model-parallel-size 1 or more"});
+    throw UserError(
+        {.what = flag_of(kind) + " needs at least 1 pipeline rank and 1 chunk per rank, got " +
+                 counted(request.num_ranks, "rank") + ", " + counted(request.num_chunks, "chunk"),
+         .got = {},
+         .fix = "use --pipeline-model-parallel-size 1 or more"});
   }
   require_fixed_chunks(kind, request.num_chunks);
   if (kind.name == "interleaved" && request.num_chunks == 1) {
     throw UserError(
-        {.what = flag_of(kind) + " needs at least 2 chunks per rank",
-         .got = "got 1",
+        {.what = flag_of(kind) + " needs at least 2 chunks per rank, got 1",
+         .got = {},
          .fix =
              "use --num-virtual-stages-per-pipeline-rank 2 or more, or --pipeline-schedule 1f1b"});
   }
   if (request.num_microbatches < smallest_num_microbatches(request)) {
     throw UserError({.what = flag_of(kind) + " needs at least " +
                              counted(smallest_num_microbatches(request), "microbatch") +
-                             " per step",
-                     .got = "got " + std::to_string(request.num_microbatches),
+                             " per step, got " + std::to_string(request.num_microbatches),
+                     .got = {},
                      .fix = "raise --global-batch-size or lower --micro-batch-size"});
   }
   if (kind.num_chunks == 0) require_group(kind, request);
@@ -110,13 +112,13 @@ std::int64_t group_of(const ScheduleRequest& request) {
   return request.microbatch_group == 0 ? request.num_ranks : request.microbatch_group;
 }
 
-/// How many microbatches the generator writes for; those that do not exist are left out again
-/// (RankSteps).
+/// Returns the number of microbatches that the generator writes for. RankSteps leaves out those
+/// that do not exist.
 std::int64_t written_microbatches(const ScheduleInfo& kind, const ScheduleRequest& request) {
   const std::int64_t ranks = request.num_ranks, count = request.num_microbatches;
   if (kind.name == "zb-v") return std::max(count, 2 * ranks - 1);
   if (kind.name == "dualpipe-v") return std::max(count, 2 * ranks);
-  // A last group shorter than the pipeline would make ranks wait for one another.
+  // A last group shorter than the pipeline would make ranks wait for each other.
   const std::int64_t rest = count % group_of(request);
   return request.num_chunks > 1 && rest > 0 && rest < ranks ? count - rest + ranks : count;
 }
@@ -162,8 +164,8 @@ Schedule make_schedule(const ScheduleRequest& request) {
 
 Schedule make_forward_schedule(const ScheduleRequest& request) {
   const ScheduleInfo& kind = kind_of(request.name);
-  ScheduleRequest fitting =
-      request;  // evaluation may have fewer microbatches than a group of training
+  // Evaluation may have fewer microbatches than a group of training.
+  ScheduleRequest fitting = request;
   fitting.microbatch_group =
       std::min(request.microbatch_group, std::max(request.num_ranks, request.num_microbatches));
   require_fit(kind, fitting);

@@ -1,4 +1,4 @@
-// Where the message of a step goes or comes from.
+// Finds the source or destination of a step's message.
 #pragma once
 
 #include <optional>
@@ -7,20 +7,20 @@
 
 namespace megatron {
 
-/// The other end of a message: a rank, and the step with which it receives or sends it.
+/// The other end of a message: a rank, and its step that receives or sends the message.
 struct MessageEndpoint {
   std::int64_t rank = 0;
   ScheduleStep step;
 };
 
-/// The receive that belongs to a send of `rank`, the send that belongs to a receive. None past the
-/// ends of the model and between chunks of one rank.
+/// Returns the receive that belongs to a send of `rank`, or the send that belongs to a receive.
+/// Returns nothing past the ends of the model and between chunks of one rank.
 std::optional<MessageEndpoint> matching_end(const Schedule& schedule, std::int64_t rank,
                                             const ScheduleStep& message);
 
-/// The message that carries the result of a computing step, and the one that brings what it needs
-/// besides what its rank has.
+/// Returns the send that carries the result of a computing step.
 std::optional<ScheduleStep> send_of(const ScheduleStep& step);
+/// Returns the receive that brings a computing step's input from another rank.
 std::optional<ScheduleStep> receive_of(const ScheduleStep& step);
 
 }  // namespace megatron

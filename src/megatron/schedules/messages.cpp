@@ -1,4 +1,4 @@
-// Collects what every rank is sent, then merges it into its steps as receives.
+// Collects what every rank receives, then merges it into the rank's steps as receives.
 #include "megatron/schedules/messages.h"
 
 #include <algorithm>
@@ -36,11 +36,11 @@ std::vector<StepGroup> groups_of(const std::vector<ScheduleStep>& steps) {
   return groups;
 }
 
-/// What one rank receives from another, in the order of the sends.
+/// The messages that one rank receives from another, in the order of the sends.
 struct Channel {
   std::int64_t from = 0;
   std::vector<ScheduleStep> receives;
-  std::vector<std::int64_t> groups{};  ///< of each: the group in front of which it stands
+  std::vector<std::int64_t> groups{};  ///< For each receive, the group before which it is placed.
   std::size_t next = 0;
 };
 
@@ -66,7 +66,7 @@ void collect_receives(const Schedule& schedule, std::int64_t rank,
   }
 }
 
-/// Of every step with an input, by kind, chunk and microbatch: its group.
+/// Maps every step with an input to its group, by kind, chunk and microbatch.
 class GroupOfReceive {
  public:
   GroupOfReceive(const Schedule& schedule, const std::vector<ScheduleStep>& steps,
@@ -92,7 +92,7 @@ class GroupOfReceive {
   std::vector<std::int64_t> groups_;
 };
 
-/// No receive stands behind one that is sent later.
+/// Places each receive before every receive whose message is sent later.
 void place_receives(Channel& channel, const GroupOfReceive& group_of, bool ahead) {
   channel.groups.resize(channel.receives.size());
   std::int64_t latest = -1;

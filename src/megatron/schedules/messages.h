@@ -1,17 +1,17 @@
-// Adds the sends and receives to a schedule's steps.
+// Adds sends and receives to the steps of a schedule.
 #pragma once
 
 #include "megatron/schedules/schedule.h"
 
 namespace megatron {
 
-/// A send stands right behind the step whose result it carries; a receive in front of the step that
-/// needs it or, with `ahead`, in front of the step before that, so that it overlaps. Between two
-/// ranks, in each direction, receives stand in the order of the sends. Between chunks of one rank
-/// nothing travels.
-/// With `ahead`, a transport must let sends pass a receive that still waits (NCCL: one communicator
-/// for each direction). Without, the schedules of make_schedule.h come to their end even if every
-/// receive blocks its rank.
+/// Puts each send directly after the step whose result it carries, and each receive directly before
+/// the step that needs it. With `ahead`, a receive comes one step earlier, so that it overlaps with
+/// that step. Between two ranks, in each direction, receives have the order of the sends. Chunks of
+/// one rank exchange no messages.
+/// With `ahead`, the transport must let sends pass a pending receive (NCCL: one communicator per
+/// direction). Without it, the schedules of make_schedule.h complete even if every receive blocks
+/// its rank.
 Schedule with_messages(const Schedule& schedule, bool ahead = true);
 
 }  // namespace megatron

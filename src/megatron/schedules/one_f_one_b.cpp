@@ -1,6 +1,6 @@
 // GPipe (1811.06965), 1F1B (PipeDream-flush, 2006.09503), interleaved 1F1B (2104.04473) and
-// combined 1F1B: some forwards ahead, then forward and backward in turn, then the backwards that
-// are left.
+// combined 1F1B. All start with some forwards, alternate forward and backward, and end with the
+// remaining backwards.
 #include <algorithm>
 
 #include "megatron/schedules/rank_steps.h"
@@ -8,7 +8,7 @@
 namespace megatron {
 namespace {
 
-/// The chunk of every forward, in order; that of the k-th backward is its mirror image.
+/// Returns the chunk of every forward, in order. The chunk of the k-th backward mirrors it.
 std::vector<std::int64_t> chunks_in_groups(const GeneratorArgs& args) {
   std::vector<std::int64_t> chunks;
   chunks.reserve(args.num_microbatches * args.num_chunks);
@@ -40,8 +40,8 @@ void alternate(const GeneratorArgs& args, std::int64_t num_ahead, Pairs pairs, R
   }
 }
 
-/// Megatron's: the last rank's first backward comes once a whole group has passed all chunks but
-/// the last; each rank before it is two forwards ahead.
+/// Returns the number of warm-up forwards, as in Megatron. The last rank's first backward follows a
+/// whole group in all chunks but the last; each rank before it runs two more forwards first.
 std::int64_t interleaved_ahead(const GeneratorArgs& args) {
   return 2 * (args.num_ranks - args.rank - 1) + (args.num_chunks - 1) * args.microbatch_group;
 }

@@ -1,4 +1,4 @@
-// What the generators of make_schedule.h write into: the steps of one rank.
+// The builder for the steps of one rank, and the generators that use it.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace megatron {
 
-/// Each call takes the next microbatch of its chunk. Microbatches from `num_microbatches` on are
-/// left out: a schedule that only works for more of them is written for more, and stays free of
-/// deadlocks without those that do not exist.
+/// Appends steps; each call takes the next microbatch of its chunk. Microbatches from
+/// `num_microbatches` on are left out. A schedule that needs more microbatches can thus be written
+/// for more, and it stays free of deadlocks without those that do not exist.
 class RankSteps {
  public:
   RankSteps(std::int64_t num_chunks, std::int64_t num_microbatches)
@@ -21,7 +21,7 @@ class RankSteps {
   void backward(std::int64_t chunk);
   void backward_input(std::int64_t chunk);
   void backward_weight(std::int64_t chunk);
-  /// A forward joined with the backward behind it.
+  /// Adds a forward that is joined with the backward after it.
   void forward_and_backward(std::int64_t forward_chunk, std::int64_t backward_chunk);
 
   std::vector<ScheduleStep> take() { return std::move(steps_); }
@@ -37,7 +37,7 @@ class RankSteps {
   std::vector<ScheduleStep> steps_;
 };
 
-/// Where a generator stands. `num_microbatches` may be more than there are.
+/// Arguments of a generator. `num_microbatches` may exceed the real number.
 struct GeneratorArgs {
   std::int64_t num_ranks, num_chunks, num_microbatches, microbatch_group, rank;
 };
@@ -52,9 +52,9 @@ void zb_h2(const GeneratorArgs& args, RankSteps& steps);
 void zb_v(const GeneratorArgs& args, RankSteps& steps);
 void dualpipe_v(const GeneratorArgs& args, RankSteps& steps);
 
-/// Every forward: microbatches in groups, of each group all that pass chunk 0, then chunk 1, ….
+/// Adds every forward. Each group of microbatches passes chunk 0, then chunk 1, and so on.
 void forward_in_groups(const GeneratorArgs& args, RankSteps& steps);
-/// Every forward of two chunks in V order, none waiting once the pipeline is full.
+/// Adds every forward of two chunks in V order. No rank waits once the pipeline is full.
 void forward_in_v(const GeneratorArgs& args, RankSteps& steps);
 
 }  // namespace megatron

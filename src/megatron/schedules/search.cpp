@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kSlack = 1e-9;
 constexpr const char* kAutoName = "auto";
-constexpr std::int64_t kListCost = 8;  ///< list_schedule takes as long as so many simulations
+constexpr std::int64_t kListCost = 8;  ///< Cost of list_schedule() in simulations.
 
 void measure(ScheduleCandidate& candidate) {
   const Simulation run = simulate(candidate.schedule, candidate.costs);
@@ -26,7 +26,7 @@ void measure(ScheduleCandidate& candidate) {
       *std::max_element(run.peak_activation.begin(), run.peak_activation.end());
 }
 
-/// Faster; or as fast and content with less; or the same and a known schedule.
+/// Prefers the faster candidate, then the one with less memory, then a named schedule.
 bool is_better(const ScheduleCandidate& a, const ScheduleCandidate& b) {
   const auto is_less = [](double x, double y) { return x < y * (1 - kSlack); };
   if (is_less(a.makespan_s, b.makespan_s) || is_less(b.makespan_s, a.makespan_s))
@@ -62,7 +62,7 @@ ScheduleCandidate fixed_candidate(const SearchRequest& request, const SearchLayo
                           .order = layout.order,
                           .ranks = {}};
     candidate.problem =
-        error.parts().what + (error.parts().got.empty() ? "" : ": got " + error.parts().got);
+        error.parts().what + (error.parts().got.empty() ? "" : ": " + error.parts().got);
   }
   return candidate;
 }
@@ -112,8 +112,8 @@ class ScheduleSearch {
       spent_ += times * static_cast<std::int64_t>(steps.size());
   }
 
-  /// One option after the other is set to what serves best, twice over, until a third of the effort
-  /// is spent by the last layout.
+  /// Sets one option after the other to its best value, in two passes. All layouts together use a
+  /// third of the effort.
   void tune_list_schedules(std::size_t layout) {
     const auto layouts = static_cast<std::int64_t>(request_.layouts.size());
     const std::int64_t share =
@@ -136,8 +136,8 @@ class ScheduleSearch {
       }
     };
     attempt(options);
-    for (const bool reserves :
-         {false, true}) {  // the least memory: one microbatch at a time, of a backward in one
+    // The least memory: one microbatch at a time, with fused backwards.
+    for (const bool reserves : {false, true}) {
       ListScheduleOptions smallest{.activation_limit = request_.activation_limit,
                                    .is_split = false,
                                    .reserves_all_chunks = reserves};
@@ -155,8 +155,8 @@ class ScheduleSearch {
     if (found) keep(layout, *std::move(found));
   }
 
-  /// Microbatches that enter at the right pace keep within a limit by themselves, better than ranks
-  /// that stop for it.
+  /// Tries intervals between microbatches. Microbatches that enter at the right pace stay within a
+  /// limit better than ranks that stop for it.
   template <class Attempt>
   void vary_injection_interval(const ListScheduleOptions& options, const Attempt& attempt) {
     for (const double limit : {request_.activation_limit, 1.25 * request_.activation_limit, 0.0}) {
@@ -200,7 +200,7 @@ class ScheduleSearch {
     return fits(candidate) ? std::optional(std::move(candidate)) : std::nullopt;
   }
 
-  /// What effort is left goes half to the best schedule and half to those of the other layouts.
+  /// Spends half of the remaining effort on the best schedule and half on those of other layouts.
   void improve() {
     const std::size_t first = best_layout();
     for (std::size_t i = 0; i < best_of_.size(); ++i) {
@@ -234,12 +234,12 @@ class ScheduleSearch {
   }
 
   const SearchRequest& request_;
-  std::vector<std::optional<ScheduleCandidate>> best_of_;  ///< each layout
+  std::vector<std::optional<ScheduleCandidate>> best_of_;  ///< Per layout.
   std::int64_t spent_ = 0;
 };
 
-/// With one microbatch at a time a rank keeps what it has in all its chunks: no schedule keeps
-/// less.
+/// Returns the smallest limit that some schedule fits. With one microbatch at a time, a rank keeps
+/// the activations of all its chunks, and no schedule keeps less.
 double smallest_limit(const SearchRequest& request) {
   double smallest = 0;
   for (const SearchLayout& layout : request.layouts) {
@@ -271,15 +271,15 @@ std::vector<ScheduleCandidate> fixed_candidates(const SearchRequest& request) {
 }
 
 ScheduleCandidate search_schedule(const SearchRequest& request) {
-  MEGATRON_CHECK(!request.layouts.empty(), "a search needs a layout");
+  MEGATRON_CHECK(!request.layouts.empty(), "the search needs at least one layout");
   const double smallest = smallest_limit(request);
   if (request.activation_limit > 0 && request.activation_limit < smallest * (1 - kSlack))
-    throw UserError({"--pipeline-activation-limit is too small for every schedule",
-                     format("got %g", request.activation_limit),
-                     format("the smallest limit that would do is %g", smallest)});
+    throw UserError({format("--pipeline-activation-limit %g", request.activation_limit),
+                     "the limit is too small for every schedule",
+                     format("use %g or more", smallest)});
   ScheduleCandidate best = ScheduleSearch(request).run();
   const auto problem = validate_schedule(with_messages(best.schedule));
-  MEGATRON_CHECK(!problem, "the schedule that was found is wrong: ", *problem);
+  MEGATRON_CHECK(!problem, "the schedule that was found is invalid: ", *problem);
   return best;
 }
 

@@ -1,5 +1,5 @@
-// --pipeline-schedule auto: looks for the schedule with the smallest makespan under the times that
-// stages really take.
+// Searches the schedule with the smallest makespan under measured stage times
+// (--pipeline-schedule auto).
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace megatron {
 
-/// A way in which the model may be cut into stages, and what they cost then.
+/// A way to split the model into stages, with the resulting costs.
 struct SearchLayout {
   std::int64_t num_chunks = 1;
   ChunkOrder order = ChunkOrder::loop;
@@ -19,27 +19,28 @@ struct SearchLayout {
 
 struct SearchRequest {
   std::int64_t num_ranks = 1, num_microbatches = 1;
-  std::vector<SearchLayout> layouts;  ///< at least one
-  double activation_limit = 0;        ///< of every rank, in the unit of StageCost; 0: none
-  std::int64_t microbatch_group = 0;  ///< of interleaved, as in ScheduleRequest
-  std::int64_t effort =
-      60'000'000;  ///< steps that are simulated in all: the bound of the time it takes
+  std::vector<SearchLayout> layouts;  ///< At least one.
+  double activation_limit = 0;        ///< Limit of every rank, in the unit of StageCost; 0: none.
+  std::int64_t microbatch_group = 0;  ///< For interleaved, as in ScheduleRequest.
+  std::int64_t effort = 60'000'000;   ///< Total number of simulated steps, which bounds the time.
 };
 
-/// A fixed schedule under the costs of a layout; `problem` says why there is none.
+/// A schedule with its figures under the costs of a layout. `problem` says why there is none.
 struct ScheduleCandidate {
   Schedule schedule;
   CostModel costs;
-  double makespan_s = 0, total_bubble = 0, peak_activation = 0;  ///< the largest peak of all ranks
+  /// peak_activation is the largest peak of all ranks.
+  double makespan_s = 0, total_bubble = 0, peak_activation = 0;
   std::string problem = {};
 };
 
-/// Every known schedule in every layout that suits it.
+/// Returns every named schedule in every layout that it supports.
 std::vector<ScheduleCandidate> fixed_candidates(const SearchRequest& request);
 
-/// The best schedule found, at least as good as every fixed one within the limit: the steps that
-/// compute, without messages; num_chunks and order say in which layout. The same request gives the
-/// same schedule. UserError when none fits the limit, naming the smallest that would do.
+/// Returns the best schedule found, at least as good as every named schedule within the limit. It
+/// holds the computing steps without messages; num_chunks and order identify its layout. The result
+/// is deterministic. Throws UserError, which names the smallest sufficient limit, when no schedule
+/// fits the limit.
 ScheduleCandidate search_schedule(const SearchRequest& request);
 
 }  // namespace megatron

@@ -1,5 +1,5 @@
-// Ranks advance as far as they can; the end of a step wakes the rank that waits for it. Each step
-// is looked at a bounded number of times.
+// Event-driven simulation. Ranks run as far as they can, and the end of a step wakes the rank that
+// waits for it. Each step is visited a bounded number of times.
 #include "megatron/schedules/simulate.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class Simulator {
     for (const auto& steps : schedule.ranks) result_.spans.emplace_back(steps.size());
   }
 
-  /// None when ranks wait for each other for ever.
+  /// Returns nothing when ranks deadlock.
   std::optional<Simulation> run() {
     for (std::size_t rank = 0; rank < schedule_.ranks.size(); ++rank) woken_.push_back(rank);
     while (!woken_.empty()) {
@@ -74,7 +74,7 @@ class Simulator {
     }
   }
 
-  /// Runs the step at `at`, with the one it joins; false when something they need is not there yet.
+  /// Runs the step at `at` and the one joined with it. Returns false when an input is missing.
   bool compute(std::size_t rank, std::size_t at) {
     const auto& steps = schedule_.ranks[rank];
     const std::size_t last = steps[at].joins_next ? next_computing(steps, at + 1) : at;
@@ -99,7 +99,7 @@ class Simulator {
 
   static std::size_t next_computing(const std::vector<ScheduleStep>& steps, std::size_t at) {
     while (at < steps.size() && is_message(steps[at].kind)) ++at;
-    MEGATRON_CHECK(at < steps.size(), "nothing to join behind the last step");
+    MEGATRON_CHECK(at < steps.size(), "the last step cannot be joined with a next step");
     return at;
   }
 
@@ -117,7 +117,7 @@ class Simulator {
     }
   }
 
-  /// When what the step needs from the stage beside it is there.
+  /// Returns when the step's input from the adjacent stage is available.
   double input_of(std::size_t rank, const ScheduleStep& step) {
     const std::size_t stage = stage_of(rank, step);
     if (step.kind == StepKind::forward)
@@ -134,7 +134,7 @@ class Simulator {
     return end == kNotYet || rank_of(from_stage) == rank ? end : end + costs_.message_s;
   }
 
-  /// Notes the end of the step and wakes the rank whose step follows from it.
+  /// Records the end of the step and wakes the rank whose step depends on it.
   void finish(std::size_t rank, const ScheduleStep& step) {
     const std::size_t stage = stage_of(rank, step);
     if (step.kind == StepKind::forward) {
@@ -149,7 +149,7 @@ class Simulator {
     if (rank != running) woken_.push_back(rank);
   }
 
-  /// What a rank holds changes only with its own steps, so their order alone says it. Without a
+  /// Returns the rank's peak. It depends only on the order of the rank's own steps. Without a
   /// backward pass nothing is kept.
   double peak_activation(std::size_t rank) const {
     const auto& steps = schedule_.ranks[rank];
@@ -173,8 +173,8 @@ class Simulator {
   const Schedule& schedule_;
   const CostModel& costs_;
   std::vector<double> forward_ends_, backward_ends_;  ///< [stage, microbatch]
-  std::vector<std::size_t> next_;                     ///< of each rank, the step it is at
-  std::vector<double> now_;  ///< of each rank, the end of its last computing step
+  std::vector<std::size_t> next_;                     ///< Per rank, the index of its next step.
+  std::vector<double> now_;  ///< Per rank, the end of its last computing step.
   std::vector<std::size_t> woken_;
   Simulation result_;
 };
@@ -203,7 +203,7 @@ std::optional<Simulation> try_simulate(const Schedule& schedule, const CostModel
 
 Simulation simulate(const Schedule& schedule, const CostModel& costs) {
   std::optional<Simulation> run = try_simulate(schedule, costs);
-  MEGATRON_CHECK(run, schedule.name, ": ranks wait for each other for ever");
+  MEGATRON_CHECK(run, schedule.name, ": ranks deadlock");
   return *std::move(run);
 }
 

@@ -1,4 +1,4 @@
-// How long a schedule takes and what it keeps, for given times of its steps.
+// Simulates a schedule with given step times: its duration and its activation memory.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,21 @@
 
 namespace megatron {
 
-/// Of one stage and one microbatch. A step of kind backward takes backward_input + backward_weight.
+/// Costs of one stage for one microbatch. A step of kind backward takes backward_input +
+/// backward_weight.
 struct StageCost {
   double forward_s = 1, backward_input_s = 1, backward_weight_s = 1;
-  double activation = 1;       ///< what a forward keeps for its backward, in any unit
-  double weight_gradient = 1;  ///< what of it is kept from B until W
+  double activation = 1;       ///< What a forward keeps for its backward, in any unit.
+  double weight_gradient = 1;  ///< The part of it that is kept from B until W.
 };
 
 struct CostModel {
-  std::vector<StageCost> stages;  ///< p·v of them
-  double message_s = 0;  ///< from the end of a step until its result is there on another rank
-  double joined = 1;     ///< a joined forward and backward take this times the sum of both
+  std::vector<StageCost> stages;  ///< p·v stages.
+  double message_s = 0;  ///< From the end of a step until its result arrives on another rank.
+  double joined = 1;     ///< Time of a joined forward and backward, relative to their sum.
 };
 
-/// Every stage alike.
+/// Returns a cost model in which all stages are alike.
 CostModel uniform_costs(const Schedule& schedule, const StageCost& stage = {},
                         double message_s = 0);
 
@@ -30,29 +31,29 @@ struct StepSpan {
   double begin_s = 0, end_s = 0;
 };
 
-/// How long a pipeline took, simulated or measured (step_times.h).
+/// The times of a pipeline, simulated or measured (step_times.h).
 struct PipelineTimes {
   double makespan_s = 0;
-  std::vector<double> busy_s, first_s,
-      last_s;  ///< of each rank: computing, begin of its first and end of its last computing step
+  /// For each rank: computing time, begin of its first and end of its last computing step.
+  std::vector<double> busy_s, first_s, last_s;
 
-  /// The share of the step in which the rank computes nothing, also before its first and after its
-  /// last computing step: 1 − busy ÷ makespan.
+  /// Returns 1 − busy ÷ makespan: the share of the makespan in which the rank does not compute,
+  /// including the time before its first and after its last computing step.
   double bubble(std::int64_t rank) const;
-  /// The same of all ranks together: 1 − Σ busy ÷ (p · makespan).
+  /// Returns the bubble of all ranks together: 1 − Σ busy ÷ (p · makespan).
   double total_bubble() const;
 };
 
 struct Simulation : PipelineTimes {
-  std::vector<std::vector<StepSpan>>
-      spans;  ///< of every step of every rank; of a message, when it is posted
-  std::vector<double> peak_activation;  ///< of each rank, in the unit of StageCost
+  /// For every step of every rank; for a message, the time when it is posted.
+  std::vector<std::vector<StepSpan>> spans;
+  std::vector<double> peak_activation;  ///< Per rank, in the unit of StageCost.
 };
 
-/// Ranks run their steps in order, each as soon as what it needs is there. The schedule has
-/// messages and is valid (validate_schedule).
+/// Runs the steps of each rank in order, each as soon as its inputs are available. The schedule
+/// must have messages and be valid (validate_schedule()).
 Simulation simulate(const Schedule& schedule, const CostModel& costs);
-/// The same of a table that may not be valid: none when ranks wait for each other for ever.
+/// Simulates a schedule that may be invalid. Returns nothing when ranks deadlock.
 std::optional<Simulation> try_simulate(const Schedule& schedule, const CostModel& costs);
 
 }  // namespace megatron

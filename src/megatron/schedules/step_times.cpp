@@ -18,8 +18,8 @@ RankTimes computing(const RankTimes& steps) {
 
 double weight_of(StepKind kind) { return kind == StepKind::backward ? 2 : 1; }
 
-/// How long each of a rank's stretches computed. What two of them overlap is divided between them:
-/// together they are as long as the rank was busy.
+/// Returns the computing time of each of a rank's spans. Overlapping time is divided between two
+/// spans, so that the sum is the rank's busy time.
 std::vector<double> shares(const RankTimes& steps) {
   std::vector<double> seconds;
   for (const TimedStep& timed : steps) seconds.push_back(timed.span.end_s - timed.span.begin_s);

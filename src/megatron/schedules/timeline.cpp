@@ -24,7 +24,7 @@ TraceSpan span_of(const Schedule& schedule, std::int64_t rank, const TimedStep& 
   return span;
 }
 
-/// Puts the span on the first track that is free by then.
+/// Puts the span on the first track that is free at its begin.
 void add_message(std::vector<TraceTrack>& tracks, std::int64_t rank, TraceSpan span) {
   for (TraceTrack& track : tracks) {
     if (track.spans.back().begin_ns + track.spans.back().duration_ns <= span.begin_ns)
@@ -70,11 +70,12 @@ std::vector<TraceTrack> timeline(const Schedule& schedule, const StepTimes& rank
 
 std::vector<TraceTrack> timeline(const Schedule& schedule,
                                  const std::vector<std::vector<StepSpan>>& spans) {
-  MEGATRON_CHECK(spans.size() == schedule.ranks.size(), "times of other ranks than the schedule's");
+  MEGATRON_CHECK(spans.size() == schedule.ranks.size(),
+                 "the times have other ranks than the schedule");
   StepTimes ranks;
   for (std::size_t r = 0; r < spans.size(); ++r) {
     const auto& steps = schedule.ranks[r];
-    MEGATRON_CHECK(spans[r].size() == steps.size(), "times of other steps than the schedule's");
+    MEGATRON_CHECK(spans[r].size() == steps.size(), "the times have other steps than the schedule");
     auto& times = ranks.emplace_back();
     for (std::size_t i = 0; i < steps.size(); ++i) {
       if (!is_message(steps[i].kind) ||

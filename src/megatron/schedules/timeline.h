@@ -1,5 +1,4 @@
-// A schedule with the times of its steps, simulated or measured, as tracks of a trace
-// (base/trace.h).
+// Converts a schedule with simulated or measured step times to tracks of a trace (base/trace.h).
 #pragma once
 
 #include <string>
@@ -10,13 +9,13 @@
 
 namespace megatron {
 
-/// "F 3", "BW 3.1": kind, microbatch and, where ranks have several, chunk.
+/// Returns "F 3" or "BW 3.1": kind, microbatch and, where ranks have several chunks, the chunk.
 std::string label_of(const Schedule& schedule, const ScheduleStep& step);
 
-/// One process per rank: the first track holds what computes, those behind it the messages, as many
-/// as overlap.
+/// Returns one trace process per rank. The first track holds the computing steps; the next tracks
+/// hold the messages, as many as overlap.
 std::vector<TraceTrack> timeline(const Schedule& schedule, const StepTimes& ranks);
-/// The same of every step of every rank, as in Simulation. A message without duration is left out.
+/// Returns the tracks for the spans of a Simulation. Messages without duration are left out.
 std::vector<TraceTrack> timeline(const Schedule& schedule,
                                  const std::vector<std::vector<StepSpan>>& spans);
 

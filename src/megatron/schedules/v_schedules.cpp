@@ -1,6 +1,6 @@
-// Two chunks per rank that lie as a V, so that the first and the last stage are neighbours of the
-// same rank: ZB-V (Qi et al., Pipeline Parallelism with Controllable Memory, 2405.15362) and
-// DualPipeV (DeepSeek's DualPipe cut in half).
+// Schedules with two chunks per rank in V order, where one rank holds the first and the last stage:
+// ZB-V (Qi et al., Pipeline Parallelism with Controllable Memory, 2405.15362) and DualPipeV
+// (DeepSeek's DualPipe cut in half).
 #include "megatron/schedules/rank_steps.h"
 
 namespace megatron {
@@ -18,7 +18,7 @@ void whole_backward(RankSteps& steps, std::int64_t chunk) {
 void zb_v(const GeneratorArgs& args, RankSteps& steps) {
   const std::int64_t below = args.num_ranks - args.rank, above = args.rank,
                      count = args.num_microbatches;
-  // Until the first microbatch is back at this rank: its way is twice the number of ranks below.
+  // Run until the first microbatch returns to this rank, after twice the number of ranks below.
   for (std::int64_t i = 0; i < 2 * below - 1; ++i) steps.forward(kDown);
   for (std::int64_t i = 0; i < above; ++i) {
     steps.forward(kUp);
@@ -28,7 +28,7 @@ void zb_v(const GeneratorArgs& args, RankSteps& steps) {
     steps.forward(kUp);
     whole_backward(steps, kUp);
   }
-  // Six steps a microbatch, 2·num_ranks activations held.
+  // In the steady state there are six steps per microbatch, with 2·num_ranks activations held.
   const std::int64_t ahead_down = 2 * below - 1 + above, ahead_up = args.num_ranks;
   for (std::int64_t i = 0; i < count - ahead_up; ++i) {
     if (i + ahead_down < count) steps.forward(kDown);
@@ -36,7 +36,7 @@ void zb_v(const GeneratorArgs& args, RankSteps& steps) {
     steps.forward(kUp);
     whole_backward(steps, kUp);
   }
-  // The gradients of activations first, those of weights into what would be idle.
+  // Input gradients come first; weight gradients fill the idle time.
   for (std::int64_t i = 0; i < above; ++i) {
     steps.backward_input(kDown);
     steps.backward_input(kUp);
@@ -60,7 +60,7 @@ void dualpipe_v(const GeneratorArgs& args, RankSteps& steps) {
     whole_backward(steps, kUp);
     steps.forward(kUp);
   }
-  // Every forward beside a backward; not the last rank's first, which would make all others wait.
+  // Join every forward with a backward, except the last rank's first, which would delay all others.
   for (std::int64_t i = 0; i < args.num_microbatches - 2 * args.num_ranks + until; ++i) {
     if (i == 0 && below == 0) {
       steps.forward(kDown);
@@ -74,7 +74,7 @@ void dualpipe_v(const GeneratorArgs& args, RankSteps& steps) {
     steps.backward(kUp);
     steps.forward_and_backward(kUp, kDown);
   }
-  // Half of the last backwards put their weight gradients off, into what would be idle.
+  // Half of the last backwards defer their weight gradients to the idle time.
   std::vector<std::int64_t> put_off;
   for (std::int64_t i = 0; i < 2 * until; ++i) {
     const std::int64_t chunk = i % 2 == 0 ? kUp : kDown;
@@ -93,8 +93,8 @@ void dualpipe_v(const GeneratorArgs& args, RankSteps& steps) {
 }
 
 void forward_in_v(const GeneratorArgs& args, RankSteps& steps) {
-  // With one microbatch every two forwards, this rank meets microbatch i at 2i + rank on its way
-  // down and at 2i + 2·num_ranks − 1 − rank on its way up: never two at once.
+  // With one microbatch every two forwards, microbatch i reaches this rank at 2i + rank on its way
+  // down and at 2i + 2·num_ranks − 1 − rank on its way up, so never two at once.
   const std::int64_t ahead = args.num_ranks - args.rank;
   for (std::int64_t i = 0; i < args.num_microbatches + ahead - 1; ++i) {
     if (i < args.num_microbatches) steps.forward(kDown);

@@ -7,13 +7,13 @@ namespace {
 
 std::optional<std::string> validate_shape(const Schedule& schedule) {
   if (schedule.num_ranks < 1 || schedule.num_chunks < 1 || schedule.num_microbatches < 1)
-    return "a schedule needs a rank, a chunk and a microbatch";
+    return "a schedule needs at least one rank, chunk and microbatch";
   if (static_cast<std::int64_t>(schedule.ranks.size()) != schedule.num_ranks) {
-    return "steps of " + std::to_string(schedule.ranks.size()) + " ranks instead of " +
-           std::to_string(schedule.num_ranks);
+    return "the schedule has steps of " + std::to_string(schedule.ranks.size()) +
+           " ranks instead of " + std::to_string(schedule.num_ranks);
   }
   if (schedule.order == ChunkOrder::v && schedule.num_chunks != 2) {
-    return "a V has 2 chunks per rank, not " + std::to_string(schedule.num_chunks);
+    return "V order needs 2 chunks per rank, not " + std::to_string(schedule.num_chunks);
   }
   return std::nullopt;
 }

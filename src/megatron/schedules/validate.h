@@ -1,4 +1,4 @@
-// Proves a schedule right before anything runs.
+// Checks that a schedule is valid before anything runs.
 #pragma once
 
 #include <optional>
@@ -8,10 +8,11 @@
 
 namespace megatron {
 
-/// What is wrong with a schedule (with messages), if anything, with rank and step: every stage runs
-/// each microbatch forward and backward once, W behind its B; on each rank the weight gradients of
-/// a chunk come in ascending microbatch order; sends and receives match in the order of each
-/// directed pair of ranks; no timing leads to a deadlock. `with_backward` is false for evaluation.
+/// Returns the first error of a schedule with messages, with its rank and step, or nothing. Every
+/// stage must run each microbatch forward and backward once, with W after its B. On each rank, the
+/// weight gradients of a chunk must come in ascending microbatch order. Sends and receives must
+/// match in order for each directed pair of ranks. No timing may lead to a deadlock.
+/// `with_backward` is false for evaluation.
 std::optional<std::string> validate_schedule(const Schedule& schedule, bool with_backward = true);
 
 }  // namespace megatron

@@ -1,4 +1,4 @@
-// Whether a schedule comes to its end, found by running it without times.
+// Checks that a schedule completes, by running it without times.
 #include <vector>
 
 #include "megatron/schedules/message_routes.h"
@@ -7,9 +7,8 @@
 namespace megatron {
 namespace {
 
-/// Lets every rank run as far as it can, again and again. What a rank may do next never goes away
-/// by what another does, so one order shows what all would: either all come to their end, or none
-/// can.
+/// Lets every rank run as far as it can, repeatedly. A step that a rank may run stays runnable
+/// whatever other ranks do. One order therefore decides for all: either all complete, or none can.
 class DeadlockCheck {
  public:
   explicit DeadlockCheck(const Schedule& schedule)
@@ -37,7 +36,7 @@ class DeadlockCheck {
 
   const Steps& steps(std::int64_t rank) const { return schedule_.ranks[rank]; }
 
-  /// A number for what a message carries, from the receiver's side.
+  /// Returns a number that identifies the content of a message, from the receiver's side.
   std::int64_t key(std::int64_t rank, const ScheduleStep& receive) const {
     const std::int64_t place =
         schedule_.stage_of(rank, receive.chunk) * schedule_.num_microbatches + receive.microbatch;
@@ -66,8 +65,8 @@ class DeadlockCheck {
     ready_.push_back(end->rank);
   }
 
-  /// Whether the step at which a rank stands, or the pair, has all that it receives; notes what is
-  /// missing.
+  /// Returns whether the current step of a rank, or the joined pair, has received its inputs, and
+  /// records the missing one.
   bool may_start(std::int64_t rank) {
     const std::size_t first = position_[rank];
     for (std::size_t i = first; i <= first + (steps(rank)[first].joins_next ? 1 : 0); ++i) {
@@ -91,7 +90,7 @@ class DeadlockCheck {
     const MessageEndpoint sender = *matching_end(schedule_, rank, receive);
     return at_step(schedule_, rank, static_cast<std::int64_t>(position_[rank])) +
            ": waits forever for " + name_of(sender.step) + " of rank " +
-           std::to_string(sender.rank) + ", which waits itself in " +
+           std::to_string(sender.rank) + ", which itself waits in " +
            at_step(schedule_, sender.rank, static_cast<std::int64_t>(position_[sender.rank]));
   }
 

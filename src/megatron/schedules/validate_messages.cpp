@@ -1,4 +1,4 @@
-// What each rank sends to another, laid beside what that one receives.
+// Compares the messages that each rank sends to another with the receives of that rank.
 #include <algorithm>
 #include <vector>
 
@@ -9,11 +9,11 @@ namespace megatron {
 namespace {
 
 struct Posted {
-  std::int64_t index;  ///< of the step, on the rank that posts it
-  ScheduleStep other;  ///< what the other rank must post for it
+  std::int64_t index;  ///< Index of the step on the rank that posts it.
+  ScheduleStep other;  ///< Matching step that the other rank must post.
 };
 
-/// The messages of one kind (sends or receives) of one rank, by the rank at the other end.
+/// The messages of one kind (sends or receives) of one rank, by peer.
 struct ByRank {
   struct List {
     std::int64_t rank;

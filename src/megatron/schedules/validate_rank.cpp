@@ -1,5 +1,5 @@
-// One rank seen alone: walks its steps once and notes, of each chunk and microbatch, what has been
-// done.
+// Checks one rank on its own: visits its steps once and records what has run for each chunk and
+// microbatch.
 #include <array>
 #include <vector>
 
@@ -47,7 +47,7 @@ class RankCheck {
   }
 
  private:
-  /// Of one chunk: whether its neighbours are on other ranks; if they are on this one, which chunk.
+  /// For one chunk: which neighbours are on other ranks, and the chunks of those on this rank.
   struct Routes {
     bool receives_forward = false, sends_forward = false, receives_backward = false,
          sends_backward = false;
@@ -96,7 +96,7 @@ class RankCheck {
     if (step.microbatch < 0 || step.microbatch >= schedule_.num_microbatches)
       return "there is no such microbatch";
     if (!with_backward_ && !belongs_to_forward(step.kind)) return "an evaluation has no backward";
-    if (has(step.chunk, step.microbatch, step.kind)) return "it has been done before";
+    if (has(step.chunk, step.microbatch, step.kind)) return "it has already run";
     if (step.joins_next) {
       if (const char* wrong = wrong_with_pair(index)) return wrong;
     }
@@ -105,9 +105,9 @@ class RankCheck {
 
   const char* wrong_with_pair(std::size_t index) const {
     if (steps_[index].kind != StepKind::forward)
-      return "only a forward can be joined with the step behind it";
+      return "only a forward can be joined with the next step";
     if (index + 1 == steps_.size() || !is_backward(steps_[index + 1].kind))
-      return "it is joined with a step that is no backward";
+      return "it is joined with a step that is not a backward";
     if (steps_[index].microbatch == steps_[index + 1].microbatch)
       return "it is joined with a backward of its own microbatch, which needs it";
     return nullptr;
@@ -118,12 +118,11 @@ class RankCheck {
     if (is_backward(step.kind)) {
       if (const char* wrong = wrong_with_backward(step)) return wrong;
     } else if (!has(step.chunk, step.microbatch, StepKind::backward_input)) {
-      return "its B has not been done";
+      return "its B has not run";
     }
     const bool is_in_order =
         step.kind == StepKind::backward_input || step.microbatch == next_weight_[step.chunk];
-    return is_in_order ? nullptr
-                       : "the weight gradients of the chunk are not in the order of microbatches";
+    return is_in_order ? nullptr : "the weight gradients of the chunk are not in microbatch order";
   }
 
   const char* wrong_with_forward(const ScheduleStep& step) {
@@ -131,25 +130,24 @@ class RankCheck {
     if (routes.receives_forward && !has(step.chunk, step.microbatch, StepKind::recv_forward))
       return "its input has not been received";
     if (routes.before >= 0 && !has(routes.before, step.microbatch, StepKind::forward))
-      return "the stage before it on this rank has not been done";
+      return "the previous stage on this rank has not run";
     return nullptr;
   }
 
   const char* wrong_with_backward(const ScheduleStep& step) {
     const Routes& routes = routes_[step.chunk];
-    if (has_backward(step.chunk, step.microbatch)) return "its backward has been done before";
-    if (!has(step.chunk, step.microbatch, StepKind::forward))
-      return "its forward has not been done";
+    if (has_backward(step.chunk, step.microbatch)) return "its backward has already run";
+    if (!has(step.chunk, step.microbatch, StepKind::forward)) return "its forward has not run";
     if (routes.receives_backward && !has(step.chunk, step.microbatch, StepKind::recv_backward))
       return "its output gradient has not been received";
     if (routes.behind >= 0 && !has_backward(routes.behind, step.microbatch))
-      return "the backward of the next stage, on this rank, has not been done";
+      return "the backward of the next stage, on this rank, has not run";
     return nullptr;
   }
 
   const char* wrong_with_message(const ScheduleStep& step) {
     const Routes& routes = routes_[step.chunk];
-    constexpr const char* kNowhere = "nothing travels there";
+    constexpr const char* kNowhere = "no message is needed there";
     switch (step.kind) {
       case StepKind::recv_forward:
         return routes.receives_forward ? nullptr : kNowhere;
@@ -167,7 +165,7 @@ class RankCheck {
     }
   }
 
-  /// Everything that a rank must have done of each chunk and microbatch.
+  /// Returns the first required step that the rank lacks.
   Problem missing() {
     for (std::int64_t chunk = 0; chunk < schedule_.num_chunks; ++chunk) {
       for (std::int64_t microbatch = 0; microbatch < schedule_.num_microbatches; ++microbatch) {
@@ -176,7 +174,7 @@ class RankCheck {
           if ((lacking & bit(kind)) == 0) continue;
           const ScheduleStep step{kind, static_cast<std::int32_t>(microbatch),
                                   static_cast<std::int32_t>(chunk)};
-          return "rank " + std::to_string(rank_) + ", behind its last step (" +
+          return "rank " + std::to_string(rank_) + ", after its last step (" +
                  std::to_string(steps_.size()) + " steps): " + name_of(step) + " is missing";
         }
       }
@@ -204,7 +202,7 @@ class RankCheck {
   const bool with_backward_;
   const std::vector<ScheduleStep>& steps_;
   std::vector<Routes> routes_;
-  std::vector<unsigned> done_;  ///< of each chunk and microbatch: a bit for each kind of step
+  std::vector<unsigned> done_;  ///< Per chunk and microbatch, one bit for each kind of step.
   std::vector<std::int64_t> next_weight_;
 };
 

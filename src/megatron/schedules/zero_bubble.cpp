@@ -1,5 +1,5 @@
-// ZB-H1 and ZB-H2 (Qi et al., Zero Bubble Pipeline Parallelism, 2401.10241): 1F1B whose weight
-// gradients wait until a rank would be idle.
+// ZB-H1 and ZB-H2 (Qi et al., Zero Bubble Pipeline Parallelism, 2401.10241): 1F1B that defers
+// weight gradients until a rank would be idle.
 #include <algorithm>
 
 #include "megatron/schedules/rank_steps.h"
@@ -7,8 +7,8 @@
 namespace megatron {
 namespace {
 
-/// `num_ahead` forwards first; the weight gradient of a microbatch comes `delay` backwards after
-/// its own.
+/// Runs `num_ahead` warm-up forwards. The weight gradient of a microbatch follows its backward
+/// `delay` backwards later.
 void split_backward(const GeneratorArgs& args, std::int64_t num_ahead, std::int64_t delay,
                     RankSteps& steps) {
   const std::int64_t count = args.num_microbatches;
@@ -29,7 +29,7 @@ void zb_h1(const GeneratorArgs& args, RankSteps& steps) {
 
 void zb_h2(const GeneratorArgs& args, RankSteps& steps) {
   const std::int64_t below = args.num_ranks - args.rank, above = args.rank;
-  // Up to twice the activations of ZB-H1, as far as there are microbatches to be ahead with.
+  // Keeps up to twice the activations of ZB-H1, limited by the number of microbatches.
   const std::int64_t more =
       std::clamp<std::int64_t>(args.num_microbatches - args.num_ranks, 0, args.num_ranks - 1);
   split_backward(args, below + std::min(more, below - 1), above + std::min(more, above), steps);

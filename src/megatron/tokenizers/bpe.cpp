@@ -12,8 +12,8 @@ namespace megatron {
 namespace {
 
 constexpr std::size_t kNumDirectCharacters = 0x400;
-constexpr std::size_t kMaxLinearScan =
-    24;  // up to here a linear scan for the lowest rank beats a queue
+/// Up to this length a linear scan for the lowest rank is faster than a queue.
+constexpr std::size_t kMaxLinearScan = 24;
 
 std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
   return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
@@ -133,8 +133,8 @@ bool Bpe::append_byte_fallback(std::string_view character, bool first, bool last
 void Bpe::append_initial(std::string_view word, std::vector<std::int32_t>& ids) const {
   const bool direct =
       options_.continuing_subword_prefix.empty() && options_.end_of_word_suffix.empty();
-  bool unknown_pending =
-      false;  // fuse_unk: byte tokens in between do not end the run, and come before its unk_token
+  // With fuse_unk, byte tokens do not end a run of unknown characters; they precede its unk_token.
+  bool unknown_pending = false;
   for (std::size_t i = 0; i < word.size();) {
     const std::size_t begin = i;
     const char32_t c = next_code_point(word, i);
@@ -210,7 +210,7 @@ void Bpe::merge_long(std::vector<std::int32_t>& ids, std::size_t start) const {
     Node& node = nodes[top.position];
     if (node.id < 0 || node.next == kNone) continue;
     Node& right = nodes[node.next];
-    if (find_merge(node.id, right.id).id != top.id) continue;  // an outdated candidate
+    if (find_merge(node.id, right.id).id != top.id) continue;  // the candidate is outdated
     node.id = top.id;
     node.next = right.next;
     right.id = -1;

@@ -1,5 +1,5 @@
-// Byte-pair encoding of one word (Sennrich et al., 2016): merge the neighbouring pair of lowest
-// rank, leftmost first, until none is left.
+// Byte-pair encoding of one word (Sennrich et al., 2016): merges the adjacent pair of lowest rank,
+// leftmost first, until no pair can be merged.
 #pragma once
 
 #include <atomic>
@@ -15,29 +15,28 @@
 
 namespace megatron {
 
-/// Fields of tokenizer.json's BPE model.
+/// The fields of tokenizer.json's BPE model.
 struct BpeOptions {
   std::optional<std::string> unk_token = {};
-  std::string continuing_subword_prefix =
-      {};                               ///< put before every character of a word but the first
-  std::string end_of_word_suffix = {};  ///< put after a word's last character
-  bool fuse_unk = false;                ///< one unk_token for a run of unknown characters
-  bool byte_fallback = false;  ///< an unknown character becomes its bytes' tokens <0x00>…<0xFF>
-  bool ignore_merges = false;  ///< a word that is a token is that token, whatever the merges say
+  std::string continuing_subword_prefix = {};  ///< prepended to every character but a word's first
+  std::string end_of_word_suffix = {};         ///< appended to a word's last character
+  bool fuse_unk = false;       ///< encodes a run of unknown characters as one unk_token
+  bool byte_fallback = false;  ///< encodes an unknown character as byte tokens <0x00>…<0xFF>
+  bool ignore_merges = false;  ///< encodes a word that is a token as that token, without merges
 };
 
-/// Immutable but for a lock-free cache; encode is safe from many threads.
+/// Immutable except for a lock-free cache. encode() is thread-safe.
 class Bpe {
  public:
   using Merges = std::vector<std::pair<std::string, std::string>>;
 
-  /// `source` names file and field in errors: merges of or to tokens that the vocabulary lacks, an
-  /// unk_token that it lacks.
+  /// Throws a UserError when the vocabulary lacks a token that a merge uses or makes, or the
+  /// unk_token. `source` names file and field in errors.
   Bpe(Vocabulary vocabulary, const Merges& merges, BpeOptions options, const std::string& source);
   ~Bpe();
   Bpe(Bpe&&) noexcept;
 
-  /// Appends the ids of `word` (valid UTF-8).
+  /// Appends the ids of `word`, which must be valid UTF-8.
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
@@ -65,12 +64,12 @@ class Bpe {
   Vocabulary vocabulary_;
   BpeOptions options_;
   std::int32_t unk_id_ = -1;
-  std::vector<std::int32_t> id_of_character_;  ///< of characters below kNumDirectCharacters, when
-                                               ///< neither prefix nor suffix is in use
-  std::vector<std::int32_t> id_of_byte_;       ///< of <0x00>…<0xFF>
+  std::vector<std::int32_t> id_of_character_;  ///< for characters below kNumDirectCharacters when
+                                               ///< neither prefix nor suffix is used
+  std::vector<std::int32_t> id_of_byte_;       ///< ids of <0x00>…<0xFF>
   std::vector<MergeSlot> merges_;
-  std::unique_ptr<std::atomic<WordCacheState>[]>
-      word_cache_;  ///< by id: does the token, taken as a word, encode to itself
+  std::unique_ptr<std::atomic<WordCacheState>[]> word_cache_;  ///< by id: whether the token, taken
+                                                               ///< as a word, encodes to itself
 };
 
 }  // namespace megatron

@@ -1,5 +1,5 @@
-// GPT-2's alphabet: each byte as one printable character, so that BPE vocabularies over bytes are
-// readable text (Radford et al., 2019).
+// GPT-2's byte alphabet (Radford et al., 2019), which writes each byte as one printable character.
+// BPE vocabularies over bytes are then readable text.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace megatron {
 
-/// Appends every byte of `text` as its character of the alphabet.
+/// Appends the character of every byte of `text`.
 void append_byte_level(std::string& out, std::string_view text);
 
-/// Appends the bytes that the characters of `token` stand for; when one of them is outside the
-/// alphabet, `token` itself.
+/// Appends the bytes of the characters of `token`, or `token` itself when one of its characters is
+/// outside the alphabet.
 void append_decoded_byte_level(std::string& out, std::string_view token);
 
 }  // namespace megatron

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kEndOfText = "<|endoftext|>";
 
-/// Lines "left right" after the "#version" header.
+/// Reads the lines "left right" after the "#version" header.
 Bpe::Merges read_merges(const fs::path& path) {
   const std::string content = read_file(path);
   Bpe::Merges merges;
@@ -32,7 +32,7 @@ Bpe::Merges read_merges(const fs::path& path) {
         line.find(' ', space + 1) != std::string_view::npos)
       throw UserError({path.string() + ": line " + std::to_string(number) +
                            " must be two tokens separated by one space",
-                       "got \"" + std::string(line.substr(0, 80)) + "\"",
+                       "\"" + std::string(line.substr(0, 80)) + "\"",
                        "check that the file is GPT-2's merges.txt and whole"});
     merges.emplace_back(line.substr(0, space), line.substr(space + 1));
   }

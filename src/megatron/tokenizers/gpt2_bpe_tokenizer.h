@@ -1,4 +1,4 @@
-// GPT-2's byte-level BPE from vocab.json and merges.txt.
+// GPT-2's byte-level BPE tokenizer, read from vocab.json and merges.txt.
 #pragma once
 
 #include <filesystem>
@@ -9,8 +9,8 @@
 
 namespace megatron {
 
-/// eod is <|endoftext|>; the text "<|endoftext|>" in a document is encoded as ordinary text, as
-/// Megatron's GPT2BPETokenizer does.
+/// eod is <|endoftext|>. As in Megatron's GPT2BPETokenizer, the text "<|endoftext|>" in a document
+/// is encoded as ordinary text.
 class Gpt2BpeTokenizer : public Tokenizer {
  public:
   Gpt2BpeTokenizer(const std::filesystem::path& vocab_file,

@@ -1,4 +1,4 @@
-// The pattern that cuts text into words for GPT-2's byte-level BPE (Radford et al., 2019).
+// The pattern that splits text into words for GPT-2's byte-level BPE (Radford et al., 2019).
 #pragma once
 
 #include <string_view>

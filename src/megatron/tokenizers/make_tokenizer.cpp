@@ -1,4 +1,4 @@
-// Which tokenizer to open: by --tokenizer-type, or recognised from the files.
+// Selects the tokenizer to open, by --tokenizer-type or from the files.
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -22,7 +22,9 @@ const char* const kSupported =
     "supported are NullTokenizer, ByteTokenizer, GPT2BPETokenizer and HuggingFaceTokenizer "
     "(tokenizer.json with a BPE model)";
 
-[[noreturn]] void unsupported(const std::string& what) { throw UserError({what, "", kSupported}); }
+[[noreturn]] void throw_unsupported(const std::string& what) {
+  throw UserError({what, "", kSupported});
+}
 
 [[noreturn]] void refuse_sentencepiece(const fs::path& path) {
   throw UserError({path.string() + " is a SentencePiece model, which cannot be read yet", "",
@@ -30,7 +32,7 @@ const char* const kSupported =
                    "AutoTokenizer.from_pretrained(folder).save_pretrained(folder) writes one"});
 }
 
-/// tiktoken files are lines of "base64 rank".
+/// Returns whether the first line is "base64 rank", as in tiktoken files.
 bool looks_like_tiktoken(std::string_view head) {
   const std::string_view line = head.substr(0, head.find('\n'));
   const std::size_t space = line.find(' ');
@@ -44,20 +46,21 @@ bool looks_like_tiktoken(std::string_view head) {
          std::all_of(line.begin() + static_cast<std::ptrdiff_t>(space) + 1, line.end(), is_digit);
 }
 
-/// A SentencePiece model is a protobuf that begins with its first piece: field 1, whose length is
-/// that of a small message with its text as field 1.
+/// Returns whether `head` begins like a SentencePiece model, a protobuf whose field 1 is a short
+/// message with text in its own field 1.
 bool looks_like_sentencepiece(std::string_view head) {
   return head.size() > 4 && head[0] == '\x0A' && static_cast<unsigned char>(head[1]) < 0x80 &&
          head[2] == '\x0A' && head[3] < head[1];
 }
 
-/// Files of other kinds of tokenizers are named as such before they are read as JSON or as lines.
+/// Throws a UserError that names the format of other tokenizers before they are parsed as JSON or
+/// lines.
 void reject_other_formats(const fs::path& path) {
   if (!fs::is_regular_file(path)) return;
   const std::string content = read_file(path);
   if (looks_like_sentencepiece(content)) refuse_sentencepiece(path);
   if (looks_like_tiktoken(content))
-    unsupported(path.string() + " is a tiktoken vocabulary, which cannot be read yet");
+    throw_unsupported(path.string() + " is a tiktoken vocabulary, which cannot be read yet");
 }
 
 [[noreturn]] void refuse_folder(const fs::path& folder) {
@@ -125,7 +128,7 @@ std::string_view detect_file_type(const fs::path& path) {
                      "give a tokenizer.json, or vocab.json beside merges.txt"});
   }
   reject_other_formats(path);
-  unsupported("--tokenizer-model " + path.string() + " is of no known kind");
+  throw_unsupported("--tokenizer-model " + path.string() + " is of no known kind");
 }
 
 std::string_view detect_tokenizer_type(const TokenizerConfig& config) {
@@ -161,7 +164,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerConfig& config) {
   const std::string type = tokenizer_type(config);
   for (const Kind& kind : kKinds)
     if (kind.name == type) return kind.open(config);
-  unsupported("--tokenizer-type " + type + " is not supported");
+  throw_unsupported("--tokenizer-type " + type + " is not supported");
 }
 
 }  // namespace megatron

@@ -11,7 +11,7 @@ namespace megatron {
 NullTokenizer::NullTokenizer(std::int64_t vocab_size) : vocab_size_(vocab_size) {
   if (vocab_size < 1 || vocab_size > std::numeric_limits<std::int32_t>::max())
     throw UserError({"--vocab-size of NullTokenizer must be from 1 to 2147483647",
-                     "got " + std::to_string(vocab_size), ""});
+                     std::to_string(vocab_size), ""});
 }
 
 std::vector<std::int32_t> NullTokenizer::encode(std::string_view text) const {
@@ -26,7 +26,7 @@ std::vector<std::int32_t> NullTokenizer::encode(std::string_view text) const {
       throw UserError(
           {"NullTokenizer reads ids from 0 to " + std::to_string(vocab_size_ - 1) +
                " separated by spaces",
-           "got \"" + std::string(text.substr(at, std::min<std::size_t>(end - at, 40))) + "\"",
+           "\"" + std::string(text.substr(at, std::min<std::size_t>(end - at, 40))) + "\"",
            "use another --tokenizer-type for text, or a larger --vocab-size"});
     }
     ids.push_back(id);

@@ -1,16 +1,16 @@
-// For benchmarks and tests: text is the ids themselves, in decimal, separated by spaces.
+// A tokenizer for benchmarks and tests. Its text is the decimal ids, separated by spaces.
 #pragma once
 
 #include "megatron/tokenizers/tokenizer.h"
 
 namespace megatron {
 
-/// Ids 0 … N−1, of which N−1 is eod.
+/// Ids are 0 to N−1, where N is `vocab_size`; N−1 is eod.
 class NullTokenizer : public Tokenizer {
  public:
-  /// `vocab_size` ≥ 1.
+  /// Throws a UserError when `vocab_size` is less than 1.
   explicit NullTokenizer(std::int64_t vocab_size);
-  /// A UserError for a word that is no id.
+  /// Throws a UserError for a word that is not an id.
   std::vector<std::int32_t> encode(std::string_view text) const override;
   std::string decode(std::span<const std::int32_t> ids, SpecialTokens special) const override;
   std::int64_t vocab_size() const override { return vocab_size_; }

@@ -66,7 +66,7 @@ Regex::Regex(std::string pattern, const std::string& source)
   if (compiled_->code == nullptr) fail(message_of(code));
   pcre2_jit_compile(
       compiled_->code,
-      PCRE2_JIT_COMPLETE);  // without JIT the interpreter matches the same, only slower
+      PCRE2_JIT_COMPLETE);  // without JIT the slower interpreter finds the same matches
 }
 
 Regex::~Regex() = default;
@@ -102,7 +102,7 @@ void Regex::Finder::find_all(std::string_view text, std::size_t base, std::vecto
   Span match;
   while (start <= text.size() && search(text, start, match)) {
     if (match.begin == match.end &&
-        match.end == last_end) {  // an empty match right after a match: try one character further
+        match.end == last_end) {  // after an empty match at a match's end, advance one character
       do ++start;
       while (start < text.size() && (static_cast<unsigned char>(text[start]) & 0xC0) == 0x80);
       continue;

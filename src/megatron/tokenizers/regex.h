@@ -1,5 +1,5 @@
-// Regular expressions over UTF-8 by PCRE2 (JIT), written in Oniguruma's Ruby dialect as
-// tokenizer.json files are, with Unicode 16 classes.
+// Regular expressions over UTF-8 with PCRE2 (JIT). Patterns use Oniguruma's Ruby dialect, as
+// tokenizer.json does, and Unicode 16 classes.
 #pragma once
 
 #include <cstddef>
@@ -10,30 +10,30 @@
 
 namespace megatron {
 
-/// A half-open stretch of bytes.
+/// A half-open range of bytes.
 struct Span {
   std::size_t begin = 0;
   std::size_t end = 0;
 };
 
-/// A compiled pattern: immutable, shared by threads.
+/// A compiled pattern. Immutable; threads may share it.
 class Regex {
  public:
-  /// `source` names file and field in the UserError for a pattern that does not compile or uses
-  /// syntax we do not translate.
+  /// Throws a UserError when the pattern does not compile or uses unsupported syntax. `source`
+  /// names file and field.
   Regex(std::string pattern, const std::string& source);
   ~Regex();
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
 
-  /// The matches in one text from left to right. Holds scratch memory: one per thread, reusable
-  /// over many texts.
+  /// Finds the matches in a text. It owns scratch memory, so each thread needs its own; it can be
+  /// reused for many texts.
   class Finder {
    public:
     explicit Finder(const Regex& regex);
     ~Finder();
-    /// Appends the matches in `text` (valid UTF-8, already passed through
-    /// replace_unassigned_characters), offset by `base`.
+    /// Appends the matches in `text` from left to right, offset by `base`. `text` is valid UTF-8
+    /// that replace_unassigned_characters() has processed.
     void find_all(std::string_view text, std::size_t base, std::vector<Span>& matches);
 
    private:
@@ -49,7 +49,7 @@ class Regex {
   std::unique_ptr<Compiled> compiled_;
 };
 
-/// The Oniguruma pattern that matches `text` literally.
+/// Returns the Oniguruma pattern that matches `text` literally.
 std::string escape_regex(std::string_view text);
 
 }  // namespace megatron

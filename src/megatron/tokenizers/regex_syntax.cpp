@@ -5,7 +5,7 @@
 namespace megatron {
 namespace {
 
-/// Members of Oniguruma's \w, to stand inside a class.
+/// The members of Oniguruma's \w, for use inside a class.
 constexpr std::string_view kWord =
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}\\x{"
     "1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-"
@@ -60,7 +60,8 @@ class Translator {
     copy(2);
   }
 
-  /// PCRE2 reads a bare script name as Script_Extensions, Oniguruma as Script.
+  /// Adds the prefix sc: to script names: PCRE2 reads a bare name as Script_Extensions, Oniguruma
+  /// as Script.
   void property() {
     const std::size_t close = in_.find('}', at_);
     if (close == std::string_view::npos) throw std::string("\\p{ without }");
@@ -96,7 +97,7 @@ class Translator {
     copy(1);
   }
 
-  /// Ruby's option m is "dot matches newline", which PCRE2 calls s.
+  /// Translates Ruby's option m, "dot matches newline", which is s in PCRE2.
   void group() {
     copy(1);
     if (peek(0) != '?') return;
@@ -110,8 +111,8 @@ class Translator {
     }
   }
 
-  /// In Ruby X{1,n}+ repeats the interval, which is X+; only a lone + makes a quantifier
-  /// possessive.
+  /// Translates X{1,n}+, which repeats the interval in Ruby and equals X+. In Ruby only a lone +
+  /// makes a quantifier possessive.
   void interval() {
     const std::size_t close = in_.find('}', at_);
     if (close == std::string_view::npos || close + 1 >= in_.size() || in_[close + 1] != '+')

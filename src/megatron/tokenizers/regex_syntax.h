@@ -1,4 +1,4 @@
-// Translation of Oniguruma's Ruby dialect into PCRE2's, for the constructs in which they differ.
+// Translates the constructs in which Oniguruma's Ruby dialect differs from PCRE2.
 #pragma once
 
 #include <string>
@@ -6,9 +6,9 @@
 
 namespace megatron {
 
-/// `pattern` for PCRE2 with UTF, UCP and MULTILINE. Throws std::string (the reason) for what has no
-/// translation: set intersections, nested classes, intervals followed by '+' that Ruby does not
-/// read as possessive.
+/// Returns `pattern` for PCRE2 with UTF, UCP and MULTILINE. Throws std::string with the reason for
+/// constructs that cannot be translated: set intersections, nested classes, and an interval
+/// followed by '+', which Ruby does not treat as possessive.
 std::string translate_oniguruma(std::string_view pattern);
 
 }  // namespace megatron

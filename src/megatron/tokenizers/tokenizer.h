@@ -1,5 +1,5 @@
-// Text to token ids and back. make_tokenizer opens the kinds that Megatron-LM's --tokenizer-type
-// names.
+// The interface of tokenizers, and make_tokenizer(), which opens the kinds that Megatron-LM's
+// --tokenizer-type names.
 #pragma once
 
 #include <cstdint>
@@ -13,49 +13,50 @@
 
 namespace megatron {
 
-/// What decode does with tokens that mark structure rather than text (eod, bos, chat roles).
+/// Selects whether decode() keeps tokens that mark structure rather than text (eod, bos, chat
+/// roles).
 enum class SpecialTokens { keep, skip };
 
-/// Immutable: every member may be called from many threads at once.
+/// Immutable and thread-safe.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  /// The ids of one document, as Megatron's preprocessing would write them (without the
-  /// end-of-document token). Invalid UTF-8 is read as Python's errors='replace' reads it, unless
+  /// Returns the ids of one document as Megatron's preprocessing writes them, without the
+  /// end-of-document id. Invalid UTF-8 is read as Python's errors='replace' reads it, unless
   /// accepts_invalid_utf8().
   virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
 
-  /// The text of `ids`; ids without a token (a model's padded vocabulary) give nothing. Valid
-  /// UTF-8, but for ByteTokenizer.
+  /// Returns the text of `ids`. Ids without a token (a model's padded vocabulary) are skipped. The
+  /// text is valid UTF-8, except for ByteTokenizer.
   virtual std::string decode(std::span<const std::int32_t> ids,
                              SpecialTokens special = SpecialTokens::skip) const = 0;
 
-  /// Largest id + 1: the rows that an embedding needs.
+  /// Returns the largest id + 1, the number of rows that an embedding needs.
   virtual std::int64_t vocab_size() const = 0;
 
-  /// The end-of-document id, which is also the end-of-sequence id; −1 when the tokenizer has none.
+  /// Returns the end-of-document id, which is also the end-of-sequence id; −1 when there is none.
   virtual std::int32_t eod() const = 0;
   virtual std::int32_t pad() const { return -1; }  ///< −1 when there is none
   virtual std::int32_t bos() const { return -1; }  ///< −1 when there is none
   virtual bool is_special(std::int32_t id) const { return id == eod(); }
 
-  /// Whether encode takes any bytes as they are, valid UTF-8 or not.
+  /// Returns whether encode() accepts arbitrary bytes.
   virtual bool accepts_invalid_utf8() const { return false; }
 
-  /// The --tokenizer-type: "NullTokenizer", "HuggingFaceTokenizer" …
+  /// Returns the --tokenizer-type, such as "NullTokenizer".
   virtual std::string_view name() const = 0;
 };
 
-/// Whether the settings name a tokenizer at all.
+/// Returns whether the settings name a tokenizer.
 bool has_tokenizer(const TokenizerConfig& config);
 
-/// The --tokenizer-type; without one, recognised from the files. UserError when they are of no
-/// known kind.
+/// Returns the --tokenizer-type, or the type recognized from the files when none is given. Throws a
+/// UserError when the files are of no known type.
 std::string tokenizer_type(const TokenizerConfig& config);
 
-/// Opens the tokenizer of `config`; without a tokenizer_type the kind is recognised from the files.
-/// UserErrors name flag, file and field.
+/// Opens the tokenizer of `config`. Its type is that of tokenizer_type(). UserErrors name flag,
+/// file and field.
 std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerConfig& config);
 
 }  // namespace megatron

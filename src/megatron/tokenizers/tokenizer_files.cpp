@@ -26,8 +26,8 @@ constexpr std::array kNames{"tokenizer.json",
 
 using Files = std::map<std::string, std::string>;
 
-/// Reads the files of `folder` that `files` does not name yet; those of a tokenizer of another kind
-/// stay there.
+/// Adds the tokenizer files of `folder` that `files` does not contain yet, except for `others`,
+/// which belong to tokenizers of another type.
 void add_neighbours(const fs::path& folder, std::span<const std::string_view> others,
                     Files& files) {
   for (const char* name : kNames) {

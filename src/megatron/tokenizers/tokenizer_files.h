@@ -1,5 +1,5 @@
-// The files of a tokenizer under the names that a Hugging Face folder gives them, so that they can
-// travel with weights.
+// Collects the files of a tokenizer under their names in a Hugging Face directory, so that
+// checkpoints can carry them.
 #pragma once
 
 #include <filesystem>
@@ -11,25 +11,26 @@
 
 namespace megatron {
 
-/// The names of tokenizer files in a Hugging Face folder.
+/// Returns the names of tokenizer files in a Hugging Face directory.
 std::span<const char* const> tokenizer_file_names();
 
-/// Where GPT-2's two files lie.
+/// The paths of GPT-2's two files.
 struct Gpt2Files {
   std::filesystem::path vocab, merges;
 };
-/// UserError when the flags name only one of them.
+/// Returns the paths that the flags give. Throws a UserError when one of them is missing.
 Gpt2Files gpt2_files(const TokenizerConfig& config);
 
-/// Name → content of the tokenizer's own files (tokenizer.json, or vocab.json and merges.txt) and
-/// of those beside them that say which tokens are special. Empty for tokenizers without files and
-/// for settings that name none. UserError when a file cannot be read.
+/// Returns name → content of the tokenizer's own files (tokenizer.json, or vocab.json and
+/// merges.txt) and of the files beside them that define special tokens. The result is empty for
+/// tokenizers without files and when no tokenizer is set. Throws a UserError when a file cannot be
+/// read.
 std::map<std::string, std::string> tokenizer_files(const TokenizerConfig& config);
 
-/// What byte_tokenizer_json() calls the eod of ByteTokenizer.
+/// The name of ByteTokenizer's eod in byte_tokenizer_json().
 inline constexpr const char* kByteTokenizerEod = "<|endoftext|>";
 
-/// A tokenizer.json that gives the ids of ByteTokenizer.
+/// Returns a tokenizer.json that gives the same ids as ByteTokenizer.
 std::string byte_tokenizer_json();
 
 }  // namespace megatron

@@ -28,15 +28,15 @@ const T* find_range(std::span<const T> ranges, char32_t c) {
   return c <= range.last ? &range : nullptr;
 }
 
-/// Two-letter general category of Unicode 16.
+/// Returns the two-letter general category in Unicode 16.
 std::string_view category(char32_t c) {
   if (const AssignedRange* range = find_range(unicode_tables::assigned_since_14(), c))
     return {range->category, 2};
   return utf8proc_category_string(static_cast<utf8proc_int32_t>(c));
 }
 
-/// NFC leaves these alone and nothing before or after them composes or reorders: most text is made
-/// of them.
+/// Returns whether NFC leaves `c` unchanged and never composes or reorders it with its neighbors.
+/// This holds for most characters of most texts.
 bool is_inert_in_nfc(char32_t c) {
   return c < 0x300 || (c >= 0x400 && c < 0x483) || (c >= 0x2010 && c < 0x2020) ||
          (c >= 0x3041 && c < 0x3099) || (c >= 0x309B && c < 0x3100) ||
@@ -68,8 +68,8 @@ void append_normalized(std::string& out, std::string_view text, NormalizationFor
   out.append(reinterpret_cast<const char*>(result), static_cast<std::size_t>(length));
 }
 
-/// A long-known character that stands for those of `range`: U+10000 and its like have the same
-/// number of bytes as the originals.
+/// Returns an older character with the properties of `range`. For 4-byte ranges it is also above
+/// U+FFFF, so that the number of bytes stays the same.
 char32_t assigned_equivalent(const AssignedRange& range) {
   struct Example {
     std::string_view category;
@@ -173,9 +173,9 @@ std::string_view replace_unassigned_characters(std::string_view text, std::strin
     if (!copied) storage.assign(text);
     copied = true;
     std::string known;
-    append_utf8(known, range == nullptr ? 0x200B
-                                        : assigned_equivalent(
-                                              *range));  // PCRE2 still counts U+180E as white space
+    append_utf8(known, range == nullptr
+                           ? 0x200B
+                           : assigned_equivalent(*range));  // PCRE2 treats U+180E as white space
     MEGATRON_CHECK(known.size() == i - begin, "stand-in for U+", std::hex,
                    static_cast<std::uint32_t>(c));
     storage.replace(begin, known.size(), known);

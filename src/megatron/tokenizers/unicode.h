@@ -1,5 +1,5 @@
-// What tokenizers ask about characters, answered as the Hugging Face `tokenizers` package 0.23
-// answers (Unicode 16; its normalizers know about Unicode 10). utf8proc behind one header. All
+// Character properties and normalization with utf8proc. The results equal those of the Hugging Face
+// `tokenizers` package 0.23, which uses Unicode 16, and about Unicode 10 in its normalizers. All
 // strings are valid UTF-8.
 #pragma once
 
@@ -10,10 +10,10 @@ namespace megatron {
 
 enum class NormalizationForm { nfc, nfd, nfkc, nfkd };
 
-/// `text` in the given Unicode normalization form.
+/// Returns `text` in the given Unicode normalization form.
 std::string normalize_unicode(std::string_view text, NormalizationForm form);
 
-/// Every character's full lower-case mapping, without context (no final sigma).
+/// Maps every character to its full lower-case mapping, without context (no final sigma).
 std::string lowercase_unicode(std::string_view text);
 
 bool is_white_space(char32_t c);     ///< the property White_Space
@@ -22,9 +22,9 @@ bool is_punctuation(char32_t c);     ///< categories P*, and every ASCII punctua
 bool is_combining_mark(char32_t c);  ///< categories M*
 bool is_word(char32_t c);            ///< \w of UTS #18: letters, marks, digits, connectors, joiners
 
-/// `text` with each character that newer Unicode versions assigned replaced by an older one of the
-/// same category, script class and UTF-8 length, so that a matcher of any version finds the same
-/// offsets. Copies into `storage` only when needed; the result views either.
+/// Replaces each character that a newer Unicode version assigned by an older one of the same
+/// category, script class and UTF-8 length, so that any matcher finds the same offsets. Copies to
+/// `storage` only when needed; the result is a view of `text` or `storage`.
 std::string_view replace_unassigned_characters(std::string_view text, std::string& storage);
 
 }  // namespace megatron

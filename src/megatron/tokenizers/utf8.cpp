@@ -13,8 +13,8 @@ struct Sequence {
   bool valid;
 };
 
-/// Length of the well-formed sequence at `p`, or of the maximal part that starts one (Unicode,
-/// table 3-7).
+/// Returns the length of the well-formed sequence at `p`, or of the maximal part that begins one
+/// (Unicode, table 3-7).
 Sequence scan(const unsigned char* p, const unsigned char* end) {
   const unsigned char lead = *p;
   if (lead < 0x80) return {1, true};

@@ -1,5 +1,4 @@
-// UTF-8 as Python reads it: decoding with errors='replace', and walking over text that is known to
-// be valid.
+// UTF-8 decoding as in Python with errors='replace', and iteration over valid UTF-8.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +8,12 @@
 
 namespace megatron {
 
-/// `text` with every maximal invalid part replaced by U+FFFD, as Python's bytes.decode('utf-8',
-/// errors='replace') does; nothing when `text` is valid already (the common case costs no copy).
+/// Replaces every maximal invalid part by U+FFFD, as Python's bytes.decode('utf-8',
+/// errors='replace') does. Returns nullopt when `text` is valid, so that the common case needs no
+/// copy.
 std::optional<std::string> replace_invalid_utf8(std::string_view text);
 
-/// The code point at `position` of valid UTF-8, which moves past it.
+/// Returns the code point at `position` of valid UTF-8 and advances `position` past it.
 inline char32_t next_code_point(std::string_view text, std::size_t& position) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[position + i]); };
   const unsigned char lead = byte(0);
@@ -31,7 +31,8 @@ inline char32_t next_code_point(std::string_view text, std::size_t& position) {
   return position += 4, c;
 }
 
-/// The code point that ends just before `end` (> 0) of valid UTF-8; `end` moves to its first byte.
+/// Returns the code point that ends before `end` (> 0) in valid UTF-8 and moves `end` to its first
+/// byte.
 inline char32_t previous_code_point(std::string_view text, std::size_t& end) {
   do --end;
   while ((static_cast<unsigned char>(text[end]) & 0xC0) == 0x80);

@@ -12,11 +12,9 @@ namespace {
 std::int32_t checked_id(const nlohmann::json& value, const std::string& token,
                         const std::string& source) {
   const std::string what = source + ": the id of token \"" + token + "\"";
-  if (!value.is_number_integer())
-    throw UserError({what + " must be an integer", "got " + value.dump(), ""});
+  if (!value.is_number_integer()) throw UserError({what + " must be an integer", value.dump(), ""});
   if (!(value >= 0 && value <= kMaxTokenId))
-    throw UserError(
-        {what + " must be from 0 to " + std::to_string(kMaxTokenId), "got " + value.dump(), ""});
+    throw UserError({what + " must be from 0 to " + std::to_string(kMaxTokenId), value.dump(), ""});
   return value.get<std::int32_t>();
 }
 
@@ -29,8 +27,8 @@ std::uint32_t hash_of(std::string_view token) {
 
 Vocabulary::Vocabulary(const nlohmann::json& object, const std::string& source) {
   if (!object.is_object())
-    throw UserError({source + " must be an object of tokens and ids",
-                     "got " + std::string(object.type_name()), ""});
+    throw UserError(
+        {source + " must be an object of tokens and ids", std::string(object.type_name()), ""});
   if (object.empty())
     throw UserError({source + " has no tokens", "", "check that the file is whole"});
   slots_.resize(std::bit_ceil(object.size() * 2 + 2));

@@ -1,4 +1,5 @@
-// Token strings and their ids, both ways, in one arena with an open-addressing index.
+// A map between token strings and ids. It stores strings in one arena with an open-addressing
+// index.
 #pragma once
 
 #include <cstdint>
@@ -9,28 +10,29 @@
 
 namespace megatron {
 
-/// The largest id a vocabulary file may use.
+/// The largest id that a vocabulary file may use.
 inline constexpr std::int64_t kMaxTokenId = (std::int64_t{1} << 24) - 1;
 
 /// An immutable map between tokens and ids. Ids may have gaps.
 class Vocabulary {
  public:
   Vocabulary() = default;
-  /// From a JSON object {token: id}. `source` names file and field in errors: no object, empty, ids
-  /// that are no integers, out of range or twice.
+  /// Reads a JSON object {token: id}. Throws a UserError for another JSON type, an empty object,
+  /// and ids that are not integers, out of range or duplicate. `source` names file and field in
+  /// errors.
   Vocabulary(const nlohmann::json& object, const std::string& source);
 
-  /// The id of `token`, −1 when absent.
+  /// Returns the id of `token`; −1 when absent.
   std::int32_t find(std::string_view token) const;
-  /// The token of `id`, empty when there is none.
+  /// Returns the token of `id`; empty when there is none.
   std::string_view token(std::int32_t id) const;
   bool contains(std::int32_t id) const {
     return id >= 0 && id < id_limit() && token_of_id_[static_cast<std::size_t>(id)].size != kAbsent;
   }
 
-  /// Number of tokens.
+  /// Returns the number of tokens.
   std::int32_t size() const { return size_; }
-  /// Largest id + 1.
+  /// Returns the largest id + 1.
   std::int32_t id_limit() const { return static_cast<std::int32_t>(token_of_id_.size()); }
 
  private:

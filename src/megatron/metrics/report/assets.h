@@ -1,4 +1,4 @@
-// The parts of the report's page that CMake embeds from the files beside this one.
+// The parts of the report's page, which CMake embeds from the files in this folder.
 #pragma once
 
 #include <string_view>
@@ -9,7 +9,7 @@ struct ReportAssets {
   std::string_view page, style, scales, chart, controls;
 };
 
-/// page.html, style.css and the scripts, as they are.
+/// Returns the contents of page.html, style.css and the scripts, unmodified.
 const ReportAssets& report_assets();
 
 }  // namespace megatron

@@ -1,6 +1,12 @@
-// One chart as SVG: axes, lines (raw and smoothed), marks where the run was started again, a cursor with values, zoom by dragging.
+// Draws a chart as SVG: axes, raw and smoothed lines, marks at restarts of the run, a cursor that
+// shows values, and zoom by dragging.
 
-const kMargin = {left: 58, right: 14, top: 10, bottom: 34};
+const kMargin = {
+  left: 58,
+  right: 14,
+  top: 10,
+  bottom: 34
+};
 const kHeight = 260;
 
 function element(name, attributes = {}, parent = null) {
@@ -18,11 +24,12 @@ function html(name, className, parent, text) {
   return node;
 }
 
-function swatch(color, parent) {
-  html("i", "swatch", parent).style.background = color;
-}
+function swatch(color, parent) { html("i", "swatch", parent).style.background = color; }
 
-/** Lowest and highest of the finite values (positive ones only on a log scale), with a little room. */
+/**
+ * Returns the minimum and maximum of the finite values (only positive ones on a log scale), with
+ * a margin.
+ */
 function extent(lists, log, room) {
   let low = Infinity, high = -Infinity;
   for (const values of lists) {
@@ -38,7 +45,7 @@ function extent(lists, log, room) {
   return [low - gap, high + gap];
 }
 
-/** The path through the points that can be drawn; a gap lifts the pen. */
+/** Returns the SVG path through the points; it is interrupted at points that cannot be drawn. */
 function pathOf(xs, ys, scaleX, scaleY, log) {
   let path = "", pen = "M";
   for (let i = 0; i < xs.length; ++i) {
@@ -54,7 +61,10 @@ function pathOf(xs, ys, scaleX, scaleY, log) {
 }
 
 class Chart {
-  /** spec: {title, log, axisTitle(), lines(): [{label, color, dash, marks, x, y, smoothed}], starts(): [x]}. */
+  /**
+   * spec: {title, log, axisTitle(), lines(): [{label, color, dash, marks, x, y, smoothed}],
+   * starts(): [x]}.
+   */
   constructor(parent, spec) {
     this.spec = spec;
     this.log = spec.log || false;
@@ -126,30 +136,39 @@ class Chart {
   drawAxes() {
     const bottom = kHeight - kMargin.bottom, right = this.width - kMargin.right;
     const clip = "clip" + Math.random().toString(36).slice(2);
-    element("rect", {x: kMargin.left, y: 0, width: right - kMargin.left, height: bottom + 1}, element("clipPath", {id: clip}, this.svg));
+    element(
+        "rect", {x: kMargin.left, y: 0, width: right - kMargin.left, height: bottom + 1},
+        element("clipPath", {id: clip}, this.svg));
     for (const tick of this.y.ticks(5)) {
       const y = this.y(tick);
       element("line", {class: "grid", x1: kMargin.left, x2: right, y1: y, y2: y}, this.svg);
-      element("text", {x: kMargin.left - 8, y: y + 4, "text-anchor": "end"}, this.svg).textContent = shortNumber(tick);
+      element("text", {x: kMargin.left - 8, y: y + 4, "text-anchor": "end"}, this.svg).textContent =
+          shortNumber(tick);
     }
     for (const tick of this.x.ticks(Math.max(3, Math.floor(this.width / 90)))) {
       const x = this.x(tick);
       element("line", {class: "frame", x1: x, x2: x, y1: bottom, y2: bottom + 4}, this.svg);
-      element("text", {x, y: bottom + 17, "text-anchor": "middle"}, this.svg).textContent = shortNumber(tick);
+      element("text", {x, y: bottom + 17, "text-anchor": "middle"}, this.svg).textContent =
+          shortNumber(tick);
     }
-    element("line", {class: "frame", x1: kMargin.left, x2: right, y1: bottom, y2: bottom}, this.svg);
-    element("text", {x: (kMargin.left + right) / 2, y: kHeight - 2, "text-anchor": "middle"}, this.svg).textContent = this.spec.axisTitle();
+    element(
+        "line", {class: "frame", x1: kMargin.left, x2: right, y1: bottom, y2: bottom}, this.svg);
+    element(
+        "text", {x: (kMargin.left + right) / 2, y: kHeight - 2, "text-anchor": "middle"}, this.svg)
+        .textContent = this.spec.axisTitle();
     this.plot = element("g", {"clip-path": `url(#${clip})`}, this.svg);
     for (const start of this.spec.starts()) {
       const x = this.x(start);
-      const mark = element("line", {class: "start", x1: x, x2: x, y1: kMargin.top, y2: bottom}, this.plot);
+      const mark =
+          element("line", {class: "start", x1: x, x2: x, y1: kMargin.top, y2: bottom}, this.plot);
       element("title", {}, mark).textContent = "started again";
     }
   }
 
   drawLine(line) {
     const draw = (values, name) => {
-      const path = element("path", {class: name, d: pathOf(line.x, values, this.x, this.y, this.log)}, this.plot);
+      const path = element(
+          "path", {class: name, d: pathOf(line.x, values, this.x, this.y, this.log)}, this.plot);
       path.style.stroke = line.color;
       if (line.dash) path.style.strokeDasharray = line.dash;
     };
@@ -158,28 +177,45 @@ class Chart {
     if (!line.marks && line.x.length > 1) return;
     line.x.forEach((x, i) => {
       if (line.y[i] === null || (this.log && line.y[i] <= 0)) return;
-      element("circle", {cx: this.x(x), cy: this.y(line.y[i]), r: 2.6, style: `fill:${line.color}`}, this.plot);
+      element(
+          "circle", {cx: this.x(x), cy: this.y(line.y[i]), r: 2.6, style: `fill:${line.color}`},
+          this.plot);
     });
   }
 
   point(pixel, event) {
-    if (!this.lines || pixel < kMargin.left || pixel > this.width - kMargin.right) return this.leave();
+    if (!this.lines || pixel < kMargin.left || pixel > this.width - kMargin.right)
+      return this.leave();
     this.cursor.replaceChildren();
     const wanted = this.x.invert(pixel), bottom = kHeight - kMargin.bottom;
     if (event.buttons === 1 && this.dragFrom !== undefined) {
       const left = Math.min(pixel, this.dragFrom);
-      element("rect", {class: "choice", x: left, y: kMargin.top, width: Math.abs(pixel - this.dragFrom), height: bottom - kMargin.top}, this.cursor);
+      element(
+          "rect", {
+            class: "choice",
+            x: left,
+            y: kMargin.top,
+            width: Math.abs(pixel - this.dragFrom),
+            height: bottom - kMargin.top
+          },
+          this.cursor);
     }
-    element("line", {class: "cursor", x1: pixel, x2: pixel, y1: kMargin.top, y2: bottom}, this.cursor);
+    element(
+        "line", {class: "cursor", x1: pixel, x2: pixel, y1: kMargin.top, y2: bottom}, this.cursor);
     this.tooltip.replaceChildren();
     html("b", "", this.tooltip, `${this.spec.axisTitle()} ${exactNumber(wanted)}`);
     for (const line of this.lines) {
       const i = nearest(line.x, wanted), y = line.y[i];
       const row = html("div", "", this.tooltip);
       swatch(line.color, row);
-      row.append(`${line.label} ${exactNumber(y)}` + (line.smoothed !== line.y ? ` (smoothed ${exactNumber(line.smoothed[i])})` : "") + ` at ${exactNumber(line.x[i])}`);
+      row.append(
+          `${line.label} ${exactNumber(y)}` +
+          (line.smoothed !== line.y ? ` (smoothed ${exactNumber(line.smoothed[i])})` : "") +
+          ` at ${exactNumber(line.x[i])}`);
       if (y !== null && (!this.log || y > 0)) {
-        element("circle", {cx: this.x(line.x[i]), cy: this.y(y), r: 3.5, style: `fill:${line.color}`}, this.cursor);
+        element(
+            "circle", {cx: this.x(line.x[i]), cy: this.y(y), r: 3.5, style: `fill:${line.color}`},
+            this.cursor);
       }
     }
     this.tooltip.hidden = false;
@@ -193,7 +229,9 @@ class Chart {
     this.dragFrom = undefined;
     if (from === undefined || Math.abs(pixel - from) < 8) return;
     const inside = (value) => Math.min(Math.max(value, kMargin.left), this.width - kMargin.right);
-    this.zoom = [this.x.invert(inside(Math.min(from, pixel))), this.x.invert(inside(Math.max(from, pixel)))];
+    this.zoom = [
+      this.x.invert(inside(Math.min(from, pixel))), this.x.invert(inside(Math.max(from, pixel)))
+    ];
     this.draw();
   }
 
@@ -203,7 +241,7 @@ class Chart {
   }
 }
 
-/** Bars of how often steps took how long. */
+/** Draws a histogram of step times. */
 class Histogram {
   constructor(parent, spec) {
     this.spec = spec;
@@ -221,31 +259,57 @@ class Histogram {
     const width = Math.max(260, this.svg.clientWidth || 440), bottom = kHeight - kMargin.bottom;
     this.svg.replaceChildren();
     this.keys.replaceChildren();
-    const ends = groups.flatMap(({bins}) => [bins.first, bins.first + bins.width * bins.counts.length]);
-    const x = makeScale(Math.min(...ends), Math.max(...ends), kMargin.left, width - kMargin.right, false);
-    const y = makeScale(0, Math.max(...groups.flatMap(({bins}) => bins.counts)) * 1.05, bottom, kMargin.top, false);
+    const ends =
+        groups.flatMap(({bins}) => [bins.first, bins.first + bins.width * bins.counts.length]);
+    const x =
+        makeScale(Math.min(...ends), Math.max(...ends), kMargin.left, width - kMargin.right, false);
+    const y = makeScale(
+        0, Math.max(...groups.flatMap(({bins}) => bins.counts)) * 1.05, bottom, kMargin.top, false);
     for (const tick of y.ticks(5)) {
-      element("line", {class: "grid", x1: kMargin.left, x2: width - kMargin.right, y1: y(tick), y2: y(tick)}, this.svg);
-      element("text", {x: kMargin.left - 8, y: y(tick) + 4, "text-anchor": "end"}, this.svg).textContent = shortNumber(tick);
+      element(
+          "line",
+          {class: "grid", x1: kMargin.left, x2: width - kMargin.right, y1: y(tick), y2: y(tick)},
+          this.svg);
+      element("text", {x: kMargin.left - 8, y: y(tick) + 4, "text-anchor": "end"}, this.svg)
+          .textContent = shortNumber(tick);
     }
     for (const tick of x.ticks(Math.max(3, Math.floor(width / 90)))) {
-      element("text", {x: x(tick), y: bottom + 17, "text-anchor": "middle"}, this.svg).textContent = shortNumber(tick);
+      element("text", {x: x(tick), y: bottom + 17, "text-anchor": "middle"}, this.svg).textContent =
+          shortNumber(tick);
     }
-    element("line", {class: "frame", x1: kMargin.left, x2: width - kMargin.right, y1: bottom, y2: bottom}, this.svg);
-    element("text", {x: (kMargin.left + width - kMargin.right) / 2, y: kHeight - 2, "text-anchor": "middle"}, this.svg).textContent = "ms";
+    element(
+        "line",
+        {class: "frame", x1: kMargin.left, x2: width - kMargin.right, y1: bottom, y2: bottom},
+        this.svg);
+    element(
+        "text",
+        {x: (kMargin.left + width - kMargin.right) / 2, y: kHeight - 2, "text-anchor": "middle"},
+        this.svg)
+        .textContent = "ms";
     for (const group of groups) this.drawGroup(group, x, y, bottom);
   }
 
   drawGroup({label, color, bins}, x, y, bottom) {
     bins.counts.forEach((count, i) => {
       const left = bins.first + i * bins.width;
-      const bar = element("rect", {class: "bar", x: x(left), y: y(count), height: bottom - y(count), width: Math.max(1, x(left + bins.width) - x(left) - 1)}, this.svg);
+      const bar = element(
+          "rect", {
+            class: "bar",
+            x: x(left),
+            y: y(count),
+            height: bottom - y(count),
+            width: Math.max(1, x(left + bins.width) - x(left) - 1)
+          },
+          this.svg);
       bar.style.fill = color;
-      element("title", {}, bar).textContent = `${exactNumber(left)} to ${exactNumber(left + bins.width)} ms: ${count} steps`;
+      element("title", {}, bar).textContent =
+          `${exactNumber(left)} to ${exactNumber(left + bins.width)} ms: ${count} steps`;
     });
     const key = html("span", "", this.keys);
     swatch(color, key);
-    const beyond = bins.above > 0 ? `, ${bins.above} beyond, up to ${shortNumber(bins.highest)}` : "";
-    key.append(`${label ? label + ": " : ""}median ${shortNumber(bins.median)} ms, 95 % below ${shortNumber(bins.p95)}${beyond}`);
+    const beyond =
+        bins.above > 0 ? `, ${bins.above} beyond, up to ${shortNumber(bins.highest)}` : "";
+    key.append(`${label ? label + ": " : ""}median ${shortNumber(bins.median)} ms, 95 % below ${
+        shortNumber(bins.p95)}${beyond}`);
   }
 }

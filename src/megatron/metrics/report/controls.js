@@ -1,16 +1,20 @@
-// The page: summary, legend, controls and the list of charts.
+// Builds the page: summary, legend, controls and the list of charts.
 
 const runs = JSON.parse(document.getElementById("runs").textContent);
-const state = {smoothing: 0.6, axis: "iteration", hidden: new Set()};
+const state = {
+  smoothing: 0.6,
+  axis: "iteration",
+  hidden: new Set()
+};
 const kGibibyte = 2 ** 30;
 
-/** "lm loss validation", "lm loss validation-name" …, "lm loss test". */
+/** Returns keys such as "lm loss validation", "lm loss validation-name" and "lm loss test". */
 function lossesOfEvaluations() {
   const keys = new Set(runs.flatMap((run) => Object.keys(run.series)));
   return [...keys].filter((key) => /^lm loss (validation|test)/.test(key)).sort().reverse();
 }
 
-/** Charts in order; `only` decides whether a chart says anything. */
+/** The charts in order; `only` decides whether a chart has data to show. */
 const kCharts = [
   {title: "Loss", keys: ["lm loss", ...lossesOfEvaluations()], smooth: true},
   {title: "Learning rate", keys: ["learning_rate", "decoupled_learning_rate"]},
@@ -25,18 +29,21 @@ const kCharts = [
   {title: "Norm of the parameters", keys: ["params_norm"]},
   {title: "Zeros in the gradient", keys: ["num_zeros"], smooth: true},
 ];
-const kLabels = {"lm loss": "training", learning_rate: "all", decoupled_learning_rate: "embedding and output", mfu: "full attention", mfu_causal: "causal attention"};
-const kNotCharted = new Set(["consumed_train_samples", "time_s", "elapsed_ms", ...kCharts.flatMap((chart) => chart.keys)]);
+const kLabels = {
+  "lm loss": "training",
+  learning_rate: "all",
+  decoupled_learning_rate: "embedding and output",
+  mfu: "full attention",
+  mfu_causal: "causal attention"
+};
+const kNotCharted = new Set(
+    ["consumed_train_samples", "time_s", "elapsed_ms", ...kCharts.flatMap((chart) => chart.keys)]);
 
-function varies(series) {
-  return series.y.some((value) => value !== series.y[0]);
-}
+function varies(series) { return series.y.some((value) => value !== series.y[0]); }
 
-function runColor(index) {
-  return `var(--c${index % 8})`;
-}
+function runColor(index) { return `var(--c${index % 8})`; }
 
-/** Iterations as the chosen axis counts them. */
+/** Converts iterations to the unit of the chosen axis. */
 function axisValues(run, iterations) {
   const along = {samples: run.series.consumed_train_samples, hours: run.series.time_s}[state.axis];
   if (!along) return iterations;
@@ -44,7 +51,7 @@ function axisValues(run, iterations) {
   return iterations.map((iteration) => interpolate(along.x, along.y, iteration) * factor);
 }
 
-/** The lines of a chart: every key of every run that is shown. */
+/** Returns the lines of a chart: one per key and visible run. */
 function linesOf(chart) {
   const lines = [];
   runs.forEach((run, runIndex) => {
@@ -53,25 +60,37 @@ function linesOf(chart) {
       const series = run.series[key];
       if (!series || series.x.length === 0 || (chart.only && !chart.only(series))) return;
       const isEvaluation = /(validation|test)/.test(key);
-      const scaled = (values) => (chart.factor ? values.map((value) => (value === null ? null : value * chart.factor)) : values);
+      const scaled = (values) =>
+          (chart.factor ? values.map((value) => (value === null ? null : value * chart.factor)) :
+                          values);
       const y = scaled(series.y);
       lines.push({
-        label: [runs.length > 1 ? run.name : "", chart.keys.length > 1 || runs.length === 1 ? kLabels[key] || key.replace(/^lm loss /, "") : ""].filter(Boolean).join(" "),
+        label: [
+          runs.length > 1 ? run.name : "",
+          chart.keys.length > 1 || runs.length === 1 ?
+              kLabels[key] || key.replace(/^lm loss /, "") :
+              ""
+        ].filter(Boolean)
+                   .join(" "),
         color: runs.length > 1 ? runColor(runIndex) : runColor(keyIndex),
         dash: runs.length > 1 && keyIndex > 0 ? "5 3" : "",
         marks: isEvaluation && series.x.length < 60,
         x: axisValues(run, series.x),
         y,
-        smoothed: chart.smooth && !isEvaluation ? smooth(series.means ? scaled(series.means) : y, state.smoothing) : y,
+        smoothed: chart.smooth && !isEvaluation ?
+            smooth(series.means ? scaled(series.means) : y, state.smoothing) :
+            y,
       });
     });
   });
   return lines;
 }
 
-/** Where shown runs were started again. */
+/** Returns where the visible runs were restarted. */
 function restarts() {
-  return runs.flatMap((run, index) => (state.hidden.has(index) ? [] : axisValues(run, run.starts.filter((at) => at > 0))));
+  return runs.flatMap(
+      (run, index) =>
+          (state.hidden.has(index) ? [] : axisValues(run, run.starts.filter((at) => at > 0))));
 }
 
 function showSummary() {
@@ -91,7 +110,7 @@ function showSummary() {
   });
 }
 
-/** All settings of the last start, folded away. */
+/** Adds all settings of the last start in a collapsed section. */
 function showSettings(run, article) {
   if (run.settings.length === 0) return;
   const details = html("details", "", article);
@@ -121,21 +140,35 @@ function showLegend(redraw) {
   });
 }
 
-/** Numbers of the file that no chart above names get one each. */
+/** Adds one chart for each number in the file that no chart above shows. */
 function otherCharts() {
   const keys = new Set(runs.flatMap((run) => Object.keys(run.series)));
-  return [...keys].filter((key) => !kNotCharted.has(key) && !/( ppl |^consumed_train_samples )/.test(key)).sort().map((key) => ({title: key, keys: [key], smooth: !/(validation|test)/.test(key)}));
+  return [...keys]
+      .filter((key) => !kNotCharted.has(key) && !/( ppl |^consumed_train_samples )/.test(key))
+      .sort()
+      .map((key) => ({title: key, keys: [key], smooth: !/(validation|test)/.test(key)}));
 }
 
 function makeCharts() {
   const parent = document.getElementById("charts");
   const axisTitle = () => ({iteration: "iteration", samples: "sample", hours: "hour"}[state.axis]);
-  const make = (chart) => new Chart(parent, {title: chart.title, log: chart.log, axisTitle, starts: restarts, lines: () => linesOf(chart)});
+  const make = (chart) => new Chart(parent, {
+    title: chart.title,
+    log: chart.log,
+    axisTitle,
+    starts: restarts,
+    lines: () => linesOf(chart)
+  });
   const charts = kCharts.map(make);
   charts.push(new Histogram(parent, {
     title: "Step time",
-    groups: () => runs.map((run, index) => ({label: runs.length > 1 ? run.name : "", color: runColor(index), bins: run.step_times, index}))
-      .filter((group) => group.bins && !state.hidden.has(group.index)),
+    groups: () => runs.map((run, index) => ({
+                             label: runs.length > 1 ? run.name : "",
+                             color: runColor(index),
+                             bins: run.step_times,
+                             index
+                           }))
+                      .filter((group) => group.bins && !state.hidden.has(group.index)),
   }));
   return charts.concat(otherCharts().map(make));
 }
@@ -156,7 +189,8 @@ function start() {
     redraw();
   };
   document.getElementById("theme").onclick = () => {
-    const isDark = getComputedStyle(document.documentElement).getPropertyValue("--page").trim() === "#12151c";
+    const isDark =
+        getComputedStyle(document.documentElement).getPropertyValue("--page").trim() === "#12151c";
     document.documentElement.dataset.theme = isDark ? "light" : "dark";
   };
   addEventListener("resize", redraw);

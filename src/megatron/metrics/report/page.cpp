@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kMaxChartPoints = 2000;
 constexpr std::size_t kHistogramBins = 60;
 
-/// Seven digits are more than a chart shows; NaN becomes null.
+/// Formats a number with seven digits, more than a chart shows; NaN becomes null.
 OrderedJson rounded(const std::vector<double>& values) {
   OrderedJson list = OrderedJson::array();
   for (const double value : values) {
@@ -59,7 +59,7 @@ OrderedJson json_of(const RunLog& run) {
   return object;
 }
 
-/// JSON that may stand between script tags: no "<" is left in it.
+/// Returns JSON that is safe inside a script element: every "<" is escaped.
 std::string script_json(const OrderedJson& value) {
   const std::string text =
       value.dump(-1, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace);

@@ -1,5 +1,5 @@
-// The report's page: summary and charts of one or several runs as one HTML file that needs no
-// network.
+// Builds the report's page: summary and charts of one or several runs in a single HTML file that
+// works offline.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace megatron {
 
-/// The whole page. The text between the tags of `<script id="runs">` is JSON; nothing in the runs
-/// can break out of it.
+/// Returns the HTML page. The runs are embedded as JSON in `<script id="runs">`, escaped so that
+/// their text cannot close the tag.
 std::string report_page(const std::vector<RunLog>& runs);
 
 }  // namespace megatron

@@ -17,7 +17,7 @@ namespace {
 using Object = simdjson::dom::object;
 using Element = simdjson::dom::element;
 
-/// The line with NaN, Infinity and -Infinity outside strings made null.
+/// Returns the line with NaN, Infinity and -Infinity outside strings replaced by null.
 std::string non_finite_to_null(std::string_view line) {
   std::string text;
   bool quoted = false;
@@ -43,7 +43,7 @@ std::string non_finite_to_null(std::string_view line) {
   return text;
 }
 
-/// Numbers and booleans as they are, null as NaN; nothing for other kinds.
+/// Converts numbers and booleans to double, null to NaN; nullopt for other kinds.
 std::optional<double> number(const Element& value) {
   double result = 0;
   if (value.get(result) == simdjson::SUCCESS) return result;

@@ -1,5 +1,5 @@
-// A run's metrics.jsonl read back: one series for each number, and the records that each start of
-// the run left. Made for files that are torn, garbled, hand-edited or of a million lines.
+// Parses a run's metrics.jsonl: one series per number, and the records that each start of the run
+// wrote. It tolerates truncated, corrupt, hand-edited and very large files.
 #pragma once
 
 #include <cstdint>
@@ -14,32 +14,32 @@
 
 namespace megatron {
 
-/// Points in ascending x (iterations); y may be NaN where the file says null.
+/// Points in ascending x (iterations). y is NaN where the file has null.
 struct Series {
   std::vector<double> x, y;
   void add(double at, double value) { x.push_back(at), y.push_back(value); }
-  /// Puts the points in order; of several at one x, which a run that was stopped and resumed may
-  /// leave, the last written stays.
+  /// Sorts the points by x. Where several points have the same x, as after a resume, the last one
+  /// written is kept.
   void sort_and_deduplicate();
 };
 
 struct RunLog {
-  std::string name;  ///< what the file's folder is called
-  std::map<std::string, Series, std::less<>>
-      steps;  ///< by key of the JSON lines: "lm loss", "learning_rate" …
+  std::string name;  ///< name of the file's folder
+  /// Keyed by JSON key: "lm loss", "learning_rate" …
+  std::map<std::string, Series, std::less<>> steps;
   std::map<std::string, Series, std::less<>>
       evaluations;                               ///< "lm loss validation", "lm loss test" …
   std::vector<JsonValue> starts;                 ///< the "run" object of each start
-  std::vector<std::int64_t> start_iterations;    ///< the iteration each start began after
-  std::int64_t lines = 0, unreadable_lines = 0;  ///< blank ones are neither
+  std::vector<std::int64_t> start_iterations;    ///< number of iterations done before each start
+  std::int64_t lines = 0, unreadable_lines = 0;  ///< blank lines count as neither
   std::string first_unreadable;                  ///< "line 17: …"
 };
 
-/// Reads one line into `log`; false when it is no JSON object with an integer "iteration". NaN and
-/// Infinity, as Python writes them, are taken.
+/// Parses one line into `log`. Returns false when it is not a JSON object with an integer
+/// "iteration". Accepts NaN and Infinity, which Python writes.
 bool read_metrics_line(std::string_view line, RunLog& log);
 
-/// Reads `path`, a metrics.jsonl or a folder that holds one. UserError when there is none.
+/// Reads `path`, a metrics.jsonl file or a folder that contains one. UserError when there is none.
 RunLog read_run_log(const std::filesystem::path& path);
 
 }  // namespace megatron

@@ -1,17 +1,21 @@
-// Scales, ticks and the spelling of numbers.
+// Scales, ticks and number formatting.
 
-/** Round values between low and high, about `count` of them. */
+/** Returns about `count` round values between low and high. */
 function linearTicks(low, high, count) {
   const span = high - low;
   if (!(span > 0)) return [low];
   const rough = span / count, power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((size) => size >= rough * 0.999);
+  const step =
+      [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((size) => size >= rough * 0.999);
   const ticks = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i) ticks.push(i * step);
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i)
+    ticks.push(i * step);
   return ticks;
 }
 
-/** Powers of ten between low and high; with few of them, their halves and fifths too. */
+/**
+ * Returns the powers of ten between low and high; if there are few, also their halves and fifths.
+ */
 function logTicks(low, high, count) {
   const first = Math.floor(Math.log10(low)), last = Math.ceil(Math.log10(high));
   const decades = last - first;
@@ -28,7 +32,7 @@ function logTicks(low, high, count) {
   return ticks;
 }
 
-/** A function from data to pixels, with its inverse and ticks. */
+/** Returns a function from data to pixels, with its inverse and ticks. */
 function makeScale(low, high, from, to, log) {
   const forward = log ? Math.log10 : (value) => value;
   const backward = log ? (value) => 10 ** value : (value) => value;
@@ -41,17 +45,18 @@ function makeScale(low, high, from, to, log) {
 
 const kUnits = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
 
-/** Ticks: 1500000 is "1.5M", 0.00025 is "2.5e-4". */
+/** Formats a number for ticks: 1500000 is "1.5M", 0.00025 is "2.5e-4". */
 function shortNumber(value) {
   const size = Math.abs(value);
   if (size === 0) return "0";
-  if (size < 1e-3 || size >= 1e15) return value.toExponential(1).replace(".0e", "e").replace("e-0", "e-").replace("e+", "e");
+  if (size < 1e-3 || size >= 1e15)
+    return value.toExponential(1).replace(".0e", "e").replace("e-0", "e-").replace("e+", "e");
   const unit = size >= 1e4 && kUnits.find(([limit]) => size >= limit);
   const scaled = unit ? value / unit[0] : value;
   return String(+scaled.toPrecision(4)) + (unit ? unit[1] : "");
 }
 
-/** Tooltips: six digits. */
+/** Formats a number for tooltips, with six digits. */
 function exactNumber(value) {
   if (value === null || !Number.isFinite(value)) return "not a number";
   const size = Math.abs(value);
@@ -60,7 +65,7 @@ function exactNumber(value) {
   return String(+value.toPrecision(6));
 }
 
-/** Debiased exponential moving average, as TensorBoard smooths; gaps stay gaps. */
+/** Returns the debiased exponential moving average, as in TensorBoard; gaps stay gaps. */
 function smooth(values, weight) {
   if (weight <= 0) return values;
   let mean = 0, mass = 0;
@@ -72,7 +77,7 @@ function smooth(values, weight) {
   });
 }
 
-/** y at x on the straight lines through points of ascending xs. */
+/** Interpolates y at x linearly between points of ascending xs. */
 function interpolate(xs, ys, x) {
   if (xs.length === 0) return null;
   const at = lowerBound(xs, x);
@@ -82,18 +87,20 @@ function interpolate(xs, ys, x) {
   return ys[at - 1] + share * (ys[at] - ys[at - 1]);
 }
 
-/** The first index whose x is not below the given one. */
+/** Returns the first index whose x is not below the given one. */
 function lowerBound(xs, x) {
   let low = 0, high = xs.length;
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (xs[middle] < x) low = middle + 1;
-    else high = middle;
+    if (xs[middle] < x)
+      low = middle + 1;
+    else
+      high = middle;
   }
   return low;
 }
 
-/** The index of the point nearest to x. */
+/** Returns the index of the point nearest to x. */
 function nearest(xs, x) {
   const at = lowerBound(xs, x);
   if (at === 0) return 0;

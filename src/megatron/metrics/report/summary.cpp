@@ -12,7 +12,7 @@
 namespace megatron {
 namespace {
 
-/// 124439808 as "124.4 M".
+/// Formats 124439808 as "124.4 M".
 std::string short_number(double value) {
   constexpr std::pair<double, const char*> kUnits[] = {
       {1e12, " T"}, {1e9, " B"}, {1e6, " M"}, {1e3, " k"}};
@@ -33,7 +33,7 @@ std::optional<double> number_in(const Json& object, const char* key) {
                                                      : std::nullopt;
 }
 
-/// Looks into what the last start left; every question may go unanswered.
+/// Reads fields of the record of the last start; any of them may be missing.
 class Start {
  public:
   explicit Start(const RunLog& log)
@@ -46,7 +46,7 @@ class Start {
     const auto settings = run_.find("settings");
     return settings == run_.end() || !settings->is_object() ? "" : text_in(*settings, name);
   }
-  /// The objects of a list.
+  /// Returns the objects of a list.
   std::vector<Json> list(const char* key) const {
     std::vector<Json> objects;
     const auto found = run_.find(key);
@@ -156,7 +156,7 @@ class Summary {
       text += format(*ranks == 1 ? " (%.0f rank)" : " (%.0f ranks)", *ranks);
     return text;
   }
-  /// How often training goes over each corpus.
+  /// Returns the number of epochs of each corpus.
   std::string epochs() const {
     std::string text;
     for (const Json& share : start_.list("data")) {

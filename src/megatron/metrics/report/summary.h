@@ -1,5 +1,4 @@
-// The numbers of a run that stand at the head of its report, and the points its charts are drawn
-// from.
+// Computes the summary at the head of a run's report and the data points of its charts.
 #pragma once
 
 #include <cstdint>
@@ -12,39 +11,40 @@
 
 namespace megatron {
 
-/// A title and its text, in the order of the page.
+/// Rows of (title, text), in the order of the page.
 using SummaryRows = std::vector<std::pair<std::string, std::string>>;
 
-/// Model, parameters, layout, tokens, losses, restarts, time, machine; rows that the log says
-/// nothing about are left out.
+/// Returns rows about model, parameters, layout, tokens, losses, restarts, time and machine. Rows
+/// without data in the log are left out.
 SummaryRows summarise(const RunLog& log);
 
-/// Every setting of the last start by name; none when it left none.
+/// Returns every setting of the last start, sorted by name; empty if it recorded none.
 SummaryRows last_settings(const RunLog& log);
 
-/// A series as it is drawn.
+/// A series reduced for drawing.
 struct DownsampledSeries {
   Series points;
-  std::vector<double> means;  ///< of the stretch around each point, finite values only; empty when
-                              ///< the points are all there are
+  /// Mean of the finite values in each point's interval; empty if no points were removed.
+  std::vector<double> means;
 };
 
-/// At most `limit` points that keep every peak and trough: the lowest and the highest of each
-/// stretch. NaN counts as both.
+/// Returns at most `limit` points and keeps every peak and trough: the minimum and maximum of each
+/// interval. NaN counts as both.
 DownsampledSeries downsample(const Series& series, std::size_t limit);
 
-/// The running sum of the finite values, at the same x.
+/// Returns the cumulative sum of the finite values times `factor`, at the same x.
 Series cumulative_sum(const Series& series, double factor);
 
-/// How often steps took how long.
+/// Histogram of step times.
 struct Histogram {
-  double first = 0, width = 0;  ///< of the first bin
+  double first = 0, width = 0;  ///< lower edge and width of the first bin
   std::vector<std::int64_t> counts;
   double median = 0, p95 = 0, highest = 0;
-  std::int64_t above = 0;  ///< values beyond the last bin
+  std::int64_t above = 0;  ///< number of values beyond the last bin
 };
 
-/// Bins over the lowest 99 % of the finite values; nothing for none.
+/// Returns a histogram with bins over the lowest 99 % of the finite values; nullopt if there are
+/// none.
 std::optional<Histogram> histogram(const std::vector<double>& values, std::size_t bins);
 
 }  // namespace megatron

@@ -13,11 +13,12 @@ using std::chrono::milliseconds;
 constexpr const char* kFailureKey = "failure";
 constexpr const char* kStatesRequestedKey = "states-requested";
 constexpr milliseconds kInterval{200};
-constexpr milliseconds kStatesTimeout{3'000};  ///< for ranks on other hosts to answer
-constexpr milliseconds kFirstRequesterTimeout{
-    6'000};  ///< for the failure of the rank that asked first
-constexpr milliseconds kStoreTimeoutAfterFailure{
-    5'000};  ///< for the store, once something has failed
+/// Limit for ranks on other hosts to answer.
+constexpr milliseconds kStatesTimeout{3'000};
+/// Limit for the first requester to publish its failure.
+constexpr milliseconds kFirstRequesterTimeout{6'000};
+/// Limit for the store to answer after a failure.
+constexpr milliseconds kStoreTimeoutAfterFailure{5'000};
 
 std::string states_key(std::int64_t rank) { return "states/" + std::to_string(rank); }
 
@@ -33,7 +34,7 @@ FailureMonitor::FailureMonitor(BootstrapStore& bootstrap, std::shared_ptr<HostSt
                                        RankStates& states) { request_states(missing, states); });
 }
 
-/// After a failure the thread may be asking a store that is silent: its call ends soon.
+/// After a failure the store may be silent. The shorter limit ends the thread's current call soon.
 FailureMonitor::~FailureMonitor() {
   if (host_status_->failed() || std::uncaught_exceptions() > 0)
     bootstrap_.set_timeout(kStoreTimeoutAfterFailure);
@@ -57,12 +58,11 @@ void FailureMonitor::publish_failure() {
     bootstrap_.set_timeout(kStoreTimeoutAfterFailure);
     if (!bootstrap_.has(kFailureKey)) bootstrap_.set(kFailureKey, host_status_->failure());
   } catch (const std::exception&) {
-    // The store has gone with its host; the others notice that by themselves.
+    // The store ended with its host. The other ranks notice that by themselves.
   }
 }
 
-/// A rank's groups end before rank 0 ends the store, so a store that is lost meanwhile is a
-/// failure.
+/// A rank's groups end before rank 0 closes the store, so losing the store earlier is a failure.
 void FailureMonitor::poll_store() {
   try {
     if (bootstrap_.has(kFailureKey)) return host_status_->fail(bootstrap_.get(kFailureKey));
@@ -72,7 +72,7 @@ void FailureMonitor::poll_store() {
   }
 }
 
-/// Waits of channels do not look at the clock themselves.
+/// Checks the limit of waits on channels, which do not check it themselves.
 void FailureMonitor::check_timeouts() {
   const std::vector<std::int64_t> missing =
       host_status_->waits().overdue(options_.rank, options_.timeout);
@@ -80,7 +80,7 @@ void FailureMonitor::check_timeouts() {
     host_status_->fail(report_hang(*host_status_, {options_.rank, missing, options_.timeout}));
 }
 
-/// For all ranks of this host, since some may not be able to.
+/// Publishes the states of all ranks of this host, because some may be unable to.
 void FailureMonitor::publish_states() {
   RankStates states = host_status_->states();
   for (auto& [rank, state] : states) state.host = host_name();
@@ -92,7 +92,7 @@ void FailureMonitor::request_states(const std::vector<std::int64_t>& missing, Ra
   try {
     query_states(missing, states);
   } catch (const std::exception& error) {
-    host_status_->fail(error.what());  // nobody comes together without the store
+    host_status_->fail(error.what());  // ranks cannot synchronize without the store
   }
 }
 
@@ -100,7 +100,7 @@ void FailureMonitor::query_states(const std::vector<std::int64_t>& missing, Rank
   bootstrap_.set_timeout(kStoreTimeoutAfterFailure);
   const bool is_first_requester =
       bootstrap_.set_if_absent(kStatesRequestedKey, std::to_string(options_.rank));
-  publish_states();  // also to the rank that asked first
+  publish_states();  // the first requester needs them too
   if (!is_first_requester) {
     SuspendAwareTimer timer;
     while (!host_status_->failed() && !bootstrap_.has(kFailureKey) &&
@@ -116,8 +116,8 @@ void FailureMonitor::query_states(const std::vector<std::int64_t>& missing, Rank
   }
 }
 
-/// Whether, of each of the ranks, it or a neighbour has told its state. A failure that another rank
-/// tells of meanwhile is recorded here too.
+/// Waits until the states of all `ranks` are known. Returns false after a timeout or a failure. A
+/// failure that another rank publishes meanwhile is recorded here too.
 bool FailureMonitor::wait_for_states(const std::vector<std::int64_t>& ranks, RankStates& states) {
   const auto host_leader = [&](std::int64_t rank) {
     return options_.host_leader[static_cast<std::size_t>(rank)];

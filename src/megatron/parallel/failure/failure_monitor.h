@@ -1,6 +1,6 @@
-// Carries news between hosts: a thread that looks at the store and at this host's status, tells the
-// one what the other knows, ends the waits of channels, which cannot look themselves, and answers
-// when another host asks who holds everybody up.
+// Propagates failures between hosts. A thread polls the store and this host's status, copies a
+// failure from either to the other, cancels the waits of channels, which cannot poll themselves,
+// and answers when another host asks which ranks wait for which.
 #pragma once
 
 #include <atomic>
@@ -21,10 +21,10 @@ namespace megatron {
 class FailureMonitor {
  public:
   struct Options {
-    std::int64_t rank = 0;  ///< of the world
-    std::vector<std::int64_t> host_leader =
-        {};  ///< per rank of the world, the first rank of its host group
-    std::chrono::milliseconds timeout{600'000};  ///< of a wait
+    std::int64_t rank = 0;  ///< Rank in the world.
+    /// For every rank of the world, the first rank of its host group.
+    std::vector<std::int64_t> host_leader = {};
+    std::chrono::milliseconds timeout{600'000};  ///< Limit of a wait.
   };
   FailureMonitor(BootstrapStore& bootstrap, std::shared_ptr<HostStatus> host_status,
                  Options options);
@@ -32,9 +32,10 @@ class FailureMonitor {
   FailureMonitor(const FailureMonitor&) = delete;
   FailureMonitor& operator=(const FailureMonitor&) = delete;
 
-  /// Calls `cancel` once something has failed; it holds what it cancels weakly.
+  /// Registers `cancel`, which is called once something has failed. It must hold the object that it
+  /// cancels by a weak pointer.
   void add_cancel(std::function<void()> cancel);
-  /// Tells the other hosts at once what the host status holds.
+  /// Publishes the failure of this host, if there is one, to the other hosts at once.
   void publish_failure();
 
  private:

@@ -1,4 +1,4 @@
-// What the ranks of one host know of a failure between them, for those who end a rank.
+// The failure state that the ranks of one host share, as seen by the code that ends a rank.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@ namespace megatron {
 class FailureNotice {
  public:
   virtual ~FailureNotice() = default;
-  /// The first failure; empty while there is none.
+  /// Returns the text of the first failure, or "" when there is none.
   virtual std::string failure() const = 0;
-  /// True for the first caller among the ranks of this host: it prints what all of them know.
+  /// Returns true for the first caller among the ranks of this host, which must print the failure.
   virtual bool claim_report() = 0;
 };
 

@@ -20,7 +20,7 @@ Kind kind_of(const RankStates& states, std::int64_t rank) {
   return found == states.end() ? Kind::unknown : found->second.kind;
 }
 
-/// `missing` and all that those wait for, in the order in which they are found.
+/// Returns `missing` and all ranks that those wait for, in order of discovery.
 std::vector<std::int64_t> reachable_ranks(const std::vector<std::int64_t>& missing,
                                           const RankStates& states) {
   std::vector<std::int64_t> ranks = missing;
@@ -33,13 +33,15 @@ std::vector<std::int64_t> reachable_ranks(const std::vector<std::int64_t>& missi
   return ranks;
 }
 
-/// Of the ranks that wait for nobody, those of the gravest kind; all that were reached when they
-/// wait for each other.
+/// Returns the ranks that block the others: first those that are stopped or silent, else running
+/// ones, else unknown ones. Returns nothing when all ranks wait.
 std::vector<std::int64_t> find_culprits(std::vector<std::int64_t> ranks, const RankStates& states) {
   std::ranges::sort(ranks);
-  const auto stands = [](Kind kind) { return kind == Kind::stopped || kind == Kind::silent; };
+  const auto is_unresponsive = [](Kind kind) {
+    return kind == Kind::stopped || kind == Kind::silent;
+  };
   for (const auto& is_culprit :
-       {std::function<bool(Kind)>(stands),
+       {std::function<bool(Kind)>(is_unresponsive),
         std::function<bool(Kind)>([](Kind kind) { return kind == Kind::running; }),
         std::function<bool(Kind)>([](Kind kind) { return kind == Kind::unknown; })}) {
     std::vector<std::int64_t> culprits;

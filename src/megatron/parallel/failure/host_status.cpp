@@ -14,12 +14,12 @@ namespace {
 
 enum FailureState : std::uint32_t { kNone, kBeingWritten, kWritten };
 
-/// By a signal, or by a debugger.
+/// Returns whether a signal or a debugger has suspended the process.
 bool is_stopped(std::int32_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   std::string text;
   std::getline(file, text);
-  const std::size_t name_end = text.rfind(')');  // the name in parentheses may hold anything
+  const std::size_t name_end = text.rfind(')');  // the name may itself contain parentheses
   if (process == 0 || name_end == std::string::npos || name_end + 2 >= text.size()) return false;
   return text[name_end + 2] == 'T' || text[name_end + 2] == 't';
 }
@@ -28,10 +28,10 @@ bool is_stopped(std::int32_t process) {
 
 struct HostStatus::Memory {
   std::atomic<std::uint32_t> failure_state, has_reporter;
-  char reason[4088];  ///< ends with a zero byte
+  char reason[4088];  ///< Zero-terminated.
 };
 
-/// One per rank of the world, behind Memory.
+/// State of one rank of the world. The entries follow Memory.
 struct HostStatus::RankEntry {
   std::atomic<std::int32_t> process;
   std::atomic<std::uint32_t> left;
@@ -75,8 +75,8 @@ HostStatus::RankEntry& HostStatus::entry(std::int64_t rank) const {
   return reinterpret_cast<RankEntry*>(block_->data() + sizeof(Memory))[rank];
 }
 
-/// Ranks of threads have no process of their own: they count as here once they have noted or
-/// awaited something.
+/// Rank threads register no process. They are included once they have published an iteration or a
+/// wait.
 RankStates HostStatus::states() {
   RankStates states;
   for (std::int64_t rank = 0; rank < world_size_; ++rank) {

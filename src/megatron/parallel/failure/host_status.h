@@ -1,4 +1,4 @@
-// What the ranks of one host (or process) know of each other: who has left, who is dead, and the
+// State that the ranks of one host (or process) share: which have left, which are dead, and the
 // first failure, which ends every wait.
 #pragma once
 
@@ -22,28 +22,28 @@ namespace megatron {
 class HostStatus final : public FailureNotice {
  public:
   static std::size_t bytes(std::int64_t world_size);
-  /// `block` is the same memory for all ranks.
+  /// `block` must be the same memory on all ranks of the host.
   HostStatus(std::shared_ptr<SharedMemory> block, std::int64_t world_size);
 
-  /// The first reason stays.
+  /// Records a failure. Later reasons are ignored.
   void fail(const std::string& reason);
   bool failed() const;
-  /// Empty while nothing has failed.
+  /// Returns the reason of the first failure, or "" when there is none.
   std::string failure() const override;
   bool claim_report() override;
 
-  /// `rank` (of the world) is this process: from now on others notice its end.
+  /// Registers this process as world rank `rank`, so that other ranks notice when it ends.
   void enter(std::int64_t rank);
-  /// `rank` makes no further call.
+  /// Records that `rank` makes no further call.
   void leave(std::int64_t rank);
   bool has_left(std::int64_t rank) const;
-  /// The process of `rank` has ended without leaving; false where it never entered.
+  /// Returns whether the process of `rank` has ended without leave(); false if it never entered.
   bool is_dead(std::int64_t rank);
 
   WaitTable& waits() { return waits_; }
-  /// Of the ranks that have entered here.
+  /// Returns the states of the ranks that have entered on this host.
   RankStates states();
-  /// Adds to `states` what other hosts know of the ranks that hold up `missing`.
+  /// Adds the states that other hosts report for the ranks that block `missing`.
   using StateQuery =
       std::function<void(const std::vector<std::int64_t>& missing, RankStates& states)>;
   void set_state_query(StateQuery state_query);
@@ -59,7 +59,7 @@ class HostStatus final : public FailureNotice {
   std::int64_t world_size_;
   WaitTable waits_;
   std::mutex mutex_;
-  StateQuery state_query_;  ///< null where all ranks are here
+  StateQuery state_query_;  ///< Null when all ranks are on this host.
   std::map<std::int64_t, ProcessWatch> watches_;
 };
 

@@ -1,5 +1,4 @@
-// Whether another process of this host still runs; one that has ended but waits for its parent
-// counts as ended.
+// Tells whether another process of this host still runs. A zombie process counts as ended.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,7 @@ class ProcessWatch {
 
  private:
   std::int32_t process_;
-  int handle_;  ///< −1 without pidfd_open in this kernel, or when the process had ended before
+  int handle_;  ///< −1 when the kernel lacks pidfd_open or the process had already ended.
 };
 
 }  // namespace megatron

@@ -1,5 +1,5 @@
-// One rank's end is the end of all: the first failure of a run is written where every rank sees it
-// at once, so that one of them prints it and the others leave.
+// The first failure of a run, written to the store where every rank finds it. One rank prints it,
+// and all ranks end.
 #pragma once
 
 #include <chrono>
@@ -16,40 +16,42 @@ namespace megatron {
 struct RankFailure {
   std::int64_t rank = 0;
   std::string host;
-  int code = 1;  ///< with which every rank ends
+  int code = 1;  ///< Exit code of every rank.
   std::string text;
-  bool is_of_others = false;  ///< the text names whom it is about: another rank than this one
+  bool is_of_others = false;  ///< The text names the rank that it is about, which is not this one.
 };
 
-/// The status of one start of a run. Keys: `failure`, and the waits of the rendezvous, which it
-/// ends.
+/// The status of one start of a run. A failure is stored under the key `failure`, and ends the
+/// waits for the other keys.
 class RunStatus {
  public:
-  /// What the rendezvous and the last goodbye wait for; set by post() too.
+  /// Keys that the rendezvous and the end of the run wait for. post() sets them too.
   static constexpr const char* kAllArrivedKey = "all-here";
   static constexpr const char* kHostsKey = "go";
   static constexpr const char* kFinishedKey = "over";
-  static constexpr const char* kStoppedValue = "stop";  ///< the value of such a key after a failure
+  static constexpr const char* kStoppedValue = "stop";  ///< Value of these keys after a failure.
 
   RunStatus(RunStore store, std::int64_t world_size)
       : store_(std::move(store)), world_size_(world_size) {}
 
-  /// Writes the failure unless there is one, and wakes everybody. Returns the first failure.
+  /// Records the failure unless there is one already, and wakes all waiting ranks. Returns the
+  /// first failure.
   RankFailure post(const RankFailure& failure);
   std::optional<RankFailure> first();
-  /// The failure, if there is one within the time.
+  /// Returns the failure, or nothing when none occurs within `timeout`.
   std::optional<RankFailure> wait_for_failure(std::chrono::milliseconds timeout);
 
   void set_printed();
   bool wait_until_printed(std::chrono::milliseconds timeout);
 
-  /// This rank needs the store no longer. The last one to say so wakes the host of the store.
+  /// Records that this rank no longer needs the store. The last rank to leave wakes the host of the
+  /// store.
   void leave(std::int64_t rank);
-  /// Whether, in this time, everybody has left or one has failed.
+  /// Returns whether all ranks have left or one has failed within `timeout`.
   bool wait_until_finished(std::chrono::milliseconds timeout);
-  /// The ranks that have not left yet.
+  /// Returns the ranks that have not left yet.
   std::vector<std::int64_t> remaining_ranks();
-  /// Whether, in this time, everybody has left, after a failure too.
+  /// Returns whether all ranks have left within `timeout`, whether or not one has failed.
   bool wait_until_all_left(std::chrono::milliseconds timeout);
 
  private:

@@ -13,12 +13,11 @@ struct WaitTable::Note {
   char call[160];
 };
 
-/// A note is written word by word under an odd version, so that readers know when they have read
-/// half of one.
+/// A note is written word by word while the version is odd, so that readers can detect a torn read.
 struct WaitTable::Entry {
-  std::atomic<std::int32_t> standing;
+  std::atomic<std::int32_t> num_blocked;
   std::atomic<std::uint32_t> version;
-  std::atomic<std::int64_t> iteration;  ///< one more than the iteration: zero is none
+  std::atomic<std::int64_t> iteration;  ///< The iteration plus one; 0: none.
   std::array<std::atomic<std::uint64_t>, sizeof(Note) / sizeof(std::uint64_t)> words;
 };
 
@@ -39,7 +38,7 @@ std::int64_t WaitTable::iteration(std::int64_t rank) const {
 }
 
 void WaitTable::add_blocked(std::int64_t rank, int change) {
-  entry(rank).standing.fetch_add(change);
+  entry(rank).num_blocked.fetch_add(change);
 }
 
 WaitTable::Wait::Wait(WaitTable& waits, std::int64_t rank, const CommCall& call,
@@ -92,7 +91,7 @@ std::vector<std::int64_t> WaitTable::overdue(std::int64_t rank, std::chrono::mil
   return missing;
 }
 
-/// Under the mutex.
+/// Requires mutex_.
 void WaitTable::write(std::int64_t rank, const Note& note) {
   Entry& own = entry(rank);
   std::array<std::uint64_t, sizeof(Note) / sizeof(std::uint64_t)> words;
@@ -114,7 +113,7 @@ RankWait WaitTable::read(std::int64_t rank) const {
     if (before % 2 != 0 || from.version.load() != before) continue;
     Note note;
     std::memcpy(&note, words.data(), sizeof note);
-    wait.is_waiting = note.has_waits != 0 && from.standing.load() > 0;
+    wait.is_waiting = note.has_waits != 0 && from.num_blocked.load() > 0;
     wait.call = note.call;
     wait.missing.assign(note.missing.begin(), note.missing.begin() + note.num_missing);
     break;

@@ -1,5 +1,5 @@
-// What every rank of a host waits for, where its neighbours can read it, also while it is stopped:
-// from this they find out who holds up the others.
+// Records in shared memory what every rank of a host waits for. Other ranks can read it even while
+// the rank is suspended, and so find out which rank blocks the others.
 #pragma once
 
 #include <chrono>
@@ -17,31 +17,30 @@
 
 namespace megatron {
 
-/// A rank as its neighbours see it.
+/// The wait of a rank as other ranks see it.
 struct RankWait {
-  bool is_waiting = false;  ///< it stands still in a call, and has for some time
-  std::string call;         ///< "all_reduce 'grad norm' on dp"
-  std::vector<std::int64_t>
-      missing;                  ///< ranks of the world that it waits for: the first twenty-odd
-  std::int64_t iteration = -1;  ///< of training; −1: none
+  bool is_waiting = false;            ///< The rank has been blocked in a call for some time.
+  std::string call;                   ///< Such as "all_reduce 'grad norm' on dp".
+  std::vector<std::int64_t> missing;  ///< World ranks that it waits for, about the first twenty.
+  std::int64_t iteration = -1;        ///< Training iteration; −1: none.
 };
 
-/// A table in memory that all ranks of the host share. The methods for a rank are called in its own
-/// process only, but read().
+/// A table in memory that all ranks of the host share. Methods that take a rank must be called in
+/// that rank's own process, except read().
 class WaitTable {
  public:
   static std::size_t bytes(std::int64_t world_size);
-  /// `memory` of zeros at first, the same for all ranks.
+  /// `memory` must initially be zero, and the same on all ranks.
   explicit WaitTable(std::byte* memory) : memory_(memory) {}
 
   void note_iteration(std::int64_t rank, std::int64_t iteration);
   std::int64_t iteration(std::int64_t rank) const;
-  /// The rank's program begins (+1) or ends (−1) to stand still in a call. Calls that go on behind
-  /// its back keep nobody from working.
+  /// Records that the rank's program enters (+1) or leaves (−1) a blocking call. Asynchronous calls
+  /// do not count, because they block nobody.
   void add_blocked(std::int64_t rank, int change);
 
-  /// A wait under way, for as long as the object lives, which neighbours see; `call` and `axis`
-  /// must live longer.
+  /// Makes a wait visible to other ranks for as long as the object lives. `call` and `axis` must
+  /// outlive it.
   class Wait {
    public:
     Wait(WaitTable& waits, std::int64_t rank, const CommCall& call, const std::string& axis,
@@ -61,10 +60,10 @@ class WaitTable {
     SuspendAwareTimer timer_;
   };
 
-  /// Shows the neighbours what the rank waits for now.
+  /// Publishes the current wait of the rank.
   void publish(std::int64_t rank);
-  /// The ranks that the rank has waited for longer than `limit` (the first such wait's); empty when
-  /// there is none.
+  /// Returns the ranks that the first wait longer than `limit` misses, or nothing when no wait is
+  /// that long.
   std::vector<std::int64_t> overdue(std::int64_t rank, std::chrono::milliseconds limit);
   RankWait read(std::int64_t rank) const;
 
@@ -76,7 +75,7 @@ class WaitTable {
 
   std::byte* memory_;
   std::mutex mutex_;
-  std::map<std::int64_t, std::list<Wait*>> waits_;  ///< by rank, oldest first
+  std::map<std::int64_t, std::list<Wait*>> waits_;  ///< By rank, oldest first.
 };
 
 }  // namespace megatron

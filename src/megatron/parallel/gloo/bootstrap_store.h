@@ -1,5 +1,5 @@
-// Words that processes leave for each other in a c10d store while groups are made. Waits are polls,
-// so that a failure elsewhere ends them and other threads may use the store meanwhile.
+// The c10d store as processes use it to exchange short texts while they make groups. Waits poll, so
+// that a failure elsewhere ends them and other threads can use the store meanwhile.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -25,20 +25,20 @@ class BootstrapStore {
   void set(const std::string& key, const std::string& text) const;
   bool has(const std::string& key) const;
   std::string get(const std::string& key) const;
-  /// Sets the key unless it is set; whether this call has set it.
+  /// Sets the key unless it is set. Returns whether this call has set it.
   bool set_if_absent(const std::string& key, const std::string& text) const;
-  /// Bounds every call from now on.
+  /// Sets the limit of every later call.
   void set_timeout(std::chrono::milliseconds timeout) const;
-  /// The new value.
+  /// Adds `amount` to the number under `key` and returns the sum.
   std::int64_t add(const std::string& key, std::int64_t amount) const;
 
-  /// The texts under `key`/<rank> of each of the ranks. Throws CommError, naming `what` and the
-  /// ranks that are missing, after the timeout or once find_failure() returns a text.
+  /// Returns the texts under `key`/<rank> for each of the ranks. Throws CommError, which names
+  /// `what` and the missing ranks, after the timeout or once find_failure() returns a text.
   std::vector<std::string> wait_for(const std::string& key, const std::vector<std::int64_t>& ranks,
                                     const std::string& what,
                                     const std::function<std::string()>& find_failure) const;
 
-  /// A store of keys of its own, for a library that fills it.
+  /// Returns a store with a key space of its own, for a library that writes its own keys.
   c10::intrusive_ptr<c10d::Store> prefix_store(const std::string& name) const;
 
  private:
@@ -47,7 +47,7 @@ class BootstrapStore {
   std::chrono::milliseconds timeout_;
 };
 
-/// "boot identity" of this machine: equal in all its containers, different after a restart.
+/// Returns the boot identity of this machine. It is equal in all containers and changes at boot.
 std::string boot_identity();
 
 }  // namespace megatron

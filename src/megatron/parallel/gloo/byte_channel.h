@@ -1,4 +1,4 @@
-// Bytes between the ranks of a group that share no memory.
+// Sends and receives bytes between ranks of a group that share no memory.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ class Transfer {
   virtual void wait() = 0;
 };
 
-/// Transfers of one pair, direction and tag keep their order; both sides must name the same number
-/// of bytes, at least one. Any thread may call.
+/// A channel between all ranks of a group. Transfers with equal pair, direction and tag stay in
+/// order. Both sides must pass the same number of bytes, at least one. Every method is thread-safe.
 class ByteChannel {
  public:
   virtual ~ByteChannel() = default;
@@ -23,7 +23,7 @@ class ByteChannel {
                                                std::size_t bytes) = 0;
   virtual std::unique_ptr<Transfer> start_receive(std::int64_t from, std::uint32_t tag, void* data,
                                                   std::size_t bytes) = 0;
-  /// Ends present and future transfers.
+  /// Makes present and future transfers fail.
   virtual void cancel() = 0;
 };
 

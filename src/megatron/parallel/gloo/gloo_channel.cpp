@@ -1,7 +1,7 @@
-// Only messages of Gloo are used. Its sums round 16-bit numbers at every hop, and ranks that
-// disagree on a size get wrong sums without a word; message_transport.h adds in the same order as
-// shared memory does and compares first.
-#define USE_C10D_GLOO  // as LibTorch was built
+// Uses only point-to-point messages of Gloo. Its reductions round 16-bit numbers at every hop, and
+// give wrong sums without an error when ranks disagree on a size. message_transport.h compares the
+// calls first and reduces in the same order as shared memory.
+#define USE_C10D_GLOO  // LibTorch was built with it
 
 #include "megatron/parallel/gloo/gloo_channel.h"
 
@@ -19,16 +19,16 @@
 namespace megatron {
 namespace {
 
-/// Gloo closes a pair's connection when a wait of its own times out, and the peer is blamed for
-/// that: FailureMonitor comes first.
+/// Extra time for FailureMonitor to report a timeout first. When a wait of Gloo times out, it
+/// closes the connection and the peer is blamed.
 constexpr std::chrono::seconds kWatchLead{60};
 
-/// Works under way, so that cancelling can end them.
+/// Works under way, kept so that cancel() can abort them.
 class ActiveWorks {
  public:
   void add(c10d::Work* work) {
     const std::lock_guard lock(mutex_);
-    if (cancelled_) throw CommError("given up, because this rank is ending");
+    if (cancelled_) throw CommError("cancelled, because this rank is ending");
     works_.insert(work);
   }
   void remove(c10d::Work* work) {
@@ -56,7 +56,7 @@ class GlooTransfer final : public Transfer {
   }
   ~GlooTransfer() override { active_->remove(work_.get()); }
   void wait() override {
-    if (!work_->wait(timeout_)) throw CommError("given up, because this rank is ending");
+    if (!work_->wait(timeout_)) throw CommError("cancelled, because this rank is ending");
   }
 
  private:

@@ -17,12 +17,13 @@ class Store;
 namespace megatron {
 
 struct GlooOptions {
-  std::int64_t rank = 0, size = 1;  ///< in the group
-  std::string address = {};         ///< of this host as the others reach it; empty: 127.0.0.1
-  std::chrono::milliseconds timeout{600'000};  ///< of connecting; transfers wait a minute longer
+  std::int64_t rank = 0, size = 1;  ///< Rank in the group, size of the group.
+  std::string address = {};         ///< Address of this host as others reach it. Empty: 127.0.0.1.
+  std::chrono::milliseconds timeout{600'000};  ///< Limit of connecting; transfers: one minute more.
 };
 
-/// Connects to every rank of the group. Collective over it; `store` holds nothing else.
+/// Connects to every rank of the group. Collective over the group. `store` must be used for nothing
+/// else.
 std::shared_ptr<ByteChannel> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store,
                                           const GlooOptions& options);
 

@@ -11,8 +11,8 @@ namespace megatron {
 namespace {
 
 constexpr std::uint32_t kCollectiveTag = 1, kMessageTag = 2;
-constexpr std::int64_t kChunkBytes = 64
-                                     << 20;  ///< bounds the memory for parts that wait to be added
+/// Limits the memory for parts that wait to be reduced.
+constexpr std::int64_t kChunkBytes = 64 << 20;
 constexpr std::chrono::milliseconds kReasonTimeout{1500};
 
 std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
@@ -44,8 +44,8 @@ void MessageTransport::run(const CommCall& call) {
 
 // ---- transfers ----
 
-/// The words for a broken transfer: why a peer is gone may arrive a moment after its connection has
-/// closed. FailureMonitor ends a wait that is too long.
+/// Waits for a transfer. The cause of a peer's failure may arrive shortly after its connection has
+/// closed, so an error waits for it. FailureMonitor ends a wait that is too long.
 void MessageTransport::wait(const CommCall& call, Transfer& transfer, std::int64_t member) const {
   const WaitTable::Wait shown(host_status_->waits(), world_rank(group_info_.rank), call,
                               group_info_.name, {world_rank(member)});
@@ -147,7 +147,7 @@ void MessageTransport::all_reduce(const CommCall& call) {
   }
 }
 
-/// Every rank adds its part of the chunk, then all collect the parts.
+/// Reduces this rank's part of the chunk and then gathers all parts.
 void MessageTransport::all_reduce_chunk(const CommCall& call, std::byte* data,
                                         std::int64_t elements) {
   const auto item = static_cast<std::int64_t>(call.out.element_size());
@@ -217,8 +217,8 @@ void MessageTransport::all_to_all(const CommCall& call) {
              bytes_of(call.in) + group_info_.rank * bytes, bytes);
 }
 
-/// The root sends each rank a part, and all collect the parts: the root's connection carries the
-/// tensor twice, not once per rank.
+/// The root sends each rank one part and all ranks gather the parts, so that the root sends the
+/// tensor twice and not once per rank.
 void MessageTransport::broadcast(const CommCall& call) {
   const auto bytes = static_cast<std::int64_t>(call.out.nbytes());
   const std::int64_t share = (bytes + group_info_.size() - 1) / group_info_.size();

@@ -1,6 +1,7 @@
-// Collectives made of messages. A call begins with a handshake between all pairs: what each is
-// about to do, and its whole input when that is small. Larger tensors follow in parts, each to the
-// rank that adds it; sums are formed in the order of ranks, so they have the bits of shared memory.
+// Collectives built from point-to-point messages. Each call begins with a handshake between all
+// pairs, which carries the call header and, when it is small, the whole input. Larger tensors are
+// sent in parts to the rank that reduces them. Sums are formed in rank order, so they are
+// bit-identical to those of shared memory.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@ namespace megatron {
 
 class MessageTransport final : public OperationTransport {
  public:
-  /// `members`: the channel's rank of each rank of the group.
+  /// `members` maps each rank of the group to its rank in the channel.
   MessageTransport(std::shared_ptr<ByteChannel> channel, std::vector<std::int64_t> members,
                    GroupInfo group_info, std::shared_ptr<HostStatus> host_status);
   void run(const CommCall& call) override;
@@ -32,7 +33,7 @@ class MessageTransport final : public OperationTransport {
     std::byte input[kHandshakeBytes - sizeof(CallHeader)];
   };
   using Handshakes = std::vector<Handshake>;
-  /// Where the bytes for, or of, a member lie.
+  /// Returns the bytes to send to a member, or the buffer to receive into from it.
   using PartOf = std::function<std::span<std::byte>(std::int64_t member)>;
 
   static bool fits(const at::Tensor& input) {
@@ -41,7 +42,7 @@ class MessageTransport final : public OperationTransport {
   Handshakes exchange_handshakes(const CommCall& call);
   void compare(const CommCall& call, const Handshakes& handshakes) const;
   void finish_small(const CommCall& call, const Handshakes& handshakes);
-  void barrier(const CommCall& /*call*/) override {}  ///< the handshake was all
+  void barrier(const CommCall& /*call*/) override {}  ///< The handshake already synchronizes.
   void all_reduce(const CommCall& call) override;
   void all_reduce_chunk(const CommCall& call, std::byte* data, std::int64_t elements);
   void all_gather(const CommCall& call) override;
@@ -51,13 +52,13 @@ class MessageTransport final : public OperationTransport {
   void send(const CommCall& call) override;
   void receive(const CommCall& call) override;
 
-  /// Room for a part of `bytes` of every member, and their sum with this rank's own, in the order
-  /// of ranks.
+  /// Returns receive buffers of `bytes` for every other member.
   PartOf received_parts(std::int64_t bytes);
+  /// Reduces the received buffers and this rank's part `own` into `out`, in rank order.
   void reduce_received(const CommCall& call, std::byte* out, const std::byte* own,
                        std::int64_t bytes);
 
-  /// Sends out(m) to every other member m and receives in(m) from it; empty parts do not travel.
+  /// Sends out(m) to every other member m and receives in(m) from it. Empty parts are not sent.
   void exchange(const CommCall& call, const PartOf& out, const PartOf& in);
   void wait(const CommCall& call, Transfer& transfer, std::int64_t member) const;
   std::int64_t world_rank(std::int64_t member) const {
@@ -68,7 +69,7 @@ class MessageTransport final : public OperationTransport {
   std::vector<std::int64_t> members_;
   GroupInfo group_info_;
   std::shared_ptr<HostStatus> host_status_;
-  std::vector<std::byte> received_;  ///< of the collective under way
+  std::vector<std::byte> received_;  ///< Receive buffers of the current collective.
 };
 
 }  // namespace megatron

@@ -29,7 +29,7 @@ bool on_gpu(const CommCall& call) {
   return (call.in.defined() && call.in.is_cuda()) || (call.out.defined() && call.out.is_cuda());
 }
 
-/// Tensors that autograd knows must not be recorded by a collective.
+/// Returns the tensor without its autograd graph, so that autograd does not record the collective.
 at::Tensor plain(const at::Tensor& tensor) { return tensor.detach(); }
 
 class NcclWork final : public Work {
@@ -42,8 +42,7 @@ class NcclWork final : public Work {
     try {
       work_->wait();
     } catch (const std::exception&) {
-      // Whoever needed the result would have waited; the group reports its failure at the next
-      // call.
+      // Nothing waits for the result. The group reports its failure at the next call.
     }
   }
   void wait() override {

@@ -1,11 +1,12 @@
-// A group whose ranks have a GPU each: tensors on a GPU go through NCCL, tensors on the CPU (and
-// barriers) as between any ranks. Waiting for a GPU's tensor orders the current stream behind it;
-// the host goes on, so exposed milliseconds are the host's alone. Not yet run on a GPU.
+// A group whose ranks have one GPU each. Tensors on a GPU go through NCCL; tensors on the CPU and
+// barriers go through the host transport. Waiting for a GPU tensor only orders the current stream
+// behind it while the host continues, so exposed milliseconds cover host time only.
 //
-// c10d gives a pair of ranks one communicator and one stream for the messages of both directions:
-// where each queues a send before its receive, both would wait for ever. Messages from lower to
-// higher ranks and those from higher to lower therefore have a backend each, made with the first
+// c10d gives a pair of ranks one communicator and one stream for the messages of both directions.
+// If both ranks enqueued a send before a receive, they would deadlock. Messages to higher and to
+// lower ranks therefore use separate backends, each made with its first message.
 // message.
+// Not yet run on a GPU.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -27,7 +28,7 @@ namespace megatron {
 
 class NcclComm final : public QueuedComm {
  public:
-  /// What a backend carries; ranks that talk through it ask for the same.
+  /// What a backend carries. Ranks that communicate through a backend must pass the same value.
   enum class Traffic : std::uint8_t { collectives, upward, downward };
   using MakeBackend = std::function<c10::intrusive_ptr<c10d::Backend>(Traffic traffic)>;
 
@@ -46,7 +47,7 @@ class NcclComm final : public QueuedComm {
   Traffic traffic_of(const CommCall& call) const;
 
   const MakeBackend make_;
-  std::array<c10::intrusive_ptr<c10d::Backend>, 3> backends_;  ///< by traffic; null: not needed yet
+  std::array<c10::intrusive_ptr<c10d::Backend>, 3> backends_;  ///< By traffic; null: not yet made.
   std::chrono::milliseconds timeout_;
 };
 

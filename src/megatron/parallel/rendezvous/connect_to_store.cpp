@@ -23,14 +23,14 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-constexpr double kSlowResolver_s = 2;  ///< a resolver that takes longer is worth a word
+constexpr double kSlowResolver_s = 2;  ///< Look-ups that take longer are reported.
 
-/// When to speak: after 5, 10, 20, 40 seconds, then every minute.
+/// Returns the time of the next progress line: after 5, 10, 20, 40 seconds, then every minute.
 double next_progress_s(double waited_s) {
   return waited_s < 40 ? std::max(5.0, waited_s * 2) : waited_s + 60;
 }
 
-/// Connects within a second; −1 and errno's words in `reason` otherwise.
+/// Connects within a second. On failure returns −1 and puts the text of errno into `reason`.
 int connect_to(const addrinfo& address, std::string& reason) {
   const int descriptor = ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   int code =
@@ -67,7 +67,7 @@ class StoreConnector {
             (unknown_since_ && now - *unknown_since_ >= options_.name_timeout))
           give_up();
       }
-      speak();
+      report_progress();
       std::this_thread::sleep_for(pause);
     }
   }
@@ -82,7 +82,7 @@ class StoreConnector {
     const double before_s = waited_s();
     const int code =
         ::getaddrinfo(address_.host.c_str(), std::to_string(address_.port).c_str(), &hints, &found);
-    name_was_slow(waited_s() - before_s);
+    report_slow_lookup(waited_s() - before_s);
     if (code != 0) {
       if (!unknown_since_) unknown_since_ = Clock::now();
       reason_ = ::gai_strerror(code);
@@ -96,18 +96,17 @@ class StoreConnector {
     return -1;
   }
 
-  /// Once.
-  void name_was_slow(double took_s) {
+  /// Reports a slow name look-up once.
+  void report_slow_lookup(double took_s) {
     if (took_s < kSlowResolver_s || was_slow_) return;
     was_slow_ = true;
-    tell(
+    report(
         format("looking up the name %s took %.0f s: the resolver is slow (see /etc/resolv.conf), "
-               "or give an address in digits",
+               "or give a numeric address",
                address_.host.c_str(), took_s));
   }
 
-  /// Waits for the answer to the handshake: the launcher opens the port before rank 0 listens to
-  /// it.
+  /// Waits for the answer to the handshake. The launcher opens the port before rank 0 serves it.
   bool is_store(StoreClient& client) {
     for (SuspendAwareTimer silence;;) {
       try {
@@ -122,15 +121,15 @@ class StoreConnector {
       reason_ = "the port is open, but no store of a run answers there: " + address_.owner +
                 " is not ready, or another program has the port";
       if (const milliseconds silent = silence.elapsed(); silent >= options_.timeout) {
-        refuse(format("which has said nothing for %.0f s",
+        refuse(format("which has not answered for %.0f s",
                       static_cast<double>(silent.count()) / 1000));
       }
-      speak();
+      report_progress();
     }
   }
 
-  /// A rank 0 that ended a moment ago, a proxy in front of one that is not up yet, or a service
-  /// that does not like the handshake.
+  /// Handles a closed connection. Rank 0 may have just ended, a proxy may be in front of a rank 0
+  /// that is not up yet, or another service may have rejected the handshake.
   bool closed() {
     reason_ = "the connection was closed";
     if (Clock::now() - *open_since_ >= options_.timeout) refuse("which closes every connection");
@@ -138,10 +137,9 @@ class StoreConnector {
   }
 
   [[noreturn]] void refuse(const std::string& how) const {
-    throw UserError(
-        {"what listens at " + address_.text(),
-         "is another service, not " + address_.owner + " of this run (" + how + ")",
-         "choose a port that nobody uses, with --master-port, or MASTER_PORT on every rank"});
+    throw UserError({"what listens at " + address_.text(),
+                     "is another service, not " + address_.owner + " of this run (" + how + ")",
+                     "choose a free port with --master-port, or with MASTER_PORT on every rank"});
   }
 
   [[noreturn]] void give_up() const {
@@ -157,13 +155,13 @@ class StoreConnector {
                          "that firewalls let through"});
   }
 
-  void tell(const std::string& reason) const {
+  void report(const std::string& reason) const {
     if (options_.progress) options_.progress(waited_s(), reason);
   }
 
-  void speak() {
+  void report_progress() {
     if (waited_s() < speak_s_) return;
-    tell(reason_);
+    report(reason_);
     speak_s_ = next_progress_s(waited_s());
   }
 
@@ -173,8 +171,8 @@ class StoreConnector {
   double speak_s_ = next_progress_s(0);
   std::string reason_;
   bool was_slow_ = false;
-  std::optional<Clock::time_point> unknown_since_;  ///< the name, in all lookups since
-  std::optional<Clock::time_point> open_since_;     ///< the port, for all connections since
+  std::optional<Clock::time_point> unknown_since_;  ///< Since then no look-up has found the name.
+  std::optional<Clock::time_point> open_since_;     ///< Since then the port has been open.
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Waiting until the host of the store answers: rank 0 may start later than the others, and its name
-// may become known later still.
+// Waits until the host of the store answers. Rank 0 may start later than the other ranks, and its
+// host name may become resolvable even later.
 #pragma once
 
 #include <chrono>
@@ -12,17 +12,17 @@
 namespace megatron {
 
 struct StoreConnectOptions {
-  /// For a port to open, and again for one that has opened: it may be silent, or close its
-  /// connections, until its store is up.
+  /// Limit for the port to open and, after that, again for the store behind it to answer. An open
+  /// port may be silent or close connections until the store is up.
   std::chrono::milliseconds timeout{600'000};
-  std::chrono::milliseconds name_timeout{
-      5'000};  ///< for a name that nobody knows, from the first answer of the resolver that says so
-  /// Called now and then while waiting: seconds so far, and why there is no connection yet.
+  /// Limit for a host name that cannot be resolved, counted from the first answer that says so.
+  std::chrono::milliseconds name_timeout{5'000};
+  /// Called at intervals while waiting, with the seconds so far and the reason for the wait.
   std::function<void(double waited_s, const std::string& reason)> progress = {};
 };
 
-/// Returns when a store at the address answers. UserError naming the address when its name stays
-/// unknown, when nobody accepts in time, or when what answers is another service.
+/// Returns once a store at the address answers. Throws UserError with the address when its name
+/// cannot be resolved, when nothing accepts in time, or when another service answers.
 std::shared_ptr<StoreClient> connect_to_store(const StoreAddress& address,
                                               const StoreConnectOptions& options);
 

@@ -59,7 +59,7 @@ std::string quoted(const std::string& name, const std::string& value) {
 std::string source_address_for(const std::string& address) {
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST;
-  hints.ai_socktype = SOCK_DGRAM;  // which connects without sending anything
+  hints.ai_socktype = SOCK_DGRAM;  // a datagram socket connects without sending anything
   addrinfo* found = nullptr;
   if (::getaddrinfo(address.c_str(), "9", &hints, &found) != 0) return "";
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(found, &::freeaddrinfo);
@@ -84,7 +84,7 @@ RankRecord own_record(const SettingsText& settings, const std::string& address) 
 std::string write_record(const RankRecord& record) {
   return Json{{"host", record.host},       {"host_id", record.host_id},
               {"address", record.address}, {"pid", record.pid},
-              {"cpus", record.cpus}, {"settings", record.settings_hash}}
+              {"cpus", record.cpus},       {"settings", record.settings_hash}}
       .dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -1,5 +1,4 @@
-// What ranks tell each other when they meet: where they run, and a checksum of what they were told
-// to do.
+// The record that each rank publishes in the rendezvous: where it runs, and a hash of its settings.
 #pragma once
 
 #include <cstdint>
@@ -9,26 +8,27 @@
 
 namespace megatron {
 
-/// A run's settings as text, in an order that is the same on every rank; names as a user writes
-/// them ("--lr").
+/// The settings of a run as text, in the same order on every rank. Names are as a user writes them
+/// ("--lr").
 using SettingsText = std::vector<std::pair<std::string, std::string>>;
 
 struct RankRecord {
-  std::string host;     ///< its name, for people
-  std::string host_id;  ///< equal for ranks that share memory and network: machine, network
-                        ///< namespace and /dev/shm
-  std::string address;  ///< of this host towards rank 0's, in digits; a loopback address on the
-                        ///< host of rank 0
+  std::string host;  ///< Host name.
+  /// Identity of machine, network namespace and /dev/shm. Ranks with equal values share memory and
+  /// network.
+  std::string host_id;
+  /// Numeric address of this host towards rank 0's. It is a loopback address on the host of rank 0.
+  std::string address;
   std::int64_t pid = 0;
-  std::string cpus;           ///< which this process may use, as a bit mask
-  std::string settings_hash;  ///< of the SettingsText
+  std::string cpus;           ///< CPUs that this process may use, as a bit mask.
+  std::string settings_hash;  ///< Hash of the SettingsText.
 };
 
-/// This process, whose host has `address` for the others.
+/// Returns the record of this process. `address` is this host's address for other ranks.
 RankRecord own_record(const SettingsText& settings, const std::string& address = "");
 
-/// The address that packets from here to `address` (in digits, so that no resolver is asked) carry;
-/// "" when there is none.
+/// Returns the local address of packets from here to `address`, or "" when there is none. `address`
+/// must be numeric, so that no resolver is asked.
 std::string source_address_for(const std::string& address);
 
 std::string write_record(const RankRecord& record);
@@ -37,11 +37,11 @@ RankRecord read_record(const std::string& text);
 std::string write_settings(const SettingsText& settings);
 SettingsText read_settings(const std::string& text);
 
-/// "with --lr 0.1, rank 0 with --lr 0.2 (and 2 more settings differ)": the first difference, seen
-/// from the other rank; "" when there is none.
+/// Returns the first difference as seen from the other rank, such as "with --lr 0.1, rank 0 with
+/// --lr 0.2 (and 2 more settings differ)", or "" when there is none.
 std::string first_difference(const SettingsText& of_other, const SettingsText& of_rank_0);
 
-/// "3, 5-8, 12".
+/// Returns a list such as "3, 5-8, 12".
 std::string rank_list_text(const std::vector<std::int64_t>& ranks);
 
 }  // namespace megatron

@@ -15,7 +15,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kRank0Margin{10'000};  ///< by which rank 0 gives up sooner than the others
+constexpr milliseconds kRank0Margin{10'000};  ///< Rank 0 times out this much earlier than others.
 
 std::string record_key(std::int64_t rank) { return "rank/" + std::to_string(rank); }
 std::string settings_key(std::int64_t rank) { return "settings/" + std::to_string(rank); }
@@ -24,12 +24,12 @@ milliseconds remaining(Clock::time_point until) {
   return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(until - Clock::now()));
 }
 
-/// Runs of consecutive ranks that share processors of one host, [host, sharers, place of the first
-/// among them, ranks]: what rank 0 tells everybody, short also for thousands of ranks.
+/// Returns what rank 0 publishes: for each run of consecutive ranks that share CPUs of one host,
+/// [host, sharers, index of the first among them, ranks]. It is short even for thousands of ranks.
 Json hosts_json(const std::vector<RankRecord>& records) {
   std::map<std::string, std::int64_t> index_of_host;
-  using Processors = std::pair<std::string, std::string>;  // host and set
-  std::map<Processors, std::int64_t> sharers, placed;
+  using CpuSet = std::pair<std::string, std::string>;  // host id and CPU set
+  std::map<CpuSet, std::int64_t> sharers, placed;
   Json names = Json::array(), addresses = Json::array(), runs = Json::array();
   for (const RankRecord& record : records) {
     if (index_of_host.emplace(record.host_id, names.size()).second) {
@@ -38,9 +38,9 @@ Json hosts_json(const std::vector<RankRecord>& records) {
     }
     ++sharers[{record.host_id, record.cpus}];
   }
-  Processors last;
+  CpuSet last;
   for (const RankRecord& record : records) {
-    const Processors own{record.host_id, record.cpus};
+    const CpuSet own{record.host_id, record.cpus};
     const std::int64_t place = placed[own]++;
     if (own != last) runs.push_back({index_of_host[record.host_id], sharers[own], place, 0});
     runs.back()[3] = runs.back()[3].get<std::int64_t>() + 1;
@@ -49,8 +49,8 @@ Json hosts_json(const std::vector<RankRecord>& records) {
   return {{"hosts", names}, {"addresses", addresses}, {"runs", runs}};
 }
 
-/// A host that knows itself by a loopback address (Debian's 127.0.1.1) asks which address it would
-/// use to reach another one.
+/// Returns this host's address for other hosts. When its own record holds a loopback address
+/// (Debian's 127.0.1.1), returns the source address of packets to another host.
 std::string address_for_others(const Json& addresses, std::size_t own) {
   const std::string address = addresses[own].get<std::string>();
   if (addresses.size() == 1) return "127.0.0.1";
@@ -71,7 +71,7 @@ RunHosts read_hosts(const Json& json, const RankRecord& own, std::int64_t rank) 
                count = run[3].get<std::int64_t>();
     if (rank >= first && rank < first + count)
       hosts.cpus = {.index = run[2].get<std::int64_t>() + rank - first,
-                          .count = run[1].get<std::int64_t>()};
+                    .count = run[1].get<std::int64_t>()};
     hosts.host_of_rank.insert(hosts.host_of_rank.end(), static_cast<std::size_t>(count),
                               run[0].get<std::int64_t>());
   }
@@ -116,7 +116,7 @@ class Rendezvous {
       store_.set(RunStatus::kAllArrivedKey, "yes");
   }
 
-  /// Rank 0 until everybody has arrived; says who is missing.
+  /// On rank 0: waits until all ranks have arrived, and reports which are missing.
   void wait_for_all() {
     const auto start = Clock::now();
     const milliseconds interval = options_.progress_interval;
@@ -141,11 +141,12 @@ class Rendezvous {
   }
 
   UserError missing_error(double waited_s) {
-    return UserError(
-        {"the ranks of this run", missing_text() + format(" did not come within %.0f s", waited_s),
-         "start them or see why they ended; they must reach " + environment_.master_addr + ":" +
-             std::to_string(environment_.master_port) +
-             " (--distributed-timeout-minutes sets how long to wait)"});
+    return UserError({"the ranks of this run",
+                      missing_text() + format(" did not arrive within %.0f s", waited_s),
+                      "start them, or check why they ended; they must reach " +
+                          environment_.master_addr + ":" +
+                          std::to_string(environment_.master_port) +
+                          " (--distributed-timeout-minutes sets how long to wait)"});
   }
 
   void throw_if_stopped(const char* key) {
@@ -153,7 +154,7 @@ class Rendezvous {
     if (const auto failure = run_status_.first()) throw PeerFailed(*failure);
   }
 
-  /// Rank 0: compares settings, then tells everybody who is where.
+  /// On rank 0: compares the settings and publishes the hosts of all ranks.
   RunHosts publish_hosts() {
     std::vector<std::string> keys;
     for (std::int64_t rank = 0; rank < environment_.world_size; ++rank)
@@ -173,7 +174,7 @@ class Rendezvous {
 
   UserError settings_error(const std::vector<std::int64_t>& ranks) {
     store_.set(RunStatus::kHostsKey, Json{{"tell_settings", ranks[0]}}.dump());
-    std::string difference = "otherwise than rank 0";
+    std::string difference = "with other settings than rank 0";
     if (store_.poll(settings_key(ranks[0]), milliseconds(10'000)))
       difference = first_difference(read_settings(store_.get_all({settings_key(ranks[0])})[0]),
                                     options_.settings);
@@ -188,12 +189,12 @@ class Rendezvous {
         {"rank 0 of this run",
          format("has not begun within %.0f s",
                 std::chrono::duration<double>(options_.timeout + kRank0Margin).count()),
-         "see what it does; --distributed-timeout-minutes sets how long to wait"});
+         "check what it does, or raise --distributed-timeout-minutes"});
   }
 
-  /// The others: what rank 0 says.
+  /// On the other ranks: waits for the hosts that rank 0 publishes.
   RunHosts receive_hosts() {
-    // Rank 0 gives up first, with words, while it is alive.
+    // Rank 0 times out first and publishes the cause, unless it has ended.
     if (!store_.poll(RunStatus::kHostsKey, options_.timeout + kRank0Margin))
       throw rank0_timeout_error();
     const std::string text = store_.get_all({RunStatus::kHostsKey})[0];

@@ -1,5 +1,5 @@
-// The rendezvous of all ranks over the store: who is missing, who was started otherwise, who shares
-// a host with whom.
+// The rendezvous of all ranks over the store. It reports missing ranks, compares settings, and
+// finds out which ranks share a host.
 #pragma once
 
 #include <chrono>
@@ -19,24 +19,24 @@ namespace megatron {
 
 struct RendezvousOptions {
   std::chrono::milliseconds timeout{600'000};  ///< --distributed-timeout-minutes
-  std::chrono::milliseconds progress_interval{
-      6'000};             ///< between lines about missing ranks, in the first minute
-  SettingsText settings;  ///< must be the same on every rank
-  /// Takes a line for people, such as "waiting for ranks 3, 5 of 8 (12 s)". Null: stderr.
+  /// Time between lines about missing ranks during the first minute.
+  std::chrono::milliseconds progress_interval{6'000};
+  SettingsText settings;  ///< Must be the same on every rank.
+  /// Receives progress lines such as "waiting for ranks 3, 5 of 8 (12 s)". Null: stderr.
   std::function<void(const std::string& line)> progress = {};
 };
 
 /// Which ranks run on which host.
 struct RunHosts {
-  std::vector<std::string> names;          ///< in the order of their first ranks
-  std::vector<std::int64_t> host_of_rank;  ///< index into names
-  std::string own_identity;                ///< equal for ranks that share memory and network
-  std::string own_address = "127.0.0.1";   ///< of this host as the others reach it, in digits
-  CpuPartition cpus =
-      {};  ///< this rank among those that may run on the same processors of this host, by rank
+  std::vector<std::string> names;          ///< Host names, ordered by their first ranks.
+  std::vector<std::int64_t> host_of_rank;  ///< Index into `names`.
+  std::string own_identity;                ///< Equal for ranks that share memory and network.
+  std::string own_address = "127.0.0.1";   ///< Numeric address of this host as others reach it.
+  /// Share of this rank among the ranks that may run on the same CPUs of this host.
+  CpuPartition cpus = {};
 };
 
-/// Another rank has failed: its failure stands in the run status.
+/// Thrown when another rank has failed. The run status holds its failure.
 class PeerFailed : public std::runtime_error {
  public:
   explicit PeerFailed(RankFailure failure)
@@ -47,8 +47,8 @@ class PeerFailed : public std::runtime_error {
   RankFailure failure_;
 };
 
-/// Collective over the world. On rank 0, UserErrors when ranks are missing or were started with
-/// other settings; on the others PeerFailed.
+/// Collective over the world. Rank 0 throws UserError when ranks are missing or were started with
+/// other settings; the others then throw PeerFailed.
 RunHosts rendezvous(const LaunchEnvironment& environment, RunStore& store, RunStatus& run_status,
                     const RendezvousOptions& options);
 

@@ -20,7 +20,7 @@ std::string prefix_of(const LaunchEnvironment& environment, std::int64_t restart
   return "megatron/" + environment.run_id + "/" + std::to_string(restart_count);
 }
 
-/// The socket that `megatron launch` has opened, or one of our own.
+/// Returns the socket that `megatron launch` has opened, or opens one.
 ListeningSocket listening_socket(const LaunchEnvironment& environment) {
   if (environment.listening_socket &&
       listening_port(*environment.listening_socket) == environment.master_port) {
@@ -46,7 +46,7 @@ RunStore open_root(const LaunchEnvironment& environment, const ConnectionOptions
   return RunStore(connect_to_store(
       address, {.timeout = options.timeout,
                 .name_timeout = milliseconds(
-                    is_late_name(environment) ? 120'000 : 5'000),  // it appears with the pod
+                    is_late_name(environment) ? 120'000 : 5'000),  // the pod registers its name
                 .progress = [&](double waited_s, const std::string& reason) {
                   if (environment.local_rank == 0 && options.progress)
                     options.progress("waiting for " + address.owner + " at " + address.text() +
@@ -54,8 +54,8 @@ RunStore open_root(const LaunchEnvironment& environment, const ConnectionOptions
                 }}));
 }
 
-/// Several launchers restart their hosts' ranks each for itself; the highest count is the run's.
-/// Who lags behind leaves and is started again.
+/// Several launchers restart the ranks of their hosts independently, so the highest restart count
+/// is the run's. A rank with a lower count throws InternalError and is restarted.
 void agree_on_restart(RunStore& root, const LaunchEnvironment& environment) {
   if (environment.source != "megatron launch" || environment.num_nodes == 1) return;
   const std::int64_t own = environment.restart_count;

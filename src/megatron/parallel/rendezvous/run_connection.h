@@ -1,5 +1,5 @@
-// A rank's connections to the store of its run: hosted by rank 0, by a launcher's agent, or found
-// at the master's address.
+// Opens a rank's connection to the store of its run, which is hosted by rank 0 or by the agent of a
+// launcher.
 #pragma once
 
 #include <chrono>
@@ -17,12 +17,12 @@ struct ConnectionOptions {
   std::function<void(const std::string& line)> progress;
 };
 
-/// Whether this rank's process hosts the store.
+/// Returns whether this rank's process hosts the store.
 bool hosts_store(const LaunchEnvironment& environment);
 
-/// The store, with only the keys of this start of the run visible. UserErrors name the address or
-/// the port. Where the launcher of another host has started its ranks again, InternalError on the
-/// ranks that lag behind: their launcher starts them again too.
+/// Opens the store with only the keys of this start of the run visible. A UserError names the
+/// address or the port. Throws InternalError on a rank that belongs to an older start, after
+/// another host's launcher has restarted its ranks; its own launcher then restarts it too.
 RunStore open_store(const LaunchEnvironment& environment, const ConnectionOptions& options);
 
 }  // namespace megatron

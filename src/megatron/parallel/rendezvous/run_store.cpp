@@ -18,7 +18,7 @@ constexpr milliseconds kMaxPollInterval{500};
 Bytes bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 std::string text_of(const Bytes& bytes) { return {bytes.begin(), bytes.end()}; }
 
-/// What LibTorch sees of the store. Its timeout is the timeout of the connection.
+/// The store as LibTorch sees it. Its timeout is the timeout of the connection.
 class LibTorchStore final : public c10d::Store {
  public:
   LibTorchStore(RunStore store, std::shared_ptr<StoreClient> client)
@@ -45,7 +45,7 @@ class LibTorchStore final : public c10d::Store {
   void wait(const std::vector<std::string>& keys, const milliseconds& timeout) override {
     for (const std::string& key : keys) {
       if (!store_.poll(key, timeout))
-        C10_THROW_ERROR(DistStoreError, "nobody has set " + key + " in the run's store in time");
+        C10_THROW_ERROR(DistStoreError, key + " was not set in the run's store in time");
     }
   }
   void setTimeout(const milliseconds& timeout) override {

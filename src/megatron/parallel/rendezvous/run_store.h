@@ -1,6 +1,6 @@
-// The key-value store through which the ranks of a run find each other, hosted by rank 0 or by
-// torchrun's agent. A rank has one connection, which all its threads use; waits ask again and
-// again, so that no thread holds it for long.
+// The key-value store that connects the ranks of a run, hosted by rank 0 or by torchrun's agent. A
+// rank has one connection for all its threads. Waits poll, so that no thread occupies the
+// connection for long.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -24,46 +24,46 @@ namespace megatron {
 
 class StoreServer;
 
-/// Values are text. Every call throws StoreLost when the connection breaks, or when the server does
-/// not answer within the timeout.
+/// A map of text values. Every call throws StoreLost when the connection breaks or when the server
+/// does not answer within the timeout.
 class RunStore {
  public:
-  /// Hosts the store for as long as the object, or a copy, lives. `timeout` bounds every call.
+  /// Hosts the store while the object or a copy of it lives. `timeout` limits every call.
   static RunStore host(ListeningSocket socket, std::chrono::milliseconds timeout);
-  /// Of a client that connect_to_store() has found.
+  /// Uses a client from connect_to_store().
   explicit RunStore(std::shared_ptr<StoreClient> client);
-  /// The same connection, with `prefix` before every key.
+  /// Returns a store on the same connection that puts `prefix` before every key.
   RunStore with_prefix(const std::string& prefix) const;
 
   void set(const std::string& key, const std::string& value);
   void set_all(const std::vector<std::string>& keys, const std::string& value);
-  /// Sets the key if its value is `expected` ("": not set); the value it has then.
+  /// Sets the key if its value is `expected` ("": not set). Returns the value after the call.
   std::string compare_set(const std::string& key, const std::string& expected,
                           const std::string& value);
-  /// Nothing when the key is not set.
+  /// Returns the value, or nothing when the key is not set.
   std::optional<std::string> find(const std::string& key);
-  /// All must be set.
+  /// Returns the values of all keys, which must be set.
   std::vector<std::string> get_all(const std::vector<std::string>& keys);
   std::int64_t add(const std::string& key, std::int64_t amount);
   bool has_all(const std::vector<std::string>& keys);
-  /// Whether it was set.
+  /// Removes the key and returns whether it was set.
   bool remove(const std::string& key);
-  /// Whether the key was set within the time. It asks again after a tenth of the time waited so
-  /// far, at most half a second.
+  /// Returns whether the key is set within `timeout`. Polls at intervals of a tenth of the time
+  /// waited so far, at most half a second.
   bool poll(const std::string& key, std::chrono::milliseconds timeout);
 
-  /// Bounds every call on this connection from now on, also the one under way.
+  /// Sets the limit of every call on this connection, including a call under way.
   void set_timeout(std::chrono::milliseconds timeout) { connection_->client->set_timeout(timeout); }
-  /// The address of this host on the way to the store, in digits; a loopback address where the
-  /// store is here.
+  /// Returns this host's numeric address towards the store; a loopback address when the store is on
+  /// this host.
   std::string local_address() const { return connection_->client->local_address(); }
 
-  /// The same keys for LibTorch.
+  /// Returns the same keys as a c10d store.
   c10::intrusive_ptr<c10d::Store> store() const;
 
  private:
   struct Connection {
-    std::shared_ptr<StoreServer> server;  ///< null on the other ranks
+    std::shared_ptr<StoreServer> server;  ///< Null on ranks that do not host the store.
     std::shared_ptr<StoreClient> client;
   };
   explicit RunStore(std::shared_ptr<Connection> connection, std::string prefix = "")

@@ -20,9 +20,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPollInterval{100};  ///< between looks at the clock
-/// The number that a store sends back. A service that reads lines takes it for the end of a request
-/// and answers in its own way.
+constexpr milliseconds kPollInterval{100};  ///< Time between checks of the deadline.
+/// The number that a store sends back. A line-based service takes it for the end of a request and
+/// answers with its own reply.
 constexpr char kNonce[] = {'\r', '\n', '\r', '\n'};
 
 std::string printable(const std::string& bytes) {
@@ -59,7 +59,7 @@ StoreClient::HandshakeResult StoreClient::handshake(milliseconds limit) {
     if (::poll(&event, 1, static_cast<int>(limit.count())) != 1)
       return foreign_reply_.empty() ? HandshakeResult::silent : HandshakeResult::foreign;
     std::array<char, 256> buffer{};
-    // No more than the answer: the next one belongs to the next call.
+    // Read only this answer; further bytes belong to the next call.
     const ssize_t count =
         ::recv(descriptor_, buffer.data(), sizeof kNonce - foreign_reply_.size(), 0);
     if (count <= 0)
@@ -103,7 +103,7 @@ void StoreClient::send_all(const std::string& bytes, SuspendAwareTimer& timer) {
     } else if (errno == EAGAIN) {
       await_event(POLLOUT, timer);
     } else if (errno != EINTR) {
-      fail_connection(std::string("has gone: ") + std::strerror(errno));
+      fail_connection(std::string("is unreachable: ") + std::strerror(errno));
     }
   }
 }
@@ -114,16 +114,16 @@ void StoreClient::receive_all(void* data, std::size_t bytes, SuspendAwareTimer& 
     if (count > 0) {
       done += static_cast<std::size_t>(count);
     } else if (count == 0) {
-      fail_connection("has gone: the connection was closed");
+      fail_connection("has closed the connection");
     } else if (errno == EAGAIN) {
       await_event(POLLIN, timer);
     } else if (errno != EINTR) {
-      fail_connection(std::string("has gone: ") + std::strerror(errno));
+      fail_connection(std::string("is unreachable: ") + std::strerror(errno));
     }
   }
 }
 
-/// A request and its answer, alone on the connection.
+/// One request and its answer. It locks the connection.
 class StoreClient::Call {
  public:
   Call(StoreClient& client, const std::string& request)
@@ -143,7 +143,7 @@ class StoreClient::Call {
   }
   std::string text() {
     const auto size = number<std::uint64_t>();
-    if (size > kMaxStoreTextBytes) client_.fail_connection("answers in another language");
+    if (size > kMaxStoreTextBytes) client_.fail_connection("has sent an invalid reply");
     std::string text(size, '\0');
     client_.receive_all(text.data(), text.size(), timer_);
     return text;

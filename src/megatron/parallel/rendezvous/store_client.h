@@ -1,5 +1,5 @@
-// A connection to the run's store. Every call has a deadline: a server whose process is stopped, or
-// whose network is cut, never answers and never closes the connection either.
+// A connection to the run's store. Every call has a deadline, because a server whose process is
+// suspended or whose network is cut neither answers nor closes the connection.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace megatron {
 
-/// The process that hosts the store has gone, or cannot be spoken to.
+/// Thrown when the store's process has ended or the connection to it is broken.
 class StoreLost : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -23,31 +23,31 @@ class StoreLost : public std::runtime_error {
 struct StoreAddress {
   std::string host;
   std::int64_t port = 0;
-  std::string owner = "rank 0";  ///< whose process listens there, in words
+  std::string owner = "rank 0";  ///< The process that listens there, for messages.
   std::string text() const { return host + ":" + std::to_string(port); }
 };
 
-/// Any thread may call; calls wait for each other. After a call that failed, every later one fails
-/// at once. All throw StoreLost.
+/// A thread-safe client; concurrent calls run one after the other. After a failed call every later
+/// call fails at once. All calls throw StoreLost.
 class StoreClient {
  public:
-  /// Owns the connected, non-blocking socket. `timeout` bounds every call.
+  /// Takes ownership of the connected, non-blocking socket. `timeout` limits every call.
   StoreClient(int descriptor, StoreAddress address, std::chrono::milliseconds timeout);
   ~StoreClient();
   StoreClient(const StoreClient&) = delete;
   StoreClient& operator=(const StoreClient&) = delete;
 
-  /// What the other side is, found out within `limit`: `silent` may be asked again.
+  /// Finds out within `limit` what the other side is. After `silent` the caller may retry.
   enum class HandshakeResult : std::uint8_t { store, foreign, closed, silent };
   HandshakeResult handshake(std::chrono::milliseconds limit);
-  /// What a foreign service has said, as printable text.
+  /// Returns the answer of a foreign service as printable text.
   const std::string& foreign_reply() const { return foreign_reply_; }
 
   void set(const std::string& key, const std::string& value);
-  /// The value after the call: `value` if it was `expected` ("": not set) before.
+  /// Sets the key if its value is `expected` ("": not set). Returns the value after the call.
   std::string compare_set(const std::string& key, const std::string& expected,
                           const std::string& value);
-  /// "" when the key is not set.
+  /// Returns the value, or "" when the key is not set.
   std::string get(const std::string& key);
   std::int64_t add(const std::string& key, std::int64_t amount);
   bool has(const std::vector<std::string>& keys);
@@ -55,9 +55,9 @@ class StoreClient {
   bool delete_key(const std::string& key);
 
   std::chrono::milliseconds timeout() const { return timeout_; }
-  /// Also for the call under way.
+  /// Sets the limit of every call, including a call under way.
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
-  /// The address of this host on the way to the server, in digits.
+  /// Returns this host's numeric address towards the server.
   std::string local_address() const;
 
  private:
@@ -70,8 +70,8 @@ class StoreClient {
   const int descriptor_;
   const StoreAddress address_;
   std::atomic<std::chrono::milliseconds> timeout_;
-  std::timed_mutex mutex_;   // of the conversation and of all below
-  std::string lost_reason_;  ///< why; empty while all is well
+  std::timed_mutex mutex_;   // guards the connection and all members below
+  std::string lost_reason_;  ///< Why the connection is lost; empty while it works.
   std::string foreign_reply_;
   bool is_handshake_done_ = false;
 };

@@ -1,6 +1,6 @@
-// What travels between a client of the run's store and its server: the protocol of c10d's TCPStore
-// (numbers in the byte order of the host), so that a store hosted by torchrun's agent answers too.
-// A request is a byte and its arguments; texts and lists have their length (64 bits) in front.
+// The wire protocol of c10d's TCPStore, so that a store hosted by torchrun's agent works too.
+// Numbers have the byte order of the host. A request is one byte and its arguments. Texts and lists
+// are preceded by their 64-bit length.
 #pragma once
 
 #include <cstdint>

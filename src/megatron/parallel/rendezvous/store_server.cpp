@@ -22,9 +22,9 @@
 namespace megatron {
 namespace {
 
-/// Not all of the request has come.
+/// Thrown when only a part of the request has arrived.
 struct Incomplete {};
-/// This client speaks another language.
+/// Thrown when a client does not follow the protocol.
 struct Foreign {};
 
 class RequestReader {
@@ -55,10 +55,10 @@ class RequestReader {
   std::size_t at_ = 0;
 };
 
-/// The store itself: answers requests one by one.
+/// The map of texts, which answers requests one by one.
 class Table {
  public:
-  /// Appends the answer, if the request has one.
+  /// Executes a request and appends its answer, if it has one.
   void serve(StoreRequest request, RequestReader& reader, std::string& answer) {
     switch (request) {
       case StoreRequest::validate:
@@ -131,14 +131,14 @@ class StoreServer::Loop {
  public:
   explicit Loop(ListeningSocket socket)
       : socket_(std::move(socket)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    MEGATRON_CHECK(wake_ >= 0, "eventfd for the run's store");
+    MEGATRON_CHECK(wake_ >= 0, "cannot make an eventfd for the run's store");
     ::fcntl(socket_.descriptor(), F_SETFL, O_NONBLOCK);
     thread_ = std::thread([this] { run(); });
   }
   ~Loop() {
     const std::uint64_t one = 1;
     const ssize_t written = ::write(wake_, &one, sizeof one);
-    MEGATRON_CHECK(written == sizeof one, "the thread of the run's store cannot be woken");
+    MEGATRON_CHECK(written == sizeof one, "cannot wake the thread of the run's store");
     thread_.join();
     for (const auto& [descriptor, client] : clients_) ::close(descriptor);
     ::close(wake_);
@@ -169,7 +169,7 @@ class StoreServer::Loop {
         ::accept4(socket_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (descriptor < 0) {
       accepts_ = errno == EAGAIN || errno == EINTR ||
-                 errno == ECONNABORTED;  // else out of descriptors: again in a moment
+                 errno == ECONNABORTED;  // else out of descriptors: retried soon
       return;
     }
     const int on = 1;
@@ -183,18 +183,18 @@ class StoreServer::Loop {
     clients_.erase(descriptor);
   }
 
-  /// False when the client is to be dropped. An error with one client (a number asked for where a
-  /// text stands, no memory) is no end of the others.
+  /// Returns false when the client must be dropped. An error of one client (text instead of a
+  /// number, no memory) does not affect the others.
   bool serves(int descriptor) {
     try {
-      return attend(descriptor);
+      return serve_client(descriptor);
     } catch (const std::exception&) {
       return false;
     }
   }
 
-  /// False when the client has gone, or is none.
-  bool attend(int descriptor) {
+  /// Returns false when the client has disconnected or does not follow the protocol.
+  bool serve_client(int descriptor) {
     Client& client = clients_.at(descriptor);
     char buffer[1 << 16];
     const ssize_t count = ::recv(descriptor, buffer, sizeof buffer, 0);
@@ -215,7 +215,7 @@ class StoreServer::Loop {
         done += reader.position();
       }
     } catch (const Incomplete&) {
-      // the rest is on its way
+      // The rest of the request will arrive later.
     } catch (const Foreign&) {
       return false;
     }

@@ -1,6 +1,6 @@
-// The server of the run's store: a map of texts behind a socket, served by one thread. c10d's own
-// server asks the resolver for the name of every client that connects, which takes seconds for each
-// where the resolver does not answer.
+// The server of the run's store: a map of texts behind a socket, served by one thread. It replaces
+// c10d's own server, which resolves the name of every client that connects. That takes seconds per
+// client when the resolver does not answer.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace megatron {
 
 class StoreServer {
  public:
-  /// Serves until destruction.
+  /// Serves until the object is destroyed.
   explicit StoreServer(ListeningSocket socket);
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;

@@ -14,7 +14,7 @@ void copy_cached(std::byte* to, const std::byte* from, std::int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
-/// Whole lines, so that none is read from memory to be completed; `to` is aligned to one.
+/// Copies whole cache lines, so that no line is read before it is written. `to` must be aligned.
 void copy_non_temporal(std::byte* to, const std::byte* from, std::int64_t bytes) {
   for (std::int64_t begin = 0; begin < bytes; begin += kLine) {
     const auto* source = reinterpret_cast<const __m128i*>(from + begin);

@@ -1,4 +1,4 @@
-// Copies of bytes between tensors and memory that ranks share, through the caches or past them.
+// Copies bytes between tensors and shared memory, through the caches or with non-temporal stores.
 #pragma once
 
 #include <cstddef>
@@ -8,16 +8,18 @@ namespace megatron {
 
 enum class CopyMode : std::uint8_t {
   cached,
-  non_temporal,  ///< the target goes to memory without being read or kept in a cache; others see it
-                 ///< after store_fence()
+  /// Writes to memory without reading or caching the target. Other threads see the data after
+  /// store_fence().
+  non_temporal,
 };
 
-/// Nothing happens where `to` and `from` are the same; else they do not overlap.
+/// Copies `bytes` bytes. `to` and `from` must be equal (then nothing is copied) or must not
+/// overlap.
 void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes,
                 CopyMode mode = CopyMode::cached);
 
-/// Called after non-temporal copies and before whatever tells another thread of them: they are not
-/// ordered by a release store.
+/// Orders non-temporal copies before later stores. Call it before publishing the data to another
+/// thread, because a release store does not order non-temporal stores.
 void store_fence();
 
 }  // namespace megatron

@@ -10,7 +10,8 @@ constexpr std::chrono::nanoseconds kNearSteps(kSteps * 60);
 
 std::uint64_t first_of(std::uint64_t turn) { return 37 * turn; }
 
-/// Another walk in every turn: processors learn to fetch lines that are always read together.
+/// Returns the next line. Every turn has another order, because CPUs learn to prefetch lines that
+/// are always read together.
 std::uint64_t after(std::uint64_t line, std::uint64_t turn) { return 5 * line + 2 * turn + 1; }
 
 }  // namespace
@@ -25,8 +26,8 @@ void CacheLineProbe::touch(std::uint64_t turn) {
 }
 
 bool CacheLineProbe::is_far(std::uint64_t turn) const {
-  std::uint64_t line = lines_[first_of(turn) % kLines].next.load(
-      std::memory_order_relaxed);  // and the page's address is known
+  // The first load also brings in the page's translation.
+  std::uint64_t line = lines_[first_of(turn) % kLines].next.load(std::memory_order_relaxed);
   const auto begin = std::chrono::steady_clock::now();
   for (std::uint64_t step = 0; step < kSteps; ++step)
     line = lines_[line % kLines].next.load(std::memory_order_relaxed);

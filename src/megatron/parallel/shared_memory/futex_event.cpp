@@ -9,9 +9,9 @@
 
 namespace megatron {
 
-// Whoever sleeps counts itself first and then compares `sequence_` in the kernel; whoever rings
-// changes `sequence_` first and then looks for waiters. Both in sequentially consistent order, so
-// one of them sees the other.
+// A waiter first increments num_waiters_ and then compares `sequence_` in the kernel. The notifier
+// first changes `sequence_` and then reads num_waiters_. Both are sequentially consistent, so at
+// least one of them sees the other's change.
 void FutexEvent::notify_all() {
   sequence_.fetch_add(1);
   if (num_waiters_.load() > 0)

@@ -1,5 +1,5 @@
-// A word in shared memory that threads and processes sleep on: a futex not private to the process.
-// Memory of zeros is a valid futex event.
+// A futex event in shared memory that threads and processes can sleep on. Zero-filled memory is a
+// valid object.
 #pragma once
 
 #include <atomic>
@@ -11,9 +11,9 @@ namespace megatron {
 class FutexEvent {
  public:
   std::uint32_t sequence() const { return sequence_.load(); }
-  /// Wakes every sleeper; called after the change that they wait for.
+  /// Wakes every waiter. Call it after the change that they wait for.
   void notify_all();
-  /// Returns after a notify_all() since `seen` was read, when `limit` has passed, or without cause.
+  /// Returns after a notify_all() since `seen` was read, after `limit`, or spuriously.
   void wait(std::uint32_t seen, std::chrono::milliseconds limit);
 
  private:

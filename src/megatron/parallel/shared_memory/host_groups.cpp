@@ -15,14 +15,14 @@ std::vector<std::int64_t> all_ranks(std::int64_t world_size) {
   return ranks;
 }
 
-/// What this rank says of itself: ranks with equal words try to share memory.
+/// Returns this rank's host identity. Ranks with equal identities try to share memory.
 std::string host_identity_key(const ProcessOptions& options) {
   if (options.cpu_transport == CpuTransport::gloo) return "rank " + std::to_string(options.rank);
   return options.host.empty() ? boot_identity() : options.host;
 }
 
-/// The block that the first rank of the host offers; null when it is out of reach. Collective over
-/// the ranks of the host.
+/// Opens the block that the first rank of the host offers. Returns null when it is unreachable.
+/// Collective over the ranks of the host.
 std::shared_ptr<SharedMemory> open_host_status(const BootstrapStore& bootstrap,
                                                const ProcessOptions& options, std::int64_t first,
                                                bool alone) {
@@ -34,7 +34,8 @@ std::shared_ptr<SharedMemory> open_host_status(const BootstrapStore& bootstrap,
     return block;
   }
   return SharedMemory::open(
-      bootstrap.wait_for("host_status", {first}, "meeting the ranks of this host", no_failure)
+      bootstrap
+          .wait_for("host_status", {first}, "opening the shared memory of this host", no_failure)
           .front(),
       bytes);
 }
@@ -43,7 +44,7 @@ std::shared_ptr<SharedMemory> open_host_status(const BootstrapStore& bootstrap,
 
 HostGroups find_host_groups(const BootstrapStore& bootstrap, const ProcessOptions& options) {
   const std::vector<std::int64_t> world = all_ranks(options.world_size);
-  const std::string own = std::to_string(options.rank), what = "meeting the other ranks";
+  const std::string own = std::to_string(options.rank), what = "finding the ranks of this host";
   bootstrap.set("host/" + own, host_identity_key(options));
   const std::vector<std::string> hosts = bootstrap.wait_for("host", world, what, no_failure);
   const std::string& host = hosts[static_cast<std::size_t>(options.rank)];

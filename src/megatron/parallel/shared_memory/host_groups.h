@@ -1,6 +1,6 @@
-// Which ranks share memory. Found by trying: ranks that name the same host open a block of their
-// first rank, and those that succeed are a host group. (Containers on one machine need not see each
-// other's processes.)
+// Finds the ranks that share memory by trying: ranks with the same host name open a block of their
+// first rank, and those that succeed form a host group. Containers on one machine may be unable to
+// see each other's processes.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 namespace megatron {
 
 struct HostGroups {
-  std::vector<std::int64_t>
-      host_leader;  ///< per rank of the world, the first rank of its host group
-  std::shared_ptr<HostStatus> host_status;  ///< of this rank's host group
+  /// For every rank of the world, the first rank of its host group.
+  std::vector<std::int64_t> host_leader;
+  std::shared_ptr<HostStatus> host_status;  ///< Status of this rank's host group.
 };
 
 /// Collective over the world. Throws UserError when shared memory is demanded and a rank of this

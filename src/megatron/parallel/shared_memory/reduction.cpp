@@ -105,7 +105,7 @@ template <class T>
   }
 }
 
-// One body, compiled for three instruction sets; all give the same bits.
+// One body is compiled for three instruction sets, which all give the same bits.
 using Reduce = void (*)(const Reduction&);
 
 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] void reduce_avx512(const Reduction& task) {
@@ -131,8 +131,8 @@ void reduce_inputs(void* out, const std::vector<const void*>& inputs, std::int64
   MEGATRON_CHECK(std::find(known.begin(), known.end(), type) != known.end(),
                  "ranks cannot reduce tensors of ", c10::toString(type));
   MEGATRON_CHECK(op != ReduceOp::average || c10::isFloatingType(type),
-                 "an average of integers between ranks");
-  MEGATRON_CHECK(inputs.size() > 1, "a reduction of one input");
+                 "ranks cannot compute an average of integers");
+  MEGATRON_CHECK(inputs.size() > 1, "a reduction needs at least two inputs");
   static const Reduce reduce = reduce_of_this_cpu();
   reduce({out, inputs, elements, type, op, copy});
 }

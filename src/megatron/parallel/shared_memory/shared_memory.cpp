@@ -17,8 +17,8 @@
 namespace megatron {
 namespace {
 
-constexpr std::size_t kTokenBytes =
-    4096;  ///< behind the block: a number that tells it from any other file
+/// Bytes after the block that hold a number to tell it from any other file.
+constexpr std::size_t kTokenBytes = 4096;
 
 std::byte* map(std::size_t bytes, int flags, int file) {
   void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, file, 0);
@@ -40,7 +40,8 @@ bool parse(const std::string& text, Handle& handle) {
                      &handle.token) == 3;
 }
 
-/// −1 unless `path` is a file of that size: numbers of another namespace may lead anywhere.
+/// Opens a file. Returns −1 unless `path` is a regular file of that size, because a descriptor
+/// number from another namespace may lead to any file.
 int open_file(const std::string& path, std::size_t bytes) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode) ||
@@ -61,8 +62,8 @@ SharedMemory::~SharedMemory() {
 
 std::shared_ptr<SharedMemory> SharedMemory::for_threads(std::size_t bytes) {
   std::byte* data = map(bytes + kTokenBytes, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
-  MEGATRON_CHECK(data != nullptr, "no ", bytes,
-                 " bytes for ranks to meet in: ", std::strerror(errno));
+  MEGATRON_CHECK(data != nullptr, "cannot map ", bytes,
+                 " bytes of shared memory: ", std::strerror(errno));
   return std::shared_ptr<SharedMemory>(new SharedMemory(data, bytes, -1, ""));
 }
 
@@ -76,8 +77,7 @@ std::shared_ptr<SharedMemory> SharedMemory::for_processes(std::size_t bytes) {
     throw UserError(
         {.what = "the ranks of this host cannot share memory",
          .got = std::strerror(errno),
-         .fix =
-             "allow memfd_create in this container, or speak over sockets: --cpu-transport gloo"});
+         .fix = "allow memfd_create in this container, or use sockets: --cpu-transport gloo"});
   }
   const std::uint64_t token = random_token();
   std::memcpy(data + bytes, &token, sizeof(token));

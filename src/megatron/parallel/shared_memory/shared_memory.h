@@ -1,6 +1,6 @@
-// Memory of zeros that several ranks map. Pages never touched cost nothing. Between processes it is
-// an anonymous file (memfd) opened through /proc: it has no name, so nothing is left behind however
-// the processes end, and the size of /dev/shm does not limit it.
+// Zero-filled memory that several ranks map. Untouched pages cost nothing. Between processes it is
+// an anonymous file (memfd) opened through /proc. It has no name, so nothing remains after the
+// processes end, and the size of /dev/shm does not limit it.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,12 @@ namespace megatron {
 
 class SharedMemory {
  public:
-  /// Shared by the threads of this process.
+  /// Makes memory that the threads of this process share.
   static std::shared_ptr<SharedMemory> for_threads(std::size_t bytes);
-  /// Shared by processes: the others open it by its handle() while this object lives.
+  /// Makes memory that other processes open by handle() while this object lives.
   static std::shared_ptr<SharedMemory> for_processes(std::size_t bytes);
-  /// Null when the handle does not lead to that block: another container, another host, or its
-  /// maker has ended.
+  /// Opens memory by its handle. Returns null when the handle does not lead to that block: in
+  /// another container, on another host, or after its maker has ended.
   static std::shared_ptr<SharedMemory> open(const std::string& handle, std::size_t bytes);
 
   ~SharedMemory();

@@ -9,8 +9,8 @@ namespace {
 
 constexpr std::int64_t kPage = 4096;
 constexpr std::int64_t kLargestPiece = 128 << 10;
-constexpr std::int64_t kRingsTogether =
-    1 << 30;  ///< addresses set aside; pages are used as pairs speak
+/// Address space reserved for all rings. Pages are allocated when a pair first uses them.
+constexpr std::int64_t kRingsTogether = 1 << 30;
 
 std::size_t page_up(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
@@ -31,7 +31,7 @@ std::size_t SharedMemoryArea::bytes(std::int64_t ranks) { return Layout(ranks).e
 
 SharedMemoryArea::SharedMemoryArea(std::shared_ptr<SharedMemory> block, std::int64_t ranks)
     : block_(std::move(block)), layout_(ranks) {
-  MEGATRON_CHECK(block_->bytes() >= layout_.end, "the meeting place of ", ranks,
+  MEGATRON_CHECK(block_->bytes() >= layout_.end, "the shared memory of ", ranks,
                  " ranks is too small");
 }
 

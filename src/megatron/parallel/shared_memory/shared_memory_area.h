@@ -1,6 +1,6 @@
-// Memory in which the ranks of a group on one host meet: four slots per rank for collectives, a
-// ring per ordered pair for messages. The same for threads and processes; only where the memory
-// comes from differs (shared_memory.h).
+// Layout of the shared memory of a group on one host: four slots per rank for collectives, and a
+// ring per ordered pair for messages. It is the same for threads and processes, which differ only
+// in the source of the memory (shared_memory.h).
 #pragma once
 
 #include <atomic>
@@ -15,21 +15,20 @@
 
 namespace megatron {
 
-inline constexpr std::int64_t kSlots = 4;  ///< of a rank; shared_memory_transport.h says why
-inline constexpr std::int64_t kSlotBytes =
-    512 << 10;  ///< a cache of the second level holds what a round touches
+inline constexpr std::int64_t kSlots = 4;              ///< Per rank; see shared_memory_transport.h.
+inline constexpr std::int64_t kSlotBytes = 512 << 10;  ///< An L2 cache holds the data of a round.
 inline constexpr std::int64_t kRingDepth = 4;
 
-/// Of one rank: how many rounds it has announced, its last two calls, and how far it is from
-/// others.
+/// State of one rank: its number of announced rounds, the headers of its last two calls, and its
+/// cache distance.
 struct alignas(64) RankControl {
   std::atomic<std::uint64_t> announced;
-  std::atomic<bool> is_far;  ///< from the member that it measured last
+  std::atomic<bool> is_far;  ///< The member that this rank probed last shares no cache with it.
   CallHeader headers[2];
   CacheLineProbe probe;
 };
 
-/// Of one ordered pair of ranks: pieces written and read so far.
+/// Message ring of one ordered pair of ranks, with the number of pieces written and read so far.
 struct alignas(64) MessageRing {
   FutexEvent event;
   alignas(64) std::atomic<std::uint64_t> written;
@@ -40,10 +39,10 @@ struct alignas(64) MessageRing {
 class SharedMemoryArea {
  public:
   static std::size_t bytes(std::int64_t ranks);
-  /// `block` of zeros at first, the same for all `ranks`.
+  /// `block` must initially be zero, and the same on all `ranks`.
   SharedMemoryArea(std::shared_ptr<SharedMemory> block, std::int64_t ranks);
 
-  FutexEvent& event() const;  ///< notified when a round is complete
+  FutexEvent& event() const;  ///< Notified when a round is complete.
   RankControl& control(std::int64_t rank) const;
   std::byte* slot(std::int64_t rank, std::uint64_t round) const;
   MessageRing& ring(std::int64_t from, std::int64_t to) const;
@@ -54,7 +53,7 @@ class SharedMemoryArea {
   struct Layout {
     explicit Layout(std::int64_t ranks);
     std::int64_t ranks, piece_bytes;
-    std::size_t cells, slots, rings, pieces, end;  ///< where each part begins
+    std::size_t cells, slots, rings, pieces, end;  ///< Byte offset of each part.
   };
   std::shared_ptr<SharedMemory> block_;
   Layout layout_;

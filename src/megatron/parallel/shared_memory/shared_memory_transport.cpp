@@ -7,18 +7,19 @@
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kOneShotBytes =
-    8 << 10;  ///< up to here one round in which every rank adds everything beats sharing the work
-constexpr std::int64_t kShareAlignment = 64;     ///< bytes
-constexpr std::int64_t kProbedBytes = 32 << 10;  ///< from here on it matters how slots are written
-constexpr std::int64_t kNonTemporalBytes =
-    16 << 20;  ///< from here on the caches will not hold a result until it is used
+/// Up to this size, one round in which every rank reduces everything is fastest.
+constexpr std::int64_t kOneShotBytes = 8 << 10;
+constexpr std::int64_t kShareAlignment = 64;  ///< bytes
+/// From this size on, the copy mode of slots matters.
+constexpr std::int64_t kProbedBytes = 32 << 10;
+/// From this size on, the caches do not hold a result until it is used.
+constexpr std::int64_t kNonTemporalBytes = 16 << 20;
 
 std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// Of the larger tensor.
+/// Returns the size of the larger tensor.
 std::int64_t bytes_of(const CommCall& call) {
   const auto bytes = [](const at::Tensor& tensor) {
     return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
@@ -26,7 +27,7 @@ std::int64_t bytes_of(const CommCall& call) {
   return std::max(bytes(call.out), bytes(call.in));
 }
 
-/// At least 1: an empty call is still a meeting.
+/// Returns at least 1, because an empty call still synchronizes.
 std::int64_t chunks_of(std::int64_t total, std::int64_t step) {
   return std::max<std::int64_t>(1, ceil_div(total, step));
 }
@@ -35,7 +36,7 @@ CopyMode result_copy_mode(std::int64_t bytes) {
   return bytes < kNonTemporalBytes ? CopyMode::cached : CopyMode::non_temporal;
 }
 
-/// A piece of a tensor or a part of it.
+/// A range of elements or bytes.
 struct Range {
   std::int64_t begin, count;
 };
@@ -80,9 +81,9 @@ void SharedMemoryTransport::compare_headers(const CommCall& call) {
   }
 }
 
-/// A slot that other ranks read from far away is better written to memory than left in this rank's
-/// cache. One far pair is enough, since a slot has many readers. Every rank decides for its own
-/// slots; what it reads here may be of this call or of an earlier one.
+/// Chooses non-temporal writes when distant ranks read the slot, because they then read it faster
+/// from memory than from this rank's cache. One distant pair is enough, since a slot has many
+/// readers. Each rank decides for its own slots. A measurement may come from an earlier call.
 void SharedMemoryTransport::choose_copy_mode(const CommCall& call) {
   probes_distance_ = bytes_of(call) >= kProbedBytes;
   slot_copy_mode_ = CopyMode::cached;
@@ -94,7 +95,7 @@ void SharedMemoryTransport::choose_copy_mode(const CommCall& call) {
   area_.control(rank_).probe.touch(call_);
 }
 
-/// Of another member in every call.
+/// Probes another member in every call.
 void SharedMemoryTransport::probe_cache_distance() {
   const auto step = static_cast<std::int64_t>(call_ % static_cast<std::uint64_t>(size_ - 1));
   const bool is_far = area_.control((rank_ + 1 + step) % size_).probe.is_far(call_);
@@ -116,10 +117,10 @@ std::vector<std::int64_t> SharedMemoryTransport::missing(std::uint64_t round) co
   return members;
 }
 
-/// The store releases what this rank wrote (slot, header) and keeps its reads of earlier rounds
-/// before it; whoever loads it acquires both. Stores and loads of all ranks have one order
-/// (sequentially consistent), so the last to announce sees the round complete, and wakes those who
-/// sleep.
+/// The store releases this rank's writes (slot, header) and orders its reads of earlier rounds
+/// before it; a load by another rank acquires both. The stores and loads of all ranks are
+/// sequentially consistent, so the last rank to announce sees the round complete and wakes the
+/// sleeping ranks.
 void SharedMemoryTransport::announce(std::uint64_t round) {
   store_fence();
   area_.control(rank_).announced.store(round + 1);
@@ -186,9 +187,9 @@ void SharedMemoryTransport::all_reduce_one_shot(const CommCall& call) {
       });
 }
 
-/// Of every chunk each rank reduces its own share. The slot of round k holds the other ranks'
-/// shares of chunk k and, where this rank's share would be, what this rank made of chunk k − 2,
-/// written while it read round k − 2.
+/// Each rank reduces its own share of every chunk. In its slot of round k, a rank puts the other
+/// ranks' shares of chunk k and, in place of its own share, its result for chunk k − 2, which it
+/// has computed while reading round k − 2.
 void SharedMemoryTransport::all_reduce_chunks(const CommCall& call, std::int64_t num_chunks,
                                               std::int64_t share) {
   const std::int64_t item = static_cast<std::int64_t>(call.out.element_size()),
@@ -249,7 +250,7 @@ void SharedMemoryTransport::all_gather(const CommCall& call) {
       });
 }
 
-/// Of what each of the others is to have of `in`, the piece of a round, in the order of the ranks.
+/// Writes, for each other rank in rank order, this round's piece of that rank's part of `in`.
 void SharedMemoryTransport::write_parts(std::byte* slot, const at::Tensor& in, Piece piece) const {
   const std::int64_t bytes = static_cast<std::int64_t>(in.nbytes()) / size_;
   const Range chunk = range_of(piece.round, piece.step, bytes);

@@ -1,17 +1,16 @@
 // Collectives and messages through memory that all ranks of the group share. A collective is a
-// sequence of rounds: every rank writes into its slot of a round and announces the round; once all
-// have, every rank reads the others' slots. Ranks write one round ahead of the one they read, so
-// that nobody stands still between two rounds while all keep pace. Four slots (round r in slot r
-// mod 4) are enough, over all collectives of the group:
+// sequence of rounds. Every rank writes into its slot of a round and announces the round; once all
+// have announced it, every rank reads the others' slots. Ranks write one round ahead of the round
+// that they read, so that no rank waits between two rounds while all keep pace. Four slots (round r
+// uses slot r mod 4) are enough over all collectives of the group:
 //  1. A rank announces round r only after it has read round r − 2.
-//  2. A rank writes into the slot of round r only after it has seen all announce r − 2, who by 1
-//  have read r − 4, the last user of that slot.
-//  3. While a rank reads round r it has seen all announce r, who by 1 have read r − 2; so it may
-//  then already write into its slot of r + 2, which
-//     it has not announced yet.
-// The first round of a collective is written after the last of the one before has been read: 1 and
-// 2 hold there too. A header is overwritten two calls later, when all have announced the last round
-// of the call between and so have left the header's call.
+//  2. A rank writes into the slot of round r only after it has seen all ranks announce r − 2. By 1
+//     they have then read r − 4, the last user of that slot.
+//  3. While a rank reads round r, it has seen all ranks announce r, so by 1 they have read r − 2.
+//     It may then write into its slot of r + 2, which it has not announced yet.
+// The first round of a collective is written after the last round of the previous one has been
+// read, so 1 and 2 hold across collectives. A header is overwritten two calls later, when all ranks
+// have announced the last round of the call in between and have thus left the header's call.
 #pragma once
 
 #include <cstdint>
@@ -43,11 +42,11 @@ class SharedMemoryTransport final : public OperationTransport {
   void send(const CommCall& call) override;
   void receive(const CommCall& call) override;
 
-  /// For every round: write(round, slot) into this rank's slot, and once all have, read(round) of
-  /// the others' (slot_of). Rounds count from 0.
+  /// Runs `count` rounds, numbered from 0. In each it calls write(round, slot) for this rank's slot
+  /// and, once all ranks have announced the round, read(round) to read the others' slots.
   template <class Write, class Read>
   void run_rounds(const CommCall& call, std::int64_t count, const Write& write, const Read& read);
-  /// Which piece of a part a round carries, and how long pieces are.
+  /// The piece of a part that a round carries, and the length of a piece.
   struct Piece {
     std::int64_t round, step;
   };
@@ -63,17 +62,16 @@ class SharedMemoryTransport final : public OperationTransport {
   std::byte* slot_of(std::int64_t member, std::int64_t round) const {
     return area_.slot(member, round_ + static_cast<std::uint64_t>(round));
   }
-  /// Bytes of a slot that each rank may have, a multiple of every element's size.
+  /// Returns the bytes of a slot available to each rank, a multiple of every element size.
   std::int64_t largest_share() const;
 
   SharedMemoryArea area_;
   SpinWait spin_wait_;
   std::int64_t rank_, size_;
-  std::uint64_t round_ = 0;  ///< rounds of the collectives that have ended
-  std::uint64_t call_ = 0;   ///< collectives begun
-  bool probes_distance_ =
-      false;  ///< this call is large enough for it to matter how slots are written
-  CopyMode slot_copy_mode_ = CopyMode::cached;  ///< of this call
+  std::uint64_t round_ = 0;       ///< Number of rounds of finished collectives.
+  std::uint64_t call_ = 0;        ///< Number of collectives begun.
+  bool probes_distance_ = false;  ///< This call is large enough for the copy mode to matter.
+  CopyMode slot_copy_mode_ = CopyMode::cached;  ///< Copy mode of this call.
 };
 
 }  // namespace megatron

@@ -57,7 +57,7 @@ void SpinWait::record_sleep(std::chrono::steady_clock::duration time) const {
 
 std::string SpinWait::wait_error(Watch& watch, const std::vector<std::int64_t>& missing) const {
   if (host_status_->failed()) return host_status_->failure();
-  if (cancelled_) return "given up, because this rank is ending";
+  if (cancelled_) return "cancelled, because this rank is ending";
   std::vector<std::int64_t> absent, left, dead;
   for (const std::int64_t member : missing) {
     const std::int64_t rank = world_rank(member);

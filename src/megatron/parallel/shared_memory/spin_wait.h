@@ -1,5 +1,5 @@
-// How a rank waits for its peers: spin a little, sleep on a futex event, and give up when a peer
-// has failed or left, when the timeout has passed, or when this rank itself is ending.
+// How a rank waits for its peers: it spins briefly and then sleeps on a futex event. It gives up
+// when a peer has failed or left, when the timeout has passed, or when the rank itself ends.
 #pragma once
 
 #include <atomic>
@@ -18,19 +18,19 @@
 
 namespace megatron {
 
-/// A group as one of its ranks sees it.
+/// A group, and this rank's position in it.
 struct GroupInfo {
-  std::string name;                 ///< of the axis
-  std::vector<std::int64_t> ranks;  ///< of the world, ascending
-  std::int64_t rank = 0;            ///< in the group
+  std::string name;                 ///< Name of the axis.
+  std::vector<std::int64_t> ranks;  ///< World ranks, ascending.
+  std::int64_t rank = 0;            ///< Rank in the group.
   std::int64_t size() const { return static_cast<std::int64_t>(ranks.size()); }
 };
 
-/// "rank 3", "ranks 2, 5".
+/// Returns a list such as "rank 3" or "ranks 2, 5".
 std::string name_ranks(const std::vector<std::int64_t>& ranks);
-/// "60 s".
+/// Returns a duration such as "60 s".
 std::string time_text(std::chrono::milliseconds time);
-/// The text of the CommError when this rank's call and a member's differ.
+/// Returns the text of the CommError for a call that differs from that of another member.
 std::string mismatch_text(const CommCall& call, const GroupInfo& group_info, const CallHeader& mine,
                           std::int64_t member, const CallHeader& theirs);
 
@@ -41,8 +41,8 @@ class SpinWait {
   SpinWait(GroupInfo group_info, std::shared_ptr<HostStatus> host_status,
            std::chrono::milliseconds timeout);
 
-  /// Returns once predicate() holds, which some peer makes true and then notifies `event`.
-  /// missing() lists the ranks (in the group) still waited for.
+  /// Returns once predicate() holds. A peer makes it true and then notifies `event`. missing()
+  /// returns the ranks of the group that are still awaited.
   template <class Predicate, class Missing>
   void wait(FutexEvent& event, const CommCall& call, const Predicate& predicate,
             const Missing& missing) const {
@@ -65,19 +65,19 @@ class SpinWait {
   }
   [[noreturn]] void fail(const CommCall& call, const std::string& error) const;
 
-  /// Every wait of this rank in this group ends with `reason`.
+  /// Makes every wait of this rank in this group fail.
   void cancel() { cancelled_ = true; }
   const GroupInfo& group_info() const { return group_info_; }
 
  private:
-  /// A wait that sleeps, and what the neighbours see of it once it is long.
+  /// A sleeping wait, and its entry in the wait table once it is long.
   struct Watch {
     explicit Watch(const CommCall& call) : call(call) {}
     const CommCall& call;
     SuspendAwareTimer timer = {};
     std::optional<WaitTable::Wait> shown = {};
   };
-  /// Why the wait cannot go on; empty while it can. `missing` in the group.
+  /// Returns why the wait must end, or "" while it can go on. `missing` holds ranks of the group.
   std::string wait_error(Watch& watch, const std::vector<std::int64_t>& missing) const;
   std::int64_t world_rank(std::int64_t member) const {
     return group_info_.ranks[static_cast<std::size_t>(member)];
@@ -88,10 +88,10 @@ class SpinWait {
   GroupInfo group_info_;
   std::shared_ptr<HostStatus> host_status_;
   std::chrono::milliseconds timeout_;
-  bool may_spin_;  ///< every rank of the group can have a core
-  // Turns to spin before sleeping: many once enough sleeps in a row were so short that waking up
-  // was most of them, few again as soon as many do not suffice (a peer computes, or waits for this
-  // very core). That doubles short_sleeps_needed_ for the next try; success halves it.
+  bool may_spin_;  ///< There are enough CPUs for every rank of the group.
+  // Spins before sleeping. Many are used after enough consecutive sleeps so short that waking up
+  // took most of the time. Few are used again as soon as many do not suffice, because a peer
+  // computes or needs this very core. That doubles short_sleeps_needed_; success halves it.
   mutable std::atomic<int> spins_{kMinSpins}, short_sleeps_{0}, successful_spins_{0},
       short_sleeps_needed_{kMinShortSleeps};
   std::atomic<bool> cancelled_{false};

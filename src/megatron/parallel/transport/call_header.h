@@ -1,5 +1,5 @@
-// What a rank says of its call before data moves, so that ranks which disagree find out instead of
-// mixing their tensors.
+// A summary of a call that ranks exchange before data moves, so that ranks whose calls disagree
+// raise an error instead of mixing their tensors.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,17 @@ namespace megatron {
 
 struct CallHeader {
   std::int64_t elements;
-  std::int32_t peer;  ///< of a broadcast
+  std::int32_t peer;  ///< Root of a broadcast.
   std::uint8_t operation, reduce, scalar_type;
   char what[65];
 };
 
 CallHeader make_header(const CommCall& call);
-/// For collectives; two ends of a message agree when all but the operation is equal.
+/// Compares two headers of a collective.
 bool is_same_call(const CallHeader& one, const CallHeader& other);
+/// Compares a send with a receive: all fields but the operation must be equal.
 bool is_matching_message(const CallHeader& one, const CallHeader& other);
-/// "all_reduce 'grad norm' (1 Float)".
+/// Returns a text such as "all_reduce 'grad norm' (1 Float)".
 std::string describe(const CallHeader& header);
 
 }  // namespace megatron

@@ -1,5 +1,5 @@
-// How calls reach the counters: once when they begin, and with every moment the caller stands still
-// for them.
+// Adds calls to the counters: the call itself when it begins, and the time for which it blocks the
+// caller.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 
 namespace megatron {
 
-/// A call's row among the counters.
+/// Key of a call's row in the counters.
 struct CommCountKey {
   std::string axis;
   CommOperation operation;
@@ -19,7 +19,7 @@ struct CommCountKey {
 
 CommCountKey record_call(CommCounters& counters, const std::string& axis, const CommCall& call);
 
-/// Adds the time until its end to what the call exposed.
+/// Adds the lifetime of the object to the exposed time of a call.
 class ScopedExposedTime {
  public:
   ScopedExposedTime(CommCounters& counters, CommCountKey call)

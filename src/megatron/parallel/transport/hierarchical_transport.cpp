@@ -9,8 +9,8 @@
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kSmallBytes = 64
-                                     << 10;  ///< up to here two whole all-reduces beat four steps
+/// Up to this size, two whole all-reduces are faster than four steps.
+constexpr std::int64_t kSmallBytes = 64 << 10;
 
 CommCall with(const CommCall& call, CommOperation operation, const at::Tensor& out,
               const at::Tensor& in, std::int64_t peer = 0) {
@@ -95,7 +95,7 @@ void HierarchicalTransport::reduce_scatter(const CommCall& call) {
   levels_.inter_host->run(with(call, CommOperation::reduce_scatter, call.out, part));
 }
 
-/// First over the hosts from the root's index, then inside every host.
+/// Broadcasts between hosts among the ranks of the root's index, then within every host.
 void HierarchicalTransport::broadcast(const CommCall& call) {
   std::int64_t root_host = 0, root_index = 0;
   for (std::int64_t host = 0; host < hosts(); ++host) {

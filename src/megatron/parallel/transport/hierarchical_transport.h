@@ -1,7 +1,7 @@
-// A group whose ranks lie on several hosts, equally many on each: shared memory inside a host,
-// messages between the ranks with the same index of all hosts. A large all-reduce is a
-// reduce-scatter inside, an all-reduce across and an all-gather inside, so every byte leaves a host
-// once. Sums are formed per host in the order of ranks, then over the hosts.
+// A group over several hosts with equally many ranks on each: shared memory within a host, messages
+// between the ranks of equal index on all hosts. A large all-reduce is a reduce-scatter within
+// hosts, an all-reduce between them and an all-gather within them, so each byte leaves a host once.
+// Sums are formed per host in rank order, then over the hosts.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ namespace megatron {
 class HierarchicalTransport final : public OperationTransport {
  public:
   struct Levels {
-    std::shared_ptr<Transport> intra_host;  ///< the ranks of this host
-    std::shared_ptr<Transport> inter_host;  ///< the ranks of the same index, one per host
-    std::shared_ptr<Transport> flat;        ///< the whole group
-    std::vector<std::vector<std::int64_t>>
-        members;  ///< [host][index] → rank in the group; hosts in the order of `inter_host`
-    std::int64_t host = 0, index = 0;  ///< of this rank
+    std::shared_ptr<Transport> intra_host;  ///< Connects the ranks of this host.
+    std::shared_ptr<Transport> inter_host;  ///< Connects the ranks of equal index, one per host.
+    std::shared_ptr<Transport> flat;        ///< Connects the whole group.
+    /// Rank in the group by [host][index]. Hosts are in the order of `inter_host`.
+    std::vector<std::vector<std::int64_t>> members;
+    std::int64_t host = 0, index = 0;  ///< Position of this rank in `members`.
   };
   explicit HierarchicalTransport(Levels levels) : levels_(std::move(levels)) {}
   void run(const CommCall& call) override;
@@ -48,8 +48,8 @@ class HierarchicalTransport final : public OperationTransport {
   Levels levels_;
 };
 
-/// The members of a group by host group, [host][index] in the group; empty unless there are several
-/// host groups, all with equally many, more than one.
+/// Returns the members of a group as [host][index]. Returns an empty list unless the group spans
+/// several host groups with equally many members each, more than one.
 std::vector<std::vector<std::int64_t>> even_host_groups(
     const std::vector<std::int64_t>& ranks, const std::vector<std::int64_t>& host_leader);
 

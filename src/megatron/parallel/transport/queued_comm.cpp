@@ -8,7 +8,7 @@
 namespace megatron {
 namespace {
 
-/// Marks the rank's program as blocked in a call for as long as the object lives.
+/// Marks the rank's program as blocked in a call while the object lives.
 class BlockedScope {
  public:
   BlockedScope(HostStatus& host_status, std::int64_t rank)
@@ -26,7 +26,7 @@ class BlockedScope {
 
 struct OwnRank {
   std::shared_ptr<HostStatus> host_status;
-  std::int64_t rank;  ///< of the world
+  std::int64_t rank;  ///< World rank.
 };
 
 class QueuedWork final : public Work {
@@ -47,8 +47,7 @@ class QueuedWork final : public Work {
     try {
       queue_->wait(task_);
     } catch (const std::exception&) {
-      // Whoever needed the result would have waited; the queue reports the failure to its next
-      // caller.
+      // Nothing waits for the result. The queue reports the failure to its next caller.
     }
   }
   void wait() override {
@@ -113,7 +112,7 @@ void QueuedComm::run(CommCall call) {
 void QueuedComm::check_memory(const CommCall& call) const {
   for (const at::Tensor* tensor : {&call.in, &call.out}) {
     MEGATRON_CHECK(!tensor->defined() || tensor->is_cpu(), describe(call), " on ", group_info_.name,
-                   ": a tensor in a GPU's memory between ranks on the CPU");
+                   ": the tensor is on a GPU, but the group's transport is for the CPU");
   }
 }
 

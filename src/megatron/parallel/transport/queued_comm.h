@@ -1,5 +1,5 @@
-// Comm over a transport that blocks: calls run in order on task queues (one for collectives, one
-// per direction and partner for messages), and every call is counted.
+// Implements Comm on a blocking transport. Calls run in order on task queues, one for collectives
+// and one per direction and partner for messages. Every call is counted.
 #pragma once
 
 #include <map>
@@ -17,7 +17,7 @@ namespace megatron {
 
 class QueuedComm : public Comm {
  public:
-  /// `host_status` shows the neighbours when this rank stands still.
+  /// `host_status` shows other ranks when this rank is blocked.
   QueuedComm(GroupInfo group_info, std::shared_ptr<Transport> transport,
              std::shared_ptr<CommCounters> counters, std::shared_ptr<HostStatus> host_status);
   std::int64_t rank() const override { return group_info_.rank; }

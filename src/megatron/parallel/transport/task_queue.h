@@ -1,6 +1,6 @@
-// Runs tasks one after the other: on the caller's thread while nothing is pending, else on a thread
-// of its own that starts with the first task that nobody waits for at once. After a failure every
-// later task fails alike.
+// Runs tasks one after the other. A blocking task runs on the caller's thread while nothing is
+// pending; other tasks run on a thread that starts with the first of them. After a failure every
+// later task fails with the same error.
 #pragma once
 
 #include <condition_variable>
@@ -22,14 +22,14 @@ class TaskQueue {
   };
 
   TaskQueue() = default;
-  /// Finishes what is pending.
+  /// Finishes all pending tasks.
   ~TaskQueue();
   TaskQueue(const TaskQueue&) = delete;
   TaskQueue& operator=(const TaskQueue&) = delete;
 
   void run(const std::function<void()>& body);
   std::shared_ptr<Task> post(std::function<void()> body);
-  /// Throws what the task threw.
+  /// Waits for the task and rethrows its exception.
   void wait(const std::shared_ptr<Task>& task);
 
  private:
@@ -39,7 +39,7 @@ class TaskQueue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Task>> tasks_;
-  bool busy_ = false;  ///< a task is running, here or there
+  bool busy_ = false;  ///< A task is running, on either thread.
   bool ending_ = false;
   std::exception_ptr failure_ = {};
   std::thread thread_;

@@ -1,5 +1,5 @@
-// What carries the calls of a group. Comm's order, threads and counters lie above it
-// (queued_comm.h).
+// The blocking operations that carry the calls of a group. queued_comm.h adds Comm's order, threads
+// and counters on top.
 #pragma once
 
 #include "megatron/parallel/comm.h"
@@ -9,19 +9,18 @@ namespace megatron {
 class Transport {
  public:
   virtual ~Transport() = default;
-  /// Blocks until the call is done or throws CommError. One collective at a time, one send per
-  /// receiver, one receive per sender; these three kinds may be called from different threads at
-  /// once.
+  /// Blocks until the call is done, or throws CommError. At most one collective, one send per
+  /// receiver and one receive per sender may run at a time; these may run on different threads.
   virtual void run(const CommCall& call) = 0;
-  /// Ends this rank's present and future waits with a CommError: it is leaving because of an
+  /// Makes this rank's present and future waits throw CommError, because the rank ends after an
   /// exception.
   virtual void cancel() = 0;
 };
 
-/// A transport with a function for each operation.
+/// A transport with one virtual function per operation.
 class OperationTransport : public Transport {
  protected:
-  /// Calls the one of `call`.
+  /// Calls the function of `call.operation`.
   void dispatch(const CommCall& call);
   virtual void barrier(const CommCall& call) = 0;
   virtual void all_reduce(const CommCall& call) = 0;

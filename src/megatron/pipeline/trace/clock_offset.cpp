@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kNumBarriers = 16;
 
-/// Equal for processes whose monotonic clocks are one: drawn by the kernel when it starts.
+/// Returns the boot identity of the kernel. Processes with equal values share a monotonic clock.
 std::string clock_identity() {
   std::string identity;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), identity);
@@ -50,7 +50,8 @@ std::vector<BarrierTimes> barriers_of_first(const ObjectGroup& group,
 ClockOffset offset_between(const std::vector<BarrierTimes>& ours,
                            const std::vector<BarrierTimes>& theirs) {
   MEGATRON_CHECK(ours.size() == theirs.size() && !ours.empty(),
-                 "barriers of two ranks: ", ours.size(), " and ", theirs.size());
+                 "the two ranks have different numbers of barriers: ", ours.size(), " and ",
+                 theirs.size());
   double least = std::numeric_limits<double>::lowest(), most = std::numeric_limits<double>::max();
   for (std::size_t i = 0; i < ours.size(); ++i) {
     least = std::max(least, ours[i].entered_s - theirs[i].left_s);

@@ -1,4 +1,5 @@
-// How far the clocks of two hosts are apart, so that their ranks' times can lie on one axis.
+// Measures the offset between the clocks of two hosts, so that times of all ranks can share an
+// axis.
 #pragma once
 
 #include <vector>
@@ -8,22 +9,22 @@
 namespace megatron {
 
 struct ClockOffset {
-  double seconds = 0;   ///< what this rank's monotonic clock shows more than rank 0's
-  double accuracy = 0;  ///< ± seconds, proven; 0 on rank 0's host
+  double seconds = 0;   ///< This rank's monotonic clock minus rank 0's.
+  double accuracy = 0;  ///< Proven bound of the error, in seconds; 0 on rank 0's host.
 };
 
-/// One barrier as one rank saw it.
+/// The times of one barrier on one rank.
 struct BarrierTimes {
   double entered_s = 0, left_s = 0;
 };
 
-/// From the same barriers on two ranks: nobody leaves one before all have entered it, so each round
-/// bounds the offset from both sides.
+/// Computes the offset from the same barriers on two ranks. No rank leaves a barrier before all
+/// have entered it, so each barrier bounds the offset from both sides.
 ClockOffset offset_between(const std::vector<BarrierTimes>& ours,
                            const std::vector<BarrierTimes>& theirs);
 
-/// This rank's clock beside rank 0's. Ranks of one host share a clock; barriers are held where
-/// there are several hosts. Collective over the axis.
+/// Returns the offset of this rank's clock from rank 0's. Runs barriers only when there are several
+/// hosts, because ranks of one host share a clock. Collective over the axis.
 ClockOffset clock_offset(const ObjectGroup& group);
 
 }  // namespace megatron

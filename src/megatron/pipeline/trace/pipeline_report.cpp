@@ -9,7 +9,7 @@
 namespace megatron {
 namespace {
 
-/// The ranks of one pipeline, by stage.
+/// The ranks of one pipeline in stage order.
 using Pipeline = std::vector<const RankTrace*>;
 
 std::vector<Pipeline> pipelines_of(const std::vector<RankTrace>& ranks) {
@@ -42,7 +42,7 @@ void add(const StageTimeBreakdown& share, double weight, StageTimeBreakdown& sum
     sum.*member += share.*member * weight;
 }
 
-/// First begin and last end of what all ranks compute in an iteration.
+/// Returns the time from the first begin to the last end of all ranks' computation in an iteration.
 double makespan_of(const std::vector<RankTrace>& ranks, std::size_t iteration) {
   StepTimes all;
   for (const RankTrace& rank : ranks) all.push_back(rank.iterations[iteration].steps);
@@ -59,7 +59,7 @@ class ReportBuilder {
   PipelineReport make() {
     const std::vector<Pipeline> pipelines = pipelines_of(ranks_);
     const std::size_t num_iterations = ranks_.front().iterations.size();
-    MEGATRON_CHECK(num_iterations > 0, "a report of no iteration");
+    MEGATRON_CHECK(num_iterations > 0, "the report needs at least one iteration");
     weight_ = 1 / static_cast<double>(num_iterations);
     for (std::size_t i = 0; i < num_iterations; ++i) {
       double predicted = 0;
@@ -73,7 +73,7 @@ class ReportBuilder {
   }
 
  private:
-  /// The simulated makespan.
+  /// Adds one iteration of a pipeline and returns its simulated makespan.
   double add_iteration(const Pipeline& pipeline, std::size_t i) {
     StepTimes steps;
     for (const RankTrace* rank : pipeline) steps.push_back(rank->iterations[i].steps);

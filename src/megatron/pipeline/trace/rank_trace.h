@@ -1,4 +1,4 @@
-// What one rank recorded of some iterations, and the text in which it goes to rank 0.
+// The trace of one rank over some iterations, and its serialization for rank 0.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace megatron {
 
-/// A part of an iteration outside the schedule's steps: "optimizer".
+/// A phase of an iteration outside the schedule's steps, such as "optimizer".
 struct TracedPhase {
   std::string name;
   StepSpan span;
@@ -23,12 +23,12 @@ struct TracedIteration {
 };
 
 struct RankTrace {
-  std::int64_t rank = 0, pp = 0, dp = 0, cp = 0, tp = 0;  ///< in the world and on its axes
-  ClockOffset clock;                                      ///< already taken off the times
+  std::int64_t rank = 0, pp = 0, dp = 0, cp = 0, tp = 0;  ///< World rank and coordinates.
+  ClockOffset clock;  ///< Offset that has already been subtracted from the times.
   std::vector<TracedIteration> iterations;
 };
 
-/// Takes `clock` off every time.
+/// Subtracts `clock` from every time.
 void align_to_rank_0_clock(RankTrace& trace);
 
 std::string serialize(const RankTrace& trace);

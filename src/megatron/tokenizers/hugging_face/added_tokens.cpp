@@ -40,7 +40,7 @@ AddedTokens::AddedTokens(const Json& list, const Vocabulary& vocabulary,
                          const Normalizer* normalizer, const std::string& where)
     : next_id_(vocabulary.size()) {
   if (!list.is_array())
-    throw UserError({where + " must be an array", "got " + std::string(list.type_name()), ""});
+    throw UserError({where + " must be an array", std::string(list.type_name()), ""});
   std::size_t index = 0;
   for (const Json& entry : list)
     add(entry, vocabulary, normalizer, where + "[" + std::to_string(index++) + "]");
@@ -51,7 +51,7 @@ std::int32_t AddedTokens::checked_id(const Json& entry, const std::string& conte
   const std::int64_t id = json_int(entry, "id", where);
   if (id < 0 || id > kMaxTokenId)
     throw UserError({where + ": field 'id' must be from 0 to " + std::to_string(kMaxTokenId),
-                     "got " + std::to_string(id), ""});
+                     std::to_string(id), ""});
   if (tokens_.contains(static_cast<std::int32_t>(id)))
     throw UserError(
         {where + ": id " + std::to_string(id) + " is given twice",
@@ -61,7 +61,7 @@ std::int32_t AddedTokens::checked_id(const Json& entry, const std::string& conte
   const std::int32_t expected = known >= 0 ? known : next_id_;
   if (id != expected)
     throw UserError({where + ": token \"" + content + "\" must have id " + std::to_string(expected),
-                     "got " + std::to_string(id),
+                     std::to_string(id),
                      known >= 0 ? "the model's vocabulary gives it this id"
                                 : "added tokens follow the vocabulary without gaps"});
   if (known < 0) ++next_id_;

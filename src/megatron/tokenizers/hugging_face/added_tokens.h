@@ -1,5 +1,5 @@
-// tokenizer.json's "added_tokens": strings that are one token wherever they stand, found before the
-// text is normalized or after it.
+// The "added_tokens" of tokenizer.json: strings that are always one token. They are matched either
+// before or after normalization.
 #pragma once
 
 #include <cstdint>
@@ -16,33 +16,33 @@
 
 namespace megatron::hugging_face {
 
-/// Immutable; safe from many threads.
+/// Immutable and thread-safe.
 class AddedTokens {
  public:
-  /// A stretch of text; id −1 for plain text.
+  /// A range of the text with the token's id; −1 for plain text.
   using Segment = TokenTrie::Match;
 
   AddedTokens() = default;
-  /// `where` names file and field in errors: wrong types, empty contents, ids that are out of
-  /// range, given twice or not those that the `tokenizers` package would give. `normalizer` may be
-  /// null.
+  /// Throws UserErrors for wrong types, empty contents, and ids that are out of range, duplicate,
+  /// or differ from those the `tokenizers` package assigns. `where` names file and field in errors.
+  /// `normalizer` may be null.
   AddedTokens(const Json& list, const Vocabulary& vocabulary, const Normalizer* normalizer,
               const std::string& where);
 
-  /// Cuts raw text at the tokens with normalized = false.
+  /// Splits raw text at the tokens with normalized = false.
   std::vector<Segment> split_raw(std::string_view text) const { return split(text, raw_); }
-  /// Cuts normalized text at the tokens with normalized = true.
+  /// Splits normalized text at the tokens with normalized = true.
   std::vector<Segment> split_normalized(std::string_view text) const {
     return split(text, normalized_);
   }
 
-  /// The id of the token with this content, −1 when absent.
+  /// Returns the id of the token with this content; −1 when absent.
   std::int32_t find(const std::string& content) const;
-  /// What the decoder sees for `id`: the content, normalized where the token is; nothing when `id`
-  /// is no added token.
+  /// Returns the content that the decoder receives for `id`, normalized if the token is; null when
+  /// `id` is not an added token.
   const std::string* decoded(std::int32_t id) const;
   bool is_special(std::int32_t id) const;
-  /// Largest id + 1.
+  /// Returns the largest id + 1.
   std::int32_t id_limit() const { return id_limit_; }
 
  private:

@@ -15,8 +15,7 @@ std::string string_or_empty(const Json& model, const std::string& key, const std
 
 std::pair<std::string, std::string> read_merge(const Json& entry, const std::string& where) {
   const auto fail = [&]() -> std::pair<std::string, std::string> {
-    throw UserError(
-        {where + " must be \"left right\" or [\"left\", \"right\"]", "got " + entry.dump(), ""});
+    throw UserError({where + " must be \"left right\" or [\"left\", \"right\"]", entry.dump(), ""});
   };
   if (entry.is_array()) {
     if (entry.size() != 2 || !entry[0].is_string() || !entry[1].is_string()) return fail();
@@ -50,7 +49,7 @@ Bpe make_bpe(const Json& model, const std::string& where) {
   if (type != "BPE") unsupported_component(type, where);
   if (model.contains("dropout") && !model.at("dropout").is_null() &&
       json_double(model, "dropout", where) != 0)
-    throw UserError({where + ": field 'dropout' must be null", "got " + model.at("dropout").dump(),
+    throw UserError({where + ": field 'dropout' must be null", model.at("dropout").dump(),
                      "random merges give a different text every time"});
   BpeOptions options;
   if (model.contains("unk_token") && !model.at("unk_token").is_null())

@@ -1,4 +1,4 @@
-// tokenizer.json's "model" of type BPE.
+// Reads the "model" of tokenizer.json, which must have type BPE.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace megatron::hugging_face {
 
-/// `where` names file and field in errors: other model types, missing or mistyped fields, dropout.
+/// Throws UserErrors for other model types, missing fields, fields of wrong types, and dropout.
+/// `where` names file and field in errors.
 Bpe make_bpe(const Json& model, const std::string& where);
 
 }  // namespace megatron::hugging_face

@@ -18,8 +18,8 @@ void unsupported_component(const std::string& type, const std::string& where) {
 const Json& array_at(const Json& object, const std::string& key, const std::string& where) {
   const Json& value = json_at(object, key, where);
   if (!value.is_array())
-    throw UserError({where + ": field '" + key + "' must be an array",
-                     "got " + std::string(value.type_name()), ""});
+    throw UserError(
+        {where + ": field '" + key + "' must be an array", std::string(value.type_name()), ""});
   return value;
 }
 
@@ -36,7 +36,7 @@ Regex pattern_of(const Json& component, const std::string& where) {
   if (pattern.is_object() && pattern.contains("String"))
     return Regex(escape_regex(json_string(pattern, "String", source)), source);
   throw UserError({where + ": field 'pattern' must be {\"Regex\": ...} or {\"String\": ...}",
-                   "got " + pattern.dump(), ""});
+                   pattern.dump(), ""});
 }
 
 }  // namespace megatron::hugging_face

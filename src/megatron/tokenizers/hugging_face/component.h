@@ -1,5 +1,4 @@
-// The typed parts of tokenizer.json ({"type": "...", ...}) and the pattern field that several of
-// them share.
+// Helpers to read components of tokenizer.json ({"type": "...", ...}).
 #pragma once
 
 #include <string>
@@ -9,20 +8,20 @@
 
 namespace megatron::hugging_face {
 
-/// The field "type" of `component`; a UserError naming `where` when absent.
+/// Returns the field "type" of `component`. Throws a UserError with `where` when it is missing.
 std::string component_type(const Json& component, const std::string& where);
 
-/// Throws the UserError for a component that we do not know.
+/// Throws a UserError for an unsupported component type.
 [[noreturn]] void unsupported_component(const std::string& type, const std::string& where);
 
-/// The field `key` of `object` as an array; a UserError naming `where` when absent or of another
-/// type.
+/// Returns the array in field `key` of `object`. Throws a UserError with `where` when the field is
+/// missing or not an array.
 const Json& array_at(const Json& object, const std::string& key, const std::string& where);
 
-/// The boolean `key`, or `otherwise` when absent or null.
+/// Returns the boolean in field `key`, or `otherwise` when the field is missing or null.
 bool bool_or(const Json& object, const std::string& key, bool otherwise, const std::string& where);
 
-/// The field "pattern": {"Regex": "..."} or {"String": "..."}.
+/// Compiles the field "pattern", which is {"Regex": "..."} or {"String": "..."}.
 Regex pattern_of(const Json& component, const std::string& where);
 
 }  // namespace megatron::hugging_face

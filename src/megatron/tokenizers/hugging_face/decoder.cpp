@@ -15,7 +15,7 @@ namespace {
 
 using Tokens = std::vector<std::string>;
 
-/// A decoder that is one function of the tokens.
+/// A decoder that applies one function to the tokens.
 template <class Function>
 class FunctionDecoder : public Decoder {
  public:
@@ -44,7 +44,7 @@ Tokens fuse(const Tokens& tokens) {
   return {text};
 }
 
-/// The byte of <0xHH>.
+/// Returns the byte of a token <0xHH>; nullopt for other tokens.
 std::optional<char> byte_of(const std::string& token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
   unsigned value = 0;
@@ -77,14 +77,14 @@ Tokens decode_byte_fallback(const Tokens& tokens) {
   return out;
 }
 
-/// One character as UTF-8, of the field `key`.
+/// Returns the field `key`, which must be one UTF-8 character.
 std::string character_of(const Json& component, const std::string& key, const std::string& where) {
   std::string character = json_string(component, key, where);
   std::size_t size = 0;
   if (!character.empty()) next_code_point(character, size);
   if (character.empty() || size != character.size())
     throw UserError(
-        {where + ": field '" + key + "' must be one character", "got '" + character + "'", ""});
+        {where + ": field '" + key + "' must be one character", "'" + character + "'", ""});
   return character;
 }
 

@@ -1,4 +1,4 @@
-// tokenizer.json's "decoder": puts the strings of tokens together again.
+// The "decoder" of tokenizer.json, which converts token strings to text.
 #pragma once
 
 #include <memory>
@@ -9,15 +9,16 @@
 
 namespace megatron::hugging_face {
 
-/// Immutable; safe from many threads.
+/// Immutable and thread-safe.
 class Decoder {
  public:
   virtual ~Decoder() = default;
-  /// The text is the concatenation of what the last decoder returns.
+  /// Returns strings whose concatenation, after the last decoder, is the text.
   virtual std::vector<std::string> apply(std::vector<std::string> tokens) const = 0;
 };
 
-/// Nothing for null (tokens are then joined by spaces). `where` names file and field in errors.
+/// Returns null for a null component; tokens are then joined by spaces. `where` names file and
+/// field in errors.
 std::unique_ptr<Decoder> make_decoder(const Json& component, const std::string& where);
 
 }  // namespace megatron::hugging_face

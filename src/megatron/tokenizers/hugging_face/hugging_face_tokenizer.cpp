@@ -12,18 +12,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A field that may be absent, as null then.
+/// Returns a field, or null when it is missing.
 const Json& optional_at(const Json& object, const char* key) {
   static const Json null;
   const auto found = object.find(key);
   return found == object.end() ? null : *found;
 }
 
-/// A tokenizer that cuts or pads would silently lose training text.
+/// Rejects tokenizers that truncate or pad, because these would silently lose training text.
 void reject_truncation_and_padding(const Json& root, const std::string& source) {
   for (const char* key : {"truncation", "padding"})
     if (!optional_at(root, key).is_null())
-      throw UserError({source + ": field '" + key + "' must be null", "got " + root.at(key).dump(),
+      throw UserError({source + ": field '" + key + "' must be null", root.at(key).dump(),
                        "documents are never cut or padded here"});
 }
 

@@ -1,5 +1,5 @@
-// Tokenizers in the tokenizer.json format of the Hugging Face `tokenizers` package, with BPE
-// models: GPT-2, Llama 3, Qwen and their kin.
+// Reads BPE tokenizers in the tokenizer.json format of the Hugging Face `tokenizers` package:
+// GPT-2, Llama 3, Qwen and similar ones. encode() runs these stages:
 //   text → added tokens (raw) → normalizer → added tokens (normalized) → pre-tokenizer → BPE →
 //   post-processor
 #pragma once
@@ -19,11 +19,11 @@
 
 namespace megatron {
 
-/// encode and decode equal the package's on any text, special tokens added as its post-processor
-/// says.
+/// encode() and decode() give the package's results for any text. The post-processor adds special
+/// tokens.
 class HuggingFaceTokenizer : public Tokenizer {
  public:
-  /// `path` is a tokenizer.json or a folder that holds one.
+  /// Reads `path`, a tokenizer.json or a folder that holds one.
   explicit HuggingFaceTokenizer(const std::filesystem::path& path);
   std::vector<std::int32_t> encode(std::string_view text) const override;
   std::string decode(std::span<const std::int32_t> ids, SpecialTokens special) const override;

@@ -11,7 +11,7 @@
 namespace megatron::hugging_face {
 namespace {
 
-/// A normalizer without state of its own.
+/// A normalizer that applies one function without state.
 template <class Function>
 class FunctionNormalizer : public Normalizer {
  public:

@@ -1,4 +1,4 @@
-// tokenizer.json's "normalizer": rewrites text before it is split.
+// The "normalizer" of tokenizer.json, which rewrites text before it is split.
 #pragma once
 
 #include <memory>
@@ -8,14 +8,14 @@
 
 namespace megatron::hugging_face {
 
-/// Immutable; apply is safe from many threads.
+/// Immutable and thread-safe.
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
   virtual std::string apply(std::string text) const = 0;
 };
 
-/// Nothing for null. `where` names file and field in errors.
+/// Returns null for a null component. `where` names file and field in errors.
 std::unique_ptr<Normalizer> make_normalizer(const Json& component, const std::string& where);
 
 }  // namespace megatron::hugging_face

@@ -20,7 +20,7 @@ std::vector<std::int32_t> PostProcessor::apply(std::vector<std::int32_t> ids) co
 
 void PostProcessor::add(const Json& component, const std::string& where) {
   const std::string type = component_type(component, where);
-  if (type == "ByteLevel") return;  // moves offsets only
+  if (type == "ByteLevel") return;  // it changes only offsets
   if (type == "TemplateProcessing") return add_template(component, where);
   if (type == "BertProcessing" || type == "RobertaProcessing")
     return add_sep_and_cls(component, where);
@@ -33,7 +33,7 @@ void PostProcessor::add(const Json& component, const std::string& where) {
 std::int32_t PostProcessor::checked(const Json& id, const std::string& where) const {
   if (!id.is_number_integer() || !(id >= 0 && id < id_limit_))
     throw UserError({where + ": ids must be integers from 0 to " + std::to_string(id_limit_ - 1),
-                     "got " + id.dump(), ""});
+                     id.dump(), ""});
   return id.get<std::int32_t>();
 }
 
@@ -45,7 +45,7 @@ void PostProcessor::add_template(const Json& component, const std::string& where
     if (part.is_object() && part.contains("Sequence")) {
       if (seen_text || json_string(part.at("Sequence"), "id", where + ".single") != "A")
         throw UserError({where + ".single must hold the sequence A exactly once",
-                         "got " + component.at("single").dump(), ""});
+                         component.at("single").dump(), ""});
       seen_text = true;
       continue;
     }
@@ -58,7 +58,7 @@ void PostProcessor::add_template(const Json& component, const std::string& where
   }
   if (!seen_text)
     throw UserError({where + ".single must hold the sequence A exactly once",
-                     "got " + component.at("single").dump(), ""});
+                     component.at("single").dump(), ""});
   before_.insert(before_.begin(), before.begin(), before.end());
   after_.insert(after_.end(), after.begin(), after.end());
 }
@@ -67,8 +67,7 @@ void PostProcessor::add_sep_and_cls(const Json& component, const std::string& wh
   const auto id_of = [&](const std::string& key) {
     const Json& pair = array_at(component, key, where);
     if (pair.size() != 2)
-      throw UserError(
-          {where + ": field '" + key + "' must be [token, id]", "got " + pair.dump(), ""});
+      throw UserError({where + ": field '" + key + "' must be [token, id]", pair.dump(), ""});
     return checked(pair.at(1), where + "." + key);
   };
   before_.insert(before_.begin(), id_of("cls"));

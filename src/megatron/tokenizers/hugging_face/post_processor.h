@@ -1,4 +1,4 @@
-// tokenizer.json's "post_processor": what stands before and after the ids of a text.
+// The "post_processor" of tokenizer.json, which adds ids before and after those of a text.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,12 @@
 
 namespace megatron::hugging_face {
 
-/// The template of a single text. Default: the ids alone.
+/// The template for a single text. The default adds nothing.
 class PostProcessor {
  public:
   PostProcessor() = default;
-  /// `where` names file and field in errors; ids must be below `id_limit`. Null is the default.
+  /// Reads a component; null gives the default. Ids must be below `id_limit`. `where` names file
+  /// and field in errors.
   PostProcessor(const Json& component, std::int32_t id_limit, const std::string& where);
 
   std::vector<std::int32_t> apply(std::vector<std::int32_t> ids) const;

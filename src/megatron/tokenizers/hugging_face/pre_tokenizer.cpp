@@ -13,7 +13,7 @@
 namespace megatron::hugging_face {
 namespace {
 
-/// Rewrites every word by `append(out, word)`, each keeping its place.
+/// Rewrites every word by `append(out, word)` and updates its span.
 template <class Append>
 void rewrite_words(PreTokenizedString& words, Append append) {
   std::string text;
@@ -93,7 +93,7 @@ class WhitespaceSplit : public PreTokenizer {
   }
 };
 
-/// \w+|[^\w\s]+
+/// Splits into the matches of \w+|[^\w\s]+.
 class Whitespace : public PreTokenizer {
  public:
   void apply(PreTokenizedString& words) const override {
@@ -173,13 +173,13 @@ std::unique_ptr<PreTokenizer> make_metaspace(const Json& component, const std::s
   if (!replacement.empty()) next_code_point(replacement, size);
   if (replacement.empty() || size != replacement.size())
     throw UserError(
-        {where + ": field 'replacement' must be one character", "got '" + replacement + "'", ""});
+        {where + ": field 'replacement' must be one character", "'" + replacement + "'", ""});
   const std::string scheme = component.contains("prepend_scheme")
                                  ? json_string(component, "prepend_scheme", where)
                                  : "always";
   if (scheme != "always" && scheme != "first" && scheme != "never")
     throw UserError({where + ": field 'prepend_scheme' must be always, first or never",
-                     "got '" + scheme + "'", ""});
+                     "'" + scheme + "'", ""});
   if (!bool_or(component, "add_prefix_space", true, where) && scheme != "never" &&
       component.contains("prepend_scheme"))
     throw UserError(

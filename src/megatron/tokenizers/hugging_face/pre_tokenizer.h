@@ -1,4 +1,5 @@
-// tokenizer.json's "pre_tokenizer": cuts text into the words that the model encodes one by one.
+// The "pre_tokenizer" of tokenizer.json, which splits text into words. The model encodes each word
+// separately.
 #pragma once
 
 #include <memory>
@@ -10,22 +11,22 @@
 
 namespace megatron::hugging_face {
 
-/// A text and its words in order; stretches between the words are dropped.
+/// A text and its words in order. Text between the words is dropped.
 struct PreTokenizedString {
   std::string text;
-  std::vector<Span> spans;       ///< none is empty
-  bool starts_document = false;  ///< the first word begins where the original text begins
+  std::vector<Span> spans;       ///< the words; none is empty
+  bool starts_document = false;  ///< true when the first word begins the original text
 };
 
-/// Immutable; apply is safe from many threads.
+/// Immutable and thread-safe.
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
-  /// Cuts every word further, or rewrites it.
+  /// Splits or rewrites every word.
   virtual void apply(PreTokenizedString& words) const = 0;
 };
 
-/// Nothing for null. `where` names file and field in errors.
+/// Returns null for a null component. `where` names file and field in errors.
 std::unique_ptr<PreTokenizer> make_pre_tokenizer(const Json& component, const std::string& where);
 
 }  // namespace megatron::hugging_face

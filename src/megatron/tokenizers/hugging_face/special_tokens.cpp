@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The token in field `key`, written as "text" or {"content": "text", ...}.
+/// Returns the token in field `key`, written as "text" or {"content": "text", ...}.
 std::optional<std::string> named_token(const Json& config, const std::string& key,
                                        const std::string& source) {
   if (!config.contains(key) || config.at(key).is_null()) return std::nullopt;
@@ -31,7 +31,7 @@ SpecialTokenIds read_special_tokens(const fs::path& folder,
     const Json config = read_json(path);
     if (!config.is_object())
       throw UserError(
-          {path.string() + " must be a JSON object", "got " + std::string(config.type_name()), ""});
+          {path.string() + " must be a JSON object", std::string(config.type_name()), ""});
     const auto id_of = [&](const std::string& key, std::int32_t known) {
       const auto token = named_token(config, key, path.string());
       return known >= 0 || !token ? known : find(*token);

@@ -17,7 +17,7 @@ SplitBehavior split_behavior_of(const Json& component, const std::string& where)
   if (name == "Contiguous") return SplitBehavior::contiguous;
   throw UserError({where + ": field 'behavior' must be Isolated, Removed, MergedWithPrevious, "
                            "MergedWithNext or Contiguous",
-                   "got '" + name + "'", ""});
+                   "'" + name + "'", ""});
 }
 
 void Splitter::cut(const Span& word, const std::vector<Span>& matches) {

@@ -1,4 +1,4 @@
-// Cutting words at matches: the five behaviours of the `tokenizers` package.
+// Splits words at matches with the five behaviors of the `tokenizers` package.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +13,16 @@ namespace megatron::hugging_face {
 
 enum class SplitBehavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
 
-/// The behaviour named in `component`'s field "behavior".
+/// Returns the behavior that field "behavior" of `component` names.
 SplitBehavior split_behavior_of(const Json& component, const std::string& where);
 
-/// Collects the cuts of one word after the other.
+/// Splits one word after another and collects the results.
 class Splitter {
  public:
   explicit Splitter(SplitBehavior behavior, bool invert = false)
       : behavior_(behavior), invert_(invert) {}
 
-  /// Cuts `word` at `matches` (in order, inside the word) into spans().
+  /// Splits `word` at `matches`, which are in order and inside the word, and appends to spans().
   void cut(const Span& word, const std::vector<Span>& matches);
 
   std::vector<Span>& spans() { return spans_; }
@@ -45,7 +45,7 @@ class Splitter {
   std::vector<Span> spans_;
 };
 
-/// Cuts every word at the single characters for which `is_match` holds.
+/// Splits every word at the characters for which `is_match` returns true.
 template <class Predicate>
 void split_at_characters(PreTokenizedString& words, SplitBehavior behavior, Predicate is_match) {
   Splitter splitter(behavior);
@@ -61,7 +61,7 @@ void split_at_characters(PreTokenizedString& words, SplitBehavior behavior, Pred
   words.spans = std::move(splitter.spans());
 }
 
-/// Cuts every word at the matches of `pattern`.
+/// Splits every word at the matches of `pattern`.
 void split_at_regex(PreTokenizedString& words, const Regex& pattern, SplitBehavior behavior,
                     bool invert);
 

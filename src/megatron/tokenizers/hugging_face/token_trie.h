@@ -1,4 +1,4 @@
-// Finds given strings in text, leftmost and longest first, without overlaps.
+// Finds given strings in a text: leftmost first, then longest, without overlaps.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace megatron::hugging_face {
 
-/// A byte trie; immutable once filled.
+/// A trie over bytes. Immutable once it is filled.
 class TokenTrie {
  public:
   struct Match {
@@ -19,10 +19,10 @@ class TokenTrie {
     std::int32_t id;
   };
 
-  /// Adds a non-empty string; false when it is there already.
+  /// Adds a non-empty string. Returns false when it exists already.
   bool add(std::string_view text, std::int32_t id);
   bool empty() const { return nodes_.size() == 1; }
-  /// The first match at or after `start`, id −1 when there is none.
+  /// Returns the first match at or after `start`; its id is −1 when there is none.
   Match find(std::string_view text, std::size_t start) const;
 
  private:

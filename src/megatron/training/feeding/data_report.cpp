@@ -11,7 +11,7 @@ namespace {
 
 using Row = std::array<std::string, 6>;
 
-/// 12345678 as "12.3M".
+/// Formats 12345678 as "12.3M".
 std::string short_count(std::int64_t count) {
   constexpr std::pair<double, const char*> kUnits[] = {
       {1e12, "T"}, {1e9, "B"}, {1e6, "M"}, {1e3, "K"}};
@@ -22,7 +22,7 @@ std::string short_count(std::int64_t count) {
   return std::to_string(count);
 }
 
-/// 1234567 as "1,234,567".
+/// Formats 1234567 as "1,234,567".
 std::string grouped(std::int64_t count) {
   const std::string digits = std::to_string(count);
   std::string text;
@@ -33,7 +33,7 @@ std::string grouped(std::int64_t count) {
   return text;
 }
 
-/// Two digits behind the point, and two digits at all of the little that a short run sees.
+/// Formats with two decimals, or two significant digits for small values.
 std::string epochs_text(double epochs) {
   return epochs > 0 && epochs < 0.01 ? format("%.2g", epochs) : format("%.2f", epochs);
 }

@@ -1,5 +1,5 @@
-// How much of which corpus a run takes: tokens, samples and epochs of each source of each split, as
-// a table and as JSON.
+// Reports how many tokens, samples and epochs of each data source a run takes for each split, as a
+// table and as JSON.
 #pragma once
 
 #include <string>
@@ -11,15 +11,14 @@
 namespace megatron {
 
 struct SplitShare {
-  std::string
-      split;  ///< "train", "validation", "test", or "validation-name" of one of several sets
+  std::string split;  ///< "train", "validation", "test", or "validation-<name>" of a named set
   CorpusShare corpus;
 };
 
-/// One line for each source under a line of titles; "" for none.
+/// Returns a table with a title line and one line per source, or "" when `shares` is empty.
 std::string data_table(const std::vector<SplitShare>& shares);
 
-/// [{"split": …, "source": …, "weight": …, "tokens": …, "samples": …, "epochs": …}, …]
+/// Returns [{"split": …, "source": …, "weight": …, "tokens": …, "samples": …, "epochs": …}, …].
 OrderedJson data_json(const std::vector<SplitShare>& shares);
 
 }  // namespace megatron

@@ -13,7 +13,7 @@
 namespace megatron {
 namespace {
 
-/// Which splits have data by the settings: a share of the common data, or a path of their own.
+/// Returns which splits have data: a share of the common blend, or their own paths.
 std::array<bool, 3> splits_with_data(const DataConfig& data) {
   const DataSources sources = data_sources(data);
   std::array<bool, 3> result{true, true, true};
@@ -73,7 +73,7 @@ class DataSetup {
   }
 
  private:
-  /// Says how often the run goes over each corpus.
+  /// Prints how many epochs of each corpus the run takes.
   void report(const Datasets& datasets, const std::array<std::optional<std::int64_t>, 3>& samples) {
     const auto add = [&](const std::string& split, const Dataset& dataset,
                          const std::optional<std::int64_t>& count) {
@@ -135,7 +135,7 @@ class DataSetup {
     }
   }
 
-  /// Microbatches of a whole set, without a last one that is not full.
+  /// Returns the number of full microbatches in a set.
   std::int64_t whole(const Dataset& dataset, const std::string& suffix) const {
     const std::int64_t size = dataset.size(), microbatches = size / samples_per_microbatch_round();
     if (microbatches == 0)

@@ -1,4 +1,5 @@
-// The datasets of a run: how many samples each split needs, and where each one starts.
+// Builds the datasets of a run: decides how many samples each split needs and where each split
+// starts.
 #pragma once
 
 #include <array>
@@ -11,15 +12,16 @@
 
 namespace megatron {
 
-/// Samples of train, valid and test, as Megatron sizes them: all of the training; an evaluation
-/// every --eval-interval and one at the end; one test. None of a split without a share in --split
-/// or without data of its own, and no evaluation without --eval-interval unless
-/// --full-validation or --skip-train asks for one. Nothing: one epoch (--full-validation).
+/// Returns the number of samples of the train, validation and test splits, as Megatron sizes them.
+/// Train covers the whole run. Validation covers one evaluation per --eval-interval and one at the
+/// end. Test covers one evaluation. A split is 0 when it has no share in --split and no data of its
+/// own; validation and test are 0 without --eval-interval unless --full-validation or --skip-train
+/// requests an evaluation. nullopt means one epoch (--full-validation).
 std::array<std::optional<std::int64_t>, 3> train_valid_test_num_samples(
     const Settings& settings, std::int64_t data_parallel_size = 1);
 
-/// Builds the datasets, sets trainer.train to start at trainer.progress, and trainer.valid and
-/// test.
+/// Builds the datasets and fills trainer.train (starting at trainer.progress), trainer.valid and
+/// trainer.test.
 void build_train_valid_test_data(Trainer& trainer, const Tokenizer& tokenizer, std::ostream& out);
 
 }  // namespace megatron

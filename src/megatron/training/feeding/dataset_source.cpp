@@ -19,16 +19,17 @@ at::Tensor matrix(const Batch& batch, const std::vector<T>& values, at::ScalarTy
   return tensor;
 }
 
-/// [1, s] when all samples count alike, so that nothing on the device has to be compared.
+/// Returns position ids as [1, s] when all samples have the same ones, so that no comparison is
+/// needed on the device; otherwise as [b, s].
 at::Tensor positions(const Batch& batch) {
   const at::Tensor all = matrix(batch, batch.position_ids, at::kLong);
   const auto& ids = batch.position_ids;
-  const bool is_shared = std::equal(ids.begin() + batch.sequence_length, ids.end(),
-                                    ids.begin());  // every row is the one before it
+  // Every row equals the previous one.
+  const bool is_shared = std::equal(ids.begin() + batch.sequence_length, ids.end(), ids.begin());
   return is_shared ? all.narrow(0, 0, 1) : all;
 }
 
-/// int64 [rows]: positions among the samples that all data-parallel ranks take at this time.
+/// Returns int64 [rows]: indices into the samples that all data-parallel ranks take in this step.
 at::Tensor sample_ordinals(const BatchIndices& indices) {
   at::Tensor tensor = at::empty({static_cast<std::int64_t>(indices.ordinals.size())}, at::kLong);
   std::ranges::transform(indices.ordinals, tensor.mutable_data_ptr<std::int64_t>(),
@@ -66,7 +67,8 @@ class DatasetSource : public MicrobatchSource {
       open();
       batch = loader_->next();
     }
-    MEGATRON_CHECK(batch.has_value(), "a dataset of ", dataset_->size(), " samples gave no batch");
+    MEGATRON_CHECK(batch.has_value(), "a dataset of ", dataset_->size(),
+                   " samples returned no batch");
     return to_microbatch(*batch, options_.document_masks);
   }
 

@@ -1,4 +1,4 @@
-// The loader's batches as microbatches of tensors.
+// Converts the data loader's batches to microbatches of tensors.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -12,12 +12,12 @@ namespace megatron {
 
 struct DatasetSourceOptions {
   DataLoaderOptions loader = {};
-  bool document_masks = false;    ///< attention stays inside documents: adds document_ids
-  c10::Device device{c10::kCPU};  ///< of the microbatches
+  bool document_masks = false;    ///< adds document_ids: attention does not cross documents
+  c10::Device device{c10::kCPU};  ///< device of the returned tensors
 };
 
-/// Batches from options.loader.sampler.consumed_samples on, from the start again at the dataset's
-/// end.
+/// Returns microbatches from sample options.loader.sampler.consumed_samples on. The source starts
+/// again at the dataset's first sample when it reaches the end.
 std::unique_ptr<MicrobatchSource> make_dataset_source(std::shared_ptr<const Dataset> dataset,
                                                       const DatasetSourceOptions& options);
 

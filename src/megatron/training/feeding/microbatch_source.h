@@ -1,4 +1,5 @@
-// Where the loop gets its work: an endless row of microbatches in sample order.
+// Interface from which the training loop takes its microbatches: an endless sequence in sample
+// order.
 #pragma once
 
 #include "megatron/nn/microbatch.h"
@@ -8,9 +9,9 @@ namespace megatron {
 class MicrobatchSource {
  public:
   virtual ~MicrobatchSource() = default;
-  /// The next microbatch. Its sample_ordinals, where defined, are places among the samples that all
-  /// data-parallel ranks take at this time; the caller adds where those begin. UserError when the
-  /// data has ended or is broken.
+  /// Returns the next microbatch. Its sample_ordinals, where defined, are indices into the samples
+  /// that all data-parallel ranks take in this step; the caller adds the ordinal of the first one.
+  /// UserError when the data has ended or is damaged.
   virtual Microbatch next() = 0;
 };
 

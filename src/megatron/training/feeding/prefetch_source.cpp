@@ -15,13 +15,13 @@
 namespace megatron {
 namespace {
 
-/// A microbatch whose copies may still be under way.
+/// A microbatch whose copies may still be in progress.
 struct PendingMicrobatch {
   Microbatch microbatch;
   std::optional<c10::Event> copy_done;
 };
 
-/// Copies to a device; on a GPU they run on a stream beside the one that computes.
+/// Copies microbatches to a device; on a GPU it uses a separate stream.
 class DeviceCopier {
  public:
   explicit DeviceCopier(c10::Device device) : device_(device) {
@@ -38,7 +38,7 @@ class DeviceCopier {
     return pending;
   }
 
-  /// Makes the calling thread's stream wait for the copies; the host does not.
+  /// Makes the calling thread's stream wait for the copies; the host does not wait.
   Microbatch receive(PendingMicrobatch pending) const {
     if (!pending.copy_done) return std::move(pending.microbatch);
     const c10::Stream stream = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
@@ -50,7 +50,7 @@ class DeviceCopier {
   }
 
  private:
-  /// Pinned memory is what lets a copy run by itself; ATen keeps it until the copy is done.
+  /// Uses pinned memory, which asynchronous copies require. ATen keeps it until the copy is done.
   Microbatch copy(const Microbatch& host) const {
     const auto sent = [this](const at::Tensor& tensor) {
       return (stream_ ? tensor.pin_memory() : tensor)
@@ -76,23 +76,22 @@ class PrefetchSource : public MicrobatchSource {
             [] { return std::monostate(); },
             [this, in_thread = options.in_thread](std::monostate) {
               if (in_thread)
-                omp_set_num_threads(1);  // of this thread alone: it must not have a team beside the
-                                         // one that computes
+                // This thread must not start an OpenMP team beside the compute threads.
+                omp_set_num_threads(1);
               return copier_.send(source_->next());
             }) {}
 
   Microbatch next() override {
     std::optional<PendingMicrobatch> pending = pool_.next();
-    MEGATRON_CHECK(pending.has_value(),
-                   "microbatches were asked for after their source had failed");
+    MEGATRON_CHECK(pending.has_value(), "next() was called after the source had failed");
     return copier_.receive(std::move(*pending));
   }
 
  private:
   std::unique_ptr<MicrobatchSource> source_;
   DeviceCopier copier_;
-  OrderedPool<std::monostate, PendingMicrobatch>
-      pool_;  // last: its thread uses the others and ends first
+  // Declared last: its thread uses the other members and must end first.
+  OrderedPool<std::monostate, PendingMicrobatch> pool_;
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Microbatches ahead of time and on the device of the model: a thread of its own takes them from
-// another source, and for a GPU copies them from pinned memory on a stream of its own, while the
-// step before computes.
+// Prefetches microbatches onto the model's device. A background thread takes them from another
+// source; for a GPU it copies them from pinned memory on a separate stream, so that loading and
+// copying overlap with the previous step's compute.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -14,12 +14,12 @@ namespace megatron {
 
 struct PrefetchOptions {
   c10::Device device{c10::kCPU};
-  bool in_thread = true;   ///< false: the work happens inside next()
-  std::int64_t depth = 8;  ///< microbatches made ahead
+  bool in_thread = true;   ///< false: next() loads and copies synchronously
+  std::int64_t depth = 8;  ///< maximum number of prefetched microbatches
 };
 
-/// The microbatches of `source`, in its order. What `source` throws is thrown by next() at its
-/// place of the order.
+/// Returns a source that yields the microbatches of `source` in the same order. An exception thrown
+/// by `source` is rethrown by the next() call that would have returned that microbatch.
 std::unique_ptr<MicrobatchSource> make_prefetch_source(std::unique_ptr<MicrobatchSource> source,
                                                        const PrefetchOptions& options);
 

@@ -10,7 +10,7 @@
 namespace megatron {
 namespace {
 
-/// Sets the variable, or refuses another value than one that begins with `wanted`.
+/// Sets the environment variable; UserError when it has a value that does not begin with `wanted`.
 void require_variable(const char* name, const std::string& wanted, const char* why) {
   const char* given = std::getenv(name);
   if (given == nullptr) {
@@ -22,13 +22,13 @@ void require_variable(const char* name, const std::string& wanted, const char* w
                    why, std::string("unset it, or set ") + name + "=" + wanted});
 }
 
-/// MKL keeps its order of additions whatever the number of threads only in this mode (Intel
-/// processors; others need none).
+/// Enables the MKL mode whose summation order does not depend on the number of threads (only Intel
+/// CPUs need it).
 void fix_mkl() {
   const char* given = std::getenv("MKL_CBWR");
   if (given != nullptr && std::string(given).find("STRICT") == std::string::npos) {
     throw UserError({std::string("--deterministic-mode: the environment has MKL_CBWR=") + given,
-                     "without STRICT a product depends on the number of threads",
+                     "without STRICT, GEMM results depend on the number of threads",
                      "unset it, or add ,STRICT"});
   }
   setenv("MKL_CBWR", __builtin_cpu_supports("avx512f") ? "AVX512,STRICT" : "AVX2,STRICT", 0);

@@ -1,12 +1,13 @@
-// --deterministic-mode: the same bits from any number of intra-op threads (docs/determinism.md).
+// Implements --deterministic-mode: results are bitwise identical for any number of intra-op threads
+// (docs/determinism.md).
 #pragma once
 
 #include "megatron/config/settings.h"
 
 namespace megatron {
 
-/// Sets the libraries up before the first operation. UserError when the environment asks for the
-/// contrary.
+/// Configures LibTorch and the math libraries; call it before the first operation. UserError when
+/// an environment variable contradicts deterministic mode.
 void set_determinism(const TrainingConfig& config);
 
 }  // namespace megatron

@@ -11,8 +11,8 @@
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kMicrobatchesPerStage =
-    4;  ///< microbatches for each stage that go through a pipeline in one go
+/// Microbatches per stage in one run of the schedule.
+constexpr std::int64_t kMicrobatchesPerStage = 4;
 
 std::vector<Microbatch> next_microbatches(MicrobatchSource& source, std::int64_t count) {
   std::vector<Microbatch> batch;
@@ -47,8 +47,8 @@ std::optional<double> evaluate(const EvaluationContext& context, MicrobatchSourc
   }
   const std::vector<double> replicas =
       all_reduce_sum({rank.dp_cp, rank.device}, {loss_sum, tokens}, "evaluation");
-  const std::vector<double> all =
-      all_reduce_sum({rank.pp, rank.device}, replicas, "evaluation");  // zeros but for the last stage's
+  // Nonzero only on the last stage.
+  const std::vector<double> all = all_reduce_sum({rank.pp, rank.device}, replicas, "evaluation");
   return all[0] / std::max(all[1], 1.0);
 }
 

@@ -1,4 +1,4 @@
-// The loss over held-out samples: no dropout, no gradients.
+// Computes the loss over held-out samples, without dropout and without gradients.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ struct EvaluationContext {
   const Rank& rank;
 };
 
-/// Σloss / Σtokens over `num_microbatches` of the source on every data-parallel rank together;
-/// nothing when `stop` became true on the way, which it does on all ranks at once. Collective over
-/// the world.
+/// Returns Σloss / Σtokens over `num_microbatches` microbatches of every data-parallel rank.
+/// Returns nullopt when `stop` returned true before the end; `stop` must return the same value on
+/// all ranks. Collective over the world.
 std::optional<double> evaluate(const EvaluationContext& context, MicrobatchSource& source,
                                std::int64_t num_microbatches, const std::function<bool()>& stop);
 

@@ -17,9 +17,9 @@ ExitConditions::ExitConditions(const TrainingConfig& training, const RunClock& c
 ExitConditions::StopCauses ExitConditions::all_reduced_causes() const {
   const std::vector<double> causes =
       all_reduce_max({rank_.world, rank_.device},
-              {static_cast<double>(signals_.received().value_or(0)), duration_is_over() ? 1.0 : 0.0,
-               deadline_is_near() ? 1.0 : 0.0},
-              "exit conditions");
+                     {static_cast<double>(signals_.received().value_or(0)),
+                      duration_is_over() ? 1.0 : 0.0, deadline_is_near() ? 1.0 : 0.0},
+                     "exit conditions");
   return {.signal = static_cast<int>(causes[0]),
           .duration_is_over = causes[1] != 0,
           .deadline_is_near = causes[2] != 0};

@@ -1,6 +1,6 @@
-// Why a run stops before its last iteration: a signal, --exit-duration-in-mins, --exit-interval, or
-// the end of its Slurm job. Ranks agree: what one of them meets stops all, at the same point. Every
-// question is collective over the world.
+// Decides whether a run stops before its last iteration: because of a signal,
+// --exit-duration-in-mins, --exit-interval, or the end of its Slurm job. A condition that holds on
+// one rank stops all ranks at the same iteration. Every public method is collective over the world.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +17,21 @@ namespace megatron {
 
 class ExitConditions {
  public:
-  /// `started_s` on the monotonic clock; `deadline` is null when nothing ends the job.
+  /// `started_s` is the start of the run on the monotonic clock. `deadline` is null when the job
+  /// has no known end.
   ExitConditions(const TrainingConfig& training, const RunClock& clock, double started_s,
                  const JobDeadline* deadline, const Rank& rank);
 
-  /// The end of Megatron's "exiting program …", after `iteration` was made; nothing when the run
-  /// goes on.
+  /// Returns the text that follows "exiting program" in Megatron's log line, to be called after
+  /// `iteration` is done. Returns nullopt when the run continues.
   std::optional<std::string> reason(std::int64_t iteration);
-  /// Whether the run should stop even within an evaluation.
+  /// Returns whether the run must stop even in the middle of an evaluation.
   bool is_urgent();
-  /// 0, or that of the signal that came.
+  /// Returns the process exit code: 0, or exit_code_after() the received signal.
   int exit_code();
 
  private:
-  /// What makes the run stop, on any rank.
+  /// Stop causes that hold on any rank.
   struct StopCauses {
     int signal = 0;  ///< 0: none
     bool duration_is_over = false, deadline_is_near = false;

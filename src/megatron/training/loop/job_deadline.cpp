@@ -45,15 +45,16 @@ SlurmDeadline slurm_deadline(const char* end_time, const RunClock& clock, bool s
   if (!end)
     return {.deadline = {},
             .line = std::string("WARNING: SLURM_JOB_END_TIME '") + end_time +
-                    "' is no number of seconds: not heeded"};
+                    "' is ignored: it is not a number of seconds"};
   const std::int64_t left = *end - clock.epoch_s();
   if (left <= 0)
     return {.deadline = {},
-            .line = "WARNING: the Slurm job was to end at " + local_time(*end) +
-                    ", which has passed: not heeded"};
+            .line = "WARNING: SLURM_JOB_END_TIME is ignored: the end of the Slurm job, " +
+                    local_time(*end) + ", has passed"};
   const std::string line = "the Slurm job ends at " + local_time(*end) + ", in " +
                            duration_text(static_cast<double>(left));
-  if (!saves) return {.deadline = {}, .line = line + "; without --save nothing will be kept"};
+  if (!saves)
+    return {.deadline = {}, .line = line + "; without --save, no checkpoint is written before it"};
   return {.deadline = JobDeadline(clock, *end),
           .line = line +
                   ": the run saves and stops before, when a further step and a save might not fit"};

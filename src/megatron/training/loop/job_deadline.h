@@ -1,5 +1,4 @@
-// The end of a Slurm job: announced at the start, and heeded, so that a run saves before it is
-// killed.
+// Tracks the end time of a Slurm job, so that a run saves a checkpoint before it is killed.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +9,25 @@
 
 namespace megatron {
 
-/// Counts down on the monotonic clock: the wall clock is read once, so a later jump of it changes
-/// nothing.
+/// Counts down on the monotonic clock. The wall clock is read once, so later changes of the wall
+/// clock have no effect.
 class JobDeadline {
  public:
-  /// Kept free besides the time of a save and of a round, in seconds: the cluster's own signals and
-  /// clean-up.
+  /// Safety margin in seconds, in addition to the time of a save and of an iteration. It covers the
+  /// cluster's own signals and clean-up.
   static constexpr double kMarginS = 30;
 
   JobDeadline(const RunClock& clock, std::int64_t end_epoch_s);
 
   double seconds_left() const { return end_s_ - clock_.monotonic_s(); }
-  /// One and a half times the longest save, the longest round of step and evaluation, and the
-  /// margin.
+  /// Returns 1.5 × the longest save time, plus the longest iteration (step and evaluation), plus
+  /// the margin.
   double seconds_needed() const { return 1.5 * longest_save_s_ + longest_iteration_s_ + kMarginS; }
-  /// Whether another round and a save might not fit any more.
+  /// Returns whether the remaining time may be too short for another iteration and a save.
   bool is_near() const { return seconds_left() < seconds_needed(); }
 
   void record_iteration_time(double seconds);
-  /// `seconds` of a save that was made, or, before the first, what one is expected to take.
+  /// Records the time of a finished save, or the expected time before the first save.
   void record_save_time(double seconds);
 
  private:
@@ -36,13 +35,15 @@ class JobDeadline {
   double end_s_, longest_iteration_s_ = 0, longest_save_s_ = 0;
 };
 
-/// What SLURM_JOB_END_TIME (seconds since 1970, as text; null when unset) says: the deadline, and a
-/// line for the log ("" without the variable). A value that is no number or lies in the past gives
-/// no deadline; neither does a run that does not save, which would gain nothing by stopping.
+/// The deadline from SLURM_JOB_END_TIME and a log line that reports it ("" when the variable is
+/// unset).
 struct SlurmDeadline {
   std::optional<JobDeadline> deadline;
   std::string line;
 };
+/// Parses `end_time`, the value of SLURM_JOB_END_TIME in seconds since 1970 (null when unset).
+/// There is no deadline when the value is not a number or lies in the past, or when the run does
+/// not save (`saves` is false), because it would gain nothing by stopping early.
 SlurmDeadline slurm_deadline(const char* end_time, const RunClock& clock, bool saves);
 
 }  // namespace megatron

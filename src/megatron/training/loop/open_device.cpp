@@ -3,7 +3,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "megatron/base/error.h"
-#include "megatron/ops/row_operations.h"
+#include "megatron/ops/cuda_row_operations.h"
 #include "megatron/optimizer/optimizer_operations.h"
 #include "megatron/parallel/cuda_plugin.h"
 #include "megatron/parallel/device_choice.h"
@@ -11,7 +11,7 @@
 namespace megatron {
 namespace {
 
-/// "", or why there is no usable plugin; a usable one serves from now on.
+/// Loads the CUDA plugin. Returns "", or the reason why none is usable.
 std::string open_plugin() {
   const OpenedPlugin opened = open_cuda_plugin(cuda_plugin_path());
   if (opened.plugin == nullptr) return opened.problem;
@@ -22,7 +22,7 @@ std::string open_plugin() {
   return "";
 }
 
-/// The GPU of a rank, current from now on in this thread.
+/// Returns the rank's GPU and makes it current in this thread.
 c10::Device gpu_of(std::int64_t local_rank) {
   const c10::impl::VirtualGuardImpl cuda(c10::kCUDA);
   const std::int64_t count = cuda.deviceCount();

@@ -1,4 +1,4 @@
-// Makes the device of --device ready before any tensor exists.
+// Initializes the device that --device selects, before any tensor exists.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,16 +10,16 @@ namespace megatron {
 
 struct OpenedDevice {
   c10::Device device{c10::kCPU};
-  std::string reason;  ///< in words: the GPU's name, or why it is the CPU
+  std::string reason;  ///< the GPU's name, or the reason why the CPU is used
 };
 
-/// `wanted` is auto, cpu or cuda; on GPUs each rank of a host has the one of its number. Opens the
-/// CUDA plugin where it is needed and gives layers and optimizer its kernels. Call it before the
-/// first tensor operation: ATen decides once whether it knows CUDA. UserError when cuda is asked
-/// for and cannot be had.
+/// Initializes the device `wanted` ("auto", "cpu" or "cuda"); a rank uses the GPU with index
+/// `local_rank`. Loads the CUDA plugin when a GPU is used and registers its kernels. Call it before
+/// the first tensor operation, because ATen checks only once whether CUDA is available. UserError
+/// when "cuda" is requested and not available.
 OpenedDevice open_device(const std::string& wanted, std::int64_t local_rank = 0);
 
-/// "using device: cpu (no NVIDIA driver: …)".
+/// Returns "using device: cpu (no NVIDIA driver: …)".
 std::string device_line(const OpenedDevice& device);
 
 }  // namespace megatron

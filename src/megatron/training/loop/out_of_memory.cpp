@@ -30,8 +30,8 @@ double soft_limit(decltype(RLIMIT_AS) resource) {
   return is_bound ? static_cast<double>(limit.rlim_cur) : 0;
 }
 
-/// The number in a file of the control group's; 0 for "max", for a number that stands for no limit,
-/// and without the file.
+/// Reads a limit from a control group file. Returns 0 for "max", for a value that means no limit,
+/// and when the file is missing.
 double read_cgroup_limit(const fs::path& file) {
   constexpr double kNoLimit = 1e18;
   std::ifstream in(file);
@@ -39,8 +39,8 @@ double read_cgroup_limit(const fs::path& file) {
   return in >> bytes && bytes < kNoLimit ? bytes : 0;
 }
 
-/// The least limit of the process's control group and those around it (cgroup v2, and v1's memory
-/// controller).
+/// Returns the smallest limit of the process's control group and its parents (cgroup v2, and the
+/// memory controller of v1).
 double cgroup_limit() {
   std::ifstream groups("/proc/self/cgroup");
   double least = 0;
@@ -62,10 +62,10 @@ double cgroup_limit() {
   return least;
 }
 
-/// LibTorch's messages go on about its allocator's settings.
+/// Removes the allocator settings from LibTorch's message.
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-/// Of the peak, not of now: what failed has let go of its activations by the time this is asked.
+/// Reports the peak, because the failed step has already freed its activations.
 std::string memory_in_use_text(const Trainer& trainer) {
   std::vector<std::pair<std::string, double>> parts;
   if (trainer.weights && trainer.optimizer) {
@@ -91,12 +91,12 @@ std::string theoretical_memory_text(const Trainer& trainer) {
   const TheoreticalMemory theory =
       theoretical_memory(run_dimensions(trainer.settings),
                          run_memory_layout(trainer.settings, trainer.rank, num_microbatches));
-  return "\n  by theory a rank needs: weights and optimizer " +
+  return "\n  theoretical memory of a rank: weights and optimizer " +
          size_text(theory.weight_and_optimizer_bytes) + ", activations " +
          size_text(theory.activation_bytes);
 }
 
-/// What takes less memory and is not done yet, with the largest saving first.
+/// Returns options that reduce memory and are not on yet, largest saving first.
 std::string remedies(const Trainer& trainer) {
   const Settings& settings = trainer.settings;
   std::vector<std::string> all;
@@ -162,8 +162,7 @@ void rethrow_with_memory_report(const Trainer& trainer) {
     fail(trainer, error.what());
   } catch (const std::bad_alloc&) {
     fail(trainer, "the C++ heap could not grow");
-  } catch (
-      const c10::Error& error) {  // not of failures of other ranks, which only quote such words
+  } catch (const c10::Error& error) {  // excludes errors that quote another rank's failure
     if (!is_out_of_memory_message(error.what_without_backtrace())) throw;
     fail(trainer, error.what_without_backtrace());
   }

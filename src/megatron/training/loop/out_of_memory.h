@@ -1,5 +1,5 @@
-// What is said when memory runs out: what was asked for, what this rank holds, what bounds it, and
-// what takes less.
+// Builds the error message for a run that is out of memory: the size of the failed allocation, what
+// this rank holds, which limit applies, and which options reduce memory use.
 #pragma once
 
 #include <new>
@@ -10,7 +10,8 @@
 
 namespace megatron {
 
-/// Memory ran out; what() says how. Exit 1, as every std::bad_alloc.
+/// Thrown when memory runs out; what() is the full report. The exit code is 1, as for every
+/// std::bad_alloc.
 class OutOfMemoryError : public std::bad_alloc {
  public:
   explicit OutOfMemoryError(std::string text) : text_(std::move(text)) {}
@@ -20,26 +21,27 @@ class OutOfMemoryError : public std::bad_alloc {
   std::string text_;
 };
 
-/// Whether these words of LibTorch's, or of a GPU's allocator, say that memory ran out.
+/// Returns whether an exception message of LibTorch or of a GPU allocator reports an out-of-memory
+/// error.
 bool is_out_of_memory_message(const std::string& message);
 
-/// What bounds the memory of this process, in bytes; 0: nothing, or unknown.
+/// Memory limits of this process, in bytes; 0 means that there is no limit or that it is unknown.
 struct MemoryLimits {
   double address_space = 0;  ///< RLIMIT_AS (ulimit -v)
   double data = 0;           ///< RLIMIT_DATA (ulimit -d)
-  double cgroup = 0;         ///< the least memory.max of its control groups
+  double cgroup = 0;         ///< the smallest memory.max of its control groups
   double machine = 0, available = 0;
-  double device = 0;  ///< of the GPU
+  double device = 0;  ///< total memory of the GPU
 };
 
 MemoryLimits memory_limits(c10::Device device);
 
-/// "limits: address space 19.07 GiB (ulimit -v), machine 23.41 GiB of which 10.02 GiB are
+/// Returns "limits: address space 19.07 GiB (ulimit -v), machine 23.41 GiB of which 10.02 GiB are
 /// available".
 std::string limits_text(const MemoryLimits& limits);
 
-/// Call in a handler of any exception of a run: throws OutOfMemoryError with all that is known if
-/// it says that memory ran out, else throws it on.
+/// Call it in a catch block around a run. Throws OutOfMemoryError with a full report when the
+/// current exception reports an out-of-memory error, and rethrows the exception otherwise.
 [[noreturn]] void rethrow_with_memory_report(const Trainer& trainer);
 
 }  // namespace megatron

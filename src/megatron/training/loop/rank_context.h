@@ -1,4 +1,4 @@
-// The ranks that train together, as one of them is given them.
+// What the launcher hands to each rank: its communicators, CPUs and device.
 #pragma once
 
 #include <optional>
@@ -10,9 +10,9 @@
 namespace megatron {
 
 struct RankContext {
-  Communicators* communicators = nullptr;   ///< null: this rank is alone; outlives the run
-  CpuPartition cpus = {};                   ///< of this host's ranks
-  std::optional<OpenedDevice> device = {};  ///< none: opened by set_up, as --device says
+  Communicators* communicators = nullptr;   ///< null: single rank; must outlive the run
+  CpuPartition cpus = {};                   ///< how the ranks of this host share its CPUs
+  std::optional<OpenedDevice> device = {};  ///< nullopt: set_up() opens the device of --device
 };
 
 }  // namespace megatron

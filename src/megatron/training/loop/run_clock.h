@@ -1,5 +1,5 @@
-// The two clocks of a run: one that never jumps, for every interval, and the wall clock, for
-// printing and for the end of a job.
+// The two clocks of a run: a monotonic clock for intervals, and the wall clock for printed times
+// and for the end of a job.
 #pragma once
 
 #include <chrono>
@@ -8,7 +8,7 @@
 
 namespace megatron {
 
-/// Replaceable, so that tests can let time pass or jump.
+/// Tests replace these functions to control time.
 struct RunClock {
   std::function<double()> monotonic_s = [] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())

@@ -37,9 +37,9 @@
 namespace megatron {
 namespace {
 
-/// A step allocates what the step before freed: the process keeps it, instead of handing pages back
-/// and faulting them in again. So do tensors, and for the C library's heap, which the others use,
-/// it is said here.
+/// Keeps freed memory in the process, because each step allocates what the previous one freed, and
+/// returning pages to the system would cause new page faults. Tensors use the caching CPU
+/// allocator; malloc is configured here.
 void configure_allocators() {
   use_caching_cpu_allocator();
   mallopt(M_MMAP_MAX, 0);
@@ -47,8 +47,8 @@ void configure_allocators() {
   mallopt(M_TOP_PAD, 64 << 20);
 }
 
-/// The tokenizer of the data: without a type, --vocab-size or the loaded model's vocabulary of bare
-/// ids.
+/// Returns the tokenizer settings. Without a type, it is a tokenizer of plain ids with --vocab-size
+/// or the loaded model's vocabulary.
 std::unique_ptr<Tokenizer> open_run_tokenizer(const TokenizerConfig& config,
                                               std::int64_t model_vocab_size) {
   TokenizerConfig chosen = config;
@@ -60,8 +60,8 @@ std::unique_ptr<Tokenizer> open_run_tokenizer(const TokenizerConfig& config,
   return make_tokenizer(chosen);
 }
 
-/// The model's vocabulary: the checkpoint's, else --vocab-size, else the tokenizer's, which must
-/// not be larger.
+/// Sets the model's vocabulary size: the checkpoint's, else --vocab-size, else the tokenizer's.
+/// UserError when the tokenizer's is larger than the first two.
 void resolve_vocab_size(Settings& settings, const Tokenizer& tokenizer) {
   std::int64_t& size = settings.model.vocab_size;
   const bool is_loaded = size > 0;
@@ -86,7 +86,7 @@ void resolve_vocab_size(Settings& settings, const Tokenizer& tokenizer) {
                              : "leave --vocab-size out, or make it as large as the tokenizer's"});
 }
 
-/// Types of the weights and of their main gradients, and who shares them.
+/// Returns the dtypes of weights and main gradients and the axes that share them.
 ParamStore::Options store_options(const Settings& settings, const Rank& rank,
                                   Communicators* communicators) {
   const TrainingConfig& training = settings.training;
@@ -101,7 +101,7 @@ ParamStore::Options store_options(const Settings& settings, const Rank& rank,
           .embedding = rank.embedding};
 }
 
-constexpr std::int64_t kOverlapChunks = 4;  ///< pieces of a product with --tp-comm-overlap
+constexpr std::int64_t kOverlapChunks = 4;  ///< GEMM chunks with --tp-comm-overlap
 
 class Setup {
  public:
@@ -130,14 +130,14 @@ class Setup {
  private:
   Settings& settings() { return trainer_.settings; }
 
-  /// A loaded model keeps its rows.
+  /// Warns that a loaded model keeps its own vocabulary size when --padded-vocab-size differs.
   void warn_of_padded_vocab_size() {
     const auto padded = settings().tokenizer.padded_vocab_size;
     const std::int64_t size = settings().model.vocab_size;
     if (!padded || *padded == size) return;
     trainer_.warnings.add("--padded-vocab-size " + std::to_string(*padded) +
-                              " has no effect: the loaded model has " + std::to_string(size) +
-                              " rows",
+                              " has no effect: the loaded model's vocabulary size is " +
+                              std::to_string(size),
                           out_);
   }
 
@@ -152,7 +152,8 @@ class Setup {
     build_train_valid_test_data(trainer_, *tokenizer_, out_);
   }
 
-  /// A run that only evaluates leaves the folders of the run that trained alone.
+  /// Copies the settings. With --skip-train, clears the save folders, which belong to the run that
+  /// trained.
   void copy_settings() {
     settings() = run_.options.settings;
     trainer_.world = world_;
@@ -161,7 +162,7 @@ class Setup {
     settings().logger.tensorboard_dir.clear();
   }
 
-  /// This rank's place among those that train together.
+  /// Builds the mesh and this rank's axes.
   void initialize_model_parallel() {
     const ParallelConfig& parallel = settings().parallel;
     const std::int64_t world_size =
@@ -210,8 +211,8 @@ class Setup {
     if (!device_.device.is_cpu()) trainer_.device_name = device_.reason;
   }
 
-  /// Every rank opens the tokenizer; rank 0 also reads its files, for the checkpoints. When one
-  /// rank cannot, all stop here.
+  /// Opens the tokenizer on every rank; rank 0 also reads its files, which checkpoints include. If
+  /// one rank fails, all ranks stop here.
   void read_tokenizer() {
     const TokenizerConfig& config = settings().tokenizer;
     CollectiveSteps(trainer_.rank.world, trainer_.rank.device).run_on_all_ranks([&] {
@@ -221,8 +222,8 @@ class Setup {
     });
   }
 
-  /// Rank 0 checks the folders, makes and locks them. The other ranks wait until it has done so,
-  /// and do not read the folders themselves.
+  /// Rank 0 checks, creates and locks the folders. The other ranks wait for it and do not read the
+  /// folders.
   void open_save_folders() {
     const CheckpointConfig& config = settings().checkpoint;
     if (config.save.empty()) return;
@@ -287,7 +288,7 @@ class Setup {
                        "choose sizes that are, or add --decrease-batch-size-if-needed"});
     if (trainer_.rank.pp.size > 1)
       out_ << trainer_.pipeline.table(trainer_.batch.num_microbatches)
-           << std::flush;  // UserError when there is none
+           << std::flush;  // UserError when there is no valid schedule
   }
 
   std::string ranks_text() const {
@@ -324,8 +325,7 @@ Trainer set_up(const RunConfig& run, std::ostream& out, const RankContext& world
   configure_allocators();
   at::set_num_threads(bind_to_cpus(world.cpus, /*pins=*/device.device.is_cpu()));
   Trainer trainer = Setup(run, device, world, out).build();
-  malloc_trim(0);  // what reading settings, tokenizer, data and a checkpoint needed goes back
-                   // before the first step
+  malloc_trim(0);  // returns the memory that setup needed to the system before the first step
   empty_tensor_cache();
   return trainer;
 }

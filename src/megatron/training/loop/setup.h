@@ -1,4 +1,4 @@
-// From settings to a trainer that is ready to run.
+// Builds a trainer from settings.
 #pragma once
 
 #include <iosfwd>
@@ -9,9 +9,9 @@
 
 namespace megatron {
 
-/// Resolves and checks the settings, opens the tokenizer, builds (or loads) this rank's part of
-/// model, optimizer and schedule, and the datasets, printing Megatron's lines to `out`. UserErrors
-/// for every mistake. Collective over the world.
+/// Resolves and validates the settings, opens the tokenizer, builds (or loads) this rank's part of
+/// the model, optimizer and schedule, and builds the datasets. Prints Megatron's startup lines to
+/// `out`. Throws UserError for every invalid setting. Collective over the world.
 Trainer set_up(const RunConfig& run, std::ostream& out, const RankContext& world = {});
 
 }  // namespace megatron

@@ -1,5 +1,5 @@
-// Warnings of a start that change what the run computes. They are printed where they arise,
-// hundreds of lines before the first step, and once more right before it.
+// Collects startup warnings about things that change what the run computes. They are printed where
+// they arise, hundreds of lines before the first step, and repeated right before the first step.
 #pragma once
 
 #include <iosfwd>
@@ -12,9 +12,9 @@ class StartupWarnings {
  public:
   /// Prints "WARNING: <text>" to `out` and keeps it.
   void add(std::string text, std::ostream& out);
-  /// Keeps what was printed in other words.
+  /// Keeps a warning that was already printed in another form.
   void keep(std::string text) { texts_.push_back(std::move(text)); }
-  /// Prints all that was kept.
+  /// Prints all kept warnings.
   void repeat(std::ostream& out) const;
   const std::vector<std::string>& texts() const { return texts_; }
 

@@ -31,17 +31,17 @@ constexpr std::string_view kSecondMessage =
     "\nstop requested again: the run is already stopping; a third signal ends it at once, without "
     "a checkpoint\n";
 
-/// Signals belong to the process, so what a handler may touch does too: the first one that came (0
-/// = none), and how many.
+/// State that the signal handler uses; it is global because signals are per process. First received
+/// signal (0 = none), and the number of signals.
 std::atomic<int> first_signal{0}, num_signals{0};
 static_assert(std::atomic<int>::is_always_lock_free);
-std::atomic<bool> is_told{true};
+std::atomic<bool> prints_messages{true};
 std::vector<std::pair<int, struct sigaction>> earlier_actions;
 
 void write_stderr(std::string_view text) {
-  if (!is_told) return;
+  if (!prints_messages) return;
   const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
-  (void)written;  // nobody to tell
+  (void)written;  // a signal handler cannot report errors
 }
 
 void handle_signal(int signal) {
@@ -68,7 +68,7 @@ int signal_number(const std::string& name) {
 }  // namespace
 
 StopSignalHandler::StopSignalHandler(const std::string& exit_signal, bool prints) {
-  is_told = prints;
+  prints_messages = prints;
   first_signal = num_signals = 0;
   struct sigaction action {};
   action.sa_handler = handle_signal;
@@ -80,7 +80,8 @@ StopSignalHandler::StopSignalHandler(const std::string& exit_signal, bool prints
   earlier_actions.clear();
   for (const int signal : signals) {
     struct sigaction earlier {};
-    MEGATRON_CHECK(sigaction(signal, &action, &earlier) == 0, "signal ", signal);
+    MEGATRON_CHECK(sigaction(signal, &action, &earlier) == 0, "sigaction failed for signal ",
+                   signal);
     earlier_actions.emplace_back(signal, earlier);
   }
 }

@@ -1,6 +1,6 @@
-// Polite stopping: a signal asks the loop to finish its iteration, save and exit. A second one
-// changes nothing, so a save is never cut off by a scheduler that repeats itself; a third one ends
-// the process at once.
+// Handles stop signals. The first signal asks the loop to finish its iteration, save and exit. A
+// second signal is ignored, so that a scheduler that repeats its signal does not interrupt the
+// save. A third signal ends the process at once.
 #pragma once
 
 #include <optional>
@@ -8,26 +8,26 @@
 
 namespace megatron {
 
-/// Catches SIGTERM, SIGUSR1, SIGINT and one further signal while it lives; the earlier handlers
-/// come back afterwards. At most one may live at a time.
+/// Catches SIGTERM, SIGUSR1, SIGINT and `exit_signal` during its lifetime; the destructor restores
+/// the previous handlers. At most one instance may exist at a time.
 class StopSignalHandler {
  public:
-  /// `exit_signal` is a value of --exit-signal. What a signal brings is told on stderr, by one rank of
-  /// a run.
+  /// `exit_signal` is a value of --exit-signal. With `prints`, messages about received signals go
+  /// to stderr; set it on one rank only.
   explicit StopSignalHandler(const std::string& exit_signal = "SIGTERM", bool prints = true);
   StopSignalHandler(const StopSignalHandler&) = delete;
   StopSignalHandler& operator=(const StopSignalHandler&) = delete;
   ~StopSignalHandler();
 
-  /// The signal that came first, if any.
+  /// Returns the first signal received, if any.
   std::optional<int> received() const;
 };
 
-/// "SIGTERM", "SIGUSR1", …
+/// Returns the name of a signal, such as "SIGTERM".
 std::string signal_name(int signal);
 
-/// 143 after SIGTERM and SIGUSR1, with which schedulers announce the end of a job, so that one code
-/// means "saved, to be resumed"; else 128 + signal.
+/// Returns 143 for SIGTERM and SIGUSR1, which schedulers send before the end of a job, so that one
+/// code means "saved, can be resumed". Returns 128 + signal for others.
 int exit_code_after(int signal);
 
 }  // namespace megatron

@@ -49,9 +49,9 @@ class TrainLoop {
 
   void update_num_microbatches();
   void warn_training_is_complete();
-  /// Makes the next iteration with all that belongs to it; the reason to stop after it, or nothing.
+  /// Runs the next iteration. Returns the reason to stop after it, or nullopt.
   std::optional<std::string> run_iteration();
-  /// One step; nothing counts when its result was rejected (rejection_).
+  /// Runs one step. If its result is rejected, sets rejection_ and counts nothing.
   void train_iteration();
   GuardedStep::Outcome run_step(const TrainStepContext& parts, const TrainStepOptions& options);
   void skip_iteration();
@@ -121,7 +121,7 @@ std::optional<std::string> TrainLoop::run_iteration() {
   return reason;
 }
 
-/// Of a run that was resumed at its end.
+/// Reports a run that was resumed at its end.
 void TrainLoop::warn_training_is_complete() {
   if (progress_.iteration == 0) return;
   const bool by_samples = training_.train_samples > 0;
@@ -133,7 +133,8 @@ void TrainLoop::warn_training_is_complete() {
        << "): there is nothing to train. To go on, give a larger " << flag << std::endl;
 }
 
-/// The batch of the next step; before another number of microbatches, as Megatron, a checkpoint.
+/// Sets the batch of the next step. As in Megatron, saves a checkpoint before the number of
+/// microbatches changes.
 void TrainLoop::update_num_microbatches() {
   const StepBatch next = trainer_.batches.at(progress_.consumed_train_samples);
   if (next == trainer_.batch) return;
@@ -146,8 +147,8 @@ void TrainLoop::update_num_microbatches() {
   trainer_.batch = next;
 }
 
-/// The step as the rerun state machine lets it happen; when training diverges, the last good
-/// weights are kept for a look at the cause.
+/// Runs the step under the rerun state machine. When training diverges, saves the last good weights
+/// for diagnosis.
 GuardedStep::Outcome TrainLoop::run_step(const TrainStepContext& parts,
                                          const TrainStepOptions& options) {
   try {
@@ -215,7 +216,7 @@ int run_loop(Trainer& trainer, std::ostream& out) {
 
 int train(Trainer& trainer, std::ostream& out) {
   const int code = run_loop(trainer, out);
-  trainer.save_folder.reset();  // the run is over: another one may save there
+  trainer.save_folder.reset();  // release the lock: the run is over
   trainer.non_persistent_folder.reset();
   return code;
 }

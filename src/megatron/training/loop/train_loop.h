@@ -7,9 +7,10 @@
 
 namespace megatron {
 
-/// Trains until the iterations are done or the run is asked to stop (SIGTERM, SIGINT,
-/// --exit-interval, --exit-duration-in-mins), saving on the way. Log lines go to `out`. Returns the
-/// exit code: 0, or 128 + the signal. Throws NonFiniteError when training diverges.
+/// Trains until all iterations are done or the run is asked to stop (SIGTERM, SIGINT,
+/// --exit-interval, --exit-duration-in-mins), and saves checkpoints on the way. Log lines go to
+/// `out`. Returns the exit code: 0, or 128 + the signal. Throws NonFiniteError when training
+/// diverges.
 int train(Trainer& trainer, std::ostream& out);
 
 }  // namespace megatron

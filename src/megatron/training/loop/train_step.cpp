@@ -20,8 +20,8 @@ std::vector<Microbatch> fetch_microbatches(const TrainStepContext& context,
   const auto timing = context.timers.scope("batch-generator", 2);
   std::vector<Microbatch> batch;
   const Axis& dp = context.rank.dp;
-  std::int64_t first =
-      options.first_ordinal;  // of the ranks' microbatches that are made at the same time
+  // Ordinal of the first sample of microbatch i, counted over all data-parallel ranks.
+  std::int64_t first = options.first_ordinal;
   for (std::int64_t i = 0; i < options.num_microbatches; ++i) {
     Microbatch& microbatch = batch.emplace_back(context.source.next());
     const std::int64_t samples = microbatch.at("tokens").size(0);
@@ -36,7 +36,7 @@ std::vector<Microbatch> fetch_microbatches(const TrainStepContext& context,
 
 namespace {
 
-/// What backward starts from: the loss scale over what the loss is averaged over.
+/// Returns the initial gradient of backward: the loss scale divided by the loss normalizer.
 at::Tensor gradient_scale(const TrainStepContext& context, const TrainStepOptions& options,
                           const at::Tensor& tokens) {
   const at::Tensor scale = context.optimizer.loss_scale();
@@ -46,7 +46,7 @@ at::Tensor gradient_scale(const TrainStepContext& context, const TrainStepOption
          (tokens.clamp_min(1) * static_cast<double>(options.num_microbatches * ranks)).reciprocal();
 }
 
-/// Whether each forward of a rank is followed by its backward.
+/// Returns whether every forward of a rank is directly followed by its backward.
 bool alternates_forward_backward(const Schedule& schedule) {
   const std::vector<ScheduleStep>& steps = schedule.ranks.front();
   for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -55,9 +55,9 @@ bool alternates_forward_backward(const Schedule& schedule) {
   return true;
 }
 
-/// Attaches the loss-gradient scale to each microbatch. It is left out on one rank whose forwards
-/// run ahead (GPipe): what it writes in forward would come before the gradients of earlier
-/// microbatches.
+/// Attaches the loss-gradient scale to each microbatch, so that forward can compute the loss
+/// gradients. Skipped on a single rank whose schedule runs several forwards first (GPipe), because
+/// forward would then write gradients before the backward of earlier microbatches.
 std::vector<Microbatch> attach_loss_gradient_scales(const TrainStepContext& context,
                                                     const TrainStepOptions& options,
                                                     std::vector<Microbatch> batch) {
@@ -70,7 +70,7 @@ std::vector<Microbatch> attach_loss_gradient_scales(const TrainStepContext& cont
   return batch;
 }
 
-/// Adds up what the ranks of an axis counted.
+/// Sums the losses over the ranks of an axis.
 void all_reduce_losses(const Axis& axis, StepLosses& losses) {
   if (axis.size == 1) return;
   const at::Tensor both = at::cat({losses.sums, losses.tokens});
@@ -79,7 +79,7 @@ void all_reduce_losses(const Axis& axis, StepLosses& losses) {
   losses = {both.narrow(0, 0, count), both.narrow(0, count, count)};
 }
 
-/// The pipeline's steps as timers of level 2; hands on what it hears.
+/// Measures the schedule's steps as timers of level 2 and forwards the notifications.
 class ScheduleStepTimers : public StepListener {
  public:
   ScheduleStepTimers(Timers& timers, StepListener* next) : timers_(timers), next_(next) {}
@@ -135,7 +135,7 @@ StepLosses forward_backward(const TrainStepContext& context, const TrainStepOpti
     context.weights.finalize_gradients();
   }
   all_reduce_losses(context.rank.dp_cp, losses);
-  all_reduce_losses(context.rank.pp, losses);  // zeros but for the last stage's
+  all_reduce_losses(context.rank.pp, losses);  // nonzero only on the last stage
   if (!options.calculate_per_token_loss) return losses;
   for (const ParamBucket& bucket : context.weights.buckets())
     bucket.grad.div_(losses.tokens.sum().clamp_min(1));
@@ -144,7 +144,7 @@ StepLosses forward_backward(const TrainStepContext& context, const TrainStepOpti
 
 namespace {
 
-/// The optimizer's phases as timers of level 1.
+/// Measures the optimizer's phases as timers of level 1.
 class OptimizerTimers : public StepTimers {
  public:
   explicit OptimizerTimers(Timers& timers) : timers_(timers) {}

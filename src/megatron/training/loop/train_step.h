@@ -1,5 +1,5 @@
-// One training step: forward and backward of every microbatch, then one update of the weights. All
-// of it is queued on the device; the host reads what came of it once, at the end.
+// One training step: forward and backward of every microbatch, then one weight update. All work is
+// queued on the device; the host synchronizes once, at the end, to read the results.
 #pragma once
 
 #include <cstdint>
@@ -21,28 +21,28 @@ namespace megatron {
 struct TrainStepOptions {
   std::int64_t iteration = 0;  ///< one-based, for messages
   std::int64_t num_microbatches = 1;
-  std::int64_t first_ordinal = 0;  ///< consumed samples at the start of the step
-  bool calculate_per_token_loss =
-      false;  ///< gradients divided once by the tokens of the step, not per microbatch
+  std::int64_t first_ordinal = 0;  ///< number of samples consumed before the step
+  /// Divide gradients once by the step's token count, not per microbatch.
+  bool calculate_per_token_loss = false;
   bool check_for_nan = true;  ///< throw NonFiniteError instead of skipping the update
   StepOptions update = {};
-  std::string non_finite_checkpoint =
-      {};  ///< what is not finite in the weights that were loaded, for messages; empty: nothing
+  /// Describes non-finite weights of the loaded checkpoint, for error messages; empty if none.
+  std::string non_finite_checkpoint = {};
 };
 
 struct PerLayerNorms;
 
 struct TrainStepResult {
-  double loss_sum = 0;  ///< over the tokens counted by the loss mask
+  double loss_sum = 0;  ///< Σloss over the tokens that the loss mask counts
   double tokens = 0;
-  std::vector<double> microbatch_losses = {};  ///< Σ of each microbatch, in order
+  std::vector<double> microbatch_losses = {};  ///< Σloss of each microbatch, in order
   StepResult update;
-  std::shared_ptr<const PerLayerNorms> layer_norms =
-      {};  ///< where --log-layer-norms-interval asks for them
+  /// Null unless --log-layer-norms-interval requests them in this step.
+  std::shared_ptr<const PerLayerNorms> layer_norms = {};
   double loss() const { return loss_sum / (tokens > 0 ? tokens : 1); }
 };
 
-/// What a step works on.
+/// The objects that a training step uses.
 struct TrainStepContext {
   LanguageModel& model;
   ParamStore& weights;
@@ -51,34 +51,35 @@ struct TrainStepContext {
   Timers& timers;
   const Rank& rank;
   PipelinePlan& pipeline;
-  StepListener* steps = nullptr;  ///< hears of the schedule's steps
+  StepListener* steps = nullptr;  ///< notified of each step of the pipeline schedule; may be null
 };
 
-/// What a step's microbatches came to on all data-parallel ranks together, on the device: float64
-/// [num_microbatches].
+/// Loss sums and token counts per microbatch, summed over all data-parallel ranks; float64
+/// [num_microbatches] on the device.
 struct StepLosses {
   at::Tensor sums, tokens;
 };
 
-/// The step's microbatches of this rank; gives its samples their coordinates: first_ordinal and
-/// their place in the global batch.
+/// Returns this rank's microbatches of the step. Adds first_ordinal and the position in the global
+/// batch to their sample ordinals.
 std::vector<Microbatch> fetch_microbatches(const TrainStepContext& context,
                                            const TrainStepOptions& options);
-/// Queues forward and backward of every microbatch: the finished gradients of the step, whatever
-/// they were before. Changes nothing else, so it may be repeated.
+/// Queues forward and backward of every microbatch and overwrites the gradients. Changes nothing
+/// else, so it may be repeated.
 StepLosses forward_backward(const TrainStepContext& context, const TrainStepOptions& options,
                             const std::vector<Microbatch>& batch);
-/// Queues the update. A loss or gradient that is not finite leaves the weights as they are.
+/// Queues the weight update. The update leaves the weights unchanged when a loss or gradient is not
+/// finite.
 void update_weights(const TrainStepContext& context, const TrainStepOptions& options,
                     const StepLosses& losses);
-/// The one place where the host waits for the step.
+/// Reads the results of the step. This is the only place where the host waits for the device.
 TrainStepResult read_step(const TrainStepContext& context, const TrainStepOptions& options,
                           const StepLosses& losses);
 
-/// Runs one step: the four above, collective over the world. A loss or gradient that is not finite
-/// leaves weights and optimizer state as they are; with `check_for_nan` it throws NonFiniteError.
-/// Loss normalisation is Megatron's: each microbatch's Σloss over its own tokens, averaged over the
-/// microbatches of all data-parallel ranks.
+/// Runs one step by calling the four functions above. Collective over the world. When a loss or
+/// gradient is not finite, weights and optimizer state stay unchanged; with `check_for_nan` it
+/// throws NonFiniteError. Losses are normalized as in Megatron: each microbatch's Σloss is divided
+/// by its own number of tokens, then averaged over the microbatches of all data-parallel ranks.
 TrainStepResult train_step(const TrainStepContext& context, const TrainStepOptions& options);
 
 }  // namespace megatron

@@ -1,4 +1,4 @@
-// Everything a running training owns. setup.h builds it from settings, train_loop.h runs it.
+// The state of a training run. setup.h builds it from settings, train_loop.h runs it.
 #pragma once
 
 #include <memory>
@@ -27,36 +27,36 @@
 namespace megatron {
 
 struct Trainer {
-  Settings settings;  ///< resolved and valid
+  Settings settings;  ///< resolved and validated
   RankContext world;
   Rank rank;
-  std::string device_name;                 ///< the GPU's, as its driver gives it; empty on a CPU
-  std::optional<CheckpointSource> source;  ///< what --load gave
-  AuxiliaryFiles tokenizer_files;  ///< of the run's tokenizer, for its checkpoints; only on the
-                                   ///< rank that writes them
-  StartupWarnings warnings;           ///< repeated right before training
-  std::string non_finite_checkpoint;  ///< which of its weights are not finite; empty: none
+  std::string device_name;  ///< the GPU's name as reported by the driver; empty on a CPU
+  std::optional<CheckpointSource> source;  ///< the checkpoint that --load names
+  /// Tokenizer files that checkpoints include; only on the rank that writes them.
+  AuxiliaryFiles tokenizer_files;
+  StartupWarnings warnings;  ///< repeated right before the first step
+  /// Describes non-finite weights of the loaded checkpoint; empty if none.
+  std::string non_finite_checkpoint;
   PipelinePlan pipeline;
   std::unique_ptr<LanguageModel> model;  ///< the stages that this rank holds
   std::unique_ptr<ParamStore> weights;
   std::unique_ptr<Optimizer> optimizer;  ///< null with --skip-train
   OptimizerParamScheduler scheduler{ParamSchedule{}};
   NumMicrobatchesCalculator batches;
-  StepBatch batch;  ///< of the step in progress, or of the last one
-  std::unique_ptr<MicrobatchSource>
-      train;  ///< at the position of `progress`; null with --skip-train
+  StepBatch batch;                          ///< of the current step, or of the last one
+  std::unique_ptr<MicrobatchSource> train;  ///< positioned at `progress`; null with --skip-train
   std::vector<EvaluationSet> valid;
   std::optional<EvaluationSet> test;
-  std::vector<SplitShare> data;  ///< how much of which corpus the whole run takes; on rank 0
-  std::unique_ptr<SaveFolder> save_folder, non_persistent_folder;  ///< null: nothing is saved there
+  std::vector<SplitShare> data;  ///< share of each corpus in the whole run; only on rank 0
+  std::unique_ptr<SaveFolder> save_folder, non_persistent_folder;  ///< null: not saved
   TrainingProgress progress;
-  JsonValue rerun_state;  ///< of a step that is to be run again (reruns/); null: none
+  JsonValue rerun_state;  ///< state of a step that must be run again (reruns/); null: none
   double flops_per_sample = 0;
   Timers timers{0, TimerStatistic::minmax};
   RunClock clock;
   double started_s = clock.monotonic_s();
 
-  /// Of the step in progress, whose batch may differ from the next one's.
+  /// FLOPs of the current step. The batch size of the next step may differ.
   double flops_per_iteration() const {
     return flops_per_sample * static_cast<double>(batch.running_batch_size);
   }

@@ -22,8 +22,8 @@ std::int64_t Validator::samples_per_evaluation() const {
   return samples;
 }
 
-/// A run stopped before or during an evaluation catches up when resumed: the samples consumed tell
-/// how many were made.
+/// Returns whether an evaluation is due, also one that the previous run missed or did not finish:
+/// the number of consumed validation samples shows how many evaluations were done.
 bool Validator::is_due() const {
   const TrainingProgress& progress = trainer_.progress;
   return plan_.is_due(progress.iteration) &&
@@ -43,8 +43,8 @@ void Validator::evaluate_at_end() {
     report(*trainer_.test, "test", iteration + " on test set", *loss);
 }
 
-/// Where the next evaluation of `set` begins: its share of the samples that all sets have consumed,
-/// at the start of a microbatch.
+/// Returns the first sample of the next evaluation of `set`: the set's share of the samples that
+/// all sets have consumed, aligned to the start of a microbatch.
 std::int64_t Validator::first_sample(const EvaluationSet& set) const {
   if (set.is_full_validation) return 0;
   const auto sets = static_cast<std::int64_t>(trainer_.valid.size());

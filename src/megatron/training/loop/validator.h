@@ -1,4 +1,5 @@
-// The evaluations of a run: when one is due, over which samples, and what is printed of it.
+// Runs the evaluations of a training run: decides when one is due and on which samples, and reports
+// the result.
 #pragma once
 
 #include <functional>
@@ -14,14 +15,14 @@ namespace megatron {
 
 class Validator {
  public:
-  /// `stop` is asked before each microbatch; an evaluation cut off so is made anew by the run that
-  /// resumes.
+  /// `stop` is called before each microbatch. An interrupted evaluation is repeated from its start
+  /// by the resumed run.
   Validator(Trainer& trainer, StepReporter& reporter, std::ostream& out, ProgressBar& bar,
             std::function<bool()> stop);
 
-  /// Evaluates every validation set if the iteration just made, or the one resumed at, asks for it.
+  /// Evaluates every validation set if an evaluation is due after the current iteration.
   void evaluate_if_due();
-  /// The evaluations at the end of a run: every validation set and the test set.
+  /// Evaluates every validation set and the test set at the end of a run.
   void evaluate_at_end();
 
  private:
@@ -29,7 +30,7 @@ class Validator {
   std::int64_t samples_per_evaluation() const;
   std::int64_t first_sample(const EvaluationSet& set) const;
   void evaluate_valid(const std::string& where);
-  /// The loss from `first_sample` on; nothing when stopped.
+  /// Returns the loss over the set's samples from `first_sample` on; nullopt when interrupted.
   std::optional<double> evaluate_set(const EvaluationSet& set, std::int64_t first_sample);
   void report(const EvaluationSet& set, std::string_view split, const std::string& where,
               double loss);

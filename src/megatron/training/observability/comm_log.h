@@ -1,5 +1,5 @@
-// What communication cost this rank (--log-comm): per axis for every step's metrics, per call for
-// the table of an interval.
+// Reports this rank's communication costs (--log-comm): per axis in every step's metrics, and per
+// call in a table for each log interval.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,14 @@ namespace megatron {
 
 class CommLog {
  public:
-  /// `communicators` may be null: a rank alone has nothing to tell.
+  /// `communicators` may be null on a single rank; nothing is counted then.
   CommLog(Communicators* communicators, bool is_wanted)
       : counters_(is_wanted && communicators != nullptr ? &communicators->counters() : nullptr) {}
 
-  /// What was counted since the last call, per axis.
+  /// Returns the counts since the last call, per axis.
   std::vector<AxisCommStats> take_step();
-  /// The calls of the steps since the last table, per step; "" when nothing was counted.
+  /// Returns a table of the calls since the last table, averaged per step; "" when nothing was
+  /// counted.
   std::string take_table(std::int64_t rank);
 
  private:

@@ -22,7 +22,7 @@ void IntervalLog::fill(IterationReport& report, double elapsed_s) const {
   report.elapsed_ms = elapsed_s * 1000 / count;
   if (advanced_ > 0)
     report.losses = {
-        {"lm loss", loss_ / static_cast<double>(advanced_)}};  // steps that were skipped have none
+        {"lm loss", loss_ / static_cast<double>(advanced_)}};  // skipped steps do not contribute
   report.skipped_iterations = skipped_;
   report.nan_iterations = nan_;
 }

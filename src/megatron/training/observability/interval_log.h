@@ -1,5 +1,5 @@
-// Sums over the iterations since the last log line, and the averages that the line shows
-// (Megatron's training_log).
+// Accumulates sums over the iterations since the last log line and computes the averages that the
+// line shows (Megatron's training_log).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace megatron {
 
 class IntervalLog {
  public:
-  /// Counts one iteration; the loss of a skipped update is left out of the average.
+  /// Adds one iteration. The loss of a skipped update does not enter the average.
   void add(const TrainStepResult& step, double samples);
   std::int64_t iterations() const { return advanced_ + skipped_; }
   double tokens() const { return tokens_; }

@@ -1,4 +1,4 @@
-// The lines of a training log, spelled as Megatron-LM spells them so that its log readers work
+// Formats the lines of a training log exactly as Megatron-LM does, so that its log readers work
 // here. Pure functions from numbers to text.
 #pragma once
 
@@ -11,18 +11,18 @@
 
 namespace megatron {
 
-/// What one iteration line says: averages over the iterations since the last line.
+/// The values of one iteration line: averages over the iterations since the last line.
 struct IterationReport {
   std::int64_t iteration = 0;
   std::int64_t train_iters = 0;
   std::int64_t consumed_samples = 0;
-  std::int64_t skipped_samples = 0;  ///< shown when positive
+  std::int64_t skipped_samples = 0;  ///< shown only when positive
   double elapsed_ms = 0;             ///< per iteration
   std::optional<double> throughput;  ///< TFLOP/s per GPU
   double learning_rate = 0;
   std::optional<double> decoupled_learning_rate = {};
   std::int64_t global_batch_size = 0;
-  NamedLosses losses;  ///< negative ones are left out, as Megatron does
+  NamedLosses losses;  ///< negative losses are left out, as in Megatron
   double loss_scale = 1;
   std::optional<double> grad_norm;
   std::optional<std::int64_t> num_zeros;
@@ -33,19 +33,20 @@ struct IterationReport {
   std::optional<double> mfu, mfu_causal;  ///< see ThroughputMetrics
 };
 
-/// ` [time] iteration … |`; Megatron's fields in Megatron's order, then tokens per second and MFU.
+/// Returns ` [time] iteration … |` with Megatron's fields in Megatron's order, then tokens per
+/// second and MFU.
 std::string iteration_line(const IterationReport& report, std::string_view time);
 
-/// The framed validation line: ` validation loss at {where} | lm loss value: … | lm loss PPL: … | `
-/// between dashes; PPL = exp(min(20, loss)). `suffix` follows the word validation: "-name" for one
-/// of several sets.
+/// Returns the validation line ` validation loss at {where} | lm loss value: … | lm loss PPL: … | `
+/// between two lines of dashes, with PPL = exp(min(20, loss)). `suffix` follows the word
+/// "validation": "-<name>" when there are several validation sets.
 std::string validation_block(std::string_view where, const NamedLosses& losses,
                              std::string_view suffix = {});
 
-/// `[event] datetime: YYYY-MM-DD HH:MM:SS `
+/// Returns `[event] datetime: YYYY-MM-DD HH:MM:SS `.
 std::string event_line(std::string_view event, std::string_view time);
 
-/// The local time as YYYY-MM-DD HH:MM:SS.
+/// Returns the local time as YYYY-MM-DD HH:MM:SS.
 std::string current_time();
 
 }  // namespace megatron

@@ -19,8 +19,8 @@ constexpr const char* kRemainder = "remainder";
 constexpr const char* kModelParts[] = {"parameters", "main parameters", "gradients",
                                        "optimizer state"};
 
-/// The file behind a mapping's head line, or "[heap]" and the like; empty for anonymous memory and
-/// for lines that are no head.
+/// Returns the file name in a mapping's head line, or "[heap]" and the like; empty for anonymous
+/// memory and for other lines.
 std::string_view mapping_path(std::string_view line) {
   for (int field = 0; field < 5; ++field) {
     const auto space = line.find(' ');

@@ -18,8 +18,9 @@ namespace {
 
 double ratio(double update, double weight) { return weight > 0 ? update / weight : 0; }
 
-/// "decoder.layers.3" of "decoder.layers.3.mlp.linear_fc1.weight"; "embedding",
-/// "decoder.final_layernorm", "output_layer".
+/// Returns the layer of a parameter name: "decoder.layers.3" for
+/// "decoder.layers.3.mlp.linear_fc1.weight", or "embedding", "decoder.final_layernorm",
+/// "output_layer".
 std::string layer_of(const std::string& parameter) {
   std::size_t parts = parameter.starts_with("decoder.layers.") ? 3
                       : parameter.starts_with("decoder.")      ? 2
@@ -32,10 +33,10 @@ std::string layer_of(const std::string& parameter) {
 
 struct LayerRow {
   std::string layer;
-  double weight = 0, gradient = 0, update = 0;  ///< squares
+  double weight = 0, gradient = 0, update = 0;  ///< sums of squares
 };
 
-/// The layers in the order of the model: embedding, layers by number, the rest.
+/// Returns the layers in the order of the model: embedding, numbered layers, the rest.
 std::vector<LayerRow> rows(const PerLayerNorms& table) {
   std::vector<LayerRow> result;
   for (const ParameterNorms& norms : table.parameters) {
@@ -97,8 +98,8 @@ PerLayerNorms PerLayerNormRecorder::after_update() {
   return std::move(norms_);
 }
 
-/// Ranks hold other units, other samples, or other parts of the sequence, as many each: the mean of
-/// the means that ranks have of a unit is that of the whole.
+/// Averages the ranks' mean squares per unit. Each rank of an axis has the same number of elements
+/// of a unit, so the mean of the means is the global mean.
 void PerLayerNormRecorder::reduce_activation_rms() {
   const Axis& model = weights_.model_axis();
   std::vector<std::string> mine;

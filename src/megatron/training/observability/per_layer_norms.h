@@ -1,5 +1,5 @@
-// Norms of every layer at intervals (--log-layer-norms-interval): weights, gradients, how far a
-// step moves the weights, and activations.
+// Computes per-layer norms at intervals (--log-layer-norms-interval): norms of weights, gradients,
+// weight updates and activations.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,29 +20,29 @@ namespace megatron {
 /// Euclidean norms of one parameter in one step.
 struct ParameterNorms {
   std::string name;
-  double weight = 0;    ///< before the step; of the main parameter where there is one
+  double weight = 0;    ///< before the step; norm of the main parameter where there is one
   double gradient = 0;  ///< unscaled, before clipping
-  double update = 0;    ///< of the change
+  double update = 0;    ///< norm of the weight change
 };
 
 struct PerLayerNorms {
   std::vector<ParameterNorms> parameters;  ///< in canonical order
   std::map<std::string, double>
-      activation_rms;  ///< of each unit's output in the step's last microbatch
+      activation_rms;  ///< root mean square of each unit's output in the step's last microbatch
 };
 
-/// Watches one step: create before forward, call the others at their moments. The model's hooks are
-/// taken for that time.
+/// Records the norms of one step. Create it before forward, then call after_backward() and
+/// after_update(). It occupies the model's unit hooks until after_backward().
 class PerLayerNormRecorder : private UnitHooks {
  public:
   PerLayerNormRecorder(LanguageModel& model, ParamStore& weights, Optimizer& optimizer);
   PerLayerNormRecorder(const PerLayerNormRecorder&) = delete;
   PerLayerNormRecorder& operator=(const PerLayerNormRecorder&) = delete;
 
-  /// The step's gradients are finished, the weights not changed yet. Both are collective over the
-  /// store's shard and model axes.
+  /// Call it when the gradients are final and the weights are unchanged. Like after_update(), it is
+  /// collective over the store's shard and model axes.
   void after_backward();
-  /// The weights have changed; waits for the device.
+  /// Call it after the weight update; waits for the device.
   PerLayerNorms after_update();
 
  private:
@@ -54,13 +54,15 @@ class PerLayerNormRecorder : private UnitHooks {
   std::map<std::string, at::Tensor> mean_squares_;
   std::vector<at::Tensor> weights_before_;
   PerLayerNorms norms_;
-  std::optional<UnitHooksScope> hooks_;  ///< until backward is done
+  std::optional<UnitHooksScope> hooks_;  ///< released after backward
 };
 
-/// One line per layer: norm of its weights, of its gradients, update / weight, rms of its output.
+/// Returns one line per layer: norm of its weights, norm of its gradients, update norm / weight
+/// norm, and rms of its output.
 std::string per_layer_norms_text(const PerLayerNorms& table, std::int64_t iteration);
 
-/// {"parameters": {name: {"weight", "gradient", "update_ratio"}}, "activation_rms": {unit: x}}
+/// Returns {"parameters": {name: {"weight", "gradient", "update_ratio"}}, "activation_rms": {unit:
+/// x}}.
 OrderedJson per_layer_norms_json(const PerLayerNorms& table);
 
 }  // namespace megatron

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kForwardBackward = "forward-backward";
 
-/// The schedule's own steps say more.
+/// Returns whether the schedule's own steps already cover the timer in more detail.
 bool is_step(std::string_view timer) {
   return timer == "forward-compute" || timer == "backward-compute";
 }
@@ -99,7 +99,8 @@ void PipelineTrace::write() {
 }
 
 void PipelineTrace::on_start(std::string_view timer) {
-  if (timer == kForwardBackward) recorder_.take();  // a pass that is run again counts once
+  // Discard the steps of an earlier run of the same pass.
+  if (timer == kForwardBackward) recorder_.take();
   if (!is_step(timer))
     open_.push_back({std::string(timer), {.begin_s = monotonic_seconds(), .end_s = 0}});
 }

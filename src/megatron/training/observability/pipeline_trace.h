@@ -1,5 +1,5 @@
-// --trace: when every rank computed and waited in some iterations, as a timeline for
-// ui.perfetto.dev, and how that compares with the schedule's simulation.
+// Implements --trace: records when each rank computed and waited in some iterations, writes a
+// timeline for ui.perfetto.dev, and compares it with the simulated schedule.
 #pragma once
 
 #include <iosfwd>
@@ -12,31 +12,34 @@
 
 namespace megatron {
 
-/// The iterations between `begin` and `end` done ones.
+/// The traced iterations: recording starts when `begin` iterations are done and ends when `end` are
+/// done.
 struct TraceWindow {
   std::int64_t begin = 0, end = 0;
 };
 
-/// --profile-step-start and --profile-step-end where they were changed or --profile is on; else the
-/// second and third iteration of this run, of which `done` were made before: the first one
-/// allocates memory and meets new peers. The only one when there is but one.
+/// Returns the window from --profile-step-start and --profile-step-end when these flags are changed
+/// or --profile is on. Otherwise returns the second and third iteration of this run, because the
+/// first one includes memory allocation and connection setup; if the run has a single iteration,
+/// returns that one. `done` is the number of iterations before this run.
 TraceWindow trace_window(const LoggerConfig& logger, std::int64_t done, std::int64_t train_iters);
 
 class PipelineTrace : private TimerListener {
  public:
-  /// Does nothing, ever, without --trace. Makes the folder.
+  /// Creates the output folder. Without --trace, the object does nothing.
   PipelineTrace(Trainer& trainer, std::ostream& out);
   ~PipelineTrace() override;
 
-  /// Call before each step.
+  /// Call it before each step.
   void before_step();
-  /// Call after each step, `progress.iteration` being the one just done. Writes after the last
-  /// traced one: collective over the world.
+  /// Call it after each step, when `progress.iteration` is the finished iteration. Writes the trace
+  /// after the last traced iteration: collective over the world.
   void after_step();
-  /// Call when the run stops: writes what was recorded of a window cut short. Collective over the
+  /// Call it when the run stops; writes the trace if the window was cut short. Collective over the
   /// world.
   void close();
-  /// What is to hear of the schedule's steps in the coming iteration; null outside the traced ones.
+  /// Returns the listener for the schedule's steps in the coming iteration; null if it is not
+  /// traced.
   StepListener* listener() { return is_in_step_ ? &recorder_ : nullptr; }
 
  private:

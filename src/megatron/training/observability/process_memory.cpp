@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kKilobyte = 1024, kMegabyte = kKilobyte * 1024;
 
-/// A "Key:  123 kB" line of a file of /proc in bytes; 0 when absent.
+/// Returns the value of a "Key:  123 kB" line of a /proc file in bytes; 0 when absent.
 double proc_bytes(const char* path, std::string_view key) {
   std::ifstream file(path);
   std::string word;

@@ -1,5 +1,5 @@
-// How much memory this process holds: as the kernel counts it, or as the caching allocator of a GPU
-// does.
+// Reports how much memory this process holds, from the kernel's counters or from the GPU's caching
+// allocator.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -12,18 +12,18 @@
 
 namespace megatron {
 
-/// What the process holds on `device` now.
+/// Returns the memory that the process holds on `device` now.
 MemoryMetrics process_memory(c10::Device device);
 
-/// Bytes of `device` in use, by whomever: the machine's memory on a CPU.
+/// Returns the bytes in use on `device` by all processes (for a CPU, of the machine's memory).
 double device_memory_used(c10::Device device);
 
-/// A line of /proc/meminfo ("MemTotal:") in bytes; 0 when absent.
+/// Returns a value of /proc/meminfo, such as "MemTotal:", in bytes; 0 when absent.
 double machine_memory(std::string_view key);
 
-/// `[Rank 0] (after N iterations) memory (MB) | resident: … | max resident: …`, on a GPU Megatron's
-/// ` | allocated: … | max allocated: … | reserved: … | max reserved: …`; with
-/// --log-device-memory-used also ` | total device memory used: …`.
+/// Returns `[Rank 0] (after N iterations) memory (MB) | resident: … | max resident: …`, or on a GPU
+/// Megatron's ` | allocated: … | max allocated: … | reserved: … | max reserved: …`. With
+/// --log-device-memory-used (`with_device_total`) adds ` | total device memory used: …`.
 std::string memory_line(std::int64_t iterations, c10::Device device, bool with_device_total);
 
 }  // namespace megatron

@@ -42,7 +42,7 @@ std::vector<std::string> fields_of(const std::string& line) {
   return fields;
 }
 
-/// What follows "name: ", as a number.
+/// Returns the number after "name: ".
 double number_after_colon(const std::string& field) {
   const auto colon = field.find(": ");
   return colon == std::string::npos ? 0 : std::strtod(field.c_str() + colon + 2, nullptr);
@@ -65,7 +65,7 @@ void ProgressLog::saved(const SavedProgress& progress) {
   const Origin first = origin();
   const double operations = progress.floating_point_operations,
                gpus = static_cast<double>(options_.world_size);
-  // A wall clock that was set back must not make the whole shorter than this job.
+  // If the wall clock was set back, the total time must not be shorter than this job's.
   const double all_s =
       std::max(static_cast<double>(clock_.epoch_s() - first.epoch_s), progress.elapsed_s);
   append(format(

@@ -1,5 +1,5 @@
-// --log-progress: progress.txt in the --save folder, one line for each start of a job and each
-// checkpoint, as Megatron-LM writes it.
+// Implements --log-progress: writes progress.txt in the --save folder as Megatron-LM does, with one
+// line per job start and one per checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace megatron {
 
-/// What a line about a checkpoint is computed from.
+/// Input of the line about a saved checkpoint.
 struct SavedProgress {
   std::int64_t iteration = 0;
   double floating_point_operations = 0;  ///< since iteration 0
@@ -18,7 +18,8 @@ struct SavedProgress {
   double elapsed_s = 0;  ///< since this job's start, on the monotonic clock
 };
 
-/// Appends to folder/progress.txt: local time, job, number of GPUs and a text, separated by tabs.
+/// Appends lines to folder/progress.txt: local time, job, number of GPUs and a text, separated by
+/// tabs.
 class ProgressLog {
  public:
   struct Options {
@@ -28,14 +29,14 @@ class ProgressLog {
   };
   ProgressLog(const std::filesystem::path& folder, Options options, RunClock clock = {});
 
-  /// `Starting job`
+  /// Appends `Starting job`.
   void start();
-  /// `Saved checkpoint` with the throughput of this job and of all jobs of this world size since
-  /// the first in the file.
+  /// Appends `Saved checkpoint` with the throughput of this job and of all jobs of this world size
+  /// since the first one in the file.
   void saved(const SavedProgress& progress);
 
  private:
-  /// When jobs of this world size began, and the operations done before.
+  /// Start of the first job of this world size, and the operations done before it.
   struct Origin {
     std::int64_t epoch_s = 0;
     double floating_point_operations = 0;

@@ -14,7 +14,8 @@ namespace {
 
 constexpr const char* kEveryInterface = "0.0.0.0";
 
-/// The library would share the port with another process silently (SO_REUSEPORT).
+/// Sets only SO_REUSEADDR. The library's default also sets SO_REUSEPORT, which would silently share
+/// the port with another process.
 void set_socket_options(socket_t socket) {
   const int yes = 1;
   ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
@@ -22,7 +23,7 @@ void set_socket_options(socket_t socket) {
 
 [[noreturn]] void refuse(int port) {
   const int code = errno;
-  throw UserError({"--prometheus-port " + std::to_string(port) + " cannot be listened on",
+  throw UserError({"--prometheus-port " + std::to_string(port) + " cannot be opened",
                    std::strerror(code),
                    code == EACCES ? "choose a port from 1024 on"
                                   : "choose another port, or end the process that has it"});

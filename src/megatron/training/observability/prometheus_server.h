@@ -1,4 +1,4 @@
-// GET /metrics: what Prometheus scrapes. Answers on a thread of its own.
+// HTTP server for GET /metrics, which Prometheus scrapes. It answers on a background thread.
 #pragma once
 
 #include <functional>
@@ -9,8 +9,8 @@ namespace megatron {
 
 class PrometheusServer {
  public:
-  /// Listens on `port` of every interface (0: any free one) and answers with what `text` returns,
-  /// which is called on another thread. UserError when the port is in use or not allowed.
+  /// Listens on `port` of every interface (0: any free port) and answers with the result of `text`,
+  /// which is called on the background thread. UserError when the port is in use or not permitted.
   PrometheusServer(int port, std::function<std::string()> text);
   PrometheusServer(const PrometheusServer&) = delete;
   PrometheusServer& operator=(const PrometheusServer&) = delete;

@@ -28,15 +28,15 @@ std::string machine(const std::string& device_name) {
          ", " + std::to_string(at::get_num_threads()) + " threads";
 }
 
-/// Each weight once, however many ranks hold it.
+/// Counts each weight once, even if several ranks hold it.
 std::int64_t num_model_parameters(const ParamStore& weights) {
   std::int64_t mine = 0;
   for (const Parameter* parameter : weights.parameters()) {
     for (const TensorSlice& box : parameter->owned_slices()) mine += num_elements(box.shape);
   }
-  return std::llround(
-      all_reduce_sum({weights.model_axis(), weights.device()}, {static_cast<double>(mine)}, "parameters")
-          .front());
+  return std::llround(all_reduce_sum({weights.model_axis(), weights.device()},
+                                     {static_cast<double>(mine)}, "parameters")
+                          .front());
 }
 
 }  // namespace

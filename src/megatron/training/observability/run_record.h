@@ -1,5 +1,5 @@
-// What each start of a run leaves at the head of its metrics: settings, size, machine. `megatron
-// report` shows it.
+// Builds the record at the head of a run's metrics: settings, size and machine. `megatron report`
+// shows it.
 #pragma once
 
 #include "megatron/base/json.h"
@@ -7,9 +7,9 @@
 
 namespace megatron {
 
-/// {"iteration": …, "run": {"started": …, "machine": …, "parameters": …, "settings": {…}}}; values
-/// of settings are text in Python's spelling, parameters those of the whole model. Collective over
-/// the model's ranks.
+/// Returns {"iteration": …, "run": {"started": …, "machine": …, "parameters": …, "settings": {…}}}.
+/// Setting values are text in Python's notation; "parameters" counts the whole model. Collective
+/// over the model's ranks.
 OrderedJson run_record(const Trainer& trainer);
 
 }  // namespace megatron

@@ -1,5 +1,4 @@
-// What a run says before its first step, in Megatron's words: the layout, the vocabulary, the
-// datasets, the memory.
+// Formats Megatron's startup lines: layout, vocabulary, datasets and parameter counts.
 #pragma once
 
 #include <array>
@@ -11,16 +10,17 @@
 
 namespace megatron {
 
-/// `using world size: 1, data-parallel size: 1, …`
+/// Returns `using world size: 1, data-parallel size: 1, …`.
 std::string world_line(const Rank& rank);
 
-/// ` > padded vocab (size: …) with … dummy tokens (new size: …)`
+/// Returns ` > padded vocab (size: …) with … dummy tokens (new size: …)`.
 std::string padded_vocab_line(std::int64_t vocab_size, std::int64_t padded_size);
 
-/// The three sizes asked of the datasets; nothing is None: one epoch.
+/// Returns the lines with the requested sizes of the three datasets. nullopt is printed as None and
+/// means one epoch.
 std::string dataset_sizes_block(const std::array<std::optional<std::int64_t>, 3>& samples);
 
-/// ` > number of parameters on (tensor, pipeline) model parallel rank (0, 0): N`
+/// Returns ` > number of parameters on (tensor, pipeline) model parallel rank (0, 0): N`.
 std::string parameter_count_line(std::int64_t parameters);
 
 }  // namespace megatron

@@ -22,7 +22,7 @@
 namespace megatron {
 namespace {
 
-/// Megatron's list, in its order, and our gathering of weights.
+/// Timers in Megatron's order, followed by our all-gather of parameters.
 constexpr std::array<std::string_view, 13> kStepTimers{"forward-backward",
                                                        "forward-compute",
                                                        "backward-compute",
@@ -37,9 +37,10 @@ constexpr std::array<std::string_view, 13> kStepTimers{"forward-backward",
                                                        "params-all-gather",
                                                        "optimizer"};
 
-/// Lines past this run's iteration are its own when it continues what it saved, or if it saves
-/// nothing and resumes; else they may be another run's. At iteration 0 nothing tells a restart that
-/// has saved nothing yet from another run.
+/// Returns which run wrote the existing lines. Lines past this run's iteration are its own when it
+/// continues the run in --save, or when it resumes without saving. Otherwise they may belong to
+/// another run; at iteration 0 that run cannot be distinguished from a restart before the first
+/// save.
 ExistingMetrics existing_metrics(const Trainer& trainer) {
   const CheckpointConfig& config = trainer.settings.checkpoint;
   const bool is_resume = trainer.progress.iteration > 0;
@@ -58,7 +59,7 @@ MetricsWriter make_metrics_writer(const Trainer& trainer) {
              : MetricsWriter(folder, trainer.progress.iteration, existing_metrics(trainer));
 }
 
-/// One rank writes files for all.
+/// Disables file output on all ranks except the one that writes.
 LoggerConfig rank_logger_config(const Trainer& trainer) {
   LoggerConfig logger = trainer.settings.logger;
   if (trainer.rank.index == 0) return logger;
@@ -133,7 +134,7 @@ void StepReporter::write_prometheus() {
     is_prometheus_file_lost_ = false;
   } catch (const UserError& error) {
     if (!std::exchange(is_prometheus_file_lost_, true))
-      std::cerr << "WARNING: training goes on without it: " << error.what() << std::endl;
+      std::cerr << "WARNING: training continues without it: " << error.what() << std::endl;
   }
 }
 
@@ -189,7 +190,7 @@ StepMetrics StepReporter::metrics_of(const TrainStepResult& step, double elapsed
       .decoupled_learning_rate = trainer_.scheduler.decoupled_lr(),
       .loss_scale = step.update.loss_scale,
       .grad_norm = step.update.applied ? std::optional(step.update.grad_norm)
-                                       : std::nullopt,  // as Megatron: none of a skipped step
+                                       : std::nullopt,  // as in Megatron, absent for a skipped step
       .is_skipped = !step.update.applied,
       .elapsed_s = elapsed_s,
       .throughput =
@@ -228,7 +229,7 @@ void StepReporter::print_iteration(const StepMetrics& step) {
   out_ << iteration_line(report, current_time()) << std::endl;
 }
 
-/// Timers are printed and charted as means over the interval, then all start anew.
+/// Prints and charts the timers as means over the interval, then resets all of them.
 void StepReporter::close_interval() {
   Timers& timers = trainer_.timers;
   const double iterations = static_cast<double>(trainer_.settings.logger.log_interval);

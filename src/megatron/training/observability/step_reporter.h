@@ -1,5 +1,5 @@
-// What becomes visible of a training step: Megatron's log line at intervals, timers, memory, and
-// every step's metrics in files.
+// Reports each training step: Megatron's log line at intervals, timers, memory, and metrics files
+// for every step.
 #pragma once
 
 #include <iosfwd>
@@ -21,40 +21,40 @@ namespace megatron {
 
 class StepReporter {
  public:
-  /// Starts the interval's clock. On rank 0, metrics go to metrics.jsonl in --tensorboard-dir, or
-  /// else in --save (nowhere without either), and to the event files of --tensorboard-dir. `bar` is
-  /// updated, and cleared before lines.
+  /// Starts the interval timer. On rank 0, metrics go to metrics.jsonl in --tensorboard-dir, or in
+  /// --save if that is unset (nowhere without either), and to the event files in --tensorboard-dir.
+  /// The reporter updates `bar` and clears it before it prints lines.
   StepReporter(Trainer& trainer, std::ostream& out, ProgressBar& bar);
 
-  /// Call before each step.
+  /// Call it before each step.
   void begin_step();
-  /// What is to hear of the steps of the coming iteration's schedule, if anything.
+  /// Returns the listener for the schedule's steps in the coming iteration; may be null.
   StepListener* step_listener() { return pipeline_trace_.listener(); }
-  /// Call when the run stops after a whole step.
+  /// Call it when the run stops after a complete step.
   void close();
-  /// Reports the step that made iteration `progress.iteration` in `elapsed_s`. As in Megatron, the
-  /// learning rate shown is that of the next step.
+  /// Reports the step of iteration `progress.iteration`, which took `elapsed_s`. As in Megatron,
+  /// the learning rate shown is that of the next step.
   void report(const TrainStepResult& step, double elapsed_s);
-  /// Prints Megatron's framed line and writes the metrics of one evaluation; `suffix` tells one of
-  /// several validation sets.
+  /// Prints Megatron's validation line and writes the metrics of one evaluation. `suffix`
+  /// identifies the set when there are several validation sets.
   void report_evaluation(std::string_view split, const std::string& where, double loss,
                          std::string_view suffix = {});
 
  private:
   StepMetrics metrics_of(const TrainStepResult& step, double elapsed_s);
   void print_iteration(const StepMetrics& step);
-  /// After the first two iterations, and at --log-memory-interval.
+  /// Prints memory use after the first two iterations and every --log-memory-interval iterations.
   void report_memory();
   void close_interval();
-  /// Gives a step's or an evaluation's metrics to every file.
+  /// Writes the metrics of a step or evaluation to every file.
   void write(const auto& metrics, const PerLayerNorms* norms = nullptr);
-  /// A file that cannot be written any more costs one warning, not the run.
+  /// Writes the Prometheus file. If that fails, prints one warning and stops writing it.
   void write_prometheus();
 
   Trainer& trainer_;
   std::ostream& out_;
   ProgressBar& bar_;
-  LoggerConfig logger_;  ///< of this rank
+  LoggerConfig logger_;  ///< this rank's settings
   StepProfiler profiler_;
   PipelineTrace pipeline_trace_;
   ThroughputMeter throughput_;
@@ -68,7 +68,7 @@ class StepReporter {
   std::int64_t first_iteration_;
 };
 
-/// The interval's clock stands still while this lives: during evaluations and saves.
+/// Stops the interval timer during its lifetime, for evaluations and saves.
 class PausedInterval {
  public:
   explicit PausedInterval(Timers& timers) : timers_(timers) { timers_.stop("interval-time"); }

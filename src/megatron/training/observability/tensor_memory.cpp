@@ -17,25 +17,26 @@ namespace megatron {
 namespace {
 
 constexpr std::size_t kGrowth = 2 << 20, kSmallGrowth = 256 << 10;
-constexpr std::size_t kSmall = 16 << 10;  ///< blocks up to here have a heap of their own, or
-                                          ///< long-lived small ones would split the large
+/// Blocks up to this size have a separate heap; otherwise small long-lived blocks would fragment
+/// the large ones.
+constexpr std::size_t kSmall = 16 << 10;
 
-/// Twice this machine's memory: where blocks lie apart, addresses end later than memory.
+/// Returns the size of the reserved address range: twice this machine's memory, because
+/// fragmentation spreads blocks over more addresses than bytes in use.
 std::size_t address_space() {
   return 2 * static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
          static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-/// Whether RLIMIT_AS (ulimit -v; h_vmem and its like of schedulers) bounds the process: what is set
-/// aside would count, too.
+/// Returns whether the address space is unlimited. Under RLIMIT_AS (ulimit -v, or h_vmem of a
+/// scheduler), reserved address space would count against the limit.
 bool has_unlimited_addresses() {
   rlimit limit{};
   return ::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY;
 }
 
-/// Has the system provide the pages now, by all threads: one call for many costs about half of a
-/// fault for each. Where the kernel does not know how (before Linux 5.14) they come when they are
-/// touched.
+/// Populates pages now, on all threads; one call for many pages costs about half of separate page
+/// faults. Before Linux 5.14 the call fails and the pages are populated on first access.
 void prefault_pages(std::byte* data, std::size_t bytes) {
   const auto chunks = static_cast<std::int64_t>(bytes / kGrowth);
   at::parallel_for(0, chunks, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -60,7 +61,7 @@ class TensorAllocator : public c10::Allocator {
     std::memcpy(target, source, bytes);
   }
 
-  /// Lives for ever: tensors die late.
+  /// Never destroyed, because tensors may outlive static objects.
   static TensorAllocator& instance() {
     static TensorAllocator& allocator = *new TensorAllocator;
     return allocator;

@@ -1,4 +1,4 @@
-// How many bytes tensors hold: counted by an allocator of our own on a CPU, asked of the caching
+// Reports how many bytes tensors hold, from our own allocator on a CPU and from the caching
 // allocator on a GPU.
 #pragma once
 
@@ -10,31 +10,31 @@ namespace megatron {
 
 struct TensorMemory {
   double allocated_bytes = 0;  ///< held by tensors now
-  double peak_bytes = 0;       ///< most since the peak was last reset
+  double peak_bytes = 0;       ///< maximum since the last reset of the peak
   double reserved_bytes = 0;   ///< held by the caching allocator, in use or not
 };
 
-/// From now on tensors on the CPU get memory that freed tensors leave behind
-/// (base/cpu_caching_allocator.h) instead of the C library's, and are counted. Call before the
-/// first tensor; calling again does nothing.
+/// Installs the caching CPU allocator (base/cpu_caching_allocator.h), which reuses the memory of
+/// freed tensors and counts allocations. Call it before the first tensor is created; further calls
+/// do nothing.
 void use_caching_cpu_allocator();
 
-/// Zeros on a CPU whose memory is not reused.
+/// Returns the memory of tensors on `device`; zeros on a CPU without the caching allocator.
 TensorMemory tensor_memory(c10::Device device);
 
-/// The peak becomes what is live now.
+/// Resets the peak to the bytes in use now.
 void reset_peak_tensor_memory(c10::Device device);
 
-/// How often the memory of CPU tensors was asked for since the start.
+/// Number of CPU memory allocations since the start of the process.
 struct TensorAllocations {
-  std::int64_t tensors = 0;  ///< by tensors
-  std::int64_t system =
-      0;  ///< by the allocator, of the system; steps after the first ones need none
+  std::int64_t tensors = 0;  ///< allocations by tensors
+  /// Allocations by the allocator from the system; none after the first steps.
+  std::int64_t system = 0;
 };
 
 TensorAllocations tensor_allocations();
 
-/// Hands the system what freed CPU tensors left behind; the next tensors pay for it again.
+/// Returns cached CPU memory to the system. The next tensors must allocate it again.
 void empty_tensor_cache();
 
 }  // namespace megatron

@@ -4,8 +4,8 @@ namespace megatron {
 
 SampleFlops sample_flops(const ModelDimensions& dimensions, std::int64_t sequence_length) {
   const double tokens = static_cast<double>(sequence_length);
-  // The formula is linear in Σ s² and counts half of it: twice as many squared tokens are full
-  // attention.
+  // The formula is linear in Σ s² and counts half of it. Doubling the squared token count therefore
+  // gives full attention.
   return {.causal = num_floating_point_operations(dimensions, tokens, tokens * tokens),
           .full = num_floating_point_operations(dimensions, tokens, 2 * tokens * tokens)};
 }

@@ -1,5 +1,5 @@
-// Rates of training: tokens and model FLOP/s, and their share of what the device can do (MFU) in
-// both conventions.
+// Computes training throughput: tokens/s, model FLOP/s, and model FLOPs utilization (MFU) in both
+// conventions.
 #pragma once
 
 #include <cstdint>
@@ -12,28 +12,29 @@ namespace megatron {
 
 /// Model FLOPs of one sample, forward and backward.
 struct SampleFlops {
-  double causal = 0;  ///< Megatron-LM's count: masked half of attention left out
-  double full =
-      0;  ///< PaLM's (arXiv 2204.02311, appendix B): 6N + 12·L·H·Q·T a token, every score counted
+  double causal = 0;  ///< Megatron-LM's count, without the masked half of attention
+  /// PaLM's count (arXiv 2204.02311, appendix B): 6N + 12·L·H·Q·T per token, all scores counted
+  double full = 0;
 };
 
 SampleFlops sample_flops(const ModelDimensions& dimensions, std::int64_t sequence_length);
 
-/// What was trained on in some time.
+/// Work done in a period of time.
 struct TrainedWork {
   double samples = 0, tokens = 0, seconds = 0;
 };
 
-/// Turns times of steps into rates per device.
+/// Converts step times to rates per device.
 class ThroughputMeter {
  public:
   ThroughputMeter() = default;
-  /// `peak_flops_per_second` of one device, if known; `world_size` devices share the work.
+  /// `peak_flops_per_second` is the peak of one device, if known. `world_size` devices share the
+  /// work.
   ThroughputMeter(SampleFlops flops, std::optional<double> peak_flops_per_second,
                   double world_size = 1)
       : flops_(flops), peak_(peak_flops_per_second), world_size_(world_size) {}
 
-  /// Zeros for no time.
+  /// Returns the rates of `work`; zeros when `work.seconds` is 0.
   ThroughputMetrics rates(const TrainedWork& work) const;
 
  private:

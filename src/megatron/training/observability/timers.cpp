@@ -8,7 +8,7 @@
 namespace megatron {
 namespace {
 
-/// `milliseconds` of each rank.
+/// Formats the `milliseconds` of each rank.
 std::string timer_line(std::string_view name, const std::vector<double>& milliseconds,
                        TimerStatistic statistic) {
   const auto [least, most] = std::ranges::minmax(milliseconds);

@@ -16,17 +16,17 @@
 
 namespace megatron {
 
-/// --timing-log-option: what is shown of a time that every rank measured.
+/// Values of --timing-log-option: which statistic over the ranks is shown.
 enum class TimerStatistic { max, minmax, all };
 
-/// "max", "minmax" or "all"; UserError otherwise.
+/// Parses "max", "minmax" or "all"; UserError for any other value.
 TimerStatistic timer_statistic(std::string_view name);
 
-/// Every rank's numbers for this rank's, in rank order; collective over the ranks that report.
+/// Gathers every rank's numbers, in rank order. Collective over the ranks that report.
 using GatherTimes =
     std::function<std::vector<std::vector<double>>(const std::vector<double>& mine)>;
 
-/// Hears when scopes begin and end, whatever their level.
+/// Notified when a scope begins or ends, at any log level.
 class TimerListener {
  public:
   virtual ~TimerListener() = default;
@@ -38,7 +38,7 @@ class Timers {
  public:
   Timers(int log_level, TimerStatistic statistic) : log_level_(log_level), statistic_(statistic) {}
 
-  /// Measures from its construction to its destruction.
+  /// Measures the time from its construction to its destruction.
   class Scope {
    public:
     Scope(Timers& timers, std::string_view name, int level);
@@ -51,24 +51,26 @@ class Timers {
     std::string_view name_;
     bool is_measured_;
   };
-  /// `name` must outlive the scope (a literal).
+  /// Returns a scope that measures `name`, which must outlive the scope (a literal).
   [[nodiscard]] Scope scope(std::string_view name, int level = 0) { return {*this, name, level}; }
 
-  /// Each is heard once; it must outlive its use.
+  /// Adds a listener unless it is registered already. It must outlive its registration.
   void add_listener(TimerListener& listener);
   void remove_listener(TimerListener& listener) { std::erase(listeners_, &listener); }
 
   void start(std::string_view name);
   void stop(std::string_view name);
-  /// Seconds measured so far, the running stretch included; 0 for a timer that never ran.
+  /// Returns the seconds measured so far, including a running measurement; 0 for a timer that never
+  /// ran.
   double seconds(std::string_view name) const;
   void reset(std::string_view name);
 
-  /// Without one, a report is of this rank alone.
+  /// Sets how report() gathers times. Without it, a report covers this rank only.
   void set_gather(GatherTimes gather) { gather_ = std::move(gather); }
 
-  /// Megatron's block of those `names` that ran on some rank, in milliseconds divided by `divisor`,
-  /// and resets them; "" when none ran. Collective over the ranks of the gather.
+  /// Returns Megatron's block for those of `names` that ran on any rank, in milliseconds divided by
+  /// `divisor`, and resets these timers. Returns "" when none ran. Collective over the ranks of the
+  /// gather function.
   std::string report(std::span<const std::string_view> names, double divisor = 1);
 
  private:

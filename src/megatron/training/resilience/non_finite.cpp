@@ -39,11 +39,13 @@ OpTrace trace(const TrainStepContext& context, const TrainStepOptions& options,
        .pp = &context.rank.pp,
        .order = context.pipeline.layout().order,
        .all_reduce_min = [&context](double place) {
-         return -all_reduce_max({context.rank.world, context.rank.device}, {-place}, "diagnosis")[0];
+         return -all_reduce_max({context.rank.world, context.rank.device}, {-place},
+                                "diagnosis")[0];
        }});
 }
 
-/// The suspect is that of the ranks that met the first bad op; of the first rank when none did.
+/// Chooses the suspect of the ranks where the first bad op occurred, or of the first rank when
+/// there is none.
 SuspectMicrobatch suspect_of(const Rank& rank, const std::vector<Microbatch>& batch,
                              std::size_t index, const OpTrace& trace) {
   const bool is_bad = trace.first_bad.has_value();

@@ -1,5 +1,5 @@
-// When a loss or gradient is NaN or infinite: which microbatch, which samples, which op, which
-// weight.
+// Builds the error for a NaN or infinite loss or gradient: names the microbatch, samples, op and
+// parameter at fault.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,17 @@
 
 namespace megatron {
 
-/// The microbatch at fault, as it can be run again.
+/// The microbatch at fault, with what a rerun needs.
 struct SuspectMicrobatch {
   Microbatch microbatch = {};
-  std::size_t index = 0;  ///< in its step
+  std::size_t index = 0;  ///< zero-based index in its step
   std::int64_t num_microbatches = 1;
-  double gradient_scale = 0;  ///< of its loss before backward
-  bool is_here = true;        ///< this rank's; on the others the error says less
+  double gradient_scale = 0;  ///< factor on its loss before backward
+  bool is_here = true;  ///< false: another rank holds it, and this rank's message has fewer details
 };
 
-/// Training diverged: printed without a stack, exit 1. The weights are those of the last good step.
+/// Thrown when training diverges: printed without a stack trace, exit code 1. The weights are those
+/// of the last good step.
 class NonFiniteError : public std::runtime_error {
  public:
   NonFiniteError(const std::string& text, SuspectMicrobatch suspect)
@@ -31,19 +32,19 @@ class NonFiniteError : public std::runtime_error {
   SuspectMicrobatch suspect_;
 };
 
-/// The error for a step whose update was not applied: of its first loss that is not finite, or of
-/// its gradients. Collective over the world.
+/// Returns the error for a step whose update was skipped, for its first non-finite loss or, if all
+/// are finite, for its gradients. Collective over the world.
 NonFiniteError non_finite_step(const TrainStepContext& context, const TrainStepOptions& options,
                                const std::vector<Microbatch>& batch, const TrainStepResult& result);
 
-/// The error for microbatch `index` of the batch, whose loss came out as `loss`; runs it again,
-/// every op watched. Overwrites the gradients.
+/// Returns the error for microbatch `index` of the batch, whose loss was `loss`. Runs the
+/// microbatch again with every op recorded. Overwrites the gradients.
 NonFiniteError non_finite_loss(const TrainStepContext& context, const TrainStepOptions& options,
                                const std::vector<Microbatch>& batch, std::size_t index,
                                double loss);
 
-/// The error for a gradient of `parameter` that is not finite although every loss was; runs the
-/// microbatches again until one is at fault. Overwrites the gradients.
+/// Returns the error for a non-finite gradient of `parameter` when every loss was finite. Runs the
+/// microbatches again until it finds the one at fault. Overwrites the gradients.
 NonFiniteError non_finite_gradient(const TrainStepContext& context, const TrainStepOptions& options,
                                    const std::vector<Microbatch>& batch,
                                    const std::string& parameter);

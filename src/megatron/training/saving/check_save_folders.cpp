@@ -16,7 +16,7 @@ bool is_same_folder(const fs::path& a, const fs::path& b) {
   return fs::weakly_canonical(a) == fs::weakly_canonical(b);
 }
 
-/// Whether `source` lies in `root`, or is `root`.
+/// Returns whether `source` is `root` or lies below it.
 bool lies_in(const CheckpointSource& source, const fs::path& root) {
   return is_same_folder(source.folder, root) || is_same_folder(source.folder.parent_path(), root);
 }
@@ -25,7 +25,7 @@ bool starts_from_scratch(const CheckpointConfig& config, const CheckpointSource&
   return config.finetune || source.is_release;
 }
 
-/// What lies below `root`, nothing when there is no checkpoint.
+/// The checkpoints in a folder; empty when there are none.
 struct Contents {
   std::vector<std::int64_t> iterations;
   std::optional<TrackerContent> tracked;
@@ -71,7 +71,7 @@ std::string without_finetune(const CheckpointConfig& config) {
                        (config.finetune ? ", or leave --finetune out to continue that run" : "")});
 }
 
-/// What takes the latest checkpoint in place of the earlier one that was asked for.
+/// Returns the flag change that selects the latest checkpoint instead of the requested earlier one.
 std::string how_to_resume_latest(const CheckpointConfig& config) {
   return config.ckpt_step ? "leave --ckpt-step out" : "give --load " + config.save;
 }
@@ -95,7 +95,8 @@ void warn_of_later(const std::string& folder, const Contents& contents, std::int
                out);
 }
 
-/// A restart comes with the same flags, and finds the checkpoints that the run has saved by then.
+/// Warns about restarts: they use the same flags and find the checkpoints that the run has saved by
+/// then.
 void warn_of_restarts(const CheckpointConfig& config, const RestartCounts& restarts,
                       StartupWarnings& warnings, std::ostream& out) {
   if (restarts.count >= restarts.max) return;
@@ -128,8 +129,8 @@ void check_save_folder(const CheckpointConfig& config,
   warn_of_later(config.save, contents, source->iteration, warnings, out);
 }
 
-/// Of non-persistent checkpoints only the newest stays, so one that this run does not know, or a
-/// later one than it starts from, would go.
+/// Checks the folder of non-persistent checkpoints. Only the newest is kept there, so saving would
+/// remove one that this run does not continue or that is later than its start.
 void check_non_persistent_folder(const CheckpointConfig& config,
                                  const std::optional<CheckpointSource>& source,
                                  StartupWarnings& warnings, std::ostream& out) {

@@ -1,5 +1,5 @@
-// What a --save folder holds already, and whether this run may go on in it: no run replaces another
-// one's checkpoints without a word.
+// Checks the contents of the --save folder before training, so that no run silently overwrites the
+// checkpoints of another run.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@
 
 namespace megatron {
 
-/// Whether this run takes up the run whose files lie in the --save folder: it loads from there, and
-/// neither begins at iteration 0 with --finetune or a release, nor finds no checkpoint.
+/// Returns whether this run continues the run whose files are in the --save folder: it loads a
+/// checkpoint from there and does not restart at iteration 0 (--finetune or a release checkpoint).
 bool continues_saved_run(const CheckpointConfig& config,
                          const std::optional<CheckpointSource>& source);
 
-/// How often the launcher has started the ranks again after a failure, and how often it may.
+/// How many times the launcher has restarted the ranks after a failure, and the maximum.
 struct RestartCounts {
   std::int64_t count = 0, max = 0;
 };
 
-/// UserError when the checkpoints of the run would replace others below --save or in its folder of
-/// non-persistent checkpoints: those that it does not continue, or later ones than it starts from.
-/// Later checkpoints that latest_checkpointed_iteration.txt no longer counts are a warning, and so
-/// are restarts that would be refused once the run has saved. Writes nothing. For the rank that
+/// Throws UserError when this run would overwrite checkpoints in --save or in its folder of
+/// non-persistent checkpoints that it does not continue, or that are later than its starting point.
+/// Warns about later checkpoints that latest_checkpointed_iteration.txt does not count, and about
+/// restarts that would be refused once the run has saved. Writes nothing. Call it on the rank that
 /// opens the folders.
 void check_save_folders(const CheckpointConfig& config,
                         const std::optional<CheckpointSource>& source,

@@ -13,8 +13,8 @@
 namespace megatron {
 namespace {
 
-constexpr double kExpectedBytesPerSecond =
-    100e6;  ///< of a save, before one was measured: a slow shared disk
+/// Assumed bytes/s before the first save: a slow shared disk.
+constexpr double kExpectedBytesPerSecond = 100e6;
 
 std::unique_ptr<ProgressLog> make_progress_log(const Trainer& trainer) {
   const Settings& settings = trainer.settings;
@@ -30,13 +30,13 @@ std::unique_ptr<ProgressLog> make_progress_log(const Trainer& trainer) {
       trainer.clock);
 }
 
-/// The iteration that the tracker names; 0 without one.
+/// Returns the iteration in the tracker file; 0 without one.
 std::int64_t tracked_iteration(const std::string& root) {
   const auto tracked = std::filesystem::exists(root) ? read_tracker(root) : std::nullopt;
   return tracked ? tracked->iteration.value_or(0) : 0;
 }
 
-/// For a save that comes again.
+/// Runs `save`. If it fails, prints a warning; the next save tries again.
 void warn_on_failure(ProgressBar& bar, const Trainer& trainer, const std::function<void()>& save) {
   try {
     save();
@@ -45,8 +45,8 @@ void warn_on_failure(ProgressBar& bar, const Trainer& trainer, const std::functi
     if (trainer.rank.index != 0) return;
     std::cerr << "WARNING: saving iteration " << trainer.progress.iteration
               << " failed: " << error.what()
-              << "\n    training goes on, and the next save tries again; the checkpoints before it "
-                 "are whole"
+              << "\n    training continues, and the next save tries again; earlier checkpoints are "
+                 "intact"
               << std::endl;
   }
 }
@@ -131,7 +131,8 @@ void CheckpointSaver::record_progress() {
                            static_cast<double>(trainer_.settings.training.seq_length),
                  .elapsed_s = trainer_.clock.monotonic_s() - trainer_.started_s});
   } catch (const UserError& error) {
-    out_ << "WARNING: training goes on without a line of progress: " << error.what() << std::endl;
+    out_ << "WARNING: training continues without this line of progress.txt: " << error.what()
+         << std::endl;
   }
 }
 

@@ -1,5 +1,5 @@
-// When a run saves: at intervals, before its batch size changes, at its end; what it keeps, and
-// what it notes about it.
+// Saves the checkpoints of a run: at intervals, before its batch size changes, and at its end.
+// Removes old checkpoints and records the progress.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,21 @@ namespace megatron {
 
 class CheckpointSaver {
  public:
-  /// `deadline` learns how long saves take; may be null. Begins progress.txt with --log-progress.
+  /// Save times are recorded in `deadline`, which may be null. Starts progress.txt with
+  /// --log-progress.
   CheckpointSaver(Trainer& trainer, std::ostream& out, ProgressBar& bar, JobDeadline* deadline);
 
-  /// Saves where --save-interval or --non-persistent-save-interval say so. When that fails,
-  /// training goes on after a warning.
+  /// Saves when --save-interval or --non-persistent-save-interval is due. If a save fails, it
+  /// prints a warning and training continues.
   void save_if_due();
-  /// Saves to --save, unless there is none or it holds this iteration; a failure is a warning.
+  /// Saves to --save unless it is unset or already holds this iteration. Prints a warning if the
+  /// save fails.
   void try_to_save();
-  /// The same for the last save of a run: a failure is a UserError that names the checkpoint that
-  /// there is.
+  /// Saves at the end of a run, like try_to_save(), but throws UserError with the last good
+  /// checkpoint if the save fails.
   void save_at_end();
-  /// As save_at_end, even if --save holds this iteration: something besides the weights has
-  /// changed.
+  /// Like save_at_end(), but saves even if --save holds this iteration, because state other than
+  /// the weights has changed.
   void save_again() {
     saved_iteration_ = -1;
     save_at_end();

@@ -16,7 +16,7 @@
 namespace megatron {
 namespace {
 
-/// This rank's place, as Megatron writes it.
+/// Returns this rank's coordinates as Megatron prints them.
 std::string place(const Rank& rank) {
   const auto of = [](const Axis& axis) {
     return std::to_string(axis.rank + 1) + "/" + std::to_string(axis.size);
@@ -39,7 +39,7 @@ void load_schedule(Trainer& trainer, const Json& saved_settings) {
                                     trainer.source->folder.string());
 }
 
-/// Takes up the run that saved the checkpoint where it stood.
+/// Restores the progress of the run that saved the checkpoint.
 void resume(Trainer& trainer, std::ostream& out) {
   const Manifest manifest = read_manifest(trainer.source->folder);
   const std::string differences = settings_differences(*manifest.settings, trainer.settings);
@@ -62,7 +62,7 @@ void resume(Trainer& trainer, std::ostream& out) {
   load_schedule(trainer, *manifest.settings);
 }
 
-/// The folder that `source` was found in, as the flags name it.
+/// Returns the folder of `source` as the flags name it.
 std::string root_of(const CheckpointSource& source, const CheckpointConfig& config) {
   const std::string non_persistent = non_persistent_folder(config, config.load);
   return !non_persistent.empty() && source.folder.parent_path() == non_persistent ? non_persistent

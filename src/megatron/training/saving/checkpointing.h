@@ -1,4 +1,4 @@
-// Saving and loading as a training run does it, with the lines that Megatron prints around them.
+// Saves and loads the state of a training run and prints Megatron's lines around it.
 #pragma once
 
 #include <iosfwd>
@@ -9,12 +9,12 @@
 
 namespace megatron {
 
-/// Fills weights and, unless the flags or the kind of source forbid it, progress, optimizer and
-/// schedule from trainer.source.
+/// Loads the weights from trainer.source. Also loads progress, optimizer state and schedule unless
+/// flags or the kind of checkpoint exclude them.
 void load_trainer(Trainer& trainer, std::ostream& out);
 
-/// Saves the trainer at its iteration into `folder`; `timer` (a literal) names the time printed for
-/// it. UserError when that fails.
+/// Saves the trainer at its current iteration into `folder`. The elapsed time is printed under the
+/// name `timer` (a literal). UserError when the save fails.
 void save_trainer(Trainer& trainer, SaveFolder& folder, std::string_view timer, std::ostream& out);
 
 }  // namespace megatron

@@ -15,8 +15,8 @@ namespace {
 
 constexpr char kMegatron = 'm', kHuggingFace = 'h';
 
-/// The non-persistent checkpoint to take in place of `lasting`: one that is not older. --ckpt-step
-/// asks for a lasting one.
+/// Returns the non-persistent checkpoint to use instead of `lasting`, if it is at least as recent.
+/// --ckpt-step always selects a persistent one.
 std::optional<CheckpointSource> find_non_persistent(const CheckpointConfig& config,
                                                     const std::optional<CheckpointSource>& lasting,
                                                     std::ostream& out) {
@@ -38,7 +38,7 @@ std::optional<CheckpointSource> find_non_persistent(const CheckpointConfig& conf
   return recent;
 }
 
-/// The folder beside `path` whose name is nearest to its own; "" when none is near.
+/// Returns the sibling folder of `path` with the most similar name; "" when none is similar.
 std::string nearest_sibling(const fs::path& path) {
   const fs::path whole = fs::absolute(path).lexically_normal();
   const fs::path named = whole.has_filename() ? whole : whole.parent_path();
@@ -53,14 +53,13 @@ std::string nearest_sibling(const fs::path& path) {
   return nearest.empty() ? "" : (named.parent_path() / nearest).string();
 }
 
-/// For runs that must not start from random weights.
+/// Throws for runs that must not start from random weights.
 [[noreturn]] void refuse_missing(const CheckpointConfig& config) {
   const char* flag = config.finetune ? "--finetune" : "--exit-on-missing-checkpoint";
   const bool is_there = fs::exists(config.load);
   const std::string nearest = is_there ? "" : nearest_sibling(config.load);
   throw UserError({"--load " + config.load,
-                   std::string(is_there ? "holds no checkpoint, and "
-                                        : "holds no checkpoint, as it does not exist, and ") +
+                   std::string(is_there ? "holds no checkpoint, and " : "does not exist, and ") +
                        flag + " is given; looked for " + kTrackerFile +
                        ", iter_ folders, and a config.json with safetensors",
                    nearest.empty() ? "check the path" : "did you mean " + nearest + "?"});

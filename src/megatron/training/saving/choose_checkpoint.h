@@ -1,5 +1,5 @@
-// Which checkpoint a run starts from. One rank looks, and tells the others: no rank lists a folder
-// that another one is already writing to.
+// Chooses the checkpoint that a run starts from. Rank 0 searches and broadcasts its choice, so that
+// no rank lists a folder while another rank already writes to it.
 #pragma once
 
 #include <iosfwd>
@@ -11,10 +11,11 @@
 
 namespace megatron {
 
-/// What --load names, or a non-persistent checkpoint beside it that is not older; nothing, after
-/// Megatron's warning, when there is no checkpoint. UserError on every rank with --finetune or
-/// --exit-on-missing-checkpoint then, and for folders that hold something else. Collective over
-/// rank.world, and no rank returns before all have opened what rank 0 chose.
+/// Returns the checkpoint that --load names, or a non-persistent checkpoint that is at least as
+/// recent. Without any checkpoint, prints Megatron's warning and returns nullopt; with --finetune
+/// or --exit-on-missing-checkpoint throws UserError on every rank. UserError when the folder holds
+/// something else. Collective over rank.world; returns after all ranks have opened the chosen
+/// checkpoint.
 std::optional<CheckpointSource> choose_checkpoint(const CheckpointConfig& config, const Rank& rank,
                                                   StartupWarnings& warnings, std::ostream& out);
 

@@ -9,7 +9,7 @@
 namespace megatron {
 namespace {
 
-/// The first weight of this rank that is not finite, in words; "" when all are.
+/// Describes the first non-finite weight of this rank; "" when all are finite.
 std::string first_non_finite(const ParamStore& store) {
   const auto is_finite = [](const ParamBucket& bucket) {
     return count_non_finite(bucket.value) == 0;

@@ -1,5 +1,5 @@
-// Whether weights that were just loaded are numbers at all: a checkpoint of a run that diverged
-// cannot train on.
+// Checks loaded weights for NaN and Inf, because training cannot continue from the checkpoint of a
+// diverged run.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace megatron {
 
-/// "<folder> holds weights that are not finite: <the first one> holds …" when a weight of `store`,
-/// on any rank, is not finite; else "". Collective over rank.world.
+/// Returns "<folder> holds weights that are not finite: <name of the first one> holds …" when a
+/// weight of `store` is not finite on any rank, and "" otherwise. Collective over rank.world.
 std::string non_finite_weights(const CheckpointSource& source, const ParamStore& store,
                                const Rank& rank);
 

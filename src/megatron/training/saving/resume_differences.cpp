@@ -13,35 +13,37 @@ namespace megatron {
 namespace {
 
 constexpr std::string_view kOrder =
-    "the samples consumed so far were others: some come again, some never";
-constexpr std::string_view kSteps = "each step takes other samples than it would have taken";
-constexpr std::string_view kTokens = "the same text becomes other tokens";
-constexpr std::string_view kArithmetic = "steps are computed otherwise from here on";
+    "the consumed samples were different ones: some samples repeat, some are never seen";
+constexpr std::string_view kSteps = "each step takes different samples";
+constexpr std::string_view kTokens = "the same text becomes different tokens";
+constexpr std::string_view kArithmetic = "steps use another precision from now on";
 
 constexpr std::string_view kBreakingMark = "  ! ", kPlainMark = "    ";
 
-/// Changes after which the run is no longer the one that was saved.
+/// Settings whose change breaks continuity with the saved run.
 constexpr std::pair<std::string_view, std::string_view> kBreaking[] = {
-    {"seed", "another order of the data and other dropout from here on"},
+    {"seed", "the order of the data and dropout differ from now on"},
     {"data_path", kOrder},
     {"train_data_path", kOrder},
     {"data_args_path", kOrder},
     {"per_split_data_args_path", kOrder},
     {"mock_data", kOrder},
     {"split",
-     "documents move between training, validation and test: validation may hold what was trained "
-     "on"},
+     "documents move between training, validation and test: validation may contain "
+     "training data"},
     {"seq_length",
-     "samples are cut otherwise: the count of consumed ones no longer says which tokens were seen"},
+     "samples are cut differently: the number of consumed samples no longer tells which tokens "
+     "were "
+     "seen"},
     {"dataloader_type", kOrder},
     {"global_batch_size", kSteps},
     {"rampup_batch_size", kSteps},
     {"step_batch_size_schedule", kSteps},
     {"decrease_batch_size_if_needed", kSteps},
-    {"reset_attention_mask", "attention sees other tokens"},
-    {"reset_position_ids", "positions are counted otherwise"},
-    {"eod_mask_loss", "the loss counts other tokens"},
-    {"calculate_per_token_loss", "the loss is averaged otherwise"},
+    {"reset_attention_mask", "attention sees different tokens"},
+    {"reset_position_ids", "positions are counted differently"},
+    {"eod_mask_loss", "the loss counts different tokens"},
+    {"calculate_per_token_loss", "the loss is averaged differently"},
     {"tokenizer_type", kTokens},
     {"tokenizer_model", kTokens},
     {"vocab_file", kTokens},
@@ -53,27 +55,29 @@ constexpr std::pair<std::string_view, std::string_view> kBreaking[] = {
 
 constexpr std::pair<std::string_view, std::string_view> kNotable[] = {
     {"train_iters",
-     "schedules that end with the run stretch; data sets are ordered anew if they now need another "
+     "schedules that end with the run stretch; data sets are shuffled anew if they now need "
+     "another "
      "number of epochs"},
     {"train_samples",
-     "schedules that end with the run stretch; data sets are ordered anew if they now need another "
+     "schedules that end with the run stretch; data sets are shuffled anew if they now need "
+     "another "
      "number of epochs"},
     {"micro_batch_size", "the same samples, summed in another order"},
-    {"clip_grad", "holds from here on"},
-    {"hidden_dropout", "holds from here on"},
-    {"attention_dropout", "holds from here on"},
-    {"adam_beta1", "holds from here on"},
-    {"adam_beta2", "holds from here on"},
-    {"adam_eps", "holds from here on"},
-    {"sgd_momentum", "holds from here on"},
-    {"lr_warmup_init", "holds from here on: checkpoints do not keep it"},
-    {"lr_wsd_decay_style", "holds from here on: checkpoints do not keep it"},
-    {"lr_wsd_decay_iters", "holds from here on: checkpoints do not keep it"},
-    {"lr_wsd_decay_samples", "holds from here on: checkpoints do not keep it"},
-    {"iterations_to_skip", "holds from here on"},
+    {"clip_grad", "applies from now on"},
+    {"hidden_dropout", "applies from now on"},
+    {"attention_dropout", "applies from now on"},
+    {"adam_beta1", "applies from now on"},
+    {"adam_beta2", "applies from now on"},
+    {"adam_eps", "applies from now on"},
+    {"sgd_momentum", "applies from now on"},
+    {"lr_warmup_init", "applies from now on: checkpoints do not store it"},
+    {"lr_wsd_decay_style", "applies from now on: checkpoints do not store it"},
+    {"lr_wsd_decay_iters", "applies from now on: checkpoints do not store it"},
+    {"lr_wsd_decay_samples", "applies from now on: checkpoints do not store it"},
+    {"iterations_to_skip", "applies from now on"},
 };
 
-/// Flags that make the schedule a checkpoint keeps.
+/// Flags that define the schedule, whose state the checkpoint stores.
 constexpr std::string_view kSchedule[] = {"lr",
                                           "min_lr",
                                           "lr_decay_style",
@@ -87,7 +91,7 @@ constexpr std::string_view kSchedule[] = {"lr",
                                           "end_weight_decay",
                                           "weight_decay_incr_style"};
 
-/// Folders and files of one run or the other, of which nothing follows.
+/// Paths and files that may differ without consequences.
 constexpr std::string_view kIgnored[] = {"load", "save", "ckpt_step"};
 
 std::string_view find_consequence(
@@ -115,7 +119,7 @@ std::string consequence_of(const std::string& name, const Settings& settings,
   return std::string(breaking.empty() ? find_consequence(kNotable, name) : breaking);
 }
 
-/// Sets the members of `object` from the dump; a field that is absent, unset or unreadable there
+/// Sets the fields of `object` from the dump. A field that is missing, unset or unreadable there
 /// keeps its default.
 void read_saved(const Json& saved, const FieldSet& fields, void* object) {
   for (const Field& field : fields.fields) {
@@ -129,7 +133,7 @@ void read_saved(const Json& saved, const FieldSet& fields, void* object) {
   }
 }
 
-/// The length of this run in the unit of the saved one.
+/// Sets the length of the saved run `there` to this run's, in the unit of the saved run.
 void copy_run_length(TrainingConfig& there, const TrainingConfig& here) {
   there.train_iters = here.train_iters;
   if (there.train_samples > 0)

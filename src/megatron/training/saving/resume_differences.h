@@ -1,4 +1,4 @@
-// What a resumed run does differently from the run that saved its checkpoint.
+// Compares the settings of a resumed run with those of the run that saved its checkpoint.
 #pragma once
 
 #include <string>
@@ -9,16 +9,16 @@
 
 namespace megatron {
 
-/// One line for each flag that differs from the checkpoint's `saved` dump, with what follows from
-/// it; "  ! " marks those after which the run is no longer the one that was saved. "" when none
-/// differs.
+/// Returns one line per flag that differs from the checkpoint's settings `saved`, with the
+/// consequence; "" when none differs. Lines that start with "  ! " mark differences that break
+/// continuity with the saved run.
 std::string settings_differences(const Json& saved, const Settings& settings);
 
-/// Those of the lines that are marked "  ! ".
+/// Returns only the lines of `differences` that start with "  ! ".
 std::string breaking_differences(const std::string& differences);
 
-/// The schedule's state as the saved settings make it, `num_steps` in. Lengths that follow from the
-/// length of the run are this run's: a run may be prolonged.
+/// Returns the schedule state after `num_steps` steps under the saved settings. Durations that
+/// depend on the length of the run use this run's length, because a resumed run may be longer.
 Json saved_schedule_state(const Json& saved, const Settings& settings, std::int64_t num_steps);
 
 }  // namespace megatron

@@ -20,7 +20,8 @@ void remove_checkpoint(const std::filesystem::path& root, std::int64_t iteration
   try {
     remove_folder_atomically(folder);
   } catch (const UserError& error) {
-    out << "WARNING: an older checkpoint stays, training goes on: " << error.what() << std::endl;
+    out << "WARNING: an old checkpoint could not be removed, training continues: " << error.what()
+        << std::endl;
     return;
   }
   out << "  removed the checkpoint of iteration " << iteration << " from " << root.string()

@@ -1,4 +1,4 @@
-// Which checkpoints stay after a new one is committed. Nothing is removed before that.
+// Removes old checkpoints after a new one has been committed, never before.
 #pragma once
 
 #include <cstdint>
@@ -7,17 +7,17 @@
 
 namespace megatron {
 
-/// Takes the checkpoint of `iteration` below `root` away in one step: it is never there by half. A
-/// symbolic link is left alone. What is done is said on `out`.
+/// Removes the checkpoint of `iteration` below `root` atomically: readers see it whole or not at
+/// all. Symbolic links are kept. Prints what it does to `out`.
 void remove_checkpoint(const std::filesystem::path& root, std::int64_t iteration,
                        std::ostream& out);
 
-/// --save-retain-interval: removes `previous`, the latest checkpoint before the one of `current`
-/// was committed, unless it is a multiple.
+/// Implements --save-retain-interval: removes checkpoint `previous`, the latest one before
+/// `current`, unless it is a multiple of `interval`.
 void remove_unless_multiple(const std::filesystem::path& root, std::int64_t previous,
                             std::int64_t current, std::int64_t interval, std::ostream& out);
 
-/// Non-persistent checkpoints: removes all of `root` but that of `newest`.
+/// Removes all checkpoints below `root` except `newest`. Used for non-persistent checkpoints.
 void remove_all_but(const std::filesystem::path& root, std::int64_t newest, std::ostream& out);
 
 }  // namespace megatron

@@ -28,7 +28,7 @@ void SaveFolder::open() {
 const FolderLock* SaveFolder::lock(std::ostream& err) {
   if (lock_ == nullptr) return nullptr;
   if (!lock_->is_in_place()) {
-    err << "WARNING: " << path_.string() << " has vanished since the run began; it is made again"
+    err << "WARNING: " << path_.string() << " was deleted during the run; it is created again"
         << std::endl;
     open();
   }

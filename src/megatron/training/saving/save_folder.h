@@ -1,5 +1,5 @@
-// The folder that --save names, held for a whole run: checked before hours of training, and locked
-// against a second run.
+// Opens the --save folder for a whole run. It checks at startup that the folder is writable and
+// locks it against a second run.
 #pragma once
 
 #include <filesystem>
@@ -13,15 +13,16 @@ namespace megatron {
 
 class SaveFolder {
  public:
-  /// The leader, one rank of a run, creates the folder, writes a file there and takes its lock:
-  /// UserError when it is a file, cannot be written, or another run holds it. The others follow it.
+  /// The leader (one rank per run) creates the folder, writes a test file and takes the lock.
+  /// UserError when `path` is a file or not writable, or when another run holds the lock. Other
+  /// ranks do not touch the folder.
   explicit SaveFolder(std::filesystem::path path, FileSystem& files = default_file_system(),
                       bool is_leader = true);
 
   const std::filesystem::path& path() const { return path_; }
   FileSystem& files() const { return files_; }
-  /// The lock to save under; null for a follower. A folder that has vanished since is made and
-  /// locked again, which is said on `err`.
+  /// Returns the lock for a save; null on ranks other than the leader. If the folder was deleted
+  /// meanwhile, creates and locks it again and prints a message to `err`.
   const FolderLock* lock(std::ostream& err);
 
  private:

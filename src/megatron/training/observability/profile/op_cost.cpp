@@ -6,7 +6,7 @@
 namespace megatron {
 namespace {
 
-/// a [.., m, k] times b [.., k, n]; 0 when the shapes are no such pair.
+/// Returns the FLOPs of a [.., m, k] times b [.., k, n]; 0 when the shapes do not match.
 double gemm_flops(const TensorShape& a, const TensorShape& b) {
   if (a.sizes.size() < 2 || b.sizes.empty()) return 0;
   double flops = 2;
@@ -14,7 +14,7 @@ double gemm_flops(const TensorShape& a, const TensorShape& b) {
   return b.sizes.size() == 1 ? flops : flops * static_cast<double>(b.sizes.back());
 }
 
-/// q [b, h, s, d], k [b, h, t, d]: one product of every query with every key.
+/// Returns the FLOPs of one GEMM of all queries with all keys. q [b, h, s, d], k [b, h, t, d].
 double score_flops(const TensorShape& q, const TensorShape& k) {
   if (q.sizes.size() != 4 || k.sizes.size() != 4) return 0;
   double flops = 2;
@@ -22,8 +22,8 @@ double score_flops(const TensorShape& q, const TensorShape& k) {
   return flops * static_cast<double>(k.sizes[2]);
 }
 
-/// q [s, b, n, d], k [t, b, g, d], v [t, b, g, e]: the products with k and with v of the pairs that
-/// meet; under a causal mask the last query sees every key.
+/// Returns the FLOPs of the GEMMs with k and with v, over unmasked query-key pairs. q [s, b, n, d],
+/// k [t, b, g, d], v [t, b, g, e]. Under a causal mask the last query sees every key.
 double attention_flops(std::string_view name, std::span<const TensorShape> inputs) {
   const bool backward = name.ends_with("_backward");
   if (inputs.size() < (backward ? 4 : 3)) return 0;
@@ -40,7 +40,7 @@ double attention_flops(std::string_view name, std::span<const TensorShape> input
 }  // namespace
 
 double op_flops(std::string_view name, std::span<const TensorShape> inputs) {
-  const auto product = [&](std::size_t first) {
+  const auto gemm = [&](std::size_t first) {
     return inputs.size() > first + 1 ? gemm_flops(inputs[first], inputs[first + 1]) : 0;
   };
   const auto scores = [&](std::size_t first) {
@@ -48,10 +48,10 @@ double op_flops(std::string_view name, std::span<const TensorShape> inputs) {
   };
   if (name == "aten::mm" || name == "aten::bmm" || name == "aten::mv" ||
       name == "megatron::brgemm" || name == "megatron::matmul")
-    return product(0);
+    return gemm(0);
   if (name == "aten::addmm" || name == "aten::baddbmm" || name == "aten::addbmm" ||
-      name == "aten::addmv")
-    return product(1);
+      name == "aten::addmv" || name == "megatron::matmul_out")
+    return gemm(1);
   if (name == "aten::dot")
     return inputs.empty() || inputs[0].sizes.empty() ? 0
                                                      : 2 * static_cast<double>(inputs[0].sizes[0]);

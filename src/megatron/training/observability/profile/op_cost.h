@@ -1,4 +1,5 @@
-// What an operation of LibTorch costs by its name and the shapes of its tensors. Pure.
+// Estimates the cost of a LibTorch operator from its name and the shapes of its tensors. Pure
+// functions.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +15,16 @@ struct TensorShape {
   double bytes = 0;
 };
 
-/// Floating-point operations, 2 per multiply-add: mm, our brgemm and matmul, addmm, bmm, baddbmm,
-/// addbmm, mv, addmv, dot and scaled dot-product attention (2 products forward, 5 backward; causal
-/// attention by the pairs that meet, of LibTorch as full); 0 for what is bound by memory.
+/// Returns the floating-point operations of an operator, counting 2 per multiply-add. Covers mm,
+/// our brgemm and matmul, addmm, bmm, baddbmm, addbmm, mv, addmv, dot and scaled dot-product
+/// attention (2 GEMMs forward, 5 backward). Our causal attention counts only unmasked query-key
+/// pairs; LibTorch's counts all. Returns 0 for memory-bound operators.
 double op_flops(std::string_view name, std::span<const TensorShape> inputs);
 
-/// False for operations that only make a new view or set memory aside.
+/// Returns false for operators that only create a view or allocate memory.
 bool op_moves_data(std::string_view name);
 
-/// "[8, 128] [128, 64]".
+/// Returns shapes as text: "[8, 128] [128, 64]".
 std::string shapes_text(std::span<const TensorShape> shapes);
 
 }  // namespace megatron

@@ -1,5 +1,5 @@
-// Records what LibTorch and our own scopes do, one entry each, nested by time. Nothing is paid
-// while no recorder lives.
+// Records LibTorch operators and our own ranges, one entry each, nested by time. There is no
+// overhead while no recorder exists.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -12,19 +12,20 @@
 namespace megatron {
 
 struct RecordedOp {
-  /// An operator, a node of autograd's backward pass, a module, or a phase of the step.
+  /// op: a LibTorch operator; backward: an autograd node; module: forward of a module; phase: a
+  /// phase of the training step.
   enum class Kind { op, backward, module, phase };
   std::string name;
   Kind kind = Kind::op;
   std::int64_t start_ns = 0, duration_ns = 0;
-  std::int64_t self_ns = 0;  ///< without what it called
+  std::int64_t self_ns = 0;  ///< duration without nested entries
   double bytes = 0,
-         flops = 0;    ///< of operators that call no other that works: nothing is counted twice
-  std::string shapes;  ///< of the tensors it was given
+         flops = 0;    ///< only for leaf operators, so that nothing is counted twice
+  std::string shapes;  ///< shapes of the input tensors
 };
 
-/// Records the thread that made it, and the autograd threads that work for it, until destroyed. On
-/// a GPU it waits for the device after every operator, so times are right and the whole is slower.
+/// Records the thread that created it and that thread's autograd threads, until destroyed. On a GPU
+/// it synchronizes after every operator, so the times are accurate but the step is slower.
 class OpRecorder {
  public:
   explicit OpRecorder(c10::Device device);
@@ -32,13 +33,12 @@ class OpRecorder {
   OpRecorder& operator=(const OpRecorder&) = delete;
   ~OpRecorder();
 
-  /// Begins a range of our own; ranges nest.
+  /// Begins a named range; ranges nest.
   void begin(std::string name, RecordedOp::Kind kind);
-  /// Ends the innermost range begun with this name and everything inside it; nothing when there is
-  /// none.
+  /// Ends the innermost open range with this name and all ranges inside it. Does nothing when there
+  /// is none.
   void end(const std::string& name);
-  /// What was recorded since the last call, in the order in which it ended. Open ranges are not
-  /// among it.
+  /// Returns the entries that ended since the last call, in the order in which they ended.
   std::vector<RecordedOp> take();
 
  private:

@@ -20,7 +20,7 @@ bool is_operator(const RecordedOp& op) {
   return op.kind == RecordedOp::Kind::op || op.kind == RecordedOp::Kind::backward;
 }
 
-/// Sums by name of the entries that `wanted` takes, those with the largest `weight` first.
+/// Sums the entries that `wanted` accepts by name, sorted by descending `weight`.
 std::vector<ProfileRow> rows_of(std::span<const RecordedOp> ops, bool (*wanted)(const RecordedOp&),
                                 double ProfileRow::*weight) {
   std::map<std::string, ProfileRow> by_name;
@@ -51,7 +51,7 @@ std::string roofline_text(const ProfileRow& row, const DevicePeak& peak) {
   return format("%.0f%%", 100 * fraction) + (by_flops >= by_bytes ? " compute" : " memory");
 }
 
-/// C++ names of autograd functions, without our namespaces.
+/// Returns the C++ name of an autograd function without our namespaces.
 std::string short_name(std::string name) {
   for (const char* noise : {"megatron::", "(anonymous namespace)::", "torch::autograd::"}) {
     for (auto at = name.find(noise); at != std::string::npos; at = name.find(noise))

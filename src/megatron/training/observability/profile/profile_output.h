@@ -1,4 +1,4 @@
-// What --profile leaves: a table for people, and a trace for ui.perfetto.dev.
+// Formats the output of --profile: a table for people and a trace for ui.perfetto.dev.
 #pragma once
 
 #include <span>
@@ -9,16 +9,16 @@
 
 namespace megatron {
 
-/// How fast the device can be, for the fraction of roofline: FLOP/s in the model's dtype, bytes/s
-/// of its memory.
+/// Peak rates of the device, for the fraction of roofline: FLOP/s in the model's dtype, and bytes/s
+/// of memory bandwidth.
 struct DevicePeak {
   double flops_per_second = 0, bytes_per_second = 0;
 };
 
-/// How often memory was asked for while the steps ran.
+/// Number of memory allocations during the recorded steps.
 struct AllocationCounts {
-  double tensors = 0;      ///< allocations of tensors on the CPU
-  double system = 0;       ///< of them not served from what earlier tensors freed
+  double tensors = 0;      ///< allocations of CPU tensors
+  double system = 0;       ///< those not served from cached memory
   double heap_growth = 0;  ///< bytes by which the C library's heap grew
 };
 
@@ -28,13 +28,13 @@ struct ProfileSummary {
   AllocationCounts memory;
 };
 
-/// Phases and modules by time, then operators by their own time: per step calls, ms in all and in
-/// itself, share, GB, GFLOP, and the fraction of roofline: the least time that FLOPs or bytes would
-/// need at the peak, over the time it took.
+/// Returns the table: phases and modules by total time, then operators by self time. Columns, per
+/// step: calls, total and self time in ms, share, GB, GFLOP, and the fraction of roofline, which is
+/// the minimum time for the FLOPs or bytes at peak rate divided by the measured time.
 std::string profile_table(const ProfileSummary& head, std::span<const RecordedOp> ops);
 
-/// What was recorded as the track of its rank (trace_json writes it); bytes, FLOPs and shapes as
-/// args.
+/// Converts the entries to the trace track of `rank` (trace_json writes it), with bytes, FLOPs and
+/// shapes as args.
 TraceTrack trace_track(std::span<const RecordedOp> ops, int rank);
 
 }  // namespace megatron

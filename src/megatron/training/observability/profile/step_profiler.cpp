@@ -114,8 +114,8 @@ void StepProfiler::before_forward(const Module& unit) {
   if (is_in_step_) recorder_->begin(unit.path(), RecordedOp::Kind::module);
 }
 
-/// A unit's backward pass runs from the gradient of its output to the gradient of the output before
-/// it.
+/// A unit's backward range runs from the gradient of its output to the gradient of the previous
+/// unit's output.
 void StepProfiler::after_forward(const Module& unit, const at::Tensor& output) {
   if (!is_in_step_) return;
   recorder_->end(unit.path());

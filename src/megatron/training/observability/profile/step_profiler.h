@@ -1,5 +1,5 @@
-// --profile: records the steps between --profile-step-start and --profile-step-end, then prints a
-// table and writes a trace.
+// Implements --profile: records the steps between --profile-step-start and --profile-step-end,
+// prints a table and writes a trace.
 #pragma once
 
 #include <iosfwd>
@@ -16,17 +16,17 @@ namespace megatron {
 
 class StepProfiler : private UnitHooks, private TimerListener {
  public:
-  /// Does nothing, ever, without --profile or where --profile-ranks leaves this rank out.
+  /// The object does nothing without --profile, or when --profile-ranks excludes this rank.
   StepProfiler(Trainer& trainer, std::ostream& out);
   ~StepProfiler() override;
 
-  /// Call before each step; as in Megatron, recording starts when --profile-step-start iterations
-  /// are done.
+  /// Call it before each step. As in Megatron, recording starts when --profile-step-start
+  /// iterations are done.
   void before_step();
-  /// Call after each step, `progress.iteration` being the one just done; prints and writes after
-  /// --profile-step-end.
+  /// Call it after each step, when `progress.iteration` is the finished iteration. Prints and
+  /// writes after --profile-step-end.
   void after_step();
-  /// Call when the run stops: prints and writes what was recorded of a window cut short.
+  /// Call it when the run stops; prints and writes if the window was cut short.
   void close();
 
  private:

@@ -22,9 +22,9 @@ std::optional<NonFiniteScores> non_finite_scores(const at::Tensor& query, const 
     for (std::int64_t head = 0; head < query.size(2); ++head) {
       const at::Tensor q = query.select(1, sample).select(1, head),
                        k = key.select(1, sample).select(1, head / heads_per_group);
-      const at::Tensor product = at::mm(q, k.t()) * scale;
-      const at::Tensor hidden = at::ones_like(product, at::kBool).triu(1);
-      const TensorStatistics statistics = tensor_statistics(product.masked_fill(hidden, 0));
+      const at::Tensor scores = at::mm(q, k.t()) * scale;
+      const at::Tensor hidden = at::ones_like(scores, at::kBool).triu(1);
+      const TensorStatistics statistics = tensor_statistics(scores.masked_fill(hidden, 0));
       if (!statistics.finite()) return NonFiniteScores{sample, head, statistics};
     }
   }

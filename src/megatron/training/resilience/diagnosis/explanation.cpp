@@ -28,15 +28,15 @@ std::string sample_line(const FirstBadOp& bad, const Microbatch& microbatch) {
 
 std::string input_text(const FirstBadOp& bad) {
   if (bad.pass == FirstBadOp::Pass::backward)
-    return bad.before ? "\n  the gradient that reached it is " + describe(*bad.before) : "";
+    return bad.before ? "\n  its incoming gradient is " + describe(*bad.before) : "";
   if (bad.is_first_of_stage)
-    return "\n  its input came from the stage before, where every op gave finite numbers";
+    return "\n  its input came from the previous stage, where every output was finite";
   if (!bad.before) return "\n  it is the first op: its inputs are token ids and positions";
   return "\n  before it, " + *bad.input + " is " + describe(*bad.before);
 }
 
-/// The parameters of the op, those with bad numbers first in words; sound ones by their size, which
-/// is what makes a product overflow.
+/// Returns one line per parameter of the op. Finite parameters show their magnitude, because large
+/// values make a GEMM overflow.
 std::string parameter_lines(const FirstBadOp& bad, const ParamStore& weights) {
   std::string text;
   for (const Parameter* parameter : parameters_of(weights, bad.op)) {
@@ -47,7 +47,7 @@ std::string parameter_lines(const FirstBadOp& bad, const ParamStore& weights) {
   return text;
 }
 
-/// Weights elsewhere that are not finite: they would be the next to be met.
+/// Returns a line that names the model's first non-finite weight, or says that all are finite.
 std::string first_bad_weight(const ParamStore& weights) {
   for (const Parameter* parameter : weights.parameters()) {
     const TensorStatistics statistics = tensor_statistics(parameter->value());
@@ -70,8 +70,7 @@ std::string sample_list(const Microbatch& microbatch) {
 std::string explain(const OpTrace& trace, const ParamStore& weights, const Microbatch& microbatch) {
   std::string text = first_bad_weight(weights);
   if (!trace.first_bad)
-    return text +
-           "\n  run again with checks, every op gave finite numbers: the fault did not come back";
+    return text + "\n  a rerun with checks gave only finite values: the fault was not reproduced";
   const FirstBadOp& bad = *trace.first_bad;
   text += "\n  first op at fault: " + bad.op + ", " +
           (bad.pass == FirstBadOp::Pass::forward ? "forward" : "backward");

@@ -1,5 +1,5 @@
-// The first bad op of a trace in words: where, what, which samples, and whether what went in was
-// sound.
+// Explains the first bad op of a trace in text: which op, which values, which samples, and whether
+// its inputs were finite.
 #pragma once
 
 #include <string>
@@ -8,10 +8,11 @@
 
 namespace megatron {
 
-/// Lines, each with a line feed in front and indented by two. `microbatch` names the samples.
+/// Returns the explanation; each line starts with a line feed and two spaces. `microbatch` provides
+/// the sample ordinals.
 std::string explain(const OpTrace& trace, const ParamStore& weights, const Microbatch& microbatch);
 
-/// "samples 96, 97 of the training order" (ordinals).
+/// Returns "samples 96, 97 of the training order" from the microbatch's sample ordinals.
 std::string sample_list(const Microbatch& microbatch);
 
 }  // namespace megatron

@@ -30,7 +30,7 @@ bool is_finite(const at::Tensor& tensor) {
 
 bool all_finite(const variable_list& tensors) { return std::ranges::all_of(tensors, is_finite); }
 
-/// Calls back after an autograd node has run, with the gradients of its inputs and outputs.
+/// Calls a function after an autograd node has run, with the gradients of its inputs and outputs.
 class NodePostHook : public torch::autograd::FunctionPostHook {
  public:
   using Callback =
@@ -48,13 +48,14 @@ class NodePostHook : public torch::autograd::FunctionPostHook {
 
 constexpr double kNoPosition = std::numeric_limits<double>::infinity();
 
-/// Where the chunks of a rank stand among the stages.
+/// Maps the chunks of a rank to stages.
 struct RankStages {
   ChunkOrder order;
   std::int64_t num_ranks, num_chunks, rank;
 
   std::int64_t stage(std::int64_t chunk) const { return stage_of(order, num_ranks, rank, chunk); }
-  /// A single microbatch passes all stages forward, then all of them backward.
+  /// Returns the position of a step when one microbatch runs forward through all stages, then
+  /// backward.
   double place(const ScheduleStep& step) const {
     const std::int64_t at = stage(step.chunk);
     return static_cast<double>(
@@ -90,12 +91,13 @@ class OpTracer : public UnitHooks, public StepListener {
   void end(const ScheduleStep& /*step*/) override {}
 
   OpTrace& trace() { return trace_; }
-  /// Blames the loss when every watched output was finite; `token_losses` [b, s] say whose it is.
+  /// Blames the loss if every recorded output was finite. `token_losses` [b, s] identify the
+  /// samples.
   void after_loss(const StepOutput& output);
-  /// Keeps the first bad op only on the ranks that met the first bad op; whether any did. Collective
-  /// over the ranks of `all_reduce_min`.
+  /// Keeps the first bad op only on the ranks where it occurred first. Returns whether any rank has
+  /// one. Collective over the ranks of `all_reduce_min`.
   bool keep_earliest(const std::function<double(double)>& all_reduce_min);
-  /// Blames the sum of the gradients of a parameter when every node's own were finite.
+  /// Blames the accumulated gradient of a parameter if the gradients of all nodes were finite.
   void after_backward();
 
  private:
@@ -104,24 +106,26 @@ class OpTracer : public UnitHooks, public StepListener {
   void check_output(const std::string& op, const at::Tensor& output);
   void check_node_gradients(const std::string& op, const std::string& node,
                             const variable_list& of_inputs, const variable_list& of_outputs);
-  /// Names every node that leads to `node` and has no name yet: those are the nodes of `op`.
+  /// Assigns `op` to every unassigned node that leads to `node`.
   void hook_nodes(Node* node, const std::string& op);
   std::vector<std::int64_t> samples_of(const at::Tensor& tensor) const;
 
   const LanguageModel& model_;
   ParamStore& weights_;
   const RankStages stages_;
-  ScheduleStep step_ = {};    ///< under way
-  std::size_t first_op_ = 0;  ///< of that step
-  double first_bad_position_ =
-      kNoPosition;  ///< of the first bad op: when its step runs, of all stages' steps
+  ScheduleStep step_ = {};    ///< current step
+  std::size_t first_op_ = 0;  ///< index of the first op of that step
+  /// Position of the first bad op's step among the steps of all stages.
+  double first_bad_position_ = kNoPosition;
   std::int64_t batch_ = 0, sequence_ = 0;
   OpTrace trace_;
   std::unordered_set<Node*> hooked_nodes_;
-  std::map<std::string, at::Tensor> attention_inputs_;  ///< query, key, value of the layer at hand
+  /// Query, key and value of the current layer.
+  std::map<std::string, at::Tensor> attention_inputs_;
 };
 
-/// Rows of the microbatch in which `tensor` ([s, b, …], [s·b, …] or [b, s]) is not finite.
+/// Returns the rows of the microbatch in which `tensor` ([s, b, …], [s·b, …] or [b, s]) is not
+/// finite.
 std::vector<std::int64_t> OpTracer::samples_of(const at::Tensor& tensor) const {
   if (tensor.dim() >= 2 && tensor.size(0) == sequence_ && tensor.size(1) == batch_)
     return non_finite_indices(tensor, 1);
@@ -238,7 +242,7 @@ void OpTracer::after_backward() {
   }
 }
 
-/// A microbatch forward through all stages, then backward.
+/// Returns a schedule that runs one microbatch forward through all stages, then backward.
 Schedule single_microbatch_schedule(const RankStages& stages) {
   Schedule schedule{.name = "diagnosis",
                     .num_ranks = stages.num_ranks,
@@ -260,7 +264,7 @@ double gradient_scale(const OpTrace& trace, const TraceOptions& options) {
   return options.gradient_factor / (options.per_token ? 1 : std::max(trace.tokens, 1.0));
 }
 
-/// What only the last stage knows.
+/// Sums the loss over the stages; it is nonzero only on the last one.
 void all_reduce_loss(OpTrace& trace, const Axis& pp, c10::Device device) {
   const std::vector<double> totals =
       all_reduce_sum({pp, device}, {trace.loss_sum, trace.tokens}, "diagnosis");

@@ -1,6 +1,6 @@
-// Runs one microbatch with every op watched: statistics of each output in forward and of the
-// gradient that reaches it in backward, and the first op whose own work made a number that is not
-// finite. The rerun draws the same dropout, for randomness has coordinates.
+// Runs one microbatch and records statistics of each op's output in forward and of its gradient in
+// backward. Finds the first op that turned finite inputs into a non-finite result. The rerun draws
+// the same dropout masks, because random numbers depend only on coordinates.
 #pragma once
 
 #include <functional>
@@ -16,57 +16,59 @@
 
 namespace megatron {
 
-/// One op in the order of the forward pass.
+/// Statistics of one op; ops are listed in the order of the forward pass.
 struct OpRecord {
   std::string op;  ///< "decoder.layers.0.mlp.linear_fc1",
                    ///< "decoder.layers.0.self_attention.core_attention", "loss"
   TensorStatistics output;
-  std::optional<TensorStatistics>
-      gradient;  ///< of the loss with respect to the output; none before backward has passed
+  /// Gradient of the loss with respect to the output; nullopt before backward.
+  std::optional<TensorStatistics> gradient;
 };
 
-/// The op that turned finite inputs into numbers that are not.
+/// The op that turned finite inputs into a non-finite result.
 struct FirstBadOp {
   enum class Pass { forward, backward };
   Pass pass = Pass::forward;
   std::string op;
-  bool is_first_of_stage = false;  ///< forward: its input came from the stage before
-  std::string detail;  ///< the step inside the op ("scores", the autograd node); may be empty
+  bool is_first_of_stage = false;  ///< forward: its input came from the previous pipeline stage
+  std::string detail;  ///< the step inside the op ("scores", or an autograd node); may be empty
   std::string what;    ///< "output", "gradient of its input", "gradient of <parameter>"
-  TensorStatistics statistics;  ///< of `what`
-  std::vector<std::int64_t>
-      samples;  ///< rows of the microbatch with such numbers; empty: cannot be told
-  std::optional<std::string> input;  ///< forward: the op before; null for the first op of a stage
-  std::optional<TensorStatistics>
-      before;  ///< of what went in: the output of `input`, or the gradient that reached the op
+  TensorStatistics statistics;  ///< statistics of `what`
+  /// Affected rows of the microbatch; empty if unknown.
+  std::vector<std::int64_t> samples;
+  /// forward: the previous op; nullopt for the first op of a stage
+  std::optional<std::string> input;
+  /// Statistics of the op's input: the output of `input`, or the incoming gradient.
+  std::optional<TensorStatistics> before;
 };
 
 struct OpTrace {
-  std::vector<OpRecord> ops;  ///< of this rank's stages
+  std::vector<OpRecord> ops;  ///< the ops of this rank's stages
   std::optional<FirstBadOp> first_bad;
   double loss_sum = 0, tokens = 0;
-  double gradient_scale = 0;  ///< of the loss before backward
+  double gradient_scale = 0;  ///< factor on the loss before backward
 };
 
 struct TraceOptions {
-  bool per_token = false;      ///< the loss is not divided by the microbatch's tokens
-  double gradient_factor = 1;  ///< further factor of the loss before backward: the loss scale over
-                               ///< the number of microbatches
-  const Axis* pp = nullptr;  ///< whose ranks hold the stages; none: this rank holds the whole model
+  bool per_token = false;  ///< the loss is not divided by the microbatch's token count
+  /// Further factor on the loss before backward: loss scale / number of microbatches.
+  double gradient_factor = 1;
+  /// Axis of the ranks that hold the stages; null: this rank holds the whole model.
+  const Axis* pp = nullptr;
   ChunkOrder order = ChunkOrder::loop;
-  std::function<double(double position)> all_reduce_min =
-      {};  ///< collective over the ranks that trace together: the least number; none: this rank is
-           ///< alone
+  /// Minimum over the ranks that trace together (collective); empty: single rank.
+  std::function<double(double position)> all_reduce_min = {};
 };
 
-/// Overwrites the gradients of `weights`, changes nothing else. Backward is left out once forward
-/// has met a number that is not finite on any rank. `first_bad` is there on the ranks that met it
-/// first, in the order of stages. Collective over pp and the ranks of `all_reduce_min`.
+/// Runs the microbatch. Overwrites the gradients of `weights` and changes nothing else. Skips
+/// backward when forward produced a non-finite value on any rank. `first_bad` is set on the ranks
+/// where it occurred first, in the order of stages. Collective over pp and over the ranks of
+/// `all_reduce_min`.
 OpTrace trace_microbatch(LanguageModel& model, ParamStore& weights, const Microbatch& microbatch,
                          const TraceOptions& options = {});
 
-/// The parameters that belong to an op: those below its path, or, of a norm inside a linear, those
-/// that begin with it.
+/// Returns the parameters that belong to an op: those below its path, or, for a norm inside a
+/// linear layer, those whose names begin with its path.
 std::vector<const Parameter*> parameters_of(const ParamStore& weights, const std::string& op);
 
 }  // namespace megatron

@@ -20,12 +20,12 @@ c10::ScalarType compute_type(const std::string& precision) {
   return precision == "fp16" ? c10::kHalf : c10::kFloat;
 }
 
-/// --load, else where the run left its weights; nothing for the initial weights of a run that began
-/// from scratch.
+/// Returns --load, else the place where the run saved its weights; nullopt for the initial weights
+/// of a run that started from scratch.
 std::optional<CheckpointSource> find_weights(const ReplayOptions& options,
                                              const SavedBatch& batch) {
   if (options.load.empty() && batch.checkpoint_iteration < 0)
-    throw UserError({options.file + ": the run kept no checkpoint of the weights it had", "",
+    throw UserError({options.file + ": the run saved no checkpoint of its weights", "",
                      "give --load DIR, the nearest checkpoint of the run"});
   if (options.load.empty() && batch.checkpoint_root.empty()) return std::nullopt;
   const bool is_given = !options.load.empty();
@@ -46,7 +46,7 @@ void check_model(const CheckpointSource& source, const SavedBatch& batch) {
                    "give --load a checkpoint of the same run"});
 }
 
-/// Fills the weights and says where they came from.
+/// Loads the weights and returns a description of their origin.
 std::string fill_weights(Replay& replay, const ReplayOptions& options) {
   const auto source = find_weights(options, replay.batch);
   if (!source) {
@@ -63,8 +63,8 @@ std::string fill_weights(Replay& replay, const ReplayOptions& options) {
   return text;
 }
 
-/// Root mean square and largest value of what is finite; dashes when nothing is known or nothing is
-/// finite.
+/// Formats the root mean square and maximum of the finite elements; dashes when unknown or when
+/// none is finite.
 std::string cells(const std::optional<TensorStatistics>& statistics) {
   const bool has_numbers =
       statistics && statistics->num_nan + statistics->num_inf < statistics->num_elements();
@@ -143,8 +143,7 @@ std::string replay_table(const Replay& replay) {
   }
   text += "\nloss: " + loss_text(replay.trace.loss_sum / std::max(replay.trace.tokens, 1.0)) +
           format(" over %.0f tokens", replay.trace.tokens);
-  if (!replay.trace.first_bad)
-    return text + "\nevery op gave finite numbers, forward and backward\n";
+  if (!replay.trace.first_bad) return text + "\nevery output and every gradient is finite\n";
   return text + explain(replay.trace, *replay.weights, batch.microbatch) + "\n";
 }
 

@@ -1,4 +1,5 @@
-// `megatron replay`: a saved microbatch once more through the model, every op watched.
+// Implements `megatron replay`: runs a saved microbatch through the model again and records every
+// op.
 #pragma once
 
 #include <memory>
@@ -13,22 +14,22 @@ namespace megatron {
 
 struct Replay {
   SavedBatch batch;
-  std::string weights_source;  ///< for people
+  std::string weights_source;  ///< description of the weights' origin, for output
   std::unique_ptr<LanguageModel> model;
   std::unique_ptr<ParamStore> weights;
   OpTrace trace;
 };
 
-/// Loads batch and weights and runs the microbatch. UserErrors for files that are missing, broken
-/// or of another model.
+/// Loads batch and weights and runs the microbatch. UserError when a file is missing or damaged, or
+/// belongs to another model.
 Replay replay(const ReplayOptions& options);
 
-/// One row per op: shape, root mean square and largest value of its output and of the gradient that
-/// reached it; then the first bad op.
+/// Returns a table with one row per op: shape, root mean square and maximum of its output and of
+/// its gradient; then the first bad op.
 std::string replay_table(const Replay& replay);
 
-/// {"iteration", "microbatch", "loss", "ops": [{"op", "shape", "output": {…}, "gradient": {…} or
-/// null}], "first_bad": {…} or null, …}
+/// Returns {"iteration", "microbatch", "loss", "ops": [{"op", "shape", "output": {…}, "gradient":
+/// {…} or null}], "first_bad": {…} or null, …}.
 OrderedJson replay_json(const Replay& replay);
 
 }  // namespace megatron

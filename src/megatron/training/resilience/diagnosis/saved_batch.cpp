@@ -73,7 +73,7 @@ at::Tensor read_tensor(const SafetensorsFile& file, const StoredTensor& stored) 
                    "give a batch_iter_….safetensors file that `megatron pretrain` wrote"});
 }
 
-/// Ids that index a table of `size` rows.
+/// Checks ids that index a table of `size` rows.
 void check_ids(const at::Tensor& ids, const char* name, std::int64_t size,
                const std::string& source) {
   const std::int64_t least = ids.min().item<std::int64_t>(), most = ids.max().item<std::int64_t>();
@@ -83,7 +83,7 @@ void check_ids(const at::Tensor& ids, const char* name, std::int64_t size,
                 static_cast<long long>(least < 0 ? least : most), static_cast<long long>(size)));
 }
 
-/// What a forward pass would trip over: shapes that disagree, ids outside the vocabulary.
+/// Checks what a forward pass requires: consistent shapes, and ids inside the vocabulary.
 void check_tensors(const SavedBatch& batch, const std::string& source) {
   const auto& tensors = batch.microbatch.tensors;
   for (const char* name : {"tokens", "labels", "position_ids", "loss_mask"}) {

@@ -1,5 +1,5 @@
-// How far a step's results differ when it is run twice (--rerun-mode report_stats), in Megatron's
-// words.
+// Collects how much a step's results differ when it runs twice (--rerun-mode report_stats) and
+// formats them as Megatron does.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@ namespace megatron {
 
 class DeterminismStatistics {
  public:
-  /// Keeps the last `capacity` differences that are not zero.
+  /// Keeps the last `capacity` nonzero differences.
   explicit DeterminismStatistics(std::size_t capacity = 100000) : capacity_(capacity) {}
   void record(double difference);
-  /// "2,000/1,998 total/identical samples, rel. variability: avg= …, p50= …, …, max: …" or "2,000
-  /// samples, all identical".
+  /// Returns "2,000/1,998 total/identical samples, rel. variability: avg= …, p50= …, …, max: …" or
+  /// "2,000 samples, all identical".
   std::string text() const;
 
  private:

@@ -1,5 +1,5 @@
-// Makes results look wrong now and then, to try out what follows (--error-injection-rate,
-// --error-injection-type).
+// Injects errors into result validation at random, to test how reruns handle them
+// (--error-injection-rate, --error-injection-type).
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@ namespace megatron {
 
 class ErrorInjector {
  public:
-  /// One in `rate` validations fails; 0: none.
+  /// On average one in `rate` validations fails; 0: none.
   ErrorInjector(std::int64_t rate, RerunDiagnostic type, std::uint64_t seed)
       : rate_(rate), type_(type), seed_(seed) {}
 
   bool is_on() const { return rate_ > 0; }
-  /// Whether to reject validation `number` of `iteration` although nothing is wrong: at most one at
-  /// a time.
+  /// Returns whether to reject validation `number` of `iteration` although the result is correct.
+  /// At most one injected error is active at a time.
   bool inject(std::int64_t iteration, std::int64_t number);
-  /// The relative difference of a rerun to pretend (0 or infinity), or nothing when no error is
-  /// under way.
+  /// Returns the relative difference (0 or infinity) that a rerun must report, or nullopt when no
+  /// injected error is active.
   std::optional<double> simulated_difference(RerunState state);
 
   std::optional<RerunDiagnostic> injected() const { return injected_; }
   void set_injected(std::optional<RerunDiagnostic> injected) { injected_ = injected; }
-  /// "Injecting error type Transient error"
+  /// Returns "Injecting error type Transient error".
   std::string announcement() const;
 
  private:

@@ -61,12 +61,13 @@ RerunStateMachine::Options machine_options(const Trainer& trainer, std::ostream&
           .log = [&out](const std::string& message) { out << message << std::endl; }};
 }
 
-/// √Σ of squares over all parameters, in float64. Collective over shard and model axis.
+/// Returns the root of the sum of squares over all parameters, in float64. Collective over the
+/// shard and model axes.
 double gradient_norm(const TrainStepContext& context) {
   const at::NoGradGuard no_grad;
   double sum = 0;
-  for (const double norm : parameter_norms(context.optimizer.main_parameters().sums(), context.weights,
-                                           piece_gradients(context.weights)))
+  for (const double norm : parameter_norms(context.optimizer.main_parameters().sums(),
+                                           context.weights, piece_gradients(context.weights)))
     sum += norm * norm;
   return std::sqrt(sum);
 }
@@ -76,7 +77,7 @@ std::vector<double> read_losses(const StepLosses& losses) {
   return {sums.const_data_ptr<double>(), sums.const_data_ptr<double>() + sums.numel()};
 }
 
-/// What a step without an update would have returned. Collective over shard and model axis.
+/// Returns the result of a step without an update. Collective over the shard and model axes.
 TrainStepResult failed_step(const TrainStepContext& context, const std::vector<double>& losses) {
   const at::NoGradGuard no_grad;
   const ParameterSums& sums = context.optimizer.main_parameters().sums();
@@ -102,8 +103,8 @@ GuardedStep::GuardedStep(Trainer& trainer, std::ostream& out)
   machine_.restore(*trainer.rerun_state, "the checkpoint's rerun state");
 }
 
-/// Whether results must be known before the weights change. A NaN or Inf leaves the weights alone
-/// by itself.
+/// Returns whether the host must read the results before the weights change. NaN and Inf need no
+/// check here, because the update itself is skipped then.
 bool GuardedStep::reads_before_update() const {
   const RerunConfig& config = trainer_.settings.rerun;
   return config.check_for_spiky_loss || config.check_for_large_grads ||
@@ -182,8 +183,8 @@ void GuardedStep::stop(const Step& step, const Results& results,
   outcome.exit_code = kExitFailedOnResultValidation;
 }
 
-/// What is wrong with the step's numbers, in words; nothing to say when they are finite (an
-/// injected error, a spike that did not come back).
+/// Returns what is wrong with the step's values; "" when they are finite (an injected error, or a
+/// spike that was not reproduced).
 std::string GuardedStep::explanation(const Step& step, const Results& results) {
   const bool losses_are_finite =
       std::ranges::all_of(results.losses, [](double loss) { return std::isfinite(loss); });

@@ -1,6 +1,6 @@
-// A training step under the rerun state machine: results are checked before they count, the step
-// runs again when one is suspicious, and what was found is told, with the op at fault and the
-// microbatch in a file.
+// Runs a training step under the rerun state machine. It validates results before the update, runs
+// the step again when a result is suspicious, and reports the op at fault and saves the microbatch
+// to a file.
 #pragma once
 
 #include <iosfwd>
@@ -18,39 +18,40 @@ class GuardedStep {
  public:
   struct Outcome {
     TrainStepResult step = {};
-    std::optional<int> exit_code =
-        {};             ///< set: the step did not count and the run stops with this code
-    bool save = false;  ///< first with a checkpoint of the state before the step
+    /// If set, the step was not applied and the run must stop with this code.
+    std::optional<int> exit_code = {};
+    bool save = false;  ///< save the state before the step as a checkpoint before stopping
   };
 
-  /// Takes up trainer.rerun_state. UserError when the tracker file cannot be written.
+  /// Restores trainer.rerun_state. UserError when the tracker file cannot be written.
   GuardedStep(Trainer& trainer, std::ostream& out);
 
-  /// Runs one step. Throws NonFiniteError, its microbatch saved, with reruns disabled and in the
-  /// first step of a run, before which there is nothing to go back to.
+  /// Runs one step. With reruns disabled, and in the first step of a run (which has no earlier
+  /// state to return to), a non-finite result throws NonFiniteError after its microbatch is saved.
   Outcome run(const TrainStepContext& context, const TrainStepOptions& options);
 
  private:
-  /// The step at hand.
+  /// The current step.
   struct Step {
     const TrainStepContext& context;
     const TrainStepOptions& options;
     const std::vector<Microbatch>& batch;
   };
   struct Results {
-    std::vector<double> losses;  ///< Σ of each microbatch
+    std::vector<double> losses;  ///< Σloss of each microbatch
     double grad_norm = 0;
   };
 
   bool reads_before_update() const;
-  /// Takes the machine through the step, whose first run gave `results`; runs it again as the
-  /// machine asks.
+  /// Drives the state machine through the step, whose first run gave `results`, and runs the step
+  /// again as often as the machine requests.
   void validate_and_rerun(const Step& step, Results results, Outcome& outcome);
   void validate(const Results& results, const TrainStepOptions& options);
   void stop(const Step& step, const Results& results, const RerunStateMachine::Verdict& verdict,
             Outcome& outcome);
   std::string explanation(const Step& step, const Results& results);
-  /// What the rank that has the suspect says of it, with where it is saved; the same on every rank.
+  /// Returns the diagnosis from the rank that has the suspect microbatch, with the path of the
+  /// saved file; identical on every rank.
   std::string diagnosis_text(const SuspectMicrobatch& suspect, const std::string& cause);
   [[noreturn]] void throw_diverged(const Step& step, const TrainStepResult& result);
 

@@ -24,7 +24,7 @@ Enum find(const std::array<std::string_view, N>& names, std::string_view name) {
   for (std::size_t i = 0; i < N; ++i) {
     if (names[i] == name) return static_cast<Enum>(i);
   }
-  throw UserError({"rerun state machine", "'" + std::string(name) + "' is not a known word",
+  throw UserError({"rerun state machine", "'" + std::string(name) + "' is not a known value",
                    "one of its settings, or the checkpoint, is damaged"});
 }
 

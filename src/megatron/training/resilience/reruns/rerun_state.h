@@ -1,4 +1,4 @@
-// The words of the rerun state machine: Megatron Core's modes, states, diagnoses and exit codes
+// Modes, states, diagnoses and exit codes of the rerun state machine, named as in Megatron Core
 // (megatron/core/rerun_state_machine.py).
 #pragma once
 
@@ -7,26 +7,26 @@
 
 namespace megatron {
 
-/// Exit code: restart from the checkpoint, so that the step runs once more elsewhere.
+/// Exit code: restart from the checkpoint, so that the step runs again, possibly on another device.
 inline constexpr int kExitResumeToDisambiguate = 16;
-/// Exit code: a result failed validation and the diagnosis is done.
+/// Exit code: a result failed validation and the diagnosis is complete.
 inline constexpr int kExitFailedOnResultValidation = 17;
 
 enum class RerunMode { disabled, validate_results, report_stats };
 
 enum class RerunState {
   not_running_yet,             ///< between steps
-  initial_run,                 ///< first run of a step
-  rerunning_in_place,          ///< a result was rejected: the same microbatches again
-  will_rerun_from_checkpoint,  ///< the same result came back: the step runs again after a restart
-  rerunning_from_checkpoint,   ///< that run
-  rerunning_again_from_checkpoint  ///< it landed on the same device: restart once more
+  initial_run,                 ///< first run of the step
+  rerunning_in_place,          ///< a result was rejected; the same microbatches run again
+  will_rerun_from_checkpoint,  ///< the result was reproduced; the step runs again after a restart
+  rerunning_from_checkpoint,   ///< the run after that restart
+  rerunning_again_from_checkpoint  ///< the restarted run is on the same device; restart once more
 };
 
-/// What an unexpected result turned out to be; also the kinds of error that can be injected.
+/// Diagnosis of an unexpected result; also the kinds of error that can be injected.
 enum class RerunDiagnostic { correct_result, transient_error, persistent_error };
 
-/// A line's status in the tracker file.
+/// Status of a line in the tracker file.
 enum class RerunStatus {
   rerun_disabled,
   initial_run,
@@ -36,29 +36,31 @@ enum class RerunStatus {
   second_rerun_reproducible
 };
 
-RerunMode rerun_mode(std::string_view name);              ///< of --rerun-mode
-RerunDiagnostic rerun_diagnostic(std::string_view name);  ///< of --error-injection-type
+RerunMode rerun_mode(std::string_view name);  ///< parses a value of --rerun-mode
+/// Parses a value of --error-injection-type.
+RerunDiagnostic rerun_diagnostic(std::string_view name);
 std::string_view name_of(RerunDiagnostic diagnostic);
-std::string_view name_of(RerunStatus status);  ///< "INITIAL_RUN"
+std::string_view name_of(RerunStatus status);  ///< Megatron's spelling, such as "INITIAL_RUN"
 
-/// One check of a result.
+/// One validation check of a result.
 struct ResultCheck {
   enum class Rejects { nan, inf, large };
   std::string message = {};
   Rejects rejects = Rejects::nan;
-  double threshold =
-      10;  ///< large: rejected from this multiple of the largest of the first 100 values on
-  std::string_view context = {};  ///< large: name of the value whose maximum is kept
-  double tolerance = 0;           ///< relative difference up to which a rerun counts as the same
-  bool fatal = true;              ///< stop even when the result turns out to be correct
+  /// large: reject values above this multiple of the maximum of the first 100 values
+  double threshold = 10;
+  std::string_view context = {};  ///< large: name of the value whose maximum is tracked
+  double tolerance = 0;  ///< maximum relative difference at which a rerun counts as identical
+  bool fatal = true;     ///< stop even if the result turns out to be correct
 };
 
-/// Where a result was computed.
+/// The node and device on which a result was computed.
 struct ComputeLocation {
   std::string node;
   int device = 0;
-  bool has_alternative = true;  ///< false on a CPU: the same place after a restart is all there is,
-                                ///< and is taken as the second opinion
+  /// False on a CPU: no other device exists, so a restart on the same one counts as the second
+  /// opinion.
+  bool has_alternative = true;
 };
 
 }  // namespace megatron

@@ -10,7 +10,7 @@
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kReportingInterval = 2;  ///< iterations between reports of statistics
+constexpr std::int64_t kReportingInterval = 2;  ///< iterations between two reports
 constexpr std::int64_t kNumSamplesOfLargest = 100;
 
 }  // namespace

@@ -1,10 +1,12 @@
-// Megatron Core's rerun state machine: a suspicious result makes the step run again, first in
-// place, then after a restart, to tell a fault of the machine from a result that is right
-// (megatron/core/rerun_state_machine.py). Pure bookkeeping: the caller computes.
+// Megatron Core's rerun state machine (megatron/core/rerun_state_machine.py). When a result is
+// suspicious, the step runs again, first in place and then after a restart, to distinguish a
+// hardware fault from a correct result. It only keeps state; the caller computes.
 //
 //   machine.begin(iteration);
-//   while (machine.should_run()) { compute; for (each check, in a fixed order)
-//   machine.validate(result, check); } const auto verdict = machine.verdict();
+//   while (machine.should_run()) {
+//     compute; for (each check, in a fixed order) machine.validate(result, check);
+//   }
+//   const auto verdict = machine.verdict();
 #pragma once
 
 #include <cstdint>
@@ -26,55 +28,55 @@ class RerunStateMachine {
     RerunMode mode = RerunMode::validate_results;
     std::int64_t error_injection_rate = 0;
     RerunDiagnostic error_injection_type = RerunDiagnostic::transient_error;
-    std::uint64_t seed = 1234;  ///< of the injected errors
+    std::uint64_t seed = 1234;  ///< seed of the injected errors
     std::string tracker_filename = {};
     ComputeLocation place = {};
-    std::function<void(const std::string&)> log = {};  ///< one message
+    std::function<void(const std::string&)> log = {};  ///< prints one message
   };
   struct Verdict {
-    bool save = false;  ///< a checkpoint of the state before the step, with this machine's state
+    bool save = false;  ///< save the state before the step, with this machine's state
     bool exit = false;
     int exit_code = 0;
   };
 
   explicit RerunStateMachine(Options options);
 
-  /// Before the runs of step `iteration` (one-based). A rerun that was due at another iteration is
-  /// given up.
+  /// Call it before the runs of step `iteration` (one-based). Drops a pending rerun of another
+  /// iteration.
   void begin(std::int64_t iteration);
-  /// Whether to run forward and backward (again). Call until false.
+  /// Returns whether to run forward and backward (again). Call it until it returns false.
   bool should_run();
-  /// One result of the run at hand. The calls of a step must be the same, in the same order, in
-  /// every run.
+  /// Validates one result of the current run. Every run of a step must make the same calls in the
+  /// same order.
   void validate(double result, const ResultCheck& check);
-  /// What follows, once should_run() is false and before the weights are updated.
+  /// Returns what to do next. Call it when should_run() returned false, before the weight update.
   Verdict verdict();
 
   RerunMode mode() const { return options_.mode; }
   RerunState state() const { return state_; }
-  /// Whether a result of this step was rejected and came back the same.
+  /// Returns whether a result of this step was rejected and then reproduced.
   bool is_reproducible() const { return checkpoint_requested_; }
-  /// With reruns disabled or in the first step: notes in the tracker file which result stops the
-  /// run.
+  /// Writes the rejected result that stops the run to the tracker file. Used with reruns disabled
+  /// and in the first step.
   void track_without_rerun(double result, const ResultCheck& check) {
     track(RerunStatus::rerun_disabled, result, check.message);
   }
-  /// The step's first rejected result: its check's message and its place among the calls of that
-  /// check, from 1.
+  /// Returns the message of the step's first rejected check, and the one-based index among the
+  /// calls with that message.
   const std::string& rejected_message() const { return failed_.message; }
   std::int64_t rejected_sequence() const { return failed_.sequence; }
   bool injects_errors() const { return injector_.is_on(); }
 
-  /// For the checkpoint: null when no step is to be run again.
+  /// Returns the state to checkpoint; null when no step must run again.
   Json to_json() const;
-  /// Takes up the state of a checkpoint; null is none. UserError naming `source` when it is
+  /// Restores the state from a checkpoint; null means none. UserError naming `source` when it is
   /// damaged.
   void restore(const Json& json, const std::string& source);
 
  private:
   struct Call {
     std::string message;
-    std::int64_t sequence = 0;  ///< of the calls with this message in the step, from 1
+    std::int64_t sequence = 0;  ///< one-based index among the calls with this message in the step
     auto operator<=>(const Call&) const = default;
   };
   struct RunningMax {
@@ -102,17 +104,18 @@ class RerunStateMachine {
   bool first_iteration_complete_ = false;
   bool rerun_requested_ = false, checkpoint_requested_ = false, restart_again_requested_ = false,
        continue_requested_ = false;
-  std::map<std::string, std::int64_t> calls_;  ///< of this run, by message
+  std::map<std::string, std::int64_t> calls_;  ///< number of calls in this run, by message
   std::int64_t num_calls_ = 0;
   Call failed_;
   double initial_result_ = 0;
   ComputeLocation suspicious_;
   std::map<std::string, RunningMax> largest_;
-  std::map<Call, double> first_results_;  ///< report_stats
+  std::map<Call, double> first_results_;  ///< used by report_stats
   std::vector<std::pair<std::string, DeterminismStatistics>> statistics_;
 };
 
-/// |a − b| relative to their mean; 0 for two NaN, infinity when only one is NaN or infinite.
+/// Returns |a − b| relative to their mean; 0 for two NaN, infinity when only one of them is NaN or
+/// infinite.
 double relative_difference(double a, double b);
 
 }  // namespace megatron

@@ -1,8 +1,9 @@
+#include "megatron/training/resilience/reruns/save_suspect_microbatch.h"
+
 #include <filesystem>
 
 #include "megatron/base/files.h"
 #include "megatron/training/resilience/diagnosis/saved_batch.h"
-#include "megatron/training/resilience/reruns/save_suspect_microbatch.h"
 
 namespace megatron {
 namespace {
@@ -55,7 +56,7 @@ std::string save_suspect_microbatch(const Trainer& trainer, const SuspectMicroba
   } catch (const std::exception& error) {
     return std::string("\n  the microbatch could not be saved: ") + error.what();
   }
-  return "\n  the microbatch is saved; to run it again with every op watched: megatron replay " +
+  return "\n  the microbatch is saved; to replay it with a trace of every op: megatron replay " +
          path.string() + (weights ? "" : " --load DIR");
 }
 

@@ -1,5 +1,4 @@
-// Puts a microbatch that went wrong into a file beside the checkpoints and says how to look at it
-// again.
+// Saves a microbatch with a rejected result to a file and tells the user how to replay it.
 #pragma once
 
 #include <string>
@@ -9,20 +8,20 @@
 
 namespace megatron {
 
-/// Which weights the run had when the step went wrong.
+/// The weights that the run had at the failed step.
 struct StepWeights {
-  std::string checkpoint_root = {};  ///< empty: drawn from the seed
+  std::string checkpoint_root = {};  ///< empty: initial weights, drawn from the seed
   std::int64_t iteration = 0;
 };
 
-/// The weights before the step: of --load or the seed when no step has been done since
-/// `first_iteration`, else of the checkpoint in --save that is saved on the way out; nothing
-/// without --save.
+/// Returns the weights before the failed step. If no step was done since `first_iteration`, they
+/// come from --load or the seed; otherwise from the checkpoint that the run saves to --save on
+/// exit. Returns nullopt without --save.
 std::optional<StepWeights> step_weights(const Trainer& trainer, std::int64_t first_iteration);
 
-/// Writes the microbatch into --save, else --tensorboard-dir, else the current folder. Returns
-/// lines for the message, also when it cannot be written: a diagnosis must not end in another
-/// error.
+/// Writes the microbatch to --save, else --tensorboard-dir, else the current folder. Returns lines
+/// for the error message. It does not throw when the file cannot be written, so that the original
+/// error is still reported.
 std::string save_suspect_microbatch(const Trainer& trainer, const SuspectMicrobatch& suspect,
                                     std::int64_t first_iteration, const std::string& cause);
 

@@ -25,12 +25,12 @@ std::string job_id() {
 struct TrackedLine {
   std::string job;
   std::int64_t rank = 0, iteration = 0;
-  std::string status;  ///< upper case, without the enum's name
+  std::string status;  ///< upper case, without the enum's prefix
 };
 
 std::optional<TrackedLine> parse_line(const std::string& line) {
-  static const std::regex pattern(
-      R"(ts=.+ node=.+ device=.+ jobID=(.+) rank=(\d{1,18}) iteration=(-?\d{1,18}) status=(\S+) result=.+ message=.+)");
+  static const std::regex pattern(R"(ts=.+ node=.+ device=.+ jobID=(.+) rank=(\d{1,18}) )"
+                                  R"(iteration=(-?\d{1,18}) status=(\S+) result=.+ message=.+)");
   std::smatch match;
   if (line.size() > 4096 || !std::regex_search(line, match, pattern)) return std::nullopt;
   std::string status = match[4];

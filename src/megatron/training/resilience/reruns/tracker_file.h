@@ -1,5 +1,5 @@
-// The file of --result-rejected-tracker-filename: one line per rejected result, in Megatron's form;
-// iterations that failed reproducibly twice are passed over when the run starts again.
+// Reads and writes the file of --result-rejected-tracker-filename: one line per rejected result, in
+// Megatron's format. A restarted run skips iterations that failed reproducibly twice.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@ struct RejectedResult {
 
 class TrackerFile {
  public:
-  /// No file when `path` is empty. UserError when it cannot be appended to.
+  /// Uses no file when `path` is empty. UserError when the file cannot be opened for appending.
   TrackerFile(std::string path, ComputeLocation place);
-  /// Appends a line. A failure is told on stderr and does not stop the run.
+  /// Appends a line. If that fails, prints a message to stderr and the run continues.
   void append(const RejectedResult& rejected) const;
 
  private:
@@ -32,19 +32,19 @@ class TrackerFile {
 };
 
 struct SkippedIterations {
-  std::vector<std::int64_t> to_skip,
-      to_ignore;  ///< ascending; ignored: several ranks failed at once
+  /// ascending; to_ignore: iterations at which several ranks failed at once
+  std::vector<std::int64_t> to_skip, to_ignore;
 };
 
-/// Reads what append() wrote (here or in Megatron-LM): an iteration is skipped when one rank failed
-/// at it twice with reruns disabled, or reproducibly; not when several ranks of one job did. An
-/// absent file gives none; lines of another form are passed over.
+/// Reads a tracker file written by append() or Megatron-LM. An iteration is skipped when one rank
+/// failed at it twice with reruns disabled, or reproducibly, unless several ranks of one job failed
+/// at it. A missing file gives none; lines in another format are ignored.
 SkippedIterations iterations_to_skip(const std::string& path);
 
-/// Adds the iterations that the settings' tracker file names to --iterations-to-skip, and says so.
+/// Adds the iterations in the settings' tracker file to --iterations-to-skip and prints a message.
 void skip_rejected_iterations(Settings& settings, std::ostream& out);
 
-/// Python's spelling of a float: "nan", "inf", "4.5".
+/// Formats a float as Python does: "nan", "inf", "4.5".
 std::string result_text(double result);
 
 }  // namespace megatron
