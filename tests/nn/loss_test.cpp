@@ -106,6 +106,32 @@ TEST(Loss, BlocksThatWereNotKeptAreComputedAgain) {
   expect_same_bits({.vocabulary = std::int64_t{1} << 19, .tokens = 112, .type = at::kFloat});
 }
 
+/// Weighting the single losses is the same as masking the sum with the weights.
+TEST(Loss, TokenLossesAreDifferentiable) {
+  BareModule model;
+  Parameter& weight = model.add("weight", normal_spec({9, 4}));
+  ParamStore store(declared_parameters(model), {});
+  store.initialize(5);
+  const at::Tensor labels = at::arange(6, at::kLong), mask = at::arange(6).to(at::kFloat) * 0.25,
+                   weights = (at::arange(6) - 3).to(at::kFloat) * 0.5;
+  const auto solve = [&](const at::Tensor& effective_mask, const auto& objective) {
+    store.zero_gradients();
+    const at::Tensor hidden = random_input({6, 4}).detach().to(at::kFloat).set_requires_grad(true);
+    objective(linear_cross_entropy(hidden, weight, labels, effective_mask)).backward();
+    store.finalize_gradients();
+    return std::pair(hidden.grad(), weight.grad().clone());
+  };
+  const auto sum = [](const TokenLoss& loss) { return loss.loss_sum; };
+  const auto weighted = [&](const TokenLoss& loss) { return (loss.token_losses * weights).sum(); };
+  const auto both = [&](const TokenLoss& loss) { return loss.loss_sum * 2 + weighted(loss); };
+  const auto expect_same = [](const auto& a, const auto& b) {
+    EXPECT_TRUE(at::equal(a.first, b.first));
+    EXPECT_TRUE(at::equal(a.second, b.second));
+  };
+  expect_same(solve(mask, weighted), solve(weights, sum));
+  expect_same(solve(mask, both), solve(mask * 2 + weights, sum));
+}
+
 /// Two tokens with the announced gradient `loss_gradient`.
 struct AnnouncedLoss {
   explicit AnnouncedLoss(const at::Tensor& loss_gradient)
