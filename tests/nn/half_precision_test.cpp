@@ -188,8 +188,12 @@ TEST_P(HalfPrecision, Activations) {
   for (const Activation kind :
        {Activation::gelu, Activation::gelu_tanh, Activation::relu, Activation::squared_relu,
         Activation::silu, Activation::quick_gelu}) {
-    check([&](const auto& x, const auto&) { return activate(x[0], {kind}); }, {x});
-    check([&](const auto& x, const auto&) { return activate(x[0], {kind, /*gated=*/true}); }, {x});
+    check([&](const auto& x, const auto&) { return activate(x[0], {{kind}}); }, {x});
+    check(
+        [&](const auto& x, const auto&) {
+          return activate(x[0], {{kind, /*gated=*/true}});
+        },
+        {x});
   }
 }
 

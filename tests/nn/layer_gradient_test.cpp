@@ -118,14 +118,14 @@ constexpr Activation kActivations[] = {Activation::gelu, Activation::gelu_tanh,
 TEST(LayerGradient, Activations) {
   for (const Activation kind : kActivations) {
     const at::Tensor x = random_input({3, 2, 8}, 3);
-    check_gradients([&] { return weighted_sum(activate(x, {kind})); }, {x}, nullptr);
+    check_gradients([&] { return weighted_sum(activate(x, {{kind}})); }, {x}, nullptr);
     check_gradients(
         [&] {
-          return weighted_sum(activate(x, {kind, /*gated=*/true}));
+          return weighted_sum(activate(x, {{kind, /*gated=*/true}}));
         },
         {x}, nullptr);
-    EXPECT_LT(difference(activate(x, {kind, /*gated=*/true}),
-                         activate(x.narrow(2, 0, 4), {kind}) * x.narrow(2, 4, 4)),
+    EXPECT_LT(difference(activate(x, {{kind, /*gated=*/true}}),
+                         activate(x.narrow(2, 0, 4), {{kind}}) * x.narrow(2, 4, 4)),
               1e-15);
   }
 }
@@ -137,7 +137,7 @@ struct ActivatedLinear {
     store.initialize(1);
   }
 
-  BiasActivation activation(Activation kind) const { return {kind, gated, before}; }
+  BiasActivation activation(Activation kind) const { return {{kind, gated}, before}; }
   at::Tensor at_once(const at::Tensor& x, Activation kind) const {
     return activated_linear(x, activation(kind), *weight, after);
   }

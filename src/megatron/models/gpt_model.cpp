@@ -17,9 +17,9 @@
 #include "megatron/nn/mlp.h"
 #include "megatron/nn/self_attention.h"
 #include "megatron/nn/transformer_layer.h"
+#include "megatron/ops/column_sums.h"
 #include "megatron/ops/matmul.h"
 #include "megatron/ops/rotary.h"
-#include "megatron/ops/row_operations.h"
 #include "megatron/ops/tensor_parallel_mappings.h"
 #include "megatron/params/weight_init.h"
 

@@ -1,34 +1,29 @@
-// Activation functions of the MLP and their gated forms, fused with the bias of the preceding GEMM.
+// The activation function of an MLP, fused with the bias of the preceding GEMM.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include "megatron/config/transformer_config.h"
+#include "megatron/ops/bias_activation.h"
 
 namespace megatron {
 
 class Parameter;
 
-/// Describes f(x + bias), or f(gate)·up when `gated`, for x + bias [..., 2f] = [gate | up]. `gelu`
-/// is the erf form, `gelu_tanh` the tanh form, and `quick_gelu` is x·σ(1.702·x). `bias` has one
-/// element per column of x, or is null.
+/// An activation and the bias that it adds first, or null.
 struct BiasActivation {
-  Activation kind;
-  bool gated = false;
+  ActivationForm form;
   Parameter* bias = nullptr;
+
+  at::Tensor bias_value() const;
 };
 
-/// Applies the activation to x. 16-bit values are computed in float32 and rounded once. On the CPU
-/// one fused kernel runs in each pass.
+/// Returns the activation of x + bias; differentiable. Backward contributes the gradient of the
+/// bias.
 at::Tensor activate(const at::Tensor& x, const BiasActivation& activation);
 
-/// The forward pass of activate() on the CPU, for callers that record their own backward. x is
-/// contiguous.
-at::Tensor activation_forward(const at::Tensor& x, const BiasActivation& activation);
-/// The backward pass of activate() on the CPU. Returns the gradient of x and contributes the
-/// gradient of the bias. If `result` is not null, it receives the forward result, which the same
-/// pass recomputes, so that it need not be saved.
-at::Tensor activation_backward(const at::Tensor& gradient, const at::Tensor& x,
+/// Backward of activate(), for callers that record their own graph. Returns the gradient of x and
+/// contributes the gradient of the bias. If `result` is not null, it receives the forward result.
+at::Tensor activation_backward(const at::Tensor& dy, const at::Tensor& x,
                                const BiasActivation& activation, at::Tensor* result = nullptr);
 
 }  // namespace megatron

@@ -43,8 +43,10 @@ at::Tensor product(const LinearCall& call, const at::Tensor& x) {
 
 at::Tensor forward(const LinearCall& call, const at::Tensor& x) {
   const std::int64_t ranks = call.weight->axis().size;
-  const at::Tensor y =
-      product(call, rows_of(call.activation ? activation_forward(x, *call.activation) : x));
+  const at::Tensor y = product(
+      call, rows_of(call.activation
+                        ? bias_activation(x, call.activation->bias_value(), call.activation->form)
+                        : x));
   auto shape = x.sizes().vec();
   if (call.exchange.input == Input::gathered) shape.front() *= ranks;
   if (call.exchange.output == Output::reduce_scattered) shape.front() /= ranks;
@@ -125,8 +127,8 @@ at::Tensor linear(const at::Tensor& x, Parameter& weight, Parameter* bias,
 
 at::Tensor activated_linear(const at::Tensor& x, const BiasActivation& activation,
                             Parameter& weight, Parameter* bias, const LinearExchange& exchange) {
-  check_features(activation.gated ? x.size(-1) / 2 : x.size(-1), weight);
-  MEGATRON_CHECK(x.is_cpu() && exchange.input == LinearExchange::Input::own,
+  check_features(activation.form.gated ? x.size(-1) / 2 : x.size(-1), weight);
+  MEGATRON_CHECK(exchange.input == LinearExchange::Input::own,
                  "an activated product takes its own rows on the CPU");
   return differentiable_linear(x.to(weight.value().scalar_type()),
                                {&weight, bias, effective(exchange, weight), activation});

@@ -24,11 +24,11 @@
 #include <vector>
 
 #include "megatron/base/error.h"
+#include "megatron/ops/column_sums.h"
 #include "megatron/ops/cross_entropy.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/host_scalar.h"
 #include "megatron/ops/matmul.h"
-#include "megatron/ops/row_operations.h"
 #include "megatron/parallel/collectives.h"
 
 namespace megatron {

@@ -15,9 +15,11 @@
 #include <limits>
 
 #include "megatron/base/error.h"
+#include "megatron/ops/column_sums.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/dropout.h"
 #include "megatron/ops/fused_attention.h"
+#include "megatron/ops/operator.h"
 
 namespace megatron {
 namespace {
@@ -164,10 +166,9 @@ at::Tensor probabilities_of(at::Tensor scores, const at::Tensor& lse) {
   return scores.sub_(finite.unsqueeze(-1)).exp_();
 }
 
-/// Attention over blocks of queries. Backward recomputes the probabilities and the dropout mask of
-/// each block.
-AttentionResult blocked_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                const AttentionOptions& options) {
+/// Forward of attention in float32 or float64, block by block of queries.
+AttentionResult blocked_attention(const AttentionInputs& inputs, const AttentionOptions& options) {
+  const auto& [q, k, v] = inputs;
   const AttentionShape shape = shape_of(q, k, v);
   at::Tensor out = at::empty({shape.sq, shape.b, shape.n, shape.dv}, q.options());
   at::Tensor lse = at::empty({shape.b, shape.n, shape.sq}, q.options());
@@ -182,24 +183,27 @@ AttentionResult blocked_forward(const at::Tensor& q, const at::Tensor& k, const 
     out.narrow(0, block.q_begin, block.q_length).copy_(ungroup_rows(rows, shape, block));
     lse.narrow(2, block.q_begin, block.q_length).copy_(block_lse);
   });
-  return {out, lse};
+  return {out.view({shape.sq, shape.b, -1}), lse};
 }
 
-/// Returns the gradients of q, k and v. `saved` is {q, k, v, out, lse}.
-Tensors blocked_backward(const Tensors& saved, const at::Tensor& dout,
-                         const AttentionOptions& options) {
-  const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &lse = saved[4];
+/// Backward of attention. It recomputes the probabilities and the dropout mask of each block.
+AttentionInputs blocked_backward(const at::Tensor& dout_rows, const AttentionInputs& inputs,
+                                 const AttentionResult& result, const AttentionOptions& options) {
+  const auto& [q, k, v] = inputs;
+  const at::Tensor& lse = result.lse;
+  const at::Tensor dout = dout_rows.reshape({q.size(0), q.size(1), q.size(2), v.size(3)}),
+                   out = result.out.view(dout.sizes());
   const AttentionShape shape = shape_of(q, k, v);
   const at::Tensor delta = (dout * out).sum(-1).permute({1, 2, 0});  // [b, n, sq]: Σ p·dp
   at::Tensor dq = at::empty(q.sizes(), q.options()), dk = at::zeros(k.sizes(), k.options()),
              dv = at::zeros(v.sizes(), v.options());
   for_each_block(shape, options, [&](const QueryBlock& block) {
     const at::Tensor q_rows = group_rows(q, shape, block), k_rows = group_keys(k, shape, block),
-                     dout_rows = group_rows(dout, shape, block);
+                     dout_block = group_rows(dout, shape, block);
     at::Tensor cap_slope;
     at::Tensor scores = scores_of(q_rows, k_rows, shape, options, block, &cap_slope);
     const at::Tensor p = probabilities_of(scores, lse.narrow(2, block.q_begin, block.q_length));
-    at::Tensor dp = at::bmm(dout_rows, group_keys(v, shape, block).transpose(1, 2)).view_as(p);
+    at::Tensor dp = at::bmm(dout_block, group_keys(v, shape, block).transpose(1, 2)).view_as(p);
     drop(dp, shape, options, block);
     at::Tensor dropped = options.dropout.active() ? p.clone() : p;
     drop(dropped, shape, options, block);
@@ -210,7 +214,7 @@ Tensors blocked_backward(const Tensors& saved, const at::Tensor& dout,
     const auto by_group = [&](const at::Tensor& x) {
       return x.view({shape.b * shape.g, -1, block.k_length});
     };
-    add_keys(dv, at::bmm(by_group(dropped).transpose(1, 2), dout_rows));
+    add_keys(dv, at::bmm(by_group(dropped).transpose(1, 2), dout_block));
     at::Tensor ds = dp.sub_(delta.narrow(2, block.q_begin, block.q_length).unsqueeze(-1)).mul_(p);
     if (cap_slope.defined()) ds.mul_(cap_slope);
     ds.mul_(options.scale);
@@ -221,17 +225,126 @@ Tensors blocked_backward(const Tensors& saved, const at::Tensor& dout,
   return {dq, dk, dv};
 }
 
-AttentionResult blocked_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                  const AttentionOptions& options) {
-  const Tensors results = differentiable({.name = "BlockedAttentionBackward"}, {q, k, v}, [&] {
-    const auto [out, lse] = blocked_forward(q, k, v, options);
-    return Recorded{.outputs = {out, lse},
-                    .saved = {q, k, v, out, lse},
-                    .backward = [options](BackwardPass& pass) {
-                      return blocked_backward(pass.saved, pass.gradients[0], options);
-                    }};
-  });
-  return {results[0].view({q.size(0), q.size(1), -1}), results[1]};
+AttentionInputs widened(const AttentionInputs& inputs) {
+  const auto type = compute_type(inputs.q.scalar_type());
+  return {inputs.q.to(type), inputs.k.to(type), inputs.v.to(type)};
+}
+
+/// Forward of attention in any dtype. 16-bit inputs are computed in float32 and rounded once.
+AttentionResult wide_attention(const AttentionInputs& inputs, const AttentionOptions& options) {
+  AttentionResult result = blocked_attention(widened(inputs), options);
+  result.out = result.out.to(inputs.q.scalar_type());
+  return result;
+}
+
+AttentionInputs wide_backward(const at::Tensor& dout, const AttentionInputs& inputs,
+                              const AttentionResult& result, const AttentionOptions& options) {
+  const auto type = compute_type(inputs.q.scalar_type());
+  const AttentionInputs d =
+      blocked_backward(dout.to(type), widened(inputs), {result.out.to(type), result.lse}, options);
+  return {d.q.to(inputs.q.scalar_type()), d.k.to(inputs.k.scalar_type()),
+          d.v.to(inputs.v.scalar_type())};
+}
+
+AttentionResult cpu_attention(const AttentionInputs& inputs, const AttentionOptions& options) {
+  return fused_attention_supports(inputs.q.scalar_type()) ? fused_attention(inputs, options)
+                                                          : blocked_attention(inputs, options);
+}
+
+AttentionInputs cpu_backward(const at::Tensor& dout, const AttentionInputs& inputs,
+                             const AttentionResult& result, const AttentionOptions& options) {
+  return fused_attention_supports(inputs.q.scalar_type())
+             ? fused_attention_backward(dout, inputs, result, options)
+             : blocked_backward(dout, inputs, result, options);
+}
+
+using Optional = std::optional<at::Tensor>;
+
+/// Returns the options that the last arguments of both operators describe.
+AttentionOptions options_of(bool causal, std::int64_t left, std::int64_t right, double scale,
+                            double softcap, const Optional& alibi_slopes,
+                            const Optional& document_ids, std::int64_t q_start,
+                            std::int64_t k_start, std::int64_t first_head, const Optional& ordinals,
+                            double probability, std::int64_t key) {
+  return {.causal = causal,
+          .window = {left, right},
+          .scale = scale,
+          .softcap = softcap,
+          .alibi_slopes = tensor_or_none(alibi_slopes),
+          .document_ids = tensor_or_none(document_ids),
+          .q_start = q_start,
+          .k_start = k_start,
+          .first_head = first_head,
+          .dropout = {.probability = probability,
+                      .key = static_cast<std::uint64_t>(key),
+                      .sample_ordinals = tensor_or_none(ordinals)}};
+}
+
+template <auto forward>
+std::tuple<at::Tensor, at::Tensor> attention_kernel(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal, std::int64_t left,
+    std::int64_t right, double scale, double softcap, const Optional& alibi_slopes,
+    const Optional& document_ids, std::int64_t q_start, std::int64_t k_start,
+    std::int64_t first_head, const Optional& ordinals, double probability, std::int64_t key) {
+  const AttentionResult result =
+      forward({q, k, v}, options_of(causal, left, right, scale, softcap, alibi_slopes, document_ids,
+                                    q_start, k_start, first_head, ordinals, probability, key));
+  return {result.out, result.lse};
+}
+
+template <auto backward>
+std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward_kernel(
+    const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+    const at::Tensor& out, const at::Tensor& lse, bool causal, std::int64_t left,
+    std::int64_t right, double scale, double softcap, const Optional& alibi_slopes,
+    const Optional& document_ids, std::int64_t q_start, std::int64_t k_start,
+    std::int64_t first_head, const Optional& ordinals, double probability, std::int64_t key) {
+  const AttentionInputs d =
+      backward(dout, {q, k, v}, {out, lse},
+               options_of(causal, left, right, scale, softcap, alibi_slopes, document_ids, q_start,
+                          k_start, first_head, ordinals, probability, key));
+  return {d.q, d.k, d.v};
+}
+
+constexpr const char* kOptions =
+    "bool causal, int window_left, int window_right, float scale, float softcap, "
+    "Tensor? alibi_slopes, Tensor? document_ids, int q_start, int k_start, int first_head, "
+    "Tensor? ordinals, float probability, int key) ";
+
+TORCH_LIBRARY_FRAGMENT(megatron, library) {
+  const std::string options = kOptions;
+  define_operator(
+      library,
+      ("attention(Tensor q, Tensor k, Tensor v, " + options + "-> (Tensor, Tensor)").c_str());
+  register_kernel(library, "attention", c10::DispatchKey::CPU, attention_kernel<cpu_attention>);
+  register_kernel(library, "attention", kAnyDevice, attention_kernel<wide_attention>);
+  define_operator(library,
+                  ("attention_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor out, "
+                   "Tensor lse, " +
+                   options + "-> (Tensor, Tensor, Tensor)")
+                      .c_str());
+  register_kernel(library, "attention_backward", c10::DispatchKey::CPU,
+                  attention_backward_kernel<cpu_backward>);
+  register_kernel(library, "attention_backward", kAnyDevice,
+                  attention_backward_kernel<wide_backward>);
+}
+
+/// Calls an attention operator with `options` appended to its first arguments.
+template <class Operator, class... First>
+auto call(const Operator& op, const AttentionOptions& o, const First&... first) {
+  return op.call(first..., o.causal, o.window[0], o.window[1], o.scale, o.softcap,
+                 optional_tensor(o.alibi_slopes), optional_tensor(o.document_ids), o.q_start,
+                 o.k_start, o.first_head, optional_tensor(o.dropout.sample_ordinals),
+                 o.dropout.probability, static_cast<std::int64_t>(o.dropout.key));
+}
+
+Tensors attention_backward(const BackwardPass& pass, const AttentionOptions& options) {
+  static const auto op = find_operator<decltype(attention_backward_kernel<cpu_backward>)>(
+      "megatron::attention_backward");
+  const Tensors& saved = pass.saved;
+  auto [dq, dk, dv] =
+      call(op, options, pass.gradients[0], saved[0], saved[1], saved[2], saved[3], saved[4]);
+  return {dq, dk, dv};
 }
 
 /// Returns whether ATen's flash kernels support the options. They have no dropout, window, bias or
@@ -262,16 +375,18 @@ AttentionResult accelerator_attention(const at::Tensor& q, const at::Tensor& k, 
 AttentionResult core_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const AttentionOptions& options) {
   const AttentionShape shape = shape_of(q, k, v);
-  if (fused_attention_supports(q)) return fused_attention(q, k, v, options);
-  if (!q.is_cpu() && can_use_flash_attention(shape, options))
+  if (q.is_cuda() && can_use_flash_attention(shape, options))
     return accelerator_attention(q, k, v, shape, options);
-  if (q.element_size() == 2) {
-    AttentionResult result =
-        core_attention(q.to(c10::kFloat), k.to(c10::kFloat), v.to(c10::kFloat), options);
-    result.out = result.out.to(q.scalar_type());
-    return result;
-  }
-  return blocked_attention(q, k, v, options);
+  static const auto op =
+      find_operator<decltype(attention_kernel<cpu_attention>)>("megatron::attention");
+  const Tensors results = differentiable({.name = "AttentionBackward"}, {q, k, v}, [&] {
+    auto [out, lse] = call(op, options, q, k, v);
+    return Recorded{
+        .outputs = {out, lse},
+        .saved = {q, k, v, out, lse},
+        .backward = [options](BackwardPass& pass) { return attention_backward(pass, options); }};
+  });
+  return {results[0], results[1]};
 }
 
 }  // namespace megatron

@@ -30,6 +30,12 @@ struct AttentionOptions {
   DropoutSite dropout;
 };
 
+/// The inputs q [sq, b, n, d], k [sk, b, g, d] and v [sk, b, g, dv], or their gradients. n is a
+/// multiple of g.
+struct AttentionInputs {
+  at::Tensor q, k, v;
+};
+
 struct AttentionResult {
   at::Tensor out;  ///< [sq, b, n·dv] in the dtype of q
   /// [b, n, sq] float32: log Σ exp of the scores. Undefined on the fused path of an accelerator.

@@ -7,7 +7,6 @@
 #include "kernels/cpu/gemm.h"
 #include "megatron/base/error.h"
 #include "megatron/ops/kernel_type.h"
-#include "megatron/ops/op_scope.h"
 #include "megatron/ops/parallel_kernel.h"
 #include "megatron/ops/thread_workspace.h"
 
@@ -61,7 +60,6 @@ void cpu_gemm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const a
     if (bias.defined()) out.add_(bias);
     return;
   }
-  const OpScope scope("megatron::matmul", {a, b, out});
   const at::Tensor left = readable(a), right = readable(b),
                    added = bias.defined() ? bias.contiguous() : bias;
   const Strides a_strides = strides_of(left), b_strides = strides_of(right);

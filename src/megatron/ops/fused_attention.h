@@ -6,14 +6,17 @@
 
 namespace megatron {
 
-/// Returns true for tensors that the kernels support: float32, bfloat16 or float16 on the CPU.
-bool fused_attention_supports(const at::Tensor& q);
+/// Returns true for dtypes that the kernels support: float32, bfloat16 or float16.
+bool fused_attention_supports(c10::ScalarType type);
 
-/// Computes core_attention() with the fused kernels. It is differentiable and saves q, k, v, out
-/// and lse for backward. Probabilities, and gradients of scores, are rounded to bfloat16 before a
-/// bfloat16 GEMM when the CPU multiplies bfloat16 in hardware. All other arithmetic is float32, and
-/// each result is rounded once.
-AttentionResult fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                const AttentionOptions& options);
+/// Forward of core_attention() on the CPU. Probabilities are rounded to bfloat16 before a bfloat16
+/// GEMM when the CPU multiplies bfloat16 in hardware. All other arithmetic is float32, and each
+/// result is rounded once.
+AttentionResult fused_attention(const AttentionInputs& inputs, const AttentionOptions& options);
+
+/// Backward of fused_attention(). Returns the gradients of q, k and v.
+AttentionInputs fused_attention_backward(const at::Tensor& dout, const AttentionInputs& inputs,
+                                         const AttentionResult& result,
+                                         const AttentionOptions& options);
 
 }  // namespace megatron

@@ -1,54 +1,52 @@
-// Fused residual add, dropout and norm on the CPU. The forward pass computes sum = stream +
-// dropout(branch) and norm(sum) block of rows by block of rows, so that each row stays in cache.
-// The backward pass adds the gradient of the residual stream and applies the dropout mask in the
-// same pass.
+// Norms of the residual stream, fused with the operations beside them in a layer. Forward first
+// adds the previous block's output through dropout; backward adds the stream's own gradient and
+// applies the block's dropout mask. On the CPU each block of rows passes all steps while it is in
+// L2.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include "kernels/row_operations.h"
+#include "megatron/ops/random_site.h"
 
 namespace megatron {
 
-/// Weights and constants of LayerNorm, or of RMSNorm when `bias` is undefined. The tensors are
-/// [columns] of compute_type(). The effective weight is weight + offset.
+/// The weights of a norm [columns] in compute_type(): LayerNorm when `bias` is defined, else
+/// RMSNorm.
 struct NormParams {
   at::Tensor weight, bias;
-  double epsilon = 1e-5, offset = 0;
+  double epsilon = 1e-5, offset = 0;  ///< `offset` is added to the weight
 };
 
 /// The branch that is added to the residual stream as dropout(x). `x` is contiguous, in the
 /// stream's dtype or in a 16-bit dtype when the stream is float32.
 struct DropoutBranch {
-  at::Tensor x;
-  kernels::RowCoordinates coordinates;
-  kernels::DropoutRule rule;
+  at::Tensor x;  ///< backward does not read it
+  DropoutSite site;
+  std::int64_t s_start = 0;  ///< position of the first row
 };
 
 /// The result of norm_rows().
 struct NormRows {
-  /// `stream` + dropout(branch), or the stream itself when there is no branch; shaped like the
-  /// stream.
-  at::Tensor sum;
-  at::Tensor y;           ///< norm(sum)
+  at::Tensor sum;  ///< stream + dropout(branch), like the stream; the stream without a branch
+  at::Tensor y;    ///< norm(sum)
   at::Tensor mean, rstd;  ///< [rows] in compute_type(); mean is undefined for RMSNorm
 };
-/// Computes the sum and its norm. `stream` is contiguous and on the CPU; `branch` may be null. `y`
-/// has dtype `type`, which is the stream's dtype or a 16-bit dtype when the stream is float32.
-NormRows norm_rows(const at::Tensor& stream, const DropoutBranch* branch, const NormParams& formula,
+/// Computes the sum and its norm. `stream` is [s, b, h], or any shape without a branch; `branch`
+/// may be null. `y` has dtype `type`: the stream's dtype, or a 16-bit dtype when the stream is
+/// float32.
+NormRows norm_rows(const at::Tensor& stream, const DropoutBranch* branch, const NormParams& params,
                    c10::ScalarType type);
 
 /// The result of norm_rows_backward().
 struct NormGradients {
   at::Tensor dsum;            ///< gradient of the stream: the norm's gradient plus `residual_grad`
-  at::Tensor dbranch;         ///< defined when there is a branch; has its dtype
+  at::Tensor dbranch;         ///< in the dtype of dy; undefined without a branch
   at::Tensor dweight, dbias;  ///< [columns] in compute_type(); dbias is undefined for RMSNorm
 };
 /// Backward of norm_rows(). `dy` is the gradient of y. `residual_grad` is the gradient of the sum
-/// from its other consumers, or undefined. All tensors are contiguous. The `x` of `branch` is not
-/// read.
+/// from its other consumers, or undefined.
 NormGradients norm_rows_backward(const at::Tensor& dy, const at::Tensor& residual_grad,
                                  const NormRows& rows, const DropoutBranch* branch,
-                                 const NormParams& formula);
+                                 const NormParams& params);
 
 }  // namespace megatron

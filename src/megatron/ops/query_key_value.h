@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "megatron/ops/row_operations.h"
+#include "megatron/ops/rotary.h"
 
 namespace megatron {
 

@@ -1,6 +1,5 @@
-// Sums of squares of blocks of numbers, compiled once per instruction set inside the namespace
-// MEGATRON_KERNEL_ISA. Squares of f32 are exact in double and are added in one order, so that all
-// give the same bits.
+// Sums of squares of blocks of numbers. Squares of f32 are exact in double and are added in one
+// order, so every instruction set gives the same bits.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +9,8 @@
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
-/// Σ of squares of at most kStateBlock numbers: lane l adds those of elements l, l + 32, …; then
-/// lane i takes lane i + half, half = 16 … 1.
+/// Returns Σ of squares of at most kStateBlock numbers. Lane l adds the squares of elements l, l +
+/// 32, …; then lane i takes lane i + half, for half = 16 … 1.
 template <class T>
 inline double squares(const T* values, std::int64_t count) {
   constexpr int kLanes = 32, kLanesAtOnce = 16;
@@ -36,7 +35,7 @@ inline double squares(const T* values, std::int64_t count) {
   return lanes[0];
 }
 
-/// sums[b] of each of `count` whole blocks that lie one behind the other.
+/// Computes sums[b] of each of `count` whole, contiguous blocks.
 inline void block_squares(const float* values, std::int64_t count, double* sums) {
   constexpr std::int64_t kAhead = 4 * kStateBlock, kLine = 16;
   for (std::int64_t b = 0; b < count; ++b, values += kStateBlock) {

@@ -1,6 +1,5 @@
-// Packing of operands into panels, compiled once per instruction set inside the namespace
-// MEGATRON_KERNEL_ISA. What lies along depth is transposed in squares of a vector's width, what
-// lies across it is copied line by line.
+// Packs operands into panels. Lines along depth are transposed in squares of a vector's width, and
+// lines across depth are copied one by one.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +20,8 @@ constexpr int kWidth = 4;
 #endif
 using Vector = std::uint32_t __attribute__((vector_size(4 * kWidth)));
 
-/// How far ahead of the work memory is asked for: lines are too many, and too far apart, for the
-/// CPU to see a pattern.
+/// Number of lines to prefetch ahead. The lines are too many and too far apart for the hardware
+/// prefetcher to see a pattern.
 constexpr std::int64_t kPrefetchDistance = 12;
 
 inline void prefetch_line(const void* line, std::int64_t bytes) {
@@ -30,7 +29,7 @@ inline void prefetch_line(const void* line, std::int64_t bytes) {
     __builtin_prefetch(static_cast<const char*>(line) + b);
 }
 
-/// Swaps the off-diagonal blocks of `kHalf` lanes: with halves 1, 2, 4 … a square is transposed.
+/// Swaps the off-diagonal blocks of `kHalf` lanes. With halves 1, 2, 4 … this transposes a square.
 template <int kHalf>
 inline void swap_blocks(Vector* rows) {
   if constexpr (kHalf < kWidth) {
@@ -51,7 +50,7 @@ inline void swap_blocks(Vector* rows) {
   }
 }
 
-/// Steps [first, first + count ≤ kWidth) of a line along depth; zero behind them.
+/// Loads steps [first, first + count ≤ kWidth) of a line along depth, followed by zeros.
 template <class Stored>
 inline Vector load_steps(const Stored* line, std::int64_t first, std::int64_t count) {
   Vector result{};
@@ -86,8 +85,8 @@ inline Vector load_steps_as_f32(const Stored* line) {
     return load_steps(line, 0);
 }
 
-/// Lines of `steps` steps each, one every `line_stride` elements; Stored is uint32_t where a step
-/// is copied as it is.
+/// Packs lines of `steps` steps each, which lie `line_stride` elements apart. Stored is uint32_t
+/// when steps are copied unchanged.
 template <class Stored>
 void pack_lines_along_depth(const PackArguments& p, std::int64_t steps, std::int64_t line_stride) {
   const auto* from = static_cast<const Stored*>(p.from);
@@ -102,8 +101,8 @@ void pack_lines_along_depth(const PackArguments& p, std::int64_t steps, std::int
 #pragma GCC unroll 16
         for (int i = 0; i < kWidth; ++i) {
           square[i] = load_steps(from + (c + i) * line_stride, s);
-          __builtin_prefetch(from + (c + kWidth + i) * line_stride + s, 0,
-                             2);  // of the next lines: the longest way ahead that a cache holds
+          // Prefetches the next lines, as far ahead as a cache can hold.
+          __builtin_prefetch(from + (c + kWidth + i) * line_stride + s, 0, 2);
         }
       } else {
         for (int i = 0; i < kWidth; ++i)
@@ -121,7 +120,7 @@ void pack_lines_along_depth(const PackArguments& p, std::int64_t steps, std::int
   }
 }
 
-/// Calls pack(panel) for each of several panels.
+/// Calls pack(panel) for each panel.
 template <class Pack>
 void for_each_panel(const PackArguments& p, Pack pack) {
   PackArguments panel = p;
@@ -134,7 +133,7 @@ void for_each_panel(const PackArguments& p, Pack pack) {
   }
 }
 
-/// A line of f32, 16-bit numbers widened.
+/// Copies a line to f32. 16-bit numbers are widened.
 template <class Stored>
 inline void widen_line(const Stored* __restrict line, std::int64_t count, std::int64_t room,
                        float* __restrict to) {
@@ -147,7 +146,7 @@ inline void widen_line(const Stored* __restrict line, std::int64_t count, std::i
   for (; c < room; ++c) to[c] = 0;
 }
 
-/// Depth after depth, each through all panels: memory is read in the order in which it lies.
+/// Packs one depth after another through all panels, so that memory is read in order.
 template <class Stored>
 void pack_lines_across_depth(const PackArguments& p) {
   for (std::int64_t d = 0; d < p.depth; ++d) {
@@ -161,7 +160,7 @@ void pack_lines_across_depth(const PackArguments& p) {
   }
 }
 
-/// To f32 from any storage.
+/// Packs any storage type to f32.
 inline void pack_to_f32(const PackArguments& p) {
   if (p.depth_stride == 1 && p.count > p.to_stride) return for_each_panel(p, pack_to_f32);
   const bool along = p.depth_stride == 1 && p.count > 0;
@@ -174,7 +173,7 @@ inline void pack_to_f32(const PackArguments& p) {
   along ? pack_lines_along_depth<F16>(p, p.depth, p.cross_stride) : pack_lines_across_depth<F16>(p);
 }
 
-/// Two neighbours of depth side by side, `second` null behind an odd depth.
+/// Interleaves two neighbours of depth. `second` is null at the end of an odd depth.
 inline void interleave(const std::uint16_t* __restrict first,
                        const std::uint16_t* __restrict second, std::int64_t count,
                        std::uint32_t* __restrict to) {
@@ -186,14 +185,14 @@ inline void interleave(const std::uint16_t* __restrict first,
     to[c] = static_cast<std::uint32_t>(first[c]) | static_cast<std::uint32_t>(second[c]) << 16;
 }
 
-/// An odd depth's last step, whose other half is zero.
+/// Packs the last step of an odd depth, whose second half is zero.
 inline void pack_last_of_odd_depth(const PackArguments& p) {
   const auto* from = static_cast<const std::uint16_t*>(p.from) + p.depth - 1;
   auto* to = static_cast<std::uint32_t*>(p.to) + p.depth / 2 * p.to_stride;
   for (std::int64_t c = 0; c < p.to_stride; ++c) to[c] = c < p.count ? from[c * p.cross_stride] : 0;
 }
 
-/// bf16 as it is, in pairs along depth.
+/// Packs bf16 unchanged, in pairs along depth.
 inline void pack_pairs(const PackArguments& p) {
   if (p.depth_stride == 1 && p.count > p.to_stride) return for_each_panel(p, pack_pairs);
   const std::int64_t pairs = p.depth / 2;
@@ -228,8 +227,7 @@ inline void pack_pairs(const PackArguments& p) {
   }
 }
 
-/// Lines along depth one behind the other, as they are; `Packed` is f32 or a bf16 that is one half
-/// of a step.
+/// Copies lines along depth one after another. `Packed` is f32, or bf16, of which two make a step.
 template <class Stored, class Packed>
 void copy_lines(const PackArguments& p) {
   const std::int64_t stride = p.to_stride * 4 / static_cast<std::int64_t>(sizeof(Packed));

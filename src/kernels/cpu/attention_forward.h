@@ -1,17 +1,17 @@
-// The forward pass, compiled once per instruction set inside the namespace MEGATRON_KERNEL_ISA.
+// The forward pass of attention.
 #pragma once
 
 #include <math.h>
 
 #include <cstring>
 
-#include "kernels/cpu/attention_operands_impl.h"
-#include "kernels/cpu/attention_scores_impl.h"
+#include "kernels/cpu/attention_operands.h"
+#include "kernels/cpu/attention_scores.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
-/// How queries become parts: rows of a block are `positions` queries of `heads` heads that share
-/// their keys, position after position.
+/// Cuts the queries into parts. The rows of a block are `positions` queries of `heads` heads that
+/// share their keys, ordered by position.
 struct ForwardShape {
   explicit ForwardShape(const AttentionArguments& a)
       : micro_kernel(*a.micro_kernel),
@@ -27,8 +27,9 @@ struct ForwardShape {
   const MicroKernel& micro_kernel;
   std::int64_t heads, positions, head_blocks, query_blocks;
   Span keys;
-  std::int64_t key_bytes, value_bytes;  ///< of a packed block
-  bool shares_packed;  ///< else each block of keys is packed where it is used, once
+  std::int64_t key_bytes, value_bytes;  ///< bytes of one packed block
+  /// When false, each block of keys is used once and is packed right before its use.
+  bool shares_packed;
 
   std::int64_t parts(const AttentionArguments& a) const {
     return a.b * a.g * query_blocks * head_blocks;
@@ -51,10 +52,10 @@ struct ForwardWorkspace {
   }
   std::uint32_t* queries;
   float* scores;
-  std::uint16_t* halves;  ///< probabilities in bf16, where products are
+  std::uint16_t* halves;  ///< probabilities in bf16, when the micro-kernel multiplies bf16
   float* out;
-  float *sums,
-      *top;  ///< of a row: Σ exp in kLanes lanes (lane = key position mod kLanes), largest exponent
+  float* sums;  ///< Σ exp of each row in kLanes lanes, lane = key position mod kLanes
+  float* top;   ///< largest exponent of each row
   char* packed;
   std::uint32_t* gathered;
   std::int64_t out_stride, bytes;
@@ -71,7 +72,7 @@ inline void pack_block(const AttentionArguments& a, const ForwardShape& shape, s
              kKeys, to + shape.key_bytes);
 }
 
-/// A block of queries on its way over the blocks of keys.
+/// One block of queries, which walks over the blocks of keys.
 class ForwardBlock {
  public:
   ForwardBlock(const AttentionForwardArguments& a, const ForwardShape& shape,
@@ -79,8 +80,8 @@ class ForwardBlock {
       : a_(a), shape_(shape), s_(workspace) {
     const std::int64_t head_block = part % shape.head_blocks, rest = part / shape.head_blocks;
     unit_ = rest / shape.query_blocks;
-    // First, last, second, last but one …: under a causal mask neighbours together have the same
-    // work.
+    // Blocks are ordered first, last, second, last but one … Under a causal mask two neighbours
+    // together always have the same work.
     const std::int64_t folded = rest % shape.query_blocks,
                        query_block =
                            folded % 2 == 0 ? folded / 2 : shape.query_blocks - 1 - folded / 2;
@@ -161,8 +162,8 @@ class ForwardBlock {
     }
   }
 
-  /// Turns a row of products into exp(score − largest so far), adds them to its sum, and shrinks
-  /// what earlier blocks left where the largest has grown.
+  /// Turns a row of dot products into exp(score − largest so far) and adds them to the row's sum.
+  /// When the largest score has grown, first rescales what earlier blocks left.
   void join(const Scores& scores, const VisibleRange& visible, std::int64_t block, std::int64_t r) {
     float* row = s_.scores + r * kKeys;
     const std::int64_t begin = visible.panel_begin(), end = visible.panel_end(),
@@ -197,8 +198,9 @@ class ForwardBlock {
   void exponentiate(const Row& row, float factor, float shift, const std::uint32_t* draws) const {
     Vec16f sum = load_vec(row.sums);
     for (std::int64_t c = row.begin; c < row.end; c += kNumLanes) {
-      // Rounded before the subtraction, as the largest was: a fused one leaves that with an
-      // exponent of its own, which may be huge.
+      // The multiplication is rounded before the subtraction, because the largest exponent was
+      // rounded too. A fused one would leave its rounding error, which may be huge, as the
+      // exponent.
       Vec16f p = exp2(load_vec(row.scores + c) * broadcast(factor) - broadcast(shift));
       sum = sum + p;
       if constexpr (kDrops) p = where_kept(draws + c - row.begin, a_.rule.threshold, p);

@@ -1,11 +1,11 @@
-// The backward pass, compiled once per instruction set inside the namespace MEGATRON_KERNEL_ISA.
+// The backward pass of attention.
 #pragma once
 
 #include <array>
 #include <cstring>
 
-#include "kernels/cpu/attention_backward_memory_impl.h"
-#include "kernels/cpu/attention_scores_impl.h"
+#include "kernels/cpu/attention_backward_memory.h"
+#include "kernels/cpu/attention_scores.h"
 #include "kernels/cpu/l2_prefetcher.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
@@ -21,7 +21,7 @@ class BackwardPart {
         s_(workspace),
         pairs_(shape.micro_kernel.type == Type::bf16) {
     chunk_ = part % shape.chunks;
-    const std::int64_t head = part / shape.chunks * shape.heads;  // over samples
+    const std::int64_t head = part / shape.chunks * shape.heads;  // counts over all samples
     sample_ = head / a.n;
     first_head_ = head % a.n;
     group_ = first_head_ / a.heads_per_group();
@@ -68,7 +68,7 @@ class BackwardPart {
     std::memset(s_.dq, 0, static_cast<std::size_t>(4 * a_.sq * shape_.q_stride));
   }
 
-  /// Σ over channels of dout·out in kLanes lanes, folded pairwise.
+  /// delta = Σ over channels of dout·out, in kLanes lanes folded pairwise.
   template <class T>
   void find_deltas(std::int64_t h) {
     constexpr std::int64_t kAhead = 16;
@@ -108,13 +108,13 @@ class BackwardPart {
     std::memset(dv_, 0, static_cast<std::size_t>(4 * kKeys * shape_.v_stride));
   }
 
-  /// What a block of queries and a block of keys give each other.
+  /// Adds what a block of queries and a block of keys contribute to each other's gradients.
   void add(std::int64_t h, std::int64_t q, std::int64_t block) {
     const std::int64_t first = q * kBackwardQueries,
                        queries = std::min(kBackwardQueries, a_.sq - first);
     VisibleRange visible = visible_range(a_, sample_, first, queries, block);
     if (visible.empty()) return;
-    if (pairs_) {  // whole steps of the micro_kernel
+    if (pairs_) {  // rounds to whole steps of the micro-kernel
       const std::int64_t step = 2 * micro_kernel_.multiple;
       const Span whole{visible.row_begin / step * step,
                        std::min(queries, blocks_of(visible.row_end, step) * step)};
@@ -145,7 +145,7 @@ class BackwardPart {
     add_to_queries(visible, row, rows);
   }
 
-  /// What add() reads of the next block of queries.
+  /// Prefetches what add() reads of the next block of queries.
   std::array<L2Prefetcher, 5> following(std::int64_t q) const {
     const std::int64_t first = (q + 1) * kBackwardQueries,
                        count = std::min(kBackwardQueries, a_.sq - first);
@@ -159,7 +159,7 @@ class BackwardPart {
             L2Prefetcher(s_.dq + first * shape_.q_stride, 1, 0, 4 * count * shape_.q_stride)};
   }
 
-  /// to[r, c] = rows·panels for the rectangle of `visible`.
+  /// to[r, c] = rows·panels for the rectangle `visible`.
   void multiply_across(const std::uint32_t* from, std::int64_t row, std::int64_t rows,
                        const char* panels, std::int64_t depth, const VisibleRange& visible,
                        float* to) const {
@@ -179,8 +179,8 @@ class BackwardPart {
     }
   }
 
-  /// Scores become probabilities as they multiply v, their gradients p·(dp − delta)·(slope of the
-  /// softcap).
+  /// Turns scores into the probabilities that multiply v, and their gradients into p·(dp −
+  /// delta)·(slope of the softcap).
   void differentiate(const Scores& scores, const VisibleRange& visible, std::int64_t h,
                      std::int64_t first, std::int64_t block, std::int64_t r) {
     const std::int64_t begin = visible.panel_begin(), end = visible.panel_end(), i = first + r;
@@ -218,7 +218,7 @@ class BackwardPart {
     std::int64_t begin, end;
   };
 
-  /// Sixteen columns of a row, as products take them.
+  /// Stores sixteen columns of a row as the micro-kernel reads them.
   template <bool kHalves>
   static void store_columns(const Row& row, std::int64_t c, Vec16f p, Vec16f dp) {
     if constexpr (kHalves) {
@@ -238,7 +238,7 @@ class BackwardPart {
     }
   }
 
-  /// Rows of bf16 as products take them whose depth is the queries.
+  /// Transposes bf16 rows for GEMMs whose depth is the queries.
   void turn_to_steps(const VisibleRange& visible) const {
     if (micro_kernel_.needs_packed_rows) {
       turn_to_lines(s_.probability_rows, visible, s_.probability_steps);
@@ -375,11 +375,11 @@ class BackwardPart {
   bool pairs_;
   DropoutDraws draws_;
   std::int64_t chunk_, sample_, first_head_, group_;
-  char* keys_;       ///< panels of the present block
-  float *dk_, *dv_;  ///< sums of the present block
+  char* keys_;       ///< panels of the current block of keys
+  float *dk_, *dv_;  ///< sums of the current block of keys
 };
 
-/// Adds `count` partial rows, `step` apart, to the first.
+/// Adds `count` partial rows, which lie `step` apart, to the first one.
 inline void add_rows(float* rows, std::int64_t count, std::int64_t step, std::int64_t channels) {
   for (std::int64_t r = 1; r < count; ++r) {
 #pragma omp simd
@@ -387,8 +387,8 @@ inline void add_rows(float* rows, std::int64_t count, std::int64_t step, std::in
   }
 }
 
-/// The sums of partial gradients of one position: chunks and heads in ascending order. Positions of
-/// dq, if it has parts, come before those of dk and dv.
+/// Adds up the partial gradients of one position, chunks and heads in ascending order. When dq has
+/// parts, its positions come before those of dk and dv.
 inline void reduce_parts(const AttentionBackwardArguments& a, const BackwardShape& shape,
                          const BackwardShared& shared, std::int64_t part) {
   const auto scale = static_cast<float>(a.scale);

@@ -1,11 +1,10 @@
-// From products to exponents: scale, softcap, ALiBi, what is hidden, and dropout's draws. Included
-// once per instruction set inside the namespace MEGATRON_KERNEL_ISA.
+// Turns dot products into exponents: scale, softcap, ALiBi and masks. Also makes dropout's draws.
 #pragma once
 
 #include <cstdint>
 #include <limits>
 
-#include "kernels/cpu/attention_masking_impl.h"
+#include "kernels/cpu/attention_masking.h"
 #include "kernels/cpu/philox_vector.h"
 #include "kernels/cpu/vec16f.h"
 
@@ -14,7 +13,8 @@ namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 constexpr double kLn2 = 0.69314718055994530942;
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
 
-/// 2^(exponent − lse), at most 1: of huge scores lse has lost the digits that say so.
+/// Returns 2^(exponent − lse), at most 1. The bound matters for huge scores, where lse has lost its
+/// low digits.
 inline Vec16f probability(Vec16f exponent, Vec16f lse) {
   return exp2(smaller(broadcast(0), exponent - lse));
 }
@@ -37,11 +37,13 @@ class Scores {
     }
   }
 
-  /// What a row that `prepare` has left must be multiplied by to be exponents. Positive.
+  /// A row that prepare() has processed must be multiplied by this positive factor to hold
+  /// exponents.
   float factor() const { return scales_late_ ? scale_ : 1.0f; }
 
-  /// Turns the products of query number i and head h into exponents over factor(), −∞ where
-  /// `partial` and hidden; `slopes`, if not null, receives the derivative of the softcap.
+  /// Turns the dot products of query number i and head h into exponents divided by factor(). With
+  /// `partial`, masked ones become −∞. If `slopes` is not null, it receives the derivative of the
+  /// softcap.
   void prepare(float* row, std::int64_t begin, std::int64_t end, std::int64_t i, std::int64_t h,
                bool partial, float* slopes) const {
     if (!scales_late_) {
@@ -88,7 +90,7 @@ class Scores {
   std::int64_t start_;
   bool caps_;
   float inner_, scale_;
-  bool scales_late_;  ///< right before the subtraction of the largest exponent
+  bool scales_late_;  ///< scales right before the largest exponent is subtracted
   const std::int32_t* ids_ = nullptr;
   std::int32_t documents_[kKeys];
 };
@@ -96,7 +98,7 @@ class Scores {
 /// The draws of query number i and head h for the keys of a block.
 class DropoutDraws {
  public:
-  /// draws[c − begin] belongs to column c in [begin, end).
+  /// Returns draws, of which draws[c − begin] belongs to column c in [begin, end).
   const std::uint32_t* of(const AttentionArguments& a, std::int64_t sample, std::int64_t h,
                           std::int64_t i, std::int64_t block, std::int64_t begin,
                           std::int64_t end) {

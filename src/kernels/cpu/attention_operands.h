@@ -1,17 +1,16 @@
-// Rows of q, k, v and gradients as operands of the panel micro_kernel. Included once per
-// instruction set inside the namespace MEGATRON_KERNEL_ISA.
+// Packs rows of q, k, v and gradients as operands of the micro-kernel.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cpu/attention_masking_impl.h"
+#include "kernels/cpu/attention_masking.h"
 #include "kernels/cpu/conversions.h"
 #include "kernels/cpu/storage_types.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
-/// Rows of `channels` numbers, `stride` elements apart.
+/// Rows of `channels` numbers, which lie `stride` elements apart.
 struct Rows {
   const void* data;
   Type type;
@@ -28,15 +27,16 @@ inline Rows rows_of(const HeadsView& x, Type type, std::int64_t sample, std::int
 
 inline std::int64_t panels_of(std::int64_t columns) { return blocks_of(columns, kPanelColumns); }
 
-/// Rows of a mixed tensor lie pages apart, where no CPU looks ahead by itself.
+/// Prefetches a row. Rows of a mixed tensor lie pages apart, where hardware prefetchers do not
+/// reach.
 inline void prefetch_row(const Rows& rows, std::int64_t r) {
   const char* row = static_cast<const char*>(rows.data) + r * rows.stride * size_of(rows.type);
   for (std::int64_t byte = 0; byte < rows.channels * size_of(rows.type); byte += 64)
     __builtin_prefetch(row + byte, 0, 2);
 }
 
-/// Row after row, converted to the micro_kernel's type, with channels as depth. Returns them as
-/// rows to be packed.
+/// Copies rows one after another, converted to the micro-kernel's type, with channels as depth.
+/// Returns the copies, ready for packing.
 inline Rows copy_rows(const MicroKernel& micro_kernel, const Rows& rows, std::uint32_t* to,
                       std::int64_t to_stride) {
   constexpr std::int64_t kAhead = 16;
@@ -58,7 +58,7 @@ inline Rows copy_rows(const MicroKernel& micro_kernel, const Rows& rows, std::ui
           rows.channels};
 }
 
-/// Panels of 32 rows each whose depth is the channels; panel p begins at p·packed_bytes(channels).
+/// Packs panels of 32 rows whose depth is the channels. Panel p begins at p·packed_bytes(channels).
 inline void pack_across(const MicroKernel& micro_kernel, const Rows& rows, void* to) {
   micro_kernel.pack({.from = rows.data,
                      .type = rows.type,
@@ -71,8 +71,8 @@ inline void pack_across(const MicroKernel& micro_kernel, const Rows& rows, void*
                      .panel_stride = micro_kernel.packed_bytes(rows.channels)});
 }
 
-/// Panels of 32 channels each whose depth is the rows; panel p begins at p·packed_bytes(room), room
-/// ≥ the rows.
+/// Packs panels of 32 channels whose depth is the rows. Panel p begins at p·packed_bytes(room),
+/// where room is at least the number of rows.
 inline void pack_along(const MicroKernel& micro_kernel, const Rows& rows, std::int64_t room,
                        void* to) {
   micro_kernel.pack({.from = rows.data,
@@ -86,9 +86,9 @@ inline void pack_along(const MicroKernel& micro_kernel, const Rows& rows, std::i
                      .panel_stride = micro_kernel.packed_bytes(room)});
 }
 
-/// The keys (or values) of a block. Where the first key of all lies inside the block, they are
-/// copied to `gathered` (kKeys rows) behind rows of zeros, so that every key keeps its place; with
-/// `copies` always, for whoever reads them more than once.
+/// Returns the keys (or values) of a block. When the first key of the call lies inside the block,
+/// they are copied to `gathered` (kKeys rows) behind rows of zeros, so that every key keeps its
+/// place. `copies` asks for a copy in any case, for callers that read the rows more than once.
 inline Rows block_rows(const AttentionArguments& a, const MicroKernel& micro_kernel,
                        const HeadsView& x, std::int64_t channels, std::int64_t sample,
                        std::int64_t group, std::int64_t block, std::uint32_t* gathered,
@@ -105,7 +105,7 @@ inline Rows block_rows(const AttentionArguments& a, const MicroKernel& micro_ker
   return rows;
 }
 
-/// Steps of the largest block that is gathered.
+/// Number of steps of the largest block that is gathered.
 inline std::int64_t gathered_steps(const AttentionArguments& a, const MicroKernel& micro_kernel) {
   return kKeys * micro_kernel.steps_of(std::max(a.d, a.dv));
 }

@@ -1,17 +1,16 @@
-// How the backward pass is cut into parts, and what lies in the memory that it is lent. Included
-// once per instruction set inside the namespace MEGATRON_KERNEL_ISA.
+// Cuts the backward pass into parts, and lays out the memory that its caller lends it.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cpu/attention_operands_impl.h"
+#include "kernels/cpu/attention_operands.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
-/// How gradients become parts, by the shape alone. A part walks over its blocks of keys for each of
-/// its heads. With few groups the heads of a group are parts of their own and leave partial dk and
-/// dv; with few heads the keys are dealt out to several parts, which leave partial dq.
+/// Cuts the gradients into parts by the shape alone. A part walks over its blocks of keys for each
+/// of its heads. With few groups, the heads of a group are separate parts, which leave partial dk
+/// and dv. With few heads, the keys are dealt out to several parts, which leave partial dq.
 struct BackwardShape {
   static constexpr std::int64_t kEnoughParts = 8;
 
@@ -28,13 +27,14 @@ struct BackwardShape {
         v_stride(panels_of(a.dv) * kPanelColumns) {}
 
   const MicroKernel& micro_kernel;
-  std::int64_t heads;  ///< of a part, of one group
+  std::int64_t heads;  ///< heads of a part, all of one group
   bool splits_heads;
   Span keys;
-  std::int64_t chunks;  ///< chunk c of C has the blocks c, 2C − 1 − c, 2C + c, …: under a causal
-                        ///< mask all have the same work
+  /// Chunk c of C has the blocks c, 2C − 1 − c, 2C + c, … So all chunks have the same work under a
+  /// causal mask.
+  std::int64_t chunks;
   std::int64_t query_blocks;
-  std::int64_t q_stride, v_stride;  ///< of f32 sums over d and dv channels
+  std::int64_t q_stride, v_stride;  ///< row strides of the f32 sums over d and dv channels
 
   std::int64_t parts(const AttentionArguments& a) const { return a.b * a.n / heads * chunks; }
   bool has(std::int64_t chunk, std::int64_t block) const {
@@ -43,7 +43,7 @@ struct BackwardShape {
   }
 };
 
-/// Sums that several parts have computed, in f32.
+/// Sums in f32 to which several parts contribute.
 struct BackwardShared {
   BackwardShared(const AttentionArguments& a, const BackwardShape& shape, void* memory) {
     Arena arena(memory);
@@ -74,9 +74,8 @@ struct BackwardWorkspace {
     key_bytes = kKeys / kPanelColumns * micro_kernel.packed_bytes(a.d);
     value_bytes = kKeys / kPanelColumns * micro_kernel.packed_bytes(a.dv);
     depth_bytes = panels_of(a.d) * micro_kernel.packed_bytes(kKeys);
-    const std::int64_t kept = shape.heads > 1
-                                  ? shape.keys.size()
-                                  : 1;  // blocks of keys whose panels and sums outlive a head
+    // This many blocks of keys keep their panels and sums from head to head.
+    const std::int64_t kept = shape.heads > 1 ? shape.keys.size() : 1;
     panels = arena.take<char>(kept * (key_bytes + value_bytes + depth_bytes));
     dk = arena.take<float>(kept * kKeys * shape.q_stride);
     dv = arena.take<float>(kept * kKeys * shape.v_stride);
@@ -92,15 +91,18 @@ struct BackwardWorkspace {
   }
   std::uint32_t *queries, *douts;  ///< rows of a head, one after another
   char *query_panels, *dout_panels;
-  float *dq, *lse, *delta;  ///< of a head; lse in base 2, ∞ where nothing is seen
-  char* panels;  ///< of a block of keys: keys and values with channels as depth, keys with keys as
-                 ///< depth
+  /// These belong to a head. lse has base 2 and is ∞ where a query sees nothing.
+  float *dq, *lse, *delta;
+  /// Panels of a block of keys: keys and values with channels as depth, and keys with keys as
+  /// depth.
+  char* panels;
   float *dk, *dv;
   float *scores, *dscores;
-  std::uint16_t *probability_rows, *dscore_rows;  ///< in bf16, where products are
-  std::uint32_t *probability_steps,
-      *dscore_steps;  ///< the same with queries as depth: [steps, keys], or lines of keys for
-                      ///< products that read those
+  /// Rows in bf16, when the micro-kernel multiplies bf16.
+  std::uint16_t *probability_rows, *dscore_rows;
+  /// The same numbers with queries as depth: [steps, keys], or lines of keys for micro-kernels with
+  /// needs_packed_rows.
+  std::uint32_t *probability_steps, *dscore_steps;
   float* slopes;
   std::uint32_t* gathered;
   std::int64_t query_bytes, dout_bytes, key_bytes, value_bytes, depth_bytes, bytes;

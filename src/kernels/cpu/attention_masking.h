@@ -1,5 +1,4 @@
-// Which keys a block of queries sees, and where its parts lie in memory. Included once per
-// instruction set inside the namespace MEGATRON_KERNEL_ISA.
+// Computes which keys a block of queries sees, and lays out workspaces.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +10,8 @@
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
 constexpr std::int64_t kKeys = kAttentionKeys;
-// Rows of a block, multiples of kPanelRows: what belongs to a row stays in the L1 cache, products
-// over queries are as deep as the second allows.
+// Numbers of rows of a block, multiples of kPanelRows. The data of a row stay in the L1 cache, and
+// GEMMs over queries are as deep as the L2 cache allows.
 constexpr std::int64_t kForwardQueries = 48, kBackwardQueries = 96;
 
 struct Span {
@@ -24,8 +23,8 @@ inline std::int64_t blocks_of(std::int64_t count, std::int64_t size) {
   return (count + size - 1) / size;
 }
 
-/// Absolute positions of the keys that query number `i` of the call sees, documents aside. Both
-/// ends grow with i.
+/// Absolute positions of the keys that query number `i` of the call sees, regardless of documents.
+/// Both ends grow with i.
 inline Span visible_keys(const AttentionArguments& a, std::int64_t i) {
   const std::int64_t position = a.q_start + i;
   Span seen{a.k_start, a.k_start + a.sk};
@@ -35,23 +34,24 @@ inline Span visible_keys(const AttentionArguments& a, std::int64_t i) {
   return seen;
 }
 
-/// Numbers of the blocks of keys that hold absolute positions [begin, end).
+/// Indices of the blocks of keys that hold absolute positions [begin, end).
 inline Span blocks_covering(Span keys) {
   return keys.size() == 0 ? Span{0, 0} : Span{keys.begin / kKeys, blocks_of(keys.end, kKeys)};
 }
 
-/// The blocks of keys that any query sees.
+/// Indices of the blocks of keys that at least one query sees.
 inline Span visible_blocks(const AttentionArguments& a) {
   return a.sq == 0 ? Span{0, 0}
                    : blocks_covering({visible_keys(a, 0).begin, visible_keys(a, a.sq - 1).end});
 }
 
-/// What queries [first, first + count) see of a block of keys: a rectangle of positions (counted
-/// from `first`) and columns (from the block's first key).
+/// The rectangle of a block of keys that queries [first, first + count) see. Rows count from
+/// `first`, and columns from the block's first key.
 struct VisibleRange {
   std::int64_t row_begin = 0, row_end = 0;
   std::int64_t begin = 0, end = 0;
-  bool partial = false;  ///< some of the rectangle, widened to whole panels of columns, is hidden
+  /// Is true when a part of the rectangle, widened to whole panels of columns, is masked.
+  bool partial = false;
   bool empty() const { return row_begin >= row_end || begin >= end; }
   std::int64_t panel_begin() const { return begin / kPanelColumns * kPanelColumns; }
   std::int64_t panel_end() const { return blocks_of(end, kPanelColumns) * kPanelColumns; }
@@ -99,7 +99,7 @@ inline VisibleRange visible_range(const AttentionArguments& a, std::int64_t samp
   return visible;
 }
 
-/// Hands out parts of a piece of memory, 64-byte aligned; from null it only counts.
+/// Hands out parts of one allocation, aligned to 64 bytes. With null memory it only counts bytes.
 class Arena {
  public:
   explicit Arena(void* memory) : memory_(static_cast<char*>(memory)) {}
