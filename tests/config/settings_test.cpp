@@ -4,14 +4,21 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
 
 #include "config/mistake_of.h"
 #include "megatron/base/files.h"
+#include "megatron/base/json.h"
 #include "megatron/config/list_expression.h"
 #include "megatron/config/print_config.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/settings_tables.h"
 #include "megatron/config/validate_settings.h"
 
 namespace megatron {
@@ -69,6 +76,92 @@ TEST(RunSettings, DefaultsAreMegatrons) {
   EXPECT_EQ(s.data.split, "1,1,1");
   EXPECT_EQ(resolved({"--data-path", "p"}).data.split, "969, 30, 1");
   EXPECT_FALSE(resolved({"--data-path", "p"}).data.mock_data);
+}
+
+/// A default of ours that is not Megatron's.
+struct OtherDefault {
+  std::vector<std::string> values;
+  const char* why;
+};
+
+const std::map<std::string, OtherDefault>& other_defaults() {
+  static const std::map<std::string, OtherDefault> all{
+      {"rope_original_max_position_embeddings",
+       {{"8192"}, "RotaryEmbedding's own for llama3; resolve() gives YaRN its 4096"}},
+      {"yarn_beta_fast", {{"32"}, "YarnRotaryEmbedding's own"}},
+      {"yarn_beta_slow", {{"1"}, "YarnRotaryEmbedding's own"}},
+      {"yarn_correction_range_round_to_int", {{"true"}, "YarnRotaryEmbedding's own"}},
+      {"rotary_scaling_factor", {{}, "Megatron's 1 is of multi-latent attention"}},
+      {"dataloader_type", {{"single"}, "what validate_args() makes of None"}},
+      {"save_optim", {{"true"}, "--no-save-optim is None: not given"}},
+      {"save_rng", {{"true"}, "--no-save-rng is None: not given"}},
+      {"load_optim", {{"true"}, "--no-load-optim is None: not given"}},
+      {"load_rng", {{"true"}, "--no-load-rng is None: not given"}},
+  };
+  return all;
+}
+
+bool is_number(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+/// A default of Megatron's parser as the values of a field.
+std::vector<std::string> values_of(const Json& value) {
+  if (value.is_null()) return {};
+  if (value.is_boolean()) return {value.get<bool>() ? "true" : "false"};
+  if (value.is_number_integer()) return {std::to_string(value.get<std::int64_t>())};
+  if (value.is_number()) return {number_text(value.get<double>())};
+  if (value.is_string()) return {value.get<std::string>()};
+  std::vector<std::string> values;
+  for (const Json& item : value) values.push_back(values_of(item).at(0));
+  return values;
+}
+
+/// The flag of Megatron's that gives the field; empty when it has none.
+std::string megatron_flag(const Field& field, const Json& defaults) {
+  std::vector<std::string> flags{field.flag()};
+  for (const std::string& alias : field.aliases) flags.push_back("--" + alias);
+  for (const std::string& off : field.off_flags) flags.push_back("--" + off);
+  for (const std::string& flag : flags)
+    if (defaults.contains(flag)) return flag;
+  return "";
+}
+
+/// Numbers are equal in value; where Megatron has None, a number of ours may be 0.
+bool are_equal(const std::vector<std::string>& ours, const std::vector<std::string>& megatrons) {
+  if (megatrons.empty() && ours.size() == 1) return ours[0] == "0";
+  return std::ranges::equal(ours, megatrons, [](const std::string& x, const std::string& y) {
+    return is_number(x) && is_number(y) ? number_value(x) == number_value(y) : x == y;
+  });
+}
+
+// fixtures/megatron_defaults.json: what Megatron-LM's own parser gives for each flag.
+TEST(RunSettings, EveryDefaultIsThatOfMegatronsParser) {
+  const Json defaults = parse_json(
+      read_file(MEGATRON_SOURCE_DIR "/tests/config/fixtures/megatron_defaults.json"), "defaults");
+  int compared = 0;
+  std::set<std::string> others;
+  for (const Field& field : settings_table().set().fields) {
+    if (field.is_hidden || field.is_refused) continue;
+    const std::string flag = megatron_flag(field, defaults);
+    if (flag.empty()) continue;
+    ++compared;
+    if (other_defaults().contains(field.name)) {
+      const OtherDefault& other = other_defaults().at(field.name);
+      others.insert(field.name);
+      EXPECT_EQ(field.default_values, other.values) << field.flag() << ": " << other.why;
+      EXPECT_FALSE(are_equal(field.default_values, values_of(defaults.at(flag)))) << field.flag();
+    } else {
+      EXPECT_TRUE(are_equal(field.default_values, values_of(defaults.at(flag))))
+          << field.flag() << ": ours is " << join_values(field.default_values) << ", Megatron's "
+          << flag << " is " << defaults.at(flag);
+    }
+  }
+  EXPECT_GT(compared, 170);
+
+  EXPECT_EQ(others.size(), other_defaults().size()) << "a listed setting is gone";
 }
 
 TEST(RunSettings, GatedMlpsGetMegatronsWidth) {
