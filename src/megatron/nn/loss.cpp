@@ -224,7 +224,7 @@ class Head {
 /// gradients.
 bool is_same_number(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
-/// What forward computed for backward under an announced gradient.
+/// The gradients that forward computed under an announced loss gradient.
 struct Early {
   at::Tensor scale;
   Head::Kept kept;
