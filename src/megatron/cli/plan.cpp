@@ -283,7 +283,7 @@ int run_plan(std::span<const std::string> args) {
   PlanOptions options;
   std::cerr << notes_text(parse_command_line(plan_table(), args, options, "plan"));
   if (!options.show_schedule)
-    throw UserError({"plan shows pipeline schedules in this version: it needs --show-schedule", "",
+    throw UserError({"--show-schedule", "is required: other plans are not in this version",
                      "megatron plan --show-schedule --pipeline-model-parallel-size 4 "
                      "--pipeline-schedule 1f1b; choose a layout with docs/parallelism.md"});
   if (options.compare) refuse_beside_compare(options);

@@ -65,7 +65,7 @@ int run_report(std::span<const std::string> args) {
   ReportOptions options;
   std::cerr << notes_text(parse_command_line(report_table(), args, options, "report"));
   if (options.runs.empty())
-    throw UserError({"report needs the folder of a run", "", "megatron report checkpoints"});
+    throw UserError({"DIR", "is required", "megatron report checkpoints"});
   std::vector<RunLog> logs;
   for (const std::string& run : options.runs) {
     logs.push_back(read_run_log(run));
