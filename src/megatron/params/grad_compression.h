@@ -20,6 +20,9 @@ class GradCompression {
   /// Starts the sum of a bucket's gradients; when it was waited for, they (or the rank's slice)
   /// hold it, with the same bits on all ranks.
   virtual PendingWork start(const ParamBucket& bucket, const StartReduce& start_reduce) = 0;
+  /// Keeps for the next step what the last sum of each bucket has left. Without it the same
+  /// gradients have the same sum again.
+  virtual void commit() {}
 };
 
 /// What options.compression names; null for none.

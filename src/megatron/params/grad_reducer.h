@@ -21,6 +21,10 @@ class GradReducer {
   void start(std::size_t bucket);
   /// Waits for all that were start_reduce: then the bucket, or its own slice, holds the sum.
   void finish();
+  /// GradCompression::commit().
+  void commit() {
+    if (compression_) compression_->commit();
+  }
 
  private:
   /// The sum of a tensor that lies as the bucket does, into this rank's slice of it.

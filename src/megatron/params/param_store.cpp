@@ -156,6 +156,10 @@ void ParamStore::finalize_gradients() {
   tp_gradients_->sum();
 }
 
+void ParamStore::commit_gradients() {
+  if (reducer_) reducer_->commit();
+}
+
 /// A shared weight has a bucket of its own, which is the same on both ranks, and so are its slices.
 void ParamStore::reduce_over_stages() {
   for (const ParamBucket& bucket : buckets_) {

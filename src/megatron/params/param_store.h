@@ -69,6 +69,10 @@ class ParamStore : private GradAccumulator {
   /// that share a weight, then over tp where parts were computed. Gradients are then valid.
   /// Collective over these.
   void finalize_gradients();
+  /// Tells gradient compression that a step uses the finalized gradients: call it once per step,
+  /// after finalize_gradients(). Until then gradients may be computed and finalized again with the
+  /// same result.
+  void commit_gradients();
   /// The same without the sums: this rank's own gradients.
   void finalize_local_gradients();
   /// With a distributed optimizer: makes finished gradients whole on every rank. Collective over
