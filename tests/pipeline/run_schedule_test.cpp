@@ -2,6 +2,8 @@
 // into stages.
 #include "megatron/pipeline/run_schedule.h"
 
+#include <stdexcept>
+
 #include "pipeline/staged_gpt.h"
 #include "support/gradient_check.h"
 
@@ -180,6 +182,38 @@ TEST(RunSchedule, StagesOfTensorParallelRanks) {
         run_staged(config, batch, {.layout = layout, .schedule = schedule, .num_tensor_ranks = 2}),
         without);
   }
+}
+
+/// Lets backward fail at the output of the first layer.
+class FailingBackward : public UnitHooks {
+ public:
+  void after_forward(const Module& unit, const at::Tensor& output) override {
+    if (unit.path() != "decoder.layers.0") return;
+    output.register_hook(
+        [](const at::Tensor&) -> at::Tensor { throw std::runtime_error("backward fails"); });
+  }
+};
+
+TEST(RunSchedule, AFailedBackwardDefersNoLaterContributions) {
+  const TransformerConfig config = untied_gpt(2);
+  const StagedRun run{.layout = single_stage_layout(2), .schedule = "zb-h1"};
+  const auto batch = numbered_batches(2, config.vocab_size);
+  const auto model = make_gpt_model(config, Rank{}, 8);
+  ParamStore store(declared_parameters(*model), store_options(run));
+  store.initialize(3);
+  store.zero_gradients();
+  FailingBackward hooks;
+  const UnitHooksScope hooked(*model, hooks);
+  const Axis alone{.name = "pp"};
+  EXPECT_ANY_THROW(run_schedule(run.make(2), {*model, store, alone},
+                                {.batch = batch, .on_loss = [](std::size_t, const StepOutput& out) {
+                                   return scale_of(out, 2);
+                                 }}));
+  Parameter& weight = *store.parameters().front();
+  ASSERT_FALSE(weight.defers_gradient());
+  store.zero_gradients();
+  weight.contribute(at::full(weight.local_shape(), 5.0));
+  EXPECT_TRUE(weight.grad().eq(5).all().item<bool>());
 }
 
 }  // namespace

@@ -160,6 +160,12 @@ void ParamStore::commit_gradients() {
   if (reducer_) reducer_->commit();
 }
 
+ParamStore::Deferral::Deferral(ParamStore& store, std::vector<std::function<void()>>& queue)
+    : store_(store) {
+  MEGATRON_CHECK(store.queue_ == nullptr, "contributions are deferred already");
+  store.queue_ = &queue;
+}
+
 /// A shared weight has a bucket of its own, which is the same on both ranks, and so are its slices.
 void ParamStore::reduce_over_stages() {
   for (const ParamBucket& bucket : buckets_) {

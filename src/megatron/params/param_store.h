@@ -61,9 +61,18 @@ class ParamStore : private GradAccumulator {
   /// bucket's sum starts as soon as all its gradients are there. How many contributions a parameter
   /// gets of a microbatch is learnt from the first such step.
   void zero_gradients(std::int64_t num_microbatches = 0);
-  /// While `queue` is set, contributions are put there instead of being written; running them in
-  /// order writes them. Null: written at once.
-  void defer_into(std::vector<std::function<void()>>* queue) { queue_ = queue; }
+  /// While it lives, contributions are put into `queue` instead of being written; running them in
+  /// order writes them. Deferrals of one store do not nest.
+  class Deferral {
+   public:
+    Deferral(ParamStore& store, std::vector<std::function<void()>>& queue);
+    Deferral(const Deferral&) = delete;
+    Deferral& operator=(const Deferral&) = delete;
+    ~Deferral() { store_.queue_ = nullptr; }
+
+   private:
+    ParamStore& store_;
+  };
   /// Zeroes the gradients nothing contributed to and adds up what ranks computed: over the ranks
   /// with the same weights (into this rank's slice with a distributed optimizer), over the stages
   /// that share a weight, then over tp where parts were computed. Gradients are then valid.

@@ -103,10 +103,10 @@ class Interpreter {
         return forward(step);
       case StepKind::backward:
         return backward(step);
-      case StepKind::backward_input:
-        parts_.weights.defer_into(&state(step).deferred);
-        backward(step);
-        return parts_.weights.defer_into(nullptr);
+      case StepKind::backward_input: {
+        const ParamStore::Deferral deferral(parts_.weights, state(step).deferred);
+        return backward(step);
+      }
       default:
         return run_deferred(state(step));
     }
