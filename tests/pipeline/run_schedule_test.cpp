@@ -2,6 +2,7 @@
 // into stages.
 #include "megatron/pipeline/run_schedule.h"
 
+#include <atomic>
 #include <stdexcept>
 
 #include "pipeline/staged_gpt.h"
@@ -214,6 +215,61 @@ TEST(RunSchedule, AFailedBackwardDefersNoLaterContributions) {
   store.zero_gradients();
   weight.contribute(at::full(weight.local_shape(), 5.0));
   EXPECT_TRUE(weight.grad().eq(5).all().item<bool>());
+}
+
+/// A group whose sends keep their tensor until they are waited for, as those of NCCL do.
+class KeepingComm final : public Comm {
+ public:
+  KeepingComm(std::shared_ptr<Comm> comm, std::atomic<int>& most_kept)
+      : comm_(std::move(comm)), most_kept_(most_kept) {}
+  std::int64_t rank() const override { return comm_->rank(); }
+  std::int64_t size() const override { return comm_->size(); }
+  const std::string& name() const override { return comm_->name(); }
+  const std::vector<std::int64_t>& ranks() const override { return comm_->ranks(); }
+
+ protected:
+  PendingWork start(CommCall call) override {
+    if (call.operation == CommOperation::recv)
+      return comm_->start_recv(call.out, call.peer, call.what);
+    comm_->send(call.in, call.peer, call.what);
+    return std::make_unique<KeepingWork>(*this, call.in);
+  }
+  void run(CommCall call) override { start(std::move(call))->wait(); }
+
+ private:
+  class KeepingWork final : public Work {
+   public:
+    KeepingWork(KeepingComm& comm, at::Tensor tensor) : comm_(comm), tensor_(std::move(tensor)) {
+      ++comm_.num_kept_;
+      comm_.most_kept_ = std::max<int>(comm_.most_kept_, comm_.num_kept_);
+    }
+    ~KeepingWork() override { KeepingWork::wait(); }
+    void wait() override {
+      if (tensor_.defined()) --comm_.num_kept_;
+      tensor_.reset();
+    }
+    bool is_done() const override { return true; }
+
+   private:
+    KeepingComm& comm_;
+    at::Tensor tensor_;
+  };
+
+  std::shared_ptr<Comm> comm_;
+  int num_kept_ = 0;
+  std::atomic<int>& most_kept_;
+};
+
+TEST(RunSchedule, SentTensorsAreLetGo) {
+  const TransformerConfig config = untied_gpt(2);
+  std::atomic<int> most_kept{0};
+  const StagedRun run{.layout = even_layout("gpipe", 2, 1, 2),
+                      .schedule = "gpipe",
+                      .pipeline_comm_of = [&](std::shared_ptr<Comm> comm) {
+                        return std::make_shared<KeepingComm>(std::move(comm), most_kept);
+                      }};
+  expect_one_ranks(config, numbered_batches(8, config.vocab_size), run);
+  EXPECT_EQ(most_kept, 1);
 }
 
 }  // namespace

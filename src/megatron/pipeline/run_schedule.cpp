@@ -213,7 +213,14 @@ class Interpreter {
 
   // ---- messages ----
 
+  /// A send may keep its tensor until it is waited for or destroyed (NCCL), so that finished ones
+  /// are dropped here. Waiting for the others would let the GPU's computation wait for them.
   void send(const Activations& tensors, std::int64_t to_stage, const char* what) {
+    std::erase_if(sent_, [](const PendingWork& work) {
+      if (!work->is_done()) return false;
+      work->wait();
+      return true;
+    });
     for (const at::Tensor& tensor : tensors)
       sent_.push_back(parts_.pp.comm->start_send(tensor, schedule_.rank_of(to_stage), what));
   }
