@@ -1,5 +1,5 @@
-// The gradient of the loss has the same bits however it comes about: computed in backward, in
-// forward because it was loss_gradient, kept or computed again for a sink that asks later.
+// The gradient of the loss has the same bits on every path: computed in backward, in forward under
+// an announced loss gradient, kept, or recomputed for an accumulator that asks later.
 #include "megatron/nn/loss.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ struct Gradients {
   at::Tensor token_losses, dhidden, dweight;
 };
 
-/// Two microbatches, so that gradients are added too.
+/// Runs two microbatches, so that gradients are also accumulated.
 Gradients solve(const Problem& problem, const Way& way) {
   Gradients result;
   GlobalTensors gradients;
@@ -104,12 +104,38 @@ TEST(Loss, GradientsDoNotDependOnTheWay) {
   }
 }
 
-/// Four blocks of tokens, of which three are kept.
+/// Uses four blocks of tokens, of which three are kept.
 TEST(Loss, BlocksThatWereNotKeptAreComputedAgain) {
   expect_same_bits({.vocabulary = std::int64_t{1} << 19, .tokens = 112, .type = at::kFloat});
 }
 
-/// Two tokens whose loss was told `loss_gradient`.
+/// Weighting the single losses is the same as masking the sum with the weights.
+TEST(Loss, TokenLossesAreDifferentiable) {
+  BareModule model;
+  Parameter& weight = model.add("weight", normal_spec({9, 4}));
+  ParamStore store(declared_parameters(model), {});
+  store.initialize(5);
+  const at::Tensor labels = at::arange(6, at::kLong), mask = at::arange(6).to(at::kFloat) * 0.25,
+                   weights = (at::arange(6) - 3).to(at::kFloat) * 0.5;
+  const auto solve = [&](const at::Tensor& effective_mask, const auto& objective) {
+    store.zero_gradients();
+    const at::Tensor hidden = random_input({6, 4}).detach().to(at::kFloat).set_requires_grad(true);
+    objective(linear_cross_entropy(hidden, weight, labels, effective_mask)).backward();
+    store.finalize_gradients();
+    return std::pair(hidden.grad(), weight.grad().clone());
+  };
+  const auto sum = [](const TokenLoss& loss) { return loss.loss_sum; };
+  const auto weighted = [&](const TokenLoss& loss) { return (loss.token_losses * weights).sum(); };
+  const auto both = [&](const TokenLoss& loss) { return loss.loss_sum * 2 + weighted(loss); };
+  const auto expect_same = [](const auto& a, const auto& b) {
+    EXPECT_TRUE(at::equal(a.first, b.first));
+    EXPECT_TRUE(at::equal(a.second, b.second));
+  };
+  expect_same(solve(mask, weighted), solve(weights, sum));
+  expect_same(solve(mask, both), solve(mask * 2 + weights, sum));
+}
+
+/// Two tokens with the announced gradient `loss_gradient`.
 struct AnnouncedLoss {
   explicit AnnouncedLoss(const at::Tensor& loss_gradient)
       : store((model.add("weight", normal_spec({5, 4})), declared_parameters(model)), {}) {
@@ -129,8 +155,8 @@ TEST(Loss, BackwardMustKeepToWhatWasAnnounced) {
   EXPECT_THROW((told.loss * 3).backward(), InternalError);
 }
 
-/// A NaN that was loss_gradient is a NaN in every gradient, for the diagnosis to find, and not a
-/// broken promise.
+/// An announced NaN becomes a NaN in every gradient, which diagnosis then finds. It is not an
+/// internal error.
 TEST(Loss, ANumberThatIsNoneIsPassedOn) {
   const at::Tensor scale = at::scalar_tensor(std::nan(""));
   const AnnouncedLoss told(scale);

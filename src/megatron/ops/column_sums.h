@@ -1,12 +1,21 @@
-// Sums over the rows of a matrix: gradients of biases.
+// Sums over rows. They are the gradients of biases and of other weights to which every row
+// contributes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace megatron {
 
-/// Σ over rows of x [rows, columns] in compute_type. On the CPU in one order, whatever the number
-/// of threads (kernels/cpu/column_sums.h).
+/// Returns the dtype that accumulates sums and statistics of `storage`: float64 for float64, else
+/// float32.
+c10::ScalarType compute_type(c10::ScalarType storage);
+
+/// Returns the sum over the rows of x [rows, columns] in compute_type(). The order of the sum does
+/// not depend on the number of threads.
 at::Tensor column_sums(const at::Tensor& x);
+
+/// Returns the sum over the first dimension of [blocks, columns] on the CPU, where each row is
+/// already the sum over a block of rows.
+at::Tensor reduce_row_blocks(const at::Tensor& blocks);
 
 }  // namespace megatron

@@ -1,5 +1,5 @@
-// Dropout by coordinates: the mask of an element depends on its place in the global model and
-// sample, never on the layout.
+// Dropout by coordinates. The mask of an element depends on its place in the global model and
+// sample, never on the parallel layout.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,34 +11,42 @@
 
 namespace megatron {
 
-/// The rule of a site; an inactive one keeps everything as it is.
+/// Returns the kernels' dropout rule for a site. The rule of an inactive site keeps every element
+/// unchanged.
 kernels::DropoutRule dropout_rule(const DropoutSite& site);
 
-/// Where rows of hidden numbers shaped [s, b, h], whose first position is `s_start`, lie in the
-/// samples. Nothing for an inactive site.
-kernels::RowCoordinates hidden_coordinates(const at::Tensor& shape, const DropoutSite& site,
+/// Returns the coordinates of the rows of hidden states [s, b, h] whose first position is
+/// `s_start`, or empty coordinates for an inactive site. Throws InternalError unless the site has
+/// one ordinal per sample on the device of `hidden`.
+kernels::RowCoordinates hidden_coordinates(const at::Tensor& hidden, const DropoutSite& site,
                                            std::int64_t s_start);
 
-/// residual + dropout(x) for x, residual [s, b, h]; element = position·h + feature, position
-/// counted from `s_start`.
+/// Returns residual + dropout(x) for x and residual [s, b, h]; differentiable. The random element
+/// index is position·h + feature, and positions count from `s_start`.
 at::Tensor dropout_add(const at::Tensor& x, const at::Tensor& residual, const DropoutSite& site,
                        std::int64_t s_start = 0);
 
-/// dropout(x) for x [s, b, h].
+/// Returns dropout(x) for x [s, b, h], with the element indices of dropout_add(); differentiable.
 at::Tensor dropout(const at::Tensor& x, const DropoutSite& site, std::int64_t s_start = 0);
 
-/// The ordinals of the `samples` in x, on its device.
+/// Returns dropout(x) in dtype `type` without recording a gradient. Backward functions use it to
+/// pass a gradient through dropout.
+at::Tensor dropout_as(const at::Tensor& x, c10::ScalarType type, const DropoutSite& site,
+                      std::int64_t s_start);
+
+/// Returns a pointer to the ordinals of the `samples` samples in x, on the device of x. Throws
+/// InternalError when the site's ordinals have another count or device.
 const std::int64_t* dropout_ordinals(const DropoutSite& site, const at::Tensor& x,
                                      std::int64_t samples);
 
-/// Where a block of attention scores lies in the per-sample scores [all heads, total_q, total_k].
+/// The place of a block of attention scores in the per-sample scores [all heads, total_q, total_k].
 struct ScoreBlock {
   std::int64_t first_head = 0;
   std::int64_t q_start = 0, total_q = 0, k_start = 0, total_k = 0;
 };
 
-/// Drops in place from a block of attention probabilities [b, n, q, k] (contiguous). Not
-/// differentiable: attention calls it in both passes.
+/// Applies dropout in place to a contiguous block of attention probabilities [b, n, q, k]. It is
+/// not differentiable: attention calls it in both passes.
 void dropout_scores_(at::Tensor& probabilities, const DropoutSite& site, const ScoreBlock& block);
 
 }  // namespace megatron

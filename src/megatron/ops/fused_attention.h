@@ -1,18 +1,22 @@
-// Attention through the CPU's own kernels (kernels/cpu/attention.h): no scores are stored, inputs
-// are read where they lie.
+// Attention by our fused CPU kernels (kernels/cpu/attention.h). They store no scores and read their
+// inputs in place.
 #pragma once
 
 #include "megatron/ops/core_attention.h"
 
 namespace megatron {
 
-/// True for what the kernels take: float32, bfloat16 or float16 on the CPU.
-bool fused_attention_supports(const at::Tensor& q);
+/// Returns true for dtypes that the kernels support: float32, bfloat16 or float16.
+bool fused_attention_supports(c10::ScalarType type);
 
-/// core_attention for such tensors, differentiable: keeps q, k, v, out and lse for backward.
-/// Probabilities (and gradients of scores) enter products of bfloat16 rounded to bfloat16 where the
-/// CPU multiplies that; everything else is float32, and each result is rounded once.
-AttentionResult fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                const AttentionOptions& options);
+/// Forward of core_attention() on the CPU. Probabilities are rounded to bfloat16 before a bfloat16
+/// GEMM when the CPU multiplies bfloat16 in hardware. All other arithmetic is float32, and each
+/// result is rounded once.
+AttentionResult fused_attention(const AttentionInputs& inputs, const AttentionOptions& options);
+
+/// Backward of fused_attention(). Returns the gradients of q, k and v.
+AttentionInputs fused_attention_backward(const at::Tensor& dout, const AttentionInputs& inputs,
+                                         const AttentionResult& result,
+                                         const AttentionOptions& options);
 
 }  // namespace megatron

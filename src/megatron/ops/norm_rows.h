@@ -1,48 +1,52 @@
-// The CPU's norms on tensors, joined with what stands next to a norm in a layer: the sum of the
-// residual stream and a block's output before it, the stream's own gradient and the block's dropout
-// mask in the backward pass. A block of rows goes through all of it while it is in the cache.
+// Norms of the residual stream, fused with the operations beside them in a layer. Forward first
+// adds the previous block's output through dropout; backward adds the stream's own gradient and
+// applies the block's dropout mask. On the CPU each block of rows passes all steps while it is in
+// L2.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include "kernels/row_operations.h"
+#include "megatron/ops/random_site.h"
 
 namespace megatron {
 
-/// LayerNorm, or RMSNorm without a bias. Tensors [columns] of compute_type.
+/// The weights of a norm [columns] in compute_type(): LayerNorm when `bias` is defined, else
+/// RMSNorm.
 struct NormParams {
   at::Tensor weight, bias;
-  double epsilon = 1e-5, offset = 0;
+  double epsilon = 1e-5, offset = 0;  ///< `offset` is added to the weight
 };
 
-/// What is added to the stream: dropout(x), x contiguous, like the stream or 16 bits wide above
-/// float32.
+/// The branch that is added to the residual stream as dropout(x). `x` is contiguous, in the
+/// stream's dtype or in a 16-bit dtype when the stream is float32.
 struct DropoutBranch {
-  at::Tensor x;
-  kernels::RowCoordinates coordinates;
-  kernels::DropoutRule rule;
+  at::Tensor x;  ///< backward does not read it
+  DropoutSite site;
+  std::int64_t s_start = 0;  ///< position of the first row
 };
 
+/// The result of norm_rows().
 struct NormRows {
-  at::Tensor
-      sum;  ///< like the stream: stream + dropout(branch), or the stream itself without a branch
-  at::Tensor y;           ///< norm(sum)
-  at::Tensor mean, rstd;  ///< [rows], compute_type; mean undefined with RMSNorm
+  at::Tensor sum;  ///< stream + dropout(branch), like the stream; the stream without a branch
+  at::Tensor y;    ///< norm(sum)
+  at::Tensor mean, rstd;  ///< [rows] in compute_type(); mean is undefined for RMSNorm
 };
-/// `stream` contiguous on the CPU, `branch` may be null; y in dtype `type`, equal to the stream's
-/// or 16 bits wide above float32.
-NormRows norm_rows(const at::Tensor& stream, const DropoutBranch* branch, const NormParams& formula,
+/// Computes the sum and its norm. `stream` is [s, b, h], or any shape without a branch; `branch`
+/// may be null. `y` has dtype `type`: the stream's dtype, or a 16-bit dtype when the stream is
+/// float32.
+NormRows norm_rows(const at::Tensor& stream, const DropoutBranch* branch, const NormParams& params,
                    c10::ScalarType type);
 
+/// The result of norm_rows_backward().
 struct NormGradients {
-  at::Tensor dsum;     ///< through the norm, plus `residual_grad`: the gradient of the stream
-  at::Tensor dbranch;  ///< with a branch (whose x is not read): of its dtype
-  at::Tensor dweight, dbias;  ///< [columns], compute_type; dbias undefined with RMSNorm
+  at::Tensor dsum;            ///< gradient of the stream: the norm's gradient plus `residual_grad`
+  at::Tensor dbranch;         ///< in the dtype of dy; undefined without a branch
+  at::Tensor dweight, dbias;  ///< [columns] in compute_type(); dbias is undefined for RMSNorm
 };
-/// Of norm_rows, from dy and `residual_grad`, the gradient of the sum from elsewhere, or undefined;
-/// all contiguous.
+/// Backward of norm_rows(). `dy` is the gradient of y. `residual_grad` is the gradient of the sum
+/// from its other consumers, or undefined.
 NormGradients norm_rows_backward(const at::Tensor& dy, const at::Tensor& residual_grad,
                                  const NormRows& rows, const DropoutBranch* branch,
-                                 const NormParams& formula);
+                                 const NormParams& params);
 
 }  // namespace megatron
