@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
 
 #include "megatron/base/error.h"
 #include "megatron/ops/tensor_parallel_mappings.h"
@@ -66,9 +67,11 @@ Gradients solve(const Problem& problem, const Way& way) {
           linear_cross_entropy(copy_to_tensor_parallel_region(hidden, rank.tp, "hidden"), weight,
                                labels, mask, loss_gradient);
       std::vector<std::function<void()>> later;
-      if (way.deferred) store.defer_into(&later);
-      loss.loss_sum.backward(scale.to(loss.loss_sum.scalar_type()));
-      store.defer_into(nullptr);
+      {
+        std::optional<ParamStore::Deferral> deferral;
+        if (way.deferred) deferral.emplace(store, later);
+        loss.loss_sum.backward(scale.to(loss.loss_sum.scalar_type()));
+      }
       EXPECT_EQ(later.size(), way.deferred ? 1 : 0);
       const at::NoGradGuard no_grad;
       for (const auto& write : later) write();
