@@ -40,15 +40,14 @@ Words joined(Words left, const Words& right) {
 void on_ranks(std::int64_t world_size, const Words& flags,
               const std::function<void(Trainer&, std::ostringstream&)>& use) {
   const RunConfig run = read_run(small_run::flags(flags), world_size);
-  run_rank_threads(
-      world_size,
-      [&](Communicators& communicators) {
-        std::ostringstream log;
-        Trainer trainer =
-            set_up(run, log, {.communicators = &communicators, .cpus = {.count = 1 << 20}});
-        use(trainer, log);
-      },
-      {.timeout = std::chrono::seconds(20)});
+  run_rank_threads(world_size,
+                   [&](Communicators& communicators) {
+                     std::ostringstream log;
+                     Trainer trainer = set_up(
+                         run, log, {.communicators = &communicators, .cpus = {.count = 1 << 20}});
+                     use(trainer, log);
+                   },
+                   {.timeout = std::chrono::seconds(20)});
 }
 
 class PipelineNumbers : public testing::Test {
