@@ -256,7 +256,7 @@ TEST(Launch, NamesAPortInUseAtOnce) {
   EXPECT_EQ(launch.wait(), 2);
   EXPECT_EQ(launch.output(), "megatron launch: error: port " + std::to_string(taken.port()) +
                                  " of this host: is in use by another process\n  fix: choose "
-                                 "another with --master-port, or MASTER_PORT on every rank\n");
+                                 "another port with --master-port, or MASTER_PORT on every rank\n");
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
 }
 
