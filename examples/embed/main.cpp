@@ -1,6 +1,7 @@
 // Uses Megatron as a library: a mesh, a tokenizer, and one forward pass of a small GPT with random
 // weights. Prints the loss of the text in bits per byte; without training that is about 8.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <cmath>
 #include <cstdio>
