@@ -19,6 +19,7 @@
 #include "megatron/base/error.h"
 #include "megatron/nn/activation.h"
 #include "megatron/nn/linear.h"
+#include "megatron/nn/module.h"
 #include "megatron/params/param_store.h"
 #include "program.h"
 
