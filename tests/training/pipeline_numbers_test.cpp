@@ -215,6 +215,35 @@ TEST_F(PipelineNumbers, LossGradientsAreAnnouncedWhereBackwardFollowsSoon) {
   }
 }
 
+/// Writes down when the timers of the schedule's steps begin (+) and end (-).
+class StepTimerLog : public TimerListener {
+ public:
+  void on_start(std::string_view timer) override { add("+", timer); }
+  void on_stop(std::string_view timer) override { add("-", timer); }
+  std::string text;
+
+ private:
+  void add(const char* sign, std::string_view timer) {
+    if (timer == "forward-compute") text += std::string(sign) + "F";
+    if (timer == "backward-compute") text += std::string(sign) + "B";
+  }
+};
+
+TEST_F(PipelineNumbers, TimersOfJoinedStepsRunForTheWholePair) {
+  const Words flags =
+      joined(kTwoStages, {"--tensor-model-parallel-size", "2", "--pipeline-schedule",
+                          "combined-1f1b", "--global-batch-size", "6"});
+  on_ranks(4, flags, [](Trainer& trainer, std::ostringstream&) {
+    StepTimerLog log;
+    trainer.timers.add_listener(log);
+    const TrainStepOptions options{.iteration = 1, .num_microbatches = 3};
+    forward_backward(parts_of(trainer), options, fetch_microbatches(parts_of(trainer), options));
+    trainer.timers.remove_listener(log);
+    EXPECT_EQ(log.text,
+              trainer.rank.pp.rank == 1 ? "+F-F+F+B-B-F+F+B-B-F+B-B" : "+F-F+F-F+F-F+B-B+B-B+B-B");
+  });
+}
+
 /// An infinite gradient on one stage skips the update on all stages, and all lower the loss scale.
 TEST_F(PipelineNumbers, OneStagesOverflowSkipsTheStepOnAll) {
   for (const std::int64_t bad : {0, 1}) {

@@ -87,18 +87,19 @@ void all_reduce_losses(const Axis& axis, StepLosses& losses) {
   losses = {both.narrow(0, 0, count), both.narrow(0, count, count)};
 }
 
-/// Measures the schedule's steps as timers of level 2 and forwards the notifications.
+/// Measures the schedule's steps as timers of level 2 and forwards the notifications. The timers of
+/// two joined steps both run for the whole pair.
 class ScheduleStepTimers : public StepListener {
  public:
   ScheduleStepTimers(Timers& timers, StepListener* next) : timers_(timers), next_(next) {}
   void begin(const ScheduleStep& step) override {
-    scope_.emplace(timers_, step.kind == StepKind::forward ? "forward-compute" : "backward-compute",
-                   2);
+    scope_of(step).emplace(
+        timers_, step.kind == StepKind::forward ? "forward-compute" : "backward-compute", 2);
     if (next_ != nullptr) next_->begin(step);
   }
   void end(const ScheduleStep& step) override {
     if (next_ != nullptr) next_->end(step);
-    scope_.reset();
+    scope_of(step).reset();
   }
   void posted(const ScheduleStep& message) override {
     if (next_ != nullptr) next_->posted(message);
@@ -111,9 +112,13 @@ class ScheduleStepTimers : public StepListener {
   }
 
  private:
+  std::optional<Timers::Scope>& scope_of(const ScheduleStep& step) {
+    return step.kind == StepKind::forward ? forward_ : backward_;
+  }
+
   Timers& timers_;
   StepListener* next_;
-  std::optional<Timers::Scope> scope_;
+  std::optional<Timers::Scope> forward_, backward_;
 };
 
 }  // namespace
