@@ -159,8 +159,8 @@ TEST(Fallback, CrossEntropy) {
     EXPECT_TRUE(at::allclose(found[written], expected[written], 1e-12, 1e-12)) << name;
   };
   // The ranks' part of the vocabulary begins at 2; lse is argument 2 and label_logit argument 3.
-  check("megatron::cross_entropy_statistics", {logits, labels, 2, outputs, outputs}, 2);
-  check("megatron::cross_entropy_statistics", {logits, labels, 2, outputs, outputs}, 3);
+  check("megatron::cross_entropy_statistics", {logits, labels, 2, 18, outputs, outputs}, 2);
+  check("megatron::cross_entropy_statistics", {logits, labels, 2, 18, outputs, outputs}, 3);
   check("megatron::cross_entropy_gradient",
         {logits, labels, 2, lse, mask, at::scalar_tensor(0.7, at::kDouble), at::zeros_like(logits)},
         5);

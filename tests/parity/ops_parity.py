@@ -123,7 +123,7 @@ def check_cross_entropy(ops):
     logits, labels = numbers(12, 50).requires_grad_(), torch.arange(12) * 4
     losses = F.cross_entropy(logits, labels, reduction="none")
     lse, label_logit = torch.empty(12), torch.empty(12)
-    ops.cross_entropy_statistics(logits.detach(), labels, 0, lse, label_logit)
+    ops.cross_entropy_statistics(logits.detach(), labels, 0, logits.shape[1], lse, label_logit)
     report.close("cross_entropy_statistics", lse - label_logit, losses.detach())
     mask, gradient = (labels % 8 == 0).float(), torch.empty(12, 50)
     ops.cross_entropy_gradient(logits.detach().clone(), labels, 0, lse, mask, torch.tensor(0.5), gradient)

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include "megatron/config/run_command.h"
+#include "megatron/training/observability/tensor_memory.h"
 #include "training/small_run.h"
 
 namespace megatron {
@@ -53,6 +54,7 @@ std::string message_of(const Trainer& trainer, const auto& fails) {
 }
 
 TEST(OutOfMemoryError, SaysWhatWasAskedWhatIsHeldAndWhatHelps) {
+  use_caching_cpu_allocator();
   std::ostringstream out;
   const Trainer trainer = set_up(read_run(small_run::flags({})), out);
   const auto all =
@@ -80,6 +82,7 @@ TEST(OutOfMemoryError, CountsTheTensorsOfTheStepThatFailed) {
       throw std::bad_alloc();
     }
   };
+  use_caching_cpu_allocator();
   std::ostringstream out;
   Trainer trainer = set_up(read_run(small_run::flags({})), out);
   trainer.train = std::make_unique<Failing>();

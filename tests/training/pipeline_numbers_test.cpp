@@ -172,6 +172,78 @@ TEST_F(PipelineNumbers, CountZerosOfSharedWeightsOnce) {
   EXPECT_EQ(zeros(4, joined(kTwoStages, kDistributed)), expected);
 }
 
+/// Counts the forwards that know the loss gradient.
+class AnnouncementProbe : public Model {
+ public:
+  explicit AnnouncementProbe(Model& model) : Model(nullptr, ""), model_(model) {}
+  const TransformerConfig& config() const override { return model_.config(); }
+  std::vector<ActivationSpec> input_specs(std::int64_t chunk,
+                                          const Microbatch& microbatch) const override {
+    return model_.input_specs(chunk, microbatch);
+  }
+  std::vector<ActivationSpec> output_specs(std::int64_t chunk,
+                                           const Microbatch& microbatch) const override {
+    return model_.output_specs(chunk, microbatch);
+  }
+  StageOutput forward_chunk(std::int64_t chunk, const Microbatch& microbatch, const Activations& in,
+                            bool training) override {
+    num_announced += microbatch.has("loss_gradient") ? 1 : 0;
+    return model_.forward_chunk(chunk, microbatch, in, training);
+  }
+
+  int num_announced = 0;
+
+ private:
+  Model& model_;
+};
+
+/// A loss whose gradient is announced keeps the gradient of its logits until its backward. With
+/// GPipe that would be one for each microbatch of the step.
+TEST_F(PipelineNumbers, LossGradientsAreAnnouncedWhereBackwardFollowsSoon) {
+  for (const auto& [schedule, expected] :
+       {std::pair("gpipe", 0), {"1f1b", 4}, {"zb-h1", 4}, {"combined-1f1b", 4}}) {
+    on_ranks(2, joined(kTwoStages, {"--pipeline-schedule", schedule, "--global-batch-size", "8"}),
+             [&](Trainer& trainer, std::ostringstream&) {
+               AnnouncementProbe probe(*trainer.model);
+               const TrainStepContext parts{probe,           *trainer.weights, *trainer.optimizer,
+                                            *trainer.train,  trainer.timers,   trainer.rank,
+                                            trainer.pipeline};
+               const TrainStepOptions options{.iteration = 1, .num_microbatches = 4};
+               forward_backward(parts, options, fetch_microbatches(parts, options));
+               EXPECT_EQ(probe.num_announced, expected) << schedule;
+             });
+  }
+}
+
+/// Writes down when the timers of the schedule's steps begin (+) and end (-).
+class StepTimerLog : public TimerListener {
+ public:
+  void on_start(std::string_view timer) override { add("+", timer); }
+  void on_stop(std::string_view timer) override { add("-", timer); }
+  std::string text;
+
+ private:
+  void add(const char* sign, std::string_view timer) {
+    if (timer == "forward-compute") text += std::string(sign) + "F";
+    if (timer == "backward-compute") text += std::string(sign) + "B";
+  }
+};
+
+TEST_F(PipelineNumbers, TimersOfJoinedStepsRunForTheWholePair) {
+  const Words flags =
+      joined(kTwoStages, {"--tensor-model-parallel-size", "2", "--pipeline-schedule",
+                          "combined-1f1b", "--global-batch-size", "6"});
+  on_ranks(4, flags, [](Trainer& trainer, std::ostringstream&) {
+    StepTimerLog log;
+    trainer.timers.add_listener(log);
+    const TrainStepOptions options{.iteration = 1, .num_microbatches = 3};
+    forward_backward(parts_of(trainer), options, fetch_microbatches(parts_of(trainer), options));
+    trainer.timers.remove_listener(log);
+    EXPECT_EQ(log.text,
+              trainer.rank.pp.rank == 1 ? "+F-F+F+B-B-F+F+B-B-F+B-B" : "+F-F+F-F+F-F+B-B+B-B+B-B");
+  });
+}
+
 /// An infinite gradient on one stage skips the update on all stages, and all lower the loss scale.
 TEST_F(PipelineNumbers, OneStagesOverflowSkipsTheStepOnAll) {
   for (const std::int64_t bad : {0, 1}) {

@@ -48,6 +48,7 @@ Flags larger(const Flags& more) {
 class SteadyMemory : public testing::TestWithParam<Flags> {};
 
 TEST_P(SteadyMemory, ComesFromEarlierSteps) {
+  use_caching_cpu_allocator();
   std::ostringstream log;
   Trainer trainer = set_up(read_run(larger(GetParam())), log);
   Counts counts;
@@ -74,6 +75,7 @@ INSTANTIATE_TEST_SUITE_P(Models, SteadyMemory,
                                                "--disable-bias-linear"}));
 
 TEST(TensorAllocations, CountMemoryThatWasGivenBack) {
+  use_caching_cpu_allocator();
   std::ostringstream log;
   Trainer trainer = set_up(read_run(larger({"--train-iters", "4"})), log);
   ASSERT_EQ(train(trainer, log), 0);

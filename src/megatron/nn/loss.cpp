@@ -167,7 +167,7 @@ class Head {
   LabelledLogits project(Tokens chunk, const at::Tensor& into) const {
     at::Tensor logits = into.narrow(0, 0, chunk.count);
     if (v_ > 0) matmul_out(logits, chunk.of(hidden_), w().t(), /*accumulate=*/false);
-    return {logits, chunk.of(labels_), first_};
+    return {logits, chunk.of(labels_), first_, weight_->sharding().global_shape[0]};
   }
 
   /// Combines log Σ exp and the label's logit of the ranks' parts of the vocabulary in one

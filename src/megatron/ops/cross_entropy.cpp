@@ -40,7 +40,8 @@ kernels::CrossEntropyRows kernel_rows(const LabelledLogits& rows) {
 }
 
 void statistics_on_cpu(const at::Tensor& logits, const at::Tensor& labels, std::int64_t first,
-                       const at::Tensor& lse, const at::Tensor& label_logit) {
+                       std::int64_t /*vocab_size*/, const at::Tensor& lse,
+                       const at::Tensor& label_logit) {
   const kernels::CrossEntropyStatistics arguments{
       kernel_rows({logits, labels, first}), lse.mutable_data_ptr(), label_logit.mutable_data_ptr()};
   at::parallel_for(0, logits.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
@@ -49,11 +50,15 @@ void statistics_on_cpu(const at::Tensor& logits, const at::Tensor& labels, std::
 }
 
 void statistics_by_aten(const at::Tensor& logits, const at::Tensor& labels, std::int64_t first,
-                        const at::Tensor& lse, const at::Tensor& label_logit) {
+                        std::int64_t vocab_size, const at::Tensor& lse,
+                        const at::Tensor& label_logit) {
   const LabelColumns columns = columns_of({logits, labels, first});
   lse.copy_(at::logsumexp(logits, {1}));
-  label_logit.copy_(
-      logits.gather(1, columns.columns).squeeze(1).masked_fill(columns.here.logical_not(), 0));
+  const at::Tensor outside = (labels < 0).logical_or(labels >= vocab_size);
+  label_logit.copy_(logits.gather(1, columns.columns)
+                        .squeeze(1)
+                        .masked_fill(columns.here.logical_not(), 0)
+                        .masked_fill(outside, std::numeric_limits<double>::quiet_NaN()));
 }
 
 void gradient_on_cpu(const at::Tensor& logits, const at::Tensor& labels, std::int64_t first,
@@ -89,7 +94,7 @@ void gradient_by_aten(const at::Tensor& logits, const at::Tensor& labels, std::i
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
   define_operator(library,
                   "cross_entropy_statistics(Tensor logits, Tensor labels, int first, "
-                  "Tensor(a!) lse, Tensor(b!) label_logit) -> ()");
+                  "int vocab_size, Tensor(a!) lse, Tensor(b!) label_logit) -> ()");
   register_kernel(library, "cross_entropy_statistics", c10::DispatchKey::CPU, statistics_on_cpu);
   register_kernel(library, "cross_entropy_statistics", kAnyDevice, statistics_by_aten);
   define_operator(library,
@@ -109,7 +114,7 @@ void cross_entropy_statistics(const LabelledLogits& rows, at::Tensor lse, at::Te
     label_logit.zero_();
     return;
   }
-  op.call(rows.logits, rows.labels, rows.first, lse, label_logit);
+  op.call(rows.logits, rows.labels, rows.first, rows.vocab_size, lse, label_logit);
 }
 
 void cross_entropy_gradient(const LabelledLogits& rows, const at::Tensor& lse,

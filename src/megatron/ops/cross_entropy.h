@@ -14,10 +14,12 @@ namespace megatron {
 struct LabelledLogits {
   at::Tensor logits, labels;
   std::int64_t first = 0;
+  std::int64_t vocab_size = 0;  ///< size of the whole vocabulary
 };
 
 /// Writes lse [tokens] = log Σ exp(logits), which is −∞ without columns, and label_logit [tokens],
-/// which is 0 when the label is not among the columns.
+/// which is 0 when the label is not among the columns. Elsewhere than on the CPU it is NaN when the
+/// label is outside the vocabulary; on the CPU the caller checks labels.
 void cross_entropy_statistics(const LabelledLogits& rows, at::Tensor lse, at::Tensor label_logit);
 
 /// Writes gradient [tokens, v] = (exp(logits − lse) − [column is the label])·mask·scale, rounded

@@ -4,8 +4,11 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "kernels/cpu/embedding.h"
@@ -72,12 +75,24 @@ at::Tensor sum_on_cpu(const at::Tensor& table, const at::Tensor& ids, std::int64
   return out;
 }
 
-at::Tensor sum_by_aten(const at::Tensor& table, const at::Tensor& ids, std::int64_t first,
-                       std::int64_t /*num_rows*/, const Optional& positions,
-                       const Optional& position_ids, c10::ScalarType type) {
+/// Returns rows of this rank's part of a table: zero where another rank holds the row, and NaN for
+/// an id outside the whole table, because the host does not read ids on a GPU.
+at::Tensor rows_by_aten(const at::Tensor& table, const at::Tensor& ids, std::int64_t first,
+                        std::int64_t num_rows) {
+  const at::Tensor outside = (ids < 0).logical_or(ids >= num_rows);
   const auto [rows, elsewhere] = local_ids(ids, first, table.size(0));
-  const at::Tensor words = at::embedding(table, rows).masked_fill_(elsewhere.unsqueeze(-1), 0);
-  return (positions ? words + at::embedding(*positions, *position_ids) : words).to(type);
+  const at::Tensor none_here = elsewhere.logical_or(outside);
+  const at::Tensor fill = at::zeros_like(ids, table.options())
+                              .masked_fill_(outside, std::numeric_limits<double>::quiet_NaN());
+  return at::where(none_here.unsqueeze(-1), fill.unsqueeze(-1), at::embedding(table, rows));
+}
+
+at::Tensor sum_by_aten(const at::Tensor& table, const at::Tensor& ids, std::int64_t first,
+                       std::int64_t num_rows, const Optional& positions,
+                       const Optional& position_ids, c10::ScalarType type) {
+  const at::Tensor words = rows_by_aten(table, ids, first, num_rows);
+  if (!positions) return words.to(type);
+  return (words + rows_by_aten(*positions, *position_ids, 0, positions->size(0))).to(type);
 }
 
 void add_on_cpu(const at::Tensor& grad, const at::Tensor& ids, const at::Tensor& given,

@@ -17,8 +17,8 @@ struct EmbeddingRows {
 };
 
 /// Returns rows of `words` plus rows of `positions`, [ids..., h] in dtype `type`, rounded once.
-/// Rows that another rank holds are zero. On the CPU, throws InternalError for an id outside the
-/// whole table.
+/// Rows that another rank holds are zero. An id outside the whole table throws InternalError on the
+/// CPU and gives NaN elsewhere.
 at::Tensor embedding(const EmbeddingRows& words, const EmbeddingRows& positions,
                      c10::ScalarType type);
 

@@ -1,4 +1,6 @@
 // Implements `megatron pretrain`: trains a model with Megatron-LM's flags, as one rank of a run.
+#include <malloc.h>
+
 #include <iostream>
 
 #include "megatron/cli/engine/distributed_context.h"
@@ -8,16 +10,34 @@
 #include "megatron/parallel/world.h"
 #include "megatron/training/loop/setup.h"
 #include "megatron/training/loop/train_loop.h"
+#include "megatron/training/observability/tensor_memory.h"
 #include "megatron/training/resilience/non_finite.h"
 
 namespace megatron {
 namespace {
+
+/// Keeps freed memory in the process, because each step allocates what the previous one freed, and
+/// returning pages to the system would cause new page faults. Tensors use the caching CPU
+/// allocator. Call it before the first tensor is created.
+void keep_freed_memory() {
+  use_caching_cpu_allocator();
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, -1);
+  mallopt(M_TOP_PAD, 64 << 20);
+}
+
+/// Returns the memory that set_up() needed to the system before the first step.
+void release_unused_memory() {
+  malloc_trim(0);
+  empty_tensor_cache();
+}
 
 int train_as(World& world, const RunConfig& run, const RankContext& rank) {
   const bool is_main_rank = world.environment().rank == 0;
   std::ostream silence(nullptr);
   std::ostream& out = is_main_rank ? std::cout : silence;
   Trainer trainer = set_up(run, out, rank);
+  release_unused_memory();
   try {
     return train(trainer, out);
   } catch (const NonFiniteError& error) {
@@ -28,6 +48,7 @@ int train_as(World& world, const RunConfig& run, const RankContext& rank) {
 }
 
 int pretrain_as(World& world, std::span<const std::string> args) {
+  keep_freed_memory();
   const RunConfig run = read_run(args, world.environment().world_size);
   const Settings& settings = run.options.settings;
   const DistributedContext joined(world, settings.parallel,

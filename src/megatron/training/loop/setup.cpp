@@ -1,7 +1,6 @@
 #include "megatron/training/loop/setup.h"
 
 #include <ATen/Parallel.h>
-#include <malloc.h>
 
 #include <algorithm>
 #include <array>
@@ -28,7 +27,6 @@
 #include "megatron/training/loop/open_device.h"
 #include "megatron/training/loop/out_of_memory.h"
 #include "megatron/training/observability/startup_report.h"
-#include "megatron/training/observability/tensor_memory.h"
 #include "megatron/training/resilience/reruns/tracker_file.h"
 #include "megatron/training/saving/check_save_folders.h"
 #include "megatron/training/saving/checkpointing.h"
@@ -36,16 +34,6 @@
 
 namespace megatron {
 namespace {
-
-/// Keeps freed memory in the process, because each step allocates what the previous one freed, and
-/// returning pages to the system would cause new page faults. Tensors use the caching CPU
-/// allocator; malloc is configured here.
-void configure_allocators() {
-  use_caching_cpu_allocator();
-  mallopt(M_MMAP_MAX, 0);
-  mallopt(M_TRIM_THRESHOLD, -1);
-  mallopt(M_TOP_PAD, 64 << 20);
-}
 
 /// Returns the tokenizer settings. Without a type, it is a tokenizer of plain ids with --vocab-size
 /// or the loaded model's vocabulary.
@@ -322,12 +310,8 @@ Trainer set_up(const RunConfig& run, std::ostream& out, const RankContext& world
   set_determinism(run.options.settings.training);
   const OpenedDevice device =
       world.device ? *world.device : open_device(run.options.settings.parallel.device);
-  configure_allocators();
   at::set_num_threads(bind_to_cpus(world.cpus, /*pins=*/device.device.is_cpu()));
-  Trainer trainer = Setup(run, device, world, out).build();
-  malloc_trim(0);  // returns the memory that setup needed to the system before the first step
-  empty_tensor_cache();
-  return trainer;
+  return Setup(run, device, world, out).build();
 }
 
 }  // namespace megatron

@@ -55,14 +55,22 @@ bool alternates_forward_backward(const Schedule& schedule) {
   return true;
 }
 
+/// Returns whether forward may compute the loss gradients. A single rank writes the gradient of the
+/// output weight in forward, so that each backward must follow at once. Several ranks keep the
+/// gradient of the logits until backward: one for a joined pair is allowed, but not one for each
+/// microbatch (GPipe).
+bool computes_loss_gradients_in_forward(const TrainStepContext& context, const Schedule& schedule) {
+  return context.rank.pp.size == 1 ? alternates_forward_backward(schedule)
+                                   : max_pending_losses(schedule) <= 2;
+}
+
 /// Attaches the loss-gradient scale to each microbatch, so that forward can compute the loss
-/// gradients. Skipped on a single rank whose schedule runs several forwards first (GPipe), because
-/// forward would then write gradients before the backward of earlier microbatches.
+/// gradients, if the schedule allows it.
 std::vector<Microbatch> attach_loss_gradient_scales(const TrainStepContext& context,
                                                     const TrainStepOptions& options,
                                                     std::vector<Microbatch> batch) {
-  if (context.rank.pp.size == 1 &&
-      !alternates_forward_backward(context.pipeline.training_schedule(options.num_microbatches)))
+  if (!computes_loss_gradients_in_forward(
+          context, context.pipeline.training_schedule(options.num_microbatches)))
     return batch;
   for (Microbatch& microbatch : batch)
     microbatch.tensors["loss_gradient"] =
@@ -79,18 +87,19 @@ void all_reduce_losses(const Axis& axis, StepLosses& losses) {
   losses = {both.narrow(0, 0, count), both.narrow(0, count, count)};
 }
 
-/// Measures the schedule's steps as timers of level 2 and forwards the notifications.
+/// Measures the schedule's steps as timers of level 2 and forwards the notifications. The timers of
+/// two joined steps both run for the whole pair.
 class ScheduleStepTimers : public StepListener {
  public:
   ScheduleStepTimers(Timers& timers, StepListener* next) : timers_(timers), next_(next) {}
   void begin(const ScheduleStep& step) override {
-    scope_.emplace(timers_, step.kind == StepKind::forward ? "forward-compute" : "backward-compute",
-                   2);
+    scope_of(step).emplace(
+        timers_, step.kind == StepKind::forward ? "forward-compute" : "backward-compute", 2);
     if (next_ != nullptr) next_->begin(step);
   }
   void end(const ScheduleStep& step) override {
     if (next_ != nullptr) next_->end(step);
-    scope_.reset();
+    scope_of(step).reset();
   }
   void posted(const ScheduleStep& message) override {
     if (next_ != nullptr) next_->posted(message);
@@ -103,9 +112,13 @@ class ScheduleStepTimers : public StepListener {
   }
 
  private:
+  std::optional<Timers::Scope>& scope_of(const ScheduleStep& step) {
+    return step.kind == StepKind::forward ? forward_ : backward_;
+  }
+
   Timers& timers_;
   StepListener* next_;
-  std::optional<Timers::Scope> scope_;
+  std::optional<Timers::Scope> forward_, backward_;
 };
 
 }  // namespace
